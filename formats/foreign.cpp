@@ -7,6 +7,7 @@
 #include <cctype>
 
 #include "formats/dcp/names.h"
+#include "formats/hdf5_source.h"
 #include "formats/megatron_tracker.h"
 #include "formats/parts/zip/zip.h"
 #include "libshard/core/error.h"
@@ -71,6 +72,8 @@ Error unsupported(std::string_view what, const std::string& path) {
   return Error(ErrorCode::kUnsupported, fmt::format("this is {}, which this build cannot read", what)).in_file(path);
 }
 
+constexpr std::string_view kKerasFile = "a Keras file of compressed weights";
+
 /// What a zip with these records is where it is not a torch.save file; empty for one of those.
 std::string_view foreign_records(const zip::ZipReader& zip) {
   const auto any = [&](const auto& predicate) {
@@ -86,7 +89,7 @@ std::string_view foreign_records(const zip::ZipReader& zip) {
   if (any(is_export)) return "a program of torch.export";
   if (any(is_script)) return "a TorchScript archive";
   if (any([&](std::string_view name) { return name == in_folder("/.data/extern_modules"); })) return "a torch.package";
-  if (any([](std::string_view name) { return name == "model.weights.h5"; })) return "a Keras file";
+  if (any([](std::string_view name) { return name == kKerasWeightsName; })) return kKerasFile;
   const auto is_array = [](std::string_view name) { return name.ends_with(".npy"); };
   const bool are_arrays = std::ranges::all_of(zip.records(), is_array, &zip::Record::name);
   return are_arrays && !zip.records().empty() ? "a NumPy archive" : std::string_view();
@@ -136,11 +139,20 @@ std::optional<Error> file_of_dcp(const SourceStore& store, const std::string& pa
       .suggest(Remedy::kReadFolder, folder);
 }
 
+/// The way out for an archive whose weights cannot be read in their place.
+Error unpacked_keras(const std::string& path) {
+  return unsupported(kKerasFile, path)
+      .because(fmt::format("{} is an HDF5 file in this zip", kKerasWeightsName))
+      .suggest(Remedy::kUnpack, fmt::format("unzip {}", kKerasWeightsName));
+}
+
 std::optional<Error> look_alike_file(const SourceStore& store, const std::string& path) {
   if (auto part = file_of_dcp(store, path)) return part;
   const std::string head = head_of(store, path);
-  if (head.starts_with("PK\x03\x04")) {
-    if (const std::string_view what = foreign_zip(store, path); !what.empty()) return unsupported(what, path);
+  if (head.starts_with("PK\x03\x04") && !is_keras_archive(store, path)) {
+    const std::string_view what = foreign_zip(store, path);
+    if (what == kKerasFile) return unpacked_keras(path);
+    if (!what.empty()) return unsupported(what, path);
   }
   if (auto pointer = pointer_file(head, path)) return pointer;
   if (is_web_page(head)) {

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 
+#include "formats/parts/zip/zip.h"
+#include "libshard/core/error.h"
 #include "libshard/io/paths.h"
 
 namespace shard {
@@ -44,7 +46,24 @@ bool is_hdf5_name(std::string_view name) {
 }
 
 bool is_keras_index(const SourceStore& store, const std::string& path) {
-  return path.ends_with(kKerasIndexSuffix) && store.status(path).kind == FileKind::kFile;
+  const bool is_named_so = path.ends_with(kKerasIndexSuffix) || path.ends_with(kTensorFlowIndexSuffix);
+  return is_named_so && store.status(path).kind == FileKind::kFile;
+}
+
+std::optional<KerasWeights> keras_weights_in(const std::shared_ptr<const RandomReader>& file) {
+  try {
+    const zip::ZipReader zip(file, 0, file->size());
+    const auto found = std::ranges::find(zip.records(), kKerasWeightsName, &zip::Record::name);
+    if (found == zip.records().end() || found->method != 0) return std::nullopt;
+    return KerasWeights{zip.data_offset(*found), found->bytes};
+  } catch (const Error&) {
+    return std::nullopt;  // Not a zip, or a damaged one.
+  }
+}
+
+bool is_keras_archive(const SourceStore& store, const std::string& path) {
+  if (!path.ends_with(kKerasArchiveSuffix) || store.status(path).kind != FileKind::kFile) return false;
+  return keras_weights_in(store.open(path)).has_value();
 }
 
 bool is_hdf5_source(const Source& source) {
@@ -52,7 +71,7 @@ bool is_hdf5_source(const Source& source) {
   if (source.paths.size() == 1) {
     const std::string& path = source.paths.front();
     if (store.status(path).kind == FileKind::kFolder) return is_hdf5_folder(store, path);
-    return is_hdf5_file(store, path) || is_keras_index(store, path);
+    return is_hdf5_file(store, path) || is_keras_index(store, path) || is_keras_archive(store, path);
   }
   return std::ranges::all_of(source.paths, [&](const std::string& path) { return is_hdf5_file(store, path); });
 }

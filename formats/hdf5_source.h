@@ -3,6 +3,10 @@
 #pragma once
 
 #include <array>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
 #include <string_view>
 
 #include "formats/format.h"
@@ -13,9 +17,26 @@ inline constexpr std::array<std::string_view, 2> kHdf5Suffixes{".h5", ".hdf5"};
 /// The suffix of the index that Keras writes beside weights in several files.
 inline constexpr std::string_view kKerasIndexSuffix = ".weights.json";
 
+/// The suffix of Keras' archives: zips with the model's configuration and its weights as an HDF5 file.
+inline constexpr std::string_view kKerasArchiveSuffix = ".keras";
+/// The record of such a zip that is the HDF5 file.
+inline constexpr std::string_view kKerasWeightsName = "model.weights.h5";
+
+/// The bytes of a zip that are that record, stored without compression. Nothing for other files, and for zips that
+/// are damaged or compress it.
+struct KerasWeights {
+  std::int64_t offset = 0, bytes = 0;
+};
+std::optional<KerasWeights> keras_weights_in(const std::shared_ptr<const RandomReader>& file);
+/// True for the path of an archive of Keras whose weights can be read in their place.
+bool is_keras_archive(const SourceStore& store, const std::string& path);
+
 /// True for a visible name of an HDF5 file.
 bool is_hdf5_name(std::string_view name);
-/// True for the path of a file of Keras' index.
+/// The suffix of the index that transformers 4 wrote beside TensorFlow's weights in several files.
+inline constexpr std::string_view kTensorFlowIndexSuffix = ".h5.index.json";
+
+/// True for the path of a file of Keras' or TensorFlow's index.
 bool is_keras_index(const SourceStore& store, const std::string& path);
 /// True for a file with HDF5's signature, which may stand behind a block of the user's own, for several of them, for a
 /// folder that holds one under such a name, and for Keras' index.

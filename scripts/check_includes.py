@@ -51,7 +51,7 @@ USES |= {
     "formats/megatron": LIBSHARD | PARTS | {"formats", "formats/torch"},
     "formats/hdf5": LIBSHARD | PARTS | {"formats", "formats/hdf5/library"},
     "formats/hdf5/library": CORE | {"formats/hdf5"},
-    "formats/hdf5/parser": CORE | {"formats/hdf5", "formats/hdf5/library"},
+    "formats/hdf5/parser": CORE | {"formats/hdf5", "formats/hdf5/library", "formats/parts/decoded_view"},
 }
 FORMATS = set(USES) - LIBSHARD
 USES |= {

@@ -72,7 +72,8 @@ bool is_same(pickle::Equality& equality, const Side& a, const SelectedObject& x,
              const SelectedObject& y) {
   const Value* in_a = a.catalog().objects[x.source].value;
   const Value* in_b = b.catalog().objects[y.source].value;
-  return in_a == nullptr || in_b == nullptr ? in_a == in_b : equality.is_equal(*in_a, *in_b);
+  if (in_a == nullptr || in_b == nullptr) return in_a == in_b;
+  return equality.is_equal(*in_a, *in_b) && !differ_in_form(a.catalog(), b.catalog(), in_a, in_b);
 }
 
 /// Compares names, dtypes, shapes and objects; `values` gets the pairs whose values are still to be compared.

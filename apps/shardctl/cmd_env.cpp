@@ -6,6 +6,7 @@
 #include "apps/shardctl/text_sink.h"
 #include "apps/shardctl/verbs.h"
 #include "apps/shardctl/versions.h"
+#include "formats/hdf5_sandbox.h"
 #include "libshard/device/device_system.h"
 #include "libshard/ranks/open_group.h"
 
@@ -54,6 +55,7 @@ void print_json(Session& session, const Launch& launch, const std::vector<std::s
   json.key("cpus"), json.number(usable_cpus());
   write_devices(json, system);
   write_texts(json, "plugins", backends);
+  json.key("seccomp"), json.boolean(has_call_filters());
   write_libraries(json);
   json.end_object();
   json.end_line();
@@ -89,6 +91,7 @@ int run_env(Session& session, const Options& options) {
   line("cuda driver", or_none(version_or_empty(system.driver)));
   line("cuda runtime", or_none(version_or_empty(system.runtime)));
   line("nccl", or_none(system.nccl));
+  line("seccomp", has_call_filters() ? "yes" : "no: HDF5 files are not read, as their parser cannot be confined");
   line("plug-ins", backends.empty() ? "none" : fmt::format("{}", fmt::join(backends, ", ")));
   for (const auto& [name, version] : library_versions()) line(name, version);
   return 0;

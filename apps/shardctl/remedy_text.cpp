@@ -68,6 +68,8 @@ std::string read_instead(const std::string& path, const Suggestion& suggestion, 
 
 /// The command that unpacks `path`: an archive into a folder, anything else into a file, named without the suffix.
 std::string unpack_line(const std::string& path, const std::string& program) {
+  constexpr std::string_view kUnzip = "unzip ";
+  if (program.starts_with(kUnzip)) return fmt::format("unzip {} {}", shell_quoted(path), program.substr(kUnzip.size()));
   const std::string name = base_name(path);
   const std::size_t dot = program == "tar" ? name.find('.', 1) : name.rfind('.');
   const std::string target = dot == std::string::npos || dot == 0 ? name + ".unpacked" : name.substr(0, dot);

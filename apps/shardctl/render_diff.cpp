@@ -7,6 +7,7 @@
 
 #include "apps/shardctl/text_sink.h"
 #include "apps/shardctl/value_text.h"
+#include "libshard/catalog/originals.h"
 #include "libshard/core/box.h"
 
 namespace shard::app {
@@ -25,6 +26,18 @@ Dims shape_in(const Catalog& catalog, const SelectedTensor& tensor) { return cat
 
 std::string object_text(const Catalog& catalog, const SelectedObject* object) {
   return object == nullptr ? "absent" : value_text(catalog, catalog.objects[object->source].value, kObjectPreview);
+}
+
+/// The form of an object whose value does not differ; empty for others.
+std::string_view form_text(const Catalog& a, const Catalog& b, const ObjectPair& pair, bool is_of_a) {
+  if (pair.a == nullptr || pair.b == nullptr) return {};
+  const Value *in_a = a.objects[pair.a->source].value, *in_b = b.objects[pair.b->source].value;
+  if (!differ_in_form(a, b, in_a, in_b)) return {};
+  return (is_of_a ? a : b).originals->stored_as(is_of_a ? in_a : in_b)->shown;
+}
+
+std::string with_form(const std::string& text, std::string_view form) {
+  return form.empty() ? text : fmt::format("{} ({})", text, form);
 }
 
 std::string value_line(const TensorPair& pair, Dims shape) {
@@ -116,6 +129,12 @@ void write_counts(JsonWriter& json, const Difference& difference) {
 
 }  // namespace
 
+bool differ_in_form(const Catalog& a, const Catalog& b, const Value* in_a, const Value* in_b) {
+  if (a.originals == nullptr || b.originals == nullptr || a.originals->format != b.originals->format) return false;
+  const StoredObject *stored_a = a.originals->stored_as(in_a), *stored_b = b.originals->stored_as(in_b);
+  return stored_a != nullptr && stored_b != nullptr && stored_a->form != stored_b->form;
+}
+
 void render_text(const Session& session, const Compared& compared) {
   const auto& [side_a, side_b, difference, limit] = compared;
   const Catalog &a = side_a.catalog, &b = side_b.catalog;
@@ -136,7 +155,8 @@ void render_text(const Session& session, const Compared& compared) {
             [&](const TensorPair& pair) { return value_line(pair, shape_in(a, *pair.a)); });
   list_some(sink, difference.objects, limit, "objects", [&](const ObjectPair& pair) {
     const auto name = pair.a != nullptr ? pair.a->name : pair.b->name;
-    return fmt::format("object {}: {} and {}", name, object_text(a, pair.a), object_text(b, pair.b));
+    return fmt::format("object {}: {} and {}", name, with_form(object_text(a, pair.a), form_text(a, b, pair, true)),
+                       with_form(object_text(b, pair.b), form_text(a, b, pair, false)));
   });
 }
 
@@ -178,6 +198,10 @@ void render_json(JsonWriter& json, const Compared& compared) {
     json.key("name"), json.string(pair.a != nullptr ? pair.a->name : pair.b->name);
     write_side(json, "a", a, pair.a);
     write_side(json, "b", b, pair.b);
+    if (const std::string_view form = form_text(a, b, pair, true); !form.empty()) {
+      json.key("form_a"), json.string(form);
+      json.key("form_b"), json.string(form_text(a, b, pair, false));
+    }
     json.end_object();
   });
   json.end_object();

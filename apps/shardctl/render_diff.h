@@ -47,6 +47,10 @@ struct Compared {
   std::size_t limit;  ///< At most so many entries of each kind are listed.
 };
 
+/// Whether a format stores two objects in different forms, such as strings of fixed and of variable length. False for
+/// objects of different formats.
+bool differ_in_form(const Catalog& a, const Catalog& b, const Value* in_a, const Value* in_b);
+
 /// Lines.
 void render_text(const Session& session, const Compared& compared);
 /// One `shardctl.diff/1`.

@@ -12,9 +12,14 @@ namespace shard::hdf5 {
 namespace {
 
 /// Attributes beyond the eighth, and those that a header cannot hold, go to an indexed heap: libhdf5's defaults.
-PropertiesHandle dataset_properties() {
+PropertiesHandle filled_properties() {
   PropertiesHandle properties(H5Pcreate(H5P_DATASET_CREATE));
   checked(H5Pset_obj_track_times(properties.get(), false));
+  return properties;
+}
+
+PropertiesHandle dataset_properties() {
+  PropertiesHandle properties = filled_properties();
   checked(H5Pset_fill_time(properties.get(), H5D_FILL_TIME_NEVER));
   return properties;
 }
@@ -87,9 +92,22 @@ class Builder {
       return;
     }
     if (dataset.names > 1) first = path + '/' + name;
-    const DatasetHandle made =
-        dataset.boxes.empty() ? make_contiguous(group, name, dataset) : make_virtual(group, name, dataset);
+    const DatasetHandle made = make_dataset(group, name, dataset);
     add_attributes(made.get(), dataset.attributes);
+  }
+
+  DatasetHandle make_dataset(hid_t group, const std::string& name, const OutgoingDataset& dataset) {
+    if (dataset.content) return make_of_content(group, name, dataset);
+    return dataset.boxes.empty() ? make_contiguous(group, name, dataset) : make_virtual(group, name, dataset);
+  }
+
+  /// Elements that libhdf5 writes itself, among the metadata.
+  DatasetHandle make_of_content(hid_t group, const std::string& name, const OutgoingDataset& dataset) {
+    const Content content = dataset.content->view();
+    DatasetHandle made(H5Dcreate2(group, name.c_str(), make_type(content.type).get(), make_space(content.space).get(),
+                                  links_.get(), filled_properties().get(), H5P_DEFAULT));
+    write_elements(made.get(), content);
+    return made;
   }
 
   DatasetHandle make_contiguous(hid_t group, const std::string& name, const OutgoingDataset& dataset) {

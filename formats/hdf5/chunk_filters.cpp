@@ -7,7 +7,9 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <optional>
 
+#include "formats/parts/decoded_view/lzf_stream.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
 
@@ -21,8 +23,9 @@ Error damaged(std::string_view shown, std::string_view why, FindingKind kind = F
   return Error(ErrorCode::kCorruption, fmt::format("cannot decode {}", shown)).because(why).of_kind(kind);
 }
 
-/// The most that a zlib stream of so many bytes may take. HDF5 allows it a thousandth more than the bytes themselves.
-std::int64_t longest_stream(std::int64_t bytes) { return checked_add(bytes, bytes / 64 + 4096); }
+/// The most that a compressed stream of `bytes` bytes may take. HDF5 allows zlib a thousandth more than the bytes, and
+/// LZF of bytes without repetitions takes a 32nd more.
+std::int64_t longest_stream(std::int64_t bytes) { return checked_add(bytes, bytes / 32 + 4096); }
 
 /// Fast, for what is right: the whole stream, exactly `out`, and the Adler-32 fits.
 bool inflate_fast(std::span<const std::byte> stream, std::span<std::byte> out) {
@@ -86,6 +89,26 @@ Bytes inflated(std::span<const std::byte> stream, const FilterStep& step, std::s
   return out;
 }
 
+Bytes expanded(std::span<const std::byte> stream, const FilterStep& step, std::string_view shown) {
+  Bytes out(static_cast<std::size_t>(step.out.bytes));
+  decoded_view::LzfStream lzf;
+  std::span<const std::byte> rest = stream;
+  const std::optional<std::size_t> made = lzf.decode(rest, out.span());
+  if (!made) throw damaged(shown, "its LZF stream repeats bytes from before its begin");
+  const bool is_whole = lzf.may_end() && rest.empty();
+  if (!is_whole && *made == out.size()) {
+    throw damaged(shown, "its LZF stream holds more bytes than the chunk").expected(step.out.bytes);
+  }
+  if (!is_whole) throw damaged(shown, "its LZF stream is cut short", FindingKind::kTruncated);
+  if (step.out.is_exact && *made < out.size()) {
+    throw damaged(shown, "its LZF stream holds fewer bytes than the chunk")
+        .expected(step.out.bytes)
+        .found(static_cast<std::int64_t>(*made));
+  }
+  out.shrink(*made);
+  return out;
+}
+
 Bytes checked_sum(Bytes data, std::string_view shown) {
   if (data.size() < kFletcherBytes) throw damaged(shown, "it is shorter than its checksum", FindingKind::kTruncated);
   const std::size_t size = data.size() - kFletcherBytes;
@@ -133,7 +156,8 @@ std::vector<FilterStep> steps_to_undo(std::span<const Filter> filters, const Chu
     }
     FilterStep step{.filter = filter, .in = count, .out = count};
     if (filter.kind == FilterKind::kFletcher32) step.in.bytes = checked_add(count.bytes, kFletcherBytes);
-    if (filter.kind == FilterKind::kDeflate) step.in = {longest_stream(count.bytes), false};
+    const bool is_compressed = filter.kind == FilterKind::kDeflate || filter.kind == FilterKind::kLzf;
+    if (is_compressed) step.in = {longest_stream(count.bytes), false};
     count = step.in;
     steps.push_back(step);
   }
@@ -147,9 +171,11 @@ Bytes undo(std::span<const FilterStep> steps, Bytes stored, std::string_view sho
   for (const FilterStep& step : steps) {
     if (step.filter.kind == FilterKind::kDeflate) {
       stored = inflated(stored.span(), step, shown);
+    } else if (step.filter.kind == FilterKind::kLzf) {
+      stored = expanded(stored.span(), step, shown);
     } else if (step.filter.kind == FilterKind::kFletcher32) {
       stored = checked_sum(std::move(stored), shown);
-    } else if (step.filter.parameter > 1) {
+    } else if (step.filter.kind == FilterKind::kShuffle && step.filter.parameter > 1) {
       Bytes elements(stored.size());
       unshuffle(stored.span(), step.filter.parameter, elements.span());
       stored = std::move(elements);

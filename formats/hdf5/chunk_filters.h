@@ -1,5 +1,5 @@
 /// \file
-/// HDF5's filters undone in memory: deflate, shuffle, fletcher32. Pure. Inside formats/hdf5 only.
+/// HDF5's filters undone in memory: deflate, lzf, shuffle, fletcher32. Pure. Inside formats/hdf5 only.
 #pragma once
 
 #include <cstddef>

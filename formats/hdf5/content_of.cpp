@@ -22,24 +22,19 @@ std::string bytes_of(Number number) {
   return {reinterpret_cast<const char*>(&number), sizeof(number)};
 }
 
-OutgoingContent scalar(DType dtype, std::string bytes) { return {type_of(dtype), {}, std::move(bytes)}; }
+OutgoingContent scalar(DType dtype, std::string bytes) { return {type_of(dtype), {}, std::move(bytes), {}}; }
 
-OutgoingContent none_content() { return {type_of(DType::kInt8), {SpaceKind::kNull, {}}, {}}; }
+OutgoingContent none_content() { return {type_of(DType::kInt8), {SpaceKind::kNull, {}}, {}, {}}; }
+
+/// A string of variable length is a pointer in memory.
+constexpr std::uint32_t kVariableStringBytes = sizeof(void*);
 
 OutgoingContent string_content(std::string_view text) {
   Type type;
   type.kind = TypeClass::kString;
-  type.bytes = static_cast<std::uint32_t>(text.size());
-  return {type, {}, std::string(text)};
-}
-
-/// A lone surrogate is no UTF-8 for others: they stand behind 0xED and begin at 0xA0.
-bool is_plain_text(std::string_view text) {
-  if (text.empty() || text.find('\0') != std::string_view::npos || !pickle::is_python_utf8(text)) return false;
-  for (std::size_t i = 0; i + 1 < text.size(); ++i) {
-    if (text[i] == '\xED' && static_cast<unsigned char>(text[i + 1]) >= 0xA0) return false;
-  }
-  return text.size() <= std::numeric_limits<std::uint32_t>::max();
+  type.bytes = kVariableStringBytes;
+  type.is_variable = type.is_utf8 = true;
+  return {type, {}, {}, {std::string(text)}};
 }
 
 /// The first part of a value that a pickle cannot say, or null.
@@ -72,7 +67,19 @@ OutgoingContent pickled(const Value& value) {
   return pickle_content(dumper.finish());
 }
 
+/// An array without elements, which is read as an empty list.
+OutgoingContent empty_list_content() { return {type_of(DType::kFloat64), {SpaceKind::kSimple, {0}}, {}, {}}; }
+
 }  // namespace
+
+/// A lone surrogate is not UTF-8 for other programs. It is a byte 0xED and a next one from 0xA0 on.
+bool is_plain_text(std::string_view text) {
+  if (text.find('\0') != std::string_view::npos || !pickle::is_python_utf8(text)) return false;
+  for (std::size_t i = 0; i + 1 < text.size(); ++i) {
+    if (text[i] == '\xED' && static_cast<unsigned char>(text[i + 1]) >= 0xA0) return false;
+  }
+  return text.size() <= std::numeric_limits<std::uint32_t>::max();
+}
 
 OutgoingContent content_of(const Value& value) {
   switch (value.kind) {
@@ -86,6 +93,8 @@ OutgoingContent content_of(const Value& value) {
       return scalar(DType::kFloat64, bytes_of(value.real));
     case ValueKind::kString:
       return is_plain_text(value.text()) ? string_content(value.text()) : pickled(value);
+    case ValueKind::kList:
+      return value.items().empty() ? empty_list_content() : pickled(value);
     default:
       return pickled(value);
   }
@@ -101,7 +110,7 @@ OutgoingContent pickle_content(std::string_view pickle) {
   Type type;
   type.kind = TypeClass::kOpaque;
   type.bytes = static_cast<std::uint32_t>(kPickleMark.size() + pickle.size());
-  return {std::move(type), {}, std::string(kPickleMark).append(pickle)};
+  return {std::move(type), {}, std::string(kPickleMark).append(pickle), {}};
 }
 
 OutgoingContent text_content(std::string_view text) {
@@ -114,7 +123,7 @@ OutgoingContent text_content(std::string_view text) {
 OutgoingContent integer_content(std::int64_t number) { return scalar(DType::kInt64, bytes_of(number)); }
 
 OutgoingContent integers_content(std::span<const std::int64_t> numbers) {
-  OutgoingContent content{type_of(DType::kInt64), {SpaceKind::kSimple, {std::ssize(numbers)}}, {}};
+  OutgoingContent content{type_of(DType::kInt64), {SpaceKind::kSimple, {std::ssize(numbers)}}, {}, {}};
   for (const std::int64_t number : numbers) content.bytes += bytes_of(number);
   return content;
 }

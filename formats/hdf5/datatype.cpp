@@ -227,6 +227,21 @@ Type type_of(DType dtype) {
 
 bool is_opaque(DType dtype) { return type_of(dtype).kind == TypeClass::kOpaque; }
 
+bool is_writable(const Type& type) {
+  switch (type.kind) {
+    case TypeClass::kVariableLength:
+    case TypeClass::kReference:
+    case TypeClass::kTime:
+    case TypeClass::kComplex:
+      return false;
+    default:
+      return std::ranges::all_of(type.inner, [&](const Type::Member& each) {
+        const bool is_name = type.kind == TypeClass::kEnum && &each != &type.inner.front();
+        return is_name || is_writable(each.type);
+      });
+  }
+}
+
 std::string to_string(const Type& type) {
   if (type.kind == TypeClass::kString && type.is_variable) return "string of variable length";
   const std::string_view order = type.big_endian && type.bytes > 1 ? "big-endian " : "";

@@ -44,6 +44,10 @@ Type type_of(DType dtype);
 /// Whether `dtype` is written as opaque elements, which need the attribute `dtype`.
 bool is_opaque(DType dtype);
 
+/// Whether attributes and datasets of strings are written in this type: all but references, sequences of variable
+/// length, times and HDF5 2.0's complex numbers, and types made of those.
+bool is_writable(const Type& type);
+
 /// "big-endian float of 16 bytes", "reference", ...: for messages.
 std::string to_string(const Type& type);
 

@@ -39,6 +39,9 @@ struct FloatFields {
   friend bool operator==(const FloatFields&, const FloatFields&) = default;
 };
 
+/// How a string of fixed length is padded.
+enum class StringPadding : std::uint8_t { kNullTerminated, kNull, kSpace };
+
 /// A datatype. `inner` has a compound's members, an array's or enum's base, or what a variable length is of.
 struct Type {
   TypeClass kind = TypeClass::kInteger;
@@ -46,6 +49,8 @@ struct Type {
   bool big_endian = false;                  ///< kInteger, kFloat, kBitfield.
   bool is_signed = false;                   ///< kInteger.
   bool is_variable = false;                 ///< kString: of variable length.
+  bool is_utf8 = false;                     ///< kString: else ASCII.
+  StringPadding padding{};                  ///< kString.
   std::uint32_t precision = 0, offset = 0;  ///< kInteger, kBitfield: significant bits, and where they begin.
   FloatFields fields{};                     ///< kFloat.
   std::string tag;                          ///< kOpaque: its tag.
@@ -81,7 +86,7 @@ struct Attribute {
 };
 
 /// The filters that can be undone; others are refused by name.
-enum class FilterKind : std::uint8_t { kDeflate, kShuffle, kFletcher32 };
+enum class FilterKind : std::uint8_t { kDeflate, kShuffle, kFletcher32, kLzf };
 struct Filter {
   FilterKind kind;
   std::uint32_t parameter = 0;  ///< kShuffle: bytes of an element.

@@ -9,6 +9,10 @@
 
 namespace shard::hdf5 {
 
+std::string part_text(const PathPart& part) {
+  return part.is_index ? std::to_string(part.index) : std::string(part.key());
+}
+
 void EntryPaths::move_to(std::span<const std::string_view> links) {
   const auto parted = std::ranges::mismatch(links_, links);
   const auto same = static_cast<std::size_t>(parted.in1 - links_.begin());
@@ -18,6 +22,10 @@ void EntryPaths::move_to(std::span<const std::string_view> links) {
     links_.emplace_back(link);
     keys_.push_back(arena_.copy(are_encoded_ ? key_of_link(link) : link));
   }
+}
+
+std::string_view EntryPaths::key_of(std::string_view attribute) const {
+  return are_encoded_ ? arena_.copy(key_of_attribute(attribute)) : attribute;
 }
 
 EntryPaths::Place EntryPaths::in_group(std::string_view key) const {

@@ -12,6 +12,9 @@
 
 namespace shard::hdf5 {
 
+/// A key, or the digits of an index.
+std::string part_text(const PathPart& part);
+
 /// Entries come depth first, so neighbours share the keys of the groups above them.
 class EntryPaths {
  public:
@@ -29,6 +32,8 @@ class EntryPaths {
   };
   /// Of the entry itself.
   Place place() const { return place_of(keys_); }
+  /// An attribute's name as a key; in the arena only if it is decoded.
+  std::string_view key_of(std::string_view attribute) const;
   /// Of a group's attribute: one more key.
   Place in_group(std::string_view key) const;
   /// Of a dataset's attribute, beside the dataset: its last key, a dot, and the attribute's name.

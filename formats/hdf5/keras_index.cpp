@@ -49,10 +49,10 @@ class IndexReader {
   }
 
   void add(const std::string& path, std::string file) {
-    if (!hf_index::is_safe_component(file)) {
+    if (!hf_index::is_safe_path(file)) {
       throw Error(ErrorCode::kCorruption, fmt::format("the index places '{}' in '{}'", path, file))
           .in_file(file_)
-          .because("file names must be names in the folder of the index, without a path")
+          .because(hf_index::kMustBeBelow)
           .of_kind(FindingKind::kBadHeader);
     }
     entries_.push_back({path, std::move(file)});
@@ -64,6 +64,11 @@ class IndexReader {
 };
 
 }  // namespace
+
+std::string_view without_model_name(std::string_view path) {
+  const std::size_t slash = path.find('/');
+  return slash == std::string_view::npos ? path : path.substr(slash + 1);
+}
 
 KerasIndex read_keras_index(const RandomReader& file) {
   Arena arena(std::make_shared<Budget>());

@@ -1,8 +1,11 @@
 /// \file
 /// Keras' index of weights that are spread over files: `NAME.weights.json` with
 /// `{"metadata": {...}, "weight_map": {"/path/vars": "file" or ["file", ...]}}`. A path is that of a group whose
-/// datasets lie in the file, or spread over the files. Source: keras/src/saving/saving_lib.py. Inside formats/hdf5
-/// only.
+/// datasets lie in the file, or spread over the files. Source: keras/src/saving/saving_lib.py.
+///
+/// `NAME.h5.index.json`, which transformers 4 wrote beside TensorFlow's weights, has the same form. Its keys are names
+/// of weights: the path of a dataset behind the model's own name. Source: transformers/modeling_tf_utils.py of 4.57.
+/// Inside formats/hdf5 only.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +23,11 @@ struct KerasIndex {
     std::uint32_t file = 0;  ///< Index into `files`.
   };
   std::vector<Entry> entries;
-  std::vector<std::string> files;  ///< Sorted; each one safe path component.
+  std::vector<std::string> files;  ///< Sorted; each one a safe path.
 };
+
+/// The path of an entry's dataset in an index of TensorFlow's weights.
+std::string_view without_model_name(std::string_view path);
 
 /// \throws Error kCorruption (kind bad_header)  not such a document, or a file name with a path.
 KerasIndex read_keras_index(const RandomReader& file);

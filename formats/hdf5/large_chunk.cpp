@@ -124,18 +124,18 @@ std::int64_t count_bytes(const Compressed& from, const ByteCount& most) {
     bytes += static_cast<std::int64_t>(block.size());
     if (bytes <= most.bytes) return;
     throw Error(ErrorCode::kCorruption, fmt::format("cannot decode {}", from.shown))
-        .because("its deflate stream holds more bytes than a deflated chunk can have")
+        .because("its compressed stream holds more bytes than a compressed chunk can have")
         .of_kind(FindingKind::kBadHeader);
   });
   return bytes;
 }
 
-Stage inflated(const Stage& stage, const FilterStep& step, const std::string& shown) {
+Stage decompressed(const Stage& stage, const FilterStep& step, decoded_view::Codec codec, const std::string& shown) {
   Compressed from{.file = stage.bytes,
                   .offset = 0,
                   .stored_bytes = stage.bytes->size(),
                   .bytes = step.out.bytes,
-                  .codec = decoded_view::Codec::kZlib,
+                  .codec = codec,
                   .shown = shown};
   if (!step.out.is_exact) from.bytes = count_bytes(from, step.out);
   return {decoded_view::decompressed(from), from};
@@ -197,7 +197,10 @@ class LargeChunk final : public RandomReader {
     for (const FilterStep& step : steps_to_undo(filters_, chunk_.place, chunk_.bytes, chunk_.shown)) {
       switch (step.filter.kind) {
         case FilterKind::kDeflate:
-          stage = inflated(stage, step, chunk_.shown);
+          stage = decompressed(stage, step, decoded_view::Codec::kZlib, chunk_.shown);
+          break;
+        case FilterKind::kLzf:
+          stage = decompressed(stage, step, decoded_view::Codec::kLzf, chunk_.shown);
           break;
         case FilterKind::kShuffle:
           stage = unshuffled(stage, step.filter.parameter, chunk_.shown);

@@ -8,7 +8,7 @@
 
 namespace shard::hdf5 {
 
-/// See decoded_chunk. Deflated ones stream through a decoder; shuffled ones of those through one for each byte of an
+/// See decoded_chunk. Compressed ones stream through a decoder; shuffled ones of those through one for each byte of an
 /// element, and are decoded once more before, to set them up. A checksum is compared in one pass before the first byte.
 /// \throws Error kUnsupported  from read_at: shuffled elements of more than 64 bytes.
 /// Memory: up to 40 MiB. Nothing is read before the first read.

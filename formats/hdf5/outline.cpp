@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "formats/hdf5/datatype.h"
+#include "formats/hdf5/entry_paths.h"
 #include "formats/hdf5/link_names.h"
 #include "formats/hdf5/root_notes.h"
 #include "libshard/core/clipped.h"
@@ -16,12 +17,8 @@ namespace {
 
 constexpr std::size_t kMaxAttributeName = 65534;  // Its length stands in 16 bits, with a NUL.
 
-std::string text_of(const PathPart& part) {
-  return part.is_index ? std::to_string(part.index) : std::string(part.key());
-}
-
 std::string last_key(const Outline::Keys& keys) {
-  return keys.path.empty() ? std::string(keys.name) : text_of(keys.path.back());
+  return keys.path.empty() ? std::string(keys.name) : part_text(keys.path.back());
 }
 
 /// An attribute that says something else of a dataset than an object would.
@@ -65,7 +62,7 @@ std::string Outline::encoded(std::string name, std::string_view key) {
 OutgoingNode& Outline::group_of(const Keys& keys) {
   OutgoingNode* group = &root_;
   for (std::size_t i = 0; i + 1 < keys.path.size(); ++i) {
-    const std::string key = text_of(keys.path[i]);
+    const std::string key = part_text(keys.path[i]);
     group = &group->members[encoded(link_name(key), key)];
   }
   return *group;
@@ -76,20 +73,55 @@ std::string Outline::link(const Keys& keys, std::uint32_t dataset, std::string_v
   group_of(keys).members[name].dataset = dataset;
   ++datasets_[dataset].names;
   std::string path;
-  for (std::size_t i = 0; i + 1 < keys.path.size(); ++i) path += '/' + link_name(text_of(keys.path[i]));
+  for (std::size_t i = 0; i + 1 < keys.path.size(); ++i) path += '/' + link_name(part_text(keys.path[i]));
   return path + '/' + name;
+}
+
+OutgoingDataset* Outline::dataset_named(OutgoingNode& group, std::string_view key) {
+  const auto member = group.members.find(link_name(key));
+  const bool is_dataset = member != group.members.end() && member->second.dataset != kNoIndex;
+  return is_dataset ? &datasets_[member->second.dataset] : nullptr;
+}
+
+/// The key is that of the dataset, a dot, and the attribute's name, unless it was renamed. A dataset with several names
+/// shows an attribute under each of them, and gets it once.
+bool Outline::add_kept_to_dataset(OutgoingNode& group, std::string_view key, const KeptContent& kept) {
+  const std::string behind = "." + kept.attribute;
+  if (!key.ends_with(behind)) return false;
+  OutgoingDataset* const dataset = dataset_named(group, key.substr(0, key.size() - behind.size()));
+  if (dataset == nullptr || kept.attribute.starts_with(kReserved)) return false;
+  if (kept.attribute == kDtypeAttribute && !dataset->content && is_opaque(dataset->dtype)) return false;
+  const std::string name = encoded(attribute_name(kept.attribute), kept.attribute);
+  const auto known = std::ranges::find(dataset->attributes, name, &std::pair<std::string, OutgoingContent>::first);
+  if (known == dataset->attributes.end()) dataset->attributes.emplace_back(name, kept.content);
+  return true;
+}
+
+void Outline::add_kept(const KeptContent& kept) {
+  const Path path = kept.path();
+  const Keys keys{kept.name, path};
+  if (kept.as == KeptAs::kDataset) {
+    datasets_.emplace_back().content = kept.content;
+    link(keys, static_cast<std::uint32_t>(datasets_.size() - 1));
+    return;
+  }
+  const std::string key = last_key(keys);
+  OutgoingNode& group = group_of(keys);
+  std::string name = encoded(attribute_name(key), key);
+  check_attribute_name(name, keys.name);
+  if (kept.as == KeptAs::kDatasetAttribute && add_kept_to_dataset(group, key, kept)) return;
+  if (kept.as == KeptAs::kList && add_to_dataset(group, key, kept.content)) return;
+  group.attributes.emplace_back(std::move(name), kept.content);
 }
 
 /// An object "w.units" beside a dataset "w" is the attribute "units" of that dataset, as other programs expect it.
 /// Datasets with two names would show it under both.
-bool Outline::add_to_dataset(OutgoingNode& group, std::string_view key, const Value& value) {
+bool Outline::add_to_dataset(OutgoingNode& group, std::string_view key, const OutgoingContent& content) {
   for (std::size_t dot = key.find('.'); dot != std::string_view::npos; dot = key.find('.', dot + 1)) {
-    const auto member = group.members.find(link_name(key.substr(0, dot)));
+    OutgoingDataset* const dataset = dataset_named(group, key.substr(0, dot));
     const std::string_view attribute = key.substr(dot + 1);
-    if (member == group.members.end() || member->second.dataset == kNoIndex || is_reserved(attribute)) continue;
-    OutgoingDataset& dataset = datasets_[member->second.dataset];
-    if (dataset.names > 1) continue;
-    dataset.attributes.emplace_back(encoded(attribute_name(attribute), attribute), content_of(value));
+    if (dataset == nullptr || is_reserved(attribute) || dataset->names > 1) continue;
+    dataset->attributes.emplace_back(encoded(attribute_name(attribute), attribute), content);
     return true;
   }
   return false;
@@ -104,7 +136,8 @@ void Outline::add_object(const Keys& keys, const Value& value) {
   std::string name = encoded(attribute_name(key), key);
   check_attribute_name(name, keys.name);
   try {
-    if (!add_to_dataset(group, key, value)) group.attributes.emplace_back(std::move(name), content_of(value));
+    OutgoingContent content = content_of(value);
+    if (!add_to_dataset(group, key, content)) group.attributes.emplace_back(std::move(name), std::move(content));
   } catch (Error& error) {
     throw error.of_tensor(keys.name);
   }

@@ -5,11 +5,13 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "formats/hdf5/kept_content.h"
 #include "formats/hdf5/values.h"
 #include "libshard/catalog/catalog.h"
 
@@ -27,7 +29,8 @@ struct OutgoingDataset {
   DType dtype{};
   std::vector<std::int64_t> shape;  ///< Of elements in the file; none: a scalar.
   std::int64_t offset = -1, bytes = 0;
-  std::vector<OutgoingBox> boxes{};  ///< Not empty: virtual, without elements of its own.
+  std::vector<OutgoingBox> boxes{};          ///< Not empty: virtual, without elements of its own.
+  std::optional<OutgoingContent> content{};  ///< Of an object: type, shape and elements, which are metadata.
   std::vector<std::pair<std::string, OutgoingContent>> attributes{};
   int names = 0;  ///< How many lead to it.
 };
@@ -55,6 +58,9 @@ class Outline {
   /// Gives it a name. `suffix` stands behind the last link as it is. \returns the path from the root.
   std::string link(const Keys& keys, std::uint32_t dataset, std::string_view suffix = {});
 
+  /// An attribute or dataset as its source stored it. Datasets are added first.
+  /// \throws Error kUnsupported  a key too long for an attribute; with the name.
+  void add_kept(const KeptContent& kept);
   /// An empty dict becomes an empty group, all else an attribute.
   /// \throws Error kUnsupported  a value that cannot be an attribute, a key too long for one; with the name.
   void add_object(const Keys& keys, const Value& value);
@@ -70,7 +76,9 @@ class Outline {
  private:
   OutgoingNode& group_of(const Keys& keys);
   std::string encoded(std::string name, std::string_view key);
-  bool add_to_dataset(OutgoingNode& group, std::string_view key, const Value& value);
+  OutgoingDataset* dataset_named(OutgoingNode& group, std::string_view key);
+  bool add_to_dataset(OutgoingNode& group, std::string_view key, const OutgoingContent& content);
+  bool add_kept_to_dataset(OutgoingNode& group, std::string_view key, const KeptContent& kept);
 
   OutgoingNode root_;
   std::vector<OutgoingDataset> datasets_;

@@ -19,8 +19,14 @@ namespace {
 /// One run of the parser over one file, as this side sees it.
 class Conversation {
  public:
-  Conversation(const ParserProgram& program, const RandomReader& file, Arena& arena)
-      : file_(file), arena_(arena), process_(program.path, kParserName, arguments_for(file), program.silence) {}
+  Conversation(const ParserProgram& program, const RandomReader& file, Arena& arena, ParserTime& time)
+      : file_(file),
+        arena_(arena),
+        time_(time),
+        process_(program.path, kParserName, arguments_for(file, time), program.silence) {}
+  ~Conversation() { time_.spend(process_.end()); }
+  Conversation(const Conversation&) = delete;
+  Conversation& operator=(const Conversation&) = delete;
 
   FileFacts follow(const std::function<void(const Entry&)>& each) {
     while (true) {
@@ -53,10 +59,12 @@ class Conversation {
 
  private:
   /// The child's limits grow with what the file really holds: a hole cannot describe anything.
-  static std::vector<std::string> arguments_for(const RandomReader& file) {
+  static std::vector<std::string> arguments_for(const RandomReader& file, ParserTime& time) {
     constexpr std::int64_t kMiB = 1 << 20;
-    const std::int64_t held_mib = file.allocated_bytes(0, file.size()) / kMiB;
-    const std::int64_t cpu_seconds = std::min<std::int64_t>(2 + held_mib, 120);
+    const std::int64_t held_bytes = file.allocated_bytes(0, file.size()), held_mib = held_bytes / kMiB;
+    time.earn(held_bytes);
+    const std::int64_t cpu_seconds = time.seconds_left();
+    if (cpu_seconds == 0) throw_out_of_time();
     const std::int64_t memory_mib = 256 + std::min<std::int64_t>(4 * held_mib, 4096);
     return {fmt::format("{}", file.size()), fmt::format("{}", cpu_seconds), fmt::format("{}", memory_mib * kMiB)};
   }
@@ -66,10 +74,21 @@ class Conversation {
         .of_kind(FindingKind::kBadHeader)
         .because(what);
   }
+  [[noreturn]] static void throw_out_of_time() {
+    throw Error(ErrorCode::kCorruption, "cannot read the HDF5 file: the files of this checkpoint take too much time")
+        .of_kind(FindingKind::kBadHeader)
+        .because("their parsers took all the processor time that files of their size may use");
+  }
   [[noreturn]] void throw_ended() {
+    const Fate fate = process_.fate();
+    if (fate.kind == Fate::Kind::kWithoutSandbox) {
+      throw Error(ErrorCode::kUnsupported, "cannot read HDF5 files here: their parser cannot be confined")
+          .because(fate.text)
+          .hint("run it on a system or in a container that allows seccomp");
+    }
     throw Error(ErrorCode::kCorruption, "cannot read the HDF5 file: its parser did not survive it")
         .of_kind(FindingKind::kBadHeader)
-        .because(process_.fate());
+        .because(fate.text);
   }
 
   void receive(std::span<std::byte> out) {
@@ -114,6 +133,7 @@ class Conversation {
 
   const RandomReader& file_;
   Arena& arena_;
+  ParserTime& time_;
   ParserProcess process_;
   FileFacts facts_{};
   std::vector<std::byte> payload_, block_;
@@ -132,18 +152,28 @@ std::string path_of_parser() {
 
 }  // namespace
 
-FileFacts run_parser(const ParserProgram& program, const RandomReader& file, Arena& arena,
+std::int64_t ParserTime::seconds_left() const {
+  using std::chrono::microseconds;
+  constexpr std::int64_t kMiB = 1 << 20;
+  constexpr microseconds kFloor{2'000'000}, kPerMiB{200'000};
+  const microseconds left = kFloor + kPerMiB * held_bytes_ / kMiB - spent_;
+  if (left.count() <= 0) return 0;
+  return std::max<std::int64_t>(1, std::chrono::round<std::chrono::seconds>(left).count());
+}
+
+FileFacts run_parser(const ParserProgram& program, const RandomReader& file, Arena& arena, ParserTime& time,
                      const std::function<void(const Entry&)>& each) {
   try {
-    return Conversation(program, file, arena).follow(each);
+    return Conversation(program, file, arena, time).follow(each);
   } catch (Error& error) {
     throw error.in_file(file.name());
   }
 }
 
-FileFacts parse_file(const RandomReader& file, Arena& arena, const std::function<void(const Entry&)>& each) {
+FileFacts parse_file(const RandomReader& file, Arena& arena, ParserTime& time,
+                     const std::function<void(const Entry&)>& each) {
   static const ParserProgram program{path_of_parser()};
-  return run_parser(program, file, arena, each);
+  return run_parser(program, file, arena, time, each);
 }
 
 }  // namespace shard::hdf5

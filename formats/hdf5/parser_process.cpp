@@ -4,7 +4,9 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <spawn.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -12,6 +14,7 @@
 #include <csignal>
 #include <cstring>
 
+#include "formats/hdf5/reply.h"
 #include "libshard/core/error.h"
 
 namespace shard::hdf5 {
@@ -58,13 +61,22 @@ class SpawnPlan {
   posix_spawnattr_t attributes_{};
 };
 
-std::string fate_of(int status) {
+Fate fate_of(int status) {
+  const Fate out_of_time{Fate::Kind::kOutOfTime, "it took more time than a file of this size needs"};
   if (WIFSIGNALED(status)) {
     const int signal = WTERMSIG(status);
-    if (signal == SIGXCPU || signal == SIGKILL) return "it took more time than a file of this size needs";
-    return fmt::format("it crashed ({})", strsignal(signal));
+    if (signal == SIGXCPU || signal == SIGKILL) return out_of_time;
+    return {Fate::Kind::kEnded, fmt::format("it crashed ({})", strsignal(signal))};
   }
-  return "it ended before its answer did";
+  if (WIFEXITED(status) && WEXITSTATUS(status) == kExitOutOfTime) return out_of_time;
+  if (WIFEXITED(status) && WEXITSTATUS(status) == kExitWithoutSandbox) {
+    return {Fate::Kind::kWithoutSandbox, "the system does not let it filter its own system calls (seccomp)"};
+  }
+  return {Fate::Kind::kEnded, "it ended before its answer did"};
+}
+
+std::chrono::microseconds microseconds_of(const timeval& time) {
+  return std::chrono::seconds(time.tv_sec) + std::chrono::microseconds(time.tv_usec);
 }
 
 }  // namespace
@@ -85,9 +97,15 @@ ParserProcess::ParserProcess(const std::string& program, const std::string& name
 
 ParserProcess::~ParserProcess() {
   close(socket_);
-  if (process_ < 0) return;
-  kill(process_, SIGKILL);
-  reap();
+  end();
+}
+
+std::chrono::microseconds ParserProcess::end() {
+  if (process_ >= 0) {
+    kill(process_, SIGKILL);
+    reap();
+  }
+  return used_;
 }
 
 bool ParserProcess::receive(std::span<std::byte> out) {
@@ -129,13 +147,15 @@ void ParserProcess::wait_for(short events) {
 
 int ParserProcess::reap() {
   int status = 0;
-  while (waitpid(process_, &status, 0) < 0 && errno == EINTR) {
+  rusage usage{};
+  while (wait4(process_, &status, 0, &usage) < 0 && errno == EINTR) {
   }
   process_ = -1;
+  used_ = microseconds_of(usage.ru_utime) + microseconds_of(usage.ru_stime);
   return status;
 }
 
-std::string ParserProcess::fate() {
+Fate ParserProcess::fate() {
   // Its end of the socket may be closed while it lives on, so it is ended here unless it is about to end by itself.
   for (int turn = 0; turn < 100; ++turn) {
     siginfo_t info{};

@@ -12,6 +12,13 @@
 
 namespace shard::hdf5 {
 
+/// The end of a process.
+struct Fate {
+  enum class Kind { kEnded, kOutOfTime, kWithoutSandbox };
+  Kind kind = Kind::kEnded;
+  std::string text{};  ///< "it crashed (Segmentation fault)".
+};
+
 /// Started with one end of a socket as its only descriptor (number 0), no environment and no signal blocked. Killed and
 /// waited for by the destructor at the latest. Threads: one.
 class ParserProcess {
@@ -30,14 +37,16 @@ class ParserProcess {
   /// \returns false  it ended before it took all
   /// \throws Error kCorruption  it is silent
   bool send(std::span<const std::byte> data);
-  /// Waits for a process that ended its answer early. \returns what became of it: "it crashed (Segmentation fault)",
-  /// ...
-  std::string fate();
+  /// Waits for a process that ended its answer early.
+  Fate fate();
+  /// Ends it at the latest. \returns the processor time that it took
+  std::chrono::microseconds end();
 
  private:
   void wait_for(short events);
   int reap();
 
+  std::chrono::microseconds used_{};  ///< Set when it is waited for.
   std::chrono::milliseconds silence_;
   int socket_ = -1;
   pid_t process_ = -1;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 #include "formats/hdf5/values.h"
 #include "libshard/core/box.h"
@@ -167,14 +168,14 @@ class Placer {
   /// Chunks up to number `end` were never written.
   void fill_until(std::size_t end) {
     while (placed_.stored.size() < end) {
-      fill_stored_ == kNoIndex ? add_fill() : placed_.stored.push_back(fill_stored_);
+      placed_.fill_stored == kNoIndex ? add_fill() : placed_.stored.push_back(placed_.fill_stored);
     }
   }
 
   void add_fill() {
-    fill_stored_ = add_constant(catalog_, views_, file_, rank_, placed_.dtype, placed_.box,
-                                fill_of(*catalog_.arena, entry_, element_));
-    placed_.stored.push_back(fill_stored_);
+    placed_.fill_stored = add_constant(catalog_, views_, file_, rank_, placed_.dtype, placed_.box,
+                                       fill_of(*catalog_.arena, entry_, element_));
+    placed_.stored.push_back(placed_.fill_stored);
   }
 
   void add_bytes(std::int64_t offset, std::int64_t bytes) {
@@ -208,52 +209,92 @@ class Placer {
   PlacedDataset placed_;
   std::int64_t bytes_ = 0, chunk_bytes_ = 0;
   std::span<Filter> filters_;
-  std::uint32_t fill_stored_ = kNoIndex;  ///< What stands for every chunk that was never written.
 };
 
 /// The part of a dataset that a tensor's box shows, cut by the grid.
 class BoxCutter {
  public:
-  BoxCutter(Catalog& catalog, const PlacedDataset& dataset, std::span<const std::int64_t> from,
+  BoxCutter(Catalog& catalog, StoredViews& views, const PlacedDataset& dataset, std::span<const std::int64_t> from,
             std::span<const std::int64_t> sizes, std::span<const std::int64_t> to, std::span<const int> dims)
-      : catalog_(catalog), dataset_(dataset), from_(from), sizes_(sizes), to_(to), dims_(dims) {
+      : catalog_(catalog), views_(views), dataset_(dataset), from_(from), sizes_(sizes), to_(to), dims_(dims) {
     for (std::size_t d = 0; d < from.size(); ++d) {
       grid_.push_back(boxes_along(dataset.shape[d], dataset.box[d]));
       begin_.push_back(from[d] / dataset.box[d]);
       counts_.push_back(boxes_along(from[d] + sizes[d], dataset.box[d]) - begin_[d]);
     }
+    below_.assign(counts_.size(), 1);
+    for (std::size_t d = counts_.size(); d-- > 1;) below_[d - 1] = checked_mul(below_[d], counts_[d]);
   }
 
   void cut() {
-    std::vector<std::int64_t> step(counts_.size()), at;
+    std::vector<std::int64_t> step(counts_.size());
+    std::int64_t cell = 0, fill_begin = -1;
     do {
-      at = begin_;
-      for (std::size_t d = 0; d < at.size(); ++d) at[d] += step[d];
-      add(at);
+      const std::uint32_t stored = stored_at(step);
+      const bool is_fill = stored == dataset_.fill_stored;
+      if (is_fill && fill_begin < 0) fill_begin = cell;
+      if (!is_fill) {
+        add_fill(std::exchange(fill_begin, -1), cell);
+        add(step, ones_, stored);
+      }
+      ++cell;
     } while (next_index(std::span(step), std::span<const std::int64_t>(counts_)) >= 0);
+    add_fill(fill_begin, cell);
   }
 
  private:
-  void add(const std::vector<std::int64_t>& at) {
-    catalog_.arena->charge(Charge::kChunks);
+  std::uint32_t stored_at(const std::vector<std::int64_t>& step) const {
     std::int64_t number = 0;
-    for (std::size_t d = 0; d < at.size(); ++d) number = number * grid_[d] + at[d];
-    const std::uint32_t stored = dataset_.stored[static_cast<std::size_t>(number)];
+    for (std::size_t d = 0; d < step.size(); ++d) number = number * grid_[d] + begin_[d] + step[d];
+    return dataset_.stored[static_cast<std::size_t>(number)];
+  }
+
+  /// Cells [begin, end), row-major among those that are cut, were never written: as few boxes as hold them all.
+  void add_fill(std::int64_t begin, std::int64_t end) {
+    if (begin < 0) return;
+    std::vector<std::int64_t> step(counts_.size()), cells;
+    while (begin < end) {
+      std::int64_t rest = begin;
+      for (std::size_t d = 0; d < step.size(); ++d) step[d] = rest / below_[d], rest %= below_[d];
+      std::size_t along = 0;
+      while (along + 1 < step.size() && (begin % below_[along] != 0 || begin + below_[along] > end)) ++along;
+      cells.assign(step.size(), 1);
+      std::copy(counts_.begin() + static_cast<std::ptrdiff_t>(along), counts_.end(),
+                cells.begin() + static_cast<std::ptrdiff_t>(along));
+      cells[along] = std::min((end - begin) / below_[along], counts_[along] - step[along]);
+      const std::int64_t count = cells[along] * below_[along];
+      add(step, cells, count == 1 ? dataset_.fill_stored : fill_of_cells(cells));
+      begin += count;
+    }
+  }
+
+  /// A stored tensor of fill values for a box of so many cells.
+  std::uint32_t fill_of_cells(const std::vector<std::int64_t>& cells) {
+    std::vector<std::int64_t> shape = dataset_.box;
+    for (std::size_t d = 0; d < shape.size(); ++d) shape[d] = checked_mul(shape[d], cells[d]);
+    const StoredTensor one = catalog_.stored[dataset_.fill_stored];
+    const Storage storage = catalog_.storages[one.storage];
+    return add_constant(catalog_, views_, storage.file, one.rank, one.dtype, shape, views_.fill_of(one.storage));
+  }
+
+  /// Appends the chunk of a box of cells at `step`. \pre `stored` is of the shape of that box
+  void add(const std::vector<std::int64_t>& step, std::span<const std::int64_t> cells, std::uint32_t stored) {
+    catalog_.arena->charge(Charge::kChunks);
     const Dims strides = catalog_.stored[stored].strides;
     Chunk chunk;
     chunk.stored = stored;
     offsets_.assign(to_.begin(), to_.end());
     cut_sizes_.assign(to_.size(), 1);
     cut_strides_.assign(to_.size(), 0);
-    for (std::size_t d = 0; d < at.size(); ++d) {
-      const std::int64_t corner = at[d] * dataset_.box[d], low = std::max(from_[d], corner);
+    for (std::size_t d = 0; d < step.size(); ++d) {
+      const std::int64_t corner = corner_of(step, d), low = std::max(from_[d], corner);
       chunk.first += (low - corner) * strides[static_cast<int>(d)];
     }
     for (std::size_t t = 0; t < to_.size(); ++t) {
       if (dims_[t] < 0) continue;
       const auto d = static_cast<std::size_t>(dims_[t]);
-      const std::int64_t corner = at[d] * dataset_.box[d], low = std::max(from_[d], corner);
-      const std::int64_t high = std::min(from_[d] + sizes_[d], corner + dataset_.box[d]);
+      const std::int64_t corner = corner_of(step, d), low = std::max(from_[d], corner);
+      const std::int64_t high = std::min(from_[d] + sizes_[d], corner + cells[d] * dataset_.box[d]);
       offsets_[t] += low - from_[d];
       cut_sizes_[t] = high - low;
       cut_strides_[t] = strides[dims_[t]];
@@ -264,12 +305,19 @@ class BoxCutter {
     catalog_.chunks.push_back(chunk);
   }
 
+  std::int64_t corner_of(const std::vector<std::int64_t>& step, std::size_t d) const {
+    return (begin_[d] + step[d]) * dataset_.box[d];
+  }
+
   Catalog& catalog_;
+  StoredViews& views_;
   const PlacedDataset& dataset_;
   std::span<const std::int64_t> from_, sizes_, to_;
   std::span<const int> dims_;
   std::vector<std::int64_t> grid_;            ///< How many boxes the dataset has along each dimension.
   std::vector<std::int64_t> begin_, counts_;  ///< Of those that are cut.
+  std::vector<std::int64_t> below_;           ///< How many of those one step along a dimension passes.
+  std::vector<std::int64_t> ones_ = std::vector<std::int64_t>(from_.size(), 1);
   std::vector<std::int64_t> offsets_, cut_sizes_, cut_strides_;
 };
 
@@ -311,16 +359,17 @@ PlacedDataset place_dataset(Catalog& catalog, StoredViews& views, std::uint32_t 
   return Placer(catalog, views, file, rank, entry, element).place();
 }
 
-void append_chunks(Catalog& catalog, const PlacedDataset& dataset, std::span<const std::int64_t> from,
-                   std::span<const std::int64_t> sizes, std::span<const std::int64_t> to, std::span<const int> dims) {
-  if (!is_empty(sizes)) BoxCutter(catalog, dataset, from, sizes, to, dims).cut();
+void append_chunks(Catalog& catalog, StoredViews& views, const PlacedDataset& dataset,
+                   std::span<const std::int64_t> from, std::span<const std::int64_t> sizes,
+                   std::span<const std::int64_t> to, std::span<const int> dims) {
+  if (!is_empty(sizes)) BoxCutter(catalog, views, dataset, from, sizes, to, dims).cut();
 }
 
-void append_whole(Catalog& catalog, const PlacedDataset& dataset) {
+void append_whole(Catalog& catalog, StoredViews& views, const PlacedDataset& dataset) {
   const std::vector<std::int64_t> zeros(dataset.shape.size());
   std::vector<int> dims(dataset.shape.size());
   std::iota(dims.begin(), dims.end(), 0);
-  append_chunks(catalog, dataset, zeros, dataset.shape, zeros, dims);
+  append_chunks(catalog, views, dataset, zeros, dataset.shape, zeros, dims);
 }
 
 }  // namespace shard::hdf5

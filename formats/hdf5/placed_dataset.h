@@ -3,7 +3,7 @@
 ///
 /// A dataset is a grid of equal boxes, row-major; the last of a dimension may reach past the dataset. A contiguous or
 /// compact one is a grid of one box, a chunked one has a stored tensor for each chunk. Chunks that were never written
-/// share one that is made of fill values.
+/// share one that is made of fill values; runs of them become chunks of a tensor that are as large as possible.
 #pragma once
 
 #include <cstdint>
@@ -20,10 +20,11 @@ namespace shard::hdf5 {
 
 struct PlacedDataset {
   DType dtype{};
-  std::vector<std::int64_t> shape;      ///< With the dimensions of an array type.
-  std::vector<std::int64_t> box;        ///< The shape of each box of the grid.
-  bool is_enum = false;                 ///< Elements are an enum's values, whose names are lost.
-  std::vector<std::uint32_t> stored{};  ///< By number in the grid; of a dataset without elements none.
+  std::vector<std::int64_t> shape;       ///< With the dimensions of an array type.
+  std::vector<std::int64_t> box;         ///< The shape of each box of the grid.
+  bool is_enum = false;                  ///< Elements are an enum's values, whose names are lost.
+  std::vector<std::uint32_t> stored{};   ///< By number in the grid; of a dataset without elements none.
+  std::uint32_t fill_stored = kNoIndex;  ///< The one of every box that was never written; kNoIndex: there is none.
 };
 
 /// The elements of a dataset, with its attribute `dtype`. \throws Error kUnsupported  no dtype stands for them
@@ -38,11 +39,12 @@ PlacedDataset place_dataset(Catalog& catalog, StoredViews& views, std::uint32_t 
 
 /// Appends the chunks of a tensor whose box at `to` is the dataset's box of `sizes` at `from`. `dims` says for each
 /// dimension of the tensor which one of the dataset it is, -1 for one of size 1 that the dataset lacks.
-void append_chunks(Catalog& catalog, const PlacedDataset& dataset, std::span<const std::int64_t> from,
-                   std::span<const std::int64_t> sizes, std::span<const std::int64_t> to, std::span<const int> dims);
+void append_chunks(Catalog& catalog, StoredViews& views, const PlacedDataset& dataset,
+                   std::span<const std::int64_t> from, std::span<const std::int64_t> sizes,
+                   std::span<const std::int64_t> to, std::span<const int> dims);
 
 /// Appends the chunks of a tensor that is the whole dataset.
-void append_whole(Catalog& catalog, const PlacedDataset& dataset);
+void append_whole(Catalog& catalog, StoredViews& views, const PlacedDataset& dataset);
 
 /// The fill value of a dataset as plain elements, or nothing for zeros; in the arena.
 std::span<const std::byte> fill_of(Arena& arena, const Entry& entry, const ElementType& element);

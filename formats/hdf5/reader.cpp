@@ -7,18 +7,25 @@
 #include <utility>
 #include <vector>
 
+#include "formats/hdf5/datatype.h"
 #include "formats/hdf5/entry_paths.h"
+#include "formats/hdf5/file_part.h"
+#include "formats/hdf5/kept_content.h"
 #include "formats/hdf5/link_names.h"
 #include "formats/hdf5/parser.h"
 #include "formats/hdf5/placed_dataset.h"
+#include "formats/hdf5/reply.h"
 #include "formats/hdf5/root_notes.h"
 #include "formats/hdf5/source_files.h"
 #include "formats/hdf5/stated_end.h"
 #include "formats/hdf5/tree.h"
 #include "formats/hdf5/values.h"
 #include "formats/hdf5/virtual_datasets.h"
+#include "formats/hdf5_source.h"
 #include "formats/parts/hf_index/folder_names.h"
+#include "formats/parts/hf_index/index_findings.h"
 #include "formats/parts/pickle/equal.h"
+#include "formats/registry.h"
 #include "libshard/catalog/tree.h"
 #include "libshard/core/error.h"
 #include "libshard/core/first_names.h"
@@ -41,8 +48,13 @@ class Hdf5Reader final : public Reader {
         files_([this](std::uint32_t index) { return open_file(index); }),
         virtual_(catalog_, views_) {
     catalog_.format = "hdf5";
+    originals_->format = kOriginalsFormat;
+    catalog_.originals = originals_;
     for (std::size_t i = 0; i < source_.names.size(); ++i) read_main_file(add_file(source_.names[i], source_.shown[i]));
     if (!source_.index.empty()) check_index();
+    note_unnamed_parts();
+    note_other_suffixes();
+    drop_differing();
     read_virtual();
     take_tree();
     note_others(source_, catalog_, findings_);
@@ -77,7 +89,12 @@ class Hdf5Reader final : public Reader {
   }
 
   std::unique_ptr<RandomReader> open_file(std::uint32_t index) const {
-    return source_.folder.empty() ? store_.open(paths_[index]) : store_.open_below(source_.folder, paths_[index]);
+    if (!source_.folder.empty()) return store_.open_below(source_.folder, paths_[index]);
+    std::unique_ptr<RandomReader> file = store_.open(paths_[index]);
+    if (!paths_[index].ends_with(kKerasArchiveSuffix)) return file;
+    const std::shared_ptr<const RandomReader> archive = std::move(file);
+    const std::optional<KerasWeights> weights = keras_weights_in(archive);
+    return weights ? file_part(archive, weights->offset, weights->bytes) : store_.open(paths_[index]);
   }
 
   /// \returns the facts of the file, each entry given to `each`; errors name the file.
@@ -86,7 +103,7 @@ class Hdf5Reader final : public Reader {
     catalog_.files[index].bytes = opened->size();
     catalog_.files[index].identity = opened->identity();
     try {
-      return parse_file(*opened, *catalog_.arena, each);
+      return parse_file(*opened, *catalog_.arena, time_, each);
     } catch (Error& error) {
       throw error.in_file(catalog_.files[index].path);
     }
@@ -146,8 +163,7 @@ class Hdf5Reader final : public Reader {
     std::int64_t objects = 0;
     for (const Attribute& attribute : entry.attributes) {
       if (entry.links.empty() && is_root_note(attribute.name)) continue;
-      add_object(main.paths.in_group(attribute.name), attribute.content);
-      ++objects;
+      objects += add_object(main, main.paths.in_group(attribute.name), attribute, KeptAs::kGroupAttribute) ? 1 : 0;
     }
     const bool is_bare = entry.members == 0 && objects == 0 && !entry.links.empty();
     if (is_bare) add_value(main.paths.place(), make_value(*catalog_.arena, ValueKind::kDict));
@@ -157,7 +173,7 @@ class Hdf5Reader final : public Reader {
     const EntryPaths::Place place = main.paths.place();
     const bool has_no_elements = entry.space.kind == SpaceKind::kNull;
     if (has_no_elements || entry.type.kind == TypeClass::kString) {
-      add_object(place, {entry.type, entry.space, {}, entry.strings});
+      add_object(main, place, {{}, {entry.type, entry.space, {}, entry.strings}}, KeptAs::kDataset);
     } else {
       try {
         add_tensor(main, place, entry);
@@ -174,7 +190,7 @@ class Hdf5Reader final : public Reader {
       if (attribute.name == kShapeAttribute ||
           (attribute.name == kDtypeAttribute && entry.type.kind == TypeClass::kOpaque))
         continue;
-      add_object(main.paths.beside_dataset(attribute.name), attribute.content);
+      add_object(main, main.paths.beside_dataset(attribute.name), attribute, KeptAs::kDatasetAttribute);
     }
   }
 
@@ -190,22 +206,55 @@ class Hdf5Reader final : public Reader {
                        .in_file(catalog_.files[main.file].path));
   }
 
-  void add_object(const EntryPaths::Place& place, const Content& content) {
+  /// \returns false  its type is one that no object has: it is named in a warning.
+  bool add_object(const MainFile& main, const EntryPaths::Place& place, const Attribute& attribute, KeptAs as) {
+    if (!is_read(attribute.content)) {
+      lost_.add(fmt::format("{} ({})", place.name, to_string(attribute.content.type)));
+      return false;
+    }
+    if (becomes_bytes(attribute.content)) bytes_.add(place.name);
+    if (is_repeated(place, attribute.content)) return true;
     try {
-      add_value(place, value_of(*catalog_.arena, content, opaque_));
+      Value* const value = value_of(*catalog_.arena, attribute.content, opaque_);
+      const std::size_t first = catalog_.objects.size();
+      const std::optional<std::uint32_t> depth = add_value(place, value);
+      if (!depth || is_pickle(attribute.content)) return true;
+      const std::string_view name = as == KeptAs::kDataset ? std::string_view() : main.paths.key_of(attribute.name);
+      const auto added = std::span(catalog_.objects).subspan(first);
+      const StoredObject* const stored =
+          keep_content(*catalog_.arena, as, name, attribute.content, static_cast<std::uint32_t>(added.size()), *depth);
+      if (stored == nullptr) return true;
+      for (const Object& object : added) originals_->stored.try_emplace(object.value, stored);
+      return true;
     } catch (Error& error) {
       throw error.of_tensor(place.name);
     }
   }
 
-  /// Lists are listed element by element.
-  void add_value(const EntryPaths::Place& place, Value* value) {
+  /// Several files may say the same of the groups that they share. What they say differently is left out of all.
+  bool is_repeated(const EntryPaths::Place& place, const Content& content) {
+    if (source_.names.size() == 1) return false;
+    Entry entry;
+    entry.attributes.push_back({{}, content});
+    const std::string encoded = encode(entry);
+    const auto [first, is_new] = contents_.try_emplace(std::string(place.name), encoded);
+    if (!is_new && first != encoded) differing_.emplace_back(place.name);
+    return !is_new;
+  }
+
+  /// Lists are listed element by element. \returns how many indexes lead to each of them, if it is the same for all
+  std::optional<std::uint32_t> add_value(const EntryPaths::Place& place, Value* value) {
     const auto none = [](const Value&) { return false; };
+    std::optional<std::size_t> depth;
+    bool is_even = true;
     visit_leaves(*catalog_.arena, *value, none, [&](const TreeLeaf& leaf) {
       catalog_.arena->charge(Charge::kEntries);
       const EntryPaths::Place at = place_below(*catalog_.arena, place, leaf);
       catalog_.objects.push_back({at.name, at.path, leaf.value, -1});
+      is_even = is_even && depth.value_or(leaf.path.size()) == leaf.path.size();
+      depth = leaf.path.size();
     });
+    return is_even && depth ? std::optional(static_cast<std::uint32_t>(*depth)) : std::nullopt;
   }
 
   void add_tensor(const MainFile& main, const EntryPaths::Place& place, const Entry& entry) {
@@ -220,7 +269,7 @@ class Hdf5Reader final : public Reader {
         is_virtual ? virtual_.add(entry, main.file, index) : place_dataset(catalog_, views_, main.file, rank, entry);
     tensor_of_object_.try_emplace(object, index);
     if (placed.is_enum) enums_.add(place.name);
-    if (!is_virtual) append_whole(catalog_, placed);
+    if (!is_virtual) append_whole(catalog_, views_, placed);
     Tensor tensor;
     tensor.name = place.name;
     tensor.path = place.path;
@@ -253,6 +302,13 @@ class Hdf5Reader final : public Reader {
     if (unread_.count() > 0) {
       catalog_.warnings.push_back(
           fmt::format("datasets that cannot be read are listed as objects: {}", unread_.text()));
+    }
+    if (lost_.count() > 0) {
+      catalog_.warnings.push_back(fmt::format("attributes of types that are not kept are left out: {}", lost_.text()));
+    }
+    if (bytes_.count() > 0) {
+      catalog_.warnings.push_back(
+          fmt::format("attributes of compounds become bytes in other formats: {}", bytes_.text()));
     }
     if (enums_.count() > 0) {
       catalog_.warnings.push_back(fmt::format("names of enums' values are not kept: {}", enums_.text()));
@@ -322,15 +378,54 @@ class Hdf5Reader final : public Reader {
     return add_file(name, name);
   }
 
+  /// Files that are named one by one may be some of the parts that their names count.
+  void note_unnamed_parts() {
+    if (!source_.folder.empty()) return;
+    for (const std::string_view suffix : kHdf5Suffixes) {
+      if (const auto others = hf_index::unnamed_parts(source_.shown, suffix)) {
+        findings_.warn(*others);
+        catalog_.warnings.emplace_back(others->what());
+      }
+    }
+  }
+
+  /// The content decides what a file is; other programs may go by its name, and see something else in it.
+  void note_other_suffixes() {
+    for (const std::string& name : source_.shown) {
+      const std::string_view other = format_of_suffix(name);
+      if (other.empty() || other == catalog_.format) continue;
+      const std::string text = fmt::format("{} is an HDF5 file, but its name is one of the format {}", name, other);
+      findings_.warn(Error(ErrorCode::kCorruption, text).in_file(name).of_kind(FindingKind::kBadHeader));
+      catalog_.warnings.push_back(text);
+    }
+  }
+
   /// Every group that Keras' index places in a file must be there.
   void check_index() {
     for (const KerasIndex::Entry& entry : source_.keras.entries) {
       if (seen_.contains(seen_key(entry.file, entry.path))) continue;
+      const bool is_of_tensorflow = source_.index.ends_with(kTensorFlowIndexSuffix);
+      if (is_of_tensorflow && seen_.contains(seen_key(entry.file, without_model_name(entry.path)))) continue;
       findings_.report(Error(ErrorCode::kCorruption, fmt::format("the index places '{}' in {}, which lacks it",
                                                                  entry.path, source_.keras.files[entry.file]))
                            .in_file(base_name(source_.index))
                            .of_kind(FindingKind::kIndexMismatch));
     }
+  }
+
+  /// An object and the elements of a list, by the name in front.
+  void drop_differing() {
+    if (differing_.empty()) return;
+    std::ranges::sort(differing_);
+    const auto is_part_of_one = [&](const Object& object) {
+      for (std::size_t end = object.name.find('.'); true; end = object.name.find('.', end + 1)) {
+        if (std::ranges::binary_search(differing_, object.name.substr(0, end))) return true;
+        if (end == std::string_view::npos) return false;
+      }
+    };
+    std::erase_if(catalog_.objects, is_part_of_one);
+    catalog_.warnings.push_back(
+        fmt::format("attributes that differ between the files are left out: {}", hf_index::first_few(differing_)));
   }
 
   void take_tree() {
@@ -377,14 +472,18 @@ class Hdf5Reader final : public Reader {
   SourceFiles source_;              ///< Files that were named one by one get a folder when one has virtual datasets.
   std::vector<std::string> paths_;  ///< The path of each file of the catalog, to open it again.
   mutable OpenFiles files_;
+  ParserTime time_;
   Catalog catalog_ = source_catalog();
+  std::shared_ptr<Originals> originals_ = std::make_shared<Originals>();
   StoredViews views_;
   VirtualDatasets virtual_;
   HashMap<std::pair<std::uint32_t, std::uint64_t>, std::uint32_t> tensor_of_object_;  ///< By file and object.
-  std::vector<Again> again_;         ///< Tensors that are other names of datasets.
-  HashSet<std::string> seen_;        ///< Of files under Keras' index: "FILE:path" of each entry.
-  std::span<const std::byte> tree_;  ///< The attribute shardctl.tree; in the arena.
-  FirstNames enums_, unread_;
+  std::vector<Again> again_;                    ///< Tensors that are other names of datasets.
+  HashSet<std::string> seen_;                   ///< Of files under Keras' index: "FILE:path" of each entry.
+  std::span<const std::byte> tree_;             ///< The attribute shardctl.tree; in the arena.
+  HashMap<std::string, std::string> contents_;  ///< With several files: objects by name, encoded.
+  std::vector<std::string> differing_;          ///< Those that files have in two ways.
+  FirstNames enums_, unread_, lost_, bytes_;
 };
 
 }  // namespace

@@ -44,6 +44,11 @@ struct FactsPayload {
   std::uint32_t unused = 0;
 };
 
+/// How the parser ends if it cannot give up what it does not need.
+inline constexpr int kExitWithoutSandbox = 3;
+/// How it ends if its processor time does.
+inline constexpr int kExitOutOfTime = 4;
+
 /// Datatypes may nest so deep.
 inline constexpr int kMostTypeDepth = 16;
 

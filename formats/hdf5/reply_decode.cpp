@@ -103,7 +103,9 @@ Type Decoder::type(int depth) {
   type.kind = one_of(TypeClass::kComplex);
   type.bytes = number<std::uint32_t>();
   FloatFields& fields = type.fields;
-  for (bool* each : {&type.big_endian, &type.is_signed, &type.is_variable, &fields.implied_one}) *each = flag();
+  for (bool* each : {&type.big_endian, &type.is_signed, &type.is_variable, &type.is_utf8, &fields.implied_one})
+    *each = flag();
+  type.padding = one_of(StringPadding::kSpace);
   for (std::uint32_t* each : {&type.precision, &type.offset, &fields.precision, &fields.offset, &fields.sign_at,
                               &fields.exponent_at, &fields.exponent_bits, &fields.mantissa_at, &fields.mantissa_bits})
     *each = number<std::uint32_t>();
@@ -164,7 +166,7 @@ std::vector<Filter> Decoder::filters() {
   std::vector<Filter> result(count(sizeof(FilterKind) + sizeof(std::uint32_t)));
   if (result.size() > 32) throw_malformed("more than 32 filters");
   for (Filter& each : result) {
-    each.kind = one_of(FilterKind::kFletcher32);
+    each.kind = one_of(FilterKind::kLzf);
     each.parameter = number<std::uint32_t>();
   }
   return result;

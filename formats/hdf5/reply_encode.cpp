@@ -47,9 +47,10 @@ class Encoder {
 void Encoder::type(const Type& type) {
   number(type.kind);
   number(type.bytes);
-  for (const bool each : {type.big_endian, type.is_signed, type.is_variable, type.fields.implied_one}) {
+  for (const bool each : {type.big_endian, type.is_signed, type.is_variable, type.is_utf8, type.fields.implied_one}) {
     number(static_cast<std::uint8_t>(each));
   }
+  number(type.padding);
   const FloatFields& fields = type.fields;
   for (const std::uint32_t each : {type.precision, type.offset, fields.precision, fields.offset, fields.sign_at,
                                    fields.exponent_at, fields.exponent_bits, fields.mantissa_at, fields.mantissa_bits})

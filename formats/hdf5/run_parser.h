@@ -19,7 +19,7 @@ struct ParserProgram {
 
 /// See parse_file(). The program is started with the file's size, the seconds of processor time and the bytes of memory
 /// that it may take.
-FileFacts run_parser(const ParserProgram& program, const RandomReader& file, Arena& arena,
+FileFacts run_parser(const ParserProgram& program, const RandomReader& file, Arena& arena, ParserTime& time,
                      const std::function<void(const Entry&)>& each);
 
 }  // namespace shard::hdf5

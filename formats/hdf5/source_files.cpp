@@ -6,6 +6,8 @@
 
 #include "formats/hdf5_source.h"
 #include "formats/parts/hf_index/folder_names.h"
+#include "formats/parts/hf_index/index_file.h"
+#include "formats/parts/hf_index/index_findings.h"
 #include "libshard/core/error.h"
 #include "libshard/io/paths.h"
 
@@ -15,8 +17,20 @@ namespace {
 
 constexpr std::string_view kMasterName = "master.h5";
 constexpr std::string_view kRankPrefix = "rank-";
+constexpr std::string_view kUsualTensorFlowIndex = "tf_model.h5.index.json";
 
-bool is_index_name(std::string_view name) { return name.ends_with(kKerasIndexSuffix) && !name.starts_with('.'); }
+bool is_index_name(std::string_view name) {
+  const bool is_keras = name.ends_with(kKerasIndexSuffix) && !name.starts_with('.');
+  return is_keras || hf_index::is_index_name(name, kTensorFlowIndexSuffix);
+}
+
+/// The index among a folder's names, or empty.
+std::string index_in(const std::string& folder, const std::vector<std::string>& names) {
+  const auto keras = std::ranges::find_if(
+      names, [](const std::string& name) { return name.ends_with(kKerasIndexSuffix) && is_index_name(name); });
+  if (keras != names.end()) return *keras;
+  return hf_index::choose_index(folder, names, kTensorFlowIndexSuffix, kUsualTensorFlowIndex);
+}
 
 [[noreturn]] void refuse_folder(const std::string& folder, const std::vector<std::string>& files) {
   if (files.empty()) {
@@ -31,10 +45,23 @@ bool is_index_name(std::string_view name) { return name.ends_with(kKerasIndexSuf
         .hint("fetch the missing file")
         .of_kind(FindingKind::kMissingFile);
   }
-  Error error(ErrorCode::kCorruption, "the folder holds several HDF5 files, and no master.h5 that joins them");
+  Error error(ErrorCode::kCorruption, "the folder holds several HDF5 files, and no master.h5 or index that joins them");
   error.in_file(folder);
+  for (const std::string_view suffix : kHdf5Suffixes) {
+    for (const hf_index::CountedSet& set : hf_index::counted_sets(files, suffix)) {
+      error.suggest(Remedy::kReadFiles, join_path(folder, set.pattern()));
+    }
+  }
   for (const std::string& name : files) error.suggest(Remedy::kReadFolder, join_path(folder, name));
   throw Error(error);
+}
+
+/// Files without a master or an index. Those of ranks need the master more than each other.
+void refuse_lone_parts(const std::string& folder, const std::vector<std::string>& files) {
+  if (!files.empty() && files.front().starts_with(kRankPrefix)) refuse_folder(folder, files);
+  for (const std::string_view suffix : kHdf5Suffixes) {
+    if (const auto fault = hf_index::counted_fault(folder, files, suffix)) throw Error(*fault);
+  }
 }
 
 SourceFiles from_index(const SourceStore& store, const std::string& path) {
@@ -50,15 +77,15 @@ SourceFiles from_index(const SourceStore& store, const std::string& path) {
 /// The names that take part, and the rest.
 SourceFiles from_folder(const SourceStore& store, const std::string& folder) {
   const std::vector<std::string> names = store.list(folder);
-  const auto index = std::ranges::find_if(names, is_index_name);
+  const std::string index = index_in(folder, names);
   SourceFiles files;
   std::vector<std::string> data;
   std::ranges::copy_if(names, std::back_inserter(data), is_hdf5_name);
-  if (index != names.end()) {
-    files = from_index(store, join_path(folder, *index));
+  if (!index.empty()) {
+    files = from_index(store, join_path(folder, index));
   } else if (std::ranges::binary_search(data, kMasterName)) {
     files.names = {std::string(kMasterName)};
-  } else if (data.size() == 1) {
+  } else if (refuse_lone_parts(folder, data); data.size() == 1) {
     files.names = data;
   } else {
     refuse_folder(folder, data);

@@ -39,10 +39,13 @@ std::shared_ptr<const RandomReader> make_view(const StoredView& view, std::int64
 
 std::shared_ptr<const RandomReader> StoredViews::get(const Catalog& catalog, std::uint32_t storage,
                                                      const std::shared_ptr<const RandomReader>& file) const {
-  return cache_.get(storage, [&] {
-    const auto at = std::ranges::lower_bound(views_, storage, {}, &Numbered::storage);
-    return make_view(at->view, catalog.storages[storage].bytes, file);
-  });
+  return cache_.get(storage, [&] { return make_view(view_of(storage), catalog.storages[storage].bytes, file); });
+}
+
+std::span<const std::byte> StoredViews::fill_of(std::uint32_t storage) const { return view_of(storage).data; }
+
+const StoredView& StoredViews::view_of(std::uint32_t storage) const {
+  return std::ranges::lower_bound(views_, storage, {}, &Numbered::storage)->view;
 }
 
 }  // namespace shard::hdf5

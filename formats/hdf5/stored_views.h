@@ -33,6 +33,8 @@ class StoredViews {
  public:
   /// \pre storages come in ascending order
   void add(std::uint32_t storage, const StoredView& view) { views_.push_back({storage, view}); }
+  /// The elements that a storage of kind kConstant repeats. \pre `storage` is one
+  std::span<const std::byte> fill_of(std::uint32_t storage) const;
   /// The elements of a storage that is not plain; `file` is the open file that holds it.
   std::shared_ptr<const RandomReader> get(const Catalog& catalog, std::uint32_t storage,
                                           const std::shared_ptr<const RandomReader>& file) const;
@@ -42,6 +44,8 @@ class StoredViews {
     std::uint32_t storage;
     StoredView view;
   };
+
+  const StoredView& view_of(std::uint32_t storage) const;
 
   std::vector<Numbered> views_;
   mutable decoded_view::ViewCache cache_;

@@ -42,17 +42,38 @@ bool is_plain(const Value& value, int depth = 0) {
 
 }  // namespace
 
-std::string dump_tree(const Catalog& catalog) {
+namespace {
+
+/// Every tensor and object as a placeholder, but the objects that `is_left_out` marks.
+std::vector<TreeEntry> placeholders(const Catalog& catalog, Value* placeholder, const std::vector<bool>& is_left_out) {
+  std::vector<TreeEntry> entries;
+  entries.reserve(catalog.tensors.size() + catalog.objects.size());
+  for (const Tensor& tensor : catalog.tensors) entries.push_back({tensor.name, tensor.path, kNoIndex, placeholder});
+  for (std::size_t i = 0; i < catalog.objects.size(); ++i) {
+    const Object& object = catalog.objects[i];
+    if (i < is_left_out.size() && is_left_out[i]) continue;
+    entries.push_back({object.name, object.path, kNoIndex, placeholder});
+  }
+  return entries;
+}
+
+/// Whether groups say all of the tree but for the lists of arrays.
+bool is_plain_without(Arena& arena, const Catalog& catalog, Value* placeholder, const std::vector<bool>& is_kept) {
+  if (std::ranges::find(is_kept, true) == is_kept.end()) return false;
+  const Value* const rest = prune_tree(arena, *catalog.root, placeholders(catalog, placeholder, is_kept));
+  return members_of(*rest).empty() || is_plain(*rest);
+}
+
+}  // namespace
+
+std::string dump_tree(const Catalog& catalog, const std::vector<bool>& is_kept) {
   const bool is_empty = catalog.tensors.empty() && catalog.objects.empty();
   if (catalog.root == nullptr || is_empty || is_plain(*catalog.root)) return {};
   Arena arena;
   Value* const placeholder = make_placeholder(arena);
-  std::vector<TreeEntry> entries;
-  entries.reserve(catalog.tensors.size() + catalog.objects.size());
-  for (const Tensor& tensor : catalog.tensors) entries.push_back({tensor.name, tensor.path, kNoIndex, placeholder});
-  for (const Object& object : catalog.objects) entries.push_back({object.name, object.path, kNoIndex, placeholder});
+  if (is_plain_without(arena, catalog, placeholder, is_kept)) return {};
   pickle::Dumper dumper({.protocol = 4, .sink = {}, .tensor = {}});
-  dumper.value(*prune_tree(arena, *catalog.root, entries));
+  dumper.value(*prune_tree(arena, *catalog.root, placeholders(catalog, placeholder, {})));
   return dumper.finish();
 }
 

@@ -10,6 +10,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "libshard/catalog/catalog.h"
 
@@ -17,8 +18,9 @@ namespace shard::hdf5 {
 
 inline constexpr std::string_view kTreeAttribute = "shardctl.tree";
 
-/// The pickle for `catalog.root`; empty where groups say all of it: dicts with string keys in bytewise order.
-std::string dump_tree(const Catalog& catalog);
+/// The pickle for `catalog.root`; empty if groups say all of it: dicts with string keys in bytewise order. `is_kept`
+/// marks objects that are elements of arrays, by number: the lists that hold nothing else need no tree.
+std::string dump_tree(const Catalog& catalog, const std::vector<bool>& is_kept = {});
 
 /// Makes `catalog.root` of the pickle, the bytes of the attribute (with or without kPickleMark), and gives tensors and
 /// objects their paths, before they are sorted. \returns whether the tree fits: it names each tensor and object of the

@@ -136,8 +136,8 @@ Value* strings_value(Arena& arena, const Content& content) {
   return nested(arena, content.space.shape, [&] { return make_text(arena, *text++); });
 }
 
-/// Opaque elements are bytes.
-Value* opaque_value(Arena& arena, const Content& content) {
+/// Elements that are not numbers are bytes.
+Value* bytes_value(Arena& arena, const Content& content) {
   const std::size_t bytes = content.type.bytes;
   std::span<const std::byte> data = content.data;
   if (bytes == 0 || !has_elements(content.space.shape, data.size() / bytes)) throw malformed("it lacks some elements");
@@ -158,7 +158,19 @@ Value* numbers_value(Arena& arena, const Content& content, const ElementType& ty
   return nested(arena, shape, [&] { return maker.next(); });
 }
 
+/// How elements are read as numbers; nothing for other types.
+std::optional<ElementType> number_type(const Type& type) {
+  std::optional<ElementType> element = element_type(type, {});
+  const bool is_number = element && (element->dtype == DType::kBool || is_castable(element->dtype));
+  return is_number ? element : std::nullopt;
+}
+
 }  // namespace
+
+bool is_read(const Content& content) {
+  return content.type.kind == TypeClass::kString || !content.data.empty() || content.space.kind == SpaceKind::kNull ||
+         std::ranges::find(content.space.shape, 0) != content.space.shape.end();
+}
 
 std::optional<std::vector<std::int64_t>> integers_of(const Content& content) {
   const bool are_ours = content.type.kind == TypeClass::kInteger && content.type.bytes == sizeof(std::int64_t) &&
@@ -169,16 +181,24 @@ std::optional<std::vector<std::int64_t>> integers_of(const Content& content) {
   return numbers;
 }
 
+bool is_pickle(const Content& content) {
+  return content.type.kind == TypeClass::kOpaque && content.space.kind == SpaceKind::kScalar &&
+         text_of(content.data).starts_with(kPickleMark);
+}
+
+bool becomes_bytes(const Content& content) {
+  const TypeClass kind = content.type.kind;
+  const bool has_elements = content.space.kind != SpaceKind::kNull && is_read(content);
+  return has_elements && kind != TypeClass::kString && kind != TypeClass::kOpaque && !number_type(content.type);
+}
+
 Value* value_of(Arena& arena, const Content& content, bool opaque_unknown) {
   if (content.space.kind == SpaceKind::kNull) return make_value(arena, ValueKind::kNone);
   if (content.type.kind == TypeClass::kString) return strings_value(arena, content);
-  if (content.type.kind == TypeClass::kOpaque) {
-    const bool is_ours = content.space.kind == SpaceKind::kScalar && text_of(content.data).starts_with(kPickleMark);
-    return is_ours ? pickled(arena, content.data, opaque_unknown) : opaque_value(arena, content);
-  }
-  const std::optional<ElementType> type = element_type(content.type, {});
-  const bool is_known = type && (type->dtype == DType::kBool || is_castable(type->dtype));
-  return is_known ? numbers_value(arena, content, *type) : unknown(arena, content.type);
+  if (is_pickle(content)) return pickled(arena, content.data, opaque_unknown);
+  if (content.type.kind == TypeClass::kOpaque) return bytes_value(arena, content);
+  if (const std::optional<ElementType> type = number_type(content.type)) return numbers_value(arena, content, *type);
+  return is_read(content) ? bytes_value(arena, content) : unknown(arena, content.type);
 }
 
 }  // namespace shard::hdf5

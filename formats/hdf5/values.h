@@ -7,17 +7,18 @@
 /// | bool | h5py's enum |
 /// | int of 64 bits | an integer |
 /// | float | an IEEE double, bit for bit |
-/// | str in UTF-8 without NUL, not empty | a UTF-8 string of fixed length |
+/// | str in UTF-8 without NUL | a UTF-8 string of variable length, which h5py shows as str |
 /// | everything else | opaque bytes: kPickleMark, and a pickle, which our inert machine reads |
 ///
-/// Of other files, attributes with several elements become lists of lists, bytes that are not text kBytes, complex
-/// numbers calls of `complex`.
+/// Attributes of other files with several elements become lists of lists, strings that are not text and elements of
+/// compounds become kBytes, complex numbers calls of `complex`.
 #pragma once
 
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "formats/hdf5/described.h"
 #include "libshard/core/arena.h"
@@ -29,22 +30,33 @@ namespace shard::hdf5 {
 inline constexpr std::string_view kPickleMark{"shardctl.pickle\0", 16};
 
 /// What an attribute says. Ownership: in the arena, texts too.
-/// One of a datatype that no object stands for (references, compounds, variable length but strings) is kOpaque.
+/// Elements of a type that the parser does not read (references, variable length but strings) are kOpaque.
 /// \param opaque_unknown  of a pickle of ours, see pickle::LoadOptions
 /// \throws Error kCorruption  such a pickle that cannot be read.
 Value* value_of(Arena& arena, const Content& content, bool opaque_unknown);
 
-/// An attribute to write. Strings lie in `bytes` too.
+/// Whether the parser has read the elements: it leaves out those of references and sequences of variable length.
+bool is_read(const Content& content);
+
+/// Whether the elements are of a type that no value stands for, and are read as bytes.
+bool becomes_bytes(const Content& content);
+/// Whether it is a pickle of ours.
+bool is_pickle(const Content& content);
+
+/// An attribute to write, or a dataset of strings.
 struct OutgoingContent {
   Type type{};
   Space space{};
-  std::string bytes{};
+  std::string bytes{};                 ///< Empty for strings.
+  std::vector<std::string> strings{};  ///< For TypeClass::kString.
 
-  Content view() const { return {type, space, std::as_bytes(std::span(bytes)), {}}; }
+  Content view() const { return {type, space, std::as_bytes(std::span(bytes)), {strings.begin(), strings.end()}}; }
 };
 /// The attribute that an object becomes; reading it gives an equal value.
 /// \throws Error kUnsupported  the value holds tensors, storages or opaque objects, or is larger than 4 GiB.
 OutgoingContent content_of(const Value& value);
+/// Whether a string attribute can hold the text: it is UTF-8 without NUL and lone surrogates.
+bool is_plain_text(std::string_view text);
 /// The attribute of a text, as content_of makes it of a string.
 OutgoingContent text_content(std::string_view text);
 /// A pickle behind its mark. \throws Error kUnsupported  more than 4 GiB

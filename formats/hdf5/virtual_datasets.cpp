@@ -190,7 +190,7 @@ void VirtualDatasets::append_box(const Tensor& tensor, const Mapping& mapping, c
         .expected(shard::to_string(source.shape))
         .found(shard::to_string(Box(box.source_offsets, box.source_sizes)));
   }
-  append_chunks(catalog_, source, box.source_offsets, box.source_sizes, box.offsets, matching_dims(box));
+  append_chunks(catalog_, views_, source, box.source_offsets, box.source_sizes, box.offsets, matching_dims(box));
 }
 
 void VirtualDatasets::append_rest(const Pending& pending) {

@@ -3,9 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <vector>
 
 #include "formats/hdf5/build.h"
+#include "formats/hdf5/kept_content.h"
+#include "formats/hdf5/list_arrays.h"
 #include "formats/hdf5/master.h"
 #include "formats/hdf5/tree.h"
 #include "libshard/checkpoint/writer.h"
@@ -52,11 +55,21 @@ std::vector<std::int64_t> place_storages(Catalog& target) {
 }
 
 void add_objects(const Catalog& target, Outline& outline) {
-  for (const Object& object : target.objects) {
-    if (object.value != nullptr) outline.add_object({object.name, object.path}, *object.value);
+  KeptContents kept = kept_contents(target);
+  std::vector<bool> needs_no_tree = kept.is_kept;
+  Arena arena;
+  std::ranges::move(take_lists(target, arena, kept.is_kept, needs_no_tree), std::back_inserter(kept.contents));
+  for (const bool are_datasets : {true, false}) {
+    for (const KeptContent& each : kept.contents) {
+      if ((each.as == KeptAs::kDataset) == are_datasets) outline.add_kept(each);
+    }
+  }
+  for (std::size_t i = 0; i < target.objects.size(); ++i) {
+    const Object& object = target.objects[i];
+    if (object.value != nullptr && !kept.is_kept[i]) outline.add_object({object.name, object.path}, *object.value);
   }
   for (const auto& [key, text] : target.metadata) outline.add_text(key, text);
-  if (const std::string tree = dump_tree(target); !tree.empty()) {
+  if (const std::string tree = dump_tree(target, needs_no_tree); !tree.empty()) {
     outline.add_root_attribute(kTreeAttribute, pickle_content(tree));
   }
 }

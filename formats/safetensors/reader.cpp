@@ -104,15 +104,22 @@ class SafetensorsReader final : public Reader {
     return source_.folder.empty() ? store_.open(name) : store_.open_below(source_.folder, name);
   }
 
-  /// A folder's parts count themselves in their names. Files that are named one by one may be some of them.
+  /// Parts count themselves in their names. Files that are named one by one may be some of them.
   void check_parts() {
-    const std::string missing =
-        source_.folder.empty() ? std::string() : hf_index::missing_part(source_.names, ".safetensors");
-    if (missing.empty()) return;
-    findings_.report(Error(ErrorCode::kNotFound, "a part that the names of the others count is missing")
-                         .in_file(join_path(source_.folder, missing))
-                         .of_kind(FindingKind::kMissingFile)
-                         .hint("fetch the missing file, or name those to read one by one"));
+    if (!source_.folder.empty()) {
+      if (const auto fault = hf_index::counted_fault(source_.folder, source_.names, ".safetensors")) {
+        fault->kind() ? findings_.report(*fault) : throw Error(*fault);
+      }
+      return;
+    }
+    std::vector<std::string> names;
+    std::ranges::transform(source_.names, std::back_inserter(names), base_name);
+    if (const auto others = hf_index::unnamed_parts(names, ".safetensors")) note_unnamed(*others);
+  }
+
+  void note_unnamed(const Error& others) {
+    findings_.warn(others);
+    catalog_.warnings.emplace_back(others.what());
   }
 
   /// Reads one file's header. A fault in it is a finding, and the file is left out.

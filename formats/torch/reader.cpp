@@ -39,6 +39,7 @@ class TorchReader final : public SavedReader {
         source_(std::move(files)) {
     catalog_.format = "torch";
     if (!has_index()) {
+      note_unnamed_parts();
       lose_missing_part();
       for (const std::string& name : source_.names) try_file(name);
     } else {
@@ -76,6 +77,18 @@ class TorchReader final : public SavedReader {
     if (!stale->is_all_missing) return;
     source_.names = std::move(stale->whole.names);
     throw Error(stale->error);
+  }
+
+  /// A file that is named by itself may be one of the parts that its name counts.
+  void note_unnamed_parts() {
+    if (!source_.folder.empty() || source_.names.empty()) return;
+    const std::string name = base_name(source_.names.front());
+    for (const std::string_view suffix : {".bin", ".pt", ".pth"}) {
+      if (const auto others = hf_index::unnamed_parts({name}, suffix)) {
+        findings_.warn(*others);
+        catalog_.warnings.emplace_back(others->what());
+      }
+    }
   }
 
   /// Parts without an index count themselves in their names. \pre only for repair there are any

@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -18,6 +19,16 @@
 #include "libshard/core/value.h"
 
 namespace shard {
+
+/// How a source's format stores an object, so that a writer of the same format can store it in the same way. One for
+/// all elements of an array: each element is an object. Ownership: views into the source's arena.
+struct StoredObject {
+  std::string_view form;               ///< Type and shape, for comparisons: equal forms are equal texts.
+  std::string_view shown;              ///< The form in words: "string of 3 bytes, scalar".
+  std::span<const std::byte> bytes{};  ///< Form and content, as the format encodes them.
+  std::uint32_t objects = 1;           ///< How many objects share it.
+  std::uint32_t depth = 0;             ///< How many parts at the end of each object's path are indexes into the array.
+};
 
 /// Ownership: values lie in the source catalog's arena. They are told by their node, which a pruned tree shares.
 struct Originals {
@@ -53,6 +64,13 @@ struct Originals {
   /// The storages that persistent ids in them name, by number ("0", "1", ...): little-endian elements.
   std::vector<std::vector<std::byte>> storages;
   HashMap<const Value*, Item> items;
+  HashMap<const Value*, const StoredObject*> stored;  ///< By the value of an object.
+
+  /// How `format` stores the object of that value, or null.
+  const StoredObject* stored_as(const Value* value) const {
+    const StoredObject* const* const found = stored.find(value);
+    return found == nullptr ? nullptr : *found;
+  }
 
   /// Takes over the values of an object's pickle: of one that lies in an item of its own without what they stand for.
   void add(const HashMap<const Value*, Value*>& loaded, bool in_item) {

@@ -37,7 +37,7 @@ enum class Remedy : std::uint8_t {
   kNameReference,       ///< Name a folder with the model's config.json.
   kStateVariable,       ///< State the number of a map's variable: `argument` is its name.
   kReadFiles,           ///< Read the files that the shell pattern `argument` matches; '*' in its last component is one.
-  kUnpack,              ///< Unpack the source with the program `argument`: "tar", "gzip", "zstd", "xz", "bzip2".
+  kUnpack,              ///< Unpack the source with `argument`: "tar", "gzip", "zstd", "xz", "bzip2", or "unzip MEMBER".
 };
 inline constexpr int kRemedyCount = static_cast<int>(Remedy::kUnpack) + 1;
 

@@ -78,6 +78,7 @@ TEST(RemedyText, APackedFileIsUnpackedBesideIt) {
   EXPECT_EQ(line("a b/m.nemo", "tar"), "mkdir m && tar -xf 'a b/m.nemo' -C m");
   EXPECT_EQ(line("m.tar.gz", "tar"), "mkdir m && tar -xf m.tar.gz -C m");
   EXPECT_EQ(line("m.pt.xz", "xz"), "xz -dc m.pt.xz > m.pt");
+  EXPECT_EQ(line("m 1.keras", "unzip model.weights.h5"), "unzip 'm 1.keras' model.weights.h5");
   EXPECT_EQ(line("packed", "zstd"), "zstd -dc packed > packed.unpacked");
 }
 

@@ -93,9 +93,39 @@ holds out "'compound': cannot check a dataset: cannot read elements of this HDF5
 expect 8 digest "$SHARD_DATA/hdf5/h5py316-newest-filters.h5"
 holds err "'all' is an h5py.Dataset (bad version number for layout message)"
 texts=$SHARD_DATA/hdf5/h5py316-texts.h5
+lost="attributes of types that are not kept are left out: 'ref (reference of 8 bytes)'"
 expect 0 inspect "$texts"
-holds out "h5py.reference of 8 bytes"
-expect 8 convert "$texts" -o texts.pt
-holds err "'ref' is of the unknown class h5py.reference of 8 bytes, which cannot be written"
-expect 0 convert "$texts" -o texts.pt --exclude ref
+holds err "$lost"
+expect 0 convert "$texts" -o texts.pt
+holds err "$lost"
+same texts.pt texts.pt
+expect 0 convert "$texts" -o texts.h5
+holds err "$lost"
+same "$texts" texts.h5
 expect 0 convert "$texts" -o all-dropped.pt --objects drop
+
+# An archive of Keras is read in its place; one that is compressed has the command that unpacks it.
+archive=$SHARD_DATA/keras/archive.keras
+expect 0 inspect "$archive" --json
+[ "$(jq -r '[.tensors[].name] | join(" ")' out)" = "layers.dense.vars.0 layers.dense.vars.1 layers.dense_1.vars.0 layers.dense_1.vars.1" ] || fail "other names"
+expect 0 gather "$archive" -o keras.pt
+python3 - "$archive" <<'END'
+import sys, zipfile
+with zipfile.ZipFile(sys.argv[1]) as old, zipfile.ZipFile("packed it's.keras", "w", zipfile.ZIP_DEFLATED) as new:
+    for name in old.namelist():
+        new.writestr(name, old.read(name))
+    old.extract("model.weights.h5")
+END
+same model.weights.h5 "$archive"
+same model.weights.h5 keras.pt
+expect 8 inspect "packed it's.keras"
+holds err "unzip 'packed it'\\''s.keras' model.weights.h5"
+expect 0 verify "$archive"
+
+# The content decides, and a name of another format is a warning.
+cp "$SHARD_DATA/hdf5/h5py37-links.h5" odd-name.pt
+(cd "$work" && python3 -c 'import zipfile; zipfile.ZipFile("odd-name.pt", "a").writestr("archive/data.pkl", b"x")')
+expect 0 inspect odd-name.pt
+holds err "odd-name.pt is an HDF5 file, but its name is one of the format torch"
+expect 0 verify odd-name.pt
+holds out "its name is one of the format torch"

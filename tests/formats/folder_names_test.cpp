@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 namespace shard::hf_index {
 namespace {
 
@@ -35,6 +37,27 @@ TEST(MissingPart, SaysNothingOfOtherNames) {
 
 TEST(MissingPart, IsFoundAtOnceWhateverTheCount) {
   EXPECT_EQ(missing({"m-1-of-999999999.safetensors"}), "m-2-of-999999999.safetensors");
+}
+
+TEST(MissingPart, CountsVariantsApart) {
+  EXPECT_EQ(missing({"m-00001-of-00002.fp16.safetensors", "m-00002-of-00002.safetensors"}),
+            "m-00002-of-00002.fp16.safetensors");
+  EXPECT_EQ(missing({"m.fp16-00001-of-00001.safetensors", "m-00001-of-00002.safetensors"}),
+            "m-00002-of-00002.safetensors");
+}
+
+TEST(CountedSets, AreThoseOfOneBaseCountAndVariant) {
+  const std::vector<CountedSet> sets =
+      counted_sets({"m-2-of-3.h5", "m-1-of-3.h5", "m-1-of-1.h5", "n-0-of-1.h5", "m-1-of-1.bf16.h5", "other.h5"}, ".h5");
+  ASSERT_EQ(sets.size(), 4U);
+  const auto set = [&](const std::string& pattern) -> const CountedSet& {
+    return *std::ranges::find_if(sets, [&](const CountedSet& each) { return each.pattern() == pattern; });
+  };
+  EXPECT_EQ(set("m-*-of-3.h5").names, (Names{"m-1-of-3.h5", "m-2-of-3.h5"}));
+  EXPECT_EQ(set("m-*-of-3.h5").missing, "m-3-of-3.h5");
+  EXPECT_EQ(set("m-*-of-1.h5").missing, "");
+  EXPECT_EQ(set("m-*-of-1.bf16.h5").names.size(), 1U);
+  EXPECT_EQ(set("n-*-of-1.h5").missing, "");
 }
 
 TEST(OthersWarning, NamesFiveAndCountsTheRest) {

@@ -224,8 +224,14 @@ TEST_F(IndexTest, DecidesBetweenTwoFilesThatHoldOneName) {
   EXPECT_THAT(catalog.warnings, ElementsAre(HasSubstr("left out there: a1")));
 }
 
-TEST_F(IndexTest, FileNamesWithAPathAreRefused) {
-  for (const char* name : {"../a.safetensors", "/etc/passwd", "x/a.safetensors", "..", "", "a\\\\b"}) {
+TEST_F(IndexTest, FilesInFoldersBelowItAreRead) {
+  put("/d/x/y/b.safetensors", file_with({"b1"}));
+  put_index(R"("a1":"a.safetensors","a2":"a.safetensors","b1":"x/y/b.safetensors")");
+  EXPECT_THAT(names(*open({"/d"})), ElementsAre("a1", "a2", "b1"));
+}
+
+TEST_F(IndexTest, FilesOutsideItsFolderAreRefused) {
+  for (const char* name : {"../a.safetensors", "/etc/passwd", "x/../../a.safetensors", "x//a", "..", "", "a\\\\b"}) {
     put_index(std::string(R"("a1":")") + name + "\"");
     test::expect_error(ErrorCode::kCorruption, "the index places 'a1'", [&] { open({"/d"}); });
   }
@@ -253,7 +259,32 @@ TEST_F(IndexTest, TheUsualOneOfTwoIsTaken) {
 TEST_F(IndexTest, TwoUnusualOnesAreRefused) {
   put("/d/x.safetensors.index.json", R"({"weight_map":{}})");
   put("/d/y.safetensors.index.json", R"({"weight_map":{}})");
-  test::expect_error(ErrorCode::kCorruption, "name the index file itself", [&] { open({"/d"}); });
+  const Error error = test::error_of([&] { open({"/d"}); });
+  EXPECT_EQ(error.code(), ErrorCode::kCorruption);
+  EXPECT_THAT(error.suggestions(), ElementsAre(Suggestion{Remedy::kReadFolder, "/d/x.safetensors.index.json"},
+                                               Suggestion{Remedy::kReadFolder, "/d/y.safetensors.index.json"}));
+}
+
+TEST_F(IndexTest, OfAVariantIsReadIfItIsTheOnlyOne) {
+  for (const char* name :
+       {"model.safetensors.index.fp16.json", "model.fp16.safetensors.index.json",
+        "diffusion_pytorch_model.safetensors.index.json", "diffusion_pytorch_model.safetensors.index.fp16.json"}) {
+    const std::string folder = std::string("/of ") + name, path = folder + "/" + name;
+    put(folder + "/a.safetensors", file_with({"a1"}));
+    put(path, R"({"weight_map":{"a1":"a.safetensors"}})");
+    EXPECT_THAT(names(*open({folder})), ElementsAre("a1")) << name;
+    EXPECT_THAT(open({folder})->catalog().warnings, ElementsAre()) << name;
+    EXPECT_THAT(names(*open({path})), ElementsAre("a1")) << name;
+  }
+}
+
+TEST_F(IndexTest, WithoutAVariantIsPreferred) {
+  put("/v/a.safetensors", file_with({"a1"}));
+  put("/v/b.safetensors", file_with({"b1"}));
+  put("/v/diffusion_pytorch_model.safetensors.index.json", R"({"weight_map":{"a1":"a.safetensors"}})");
+  put("/v/diffusion_pytorch_model.safetensors.index.fp16.json", R"({"weight_map":{"b1":"b.safetensors"}})");
+  put("/v/diffusion_pytorch_model.bf16.safetensors.index.json", R"({"weight_map":{"b1":"b.safetensors"}})");
+  EXPECT_THAT(names(*open({"/v"})), ElementsAre("a1"));
 }
 
 TEST_F(IndexTest, AllFindingsAreReportedToASinkThatCollects) {

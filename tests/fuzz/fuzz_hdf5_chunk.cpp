@@ -26,7 +26,7 @@ std::vector<hdf5::Filter> filters_of(Numbers& numbers) {
   std::vector<hdf5::Filter> filters;
   for (std::uint32_t count = numbers.byte() % 5; count > 0; --count) {
     const std::uint32_t number = numbers.byte();
-    filters.push_back({static_cast<hdf5::FilterKind>(number % 3), number / 3 % 20});
+    filters.push_back({static_cast<hdf5::FilterKind>(number % 4), number / 4 % 20});
   }
   return filters;
 }

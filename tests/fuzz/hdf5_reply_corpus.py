@@ -43,7 +43,7 @@ def entries(parser: str, content: bytes) -> list[bytes]:
 
 def main() -> None:
     parser, folder = sys.argv[1], pathlib.Path(sys.argv[2])
-    for name in "types", "layouts", "filters", "virtual", "links", "texts":
+    for name in "types", "layouts", "filters", "virtual", "links", "texts", "attributes", "lzf-filters":
         for i, payload in enumerate(entries(parser, (GOLDEN / f"h5py37-{name}.h5").read_bytes())[:12]):
             if len(payload) < 2000:
                 put(folder, "hdf5_reply", f"{name}-{i}", payload)

@@ -72,13 +72,15 @@ def hdf5_chunks(folder: Path) -> None:
     """What h5py stores for a chunk, and elements that the target filters itself. See fuzz_hdf5_chunk.cpp."""
     def filters(codes: list) -> bytes:
         return bytes([len(codes), *codes]) + b"\0"
-    deflate, fletcher32 = 0, 2
-    shuffle = lambda width: 1 + 3 * width
+    deflate, fletcher32, lzf = 0, 2, 3
+    shuffle = lambda width: 1 + 4 * width
     w = numpy.arange(300, dtype=numpy.float32)
     cases = {"gzip": ([deflate], {"compression": "gzip"}),
              "shuffle_gzip": ([shuffle(4), deflate], {"compression": "gzip", "shuffle": True}),
              "all": ([shuffle(4), deflate, fletcher32], {"compression": "gzip", "shuffle": True, "fletcher32": True}),
-             "fletcher32": ([fletcher32], {"fletcher32": True})}
+             "fletcher32": ([fletcher32], {"fletcher32": True}),
+             "lzf": ([lzf], {"compression": "lzf"}),
+             "lzf_all": ([shuffle(4), lzf, fletcher32], {"compression": "lzf", "shuffle": True, "fletcher32": True})}
     for name, (codes, options) in cases.items():
         with h5py.File("in-memory.h5", "w", driver="core", backing_store=False) as file:
             dataset = file.create_dataset("w", data=w, chunks=w.shape, **options)
@@ -86,7 +88,8 @@ def hdf5_chunks(folder: Path) -> None:
             _, stored = dataset.id.read_direct_chunk((0,))
         put(folder, "hdf5_chunk", name, b"\0" + filters(codes) + w.nbytes.to_bytes(2, "little") + bytes(stored))
     for changes in range(4):
-        for name, codes in {"odd": [fletcher32, shuffle(3), deflate], "twice": [deflate, shuffle(16), deflate]}.items():
+        for name, codes in {"odd": [fletcher32, shuffle(3), deflate], "twice": [deflate, shuffle(16), deflate],
+                            "lzf": [shuffle(4), lzf, fletcher32]}.items():
             put(folder, "hdf5_chunk", f"{name}{changes}", b"\1" + filters(codes) + bytes([changes, 0]) + w.tobytes()[:401])
 
 

@@ -23,6 +23,7 @@ std::string to_string(std::span<const Filter> filters) {
   std::string text;
   for (const Filter& filter : filters) {
     if (filter.kind == FilterKind::kDeflate) text += "deflate ";
+    if (filter.kind == FilterKind::kLzf) text += "lzf ";
     if (filter.kind == FilterKind::kShuffle) text += "shuffle" + std::to_string(filter.parameter) + " ";
     if (filter.kind == FilterKind::kFletcher32) text += "fletcher32 ";
   }
@@ -51,6 +52,13 @@ std::vector<std::vector<Filter>> pipelines() {
     } while (std::ranges::next_permutation(order).found);
   }
   all.push_back({kDeflated, kDeflated, kSummed, kDeflated});
+  for (const std::uint32_t width : {1U, 4U, 16U}) {
+    all.push_back({kLzf});
+    all.push_back({shuffled(width), kLzf});
+    all.push_back({shuffled(width), kLzf, kSummed});
+    all.push_back({kSummed, kLzf, shuffled(width), kDeflated});
+    all.push_back({kDeflated, kLzf});
+  }
   all.push_back({shuffled(4), kSummed, shuffled(8), kSummed, kDeflated});
   return all;
 }
@@ -63,6 +71,23 @@ TEST(ChunkView, EveryOrderOfFiltersIsUndone) {
       EXPECT_TRUE(read(*stored.view(), 0, bytes) == text) << to_string(filters) << bytes;
     }
   }
+}
+
+TEST(ChunkView, LzfStreamsOfOtherBytesAreRefused) {
+  const auto why = [](const std::string& stored, std::size_t bytes) {
+    const StoredChunk chunk(stored, bytes, {kLzf});
+    const Error error = error_of([&] { read(*chunk.view(), 0, bytes); });
+    EXPECT_EQ(error.code(), ErrorCode::kCorruption);
+    return error.why();
+  };
+  EXPECT_THAT(why("\x20\x00"s, 3), HasSubstr("before its begin"));
+  EXPECT_THAT(why("\x00z\x20\x01"s, 4), HasSubstr("before its begin"));
+  EXPECT_THAT(why("\x02zz"s, 3), HasSubstr("cut short"));
+  EXPECT_THAT(why("\x00z\xE0"s, 30), HasSubstr("cut short"));
+  EXPECT_THAT(why("\x00z\x20"s, 30), HasSubstr("cut short"));
+  EXPECT_THAT(why("\x00z"s, 2), HasSubstr("fewer bytes"));
+  EXPECT_THAT(why("\x00z\xE0\xFF\x00"s, 100), HasSubstr("more bytes"));
+  EXPECT_THAT(why("\x01zy\x00x"s, 2), HasSubstr("more bytes"));
 }
 
 TEST(ChunkView, SkippedFiltersAreNotUndone) {

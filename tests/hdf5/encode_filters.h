@@ -4,6 +4,7 @@
 
 #include <zlib.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <stdexcept>
@@ -15,6 +16,7 @@ namespace shard::hdf5::testing {
 
 inline constexpr Filter kDeflated{FilterKind::kDeflate, 0};
 inline constexpr Filter kSummed{FilterKind::kFletcher32, 0};
+inline constexpr Filter kLzf{FilterKind::kLzf, 0};
 inline Filter shuffled(std::uint32_t bytes) { return {FilterKind::kShuffle, bytes}; }
 
 inline std::string deflate(const std::string& text, int level = 1) {
@@ -24,6 +26,40 @@ inline std::string deflate(const std::string& text, int level = 1) {
                 level) != Z_OK)
     throw std::runtime_error("zlib does not compress");
   out.resize(size);
+  return out;
+}
+
+/// The longest repetition that begins at most 300 bytes before, or literals: short, not good.
+inline std::string lzf(const std::string& text) {
+  std::string out, literals;
+  const auto flush = [&] {
+    for (std::size_t i = 0; i < literals.size(); i += 32) {
+      const std::string run = literals.substr(i, 32);
+      out += static_cast<char>(run.size() - 1);
+      out += run;
+    }
+    literals.clear();
+  };
+  for (std::size_t at = 0; at < text.size();) {
+    std::size_t best = 0, distance = 0;
+    for (const std::size_t back : {1U, 2U, 4U, 8U, 64U, 300U}) {
+      std::size_t length = 0;
+      while (back <= at && length < 264 && at + length < text.size() && text[at + length] == text[at + length - back])
+        ++length;
+      if (length > best) best = length, distance = back;
+    }
+    if (best < 3) {
+      literals += text[at++];
+      continue;
+    }
+    flush();
+    const std::size_t code = best - 2, far = distance - 1;
+    out += static_cast<char>(std::min<std::size_t>(code, 7) << 5 | far >> 8);
+    if (code >= 7) out += static_cast<char>(code - 7);
+    out += static_cast<char>(far & 0xFF);
+    at += best;
+  }
+  flush();
   return out;
 }
 
@@ -64,6 +100,7 @@ inline std::string filtered(std::string text, std::span<const Filter> filters, s
   for (std::size_t i = 0; i < filters.size(); ++i) {
     if ((skipped >> i & 1U) != 0) continue;
     if (filters[i].kind == FilterKind::kDeflate) text = deflate(text);
+    if (filters[i].kind == FilterKind::kLzf) text = lzf(text);
     if (filters[i].kind == FilterKind::kShuffle) text = shuffle(text, filters[i].parameter);
     if (filters[i].kind == FilterKind::kFletcher32) text = summed(text);
   }

@@ -20,6 +20,9 @@ std::string to_text(const Type& type) {
   if (type.big_endian) text += " big-endian";
   if (type.is_signed) text += " signed";
   if (type.is_variable) text += " variable";
+  if (type.is_utf8) text += " UTF-8";
+  constexpr std::string_view kPaddings[] = {"", " padded with NUL", " padded with spaces"};
+  text += kPaddings[static_cast<int>(type.padding)];
   if (type.precision != 0) text += fmt::format(" bits {}+{}", type.offset, type.precision);
   if (type.kind == TypeClass::kFloat) {
     const FloatFields& f = type.fields;
@@ -52,7 +55,7 @@ std::string to_text(const Content& content) {
 
 std::string chunks_text(const Entry& entry) {
   std::string text = fmt::format("chunks {}", entry.chunk_shape);
-  constexpr std::string_view kFilters[] = {"deflate", "shuffle", "fletcher32"};
+  constexpr std::string_view kFilters[] = {"deflate", "shuffle", "fletcher32", "lzf"};
   for (const Filter& each : entry.filters) {
     text += fmt::format(" {}:{}", kFilters[static_cast<int>(each.kind)], each.parameter);
   }

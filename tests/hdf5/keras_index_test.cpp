@@ -34,7 +34,7 @@ TEST(KerasIndex, EscapedNamesAreResolved) {
 }
 
 TEST(KerasIndex, FilesOutsideTheFolderAreRefused) {
-  for (const char* file : {"../x.h5", "/x.h5", "", ".."}) {
+  for (const char* file : {"../x.h5", "/x.h5", "", "..", "a/../../x.h5", "a//x.h5"}) {
     EXPECT_THROW(read(std::string(R"({"weight_map": {"/a": ")") + file + "\"}}"), Error) << file;
   }
 }

@@ -18,18 +18,25 @@ std::unique_ptr<RandomReader> file_of(const std::string& content) {
 
 }  // namespace
 
+FileFacts parse_bytes(const std::string& content, const std::function<void(const Entry&)>& each, ParserTime& time) {
+  Arena arena(std::make_shared<Budget>());
+  return run_parser({SHARD_HDF5_PARSER}, *file_of(content), arena, time, each);
+}
+
 FileFacts parse_bytes(const std::string& content, const std::function<void(const Entry&)>& each,
                       std::shared_ptr<Budget> budget, const ParserProgram& program) {
   Arena arena(budget != nullptr ? std::move(budget) : std::make_shared<Budget>());
-  return run_parser(program, *file_of(content), arena, each);
+  ParserTime time;
+  return run_parser(program, *file_of(content), arena, time, each);
 }
 
 std::string parsed_text(const RandomReader& file, const ParserProgram& program) {
   std::string text;
   try {
     Arena arena(std::make_shared<Budget>());
+    ParserTime time;
     const FileFacts facts =
-        run_parser(program, file, arena, [&](const Entry& entry) { text += to_text(entry) + "\n"; });
+        run_parser(program, file, arena, time, [&](const Entry& entry) { text += to_text(entry) + "\n"; });
     for (const std::string& each : facts.skipped) text += fmt::format("skipped {}\n", each);
     text += fmt::format("superblock {}, user block {}\n", facts.superblock_version, facts.user_block_bytes);
   } catch (const Error& error) {

@@ -10,7 +10,9 @@
 
 namespace shard::hdf5 {
 
-/// Parses `content` as the file "/file.h5". \throws Error
+/// Parses `content` as the file "/file.h5", as the next file of a source. \throws Error
+FileFacts parse_bytes(const std::string& content, const std::function<void(const Entry&)>& each, ParserTime& time);
+/// The same, as the only file of a source.
 FileFacts parse_bytes(const std::string& content, const std::function<void(const Entry&)>& each,
                       std::shared_ptr<Budget> budget = nullptr, const ParserProgram& program = {SHARD_HDF5_PARSER});
 

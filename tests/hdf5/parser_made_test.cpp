@@ -63,6 +63,48 @@ double seconds_to_parse(const std::string& content, int expected) {
   return child_seconds() - begin;
 }
 
+/// A virtual dataset that takes every second element of its source.
+std::string strided(hsize_t blocks) {
+  return made([&](hid_t file) {
+    const hid_t properties = H5Pcreate(H5P_DATASET_CREATE);
+    const hsize_t elements = 2 * blocks, begin = 0, step = 2;
+    const hid_t space = H5Screate_simple(1, &elements, nullptr), source = H5Screate_simple(1, &blocks, nullptr);
+    H5Sselect_hyperslab(space, H5S_SELECT_SET, &begin, &step, &blocks, nullptr);
+    H5Pset_virtual(properties, space, "source.h5", "d", source);
+    H5Dclose(make_dataset(file, "strided", H5T_IEEE_F32LE, {elements}, properties));
+    H5Sclose(space), H5Sclose(source), H5Pclose(properties);
+  });
+}
+
+TEST(Hdf5ParserMade, StridedSelectionsOfTooManyBlocksAreNotSupported) {
+  EXPECT_NE(parsed_text(strided(1 << 9)).find("virtual"), std::string::npos);
+  const std::string many = strided(1 << 17);
+  const double begin = child_seconds();
+  const Error error = test::error_of([&] { parse_bytes(many, [](const Entry&) {}); });
+  EXPECT_EQ(error.code(), ErrorCode::kUnsupported);
+  EXPECT_NE(std::string(error.what()).find("'strided': opening it takes more processor time"), std::string::npos)
+      << error.what();
+  EXPECT_LT(child_seconds() - begin, 4.5);
+}
+
+TEST(Hdf5ParserMade, AllFilesOfASourceShareTheirTime) {
+  using std::chrono::milliseconds;
+  ParserTime time;
+  EXPECT_EQ(time.seconds_left(), 2);
+  time.spend(milliseconds(1600));
+  EXPECT_EQ(time.seconds_left(), 1);
+  time.spend(milliseconds(400));
+  EXPECT_EQ(time.seconds_left(), 0);
+  time.earn(16 << 20);
+  EXPECT_EQ(time.seconds_left(), 3);
+  time.spend(milliseconds(10'000));
+  const std::string small = strided(4);
+  test::expect_error(ErrorCode::kCorruption, "take too much time", [&] {
+    parse_bytes(
+        small, [](const Entry&) {}, time);
+  });
+}
+
 TEST(Hdf5ParserMade, TimeIsLinearInTheNumberOfDatasets) {
   const double small = seconds_to_parse(many_datasets(4000), 4000);
   const double large = seconds_to_parse(many_datasets(32000), 32000);

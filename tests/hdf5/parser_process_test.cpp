@@ -13,11 +13,11 @@ namespace {
 /// A program in the parser's place: a shell script, whose descriptor 0 is the socket.
 class Hdf5ParserProcess : public ::testing::Test {
  protected:
-  void expect(const std::string& script, const std::string& words) {
+  void expect(const std::string& script, const std::string& words, ErrorCode code = ErrorCode::kCorruption) {
     folder_.write("parser", "#!/bin/sh\n" + script + "\n");
     const std::string path = folder_ / "parser";
     chmod(path.c_str(), 0700);
-    test::expect_error(ErrorCode::kCorruption, words, [&] {
+    test::expect_error(code, words, [&] {
       parse_bytes(std::string(100, 'x'), [](const Entry&) {}, nullptr, {path, std::chrono::milliseconds(300)});
     });
   }
@@ -31,6 +31,10 @@ constexpr const char* kRead = R"(printf '\000\000\000\000\020\000\000\000)";
 TEST_F(Hdf5ParserProcess, ThatEndsWithoutAnAnswerIsSaidSo) { expect("exit 0", "ended before its answer did"); }
 TEST_F(Hdf5ParserProcess, ThatCrashesIsSaidSo) { expect("kill -SEGV $$", "it crashed (Segmentation fault)"); }
 TEST_F(Hdf5ParserProcess, ThatTakesTooMuchTimeIsSaidSo) { expect("kill -XCPU $$", "more time than a file"); }
+TEST_F(Hdf5ParserProcess, ThatEndsItselfAtItsTimeIsSaidSo) { expect("exit 4", "more time than a file"); }
+TEST_F(Hdf5ParserProcess, ThatCannotBeConfinedReadsNothing) {
+  expect("exit 3", "cannot be confined", ErrorCode::kUnsupported);
+}
 TEST_F(Hdf5ParserProcess, ThatIsSilentIsEnded) { expect("exec sleep 1000", "stopped answering"); }
 TEST_F(Hdf5ParserProcess, ThatClosesItsSocketAndStaysIsEnded) { expect("exec sleep 1000 <&-", "did not survive it"); }
 

@@ -63,8 +63,9 @@ TEST(Hdf5Parser, PassesOnWhatReadingTheFileThrows) {
   const std::unique_ptr<RandomReader> file = make_memory_disk(state)->open("/file.h5");
   state->fail_at(state->calls());
   Arena arena(std::make_shared<Budget>());
+  ParserTime time;
   test::expect_error(ErrorCode::kNotFound, "",
-                     [&] { run_parser({SHARD_HDF5_PARSER}, *file, arena, [](const Entry&) {}); });
+                     [&] { run_parser({SHARD_HDF5_PARSER}, *file, arena, time, [](const Entry&) {}); });
 }
 
 TEST(Hdf5Parser, EarnsEachByteOnce) {

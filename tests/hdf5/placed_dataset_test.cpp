@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <numeric>
 #include <random>
 
@@ -85,7 +86,7 @@ TEST(PlacedDataset, EveryElementOfAnyBoxLiesWhereTheGridSays) {
     std::iota(numbers.begin(), numbers.end(), 0);
     write_chunks(entry, numbers, static_cast<std::uint32_t>(4 * elements));
     const auto placed = place(entry);
-    append_chunks(placed->catalog, placed->dataset, from, sizes, to, dims);
+    append_chunks(placed->catalog, placed->views, placed->dataset, from, sizes, to, dims);
     Places places;
     for (const Chunk& chunk : placed->catalog.chunks) visit(placed->catalog, chunk, places);
     EXPECT_EQ(places.size(), static_cast<std::size_t>(
@@ -114,6 +115,57 @@ TEST(PlacedDataset, ChunksThatWereNeverWrittenShareOneStorage) {
   EXPECT_EQ(placed->dataset.stored[0], placed->dataset.stored[3]);
   EXPECT_NE(placed->dataset.stored[0], placed->dataset.stored[2]);
   EXPECT_FALSE(placed->catalog.storages[placed->catalog.stored[placed->dataset.stored[0]].storage].plain);
+}
+
+TEST(PlacedDataset, RunsOfChunksThatWereNeverWrittenAreLargeChunksOfTheTensor) {
+  const std::uint64_t seed = std::random_device{}();
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  std::mt19937_64 random(seed);
+  for (int round = 0; round < 300; ++round) {
+    Dimensions shape, box, zeros(1 + random() % 3, 0);
+    std::int64_t grid = 1, elements = 1;
+    for (std::size_t d = 0; d < zeros.size(); ++d) {
+      shape.push_back(1 + static_cast<std::int64_t>(random() % 9));
+      box.push_back(1 + static_cast<std::int64_t>(random() % 4));
+      grid *= boxes_along(shape[d], box[d]);
+      elements *= shape[d];
+    }
+    Entry entry = chunked(shape, box);
+    Dimensions written;
+    for (std::int64_t i = 0; i < grid; ++i) {
+      if (random() % 4 == 0) written.push_back(i);
+    }
+    write_chunks(
+        entry, written,
+        static_cast<std::uint32_t>(4 * std::accumulate(box.begin(), box.end(), std::int64_t{1}, std::multiplies<>())));
+    const auto placed = place(entry);
+    append_whole(placed->catalog, placed->views, placed->dataset);
+    Places places;
+    for (const Chunk& chunk : placed->catalog.chunks) visit(placed->catalog, chunk, places);
+    EXPECT_EQ(std::ssize(places), elements);
+    for (const auto& [index, found] : places) {
+      std::int64_t number = 0;
+      for (std::size_t d = 0; d < index.size(); ++d)
+        number = number * boxes_along(shape[d], box[d]) + index[d] / box[d];
+      const Storage& storage = placed->catalog.storages[found.first];
+      EXPECT_EQ(storage.plain, std::ranges::binary_search(written, number));
+      EXPECT_LT(4 * found.second, storage.bytes);
+    }
+  }
+}
+
+TEST(PlacedDataset, NarrowChunksThatWereNeverWrittenAreOne) {
+  const auto chunks = [](Dimensions shape, Dimensions box, Dimensions written) {
+    Entry entry = chunked(std::move(shape), std::move(box));
+    write_chunks(entry, written, 4 * 100);
+    const auto placed = place(entry);
+    append_whole(placed->catalog, placed->views, placed->dataset);
+    return placed->catalog.chunks.size();
+  };
+  EXPECT_EQ(chunks({100, 1000}, {100, 1}, {}), 1U);
+  EXPECT_EQ(chunks({100, 10, 10}, {100, 1, 1}, {}), 1U);
+  EXPECT_EQ(chunks({100, 1000}, {100, 1}, {500}), 3U);
+  EXPECT_EQ(chunks({100, 10, 10}, {100, 1, 1}, {55}), 5U) << "before and behind it, in its row and in whole rows";
 }
 
 TEST(PlacedDataset, WhatContradictsItselfIsRefused) {
@@ -152,7 +204,7 @@ TEST(PlacedDataset, WhatContradictsItselfIsRefused) {
 TEST(PlacedDataset, NoElementsNeedNoPlace) {
   const auto placed = place(chunked({3, 0}, {1, 1}));
   EXPECT_TRUE(placed->dataset.stored.empty());
-  append_whole(placed->catalog, placed->dataset);
+  append_whole(placed->catalog, placed->views, placed->dataset);
   EXPECT_TRUE(placed->catalog.chunks.empty());
 }
 

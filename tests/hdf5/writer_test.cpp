@@ -47,8 +47,10 @@ class OpenedFile {
   std::string text_attribute(const std::string& object, const char* name) const {
     const AttributeHandle attribute(H5Aopen_by_name(file_.get(), object.c_str(), name, H5P_DEFAULT, H5P_DEFAULT));
     const TypeHandle type(H5Aget_type(attribute.get()));
-    std::string text(H5Tget_size(type.get()), '\0');
-    checked(H5Aread(attribute.get(), type.get(), text.data()));
+    EXPECT_TRUE(H5Tis_variable_str(type.get()));
+    char* text = nullptr;
+    checked(H5Aread(attribute.get(), type.get(), &text));
+    const std::unique_ptr<char, decltype(&H5free_memory)> owned(text, &H5free_memory);
     return text;
   }
   bool has(const std::string& path) const { return H5Lexists(file_.get(), path.c_str(), H5P_DEFAULT) > 0; }

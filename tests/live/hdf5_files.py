@@ -81,7 +81,8 @@ def chunked(made: Case) -> None:
     with made.file() as file:
         for label, options in {"plain": {}, "gzip": {"compression": "gzip"}, "shuffle": {"shuffle": True},
                                "both": {"compression": "gzip", "compression_opts": 1, "shuffle": True},
-                               "sum": {"fletcher32": True},
+                               "sum": {"fletcher32": True}, "lzf": {"compression": "lzf"},
+                               "lzf of all": {"compression": "lzf", "shuffle": True, "fletcher32": True},
                                "all": {"compression": "gzip", "shuffle": True, "fletcher32": True}}.items():
             made.put(file, f"{label}/even", "float32", noise((16, 16), "f4"), chunks=(4, 8), **options)
             made.put(file, f"{label}/edges", "int64", noise((17, 5, 3), "i8"), chunks=(4, 2, 2), **options)
@@ -103,6 +104,19 @@ def fills(made: Case) -> None:
         packed = file.create_dataset("packed", (100,), ">f8", chunks=(8,), compression="gzip", fillvalue=0.5)
         packed[40:50] = np.arange(10)
         made.expect("packed", "float64", packed[...])
+
+
+@case
+def lzf_streams(made: Case) -> None:
+    with made.file() as file:
+        slow = np.repeat(np.arange(40000, dtype="f4"), 5)
+        for name, data in {"slow": slow, "zeros": np.zeros(200_000, "f4"), "noise": noise((100_000,), "f4"),
+                           "words": np.tile(np.arange(301, dtype="f4"), 700)}.items():
+            made.put(file, f"{name}/small", "float32", data, chunks=(1000,), compression="lzf")
+            made.put(file, f"{name}/one", "float32", data, chunks=data.shape, compression="lzf", shuffle=True)
+        large = np.tile(slow, 8)  # One chunk of more than 4 MiB is not decoded as a whole.
+        made.put(file, "large", "float32", large, chunks=large.shape, compression="lzf")
+        made.put(file, "large shuffled", "float32", large, chunks=large.shape, compression="lzf", shuffle=True, fletcher32=True)
 
 
 @case

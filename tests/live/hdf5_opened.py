@@ -12,8 +12,8 @@ def value_of(value):
     if isinstance(value, numpy.void):
         return {"bytes": value.tobytes().hex()}
     if isinstance(value, bytes):
-        return value.decode()
-    return value.tolist()
+        return {"bytes": value.hex()}
+    return value if isinstance(value, str) else value.tolist()
 
 
 def main() -> None:

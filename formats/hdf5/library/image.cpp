@@ -170,6 +170,7 @@ struct Image::Driver {
       // Elements and metadata never take each other's free space.
       const H5FD_mem_t map[] = H5FD_FLMAP_DICHOTOMY;
       std::ranges::copy(map, driver.fl_map);
+      driver.fl_map[H5FD_MEM_GHEAP] = H5FD_MEM_SUPER;  // The strings of attributes are metadata.
       return driver;
     }();
     static const hid_t id = checked(H5FDregister(&kClass));

@@ -13,11 +13,13 @@
 
 namespace shard::hdf5 {
 
-/// \pre a type that is written: integers, floats, enums and compounds of those, fixed strings, opaque
+/// \pre is_writable(type)
 TypeHandle make_type(const Type& type);
 SpaceHandle make_space(const Space& space);
 
-/// Adds an attribute to a group or dataset. \pre `content.data` has all elements, unless the space is null
+/// Adds an attribute to a group or dataset. \pre `content` has all elements (data or strings), unless the space is null
 void add_attribute(hid_t object, const std::string& name, const Content& content);
+/// Writes all elements of a dataset. \pre as add_attribute; `dataset` is of the type and space of `content`
+void write_elements(hid_t dataset, const Content& content);
 
 }  // namespace shard::hdf5

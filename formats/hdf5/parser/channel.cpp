@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <csignal>
 #include <cstring>
 
 namespace shard::hdf5 {
@@ -14,6 +15,16 @@ constexpr int kSocket = 0;
 constexpr auto kBlock = static_cast<std::uint64_t>(kReadBlock);
 constexpr std::uint64_t kNone = ~std::uint64_t{0};
 constexpr std::uint64_t kMostSlots = 4096;  ///< 64 MiB, of which only what is used takes memory.
+
+volatile std::sig_atomic_t speaking = 0;  ///< Not 0: a frame is sent, or an answer is awaited.
+
+/// Lives as long as the socket is used.
+struct Speaking {
+  Speaking() { speaking = speaking + 1; }
+  ~Speaking() { speaking = speaking - 1; }
+  Speaking(const Speaking&) = delete;
+  Speaking& operator=(const Speaking&) = delete;
+};
 
 void write_all(const void* data, std::size_t bytes) {
   const char* at = static_cast<const char*>(data);
@@ -43,15 +54,19 @@ Channel::Channel(std::int64_t file_bytes)
 
 void Channel::send(FrameKind kind, std::string_view payload) {
   const FrameHead head{kind, static_cast<std::uint32_t>(payload.size())};
+  const Speaking now;
   write_all(&head, sizeof head);
   write_all(payload.data(), payload.size());
 }
 
 void Channel::ask(std::uint64_t first_block, std::uint32_t blocks, std::span<std::byte> out) {
   const ReadRequest request{first_block, blocks};
+  const Speaking now;
   send(FrameKind::kRead, {reinterpret_cast<const char*>(&request), sizeof request});
   read_all(out);
 }
+
+bool Channel::is_busy() { return speaking != 0; }
 
 std::span<const std::byte> Channel::block(std::uint64_t number) {
   const std::size_t slot = number % held_.size();

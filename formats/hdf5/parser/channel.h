@@ -22,6 +22,8 @@ class Channel {
   /// Bytes of the file; zeros behind its end.
   void read(std::uint64_t offset, std::span<std::byte> out);
   void send(FrameKind kind, std::string_view payload);
+  /// Whether a frame is being sent, or an answer awaited. For handlers of signals.
+  static bool is_busy();
 
  private:
   std::span<const std::byte> block(std::uint64_t number);

@@ -5,6 +5,7 @@
 
 #include "formats/hdf5/parser/chunk_places.h"
 #include "formats/hdf5/parser/contents.h"
+#include "formats/hdf5/parser/lzf_filter.h"
 #include "formats/hdf5/parser/virtual_mappings.h"
 
 namespace shard::hdf5 {
@@ -48,6 +49,8 @@ Filter filter_at(hid_t properties, unsigned index, const Type& type) {
       return {FilterKind::kShuffle, count == 0 ? type.bytes : parameters[0]};
     case H5Z_FILTER_FLETCHER32:
       return {FilterKind::kFletcher32};
+    case kLzfFilter:
+      return {FilterKind::kLzf};
     default:
       throw_filter(id, name);
   }

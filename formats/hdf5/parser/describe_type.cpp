@@ -104,6 +104,21 @@ void describe_array(hid_t type, Type& result, int depth) {
   result.inner.push_back({{}, 0, 0, describe_at(base.get(), depth + 1)});
 }
 
+void describe_string(hid_t type, Type& result) {
+  result.is_variable = checked(H5Tis_variable_str(type)) > 0;
+  result.is_utf8 = checked(H5Tget_cset(type)) == H5T_CSET_UTF8;
+  switch (checked(H5Tget_strpad(type))) {
+    case H5T_STR_SPACEPAD:
+      result.padding = StringPadding::kSpace;
+      break;
+    case H5T_STR_NULLPAD:
+      result.padding = StringPadding::kNull;
+      break;
+    default:
+      result.padding = StringPadding::kNullTerminated;
+  }
+}
+
 TypeClass class_of(hid_t type) {
   switch (checked(H5Tget_class(type))) {
     case H5T_INTEGER:
@@ -151,7 +166,7 @@ Type describe_at(hid_t type, int depth) {
       describe_float(type, result);
       break;
     case TypeClass::kString:
-      result.is_variable = checked(H5Tis_variable_str(type)) > 0;
+      describe_string(type, result);
       break;
     case TypeClass::kOpaque:
       result.tag = owned(H5Tget_tag(type)).get();
@@ -182,6 +197,13 @@ Type describe_at(hid_t type, int depth) {
 
 Type describe_type(hid_t type) { return describe_at(type, 0); }
 
+namespace {
+
+/// Whether elements of a part of a type are bytes that need no library to be read.
+bool is_plain_part(const Type& type) { return type.kind == TypeClass::kString ? !type.is_variable : is_plain(type); }
+
+}  // namespace
+
 bool is_plain(const Type& type) {
   switch (type.kind) {
     case TypeClass::kInteger:
@@ -192,7 +214,7 @@ bool is_plain(const Type& type) {
       return true;
     case TypeClass::kCompound:
     case TypeClass::kArray:
-      return std::ranges::all_of(type.inner, [](const Type::Member& each) { return is_plain(each.type); });
+      return std::ranges::all_of(type.inner, [](const Type::Member& each) { return is_plain_part(each.type); });
     default:
       return false;
   }

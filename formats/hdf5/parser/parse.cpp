@@ -8,6 +8,8 @@
 
 #include "formats/hdf5/parser/describe_type.h"
 #include "formats/hdf5/parser/file_driver.h"
+#include "formats/hdf5/parser/lzf_filter.h"
+#include "formats/hdf5/parser/opening.h"
 #include "formats/hdf5/parser/sandbox.h"
 #include "formats/hdf5/parser/walk.h"
 
@@ -30,6 +32,7 @@ void send_facts(Channel& channel, const FileFacts& facts) {
 
 void parse(Channel& channel, std::int64_t most_entry_bytes) {
   try {
+    register_lzf_filter();
     const FileHandle file = open_file(channel);
     const WholeFile whole{channel, facts_of(file.get())};
     walk(whole, file.get(), most_entry_bytes);
@@ -51,7 +54,8 @@ int run_parse(std::span<char*> arguments) {
   const SandboxLimits limits{std::atoll(arguments[2]), std::atoll(arguments[3])};
   const auto lock = library_lock();
   Channel channel(file_bytes);
-  if (!enter_sandbox(limits)) return 3;
+  say_what_took_the_time();
+  if (!enter_sandbox(limits)) return kExitWithoutSandbox;
   parse(channel, limits.memory_bytes / 4);
   // Everything is said. What libhdf5 would do on the way out is not worth a fault.
   _exit(0);

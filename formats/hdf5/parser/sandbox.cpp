@@ -59,11 +59,12 @@ bool add_rules(scmp_filter_ctx filter) {
   return is_added;
 }
 
-void filter_calls() {
+bool filter_calls() {
   scmp_filter_ctx filter = seccomp_init(SCMP_ACT_ERRNO(1));
-  if (filter == nullptr) return;
-  if (add_rules(filter)) seccomp_load(filter);
+  if (filter == nullptr) return false;
+  const bool is_loaded = add_rules(filter) && seccomp_load(filter) == 0;
   seccomp_release(filter);
+  return is_loaded;
 }
 
 }  // namespace
@@ -73,8 +74,7 @@ bool enter_sandbox(const SandboxLimits& limits) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   prctl(PR_SET_DUMPABLE, 0);
   if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 || !set_limits(limits)) return false;
-  filter_calls();
-  return true;
+  return filter_calls();
 }
 
 }  // namespace shard::hdf5

@@ -13,8 +13,7 @@ struct SandboxLimits {
 
 /// Closes all descriptors but 0. Afterwards this process can read and write that one, take memory and end. It ends with
 /// its parent.
-/// \returns false  a limit cannot be set. Kernels without seccomp are accepted: no descriptor can be opened there
-/// either.
+/// \returns false  a limit or the filter of system calls (seccomp) cannot be set: no file may be parsed then.
 bool enter_sandbox(const SandboxLimits& limits);
 
 }  // namespace shard::hdf5

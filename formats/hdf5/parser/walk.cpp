@@ -6,6 +6,7 @@
 #include <string>
 
 #include "formats/hdf5/parser/contents.h"
+#include "formats/hdf5/parser/opening.h"
 
 namespace shard::hdf5 {
 
@@ -124,7 +125,10 @@ class Walk {
 
   void open(hid_t group, const Link& link) {
     std::optional<ObjectHandle> object;
-    const std::string why = unsupported_by([&] { object.emplace(H5Oopen(group, link.name.c_str(), H5P_DEFAULT)); });
+    const std::string why = unsupported_by([&] {
+      const Opening opening(shown_path());
+      object.emplace(H5Oopen(group, link.name.c_str(), H5P_DEFAULT));
+    });
     object ? take(*std::move(object)) : send_unread(why);
   }
 

@@ -18,7 +18,8 @@
 
 namespace shard::decoded_view {
 
-enum class Codec { kDeflate, kZlib, kZstd };  ///< kZlib: deflate with a header and an Adler-32.
+/// kZlib: deflate with a header and an Adler-32. kLzf: see lzf_stream.h.
+enum class Codec { kDeflate, kZlib, kZstd, kLzf };
 
 /// Compressed bytes of one file.
 struct Compressed {

@@ -6,7 +6,10 @@
 #include <zstd_errors.h>
 
 #include <algorithm>
+#include <optional>
 #include <vector>
+
+#include "formats/parts/decoded_view/lzf_stream.h"
 
 namespace shard::decoded_view {
 
@@ -141,9 +144,39 @@ class ZstdDecoder final : public Decoder {
   bool between_frames_ = true;
 };
 
+class LzfDecoder final : public Decoder {
+ public:
+  explicit LzfDecoder(const Compressed& from) : from_(from), input_(from) {}
+  LzfDecoder(const LzfDecoder& other)
+      : Decoder(), from_(other.from_), input_(other.from_, other.input_.position()), stream_(other.stream_) {}
+  LzfDecoder& operator=(const LzfDecoder&) = delete;
+
+  std::size_t produce(std::span<std::byte> out) override {
+    while (true) {
+      const std::span<const std::byte> ahead = input_.ahead();
+      std::span<const std::byte> rest = ahead;
+      const std::optional<std::size_t> made = stream_.decode(rest, out);
+      if (!made) throw damaged(from_, "is not an LZF stream: it repeats bytes from before its begin");
+      input_.take(ahead.size() - rest.size());
+      if (*made > 0) return *made;
+      if (!ahead.empty()) continue;
+      if (stream_.may_end()) return 0;
+      throw damaged(from_, "is cut short inside its LZF stream").of_kind(FindingKind::kTruncated);
+    }
+  }
+  std::unique_ptr<Decoder> copy() const override { return std::make_unique<LzfDecoder>(*this); }
+  std::size_t memory_bytes() const override { return sizeof(*this) + input_.memory_bytes(); }
+
+ private:
+  const Compressed& from_;
+  Input input_;
+  LzfStream stream_;
+};
+
 }  // namespace
 
 std::unique_ptr<Decoder> make_decoder(const Compressed& from) {
+  if (from.codec == Codec::kLzf) return std::make_unique<LzfDecoder>(from);
   if (from.codec == Codec::kZstd) return std::make_unique<ZstdDecoder>(from);
   return std::make_unique<Inflater>(from);
 }

@@ -11,6 +11,7 @@
 #include <optional>
 #include <set>
 #include <span>
+#include <tuple>
 #include <utility>
 
 namespace shard::hf_index {
@@ -27,6 +28,9 @@ struct PartName {
   std::string_view base;  ///< With the dash before the number.
   std::string_view number;
   std::string_view count;
+  std::string_view end;  ///< All behind the count.
+
+  auto set() const { return std::tuple(base, end, count); }
 };
 
 bool is_number(std::string_view text) {
@@ -41,49 +45,63 @@ std::int64_t value_of(std::string_view digits) {
 
 std::optional<PartName> parse_part_name(std::string_view name, std::string_view suffix) {
   if (name.starts_with('.') || !name.ends_with(suffix)) return std::nullopt;
-  name.remove_suffix(suffix.size());
-  const std::size_t of = name.rfind(kOf);
+  const std::size_t of = name.substr(0, name.size() - suffix.size()).rfind(kOf);
   if (of == std::string_view::npos) return std::nullopt;
-  const std::string_view front = name.substr(0, of);
+  const std::string_view front = name.substr(0, of), back = name.substr(of + kOf.size());
   const std::size_t base = front.rfind('-') + 1;  // 0 where there is no dash.
-  const PartName part{front.substr(0, base), front.substr(base), name.substr(of + kOf.size())};
+  const std::size_t end = std::min(back.find('.'), back.size());
+  const PartName part{front.substr(0, base), front.substr(base), back.substr(0, end), back.substr(end)};
   return base > 0 && is_number(part.number) && is_number(part.count) ? std::optional(part) : std::nullopt;
 }
 
 }  // namespace
 
-std::string missing_part(const std::vector<std::string>& names, std::string_view suffix) {
-  std::map<std::pair<std::string_view, std::string_view>, std::set<std::int64_t>> found;
-  std::map<std::string_view, std::size_t> widths;
+std::vector<CountedSet> counted_sets(const std::vector<std::string>& names, std::string_view suffix) {
+  struct Found {
+    std::set<std::int64_t> numbers;
+    std::vector<std::string> names;
+    std::size_t width = 0;
+  };
+  std::map<std::tuple<std::string_view, std::string_view, std::string_view>, Found> found;
   for (const std::string& name : names) {
     const std::optional<PartName> part = parse_part_name(name, suffix);
     if (!part) continue;
-    found[{part->base, part->count}].insert(value_of(part->number));
-    widths.emplace(part->base, part->number.size());
+    Found& set = found[part->set()];
+    set.numbers.insert(value_of(part->number));
+    set.names.push_back(name);
+    set.width = part->number.size();
   }
-  for (const auto& [key, numbers] : found) {
-    const auto& [base, count] = key;
-    const std::int64_t first = *numbers.begin() == 0 ? 0 : 1;
-    for (std::int64_t number = first; number < first + value_of(count); ++number) {
-      if (!numbers.contains(number)) {
-        return fmt::format("{}{:0{}}{}{}{}", base, number, widths.at(base), kOf, count, suffix);
-      }
-    }
+  std::vector<CountedSet> sets;
+  for (auto& [key, parts] : found) {
+    const auto& [base, end, count] = key;
+    CountedSet set{std::string(base), std::string(count), std::string(end), std::move(parts.names), {}};
+    std::ranges::sort(set.names);
+    std::int64_t number = *parts.numbers.begin() == 0 ? 0 : 1;
+    const std::int64_t behind = number + value_of(count);
+    while (number < behind && parts.numbers.contains(number)) ++number;
+    if (number < behind) set.missing = fmt::format("{}{:0{}}{}{}{}", base, number, parts.width, kOf, count, end);
+    sets.push_back(std::move(set));
   }
-  return {};
+  return sets;
+}
+
+std::string missing_part(const std::vector<std::string>& names, std::string_view suffix) {
+  const std::vector<CountedSet> sets = counted_sets(names, suffix);
+  const auto lacking = std::ranges::find_if(sets, [](const CountedSet& set) { return !set.missing.empty(); });
+  return lacking == sets.end() ? std::string() : lacking->missing;
 }
 
 std::vector<std::string> unlisted_parts(const std::vector<std::string>& names, const std::vector<std::string>& listed,
                                         std::string_view suffix) {
-  std::set<std::pair<std::string_view, std::string_view>> counted;
+  std::set<std::tuple<std::string_view, std::string_view, std::string_view>> counted;
   for (const std::string& name : listed) {
-    if (const std::optional<PartName> part = parse_part_name(name, suffix)) counted.emplace(part->base, part->count);
+    if (const std::optional<PartName> part = parse_part_name(name, suffix)) counted.insert(part->set());
   }
   std::vector<std::string> unlisted;
   std::ranges::copy_if(names, std::back_inserter(unlisted), [&](const std::string& name) {
     if (listed.empty()) return true;
     const std::optional<PartName> part = parse_part_name(name, suffix);
-    return part && counted.contains({part->base, part->count}) && !std::ranges::binary_search(listed, name);
+    return part && counted.contains(part->set()) && !std::ranges::binary_search(listed, name);
   });
   return unlisted;
 }

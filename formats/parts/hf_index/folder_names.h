@@ -8,10 +8,23 @@
 
 namespace shard::hf_index {
 
-/// The first part (model-00002-of-00003.safetensors) that is not among `names` though another part's name counts it, or
-/// empty. Parts count from 1, or from 0 where a part of that number is there. Names of another form, or without
-/// `suffix` (".safetensors"), say nothing.
+/// Parts of one checkpoint by their names, which count themselves: model-00001-of-00003.safetensors. They count from 1,
+/// or from 0 if there is a part 0. A variant may be part of the base (model.fp16-00001-of-00003.safetensors) or stand
+/// behind the count (model-00001-of-00003.fp16.safetensors).
+struct CountedSet {
+  std::string base;                ///< "model-".
+  std::string count;               ///< "00003".
+  std::string end;                 ///< ".safetensors", ".fp16.safetensors".
+  std::vector<std::string> names;  ///< The parts, sorted.
+  std::string missing;             ///< The first part that is not among them, or empty.
+
+  std::string pattern() const { return base + "*-of-" + count + end; }
+};
+/// The sets among `names`. Names of other forms, or without `suffix` (".safetensors"), are not counted.
 /// Cost: n log n in names, whatever number they give.
+std::vector<CountedSet> counted_sets(const std::vector<std::string>& names, std::string_view suffix);
+
+/// The first part that is missing from a set among `names`, or empty.
 std::string missing_part(const std::vector<std::string>& names, std::string_view suffix);
 
 /// The names among `names` that are parts by the count of one in `listed` (model-00002-of-00003.safetensors beside

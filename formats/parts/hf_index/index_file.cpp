@@ -6,6 +6,7 @@
 #include <iterator>
 
 #include "libshard/core/error.h"
+#include "libshard/io/paths.h"
 
 namespace shard::hf_index {
 
@@ -13,10 +14,27 @@ namespace {
 
 constexpr std::int64_t kProbeBytes = 64 << 10;
 
+constexpr std::string_view kJson = ".json";
+
+/// "fp16" for model.safetensors.index.fp16.json; empty for other names.
+std::string_view variant_behind(std::string_view name, std::string_view suffix) {
+  const std::string_view front = suffix.substr(0, suffix.size() - kJson.size());  // ".safetensors.index"
+  if (!name.ends_with(kJson)) return {};
+  name.remove_suffix(kJson.size());
+  const std::size_t dot = name.rfind('.');
+  if (dot == std::string_view::npos || !name.substr(0, dot).ends_with(front)) return {};
+  return name.substr(dot + 1);
+}
+
+/// Whether the name has no variant: nothing behind ".index", and no dot in what is before the suffix.
+bool is_plain_index(std::string_view name, std::string_view suffix) {
+  return name.ends_with(suffix) && name.substr(0, name.size() - suffix.size()).find('.') == std::string_view::npos;
+}
+
 }  // namespace
 
 bool is_index_name(std::string_view name, std::string_view suffix) {
-  return name.ends_with(suffix) && !name.starts_with('.');
+  return !name.starts_with('.') && (name.ends_with(suffix) || !variant_behind(name, suffix).empty());
 }
 
 std::string choose_index(const std::string& folder, const std::vector<std::string>& names, std::string_view suffix,
@@ -27,10 +45,13 @@ std::string choose_index(const std::string& folder, const std::vector<std::strin
   if (indices.empty()) return {};
   if (indices.size() == 1) return indices.front();
   if (std::ranges::find(indices, usual) != indices.end()) return std::string(usual);
-  throw Error(ErrorCode::kCorruption,
-              fmt::format("the folder has {} indices: {}, {}", indices.size(), indices[0], indices[1]))
-      .in_file(folder)
-      .hint("name the index file itself as the source");
+  const auto is_plain = [&](const std::string& name) { return is_plain_index(name, suffix); };
+  if (std::ranges::count_if(indices, is_plain) == 1) return *std::ranges::find_if(indices, is_plain);
+  Error error(ErrorCode::kCorruption,
+              fmt::format("the folder has {} indexes: {}, {}", indices.size(), indices[0], indices[1]));
+  error.in_file(folder);
+  for (const std::string& name : indices) error.suggest(Remedy::kReadFolder, join_path(folder, name));
+  throw Error(error);
 }
 
 bool is_index_file(const RandomReader& file, std::string_view data_suffix) {

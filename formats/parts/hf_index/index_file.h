@@ -10,11 +10,13 @@
 
 namespace shard::hf_index {
 
-/// True for a visible name that ends in `suffix` (".safetensors.index.json", ".bin.index.json").
+/// True for a visible name that ends in `suffix` (".safetensors.index.json", ".bin.index.json"), or for that of a
+/// variant (model.safetensors.index.fp16.json).
 bool is_index_name(std::string_view name, std::string_view suffix);
 
-/// The index among a folder's `names`, or empty; of several the one called `usual`.
-/// \throws Error kCorruption  several, none of them the usual one.
+/// The index among a folder's `names`, or empty. If there are several, the one called `usual`, or the only one that is
+/// not of a variant (model.fp16.safetensors.index.json and model.safetensors.index.fp16.json are).
+/// \throws Error kCorruption  several, and neither decides; it suggests each.
 std::string choose_index(const std::string& folder, const std::vector<std::string>& names, std::string_view suffix,
                          std::string_view usual);
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "formats/parts/hf_index/folder_names.h"
 #include "libshard/io/paths.h"
@@ -17,7 +18,55 @@ Error mismatch(const char* what, std::string_view name, const std::string& index
   return Error(ErrorCode::kCorruption, what).in_file(index).of_tensor(name).of_kind(FindingKind::kIndexMismatch);
 }
 
+/// Two sets that differ in the count or the variant only, or null.
+std::pair<const CountedSet*, const CountedSet*> rivals(const std::vector<CountedSet>& sets) {
+  const auto same = [](const CountedSet& a, const CountedSet& b) { return a.base == b.base; };
+  const auto first = std::ranges::adjacent_find(sets, same);  // They are sorted by base.
+  return first == sets.end() ? std::pair<const CountedSet*, const CountedSet*>() : std::pair(&*first, &*(first + 1));
+}
+
+std::string how_many(const CountedSet& set) {
+  return fmt::format("{} ({})", set.pattern(),
+                     set.missing.empty() ? fmt::format("all {} parts", set.names.size())
+                                         : fmt::format("{} parts, {} is missing", set.names.size(), set.missing));
+}
+
+Error several_sets(const std::string& folder, const std::vector<CountedSet>& sets, const CountedSet& a,
+                   const CountedSet& b) {
+  Error error(ErrorCode::kCorruption, "the folder holds parts of more than one checkpoint, and no index");
+  error.in_file(folder).because(fmt::format("{} and {}", how_many(a), how_many(b)));
+  for (const bool is_whole : {true, false}) {
+    for (const CountedSet& set : sets) {
+      if (set.missing.empty() == is_whole) error.suggest(Remedy::kReadFiles, join_path(folder, set.pattern()));
+    }
+  }
+  return error;
+}
+
 }  // namespace
+
+std::optional<Error> counted_fault(const std::string& folder, const std::vector<std::string>& names,
+                                   std::string_view suffix) {
+  const std::vector<CountedSet> sets = counted_sets(names, suffix);
+  if (const auto [a, b] = rivals(sets); a != nullptr) return several_sets(folder, sets, *a, *b);
+  const std::string missing = missing_part(names, suffix);
+  if (missing.empty()) return std::nullopt;
+  return Error(ErrorCode::kNotFound, "a part that the names of the others count is missing")
+      .in_file(join_path(folder, missing))
+      .of_kind(FindingKind::kMissingFile)
+      .hint("fetch the missing file, or name those to read one by one");
+}
+
+std::optional<Error> unnamed_parts(const std::vector<std::string>& names, std::string_view suffix) {
+  const std::string missing = missing_part(names, suffix);
+  if (missing.empty()) return std::nullopt;
+  return Error(
+             ErrorCode::kNotFound,
+             fmt::format("other parts of this checkpoint are not read: their names would be {} and the like", missing))
+      .in_file(names.front())
+      .of_kind(FindingKind::kMissingFile)
+      .because("only the files that were named are read");
+}
 
 std::optional<Error> lacks_parts(const std::string& index, const std::vector<std::string>& names,
                                  const std::vector<std::string>& listed, std::string_view suffix) {

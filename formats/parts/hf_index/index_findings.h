@@ -1,5 +1,5 @@
 /// \file
-/// What is wrong with an index and its files. Only what lacks_parts finds keeps a checkpoint from being read.
+/// Faults of an index and its files, and of parts that count themselves and have no index.
 #pragma once
 
 #include <optional>
@@ -28,6 +28,14 @@ struct StaleIndex {
 std::optional<StaleIndex> find_stale(const SourceStore& store, const std::string& folder, const std::string& index,
                                      const std::vector<std::string>& names, const std::vector<std::string>& listed,
                                      std::string_view suffix);
+/// For files of `folder` without an index: parts of two counts under one name (-of-00003 and -of-00005) are two
+/// checkpoints. Otherwise a part may be missing. \returns nothing if there is no such fault
+std::optional<Error> counted_fault(const std::string& folder, const std::vector<std::string>& names,
+                                   std::string_view suffix);
+/// A finding for files that were named one by one, with base names `names`: other parts are not read. Not a fault, as
+/// one may ask for some of them. \returns nothing if they are all, or do not count themselves
+std::optional<Error> unnamed_parts(const std::vector<std::string>& names, std::string_view suffix);
+
 /// A file in the folder that the index does not name.
 Error extra_file(const std::string& name);
 /// A tensor that a file of the index holds and the index does not list.

@@ -40,11 +40,11 @@ void read_entries(JsonCursor& json, const std::string& file, WeightMap& map, Fil
     if (json.has_escapes()) key = map.arena->copy(json.decode(key));
     const std::string_view raw = json.string();
     const std::string name = json.has_escapes() ? json.decode(raw) : std::string(raw);
-    if (!is_safe_component(name)) {
+    if (!is_safe_path(name)) {
       throw Error(ErrorCode::kCorruption, fmt::format("the index places '{}' in '{}'", key, name))
           .in_file(file)
           .of_tensor(key)
-          .because("file names must be names in the folder of the index, without a path");
+          .because(kMustBeBelow);
     }
     map.entries.push_back({key, numbers.number(name)});
   }
@@ -61,8 +61,15 @@ void check_names(const WeightMap& map, const std::string& file) {
 
 }  // namespace
 
-bool is_safe_component(std::string_view name) {
-  return !name.empty() && name != "." && name != ".." && name.find_first_of(std::string_view("/\\\0", 3)) == name.npos;
+bool is_safe_path(std::string_view name) {
+  if (name.find_first_of(std::string_view("\\\0", 2)) != name.npos) return false;
+  while (true) {
+    const std::size_t slash = std::min(name.find('/'), name.size());
+    const std::string_view part = name.substr(0, slash);
+    if (part.empty() || part == "." || part == "..") return false;
+    if (slash == name.size()) return true;
+    name.remove_prefix(slash + 1);
+  }
 }
 
 void walk_index(JsonCursor& json, const std::function<void()>& read_map) {

@@ -25,7 +25,7 @@ struct WeightMapEntry {
 
 struct WeightMap {
   std::vector<WeightMapEntry> entries;  ///< By name, each once.
-  std::vector<std::string> files;       ///< Sorted; each one safe path component.
+  std::vector<std::string> files;       ///< Sorted; each one a safe path.
   /// Holds the names; its budget pays for the file.
   std::shared_ptr<Arena> arena = std::make_shared<Arena>(std::make_shared<Budget>());
 
@@ -33,15 +33,18 @@ struct WeightMap {
   WeightMapEntry* find(std::string_view name);
 };
 
-/// Whether `name` is one component of a path: what an index may call a file.
-bool is_safe_component(std::string_view name);
+/// Whether `name` is a path that cannot lead out of the folder of an index: "part.h5", "sub/part.h5".
+bool is_safe_path(std::string_view name);
+
+/// Why an index may not place something in a file of another path, for messages.
+inline constexpr std::string_view kMustBeBelow = "files must be in the folder of the index, or in folders below it";
 
 /// Walks over an index; `read_map` is called where its weight_map begins, and reads it.
 /// \throws Error kCorruption  not an object with one weight_map.
 void walk_index(JsonCursor& json, const std::function<void()>& read_map);
 
-/// \throws Error kCorruption (kind bad_header, duplicate_name)  not such a document, a name twice, a file name that is
-///   not a single path component.
+/// \throws Error kCorruption (kind bad_header, duplicate_name)  not such a document, a name twice, a file outside the
+///   index's folder.
 WeightMap read_weight_map(const RandomReader& file);
 
 }  // namespace shard::hf_index

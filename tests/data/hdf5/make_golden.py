@@ -80,6 +80,47 @@ def filters(name: str, **options) -> None:
         one.id.write_direct_chunk((0, 0), noise[0].tobytes(), filter_mask=1)
 
 
+def set_attributes(a: h5py.AttributeManager) -> None:
+    a["floats"], a["matrix"], a["no rows"] = np.array([1.0, 2.5]), np.arange(6, dtype=">i2").reshape(2, 3), np.zeros((0, 3), "f4")
+    a["names"], a["classes"] = ["x", "y\u00e9", ""], np.array([b"cat", b"horse"])
+    a["text"], a["bytes"], a["empty text"], a["nothing"] = "mm", b"2.0", "", h5py.Empty("f4")
+    a["single"], a["half"], a["byte"], a["step"] = np.float32(0.5), np.float16(2), np.uint8(7), 3
+    a["flag"], a["flags"], a["complex"] = True, np.array([True, False]), np.complex64(1 + 2j)
+    a.create("color", 1, dtype=h5py.enum_dtype({"RED": 0, "GREEN": 1}, basetype="u2"))
+    a["record"] = np.array([(1, 2.5, b"ab")], dtype=[("i", "i4"), ("x", ">f8"), ("s", "S4")])
+    a["opaque"], a["dtype"] = np.void(b"\x01\x02"), "mine"
+    a.create("vectors", np.arange(4, dtype="f4").reshape(2, 2), shape=(2,), dtype=np.dtype(("f4", (2,))))
+    spaces = h5py.h5t.C_S1.copy()
+    spaces.set_size(6)
+    spaces.set_strpad(h5py.h5t.STR_SPACEPAD)
+    padded = h5py.h5a.create(a._id, b"padded", spaces, h5py.h5s.create(h5py.h5s.SCALAR))
+    padded.write(np.array(b"ab", "S6"), mtype=spaces)
+
+
+def attributes() -> None:
+    with file("attributes") as h:
+        h["w"] = np.zeros((2, 2), "f4")
+        h["again"] = h["w"]
+        h["labels"], h["codes"] = ["a", "bc"], np.array([b"x", b"yz"])
+        h.create_group("empty")
+        for holder in h, h.create_group("layer"), h["w"], h["labels"]:
+            set_attributes(holder.attrs)
+        h["w"].attrs["reference"] = h.ref
+        h["w"].attrs.create("ragged", np.array([np.arange(2), np.arange(3)], dtype=object), dtype=h5py.vlen_dtype("i4"))
+
+
+def lzf() -> None:
+    noise = np.random.default_rng(1).integers(0, 256, (20, 20), "u1")
+    x = np.arange(400, dtype="f4").reshape(20, 20)
+    with file("lzf-filters") as h:
+        h.create_dataset("plain", data=x, chunks=(8, 8), compression="lzf")
+        h.create_dataset("shuffled", data=x, chunks=(8, 8), compression="lzf", shuffle=True)
+        h.create_dataset("all", data=x, chunks=(20, 20), compression="lzf", shuffle=True, fletcher32=True)
+        h.create_dataset("noise", data=noise, chunks=(20, 20), compression="lzf")
+        h.create_dataset("zeros", data=np.zeros((64, 64)), chunks=(64, 64), compression="lzf")
+        h.create_dataset("texts", data=np.array([b"x" * 20] * 50), chunks=(10,), compression="lzf")
+
+
 def links() -> None:
     with file("links") as h:
         h["g/x"] = 1
@@ -129,6 +170,8 @@ layouts("layouts")
 layouts("newest", libver="latest", userblock_size=512)
 filters("filters")
 filters("newest-filters", libver="latest")
+attributes()
+lzf()
 links()
 virtual()
 refused()
