@@ -14,6 +14,7 @@
 #include "apps/shardctl/export_source.h"
 #include "apps/shardctl/map_choice.h"
 #include "apps/shardctl/model_folder.h"
+#include "apps/shardctl/object_check.h"
 #include "apps/shardctl/ranks.h"
 #include "apps/shardctl/source.h"
 #include "apps/shardctl/verbs.h"
@@ -68,6 +69,7 @@ class Export {
   Session& session_;
   Options options_;  ///< The source is the one that was taken; what export does to names itself is taken out.
   TakenSource taken_;
+  ObjectFaults faults_;  ///< Not asked: objects are dropped, whatever they are.
   ModelConfig config_;
   std::unique_ptr<Reader> reference_;  ///< Of the reference's weights; null where there are none to compare with.
   ExportReport report_;
@@ -126,7 +128,7 @@ void Export::find_reference() {
 
 OpenSource Export::open(const Session& session, const Options& options, Log& log) {
   if (!options_.exporting.no_check) reference_ = open_reference();
-  OpenSource source = open_source(session, options.source, log, {.keeps_map = true});  // Its names lack wrappers.
+  OpenSource source = open_source(session, options.source, log, {.keeps_map = true, .findings = &faults_});  // Its names lack wrappers.
   source.label = taken_.label;
   const Catalog& catalog = source.catalog();
   check_include({&catalog}, options.exporting.names);
@@ -138,6 +140,12 @@ OpenSource Export::open(const Session& session, const Options& options, Log& log
   for (const std::string& warning : catalog.warnings) {
     if (!hf_index::is_others_warning(warning)) part.warnings.push_back(warning);
   }
+  const FirstNames dropped = objects_with_tensors(catalog, [&](std::uint32_t object) {
+    const std::string_view name = catalog.objects[object].name;
+    const bool is_chosen = (takes_all || include.matches(name)) && !exclude.matches(name);
+    return is_chosen && !std::ranges::binary_search(part.objects, object);
+  });
+  if (dropped.count() > 0) part.warnings.push_back(dropped_tensors_text(dropped));
   report_.container = part.container;
   report_.renamed = part.renamed;
   report_.other_tensors = part.other_tensors;

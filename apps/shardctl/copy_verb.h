@@ -9,6 +9,7 @@
 #include "apps/shardctl/options.h"
 #include "apps/shardctl/session.h"
 #include "apps/shardctl/source.h"
+#include "libshard/core/object_faults.h"
 #include "libshard/repair/salvage.h"
 
 namespace shard::app {
@@ -24,6 +25,8 @@ struct CopyVerb {
   std::function<std::unique_ptr<Writer>(std::unique_ptr<Writer> writer)> wrap_writer{};
   /// What export decided, for the result; null for other verbs.
   const ExportReport* exported = nullptr;
+  /// The objects that `open` could not read. Null: objects are dropped, or `open` refuses them.
+  const ObjectFaults* faults = nullptr;
 };
 
 /// Runs a writing verb. Tensors of the source that are `damaged` are left out. \returns the exit code.

@@ -31,7 +31,7 @@ class WholeText {
   const Value* value_;
 };
 
-/// "sparse tensor", "quantized tensor", ... for a value that is a tensor after all, of a kind that cannot be written;
+/// "sparse tensor", "quantized tensor", "tensor subclass, module.Name", ... for a value that is a tensor after all, of a kind that cannot be written;
 /// else empty.
 std::string foreign_tensor(const Value* value);
 

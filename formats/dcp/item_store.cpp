@@ -134,6 +134,7 @@ void ItemStore::locate_one(const std::shared_ptr<FetchedFile>& file, const Wante
     stored.first = found.first;
   } catch (Error& error) {
     error.of_tensor(tensor.name).in_file(catalog_.files[one.item.file].path);
+    if (error.code() == ErrorCode::kUnsupported && error.hint().empty()) error.suggest(Remedy::kExclude, tensor.name);
     if (salvage_ == nullptr || !is_damage(error)) throw;
     if (is_open) misplaced_.try_emplace(one.item.file, misplaced(error.what()).in_file(error.file()));
     salvage_->lose_storage(stored.storage, error);

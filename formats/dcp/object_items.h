@@ -61,6 +61,7 @@ class ObjectItems {
   /// For repair: also notes what the storage of its item was lost for.
   bool is_lost_object(std::uint32_t object);
   void lose_object(std::uint32_t object, const Error& why);
+  void report_bad(std::uint32_t object, const Error& error);
   /// The common data of a loaded item; null where it holds none, which is a finding or a loss.
   Value* take_common(std::uint32_t object);
   bool is_common(const ObjectEntry& object) const;
