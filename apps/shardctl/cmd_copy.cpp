@@ -160,10 +160,9 @@ void prepare_remake(const Session& session, const Options& options, const CopyVe
   work.job.make_own_target = [made] { return std::move(made->target); };
   work.job.make_writer = [made](const Catalog&) { return std::move(made->writer); };
   work.output = open_output(session, options, verb, work.source);
-  check_objects(work.source.catalog(), {.selection = options.selection,
-                                           .arguments = options.arguments,
-                                           .done = "written",
-                                           .faults = verb.faults});
+  check_objects(
+      work.source.catalog(),
+      {.selection = options.selection, .arguments = options.arguments, .done = "written", .faults = verb.faults});
 }
 
 /// Decides what to do and refuses what cannot be done, the cheap checks first: objects' values may cost much to read.

@@ -201,11 +201,9 @@ void open_sides(Session& session, const Options& options, Side& a, Side& b, Log&
     side.paths = {path};
     side.map = to == &a ? options.source.map : options.target.map;
     // One side may well be a whole one.
-    to->source = open_source(session, side, log,
-                             {.may_lack_ranks = true,
-                              .may_lack_weights = true,
-                              .selection = &options.selection,
-                              .findings = &to->faults});
+    to->source = open_source(
+        session, side, log,
+        {.may_lack_ranks = true, .may_lack_weights = true, .selection = &options.selection, .findings = &to->faults});
     warn_of_source(session, to->source);
   }
   check_weights(options.source, {&a.source, &b.source});
@@ -220,10 +218,9 @@ void open_sides(Session& session, const Options& options, Side& a, Side& b, Log&
   a.selection = all ? choose(a.catalog(), for_a) : select(a.catalog(), for_a);
   b.selection = all ? choose(b.catalog(), for_b) : select(b.catalog(), for_b);
   for (const auto& [each, selection] : {std::pair(&a, &for_a), std::pair(&b, &for_b)}) {
-    check_objects(each->catalog(), {.selection = *selection,
-                                       .arguments = options.arguments,
-                                       .done = "compared",
-                                       .faults = &each->faults});
+    check_objects(
+        each->catalog(),
+        {.selection = *selection, .arguments = options.arguments, .done = "compared", .faults = &each->faults});
   }
 }
 

@@ -129,10 +129,8 @@ int run_digest(Session& session, const Options& options) {
     SelectionOptions tensors_only = options.selection;
     tensors_only.keep_objects = false;
     selection = choose(source.catalog(), tensors_only);
-    check_objects(source.catalog(), {.selection = tensors_only,
-                                        .arguments = options.arguments,
-                                        .done = "hashed",
-                                        .faults = &faults});
+    check_objects(source.catalog(),
+                  {.selection = tensors_only, .arguments = options.arguments, .done = "hashed", .faults = &faults});
   });
   warn_of_source(session, source);
   const std::vector<std::string> digests = all_digests(session, options, source, selection, *log);

@@ -128,7 +128,8 @@ void Export::find_reference() {
 
 OpenSource Export::open(const Session& session, const Options& options, Log& log) {
   if (!options_.exporting.no_check) reference_ = open_reference();
-  OpenSource source = open_source(session, options.source, log, {.keeps_map = true, .findings = &faults_});  // Its names lack wrappers.
+  OpenSource source =
+      open_source(session, options.source, log, {.keeps_map = true, .findings = &faults_});  // Its names lack wrappers.
   source.label = taken_.label;
   const Catalog& catalog = source.catalog();
   check_include({&catalog}, options.exporting.names);

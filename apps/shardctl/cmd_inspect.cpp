@@ -77,7 +77,7 @@ int inspect(Session& session, const Options& options) {
   ObjectFaults faults;
   OpenSource source =
       open_source(session, options.source, log,
-                                  {.metadata_only = !is_document, .selection = &options.selection, .findings = &faults});
+                  {.metadata_only = !is_document, .selection = &options.selection, .findings = &faults});
   if (options.selection.keep_objects) {
     is_document ? source.reader->load_objects() : load_cheap_objects(session, source);
   }

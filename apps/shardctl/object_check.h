@@ -39,8 +39,8 @@ FirstNames check_objects(const Catalog& catalog, const ObjectCheck& check);
 /// "2 objects that hold tensors are left out: ..."; empty where there are none.
 std::string dropped_tensors_text(const FirstNames& dropped);
 
-/// Those of the objects with these indices that hold tensors which no verb reads: they are of unknown classes, or tensors
-/// of kinds that cannot be written.
+/// Those of the objects with these indices that hold tensors which no verb reads: they are of unknown classes, or
+/// tensors of kinds that cannot be written.
 FirstNames objects_with_tensors(const Catalog& catalog, const std::function<bool(std::uint32_t object)>& takes);
 
 }  // namespace shard::app

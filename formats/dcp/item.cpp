@@ -35,9 +35,10 @@ Error not_a_tensor(const Value& value) {
         .because("only a subclass that wraps one plain tensor of its own shape and dtype can be read");
   }
   if (value.kind == ValueKind::kOpaque || pickle::is_foreign_holder(value)) {
-    return Error(ErrorCode::kCorruption, fmt::format("the item holds an object of {}, which is not on the list of what a "
-                                                     "checkpoint may hold",
-                                                     type_name(value)))
+    return Error(ErrorCode::kCorruption,
+                 fmt::format("the item holds an object of {}, which is not on the list of what a "
+                             "checkpoint may hold",
+                             type_name(value)))
         .of_kind(FindingKind::kForbiddenGlobal)
         .found(type_name(value));
   }

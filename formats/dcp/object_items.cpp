@@ -177,11 +177,11 @@ LoadedObject ObjectItems::load(const std::shared_ptr<FetchedFile>& file, const W
   if (if_tensors && !item.has_storages()) return {};
   Originals originals;
   LoadedObject loaded = load_object(*catalog_.arena, item, objects_[one.entry],
-                                          {.file = file->name(),
-                                           .opaque_globals = opaque_globals_,
-                                           .with_tensors = if_tensors,
-                                           .hidden_as = form_.keeps_objects_whole ? kInnerTensor : "torch.Tensor",
-                                           .originals = form_.keeps_objects_whole ? &originals : nullptr});
+                                    {.file = file->name(),
+                                     .opaque_globals = opaque_globals_,
+                                     .with_tensors = if_tensors,
+                                     .hidden_as = form_.keeps_objects_whole ? kInnerTensor : "torch.Tensor",
+                                     .originals = form_.keeps_objects_whole ? &originals : nullptr});
   if (loaded.foreign && salvage_ != nullptr) throw Error(*loaded.foreign);
   if (loaded.foreign) report_bad(one.entry, loaded.foreign->in_file(file->name()));
   const bool in_item = !is_common(objects_[one.entry]);

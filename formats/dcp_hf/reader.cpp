@@ -246,7 +246,8 @@ class DcpHfReader final : public Reader {
     if (error.kind() != FindingKind::kGap) return;
     error
         .because(
-            "torch's HuggingFaceStorageWriter keeps one piece of a tensor per rank: if a rank held several, it lost the "
+            "torch's HuggingFaceStorageWriter keeps one piece of a tensor per rank: if a rank held several, it lost "
+            "the "
             "others. Otherwise a shard is missing or of another save")
         .hint("look for a missing shard; if none is missing, save again with torch's FileSystemWriter");
   }

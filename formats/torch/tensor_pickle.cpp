@@ -100,7 +100,7 @@ int rebuild_version(const Value& value) {
   return function.text() == "_rebuild_tensor_v3" ? 3 : 0;
 }
 
-/// The tensor that a call of _rebuild_parameter is given, else `value`. One call only: torch makes no more.
+/// The tensor inside a call of _rebuild_parameter, or `value` if it is none. One call only: torch makes no more.
 const Value& without_parameter(const Value& value) {
   const bool is_parameter = value.is_call_of(kUtils, "_rebuild_parameter") && !value.items().empty();
   return is_parameter ? *value.items()[0] : value;

@@ -85,8 +85,8 @@ bool sets_attributes(const Value& state) {
   return !is_mapping(state);
 }
 
-/// The only tensor among the attributes of a tensor's object; null where there are none or several. The state is a dict,
-/// or (dict or None, dict of slots).
+/// The only tensor among the attributes of a tensor's object; null where there are none or several. The state is a
+/// dict, or (dict or None, dict of slots).
 const Value* only_tensor(Arena& arena, const Value& state) {
   HiddenTensors hidden(arena);
   const Value* found = nullptr;

@@ -61,7 +61,8 @@ std::optional<PlacedTensorValue> as_placed_tensor(Arena& arena, const Value& val
   const std::vector<Dims> from = read_boxes(arena, *places, "local offset", dimensions);
   const std::vector<Dims> size = read_boxes(arena, *sizes, "local size", dimensions);
   if (at.size() != from.size() || at.size() != size.size() || view->shape.size() != dimensions) {
-    throw malformed(kWhat, fmt::format("its attributes are of {}, {} and {} pieces", at.size(), from.size(), size.size()))
+    throw malformed(kWhat,
+                    fmt::format("its attributes are of {}, {} and {} pieces", at.size(), from.size(), size.size()))
         .of_kind(FindingKind::kShapeMismatch);
   }
   for (std::size_t i = 0; i < at.size(); ++i) {

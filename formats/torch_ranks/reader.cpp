@@ -78,7 +78,8 @@ class RanksReader final : public torch_save::SavedReader {
     const auto may_be_cut = [](const torch_save::TensorView& view) {
       return checked_numel(view.shape) > 1 && (is_float(view.dtype) || is_complex(view.dtype));
     };
-    return std::ranges::none_of(ranks, [&](const RankFile& file) { return std::ranges::any_of(file.plain, may_be_cut); });
+    return std::ranges::none_of(ranks,
+                                [&](const RankFile& file) { return std::ranges::any_of(file.plain, may_be_cut); });
   }
 
   /// Ranks are what `paths` says. What lies beside the tensors is that of a rank's first file.

@@ -237,8 +237,10 @@ const Value* load_foreign(Arena& arena, const std::string& text) {
 
 TEST(PickleLoad, SubclassesOfBuiltInTypesAreTheirValues) {
   Arena arena;
-  const Value* all = load_foreign(arena, "\x80\x02(cmy\nText\nX\x01\x00\x00\x00s\x85\x81cmy\nNumber\nK\x05\x85\x81cmy\nPair\n"
-                                         "K\x01K\x02\x86\x81" "cmy\nTable\n)\x81K\x01K\x02st."s);
+  const Value* all = load_foreign(arena,
+                                  "\x80\x02(cmy\nText\nX\x01\x00\x00\x00s\x85\x81cmy\nNumber\nK\x05\x85\x81cmy\nPair\n"
+                                  "K\x01K\x02\x86\x81"
+                                  "cmy\nTable\n)\x81K\x01K\x02st."s);
   ASSERT_EQ(all->items().size(), 4u);
   EXPECT_EQ(all->items()[0]->text(), "s");
   EXPECT_EQ(all->items()[1]->number, 5);
@@ -248,19 +250,28 @@ TEST(PickleLoad, SubclassesOfBuiltInTypesAreTheirValues) {
 }
 
 TEST(PickleLoad, WhatHasMoreThanItsBuiltInTypeIsOpaque) {
-  const std::string state = "}K\x01K\x02s" "b."s;
+  const std::string state =
+      "}K\x01K\x02s"
+      "b."s;
   for (const std::string& made : {"cmy\nText\nX\x01\x00\x00\x00s\x85\x81"s, "cmy\nTable\n)\x81K\x01K\x02s"s,
-                                  "cmy\nMixed\n)\x81K\x01K\x02sK\x03" "a"s, "cmy\nCalled\nK\x01\x85R"s}) {
+                                  "cmy\nMixed\n)\x81K\x01K\x02sK\x03"
+                                  "a"s,
+                                  "cmy\nCalled\nK\x01\x85R"s}) {
     Arena arena;
     EXPECT_EQ(load_foreign(arena, "\x80\x02" + made + state)->kind, ValueKind::kOpaque) << made;
   }
 }
 
 TEST(PickleLoad, AnObjectOfAnUnknownClassShowsThatItHoldsTensors) {
-  const std::string storage = "(X\x07\x00\x00\x00storagectorch\nFloatStorage\nX\x01\x00\x00\x00" "0X\x03\x00\x00\x00" "cpuK\x01tQ"s;
+  const std::string storage =
+      "(X\x07\x00\x00\x00storagectorch\nFloatStorage\nX\x01\x00\x00\x00"
+      "0X\x03\x00\x00\x00"
+      "cpuK\x01tQ"s;
   for (const std::string& made :
        {"cmy\nA\n" + storage + "\x85R.", "cmy\nA\n)R" + storage + "b.", "cmy\nA\n)R}K\x01" + storage + "sb.",
-        "cmy\nA\n)Rq\x00}K\x01" "cmy\nB\n)R}K\x02h\x00sbsK\x03" + storage + "sb."}) {
+        "cmy\nA\n)Rq\x00}K\x01"
+        "cmy\nB\n)R}K\x02h\x00sbsK\x03" +
+            storage + "sb."}) {
     Arena arena;
     const Value* value = load_foreign(arena, "\x80\x02" + made);
     ASSERT_TRUE(pickle::is_foreign_holder(*value)) << made;
@@ -271,10 +282,19 @@ TEST(PickleLoad, AnObjectOfAnUnknownClassShowsThatItHoldsTensors) {
 
 // B is complete before A, which it holds, gets a tensor.
 TEST(PickleLoad, AnObjectThatIsHeldBeforeItGetsTensorsCountsForItsHolders) {
-  const std::string storage = "(X\x07\x00\x00\x00storagectorch\nFloatStorage\nX\x01\x00\x00\x00" "0X\x03\x00\x00\x00" "cpuK\x01tQ"s;
+  const std::string storage =
+      "(X\x07\x00\x00\x00storagectorch\nFloatStorage\nX\x01\x00\x00\x00"
+      "0X\x03\x00\x00\x00"
+      "cpuK\x01tQ"s;
   Arena arena;
-  const Value* pair = load_foreign(arena, "\x80\x02" "cmy\nA\n)Rq\x00cmy\nB\n)R}K\x02]h\x00" "asbq\x01" "0}K\x03" + storage +
-                                              "sb" "h\x01\x86."s);
+  const Value* pair = load_foreign(arena,
+                                   "\x80\x02"
+                                   "cmy\nA\n)Rq\x00cmy\nB\n)R}K\x02]h\x00"
+                                   "asbq\x01"
+                                   "0}K\x03" +
+                                       storage +
+                                       "sb"
+                                       "h\x01\x86."s);
   EXPECT_TRUE(pickle::is_foreign_holder(*pair->items()[0]));
   EXPECT_TRUE(pickle::is_foreign_holder(*pair->items()[1]));
 }

@@ -2,8 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "formats/parts/pickle/scan.h"
 #include "formats/parts/pickle/foreign_holder.h"
+#include "formats/parts/pickle/scan.h"
 #include "tests/formats/torch_files.h"
 
 namespace shard {

@@ -1,6 +1,6 @@
-// Which values hold tensors. Values are mostly complete when another receives them, so a storage is noted for each holder
-// on the way up. A value that is received before it is complete (it holds itself, or its holder) may get tensors later:
-// who received such values is noted, and they are settled at the end.
+// Which values hold tensors. Values are mostly complete when another receives them, so a storage is noted for each
+// holder on the way up. A value that is received before it is complete (it holds itself, or its holder) may get tensors
+// later: who received such values is noted, and they are settled at the end.
 
 #include <algorithm>
 

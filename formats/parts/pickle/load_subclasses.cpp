@@ -1,8 +1,8 @@
 // Subclasses of built-in types, and torch's containers of parameters: what their pickles fill is data.
 //
 // A class outside the list is never resolved, so its base class is unknown. Its pickle shows it by its form: a call
-// with a text, number or tuple makes a str, int, float, bytes or tuple of it, items that are appended or set make a list
-// or a dict. An object that has more (a state, both kinds of items) stays opaque.
+// with a text, number or tuple makes a str, int, float, bytes or tuple of it, items that are appended or set make a
+// list or a dict. An object that has more (a state, both kinds of items) stays opaque.
 
 #include "formats/parts/pickle/machine.h"
 
@@ -109,8 +109,8 @@ bool Machine::take_state(Value& target, Value& state) {
   return false;
 }
 
-/// The elements of a torch.nn.ParameterDict (with their keys) or ParameterList, by the state of that module; empty where
-/// they are not all there.
+/// The elements of a torch.nn.ParameterDict (with their keys) or ParameterList, by the state of that module; empty
+/// where they are not all there.
 std::vector<Value*> Machine::elements_of(const Value& state, const Value& parameters, std::span<Value* const> keys,
                                          std::size_t count) {
   HashMap<std::string_view, Value*> by_name;
@@ -146,8 +146,7 @@ bool Machine::fill_with_parameters(Value& target, Value& state) {
   const bool is_sized = is_list && size != nullptr && size->kind == ValueKind::kInt;
   const std::size_t count = is_sized ? static_cast<std::size_t>(std::max<std::int64_t>(0, size->number)) : known;
   if (count > known + kMaxModuleState || !has_only_elements(state, *parameters, count)) return false;
-  const std::vector<Value*> elements =
-      elements_of(state, *parameters, is_dict ? named : std::span<Value*>(), count);
+  const std::vector<Value*> elements = elements_of(state, *parameters, is_dict ? named : std::span<Value*>(), count);
   if ((elements.empty() && count != 0) || !begin_filling(target, is_dict ? ValueKind::kDict : ValueKind::kList)) {
     return false;
   }

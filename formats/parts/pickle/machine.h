@@ -153,15 +153,15 @@ class Machine {
   std::vector<std::size_t> marks_;  ///< Stack sizes.
   std::vector<Value*> memo_;        ///< Null where nothing was put.
   std::size_t memo_count_ = 0;
-  HashMap<std::string, Value*> globals_;                            ///< By "module\nname".
-  std::vector<Value*> paired_;                                      ///< Dicts and calls that received keys.
-  /// Values of classes outside the list that are, or may become, values of a built-in type, and their classes. A kOpaque
-  /// among them has received nothing yet; null: it stays opaque.
+  HashMap<std::string, Value*> globals_;  ///< By "module\nname".
+  std::vector<Value*> paired_;            ///< Dicts and calls that received keys.
+  /// Values of classes outside the list that are, or may become, values of a built-in type, and their classes. A
+  /// kOpaque among them has received nothing yet; null: it stays opaque.
   HashMap<const Value*, const Value*> subclasses_;
-  HashMap<const Value*, Value*> storages_;  ///< Of each value that holds tensors: a storage below it.
-  HashSet<const Value*> open_;              ///< They may still receive tensors, or hold such a value.
+  HashMap<const Value*, Value*> storages_;                   ///< Of each value that holds tensors: a storage below it.
+  HashSet<const Value*> open_;                               ///< They may still receive tensors, or hold such a value.
   std::vector<std::pair<const Value*, Value*>> open_parts_;  ///< A value in `open_`, and a value that received it.
-  VisitedSet checked_tuples_;                                       ///< Keys, and tuples inside them.
+  VisitedSet checked_tuples_;                                ///< Keys, and tuples inside them.
   std::vector<std::pair<const Value*, std::size_t>> tensor_keyed_;  ///< Who received a tensor as a key, and where.
 };
 
