@@ -238,7 +238,9 @@ const Value* load_foreign(Arena& arena, const std::string& text) {
 TEST(PickleLoad, SubclassesOfBuiltInTypesAreTheirValues) {
   Arena arena;
   const Value* all = load_foreign(arena,
-                                  "\x80\x02(cmy\nText\nX\x01\x00\x00\x00s\x85\x81cmy\nNumber\nK\x05\x85\x81cmy\nPair\n"
+                                  "\x80\x02(cmy\nText\nX\x01\x00\x00\x00s\x85\x81"
+                                  "cmy\nNumber\nK\x05\x85\x81"
+                                  "cmy\nPair\n"
                                   "K\x01K\x02\x86\x81"
                                   "cmy\nTable\n)\x81K\x01K\x02st."s);
   ASSERT_EQ(all->items().size(), 4u);
@@ -289,7 +291,8 @@ TEST(PickleLoad, AnObjectThatIsHeldBeforeItGetsTensorsCountsForItsHolders) {
   Arena arena;
   const Value* pair = load_foreign(arena,
                                    "\x80\x02"
-                                   "cmy\nA\n)Rq\x00cmy\nB\n)R}K\x02]h\x00"
+                                   "cmy\nA\n)Rq\x00"
+                                   "cmy\nB\n)R}K\x02]h\x00"
                                    "asbq\x01"
                                    "0}K\x03" +
                                        storage +
