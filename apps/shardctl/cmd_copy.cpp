@@ -12,6 +12,7 @@
 #include "apps/shardctl/losses.h"
 #include "apps/shardctl/map_choice.h"
 #include "apps/shardctl/named_inputs.h"
+#include "apps/shardctl/object_check.h"
 #include "apps/shardctl/progress.h"
 #include "apps/shardctl/ranks.h"
 #include "apps/shardctl/remake_choice.h"
@@ -163,7 +164,9 @@ void prepare_remake(const Session& session, const Options& options, const CopyVe
   work.job.make_own_target = [made] { return std::move(made->target); };
   work.job.make_writer = [made](const Catalog&) { return std::move(made->writer); };
   work.output = open_output(session, options, verb, work.source);
-  refuse_obstacles(work.source.catalog(), options.selection, options.arguments, "written");
+  check_objects(
+      work.source.catalog(),
+      {.selection = options.selection, .arguments = options.arguments, .done = "written", .faults = verb.faults});
 }
 
 /// Items that are copied as they are go into the source's format only, under their own names.
@@ -206,12 +209,18 @@ Work prepare(const Session& session, const Options& options, const CopyVerb& ver
   work.job = make_job(session, options, verb, work);
   work.output = open_output(session, options, verb, work.source);
   const Catalog& source = work.source.catalog();
-  refuse_obstacles(source, options.selection, options.arguments, "written", work.job.traits.objects,
-                   work.job.traits.name);
+  ObjectCheck check{.selection = options.selection,
+                    .arguments = options.arguments,
+                    .done = "written",
+                    .takes_objects = work.job.traits.objects,
+                    .written_as = work.job.traits.name,
+                    .faults = verb.faults,
+                    .may_drop_tensors = verb.exported == nullptr};
+  work.losses.push_back(dropped_tensors_text(check_objects(source, check)));
   if (options.selection.keep_objects) {
     work.source.reader->load_objects();
-    // Obstacles inside values that were not read before.
-    refuse_obstacles(source, options.selection, options.arguments, "written", true, work.job.traits.name);
+    check.takes_objects = true;
+    check_objects(source, check);  // Obstacles inside values that were not read before.
   }
   refuse_kept_items(source, options.selection, work.job.traits.name);
   // After loading: --include may name a leaf of an object.
@@ -219,12 +228,13 @@ Work prepare(const Session& session, const Options& options, const CopyVerb& ver
   work.job.selection = select(source, options.selection);
   std::erase_if(work.job.selection.tensors, [&](const auto& tensor) { return source.tensors[tensor.source].damaged; });
   if (verb.adjust) verb.adjust(work.source, work.job.selection);
-  work.losses = checked_casts(session, options, work.source, work.job.selection.tensors);
+  append(work.losses, checked_casts(session, options, work.source, work.job.selection.tensors));
   if (verb.exported != nullptr) append(work.losses, verb.exported->warnings);
   if (!options.target.map.empty()) apply_map(session, options, work);
   if (verb.exported == nullptr) {
     append(work.losses, loss_warnings(session, options.selection, work.source, work.job.traits));
   }
+  std::erase(work.losses, std::string());
   return work;
 }
 
@@ -274,10 +284,11 @@ bool is_unchanged(const Session& session, const Options& options, const CopyVerb
 }  // namespace
 
 int run_copy(Session& session, const Options& options) {
-  const auto open = [](const Session& own, const Options& given, Log& log) {
-    return open_source(own, given.source, log, {.selection = &given.selection});
+  ObjectFaults faults;
+  const auto open = [&faults](const Session& own, const Options& given, Log& log) {
+    return open_source(own, given.source, log, {.selection = &given.selection, .findings = &faults});
   };
-  return run_copy_verb(session, options, {.open = open});
+  return run_copy_verb(session, options, {.open = open, .faults = &faults});
 }
 
 int run_copy_verb(Session& session, const Options& options, const CopyVerb& verb) {

@@ -8,6 +8,7 @@
 #include "apps/shardctl/cast_choice.h"
 #include "apps/shardctl/html_page.h"
 #include "apps/shardctl/inspect_numbers.h"
+#include "apps/shardctl/object_check.h"
 #include "apps/shardctl/progress.h"
 #include "apps/shardctl/ranks.h"
 #include "apps/shardctl/render_diff.h"
@@ -24,6 +25,7 @@ namespace {
 
 /// One side of the comparison.
 struct Side {
+  ObjectFaults faults;
   OpenSource source;
   Selection selection;
   const Catalog& catalog() const { return source.catalog(); }
@@ -209,8 +211,9 @@ void open_sides(Session& session, const Options& options, Side& a, Side& b, Log&
     side.paths = {path};
     side.map = to == &a ? options.source.map : options.target.map;
     // One side may well be a whole one.
-    to->source = open_source(session, side, log,
-                             {.may_lack_ranks = true, .may_lack_weights = true, .selection = &options.selection});
+    to->source = open_source(
+        session, side, log,
+        {.may_lack_ranks = true, .may_lack_weights = true, .selection = &options.selection, .findings = &to->faults});
     warn_of_source(session, to->source);
   }
   check_weights(options.source, {&a.source, &b.source});
@@ -224,12 +227,13 @@ void open_sides(Session& session, const Options& options, Side& a, Side& b, Log&
   const SelectionOptions for_b = options_for(options.selection, options.diff.names_b, b.catalog(), a.catalog());
   a.selection = all ? choose(a.catalog(), for_a) : select(a.catalog(), for_a);
   b.selection = all ? choose(b.catalog(), for_b) : select(b.catalog(), for_b);
-  for (const Side* each : {&a, &b}) {
+  for (const auto& [each, selection] : {std::pair(&a, &for_a), std::pair(&b, &for_b)}) {
     const std::vector<std::string> warnings = checked_casts(session, options, each->source, each->selection.tensors);
     if (is_rank_zero(session)) warn_all(session, warnings);
+    check_objects(
+        each->catalog(),
+        {.selection = *selection, .arguments = options.arguments, .done = "compared", .faults = &each->faults});
   }
-  refuse_obstacles(a.catalog(), for_a, options.arguments, "compared");
-  refuse_obstacles(b.catalog(), for_b, options.arguments, "compared");
 }
 
 void print(const Session& session, const Compared& compared) {

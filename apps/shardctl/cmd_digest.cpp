@@ -6,6 +6,7 @@
 #include "apps/shardctl/cast_choice.h"
 #include "apps/shardctl/inspect_numbers.h"
 #include "apps/shardctl/json_writer.h"
+#include "apps/shardctl/object_check.h"
 #include "apps/shardctl/progress.h"
 #include "apps/shardctl/ranks.h"
 #include "apps/shardctl/source.h"
@@ -121,16 +122,18 @@ void print_json(Session& session, const Options& options, const Catalog& catalog
 int run_digest(Session& session, const Options& options) {
   if (session.end_at_once) session.end_at_once();
   const auto log = open_log(session);
+  ObjectFaults faults;
   OpenSource source;
   Selection selection;
   std::vector<std::string> warnings;
   on_all_ranks(session, "catalog", [&] {
-    source = open_source(session, options.source, *log, {.selection = &options.selection});
+    source = open_source(session, options.source, *log, {.selection = &options.selection, .findings = &faults});
     SelectionOptions tensors_only = options.selection;
     tensors_only.keep_objects = false;
     selection = choose(source.catalog(), tensors_only);
     warnings = checked_casts(session, options, source, selection.tensors);
-    refuse_obstacles(source.catalog(), tensors_only, options.arguments, "hashed");
+    check_objects(source.catalog(),
+                  {.selection = tensors_only, .arguments = options.arguments, .done = "hashed", .faults = &faults});
   });
   warn_of_source(session, source);
   if (is_rank_zero(session)) warn_all(session, warnings);

@@ -14,6 +14,7 @@
 #include "apps/shardctl/export_report.h"
 #include "apps/shardctl/map_choice.h"
 #include "apps/shardctl/model_folder.h"
+#include "apps/shardctl/object_check.h"
 #include "apps/shardctl/ranks.h"
 #include "apps/shardctl/remedy_text.h"
 #include "apps/shardctl/source.h"
@@ -63,6 +64,7 @@ class Export {
   void find_reference();
   void say_what_was_found() const;
   OpenSource open(const Session& session, const Options& options, Log& log);
+  std::function<bool(std::string_view)> chosen_names() const;
   ModelPart find_part(const Catalog& catalog) const;
   void note_part(const Catalog& catalog, const ModelPart& part);
   void choose_files(const ModelPart& part);
@@ -83,6 +85,7 @@ class Export {
   TakenSource taken_;
   FilesFolder folder_, adapter_folder_;  ///< Where a model's files come from, and an adapter's.
   bool has_own_reference_ = false;       ///< Neither is from --hf-ref.
+  ObjectFaults faults_;  ///< Not asked: objects are dropped, whatever they are.
   ModelConfig config_;
   QuantizationFacts facts_;            ///< From the files of the reference.
   std::unique_ptr<Reader> reference_;  ///< Of the reference's weights; null where there are none to compare with.
@@ -157,7 +160,8 @@ void Export::say_what_was_found() const {
 
 OpenSource Export::open(const Session& session, const Options& options, Log& log) {
   if (!options.exporting.no_check) reference_ = open_reference();
-  OpenSource source = open_source(session, options.source, log, {.keeps_map = true});  // Its names lack wrappers.
+  OpenSource source =
+      open_source(session, options.source, log, {.keeps_map = true, .findings = &faults_});  // Its names lack wrappers.
   source.label = taken_.label;
   const Catalog& catalog = source.catalog();
   ModelPart part = find_part(catalog);
@@ -211,16 +215,19 @@ std::string adapter_line(const Options& options, const Catalog& catalog) {
   return repeat_command(options.arguments, words);
 }
 
-ModelPart Export::find_part(const Catalog& catalog) const {
+/// Whether --include and --exclude choose a name of the source.
+std::function<bool(std::string_view)> Export::chosen_names() const {
   const SelectionOptions& names = options_.exporting.names;
-  check_include({&catalog}, names);
-  const GlobSet include(names.include), exclude(names.exclude);
-  const bool takes_all = names.include.empty();
-  const auto takes_part = [&](std::string_view name) {
-    return (takes_all || include.matches(name)) && !exclude.matches(name);
+  return [include = std::make_shared<GlobSet>(names.include), exclude = std::make_shared<GlobSet>(names.exclude)](
+             std::string_view name) {
+    return (include->empty() || include->matches(name)) && !exclude->matches(name);
   };
+}
+
+ModelPart Export::find_part(const Catalog& catalog) const {
+  check_include({&catalog}, options_.exporting.names);
   try {
-    ModelPart part = find_model(catalog, takes_part, hints());
+    ModelPart part = find_model(catalog, chosen_names(), hints());
     if (!part.choices.empty()) refuse_choices(options_, taken_.label, part.choices);
     if (part.adapters.size() > 1) refuse_adapters(options_, taken_.label, part.adapters);
     return part;
@@ -273,6 +280,7 @@ void Export::note_part(const Catalog& catalog, const ModelPart& part) {
 
 std::vector<std::string> Export::warnings_of(const Catalog& catalog, const ModelPart& part) const {
   std::vector<std::string> warnings;
+  const auto takes_part = chosen_names();
   for (const std::string& warning : catalog.warnings) {
     if (!hf_index::is_others_warning(warning)) warnings.push_back(warning);
   }
@@ -286,6 +294,10 @@ std::vector<std::string> Export::warnings_of(const Catalog& catalog, const Model
         "no config.json lies beside the source, so the output lacks config and tokenizer; name their folder with "
         "--hf-ref DIR");
   }
+  const FirstNames dropped = objects_with_tensors(catalog, [&](std::uint32_t object) {
+    return takes_part(catalog.objects[object].name) && !std::ranges::binary_search(part.objects, object);
+  });
+  if (dropped.count() > 0) warnings.push_back(dropped_tensors_text(dropped));
   for (const BesideModel& each : part.beside) {
     const bool is_container = each.tensors != 1 || catalog.find(each.container) == nullptr;
     const std::string glob = glob_of_name(each.container) + (is_container ? ".**" : "");

@@ -12,6 +12,7 @@
 #include "apps/shardctl/options.h"
 #include "apps/shardctl/session.h"
 #include "apps/shardctl/source.h"
+#include "libshard/core/object_faults.h"
 #include "libshard/repair/salvage.h"
 
 namespace shard::app {
@@ -29,6 +30,8 @@ struct CopyVerb {
   const ExportReport* exported = nullptr;
   /// Files that decide what is written, besides those that options name.
   std::vector<std::string> beside{};
+  /// The objects that `open` could not read. Null: objects are dropped, or `open` refuses them.
+  const ObjectFaults* faults = nullptr;
 };
 
 /// Runs a writing verb. Tensors of the source that are `damaged` are left out. \returns the exit code.

@@ -5,22 +5,17 @@
 
 #include <algorithm>
 
-#include "apps/shardctl/command_line.h"
 #include "apps/shardctl/map_choice.h"
 #include "apps/shardctl/ranks.h"
-#include "apps/shardctl/remedy_text.h"
 #include "apps/shardctl/stand_ins.h"
-#include "apps/shardctl/value_text.h"
 #include "formats/deepspeed/format.h"
 #include "formats/detect.h"
 #include "formats/parts/hf_index/folder_names.h"
 #include "formats/registry.h"
 #include "formats/torch_ranks/format.h"
 #include "libshard/catalog/glob.h"
-#include "libshard/catalog/originals.h"
 #include "libshard/core/error.h"
 #include "libshard/core/nearest.h"
-#include "libshard/core/visited.h"
 #include "libshard/io/paths.h"
 #include "libshard/job/file_holders.h"
 #include "libshard/repair/salvaged_reader.h"
@@ -29,7 +24,6 @@ namespace shard::app {
 namespace {
 
 constexpr std::int64_t kMaxLayoutBytes = 64 << 20;
-constexpr std::size_t kMaxHintBytes = 2000;  ///< Longest list of options in a hint.
 
 bool chooses_nothing(const SelectionOptions& o) {
   return o.include.empty() && o.exclude.empty() && o.strip_prefix.empty() && o.add_prefix.empty() && o.rename.empty() &&
@@ -58,70 +52,6 @@ void note_used(const GlobSet& globs, const Catalog& catalog, std::vector<bool>& 
   std::ranges::for_each(catalog.tensors, note);
   std::ranges::for_each(catalog.objects, note);
 }
-
-/// What keeps an object from being used as a value.
-struct Obstacle {
-  std::string is;          ///< "is a sparse tensor"; empty: no obstacle.
-  bool droppable = false;  ///< It holds no tensor's data: --objects drop leaves it out.
-};
-
-/// The first opaque value within `value` that no earlier call met and that is not carried over, or null.
-const Value* find_opaque(const Value* value, const Originals* originals, VisitedSet& met) {
-  std::vector<const Value*> open{value};
-  while (!open.empty()) {
-    const Value* next = open.back();
-    open.pop_back();
-    if (next == nullptr) continue;
-    if (next->kind == ValueKind::kOpaque) {
-      if (originals == nullptr || !originals->values.contains(next)) return next;
-      continue;
-    }
-    const bool leaf = next->items().empty() && next->callee() == nullptr && next->extra() == nullptr;
-    if (leaf || !met.insert(next)) continue;
-    for_each_child(*next, [&open](const Value& child) { open.push_back(&child); });
-  }
-  return nullptr;
-}
-
-Obstacle obstacle(const Object& object, const Originals* originals, VisitedSet& met) {
-  const std::string kind = foreign_tensor(object.value);
-  const Value* opaque = find_opaque(object.value, originals, met);
-  if (opaque == nullptr) return kind.empty() ? Obstacle() : Obstacle{"is a " + kind, false};
-  if (opaque->module() == "torch" && opaque->text() == "Tensor") return {"is a torch.Tensor inside an object", false};
-  if (opaque->module() == "h5py" && opaque->text().starts_with("Dataset (")) {
-    return {fmt::format("is an h5py.{}", opaque->text()), false};
-  }
-  return {fmt::format("{} the unknown class {}.{}", opaque == object.value ? "is of" : "holds a value of",
-                      opaque->module(), opaque->text()),
-          true};
-}
-
-/// An --exclude for each name, quoted for a shell.
-std::string exclude_words(const std::vector<std::string>& names) {
-  std::string words;
-  for (const std::string& name : names) {
-    words += fmt::format("{}--exclude {}", words.empty() ? "" : " ", shell_quoted(glob_of_name(name)));
-  }
-  return words;
-}
-
-/// The obstacles of a selection.
-struct Refused {
-  std::string first, is;  ///< The name of the first one, and what it is.
-  std::size_t count = 0;
-  std::vector<std::string> excludes;  ///< Those that must be named to be left out.
-  bool must_drop = false;             ///< Some objects are left out by --objects drop.
-
-  Error error(const std::vector<std::string>& arguments, std::string_view done) const {
-    const std::string more = count > 1 ? fmt::format("; {} more cannot either", count - 1) : std::string();
-    Error error(ErrorCode::kUnsupported, fmt::format("'{}' {}, which cannot be {}{}", first, is, done, more));
-    error.of_tensor(first);
-    std::string words = exclude_words(excludes);
-    if (words.size() > kMaxHintBytes) return error.hint("leave them out with patterns: --exclude '**.NAME'");
-    if (must_drop) words += excludes.empty() ? "--objects drop" : " --objects drop";
-    return error.hint(repeat_command(arguments, words));
-  }
-};
 
 std::string nearest_name(const std::string& glob, const std::vector<const Catalog*>& catalogs) {
   std::vector<std::string_view> names;
@@ -287,30 +217,6 @@ void check_include(const std::vector<const Catalog*>& catalogs, const SelectionO
   const std::string near = matches_any(crossing, catalogs) ? crossing : nearest_name(glob, catalogs);
   throw near.empty() ? error.hint("list the names with 'shardctl inspect'; '**' crosses dots, '*' does not")
                      : error.hint(fmt::format("did you mean '{}'?", near));
-}
-
-void refuse_obstacles(const Catalog& catalog, const SelectionOptions& selection,
-                      const std::vector<std::string>& arguments, std::string_view done, bool takes_objects,
-                      std::string_view written_as) {
-  const Originals* originals = catalog.originals.get();
-  if (originals != nullptr && originals->format != written_as) originals = nullptr;
-  VisitedSet checked;
-  const auto usable = [&](const Object& object) { return obstacle(object, originals, checked).is.empty(); };
-  if (std::all_of(catalog.objects.begin(), catalog.objects.end(), usable)) return;
-  SelectionOptions keeping = selection;
-  keeping.keep_objects = true;
-  const Selection chosen = chooses_nothing(keeping) ? everything(catalog, true) : select(catalog, keeping);
-  VisitedSet met;
-  Refused refused;
-  for (const SelectedObject& object : chosen.objects) {
-    const Obstacle found = obstacle(catalog.objects[object.source], originals, met);
-    refused.must_drop = refused.must_drop || found.droppable || (found.is.empty() && !takes_objects);
-    if (found.is.empty() || (found.droppable && !selection.keep_objects)) continue;
-    const std::string name(catalog.objects[object.source].name);  // --exclude sees source names.
-    if (refused.count++ == 0) refused.first = name, refused.is = found.is;
-    if (!found.droppable) refused.excludes.push_back(name);
-  }
-  if (refused.count > 0) throw refused.error(arguments, done);
 }
 
 std::vector<std::uint32_t> source_indices(std::span<const SelectedTensor> tensors) {

@@ -73,17 +73,6 @@ Selection choose(const Catalog& catalog, const SelectionOptions& options);
 /// \throws Error kInvalidArgument  a glob of `include` matches nothing in any of the catalogs, with the nearest name.
 void check_include(const std::vector<const Catalog*>& catalogs, const SelectionOptions& options);
 
-/// Refuses values that look like objects but must not be skipped silently, not even with --objects drop: sparse and
-/// quantized tensors, bare storages and the like. Values of unknown classes (--unknown-globals opaque) are refused too,
-/// unless --objects drop leaves them out, or `written_as` is the format that carries them over (Originals). `done` says
-/// what cannot be done with them: "written".
-/// \param arguments  the command line, for the hint.
-/// \param takes_objects  false where other objects must be dropped too; the hint then does so.
-/// \throws Error kUnsupported  `selection` chooses some; the hint is the line that leaves all of them out.
-void refuse_obstacles(const Catalog& catalog, const SelectionOptions& selection,
-                      const std::vector<std::string>& arguments, std::string_view done, bool takes_objects = true,
-                      std::string_view written_as = {});
-
 /// Indices of the chosen tensors in the source, for Reader::locate.
 std::vector<std::uint32_t> source_indices(std::span<const SelectedTensor> tensors);
 

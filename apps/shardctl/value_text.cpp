@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <vector>
 
+#include "formats/parts/pickle/foreign_holder.h"
 #include "formats/parts/pickle/numpy_values.h"
 #include "formats/torch/tensor_pickle.h"
+#include "formats/torch/tensor_subclass.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/clipped.h"
 #include "libshard/core/error.h"
@@ -57,6 +59,8 @@ class Printer {
       case ValueKind::kDict:
         return out_.add("{") && pairs(value->items(), depth) && out_.add("}");
       case ValueKind::kGlobal:
+        if (value->is_global("builtins", "Ellipsis")) return out_.add("Ellipsis");
+        [[fallthrough]];
       case ValueKind::kOpaque:
         return out_.add(value->module()) && out_.add(".") && out_.add(value->text());
       case ValueKind::kCall:
@@ -99,6 +103,8 @@ class Printer {
   }
 
   bool call(const Value& value, int depth) {
+    if (pickle::is_foreign_holder(value)) return print(value.callee(), depth + 1);
+    if (const std::string_view type = torch_save::tensor_subclass(value); !type.empty()) return out_.add(type);
     if (!print(value.callee(), depth + 1) || !items("(", value.items(), ")", depth)) return false;
     const CallExtra* extra = value.extra();
     if (extra == nullptr) return true;
@@ -184,7 +190,8 @@ std::string foreign_tensor(const Value* value) {
   if (value == nullptr) return {};
   const std::string_view kind = torch_save::unsupported_tensor_kind(*value);
   if (kind.empty() || value->kind == ValueKind::kPersid) return std::string(kind);
-  return fmt::format("{} tensor", kind);
+  const std::string_view subclass = torch_save::tensor_subclass(*value);
+  return kind == "subclass" ? fmt::format("tensor subclass, {}", subclass) : fmt::format("{} tensor", kind);
 }
 
 std::string value_type(const Value* value) {

@@ -31,8 +31,8 @@ class WholeText {
   const Value* value_;
 };
 
-/// "sparse tensor", "quantized tensor", ... for a value that is a tensor after all, of a kind that cannot be written;
-/// else empty.
+/// "sparse tensor", "quantized tensor", "tensor subclass, module.Name", ... for a value that is a tensor after all, of
+/// a kind that cannot be written; else empty.
 std::string foreign_tensor(const Value* value);
 
 /// JSON's `type`: Python's name; "torch.Tensor (sparse)" and the like for a foreign tensor; "unknown" for a value that

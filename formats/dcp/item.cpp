@@ -5,9 +5,11 @@
 #include <algorithm>
 #include <array>
 
+#include "formats/parts/pickle/foreign_holder.h"
 #include "formats/parts/pickle/pickle.h"
 #include "formats/torch/byte_order.h"
 #include "formats/torch/salvaged_zip.h"
+#include "formats/torch/tensor_subclass.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
 #include "libshard/repair/salvage.h"
@@ -26,6 +28,20 @@ std::string_view as_text(std::span<const std::byte> bytes) {
 }
 
 Error not_a_tensor(const Value& value) {
+  if (const std::string_view subclass = torch_save::tensor_subclass(value); !subclass.empty()) {
+    return Error(ErrorCode::kUnsupported, fmt::format("the item holds a tensor subclass, {}", subclass))
+        .of_kind(FindingKind::kForbiddenGlobal)
+        .found(subclass)
+        .because("only a subclass that wraps one plain tensor of its own shape and dtype can be read");
+  }
+  if (value.kind == ValueKind::kOpaque || pickle::is_foreign_holder(value)) {
+    return Error(ErrorCode::kCorruption,
+                 fmt::format("the item holds an object of {}, which is not on the list of what a "
+                             "checkpoint may hold",
+                             type_name(value)))
+        .of_kind(FindingKind::kForbiddenGlobal)
+        .found(type_name(value));
+  }
   if (const std::string_view kind = torch_save::unsupported_tensor_kind(value); !kind.empty()) {
     return Error(ErrorCode::kUnsupported, fmt::format("the item holds a {} tensor", kind))
         .because("only plain tensors can be read");
@@ -179,6 +195,7 @@ const ItemOpener::Pickled& ItemOpener::pickled(std::string_view data_pkl, const 
   pickle::LoadOptions options;
   options.file = file;
   options.allow = pickle::is_known_global;
+  options.opaque_unknown = true;  // A tensor's wrapper may be of a class outside the list.
   const Value* root = pickle::load(scratch, std::as_bytes(std::span(data_pkl)), options);
   const std::optional<TensorView> view = torch_save::as_tensor(arena_, *root);
   if (!view) throw not_a_tensor(*root);

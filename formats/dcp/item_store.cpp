@@ -139,6 +139,7 @@ void ItemStore::locate_one(const std::shared_ptr<FetchedFile>& file, const Wante
       if (unread_.empty() || unread_.back().tensor != one.entry) unread_.push_back({one.entry, error});
       return;
     }
+    if (error.code() == ErrorCode::kUnsupported && error.hint().empty()) error.suggest(Remedy::kExclude, tensor.name);
     if (salvage_ == nullptr || !is_damage(error)) throw;
     if (is_open) misplaced_.try_emplace(one.item.file, misplaced(error.what()).in_file(error.file()));
     salvage_->lose_storage(stored.storage, error);

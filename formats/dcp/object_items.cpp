@@ -9,12 +9,21 @@
 #include "formats/dcp/inner_tensors.h"
 #include "libshard/catalog/tree.h"
 #include "libshard/core/error.h"
+#include "libshard/core/object_faults.h"
 #include "libshard/io/paths.h"
 #include "libshard/repair/unread.h"
 
 namespace shard::dcp {
 
 namespace {
+
+/// The same error, its message led by the object's name.
+Error about_object(const Error& error, std::string_view name) {
+  Error longer(error.code(), fmt::format("object '{}': {}", name, error.what()));
+  longer.in_file(error.file()).because(error.why()).hint(error.hint()).of_kind(error.kind());
+  for (const Suggestion& each : error.suggestions()) longer.suggest(each.remedy, each.argument);
+  return longer.expected(error.expected()).found(error.found());
+}
 
 bool is_carried(const Item& item) { return item.length >= 0 && !item.zstd; }
 
@@ -147,8 +156,9 @@ ItemKeeper ObjectItems::keeper() {
 }
 
 void ObjectItems::take_failure(std::uint32_t object, Error& error, const std::string& file) {
-  error.of_tensor(objects_[object].name).in_file(file);
-  if (salvage_ == nullptr) return findings_.report(error);
+  error.in_file(file);
+  if (salvage_ == nullptr) return report_bad(object, error);
+  error.of_tensor(objects_[object].name);
   std::optional<Error> damage = error;
   if (is_unread(error)) damage = keeper().keep_object(objects_[object], error);
   if (!damage) return;
@@ -172,17 +182,25 @@ void ObjectItems::lose_object(std::uint32_t object, const Error& why) {
   salvage_->lose(std::move(loss));
 }
 
+void ObjectItems::report_bad(std::uint32_t object, const Error& error) {
+  const std::string_view name = objects_[object].name;
+  Error named = error.tensor().empty() ? about_object(error, name) : error;
+  report_object(findings_, name, named.of_tensor(name));
+}
+
 LoadedObject ObjectItems::load(const std::shared_ptr<FetchedFile>& file, const Wanted& one, bool if_tensors) {
   items_.earn(*file, one.item);
   const OpenItem item(file, one.item, kMaxDecodedObject, *catalog_.arena, salvage_ != nullptr);
   if (if_tensors && !item.has_storages()) return {};
   Originals originals;
-  const LoadedObject loaded = load_object(*catalog_.arena, item, objects_[one.entry],
-                                          {.file = file->name(),
-                                           .opaque_globals = opaque_globals_,
-                                           .with_tensors = if_tensors,
-                                           .hidden_as = form_.keeps_objects_whole ? kInnerTensor : "torch.Tensor",
-                                           .originals = form_.keeps_objects_whole ? &originals : nullptr});
+  LoadedObject loaded = load_object(*catalog_.arena, item, objects_[one.entry],
+                                    {.file = file->name(),
+                                     .opaque_globals = opaque_globals_,
+                                     .with_tensors = if_tensors,
+                                     .hidden_as = form_.keeps_objects_whole ? kInnerTensor : "torch.Tensor",
+                                     .originals = form_.keeps_objects_whole ? &originals : nullptr});
+  if (loaded.foreign && salvage_ != nullptr) throw Error(*loaded.foreign);
+  if (loaded.foreign) report_bad(one.entry, loaded.foreign->in_file(file->name()));
   const bool in_item = !is_common(objects_[one.entry]);
   if (!in_item || is_carried(one.item)) originals_->add(originals.values, in_item);
   return loaded;
@@ -206,7 +224,10 @@ void ObjectItems::list_leaves() {
     }
     if (loaded_[i].root != nullptr) ranks.push_back({&objects_[i], &loaded_[i]});
     if (i + 1 < objects_.size() && objects_[i + 1].name == objects_[i].name) continue;
-    if (ranks.empty()) continue;  // Lost, or a finding.
+    if (ranks.empty()) {  // Lost, or a finding.
+      if (has_fault(findings_, objects_[i].name)) catalog_.objects.push_back({objects_[i].name, objects_[i].path});
+      continue;
+    }
     list_object(*catalog_.arena, ranks, catalog_.objects);
     entries.push_back({ranks[0].entry->name, ranks[0].entry->path, kNoIndex, ranks[0].object->root});
     ranks.clear();
@@ -228,8 +249,7 @@ Value* ObjectItems::take_common(std::uint32_t object) {
     if (salvage_ != nullptr && is_damage(error)) {
       lose_object(object, error);
     } else {
-      findings_.report(
-          error.of_tensor(objects_[object].name).in_file(items_.file(items_.item(objects_[object].item).file)->name()));
+      report_bad(object, error.in_file(items_.file(items_.item(objects_[object].item).file)->name()));
     }
     return nullptr;
   }

@@ -67,6 +67,7 @@ class ObjectItems {
   /// What is wrong with an object, or not read, is kept, lost or reported.
   void take_failure(std::uint32_t object, Error& error, const std::string& file);
   void lose_object(std::uint32_t object, const Error& why);
+  void report_bad(std::uint32_t object, const Error& error);
   /// The common data of a loaded item; null where it holds none, which is a finding or a loss.
   Value* take_common(std::uint32_t object);
   bool is_common(const ObjectEntry& object) const;

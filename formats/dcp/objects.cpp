@@ -6,6 +6,7 @@
 
 #include "formats/parts/pickle/equal.h"
 #include "formats/parts/pickle/pickle.h"
+#include "formats/torch/foreign_classes.h"
 #include "formats/torch/saved_file.h"
 #include "libshard/catalog/tree.h"
 #include "libshard/core/error.h"
@@ -166,6 +167,13 @@ void list_differing(Arena& arena, std::span<const RankObject> ranks, std::vector
   }
 }
 
+std::optional<Error> refusal_of_foreign(const Value& root, const ObjectEntry& entry) {
+  VisitedSet met;
+  const torch_save::Opaques found = torch_save::find_opaques(root, met);
+  if (found.first == nullptr) return std::nullopt;
+  return torch_save::foreign_class(*found.first, root, entry.name);
+}
+
 }  // namespace
 
 Value* hidden_tensor(Arena& arena, std::string_view called) {
@@ -189,11 +197,11 @@ LoadedObject load_object(Arena& arena, const OpenItem& item, const ObjectEntry& 
   pickle::LoadOptions load;
   load.file = options.file;
   load.allow = pickle::is_known_global;
-  load.opaque_unknown = options.opaque_globals;
-  load.suggest_opaque = true;
+  load.opaque_unknown = true;
   if (options.originals != nullptr) load.behind_opaque = &options.originals->values;
   loaded.root = pickle::load(arena, *data_pkl, load);
   if (options.with_tensors) InnerTensorFinder(arena, item, entry, loaded).run();
+  if (!options.opaque_globals) loaded.foreign = refusal_of_foreign(*loaded.root, entry);
   loaded.hides_tensors = hide_tensors(arena, *loaded.root, options.hidden_as, options.originals);
   return loaded;
 }

@@ -5,6 +5,7 @@
 /// any dict below the top. Each has its storage beside the pickle, so it can be read like any other.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "formats/dcp/metadata.h"
 #include "libshard/catalog/catalog.h"
 #include "libshard/catalog/originals.h"
+#include "libshard/core/error.h"
 
 namespace shard::dcp {
 
@@ -30,7 +32,8 @@ struct LoadedObject {
   std::string_view pickle;  ///< What it was made of.
   std::vector<InnerTensor> tensors;
   std::vector<Location> locations;
-  bool hides_tensors = false;  ///< Opaque values stand for tensors in `root`.
+  bool hides_tensors = false;    ///< Opaque values stand for tensors in `root`.
+  std::optional<Error> foreign;  ///< The refusal of a class outside the list, unless those are opaque.
 };
 
 struct ObjectOptions {
@@ -52,7 +55,7 @@ inline constexpr std::int64_t kMaxDecodedObject = std::int64_t{1} << 32;
 /// Tensors that no path leads to (attributes of a class), and those of other kinds, become opaque values, so that no
 /// writer takes the object for complete.
 /// Ownership: lives in `arena`, which takes over the pickle's bytes.
-/// \throws Error kCorruption  its pickle is damaged or names a class outside the list.
+/// \throws Error kCorruption  its pickle is damaged.
 LoadedObject load_object(Arena& arena, const OpenItem& item, const ObjectEntry& entry, const ObjectOptions& options);
 
 /// The opaque value that stands in the place of a tensor that cannot be written.

@@ -243,7 +243,13 @@ class DcpHfReader final : public Reader {
       const Chunk& chunk = catalog_.chunks[tensor->first_chunk];
       error.in_file(catalog_.files[catalog_.storages[catalog_.stored[chunk.stored].storage].file].path);
     }
-    if (error.kind() == FindingKind::kGap) error.hint("look for a shard that is missing or of another save");
+    if (error.kind() != FindingKind::kGap) return;
+    error
+        .because(
+            "torch's HuggingFaceStorageWriter keeps one piece of a tensor per rank: if a rank held several, it lost "
+            "the "
+            "others. Otherwise a shard is missing or of another save")
+        .hint("look for a missing shard; if none is missing, save again with torch's FileSystemWriter");
   }
 
   const SourceStore& store_;

@@ -9,6 +9,7 @@
 #include "formats/parts/hf_index/folder_names.h"
 #include "formats/parts/hf_index/index_findings.h"
 #include "formats/parts/hf_index/weight_map.h"
+#include "formats/torch/foreign_classes.h"
 #include "formats/torch/load_tree.h"
 #include "formats/torch/saved_reader.h"
 #include "formats/torch/source_files.h"
@@ -32,8 +33,9 @@ class TorchReader final : public SavedReader {
 
  private:
   TorchReader(const Source& source, const OpenOptions& options, SourceFiles files)
-      : SavedReader(*source.store, {files.folder, options.opaque_globals, options.salvage}),
+      : SavedReader(*source.store, {files.folder, true, options.salvage}),
         store_(*source.store),
+        takes_foreign_(options.opaque_globals),
         findings_(*options.findings),
         salvage_(options.salvage),
         source_(std::move(files)) {
@@ -118,7 +120,9 @@ class TorchReader final : public SavedReader {
     const auto index = static_cast<std::uint32_t>(roots_.size());
     roots_.push_back(nullptr);
     Value* root = files_.add(name);
+    const std::size_t objects = catalog_.objects.size();
     TreeLoader(catalog_, files_, index).load(*root);
+    if (!takes_foreign_) refuse_foreign_classes(catalog_, objects, catalog_.files[index].path, findings_);
     roots_[index] = root;
     if (catalog_.format_version.empty()) catalog_.format_version = files_.version(index);
   }
@@ -218,6 +222,7 @@ class TorchReader final : public SavedReader {
   }
 
   const SourceStore& store_;
+  bool takes_foreign_;
   Findings& findings_;
   Salvage* salvage_;
   SourceFiles source_;

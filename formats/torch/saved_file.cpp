@@ -6,6 +6,7 @@
 #include <charconv>
 #include <vector>
 
+#include "formats/parts/pickle/foreign_holder.h"
 #include "formats/parts/zip/zip.h"
 #include "formats/torch/byte_order.h"
 #include "formats/torch/legacy_file.h"
@@ -68,6 +69,12 @@ std::string_view version_of(const zip::ZipReader& zip) {
   return zip.find("byteorder") != nullptr ? "zip, torch>=2.1" : "zip, torch>=1.6";
 }
 
+/// Whether torch.save closed the zip without the pickle: it pickles everything first, but closes the zip in any case.
+bool is_cut_save(const zip::ZipReader& zip) {
+  return zip.find("version") != nullptr || zip.find(".data/version") != nullptr ||
+         zip.find(".data/serialization_id") != nullptr;
+}
+
 std::shared_ptr<const std::vector<std::byte>> read_pickle(const zip::ZipReader& zip, Arena& arena,
                                                           const std::string& shown) {
   const zip::Record* record = zip.find("data.pkl");
@@ -75,7 +82,10 @@ std::shared_ptr<const std::vector<std::byte>> read_pickle(const zip::ZipReader& 
     throw Error(ErrorCode::kCorruption, "the zip has no record data.pkl")
         .in_file(shown)
         .of_kind(FindingKind::kBadHeader)
-        .because("torch.save always writes one: this is another kind of zip");
+        .because(is_cut_save(zip) ? "torch.save wrote its last records but no pickle: it failed half way, as on an "
+                                    "object that cannot be pickled, so the tensors are not in the file"
+                                  : "torch.save always writes one: this is another kind of zip")
+        .hint(is_cut_save(zip) ? "save the checkpoint again, or take an earlier one" : "");
   }
   arena.earn(zip.allocated_bytes(*record));
   return std::make_shared<const std::vector<std::byte>>(zip.read(*record, arena));
@@ -173,7 +183,9 @@ std::string_view HiddenTensors::kind_in(const Value& object) {
     arena_.charge(Charge::kVisits);
     if (!visited.insert(&value)) continue;
     if (const std::string_view kind = unsupported_tensor_kind(value); !kind.empty()) return kind;
-    if (value.kind == ValueKind::kTensor || is_rebuilt_tensor(value)) return "attribute";
+    if (value.kind == ValueKind::kTensor || is_rebuilt_tensor(value) || pickle::is_foreign_holder(value)) {
+      return "attribute";
+    }
     for_each_child(value, [&stack](const Value& child) { stack.push_back(&child); });
   }
   return {};

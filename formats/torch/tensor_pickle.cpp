@@ -6,6 +6,7 @@
 
 #include "formats/parts/pickle/attributes.h"
 #include "formats/torch/storage_classes.h"
+#include "formats/torch/tensor_subclass.h"
 #include "formats/torch/wrapped_tensor.h"
 #include "libshard/core/box.h"
 #include "libshard/core/checked.h"
@@ -99,6 +100,12 @@ int rebuild_version(const Value& value) {
   return function.text() == "_rebuild_tensor_v3" ? 3 : 0;
 }
 
+/// The tensor inside a call of _rebuild_parameter, or `value` if it is none. One call only: torch makes no more.
+const Value& without_parameter(const Value& value) {
+  const bool is_parameter = value.is_call_of(kUtils, "_rebuild_parameter") && !value.items().empty();
+  return is_parameter ? *value.items()[0] : value;
+}
+
 struct ArgumentCounts {
   std::size_t least, most;
 };
@@ -160,7 +167,17 @@ StoredTensor stored_tensor(const TensorView& view, std::uint32_t storage) {
   return stored;
 }
 
-std::string_view unsupported_tensor_kind(const Value& value) {
+std::string_view tensor_subclass(const Value& value) {
+  const Value& tensor = without_parameter(value);
+  if (tensor.kind != ValueKind::kCall || tensor.callee()->kind != ValueKind::kGlobal) return {};
+  if (!tensor.callee()->text().starts_with("_rebuild_from_type") || tensor.items().size() < 2) return {};
+  const Value& type = *tensor.items()[1];
+  if (type.kind != ValueKind::kGlobal && type.kind != ValueKind::kOpaque) return "object";
+  return {type.module().data(), type.module().size() + 1 + type.text().size()};
+}
+
+std::string_view unsupported_tensor_kind(const Value& given) {
+  const Value& value = without_parameter(given);
   if (value.kind == ValueKind::kPersid) return "storage without a tensor";
   if (value.kind != ValueKind::kCall || value.callee()->kind != ValueKind::kGlobal) return {};
   const std::string_view module = value.callee()->module();

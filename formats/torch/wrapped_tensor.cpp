@@ -4,6 +4,7 @@
 
 #include "formats/parts/pickle/attributes.h"
 #include "formats/parts/pickle/numpy_values.h"
+#include "formats/torch/saved_file.h"
 #include "libshard/core/box.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
@@ -84,6 +85,43 @@ bool sets_attributes(const Value& state) {
   return !is_mapping(state);
 }
 
+/// The only tensor among the attributes of a tensor's object; null where there are none or several. The state is a
+/// dict, or (dict or None, dict of slots).
+const Value* only_tensor(Arena& arena, const Value& state) {
+  HiddenTensors hidden(arena);
+  const Value* found = nullptr;
+  const auto search = [&](const Value& attributes) {
+    const std::span<Value*> pairs = mapping_items(attributes);
+    for (std::size_t i = 0; i < pairs.size(); i += 2) {
+      const Value& each = *pairs[i + 1];
+      if (each.kind != ValueKind::kTensor && hidden.kind_in(each).empty()) continue;
+      if (found != nullptr) return false;
+      found = &each;
+    }
+    return true;
+  };
+  if (state.kind != ValueKind::kTuple) return search(state) ? found : nullptr;
+  const bool is_read = std::ranges::all_of(state.items(), [&](const Value* part) { return search(*part); });
+  return is_read ? found : nullptr;
+}
+
+/// (class, dtype, size, stride, offset, layout, device, requires_grad) and the state of a wrapper subclass.
+std::optional<TensorView> as_wrapper_subclass(Arena& arena, const Value& value) {
+  constexpr std::size_t kArguments = 8;
+  const Value &type = *value.items()[1], &arguments = *value.items()[2];
+  const bool is_wrapper = value.items()[0]->is_global("torch._utils", "_rebuild_wrapper_subclass");
+  if (!is_wrapper || type.kind != ValueKind::kOpaque || arguments.items().size() < kArguments) return std::nullopt;
+  const Value* inner = only_tensor(arena, *value.items()[3]);
+  if (inner == nullptr) return std::nullopt;
+  const bool is_parameter = inner->is_call_of("torch._utils", "_rebuild_parameter") && !inner->items().empty();
+  std::optional<TensorView> view = as_plain_tensor(arena, is_parameter ? *inner->items()[0] : *inner);
+  if (!view || !arguments.items()[1]->is_global("torch", dtype_name(view->dtype))) return std::nullopt;
+  if (!(pickle::dims(arena, *arguments.items()[2], "tensor's size") == view->shape)) return std::nullopt;
+  view->requires_grad = arguments.items()[7]->boolean();
+  view->has_attributes = true;
+  return view;
+}
+
 }  // namespace
 
 std::optional<TensorView> as_wrapped_tensor(Arena& arena, const Value& value) {
@@ -91,8 +129,8 @@ std::optional<TensorView> as_wrapped_tensor(Arena& arena, const Value& value) {
   if (function.empty()) function = function_of(value, "torch.tensor");
   if (!function.starts_with("_rebuild_from_type")) return as_device_tensor(arena, value);
   // (function, class, arguments, state)
-  if (value.items().size() != 4 || !is_tensor_class(*value.items()[1])) return std::nullopt;
-  if (value.items()[2]->kind != ValueKind::kTuple) return std::nullopt;
+  if (value.items().size() != 4 || value.items()[2]->kind != ValueKind::kTuple) return std::nullopt;
+  if (!is_tensor_class(*value.items()[1])) return as_wrapper_subclass(arena, value);
   CallParts parts{value.items()[0], value.items()[2]->items()};
   Value call;
   call.kind = ValueKind::kCall;

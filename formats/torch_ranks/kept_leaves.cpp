@@ -92,7 +92,7 @@ class Keeper {
 bool keep_without_tree(RankFile& file, const RankFile* like, Arena& to) {
   const bool is_needed = !file.rank || *file.rank == 0;
   const bool lies_in_tree =
-      !file.dtensors.empty() ||
+      !file.dtensors.empty() || !file.placed.empty() ||
       std::ranges::any_of(file.plain, [](const torch_save::TensorView& view) { return view.inside.has_value(); });
   if (is_needed || lies_in_tree || file.sharded.empty()) return false;
   Keeper(file, like, to).run();

@@ -12,6 +12,7 @@
 #include "formats/torch/unnamed_tensors.h"
 #include "formats/torch_ranks/compare.h"
 #include "formats/torch_ranks/merge_parts.h"
+#include "formats/torch_ranks/merge_placed.h"
 #include "libshard/core/first_names.h"
 
 namespace shard::torch_ranks {
@@ -94,6 +95,8 @@ class Merge {
         return set_tensor(holders[0], merge_sharded_tensor(context_, holders));
       case LeafKind::kDTensor:
         return set_tensor(holders[0], merge_dtensor(context_, holders));
+      case LeafKind::kPlaced:
+        return set_tensor(holders[0], merge_placed_tensor(context_, holders));
       case LeafKind::kPlain:
         return merge_plain(holders);
       case LeafKind::kObject:
@@ -112,7 +115,8 @@ class Merge {
   /// Ranks may differ in what they hold plainly, but not in what is cut.
   void merge_mixed(Holders holders, const Holder& other) {
     const auto is_cut = [](const Holder& each) {
-      return each.leaf->kind == LeafKind::kShardedTensor || each.leaf->kind == LeafKind::kDTensor;
+      const LeafKind kind = each.leaf->kind;
+      return kind == LeafKind::kShardedTensor || kind == LeafKind::kDTensor || kind == LeafKind::kPlaced;
     };
     if (std::ranges::any_of(holders, is_cut)) {
       throw contradiction(context_, other, FindingKind::kMixedSave,

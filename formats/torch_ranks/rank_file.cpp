@@ -78,16 +78,26 @@ class LeafReader {
   bool read_tensor(Value& node, RankLeaf& leaf) {
     if (auto sharded = as_sharded_tensor(arena_, node)) {
       claim(leaf.name, sharded->group.rank, sharded->group.world_size, true);
+      const auto is_foreign = [this](const LocalShard& shard) { return is_foreign_tensor(*shard.tensor); };
+      if (std::ranges::any_of(sharded->local, is_foreign)) return false;
       keep(leaf, LeafKind::kShardedTensor, file_.sharded, std::move(*sharded));
     } else if (auto dtensor = dtensors_.read(node)) {
       claim(leaf.name, rank_of(*dtensor), dtensor->world_size, false);
+      if (is_foreign_tensor(*dtensor->local)) return false;
       keep(leaf, LeafKind::kDTensor, file_.dtensors, std::move(*dtensor));
+    } else if (auto placed = as_placed_tensor(arena_, node)) {
+      keep(leaf, LeafKind::kPlaced, file_.placed, std::move(*placed));
     } else if (const auto view = torch_save::as_tensor(arena_, node)) {
       keep(leaf, LeafKind::kPlain, file_.plain, *view);
     } else {
       return false;
     }
     return true;
+  }
+
+  /// A shard of a subclass that is not read: the whole tensor is then an object, which no writer takes.
+  bool is_foreign_tensor(const Value& local) const {
+    return torch_save::unsupported_tensor_kind(local) == "subclass" && !torch_save::as_tensor(arena_, local);
   }
 
   template <class Item>
@@ -153,6 +163,8 @@ std::string_view name_of(LeafKind kind) {
       return "a ShardedTensor";
     case LeafKind::kDTensor:
       return "a DTensor";
+    case LeafKind::kPlaced:
+      return "a tensor in pieces";
     case LeafKind::kPlain:
       return "a plain tensor";
     case LeafKind::kObject:

@@ -10,12 +10,13 @@
 #include <vector>
 
 #include "formats/torch/saved_files.h"
+#include "formats/torch_ranks/placed_tensor.h"
 #include "formats/torch_ranks/sharded_values.h"
 #include "libshard/catalog/catalog.h"
 
 namespace shard::torch_ranks {
 
-enum class LeafKind : std::uint8_t { kShardedTensor, kDTensor, kPlain, kObject };
+enum class LeafKind : std::uint8_t { kShardedTensor, kDTensor, kPlaced, kPlain, kObject };
 /// "a ShardedTensor", "an object", ..., for messages.
 std::string_view name_of(LeafKind kind);
 
@@ -28,7 +29,7 @@ struct RankLeaf {
   LeafKind kind{};
   bool requires_grad = false;
   bool has_attributes = false;  ///< See StoredTensor.
-  std::uint32_t item = 0;       ///< Index into RankFile::sharded, dtensors or plain.
+  std::uint32_t item = 0;       ///< Index into RankFile::sharded, dtensors, placed or plain.
 };
 
 struct RankFile {
@@ -37,6 +38,7 @@ struct RankFile {
   std::vector<RankLeaf> leaves;
   std::vector<ShardedTensorValue> sharded;
   std::vector<DTensorValue> dtensors;
+  std::vector<PlacedTensorValue> placed;
   std::vector<torch_save::TensorView> plain;
 
   std::optional<std::int64_t> rank;  ///< By the content, later by whatever tells.
@@ -44,7 +46,8 @@ struct RankFile {
   bool is_exact = false;             ///< A process group said the world size.
   const Sharding* mesh = nullptr;    ///< The mesh of its DTensors that has the most ranks.
 
-  bool is_sharded() const { return !sharded.empty() || !dtensors.empty(); }
+  bool states_world() const { return world_size > 0; }
+  bool is_sharded() const { return !sharded.empty() || !dtensors.empty() || !placed.empty(); }
 };
 
 /// Where the tensors of a file lie.

@@ -9,12 +9,14 @@
 #include <vector>
 
 #include "formats/parts/pickle/scan.h"
+#include "formats/torch/foreign_classes.h"
 #include "formats/torch/saved_reader.h"
 #include "formats/torch/source_files.h"
 #include "formats/torch_ranks/merge.h"
 #include "formats/torch_ranks/rank_checks.h"
 #include "formats/torch_ranks/rank_source.h"
 #include "libshard/catalog/tree.h"
+#include "libshard/core/checked.h"
 #include "libshard/core/error.h"
 
 namespace shard::torch_ranks {
@@ -32,8 +34,9 @@ class RanksReader final : public torch_save::SavedReader {
 
  private:
   RanksReader(const Source& source, const OpenOptions& options, RankSource files)
-      : SavedReader(*source.store, {files.folder, options.opaque_globals, options.salvage}),
+      : SavedReader(*source.store, {files.folder, true, options.salvage}),
         findings_(*options.findings),
+        takes_foreign_(options.opaque_globals),
         source_(std::move(files)) {
     catalog_.format = "torch-ranks";
     if (options.rank_paths != nullptr) {
@@ -50,15 +53,33 @@ class RanksReader final : public torch_save::SavedReader {
     std::optional<MeshLayout> read;
     const MeshLayout* layout = nullptr;
     const bool is_plain = std::ranges::none_of(ranks, &RankFile::is_sharded);
-    if (is_plain && !options.own_tensors) {
+    const bool are_own = is_plain && (options.own_tensors || is_nothing_cut(ranks, options));
+    if (is_plain && !are_own) {
       check_names(ranks);
       layout = find_layout(*source.store, options, read);
     }
-    settle(ranks, {source_.names, layout, options.ranks_expected, is_plain && options.own_tensors});
+    const bool counts_files = are_own || (!is_plain && std::ranges::none_of(ranks, &RankFile::states_world));
+    settle(ranks, {source_.names, layout, options.ranks_expected, counts_files});
     if (ranks.empty()) return;
-    merge(catalog_, files_, ranks, layout, is_plain && options.own_tensors, findings_);
+    merge(catalog_, files_, ranks, layout, are_own, findings_);
     catalog_.rank_files = is_plain ? RankFiles::kPlain : kind_of(ranks, layout);
+    finish();
+  }
+
+  void finish() {
     validate_catalog(catalog_, findings_);
+    if (!takes_foreign_) torch_save::refuse_foreign_classes(catalog_, 0, catalog_.files.front().path, findings_);
+  }
+
+  /// True of files that only their names number and that hold nothing of which ranks may have parts: objects, single
+  /// numbers and integers (the states of random generators, data loaders, schedulers).
+  bool is_nothing_cut(const std::vector<RankFile>& ranks, const OpenOptions& options) const {
+    if (options.layout != nullptr || !source_.layout.empty() || !differing_numbers(source_.names)) return false;
+    const auto may_be_cut = [](const torch_save::TensorView& view) {
+      return checked_numel(view.shape) > 1 && (is_float(view.dtype) || is_complex(view.dtype));
+    };
+    return std::ranges::none_of(ranks,
+                                [&](const RankFile& file) { return std::ranges::any_of(file.plain, may_be_cut); });
   }
 
   /// Ranks are what `paths` says. What lies beside the tensors is that of a rank's first file.
@@ -80,7 +101,7 @@ class RanksReader final : public torch_save::SavedReader {
     merge(catalog_, files_, ranks, nullptr, true, findings_);
     catalog_.root = nullptr;  // It has what lies beside the tensors, too.
     catalog_.rank_files = RankFiles::kPlain;
-    validate_catalog(catalog_, findings_);
+    finish();
   }
 
   /// What is wrong with a file is a finding, and then the file is left out.
@@ -147,11 +168,13 @@ class RanksReader final : public torch_save::SavedReader {
 
   static RankFiles kind_of(const std::vector<RankFile>& ranks, const MeshLayout* layout) {
     if (layout != nullptr) return RankFiles::kPlain;
-    const bool has_sharded = std::ranges::any_of(ranks, [](const RankFile& file) { return !file.sharded.empty(); });
+    const auto has_boxes = [](const RankFile& file) { return !file.sharded.empty() || !file.placed.empty(); };
+    const bool has_sharded = std::ranges::any_of(ranks, has_boxes);
     return has_sharded ? RankFiles::kShardedTensor : RankFiles::kDTensor;
   }
 
   Findings& findings_;
+  bool takes_foreign_;
   RankSource source_;
 };
 

@@ -30,6 +30,7 @@ std::string_view qualified_name(const Value& global) {
 }
 
 std::string_view global_type_name(const Value& global) {
+  if (global.is_global("builtins", "Ellipsis")) return "ellipsis";
   return global.module() == "torch" && dtype_of_name(global.text()) ? "torch.dtype" : "type";
 }
 
@@ -38,7 +39,8 @@ const Value* class_of_call(const Value& call) {
   const bool names_class = call.is_call_of("copyreg", "_reconstructor") ||
                            call.is_call_of("copy_reg", "_reconstructor") || call.is_call_of("builtins", "getattr");
   const Value* made = names_class && !call.items().empty() ? call.items()[0] : call.callee();
-  return made != nullptr && made->kind == ValueKind::kGlobal ? made : nullptr;
+  const bool is_class = made != nullptr && (made->kind == ValueKind::kGlobal || made->kind == ValueKind::kOpaque);
+  return is_class ? made : nullptr;
 }
 
 std::string_view call_type_name(const Value& call) {

@@ -28,7 +28,8 @@ expect 8 diff config.pt config.pt --unknown-globals opaque
 expect 0 convert config.pt -o again.pt --unknown-globals opaque --objects drop
 SHARDCTL_UNKNOWN_GLOBALS=opaque expect 0 inspect config.pt
 
-# A tensor of an unknown subclass is opaque too; a file of nothing else becomes an empty one, which is said.
+# A tensor of an unknown subclass is listed, and refused where its elements are needed. No name can exclude the root; if
+# it is dropped, the output is empty, and both are said.
 python3 - <<'P'
 import zipfile
 tensor = b"ctorch._tensor\n_rebuild_from_type_v2\n(ctorch._utils\n_rebuild_tensor_v2\ncmy.project\nSub\n((X\x07\x00\x00\x00storagectorch\nFloatStorage\nX\x01\x00\x00\x000X\x03\x00\x00\x00cpuK\x02tQK\x00K\x02\x85K\x01\x85\x89ccollections\nOrderedDict\n)RtNtR"
@@ -36,7 +37,9 @@ with zipfile.ZipFile("subclass.pt", "w") as file:
     for name, content in [("data.pkl", b"\x80\x02" + tensor + b"."), ("byteorder", b"little"), ("data/0", bytes(8)), ("version", b"3\n")]:
         file.writestr("archive/" + name, content)
 P
-expect 4 inspect subclass.pt
+expect 0 inspect subclass.pt
+expect 8 digest subclass.pt
+expect 8 convert subclass.pt -o none.pt
 expect 0 inspect subclass.pt --unknown-globals opaque
 holds out "my.project.Sub"
 lacks out "_rebuild"
@@ -44,3 +47,4 @@ expect 8 convert subclass.pt -o none.pt --unknown-globals opaque
 holds err "--objects drop"
 expect 0 convert subclass.pt -o none.pt --unknown-globals opaque --objects drop
 holds err "the output is empty"
+holds err "1 object that holds tensors is left out"

@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include "formats/parts/pickle/foreign_holder.h"
 #include "tests/formats/pickle_text.h"
 
 namespace shard {
@@ -224,7 +225,81 @@ TEST(PickleLoad, UnknownClassIsOpaqueWhenAskedFor) {
   EXPECT_EQ(tuple->items()[0]->module(), "my.config");
   EXPECT_EQ(tuple->items()[0]->text(), "ModelConfig");
   EXPECT_EQ(tuple->items()[1]->text(), "Old");
-  EXPECT_EQ(tuple->items()[2]->text(), "ListLike");
+  ASSERT_EQ(tuple->items()[2]->kind, ValueKind::kList);  // Its pickle shows that it is one.
+  EXPECT_EQ(tuple->items()[2]->items()[0]->number, 1);
+}
+
+const Value* load_foreign(Arena& arena, const std::string& text) {
+  pickle::LoadOptions options = known_only();
+  options.opaque_unknown = true;
+  return load_text(arena, text, options);
+}
+
+TEST(PickleLoad, SubclassesOfBuiltInTypesAreTheirValues) {
+  Arena arena;
+  const Value* all = load_foreign(arena,
+                                  "\x80\x02(cmy\nText\nX\x01\x00\x00\x00s\x85\x81"
+                                  "cmy\nNumber\nK\x05\x85\x81"
+                                  "cmy\nPair\n"
+                                  "K\x01K\x02\x86\x81"
+                                  "cmy\nTable\n)\x81K\x01K\x02st."s);
+  ASSERT_EQ(all->items().size(), 4u);
+  EXPECT_EQ(all->items()[0]->text(), "s");
+  EXPECT_EQ(all->items()[1]->number, 5);
+  EXPECT_EQ(all->items()[2]->kind, ValueKind::kTuple);
+  EXPECT_EQ(all->items()[3]->kind, ValueKind::kDict);
+  EXPECT_EQ(all->items()[3]->items().size(), 2u);
+}
+
+TEST(PickleLoad, WhatHasMoreThanItsBuiltInTypeIsOpaque) {
+  const std::string state =
+      "}K\x01K\x02s"
+      "b."s;
+  for (const std::string& made : {"cmy\nText\nX\x01\x00\x00\x00s\x85\x81"s, "cmy\nTable\n)\x81K\x01K\x02s"s,
+                                  "cmy\nMixed\n)\x81K\x01K\x02sK\x03"
+                                  "a"s,
+                                  "cmy\nCalled\nK\x01\x85R"s}) {
+    Arena arena;
+    EXPECT_EQ(load_foreign(arena, "\x80\x02" + made + state)->kind, ValueKind::kOpaque) << made;
+  }
+}
+
+TEST(PickleLoad, AnObjectOfAnUnknownClassShowsThatItHoldsTensors) {
+  const std::string storage =
+      "(X\x07\x00\x00\x00storagectorch\nFloatStorage\nX\x01\x00\x00\x00"
+      "0X\x03\x00\x00\x00"
+      "cpuK\x01tQ"s;
+  for (const std::string& made :
+       {"cmy\nA\n" + storage + "\x85R.", "cmy\nA\n)R" + storage + "b.", "cmy\nA\n)R}K\x01" + storage + "sb.",
+        "cmy\nA\n)Rq\x00}K\x01"
+        "cmy\nB\n)R}K\x02h\x00sbsK\x03" +
+            storage + "sb."}) {
+    Arena arena;
+    const Value* value = load_foreign(arena, "\x80\x02" + made);
+    ASSERT_TRUE(pickle::is_foreign_holder(*value)) << made;
+    EXPECT_EQ(value->callee()->text(), "A");
+    EXPECT_EQ(value->items()[0]->kind, ValueKind::kPersid);
+  }
+}
+
+// B is complete before A, which it holds, gets a tensor.
+TEST(PickleLoad, AnObjectThatIsHeldBeforeItGetsTensorsCountsForItsHolders) {
+  const std::string storage =
+      "(X\x07\x00\x00\x00storagectorch\nFloatStorage\nX\x01\x00\x00\x00"
+      "0X\x03\x00\x00\x00"
+      "cpuK\x01tQ"s;
+  Arena arena;
+  const Value* pair = load_foreign(arena,
+                                   "\x80\x02"
+                                   "cmy\nA\n)Rq\x00"
+                                   "cmy\nB\n)R}K\x02]h\x00"
+                                   "asbq\x01"
+                                   "0}K\x03" +
+                                       storage +
+                                       "sb"
+                                       "h\x01\x86."s);
+  EXPECT_TRUE(pickle::is_foreign_holder(*pair->items()[0]));
+  EXPECT_TRUE(pickle::is_foreign_holder(*pair->items()[1]));
 }
 
 TEST(PickleLoad, EachGlobalIsAskedForOnce) {

@@ -5,7 +5,9 @@
 #include <map>
 #include <string>
 
+#include "formats/parts/pickle/foreign_holder.h"
 #include "formats/torch/saved_files.h"
+#include "formats/torch/tensor_subclass.h"
 #include "tests/formats/torch_files.h"
 
 namespace shard {
@@ -360,19 +362,17 @@ TEST(TorchUnknownGlobals, BecomeOpaqueAndAllElseIsRead) {
   EXPECT_THAT(values<float>(*reader, "y"), ElementsAre(1, 2));
   ASSERT_EQ(reader->catalog().objects.size(), 1U);
   EXPECT_EQ(reader->catalog().objects[0].name, "x");
-  EXPECT_EQ(reader->catalog().objects[0].value->kind, ValueKind::kOpaque);
+  EXPECT_TRUE(pickle::is_foreign_holder(*reader->catalog().objects[0].value));
   EXPECT_EQ(type_name(*reader->catalog().objects[0].value), "mylib.config.Config");
 }
 
-TEST(TorchUnknownGlobals, TensorsOfTheirClassesAreOpaqueToo) {
+TEST(TorchUnknownGlobals, TensorsOfTheirClassesAreListedAsSubclasses) {
   MemoryFiles files;
-  OpenOptions options;
-  options.opaque_globals = true;
-  const auto reader = open_value(files, type_call("mylib.tensors\nTagged\n", "}"), options);
+  const auto reader = open_value(files, type_call("mylib.tensors\nTagged\n", "}"));
   EXPECT_TRUE(reader->catalog().tensors.empty());
   ASSERT_EQ(reader->catalog().objects.size(), 1U);
-  EXPECT_EQ(reader->catalog().objects[0].value->kind, ValueKind::kOpaque);
-  EXPECT_EQ(type_name(*reader->catalog().objects[0].value), "mylib.tensors.Tagged");
+  EXPECT_EQ(torch_save::tensor_subclass(*reader->catalog().objects[0].value), "mylib.tensors.Tagged");
+  EXPECT_EQ(torch_save::unsupported_tensor_kind(*reader->catalog().objects[0].value), "subclass");
 }
 
 }  // namespace

@@ -56,7 +56,7 @@ constexpr auto kModules = std::to_array<Module>({
     {"_io", " BytesIO "},
     {"argparse", " Namespace "},
     {"builtins",
-     " bool bytearray bytes complex dict float frozenset getattr int list object range set slice str tuple "},
+     " Ellipsis bool bytearray bytes complex dict float frozenset getattr int list object range set slice str tuple "},
     {"collections", " Counter OrderedDict defaultdict deque "},
     {"copyreg", " _reconstructor "},
     {"datetime", " date datetime time timedelta timezone "},

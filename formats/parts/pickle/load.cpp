@@ -78,10 +78,11 @@ Value* Machine::run() {
   for (Value* owner : paired_) {
     if (owner->kind == ValueKind::kDict) {
       owner->set_items(without_repeated_keys(owner->items()));
-    } else {
+    } else if (owner->kind == ValueKind::kCall) {
       owner->extra()->dict_items = without_repeated_keys(owner->extra()->dict_items);
     }
   }
+  settle_open_parts();
   refuse_tensor_keys(*stack_[0]);
   return stack_[0];
 }
@@ -146,7 +147,7 @@ constinit const Machine::Steps Machine::kSteps = steps_of({
     // The stack.
     {kOpPop, [](Machine& m) { m.pop_value_or_mark(); }},
     {kOpPopMark, [](Machine& m) { m.drop(m.marked()); }},
-    {kOpDup, [](Machine& m) { m.push(&m.below(0)); }},
+    {kOpDup, [](Machine& m) { m.push_again(&m.below(0)); }},
     {kOpFrame, [](Machine& m) { m.check_frame(m.unsigned_field(8)); }},
 });
 

@@ -27,10 +27,7 @@ std::string_view modern_builtin(std::string_view name) {
 const Value& class_made(const Value& callee, std::span<Value* const> arguments) {
   const bool names_first = callee.is_global("builtins", "getattr") || callee.is_global("copyreg", "_reconstructor");
   if (names_first && !arguments.empty()) return *arguments[0];
-  // A subclass of torch.Tensor: (function, class, arguments, state).
-  const bool names_second = callee.is_global("torch._tensor", "_rebuild_from_type_v2") ||
-                            callee.is_global("torch._tensor", "_rebuild_from_type");
-  return names_second && arguments.size() > 1 ? *arguments[1] : callee;
+  return callee;
 }
 
 bool is_getattr_call(const Value& value) { return value.is_call_of("builtins", "getattr"); }
@@ -91,14 +88,20 @@ void Machine::push_collection(ValueKind kind, std::size_t count) {
   } else if (kind == ValueKind::kFrozenSet) {
     check_keys(*made, last(count), 1);
   }
+  note_parts(*made, last(count));
   drop(count);
   push(made);
 }
 
 void Machine::append(std::size_t count) {
   Value& target = below(count);
+  if (target.kind != ValueKind::kList && is_subclass(target)) become_opaque(target);
+  if (target.kind == ValueKind::kOpaque && count != 0) begin_filling(target, ValueKind::kList);
+  note_parts(target, last(count));
   if (target.kind == ValueKind::kList) {
     nodes_.append(target, last(count));
+  } else if (is_foreign_holder(target)) {
+    // Nothing more is kept of it.
   } else if (is_object(target)) {
     nodes_.append(nodes_.extra_of(target).list_items, last(count));
   } else if (target.kind != ValueKind::kOpaque) {
@@ -112,7 +115,10 @@ void Machine::append(std::size_t count) {
 void Machine::set_items(std::size_t count) {
   Value& target = below(count);
   if (count % 2 != 0) fail("a key without a value");
-  if (target.kind != ValueKind::kOpaque) {
+  if (target.kind != ValueKind::kDict && is_subclass(target)) become_opaque(target);
+  if (target.kind == ValueKind::kOpaque && count != 0) begin_filling(target, ValueKind::kDict);
+  note_parts(target, last(count));
+  if (target.kind != ValueKind::kOpaque && !is_foreign_holder(target)) {
     if (target.kind != ValueKind::kDict && !is_object(target)) fail("sets items of a value that is not a dict");
     const bool is_dict = target.kind == ValueKind::kDict;
     if (count != 0 && (is_dict ? target.items() : nodes_.extra_of(target).dict_items).empty())
@@ -129,6 +135,7 @@ void Machine::add_items(std::size_t count) {
   Value& target = below(count);
   if (target.kind != ValueKind::kSet) fail("adds items to a value that is not a set");
   nodes_.append(target, last(count));
+  note_parts(target, last(count));
   check_keys(target, last(count), 1);
   drop(count);
 }
@@ -146,7 +153,7 @@ void Machine::get(std::uint64_t index) {
   if (index >= memo_.size() || memo_[static_cast<std::size_t>(index)] == nullptr) {
     fail(fmt::format("memo index {} holds nothing", index));
   }
-  push(memo_[static_cast<std::size_t>(index)]);
+  push_again(memo_[static_cast<std::size_t>(index)]);
 }
 
 /// Removes the mark on top, or else the value.
@@ -239,6 +246,7 @@ void Machine::reduce() {
   Value* data = plain_data(callee, arguments.items());
   if (data == nullptr) data = ordered_dict(below(1), arguments.items());
   if (data == nullptr) return push_call(false, nullptr);
+  note_part(*data, below(0));
   drop(2);
   push(data);
 }
@@ -325,19 +333,28 @@ void Machine::new_object(Value* kwargs) {
   push_call(true, kwargs);
 }
 
-/// Replaces callee and arguments, the last two values, by the call; an opaque class makes opaque objects.
+/// Replaces callee and arguments, the last two values, by the call. An opaque class makes opaque objects, unless it is
+/// a subclass of a built-in type. A call of torch that rebuilds a tensor of an opaque class stays a call.
 void Machine::push_call(bool is_new, Value* kwargs) {
   Value* callee = &below(1);
-  const std::span<Value*> arguments = below(0).items();
+  Value& tuple = below(0);
+  const std::span<Value*> arguments = tuple.items();
   const Value& made = class_made(*callee, arguments);
   drop(2);
   Value* opaque = nullptr;
   if (made.kind == ValueKind::kOpaque) {
-    opaque = nodes_.make_text(ValueKind::kOpaque, made.text());
-    opaque->module_bytes = made.module_bytes;
-    if (options_.behind_opaque == nullptr) return push(opaque);
+    const bool has_own_call = &made == callee && kwargs == nullptr;
+    Value* const plain = has_own_call && is_new ? plain_subclass(*callee, arguments) : nullptr;
+    opaque = plain != nullptr ? plain : nodes_.make_text(ValueKind::kOpaque, made.text());
+    if (plain == nullptr) opaque->module_bytes = made.module_bytes;
+    note_part(*opaque, tuple);
+    if (kwargs != nullptr) note_part(*opaque, *kwargs);
+    if (has_own_call && arguments.empty()) expect_items(*opaque, *callee);
+    if (plain != nullptr || options_.behind_opaque == nullptr) return push(opaque);
   }
   Value* call = nodes_.make_call(callee, arguments);
+  note_part(*call, tuple);
+  if (kwargs != nullptr) note_part(*call, *kwargs);
   if (is_new) nodes_.extra_of(*call).is_new = true;
   if (kwargs != nullptr) nodes_.extra_of(*call).kwargs = kwargs;
   if (opaque != nullptr) options_.behind_opaque->try_emplace(opaque, call);
@@ -353,7 +370,9 @@ Value* Machine::call_behind(const Value& opaque) {
 
 void Machine::build() {
   Value& target = below(1);
-  if (target.kind != ValueKind::kOpaque) {
+  if (take_state(target, below(0))) return drop(1);
+  note_part(target, below(0));
+  if (target.kind != ValueKind::kOpaque && !is_foreign_holder(target)) {
     if (!is_object(target)) fail("sets the state of a value that is not an object");
     Value*& state = nodes_.extra_of(target).state;
     if (state != nullptr) fail("sets the state of an object twice");

@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "formats/parts/pickle/foreign_holder.h"
 #include "formats/parts/pickle/nodes.h"
 #include "formats/parts/pickle/pickle.h"
 #include "libshard/core/error.h"
@@ -56,6 +57,7 @@ class Machine {
 
   // The stack.
   void push(Value* value) { stack_.push_back(value); }
+  void push_again(Value* value);  ///< One that was pushed before.
   std::size_t floor() const { return marks_.empty() ? 0 : marks_.back(); }
   void need(std::size_t count) const {
     if (stack_.size() - floor() < count) fail_shallow(count);
@@ -123,6 +125,24 @@ class Machine {
   Value* latin1_bytes(ValueKind kind, std::string_view text);
   void build();
 
+  // Subclasses of built-in types (load_subclasses.cpp).
+  Value* plain_subclass(const Value& callee, std::span<Value*> arguments);
+  void expect_items(const Value& opaque, const Value& callee);
+  bool begin_filling(Value& target, ValueKind kind);
+  bool is_subclass(const Value& target) const;
+  void become_opaque(Value& target);
+  bool take_state(Value& target, Value& state);
+  static std::vector<Value*> elements_of(const Value& state, const Value& parameters, std::span<Value* const> keys,
+                                         std::size_t count);
+  bool fill_with_parameters(Value& target, Value& state);
+
+  // Which values hold tensors (load_holding.cpp).
+  void note_part(Value& owner, Value& part);
+  void note_parts(Value& owner, std::span<Value* const> parts);
+  void note_storage(Value& owner, Value& storage);
+  void make_holder(Value& owner, Value& storage);
+  void settle_open_parts();
+
   std::string_view data_;
   const LoadOptions& options_;
   Nodes nodes_;
@@ -133,9 +153,15 @@ class Machine {
   std::vector<std::size_t> marks_;  ///< Stack sizes.
   std::vector<Value*> memo_;        ///< Null where nothing was put.
   std::size_t memo_count_ = 0;
-  HashMap<std::string, Value*> globals_;                            ///< By "module\nname".
-  std::vector<Value*> paired_;                                      ///< Dicts and calls that received keys.
-  VisitedSet checked_tuples_;                                       ///< Keys, and tuples inside them.
+  HashMap<std::string, Value*> globals_;  ///< By "module\nname".
+  std::vector<Value*> paired_;            ///< Dicts and calls that received keys.
+  /// Values of classes outside the list that are, or may become, values of a built-in type, and their classes. A
+  /// kOpaque among them has received nothing yet; null: it stays opaque.
+  HashMap<const Value*, const Value*> subclasses_;
+  HashMap<const Value*, Value*> storages_;                   ///< Of each value that holds tensors: a storage below it.
+  HashSet<const Value*> open_;                               ///< They may still receive tensors, or hold such a value.
+  std::vector<std::pair<const Value*, Value*>> open_parts_;  ///< A value in `open_`, and a value that received it.
+  VisitedSet checked_tuples_;                                ///< Keys, and tuples inside them.
   std::vector<std::pair<const Value*, std::size_t>> tensor_keyed_;  ///< Who received a tensor as a key, and where.
 };
 

@@ -1,0 +1,60 @@
+#include "formats/torch/foreign_classes.h"
+
+#include <fmt/format.h>
+
+#include <vector>
+
+#include "formats/parts/pickle/foreign_holder.h"
+#include "formats/torch/tensor_subclass.h"
+#include "libshard/core/object_faults.h"
+
+namespace shard::torch_save {
+
+Opaques find_opaques(const Value& value, VisitedSet& met, const Originals* originals) {
+  Opaques found;
+  std::vector<const Value*> open{&value};
+  while (!open.empty()) {
+    const Value& next = *open.back();
+    open.pop_back();
+    const bool is_holder = pickle::is_foreign_holder(next);
+    if (next.kind == ValueKind::kOpaque || is_holder) {
+      if (originals != nullptr && originals->values.contains(&next)) continue;
+      const Value* const type = is_holder ? next.callee() : &next;
+      if (found.first == nullptr) found.first = type;
+      if (found.holding == nullptr && is_holder) found.holding = type;
+      continue;
+    }
+    const bool is_leaf = next.items().empty() && next.callee() == nullptr && next.extra() == nullptr;
+    if (is_leaf || !met.insert(&next) || !tensor_subclass(next).empty()) continue;
+    for_each_child(next, [&open](const Value& child) { open.push_back(&child); });
+  }
+  return found;
+}
+
+Error foreign_class(const Value& opaque, const Value& object, std::string_view name) {
+  const std::string shown = fmt::format("{}.{}", opaque.module(), opaque.text());
+  Error error(
+      ErrorCode::kCorruption,
+      fmt::format("object '{}' {} {}, which is not on the list of what a checkpoint may hold", name,
+                  &opaque == &object || &opaque == object.callee() ? "is of the class" : "holds a value of the class",
+                  shown));
+  error.of_tensor(name)
+      .of_kind(FindingKind::kForbiddenGlobal)
+      .found(shown)
+      .because("Python would import it, and could be made to run code, to load this file; nothing was run here")
+      .suggest(Remedy::kOpaqueGlobals);
+  return error;
+}
+
+void refuse_foreign_classes(const Catalog& catalog, std::size_t first, std::string_view file, Findings& findings) {
+  VisitedSet met;
+  for (std::size_t i = first; i < catalog.objects.size(); ++i) {
+    const Object& object = catalog.objects[i];
+    if (object.value == nullptr) continue;
+    const Opaques found = find_opaques(*object.value, met);
+    if (found.first == nullptr) continue;
+    report_object(findings, object.name, foreign_class(*found.first, *object.value, object.name).in_file(file));
+  }
+}
+
+}  // namespace shard::torch_save

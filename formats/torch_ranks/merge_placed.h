@@ -1,0 +1,14 @@
+/// \file
+/// Merging a tensor whose ranks state their pieces of it. Inside formats/torch_ranks only.
+#pragma once
+
+#include <cstdint>
+
+#include "formats/torch_ranks/merge_parts.h"
+
+namespace shard::torch_ranks {
+
+/// \returns the tensor's index. \throws Error kCorruption  ranks contradict one another
+std::uint32_t merge_placed_tensor(MergeContext& context, Holders holders);
+
+}  // namespace shard::torch_ranks

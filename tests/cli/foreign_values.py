@@ -1,0 +1,171 @@
+"""Values that are neither plain tensors nor plain data, from outside: classes outside the list, tensor subclasses, subclasses
+of built-in types, tensors in pieces. The files of tests/data/foreign were written by the real clients.
+
+Environment: SHARDCTL is the program, SHARD_DATA the folder tests/data.
+"""
+import json
+import os
+import struct
+import subprocess
+import tempfile
+import unittest
+from pathlib import Path
+
+SHARDCTL = os.environ["SHARDCTL"]
+FOREIGN = Path(os.environ["SHARD_DATA"]) / "foreign"
+OPAQUE = ["--unknown-globals", "opaque"]
+
+
+class ForeignValues(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(prefix="shardctl-foreign-")
+        self.addCleanup(folder.cleanup)
+        self.dir = Path(folder.name)
+
+    def run_it(self, *arguments, code: int = 0) -> subprocess.CompletedProcess:
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("SHARDCTL_")}
+        done = subprocess.run([SHARDCTL, *map(str, arguments)], capture_output=True, text=True, cwd=self.dir, env=environment)
+        self.assertEqual(done.returncode, code, f"{arguments}\n{done.stdout}\n{done.stderr}")
+        return done
+
+    def json(self, *arguments, code: int = 0) -> dict:
+        return json.loads(self.run_it(*arguments, "--json", code=code).stdout)
+
+    def run_hint(self, error: dict) -> None:
+        """The line that the hint holds runs."""
+        self.assertTrue(error["hint"].startswith("shardctl "), error)
+        subprocess.run(error["hint"].replace("shardctl", SHARDCTL, 1), shell=True, check=True, cwd=self.dir, capture_output=True)
+
+    def names(self, path, *options) -> list[str]:
+        return [tensor["name"] for tensor in self.json("inspect", path, *options)["tensors"]]
+
+    def objects(self, path, *options) -> dict:
+        return {each["name"]: each for each in self.json("inspect", path, *options)["objects"]}
+
+    # Opaque values that hold tensors.
+
+    def test_what_holds_tensors_is_dropped_with_a_warning(self):
+        for file in "projector.pt", "galore.pt":
+            result = self.json("convert", FOREIGN / file, "-o", f"{file}.safetensors", "--objects", "drop", *OPAQUE)
+            self.assertIn("1 object that holds tensors is left out", " ".join(result["warnings"]))
+            self.assertIn("projector", " ".join(result["warnings"]))
+        plain = self.json("convert", FOREIGN / "config.pt", "-o", "config.safetensors", "--objects", "drop", *OPAQUE)
+        self.assertNotIn("hold", " ".join(plain["warnings"]))
+
+    def test_what_holds_tensors_inside_the_model_is_never_left_out(self):
+        for line in (["export", FOREIGN / "in_model.pt", "-o", "out"],
+                     ["gather", FOREIGN / "in_model.pt", "-o", "out.safetensors", "--objects", "drop", *OPAQUE]):
+            error = self.json(*line, code=8)
+            self.assertEqual(error["tensor"], "model.extra")
+            self.assertIn("holds tensors", error["message"])
+            self.assertIn("--exclude model.extra", error["hint"])
+            self.run_hint(error)
+
+    def test_no_digest_leaves_tensors_out(self):
+        error = self.json("digest", FOREIGN / "projector.pt", *OPAQUE, code=8)
+        self.assertIn("--exclude optimizer.state.0.projector", error["hint"])
+        self.json("diff", FOREIGN / "projector.pt", FOREIGN / "projector.pt", "--objects", "drop", *OPAQUE, code=8)
+        self.run_hint(error)
+        self.json("digest", FOREIGN / "config.pt", *OPAQUE)
+
+    def test_what_gets_its_tensors_late_counts_too(self):
+        error = self.json("digest", FOREIGN / "knot.pt", *OPAQUE, code=8)
+        self.assertIn("--exclude late", error["hint"])
+        self.assertIn("--exclude inner", error["hint"])
+
+    def test_export_needs_no_option_for_objects_that_it_drops(self):
+        self.json("export", FOREIGN / "config.pt", "-o", "config")
+        result = self.json("export", FOREIGN / "galore.pt", "-o", "galore")
+        self.assertIn("1 object that holds tensors is left out", " ".join(result["warnings"]))
+        self.assertEqual(self.names("galore"), ["bias", "weight"])
+
+    def test_a_class_elsewhere_in_the_file_matters_not(self):
+        self.json("gather", FOREIGN / "galore.pt", "-o", "m.safetensors", "--include", "model.**")
+        error = self.json("gather", FOREIGN / "config.pt", "-o", "c.pt", code=4)
+        self.assertEqual(error["kind"], "forbidden_global")
+        self.assertIn("trainer.state.SwapState", error["message"])
+        self.json("gather", FOREIGN / "config.pt", "-o", "c.pt", "--exclude", "config", "--exclude", "unit")
+        self.json("inspect", FOREIGN / "config.pt", code=4)
+
+    # Torch's own containers, and subclasses of built-in types.
+
+    def test_subclasses_of_built_in_types_are_data(self):
+        objects = self.objects(FOREIGN / "containers.pt", *OPAQUE)
+        self.assertEqual(objects["version"]["value"][:3], "2.1")
+        self.assertEqual(objects["version"]["type"], "str")
+        self.assertEqual((objects["text"]["value"], objects["number"]["value"], objects["items.0"]["value"]), ("t", 5, 1))
+        self.assertEqual((objects["ordered.z"]["value"], objects["pair.1"]["value"]), (1, 2))
+        self.assertEqual(objects["ellipsis"]["type"], "ellipsis")
+        self.assertEqual(objects["labelled"]["summary"], "trainer.state.Labelled")
+        self.assertEqual(self.names(FOREIGN / "containers.pt", *OPAQUE),
+                         ["items.1", "list.0", "list.1", "pair.0", "parameters.a", "parameters.b", "table.a.w"])
+        self.json("gather", FOREIGN / "containers.pt", "-o", "c.pt", "--exclude", "labelled")
+        self.json("diff", FOREIGN / "containers.pt", "c.pt", "--exclude", "labelled")
+
+    # Tensor subclasses.
+
+    def test_a_wrapper_around_one_tensor_is_that_tensor(self):
+        self.json("diff", FOREIGN / "float8.pt", FOREIGN / "truth.pt", "--strip-prefix", "model.", "--objects", "drop")
+        self.json("export", FOREIGN / "float8.pt", "-o", "hf")
+        for source in "float8_dcp", "float8_ranks":
+            self.json("diff", FOREIGN / source, FOREIGN / "truth.pt")
+            self.assertEqual(len(self.names(FOREIGN / source)), 4)
+        self.json("reshard", FOREIGN / "float8_dcp", "-o", "three", "--ranks", "3")
+        self.json("diff", "three", FOREIGN / "truth.pt")
+
+    def test_other_subclasses_are_refused_by_name(self):
+        for line in (["export", FOREIGN / "int8.pt", "-o", "hf"],
+                     ["gather", FOREIGN / "int8.pt", "-o", "a.safetensors", "--objects", "drop", *OPAQUE],
+                     ["gather", FOREIGN / "int8_dcp", "-o", "b.safetensors"]):
+            error = self.json(*line, code=8)
+            self.assertIn("tensor subclass", error["message"])
+            self.assertIn("torchao.quantization.Int8Tensor", error["message"])
+            self.assertIn("--exclude model.0.weight", error["hint"])
+            self.run_hint(error)
+        self.assertEqual(self.objects(FOREIGN / "int8.pt")["model.0.weight"]["type"], "torch.Tensor (subclass)")
+
+    def test_a_document_lists_what_the_text_lists(self):
+        listed = {tensor["name"]: tensor for tensor in self.json("inspect", FOREIGN / "int8_dcp")["tensors"]}
+        self.assertIn("model.0.weight", listed)
+        self.assertIsNone(listed["model.0.weight"]["chunks"][0]["byte_offset"])
+        self.assertIsNotNone(listed["model.1.weight"]["chunks"][0]["byte_offset"])
+
+    # Objects that are items of their own.
+
+    def test_other_objects_are_read_although_one_is_not(self):
+        out = self.run_it("inspect", FOREIGN / "objects")
+        self.assertIn("state.steps.step\tint\t7", out.stdout)
+        self.assertIn("'state.swap'", out.stderr)
+        self.assertNotIn("tensor 'state.swap'", out.stderr)
+        self.assertEqual(self.objects(FOREIGN / "objects")["state.steps.step"]["value"], 7)
+        excluded = ["--exclude", "state.swap", "--exclude", "state.unit", "--exclude", "state.held"]
+        self.json("gather", FOREIGN / "objects", "-o", "c.pt", *excluded)
+        error = self.json("gather", FOREIGN / "objects", "-o", "d.pt", code=4)
+        self.assertTrue(error["message"].startswith("object 'state."), error)
+
+    # Files of ranks.
+
+    def test_pieces_with_places_make_a_tensor(self):
+        self.json("gather", FOREIGN / "placed", "-o", "whole.pt")
+        self.run_it("convert", "whole.pt", "-o", "w.safetensors", "--include", "w")
+        elements = (self.dir / "w.safetensors").read_bytes()[-96:]
+        self.assertEqual(struct.unpack("<24f", elements), tuple(i / 8 for i in range(24)))
+        tensors = {tensor["name"]: tensor["shape"] for tensor in self.json("inspect", "whole.pt")["tensors"]}
+        self.assertEqual(tensors, {"norm": [4], "w": [8, 3]})
+        self.json("gather", FOREIGN / "placed/model_rank_0.pt", FOREIGN / "placed/nothing.pt", "-o", "x.pt", code=3)
+
+    def test_files_of_ranks_that_hold_nothing_cut_need_no_layout(self):
+        document = self.json("inspect", *sorted((FOREIGN / "own").iterdir()))
+        ranks = sorted(tensor["rank"] for tensor in document["tensors"] if tensor["name"] == "rng.cpu")
+        self.assertEqual(ranks, [0, 1])
+        objects = {each["name"]: each for each in document["objects"]}
+        self.assertEqual(objects["scheduler.last_epoch"]["value"], 3)
+        self.assertEqual(objects["dp_rank_1.seen"]["rank"], 1)
+
+    def test_a_save_that_failed_half_way_is_called_so(self):
+        error = self.run_it("inspect", FOREIGN / "cut_save.pt", code=4).stderr
+        self.assertIn("failed half way", error)
+
+
+if __name__ == "__main__":
+    unittest.main()
