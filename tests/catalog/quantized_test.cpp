@@ -370,7 +370,7 @@ TEST(Quantized, NamesScales) {
   }
 }
 
-TEST(Quantized, CostsAMillionTensorsLittle) {
+TEST(Quantized, CostsHalfAMillionTensorsLittle) {
   Catalog catalog;
   for (int i = 0; i < 250'000; ++i) {
     const std::string module = "model.layers.0.mlp.experts." + std::to_string(i);
