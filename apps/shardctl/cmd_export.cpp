@@ -85,7 +85,7 @@ class Export {
   TakenSource taken_;
   FilesFolder folder_, adapter_folder_;  ///< Where a model's files come from, and an adapter's.
   bool has_own_reference_ = false;       ///< Neither is from --hf-ref.
-  ObjectFaults faults_;  ///< Not asked: objects are dropped, whatever they are.
+  ObjectFaults faults_;                  ///< Not asked: objects are dropped, whatever they are.
   ModelConfig config_;
   QuantizationFacts facts_;            ///< From the files of the reference.
   std::unique_ptr<Reader> reference_;  ///< Of the reference's weights; null where there are none to compare with.
@@ -219,9 +219,7 @@ std::string adapter_line(const Options& options, const Catalog& catalog) {
 std::function<bool(std::string_view)> Export::chosen_names() const {
   const SelectionOptions& names = options_.exporting.names;
   return [include = std::make_shared<GlobSet>(names.include), exclude = std::make_shared<GlobSet>(names.exclude)](
-             std::string_view name) {
-    return (include->empty() || include->matches(name)) && !exclude->matches(name);
-  };
+             std::string_view name) { return (include->empty() || include->matches(name)) && !exclude->matches(name); };
 }
 
 ModelPart Export::find_part(const Catalog& catalog) const {

@@ -15,15 +15,16 @@ namespace shard::app {
 namespace {
 
 /// Options with one value: in a hint they take the place of the one that was given.
-constexpr std::array<std::string_view, 10> kSingleInHints{"--as",      "--backend", "--dtype", "--format", "--from",
-                                                          "--hf-ref",  "--map",     "--objects", "--to",
-                                                          "--unknown-globals"};
+constexpr std::array<std::string_view, 10> kSingleInHints{"--as",   "--backend",        "--dtype", "--format",
+                                                          "--from", "--hf-ref",         "--map",   "--objects",
+                                                          "--to",   "--unknown-globals"};
 
 /// True if `added`, options for the end of a command, has `option` among its words.
 bool adds(std::string_view added, std::string_view option) {
   for (std::size_t at = added.find(option); at != std::string_view::npos; at = added.find(option, at + 1)) {
     const std::size_t end = at + option.size();
-    if ((at == 0 || added[at - 1] == ' ') && (end == added.size() || added[end] == ' ' || added[end] == '=')) return true;
+    if ((at == 0 || added[at - 1] == ' ') && (end == added.size() || added[end] == ' ' || added[end] == '='))
+      return true;
   }
   return false;
 }
@@ -99,19 +100,32 @@ struct Synonym {
   std::string_view word, verbs;
 };
 constexpr std::array kSynonyms{
-    Synonym{"merge", "'gather' or 'export'"},       Synonym{"consolidate", "'gather' or 'export'"},
-    Synonym{"join", "'gather'"},                    Synonym{"combine", "'gather'"},
-    Synonym{"unshard", "'gather'"},                 Synonym{"shard", "'split'"},
-    Synonym{"chunk", "'split'"},                    Synonym{"resize", "'reshard'"},
-    Synonym{"redistribute", "'reshard'"},           Synonym{"cast", "'convert' with --cast"},
-    Synonym{"rename", "'convert' with --rename"},   Synonym{"ls", "'inspect'"},
-    Synonym{"list", "'inspect'"},                   Synonym{"info", "'inspect'"},
-    Synonym{"show", "'inspect' or 'cat'"},          Synonym{"print", "'cat'"},
-    Synonym{"dump", "'cat'"},                       Synonym{"compare", "'diff'"},
-    Synonym{"check", "'verify'"},                   Synonym{"validate", "'verify'"},
-    Synonym{"fix", "'repair'"},                     Synonym{"recover", "'repair'"},
-    Synonym{"hash", "'digest'"},                    Synonym{"checksum", "'digest'"},
-    Synonym{"copy", "'convert'"},                   Synonym{"to-hf", "'export'"},
+    Synonym{"merge", "'gather' or 'export'"},
+    Synonym{"consolidate", "'gather' or 'export'"},
+    Synonym{"join", "'gather'"},
+    Synonym{"combine", "'gather'"},
+    Synonym{"unshard", "'gather'"},
+    Synonym{"shard", "'split'"},
+    Synonym{"chunk", "'split'"},
+    Synonym{"resize", "'reshard'"},
+    Synonym{"redistribute", "'reshard'"},
+    Synonym{"cast", "'convert' with --cast"},
+    Synonym{"rename", "'convert' with --rename"},
+    Synonym{"ls", "'inspect'"},
+    Synonym{"list", "'inspect'"},
+    Synonym{"info", "'inspect'"},
+    Synonym{"show", "'inspect' or 'cat'"},
+    Synonym{"print", "'cat'"},
+    Synonym{"dump", "'cat'"},
+    Synonym{"compare", "'diff'"},
+    Synonym{"check", "'verify'"},
+    Synonym{"validate", "'verify'"},
+    Synonym{"fix", "'repair'"},
+    Synonym{"recover", "'repair'"},
+    Synonym{"hash", "'digest'"},
+    Synonym{"checksum", "'digest'"},
+    Synonym{"copy", "'convert'"},
+    Synonym{"to-hf", "'export'"},
     Synonym{"save", "'convert' or 'export'"},
 };
 

@@ -270,7 +270,8 @@ void add_diff(CLI::App& app, Options& o) {
   group.flag("--equal-nan", o.diff.equal_nan, "NaN equals NaN");
   group.single("--max-diffs", o.diff.max_diffs, "N", "list at most N differences of each kind");
   OptionGroup names{app, "Names of one side"};
-  names.many("--strip-prefix-a", o.diff.names_a.strip_prefix, "P", "as --strip-prefix, which changes A and B, on A only");
+  names.many("--strip-prefix-a", o.diff.names_a.strip_prefix, "P",
+             "as --strip-prefix, which changes A and B, on A only");
   names.many("--strip-prefix-b", o.diff.names_b.strip_prefix, "P", "the same on B only");
   names.many("--add-prefix-a", o.diff.names_a.add_prefix, "P", "as --add-prefix, on A only");
   names.many("--add-prefix-b", o.diff.names_b.add_prefix, "P", "the same on B only");

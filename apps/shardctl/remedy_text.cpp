@@ -81,7 +81,8 @@ std::string unpack_line(const std::string& path, const std::string& program) {
 /// The line to run; empty where the remedy leaves something to fill in.
 std::string line_of(const Suggestion& suggestion, const Error& error, const Options& options) {
   if (!error.hint().empty() || options.arguments.empty()) return {};
-  if (suggestion.remedy == Remedy::kUnpack && !error.file().empty()) return unpack_line(error.file(), suggestion.argument);
+  if (suggestion.remedy == Remedy::kUnpack && !error.file().empty())
+    return unpack_line(error.file(), suggestion.argument);
   const bool reads_other = suggestion.remedy == Remedy::kReadFolder || suggestion.remedy == Remedy::kReadFiles;
   if (reads_other) return read_instead(error.file(), suggestion, options);
   const std::string option = option_of(suggestion);

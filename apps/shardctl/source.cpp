@@ -102,7 +102,8 @@ IsWanted wanted_by(const SelectionOptions* options) {
 /// True for "ORG/NAME", as models on the Hugging Face Hub are named: two parts, neither a suffix nor a path.
 bool is_hub_name(std::string_view path) {
   const std::size_t slash = path.find('/');
-  if (slash == 0 || slash == std::string_view::npos || slash != path.rfind('/') || slash + 1 == path.size()) return false;
+  if (slash == 0 || slash == std::string_view::npos || slash != path.rfind('/') || slash + 1 == path.size())
+    return false;
   const auto is_part_of_name = [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_' ||
            c == '.' || c == '/';
@@ -118,7 +119,8 @@ void check_exists(const Session& session, const SourceOptions& options) {
     Error absent(ErrorCode::kNotFound, path + ": no such file or folder");
     if (is_hub_name(path)) {
       absent.because("it looks like the name of a model on the Hugging Face Hub, and shardctl reads local files")
-          .hint(fmt::format("download it first: hf download {0} --local-dir {1}; then name {1}", path, base_name(path)));
+          .hint(
+              fmt::format("download it first: hf download {0} --local-dir {1}; then name {1}", path, base_name(path)));
     }
     throw absent.in_file(path);
   }

@@ -56,7 +56,8 @@ class GlobSet {
   std::vector<std::uint32_t> same_end_;  ///< By glob: the one before that ends at the same node.
 };
 
-/// `glob` with stars that cross dots: "*norm*" becomes "**norm**". People who know a shell's globs leave the second star out.
+/// `glob` with stars that cross dots: "*norm*" becomes "**norm**". People who know a shell's globs leave the second
+/// star out.
 std::string crossing_dots(std::string_view glob);
 
 }  // namespace shard

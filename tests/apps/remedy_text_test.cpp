@@ -85,7 +85,8 @@ TEST(RemedyText, APackedFileIsUnpackedBesideIt) {
 TEST(RemedyText, AFolderReplacesAllFilesOfItThatWereNamed) {
   Options options = of_line({"gather", "ckpt/a", "ckpt/b", "-o", "x"});
   options.source.paths = {"ckpt/a", "ckpt/b"};
-  EXPECT_EQ(hint_text(failure().in_file("ckpt/a").suggest(Remedy::kReadFolder, "ckpt"), options), "shardctl gather ckpt -o x");
+  EXPECT_EQ(hint_text(failure().in_file("ckpt/a").suggest(Remedy::kReadFolder, "ckpt"), options),
+            "shardctl gather ckpt -o x");
 }
 
 TEST(RemedyText, RemediesWithoutArgumentNameAPlaceholder) {
