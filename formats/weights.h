@@ -4,7 +4,7 @@
 
 namespace shard {
 
-/// Which of the copies that a checkpoint of mixed precision has of a parameter is read.
+/// Which copy of each parameter to read from a mixed-precision checkpoint.
 enum class Weights {
   kMasters,  ///< The optimizer's, of full precision.
   kModule,   ///< The model's own, mostly of 16 bits.

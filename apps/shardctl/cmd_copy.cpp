@@ -182,7 +182,7 @@ void refuse_kept_items(const Catalog& source, const SelectionOptions& selection,
       .suggest(Remedy::kExclude, name);
 }
 
-/// Decides what to do and refuses what cannot be done, the cheap checks first: objects' values may cost much to read.
+/// Plans the run and rejects invalid requests, cheapest checks first, because reading objects can be expensive.
 Work prepare(const Session& session, const Options& options, const CopyVerb& verb, Log& log) {
   Work work;
   work.manifest = manifest_request(session, options, verb.beside);  // The source as it is before it is read.

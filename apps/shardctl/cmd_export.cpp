@@ -81,7 +81,7 @@ class Export {
   std::unique_ptr<Writer> add_files(std::unique_ptr<Writer> writer) const;
 
   Session& session_;
-  Options options_;  ///< The source is the one that was taken; what export does to names itself is taken out.
+  Options options_;  ///< `source` is the checkpoint that was chosen; renaming that export does itself is removed.
   TakenSource taken_;
   FilesFolder folder_, adapter_folder_;  ///< Where a model's files come from, and an adapter's.
   bool has_own_reference_ = false;       ///< Neither is from --hf-ref.

@@ -15,7 +15,7 @@ inline constexpr int kExitInternal = 70;
 /// The exit code of cli.md for an error.
 int exit_code_for(ErrorCode code);
 
-/// The same error with the path that the file will have, not that in the staged output.
+/// The same error, with the file's final path instead of its staged path.
 Error of_destination(Error error, const std::string& destination);
 
 /// Reports `failure` (any exception) and returns the exit code.

@@ -39,7 +39,7 @@ struct Session {
   Group* group = &solo_group();
   /// With --local-input: what all ranks hold of SRC, while they take a step together (on_all_ranks). Else null.
   GroupStore* parts = nullptr;
-  /// What of the source was opened by this rank, to be looked at again when it was read. Null: nobody looks.
+  /// The source files opened by this rank, to be rechecked after reading. Null: no check.
   const WatchedStore* watched = nullptr;
   /// How to print and how to work: the options of every verb. Filled by parse_command_line.
   CommonOptions common{};

@@ -17,7 +17,7 @@
 
 namespace shard::app {
 
-/// Beyond so many names, looking for a near one would be felt.
+/// With more names than this, searching for a similar one would be noticeably slow.
 inline constexpr std::size_t kMaxSuggestNames = 20'000;
 
 struct OpenSource {

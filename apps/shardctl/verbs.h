@@ -25,7 +25,7 @@ int run_help(Session& session, const Options& options);
 
 void check_export(const Session& session, Options& options);
 void check_diff(const Session& session, Options& options);
-/// The last word is the name of what is shown: moves it from the sources to CatOptions.
+/// The last argument is the tensor's name: moves it from the sources to CatOptions.
 void check_cat(const Session& session, Options& options);
 /// The first words say what to do and with which map: moves them from the sources to MapOptions.
 void check_map(const Session& session, Options& options);

@@ -97,7 +97,7 @@ struct MetadataOptions {
 Metadata parse_metadata(Arena& arena, std::span<const std::byte> pickle, const std::string& file,
                         const MetadataOptions& options = {});
 
-/// Makes objects of the tensors that cannot be read for what they are: opaque ones, which no writer takes. Warns with
+/// Turns unreadable tensors into opaque objects, which no writer accepts. Warns with
 /// their number: "<count> tensors <why>, '<name>' first".
 void set_apart(Metadata& metadata, const std::function<bool(std::string_view name)>& is_unreadable,
                std::string_view why);

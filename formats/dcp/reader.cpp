@@ -92,8 +92,8 @@ class DcpReader : public Reader {
     return is_of_ranks_ ? merge_ranks(std::move(ranks)) : std::move(ranks.front().metadata);
   }
 
-  /// The metadata that is whole: .metadata, else what a save that was stopped left of it, else that of ranks; else it
-  /// is made anew.
+  /// Returns the first intact metadata: .metadata, the leftover of an interrupted save, or per-rank metadata; otherwise
+  /// rebuilds it.
   Metadata salvage_metadata(const Source* like) {
     std::string why;
     for (const MetadataChoice& choice : metadata_choices(store_, folder_, findings_)) {

@@ -13,11 +13,11 @@
 
 namespace shard::deepspeed {
 
-/// Which of a save a reader lists.
+/// What a reader lists of a save.
 enum class Listing {
   kNamed,   ///< See merge.
   kWhole,   ///< See merge_whole.
-  kJoined,  ///< The same, the parameters of several model-parallel ranks joined, and those that have rules for it.
+  kJoined,  ///< Like kWhole, with the parameters of several model-parallel ranks joined where rules exist.
 };
 
 /// What is listed of one model-parallel rank. Ownership: refers to the reader.

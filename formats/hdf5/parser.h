@@ -1,12 +1,12 @@
 /// \file
 /// Reading what an HDF5 file holds, by libhdf5 in a process of its own. Inside formats/hdf5 only.
 ///
-/// libhdf5 1.10 has known faults that malformed files reach, so it never sees one in this process. A program beside the
-/// plug-in (shard-hdf5-parser) is started for each file. It can open nothing: it asks for bytes of the file through a
-/// socket, which this side reads and counts, and answers with entries. Before the first byte of the file it gives up
-/// everything else: limits of memory, processor time and file size, and a seccomp filter that leaves reading and
-/// writing the socket and taking memory. Its answer is not trusted either: lengths, kinds and numbers are checked when
-/// it is decoded.
+/// libhdf5 1.10 has known faults that malformed files reach, so libhdf5 never opens a source file in this process. A
+/// program beside the plug-in (shard-hdf5-parser) is started for each file. It can open nothing: it asks for bytes of
+/// the file through a socket, which this side reads and counts, and answers with entries. Before the first byte of the
+/// file it gives up everything else: limits of memory, processor time and file size, and a seccomp filter that leaves
+/// reading and writing the socket and taking memory. Its answer is not trusted either: lengths, kinds and numbers are
+/// checked when it is decoded.
 #pragma once
 
 #include <chrono>

@@ -1,6 +1,6 @@
 /// \file
-/// Records whose bytes are decoded on their way to whoever reads them, so that nobody behind sees those that their
-/// checksum is of. Inside formats/torch only.
+/// Computes the checksum of records that are decoded while being read, because later stages never see the stored bytes.
+/// Inside formats/torch only.
 #pragma once
 
 #include <cstdint>

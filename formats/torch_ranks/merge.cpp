@@ -112,7 +112,7 @@ class Merge {
     }
   }
 
-  /// Ranks may differ in what they hold plainly, but not in what is cut.
+  /// Ranks may have different plain tensors, but must agree on sharded tensors.
   void merge_mixed(Holders holders, const Holder& other) {
     const auto is_cut = [](const Holder& each) {
       const LeafKind kind = each.leaf->kind;

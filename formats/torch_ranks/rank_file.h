@@ -1,5 +1,5 @@
 /// \file
-/// One rank's torch.save file: its leaves, the sharded ones parsed, and what it says of its rank.
+/// One rank's torch.save file: its leaves (sharded ones parsed) and the rank it records.
 #pragma once
 
 #include <cstdint>
@@ -41,7 +41,7 @@ struct RankFile {
   std::vector<PlacedTensorValue> placed;
   std::vector<torch_save::TensorView> plain;
 
-  std::optional<std::int64_t> rank;  ///< By the content, later by whatever tells.
+  std::optional<std::int64_t> rank;  ///< From the content, or later from the file name or layout document.
   std::int64_t world_size = 0;       ///< By the content; 0 where it does not say. Of DTensors alone at least this.
   bool is_exact = false;             ///< A process group said the world size.
   const Sharding* mesh = nullptr;    ///< The mesh of its DTensors that has the most ranks.

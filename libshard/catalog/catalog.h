@@ -42,7 +42,7 @@ struct File {
   std::string path;         ///< Relative to the checkpoint's root; for a source of single files its base name.
   std::int64_t bytes = 0;   ///< The whole file.
   int rank = -1;            ///< The rank that wrote it, or -1.
-  FileIdentity identity{};  ///< Source only: its bytes are counted once, however many files it is.
+  FileIdentity identity{};  ///< Source only: identifies hard links, whose bytes are counted once.
 };
 
 /// A run of bytes of one file that holds elements.
@@ -53,7 +53,7 @@ struct Storage {
   std::uint16_t location = 0;  ///< Index into Catalog::locations ("cpu", "cuda:0", ...), as torch files have it.
   bool plain : 1 = true;  ///< False: the file's bytes are not plain little-endian elements (compressed, big-endian,
                           ///< conj or neg). Reader::bytes_of decodes them, `offset` counts there.
-  bool is_stream : 1 = false;   ///< Compressed, so that it costs least to read it front to back.
+  bool is_stream : 1 = false;   ///< Compressed: sequential reading is cheapest.
   bool whole_copy : 1 = false;  ///< Target only: filled by Catalog::storage_copies, not through its tensors' chunks.
   std::optional<std::uint32_t> crc32{};  ///< Source only: the CRC-32 of its elements, where the container has one.
 };
@@ -92,8 +92,9 @@ struct Tensor {
   std::uint32_t sharding =
       kNoIndex;  ///< Index into Catalog::shardings; kNoIndex where the checkpoint does not describe it.
   DType dtype{};
-  bool damaged = false;  ///< A finding names it, and the sink went on: it is listed, but not fit to be read or planned.
-  std::int32_t rank = -1;  ///< Set where the entry is one rank's own (ranks differ), else -1.
+  bool damaged = false;  ///< A finding was reported for it and the sink continued: the tensor is listed but must not be
+                         ///< read or planned.
+  std::int32_t rank = -1;  ///< The owning rank if the value differs between ranks, else -1.
 };
 
 /// A leaf that is not a tensor, or an empty container.
@@ -104,7 +105,7 @@ struct Object {
   std::int32_t rank = -1;
 };
 
-/// Target only: bytes that move as they are because several tensors share them (torch to torch).
+/// Target only: bytes copied unchanged because several tensors share them (torch to torch).
 struct StorageCopy {
   std::uint32_t from_storage, to_storage;
   std::int64_t from_bytes, to_bytes;  ///< Where in each storage.
@@ -126,7 +127,7 @@ struct Catalog {
   std::vector<Object> objects;  ///< By name, then rank.
   std::vector<StorageCopy> storage_copies;
   std::vector<Sharding> shardings;      ///< Distinct ones.
-  std::optional<RankFiles> rank_files;  ///< Where each rank has a file: what those hold of cut tensors.
+  std::optional<RankFiles> rank_files;  ///< For per-rank files: how they store sharded tensors.
   std::vector<std::string> locations{"cpu"};
 
   std::map<std::string, std::string> metadata;  ///< safetensors' __metadata__ and the like.
@@ -147,8 +148,7 @@ struct Catalog {
   std::int64_t stored_bytes() const;   ///< Elements' bytes of every chunk, aliases once, each replica.
 };
 
-/// An empty catalog for a reader to fill: its arena has a budget, which whatever is made or visited because a file says
-/// so is charged to.
+/// Returns an empty catalog for a reader to fill. Its arena charges everything that a file causes to a budget.
 Catalog source_catalog();
 
 /// Adds a tensor that is one chunk of one stored tensor of a storage. Appends to all arrays; does not sort.
@@ -156,12 +156,11 @@ Catalog source_catalog();
 /// \throws Error kCorruption  shape or bytes overflow, the view leaves its storage, or the budget is spent.
 std::uint32_t add_whole_tensor(Catalog& catalog, std::string_view name, Path path, const StoredTensor& stored);
 
-/// Makes a freshly filled catalog ready for use: sorts tensors and objects by name, rank and path and chunks by offsets
-/// and rank (renumbering kTensor values under `root`), finds aliases, and runs the checks that every reader would
-/// otherwise repeat: bounds of every chunk in its tensor and storage, overflow, and for tensors of several chunks that
-/// they cover the tensor exactly, replicas (equal boxes) aside. Chunks whose storage is not located yet are checked
-/// against Storage::bytes. Tensors may not name more than 1 GiB or 1032 times the bytes of the files. \pre files have
-/// their sizes
+/// Sorts and validates a newly filled catalog: sorts tensors and objects by name, rank and path and chunks by offsets
+/// and rank (renumbering kTensor values under `root`), finds aliases, and runs the checks that all readers need: bounds
+/// of every chunk in its tensor and storage, overflow, and for tensors of several chunks that they cover the tensor
+/// exactly, replicas (equal boxes) aside. Chunks whose storage is not located yet are checked against Storage::bytes.
+/// Tensors may not name more than 1 GiB or 1032 times the bytes of the files. \pre files have their sizes
 ///
 /// Reports (kCorruption) of kind gap, overlap, out_of_bounds, shape_mismatch or bad_header, naming the tensor and the
 /// place: the first finding of each tensor, which is then `damaged`.

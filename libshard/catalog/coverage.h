@@ -1,5 +1,5 @@
 /// \file
-/// Do boxes cover a tensor exactly once?
+/// Checks that boxes cover a tensor exactly once.
 ///
 /// Method: straight cuts, then corner sums. A region is cut along a dimension wherever no box crosses the cut, into all
 /// slabs at once; slabs are cut along the other dimensions, and so on. What is left uncovered between slabs is a gap.
@@ -11,7 +11,7 @@
 /// once (an overlap). Regions are disjoint, so the first of their faults is the tensor's first.
 ///
 /// No pair of boxes is ever compared. Cost: O(d n log n) for each of at most 32 levels of cuts, and O(64 n log n) for
-/// corners, as boxes may be in each other's way along 6 dimensions at most.
+/// corners, as boxes may interlock along at most 6 dimensions.
 #pragma once
 
 #include <span>

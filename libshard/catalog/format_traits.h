@@ -6,7 +6,7 @@
 
 namespace shard {
 
-/// What a format can hold; each format has one constant of these.
+/// The capabilities of a format; each format defines one constant.
 struct FormatTraits {
   std::string_view name;
   bool pieces = false;            ///< Boxes of tensors, not only whole tensors.
@@ -19,8 +19,9 @@ struct FormatTraits {
   bool aliases = false;           ///< Tensors equal in storage, place, shape, strides and dtype are stored once.
   bool notes = false;             ///< Texts by name beside the tensors: Catalog::metadata.
   bool many_files = true;         ///< Whole tensors may be spread over several files.
-  bool mapped_ranks = false;      ///< Files of ranks with tensors of their own, which only a model map can make.
-  bool prefers_whole = false;     ///< With `pieces`: tensors are whole unless a layout says other, in no rank's files.
+  bool mapped_ranks = false;      ///< Per-rank files with rank-specific tensors, which only a model map can produce.
+  bool prefers_whole =
+      false;  ///< With `pieces`: tensors stay whole, outside any rank's file, unless a layout is given.
 };
 
 }  // namespace shard

@@ -1,5 +1,5 @@
 /// \file
-/// Layout: the rule that says which boxes of each tensor exist, and who holds them. Pure.
+/// Layout: defines the boxes of each tensor and the ranks that hold them. Pure.
 #pragma once
 
 #include <cstdint>
@@ -56,7 +56,7 @@ struct ShardsLayout {
 struct SizeLayout {
   std::int64_t bytes;
 };
-/// The source's own boxes and ranks (`convert` into a format that can hold them).
+/// Keeps the source's boxes and ranks (for `convert` to a format that supports them).
 struct KeepLayout {};
 /// Whole tensors in one file.
 struct WholeLayout {};
@@ -75,7 +75,7 @@ using Layout = std::variant<WholeLayout, KeepLayout, RanksLayout, MeshLayout, Li
 /// \throws Error kUnsupported      any other key, by name; too large patterns.
 MeshLayout parse_layout_document(std::string_view text, const std::string& file);
 
-/// A tensor and what the axes of a mesh do to it.
+/// A tensor and its placement on each mesh axis.
 struct PlacedName {
   std::string_view name;
   std::span<const Placement> placements;  ///< One per axis; dims not negative.
@@ -85,7 +85,7 @@ struct PlacedName {
 std::string dump_layout_document(const std::string& file_path, std::span<const MeshAxis> mesh,
                                  std::span<const PlacedName> names);
 
-/// What one rank holds of one tensor, in the order of its local elements.
+/// One rank's part of one tensor, in local element order.
 struct RankPiece {
   std::int64_t rank = 0;
   std::vector<std::int64_t> local_sizes;  ///< The local tensor's shape; may hold zeros.
@@ -95,8 +95,8 @@ struct RankPiece {
 };
 
 /// The pieces of a tensor of `shape` on every rank, by the placements of a mesh (rank = row-major index).
-/// A placement on a dimension that the tensor lacks is R. Arithmetic of torch's Shard and _StridedShard
-/// (torch/distributed/tensor/placement_types.py), and of cut_range. `order` is that of MeshLayout::Rule.
+/// A placement on a dimension that the tensor does not have is treated as R. Arithmetic of torch's Shard and
+/// _StridedShard (torch/distributed/tensor/placement_types.py), and of cut_range. `order` is that of MeshLayout::Rule.
 /// \throws Error kInvalidArgument  a dimension that does not divide evenly, or that widths do not make up.
 /// \throws Error kUnsupported  placements that cut one dimension into more than 2^20 runs, or the tensor into more than
 ///   2^20 boxes.

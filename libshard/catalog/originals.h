@@ -1,5 +1,5 @@
 /// \file
-/// Originals: what a source's files hold where its objects' values show less.
+/// Originals: the source bytes behind objects whose values are shown only in part.
 ///
 /// A value shows plain data. Classes outside the list and tensors inside objects are opaque in it, so no writer takes
 /// it. A format that keeps every object when it is written from itself remembers here what stood there, inert: it is
@@ -82,7 +82,7 @@ struct Originals {
       }
     }
   }
-  /// Forgets what values stand for.
+  /// Drops the mapping from values to originals.
   void forget() {
     HashMap<const Value*, Value*> in_items;
     for (const auto& [value, original] : values.entries()) {

@@ -1,5 +1,5 @@
 /// \file
-/// From a source catalog, a selection and a layout to the catalog of what shall be written. Pure.
+/// Builds the target catalog from a source catalog, a selection and a layout. Pure.
 #pragma once
 
 #include "libshard/catalog/catalog.h"
@@ -10,7 +10,7 @@
 namespace shard {
 
 /// Builds the target: tensors (with `source` set) in name order, stored tensors, chunks, storages with `bytes`, and
-/// files with a rank, in file order. Paths, sizes and places of files, and Storage::offset, are for the writer to fill.
+/// files with a rank, in file order. The writer fills in paths, sizes and Storage::offset.
 /// `rank_files` is the source's.
 ///
 /// Layouts that may cut make pieces where the format holds them (target_cut.h): row-major, a file for every rank that

@@ -22,17 +22,16 @@ struct TensorPieces {
   std::uint32_t sharding = kNoIndex;  ///< Index into PieceRule::shardings, or kNoIndex.
 };
 
-/// Answers for one tensor after another; placements of equal shapes are worked out once.
+/// Computes the pieces of tensors one by one; caches placements by shape.
 class PieceRule {
  public:
   /// \throws Error kInvalidArgument  the layout contradicts itself.
   PieceRule(const Catalog& source, const Layout& layout, const FormatTraits& traits);
   ~PieceRule();
 
-  /// The pieces that `traits` says are stored; for a tensor without elements that no rank would hold one empty whole
-  /// piece on rank 0. Valid until the next call.
-  /// \throws Error kInvalidArgument  the followed checkpoint lacks the tensor or has a different shape for it.
-  /// \throws Error kUnsupported  a cut inside a byte.
+  /// The pieces to store under `traits`. For a tensor without elements that no rank would hold, one empty whole piece
+  /// on rank 0. Valid until the next call. \throws Error kInvalidArgument  the followed checkpoint lacks the tensor or
+  /// has a different shape for it. \throws Error kUnsupported  a cut inside a byte.
   TensorPieces pieces(const SelectedTensor& selected);
 
   /// \throws Error kInvalidArgument  a rule that no tensor matched, a dimension that no tensor has.

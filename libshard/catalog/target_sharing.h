@@ -38,7 +38,7 @@ class SharingPlan {
   std::uint32_t alias(std::size_t selected) const { return alias_[selected]; }
   /// Where a view of a shared storage begins in the target's, in elements.
   std::int64_t first(std::size_t selected) const;
-  /// Lines about tensors that had to be taken apart: those that are cast; with `cut` all but aliases.
+  /// Warnings about tensors that no longer share storage: cast tensors; with `cut`, all but aliases.
   std::vector<std::string> warnings(bool cut) const;
 
  private:

@@ -43,7 +43,7 @@ std::string text_of_key(const Value& key);
 /// the root itself.
 Path compact_path(Path full, std::string_view name);
 
-/// What becomes of a leaf of a pruned or rebuilt tree.
+/// A leaf's new path and value in a pruned or rebuilt tree.
 struct TreeEntry {
   std::string_view name;
   Path path;                        ///< Compact or full.
@@ -52,11 +52,10 @@ struct TreeEntry {
 };
 
 /// The tree under `root` with only the leaves of `entries`, found by name and path; kTensor values get their entry's
-/// number. Containers in which nothing changed are shared with `root`; changed ones are copied. A container that lost
-/// all that it held vanishes, the root becomes an empty dict. A list that lost an element other than its last ones
-/// becomes a dict with integer keys, so that names stay. \pre `root`'s kTensor values are leaves of a catalog.
-/// Ownership: the result lies in `arena` and in that of `root`. Cost: linear in leaves.
-/// \throws Error kCorruption  too deep.
+/// number. Containers in which nothing changed are shared with `root`; changed ones are copied. Containers that become
+/// empty are removed; an empty root becomes an empty dict. A list that lost an element other than its last ones becomes
+/// a dict with integer keys, so that names stay. \pre `root`'s kTensor values are leaves of a catalog. Ownership: the
+/// result lies in `arena` and in that of `root`. Cost: linear in leaves. \throws Error kCorruption  too deep.
 Value* prune_tree(Arena& arena, Value& root, std::span<const TreeEntry> entries);
 
 /// A tree made of paths alone. Dicts hold string keys in bytewise order, then integer keys by value; list indices that

@@ -22,12 +22,11 @@ class Reader {
   /// do nothing. Not thread-safe.
   /// \throws Error kCorruption  what lies there contradicts the metadata.
   virtual void locate(std::span<const std::uint32_t> tensors) = 0;
-  /// Makes sure that objects' values are there. Until then an object that costs I/O to learn (a bytes item of dcp) is
-  /// one entry whose value is null; afterwards its leaves are entries of their own, and `root` holds them as they are.
-  /// Indices of tensors do not change. Not thread-safe.
-  /// \throws Error kCorruption, kUnsupported
+  /// Loads the values of objects if they are not loaded yet. Until then an object that costs I/O to learn (a bytes item
+  /// of dcp) is one entry whose value is null; afterwards its leaves are entries of their own, and `root` holds them as
+  /// they are. Indices of tensors do not change. Not thread-safe. \throws Error kCorruption, kUnsupported
   virtual void load_objects() {}
-  /// The number of bytes that load_objects would read now, or the largest number where that is not known.
+  /// Bytes that load_objects would read now; INT64_MAX if unknown.
   virtual std::int64_t unread_object_bytes() const { return 0; }
   /// The open file of that index. Threads: safe. Ownership: shared; at most a few hundred are kept open.
   virtual std::shared_ptr<const RandomReader> file(std::uint32_t index) const = 0;

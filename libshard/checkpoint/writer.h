@@ -46,8 +46,8 @@ class Writer {
   virtual bool needs_checksums() const { return false; }
   /// Writes what is known before the elements, such as headers. Called once, before any element of the file is written.
   virtual void begin_file(const Catalog& /*target*/, std::uint32_t /*file*/, FileWriter& /*to*/) {}
-  /// The frames of the target's storages; null where they stand bare. Ownership: neither target nor Writer may go
-  /// first.
+  /// The frames of the target's storages; null if storages have none. Ownership: must not outlive the target or the
+  /// Writer.
   virtual std::unique_ptr<StorageFrames> frames(const Catalog& /*target*/) const { return nullptr; }
   /// Writes what is left, such as directories and metadata. Called once, when all else of the file was written.
   virtual void finish_file(const Catalog& /*target*/, std::uint32_t /*file*/, const Checksums& /*checksums*/,

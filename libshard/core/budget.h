@@ -1,13 +1,13 @@
 /// \file
 /// Budget: the memory and work that an open source may cause, in proportion to the bytes read from its files.
 ///
-/// A pickle may name one list a million times, a stream of a kilobyte may decode to a gigabyte. So whatever a reader
-/// makes or visits because a file says so is charged here, and what it reads is earned. The reader owns the budget; its
-/// arenas charge their memory themselves, everything else is charged where it happens. Counts alone decide, so the same
-/// files are refused on any machine and with any number of threads.
+/// A pickle may name one list a million times, a stream of a kilobyte may decode to a gigabyte. So everything a reader
+/// creates or visits at a file's request is charged here, and every byte it reads raises the limit. The reader owns the
+/// budget; its arenas charge their memory themselves, everything else is charged where it happens. Counts alone decide,
+/// so the same files are refused on any machine and with any number of threads.
 ///
-/// All constants stand here. The honest maximum beside each is what tests/formats/honest_budget_test.cpp measures
-/// over the golden checkpoints.
+/// All constants are defined here. The maximum noted beside each is measured by tests/formats/honest_budget_test.cpp on
+/// the golden checkpoints.
 #pragma once
 
 #include <array>
@@ -17,7 +17,7 @@
 
 namespace shard {
 
-/// What a file can make grow.
+/// Kinds of memory and work that a file can cause.
 enum class Charge : std::uint8_t {
   kArena,        ///< Bytes of values, names, paths and shapes in the reader's arenas.
   kBytes,        ///< Bytes that are held as they were read or decoded, and texts that are listed once more.
@@ -34,7 +34,7 @@ enum class Charge : std::uint8_t {
 };
 inline constexpr std::size_t kChargeCount = static_cast<std::size_t>(Charge::kVisits) + 1;
 
-/// What one of each costs. The unit is a byte of memory.
+/// The price of each kind, in bytes of memory.
 struct ChargePrice {
   std::string_view name;  ///< In messages.
   std::int64_t units;     ///< For so many
@@ -58,7 +58,7 @@ inline constexpr std::array<ChargePrice, kChargeCount> kChargePrices{{
 /// Names of checkpoints are shorter.
 inline constexpr std::int64_t kShortName = 256;
 
-/// Every source may cause so much: a checkpoint of a few kilobytes never meets the limit.
+/// Allowed for every source, so that checkpoints of a few kilobytes never reach the limit.
 inline constexpr std::int64_t kBudgetFloor = 16 << 20;
 /// For each of the first kSmallBytes that were read to learn about the checkpoint. A list of small integers, two bytes
 /// each, costs 65, and 88 where it lies six dicts deep; golden checkpoints take less than 2 % of what they may. More
@@ -70,17 +70,17 @@ inline constexpr std::int64_t kBudgetPerFurtherByte = 16;
 /// beside the data.
 inline constexpr std::int64_t kBudgetPerDataByte = 8;
 
-/// Tensors may name so many bytes, or so many times the bytes of all files, whatever the files hold of them: expanded
-/// tensors, views of one storage, zeros that shrink. 1032 is the most that deflate makes of a byte, so that any record
-/// of a zip may be named; below the floor are honest small files (an expanded mask, zeros in zstd).
+/// Tensors may claim at most this many bytes, or this multiple of all files' bytes, whatever the files really contain:
+/// expanded tensors, views of one storage, zeros that shrink. 1032 is the most that deflate makes of a byte, so that
+/// any record of a zip may be named; below the floor are honest small files (an expanded mask, zeros in zstd).
 inline constexpr std::int64_t kNamedFloor = std::int64_t{1} << 30, kNamedPerFileByte = 1032;
 
 /// Threads: one at a time.
 class Budget {
  public:
-  /// Adds what `bytes` read from a file to learn about the checkpoint allow, and `data_bytes` of data files.
+  /// Raises the limit for `bytes` of metadata read and `data_bytes` of data files.
   void earn(std::int64_t bytes, std::int64_t data_bytes = 0) noexcept;
-  /// Pays for `count` of `what`. Cost: constant.
+  /// Charges `count` of `what`. Cost: constant.
   /// \throws Error kCorruption (kind bad_header)  all charges together exceed the limit; names the one that grew.
   void charge(Charge what, std::int64_t count = 1) {
     const ChargePrice& price = kChargePrices[static_cast<std::size_t>(what)];

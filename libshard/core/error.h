@@ -19,17 +19,17 @@
 
 namespace shard {
 
-/// What went wrong, as far as a caller or a script may act on it.
+/// The category of a failure; callers and scripts branch on it.
 enum class ErrorCode {
-  kInvalidArgument,  ///< The request makes no sense; fix the command.          exit 2
+  kInvalidArgument,  ///< The request is invalid; fix the command.          exit 2
   kNotFound,         ///< A named file, tensor or chunk is absent or unreadable. exit 3
   kCorruption,       ///< Bytes contradict their metadata, or are refused.       exit 4
-  kExists,           ///< The output is there already, or overlaps the source.   exit 5
+  kExists,           ///< The output already exists, or overlaps the source.   exit 5
   kResource,         ///< Disk full, memory limit, output permission or I/O.     exit 6
   kPeer,             ///< Another rank failed, or the group broke.               exit 7
   kUnsupported,      ///< Valid request that this build or format cannot do.     exit 8
-  kInterrupted,      ///< SIGINT or SIGTERM asked for the end.                   exit 130 or 143
-  kInternal,         ///< Something that cannot be: a bug.                       exit 70
+  kInterrupted,      ///< Stopped by SIGINT or SIGTERM.                   exit 130 or 143
+  kInternal,         ///< A broken invariant: a bug.                       exit 70
 };
 
 /// The code's name, for example "corruption": the `kind` of a `shardctl.error/1` that has no closer one.
@@ -52,11 +52,13 @@ class Error : public std::runtime_error {
   std::optional<int> rank() const noexcept { return rank_; }
   /// What is wrong with the checkpoint; none where the checkpoint is not at fault.
   std::optional<FindingKind> kind() const noexcept { return kind_; }
-  /// What could be asked for instead; alternatives, the best first. They come after `hint` where both are set.
+  /// Alternative requests, best first. Shown after `hint` if both are set.
   const std::vector<Suggestion>& suggestions() const noexcept { return suggestions_; }
 
-  Error& in_file(std::string_view path);       ///< Sets the file unless one is set: the innermost knows best.
-  Error& replace_file(std::string_view path);  ///< For a path that means nothing to the caller, as a temporary one.
+  Error& in_file(
+      std::string_view path);  ///< Sets the file unless one is already set (the innermost caller knows best).
+  Error& replace_file(
+      std::string_view path);  ///< Replaces a path that is meaningless to the caller, such as a temporary one.
   Error& of_tensor(std::string_view name);
   Error& because(std::string_view why);
   Error& hint(std::string_view hint);
@@ -76,8 +78,8 @@ class Error : public std::runtime_error {
   std::vector<Suggestion> suggestions_;
 };
 
-/// The Error that an exception stands for: itself; kResource for memory or threads that the system does not give; of
-/// anything else kInternal.
+/// Converts any exception to an Error: an Error stays as it is, failed allocations and thread creation become
+/// kResource, everything else kInternal.
 Error as_error(const std::exception_ptr& failure);
 
 }  // namespace shard

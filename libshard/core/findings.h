@@ -11,15 +11,15 @@
 
 namespace shard {
 
-/// Threads: whoever reports from several threads takes care that one calls at a time.
+/// Threads: callers must serialize calls.
 class Findings {
  public:
   virtual ~Findings() = default;
-  /// Takes a finding, or throws it. Where it returns, the reporter goes on as well as it can.
+  /// Records or throws a finding. If it returns, the caller continues as well as it can.
   virtual void report(const Error& finding) = 0;
-  /// Takes what is wrong, but keeps nobody from reading the checkpoint as it is meant. The default ignores it.
+  /// Records a defect that does not prevent correct reading. The default ignores it.
   virtual void tolerate(const Error& /*finding*/) {}
-  /// Takes what is odd, and may be meant so. The default ignores it.
+  /// Records something unusual that may be intentional. The default ignores it.
   virtual void warn(const Error& /*finding*/) {}
 };
 

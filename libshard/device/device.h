@@ -1,13 +1,13 @@
 /// \file
-/// Device: an accelerator with memory of its own, as the executor sees it: buffers, streams of work that run behind the
-/// caller's back, and the two operations that a tile needs between reading and writing.
+/// Device: an accelerator with memory of its own, as the executor sees it: buffers, asynchronous streams of work, and
+/// the two operations that a tile needs between reading and writing.
 ///
 /// Implementations: CUDA (libshard_cuda.so, opened on demand: device_system.h) and a double of the tests, whose memory
 /// is the host's (tests/support/device_double.h).
 ///
-/// A device address is a `std::byte*` that the host must not follow. Streams take work in order and run it later; two
-/// streams know nothing of each other but through events. A failure of the device may show in any later call, as Error
-/// kResource or kInternal.
+/// A device address is a `std::byte*` that the host must not follow. Streams take work in order and run it later;
+/// streams synchronize only through events. A failure of the device may show in any later call, as Error kResource or
+/// kInternal.
 #pragma once
 
 #include <chrono>
@@ -104,7 +104,7 @@ class Device {
   virtual ~Device() = default;
   virtual const DeviceInfo& info() const = 0;
   virtual DeviceMemory memory() const = 0;
-  /// \throws Error kResource  the device has not so much, with both numbers.
+  /// \throws Error kResource  the device has too little memory; the error gives both numbers.
   virtual std::unique_ptr<DeviceBuffer> allocate(std::int64_t bytes) = 0;
   /// Memory of the host that copy_in and copy_out reach. \throws Error kResource
   virtual std::unique_ptr<DeviceBuffer> allocate_pinned(std::int64_t bytes) = 0;

@@ -31,10 +31,10 @@ namespace {
 constexpr std::int64_t kLeastPlan = 1 << 20;  // The least memory that plan_copies takes.
 
 /// Copies tiles, each in three steps:
-/// 1. lay out: what target pieces want of the tile becomes boxes in the worker's buffer.
+/// 1. lay out: reserve a box in the worker's buffer for each target piece that overlaps the tile.
 /// 2. read: every source piece that overlaps the tile fills its part of those boxes. Elements that a source keeps in
 ///    memory as they shall be written stay there.
-/// 3. write: every target piece writes the box that it wants.
+/// 3. write: write each target piece's box.
 class Worker {
  public:
   explicit Worker(const TileWork& work)
@@ -89,7 +89,7 @@ class Worker {
     throw;
   }
 
-  /// Spares the copy of elements that a source keeps in memory, where one source piece has all that is wanted of a box.
+  /// Avoids a copy if one source piece in memory contains the whole box.
   bool find_in_memory(std::span<const Piece> from, const Box& box) {
     if (work_.options.feed != nullptr || boxes_.boxes().size() != 1) return false;
     const auto [begin, end] = candidates(from, box);
@@ -230,7 +230,7 @@ void with_feed(const TileWork& work, int workers, TileFeed& feed, const std::fun
 void execute_feed(const TileWork& work, TileFeed& feed) {
   with_feed(work, std::max(1, work.options.threads), feed, [&] {
     Worker worker(work);
-    // Tiles that wait for memory may be those that others wait for.
+    // A tile that waits for memory may be the one that other ranks wait for.
     const auto let_go = [&worker] { worker.release_memory(); };
     while (const std::optional<std::int64_t> tile = feed.next(let_go)) {
       worker.copy_tile(*tile);

@@ -1,5 +1,5 @@
 /// \file
-/// Source storages against the CRC-32 that their container has for them (Storage::crc32), as they are read.
+/// Checks source storages against their container's CRC-32 (Storage::crc32) while they are read.
 #pragma once
 
 #include <cstddef>
@@ -24,9 +24,9 @@ struct ReadBytes {
   std::span<const std::byte> bytes;
 };
 
-/// A storage is compared as soon as all of its bytes were read, in whatever pieces; one that is read in part is not,
-/// nor one of so many pieces that those of all storages pass kMostRuns. Bytes that are read again count once. Threads:
-/// any. Memory: 64 bytes for each run of storages that are begun and not complete.
+/// A storage is checked once all its bytes were read, in any order. Storages that are read in part are not checked, nor
+/// those that exceed kMostRuns pieces in total. Bytes that are read again count once. Threads: any. Memory: 64 bytes
+/// for each run of storages that are begun and not complete.
 class SourceChecks {
  public:
   /// Ownership: both must outlive this.

@@ -1,6 +1,6 @@
 /// \file
-/// Tiles of which some elements come from elsewhere than the source: which boxes of which pieces a tile needs, and the
-/// interface by which `execute` takes tiles as their boxes arrive.
+/// Tiles whose elements partly come from other ranks: the boxes that a tile needs, and the interface through which
+/// `execute` receives tiles as their boxes arrive.
 #pragma once
 
 #include <cstddef>
@@ -47,7 +47,8 @@ class TileFeed {
 };
 
 /// Calls `each` with every source piece (its number in the unit) that a tile needs something of, in order, and with the
-/// smallest box around what it needs. A tile needs of a piece what its unit's target pieces want of both.
+/// smallest box around what it needs. A tile needs the part of a piece that overlaps both the tile and the unit's
+/// target pieces.
 void for_each_need(const Plan& plan, const Unit& unit, std::int64_t tile,
                    const std::function<void(std::uint32_t piece, const Box& box)>& each);
 /// The same for a part of a tile.

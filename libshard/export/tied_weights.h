@@ -14,7 +14,7 @@ namespace shard {
 /// A tensor and the one that it may repeat: indices into the selected tensors.
 struct TiedPair {
   std::size_t repeated, original;
-  bool is_guess = false;  ///< Nothing but their shapes says so: the other one may be a tensor of its own.
+  bool is_guess = false;  ///< Inferred from shapes only; the other may be an independent tensor.
 };
 
 /// The pairs whose tensors are both there, by the names that models of transformers have; a tensor is `repeated` in at

@@ -1,6 +1,6 @@
 /// \file
-/// A file system that outputs are staged on: what a local output needs beyond reading. Two implementations: POSIX, and
-/// one in memory that fails the n-th call (memory_disk.h).
+/// LocalDisk: the file system operations that a staged local output needs beyond reading. Two implementations: POSIX,
+/// and one in memory that fails the n-th call (memory_disk.h).
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ namespace shard {
 /// Threads: safe.
 class LocalDisk : public SourceStore {
  public:
-  /// The way to all that is written. Links on the path are followed. Null when no folder is there.
+  /// Opens a folder for writing. Follows symlinks. Null if there is no folder.
   virtual std::unique_ptr<LocalFolder> open_folder(const std::string& path) = 0;
   /// The path without links; unchanged where that cannot be told.
   virtual std::string resolved(const std::string& path) const = 0;

@@ -44,7 +44,7 @@ class LocalLeft final : public LeftOutput {
 /// null.
 std::unique_ptr<LocalLeft> find_left_sibling(LocalFolder& parent, const Destination& to);
 
-/// Removes all that nobody holds. Best effort: what cannot be listed or removed harms nobody.
+/// Removes all unlocked leftovers. Best effort: failures are harmless and ignored.
 void remove_left_siblings(LocalFolder& parent, const Destination& to);
 
 }  // namespace shard

@@ -1,6 +1,6 @@
 /// \file
-/// Output: the files that a job writes, all or nothing. Knows names inside the output only, not where it lies or how a
-/// commit is done; io/local_output.h is the one on a local disk.
+/// Output: the files that a job writes, all or nothing. Knows only names inside the output, not its location or how it
+/// is committed; io/local_output.h is the one on a local disk.
 ///
 /// One rank, the root, begins the output. Every rank, the root too, writes through a part of its own, which finds the
 /// output by the root's token. Each file is created by one rank, its owner; others may open it after that. Where ranks
@@ -20,7 +20,7 @@
 
 namespace shard {
 
-/// How the name of a file's companion ends. One that is left of another file never stays beside a new one.
+/// Suffix of a file's companion. A stale companion of another file is never left next to a new file.
 inline constexpr std::string_view kCompanionSuffix = ".manifest.json";
 
 struct OutputFile {
@@ -30,20 +30,19 @@ struct OutputFile {
   bool is_beside = false;
 };
 
-/// A small file beside what is written, which a commit leaves out: what a later run needs to go on where this one was
-/// killed.
+/// A small file next to the output, not part of the commit: what a later run needs to resume this one.
 struct OutputNote {
   std::string name;
   std::vector<std::byte> content;
 };
 
-/// One rank's way to the files. Destroying it closes them and removes nothing.
+/// One rank's access to the files. Destroying it closes the files and removes nothing.
 /// Threads: `create` and `open` by one; the writers' write_at by several. Ownership: the part owns its writers.
 class OutputPart {
  public:
   virtual ~OutputPart() = default;
-  /// A new file of exactly `file.bytes`, one of those that the output was begun with. \throws Error kResource
-  /// In an output that was taken up it may be there already, and keeps its bytes.
+  /// Creates one of the files declared when the output was begun, with exactly `file.bytes`. \throws Error kResource
+  /// In a resumed output the file may already exist; its bytes are kept.
   virtual FileWriter& create(const OutputFile& file) = 0;
   /// A file that another rank, its owner, has created. \throws Error kResource
   virtual FileWriter& open(const std::string& path) = 0;
@@ -55,7 +54,7 @@ class OutputPart {
   virtual std::vector<OutputNote> notes() { return {}; }
 };
 
-/// An output that a killed run left unfinished. Kept from others until it goes.
+/// An unfinished output of a killed run. Locked against other runs until destroyed.
 class LeftOutput {
  public:
   virtual ~LeftOutput() = default;
@@ -68,25 +67,25 @@ class Output {
   virtual ~Output() = default;  ///< Aborts unless committed; a commit is final from then on.
   /// What OutputStore::part of any rank finds this output by.
   virtual std::vector<std::byte> token() const = 0;
-  /// Does all of the commit that nobody sees yet, and removes the notes. \pre every part has finished.
+  /// Performs the invisible part of the commit and removes the notes. \pre every part has finished.
   /// \throws Error kResource, kExists
   virtual void prepare() = 0;
-  /// Makes all files visible at once; prepares first where nobody did. \throws Error kResource, kExists
+  /// Makes all files visible atomically; calls prepare first if needed. \throws Error kResource, kExists
   virtual void commit() = 0;
-  /// Undoes the commit: what stood at the destination before stands there again. \pre committed, and not destroyed
+  /// Undoes the commit and restores the previous destination. \pre committed, and not destroyed
   /// since. \throws Error kResource  what was committed stays
   virtual void take_back() = 0;
-  /// Removes what was written. What stood at the destination before stays.
+  /// Removes the written files. The previous destination is untouched.
   virtual void abort() noexcept = 0;
-  /// Lets go of what was written without removing it, for a later run to take up. As `abort` where none can.
+  /// Releases the written files without removing them, so that a later run can resume. As `abort` where none can.
   virtual void leave() noexcept { abort(); }
 };
 
-/// A place for one output. Every rank has one for the same destination.
+/// Creates and finds the output at one destination. Every rank has its own object for the same destination.
 class OutputStore {
  public:
   virtual ~OutputStore() = default;
-  /// Bytes that can be written; INT64_MAX where nobody knows.
+  /// Free space in bytes; INT64_MAX if unknown.
   virtual std::int64_t free_bytes() const = 0;
   /// Equal for ranks whose outputs go to one and the same place.
   virtual std::string place() const = 0;
@@ -95,7 +94,7 @@ class OutputStore {
   /// `left`: of find_left; the output is taken up where it was left, instead of a new one. \pre it has the same files
   virtual std::unique_ptr<Output> begin(std::span<const OutputFile> files, bool is_folder,
                                         std::unique_ptr<LeftOutput> left = nullptr) = 0;
-  /// What a killed run left behind, with notes; null: nothing, or this kind of store leaves nothing.
+  /// The unfinished output of a killed run, with its notes; null if there is none or the store does not support it.
   virtual std::unique_ptr<LeftOutput> find_left() { return nullptr; }
   /// Called by the root of a place that gets none of the files: what stands at the destination goes with the commit.
   /// Null where nothing stands there. \throws Error kResource, kExists

@@ -1,5 +1,5 @@
 /// \file
-/// The narrow door to what is read: everything that a format needs of the place where a checkpoint lies.
+/// SourceStore: the minimal interface through which formats read checkpoint files.
 ///
 /// Paths are as the process sees them, separated by '/'. Errors are Error with the path in `file`: kNotFound where a
 /// path is absent or unreadable (EIO too).
@@ -36,20 +36,20 @@ class RandomReader {
   virtual void read_many(std::span<const RangedRead> ranges) const {
     for (const RangedRead& range : ranges) read_at(range.offset_bytes, range.out);
   }
-  /// The bytes where they lie in this process's memory, which then count as read; empty where they do not. Ownership: a
-  /// view, as long as this.
+  /// The bytes in this process's memory, if they are already there (they then count as read); otherwise empty.
+  /// Ownership: a view, as long as this.
   virtual std::span<const std::byte> in_memory(std::int64_t /*offset_bytes*/, std::size_t /*bytes*/) const {
     return {};
   }
-  /// Held while one reader reads on from where it stopped, in several calls, so that threads do not send a decoder to
-  /// and fro. Readers that may be read in any order have none.
+  /// A lock to hold during several sequential reads, so that threads do not make a decoder jump back and forth. Null
+  /// for readers with random access.
   virtual std::unique_lock<std::mutex> turn() const { return {}; }
-  /// Memory that this keeps for later reads (a decoder, decoded bytes), of which there may be many.
+  /// Memory kept for later reads (a decoder, decoded bytes).
   virtual std::int64_t held_bytes() const { return 0; }
   virtual std::int64_t size() const = 0;  ///< Bytes, as of the open.
   virtual FileIdentity identity() const { return {}; }
   virtual std::int64_t modified_ns() const { return 0; }  ///< FileStatus::modified_ns, as of the open.
-  /// How many of these bytes the file really has: those in holes of sparse files do not count.
+  /// How many of these bytes are allocated; holes in sparse files do not count.
   virtual std::int64_t allocated_bytes(std::int64_t /*offset_bytes*/, std::int64_t count) const { return count; }
   const std::string& name() const { return name_; }  ///< For messages.
   /// The kernel's descriptor for reflinks, or -1.
@@ -66,12 +66,12 @@ struct FileStatus {
   std::int64_t bytes = 0;
   std::uint64_t device = 0, inode = 0;  ///< See identity().
   std::uint32_t mode = 0;               ///< Permission bits, 0 to 0777.
-  std::int64_t modified_ns = 0;         ///< When its bytes were last written, since 1970; 0 where nobody knows.
+  std::int64_t modified_ns = 0;         ///< Last modification time in ns since 1970; 0 if unknown.
 
   FileIdentity identity() const { return {device, inode}; }
 };
 
-/// True for two names of one thing that is there.
+/// True if both paths name the same existing file or folder.
 inline bool is_same(const FileStatus& a, const FileStatus& b) {
   return a.kind != FileKind::kAbsent && b.kind != FileKind::kAbsent && a.identity() == b.identity();
 }
@@ -79,11 +79,11 @@ inline bool is_same(const FileStatus& a, const FileStatus& b) {
 /// What read_at throws where the file `name` ends at byte `have` and bytes up to `need` are wanted.
 Error file_too_short(const std::string& name, std::int64_t have, std::int64_t need);
 
-/// Where source checkpoints lie: a local disk, its twin in memory, an object store. Threads: safe.
+/// A place that holds source checkpoints: a local disk, its in-memory fake, or an object store. Threads: safe.
 class SourceStore {
  public:
   virtual ~SourceStore() = default;
-  virtual FileStatus status(const std::string& path) const = 0;  ///< Follows links; kAbsent where they lead nowhere.
+  virtual FileStatus status(const std::string& path) const = 0;  ///< Follows symlinks; kAbsent for broken ones.
   /// Names in a folder, sorted bytewise, without "." and "..".
   virtual std::vector<std::string> list(const std::string& folder) const = 0;
   virtual std::unique_ptr<RandomReader> open(const std::string& path) const = 0;

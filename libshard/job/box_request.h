@@ -29,8 +29,7 @@ struct RequestList {
   std::vector<BoxRequest> boxes;
   std::unique_ptr<Arena> arena = std::make_unique<Arena>();
 };
-/// \throws Error kPeer  a request that cannot be: it leaves its piece, its piece leaves the file, or it takes more than
-///   `limit_bytes`.
+/// \throws Error kPeer  an invalid request: outside its piece, a piece outside the file, or larger than `limit_bytes`.
 RequestList read_requests(std::span<const std::byte> message, const Catalog& source, std::int64_t limit_bytes);
 
 }  // namespace shard

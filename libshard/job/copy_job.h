@@ -27,7 +27,7 @@
 
 namespace shard {
 
-/// Asks for a manifest of the output, with what it says of where the output comes from.
+/// Request for a manifest, including the provenance to record in it.
 struct ManifestRequest {
   HashAlgorithm algorithm = HashAlgorithm::kXxh3_128;
   std::string tool;                ///< Manifest::tool
@@ -60,7 +60,7 @@ struct CopyJob {
   /// The store that the reader was opened from, where each rank sees its own files of the source only: each then reads
   /// those. Null: all ranks see all files.
   GroupStore* parts = nullptr;
-  /// What this rank opened of the source; the job fails where that changed before the commit. Null: nobody looks.
+  /// The source files that this rank opened. The job fails if they changed before the commit. Null: no check.
   const WatchedStore* watched = nullptr;
   /// Each rank writes the files that it owns to its own place, and no other rank's; else all write to one place. With
   /// `parts` too, what a rank reads for another travels to it.
@@ -70,7 +70,7 @@ struct CopyJob {
   /// Of the program. Not empty: a journal is kept beside the output, by which a later run can go on where this one is
   /// killed.
   std::string version;
-  /// Goes on where a run of the same job was killed; begins anew where none was left. Threads and the number of ranks
+  /// Resumes a killed run of the same job; starts from scratch if there is none. Threads and the number of ranks
   /// may be others. An interruption or a lost rank leaves what was written for a further run.
   bool resume = false;
   std::stop_token stop;
@@ -96,7 +96,7 @@ struct CopyResult {
 /// that it owns; rank 0, or the lowest rank of each place, begins and commits the output. The bytes written are the
 /// same for any group. `progress` may be read by another thread meanwhile; in the end rank 0's holds the sums over
 /// ranks. `on_plan` (may be empty) is told the numbers before bytes move. Once all ranks have finished, an output of
-/// one place is whole: a rank that is lost after that harms it no more, and rank 0 returns. With several places all are
+/// one place is whole: losing a rank after that has no effect, and rank 0 returns. With several places all are
 /// committed, or none; a rank that is lost between is an error that says where the output stands.
 /// With a device its free memory is asked before anything is planned, and the least of all ranks' counts: the job takes
 /// no more than that, on the hosts either.
@@ -104,7 +104,7 @@ struct CopyResult {
 ///   kInvalidArgument  ranks have other options or see other files than rank 0; or what is resumed was another job:
 ///   what it left behind then stays. kCorruption  the source changed while it was read.
 ///   kResource  a device has too little memory, with both numbers.
-/// Memory: the job's selection is freed once the target is made of it, which is then as large; so move the job here.
+/// Memory: move the job in, because its selection is freed once the target, which is equally large, is built.
 CopyResult run_copy_job(OutputStore& output, Group& group, CopyJob job, Progress& progress,
                         const std::function<void(const CopyResult&)>& on_plan);
 

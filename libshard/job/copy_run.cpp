@@ -65,7 +65,7 @@ void CopyRun::run() {
     step("commit", [this](const std::stop_token&) {
       if (job_.watched != nullptr) job_.watched->expect_unchanged();
       if (output_ != nullptr) output_->prepare();
-    });  // All are here and well. From now on nobody can stop it.
+    });  // All ranks have finished without errors. From here on, the commit cannot be interrupted.
     job_.own_places ? commit_everywhere() : commit();
   } catch (const Error& error) {
     const bool is_cut_short = error.code() == ErrorCode::kInterrupted || error.code() == ErrorCode::kPeer;
@@ -78,8 +78,7 @@ void CopyRun::run() {
   }
 }
 
-/// The roots take away what was begun, and the others stay until they say so: mpirun kills all ranks when one has
-/// ended.
+/// The roots remove the staged output while the others wait for them, because mpirun kills all ranks when one exits.
 void CopyRun::clean_up() noexcept {
   files_.clear();
   journal_.reset();
@@ -320,8 +319,8 @@ void CopyRun::commit() {
   }
 }
 
-/// Every place is prepared, so each is committed whatever becomes of the others: ranks that lose one another then do
-/// alike. Only a commit that fails on a rank that can say so is taken back by all.
+/// All outputs are prepared, so each rank commits regardless of the others; ranks that lose contact then behave
+/// identically. Only a commit that fails on a rank that can say so is taken back by all.
 void CopyRun::commit_everywhere() {
   CommitWatch watch(group_.size());
   try {

@@ -25,7 +25,7 @@
 
 namespace shard {
 
-/// What every rank decides alike before a byte moves.
+/// Decisions that are identical on all ranks, made before copying.
 struct PreparedCopy {
   Catalog target;
   std::optional<Catalog>
@@ -55,7 +55,7 @@ inline FilePlaces file_places(const CopyJob& job, const PreparedCopy& prepared) 
   return job.own_places ? prepared.owners : FilePlaces();
 }
 
-/// What of a rank's memory tiles may take; the rest is for pieces that travel. \throws Error kInvalidArgument
+/// The part of a rank's memory available for tiles; the rest is for pieces in transit. \throws Error kInvalidArgument
 std::int64_t copy_memory(const CopyJob& job, std::int64_t memory_bytes);
 /// The least that a rank needs so that tiles may take `copy_bytes`.
 std::int64_t rank_memory(const CopyJob& job, std::int64_t copy_bytes);
@@ -113,7 +113,7 @@ class CopyRun {
   bool is_committed_ = false;
   std::unique_ptr<OutputPart> part_;
   std::unique_ptr<Journal> journal_;
-  std::vector<FileWriter*> files_;  ///< Null: this rank writes nothing to it.
+  std::vector<FileWriter*> files_;  ///< Null if this rank does not write to the file.
   std::optional<ManifestRun> manifest_;
   FileWriter* manifest_writer_ = nullptr;  ///< The owner's.
   std::unique_ptr<Framing> framing_;

@@ -1,5 +1,5 @@
 /// \file
-/// Which ranks hold each file of a source of which every rank sees its own files only. Pure but for find_holders.
+/// For sources where each rank sees only its own files: which ranks hold each file. Pure except for find_holders.
 #pragma once
 
 #include <cstdint>
@@ -33,13 +33,13 @@ class FileHolders {
 /// Those of the files that hold storages. \pre `reader` was opened from `store`
 FileHolders find_holders(const Reader& reader, const GroupStore& store);
 
-/// Holds the ranks and the number of ranks that the files of ranks state against the group's.
+/// Checks that the ranks and world size recorded in per-rank files match the group.
 /// \throws Error kCorruption  naming the file, what it states, and what was expected.
 void check_file_ranks(const Catalog& catalog, const FileHolders& holders, int ranks);
 
 /// Files of formats that any number of ranks may read name ranks too. Where as many ranks wrote them as this job has,
-/// one that lies with another rank is worth a word: what it holds travels. \returns a warning; empty where all lie with
-/// their ranks.
+/// a file on a different rank causes a warning, because its content must be sent between ranks. \returns a warning;
+/// empty where all lie with their ranks.
 std::string warning_of_file_ranks(const Catalog& catalog, const FileHolders& holders, int ranks);
 
 }  // namespace shard

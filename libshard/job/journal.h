@@ -4,7 +4,7 @@
 ///
 /// A journal is a note of the output (io/output.h), one for each rank and run: a head that says what the job is, then
 /// batches of records as tiles become complete. Each carries its length and CRC-32, so one that was cut short ends the
-/// journal. Nothing is forced to disk: what a power cut took is found when the tiles are read back.
+/// journal. The journal is not fsynced: losses from a power cut are detected when tiles are read back.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +32,7 @@ struct PlanGrid {
   std::int64_t max_memory_bytes = 0;
 };
 
-/// What two runs must have in common, in the order in which differences are told.
+/// What two runs must have in common; differences are reported in this order.
 struct JobIdentity {
   std::string version;  ///< Of the program.
   std::vector<SourceFile> source;
@@ -63,7 +63,7 @@ JournalHeads read_heads(std::span<const Bytes> all);
 std::string journal_name(std::size_t run, int rank);
 std::optional<int> rank_of_journal(std::string_view name);
 
-/// A job that writes less begins anew as fast as it resumes.
+/// Jobs that write less than this restart as fast as they resume.
 inline constexpr std::int64_t kLeastJournaledBytes = 8 << 20;
 
 /// A journal that is being written, and what earlier runs wrote.
@@ -80,7 +80,8 @@ class Journal final : public TileLog {
 
   const TileRecord* written_before(std::int64_t tile) const override;
   void add(TileRecord record) override;
-  /// Writes down the last tiles, of an output that is left for a later run. What fails is lost to that only.
+  /// Records the last tiles of an output that is kept for a later run. If this fails, only the later run has to redo
+  /// them.
   void end() noexcept;
 
  private:

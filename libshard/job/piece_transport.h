@@ -13,7 +13,7 @@
 
 namespace shard {
 
-/// Memory for boxes, which goes back when the last of its owners lets go.
+/// Memory for boxes, returned when its last owner releases it.
 struct PieceMemory {
   std::byte* packed = nullptr;   ///< Where a sender packs boxes: on the host.
   std::byte* carried = nullptr;  ///< Where they leave from, or arrive: where they travel.

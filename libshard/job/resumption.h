@@ -1,5 +1,5 @@
 /// \file
-/// Whether a job can go on where an earlier run was killed, and what it says of itself to later runs. Inside
+/// Decides whether a job can resume an earlier, killed run, and records what later runs need to resume this one. Inside
 /// libshard/job only.
 #pragma once
 

@@ -17,11 +17,11 @@
 
 namespace shard {
 
-/// Bytes of a block may come in any pieces and in nearly any order. A piece whose turn it is, because what stands
-/// before it in the block is hashed, is hashed as it comes. One that comes early is read back, from the page cache as a
-/// rule, when its turn comes. A block of which a piece comes twice, or never (a clone, a hole), or of which very many
-/// come early, is not known in the end and must be read back. Threads: any may add. Memory: a hash in hexadecimal and a
-/// byte for each block, 600 bytes for each that is begun, and at most 64 spans of it.
+/// Bytes of a block may come in any pieces and in nearly any order. A piece is hashed on arrival if everything before
+/// it in the block is already hashed. An early piece is read back later, usually from the page cache. A block of which
+/// a piece comes twice, or never (a clone, a hole), or of which very many come early, is not known in the end and must
+/// be read back. Threads: any may add. Memory: a hash in hexadecimal and a byte for each block, 600 bytes for each that
+/// is begun, and at most 64 spans of it.
 class BlockHashes {
  public:
   BlockHashes(std::int64_t bytes, HashAlgorithm algorithm);
@@ -54,7 +54,8 @@ class BlockHashes {
     std::map<std::int64_t, std::int64_t> early;  ///< Spans of the file, from begin to end; neighbours are joined.
     Hasher hasher;
   };
-  using BegunPtr = std::shared_ptr<Begun>;  ///< A thread may still hash a block that another has found lost.
+  using BegunPtr =
+      std::shared_ptr<Begun>;  ///< A thread may still be hashing a block that another thread has marked lost.
   enum class Turn { kNow, kLater, kNever };
 
   Turn claim(std::int64_t block, std::int64_t begin, std::int64_t end, BegunPtr& begun);

@@ -35,7 +35,7 @@ class AppliedMap {
   AppliedMap(const Catalog& source, const Selection& selection, const ModelMap& map)
       : AppliedMap(source, selection, map, false) {}
 
-  /// What shall be stored, as if it were a source: whole tensors, each in a storage of its own, of no real file.
+  /// The tensors to store, as a synthetic source: whole tensors, each in its own storage, without real files.
   const Catalog& stored() const { return stored_; }
   /// All of it, and the objects of the first selection.
   const Selection& selection() const { return selection_; }

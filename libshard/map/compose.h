@@ -17,7 +17,7 @@ class FlatBuffers;
 /// stacked; 0 where chunks do not lie in the order of a catalog. By tensor of the catalog. Cost: a look at each chunk.
 std::vector<int> single_dims(const Catalog& stored);
 
-/// What a logical tensor takes of a stored one: a box, or all of one that stays as it is.
+/// The part of a stored tensor that a logical tensor uses: a box, or all of an unchanged tensor.
 struct MapLink {
   std::uint32_t stored = 0;
   bool is_whole = false;

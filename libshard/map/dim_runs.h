@@ -21,8 +21,9 @@ struct DimRun {
 };
 
 /// The runs of concatenated segments of `sizes` in `groups` groups, group g holding the g-th part of each, as far as
-/// they lie in `range`; local positions count from its begin. Of groups with one element a segment one strided run.
-/// \throws Error kInvalidArgument  groups that do not divide a size; kUnsupported  more than 2^20 runs.
+/// they lie in `range`; local positions count from its begin. If groups have one element per segment, each segment is
+/// one strided run. \throws Error kInvalidArgument  groups that do not divide a size; kUnsupported  more than 2^20
+/// runs.
 std::vector<DimRun> interleaved_runs(std::span<const std::int64_t> sizes, std::int64_t groups, DimRange range,
                                      const std::string& where);
 

@@ -27,7 +27,7 @@ class FlatKeys {
   /// \throws Error kInvalidArgument  patterns that are too large
   explicit FlatKeys(const MapFlatten& flatten);
 
-  /// Of a model's stored name; nothing where no group matches, or a list of names does not have it.
+  /// The key for a model's stored name, or nothing if no group matches or the list of names does not contain it.
   /// \throws Error kInvalidArgument  two items of the list have it
   std::optional<Place> find(std::string_view key) const;
 

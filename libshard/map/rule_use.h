@@ -1,5 +1,5 @@
 /// \file
-/// RuleUse: which rules of a map matched a name. Inside libshard/map only.
+/// RuleUse: records which rules of a map matched at least one name. Inside libshard/map only.
 #pragma once
 
 #include <cstddef>

@@ -19,8 +19,8 @@
 
 namespace shard {
 
-/// What a map makes of a checkpoint. Stored tensors are indices into the stored catalog; they do not change while
-/// chunks are located.
+/// The logical view of a checkpoint under a map. Stored tensors are indices into the stored catalog; they do not change
+/// while chunks are located.
 class UndoneMap {
  public:
   /// Part of what is stored that must be zero.
@@ -38,7 +38,7 @@ class UndoneMap {
 
   /// The logical catalog, validated; it borrows the stored one's arena. `root` and shared views are not taken over.
   Catalog make_catalog(const Catalog& stored) const;
-  /// Takes over what was located since: storages, and the chunks of these tensors of a catalog of make_catalog's.
+  /// Updates a catalog from make_catalog with newly located storages and the chunks of these tensors.
   void refresh(const Catalog& stored, std::span<const std::uint32_t> tensors, Catalog& logical) const;
   /// The stored tensors that logical ones are made of, each once, rising.
   std::vector<std::uint32_t> stored_of(std::span<const std::uint32_t> tensors) const;

@@ -10,16 +10,17 @@ namespace shard {
 namespace {
 
 constexpr std::int64_t kMiB = 1 << 20;
-// A copy shall take at most 2,500 reads and writes per GB (10^9 bytes): then the calls cost little beside the bytes.
+// Goal: at most 2,500 reads and writes per GB (10^9 bytes), so that call overhead is small next to the data transfer.
 // The search stops a little below, because its numbers are estimates.
 constexpr double kCallsPerByte = 2400e-9;
-// Where the two sides differ in their order, tiles are a trade of short reads for short writes. A short write makes the
+// If source and target order differ, tiles trade short reads against short writes. A short write makes the
 // page cache of a new file grow here and there and costs about four short reads of one that is there.
 constexpr double kWriteCost = 4;
 // A larger tile must save 5 % of the calls: the smaller one stays in the CPU's cache, and differences of a few percent
 // are within the estimate's error.
 constexpr double kGain = 0.95;
-// One worker alone must save nearly half of the calls by taking the memory of all, so that the others wait.
+// Using one worker with all the memory is worthwhile only if it nearly halves the number of calls, because the others
+// wait.
 constexpr double kAloneGain = 0.55;
 // A compressed piece of up to so many bytes is read by one worker, where that one's share of the memory holds it.
 constexpr std::int64_t kWholePiece = 8 * kMiB;
@@ -110,8 +111,8 @@ double calls_of(std::span<const Piece> pieces, const Numbers& tile, const Access
 /// Tries tiles of one size and keeps the one that needs the fewest calls so far.
 class TileSearch {
  public:
-  /// A line is read straight to where it belongs, whatever its length; other reads go through the staging buffer, as do
-  /// writes of what is cast.
+  /// Lines are read directly into place, whatever their length. Other reads, and writes of cast elements, use the
+  /// staging buffer.
   TileSearch(const Unit& unit, std::span<const Piece> from, std::span<const Piece> to, std::int64_t staging_bytes)
       : shape_(unit.shape),
         from_(from),

@@ -14,8 +14,8 @@ std::int64_t staging_bytes(std::int64_t max_memory_bytes);
 
 /// What a tile's buffer may take.
 struct TileLimits {
-  std::int64_t share_bytes;    ///< So that every worker can hold one tile at once.
-  std::int64_t full_bytes;     ///< So that one worker alone fits in memory.
+  std::int64_t share_bytes;    ///< Per tile, if every worker holds one.
+  std::int64_t full_bytes;     ///< Per tile, if only one worker holds one.
   std::int64_t staging_bytes;  ///< The longest read of what must be permuted.
   std::int64_t workers = 1;    ///< That take tiles at once.
 };

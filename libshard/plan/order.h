@@ -18,15 +18,16 @@ using Order = std::array<int, kMaxDims>;             ///< Dimensions, the slowes
 Order order_of(std::span<const std::int64_t> strides);
 
 /// Whether a source is read over the gaps between runs that lie `stride` apart and span `run` elements each. A gap of a
-/// page that the view itself leaves out is read as fast as a call is made, and is read from the disk in any case. But
-/// what a tile leaves out of the view's own run of `piece_run` elements, other tiles will read: of that 1 in 100.
+/// page that the view itself leaves out is read as fast as a call is made, and is read from the disk in any case.
+/// Elements that a tile skips inside the view's own run of `piece_run` elements are read by other tiles anyway, so at
+/// most 1 in 100 of those may be read twice.
 inline bool is_read_over(std::int64_t stride, std::int64_t run, std::int64_t piece_run, std::int64_t element_bytes) {
   constexpr std::int64_t kPage = 4096;
   return stride - piece_run <= kPage / element_bytes && std::min(stride, piece_run) - run <= run / 100;
 }
 
-/// Sides of a slab of at most `elements` (or one element): whole inner dimensions as far as they fit, a part of the
-/// next one, 1 in the others. Parts are balanced, so that the last is not much shorter.
+/// The shape of a slab of at most `elements` (at least one): whole inner dimensions while they fit, part of the next
+/// dimension, and 1 in the rest. Parts are balanced, so that the last is not much shorter.
 void fill_slab(std::span<const std::int64_t> shape, const Order& order, std::int64_t elements, Numbers& sides);
 
 }  // namespace shard

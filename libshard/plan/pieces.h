@@ -1,5 +1,5 @@
 /// \file
-/// The pieces of units: taken from catalogs, and made simpler where their cuts allow. Inside libshard/plan and
+/// Collects the pieces of units from catalogs and simplifies them where possible. Inside libshard/plan and
 /// libshard/exec only.
 #pragma once
 
@@ -13,8 +13,8 @@ namespace shard {
 
 /// Appends the non-empty chunks of a tensor, replicas (equal boxes) too, sorted by offsets and rank.
 void append_pieces(const Catalog& catalog, const Tensor& tensor, std::vector<Piece>& out);
-/// Keeps one of replicas among pieces[begin..]: the one of that number among them or, without `choose`, the first,
-/// which is the lowest rank's. \pre they are sorted
+/// Removes replicas from pieces[begin..], keeping the one that `choose` selects, or else the first (the lowest rank's).
+/// \pre they are sorted
 void choose_replicas(std::vector<Piece>& pieces, std::size_t begin,
                      const std::function<std::size_t(std::span<const Piece>)>& choose = {});
 
@@ -28,7 +28,7 @@ Box bounding_box(std::span<const Piece> pieces);
 /// Cuts pieces[begin..] to what lies in `box`, and counts their offsets from its corner.
 void crop(Arena& arena, const Box& box, std::vector<Piece>& pieces, std::size_t begin);
 
-/// Makes a line of elements of `shape` and its pieces where each piece is a run of whole rows, stored row-major.
+/// Flattens `shape` and its pieces to one dimension if every piece is a run of whole rows in row-major order.
 /// \returns false, and changes nothing, where one is not.
 bool flatten(Arena& arena, Dims& shape, std::span<Piece> from, std::span<Piece> to);
 
@@ -37,7 +37,7 @@ bool flatten(Arena& arena, Dims& shape, std::span<Piece> from, std::span<Piece> 
 void count_in_bytes(Arena& arena, std::string_view tensor, const DTypeBlock& block, Dims& shape, std::span<Piece> from,
                     std::span<Piece> to);
 
-/// Puts the dimensions of a unit from streams into the order in which they are decoded: first those that part its
+/// Orders the dimensions of a unit that reads streams by decoding order: first those that part its
 /// source pieces, so that one stream ends before the next begins, then by the strides of the first piece. Pieces stay
 /// sorted.
 void order_as_stored(Arena& arena, Dims& shape, std::span<Piece> from, std::span<Piece> to);

@@ -1,11 +1,11 @@
 /// \file
-/// From two catalogs to the copies between them: tiles. Pure: opens no file, touches no byte.
+/// Computes the tiles to copy between two catalogs. Pure: opens no file and touches no data.
 ///
 /// A Unit is one tensor (or one shared storage) to be filled. Where all its pieces are whole runs of rows it is a line
-/// of bytes, and small neighbours of that kind are joined into one unit. A unit's box is cut into tiles by a regular
-/// grid, so tiles are numbers, not memory: a terabyte's plan is as small as its metadata. A worker that takes a tile
-/// reads all source runs of it and writes all its target runs; between them the elements are permuted in memory. The
-/// grid is chosen so that the runs on both sides are long within the memory budget.
+/// of bytes, and small neighbours of that kind are joined into one unit. A regular grid divides a unit's box into
+/// tiles, so a tile is just a number, and the plan for a terabyte is as small as its metadata. A worker that takes a
+/// tile reads all source runs of it and writes all its target runs; between them the elements are permuted in memory.
+/// The grid is chosen so that the runs on both sides are long within the memory budget.
 ///
 /// Units: elements, unless a name ends in `_bytes`.
 #pragma once
@@ -33,8 +33,8 @@ struct Piece {
 };
 
 struct Unit {
-  DType from{}, to{};      ///< Equal: the bytes move as they are.
-  bool is_line = false;    ///< One dimension of bytes that move as they are, each piece one run of its storage.
+  DType from{}, to{};      ///< If equal, bytes are copied unchanged.
+  bool is_line = false;    ///< One-dimensional, copied unchanged; each piece is one contiguous run of its storage.
   bool is_stream = false;  ///< From compressed storages: its dimensions are in the order in which those are decoded, so
                            ///< that tile after tile reads them front to back.
   Dims shape;              ///< The whole unit's.

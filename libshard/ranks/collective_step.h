@@ -23,11 +23,11 @@ struct CollectiveStepOptions {
   std::stop_token stop{};  ///< Asks this rank's work to end (a signal); the step then fails for all.
   std::function<std::int64_t()> done_bytes{};  ///< This rank's progress; may be empty. Called by another thread.
   std::function<void(std::int64_t)> on_sum{};  ///< Called on rank 0 with the sum over ranks; may be empty.
-  /// How long a rank that was told to stop waits for the others (launchers send SIGKILL soon after SIGTERM), and how
-  /// long all wait for work to stop after a failure. The same on all ranks.
+  /// How long a rank that received a stop signal waits for the others (launchers send SIGKILL soon after SIGTERM), and
+  /// how long all wait for work to stop after a failure. The same on all ranks.
   std::chrono::milliseconds patience{300};
   StepTraffic* traffic = nullptr;   ///< What the work sends and asks for; on all ranks or on none.
-  AwaitedRanks* awaited = nullptr;  ///< Is told on rank 0 whom the others wait for; may be null.
+  AwaitedRanks* awaited = nullptr;  ///< On rank 0, receives which ranks the others are waiting for; may be null.
 };
 
 /// Runs `work` on every rank and returns when all have finished. `work` receives a token that asks it to stop when

@@ -1,9 +1,9 @@
 /// \file
 /// Group: communication between ranks. It moves bytes and knows no dtype.
 ///
-/// Implementations are few and narrow: threads of one process (thread_group.h), MPI, c10d Gloo, c10d NCCL (plug-ins).
-/// All pass one conformance suite (tests/support/group_conformance.h). What these operations can express is a free
-/// function below, so that it is written once.
+/// There are four small implementations: threads of one process (thread_group.h), MPI, c10d Gloo, c10d NCCL (plug-ins).
+/// All pass one conformance suite (tests/support/group_conformance.h). Everything that can be built from these
+/// operations is a free function below, implemented once.
 ///
 /// Every operation is collective: all ranks call it, in the same order, from one thread each at a time. If a rank does
 /// not take part, the others throw when their timeout ends; after that the group is broken for all.
@@ -38,7 +38,7 @@ class Group {
   /// \pre size() spans each; both sides agree on each piece's bytes. Pieces may be larger than 2 GiB.
   virtual void exchange(std::span<const std::span<const std::byte>> to, std::span<const std::span<std::byte>> from) = 0;
 
-  /// A rank that the present operation of this rank lacks something of, and since when.
+  /// The rank that this rank's current operation is waiting for, and since when.
   struct Wait {
     int rank = 0;
     std::chrono::milliseconds lasts{0};

@@ -1,6 +1,6 @@
 /// \file
-/// A Group as plain functions, so that one that a plug-in makes serves a program with another C++ library, and the
-/// reverse. Between them lies C alone (plugin_call.h).
+/// A Group as plain C functions, so that plug-ins and programs built with different C++ libraries can share one
+/// (plugin_call.h).
 #pragma once
 
 #include <cstdint>
@@ -34,7 +34,7 @@ struct PlainGroup {
 
 /// Ownership: whoever has it calls `destroy`, or gives it to from_plain.
 PlainGroup to_plain(std::unique_ptr<Group> group);
-/// The same for a group that stays its owner's and lives longer.
+/// The same, for a group that the caller keeps and that outlives the result.
 PlainGroup to_plain(Group& group);
 /// The group whose functions they are; it owns them.
 std::unique_ptr<Group> from_plain(const PlainGroup& plain);

@@ -3,7 +3,7 @@
 ///
 /// The work's threads and the thread that calls the group never wait for each other inside the group: the work leaves
 /// what it has to send, or to ask for, in the traffic, and the ranks move it when they meet (collective_step.h). At
-/// each meeting every rank says one word, and all see the same words, so that all decide alike what to move.
+/// each exchange, every rank sends one word and sees all words, so all ranks decide identically what to transfer.
 #pragma once
 
 #include <condition_variable>
@@ -33,7 +33,7 @@ class StepTraffic {
   /// The step begins. `step` lives until `end`.
   virtual void begin(StepHandle& step) = 0;
   virtual void end() = 0;
-  /// The work must stop: threads that wait for the traffic end in Error kInterrupted. Threads: any.
+  /// Stops the work: threads waiting on the traffic fail with Error kInterrupted. Threads: any.
   virtual void stop() = 0;
 
   /// This rank's word for the next meeting; above 0: the meeting should follow at once. Called by the group's thread.
@@ -41,7 +41,7 @@ class StepTraffic {
   /// Moves what the words of all ranks say, if anything. Called on all ranks with the same words, by the group's
   /// thread. \returns whether something was moved. \throws Error kPeer  what the group throws
   virtual bool move(Group& group, std::span<const std::int64_t> words) = 0;
-  /// Whether this rank's work can do nothing until other ranks have done something. Threads: any.
+  /// Whether this rank's work is blocked on other ranks. Threads: any.
   virtual bool waits() const { return false; }
   /// Names the rank that a failure of this rank's work belongs to, where that is another one.
   virtual void attribute(Error& /*failure*/) const {}

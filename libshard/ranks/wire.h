@@ -1,6 +1,6 @@
 /// \file
-/// Numbers, texts and errors as bytes between ranks. Both ends are the same build, which the first words between them
-/// make sure of (together.h); reading is checked all the same.
+/// Numbers, texts and errors as bytes between ranks. The first messages verify that both ends are the same build
+/// (together.h); decoding is checked anyway.
 #pragma once
 
 #include <cstdint>
@@ -38,7 +38,7 @@ class WireWriter {
 class WireReader {
  public:
   explicit WireReader(std::span<const std::byte> bytes) : rest_(bytes) {}
-  /// \throws Error kPeer  here and below: the bytes end too early or say what cannot be.
+  /// \throws Error kPeer  here and below: the bytes are truncated or contain an impossible value.
   std::int64_t number();
   std::int64_t number_below(std::int64_t end);  ///< In [0, end).
   double real();

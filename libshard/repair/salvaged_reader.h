@@ -1,5 +1,5 @@
 /// \file
-/// A source without what it has lost.
+/// A view of a damaged source that contains only its intact tensors and objects.
 #pragma once
 
 #include <functional>

@@ -29,9 +29,9 @@ struct Finding {
   bool is_error() const { return severity == Severity::kError; }
 };
 
-/// Threads: any may report. Each finding has a kind afterwards. Past kMost only their number is kept. What is_unread of
-/// an error (repair/unread.h) is true for becomes Severity::kUnread, however it is reported.
-/// \throws Error kNotFound  what is reported is a failure of the system to read (permission, EIO), which no finding is.
+/// Threads: any may report. Each finding has a kind afterwards. Beyond kMost findings, only the count is kept. What
+/// is_unread of an error (repair/unread.h) is true for becomes Severity::kUnread, however it is reported. \throws Error
+/// kNotFound  what is reported is a failure of the system to read (permission, EIO), which no finding is.
 class Found final : public Findings {
  public:
   static constexpr std::size_t kMost = 100'000;
@@ -43,7 +43,7 @@ class Found final : public Findings {
   void tolerate(const Error& finding) override { add(finding, Severity::kError); }
   void warn(const Error& finding) override { add(finding, Severity::kWarning); }
 
-  /// Reports what explains a file: other findings of it are left out.
+  /// Reports the root cause for a file; its other findings are suppressed.
   void explain(const Error& finding);
   /// Asked once for each file that a finding is of, as the finding names it: an Error explains it.
   void explain_by(std::function<std::optional<Error>(const std::string& file)> look) { look_ = std::move(look); }

@@ -39,7 +39,7 @@ struct VerifyJob {
   std::int64_t max_memory_bytes = 64 << 20;
 };
 
-/// What was looked at.
+/// Counts of what was checked.
 struct VerifyCounts {
   std::int64_t files = 0, bytes = 0;
   std::int64_t containers = 0;  ///< Files in which records were found.
@@ -53,7 +53,7 @@ class Verification {
   /// `found` has what opening the reader reported, on every rank. Ownership: all must outlive this.
   Verification(const VerifyJob& job, Group& group, Found& found, Progress& progress);
   ~Verification();
-  /// \throws Error  only what is not the source's fault, here and below
+  /// \throws Error  (here and below) only for failures that are not the source's fault
   void prepare(const std::stop_token& stop);
   /// The files that are read, as the catalog, the manifest or the hashes name them. \pre prepared
   std::set<std::string> file_names() const;

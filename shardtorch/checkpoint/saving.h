@@ -16,7 +16,7 @@ namespace shard::checkpoint {
 
 class StateReader;
 
-/// All ranks of a group go through the same steps, which all end alike.
+/// All ranks of a group run the same steps; each step succeeds or fails on all of them.
 class Saving {
  public:
   /// Compares the ranks' requests and states. Ownership: shares the state's tensors until `stage`.

@@ -4,7 +4,7 @@
 /// Order: init_rpc before init_process_group or after, on all workers; at the end a barrier, then shutdown_rpc, then
 /// destroy_process_group. A program that ends without shutdown_rpc ends, with warnings of torch's on stderr.
 ///
-/// What a fetch brings is what the tensor holds at that moment: owners should not write meanwhile. Shards travel
+/// A fetch returns the tensor's current contents, so owners should not write to it at the same time. Shards travel
 /// as copies on the CPU and arrive there, or where RpcOptions::device_maps says; their placement still says where they
 /// live. A shard is within reach until its owner's
 /// ShardedTensor dies; a fetch after that, or from a dead worker, is an error within the timeout, mostly at once.

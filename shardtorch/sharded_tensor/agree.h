@@ -1,6 +1,6 @@
 /// \file
-/// Steps that a rank may fail alone in, before a collective: its error goes where its data would have gone, so that no
-/// rank waits for one that left.
+/// Runs steps that may fail on a single rank before a collective: the failing rank sends its error in place of its
+/// data, so no rank waits for one that has left.
 #pragma once
 
 #include <functional>

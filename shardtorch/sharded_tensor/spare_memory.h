@@ -1,6 +1,6 @@
 /// \file
-/// Memory of a shard that nobody needs any more, for the next one: new memory costs more than the copy into it. Inside
-/// shardtorch only.
+/// Reuses the memory of a discarded shard for the next one, because allocating new memory costs more than the copy.
+/// Inside shardtorch only.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -1,7 +1,7 @@
 /// \file
 /// Views of a file's bytes as plain little-endian elements: compression, byte order, conj and neg bits are undone.
 ///
-/// A view is a RandomReader, so that planner and executor need to know nothing of it. Views stack: the big-endian
+/// A view is a RandomReader, so the planner and executor treat it like any file. Views stack: the big-endian
 /// elements of a deflated record are `as_elements(decompressed(...))`.
 #pragma once
 
@@ -53,7 +53,7 @@ std::shared_ptr<const RandomReader> decompressed(Compressed from);
 /// Memory: 36 MiB for up to 64 views.
 std::vector<std::shared_ptr<const RandomReader>> decompressed_at(Compressed from, std::span<const std::int64_t> begins);
 
-/// Decompresses all of it once, front to back, for streams of which nobody says how much comes out: `from.bytes` is not
+/// Decompresses all of it once, front to back, for streams of unknown decompressed size: `from.bytes` is not
 /// looked at. `each` gets the bytes in blocks, valid during the call; it may throw to end it.
 /// \throws Error  as `decompressed`; kind truncated where the stream is cut short.
 /// Memory: 320 KiB, and zstd's window.
