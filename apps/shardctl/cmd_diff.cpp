@@ -37,19 +37,18 @@ bool has_prefix(const Catalog& catalog, const std::string& prefix) {
          std::any_of(catalog.objects.begin(), catalog.objects.end(), starts);
 }
 
-void append(std::vector<std::string>& to, const std::vector<std::string>& more) {
-  to.insert(to.end(), more.begin(), more.end());
-}
-
 /// The options for one side: a prefix for both sides that only the other side has is not a mistake.
 SelectionOptions options_for(const SelectionOptions& options, const SideNames& own, const Catalog& mine,
                              const Catalog& other) {
   SelectionOptions result = options;
   std::erase_if(result.strip_prefix,
                 [&](const std::string& prefix) { return !has_prefix(mine, prefix) && has_prefix(other, prefix); });
-  append(result.strip_prefix, own.strip_prefix);
-  append(result.add_prefix, own.add_prefix);
-  append(result.rename, own.rename);
+  const auto add = [](std::vector<std::string>& to, const std::vector<std::string>& more) {
+    to.insert(to.end(), more.begin(), more.end());
+  };
+  add(result.strip_prefix, own.strip_prefix);
+  add(result.add_prefix, own.add_prefix);
+  add(result.rename, own.rename);
   return result;
 }
 

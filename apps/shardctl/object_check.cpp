@@ -11,6 +11,7 @@
 #include "formats/torch/tensor_subclass.h"
 #include "libshard/catalog/originals.h"
 #include "libshard/core/error.h"
+#include "libshard/core/hash_table.h"
 #include "libshard/core/plural.h"
 #include "libshard/core/visited.h"
 #include "libshard/export/model_part.h"
@@ -96,10 +97,20 @@ std::vector<SelectedObject> chosen_objects(const Catalog& catalog, SelectionOpti
 
 }  // namespace
 
+/// Throws the fault of an object that the catalog does not list: no selection can have left it out.
+void throw_unlisted(const Catalog& catalog, const ObjectFaults& faults) {
+  HashMap<std::string, bool> listed;
+  for (const Object& object : catalog.objects) listed.try_emplace(std::string(object.name), true);
+  for (const auto& fault : faults.all()) {
+    if (listed.find(fault.key) == nullptr) throw Error(fault.value);
+  }
+}
+
 FirstNames check_objects(const Catalog& catalog, const ObjectCheck& check) {
   const Originals* originals = catalog.originals.get();
   if (originals != nullptr && originals->format != check.written_as) originals = nullptr;
   const bool has_faults = check.faults != nullptr && !check.faults->empty();
+  if (has_faults) throw_unlisted(catalog, *check.faults);
   VisitedSet checked;
   const auto usable = [&](const Object& object) { return obstacle(object, originals, checked).is.empty(); };
   FirstNames dropped;

@@ -196,6 +196,20 @@ TakenSource take_one(const SourceStore& store, const Source& folder, std::vector
   return *std::move(loaded);
 }
 
+/// True if the folder's file `latest`, as DeepSpeed and others write it, names a different save than `found`. That one
+/// may be lost, so an older one must not take its place in silence.
+bool contradicts_latest(const SourceStore& store, const std::string& folder, const FoundCheckpoint& found) {
+  constexpr std::int64_t kMostBytes = 4096;
+  const std::string latest = join_path(folder, "latest");
+  const FileStatus status = store.status(latest);
+  if (status.kind != FileKind::kFile || status.bytes > kMostBytes) return false;
+  const std::vector<std::byte> bytes = read_whole(*store.open(latest), kMostBytes);
+  std::string name(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  name.erase(name.find_last_not_of(" \t\r\n") + 1);
+  const std::string named = join_path(folder, name);
+  return name.empty() || (found.path != named && !found.path.starts_with(named + "/"));
+}
+
 /// The only checkpoint in the folder that was named; otherwise what was named.
 TakenSource take_checkpoint(const Session& session, const SourceOptions& options) {
   TakenSource taken = as_named(options);
@@ -204,6 +218,7 @@ TakenSource take_checkpoint(const Session& session, const SourceOptions& options
     if (!folder) return taken;
     const Recognised recognised = recognise({&source_store(session), {*folder}});
     if (recognised.format != nullptr || recognised.below.size() != 1) return taken;
+    if (contradicts_latest(source_store(session), *folder, recognised.below.front())) return taken;
     return found_below(recognised.below.front());
   } catch (const Error& error) {
     if (error.code() == ErrorCode::kResource || error.code() == ErrorCode::kPeer) throw;

@@ -12,9 +12,10 @@
 namespace shard::app {
 namespace {
 
-/// The class of an opaque value; empty for a tensor in an object, which has no class of its own.
+/// The class of an opaque value; empty for a tensor in an object, which has no class of its own, and for a dataset of
+/// HDF5, of which the reader warned.
 std::string class_of(const Value& opaque) {
-  if (opaque.module() == "torch") return {};
+  if (opaque.module() == "torch" || opaque.module() == "h5py") return {};
   return fmt::format("{}.{}", opaque.module(), opaque.text());
 }
 

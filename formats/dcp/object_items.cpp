@@ -220,12 +220,13 @@ void ObjectItems::list_leaves() {
   for (std::size_t i = 0; i < objects_.size(); ++i) {
     if (is_common(objects_[i]) && loaded_[i].root != nullptr) {
       common = take_common(static_cast<std::uint32_t>(i));
+      if (common == nullptr) list_if_faulty(objects_[i]);
       continue;
     }
     if (loaded_[i].root != nullptr) ranks.push_back({&objects_[i], &loaded_[i]});
     if (i + 1 < objects_.size() && objects_[i + 1].name == objects_[i].name) continue;
     if (ranks.empty()) {  // Lost, or a finding.
-      if (has_fault(findings_, objects_[i].name)) catalog_.objects.push_back({objects_[i].name, objects_[i].path});
+      list_if_faulty(objects_[i]);
       continue;
     }
     list_object(*catalog_.arena, ranks, catalog_.objects);
@@ -239,6 +240,11 @@ void ObjectItems::list_leaves() {
   const bool differ =
       std::ranges::any_of(catalog_.tensors, is_of_one_rank) || std::ranges::any_of(catalog_.objects, is_of_one_rank);
   if (!differ) catalog_.root = tree_of_paths(*catalog_.arena, entries);  // No tree holds what ranks have each.
+}
+
+/// Keeps the name of an object that could not be read, so that a selection which takes it is refused.
+void ObjectItems::list_if_faulty(const ObjectEntry& object) {
+  if (has_fault(findings_, object.name)) catalog_.objects.push_back({object.name, object.path});
 }
 
 Value* ObjectItems::take_common(std::uint32_t object) {

@@ -68,6 +68,7 @@ class ObjectItems {
   void take_failure(std::uint32_t object, Error& error, const std::string& file);
   void lose_object(std::uint32_t object, const Error& why);
   void report_bad(std::uint32_t object, const Error& error);
+  void list_if_faulty(const ObjectEntry& object);
   /// The common data of a loaded item; null where it holds none, which is a finding or a loss.
   Value* take_common(std::uint32_t object);
   bool is_common(const ObjectEntry& object) const;

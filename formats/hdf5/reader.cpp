@@ -203,6 +203,7 @@ class Hdf5Reader final : public Reader {
     unread_.add(place.name);
     findings_.warn(Error(ErrorCode::kUnsupported, fmt::format("cannot check a dataset: {}", why))
                        .of_tensor(place.name)
+                       .found(fmt::format("h5py.Dataset ({})", why))
                        .in_file(catalog_.files[main.file].path));
   }
 

@@ -177,6 +177,9 @@ diff a.safetensors data/torch/nested.pt
 diff data/torch/nested.pt a.safetensors
 diff data/torch/nested.pt data/dcp/four_ranks
 diff data/demo/ckpt data/demo/ckpt
+convert data/hdf5/h5py316-attributes.h5 -o attributes.pt
+convert attributes.pt -o attributes.h5
+diff data/hdf5/h5py316-attributes.h5 attributes.h5
 verify data/demo/ckpt
 verify data/demo/ckpt --ranks-expected 2
 verify cut

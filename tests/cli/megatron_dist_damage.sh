@@ -45,7 +45,7 @@ crcs = [struct.pack("<I", zlib.crc32(each)) for each in (old, new)]
 open("save/__0_0.distcp", "wb").write(content.replace(old, new).replace(*crcs))
 P
 expect 4 gather save -o x.pt
-holds err "save/__0_0.distcp: tensor 'common_state/shard_0_1': cannot read the pickled common data: it is not a list of one dict"
+holds err "save/__0_0.distcp: object 'common_state/shard_0_1': cannot read the pickled common data: it is not a list of one dict"
 expect 1 verify save
 expect 0 repair save -o mended
 expect 1 verify mended

@@ -47,7 +47,7 @@ def of_verbs():
 
 
 def of_destinations():
-    for suffix, near in ((".safetensor", ".safetensors"), (".safetensosr", ".safetensors"), (".pht", ".pth"), (".hdf", ".hdf5")):
+    for suffix, near in ((".safetensor", ".safetensors"), (".safetensosr", ".safetensors"), (".pht", ".pt"), (".hdf", ".hdf5")):
         found = hint(2, "gather", "m.safetensors", "-o", "out" + suffix)
         assert f"did you mean 'out{near}'?" in found, found
     for suffix in (".gguf", ".zip", ".onnx"):
