@@ -190,6 +190,7 @@ void ObjectItems::report_bad(std::uint32_t object, const Error& error) {
 
 LoadedObject ObjectItems::load(const std::shared_ptr<FetchedFile>& file, const Wanted& one, bool if_tensors) {
   items_.earn(*file, one.item);
+  catalog_.arena->charge(Charge::kEntries, 0);  // Decodes nothing more once the checkpoint is out of proportion.
   const OpenItem item(file, one.item, kMaxDecodedObject, *catalog_.arena, salvage_ != nullptr);
   if (if_tensors && !item.has_storages()) return {};
   Originals originals;

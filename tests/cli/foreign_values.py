@@ -44,6 +44,11 @@ class ForeignValues(unittest.TestCase):
 
     # Opaque values that hold tensors.
 
+    def test_a_dict_with_tensors_and_an_attribute_is_an_object_that_holds_tensors(self):
+        self.assertEqual(self.names(FOREIGN / "labelled.pt", *OPAQUE), ["model.b", "model.w"])
+        result = self.json("convert", FOREIGN / "labelled.pt", "-o", "m.safetensors", "--objects", "drop", *OPAQUE)
+        self.assertIn("1 object that holds tensors is left out: 'batch'", " ".join(result["warnings"]))
+
     def test_what_holds_tensors_is_dropped_with_a_warning(self):
         for file in "projector.pt", "galore.pt":
             result = self.json("convert", FOREIGN / file, "-o", f"{file}.safetensors", "--objects", "drop", *OPAQUE)

@@ -78,7 +78,7 @@ Value* Machine::run() {
   for (Value* owner : paired_) {
     if (owner->kind == ValueKind::kDict) {
       owner->set_items(without_repeated_keys(owner->items()));
-    } else if (owner->kind == ValueKind::kCall) {
+    } else if (owner->kind == ValueKind::kCall && owner->extra() != nullptr) {  // A holder of tensors has none.
       owner->extra()->dict_items = without_repeated_keys(owner->extra()->dict_items);
     }
   }

@@ -98,6 +98,9 @@ def write_plain():
     model = {"w": numbers(2, 3), "b": numbers(3)}
     torch.save({"model": model, "optimizer": {"state": {0: {"projector": holder(numbers(2, 2))}}}, "step": 1}, HERE / "projector.pt")
     torch.save({"model": {**model, "extra": holder(numbers(2))}, "step": 1}, HERE / "in_model.pt")
+    batch = Labelled(ids=numbers(2))
+    batch.label = "x"
+    torch.save({"model": model, "batch": batch}, HERE / "labelled.pt")
     torch.save({"model": model, "config": SwapState(), "unit": Unit.EPOCH}, HERE / "config.pt")
     knot = Holder()
     knot.other = Holder()
