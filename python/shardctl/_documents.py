@@ -249,6 +249,8 @@ class ObjectDifference:
     b: Value = None
     in_a: bool = False
     in_b: bool = False
+    form_a: Optional[str] = None
+    form_b: Optional[str] = None
 
     @classmethod
     def _adapt(cls, found: dict[str, Any]) -> None:
