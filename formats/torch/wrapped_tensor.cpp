@@ -110,7 +110,8 @@ std::optional<TensorView> as_wrapper_subclass(Arena& arena, const Value& value) 
   constexpr std::size_t kWrapperArguments = 8;
   const Value &type = *value.items()[1], &arguments = *value.items()[2];
   const bool is_wrapper = value.items()[0]->is_global("torch._utils", "_rebuild_wrapper_subclass");
-  if (!is_wrapper || type.kind != ValueKind::kOpaque || arguments.items().size() < kWrapperArguments) return std::nullopt;
+  if (!is_wrapper || type.kind != ValueKind::kOpaque || arguments.items().size() < kWrapperArguments)
+    return std::nullopt;
   const Value* inner = only_tensor(arena, *value.items()[3]);
   if (inner == nullptr) return std::nullopt;
   const bool is_parameter = inner->is_call_of("torch._utils", "_rebuild_parameter") && !inner->items().empty();
