@@ -23,6 +23,7 @@
 #include "formats/torch/format.h"
 #include "libshard/core/error.h"
 #include "libshard/io/paths.h"
+#include "libshard/manifest/manifest.h"
 
 namespace shard::app {
 namespace {
@@ -216,6 +217,9 @@ TakenSource take_checkpoint(const Session& session, const SourceOptions& options
   try {
     const std::optional<std::string> folder = named_folder(session, options);
     if (!folder) return taken;
+    // A manifest belongs to the whole folder, so no file in it is the checkpoint.
+    const std::string manifest = join_path(*folder, kManifestName);
+    if (source_store(session).status(manifest).kind != FileKind::kAbsent) return taken;
     const Recognised recognised = recognise({&source_store(session), {*folder}});
     if (recognised.format != nullptr || recognised.below.size() != 1) return taken;
     if (contradicts_latest(source_store(session), *folder, recognised.below.front())) return taken;

@@ -162,7 +162,8 @@ Location OpenItem::location_of(const TensorView& view) const {
   if (!item_.zstd && !decoding.deflated && !is_coded) return location;
   if (record.method != 0 && record.method != 8) {
     throw Error(ErrorCode::kUnsupported,
-                fmt::format("the item's record '{}' is compressed with method {}", record.name, record.method));
+                fmt::format("the item's record '{}' is compressed with method {}", record.name, record.method))
+        .of_kind(FindingKind::kBadHeader);
   }
   if (decoding.deflated || is_coded) location.offset = 0;  // The view begins with the elements.
   location.decoding = decoding;

@@ -369,9 +369,10 @@ TEST(DcpObjects, OfAnUnknownClassAreRefusedWithTheWayOut) {
   const auto file = std::make_shared<BytesFile>(pack({{"data.pkl", pickled}, {"version", "3\n"}}));
   Arena arena;
   const dcp::OpenItem item(std::make_shared<dcp::FetchedFile>(file), {0, file->size()}, 0, arena);
-  const Error error = test::error_of([&] { dcp::load_object(arena, item, {}, {}); });
-  EXPECT_THAT(error.what(), HasSubstr("_io.FileIO"));
-  EXPECT_THAT(error.suggestions(), ::testing::ElementsAre(Suggestion{Remedy::kOpaqueGlobals}));
+  const dcp::LoadedObject loaded = dcp::load_object(arena, item, {}, {});
+  ASSERT_TRUE(loaded.foreign);
+  EXPECT_THAT(loaded.foreign->what(), HasSubstr("_io.FileIO"));
+  EXPECT_THAT(loaded.foreign->suggestions(), ::testing::ElementsAre(Suggestion{Remedy::kOpaqueGlobals}));
 }
 
 const std::string kPersistentStorage =

@@ -272,7 +272,7 @@ TEST(PickleLoad, AnObjectOfAnUnknownClassShowsThatItHoldsTensors) {
   for (const std::string& made :
        {"cmy\nA\n" + storage + "\x85R.", "cmy\nA\n)R" + storage + "b.", "cmy\nA\n)R}K\x01" + storage + "sb.",
         "cmy\nA\n)Rq\x00}K\x01"
-        "cmy\nB\n)R}K\x02h\x00sbsK\x03" +
+        "cmy\nB\n)R}K\x02h\x00sbsK\x03"s +
             storage + "sb."}) {
     Arena arena;
     const Value* value = load_foreign(arena, "\x80\x02" + made);
@@ -294,7 +294,7 @@ TEST(PickleLoad, AnObjectThatIsHeldBeforeItGetsTensorsCountsForItsHolders) {
                                    "cmy\nA\n)Rq\x00"
                                    "cmy\nB\n)R}K\x02]h\x00"
                                    "asbq\x01"
-                                   "0}K\x03" +
+                                   "0}K\x03"s +
                                        storage +
                                        "sb"
                                        "h\x01\x86."s);

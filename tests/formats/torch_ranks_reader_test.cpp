@@ -446,16 +446,16 @@ TEST(TorchRanksReader, ATwoDimensionalMeshOfSlicesHasReplicas) {
 }
 
 TEST(TorchRanksReader, PlainFilesWithoutALayoutAskForOne) {
-  RankFolder folder = slices({1, 1});
+  RankFolder folder = slices({2, 2});
   const Error error = error_of([&] { folder.open(); });
   EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
   EXPECT_THAT(error.suggestions(), ::testing::ElementsAre(Suggestion{Remedy::kStateLayout}));
 }
 
 TEST(TorchRanksReader, PlainFilesOfDifferentNamesAreNoCheckpoint) {
-  RankFolder folder = slices({1, 1});
+  RankFolder folder = slices({2, 2});
   RankFileMaker other;
-  other.put("v", other.floats({1}, {0}));
+  other.put("v", other.floats({2}, {0, 1}));
   folder.put("slice.1.pt", other);
   expect_error(ErrorCode::kCorruption, "slice.0.pt and slice.1.pt hold different names", [&] { folder.open(); });
 }

@@ -59,10 +59,12 @@ bool is_safe_name(std::string_view name) { return fault_of_name(name).empty(); }
 
 void check_flags(std::uint16_t flags, std::string_view name) {
   if ((flags & kEncryptionFlags) != 0) {
-    throw Error(ErrorCode::kUnsupported, fmt::format("zip: record '{}' is encrypted", name));
+    throw Error(ErrorCode::kUnsupported, fmt::format("zip: record '{}' is encrypted", name))
+        .of_kind(FindingKind::kBadHeader);
   }
   if (!are_known_flags(flags)) {
-    throw Error(ErrorCode::kUnsupported, fmt::format("zip: record '{}' has unknown flags {:#06x}", name, flags));
+    throw Error(ErrorCode::kUnsupported, fmt::format("zip: record '{}' has unknown flags {:#06x}", name, flags))
+        .of_kind(FindingKind::kBadHeader);
   }
 }
 

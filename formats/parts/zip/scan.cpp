@@ -367,7 +367,8 @@ std::uint32_t content_crc(const std::shared_ptr<const RandomReader>& file, const
     at = 0;
   } else if (record.method != 0) {
     throw Error(ErrorCode::kUnsupported,
-                fmt::format("zip: record '{}' has compression method {}", record.name, record.method));
+                fmt::format("zip: record '{}' has compression method {}", record.name, record.method))
+        .of_kind(FindingKind::kBadHeader);
   }
   std::vector<std::byte> buffer;
   std::uint32_t crc = 0;

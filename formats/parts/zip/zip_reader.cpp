@@ -124,7 +124,7 @@ std::int64_t ZipReader::find_end() const {
 void ZipReader::throw_disks(std::string_view where) const {
   std::vector<std::byte> scratch;
   if (load<std::uint32_t>(view(0, 4, scratch), 0) != kLocalSignature) {
-    throw Error(ErrorCode::kUnsupported, "zip: it spans several disks");
+    throw Error(ErrorCode::kUnsupported, "zip: it spans several disks").of_kind(FindingKind::kBadHeader);
   }
   throw damaged(FindingKind::kBadHeader, fmt::format("the {} counts several disks, and this is a zip of one", where));
 }
@@ -351,6 +351,7 @@ std::vector<std::byte> ZipReader::read(const Record& record, std::int64_t limit_
   } else {
     throw Error(ErrorCode::kUnsupported,
                 fmt::format("zip: record '{}' has compression method {}", record.name, record.method))
+        .of_kind(FindingKind::kBadHeader)
         .in_file(file_->name());
   }
   if (has_checksums_ && crc32(content) != record.crc32) {
