@@ -136,6 +136,20 @@ std::string advice_on_launch(const Suggestion& suggestion, const Options& option
   }
 }
 
+/// Advice on remedies about the layout of the target.
+std::string advice_on_layout(Remedy remedy) {
+  switch (remedy) {
+    case Remedy::kCutTensors:
+      return "cut the tensors with --ranks, --mesh, --layout or --like";
+    case Remedy::kOneBoxPerRank:
+      return "choose a layout of one box a rank, such as --ranks N";
+    case Remedy::kUseMesh:
+      return "say how to cut with --mesh and --place";
+    default:
+      return "spread the tensors over several files with --shards or --max-shard-size";
+  }
+}
+
 /// An imperative.
 std::string advice(const Suggestion& suggestion, const Options& options) {
   const std::string& argument = suggestion.argument;
@@ -163,13 +177,10 @@ std::string advice(const Suggestion& suggestion, const Options& options) {
     case Remedy::kStateRanks:
       return "add --ranks-expected N";
     case Remedy::kCutTensors:
-      return "cut the tensors with --ranks, --mesh, --layout or --like";
     case Remedy::kOneBoxPerRank:
-      return "choose a layout of one box a rank, such as --ranks N";
     case Remedy::kUseMesh:
-      return "say how to cut with --mesh and --place";
     case Remedy::kSpreadFiles:
-      return "spread the tensors over several files with --shards or --max-shard-size";
+      return advice_on_layout(suggestion.remedy);
     case Remedy::kHoldAs:
       return "add --as " + or_word("KIND");
     case Remedy::kNameFolder:
