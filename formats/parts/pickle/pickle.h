@@ -28,7 +28,7 @@ struct LoadOptions {
   std::string file;  ///< For messages.
   /// Asked once for each global; false refuses it (kCorruption, naming module and name).
   std::function<bool(std::string_view module, std::string_view name)> allow;
-  bool opaque_unknown = false;  ///< Globals that `allow` refuses become kOpaque instead, and calls of them too.
+  bool opaque_unknown = false;  ///< Globals that `allow` refuses are read as foreign_holder.h says.
   bool suggest_opaque = false;  ///< The error where a global is refused suggests Remedy::kOpaqueGlobals.
   bool integer_ids =
       false;  ///< Persistent ids are integers, as ranks number tensors to each other; else torch's tuples.
