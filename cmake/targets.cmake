@@ -56,6 +56,7 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)  # Programs as libraries, for the same he
 endif()
 set(shard_test_options -O1 -Wno-maybe-uninitialized)  # Tests are long and run once; with -O1 g++ 12 sees less of variants.
 shard_headers(shard_common_headers HEADERS ${PROJECT_SOURCE_DIR}/cmake/precompiled/common.h LIBS fmt::fmt)
+shard_headers(shard_inner_loop_headers HEADERS ${PROJECT_SOURCE_DIR}/cmake/precompiled/common.h LIBS fmt::fmt OPTIONS -O3)
 if(SHARD_TESTS)
   shard_headers(shard_test_headers HEADERS ${PROJECT_SOURCE_DIR}/cmake/precompiled/tests.h
                 LIBS GTest::gtest GTest::gmock fmt::fmt OPTIONS ${shard_test_options})

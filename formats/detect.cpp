@@ -58,7 +58,8 @@ void check_exists(const Source& source) {
       throw Error(ErrorCode::kNotFound, "is not a regular file").in_file(path);
     }
     if (kind == FileKind::kFolder && source.paths.size() > 1) {
-      throw Error(ErrorCode::kInvalidArgument, "a folder is a checkpoint of its own and cannot stand beside others")
+      throw Error(ErrorCode::kInvalidArgument,
+                  "a folder is a complete checkpoint and cannot be combined with other sources")
           .in_file(path);
     }
   }
@@ -156,7 +157,7 @@ Error not_a_checkpoint(const Source& source) {
 }
 
 [[noreturn]] void throw_several(const Source& source, std::span<const std::string_view> names) {
-  Error error(ErrorCode::kCorruption, fmt::format("cannot tell the format of '{}': it fits {} formats: {}",
+  Error error(ErrorCode::kCorruption, fmt::format("cannot determine the format of '{}': it matches {} formats: {}",
                                                   shown(source), names.size(), fmt::join(names, ", ")));
   error.in_file(source.paths.front())
       .because(fmt::format("the folder holds the files of {}", names.size() == 2 ? "both" : "all of them"));
@@ -186,8 +187,8 @@ Recognised recognise(const Source& source) {
   if (std::vector<FoundCheckpoint> found = checkpoints_below(source); !found.empty())
     return {nullptr, std::move(found)};
   if (fitting.size() == 1) return {fitting.front()};
-  throw Error(
-      not_a_checkpoint(source).because(fmt::format("the content fits none of: {}", fmt::join(format_names(), ", "))));
+  throw Error(not_a_checkpoint(source).because(
+      fmt::format("the content matches none of: {}", fmt::join(format_names(), ", "))));
 }
 
 std::vector<FoundCheckpoint> checkpoints_below(const Source& source) {

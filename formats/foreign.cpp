@@ -212,7 +212,7 @@ Error megatron_root(const SourceStore& store, const std::string& folder) {
         .in_file(join_path(folder, kTrackerName))
         .of_kind(FindingKind::kBadHeader)
         .expected("a number, or release")
-        .hint("name the folder of an iteration itself");
+        .hint("pass the folder of one iteration");
   }
   const std::string path = join_path(folder, iteration);
   if (store.status(path).kind == FileKind::kAbsent) {
@@ -278,7 +278,7 @@ std::optional<Error> foreign_file(const SourceStore& store, const std::string& p
     return error;
   }
   if (is_plain_pickle(store, path, head)) {
-    return unsupported("a plain Python pickle", path).because("torch.save would have put it into a zip");
+    return unsupported("a plain Python pickle", path).because("torch.save writes a zip");
   }
   if (const std::string_view tar = tar_kind(head); !tar.empty()) {
     Error error = unsupported(tar, path);
@@ -293,10 +293,10 @@ std::optional<Error> foreign_file(const SourceStore& store, const std::string& p
 std::optional<Error> stand_in_of(const SourceStore& store, const std::string& path) {
   const FileStatus status = store.status(path);
   if (status.kind == FileKind::kAbsent) {
-    return Error(ErrorCode::kNotFound, "this is a link that leads nowhere, not the file itself")
+    return Error(ErrorCode::kNotFound, "this is a broken symlink, not the file itself")
         .in_file(path)
         .of_kind(FindingKind::kMissingFile)
-        .because("git-annex and Hugging Face's cache keep a link where the content was not fetched, or was dropped")
+        .because("git-annex and Hugging Face's cache leave a symlink when the content was not fetched or was removed")
         .hint("fetch the content, for example with: git annex get");
   }
   constexpr std::int64_t kLongestPointer = 1024;

@@ -80,7 +80,7 @@ void load_plugin_of(const KnownFormat& format) {
     load_format_plugin(path_of(format));
   } catch (Error& error) {
     const bool lacks_library = !format.needs.empty() && error.why().starts_with(format.needs);
-    if (lacks_library) error.hint(fmt::format("install Debian's package {}", format.package));
+    if (lacks_library) error.hint(fmt::format("install the Debian package {}", format.package));
     throw;
   }
 }

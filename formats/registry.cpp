@@ -78,7 +78,7 @@ const Format& load_known(const KnownFormat& known) {
   absent.hint(fmt::format("formats here: {}", all_names()));
   if (known.library.empty()) throw Error(absent);
   if (!is_installed(known)) {
-    throw Error(absent.because(fmt::format("the plug-in {} is not installed; it is built where the packages {} are",
+    throw Error(absent.because(fmt::format("the plug-in {} is not installed; building it needs the packages {}",
                                            known.library, known.built_with)));
   }
   load_plugin_of(known);

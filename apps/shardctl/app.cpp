@@ -116,7 +116,7 @@ void check_local_backend(const RankOptions& ranks) {
   if (std::cmp_greater_equal(devices, ranks.local_ranks)) return;
   throw Error(ErrorCode::kUnsupported,
               fmt::format("backend 'nccl' cannot serve {} local ranks on {} GPUs", ranks.local_ranks, devices))
-      .because("NCCL wants a GPU of its own for each rank")
+      .because("NCCL needs a separate GPU for each rank")
       .hint("drop --backend");
 }
 

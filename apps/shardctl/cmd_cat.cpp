@@ -50,12 +50,14 @@ const Entry& only_one(std::span<const Entry> entries, const OfCatalog& of_catalo
   const std::string name(entries.front().name);
   const int rank = of_catalog[entries.front().source].rank;
   if (rank >= 0) {
-    throw Error(ErrorCode::kCorruption, fmt::format("cannot choose: ranks hold different values of '{}'", name))
+    throw Error(ErrorCode::kCorruption,
+                fmt::format("cannot choose: '{}' has different values on different ranks", name))
         .of_tensor(name)
         .because(fmt::format("there are {} values", entries.size()))
         .hint(line_of_rank(options, source, rank));
   }
-  throw Error(ErrorCode::kUnsupported, fmt::format("cannot choose: {} paths have the name '{}'", entries.size(), name))
+  throw Error(ErrorCode::kUnsupported,
+              fmt::format("cannot choose a tensor: {} paths are named '{}'", entries.size(), name))
       .of_tensor(name);
 }
 
@@ -85,7 +87,7 @@ Error object_has_no_slices(const Options& options, std::string_view name) {
 
 Error absent_name(const Selection& selection, std::string_view asked, std::string_view source,
                   const std::vector<std::string>& paths) {
-  Error error(ErrorCode::kNotFound, fmt::format("{} has no tensor and no object '{}'", source, asked));
+  Error error(ErrorCode::kNotFound, fmt::format("{} has no tensor or object named '{}'", source, asked));
   error.of_tensor(asked);
   std::vector<std::string_view> names;
   for (const SelectedTensor& tensor : selection.tensors) names.push_back(tensor.name);
@@ -233,12 +235,11 @@ int cat(Session& session, const Options& options) {
 void check_cat(const Session& session, Options& options) {
   std::vector<std::string>& words = options.source.paths;
   if (words.size() < 2) {
-    throw usage("cat needs a checkpoint and the name of a tensor or object in it")
+    throw usage("cat needs a checkpoint and a tensor or object name")
         .hint("give both: shardctl cat SRC NAME; 'shardctl inspect SRC' lists the names");
   }
   if (session.common.json && options.cat.format != "text") {
-    throw usage(fmt::format("--json and --format {} contradict each other", options.cat.format))
-        .hint("give one of them");
+    throw usage(fmt::format("--json and --format {} cannot be combined", options.cat.format)).hint("give only one");
   }
   options.cat.name = words.back();
   words.pop_back();

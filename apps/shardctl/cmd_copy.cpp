@@ -118,25 +118,25 @@ void check_layout_of_map(const Session& session, const Options& options, const T
   const bool has_mesh = !map.mesh().empty();
   const bool is_laid_out = !layout.mesh.empty() || !layout.layout.empty() || !layout.like.empty() || layout.dim;
   if (is_laid_out && (has_mesh || form.format->traits.mapped_ranks)) {
-    throw usage("cannot cut otherwise what a map cuts over ranks")
-        .because(fmt::format("{} says itself what each rank stores", options.target.map))
-        .hint("say only how many ranks there are, with --ranks N");
+    throw usage("cannot combine other layout options with a map that shards over ranks")
+        .because(fmt::format("{} already defines what each rank stores", options.target.map))
+        .hint("give only the number of ranks: --ranks N");
   }
   if (has_mesh && options.target.rank_files.value_or(RankFiles::kPlain) != RankFiles::kPlain) {
-    throw usage("--as is for tensors that a layout cuts")
+    throw usage("--as applies only to tensors that a layout shards")
         .because(fmt::format("{} says what each rank stores, and ranks store plain tensors", options.target.map));
   }
   const FormatTraits& traits = form.format->traits;
   if (!has_mesh && layout.ranks && !traits.pieces) throw holds_whole_tensors(*form.format);
   const Format& of_ranks = format_of(files_of_ranks(session, options.target.map).container);
   if (map.ranks() > 1 && !traits.mapped_ranks && form.format != &of_ranks) {
-    throw Error(ErrorCode::kUnsupported,
-                fmt::format("{} cannot hold what {} cuts over {} ranks", traits.name, options.target.map, map.ranks()))
+    throw Error(ErrorCode::kUnsupported, fmt::format("{} cannot store tensors that {} shards over {} ranks",
+                                                     traits.name, options.target.map, map.ranks()))
         .suggest(Remedy::kWriteAs, of_ranks.traits.name);
   }
   const std::int64_t wanted = layout.ranks.value_or(map.ranks());
   if (wanted == map.ranks() || !(has_mesh || form.format->traits.mapped_ranks)) return;
-  throw usage(fmt::format("{} is a map for another number of ranks", options.target.map))
+  throw usage(fmt::format("{} is a map for a different number of ranks", options.target.map))
       .expected(map.ranks())
       .found(wanted);
 }
@@ -269,7 +269,7 @@ void add_warnings(CopyResult& result, const Work& work, const Progress& progress
   const bool is_empty = result.tensors == 0 && result.objects == 0;
   if (is_empty && holds_something(work.source.catalog())) {
     result.warnings.emplace_back(
-        "the output is empty: no tensor and no object of the source was selected or could be kept");
+        "the output is empty: nothing in the source was selected, or nothing selected can be stored");
   }
 }
 

@@ -153,7 +153,7 @@ void Export::say_what_was_found() const {
   const bool is_named = dtype != kKeep && dtype != kAuto;
   if (is_named && !config_.dtype.empty() && config_.dtype != dtype) {
     warn(session_,
-         fmt::format("config.json is copied as it is and says {}: loaders that follow it convert the {} weights",
+         fmt::format("config.json is copied unchanged and says {}; loaders that follow it will convert the {} weights",
                      config_.dtype, dtype));
   }
 }
@@ -289,7 +289,7 @@ std::vector<std::string> Export::warnings_of(const Catalog& catalog, const Model
   }
   if (!is_adapter_ && folder_.path.empty()) {
     warnings.emplace_back(
-        "no config.json lies beside the source, so the output lacks config and tokenizer; name their folder with "
+        "found no config.json near the source, so the output has no config and no tokenizer; pass their folder with "
         "--hf-ref DIR");
   }
   const FirstNames dropped = objects_with_tensors(catalog, [&](std::uint32_t object) {
@@ -314,7 +314,7 @@ void Export::adjust(OpenSource& source, Selection& selection) {
   std::erase_if(selection.tensors, [](const SelectedTensor& each) { return each.name.starts_with(kMappedStates); });
   report_.other_tensors -= std::ssize(selection.tensors);
   if (selection.tensors.empty()) {
-    throw Error(ErrorCode::kCorruption, fmt::format("'{}' holds no tensor of a model", taken_.label))
+    throw Error(ErrorCode::kCorruption, fmt::format("'{}' has no model tensors", taken_.label))
         .in_file(taken_.paths.front());
   }
   const Catalog* const reference = reference_ && !is_adapter_ ? &reference_->catalog() : nullptr;
@@ -406,8 +406,8 @@ void Export::drop_tied(OpenSource& source, Selection& selection, const Catalog* 
     } else if (config_.ties_embeddings && !pair.is_guess) {
       throw Error(ErrorCode::kCorruption, fmt::format("'{}' and '{}' differ", repeated.name, original.name))
           .of_tensor(repeated.name)
-          .because("config.json ties them (tie_word_embeddings), so a model would load one for both")
-          .hint("set tie_word_embeddings to false in config.json if the head was trained by itself");
+          .because("config.json ties them (tie_word_embeddings), so loaders would use one for both")
+          .hint("if the head was trained separately, set tie_word_embeddings to false in config.json");
     }
   }
   std::ranges::sort(dropped, std::greater());
@@ -422,9 +422,9 @@ void Export::change_dtypes(const Catalog& source, Selection& selection) {
   if (asked == kKeep) return;
   const std::optional<DType> wanted = dtype_of_name(asked == kAuto ? config_.dtype : asked);
   if (!wanted) {
-    throw usage("--dtype auto needs a config.json that says the dtype")
+    throw usage("--dtype auto needs a config.json with a dtype")
         .in_file(folder_.path.empty() ? "" : join_path(folder_.path, "config.json"))
-        .hint("name the dtype, or the folder of the config with --hf-ref DIR");
+        .hint("pass the dtype itself, or the config's folder with --hf-ref DIR");
   }
   const std::vector<bool> decided = decided_by_rules(options_.selection.cast, source, selection.tensors);
   const QuantizedPart quantized = find_quantized(source, facts_);
@@ -479,7 +479,7 @@ std::string Export::remedy_for(const ReferenceDifference& difference, bool fits_
   if (!guess.strip.empty()) return repeat_command(options_.arguments, "--strip-prefix " + guess.strip);
   if (!guess.add.empty()) return repeat_command(options_.arguments, "--add-prefix " + guess.add);
   if (fits_by_map) return repeat_command(options_.arguments, fmt::format("--map {}", kOlderNames));
-  return "list all with --json; add --no-check to export them all the same";
+  return "see all of them with --json, or export anyway with --no-check";
 }
 
 void Export::refuse(const ReferenceDifference& difference, bool fits_by_map) {
@@ -488,8 +488,7 @@ void Export::refuse(const ReferenceDifference& difference, bool fits_by_map) {
   for (const std::string& line : session_.error_details) few.add(line);
   throw Error(
       ErrorCode::kCorruption,
-      fmt::format("the tensors are not those of the reference '{}': {} missing, {} unexpected, {} of another "
-                  "shape",
+      fmt::format("the tensors do not match the reference '{}': {} missing, {} unexpected, {} with a different shape",
                   report_.reference, difference.missing.size(), difference.unexpected.size(), difference.shapes.size()))
       .in_file(report_.reference)
       .because(few.text())
@@ -507,11 +506,11 @@ std::unique_ptr<Writer> Export::add_files(std::unique_ptr<Writer> writer) const 
 void check_export(const Session&, Options& options) {
   const std::string& dtype = options.exporting.dtype;
   if (dtype != kKeep && dtype != kAuto && !dtype_of_name(dtype)) {
-    throw usage(fmt::format("--dtype {}: not a dtype", dtype)).hint("name one such as bfloat16, or auto, or keep");
+    throw usage(fmt::format("--dtype {}: not a dtype", dtype)).hint("give a dtype such as bfloat16, or auto, or keep");
   }
   if (!format_of_suffix(options.target.path).empty()) {
     throw usage("export writes a folder")
-        .because(fmt::format("the suffix of '{}' means one file", options.target.path));
+        .because(fmt::format("'{}' has the suffix of a single file", options.target.path));
   }
   const std::string& to = options.target.to;
   if (!to.empty() && to != kSafetensorsFormat.traits.name && to != "torch") {

@@ -82,7 +82,7 @@ void print_check(Session& session, const std::string& name, const UndoneMap& und
   warn_all(session, undone.warnings());
   TextSink sink(session.out);
   for (const std::string& each : unmatched) sink.line(fmt::format("unmatched {}", each));
-  sink.line(fmt::format("{}: {} mapped, {} as they are, {} left out, {} unmatched; {}", plural(stored, "stored tensor"),
+  sink.line(fmt::format("{}: {} mapped, {} unchanged, {} dropped, {} unmatched; {}", plural(stored, "stored tensor"),
                         mapped, undone.copied(), undone.dropped(), unmatched.size(), plural(logical, "tensor")));
 }
 
@@ -108,10 +108,10 @@ void check_map(const Session&, Options& options) {
   std::vector<std::string>& words = options.source.paths;
   const std::vector<std::string_view> actions = map_words();
   const std::string known = fmt::format("{}", fmt::join(actions, ", "));
-  if (words.empty()) throw usage("map needs to be told what to do").hint("give one of " + known);
+  if (words.empty()) throw usage("map needs an action: list, show or check").hint("give one of " + known);
   options.map.action = words.front();
   if (std::ranges::find(actions, words.front()) == actions.end()) {
-    throw usage(fmt::format("map cannot '{}'", words.front()))
+    throw usage(fmt::format("map has no action '{}'", words.front()))
         .expected(known)
         .found(words.front())
         .hint("give one of " + known);

@@ -171,7 +171,7 @@ void check_layout(const CLI::App& app, const LayoutOptions& layout) {
   }
   if (given.size() > 1) {
     throw usage(fmt::format("{} contradict each other", fmt::join(given, " and ")))
-        .because("each of them alone says which pieces to write")
+        .because("each of them defines the whole layout")
         .hint("give one of them");
   }
   if (layout.dim && !layout.ranks) throw usage("--dim needs --ranks").hint("add --ranks N");
@@ -197,14 +197,14 @@ void check_paths(const Session& session, const Options& options) {
         .hint(fmt::format("run 'shardctl help {}' for examples", name));
   }
   if (contains(options.source.paths, "")) {
-    throw usage("a source is an empty string, which names nothing").hint("look for a variable that is not set");
+    throw usage("a source is an empty string").hint("check for an unset shell variable");
   }
   if (options.verb->uses.target && options.target.path.empty()) {
     throw usage(name + " needs a destination").hint(with_destination(session, options));
   }
   if (options.target.path == "-") {
     throw usage("cannot write a checkpoint to standard output")
-        .hint("name a file or a folder; ./- is one of that name");
+        .hint("give a file or folder; if its name is '-', write ./-");
   }
 }
 
@@ -230,7 +230,7 @@ std::vector<std::string> stated_for_maps(const CLI::App& app, const Verb* verb) 
 
 void check_stated_for_maps(const std::vector<std::string>& stated, const Options& options) {
   if (stated.empty() || !options.source.map.empty() || !options.target.map.empty()) return;
-  throw usage(fmt::format("{} is for a model map, and none is named", stated.front()))
+  throw usage(fmt::format("{} needs a model map", stated.front()))
       .hint(fmt::format("drop {}, or add --map NAME or --to-map NAME", stated.front()));
 }
 

@@ -41,9 +41,9 @@ std::unique_ptr<Device> open_device(const Session& session, const Options& optio
     return shard::open_device(wish);
   } catch (Error& error) {
     if (error.code() == ErrorCode::kUnsupported) {
-      error.hint(fmt::format("{}{}do without a GPU: --device cpu", error.hint(), error.hint().empty() ? "" : "; or "));
+      error.hint(fmt::format("{}{}run without a GPU: --device cpu", error.hint(), error.hint().empty() ? "" : "; or "));
     }
-    if (error.code() == ErrorCode::kInvalidArgument) error.hint("leave the number out: --device cuda");
+    if (error.code() == ErrorCode::kInvalidArgument) error.hint("omit the number: --device cuda");
     throw;
   }
 }

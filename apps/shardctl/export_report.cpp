@@ -50,7 +50,7 @@ void print_export(TextSink& sink, const ExportReport& report) {
   for (const auto& [from, to] : std::span(report.renames).first(std::min(report.renames.size(), kShownRenames))) {
     sink.line(fmt::format("  {} -> {}", from, to));
   }
-  sink.line(fmt::format("left out    {} of other states, {}{}", plural(report.other_tensors, "tensor"),
+  sink.line(fmt::format("skipped     {} of other states, {}{}", plural(report.other_tensors, "tensor"),
                         plural(report.objects, "object"),
                         report.tied.empty() ? "" : fmt::format("; tied: {}", fmt::join(report.tied, ", "))));
 }

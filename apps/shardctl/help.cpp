@@ -26,7 +26,7 @@ std::string_view bad_usage(const Uses& uses) {
 }  // namespace
 
 std::string_view program_summary() {
-  return "shardctl inspects, splits, assembles and converts sharded model checkpoints.";
+  return "shardctl inspects, merges, splits, reshards and converts sharded model checkpoints.";
 }
 
 std::string_view program_usage() { return "shardctl [global options] VERB SRC... [-o DST] [options]"; }
@@ -43,22 +43,22 @@ std::vector<ExitCode> exit_codes(const Verb* verb) {
   const Uses all{.sources = true, .target = true, .target_layout = true, .rank_options = true, .ranks = true};
   const Uses uses = verb == nullptr ? all : verb->uses;
   const std::string_view answer =
-      verb == nullptr ? "diff: differs; verify: findings; map check: tensors are unmatched" : verb->no_answer;
+      verb == nullptr ? "diff: different; verify: findings; map check: unmatched tensors" : verb->no_answer;
   std::vector<ExitCode> codes{{0, verb == nullptr ? "done, and on disk; diff: equal; verify: good" : verb->success}};
   if (!answer.empty()) codes.push_back({1, answer});
   codes.push_back({2, bad_usage(uses)});
   if (uses.sources) {
     codes.push_back({3, "input not found or not readable"});
   } else if (verb->run != run_help) {  // Which heeds no option.
-    codes.push_back({3, "--config: the file is not found or not readable"});
+    codes.push_back({3, "--config: file not found or not readable"});
   }
-  if (uses.sources) codes.push_back({4, "input damaged, contradictory, of unknown format, or refused for safety"});
-  if (uses.target) codes.push_back({5, "output exists and --force is not given, or source and output overlap"});
+  if (uses.sources) codes.push_back({4, "input damaged, inconsistent, in an unknown format, or unsafe to read"});
+  if (uses.target) codes.push_back({5, "output exists (use --force), or source and output overlap"});
   if (!uses.target && uses.page)
-    codes.push_back({5, "--html: the page exists and --force is not given, or it lies in a source"});
+    codes.push_back({5, "--html: the page exists and --force was not given, or the page is inside a source"});
   codes.push_back({6, "resources: disk full, memory limit, output not writable"});
-  if (uses.ranks) codes.push_back({7, "launch or communication failure: a rank is lost or silent"});
-  if (uses.sources) codes.push_back({8, "valid request that this build or format cannot do"});
+  if (uses.ranks) codes.push_back({7, "launch or communication failure: a rank died or stopped responding"});
+  if (uses.sources) codes.push_back({8, "valid request that this build or format does not support"});
   codes.push_back({70, "internal error"});
   codes.push_back({130, "SIGINT"});
   codes.push_back({143, "SIGTERM"});
@@ -66,11 +66,12 @@ std::vector<ExitCode> exit_codes(const Verb* verb) {
 }
 
 std::string_view environment_help() {
-  return "Every option can be set in the environment: SHARDCTL_ and its name in capitals (SHARDCTL_MAX_MEMORY=1GiB).";
+  return "Any option can be set in the environment: SHARDCTL_MAX_MEMORY=1GiB is --max-memory 1GiB.";
 }
 
 std::string short_help() {
-  return fmt::format("{}\n{}\n{}\n'shardctl help VERB' says more.\n", what_and_usage(), first_examples(), verb_list());
+  return fmt::format("{}\n{}\n{}\nRun 'shardctl help VERB' for details.\n", what_and_usage(), first_examples(),
+                     verb_list());
 }
 
 std::string general_help() {

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <string_view>
+
 #include "apps/shardctl/help.h"
 #include "apps/shardctl/option_tree.h"
 
@@ -13,6 +15,19 @@ class HelpFormatter : public CLI::Formatter {
  public:
   std::string make_option_opts(const CLI::Option* option) const override { return " " + option->get_option_text(); }
 };
+
+/// Breaks a paragraph into lines of at most kColumns characters, at spaces.
+std::string filled(std::string_view paragraph) {
+  constexpr std::size_t kColumns = 100;
+  std::string text;
+  while (paragraph.size() > kColumns) {
+    const std::size_t space = paragraph.rfind(' ', kColumns);
+    if (space == std::string_view::npos) break;
+    text.append(paragraph.substr(0, space)) += '\n';
+    paragraph.remove_prefix(space + 1);
+  }
+  return text.append(paragraph);
+}
 
 }  // namespace
 
@@ -31,7 +46,7 @@ std::string help_text(const Verb* verb) {
   std::string text = verb == nullptr ? general_help()
                                      : fmt::format("shardctl {}: {}\n\nUsage: shardctl {}\n\nExamples:\n{}", verb->name,
                                                    verb->summary, verb->usage, verb->examples);
-  if (verb != nullptr && !verb->details.empty()) text += fmt::format("\n{}\n", verb->details);
+  if (verb != nullptr && !verb->details.empty()) text += fmt::format("\n{}\n", filled(verb->details));
   const std::string groups = formatter.make_groups(&app, CLI::AppFormatMode::Normal);
   text += CLI::detail::find_and_replace(groups, "\n\n\n", "\n\n");
   return fmt::format("{}\n{}\n{}\n", text, exit_codes_help(verb), environment_help());

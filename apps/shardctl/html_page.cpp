@@ -103,7 +103,7 @@ std::int64_t write_page(FileWriter* file, const std::function<void(JsonWriter&)>
 HtmlPage::HtmlPage(const Session& session, const Options& options) : session_(session), path_(options.page.path) {
   if (path_.empty() || !is_rank_zero(session)) return;
   if (session.fs.status(path_).kind == FileKind::kFolder) {
-    throw Error(ErrorCode::kExists, "cannot write the page: a folder has its name").in_file(path_);
+    throw Error(ErrorCode::kExists, "cannot write the page: a folder with this name exists").in_file(path_);
   }
   std::vector<std::string> sources = options.source.paths;
   std::ranges::copy(named_inputs(session, options), std::back_inserter(sources));

@@ -67,7 +67,7 @@ class FileSink final : public spdlog::sinks::base_sink<std::mutex> {
   [[noreturn]] static void fail(const std::string& path, const char* why) {
     throw Error(ErrorCode::kResource, fmt::format("cannot write the log: {}", why))
         .in_file(path)
-        .hint("name a file that can be written with --log-file");
+        .hint("pass a writable file to --log-file");
   }
 
   static int open_regular(const std::string& path) {

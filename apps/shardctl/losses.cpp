@@ -60,8 +60,7 @@ std::string lost_metadata(const Catalog& catalog, const FormatTraits& traits) {
     if (!says_nothing && !key.starts_with("shardctl.")) keys.push_back(key);
   }
   if (keys.empty()) return {};
-  return fmt::format("{} cannot hold the texts of the source's __metadata__, which are left out: {}", traits.name,
-                     first_few(keys));
+  return fmt::format("{} cannot store the source's __metadata__; dropped: {}", traits.name, first_few(keys));
 }
 
 /// Whether the files of the checkpoint lie in that folder: those of one below are named from there on.
@@ -83,7 +82,7 @@ std::string other_files(const Session& session, const OpenSource& source) {
     return std::ranges::any_of(catalog.warnings, [&](const std::string& each) { return mentions(each, name); });
   });
   if (others.empty()) return {};
-  return fmt::format("other files of the folder are not read or copied: {}", first_few(others));
+  return fmt::format("ignored other files in the folder: {}", first_few(others));
 }
 
 }  // namespace

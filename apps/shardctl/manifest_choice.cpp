@@ -17,10 +17,10 @@ void keep_files(StatedFiles& stated, const std::vector<std::string>& paths) {
   for (const std::string& path : paths) {
     const ManifestFile* file = stated.manifest.find(base_name(path));
     if (file == nullptr) {
-      throw Error(ErrorCode::kCorruption, fmt::format("the manifest does not name '{}'", base_name(path)))
+      throw Error(ErrorCode::kCorruption, fmt::format("the manifest has no entry for '{}'", base_name(path)))
           .in_file(path)
           .of_kind(FindingKind::kExtraFile)
-          .hint("name the manifest of this checkpoint with --against");
+          .hint("pass this checkpoint's manifest with --against");
     }
     kept.push_back(*file);
   }

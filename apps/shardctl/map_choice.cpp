@@ -122,9 +122,9 @@ std::vector<std::vector<std::string>> read_param_shapes(const Session& session, 
 /// The coordinates that the names of the files state are those of the map's mesh.
 void check_mesh(const ModelMap& map, const OpenSource& source) {
   if (!source.rank_paths || source.rank_paths->mesh.empty() || source.rank_paths->mesh == map.mesh()) return;
-  throw Error(ErrorCode::kInvalidArgument, "cannot undo the map: its mesh is not that of the files")
+  throw Error(ErrorCode::kInvalidArgument, "cannot undo the map: its mesh does not match the files")
       .in_file(source.paths.front())
-      .because("the coordinates in the files' names say how many there are on each axis")
+      .because("the file names determine the size of each axis")
       .expected(fmt::format("{}", fmt::join(map.mesh(), " x ")))
       .found(fmt::format("{}", fmt::join(source.rank_paths->mesh, " x ")));
 }
@@ -158,7 +158,7 @@ std::string read_map_text(const Session& session, const std::string& name) {
   std::vector<std::string_view> names;
   for (const BuiltinMap& map : builtin_maps()) names.push_back(map.name);
   const std::string near = nearest(name, names);
-  throw usage(fmt::format("'{}' is not a built-in map and not a file", name))
+  throw usage(fmt::format("'{}' is neither a built-in map nor a file", name))
       .hint(near.empty() ? "list the built-in ones with 'shardctl map list'" : fmt::format("did you mean '{}'?", near));
 }
 
@@ -190,7 +190,7 @@ std::optional<RankPaths> named_ranks(const Session& session, const SourceOptions
   std::optional<RankPaths> paths = find_rank_paths(document, known, list);
   const auto says_more = [](const MapFiles& files) { return !files.root.empty() || !files.writer.empty(); };
   if (!paths && (document.files.size() > 1 || says_more(document.files.front()))) {
-    throw Error(ErrorCode::kNotFound, fmt::format("'{}' holds no file that the map names", folder))
+    throw Error(ErrorCode::kNotFound, fmt::format("'{}' contains none of the files that the map lists", folder))
         .in_file(folder)
         .expected(document.files.front().path);
   }
@@ -212,7 +212,7 @@ ModelMap choose_map(const Session& session, const std::string& name, const MapNu
   if (document.flatten && document.flatten->takes_param_shapes) {
     if (use == MapUse::kMake) {
       throw Error(ErrorCode::kUnsupported, "cannot make flat buffers in the order of param_shapes")
-          .because("only a checkpoint that is read lists them")
+          .because("only a source checkpoint has this list")
           .hint("list the names in flatten.order");
     }
     document.flatten->param_shapes = read_param_shapes(session, source);
@@ -235,7 +235,7 @@ void undo_map(const Session& session, const SourceOptions& options, const Select
     };
   }
   auto reader = std::make_unique<MappedReader>(std::move(source.reader), map, leaves_out);
-  log.info(fmt::format("undid map {}: {} tensors, {} of them as stored, {} left out", options.map,
+  log.info(fmt::format("undid map {}: {} tensors, {} unchanged, {} dropped", options.map,
                        reader->catalog().tensors.size(), reader->undone().copied(), reader->undone().dropped()));
   source.is_mapped = true;
   source.reader = std::move(reader);

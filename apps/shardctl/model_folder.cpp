@@ -175,7 +175,7 @@ FilesFolder find_model_folder(const SourceStore& store, const std::string& sourc
 ModelConfig read_model_config(const SourceStore& store, const std::string& folder) {
   const std::string path = join_path(folder, kConfigName);
   if (!is_file(store, path)) {
-    throw Error(ErrorCode::kNotFound, "cannot read the model's configuration: there is no such file").in_file(path);
+    throw Error(ErrorCode::kNotFound, "cannot read the model's config: no such file").in_file(path);
   }
   const std::vector<std::byte> bytes = read_whole(*store.open_below(folder, kConfigName), kMaxConfigBytes);
   const std::string text(reinterpret_cast<const char*>(bytes.data()), bytes.size());

@@ -66,35 +66,35 @@ struct OptionGroup {
 void add_sources(CLI::App& app, Options& o) {
   app.add_option("SRC", o.source.paths, "a file, a folder, or several files of one checkpoint");
   OptionGroup group{app, "Source"};
-  group.single("--from", o.source.from, "FORMAT", "format of the source (default: what its content shows)");
+  group.single("--from", o.source.from, "FORMAT", "source format (default: detected from the content)");
   group.single("--ranks-expected", o.source.ranks_expected, "N", "fail unless exactly N ranks wrote the checkpoint");
   const auto take = [&o](const std::string& word) { o.source.opaque_globals = word == "opaque"; };
-  group.word("--unknown-globals", take, "unknown Python classes: refuse (default), or read them as opaque objects")
+  group.word("--unknown-globals", take, "unknown Python classes: refuse (default) or opaque (keep only their names)")
       ->check(CLI::IsMember({"refuse", "opaque"}));
   const auto choose = [&o](const std::string& word) {
     o.source.weights = word == "16bit" ? Weights::kModule : Weights::kMasters;
   };
-  group
-      .word("--weights", choose, "parameters of a DeepSpeed save: masters (default), or the 16bit copies of the module")
+  group.word("--weights", choose, "DeepSpeed parameters to read: masters (default) or 16bit (the module's copies)")
       ->check(CLI::IsMember({"masters", "16bit"}));
 }
 
 void add_source_layout(CLI::App& app, Options& o) {
   OptionGroup{app, "Source"}.single("--layout", o.source.layout, "FILE",
-                                    "layout document shardctl.layout/1 that says how the source was cut");
+                                    "layout document that describes how the source is sharded");
 }
 
 void add_selection(CLI::App& app, Options& o) {
   OptionGroup group{app, "Selection and names"};
   group.many("--include", o.selection.include, "GLOB",
-             "only these tensors and objects (* stays inside one dotted part, ** crosses)");
-  group.many("--exclude", o.selection.exclude, "GLOB", "leave these out");
+             "keep only matching tensors and objects (* stops at a dot, ** does not)");
+  group.many("--exclude", o.selection.exclude, "GLOB", "skip matching tensors and objects");
   group.many("--strip-prefix", o.selection.strip_prefix, "P", "remove this prefix from names");
   group.many("--add-prefix", o.selection.add_prefix, "P", "add this prefix to names");
   group.many("--rename", o.selection.rename, "RE=NEW",
              "replace all matches of a regular expression (RE2) in names; \\1 is a group");
-  group.many("--cast", o.selection.cast, "GLOB=DTYPE",
-             "convert tensors with these resulting names (keep as DTYPE: leave them as they are)");
+  group.many(
+      "--cast", o.selection.cast, "GLOB=DTYPE",
+      "convert matching tensors to DTYPE (GLOB matches the final names) (keep as DTYPE: leave them as they are)");
   const auto keep = [&o](const std::string& word) { o.selection.keep_objects = word == "keep"; };
   group.word("--objects", keep, "values that are not tensors: keep (default) or drop")
       ->check(CLI::IsMember({"keep", "drop"}));
@@ -103,10 +103,11 @@ void add_selection(CLI::App& app, Options& o) {
 void add_maps(CLI::App& app, const Uses& uses, Options& o) {
   OptionGroup group{app, "Model maps"};
   if (uses.maps) {
-    group.single("--map", o.source.map, "NAME", "model map to undo on SRC (diff: on A): a built-in name, or a file");
-    group.single("--to-map", o.target.map, "NAME", "model map for what is written (diff: that B is stored by)");
+    group.single("--map", o.source.map, "NAME", "model map to undo on SRC (diff: on A): built-in name or file");
+    group.single("--to-map", o.target.map, "NAME", "model map to apply to the output (diff: to undo on B)");
   }
-  group.many("--set", o.source.numbers.set, "NAME=VALUE", "number that a map needs and the checkpoint does not state");
+  group.many("--set", o.source.numbers.set, "NAME=VALUE",
+             "value of a map variable that the checkpoint does not record");
   group.single(
       "--hf-ref", o.source.numbers.hf_ref, "DIR",
       "folder with the model's config.json, for a map\'s numbers; export also copies the tokenizer from it, and\n"
@@ -117,21 +118,23 @@ constexpr const char* kTargetLayout = "Target layout";
 
 void add_file_cuts(CLI::App& app, LayoutOptions& layout) {
   OptionGroup group{app, kTargetLayout};
-  group.single("--shards", layout.shards, "N", "whole tensors in N files, balanced by bytes");
+  group.single("--shards", layout.shards, "N", "distribute whole tensors over N files, balanced by bytes");
   group.single("--max-shard-size", layout.max_shard_size, "SIZE",
-               "whole tensors, at most SIZE per file (5GB = 5*10^9, 5GiB binary; folders: 5GB by default)");
+               "distribute whole tensors over files of at most SIZE (5GB is 5*10^9 bytes, 5GiB is binary; default for "
+               "folders: 5GB)");
 }
 
 void add_tensor_cuts(CLI::App& app, Options& o) {
   OptionGroup group{app, kTargetLayout};
   LayoutOptions& layout = o.target.layout;
-  group.single("--ranks", layout.ranks, "N", "cut every tensor into N pieces, as torch.chunk does");
-  group.single("--dim", layout.dim, "D", "with --ranks: dimension to cut (default 0; negative counts from the end)");
+  group.single("--ranks", layout.ranks, "N", "shard every tensor over N ranks, as torch.chunk does");
+  group.single("--dim", layout.dim, "D", "with --ranks: dimension to shard (default: 0; negative counts from the end)");
   group.single("--mesh", layout.mesh, "A=N[,B=M]", "device mesh, slowest axis first");
-  group.many("--place", layout.place, "GLOB=P[,P]",
-             "with --mesh: placements R, S(d) or _S(d,f) of these names, one per axis; first match wins, default R");
+  group.many(
+      "--place", layout.place, "GLOB=P[,P]",
+      "with --mesh: placement of matching tensors, one of R, S(d), _S(d,f) per axis; first match wins (default: R)");
   group.single("--layout", layout.layout, "FILE", "layout document shardctl.layout/1");
-  group.single("--like", layout.like, "CKPT", "layout of another checkpoint");
+  group.single("--like", layout.like, "CKPT", "use the layout of this checkpoint");
   const auto as = [&o](const std::string& word) {
     o.target.rank_files = word == "dtensor" ? RankFiles::kDTensor
                           : word == "plain" ? RankFiles::kPlain
@@ -139,8 +142,8 @@ void add_tensor_cuts(CLI::App& app, Options& o) {
   };
   group
       .word("--as", as,
-            "what torch-ranks files hold: sharded_tensor, dtensor or plain (default: as the source, else\n"
-            "dtensor with --mesh, else sharded_tensor)")
+            "torch-ranks: store shards as sharded_tensor, dtensor or plain (default: as in the source, else dtensor "
+            "with --mesh, else sharded_tensor)")
       ->check(CLI::IsMember({"sharded_tensor", "dtensor", "plain"}));
 }
 
@@ -151,20 +154,20 @@ void add_target(CLI::App& app, TargetOptions& target) {
   group.single("--to", target.to, "FORMAT", "format to write");
   group
       .single("--core-version", target.core_version, "V",
-              "megatron-dist: version of Megatron-core that loads it: 0.18 or 0.19 (default)")
+              "megatron-dist: Megatron-core version to write for: 0.18 or 0.19 (default)")
       ->check(CLI::IsMember({"0.18", "0.19"}));
-  group.flag("-n,--dry-run", target.dry_run, "print the plan with its numbers; write nothing");
-  group.flag("-f,--force", target.force, "replace an existing DST as a whole");
+  group.flag("-n,--dry-run", target.dry_run, "print what would be done, with sizes; write nothing");
+  group.flag("-f,--force", target.force, "replace an existing DST completely");
   group.flag("--resume", target.resume,
-             "go on where a killed run of the same job stopped; what it wrote is read back and checked");
+             "continue an interrupted run of the same job; its output is read back and checked");
   group.flag("--no-fsync", target.no_fsync, "do not fsync the output");
   group
       .single("--checksum", target.checksum, "WORD",
-              "write a manifest with hashes of all blocks of 4 MiB: none (default), xxh3 or sha256")
+              "write a manifest with a hash of every 4 MiB block: none (default), xxh3 or sha256")
       ->check(CLI::IsMember({"none", "xxh3", "sha256"}));
   group.flag("--if-changed", target.if_changed,
-             "do nothing if DST's manifest says that it was made from this source with these options\n"
-             "(implies --checksum xxh3)");
+             "do nothing if DST's manifest shows it is up to date with this source and these options (implies "
+             "--checksum xxh3)");
 }
 
 /// Libraries below count milliseconds in an int.
@@ -172,14 +175,14 @@ std::string check_seconds(const std::string& text) {
   double seconds = 0;
   const bool is_number = CLI::detail::lexical_cast(text, seconds);
   if (is_number && seconds >= 0.001 && seconds <= 1e6) return {};
-  return text + " is not from 0.001 to 1000000 seconds";
+  return text + " is not between 0.001 and 1000000 seconds";
 }
 
 /// Verbs that only read take any device, so that one setting can serve all, and use none.
 void add_device(CLI::App& app, const Uses& uses, RankOptions& ranks) {
   OptionGroup{app, uses.target ? "Ranks" : ""}
       .single("--device", ranks.device, "NAME",
-              "where tensors are permuted and converted: cpu (default), cuda (GPU of the local rank), cuda:N")
+              "device that permutes and converts tensors: cpu (default), cuda (the local rank's GPU) or cuda:N")
       ->check(check_device);
 }
 
@@ -187,26 +190,27 @@ void add_ranks(CLI::App& app, const Uses& uses, RankOptions& ranks) {
   OptionGroup group{app, "Ranks"};
   group
       .single("--launcher", ranks.launcher, "NAME",
-              "launcher whose environment variables to use: auto (default), none, torchrun, ompi, pmi, slurm")
+              "launcher to read environment variables of: auto (default), none, torchrun, ompi, pmi or slurm")
       ->check(CLI::IsMember({"auto", "none", "torchrun", "ompi", "pmi", "slurm"}));
   group.single("--rank", ranks.rank, "R", "rank of this process, without a launcher")
       ->check(CLI::Range(0, kMaxWorld - 1));
   group.single("--world-size", ranks.world_size, "N", "number of ranks, without a launcher")
       ->check(CLI::Range(1, kMaxWorld));
   group.single("--rdzv", ranks.rdzv, "HOST:PORT", "address of rank 0");
-  group.single("--timeout", ranks.timeout, "SECONDS", "how long a rank may be silent (default: 300)")
+  group
+      .single("--timeout", ranks.timeout, "SECONDS", "fail when a rank has not responded for this long (default: 300)")
       ->check(check_seconds);
   group.single("--backend", ranks.backend, "NAME", "communication backend: auto (default), gloo, nccl, mpi")
       ->check(CLI::IsMember({"auto", "gloo", "nccl", "mpi"}));
   add_device(app, uses, ranks);
-  group.single("--local-ranks", ranks.local_ranks, "N", "run N ranks as threads of this process")
+  group.single("--local-ranks", ranks.local_ranks, "N", "run N ranks as threads in this process")
       ->check(CLI::Range(1, 1024));
   if (uses.sources) {
     group.flag("--local-input", ranks.local_input,
-               "each rank sees only its own files of SRC; pieces travel between ranks");
+               "each rank sees only its own files of SRC; ranks exchange what they lack");
   }
   if (uses.target) {
-    group.flag("--local-output", ranks.local_output, "each rank writes its own files to a DST of its own");
+    group.flag("--local-output", ranks.local_output, "each rank writes its own files to its own DST");
   }
 }
 
@@ -241,34 +245,35 @@ void add_groups(CLI::App& app, const Uses& uses, std::span<const Verb> own, Comm
 }  // namespace
 
 void add_inspect(CLI::App& app, Options& o) {
-  OptionGroup{app, "Output"}.flag("--all", o.inspect.all, "one line for each tensor, also where layers are alike");
+  OptionGroup{app, "Output"}.flag("--all", o.inspect.all, "print one line per tensor; do not fold identical layers");
 }
 
 void add_repair(CLI::App& app, Options& o) {
   if (app.get_option_no_throw("--like") != nullptr) return;  // Among the options of all verbs: the target's.
-  OptionGroup{app, "Source"}.single("--like", o.like, "CKPT",
-                                    "another checkpoint of the same job, to tell tensors by whose metadata is lost");
+  OptionGroup{app, "Source"}.single(
+      "--like", o.like, "CKPT",
+      "another checkpoint of the same job, used to identify tensors when the metadata is lost");
 }
 
 void add_export(CLI::App& app, Options& o) {
   OptionGroup group{app, "Export"};
   group.single("--dtype", o.exporting.dtype, "DTYPE",
-               "convert floating-point tensors: a dtype, auto (the config's) or keep (default)");
-  group.flag("--no-check", o.exporting.no_check, "do not compare names and shapes with those of --hf-ref");
+               "convert floating-point tensors to this dtype; auto takes it from config.json (default: keep)");
+  group.flag("--no-check", o.exporting.no_check, "do not check names and shapes against --hf-ref");
 }
 
 void add_verify(CLI::App& app, Options& o) {
   OptionGroup{app, "Manifest"}.single("--against", o.against, "MANIFEST",
-                                      "compare with this manifest, not with the one that lies there");
+                                      "compare with this manifest instead of the checkpoint's own");
 }
 
 void add_diff(CLI::App& app, Options& o) {
   OptionGroup group{app, "Comparison"};
   group.single("--atol", o.diff.atol, "X", "equal if |a-b| <= atol + rtol*|b|");
   group.single("--rtol", o.diff.rtol, "X", "see --atol");
-  group.single("--ulp", o.diff.ulp, "N", "equal if at most N representable numbers apart");
-  group.flag("--equal-nan", o.diff.equal_nan, "NaN equals NaN");
-  group.single("--max-diffs", o.diff.max_diffs, "N", "list at most N differences of each kind");
+  group.single("--ulp", o.diff.ulp, "N", "equal if at most N representable values apart");
+  group.flag("--equal-nan", o.diff.equal_nan, "treat NaN as equal to NaN");
+  group.single("--max-diffs", o.diff.max_diffs, "N", "list at most N differences per kind");
   OptionGroup names{app, "Names of one side"};
   names.many("--strip-prefix-a", o.diff.names_a.strip_prefix, "P",
              "as --strip-prefix, which changes A and B, on A only");
@@ -296,20 +301,19 @@ void add_completion(CLI::App& app, Options& o) { app.add_option("SHELL", o.shell
 
 void add_global_options(CLI::App& app, CommonOptions& common, Options& o) {
   OptionGroup group{app, "Global options"};
-  group.flag("--json", common.json, "print one JSON document on stdout, for errors too");
+  group.flag("--json", common.json, "print one JSON document on stdout, also for errors");
   group.single("-j,--threads", common.threads, "N", "worker threads (default: all available CPUs)")
       ->check(CLI::Range(0, 4096));
   group.single(
       "--max-memory", common.max_memory, "SIZE",
-      "memory for the buffers of all workers, and as much on a device (default: 64MiB); --local-ranks share it");
+      "buffer memory for all workers, and the same again on the device (default: 64MiB); --local-ranks share it");
   group.single("--progress", common.progress, "WHEN", "auto (default), always, never or json")
       ->check(CLI::IsMember({"auto", "always", "never", "json"}));
   group.single("--color", common.color, "WHEN", "auto (default), always or never")
       ->check(CLI::IsMember({"auto", "always", "never"}));
   group.flag("-q,--quiet", common.quiet, "print only data and errors");
-  group.flag("-v,--verbose", common.verbose, "log each step and what each rank has done; -vv adds figures");
-  group.single("--log-file", common.log_file, "FILE",
-               "append the log to a file, with notes, warnings and errors, also those that --quiet hides");
+  group.flag("-v,--verbose", common.verbose, "log each step and each rank's progress; -vv adds statistics");
+  group.single("--log-file", common.log_file, "FILE", "append the log to a file, including what --quiet hides");
   group.single("--config", common.config, "FILE", "read options from a TOML or INI file");
   group.flag("-h,--help", o.help, "show this help");
   group.flag("--version", o.version, "show the version on one line");

@@ -39,7 +39,7 @@ void check_same_tensors(Group& group, std::span<const std::int64_t> bytes) {
   hasher.update(std::as_bytes(bytes));
   const std::int64_t total = std::accumulate(bytes.begin(), bytes.end(), std::int64_t{0});
   expect_same(group, fmt::format("{} tensors of {} bytes ({})", bytes.size(), total, hasher.finish_hex()),
-              ErrorCode::kInvalidArgument, "they see other tensors");
+              ErrorCode::kInvalidArgument, "they see different tensors");
 }
 
 }  // namespace
@@ -70,8 +70,8 @@ std::unique_ptr<Group> join_group(const RankOptions& options, const Launch& laun
 
 void check_same_job(Group& group, const std::vector<std::string>& arguments) {
   if (group.size() == 1) return;
-  expect_same(group, own_version(), ErrorCode::kPeer, "other versions of shardctl");
-  expect_same(group, common_arguments(arguments), ErrorCode::kInvalidArgument, "other command lines");
+  expect_same(group, own_version(), ErrorCode::kPeer, "different versions of shardctl");
+  expect_same(group, common_arguments(arguments), ErrorCode::kInvalidArgument, "different command lines");
 }
 
 void begin_step(const Session& session, std::string_view step) {

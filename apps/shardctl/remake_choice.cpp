@@ -47,12 +47,12 @@ Remake open_remake(const Session& session, const Options& options, const Format&
   }
   if (source.format->traits.name != format.remakes) {
     throw Error(ErrorCode::kUnsupported, fmt::format("--to {} needs a {} source", name, format.remakes))
-        .because("its files hold more than tensors and objects by name")
+        .because("its files hold more than named tensors and objects")
         .found(source.format->traits.name);
   }
   if (const std::string_view option = find_change(options); !option.empty()) {
     throw Error(ErrorCode::kUnsupported, fmt::format("cannot write {} with {}", name, option))
-        .because("all of the source is written, as it is")
+        .because("this format is always written whole and unchanged")
         .hint(fmt::format("drop {}", option));
   }
   const Source opened{&source_store(session), source.paths};

@@ -91,9 +91,9 @@ std::string line_of(const Suggestion& suggestion, const Error& error, const Opti
 
 std::string state_layout(const Options& options) {
   const bool is_targets = options.verb != nullptr && options.verb->uses.target_layout;
-  if (!is_targets) return "say how the tensors were cut: --layout FILE";
-  return "say how the tensors were cut: 'shardctl gather' takes --layout FILE for the source";  // Here it is the
-                                                                                                // target's.
+  if (!is_targets) return "describe how the source is sharded: --layout FILE";
+  return "describe how the source is sharded: run 'shardctl gather' with --layout FILE";  // Here it is the
+                                                                                          // target's.
 }
 
 /// True for --world-size on a verb that writes a layout but was given none: the number of ranks to write was meant.
@@ -124,9 +124,9 @@ std::string advice_on_launch(const Suggestion& suggestion, const Options& option
     case Remedy::kIgnoreLauncher:
       return "add --launcher none to ignore the launcher's variables; 'shardctl env' shows what was found";
     case Remedy::kNameLauncher:
-      return "name the launcher whose variables count with --launcher";
+      return "choose one with --launcher NAME";
     case Remedy::kNameRendezvous:
-      return "say where rank 0 can be reached: --rdzv HOST:PORT";
+      return "give the address of rank 0: --rdzv HOST:PORT";
     default:
       if (means_target_ranks(options)) {
         return fmt::format("to write for {} ranks: {}", *options.ranks.world_size, with_target_ranks(options));
@@ -142,9 +142,9 @@ std::string advice_on_layout(Remedy remedy) {
     case Remedy::kCutTensors:
       return "cut the tensors with --ranks, --mesh, --layout or --like";
     case Remedy::kOneBoxPerRank:
-      return "choose a layout of one box a rank, such as --ranks N";
+      return "choose a layout with one box per rank, such as --ranks N";
     case Remedy::kUseMesh:
-      return "say how to cut with --mesh and --place";
+      return "define the layout with --mesh and --place";
     default:
       return "spread the tensors over several files with --shards or --max-shard-size";
   }
@@ -167,7 +167,7 @@ std::string advice(const Suggestion& suggestion, const Options& options) {
     case Remedy::kDropObjects:
       return "add --objects drop to leave them out";
     case Remedy::kOpaqueGlobals:
-      return "add --unknown-globals opaque to read the rest and leave values of such classes out";
+      return "add --unknown-globals opaque to read everything else";
     case Remedy::kReadAs:
       return "add --from " + or_word("FORMAT");
     case Remedy::kWriteAs:
@@ -184,9 +184,9 @@ std::string advice(const Suggestion& suggestion, const Options& options) {
     case Remedy::kHoldAs:
       return "add --as " + or_word("KIND");
     case Remedy::kNameFolder:
-      return "name a folder after -o";
+      return "pass a folder to -o";
     case Remedy::kReplaceDestination:
-      return "add --force to replace it as a whole";
+      return "add --force to replace it";
     case Remedy::kMoreMemory:
       return "raise --max-memory";
     case Remedy::kUseBackend:
@@ -197,11 +197,11 @@ std::string advice(const Suggestion& suggestion, const Options& options) {
     case Remedy::kNameRank:
       return advice_on_launch(suggestion, options);
     case Remedy::kNameLike:
-      return "name another checkpoint of the same job with --like CKPT";
+      return "pass another checkpoint of the same job: --like CKPT";
     case Remedy::kNameReference:
-      return "name the folder of the model's config.json with --hf-ref DIR";
+      return "pass the folder with the model's config.json: --hf-ref DIR";
     case Remedy::kStateVariable:
-      return fmt::format("state it with --set {}=VALUE", or_word("NAME"));
+      return fmt::format("set it: --set {}=VALUE", or_word("NAME"));
     case Remedy::kReadFolder:
     case Remedy::kReadFiles:
       return "name " + paths_to_read(suggestion) + " as the source";

@@ -134,8 +134,7 @@ void render_plan(const Session& session, const Options& options, const std::stri
 
 void render_unchanged(const Session& session, const Options& options, const Manifest& manifest) {
   if (!session.common.json) {
-    return note(session, fmt::format("{}: {} is unchanged: its manifest says that it was made from this source with "
-                                     "these options",
+    return note(session, fmt::format("{}: {} is up to date: its manifest records this source and these options",
                                      options.verb->name, options.target.path));
   }
   CopyResult result;

@@ -145,7 +145,8 @@ void render_text(const Session& session, const Compared& compared) {
   list_some(sink, difference.only_in_a, limit, "only in A", only("A"));
   list_some(sink, difference.only_in_b, limit, "only in B", only("B"));
   list_some(sink, difference.dtype, limit, "dtype", [](const TensorPair& pair) {
-    return fmt::format("dtype {}: {} and {}", pair.a->name, dtype_name(pair.a->dtype), dtype_name(pair.b->dtype));
+    return fmt::format("dtype {}: {} in A, {} in B", pair.a->name, dtype_name(pair.a->dtype),
+                       dtype_name(pair.b->dtype));
   });
   list_some(sink, difference.shape, limit, "shape", [&](const TensorPair& pair) {
     return fmt::format("shape {}: {} and {}", pair.a->name, to_string(shape_in(a, *pair.a)),
@@ -155,7 +156,8 @@ void render_text(const Session& session, const Compared& compared) {
             [&](const TensorPair& pair) { return value_line(pair, shape_in(a, *pair.a)); });
   list_some(sink, difference.objects, limit, "objects", [&](const ObjectPair& pair) {
     const auto name = pair.a != nullptr ? pair.a->name : pair.b->name;
-    return fmt::format("object {}: {} and {}", name, with_form(object_text(a, pair.a), form_text(a, b, pair, true)),
+    return fmt::format("object {}: {} in A, {} in B", name,
+                       with_form(object_text(a, pair.a), form_text(a, b, pair, true)),
                        with_form(object_text(b, pair.b), form_text(a, b, pair, false)));
   });
 }

@@ -110,7 +110,7 @@ std::string verdict(const VerifyReport& report) {
                   plural(counts.tensors, "tensor"), plural(counts.chunks, "chunk"), plural(counts.crc32s, "CRC-32"));
   if (counts.manifest_blocks > 0) text += fmt::format(", {} of the manifest", plural(counts.manifest_blocks, "block"));
   const bool is_unproved = report.ok() && counts.crc32s == 0 && counts.manifest_blocks == 0;
-  return text + (is_unproved ? ". No checksums were found: changed elements cannot be seen" : "");
+  return text + (is_unproved ? ". No checksums found: changed values cannot be detected" : "");
 }
 
 void write_unread(JsonWriter& json, const Unread& unread) {

@@ -59,7 +59,7 @@ void apply_configuration(CLI::App& app, const Session& session, const Verb* verb
     if (item.name == "++" || item.name == "--") continue;  // CLI11's marks of a section's begin and end.
     const std::string name = "--" + item.name;
     if (!contains(known, name)) {
-      throw usage(fmt::format("{}: unknown key '{}'", path, item.fullname())).hint("use long names of options as keys");
+      throw usage(fmt::format("{}: unknown key '{}'", path, item.fullname())).hint("use long option names as keys");
     }
     if (!item.parents.empty() && (verb == nullptr || item.parents.front() != verb->name)) continue;
     for (CLI::Option* option : settings) {

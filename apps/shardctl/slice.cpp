@@ -61,7 +61,7 @@ void apply_range(std::span<const std::string_view> bounds, std::string_view slic
 void apply_index(std::int64_t index, std::string_view slice, int d, Slice& result) {
   const std::int64_t size = result.box.size[static_cast<std::size_t>(d)];
   if (index < -size || index >= size) {
-    throw malformed(slice, fmt::format("index {} is out of range in dimension {}, which is {} long", index, d, size));
+    throw malformed(slice, fmt::format("index {} is out of range for dimension {} of size {}", index, d, size));
   }
   result.box.offset[static_cast<std::size_t>(d)] = index < 0 ? index + size : index;
   result.box.size[static_cast<std::size_t>(d)] = 1;
@@ -70,7 +70,7 @@ void apply_index(std::int64_t index, std::string_view slice, int d, Slice& resul
 /// One part between commas, for dimension `d`.
 void apply(std::string_view part, std::string_view slice, int d, Slice& result) {
   const std::vector<std::string_view> bounds = split(part, ':');
-  if (bounds.size() > 2) throw malformed(slice, fmt::format("'{}' has a step, which cat does not take", part));
+  if (bounds.size() > 2) throw malformed(slice, fmt::format("'{}' has a step; cat does not support steps", part));
   if (bounds.size() == 2) return apply_range(bounds, slice, d, result);
   const auto index = number(part, slice);
   if (!index) throw malformed(slice, "an index is missing");
@@ -87,10 +87,11 @@ Slice whole(Dims shape) {
 Slice parse_slice(std::string_view text, Dims shape, std::string_view tensor) {
   const std::vector<std::string_view> parts = split(text, ',');
   const auto ellipses = std::ranges::count(parts, std::string_view("..."));
-  if (ellipses > 1) throw malformed(text, "'...' may stand once");
+  if (ellipses > 1) throw malformed(text, "'...' may appear only once");
   const auto named = static_cast<int>(parts.size()) - static_cast<int>(ellipses);
   if (named > shape.size()) {
-    throw malformed(text, fmt::format("it names {} dimensions, '{}' has {}", named, tensor, shape.size()));
+    throw malformed(text,
+                    fmt::format("it has {} indices, but '{}' has only {} dimensions", named, tensor, shape.size()));
   }
   Slice result = whole(shape);
   result.shape.clear();

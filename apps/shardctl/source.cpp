@@ -74,7 +74,7 @@ void check_ranks(const OpenSource& source, std::int64_t expected, bool may_lack_
   const std::optional<std::int64_t> ranks = source.catalog().world_size;
   if (!ranks && !may_lack_ranks) {
     throw usage(fmt::format("cannot check --ranks-expected: {} does not record which ranks wrote it", source.label))
-        .because(fmt::format("checkpoints of the format {} are not written by ranks", source.format->traits.name))
+        .because(fmt::format("{} checkpoints do not record ranks", source.format->traits.name))
         .hint("drop --ranks-expected");
   }
   if (ranks && *ranks > expected) {
@@ -132,8 +132,8 @@ void check_weights(const SourceOptions& options, std::initializer_list<const Ope
   };
   if (!options.states_weights || options.weights == Weights::kMasters || std::ranges::any_of(sources, has_both)) return;
   const OpenSource& source = **sources.begin();
-  throw usage(
-      fmt::format("--weights is for saves of DeepSpeed, but {} is {}", source.label, source.format->traits.name))
+  throw usage(fmt::format("--weights applies only to DeepSpeed checkpoints, but {} is {}", source.label,
+                          source.format->traits.name))
       .because("checkpoints of other formats have one copy of each parameter")
       .hint("drop --weights");
 }
@@ -214,7 +214,7 @@ void check_include(const std::vector<const Catalog*>& catalogs, const SelectionO
   const auto unused = std::ranges::find(used, false);
   if (unused == used.end()) return;
   const std::string& glob = options.include[static_cast<std::size_t>(unused - used.begin())];
-  Error error = usage(fmt::format("--include '{}' matches no tensor and no object", glob));
+  Error error = usage(fmt::format("--include '{}' matches no tensor or object", glob));
   const std::string crossing = crossing_dots(glob);
   const std::string near = matches_any(crossing, catalogs) ? crossing : nearest_name(glob, catalogs);
   throw near.empty() ? error.hint("list the names with 'shardctl inspect'; '**' crosses dots, '*' does not")

@@ -85,8 +85,8 @@ const Format* default_format(const Options& options) {
   const bool is_cut = options.target.layout.cuts_tensors() && !defaults.format_of_pieces.empty();
   const std::string_view name = is_cut ? defaults.format_of_pieces : defaults.format;
   if (!name.empty()) return &format_named(std::string(name));
-  throw usage(fmt::format("{} needs a format to write", options.verb->name))
-      .because(fmt::format("the suffix of '{}' does not name one", options.target.path))
+  throw usage(fmt::format("{} needs an output format", options.verb->name))
+      .because(fmt::format("the suffix of '{}' does not imply one", options.target.path))
       .hint(repeat_command(options.arguments, "--to FORMAT"));
 }
 
@@ -109,7 +109,7 @@ void check_form(const TargetOptions& options, const Format& format) {
         .hint(fmt::format("write one of {}", formats_that([](const Format& each) { return each.is_written(); })));
   }
   if (options.rank_files && format.traits.name != kTorchRanks) {
-    throw usage(fmt::format("--as is for {}, but the format to write is {}", kTorchRanks, format.traits.name))
+    throw usage(fmt::format("--as applies only to {}, but the output format is {}", kTorchRanks, format.traits.name))
         .hint(fmt::format("drop --as, or add --to {}", kTorchRanks));
   }
   if (!options.core_version.empty() && format.traits.name != kMegatronDist) {
@@ -211,8 +211,8 @@ TargetForm choose_form(const Options& options) {
   const Format* by_suffix = choose_by_suffix(target.path, wanted);
   const LayoutOptions& layout = target.layout;
   if (by_suffix != nullptr && (layout.cuts_tensors() || layout.cuts_files())) {
-    throw usage(fmt::format("'{}' is one file, but the layout options ask for a folder", target.path))
-        .hint("give DST a name without a suffix, or with a slash at its end");
+    throw usage(fmt::format("'{}' is a single file, but the layout options need a folder", target.path))
+        .hint("use a DST without a suffix, or end it with a slash");
   }
   const bool is_export = options.verb->run == run_export;  // Always a folder.
   if (by_suffix == nullptr && wanted == nullptr && !layout.cuts_tensors() && !layout.cuts_files() && !is_export) {

@@ -174,7 +174,7 @@ WholeText::WholeText(const Catalog& catalog, const Value* value) : catalog_(cata
   const std::int64_t file_bytes = bytes_of_files(catalog);
   Count count{checked_add(kAlwaysPrinted, checked_mul(kPrintedPerByte, file_bytes))};
   if (Printer<Count>(catalog, count).print(value)) return;
-  throw Error(ErrorCode::kCorruption, "cannot print the object: its text is out of proportion to the checkpoint")
+  throw Error(ErrorCode::kCorruption, "cannot print the object: its text is far larger than the checkpoint")
       .because(fmt::format("the text is longer than {} bytes, the files have {}: the object repeats parts of itself",
                            count.limit, file_bytes));
 }

@@ -37,15 +37,13 @@ constexpr std::string_view kOnDisk = "done, and on disk";
 const std::array<Verb, 16> kVerbs{{
     {.name = "inspect",
      .usage = "inspect SRC... [options]",
-     .summary = "show what is in a checkpoint; reads metadata only",
-     .details =
-         "Prints a summary (format, parameters, bytes by dtype, ranks), then one line for each tensor (name,\n"
-         "dtype, shape, bytes, how it is cut and over which ranks, file) and one for each object; -v adds a line\n"
-         "for each stored chunk. On a terminal, layers that are alike share one line, with a range of numbers\n"
-         "in the name and their count; --all lists each. S(0) is a cut along dimension 0 into pieces of\n"
-         "torch.chunk's sizes and R a replica, as in DTensor. --json prints one document shardctl.inspect/1,\n"
-         "which also gives the offset of each chunk in its file; --html FILE writes it as a page with a drawing of\n"
-         "where each tensor is cut.",
+     .summary = "show what a checkpoint contains (reads metadata only)",
+     .details = "Prints a summary (format, elements, bytes per dtype, ranks), then one line per tensor (name, dtype, "
+               "shape, bytes, sharding, file) and one per object. -v adds a line per stored chunk. On a terminal, "
+               "identical layers share one line that shows the range of layer numbers and the count; --all lists "
+               "every layer. S(0) means sharded along dimension 0 (with torch.chunk's sizes) and R means replicated, "
+               "as in DTensor. --json prints a shardctl.inspect/1 document, which adds each chunk's file offset; "
+               "--html FILE writes a page that draws how each tensor is sharded.",
      .examples = "  shardctl inspect model.safetensors\n"
                  "  shardctl inspect checkpoint/ --include '**.q_proj.weight'\n"
                  "  shardctl inspect checkpoint/ --json | jq '.tensors[].name'\n"
@@ -56,10 +54,10 @@ const std::array<Verb, 16> kVerbs{{
      .run = run_inspect},
     {.name = "split",
      .usage = "split SRC... -o DST [options]",
-     .summary = "cut a checkpoint for N ranks or into N files",
-     .details = "With --ranks, --mesh, --layout or --like every tensor is cut into pieces (default format: dcp). With\n"
-                "--shards or --max-shard-size, or without a layout, whole tensors are spread over several files\n"
-                "(default format: safetensors; default size: 5GB per file).",
+     .summary = "shard a checkpoint for N ranks, or split it into N files",
+     .details = "--ranks, --mesh, --layout and --like shard every tensor (default format: dcp). --shards and "
+               "--max-shard-size, or no layout option, keep tensors whole and distribute them over several files "
+               "(default format: safetensors; default size: 5GB per file).",
      .examples =
          "  shardctl split model.safetensors -o ckpt --ranks 8\n"
          "  shardctl split model.safetensors -o ckpt --mesh dp=2,tp=4 --place '**.q_proj.weight=R,S(0)'\n"
@@ -72,8 +70,8 @@ const std::array<Verb, 16> kVerbs{{
     {.name = "gather",
      .usage = "gather SRC... -o DST [options]",
      .summary = "assemble whole tensors",
-     .details = "Writes whole tensors: a file if DST ends in .safetensors, .pt, .pth, .bin, .ckpt or .h5,\n"
-                "otherwise a folder (safetensors unless --to names a different format, files of at most 5GB).",
+     .details = "Writes whole tensors: a file if DST ends in .safetensors, .pt, .pth, .bin, .ckpt or .h5, "
+               "otherwise a folder (safetensors unless --to names a different format, files of at most 5GB).",
      .examples = "  shardctl gather ckpt -o model.safetensors --objects drop\n"
                  "  shardctl gather ckpt -o model.pt\n"
                  "  shardctl gather ckpt -o hf-folder --max-shard-size 5GB --strip-prefix model.\n",
@@ -84,8 +82,8 @@ const std::array<Verb, 16> kVerbs{{
     {.name = "reshard",
      .usage = "reshard SRC... -o DST (--ranks N | --mesh ... | --shards N | ...) [options]",
      .summary = "change a checkpoint's layout in one pass",
-     .details = "Copies each byte straight from its source chunk to its target chunk, never through whole tensors.\n"
-                "Keeps the format unless --to names another one.",
+     .details = "Copies bytes directly from source chunks to target chunks; never builds whole tensors. "
+               "Keeps the source format unless --to is given.",
      .examples = "  shardctl reshard ckpt -o ckpt-for-6 --ranks 6\n"
                  "  shardctl reshard ckpt -o ckpt-tp --mesh tp=4 --place '**.o_proj.weight=S(1)' --place '**=S(0)'\n"
                  "  shardctl reshard ckpt -o ckpt-like --like other-ckpt\n",
@@ -96,7 +94,7 @@ const std::array<Verb, 16> kVerbs{{
     {.name = "convert",
      .usage = "convert SRC... -o DST [--to FORMAT] [options]",
      .summary = "write a checkpoint in another format",
-     .details = "Keeps the layout where the target format can hold pieces; safetensors and torch get whole tensors.",
+     .details = "Keeps the sharding if the target format supports it; safetensors and torch files get whole tensors.",
      .examples = "  shardctl convert model.pt -o model.safetensors --objects drop\n"
                  "  shardctl convert model.safetensors -o ckpt --to dcp\n"
                  "  shardctl convert model.safetensors -o half.safetensors --cast '**=bfloat16'\n",
@@ -106,16 +104,14 @@ const std::array<Verb, 16> kVerbs{{
      .run = run_copy},
     {.name = "export",
      .usage = "export SRC... -o DST [options]",
-     .summary = "write a folder that transformers, vLLM and llama.cpp's converter load",
-     .details =
-         "Finds the model's checkpoint in what a trainer left (checkpoint-N, global_step_N, step-N, the folder of a "
-         "run)\n"
-         "and says which it took. Keeps the model's tensors only, and takes away what wrappers add to names (module.,\n"
-         "_orig_mod., _fsdp_wrapped_module., _checkpoint_wrapped_module., _forward_module., a doubled model.). Stores "
-         "a\n"
-         "tied head once. Copies config, tokenizer, chat templates and *.py from --hf-ref, else from the folder\n"
-         "huggingface or the files beside SRC; names and shapes must be those of the weights there, if there are any.\n"
-         "With --dry-run it prints what it found, what it renames and which files it writes.",
+     .summary = "write a model folder that transformers, vLLM and llama.cpp's converter can load",
+     .details = "Finds the model in a trainer's output (checkpoint-N, global_step_N, step-N, or the run's folder) and "
+               "reports which checkpoint it used. Keeps only the model's tensors and strips wrapper prefixes from "
+               "their names (module., _orig_mod., _fsdp_wrapped_module., _checkpoint_wrapped_module., "
+               "_forward_module., a doubled model.). Stores a tied output head once. Copies config, tokenizer, chat "
+               "templates and *.py files from --hf-ref, or else from huggingface/ or the files next to SRC. If that "
+               "folder has weights, names and shapes must match them. "
+               "--dry-run prints what was found, what would be renamed and which files would be written.",
      .examples = "  shardctl export checkpoint-500 -o model\n"
                  "  shardctl export global_step_100/actor -o model --dtype bfloat16\n"
                  "  shardctl export checkpoint/step-1000 -o model --hf-ref ~/models/Qwen3-8B\n",
@@ -127,16 +123,15 @@ const std::array<Verb, 16> kVerbs{{
      .run = run_export},
     {.name = "repair",
      .usage = "repair SRC... -o DST [options]",
-     .summary = "save what is left of a damaged checkpoint",
-     .details =
-         "Reads all of SRC, checks every checksum, and writes a new checkpoint of the same format and layout with\n"
-         "the tensors and objects that are whole. Never writes to SRC. Rebuilds lost or damaged indexes, directories\n"
-         "of zips and .metadata, and takes a damaged replica from another rank. Nothing is guessed or filled in: what\n"
-         "is lost is absent in DST, listed on stderr and in --json, and noted in DST's metadata (shardctl.lost).\n"
-         "Items of dcp do not carry names: where .metadata is lost, --like names another checkpoint of the same job.\n"
-         "What is lost is known when all was read, so one process reads it, on all its cores; several ranks are "
-         "refused.\n"
-         "Exit code 0 means that DST is on disk, also where something was lost; 4 that nothing can be saved.",
+     .summary = "recover the intact tensors of a damaged checkpoint",
+     .details = "Reads all of SRC, verifies every checksum, and writes the intact tensors and objects to a new "
+               "checkpoint in the same format and layout. Never writes to SRC. Rebuilds missing or damaged indexes, "
+               "zip directories and .metadata, and replaces a damaged replica with one from another rank. Never "
+               "guesses or fills in values: lost tensors are left out of DST, listed on stderr and in --json, and "
+               "recorded in DST's metadata (shardctl.lost). "
+               "dcp items carry no names: if .metadata is lost, pass another checkpoint of the same job with --like. "
+               "Runs in one process, on all its cores; a job of several ranks is refused. "
+               "Exits with 0 when DST is on disk, even if something was lost, and with 4 if nothing can be recovered.",
      .examples = "  shardctl repair cut.safetensors -o repaired.safetensors\n"
                  "  shardctl repair step-1000 -o step-1000-repaired --like step-900\n"
                  "  shardctl repair model.pt -o repaired.pt --json | jq -r '.lost[].name'\n",
@@ -147,21 +142,21 @@ const std::array<Verb, 16> kVerbs{{
      .run = run_repair},
     {.name = "verify",
      .usage = "verify SRC... [options]",
-     .summary = "check a whole checkpoint; print all that is wrong with it",
+     .summary = "check every byte of a checkpoint and report all problems",
      .details =
-         "Reads every byte once: headers, directories and indexes, the CRC-32 of every zip record, coverage of\n"
-         "tensors, replicas byte for byte, facts about ranks, missing and extra files. Where a manifest lies in the\n"
-         "folder (shardctl.manifest.json) or beside the file (DST.manifest.json), or --against names one, each block\n"
-         "of 4 MiB is compared with it. Prints one line for each finding, the worst first, and a verdict. Warnings\n"
-         "do not count. Content that is not read here (classes outside the list) is counted and named, not called\n"
-         "damaged, and other entries of the folder are named as not checked.\n"
-         "--json prints one document shardctl.verify/1, which also lists the Python names in pickles;\n"
-         "--html FILE writes it as a page.",
+        "Reads every byte once and checks headers, directories, indexes, the CRC-32 of every zip record, tensor "
+        "coverage, equality of replicas, rank information, and missing or extra files. If there is a manifest "
+        "(shardctl.manifest.json in the folder, DST.manifest.json next to a file, or --against), compares every 4 MiB "
+        "block with it. Prints one line per finding, worst first, then a verdict. Warnings do not affect the exit "
+        "code. Content that is not read here (classes outside the list) is counted and named, not called "
+        "damaged, and other entries of the folder are named as not checked. "
+        "--json prints one document shardctl.verify/1, which also lists the Python names in pickles; "
+        "--html FILE writes it as a page.",
      .examples = "  shardctl verify checkpoint/\n"
                  "  shardctl verify checkpoint/ --ranks-expected 8 --json | jq '.findings[].kind'\n"
                  "  shardctl verify copy.pt --against original.pt.manifest.json\n",
-     .success = "good; there may be warnings",
-     .no_answer = "damaged: there are findings",
+     .success = "good (possibly with warnings)",
+     .no_answer = "damaged (at least one error found)",
      .uses = kVerifies,
      .add_options = add_verify,
      .run = run_verify},
@@ -169,11 +164,11 @@ const std::array<Verb, 16> kVerbs{{
      .usage = "diff A B [options]",
      .summary = "compare two checkpoints by content",
      .details =
-         "A and B may have any formats and layouts. They are equal if names, dtypes, shapes, values and objects\n"
-         "are. Values are compared as numbers: 0 equals -0, and NaN equals nothing unless --equal-nan is given.\n"
-         "With several tolerances an element is equal if any of them accepts it. max_abs, max_rel and max_ulp\n"
-         "are taken over the elements that differ. Options that select and rename change A and B alike; those that\n"
-         "end in -a or -b change one side. --html FILE writes a page with histograms of the differences.",
+        "A and B can be in any format and layout. They are equal if their names, dtypes, shapes, values and objects "
+        "are equal. Values are compared as numbers: 0 equals -0, and NaN equals nothing unless --equal-nan is given. "
+        "With several tolerances, elements are equal if any tolerance accepts them. max_abs, max_rel and max_ulp "
+        "cover only the differing elements. Options that select and rename change A and B alike; those that "
+        "end in -a or -b change one side. --html FILE writes a page with histograms of the differences.",
      .examples = "  shardctl diff model.safetensors ckpt\n"
                  "  shardctl diff before.pt after.pt --rtol 1e-5 --atol 1e-8\n"
                  "  shardctl diff trainer.pt model.safetensors --strip-prefix-a model.\n"
@@ -186,9 +181,10 @@ const std::array<Verb, 16> kVerbs{{
      .run = run_diff},
     {.name = "digest",
      .usage = "digest SRC... [options]",
-     .summary = "print one hash per tensor and one per checkpoint",
-     .details = "The hashes do not depend on layout and format. Prints one line for each tensor (digest, two spaces,\n"
-                "name), then the word checkpoint and the digest of all tensors. Objects are not included.",
+     .summary = "print a hash of each tensor and of the whole checkpoint",
+     .details =
+        "The hashes are independent of format and layout. Prints one line for each tensor (digest, two spaces, "
+        "name), then the word checkpoint and the digest of all tensors. Objects are not included.",
      .examples = "  shardctl digest ckpt\n"
                  "  shardctl digest ckpt --algorithm sha256\n"
                  "  shardctl digest ckpt | tail -n 1\n",
@@ -200,10 +196,10 @@ const std::array<Verb, 16> kVerbs{{
      .usage = "cat SRC... NAME[slice] [options]",
      .summary = "print a tensor, a slice of it, or an object",
      .details =
-         "Reads only the bytes of the slice. Slices follow Python's rules, without steps: NAME[0:8,:], NAME[-1],\n"
-         "NAME[...,0]. Text has one line for each row (of a vector: each element), with all digits; --format npy\n"
-         "can be loaded by numpy; --format raw is the packed little-endian elements. --json prints one document\n"
-         "shardctl.cat/1 with all elements in one list.",
+        "Reads only the bytes of the slice. Slices work as in Python, but without steps: NAME[0:8,:], NAME[-1], "
+        "NAME[...,0]. Text output has one line per row (per element for a vector) at full precision; --format npy is "
+        "a NumPy file; --format raw is packed little-endian elements. --json prints one document "
+        "shardctl.cat/1 with all elements in one list.",
      .examples = "  shardctl cat checkpoint/ layers.0.mlp.weight\n"
                  "  shardctl cat checkpoint/ 'layers.0.mlp.weight[0:8,:]' --format npy > rows.npy\n"
                  "  shardctl cat model.safetensors 'embed.weight[-1]' --cast '**=float32' --format raw | sha256sum\n"
@@ -215,11 +211,11 @@ const std::array<Verb, 16> kVerbs{{
      .run = run_cat},
     {.name = "map",
      .usage = "map list | map show NAME | map check NAME SRC... [options]",
-     .summary = "list and print model maps; check one against a checkpoint",
-     .details =
-         "A model map says how a framework stores a model family's tensors: under which names, fused, stacked,\n"
-         "permuted, padded. It is a document shardctl.layout/1; NAME is a built-in one or a file. check prints the\n"
-         "tensors of SRC that no rule matches, and what keeps the map from being undone; it reads metadata only.",
+     .summary = "list or print model maps, or check one against a checkpoint",
+     .details = "A model map describes how a framework stores a model family: tensor names, and which tensors are "
+               "fused, stacked, permuted or padded. Maps are shardctl.layout/1 documents; NAME is a built-in map or a "
+               "file. check reads metadata only and prints the tensors of SRC that no rule matches and anything else "
+               "that prevents undoing the map.",
      .examples = "  shardctl map list\n"
                  "  shardctl map show hf-v5 > my-map.json\n"
                  "  shardctl map check hf-v5 checkpoint/ --hf-ref model/\n",
@@ -238,8 +234,8 @@ const std::array<Verb, 16> kVerbs{{
      .run = run_env},
     {.name = "completion",
      .usage = "completion SHELL",
-     .summary = "print a script that lets bash, zsh or fish complete the command line",
-     .details = "The script completes verbs, options, the words that options take, and files; let the shell source it.",
+     .summary = "print a completion script for bash, zsh or fish",
+     .details = "The script completes verbs, options, option values and file names. Source it from your shell.",
      .examples = "  source <(shardctl completion bash)\n"
                  "  shardctl completion bash > ~/.local/share/bash-completion/completions/shardctl\n"
                  "  shardctl completion zsh > ~/.zfunc/_shardctl        # a folder of fpath\n"

@@ -86,8 +86,7 @@ Error copied_file(const Catalog& catalog, const std::pair<std::uint32_t, std::ui
   return Error(ErrorCode::kCorruption, fmt::format("{} and {} hold the same elements", a, b))
       .in_file(b)
       .of_kind(FindingKind::kRankMismatch)
-      .because(
-          ".metadata has other parts of the tensors in each, so one may be a copy of the other; nothing tells which");
+      .because(".metadata expects different boxes in each, so one may be a copy of the other; which one is unknown");
 }
 
 }  // namespace shard::dcp

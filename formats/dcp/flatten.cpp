@@ -215,8 +215,8 @@ class Flattener {
         names_.find_or_add(hash_(name), [&](std::uint32_t entry) { return name_of(places_[entry]) == name; });
     if (known < places_.size()) {
       const Path first = with_entry(places_[known], [](const auto& entry) { return entry.path; });
-      throw Error(ErrorCode::kUnsupported,
-                  fmt::format("{} and {} have one name in dcp, '{}'", path_text(first), path_text(path), name))
+      throw Error(ErrorCode::kUnsupported, fmt::format("{} and {} would have the same name in dcp: '{}'",
+                                                       path_text(first), path_text(path), name))
           .of_tensor(name)
           .suggest(Remedy::kRename)
           .of_kind(FindingKind::kDuplicateName);
@@ -253,7 +253,7 @@ class Flattener {
     constexpr std::array<std::string_view, kLossKinds> kTexts{
         "integer keys become strings in {}",
         "keys of other types become strings in {}",
-        "an empty dict vanishes: {}",
+        "an empty dict is lost: {}",
         "OrderedDict and other mappings become dict: {}",
         "the _metadata of {} is lost, and OrderedDict becomes dict",
         "a tuple that holds tensors becomes a list: {}",

@@ -74,7 +74,7 @@ void check_signature(const RandomReader& content, std::int64_t begin, std::int64
       .expected("PK\\x03\\x04")
       .found(fmt::format("{:02x} {:02x} {:02x} {:02x}", static_cast<int>(head[0]), static_cast<int>(head[1]),
                          static_cast<int>(head[2]), static_cast<int>(head[3])))
-      .because("the file or .metadata was changed, or they are of two saves")
+      .because("the file or .metadata was modified, or they come from different saves")
       .of_kind(FindingKind::kBadHeader);
 }
 

@@ -19,8 +19,9 @@ constexpr std::size_t kBatch = 8192;  // Items that are offered to one fetch.
 
 void check_item(const Tensor& tensor, const Chunk& chunk, const StoredTensor& stored, const ItemTensor& found) {
   const auto differs = [&](std::string_view what) {
-    return Error(ErrorCode::kCorruption, fmt::format("tensor '{}': its item at {} has another {} than .metadata",
-                                                     tensor.name, to_string(chunk.offsets.span()), what));
+    return Error(ErrorCode::kCorruption,
+                 fmt::format("tensor '{0}': .metadata states a different {2} from the item at {1}", tensor.name,
+                             to_string(chunk.offsets.span()), what));
   };
   if (found.dtype != tensor.dtype) {
     throw differs("dtype")

@@ -60,7 +60,7 @@ class Parser {
     const std::size_t objects = out_.objects.size();
     set_apart(
         out_, [this](std::string_view name) { return short_.contains(name); },
-        "have chunks whose sizes lack dimensions (a defect of Megatron-core) and cannot be placed");
+        "cannot be read: their chunk sizes lack dimensions (a Megatron-core defect)");
     if (out_.objects.size() == objects) return;
     out_.defect = Error(ErrorCode::kCorruption, "the sizes of its chunks lack dimensions: it cannot be placed")
                       .of_tensor(out_.objects[objects].name)
@@ -92,8 +92,9 @@ class Parser {
     if (options_.sets_short_apart && chunk.offsets.size() == dimensions && chunk.sizes.size() < dimensions) {
       short_.insert(tensor.name);
     } else if (chunk.offsets.size() != dimensions || chunk.sizes.size() != dimensions) {
-      throw Error(ErrorCode::kCorruption, fmt::format("tensor '{}' has {} dimensions, a chunk of it another number",
-                                                      tensor.name, tensor.size.size()))
+      throw Error(ErrorCode::kCorruption,
+                  fmt::format("tensor '{}' has {} dimensions, but one of its chunks has a different number",
+                              tensor.name, tensor.size.size()))
           .of_tensor(tensor.name)
           .expected(to_string(tensor.size.span()))
           .found(fmt::format("offsets {}, sizes {}", to_string(chunk.offsets.span()), to_string(chunk.sizes.span())))
@@ -138,7 +139,7 @@ class Parser {
   void paths(const Value& planner) {
     if (!is_mapping(planner)) {
       out_.warnings.push_back(
-          fmt::format(".metadata: planner_data is a {} and was left aside: names are not nested", type_name(planner)));
+          fmt::format(".metadata: ignored planner_data of type {}; names are not nested", type_name(planner)));
       return;
     }
     out_.has_paths = true;

@@ -58,7 +58,7 @@ bool MetadataClasses::is(const Value& value, Class id) {
 void MetadataClasses::need(const Value& object, Class id) {
   const ClassName& wanted = class_name(id);
   if (!is(object, id)) {
-    throw pickle::malformed(wanted.name, fmt::format("a value of type {} is in its place", type_name(object)));
+    throw pickle::malformed(wanted.name, fmt::format("found a value of type {} instead", type_name(object)));
   }
   if (object.extra() == nullptr || object.extra()->state == nullptr) {
     throw pickle::malformed(wanted.name, "it has no attributes");

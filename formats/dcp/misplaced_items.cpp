@@ -26,13 +26,13 @@ bool is_zip(const std::shared_ptr<const RandomReader>& file, std::int64_t offset
 std::optional<Error> other_border(const zip::FoundZip& found, std::span<const Item> items) {
   const std::int64_t last_end = items.back().offset + items.back().length;
   if (found.begin == last_end) {
-    return misplaced(fmt::format("behind the last item that .metadata has there, at {}, lies one more", last_end));
+    return misplaced(fmt::format("the file has an extra item at {}, after the last one in .metadata", last_end));
   }
   const auto item = std::ranges::lower_bound(items, found.begin, {}, &Item::offset);
   if (item == items.end() || item->offset != found.begin || item->offset + item->length == found.end) {
     return std::nullopt;
   }
-  return misplaced(fmt::format("the item at {} is whole and has another length than .metadata says", found.begin))
+  return misplaced(fmt::format("the item at {} is intact, but its length is not the one in .metadata", found.begin))
       .expected(item->length)
       .found(found.end - found.begin);
 }
@@ -42,7 +42,8 @@ std::optional<Error> other_border(const zip::FoundZip& found, std::span<const It
 Error misplaced(std::string what) {
   return Error(ErrorCode::kCorruption, std::move(what))
       .because(
-          "the file is of another rank or save, or .metadata is damaged: nothing tells whose the items are that fit")
+          "the file belongs to another rank or save, or .metadata is damaged; even the items that fit cannot be "
+          "trusted")
       .of_kind(FindingKind::kRankMismatch);
 }
 

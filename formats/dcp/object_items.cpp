@@ -47,7 +47,7 @@ void ObjectItems::read_common(const SourceStore& store, const std::string& folde
   if (name.empty()) return;
   if (store.status(join_path(folder, name)).kind != FileKind::kFile) {
     if (form_.needs_common && std::ranges::none_of(objects, [this](auto& each) { return is_common(each); })) {
-      catalog_.warnings.push_back(fmt::format("{} is not there: what it held (arguments, iteration) is lost", name));
+      catalog_.warnings.push_back(fmt::format("{} is missing: its contents (arguments, iteration) are lost", name));
       findings_.tolerate(Error(ErrorCode::kNotFound, "the file of the common data is missing")
                              .in_file(name)
                              .of_kind(FindingKind::kMissingFile)

@@ -55,7 +55,7 @@ bool RankCopies::is_equal(const Chunk& a, const Chunk& b) {
 void RankCopies::warn_of_unseen_copies() {
   if (!has_warned_) {
     catalog_.warnings.emplace_back(
-        "items have no CRC: a tensor that several ranks have is taken from the lowest, unseen");
+        "items have no CRC: tensors saved by several ranks are read from the lowest rank without comparison");
   }
   has_warned_ = true;
 }

@@ -96,7 +96,8 @@ class Merger {
     for (ObjectEntry entry : ranks_[r].metadata.objects) {
       const auto [known, is_new] = known_.try_emplace(entry.name, Known{0, r, nullptr});
       if (!is_new && known.tensor != nullptr) {
-        throw contradiction(entry.name, ranks_[known.rank], ranks_[r], "a tensor there and an object here");
+        throw contradiction(entry.name, ranks_[known.rank], ranks_[r],
+                            "a tensor in the former, an object in the latter");
       }
       entry.item += first_item_[r];
       entry.rank = ranks_[r].rank;

@@ -99,7 +99,7 @@ class DcpReader : public Reader {
     for (const MetadataChoice& choice : metadata_choices(store_, folder_, findings_)) {
       try {
         Metadata metadata = read_files(choice.files);
-        if (!why.empty()) salvage_->mend(fmt::format(".metadata was made anew from {}: {}", choice.shown, why));
+        if (!why.empty()) salvage_->mend(fmt::format("rebuilt .metadata from {}: {}", choice.shown, why));
         return metadata;
       } catch (const Error& error) {
         if (!is_damage(error)) throw;
@@ -231,7 +231,7 @@ std::unique_ptr<Reader> open(const Source& source, const OpenOptions& options) {
   }
   if (source.paths.size() != 1 || source.store->status(source.paths[0]).kind != FileKind::kFolder) {
     throw Error(ErrorCode::kInvalidArgument, "a dcp checkpoint is one folder")
-        .hint("name the folder that holds .metadata");
+        .hint("pass the folder that contains .metadata");
   }
   return open_folder(*source.store, source.paths[0], options, {});
 }

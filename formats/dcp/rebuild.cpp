@@ -226,7 +226,7 @@ Metadata read_like(const Source& like, Arena& arena, bool opaque_globals) {
 }
 
 Error unnamed(const RebuildFrom& from, const std::string& why) {
-  Error error(ErrorCode::kCorruption, "cannot tell which tensors the items are");
+  Error error(ErrorCode::kCorruption, "cannot identify the tensors in the items");
   return error.in_file(join_path(from.folder, kMetadataName))
       .of_kind(FindingKind::kMissingFile)
       .because(why.empty() ? ".metadata is lost" : why);
@@ -264,7 +264,7 @@ Metadata rebuild_metadata(const RebuildFrom& from, const std::string& why, Arena
     placer.place(name, items, expected[name], is_ordered ? pairings[name] : pair_by_kind(items, expected[name]));
   }
   if (placer.placed() == 0) {
-    throw Error(unnamed(from, reason).hint("name a checkpoint of the same job: this one has other items"));
+    throw Error(unnamed(from, reason).hint("pass a checkpoint of the same job; this one has different items"));
   }
   lost_items = placer.lost_items();
   salvage.mend(fmt::format(".metadata was made anew: names, shapes and offsets of {} items are those of '{}', by {}",

@@ -23,11 +23,11 @@ constexpr std::string_view kUnfinished = ".metadata.tmp";
   Error error(ErrorCode::kNotFound, ".metadata is missing");
   error.in_file(join_path(folder, kMetadataName)).of_kind(FindingKind::kMissingFile);
   if (is_unfinished) {
-    throw error.because(fmt::format("{} is there: the save was stopped before it took its last step", kUnfinished))
+    throw error.because(fmt::format("{} exists: the save was interrupted before its last step", kUnfinished))
         .hint("if all items were written, rename that file to .metadata");
   }
-  throw error.because("a save that did not finish leaves none, and without it nothing says which tensor is which")
-      .hint("if the save did finish, fetch .metadata too: names that begin with a dot are easily left behind");
+  throw error.because("an unfinished save has no .metadata, and without it the tensors cannot be identified")
+      .hint("if the save finished, copy .metadata too: copies often miss names that start with a dot");
 }
 
 Error missing_rank(int rank, int highest, const std::string& folder) {
@@ -71,9 +71,10 @@ std::vector<std::uint32_t> file_order(const std::vector<std::string>& names) {
 void report_missing(const Metadata& metadata, std::uint32_t file, FileKind kind, const OpenOptions& options) {
   const auto items = std::ranges::count_if(metadata.items, [&](const Item& item) { return item.file == file; });
   const std::string& name = metadata.files[file];
-  Error error(ErrorCode::kNotFound,
-              fmt::format("{} is {}; {} {} in it", name, kind == FileKind::kAbsent ? "missing" : "not a regular file",
-                          items, items == 1 ? "chunk or object lies" : "chunks and objects lie"));
+  Error error(ErrorCode::kNotFound, fmt::format("{} is {}; .metadata expects {} {} in it   (last argument: " chunk or
+                                                    object " / " chunks and objects ")",
+                                                name, kind == FileKind::kAbsent ? "missing" : "not a regular file",
+                                                items, items == 1 ? "chunk or object lies" : "chunks and objects lie"));
   error.in_file(name).because(".metadata names it").hint("fetch it again").of_kind(FindingKind::kMissingFile);
   if (const int rank = file_numbers(name).rank; rank >= 0) error.of_rank(rank);
   options.findings->report(error);
@@ -83,7 +84,7 @@ void check_ranks(std::int64_t found, const OpenOptions& options) {
   if (!options.ranks_expected || *options.ranks_expected == found) return;
   const std::int64_t expected = *options.ranks_expected;
   if (found < expected) {
-    Error error(ErrorCode::kNotFound, fmt::format("rank {} is missing: there are files of {}, not of {}", found,
+    Error error(ErrorCode::kNotFound, fmt::format("rank {} is missing: found files of {}, expected {}", found,
                                                   plural(found, "rank"), expected));
     error.expected(expected).found(found).because("the caller expects that many ranks to have written the checkpoint");
     if (found < kMaxRanks) error.of_rank(static_cast<int>(found));
@@ -125,7 +126,7 @@ Error past_the_end(const Item& item, const File& file) {
                            std::max<std::int64_t>(0, item.length), item.offset, file.path, file.bytes))
       .in_file(file.path)
       .found(file.bytes)
-      .because("the file was cut short, or .metadata is of another save")
+      .because("the file is truncated, or .metadata belongs to another save")
       .hint("fetch it again")
       .of_kind(FindingKind::kTruncated);
 }
@@ -152,8 +153,7 @@ std::vector<MetadataFile> find_metadata(const SourceStore& store, const std::str
   }
   if (std::ranges::find(names, kMetadataName) != names.end()) {
     if (!found.empty()) {
-      warnings.push_back(
-          fmt::format("{} and other metadata of single ranks is left aside: .metadata is there", found[0].name));
+      warnings.push_back(fmt::format("ignored {} and other per-rank metadata because .metadata exists", found[0].name));
     }
     return {{std::string(kMetadataName), -1}};
   }
@@ -209,10 +209,10 @@ std::vector<bool> add_files(const SourceStore& store, const std::string& folder,
       last_rank = std::max(last_rank, file_numbers(name).rank);
     } else {
       unused.add(name);
-      options.findings->warn(Error(ErrorCode::kCorruption, "no item of .metadata lies in this file")
+      options.findings->warn(Error(ErrorCode::kCorruption, ".metadata lists no item in this file")
                                  .in_file(name)
                                  .of_kind(FindingKind::kExtraFile)
-                                 .because("it may be of an older save into the same folder"));
+                                 .because("it may be left over from an earlier save to this folder"));
     }
   }
   if (unused.count() > 0) {
@@ -238,7 +238,7 @@ void check_items(Metadata& metadata, const Catalog& catalog, const std::vector<b
       findings.report(past_the_end(item, file));
     } else if (!is_last && item.offset + item.length > next && is_of_torch_save(*open(item.file), item)) {
       findings.report(
-          Error(ErrorCode::kCorruption, fmt::format("two items of {} lie over each other: one at [{}, {}), one at {}",
+          Error(ErrorCode::kCorruption, fmt::format("two items in {} overlap: one at [{}, {}), the other at {}",
                                                     file.path, item.offset, item.offset + item.length, next))
               .in_file(file.path)
               .because(".metadata was changed, or is of another save")

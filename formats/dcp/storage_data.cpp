@@ -56,7 +56,7 @@ class StorageDataReader {
     const std::string_view name = pickle::string(pickle::need(key, "fqn"), "fqn of a MetadataIndex");
     const Target* target = targets_.find(name);
     if (target == nullptr) {
-      throw bad_places(fmt::format("it has a place for '{}', which no tensor or object is named", name))
+      throw bad_places(fmt::format("it has a location for '{}', but there is no tensor or object of that name", name))
           .of_tensor(name);
     }
     try {

@@ -297,7 +297,7 @@ class DcpWriter : public Writer {
 
 std::unique_ptr<Writer> make_writer(const WriteOptions& options) {
   if (options.single_file) {
-    throw Error(ErrorCode::kInvalidArgument, "cannot write dcp as one file: it is a folder")
+    throw Error(ErrorCode::kInvalidArgument, "cannot write dcp to a single file: it needs a folder")
         .suggest(Remedy::kNameFolder);
   }
   return make_folder_writer([](Catalog& target) { return FolderContent{.flat = flatten(target)}; });

@@ -40,7 +40,8 @@ void ZstdItem::decode(std::int64_t limit_bytes) {
   const auto take = [&](std::span<const std::byte> decoded) {
     keep(decoded);
     if (bytes_ <= limit_bytes) return;
-    throw Error(ErrorCode::kCorruption, fmt::format("{}: more than {} bytes come out of it", shown(item_), limit_bytes))
+    throw Error(ErrorCode::kCorruption,
+                fmt::format("{}: it decompresses to more than {} bytes", shown(item_), limit_bytes))
         .expected(limit_bytes)
         .of_kind(FindingKind::kBadHeader);
   };

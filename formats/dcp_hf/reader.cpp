@@ -101,7 +101,7 @@ class DcpHfReader final : public Reader {
     if (info.empty()) {
       throw Error(ErrorCode::kCorruption, "the header's __metadata__ has no DCP_SHARDING_INFO")
           .in_file(file)
-          .because("nothing else says where the file's pieces lie in their tensors")
+          .because("only it records where the file's pieces belong in their tensors")
           .of_kind(FindingKind::kBadHeader);
     }
     safetensors::parse_sharding_info(info.mapped(), file,
@@ -165,10 +165,10 @@ class DcpHfReader final : public Reader {
                              : "torch numbers files by rank, and a rank with a higher number has one");
       report_strangers(missing_from(present, all), plural(world_size, "rank"));
       if (!expected) {
-        catalog_.warnings.emplace_back("a missing last rank is not noticed unless the number of ranks is stated");
+        catalog_.warnings.emplace_back("a missing last rank cannot be detected unless the number of ranks is given");
         findings_.warn(Error(ErrorCode::kCorruption, "a missing file of the last rank could not be noticed")
                            .of_kind(FindingKind::kWorldSizeMismatch)
-                           .because("the files do not say how many ranks wrote them")
+                           .because("the files do not record how many ranks wrote them")
                            .suggest(Remedy::kStateRanks));
       }
     } else if (expected && *expected != 1) {

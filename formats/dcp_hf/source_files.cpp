@@ -31,7 +31,7 @@ void add_file(SourceFiles& files, const std::string& path, const std::string& sh
                       .in_file(shown)
                       .expected("shard-RRRRR-model-IIIII-of-NNNNN.safetensors")
                       .found(base_name(path))
-                      .hint("give it the name that it was saved under, or take it out of the folder")
+                      .hint("restore its original name, or move it out of the folder")
                       .of_kind(FindingKind::kRankMismatch));
 }
 
@@ -74,7 +74,7 @@ void check_neighbours(const SourceStore& store, const std::vector<std::string>& 
                                                             left_out.size(), left_out.size() == 1 ? "is" : "are",
                                                             left_out[0], left_out.size() == 1 ? "" : ", ..."))
                         .in_file(join_path(folder, left_out[0]))
-                        .because("it lies beside those that are, and its tensors would be missing")
+                        .because("it is in the same folder as the named shards, and its tensors would be missing")
                         .suggest(Remedy::kReadFolder, folder)
                         .of_kind(FindingKind::kMissingFile));
   }

@@ -80,7 +80,7 @@ class DcpHfWriter final : public Writer {
   [[noreturn]] static void refuse_second_box(const Tensor& tensor, int rank) {
     throw Error(
         ErrorCode::kUnsupported,
-        fmt::format("cannot write several boxes of tensor '{}' on rank {}: dcp-hf has room for one", tensor.name, rank))
+        fmt::format("cannot write several boxes of tensor '{}' on rank {}: dcp-hf allows one", tensor.name, rank))
         .of_tensor(tensor.name)
         .of_rank(rank)
         .because("a file names each tensor once, with one place")

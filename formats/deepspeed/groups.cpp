@@ -21,7 +21,7 @@ Dims module_shape(const Save& save, std::string_view name) {
 }
 
 Error cannot_regroup(const std::string& why) {
-  return Error(ErrorCode::kUnsupported, "cannot write the save for another number of ranks").because(why);
+  return Error(ErrorCode::kUnsupported, "cannot write the checkpoint for a different number of ranks").because(why);
 }
 
 /// Where round robin puts each of `count` parameters: dealt out to `hands`, hand after hand.

@@ -275,7 +275,7 @@ class Merge {
     for (const auto& [alias, real] : save_.models.front().shared.entries()) {
       const std::uint32_t* const found = out_.by_name().find(real);
       if (found == nullptr) {
-        throw Error(ErrorCode::kCorruption, fmt::format("'{}' repeats '{}', which is not there", alias, real))
+        throw Error(ErrorCode::kCorruption, fmt::format("'{}' is shared with '{}', which is missing", alias, real))
             .of_tensor(alias)
             .of_kind(FindingKind::kIndexMismatch);
       }

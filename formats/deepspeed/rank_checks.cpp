@@ -60,7 +60,7 @@ void check_models(const Catalog& catalog, const TagFolder& folder, const Save& s
   const Value* const step = find_key(*first.root, "global_steps");
   pickle::Equality equality({.budget = catalog.arena->budget().get()});
   if (first.is_mics && first.data_ranks > ranks && ranks > 0) {
-    throw Error(ErrorCode::kUnsupported, "cannot read a DeepSpeed save of MiCS, of which one group of ranks has files")
+    throw Error(ErrorCode::kUnsupported, "cannot read a DeepSpeed MiCS checkpoint: only one group of ranks has files")
         .in_file(catalog.files[first.file].path)
         .because(fmt::format("the group has {} of {} ranks", ranks, first.data_ranks));
   }
@@ -126,7 +126,7 @@ void check_saved_names(const Catalog& catalog, const torch_save::SavedFiles& fil
         .of_kind(FindingKind::kRankMismatch)
         .expected(name)
         .found(saved)
-        .because("files were exchanged or copied over one another");
+        .because("files were swapped, or one was copied over another");
   }
 }
 

@@ -99,7 +99,7 @@ void SaveReader::describe(std::int64_t ranks) {
     catalog_.format_version = version->text();
   }
   if (saves_.front().optimizers.empty() && model.stage <= 0) {
-    catalog_.warnings.emplace_back("the weights are those of the module: without ZeRO nothing names their masters");
+    catalog_.warnings.emplace_back("read the module's weights: without ZeRO, the master weights have no names");
   }
 }
 

@@ -144,7 +144,8 @@ TagFolder find_tag_folder(const Source& source) {
   const SourceStore& store = *source.store;
   const std::string& path = source.paths.front();
   if (source.paths.size() > 1 || store.status(path).kind != FileKind::kFolder) {
-    throw Error(ErrorCode::kUnsupported, "cannot read single files of a DeepSpeed save: name its folder").in_file(path);
+    throw Error(ErrorCode::kUnsupported, "cannot read single files of a DeepSpeed checkpoint: pass its folder")
+        .in_file(path);
   }
   std::string folder = path;
   std::vector<std::string> names = store.list(path);
@@ -157,7 +158,7 @@ TagFolder find_tag_folder(const Source& source) {
     Error error(ErrorCode::kNotFound, "the folder does not hold DeepSpeed's files of model or optimizer states");
     error.in_file(folder).of_kind(FindingKind::kMissingFile);
     const bool is_named = store.status(join_path(path, kLatest)).kind == FileKind::kFile;
-    if (is_named && latest.empty()) error.because("its file 'latest' does not name a folder that is there");
+    if (is_named && latest.empty()) error.because("its file 'latest' names a folder that does not exist");
     throw error;
   }
   refuse_others(folder, names);

@@ -95,7 +95,7 @@ class CopiedTensors {
 void check_all_placed(const Catalog& target) {
   const auto lost = std::ranges::find_if(target.storages, [](const Storage& storage) { return storage.offset < 0; });
   if (lost == target.storages.end()) return;
-  throw Error(ErrorCode::kCorruption, "the file of rank 0 does not have states that those of other ranks have")
+  throw Error(ErrorCode::kCorruption, "rank 0's file lacks states that other ranks' files have")
       .in_file(target.files[lost->file].path)
       .of_kind(FindingKind::kMixedSave);
 }

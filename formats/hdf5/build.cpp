@@ -115,7 +115,7 @@ class Builder {
     DatasetHandle made(H5Dcreate2(group, name.c_str(), type_of_elements(dataset.dtype), space_of(dataset).get(),
                                   links_.get(), contiguous_[dataset.attributes.empty() ? 0 : 1].get(), H5P_DEFAULT));
     const bool is_placed = dataset.bytes == 0 || H5Dget_offset(made.get()) == static_cast<haddr_t>(dataset.offset);
-    if (!is_placed) throw std::logic_error("a dataset does not lie where it was put");
+    if (!is_placed) throw std::logic_error("libhdf5 put a dataset at an unexpected offset");
     return made;
   }
 

@@ -86,7 +86,7 @@ class Conversation {
           .because(fate.text)
           .hint("run it on a system or in a container that allows seccomp");
     }
-    throw Error(ErrorCode::kCorruption, "cannot read the HDF5 file: its parser did not survive it")
+    throw Error(ErrorCode::kCorruption, "cannot read the HDF5 file: the parser failed on it")
         .of_kind(FindingKind::kBadHeader)
         .because(fate.text);
   }

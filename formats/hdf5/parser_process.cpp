@@ -62,7 +62,7 @@ class SpawnPlan {
 };
 
 Fate fate_of(int status) {
-  const Fate out_of_time{Fate::Kind::kOutOfTime, "it took more time than a file of this size needs"};
+  const Fate out_of_time{Fate::Kind::kOutOfTime, "it took too long for a file of this size"};
   if (WIFSIGNALED(status)) {
     const int signal = WTERMSIG(status);
     if (signal == SIGXCPU || signal == SIGKILL) return out_of_time;
@@ -72,7 +72,7 @@ Fate fate_of(int status) {
   if (WIFEXITED(status) && WEXITSTATUS(status) == kExitWithoutSandbox) {
     return {Fate::Kind::kWithoutSandbox, "the system does not let it filter its own system calls (seccomp)"};
   }
-  return {Fate::Kind::kEnded, "it ended before its answer did"};
+  return {Fate::Kind::kEnded, "it exited before finishing its answer"};
 }
 
 std::chrono::microseconds microseconds_of(const timeval& time) {

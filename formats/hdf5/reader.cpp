@@ -155,7 +155,7 @@ class Hdf5Reader final : public Reader {
     throw Error(ErrorCode::kUnsupported, "this file holds the pieces of one rank, not whole tensors")
         .in_file(catalog_.files[file].path)
         .of_rank(static_cast<int>(rank))
-        .because("the master.h5 beside it says how the pieces join")
+        .because("master.h5 in the same folder describes how to join them")
         .suggest(Remedy::kReadFolder, source_.folder.empty() ? parent_path(paths_[file]) : source_.folder);
   }
 
@@ -432,8 +432,8 @@ class Hdf5Reader final : public Reader {
   void take_tree() {
     if (tree_.empty()) return;
     if (!load_tree(catalog_, tree_)) {
-      catalog_.warnings.push_back(
-          fmt::format("{} does not fit what the file holds, and is left out: containers are dicts", kTreeAttribute));
+      catalog_.warnings.push_back(fmt::format(
+          "ignored {}: it does not match the file's contents; containers are read as dicts", kTreeAttribute));
     }
   }
 

@@ -52,8 +52,8 @@ class Merge {
 
   void add_optimizer() {
     if (!save_.optimizers.empty() && !add_flat_states(wholes_, arena_, save_)) {
-      catalog_.warnings.push_back(fmt::format(
-          "the states in the files {} are left out: nothing says where parameters lie in them", kOptimizerFile));
+      catalog_.warnings.push_back(
+          fmt::format("skipped the states in {}: the files do not record where parameters are stored", kOptimizerFile));
     }
     if (has_indexed_states(save_.ranks.front()) && !add_indexed_states(wholes_, arena_, save_)) {
       catalog_.warnings.emplace_back("the optimizer's states are left out: nothing says of which parameters they are");
@@ -77,7 +77,7 @@ class Merge {
       if (key == "optimizer" && has_indexed_states(first)) value = without_indexed_states(arena_, first);
       items.insert(items.end(), {all[i], value});
     }
-    if (has_random) catalog_.warnings.emplace_back("the ranks' random states (rng_state) are left out");
+    if (has_random) catalog_.warnings.emplace_back("skipped the ranks' random states (rng_state)");
     torch_save::TreeLoader(catalog_, files_, first.file).load(*make_list(arena_, ValueKind::kDict, items));
   }
 

@@ -171,8 +171,8 @@ class Content {
     need("checkpoint_version", number(arena_, 3.0));
     need("iteration", make_int(arena_, 0));
     if (!made_up.empty()) {
-      target_.warnings.push_back(fmt::format(
-          "the common data of Megatron-core is made up where the source has none: {}", fmt::join(made_up, ", ")));
+      target_.warnings.push_back(
+          fmt::format("filled in Megatron-core common data that the source lacks: {}", fmt::join(made_up, ", ")));
     }
     return make_list(arena_, ValueKind::kDict, items);
   }

@@ -195,7 +195,7 @@ class HeaderParser {
     }
     if (!is_countable(shape_)) {
       throw Error(ErrorCode::kCorruption, fmt::format("the dimensions of shape {} are too large", to_string(shape_)))
-          .because("safetensors multiplies them from the first on, and a 0 counts only for those after it")
+          .because("safetensors multiplies them in order, so a 0 does not cancel the dimensions before it")
           .of_kind(FindingKind::kBadHeader);
     }
     const std::int64_t elements = checked_numel(shape_);
@@ -251,7 +251,7 @@ class HeaderParser {
       if (begin < at) fail_range(FindingKind::kOverlap, fmt::format("two tensors hold byte {} of the data", begin));
       at = end;
     }
-    const std::string what = fmt::format("header says {} bytes of data, file holds {}", at, data_bytes_);
+    const std::string what = fmt::format("the header says {} bytes of data, but the file has {}", at, data_bytes_);
     if (at > data_bytes_) ends_.report(truncated(file_, what, at, data_bytes_));
     if (at < data_bytes_) {
       ends_.report(
@@ -292,7 +292,7 @@ std::span<const HeaderDType> header_dtypes() { return kDTypes; }
 
 HeaderText read_header_text(const RandomReader& file, const std::string& shown) {
   if (file.size() < kLengthBytes) {
-    throw truncated(shown, fmt::format("file holds {} bytes, the header's length alone takes 8", file.size()),
+    throw truncated(shown, fmt::format("the file has only {} bytes; the header length alone takes 8", file.size()),
                     kLengthBytes, file.size());
   }
   const std::uint64_t length = read_length(file);

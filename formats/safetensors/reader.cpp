@@ -69,7 +69,7 @@ class SafetensorsReader final : public Reader {
       check_stale(index);
     } catch (const Error& error) {
       if (salvage_ == nullptr || !is_damage(error)) throw;
-      salvage_->mend(fmt::format("{}: the index was made anew from the headers: {}", index, reason_of(error)));
+      salvage_->mend(fmt::format("{}: rebuilt the index from the headers: {}", index, reason_of(error)));
       return false;
     }
     catalog_.arena->adopt(map_.arena);
@@ -261,7 +261,7 @@ class SafetensorsReader final : public Reader {
     const std::string index = base_name(source_.index);
     for (const std::string& name : unlisted_) findings_.tolerate(hf_index::unlisted_tensor(name, index));
     for (const std::string& name : elsewhere_) findings_.tolerate(hf_index::misplaced_tensor(name, index));
-    warn("files that the index does not name are left out", outside);
+    warn("skipped files that the index does not list", outside);
     warn("tensors that the index does not list are read from its files", unlisted_);
     warn("tensors in another file than the index says are left out there", elsewhere_);
   }
@@ -339,7 +339,7 @@ class SafetensorsReader final : public Reader {
             Error(ErrorCode::kCorruption, fmt::format("tensor '{}' is in {} and in {}", tensors[i].name, first, second))
                 .of_tensor(tensors[i].name)
                 .of_kind(FindingKind::kDuplicateName)
-                .hint("name the files that belong together, or add their index");
+                .hint("pass only files that belong together, or add their index");
       }
       findings_.report(error.in_file(second));
       tensors[i - 1].damaged = tensors[i].damaged = true;  // Nothing says which of them it is.

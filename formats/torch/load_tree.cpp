@@ -54,7 +54,7 @@ void TreeLoader::load(Value& root) {
        "tensors are read without the attributes of their Python objects");
   for (const std::string& name : containers_with_unnamed_tensors(root, hidden_)) holding_.add(name);
   if (holding_.count() > 0) {
-    catalog_.warnings.push_back(fmt::format("{}: objects have tensors as attributes, which are not listed: {}",
+    catalog_.warnings.push_back(fmt::format("{}: did not list tensors stored as attributes of objects: {}",
                                             catalog_.files[file_].path, holding_.text()));
   }
   warn(moved_, "tensor of a device without storages is read as a cpu tensor",

@@ -61,7 +61,7 @@ void check_version(const zip::ZipReader& zip, const std::string& shown) {
       .of_kind(FindingKind::kBadHeader)
       .expected(fmt::format("1 to {}", kLastVersion))
       .found(text)
-      .because("torch refuses such a file, too");
+      .because("torch refuses such files too");
 }
 
 std::string_view version_of(const zip::ZipReader& zip) {

@@ -122,7 +122,7 @@ class Merge {
       throw contradiction(context_, other, FindingKind::kMixedSave,
                           fmt::format("rank {} holds {}, rank {} {}", other.rank(), name_of(other.leaf->kind),
                                       holders[0].rank(), name_of(holders[0].leaf->kind)))
-          .because("a tensor is cut on all ranks or on none")
+          .because("a tensor must be sharded on all ranks or on none")
           .expected(name_of(holders[0].leaf->kind))
           .found(name_of(other.leaf->kind));
     }
@@ -143,7 +143,7 @@ class Merge {
     if (is_on_all(holders) || salvage == nullptr) return is_on_all(holders);
     if (holders.size() < 2 || holders.size() != ranks_.size()) return false;
     if (!std::exchange(has_told_of_left_, true)) {
-      salvage->mend("what all ranks that are left hold alike was taken for what the lost ranks held");
+      salvage->mend("assumed that lost ranks held the values on which all remaining ranks agree");
     }
     return true;
   }

@@ -54,9 +54,10 @@ class ShardedTensorMerge {
   }
 
   Error differs(const Holder& holder, FindingKind kind, std::string_view what) const {
-    return contradiction(context_, holder, kind,
-                         fmt::format("rank {} says another {} than rank {}", holder.rank(), what, holders_[0].rank()))
-        .because("files of different saves do not make one checkpoint");
+    return contradiction(
+               context_, holder, kind,
+               fmt::format("rank {} has a different {} from rank {}", holder.rank(), what, holders_[0].rank()))
+        .because("the files come from different saves");
   }
 
   void check_metadata(const Holder& holder) const {

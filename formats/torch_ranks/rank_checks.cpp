@@ -53,7 +53,7 @@ class RankSettler {
   [[noreturn]] void refuse_unknown(const RankFile& file) const {
     Error error(ErrorCode::kInvalidArgument, "cannot tell which rank wrote this file");
     error.in_file(shown(file))
-        .because("its tensors do not state it, and the names of the files do not differ in exactly one number");
+        .because("its tensors do not record the rank, and the file names do not differ in exactly one number");
     if (check_.layout == nullptr) throw error.suggest(Remedy::kStateLayout);
     throw error.hint("state it in the layout document: files.path with its axes in braces");
   }
@@ -75,7 +75,7 @@ class RankSettler {
     const std::string others = teller == nullptr ? "others" : shown(*teller);
     std::erase_if(files_, [&](const RankFile& file) {
       if (file.is_exact ? file.world_size == world_size : file.world_size <= world_size) return false;
-      findings_.report(Error(ErrorCode::kCorruption, fmt::format("the file is of a save of {}, {} of one of {}",
+      findings_.report(Error(ErrorCode::kCorruption, fmt::format("this file was saved by {}, but {} by {}",
                                                                  plural(file.world_size, "rank"), others, world_size))
                            .in_file(shown(file))
                            .of_kind(FindingKind::kWorldSizeMismatch)
@@ -105,7 +105,7 @@ class RankSettler {
       if (first == nullptr) first = &file;
       const Sharding &a = *first->mesh, &b = *file.mesh;
       if ((a.mesh == b.mesh && a.ranks == b.ranks) || !holds(a, *file.rank)) continue;
-      findings_.report(Error(ErrorCode::kCorruption, "the file's device mesh is another one")
+      findings_.report(Error(ErrorCode::kCorruption, "the file has a different device mesh")
                            .in_file(shown(file))
                            .of_kind(FindingKind::kWorldSizeMismatch)
                            .because(fmt::format("{} names this rank on its mesh", shown(*first)))
@@ -136,7 +136,8 @@ class RankSettler {
     if (patterns.size() < 2) return {};
     std::string globs = *patterns.begin();
     std::ranges::replace(globs, '#', '*');
-    return fmt::format("the names are of {} sets of files: read one at a time, such as {}", patterns.size(), globs);
+    return fmt::format("the folder has {} sets of files; read one set at a time, for example {}", patterns.size(),
+                       globs);
   }
 
   /// Reports the first file too many, and drops all such.
@@ -190,7 +191,7 @@ class RankSettler {
             .of_kind(FindingKind::kMissingFile)
             .of_rank(static_cast<int>(missing.front()))
             .because(
-                fmt::format("{} ranks wrote the checkpoint, {} of their files were found", world_size, files_.size()))
+                fmt::format("{} ranks wrote the checkpoint, but only {} files were found", world_size, files_.size()))
             .expected(world_size)
             .found(std::ssize(files_))
             .hint("name the files of all ranks, or the folder that holds them"));

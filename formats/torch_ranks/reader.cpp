@@ -141,9 +141,10 @@ class RanksReader final : public torch_save::SavedReader {
       const std::vector<std::byte> text = read_whole(*store.open(source_.layout), kMaxLayoutBytes);
       return &read.emplace(parse_own_layout({reinterpret_cast<const char*>(text.data()), text.size()}));
     }
-    throw Error(ErrorCode::kInvalidArgument, "cannot merge plain tensors: nothing says how they were cut")
+    throw Error(ErrorCode::kInvalidArgument,
+                "cannot merge plain tensors: the files do not record how they were sharded")
         .in_file(catalog_.files.front().path)
-        .because("there is no ShardedTensor and no DTensor in the files, and no layout.json beside them")
+        .because("the files contain no ShardedTensor or DTensor, and there is no layout.json")
         .suggest(Remedy::kStateLayout);
   }
 

@@ -14,8 +14,9 @@ namespace {
 
 Error outside(std::string_view tensor, Dims sizes, Dims strides, std::int64_t first, DType dtype) {
   return Error(ErrorCode::kCorruption,
-               fmt::format("tensor '{}': a view of {} {} with strides {} from element {} leaves its storage", tensor,
-                           to_string(sizes), dtype_name(dtype), to_string(strides), first))
+               fmt::format(
+                   "tensor '{}': a view of shape {} ({}) with strides {} from element {} extends outside its storage",
+                   tensor, to_string(sizes), dtype_name(dtype), to_string(strides), first))
       .of_tensor(tensor)
       .of_kind(FindingKind::kOutOfBounds);
 }
@@ -33,7 +34,7 @@ std::int64_t last_element(Dims sizes, Dims strides, std::int64_t first) {
   if (fits) return last;
   throw Error(ErrorCode::kCorruption,
               fmt::format("a view of {} with strides {} from element {}", to_string(sizes), to_string(strides), first))
-      .because("strides and offsets are never negative, and no element lies past 63 bits")
+      .because("strides and offsets must not be negative, and element indices must fit in 63 bits")
       .of_kind(FindingKind::kOutOfBounds);
 }
 
@@ -51,7 +52,7 @@ void check_view(std::string_view tensor, Dims sizes, Dims strides, std::int64_t 
   if (bytes && *bytes <= storage.bytes) return;
   const std::string expected = bytes ? fmt::format("{}", *bytes) : "more than 2^63";
   throw outside(tensor, sizes, strides, first, dtype)
-      .because(fmt::format("it needs {} bytes, its storage has {}", expected, storage.bytes))
+      .because(fmt::format("it needs {} bytes, but its storage has only {}", expected, storage.bytes))
       .expected(expected)
       .found(storage.bytes);
 }

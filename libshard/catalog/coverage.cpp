@@ -41,11 +41,11 @@ bool contains(const Chunk& box, std::span<const std::int64_t> element) {
 }
 
 Error gap(std::string_view tensor, Dims shape, std::span<const std::int64_t> element) {
-  return Error(ErrorCode::kCorruption, fmt::format("tensor '{}': no chunk holds element {} of {}", tensor,
+  return Error(ErrorCode::kCorruption, fmt::format("tensor '{}': no chunk covers element {} of {}", tensor,
                                                    to_string(element), to_string(shape)))
       .of_tensor(tensor)
       .of_kind(FindingKind::kGap)
-      .because("the stored chunks do not cover the tensor")
+      .because("the chunks do not cover the whole tensor")
       .expected("every element stored once")
       .found(fmt::format("a gap at {}", to_string(element)));
 }
@@ -56,11 +56,11 @@ Error overlap(std::string_view tensor, const std::vector<const Chunk*>& boxes, s
   for (const Chunk* box : boxes) {
     if (holders.size() < 2 && contains(*box, element)) holders.push_back(to_string(Box(box->offsets, box->sizes)));
   }
-  return Error(ErrorCode::kCorruption, fmt::format("tensor '{}': chunks {} both hold element {}", tensor,
+  return Error(ErrorCode::kCorruption, fmt::format("tensor '{}': chunks {} overlap at element {}", tensor,
                                                    fmt::join(holders, " and "), to_string(element)))
       .of_tensor(tensor)
       .of_kind(FindingKind::kOverlap)
-      .because("they overlap without being equal")
+      .because("they overlap but are not replicas of each other")
       .expected("every element stored once")
       .found(fmt::format("an overlap at {}", to_string(element)));
 }

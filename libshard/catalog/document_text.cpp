@@ -80,7 +80,7 @@ class YamlReader {
 
  private:
   Error refused(std::size_t line, std::string_view what) const {
-    return wrong_text(fmt::format("line {} has {}, which this program does not read in YAML", line, what));
+    return wrong_text(fmt::format("line {} uses {}, which shardctl does not support in YAML", line, what));
   }
 
   void next(YamlEvent& event) {
@@ -89,7 +89,7 @@ class YamlReader {
       return;
     }
     const std::size_t line = parser_.problem_mark.line != 0 ? parser_.problem_mark.line : parser_.mark.line;
-    throw wrong_text("it is neither JSON, which begins with '{', nor YAML")
+    throw wrong_text("it is neither JSON (starting with '{') nor YAML")
         .because(fmt::format("line {}: {}", line + 1, parser_.problem != nullptr ? parser_.problem : "out of memory"));
   }
 

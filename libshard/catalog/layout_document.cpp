@@ -27,7 +27,7 @@ void check_keys(const JsonPlace& place, std::initializer_list<std::string_view> 
                 fmt::format("layout document: key '{}' of {} is not supported", key, place.where()))
         .expected(fmt::format("{}", fmt::join(known, ", ")))
         .found(key)
-        .hint("describe it by a model map, which may say more than a layout (docs/maps.md)");
+        .hint("use a model map, which can express more than a layout (docs/maps.md)");
   }
 }
 
@@ -190,8 +190,8 @@ class DocumentMatcher {
   using Listed = std::pair<std::string, std::size_t>;
   static Error too_large() {
     return JsonPlace::wrong("the patterns of the rules are too large")
-        .because(fmt::format("they may have {} instructions together, and {} bytes each", PatternSets::kMaxPrograms,
-                             PatternSizes::kMaxText));
+        .because(fmt::format("together they may compile to at most {} RE2 instructions, and {} bytes each",
+                             PatternSets::kMaxPrograms, PatternSizes::kMaxText));
   }
 
   std::vector<Listed> names_;  ///< Sorted.

@@ -27,8 +27,9 @@ void check_names(const std::vector<Entry>& entries, const std::vector<Of>& sourc
           .of_kind(FindingKind::kDuplicateName);
     }
     if (from_a.rank == from_b.rank && a.path == b.path) {
-      throw Error(ErrorCode::kUnsupported,
-                  fmt::format("two {}s are named '{}', and renaming would make their paths one too", what, from_a.name))
+      throw Error(
+          ErrorCode::kUnsupported,
+          fmt::format("two {}s are named '{}', and renaming would also give them the same path", what, from_a.name))
           .of_tensor(a.name)
           .of_kind(FindingKind::kDuplicateName);
     }

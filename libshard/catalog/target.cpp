@@ -33,9 +33,8 @@ Catalog make_target(const Catalog& source, const Selection& selection, const Lay
   }
   const auto* mesh = std::get_if<MeshLayout>(&layout);
   if (mesh != nullptr && !mesh->file_path.empty()) {
-    draft.target.warnings.push_back(
-        fmt::format("files.path '{}' of the layout document is not used: {} names its files by rank", mesh->file_path,
-                    traits.name));
+    draft.target.warnings.push_back(fmt::format(
+        "ignored the layout document's files.path '{}': {} names its files by rank", mesh->file_path, traits.name));
   }
   return std::move(draft.target);
 }

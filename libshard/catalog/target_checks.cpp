@@ -22,7 +22,7 @@ bool keeps_tree(const Catalog& source, const Selection& selection, const FormatT
     throw Error(ErrorCode::kCorruption, fmt::format("ranks hold different values of '{}'", name))
         .of_tensor(name)
         .of_kind(FindingKind::kReplicaMismatch)
-        .because("one of them would have to be chosen")
+        .because("there is no rule for choosing one of them")
         .suggest(Remedy::kExclude, name);
   }
   throw Error(ErrorCode::kUnsupported, fmt::format("ranks hold different values of '{}'", name)).of_tensor(name);
@@ -43,7 +43,7 @@ std::string to_string(Path path, std::string_view name) {
               fmt::format("two paths are named '{}': {} and {}", name, to_string(a, name), to_string(b, name)))
       .of_tensor(name)
       .of_kind(FindingKind::kDuplicateName)
-      .because(fmt::format("{} tells tensors apart by name alone", traits.sharing ? "a rebuilt tree" : traits.name))
+      .because(fmt::format("{} identifies tensors by name only", traits.sharing ? "a rebuilt tree" : traits.name))
       .suggest(Remedy::kExclude, name);
 }
 
@@ -80,8 +80,8 @@ void check_layout(const Layout& layout, const FormatTraits& traits) {
   }
   const bool is_files = std::holds_alternative<ShardsLayout>(layout) || std::holds_alternative<SizeLayout>(layout);
   if (is_files && traits.uncut_on_all) {
-    throw Error(ErrorCode::kInvalidArgument, fmt::format("{} has one file for each rank", traits.name))
-        .because("a number or size of files can be chosen for whole tensors only")
+    throw Error(ErrorCode::kInvalidArgument, fmt::format("{} always writes one file per rank", traits.name))
+        .because("the number or size of files can be set only for whole tensors")
         .suggest(Remedy::kCutTensors);
   }
 }
@@ -94,9 +94,9 @@ void check_objects(const Selection& selection, const FormatTraits& traits) {
     names.push_back(fmt::format("'{}'", object.name));
   }
   throw Error(ErrorCode::kUnsupported,
-              fmt::format("{} cannot hold objects, the source has {}: {}{}", traits.name, selection.objects.size(),
+              fmt::format("{} cannot store objects, and the source has {}: {}{}", traits.name, selection.objects.size(),
                           fmt::join(names, ", "), selection.objects.size() > names.size() ? ", ..." : ""))
-      .because("only tensors can be stored in it")
+      .because("it can store only tensors")
       .suggest(Remedy::kDropObjects);
 }
 

@@ -158,7 +158,7 @@ void check_cut(const SelectedTensor& selected, Dims shape, DType dtype, const Bo
     const auto is_between = [&](std::int64_t n) { return n * inner % block.elements == 0; };
     if (is_between(box.offset[i]) && is_between(box.size[i]) && is_between(shape[d])) return;
     throw Error(ErrorCode::kUnsupported,
-                fmt::format("tensor '{}' of {} {}: a cut at {} lies inside a byte", selected.name, to_string(shape),
+                fmt::format("tensor '{}' of {} {}: the cut at {} falls inside a byte", selected.name, to_string(shape),
                             dtype_name(dtype), to_string(box)))
         .of_tensor(selected.name)
         .because(fmt::format("{} of its elements share {} bytes", block.elements, block.bytes));
@@ -234,12 +234,13 @@ struct PieceRule::Impl {
   const Placed& like(const Catalog& other, std::string_view name, Dims shape) {
     const Tensor* tensor = other.find(name);
     if (tensor == nullptr) {
-      throw Error(ErrorCode::kInvalidArgument, fmt::format("the followed checkpoint has no tensor '{}'", name))
+      throw Error(ErrorCode::kInvalidArgument,
+                  fmt::format("the checkpoint that provides the layout has no tensor '{}'", name))
           .of_tensor(name);
     }
     if (tensor->shape == shape) return followed(other, *tensor);
     throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("tensor '{}' has a different shape in the followed checkpoint", name))
+                fmt::format("tensor '{}' has a different shape in the checkpoint that provides the layout", name))
         .of_tensor(name)
         .expected(to_string(shape))
         .found(to_string(tensor->shape));
@@ -356,7 +357,8 @@ void PieceRule::check_used() const {
   const auto* ranks = std::get_if<RanksLayout>(&impl.layout);
   // Dimension 0 is the default, so a checkpoint of scalars alone is not a mistake.
   if (ranks != nullptr && ranks->dim != 0 && !impl.was_cut) {
-    throw Error(ErrorCode::kInvalidArgument, fmt::format("cannot cut dimension {}: no tensor has it", ranks->dim))
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("cannot shard along dimension {}: no tensor has that dimension", ranks->dim))
         .found(ranks->dim);
   }
   const auto unused = std::ranges::find(impl.used, false);

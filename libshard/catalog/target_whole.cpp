@@ -109,7 +109,7 @@ void add_whole_tensors(TargetDraft& draft, const Layout& layout) {
   const std::uint32_t count = files.empty() ? 1 : std::ranges::max(files) + 1;
   if (count > 1 && !draft.traits.many_files) {
     throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("{} is one file, the layout has {}", draft.traits.name, count));
+                fmt::format("{} is a single file, but the layout needs {}", draft.traits.name, count));
   }
   for (std::uint32_t file = 0; file < count; ++file) {
     draft.target.files.push_back({"", 0, draft.traits.prefers_whole ? -1 : static_cast<int>(file)});

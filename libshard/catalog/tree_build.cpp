@@ -178,7 +178,7 @@ class TreeBuilder {
                 fmt::format("'{}' and '{}' cannot both be in one tree", range[0]->name, range[1]->name))
         .of_tensor(range[1]->name)
         .of_kind(FindingKind::kDuplicateName)
-        .because("the path of one is the path of the other, or leads through it");
+        .because("one path is equal to the other or is a prefix of it");
   }
 
   /// Key texts lie in the catalogs' arenas already.

@@ -233,13 +233,13 @@ void check_box(const Tensor& tensor, const Chunk& chunk) {
   bool empty = false, inside = true;
   for (int d = 0; d < dims; ++d) {
     if (chunk.offsets[d] < 0 || chunk.sizes[d] < 0) {
-      refuse_box(tensor, chunk, FindingKind::kOutOfBounds, "sizes and offsets are never negative");
+      refuse_box(tensor, chunk, FindingKind::kOutOfBounds, "sizes and offsets must not be negative");
     }
     empty = empty || chunk.sizes[d] == 0;
     inside = inside && chunk.sizes[d] <= tensor.shape[d] && chunk.offsets[d] <= tensor.shape[d] - chunk.sizes[d];
   }
   if (!inside && !empty)
-    refuse_box(tensor, chunk, FindingKind::kOutOfBounds, "the chunk reaches past the tensor's end");
+    refuse_box(tensor, chunk, FindingKind::kOutOfBounds, "the chunk extends past the end of the tensor");
 }
 
 bool is_whole(const Tensor& tensor, const Chunk& chunk) {
@@ -252,7 +252,7 @@ void check_bounds(const Catalog& catalog, const Tensor& tensor) {
     throw Error(ErrorCode::kCorruption, fmt::format("tensor '{}' has {} dimensions", tensor.name, tensor.shape.size()))
         .of_tensor(tensor.name)
         .of_kind(FindingKind::kBadHeader)
-        .because(fmt::format("no tensor has more than {}", kMaxDims));
+        .because(fmt::format("at most {} dimensions are supported", kMaxDims));
   }
   try {
     checked_bytes(checked_numel(tensor.shape), tensor.dtype);

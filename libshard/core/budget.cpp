@@ -19,12 +19,12 @@ void Budget::earn(std::int64_t bytes, std::int64_t data_bytes) noexcept {
 void Budget::refuse(Charge what) const {
   const std::string_view name = kChargePrices[static_cast<std::size_t>(what)].name;
   throw Error(ErrorCode::kCorruption,
-              fmt::format("cannot read the checkpoint: {} {} are out of proportion to the {} bytes that describe it",
+              fmt::format("cannot read the checkpoint: {} {} are far too many for the {} bytes that describe it",
                           count(what), name, read_))
       .of_kind(FindingKind::kBadHeader)
       .expected(fmt::format("at most {} bytes of memory and work in all", limit_))
       .found(fmt::format("{}", spent_))
-      .because("no checkpoint needs so much; one that is made to exhaust memory or time may");
+      .because("no real checkpoint needs this much; the file may be built to exhaust memory or time");
 }
 
 }  // namespace shard

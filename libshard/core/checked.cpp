@@ -15,7 +15,7 @@ namespace {
   throw Error(ErrorCode::kCorruption, what).because(why);
 }
 
-constexpr const char* kNegative = "sizes and offsets are never negative";
+constexpr const char* kNegative = "sizes and offsets must not be negative";
 constexpr const char* kTooLarge = "the result does not fit 63 bits";
 
 }  // namespace

@@ -106,7 +106,8 @@ void Hasher::update(std::span<const std::byte> data) {
   if (impl_->xxh3) {
     XXH3_128bits_update(impl_->xxh3.get(), data.data(), data.size());
   } else {
-    require(EVP_DigestUpdate(impl_->sha256.get(), data.data(), data.size()) == 1, "OpenSSL cannot go on with SHA-256");
+    require(EVP_DigestUpdate(impl_->sha256.get(), data.data(), data.size()) == 1,
+            "OpenSSL cannot update the SHA-256 hash");
   }
 }
 

@@ -9,7 +9,7 @@ namespace shard {
 void check_depth(int depth) {
   if (depth <= kMaxValueDepth) return;
   throw Error(ErrorCode::kCorruption, fmt::format("containers nest deeper than {}", kMaxValueDepth))
-      .because("no checkpoint does; a container that holds itself may")
+      .because("a container probably contains itself")
       .of_kind(FindingKind::kBadPickle);
 }
 

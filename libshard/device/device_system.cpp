@@ -19,9 +19,9 @@ constexpr char kLibrary[] = "libshard_cuda.so";
 const DevicePlugin& device_plugin() {
   const SharedLibrary library(plugin_path(kLibrary, kLibrary));
   if (!library.is_open()) {
-    throw Error(ErrorCode::kUnsupported, "cannot use a GPU: this installation has no plug-in for CUDA")
+    throw Error(ErrorCode::kUnsupported, "cannot use a GPU: the CUDA plug-in is not installed")
         .because(library.why())
-        .hint(fmt::format("put the plug-in {} there; it is built where the CUDA toolkit is", kLibrary));
+        .hint(fmt::format("install the plug-in {} there; it is built only where the CUDA toolkit is found", kLibrary));
   }
   return *reinterpret_cast<GetDevicePlugin>(library.entry(kDevicePluginEntry))();
 }
@@ -77,7 +77,7 @@ int choose_device(const DeviceSystem& system, const DeviceWish& wish) {
   if (count == 0) throw refusal("there is none").because(system.problem);
   if (count < wish.local_ranks) {
     throw refusal(fmt::format("the {} of this host have {}", plural(wish.local_ranks, "rank"), plural(count, "GPU")))
-        .because("each rank of a host needs a GPU of its own")
+        .because("each rank on a host needs its own GPU")
         .expected(fmt::format("at least {} GPUs", wish.local_ranks))
         .found(count);
   }

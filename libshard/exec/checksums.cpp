@@ -56,7 +56,8 @@ std::vector<CrcRun> StorageChecksums::recorded() const {
 
 void StorageChecksums::record_all(std::span<const CrcRun> runs) {
   for (const CrcRun& run : runs) {
-    if (!fits(run, storages_)) throw Error(ErrorCode::kPeer, "another rank's checksums do not fit the plan");
+    if (!fits(run, storages_))
+      throw Error(ErrorCode::kPeer, "checksums received from another rank do not match the plan");
     record(run.storage, run.offset_bytes, run.bytes, run.crc);
   }
 }

@@ -21,8 +21,8 @@ void check_size(const Catalog& catalog, std::span<const Chunk> chunks, std::int6
     most = std::max(most, checked_mul(ScratchTensor::kTimes, file.bytes));
   }
   if (bytes <= most) return;
-  throw Error(ErrorCode::kResource, fmt::format("cannot put {} bytes into a temporary file", bytes))
-      .expected(fmt::format("at most {}, by the size of the source file", most))
+  throw Error(ErrorCode::kResource, fmt::format("cannot use a temporary file of {} bytes", bytes))
+      .expected(fmt::format("at most {} for a source file of this size", most))
       .found(bytes);
 }
 

@@ -81,13 +81,13 @@ void SourceChecks::add_runs(std::uint32_t storage_index, std::span<const CrcRun>
   }
   if (!found || *found == *storage.crc32) return;
   const std::scoped_lock lock(reporting_);
-  findings_.report(Error(ErrorCode::kCorruption, "its elements do not match the checksum that is stored beside them")
+  findings_.report(Error(ErrorCode::kCorruption, "its elements do not match their stored checksum")
                        .in_file(source_.files[storage.file].path)
-                       .because("bytes of the file changed after it was written")
+                       .because("the file changed after it was written")
                        .of_kind(FindingKind::kCrcMismatch)
                        .expected(fmt::format("CRC-32 {:08x}", *storage.crc32))
                        .found(fmt::format("{:08x}", *found))
-                       .hint("fetch the file again, or restore it from a copy"));
+                       .hint("download the file again, or restore it from a backup"));
 }
 
 }  // namespace shard

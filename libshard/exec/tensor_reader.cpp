@@ -287,8 +287,8 @@ struct TensorReader::Impl {
     throw Error(ErrorCode::kResource,
                 fmt::format("cannot read tensor '{}' within {} bytes of memory", tensor.name, panel_limit))
         .of_tensor(tensor.name)
-        .because(fmt::format("its {} bytes are compressed in another order than they are read in, and would have to be "
-                             "decompressed more than {} times: {}",
+        .because(fmt::format("its {} bytes are compressed in a different order from the one needed; reading them would "
+                             "take more than {} decompressions: {}",
                              bytes, kMostPasses, no_file.what()))
         .suggest(Remedy::kMoreMemory);
   }

@@ -123,10 +123,10 @@ void refuse_flat_parameters(const std::vector<ModelTensor>& tensors) {
   const auto is_flat = [](const ModelTensor& each) { return each.name.ends_with(kFlatParameter); };
   const auto found = std::ranges::find_if(tensors, is_flat);
   if (found == tensors.end()) return;
-  throw Error(ErrorCode::kUnsupported, "cannot export flat parameters of FSDP")
+  throw Error(ErrorCode::kUnsupported, "cannot export FSDP flat parameters")
       .of_tensor(found->name)
-      .because(
-          fmt::format("'{}' holds several parameters in one row, and the checkpoint does not say which", found->name))
+      .because(fmt::format("'{}' packs several parameters into one row, and the checkpoint does not record which",
+                           found->name))
       .hint("save with SHARDED_STATE_DICT or FULL_STATE_DICT instead of LOCAL_STATE_DICT");
 }
 

@@ -95,7 +95,7 @@ void check_overlap(const LocalDisk& fs, const Destination& to, const std::string
   if (is_same(from, there)) {
     relation = "is the source";
   } else if (from.kind == FileKind::kFolder && is_or_lies_in(fs, to.parent, from)) {
-    relation = "lies in the source";
+    relation = "is inside the source";
   } else if (from.kind == FileKind::kFolder && there.kind == FileKind::kFile && holds_file(fs, source, there)) {
     relation = "is one of the source's files";
   } else if (there.kind == FileKind::kFolder && has_file_in(fs, source, from, there)) {
@@ -105,20 +105,20 @@ void check_overlap(const LocalDisk& fs, const Destination& to, const std::string
   throw Error(ErrorCode::kExists, fmt::format("cannot write: the destination {}", relation))
       .in_file(to.path)
       .because(fmt::format("source and output overlap: {}", source))
-      .hint("write to another place");
+      .hint("choose another destination");
 }
 
 void check_replaceable(const LocalDisk& fs, const Destination& to) {
   if (fs.status(to.path).kind != FileKind::kOther) return;
   throw Error(ErrorCode::kExists, "cannot write: the destination is neither a file nor a folder")
       .in_file(to.path)
-      .because("a device, a pipe or a socket is never replaced")
-      .hint("write to another place");
+      .because("devices, pipes and sockets are never replaced")
+      .hint("choose another destination");
 }
 
 void check_absent(const FileStatus& there, const Destination& to) {
   if (there.kind == FileKind::kAbsent) return;
-  throw Error(ErrorCode::kExists, "cannot write: the destination exists already")
+  throw Error(ErrorCode::kExists, "cannot write: the destination already exists")
       .in_file(to.path)
       .suggest(Remedy::kReplaceDestination);
 }

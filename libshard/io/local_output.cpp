@@ -31,7 +31,7 @@ std::string find_companion(const LocalFolder& parent, const Destination& to) {
 }
 
 [[noreturn]] void fail_companion(const Destination& to, const std::string& companion) {
-  throw Error(ErrorCode::kExists, "cannot write: the manifest of another file of that name exists")
+  throw Error(ErrorCode::kExists, "cannot write: a manifest for another file of this name exists")
       .in_file(join_path(to.parent, companion))
       .suggest(Remedy::kReplaceDestination);
 }
@@ -257,7 +257,7 @@ class LocalOutput final : public Output {
 std::unique_ptr<LocalFolder> open_parent(LocalDisk& disk, const Destination& to) {
   std::unique_ptr<LocalFolder> parent = disk.open_folder(to.parent);
   if (parent != nullptr) return parent;
-  throw Error(ErrorCode::kResource, "cannot write the destination: the folder above it does not exist")
+  throw Error(ErrorCode::kResource, "cannot write the destination: its parent folder does not exist")
       .in_file(to.parent)
       .hint(fmt::format("mkdir -p '{}'", to.parent));
 }
@@ -317,7 +317,8 @@ class LocalStore final : public OutputStore {
     for (const OutputFile& file : files) needed = checked_add(needed, file.bytes);
     const std::int64_t free = free_bytes();
     if (free >= needed) return;
-    throw Error(ErrorCode::kResource, fmt::format("the output needs {} bytes, the disk has {} free", needed, free))
+    throw Error(ErrorCode::kResource,
+                fmt::format("the output needs {} bytes, but the disk has only {} free", needed, free))
         .in_file(to_.path)
         .expected(needed)
         .found(free)

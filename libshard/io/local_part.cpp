@@ -127,7 +127,7 @@ Staged Staged::of_token(std::span<const std::byte> token, std::uint64_t device_o
 void fail_swapped(const LocalFolder& parent, const std::string& sibling) {
   throw Error(ErrorCode::kResource, "cannot write: the folder of the staged output was moved or replaced")
       .in_file(join_path(parent.path(), sibling))
-      .because("who may rename in the folder above it did so while the output was written");
+      .because("another process renamed it in its parent folder while the output was being written");
 }
 
 std::unique_ptr<OutputPart> make_local_part(std::unique_ptr<LocalFolder> sibling, const std::string& name,

@@ -32,7 +32,8 @@ using posix::retry;
 constexpr int kReadFlags = O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
 
 [[noreturn]] void refuse_name(const std::string& folder, const std::string& relative, const char* why) {
-  throw Error(ErrorCode::kCorruption, fmt::format("the file name '{}' leads out of the checkpoint's folder", relative))
+  throw Error(ErrorCode::kCorruption,
+              fmt::format("the file name '{}' points outside the checkpoint's folder", relative))
       .in_file(folder)
       .because(why);
 }
@@ -84,7 +85,7 @@ Descriptor open_folder_of(const std::string& folder, const std::string& relative
   }
   if (below.valid()) return below;
   const bool is_link = errno == EXDEV || errno == ELOOP || (errno == ENOTDIR && !has_openat2);
-  if (is_link) refuse_name(folder, relative, "a link on its way leads elsewhere");
+  if (is_link) refuse_name(folder, relative, "a symlink in its path points elsewhere");
   fail_reading(join_path(folder, relative), "cannot open", errno);
 }
 

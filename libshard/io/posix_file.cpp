@@ -176,7 +176,7 @@ void fail_reading(const std::string& path, const char* doing, int error_number) 
   if (error_number == ENOENT || error_number == ENOTDIR || error_number == ELOOP)
     error.of_kind(FindingKind::kMissingFile);
   if (error_number == EACCES || error_number == EPERM) error.hint("check the permissions of the file and its folders");
-  if (error_number == EIO) error.because("the disk or the network file system failed to deliver the bytes");
+  if (error_number == EIO) error.because("the disk or network file system could not read the bytes");
   throw error;
 }
 
@@ -202,7 +202,7 @@ std::unique_ptr<RandomReader> make_reader(Descriptor descriptor, const std::stri
     throw Error(ErrorCode::kNotFound, S_ISDIR(info.st_mode) ? "is a folder, not a file" : "is not a regular file")
         .in_file(path)
         .of_kind(FindingKind::kMissingFile)
-        .because("only regular files can be read at any place");
+        .because("only regular files can be read at arbitrary offsets");
   }
   return std::make_unique<PosixReader>(std::move(descriptor), path, status_from(info));
 }

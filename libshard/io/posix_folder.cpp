@@ -125,13 +125,13 @@ class PosixFolder final : public LocalFolder {
 
   std::unique_ptr<FileWriter> open_existing(const std::string& name) override {
     Descriptor descriptor = open_at(fd(), name, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
-    if (!descriptor.valid()) fail_writing(path_of(name), "cannot open what rank 0 made", errno);
+    if (!descriptor.valid()) fail_writing(path_of(name), "cannot open the folder that rank 0 created", errno);
     return make_writer(std::move(descriptor), path_of(name));
   }
 
   /// mkdir gives no descriptor: whoever may rename here could put another folder in its place before it is opened.
   std::unique_ptr<LocalFolder> make_folder(const std::string& name) override {
-    if (::mkdirat(fd(), name.c_str(), 0700) != 0) fail_making(name, "cannot make the folder");
+    if (::mkdirat(fd(), name.c_str(), 0700) != 0) fail_making(name, "cannot create the folder");
     Descriptor made = open_at(fd(), name, kFolderFlags | O_NOFOLLOW);
     if (!made.valid() && errno == ENOENT) return nullptr;
     if (!made.valid()) fail_writing(path_of(name), "cannot open the new folder", errno);

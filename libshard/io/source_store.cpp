@@ -5,7 +5,8 @@
 namespace shard {
 
 Error file_too_short(const std::string& name, std::int64_t have, std::int64_t need) {
-  return Error(ErrorCode::kCorruption, fmt::format("file ends at byte {}, bytes up to {} are needed", have, need))
+  return Error(ErrorCode::kCorruption,
+               fmt::format("the file ends at byte {}, but bytes up to {} are needed", have, need))
       .in_file(name)
       .expected(need)
       .found(have)
@@ -28,7 +29,7 @@ std::vector<std::byte> read_metadata(const RandomReader& file, std::int64_t offs
 std::vector<std::byte> read_whole(const RandomReader& file, std::int64_t limit_bytes) {
   if (file.size() > limit_bytes) {
     throw Error(ErrorCode::kCorruption,
-                fmt::format("file holds {} bytes, {} are the most that are read", file.size(), limit_bytes))
+                fmt::format("the file has {} bytes, but at most {} are supported", file.size(), limit_bytes))
         .in_file(file.name())
         .expected(fmt::format("at most {}", limit_bytes))
         .found(file.size());

@@ -10,9 +10,9 @@ namespace shard {
 namespace {
 
 Error changed(const std::string& path) {
-  return Error(ErrorCode::kCorruption, "cannot use what was read: the file changed meanwhile")
+  return Error(ErrorCode::kCorruption, "cannot use the data: the file changed while it was being read")
       .in_file(path)
-      .hint("run it again once nothing writes to the source");
+      .hint("run again when nothing is writing to the source");
 }
 
 }  // namespace
@@ -46,8 +46,8 @@ void WatchedStore::compare(const std::string& path, const Facts& opened, const F
   if (opened.bytes != now.bytes) {
     throw changed(path).expected(fmt::format("{} bytes", opened.bytes)).found(fmt::format("{} bytes", now.bytes));
   }
-  if (opened.identity != now.identity) throw changed(path).because("another file took its name");
-  if (opened.modified_ns != now.modified_ns) throw changed(path).because("it was written to");
+  if (opened.identity != now.identity) throw changed(path).because("it was replaced by another file");
+  if (opened.modified_ns != now.modified_ns) throw changed(path).because("it was modified");
 }
 
 }  // namespace shard

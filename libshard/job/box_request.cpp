@@ -7,7 +7,7 @@ namespace shard {
 
 namespace {
 
-[[noreturn]] void refuse() { throw Error(ErrorCode::kPeer, "a rank asks for what the source does not hold"); }
+[[noreturn]] void refuse() { throw Error(ErrorCode::kPeer, "a rank requested data that the source does not have"); }
 
 Dims read_dims(WireReader& from, Arena& arena, int count, std::int64_t least) {
   std::array<std::int64_t, kMaxDims> numbers;

@@ -24,9 +24,8 @@ bool CommitWatch::move(Group&, std::span<const std::int64_t> words) {
 Error CommitWatch::lost(int rank) const {
   std::vector<bool> known = has_committed_;
   known[static_cast<std::size_t>(rank)] = is_own_;
-  return Error(ErrorCode::kPeer, "a rank was lost while all ranks committed their outputs")
-      .because(fmt::format("the destination stands on these ranks: {}; it is not known whether on these: {}",
-                           list_of(known, true), list_of(known, false)))
+  return Error(ErrorCode::kPeer, "a rank died while the ranks were committing their outputs")
+      .because(fmt::format("committed on ranks: {}; unknown on ranks: {}", list_of(known, true), list_of(known, false)))
       .suggest(Remedy::kReplaceDestination);
 }
 

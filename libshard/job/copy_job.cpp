@@ -266,7 +266,7 @@ CopyResult run_copy_job(OutputStore& output, Group& group, CopyJob job, Progress
     expect_same(
         group,
         fmt::format("{} ({})", name_files(prepared.target.files), fingerprint(prepared, source, plans_differ(job))),
-        ErrorCode::kInvalidArgument, "they would copy different things");
+        ErrorCode::kInvalidArgument, "their plans differ");
   }
   CopyResult result = describe(source, prepared.target, prepared.plan, free_bytes);
   if (job.device != nullptr) result.memory_bytes = copy_memory(job, memory_bytes);  // On the host, and on the device.

@@ -17,7 +17,7 @@ namespace {
 constexpr std::int64_t kNotReady = -1, kFinished = 0, kReady = 1, kHasRequests = 2, kHasBoxes = 4, kHasWaiting = 8;
 
 [[noreturn]] void fail_protocol(int rank) {
-  throw Error(ErrorCode::kPeer, fmt::format("rank {} sends what nobody asked for", rank));
+  throw Error(ErrorCode::kPeer, fmt::format("rank {} sent data that no rank requested", rank));
 }
 
 }  // namespace

@@ -53,7 +53,7 @@ void check_file_ranks(const Catalog& catalog, const FileHolders& holders, int ra
     const File& each = catalog.files[file];
     if (each.rank < 0) continue;
     if (catalog.world_size && *catalog.world_size != ranks) {
-      throw Error(ErrorCode::kCorruption, "the file is of another number of ranks than this job has")
+      throw Error(ErrorCode::kCorruption, "the file was saved by a different number of ranks than this job has")
           .in_file(each.path)
           .of_kind(FindingKind::kWorldSizeMismatch)
           .expected(ranks)
@@ -61,7 +61,7 @@ void check_file_ranks(const Catalog& catalog, const FileHolders& holders, int ra
     }
     if (!lies_with_another(each, file, holders)) continue;
     const int holder = holders.of(file).front();
-    throw Error(ErrorCode::kCorruption, fmt::format("the file on rank {} is another rank's", holder))
+    throw Error(ErrorCode::kCorruption, fmt::format("rank {} has another rank's file", holder))
         .in_file(each.path)
         .of_kind(FindingKind::kRankMismatch)
         .expected(fmt::format("rank {}", holder))
@@ -82,7 +82,7 @@ std::string warning_of_file_ranks(const Catalog& catalog, const FileHolders& hol
   }
   if (count == 0) return {};
   if (count > kNamed) text += fmt::format(" and {} more", count - kNamed);
-  return "files lie with other ranks than those that they name, so their content travels: " + text;
+  return "files are not on the ranks they name, so their content is sent between ranks: " + text;
 }
 
 }  // namespace shard

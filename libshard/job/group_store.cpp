@@ -306,7 +306,8 @@ std::vector<GroupStore::Reply> GroupStore::choose_replies(std::span<const Wish> 
     const SeenPath* known = paths_.find(path);
     const bool is_there = known != nullptr && known->kind == FileKind::kFile && !paths_.holders(*known).empty();
     if (!is_there || wish->offset_bytes < 0 || wish->offset_bytes > known->bytes - wish->bytes) {
-      throw Error(ErrorCode::kPeer, fmt::format("rank {} asks for what is not there", wish->asker)).in_file(path);
+      throw Error(ErrorCode::kPeer, fmt::format("rank {} requested data that does not exist", wish->asker))
+          .in_file(path);
     }
     const std::vector<int>& holders = paths_.holders(*known);
     const int holder = holders[static_cast<std::size_t>(wish->asker) % holders.size()];

@@ -116,25 +116,25 @@ Error differs(std::string_view what, std::string_view interrupted, std::string_v
   return Error(ErrorCode::kInvalidArgument, fmt::format("cannot resume: {}", what))
       .expected(interrupted)
       .found(now)
-      .hint("start over without resuming, which removes what the interrupted run left behind");
+      .hint("start over without resuming; this deletes the interrupted run's output");
 }
 
 }  // namespace
 
 void expect_same_job(const JobIdentity& interrupted, const JobIdentity& now) {
   if (interrupted.version != now.version) {
-    throw differs("another version began the job", interrupted.version, now.version);
+    throw differs("a different version started the job", interrupted.version, now.version);
   }
   const auto [was, is] = std::ranges::mismatch(interrupted.source, now.source);
   if (was != interrupted.source.end() || is != now.source.end()) {
-    throw differs("the source is not what it was", was != interrupted.source.end() ? text_of(*was) : "no further file",
+    throw differs("the source has changed", was != interrupted.source.end() ? text_of(*was) : "no further file",
                   is != now.source.end() ? text_of(*is) : "no further file");
   }
   if (interrupted.target != now.target) {
-    throw differs("the interrupted run wrote something else", interrupted.target, now.target);
+    throw differs("the interrupted run was writing a different output", interrupted.target, now.target);
   }
   if (interrupted.plan != now.plan) {
-    throw differs("the interrupted run selected, cut, cast or shared the tensors in another way", interrupted.plan,
+    throw differs("the interrupted run selected, sharded, cast or shared the tensors differently", interrupted.plan,
                   now.plan);
   }
 }

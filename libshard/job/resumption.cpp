@@ -63,7 +63,7 @@ void check_memory(const CopyJob& job, const Plan& plan, const PlanGrid& grid, st
   if (grid.max_memory_bytes <= memory_bytes) return;
   const bool is_tile_alone = job.device == nullptr && job.parts == nullptr;  // Else buffers beside tiles depend on it.
   if (is_tile_alone && fits_in_memory(plan, memory_bytes)) return;
-  throw Error(ErrorCode::kInvalidArgument, "cannot resume: the interrupted run was given more memory")
+  throw Error(ErrorCode::kInvalidArgument, "cannot resume: the interrupted run had a higher memory limit")
       .expected(grid.max_memory_bytes)
       .found(memory_bytes);
 }

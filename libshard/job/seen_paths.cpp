@@ -142,7 +142,7 @@ const SeenPath* SeenPaths::find_file(const std::string& end_of_path) const {
 void check_agreement(const SeenPath& seen, const std::vector<int>& holders, const std::string& path) {
   if (seen.other < 0) return;
   throw Error(ErrorCode::kCorruption,
-              fmt::format("ranks {} and {} hold different files of one name", holders.front(), seen.other))
+              fmt::format("ranks {} and {} have different files with the same name", holders.front(), seen.other))
       .in_file(path)
       .of_kind(FindingKind::kMixedSave)
       .expected(fmt::format("{} on rank {}", seen_text(seen.kind, seen.bytes), holders.front()))

@@ -103,7 +103,7 @@ void check_sum(std::string_view text) {
   const std::size_t tail = kSumBegin.size() + digits + kSumEnd.size();
   Error changed = bad_manifest("it was changed after it was written").of_kind(FindingKind::kHashMismatch);
   if (text.size() < tail || !text.ends_with(kSumEnd) || !text.substr(text.size() - tail).starts_with(kSumBegin)) {
-    throw changed.because("it does not end with the hash of what stands before");
+    throw changed.because("its last line is not the hash of the lines before it");
   }
   const std::string_view summed = text.substr(0, text.size() - tail + 1);  // With the newline.
   Hasher hasher(HashAlgorithm::kXxh3_128);
@@ -166,7 +166,7 @@ Manifest parse_manifest(std::string_view text, const std::string& file) {
   } catch (Error& error) {
     throw error.in_file(file);
   } catch (const json::exception& error) {  // A number that fits no integer.
-    throw bad_manifest("it holds what cannot be").because(error.what()).in_file(file);
+    throw bad_manifest("it contains an impossible value").because(error.what()).in_file(file);
   }
 }
 

@@ -185,7 +185,8 @@ class Applying {
     }
     if (is_stored) return;
     const SelectedTensor& first = given_.tensors[members.front()];
-    throw wrong(fmt::format("cannot map '{}': {} stores it on no rank", first.name, map_.rule(group.rule).where))
+    throw wrong(
+        fmt::format("cannot map '{}': {} does not store it on any rank", first.name, map_.rule(group.rule).where))
         .of_tensor(first.name);
   }
 
@@ -225,7 +226,7 @@ class Applying {
       for (const LogicalGroup::Member& member : group.members) count = std::max(count, member.stack[i] + 1);
       const std::int64_t stated = names_.stated_count(stack[i].index).value_or(count);
       if (count > stated) {
-        throw wrong(fmt::format("cannot map '{}': index '{}' has {} numbers by the map, and more in the names",
+        throw wrong(fmt::format("cannot map '{}': the map gives index '{}' {} values, but the names have more",
                                 names_.stored_name(group.rule, group.values), stack[i].index, stated));
       }
       counts.push_back(stated);
@@ -238,7 +239,7 @@ class Applying {
     const std::string name = names_.logical_name(group.rule, segment, group.values, stack);
     return Error(ErrorCode::kNotFound, fmt::format("the source lacks '{}'", name))
         .of_tensor(name)
-        .because(fmt::format("'{}' is made of it by {}", names_.stored_name(group.rule, group.values),
+        .because(fmt::format("{1} builds '{0}' from it", names_.stored_name(group.rule, group.values),
                              map_.rule(group.rule).where));
   }
 

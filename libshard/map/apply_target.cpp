@@ -45,7 +45,7 @@ Catalog AppliedMap::ranked_target(std::string_view format, std::int64_t max_file
   const auto idle = std::ranges::find(file_of, kNoIndex);
   if (idle == file_of.end()) return target;
   throw Error(ErrorCode::kUnsupported,
-              fmt::format("cannot write a file for rank {}: by the map it stores nothing", idle - file_of.begin()));
+              fmt::format("cannot write a file for rank {}: the map stores nothing on it", idle - file_of.begin()));
 }
 
 Catalog AppliedMap::plan_target(const Catalog& placed, std::uint32_t first_padding) const {

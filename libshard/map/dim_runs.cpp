@@ -81,7 +81,7 @@ std::vector<DimRun> without_rotary(std::span<const DimRun> runs, MapPermute::Kin
                                    std::int64_t heads, const std::string& where) {
   if (heads < 1 || rows % heads != 0 || rows / heads % 2 != 0) {
     throw wrong(fmt::format("{} cannot permute {} rows as {} heads of two halves", where, rows, heads))
-        .because("each head has an even number of rows");
+        .because("each head must have an even number of rows");
   }
   const std::int64_t head = rows / heads, half = head / 2;
   std::vector<DimRun> result;

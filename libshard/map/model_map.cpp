@@ -214,7 +214,7 @@ std::vector<NameMatch> ModelMap::decide(std::string_view name, std::vector<NameM
   if (own.size() < 2) return matches;
   throw wrong(fmt::format("cannot map '{}': two rules match it", name))
       .of_tensor(name)
-      .because(fmt::format("they are {} and {}", rule(own[0]->rule).where, rule(own[1]->rule).where));
+      .because(fmt::format("namely {} and {}", rule(own[0]->rule).where, rule(own[1]->rule).where));
 }
 
 std::optional<NameMatch> ModelMap::match_stored(std::string_view name) const {
@@ -225,7 +225,7 @@ std::optional<NameMatch> ModelMap::match_stored(std::string_view name) const {
   if (matches.size() > 1) {
     throw wrong(fmt::format("cannot map '{}': two rules match it", name))
         .of_tensor(name)
-        .because(fmt::format("they are {} and {}", rule(matches[0].rule).where, rule(matches[1].rule).where));
+        .because(fmt::format("namely {} and {}", rule(matches[0].rule).where, rule(matches[1].rule).where));
   }
   return std::move(matches.front());
 }

@@ -15,9 +15,9 @@ std::vector<std::string> RuleUse::check() const {
   if (unused.empty()) return {};
   if (map_.document().must_use_rules) {
     throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("cannot use the map: {} of it matches no tensor{}", unused.front(),
-                            unused.size() == 1 ? "" : fmt::format("; {} more do not either", unused.size() - 1)))
-        .because("the document does not say that it is optional")
+                fmt::format("cannot use the map: {} matches no tensor{}", unused.front(),
+                            unused.size() == 1 ? "" : fmt::format("; neither do {} others", unused.size() - 1)))
+        .because("the rule is not marked 'optional'")
         .found(unused.front());
   }
   std::vector<std::string> warnings;

@@ -23,7 +23,8 @@ void refuse(const MapDocument& document, const MapVariables& variables) {
     for (const auto& [name, values] : refusal.when) {
       facts += fmt::format("{}{} is {}", facts.empty() ? "" : ", ", name, text_of(*variables.find(name)));
     }
-    throw Error(ErrorCode::kUnsupported, fmt::format("the map {} is not for this checkpoint: {}", document.name, facts))
+    throw Error(ErrorCode::kUnsupported,
+                fmt::format("the map {} does not fit this checkpoint: {}", document.name, facts))
         .because(refusal.because);
   }
 }

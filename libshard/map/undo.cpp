@@ -88,7 +88,7 @@ class Undoing {
     use_.add(match->rule);
     const MapRule& rule = map_.rule(match->rule);
     if (rule.dtype && tensor.dtype != *rule.dtype) {
-      throw wrong(fmt::format("cannot map '{}': it has another dtype than {} stores", tensor.name, rule.where))
+      throw wrong(fmt::format("cannot map '{}': its dtype is not the one that {} stores", tensor.name, rule.where))
           .of_tensor(tensor.name)
           .expected(dtype_name(*rule.dtype))
           .found(dtype_name(tensor.dtype));
@@ -219,7 +219,7 @@ class Undoing {
     if (!is_held && (index == kNoIndex || stored_.tensors[index].rank < 0)) return;
     const Tensor& tensor = stored_at(group, rank);
     if (!is_held) {
-      throw wrong(fmt::format("cannot map '{}': rank {} holds it, but by the map does not", tensor.name, rank));
+      throw wrong(fmt::format("cannot map '{}': rank {} holds it, but the map says it does not", tensor.name, rank));
     }
     const MapNames::StackRange stack = names_.stack_at(group.rule, tensors.stack, coordinate);
     const RankPart part = part_of_rank(map_, tensors, coordinate, stack.begin, stack.size, *made_.arena_);
@@ -239,8 +239,8 @@ class Undoing {
   void check_same(const Tensor& tensor, const RankPart& part, const StoredGroup& group,
                   const RuleTensors& tensors) const {
     if (!std::ranges::equal(tensor.shape, part.shape)) {
-      throw wrong(
-          fmt::format("cannot map '{}': it has another shape than {} makes", tensor.name, map_.rule(group.rule).where))
+      throw wrong(fmt::format("cannot map '{}': its shape is not the one that {} produces", tensor.name,
+                              map_.rule(group.rule).where))
           .of_tensor(tensor.name)
           .expected(to_string(part.shape))
           .found(to_string(tensor.shape));

@@ -171,8 +171,8 @@ std::uint32_t FlatUndo::find_buffer(const FlatBuffer& buffer) {
   used_.insert(*found);
   const bool fits = tensor.shape.size() == 1 && tensor.shape[0] >= buffer.size && tensor.shape[0] <= buffer.whole;
   if (!fits || (tensor.shape[0] != buffer.size && tensor.shape[0] != buffer.whole)) {
-    throw wrong(fmt::format("cannot map '{}' of rank {}: the map's flatten makes it of another length", buffer.name,
-                            buffer.rank))
+    throw wrong(fmt::format("cannot map '{}' on rank {}: its length is not the one that the map's flatten produces",
+                            buffer.name, buffer.rank))
         .of_tensor(buffer.name)
         .of_rank(static_cast<int>(buffer.rank))
         .expected(buffer.size == buffer.whole ? fmt::format("[{}]", buffer.size)

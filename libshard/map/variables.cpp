@@ -188,7 +188,7 @@ MapVariables::MapVariables(const MapDocument& document, const MapInputs& inputs)
     if (stated != inputs.given.end()) {
       const MapValue value = read_stated(stated->second);
       if (found && *found != value) {
-        throw wrong(fmt::format("'{}' is stated as {}, but the checkpoint or its config.json says {}", variable.name,
+        throw wrong(fmt::format("'{}' was set to {}, but the checkpoint or its config.json says {}", variable.name,
                                 text_of(value), text_of(*found)))
             .expected(text_of(*found))
             .found(text_of(value));
@@ -219,11 +219,11 @@ std::int64_t MapVariables::number(std::string_view name) const {
 }
 
 Error MapVariables::missing(std::string_view name) const {
-  Error error(ErrorCode::kInvalidArgument, fmt::format("the map needs '{}', which nothing states", name));
+  Error error(ErrorCode::kInvalidArgument, fmt::format("the map needs a value for '{}'", name));
   const auto source =
       std::ranges::find(sources_, name, [](const auto& each) -> std::string_view { return each.first; });
-  if (source == sources_.end()) return error.because("the document's vars do not have it");
-  if (!source->second.empty()) error.because(fmt::format("it would come from {}", source->second));
+  if (source == sources_.end()) return error.because("the document's 'vars' do not define it");
+  if (!source->second.empty()) error.because(fmt::format("it is normally read from {}", source->second));
   return error.suggest(Remedy::kNameReference).suggest(Remedy::kStateVariable, name);
 }
 

@@ -229,7 +229,7 @@ constexpr std::array kKinds{
 
 Launch by_hand(const LaunchOptions& options) {
   if (!options.rank || !options.world_size)
-    throw invalid("a rank without a number of ranks, or the reverse, means nothing").suggest(Remedy::kNameRank);
+    throw invalid("rank and world size must be given together").suggest(Remedy::kNameRank);
   Launch launch;
   launch.launcher = Launcher::kManual;
   launch.rank = *options.rank;
@@ -238,7 +238,7 @@ Launch by_hand(const LaunchOptions& options) {
     throw invalid(fmt::format("rank {} of {} does not exist", launch.rank, plural(launch.size, "rank")));
   }
   if (launch.size > 1 && options.rdzv.empty()) {
-    throw invalid(fmt::format("{} ranks cannot meet: no rendezvous is given", launch.size))
+    throw invalid(fmt::format("{} ranks cannot connect: no rendezvous address was given", launch.size))
         .suggest(Remedy::kNameRendezvous);
   }
   launch.job = "manual";
@@ -271,7 +271,7 @@ Launch find(const LaunchOptions& options, const Variables& variables) {
     const auto* kind = std::ranges::find(kKinds, options.launcher, &Kind::name);
     if (kind == kKinds.end()) throw wrong(fmt::format("unknown launcher '{}'", options.launcher));
     if (kind->is_set(variables)) return kind->read(variables);
-    throw wrong(fmt::format("launcher {} was asked for, but its variables are not set", options.launcher));
+    throw wrong(fmt::format("launcher {} was requested, but its environment variables are not set", options.launcher));
   }
   for (const Kind& kind : kKinds) {
     if (!kind.is_set(variables)) continue;
@@ -280,8 +280,7 @@ Launch find(const LaunchOptions& options, const Variables& variables) {
     return launch;
   }
   if (variables.has("PMIX_RANK")) {
-    throw wrong("PMIX_RANK is set, but no variable says how many ranks there are")
-        .suggest(Remedy::kNameRank, "$PMIX_RANK");
+    throw wrong("PMIX_RANK is set, but no variable gives the number of ranks").suggest(Remedy::kNameRank, "$PMIX_RANK");
   }
   return {};
 }
@@ -313,7 +312,7 @@ Launch detect_launch(const LaunchOptions& options, const Environment& environmen
   Launch launch = find(options, Variables(environment));
   if (options.rdzv.empty()) return launch;
   if (launch.launcher == Launcher::kNone) {
-    throw invalid("a rendezvous is given, but no launcher started this process")
+    throw invalid("a rendezvous address was given, but no launcher started this process")
         .hint("start it with torchrun, mpirun or srun")
         .suggest(Remedy::kNameRank);
   }

@@ -47,8 +47,8 @@ void open_libtorch(const Plugin& plugin, const Error& reason) {
   }
   if (found.empty()) throw reason;
   const auto& [folder, version] = found.front();
-  throw Error(reason).because(fmt::format("its plug-in was built for LibTorch {}, and in {} is LibTorch {}", kLibtorch,
-                                          folder, version.empty() ? "of an unknown version" : version));
+  throw Error(reason).because(fmt::format("its plug-in needs LibTorch {}, but {} has LibTorch {}", kLibtorch, folder,
+                                          version.empty() ? "of an unknown version" : version));
 }
 
 SharedLibrary open_plugin(const Plugin& plugin) {

@@ -137,8 +137,8 @@ class ThreadGroup final : public Group {
     waits_since_.reset();
     if (all.number != number) return;
     if (!in_time) {
-      all.broken = fmt::format("no word from {} within {:.1f} s", absent_ranks(),
-                               std::chrono::duration<double>(timeout).count());
+      all.broken =
+          fmt::format("{} sent nothing for {:.1f} s", absent_ranks(), std::chrono::duration<double>(timeout).count());
       all.changed.notify_all();
     }
     throw_broken(all.broken);

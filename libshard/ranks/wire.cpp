@@ -35,7 +35,7 @@ void WireWriter::error(const Error& value) {
 }
 
 std::span<const std::byte> WireReader::take(std::uint64_t count) {
-  if (count > rest_.size()) throw Error(ErrorCode::kPeer, "a message between ranks is cut short");
+  if (count > rest_.size()) throw Error(ErrorCode::kPeer, "a message from another rank is truncated");
   const auto front = rest_.first(count);
   rest_ = rest_.subspan(count);
   return front;
@@ -53,7 +53,7 @@ std::string WireReader::text() { return std::string(as_text(take(static_cast<std
 
 std::int64_t WireReader::number_below(std::int64_t end) {
   const std::int64_t value = number();
-  if (value < 0 || value >= end) throw Error(ErrorCode::kPeer, "a message between ranks makes no sense");
+  if (value < 0 || value >= end) throw Error(ErrorCode::kPeer, "a message from another rank is malformed");
   return value;
 }
 

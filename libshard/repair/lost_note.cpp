@@ -72,7 +72,7 @@ std::optional<LostNote> read_lost_note(const Catalog& catalog) {
   try {
     const Json json = parse_json<Json>(text->second, {.depth = kMaxNoteDepth},
                                        [](const std::string& what) { return malformed(what.c_str()); });
-    if (json.at("schema").get<std::string>() != kSchema) throw malformed("its schema is another one");
+    if (json.at("schema").get<std::string>() != kSchema) throw malformed("it has an unknown schema");
     LostNote note;
     for (const Json& loss : json.at("lost")) note.losses.push_back(loss_of(loss));
     note.count = std::max(json.at("count").get<std::int64_t>(), std::ssize(note.losses));

@@ -251,7 +251,7 @@ class SalvagedReader final : public Reader {
   void refuse_nothing(std::size_t kept, const Salvage& salvage) const {
     if (kept > 0 || has_kept_items_ || !catalog_.objects.empty() || salvage.losses().empty()) return;
     const Loss& first = salvage.losses().front();
-    throw Error(ErrorCode::kCorruption, "cannot repair the source: nothing of it is whole")
+    throw Error(ErrorCode::kCorruption, "cannot repair the source: nothing in it is intact")
         .in_file(first.file)
         .because(fmt::format(
             "{} lost; the first: {}",

@@ -22,7 +22,7 @@ bool ManifestCheck::check_file(const ManifestFile& file) {
     const std::int64_t bytes = stated_.open(file)->size();
     if (bytes == file.bytes) return true;
     findings_.report(
-        Error(ErrorCode::kCorruption, fmt::format("the manifest states {} bytes, the file holds {}", file.bytes, bytes))
+        Error(ErrorCode::kCorruption, fmt::format("the manifest says {} bytes, but the file has {}", file.bytes, bytes))
             .in_file(file.path)
             .expected(file.bytes)
             .found(bytes)
@@ -48,7 +48,7 @@ void ManifestCheck::warn_of_extra_files() const {
   for (const std::string& name : stated_.store->list(stated_.folder)) {
     if (name == kManifestName || named.contains(name)) continue;
     if (stated_.store->status(join_path(stated_.folder, name)).kind != FileKind::kFile) continue;
-    findings_.warn(Error(ErrorCode::kCorruption, "the manifest does not name this file")
+    findings_.warn(Error(ErrorCode::kCorruption, "the manifest has no entry for this file")
                        .in_file(name)
                        .of_kind(FindingKind::kExtraFile)
                        .because("it was added after the checkpoint was written"));

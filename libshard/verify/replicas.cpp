@@ -122,7 +122,7 @@ void ReplicaCompare::report(const ReplicaPair& pair, std::int64_t element) const
   if (may_differ_) {
     return findings_.warn(error.because("ranks keep their own copy of it, such as a batch's statistics"));
   }
-  findings_.report(error.because("one of them was damaged, or the ranks were not in step when they saved"));
+  findings_.report(error.because("one of them is damaged, or the ranks were out of step when they saved"));
 }
 
 }  // namespace shard

@@ -110,13 +110,14 @@ struct Verification::Impl {
       if (objects[i].name != objects[i - 1].name || !tells_the_save(objects[i].name)) continue;
       const Value *a = objects[i - 1].value, *b = objects[i].value;
       if (a == nullptr || b == nullptr || a->kind != ValueKind::kInt || b->kind != ValueKind::kInt) continue;
-      metadata.report(Error(ErrorCode::kCorruption, fmt::format("ranks {} and {} were saved at another '{}'",
-                                                                objects[i - 1].rank, objects[i].rank, objects[i].name))
-                          .of_kind(FindingKind::kMixedSave)
-                          .of_rank(objects[i].rank)
-                          .expected(a->number)
-                          .found(b->number)
-                          .because("the files are of several saves"));
+      metadata.report(
+          Error(ErrorCode::kCorruption, fmt::format("ranks {} and {} were saved with different values of '{}'",
+                                                    objects[i - 1].rank, objects[i].rank, objects[i].name))
+              .of_kind(FindingKind::kMixedSave)
+              .of_rank(objects[i].rank)
+              .expected(a->number)
+              .found(b->number)
+              .because("the files come from different saves"));
     }
   }
 
@@ -264,7 +265,7 @@ struct Verification::Impl {
         Error(ErrorCode::kCorruption, fmt::format("{} bytes of the file are holes, which read as zeros", missing))
             .in_file(path)
             .of_kind(FindingKind::kTruncated)
-            .because("nothing was ever written there, or a copy left zeros out"));
+            .because("they were never written, or a copy skipped zeros"));
   }
 
   void list_stated() {

@@ -18,7 +18,7 @@ Key = Union[str, int]
 
 
 def _python_value(value: Any, type_name: Optional[str] = None) -> Any:
-    """A value as Python has it: large integers, NaN and infinities are strings in JSON."""
+    """A Python value. JSON stores large integers, NaN and infinities as strings."""
     if type_name == "int" and isinstance(value, str):
         return int(value)
     return float(value) if type_name == "float" and value is not None else value
@@ -26,7 +26,7 @@ def _python_value(value: Any, type_name: Optional[str] = None) -> Any:
 
 @dataclass(frozen=True)
 class Document:
-    """What one run printed. `json` is all of it, also fields that this version of the module does not know."""
+    """The document that one run printed. `json` holds all of it, including fields unknown to this version of the module."""
 
     schema: str
     json: Mapping[str, Any] = field(repr=False, compare=False)
@@ -71,7 +71,7 @@ class Chunk:
 
 @dataclass(frozen=True)
 class Tensor:
-    """A tensor with its whole shape and the chunks that store it."""
+    """A tensor: its full shape and the chunks that store it."""
 
     name: str
     dtype: str
@@ -259,7 +259,7 @@ class ObjectDifference:
 
 @dataclass(frozen=True)
 class DifferenceCounts:
-    """How long each list of a `Difference` is before `--max-diffs` cuts it."""
+    """Length of each list of a `Difference` before `--max-diffs` truncates it."""
 
     only_in_a: int
     only_in_b: int
@@ -396,7 +396,7 @@ class ErrorDocument(Document):
 
 @dataclass(frozen=True)
 class Progress(Document):
-    """How far a verb is: `shardctl.progress/1`. `bytes_total` is 0 until it is known; `rank` is None for the sum of all ranks."""
+    """Progress of a verb: `shardctl.progress/1`. `bytes_total` is 0 until known; `rank` is None for the total over all ranks."""
 
     what: str
     bytes_done: int

@@ -51,7 +51,7 @@ class NotFound(ShardctlError):
 
 
 class ProgramNotFound(NotFound):
-    """The program itself is not there."""
+    """The shardctl program was not found."""
 
 
 class Corruption(ShardctlError):
@@ -102,6 +102,6 @@ def error(document: ErrorDocument, stderr: str = "") -> ShardctlError:
 
 
 def failure(verb: Optional[str], code: int, kind: str, message: str, hint: Optional[str] = None) -> ErrorDocument:
-    """A failure that the program itself could not describe."""
+    """A failure for which the program printed no error document."""
     found = {"schema": "shardctl.error/1", "verb": verb, "code": code, "kind": kind, "message": message, "hint": hint}
     return ErrorDocument("shardctl.error/1", found, verb, code, kind, message, hint=hint)

@@ -24,7 +24,7 @@ _GRACE_SECONDS = 30.0  # For the program to remove what it staged, before it is 
 
 
 def _environment(changes: Optional[Mapping[str, str]]) -> dict[str, str]:
-    """A call is a job of its own, also in a rank of a training job: launcher variables are for that one."""
+    """Each call is a separate job, even inside a training rank, so the launcher's variables are ignored."""
     return {**environment(), "SHARDCTL_LAUNCHER": "none", **(changes or {})}
 
 
@@ -51,7 +51,7 @@ def _follow(stderr: IO[str], progress: Optional[OnProgress]) -> str:
 
 
 def _stop(child: subprocess.Popen[str]) -> None:
-    """Ends a child as a signal would, so that it leaves its output as it was."""
+    """Stops the child process as a signal would, which leaves its destination unchanged."""
     child.terminate()
     try:
         child.wait(_GRACE_SECONDS)

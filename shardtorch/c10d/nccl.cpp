@@ -31,7 +31,7 @@ void check_devices(const Launch& launch) {
   if (devices >= launch.local_size) return;
   throw Error(ErrorCode::kUnsupported, "backend 'nccl' cannot serve " + std::to_string(launch.local_size) +
                                            " local ranks on " + std::to_string(devices) + " GPUs")
-      .because("NCCL wants a GPU of its own for each rank")
+      .because("NCCL needs a separate GPU for each rank")
       .expected("at least " + std::to_string(launch.local_size) + " GPUs")
       .found(devices)
       .suggest(Remedy::kUseBackend, "gloo");

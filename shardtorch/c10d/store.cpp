@@ -130,7 +130,7 @@ MeetingPoint find(const Launch& launch, std::chrono::milliseconds timeout) {
     if (std::ifstream(file) >> port >> token) return {client(launch, kThisHost, port, timeout), token};
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
   }
-  throw Error(ErrorCode::kPeer, "rank 0 did not say where it is").in_file(file);
+  throw Error(ErrorCode::kPeer, "rank 0 did not publish its address").in_file(file);
 }
 
 /// Where the job's keys begin: who does not know the token cannot be taken for one of its ranks.
@@ -153,7 +153,7 @@ MeetingPoint open_store(const Launch& launch, std::chrono::milliseconds timeout)
     return {open(launch, host, launch.port, timeout), launch.token};
   }
   if (meets_by_file(launch)) return launch.rank == 0 ? publish(launch, timeout) : find(launch, timeout);
-  throw Error(ErrorCode::kInvalidArgument, "the ranks lie on several hosts, and where rank 0 is is not known")
+  throw Error(ErrorCode::kInvalidArgument, "the ranks are on several hosts, and the address of rank 0 is unknown")
       .hint("pass MASTER_ADDR and MASTER_PORT on: mpirun -x MASTER_ADDR -x MASTER_PORT")
       .suggest(Remedy::kNameRendezvous);
 }
@@ -182,7 +182,7 @@ void wait_for_all(c10d::Store& store, const Launch& launch, std::chrono::millise
     const std::string absent = absent_ranks(store, launch.size);
     if (absent.empty()) return;  // The last one came this moment.
     throw Error(ErrorCode::kPeer,
-                "not all ranks came within " + std::to_string(timeout.count()) + " ms: " + absent + " did not");
+                "not all ranks connected within " + std::to_string(timeout.count()) + " ms: " + absent + " did not");
   }
 }
 

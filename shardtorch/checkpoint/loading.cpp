@@ -136,7 +136,7 @@ class FoundValues {
 void check_fillable(const at::Tensor& tensor) {
   check_storable(tensor);
   if (at::has_internal_overlap(tensor) != at::MemOverlap::Yes) return;
-  throw Error(ErrorCode::kInvalidArgument, "several elements of a tensor lie in one place: it cannot be filled");
+  throw Error(ErrorCode::kInvalidArgument, "cannot fill a tensor whose elements share memory");
 }
 
 Error mismatch(const std::string& name, const std::string& what, std::string_view expected, std::string_view found) {
@@ -166,7 +166,8 @@ void Loading::prepare(const std::string& path) {
 
 void Loading::want_tensor(const WantedTensor& wanted) {
   if (!wanted.tensor.defined()) {
-    throw Error(ErrorCode::kInvalidArgument, c10::str("'", wanted.name, "' is undefined: there is nothing to fill"))
+    throw Error(ErrorCode::kInvalidArgument,
+                c10::str("'", wanted.name, "' is undefined, so there is nothing to load into"))
         .of_tensor(wanted.name);
   }
   const Tensor* found = find_tensor(wanted.stored);

@@ -79,7 +79,7 @@ class TreeMerger {
     } else if (is_container(into) && into.kind == from.kind && into.items().size() == from.items().size()) {
       for (std::size_t i = 0; i < into.items().size(); ++i) merge_at(index_part(i), *into.items()[i], *from.items()[i]);
     } else if (holds_tensor(into) || holds_tensor(from)) {
-      throw contradiction(position_.name(), "a value holds tensors here and is something else there", rank_)
+      throw contradiction(position_.name(), "a value contains tensors on one rank but not on another", rank_)
           .expected(type_name(into))
           .found(type_name(from));
     }
@@ -120,7 +120,7 @@ class TreeMerger {
     const Holder holder = holders.at(static_cast<std::size_t>(from.number)).front();
     if (known.back() == holder) return;
     if (known.back().rank == rank_) {
-      throw contradiction(position_.name(), "two names are one tensor here and two tensors there", rank_);
+      throw contradiction(position_.name(), "two names share a tensor on one rank but not on another", rank_);
     }
     known.push_back(holder);
   }
@@ -305,7 +305,7 @@ class CatalogMaker {
       throw Error(ErrorCode::kInvalidArgument, error.what())
           .of_tensor(error.tensor())
           .of_kind(error.kind())
-          .because(error.why().empty() ? "the shards of all ranks make one tensor" : error.why());
+          .because(error.why().empty() ? "the shards of all ranks must form one tensor" : error.why());
     }
   }
 

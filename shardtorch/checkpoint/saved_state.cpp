@@ -121,7 +121,7 @@ Sizes read_numbers(WireReader& in, std::int64_t count) {
 std::int64_t read_count(WireReader& in, std::int64_t most) {
   const std::int64_t count = in.number();
   if (count >= 0 && count <= most) return count;
-  throw Error(ErrorCode::kPeer, "a rank describes its state in words that make no sense").found(count);
+  throw Error(ErrorCode::kPeer, "a rank sent a malformed description of its state").found(count);
 }
 
 void write_sharding(WireWriter& out, const std::optional<Sharding>& sharding) {
@@ -189,7 +189,7 @@ TensorInfo read_info(WireReader& in) {
 
 void check_storable(const at::Tensor& tensor) {
   if (tensor.layout() == at::kStrided && !tensor.is_quantized() && !tensor.is_meta() && !tensor.is_nested()) return;
-  throw Error(ErrorCode::kUnsupported, "checkpoints hold no tensors of this kind")
+  throw Error(ErrorCode::kUnsupported, "checkpoints cannot store this kind of tensor")
       .expected("a strided tensor with elements")
       .found(tensor.toString());
 }
@@ -198,7 +198,7 @@ void check_storable(const Shard& shard, at::ScalarType dtype) {
   check_storable(shard.tensor);
   const auto check = [&shard](bool is_as_said, const std::string& expected, const std::string& found) {
     if (is_as_said) return;
-    throw Error(ErrorCode::kInvalidArgument, "a local tensor is another than its metadata says")
+    throw Error(ErrorCode::kInvalidArgument, "a local tensor does not match its metadata")
         .because(c10::str(shard.metadata))
         .expected(expected)
         .found(found);
@@ -212,8 +212,8 @@ std::vector<LocalBox> local_boxes(const dtensor::DTensor& tensor) {
   const dtensor::Placements& placements = tensor.placements();
   if (std::ranges::any_of(placements, dtensor::is_partial)) {
     throw Error(ErrorCode::kUnsupported, "checkpoints hold no DTensors with Partial placements")
-        .because("every rank holds a term of each element")
-        .expected("Shard or Replicate: redistribute it first")
+        .because("each rank holds only a partial value of each element")
+        .expected("Shard or Replicate; redistribute it first")
         .found(to_string(placements));
   }
   check_storable(tensor.local());

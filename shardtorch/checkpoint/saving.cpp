@@ -75,7 +75,7 @@ Group& member_group(const ProcessGroup& group) {
 Saving::Saving(const ProcessGroup& members, const StateDict& state, std::string path, const SaveOptions& options)
     : path_(std::move(path)), options_(options) {
   Group& group = members.group();
-  expect_same(group, request(path_, options), ErrorCode::kInvalidArgument, "ranks were asked to save differently");
+  expect_same(group, request(path_, options), ErrorCode::kInvalidArgument, "ranks called save with different options");
   const bool keeps_replicas = traits_of(format_named(options.format), {}).keeps_replicas;
   OwnState own;
   const std::vector<Bytes> gathered = all_gather_or_throw(group, [&] {

@@ -207,7 +207,7 @@ ProcessGroupPtr init_process_group(ProcessGroupPtr group, c10::intrusive_ptr<c10
 
 c10::intrusive_ptr<c10d::Store> default_store() {
   auto store = need_default()->store();
-  SHARD_CHECK(store != nullptr, "the ranks of the default group did not meet in a store");
+  SHARD_CHECK(store != nullptr, "the ranks of the default group did not connect through a store");
   return store;
 }
 

@@ -79,7 +79,7 @@ MakeBackend nccl_backend(milliseconds timeout) {
     SHARD_CHECK(false, error.what(), ": ", error.why(), ". ", error.hint());
   }
   const auto* const cuda = c10::impl::getDeviceGuardImpl(at::kCUDA);  // Registered by the plug-in's libraries.
-  SHARD_CHECK(cuda->deviceCount() > 0, "the backend nccl needs a GPU for each rank, and here is none");
+  SHARD_CHECK(cuda->deviceCount() > 0, "backend nccl needs a GPU for each rank, but this host has none");
   return [make, timeout](StorePtr own, int rank, int ranks) {
     return std::shared_ptr<Group>(make(own, rank, ranks, timeout));
   };

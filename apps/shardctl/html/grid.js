@@ -154,7 +154,7 @@ class Grid {
     this.layer.style.transform = "";
     if (!isWhole) return this.render();
     const left = this.rows.length - PRINTED_ROWS;
-    this.note.textContent = left > 0 ? `${number(left)} more rows are not printed; search to choose.` : "";
+    this.note.textContent = left > 0 ? `${number(left)} more rows are not printed; use the search to narrow the list.` : "";
     this.renderRange(0, Math.min(this.rows.length, PRINTED_ROWS));
   }
 

@@ -139,7 +139,7 @@ function tensorView(doc) {
   const leaves = leavesOf(root);
   const state = { isTree: true, matching: leaves, text: "" };
   const details = make("aside", { class: "details", role: "region", "aria-label": "Details of the selected row" },
-    make("p", { class: "muted" }, "Select a tensor to see where it lies."));
+    make("p", { class: "muted" }, "Select a tensor to see where it is stored."));
   const order = () => {
     const { key, descending } = grid.sort;
     const base = treeOrders[key];
@@ -243,7 +243,7 @@ function tensorDetails(tensor, doc) {
     tensor.rank !== undefined ? ["Value of", `rank ${tensor.rank} only; ranks hold different values`] : null,
     tensor.alias_of !== null ? ["Alias of", breakable(tensor.alias_of)] : null,
     tensor.path ? ["Path", breakable(JSON.stringify(tensor.path))] : null,
-  ]), make("h3", {}, "Where it is cut"), chunkDrawing(tensor), make("h3", {}, plural(tensor.chunks.length, "chunk")), chunkTable(tensor));
+  ]), make("h3", {}, "Sharding"), chunkDrawing(tensor), make("h3", {}, plural(tensor.chunks.length, "chunk")), chunkTable(tensor));
 }
 
 function chunkTable(tensor) {
@@ -281,7 +281,7 @@ function simpleView(label, placeholder, rows, columns, textOf, describe) {
   } });
   grid.setRows(sorted());
   parts.say(number(rows.length));
-  details.append(make("p", { class: "muted" }, "Select a row to see all of it."));
+  details.append(make("p", { class: "muted" }, "Select a row for details."));
   return { ...parts, grid };
 }
 

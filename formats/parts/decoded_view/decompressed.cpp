@@ -176,7 +176,7 @@ class Decompressed final : public RandomReader {
     throw Error(ErrorCode::kCorruption,
                 fmt::format("cannot decompress '{}' more than {} times", from_.shown, kMostPasses))
         .in_file(from_.file->name())
-        .because("its tensors lie in it to and fro, as in a file that was made to keep its readers busy")
+        .because("its tensors jump back and forth in the stream, as in a file built to keep readers busy")
         .hint("write the file again without compression")
         .of_kind(FindingKind::kOutOfBounds);
   }

@@ -77,7 +77,7 @@ std::optional<Error> lacks_parts(const std::string& index, const std::vector<std
       .in_file(index)
       .of_kind(FindingKind::kIndexMismatch)
       .because(fmt::format("their tensors would be left out: {}", first_few(parts)))
-      .hint("fetch the index again, or repair the checkpoint, which makes the index anew");
+      .hint("download the index again, or rebuild it by repairing the checkpoint");
 }
 
 std::optional<StaleIndex> find_stale(const SourceStore& store, const std::string& folder, const std::string& index,
@@ -103,7 +103,7 @@ Error extra_file(const std::string& name) {
   return Error(ErrorCode::kCorruption, "the index does not name this file")
       .in_file(name)
       .of_kind(FindingKind::kExtraFile)
-      .because("it is left out when the checkpoint is read");
+      .because("readers of the checkpoint skip it");
 }
 
 Error unlisted_tensor(std::string_view name, const std::string& index) {
@@ -111,7 +111,7 @@ Error unlisted_tensor(std::string_view name, const std::string& index) {
 }
 
 Error misplaced_tensor(std::string_view name, const std::string& index) {
-  return mismatch("this tensor lies in another file than the index says, too", name, index);
+  return mismatch("another file also contains this tensor, contrary to the index", name, index);
 }
 
 }  // namespace shard::hf_index

@@ -64,7 +64,7 @@ Value* Machine::run() {
   at_ = 1;
   protocol_ = unsigned_field(1);
   if (protocol_ < 2 || protocol_ > kMaxProtocol) {
-    fail(fmt::format("protocol {}; known are 2 to {}", protocol_, kMaxProtocol), ErrorCode::kUnsupported);
+    fail(fmt::format("protocol {} is not supported (2 to {} are)", protocol_, kMaxProtocol), ErrorCode::kUnsupported);
   }
   for (;;) {
     op_at_ = at_;
@@ -153,7 +153,7 @@ constinit const Machine::Steps Machine::kSteps = steps_of({
 
 void Machine::refuse() {
   const auto op = static_cast<std::uint8_t>(data_[op_at_]);
-  fail(op_name(op).empty() ? "not an opcode of Python" : "an opcode that no checkpoint needs; it is refused");
+  fail(op_name(op).empty() ? "not an opcode of Python" : "an opcode that checkpoints do not use; refused");
 }
 
 void Machine::check_frame(std::uint64_t length) const {

@@ -232,7 +232,7 @@ void Machine::forbid(std::string_view module, std::string_view name) const {
   error.in_file(options_.file)
       .of_kind(FindingKind::kForbiddenGlobal)
       .found(fmt::format("{}.{}", module, name))
-      .because("Python would import it, and could be made to run code, to load this file; nothing was run here");
+      .because("loading this file in Python would import it and could run code; shardctl ran nothing");
   if (options_.suggest_opaque) error.suggest(Remedy::kOpaqueGlobals);
   throw error;
 }

@@ -53,7 +53,7 @@ ZipReader::ZipReader(std::shared_ptr<const RandomReader> file, std::int64_t begi
     : file_(std::move(file)), begin_(begin), bytes_(bytes) {
   try {
     if (begin < 0 || bytes < 0 || checked_add(begin, bytes) > file_->size()) {
-      throw damaged(FindingKind::kTruncated, fmt::format("bytes [{}, {}) leave the file", begin, begin + bytes))
+      throw damaged(FindingKind::kTruncated, fmt::format("bytes [{}, {}) are outside the file", begin, begin + bytes))
           .found(file_->size());
     }
     tail_.begin = bytes <= kReadWhole ? 0 : bytes - kWindow;
@@ -114,7 +114,7 @@ std::int64_t ZipReader::find_end() const {
   }
   Error error = damaged(FindingKind::kTruncated, "the end record is missing");
   if (load<std::uint32_t>(view(0, 4, scratch), 0) != kLocalSignature) {
-    throw error.because("it does not begin as a zip either, so it is another kind of file");
+    throw error.because("it does not start like a zip either, so it is not a zip file");
   }
   throw error.because("the file was cut short, or bytes were appended to it").hint("fetch it again");
 }
@@ -278,7 +278,7 @@ void ZipReader::check_gap(const Record& record, std::int64_t gap, bool has_extra
   throw damaged(FindingKind::kBadHeader,
                 fmt::format("record '{}': {} bytes lie between its data and what follows", record.name, gap))
       .in_file(file_->name())
-      .because("the lengths in its local header are not what they were");
+      .because("the lengths in its local header were changed");
 }
 
 std::int64_t ZipReader::data_offset(const Record& record) const {
@@ -337,7 +337,7 @@ std::vector<std::byte> ZipReader::read(const Record& record, Arena& arena) const
 
 std::vector<std::byte> ZipReader::read(const Record& record, std::int64_t limit_bytes) const {
   if (record.bytes > limit_bytes) {
-    throw damaged(FindingKind::kBadHeader, fmt::format("record '{}' has {} bytes, more than the {} that make sense",
+    throw damaged(FindingKind::kBadHeader, fmt::format("record '{}' has {} bytes; at most {} are reasonable",
                                                        record.name, record.bytes, limit_bytes))
         .in_file(file_->name());
   }

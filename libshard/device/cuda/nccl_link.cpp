@@ -125,8 +125,8 @@ class NcclLink final : public DeviceLink {
     while (!is_met()) {
       if (Clock::now() > end) {
         break_link();
-        throw Error(ErrorCode::kPeer, "a GPU of another rank does not answer")
-            .because(fmt::format("nothing moved for {} ms", timeout_.count()));
+        throw Error(ErrorCode::kPeer, "another rank's GPU is not responding")
+            .because(fmt::format("no data arrived for {} ms", timeout_.count()));
       }
       std::this_thread::sleep_for(std::chrono::microseconds(20));
     }
@@ -163,7 +163,7 @@ std::unique_ptr<DeviceLink> connect_by_nccl(const DeviceInfo& device, Group& gro
     const Nccl nccl = load_nccl();
     link = std::make_unique<NcclLink>(nccl, device, timeout);
     if (group.rank() == 0 && nccl.get_unique_id(&id) != ncclSuccess) {
-      throw Error(ErrorCode::kUnsupported, "cannot connect GPUs: NCCL finds no network to use");
+      throw Error(ErrorCode::kUnsupported, "cannot connect GPUs: NCCL found no usable network");
     }
   });
   group.broadcast(std::as_writable_bytes(std::span(&id, 1)), 0);

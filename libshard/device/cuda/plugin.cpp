@@ -26,7 +26,7 @@ std::unique_ptr<Device> open(int number) {
   for (const DeviceInfo& info : devices) {
     if (info.number == number) return open_device(info);
   }
-  throw Error(ErrorCode::kUnsupported, "cannot use a GPU: it is gone").because(problem);
+  throw Error(ErrorCode::kUnsupported, "cannot use the GPU: it is no longer available").because(problem);
 }
 
 constexpr DevicePlugin kPlugin{

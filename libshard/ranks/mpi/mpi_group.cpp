@@ -47,7 +47,7 @@ MPI_Comm begin_mpi(std::chrono::milliseconds timeout) {
   std::thread(std::move(task)).detach();
   if (comm.wait_for(timeout) == std::future_status::ready) return comm.get();
   throw Error(ErrorCode::kPeer,
-              fmt::format("the ranks did not meet within {:.1f} s", std::chrono::duration<double>(timeout).count()));
+              fmt::format("not all ranks connected within {:.1f} s", std::chrono::duration<double>(timeout).count()));
 }
 
 class MpiGroup final : public Group {
@@ -60,7 +60,7 @@ class MpiGroup final : public Group {
     if (rank_ != request.launch.rank || size_ != request.launch.size) {
       throw Error(ErrorCode::kUnsupported, fmt::format("MPI says rank {} of {}, the launcher rank {} of {}", rank_,
                                                        size_, request.launch.rank, request.launch.size))
-          .because("the launcher belongs to another MPI than the one this build is for")
+          .because("the launcher belongs to a different MPI than the one in this build")
           .suggest(Remedy::kUseBackend, "gloo");
     }
     watch_peers();
@@ -157,7 +157,7 @@ class MpiGroup final : public Group {
   /// \throws Error kPeer  requests of an operation that failed may be pending, in buffers that are gone: MPI must not
   ///   be called any more.
   MPI_Comm comm() const {
-    if (broken_) throw Error(ErrorCode::kPeer, "a rank was lost or silent before");
+    if (broken_) throw Error(ErrorCode::kPeer, "a rank died or stopped responding earlier");
     return comm_;
   }
 
@@ -203,7 +203,7 @@ class MpiGroup final : public Group {
       const Clock::time_point now = Clock::now();
       const std::chrono::milliseconds timeout = timeout_;
       if (now - std::max(begin, timeout_since_.load()) > timeout) {
-        break_up(fmt::format("no word from a rank within {:.1f} s", std::chrono::duration<double>(timeout).count()),
+        break_up(fmt::format("a rank sent nothing for {:.1f} s", std::chrono::duration<double>(timeout).count()),
                  doing);
       }
       if (now - begin < std::chrono::microseconds(100)) continue;  // Most messages are there by then.
