@@ -35,7 +35,7 @@ USES |= {
     "formats/parts/decoded_view": CORE | {"libshard/io"},
     "formats/parts/zip": CORE | {"libshard/io", "formats/parts/decoded_view"},
     "formats/parts/json": CORE,
-    "formats/parts/hf_index": CORE | {"libshard/io", "formats/parts/json"},
+    "formats/parts/hf_index": CORE | {"libshard/io", "libshard/repair", "formats/parts/json"},
     "formats/parts/quantization": CATALOG | {"libshard/io", "formats/parts/json"},
 }
 PARTS = set(USES) - LIBSHARD

@@ -79,7 +79,7 @@ CopyJob make_job(const Session& session, const Options& options, const CopyVerb&
     write.root = files_of_ranks(session, options.target.map).root;
   }
   job.make_writer = [format, write, wrap = verb.wrap_writer](const Catalog&) {
-    std::unique_ptr<Writer> writer = format->make_writer(write);
+    std::unique_ptr<Writer> writer = writer_of(*format, write);
     return wrap ? wrap(std::move(writer)) : std::move(writer);
   };
   job.cloner = &session.fs;

@@ -89,11 +89,12 @@ std::string other_files(const Session& session, const OpenSource& source) {
 
 std::vector<std::string> names_beside(const Session& session, const OpenSource& source,
                                       const std::set<std::string>& read) {
-  if (source.paths.size() != 1 || session.fs.status(source.paths.front()).kind != FileKind::kFolder) return {};
-  if (!holds(session.fs, source.paths.front(), source.catalog())) return {};  // A run's folder, which names one below.
+  const SourceStore& store = own_store(session);
+  if (source.paths.size() != 1 || store.status(source.paths.front()).kind != FileKind::kFolder) return {};
+  if (!holds(store, source.paths.front(), source.catalog())) return {};  // A run's folder, which names one below.
   std::set<std::string_view> parts;
   for (const std::string& path : read) parts.insert(std::string_view(path).substr(0, path.find('/')));
-  std::vector<std::string> names = session.fs.list(source.paths.front());
+  std::vector<std::string> names = store.list(source.paths.front());
   std::erase_if(names, [&](const std::string& name) {
     return name.starts_with('.') || name.ends_with(".index.json") || name == "layout.json" || name == kTrackerName ||
            parts.contains(name);

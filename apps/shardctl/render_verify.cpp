@@ -4,13 +4,13 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <array>
 #include <map>
 #include <set>
 #include <string_view>
 
 #include "apps/shardctl/text_sink.h"
 #include "libshard/core/first_names.h"
+#include "libshard/core/suffixes.h"
 
 namespace shard::app {
 namespace {
@@ -127,13 +127,7 @@ void write_unread(JsonWriter& json, const Unread& unread) {
 
 /// The first few names, those of weights and folders before others.
 std::string listed(std::vector<std::string> names) {
-  constexpr std::array<std::string_view, 14> kWeights{".bin",  ".ckpt",  ".distcp",      ".gguf",   ".h5",
-                                                      ".hdf5", ".keras", ".npz",         ".onnx",   ".ot",
-                                                      ".pt",   ".pth",   ".safetensors", ".msgpack"};
-  const auto is_first = [&](const std::string& name) {
-    return name.ends_with('/') ||
-           std::ranges::any_of(kWeights, [&](std::string_view suffix) { return name.ends_with(suffix); });
-  };
+  const auto is_first = [](const std::string& name) { return name.ends_with('/') || is_weights_name(name); };
   std::ranges::stable_partition(names, is_first);
   FirstNames few;
   for (const std::string& name : names) few.add(name);

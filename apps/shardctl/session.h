@@ -48,11 +48,16 @@ struct Session {
   int ranks_here = 1;  ///< Ranks that share this machine's CPUs.
 };
 
+/// This rank's own disk, as this run sees it.
+inline const SourceStore& own_store(const Session& session) {
+  if (session.watched != nullptr) return *session.watched;
+  return session.fs;
+}
+
 /// Where SRC is read: from the disk, or with --local-input from all ranks'.
 inline const SourceStore& source_store(const Session& session) {
   if (session.parts != nullptr) return *session.parts;
-  if (session.watched != nullptr) return *session.watched;
-  return session.fs;
+  return own_store(session);
 }
 
 /// "rank 1 of 4", for people; empty where this process is alone.

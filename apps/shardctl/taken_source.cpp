@@ -22,6 +22,7 @@
 #include "formats/safetensors/format.h"
 #include "formats/torch/format.h"
 #include "libshard/core/error.h"
+#include "libshard/core/suffixes.h"
 #include "libshard/io/paths.h"
 #include "libshard/manifest/manifest.h"
 
@@ -178,7 +179,7 @@ std::vector<FoundCheckpoint> with_loose_files(const SourceStore& store, const st
   for (const std::string& name : store.list(folder)) {
     const std::string path = join_path(folder, name);
     const bool is_one =
-        !name.starts_with('.') && name.ends_with(".safetensors") && kSafetensorsFormat.detect({&store, {path}});
+        !name.starts_with('.') && name.ends_with(kSafetensorsSuffix) && kSafetensorsFormat.detect({&store, {path}});
     if (is_one) found.push_back({FoundCheckpoint::Kind::kFile, path});
   }
   return found;
@@ -201,12 +202,9 @@ TakenSource take_one(const SourceStore& store, const Source& folder, std::vector
 /// may be lost, so an older one must not take its place in silence.
 bool contradicts_latest(const SourceStore& store, const std::string& folder, const FoundCheckpoint& found) {
   constexpr std::int64_t kMostBytes = 4096;
-  const std::string latest = join_path(folder, "latest");
-  const FileStatus status = store.status(latest);
-  if (status.kind != FileKind::kFile || status.bytes > kMostBytes) return false;
-  const std::vector<std::byte> bytes = read_whole(*store.open(latest), kMostBytes);
-  std::string name(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-  name.erase(name.find_last_not_of(" \t\r\n") + 1);
+  const std::string path = join_path(folder, "latest");
+  if (store.status(path).kind != FileKind::kFile || store.status(path).bytes > kMostBytes) return false;
+  const std::string name = small_text(store, path, kMostBytes);
   const std::string named = join_path(folder, name);
   return name.empty() || (found.path != named && !found.path.starts_with(named + "/"));
 }

@@ -211,7 +211,7 @@ class DcpReader : public Reader {
 }  // namespace
 
 bool detect(const Source& source) {
-  if (source.paths.size() != 1 || source.store->status(source.paths[0]).kind != FileKind::kFolder) return false;
+  if (!is_one_folder(source)) return false;
   bool has_metadata = false;
   for (const std::string& name : source.store->list(source.paths[0])) {
     if (file_numbers(name).rank >= 0 || metadata_rank(name) >= 0) return true;
@@ -229,7 +229,7 @@ std::unique_ptr<Reader> open(const Source& source, const OpenOptions& options) {
   if (source.paths.size() == 1 && source.store->status(source.paths[0]).kind == FileKind::kAbsent) {
     throw Error(ErrorCode::kNotFound, "no such folder").in_file(source.paths[0]).of_kind(FindingKind::kMissingFile);
   }
-  if (source.paths.size() != 1 || source.store->status(source.paths[0]).kind != FileKind::kFolder) {
+  if (!is_one_folder(source)) {
     throw Error(ErrorCode::kInvalidArgument, "a dcp checkpoint is one folder")
         .hint("pass the folder that contains .metadata");
   }

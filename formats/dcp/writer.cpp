@@ -295,11 +295,7 @@ class DcpWriter : public Writer {
 
 }  // namespace
 
-std::unique_ptr<Writer> make_writer(const WriteOptions& options) {
-  if (options.single_file) {
-    throw Error(ErrorCode::kInvalidArgument, "cannot write dcp to a single file: it needs a folder")
-        .suggest(Remedy::kNameFolder);
-  }
+std::unique_ptr<Writer> make_writer(const WriteOptions&) {
   return make_folder_writer([](Catalog& target) { return FolderContent{.flat = flatten(target)}; });
 }
 

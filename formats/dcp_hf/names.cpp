@@ -4,7 +4,10 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
+
+#include "libshard/core/name_pattern.h"
 
 namespace shard::dcp_hf {
 
@@ -29,28 +32,34 @@ bool take(std::string_view& text, std::string_view word) {
   return true;
 }
 
+const NamePattern& of_one_process() {
+  static const NamePattern kPattern("model-{file:05d}-of-{count:05d}.safetensors");
+  return kPattern;
+}
+
+const NamePattern& of_rank() {
+  static const NamePattern kPattern("shard-{rank:05d}-model-{file:05d}-of-{count:05d}.safetensors");
+  return kPattern;
+}
+
 }  // namespace
 
 std::optional<ShardName> parse_shard_name(std::string_view name) {
   ShardName result;
-  if (take(name, "shard-")) {
-    const auto shard = take_number(name);
-    if (!shard || *shard == 0 || !take(name, "-")) return std::nullopt;
-    result.rank = *shard - 1;
+  if (const auto of_all = of_one_process().read<2>(name)) {
+    result = {-1, (*of_all)[0], (*of_all)[1]};
+  } else if (const auto shard = of_rank().read<3>(name)) {
+    result = {(*shard)[0] - 1, (*shard)[1], (*shard)[2]};
+    if (result.rank < 0) return std::nullopt;
+  } else {
+    return std::nullopt;
   }
-  if (!take(name, "model-")) return std::nullopt;
-  const auto index = take_number(name);
-  if (!index || !take(name, "-of-")) return std::nullopt;
-  const auto count = take_number(name);
-  if (!count || name != ".safetensors") return std::nullopt;
-  result.index = *index;
-  result.count = *count;
-  return result;
+  return std::max({result.rank + 1, result.index, result.count}) <= kMostNumber ? std::optional(result) : std::nullopt;
 }
 
 std::string to_string(const ShardName& name) {
-  const std::string model = fmt::format("model-{:05}-of-{:05}.safetensors", name.index, name.count);
-  return name.rank < 0 ? model : fmt::format("shard-{:05}-{}", name.rank + 1, model);
+  if (name.rank < 0) return of_one_process().write(std::array{name.index, name.count});
+  return of_rank().write(std::array{name.rank + 1, name.index, name.count});
 }
 
 NumberRuns runs_of(std::span<const std::int64_t> numbers) {

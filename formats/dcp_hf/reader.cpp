@@ -255,7 +255,7 @@ class DcpHfReader final : public Reader {
   const SourceStore& store_;
   Findings& findings_;
   Salvage* salvage_;
-  SourceFiles source_;
+  ShardFiles source_;
   mutable OpenFiles files_;
   Catalog catalog_ = source_catalog();
   PieceTable pieces_;

@@ -109,11 +109,7 @@ class DcpHfWriter final : public Writer {
 
 }  // namespace
 
-std::unique_ptr<Writer> make_writer(const WriteOptions& options) {
-  if (options.single_file) {
-    throw Error(ErrorCode::kInvalidArgument, "cannot write dcp-hf as one file: it is a folder")
-        .suggest(Remedy::kNameFolder);
-  }
+std::unique_ptr<Writer> make_writer(const WriteOptions&) {
   return std::make_unique<DcpHfWriter>();
 }
 

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "formats/deepspeed/format.h"
 #include "formats/deepspeed/join.h"
 #include "formats/deepspeed/rank_checks.h"
 #include "formats/deepspeed/save_reader.h"
@@ -30,7 +31,7 @@ SaveReader::SaveReader(const Source& source, const OpenOptions& options, Listing
   }
   check_model_ranks(catalog_, folder_, saves_);
   describe(catalog_.world_size.value_or(0));
-  const bool from_module = options.weights == Weights::kModule;
+  const bool from_module = wants_module(options);
   if (listing == Listing::kNamed) {
     merge(catalog_, files_, saves_, from_module);
   } else {
@@ -58,7 +59,7 @@ void SaveReader::read_save(const TagFolder& folder, const OpenOptions& options) 
     save.optimizers.push_back(read_optimizer_states(catalog_, files_, file));
   }
   const std::int64_t ranks =
-      check_save(catalog_, folder, save, options.weights == Weights::kModule, options.ranks_expected);
+      check_save(catalog_, folder, save, wants_module(options), options.ranks_expected);
   if (ranks > 0) catalog_.world_size = ranks;
 }
 

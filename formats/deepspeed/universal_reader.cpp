@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "formats/deepspeed/format.h"
 #include "formats/deepspeed/merge.h"
 #include "formats/deepspeed/universal_folder.h"
 #include "formats/torch/saved_reader.h"
@@ -37,11 +38,11 @@ class UniversalReader final : public torch_save::SavedReader {
     if (save.models.empty()) throw missing_first();
     read_files(save.universal.emplace());
     check_states(*options.findings);
-    if (save.universal->is_joined) check_module(save, options.weights);
+    if (save.universal->is_joined) check_module(save, wants_module(options));
     if (const Value* version = find_key(*save.models.front().root, "ds_version")) {
       if (version->is_string()) catalog_.format_version = version->text();
     }
-    merge(catalog_, files_, std::span(&save, 1), options.weights == Weights::kModule);
+    merge(catalog_, files_, std::span(&save, 1), wants_module(options));
     validate_catalog(catalog_, *options.findings);
   }
 
@@ -52,13 +53,13 @@ class UniversalReader final : public torch_save::SavedReader {
   }
 
   /// Parameters are whole; of what only the modules hold, rank 0's buffers are read as those of all.
-  void check_module(const Save& save, Weights weights) {
+  void check_module(const Save& save, bool wants_module) {
     const ModelStates& model = save.models.front();
     const auto refuse = [&](std::string_view what) {
       return Error(ErrorCode::kUnsupported, fmt::format("cannot read {} of several model-parallel ranks", what))
           .in_file(catalog_.files[model.file].path);
     };
-    if (weights == Weights::kModule) throw refuse("the 16-bit weights");
+    if (wants_module) throw refuse("the 16-bit weights");
     HashSet<std::string_view> known;
     for (const UniversalFile& file : save.universal->files) known.insert(file.param);
     for (const auto& [name, view] : model.module.entries()) {

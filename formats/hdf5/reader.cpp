@@ -23,7 +23,6 @@
 #include "formats/hdf5/virtual_datasets.h"
 #include "formats/hdf5_source.h"
 #include "formats/parts/hf_index/folder_names.h"
-#include "formats/parts/hf_index/index_findings.h"
 #include "formats/parts/pickle/equal.h"
 #include "formats/registry.h"
 #include "libshard/catalog/tree.h"
@@ -52,7 +51,9 @@ class Hdf5Reader final : public Reader {
     catalog_.originals = originals_;
     for (std::size_t i = 0; i < source_.names.size(); ++i) read_main_file(add_file(source_.names[i], source_.shown[i]));
     if (!source_.index.empty()) check_index();
-    note_unnamed_parts();
+    if (source_.folder.empty()) {
+      hf_index::note_unnamed_parts(source_.names, kHdf5Suffixes, findings_, catalog_.warnings);
+    }
     note_other_suffixes();
     drop_differing();
     read_virtual();
@@ -379,17 +380,6 @@ class Hdf5Reader final : public Reader {
     return add_file(name, name);
   }
 
-  /// Files that are named one by one may be some of the parts that their names count.
-  void note_unnamed_parts() {
-    if (!source_.folder.empty()) return;
-    for (const std::string_view suffix : kHdf5Suffixes) {
-      if (const auto others = hf_index::unnamed_parts(source_.shown, suffix)) {
-        findings_.warn(*others);
-        catalog_.warnings.emplace_back(others->what());
-      }
-    }
-  }
-
   /// The content decides what a file is; other programs may go by its name, and see something else in it.
   void note_other_suffixes() {
     for (const std::string& name : source_.shown) {
@@ -470,7 +460,7 @@ class Hdf5Reader final : public Reader {
   const SourceStore& store_;
   Findings& findings_;
   bool opaque_;
-  SourceFiles source_;              ///< Files that were named one by one get a folder when one has virtual datasets.
+  Hdf5Files source_;              ///< Files that were named one by one get a folder when one has virtual datasets.
   std::vector<std::string> paths_;  ///< The path of each file of the catalog, to open it again.
   mutable OpenFiles files_;
   ParserTime time_;

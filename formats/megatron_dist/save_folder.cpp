@@ -15,16 +15,6 @@ namespace {
 
 constexpr std::int64_t kMaxConfigBytes = 64 << 10;
 
-/// The text of a small file; empty where there is none, or a longer one.
-std::string small_text(const SourceStore& store, const std::string& path, std::int64_t limit_bytes) {
-  if (store.status(path).kind != FileKind::kFile) return {};
-  const auto file = store.open(path);
-  if (file->size() > limit_bytes) return {};
-  std::string text(static_cast<std::size_t>(file->size()), '\0');
-  file->read_at(0, std::as_writable_bytes(std::span(text)));
-  return text;
-}
-
 /// Versions are the texts of their values; empty where there is none.
 struct Config {
   bool is_torch_dist = false, names_common = false;

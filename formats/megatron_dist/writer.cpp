@@ -201,12 +201,8 @@ class Content {
 }  // namespace
 
 std::unique_ptr<Writer> make_writer(const WriteOptions& options) {
-  if (options.single_file) {
-    throw Error(ErrorCode::kInvalidArgument, "cannot write megatron-dist as one file: it is a folder")
-        .suggest(Remedy::kNameFolder);
-  }
   return dcp::make_folder_writer(
-      [common_file = options.common_file](Catalog& target) { return Content(target, common_file).run(); });
+      [common_file = choice(options.choices, kCoreVersion) == kCoreVersions.back()](Catalog& target) { return Content(target, common_file).run(); });
 }
 
 }  // namespace shard::megatron_dist

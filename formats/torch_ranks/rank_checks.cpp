@@ -9,6 +9,7 @@
 #include "formats/torch_ranks/rank_source.h"
 #include "formats/torch_ranks/shardings.h"
 #include "libshard/core/error.h"
+#include "libshard/core/name_pattern.h"
 #include "libshard/core/plural.h"
 #include "libshard/io/paths.h"
 
@@ -132,7 +133,7 @@ class RankSettler {
   /// Where the files are of several sets, as the names show: how to name one of them.
   std::string hint_of_sets() const {
     std::set<std::string> patterns;
-    for (const std::string& name : check_.names) patterns.insert(pattern_of(base_name(name)));
+    for (const std::string& name : check_.names) patterns.insert(without_numbers(base_name(name)));
     if (patterns.size() < 2) return {};
     std::string globs = *patterns.begin();
     std::ranges::replace(globs, '#', '*');

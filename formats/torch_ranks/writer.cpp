@@ -184,14 +184,11 @@ FormatTraits traits_for(const WriteOptions& options) {
           .objects = true,
           .sharing = true,
           .aliases = true,
+          .rank_kinds = true,
           .many_files = false};
 }
 
 std::unique_ptr<Writer> make_writer(const WriteOptions& options) {
-  if (options.single_file) {
-    throw Error(ErrorCode::kInvalidArgument, "cannot write torch-ranks as one file: it is a folder")
-        .suggest(Remedy::kNameFolder);
-  }
   return std::make_unique<RanksWriter>(options.rank_files.value_or(RankFiles::kShardedTensor));
 }
 

@@ -1,9 +1,9 @@
 #include "libshard/map/file_names.h"
 
 #include <fmt/format.h>
-#include <re2/re2.h>
 
 #include <algorithm>
+#include <optional>
 #include <set>
 #include <string_view>
 
@@ -54,31 +54,24 @@ const MapFiles* written_files(const MapDocument& document) {
 
 }  // namespace
 
-std::string FileNamePart::padded(std::string value) const {
-  if (value.size() < digits) value.insert(0, digits - value.size(), '0');
-  return value;
-}
-
-std::vector<FileNamePart> parse_file_name(const std::string& path) {
-  static const RE2 field(R"(([^{}]*)\{([A-Za-z_][A-Za-z_0-9]*)(?::0([1-9])d)?\})");
-  re2::StringPiece rest(path);
-  std::vector<FileNamePart> parts;
-  std::string text, name, width;
-  while (RE2::Consume(&rest, field, &text, &name, &width)) {
-    parts.push_back({text, name, width.empty() ? 0 : static_cast<std::size_t>(width.front() - '0')});
-  }
-  parts.push_back({std::string(rest.data(), rest.size()), {}, 0});
-  if (parts.back().text.find_first_of("{}") == std::string::npos) return parts;
+NamePattern parse_file_name(const std::string& path) {
+  const auto is_letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; };
+  const auto is_field = [&](const NamePattern::Part& part) {
+    const auto fits = [&](char c) { return is_letter(c) || (c >= '0' && c <= '9'); };
+    return part.field.empty() || (is_letter(part.field.front()) && std::ranges::all_of(part.field, fits));
+  };
+  std::optional<NamePattern> pattern = NamePattern::parse(path);
+  if (pattern && std::ranges::all_of(pattern->parts(), is_field)) return *std::move(pattern);
   throw wrong("files.path is not a name with fields such as {tp} or {tp:02d}").found(path);
 }
 
 std::vector<std::string> rank_file_names(const ModelMap& map) {
   const MapFiles* const files = written_files(map.document());
-  const auto parts = files == nullptr ? std::vector<FileNamePart>() : parse_file_name(files->path);
+  const NamePattern pattern = parse_file_name(files == nullptr ? std::string() : files->path);
   std::vector<std::string> names;
   for (std::int64_t rank = 0; rank < map.ranks(); ++rank) {
     std::string name = files == nullptr ? fmt::format("rank-{:05}-of-{:05}.pt", rank, map.ranks()) : std::string();
-    for (const FileNamePart& part : parts) {
+    for (const NamePattern::Part& part : pattern.parts()) {
       name += part.text;
       if (!part.field.empty()) name += part.padded(value_of_field(map, part.field, rank));
     }

@@ -4,7 +4,6 @@
 #include <re2/re2.h>
 
 #include <algorithm>
-#include <charconv>
 #include <map>
 #include <set>
 #include <utility>
@@ -26,11 +25,7 @@ struct FittingFile {
   FieldValues values;
 };
 
-std::int64_t number_of_field(const std::string& text) {
-  std::int64_t number = 0;
-  std::from_chars(text.data(), text.data() + text.size(), number);
-  return number;
-}
+std::int64_t number_of_field(const std::string& text) { return decimal_number(text).value_or(0); }
 
 class RankSearch {
  public:
@@ -55,8 +50,8 @@ class RankSearch {
   }
 
  private:
-  static std::vector<std::vector<FileNamePart>> split(const std::string& path) {
-    std::vector<std::vector<FileNamePart>> components;
+  static std::vector<NamePattern> split(const std::string& path) {
+    std::vector<NamePattern> components;
     for (std::size_t begin = 0, end = 0; end != std::string::npos; begin = end + 1) {
       end = path.find('/', begin);
       components.push_back(parse_file_name(path.substr(begin, end == std::string::npos ? end : end - begin)));
@@ -69,9 +64,9 @@ class RankSearch {
   }
   bool is_number(const std::string& field) const { return is_axis(field) || field == kRankField; }
 
-  std::string pattern_of(const std::vector<FileNamePart>& parts) const {
+  std::string pattern_of(const std::vector<NamePattern::Part>& parts) const {
     std::string pattern;
-    for (const FileNamePart& part : parts) {
+    for (const NamePattern::Part& part : parts) {
       pattern += RE2::QuoteMeta(part.text);
       if (part.field.empty()) continue;
       const MapValue* const value = is_number(part.field) ? nullptr : known_.find(part.field);
@@ -83,7 +78,7 @@ class RankSearch {
   }
 
   /// Adds what the fields of a name are. \returns false where one has another value already, or other zeros
-  bool take(const std::vector<FileNamePart>& parts, const std::vector<re2::StringPiece>& texts,
+  bool take(const std::vector<NamePattern::Part>& parts, const std::vector<re2::StringPiece>& texts,
             FieldValues& values) const {
     for (std::size_t i = 0; i + 1 < texts.size(); ++i) {
       std::string text(texts[i + 1].data(), texts[i + 1].size());
@@ -97,9 +92,9 @@ class RankSearch {
     return true;
   }
 
-  void walk(const std::vector<std::vector<FileNamePart>>& components, std::size_t depth, const std::string& folder,
+  void walk(const std::vector<NamePattern>& components, std::size_t depth, const std::string& folder,
             const FieldValues& values) {
-    const std::vector<FileNamePart>& parts = components[depth];
+    const std::vector<NamePattern::Part>& parts = components[depth].parts();
     const RE2 pattern(pattern_of(parts), quiet_patterns());
     if (!pattern.ok()) throw wrong("files.path is too large");
     const auto fields = static_cast<std::size_t>(pattern.NumberOfCapturingGroups());
@@ -203,14 +198,14 @@ class RankSearch {
   /// for, whatever the mesh.
   void check_all_there(const MapFiles& files, const std::vector<FittingFile>& found,
                        const std::vector<std::int64_t>& mesh) const {
-    std::vector<FileNamePart> parts = parse_file_name(files.path);
+    const std::vector<NamePattern::Part> parts = parse_file_name(files.path).parts();
     std::set<std::string> there;
     for (const FittingFile& file : found) there.insert(file.path);
     FieldValues values;
     if (!found.empty()) values = found.front().values;
     std::vector<std::size_t> axes;
     for (std::size_t axis = 0; axis < mesh.size(); ++axis) {
-      const auto is_named = [&](const FileNamePart& part) { return part.field == document_.mesh[axis].name; };
+      const auto is_named = [&](const NamePattern::Part& part) { return part.field == document_.mesh[axis].name; };
       if (std::ranges::any_of(parts, is_named)) axes.push_back(axis);
     }
     std::int64_t combinations = 1;
@@ -229,7 +224,7 @@ class RankSearch {
         values[document_.mesh[axes[k]].name] = std::to_string(rest % mesh[axes[k]]);
       }
       std::string path;
-      for (const FileNamePart& part : parts) {
+      for (const NamePattern::Part& part : parts) {
         path += part.text;
         if (!part.field.empty()) path += values.contains(part.field) ? part.padded(values[part.field]) : "*";
       }

@@ -115,7 +115,7 @@ void Saving::write(Group& group, const std::stop_token& stop) const {
   job.selection = select(reader_->catalog(), {});
   job.layout = KeepLayout();
   job.traits = traits_of(format, write);
-  job.make_writer = [&](const Catalog&) { return format.make_writer(write); };
+  job.make_writer = [&](const Catalog&) { return writer_of(format, write); };
   job.threads = options_.threads;
   job.max_memory_bytes = options_.max_memory_bytes;
   job.by_owner = true;

@@ -73,7 +73,7 @@ void copy(Group& group, const std::string& from, const std::string& to) {
     job.reader = reader.get();
     job.selection = select(reader->catalog(), {});
     job.traits = traits_of(format, options);
-    job.make_writer = [&](const Catalog&) { return format.make_writer(options); };
+    job.make_writer = [&](const Catalog&) { return writer_of(format, options); };
     job.cloner = &fs;
     job.threads = group.size() == 1 ? 2 : 1;
     Progress progress;

@@ -282,7 +282,7 @@ TEST(DcpWriter, Float6IsRefusedByName) {
 
 TEST(DcpWriter, IsAFolderNeverAFile) {
   test::expect_error(ErrorCode::kInvalidArgument, "folder",
-                     [] { kDcpFormat.make_writer({.single_file = true, .base_name = "x"}); });
+                     [] { writer_of(kDcpFormat, {.single_file = true, .base_name = "x"}); });
 }
 
 }  // namespace

@@ -36,7 +36,7 @@ using testing::set;
 
 OpenOptions of_module() {
   OpenOptions options;
-  options.weights = Weights::kModule;
+  options.choices["weights"] = "16bit";
   return options;
 }
 

@@ -37,12 +37,6 @@ TEST(FormatNamed, ListsAllWhenNothingIsNear) {
   expect_error(ErrorCode::kInvalidArgument, "safetensors, torch, dcp", [] { format_named("parquet"); });
 }
 
-TEST(FormatNamed, KnowsFormatsThatThisBuildLacks) {
-  for (const char* name : {"llama"}) {
-    expect_error(ErrorCode::kUnsupported, name, [&] { format_named(name); });
-  }
-}
-
 /// A zip of empty records in `folder`.
 std::string zip_of(const std::string& folder, const std::vector<std::string>& names) {
   zip::ZipLayout layout(folder);

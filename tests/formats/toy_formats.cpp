@@ -79,7 +79,7 @@ const Format kToyTwo{
 }  // namespace
 }  // namespace shard
 
-extern "C" void shard_formats_2(shard::AddFormat add) {
+extern "C" void shard_formats_3(shard::AddFormat add) {
   add(shard::kToy);
   add(shard::kToyTwo);
 }

@@ -127,7 +127,7 @@ CopyResult write_checkpoint(OutputStore& output, Group& group, Reader& reader, c
                              .base_name = what.single_file ? base_name(what.destination) : std::string(),
                              .rank_files = what.rank_files};
   job.traits = traits_of(format, options);
-  job.make_writer = [&format, options](const Catalog&) { return format.make_writer(options); };
+  job.make_writer = [&format, options](const Catalog&) { return writer_of(format, options); };
   job.cloner = cloner;
   job.threads = what.threads;
   job.max_memory_bytes = what.max_memory_bytes;

@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::string_view kIndexEnd = ".index.json";
 
-Error mismatch(const char* what, std::string_view name, const std::string& index) {
+Error mismatch(const std::string& what, std::string_view name, const std::string& index) {
   return Error(ErrorCode::kCorruption, what).in_file(index).of_tensor(name).of_kind(FindingKind::kIndexMismatch);
 }
 
@@ -108,6 +108,10 @@ Error extra_file(const std::string& name) {
 
 Error unlisted_tensor(std::string_view name, const std::string& index) {
   return mismatch("the index does not list this tensor, which one of its files holds", name, index);
+}
+
+Error absent_tensor(std::string_view name, std::string_view file, const std::string& index) {
+  return mismatch(fmt::format("the index places '{}' in {}, which lacks it", name, file), name, index);
 }
 
 Error misplaced_tensor(std::string_view name, const std::string& index) {
