@@ -8,12 +8,13 @@
 #include <tuple>
 #include <utility>
 
-#include "formats/torch_ranks/format.h"
 #include "formats/torch_ranks/rank_source.h"
+#include "formats/torch_ranks/reader.h"
 #include "libshard/core/error.h"
 #include "libshard/core/name_pattern.h"
 #include "libshard/core/suffixes.h"
 #include "libshard/io/paths.h"
+#include "libshard/io/small_text.h"
 
 namespace shard {
 
@@ -173,7 +174,7 @@ class Finder {
     const std::string first = join_path(folder, names.front());
     if (!probe(first)) return;
     const bool has_ranks = has_word(names.front(), kRank);
-    const bool are_cut = (names.size() > 1 || has_ranks) && kTorchRanksFormat.detect(source_of(first));
+    const bool are_cut = (names.size() > 1 || has_ranks) && torch_ranks::detect(source_of(first));
     if (are_cut || (names.size() > 1 && has_ranks)) {
       FoundCheckpoint found{Kind::kFiles, join_path(folder, shell_pattern(names))};
       for (const std::string& name : names) found.files.push_back(join_path(folder, name));

@@ -12,6 +12,7 @@
 #include "formats/parts/zip/zip.h"
 #include "libshard/core/error.h"
 #include "libshard/io/paths.h"
+#include "libshard/io/small_text.h"
 
 namespace shard {
 

@@ -44,7 +44,9 @@ inline bool is_one_folder(const Source& source) {
 struct FormatOption {
   std::string_view name;                    ///< "weights".
   std::span<const std::string_view> words;  ///< The first is the default.
-  std::string_view help;                    ///< One line; says what the words mean, and of which checkpoints.
+  std::string_view help;                    ///< One line; says what the words mean.
+  std::string_view owners;                  ///< What has this choice: "DeepSpeed checkpoints", or a format's name.
+  std::string_view others{};                ///< Why others do not have it, if that needs a word.
 };
 
 /// The chosen words, by the option's name. An option that is absent has its default.
@@ -100,8 +102,8 @@ struct Format {
       suffixes;  ///< Suffixes of single-file destinations: ".safetensors"; empty: folders only.
   /// Names of the formats of whose files this one consists. A source that both recognise is this format's.
   std::span<const std::string_view> supersedes{};
-  /// `detect` accepts files that other kinds of checkpoints consist of too. So those are looked for first, and the files
-  /// of a folder must be one set by their names.
+  /// `detect` accepts files that other kinds of checkpoints consist of too. So those are looked for first, and the
+  /// files of a folder must be one set by their names.
   bool is_guessed = false;
   /// A folder that no format recognises may be a damaged one of this format if a name in it has one of the suffixes.
   bool suffixes_tell_folders = true;
@@ -112,6 +114,7 @@ struct Format {
   /// Model maps whose files of ranks have this container are read by this format.
   std::optional<MapContainer> map_container{};
   bool objects_apart = true;      ///< An object that cannot be read hides no other object.
+  bool has_rank_kinds = false;    ///< Its files of ranks hold what WriteOptions::rank_files says.
   bool ranks_may_differ = false;  ///< Ranks' copies of a tensor are their own, so that they may differ.
   /// Choices of the user. Options of one name are the same in all formats that have them.
   std::span<const FormatOption> read_options{}, write_options{};

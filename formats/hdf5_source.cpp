@@ -40,9 +40,7 @@ bool is_hdf5_folder(const SourceStore& store, const std::string& folder) {
 
 }  // namespace
 
-bool is_hdf5_name(std::string_view name) {
-  return ends_in_any(name, kHdf5Suffixes) && !name.starts_with('.');
-}
+bool is_hdf5_name(std::string_view name) { return ends_in_any(name, kHdf5Suffixes) && !name.starts_with('.'); }
 
 bool is_keras_index(const SourceStore& store, const std::string& path) {
   const bool is_named_so = path.ends_with(kKerasIndexSuffix) || path.ends_with(kTensorFlowIndexSuffix);

@@ -6,6 +6,7 @@
 
 #include "libshard/core/name_pattern.h"
 #include "libshard/io/paths.h"
+#include "libshard/io/small_text.h"
 
 namespace shard {
 

@@ -105,6 +105,20 @@ FormatTraits traits_of(const Format& format, const WriteOptions& options) {
   return format.traits_for == nullptr ? format.traits : format.traits_for(options);
 }
 
+bool has_option(std::span<const FormatOption> options, std::string_view name) {
+  return std::ranges::find(options, name, &FormatOption::name) != options.end();
+}
+
+std::vector<FormatOption> format_options(std::span<const FormatOption> Format::*of) {
+  std::vector<FormatOption> options;
+  for (const Format* format : formats()) {
+    for (const FormatOption& option : format->*of) {
+      if (!has_option(options, option.name)) options.push_back(option);
+    }
+  }
+  return options;
+}
+
 std::string_view choice(const FormatChoices& choices, const FormatOption& option) {
   const auto found = choices.find(option.name);
   return found == choices.end() ? option.words.front() : std::string_view(found->second);

@@ -1,7 +1,8 @@
 """Checks that includes follow the arrows between folders, so that a layer never learns of the one above it.
 
 Checks also that a header whose first comment says "Inside FOLDER only" (or "Inside FOLDER and FOLDER only") is included
-from there alone; such headers are not installed. And that only shardtorch uses the standard library's hash tables: their
+from there alone; such headers are not installed. That only the registry includes the entry of a format
+(formats/NAME/format.h), so that a new format changes nothing outside its folder. And that only shardtorch uses the standard library's hash tables: their
 hash is the same in every process, so that a file's names can be chosen to collide (libshard/core/hash_table.h). Exits 1
 and prints each line that is wrong.
 """
@@ -40,10 +41,8 @@ USES |= {
 }
 PARTS = set(USES) - LIBSHARD
 USES |= {
-    "formats/safetensors": LIBSHARD | PARTS | {"formats"},
     "formats/dcp_hf": LIBSHARD | PARTS | {"formats", "formats/safetensors"},
     "formats/vllm": LIBSHARD | PARTS | {"formats", "formats/safetensors"},
-    "formats/torch": LIBSHARD | PARTS | {"formats"},
     "formats/dcp": LIBSHARD | PARTS | {"formats", "formats/torch"},
     "formats/megatron_dist": LIBSHARD | PARTS | {"formats", "formats/dcp"},
     "formats/torch_ranks": LIBSHARD | PARTS | {"formats", "formats/torch"},
@@ -53,6 +52,9 @@ USES |= {
     "formats/hdf5/library": CORE | {"formats/hdf5"},
     "formats/hdf5/parser": CORE | {"formats/hdf5", "formats/hdf5/library", "formats/parts/decoded_view"},
 }
+for folder in sorted(path.name for path in (ROOT / "formats").iterdir() if path.is_dir()):
+    if folder != "parts":  # A format that is not made of another's files needs no row above.
+        USES.setdefault(f"formats/{folder}", LIBSHARD | PARTS | {"formats"})
 FORMATS = set(USES) - LIBSHARD
 USES |= {
     "formats": LIBSHARD | FORMATS,
@@ -118,6 +120,9 @@ def main() -> int:
                 at = f"{path.relative_to(ROOT)}:{line}"
                 if match[2] != folder and match[2] not in allowed:
                     wrong.append(f"{at}: {folder} may not include {match[2]}")
+                is_entry = re.fullmatch(r"formats/\w+/format\.h", match[1]) and match[2] != folder
+                if is_entry and str(path.relative_to(ROOT)) != "formats/registry.cpp":
+                    wrong.append(f"{at}: only the registry knows {match[1]}; ask it by traits (formats/registry.h)")
                 inside = homes.get(match[1], [folder])
                 if not any(folder == each or folder.startswith(each + "/") for each in inside):
                     wrong.append(f"{at}: {match[1]} is for {' and '.join(inside)} only")

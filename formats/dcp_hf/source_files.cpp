@@ -147,7 +147,8 @@ void check_numbers(const ShardFiles& files, Findings& findings) {
 ShardFiles find_shard_files(const Source& source, Findings& findings) {
   if (source.paths.empty()) throw Error(ErrorCode::kInvalidArgument, "no source was named");
   const SourceStore& store = *source.store;
-  ShardFiles files = is_one_folder(source) ? from_folder(store, source.paths.front(), findings) : from_paths(source, findings);
+  ShardFiles files =
+      is_one_folder(source) ? from_folder(store, source.paths.front(), findings) : from_paths(source, findings);
   std::ranges::sort(files.files, {}, [](const ShardFile& file) {
     return std::tuple(file.name.rank, file.name.index, std::string_view(file.shown));
   });

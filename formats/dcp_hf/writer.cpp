@@ -109,8 +109,6 @@ class DcpHfWriter final : public Writer {
 
 }  // namespace
 
-std::unique_ptr<Writer> make_writer(const WriteOptions&) {
-  return std::make_unique<DcpHfWriter>();
-}
+std::unique_ptr<Writer> make_writer(const WriteOptions&) { return std::make_unique<DcpHfWriter>(); }
 
 }  // namespace shard::dcp_hf

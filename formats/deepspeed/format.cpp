@@ -16,7 +16,8 @@ namespace {
 constexpr std::array<std::string_view, 2> kSupersedes{"torch", "torch-ranks"};
 constexpr std::array<std::string_view, 2> kWeights{"masters", "16bit"};
 constexpr std::array kReadOptions{
-    FormatOption{"weights", kWeights, "DeepSpeed parameters to read: masters (default) or 16bit (the module's copies)"}};
+    FormatOption{"weights", kWeights, "DeepSpeed parameters to read: masters (default) or 16bit (the module's copies)",
+                 "DeepSpeed checkpoints", "checkpoints of other formats have one copy of each parameter"}};
 
 }  // namespace
 

@@ -5,8 +5,6 @@
 
 #include "formats/format.h"
 
-#include "formats/format.h"
-
 namespace shard {
 
 extern const Format kDeepSpeedFormat;

@@ -58,8 +58,7 @@ void SaveReader::read_save(const TagFolder& folder, const OpenOptions& options) 
   for (const StateFile& file : folder.optimizers) {
     save.optimizers.push_back(read_optimizer_states(catalog_, files_, file));
   }
-  const std::int64_t ranks =
-      check_save(catalog_, folder, save, wants_module(options), options.ranks_expected);
+  const std::int64_t ranks = check_save(catalog_, folder, save, wants_module(options), options.ranks_expected);
   if (ranks > 0) catalog_.world_size = ranks;
 }
 

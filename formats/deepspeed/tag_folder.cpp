@@ -10,6 +10,7 @@
 #include "libshard/core/error.h"
 #include "libshard/core/name_pattern.h"
 #include "libshard/io/paths.h"
+#include "libshard/io/small_text.h"
 
 namespace shard::deepspeed {
 

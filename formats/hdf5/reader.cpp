@@ -460,7 +460,7 @@ class Hdf5Reader final : public Reader {
   const SourceStore& store_;
   Findings& findings_;
   bool opaque_;
-  Hdf5Files source_;              ///< Files that were named one by one get a folder when one has virtual datasets.
+  Hdf5Files source_;                ///< Files that were named one by one get a folder when one has virtual datasets.
   std::vector<std::string> paths_;  ///< The path of each file of the catalog, to open it again.
   mutable OpenFiles files_;
   ParserTime time_;

@@ -9,6 +9,7 @@
 #include "formats/parts/json/json_cursor.h"
 #include "libshard/core/error.h"
 #include "libshard/io/paths.h"
+#include "libshard/io/small_text.h"
 
 namespace shard::megatron_dist {
 namespace {

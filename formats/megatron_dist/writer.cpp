@@ -201,8 +201,8 @@ class Content {
 }  // namespace
 
 std::unique_ptr<Writer> make_writer(const WriteOptions& options) {
-  return dcp::make_folder_writer(
-      [common_file = choice(options.choices, kCoreVersion) == kCoreVersions.back()](Catalog& target) { return Content(target, common_file).run(); });
+  return dcp::make_folder_writer([common_file = choice(options.choices, kCoreVersion) == kCoreVersions.back()](
+                                     Catalog& target) { return Content(target, common_file).run(); });
 }
 
 }  // namespace shard::megatron_dist

@@ -88,7 +88,8 @@ DataFiles find_tensor_files(const Source& source) {
   if (is_one_folder(source)) return from_folder(*source.store, first);
   if (source.paths.size() == 1) {
     const auto file = source.store->open(first);
-    if (!looks_like_header(*file) && hf_index::is_index_file(*file, kSafetensorsSuffix)) return from_index(*source.store, first);
+    if (!looks_like_header(*file) && hf_index::is_index_file(*file, kSafetensorsSuffix))
+      return from_index(*source.store, first);
   }
   return hf_index::files_as_given(source.paths);
 }

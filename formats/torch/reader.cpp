@@ -118,11 +118,11 @@ class TorchReader final : public SavedReader {
       if (tensors[i].name != tensors[i - 1].name || file_of(tensors[i]) == file_of(tensors[i - 1])) continue;
       const std::string &first = catalog_.files[file_of(tensors[i - 1])].path,
                         &second = catalog_.files[file_of(tensors[i])].path;
-      findings_.report(Error(ErrorCode::kCorruption, fmt::format("tensor '{}' is in {} and in {}", tensors[i].name,
-                                                                 first, second))
-                           .in_file(second)
-                           .of_tensor(tensors[i].name)
-                           .of_kind(FindingKind::kDuplicateName));
+      findings_.report(
+          Error(ErrorCode::kCorruption, fmt::format("tensor '{}' is in {} and in {}", tensors[i].name, first, second))
+              .in_file(second)
+              .of_tensor(tensors[i].name)
+              .of_kind(FindingKind::kDuplicateName));
       tensors[i - 1].damaged = tensors[i].damaged = true;  // Nothing says which of them it is.
     }
   }

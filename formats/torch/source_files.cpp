@@ -11,6 +11,7 @@
 #include "libshard/core/error.h"
 #include "libshard/core/suffixes.h"
 #include "libshard/io/paths.h"
+#include "libshard/io/small_text.h"
 
 namespace shard::torch_save {
 

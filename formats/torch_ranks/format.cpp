@@ -24,6 +24,7 @@ const Format kTorchRanksFormat{
     .file_format = "torch",
     .map_container = MapContainer::kTorch,
     .objects_apart = false,
+    .has_rank_kinds = true,
     .detect = torch_ranks::detect,
     .open = torch_ranks::open,
     .make_writer = torch_ranks::make_writer,

@@ -184,7 +184,6 @@ FormatTraits traits_for(const WriteOptions& options) {
           .objects = true,
           .sharing = true,
           .aliases = true,
-          .rank_kinds = true,
           .many_files = false};
 }
 

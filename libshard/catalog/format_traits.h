@@ -18,7 +18,6 @@ struct FormatTraits {
   bool sharing = false;           ///< Shared storages, strides, views (torch). Then also `aliases`.
   bool aliases = false;           ///< Tensors equal in storage, place, shape, strides and dtype are stored once.
   bool notes = false;             ///< Texts by name beside the tensors: Catalog::metadata.
-  bool rank_kinds = false;        ///< Files of ranks hold what RankFiles says.
   bool many_files = true;         ///< Whole tensors may be spread over several files.
   bool mapped_ranks = false;      ///< Per-rank files with rank-specific tensors, which only a model map can produce.
   bool prefers_whole =

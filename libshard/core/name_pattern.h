@@ -15,8 +15,8 @@ namespace shard {
 
 /// A pattern such as "shard-{rank:05d}-model-{file:05d}-of-{count:05d}.safetensors".
 ///
-/// A field in braces stands for a number from 0 to INT64_MAX. ":05d", as in Python, writes at least five digits. A field
-/// reads any number of digits, zeros before the number included.
+/// A field in braces stands for a number from 0 to INT64_MAX. ":05d", as in Python, writes at least five digits. A
+/// field reads any number of digits, zeros before the number included.
 class NamePattern {
  public:
   /// Text, and the field after it; only the last part has no field.

@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-
 namespace shard {
 
 Error file_too_short(const std::string& name, std::int64_t have, std::int64_t need) {
@@ -26,21 +24,6 @@ std::vector<std::byte> read_metadata(const RandomReader& file, std::int64_t offs
   std::vector<std::byte> content(static_cast<std::size_t>(count));
   file.read_at(offset_bytes, content);
   return content;
-}
-
-std::string front_of(const RandomReader& file, std::int64_t bytes) {
-  std::string front(static_cast<std::size_t>(std::min(file.size(), bytes)), '\0');
-  file.read_at(0, std::as_writable_bytes(std::span(front)));
-  return front;
-}
-
-std::string small_text(const SourceStore& store, const std::string& path, std::int64_t limit_bytes) {
-  if (store.status(path).kind != FileKind::kFile) return {};
-  const std::unique_ptr<RandomReader> file = store.open(path);
-  if (file->size() > limit_bytes) return {};
-  std::string text = front_of(*file, limit_bytes);
-  text.erase(text.find_last_not_of(" \t\r\n") + 1);
-  return text;
 }
 
 std::vector<std::byte> read_whole(const RandomReader& file, std::int64_t limit_bytes) {

@@ -97,13 +97,6 @@ class SourceStore {
 std::vector<std::byte> read_metadata(const RandomReader& file, std::int64_t offset_bytes, std::int64_t count,
                                      Arena& arena);
 
-/// The first bytes of a file, or all of a shorter one.
-std::string front_of(const RandomReader& file, std::int64_t bytes);
-
-/// The text of a small file without white space at its end. Empty if there is no such file, or if it is larger than
-/// `limit_bytes`.
-std::string small_text(const SourceStore& store, const std::string& path, std::int64_t limit_bytes);
-
 /// The whole file, no larger than `limit_bytes`. \throws Error kCorruption  it is larger.
 std::vector<std::byte> read_whole(const RandomReader& file, std::int64_t limit_bytes);
 

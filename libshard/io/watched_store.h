@@ -5,8 +5,9 @@
 /// all parts of a run see the same files, and a store with a long round trip is asked once. Names that appear or vanish
 /// during the run are not noticed.
 ///
-/// Contents are watched: a file must stay what it was when it was first opened, the same one (its identity), of the same
-/// size, modified at the same time. A change in the middle of a file by somebody who set its time back is not seen.
+/// Contents are watched: a file must stay what it was when it was first opened, the same one (its identity), of the
+/// same size, modified at the same time. A change in the middle of a file by somebody who set its time back is not
+/// seen.
 #pragma once
 
 #include <cstdint>
@@ -48,9 +49,9 @@ class WatchedStore final : public SourceStore {
 
   const SourceStore& inner_;
   mutable std::mutex mutex_;
-  mutable HashMap<std::string, FileStatus> statuses_;              ///< By path.
+  mutable HashMap<std::string, FileStatus> statuses_;             ///< By path.
   mutable HashMap<std::string, std::vector<std::string>> lists_;  ///< By folder.
-  mutable std::map<std::string, Facts> opened_;  ///< By path; as of the first time.
+  mutable std::map<std::string, Facts> opened_;                   ///< By path; as of the first time.
 };
 
 }  // namespace shard

@@ -13,7 +13,8 @@ namespace shard {
 /// The field of ranks' numbers in `files.path`, beside axes and variables.
 inline constexpr const char* kRankField = "rank";
 
-/// A `files.path`: its fields are axes, variables and the rank. \throws Error kInvalidArgument  braces that are no field
+/// A `files.path`: its fields are axes, variables and the rank. \throws Error kInvalidArgument  braces that are no
+/// field
 NamePattern parse_file_name(const std::string& path);
 
 /// The name of each rank's file that is written: the document's `files.path`, in which `{AXIS}` is the rank's

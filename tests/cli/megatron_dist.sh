@@ -111,7 +111,7 @@ expect 0 convert whole.safetensors -o made --to megatron-dist
 holds err "made up"
 expect 0 diff made whole.safetensors --objects drop
 expect 2 convert whole.safetensors -o none --to dcp --core-version 0.18
-holds err "--core-version is for megatron-dist"
+holds err "--core-version applies only to megatron-dist"
 
 # weights FILE NAME SHAPE ...: a safetensors file of bytes.
 weights() {

@@ -18,8 +18,8 @@ TEST(NamePattern, ReadsTheNumbersOfItsFields) {
 
 TEST(NamePattern, RefusesNamesOfAnotherForm) {
   const NamePattern pattern("__{rank}_{number}.distcp");
-  for (const char* name : {"", "__1_2.distcp2", "_1_2.distcp", "__1_.distcp", "__-1_2.distcp", "__+1_2.distcp",
-                           "__1_2", "x__1_2.distcp", "__9223372036854775808_0.distcp"}) {
+  for (const char* name : {"", "__1_2.distcp2", "_1_2.distcp", "__1_.distcp", "__-1_2.distcp", "__+1_2.distcp", "__1_2",
+                           "x__1_2.distcp", "__9223372036854775808_0.distcp"}) {
     EXPECT_FALSE(pattern.fits(name)) << name;
   }
 }
@@ -57,7 +57,8 @@ TEST(NamePattern, BracesThatAreNoFieldsAreNone) {
 TEST(DecimalNumber, IsDigitsOnly) {
   EXPECT_EQ(decimal_number("007"), 7);
   EXPECT_EQ(decimal_number("999999999999999999"), 999999999999999999);
-  for (const char* text : {"", "-1", "+1", "1x", " 1", "1000000000000000000"}) EXPECT_FALSE(decimal_number(text)) << text;
+  for (const char* text : {"", "-1", "+1", "1x", " 1", "1000000000000000000"})
+    EXPECT_FALSE(decimal_number(text)) << text;
 }
 
 TEST(CutAtNumbers, AlternatesTextsAndDigits) {

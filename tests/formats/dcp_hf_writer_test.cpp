@@ -123,9 +123,8 @@ TEST_F(DcpHfWriter, RewritingDoesNotKeepTheOldRecords) {
 }
 
 TEST_F(DcpHfWriter, OneFileIsNoDestination) {
-  test::expect_error(ErrorCode::kInvalidArgument, "needs a folder", [] {
-    writer_of(format_named("dcp-hf"), {.single_file = true});
-  });
+  test::expect_error(ErrorCode::kInvalidArgument, "needs a folder",
+                     [] { writer_of(format_named("dcp-hf"), {.single_file = true}); });
 }
 
 TEST_F(DcpHfWriter, DtypesThatSafetensorsLacksAreRefused) {

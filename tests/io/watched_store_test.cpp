@@ -54,7 +54,8 @@ TEST_F(WatchedFiles, ThatGrowOrShrinkAreErrors) {
     WatchedStore each(*disk);
     each.open_below("/a", "x");
     put("/a/x", now);
-    test::expect_error(ErrorCode::kCorruption, "the file changed while it was being read", [&] { each.expect_unchanged(); });
+    test::expect_error(ErrorCode::kCorruption, "the file changed while it was being read",
+                       [&] { each.expect_unchanged(); });
   }
 }
 
@@ -77,7 +78,8 @@ TEST_F(WatchedFiles, ThatChangedBetweenTwoOpensAreErrorsOfTheSecond) {
   put("/a/x", "12345");
   store.open("/a/x");
   put("/a/x", "1234");
-  test::expect_error(ErrorCode::kCorruption, "the file changed while it was being read", [this] { store.open("/a/x"); });
+  test::expect_error(ErrorCode::kCorruption, "the file changed while it was being read",
+                     [this] { store.open("/a/x"); });
 }
 
 /// Counts the calls that reach a store.

@@ -228,7 +228,7 @@ void parse_options(std::vector<std::string> arguments, Session& session, Request
   } catch (const CLI::ParseError& error) {
     throw usage(lower_first(error.what())).hint(see_help(options));
   }
-  options.source.states_weights = is_given(app, "--weights");
+  for (const auto& [name, word] : options.source.choices) options.source.stated_choices.push_back(name);
   const std::vector<std::string> for_maps = stated_for_maps(app, options.verb);
   apply_environment(app, session);
   apply_configuration(app, session, options.verb);

@@ -8,6 +8,7 @@
 #include <type_traits>
 
 #include "apps/shardctl/session/device.h"
+#include "formats/registry.h"
 #include "libshard/ranks/launch.h"
 
 namespace shard::app {
@@ -60,6 +61,14 @@ struct OptionGroup {
         ->take_last()
         ->group(name);
   }
+  /// The choices that formats leave to their users.
+  void choices(std::span<const FormatOption> Format::*of, FormatChoices& chosen) {
+    for (const FormatOption& option : format_options(of)) {
+      const auto take = [&chosen, key = std::string(option.name)](const std::string& text) { chosen[key] = text; };
+      word(fmt::format("--{}", option.name).c_str(), take, std::string(option.help).c_str())
+          ->check(CLI::IsMember(std::vector<std::string>(option.words.begin(), option.words.end())));
+    }
+  }
 };
 
 void add_sources(CLI::App& app, Request& o) {
@@ -70,11 +79,7 @@ void add_sources(CLI::App& app, Request& o) {
   const auto take = [&o](const std::string& word) { o.source.opaque_globals = word == "opaque"; };
   group.word("--unknown-globals", take, "unknown Python classes: refuse (default) or opaque (keep only their names)")
       ->check(CLI::IsMember({"refuse", "opaque"}));
-  const auto choose = [&o](const std::string& word) {
-    o.source.weights = word == "16bit" ? Weights::kModule : Weights::kMasters;
-  };
-  group.word("--weights", choose, "DeepSpeed parameters to read: masters (default) or 16bit (the module's copies)")
-      ->check(CLI::IsMember({"masters", "16bit"}));
+  group.choices(&Format::read_options, o.source.choices);
 }
 
 void add_source_layout(CLI::App& app, Request& o) {
@@ -151,10 +156,7 @@ void add_target(CLI::App& app, WriteRequest& target) {
   group.single("-o,--output", target.path, "DST",
                "destination: a file if it ends in .safetensors, .pt, .pth, .bin, .ckpt or .h5, otherwise a folder");
   group.single("--to", target.to, "FORMAT", "format to write");
-  group
-      .single("--core-version", target.core_version, "V",
-              "megatron-dist: Megatron-core version to write for: 0.18 or 0.19 (default)")
-      ->check(CLI::IsMember({"0.18", "0.19"}));
+  group.choices(&Format::write_options, target.choices);
   group.flag("-n,--dry-run", target.dry_run, "print what would be done, with sizes; write nothing");
   group.flag("-f,--force", target.force, "replace an existing DST completely");
   group.flag("--resume", target.resume,

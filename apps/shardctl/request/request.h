@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "formats/weights.h"
+#include "formats/format.h"
 #include "libshard/catalog/placement.h"
 #include "libshard/catalog/selection.h"
 #include "libshard/core/error.h"
@@ -37,8 +37,9 @@ struct ReadRequest {
   std::string from;
   std::string layout;  ///< Path of a layout document that says how the source was cut; verbs without a target layout.
   bool opaque_globals = false;
-  Weights weights = Weights::kMasters;
-  bool states_weights = false;  ///< --weights stands on the command line: a source that has no choice is an error.
+  FormatChoices choices;  ///< See Format::read_options.
+  /// Those of `choices` on the command line: it is an error if no source has such a choice.
+  std::vector<std::string> stated_choices;
   std::optional<std::int64_t> ranks_expected;
   std::string map;  ///< Name or path of a model map that is undone; empty: none.
   MapNumbers numbers;
@@ -63,7 +64,7 @@ struct WriteRequest {
   std::string path;  ///< -o.
   std::string to;
   std::optional<RankFiles> rank_files;  ///< --as.
-  std::string core_version;             ///< --core-version: "0.18" or "0.19"; empty: not given.
+  FormatChoices choices;                ///< See Format::write_options.
   LayoutRequest layout;
   bool dry_run = false, force = false, no_fsync = false, resume = false;
   std::string checksum = "none";  ///< "none", "xxh3", "sha256": of the manifest.

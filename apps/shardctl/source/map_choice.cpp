@@ -7,9 +7,7 @@
 
 #include "apps/shardctl/source/model_folder.h"
 #include "formats/parts/pickle/attributes.h"
-#include "formats/safetensors/format.h"
-#include "formats/torch/format.h"
-#include "formats/torch_ranks/format.h"
+#include "formats/registry.h"
 #include "libshard/catalog/glob.h"
 #include "libshard/core/error.h"
 #include "libshard/core/hash_table.h"
@@ -103,7 +101,7 @@ std::vector<std::vector<std::string>> read_param_shapes(const Session& session, 
   how.opaque_globals = source.opaque_globals;
   for (const RankPath& file : files) {
     const Source one{&source_store(session), {join_path(source.paths.front(), file.path)}};
-    const std::unique_ptr<Reader> reader = kTorchFormat.open(one, how);
+    const std::unique_ptr<Reader> reader = file_format_of(*source.format).open(one, how);
     const Value* const root = reader->catalog().root;
     const Value* const shapes = root == nullptr || !is_mapping(*root) ? nullptr : find_key(*root, kParamShapes);
     if (shapes == nullptr) continue;
@@ -168,10 +166,6 @@ bool has_mesh(const Session& session, const std::string& name) {
 MapFiles files_of_ranks(const Session& session, const std::string& name) {
   const std::vector<MapFiles> files = parse_map_document(read_map_text(session, name), name).files;
   return files.empty() ? MapFiles() : files.front();
-}
-
-const Format& format_of(MapContainer container) {
-  return container == MapContainer::kSafetensors ? kSafetensorsFormat : kTorchRanksFormat;
 }
 
 std::optional<RankPaths> named_ranks(const Session& session, const ReadRequest& options) {

@@ -21,9 +21,6 @@ bool has_mesh(const Session& session, const std::string& name);
 /// What the map of that name says of the files of ranks that are written; nothing but the container where it is silent.
 MapFiles files_of_ranks(const Session& session, const std::string& name);
 
-/// The format of a container's files.
-const Format& format_of(MapContainer container);
-
 /// The files of ranks that the map of the options names in the one folder of the source; nothing where it names none.
 /// \throws Error  see find_rank_paths; kNotFound  none is there although the map says more of them than their names.
 std::optional<RankPaths> named_ranks(const Session& session, const ReadRequest& options);

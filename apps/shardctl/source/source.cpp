@@ -8,11 +8,9 @@
 #include "apps/shardctl/session/ranks.h"
 #include "apps/shardctl/source/map_choice.h"
 #include "apps/shardctl/source/placeholder_file.h"
-#include "formats/deepspeed/format.h"
 #include "formats/detect.h"
 #include "formats/parts/hf_index/folder_names.h"
 #include "formats/registry.h"
-#include "formats/torch_ranks/format.h"
 #include "libshard/catalog/glob.h"
 #include "libshard/core/error.h"
 #include "libshard/core/nearest.h"
@@ -126,16 +124,18 @@ void check_exists(const Session& session, const ReadRequest& options) {
   }
 }
 
-void check_weights(const ReadRequest& options, std::initializer_list<const OpenSource*> sources) {
-  const auto has_both = [](const OpenSource* source) {
-    return source->format == &kDeepSpeedFormat || source->format == &kDeepSpeedUniversalFormat;
-  };
-  if (!options.states_weights || options.weights == Weights::kMasters || std::ranges::any_of(sources, has_both)) return;
-  const OpenSource& source = **sources.begin();
-  throw usage(fmt::format("--weights applies only to DeepSpeed checkpoints, but {} is {}", source.label,
-                          source.format->traits.name))
-      .because("checkpoints of other formats have one copy of each parameter")
-      .hint("drop --weights");
+void check_choices(const ReadRequest& options, std::initializer_list<const OpenSource*> sources) {
+  for (const FormatOption& option : format_options(&Format::read_options)) {
+    const auto has_it = [&](const OpenSource* source) { return has_option(source->format->read_options, option.name); };
+    const bool is_stated = std::ranges::find(options.stated_choices, option.name) != options.stated_choices.end();
+    const bool is_default = choice(options.choices, option) == option.words.front();
+    if (!is_stated || is_default || std::ranges::any_of(sources, has_it)) continue;
+    const OpenSource& source = **sources.begin();
+    throw usage(fmt::format("--{} applies only to {}, but {} is {}", option.name, option.owners, source.label,
+                            source.format->traits.name))
+        .because(option.others)
+        .hint(fmt::format("drop --{}", option.name));
+  }
 }
 
 OpenSource open_source(const Session& session, const ReadRequest& options, Log& log, OpenRequest wishes) {
@@ -146,7 +146,7 @@ OpenSource open_source(const Session& session, const ReadRequest& options, Log& 
   const Source source{&store, options.paths};
   check_exists(session, options);
   const Format* const of_ranks =
-      options.map.empty() ? nullptr : &format_of(files_of_ranks(session, options.map).container);
+      options.map.empty() ? nullptr : &map_format(files_of_ranks(session, options.map).container);
   if (of_ranks != nullptr && (options.from.empty() || options.from == of_ranks->traits.name)) {
     opened.rank_paths = named_ranks(session, options);
   }
@@ -157,7 +157,7 @@ OpenSource open_source(const Session& session, const ReadRequest& options, Log& 
   OpenOptions how;
   how.findings = wishes.findings;
   how.opaque_globals = opened.opaque_globals = options.opaque_globals;
-  how.weights = options.weights;
+  how.choices = options.choices;
   how.ranks_expected = options.ranks_expected;
   how.metadata_only = wishes.metadata_only;
   if (!options.layout.empty()) {
@@ -174,7 +174,7 @@ OpenSource open_source(const Session& session, const ReadRequest& options, Log& 
     opened.reader =
         without_losses(std::move(opened.reader), *wishes.salvage, worker_count(session), wanted_by(wishes.selection));
   if (!options.map.empty() && !wishes.keeps_map) undo_map(session, options, wishes.selection, opened, log);
-  if (!wishes.may_lack_weights) check_weights(options, {&opened});
+  if (!wishes.may_lack_choices) check_choices(options, {&opened});
   const Catalog& catalog = opened.catalog();
   log.info(fmt::format("opened {} as {}: {} tensors, {} objects, {} files", opened.label, opened.format->traits.name,
                        catalog.tensors.size(), catalog.objects.size(), catalog.files.size()));

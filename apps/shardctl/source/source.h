@@ -38,7 +38,7 @@ struct OpenSource {
 struct OpenRequest {
   bool metadata_only = false;          ///< See OpenOptions.
   bool may_lack_ranks = false;         ///< --ranks-expected is ignored where no ranks wrote the checkpoint.
-  bool may_lack_weights = false;       ///< --weights is ignored where the format has no choice: see check_weights.
+  bool may_lack_choices = false;       ///< Choices that the format does not leave are ignored: see check_choices.
   bool of_other_ranks = false;         ///< With --local-input: the files need not be those of this job's ranks.
   Salvage* salvage = nullptr;          ///< Opened for repair: what cannot be read is lost, see without_losses.
   const SourceStore* store = nullptr;  ///< To read from instead of the session's.
@@ -49,8 +49,8 @@ struct OpenRequest {
   Findings* findings = &throwing_findings();  ///< See OpenOptions. Of other ranks than expected it is told too.
 };
 
-/// \throws Error kInvalidArgument  --weights stands on the command line, and none of the sources has both weights
-void check_weights(const ReadRequest& options, std::initializer_list<const OpenSource*> sources);
+/// \throws Error kInvalidArgument  the command line has a choice of reading that none of the sources leaves
+void check_choices(const ReadRequest& options, std::initializer_list<const OpenSource*> sources);
 
 /// \throws Error kNotFound  a path of SRC is not there
 void check_exists(const Session& session, const ReadRequest& options);

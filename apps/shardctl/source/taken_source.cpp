@@ -14,22 +14,21 @@
 #include "apps/shardctl/source/map_choice.h"
 #include "apps/shardctl/source/model_folder.h"
 #include "apps/shardctl/source/source.h"
-#include "formats/dcp_hf/format.h"
 #include "formats/detect.h"
 #include "formats/finder.h"
 #include "formats/foreign.h"
 #include "formats/parts/hf_index/folder_names.h"
-#include "formats/safetensors/format.h"
-#include "formats/torch/format.h"
+#include "formats/registry.h"
 #include "libshard/core/error.h"
 #include "libshard/core/suffixes.h"
 #include "libshard/io/paths.h"
+#include "libshard/io/small_text.h"
 #include "libshard/manifest/manifest.h"
 
 namespace shard::app {
 namespace {
 
-constexpr const char *kPipeline = "model_index.json", *kBin = ".bin";
+constexpr const char* kPipeline = "model_index.json";
 /// Each source of this verb is a checkpoint.
 constexpr std::string_view kComparing = "diff";
 /// export looks for a model, and repair takes what the user named.
@@ -131,7 +130,7 @@ void check_parts(const std::string& folder, const LoaderFiles& set) {
 /// What the loader of a model's folder opens; nothing where it is none.
 std::optional<TakenSource> take_loaded(const SourceStore& store, const std::string& folder) {
   const Source source{&store, {folder}};
-  if (kDcpHfFormat.detect(source)) return std::nullopt;
+  if (superseding_format(source, loader_format(kSafetensorsSuffix)) != nullptr) return std::nullopt;
   const std::vector<std::string> names = store.list(folder);
   const std::vector<LoaderFiles> sets = sets_of_loader(store, folder, names);
   if (sets.empty()) return std::nullopt;
@@ -143,10 +142,10 @@ std::optional<TakenSource> take_loaded(const SourceStore& store, const std::stri
   taken.label = taken.place = folder;
   if (!set.index.empty()) {
     const std::string index = join_path(folder, set.index);
-    const Format& format = set.suffix == kBin ? kTorchFormat : kSafetensorsFormat;
+    const Format& format = loader_format(set.suffix);
     taken.paths = {format.detect({&store, {index}}) ? index
                                                     : folder};  // The folder's reader says what is wrong with it.
-  } else if (set.weights.size() > 1 && set.suffix == kBin) {
+  } else if (set.weights.size() > 1 && set.suffix == kBinSuffix) {
     return std::nullopt;  // Parts of torch without their index.
   } else {
     check_parts(folder, set);
@@ -176,10 +175,10 @@ void refuse_pipeline(const SourceStore& store, const std::string& folder) {
 /// Files of tensors that no loader opens by their names, such as the output of an earlier run, beside checkpoints.
 std::vector<FoundCheckpoint> with_loose_files(const SourceStore& store, const std::string& folder,
                                               std::vector<FoundCheckpoint> found) {
+  const Format& format = loader_format(kSafetensorsSuffix);
   for (const std::string& name : store.list(folder)) {
     const std::string path = join_path(folder, name);
-    const bool is_one =
-        !name.starts_with('.') && name.ends_with(kSafetensorsSuffix) && kSafetensorsFormat.detect({&store, {path}});
+    const bool is_one = !name.starts_with('.') && name.ends_with(kSafetensorsSuffix) && format.detect({&store, {path}});
     if (is_one) found.push_back({FoundCheckpoint::Kind::kFile, path});
   }
   return found;
@@ -270,7 +269,7 @@ TakenSource take_model(const Session& session, const ReadRequest& options) {
   if (recognised.format == nullptr) return take_one(store, source, recognised.below);
   TakenSource taken = as_named(options);
   taken.place = *folder;
-  if (recognised.format != &kSafetensorsFormat) return taken;
+  if (recognised.format != &loader_format(kSafetensorsSuffix)) return taken;
   std::vector<FoundCheckpoint> below = checkpoints_below(source);
   const std::vector<FoundCheckpoint> loose = with_loose_files(store, *folder, {});
   if (below.empty() && loose.size() == 1) taken.paths = loose.front().paths();

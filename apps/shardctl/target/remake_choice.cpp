@@ -5,13 +5,14 @@
 #include <string_view>
 
 #include "apps/shardctl/arguments/verb.h"
+#include "formats/registry.h"
 #include "libshard/core/error.h"
 
 namespace shard::app {
 namespace {
 
 /// The first option that asks for something else than all of the source, or empty.
-std::string_view find_change(const Request& options) {
+std::string find_change(const Request& options) {
   const SelectionOptions& selection = options.selection;
   const LayoutRequest& layout = options.target.layout;
   const struct {
@@ -26,13 +27,15 @@ std::string_view find_change(const Request& options) {
                  {!selection.keep_objects, "--objects drop"},
                  {!options.source.map.empty(), "--map"},
                  {!options.target.map.empty(), "--to-map"},
-                 {options.source.weights != Weights::kMasters, "--weights"},
                  {layout.dim.has_value(), "--dim"},
                  {!layout.mesh.empty(), "--mesh"},
                  {!layout.layout.empty(), "--layout"},
                  {!layout.like.empty(), "--like"}};
   for (const auto& [is_given, option] : changes) {
-    if (is_given) return option;
+    if (is_given) return std::string(option);
+  }
+  for (const FormatOption& option : format_options(&Format::read_options)) {
+    if (choice(options.source.choices, option) != option.words.front()) return fmt::format("--{}", option.name);
   }
   return {};
 }
@@ -50,7 +53,7 @@ Remake open_remake(const Session& session, const Request& options, const Format&
         .because("its files hold more than named tensors and objects")
         .found(source.format->traits.name);
   }
-  if (const std::string_view option = find_change(options); !option.empty()) {
+  if (const std::string option = find_change(options); !option.empty()) {
     throw Error(ErrorCode::kUnsupported, fmt::format("cannot write {} with {}", name, option))
         .because("this format is always written whole and unchanged")
         .hint(fmt::format("drop {}", option));

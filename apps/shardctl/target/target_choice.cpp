@@ -4,10 +4,12 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <functional>
 
 #include "apps/shardctl/arguments/verb.h"
 #include "apps/shardctl/request/command_text.h"
 #include "formats/plugins.h"
+#include "formats/registry.h"
 #include "libshard/catalog/glob.h"
 #include "libshard/core/error.h"
 #include "libshard/core/nearest.h"
@@ -16,7 +18,6 @@
 namespace shard::app {
 namespace {
 
-constexpr std::string_view kTorchRanks = "torch-ranks", kMegatronDist = "megatron-dist";
 constexpr std::int64_t kDefaultFileBytes = 5'000'000'000;  ///< As Hugging Face.
 
 Error contradiction(const std::string& destination, std::string_view to) {
@@ -107,14 +108,17 @@ void check_form(const WriteRequest& options, const Format& format) {
     throw Error(ErrorCode::kUnsupported, fmt::format("this build cannot write {}, only read it", format.traits.name))
         .hint(fmt::format("write one of {}", formats_that([](const Format& each) { return each.is_written(); })));
   }
-  if (options.rank_files && format.traits.name != kTorchRanks) {
-    throw usage(fmt::format("--as applies only to {}, but the output format is {}", kTorchRanks, format.traits.name))
-        .hint(fmt::format("drop --as, or add --to {}", kTorchRanks));
+  const auto inapplicable = [&](std::string_view option, std::string_view owners) {
+    return usage(
+               fmt::format("--{} applies only to {}, but the output format is {}", option, owners, format.traits.name))
+        .hint(fmt::format("drop --{}, or add --to {}", option, owners));
+  };
+  if (options.rank_files && !format.has_rank_kinds) {
+    throw inapplicable("as", formats_that(std::mem_fn(&Format::has_rank_kinds)));
   }
-  if (!options.core_version.empty() && format.traits.name != kMegatronDist) {
-    throw usage(
-        fmt::format("--core-version is for {}, but the format to write is {}", kMegatronDist, format.traits.name))
-        .hint(fmt::format("drop --core-version, or add --to {}", kMegatronDist));
+  for (const FormatOption& option : format_options(&Format::write_options)) {
+    if (!options.choices.contains(option.name) || has_option(format.write_options, option.name)) continue;
+    throw inapplicable(option.name, option.owners);
   }
   const bool is_maps_to_say = !options.map.empty() && layout.ranks;  // See check_layout_of_map.
   if (layout.cuts_tensors() && !format.traits.pieces && !is_maps_to_say) {
@@ -244,7 +248,7 @@ WriteOptions choose_write_options(const WriteRequest& options, const TargetForm&
   write.single_file = form.single_file;
   write.base_name = base_name(options.path);
   write.rank_files = choose_rank_files(options, source, layout);
-  write.common_file = options.core_version == "0.18";
+  write.choices = options.choices;
   return write;
 }
 

@@ -35,9 +35,11 @@ std::string options_text(const Request& options) {
   const SelectionOptions& names = options.selection;
   std::string text =
       lines("texts", {std::string(options.verb->name), source.from, target.to, layout.mesh, layout.max_shard_size,
-                      base_name(target.path), target.core_version, source.map, target.map, options.exporting.dtype});
-  text += fmt::format("opaque {} ranks-expected {} weights {}\n", source.opaque_globals,
-                      source.ranks_expected.value_or(0), static_cast<int>(source.weights));
+                      base_name(target.path), source.map, target.map, options.exporting.dtype});
+  text += fmt::format("opaque {} ranks-expected {}\n", source.opaque_globals, source.ranks_expected.value_or(0));
+  for (const FormatChoices* choices : {&source.choices, &target.choices}) {
+    for (const auto& [name, word] : *choices) text += lines("choice", {name, word});
+  }
   text += fmt::format("ranks {} dim {} shards {} as {}\n", layout.ranks.value_or(0), layout.dim.value_or(0),
                       layout.shards.value_or(0), target.rank_files ? static_cast<int>(*target.rank_files) : -1);
   text += fmt::format("objects {} check {}\n", names.keep_objects, !options.exporting.no_check);

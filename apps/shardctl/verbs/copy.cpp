@@ -24,8 +24,7 @@
 #include "apps/shardctl/target/up_to_date.h"
 #include "apps/shardctl/text/value_text.h"
 #include "apps/shardctl/verbs/verbs.h"
-#include "formats/torch/format.h"
-#include "formats/torch_ranks/format.h"
+#include "formats/registry.h"
 #include "libshard/catalog/originals.h"
 #include "libshard/core/error.h"
 #include "libshard/io/local_output.h"
@@ -56,7 +55,7 @@ void append(std::vector<std::string>& all, const std::vector<std::string>& more)
 bool is_cut_by_map(const Session& session, const Request& options, const TargetForm& form) {
   if (options.target.map.empty() || !has_mesh(session, options.target.map)) return false;
   return form.format->traits.mapped_ranks ||
-         form.format == &format_of(files_of_ranks(session, options.target.map).container);
+         form.format == &map_format(files_of_ranks(session, options.target.map).container);
 }
 
 /// Files of ranks with tensors of their own: no objects, and what tensors of the source share is not theirs to share.
@@ -76,7 +75,7 @@ CopyJob make_job(const Session& session, const Request& options, const CopyVerb&
   const Format* format = work.form.format;
   if (is_cut_by_map(session, options, work.form) && !job.traits.mapped_ranks) {
     job.traits = traits_of_own_tensors(job.traits.name);
-    if (format == &kTorchRanksFormat) format = &kTorchFormat;
+    format = &file_format_of(*format);
     write.root = files_of_ranks(session, options.target.map).root;
   }
   job.make_writer = [format, write, wrap = verb.wrap_writer](const Catalog&) {
@@ -129,7 +128,7 @@ void check_layout_of_map(const Session& session, const Request& options, const T
   }
   const FormatTraits& traits = form.format->traits;
   if (!has_mesh && layout.ranks && !traits.pieces) throw holds_whole_tensors(*form.format);
-  const Format& of_ranks = format_of(files_of_ranks(session, options.target.map).container);
+  const Format& of_ranks = map_format(files_of_ranks(session, options.target.map).container);
   if (map.ranks() > 1 && !traits.mapped_ranks && form.format != &of_ranks) {
     throw Error(ErrorCode::kUnsupported, fmt::format("{} cannot store tensors that {} shards over {} ranks",
                                                      traits.name, options.target.map, map.ranks()))

@@ -213,10 +213,10 @@ void open_sides(Session& session, const Request& options, Side& a, Side& b, Log&
     // One side may well be a whole one.
     to->source = open_source(
         session, side, log,
-        {.may_lack_ranks = true, .may_lack_weights = true, .selection = &options.selection, .findings = &to->faults});
+        {.may_lack_ranks = true, .may_lack_choices = true, .selection = &options.selection, .findings = &to->faults});
     warn_of_source(session, to->source);
   }
-  check_weights(options.source, {&a.source, &b.source});
+  check_choices(options.source, {&a.source, &b.source});
   if (options.selection.keep_objects) {
     a.source.reader->load_objects();
     b.source.reader->load_objects();

@@ -22,12 +22,12 @@
 #include "formats/parts/hf_index/folder_names.h"
 #include "formats/parts/quantization/config.h"
 #include "formats/registry.h"
-#include "formats/safetensors/format.h"
 #include "libshard/catalog/casts.h"
 #include "libshard/catalog/glob.h"
 #include "libshard/core/error.h"
 #include "libshard/core/first_names.h"
 #include "libshard/core/hash_table.h"
+#include "libshard/core/suffixes.h"
 #include "libshard/export/adapter.h"
 #include "libshard/export/added_files.h"
 #include "libshard/export/auto_dtypes.h"
@@ -440,9 +440,10 @@ void Export::change_dtypes(const Catalog& source, Selection& selection) {
 /// What the weights of the reference say of themselves; null where there are none, or they are the source's.
 std::unique_ptr<Reader> Export::open_reference() const {
   const Source reference{&source_store(session_), {folder_.path}};
+  const Format& of_reference = loader_format(kSafetensorsSuffix);
   const bool is_source = taken_.place == folder_.path || taken_.paths.front() == folder_.path;
-  if (folder_.path.empty() || is_source || !kSafetensorsFormat.detect(reference)) return nullptr;
-  return kSafetensorsFormat.open(reference, {});
+  if (folder_.path.empty() || is_source || !of_reference.detect(reference)) return nullptr;
+  return of_reference.open(reference, {});
 }
 
 void Export::compare(const OpenSource& source, const Selection& selection, const Catalog& reference) {
@@ -512,8 +513,13 @@ void check_export(const Session&, Request& options) {
         .because(fmt::format("'{}' has the suffix of a single file", options.target.path));
   }
   const std::string& to = options.target.to;
-  if (!to.empty() && to != kSafetensorsFormat.traits.name && to != "torch") {
-    throw usage(fmt::format("export does not write {}", to)).hint("drop --to, or write safetensors or torch");
+  std::vector<std::string_view> loaded;
+  for (const Format* format : formats()) {
+    if (!format->loader_suffix.empty()) loaded.push_back(format->traits.name);
+  }
+  if (!to.empty() && std::ranges::find(loaded, to) == loaded.end()) {
+    throw usage(fmt::format("export does not write {}", to))
+        .hint(fmt::format("drop --to, or write {}", fmt::join(loaded, " or ")));
   }
   options.selection.keep_objects = false;
   options.exporting.names.include = std::exchange(options.selection.include, {});

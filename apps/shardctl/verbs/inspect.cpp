@@ -6,8 +6,7 @@
 #include "apps/shardctl/session/ranks.h"
 #include "apps/shardctl/source/cast_choice.h"
 #include "apps/shardctl/verbs/verbs.h"
-#include "formats/torch/format.h"
-#include "formats/torch_ranks/format.h"
+#include "formats/registry.h"
 #include "libshard/core/error.h"
 #include "libshard/core/first_names.h"
 #include "libshard/core/object_faults.h"
@@ -29,18 +28,13 @@ void load_cheap_objects(Session& session, const OpenSource& source) {
   }
 }
 
-/// Whether objects are read apart from each other: one that cannot be read then hides nothing of the others.
-bool has_objects_apart(const OpenSource& source) {
-  return source.format != &kTorchFormat && source.format != &kTorchRanksFormat;
-}
-
 /// A document is complete or fails, but for values of classes that are not read by default.
 void judge_faults(Session& session, const OpenSource& source, const ObjectFaults& faults, bool is_document) {
   if (faults.empty()) return;
   FirstNames names;
   for (const auto& [name, fault] : faults.all()) {
     const bool is_foreign = fault.kind() == FindingKind::kForbiddenGlobal;
-    if (!has_objects_apart(source) || (is_document && !is_foreign)) throw Error(fault);
+    if (!source.format->objects_apart || (is_document && !is_foreign)) throw Error(fault);
     names.add(name);
   }
   warn(session, fmt::format("cannot read the values of objects: {}: {}", names.text(), faults.first().what()));

@@ -14,8 +14,8 @@
 #include "apps/shardctl/source/unread_values.h"
 #include "apps/shardctl/target/conversion_warnings.h"
 #include "apps/shardctl/verbs/verbs.h"
-#include "formats/deepspeed/format.h"
 #include "formats/megatron_tracker.h"
+#include "formats/registry.h"
 #include "libshard/core/error.h"
 #include "libshard/io/paths.h"
 #include "libshard/manifest/integrity.h"
@@ -148,7 +148,7 @@ int run_verify(Session& session, const Request& options) {
   const VerifyJob job{.reader = opened.reader(),
                       .stated = opened.stated ? &*opened.stated : nullptr,
                       .hashes = opened.hashes ? &*opened.hashes : nullptr,
-                      .ranks_may_differ = opened.source.format == &kDeepSpeedFormat,
+                      .ranks_may_differ = opened.source.format != nullptr && opened.source.format->ranks_may_differ,
                       .threads = worker_count(session),
                       .max_memory_bytes = max_memory_bytes(session)};
   Progress progress;

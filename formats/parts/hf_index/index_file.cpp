@@ -7,6 +7,7 @@
 
 #include "libshard/core/error.h"
 #include "libshard/io/paths.h"
+#include "libshard/io/small_text.h"
 
 namespace shard::hf_index {
 

@@ -42,8 +42,8 @@ bool IndexedFolder::read_index() {
   return true;
 }
 
-/// The index may name files that are missing, beside a whole checkpoint. For repair that checkpoint is read, unless some
-/// of the index's own files are left.
+/// The index may name files that are missing, beside a whole checkpoint. For repair that checkpoint is read, unless
+/// some of the index's own files are left.
 void IndexedFolder::check_stale() {
   auto stale = find_stale(store_, files_.folder, index_name(), files_.names, map_.files, use_.suffix);
   if (!stale) return;

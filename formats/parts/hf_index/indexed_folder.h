@@ -47,7 +47,8 @@ class IndexedFolder {
 
   /// \returns whether there is an index to read files by; else `files.names` are to be read. \throws Error kCorruption
   bool read_index();
-  /// Calls `read` for each listed file that exists; it returns whether the file's tensors are known. Reports the others.
+  /// Calls `read` for each listed file that exists; it returns whether the file's tensors are known. Reports the
+  /// others.
   void read_files(const std::function<bool(const std::string& name, std::uint32_t file)>& read);
   /// Notes that file number `file` contains a tensor. \returns false if the index places it in another file.
   bool take(std::string_view tensor, std::uint32_t file);
