@@ -176,7 +176,7 @@ TEST_F(IndexTest, NamesTheFilesToRead) {
   EXPECT_THAT(names(*reader), ElementsAre("a1", "a2", "b1"));
   EXPECT_THAT(files(*reader), ElementsAre("a.safetensors", "b.safetensors"));
   EXPECT_THAT(reader->catalog().warnings,
-              ElementsAre("files that the index does not name are left out: stray.safetensors"));
+              ElementsAre("skipped files that the index does not list: stray.safetensors"));
 }
 
 TEST_F(IndexTest, MayBeGivenItself) {
