@@ -20,8 +20,8 @@ class ShardedTensorImpl final : public c10::TensorImpl {
  public:
   static constexpr c10::DispatchKey kDispatchKey = c10::DispatchKey::DeferredInit;
 
-  /// Size, dtype, layout, pinning and requires_grad from `whole`. The wrapper itself says that it is on the CPU,
-  /// wherever shards are.
+  /// Size, dtype, layout, pinning and requires_grad from `whole`. The wrapper itself reports the CPU, regardless of the
+  /// shards.
   ShardedTensorImpl(ShardingSpecPtr cut, ShardedTensorMetadata whole);
   ~ShardedTensorImpl() override;  ///< Leaves the registry (remote shards).
 
@@ -36,9 +36,9 @@ class ShardedTensorImpl final : public c10::TensorImpl {
   std::map<int, std::vector<RemoteShard>> remote_shards;
   at::Tensor transposed_of{};  ///< The weight whose t() this is, for linear_op.cpp.
 
-  /// The wrapper's requires_grad, which torch's own setters change alone, becomes that of metadata and local shards.
+  /// Copies the wrapper's requires_grad, the only flag that torch's own setters change, to metadata and local shards.
   void settle_requires_grad();
-  /// \throws c10::Error  there is none: the tensor was made as a ShardedTensorBase.
+  /// \throws c10::Error  there is none: the tensor was created as a ShardedTensorBase.
   const ProcessGroupPtr& checked_group() const;
 
   const char* tensorimpl_type_name() const override { return "ShardedTensor"; }
@@ -53,11 +53,11 @@ class ShardedTensorImpl final : public c10::TensorImpl {
 /// What a handle refers to, its requires_grad settled. \throws c10::Error  an undefined one.
 ShardedTensorImpl& impl_of(const ShardedTensorBase& tensor);
 
-/// Warned of once a process where torch does.
+/// Warns once per process about functions that torch deprecates.
 inline constexpr const char* kDeprecated = "Please use DTensor instead and we are deprecating ShardedTensor.";
 
-/// The first steps of every ShardedTensor: checks `spec`, builds the metadata, makes the object. The memory format is
-/// contiguous, whatever `properties` say. \throws c10::ValueError  no spec, more than 64 dimensions.
+/// The first steps of every ShardedTensor: checks `spec`, builds the metadata, creates the object. The memory format is
+/// contiguous, regardless of `properties`. \throws c10::ValueError  no spec, more than 64 dimensions.
 c10::intrusive_ptr<ShardedTensorImpl> make_impl(ShardingSpecPtr spec, at::IntArrayRef size,
                                                 TensorProperties properties);
 
@@ -75,17 +75,18 @@ void init_remote_shards(const c10::intrusive_ptr<ShardedTensorImpl>& impl);
 /// Undoes the above. Called by the destructor.
 void leave_registry(ShardedTensorImpl& impl) noexcept;
 
-/// This process's rank in the world, which placements name. \throws c10::ValueError  it is not a member, and there is
-/// no default group to ask.
+/// This process's rank in the world, as in placements. \throws c10::ValueError  it is not a member, and there is no
+/// default group.
 int world_rank(const ProcessGroup& group);
 
-/// What ranks must agree on before elements move: size, dtype, requires_grad, and each shard's box and placement, which
-/// counts by its rank and kind of device. A rank knows the device's index of its own shards only (ShardedTensor::cuda).
+/// The facts that ranks must agree on before elements move: size, dtype, requires_grad, and each shard's box and
+/// placement, which counts by its rank and kind of device. A rank knows the device's index only of its own shards
+/// (ShardedTensor::cuda).
 std::vector<std::string> facts_of(const ShardedTensorMetadata& metadata);
 /// ShardedTensor::full_tensor for ranks that must agree on `more` facts.
 at::Tensor full_tensor(const ShardedTensor& tensor, const std::vector<std::string>& more);
 
-/// The group rank that has `shard`. \throws c10::Error  no member has; what resolve_placement throws.
+/// The group rank that has `shard`. \throws c10::Error  no member has; errors of resolve_placement.
 std::size_t owner_in(const ProcessGroup& group, const ShardMetadata& shard);
 
 }  // namespace shard

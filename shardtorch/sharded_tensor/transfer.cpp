@@ -55,7 +55,7 @@ Tensors wires(const std::vector<Parcel>& parcels) {
   return tensors;
 }
 
-/// Both sides of this rank's traffic by the group's own transport.
+/// Both sides of this rank's traffic through the group's own transport.
 class ByGroup {
  public:
   ByGroup(const ProcessGroup& group, Transfer plan) : group_(group) {

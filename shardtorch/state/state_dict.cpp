@@ -55,7 +55,7 @@ ShardedTensor sharded_in(const StateDict& state, const std::string& key) {
   return value != nullptr && value->isTensor() ? ShardedTensor::of(value->toTensor()) : ShardedTensor();
 }
 
-/// Why `value` cannot be copied into `to`; empty where it can.
+/// The reason why `value` cannot be copied into `to`; empty if it can.
 std::string mismatch_of(const std::string& key, const at::Tensor& to, const c10::IValue& value) {
   if (!value.isTensor()) return c10::str(key, " is a ", value.tagKind(), ", not a tensor");
   const at::Tensor& from = value.toTensor();
