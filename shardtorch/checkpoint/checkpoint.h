@@ -15,7 +15,8 @@
 
 namespace shard::checkpoint {
 
-/// Told by workers, one at a time, how many of this rank's bytes are done. What it throws ends the call on all ranks.
+/// Called by workers, one at a time, with the number of this rank's bytes that are done. An exception ends the call on
+/// all ranks.
 using OnProgress = std::function<void(std::int64_t done_bytes, std::int64_t total_bytes)>;
 
 struct SaveOptions {
@@ -24,7 +25,7 @@ struct SaveOptions {
   bool sync = true;                          ///< Make it durable before it is visible.
   int threads = 1;                           ///< Each rank's: a host usually has several ranks.
   std::int64_t max_memory_bytes = 64 << 20;  ///< Each rank's, for buffers.
-  LocalDisk* disk = &posix_disk();           ///< Where `path` is; must outlive the call.
+  LocalDisk* disk = &posix_disk();           ///< The disk of `path`; must outlive the call.
   OnProgress on_progress{};                  ///< May be empty.
   std::stop_token stop{};                    ///< A stop ends the call on all ranks, before the commit.
 };
@@ -45,7 +46,7 @@ struct SaveOptions {
 void save(const StateDict& state, const std::string& path, ProcessGroupPtr group = nullptr,
           const SaveOptions& options = {});
 
-/// What the checkpoint calls a name of the state.
+/// Maps a name of the state to the checkpoint's name.
 using Rename = std::function<std::string(const std::string& name)>;
 
 struct LoadOptions {
@@ -54,7 +55,7 @@ struct LoadOptions {
   Rename rename{};    ///< Empty: the same names.
   int threads = 2;
   std::int64_t max_memory_bytes = 64 << 20;
-  const SourceStore* store = &posix_disk();  ///< Where `path` is; must outlive the call.
+  const SourceStore* store = &posix_disk();  ///< The store of `path`; must outlive the call.
   OnProgress on_progress{};                  ///< May be empty.
   std::stop_token stop{};                    ///< A stop ends the call on all ranks; tensors may be half filled then.
 };
@@ -62,7 +63,7 @@ struct LoadResult {
   std::vector<std::string> missing;  ///< Names of `state` that the checkpoint lacks.
   /// Names of the checkpoint, as stored, that match no name of `state`; without those of only other ranks.
   std::vector<std::string> unexpected;
-  std::int64_t bytes_read = 0;  ///< What this rank read of tensors' files: elements, and small gaps between them.
+  std::int64_t bytes_read = 0;  ///< This rank's bytes from tensors' files: elements, and small gaps between them.
 };
 
 /// Fills the tensors of `state` in place from the checkpoint at `path`, in any format that shardctl reads, saved by any

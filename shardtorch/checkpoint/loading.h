@@ -21,7 +21,7 @@ namespace shard::checkpoint {
 /// Tensors of a state dict, and values without tensors, by name.
 struct WantedTensor {
   std::string name;
-  std::string stored;  ///< What the checkpoint calls it.
+  std::string stored;  ///< The name in the checkpoint.
   at::Tensor tensor;
 };
 struct WantedValue {
@@ -66,7 +66,7 @@ class Loading {
   std::unordered_set<const void*> filled_;                  ///< Memory that is read into directly.
   std::vector<std::pair<at::Tensor, at::Tensor>> staged_;   ///< All names of one memory except the first: filled
                                                             ///< afterwards.
-  std::vector<std::pair<WantedValue, c10::IValue>> found_;  ///< What finish() assigns.
+  std::vector<std::pair<WantedValue, c10::IValue>> found_;  ///< The values that finish() assigns.
   LoadResult result_;
   std::string first_missing_;  ///< The name in the checkpoint.
 };

@@ -297,7 +297,7 @@ class CatalogMaker {
     return static_cast<std::uint32_t>(catalog.storages.size() - 1);
   }
 
-  /// What would be damage in a file is a mistake of the ranks here.
+  /// An error that is damage in a file is a mistake of the ranks here.
   void finish() {
     try {
       validate_catalog(merged_.catalog);

@@ -72,9 +72,9 @@ RankState rank_state(std::span<const std::byte> bytes);
 void add_packed_chunk(Catalog& catalog, std::span<const std::int64_t> offsets, std::span<const std::int64_t> sizes,
                       StoredTensor stored);
 
-/// The states of all ranks as one checkpoint whose file r is rank r's memory. Shards are the chunks of one tensor. What
-/// several ranks have, plain tensors and shards of one box, is that of the rank with the fewest bytes to write (of
-/// equals the lowest); an object is that of the lowest rank.
+/// The states of all ranks as one checkpoint whose file r is rank r's memory. Shards are the chunks of one tensor. If
+/// several ranks have a plain tensor or a shard of one box, the rank with the fewest bytes to write provides it (the
+/// lowest of equals); an object is that of the lowest rank.
 struct MergedState {
   Catalog catalog;
   struct Held {

@@ -54,7 +54,7 @@ class StateReader final : public Reader {
   const Catalog catalog_;
   const int rank_;
   const OnProgress on_progress_;
-  std::vector<at::Tensor> tensors_;  ///< What this rank writes, in the order of its file.
+  std::vector<at::Tensor> tensors_;  ///< The bytes that this rank writes, in the order of its file.
   std::shared_ptr<TensorMemory> memory_;
 };
 

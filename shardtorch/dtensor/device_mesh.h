@@ -37,7 +37,7 @@ class DeviceMesh : public std::enable_shared_from_this<DeviceMesh> {
   /// The number of an axis. \throws c10::ValueError  none of that name
   std::size_t axis(std::string_view name) const;
   at::DeviceType device_type() const { return device_type_; }
-  /// Where local tensors are: the CPU, or the device of that type that is this thread's current one.
+  /// The device of local tensors: the CPU, or this thread's current device of that type.
   at::Device device() const;
 
   bool is_member() const { return index_.has_value(); }

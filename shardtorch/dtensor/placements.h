@@ -28,8 +28,8 @@ struct Shard {
   friend bool operator==(const Shard&, const Shard&) = default;
 };
 
-/// Python's _StridedShard: `split_factor` pieces, each of them cut over the ranks of the axis. What remains of a cut
-/// over a later axis that was made first (FSDP over tensor parallel).
+/// Python's _StridedShard: `split_factor` pieces, each of them sharded over the ranks of the axis. It is the placement
+/// after an earlier sharding over a later axis (FSDP over tensor parallel).
 struct StridedShard {
   std::int64_t dim = 0;
   std::int64_t split_factor = 1;

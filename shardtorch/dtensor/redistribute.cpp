@@ -19,7 +19,8 @@ std::vector<std::string> request(const TensorLayout& from, const Placements& to)
   return {to_string(from), "new placements=" + to_string(to)};
 }
 
-/// What this rank sends of `local`, and receives into `fresh`, by term; by ranks of the mesh's group.
+/// The parts of `local` that this rank sends, and those of `fresh` that it receives, by term; by ranks of the mesh's
+/// group.
 Transfer plan_transfer(const RedistributionPlan& plan, const DeviceMesh& mesh, const at::Tensor& local,
                        const std::vector<at::Tensor>& fresh) {
   const ProcessGroup& group = *mesh.group();

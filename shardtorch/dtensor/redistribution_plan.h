@@ -48,10 +48,10 @@ struct BoxCopy {
   friend bool operator==(const BoxCopy&, const BoxCopy&) = default;
 };
 
-/// What two local tensors share, in the order of the boxes of `from`.
+/// The common boxes of two local tensors, in the order of the boxes of `from`.
 std::vector<BoxCopy> common_boxes(const LocalPart& from, const LocalPart& to);
 
-/// What one rank sends and receives.
+/// Boxes that one rank sends and receives.
 struct RedistributionPlan {
   Sizes new_sizes;  ///< The shape of the new local tensor.
   /// By rank of the mesh, itself included. The boxes from one rank fill no element twice. If no axis is Partial before,

@@ -1,5 +1,5 @@
 /// \file
-/// What the layers of shardtorch/parallel share: one chunk of a dimension for each rank of a group, in the order of
+/// Common code of the layers in shardtorch/parallel: one chunk of a dimension for each rank of a group, in the order of
 /// group ranks. Inside shardtorch/parallel only.
 #pragma once
 

@@ -125,7 +125,7 @@ void drop_those_of_other_ranks(const torch::nn::Module& module, std::vector<std:
   });
 }
 
-/// What a state does to an optimizer. Nothing is changed before `apply`.
+/// The changes that a state makes to an optimizer. Nothing is changed before `apply`.
 class Restoring {
  public:
   Restoring(const torch::nn::Module& module, Optimizer& optimizer, const GenericDict& state)

@@ -6,8 +6,8 @@
 ///     {"state": {"layer.weight": {"step": tensor, "exp_avg": tensor, "exp_avg_sq": tensor}, ...},
 ///      "param_groups": [{"lr": 0.001, "betas": (0.9, 0.999), ..., "params": ["layer.weight", ...]}]}
 ///
-/// so that either language goes on where the other stopped. What belongs to a sharded parameter is a ShardedTensor that
-/// is cut as the parameter is: a checkpoint is loaded by other ranks, under other cuts, as parameters are.
+/// So either language can continue the other's training. The state of a sharded parameter is a ShardedTensor with the
+/// same sharding: a checkpoint can be loaded by different ranks, under different shardings, as parameters can.
 #pragma once
 
 #include <torch/nn/module.h>

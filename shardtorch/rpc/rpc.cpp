@@ -80,7 +80,7 @@ Shard from_value(const at::IValue& value) {
   const ShardMetadata& box = metadata.shards_metadata.at(0);
   const at::Tensor tensor = elements.at(0).toTensor().set_requires_grad(metadata.tensor_properties.requires_grad);
   Shard shard(tensor, ShardMetadata(box.shard_offsets, box.shard_sizes));
-  shard.metadata.placement = box.placement;  // Where it lives, which is not here.
+  shard.metadata.placement = box.placement;  // The owner's device, which is remote.
   return shard;
 }
 

@@ -1,5 +1,5 @@
 /// \file
-/// What operators and state dicts share. Inside shardtorch only.
+/// Common code of operators and state dicts. Inside shardtorch only.
 #pragma once
 
 #include <optional>

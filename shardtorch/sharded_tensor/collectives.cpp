@@ -57,7 +57,7 @@ void check_reducible(at::ScalarType dtype, ReduceOp how) {
   SHARD_CHECK_TYPE(can || (is_order && dtype == at::kBool), "cannot reduce tensors of dtype ", dtype, " so");
 }
 
-/// What Gloo and NCCL both reduce by themselves; a mean is a sum that is divided.
+/// The reductions that both Gloo and NCCL support; a mean is a divided sum.
 bool is_native(const ProcessGroup& group, at::ScalarType dtype, ReduceOp how) {
   if (group.c10d() == nullptr || (at::isComplexType(dtype) && how == ReduceOp::kProduct)) return false;
   constexpr at::ScalarType kNative[] = {at::kByte,     at::kChar,  at::kInt,    at::kLong,         at::kHalf,

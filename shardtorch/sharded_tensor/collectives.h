@@ -28,7 +28,7 @@ enum class ReduceOp : std::uint8_t {
   kSum,
   kMean,  ///< For floating-point and complex numbers.
   kProduct,
-  kMin,  ///< As the next: not for complex numbers.
+  kMin,  ///< The same as the next: not for complex numbers.
   kMax,
 };
 

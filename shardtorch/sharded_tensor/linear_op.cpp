@@ -1,6 +1,6 @@
-// torch::nn::functional::linear is not an operator but C++ that calls weight.t(), then addmm or matmul. Where the
-// program registered an op "linear" for a sharded weight, t() gives a ShardedTensor that remembers the weight, and the
-// product with it becomes that op; so an unchanged torch::nn::Linear reaches it.
+// torch::nn::functional::linear is not an operator but C++ that calls weight.t(), then addmm or matmul. If the program
+// registered an op "linear" for a sharded weight, t() gives a ShardedTensor that remembers the weight, and the product
+// with it becomes that op. So an unchanged torch::nn::Linear reaches it.
 #include <ATen/ATen.h>
 
 #include <algorithm>

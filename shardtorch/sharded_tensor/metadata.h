@@ -1,5 +1,5 @@
 /// \file
-/// What a ShardedTensor is, without its elements: global size, properties, and every rank's shards.
+/// A ShardedTensor without its elements: global size, properties, and every rank's shards.
 ///
 /// Source: torch/distributed/_shard/metadata.py and _shard/sharded_tensor/metadata.py (torch 2.11).
 #pragma once

@@ -50,8 +50,8 @@ struct Move {
   }
 };
 
-/// As in torch's `to`: a result without autograd, or of numbers without gradients, requires none. Ranks may differ in
-/// whether they needed a new local tensor, so all of them use this rule.
+/// The same as in torch's `to`: a result without autograd, or of numbers without gradients, requires none. Ranks may
+/// differ in whether they needed a new local tensor, so all of them use this rule.
 TensorProperties moved_properties(TensorProperties properties, at::ScalarType dtype) {
   const bool differentiable = at::isFloatingType(dtype) || at::isComplexType(dtype);
   properties.dtype = dtype;

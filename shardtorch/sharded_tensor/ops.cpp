@@ -208,7 +208,7 @@ c10::IValue run(const Call& call, const std::vector<ShardedTensor>& tensors) {
   SHARD_CHECK(tensors.empty() || tensors.front().process_group() != nullptr,
               "A ShardedTensorBase object is being used from c++ while calling ", call.op,
               " but there is no custom __torch_dispatch__ implementation for it.");
-  // What comes here without a ShardedTensor has the other kind of tensor that has the key.
+  // A call without a ShardedTensor has the other kind of tensor with this key.
   SHARD_CHECK(false, str(call), " not supported for ", tensors.empty() ? "DTensor" : "ShardedTensor", "!");
 }
 

@@ -32,7 +32,7 @@ namespace shard {
 using ShardedOp =
     std::function<c10::IValue(std::string_view op, at::ArrayRef<c10::IValue> args, const ProcessGroupPtr& group)>;
 
-/// What can be registered: a handler with other parameters does not compile.
+/// The types that can be registered: a handler with other parameters does not compile.
 template <class Handler>
 concept ShardedOpHandler = std::invocable < Handler&,
         std::string_view, at::ArrayRef<c10::IValue>,

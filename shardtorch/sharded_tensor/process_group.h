@@ -63,7 +63,7 @@ class ProcessGroup {
   C10dGroup* c10d() const { return c10d_; }
   /// For later operations of only this group. \pre is_member()
   void set_timeout(std::chrono::milliseconds timeout) const;
-  /// What collectives of tensors have moved on this rank since the group was made.
+  /// The traffic of collectives of tensors on this rank since the group was created.
   WireBytes wire_bytes() const;
   /// Adds the bytes of one of them, by dtype. Not for programs.
   void count_wire_bytes(const at::Tensor& tensor, at::ScalarType travel_as) const;

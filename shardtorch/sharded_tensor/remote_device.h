@@ -1,5 +1,5 @@
 /// \file
-/// Where a shard lives: a rank of the world or an RPC worker, and a device there.
+/// The owner of a shard: a rank of the world or an RPC worker, and its device.
 #pragma once
 
 #include <c10/core/Device.h>

@@ -1,5 +1,5 @@
 /// \file
-/// What remote shards need of an RPC: the seam between ShardedTensor and libshard_rpc.so.
+/// The RPC interface for remote shards, between ShardedTensor and libshard_rpc.so.
 #pragma once
 
 #include <functional>

@@ -93,7 +93,7 @@ void check_count(const ShardedTensorMetadata& metadata, std::size_t local_shards
               ") ");
 }
 
-/// What a local shard must agree with.
+/// The properties that a local shard must match.
 struct LocalShardCheck {
   const TensorProperties& properties;
   int rank;

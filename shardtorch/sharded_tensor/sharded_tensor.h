@@ -51,7 +51,7 @@ struct CreateOptions {
   bool init_rrefs = false;
 };
 
-/// What needs no process group: metadata, properties, and local shards of any ranks.
+/// The functions that need no process group: metadata, properties, and local shards of any ranks.
 class ShardedTensorBase {
  public:
   ShardedTensorBase() = default;  ///< No tensor; only `defined`, `is_same` and assignment are allowed.

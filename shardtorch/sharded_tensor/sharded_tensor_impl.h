@@ -1,5 +1,5 @@
 /// \file
-/// What handles of a ShardedTensor share. Inside shardtorch only.
+/// The object behind handles of a ShardedTensor. Inside shardtorch only.
 #pragma once
 
 #include <c10/core/TensorImpl.h>
@@ -50,7 +50,7 @@ class ShardedTensorImpl final : public c10::TensorImpl {
                                                               bool may_change) const override;
 };
 
-/// What a handle refers to, its requires_grad settled. \throws c10::Error  an undefined one.
+/// The object of a handle, with its requires_grad updated. \throws c10::Error  an undefined one.
 ShardedTensorImpl& impl_of(const ShardedTensorBase& tensor);
 
 /// Warns once per process about functions that torch deprecates.
@@ -68,9 +68,9 @@ void fill_shards(const std::vector<Shard>& shards, const FillShard& fill);
 ShardedTensor make_filled(ShardingSpecPtr spec, at::IntArrayRef size, const CreateOptions& options,
                           const FillShard& fill);
 
-/// The last step: with init_rrefs registers the tensor, publishes its shards and learns those of others (all workers
-/// call it). Where it throws, the registry is as before once `impl` is gone.
-/// \throws c10::Error  no agent, or a worker does not come; c10::ValueError  the world's ranks are not the workers'.
+/// The last step: with init_rrefs registers the tensor, publishes its shards and receives those of others (all workers
+/// call it). If it throws, the registry is unchanged once `impl` is destroyed.
+/// \throws c10::Error  no agent, or a worker does not connect; c10::ValueError  the world's ranks are not the workers'.
 void init_remote_shards(const c10::intrusive_ptr<ShardedTensorImpl>& impl);
 /// Undoes the above. Called by the destructor.
 void leave_registry(ShardedTensorImpl& impl) noexcept;

@@ -18,7 +18,7 @@ namespace shard {
 
 class ShardedTensor;
 
-/// Where something lives, without being cut.
+/// A placement without sharding.
 class PlacementSpec {
  public:
   virtual ~PlacementSpec() = default;

@@ -26,7 +26,7 @@ class SharedMemory {
   /// system has no memory left. \throws Error kResource. \pre this process created it
   void reserve(std::size_t begin, std::size_t end) const;
   std::byte* data() const { return data_; }  ///< Read-only memory if another process created it.
-  /// Where others of this PID namespace open it. \pre this process made it
+  /// The path through which others of this PID namespace open it. \pre this process created it
   std::string path() const;
 
  private:

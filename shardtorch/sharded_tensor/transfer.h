@@ -18,7 +18,7 @@ struct Transfer {
   Transfer(int ranks, at::ScalarType dtype)
       : travel_as(dtype), to(static_cast<std::size_t>(ranks)), from(static_cast<std::size_t>(ranks)) {}
 
-  at::ScalarType travel_as;  ///< What elements are on the way, also on this rank.
+  at::ScalarType travel_as;  ///< The dtype of elements in transit, also on this rank.
   std::vector<std::vector<at::Tensor>> to, from;
   std::vector<std::string> arguments;  ///< The call's, in words: the same on all ranks, as `travel_as` is.
 };

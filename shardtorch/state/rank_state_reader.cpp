@@ -44,7 +44,7 @@ void check_group(const torch_ranks::GroupState& saved, const ProcessGroup& group
 
 Sizes sizes_of(Dims dims) { return {dims.begin(), dims.end()}; }
 
-/// Where saved devices are now.
+/// The present devices of saved ones.
 class Locations {
  public:
   explicit Locations(MapLocation map) : map_(std::move(map)) {}
@@ -142,7 +142,7 @@ void check_here(at::Device device) {
               "Attempting to deserialize object on a CUDA device but CUDA is not available here: ", device);
 }
 
-/// One file's tree becomes values. What pickles share is shared afterwards: tensors, storages, containers.
+/// Converts one file's tree to values. Shared parts of a pickle remain shared: tensors, storages, containers.
 class StateReader {
  public:
   StateReader(Catalog& catalog, torch_save::SavedFiles& files, MapLocation map_location)

@@ -74,7 +74,7 @@ std::string mismatch_of(const std::string& key, const at::Tensor& to, const c10:
   return is_plain ? std::string() : c10::str(key, " is a ", from.toString(), ", here a ", to.toString());
 }
 
-/// What a state does to a module. Nothing is changed before `apply`.
+/// The changes that a state makes to a module. Nothing is changed before `apply`.
 class ModuleLoad {
  public:
   ModuleLoad(torch::nn::Module& module, const StateDict& state) : module_(module), state_(state) {

@@ -1,7 +1,7 @@
 /// \file
 /// Values of state dicts as the catalog's values, and back.
 ///
-/// Errors name what cannot be converted as a path of keys and indices: Error::tensor() is "model.3.weight".
+/// Errors name an unsupported value by its path of keys and indices: Error::tensor() is "model.3.weight".
 #pragma once
 
 #include <ATen/core/ivalue.h>
