@@ -298,7 +298,7 @@ TEST(Aliases, OfTensorsInPiecesShareEveryPiece) {
   Catalog catalog;
   for (const char* name : {"a", "b", "c"}) add_chunked(catalog, name, {2}, {{{0}, {1}, 0}, {{1}, {1}, 1}});
   catalog.stored[2].storage = catalog.stored[4].storage = 0;
-  catalog.stored[3].storage = 1;  // Of "b", not of "c".
+  catalog.stored[3].storage = 1;  // The dimension of "b", not of "c".
   validate_catalog(catalog);
   EXPECT_EQ(catalog.tensors[1].alias_of, 0U);
   EXPECT_EQ(catalog.tensors[2].alias_of, kNoIndex);

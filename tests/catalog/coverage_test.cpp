@@ -123,7 +123,7 @@ TEST(Coverage, NamesAGapInAGridOfManyDimensions) {
       "2, 2]");
 }
 
-TEST(Coverage, AcceptsNestedCutsOfAnyDepth) {  // Each box takes a side of what is left; past 32 levels corners decide.
+TEST(Coverage, AcceptsNestedCutsOfAnyDepth) {  // Each box covers a side of the rest; past 32 levels corners decide.
   for (const std::int64_t levels : {10, 100}) {
     std::vector<BoxOfRank> boxes;
     for (std::int64_t i = 0; i < levels; ++i) {

@@ -312,7 +312,7 @@ TEST(ShardsTarget, RefusesLessThanOne) {
                [] { target_of(sized({1}), SizeLayout{0}, kWhole); });
 }
 
-// --- What goes along ---
+// --- Additional content ---
 
 TEST(Target, CopiesMetadataLocationsAndRequiresGrad) {
   Catalog source;

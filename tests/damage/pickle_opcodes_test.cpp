@@ -1,4 +1,5 @@
-// Every opcode: with its argument cut, with too little on the stack, with no mark, with values of every wrong kind.
+// Every opcode: with a truncated argument, with too few items on the stack, with no mark, with values of every wrong
+// kind.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

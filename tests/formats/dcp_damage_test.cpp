@@ -37,7 +37,7 @@ auto in_items(std::string what, std::string with, int nth = 0) {
 using std::string_literals::operator""s;
 constexpr ErrorCode kBad = ErrorCode::kCorruption, kNo = ErrorCode::kUnsupported;
 
-/// Puts another value in the place of the one that stands before `next`: POP, then that.
+/// Replaces the value before `next`: POP, then the new value.
 auto value_before(std::string next, std::string value, int nth = 0) { return replaced(next, "0" + value + next, nth); }
 auto without(const char* file) {
   return [=](GoldenDcp& golden) { golden.files.erase(file); };
@@ -104,7 +104,7 @@ const Damage kDamages[] = {
      respelled("torch.distributed.checkpoint.metadata", "megatron.core.dist_checkpointing.strategies.torch"), kNo,
      std::nullopt, "Megatron-core"},
 
-    // Values of another type, one for each field.
+    // Values of different types, one for each field.
     {"StateDictIsNone", value_before(key_of("planner_data"), "N"), kBad, FindingKind::kBadPickle,
      "pickled state_dict_metadata: it is not a dict"},
     {"NameIsNumber",
@@ -293,7 +293,7 @@ TEST(DcpDamages, EveryCutOfTheMetadataIsRefused) {
   }
 }
 
-// At the metadata's opcodes, where the frame's length is put right too.
+// At the metadata's opcodes, with the frame's length corrected too.
 TEST(DcpDamages, EveryCutOfTheMetadatasOpcodesIsRefused) {
   const GoldenDcp whole("one_rank");
   const std::string content = whole.files.at(".metadata");
@@ -315,7 +315,7 @@ TEST(DcpDamages, EveryCutOfAnItemsFileIsRefused) {
   }
 }
 
-// Whatever byte is changed: what is read is right, or an Error says what is wrong.
+// For any changed byte, the content that is read is right, or an Error names the problem.
 TEST(DcpDamages, NoChangedByteOfTheMetadataDoesHarm) {
   const GoldenDcp whole("one_rank");
   const std::string content = whole.files.at(".metadata");
@@ -341,7 +341,7 @@ TEST(DcpDamages, AFolderInTheFilesPlaceIsNamed) {
   EXPECT_THAT(error.what(), HasSubstr("__0_0.distcp is not a regular file"));
 }
 
-// The bytes that SerializationFormat.SAFETENSORS leaves where .metadata says that the item begins.
+// The bytes that SerializationFormat.SAFETENSORS leaves at the item's offset in .metadata.
 TEST(DcpDamages, ASafetensorsFileIsNamed) {
   GoldenDcp golden("one_rank");
   std::string& file = golden.files.at("__0_0.distcp");

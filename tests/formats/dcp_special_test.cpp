@@ -26,7 +26,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using testing::pack;
 
-/// "name", or "name@rank" of an entry that is one rank's own.
+/// "name", or "name@rank" for an entry of one rank.
 template <class Entries>
 std::vector<std::string> names_of(const Entries& entries) {
   std::vector<std::string> names;

@@ -220,7 +220,7 @@ TEST(Header, CutAnywhereItIsCorruption) {
   }
 }
 
-// --- What is accepted ---
+// --- Accepted headers ---
 
 TEST(Header, WithoutTensorsIsAccepted) { EXPECT_TRUE(open_content(safetensors_file("{}"))->catalog().tensors.empty()); }
 

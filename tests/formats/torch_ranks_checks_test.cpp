@@ -146,7 +146,7 @@ TEST(RankChecks, ShardedHereAndPlainThereIsNoSave) {
 
 // --- Ranks by names ---
 
-/// Files that do not know their rank: what is cut on them lies on no mesh of theirs.
+/// Files without a record of their rank: sharded tensors on them are on a mesh of other ranks.
 RankFolder plain(const std::vector<std::string>& names) {
   RankFolder folder;
   for (std::size_t i = 0; i < names.size(); ++i) {

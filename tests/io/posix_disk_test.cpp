@@ -162,7 +162,7 @@ TEST_F(PosixTest, MoreSpaceThanThereIsIsAResourceError) {
   EXPECT_THAT(error.what(), testing::AnyOf(testing::HasSubstr("disk full"), testing::HasSubstr("file too large")));
 }
 
-/// As FUSE file systems without a statfs of their own.
+/// The behaviour of FUSE file systems without statfs.
 TEST_F(PosixTest, AFileSystemThatDoesNotTellItsSizeIsNotFull) {
   EXPECT_EQ(fs.open_folder("/proc")->free_bytes(), INT64_MAX);
 }

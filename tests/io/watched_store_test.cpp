@@ -1,4 +1,4 @@
-// A source that changes while it is read is noticed, whatever changed.
+// Any change of a source during reading is detected.
 #include "libshard/io/watched_store.h"
 
 #include <gtest/gtest.h>

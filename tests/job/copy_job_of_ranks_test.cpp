@@ -1,4 +1,4 @@
-// What holds for ranks together: they copy the same, check together, and end together. Ranks are threads here.
+// Properties of ranks together: they copy the same, check together, and end together. Ranks are threads here.
 #include <gtest/gtest.h>
 
 #include "libshard/checkpoint/writer.h"

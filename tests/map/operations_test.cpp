@@ -167,13 +167,13 @@ TEST(MapOperations, PaddingOfTheLastRowKnowsGroupsAndPermutations) {
 
 TEST(MapOperations, PaddingOfTheLastRowIsReadAsReplicas) {
   Matrix padded = joined({counted(5, 3, 1), counted(3, 3, 90)});
-  // read_all gives -2 where replicas differ.
+  // read_all gives -2 if replicas differ.
   const std::vector<std::int64_t> read = undone(last_row(1), {{{"w", padded}}}).begin()->second;
   EXPECT_EQ(std::vector<std::int64_t>(read.end() - 3, read.end()), (std::vector<std::int64_t>{-2, -2, -2}));
   EXPECT_EQ(read.front(), 1);
 }
 
-/// One tensor that both ranks of a mesh hold, in groups of two rows of a and two of b.
+/// One tensor on both ranks of a mesh, in groups of two rows of a and two of b.
 std::string groups_on_two_ranks(std::int64_t groups, const std::string& pad = "") {
   return fmt::format(R"("mesh": {{"dp": 2}}, "rules": [{{"logical": ["a", "b"], "stored": "w",
       "concat": {{"interleave": {}, "sizes": "equal"}}{}}}])",
@@ -234,7 +234,7 @@ TEST(MapOperations, ScalesAreCutAsTheirBlocks) {
 }
 
 TEST(MapOperations, WordsOfNamesMayHoldAnyCharacter) {
-  const std::string first("x\0y-z", 5), second("x-y\0z", 5);  // Words that are alike once they are joined.
+  const std::string first("x\0y-z", 5), second("x-y\0z", 5);  // Words that are the same once they are joined.
   const Model model{{first, counted(4, 2, 1)}, {second, counted(4, 2, 100)}};
   std::vector<Model> ranks;
   for (std::int64_t r = 0; r < 2; ++r) {

@@ -190,7 +190,7 @@ TEST_F(TorchFile, WithAZipInATensorIsNotMistakenForIt) {
   const std::string outer = file("/m.pt");
   const std::size_t nested = outer.find(inner);
   ASSERT_NE(nested, outer.npos);
-  cut("/m.pt", nested + inner.size() + 8);  // The descriptor behind it is cut, and all that follows.
+  cut("/m.pt", nested + inner.size() + 8);  // The descriptor after it is truncated, and everything that follows.
   repair_file();
   EXPECT_THAT(lost(), ElementsAre("b", "c", "d"));
   expect_file({"a"});

@@ -1,5 +1,5 @@
-// Checkpoints of sharded state, with ranks as threads: what they hold, saved by some and loaded by others under other
-// shardings.
+// Checkpoints of sharded state, with ranks as threads: their content, saved by some ranks and loaded by others under
+// different shardings.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
