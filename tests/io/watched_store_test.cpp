@@ -1,4 +1,4 @@
-// A run sees one state of its source: folders and statuses are asked for once, and a file that changes is noticed.
+// A run asks for each listing and status once. Any change of a source during reading is detected.
 #include "libshard/io/watched_store.h"
 
 #include <gtest/gtest.h>
