@@ -175,8 +175,7 @@ TEST_F(IndexTest, NamesTheFilesToRead) {
   const auto reader = open({"/d"});
   EXPECT_THAT(names(*reader), ElementsAre("a1", "a2", "b1"));
   EXPECT_THAT(files(*reader), ElementsAre("a.safetensors", "b.safetensors"));
-  EXPECT_THAT(reader->catalog().warnings,
-              ElementsAre("skipped files that the index does not list: stray.safetensors"));
+  EXPECT_THAT(reader->catalog().warnings, ElementsAre("skipped files that the index does not list: stray.safetensors"));
 }
 
 TEST_F(IndexTest, MayBeGivenItself) {

@@ -1,5 +1,6 @@
-// A plug-in with two formats that nothing else names. A file is the bytes of one uint8 tensor "x", which begin with "TOY".
-// If they begin with "TOY2", the file has format toy-two, which supersedes toy and can end its files with a mark.
+// A plug-in with two formats that nothing else names. A file is the bytes of one uint8 tensor "x", which begin with
+// "TOY". If they begin with "TOY2", the file has format toy-two, which supersedes toy and can end its files with a
+// mark.
 #include <array>
 #include <span>
 #include <string>
