@@ -8,6 +8,7 @@
 
 #include "apps/shardctl/render/json_parts.h"
 #include "apps/shardctl/request/request.h"
+#include "libshard/core/plural.h"
 
 namespace shard::app {
 namespace {

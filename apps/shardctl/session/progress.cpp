@@ -7,6 +7,7 @@
 
 #include "apps/shardctl/text/json_writer.h"
 #include "apps/shardctl/text/text_sink.h"
+#include "apps/shardctl/text/units.h"
 
 namespace shard::app {
 namespace {

@@ -4,12 +4,10 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <array>
 #include <optional>
 #include <string_view>
 #include <utility>
 
-#include "apps/shardctl/arguments/verb.h"
 #include "apps/shardctl/session/ranks.h"
 #include "apps/shardctl/source/map_choice.h"
 #include "apps/shardctl/source/model_folder.h"
@@ -29,25 +27,21 @@ namespace shard::app {
 namespace {
 
 constexpr const char *kPipeline = "model_index.json", *kBin = ".bin";
-/// Each source of this verb is a checkpoint.
-constexpr std::string_view kComparing = "diff";
-/// export looks for a model, and repair takes what the user named.
-constexpr std::array<std::string_view, 2> kFindThemselves{"export", "repair"};
 
 bool is_folder_at(const SourceStore& store, const std::string& path) {
   return store.status(path).kind == FileKind::kFolder;
 }
 
-TakenSource as_named(const ReadRequest& options) {
-  return {.label = fmt::format("{}", fmt::join(options.paths, " ")), .paths = options.paths};
+TakenSource as_named(const ReadRequest& read) {
+  return {.label = fmt::format("{}", fmt::join(read.paths, " ")), .paths = read.paths};
 }
 
 /// The one folder that was named, if it may be another than the checkpoint.
-std::optional<std::string> named_folder(const Session& session, const ReadRequest& options) {
-  if (!options.from.empty() || options.paths.size() != 1) return std::nullopt;
-  if (!is_folder_at(source_store(session), options.paths.front())) return std::nullopt;
-  if (!options.map.empty() && named_ranks(session, options)) return std::nullopt;
-  return options.paths.front();
+std::optional<std::string> named_folder(const Session& session, const ReadRequest& read) {
+  if (!read.from.empty() || read.paths.size() != 1) return std::nullopt;
+  if (!is_folder_at(source_store(session), read.paths.front())) return std::nullopt;
+  if (!read.map.empty() && named_ranks(session, read)) return std::nullopt;
+  return read.paths.front();
 }
 
 TakenSource found_below(const FoundCheckpoint& found) {
@@ -212,10 +206,10 @@ bool contradicts_latest(const SourceStore& store, const std::string& folder, con
 }
 
 /// The only checkpoint in the folder that was named; otherwise what was named.
-TakenSource take_checkpoint(const Session& session, const ReadRequest& options) {
-  TakenSource taken = as_named(options);
+TakenSource take_checkpoint(const Session& session, const ReadRequest& read) {
+  TakenSource taken = as_named(read);
   try {
-    const std::optional<std::string> folder = named_folder(session, options);
+    const std::optional<std::string> folder = named_folder(session, read);
     if (!folder) return taken;
     // A manifest belongs to the whole folder, so no file in it is the checkpoint.
     const std::string manifest = join_path(*folder, kManifestName);
@@ -232,20 +226,17 @@ TakenSource take_checkpoint(const Session& session, const ReadRequest& options) 
 
 }  // namespace
 
-void take_sources(const Session& session, Request& options) {
-  std::vector<std::string>& paths = options.source.paths;
-  const std::string_view verb = options.verb->name;
-  const bool takes_each = verb == kComparing;
-  const bool finds_itself = std::ranges::find(kFindThemselves, verb) != kFindThemselves.end();
-  if (finds_itself || paths.empty() || !options.source.from.empty() || (paths.size() > 1 && !takes_each)) return;
+void take_sources(const Session& session, ReadRequest& read, bool takes_each) {
+  std::vector<std::string>& paths = read.paths;
+  if (paths.empty() || !read.from.empty() || (paths.size() > 1 && !takes_each)) return;
   on_all_ranks(session, "find", [&] {
     for (std::string& path : paths) {
-      ReadRequest one = options.source;
+      ReadRequest one = read;
       one.paths = {path};
       const TakenSource taken = take_checkpoint(session, one);
       if (!taken.is_found || (takes_each && taken.paths.size() > 1)) continue;
       if (is_rank_zero(session)) {
-        note(session, fmt::format("{}: took {}, the only checkpoint in {}", verb, taken.label, path));
+        note(session, fmt::format("{}: took {}, the only checkpoint in {}", session.command.verb, taken.label, path));
       }
       if (takes_each) {
         path = taken.paths.front();
@@ -257,10 +248,10 @@ void take_sources(const Session& session, Request& options) {
   });
 }
 
-TakenSource take_model(const Session& session, const ReadRequest& options) {
-  check_exists(session, options);
-  const std::optional<std::string> folder = named_folder(session, options);
-  if (!folder) return as_named(options);
+TakenSource take_model(const Session& session, const ReadRequest& read) {
+  check_exists(session, read);
+  const std::optional<std::string> folder = named_folder(session, read);
+  if (!folder) return as_named(read);
   const SourceStore& store = source_store(session);
   const Source source{&store, {*folder}};
   if (const std::vector<FoundCheckpoint> models = numbered_models(source); !models.empty()) {
@@ -270,7 +261,7 @@ TakenSource take_model(const Session& session, const ReadRequest& options) {
   if (std::optional<TakenSource> loaded = take_loaded(store, *folder)) return *std::move(loaded);
   const Recognised recognised = recognise(source);
   if (recognised.format == nullptr) return take_one(store, source, recognised.below);
-  TakenSource taken = as_named(options);
+  TakenSource taken = as_named(read);
   taken.place = *folder;
   if (recognised.format != &kSafetensorsFormat) return taken;
   std::vector<FoundCheckpoint> below = checkpoints_below(source);

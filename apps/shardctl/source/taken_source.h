@@ -19,14 +19,14 @@ struct TakenSource {
   std::vector<std::string> other_weights{};  ///< Names in `place`: weights that its loader does not open.
 };
 
-/// Replaces the sources of a verb that are folders above exactly one checkpoint by that, and says so. Other sources
-/// stay: opening a folder above several fails with a line for each. Collective. \throws Error kResource  a folder
-/// cannot be read
-void take_sources(const Session& session, Request& options);
+/// Replaces sources that are folders above exactly one checkpoint by that, with a note. Other sources stay: opening a
+/// folder above several fails with a line for each. `takes_each`: each source is a checkpoint of its own. Collective.
+/// \throws Error kResource  a folder cannot be read
+void take_sources(const Session& session, ReadRequest& read, bool takes_each);
 
 /// The model that export reads. In a folder that a library loads it is the weights that its loader opens; in a folder
 /// above checkpoints the only one of a model.
 /// \throws Error kInvalidArgument  several; the hint has a line for each. kCorruption, kUnsupported  see detect_format
-TakenSource take_model(const Session& session, const ReadRequest& options);
+TakenSource take_model(const Session& session, const ReadRequest& read);
 
 }  // namespace shard::app

@@ -9,6 +9,7 @@
 
 #include "apps/shardctl/render/export_report.h"
 #include "apps/shardctl/request/command_text.h"
+#include "apps/shardctl/request/request.h"
 #include "apps/shardctl/session/ranks.h"
 #include "apps/shardctl/source/equal_tensors.h"
 #include "apps/shardctl/source/map_choice.h"
@@ -28,6 +29,7 @@
 #include "libshard/core/error.h"
 #include "libshard/core/first_names.h"
 #include "libshard/core/hash_table.h"
+#include "libshard/core/plural.h"
 #include "libshard/export/adapter.h"
 #include "libshard/export/added_files.h"
 #include "libshard/export/auto_dtypes.h"
@@ -54,7 +56,7 @@ bool has_tensor(const Catalog& catalog, std::string_view name) {
 /// One export: what is found out on the way from the command line to the output.
 class Export {
  public:
-  Export(Session& session, const Request& options) : session_(session), options_(options) {}
+  Export(Session& session, const CopyRequest& request) : session_(session), request_(request) {}
 
   int run();
 
@@ -62,7 +64,7 @@ class Export {
   void find_source();
   void find_reference();
   void say_what_was_found() const;
-  OpenSource open(const Session& session, const Request& options, Log& log);
+  OpenSource open(const Session& session, const CopyRequest& request, Log& log);
   std::function<bool(std::string_view)> chosen_names() const;
   ModelPart find_part(const Catalog& catalog) const;
   void note_part(const Catalog& catalog, const ModelPart& part);
@@ -80,7 +82,7 @@ class Export {
   std::unique_ptr<Writer> add_files(std::unique_ptr<Writer> writer) const;
 
   Session& session_;
-  Request options_;  ///< `source` is the checkpoint that was chosen; renaming that export does itself is removed.
+  CopyRequest request_;  ///< `read` is the checkpoint that was chosen; renaming that export does itself is removed.
   TakenSource taken_;
   FilesFolder folder_, adapter_folder_;  ///< Where a model's files come from, and an adapter's.
   bool has_own_reference_ = false;       ///< Neither is from --hf-ref.
@@ -101,25 +103,28 @@ int Export::run() {
   });
   say_what_was_found();
   CopyVerb verb;
-  verb.open = [this](const Session& session, const Request& options, Log& log) { return open(session, options, log); };
+  verb.open = [this](const Session& session, const CopyRequest& request, Log& log) {
+    return open(session, request, log);
+  };
   verb.adjust = [this](OpenSource& source, Selection& selection) { adjust(source, selection); };
   verb.wrap_writer = [this](std::unique_ptr<Writer> writer) { return add_files(std::move(writer)); };
   verb.exported = &report_;
+  verb.converts_all = request_.exporting.dtype != kKeep;
   verb.beside = beside_;
-  return run_copy_verb(session_, options_, verb);
+  return run_copy_verb(session_, request_, verb);
 }
 
 void Export::find_source() {
-  taken_ = take_model(session_, options_.source);
+  taken_ = take_model(session_, request_.read);
   report_.found = taken_.label;
-  const std::string named = options_.source.paths.front();
+  const std::string named = request_.read.paths.front();
   const bool is_loaded = !taken_.place.empty() && taken_.paths.front() != taken_.place;
-  options_.source.paths = taken_.paths;
+  request_.read.paths = taken_.paths;
   const SourceStore& store = source_store(session_);
   if (is_loaded) beside_ = reference_files(store, taken_.place);
   const std::string& start = taken_.place.empty() ? taken_.paths.front() : taken_.place;
   adapter_folder_ = find_model_folder(store, start, named, kAdapterConfigName);
-  if (const std::string& stated = options_.source.numbers.hf_ref; !stated.empty()) {
+  if (const std::string& stated = request_.read.numbers.hf_ref; !stated.empty()) {
     folder_ = {stated};
     if (store.status(join_path(stated, kAdapterConfigName)).kind == FileKind::kFile) adapter_folder_ = folder_;
   } else {
@@ -134,12 +139,12 @@ void Export::find_reference() {
   const bool is_adapters = folder_.path == adapter_folder_.path &&
                            store.status(join_path(folder_.path, kConfigName)).kind == FileKind::kAbsent;
   if (is_adapters) {
-    options_.source.numbers.hf_ref.clear();  // It has no numbers of a model.
+    request_.read.numbers.hf_ref.clear();  // It has no numbers of a model.
     return;
   }
   config_ = read_model_config(store, folder_.path);
   facts_ = read_quantization(store, folder_.path);
-  options_.source.numbers.hf_ref = folder_.path;
+  request_.read.numbers.hf_ref = folder_.path;
   for (const std::string& name : model_files(store, folder_, FilesOf::kModel, has_own_reference_).names) {
     if (name.find('/') != std::string::npos) beside_.push_back(join_path(folder_.path, name));
   }
@@ -148,7 +153,7 @@ void Export::find_reference() {
 void Export::say_what_was_found() const {
   if (!is_rank_zero(session_)) return;
   if (taken_.is_found) note(session_, fmt::format("export: took {}", taken_.label));
-  const std::string& dtype = options_.exporting.dtype;
+  const std::string& dtype = request_.exporting.dtype;
   const bool is_named = dtype != kKeep && dtype != kAuto;
   if (is_named && !config_.dtype.empty() && config_.dtype != dtype) {
     warn(session_,
@@ -157,10 +162,10 @@ void Export::say_what_was_found() const {
   }
 }
 
-OpenSource Export::open(const Session& session, const Request& options, Log& log) {
-  if (!options.exporting.no_check) reference_ = open_reference();
+OpenSource Export::open(const Session& session, const CopyRequest& request, Log& log) {
+  if (!request.exporting.no_check) reference_ = open_reference();
   OpenSource source =
-      open_source(session, options.source, log, {.keeps_map = true, .findings = &faults_});  // Its names lack wrappers.
+      open_source(session, request.read, log, {.keeps_map = true, .findings = &faults_});  // Its names lack wrappers.
   source.label = taken_.label;
   const Catalog& catalog = source.catalog();
   ModelPart part = find_part(catalog);
@@ -168,16 +173,16 @@ OpenSource Export::open(const Session& session, const Request& options, Log& log
   note_part(catalog, part);
   part.warnings = warnings_of(catalog, part);
   source.reader = model_reader(std::move(source.reader), part);
-  if (!options.source.map.empty()) undo_map(session, options.source, nullptr, source, log);
+  if (!request.read.map.empty()) undo_map(session, request.read, nullptr, source, log);
   return source;
 }
 
 /// A line for each of several models in one source, and one for all of them as one model.
-[[noreturn]] void refuse_choices(const Request& options, const std::string& label,
+[[noreturn]] void refuse_choices(const std::vector<std::string>& arguments, const std::string& label,
                                  const std::vector<std::string>& choices) {
   std::vector<std::string> lines;
   for (const std::string& each : choices) {
-    lines.push_back(repeat_command(options.arguments, "--include " + shell_quoted(glob_of_name(each) + ".**")));
+    lines.push_back(repeat_command(arguments, "--include " + shell_quoted(glob_of_name(each) + ".**")));
   }
   throw usage(fmt::format("cannot tell which model of '{}' to export", label))
       .in_file(label)
@@ -186,7 +191,7 @@ OpenSource Export::open(const Session& session, const Request& options, Log& log
 }
 
 /// A line for each of several adapters, which leaves the others out.
-[[noreturn]] void refuse_adapters(const Request& options, const std::string& label,
+[[noreturn]] void refuse_adapters(const std::vector<std::string>& arguments, const std::string& label,
                                   const std::vector<std::string>& adapters) {
   std::vector<std::string> lines;
   for (const std::string& taken : adapters) {
@@ -196,7 +201,7 @@ OpenSource Export::open(const Session& session, const Request& options, Log& log
       words +=
           fmt::format("{}--exclude {}", words.empty() ? "" : " ", shell_quoted("**." + glob_of_name(other) + "**"));
     }
-    lines.push_back(repeat_command(options.arguments, words));
+    lines.push_back(repeat_command(arguments, words));
   }
   throw usage(fmt::format("cannot tell which adapter of '{}' to export", label))
       .in_file(label)
@@ -205,34 +210,34 @@ OpenSource Export::open(const Session& session, const Request& options, Log& log
 }
 
 /// The line that exports the adapter of a source that holds its base model too.
-std::string adapter_line(const Request& options, const Catalog& catalog) {
+std::string adapter_line(const std::vector<std::string>& arguments, const Catalog& catalog) {
   const auto is_saved = [](const Tensor& each) {
     return each.name.find(".modules_to_save.") != std::string_view::npos;
   };
   std::string words = "--include '**lora_**'";
   if (std::ranges::any_of(catalog.tensors, is_saved)) words += " --include '**.modules_to_save.**'";
-  return repeat_command(options.arguments, words);
+  return repeat_command(arguments, words);
 }
 
 /// Whether --include and --exclude choose a name of the source.
 std::function<bool(std::string_view)> Export::chosen_names() const {
-  const SelectionOptions& names = options_.exporting.names;
+  const SelectionOptions& names = request_.exporting.names;
   return [include = std::make_shared<GlobSet>(names.include), exclude = std::make_shared<GlobSet>(names.exclude)](
              std::string_view name) { return (include->empty() || include->matches(name)) && !exclude->matches(name); };
 }
 
 ModelPart Export::find_part(const Catalog& catalog) const {
-  check_include({&catalog}, options_.exporting.names);
+  check_include({&catalog}, request_.exporting.names);
   try {
     ModelPart part = find_model(catalog, chosen_names(), hints());
-    if (!part.choices.empty()) refuse_choices(options_, taken_.label, part.choices);
-    if (part.adapters.size() > 1) refuse_adapters(options_, taken_.label, part.adapters);
+    if (!part.choices.empty()) refuse_choices(session_.command.arguments, taken_.label, part.choices);
+    if (part.adapters.size() > 1) refuse_adapters(session_.command.arguments, taken_.label, part.adapters);
     return part;
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kUnsupported || !is_lora(error.tensor())) throw;
     throw Error(error).hint(
         fmt::format("merge the adapter first, as peft's merge_and_unload() does, or export the adapter alone: {}",
-                    adapter_line(options_, catalog)));
+                    adapter_line(session_.command.arguments, catalog)));
   }
 }
 
@@ -243,7 +248,7 @@ void Export::choose_files(const ModelPart& part) {
                            is_adapter_ ? FilesOf::kAdapter : FilesOf::kModel, has_own_reference_);
   if (is_adapter_) report_.stem = kAdapterStem;
   if (!is_adapter_ && config_.is_diffusers) report_.stem = kModelStem;
-  LayoutRequest& layout = options_.target.layout;
+  LayoutRequest& layout = request_.write.layout;
   if (is_adapter_ && !layout.cuts_files()) layout.shards = 1;  // PEFT opens one file only.
   if (!carried_.code.empty() && is_rank_zero(session_)) {
     FirstNames few;
@@ -300,7 +305,7 @@ std::vector<std::string> Export::warnings_of(const Catalog& catalog, const Model
     const std::string glob = glob_of_name(each.container) + (is_container ? ".**" : "");
     warnings.push_back(fmt::format("'{}' is left out: {} beside '{}'; to export it instead: {}", each.container,
                                    plural(each.tensors, "tensor"), part.container,
-                                   repeat_command(options_.arguments, "--include " + shell_quoted(glob))));
+                                   repeat_command(session_.command.arguments, "--include " + shell_quoted(glob))));
   }
   for (const auto& more : {carried_.warnings, left_behind(session_, taken_, catalog, carried_, report_.reference)}) {
     warnings.insert(warnings.end(), more.begin(), more.end());
@@ -324,8 +329,8 @@ void Export::adjust(OpenSource& source, Selection& selection) {
 
 /// Of the model's own names: a map's are others.
 ModelHints Export::hints() const {
-  const bool takes_several = !options_.exporting.names.include.empty();
-  if (!options_.source.map.empty()) return {.takes_several = takes_several};
+  const bool takes_several = !request_.exporting.names.include.empty();
+  if (!request_.read.map.empty()) return {.takes_several = takes_several};
   ModelHints hints{.type = config_.type, .takes_several = takes_several};
   if (reference_) hints.has = [this](std::string_view name) { return has_tensor(reference_->catalog(), name); };
   return hints;
@@ -417,7 +422,7 @@ void Export::drop_tied(OpenSource& source, Selection& selection, const Catalog* 
 
 /// Sets the dtypes of --dtype. A rule of --cast goes before it.
 void Export::change_dtypes(const Catalog& source, Selection& selection) {
-  const std::string& asked = options_.exporting.dtype;
+  const std::string& asked = request_.exporting.dtype;
   if (asked == kKeep) return;
   const std::optional<DType> wanted = dtype_of_name(asked == kAuto ? config_.dtype : asked);
   if (!wanted) {
@@ -425,7 +430,7 @@ void Export::change_dtypes(const Catalog& source, Selection& selection) {
         .in_file(folder_.path.empty() ? "" : join_path(folder_.path, "config.json"))
         .hint("pass the dtype itself, or the config's folder with --hf-ref DIR");
   }
-  const std::vector<bool> decided = decided_by_rules(options_.selection.cast, source, selection.tensors);
+  const std::vector<bool> decided = decided_by_rules(request_.select.cast, source, selection.tensors);
   const QuantizedPart quantized = find_quantized(source, facts_);
   const Catalog* const reference = reference_ ? &reference_->catalog() : nullptr;
   std::vector<DType> dtypes;
@@ -452,15 +457,14 @@ void Export::compare(const OpenSource& source, const Selection& selection, const
       compare_with_reference(selection.tensors, source.catalog(), reference, may_lack);
   report_.is_checked = true;
   if (difference.empty()) return;
-  const bool fits_by_map = options_.source.map.empty() && fits_by_names(source, reference, may_lack);
+  const bool fits_by_map = request_.read.map.empty() && fits_by_names(source, reference, may_lack);
   refuse(difference, fits_by_map);
 }
 
 /// Whether the names of transformers 4 are the reference's.
 bool Export::fits_by_names(const OpenSource& source, const Catalog& reference,
                            const std::set<std::string>& may_lack) const try {
-  const ModelMap map =
-      choose_map(session_, std::string(kOlderNames), options_.source.numbers, source, MapUse::kUndo, 1);
+  const ModelMap map = choose_map(session_, std::string(kOlderNames), request_.read.numbers, source, MapUse::kUndo, 1);
   const Catalog logical = UndoneMap(source.catalog(), map).make_catalog(source.catalog());
   std::vector<SelectedTensor> tensors;
   for (std::uint32_t i = 0; i < logical.tensors.size(); ++i) {
@@ -475,9 +479,9 @@ bool Export::fits_by_names(const OpenSource& source, const Catalog& reference,
 
 std::string Export::remedy_for(const ReferenceDifference& difference, bool fits_by_map) const {
   const PrefixGuess guess = guess_prefix(difference);
-  if (!guess.strip.empty()) return repeat_command(options_.arguments, "--strip-prefix " + guess.strip);
-  if (!guess.add.empty()) return repeat_command(options_.arguments, "--add-prefix " + guess.add);
-  if (fits_by_map) return repeat_command(options_.arguments, fmt::format("--map {}", kOlderNames));
+  if (!guess.strip.empty()) return repeat_command(session_.command.arguments, "--strip-prefix " + guess.strip);
+  if (!guess.add.empty()) return repeat_command(session_.command.arguments, "--add-prefix " + guess.add);
+  if (fits_by_map) return repeat_command(session_.command.arguments, fmt::format("--map {}", kOlderNames));
   return "see all of them with --json, or export anyway with --no-check";
 }
 
@@ -502,24 +506,24 @@ std::unique_ptr<Writer> Export::add_files(std::unique_ptr<Writer> writer) const 
 
 }  // namespace
 
-void check_export(const Session&, Request& options) {
-  const std::string& dtype = options.exporting.dtype;
+void check_export(const Session&, Request& request) {
+  const std::string& dtype = request.exporting.dtype;
   if (dtype != kKeep && dtype != kAuto && !dtype_of_name(dtype)) {
     throw usage(fmt::format("--dtype {}: not a dtype", dtype)).hint("give a dtype such as bfloat16, or auto, or keep");
   }
-  if (!format_of_suffix(options.target.path).empty()) {
+  if (!format_of_suffix(request.write.path).empty()) {
     throw usage("export writes a folder")
-        .because(fmt::format("'{}' has the suffix of a single file", options.target.path));
+        .because(fmt::format("'{}' has the suffix of a single file", request.write.path));
   }
-  const std::string& to = options.target.to;
+  const std::string& to = request.write.to;
   if (!to.empty() && to != kSafetensorsFormat.traits.name && to != "torch") {
     throw usage(fmt::format("export does not write {}", to)).hint("drop --to, or write safetensors or torch");
   }
-  options.selection.keep_objects = false;
-  options.exporting.names.include = std::exchange(options.selection.include, {});
-  options.exporting.names.exclude = std::exchange(options.selection.exclude, {});
+  request.select.keep_objects = false;
+  request.exporting.names.include = std::exchange(request.select.include, {});
+  request.exporting.names.exclude = std::exchange(request.select.exclude, {});
 }
 
-int run_export(Session& session, const Request& options) { return Export(session, options).run(); }
+int run_export(Session& session, const Request& request) { return Export(session, request).run(); }
 
 }  // namespace shard::app
