@@ -240,7 +240,7 @@ TEST(AddWholeTensor, TakesAViewThatEndsWithItsStorage) {
 TEST(AddWholeTensor, RefusesAViewThatLeavesItsStorage) {
   Catalog catalog;
   const std::uint32_t storage = add_storage(catalog, 23);
-  expect_error(ErrorCode::kCorruption, "it needs 24 bytes, its storage has 23", [&] {
+  expect_error(ErrorCode::kCorruption, "it needs 24 bytes, but its storage has only 23", [&] {
     add_view(catalog, "w", storage, DType::kFloat32, {2, 2}, {3, 1}, 1);
   });
 }
@@ -253,7 +253,7 @@ TEST(AddWholeTensor, TakesExpandedViews) {
 TEST(AddWholeTensor, RefusesNegativeStrides) {
   Catalog catalog;
   const std::uint32_t storage = add_storage(catalog, 64);
-  expect_error(ErrorCode::kCorruption, "never negative",
+  expect_error(ErrorCode::kCorruption, "must not be negative",
                [&] { add_view(catalog, "w", storage, DType::kFloat32, {4}, {-1}, 3); });
 }
 

@@ -155,7 +155,7 @@ TEST(PickleOpcodes, BytesThatAreNoOpcodesAreRefusedByName) {
 
 TEST(PickleOpcodes, OpcodesThatRunThingsAreRefusedByName) {
   for (const char* opcode : {"i", "o", "\x82", "\x83", "\x84", "P", "\x97", "\x98"}) {
-    expect_refused(pickled(opcode), "an opcode that no checkpoint needs", opcode);
+    expect_refused(pickled(opcode), "an opcode that checkpoints do not use", opcode);
   }
 }
 

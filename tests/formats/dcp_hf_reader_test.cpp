@@ -130,7 +130,7 @@ TEST_F(DcpHfReader, AMissingRankBetweenOthersIsNamed) {
 }
 
 TEST_F(DcpHfReader, AMissingLastRankCannotBeSeenAndIsWarnedOf) {
-  EXPECT_THAT(warnings(), Contains(HasSubstr("a missing last rank is not noticed")));
+  EXPECT_THAT(warnings(), Contains(HasSubstr("a missing last rank cannot be detected")));
 }
 
 TEST_F(DcpHfReader, RanksExpectedFindsAMissingLastRank) {

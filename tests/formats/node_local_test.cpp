@@ -356,7 +356,7 @@ TEST(NodeLocalCommit, StandsOnTheRanksThatAreLeftAndSaysWhere) {
   });
   for (const Error& error : errors) {
     EXPECT_EQ(error.code(), ErrorCode::kPeer);
-    EXPECT_THAT(error.why(), ::testing::HasSubstr("the destination stands on these ranks: "));
+    EXPECT_THAT(error.why(), ::testing::HasSubstr("committed on ranks: "));
   }
   EXPECT_EQ(nodes.written(true), nodes.expected(kDcp, 3));  // All were prepared, and none was killed here.
 }

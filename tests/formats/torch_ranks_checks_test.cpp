@@ -73,7 +73,7 @@ TEST(RankChecks, SeveralSetsOfFilesInOneFolderAreShownHowToName) {
   for (int rank = 0; rank < 4; ++rank) folder.put("optim_" + dtensor(rank), folder.content(dtensor(rank)));
   const Error error = error_of([&] { folder.open(); });
   EXPECT_EQ(error.code(), ErrorCode::kCorruption);
-  EXPECT_THAT(error.hint(), HasSubstr("the names are of 2 sets of files"));
+  EXPECT_THAT(error.hint(), HasSubstr("the folder has 2 sets of files"));
   EXPECT_THAT(error.hint(), HasSubstr("model_world_size_*_rank_*.pt"));
 }
 

@@ -258,7 +258,7 @@ TEST_F(PosixTest, AHardLinkOfASourceFileIsThatSource) {
 TEST_F(PosixTest, ADestinationInsideTheSourceThroughALinkIsRefused) {
   temp.write("src/a.bin", "x");
   std::filesystem::create_directory_symlink("src", temp / "link");
-  expect_error(ErrorCode::kExists, "lies in the source",
+  expect_error(ErrorCode::kExists, "is inside the source",
                [&] { local_output(fs, temp / "link/out", {temp / "src"}, {}); });
 }
 

@@ -253,7 +253,7 @@ TEST(MapOperations, WhatNoRankWouldStoreIsRefused) {
     test::expect_error(ErrorCode::kInvalidArgument, "on no coordinate of the axis 'pp'", [&] { map_of(keys); });
   }
   const Model layers{{"l.0", counted(4, 2, 1)}, {"l.1", counted(4, 2, 100)}};
-  test::expect_error(ErrorCode::kInvalidArgument, "stores it on no rank", [&] {
+  test::expect_error(ErrorCode::kInvalidArgument, "does not store it on any rank", [&] {
     made(R"("mesh": {"pp": 2}, "index": {"l": {"count": 2, "axis": "pp"}}, "rules": [{"logical": "l.{l}",
          "stored": "l.{l}", "on": {"pp": "first"}}])",
          layers);
@@ -275,7 +275,7 @@ TEST(MapOperations, WhatCouldNotBeUndoneIsNotMade) {
                  "what is padded has another size than the map says");
   const Model experts{{"e.0", counted(4, 2, 1)}, {"e.1", counted(4, 2, 100)}};
   const std::string stacked = R"("rules": [{"logical": "e.{e}", "stored": "e", "stack": [{"index": "e"}]}])";
-  expect_refused(R"("index": {"e": {"count": 1}}, )" + stacked, experts, "'e' has 1 numbers by the map");
+  expect_refused(R"("index": {"e": {"count": 1}}, )" + stacked, experts, "the map gives index 'e' 1 values");
   expect_refused(R"("mesh": {"pp": 1}, "index": {"e": {"axis": "pp"}}, )" + stacked, experts, "does not say its count");
   expect_refused(R"("index": {"e": {"offset": 9223372036854775807}}, )" + stacked, experts, "its offset is");
   expect_refused(R"("index": {"e": {"begin": -1, "count": 2}}, )" + stacked, experts, "2 numbers from -1 on");

@@ -305,7 +305,7 @@ TEST(ExpectSame, NamesTheRankThatDiffers) {
   std::atomic<int> named{0};
   run_as_threads(3, [&](Group& group) {
     try {
-      expect_same(group, group.rank() == 2 ? "0.2.0" : "0.1.0", ErrorCode::kPeer, "other versions");
+      expect_same(group, group.rank() == 2 ? "0.2.0" : "0.1.0", ErrorCode::kPeer, "different versions");
     } catch (const Error& error) {
       named += error.rank() == 2 && error.expected() == "0.1.0" && error.found() == "0.2.0" ? 1 : 0;
     }

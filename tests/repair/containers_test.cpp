@@ -51,7 +51,7 @@ TEST_F(Repair, OfADamagedSafetensorsHeaderSavesNothingAndSaysWhy) {
   write("safetensors", WholeLayout{}, "/m.safetensors");
   flip("/m.safetensors", "data_offsets", 12);
   repair(4, {}, "/m.safetensors", "/d.safetensors");
-  EXPECT_THAT(std::string(result.at("message")), HasSubstr("nothing of it is whole"));
+  EXPECT_THAT(std::string(result.at("message")), HasSubstr("nothing in it is intact"));
 }
 
 TEST_F(Repair, OfAFolderMakesItsIndexAnew) {
@@ -155,7 +155,7 @@ TEST_F(TorchFile, WithAFlippedElementAndNoDirectoryLosesThatTensorAlone) {
 TEST_F(TorchFile, WithoutItsPickleCannotBeNamed) {
   flip("/m.pt", "data.pkl", 200);
   repair_file(4);
-  EXPECT_THAT(std::string(result.at("message")), HasSubstr("nothing of it is whole"));
+  EXPECT_THAT(std::string(result.at("message")), HasSubstr("nothing in it is intact"));
   EXPECT_THAT(world.err, HasSubstr("cannot tell which tensors the file holds: data.pkl is lost"));
 }
 

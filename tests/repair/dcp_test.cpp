@@ -81,7 +81,7 @@ TEST_F(Dcp, TakesMetadataThatASaveLeftUnderItsTemporaryName) {
 TEST_F(Dcp, WithoutMetadataCannotBeNamedAndAsksForAnotherSave) {
   remove("/c/.metadata");
   repair(4);
-  EXPECT_EQ(result.at("message"), "cannot tell which tensors the items are");
+  EXPECT_EQ(result.at("message"), "cannot identify the tensors in the items");
   EXPECT_THAT(world.err, HasSubstr("the 2 .distcp files hold 8 boxes of tensors and 0 objects"));
   EXPECT_THAT(world.err, HasSubstr("--like"));
 }
@@ -144,7 +144,7 @@ struct ExchangedFiles : Repair {
 TEST_F(ExchangedFiles, ACopyOfAnotherRanksFileGivesNoItemThatFits) {
   put("/c/__1_0.distcp", of_rank(0));
   expect_only_small();
-  EXPECT_THAT(result.at("lost")[0].at("why").dump(), HasSubstr("the file is of another rank or save"));
+  EXPECT_THAT(result.at("lost")[0].at("why").dump(), HasSubstr("the file belongs to another rank or save"));
 }
 
 TEST_F(ExchangedFiles, ThatWereSwappedGiveNothing) {
@@ -336,7 +336,7 @@ TEST_F(AlikeItems, OfAnotherJobAreRefused) {
   content = {{"x", filled(DType::kUint8, {77}, 'x')}};
   write("dcp", WholeLayout{}, "/third");
   repair(4, {"--like", "/third"});
-  EXPECT_THAT(world.err, HasSubstr("this one has other items"));
+  EXPECT_THAT(world.err, HasSubstr("this one has different items"));
 }
 
 }  // namespace

@@ -86,7 +86,7 @@ TEST_F(Checkpoint, RefusesLocalTensorsThatTheirMetadataDoesNotDescribe) {
 
 TEST_F(Checkpoint, RefusesOtherArgumentsOnOtherRanks) {
   as_ranks(2, [&](int rank) {
-    expect_error(ErrorCode::kInvalidArgument, "asked to save differently", [&] {
+    expect_error(ErrorCode::kInvalidArgument, "called save with different options", [&] {
       checkpoint::save(state_of({{"w", at::ones({2})}}), path(rank == 0 ? "a" : "b"));
     });
   });
@@ -114,7 +114,7 @@ TEST_F(Checkpoint, RefusesNamesThatAreOneTensorOnSomeRanksOnly) {
     const ShardingSpecPtr spec = chunk_spec(0, placements(2));
     const ShardedTensor one = sharded_tensor::ones(spec, {4}), two = sharded_tensor::zeros(spec, {4});
     const StateDict state = state_of({{"a", value(one)}, {"b", value(rank == 0 ? one : two)}});
-    expect_error_of("b", ErrorCode::kInvalidArgument, "two names are one tensor",
+    expect_error_of("b", ErrorCode::kInvalidArgument, "two names share a tensor",
                     [&] { checkpoint::save(state, path()); });
   });
 }

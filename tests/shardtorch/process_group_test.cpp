@@ -301,7 +301,7 @@ TEST(C10dWorld, NcclWithoutItsPlugInOrAGpuSaysWhatIsMissing) {
     GTEST_SKIP() << "there is a GPU";
   }
   const auto store = c10::make_intrusive<c10d::HashStore>();
-  SHARD_EXPECT_THROW(make_c10d_world("nccl", store, 0, 1, 1s), c10::Error, "the backend nccl");
+  SHARD_EXPECT_THROW(make_c10d_world("nccl", store, 0, 1, 1s), c10::Error, "backend nccl");
 }
 
 TEST(C10dWorld, GroupsMayNameTheirBackend) {

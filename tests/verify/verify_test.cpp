@@ -220,7 +220,8 @@ TEST_F(Verify, StepsOfSeveralSavesAreMixed) {
   world.put("/r/rank_1.pt", file);
   const auto found = world.verify({"/r"});
   EXPECT_THAT(VerifyWorld::kinds(found), ElementsAre("error mixed_save", "warning replica_mismatch"));
-  EXPECT_THAT(found.dump(), HasSubstr("ranks 0 and 1 were saved at another 'step' (expected 7, found 8)"));
+  EXPECT_THAT(found.dump(),
+              HasSubstr("ranks 0 and 1 were saved with different values of 'step' (expected 7, found 8)"));
 }
 
 TEST_F(Verify, AFileOfItemsThatIsLostIsNotCalledCutShort) {
