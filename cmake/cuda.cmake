@@ -9,7 +9,8 @@ if(SHARD_CUDA STREQUAL OFF OR SHARD_SANITIZE)  # nvcc knows no sanitizers of the
   return()
 endif()
 find_package(CUDAToolkit 12 QUIET)
-if(CUDAToolkit_FOUND AND NOT TARGET CUDA::cudart_static)  # Where the toolkit's libraries are in lib, as in PyPI's wheels.
+# Searches lib for the toolkit's libraries, as in PyPI's wheels.
+if(CUDAToolkit_FOUND AND NOT TARGET CUDA::cudart_static)
   find_library(cudart_static cudart_static HINTS ${CUDAToolkit_INCLUDE_DIRS}/../lib NO_CACHE)
   if(cudart_static)
     add_library(CUDA::cudart_static STATIC IMPORTED)

@@ -7,7 +7,7 @@ set -u
 unpacked=$1 hosts=$2 all=$SHARD_HOSTS/slurm own=$SHARD_HOSTS/slurm/$HOST
 shift 2
 mkdir -p "$own/links/sbin"
-ln -sf slurmstepd-wlm "$own/links/sbin/slurmstepd" # As the package's installation does.
+ln -sf slurmstepd-wlm "$own/links/sbin/slurmstepd"  # The same as in the package's installation.
 mount -t overlay overlay -o "lowerdir=$own/links:$unpacked/usr:/usr" /usr && mount -t tmpfs none /sys/fs/cgroup || exit 77
 cat >"$own/slurm.conf" <<END
 ClusterName=test
