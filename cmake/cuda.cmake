@@ -1,4 +1,4 @@
-# CUDA for the plug-in libshard_cuda.so: SHARD_CUDA says whether it must be there.
+# CUDA for the plug-in libshard_cuda.so: SHARD_CUDA makes its absence an error.
 #
 #   out: SHARD_HAS_CUDA                          the language CUDA and TARGET CUDA::cudart_static
 #        SHARD_NCCL_INCLUDE_DIR, SHARD_NCCL_LIBRARY   empty: links between GPUs are not built

@@ -39,7 +39,7 @@ else()
   set(shard_library_type SHARED)
 endif()
 
-# shard_headers(NAME HEADERS ... LIBS ... [OPTIONS ...]): headers that are compiled once, for the targets that then say
+# shard_headers(NAME HEADERS ... LIBS ... [OPTIONS ...]): headers that are compiled once, for the targets that call
 # shard_use_headers(TARGET NAME).
 function(shard_headers name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "HEADERS;LIBS;OPTIONS")

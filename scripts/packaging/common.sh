@@ -32,8 +32,8 @@ architecture() {
   esac
 }
 
-# debian SUITE ARCH COMMAND...: apt-get as it would be on a Debian SUITE of the architecture ARCH (amd64, arm64), from this
-# machine's own mirror and with its keys, as that was released; source packages of today. Nothing of this machine changes.
+# debian SUITE ARCH COMMAND...: apt-get of a Debian SUITE, as released, of the architecture ARCH (amd64, arm64), with this
+# machine's mirror and keys; source packages of today. It changes nothing on this machine.
 debian() {
   local state=$cache/debian-$1-$2 keyring=/usr/share/keyrings/debian-archive-keyring.gpg
   if [ ! -s "$state/sources.list" ]; then

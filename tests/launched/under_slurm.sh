@@ -1,7 +1,7 @@
 #!/bin/bash
 # Runs a command by srun, two tasks on each host of in_namespaces.sh, which starts this on every one of them. Slurm need
 # not be installed: UNPACKED is a folder with Debian's packages (apt-get download slurm-client slurmctld slurmd
-# slurm-wlm-basic-plugins libmunge2; dpkg -x each), which is laid over /usr where this run alone sees it.
+# slurm-wlm-basic-plugins libmunge2; dpkg -x each), which is mounted over /usr only for this run.
 #   under_slurm.sh UNPACKED HOSTS COMMAND...
 set -u
 unpacked=$1 hosts=$2 all=$SHARD_HOSTS/slurm own=$SHARD_HOSTS/slurm/$HOST

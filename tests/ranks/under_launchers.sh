@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The conformance suite of groups in processes: under_launchers.sh GROUP_PROGRAM mpirun|torchrun PYTHON.
-# Every check must have passed on rank 0. Of those that break the group one rank's word is enough, as the launcher may
-# end the others as soon as that one ends, but none may have failed.
+# Every check must have passed on rank 0. For those that break the group one rank's report is enough, because the launcher
+# may end the others as soon as that one ends, but none may have failed.
 set -u
 program=$1 launcher=$2 python=${3:-}
 checks=10
