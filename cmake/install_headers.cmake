@@ -1,5 +1,5 @@
-# Installs the headers for programs below DESTINATION: those of libshard, of shardtorch, and of formats' own folder. A header
-# whose first comment says "Inside FOLDER only" stays behind, as scripts/check_includes.py holds it to.
+# Installs the headers for programs in DESTINATION: those of libshard, of shardtorch, and of formats' own folder. A header
+# whose first comment says "Inside FOLDER only" is not installed; scripts/check_includes.py enforces it.
 #
 #   in: SOURCE, DESTINATION
 file(GLOB_RECURSE headers RELATIVE ${SOURCE} ${SOURCE}/libshard/*.h ${SOURCE}/shardtorch/*.h)

@@ -1,9 +1,9 @@
-"""Checks that includes follow the arrows between folders, so that a layer never learns of the one above it.
+"""Checks that includes follow the arrows between folders, so that a layer never depends on a higher one.
 
-Checks also that a header whose first comment says "Inside FOLDER only" (or "Inside FOLDER and FOLDER only") is included
-from there alone; such headers are not installed. And that only shardtorch uses the standard library's hash tables: their
-hash is the same in every process, so that a file's names can be chosen to collide (libshard/core/hash_table.h). Exits 1
-and prints each line that is wrong.
+Also checks that a header whose first comment says "Inside FOLDER only" (or "Inside FOLDER and FOLDER only") is
+included only from there; such headers are not installed. And that only shardtorch uses the standard library's hash
+tables: their hash is the same in every process, so a file's names can be chosen to collide
+(libshard/core/hash_table.h). Exits 1 and prints each wrong line.
 """
 import pathlib
 import re
@@ -97,7 +97,7 @@ def homes_of_private_headers() -> dict[str, list[str]]:
 
 
 def standard_hash_tables() -> list[str]:
-    """Where they are used. (shardtorch has some for its own pointers and numbers, and for torch's interfaces.)"""
+    """Lines that use them. (shardtorch has some for its own pointers and numbers, and for torch's interfaces.)"""
     return [f"{path.relative_to(ROOT)}:{line}: std::unordered_ tables are not for keys of files; use core/hash_table.h"
             for top in ("libshard", "formats", "apps") for path in sorted((ROOT / top).rglob("*.[ch]*"))
             for line, text in enumerate(path.read_text().splitlines(), 1)

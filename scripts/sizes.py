@@ -10,7 +10,7 @@ import statistics
 import subprocess
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-PARTS = ("libshard", "shardtorch", "formats", "apps")  # A part without files is left out.
+PARTS = ("libshard", "shardtorch", "formats", "apps")  # A part without files is skipped.
 LIMITS = {"headers": 120, "sources": 400, "functions": 60}  # Look again past these.
 Size = tuple[int, str]
 
@@ -22,7 +22,7 @@ def tracked(part: str, suffix: str) -> list[pathlib.Path]:
 
 def functions(path: pathlib.Path) -> list[Size]:
     found: list[Size] = []
-    begin, name, inside = None, "", False  # begin: of the declaration that goes on, or of the function
+    begin, name, inside = None, "", False  # begin: of the declaration that continues, or of the function
     for number, line in enumerate(path.read_text().splitlines(), 1):
         if inside:
             if line.startswith("}"):

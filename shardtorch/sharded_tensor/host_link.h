@@ -97,7 +97,7 @@ class HostMove {
 
   /// The slot of the same tensors, or a new one.
   std::int64_t slot_of(Stream stream);
-  /// As large as needed, or as the space allows.
+  /// The needed size, or the available space.
   void set_slots();
   /// \throws Error kPeer  a rank sends more or less than this one takes.
   void check_incoming() const;

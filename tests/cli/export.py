@@ -1,4 +1,5 @@
-"""export, from outside: what it finds, copies and refuses. What trainers write themselves is in tests/live/export_test.py.
+"""export, from outside: the files that it finds, copies and refuses. tests/live/export_test.py has trainers' own
+output.
 
 Environment: SHARDCTL is the program, SHARD_DATA the folder tests/data.
 """
@@ -82,7 +83,7 @@ class Export(ExportTest):
         self.export("saved/model_1.safetensors", "-o", "out")
 
     def test_tied_weights_are_stored_once_where_they_are_equal(self):
-        self.hub('{"time_step_limit": [0.0, Infinity], "text_config": {"tie_word_embeddings": true}}')  # As Python writes it.
+        self.hub('{"time_step_limit": [0.0, Infinity], "text_config": {"tie_word_embeddings": true}}')  # Python's form.
         write(self.dir / "a.safetensors", {"lm_head.weight": [1, 2], "model.embed_tokens.weight": [1, 2]})
         self.assertEqual(self.export("a.safetensors", "-o", "out", "--hf-ref", "hub")["export"]["tied"], ["lm_head.weight"])
         self.assertEqual(names(self.dir / "out"), ["model.embed_tokens.weight"])

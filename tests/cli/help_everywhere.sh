@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# -h, --help, help and help VERB work wherever they stand; every verb's help has examples and exit codes.
+# -h, --help, help and help VERB work at any position; every verb's help has examples and exit codes.
 . "$(dirname "$0")/common.sh"
 
 expect 0 --help

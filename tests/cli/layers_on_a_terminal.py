@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""inspect on a terminal: layers that are alike share a line; --all, -v and a pipe list each tensor by its whole name."""
+"""inspect on a terminal: equal layers share a line; --all, -v and a pipe list each tensor by its whole name."""
 import json
 import os
 import pty
@@ -25,7 +25,7 @@ def write_model(path):
 
 
 def lines_on_terminal(*arguments):
-    """What shardctl prints where its standard output is a pseudo-terminal."""
+    """The output of shardctl if its standard output is a pseudo-terminal."""
     leader, follower = pty.openpty()
     process = subprocess.Popen([SHARDCTL, *arguments], stdout=follower, stderr=subprocess.DEVNULL)
     os.close(follower)

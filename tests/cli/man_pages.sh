@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# There is a man page for each verb; it has every option, exit code and example of the verb's help, and mandoc has nothing
-# to say against it. The same date makes the same pages.
+# Each verb has a man page with every option, exit code and example of the verb's help, and mandoc reports no problem.
+# The same date gives the same pages.
 pages_of=$SHARDCTL_PAGES
 . "$(dirname "$0")/common.sh"
 

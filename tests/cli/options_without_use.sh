@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# An option of the command line that the run would ignore is refused; in the environment it stands for other runs too.
+# An unused option on the command line is refused; in the environment it may be for other runs.
 . "$(dirname "$0")/common.sh"
 model m.safetensors 4096
 for verb in inspect digest "gather -o x" "split -o x --ranks 2" "cat w[0:1,0:1]" "diff m.safetensors"; do
@@ -15,7 +15,7 @@ done
 expect 2 export m.safetensors -o x --set heads=2
 holds err "error: --set is for a model map"
 
-# What they are for takes them; in diff one side is enough.
+# The verbs that use them accept them; in diff one side is enough.
 save="$SHARD_DATA/deepspeed/stage2_tied"
 expect 0 gather "$save" -o module.safetensors --weights 16bit --exclude 'optimizer.**' --objects drop
 expect 0 diff "$save" module.safetensors --weights 16bit --exclude 'optimizer.**' --objects drop

@@ -1,11 +1,11 @@
 """Runs the commands of every Markdown page: pages.py SOURCE_DIR
 
 - `console` blocks run as console_blocks.py says; those that are marked to run elsewhere are listed.
-- A command stands in such a block: an indented line that begins with the name of a program is a mistake.
+- A command must be in such a block: an indented line that begins with the name of a program is a mistake.
 - docs/formats.md links the page of every format.
-- Every option after `shardctl VERB`, wherever a page shows it, also within a sentence or a table, is one that the verb's help has.
+- Every option after `shardctl VERB`, anywhere on a page, even within a sentence or a table, is in the verb's help.
 
-docs/schemas.md and docs/layouts.md are documents.py's. Environment: SHARDCTL is the program.
+documents.py runs docs/schemas.md and docs/layouts.md. Environment: SHARDCTL is the program.
 """
 import re
 import subprocess

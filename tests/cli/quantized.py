@@ -68,7 +68,7 @@ class Quantized(unittest.TestCase):
         self.run_it(*line[1:])
 
     def expect_kept(self, model: Path, output: Path, dtype: str) -> None:
-        """Quantized tensors as they are; plain ones of 32 bits as `dtype`."""
+        """Quantized tensors unchanged; plain ones of 32 bits as `dtype`."""
         before, after = read(model / "model.safetensors"), read(output)
         self.assertEqual(set(before), set(after))
         for name, tensor in before.items():

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs the build tree, builds the consumer and the programs of docs/library.md from the install tree alone, and runs them:
-# run.sh BUILD_DIR SOURCE_DIR
+# Installs the build tree, builds the consumer and the programs of docs/library.md only from the install tree, and runs
+# them: run.sh BUILD_DIR SOURCE_DIR
 set -euo pipefail
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -39,7 +39,8 @@ for file in man/man1/shardctl.1 man/man1/shardctl-split.1 bash-completion/comple
 done
 [ -z "$has_torch" ] || "$work/build/torch_consumer"
 
-# Each installed header compiles alone, but for shardtorch's, which the program above includes; private ones are absent.
+# Each installed header compiles by itself, except shardtorch's, which the program above includes; private ones are
+# absent.
 cd "$work/prefix/include"
 find libshard formats -name '*.h' | xargs -P 2 -I HEADER g++ -std=c++20 -fsyntax-only -w -I. -x c++ HEADER
 private=$(cd "$2" && grep -rlE 'Inside .* only' --include='*.h' libshard formats shardtorch)
@@ -47,7 +48,7 @@ for header in $private libshard/exec/runs.h formats/torch/reader.h; do
   [ ! -e "$header" ] || { echo "$header is private, but installed" >&2 && exit 1; }
 done
 
-# Without LibTorch the rest is found all the same; who demands ShardedTensor is told.
+# Without LibTorch the rest is still found; a program that requires ShardedTensor gets an error.
 quiet configure without -DLibTorch_ROOT="$work/nowhere"
 if configure demanding -DLibTorch_ROOT="$work/nowhere" -DCONSUMER_COMPONENTS=torch >/dev/null 2>"$work/errors"; then
   echo "the component torch was found without LibTorch" >&2
