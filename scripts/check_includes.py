@@ -1,7 +1,8 @@
 """Checks that includes follow the arrows between folders, so that a layer never learns of the one above it.
 
 Checks also that a header whose first comment says "Inside FOLDER only" (or "Inside FOLDER and FOLDER only") is included
-from there alone; such headers are not installed. And that only shardtorch uses the standard library's hash tables: their
+from there alone; such headers are not installed. And that such a header, or one of the program, has two users or a test
+of it: declarations for one source belong into that source. And that only shardtorch uses the standard library's hash tables: their
 hash is the same in every process, so that a file's names can be chosen to collide (libshard/core/hash_table.h). Exits 1
 and prints each line that is wrong.
 """
@@ -71,6 +72,38 @@ USES |= {
     "apps/shardctl": LIBSHARD | FORMATS | {"formats"},
 }
 
+STANDARD = {"format.h", "reader.h", "writer.h"}  # Every format's folder has these.
+LONGEST = 600  # A header may have one user if the user's source would be longer with the header's source in it.
+ONE_USER = {  # Exceptions, to become fewer.
+    "apps/shardctl/descriptor_buffer.h",
+    "apps/shardctl/loose_files.h",
+    "apps/shardctl/man_page.h",
+    "apps/shardctl/page_parts.h",
+    "apps/shardctl/remake_choice.h",
+    "apps/shardctl/render_cat.h",
+    "apps/shardctl/render_copy.h",
+    "apps/shardctl/render_diff.h",
+    "apps/shardctl/render_verify.h",
+    "apps/shardctl/settings.h",
+    "apps/shardctl/signals.h",
+    "apps/shardctl/stoppable_store.h",
+    "apps/shardctl/test_door.h",
+    "apps/shardctl/unread_values.h",
+    "apps/shardctl/up_to_date.h",
+    "formats/dcp/tensor_entry.h",
+    "formats/deepspeed/catalog_builder.h",
+    "libshard/catalog/quantized_names.h",
+    "libshard/catalog/renaming.h",
+    "libshard/catalog/target_checks.h",
+    "libshard/catalog/target_cut.h",
+    "libshard/catalog/target_files.h",
+    "libshard/catalog/target_sharing.h",
+    "libshard/catalog/target_tree.h",
+    "libshard/catalog/target_whole.h",
+    "libshard/export/containers.h",
+    "libshard/io/memory_state.h",
+}
+
 
 def homes_of_private_headers() -> dict[str, list[str]]:
     """Private headers by their paths, with the folders that may include them."""
@@ -81,6 +114,38 @@ def homes_of_private_headers() -> dict[str, list[str]]:
             if match := re.search(r"Inside (\S+(?:(?:, | and )\S+)*) only", comment):
                 homes[str(path.relative_to(ROOT))] = re.split(r", | and ", match[1])
     return homes
+
+
+def lines_of(path: str) -> int:
+    return len((ROOT / path).read_text().splitlines()) if (ROOT / path).exists() else 0
+
+
+def includers() -> tuple[dict[str, set[str]], set[str]]:
+    """The files that include each header, without its own source and tests; and the headers that tests include."""
+    users, tested = {}, set()
+    for top in ("libshard", "formats", "shardtorch", "apps", "tests"):
+        for path in (each for each in (ROOT / top).rglob("*") if each.suffix in (".h", ".cpp", ".cu")):
+            for header in re.findall(r'^#include "([^"]+/[^"]+)"', path.read_text(), re.MULTILINE):
+                if top == "tests":
+                    tested.add(header)
+                elif path != (ROOT / header).with_suffix(".cpp"):
+                    users.setdefault(header, set()).add(str(path.relative_to(ROOT)))
+    return users, tested
+
+
+def headers_of_one_user(private: dict[str, list[str]]) -> list[str]:
+    """Private headers that one file includes and no test, and that fit into its source."""
+    users, tested = includers()
+    found = []
+    for header in sorted(set(private) | {each for each in users if each.startswith("apps/")}):
+        if len(users.get(header, ())) > 1 or header in tested or pathlib.Path(header).name in STANDARD:
+            continue
+        source = re.sub(r"\.h$", ".cpp", next(iter(users.get(header, ["nothing"]))))
+        if lines_of(header) + lines_of(re.sub(r"\.h$", ".cpp", header)) + lines_of(source) <= LONGEST:
+            found.append((header, source))
+    stale = sorted(ONE_USER - {header for header, _ in found})
+    return ([f"{header}: only {source} includes it, and no test: fold it in" for header, source in found if header not in ONE_USER]
+            + [f"{header}: remove it from the exceptions (ONE_USER)" for header in stale])
 
 
 def standard_hash_tables() -> list[str]:
@@ -94,6 +159,7 @@ def standard_hash_tables() -> list[str]:
 def main() -> int:
     wrong = standard_hash_tables()
     homes = homes_of_private_headers()
+    wrong += headers_of_one_user(homes)
     for header, folders in homes.items():
         wrong += [f"{header}: there is no folder {each}" for each in folders if not (ROOT / each).is_dir()]
     for folder, allowed in USES.items():

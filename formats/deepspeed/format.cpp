@@ -3,7 +3,6 @@
 #include "formats/deepspeed/reader.h"
 #include "formats/deepspeed/respread.h"
 #include "formats/deepspeed/universal.h"
-#include "formats/deepspeed/universal_reader.h"
 
 namespace shard {
 

@@ -1,21 +1,113 @@
 #include "libshard/job/copy_run.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <numeric>
 #include <set>
 #include <span>
+#include <string>
+#include <vector>
 
+#include "libshard/catalog/catalog.h"
 #include "libshard/core/error.h"
+#include "libshard/exec/checksums.h"
 #include "libshard/exec/parallel.h"
-#include "libshard/job/commit_watch.h"
-#include "libshard/job/crc_exchange.h"
 #include "libshard/job/file_owners.h"
 #include "libshard/ranks/collective_step.h"
+#include "libshard/ranks/group.h"
+#include "libshard/ranks/step_traffic.h"
 
 namespace shard {
 
 namespace {
+
+class CommitWatch final : public StepTraffic {
+ public:
+  explicit CommitWatch(int ranks) : has_committed_(static_cast<std::size_t>(ranks)) {}
+  /// This rank has. Threads: any.
+  void set_committed() { is_own_ = true; }
+  /// What to say when a rank was lost: where the output stands, as far as `rank` knows.
+  Error lost(int rank) const;
+
+  void begin(StepHandle&) override {}
+  void end() override {}
+  void stop() override {}
+  std::int64_t word() override { return is_own_ ? kCommitted : 0; }
+  bool move(Group& group, std::span<const std::int64_t> words) override;
+
+ private:
+  static constexpr std::int64_t kCommitted = -1;  ///< Not above 0: nothing is to be moved.
+
+  std::atomic<bool> is_own_{false};
+  std::vector<bool> has_committed_;  ///< By rank, as of the last meeting.
+};
+
+std::string list_of(const std::vector<bool>& ranks, bool wanted) {
+  std::string text;
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+    if (ranks[rank] == wanted) text += fmt::format("{}{}", text.empty() ? "" : ", ", rank);
+  }
+  return text.empty() ? "none" : text;
+}
+
+bool CommitWatch::move(Group&, std::span<const std::int64_t> words) {
+  for (std::size_t rank = 0; rank < words.size(); ++rank) has_committed_[rank] = words[rank] == kCommitted;
+  return false;
+}
+
+Error CommitWatch::lost(int rank) const {
+  std::vector<bool> known = has_committed_;
+  known[static_cast<std::size_t>(rank)] = is_own_;
+  return Error(ErrorCode::kPeer, "a rank died while the ranks were committing their outputs")
+      .because(fmt::format("committed on ranks: {}; unknown on ranks: {}", list_of(known, true), list_of(known, false)))
+      .suggest(Remedy::kReplaceDestination);
+}
+
+/// How many runs each rank sends here.
+std::vector<std::size_t> exchange_counts(Group& group, std::span<const std::vector<CrcRun>> outgoing) {
+  std::vector<std::uint64_t> sent, counts(outgoing.size());
+  for (const std::vector<CrcRun>& each : outgoing) sent.push_back(each.size());
+  std::vector<std::span<const std::byte>> to;
+  std::vector<std::span<std::byte>> from;
+  for (std::size_t rank = 0; rank < outgoing.size(); ++rank) {
+    const bool is_other = rank != static_cast<std::size_t>(group.rank());
+    const std::size_t count = is_other ? 1 : 0;
+    to.push_back(std::as_bytes(std::span(sent).subspan(rank, count)));
+    from.push_back(std::as_writable_bytes(std::span(counts).subspan(rank, count)));
+  }
+  group.exchange(to, from);
+  return {counts.begin(), counts.end()};
+}
+
+/// Sends each run to `owners[storages[run.storage].file]`. Collective.
+/// \returns what the other ranks sent here. \throws Error kPeer
+/// Cost: an exchange of 8 bytes with each rank, then the runs themselves.
+std::vector<CrcRun> send_to_owners(Group& group, std::span<const CrcRun> runs, std::span<const Storage> storages,
+                                   std::span<const int> owners) {
+  const auto ranks = static_cast<std::size_t>(group.size()), own = static_cast<std::size_t>(group.rank());
+  std::vector<std::vector<CrcRun>> outgoing(ranks);
+  for (const CrcRun& run : runs) outgoing[static_cast<std::size_t>(owners[storages[run.storage].file])].push_back(run);
+  outgoing[own].clear();
+  const std::vector<std::size_t> counts = exchange_counts(group, outgoing);
+  const std::size_t total = std::accumulate(counts.begin(), counts.end(), std::size_t{0});
+  std::vector<CrcRun> incoming(total);
+  std::vector<std::span<const std::byte>> to;
+  std::vector<std::span<std::byte>> from;
+  std::size_t begin = 0;
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    to.push_back(std::as_bytes(std::span(outgoing[rank])));
+    from.push_back(std::as_writable_bytes(std::span(incoming).subspan(begin, counts[rank])));
+    begin += counts[rank];
+  }
+  group.exchange(to, from);
+  return incoming;
+}
 
 /// How long ranks wait for rank 0 to clean up after a failure, and it for them to hear that it has.
 constexpr std::chrono::milliseconds kCleanUp{5000}, kTellCleanUp{100};

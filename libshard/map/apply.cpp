@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <array>
 #include <optional>
+#include <span>
+#include <vector>
 
 #include "libshard/core/box.h"
 #include "libshard/core/checked.h"
@@ -388,6 +390,72 @@ class Applying {
 
 AppliedMap::AppliedMap(const Catalog& source, const Selection& selection, const ModelMap& map, bool flat_only) {
   Applying(source, selection, map, flat_only, *this).run();
+}
+
+Catalog AppliedMap::ranked_target(std::string_view format, std::int64_t max_file_bytes) const {
+  Catalog target;
+  target.format = format;
+  target.metadata = stored_.metadata;
+  target.locations = stored_.locations;
+  target.borrowed = stored_.borrowed;
+  target.borrowed.insert(target.borrowed.end(), {stored_.arena, selection_.arena});
+  target.world_size = ranks_;
+  std::vector<std::uint32_t> file_of(static_cast<std::size_t>(ranks_), kNoIndex);  // Each rank's last one.
+  std::vector<std::int64_t> bytes_of(file_of.size());
+  for (const SelectedTensor& selected : selection_.tensors) {
+    Tensor tensor = stored_.tensors[selected.source];
+    const Chunk chunk = stored_.chunks[tensor.first_chunk];
+    StoredTensor stored = stored_.stored[chunk.stored];
+    Storage storage = stored_.storages[stored.storage];
+    const auto rank = static_cast<std::size_t>(std::max(tensor.rank, 0));
+    if (file_of[rank] == kNoIndex || bytes_of[rank] + storage.bytes > max_file_bytes) {
+      file_of[rank] = static_cast<std::uint32_t>(target.files.size());
+      bytes_of[rank] = 0;
+      target.files.push_back({rank_files_[rank], 0, static_cast<int>(rank)});
+    }
+    bytes_of[rank] += storage.bytes;
+    storage.file = file_of[rank];
+    tensor.source = selected.source;
+    tensor.first_chunk = static_cast<std::uint32_t>(target.chunks.size());
+    stored.storage = static_cast<std::uint32_t>(target.storages.size());
+    target.chunks.push_back(chunk);
+    target.chunks.back().stored = static_cast<std::uint32_t>(target.stored.size());
+    target.stored.push_back(stored);
+    target.storages.push_back(storage);
+    target.tensors.push_back(tensor);
+  }
+  const auto idle = std::ranges::find(file_of, kNoIndex);
+  if (idle == file_of.end()) return target;
+  throw Error(ErrorCode::kUnsupported,
+              fmt::format("cannot write a file for rank {}: the map stores nothing on it", idle - file_of.begin()));
+}
+
+Catalog AppliedMap::plan_target(const Catalog& placed, std::uint32_t first_padding) const {
+  Catalog target;
+  target.format = placed.format;
+  target.files = placed.files;
+  target.storages = placed.storages;
+  target.stored = placed.stored;
+  target.borrowed = placed.borrowed;
+  target.borrowed.push_back(placed.arena);
+  std::vector<std::uint32_t> placed_of(stored_.tensors.size(), kNoIndex);
+  for (std::uint32_t i = 0; i < placed.tensors.size(); ++i) placed_of[placed.tensors[i].source] = i;
+  const std::vector<int> singles = single_dims(placed);
+  const std::span<const std::uint32_t> buffer_of = std::span(placed_of).subspan(flat_ ? first_buffer_ : 0);
+  const LinkTargets targets{placed, singles, placed_of, flat_.get(), buffer_of};
+  for (const Entry& entry : entries_) {
+    if (entry.is_dropped) continue;
+    Tensor tensor;
+    tensor.name = entry.name;
+    tensor.shape = entry.shape;
+    tensor.dtype = entry.dtype;
+    tensor.source = entry.is_padding ? first_padding + entry.source : entry.source;
+    tensor.first_chunk = static_cast<std::uint32_t>(target.chunks.size());
+    append_linked(targets, entry.links, *target.arena, target.chunks);
+    tensor.chunk_count = static_cast<std::uint32_t>(target.chunks.size()) - tensor.first_chunk;
+    target.tensors.push_back(tensor);
+  }
+  return target;
 }
 
 }  // namespace shard

@@ -3,10 +3,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <optional>
 #include <set>
+#include <span>
+#include <utility>
 #include <vector>
 
 #include "libshard/core/box.h"
+#include "libshard/core/checked.h"
 #include "libshard/core/error.h"
 #include "libshard/core/first_names.h"
 #include "libshard/core/hash_table.h"
@@ -14,8 +20,9 @@
 #include "libshard/map/block_check.h"
 #include "libshard/map/flat_buffers.h"
 #include "libshard/map/map_names.h"
+#include "libshard/map/model_map.h"
+#include "libshard/map/rule_parts.h"
 #include "libshard/map/rule_use.h"
-#include "libshard/map/stored_shapes.h"
 #include "libshard/map/undo_errors.h"
 #include "libshard/map/undo_flat.h"
 #include "libshard/map/wrong.h"
@@ -23,6 +30,128 @@
 namespace shard {
 
 namespace {
+
+void sort_unique(std::vector<std::uint32_t>& numbers) {
+  std::ranges::sort(numbers);
+  const auto repeated = std::ranges::unique(numbers);
+  numbers.erase(repeated.begin(), repeated.end());
+}
+
+// From the shapes of stored tensors to those of the logical tensors in them.
+
+/// Answers what was stored, from what is.
+class ShapeFinder {
+ public:
+  using ShapeAt = std::function<std::span<const std::int64_t>(std::span<const std::int64_t>)>;
+
+  ShapeFinder(const ModelMap& map, std::size_t rule, std::span<const std::int64_t> coordinate, const ShapeAt& shape_at)
+      : map_(map), rule_(map.rule(rule)), coordinate_(coordinate.begin(), coordinate.end()), shape_at_(shape_at) {
+    tensors_.rule = rule;
+  }
+
+  RuleTensors run() {
+    const Sizes base = unstacked(coordinate_, &tensors_.stack);
+    const bool keeps = rule_.pad && rule_.pad->fill == MapPad::Fill::kKeep;
+    if (keeps && rule_.pad->dim < std::ssize(base)) tensors_.padded = whole_size(rule_.pad->dim);
+    tensors_.shapes.assign(rule_.logical.size(), Sizes());
+    for (int d = 0; d < std::ssize(base); ++d) {
+      const bool is_concat = rule_.concat && rule_.concat->dim == d;
+      for (std::size_t i = 0; i < tensors_.shapes.size(); ++i) {
+        tensors_.shapes[i].push_back(is_concat ? segment_size(d, i) : true_size(d));
+      }
+    }
+    for (std::size_t i = 0; i < tensors_.shapes.size(); ++i) {
+      tensors_.shapes[i] = permuted(rule_.permute[i], std::move(tensors_.shapes[i]), rule_.where);
+    }
+    return std::move(tensors_);
+  }
+
+ private:
+  /// The stored shape at a coordinate without stacked dimensions; their sizes go to `stack`.
+  Sizes unstacked(std::span<const std::int64_t> coordinate, std::vector<std::int64_t>* stack) const {
+    const std::span<const std::int64_t> stored = shape_at_(coordinate);
+    Sizes shape(stored.begin(), stored.end());
+    for (std::size_t i = rule_.stack.size(); i-- > 0;) {
+      const int dim = rule_.stack[i].dim;
+      if (dim >= std::ssize(shape)) {
+        throw wrong(
+            fmt::format("{} stacks dimension {}, which a tensor of {} lacks", rule_.where, dim, to_string(stored)));
+      }
+      if (stack != nullptr) stack->insert(stack->begin(), shape[static_cast<std::size_t>(dim)]);
+      shape.erase(shape.begin() + dim);
+    }
+    return shape;
+  }
+
+  /// The size of a dimension over all ranks that have parts of it, with its padding.
+  std::int64_t whole_size(int d) const {
+    Sizes at = coordinate_, counts(at.size(), 1);
+    for (const MapCut& cut : rule_.shard) {
+      if (cut.dim == d) counts[cut.axis] = map_.mesh()[cut.axis];
+    }
+    Sizes index(at.size());
+    std::int64_t size = 0;
+    do {
+      for (std::size_t i = 0; i < at.size(); ++i) {
+        if (counts[i] > 1) at[i] = index[i];
+      }
+      const Sizes shape = unstacked(at, nullptr);
+      if (d >= std::ssize(shape)) throw wrong(rule_.where + ": ranks store tensors of different dimensions");
+      size = checked_add(size, shape[static_cast<std::size_t>(d)]);
+    } while (!index.empty() && next_index<std::int64_t>(index, counts) >= 0);
+    return size;
+  }
+
+  /// By its own size, or the sum of its parts' widths.
+  std::optional<std::int64_t> stated_size(std::size_t segment) const {
+    const MapConcat& concat = *rule_.concat;
+    if (!concat.sizes.empty()) return map_.variables().evaluate(concat.sizes[segment]);
+    if (concat.widths.empty() || concat.widths[segment].empty()) return std::nullopt;
+    std::int64_t size = 0;
+    for (const Expression& width : concat.widths[segment]) {
+      const std::int64_t number = map_.variables().evaluate(width);
+      if (number < 0) throw wrong(rule_.where + ": a width is negative").found(number);
+      if (number > INT64_MAX - size) throw wrong(rule_.where + ": the sum of its widths does not fit 63 bits");
+      size += number;
+    }
+    return size;
+  }
+
+  std::int64_t true_size(int d) const {
+    const bool is_padded = rule_.pad && rule_.pad->dim == d;
+    if (!is_padded) return whole_size(d);
+    if (rule_.pad->true_size) return map_.variables().evaluate(*rule_.pad->true_size);
+    throw wrong(fmt::format("cannot undo {}: the document does not state the true size of what is padded", rule_.where))
+        .because("its pad has no key 'true'");
+  }
+
+  std::int64_t segment_size(int d, std::size_t segment) const {
+    if (const std::optional<std::int64_t> stated = stated_size(segment)) return *stated;
+    const std::size_t segments = rule_.logical.size();
+    if (segments == 1) return true_size(d);
+    if (!rule_.concat->is_equal) {
+      throw wrong(fmt::format("cannot undo {}: the document does not state the sizes of its segments", rule_.where))
+          .because("its concat has no key 'sizes'");
+    }
+    const std::int64_t whole = true_size(d), count = static_cast<std::int64_t>(segments);
+    if (whole % count == 0) return whole / count;
+    throw wrong(fmt::format("{} cannot cut {} into {} equal segments", rule_.where, whole, count)).found(whole);
+  }
+
+  const ModelMap& map_;
+  const MapRule& rule_;
+  Sizes coordinate_;
+  const ShapeAt& shape_at_;
+  RuleTensors tensors_;
+};
+
+/// The shapes of the logical tensors, by what ranks store: `shape_at` gives the shape at a coordinate. Their stack is
+/// the stored one's. \throws Error kInvalidArgument  the document does not say enough, or contradicts the shapes.
+RuleTensors tensors_of_stored(
+    const ModelMap& map, std::size_t rule, std::span<const std::int64_t> coordinate,
+    const std::function<std::span<const std::int64_t>(std::span<const std::int64_t>)>& shape_at) {
+  return ShapeFinder(map, rule, coordinate, shape_at).run();
+}
 
 /// Stored tensors of one rule and one set of values: one a rank of the mesh.
 struct StoredGroup {
@@ -326,6 +455,77 @@ UndoneMap::UndoneMap(const Catalog& stored, const ModelMap& map,
                      const std::function<bool(std::string_view)>& leaves_out)
     : arena_(std::make_shared<Arena>(stored.arena->budget())), singles_(single_dims(stored)) {
   Undoing(stored, map, *this).run(leaves_out);
+}
+
+LinkTargets UndoneMap::targets_in(const Catalog& stored) const { return {stored, singles_, {}, flat_, buffer_of_}; }
+
+std::vector<Chunk> UndoneMap::chunks_of(const Catalog& stored, const Padding& padding, Arena& arena) const {
+  std::vector<Chunk> chunks;
+  append_linked(targets_in(stored), std::span(&padding.link, 1), arena, chunks);
+  return chunks;
+}
+
+Catalog UndoneMap::make_catalog(const Catalog& stored) const {
+  Catalog logical = stored;
+  logical.arena = arena_;
+  logical.borrowed.push_back(stored.arena);
+  logical.root = nullptr;
+  logical.tensors.clear();
+  logical.chunks.clear();
+  logical.metadata.erase(kAliasesNote);
+  logical.warnings.insert(logical.warnings.end(), warnings_.begin(), warnings_.end());
+  for (const Entry& entry : entries_) {
+    Tensor tensor;
+    tensor.name = entry.name;
+    tensor.path = entry.path;
+    tensor.shape = entry.shape;
+    tensor.dtype = entry.dtype;
+    tensor.rank = entry.rank;
+    tensor.first_chunk = static_cast<std::uint32_t>(logical.chunks.size());
+    append_linked(targets_in(stored), entry.links, *arena_, logical.chunks);
+    tensor.chunk_count = static_cast<std::uint32_t>(logical.chunks.size()) - tensor.first_chunk;
+    if (entry.links.size() == 1 && entry.links[0].is_whole) {
+      tensor.sharding = stored.tensors[entry.links[0].stored].sharding;
+      tensor.damaged = stored.tensors[entry.links[0].stored].damaged;
+    }
+    logical.tensors.push_back(tensor);
+  }
+  validate_catalog(logical);
+  return logical;
+}
+
+void UndoneMap::refresh(const Catalog& stored, std::span<const std::uint32_t> tensors, Catalog& logical) const {
+  logical.storages = stored.storages;
+  logical.stored = stored.stored;
+  std::vector<Chunk> chunks;
+  for (const std::uint32_t index : tensors) {
+    const Tensor& tensor = logical.tensors[index];
+    chunks.clear();
+    append_linked(targets_in(stored), entries_[index].links, *arena_, chunks);
+    std::ranges::copy(chunks, logical.chunks.begin() + tensor.first_chunk);
+  }
+}
+
+std::vector<std::uint32_t> UndoneMap::stored_of(std::span<const std::uint32_t> tensors) const {
+  std::vector<std::uint32_t> stored;
+  for (const std::uint32_t tensor : tensors) {
+    for (const MapLink& link : entries_[tensor].links) append_stored(link, stored);
+  }
+  sort_unique(stored);
+  return stored;
+}
+
+std::vector<std::uint32_t> UndoneMap::stored_of(const Padding& padding) const {
+  std::vector<std::uint32_t> stored;
+  append_stored(padding.link, stored);
+  sort_unique(stored);
+  return stored;
+}
+
+/// All of a local tensor, that its padding can be read with it.
+void UndoneMap::append_stored(const MapLink& link, std::vector<std::uint32_t>& out) const {
+  if (!link.is_flat) return out.push_back(link.stored);
+  for (const FlatPlace& place : flat_->places_of(link.stored)) out.push_back(buffer_of_[place.buffer]);
 }
 
 }  // namespace shard
