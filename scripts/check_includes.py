@@ -2,8 +2,9 @@
 
 Checks also that a header whose first comment says "Inside FOLDER only" (or "Inside FOLDER and FOLDER only") is included
 from there alone; such headers are not installed. And that such a header, or one of the program, has two users or a test
-of it: declarations for one source belong into that source. And that only shardtorch uses the standard library's hash tables: their
-hash is the same in every process, so that a file's names can be chosen to collide (libshard/core/hash_table.h). Exits 1
+of it: declarations for one source belong into that source. And that only shardtorch uses the standard library's hash
+tables: their hash is the same in every process, so that a file's names can be chosen to collide
+(libshard/core/hash_table.h). Exits 1
 and prints each line that is wrong.
 """
 import pathlib
@@ -14,6 +15,8 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 CORE = {"libshard/core"}
 CATALOG = CORE | {"libshard/catalog"}
 CHECKPOINT = CATALOG | {"libshard/io", "libshard/checkpoint"}
+MAP_INDICES = CHECKPOINT | {"libshard/map/documents"}
+MAP_PASSES = MAP_INDICES | {"libshard/map/arithmetic", "libshard/map/matching"}
 USES = {  # A folder may include from itself and from these.
     "libshard/core": set(),
     "libshard/io": CORE,
@@ -24,10 +27,13 @@ USES = {  # A folder may include from itself and from these.
     "libshard/ranks": CORE,
     "libshard/repair": CHECKPOINT | {"libshard/exec"},
     "libshard/export": CHECKPOINT,
-    "libshard/map": CHECKPOINT,
+    "libshard/map/documents": CHECKPOINT,
+    "libshard/map/arithmetic": MAP_INDICES,
+    "libshard/map/matching": MAP_INDICES | {"libshard/map/arithmetic"},
+    "libshard/map/passes": MAP_PASSES,
     "libshard/device": CORE | {"libshard/ranks"},
     "libshard/manifest": CORE | {"libshard/io"},
-    "libshard/job": CHECKPOINT | {"libshard/map", "libshard/plan", "libshard/exec", "libshard/device", "libshard/manifest", "libshard/ranks"},
+    "libshard/job": MAP_PASSES | {"libshard/map/passes", "libshard/plan", "libshard/exec", "libshard/device", "libshard/manifest", "libshard/ranks"},
     "libshard/verify": CHECKPOINT | {"libshard/exec", "libshard/manifest", "libshard/plan", "libshard/ranks", "libshard/repair"},
 }
 LIBSHARD = set(USES)

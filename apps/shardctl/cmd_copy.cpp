@@ -29,7 +29,7 @@
 #include "libshard/core/error.h"
 #include "libshard/io/local_output.h"
 #include "libshard/io/paths.h"
-#include "libshard/map/padded_reader.h"
+#include "libshard/map/passes/padded_reader.h"
 
 namespace shard::app {
 namespace {

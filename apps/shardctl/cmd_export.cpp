@@ -37,7 +37,7 @@
 #include "libshard/export/reference_check.h"
 #include "libshard/export/tied_weights.h"
 #include "libshard/io/paths.h"
-#include "libshard/map/undo.h"
+#include "libshard/map/passes/undo.h"
 
 namespace shard::app {
 namespace {

@@ -10,8 +10,8 @@
 #include "apps/shardctl/text_sink.h"
 #include "apps/shardctl/verbs.h"
 #include "libshard/core/error.h"
-#include "libshard/map/builtin_maps.h"
-#include "libshard/map/undo.h"
+#include "libshard/map/documents/builtin_maps.h"
+#include "libshard/map/passes/undo.h"
 
 namespace shard::app {
 namespace {

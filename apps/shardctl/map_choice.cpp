@@ -17,9 +17,9 @@
 #include "libshard/core/nearest.h"
 #include "libshard/core/value.h"
 #include "libshard/io/paths.h"
-#include "libshard/map/builtin_maps.h"
-#include "libshard/map/mapped_reader.h"
-#include "libshard/map/rank_search.h"
+#include "libshard/map/documents/builtin_maps.h"
+#include "libshard/map/matching/rank_search.h"
+#include "libshard/map/passes/mapped_reader.h"
 
 namespace shard::app {
 namespace {

@@ -6,8 +6,8 @@
 
 #include "apps/shardctl/source.h"
 #include "libshard/catalog/rank_paths.h"
-#include "libshard/map/document.h"
-#include "libshard/map/model_map.h"
+#include "libshard/map/documents/document.h"
+#include "libshard/map/documents/model_map.h"
 
 namespace shard::app {
 

@@ -1,6 +1,6 @@
 #include "apps/shardctl/named_inputs.h"
 
-#include "libshard/map/builtin_maps.h"
+#include "libshard/map/documents/builtin_maps.h"
 
 namespace shard::app {
 

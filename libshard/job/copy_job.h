@@ -21,7 +21,7 @@
 #include "libshard/io/watched_store.h"
 #include "libshard/job/group_store.h"
 #include "libshard/manifest/manifest.h"
-#include "libshard/map/apply.h"
+#include "libshard/map/passes/apply.h"
 #include "libshard/ranks/awaited_ranks.h"
 #include "libshard/ranks/group.h"
 

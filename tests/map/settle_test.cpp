@@ -8,8 +8,8 @@
 #include <numeric>
 
 #include "libshard/core/error.h"
-#include "libshard/map/model_map.h"
-#include "libshard/map/undo.h"
+#include "libshard/map/documents/model_map.h"
+#include "libshard/map/passes/undo.h"
 #include "tests/map/matrices.h"
 #include "tests/support/expect_error.h"
 
