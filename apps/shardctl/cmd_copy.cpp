@@ -82,7 +82,7 @@ CopyJob make_job(const Session& session, const Options& options, const CopyVerb&
     std::unique_ptr<Writer> writer = format->make_writer(write);
     return wrap ? wrap(std::move(writer)) : std::move(writer);
   };
-  job.cloner = &session.fs;
+  job.reflink_disk = &session.fs;
   job.threads = worker_count(session);
   job.max_memory_bytes = max_memory_bytes(session);
   job.device = work.device.get();

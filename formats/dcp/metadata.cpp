@@ -141,7 +141,7 @@ class StorageDataReader {
     const std::span<Value*> items = pickle::mapping(storage_data, "storage_data");
     out_.items.reserve(items.size() / 2);
     for (std::size_t i = 0; i < items.size(); i += 2) read(*items[i], *items[i + 1]);
-    settle_chunks();
+    resolve_chunks();
     for (const ObjectEntry& object : out_.objects) {
       if (object.item == kNoIndex) throw no_place(object.name, "");
     }
@@ -217,7 +217,7 @@ class StorageDataReader {
     }
   }
 
-  void settle_chunks() {
+  void resolve_chunks() {
     const auto has_item = [](const ChunkEntry& chunk) { return chunk.item != kNoIndex; };
     if (std::ranges::all_of(out_.chunks, has_item)) return;
     std::vector<ChunkEntry> kept;

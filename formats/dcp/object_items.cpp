@@ -227,7 +227,7 @@ std::optional<Error> ItemKeeper::fault_of(std::uint32_t index) const {
 }
 
 Originals::KeptItem ItemKeeper::keep(std::uint32_t index) {
-  items.settle_whole(index);
+  items.resolve_whole(index);
   const Item& item = items.item(index);
   return {.item = {.storage = index, .bytes = item.length}, .rank = catalog.files[item.file].rank};
 }
@@ -265,7 +265,7 @@ void ObjectItems::read_common(const SourceStore& store, const std::string& folde
 void ObjectItems::open(std::vector<ObjectEntry> objects, RankCopies& rank_copies, bool looks_inside) {
   objects_ = std::move(objects);
   loaded_.resize(objects_.size());
-  is_settled_.resize(objects_.size());
+  is_reported_.resize(objects_.size());
   hide_reshaped();
   if (looks_inside && !form_.keeps_objects_whole) look_inside(rank_copies);
   list_names();
@@ -283,7 +283,7 @@ void ObjectItems::load_all() {
   if (objects_loaded_ || (objects_.empty() && common_ == nullptr)) return;
   std::vector<Wanted> wanted;
   for (std::uint32_t i = 0; i < objects_.size(); ++i) {
-    if (loaded_[i].root == nullptr && !is_settled_[i] && !is_lost_object(i))
+    if (loaded_[i].root == nullptr && !is_reported_[i] && !is_lost_object(i))
       wanted.push_back({items_.item(objects_[i].item), i, 0});
   }
   items_.for_each(std::move(wanted), [&](const std::shared_ptr<FetchedFile>& file, const Wanted& one) {
@@ -347,7 +347,7 @@ void ObjectItems::look_inside(RankCopies& rank_copies) {
       loaded_[one.entry] = load(file, one, true);
     } catch (Error& error) {  // Tensors may be in it that would be missing unnoticed.
       take_failure(one.entry, error, file->name());
-      is_settled_[one.entry] = true;
+      is_reported_[one.entry] = true;
     }
   });
   add_inner_tensors(objects_, loaded_, items_, rank_copies, catalog_);
@@ -472,7 +472,7 @@ void ObjectItems::keep_originals() {
     if (is_common(objects_[i])) {
       keep_common(items_.file(item.file), item);
     } else if (is_carried(item)) {
-      items_.settle_whole(objects_[i].item);
+      items_.resolve_whole(objects_[i].item);
       originals_->items.try_emplace(loaded_[i].root, Originals::Item{objects_[i].item, item.length});
     }
   }

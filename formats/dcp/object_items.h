@@ -105,7 +105,7 @@ class ObjectItems {
   std::shared_ptr<Originals> originals_ = std::make_shared<Originals>();
   std::vector<ObjectEntry> objects_;  ///< By name and rank where they are of ranks.
   std::vector<LoadedObject> loaded_;  ///< Of each object; without a root until it is loaded.
-  std::vector<bool> is_settled_;      ///< Of each object: it cannot be loaded, which was reported.
+  std::vector<bool> is_reported_;     ///< Of each object: it cannot be loaded, which was reported.
 };
 
 }  // namespace shard::dcp

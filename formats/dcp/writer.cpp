@@ -156,7 +156,7 @@ class DcpWriter : public Writer {
     place_objects();
     place_boxes(target);
     place_kept_boxes(target);
-    settle_files(target);
+    assign_offsets(target);
     copy_originals(target);
     if (const auto note = target.metadata.find(kLostNote); note != target.metadata.end()) {
       metadata_.lost_note = note->second;
@@ -349,7 +349,7 @@ class DcpWriter : public Writer {
   }
 
   /// Gives each item its offset behind those before it in its file, and keeps the files that hold something.
-  void settle_files(Catalog& target) {
+  void assign_offsets(Catalog& target) {
     std::vector<std::int64_t> bytes(target.files.size(), 0);
     for (Item& item : metadata_.items) {
       item.offset = bytes[item.file];

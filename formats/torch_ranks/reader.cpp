@@ -42,12 +42,12 @@ struct RankCheck {
 
 constexpr std::size_t kNamedRanks = 8;
 
-class RankSettler {
+class RankAssigner {
  public:
-  RankSettler(std::vector<RankFile>& files, const RankCheck& check, const Catalog& catalog, Findings& findings)
+  RankAssigner(std::vector<RankFile>& files, const RankCheck& check, const Catalog& catalog, Findings& findings)
       : files_(files), check_(check), catalog_(catalog), findings_(findings) {}
 
-  std::int64_t settle() {
+  std::int64_t assign() {
     give_ranks();
     const std::int64_t world_size = find_world_size();
     check_expected(world_size);
@@ -249,9 +249,9 @@ class RankSettler {
 ///   another number than expected (kinds rank_mismatch, world_size_mismatch, extra_file).
 /// \returns the world size.
 /// \throws Error kInvalidArgument  nothing tells the ranks.
-std::int64_t settle_ranks(std::vector<RankFile>& files, const RankCheck& check, const Catalog& catalog,
+std::int64_t assign_ranks(std::vector<RankFile>& files, const RankCheck& check, const Catalog& catalog,
                           Findings& findings) {
-  return RankSettler(files, check, catalog, findings).settle();
+  return RankAssigner(files, check, catalog, findings).assign();
 }
 
 constexpr std::int64_t kMaxLayoutBytes = 16 << 20;
@@ -290,7 +290,7 @@ class RanksReader final : public torch_save::SavedReader {
       layout = find_layout(*source.store, options, read);
     }
     const bool counts_files = are_own || (!is_plain && std::ranges::none_of(ranks, &RankFile::states_world));
-    settle(ranks, {source_.names, layout, options.ranks_expected, counts_files});
+    assign(ranks, {source_.names, layout, options.ranks_expected, counts_files});
     if (ranks.empty()) return;
     merge(catalog_, files_, ranks, layout, are_own, findings_);
     catalog_.rank_files = is_plain ? RankFiles::kPlain : kind_of(ranks, layout);
@@ -393,8 +393,8 @@ class RanksReader final : public torch_save::SavedReader {
     }
   }
 
-  void settle(std::vector<RankFile>& ranks, const RankCheck& check) {
-    catalog_.world_size = settle_ranks(ranks, check, catalog_, findings_);
+  void assign(std::vector<RankFile>& ranks, const RankCheck& check) {
+    catalog_.world_size = assign_ranks(ranks, check, catalog_, findings_);
     for (const RankFile& file : ranks) catalog_.files[file.number].rank = static_cast<int>(*file.rank);
   }
 

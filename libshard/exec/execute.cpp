@@ -17,10 +17,10 @@
 #include "libshard/exec/device_worker.h"
 #include "libshard/exec/parallel.h"
 #include "libshard/exec/piece_reader.h"
-#include "libshard/exec/received_sums.h"
 #include "libshard/exec/runs.h"
 #include "libshard/exec/strided_copy.h"
 #include "libshard/exec/tile_boxes.h"
+#include "libshard/exec/tile_feed.h"
 #include "libshard/exec/tile_log.h"
 #include "libshard/exec/tile_work.h"
 #include "libshard/exec/tile_writer.h"
@@ -346,8 +346,8 @@ std::unique_ptr<StorageChecksums> execute(const Plan& plan, const Catalog& sourc
   auto checksums = std::make_unique<StorageChecksums>(options.checksums ? std::span<const Storage>(target.storages)
                                                                         : std::span<const Storage>());
   Clones clones;
-  if (options.cloner != nullptr && !options.checksums) {
-    clones = clone_runs(plan, tiles, source, reader, target, files, *options.cloner, progress);
+  if (options.reflink_disk != nullptr && !options.checksums) {
+    clones = clone_runs(plan, tiles, source, reader, target, files, *options.reflink_disk, progress);
   }
   SourceChecks own_checks(source);
   const bool has_device = options.device != nullptr;

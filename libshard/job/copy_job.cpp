@@ -350,7 +350,7 @@ CopyResult run_copy_job(OutputStore& output, Group& group, CopyJob job, Progress
   PreparedCopy prepared;
   std::int64_t free_bytes = 0;
   collective_step(group, {.stop = job.stop, .traffic = job.parts, .awaited = job.awaited}, [&](const std::stop_token&) {
-    tell_step(job, "plan");
+    notify(job, "plan");
     grid = grid_of(left, {threads, memory_bytes});
     prepared = prepare(job, group, grid, memory_bytes);
     if (left.is_found() || keeps_journal(job, prepared.plan)) {

@@ -22,8 +22,8 @@
 #include "libshard/job/group_store.h"
 #include "libshard/manifest/manifest.h"
 #include "libshard/map/passes/apply.h"
-#include "libshard/ranks/awaited_ranks.h"
 #include "libshard/ranks/group.h"
+#include "libshard/ranks/late_ranks.h"
 
 namespace shard {
 
@@ -46,7 +46,7 @@ struct CopyJob {
   std::function<std::unique_ptr<Writer>(const Catalog& target)> make_writer;
   /// Makes the target in place of selection, layout and traits. May be empty.
   std::function<Catalog()> make_own_target{};
-  LocalDisk* cloner = nullptr;  ///< Where source and output may share blocks; null: nowhere.
+  LocalDisk* reflink_disk = nullptr;  ///< Where source and output may share blocks; null: nowhere.
   int threads = 1;
   std::int64_t max_memory_bytes = 64 << 20;
   /// Where tiles are permuted and converted; null: by the workers. On all ranks or on none, each rank with its own.
@@ -74,7 +74,7 @@ struct CopyJob {
   /// may be others. An interruption or a lost rank leaves what was written for a further run.
   bool resume = false;
   std::stop_token stop;
-  AwaitedRanks* awaited = nullptr;  ///< Is told on rank 0 whom the others wait for; may be null.
+  LateRanks* awaited = nullptr;  ///< Is told on rank 0 whom the others wait for; may be null.
   /// Told by every rank what it does next: "plan", "begin", "copy", "finish", "manifest", "commit", and with
   /// own_places, once all are prepared, "publish". May be empty; may throw.
   std::function<void(std::string_view step)> on_step;

@@ -128,7 +128,7 @@ std::int64_t rank_memory(const CopyJob& job, std::int64_t copy_bytes) {
   return job.parts != nullptr && job.own_places ? kExchangeParts * copy_bytes : copy_bytes;
 }
 
-void tell_step(const CopyJob& job, std::string_view step) {
+void notify(const CopyJob& job, std::string_view step) {
   if (job.on_step) job.on_step(step);
 }
 
@@ -188,7 +188,7 @@ void CopyRun::clean_up() noexcept {
 
 void CopyRun::step(std::string_view name, const std::function<void(const std::stop_token&)>& work) {
   collective_step(group_, {.stop = job_.stop, .awaited = job_.awaited}, [&](const std::stop_token& stop) {
-    tell_step(job_, name);
+    notify(job_, name);
     check_stop(stop);
     work(stop);
   });
@@ -314,13 +314,13 @@ void CopyRun::copy() {
   options.traffic = exchange_.get();
   options.awaited = job_.awaited;
   collective_step(group_, options, [&](const std::stop_token& stop) {
-    tell_step(job_, "copy");
+    notify(job_, "copy");
     const ExecuteOptions how{.threads = job_.threads,
                              .max_memory_bytes = copy_memory(job_, prepared_.memory_bytes),
                              .checksums = prepared_.writer->needs_checksums(),
                              .tiles = own_tiles(),
                              .feed = exchange_.get(),
-                             .cloner = job_.cloner,
+                             .reflink_disk = job_.reflink_disk,
                              .device = job_.device,
                              .source_checks = &source_checks_,
                              .log = journal_.get(),
@@ -417,7 +417,7 @@ void CopyRun::commit_everywhere() {
   CommitWatch watch(group_.size());
   try {
     collective_step(group_, {.traffic = &watch, .awaited = job_.awaited}, [&](const std::stop_token&) {
-      tell_step(job_, "publish");
+      notify(job_, "publish");
       if (output_ != nullptr) output_->commit();
       is_committed_ = true;
       watch.set_committed();

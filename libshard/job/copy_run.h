@@ -60,7 +60,7 @@ std::int64_t copy_memory(const CopyJob& job, std::int64_t memory_bytes);
 /// The least that a rank needs so that tiles may take `copy_bytes`.
 std::int64_t rank_memory(const CopyJob& job, std::int64_t copy_bytes);
 
-void tell_step(const CopyJob& job, std::string_view step);
+void notify(const CopyJob& job, std::string_view step);
 
 /// Ownership: all that it is made of must outlive it.
 class CopyRun {

@@ -36,7 +36,7 @@ std::string seen_text(FileKind kind, std::int64_t bytes) {
 }
 
 /// What ranks have that differs.
-struct GatheredOnce {
+struct GatheredPieces {
   std::vector<Bytes> pieces;
   std::vector<std::vector<int>> ranks;  ///< By piece: the ranks that have it, rising; pieces by their first ones.
 };
@@ -91,11 +91,11 @@ std::vector<Bytes> exchange_once(Group& group, const Bytes& own, std::span<const
 
 /// Collects every rank's `own` on all ranks; equal ones travel once. \throws Error kPeer
 /// Cost: an all_gather of 40 bytes, then the bytes that differ.
-GatheredOnce all_gather_once(Group& group, const Bytes& own) {
+GatheredPieces all_gather_dedup(Group& group, const Bytes& own) {
   const Head head = head_of(own);
   std::vector<Head> heads(static_cast<std::size_t>(group.size()));
   group.all_gather(std::as_bytes(std::span(&head, 1)), std::as_writable_bytes(std::span(heads)));
-  GatheredOnce all;
+  GatheredPieces all;
   all.ranks = ranks_alike(heads);
   all.pieces = exchange_once(group, own, heads, all.ranks);
   return all;
@@ -151,7 +151,7 @@ PathView read_view(WireReader& from) {
   return view;
 }
 
-void SeenPaths::add(const std::string& path, std::span<const PathView* const> views,
+void PeerPaths::add(const std::string& path, std::span<const PathView* const> views,
                     std::span<const std::vector<int>> ranks) {
   std::vector<std::pair<std::size_t, PathView::Entry>> seen;
   std::map<std::string, std::vector<std::pair<std::size_t, PathView::Entry>>> entries;
@@ -161,7 +161,7 @@ void SeenPaths::add(const std::string& path, std::span<const PathView* const> vi
     for (const PathView::Entry& entry : views[i]->entries) entries[entry.name].emplace_back(i, entry);
   }
   add_one(path, seen, ranks);
-  SeenPath& folder = paths_.at(path);
+  PeerPath& folder = paths_.at(path);
   folder.is_listed = true;
   folder.names.clear();
   for (const auto& [name, of_views] : entries) {
@@ -170,10 +170,10 @@ void SeenPaths::add(const std::string& path, std::span<const PathView* const> vi
   }
 }
 
-void SeenPaths::add_one(const std::string& path, std::span<const std::pair<std::size_t, PathView::Entry>> seen,
+void PeerPaths::add_one(const std::string& path, std::span<const std::pair<std::size_t, PathView::Entry>> seen,
                         std::span<const std::vector<int>> ranks) {
   const auto [entry, is_new] = paths_.try_emplace(path);
-  SeenPath& all = entry->second;
+  PeerPath& all = entry->second;
   if (!is_new) return;  // What was seen first holds for the whole job.
   all.number = static_cast<std::uint32_t>(paths_.size());
   std::vector<std::size_t> views;
@@ -191,7 +191,7 @@ void SeenPaths::add_one(const std::string& path, std::span<const std::pair<std::
   all.holders = holders_of(views, ranks);
 }
 
-std::uint32_t SeenPaths::holders_of(const std::vector<std::size_t>& views, std::span<const std::vector<int>> ranks) {
+std::uint32_t PeerPaths::holders_of(const std::vector<std::size_t>& views, std::span<const std::vector<int>> ranks) {
   std::vector<int> all;
   for (const std::size_t view : views) all.insert(all.end(), ranks[view].begin(), ranks[view].end());
   std::ranges::sort(all);
@@ -201,9 +201,9 @@ std::uint32_t SeenPaths::holders_of(const std::vector<std::size_t>& views, std::
   return known->second;
 }
 
-const SeenPath* SeenPaths::find(const std::string& path) const {
-  static const SeenPath nothing = [] {
-    SeenPath absent;
+const PeerPath* PeerPaths::find(const std::string& path) const {
+  static const PeerPath nothing = [] {
+    PeerPath absent;
     absent.is_listed = true;
     return absent;
   }();
@@ -212,9 +212,9 @@ const SeenPath* SeenPaths::find(const std::string& path) const {
   return above != paths_.end() && above->second.is_listed ? &nothing : nullptr;
 }
 
-const SeenPath* SeenPaths::find_file(const std::string& end_of_path) const {
+const PeerPath* PeerPaths::find_file(const std::string& end_of_path) const {
   if (const auto exact = paths_.find(end_of_path); exact != paths_.end()) return &exact->second;
-  const SeenPath* found = nullptr;
+  const PeerPath* found = nullptr;
   for (const auto& [path, seen] : paths_) {
     if (seen.kind != FileKind::kFile || !path.ends_with("/" + end_of_path)) continue;
     if (found != nullptr) return nullptr;
@@ -223,7 +223,7 @@ const SeenPath* SeenPaths::find_file(const std::string& end_of_path) const {
   return found;
 }
 
-void check_agreement(const SeenPath& seen, const std::vector<int>& holders, const std::string& path) {
+void check_agreement(const PeerPath& seen, const std::vector<int>& holders, const std::string& path) {
   if (seen.other < 0) return;
   throw Error(ErrorCode::kCorruption,
               fmt::format("ranks {} and {} have different files with the same name", holders.front(), seen.other))
@@ -256,11 +256,11 @@ class GroupStore::RemoteFile final : public RandomReader {
 
 // ---- The work's side.
 
-SeenPath GroupStore::seen(const std::string& path) const {
+PeerPath GroupStore::seen(const std::string& path) const {
   for (;;) {
     {
       const std::scoped_lock lock(mutex_);
-      if (const SeenPath* known = paths_.find(path)) return *known;
+      if (const PeerPath* known = paths_.find(path)) return *known;
     }
     Ask ask{.file = {path, {}}};
     wait_for(ask);
@@ -279,7 +279,7 @@ void GroupStore::wait_for(Ask& ask) const {
 }
 
 FileStatus GroupStore::status(const std::string& path) const {
-  const SeenPath what = seen(path);
+  const PeerPath what = seen(path);
   FileStatus status;
   status.kind = what.kind;
   status.bytes = what.bytes;
@@ -290,7 +290,7 @@ FileStatus GroupStore::status(const std::string& path) const {
 }
 
 std::vector<std::string> GroupStore::list(const std::string& folder) const {
-  SeenPath what = seen(folder);
+  PeerPath what = seen(folder);
   if (!what.is_listed) {
     Ask ask{.file = {folder, {}}};
     wait_for(ask);
@@ -311,7 +311,7 @@ std::unique_ptr<RandomReader> GroupStore::open_below(const std::string& folder, 
 
 std::unique_ptr<RandomReader> GroupStore::open(const FileName& file) const {
   const std::string path = file.path();
-  const SeenPath what = seen(path);
+  const PeerPath what = seen(path);
   bool is_own = what.kind != FileKind::kFile;  // Then opening fails as it should.
   if (!is_own) {
     const std::scoped_lock lock(mutex_);
@@ -325,7 +325,7 @@ std::unique_ptr<RandomReader> GroupStore::open(const FileName& file) const {
 
 std::vector<int> GroupStore::holders(const std::string& name) const {
   const std::scoped_lock lock(mutex_);
-  const SeenPath* known = paths_.find(name);
+  const PeerPath* known = paths_.find(name);
   return known == nullptr ? std::vector<int>() : paths_.holders(*known);
 }
 
@@ -467,7 +467,7 @@ Bytes GroupStore::own_views(const std::vector<std::string>& paths) {
 
 void GroupStore::look(Group& group, const std::vector<std::string>& paths) {
   const Bytes own = own_views(paths);
-  const auto [answers, alike] = all_gather_once(group, own);
+  const auto [answers, alike] = all_gather_dedup(group, own);
   std::vector<WireReader> readers(answers.begin(), answers.end());
   const std::scoped_lock lock(mutex_);
   for (const std::string& path : paths) {
@@ -479,7 +479,7 @@ void GroupStore::look(Group& group, const std::vector<std::string>& paths) {
     if (std::ranges::none_of(views, &PathView::is_unknown)) paths_.add(path, pointers, alike);
   }
   for (Ask* ask : asks_) {
-    const SeenPath* known = ask->out.empty() ? paths_.find(ask->file.path()) : nullptr;
+    const PeerPath* known = ask->out.empty() ? paths_.find(ask->file.path()) : nullptr;
     if (known != nullptr && known->is_listed) ask->is_done = true;
   }
   changed_.notify_all();
@@ -510,7 +510,7 @@ std::vector<GroupStore::Reply> GroupStore::choose_replies(std::span<const Wish> 
   const std::scoped_lock lock(mutex_);
   for (const Wish* wish : in_turn) {
     const std::string path = wish->file.path();
-    const SeenPath* known = paths_.find(path);
+    const PeerPath* known = paths_.find(path);
     const bool is_there = known != nullptr && known->kind == FileKind::kFile && !paths_.holders(*known).empty();
     if (!is_there || wish->offset_bytes < 0 || wish->offset_bytes > known->bytes - wish->bytes) {
       throw Error(ErrorCode::kPeer, fmt::format("rank {} requested data that does not exist", wish->asker))
@@ -591,7 +591,7 @@ void GroupStore::finish_read(const Wish& wish, std::span<const std::byte> bytes)
 void GroupStore::attribute(Error& failure) const {
   if (failure.file().empty()) return;
   const std::scoped_lock lock(mutex_);
-  const SeenPath* known = paths_.find_file(failure.file());
+  const PeerPath* known = paths_.find_file(failure.file());
   if (known == nullptr) return;
   const std::vector<int>& ranks = paths_.holders(*known);
   if (!ranks.empty() && !std::ranges::binary_search(ranks, rank_)) failure.of_rank(ranks.front());

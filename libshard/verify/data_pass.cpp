@@ -61,14 +61,14 @@ constexpr std::int64_t kRead = 256 << 10;  // Stays in a core's cache between th
 
 }  // namespace
 
-void SummedRuns::set(std::uint32_t file, std::vector<SummedRun> runs) {
-  std::ranges::sort(runs, {}, &SummedRun::offset);
+void StoredCrcs::set(std::uint32_t file, std::vector<StoredCrc> runs) {
+  std::ranges::sort(runs, {}, &StoredCrc::offset);
   by_file_[file] = std::move(runs);
 }
 
-void SummedRuns::add(std::uint32_t file, std::size_t index, std::int64_t offset, std::int64_t bytes,
+void StoredCrcs::add(std::uint32_t file, std::size_t index, std::int64_t offset, std::int64_t bytes,
                      std::uint32_t crc) {
-  const SummedRun& run = by_file_[file][index];
+  const StoredCrc& run = by_file_[file][index];
   if (bytes == run.bytes) return compare(file, run, crc);
   std::uint32_t found = 0;
   {
@@ -82,7 +82,7 @@ void SummedRuns::add(std::uint32_t file, std::size_t index, std::int64_t offset,
   compare(file, run, found);
 }
 
-void SummedRuns::compare(std::uint32_t file, const SummedRun& run, std::uint32_t found) {
+void StoredCrcs::compare(std::uint32_t file, const StoredCrc& run, std::uint32_t found) {
   ++compared_;
   if (found == run.crc32) return;
   findings_.report(Error(ErrorCode::kCorruption, fmt::format("{} does not match its checksum", run.name))
@@ -96,7 +96,7 @@ void SummedRuns::compare(std::uint32_t file, const SummedRun& run, std::uint32_t
 }
 
 /// The first tensor by name that has elements in the run; empty where none has.
-std::string SummedRuns::tensor_in(std::uint32_t file, const SummedRun& run) const {
+std::string StoredCrcs::tensor_in(std::uint32_t file, const StoredCrc& run) const {
   for (const Tensor& tensor : catalog_.tensors) {
     for (const Chunk& chunk : catalog_.chunks_of(tensor)) {
       const Storage& storage = catalog_.storages[catalog_.stored[chunk.stored].storage];
@@ -107,7 +107,7 @@ std::string SummedRuns::tensor_in(std::uint32_t file, const SummedRun& run) cons
   return {};
 }
 
-void SummedRuns::gather(Group& group) {
+void StoredCrcs::gather(Group& group) {
   if (group.size() == 1) return;
   WireWriter own;
   if (group.rank() > 0) {
@@ -272,8 +272,8 @@ class DataPass::Worker {
 
   /// Finds the first run that ends behind the unit's begin.
   void begin_runs(const PassFile& file, const Unit& unit) {
-    runs_ = file.file == kNoIndex || parts_.sums == nullptr ? std::span<const SummedRun>() : parts_.sums->of(file.file);
-    const auto first = std::ranges::upper_bound(runs_, unit.begin, {}, &SummedRun::end);
+    runs_ = file.file == kNoIndex || parts_.sums == nullptr ? std::span<const StoredCrc>() : parts_.sums->of(file.file);
+    const auto first = std::ranges::upper_bound(runs_, unit.begin, {}, &StoredCrc::end);
     run_ = static_cast<std::size_t>(first - runs_.begin());
     crc_ = 0;
   }
@@ -282,7 +282,7 @@ class DataPass::Worker {
   void sum(const PassFile& file, const Unit& unit, std::int64_t at, std::span<const std::byte> piece) {
     const std::int64_t end = at + static_cast<std::int64_t>(piece.size());
     while (run_ < runs_.size() && runs_[run_].offset < end) {
-      const SummedRun& run = runs_[run_];
+      const StoredCrc& run = runs_[run_];
       const std::int64_t from = std::max(at, run.offset), to = std::min(end, run.end());
       crc_ = crc32(piece.subspan(static_cast<std::size_t>(from - at), static_cast<std::size_t>(to - from)), crc_);
       const bool is_complete = run.end() <= end;
@@ -297,7 +297,7 @@ class DataPass::Worker {
   }
 
   void read_decoded(const DecodedRun& decoded) {
-    const SummedBytes& run = decoded.bytes;
+    const CrcRange& run = decoded.bytes;
     std::uint32_t crc = 0;
     for_each_piece(*run.decoded(), run.offset, run.offset + run.bytes,
                    [&](std::int64_t, std::span<const std::byte> piece) { crc = crc32(piece, crc); });
@@ -308,7 +308,7 @@ class DataPass::Worker {
   const PassParts& parts_;
   const std::stop_token stop_;
   std::vector<std::byte> buffer_;
-  std::span<const SummedRun> runs_;
+  std::span<const StoredCrc> runs_;
   std::size_t run_ = 0;
   std::uint32_t crc_ = 0;
 };

@@ -29,7 +29,7 @@
 namespace shard {
 
 /// A run in one file, with what messages say of it.
-struct SummedRun {
+struct StoredCrc {
   std::int64_t offset = 0, bytes = 0;
   std::uint32_t crc32 = 0;
   std::string name;
@@ -38,21 +38,21 @@ struct SummedRun {
 };
 
 /// Threads: `set` for different files at once; then `add` and `compare` by any.
-class SummedRuns {
+class StoredCrcs {
  public:
   /// Ownership: both must outlive this.
-  SummedRuns(const Catalog& catalog, Findings& findings) : catalog_(catalog), findings_(findings) {
+  StoredCrcs(const Catalog& catalog, Findings& findings) : catalog_(catalog), findings_(findings) {
     by_file_.resize(catalog.files.size());
   }
   /// The runs of one file, in any order.
-  void set(std::uint32_t file, std::vector<SummedRun> runs);
-  std::span<const SummedRun> of(std::uint32_t file) const { return by_file_[file]; }
+  void set(std::uint32_t file, std::vector<StoredCrc> runs);
+  std::span<const StoredCrc> of(std::uint32_t file) const { return by_file_[file]; }
 
   /// The CRC-32 of bytes [offset, offset + bytes) of a run. Pieces come in any order, each once. Reports a run that is
   /// complete and differs.
   void add(std::uint32_t file, std::size_t run, std::int64_t offset, std::int64_t bytes, std::uint32_t crc);
   /// Reports `run` of the file unless `found` is what its container states.
-  void compare(std::uint32_t file, const SummedRun& run, std::uint32_t found);
+  void compare(std::uint32_t file, const StoredCrc& run, std::uint32_t found);
   std::int64_t compared() const { return compared_; }
   void count(std::int64_t more) { compared_ += more; }
 
@@ -60,11 +60,11 @@ class SummedRuns {
   void gather(Group& group);
 
  private:
-  std::string tensor_in(std::uint32_t file, const SummedRun& run) const;
+  std::string tensor_in(std::uint32_t file, const StoredCrc& run) const;
 
   const Catalog& catalog_;
   Findings& findings_;
-  std::vector<std::vector<SummedRun>> by_file_;  ///< By offset.
+  std::vector<std::vector<StoredCrc>> by_file_;  ///< By offset.
   std::mutex mutex_;
   std::map<std::pair<std::uint32_t, std::size_t>, CrcRuns> begun_;
   std::atomic<std::int64_t> compared_{0};
@@ -113,7 +113,7 @@ struct PassFile {
 /// Bytes that come out of a view, which are read as a whole.
 struct DecodedRun {
   std::uint32_t file = 0;
-  SummedBytes bytes;
+  CrcRange bytes;
 };
 
 /// What a pass reads and where it tells of it. Pointers may be null where there is nothing of the kind.
@@ -124,7 +124,7 @@ struct PassParts {
   std::vector<PassFile> files;
   std::vector<DecodedRun> decoded;
   std::vector<ReplicaPair> pairs;
-  SummedRuns* sums = nullptr;
+  StoredCrcs* sums = nullptr;
   ManifestCheck* manifest = nullptr;
   ReplicaCompare* replicas = nullptr;
   Findings* findings = nullptr;

@@ -74,7 +74,7 @@ void copy(Group& group, const std::string& from, const std::string& to) {
     job.selection = select(reader->catalog(), {});
     job.traits = traits_of(format, options);
     job.make_writer = [&](const Catalog&) { return format.make_writer(options); };
-    job.cloner = &fs;
+    job.reflink_disk = &fs;
     job.threads = group.size() == 1 ? 2 : 1;
     Progress progress;
     const auto output = local_output(fs, to, {}, {.sync = false});

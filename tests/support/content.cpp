@@ -117,7 +117,7 @@ CopyResult write_checkpoint(LocalDisk& fs, Group& group, Reader& reader, const W
 }
 
 CopyResult write_checkpoint(OutputStore& output, Group& group, Reader& reader, const WriteCheckpoint& what,
-                            LocalDisk* cloner) {
+                            LocalDisk* reflink_disk) {
   const Format& format = format_named(what.format);
   CopyJob job;
   job.reader = &reader;
@@ -128,7 +128,7 @@ CopyResult write_checkpoint(OutputStore& output, Group& group, Reader& reader, c
                              .rank_files = what.rank_files};
   job.traits = traits_of(format, options);
   job.make_writer = [&format, options](const Catalog&) { return format.make_writer(options); };
-  job.cloner = cloner;
+  job.reflink_disk = reflink_disk;
   job.threads = what.threads;
   job.max_memory_bytes = what.max_memory_bytes;
   job.parts = what.parts;

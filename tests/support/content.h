@@ -56,7 +56,7 @@ CopyResult write_checkpoint(LocalDisk& fs, Reader& reader, const WriteCheckpoint
 CopyResult write_checkpoint(LocalDisk& fs, Group& group, Reader& reader, const WriteCheckpoint& what);
 /// The same into any output.
 CopyResult write_checkpoint(OutputStore& output, Group& group, Reader& reader, const WriteCheckpoint& what,
-                            LocalDisk* cloner = nullptr);
+                            LocalDisk* reflink_disk = nullptr);
 /// Opens by `format`, or by detection when that is empty.
 std::unique_ptr<Reader> open_checkpoint(LocalDisk& fs, const std::string& path, const std::string& format = "");
 

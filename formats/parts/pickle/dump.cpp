@@ -68,7 +68,7 @@ struct Dumper::Impl {
   void byte_array(std::string_view text);
   void tuple(std::span<Value* const> items);
   void tuple_value(const Value& value);
-  void settle(const Value& value);
+  void resolve(const Value& value);
   void list_call(std::string_view name, const Value& value);
   void pairs(std::span<Value* const> items);
   void batches(std::span<Value* const> items, std::uint8_t one, std::uint8_t many);
@@ -323,12 +323,12 @@ void Dumper::Impl::tuple_value(const Value& value) {
   if (value.items().empty()) return op(kOpEmptyTuple);
   if (get_known(value)) return;
   tuple(value.items());
-  settle(value);
+  resolve(value);
 }
 
 /// What is made after its parts may have come into the memo meanwhile, if a part refers back to it: that one then is
 /// it.
-void Dumper::Impl::settle(const Value& value) {
+void Dumper::Impl::resolve(const Value& value) {
   if (!values.contains(&value)) return remember(value);
   op(kOpPop);
   get_known(value);
@@ -362,7 +362,7 @@ void Dumper::Impl::list_call(std::string_view name, const Value& value) {
   batches(value.items(), kOpAppend, kOpAppends);
   op(kOpTuple1);
   op(kOpReduce);
-  settle(value);
+  resolve(value);
 }
 
 void Dumper::Impl::set(const Value& value) {
@@ -377,7 +377,7 @@ void Dumper::Impl::frozen_set(const Value& value) {
   op(kOpMark);
   for (const Value* item : value.items()) this->value(*item);
   op(kOpFrozenSet);
-  settle(value);
+  resolve(value);
 }
 
 void Dumper::Impl::call(const Value& value) {
@@ -392,7 +392,7 @@ void Dumper::Impl::call(const Value& value) {
   } else {
     op(extra.is_new ? kOpNewObj : kOpReduce);
   }
-  if (values.contains(&value)) return settle(value);
+  if (values.contains(&value)) return resolve(value);
   remember(value);  // Before what was added later, which may refer to the object.
   batches(extra.list_items, kOpAppend, kOpAppends);
   pairs(extra.dict_items);

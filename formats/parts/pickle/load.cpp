@@ -116,7 +116,7 @@ Value* Machine::run() {
       owner->extra()->dict_items = without_repeated_keys(owner->extra()->dict_items);
     }
   }
-  settle_open_parts();
+  resolve_open_parts();
   refuse_tensor_keys(*stack_[0]);
   return stack_[0];
 }
@@ -318,7 +318,7 @@ void Machine::make_holder(Value& owner, Value& storage) {
   owner = *nodes_.make_call(type, nodes_.fixed(parts));
 }
 
-void Machine::settle_open_parts() {
+void Machine::resolve_open_parts() {
   const auto place = [](const auto& each) { return reinterpret_cast<std::uintptr_t>(each.first); };
   std::ranges::sort(open_parts_, {}, place);
   std::vector<const Value*> found;

@@ -141,7 +141,7 @@ class Machine {
   void note_parts(Value& owner, std::span<Value* const> parts);
   void note_storage(Value& owner, Value& storage);
   void make_holder(Value& owner, Value& storage);
-  void settle_open_parts();
+  void resolve_open_parts();
 
   std::string_view data_;
   const LoadOptions& options_;

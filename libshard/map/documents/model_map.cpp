@@ -12,7 +12,7 @@
 #include "libshard/catalog/placement.h"
 #include "libshard/core/error.h"
 #include "libshard/core/index_walk.h"
-#include "libshard/map/documents/settle.h"
+#include "libshard/map/documents/resolve.h"
 #include "libshard/map/documents/wrong.h"
 
 namespace shard {
@@ -127,7 +127,7 @@ class ModelMap::Names {
 
 ModelMap::ModelMap(MapDocument document, MapVariables variables)
     : document_(std::move(document)), variables_(std::move(variables)) {
-  settle(document_, variables_);
+  resolve(document_, variables_);
   for (const MapMeshAxis& axis : document_.mesh) {
     const std::int64_t size = variables_.evaluate(axis.size);
     if (size < 1 || size > kMaxRanks / ranks_) {

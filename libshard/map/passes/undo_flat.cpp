@@ -10,7 +10,7 @@
 #include "libshard/core/error.h"
 #include "libshard/core/index_walk.h"
 #include "libshard/map/arithmetic/flat_buffers.h"
-#include "libshard/map/documents/settle.h"
+#include "libshard/map/documents/resolve.h"
 #include "libshard/map/documents/wrong.h"
 #include "libshard/map/matching/map_names.h"
 #include "libshard/map/passes/undo_errors.h"

@@ -23,8 +23,8 @@
 #include <vector>
 
 #include "libshard/core/error.h"
+#include "libshard/ranks/current_wait.h"
 #include "libshard/ranks/plugin.h"
-#include "libshard/ranks/present_wait.h"
 
 namespace shard {
 
@@ -291,7 +291,7 @@ class MpiGroup final : public Group {
   MPI_Comm comm_ = MPI_COMM_NULL;
   int rank_ = 0, size_ = 1;
   PeerWatch peers_;
-  PresentWait present_wait_;
+  CurrentWait present_wait_;
   std::atomic<std::chrono::milliseconds> timeout_;
   std::atomic<Clock::time_point> timeout_since_{Clock::time_point::min()};
   std::atomic<bool> broken_{false};
@@ -301,7 +301,7 @@ class MpiGroup final : public Group {
 
 }  // namespace shard
 
-extern "C" bool shard_make_group_2(shard::PlainBytes request, shard::PlainGroup* made, const shard::ErrorSink* errors) {
-  return shard::make_plain_group(
-      request, made, errors, [](const shard::GroupRequest& wish) { return std::make_unique<shard::MpiGroup>(wish); });
+extern "C" bool shard_make_group_2(shard::ConstBytes request, shard::CGroup* made, const shard::ErrorSink* errors) {
+  return shard::make_c_group(request, made, errors,
+                             [](const shard::GroupRequest& wish) { return std::make_unique<shard::MpiGroup>(wish); });
 }

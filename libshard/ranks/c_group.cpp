@@ -1,4 +1,4 @@
-#include "libshard/ranks/plain_group.h"
+#include "libshard/ranks/c_group.h"
 
 #include <exception>
 #include <string>
@@ -42,18 +42,18 @@ bool serve_barrier(void* group, const ErrorSink* errors) {
   return put_error(errors, [&] { group_at(group).barrier(); });
 }
 
-bool serve_broadcast(void* group, PlainRoom data, int root, const ErrorSink* errors) {
+bool serve_broadcast(void* group, MutableBytes data, int root, const ErrorSink* errors) {
   return put_error(errors, [&] { group_at(group).broadcast({data.data, data.count}, root); });
 }
 
-bool serve_all_gather(void* group, PlainBytes own, PlainRoom all, const ErrorSink* errors) {
+bool serve_all_gather(void* group, ConstBytes own, MutableBytes all, const ErrorSink* errors) {
   return put_error(errors, [&] { group_at(group).all_gather({own.data, own.count}, {all.data, all.count}); });
 }
 
-bool serve_exchange(void* group, const PlainBytes* to, const PlainRoom* from, const ErrorSink* errors) {
+bool serve_exchange(void* group, const ConstBytes* to, const MutableBytes* from, const ErrorSink* errors) {
   return put_error(errors, [&] {
     const auto ranks = static_cast<std::size_t>(group_at(group).size());
-    group_at(group).exchange(from_plain(std::span(to, ranks)), from_plain(std::span(from, ranks)));
+    group_at(group).exchange(from_c(std::span(to, ranks)), from_c(std::span(from, ranks)));
   });
 }
 
@@ -77,12 +77,12 @@ constexpr GroupFunctions kServed{serve_barrier,   serve_broadcast,   serve_all_g
                                  serve_waits_for, serve_set_timeout, serve_abort,      serve_destroy};
 
 /// The using side.
-class UsedGroup final : public Group {
+class ImportedGroup final : public Group {
  public:
-  explicit UsedGroup(const PlainGroup& plain) : plain_(plain) {}
-  UsedGroup(const UsedGroup&) = delete;
-  UsedGroup& operator=(const UsedGroup&) = delete;
-  ~UsedGroup() override { functions().destroy(plain_.group); }
+  explicit ImportedGroup(const CGroup& c_group) : plain_(c_group) {}
+  ImportedGroup(const ImportedGroup&) = delete;
+  ImportedGroup& operator=(const ImportedGroup&) = delete;
+  ~ImportedGroup() override { functions().destroy(plain_.group); }
 
   int rank() const override { return plain_.rank; }
   int size() const override { return plain_.size; }
@@ -90,13 +90,14 @@ class UsedGroup final : public Group {
 
   void barrier() override { call(functions().barrier, plain_.group); }
   void broadcast(std::span<std::byte> data, int root) override {
-    call(functions().broadcast, plain_.group, PlainRoom{data.data(), data.size()}, root);
+    call(functions().broadcast, plain_.group, MutableBytes{data.data(), data.size()}, root);
   }
   void all_gather(std::span<const std::byte> own, std::span<std::byte> all) override {
-    call(functions().all_gather, plain_.group, PlainBytes{own.data(), own.size()}, PlainRoom{all.data(), all.size()});
+    call(functions().all_gather, plain_.group, ConstBytes{own.data(), own.size()},
+         MutableBytes{all.data(), all.size()});
   }
   void exchange(std::span<const std::span<const std::byte>> to, std::span<const std::span<std::byte>> from) override {
-    call(functions().exchange, plain_.group, to_plain(to).data(), to_plain(from).data());
+    call(functions().exchange, plain_.group, to_c(to).data(), to_c(from).data());
   }
 
   std::optional<Wait> waits_for() const override {
@@ -116,7 +117,7 @@ class UsedGroup final : public Group {
  private:
   const GroupFunctions& functions() const { return *plain_.functions; }
 
-  PlainGroup plain_;
+  CGroup plain_;
 };
 
 }  // namespace
@@ -139,7 +140,7 @@ bool put_error(const ErrorSink* errors, const std::function<void()>& body) noexc
 }
 
 ByteSink sink_into(Bytes& bytes) {
-  return {&bytes, [](void* place, PlainBytes found) {
+  return {&bytes, [](void* place, ConstBytes found) {
             Bytes& taken = *static_cast<Bytes*>(place);
             try {
               taken.assign(found.data, found.data + found.count);
@@ -157,33 +158,33 @@ void throw_error(const std::function<bool(const ErrorSink* errors)>& function) {
   throw WireReader(bytes).error();
 }
 
-std::vector<PlainBytes> to_plain(std::span<const std::span<const std::byte>> pieces) {
-  return plain_pieces<PlainBytes>(pieces);
+std::vector<ConstBytes> to_c(std::span<const std::span<const std::byte>> pieces) {
+  return plain_pieces<ConstBytes>(pieces);
 }
 
-std::vector<PlainRoom> to_plain(std::span<const std::span<std::byte>> pieces) {
-  return plain_pieces<PlainRoom>(pieces);
+std::vector<MutableBytes> to_c(std::span<const std::span<std::byte>> pieces) {
+  return plain_pieces<MutableBytes>(pieces);
 }
 
-std::vector<std::span<const std::byte>> from_plain(std::span<const PlainBytes> pieces) {
+std::vector<std::span<const std::byte>> from_c(std::span<const ConstBytes> pieces) {
   return spans_of<std::span<const std::byte>>(pieces);
 }
 
-std::vector<std::span<std::byte>> from_plain(std::span<const PlainRoom> pieces) {
+std::vector<std::span<std::byte>> from_c(std::span<const MutableBytes> pieces) {
   return spans_of<std::span<std::byte>>(pieces);
 }
 
-PlainGroup to_plain(Group& group) {
+CGroup to_c(Group& group) {
   auto* const served = new Served(group);
   return {served, &kServed, group.rank(), group.size(), served->backend.c_str()};
 }
 
-PlainGroup to_plain(std::unique_ptr<Group> group) {
-  const PlainGroup plain = to_plain(*group);
-  static_cast<Served*>(plain.group)->owned = std::move(group);
+CGroup to_c(std::unique_ptr<Group> group) {
+  const CGroup c_group = to_c(*group);
+  static_cast<Served*>(c_group.group)->owned = std::move(group);
   return plain;
 }
 
-std::unique_ptr<Group> from_plain(const PlainGroup& plain) { return std::make_unique<UsedGroup>(plain); }
+std::unique_ptr<Group> from_c(const CGroup& c_group) { return std::make_unique<ImportedGroup>(c_group); }
 
 }  // namespace shard

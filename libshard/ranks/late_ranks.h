@@ -1,5 +1,5 @@
 /// \file
-/// AwaitedRanks: the ranks that the others wait for, as progress shows them.
+/// LateRanks: the ranks that the others wait for, as progress shows them.
 #pragma once
 
 #include <chrono>
@@ -10,7 +10,7 @@
 namespace shard {
 
 /// Threads: any.
-class AwaitedRanks {
+class LateRanks {
  public:
   /// What a meeting of all ranks saw: `waits[i]`, rank i can do nothing until others have done something. The others
   /// are awaited where at least half of all ranks wait.

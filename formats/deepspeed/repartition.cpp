@@ -1,5 +1,3 @@
-#include "formats/deepspeed/respread.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -11,6 +9,7 @@
 #include "formats/deepspeed/save_reader.h"
 #include "formats/deepspeed/state_trees.h"
 #include "formats/deepspeed/tree_files.h"
+#include "formats/deepspeed/writer.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
 #include "libshard/io/paths.h"
@@ -206,7 +205,7 @@ class Respread {
 
 }  // namespace
 
-Remake respread(const Source& source, const OpenOptions& open, const RemakeOptions& options) {
+Remake repartition(const Source& source, const OpenOptions& open, const RemakeOptions& options) {
   auto reader = std::make_unique<SaveReader>(source, open, Listing::kWhole);
   const std::vector<WholeSave> wholes = reader->wholes();
   const std::int64_t model_ranks = std::ssize(wholes);

@@ -35,7 +35,7 @@ int maker(const ModelMap& map, const std::string& name, const std::vector<std::s
   return found.empty() ? -1 : static_cast<int>(found.front().rule);
 }
 
-TEST(SettledMap, VariablesAreTakenFromNames) {
+TEST(ResolvedMap, VariablesAreTakenFromNames) {
   const Stored stored(
       {{{"b.layers.10.w", counted(1, 2, 1)}, {"b.layers.9.w", counted(1, 2, 3)}, {"a.x", counted(1, 2, 5)}}});
   MapInputs inputs;
@@ -52,7 +52,7 @@ TEST(SettledMap, VariablesAreTakenFromNames) {
   EXPECT_EQ(text_of(*variables.find("made")), "no");
 }
 
-TEST(SettledMap, AWordOfANameMayNotBeLong) {
+TEST(ResolvedMap, AWordOfANameMayNotBeLong) {
   const std::string name = std::string(1025, 'x') + ".w";
   const Stored stored({{{name, counted(1, 2, 1)}}});
   MapInputs inputs;
@@ -61,7 +61,7 @@ TEST(SettledMap, AWordOfANameMayNotBeLong) {
   EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
 }
 
-TEST(SettledMap, RulesTimesStatesAreBounded) {
+TEST(ResolvedMap, RulesTimesStatesAreBounded) {
   const auto keys = [](int rules, int states, std::size_t length) {
     std::string text = R"("rules": [)";
     for (int i = 0; i < rules; ++i) {
@@ -80,7 +80,7 @@ TEST(SettledMap, RulesTimesStatesAreBounded) {
   expect_error(ErrorCode::kInvalidArgument, "too long", [&] { map_of(keys(1, 1, 9000)); });
 }
 
-TEST(SettledMap, NumbersOfAllIndexesAreBounded) {
+TEST(ResolvedMap, NumbersOfAllIndexesAreBounded) {
   const Stored stored({{{"a", counted(1, 2, 1)}}});
   const auto undo = [&](int indexes) {
     std::string index;
@@ -94,7 +94,7 @@ TEST(SettledMap, NumbersOfAllIndexesAreBounded) {
   expect_error(ErrorCode::kInvalidArgument, "too many numbers", [&] { undo(3); });
 }
 
-TEST(SettledMap, SlowPatternsEnd) {
+TEST(ResolvedMap, SlowPatternsEnd) {
   std::string vars, name;
   for (int i = 0; i < 250; ++i) {
     vars +=
@@ -119,7 +119,7 @@ TEST(SettledMap, SlowPatternsEnd) {
   EXPECT_LT(std::clock() - begin, 3 * CLOCKS_PER_SEC);
 }
 
-TEST(SettledMap, PatternsAreTooLargeBeforeAllAreCompiled) {
+TEST(ResolvedMap, PatternsAreTooLargeBeforeAllAreCompiled) {
   std::string rules;
   for (int i = 0; i < 1000; ++i) rules += fmt::format(R"({}{{"match": "x{{0,1000}}{}"}})", i == 0 ? "" : ",", i);
   expect_error(ErrorCode::kInvalidArgument, "too large", [&] { map_of("\"rules\": [" + rules + "]"); });
@@ -132,7 +132,7 @@ constexpr const char* kStackable =
     R"("vars": {"by_name": 0, "prefix": {"word": ""}}, "index": {"l": {"stacked": {"by_name": 0}}},
   "rules": [{"logical": "m.{l}.{e}", "stored": ["{prefix}c.{l}.e", "{prefix}d.{l}.e"], "stack": [{"index": "e", "dim": 0}]}])";
 
-TEST(SettledMap, AnIndexIsADimensionOrAPartOfTheName) {
+TEST(ResolvedMap, AnIndexIsADimensionOrAPartOfTheName) {
   const ModelMap stacked = map_of(kStackable);
   EXPECT_EQ(stacked.rule(0).stored.text(), "c.e");
   ASSERT_EQ(stacked.rule(0).stack.size(), 2u);
@@ -147,13 +147,13 @@ TEST(SettledMap, AnIndexIsADimensionOrAPartOfTheName) {
   EXPECT_FALSE(named.match_stored("d.e"));
 }
 
-TEST(SettledMap, AVariableStandsInNamesAsPlainText) {
+TEST(ResolvedMap, AVariableStandsInNamesAsPlainText) {
   const ModelMap map = map_of(kStackable, stating("prefix", "a{.+"));
   EXPECT_TRUE(map.match_stored("a{.+c.e"));
   EXPECT_FALSE(map.match_stored("a{xxc.e"));
 }
 
-TEST(SettledMap, NumbersOutsideAnIndexAreOfAnotherRule) {
+TEST(ResolvedMap, NumbersOutsideAnIndexAreOfAnotherRule) {
   const ModelMap map = map_of(R"("index": {"l": {"begin": 0, "count": 2}, "m": {"begin": 2, "count": 1}},
     "rules": [{"logical": "m.{l}", "stored": "c.{l}"}, {"logical": "m.{m}", "stored": "x.{m_local}"}])");
   EXPECT_EQ(maker(map, "m.1"), 0);
@@ -167,7 +167,7 @@ TEST(SettledMap, NumbersOutsideAnIndexAreOfAnotherRule) {
             (std::vector<std::int64_t>{5, 6}));
 }
 
-TEST(SettledMap, ACompanionDecidesWhichRuleMakesATensor) {
+TEST(ResolvedMap, ACompanionDecidesWhichRuleMakesATensor) {
   const ModelMap map = map_of(R"("rules": [{"logical": "{l}.norm", "beside": "{l}.gate", "stored": "{l}.a"},
     {"logical": "{l}.norm", "beside": "{l}.router", "stored": "{l}.b"}])");
   EXPECT_EQ(maker(map, "0.norm", {"0.gate", "1.router"}), 0);
@@ -176,7 +176,7 @@ TEST(SettledMap, ACompanionDecidesWhichRuleMakesATensor) {
   EXPECT_TRUE(map.match_stored("0.a") && map.match_stored("0.b"));
 }
 
-TEST(SettledMap, StatesFollowTheirTensors) {
+TEST(ResolvedMap, StatesFollowTheirTensors) {
   const ModelMap map =
       map_of(R"("rules": [{"logical": "m.{l}", "stored": "c.{l}"}], "states": [{"name": "v", "key": "opt.v.{key}"}])");
   const auto match = map.match_stored("opt.v.c.3");
@@ -186,7 +186,7 @@ TEST(SettledMap, StatesFollowTheirTensors) {
 }
 
 /// Experts of layers as Megatron stores them, a chunk an expert: 32768 of them, which must not be compared in pairs.
-TEST(SettledMap, StackedExpertsTakeTimeByTheirNumber) {
+TEST(ResolvedMap, StackedExpertsTakeTimeByTheirNumber) {
   constexpr std::int64_t kLayers = 64, kExperts = 512;
   std::vector<std::int64_t> values(kLayers * kExperts * 2);
   std::iota(values.begin(), values.end(), 0);
@@ -222,7 +222,7 @@ TEST(SettledMap, StackedExpertsTakeTimeByTheirNumber) {
   EXPECT_EQ(read.at({"1.2.gate", -1}), std::vector<std::int64_t>{2 * (kExperts + 2)});
 }
 
-TEST(SettledMap, IsRefusedWhereADocumentSaysSo) {
+TEST(ResolvedMap, IsRefusedWhereADocumentSaysSo) {
   constexpr const char* kRefusing =
       R"("name": "m", "vars": {"gate": {}, "kind": {}}, "rules": [], "refuse": [{"when": {"gate": 1, "kind": ["a", "b"]}, "because": "why"}])";
   const auto refused = [&](const std::string& gate, const std::string& kind) {

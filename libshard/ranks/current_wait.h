@@ -1,5 +1,5 @@
 /// \file
-/// PresentWait: the rank that a group's operation waits for, kept for Group::waits_for.
+/// CurrentWait: the rank that a group's operation waits for, kept for Group::waits_for.
 #pragma once
 
 #include <mutex>
@@ -10,7 +10,7 @@
 namespace shard {
 
 /// Threads: any.
-class PresentWait {
+class CurrentWait {
  public:
   /// The operation lacks something of `rank` since `since`.
   void set(int rank, std::chrono::steady_clock::time_point since) {

@@ -1,6 +1,5 @@
 /// \file
-/// A Group as plain C functions, so that plug-ins and programs built with different C++ libraries can share one
-/// (plugin_call.h).
+/// A Group as plain C functions, so that plug-ins and programs built with different C++ libraries can share one.
 #pragma once
 
 #include <cstddef>
@@ -18,12 +17,12 @@ namespace shard {
 // GNU's. Only C crosses: numbers, addresses, functions. Errors cross as the bytes that WireWriter encodes; exceptions
 // and objects of the C++ library do not.
 
-struct PlainBytes {
+struct ConstBytes {
   const std::byte* data;
   std::size_t count;
 };
 
-struct PlainRoom {
+struct MutableBytes {
   std::byte* data;
   std::size_t count;
 };
@@ -31,7 +30,7 @@ struct PlainRoom {
 /// Of the side that calls: where the other puts the bytes of what it answers, or of the error of a call that fails.
 struct ByteSink {
   void* place;
-  void (*put)(void* place, PlainBytes bytes);  ///< Copies them. Throws nothing.
+  void (*put)(void* place, ConstBytes bytes);  ///< Copies them. Throws nothing.
 };
 
 using ErrorSink = ByteSink;
@@ -54,37 +53,37 @@ void call(bool (*function)(Parameters...), Arguments... arguments) {
 }
 
 /// Pieces as C has them, and back. The bytes stay where they are.
-std::vector<PlainBytes> to_plain(std::span<const std::span<const std::byte>> pieces);
-std::vector<PlainRoom> to_plain(std::span<const std::span<std::byte>> pieces);
-std::vector<std::span<const std::byte>> from_plain(std::span<const PlainBytes> pieces);
-std::vector<std::span<std::byte>> from_plain(std::span<const PlainRoom> pieces);
+std::vector<ConstBytes> to_c(std::span<const std::span<const std::byte>> pieces);
+std::vector<MutableBytes> to_c(std::span<const std::span<std::byte>> pieces);
+std::vector<std::span<const std::byte>> from_c(std::span<const ConstBytes> pieces);
+std::vector<std::span<std::byte>> from_c(std::span<const MutableBytes> pieces);
 
-/// The operations of group.h by their names, with its preconditions, errors and threads. `group` is PlainGroup::group.
+/// The operations of group.h by their names, with its preconditions, errors and threads. `group` is CGroup::group.
 /// Those that can fail return false then.
 struct GroupFunctions {
   bool (*barrier)(void* group, const ErrorSink* errors);
-  bool (*broadcast)(void* group, PlainRoom data, int root, const ErrorSink* errors);
-  bool (*all_gather)(void* group, PlainBytes own, PlainRoom all, const ErrorSink* errors);
+  bool (*broadcast)(void* group, MutableBytes data, int root, const ErrorSink* errors);
+  bool (*all_gather)(void* group, ConstBytes own, MutableBytes all, const ErrorSink* errors);
   /// `to` and `from` have as many pieces as there are ranks.
-  bool (*exchange)(void* group, const PlainBytes* to, const PlainRoom* from, const ErrorSink* errors);
+  bool (*exchange)(void* group, const ConstBytes* to, const MutableBytes* from, const ErrorSink* errors);
   bool (*waits_for)(void* group, int* rank, std::int64_t* milliseconds);  ///< False: for none.
   void (*set_timeout)(void* group, std::int64_t milliseconds);
   void (*abort)(void* group);
   void (*destroy)(void* group);
 };
 
-struct PlainGroup {
+struct CGroup {
   void* group;
   const GroupFunctions* functions;  ///< Live as long as the library that made it.
   int rank, size;
   const char* backend;  ///< Lives as long as the group.
 };
 
-/// Ownership: whoever has it calls `destroy`, or gives it to from_plain.
-PlainGroup to_plain(std::unique_ptr<Group> group);
+/// Ownership: whoever has it calls `destroy`, or gives it to from_c.
+CGroup to_c(std::unique_ptr<Group> group);
 /// The same, for a group that the caller keeps and that outlives the result.
-PlainGroup to_plain(Group& group);
+CGroup to_c(Group& group);
 /// The group whose functions they are; it owns them.
-std::unique_ptr<Group> from_plain(const PlainGroup& plain);
+std::unique_ptr<Group> from_c(const CGroup& c_group);
 
 }  // namespace shard

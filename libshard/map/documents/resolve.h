@@ -13,7 +13,7 @@ namespace shard {
 /// has no condition but `when` of rules. Pure.
 /// \throws Error kUnsupported      the document refuses what the variables say
 /// \throws Error kInvalidArgument  a variable that decides is missing; names that are no templates then
-void settle(MapDocument& document, const MapVariables& variables);
+void resolve(MapDocument& document, const MapVariables& variables);
 
 /// A state of an optimizer whose tensors lie in flat buffers: the names of its logical tensors, and of the local ones,
 /// which are called as the model's.

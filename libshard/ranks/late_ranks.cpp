@@ -1,10 +1,10 @@
-#include "libshard/ranks/awaited_ranks.h"
+#include "libshard/ranks/late_ranks.h"
 
 #include <algorithm>
 
 namespace shard {
 
-void AwaitedRanks::see(const std::vector<bool>& waits) {
+void LateRanks::see(const std::vector<bool>& waits) {
   const Clock::time_point now = Clock::now();
   const bool most_wait = 2 * std::ranges::count(waits, true) >= std::ssize(waits);
   const std::scoped_lock lock(mutex_);
@@ -18,12 +18,12 @@ void AwaitedRanks::see(const std::vector<bool>& waits) {
   }
 }
 
-void AwaitedRanks::clear() {
+void LateRanks::clear() {
   const std::scoped_lock lock(mutex_);
   since_.clear();
 }
 
-std::vector<int> AwaitedRanks::for_at_least(std::chrono::milliseconds time) const {
+std::vector<int> LateRanks::for_at_least(std::chrono::milliseconds time) const {
   const Clock::time_point latest = Clock::now() - time;
   const std::scoped_lock lock(mutex_);
   std::vector<int> ranks;

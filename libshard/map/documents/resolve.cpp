@@ -1,4 +1,4 @@
-#include "libshard/map/documents/settle.h"
+#include "libshard/map/documents/resolve.h"
 
 #include <fmt/format.h>
 
@@ -158,7 +158,7 @@ MapState flat_state(const std::string& state) {
   return {state, NameTemplate(fmt::format("optimizer.state.{{key}}.{}", state)), NameTemplate("{key}")};
 }
 
-void settle(MapDocument& document, const MapVariables& variables) {
+void resolve(MapDocument& document, const MapVariables& variables) {
   refuse(document, variables);
   check_product(document);
   stack_indices(document, variables);

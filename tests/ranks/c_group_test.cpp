@@ -1,5 +1,5 @@
 // Groups as plain functions: what crosses to a plug-in and back is as good as the group itself.
-#include "libshard/ranks/plain_group.h"
+#include "libshard/ranks/c_group.h"
 
 #include <gtest/gtest.h>
 
@@ -21,7 +21,7 @@ TEST_P(PlainGroupDoes, WhatEveryGroupMust) {
   const auto [ranks, number] = GetParam();
   const testing::GroupCheck& check = testing::group_checks()[number];
   if (check.is_heavy) GTEST_SKIP() << "gigabytes";
-  run_as_threads(ranks, [&check](Group& group) { check.run(*from_plain(to_plain(group))); });
+  run_as_threads(ranks, [&check](Group& group) { check.run(*from_c(to_c(group))); });
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, PlainGroupDoes,

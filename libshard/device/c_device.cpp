@@ -1,7 +1,7 @@
-// The program's side of plain_device.h: functions as a Device.
-#include <utility>
+// The program's side of c_device.h: functions as a Device.
+#include "libshard/device/c_device.h"
 
-#include "libshard/device/plain_device.h"
+#include <utility>
 
 namespace shard {
 
@@ -26,7 +26,7 @@ bool serve_memory(void* device, std::int64_t* free_bytes, std::int64_t* total_by
   });
 }
 
-bool serve_allocate(void* device, std::int64_t bytes, bool is_pinned, PlainBuffer* made, const ErrorSink* errors) {
+bool serve_allocate(void* device, std::int64_t bytes, bool is_pinned, CBuffer* made, const ErrorSink* errors) {
   return put_error(errors, [&] {
     Device& owner = device_at(device);
     std::unique_ptr<DeviceBuffer> buffer = is_pinned ? owner.allocate_pinned(bytes) : owner.allocate(bytes);
@@ -43,10 +43,10 @@ bool serve_make_event(void* device, void** made, const ErrorSink* errors) {
   return put_error(errors, [&] { *made = device_at(device).make_event().release(); });
 }
 
-bool serve_connect(void* device, PlainGroup group, std::int64_t milliseconds, void** made, const ErrorSink* errors) {
+bool serve_connect(void* device, CGroup group, std::int64_t milliseconds, void** made, const ErrorSink* errors) {
   return put_error(errors, [&] {
     auto served = std::make_unique<ServedLink>();
-    served->group = from_plain(group);
+    served->group = from_c(group);
     served->link = device_at(device).connect(*served->group, std::chrono::milliseconds(milliseconds));
     *made = served.release();
   });
@@ -56,28 +56,28 @@ bool serve_synchronize_event(void* event, const ErrorSink* errors) {
   return put_error(errors, [&] { event_at(event).synchronize(); });
 }
 
-bool serve_copy(void* stream, PlainCopy how, std::byte* to, const std::byte* from, std::int64_t bytes,
+bool serve_copy(void* stream, CCopy how, std::byte* to, const std::byte* from, std::int64_t bytes,
                 const ErrorSink* errors) {
   return put_error(errors, [&] {
     switch (how) {
-      case PlainCopy::kIn:
+      case CCopy::kIn:
         return stream_at(stream).copy_in(to, from, bytes);
-      case PlainCopy::kOut:
+      case CCopy::kOut:
         return stream_at(stream).copy_out(to, from, bytes);
-      case PlainCopy::kInside:
+      case CCopy::kInside:
         return stream_at(stream).copy(to, from, bytes);
     }
   });
 }
 
-bool serve_strided_copy(void* stream, PlainBox box, const std::byte* from, std::byte* to, const ErrorSink* errors) {
+bool serve_strided_copy(void* stream, CBox box, const std::byte* from, std::byte* to, const ErrorSink* errors) {
   return put_error(errors, [&] {
     stream_at(stream).strided_copy({box.sizes, box.dimensions}, from, {box.from_strides, box.dimensions}, to,
                                    {box.to_strides, box.dimensions}, box.element_bytes);
   });
 }
 
-bool serve_cast(void* stream, int from, PlainBytes in, int to, PlainRoom out, std::int64_t* overflows,
+bool serve_cast(void* stream, int from, ConstBytes in, int to, MutableBytes out, std::int64_t* overflows,
                 const ErrorSink* errors) {
   return put_error(errors, [&] {
     stream_at(stream).cast(static_cast<DType>(from), {in.data, in.count}, static_cast<DType>(to), {out.data, out.count},
@@ -97,11 +97,10 @@ bool serve_synchronize_stream(void* stream, const ErrorSink* errors) {
   return put_error(errors, [&] { stream_at(stream).synchronize(); });
 }
 
-bool serve_exchange(void* link, const PlainBytes* to, const PlainRoom* from, std::size_t ranks,
+bool serve_exchange(void* link, const ConstBytes* to, const MutableBytes* from, std::size_t ranks,
                     const ErrorSink* errors) {
   return put_error(errors, [&] {
-    static_cast<ServedLink*>(link)->link->exchange(from_plain(std::span(to, ranks)),
-                                                   from_plain(std::span(from, ranks)));
+    static_cast<ServedLink*>(link)->link->exchange(from_c(std::span(to, ranks)), from_c(std::span(from, ranks)));
   });
 }
 
@@ -143,18 +142,18 @@ class Used {
   void (*const destroy_)(void*);
 };
 
-class UsedBuffer final : public DeviceBuffer {
+class ImportedBuffer final : public DeviceBuffer {
  public:
-  UsedBuffer(const DeviceFunctions& functions, const PlainBuffer& plain)
+  ImportedBuffer(const DeviceFunctions& functions, const CBuffer& plain)
       : DeviceBuffer(plain.data, plain.size), buffer_(plain.buffer, functions.destroy_buffer) {}
 
  private:
   const Used buffer_;
 };
 
-class UsedEvent final : public DeviceEvent {
+class ImportedEvent final : public DeviceEvent {
  public:
-  UsedEvent(const DeviceFunctions& functions, void* event)
+  ImportedEvent(const DeviceFunctions& functions, void* event)
       : functions_(functions), event_(event, functions.destroy_event) {}
   void synchronize() override { call(functions_.synchronize_event, event_.get()); }
   void* get() const { return event_.get(); }
@@ -164,36 +163,36 @@ class UsedEvent final : public DeviceEvent {
   const Used event_;
 };
 
-class UsedStream final : public DeviceStream {
+class ImportedStream final : public DeviceStream {
  public:
-  UsedStream(const DeviceFunctions& functions, void* stream)
+  ImportedStream(const DeviceFunctions& functions, void* stream)
       : functions_(functions), stream_(stream, functions.destroy_stream) {}
 
   void copy_in(std::byte* to, const std::byte* from, std::int64_t bytes) override {
-    call(functions_.copy, stream_.get(), PlainCopy::kIn, to, from, bytes);
+    call(functions_.copy, stream_.get(), CCopy::kIn, to, from, bytes);
   }
   void copy_out(std::byte* to, const std::byte* from, std::int64_t bytes) override {
-    call(functions_.copy, stream_.get(), PlainCopy::kOut, to, from, bytes);
+    call(functions_.copy, stream_.get(), CCopy::kOut, to, from, bytes);
   }
   void copy(std::byte* to, const std::byte* from, std::int64_t bytes) override {
-    call(functions_.copy, stream_.get(), PlainCopy::kInside, to, from, bytes);
+    call(functions_.copy, stream_.get(), CCopy::kInside, to, from, bytes);
   }
   void strided_copy(std::span<const std::int64_t> sizes, const std::byte* from,
                     std::span<const std::int64_t> from_strides, std::byte* to, std::span<const std::int64_t> to_strides,
                     std::size_t element_bytes) override {
-    const PlainBox box{sizes.data(), from_strides.data(), to_strides.data(), sizes.size(), element_bytes};
+    const CBox box{sizes.data(), from_strides.data(), to_strides.data(), sizes.size(), element_bytes};
     call(functions_.strided_copy, stream_.get(), box, from, to);
   }
   void cast(DType from, std::span<const std::byte> in, DType to, std::span<std::byte> out,
             std::int64_t* overflows) override {
-    call(functions_.cast, stream_.get(), static_cast<int>(from), PlainBytes{in.data(), in.size()}, static_cast<int>(to),
-         PlainRoom{out.data(), out.size()}, overflows);
+    call(functions_.cast, stream_.get(), static_cast<int>(from), ConstBytes{in.data(), in.size()}, static_cast<int>(to),
+         MutableBytes{out.data(), out.size()}, overflows);
   }
   void record(DeviceEvent& event) override {
-    call(functions_.record, stream_.get(), dynamic_cast<UsedEvent&>(event).get());
+    call(functions_.record, stream_.get(), dynamic_cast<ImportedEvent&>(event).get());
   }
   void wait(DeviceEvent& event) override {
-    call(functions_.wait, stream_.get(), dynamic_cast<UsedEvent&>(event).get());
+    call(functions_.wait, stream_.get(), dynamic_cast<ImportedEvent&>(event).get());
   }
   void synchronize() override { call(functions_.synchronize_stream, stream_.get()); }
 
@@ -202,12 +201,13 @@ class UsedStream final : public DeviceStream {
   const Used stream_;
 };
 
-class UsedLink final : public DeviceLink {
+class ImportedLink final : public DeviceLink {
  public:
-  UsedLink(const DeviceFunctions& functions, void* link) : functions_(functions), link_(link, functions.destroy_link) {}
+  ImportedLink(const DeviceFunctions& functions, void* link)
+      : functions_(functions), link_(link, functions.destroy_link) {}
 
   void exchange(std::span<const std::span<const std::byte>> to, std::span<const std::span<std::byte>> from) override {
-    call(functions_.exchange, link_.get(), to_plain(to).data(), to_plain(from).data(), to.size());
+    call(functions_.exchange, link_.get(), to_c(to).data(), to_c(from).data(), to.size());
   }
 
  private:
@@ -215,9 +215,9 @@ class UsedLink final : public DeviceLink {
   const Used link_;
 };
 
-class UsedDevice final : public Device {
+class ImportedDevice final : public Device {
  public:
-  UsedDevice(const PlainDevice& plain, DeviceInfo info)
+  ImportedDevice(const CDevice& plain, DeviceInfo info)
       : functions_(*plain.functions), device_(plain.device, plain.functions->destroy_device), info_(std::move(info)) {}
 
   const DeviceInfo& info() const override { return info_; }
@@ -231,24 +231,24 @@ class UsedDevice final : public Device {
   std::unique_ptr<DeviceStream> make_stream() override {
     void* stream = nullptr;
     call(functions_.make_stream, device_.get(), &stream);
-    return std::make_unique<UsedStream>(functions_, stream);
+    return std::make_unique<ImportedStream>(functions_, stream);
   }
   std::unique_ptr<DeviceEvent> make_event() override {
     void* event = nullptr;
     call(functions_.make_event, device_.get(), &event);
-    return std::make_unique<UsedEvent>(functions_, event);
+    return std::make_unique<ImportedEvent>(functions_, event);
   }
   std::unique_ptr<DeviceLink> connect(Group& group, std::chrono::milliseconds timeout) override {
     void* link = nullptr;
-    call(functions_.connect, device_.get(), to_plain(group), timeout.count(), &link);
-    return std::make_unique<UsedLink>(functions_, link);
+    call(functions_.connect, device_.get(), to_c(group), timeout.count(), &link);
+    return std::make_unique<ImportedLink>(functions_, link);
   }
 
  private:
   std::unique_ptr<DeviceBuffer> allocate(std::int64_t bytes, bool is_pinned) {
-    PlainBuffer made{};
+    CBuffer made{};
     call(functions_.allocate, device_.get(), bytes, is_pinned, &made);
-    return std::make_unique<UsedBuffer>(functions_, made);
+    return std::make_unique<ImportedBuffer>(functions_, made);
   }
 
   const DeviceFunctions& functions_;
@@ -258,10 +258,10 @@ class UsedDevice final : public Device {
 
 }  // namespace
 
-std::unique_ptr<Device> from_plain(const PlainDevice& plain, const DeviceInfo& info) {
-  return std::make_unique<UsedDevice>(plain, info);
+std::unique_ptr<Device> from_c(const CDevice& plain, const DeviceInfo& info) {
+  return std::make_unique<ImportedDevice>(plain, info);
 }
 
-PlainDevice to_plain(std::unique_ptr<Device> device) { return {device.release(), &kServed}; }
+CDevice to_c(std::unique_ptr<Device> device) { return {device.release(), &kServed}; }
 
 }  // namespace shard

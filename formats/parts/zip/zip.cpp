@@ -1,3 +1,5 @@
+#include "formats/parts/zip/zip.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -7,7 +9,6 @@
 #include "formats/parts/decoded_view/decoded_view.h"
 #include "formats/parts/zip/bytes.h"
 #include "formats/parts/zip/directory.h"
-#include "formats/parts/zip/zip.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/digest.h"
 #include "libshard/core/error.h"
