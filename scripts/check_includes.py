@@ -75,27 +75,40 @@ USES |= {
     "shardtorch/checkpoint": LIBSHARD | FORMATS | {"formats", "shardtorch", "shardtorch/sharded_tensor", "shardtorch/dtensor",
                                                    "shardtorch/state"},
     "shardtorch/parallel": {"shardtorch", "shardtorch/sharded_tensor", "shardtorch/state", "shardtorch/checkpoint"},
-    "apps/shardctl": LIBSHARD | FORMATS | {"formats"},
 }
+BELOW_APP = LIBSHARD | FORMATS | {"formats"}
+ROOMS = {  # The rooms of the application, each with the rooms that it may include.
+    "text": [],
+    "request": [],
+    "session": ["text", "request"],
+    "arguments": ["text", "request", "session"],
+    "source": ["text", "request", "session", "arguments"],
+    "target": ["text", "request", "session", "arguments", "source"],
+    "render": ["text", "request", "session", "arguments", "source"],
+    "html": ["text", "request", "session", "source", "target", "render"],
+    "verbs": ["text", "request", "session", "arguments", "source", "target", "render", "html"],
+}
+USES |= {f"apps/shardctl/{room}": BELOW_APP | {f"apps/shardctl/{each}" for each in below} for room, below in ROOMS.items()}
+USES["apps/shardctl"] = BELOW_APP | {f"apps/shardctl/{room}" for room in ROOMS}
 
 STANDARD = {"format.h", "reader.h", "writer.h"}  # Every format's folder has these.
 LONGEST = 600  # A header may have one user if the user's source would be longer with the header's source in it.
 ONE_USER = {  # Exceptions, to become fewer.
-    "apps/shardctl/descriptor_buffer.h",
-    "apps/shardctl/loose_files.h",
-    "apps/shardctl/man_page.h",
-    "apps/shardctl/page_parts.h",
-    "apps/shardctl/remake_choice.h",
-    "apps/shardctl/render_cat.h",
-    "apps/shardctl/render_copy.h",
-    "apps/shardctl/render_diff.h",
-    "apps/shardctl/render_verify.h",
-    "apps/shardctl/settings.h",
-    "apps/shardctl/signals.h",
-    "apps/shardctl/stoppable_store.h",
-    "apps/shardctl/test_door.h",
-    "apps/shardctl/unread_values.h",
-    "apps/shardctl/up_to_date.h",
+    "apps/shardctl/arguments/man_page.h",
+    "apps/shardctl/arguments/settings.h",
+    "apps/shardctl/html/page_parts.h",
+    "apps/shardctl/render/cat.h",
+    "apps/shardctl/render/copy.h",
+    "apps/shardctl/render/diff.h",
+    "apps/shardctl/render/verify.h",
+    "apps/shardctl/session/descriptor_buffer.h",
+    "apps/shardctl/session/signals.h",
+    "apps/shardctl/session/stoppable_store.h",
+    "apps/shardctl/session/test_hooks.h",
+    "apps/shardctl/source/loose_files.h",
+    "apps/shardctl/source/unread_values.h",
+    "apps/shardctl/target/remake_choice.h",
+    "apps/shardctl/target/up_to_date.h",
     "formats/dcp/tensor_entry.h",
     "formats/deepspeed/catalog_builder.h",
     "libshard/catalog/quantized_names.h",
