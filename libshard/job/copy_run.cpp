@@ -109,9 +109,6 @@ std::vector<CrcRun> send_to_owners(Group& group, std::span<const CrcRun> runs, s
   return incoming;
 }
 
-/// How long ranks wait for rank 0 to clean up after a failure, and it for them to hear that it has.
-constexpr std::chrono::milliseconds kCleanUp{5000}, kTellCleanUp{100};
-
 std::vector<bool> files_of(const std::vector<int>& owners, int rank) {
   std::vector<bool> is_own;
   for (const int owner : owners) is_own.push_back(owner == rank);
@@ -119,14 +116,6 @@ std::vector<bool> files_of(const std::vector<int>& owners, int rank) {
 }
 
 }  // namespace
-
-std::int64_t copy_memory(const CopyJob& job, std::int64_t memory_bytes) {
-  return job.parts != nullptr && job.own_places ? exchange_unit(memory_bytes) : memory_bytes;
-}
-
-std::int64_t rank_memory(const CopyJob& job, std::int64_t copy_bytes) {
-  return job.parts != nullptr && job.own_places ? kExchangeParts * copy_bytes : copy_bytes;
-}
 
 void notify(const CopyJob& job, std::string_view step) {
   if (job.on_step) job.on_step(step);
@@ -142,7 +131,7 @@ CopyRun::CopyRun(OutputStore& store, Group& group, const CopyJob& job, PreparedC
       source_checks_(job.reader->catalog()),
       progress_(progress),
       left_(std::move(left)) {
-  if (job.manifest) manifest_.emplace(*job.manifest, prepared.target, file_places(job, prepared));
+  if (job.manifest) manifest_.emplace(*job.manifest, prepared.target, prepared.file_places);
 }
 
 void CopyRun::run() {
@@ -158,7 +147,7 @@ void CopyRun::run() {
       if (job_.watched != nullptr) job_.watched->expect_unchanged();
       if (output_ != nullptr) output_->prepare();
     });  // All ranks have finished without errors. From here on, the commit cannot be interrupted.
-    job_.own_places ? commit_everywhere() : commit();
+    places_.is_one ? commit() : commit_everywhere();
   } catch (const Error& error) {
     const bool is_cut_short = error.code() == ErrorCode::kInterrupted || error.code() == ErrorCode::kPeer;
     if (job_.resume && is_cut_short && !is_committed_) {
@@ -170,17 +159,14 @@ void CopyRun::run() {
   }
 }
 
-/// The roots remove the staged output while the others wait for them, because mpirun kills all ranks when one exits.
+/// The roots remove the staged output while the others wait for them.
 void CopyRun::clean_up() noexcept {
   files_.clear();
   journal_.reset();
   part_.reset();
   output_.reset();
-  std::byte done{};
   try {
-    const bool is_told = job_.own_places || !is_root();
-    group_.set_timeout(is_told ? kCleanUp : kTellCleanUp);
-    job_.own_places ? group_.barrier() : group_.broadcast({&done, 1}, 0);
+    places_.await_clean_up(group_);
   } catch (const Error&) {
     return;  // A rank is lost, and the cause known already.
   }
@@ -208,26 +194,20 @@ void CopyRun::begin() {
     const bool is_folder = prepared_.writer->is_folder();
     output_ = is_folder || !files.empty() ? store_.begin(files, is_folder, std::move(left_)) : store_.begin_removal();
   });
-  const Bytes token = exchange_tokens();
+  // Empty if no file goes to this rank's place.
+  const Bytes token = places_.share_token(group_, output_ == nullptr ? Bytes() : output_->token());
   collective_step(group_, {.stop = job_.stop}, [&](const std::stop_token& stop) {
     if (!token.empty()) part_ = store_.part(token);
     if (part_ != nullptr && prepared_.journal) open_journal();
     begin_own_files(stop);
   });
-  if (group_.size() == 1 || job_.own_places) return;
+  if (group_.size() == 1 || !places_.is_one) return;
   collective_step(group_, {.stop = job_.stop}, [&](const std::stop_token&) { open_others(); });
 }
 
 OutputFile CopyRun::manifest_output() const {
   const bool is_beside = !prepared_.writer->is_folder();
   return {is_beside ? std::string(kManifestSuffix) : prepared_.manifest->path, prepared_.manifest->bytes, is_beside};
-}
-
-/// \returns the token of this rank's place; empty where nothing goes there.
-Bytes CopyRun::exchange_tokens() {
-  const Bytes own = output_ == nullptr ? Bytes() : output_->token();
-  if (!job_.own_places) return broadcast(group_, own, 0);
-  return all_gather(group_, own)[static_cast<std::size_t>(places_.root(group_.rank()))];
 }
 
 /// A journal of this rank and run, which knows what earlier runs wrote.
@@ -242,7 +222,7 @@ void CopyRun::open_journal() {
                                        [this, run, rank] { return part_->create_note(journal_name(run, rank)); });
   for (const OutputNote& note : notes) {
     // Where plans differ, the numbers of tiles mean something to their own rank only.
-    if (plans_differ(job_) && rank_of_journal(note.name) != rank) continue;
+    if (job_.topology.plans_differ() && rank_of_journal(note.name) != rank) continue;
     journal_->read(note.content, own_tiles(), job_.reader->catalog().storages);
   }
 }
@@ -284,7 +264,8 @@ void CopyRun::for_each_own_file(const std::stop_token& stop,
 
 TileRange CopyRun::own_tiles() const {
   const Plan& plan = prepared_.plan;
-  return plans_differ(job_) ? TileRange{0, plan.tile_count} : tiles_of_rank(plan, group_.rank(), group_.size());
+  return job_.topology.plans_differ() ? TileRange{0, plan.tile_count}
+                                      : tiles_of_rank(plan, group_.rank(), group_.size());
 }
 
 void CopyRun::prepare_exchange() {
@@ -316,7 +297,7 @@ void CopyRun::copy() {
   collective_step(group_, options, [&](const std::stop_token& stop) {
     notify(job_, "copy");
     const ExecuteOptions how{.threads = job_.threads,
-                             .max_memory_bytes = copy_memory(job_, prepared_.memory_bytes),
+                             .max_memory_bytes = job_.topology.copy_memory(prepared_.memory_bytes),
                              .checksums = prepared_.writer->needs_checksums(),
                              .tiles = own_tiles(),
                              .feed = exchange_.get(),

@@ -43,8 +43,7 @@ struct WriteCheckpoint {
   int threads = 1;
   std::int64_t max_memory_bytes = 64 << 20;
   std::optional<RankFiles> rank_files = std::nullopt;  ///< See WriteOptions.
-  GroupStore* parts = nullptr;                         ///< See CopyJob.
-  bool own_places = false;                             ///< See CopyJob.
+  Topology topology{};                                 ///< See CopyJob.
   bool dry_run = false;
   Device* device = nullptr;      ///< See CopyJob.
   bool resume = false;           ///< Keeps a journal, and goes on by one that was left.

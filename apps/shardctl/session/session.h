@@ -4,6 +4,8 @@
 #pragma once
 
 #include <functional>
+#include <map>
+#include <memory>
 #include <optional>
 #include <ostream>
 #include <stop_token>
@@ -17,6 +19,8 @@
 #include "libshard/ranks/group.h"
 
 namespace shard::app {
+
+struct OpenedMap;
 
 struct Session {
   LocalDisk& fs;
@@ -45,6 +49,8 @@ struct Session {
   CommonOptions common{};
   /// What the document of an error lists besides, filled by verbs: a line for each thing that is wrong.
   std::vector<std::string> error_details{};
+  /// The model maps of this run by name; open_map fills it.
+  mutable std::map<std::string, std::shared_ptr<const OpenedMap>> opened_maps{};
   int ranks_here = 1;  ///< Ranks that share this machine's CPUs.
 };
 

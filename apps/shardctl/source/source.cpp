@@ -146,7 +146,7 @@ OpenSource open_source(const Session& session, const ReadRequest& options, Log& 
   const Source source{&store, options.paths};
   check_exists(session, options);
   const Format* const of_ranks =
-      options.map.empty() ? nullptr : &format_of(files_of_ranks(session, options.map).container);
+      options.map.empty() ? nullptr : &format_of(open_map(session, options.map).files_of_ranks().container);
   if (of_ranks != nullptr && (options.from.empty() || options.from == of_ranks->traits.name)) {
     opened.rank_paths = named_ranks(session, options);
   }
@@ -164,7 +164,7 @@ OpenSource open_source(const Session& session, const ReadRequest& options, Log& 
     opened.layout = std::make_unique<MeshLayout>(read_layout(session, options.layout));
     how.layout = opened.layout.get();
   }
-  if (!options.map.empty()) how.own_tensors = has_mesh(session, options.map);
+  if (!options.map.empty()) how.own_tensors = open_map(session, options.map).has_mesh();
   if (opened.rank_paths) how.rank_paths = &*opened.rank_paths;
   how.salvage = wishes.salvage;
   how.like = wishes.like;

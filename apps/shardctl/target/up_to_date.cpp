@@ -65,7 +65,7 @@ std::string options_digest(const Session& session, const Request& options, const
   }
   if (!beside.empty()) hasher.update(source_digest(identify_source(source_store(session), beside)));
   for (const std::string& name : {options.source.map, options.target.map}) {
-    if (!name.empty()) hasher.update(read_map_text(session, name));
+    if (!name.empty()) hasher.update(open_map(session, name).text);
     hasher.update("\n");
   }
   const std::string config = find_config(session, options.source.numbers, options.source.paths);

@@ -1,17 +1,52 @@
-#include "libshard/job/output_places.h"
+#include "libshard/job/topology.h"
 
+#include <fmt/format.h>
+
+#include <chrono>
 #include <map>
 
 #include "libshard/core/checked.h"
+#include "libshard/job/exchange_schedule.h"
 #include "libshard/ranks/wire.h"
 
 namespace shard {
+
+namespace {
+
+/// How long ranks wait for rank 0 to clean up after a failure, and it for them to hear that it has.
+constexpr std::chrono::milliseconds kCleanUp{5000}, kTellCleanUp{100};
+
+}  // namespace
+
+std::int64_t Topology::copy_memory(std::int64_t rank_bytes) const {
+  return exchanges() ? exchange_unit(rank_bytes) : rank_bytes;
+}
+
+std::int64_t Topology::rank_memory(std::int64_t copy_bytes) const {
+  return exchanges() ? kExchangeParts * copy_bytes : copy_bytes;
+}
+
+std::string Topology::text(int ranks) const {
+  return fmt::format("{} {} {} {}", ranks, by_owner, peer_store != nullptr, own_places);
+}
+
+Bytes OutputPlaces::share_token(Group& group, const Bytes& own) const {
+  if (is_one) return broadcast(group, own, 0);
+  return all_gather(group, own)[static_cast<std::size_t>(root(group.rank()))];
+}
+
+void OutputPlaces::await_clean_up(Group& group) const {
+  std::byte done{};
+  const bool only_tells = is_one && is_root(group.rank());
+  group.set_timeout(only_tells ? kTellCleanUp : kCleanUp);
+  is_one ? group.broadcast({&done, 1}, 0) : group.barrier();
+}
 
 OutputPlaces one_place(int ranks) { return {std::vector<int>(static_cast<std::size_t>(ranks), 0)}; }
 
 OutputPlaces find_places(Group& group, const OutputStore& store) {
   std::map<std::string, int> first;
-  OutputPlaces places;
+  OutputPlaces places{.roots = {}, .is_one = false};
   for (const Bytes& place : all_gather(group, to_bytes(store.place()))) {
     const int rank = static_cast<int>(places.roots.size());
     places.roots.push_back(first.try_emplace(std::string(as_text(place)), rank).first->second);
