@@ -74,7 +74,7 @@ bool names(const Value& callee, Class id) {
   return std::ranges::any_of(wanted.modules, is_module);
 }
 
-/// Whether a class is the one that Megatron-core 0.15 derives from torch's Metadata, with the attribute `mcore_data`;
+/// True for the class that Megatron-core 0.15 derives from torch's Metadata, with the attribute `mcore_data`;
 /// forks keep it in modules of their own.
 bool is_megatron_metadata(std::string_view module, std::string_view name) {
   return name == "MCoreMetadata" && module.starts_with("megatron.");
@@ -101,7 +101,7 @@ void MetadataClasses::need(const Value& object, Class id) {
 
 // `storage_data` of `.metadata`: the item of each chunk and object.
 
-/// Where a name of the state dict leads.
+/// The value that a name of the state dict leads to.
 struct Target {
   std::uint32_t index;  ///< Into Metadata::objects or Metadata::tensors.
   bool is_object;
@@ -116,7 +116,7 @@ Error no_place(std::string_view name, const std::string& offsets) {
   return bad_places(fmt::format("'{}':{}{} has no place", name, offsets.empty() ? " it" : "", chunk)).of_tensor(name);
 }
 
-/// Whether the item went through zstd. \throws Error kUnsupported  through anything else.
+/// True if the item is compressed with zstd. \throws Error kUnsupported  through anything else.
 bool is_zstd(std::string_view name, const Value& transforms) {
   if (transforms.kind == ValueKind::kNone) return false;
   const std::span<Value* const> items = pickle::sequence(transforms, "transform_descriptors");

@@ -21,7 +21,7 @@
 
 namespace shard::dcp {
 
-/// Where items are kept. Ownership: all must outlive this.
+/// Access to the items. Ownership: all must outlive this.
 struct ItemKeeper {
   Catalog& catalog;
   ItemStore& items;

@@ -37,7 +37,7 @@ namespace {
 
 constexpr std::int64_t kBlock = 1 << 16;
 
-/// What is the same in a file and its copy.
+/// Properties that are equal in a file and its copy.
 struct Box {
   std::int64_t offset, length;
   std::uint32_t tensor, crc;
@@ -74,7 +74,7 @@ std::vector<FileBoxes> boxes_by_file(const Catalog& catalog, const ItemStore& it
   return all;
 }
 
-/// Whether a storage holds one value over and over, as far as its first block tells.
+/// True if the first block of a storage contains only one value.
 bool is_constant(const Catalog& catalog, const ItemStore& items, std::uint32_t index, DType dtype) {
   const Storage& storage = catalog.storages[index];
   std::vector<std::byte> block(static_cast<std::size_t>(std::min(storage.bytes, kBlock)));
@@ -107,7 +107,7 @@ std::vector<std::pair<std::uint32_t, std::uint32_t>> copied_files(const Catalog&
   return pairs;
 }
 
-/// What is said of such a pair.
+/// The finding for such a pair.
 Error copied_file(const Catalog& catalog, const std::pair<std::uint32_t, std::uint32_t>& pair) {
   const std::string &a = catalog.files[pair.first].path, &b = catalog.files[pair.second].path;
   return Error(ErrorCode::kCorruption, fmt::format("{} and {} hold the same elements", a, b))

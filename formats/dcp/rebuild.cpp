@@ -112,7 +112,7 @@ class Merger {
     }
   }
 
-  /// What was first seen under a name.
+  /// The first entry that was seen under a name.
   struct Known {
     std::uint32_t index;  ///< Into the merged tensors.
     std::uint32_t rank;

@@ -33,7 +33,7 @@ namespace {
 class ItemZip {
  public:
   ItemZip(const StoredTensor& box, std::int64_t storage_bytes);
-  /// Whether the box's item has the same zip but for the CRCs.
+  /// True if the box's item has the same zip except for the CRCs.
   bool fits(const StoredTensor& box, std::int64_t storage_bytes) const {
     return dtype_ == box.dtype && shape_ == box.shape && strides_ == box.strides && first_ == box.first &&
            storage_bytes_ == storage_bytes;

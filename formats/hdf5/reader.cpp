@@ -49,7 +49,7 @@ using std::string_view_literals::operator""sv;
 constexpr std::string_view kSignature = "\x89HDF\r\n\x1a\n"sv;
 constexpr std::size_t kVersionAt = 8, kLongest = 64;
 
-/// Where things stand in a superblock.
+/// Offsets in a superblock.
 struct Fields {
   std::size_t offset_size, base, end;
 };

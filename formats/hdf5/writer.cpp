@@ -99,7 +99,7 @@ std::string suffix_of(const Chunk& chunk) {
   return suffix + ']';
 }
 
-/// Whether the elements of the box follow each other in the whole tensor.
+/// True if the elements of the box are contiguous in the whole tensor.
 bool is_run(Dims shape, const Chunk& chunk) {
   int d = 0;
   while (d < shape.size() && chunk.sizes[d] == 1) ++d;

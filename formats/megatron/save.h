@@ -52,7 +52,7 @@ struct OptimizerStates {
 /// \throws Error  naming the file: as SavedFiles::add; kCorruption (bad_pickle)  it is not a dict.
 RankStates open_rank(Catalog& catalog, torch_save::SavedFiles& files, const std::string& folder);
 
-/// What a rank's file calls one of its `chunks` chunks: "model", or of several "model0", "model1", ...
+/// The name of one of the `chunks` chunks in a rank's file: "model", or of several "model0", "model1", ...
 std::string chunk_key(std::int64_t chunk, std::int64_t chunks);
 
 /// Reads the `chunks` parts of the model that the file must hold.

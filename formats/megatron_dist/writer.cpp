@@ -41,7 +41,7 @@ bool remove_prefix(std::string_view& text, std::string_view prefix) {
   return true;
 }
 
-/// Whether a name, without wrappers before it (`module.`, `model.`), is of a transformer layer.
+/// True if a name, without wrappers before it (`module.`, `model.`), belongs to a transformer layer.
 bool is_in_layers(std::string_view name) {
   while (remove_prefix(name, "module.") || remove_prefix(name, "model.")) {
   }

@@ -153,7 +153,7 @@ class RankAssigner {
                        first.empty() ? std::string() : fmt::format(" with ranks {}, ...", fmt::join(first, ", ")));
   }
 
-  /// Where the files are of several sets, as the names show: how to name one of them.
+  /// The hint to name one of several sets of files, if the names show several.
   std::string hint_of_sets() const {
     std::set<std::string> patterns;
     for (const std::string& name : check_.names) patterns.insert(pattern_of(base_name(name)));
@@ -221,7 +221,7 @@ class RankAssigner {
             .hint("name the files of all ranks, or the folder that holds them"));
   }
 
-  /// That the missing file should have; where the names do not tell, of one that is there.
+  /// Expected name of the missing file, or an existing file's name if names carry no rank.
   std::string name_of(std::int64_t rank) const {
     if (files_.empty()) return catalog_.files.front().path;
     std::vector<std::string> names;

@@ -217,7 +217,7 @@ Value* ShardedValueMaker::dtensor(const DTensorValue& tensor, Value* mesh) {
   const std::vector<Placement>& placements = tensor.sharding.placements;
   std::vector<Value*> places;
   for (const Placement& each : placements) places.push_back(placement(each));
-  // As DTensorSpec.__post_init__: strided shards say the order themselves.
+  // Follows DTensorSpec.__post_init__: strided shards carry the order themselves.
   const bool is_strided =
       std::ranges::any_of(placements, [](const Placement& each) { return each.kind == Placement::kStridedShard; });
   Value* meta = tuple({size(tensor.shape), strides(tensor.shape), global("torch", dtype_name(tensor.dtype))});

@@ -35,7 +35,7 @@ namespace {
 
 // The pickle of one rank's file, from a target catalog.
 
-/// Which stored tensors each rank holds of each tensor.
+/// The stored tensors of each tensor on each rank.
 class PiecesByRank {
  public:
   explicit PiecesByRank(const Catalog& target);
@@ -50,7 +50,7 @@ class PiecesByRank {
   std::vector<std::size_t> begins_;  ///< Each rank's, and the end.
 };
 
-/// What the files of all ranks have in common.
+/// The parts that the files of all ranks share.
 struct WrittenSet {
   WrittenSet(const Catalog& target, RankFiles of_kind, const std::vector<bool>& cut)
       : kind(of_kind),
@@ -96,7 +96,7 @@ class WrittenRank {
     Value* value;
   };
 
-  /// How often such a tensor was written, and from the second time on, how.
+  /// The number of times that such a tensor was written, and its form from the second time on.
   struct Known {
     bool was_written = false;
     std::optional<pickle::Recording> recording;
@@ -124,13 +124,13 @@ std::string rank_bytes(std::span<const std::int64_t> ranks) {
   return bytes;
 }
 
-/// Whether a ChunkShardingSpec says the same: one axis, cut as torch.chunk.
+/// True if a ChunkShardingSpec is equivalent: one axis, split like torch.chunk.
 bool is_chunked(const Sharding& sharding) {
   return sharding.mesh.size() == 1 && sharding.placements[0].kind == Placement::kShard &&
          sharding.placements[0].split == CutRule::kChunk;
 }
 
-/// What tells tensors apart.
+/// The key that identifies a tensor.
 KeyText looks_of(const ShardedTensorValue& value) {
   KeyText looks;
   looks.numbers(value.dtype, value.requires_grad, value.spec.is_chunk, value.spec.dim, value.local.size());

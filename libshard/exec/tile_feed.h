@@ -20,12 +20,6 @@
 
 namespace shard {
 
-/// Appends to `runs` the CRC-32 of every run of the piece's storage that a box of `piece` holds, where the storage has
-/// a checksum that they can make up. \returns false, having appended nothing, where they cannot be told: the box lies
-/// on a device, or comes in too many runs; a later run must then read it again. Cost: the CRC-32.
-bool sum_received(const Catalog& source, const Piece& piece, const ReceivedBox& received, std::int64_t element_bytes,
-                  std::vector<CrcRun>& runs);
-
 struct Progress;
 
 /// A box of a unit in memory, packed row-major. Ownership: a view.
@@ -76,5 +70,11 @@ class BoxReader {
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };
+
+/// Appends to `runs` the CRC-32 of every run of the piece's storage in a box that another rank read and sent, if the
+/// storage has a checksum to which they contribute. \returns false, with nothing appended, if they are unknown: the box
+/// is on a device, or comes in too many runs. A later run must then read it again. Cost: the CRC-32.
+bool sum_received(const Catalog& source, const Piece& piece, const ReceivedBox& received, std::int64_t element_bytes,
+                  std::vector<CrcRun>& runs);
 
 }  // namespace shard

@@ -90,7 +90,7 @@ void LocalRemoval::abort() noexcept {
 
 // Parts of a local output, and the token by which other ranks find it.
 
-/// What a token says: which folder the sibling is, and what is staged in it.
+/// Contents of a token: the sibling's folder and the files that are staged in it.
 struct Staged {
   std::string sibling;  ///< Its name beside DST.
   FileStatus status;
@@ -102,7 +102,7 @@ struct Staged {
   static Staged of_token(std::span<const std::byte> token, std::uint64_t device_of_parent);
 };
 
-/// Whether a file of a disk has more than one name (hard links).
+/// True if a file of a disk has more than one name (hard links).
 bool has_other_names(const FileWriter& file) {
   struct stat info {};
   return file.descriptor() >= 0 && ::fstat(file.descriptor(), &info) == 0 && info.st_nlink > 1;

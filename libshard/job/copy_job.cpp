@@ -26,9 +26,9 @@ namespace shard {
 
 namespace {
 
-// Whether a job can resume an earlier, killed run, and the record that later runs need to resume this one.
+// Resuming an earlier, killed run, and the record that later runs need to resume this one.
 
-/// What a rank found of the run that it resumes; empty where none is to be resumed or none was left.
+/// A rank's remains of the run that it resumes; empty if there is none.
 struct Left {
   std::unique_ptr<LeftOutput> output;  ///< A root's.
   JournalHeads heads;                  ///< Of all ranks, on all.

@@ -32,7 +32,7 @@ class CommitWatch final : public StepTraffic {
   explicit CommitWatch(int ranks) : has_committed_(static_cast<std::size_t>(ranks)) {}
   /// This rank has. Threads: any.
   void set_committed() { is_own_ = true; }
-  /// What to say when a rank was lost: where the output stands, as far as `rank` knows.
+  /// The error after a rank was lost: the ranks that have committed, as far as `rank` knows.
   Error lost(int rank) const;
 
   void begin(StepHandle&) override {}
@@ -69,7 +69,7 @@ Error CommitWatch::lost(int rank) const {
       .suggest(Remedy::kReplaceDestination);
 }
 
-/// How many runs each rank sends here.
+/// The number of runs that each rank sends here.
 std::vector<std::size_t> exchange_counts(Group& group, std::span<const std::vector<CrcRun>> outgoing) {
   std::vector<std::uint64_t> sent, counts(outgoing.size());
   for (const std::vector<CrcRun>& each : outgoing) sent.push_back(each.size());

@@ -1,4 +1,4 @@
-// Exchange: the work, which writes complete tiles and packs what goes out.
+// Exchange: tiles that wait for other ranks' boxes, the rounds in which boxes travel, and the work that fills them.
 #include "libshard/job/exchange.h"
 
 #include <fmt/format.h>
@@ -425,12 +425,12 @@ bool Exchange::move(Group& group, std::span<const std::int64_t> words) {
   return true;
 }
 
-/// Whether this rank and that one, which sends here, speak in this round.
+/// True if this rank receives from that one in this round.
 bool Exchange::asks(std::size_t rank) const {
   return expect_[rank] > 0 && meetings_->as_writer(round_, static_cast<int>(rank));
 }
 
-/// Whether this rank and that one, to which it sends, speak in this round.
+/// True if this rank sends to that one in this round.
 bool Exchange::sends(std::size_t rank) const {
   return owe_[rank] > 0 && meetings_->as_sender(round_, static_cast<int>(rank));
 }
@@ -499,7 +499,7 @@ void Exchange::exchange_requests(Group& group, std::span<const std::int64_t> siz
   }
 }
 
-/// What goes out in the next round.
+/// Boxes that are sent in the next round.
 Exchange::Shipment Exchange::make_shipment() {
   Shipment shipment;
   shipment.grants =
@@ -551,7 +551,7 @@ ExchangeBatch& Exchange::batch_for(int sender) {
   return **batch;
 }
 
-/// Where the next boxes of that rank go.
+/// Memory for the next boxes of that rank.
 std::span<std::byte> Exchange::place_for(int sender, std::size_t boxes) {
   const std::scoped_lock lock(mutex_);
   const std::span<std::byte> place = batch_for(sender).place_for(sender, boxes);

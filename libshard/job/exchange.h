@@ -58,7 +58,7 @@ RequestList read_requests(std::span<const std::byte> message, const Catalog& sou
 /// The rank that reads a source piece for this one.
 using SenderOf = std::function<int(const Piece&)>;
 
-/// What a tile needs of ranks other than `own`, in the order in which it is asked for.
+/// Boxes that a tile needs from ranks other than `own`, in the order of the requests.
 std::vector<BoxNeed> needs_of(const Plan& plan, std::int64_t tile, const SenderOf& sender_of, int own);
 
 struct AwaitedTile {
@@ -80,14 +80,14 @@ class ExchangeBatch {
   /// Adds a tile, and what is to be asked of each rank to `requests`.
   void add(const Plan& plan, std::int64_t tile, const SenderOf& sender_of, int own,
            std::map<int, WireWriter>& requests);
-  /// Of all boxes.
+  /// Sum over all boxes.
   std::int64_t bytes() const;
   /// Gives every box its part of `memory`, of bytes(): boxes of one rank follow one another as they will arrive. Called
   /// once, after all tiles.
   void lay_out(PieceMemory memory);
 
   bool awaits(int sender) const;
-  /// Where the next `boxes` boxes of a rank go; empty: it has not so many to send.
+  /// Memory for the next `boxes` boxes of a rank; empty if it has fewer to send.
   std::span<std::byte> place_for(int sender, std::size_t boxes);
   /// Takes note that they have arrived. \returns the tiles that are complete now
   std::vector<AwaitedTile*> arrive(int sender, std::size_t boxes);
@@ -97,7 +97,7 @@ class ExchangeBatch {
   ReceivedBox received(const AwaitedTile::Box& box) const;
 
  private:
-  /// What comes from one rank.
+  /// Boxes that arrive from one rank.
   struct Region {
     std::byte* data = nullptr;
     std::int64_t bytes = 0, arrived_bytes = 0;

@@ -35,13 +35,13 @@ std::string seen_text(FileKind kind, std::int64_t bytes) {
   return kind == FileKind::kFile ? fmt::format("{} bytes", bytes) : kind_text(kind);
 }
 
-/// What ranks have that differs.
+/// The distinct pieces of all ranks.
 struct GatheredPieces {
   std::vector<Bytes> pieces;
   std::vector<std::vector<int>> ranks;  ///< By piece: the ranks that have it, rising; pieces by their first ones.
 };
 
-/// What ranks say of their bytes before they send them.
+/// A rank's description of its bytes, exchanged before they are sent.
 struct Head {
   std::array<char, 32> hash{};
   std::int64_t bytes = 0;

@@ -26,7 +26,7 @@
 
 namespace shard {
 
-/// What one rank sees at a path.
+/// One rank's view of a path.
 struct PathView {
   struct Entry {
     std::string name;
@@ -46,7 +46,7 @@ void write_view(WireWriter& to, const PathView& view);
 /// \throws Error kPeer
 PathView read_view(WireReader& from);
 
-/// What all ranks see at a path.
+/// The union of all ranks' views of a path.
 struct PeerPath {
   FileKind kind = FileKind::kAbsent;  ///< The lowest rank's.
   std::int64_t bytes = 0;             ///< The lowest rank's.

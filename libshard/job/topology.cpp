@@ -13,7 +13,7 @@ namespace shard {
 
 namespace {
 
-/// How long ranks wait for rank 0 to clean up after a failure, and it for them to hear that it has.
+/// Timeouts of the ranks that wait for rank 0 to clean up after a failure, and of rank 0 when it tells them.
 constexpr std::chrono::milliseconds kCleanUp{5000}, kTellCleanUp{100};
 
 }  // namespace

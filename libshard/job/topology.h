@@ -1,5 +1,5 @@
 /// \file
-/// Who reads the source and who writes the output when several ranks run a job, and the places that they write to.
+/// Topology: the ranks that read the source and write the output of a job, and the places that they write to.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace shard {
 
-/// Who reads and who writes. The same on all ranks, but for the contents of `peer_store`.
+/// Assigns reading and writing to ranks. Equal on all ranks except for the contents of `peer_store`.
 ///
 /// By default all ranks see all files of the source, write to one place, and copy equal shares of everything.
 struct Topology {

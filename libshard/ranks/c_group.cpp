@@ -79,7 +79,7 @@ constexpr GroupFunctions kServed{serve_barrier,   serve_broadcast,   serve_all_g
 /// The using side.
 class ImportedGroup final : public Group {
  public:
-  explicit ImportedGroup(const CGroup& c_group) : plain_(c_group) {}
+  explicit ImportedGroup(const CGroup& imported) : plain_(imported) {}
   ImportedGroup(const ImportedGroup&) = delete;
   ImportedGroup& operator=(const ImportedGroup&) = delete;
   ~ImportedGroup() override { functions().destroy(plain_.group); }
@@ -180,11 +180,11 @@ CGroup to_c(Group& group) {
 }
 
 CGroup to_c(std::unique_ptr<Group> group) {
-  const CGroup c_group = to_c(*group);
-  static_cast<Served*>(c_group.group)->owned = std::move(group);
-  return plain;
+  const CGroup served = to_c(*group);
+  static_cast<Served*>(served.group)->owned = std::move(group);
+  return served;
 }
 
-std::unique_ptr<Group> from_c(const CGroup& c_group) { return std::make_unique<ImportedGroup>(c_group); }
+std::unique_ptr<Group> from_c(const CGroup& imported) { return std::make_unique<ImportedGroup>(imported); }
 
 }  // namespace shard

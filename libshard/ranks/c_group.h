@@ -27,7 +27,7 @@ struct MutableBytes {
   std::size_t count;
 };
 
-/// Of the side that calls: where the other puts the bytes of what it answers, or of the error of a call that fails.
+/// Made by the caller: receives the bytes of the answer, or of the error of a failed call.
 struct ByteSink {
   void* place;
   void (*put)(void* place, ConstBytes bytes);  ///< Copies them. Throws nothing.
@@ -59,7 +59,7 @@ std::vector<std::span<const std::byte>> from_c(std::span<const ConstBytes> piece
 std::vector<std::span<std::byte>> from_c(std::span<const MutableBytes> pieces);
 
 /// The operations of group.h by their names, with its preconditions, errors and threads. `group` is CGroup::group.
-/// Those that can fail return false then.
+/// Operations that can fail return false on errors.
 struct GroupFunctions {
   bool (*barrier)(void* group, const ErrorSink* errors);
   bool (*broadcast)(void* group, MutableBytes data, int root, const ErrorSink* errors);
@@ -84,6 +84,6 @@ CGroup to_c(std::unique_ptr<Group> group);
 /// The same, for a group that the caller keeps and that outlives the result.
 CGroup to_c(Group& group);
 /// The group whose functions they are; it owns them.
-std::unique_ptr<Group> from_c(const CGroup& c_group);
+std::unique_ptr<Group> from_c(const CGroup& imported);
 
 }  // namespace shard

@@ -15,16 +15,16 @@ namespace {
 
 using Case = std::tuple<int, std::size_t>;
 
-class PlainGroupDoes : public ::testing::TestWithParam<Case> {};
+class CGroupDoes : public ::testing::TestWithParam<Case> {};
 
-TEST_P(PlainGroupDoes, WhatEveryGroupMust) {
+TEST_P(CGroupDoes, WhatEveryGroupMust) {
   const auto [ranks, number] = GetParam();
   const testing::GroupCheck& check = testing::group_checks()[number];
   if (check.is_heavy) GTEST_SKIP() << "gigabytes";
   run_as_threads(ranks, [&check](Group& group) { check.run(*from_c(to_c(group))); });
 }
 
-INSTANTIATE_TEST_SUITE_P(Ranks, PlainGroupDoes,
+INSTANTIATE_TEST_SUITE_P(Ranks, CGroupDoes,
                          ::testing::Combine(::testing::Values(1, 4),
                                             ::testing::Range(std::size_t{0}, testing::group_checks().size())),
                          [](const auto& one) {

@@ -22,8 +22,8 @@ struct OpenedMap {
   MapFiles files_of_ranks() const { return document.files.empty() ? MapFiles() : document.files.front(); }
 };
 
-/// The built-in map of that name, or the file. Read and parsed when it is first asked for; valid as long as the session.
-/// \throws Error kInvalidArgument  neither exists; kNotFound  the file cannot be read; see parse_map_document
+/// The built-in map of that name, or the file. Read and parsed when it is first asked for; valid as long as the
+/// session. \throws Error kInvalidArgument  neither exists; kNotFound  the file cannot be read; see parse_map_document
 const OpenedMap& open_map(const Session& session, const std::string& name);
 
 /// The format of a container's files.

@@ -28,7 +28,7 @@ struct Run {
 /// The indices that a selection takes of one dimension, as runs.
 using Runs = std::vector<Run>;
 
-/// What a regular selection takes of each dimension.
+/// The positions that a regular selection takes in each dimension.
 struct Selected {
   std::vector<Runs> dims;
 };
@@ -329,7 +329,7 @@ void check_implicit(const ChunkedLayout& layout, const Entry& entry) {
   }
 }
 
-/// Whether there is an index at all. The first chunk need not be in it, which is an error of the lookup.
+/// True if there is an index. The first chunk need not be in it, which is an error of the lookup.
 bool has_index(const ChunkedLayout& layout, const Entry& entry) {
   const std::vector<hsize_t> first(entry.space.shape.size());
   hsize_t bytes = 0;

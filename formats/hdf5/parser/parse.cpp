@@ -41,7 +41,7 @@ struct SandboxLimits {
   std::int64_t memory_bytes = 0;  ///< Of address space.
 };
 
-/// Of what the parent had open.
+/// Closes the descriptors that the parent had open.
 void close_all_but_socket() {
   if (syscall(__NR_close_range, 1U, ~0U, 0U) == 0) return;
   constexpr rlim_t kMost = 1 << 20;  // What kernels before 5.9 give to a process that asks for no more.
@@ -266,7 +266,7 @@ std::string target_of(hid_t group, const Link& link) {
   return target;
 }
 
-/// Whether a soft link leads anywhere. libhdf5 answers only where all but the last part of a path exists.
+/// True if the target of a soft link exists. libhdf5 answers only where all but the last part of a path exists.
 bool exists(hid_t group, const std::string& path) {
   for (std::size_t end = path.find('/', 1); true; end = path.find('/', end + 1)) {
     const std::string begin = path.substr(0, end);

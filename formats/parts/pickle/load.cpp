@@ -10,7 +10,7 @@ namespace shard::pickle {
 
 namespace {
 
-/// Whether opcodes may add to the value after it was made.
+/// True if later opcodes may add to the value.
 bool may_receive(const Value& value) {
   switch (value.kind) {
     case ValueKind::kList:

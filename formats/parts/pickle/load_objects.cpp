@@ -32,13 +32,13 @@ bool is_empty_container(const Value& value) {
          (is_mapping(value) && mapping_items(value).empty());
 }
 
-/// Whether an attribute of every module says nothing of the parameters in it.
+/// True for attributes that every module has and that hold no parameters.
 bool is_module_setting(std::string_view name, const Value& value) {
   return value.kind == ValueKind::kBool || is_empty_container(value) || name == "_size" || name == "_keys" ||
          name == "_parameters";
 }
 
-/// Whether `state` has nothing but settings and as many elements as `count`, less those among the parameters.
+/// True if `state` has only settings and as many elements as `count`, less those among the parameters.
 bool has_only_elements(const Value& state, const Value& parameters, std::size_t count) {
   const std::span<Value*> pairs = mapping_items(state);
   std::size_t others = 0;
@@ -451,7 +451,7 @@ bool Machine::begin_filling(Value& target, ValueKind kind) {
   return true;
 }
 
-/// Whether `target` was taken for a value of a built-in type because of its form.
+/// True if `target` was taken for a value of a built-in type because of its form.
 bool Machine::is_subclass(const Value& target) const {
   if (target.kind == ValueKind::kOpaque || subclasses_.empty()) return false;
   const Value* const* known = subclasses_.find(&target);

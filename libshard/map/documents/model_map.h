@@ -33,7 +33,7 @@ class ModelMap {
   ~ModelMap();
   ModelMap(ModelMap&&) noexcept;
 
-  /// As its variables resolve it.
+  /// The document after its variables were resolved.
   const MapDocument& document() const { return document_; }
   const MapVariables& variables() const { return variables_; }
   const MapRule& rule(std::size_t index) const { return document_.rules[index]; }

@@ -177,7 +177,7 @@ void MappedReader::locate(std::span<const std::uint32_t> tensors) {
   }
 }
 
-/// Those whose last stored tensor is located now.
+/// The tensors whose last stored tensor is located now.
 void MappedReader::check_paddings(std::uint32_t stored) {
   using Pair = std::pair<std::uint32_t, std::uint32_t>;
   for (const auto& [tensor, number] : std::ranges::equal_range(paddings_of_, stored, {}, &Pair::first)) {
