@@ -12,7 +12,7 @@
 #include "libshard/exec/parallel.h"
 #include "libshard/exec/tensor_reader.h"
 #include "libshard/ranks/wire.h"
-#include "libshard/verify/found.h"
+#include "libshard/verify/verify_findings.h"
 
 namespace shard {
 

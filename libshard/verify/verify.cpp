@@ -51,10 +51,10 @@ bool tells_the_save(std::string_view name) {
 struct Verification::Impl {
   const VerifyJob& job;
   Group& group;
-  Found& found;
+  VerifyFindings& found;
   Progress& progress;
-  Found unheard{{}};   ///< What all ranks see alike, rank 0 alone reports.
-  Findings& metadata;  ///< One of the two.
+  VerifyFindings unheard{{}};  ///< What all ranks see alike, rank 0 alone reports.
+  Findings& metadata;          ///< One of the two.
   VerifyCounts counts;
   std::set<std::string> globals;
   Catalog nothing;
@@ -65,7 +65,7 @@ struct Verification::Impl {
   std::optional<DataPass> pass;
   std::mutex mutex;
 
-  Impl(const VerifyJob& what, Group& ranks, Found& findings, Progress& counters)
+  Impl(const VerifyJob& what, Group& ranks, VerifyFindings& findings, Progress& counters)
       : job(what), group(ranks), found(findings), progress(counters), metadata(ranks.rank() == 0 ? findings : unheard) {
     if (ranks.rank() > 0) findings.clear();
   }
@@ -308,7 +308,7 @@ struct Verification::Impl {
   }
 };
 
-Verification::Verification(const VerifyJob& job, Group& group, Found& found, Progress& progress)
+Verification::Verification(const VerifyJob& job, Group& group, VerifyFindings& found, Progress& progress)
     : impl_(std::make_unique<Impl>(job, group, found, progress)) {}
 
 Verification::~Verification() = default;

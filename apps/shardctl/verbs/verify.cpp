@@ -37,7 +37,7 @@ struct Opened {
 };
 
 /// A manifest that is damaged is a finding where it was found, and an error where it was named.
-void open_manifest(const Session& session, const Request& options, Found& found, Opened& opened) {
+void open_manifest(const Session& session, const Request& options, VerifyFindings& found, Opened& opened) {
   const SourceStore& store = source_store(session);
   const std::vector<std::string>& paths = options.source.paths;
   const bool is_named = !options.against.empty();
@@ -52,7 +52,8 @@ void open_manifest(const Session& session, const Request& options, Found& found,
 }
 
 /// Megatron-core's hashes, where they lie in the folder, or in that of the run's last iteration.
-void open_hashes(const SourceStore& store, const std::vector<std::string>& paths, Found& found, Opened& opened) {
+void open_hashes(const SourceStore& store, const std::vector<std::string>& paths, VerifyFindings& found,
+                 Opened& opened) {
   if (paths.size() != 1 || store.status(paths[0]).kind != FileKind::kFolder) return;
   const std::string iteration = tracked_iteration(store, paths[0]);
   const std::string folder = iteration.empty() ? paths[0] : join_path(paths[0], iteration);
@@ -66,13 +67,13 @@ void open_hashes(const SourceStore& store, const std::vector<std::string>& paths
 }
 
 /// \throws Error  why nothing is read, if nothing is damaged either: a kind of checkpoint that is not supported
-void refuse_nothing_read(const Catalog& catalog, const Found& found) {
+void refuse_nothing_read(const Catalog& catalog, const VerifyFindings& found) {
   if (!catalog.tensors.empty() || !catalog.objects.empty() || found.has_errors()) return;
   std::optional<Error> why = found.first_unread();
   if (why) throw why->code() == ErrorCode::kUnsupported ? why->of_kind(std::nullopt) : *why;
 }
 
-Opened open(const Session& session, const Request& options, Found& found, Log& log) {
+Opened open(const Session& session, const Request& options, VerifyFindings& found, Log& log) {
   Opened opened;
   open_manifest(session, options, found, opened);
   open_hashes(source_store(session), options.source.paths, found, opened);
@@ -133,7 +134,7 @@ void print(const Session& session, const VerifyReport& report) {
 int run_verify(Session& session, const Request& options) {
   allow_sudden_end(session, options);
   const auto log = open_log(session);
-  Found found(options.source.paths);
+  VerifyFindings found(options.source.paths);
   std::optional<PlaceholderFiles> stand_ins;
   Opened opened;
   std::optional<HtmlPage> page;

@@ -10,7 +10,7 @@
 #include "formats/hdf5/library/handle.h"
 #include "formats/hdf5/parser/contents.h"
 #include "formats/hdf5/parser/describe_type.h"
-#include "formats/hdf5/parser/kept.h"
+#include "formats/hdf5/parser/entry_arena.h"
 #include "formats/hdf5/parser/lzf_filter.h"
 #include "formats/hdf5/parser/refusal.h"
 #include "libshard/core/index_walk.h"
@@ -39,14 +39,14 @@ std::int64_t length_of(const Runs& runs) {
   return length;
 }
 
-Runs runs_of(hsize_t start, hsize_t stride, hsize_t count, hsize_t block, Kept& kept) {
+Runs runs_of(hsize_t start, hsize_t stride, hsize_t count, hsize_t block, EntryArena& arena) {
   if (count == H5S_UNLIMITED || block == H5S_UNLIMITED) {
     throw_unsupported("virtual datasets of unlimited size are not supported");
   }
   if (count == 1 || stride == block) {
     return {{signed_of(start), signed_of(count == 1 ? block : count * block)}};
   }
-  kept.room(signed_of(count), sizeof(Run));  // Counted, so that a stride over a huge shape has its limit.
+  arena.room(signed_of(count), sizeof(Run));  // Counted, so that a stride over a huge shape has its limit.
   Runs runs;
   for (hsize_t i = 0; i < count; ++i) runs.push_back({signed_of(start + i * stride), signed_of(block)});
   return runs;
@@ -64,24 +64,24 @@ std::vector<std::int64_t> shape_of(const Selected& selected) {
   return shape;
 }
 
-Selected hyperslab(hid_t space, std::size_t rank, Kept& kept) {
+Selected hyperslab(hid_t space, std::size_t rank, EntryArena& arena) {
   if (checked(H5Sis_regular_hyperslab(space)) == 0) {
     throw_unsupported("virtual datasets of irregular selections are not supported");
   }
   std::vector<hsize_t> start(rank), stride(rank), count(rank), block(rank);
   checked(H5Sget_regular_hyperslab(space, start.data(), stride.data(), count.data(), block.data()));
   Selected result;
-  for (std::size_t i = 0; i < rank; ++i) result.dims.push_back(runs_of(start[i], stride[i], count[i], block[i], kept));
+  for (std::size_t i = 0; i < rank; ++i) result.dims.push_back(runs_of(start[i], stride[i], count[i], block[i], arena));
   return result;
 }
 
-Selected selected(hid_t space, Kept& kept) {
+Selected selected(hid_t space, EntryArena& arena) {
   const Space extent = describe_space(space);
   switch (checked(H5Sget_select_type(space))) {
     case H5S_SEL_ALL:
       return whole(extent.shape);
     case H5S_SEL_HYPERSLABS:
-      return hyperslab(space, extent.shape.size(), kept);
+      return hyperslab(space, extent.shape.size(), arena);
     default:
       throw_unsupported("virtual datasets of selections of points are not supported");
   }
@@ -89,12 +89,12 @@ Selected selected(hid_t space, Kept& kept) {
 
 /// Where all of a source is meant, its shape need not be in the file: it is what the virtual dataset takes of it. Then
 /// it may read as a scalar.
-Selected source_of(hid_t space, const Selected& to, Kept& kept) {
+Selected source_of(hid_t space, const Selected& to, EntryArena& arena) {
   const bool is_all = checked(H5Sget_select_type(space)) == H5S_SEL_ALL;
   const std::vector<std::int64_t> shape = shape_of(to);
   const Space extent = describe_space(space);
   const bool fits = !extent.shape.empty() && elements_of(extent) == elements_of({SpaceKind::kSimple, shape});
-  return is_all && !fits ? whole(shape) : selected(space, kept);
+  return is_all && !fits ? whole(shape) : selected(space, arena);
 }
 
 /// Cuts the runs of both sides where either ends.
@@ -135,7 +135,8 @@ std::vector<std::size_t> partners(const Selected& to, const Selected& from) {
 /// Every combination of one pair of runs per dimension is a box.
 class BoxMaker {
  public:
-  BoxMaker(const Selected& to, const Selected& from, Kept& kept) : to_(to), from_(from), partners_(partners(to, from)) {
+  BoxMaker(const Selected& to, const Selected& from, EntryArena& arena)
+      : to_(to), from_(from), partners_(partners(to, from)) {
     std::vector<bool> is_taken(from.dims.size());
     std::int64_t boxes = 1;
     for (std::size_t i = 0; i < to.dims.size(); ++i) {
@@ -149,7 +150,7 @@ class BoxMaker {
         throw_unsupported("virtual datasets over parts of another shape are not supported");
       }
     }
-    kept.room(std::max<std::int64_t>(boxes, 0), static_cast<std::int64_t>(sizeof(VirtualBox) + 32 * rank()));
+    arena.room(std::max<std::int64_t>(boxes, 0), static_cast<std::int64_t>(sizeof(VirtualBox) + 32 * rank()));
   }
 
   std::vector<VirtualBox> boxes() {
@@ -188,12 +189,12 @@ class BoxMaker {
 };
 
 /// Names of sources have "%b" for the number of a block, and "%%" for '%'.
-std::string_view without_escapes(std::string name, Kept& kept) {
+std::string_view without_escapes(std::string name, EntryArena& arena) {
   for (std::size_t at = name.find('%'); at != name.npos; at = name.find('%', at + 1)) {
     if (name.substr(at, 2) != "%%") throw_unsupported("virtual datasets over numbered sources are not supported");
     name.erase(at, 1);
   }
-  return kept.text(name);
+  return arena.text(name);
 }
 
 template <ssize_t (*Get)(hid_t, size_t, char*, size_t)>
@@ -206,17 +207,17 @@ std::string name_of(hid_t properties, std::size_t index) {
 }
 
 /// \throws Refusal  mappings that are not boxes: unlimited, of single points, of different shapes
-std::vector<VirtualMapping> read_mappings(hid_t properties, Kept& kept) {
+std::vector<VirtualMapping> read_mappings(hid_t properties, EntryArena& arena) {
   size_t count = 0;
   checked(H5Pget_virtual_count(properties, &count));
   std::vector<VirtualMapping> result;
   for (size_t i = 0; i < count; ++i) {
     const SpaceHandle space(H5Pget_virtual_vspace(properties, i)), source(H5Pget_virtual_srcspace(properties, i));
-    const Selected to = selected(space.get(), kept), from = source_of(source.get(), to, kept);
+    const Selected to = selected(space.get(), arena), from = source_of(source.get(), to, arena);
     VirtualMapping mapping;
-    mapping.file = without_escapes(name_of<H5Pget_virtual_filename>(properties, i), kept);
-    mapping.dataset = without_escapes(name_of<H5Pget_virtual_dsetname>(properties, i), kept);
-    mapping.boxes = BoxMaker(to, from, kept).boxes();
+    mapping.file = without_escapes(name_of<H5Pget_virtual_filename>(properties, i), arena);
+    mapping.dataset = without_escapes(name_of<H5Pget_virtual_dsetname>(properties, i), arena);
+    mapping.boxes = BoxMaker(to, from, arena).boxes();
     result.push_back(std::move(mapping));
   }
   return result;
@@ -438,23 +439,23 @@ void describe_chunked(const WholeFile& file, hid_t dataset, hid_t properties, En
   find_chunks({dataset, properties, file.channel.file_bytes(), file.facts.user_block_bytes}, entry);
 }
 
-void describe_storage(const WholeFile& file, hid_t dataset, hid_t properties, Entry& entry, Kept& kept) {
+void describe_storage(const WholeFile& file, hid_t dataset, hid_t properties, Entry& entry, EntryArena& arena) {
   switch (entry.storage) {
     case StorageKind::kCompact:
-      if (is_plain(entry.type)) entry.compact = read_elements(dataset, entry.space, kept);
+      if (is_plain(entry.type)) entry.compact = read_elements(dataset, entry.space, arena);
       return;
     case StorageKind::kContiguous:
       return describe_contiguous(dataset, entry);
     case StorageKind::kChunked:
       return describe_chunked(file, dataset, properties, entry);
     case StorageKind::kVirtual:
-      entry.mappings = read_mappings(properties, kept);
+      entry.mappings = read_mappings(properties, arena);
   }
 }
 
 }  // namespace
 
-void describe_dataset(const WholeFile& file, hid_t dataset, Entry& entry, Kept& kept) {
+void describe_dataset(const WholeFile& file, hid_t dataset, Entry& entry, EntryArena& arena) {
   const TypeHandle type(H5Dget_type(dataset));
   const SpaceHandle space(H5Dget_space(dataset));
   const PropertiesHandle properties(H5Dget_create_plist(dataset));
@@ -467,12 +468,12 @@ void describe_dataset(const WholeFile& file, hid_t dataset, Entry& entry, Kept& 
   std::vector<Filter> filters = filters_of(properties.get(), entry.type);
   if (entry.type.kind == TypeClass::kString) {
     if (entry.storage == StorageKind::kVirtual) throw_unsupported("virtual datasets of strings are not supported");
-    entry.strings = read_strings(dataset, entry.space, kept);
+    entry.strings = read_strings(dataset, entry.space, arena);
     return;
   }
   if (entry.storage == StorageKind::kChunked) entry.filters = std::move(filters);
   entry.fill = fill_of(properties.get(), type.get(), entry.type);
-  describe_storage(file, dataset, properties.get(), entry, kept);
+  describe_storage(file, dataset, properties.get(), entry, arena);
 }
 
 }  // namespace shard::hdf5

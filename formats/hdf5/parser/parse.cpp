@@ -383,9 +383,9 @@ class Walk {
   void send_dataset(hid_t dataset) {
     Entry entry;
     entry.kind = EntryKind::kDataset;
-    const std::string why = unsupported_by([&] { describe_dataset(file_, dataset, entry, kept_); });
+    const std::string why = unsupported_by([&] { describe_dataset(file_, dataset, entry, arena_); });
     if (!why.empty()) {
-      kept_.clear();
+      arena_.clear();
       entry = unread(why);
     }
     entry.object = address_of(dataset);
@@ -405,9 +405,9 @@ class Walk {
   }
 
   void send(Entry& entry, hid_t object) {
-    entry.attributes = read_attributes(object, kept_);
+    entry.attributes = read_attributes(object, arena_);
     send(entry);
-    kept_.clear();
+    arena_.clear();
   }
 
   void send(Entry& entry) {
@@ -430,7 +430,7 @@ class Walk {
   }
 
   const WholeFile& file_;
-  Kept kept_;
+  EntryArena arena_;
   std::vector<Level> levels_;
   std::vector<std::string> path_;  ///< Of what is visited.
   std::set<haddr_t> entered_;

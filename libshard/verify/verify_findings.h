@@ -1,5 +1,5 @@
 /// \file
-/// Found: all findings of one verification, with their severity.
+/// VerifyFindings: the findings of one verification, with their severity.
 #pragma once
 
 #include <cstdint>
@@ -32,12 +32,12 @@ struct Finding {
 /// Threads: any may report. Each finding has a kind afterwards. Beyond kMost findings, only the count is kept. What
 /// is_unread of an error (repair/unread.h) is true for becomes Severity::kUnread, however it is reported. \throws Error
 /// kNotFound  what is reported is a failure of the system to read (permission, EIO), which no finding is.
-class Found final : public Findings {
+class VerifyFindings final : public Findings {
  public:
   static constexpr std::size_t kMost = 100'000;
 
   /// Files are named from `sources` on: those in a folder by what follows it, a source itself by its last component.
-  explicit Found(std::vector<std::string> sources) : sources_(std::move(sources)) {}
+  explicit VerifyFindings(std::vector<std::string> sources) : sources_(std::move(sources)) {}
 
   void report(const Error& finding) override { add(finding, Severity::kError); }
   void tolerate(const Error& finding) override { add(finding, Severity::kError); }

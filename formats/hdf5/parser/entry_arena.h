@@ -1,5 +1,5 @@
 /// \file
-/// The bytes that an entry's views point into. Inside formats/hdf5/parser only.
+/// EntryArena: memory that an entry's views point into. Inside formats/hdf5/parser only.
 #pragma once
 
 #include <cstdint>
@@ -11,10 +11,10 @@
 
 namespace shard::hdf5 {
 
-class Kept {
+class EntryArena {
  public:
   /// `limit_bytes`: the most that one entry may hold.
-  explicit Kept(std::int64_t limit_bytes) : limit_bytes_(limit_bytes) {}
+  explicit EntryArena(std::int64_t limit_bytes) : limit_bytes_(limit_bytes) {}
 
   /// Room for `count` items of `bytes` bytes. \throws Refusal  there is more than the limit
   std::string& room(std::int64_t count, std::int64_t bytes) {

@@ -1,4 +1,4 @@
-#include "libshard/verify/found.h"
+#include "libshard/verify/verify_findings.h"
 
 #include <algorithm>
 #include <string_view>
@@ -23,7 +23,7 @@ bool is_withheld(const Error& error) { return error.code() == ErrorCode::kNotFou
 
 }  // namespace
 
-void Found::add(const Error& finding, Severity severity) {
+void VerifyFindings::add(const Error& finding, Severity severity) {
   if (is_unread(finding)) severity = Severity::kUnread;
   const bool is_error = severity == Severity::kError;
   if (is_error && is_withheld(finding)) throw Error(finding);
@@ -41,7 +41,7 @@ void Found::add(const Error& finding, Severity severity) {
   all_.push_back({std::move(error), severity});
 }
 
-void Found::explain(const Error& finding) {
+void VerifyFindings::explain(const Error& finding) {
   {
     const std::scoped_lock lock(mutex_);
     looked_at_.insert(finding.file());
@@ -51,7 +51,7 @@ void Found::explain(const Error& finding) {
   explained_.insert(shown_from(sources_, finding.file()));
 }
 
-void Found::look_at(const std::string& file) {
+void VerifyFindings::look_at(const std::string& file) {
   if (!look_ || file.empty()) return;
   {
     const std::scoped_lock lock(mutex_);
@@ -60,12 +60,12 @@ void Found::look_at(const std::string& file) {
   if (std::optional<Error> why = look_(file)) explain(why->replace_file(file));
 }
 
-bool Found::mentions(const std::string& file) const {
+bool VerifyFindings::mentions(const std::string& file) const {
   const std::scoped_lock lock(mutex_);
   return mentioned_.contains(file);
 }
 
-std::vector<Finding> Found::sorted() const {
+std::vector<Finding> VerifyFindings::sorted() const {
   const std::scoped_lock lock(mutex_);
   std::vector<Finding> all = all_;
   std::ranges::stable_sort(all, {}, order_of);
@@ -74,18 +74,18 @@ std::vector<Finding> Found::sorted() const {
   return all;
 }
 
-bool Found::has_errors() const {
+bool VerifyFindings::has_errors() const {
   const std::scoped_lock lock(mutex_);
   return has_errors_;
 }
 
-std::optional<Error> Found::first_unread() const {
+std::optional<Error> VerifyFindings::first_unread() const {
   const std::scoped_lock lock(mutex_);
   const auto unread = std::ranges::find(all_, Severity::kUnread, &Finding::severity);
   return unread == all_.end() ? std::nullopt : std::optional(unread->error);
 }
 
-void Found::gather(Group& group) {
+void VerifyFindings::gather(Group& group) {
   if (group.size() == 1) return;
   WireWriter own;
   if (group.rank() > 0) {
