@@ -249,21 +249,6 @@ struct ArgumentCounts {
 };
 constexpr ArgumentCounts kArguments[] = {{0, 0}, {4, 4}, {6, 7}, {7, 8}};  // By version.
 
-}  // namespace
-
-StorageId as_storage_id(const Value& value) {
-  const std::span<Value* const> id = storage_id_items(value);
-  const std::optional<DType> typed = storage_dtype(*id[1]);
-  StorageId storage;
-  storage.dtype = typed.value_or(DType::kUint8);
-  storage.is_untyped = !typed;
-  storage.key = string(*id[2], "storage's key");
-  storage.location = string(*id[3], "storage's location");
-  storage.count = natural(*id[4], "storage's size");
-  storage.bytes = checked_bytes(storage.count, storage.dtype);
-  return storage;
-}
-
 std::optional<TensorView> as_plain_tensor(Arena& arena, const Value& value) {
   const int version = rebuild_version(value);
   if (version == 0) return std::nullopt;
@@ -287,6 +272,21 @@ std::optional<TensorView> as_plain_tensor(Arena& arena, const Value& value) {
   if (arguments.size() == counts.most && version >= 2) read_flags(*arguments[counts.most - 1], view);
   check_bounds(view);
   return view;
+}
+
+}  // namespace
+
+StorageId as_storage_id(const Value& value) {
+  const std::span<Value* const> id = storage_id_items(value);
+  const std::optional<DType> typed = storage_dtype(*id[1]);
+  StorageId storage;
+  storage.dtype = typed.value_or(DType::kUint8);
+  storage.is_untyped = !typed;
+  storage.key = string(*id[2], "storage's key");
+  storage.location = string(*id[3], "storage's location");
+  storage.count = natural(*id[4], "storage's size");
+  storage.bytes = checked_bytes(storage.count, storage.dtype);
+  return storage;
 }
 
 std::optional<TensorView> as_tensor(Arena& arena, const Value& value) {

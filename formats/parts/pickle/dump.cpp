@@ -21,8 +21,7 @@
 
 namespace shard::pickle {
 
-namespace {
-
+/// The dumper's state and its opcodes.
 struct Dumper::Impl {
   explicit Impl(DumpOptions dump_options) : options(std::move(dump_options)) {
     op(kOpProto);
@@ -97,6 +96,8 @@ struct Dumper::Impl {
   std::uint32_t recorded_from = 0;    ///< The first place in the memo that belongs to the recording.
   std::vector<std::uint32_t> puts{};  ///< Places in the memo by kPut of the recording or replay.
 };
+
+namespace {
 
 constexpr std::size_t kBatch = 1000;  // As CPython's pickler.
 
