@@ -38,15 +38,15 @@ namespace {
 constexpr std::int64_t kBlock = 1 << 16;
 
 /// Properties that are equal in a file and its copy.
-struct Box {
+struct ItemBox {
   std::int64_t offset, length;
   std::uint32_t tensor, crc;
-  friend auto operator<=>(const Box&, const Box&) = default;
+  friend auto operator<=>(const ItemBox&, const ItemBox&) = default;
 };
 
 struct FileBoxes {
   std::uint32_t file = 0;
-  std::vector<Box> boxes;                                 ///< In order.
+  std::vector<ItemBox> boxes;                             ///< In order.
   std::vector<std::pair<std::uint32_t, DType>> storages;  ///< Of the boxes.
 };
 
@@ -96,7 +96,7 @@ std::vector<std::pair<std::uint32_t, std::uint32_t>> copied_files(const Catalog&
   std::vector<FileBoxes> files = boxes_by_file(catalog, items, tensors);
   // A copy may hold more than is looked for in its place, so files are compared with the one that has the most.
   std::ranges::stable_sort(files, std::ranges::greater(), [](const FileBoxes& each) { return each.boxes.size(); });
-  std::map<std::pair<std::int64_t, Box>, const FileBoxes*> most;  // By size and first box.
+  std::map<std::pair<std::int64_t, ItemBox>, const FileBoxes*> most;  // By size and first box.
   std::vector<std::pair<std::uint32_t, std::uint32_t>> pairs;
   for (const FileBoxes& each : files) {
     const auto [with, is_new] = most.try_emplace({catalog.files[each.file].bytes, each.boxes.front()}, &each);
