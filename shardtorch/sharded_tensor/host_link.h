@@ -12,6 +12,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/Storage.h>
 
 #include <array>
 #include <cstddef>
@@ -23,9 +24,23 @@
 
 #include "libshard/ranks/group.h"
 #include "shardtorch/sharded_tensor/shared_memory.h"
-#include "shardtorch/sharded_tensor/spare_memory.h"
 
 namespace shard {
+
+/// Keeps one storage of at most kMostBytes. Threads: one at a time.
+class SpareMemory {
+ public:
+  static constexpr std::size_t kMostBytes = 64 << 20;
+
+  /// Keeps the tensor's storage, in place of the one kept so far, where nothing else uses it and LibTorch's allocator
+  /// for the CPU made it.
+  void offer(at::Tensor tensor);
+  /// A tensor as `at::empty` makes it, in the kept storage where that has as many bytes. Nothing is kept afterwards.
+  at::Tensor take(at::IntArrayRef sizes, const at::TensorOptions& options);
+
+ private:
+  c10::Storage kept_;
+};
 
 /// The segments of all members of a group. Memory of each rank, for as long as the group lives: as much as it ever sent
 /// in two rounds, and a spare shard.

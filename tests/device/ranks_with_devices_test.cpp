@@ -85,8 +85,8 @@ class RanksWithDevices : public ::testing::Test {
       WriteCheckpoint what{.format = "torch-ranks", .destination = "/d/dst", .layout = to_};
       what.threads = 2;
       what.max_memory_bytes = max_memory_bytes;
-      what.parts = &store;
-      what.own_places = true;
+      what.topology.peer_store = &store;
+      what.topology.own_places = true;
       what.device = devices_[rank].get();
       write_checkpoint(*output, group, *reader, what);
       largest[rank] = group.largest_bytes;

@@ -97,7 +97,7 @@ void ProgressMeter::run() {
 }
 
 /// Those that the others have waited for, for so long that it is worth a word: one that is silent, or slow ones.
-std::vector<int> ProgressMeter::awaited_ranks() const {
+std::vector<int> ProgressMeter::late_ranks() const {
   constexpr std::chrono::milliseconds kLong{1000};
   const std::optional<Group::Wait> silent = session_.group->waits_for();
   if (silent && silent->lasts >= kLong) return {silent->rank};
@@ -129,7 +129,7 @@ void ProgressMeter::draw() {
   if (tells_own_) draw_json(figures(own, 0), {}, session_.group->rank());
   if (style_ == Style::kNone) return;
   const Figures now = figures(own + others_.load(), total_);
-  const std::vector<int> awaited = awaited_ranks();
+  const std::vector<int> awaited = late_ranks();
   if (style_ == Style::kJson) return draw_json(now, awaited, std::nullopt);
   const std::string text = text_of(now) + awaited_text(awaited);
   TextSink sink(session_.err);

@@ -86,7 +86,7 @@ void on_all_ranks(const Session& session, std::string_view step, const std::func
 }
 
 void on_all_ranks(const Session& session, const std::atomic<std::int64_t>& own, std::atomic<std::int64_t>& others,
-                  AwaitedRanks* awaited, const std::function<void(const std::stop_token&)>& work) {
+                  LateRanks* awaited, const std::function<void(const std::stop_token&)>& work) {
   CollectiveStepOptions options{.stop = session.stop};
   options.traffic = session.parts;
   options.awaited = awaited;

@@ -44,7 +44,7 @@ void on_all_ranks(const Session& session, std::string_view step, const std::func
 /// The same for long work: `work` is given the token to stop by, rank 0's `others` becomes the sum of all other ranks'
 /// `own` bytes, and rank 0's `awaited` (may be null) the ranks that the others wait for.
 void on_all_ranks(const Session& session, const std::atomic<std::int64_t>& own, std::atomic<std::int64_t>& others,
-                  AwaitedRanks* awaited, const std::function<void(const std::stop_token&)>& work);
+                  LateRanks* awaited, const std::function<void(const std::stop_token&)>& work);
 /// Runs `work` on rank 0, while the others wait. \returns rank 0's result, on all ranks.
 int on_rank_zero(const Session& session, const std::function<int()>& work);
 

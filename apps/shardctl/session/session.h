@@ -4,6 +4,8 @@
 #pragma once
 
 #include <functional>
+#include <map>
+#include <memory>
 #include <optional>
 #include <ostream>
 #include <stop_token>
@@ -38,6 +40,7 @@ struct LaunchFacts {
   int rank = 0, size = 1;  ///< Until there is a group.
   int local_rank = 0;
 };
+struct OpenedMap;
 
 struct Session {
   LocalDisk& fs;
@@ -67,6 +70,8 @@ struct Session {
   LaunchFacts launch{};
   /// What the document of an error lists besides, filled by verbs: a line for each thing that is wrong.
   std::vector<std::string> error_details{};
+  /// The model maps of this run by name; open_map fills it.
+  mutable std::map<std::string, std::shared_ptr<const OpenedMap>> opened_maps{};
   int ranks_here = 1;  ///< Ranks that share this machine's CPUs.
 };
 

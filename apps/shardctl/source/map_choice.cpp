@@ -4,6 +4,8 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <memory>
+#include <utility>
 
 #include "apps/shardctl/request/request.h"
 #include "apps/shardctl/source/model_folder.h"
@@ -17,9 +19,9 @@
 #include "libshard/core/nearest.h"
 #include "libshard/core/value.h"
 #include "libshard/io/paths.h"
-#include "libshard/map/builtin_maps.h"
-#include "libshard/map/mapped_reader.h"
-#include "libshard/map/rank_search.h"
+#include "libshard/map/documents/builtin_maps.h"
+#include "libshard/map/matching/rank_search.h"
+#include "libshard/map/passes/mapped_reader.h"
 
 namespace shard::app {
 namespace {
@@ -152,6 +154,8 @@ std::int64_t ranks_of(const OpenSource& source) {
   return std::ranges::any_of(catalog.tensors, is_of_a_rank) ? catalog.world_size.value_or(1) : 1;
 }
 
+namespace {
+
 std::string read_map_text(const Session& session, const std::string& name) {
   if (const BuiltinMap* const map = find_builtin_map(name)) return std::string(map->text);
   if (source_store(session).status(name).kind != FileKind::kAbsent) return read_text(session, name);
@@ -162,13 +166,16 @@ std::string read_map_text(const Session& session, const std::string& name) {
       .hint(near.empty() ? "list the built-in ones with 'shardctl map list'" : fmt::format("did you mean '{}'?", near));
 }
 
-bool has_mesh(const Session& session, const std::string& name) {
-  return !parse_map_document(read_map_text(session, name), name).mesh.empty();
-}
+}  // namespace
 
-MapFiles files_of_ranks(const Session& session, const std::string& name) {
-  const std::vector<MapFiles> files = parse_map_document(read_map_text(session, name), name).files;
-  return files.empty() ? MapFiles() : files.front();
+const OpenedMap& open_map(const Session& session, const std::string& name) {
+  std::shared_ptr<const OpenedMap>& map = session.opened_maps[name];
+  if (map == nullptr) {
+    std::string text = read_map_text(session, name);
+    MapDocument document = parse_map_document(text, name);
+    map = std::make_shared<const OpenedMap>(OpenedMap{name, std::move(text), std::move(document)});
+  }
+  return *map;
 }
 
 const Format& format_of(MapContainer container) {
@@ -176,7 +183,7 @@ const Format& format_of(MapContainer container) {
 }
 
 std::optional<RankPaths> named_ranks(const Session& session, const ReadRequest& read) {
-  const MapDocument document = parse_map_document(read_map_text(session, read.map), read.map);
+  const MapDocument& document = open_map(session, read.map).document;
   const SourceStore& store = source_store(session);
   const std::string& folder = read.paths.front();
   if (document.files.empty() || read.paths.size() != 1 || store.status(folder).kind != FileKind::kFolder) {
@@ -199,7 +206,7 @@ std::optional<RankPaths> named_ranks(const Session& session, const ReadRequest& 
 
 ModelMap choose_map(const Session& session, const std::string& name, const MapNumbers& numbers,
                     const OpenSource& source, MapUse use, std::int64_t ranks) {
-  MapDocument document = parse_map_document(read_map_text(session, name), name);
+  MapDocument document = open_map(session, name).document;
   MapInputs inputs = inputs_of(session, numbers, source.paths);
   const auto reads_arguments = [](const MapVariable& variable) {
     return std::ranges::any_of(variable.from, [](const std::string& from) { return from.starts_with(kArguments); });

@@ -7,20 +7,25 @@
 #include "apps/shardctl/request/request.h"
 #include "apps/shardctl/source/source.h"
 #include "libshard/catalog/rank_paths.h"
-#include "libshard/map/document.h"
-#include "libshard/map/model_map.h"
+#include "libshard/map/documents/document.h"
+#include "libshard/map/documents/model_map.h"
 
 namespace shard::app {
 
-/// The text of the built-in map of that name, or of the file.
-/// \throws Error kInvalidArgument  neither is there; kNotFound  the file cannot be read
-std::string read_map_text(const Session& session, const std::string& name);
+/// A map that the user names.
+struct OpenedMap {
+  std::string name, text;
+  MapDocument document;
 
-/// Whether the map of that name says what each of several ranks stores.
-bool has_mesh(const Session& session, const std::string& name);
+  /// True if it defines what each of several ranks stores.
+  bool has_mesh() const { return !document.mesh.empty(); }
+  /// The files of ranks that are written; defaults if the document lists none.
+  MapFiles files_of_ranks() const { return document.files.empty() ? MapFiles() : document.files.front(); }
+};
 
-/// What the map of that name says of the files of ranks that are written; nothing but the container where it is silent.
-MapFiles files_of_ranks(const Session& session, const std::string& name);
+/// The built-in map of that name, or the file. Read and parsed when it is first asked for; valid as long as the
+/// session. \throws Error kInvalidArgument  neither exists; kNotFound  the file cannot be read; see parse_map_document
+const OpenedMap& open_map(const Session& session, const std::string& name);
 
 /// The format of a container's files.
 const Format& format_of(MapContainer container);

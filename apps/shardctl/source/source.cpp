@@ -146,7 +146,7 @@ OpenSource open_source(const Session& session, const ReadRequest& read, Log& log
   const SourceStore& store = request.store != nullptr ? *request.store : source_store(session);
   const Source source{&store, read.paths};
   check_exists(session, read);
-  const Format* const of_ranks = read.map.empty() ? nullptr : &format_of(files_of_ranks(session, read.map).container);
+  const Format* const of_ranks = read.map.empty() ? nullptr : &format_of(open_map(session, read.map).files_of_ranks().container);
   if (of_ranks != nullptr && (read.from.empty() || read.from == of_ranks->traits.name)) {
     opened.rank_paths = named_ranks(session, read);
   }
@@ -162,7 +162,7 @@ OpenSource open_source(const Session& session, const ReadRequest& read, Log& log
     opened.layout = std::make_unique<MeshLayout>(read_layout(session, read.layout));
     how.layout = opened.layout.get();
   }
-  if (!read.map.empty()) how.own_tensors = has_mesh(session, read.map);
+  if (!read.map.empty()) how.own_tensors = open_map(session, read.map).has_mesh();
   if (opened.rank_paths) how.rank_paths = &*opened.rank_paths;
   how.salvage = request.salvage;
   how.like = request.like;

@@ -12,7 +12,7 @@
 #include "libshard/core/error.h"
 #include "libshard/io/local_output.h"
 #include "libshard/io/paths.h"
-#include "libshard/job/output_places.h"
+#include "libshard/job/topology.h"
 #include "libshard/manifest/source_identity.h"
 #include "libshard/ranks/wire.h"
 
@@ -64,7 +64,7 @@ std::string options_digest(const Session& session, const CopyRequest& request, c
   }
   if (!beside.empty()) hasher.update(source_digest(identify_source(source_store(session), beside)));
   for (const std::string& name : {request.read.map, request.write.map}) {
-    if (!name.empty()) hasher.update(read_map_text(session, name));
+    if (!name.empty()) hasher.update(open_map(session, name).text);
     hasher.update("\n");
   }
   const std::string config = find_config(session, request.read.numbers, request.read.paths);

@@ -35,7 +35,7 @@
 #include "libshard/core/plural.h"
 #include "libshard/io/local_output.h"
 #include "libshard/io/paths.h"
-#include "libshard/map/padded_reader.h"
+#include "libshard/map/passes/padded_reader.h"
 
 namespace shard::app {
 namespace {
@@ -99,6 +99,7 @@ struct Work {
   TargetForm form;
   OpenSource source;
   ChosenLayout layout;
+  FormatTraits traits;  ///< Of the target.
   CopyJob job;
   std::unique_ptr<OutputStore> output;  ///< Checked, not begun.
   std::unique_ptr<AppliedMap> to_map;   ///< Null: the target holds the tensors as they are.
@@ -112,8 +113,10 @@ void append(std::vector<std::string>& all, const std::vector<std::string>& more)
 
 /// Whether --to-map says what each rank stores, for a format that can hold that.
 bool is_cut_by_map(const Session& session, const std::string& to_map, const TargetForm& form) {
-  if (to_map.empty() || !has_mesh(session, to_map)) return false;
-  return form.format->traits.mapped_ranks || form.format == &format_of(files_of_ranks(session, to_map).container);
+  if (to_map.empty()) return false;
+  const OpenedMap& map = open_map(session, to_map);
+  if (!map.has_mesh()) return false;
+  return form.format->traits.mapped_ranks || form.format == &format_of(map.files_of_ranks().container);
 }
 
 /// Files of ranks with tensors of their own: no objects, and what tensors of the source share is not theirs to share.
@@ -121,26 +124,25 @@ FormatTraits traits_of_own_tensors(std::string_view format) {
   return {.name = format, .pieces = true, .many_files = false, .mapped_ranks = true};
 }
 
-CopyJob make_job(const Session& session, const CopyRequest& request, const CopyVerb& verb, const Work& work) {
+CopyJob make_job(const Session& session, const CopyRequest& request, const CopyVerb& verb, Work& work) {
   WriteOptions write = choose_write_options(request.write, work.form, work.source.catalog(), work.layout);
   if (!work.form.single_file) write.base_name = verb.exported == nullptr ? std::string() : verb.exported->stem;
   CopyJob job;
   job.reader = work.source.reader.get();
-  job.layout = work.layout.layout;
-  job.traits = traits_of(*work.form.format, write);
+  work.traits = traits_of(*work.form.format, write);
   // A map makes tensors of parts of others, which would keep all of those.
-  if (work.source.is_mapped) job.traits.sharing = false;
+  if (work.source.is_mapped) work.traits.sharing = false;
   const Format* format = work.form.format;
-  if (is_cut_by_map(session, request.write.map, work.form) && !job.traits.mapped_ranks) {
-    job.traits = traits_of_own_tensors(job.traits.name);
+  if (is_cut_by_map(session, request.write.map, work.form) && !work.traits.mapped_ranks) {
+    work.traits = traits_of_own_tensors(work.traits.name);
     if (format == &kTorchRanksFormat) format = &kTorchFormat;
-    write.root = files_of_ranks(session, request.write.map).root;
+    write.root = open_map(session, request.write.map).files_of_ranks().root;
   }
   job.make_writer = [format, write, wrap = verb.wrap_writer](const Catalog&) {
     std::unique_ptr<Writer> writer = format->make_writer(write);
     return wrap ? wrap(std::move(writer)) : std::move(writer);
   };
-  job.cloner = &session.fs;
+  job.reflink_disk = &session.fs;
   job.threads = worker_count(session);
   job.max_memory_bytes = max_memory_bytes(session);
   job.device = work.device.get();
@@ -149,9 +151,8 @@ CopyJob make_job(const Session& session, const CopyRequest& request, const CopyV
   job.version = own_version();
   job.resume = request.write.resume;
   job.stop = session.stop;
-  job.parts = session.parts;
+  job.topology = {.peer_store = session.parts, .own_places = has_own_places(session, request.run)};
   job.watched = session.watched;
-  job.own_places = has_own_places(session, request.run);
   job.manifest = work.manifest;
   return job;
 }
@@ -187,7 +188,7 @@ void check_layout_of_map(const Session& session, const WriteRequest& write, cons
   }
   const FormatTraits& traits = form.format->traits;
   if (!has_mesh && layout.ranks && !traits.pieces) throw holds_whole_tensors(*form.format);
-  const Format& of_ranks = format_of(files_of_ranks(session, write.map).container);
+  const Format& of_ranks = format_of(open_map(session, write.map).files_of_ranks().container);
   if (map.ranks() > 1 && !traits.mapped_ranks && form.format != &of_ranks) {
     throw Error(ErrorCode::kUnsupported, fmt::format("{} cannot store tensors that {} shards over {} ranks",
                                                      traits.name, write.map, map.ranks()))
@@ -200,18 +201,20 @@ void check_layout_of_map(const Session& session, const WriteRequest& write, cons
       .found(wanted);
 }
 
-/// Makes the job one that writes the form of --to-map.
-void apply_map(const Session& session, const CopyRequest& request, Work& work) {
+/// Makes the job one that writes the selection in the form of --to-map.
+void apply_map(const Session& session, const CopyRequest& request, const Selection& selection, Work& work) {
   const ModelMap map = choose_map(session, request.write.map, request.read.numbers, work.source, MapUse::kMake,
                                   request.write.layout.ranks.value_or(1));
   check_layout_of_map(session, request.write, work.form, map);
-  work.to_map = std::make_unique<AppliedMap>(work.source.catalog(), work.job.selection, map);
-  work.job.to_map = work.to_map.get();
-  if (work.to_map->paddings().empty()) return;
-  auto padded = std::make_unique<PaddedReader>(std::move(work.source.reader), work.to_map->paddings());
-  work.job.first_padding = padded->first_padding();
-  work.source.reader = std::move(padded);
-  work.job.reader = work.source.reader.get();
+  work.to_map = std::make_unique<AppliedMap>(work.source.catalog(), selection, map);
+  std::uint32_t first_padding = 0;
+  if (!work.to_map->paddings().empty()) {
+    auto padded = std::make_unique<PaddedReader>(std::move(work.source.reader), work.to_map->paddings());
+    first_padding = padded->first_padding();
+    work.source.reader = std::move(padded);
+    work.job.reader = work.source.reader.get();
+  }
+  work.job.target = mapped_target(*work.to_map, work.layout.layout, work.traits, first_padding);
 }
 
 /// Makes the job one that writes all of the source as it is, spread or arranged otherwise.
@@ -220,7 +223,7 @@ void prepare_remake(const Session& session, const CopyRequest& request, const Co
   work.source.reader = std::move(made->reader);
   log.debug(fmt::format("remade: {} tensors, {} objects", made->target.tensors.size(), made->target.objects.size()));
   work.job = make_job(session, request, verb, work);
-  work.job.make_own_target = [made] { return std::move(made->target); };
+  work.job.target.make = [made] { return std::move(made->target); };
   work.job.make_writer = [made](const Catalog&) { return std::move(made->writer); };
   work.output = open_output(session, request, verb, work.source);
   check_objects(
@@ -271,8 +274,8 @@ Work prepare(const Session& session, const CopyRequest& request, const CopyVerb&
   ObjectCheck check{.selection = request.select,
                     .arguments = session.command.arguments,
                     .done = "written",
-                    .takes_objects = work.job.traits.objects,
-                    .written_as = work.job.traits.name,
+                    .takes_objects = work.traits.objects,
+                    .written_as = work.traits.name,
                     .faults = verb.faults,
                     .may_drop_tensors = verb.exported == nullptr};
   work.losses.push_back(dropped_tensors_text(check_objects(source, check)));
@@ -281,18 +284,21 @@ Work prepare(const Session& session, const CopyRequest& request, const CopyVerb&
     check.takes_objects = true;
     check_objects(source, check);  // Obstacles inside values that were not read before.
   }
-  refuse_kept_items(source, request.select, work.job.traits.name);
+  refuse_kept_items(source, request.select, work.traits.name);
   // After loading: --include may name a leaf of an object.
   check_include({&source}, request.select);
-  work.job.selection = select(source, request.select);
-  std::erase_if(work.job.selection.tensors, [&](const auto& tensor) { return source.tensors[tensor.source].damaged; });
-  if (verb.adjust) verb.adjust(work.source, work.job.selection);
-  append(work.losses,
-         checked_casts(session, request.select, work.source, work.job.selection.tensors, verb.converts_all));
+  Selection selection = select(source, request.select);
+  std::erase_if(selection.tensors, [&](const auto& tensor) { return source.tensors[tensor.source].damaged; });
+  if (verb.adjust) verb.adjust(work.source, selection);
+  append(work.losses, checked_casts(session, request.select, work.source, selection.tensors, verb.converts_all));
   if (verb.exported != nullptr) append(work.losses, verb.exported->warnings);
-  if (!request.write.map.empty()) apply_map(session, request, work);
+  if (request.write.map.empty()) {
+    work.job.target = selected_target(*work.source.reader, std::move(selection), work.layout.layout, work.traits);
+  } else {
+    apply_map(session, request, selection, work);
+  }
   if (verb.exported == nullptr) {
-    append(work.losses, loss_warnings(session, request.select, work.source, work.job.traits));
+    append(work.losses, loss_warnings(session, request.select, work.source, work.traits));
   }
   std::erase(work.losses, std::string());
   return work;

@@ -38,7 +38,7 @@
 #include "libshard/export/reference_check.h"
 #include "libshard/export/tied_weights.h"
 #include "libshard/io/paths.h"
-#include "libshard/map/undo.h"
+#include "libshard/map/passes/undo.h"
 
 namespace shard::app {
 namespace {
@@ -500,8 +500,8 @@ void Export::refuse(const ReferenceDifference& difference, bool fits_by_map) {
 
 std::unique_ptr<Writer> Export::add_files(std::unique_ptr<Writer> writer) const {
   if (carried_.files.empty()) return writer;
-  LocalDisk* const cloner = session_.parts == nullptr ? &session_.fs : nullptr;
-  return with_added_files(std::move(writer), carried_.files, cloner);
+  LocalDisk* const reflink_disk = session_.parts == nullptr ? &session_.fs : nullptr;
+  return with_added_files(std::move(writer), carried_.files, reflink_disk);
 }
 
 }  // namespace

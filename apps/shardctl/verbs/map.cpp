@@ -12,8 +12,8 @@
 #include "apps/shardctl/verbs/verbs.h"
 #include "libshard/core/error.h"
 #include "libshard/core/plural.h"
-#include "libshard/map/builtin_maps.h"
-#include "libshard/map/undo.h"
+#include "libshard/map/documents/builtin_maps.h"
+#include "libshard/map/passes/undo.h"
 
 namespace shard::app {
 namespace {
@@ -49,10 +49,9 @@ void print_list(Session& session) {
     sink.line(fmt::format("{:{}}  {}", map.name, width, description_of(map)));
 }
 
-/// The document, once it is known to be one.
+/// Prints the document, which is valid: opening parses it.
 void print_document(Session& session, const std::string& name) {
-  const std::string text = read_map_text(session, name);
-  parse_map_document(text, name);
+  const std::string& text = open_map(session, name).text;
   TextSink sink(session.out);
   sink.lines(std::string_view(text).substr(0, text.find_last_not_of('\n') + 1));
 }

@@ -249,7 +249,7 @@ struct Opened {
 
 /// A manifest that is damaged is a finding where it was found, and an error where it was named.
 void open_manifest(const SourceStore& store, const std::vector<std::string>& paths, const std::string& against,
-                   Found& found, Opened& opened) {
+                   VerifyFindings& found, Opened& opened) {
   const bool is_named = !against.empty();
   const std::string path = is_named ? against : manifest_beside(store, paths);
   if (path.empty()) return;
@@ -262,7 +262,8 @@ void open_manifest(const SourceStore& store, const std::vector<std::string>& pat
 }
 
 /// Megatron-core's hashes, where they lie in the folder, or in that of the run's last iteration.
-void open_hashes(const SourceStore& store, const std::vector<std::string>& paths, Found& found, Opened& opened) {
+void open_hashes(const SourceStore& store, const std::vector<std::string>& paths, VerifyFindings& found,
+                 Opened& opened) {
   if (paths.size() != 1 || store.status(paths[0]).kind != FileKind::kFolder) return;
   const std::string iteration = tracked_iteration(store, paths[0]);
   const std::string folder = iteration.empty() ? paths[0] : join_path(paths[0], iteration);
@@ -276,13 +277,13 @@ void open_hashes(const SourceStore& store, const std::vector<std::string>& paths
 }
 
 /// \throws Error  why nothing is read, if nothing is damaged either: a kind of checkpoint that is not supported
-void refuse_nothing_read(const Catalog& catalog, const Found& found) {
+void refuse_nothing_read(const Catalog& catalog, const VerifyFindings& found) {
   if (!catalog.tensors.empty() || !catalog.objects.empty() || found.has_errors()) return;
   std::optional<Error> why = found.first_unread();
   if (why) throw why->code() == ErrorCode::kUnsupported ? why->of_kind(std::nullopt) : *why;
 }
 
-Opened open(const Session& session, ReadRequest read, const std::string& against, Found& found, Log& log) {
+Opened open(const Session& session, ReadRequest read, const std::string& against, VerifyFindings& found, Log& log) {
   Opened opened;
   open_manifest(source_store(session), read.paths, against, found, opened);
   open_hashes(source_store(session), read.paths, found, opened);
@@ -342,7 +343,7 @@ void print(const Session& session, const VerifyReport& report) {
 int run_verify(Session& session, const Request& request) {
   allow_sudden_end(session, request.page);
   const auto log = open_log(session);
-  Found found(request.read.paths);
+  VerifyFindings found(request.read.paths);
   std::optional<PlaceholderFiles> stand_ins;
   Opened opened;
   std::optional<HtmlPage> page;
