@@ -1,5 +1,5 @@
 /// \file
-/// The file system's twin for tests: folders and files in memory, every call counted, the n-th made to fail.
+/// A file system in memory for tests. It counts every call and can fail the n-th.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@
 
 namespace shard {
 
-/// What a test looks at and turns. Threads: safe.
+/// The disk's content and log as a test reads them, and its faults as a test sets them. Threads: safe.
 ///
 /// Relative paths start at "/"; "." and ".." are resolved as text; there are no links. Files and folders are born with
 /// their parents only through `put`. A failed call changes nothing and is Error kNotFound on the read side (status,

@@ -1,19 +1,94 @@
-#include "libshard/io/memory_disk.h"
+#include "tests/support/memory_disk.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
+#include <map>
 #include <mutex>
+#include <utility>
 
 #include "libshard/core/error.h"
 #include "libshard/io/file_writer.h"
-#include "libshard/io/memory_nodes.h"
-#include "libshard/io/memory_state.h"
 #include "libshard/io/paths.h"
+#include "libshard/io/source_store.h"
 
 namespace shard {
 
+struct Node;
+using NodePtr = std::shared_ptr<Node>;
+
+struct Node {
+  bool is_folder = false;
+  std::uint64_t inode = 0;
+  std::int64_t modified_ns = 0;  ///< A count of all changes.
+  std::vector<std::byte> content;
+  std::map<std::string, NodePtr> entries;
+  std::weak_ptr<void> lock;
+};
+
+/// Shared by all users of a disk. Functions require `mutex` to be locked.
+struct MemoryState::Impl {
+  mutable std::mutex mutex;
+  static inline std::atomic<std::uint64_t> last_inode{0};  ///< Of all disks: two disks are two places.
+  static inline std::atomic<std::int64_t> changes{0};
+  NodePtr root = std::make_shared<Node>(Node{true, ++last_inode, {}, {}, {}, {}});
+  std::int64_t calls = 0, fail_call = -1;
+  bool persistent = false, no_exchange = false;
+  std::vector<std::string> log;
+  std::atomic<int> open_files{0};
+
+  /// Counts a call and fails it when it is its turn.
+  void tick(ErrorCode code, const std::string& path, const std::string& line);
+  NodePtr find(const std::string& path) const;  ///< Null where there is none.
+  /// \throws Error kExists
+  NodePtr add(Node& folder, const std::string& path, bool is_folder);
+};
+
 namespace {
+
+/// The parts of a path with "." and ".." resolved as text.
+std::vector<std::string> parts_of(const std::string& path) {
+  std::vector<std::string> parts;
+  for (std::size_t begin = 0; begin <= path.size();) {
+    const std::size_t end = std::min(path.find('/', begin), path.size());
+    const std::string part = path.substr(begin, end - begin);
+    if (part == ".." && !parts.empty()) parts.pop_back();
+    if (!part.empty() && part != "." && part != "..") parts.push_back(part);
+    begin = end + 1;
+  }
+  return parts;
+}
+
+std::string normal(const std::string& path) {
+  std::string text;
+  for (const std::string& part : parts_of(path)) text += '/' + part;
+  return text.empty() ? "/" : text;
+}
+
+FileStatus status_from(const NodePtr& node) {
+  if (node == nullptr) return {};
+  return {node->is_folder ? FileKind::kFolder : FileKind::kFile,
+          static_cast<std::int64_t>(node->content.size()),
+          1,
+          node->inode,
+          0,
+          node->modified_ns};
+}
+
+std::vector<std::string> names_in(const Node& folder) {
+  std::vector<std::string> names;
+  for (const auto& entry : folder.entries) names.push_back(entry.first);
+  return names;
+}
+
+void collect(const std::string& folder, const Node& node, std::vector<std::string>& out) {
+  for (const auto& [name, entry] : node.entries) {
+    const std::string path = folder + "/" + name;
+    out.push_back(path);
+    collect(path, *entry, out);
+  }
+}
 
 [[noreturn]] void fail(ErrorCode code, const std::string& path, const std::string& what) {
   throw Error(code, what).in_file(path);
@@ -293,6 +368,85 @@ class MemoryDisk final : public LocalDisk {
 };
 
 }  // namespace
+
+void MemoryState::Impl::tick(ErrorCode code, const std::string& path, const std::string& line) {
+  const std::int64_t call = calls++;
+  log.push_back(line);
+  if (fail_call >= 0 && (call == fail_call || (persistent && call > fail_call))) {
+    throw Error(code, fmt::format("injected failure of call {} ({})", call, line)).in_file(path);
+  }
+}
+
+NodePtr MemoryState::Impl::find(const std::string& path) const {
+  NodePtr node = root;
+  for (const std::string& part : parts_of(path)) {
+    const auto entry = node->entries.find(part);
+    if (entry == node->entries.end()) return nullptr;
+    node = entry->second;
+  }
+  return node;
+}
+
+NodePtr MemoryState::Impl::add(Node& folder, const std::string& path, bool is_folder) {
+  const auto [entry, is_new] = folder.entries.try_emplace(base_name(path));
+  if (!is_new) throw Error(ErrorCode::kExists, "it exists already").in_file(path);
+  entry->second = std::make_shared<Node>(Node{is_folder, ++last_inode, {}, {}, {}, {}});
+  return entry->second;
+}
+
+MemoryState::MemoryState() : impl(std::make_unique<Impl>()) {}
+MemoryState::~MemoryState() = default;
+
+void MemoryState::fail_at(std::int64_t call, bool persistent) {
+  const std::scoped_lock lock(impl->mutex);
+  impl->fail_call = call;
+  impl->persistent = persistent;
+}
+
+std::int64_t MemoryState::calls() const {
+  const std::scoped_lock lock(impl->mutex);
+  return impl->calls;
+}
+
+std::vector<std::string> MemoryState::log() const {
+  const std::scoped_lock lock(impl->mutex);
+  return impl->log;
+}
+
+std::vector<std::string> MemoryState::paths() const {
+  const std::scoped_lock lock(impl->mutex);
+  std::vector<std::string> all;
+  collect("", *impl->root, all);
+  std::sort(all.begin(), all.end());
+  return all;
+}
+
+std::vector<std::byte> MemoryState::content(const std::string& path) const {
+  const std::scoped_lock lock(impl->mutex);
+  const NodePtr node = impl->find(path);
+  if (node == nullptr || node->is_folder) throw Error(ErrorCode::kNotFound, "no such file").in_file(path);
+  return node->content;
+}
+
+void MemoryState::put(const std::string& path, std::span<const std::byte> content) {
+  const std::scoped_lock lock(impl->mutex);
+  NodePtr node = impl->root;
+  for (const std::string& part : parts_of(path)) {
+    NodePtr& entry = node->entries[part];
+    if (entry == nullptr) entry = std::make_shared<Node>(Node{true, ++impl->last_inode, {}, {}, {}, {}});
+    node = entry;
+  }
+  node->is_folder = false;
+  node->content.assign(content.begin(), content.end());
+  node->modified_ns = ++Impl::changes;
+}
+
+int MemoryState::open_files() const { return impl->open_files; }
+
+void MemoryState::without_exchange(bool missing) {
+  const std::scoped_lock lock(impl->mutex);
+  impl->no_exchange = missing;
+}
 
 std::unique_ptr<LocalDisk> make_memory_disk(std::shared_ptr<MemoryState> state) {
   return std::make_unique<MemoryDisk>(std::move(state));
