@@ -121,7 +121,7 @@ class Hdf5Reader final : public Reader {
     catalog_.format_version = fmt::format("superblock {}", facts.superblock_version);
     if (!facts.skipped.empty()) {
       catalog_.warnings.push_back(
-          fmt::format("{}: left out: {}", catalog_.files[index].path, hf_index::first_few(facts.skipped)));
+          fmt::format("{}: left out: {}", catalog_.files[index].path, first_names(facts.skipped)));
     }
   }
 
@@ -426,7 +426,7 @@ class Hdf5Reader final : public Reader {
     };
     std::erase_if(catalog_.objects, is_part_of_one);
     catalog_.warnings.push_back(
-        fmt::format("attributes that differ between the files are left out: {}", hf_index::first_few(differing_)));
+        fmt::format("attributes that differ between the files are left out: {}", first_names(differing_)));
   }
 
   void take_tree() {

@@ -9,6 +9,7 @@
 #include "formats/torch_ranks/rank_source.h"
 #include "formats/torch_ranks/shardings.h"
 #include "libshard/core/error.h"
+#include "libshard/core/first_names.h"
 #include "libshard/core/plural.h"
 #include "libshard/io/paths.h"
 
@@ -181,12 +182,10 @@ class RankSettler {
       for (; next < rank && missing.size() < kNamedRanks; ++next) missing.push_back(next);
       next = rank + 1;
     }
-    const std::int64_t more = absent - std::ssize(missing);
     findings_.report(
         Error(ErrorCode::kNotFound,
-              fmt::format("the {} of rank{} {}{} {} missing", absent == 1 ? "file" : "files", absent == 1 ? "" : "s",
-                          fmt::join(missing, ", "), more > 0 ? fmt::format(" and {} more", more) : std::string(),
-                          absent == 1 ? "is" : "are"))
+              fmt::format("the {} of rank{} {} {} missing", absent == 1 ? "file" : "files", absent == 1 ? "" : "s",
+                          first_numbers(missing, absent), absent == 1 ? "is" : "are"))
             .in_file(name_of(missing.front()))
             .of_kind(FindingKind::kMissingFile)
             .of_rank(static_cast<int>(missing.front()))

@@ -4,13 +4,13 @@
 #include <re2/re2.h>
 
 #include <algorithm>
-#include <charconv>
 #include <map>
 #include <set>
 #include <utility>
 
 #include "libshard/catalog/pattern_sets.h"
 #include "libshard/core/error.h"
+#include "libshard/core/parse_number.h"
 #include "libshard/map/file_names.h"
 #include "libshard/map/wrong.h"
 
@@ -26,11 +26,7 @@ struct FittingFile {
   FieldValues values;
 };
 
-std::int64_t number_of_field(const std::string& text) {
-  std::int64_t number = 0;
-  std::from_chars(text.data(), text.data() + text.size(), number);
-  return number;
-}
+std::int64_t number_of_field(const std::string& text) { return parse_number(text).value_or(0); }
 
 class RankSearch {
  public:
