@@ -1,4 +1,4 @@
-# Writes OUTPUT: the frame, the style and the scripts (a list) of the page that --html writes (apps/shardctl/page_parts.h).
+# Writes OUTPUT: the frame, the style and the scripts (a list) of the page that --html writes (apps/shardctl/html/page_parts.h).
 file(READ ${FRAME} frame)
 file(READ ${STYLE} style)
 set(script "")
@@ -7,7 +7,7 @@ foreach(file ${SCRIPTS})
   string(APPEND script "${text}")
 endforeach()
 file(WRITE ${OUTPUT} "// Made of the files in apps/shardctl/html/ by cmake/embed_page.cmake.
-#include \"apps/shardctl/page_parts.h\"
+#include \"apps/shardctl/html/page_parts.h\"
 
 namespace shard::app {
 

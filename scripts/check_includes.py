@@ -68,8 +68,21 @@ USES |= {
     "shardtorch/checkpoint": LIBSHARD | FORMATS | {"formats", "shardtorch", "shardtorch/sharded_tensor", "shardtorch/dtensor",
                                                    "shardtorch/state"},
     "shardtorch/parallel": {"shardtorch", "shardtorch/sharded_tensor", "shardtorch/state", "shardtorch/checkpoint"},
-    "apps/shardctl": LIBSHARD | FORMATS | {"formats"},
 }
+BELOW_APP = LIBSHARD | FORMATS | {"formats"}
+ROOMS = {  # The rooms of the application, each with the rooms that it may include.
+    "text": [],
+    "request": [],
+    "session": ["text", "request"],
+    "arguments": ["text", "request", "session"],
+    "source": ["text", "request", "session", "arguments"],
+    "target": ["text", "request", "session", "arguments", "source"],
+    "render": ["text", "request", "session", "arguments", "source"],
+    "html": ["text", "request", "session", "source", "target", "render"],
+    "verbs": ["text", "request", "session", "arguments", "source", "target", "render", "html"],
+}
+USES |= {f"apps/shardctl/{room}": BELOW_APP | {f"apps/shardctl/{each}" for each in below} for room, below in ROOMS.items()}
+USES["apps/shardctl"] = BELOW_APP | {f"apps/shardctl/{room}" for room in ROOMS}
 
 
 def homes_of_private_headers() -> dict[str, list[str]]:

@@ -7,13 +7,13 @@
 #include <cstring>
 #include <utility>
 
-#include "apps/shardctl/command_line.h"
-#include "apps/shardctl/help.h"
-#include "apps/shardctl/ranks.h"
-#include "apps/shardctl/report.h"
-#include "apps/shardctl/taken_source.h"
-#include "apps/shardctl/text_sink.h"
-#include "apps/shardctl/verbs.h"
+#include "apps/shardctl/arguments/command_line.h"
+#include "apps/shardctl/arguments/help.h"
+#include "apps/shardctl/render/report.h"
+#include "apps/shardctl/session/ranks.h"
+#include "apps/shardctl/source/taken_source.h"
+#include "apps/shardctl/text/text_sink.h"
+#include "apps/shardctl/verbs/verbs.h"
 #include "libshard/core/error.h"
 #include "libshard/device/device_system.h"
 #include "libshard/ranks/thread_group.h"
@@ -21,11 +21,11 @@
 namespace shard::app {
 namespace {
 
-int dispatch(Session& session, const Options& options) {
+int dispatch(Session& session, const Request& options) {
   if (options.help) return run_help(session, options);
   if (options.version) return run_version_line(session);
   if (options.verb != nullptr) {
-    Options taken = options;
+    Request taken = options;
     take_sources(session, taken);
     return options.verb->run(session, taken);
   }
@@ -35,7 +35,7 @@ int dispatch(Session& session, const Options& options) {
 
 /// A reader that closed the pipe has seen enough; any other failure to write the data is an error. After a writing verb
 /// DST is complete, even if its description could not be printed.
-void check_stdout(const Session& session, const Options& options) {
+void check_stdout(const Session& session, const Request& options) {
   if (!is_rank_zero(session)) return;  // Its output goes nowhere.
   session.out.flush();
   if (session.out.good() || session.out_error() == EPIPE) return;
@@ -46,16 +46,16 @@ void check_stdout(const Session& session, const Options& options) {
       .of_rank(0);
 }
 
-bool has_ranks(const Options& options) {
+bool has_ranks(const Request& options) {
   return !options.help && !options.version && options.verb != nullptr && options.verb->uses.ranks;
 }
 
-void take_launch(const Launch& launch, Session& session, Options& options) {
+void take_launch(const Launch& launch, Session& session, Request& options) {
   options.launch = {launch.error_file, launch.rank, launch.size, launch.local_rank};
   session.ranks_here = launch.local_size;
 }
 
-int run_verb(Session& session, const Options& options) {
+int run_verb(Session& session, const Request& options) {
   try {
     if (session.group->size() > 1) check_same_job(*session.group, options.arguments);
     const int code = dispatch(session, options);
@@ -69,7 +69,7 @@ int run_verb(Session& session, const Options& options) {
   }
 }
 
-int run_alone(Session& session, const Options& options) {
+int run_alone(Session& session, const Request& options) {
   const WatchedStore watched(session.fs);
   session.watched = &watched;
   const int code = run_verb(session, options);
@@ -78,7 +78,7 @@ int run_alone(Session& session, const Options& options) {
 }
 
 /// Runs as one rank of `group`: only rank 0 prints data.
-int run_as_rank(const Session& session, const Options& options, Group& group) {
+int run_as_rank(const Session& session, const Request& options, Group& group) {
   std::ostream nowhere(nullptr);
   const WatchedStore watched(session.fs);
   std::optional<GroupStore> parts;
@@ -104,13 +104,13 @@ int run_as_rank(const Session& session, const Options& options, Group& group) {
 }
 
 /// What each local rank may take of the memory of this process, and at least what it can work with.
-std::string memory_of_rank(const Session& session, const RankOptions& ranks) {
+std::string memory_of_rank(const Session& session, const RunRequest& ranks) {
   const std::int64_t all = max_memory_bytes(session), least = (ranks.local_input ? 8 : 1) << 20;
   return std::to_string(ranks.device != "cpu" ? all : std::max(std::min(all, least), all / ranks.local_ranks));
 }
 
 /// Threads need no NCCL; who asks for it means a GPU a rank.
-void check_local_backend(const RankOptions& ranks) {
+void check_local_backend(const RunRequest& ranks) {
   if (ranks.backend != "nccl") return;
   const std::size_t devices = describe_devices().devices.size();
   if (std::cmp_greater_equal(devices, ranks.local_ranks)) return;
@@ -121,7 +121,7 @@ void check_local_backend(const RankOptions& ranks) {
 }
 
 /// Runs the ranks of --local-ranks as threads.
-int run_local_ranks(Session& session, const Options& options) {
+int run_local_ranks(Session& session, const Request& options) {
   const int ranks = options.ranks.local_ranks;
   if (const Launch launch = launch_of(session, options.ranks); launch.size > 1) {
     throw usage(fmt::format("cannot run --local-ranks {} in rank {} of {}", ranks, launch.rank, launch.size))
@@ -141,7 +141,7 @@ int run_local_ranks(Session& session, const Options& options) {
 
 /// Launch facts are needed before the command line is parsed, so that all ranks together report a mistake in it once,
 /// and to the launcher; bad launcher variables are an error only after that.
-void expect_launch(Session& session, Options& options) {
+void expect_launch(Session& session, Request& options) {
   try {
     take_launch(launch_of(session, options.ranks), session, options);
   } catch (const Error&) {
@@ -149,7 +149,7 @@ void expect_launch(Session& session, Options& options) {
   }
 }
 
-int run_launched(Session& session, Options& options) {
+int run_launched(Session& session, Request& options) {
   const Launch launch = launch_of(session, options.ranks);
   take_launch(launch, session, options);
   if (launch.rank > 0 && session.mute_signals) session.mute_signals();
@@ -163,7 +163,7 @@ int run_launched(Session& session, Options& options) {
 }  // namespace
 
 int run(const std::vector<std::string>& arguments, Session& session) {
-  Options options;
+  Request options;
   try {
     expect_launch(session, options);
     parse_command_line(arguments, session, options);

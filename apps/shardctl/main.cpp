@@ -9,13 +9,13 @@
 #include <string_view>
 
 #include "apps/shardctl/app.h"
-#include "apps/shardctl/descriptor_buffer.h"
-#include "apps/shardctl/report.h"
-#include "apps/shardctl/signals.h"
+#include "apps/shardctl/render/report.h"
+#include "apps/shardctl/session/descriptor_buffer.h"
+#include "apps/shardctl/session/signals.h"
 #include "formats/helper.h"
 #include "libshard/io/local_disk.h"
-#ifdef SHARD_TEST_DOOR
-#include "apps/shardctl/test_door.h"
+#ifdef SHARD_TEST_HOOKS
+#include "apps/shardctl/session/test_hooks.h"
 #endif
 
 namespace {
@@ -40,7 +40,7 @@ int run(int argc, char** argv) {
                               [&buffer] { return buffer.error(); },
                               [&signals] { signals.end_at_once(); },
                               [&signals] { signals.mute(); }};
-#ifdef SHARD_TEST_DOOR
+#ifdef SHARD_TEST_HOOKS
   if (auto hold = environment("SHARDCTL_TEST_HOLD"))
     session.on_step = shard::app::hold_step(session.fs, *std::move(hold));
 #endif

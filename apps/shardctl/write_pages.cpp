@@ -10,9 +10,9 @@
 #include <string>
 #include <string_view>
 
-#include "apps/shardctl/completion.h"
-#include "apps/shardctl/man_page.h"
-#include "apps/shardctl/verbs.h"
+#include "apps/shardctl/arguments/completion.h"
+#include "apps/shardctl/arguments/man_page.h"
+#include "apps/shardctl/arguments/verb.h"
 
 namespace {
 

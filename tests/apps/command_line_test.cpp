@@ -1,9 +1,9 @@
-#include "apps/shardctl/command_line.h"
+#include "apps/shardctl/arguments/command_line.h"
 
 #include <gtest/gtest.h>
 
-#include "apps/shardctl/help_text.h"
-#include "apps/shardctl/verb.h"
+#include "apps/shardctl/arguments/help_text.h"
+#include "apps/shardctl/arguments/verb.h"
 #include "tests/apps/world.h"
 #include "tests/support/expect_error.h"
 
@@ -11,7 +11,7 @@ namespace shard::app {
 namespace {
 
 struct CommandLine : testing::Test {
-  Options parse(const std::vector<std::string>& arguments) {
+  Request parse(const std::vector<std::string>& arguments) {
     std::ostringstream ignored;
     Session session{*world.fs,
                     ignored,
@@ -26,7 +26,7 @@ struct CommandLine : testing::Test {
                     [] { return 0; },
                     [] { return 0; },
                     {}};
-    Options options;
+    Request options;
     parse_command_line(arguments, session, options);
     common = session.common;
     return options;
@@ -40,7 +40,7 @@ struct CommandLine : testing::Test {
 };
 
 TEST_F(CommandLine, TakesGlobalOptionsOnBothSidesOfTheVerb) {
-  const Options options = parse({"--threads", "3", "inspect", "a", "--json"});
+  const Request options = parse({"--threads", "3", "inspect", "a", "--json"});
   EXPECT_EQ(options.verb, find_verb("inspect"));
   EXPECT_EQ(common.threads, 3);
   EXPECT_TRUE(common.json);
@@ -48,7 +48,7 @@ TEST_F(CommandLine, TakesGlobalOptionsOnBothSidesOfTheVerb) {
 }
 
 TEST_F(CommandLine, TakesVerbOptionsBeforeArguments) {
-  const Options options = parse({"split", "-o", "out", "--ranks", "4", "--dim", "-1", "a", "b"});
+  const Request options = parse({"split", "-o", "out", "--ranks", "4", "--dim", "-1", "a", "b"});
   EXPECT_EQ(options.target.layout.ranks, 4);
   EXPECT_EQ(options.target.layout.dim, -1);
   EXPECT_EQ(options.source.paths, (std::vector<std::string>{"a", "b"}));
@@ -63,7 +63,7 @@ TEST_F(CommandLine, ASourceMayBeCalledLikeAVerb) {
 }
 
 TEST_F(CommandLine, RepeatableOptionsTakeOneWordEach) {
-  const Options options = parse({"inspect", "--include", "a", "--include", "b", "src"});
+  const Request options = parse({"inspect", "--include", "a", "--include", "b", "src"});
   EXPECT_EQ(options.selection.include, (std::vector<std::string>{"a", "b"}));
   EXPECT_EQ(options.source.paths, std::vector<std::string>{"src"});
 }
@@ -102,7 +102,7 @@ TEST_F(CommandLine, RefusesPlaceWithoutMesh) {
 TEST_F(CommandLine, RefusesAMissingDestination) { refuses({"gather", "a b"}, "shardctl gather 'a b' -o DST"); }
 TEST_F(CommandLine, RefusesThreeToDiff) { refuses({"diff", "a", "b", "c"}, "3 given"); }
 TEST_F(CommandLine, TheLastWordOfCatIsTheName) {
-  const Options options = parse({"cat", "a", "b", "w[0:2]", "--format", "npy"});
+  const Request options = parse({"cat", "a", "b", "w[0:2]", "--format", "npy"});
   EXPECT_EQ(options.source.paths, (std::vector<std::string>{"a", "b"}));
   EXPECT_EQ(options.cat.name, "w[0:2]");
   EXPECT_EQ(options.cat.format, "npy");
@@ -122,7 +122,7 @@ TEST_F(CommandLine, TheLayoutIsTheTargetsWhereThereIsOne) {
 }
 TEST_F(CommandLine, TheSourcesLayoutStandsBesideShards) {
   world.env = {{"SHARDCTL_LAYOUT", "l.json"}};
-  const Options options = parse({"gather", "a", "-o", "b", "--shards", "2"});
+  const Request options = parse({"gather", "a", "-o", "b", "--shards", "2"});
   EXPECT_EQ(options.source.layout, "l.json");
   EXPECT_EQ(options.target.layout.shards, 2);
 }
@@ -141,7 +141,7 @@ TEST_F(CommandLine, TakesTheDefaultsOfThoseWhenGiven) {
 
 TEST_F(CommandLine, ReadsTheEnvironment) {
   world.env = {{"SHARDCTL_MAX_MEMORY", "1GiB"}, {"SHARDCTL_QUIET", "1"}};
-  const Options options = parse({"inspect", "a"});
+  const Request options = parse({"inspect", "a"});
   EXPECT_EQ(common.max_memory, "1GiB");
   EXPECT_TRUE(common.quiet);
 }
@@ -153,7 +153,7 @@ TEST_F(CommandLine, AVersionInTheEnvironmentIsNotARequestForIt) {
 
 TEST_F(CommandLine, TheCommandLineBeatsTheEnvironment) {
   world.env = {{"SHARDCTL_RANKS", "8"}};
-  const Options options = parse({"split", "a", "-o", "b", "--shards", "2"});
+  const Request options = parse({"split", "a", "-o", "b", "--shards", "2"});
   EXPECT_EQ(options.target.layout.ranks, std::nullopt);
   EXPECT_EQ(options.target.layout.shards, 2);
 }
@@ -166,7 +166,7 @@ TEST_F(CommandLine, NamesTheVariableOfABadValue) {
 TEST_F(CommandLine, ReadsAConfigurationFileBehindTheEnvironment) {
   world.put("/etc/shardctl.toml", "threads = 2\nmax-memory = \"2GiB\"\n[split]\nranks = 4\n[diff]\natol = 1\n");
   world.env = {{"SHARDCTL_THREADS", "5"}};
-  const Options options = parse({"split", "a", "-o", "b", "--config", "/etc/shardctl.toml"});
+  const Request options = parse({"split", "a", "-o", "b", "--config", "/etc/shardctl.toml"});
   EXPECT_EQ(common.threads, 5);
   EXPECT_EQ(common.max_memory, "2GiB");
   EXPECT_EQ(options.target.layout.ranks, 4);
@@ -179,7 +179,7 @@ TEST_F(CommandLine, RefusesUnknownKeysOfAConfigurationFile) {
 }
 
 TEST_F(CommandLine, RepeatsTheLineForHints) {
-  const Options options = parse({"gather", "my ckpt", "-o", "out", "--", "it's"});
+  const Request options = parse({"gather", "my ckpt", "-o", "out", "--", "it's"});
   EXPECT_EQ(repeat_command(options.arguments, "--objects drop"),
             "shardctl gather 'my ckpt' -o out --objects drop -- 'it'\\''s'");
 }

@@ -1,4 +1,4 @@
-#include "apps/shardctl/compare.h"
+#include "apps/shardctl/source/compare.h"
 
 #include <gtest/gtest.h>
 

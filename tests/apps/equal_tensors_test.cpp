@@ -1,4 +1,4 @@
-#include "apps/shardctl/equal_tensors.h"
+#include "apps/shardctl/source/equal_tensors.h"
 
 #include <gtest/gtest.h>
 

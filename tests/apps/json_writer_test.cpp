@@ -1,4 +1,4 @@
-#include "apps/shardctl/json_writer.h"
+#include "apps/shardctl/text/json_writer.h"
 
 #include <gtest/gtest.h>
 

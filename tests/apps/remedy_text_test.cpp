@@ -1,14 +1,14 @@
-#include "apps/shardctl/remedy_text.h"
+#include "apps/shardctl/arguments/remedy_text.h"
 
 #include <gtest/gtest.h>
 
-#include "apps/shardctl/verb.h"
+#include "apps/shardctl/arguments/verb.h"
 
 namespace shard::app {
 namespace {
 
-Options of_line(std::vector<std::string> arguments) {
-  Options options;
+Request of_line(std::vector<std::string> arguments) {
+  Request options;
   options.verb = find_verb(arguments.front());
   options.arguments = std::move(arguments);
   return options;
@@ -83,7 +83,7 @@ TEST(RemedyText, APackedFileIsUnpackedBesideIt) {
 }
 
 TEST(RemedyText, AFolderReplacesAllFilesOfItThatWereNamed) {
-  Options options = of_line({"gather", "ckpt/a", "ckpt/b", "-o", "x"});
+  Request options = of_line({"gather", "ckpt/a", "ckpt/b", "-o", "x"});
   options.source.paths = {"ckpt/a", "ckpt/b"};
   EXPECT_EQ(hint_text(failure().in_file("ckpt/a").suggest(Remedy::kReadFolder, "ckpt"), options),
             "shardctl gather ckpt -o x");
@@ -96,7 +96,7 @@ TEST(RemedyText, RemediesWithoutArgumentNameAPlaceholder) {
 }
 
 TEST(RemedyText, OneOptionIsTheLineToRun) {
-  const Options options = of_line({"gather", "my ckpt", "-o", "x.safetensors", "--objects=keep"});
+  const Request options = of_line({"gather", "my ckpt", "-o", "x.safetensors", "--objects=keep"});
   EXPECT_EQ(hint_text(failure().suggest(Remedy::kDropObjects), options),
             "shardctl gather 'my ckpt' -o x.safetensors --objects drop");
   EXPECT_EQ(hint_text(failure().suggest(Remedy::kExclude, "w"), options),

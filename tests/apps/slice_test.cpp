@@ -1,4 +1,4 @@
-#include "apps/shardctl/slice.h"
+#include "apps/shardctl/source/slice.h"
 
 #include <gtest/gtest.h>
 

@@ -3,7 +3,7 @@
 
 #include <csignal>
 
-#include "apps/shardctl/versions.h"
+#include "apps/shardctl/session/versions.h"
 #include "libshard/core/plural.h"
 #include "tests/apps/world.h"
 

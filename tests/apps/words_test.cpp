@@ -1,7 +1,7 @@
 #include <gtest/gtest.h>
 
-#include "apps/shardctl/options.h"
-#include "apps/shardctl/session.h"
+#include "apps/shardctl/request/request.h"
+#include "apps/shardctl/session/session.h"
 #include "tests/support/expect_error.h"
 
 namespace shard::app {

@@ -259,7 +259,7 @@ def wrong_fields(printed: list[str]):
                 seen[document["schema"]].add(document)
     for schema, each in seen.items():
         yield from each.mistakes(schema)
-    sources = "".join(path.read_text() for path in (SOURCE / "apps/shardctl").glob("*.cpp"))
+    sources = "".join(path.read_text() for path in (SOURCE / "apps/shardctl").rglob("*.cpp"))
     for schema in sorted(set(re.findall(r"shardctl\.\w+/\d+", sources)) - schemas.keys() - {"shardctl.layout/1"}):
         yield f"docs/schemas.md has no section on {schema}"
 

@@ -25,8 +25,8 @@ expect 6 gather m.safetensors -o "$long.safetensors"
 expect 6 gather m.safetensors -o "$(printf 'folder/%.0s' {1..900})x.safetensors"
 
 # Only a build with the door for tests can be held at a step.
-if [ "${SHARD_TEST_DOOR:-}" != 1 ]; then
-  echo "SKIP: this shardctl was built without SHARD_TEST_DOOR; no run can be held"
+if [ "${SHARD_TEST_HOOKS:-}" != 1 ]; then
+  echo "SKIP: this shardctl was built without SHARD_TEST_HOOKS; no run can be held"
   exit 0
 fi
 mkdir mine target

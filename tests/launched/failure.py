@@ -215,8 +215,8 @@ def thread_cases(checks: h.Checks, work: Path) -> None:
 
 def main() -> None:
     h.require_launchers()
-    if os.environ.get("SHARD_TEST_DOOR") != "1":
-        h.skip("this shardctl was built without SHARD_TEST_DOOR")
+    if os.environ.get("SHARD_TEST_HOOKS") != "1":
+        h.skip("this shardctl was built without SHARD_TEST_HOOKS")
     checks = h.Checks()
     with tempfile.TemporaryDirectory() as folder:
         work = Path(folder)

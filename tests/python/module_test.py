@@ -221,8 +221,8 @@ class Runs(Case):
         self.assertEqual((seen[-1].what, seen[-1].bytes_total), ("verify", 70532))
 
     def test_a_progress_that_raises_stops_the_program_and_leaves_the_output(self) -> None:
-        if os.environ.get("SHARD_TEST_DOOR") != "1":
-            self.skipTest("the program was built without SHARD_TEST_DOOR")
+        if os.environ.get("SHARD_TEST_HOOKS") != "1":
+            self.skipTest("the program was built without SHARD_TEST_HOOKS")
         target, door = self.folder / "target", self.folder / "door"
         target.mkdir()
         (target / "m.safetensors").write_text("old")

@@ -1,0 +1,265 @@
+#include "apps/shardctl/arguments/command_line.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+
+#include "apps/shardctl/arguments/option_tree.h"
+#include "apps/shardctl/arguments/settings.h"
+#include "apps/shardctl/request/command_text.h"
+#include "libshard/core/nearest.h"
+
+namespace shard::app {
+namespace {
+
+// ---- Finding the verb.
+
+/// The option that a token names, or null; "--to=x" and "-ox" carry their value with them.
+struct Token {
+  const CLI::Option* option = nullptr;
+  bool has_value = false;
+  std::string name;
+};
+
+Token option_token(const CLI::App& known, const std::string& text) {
+  Token token;
+  const bool is_long = text.rfind("--", 0) == 0;
+  token.name = is_long ? text.substr(0, text.find('=')) : text.substr(0, 2);
+  token.has_value = token.name.size() < text.size();
+  token.option = known.get_option_no_throw(token.name);
+  return token;
+}
+
+struct Scan {
+  std::vector<std::string> words;    ///< Non-options, in order; those after "--" too.
+  std::vector<std::string> options;  ///< Names of options, in order.
+  std::size_t verb_at = 0;           ///< Index of the first word in the arguments, or how many there are.
+};
+
+/// A first look at the arguments. Options may stand before the verb that takes them, so the verb is only found by
+/// knowing which options of all verbs take a value.
+Scan scan(const std::vector<std::string>& arguments) {
+  CLI::App everything;
+  CommonOptions common;
+  Request ignored;
+  add_all_options(everything, common, ignored);
+  Scan result;
+  result.verb_at = arguments.size();
+  bool only_words = false;
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    const std::string& text = arguments[i];
+    if (!only_words && text == "--") {
+      only_words = true;
+    } else if (!only_words && text.size() > 1 && text[0] == '-') {
+      const Token token = option_token(everything, text);
+      result.options.push_back(token.name);
+      const bool cluster =
+          text[1] != '-' && text.size() > 2 && token.option != nullptr && token.option->get_items_expected_max() == 0;
+      for (std::size_t j = 2; cluster && j < text.size(); ++j) result.options.push_back({'-', text[j]});
+      if (token.option != nullptr && token.option->get_items_expected_max() > 0 && !token.has_value) ++i;
+    } else {
+      if (result.words.empty()) result.verb_at = i;
+      result.words.push_back(text);
+    }
+  }
+  return result;
+}
+
+// ---- Errors.
+
+std::string near_to(std::string_view typed, const std::vector<std::string>& words) {
+  return nearest(typed, std::vector<std::string_view>(words.begin(), words.end()));
+}
+
+/// Words that other tools use for a verb of this one.
+struct Synonym {
+  std::string_view word, verbs;
+};
+constexpr std::array kSynonyms{
+    Synonym{"merge", "'gather' or 'export'"},
+    Synonym{"consolidate", "'gather' or 'export'"},
+    Synonym{"join", "'gather'"},
+    Synonym{"combine", "'gather'"},
+    Synonym{"unshard", "'gather'"},
+    Synonym{"shard", "'split'"},
+    Synonym{"chunk", "'split'"},
+    Synonym{"resize", "'reshard'"},
+    Synonym{"redistribute", "'reshard'"},
+    Synonym{"cast", "'convert' with --cast"},
+    Synonym{"rename", "'convert' with --rename"},
+    Synonym{"ls", "'inspect'"},
+    Synonym{"list", "'inspect'"},
+    Synonym{"info", "'inspect'"},
+    Synonym{"show", "'inspect' or 'cat'"},
+    Synonym{"print", "'cat'"},
+    Synonym{"dump", "'cat'"},
+    Synonym{"compare", "'diff'"},
+    Synonym{"check", "'verify'"},
+    Synonym{"validate", "'verify'"},
+    Synonym{"fix", "'repair'"},
+    Synonym{"recover", "'repair'"},
+    Synonym{"hash", "'digest'"},
+    Synonym{"checksum", "'digest'"},
+    Synonym{"copy", "'convert'"},
+    Synonym{"to-hf", "'export'"},
+    Synonym{"save", "'convert' or 'export'"},
+};
+
+/// The verbs that a word may stand for, in quotes; empty if there is no good guess.
+std::string meant_verb(const std::string& word) {
+  const auto known = std::ranges::find(kSynonyms, word, &Synonym::word);
+  if (known != kSynonyms.end()) return std::string(known->verbs);
+  const std::string near = nearest(word, verb_names());
+  return near.empty() ? near : fmt::format("'{}'", near);
+}
+
+[[noreturn]] void refuse_verb(const std::string& verb) {
+  const std::string meant = meant_verb(verb);
+  throw usage("unknown verb '" + verb + "'")
+      .because(fmt::format("the verbs are {}", fmt::join(verb_names(), ", ")))
+      .hint(meant.empty() ? "run 'shardctl --help' for examples" : fmt::format("did you mean {}?", meant));
+}
+
+std::string see_help(const Request& options) {
+  return options.verb == nullptr ? "run 'shardctl --help' for the options"
+                                 : fmt::format("run 'shardctl help {}' for its options", options.verb->name);
+}
+
+/// The error for an argument that the verb does not know.
+Error unknown_argument(const CLI::App& app, const Request& options, const std::string& text) {
+  const std::string help = see_help(options);
+  if (text.size() < 2 || text[0] != '-') return usage(fmt::format("unexpected '{}'", text)).hint(help);
+  const std::string name = text.substr(0, text.find('='));
+  const std::string near = near_to(name, long_names(app));
+  if (contains(all_long_names(), name)) {
+    return usage(fmt::format("{} does not take {}", options.verb_name, name)).hint(help);
+  }
+  return usage("unknown option " + name).hint(near.empty() ? help : fmt::format("did you mean {}?", near));
+}
+
+// ---- What must hold between options.
+
+/// \pre the environment and the configuration file have been applied to `app`.
+void check_layout(const CLI::App& app, const LayoutRequest& layout) {
+  std::vector<std::string> given;
+  for (const CLI::Option* option : app.get_options()) {
+    if (option->count() > 0 && chooses_layout(*option)) given.push_back("--" + option->get_lnames().front());
+  }
+  if (given.size() > 1) {
+    throw usage(fmt::format("{} contradict each other", fmt::join(given, " and ")))
+        .because("each of them defines the whole layout")
+        .hint("give one of them");
+  }
+  if (layout.dim && !layout.ranks) throw usage("--dim needs --ranks").hint("add --ranks N");
+  if (!layout.place.empty() && layout.mesh.empty()) throw usage("--place needs --mesh").hint("add --mesh A=N");
+}
+
+/// The command with -o before its last word, if that word names nothing yet: it is the destination then. Otherwise with
+/// a destination to fill in.
+std::string with_destination(const Session& session, const Request& options) {
+  const std::vector<std::string>& paths = options.source.paths;
+  const bool is_destination = paths.size() > 1 && session.fs.status(paths.back()).kind == FileKind::kAbsent;
+  if (!is_destination) return repeat_command(options.arguments, "-o DST");
+  std::vector<std::string> words = options.arguments;
+  words.erase(std::find(words.rbegin(), words.rend(), paths.back()).base() - 1);
+  return repeat_command(words, "-o " + shell_quoted(paths.back()));
+}
+
+void check_paths(const Session& session, const Request& options) {
+  const std::string name(options.verb->name);
+  const bool reads_none = options.map.action == "list" || options.map.action == "show";
+  if (options.verb->uses.sources && !reads_none && options.source.paths.empty()) {
+    throw usage(name + " needs a checkpoint: a file, a folder, or several files of one")
+        .hint(fmt::format("run 'shardctl help {}' for examples", name));
+  }
+  if (contains(options.source.paths, "")) {
+    throw usage("a source is an empty string").hint("check for an unset shell variable");
+  }
+  if (options.verb->uses.target && options.target.path.empty()) {
+    throw usage(name + " needs a destination").hint(with_destination(session, options));
+  }
+  if (options.target.path == "-") {
+    throw usage("cannot write a checkpoint to standard output")
+        .hint("give a file or folder; if its name is '-', write ./-");
+  }
+}
+
+bool is_set(const Session& session, const std::string& name) {
+  const auto value = session.env ? session.env(name) : std::nullopt;
+  return value && !value->empty() && *value != "0" && *value != "false";
+}
+
+bool is_given(const CLI::App& app, const std::string& name) {
+  const CLI::Option* const option = app.get_option_no_throw(name);
+  return option != nullptr && option->count() > 0;
+}
+
+/// Options of the command line (not those of the environment, which stand for many runs) that a run without a model map
+/// would ignore.
+std::vector<std::string> stated_for_maps(const CLI::App& app, const Verb* verb) {
+  std::vector<std::string> stated;
+  const bool has_maps = verb != nullptr && verb->uses.maps;
+  if (has_maps && is_given(app, "--set")) stated.emplace_back("--set");
+  if (has_maps && verb->name != "export" && is_given(app, "--hf-ref")) stated.emplace_back("--hf-ref");
+  return stated;
+}
+
+void check_stated_for_maps(const std::vector<std::string>& stated, const Request& options) {
+  if (stated.empty() || !options.source.map.empty() || !options.target.map.empty()) return;
+  throw usage(fmt::format("{} needs a model map", stated.front()))
+      .hint(fmt::format("drop {}, or add --map NAME or --to-map NAME", stated.front()));
+}
+
+/// Fills everything but the words of the line, which CLI11 would change: it takes '[1:2]' for a list and unpacks it.
+void parse_options(std::vector<std::string> arguments, Session& session, Request& options) {
+  CLI::App app;
+  if (options.verb == nullptr) {
+    add_all_options(app, session.common, options);
+  } else {
+    add_options(app, *options.verb, session.common, options);
+  }
+  std::reverse(arguments.begin(), arguments.end());  // As CLI11 takes them.
+  try {
+    app.parse(std::move(arguments));
+  } catch (const CLI::ExtrasError&) {
+    throw unknown_argument(app, options, app.remaining(true).front());
+  } catch (const CLI::ParseError& error) {
+    throw usage(lower_first(error.what())).hint(see_help(options));
+  }
+  options.source.states_weights = is_given(app, "--weights");
+  const std::vector<std::string> for_maps = stated_for_maps(app, options.verb);
+  apply_environment(app, session);
+  apply_configuration(app, session, options.verb);
+  check_stated_for_maps(for_maps, options);
+  if (options.verb != nullptr) check_layout(app, options.target.layout);
+}
+
+}  // namespace
+
+void parse_command_line(const std::vector<std::string>& arguments, Session& session, Request& options) {
+  options.arguments = arguments;
+  const Scan first = scan(arguments);
+  session.common.json = contains(first.options, "--json") || is_set(session, "SHARDCTL_JSON");
+  const bool asks_help = !first.words.empty() && first.words.front() == "help";
+  const std::size_t verb_word = asks_help ? 1 : 0;
+  if (first.words.size() > verb_word) options.verb_name = first.words[verb_word];
+  options.help = asks_help || contains(first.options, "-h") || contains(first.options, "--help");
+  options.version = contains(first.options, "--version");
+  options.verb = find_verb(options.verb_name);
+  if (!options.verb_name.empty() && options.verb == nullptr) refuse_verb(options.verb_name);
+  if (options.help || options.version) return;
+  std::vector<std::string> rest = arguments;
+  if (options.verb != nullptr) rest.erase(rest.begin() + static_cast<std::ptrdiff_t>(first.verb_at));
+  parse_options(std::move(rest), session, options);
+  if (options.verb == nullptr) return;
+  options.source.paths.assign(first.words.begin() + 1, first.words.end());
+  if (options.verb->check != nullptr) options.verb->check(session, options);
+  check_paths(session, options);
+  if (options.source.ranks_expected && *options.source.ranks_expected < 1) {
+    throw usage("--ranks-expected must be at least 1").found(*options.source.ranks_expected);
+  }
+}
+
+}  // namespace shard::app

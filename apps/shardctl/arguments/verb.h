@@ -1,0 +1,69 @@
+/// \file
+/// Verb: all that the program knows about one of its verbs. The table behind verbs() is the only list of them: help,
+/// completion, the parser and the dispatcher go by it.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "apps/shardctl/session/session.h"
+
+namespace CLI {
+class App;
+}
+
+namespace shard::app {
+
+/// Which groups of options a verb takes, and what follows from them.
+struct Uses {
+  bool sources = false;        ///< Reads checkpoints: SRC and the options of source,
+  bool selection = false;      ///< and those of selection.
+  bool target = false;         ///< Writes DST.
+  bool page = false;           ///< Writes a page where --html asks for one.
+  bool target_layout = false;  ///< Cuts tensors: --layout is the target's, not the source's.
+  bool numbers = false;        ///< Takes what a model map's numbers come from,
+  bool maps = false;           ///< and the maps themselves.
+  bool rank_options = false;   ///< Takes the options of ranks,
+  bool ranks = false;          ///< and its ranks meet and work together.
+};
+
+/// What a writing verb makes where neither options nor DST's suffix decide it.
+struct TargetDefaults {
+  std::string_view format{};            ///< Of whole tensors.
+  std::string_view format_of_pieces{};  ///< Of cut tensors.
+  bool keeps_format = false;            ///< The source's format.
+  bool keeps_layout = false;            ///< The source's layout, where the format can hold pieces.
+  bool needs_layout = false;            ///< A layout must be given.
+  bool always_folder = false;           ///< DST is a folder, whatever its name.
+  bool remakes = false;                 ///< Formats that take all of one source as it is (Format::remake) too.
+};
+
+struct Verb {
+  std::string_view name;
+  std::string_view usage;      ///< After "shardctl ".
+  std::string_view summary;    ///< One line of the list of verbs.
+  std::string_view details{};  ///< A paragraph; may be empty.
+  std::string_view examples;
+  std::string_view success;      ///< What exit code 0 means.
+  std::string_view no_answer{};  ///< What exit code 1 means; empty: the verb answers no question.
+  Uses uses{};
+  TargetDefaults target{};
+  /// Adds the options that no other verb has. May be null.
+  void (*add_options)(CLI::App& app, Request& options) = nullptr;
+  /// Refuses what cannot be meant, before the checks of all verbs. May be null. \throws Error kInvalidArgument
+  void (*check)(const Session& session, Request& options) = nullptr;
+  /// \returns the exit code; failures are exceptions.
+  int (*run)(Session& session, const Request& options) = nullptr;
+  /// The words that may follow the verb; null: files.
+  std::vector<std::string_view> (*words)() = nullptr;
+};
+
+/// In the order in which help lists them.
+std::span<const Verb> verbs();
+/// The verb of that name, or null.
+const Verb* find_verb(std::string_view name);
+std::vector<std::string_view> verb_names();
+
+}  // namespace shard::app

@@ -1,0 +1,51 @@
+#include "apps/shardctl/session/device.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <optional>
+#include <string_view>
+
+#include "libshard/core/error.h"
+#include "libshard/device/device_system.h"
+
+namespace shard::app {
+namespace {
+
+constexpr std::string_view kNumbered = "cuda:";
+
+/// The number in "cuda:N".
+std::optional<int> number_in(std::string_view text) {
+  if (!text.starts_with(kNumbered)) return std::nullopt;
+  text.remove_prefix(kNumbered.size());
+  int number = 0;
+  const auto [end, failure] = std::from_chars(text.data(), text.data() + text.size(), number);
+  const bool is_number = failure == std::errc() && end == text.data() + text.size() && number >= 0;
+  return is_number ? std::optional(number) : std::nullopt;
+}
+
+}  // namespace
+
+std::string check_device(const std::string& text) {
+  if (text == "cpu" || text == "cuda" || number_in(text)) return {};
+  return text + " is not cpu, cuda or cuda:N";
+}
+
+std::unique_ptr<Device> open_device(const Session& session, const Request& options) {
+  const RunRequest& ranks = options.ranks;
+  if (ranks.device == "cpu") return nullptr;
+  const DeviceWish wish{.number = number_in(ranks.device),
+                        .local_rank = ranks.local_ranks > 0 ? session.group->rank() : options.launch.local_rank,
+                        .local_ranks = session.ranks_here};
+  try {
+    return shard::open_device(wish);
+  } catch (Error& error) {
+    if (error.code() == ErrorCode::kUnsupported) {
+      error.hint(fmt::format("{}{}run without a GPU: --device cpu", error.hint(), error.hint().empty() ? "" : "; or "));
+    }
+    if (error.code() == ErrorCode::kInvalidArgument) error.hint("omit the number: --device cuda");
+    throw;
+  }
+}
+
+}  // namespace shard::app

@@ -1,0 +1,78 @@
+/// \file
+/// Session: the world as a verb sees it, and how it is to speak to it. Injected, so that every verb can be tested in
+/// one process.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <ostream>
+#include <stop_token>
+#include <string>
+#include <vector>
+
+#include "apps/shardctl/request/request.h"
+#include "libshard/io/local_disk.h"
+#include "libshard/io/watched_store.h"
+#include "libshard/job/group_store.h"
+#include "libshard/ranks/group.h"
+
+namespace shard::app {
+
+struct Session {
+  LocalDisk& fs;
+  std::ostream& out;  ///< Data, and nothing else.
+  std::ostream& err;  ///< Everything else.
+  bool out_is_terminal = false, err_is_terminal = false;
+  std::function<std::optional<std::string>(const std::string& name)> env;  ///< An environment variable.
+  std::stop_token stop;
+  /// The signal that asked to stop, or 0.
+  std::function<int()> stop_signal = [] { return 0; };
+  /// The errno of the first failed write to `out`, or 0.
+  std::function<int()> out_error = [] { return 0; };
+  /// Called once nothing has to be cleaned up any more: a signal may end the process at once. May be empty.
+  std::function<void()> end_at_once;
+  /// Called where another rank says what a signal does. May be empty.
+  std::function<void()> mute_signals{};
+  /// Called by each rank before each step of a job. May be empty.
+  std::function<void(int rank, std::string_view step)> on_step{};
+  /// The ranks of this job; verbs use it through ranks.h. Ownership: outlives the session.
+  Group* group = &solo_group();
+  /// With --local-input: what all ranks hold of SRC, while they take a step together (on_all_ranks). Else null.
+  GroupStore* parts = nullptr;
+  /// The source files opened by this rank, to be rechecked after reading. Null: no check.
+  const WatchedStore* watched = nullptr;
+  /// How to print and how to work: the options of every verb. Filled by parse_command_line.
+  CommonOptions common{};
+  /// What the document of an error lists besides, filled by verbs: a line for each thing that is wrong.
+  std::vector<std::string> error_details{};
+  int ranks_here = 1;  ///< Ranks that share this machine's CPUs.
+};
+
+/// Where SRC is read: from the disk, or with --local-input from all ranks'.
+inline const SourceStore& source_store(const Session& session) {
+  if (session.parts != nullptr) return *session.parts;
+  if (session.watched != nullptr) return *session.watched;
+  return session.fs;
+}
+
+/// "rank 1 of 4", for people; empty where this process is alone.
+std::string rank_label(const Session& session);
+/// Worker threads: what was asked for, else this rank's share of the available CPUs.
+int worker_count(const Session& session);
+/// --max-memory. \throws Error kInvalidArgument  not a size.
+std::int64_t max_memory_bytes(const Session& session);
+/// What a reading verb may take of it: with --local-input the store of all ranks' files takes a part.
+/// \throws Error kInvalidArgument  also where too little is left.
+std::int64_t reading_memory_bytes(const Session& session);
+
+/// Whether `err` may be coloured: --color, NO_COLOR, TERM=dumb, and whether it is a terminal.
+bool colours_errors(const Session& session);
+
+/// A line on stderr that begins with "shardctl: "; not with --quiet. In --log-file in any case, as are warnings.
+void note(const Session& session, const std::string& text);
+/// "shardctl: warning: ..." on stderr; not with --quiet.
+void warn(const Session& session, const std::string& text);
+/// A line for each of the first few, and one that says how many more there are.
+void warn_all(const Session& session, const std::vector<std::string>& texts);
+
+}  // namespace shard::app

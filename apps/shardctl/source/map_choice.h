@@ -1,0 +1,51 @@
+/// \file
+/// Model maps that the user names: where their documents and numbers are.
+#pragma once
+
+#include <string>
+
+#include "apps/shardctl/source/source.h"
+#include "libshard/catalog/rank_paths.h"
+#include "libshard/map/document.h"
+#include "libshard/map/model_map.h"
+
+namespace shard::app {
+
+/// The text of the built-in map of that name, or of the file.
+/// \throws Error kInvalidArgument  neither is there; kNotFound  the file cannot be read
+std::string read_map_text(const Session& session, const std::string& name);
+
+/// Whether the map of that name says what each of several ranks stores.
+bool has_mesh(const Session& session, const std::string& name);
+
+/// What the map of that name says of the files of ranks that are written; nothing but the container where it is silent.
+MapFiles files_of_ranks(const Session& session, const std::string& name);
+
+/// The format of a container's files.
+const Format& format_of(MapContainer container);
+
+/// The files of ranks that the map of the options names in the one folder of the source; nothing where it names none.
+/// \throws Error  see find_rank_paths; kNotFound  none is there although the map says more of them than their names.
+std::optional<RankPaths> named_ranks(const Session& session, const ReadRequest& options);
+
+/// The config.json of --hf-ref, else that of the folder that find_model_folder finds for a source; empty where there is
+/// none.
+/// \throws Error kNotFound  --hf-ref has none
+std::string find_config(const Session& session, const MapNumbers& numbers, const std::vector<std::string>& sources);
+
+/// How many ranks hold tensors of their own in a source: the variable `ranks` of a map that is undone.
+std::int64_t ranks_of(const OpenSource& source);
+
+/// What a map is chosen for: `source` holds what it is undone on, or what it is made of.
+enum class MapUse : std::uint8_t { kUndo, kMake };
+
+/// The map with its numbers: from the arguments and names of `source`, from the config.json of --hf-ref or beside the
+/// source, from --set. \throws Error  see parse_map_document, MapVariables
+ModelMap choose_map(const Session& session, const std::string& name, const MapNumbers& numbers,
+                    const OpenSource& source, MapUse use, std::int64_t ranks);
+
+/// Makes the source one of logical tensors, by options.map. See UndoneMap for what is refused.
+void undo_map(const Session& session, const ReadRequest& options, const SelectionOptions* selection, OpenSource& source,
+              Log& log);
+
+}  // namespace shard::app

@@ -1,0 +1,65 @@
+#include "apps/shardctl/target/remake_choice.h"
+
+#include <fmt/format.h>
+
+#include <string_view>
+
+#include "apps/shardctl/arguments/verb.h"
+#include "libshard/core/error.h"
+
+namespace shard::app {
+namespace {
+
+/// The first option that asks for something else than all of the source, or empty.
+std::string_view find_change(const Request& options) {
+  const SelectionOptions& selection = options.selection;
+  const LayoutRequest& layout = options.target.layout;
+  const struct {
+    bool is_given;
+    std::string_view option;
+  } changes[] = {{!selection.include.empty(), "--include"},
+                 {!selection.exclude.empty(), "--exclude"},
+                 {!selection.strip_prefix.empty(), "--strip-prefix"},
+                 {!selection.add_prefix.empty(), "--add-prefix"},
+                 {!selection.rename.empty(), "--rename"},
+                 {!selection.cast.empty(), "--cast"},
+                 {!selection.keep_objects, "--objects drop"},
+                 {!options.source.map.empty(), "--map"},
+                 {!options.target.map.empty(), "--to-map"},
+                 {options.source.weights != Weights::kMasters, "--weights"},
+                 {layout.dim.has_value(), "--dim"},
+                 {!layout.mesh.empty(), "--mesh"},
+                 {!layout.layout.empty(), "--layout"},
+                 {!layout.like.empty(), "--like"}};
+  for (const auto& [is_given, option] : changes) {
+    if (is_given) return option;
+  }
+  return {};
+}
+
+}  // namespace
+
+Remake open_remake(const Session& session, const Request& options, const Format& format, const OpenSource& source) {
+  const std::string_view name = format.traits.name;
+  if (!options.verb->target.remakes) {
+    throw Error(ErrorCode::kUnsupported, fmt::format("{} cannot write {}", options.verb->name, name))
+        .hint(fmt::format("use reshard or convert with --to {}", name));
+  }
+  if (source.format->traits.name != format.remakes) {
+    throw Error(ErrorCode::kUnsupported, fmt::format("--to {} needs a {} source", name, format.remakes))
+        .because("its files hold more than named tensors and objects")
+        .found(source.format->traits.name);
+  }
+  if (const std::string_view option = find_change(options); !option.empty()) {
+    throw Error(ErrorCode::kUnsupported, fmt::format("cannot write {} with {}", name, option))
+        .because("this format is always written whole and unchanged")
+        .hint(fmt::format("drop {}", option));
+  }
+  const Source opened{&source_store(session), source.paths};
+  OpenOptions how;
+  how.opaque_globals = options.source.opaque_globals;
+  how.ranks_expected = options.source.ranks_expected;
+  return format.remake(opened, how, {.ranks = options.target.layout.ranks});
+}
+
+}  // namespace shard::app

@@ -1,0 +1,29 @@
+/// \file
+/// --checksum and --if-changed: what a manifest is to say of a job, and whether DST's says it already.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "apps/shardctl/session/session.h"
+#include "libshard/job/copy_job.h"
+
+namespace shard::app {
+
+/// What the options ask for; nothing without --checksum and --if-changed. Reads the ends of the source's files.
+/// \param beside  other files that decide what is written
+/// \throws Error kNotFound  a path of the source is not there
+std::optional<ManifestRequest> manifest_request(const Session& session, const Request& options,
+                                                const std::vector<std::string>& beside);
+
+/// Whether ranks write to places of their own.
+bool has_own_places(const Session& session, const Request& options);
+
+/// DST's manifest, where it was made by this version from a source with the same files for the same options, and DST's
+/// files have the sizes that it states, each at the place of its rank where ranks have their own. Reads no other byte
+/// of them: `verify` does. Collective; the same on all ranks.
+std::optional<Manifest> unchanged_output(const Session& session, const Request& options,
+                                         const std::vector<std::string>& beside);
+
+}  // namespace shard::app

@@ -1,0 +1,42 @@
+#include <fmt/format.h>
+
+#include <atomic>
+
+#include "apps/shardctl/session/progress.h"
+#include "apps/shardctl/session/stoppable_store.h"
+#include "apps/shardctl/source/source.h"
+#include "apps/shardctl/verbs/copy.h"
+#include "apps/shardctl/verbs/verbs.h"
+#include "libshard/core/error.h"
+
+namespace shard::app {
+namespace {
+
+void refuse_ranks(const LaunchFacts& launch) {
+  if (launch.size <= 1) return;
+  throw Error(ErrorCode::kUnsupported, fmt::format("cannot repair with {} ranks", launch.size))
+      .because("repair runs in one process, which reads the whole source")
+      .hint("run it without a launcher");
+}
+
+}  // namespace
+
+int run_repair(Session& session, const Request& options) {
+  refuse_ranks(options.launch);
+  Salvage salvage(options.source.paths);
+  const StoppableStore store(source_store(session), session.stop);  // All of the source is read before the job begins.
+  const auto open = [&salvage, &store](const Session& own, const Request& given, Log& log) {
+    const Source like{&store, {given.like}};
+    const std::atomic<std::int64_t> none = 0;
+    const ProgressMeter meter(
+        own, log, "repair: check", [&store] { return store.bytes_read(); }, none);
+    return open_source(own, given.source, log,
+                       {.salvage = &salvage,
+                        .store = &store,
+                        .selection = &given.selection,
+                        .like = given.like.empty() ? nullptr : &like});
+  };
+  return run_copy_verb(session, options, {.open = open, .salvage = &salvage});
+}
+
+}  // namespace shard::app
