@@ -22,6 +22,7 @@ USES = {  # A folder may include from itself and from these.
     "libshard/exec": CHECKPOINT | {"libshard/plan", "libshard/device"},
     "libshard/ranks": CORE,
     "libshard/repair": CHECKPOINT | {"libshard/exec"},
+    "libshard/compare": CHECKPOINT | {"libshard/exec", "libshard/ranks"},
     "libshard/export": CHECKPOINT,
     "libshard/map": CHECKPOINT,
     "libshard/device": CORE | {"libshard/ranks"},

@@ -24,11 +24,11 @@
 #include "formats/hdf5_source.h"
 #include "formats/parts/hf_index/folder_names.h"
 #include "formats/parts/hf_index/index_findings.h"
-#include "formats/parts/pickle/equal.h"
 #include "formats/registry.h"
 #include "libshard/catalog/tree.h"
 #include "libshard/core/error.h"
 #include "libshard/core/first_names.h"
+#include "libshard/core/value_equality.h"
 #include "libshard/io/open_files.h"
 #include "libshard/io/paths.h"
 
@@ -446,7 +446,7 @@ class Hdf5Reader final : public Reader {
   /// Several files may say the same of the groups that they share.
   void check_duplicates() {
     if (source_.names.size() == 1) return;
-    pickle::Equality equality({.budget = catalog_.arena->budget().get()});
+    ValueEquality equality({.budget = catalog_.arena->budget().get()});
     const auto is_repeated = [&](const Object& a, const Object& b) {
       return a.name == b.name && a.path == b.path && equality.is_equal(*a.value, *b.value);
     };

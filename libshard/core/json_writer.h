@@ -1,9 +1,9 @@
 /// \file
 /// JsonWriter: every JSON document that the libraries and the program write.
 ///
-/// A writer appends to a text or streams. It never holds a document as a tree, so a header with a million names costs what
-/// its bytes cost. Strings are valid UTF-8 whatever they are made of: bytes that are not UTF-8 become U+FFFD. Code that must
-/// keep a name exactly checks it with is_utf8 first.
+/// A writer appends to a text or streams. It never holds a document as a tree, so a header with a million names costs
+/// what its bytes cost. Strings are valid UTF-8 whatever they are made of: bytes that are not UTF-8 become U+FFFD. Code
+/// that must keep a name exactly checks it with is_utf8 first.
 #pragma once
 
 #include <charconv>
@@ -35,8 +35,8 @@ inline constexpr JsonStyle kPythonJson{JsonEscapes::kAscii, false};
 
 /// The caller opens and closes in pairs and gives every member of an object a key.
 ///
-/// Ownership: borrows the text or the stream. Threads: one. A stream is written in blocks of 64 KiB, and at the end; text
-/// that a closed pipe refuses is dropped, and the stream's state shows it.
+/// Ownership: borrows the text or the stream. Threads: one. A stream is written in blocks of 64 KiB, and at the end;
+/// text that a closed pipe refuses is dropped, and the stream's state shows it.
 class JsonWriter {
  public:
   explicit JsonWriter(std::string& text, JsonStyle style = {}) : text_(text), style_(style) {}

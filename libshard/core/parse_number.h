@@ -11,8 +11,8 @@
 
 namespace shard {
 
-/// The number at the front of `text`, which loses it. Nothing, and `text` unchanged, if no number is there or `Number` cannot
-/// hold it. `Number` is an integer or floating-point type.
+/// The number at the front of `text`, which loses it. Nothing, and `text` unchanged, if no number is there or `Number`
+/// cannot hold it. `Number` is an integer or floating-point type.
 template <class Number = std::int64_t>
 std::optional<Number> take_number(std::string_view& text) {
   Number number{};

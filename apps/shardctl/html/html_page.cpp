@@ -90,7 +90,7 @@ std::int64_t write_page(FileWriter* file, const std::function<void(JsonWriter&)>
   out << kPageStyle;
   frame_before("@document@");
   {
-    JsonWriter json(out, JsonPlace::kInHtml);
+    JsonWriter json(out, {JsonEscapes::kInHtml});
     render(json);
   }
   frame_before("@script@");

@@ -8,7 +8,7 @@
 #include <string>
 
 #include "apps/shardctl/session/session.h"
-#include "apps/shardctl/text/json_writer.h"
+#include "libshard/core/json_writer.h"
 #include "libshard/io/output.h"
 
 namespace shard::app {

@@ -7,8 +7,8 @@
 #include <array>
 
 #include "apps/shardctl/text/element_text.h"
-#include "apps/shardctl/text/json_writer.h"
 #include "apps/shardctl/text/text_sink.h"
+#include "libshard/core/json_writer.h"
 
 namespace shard::app {
 namespace {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "apps/shardctl/session/session.h"
-#include "apps/shardctl/source/block_reader.h"
+#include "libshard/compare/block_reader.h"
 
 namespace shard::app {
 

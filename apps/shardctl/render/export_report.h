@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "apps/shardctl/text/json_writer.h"
 #include "apps/shardctl/text/text_sink.h"
+#include "libshard/core/json_writer.h"
 
 namespace shard::app {
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "apps/shardctl/session/session.h"
-#include "apps/shardctl/text/json_writer.h"
+#include "libshard/core/json_writer.h"
 #include "libshard/verify/verify.h"
 
 namespace shard::app {

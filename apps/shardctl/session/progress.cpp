@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <new>
 
-#include "apps/shardctl/text/json_writer.h"
 #include "apps/shardctl/text/text_sink.h"
+#include "libshard/core/json_writer.h"
 
 namespace shard::app {
 namespace {

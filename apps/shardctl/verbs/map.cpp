@@ -6,10 +6,10 @@
 
 #include "apps/shardctl/session/progress.h"
 #include "apps/shardctl/source/map_choice.h"
-#include "apps/shardctl/text/json_writer.h"
 #include "apps/shardctl/text/text_sink.h"
 #include "apps/shardctl/verbs/verbs.h"
 #include "libshard/core/error.h"
+#include "libshard/core/json_writer.h"
 #include "libshard/map/builtin_maps.h"
 #include "libshard/map/undo.h"
 

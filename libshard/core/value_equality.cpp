@@ -1,4 +1,4 @@
-#include "formats/parts/pickle/equal.h"
+#include "libshard/core/value_equality.h"
 
 #include <span>
 #include <utility>
@@ -6,14 +6,14 @@
 
 #include "libshard/core/hash_table.h"
 
-namespace shard::pickle {
+namespace shard {
 
 /// Walks two values side by side, by the algorithm of Hopcroft and Karp for the equivalence of automata. Invariant: if
 /// all pairs in `todo_` are equal, so are the members of each class. A pair of one class needs no look, and every other
 /// pair makes one class of two, so there are fewer looks than nodes.
-class Equality::Comparison {
+class ValueEquality::Comparison {
  public:
-  explicit Comparison(Equality& equality) : options_(equality.options_), known_(equality) {}
+  explicit Comparison(ValueEquality& equality) : options_(equality.options_), known_(equality) {}
 
   bool run(const Value& a, const Value& b) {
     push(&a, &b);
@@ -92,16 +92,16 @@ class Equality::Comparison {
   }
 
   const Options& options_;
-  Equality& known_;
+  ValueEquality& known_;
   std::vector<std::pair<const Value*, const Value*>> todo_;
   bool is_same_ = true;
 };
 
-bool Equality::is_equal(const Value& a, const Value& b) {
+bool ValueEquality::is_equal(const Value& a, const Value& b) {
   if (Comparison(*this).run(a, b)) return true;
   classes_.clear();  // Some hold only if the two had been equal.
   selves_ = {};
   return false;
 }
 
-}  // namespace shard::pickle
+}  // namespace shard

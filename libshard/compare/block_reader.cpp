@@ -1,11 +1,11 @@
-#include "apps/shardctl/source/block_reader.h"
+#include "libshard/compare/block_reader.h"
 
 #include <algorithm>
 
-#include "apps/shardctl/source/inspect_numbers.h"
+#include "libshard/catalog/element_counts.h"
 #include "libshard/exec/cast.h"
 
-namespace shard::app {
+namespace shard {
 
 BlockReader::BlockReader(const Catalog& catalog, const Reader& reader, const SelectedTensor& tensor, Progress& progress,
                          BufferPool& pool, int threads)
@@ -27,4 +27,4 @@ std::span<const std::byte> BlockReader::read(std::int64_t begin, std::int64_t en
   return converted_;
 }
 
-}  // namespace shard::app
+}  // namespace shard

@@ -5,12 +5,12 @@
 #include <cstdint>
 #include <string>
 
-#include "apps/shardctl/source/block_reader.h"
 #include "libshard/catalog/selection.h"
 #include "libshard/checkpoint/reader.h"
+#include "libshard/compare/block_reader.h"
 #include "libshard/core/hash_table.h"
 
-namespace shard::app {
+namespace shard {
 
 /// Tensors of one dtype and shape are compared byte by byte; others differ, and aliases of one tensor are equal.
 /// Threads: one. Ownership: the reader must outlive it.
@@ -43,4 +43,4 @@ class EqualTensors {
   HashMap<std::uint32_t, Prints> prints_;  ///< By index in the catalog.
 };
 
-}  // namespace shard::app
+}  // namespace shard

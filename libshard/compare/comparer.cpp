@@ -1,4 +1,4 @@
-#include "apps/shardctl/source/compare.h"
+#include "libshard/compare/comparer.h"
 
 #include <fmt/format.h>
 
@@ -6,13 +6,14 @@
 #include <array>
 #include <bit>
 #include <cmath>
-#include <cstdlib>
 #include <cstring>
 
-#include "apps/shardctl/source/inspect_numbers.h"
+#include "libshard/catalog/element_counts.h"
+#include "libshard/core/parse_number.h"
 #include "libshard/exec/cast.h"
 
-namespace shard::app {
+namespace shard {
+
 namespace {
 
 constexpr std::int64_t kStep = 4096;  ///< Elements compared together; a multiple of 8.
@@ -34,8 +35,7 @@ bool any_above(std::span<const std::byte> data, Word mask, Word infinity) {
   return found;
 }
 
-/// Whether some element is NaN. The narrow float8 types differ too much for a bit trick; the answer for them is
-/// "perhaps".
+/// Whether some element may be NaN. The narrow float8 types differ too much for a bit trick, so for them it is true.
 bool may_hold_nan(DType part, std::span<const std::byte> data) {
   switch (part) {
     case DType::kFloat16:
@@ -76,7 +76,7 @@ int decade_of(double x) {
   static const std::array<double, kDecades> kPowers = [] {
     std::array<double, kDecades> powers{};
     for (int i = 0; i < kDecades; ++i)
-      powers[static_cast<std::size_t>(i)] = std::strtod(fmt::format("1e{}", i + kLowestDecade).c_str(), nullptr);
+      powers[static_cast<std::size_t>(i)] = parse_number<double>(fmt::format("1e{}", i + kLowestDecade)).value_or(0);
     return powers;
   }();
   constexpr double kLog2 = 0.30102999566398120;
@@ -218,4 +218,4 @@ std::uint64_t Comparer::ulps_apart(const std::byte* a, const std::byte* b) const
   return size_x > size_y ? size_x - size_y : size_y - size_x;
 }
 
-}  // namespace shard::app
+}  // namespace shard

@@ -1,10 +1,11 @@
-#include "apps/shardctl/source/slice.h"
+#include "libshard/catalog/slice.h"
 
 #include <gtest/gtest.h>
 
 #include "tests/support/expect_error.h"
 
-namespace shard::app {
+namespace shard {
+
 namespace {
 
 using Numbers = std::vector<std::int64_t>;
@@ -90,4 +91,4 @@ TEST(Sliced, KeepsTheNumbersOfStoragesAndTheOrderOfReplicas) {
 }
 
 }  // namespace
-}  // namespace shard::app
+}  // namespace shard

@@ -1,5 +1,5 @@
 /// \file
-/// Whether two values say the same.
+/// ValueEquality: whether two values have the same content.
 #pragma once
 
 #include <functional>
@@ -9,12 +9,12 @@
 #include "libshard/core/hash_table.h"
 #include "libshard/core/value.h"
 
-namespace shard::pickle {
+namespace shard {
 
 /// Compares the values of one checkpoint, or of two. Cost: linear in the nodes of both, however often nodes are shared,
 /// while values are equal; what is found to be equal is kept for later calls. Steps are charged to a budget, so that
 /// many objects that differ and share one large value end. Threads: one.
-class Equality {
+class ValueEquality {
  public:
   struct Options {
     /// Whether two kTensor values mean the same, an equivalence; without it, those of one number do.
@@ -23,8 +23,8 @@ class Equality {
     bool opaque_by_class = true;
     Budget* budget = nullptr;  ///< Of the source; null: nothing is charged.
   };
-  Equality() = default;
-  explicit Equality(Options options) : options_(std::move(options)) {}
+  ValueEquality() = default;
+  explicit ValueEquality(Options options) : options_(std::move(options)) {}
 
   /// True when both say the same in every node: kinds, numbers, texts, the order of items, what calls received. Floats
   /// by their bits. What is shared, and how the two are spelled, does not matter. Values may hold themselves.
@@ -39,4 +39,4 @@ class Equality {
   HashSet<const Value*> selves_;                 ///< Values that were compared with themselves.
 };
 
-}  // namespace shard::pickle
+}  // namespace shard

@@ -1,10 +1,11 @@
-#include "apps/shardctl/source/equal_tensors.h"
+#include "libshard/compare/equal_tensors.h"
 
 #include <gtest/gtest.h>
 
 #include "tests/support/memory_checkpoint.h"
 
-namespace shard::app {
+namespace shard {
+
 namespace {
 
 constexpr std::int64_t kBytes = 4 * kBlockBytes;
@@ -72,4 +73,4 @@ TEST(EqualTensors, ManyThatBeginAlikeAreReadOnce) {
 }
 
 }  // namespace
-}  // namespace shard::app
+}  // namespace shard

@@ -10,7 +10,7 @@
 #include "libshard/catalog/catalog.h"
 #include "libshard/core/box.h"
 
-namespace shard::app {
+namespace shard {
 
 struct Slice {
   Box box;  ///< Part of the tensor.
@@ -21,9 +21,9 @@ struct Slice {
 /// The whole tensor.
 Slice whole(Dims shape);
 
-/// What stands between the brackets: for each dimension from the first `begin:end` (either may be absent, negative
-/// ones count from the end, both are clamped), an index, or once `...`; dimensions that are not named are whole.
-/// \throws Error kInvalidArgument  malformed, a step, an index out of range, more dimensions than `tensor` has.
+/// Parses the text between the brackets: for each dimension from the first on `begin:end` (either may be absent,
+/// negative ones count from the end, both are clamped), an index, or once `...`; dimensions that are not named are
+/// whole. \throws Error kInvalidArgument  malformed, a step, an index out of range, more dimensions than `tensor` has.
 Slice parse_slice(std::string_view text, Dims shape, std::string_view tensor);
 
 /// "w[0][1:3]" is the name "w[0]" and the slice "1:3"; without brackets at the end there is none.
@@ -38,4 +38,4 @@ SlicedName split_slice(std::string_view text);
 /// arenas.
 Catalog sliced(const Catalog& catalog, std::uint32_t tensor, const Box& box);
 
-}  // namespace shard::app
+}  // namespace shard

@@ -1,5 +1,5 @@
 /// \file
-/// A chosen tensor's elements, block by block, as the dtype that --cast asks for.
+/// A chosen tensor's elements, block by block, in the dtype that the selection converts them to.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 #include "libshard/catalog/selection.h"
 #include "libshard/exec/tensor_reader.h"
 
-namespace shard::app {
+namespace shard {
 
 inline constexpr std::int64_t kBlockBytes = 1 << 20;  ///< Tensors are read in blocks of this size.
 
@@ -33,4 +33,4 @@ class BlockReader {
   std::vector<std::byte> raw_, converted_;
 };
 
-}  // namespace shard::app
+}  // namespace shard

@@ -1,11 +1,14 @@
-#include "apps/shardctl/text/json_writer.h"
+#include "libshard/core/json_writer.h"
 
 #include <gtest/gtest.h>
 
 #include <limits>
+#include <nlohmann/json.hpp>
+#include <random>
 #include <sstream>
 
-namespace shard::app {
+namespace shard {
+
 namespace {
 
 template <class Write>
@@ -60,7 +63,7 @@ TEST(JsonWriter, ReplacesOverlongForms) {
 TEST(JsonWriter, InsideHtmlNoStringHoldsMarkup) {
   std::ostringstream out;
   {
-    JsonWriter json(out, JsonPlace::kInHtml);
+    JsonWriter json(out, {JsonEscapes::kInHtml});
     json.begin_object();
     json.member_name("</script>"), json.string("<!--&amp;\u2028\u202e\"'");
     json.end_object();
@@ -104,5 +107,59 @@ TEST(JsonWriter, TakesAStringInPieces) {
             R"("a\nb")");
 }
 
+std::string styled(std::string_view text, JsonStyle style) {
+  std::string out;
+  JsonWriter(out, style).string(text);
+  return out;
+}
+
+TEST(JsonWriter, AsPythonWritesOnlyAscii) {
+  EXPECT_EQ(styled("a\b\f\x7f\"\u00e9\U0001F600/", kPythonJson), R"("a\b\f\u007f\"\u00e9\ud83d\ude00/")");
+}
+
+TEST(JsonWriter, WithoutEscapesKeepsAllButControls) {
+  EXPECT_EQ(styled("a\b\x01\x7f\u00e9\xC2\x9B<", {JsonEscapes::kNone}), "\"a\\b\\u0001\x7f\u00e9\xC2\x9B<\"");
+}
+
+TEST(JsonWriter, CompactHasNoSpaces) {
+  std::string out;
+  JsonWriter json(out, {JsonEscapes::kNone, true});
+  json.begin_object();
+  json.key("a"), json.begin_array(), json.number(1), json.number(-2), json.end_array();
+  json.member_name("b"), json.null();
+  json.end_object();
+  EXPECT_EQ(out, R"({"a":[1,-2],"b":null})");
+}
+
+TEST(JsonWriter, EndsLinesBeforeClosingBrackets) {
+  std::string out;
+  JsonWriter json(out);
+  json.begin_object();
+  json.line(2);
+  json.key("a"), json.number(1);
+  json.end_line();
+  json.end_object();
+  json.end_line();
+  EXPECT_EQ(out, "{\n  \"a\": 1\n}\n");
+}
+
+TEST(JsonWriter, AnyBytesAreReplacedAsByAReferenceWriter) {
+  std::mt19937 random(5);
+  const std::string_view likely("ab\"\\\n\x1f\x7f\x80\xBF\xC2\xE0\xA0\xE2\x82\xED\x9F\xEF\xBF\xF0\x90\x98\xF4\x8F\xFF");
+  for (int i = 0; i < 20'000; ++i) {
+    std::string text(random() % 9, 0);
+    for (char& c : text) c = random() % 4 == 0 ? static_cast<char>(random()) : likely[random() % likely.size()];
+    const nlohmann::json value(text);
+    constexpr auto kReplace = nlohmann::json::error_handler_t::replace;
+    ASSERT_EQ(styled(text, kPythonJson), value.dump(-1, ' ', true, kReplace));
+    ASSERT_EQ(styled(text, {JsonEscapes::kNone}), value.dump(-1, ' ', false, kReplace));
+  }
+}
+
+TEST(JsonWriter, AStreamReceivesLongDocumentsWhole) {
+  const std::string text(300'000, 'x');
+  EXPECT_EQ(string_of(text), "\"" + text + "\"");
+}
+
 }  // namespace
-}  // namespace shard::app
+}  // namespace shard

@@ -1,11 +1,12 @@
-#include "apps/shardctl/source/compare.h"
+#include "libshard/compare/comparer.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <limits>
 
-namespace shard::app {
+namespace shard {
+
 namespace {
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
@@ -143,4 +144,4 @@ TEST(Comparer, ComparesFloat6ByItsBits) {
 }
 
 }  // namespace
-}  // namespace shard::app
+}  // namespace shard

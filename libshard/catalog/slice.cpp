@@ -1,20 +1,20 @@
-#include "apps/shardctl/source/slice.h"
+#include "libshard/catalog/slice.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <optional>
 #include <span>
 
-#include "apps/shardctl/request/request.h"
 #include "libshard/core/error.h"
+#include "libshard/core/parse_number.h"
 
-namespace shard::app {
+namespace shard {
+
 namespace {
 
 Error malformed(std::string_view text, const std::string& why) {
-  return usage(fmt::format("cannot take slice '[{}]': {}", text, why))
+  return Error(ErrorCode::kInvalidArgument, fmt::format("cannot take slice '[{}]': {}", text, why))
       .hint("give a slice such as NAME[0:8,:], NAME[-1] or NAME[...,0]");
 }
 
@@ -34,13 +34,11 @@ std::vector<std::string_view> split(std::string_view text, char separator) {
   return parts;
 }
 
-/// The number in `part`, or nothing where it is empty.
+/// The number in `part`; nothing if it is empty.
 std::optional<std::int64_t> number(std::string_view part, std::string_view slice) {
   if (part.empty()) return std::nullopt;
-  std::int64_t value = 0;
-  const char* const end = part.data() + part.size();
-  const auto [stopped, failure] = std::from_chars(part.data(), end, value);
-  if (failure != std::errc() || stopped != end) throw malformed(slice, fmt::format("'{}' is not a number", part));
+  const std::optional<std::int64_t> value = parse_number(part);
+  if (!value) throw malformed(slice, fmt::format("'{}' is not a number", part));
   return value;
 }
 
@@ -152,4 +150,4 @@ Catalog sliced(const Catalog& catalog, std::uint32_t tensor, const Box& box) {
   return view;
 }
 
-}  // namespace shard::app
+}  // namespace shard

@@ -1,9 +1,9 @@
 /// \file
 /// Compares elements of two tensors of one dtype: how many differ, by how much, and which first.
 ///
-/// Values are compared as numbers: 0 equals -0; NaN equals nothing unless told so. Floats and complex numbers are
-/// compared as float64 (exact for all of them), integers as they are, anything else (float4, float6, bits, quantized)
-/// by its bits, without distances.
+/// Values are compared as numbers: 0 equals -0; NaN equals nothing unless the tolerance says otherwise. Floats and
+/// complex numbers are compared as float64, which is exact for all of them, and integers as they are. Other dtypes
+/// (float4, float6, bits, quantized) are compared by their bits, without distances.
 #pragma once
 
 #include <cstddef>
@@ -14,12 +14,12 @@
 
 #include "libshard/core/dtype.h"
 
-namespace shard::app {
+namespace shard {
 
 /// Elements are equal if any of these accepts them.
 struct Tolerance {
   double atol = 0, rtol = 0;  ///< |a - b| <= atol + rtol * |b|, for finite numbers.
-  std::int64_t ulp = 0;       ///< At most so many representable numbers apart.
+  std::int64_t ulp = 0;       ///< At most this many representable numbers apart.
   bool equal_nan = false;
 };
 
@@ -32,7 +32,7 @@ struct HistogramBin {
 /// Bins that are not empty, sorted by exponent. Distances that are NaN or infinite are in none.
 using Histogram = std::vector<HistogramBin>;
 
-/// Distances are over the differing elements; absent where the dtype has none.
+/// Distances are over the differing elements; absent if the dtype has none.
 struct ValueDifference {
   std::int64_t elements = 0, differing = 0;
   std::int64_t first = -1;  ///< Row-major number of the first differing element.
@@ -49,7 +49,7 @@ class Comparer {
   Comparer(DType dtype, const Tolerance& tolerance);
   /// \pre a and b are the packed elements [begin, begin + count).
   void add(std::int64_t begin, std::int64_t count, std::span<const std::byte> a, std::span<const std::byte> b);
-  /// Of all blocks so far.
+  /// The difference in all blocks so far.
   ValueDifference result() const;
 
  private:
@@ -70,4 +70,4 @@ class Comparer {
   std::vector<double> a_, b_;
 };
 
-}  // namespace shard::app
+}  // namespace shard

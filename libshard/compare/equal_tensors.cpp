@@ -1,15 +1,15 @@
-#include "apps/shardctl/source/equal_tensors.h"
+#include "libshard/compare/equal_tensors.h"
 
 #include <algorithm>
 #include <array>
 
 #include "libshard/core/digest.h"
 
-namespace shard::app {
+namespace shard {
 
 namespace {
 
-/// What the catalog tells of two tensors.
+/// What two catalog entries show without reading elements.
 enum class Known : std::uint8_t { kEqual, kDifferent, kOpen };
 
 Known compare_entries(const Catalog& catalog, const SelectedTensor& a, const SelectedTensor& b) {
@@ -74,4 +74,4 @@ std::string EqualTensors::hash_of(const SelectedTensor& tensor, bool first_block
   return hasher.finish_hex();
 }
 
-}  // namespace shard::app
+}  // namespace shard
