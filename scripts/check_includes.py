@@ -57,6 +57,7 @@ USES |= {
 FORMATS = set(USES) - LIBSHARD
 USES |= {
     "formats": LIBSHARD | FORMATS,
+    "formats/export": LIBSHARD | FORMATS | {"formats"},
     "libshard/ranks/mpi": CORE | {"libshard/ranks"},
     "libshard/device/kernels": CORE | {"libshard/exec"},
     "libshard/device/cuda": CORE | {"libshard/ranks", "libshard/device", "libshard/device/kernels"},
@@ -70,7 +71,7 @@ USES |= {
                                                    "shardtorch/state"},
     "shardtorch/parallel": {"shardtorch", "shardtorch/sharded_tensor", "shardtorch/state", "shardtorch/checkpoint"},
 }
-BELOW_APP = LIBSHARD | FORMATS | {"formats"}
+BELOW_APP = LIBSHARD | FORMATS | {"formats", "formats/export"}
 ROOMS = {  # The rooms of the application, each with the rooms that it may include.
     "text": [],
     "request": [],

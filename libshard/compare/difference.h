@@ -40,8 +40,8 @@ struct Difference {
   }
 };
 
-/// One of the two checkpoints, and what is compared of it: tensors in the dtypes that the selection converts them to. Both
-/// lists of the selection are sorted by name, as `select` returns them.
+/// One of the two checkpoints, and what is compared of it: tensors in the dtypes that the selection converts them to.
+/// Both lists of the selection are sorted by name, as `select` returns them.
 struct ComparedSide {
   Reader& reader;
   const Selection& selection;
@@ -57,8 +57,8 @@ bool differ_in_form(const Catalog& a, const Catalog& b, const Value* in_a, const
 /// still to be compared. \pre the readers have loaded their objects if the selections have any
 Difference compare_entries(const ComparedSide& a, const ComparedSide& b);
 
-/// Compares the elements of the pairs in `found.values`. One rank's part of the work: each rank of a group makes one over
-/// the same sources.
+/// Compares the elements of the pairs in `found.values`. One rank's part of the work: each rank of a group makes one
+/// over the same sources.
 class ValuePass {
  public:
   /// Collective. \throws Error kInvalidArgument  the ranks see different tensors
@@ -67,7 +67,8 @@ class ValuePass {
             const PassOptions& options, Group& group, Progress& progress);
   ~ValuePass();
   std::int64_t total_bytes() const;  ///< What all ranks together read.
-  /// Reads and compares this rank's share; work for a collective step. \throws Error  a file cannot be read or is damaged
+  /// Reads and compares this rank's share; work for a collective step. \throws Error  a file cannot be read or is
+  /// damaged
   void read(const std::stop_token& stop);
   /// Leaves in `found.values` the pairs that differ, on all ranks. Collective. \pre read
   void finish();

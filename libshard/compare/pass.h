@@ -1,5 +1,6 @@
 /// \file
-/// A pass over the elements of many tensors, by the threads of all ranks: what it may use, and which tensors are a rank's.
+/// A pass over the elements of many tensors, by the threads of all ranks: what it may use, and which tensors are a
+/// rank's.
 #pragma once
 
 #include <cstddef>
@@ -16,8 +17,8 @@ struct PassOptions {
   std::int64_t max_memory_bytes = 64 << 20;  ///< Of buffers for reading.
 };
 
-/// The range [first, second) of the tensors, `bytes` long each, that this rank handles: contiguous, about equal by bytes.
-/// Collective. \throws Error kInvalidArgument  the ranks see different tensors
+/// The range [first, second) of the tensors, `bytes` long each, that this rank handles: contiguous, about equal by
+/// bytes. Collective. \throws Error kInvalidArgument  the ranks see different tensors
 std::pair<std::size_t, std::size_t> own_share(Group& group, std::span<const std::int64_t> bytes);
 
 }  // namespace shard

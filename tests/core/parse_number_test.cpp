@@ -8,7 +8,8 @@ namespace {
 TEST(ParseNumber, TakesTheWholeTextOrNothing) {
   EXPECT_EQ(parse_number("-12"), -12);
   EXPECT_EQ(parse_number("007"), 7);
-  for (const char* text : {"", "-", "+1", " 1", "1 ", "1x", "0x1", "1.5"}) EXPECT_EQ(parse_number(text), std::nullopt) << text;
+  for (const char* text : {"", "-", "+1", " 1", "1 ", "1x", "0x1", "1.5"})
+    EXPECT_EQ(parse_number(text), std::nullopt) << text;
 }
 
 TEST(ParseNumber, RefusesWhatItsTypeCannotHold) {

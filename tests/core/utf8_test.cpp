@@ -6,7 +6,8 @@ namespace shard {
 namespace {
 
 TEST(Utf8, RefusesWhatIsNoCharacter) {
-  for (const char* text : {"\xFF", "a\x80", "\xC0\x80", "\xE0\x80\x80", "\xED\xA0\x80", "\xF4\x90\x80\x80", "12345678\xC3"}) {
+  for (const char* text :
+       {"\xFF", "a\x80", "\xC0\x80", "\xE0\x80\x80", "\xED\xA0\x80", "\xF4\x90\x80\x80", "12345678\xC3"}) {
     EXPECT_FALSE(is_utf8(text)) << text;
   }
 }

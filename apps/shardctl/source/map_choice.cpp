@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "apps/shardctl/source/model_folder.h"
+#include "formats/export/model_folder.h"
 #include "formats/parts/pickle/attributes.h"
 #include "formats/safetensors/format.h"
 #include "formats/torch/format.h"

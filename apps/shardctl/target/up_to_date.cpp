@@ -9,7 +9,7 @@
 #include "apps/shardctl/session/versions.h"
 #include "apps/shardctl/source/manifest_choice.h"
 #include "apps/shardctl/source/map_choice.h"
-#include "apps/shardctl/source/model_folder.h"
+#include "formats/export/model_folder.h"
 #include "libshard/core/error.h"
 #include "libshard/io/local_output.h"
 #include "libshard/io/paths.h"

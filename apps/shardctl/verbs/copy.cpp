@@ -230,7 +230,7 @@ Work prepare(const Session& session, const Request& options, const CopyVerb& ver
   std::erase_if(work.job.selection.tensors, [&](const auto& tensor) { return source.tensors[tensor.source].damaged; });
   if (verb.adjust) verb.adjust(work.source, work.job.selection);
   append(work.losses, checked_casts(session, options, work.source, work.job.selection.tensors));
-  if (verb.exported != nullptr) append(work.losses, verb.exported->warnings);
+  if (verb.exported != nullptr) append(work.losses, warnings_of_dtypes(*verb.exported));
   if (!options.target.map.empty()) apply_map(session, options, work);
   if (verb.exported == nullptr) {
     append(work.losses, loss_warnings(session, options.selection, work.source, work.job.traits));

@@ -1,4 +1,4 @@
-#include "apps/shardctl/source/model_folder.h"
+#include "formats/export/model_folder.h"
 
 #include <algorithm>
 #include <array>
@@ -8,7 +8,8 @@
 #include "libshard/core/error.h"
 #include "libshard/io/paths.h"
 
-namespace shard::app {
+namespace shard {
+
 namespace {
 
 constexpr const char *kBeside = "huggingface", *kTemplates = "additional_chat_templates", *kModules = "modules.json";
@@ -223,4 +224,4 @@ std::vector<std::string> reference_files(const SourceStore& store, const std::st
   return paths;
 }
 
-}  // namespace shard::app
+}  // namespace shard

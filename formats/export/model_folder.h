@@ -7,18 +7,18 @@
 
 #include "libshard/io/source_store.h"
 
-namespace shard::app {
+namespace shard {
 
-/// The name of the file in which a model's numbers stand.
+/// The name of the file with a model's numbers.
 inline constexpr const char* kConfigName = "config.json";
 /// The name of the file with an adapter's numbers.
 inline constexpr const char* kAdapterConfigName = "adapter_config.json";
 
-/// What of a config.json decides which tensors are exported.
+/// The parts of a config.json that decide which tensors are exported.
 struct ModelConfig {
-  bool ties_embeddings = false;  ///< `tie_word_embeddings`, of the text model where the model itself has none.
-  std::string type;              ///< `model_type`; empty where there is none.
-  std::string dtype;             ///< `torch_dtype` or `dtype`; empty where there is none.
+  bool ties_embeddings = false;  ///< `tie_word_embeddings`, that of the text model if the model itself has none.
+  std::string type;              ///< `model_type`; empty: none.
+  std::string dtype;             ///< `torch_dtype` or `dtype`; empty: none.
   bool is_diffusers = false;     ///< It has `_class_name`: a model of diffusers.
 };
 
@@ -37,7 +37,7 @@ FilesFolder find_model_folder(const SourceStore& store, const std::string& sourc
 /// \throws Error kNotFound  there is no config.json; kCorruption  it is not JSON.
 ModelConfig read_model_config(const SourceStore& store, const std::string& folder);
 
-/// What the files around the weights belong to.
+/// The kind of weights that files belong to.
 enum class FilesOf {
   kModel,    ///< A model: its configuration, tokenizer, chat templates, Python modules.
   kAdapter,  ///< An adapter: adapter_config.json, tokenizer and chat templates.
@@ -45,10 +45,10 @@ enum class FilesOf {
 
 /// Files of a folder, sorted. Never a file of a model's own weights.
 struct FolderFiles {
-  std::vector<std::string> names{};       ///< Those that a folder which loads needs.
+  std::vector<std::string> names{};       ///< Files that a folder needs to load.
   std::vector<std::string> code{};        ///< Python modules among them.
   std::vector<std::string> code_above{};  ///< Python modules that stay behind because the folder is above the source.
-  std::vector<std::string> odd_names{};   ///< Files that stay behind because their names are no plain ones.
+  std::vector<std::string> odd_names{};   ///< Files that stay behind because their names are not plain.
   std::vector<std::string> module_weights{};  ///< Weights of further modules that stay behind (sentence-transformers).
 };
 
@@ -61,4 +61,4 @@ FolderFiles model_files(const SourceStore& store, const FilesFolder& folder, Fil
 /// it do not count, as the output may be one.
 std::vector<std::string> reference_files(const SourceStore& store, const std::string& folder);
 
-}  // namespace shard::app
+}  // namespace shard
