@@ -19,6 +19,7 @@ namespace {
 constexpr std::string_view kModel = "mp_rank_#_model_states.pt";
 constexpr std::string_view kShardedModel = "zero_pp_rank_#_mp_rank_#_model_states.pt";
 constexpr std::string_view kOptimizer = "zero_pp_rank_#_mp_rank_#_optim_states.pt";
+constexpr std::string_view kLatest = "latest";
 constexpr std::int64_t kMaxTagBytes = 4096;
 
 /// The numbers that stand for '#' in `pattern`; nothing where the name does not fit.
@@ -96,18 +97,14 @@ TagFolder sort_state_files(const std::string& path, std::span<const std::string>
   return folder;
 }
 
-std::optional<std::string> read_tag(const SourceStore& store, const std::string& path) {
-  if (store.status(path).kind != FileKind::kFile) return std::nullopt;
-  const auto file = store.open(path);
-  if (file->size() > kMaxTagBytes) return std::nullopt;
+std::string named_folder(const SourceStore& store, const std::string& path, std::string_view file_name) {
+  const std::string file_path = join_path(path, file_name);
+  if (store.status(file_path).kind != FileKind::kFile) return {};
+  const auto file = store.open(file_path);
+  if (file->size() > kMaxTagBytes) return {};
   std::string tag(static_cast<std::size_t>(file->size()), '\0');
   file->read_at(0, std::as_writable_bytes(std::span(tag)));
   tag.erase(tag.find_last_not_of(" \t\r\n") + 1);
-  return tag;
-}
-
-std::string named_folder(const SourceStore& store, const std::string& path, std::string_view file_name) {
-  const std::string tag = read_tag(store, join_path(path, file_name)).value_or("");
   if (tag.empty() || tag == "." || tag == ".." || tag.find('/') != std::string::npos ||
       tag.find('\0') != std::string::npos) {
     return {};

@@ -39,12 +39,7 @@ bool is_state_file(std::string_view name);
 
 /// The files of that kind among `names`, which lie in `path`.
 TagFolder sort_state_files(const std::string& path, std::span<const std::string> names);
-/// The file with the name of the last save's folder.
-inline constexpr std::string_view kLatest = "latest";
-
-/// The text of such a file without white space at its end; nothing if there is no file, or one over 4 KiB.
-std::optional<std::string> read_tag(const SourceStore& store, const std::string& path);
-/// The folder in `path` that its text file `file` names; empty if there is none.
+/// The folder in `path` that its text file `file` names; empty where there is none.
 std::string named_folder(const SourceStore& store, const std::string& path, std::string_view file);
 
 /// The files of the folder, or of the one that its `latest` names.

@@ -231,10 +231,11 @@ void ModelExport::change_dtypes(const Catalog& source, Selection& selection) {
 }
 
 Error ModelExport::mismatch(const ReferenceDifference& difference) const {
-  return Error(ErrorCode::kCorruption,
-               fmt::format(
-                   "the tensors do not match the reference '{}': {} missing, {} unexpected, {} with a different shape",
-                   report_.reference, difference.missing.size(), difference.unexpected.size(), difference.shapes.size()))
+  return Error(
+             ErrorCode::kCorruption,
+             fmt::format(
+                 "the tensors do not match the reference '{}': {} missing, {} unexpected, {} with a different shape",
+                 report_.reference, difference.missing.size(), difference.unexpected.size(), difference.shapes.size()))
       .in_file(report_.reference)
       .because(first_names(lines_of(difference)));
 }

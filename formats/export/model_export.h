@@ -1,8 +1,9 @@
 /// \file
-/// The decisions of an export: which tensors of a checkpoint are the model's, what they are called, in which dtypes they are
-/// written, and which files go with them.
+/// The decisions of an export: which tensors of a checkpoint are the model's, what they are called, in which dtypes
+/// they are written, and which files go with them.
 ///
-/// A copy job does the rest. Steps, in this order: find_files, find_part, take, model_reader, select, adjust, add_files.
+/// A copy job does the rest. Steps, in this order: find_files, find_part, take, model_reader, select, adjust,
+/// add_files.
 #pragma once
 
 #include <cstddef>
@@ -33,15 +34,15 @@ namespace shard {
 inline constexpr std::string_view kKeepDtypes = "keep", kAutoDtypes = "auto";
 
 struct ExportOptions {
-  std::string reference;             ///< Folder with the model's config and tokenizer; empty: looked for near the source.
-  std::string dtype{kKeepDtypes};    ///< kKeepDtypes, kAutoDtypes (as the reference's config states) or a dtype's name.
-  std::vector<std::string> cast;     ///< Rules "GLOB=DTYPE" that precede `dtype`.
-  bool is_checked = true;            ///< Names and shapes are compared with the reference's weights.
-  SelectionOptions names;            ///< `include` and `exclude`, on the source's names.
-  bool is_mapped = false;            ///< A model map is undone on the model's tensors: their names are others.
-  bool holds_files = false;          ///< See carried_files.
+  std::string reference;           ///< Folder with the model's config and tokenizer; empty: looked for near the source.
+  std::string dtype{kKeepDtypes};  ///< kKeepDtypes, kAutoDtypes (as the reference's config states) or a dtype's name.
+  std::vector<std::string> cast;   ///< Rules "GLOB=DTYPE" that precede `dtype`.
+  bool is_checked = true;          ///< Names and shapes are compared with the reference's weights.
+  SelectionOptions names;          ///< `include` and `exclude`, on the source's names.
+  bool is_mapped = false;          ///< A model map is undone on the model's tensors: their names are others.
+  bool holds_files = false;        ///< See carried_files.
   std::int64_t max_memory_bytes = 64 << 20;
-  std::size_t most_renames = 16;     ///< In the report.
+  std::size_t most_renames = 16;  ///< In the report.
 };
 
 /// Tensors that kAutoDtypes leaves as they are.
@@ -62,8 +63,8 @@ struct ExportReport {
   std::int64_t renamed = 0;
   std::vector<std::pair<std::string, std::string>> renames{};  ///< Source's names and resulting ones: the first few.
   std::int64_t other_tensors = 0, objects = 0;                 ///< Left out.
-  std::vector<std::string> tied{};    ///< Left out, as another tensor stands for them.
-  std::vector<std::string> copied{};  ///< Files that are copied, by their names in the output.
+  std::vector<std::string> tied{};                             ///< Left out, as another tensor stands for them.
+  std::vector<std::string> copied{};                           ///< Files that are copied, by their names in the output.
   std::optional<LeftByAuto> left_by_auto{};
   std::string stem{};                     ///< Start of the names of files of weights; empty: the format's usual one.
   std::vector<std::string> read_paths{};  ///< Files that are read beside the source; no output may replace them.
@@ -81,7 +82,9 @@ class ModelExport {
   const TakenSource& source() const { return taken_; }
   /// The folder with the model's config.json; empty: none was found, or it has only an adapter's.
   const std::string& reference() const { return reference_; }
-  const FilesFolder& folder() const { return folder_; }  ///< Of the model's files; of an adapter's only if those are alone.
+  const FilesFolder& folder() const {
+    return folder_;
+  }  ///< Of the model's files; of an adapter's only if those are alone.
   const FilesFolder& adapter_folder() const { return adapter_folder_; }
   const ModelConfig& config() const { return config_; }
   /// Files that decide what is written and are neither the source's nor directly in the reference.
@@ -99,7 +102,8 @@ class ModelExport {
 
   /// Takes out tied weights and states that a map has named, and sets dtypes.
   /// \returns how the rest differs from the reference's weights; nothing of it if they are not compared
-  /// \throws Error kCorruption  no tensor is left, or tensors that config.json ties differ; kInvalidArgument  kAutoDtypes
+  /// \throws Error kCorruption  no tensor is left, or tensors that config.json ties differ; kInvalidArgument
+  /// kAutoDtypes
   ///   without a dtype in the config
   ReferenceDifference adjust(Reader& source, Selection& selection);
   /// Names that the model may lack although the reference has them. \pre adjust

@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "formats/dcp_hf/format.h"
-#include "formats/deepspeed/tag_folder.h"
 #include "formats/detect.h"
 #include "formats/export/model_folder.h"
 #include "formats/finder.h"
@@ -19,6 +18,7 @@
 #include "formats/torch/format.h"
 #include "libshard/core/error.h"
 #include "libshard/io/paths.h"
+#include "libshard/io/small_text.h"
 #include "libshard/manifest/manifest.h"
 
 namespace shard {
@@ -182,10 +182,11 @@ TakenSource take_one(const SourceStore& store, const Source& folder, std::vector
 /// True if the folder's file `latest`, as DeepSpeed and others write it, names a different save than `found`. That one
 /// may be lost, so an older one must not take its place in silence.
 bool contradicts_latest(const SourceStore& store, const std::string& folder, const FoundCheckpoint& found) {
-  const std::optional<std::string> name = deepspeed::read_tag(store, join_path(folder, deepspeed::kLatest));
-  if (!name) return false;
-  const std::string named = join_path(folder, *name);
-  return name->empty() || (found.path != named && !found.path.starts_with(named + "/"));
+  constexpr std::int64_t kMostBytes = 4096;
+  const std::string latest = join_path(folder, "latest");
+  if (store.status(latest).kind != FileKind::kFile) return false;
+  const std::string name = small_text(store, latest, kMostBytes), named = join_path(folder, name);
+  return name.empty() || (found.path != named && !found.path.starts_with(named + "/"));
 }
 
 }  // namespace

@@ -22,9 +22,9 @@ struct TakenSource {
 /// file `latest` names a different one. \throws Error kResource, kPeer  a folder cannot be read
 std::optional<TakenSource> take_only_checkpoint(const SourceStore& store, const std::string& folder);
 
-/// The model that an export reads. In a folder that a library loads it is the weights that its loader opens; in a folder
-/// above checkpoints the only one of a model; otherwise the folder itself.
-/// \throws Error kInvalidArgument  several, suggesting each. kCorruption, kUnsupported  see detect_format
+/// The model that an export reads. In a folder that a library loads it is the weights that its loader opens; in a
+/// folder above checkpoints the only one of a model; otherwise the folder itself. \throws Error kInvalidArgument
+/// several, suggesting each. kCorruption, kUnsupported  see detect_format
 TakenSource take_model(const SourceStore& store, const std::string& folder);
 
 }  // namespace shard

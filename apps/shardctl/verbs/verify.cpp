@@ -7,8 +7,6 @@
 #include "apps/shardctl/render/report.h"
 #include "apps/shardctl/session/progress.h"
 #include "apps/shardctl/session/ranks.h"
-#include "apps/shardctl/source/loose_files.h"
-#include "apps/shardctl/source/manifest_choice.h"
 #include "apps/shardctl/source/placeholder_file.h"
 #include "apps/shardctl/source/source.h"
 #include "apps/shardctl/source/unread_values.h"
@@ -16,9 +14,11 @@
 #include "apps/shardctl/verbs/verbs.h"
 #include "formats/deepspeed/format.h"
 #include "formats/megatron_tracker.h"
+#include "formats/torch/loose_files.h"
 #include "libshard/core/error.h"
 #include "libshard/io/paths.h"
 #include "libshard/manifest/integrity.h"
+#include "libshard/manifest/manifest_file.h"
 
 namespace shard::app {
 namespace {
@@ -89,7 +89,7 @@ Opened open(const Session& session, const Request& options, Found& found, Log& l
     found.report(error);
     opened.unreadable = error;
     if (error.code() == ErrorCode::kCorruption) {
-      opened.loose = open_loose_files(source_store(session), options.source.paths);
+      opened.loose = torch_save::open_loose_files(source_store(session), options.source.paths);
     }
   }
   return opened;

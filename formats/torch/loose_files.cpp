@@ -1,4 +1,4 @@
-#include "apps/shardctl/source/loose_files.h"
+#include "formats/torch/loose_files.h"
 
 #include <algorithm>
 #include <array>
@@ -9,7 +9,8 @@
 #include "libshard/io/open_files.h"
 #include "libshard/io/paths.h"
 
-namespace shard::app {
+namespace shard::torch_save {
+
 namespace {
 
 constexpr std::size_t kMostFiles = 10'000;
@@ -31,7 +32,7 @@ bool is_saved(const RandomReader& file) {
   if (file.size() < std::ssize(head)) return false;
   file.read_at(0, head);
   constexpr std::array kZip{std::byte{'P'}, std::byte{'K'}, std::byte{3}, std::byte{4}};
-  return head == kZip || torch_save::is_legacy_file(file);
+  return head == kZip || is_legacy_file(file);
 }
 
 class LooseFiles final : public Reader {
@@ -55,7 +56,7 @@ class LooseFiles final : public Reader {
   void locate(std::span<const std::uint32_t>) override {}
   std::shared_ptr<const RandomReader> file(std::uint32_t index) const override { return opened_.get(index); }
   bool check_container(std::uint32_t index, ContainerReport& report) const override {
-    torch_save::check_saved_file(file(index), report);
+    check_saved_file(file(index), report);
     return true;
   }
 
@@ -82,4 +83,4 @@ std::unique_ptr<Reader> open_loose_files(const SourceStore& store, const std::ve
   return reader->empty() ? nullptr : std::move(reader);
 }
 
-}  // namespace shard::app
+}  // namespace shard::torch_save

@@ -9,7 +9,7 @@
 #include "libshard/checkpoint/reader.h"
 #include "libshard/io/source_store.h"
 
-namespace shard::app {
+namespace shard::torch_save {
 
 /// Those of `paths`, and those in folders among them and in the folders below these, that torch.save may have written.
 /// The catalog has nothing but files; check_container checks each. Null: there are none, or files of dcp are
@@ -17,4 +17,4 @@ namespace shard::app {
 /// the result. Cost: opens each file; 10,000 at most are looked at.
 std::unique_ptr<Reader> open_loose_files(const SourceStore& store, const std::vector<std::string>& paths);
 
-}  // namespace shard::app
+}  // namespace shard::torch_save
