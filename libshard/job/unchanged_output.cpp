@@ -88,9 +88,8 @@ std::optional<Manifest> unchanged_output(Group& group, const CollectiveStepOptio
   OutputPlaces places = one_place(group.size());
   if (has_own_places) {
     std::unique_ptr<OutputStore> output;
-    collective_step(group, step, [&](const std::stop_token&) {
-      output = local_output(disk, destination, {}, {.force = true});
-    });
+    collective_step(group, step,
+                    [&](const std::stop_token&) { output = local_output(disk, destination, {}, {.force = true}); });
     places = find_places(group, *output);
   }
   bool is_whole = false;

@@ -14,9 +14,9 @@
 
 namespace shard {
 
-/// The manifest of `destination` if the request of this job equals the one that it records (tool, algorithm, options, and
-/// the files of the source), and if the files there have the sizes that it states. With `has_own_places` each rank writes to
-/// a place of its own, and looks for the files of its place. Reads no byte of the output; `verify` does.
+/// The manifest of `destination` if the request of this job equals the one that it records (tool, algorithm, options,
+/// and the files of the source), and if the files there have the sizes that it states. With `has_own_places` each rank
+/// writes to a place of its own, and looks for the files of its place. Reads no byte of the output; `verify` does.
 ///
 /// \param request  called on rank 0
 /// \param step  options of the collective steps

@@ -61,12 +61,6 @@ Unread unread_of(const VerifyReport& report) {
   return unread;
 }
 
-std::string first_few(const std::set<std::string>& names) {
-  FirstNames few;
-  for (const std::string& name : names) few.add(name);
-  return few.text();
-}
-
 /// "4 tensors and 1 object not read (class a.B)"; empty if everything was read.
 std::string unread_text(const Unread& unread) {
   std::vector<std::string> counted;
@@ -79,7 +73,7 @@ std::string unread_text(const Unread& unread) {
   if (counted.empty()) return {};
   const bool is_one = unread.classes.size() == 1;
   return fmt::format("{} not read ({} {})", fmt::join(counted, " and "), is_one ? "class" : "classes",
-                     first_few(unread.classes));
+                     first_names(unread.classes));
 }
 
 /// A line for each class, with the first few names.
@@ -135,9 +129,7 @@ std::string listed(std::vector<std::string> names) {
            std::ranges::any_of(kWeights, [&](std::string_view suffix) { return name.ends_with(suffix); });
   };
   std::ranges::stable_partition(names, is_first);
-  FirstNames few;
-  for (const std::string& name : names) few.add(name);
-  return few.text();
+  return first_names(names);
 }
 
 }  // namespace
