@@ -52,7 +52,8 @@ void add_repeated(const Catalog& source, const Selection& selection, const Catal
 LeftByAuto left_by_auto(const Selection& selection, const QuantizedPart& quantized, DType wanted,
                         const std::vector<bool>& decided) {
   HashSet<std::uint32_t> modules;
-  LeftByAuto left{.wanted = std::string(dtype_name(wanted))};
+  LeftByAuto left;
+  left.wanted = dtype_name(wanted);
   for (std::size_t i = 0; i < selection.tensors.size(); ++i) {
     if (decided[i]) continue;
     const SelectedTensor& each = selection.tensors[i];

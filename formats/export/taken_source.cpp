@@ -17,6 +17,7 @@
 #include "formats/safetensors/format.h"
 #include "formats/torch/format.h"
 #include "libshard/core/error.h"
+#include "libshard/export/loader_files.h"
 #include "libshard/io/paths.h"
 #include "libshard/io/small_text.h"
 #include "libshard/manifest/manifest.h"

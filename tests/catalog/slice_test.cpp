@@ -10,7 +10,7 @@ namespace {
 
 using Numbers = std::vector<std::int64_t>;
 
-struct SliceOf : testing::Test {
+struct SliceOf : ::testing::Test {
   Slice slice(std::string_view text) { return parse_slice(text, arena.dims(Numbers{6, 5, 4}), "w"); }
   std::string box(std::string_view text) { return to_string(slice(text).box); }
   void refuses(std::string_view text, const std::string& words) {

@@ -83,8 +83,6 @@ TEST(JsonWriter, WritesNanAndInfinityAsStrings) {
             R"(["inf", "-inf", "nan", 0.5])");
 }
 
-TEST(RealText, KeepsAPointInWholeNumbers) { EXPECT_EQ(real_text(10), "10.0"); }
-
 TEST(JsonWriter, EscapesControlsPastAscii) {
   EXPECT_EQ(string_of("\xC2\x9B\xE2\x80\xAE\xD8\x9C\xE2\x80\xA8"), R"("\u009b\u202e\u061c\u2028")");
 }

@@ -58,7 +58,7 @@ class Export {
   void say_what_was_found() const;
   OpenSource open(const Session& session, const Request& options, Log& log);
   ModelPart find_part(const Catalog& catalog);
-  void say_what_is_taken(const ModelPart& part);
+  void say_what_is_taken() const;
   std::vector<std::string> warnings_of(const Catalog& catalog, const ModelPart& part) const;
   void adjust(OpenSource& source, Selection& selection);
   bool fits_by_names(const OpenSource& source) const;
@@ -113,7 +113,7 @@ OpenSource Export::open(const Session& session, const Request& options, Log& log
   export_.take(catalog, part);
   LayoutRequest& layout = options_.target.layout;
   if (part.is_adapter && !layout.cuts_files()) layout.shards = 1;  // PEFT opens one file only.
-  say_what_is_taken(part);
+  say_what_is_taken();
   part.warnings = warnings_of(catalog, part);
   source.reader = model_reader(std::move(source.reader), part);
   if (!options.source.map.empty()) undo_map(session, options.source, nullptr, source, log);
@@ -178,7 +178,7 @@ ModelPart Export::find_part(const Catalog& catalog) {
   }
 }
 
-void Export::say_what_is_taken(const ModelPart& part) {
+void Export::say_what_is_taken() const {
   if (!is_rank_zero(session_)) return;
   if (const std::vector<std::string>& code = export_.carried().listed.code; !code.empty()) {
     note(session_, fmt::format("export: copied code: {}", first_names(code)));
