@@ -26,32 +26,34 @@ struct CommandLine : testing::Test {
                     [] { return 0; },
                     [] { return 0; },
                     {}};
-    Request options;
-    parse_command_line(arguments, session, options);
+    Request request;
+    parse_command_line(arguments, session, request);
     common = session.common;
-    return options;
+    typed = session.command.arguments;
+    return request;
   }
   void refuses(const std::vector<std::string>& arguments, const std::string& words,
                ErrorCode code = ErrorCode::kInvalidArgument) {
     test::expect_error(code, words, [&] { parse(arguments); });
   }
   World world;
-  CommonOptions common;  ///< The options that the last parse set.
+  CommonOptions common;            ///< Filled by the last parse.
+  std::vector<std::string> typed;  ///< The arguments of the last parse.
 };
 
 TEST_F(CommandLine, TakesGlobalOptionsOnBothSidesOfTheVerb) {
-  const Request options = parse({"--threads", "3", "inspect", "a", "--json"});
-  EXPECT_EQ(options.verb, find_verb("inspect"));
+  const Request request = parse({"--threads", "3", "inspect", "a", "--json"});
+  EXPECT_EQ(request.verb, find_verb("inspect"));
   EXPECT_EQ(common.threads, 3);
   EXPECT_TRUE(common.json);
-  EXPECT_EQ(options.source.paths, std::vector<std::string>{"a"});
+  EXPECT_EQ(request.read.paths, std::vector<std::string>{"a"});
 }
 
 TEST_F(CommandLine, TakesVerbOptionsBeforeArguments) {
-  const Request options = parse({"split", "-o", "out", "--ranks", "4", "--dim", "-1", "a", "b"});
-  EXPECT_EQ(options.target.layout.ranks, 4);
-  EXPECT_EQ(options.target.layout.dim, -1);
-  EXPECT_EQ(options.source.paths, (std::vector<std::string>{"a", "b"}));
+  const Request request = parse({"split", "-o", "out", "--ranks", "4", "--dim", "-1", "a", "b"});
+  EXPECT_EQ(request.write.layout.ranks, 4);
+  EXPECT_EQ(request.write.layout.dim, -1);
+  EXPECT_EQ(request.read.paths, (std::vector<std::string>{"a", "b"}));
 }
 
 TEST_F(CommandLine, HonoursTheDoubleDash) {
@@ -63,9 +65,9 @@ TEST_F(CommandLine, ASourceMayBeCalledLikeAVerb) {
 }
 
 TEST_F(CommandLine, RepeatableOptionsTakeOneWordEach) {
-  const Request options = parse({"inspect", "--include", "a", "--include", "b", "src"});
-  EXPECT_EQ(options.selection.include, (std::vector<std::string>{"a", "b"}));
-  EXPECT_EQ(options.source.paths, std::vector<std::string>{"src"});
+  const Request request = parse({"inspect", "--include", "a", "--include", "b", "src"});
+  EXPECT_EQ(request.select.include, (std::vector<std::string>{"a", "b"}));
+  EXPECT_EQ(request.read.paths, std::vector<std::string>{"src"});
 }
 
 TEST_F(CommandLine, CountsVerbosity) {
@@ -102,10 +104,10 @@ TEST_F(CommandLine, RefusesPlaceWithoutMesh) {
 TEST_F(CommandLine, RefusesAMissingDestination) { refuses({"gather", "a b"}, "shardctl gather 'a b' -o DST"); }
 TEST_F(CommandLine, RefusesThreeToDiff) { refuses({"diff", "a", "b", "c"}, "3 given"); }
 TEST_F(CommandLine, TheLastWordOfCatIsTheName) {
-  const Request options = parse({"cat", "a", "b", "w[0:2]", "--format", "npy"});
-  EXPECT_EQ(options.source.paths, (std::vector<std::string>{"a", "b"}));
-  EXPECT_EQ(options.cat.name, "w[0:2]");
-  EXPECT_EQ(options.cat.format, "npy");
+  const Request request = parse({"cat", "a", "b", "w[0:2]", "--format", "npy"});
+  EXPECT_EQ(request.read.paths, (std::vector<std::string>{"a", "b"}));
+  EXPECT_EQ(request.cat.name, "w[0:2]");
+  EXPECT_EQ(request.cat.format, "npy");
 }
 TEST_F(CommandLine, CatNeedsAName) { refuses({"cat", "a"}, "the name of a tensor or object"); }
 TEST_F(CommandLine, CatPrintsOneForm) {
@@ -122,9 +124,9 @@ TEST_F(CommandLine, TheLayoutIsTheTargetsWhereThereIsOne) {
 }
 TEST_F(CommandLine, TheSourcesLayoutStandsBesideShards) {
   world.env = {{"SHARDCTL_LAYOUT", "l.json"}};
-  const Request options = parse({"gather", "a", "-o", "b", "--shards", "2"});
-  EXPECT_EQ(options.source.layout, "l.json");
-  EXPECT_EQ(options.target.layout.shards, 2);
+  const Request request = parse({"gather", "a", "-o", "b", "--shards", "2"});
+  EXPECT_EQ(request.read.layout, "l.json");
+  EXPECT_EQ(request.write.layout.shards, 2);
 }
 TEST_F(CommandLine, KnowsWhatFilesOfRanksMayHold) {
   EXPECT_EQ(parse({"split", "a", "-o", "b", "--as", "plain"}).target.rank_files, RankFiles::kPlain);
@@ -141,7 +143,7 @@ TEST_F(CommandLine, TakesTheDefaultsOfThoseWhenGiven) {
 
 TEST_F(CommandLine, ReadsTheEnvironment) {
   world.env = {{"SHARDCTL_MAX_MEMORY", "1GiB"}, {"SHARDCTL_QUIET", "1"}};
-  const Request options = parse({"inspect", "a"});
+  const Request request = parse({"inspect", "a"});
   EXPECT_EQ(common.max_memory, "1GiB");
   EXPECT_TRUE(common.quiet);
 }
@@ -153,9 +155,9 @@ TEST_F(CommandLine, AVersionInTheEnvironmentIsNotARequestForIt) {
 
 TEST_F(CommandLine, TheCommandLineBeatsTheEnvironment) {
   world.env = {{"SHARDCTL_RANKS", "8"}};
-  const Request options = parse({"split", "a", "-o", "b", "--shards", "2"});
-  EXPECT_EQ(options.target.layout.ranks, std::nullopt);
-  EXPECT_EQ(options.target.layout.shards, 2);
+  const Request request = parse({"split", "a", "-o", "b", "--shards", "2"});
+  EXPECT_EQ(request.write.layout.ranks, std::nullopt);
+  EXPECT_EQ(request.write.layout.shards, 2);
 }
 
 TEST_F(CommandLine, NamesTheVariableOfABadValue) {
@@ -166,11 +168,11 @@ TEST_F(CommandLine, NamesTheVariableOfABadValue) {
 TEST_F(CommandLine, ReadsAConfigurationFileBehindTheEnvironment) {
   world.put("/etc/shardctl.toml", "threads = 2\nmax-memory = \"2GiB\"\n[split]\nranks = 4\n[diff]\natol = 1\n");
   world.env = {{"SHARDCTL_THREADS", "5"}};
-  const Request options = parse({"split", "a", "-o", "b", "--config", "/etc/shardctl.toml"});
+  const Request request = parse({"split", "a", "-o", "b", "--config", "/etc/shardctl.toml"});
   EXPECT_EQ(common.threads, 5);
   EXPECT_EQ(common.max_memory, "2GiB");
-  EXPECT_EQ(options.target.layout.ranks, 4);
-  EXPECT_EQ(options.diff.atol, 0);
+  EXPECT_EQ(request.write.layout.ranks, 4);
+  EXPECT_EQ(request.diff.atol, 0);
 }
 
 TEST_F(CommandLine, RefusesUnknownKeysOfAConfigurationFile) {
@@ -179,9 +181,8 @@ TEST_F(CommandLine, RefusesUnknownKeysOfAConfigurationFile) {
 }
 
 TEST_F(CommandLine, RepeatsTheLineForHints) {
-  const Request options = parse({"gather", "my ckpt", "-o", "out", "--", "it's"});
-  EXPECT_EQ(repeat_command(options.arguments, "--objects drop"),
-            "shardctl gather 'my ckpt' -o out --objects drop -- 'it'\\''s'");
+  const Request request = parse({"gather", "my ckpt", "-o", "out", "--", "it's"});
+  EXPECT_EQ(repeat_command(typed, "--objects drop"), "shardctl gather 'my ckpt' -o out --objects drop -- 'it'\\''s'");
 }
 
 TEST(HelpText, NamesExamplesOptionsAndExitCodes) {

@@ -7,11 +7,20 @@
 namespace shard::app {
 namespace {
 
-Request of_line(std::vector<std::string> arguments) {
-  Request options;
-  options.verb = find_verb(arguments.front());
-  options.arguments = std::move(arguments);
-  return options;
+/// A command that failed.
+struct Typed {
+  Request request;
+  std::vector<std::string> arguments;
+};
+
+Typed of_line(std::vector<std::string> arguments) {
+  Request request;
+  request.verb = find_verb(arguments.front());
+  return {request, std::move(arguments)};
+}
+
+std::string hint_text(const Error& error, const Typed& typed) {
+  return hint_text(error, typed.request, typed.arguments);
 }
 
 Error failure() { return Error(ErrorCode::kUnsupported, "cannot do that"); }
@@ -83,9 +92,9 @@ TEST(RemedyText, APackedFileIsUnpackedBesideIt) {
 }
 
 TEST(RemedyText, AFolderReplacesAllFilesOfItThatWereNamed) {
-  Request options = of_line({"gather", "ckpt/a", "ckpt/b", "-o", "x"});
-  options.source.paths = {"ckpt/a", "ckpt/b"};
-  EXPECT_EQ(hint_text(failure().in_file("ckpt/a").suggest(Remedy::kReadFolder, "ckpt"), options),
+  Typed typed = of_line({"gather", "ckpt/a", "ckpt/b", "-o", "x"});
+  typed.request.read.paths = {"ckpt/a", "ckpt/b"};
+  EXPECT_EQ(hint_text(failure().in_file("ckpt/a").suggest(Remedy::kReadFolder, "ckpt"), typed),
             "shardctl gather ckpt -o x");
 }
 
@@ -96,10 +105,10 @@ TEST(RemedyText, RemediesWithoutArgumentNameAPlaceholder) {
 }
 
 TEST(RemedyText, OneOptionIsTheLineToRun) {
-  const Request options = of_line({"gather", "my ckpt", "-o", "x.safetensors", "--objects=keep"});
-  EXPECT_EQ(hint_text(failure().suggest(Remedy::kDropObjects), options),
+  const Typed typed = of_line({"gather", "my ckpt", "-o", "x.safetensors", "--objects=keep"});
+  EXPECT_EQ(hint_text(failure().suggest(Remedy::kDropObjects), typed),
             "shardctl gather 'my ckpt' -o x.safetensors --objects drop");
-  EXPECT_EQ(hint_text(failure().suggest(Remedy::kExclude, "w"), options),
+  EXPECT_EQ(hint_text(failure().suggest(Remedy::kExclude, "w"), typed),
             "shardctl gather 'my ckpt' -o x.safetensors --objects=keep --exclude w");
 }
 

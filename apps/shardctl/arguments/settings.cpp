@@ -4,6 +4,8 @@
 
 #include <sstream>
 
+#include "apps/shardctl/request/request.h"
+
 namespace shard::app {
 namespace {
 

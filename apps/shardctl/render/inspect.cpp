@@ -10,9 +10,11 @@
 #include "apps/shardctl/text/alike_layers.h"
 #include "apps/shardctl/text/sharding_text.h"
 #include "apps/shardctl/text/text_sink.h"
+#include "apps/shardctl/text/units.h"
 #include "apps/shardctl/text/value_text.h"
 #include "libshard/core/box.h"
 #include "libshard/core/hash_table.h"
+#include "libshard/core/plural.h"
 
 namespace shard::app {
 namespace {

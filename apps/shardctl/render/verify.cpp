@@ -10,7 +10,9 @@
 #include <string_view>
 
 #include "apps/shardctl/text/text_sink.h"
+#include "apps/shardctl/text/units.h"
 #include "libshard/core/first_names.h"
+#include "libshard/core/plural.h"
 
 namespace shard::app {
 namespace {

@@ -28,11 +28,10 @@ std::string check_device(const std::string& text) {
   return text + " is not cpu, cuda or cuda:N";
 }
 
-std::unique_ptr<Device> open_device(const Session& session, const Request& options) {
-  const RunRequest& ranks = options.ranks;
-  if (ranks.device == "cpu") return nullptr;
-  const DeviceWish wish{.number = number_in(ranks.device),
-                        .local_rank = ranks.local_ranks > 0 ? session.group->rank() : options.launch.local_rank,
+std::unique_ptr<Device> open_device(const Session& session, const RunRequest& run) {
+  if (run.device == "cpu") return nullptr;
+  const DeviceWish wish{.number = number_in(run.device),
+                        .local_rank = run.local_ranks > 0 ? session.group->rank() : session.launch.local_rank,
                         .local_ranks = session.ranks_here};
   try {
     return shard::open_device(wish);

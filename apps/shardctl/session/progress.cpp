@@ -6,6 +6,7 @@
 #include <new>
 
 #include "apps/shardctl/text/text_sink.h"
+#include "apps/shardctl/text/units.h"
 #include "libshard/core/first_names.h"
 #include "libshard/core/json_writer.h"
 

@@ -33,26 +33,26 @@ std::string common_arguments(const std::vector<std::string>& arguments) {
 
 }  // namespace
 
-Launch launch_of(const Session& session, const RunRequest& options) {
+Launch launch_of(const Session& session, const RunRequest& run) {
   LaunchOptions wanted;
-  wanted.launcher = options.launcher;
-  wanted.rank = options.rank;
-  wanted.world_size = options.world_size;
-  wanted.rdzv = options.rdzv;
+  wanted.launcher = run.launcher;
+  wanted.rank = run.rank;
+  wanted.world_size = run.world_size;
+  wanted.rdzv = run.rdzv;
   return detect_launch(
       wanted, [&](std::string_view name) { return session.env ? session.env(std::string(name)) : std::nullopt; });
 }
 
-std::chrono::milliseconds timeout_of(const RunRequest& options) {
-  return std::chrono::milliseconds(static_cast<std::int64_t>(options.timeout * 1000));
+std::chrono::milliseconds timeout_of(const RunRequest& run) {
+  return std::chrono::milliseconds(static_cast<std::int64_t>(run.timeout * 1000));
 }
 
-std::unique_ptr<Group> join_group(const RunRequest& options, const Launch& launch) {
+std::unique_ptr<Group> join_group(const RunRequest& run, const Launch& launch) {
   if (launch.size == 1) return nullptr;
   GroupRequest request;
   request.launch = launch;
-  request.timeout = timeout_of(options);
-  std::unique_ptr<Group> group = open_group(request, options.backend);
+  request.timeout = timeout_of(run);
+  std::unique_ptr<Group> group = open_group(request, run.backend);
   group->set_timeout(request.timeout);
   return group;
 }

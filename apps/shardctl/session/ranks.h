@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "apps/shardctl/request/request.h"
 #include "apps/shardctl/session/log.h"
 #include "apps/shardctl/session/session.h"
 #include "libshard/compare/pass.h"
@@ -22,13 +23,13 @@
 namespace shard::app {
 
 /// Who started this process, by the options and the environment. \throws Error kInvalidArgument
-Launch launch_of(const Session& session, const RunRequest& options);
+Launch launch_of(const Session& session, const RunRequest& run);
 /// How long a rank may be silent.
-std::chrono::milliseconds timeout_of(const RunRequest& options);
+std::chrono::milliseconds timeout_of(const RunRequest& run);
 
 /// The group of the job's processes, or null where this process is alone.
 /// \throws Error kPeer, kUnsupported, kInvalidArgument
-std::unique_ptr<Group> join_group(const RunRequest& options, const Launch& launch);
+std::unique_ptr<Group> join_group(const RunRequest& run, const Launch& launch);
 
 /// Makes sure that all ranks run the same version with the same command line.
 /// \throws Error kPeer  another version; kInvalidArgument  another command line; naming the rank.

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "apps/shardctl/request/request.h"
 #include "formats/export/model_folder.h"
 #include "formats/parts/pickle/attributes.h"
 #include "formats/safetensors/format.h"
@@ -174,18 +175,18 @@ const Format& format_of(MapContainer container) {
   return container == MapContainer::kSafetensors ? kSafetensorsFormat : kTorchRanksFormat;
 }
 
-std::optional<RankPaths> named_ranks(const Session& session, const ReadRequest& options) {
-  const MapDocument document = parse_map_document(read_map_text(session, options.map), options.map);
+std::optional<RankPaths> named_ranks(const Session& session, const ReadRequest& read) {
+  const MapDocument document = parse_map_document(read_map_text(session, read.map), read.map);
   const SourceStore& store = source_store(session);
-  const std::string& folder = options.paths.front();
-  if (document.files.empty() || options.paths.size() != 1 || store.status(folder).kind != FileKind::kFolder) {
+  const std::string& folder = read.paths.front();
+  if (document.files.empty() || read.paths.size() != 1 || store.status(folder).kind != FileKind::kFolder) {
     return std::nullopt;
   }
   const auto list = [&](const std::string& below) {
     const std::string path = below.empty() ? folder : join_path(folder, below);
     return store.status(path).kind == FileKind::kFolder ? store.list(path) : std::vector<std::string>();
   };
-  const MapVariables known(document, inputs_of(session, options.numbers, options.paths));
+  const MapVariables known(document, inputs_of(session, read.numbers, read.paths));
   std::optional<RankPaths> paths = find_rank_paths(document, known, list);
   const auto says_more = [](const MapFiles& files) { return !files.root.empty() || !files.writer.empty(); };
   if (!paths && (document.files.size() > 1 || says_more(document.files.front()))) {
@@ -221,9 +222,9 @@ ModelMap choose_map(const Session& session, const std::string& name, const MapNu
   return map;
 }
 
-void undo_map(const Session& session, const ReadRequest& options, const SelectionOptions* selection, OpenSource& source,
+void undo_map(const Session& session, const ReadRequest& read, const SelectionOptions* selection, OpenSource& source,
               Log& log) {
-  const ModelMap map = choose_map(session, options.map, options.numbers, source, MapUse::kUndo, ranks_of(source));
+  const ModelMap map = choose_map(session, read.map, read.numbers, source, MapUse::kUndo, ranks_of(source));
   std::function<bool(std::string_view)> leaves_out;
   if (selection != nullptr && (!selection->include.empty() || !selection->exclude.empty())) {
     const auto include = std::make_shared<GlobSet>(selection->include),
@@ -234,8 +235,8 @@ void undo_map(const Session& session, const ReadRequest& options, const Selectio
     };
   }
   auto reader = std::make_unique<MappedReader>(std::move(source.reader), map, leaves_out);
-  log.info(fmt::format("undid map {}: {} tensors, {} unchanged, {} dropped", options.map,
-                       reader->catalog().tensors.size(), reader->undone().copied(), reader->undone().dropped()));
+  log.info(fmt::format("undid map {}: {} tensors, {} unchanged, {} dropped", read.map, reader->catalog().tensors.size(),
+                       reader->undone().copied(), reader->undone().dropped()));
   source.is_mapped = true;
   source.reader = std::move(reader);
 }

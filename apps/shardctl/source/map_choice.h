@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "apps/shardctl/request/request.h"
 #include "apps/shardctl/source/source.h"
 #include "libshard/catalog/rank_paths.h"
 #include "libshard/map/document.h"
@@ -24,9 +25,9 @@ MapFiles files_of_ranks(const Session& session, const std::string& name);
 /// The format of a container's files.
 const Format& format_of(MapContainer container);
 
-/// The files of ranks that the map of the options names in the one folder of the source; nothing where it names none.
+/// The files of ranks that the map of the request names in the one folder of the source; nothing where it names none.
 /// \throws Error  see find_rank_paths; kNotFound  none is there although the map says more of them than their names.
-std::optional<RankPaths> named_ranks(const Session& session, const ReadRequest& options);
+std::optional<RankPaths> named_ranks(const Session& session, const ReadRequest& read);
 
 /// The config.json of --hf-ref, else that of the folder that find_model_folder finds for a source; empty where there is
 /// none.
@@ -44,8 +45,8 @@ enum class MapUse : std::uint8_t { kUndo, kMake };
 ModelMap choose_map(const Session& session, const std::string& name, const MapNumbers& numbers,
                     const OpenSource& source, MapUse use, std::int64_t ranks);
 
-/// Makes the source one of logical tensors, by options.map. See UndoneMap for what is refused.
-void undo_map(const Session& session, const ReadRequest& options, const SelectionOptions* selection, OpenSource& source,
+/// Makes the source one of logical tensors, by read.map. See UndoneMap for what is refused.
+void undo_map(const Session& session, const ReadRequest& read, const SelectionOptions* selection, OpenSource& source,
               Log& log);
 
 }  // namespace shard::app

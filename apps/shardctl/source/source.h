@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "apps/shardctl/request/request.h"
 #include "apps/shardctl/session/log.h"
 #include "apps/shardctl/session/session.h"
 #include "formats/registry.h"
@@ -34,7 +35,7 @@ struct OpenSource {
   const Catalog& catalog() const { return reader->catalog(); }
 };
 
-/// What a verb wants of a source beyond the options.
+/// How a verb opens a source.
 struct OpenRequest {
   bool metadata_only = false;          ///< See OpenOptions.
   bool may_lack_ranks = false;         ///< --ranks-expected is ignored where no ranks wrote the checkpoint.
@@ -50,15 +51,15 @@ struct OpenRequest {
 };
 
 /// \throws Error kInvalidArgument  --weights stands on the command line, and none of the sources has both weights
-void check_weights(const ReadRequest& options, std::initializer_list<const OpenSource*> sources);
+void check_weights(const ReadRequest& read, std::initializer_list<const OpenSource*> sources);
 
 /// \throws Error kNotFound  a path of SRC is not there
-void check_exists(const Session& session, const ReadRequest& options);
+void check_exists(const Session& session, const ReadRequest& read);
 
-/// Opens the checkpoint of `options.paths` as --from says, or as its content shows. Reads metadata only.
+/// Opens the checkpoint of `read.paths` as --from says, or as its content shows. Reads metadata only.
 /// \throws Error kCorruption  more ranks wrote it than --ranks-expected says, or with --local-input other ranks than
 /// this job's; kInvalidArgument  no ranks wrote it.
-OpenSource open_source(const Session& session, const ReadRequest& options, Log& log, OpenRequest wishes = {});
+OpenSource open_source(const Session& session, const ReadRequest& read, Log& log, OpenRequest request = {});
 
 /// Reads a layout document. \throws Error kNotFound, kInvalidArgument, kUnsupported
 MeshLayout read_layout(const Session& session, const std::string& path);

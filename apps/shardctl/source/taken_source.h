@@ -8,12 +8,12 @@
 
 namespace shard::app {
 
-/// Replaces the sources of a verb that are folders above exactly one checkpoint by that, and says so. Other sources
-/// stay: opening a folder above several fails with a line for each. Collective. \throws Error kResource  a folder
-/// cannot be read
-void take_sources(const Session& session, Request& options);
+/// Replaces sources that are folders above exactly one checkpoint by that, with a note. Other sources stay: opening a
+/// folder above several fails with a line for each. `takes_each`: each source is a checkpoint of its own. Collective.
+/// \throws Error kResource  a folder cannot be read
+void take_sources(const Session& session, ReadRequest& read, bool takes_each);
 
 /// The model that export reads; see shard::take_model. Paths that are not one folder are read as they are.
-TakenSource take_model(const Session& session, const ReadRequest& options);
+TakenSource take_model(const Session& session, const ReadRequest& read);
 
 }  // namespace shard::app

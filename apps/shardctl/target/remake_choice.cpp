@@ -4,16 +4,15 @@
 
 #include <string_view>
 
-#include "apps/shardctl/arguments/verb.h"
 #include "libshard/core/error.h"
 
 namespace shard::app {
 namespace {
 
 /// The first option that asks for something else than all of the source, or empty.
-std::string_view find_change(const Request& options) {
-  const SelectionOptions& selection = options.selection;
-  const LayoutRequest& layout = options.target.layout;
+std::string_view find_change(const CopyRequest& request) {
+  const SelectionOptions& selection = request.select;
+  const LayoutRequest& layout = request.write.layout;
   const struct {
     bool is_given;
     std::string_view option;
@@ -24,9 +23,9 @@ std::string_view find_change(const Request& options) {
                  {!selection.rename.empty(), "--rename"},
                  {!selection.cast.empty(), "--cast"},
                  {!selection.keep_objects, "--objects drop"},
-                 {!options.source.map.empty(), "--map"},
-                 {!options.target.map.empty(), "--to-map"},
-                 {options.source.weights != Weights::kMasters, "--weights"},
+                 {!request.read.map.empty(), "--map"},
+                 {!request.write.map.empty(), "--to-map"},
+                 {request.read.weights != Weights::kMasters, "--weights"},
                  {layout.dim.has_value(), "--dim"},
                  {!layout.mesh.empty(), "--mesh"},
                  {!layout.layout.empty(), "--layout"},
@@ -39,10 +38,10 @@ std::string_view find_change(const Request& options) {
 
 }  // namespace
 
-Remake open_remake(const Session& session, const Request& options, const Format& format, const OpenSource& source) {
+Remake open_remake(const Session& session, const CopyRequest& request, const Format& format, const OpenSource& source) {
   const std::string_view name = format.traits.name;
-  if (!options.verb->target.remakes) {
-    throw Error(ErrorCode::kUnsupported, fmt::format("{} cannot write {}", options.verb->name, name))
+  if (!request.write.defaults.remakes) {
+    throw Error(ErrorCode::kUnsupported, fmt::format("{} cannot write {}", session.command.verb, name))
         .hint(fmt::format("use reshard or convert with --to {}", name));
   }
   if (source.format->traits.name != format.remakes) {
@@ -50,16 +49,16 @@ Remake open_remake(const Session& session, const Request& options, const Format&
         .because("its files hold more than named tensors and objects")
         .found(source.format->traits.name);
   }
-  if (const std::string_view option = find_change(options); !option.empty()) {
+  if (const std::string_view option = find_change(request); !option.empty()) {
     throw Error(ErrorCode::kUnsupported, fmt::format("cannot write {} with {}", name, option))
         .because("this format is always written whole and unchanged")
         .hint(fmt::format("drop {}", option));
   }
   const Source opened{&source_store(session), source.paths};
   OpenOptions how;
-  how.opaque_globals = options.source.opaque_globals;
-  how.ranks_expected = options.source.ranks_expected;
-  return format.remake(opened, how, {.ranks = options.target.layout.ranks});
+  how.opaque_globals = request.read.opaque_globals;
+  how.ranks_expected = request.read.ranks_expected;
+  return format.remake(opened, how, {.ranks = request.write.layout.ranks});
 }
 
 }  // namespace shard::app

@@ -7,6 +7,7 @@
 
 #include "apps/shardctl/html/html_page.h"
 #include "apps/shardctl/render/report.h"
+#include "apps/shardctl/request/request.h"
 #include "apps/shardctl/session/progress.h"
 #include "apps/shardctl/session/ranks.h"
 #include "apps/shardctl/source/cast_choice.h"
@@ -14,6 +15,7 @@
 #include "apps/shardctl/text/value_text.h"
 #include "apps/shardctl/verbs/verbs.h"
 #include "libshard/compare/difference.h"
+#include "libshard/core/plural.h"
 
 namespace shard::app {
 namespace {
@@ -48,9 +50,9 @@ SelectionOptions options_for(const SelectionOptions& options, const SideNames& o
   return result;
 }
 
-void compare_values(Session& session, const Request& options, const ComparedSide& a, const ComparedSide& b,
+void compare_values(Session& session, const DiffRequest& diff, const ComparedSide& a, const ComparedSide& b,
                     Difference& found, Log& log) {
-  const Tolerance tolerance{options.diff.atol, options.diff.rtol, options.diff.ulp, options.diff.equal_nan};
+  const Tolerance tolerance{diff.atol, diff.rtol, diff.ulp, diff.equal_nan};
   Progress progress;
   ProgressMeter meter(
       session, log, "diff", [&] { return progress.bytes_read.load(); }, progress.others_bytes);
@@ -61,34 +63,35 @@ void compare_values(Session& session, const Request& options, const ComparedSide
   pass.finish();
 }
 
-void open_sides(Session& session, const Request& options, Side& a, Side& b, Log& log) {
-  ReadRequest side = options.source;
-  for (const auto& [to, path] : {std::pair{&a, options.source.paths[0]}, std::pair{&b, options.source.paths[1]}}) {
+void open_sides(Session& session, const Request& request, Side& a, Side& b, Log& log) {
+  ReadRequest side = request.read;
+  for (const auto& [to, path] : {std::pair{&a, request.read.paths[0]}, std::pair{&b, request.read.paths[1]}}) {
     side.paths = {path};
-    side.map = to == &a ? options.source.map : options.target.map;
+    side.map = to == &a ? request.read.map : request.write.map;
     // One side may well be a whole one.
     to->source = open_source(
         session, side, log,
-        {.may_lack_ranks = true, .may_lack_weights = true, .selection = &options.selection, .findings = &to->faults});
+        {.may_lack_ranks = true, .may_lack_weights = true, .selection = &request.select, .findings = &to->faults});
     warn_of_source(session, to->source);
   }
-  check_weights(options.source, {&a.source, &b.source});
-  if (options.selection.keep_objects) {
+  check_weights(request.read, {&a.source, &b.source});
+  if (request.select.keep_objects) {
     a.source.reader->load_objects();
     b.source.reader->load_objects();
   }
-  check_include({&a.catalog(), &b.catalog()}, options.selection);
-  const bool all = options.selection.include.empty();
-  const SelectionOptions for_a = options_for(options.selection, options.diff.names_a, a.catalog(), b.catalog());
-  const SelectionOptions for_b = options_for(options.selection, options.diff.names_b, b.catalog(), a.catalog());
+  check_include({&a.catalog(), &b.catalog()}, request.select);
+  const bool all = request.select.include.empty();
+  const SelectionOptions for_a = options_for(request.select, request.diff.names_a, a.catalog(), b.catalog());
+  const SelectionOptions for_b = options_for(request.select, request.diff.names_b, b.catalog(), a.catalog());
   a.selection = all ? choose(a.catalog(), for_a) : select(a.catalog(), for_a);
   b.selection = all ? choose(b.catalog(), for_b) : select(b.catalog(), for_b);
   for (const auto& [each, selection] : {std::pair(&a, &for_a), std::pair(&b, &for_b)}) {
-    const std::vector<std::string> warnings = checked_casts(session, options, each->source, each->selection.tensors);
+    const std::vector<std::string> warnings =
+        checked_casts(session, request.select, each->source, each->selection.tensors);
     if (is_rank_zero(session)) warn_all(session, warnings);
     check_objects(
         each->catalog(),
-        {.selection = *selection, .arguments = options.arguments, .done = "compared", .faults = &each->faults});
+        {.selection = *selection, .arguments = session.command.arguments, .done = "compared", .faults = &each->faults});
   }
 }
 
@@ -104,35 +107,35 @@ void print(const Session& session, const Compared& compared) {
 
 }  // namespace
 
-void check_diff(const Session&, Request& options) {
-  if (options.source.paths.size() != 2) {
-    throw usage(fmt::format("diff compares two checkpoints, {} given", options.source.paths.size()))
+void check_diff(const Session&, Request& request) {
+  if (request.read.paths.size() != 2) {
+    throw usage(fmt::format("diff compares two checkpoints, {} given", request.read.paths.size()))
         .hint("give two: shardctl diff A B");
   }
-  const DiffRequest& diff = options.diff;
+  const DiffRequest& diff = request.diff;
   if (!(diff.atol >= 0) || !(diff.rtol >= 0) || diff.ulp < 0) {
     throw usage("--atol, --rtol and --ulp must not be negative");
   }
   if (diff.max_diffs && *diff.max_diffs < 0) throw usage("--max-diffs must not be negative");
 }
 
-int run_diff(Session& session, const Request& options) {
-  allow_sudden_end(session, options);
+int run_diff(Session& session, const Request& request) {
+  allow_sudden_end(session, request.page);
   const auto log = open_log(session);
   Side a, b;
   Difference found;
   std::optional<HtmlPage> page;
   on_all_ranks(session, "catalog", [&] {
-    page.emplace(session, options);
-    open_sides(session, options, a, b, *log);
+    page.emplace(session, request.page, request.read);
+    open_sides(session, request, a, b, *log);
     found = compare_entries(a.compared(), b.compared());
   });
-  compare_values(session, options, a.compared(), b.compared(), found, *log);
+  compare_values(session, request.diff, a.compared(), b.compared(), found, *log);
   expect_unchanged_source(session);
-  const auto limit = options.diff.max_diffs ? static_cast<std::size_t>(*options.diff.max_diffs)
+  const auto limit = request.diff.max_diffs ? static_cast<std::size_t>(*request.diff.max_diffs)
                                             : std::numeric_limits<std::size_t>::max();
   const Compared compared{{a.source.label, a.catalog()}, {b.source.label, b.catalog()}, found, limit};
-  if (!options.page.path.empty()) {
+  if (!request.page.path.empty()) {
     on_all_ranks(session, "page", [&] { page->write([&](JsonWriter& json) { render_json(json, compared); }); });
   }
   if (is_rank_zero(session)) print(session, compared);

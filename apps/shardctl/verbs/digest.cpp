@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "apps/shardctl/request/request.h"
 #include "apps/shardctl/session/progress.h"
 #include "apps/shardctl/session/ranks.h"
 #include "apps/shardctl/source/cast_choice.h"
@@ -17,25 +18,25 @@ namespace shard::app {
 namespace {
 
 /// On rank 0 all digests, on other ranks those of the rank's own share.
-std::vector<std::string> all_digests(Session& session, const Request& options, const OpenSource& source,
+std::vector<std::string> all_digests(Session& session, HashAlgorithm algorithm, const OpenSource& source,
                                      const Selection& selection, Log& log) {
   Progress progress;
   ProgressMeter meter(
       session, log, "digest", [&] { return progress.bytes_read.load(); }, progress.others_bytes);
   meter.set_total(totals(source.catalog(), selection).logical_bytes);
-  DigestPass pass(*source.reader, selection, parse_hash_algorithm(options.algorithm), pass_options(session),
+  DigestPass pass(*source.reader, selection, algorithm, pass_options(session),
                   *session.group, progress);
   on_all_ranks(session, progress.bytes_read, progress.others_bytes, meter.awaited(),
                [&](const std::stop_token& stop) { pass.read(stop); });
   return pass.finish();
 }
 
-void print_json(Session& session, const Request& options, const Catalog& catalog, const Selection& selection,
+void print_json(Session& session, const std::string& algorithm, const Catalog& catalog, const Selection& selection,
                 const std::vector<std::string>& digests, const std::string& checkpoint) {
   JsonWriter json(session.out);
   json.begin_object();
   json.key("schema"), json.string("shardctl.digest/1");
-  json.key("algorithm"), json.string(options.algorithm);
+  json.key("algorithm"), json.string(algorithm);
   json.key("checkpoint"), json.string(checkpoint);
   json.key("tensors"), json.begin_array();
   for (std::size_t i = 0; i < digests.size(); ++i) {
@@ -55,31 +56,32 @@ void print_json(Session& session, const Request& options, const Catalog& catalog
 
 }  // namespace
 
-int run_digest(Session& session, const Request& options) {
+int run_digest(Session& session, const Request& request) {
   if (session.end_at_once) session.end_at_once();
   const auto log = open_log(session);
+  const HashAlgorithm algorithm = parse_hash_algorithm(request.algorithm);
   ObjectFaults faults;
   OpenSource source;
   Selection selection;
   std::vector<std::string> warnings;
   on_all_ranks(session, "catalog", [&] {
-    source = open_source(session, options.source, *log, {.selection = &options.selection, .findings = &faults});
-    SelectionOptions tensors_only = options.selection;
+    source = open_source(session, request.read, *log, {.selection = &request.select, .findings = &faults});
+    SelectionOptions tensors_only = request.select;
     tensors_only.keep_objects = false;
     selection = choose(source.catalog(), tensors_only);
-    warnings = checked_casts(session, options, source, selection.tensors);
-    check_objects(source.catalog(),
-                  {.selection = tensors_only, .arguments = options.arguments, .done = "hashed", .faults = &faults});
+    warnings = checked_casts(session, request.select, source, selection.tensors);
+    check_objects(
+        source.catalog(),
+        {.selection = tensors_only, .arguments = session.command.arguments, .done = "hashed", .faults = &faults});
   });
   warn_of_source(session, source);
   if (is_rank_zero(session)) warn_all(session, warnings);
-  const std::vector<std::string> digests = all_digests(session, options, source, selection, *log);
+  const std::vector<std::string> digests = all_digests(session, algorithm, source, selection, *log);
   expect_unchanged_source(session);
   if (!is_rank_zero(session)) return 0;
-  const std::string checkpoint =
-      checkpoint_digest(source.catalog(), selection, digests, parse_hash_algorithm(options.algorithm));
+  const std::string checkpoint = checkpoint_digest(source.catalog(), selection, digests, algorithm);
   if (session.common.json) {
-    print_json(session, options, source.catalog(), selection, digests, checkpoint);
+    print_json(session, request.algorithm, source.catalog(), selection, digests, checkpoint);
     return 0;
   }
   TextSink sink(session.out);

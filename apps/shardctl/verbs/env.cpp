@@ -2,9 +2,11 @@
 #include <fmt/ranges.h>
 
 #include "apps/shardctl/render/json_parts.h"
+#include "apps/shardctl/request/request.h"
 #include "apps/shardctl/session/ranks.h"
 #include "apps/shardctl/session/versions.h"
 #include "apps/shardctl/text/text_sink.h"
+#include "apps/shardctl/text/units.h"
 #include "apps/shardctl/verbs/verbs.h"
 #include "formats/hdf5_sandbox.h"
 #include "libshard/device/device_system.h"
@@ -63,8 +65,8 @@ void print_json(Session& session, const Launch& launch, const std::vector<std::s
 
 }  // namespace
 
-int run_env(Session& session, const Request& options) {
-  const Launch launch = launch_of(session, options.ranks);
+int run_env(Session& session, const Request& request) {
+  const Launch launch = launch_of(session, request.run);
   const std::vector<std::string> backends = backends_here();
   const DeviceSystem system = describe_devices();
   if (session.common.json) {

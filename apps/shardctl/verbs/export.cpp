@@ -11,6 +11,7 @@
 
 #include "apps/shardctl/render/export_report.h"
 #include "apps/shardctl/request/command_text.h"
+#include "apps/shardctl/request/request.h"
 #include "apps/shardctl/session/ranks.h"
 #include "apps/shardctl/source/map_choice.h"
 #include "apps/shardctl/source/object_check.h"
@@ -23,6 +24,7 @@
 #include "formats/safetensors/format.h"
 #include "libshard/core/error.h"
 #include "libshard/core/first_names.h"
+#include "libshard/core/plural.h"
 #include "libshard/export/adapter.h"
 #include "libshard/export/model_reader.h"
 #include "libshard/map/undo.h"
@@ -32,13 +34,13 @@ namespace {
 
 constexpr std::string_view kOlderNames = "hf-v5";
 
-ExportOptions export_options(const Session& session, const Request& options) {
-  ExportOptions result{.reference = options.source.numbers.hf_ref,
-                       .dtype = options.exporting.dtype,
-                       .cast = options.selection.cast,
-                       .is_checked = !options.exporting.no_check,
-                       .names = options.exporting.names,
-                       .is_mapped = !options.source.map.empty(),
+ExportOptions export_options(const Session& session, const CopyRequest& request) {
+  ExportOptions result{.reference = request.read.numbers.hf_ref,
+                       .dtype = request.exporting.dtype,
+                       .cast = request.select.cast,
+                       .is_checked = !request.exporting.no_check,
+                       .names = request.exporting.names,
+                       .is_mapped = !request.read.map.empty(),
                        .holds_files = session.parts != nullptr,  // Other ranks' files can be read during a step only.
                        .max_memory_bytes = reading_memory_bytes(session)};
   if (session.common.json) result.most_renames = std::numeric_limits<std::size_t>::max();
@@ -48,15 +50,15 @@ ExportOptions export_options(const Session& session, const Request& options) {
 /// One export from the command line to the output: the words around the library's decisions.
 class Export {
  public:
-  Export(Session& session, const Request& options)
-      : session_(session), options_(options), export_(source_store(session), export_options(session, options)) {}
+  Export(Session& session, const CopyRequest& request)
+      : session_(session), request_(request), export_(source_store(session), export_options(session, request)) {}
 
   int run();
 
  private:
   void find_source();
   void say_what_was_found() const;
-  OpenSource open(const Session& session, const Request& options, Log& log);
+  OpenSource open(const Session& session, const CopyRequest& request, Log& log);
   ModelPart find_part(const Catalog& catalog);
   void say_what_is_taken() const;
   std::vector<std::string> warnings_of(const Catalog& catalog, const ModelPart& part) const;
@@ -65,7 +67,7 @@ class Export {
   std::string remedy_for(const ReferenceDifference& difference, bool fits_by_map) const;
 
   Session& session_;
-  Request options_;  ///< `source` is the checkpoint that was chosen; renaming that export does itself is removed.
+  CopyRequest request_;  ///< `read` is the checkpoint that was chosen; renaming that export does itself is removed.
   ModelExport export_;
   ObjectFaults faults_;  ///< Not asked: objects are dropped, whatever they are.
 };
@@ -74,28 +76,31 @@ int Export::run() {
   on_all_ranks(session_, "find", [this] { find_source(); });
   say_what_was_found();
   CopyVerb verb;
-  verb.open = [this](const Session& session, const Request& options, Log& log) { return open(session, options, log); };
+  verb.open = [this](const Session& session, const CopyRequest& request, Log& log) {
+    return open(session, request, log);
+  };
   verb.adjust = [this](OpenSource& source, Selection& selection) { adjust(source, selection); };
   verb.wrap_writer = [this](std::unique_ptr<Writer> writer) {
     return export_.add_files(std::move(writer), session_.parts == nullptr ? &session_.fs : nullptr);
   };
   verb.exported = &export_.report();
+  verb.converts_all = request_.exporting.dtype != kKeepDtypes;
   verb.beside = export_.beside();
-  return run_copy_verb(session_, options_, verb);
+  return run_copy_verb(session_, request_, verb);
 }
 
 void Export::find_source() {
-  const std::string named = options_.source.paths.front();
-  export_.find_files(take_model(session_, options_.source), named);
-  options_.source.paths = export_.source().paths;
-  if (!export_.folder().path.empty()) options_.source.numbers.hf_ref = export_.reference();
+  const std::string named = request_.read.paths.front();
+  export_.find_files(take_model(session_, request_.read), named);
+  request_.read.paths = export_.source().paths;
+  if (!export_.folder().path.empty()) request_.read.numbers.hf_ref = export_.reference();
 }
 
 void Export::say_what_was_found() const {
   if (!is_rank_zero(session_)) return;
   const TakenSource& taken = export_.source();
   if (taken.is_found) note(session_, fmt::format("export: took {}", taken.label));
-  const std::string &dtype = options_.exporting.dtype, &config = export_.config().dtype;
+  const std::string &dtype = request_.exporting.dtype, &config = export_.config().dtype;
   const bool is_named = dtype != kKeepDtypes && dtype != kAutoDtypes;
   if (is_named && !config.empty() && config != dtype) {
     warn(session_,
@@ -104,28 +109,28 @@ void Export::say_what_was_found() const {
   }
 }
 
-OpenSource Export::open(const Session& session, const Request& options, Log& log) {
+OpenSource Export::open(const Session& session, const CopyRequest& request, Log& log) {
   OpenSource source =
-      open_source(session, options.source, log, {.keeps_map = true, .findings = &faults_});  // Its names lack wrappers.
+      open_source(session, request.read, log, {.keeps_map = true, .findings = &faults_});  // Its names lack wrappers.
   source.label = export_.source().label;
   const Catalog& catalog = source.catalog();
   ModelPart part = find_part(catalog);
   export_.take(catalog, part);
-  LayoutRequest& layout = options_.target.layout;
+  LayoutRequest& layout = request_.write.layout;
   if (part.is_adapter && !layout.cuts_files()) layout.shards = 1;  // PEFT opens one file only.
   say_what_is_taken();
   part.warnings = warnings_of(catalog, part);
   source.reader = model_reader(std::move(source.reader), part);
-  if (!options.source.map.empty()) undo_map(session, options.source, nullptr, source, log);
+  if (!request.read.map.empty()) undo_map(session, request.read, nullptr, source, log);
   return source;
 }
 
 /// A line for each of several models in one source, and one for all of them as one model.
-[[noreturn]] void refuse_choices(const Request& options, const std::string& label,
+[[noreturn]] void refuse_choices(const std::vector<std::string>& arguments, const std::string& label,
                                  const std::vector<std::string>& choices) {
   std::vector<std::string> lines;
   for (const std::string& each : choices) {
-    lines.push_back(repeat_command(options.arguments, "--include " + shell_quoted(glob_of_name(each) + ".**")));
+    lines.push_back(repeat_command(arguments, "--include " + shell_quoted(glob_of_name(each) + ".**")));
   }
   throw usage(fmt::format("cannot tell which model of '{}' to export", label))
       .in_file(label)
@@ -134,7 +139,7 @@ OpenSource Export::open(const Session& session, const Request& options, Log& log
 }
 
 /// A line for each of several adapters, which leaves the others out.
-[[noreturn]] void refuse_adapters(const Request& options, const std::string& label,
+[[noreturn]] void refuse_adapters(const std::vector<std::string>& arguments, const std::string& label,
                                   const std::vector<std::string>& adapters) {
   std::vector<std::string> lines;
   for (const std::string& taken : adapters) {
@@ -144,7 +149,7 @@ OpenSource Export::open(const Session& session, const Request& options, Log& log
       words +=
           fmt::format("{}--exclude {}", words.empty() ? "" : " ", shell_quoted("**." + glob_of_name(other) + "**"));
     }
-    lines.push_back(repeat_command(options.arguments, words));
+    lines.push_back(repeat_command(arguments, words));
   }
   throw usage(fmt::format("cannot tell which adapter of '{}' to export", label))
       .in_file(label)
@@ -153,28 +158,28 @@ OpenSource Export::open(const Session& session, const Request& options, Log& log
 }
 
 /// The line that exports the adapter of a source that holds its base model too.
-std::string adapter_line(const Request& options, const Catalog& catalog) {
+std::string adapter_line(const std::vector<std::string>& arguments, const Catalog& catalog) {
   const auto is_saved = [](const Tensor& each) {
     return each.name.find(".modules_to_save.") != std::string_view::npos;
   };
   std::string words = "--include '**lora_**'";
   if (std::ranges::any_of(catalog.tensors, is_saved)) words += " --include '**.modules_to_save.**'";
-  return repeat_command(options.arguments, words);
+  return repeat_command(arguments, words);
 }
 
 ModelPart Export::find_part(const Catalog& catalog) {
-  check_include({&catalog}, options_.exporting.names);
+  check_include({&catalog}, request_.exporting.names);
   const std::string& label = export_.source().label;
   try {
     ModelPart part = export_.find_part(catalog);
-    if (!part.choices.empty()) refuse_choices(options_, label, part.choices);
-    if (part.adapters.size() > 1) refuse_adapters(options_, label, part.adapters);
+    if (!part.choices.empty()) refuse_choices(session_.command.arguments, label, part.choices);
+    if (part.adapters.size() > 1) refuse_adapters(session_.command.arguments, label, part.adapters);
     return part;
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kUnsupported || !is_lora(error.tensor())) throw;
     throw Error(error).hint(
         fmt::format("merge the adapter first, as peft's merge_and_unload() does, or export the adapter alone: {}",
-                    adapter_line(options_, catalog)));
+                    adapter_line(session_.command.arguments, catalog)));
   }
 }
 
@@ -206,7 +211,7 @@ std::vector<std::string> Export::warnings_of(const Catalog& catalog, const Model
     const std::string glob = glob_of_name(each.container) + (is_container ? ".**" : "");
     warnings.push_back(fmt::format("'{}' is left out: {} beside '{}'; to export it instead: {}", each.container,
                                    plural(each.tensors, "tensor"), part.container,
-                                   repeat_command(options_.arguments, "--include " + shell_quoted(glob))));
+                                   repeat_command(session_.command.arguments, "--include " + shell_quoted(glob))));
   }
   const std::string& reference = export_.report().reference;
   add(warnings_of_files(export_.carried().listed, reference));
@@ -217,7 +222,7 @@ std::vector<std::string> Export::warnings_of(const Catalog& catalog, const Model
 void Export::adjust(OpenSource& source, Selection& selection) {
   const ReferenceDifference difference = export_.adjust(*source.reader, selection);
   if (difference.empty()) return;
-  const bool fits_by_map = options_.source.map.empty() && fits_by_names(source);
+  const bool fits_by_map = request_.read.map.empty() && fits_by_names(source);
   session_.error_details = lines_of(difference);
   throw export_.mismatch(difference).hint(remedy_for(difference, fits_by_map));
 }
@@ -226,7 +231,7 @@ void Export::adjust(OpenSource& source, Selection& selection) {
 bool Export::fits_by_names(const OpenSource& source) const try {
   const std::set<std::string> may_lack = export_.may_lack();
   const ModelMap map =
-      choose_map(session_, std::string(kOlderNames), options_.source.numbers, source, MapUse::kUndo, 1);
+      choose_map(session_, std::string(kOlderNames), request_.read.numbers, source, MapUse::kUndo, 1);
   const Catalog logical = UndoneMap(source.catalog(), map).make_catalog(source.catalog());
   std::vector<SelectedTensor> tensors;
   for (std::uint32_t i = 0; i < logical.tensors.size(); ++i) {
@@ -241,32 +246,32 @@ bool Export::fits_by_names(const OpenSource& source) const try {
 
 std::string Export::remedy_for(const ReferenceDifference& difference, bool fits_by_map) const {
   const PrefixGuess guess = guess_prefix(difference);
-  if (!guess.strip.empty()) return repeat_command(options_.arguments, "--strip-prefix " + guess.strip);
-  if (!guess.add.empty()) return repeat_command(options_.arguments, "--add-prefix " + guess.add);
-  if (fits_by_map) return repeat_command(options_.arguments, fmt::format("--map {}", kOlderNames));
+  if (!guess.strip.empty()) return repeat_command(session_.command.arguments, "--strip-prefix " + guess.strip);
+  if (!guess.add.empty()) return repeat_command(session_.command.arguments, "--add-prefix " + guess.add);
+  if (fits_by_map) return repeat_command(session_.command.arguments, fmt::format("--map {}", kOlderNames));
   return "see all of them with --json, or export anyway with --no-check";
 }
 
 }  // namespace
 
-void check_export(const Session&, Request& options) {
-  const std::string& dtype = options.exporting.dtype;
+void check_export(const Session&, Request& request) {
+  const std::string& dtype = request.exporting.dtype;
   if (dtype != kKeepDtypes && dtype != kAutoDtypes && !dtype_of_name(dtype)) {
     throw usage(fmt::format("--dtype {}: not a dtype", dtype)).hint("give a dtype such as bfloat16, or auto, or keep");
   }
-  if (!format_of_suffix(options.target.path).empty()) {
+  if (!format_of_suffix(request.write.path).empty()) {
     throw usage("export writes a folder")
-        .because(fmt::format("'{}' has the suffix of a single file", options.target.path));
+        .because(fmt::format("'{}' has the suffix of a single file", request.write.path));
   }
-  const std::string& to = options.target.to;
+  const std::string& to = request.write.to;
   if (!to.empty() && to != kSafetensorsFormat.traits.name && to != "torch") {
     throw usage(fmt::format("export does not write {}", to)).hint("drop --to, or write safetensors or torch");
   }
-  options.selection.keep_objects = false;
-  options.exporting.names.include = std::exchange(options.selection.include, {});
-  options.exporting.names.exclude = std::exchange(options.selection.exclude, {});
+  request.select.keep_objects = false;
+  request.exporting.names.include = std::exchange(request.select.include, {});
+  request.exporting.names.exclude = std::exchange(request.select.exclude, {});
 }
 
-int run_export(Session& session, const Request& options) { return Export(session, options).run(); }
+int run_export(Session& session, const Request& request) { return Export(session, request).run(); }
 
 }  // namespace shard::app

@@ -2,6 +2,7 @@
 
 #include <atomic>
 
+#include "apps/shardctl/request/request.h"
 #include "apps/shardctl/session/progress.h"
 #include "apps/shardctl/session/stoppable_store.h"
 #include "apps/shardctl/source/source.h"
@@ -21,22 +22,22 @@ void refuse_ranks(const LaunchFacts& launch) {
 
 }  // namespace
 
-int run_repair(Session& session, const Request& options) {
-  refuse_ranks(options.launch);
-  Salvage salvage(options.source.paths);
+int run_repair(Session& session, const Request& request) {
+  refuse_ranks(session.launch);
+  Salvage salvage(request.read.paths);
   const StoppableStore store(source_store(session), session.stop);  // All of the source is read before the job begins.
-  const auto open = [&salvage, &store](const Session& own, const Request& given, Log& log) {
+  const auto open = [&salvage, &store](const Session& own, const CopyRequest& given, Log& log) {
     const Source like{&store, {given.like}};
     const std::atomic<std::int64_t> none = 0;
     const ProgressMeter meter(
         own, log, "repair: check", [&store] { return store.bytes_read(); }, none);
-    return open_source(own, given.source, log,
+    return open_source(own, given.read, log,
                        {.salvage = &salvage,
                         .store = &store,
-                        .selection = &given.selection,
+                        .selection = &given.select,
                         .like = given.like.empty() ? nullptr : &like});
   };
-  return run_copy_verb(session, options, {.open = open, .salvage = &salvage});
+  return run_copy_verb(session, request, {.open = open, .salvage = &salvage});
 }
 
 }  // namespace shard::app

@@ -5,6 +5,7 @@
 
 #include "apps/shardctl/html/html_page.h"
 #include "apps/shardctl/render/report.h"
+#include "apps/shardctl/request/request.h"
 #include "apps/shardctl/session/progress.h"
 #include "apps/shardctl/session/ranks.h"
 #include "apps/shardctl/source/placeholder_file.h"
@@ -37,11 +38,10 @@ struct Opened {
 };
 
 /// A manifest that is damaged is a finding where it was found, and an error where it was named.
-void open_manifest(const Session& session, const Request& options, Found& found, Opened& opened) {
-  const SourceStore& store = source_store(session);
-  const std::vector<std::string>& paths = options.source.paths;
-  const bool is_named = !options.against.empty();
-  const std::string path = is_named ? options.against : manifest_beside(store, paths);
+void open_manifest(const SourceStore& store, const std::vector<std::string>& paths, const std::string& against,
+                   Found& found, Opened& opened) {
+  const bool is_named = !against.empty();
+  const std::string path = is_named ? against : manifest_beside(store, paths);
   if (path.empty()) return;
   try {
     opened.stated = read_manifest(store, path, paths);
@@ -72,14 +72,13 @@ void refuse_nothing_read(const Catalog& catalog, const Found& found) {
   if (why) throw why->code() == ErrorCode::kUnsupported ? why->of_kind(std::nullopt) : *why;
 }
 
-Opened open(const Session& session, const Request& options, Found& found, Log& log) {
+Opened open(const Session& session, ReadRequest read, const std::string& against, Found& found, Log& log) {
   Opened opened;
-  open_manifest(session, options, found, opened);
-  open_hashes(source_store(session), options.source.paths, found, opened);
-  ReadRequest source = options.source;
-  source.opaque_globals = true;  // What a class outside the list hides is not read; all else is.
+  open_manifest(source_store(session), read.paths, against, found, opened);
+  open_hashes(source_store(session), read.paths, found, opened);
+  read.opaque_globals = true;  // What a class outside the list hides is not read; all else is.
   try {
-    opened.source = open_source(session, source, log, {.may_lack_ranks = true, .findings = &found});
+    opened.source = open_source(session, read, log, {.may_lack_ranks = true, .findings = &found});
     refuse_nothing_read(opened.source.catalog(), found);
     return opened;
   } catch (const Error& error) {
@@ -89,7 +88,7 @@ Opened open(const Session& session, const Request& options, Found& found, Log& l
     found.report(error);
     opened.unreadable = error;
     if (error.code() == ErrorCode::kCorruption) {
-      opened.loose = torch_save::open_loose_files(source_store(session), options.source.paths);
+      opened.loose = torch_save::open_loose_files(source_store(session), read.paths);
     }
   }
   return opened;
@@ -130,20 +129,20 @@ void print(const Session& session, const VerifyReport& report) {
 
 }  // namespace
 
-int run_verify(Session& session, const Request& options) {
-  allow_sudden_end(session, options);
+int run_verify(Session& session, const Request& request) {
+  allow_sudden_end(session, request.page);
   const auto log = open_log(session);
-  Found found(options.source.paths);
+  Found found(request.read.paths);
   std::optional<PlaceholderFiles> stand_ins;
   Opened opened;
   std::optional<HtmlPage> page;
   on_all_ranks(session, "catalog", [&] {
-    page.emplace(session, options);
-    check_exists(session, options.source);
-    stand_ins.emplace(source_store(session), options.source.paths);
+    page.emplace(session, request.page, request.read);
+    check_exists(session, request.read);
+    stand_ins.emplace(source_store(session), request.read.paths);
     for (const Error& each : stand_ins->at_the_top()) found.explain(each);
     found.explain_by([&](const std::string& file) { return stand_ins->of_file(file); });
-    opened = open(session, options, found, *log);
+    opened = open(session, request.read, request.against, found, *log);
   });
   const VerifyJob job{.reader = opened.reader(),
                       .stated = opened.stated ? &*opened.stated : nullptr,
@@ -166,7 +165,7 @@ int run_verify(Session& session, const Request& options) {
   meter.finish();
   expect_unchanged_source(session);
   const std::vector<Finding> findings = found.sorted();
-  const VerifyReport report{.label = fmt::format("{}", fmt::join(options.source.paths, " ")),
+  const VerifyReport report{.label = fmt::format("{}", fmt::join(request.read.paths, " ")),
                             .findings = findings,
                             .left_out = found.left_out(),
                             .has_errors = found.has_errors(),
@@ -175,7 +174,7 @@ int run_verify(Session& session, const Request& options) {
                             .catalog = job.reader == nullptr ? nullptr : &job.reader->catalog(),
                             .not_checked = not_checked(session, opened, verification.file_names())};
   int code = exit_code(opened, report);
-  if (!options.page.path.empty()) {
+  if (!request.page.path.empty()) {
     on_all_ranks(session, "page", [&] { page->write([&](JsonWriter& json) { render_json(json, report); }); });
   }
   if (is_rank_zero(session)) print(session, report);

@@ -2,6 +2,7 @@
 #include <fmt/ranges.h>
 
 #include "apps/shardctl/render/json_parts.h"
+#include "apps/shardctl/request/request.h"
 #include "apps/shardctl/session/versions.h"
 #include "apps/shardctl/text/text_sink.h"
 #include "apps/shardctl/verbs/verbs.h"
