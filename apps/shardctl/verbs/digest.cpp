@@ -24,8 +24,7 @@ std::vector<std::string> all_digests(Session& session, HashAlgorithm algorithm, 
   ProgressMeter meter(
       session, log, "digest", [&] { return progress.bytes_read.load(); }, progress.others_bytes);
   meter.set_total(totals(source.catalog(), selection).logical_bytes);
-  DigestPass pass(*source.reader, selection, algorithm, pass_options(session),
-                  *session.group, progress);
+  DigestPass pass(*source.reader, selection, algorithm, pass_options(session), *session.group, progress);
   on_all_ranks(session, progress.bytes_read, progress.others_bytes, meter.awaited(),
                [&](const std::stop_token& stop) { pass.read(stop); });
   return pass.finish();

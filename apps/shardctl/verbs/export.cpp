@@ -230,8 +230,7 @@ void Export::adjust(OpenSource& source, Selection& selection) {
 /// True if the names of transformers 4 are the reference's.
 bool Export::fits_by_names(const OpenSource& source) const try {
   const std::set<std::string> may_lack = export_.may_lack();
-  const ModelMap map =
-      choose_map(session_, std::string(kOlderNames), request_.read.numbers, source, MapUse::kUndo, 1);
+  const ModelMap map = choose_map(session_, std::string(kOlderNames), request_.read.numbers, source, MapUse::kUndo, 1);
   const Catalog logical = UndoneMap(source.catalog(), map).make_catalog(source.catalog());
   std::vector<SelectedTensor> tensors;
   for (std::uint32_t i = 0; i < logical.tensors.size(); ++i) {
