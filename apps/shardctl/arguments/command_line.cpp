@@ -5,15 +5,83 @@
 
 #include <algorithm>
 #include <array>
+#include <sstream>
 
 #include "apps/shardctl/arguments/option_tree.h"
-#include "apps/shardctl/arguments/settings.h"
 #include "apps/shardctl/request/command_text.h"
+#include "apps/shardctl/request/request.h"
+#include "apps/shardctl/session/session.h"
 #include "libshard/core/nearest.h"
 #include "libshard/map/builtin_maps.h"
 
 namespace shard::app {
 namespace {
+
+std::vector<CLI::Option*> settable(CLI::App& app) {
+  return app.get_options([](const CLI::Option* option) {
+    return !option->get_lnames().empty() && !option->check_lname("help") && !option->check_lname("version");
+  });
+}
+
+bool layout_given(const std::vector<CLI::Option*>& options) {
+  return std::any_of(options.begin(), options.end(),
+                     [](const CLI::Option* option) { return option->count() > 0 && chooses_layout(*option); });
+}
+
+void set(CLI::Option& option, const std::vector<std::string>& values, const std::string& origin) {
+  try {
+    for (const std::string& value : values) option.add_result(value);
+    option.run_callback();
+  } catch (const CLI::ParseError& error) {
+    throw usage(lower_first(error.what())).because(fmt::format("{} sets it", origin));
+  }
+}
+
+/// SHARDCTL_ and an option's long name in capitals: "dry-run" is SHARDCTL_DRY_RUN.
+std::string environment_name(std::string_view option) {
+  std::string name = "SHARDCTL_";
+  for (const char c : option) name += c == '-' ? '_' : c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c;
+  return name;
+}
+
+/// Fills options of `app` that have no value yet from SHARDCTL_* variables. Not --help and --version: SHARDCTL_VERSION
+/// may well be a version in somebody's build scripts. A layout on the command line hides those of the environment.
+/// \throws Error kInvalidArgument  a bad value, naming the variable.
+void apply_environment(CLI::App& app, const Session& session) {
+  const auto options = settable(app);
+  const bool fixed = layout_given(options);
+  for (CLI::Option* option : options) {
+    const std::string name = environment_name(option->get_lnames().front());
+    const auto value = session.env ? session.env(name) : std::nullopt;
+    const bool hidden = fixed && chooses_layout(*option);
+    if (option->count() == 0 && value && !value->empty() && !hidden) set(*option, {*value}, name);
+  }
+}
+
+/// The same from the file of --config, where there is one: keys above the first section, and those of the section named
+/// like the verb. \throws Error kNotFound; kInvalidArgument  an unknown key or a bad value, naming it.
+void apply_configuration(CLI::App& app, const Session& session, const Verb* verb) {
+  const std::string& path = session.common.config;
+  if (path.empty()) return;
+  const auto file = session.fs.open(path);
+  const std::vector<std::byte> bytes = read_whole(*file, 1 << 20);
+  std::istringstream text(std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
+  const auto settings = settable(app);
+  const bool fixed = layout_given(settings);
+  const auto known = all_long_names();
+  for (const CLI::ConfigItem& item : CLI::ConfigTOML().from_config(text)) {
+    if (item.name == "++" || item.name == "--") continue;  // CLI11's marks of a section's begin and end.
+    const std::string name = "--" + item.name;
+    if (!contains(known, name)) {
+      throw usage(fmt::format("{}: unknown key '{}'", path, item.fullname())).hint("use long option names as keys");
+    }
+    if (!item.parents.empty() && (verb == nullptr || item.parents.front() != verb->name)) continue;
+    for (CLI::Option* option : settings) {
+      const bool hidden = fixed && chooses_layout(*option);
+      if (option->check_lname(item.name) && option->count() == 0 && !hidden) set(*option, item.inputs, path);
+    }
+  }
+}
 
 // ---- Finding the verb.
 
@@ -261,6 +329,7 @@ void parse_command_line(const std::vector<std::string>& arguments, Session& sess
   const std::size_t verb_word = asks_help ? 1 : 0;
   if (first.words.size() > verb_word) session.command.verb = first.words[verb_word];
   request.help = asks_help || contains(first.options, "-h") || contains(first.options, "--help");
+  request.all_options = contains(first.options, "--all");
   request.version = contains(first.options, "--version");
   request.verb = find_verb(session.command.verb);
   if (!session.command.verb.empty() && request.verb == nullptr) refuse_verb(session.command.verb);

@@ -247,6 +247,11 @@ void add_inspect(CLI::App& app, Request& o) {
   OptionGroup{app, "Output"}.flag("--all", o.inspect.all, "print one line per tensor; do not fold identical layers");
 }
 
+void add_help(CLI::App& app, Request& o) {
+  if (app.get_option_no_throw("--all") != nullptr) return;  // Among the options of all verbs: inspect's.
+  OptionGroup{app, "Help"}.flag("--all", o.all_options, "describe every option of the verb");
+}
+
 void add_repair(CLI::App& app, Request& o) {
   if (app.get_option_no_throw("--like") != nullptr) return;  // Among the options of all verbs: the target's.
   OptionGroup{app, "Source"}.single(

@@ -21,6 +21,7 @@ void add_all_options(CLI::App& app, CommonOptions& common, Request& request);
 void add_global_options(CLI::App& app, CommonOptions& common, Request& request);
 
 /// The options that only one verb has; see Verb::add_options.
+void add_help(CLI::App& app, Request& request);
 void add_inspect(CLI::App& app, Request& request);
 void add_repair(CLI::App& app, Request& request);
 void add_export(CLI::App& app, Request& request);

@@ -12,7 +12,6 @@
 #include <string_view>
 #include <vector>
 
-#include "apps/shardctl/html/page_parts.h"
 #include "apps/shardctl/render/report.h"
 #include "apps/shardctl/session/ranks.h"
 #include "apps/shardctl/text/units.h"
@@ -22,6 +21,15 @@
 #include "libshard/io/paths.h"
 
 namespace shard::app {
+
+// The parts that all pages share: the files of this folder, embedded by cmake/embed_page.cmake.
+
+/// page.html. It contains `@policy@`, `@style@`, `@document@` and `@script@` once each, in this order, for what goes
+/// there.
+extern const std::string_view kPageFrame;
+extern const std::string_view kPageStyle;   ///< page.css
+extern const std::string_view kPageScript;  ///< The scripts, one after another.
+
 namespace {
 
 /// Counts what a stream gets, and writes it where there is a file. Streams swallow exceptions, so it keeps the first.

@@ -144,7 +144,7 @@ void render_text(const Session& session, const Compared& compared) {
                        dtype_name(pair.b->dtype));
   });
   list_some(sink, difference.shape, limit, "shape", [&](const TensorPair& pair) {
-    return fmt::format("shape {}: {} and {}", pair.a->name, to_string(shape_in(a, *pair.a)),
+    return fmt::format("shape {}: {} in A, {} in B", pair.a->name, to_string(shape_in(a, *pair.a)),
                        to_string(shape_in(b, *pair.b)));
   });
   list_some(sink, difference.values, limit, "values",

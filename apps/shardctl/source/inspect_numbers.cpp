@@ -21,7 +21,7 @@ Totals totals(const Catalog& catalog, const Selection& selection) {
     if (seen[root]) continue;
     seen[root] = true;
     const std::int64_t elements = element_count(tensor.shape), bytes = packed_bytes(elements, selected.dtype);
-    sum.parameters += elements;
+    sum.elements += elements;
     sum.logical_bytes += bytes;
     sum.bytes_of_dtype[static_cast<std::size_t>(selected.dtype)] += bytes;
     for (const Chunk& chunk : catalog.chunks_of(tensor)) {

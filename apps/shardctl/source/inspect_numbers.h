@@ -15,7 +15,7 @@
 namespace shard::app {
 
 struct Totals {
-  std::int64_t parameters = 0;                             ///< Elements; aliases once.
+  std::int64_t elements = 0;                               ///< Aliases once.
   std::int64_t logical_bytes = 0;                          ///< Aliases once.
   std::int64_t stored_bytes = 0;                           ///< Every chunk, aliases once, each replica.
   std::array<std::int64_t, kDTypeCount> bytes_of_dtype{};  ///< Parts of logical_bytes.

@@ -226,7 +226,7 @@ ChosenLayout choose_layout(const Session& session, const WriteRequest& write, bo
                            const TargetForm& form, Log& log) {
   check_form(write, *form.format);
   const LayoutRequest& given = write.layout;
-  if (given.run) return {RanksLayout{*given.run, given.dim.value_or(0)}, nullptr};
+  if (given.ranks) return {RanksLayout{*given.ranks, given.dim.value_or(0)}, nullptr};
   if (!given.mesh.empty()) return {mesh_layout(given), nullptr};
   if (!given.layout.empty()) return {read_layout(session, given.layout), nullptr};
   if (given.shards) return {ShardsLayout{*given.shards}, nullptr};

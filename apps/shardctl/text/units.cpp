@@ -12,12 +12,13 @@ namespace shard::app {
 
 std::string human_bytes(std::int64_t bytes) {
   if (bytes == 1) return "1 byte";
-  if (bytes < 10'000) return plural(bytes, "byte");
+  if (bytes < 1000) return plural(bytes, "byte");
   constexpr std::array<const char*, 6> kUnits{"kB", "MB", "GB", "TB", "PB", "EB"};
+  constexpr double kRoundsUp = 999.5;  // With three digits this is 1000.
   double value = static_cast<double>(bytes) / 1e3;
   std::size_t unit = 0;
-  for (; value >= 1000 && unit + 1 < kUnits.size(); ++unit) value /= 1000;
-  return fmt::format("{:.2f} {}", value, kUnits[unit]);
+  for (; value >= kRoundsUp && unit + 1 < kUnits.size(); ++unit) value /= 1000;
+  return fmt::format("{:.3g} {}", value, kUnits[unit]);
 }
 
 std::string human_seconds(double seconds) {

@@ -1,13 +1,15 @@
-#include "apps/shardctl/render/cat.h"
-
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <optional>
+#include <vector>
 
 #include "apps/shardctl/request/command_text.h"
 #include "apps/shardctl/request/request.h"
 #include "apps/shardctl/session/ranks.h"
+#include "apps/shardctl/session/session.h"
 #include "apps/shardctl/source/cast_choice.h"
 #include "apps/shardctl/source/source.h"
 #include "apps/shardctl/text/element_text.h"
@@ -17,6 +19,7 @@
 #include "libshard/catalog/glob.h"
 #include "libshard/catalog/quantized.h"
 #include "libshard/catalog/slice.h"
+#include "libshard/compare/block_reader.h"
 #include "libshard/core/error.h"
 #include "libshard/core/json_writer.h"
 #include "libshard/core/nearest.h"
@@ -24,6 +27,153 @@
 
 namespace shard::app {
 namespace {
+
+/// What is printed, and its elements.
+struct Printed {
+  std::string_view name;
+  DType dtype;
+  std::vector<std::int64_t> shape;
+  BlockReader& elements;
+};
+
+/// Calls `each` with one block of elements after another, until a reader of the pipe has seen enough.
+template <class Each>
+void for_each_block(const Session& session, BlockReader& elements, const Each& each) {
+  const std::int64_t step = elements.block_elements(kBlockBytes);
+  for (std::int64_t begin = 0; begin < elements.elements() && session.out.good(); begin += step) {
+    each(elements.read(begin, std::min(begin + step, elements.elements())));
+  }
+}
+
+struct NumpyName {
+  DType dtype;
+  std::string_view name;
+};
+constexpr std::array<NumpyName, 14> kNumpyNames{{{DType::kBool, "|b1"},
+                                                 {DType::kUint8, "|u1"},
+                                                 {DType::kInt8, "|i1"},
+                                                 {DType::kUint16, "<u2"},
+                                                 {DType::kInt16, "<i2"},
+                                                 {DType::kUint32, "<u4"},
+                                                 {DType::kInt32, "<i4"},
+                                                 {DType::kUint64, "<u8"},
+                                                 {DType::kInt64, "<i8"},
+                                                 {DType::kFloat16, "<f2"},
+                                                 {DType::kFloat32, "<f4"},
+                                                 {DType::kFloat64, "<f8"},
+                                                 {DType::kComplex64, "<c8"},
+                                                 {DType::kComplex128, "<c16"}}};
+
+const NumpyName* numpy_name(DType dtype) {
+  const auto* found = std::ranges::find(kNumpyNames, dtype, &NumpyName::dtype);
+  return found == kNumpyNames.end() ? nullptr : found;
+}
+
+/// Magic, version, length and a Python dict, padded so that the data begins at a multiple of 64.
+std::string npy_header(DType dtype, const std::vector<std::int64_t>& shape) {
+  constexpr std::size_t kLead = 10;
+  std::string dict = fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': ({}{}), }}",
+                                 numpy_name(dtype)->name, fmt::join(shape, ", "), shape.size() == 1 ? "," : "");
+  dict.append(63 - (kLead + dict.size()) % 64, ' ');
+  dict += '\n';
+  std::string header = "\x93NUMPY\x01";
+  header += '\0';
+  header += static_cast<char>(dict.size() & 0xFF);
+  header += static_cast<char>(dict.size() >> 8);
+  return header + dict;
+}
+
+/// Groups elements into lines, and lines into matrices.
+class TextLayout {
+ public:
+  TextLayout(TextSink& sink, const std::vector<std::int64_t>& shape, std::size_t width)
+      : sink_(sink), shape_(shape), width_(width) {
+    if (shape.size() >= 2) columns_ = shape.back(), rows_ = shape[shape.size() - 2];
+  }
+
+  void add(std::string_view text) {
+    if (shape_.size() > 2 && element_ % (rows_ * columns_) == 0) head();
+    if (element_ % columns_ != 0) sink_.spaces(1);
+    sink_.spaces(width_ - std::min(width_, text.size()));
+    sink_.add(text);
+    if (++element_ % columns_ == 0) sink_.end_line();
+  }
+
+ private:
+  /// "# [0, 3, :, :]"
+  void head() {
+    std::vector<std::int64_t> index(shape_.size() - 2);
+    std::int64_t matrix = element_ / (rows_ * columns_);
+    for (std::size_t d = index.size(); d-- > 0;) {
+      index[d] = matrix % shape_[d];
+      matrix /= shape_[d];
+    }
+    if (element_ > 0) sink_.end_line();
+    sink_.line(fmt::format("# [{}, :, :]", fmt::join(index, ", ")));
+  }
+
+  TextSink& sink_;
+  const std::vector<std::int64_t>& shape_;
+  const std::size_t width_;
+  std::int64_t columns_ = 1, rows_ = 1, element_ = 0;
+};
+
+/// The width of the columns where they are aligned: on a terminal, and when the first block holds everything.
+std::size_t aligned_width(const Session& session, const Printed& tensor, ElementText& text, std::int64_t in_block) {
+  if (!session.out_is_terminal || tensor.shape.size() < 2 || in_block != tensor.elements.elements()) return 0;
+  std::size_t width = 0;
+  for (std::int64_t i = 0; i < in_block; ++i) width = std::max(width, text[i].size());
+  return width;
+}
+
+/// Whether numpy has the dtype.
+bool fits_npy(DType dtype) { return numpy_name(dtype) != nullptr; }
+
+/// The packed little-endian elements.
+void cat_raw(const Session& session, const Printed& tensor) {
+  for_each_block(session, tensor.elements, [&](std::span<const std::byte> block) {
+    session.out.write(reinterpret_cast<const char*>(block.data()), static_cast<std::streamsize>(block.size()));
+  });
+}
+
+/// A .npy file (numpy/lib/format.py, version 1.0).
+void cat_npy(const Session& session, const Printed& tensor) {
+  session.out << npy_header(tensor.dtype, tensor.shape);
+  cat_raw(session, tensor);
+}
+
+/// One element a line of a vector, one row a line of a matrix; of more dimensions matrices, each led by "# [i, j, :,
+/// :]" and apart by an empty line. numpy.loadtxt reads it. On a terminal the columns of what is small are aligned.
+void cat_text(const Session& session, const Printed& tensor) {
+  TextSink sink(session.out);
+  ElementText text(tensor.dtype, Spelling::kPython);
+  std::optional<TextLayout> layout;
+  for_each_block(session, tensor.elements, [&](std::span<const std::byte> block) {
+    text.take(block);
+    if (!layout) layout.emplace(sink, tensor.shape, aligned_width(session, tensor, text, text.size()));
+    for (std::int64_t i = 0; i < text.size(); ++i) layout->add(text[i]);
+  });
+}
+
+/// One document `shardctl.cat/1`: name, type, dtype, shape and all elements as one list, row-major.
+void cat_json(const Session& session, const Printed& tensor) {
+  JsonWriter json(session.out);
+  ElementText text(tensor.dtype, Spelling::kJson);
+  json.begin_object();
+  json.key("schema"), json.string("shardctl.cat/1");
+  json.key("name"), json.string(tensor.name);
+  json.key("type"), json.string("torch.Tensor");
+  json.key("dtype"), json.string(dtype_name(tensor.dtype));
+  json.key("shape"), json.numbers(tensor.shape);
+  json.key("values"), json.begin_array();
+  for_each_block(session, tensor.elements, [&](std::span<const std::byte> block) {
+    text.take(block);
+    for (std::int64_t i = 0; i < text.size(); ++i) json.literal(text[i]);
+  });
+  json.end_array();
+  json.end_object();
+  json.end_line();
+}
 
 /// The entries of that name. \pre entries are sorted by name
 template <class Entries>

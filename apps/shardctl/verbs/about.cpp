@@ -1,6 +1,12 @@
+/// \file
+/// Verbs about the program itself: help, completion, version and env.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
+
+#include "apps/shardctl/arguments/completion.h"
+#include "apps/shardctl/arguments/help.h"
 #include "apps/shardctl/render/json_parts.h"
 #include "apps/shardctl/request/request.h"
 #include "apps/shardctl/session/ranks.h"
@@ -9,11 +15,26 @@
 #include "apps/shardctl/text/units.h"
 #include "apps/shardctl/verbs/verbs.h"
 #include "formats/hdf5_sandbox.h"
+#include "formats/registry.h"
 #include "libshard/device/device_system.h"
 #include "libshard/ranks/open_group.h"
 
 namespace shard::app {
 namespace {
+
+void print_version_json(Session& session) {
+  JsonWriter json(session.out);
+  json.begin_object();
+  json.key("schema"), json.string("shardctl.version/1");
+  json.key("version"), json.string(own_version());
+  json.key("compiler"), json.string(compiler());
+  json.key("formats"), json.begin_array();
+  for (const std::string& name : format_names()) json.string(name);
+  json.end_array();
+  write_libraries(json);
+  json.end_object();
+  json.end_line();
+}
 
 /// HOST:PORT, or empty where only rank 0 knows it.
 std::string rendezvous(const Launch& launch) {
@@ -42,8 +63,8 @@ void write_devices(JsonWriter& json, const DeviceSystem& system) {
   json.key("nccl"), json.string_or_null(system.nccl);
 }
 
-void print_json(Session& session, const Launch& launch, const std::vector<std::string>& backends,
-                const DeviceSystem& system) {
+void print_env_json(Session& session, const Launch& launch, const std::vector<std::string>& backends,
+                    const DeviceSystem& system) {
   JsonWriter json(session.out);
   json.begin_object();
   json.key("schema"), json.string("shardctl.env/1");
@@ -65,12 +86,48 @@ void print_json(Session& session, const Launch& launch, const std::vector<std::s
 
 }  // namespace
 
+int run_help(Session& session, const Request& request) {
+  TextSink(session.out).lines(help_text(request.verb, request.all_options));
+  return 0;
+}
+
+void check_completion(const Session&, Request& request) {
+  const std::vector<std::string_view> shells = shell_names();
+  if (std::ranges::find(shells, request.shell) != shells.end()) return;
+  const std::string known = fmt::format("{}", fmt::join(shells, ", "));
+  if (request.shell.empty()) throw usage("completion needs the name of a shell").hint("give one of " + known);
+  throw usage(fmt::format("completion: no script for '{}'", request.shell)).expected(known).found(request.shell);
+}
+
+int run_completion(Session& session, const Request& request) {
+  session.out << completion_script(request.shell);
+  return 0;
+}
+
+int run_version_line(Session& session) {
+  TextSink(session.out).line("shardctl " + own_version());
+  return 0;
+}
+
+int run_version(Session& session, const Request&) {
+  if (session.common.json) {
+    print_version_json(session);
+    return 0;
+  }
+  run_version_line(session);
+  TextSink sink(session.out);
+  sink.line(fmt::format("{:<15}{}", "compiler", compiler()));
+  sink.line(fmt::format("{:<15}{}", "formats", fmt::join(format_names(), ", ")));
+  for (const auto& [name, version] : library_versions()) sink.line(fmt::format("{:<15}{}", name, version));
+  return 0;
+}
+
 int run_env(Session& session, const Request& request) {
   const Launch launch = launch_of(session, request.run);
   const std::vector<std::string> backends = backends_here();
   const DeviceSystem system = describe_devices();
   if (session.common.json) {
-    print_json(session, launch, backends, system);
+    print_env_json(session, launch, backends, system);
     return 0;
   }
   TextSink sink(session.out);
