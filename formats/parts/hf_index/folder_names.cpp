@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstdint>
 #include <iterator>
 #include <map>
@@ -14,6 +13,7 @@
 #include <utility>
 
 #include "libshard/core/first_names.h"
+#include "libshard/core/parse_number.h"
 
 namespace shard::hf_index {
 
@@ -37,11 +37,7 @@ bool is_number(std::string_view text) {
   return !text.empty() && text.size() <= kMostDigits && text.find_first_not_of(kDigits) == std::string_view::npos;
 }
 
-std::int64_t value_of(std::string_view digits) {
-  std::int64_t value = 0;
-  std::from_chars(digits.data(), digits.data() + digits.size(), value);
-  return value;
-}
+std::int64_t value_of(std::string_view digits) { return parse_natural(digits).value_or(0); }
 
 std::optional<PartName> parse_part_name(std::string_view name, std::string_view suffix) {
   if (name.starts_with('.') || !name.ends_with(suffix)) return std::nullopt;
