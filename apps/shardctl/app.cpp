@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <syncstream>
 #include <utility>
 
 #include "apps/shardctl/arguments/command_line.h"
@@ -81,12 +82,14 @@ int run_alone(Session& session, const Request& request) {
 /// Runs as one rank of `group`: only rank 0 prints data.
 int run_as_rank(const Session& session, const Request& request, Group& group) {
   std::ostream nowhere(nullptr);
+  std::osyncstream err(session.err);  // Ranks that are threads share the stream; each write reaches it as a whole.
+  err << std::emit_on_flush << std::unitbuf;
   const WatchedStore watched(session.fs);
   std::optional<GroupStore> parts;
   if (request.run.local_input) parts.emplace(watched, group.rank());
   Session own{.fs = session.fs,
               .out = group.rank() == 0 ? session.out : nowhere,
-              .err = session.err,
+              .err = err,
               .out_is_terminal = session.out_is_terminal,
               .err_is_terminal = session.err_is_terminal,
               .env = session.env,

@@ -71,10 +71,9 @@ std::vector<std::uint32_t> file_order(const std::vector<std::string>& names) {
 void report_missing(const Metadata& metadata, std::uint32_t file, FileKind kind, const OpenOptions& options) {
   const auto items = std::ranges::count_if(metadata.items, [&](const Item& item) { return item.file == file; });
   const std::string& name = metadata.files[file];
-  Error error(ErrorCode::kNotFound, fmt::format("{} is {}; .metadata expects {} {} in it   (last argument: " chunk or
-                                                    object " / " chunks and objects ")",
-                                                name, kind == FileKind::kAbsent ? "missing" : "not a regular file",
-                                                items, items == 1 ? "chunk or object lies" : "chunks and objects lie"));
+  Error error(ErrorCode::kNotFound, fmt::format("{} is {}; .metadata expects {} {} in it", name,
+                                                kind == FileKind::kAbsent ? "missing" : "not a regular file", items,
+                                                items == 1 ? "chunk or object" : "chunks and objects"));
   error.in_file(name).because(".metadata names it").hint("fetch it again").of_kind(FindingKind::kMissingFile);
   if (const int rank = file_numbers(name).rank; rank >= 0) error.of_rank(rank);
   options.findings->report(error);
