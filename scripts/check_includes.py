@@ -25,6 +25,7 @@ USES = {  # A folder may include from itself and from these.
     "libshard/exec": CHECKPOINT | {"libshard/plan", "libshard/device"},
     "libshard/ranks": CORE,
     "libshard/repair": CHECKPOINT | {"libshard/exec"},
+    "libshard/compare": CHECKPOINT | {"libshard/exec", "libshard/ranks"},
     "libshard/export": CHECKPOINT,
     "libshard/map/documents": CHECKPOINT,
     "libshard/map/arithmetic": MAP_INDICES,
@@ -62,6 +63,7 @@ USES |= {
 FORMATS = set(USES) - LIBSHARD
 USES |= {
     "formats": LIBSHARD | FORMATS,
+    "formats/export": LIBSHARD | FORMATS | {"formats"},
     "libshard/ranks/mpi": CORE | {"libshard/ranks"},
     "libshard/device/kernels": CORE | {"libshard/exec"},
     "libshard/device/cuda": CORE | {"libshard/ranks", "libshard/device", "libshard/device/kernels"},
@@ -75,7 +77,7 @@ USES |= {
                                                    "shardtorch/state"},
     "shardtorch/parallel": {"shardtorch", "shardtorch/sharded_tensor", "shardtorch/state", "shardtorch/checkpoint"},
 }
-BELOW_APP = LIBSHARD | FORMATS | {"formats"}
+BELOW_APP = LIBSHARD | FORMATS | {"formats", "formats/export"}
 ROOMS = {  # The rooms of the application, each with the rooms that it may include.
     "text": [],
     "request": [],

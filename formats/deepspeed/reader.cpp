@@ -13,9 +13,9 @@
 #include "formats/deepspeed/save_reader.h"
 #include "formats/deepspeed/tag_folder.h"
 #include "formats/deepspeed/universal_folder.h"
-#include "formats/parts/pickle/equal.h"
 #include "formats/torch/saved_files.h"
 #include "libshard/core/error.h"
+#include "libshard/core/value_equality.h"
 #include "libshard/core/findings.h"
 #include "libshard/core/hash_table.h"
 #include "libshard/io/paths.h"
@@ -45,7 +45,7 @@ Error mixed(const Catalog& catalog, std::uint32_t file, const std::string& what)
 
 void check_optimizers(const Catalog& catalog, const TagFolder& folder, const Save& save) {
   const OptimizerStates& first = save.optimizers.front();
-  pickle::Equality equality({.budget = catalog.arena->budget().get()});
+  ValueEquality equality({.budget = catalog.arena->budget().get()});
   for (const OptimizerStates& rank : save.optimizers) {
     if (rank.data_ranks != first.data_ranks) throw other_world(catalog, rank.file, first.data_ranks, rank.data_ranks);
     if (rank.stage != first.stage) throw mixed(catalog, rank.file, "their ZeRO stages differ");
@@ -71,7 +71,7 @@ void check_optimizers(const Catalog& catalog, const TagFolder& folder, const Sav
 void check_models(const Catalog& catalog, const TagFolder& folder, const Save& save, std::int64_t ranks) {
   const ModelStates& first = save.models.front();
   const Value* const step = find_key(*first.root, "global_steps");
-  pickle::Equality equality({.budget = catalog.arena->budget().get()});
+  ValueEquality equality({.budget = catalog.arena->budget().get()});
   if (first.is_mics && first.data_ranks > ranks && ranks > 0) {
     throw Error(ErrorCode::kUnsupported, "cannot read a DeepSpeed MiCS checkpoint: only one group of ranks has files")
         .in_file(catalog.files[first.file].path)
@@ -164,7 +164,7 @@ void check_model_ranks(const Catalog& catalog, const TagFolder& folder, const st
         .found(std::ssize(saves));
   }
   const Value* const step = find_key(*first.root, "global_steps");
-  pickle::Equality equality({.budget = catalog.arena->budget().get()});
+  ValueEquality equality({.budget = catalog.arena->budget().get()});
   for (const Save& save : saves) {
     const ModelStates& model = save.models.front();
     if (save.optimizers.size() != saves.front().optimizers.size()) {

@@ -29,12 +29,12 @@
 #include "formats/parts/decoded_view/decoded_view.h"
 #include "formats/parts/hf_index/folder_names.h"
 #include "formats/parts/hf_index/index_findings.h"
-#include "formats/parts/pickle/equal.h"
 #include "formats/registry.h"
 #include "libshard/catalog/tree.h"
 #include "libshard/core/error.h"
 #include "libshard/core/findings.h"
 #include "libshard/core/first_names.h"
+#include "libshard/core/value_equality.h"
 #include "libshard/io/open_files.h"
 #include "libshard/io/paths.h"
 #include "libshard/io/source_store.h"
@@ -215,7 +215,7 @@ class Hdf5Reader final : public Reader {
     catalog_.format_version = fmt::format("superblock {}", facts.superblock_version);
     if (!facts.skipped.empty()) {
       catalog_.warnings.push_back(
-          fmt::format("{}: left out: {}", catalog_.files[index].path, hf_index::first_few(facts.skipped)));
+          fmt::format("{}: left out: {}", catalog_.files[index].path, first_names(facts.skipped)));
     }
   }
 
@@ -520,7 +520,7 @@ class Hdf5Reader final : public Reader {
     };
     std::erase_if(catalog_.objects, is_part_of_one);
     catalog_.warnings.push_back(
-        fmt::format("attributes that differ between the files are left out: {}", hf_index::first_few(differing_)));
+        fmt::format("attributes that differ between the files are left out: {}", first_names(differing_)));
   }
 
   void take_tree() {
@@ -540,7 +540,7 @@ class Hdf5Reader final : public Reader {
   /// Several files may say the same of the groups that they share.
   void check_duplicates() {
     if (source_.names.size() == 1) return;
-    pickle::Equality equality({.budget = catalog_.arena->budget().get()});
+    ValueEquality equality({.budget = catalog_.arena->budget().get()});
     const auto is_repeated = [&](const Object& a, const Object& b) {
       return a.name == b.name && a.path == b.path && equality.is_equal(*a.value, *b.value);
     };

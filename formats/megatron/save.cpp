@@ -8,11 +8,11 @@
 #include "formats/megatron/names.h"
 #include "formats/megatron/old_names.h"
 #include "formats/parts/pickle/attributes.h"
-#include "formats/parts/pickle/equal.h"
 #include "formats/torch/tensor_finder.h"
 #include "libshard/catalog/tree.h"
 #include "libshard/core/box.h"
 #include "libshard/core/error.h"
+#include "libshard/core/value_equality.h"
 #include "libshard/io/paths.h"
 
 namespace shard::megatron {
@@ -173,7 +173,7 @@ void check_layers(const Catalog& catalog, const RankStates& rank, const ChunkSta
 /// The files were written at one step, and say the same of how the model is spread.
 void check_one_save(const Catalog& catalog, const Save& save) {
   const RankStates& first = save.ranks.front();
-  pickle::Equality equality({.budget = catalog.arena->budget().get()});
+  ValueEquality equality({.budget = catalog.arena->budget().get()});
   for (const RankStates& rank : std::span(save.ranks).subspan(1)) {
     for (const std::string_view key : {"iteration", "checkpoint_version"}) {
       const Value* const one = find_key(*first.root, key);

@@ -15,6 +15,7 @@
 #include "formats/safetensors/source_files.h"
 #include "libshard/core/box.h"
 #include "libshard/core/error.h"
+#include "libshard/core/first_names.h"
 #include "libshard/io/open_files.h"
 #include "libshard/io/paths.h"
 
@@ -267,7 +268,7 @@ class SafetensorsReader final : public Reader {
   }
 
   void warn(const char* what, const std::vector<std::string>& names) {
-    if (!names.empty()) catalog_.warnings.push_back(fmt::format("{}: {}", what, hf_index::first_few(names)));
+    if (!names.empty()) catalog_.warnings.push_back(fmt::format("{}: {}", what, first_names(names)));
   }
 
   /// \returns whether its tensors are known now.

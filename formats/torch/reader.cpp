@@ -24,8 +24,6 @@ namespace {
 using hf_index::WeightMap;
 using hf_index::WeightMapEntry;
 
-std::string and_more(std::size_t count) { return count == 0 ? std::string() : fmt::format(" and {} more", count); }
-
 class TorchReader final : public SavedReader {
  public:
   TorchReader(const Source& source, const OpenOptions& options)
@@ -172,8 +170,8 @@ class TorchReader final : public SavedReader {
       }
     }
     if (!unlisted.empty()) {
-      catalog_.warnings.push_back(fmt::format("tensors that the index does not list are read from its files: '{}'{}",
-                                              unlisted[0], and_more(unlisted.size() - 1)));
+      catalog_.warnings.push_back(
+          fmt::format("tensors that the index does not list are read from its files: {}", first_names(unlisted)));
     }
     for (const WeightMapEntry& entry : map.entries) {
       const std::string& file = map.files[entry.file];

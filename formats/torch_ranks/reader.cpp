@@ -23,6 +23,7 @@
 #include "libshard/catalog/tree.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
+#include "libshard/core/first_names.h"
 #include "libshard/core/findings.h"
 #include "libshard/core/plural.h"
 #include "libshard/io/paths.h"
@@ -205,12 +206,10 @@ class RankAssigner {
       for (; next < rank && missing.size() < kNamedRanks; ++next) missing.push_back(next);
       next = rank + 1;
     }
-    const std::int64_t more = absent - std::ssize(missing);
     findings_.report(
         Error(ErrorCode::kNotFound,
-              fmt::format("the {} of rank{} {}{} {} missing", absent == 1 ? "file" : "files", absent == 1 ? "" : "s",
-                          fmt::join(missing, ", "), more > 0 ? fmt::format(" and {} more", more) : std::string(),
-                          absent == 1 ? "is" : "are"))
+              fmt::format("the {} of rank{} {} {} missing", absent == 1 ? "file" : "files", absent == 1 ? "" : "s",
+                          first_numbers(missing, absent), absent == 1 ? "is" : "are"))
             .in_file(name_of(missing.front()))
             .of_kind(FindingKind::kMissingFile)
             .of_rank(static_cast<int>(missing.front()))

@@ -3,11 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <map>
 
 #include "formats/torch_ranks/shardings.h"
 #include "libshard/core/box.h"
+#include "libshard/core/parse_number.h"
 
 namespace shard::torch_ranks {
 
@@ -99,11 +99,9 @@ Value* ShardedValueMaker::device(std::string_view text_of_device) {
   if (known != nullptr) return known;
   const std::size_t colon = text_of_device.find(':');
   std::vector<Value*> arguments{text(text_of_device.substr(0, colon))};
-  std::int64_t index = 0;
   if (colon != std::string_view::npos) {
-    const std::string_view digits = text_of_device.substr(colon + 1);
-    std::from_chars(digits.data(), digits.data() + digits.size(), index);
-    arguments.push_back(integer(index));
+    std::string_view digits = text_of_device.substr(colon + 1);
+    arguments.push_back(integer(take_number(digits).value_or(0)));
   }
   return known = make_call(arena_, global("torch", "device"), arguments);
 }

@@ -8,40 +8,59 @@
 #include <set>
 
 #include "libshard/core/error.h"
+#include "libshard/core/json_writer.h"
 #include "libshard/manifest/read_json.h"
 
 namespace shard {
 
 namespace {
 
-std::string json_string(std::string_view text) {
-  return nlohmann::json(text).dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
-}
-
-void add_source(const Manifest& manifest, std::string& text) {
-  text += fmt::format(" \"source\": {{\"digest\": \"{}\", \"files\": [", source_digest(manifest.source));
-  for (std::size_t i = 0; i < manifest.source.size(); ++i) {
-    const SourceFile& file = manifest.source[i];
-    text += fmt::format("{}\n  {{\"path\": {}, \"bytes\": {}, \"modified_ns\": {}, \"ends\": \"{}\"}}",
-                        i == 0 ? "" : ",", json_string(file.path), file.bytes, file.modified_ns, file.ends);
+void write_source(const Manifest& manifest, JsonWriter& out) {
+  out.key("source"), out.begin_object();
+  out.key("digest"), out.string(source_digest(manifest.source));
+  out.key("files"), out.begin_array();
+  for (const SourceFile& file : manifest.source) {
+    out.line(2);
+    out.begin_object();
+    out.key("path"), out.string(file.path);
+    out.key("bytes"), out.number(file.bytes);
+    out.key("modified_ns"), out.number(file.modified_ns);
+    out.key("ends"), out.string(file.ends);
+    out.end_object();
   }
-  text += "]},\n";
+  out.end_array();
+  out.end_object();
 }
 
-void add_files(const Manifest& manifest, std::string& text) {
+void write_files(const Manifest& manifest, JsonWriter& out) {
   const std::size_t digits = hex_digits(manifest.algorithm);
-  text += " \"files\": [";
-  for (std::size_t i = 0; i < manifest.files.size(); ++i) {
-    const ManifestFile& file = manifest.files[i];
-    text += fmt::format("{}\n  {{\"path\": {}, \"bytes\": {}, ", i == 0 ? "" : ",", json_string(file.path), file.bytes);
-    if (file.rank) text += fmt::format("\"rank\": {}, ", *file.rank);
-    text += fmt::format("\"hash\": \"{}\", \"blocks\": [", list_hash(file, manifest.algorithm));
+  out.key("files"), out.begin_array();
+  for (const ManifestFile& file : manifest.files) {
+    out.line(2);
+    out.begin_object();
+    out.key("path"), out.string(file.path);
+    out.key("bytes"), out.number(file.bytes);
+    if (file.rank) out.key("rank"), out.number(*file.rank);
+    out.key("hash"), out.string(list_hash(file, manifest.algorithm));
+    out.key("blocks"), out.begin_array();
     for (std::size_t at = 0; at < file.blocks.size(); at += digits) {
-      text.append(at == 0 ? "\n   \"" : ",\n   \"").append(file.blocks, at, digits).append("\"");
+      out.line(3);
+      out.string(std::string_view(file.blocks).substr(at, digits));
     }
-    text += "]}";
+    out.end_array();
+    out.end_object();
   }
-  text += "],\n";
+  out.end_array();
+}
+
+void write_layout(const Manifest& manifest, JsonWriter& out) {
+  out.key("layout"), out.begin_object();
+  out.key("world_size"), manifest.world_size ? out.number(*manifest.world_size) : out.null();
+  out.key("tensors"), out.number(manifest.tensors);
+  out.key("objects"), out.number(manifest.objects);
+  out.key("chunks"), out.number(manifest.chunks);
+  out.key("digest"), out.string(manifest.layout);
+  out.end_object();
 }
 
 using nlohmann::json;
@@ -201,19 +220,32 @@ Manifest parse_manifest(std::string_view text, const std::string& file) {
 }
 
 std::string manifest_text(const Manifest& manifest) {
-  std::string text = fmt::format(
-      "{{\n \"schema\": \"shardctl.manifest/1\", \"tool\": {}, \"algorithm\": \"{}\", \"block_bytes\": {},\n"
-      " \"format\": {}, \"layout\": {{\"world_size\": {}, \"tensors\": {}, \"objects\": {}, \"chunks\": {}, "
-      "\"digest\": \"{}\"}},\n"
-      " \"options\": \"{}\",\n",
-      json_string(manifest.tool), hash_name(manifest.algorithm), kManifestBlock, json_string(manifest.format),
-      manifest.world_size ? std::to_string(*manifest.world_size) : "null", manifest.tensors, manifest.objects,
-      manifest.chunks, manifest.layout, manifest.options);
-  add_source(manifest, text);
-  add_files(manifest, text);
+  std::string text;
+  JsonWriter out(text, kPythonJson);
+  out.begin_object();
+  out.line(1);
+  out.key("schema"), out.string("shardctl.manifest/1");
+  out.key("tool"), out.string(manifest.tool);
+  out.key("algorithm"), out.string(hash_name(manifest.algorithm));
+  out.key("block_bytes"), out.number(kManifestBlock);
+  out.line(1);
+  out.key("format"), out.string(manifest.format);
+  write_layout(manifest, out);
+  out.line(1);
+  out.key("options"), out.string(manifest.options);
+  out.line(1);
+  write_source(manifest, out);
+  out.line(1);
+  write_files(manifest, out);
+  out.line(0);
   Hasher hasher(HashAlgorithm::kXxh3_128);
-  hasher.update(text);
-  return text + fmt::format(" \"sum\": \"{}\"\n}}\n", hasher.finish_hex());
+  hasher.update(text);  // Up to the line of the sum.
+  text += ' ';
+  out.key("sum"), out.string(hasher.finish_hex());
+  out.end_line();
+  out.end_object();
+  out.end_line();
+  return text;
 }
 
 }  // namespace shard

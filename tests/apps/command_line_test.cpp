@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "apps/shardctl/arguments/help_text.h"
+#include "apps/shardctl/arguments/help.h"
 #include "apps/shardctl/arguments/verb.h"
 #include "tests/apps/world.h"
 #include "tests/support/expect_error.h"

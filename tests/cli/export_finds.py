@@ -38,7 +38,7 @@ class Loaders(ExportTest):
         result = self.export("model", "-o", "out")
         self.assertEqual(names(self.dir / "out"), ["a"])
         self.assertIn("other weights of the folder are left out: 'adapter_model.safetensors', 'consolidated.safetensors', ", warnings(result))
-        self.assertIn("other files of the folder are not read or copied: README.md", warnings(result))
+        self.assertIn("other files of the folder are not read or copied: 'README.md'", warnings(result))
 
     def test_a_variant_is_the_model_where_it_is_alone_and_loses_its_name(self):
         write(self.dir / "model/model.bf16.safetensors", {"a": [1]})

@@ -26,6 +26,17 @@ quiet cmake --build "$work/page/build"
 grep -q . "$work/names"
 "$work/page/build/to_safetensors" "$2/tests/data/demo/ckpt" "$work/model.safetensors"
 "$work/prefix/bin/shardctl" diff "$2/tests/data/demo/ckpt" "$work/model.safetensors" --include 'model.**'
+"$work/prefix/bin/shardctl" gather "$2/tests/data/demo/ckpt" -o "$work/all.pt" --quiet
+"$work/page/build/same" "$2/tests/data/demo/ckpt" "$work/all.pt" | tee "$work/same"
+digest=$("$work/prefix/bin/shardctl" digest "$2/tests/data/demo/ckpt" | sed -n 's/^checkpoint //p')
+[ "$(sed 3q "$work/same" | paste -sd ' ')" = "$digest $digest equal" ] || { echo "same: other digests" >&2 && exit 1; }
+if "$work/page/build/same" "$2/tests/data/demo/ckpt" "$work/model.safetensors" >"$work/same"; then
+  echo "same: the model alone is equal to the checkpoint" >&2
+  exit 1
+fi
+"$work/prefix/bin/shardctl" export "$2/tests/data/demo/ckpt" -o "$work/by_tool" --quiet
+"$work/page/build/export_model" "$2/tests/data/demo/ckpt" "$work/by_program"
+diff -r "$work/by_tool" "$work/by_program"
 
 configure() { cmake -S "$work/source" -B "$work/$1" -G Ninja -DCMAKE_PREFIX_PATH="$work/prefix" "${@:2}"; }
 

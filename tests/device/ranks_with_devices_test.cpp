@@ -7,7 +7,6 @@
 
 #include "formats/detect.h"
 #include "libshard/io/local_output.h"
-#include "libshard/io/memory_disk.h"
 #include "libshard/job/copy_job.h"
 #include "libshard/job/group_store.h"
 #include "libshard/ranks/collective_step.h"
@@ -15,6 +14,7 @@
 #include "tests/support/content.h"
 #include "tests/support/device_double.h"
 #include "tests/support/expect_error.h"
+#include "tests/support/memory_disk.h"
 #include "tests/support/memory_files.h"
 
 namespace shard::testing {

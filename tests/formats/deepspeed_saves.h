@@ -16,12 +16,12 @@
 
 #include "formats/format.h"
 #include "libshard/io/local_output.h"
-#include "libshard/io/memory_disk.h"
 #include "libshard/ranks/group.h"
 #include "tests/formats/torch_files.h"
 #include "tests/support/bytes.h"
 #include "tests/support/content.h"
 #include "tests/support/expect_error.h"
+#include "tests/support/memory_disk.h"
 
 namespace shard::testing {
 

@@ -4,12 +4,12 @@
 #include "libshard/checkpoint/writer.h"
 #include "libshard/io/local_disk.h"
 #include "libshard/io/local_output.h"
-#include "libshard/io/memory_disk.h"
 #include "libshard/job/copy_job.h"
 #include "libshard/ranks/thread_group.h"
 #include "tests/support/breaking_group.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/memory_checkpoint.h"
+#include "tests/support/memory_disk.h"
 
 namespace shard {
 namespace {

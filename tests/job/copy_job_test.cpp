@@ -8,9 +8,9 @@
 #include "libshard/io/file_writer.h"
 #include "libshard/io/local_disk.h"
 #include "libshard/io/local_output.h"
-#include "libshard/io/memory_disk.h"
 #include "libshard/ranks/thread_group.h"
 #include "tests/support/memory_checkpoint.h"
+#include "tests/support/memory_disk.h"
 
 namespace shard {
 namespace {

@@ -10,9 +10,9 @@
 
 #include "formats/registry.h"
 #include "libshard/io/local_disk.h"
-#include "libshard/io/memory_disk.h"
 #include "libshard/job/copy_job.h"
 #include "libshard/ranks/group.h"
+#include "tests/support/memory_disk.h"
 
 namespace shard::testing {
 

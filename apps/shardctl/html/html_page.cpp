@@ -14,8 +14,8 @@
 
 #include "apps/shardctl/render/report.h"
 #include "apps/shardctl/session/ranks.h"
-#include "apps/shardctl/source/model_folder.h"
 #include "apps/shardctl/text/units.h"
+#include "formats/export/model_folder.h"
 #include "libshard/core/error.h"
 #include "libshard/io/local_output.h"
 #include "libshard/io/paths.h"
@@ -97,7 +97,7 @@ std::int64_t write_page(FileWriter* file, const std::function<void(JsonWriter&)>
   out << kPageStyle;
   frame_before("@document@");
   {
-    JsonWriter json(out, JsonPlace::kInHtml);
+    JsonWriter json(out, {JsonEscapes::kInHtml});
     render(json);
   }
   frame_before("@script@");

@@ -9,7 +9,7 @@
 
 #include "apps/shardctl/request/request.h"
 #include "apps/shardctl/session/session.h"
-#include "apps/shardctl/text/json_writer.h"
+#include "libshard/core/json_writer.h"
 #include "libshard/io/output.h"
 
 namespace shard::app {

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "apps/shardctl/source/source.h"
-#include "apps/shardctl/text/json_writer.h"
+#include "libshard/core/json_writer.h"
 
 namespace shard::app {
 

@@ -13,9 +13,9 @@
 #include "apps/shardctl/render/json_parts.h"
 #include "apps/shardctl/session/log.h"
 #include "apps/shardctl/session/ranks.h"
-#include "apps/shardctl/text/json_writer.h"
 #include "apps/shardctl/text/text_sink.h"
 #include "libshard/core/first_names.h"
+#include "libshard/core/json_writer.h"
 #include "libshard/io/paths.h"
 
 namespace shard::app {

@@ -4,10 +4,10 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cmath>
 
 #include "libshard/core/error.h"
+#include "libshard/core/parse_number.h"
 
 namespace shard::app {
 namespace {
@@ -42,17 +42,17 @@ Error bad_size(const std::string& text, const std::string& option) {
 Error usage(const std::string& message) { return Error(ErrorCode::kInvalidArgument, message); }
 
 std::int64_t parse_size(const std::string& text, const std::string& option) {
-  double number = 0;
-  const auto [end, failure] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (failure != std::errc() || !std::isfinite(number) || number < 0) throw bad_size(text, option);
-  std::string unit(end, text.data() + text.size());
+  std::string_view rest = text;
+  const std::optional<double> number = take_number<double>(rest);
+  if (!number || !std::isfinite(*number) || *number < 0) throw bad_size(text, option);
+  std::string unit(rest);
   unit.erase(0, unit.find_first_not_of(' ') == std::string::npos ? unit.size() : unit.find_first_not_of(' '));
   std::transform(unit.begin(), unit.end(), unit.begin(),
                  [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; });
   const auto* suffix =
       std::find_if(kSuffixes.begin(), kSuffixes.end(), [&](const Suffix& s) { return s.name == unit; });
   if (suffix == kSuffixes.end()) throw bad_size(text, option);
-  const double bytes = number * suffix->factor;
+  const double bytes = *number * suffix->factor;
   if (bytes >= 9.2e18) throw bad_size(text, option);
   return static_cast<std::int64_t>(std::llround(bytes));
 }

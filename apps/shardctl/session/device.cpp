@@ -2,11 +2,11 @@
 
 #include <fmt/format.h>
 
-#include <charconv>
 #include <optional>
 #include <string_view>
 
 #include "libshard/core/error.h"
+#include "libshard/core/parse_number.h"
 #include "libshard/device/device_system.h"
 
 namespace shard::app {
@@ -18,10 +18,7 @@ constexpr std::string_view kNumbered = "cuda:";
 std::optional<int> number_in(std::string_view text) {
   if (!text.starts_with(kNumbered)) return std::nullopt;
   text.remove_prefix(kNumbered.size());
-  int number = 0;
-  const auto [end, failure] = std::from_chars(text.data(), text.data() + text.size(), number);
-  const bool is_number = failure == std::errc() && end == text.data() + text.size() && number >= 0;
-  return is_number ? std::optional(number) : std::nullopt;
+  return parse_natural<int>(text);
 }
 
 }  // namespace

@@ -5,9 +5,10 @@
 #include <algorithm>
 #include <new>
 
-#include "apps/shardctl/text/json_writer.h"
 #include "apps/shardctl/text/text_sink.h"
 #include "apps/shardctl/text/units.h"
+#include "libshard/core/first_names.h"
+#include "libshard/core/json_writer.h"
 
 namespace shard::app {
 namespace {
@@ -21,13 +22,10 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
 
 /// ", waiting for ranks 1, 2, 3 and 5 more"; empty for none.
 std::string awaited_text(const std::vector<int>& ranks) {
-  constexpr std::size_t kNamed = 3;
+  constexpr std::ptrdiff_t kNamed = 3;
   if (ranks.empty()) return {};
-  const std::size_t named = std::min(ranks.size(), kNamed);
-  std::string text = fmt::format(", waiting for rank{} {}", ranks.size() == 1 ? "" : "s",
-                                 fmt::join(ranks.begin(), ranks.begin() + static_cast<std::ptrdiff_t>(named), ", "));
-  if (ranks.size() > named) text += fmt::format(" and {} more", ranks.size() - named);
-  return text;
+  const std::vector<std::int64_t> first(ranks.begin(), ranks.begin() + std::min(std::ssize(ranks), kNamed));
+  return fmt::format(", waiting for rank{} {}", ranks.size() == 1 ? "" : "s", first_numbers(first, std::ssize(ranks)));
 }
 
 }  // namespace

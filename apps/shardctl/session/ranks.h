@@ -4,20 +4,18 @@
 
 #include <atomic>
 #include <chrono>
-#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <span>
 #include <stop_token>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "apps/shardctl/request/request.h"
 #include "apps/shardctl/session/log.h"
 #include "apps/shardctl/session/session.h"
+#include "libshard/compare/pass.h"
 #include "libshard/ranks/collective_step.h"
 #include "libshard/ranks/group.h"
 #include "libshard/ranks/launch.h"
@@ -55,9 +53,8 @@ void expect_unchanged_source(const Session& session);
 
 bool is_rank_zero(const Session& session);
 
-/// The range [first, second) of the tensors, `bytes` long each, that this rank handles: contiguous, about equal by
-/// bytes. All ranks call it. \throws Error kInvalidArgument  they see different tensors
-std::pair<std::size_t, std::size_t> own_share(const Session& session, std::span<const std::int64_t> bytes);
+/// What a pass over tensors may use: this rank's threads and memory. \throws Error kInvalidArgument  --max-memory
+PassOptions pass_options(const Session& session);
 
 /// Writes torchrun's error file. A failure to do so is ignored.
 void write_error_file(LocalDisk& fs, const std::string& path, const std::string& message);

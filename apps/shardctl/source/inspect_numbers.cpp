@@ -12,17 +12,6 @@ std::uint32_t root_of(const Catalog& catalog, const SelectedTensor& selected) {
 
 }  // namespace
 
-std::int64_t packed_bytes(std::int64_t elements, DType dtype) {
-  const DTypeBlock block = dtype_block(dtype);
-  return (elements + block.elements - 1) / block.elements * block.bytes;
-}
-
-std::int64_t element_count(std::span<const std::int64_t> shape) {
-  std::int64_t count = 1;
-  for (const std::int64_t size : shape) count *= size;
-  return count;
-}
-
 Totals totals(const Catalog& catalog, const Selection& selection) {
   Totals sum;
   std::vector<bool> seen(catalog.tensors.size(), false);

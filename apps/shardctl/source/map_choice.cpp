@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "apps/shardctl/request/request.h"
-#include "apps/shardctl/source/model_folder.h"
+#include "formats/export/model_folder.h"
 #include "formats/parts/pickle/attributes.h"
 #include "formats/safetensors/format.h"
 #include "formats/torch/format.h"

@@ -2,19 +2,14 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-
 #include "apps/shardctl/session/ranks.h"
 #include "apps/shardctl/session/versions.h"
-#include "apps/shardctl/source/manifest_choice.h"
 #include "apps/shardctl/source/map_choice.h"
-#include "apps/shardctl/source/model_folder.h"
-#include "libshard/core/error.h"
-#include "libshard/io/local_output.h"
+#include "formats/export/model_folder.h"
 #include "libshard/io/paths.h"
 #include "libshard/job/topology.h"
+#include "libshard/job/unchanged_output.h"
 #include "libshard/manifest/source_identity.h"
-#include "libshard/ranks/wire.h"
 
 namespace shard::app {
 namespace {
@@ -72,62 +67,6 @@ std::string options_digest(const Session& session, const CopyRequest& request, c
   return hasher.finish_hex();
 }
 
-/// What rank 0 knows of an output that may be what would be made.
-struct Stated {
-  bool is_folder = false;
-  std::string manifest;  ///< Its text; empty: it is not.
-};
-
-Stated find_stated(const Session& session, const CopyRequest& request, const std::vector<std::string>& beside) {
-  const ManifestRequest made = *manifest_request(session, request, beside);
-  const std::string& destination = request.write.path;
-  const std::string path = manifest_beside(session.fs, {destination});
-  if (path.empty()) return {};
-  try {
-    std::string text = manifest_bytes(session.fs, path);
-    const Manifest manifest = parse_manifest(text, path);
-    const bool is_same = manifest.tool == made.tool && manifest.algorithm == made.algorithm &&
-                         manifest.options == made.options && manifest.source == made.source;
-    if (is_same) return {session.fs.status(destination).kind == FileKind::kFolder, std::move(text)};
-  } catch (const Error&) {  // A manifest that cannot be read says nothing.
-  }
-  return {};
-}
-
-/// The places of all ranks. Collective.
-OutputPlaces places_of(const Session& session, const CopyRequest& request) {
-  if (!has_own_places(session, request.run)) return one_place(session.group->size());
-  std::unique_ptr<OutputStore> output;
-  on_all_ranks(session, "catalog", [&] { output = local_output(session.fs, request.write.path, {}, {.force = true}); });
-  return find_places(*session.group, *output);
-}
-
-/// Whether a place holds what it should of the files; its root looks.
-bool has_files(const Session& session, const std::string& destination, const Stated& stated, const Manifest& manifest,
-               const OutputPlaces& places) {
-  const int own = session.group->rank();
-  if (!places.is_root(own)) return true;
-  bool has_some = false;
-  for (const ManifestFile& file : manifest.files) {
-    const int rank = file.rank.value_or(0);
-    if (rank >= session.group->size()) return false;
-    if (places.root(rank) != own) continue;
-    has_some = true;
-    const FileStatus there = session.fs.status(stated.is_folder ? join_path(destination, file.path) : destination);
-    if (there.kind != FileKind::kFile || there.bytes != file.bytes) return false;
-  }
-  const FileKind wanted = stated.is_folder ? FileKind::kFolder : FileKind::kAbsent;
-  return has_some || session.fs.status(destination).kind == wanted;
-}
-
-/// Of all ranks.
-bool is_true_everywhere(Group& group, bool own) {
-  const auto mine = static_cast<std::byte>(own ? 1 : 0);
-  std::vector<std::byte> all(static_cast<std::size_t>(group.size()));
-  group.all_gather({&mine, 1}, all);
-  return std::ranges::count(all, std::byte{0}) == 0;
-}
-
 }  // namespace
 
 std::optional<ManifestRequest> manifest_request(const Session& session, const CopyRequest& request,
@@ -147,24 +86,10 @@ bool has_own_places(const Session& session, const RunRequest& run) {
 
 std::optional<Manifest> unchanged_output(const Session& session, const CopyRequest& request,
                                          const std::vector<std::string>& beside) {
-  Stated stated;
-  on_rank_zero(session, [&] {
-    stated = find_stated(session, request, beside);
-    return 0;
-  });
-  WireWriter out;
-  out.number(stated.is_folder ? 1 : 0);
-  out.text(stated.manifest);
-  const Bytes message = broadcast(*session.group, out.take(), 0);
-  WireReader in(message);
-  stated = {in.number() != 0, in.text()};
-  if (stated.manifest.empty()) return std::nullopt;
-  Manifest manifest = parse_manifest(stated.manifest, request.write.path);
-  const OutputPlaces places = places_of(session, request);
-  bool is_whole = false;
-  on_all_ranks(session, "catalog",
-               [&] { is_whole = has_files(session, request.write.path, stated, manifest, places); });
-  return is_true_everywhere(*session.group, is_whole) ? std::optional(std::move(manifest)) : std::nullopt;
+  const CollectiveStepOptions step{.stop = session.stop, .traffic = session.parts};
+  begin_step(session, "catalog");
+  return unchanged_output(*session.group, step, session.fs, request.write.path, has_own_places(session, request.run),
+                          [&] { return *manifest_request(session, request, beside); });
 }
 
 }  // namespace shard::app

@@ -21,9 +21,7 @@ std::optional<ManifestRequest> manifest_request(const Session& session, const Co
 /// Whether ranks write to places of their own.
 bool has_own_places(const Session& session, const RunRequest& run);
 
-/// DST's manifest, where it was made by this version from a source with the same files for the same options, and DST's
-/// files have the sizes that it states, each at the place of its rank where ranks have their own. Reads no other byte
-/// of them: `verify` does. Collective; the same on all ranks.
+/// DST's manifest if DST is what would be written; see shard::unchanged_output. Collective.
 std::optional<Manifest> unchanged_output(const Session& session, const CopyRequest& request,
                                          const std::vector<std::string>& beside);
 

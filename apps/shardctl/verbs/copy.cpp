@@ -291,7 +291,7 @@ Work prepare(const Session& session, const CopyRequest& request, const CopyVerb&
   std::erase_if(selection.tensors, [&](const auto& tensor) { return source.tensors[tensor.source].damaged; });
   if (verb.adjust) verb.adjust(work.source, selection);
   append(work.losses, checked_casts(session, request.select, work.source, selection.tensors, verb.converts_all));
-  if (verb.exported != nullptr) append(work.losses, verb.exported->warnings);
+  if (verb.exported != nullptr) append(work.losses, warnings_of_dtypes(*verb.exported));
   if (request.write.map.empty()) {
     work.job.target = selected_target(*work.source.reader, std::move(selection), work.layout.layout, work.traits);
   } else {

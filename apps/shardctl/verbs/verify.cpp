@@ -18,23 +18,23 @@
 #include "apps/shardctl/session/progress.h"
 #include "apps/shardctl/session/ranks.h"
 #include "apps/shardctl/session/session.h"
-#include "apps/shardctl/source/loose_files.h"
-#include "apps/shardctl/source/manifest_choice.h"
 #include "apps/shardctl/source/placeholder_file.h"
 #include "apps/shardctl/source/source.h"
 #include "apps/shardctl/source/unread_values.h"
 #include "apps/shardctl/target/conversion_warnings.h"
-#include "apps/shardctl/text/json_writer.h"
 #include "apps/shardctl/text/text_sink.h"
 #include "apps/shardctl/text/units.h"
 #include "apps/shardctl/verbs/verbs.h"
 #include "formats/deepspeed/format.h"
 #include "formats/megatron_tracker.h"
+#include "formats/torch/loose_files.h"
 #include "libshard/core/error.h"
 #include "libshard/core/first_names.h"
+#include "libshard/core/json_writer.h"
 #include "libshard/core/plural.h"
 #include "libshard/io/paths.h"
 #include "libshard/manifest/integrity.h"
+#include "libshard/manifest/manifest_file.h"
 
 namespace shard::app {
 namespace {
@@ -99,12 +99,6 @@ Unread unread_of(const VerifyReport& report) {
   return unread;
 }
 
-std::string first_few(const std::set<std::string>& names) {
-  FirstNames few;
-  for (const std::string& name : names) few.add(name);
-  return few.text();
-}
-
 /// "4 tensors and 1 object not read (class a.B)"; empty if everything was read.
 std::string unread_text(const Unread& unread) {
   std::vector<std::string> counted;
@@ -117,7 +111,7 @@ std::string unread_text(const Unread& unread) {
   if (counted.empty()) return {};
   const bool is_one = unread.classes.size() == 1;
   return fmt::format("{} not read ({} {})", fmt::join(counted, " and "), is_one ? "class" : "classes",
-                     first_few(unread.classes));
+                     first_names(unread.classes));
 }
 
 /// A line for each class, with the first few names.
@@ -173,9 +167,7 @@ std::string listed(std::vector<std::string> names) {
            std::ranges::any_of(kWeights, [&](std::string_view suffix) { return name.ends_with(suffix); });
   };
   std::ranges::stable_partition(names, is_first);
-  FirstNames few;
-  for (const std::string& name : names) few.add(name);
-  return few.text();
+  return first_names(names);
 }
 
 /// One line a finding, the worst first, and a verdict.
@@ -299,7 +291,7 @@ Opened open(const Session& session, ReadRequest read, const std::string& against
     found.report(error);
     opened.unreadable = error;
     if (error.code() == ErrorCode::kCorruption) {
-      opened.loose = open_loose_files(source_store(session), read.paths);
+      opened.loose = torch_save::open_loose_files(source_store(session), read.paths);
     }
   }
   return opened;

@@ -1,10 +1,10 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <charconv>
 
 #include "formats/parts/pickle/machine.h"
 #include "formats/parts/pickle/opcodes.h"
+#include "libshard/core/parse_number.h"
 
 namespace shard::pickle {
 
@@ -74,10 +74,9 @@ std::string_view Machine::line() {
 }
 
 std::int64_t Machine::decimal(std::string_view text) const {
-  std::int64_t number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || end != text.data() + text.size()) fail("its line is not a 64-bit decimal number");
-  return number;
+  const std::optional<std::int64_t> number = parse_number(text);
+  if (!number) fail("its line is not a 64-bit decimal number");
+  return *number;
 }
 
 std::size_t Machine::marked() {

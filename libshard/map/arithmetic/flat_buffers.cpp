@@ -10,6 +10,7 @@
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
 #include "libshard/core/hash_table.h"
+#include "libshard/core/parse_number.h"
 #include "libshard/map/documents/wrong.h"
 
 namespace shard {
@@ -154,7 +155,7 @@ std::optional<std::vector<std::int64_t>> FlatKeys::order_of(std::string_view key
     }
     std::vector<std::int64_t> place{pattern.item};
     for (std::size_t i = 1; i < texts.size(); ++i) {
-      place.push_back(std::stoll(std::string(texts[i].data(), texts[i].size())));
+      place.push_back(parse_number({texts[i].data(), texts[i].size()}).value());
     }
     place.push_back(pattern.name);
     set(std::move(place));

@@ -1,3 +1,4 @@
+#include "libshard/core/parse_number.h"
 #include "libshard/map/documents/model_map.h"
 
 #include <fmt/format.h>
@@ -5,7 +6,6 @@
 #include <re2/re2.h>
 
 #include <algorithm>
-#include <charconv>
 #include <utility>
 
 #include "libshard/catalog/pattern_sets.h"
@@ -22,10 +22,7 @@ namespace {
 /// Decimal digits as a number, if they are at most 18.
 std::optional<std::int64_t> number_of(const std::string& text) {
   constexpr std::size_t kMaxDigits = 18;
-  std::int64_t number = 0;
-  const char* const end = text.data() + text.size();
-  const auto [read, error] = std::from_chars(text.data(), end, number);
-  return text.size() <= kMaxDigits && error == std::errc() && read == end ? std::optional(number) : std::nullopt;
+  return text.size() <= kMaxDigits ? parse_number(text) : std::nullopt;
 }
 
 }  // namespace

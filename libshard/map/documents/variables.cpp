@@ -1,3 +1,4 @@
+#include "libshard/core/parse_number.h"
 #include "libshard/map/documents/variables.h"
 
 #include <fmt/format.h>
@@ -5,7 +6,6 @@
 #include <re2/re2.h>
 
 #include <algorithm>
-#include <charconv>
 #include <nlohmann/json.hpp>
 
 #include "libshard/catalog/pattern_sets.h"
@@ -23,10 +23,8 @@ constexpr std::string_view kConfig = "config.json#", kArguments = "args.", kStor
 
 /// A number where it is one, else a word.
 MapValue read_stated(const std::string& text) {
-  std::int64_t number = 0;
-  const char* const end = text.data() + text.size();
-  const auto [read, error] = std::from_chars(text.data(), end, number);
-  return error == std::errc() && read == end ? MapValue(number) : MapValue(text);
+  const std::optional<std::int64_t> number = parse_number(text);
+  return number ? MapValue(*number) : MapValue(text);
 }
 
 /// The text with null for what Python writes where JSON has no number: NaN, Infinity, -Infinity.

@@ -1,9 +1,9 @@
+#include "libshard/core/parse_number.h"
 #include "libshard/map/matching/map_names.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 
 #include "libshard/core/error.h"
 #include "libshard/map/arithmetic/dim_runs.h"
@@ -17,11 +17,7 @@ constexpr std::int64_t kMaxCount = 1 << 20;  ///< Of an index.
 
 /// A number without signs and leading zeros.
 std::optional<std::int64_t> read_number(const std::string& text) {
-  std::int64_t number = 0;
-  const char* const end = text.data() + text.size();
-  const auto [read, error] = std::from_chars(text.data(), end, number);
-  const bool is_plain = error == std::errc() && read == end && number >= 0 && (text == "0" || text.front() != '0');
-  return is_plain ? std::optional(number) : std::nullopt;
+  return text == "0" || !text.starts_with('0') ? parse_natural(text) : std::nullopt;
 }
 
 std::size_t position(const std::vector<std::string>& names, const std::string& name) {

@@ -1,10 +1,10 @@
+#include "libshard/core/parse_number.h"
 #include "libshard/map/matching/rank_search.h"
 
 #include <fmt/format.h>
 #include <re2/re2.h>
 
 #include <algorithm>
-#include <charconv>
 #include <map>
 #include <set>
 #include <utility>
@@ -26,11 +26,7 @@ struct FittingFile {
   FieldValues values;
 };
 
-std::int64_t number_of_field(const std::string& text) {
-  std::int64_t number = 0;
-  std::from_chars(text.data(), text.data() + text.size(), number);
-  return number;
-}
+std::int64_t number_of_field(const std::string& text) { return parse_number(text).value_or(0); }
 
 class RankSearch {
  public:
