@@ -95,20 +95,8 @@ USES["apps/shardctl"] = BELOW_APP | {f"apps/shardctl/{room}" for room in ROOMS}
 STANDARD = {"format.h", "reader.h", "writer.h"}  # Every format's folder has these.
 LONGEST = 600  # A header may have one user if the user's source would be longer with the header's source in it.
 ONE_USER = {  # Exceptions, to become fewer.
-    "apps/shardctl/arguments/man_page.h",
-    "apps/shardctl/arguments/settings.h",
-    "apps/shardctl/html/page_parts.h",
-    "apps/shardctl/render/cat.h",
-    "apps/shardctl/render/copy.h",
     "apps/shardctl/render/diff.h",
-    "apps/shardctl/render/verify.h",
-    "apps/shardctl/session/descriptor_buffer.h",
-    "apps/shardctl/session/signals.h",
-    "apps/shardctl/session/stoppable_store.h",
-    "apps/shardctl/session/test_hooks.h",
-    "apps/shardctl/source/loose_files.h",
     "apps/shardctl/source/unread_values.h",
-    "apps/shardctl/target/remake_choice.h",
     "apps/shardctl/target/up_to_date.h",
     "formats/dcp/tensor_entry.h",
     "formats/deepspeed/catalog_builder.h",
@@ -121,7 +109,6 @@ ONE_USER = {  # Exceptions, to become fewer.
     "libshard/catalog/target_tree.h",
     "libshard/catalog/target_whole.h",
     "libshard/export/containers.h",
-    "libshard/io/memory_state.h",
 }
 
 

@@ -9,7 +9,7 @@
 #include "libshard/core/error.h"
 #include "libshard/io/local_output.h"
 #include "libshard/io/paths.h"
-#include "libshard/job/output_places.h"
+#include "libshard/job/topology.h"
 #include "libshard/manifest/manifest_file.h"
 #include "libshard/ranks/wire.h"
 

@@ -60,7 +60,7 @@ std::optional<ListeningSocket> listen_on(const addrinfo& address) {
 }
 
 /// Listens at `host`, a name or a number, and `port`; 0: any that is free.
-/// \returns nothing where the host has no such address, or somebody listens there already.
+/// \returns nothing if the host has no such address, or the port is in use.
 std::optional<ListeningSocket> listen_at(const std::string& host, std::uint16_t port) {
   const Addresses all = addresses_of(host, port);
   for (const addrinfo* each = all.get(); each != nullptr; each = each->ai_next) {

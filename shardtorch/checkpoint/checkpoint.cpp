@@ -37,7 +37,7 @@ namespace {
 /// Tensors of a state dict, and values that hold none, by name.
 struct WantedTensor {
   std::string name;
-  std::string stored;  ///< What the checkpoint calls it.
+  std::string stored;  ///< Its name in the checkpoint.
   at::Tensor tensor;
 };
 
@@ -81,11 +81,11 @@ class Loading {
   TensorMemory memory_;
   Plan plan_;
   std::unordered_set<const void*> filled_;                  ///< Memory that is read into directly.
-  std::vector<std::pair<at::Tensor, at::Tensor>> staged_;   ///< Of several names of one memory all but the first:
+  std::vector<std::pair<at::Tensor, at::Tensor>> staged_;   ///< All names of a memory but the first:
                                                             ///< filled afterwards.
-  std::vector<std::pair<WantedValue, c10::IValue>> found_;  ///< What finish() assigns.
+  std::vector<std::pair<WantedValue, c10::IValue>> found_;  ///< Values that finish() assigns.
   LoadResult result_;
-  std::string first_missing_;  ///< As stored.
+  std::string first_missing_;  ///< Its name in the checkpoint.
 };
 
 bool holds_tensor(const c10::IValue& value) {

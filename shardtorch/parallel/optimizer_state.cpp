@@ -33,7 +33,7 @@ struct Slot {
   at::Tensor* tensor;  ///< Defined.
 };
 
-/// A state's members. Ownership: they lie in the state.
+/// A state's members. Ownership: the state's.
 struct Slots {
   std::int64_t* step = nullptr;  ///< Null where the class counts none.
   std::vector<Slot> tensors;
@@ -102,7 +102,7 @@ GenericDict sgd_dict(const SGDOptions& options) {
   return dict;
 }
 
-/// Calls `set` with the value of `name`, where there is one.
+/// Calls `set` with the value of `name`, if there is one.
 template <class Set>
 void take(const GenericDict& dict, const char* name, const Set& set) {
   if (const auto found = dict.find(name); found != dict.end()) set(found->value());

@@ -32,8 +32,8 @@ class SpareMemory {
  public:
   static constexpr std::size_t kMostBytes = 64 << 20;
 
-  /// Keeps the tensor's storage, in place of the one kept so far, where nothing else uses it and LibTorch's allocator
-  /// for the CPU made it.
+  /// Keeps the tensor's storage, instead of the one kept so far, if nothing else uses it and LibTorch's CPU allocator
+  /// made it.
   void offer(at::Tensor tensor);
   /// A tensor as `at::empty` makes it, in the kept storage where that has as many bytes. Nothing is kept afterwards.
   at::Tensor take(at::IntArrayRef sizes, const at::TensorOptions& options);

@@ -12,7 +12,7 @@
 #include "apps/shardctl/request/request.h"
 #include "apps/shardctl/session/session.h"
 #include "libshard/core/nearest.h"
-#include "libshard/map/builtin_maps.h"
+#include "libshard/map/documents/builtin_maps.h"
 
 namespace shard::app {
 namespace {
