@@ -30,7 +30,7 @@ struct Node {
 /// Shared by all users of a disk. Functions require `mutex` to be locked.
 struct MemoryState::Impl {
   mutable std::mutex mutex;
-  static inline std::atomic<std::uint64_t> last_inode{0};  ///< Of all disks: two disks are two places.
+  static inline std::atomic<std::uint64_t> last_inode{0};  ///< Shared by all disks: two disks are two places.
   static inline std::atomic<std::int64_t> changes{0};
   NodePtr root = std::make_shared<Node>(Node{true, ++last_inode, {}, {}, {}, {}});
   std::int64_t calls = 0, fail_call = -1;
@@ -40,7 +40,7 @@ struct MemoryState::Impl {
 
   /// Counts a call and fails it when it is its turn.
   void tick(ErrorCode code, const std::string& path, const std::string& line);
-  NodePtr find(const std::string& path) const;  ///< Null where there is none.
+  NodePtr find(const std::string& path) const;  ///< Null if there is none.
   /// \throws Error kExists
   NodePtr add(Node& folder, const std::string& path, bool is_folder);
 };
@@ -142,7 +142,7 @@ class MemoryReader final : public RandomReader {
 
  private:
   Handle handle_;
-  const FileStatus status_;  ///< As of the open.
+  const FileStatus status_;  ///< At the open.
 };
 
 class MemoryWriter final : public FileWriter {
