@@ -54,7 +54,7 @@ struct LeftByAuto {
   std::string wanted;  ///< The name of the config's dtype.
 };
 
-/// What an export found and decided.
+/// Findings and decisions of an export.
 struct ExportReport {
   std::string found;        ///< The source that was taken; files of ranks as a pattern.
   std::string container;    ///< The container of the model's tensors there; empty: none.
@@ -84,7 +84,7 @@ class ModelExport {
   const std::string& reference() const { return reference_; }
   const FilesFolder& folder() const {
     return folder_;
-  }  ///< Of the model's files; of an adapter's only if those are alone.
+  }  ///< Folder of the model's files; an adapter's only if it has no model's.
   const FilesFolder& adapter_folder() const { return adapter_folder_; }
   const ModelConfig& config() const { return config_; }
   /// Files that decide what is written and are neither the source's nor directly in the reference.

@@ -14,7 +14,7 @@ namespace {
 
 constexpr const char *kBeside = "huggingface", *kTemplates = "additional_chat_templates", *kModules = "modules.json";
 constexpr std::string_view kCode = ".py";
-/// What sentence-transformers has beside modules.json, and the weights in the folders of its modules.
+/// Files of sentence-transformers beside modules.json, and the weights in the folders of its modules.
 constexpr std::array<std::string_view, 3> kModuleNames{kModules, "sentence_bert_config.json",
                                                        "config_sentence_transformers.json"},
     kModuleWeights{"model.safetensors", "pytorch_model.bin", "sentence_embedding.bin"};
@@ -86,7 +86,7 @@ bool is_module_folder(std::string_view name) {
   return digits != 0 && digits != std::string_view::npos && name[digits] == '_';
 }
 
-/// A value of a config as it stands in the text: `true`, `"bfloat16"`.
+/// A value of a config as it is in the text: `true`, `"bfloat16"`.
 struct RawConfig {
   std::string ties, dtype, type, class_name;
 };

@@ -126,8 +126,7 @@ std::optional<TakenSource> take_loaded(const SourceStore& store, const std::stri
   if (!set.index.empty()) {
     const std::string index = join_path(folder, set.index);
     const Format& format = set.suffix == kBin ? kTorchFormat : kSafetensorsFormat;
-    taken.paths = {format.detect({&store, {index}}) ? index
-                                                    : folder};  // The folder's reader says what is wrong with it.
+    taken.paths = {format.detect({&store, {index}}) ? index : folder};  // The folder's reader reports its problem.
   } else if (set.weights.size() > 1 && set.suffix == kBin) {
     return std::nullopt;  // Parts of torch without their index.
   } else {

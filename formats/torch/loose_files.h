@@ -11,7 +11,7 @@
 
 namespace shard::torch_save {
 
-/// Those of `paths`, and those in folders among them and in the folders below these, that torch.save may have written.
+/// Files of `paths`, and files in folders among them and below these, that torch.save may have written.
 /// The catalog has nothing but files; check_container checks each. Null: there are none, or files of dcp are
 /// among them. Ownership: `store` must outlive
 /// the result. Cost: opens each file; 10,000 at most are looked at.

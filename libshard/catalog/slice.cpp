@@ -68,7 +68,7 @@ void apply_index(std::int64_t index, std::string_view slice, int d, Slice& resul
 /// One part between commas, for dimension `d`.
 void apply(std::string_view part, std::string_view slice, int d, Slice& result) {
   const std::vector<std::string_view> bounds = split(part, ':');
-  if (bounds.size() > 2) throw malformed(slice, fmt::format("'{}' has a step; cat does not support steps", part));
+  if (bounds.size() > 2) throw malformed(slice, fmt::format("'{}' has a step; steps are not supported", part));
   if (bounds.size() == 2) return apply_range(bounds, slice, d, result);
   const auto index = number(part, slice);
   if (!index) throw malformed(slice, "an index is missing");

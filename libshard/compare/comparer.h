@@ -23,7 +23,7 @@ struct Tolerance {
   bool equal_nan = false;
 };
 
-/// How many distances lie in [base^exponent, base^(exponent + 1)).
+/// The number of distances in [base^exponent, base^(exponent + 1)).
 struct HistogramBin {
   int exponent = 0;
   std::int64_t count = 0;
@@ -38,8 +38,8 @@ struct ValueDifference {
   std::int64_t first = -1;  ///< Row-major number of the first differing element.
   std::optional<double> max_abs, max_rel;
   std::optional<std::uint64_t> max_ulp;
-  Histogram abs;  ///< Of |a - b|; the base is 10.
-  Histogram ulp;  ///< Of representable numbers between a and b; the base is 2.
+  Histogram abs;  ///< Distances |a - b|; the base is 10.
+  Histogram ulp;  ///< Counts of representable numbers between a and b; the base is 2.
 };
 
 /// Takes a tensor block by block, in order. Blocks of equal bytes cost a memcmp and a look for NaN. Memory for 1,000
@@ -61,7 +61,7 @@ class Comparer {
   void differs_by(std::int64_t element, double abs, double rel);
   std::uint64_t ulps_apart(const std::byte* a, const std::byte* b) const;
 
-  DType dtype_, part_;  ///< part_: a complex number's halves, else the dtype itself.
+  DType dtype_, part_;  ///< part_: a complex number's halves, or the dtype itself.
   int parts_ = 1;
   Kind kind_;
   Tolerance tolerance_;

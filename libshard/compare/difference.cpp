@@ -45,7 +45,7 @@ bool is_same(ValueEquality& equality, const Catalog& a, const SelectedObject& x,
   return equality.is_equal(*in_a, *in_b) && !differ_in_form(a, b, in_a, in_b);
 }
 
-/// What one worker may use. If workers shared pools, two could each hold a buffer that the other waits for.
+/// Resources of one worker. If workers shared pools, two could each hold a buffer that the other waits for.
 struct WorkerShare {
   WorkerShare(std::int64_t bytes_a_side, int own_threads) : a(bytes_a_side), b(bytes_a_side), threads(own_threads) {}
   BufferPool a, b;

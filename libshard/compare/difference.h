@@ -1,5 +1,6 @@
 /// \file
-/// The difference between two checkpoints, whatever their formats and layouts: names, dtypes, shapes, objects, values.
+/// The difference between two checkpoints, regardless of their formats and layouts: names, dtypes, shapes, objects,
+/// values.
 #pragma once
 
 #include <cstdint>
@@ -66,7 +67,7 @@ class ValuePass {
   ValuePass(const ComparedSide& a, const ComparedSide& b, Difference& found, const Tolerance& tolerance,
             const PassOptions& options, Group& group, Progress& progress);
   ~ValuePass();
-  std::int64_t total_bytes() const;  ///< What all ranks together read.
+  std::int64_t total_bytes() const;  ///< Bytes that all ranks together read.
   /// Reads and compares this rank's share; work for a collective step. \throws Error  a file cannot be read or is
   /// damaged
   void read(const std::stop_token& stop);

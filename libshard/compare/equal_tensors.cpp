@@ -9,7 +9,7 @@ namespace shard {
 
 namespace {
 
-/// What two catalog entries show without reading elements.
+/// The comparison of two catalog entries, without their elements.
 enum class Known : std::uint8_t { kEqual, kDifferent, kOpen };
 
 Known compare_entries(const Catalog& catalog, const SelectedTensor& a, const SelectedTensor& b) {

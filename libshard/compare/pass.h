@@ -14,7 +14,7 @@ namespace shard {
 
 struct PassOptions {
   int threads = 1;
-  std::int64_t max_memory_bytes = 64 << 20;  ///< Of buffers for reading.
+  std::int64_t max_memory_bytes = 64 << 20;  ///< Limit on buffers for reading.
 };
 
 /// The range [first, second) of the tensors, `bytes` long each, that this rank handles: contiguous, about equal by

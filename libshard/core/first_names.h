@@ -14,7 +14,7 @@ namespace shard {
 class FirstNames {
  public:
   void add(std::string_view name);
-  std::size_t count() const { return count_; }  ///< Of all that were added.
+  std::size_t count() const { return count_; }  ///< All that were added.
   /// "'a', 'b', 'c' and 7 more"; long names are clipped.
   std::string text() const;
 

@@ -2,7 +2,7 @@
 /// JsonWriter: every JSON document that the libraries and the program write.
 ///
 /// A writer appends to a text or streams. It never holds a document as a tree, so a header with a million names costs
-/// what its bytes cost. Strings are valid UTF-8 whatever they are made of: bytes that are not UTF-8 become U+FFFD. Code
+/// what its bytes cost. Strings are always valid UTF-8: bytes that are not UTF-8 become U+FFFD. Code
 /// that must keep a name exactly checks it with is_utf8 first.
 #pragma once
 

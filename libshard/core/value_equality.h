@@ -19,9 +19,9 @@ class ValueEquality {
   struct Options {
     /// Whether two kTensor values mean the same, an equivalence; without it, those of one number do.
     std::function<bool(const Value&, const Value&)> same_tensor = {};
-    /// What an opaque value holds is not known: such values are equal if their classes are, or never.
+    /// The content of an opaque value is unknown: such values are equal if their classes are, or never.
     bool opaque_by_class = true;
-    Budget* budget = nullptr;  ///< Of the source; null: nothing is charged.
+    Budget* budget = nullptr;  ///< The source's; null: nothing is charged.
   };
   ValueEquality() = default;
   explicit ValueEquality(Options options) : options_(std::move(options)) {}

@@ -34,10 +34,10 @@ TEST_F(SliceOf, TheEllipsisStandsForWhatIsNotNamed) {
   EXPECT_EQ(slice("0,...,1:2").shape, (Numbers{5, 1}));
 }
 TEST_F(SliceOf, SpacesDoNotMatter) { EXPECT_EQ(box(" 1 : 3 , 2 "), "[1:3, 2:3, 0:4]"); }
-TEST_F(SliceOf, RefusesSteps) { refuses("0:4:2", "has a step, which cat does not take"); }
-TEST_F(SliceOf, RefusesAnIndexOutOfRange) { refuses("0,5", "index 5 is out of range in dimension 1, which is 5 long"); }
-TEST_F(SliceOf, RefusesTooManyDimensions) { refuses("0,0,0,0", "it names 4 dimensions, 'w' has 3"); }
-TEST_F(SliceOf, RefusesTwoEllipses) { refuses("...,...", "may stand once"); }
+TEST_F(SliceOf, RefusesSteps) { refuses("0:4:2", "has a step; steps are not supported"); }
+TEST_F(SliceOf, RefusesAnIndexOutOfRange) { refuses("0,5", "index 5 is out of range for dimension 1 of size 5"); }
+TEST_F(SliceOf, RefusesTooManyDimensions) { refuses("0,0,0,0", "it has 4 indices, but 'w' has only 3 dimensions"); }
+TEST_F(SliceOf, RefusesTwoEllipses) { refuses("...,...", "may appear only once"); }
 TEST_F(SliceOf, RefusesWords) { refuses("first", "'first' is not a number"); }
 TEST_F(SliceOf, RefusesNothing) { refuses("", "an index is missing"); }
 TEST_F(SliceOf, RefusesNumbersPast64Bits) { refuses("99999999999999999999", "is not a number"); }

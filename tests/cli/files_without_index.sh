@@ -34,7 +34,7 @@ index '"a": "model-00001-of-00002.safetensors", "b": "model-00002-of-00002.safet
 entry d/consolidated.safetensors c
 for verb in inspect digest "gather -o x -f" "diff d" "export -o x -f" "cat a --format raw"; do
   expect 0 ${verb%% *} d $([ "${verb#* }" = "$verb" ] || echo "${verb#* }")
-  holds err "files that the index does not name are left out: consolidated.safetensors"
+  holds err "skipped files that the index does not list: 'consolidated.safetensors'"
 done
 expect 0 verify d
 holds out "warning extra_file consolidated.safetensors"
