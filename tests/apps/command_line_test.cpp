@@ -109,9 +109,9 @@ TEST_F(CommandLine, TheLastWordOfCatIsTheName) {
   EXPECT_EQ(request.cat.name, "w[0:2]");
   EXPECT_EQ(request.cat.format, "npy");
 }
-TEST_F(CommandLine, CatNeedsAName) { refuses({"cat", "a"}, "the name of a tensor or object"); }
+TEST_F(CommandLine, CatNeedsAName) { refuses({"cat", "a"}, "a tensor or object name"); }
 TEST_F(CommandLine, CatPrintsOneForm) {
-  refuses({"cat", "a", "w", "--json", "--format", "raw"}, "--json and --format raw contradict each other");
+  refuses({"cat", "a", "w", "--json", "--format", "raw"}, "--json and --format raw cannot be combined");
 }
 TEST_F(CommandLine, CompletionNeedsAShellItKnows) {
   refuses({"completion"}, "completion needs the name of a shell");
@@ -185,8 +185,27 @@ TEST_F(CommandLine, RepeatsTheLineForHints) {
   EXPECT_EQ(repeat_command(typed, "--objects drop"), "shardctl gather 'my ckpt' -o out --objects drop -- 'it'\\''s'");
 }
 
+TEST(HelpText, NamesSharedOptionsAndDescribesThemOnDemand) {
+  const std::string brief = help_text(find_verb("split"), false), all = help_text(find_verb("split"), true);
+  EXPECT_NE(brief.find("'shardctl help split --all'"), std::string::npos);
+  EXPECT_NE(brief.find("\n  Model maps: --map, --to-map, --set, --hf-ref\n"), std::string::npos) << brief;
+  EXPECT_EQ(brief.find("--to-map NAME"), std::string::npos);
+  EXPECT_NE(all.find("--to-map NAME"), std::string::npos);
+  EXPECT_EQ(all.find("help split --all"), std::string::npos);
+}
+
+TEST(HelpText, DescribesTheOptionThatOnlyOneVerbHas) {
+  EXPECT_NE(help_text(find_verb("repair"), false).find("--like CKPT"), std::string::npos);
+}
+
+TEST_F(CommandLine, HelpTakesAll) {
+  EXPECT_TRUE(parse({"help", "split", "--all"}).all_options);
+  EXPECT_TRUE(parse({"split", "--help", "--all"}).all_options);
+  EXPECT_FALSE(parse({"help", "split"}).all_options);
+}
+
 TEST(HelpText, NamesExamplesOptionsAndExitCodes) {
-  const std::string text = help_text(find_verb("split"));
+  const std::string text = help_text(find_verb("split"), false);
   for (const char* part : {"Examples:", "--ranks N", "Exit codes:", "--max-memory SIZE", "Usage: shardctl split"}) {
     EXPECT_NE(text.find(part), std::string::npos) << part;
   }

@@ -64,7 +64,7 @@ void write_devices(JsonWriter& json, const DeviceSystem& system) {
 }
 
 void print_env_json(Session& session, const Launch& launch, const std::vector<std::string>& backends,
-                const DeviceSystem& system) {
+                    const DeviceSystem& system) {
   JsonWriter json(session.out);
   json.begin_object();
   json.key("schema"), json.string("shardctl.env/1");
