@@ -258,7 +258,7 @@ TEST_F(Verbs, ContradictionsAreRefusedBeforeAnythingIsWritten) {
       {{"convert", "/m.safetensors", "-o", "/x.pt", "--to", "safetensors"}, 2, "contradicts the suffix"},
       {{"convert", "/m.safetensors", "-o", "/x", "--to", "megatron"}, 8, "megatron"},
       {{"convert", "/m.safetensors", "-o", "/x", "--to", "safetensor"}, 2, "did you mean safetensors?"},
-      {{"split", "/m.safetensors", "-o", "/x.safetensors", "--ranks", "2"}, 2, "is one file"},
+      {{"split", "/m.safetensors", "-o", "/x.safetensors", "--ranks", "2"}, 2, "is a single file"},
       {{"split", "/m.safetensors", "-o", "/x", "--ranks", "2", "--to", "torch"},
        2,
        "a format that holds pieces (dcp, dcp-hf, torch-ranks"},

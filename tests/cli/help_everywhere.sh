@@ -5,7 +5,7 @@
 expect 0 --help
 holds out "Usage: shardctl"
 cp out general
-holds out "completion  print a script"
+holds out "completion  print a completion script"
 holds out "7    launch or communication failure"
 expect 0 help
 cmp -s out general || fail "help and --help differ"
