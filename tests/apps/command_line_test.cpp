@@ -4,6 +4,7 @@
 
 #include "apps/shardctl/arguments/help.h"
 #include "apps/shardctl/arguments/verb.h"
+#include "apps/shardctl/request/command_text.h"
 #include "tests/apps/world.h"
 #include "tests/support/expect_error.h"
 
@@ -57,11 +58,11 @@ TEST_F(CommandLine, TakesVerbOptionsBeforeArguments) {
 }
 
 TEST_F(CommandLine, HonoursTheDoubleDash) {
-  EXPECT_EQ(parse({"inspect", "--", "--json"}).source.paths, std::vector<std::string>{"--json"});
+  EXPECT_EQ(parse({"inspect", "--", "--json"}).read.paths, std::vector<std::string>{"--json"});
 }
 
 TEST_F(CommandLine, ASourceMayBeCalledLikeAVerb) {
-  EXPECT_EQ(parse({"diff", "split", "gather"}).source.paths, (std::vector<std::string>{"split", "gather"}));
+  EXPECT_EQ(parse({"diff", "split", "gather"}).read.paths, (std::vector<std::string>{"split", "gather"}));
 }
 
 TEST_F(CommandLine, RepeatableOptionsTakeOneWordEach) {
@@ -91,8 +92,8 @@ TEST_F(CommandLine, RefusesNumbersThatDoNotFit) {
   refuses({"split", "a", "-o", "b", "--ranks", "4", "--dim", "4294967296"}, "4294967296 is out of range");
 }
 TEST_F(CommandLine, ReadsNumbersAsDecimals) {
-  EXPECT_EQ(parse({"split", "a", "-o", "b", "--ranks", "010"}).target.layout.ranks, 10);
-  EXPECT_EQ(parse({"split", "a", "-o", "b", "--ranks", "+4", "--dim", "-01"}).target.layout.dim, -1);
+  EXPECT_EQ(parse({"split", "a", "-o", "b", "--ranks", "010"}).write.layout.ranks, 10);
+  EXPECT_EQ(parse({"split", "a", "-o", "b", "--ranks", "+4", "--dim", "-01"}).write.layout.dim, -1);
 }
 TEST_F(CommandLine, RefusesTwoLayouts) {
   refuses({"split", "a", "-o", "b", "--ranks", "2", "--shards", "2"}, "--ranks and --shards contradict each other");
@@ -118,9 +119,9 @@ TEST_F(CommandLine, CompletionNeedsAShellItKnows) {
   refuses({"completion", "tcsh"}, "no script for 'tcsh'");
 }
 TEST_F(CommandLine, TheLayoutIsTheTargetsWhereThereIsOne) {
-  EXPECT_EQ(parse({"split", "a", "-o", "b", "--layout", "l.json"}).target.layout.layout, "l.json");
-  EXPECT_EQ(parse({"gather", "a", "-o", "b", "--layout", "l.json"}).source.layout, "l.json");
-  EXPECT_EQ(parse({"inspect", "a", "--layout", "l.json"}).source.layout, "l.json");
+  EXPECT_EQ(parse({"split", "a", "-o", "b", "--layout", "l.json"}).write.layout.layout, "l.json");
+  EXPECT_EQ(parse({"gather", "a", "-o", "b", "--layout", "l.json"}).read.layout, "l.json");
+  EXPECT_EQ(parse({"inspect", "a", "--layout", "l.json"}).read.layout, "l.json");
 }
 TEST_F(CommandLine, TheSourcesLayoutStandsBesideShards) {
   world.env = {{"SHARDCTL_LAYOUT", "l.json"}};
@@ -129,16 +130,16 @@ TEST_F(CommandLine, TheSourcesLayoutStandsBesideShards) {
   EXPECT_EQ(request.write.layout.shards, 2);
 }
 TEST_F(CommandLine, KnowsWhatFilesOfRanksMayHold) {
-  EXPECT_EQ(parse({"split", "a", "-o", "b", "--as", "plain"}).target.rank_files, RankFiles::kPlain);
+  EXPECT_EQ(parse({"split", "a", "-o", "b", "--as", "plain"}).write.rank_files, RankFiles::kPlain);
   refuses({"split", "a", "-o", "b", "--as", "tensors"}, "--as");
 }
 TEST_F(CommandLine, RefusesZeroExpectedRanks) { refuses({"inspect", "a", "--ranks-expected", "0"}, "at least 1"); }
 TEST_F(CommandLine, OpaqueGlobalsMustBeAskedFor) {
-  EXPECT_FALSE(parse({"inspect", "a", "--unknown-globals", "refuse"}).source.opaque_globals);
-  EXPECT_TRUE(parse({"inspect", "a", "--unknown-globals", "opaque"}).source.opaque_globals);
+  EXPECT_FALSE(parse({"inspect", "a", "--unknown-globals", "refuse"}).read.opaque_globals);
+  EXPECT_TRUE(parse({"inspect", "a", "--unknown-globals", "opaque"}).read.opaque_globals);
 }
 TEST_F(CommandLine, TakesTheDefaultsOfThoseWhenGiven) {
-  EXPECT_EQ(parse({"gather", "a", "-o", "b", "--checksum", "none"}).verb_name, "gather");
+  EXPECT_EQ(parse({"gather", "a", "-o", "b", "--checksum", "none"}).verb, find_verb("gather"));
 }
 
 TEST_F(CommandLine, ReadsTheEnvironment) {
