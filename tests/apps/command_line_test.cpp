@@ -4,6 +4,7 @@
 
 #include "apps/shardctl/arguments/help.h"
 #include "apps/shardctl/arguments/verb.h"
+#include "apps/shardctl/request/command_text.h"
 #include "tests/apps/world.h"
 #include "tests/support/expect_error.h"
 
@@ -57,11 +58,11 @@ TEST_F(CommandLine, TakesVerbOptionsBeforeArguments) {
 }
 
 TEST_F(CommandLine, HonoursTheDoubleDash) {
-  EXPECT_EQ(parse({"inspect", "--", "--json"}).source.paths, std::vector<std::string>{"--json"});
+  EXPECT_EQ(parse({"inspect", "--", "--json"}).read.paths, std::vector<std::string>{"--json"});
 }
 
 TEST_F(CommandLine, ASourceMayBeCalledLikeAVerb) {
-  EXPECT_EQ(parse({"diff", "split", "gather"}).source.paths, (std::vector<std::string>{"split", "gather"}));
+  EXPECT_EQ(parse({"diff", "split", "gather"}).read.paths, (std::vector<std::string>{"split", "gather"}));
 }
 
 TEST_F(CommandLine, RepeatableOptionsTakeOneWordEach) {
@@ -91,8 +92,8 @@ TEST_F(CommandLine, RefusesNumbersThatDoNotFit) {
   refuses({"split", "a", "-o", "b", "--ranks", "4", "--dim", "4294967296"}, "4294967296 is out of range");
 }
 TEST_F(CommandLine, ReadsNumbersAsDecimals) {
-  EXPECT_EQ(parse({"split", "a", "-o", "b", "--ranks", "010"}).target.layout.ranks, 10);
-  EXPECT_EQ(parse({"split", "a", "-o", "b", "--ranks", "+4", "--dim", "-01"}).target.layout.dim, -1);
+  EXPECT_EQ(parse({"split", "a", "-o", "b", "--ranks", "010"}).write.layout.ranks, 10);
+  EXPECT_EQ(parse({"split", "a", "-o", "b", "--ranks", "+4", "--dim", "-01"}).write.layout.dim, -1);
 }
 TEST_F(CommandLine, RefusesTwoLayouts) {
   refuses({"split", "a", "-o", "b", "--ranks", "2", "--shards", "2"}, "--ranks and --shards contradict each other");
@@ -109,18 +110,18 @@ TEST_F(CommandLine, TheLastWordOfCatIsTheName) {
   EXPECT_EQ(request.cat.name, "w[0:2]");
   EXPECT_EQ(request.cat.format, "npy");
 }
-TEST_F(CommandLine, CatNeedsAName) { refuses({"cat", "a"}, "the name of a tensor or object"); }
+TEST_F(CommandLine, CatNeedsAName) { refuses({"cat", "a"}, "a tensor or object name"); }
 TEST_F(CommandLine, CatPrintsOneForm) {
-  refuses({"cat", "a", "w", "--json", "--format", "raw"}, "--json and --format raw contradict each other");
+  refuses({"cat", "a", "w", "--json", "--format", "raw"}, "--json and --format raw cannot be combined");
 }
 TEST_F(CommandLine, CompletionNeedsAShellItKnows) {
   refuses({"completion"}, "completion needs the name of a shell");
   refuses({"completion", "tcsh"}, "no script for 'tcsh'");
 }
 TEST_F(CommandLine, TheLayoutIsTheTargetsWhereThereIsOne) {
-  EXPECT_EQ(parse({"split", "a", "-o", "b", "--layout", "l.json"}).target.layout.layout, "l.json");
-  EXPECT_EQ(parse({"gather", "a", "-o", "b", "--layout", "l.json"}).source.layout, "l.json");
-  EXPECT_EQ(parse({"inspect", "a", "--layout", "l.json"}).source.layout, "l.json");
+  EXPECT_EQ(parse({"split", "a", "-o", "b", "--layout", "l.json"}).write.layout.layout, "l.json");
+  EXPECT_EQ(parse({"gather", "a", "-o", "b", "--layout", "l.json"}).read.layout, "l.json");
+  EXPECT_EQ(parse({"inspect", "a", "--layout", "l.json"}).read.layout, "l.json");
 }
 TEST_F(CommandLine, TheSourcesLayoutStandsBesideShards) {
   world.env = {{"SHARDCTL_LAYOUT", "l.json"}};
@@ -129,16 +130,16 @@ TEST_F(CommandLine, TheSourcesLayoutStandsBesideShards) {
   EXPECT_EQ(request.write.layout.shards, 2);
 }
 TEST_F(CommandLine, KnowsWhatFilesOfRanksMayHold) {
-  EXPECT_EQ(parse({"split", "a", "-o", "b", "--as", "plain"}).target.rank_files, RankFiles::kPlain);
+  EXPECT_EQ(parse({"split", "a", "-o", "b", "--as", "plain"}).write.rank_files, RankFiles::kPlain);
   refuses({"split", "a", "-o", "b", "--as", "tensors"}, "--as");
 }
 TEST_F(CommandLine, RefusesZeroExpectedRanks) { refuses({"inspect", "a", "--ranks-expected", "0"}, "at least 1"); }
 TEST_F(CommandLine, OpaqueGlobalsMustBeAskedFor) {
-  EXPECT_FALSE(parse({"inspect", "a", "--unknown-globals", "refuse"}).source.opaque_globals);
-  EXPECT_TRUE(parse({"inspect", "a", "--unknown-globals", "opaque"}).source.opaque_globals);
+  EXPECT_FALSE(parse({"inspect", "a", "--unknown-globals", "refuse"}).read.opaque_globals);
+  EXPECT_TRUE(parse({"inspect", "a", "--unknown-globals", "opaque"}).read.opaque_globals);
 }
 TEST_F(CommandLine, TakesTheDefaultsOfThoseWhenGiven) {
-  EXPECT_EQ(parse({"gather", "a", "-o", "b", "--checksum", "none"}).verb_name, "gather");
+  EXPECT_EQ(parse({"gather", "a", "-o", "b", "--checksum", "none"}).verb, find_verb("gather"));
 }
 
 TEST_F(CommandLine, ReadsTheEnvironment) {
@@ -185,8 +186,27 @@ TEST_F(CommandLine, RepeatsTheLineForHints) {
   EXPECT_EQ(repeat_command(typed, "--objects drop"), "shardctl gather 'my ckpt' -o out --objects drop -- 'it'\\''s'");
 }
 
+TEST(HelpText, NamesSharedOptionsAndDescribesThemOnDemand) {
+  const std::string brief = help_text(find_verb("split"), false), all = help_text(find_verb("split"), true);
+  EXPECT_NE(brief.find("'shardctl help split --all'"), std::string::npos);
+  EXPECT_NE(brief.find("\n  Model maps: --map, --to-map, --set, --hf-ref\n"), std::string::npos) << brief;
+  EXPECT_EQ(brief.find("--to-map NAME"), std::string::npos);
+  EXPECT_NE(all.find("--to-map NAME"), std::string::npos);
+  EXPECT_EQ(all.find("help split --all"), std::string::npos);
+}
+
+TEST(HelpText, DescribesTheOptionThatOnlyOneVerbHas) {
+  EXPECT_NE(help_text(find_verb("repair"), false).find("--like CKPT"), std::string::npos);
+}
+
+TEST_F(CommandLine, HelpTakesAll) {
+  EXPECT_TRUE(parse({"help", "split", "--all"}).all_options);
+  EXPECT_TRUE(parse({"split", "--help", "--all"}).all_options);
+  EXPECT_FALSE(parse({"help", "split"}).all_options);
+}
+
 TEST(HelpText, NamesExamplesOptionsAndExitCodes) {
-  const std::string text = help_text(find_verb("split"));
+  const std::string text = help_text(find_verb("split"), false);
   for (const char* part : {"Examples:", "--ranks N", "Exit codes:", "--max-memory SIZE", "Usage: shardctl split"}) {
     EXPECT_NE(text.find(part), std::string::npos) << part;
   }

@@ -58,6 +58,6 @@ done
 # Nothing is offered that is not there: every long option of the bash script is taken by its verb.
 for verb in inspect split cat digest; do
   for option in $(sed -n "s/^ *$verb) words=\"\(.*\)\" ;;/\1/p" completion.bash); do
-    "$SHARDCTL" help $verb | grep -q -- "$option" || fail "help $verb does not know $option"
+    "$SHARDCTL" help $verb --all | grep -q -- "$option" || fail "help $verb does not know $option"
   done
 done

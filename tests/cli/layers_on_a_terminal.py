@@ -62,7 +62,7 @@ with tempfile.TemporaryDirectory() as folder:
         ("model.layers.7.norm.weight", "x1"),
     ]
     check(sorted(names) == sorted(wanted), "the joined lines", joined)
-    check("64 tensors, 321 parameters" in joined[1], "the summary", joined)
+    check("64 tensors, 321 elements" in joined[1], "the summary", joined)
     check(joined[2] == "uint8 321 bytes", "the bytes by dtype", joined)
 
     piped = subprocess.run([SHARDCTL, "inspect", model], stdout=subprocess.PIPE, text=True, check=True).stdout.splitlines()

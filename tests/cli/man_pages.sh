@@ -18,7 +18,7 @@ verbs=$("$SHARDCTL" help | sed -n '/^Verbs:/,/^$/s/^  \([a-z]*\) .*/\1/p')
 for verb in "" $verbs; do
   page=shardctl${verb:+-$verb}.1
   plain "$page" >"$work/page"
-  "$SHARDCTL" help $verb >"$work/help"
+  "$SHARDCTL" help $verb --all >"$work/help"
   grep -oE '^  (-[a-z],)?--[a-z-]+' "$work/help" | grep -oE -- '--[a-z-]+' >"$work/options"
   grep -cq . "$work/options" || fail "$page: no options in help"
   while read -r option; do holds page "$option"; done <"$work/options"

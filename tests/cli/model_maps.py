@@ -62,7 +62,7 @@ def check_experts():
         run("verify", target)
     shown = json.loads(run("inspect", "v5.safetensors", "--map", "hf-v5", *ref, "--json"))
     assert [each["name"] for each in shown["tensors"]] == sorted(old)
-    assert "needs 'model_type'" in run("gather", "v5.safetensors", "-o", "x.safetensors", "--map", "hf-v5", expect=2)
+    assert "needs a value for 'model_type'" in run("gather", "v5.safetensors", "-o", "x.safetensors", "--map", "hf-v5", expect=2)
     assert "--set model_type=VALUE" in run("digest", "v5.safetensors", "--map", "hf-v5", expect=2)
     missing = {name: each for name, each in old.items() if ".0.mlp.experts.3.up_proj" not in name}
     write(WORK / "missing.safetensors", missing)
@@ -182,7 +182,7 @@ def check_config_beside():
         shutil.rmtree(WORK / "run", ignore_errors=True)
         (WORK / "run/step-1/src/huggingface").mkdir(parents=True)
         write(WORK / "run/step-1/src/model.safetensors", new)
-        assert "needs 'model_type'" in run("digest", "run/step-1/src", "--map", "hf-v5", expect=2)
+        assert "needs a value for 'model_type'" in run("digest", "run/step-1/src", "--map", "hf-v5", expect=2)
         (WORK / place / "config.json").write_text('{"model_type": "qwen3_moe"}')
         run("digest", "run/step-1/src", "--map", "hf-v5")
 

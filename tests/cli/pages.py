@@ -39,7 +39,7 @@ def loose_commands(path: Path) -> Iterator[str]:
 def options_of(verb: str) -> set[str]:
     with tempfile.TemporaryDirectory() as folder:
         work = make_folder(Path(folder), SOURCE)
-        done = run(f"shardctl help {verb}" if verb else "shardctl --help", work)
+        done = run(f"shardctl help {verb} --all" if verb else "shardctl --help", work)
         return set(re.findall(r"--[a-z][a-z-]*", done.stdout)) if done.returncode == 0 else set()
 
 

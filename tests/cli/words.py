@@ -151,7 +151,7 @@ def messages():
     verbs = re.findall(r"^  ([a-z]+)  +", general.split("Verbs:")[1].split("Global options")[0], flags=re.M)
     assert "inspect" in verbs and "completion" in verbs, verbs
     for verb in verbs:
-        yield f"help {verb}", run("help", verb)
+        yield f"help {verb}", run("help", verb, "--all")
         yield f"{verb} --help", run(verb, "--help")
     for name in tracked("*.h", "*.cpp"):
         if name.split("/")[0] in CLEAN:

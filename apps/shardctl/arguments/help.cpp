@@ -91,7 +91,10 @@ std::string hide_shared(CLI::App& app, const Verb& verb) {
     hidden.back().second += (hidden.back().second.empty() ? "" : ", ") + dashed;
   }
   std::string lines;
-  for (const auto& [group, names] : hidden) lines += filled(fmt::format("  {}: {}", group, names)) + "\n";
+  for (const auto& [group, names] : hidden) {
+    const std::string text = filled(fmt::format("  {}: {}", group, names));
+    lines += CLI::detail::find_and_replace(text, "\n", "\n    ") + "\n";
+  }
   return lines;
 }
 

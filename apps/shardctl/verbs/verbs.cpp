@@ -41,8 +41,8 @@ const std::array<Verb, 16> kVerbs{{
     {.name = "inspect",
      .usage = "inspect SRC... [options]",
      .summary = "show what a checkpoint contains (reads metadata only)",
-     .details = "Prints a summary (format, elements, bytes per dtype, ranks), then one line per tensor (name, dtype, "
-                "shape, bytes, sharding, file) and one per object. -v adds a line per stored chunk. On a terminal, "
+     .details = "Prints a summary (format, elements, size per dtype, ranks), then one line per tensor (name, dtype, "
+                "shape, size, sharding, file) and one per object. -v adds a line per stored chunk. On a terminal, "
                 "identical layers share one line that shows the range of layer numbers and the count; --all lists "
                 "every layer. S(0) means sharded along dimension 0 (with torch.chunk's sizes) and R means replicated, "
                 "as in DTensor. --json prints a shardctl.inspect/1 document, which adds each chunk's file offset; "
