@@ -33,9 +33,9 @@ struct Slot {
   at::Tensor* tensor;  ///< Defined.
 };
 
-/// A state's members. Ownership: they lie in the state.
+/// A state's members. Ownership: they are part of the state.
 struct Slots {
-  std::int64_t* step = nullptr;  ///< Null where the class counts none.
+  std::int64_t* step = nullptr;  ///< Null if the class counts none.
   std::vector<Slot> tensors;
 };
 
@@ -102,7 +102,7 @@ GenericDict sgd_dict(const SGDOptions& options) {
   return dict;
 }
 
-/// Calls `set` with the value of `name`, where there is one.
+/// Calls `set` with the value of `name`, if there is one.
 template <class Set>
 void take(const GenericDict& dict, const char* name, const Set& set) {
   if (const auto found = dict.find(name); found != dict.end()) set(found->value());
@@ -139,7 +139,7 @@ std::unique_ptr<OptimizerOptions> sgd_options(SGDOptions options, const GenericD
 
 [[noreturn]] void refuse() { throw c10::ValueError("the optimizer is neither Adam nor AdamW nor SGD"); }
 
-/// Calls with the options as what they are. \throws c10::ValueError
+/// Calls with the options as their own class. \throws c10::ValueError
 template <class Visit>
 auto visit_options(const OptimizerOptions& options, const Visit& visit) {
   if (const auto* adam = dynamic_cast<const AdamOptions*>(&options)) return visit(*adam);
@@ -179,14 +179,14 @@ struct Changed {
   }
 };
 
-/// An int, a double or a tensor of one element. \throws c10::ValueError  another value.
+/// An int, a double or a tensor of one element. \throws c10::ValueError  any other value.
 double number(const c10::IValue& value) {
   if (value.isTensor() && value.toTensor().numel() == 1) return value.toTensor().item<double>();
   SHARD_CHECK_VALUE(value.isScalar(), "an optimizer's state has a ", value.tagKind(), " where a number belongs");
   return value.toScalar().toDouble();
 }
 
-/// \throws c10::ValueError  a state of another class.
+/// \throws c10::ValueError  a state of a different class.
 Slots slots_of(torch::optim::OptimizerParamState& state) {
   if (auto* adam = dynamic_cast<AdamParamState*>(&state)) return adam_slots(*adam);
   if (auto* adamw = dynamic_cast<AdamWParamState*>(&state)) return adam_slots(*adamw);
@@ -197,16 +197,16 @@ Slots slots_of(torch::optim::OptimizerParamState& state) {
   refuse();
 }
 
-/// A state before the first step; null where that class and those options have none. \throws c10::ValueError
+/// A state before the first step; null if that class and those options have none. \throws c10::ValueError
 std::unique_ptr<torch::optim::OptimizerParamState> zero_state(const OptimizerOptions& options,
                                                               const at::Tensor& parameter) {
   return visit_options(options, ZeroState{parameter});
 }
 
-/// Without "params". Options that only Python has are there with their defaults. \throws c10::ValueError
+/// Without "params". Options that only Python has are included with their defaults. \throws c10::ValueError
 GenericDict dict_of_options(const OptimizerOptions& options) { return visit_options(options, DictOf{}); }
 
-/// A copy of `options` with what `dict` says otherwise. \throws c10::ValueError  another class; not a number.
+/// A copy of `options` with the values of `dict`. \throws c10::ValueError  a different class; not a number.
 std::unique_ptr<OptimizerOptions> options_of(const OptimizerOptions& options, const GenericDict& dict) {
   return visit_options(options, Changed{dict});
 }
@@ -233,8 +233,8 @@ bool is_elsewhere(const ShardedTensor& sharded) {
   return sharded.defined() && sharded.local_shards().empty() && sharded.requires_grad();
 }
 
-/// With the sharded parameters of which this rank has no shard, in the order of the module: so all ranks name the same.
-/// `names` as they are where there is none.
+/// The names, plus the sharded parameters without a shard on this rank, in the order of the module, so that all ranks
+/// have the same names. Returns `names` unchanged if there is no such parameter.
 std::vector<std::string> with_those_of_other_ranks(const torch::nn::Module& module, std::vector<std::string> names) {
   const std::unordered_set<std::string> here(names.begin(), names.end());
   std::unordered_set<const c10::TensorImpl*> known;
@@ -268,7 +268,7 @@ NamedStates named_states(const torch::nn::Module& module, const Optimizer& optim
       states.by_name[local.name].slots.push_back(slots_of(*state->second));
     }
   }
-  // Of several groups, or where some parameters are in none, nothing says which one it is on ranks that have a shard.
+  // With several groups, or if some parameters are in none, the group on ranks with a shard is unknown.
   const bool has_all = states.groups.size() == 1 && optimizer.param_groups().front().params().size() == known.size();
   if (has_all) states.groups.front() = with_those_of_other_ranks(module, std::move(states.groups.front()));
   return states;
@@ -290,7 +290,7 @@ at::Tensor joined(const ParameterState& state, std::size_t slot) {
       .as_tensor();
 }
 
-/// As torch.optim.optimizer._get_scalar_dtype has it.
+/// The same as torch.optim.optimizer._get_scalar_dtype.
 at::ScalarType step_dtype() { return c10::get_default_dtype_as_scalartype() == at::kDouble ? at::kDouble : at::kFloat; }
 
 GenericDict dict_of(const ParameterState& state) {
@@ -301,9 +301,9 @@ GenericDict dict_of(const ParameterState& state) {
   return dict;
 }
 
-constexpr std::string_view kStates = "optim.state.";  ///< What names of states in a training state begin with.
+constexpr std::string_view kStates = "optim.state.";  ///< The prefix of state names in a training state.
 
-/// Without the states of parameters of which this rank has no shard: nothing of it stands for them.
+/// Without the states of parameters that have no shard on this rank.
 void drop_those_of_other_ranks(const torch::nn::Module& module, std::vector<std::string>& names) {
   std::unordered_set<std::string_view> elsewhere;
   const auto parameters = module.named_parameters();
@@ -317,12 +317,12 @@ void drop_those_of_other_ranks(const torch::nn::Module& module, std::vector<std:
   });
 }
 
-/// What a state does to an optimizer. Nothing is changed before `apply`.
+/// The changes that a state makes to an optimizer. Nothing is changed before `apply`.
 class Restoring {
  public:
   Restoring(const torch::nn::Module& module, Optimizer& optimizer, const GenericDict& state)
       : states_(named_states(module, optimizer)) {
-    const auto found = state.find("state");  // Checkpoints hold no empty dicts.
+    const auto found = state.find("state");  // Checkpoints contain no empty dicts.
     const GenericDict saved = found == state.end() ? make_dict() : found->value().toGenericDict();
     for (auto& [name, own] : states_.by_name) add_state(name, own, saved);
     const c10::List<c10::IValue> groups = member(state, "param_groups").toList();

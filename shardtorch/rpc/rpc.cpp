@@ -1,6 +1,6 @@
-// Torch's TensorPipe agent moves the messages; the only request that is served here is torch's fetch of an RRef, whose
-// number names a published shard. Torch's own callback would run any operator for anyone, and keep who asks for a shard
-// that is gone waiting for the whole timeout.
+// Torch's TensorPipe agent moves the messages. The only request served here is torch's fetch of an RRef, whose number
+// identifies a published shard. Torch's own callback would run any operator for any worker, and let a request for a
+// shard that no longer exists wait for the whole timeout.
 #include "shardtorch/rpc/rpc.h"
 
 #include <ATen/ATen.h>
@@ -33,14 +33,14 @@ namespace {
 
 // Workers that exchange bytes through a store, before a process group exists or after its end.
 
-/// All workers make one and call it alike. Threads: one at a time.
+/// All workers create one and call it in the same order. Threads: one at a time.
 class Meeting {
  public:
-  /// Opens a connection of its own to the store. Keys lie below a number that is new for each Meeting of a worker, so
-  /// that a store may be met in again.
+  /// Opens a separate connection to the store. Keys begin with a number that is new for each Meeting of a worker, so a
+  /// store may be used again.
   Meeting(c10d::Store& store, int rank, int size, std::chrono::milliseconds timeout);
 
-  /// Part i is worker i's. Keys of a call are its own; the last who has read them removes them.
+  /// Part i is worker i's. Each call has its own keys; the last reader removes them.
   /// \throws c10::Error  "RPC: worker 2 did not come within 2000 ms", or the store's own error.
   std::vector<Bytes> all_gather(std::span<const std::byte> own);
   void barrier() { all_gather({}); }
@@ -48,7 +48,7 @@ class Meeting {
   /// \throws c10::Error  as all_gather, in worker 0.
   void leave();
 
-  /// The store under this meeting's keys, for who else needs one. Its timeout is the meeting's.
+  /// The store under this meeting's keys, for other users. Its timeout is the meeting's.
   const c10::intrusive_ptr<c10d::Store>& store() const { return store_; }
 
  private:
@@ -173,7 +173,7 @@ Shard from_value(const at::IValue& value) {
   const ShardMetadata& box = metadata.shards_metadata.at(0);
   const at::Tensor tensor = elements.at(0).toTensor().set_requires_grad(metadata.tensor_properties.requires_grad);
   Shard shard(tensor, ShardMetadata(box.shard_offsets, box.shard_sizes));
-  shard.metadata.placement = box.placement;  // Where it lives, which is not here.
+  shard.metadata.placement = box.placement;  // The owner's device, which is remote.
   return shard;
 }
 
@@ -224,7 +224,7 @@ class WithoutSigpipe {
   sigset_t before_{};
 };
 
-/// \throws c10::ValueError  a device map is for somebody else.
+/// \throws c10::ValueError  a device map is for an unknown worker.
 std::vector<Worker> gather_workers(Meeting& meeting, const RpcOptions& options) {
   std::vector<Worker> workers;
   for (const Bytes& name : meeting.all_gather(std::as_bytes(std::span(options.name)))) {
@@ -243,7 +243,7 @@ void end_agent(torch_rpc::RpcAgent& agent) {
   torch_rpc::RpcAgent::setCurrentRpcAgent(nullptr);
 }
 
-/// Torch's current agent, once it runs; where it cannot start there is none.
+/// Torch's current agent, once it runs; none if it cannot start.
 std::shared_ptr<torch_rpc::TensorPipeAgent> start_agent(const Meeting& meeting, const RpcOptions& options,
                                                         std::shared_ptr<const Shelf> shelf) {
   const WithoutSigpipe in_all_its_threads;
@@ -292,7 +292,7 @@ class TensorPipeRpc final : public RpcAgent, public std::enable_shared_from_this
 
  private:
   at::IValue request(const Worker& owner, std::int64_t number) const;
-  /// To where the device map says that what lives on that device of `owner` goes.
+  /// The device to which the device map sends shards from that device of `owner`.
   void bring(Shard& shard, const Worker& owner) const;
   void stop();
 
@@ -364,7 +364,7 @@ Shard TensorPipeRpc::fetch(const Worker& owner, std::int64_t number) const {
 
 void TensorPipeRpc::shut_down() {
   try {
-    meeting_.barrier();  // Says who is missing, which torch's own does not; nobody fetches any more after it.
+    meeting_.barrier();  // Names the missing workers, which torch's own does not; after it no worker fetches any more.
     agent_->join(true);
     meeting_.leave();
   } catch (...) {

@@ -1,4 +1,4 @@
-// Where ZeRO puts parameters: vectors that were computed by hand, and a walk over every element.
+// Positions of parameters in ZeRO's buffers: vectors that were computed by hand, and a walk over every element.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -52,7 +52,7 @@ TEST(SlicedGroup, RunsCoverEveryElementOnce) {
     const std::int64_t all = std::accumulate(numels.begin(), numels.end(), std::int64_t{0});
     const SlicedGroup group = SlicedGroup::of(all, ranks, 2).value();
     EXPECT_EQ(group.slice * ranks % (2 * ranks), 0);
-    std::int64_t next = 0;  // Of the group, as one rank after the other holds it.
+    std::int64_t next = 0;  // The group's elements, rank after rank.
     for (const std::int64_t numel : numels) {
       std::int64_t begin = 0;
       for (const FlatRun& run : group.runs(next - begin, numel)) {
