@@ -59,7 +59,7 @@ std::optional<ListeningSocket> listen_on(const addrinfo& address) {
   return ListeningSocket{fd, ntohs(port)};
 }
 
-/// Listens at `host`, a name or a number, and `port`; 0: any that is free.
+/// Listens at `host`, a name or a number, and `port`; 0: any free one.
 /// \returns nothing if the host has no such address, or the port is in use.
 std::optional<ListeningSocket> listen_at(const std::string& host, std::uint16_t port) {
   const Addresses all = addresses_of(host, port);

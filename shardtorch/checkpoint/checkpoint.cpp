@@ -34,10 +34,10 @@ namespace shard::checkpoint {
 
 namespace {
 
-/// Tensors of a state dict, and values that hold none, by name.
+/// Tensors of a state dict, and values without tensors, by name.
 struct WantedTensor {
   std::string name;
-  std::string stored;  ///< Its name in the checkpoint.
+  std::string stored;  ///< The name in the checkpoint.
   at::Tensor tensor;
 };
 
@@ -47,7 +47,7 @@ struct WantedValue {
   std::function<void(c10::IValue)> assign;
 };
 
-/// Three steps; what fails before the last changes no value, what fails before the second no tensor.
+/// Three steps. An error before the last step changes no value, an error before the second no tensor.
 class Loading {
  public:
   /// Ownership: `state` must outlive this.
@@ -81,11 +81,11 @@ class Loading {
   TensorMemory memory_;
   Plan plan_;
   std::unordered_set<const void*> filled_;                  ///< Memory that is read into directly.
-  std::vector<std::pair<at::Tensor, at::Tensor>> staged_;   ///< All names of a memory but the first:
-                                                            ///< filled afterwards.
-  std::vector<std::pair<WantedValue, c10::IValue>> found_;  ///< Values that finish() assigns.
+  std::vector<std::pair<at::Tensor, at::Tensor>> staged_;   ///< All names of one memory except the first: filled
+                                                            ///< afterwards.
+  std::vector<std::pair<WantedValue, c10::IValue>> found_;  ///< The values that finish() assigns.
   LoadResult result_;
-  std::string first_missing_;  ///< Its name in the checkpoint.
+  std::string first_missing_;  ///< The name in the checkpoint.
 };
 
 bool holds_tensor(const c10::IValue& value) {
@@ -94,7 +94,7 @@ bool holds_tensor(const c10::IValue& value) {
   return found;
 }
 
-/// The leaves of a state dict: dicts, lists and tuples are entered where they hold a tensor.
+/// The leaves of a state dict: dicts, lists and tuples are entered if they contain a tensor.
 class Wants {
  public:
   Wants(StateDict& state, const Rename& rename) : rename_(rename) {
@@ -298,7 +298,7 @@ void Loading::add_box(const at::Tensor& local, at::IntArrayRef offsets) {
                    {.shape = {}, .strides = {}, .storage = storage, .dtype = target_.tensors.back().dtype});
 }
 
-/// The tensor itself where no other name fills its elements.
+/// The tensor itself if no other name fills its elements.
 at::Tensor Loading::memory_for(const at::Tensor& local) {
   if (filled_.insert(local.const_data_ptr()).second) return local;
   staged_.emplace_back(local, at::empty(local.sizes(), at::TensorOptions().dtype(local.scalar_type())));

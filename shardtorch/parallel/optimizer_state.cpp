@@ -33,9 +33,9 @@ struct Slot {
   at::Tensor* tensor;  ///< Defined.
 };
 
-/// A state's members. Ownership: the state's.
+/// A state's members. Ownership: they are part of the state.
 struct Slots {
-  std::int64_t* step = nullptr;  ///< Null where the class counts none.
+  std::int64_t* step = nullptr;  ///< Null if the class counts none.
   std::vector<Slot> tensors;
 };
 
@@ -139,7 +139,7 @@ std::unique_ptr<OptimizerOptions> sgd_options(SGDOptions options, const GenericD
 
 [[noreturn]] void refuse() { throw c10::ValueError("the optimizer is neither Adam nor AdamW nor SGD"); }
 
-/// Calls with the options as what they are. \throws c10::ValueError
+/// Calls with the options as their own class. \throws c10::ValueError
 template <class Visit>
 auto visit_options(const OptimizerOptions& options, const Visit& visit) {
   if (const auto* adam = dynamic_cast<const AdamOptions*>(&options)) return visit(*adam);
@@ -179,14 +179,14 @@ struct Changed {
   }
 };
 
-/// An int, a double or a tensor of one element. \throws c10::ValueError  another value.
+/// An int, a double or a tensor of one element. \throws c10::ValueError  any other value.
 double number(const c10::IValue& value) {
   if (value.isTensor() && value.toTensor().numel() == 1) return value.toTensor().item<double>();
   SHARD_CHECK_VALUE(value.isScalar(), "an optimizer's state has a ", value.tagKind(), " where a number belongs");
   return value.toScalar().toDouble();
 }
 
-/// \throws c10::ValueError  a state of another class.
+/// \throws c10::ValueError  a state of a different class.
 Slots slots_of(torch::optim::OptimizerParamState& state) {
   if (auto* adam = dynamic_cast<AdamParamState*>(&state)) return adam_slots(*adam);
   if (auto* adamw = dynamic_cast<AdamWParamState*>(&state)) return adam_slots(*adamw);
@@ -197,16 +197,16 @@ Slots slots_of(torch::optim::OptimizerParamState& state) {
   refuse();
 }
 
-/// A state before the first step; null where that class and those options have none. \throws c10::ValueError
+/// A state before the first step; null if that class and those options have none. \throws c10::ValueError
 std::unique_ptr<torch::optim::OptimizerParamState> zero_state(const OptimizerOptions& options,
                                                               const at::Tensor& parameter) {
   return visit_options(options, ZeroState{parameter});
 }
 
-/// Without "params". Options that only Python has are there with their defaults. \throws c10::ValueError
+/// Without "params". Options that only Python has are included with their defaults. \throws c10::ValueError
 GenericDict dict_of_options(const OptimizerOptions& options) { return visit_options(options, DictOf{}); }
 
-/// A copy of `options` with what `dict` says otherwise. \throws c10::ValueError  another class; not a number.
+/// A copy of `options` with the values of `dict`. \throws c10::ValueError  a different class; not a number.
 std::unique_ptr<OptimizerOptions> options_of(const OptimizerOptions& options, const GenericDict& dict) {
   return visit_options(options, Changed{dict});
 }

@@ -293,7 +293,7 @@ std::string unsupported_by(Describe&& describe) {
 
 class Walk {
  public:
-  Walk(const WholeFile& file, std::int64_t most_entry_bytes) : file_(file), kept_(most_entry_bytes) {}
+  Walk(const WholeFile& file, std::int64_t most_entry_bytes) : file_(file), arena_(most_entry_bytes) {}
 
   void from(hid_t root) {
     enter(ObjectHandle(H5Oopen(root, ".", H5P_DEFAULT)));
