@@ -121,7 +121,7 @@ def check_padding_and_replicas():
         assert "equal" in run("diff", stored, "logical.safetensors", "--map", "pad.json", *known)
     run("gather", "stored.safetensors", "-o", "l.safetensors", "--map", "pad.json", *known)
     assert read(WORK / "l.safetensors") == {"embed": embed, "conv": conv}
-    assert "needs 'vocab'" in run("digest", "stored.safetensors", "--map", "pad.json", expect=2)
+    assert "needs a value for 'vocab'" in run("digest", "stored.safetensors", "--map", "pad.json", expect=2)
     for name, place in (("tok", 17), ("head", 2)):  # Padding, and a replica.
         wrong = {each: (shape, list(values)) for each, (shape, values) in read(WORK / "stored.safetensors").items()}
         wrong[name][1][place] += 1
