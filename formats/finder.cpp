@@ -12,6 +12,7 @@
 #include "formats/torch_ranks/reader.h"
 #include "libshard/core/error.h"
 #include "libshard/core/name_pattern.h"
+#include "libshard/core/parse_number.h"
 #include "libshard/core/suffixes.h"
 #include "libshard/io/paths.h"
 #include "libshard/io/small_text.h"
@@ -67,10 +68,10 @@ Sets sets_in(const Source& source) {
   return sets;
 }
 
-/// The last number in a name; -1 if it has none, or one of more than 18 digits.
+/// The last number in a name; -1 if it has none, or one above INT64_MAX.
 std::int64_t number_in(const std::string& name) {
   const std::vector<std::string> pieces = cut_at_numbers(name);
-  return pieces.size() < 2 ? -1 : decimal_number(pieces[pieces.size() / 2 * 2 - 1]).value_or(-1);
+  return pieces.size() < 2 ? -1 : parse_natural(pieces[pieces.size() / 2 * 2 - 1]).value_or(-1);
 }
 
 bool has_word(std::string_view name, std::string_view word) { return name.find(word) != std::string_view::npos; }

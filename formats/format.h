@@ -24,7 +24,7 @@
 
 namespace shard {
 
-enum class MapContainer : std::uint8_t;  // See libshard/map/document.h.
+enum class MapContainer : std::uint8_t;  // See libshard/map/documents/document.h.
 
 /// A checkpoint's place: a file, a folder, or several files of one checkpoint.
 ///

@@ -4,7 +4,7 @@
 
 #include <optional>
 
-#include "libshard/core/name_pattern.h"
+#include "libshard/core/parse_number.h"
 #include "libshard/io/paths.h"
 #include "libshard/io/small_text.h"
 
@@ -14,7 +14,7 @@ std::string tracked_iteration(const SourceStore& store, const std::string& folde
   constexpr std::int64_t kMaxBytes = 64;
   const std::string text = small_text(store, join_path(folder, kTrackerName), kMaxBytes);
   if (text == "release") return text;
-  const std::optional<std::int64_t> number = decimal_number(text);
+  const std::optional<std::int64_t> number = parse_natural(text);
   return number ? fmt::format("iter_{:07}", *number) : std::string();
 }
 

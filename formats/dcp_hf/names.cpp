@@ -5,9 +5,9 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 
 #include "libshard/core/name_pattern.h"
+#include "libshard/core/parse_number.h"
 
 namespace shard::dcp_hf {
 
@@ -18,11 +18,10 @@ constexpr std::size_t kFew = 3;
 
 /// Takes decimal digits from the text's front; nothing when there are none or too many.
 std::optional<std::int64_t> take_number(std::string_view& text) {
-  const std::size_t length = std::min(text.find_first_not_of("0123456789"), text.size());
-  std::int64_t number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + length, number);
-  if (length == 0 || error != std::errc{} || number > kMostNumber) return std::nullopt;
-  text.remove_prefix(length);
+  std::string_view rest = text;
+  const std::optional<std::int64_t> number = take_natural(rest);
+  if (!number || *number > kMostNumber) return std::nullopt;
+  text = rest;
   return number;
 }
 

@@ -1,7 +1,6 @@
 #include "formats/dcp_hf/source_files.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <set>
@@ -12,6 +11,7 @@
 #include "formats/parts/hf_index/indexed_folder.h"
 #include "formats/safetensors/metadata.h"
 #include "libshard/core/error.h"
+#include "libshard/core/first_names.h"
 #include "libshard/core/suffixes.h"
 #include "libshard/io/paths.h"
 
@@ -71,13 +71,13 @@ void check_neighbours(const SourceStore& store, const std::vector<std::string>& 
     std::vector<std::string> left_out = store.list(folder);
     std::erase_if(left_out, [&](const std::string& name) { return !is_left_out(name); });
     if (left_out.empty()) continue;
-    findings.report(Error(ErrorCode::kNotFound, fmt::format("{} of the checkpoint's shards {} not named: {}{}",
-                                                            left_out.size(), left_out.size() == 1 ? "is" : "are",
-                                                            left_out[0], left_out.size() == 1 ? "" : ", ..."))
-                        .in_file(join_path(folder, left_out[0]))
-                        .because("it is in the same folder as the named shards, and its tensors would be missing")
-                        .suggest(Remedy::kReadFolder, folder)
-                        .of_kind(FindingKind::kMissingFile));
+    findings.report(
+        Error(ErrorCode::kNotFound, fmt::format("{} of the checkpoint's shards {} not named: {}", left_out.size(),
+                                                left_out.size() == 1 ? "is" : "are", first_names(left_out)))
+            .in_file(join_path(folder, left_out[0]))
+            .because("it is in the same folder as the named shards, and its tensors would be missing")
+            .suggest(Remedy::kReadFolder, folder)
+            .of_kind(FindingKind::kMissingFile));
   }
 }
 

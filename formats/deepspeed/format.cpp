@@ -4,9 +4,7 @@
 #include <string_view>
 
 #include "formats/deepspeed/reader.h"
-#include "formats/deepspeed/respread.h"
-#include "formats/deepspeed/universal.h"
-#include "formats/deepspeed/universal_reader.h"
+#include "formats/deepspeed/writer.h"
 
 namespace shard {
 
@@ -34,7 +32,7 @@ const Format kDeepSpeedFormat{
     .detect = deepspeed::detect,
     .open = deepspeed::open,
     .make_writer = nullptr,
-    .remake = deepspeed::respread,
+    .remake = deepspeed::repartition,
     .remakes = "deepspeed",
 };
 

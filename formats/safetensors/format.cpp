@@ -5,7 +5,7 @@
 #include "formats/safetensors/reader.h"
 #include "formats/safetensors/writer.h"
 #include "libshard/core/suffixes.h"
-#include "libshard/map/document.h"
+#include "libshard/map/documents/document.h"
 
 namespace shard {
 

@@ -5,7 +5,7 @@
 
 #include "formats/torch_ranks/reader.h"
 #include "formats/torch_ranks/writer.h"
-#include "libshard/map/document.h"
+#include "libshard/map/documents/document.h"
 
 namespace shard {
 

@@ -8,6 +8,7 @@
 
 #include "libshard/core/error.h"
 #include "libshard/core/name_pattern.h"
+#include "libshard/core/parse_number.h"
 #include "libshard/core/suffixes.h"
 #include "libshard/io/paths.h"
 
@@ -34,7 +35,7 @@ std::optional<Numbering> numbering_of(std::span<const std::string> names) {
       if (each.size() != pieces.front().size()) return std::nullopt;
       if (i % 2 == 0 && each[i] != pieces.front()[i]) return std::nullopt;
       if (i % 2 == 0) continue;
-      const std::optional<std::int64_t> number = decimal_number(each[i]);
+      const std::optional<std::int64_t> number = parse_natural(each[i]);
       if (!number) return std::nullopt;
       numbers.push_back(*number);
     }

@@ -8,6 +8,7 @@
 
 #include "libshard/catalog/target_pieces.h"
 #include "libshard/core/error.h"
+#include "libshard/core/first_names.h"
 
 namespace shard {
 
@@ -88,14 +89,10 @@ void check_layout(const Layout& layout, const FormatTraits& traits) {
 
 void check_objects(const Selection& selection, const FormatTraits& traits) {
   if (traits.objects || selection.objects.empty()) return;
-  std::vector<std::string> names;
-  for (const SelectedObject& object :
-       std::span(selection.objects).first(std::min<std::size_t>(3, selection.objects.size()))) {
-    names.push_back(fmt::format("'{}'", object.name));
-  }
-  throw Error(ErrorCode::kUnsupported,
-              fmt::format("{} cannot store objects, and the source has {}: {}{}", traits.name, selection.objects.size(),
-                          fmt::join(names, ", "), selection.objects.size() > names.size() ? ", ..." : ""))
+  FirstNames names;
+  for (const SelectedObject& object : selection.objects) names.add(object.name);
+  throw Error(ErrorCode::kUnsupported, fmt::format("{} cannot store objects, and the source has {}: {}", traits.name,
+                                                   names.count(), names.text()))
       .because("it can store only tensors")
       .suggest(Remedy::kDropObjects);
 }

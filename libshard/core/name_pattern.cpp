@@ -1,15 +1,15 @@
 #include "libshard/core/name_pattern.h"
 
 #include <algorithm>
-#include <charconv>
 #include <utility>
+
+#include "libshard/core/parse_number.h"
 
 namespace shard {
 
 namespace {
 
 constexpr std::string_view kDecimalDigits = "0123456789";
-constexpr std::size_t kMostDecimals = 18;
 
 std::size_t digits_at_front(std::string_view text) {
   return std::min(text.find_first_not_of(kDecimalDigits), text.size());
@@ -58,10 +58,9 @@ bool NamePattern::read(std::string_view name, std::span<std::int64_t> numbers) c
     if (!name.starts_with(parts_[i].text)) return false;
     name.remove_prefix(parts_[i].text.size());
     if (parts_[i].field.empty()) break;
-    const std::size_t digits = digits_at_front(name);
-    const auto [end, error] = std::from_chars(name.data(), name.data() + digits, numbers[i]);
-    if (digits == 0 || error != std::errc()) return false;
-    name.remove_prefix(digits);
+    const std::optional<std::int64_t> number = take_natural(name);
+    if (!number) return false;
+    numbers[i] = *number;
   }
   return name.empty();
 }
@@ -78,13 +77,6 @@ std::string NamePattern::write(std::span<const std::int64_t> numbers) const {
     if (!parts_[i].field.empty()) name += parts_[i].padded(std::to_string(numbers[i]));
   }
   return name;
-}
-
-std::optional<std::int64_t> decimal_number(std::string_view text) {
-  if (text.empty() || text.size() > kMostDecimals || digits_at_front(text) != text.size()) return std::nullopt;
-  std::int64_t number = 0;
-  std::from_chars(text.data(), text.data() + text.size(), number);
-  return number;
 }
 
 std::vector<std::string> cut_at_numbers(std::string_view name) {

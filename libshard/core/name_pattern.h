@@ -51,9 +51,6 @@ class NamePattern {
   std::vector<Part> parts_;
 };
 
-/// The number that a text of 1 to 18 decimal digits is; nothing for other texts.
-std::optional<std::int64_t> decimal_number(std::string_view text);
-
 /// Cuts a name before and after each run of digits: texts at even places, digits at odd ones. The first text may be
 /// empty.
 std::vector<std::string> cut_at_numbers(std::string_view name);

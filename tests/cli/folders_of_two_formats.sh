@@ -1,4 +1,4 @@
-# What a folder is does not depend on the verb, nor on which plug-ins are loaded or installed.
+# The format of a folder does not depend on the verb, nor on the loaded or installed plug-ins.
 . "$(dirname "$0")/common.sh"
 mkdir folder
 model folder/model.safetensors 1024

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Every file of a Megatron-core save, missing, cut or another's: what verify says of it, and in which file.
+# Every file of a Megatron-Core save, missing, truncated or from another save: the finding of verify, and its file.
 . "$(dirname "$0")/common.sh"
 data="$SHARD_DATA/megatron"
 
@@ -23,7 +23,7 @@ damaged 3 missing_file .metadata 'rm .metadata'
 damaged 4 bad_pickle .metadata "f=.metadata; $half"
 damaged 4 bad_pickle .metadata ': >.metadata'
 damaged 4 bad_pickle .metadata 'cp metadata.json .metadata'
-damaged 1 extra_file __1_0.distcp "$other/.metadata ."  # Of a save by one rank.
+damaged 1 extra_file __1_0.distcp "$other/.metadata ."  # A save by one rank.
 
 damaged 4 truncated common.pt "f=common.pt; $half"
 damaged 4 truncated common.pt ': >common.pt'

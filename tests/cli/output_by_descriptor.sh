@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# While a job runs its staged folder is moved away and a link to a private folder takes its name: exit 6, nothing behind the
-# link is published or touched. And what -f replaces: modes, links that lead nowhere, the end of the source's links.
+# While a job runs its staged folder is moved away and a link to a private folder takes its name: exit code 6, and no file in
+# the private folder is published or touched. Also files that -f replaces: modes, dangling links, targets of the source's links.
 . "$(dirname "$0")/common.sh"
 model m.safetensors 65536
 

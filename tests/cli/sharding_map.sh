@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# inspect says where each tensor is cut and over which ranks, for people and for programs.
+# inspect shows the sharding of each tensor and its ranks, for people and for programs.
 . "$(dirname "$0")/common.sh"
 demo="$SHARD_DATA/demo/ckpt"
 

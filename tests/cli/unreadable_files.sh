@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# A file that the system does not let us read is exit 3 and named on every verb, verify too: it is neither missing nor damaged.
+# A file without read permission is exit code 3 and named on every verb, including verify: it is neither missing nor
+# damaged.
 . "$(dirname "$0")/common.sh"
 model m.safetensors 4096
 expect 0 split m.safetensors -o dcp --ranks 2

@@ -54,13 +54,6 @@ TEST(NamePattern, BracesThatAreNoFieldsAreNone) {
   }
 }
 
-TEST(DecimalNumber, IsDigitsOnly) {
-  EXPECT_EQ(decimal_number("007"), 7);
-  EXPECT_EQ(decimal_number("999999999999999999"), 999999999999999999);
-  for (const char* text : {"", "-1", "+1", "1x", " 1", "1000000000000000000"})
-    EXPECT_FALSE(decimal_number(text)) << text;
-}
-
 TEST(CutAtNumbers, AlternatesTextsAndDigits) {
   EXPECT_THAT(cut_at_numbers("step5-r01.pt"), ElementsAre("step", "5", "-r", "01", ".pt"));
   EXPECT_THAT(cut_at_numbers("5a"), ElementsAre("", "5", "a"));

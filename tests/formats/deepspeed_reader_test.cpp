@@ -13,10 +13,10 @@
 #include "formats/deepspeed/format.h"
 #include "formats/detect.h"
 #include "libshard/io/local_disk.h"
-#include "libshard/io/memory_disk.h"
 #include "tests/formats/deepspeed_saves.h"
 #include "tests/support/content.h"
 #include "tests/support/expect_error.h"
+#include "tests/support/memory_disk.h"
 
 namespace shard {
 namespace {

@@ -9,10 +9,10 @@
 #include "formats/megatron_dist/format.h"
 #include "formats/parts/pickle/pickle.h"
 #include "libshard/io/local_disk.h"
-#include "libshard/io/memory_disk.h"
 #include "tests/formats/megatron_saves.h"
 #include "tests/support/content.h"
 #include "tests/support/expect_error.h"
+#include "tests/support/memory_disk.h"
 
 namespace shard {
 namespace {

@@ -6,9 +6,9 @@
 #include "formats/detect.h"
 #include "formats/parts/zip/zip.h"
 #include "libshard/io/local_disk.h"
-#include "libshard/io/memory_disk.h"
 #include "tests/support/bytes.h"
 #include "tests/support/expect_error.h"
+#include "tests/support/memory_disk.h"
 #include "tests/support/safetensors_file.h"
 
 namespace shard {

@@ -450,7 +450,7 @@ TEST_F(TorchFolder, ATensorThatTheIndexLacksIsAWarning) {
   const std::unique_ptr<Reader> reader = files_.open("/hf");
   EXPECT_EQ(reader->catalog().tensors.size(), 3U);
   ASSERT_EQ(reader->catalog().warnings.size(), 1U);
-  EXPECT_THAT(reader->catalog().warnings[0], HasSubstr("read from its files: b"));
+  EXPECT_THAT(reader->catalog().warnings[0], HasSubstr("read from its files: 'b'"));
 }
 
 TEST_F(TorchFolder, AFileThatTheIndexLacksIsAWarning) {

@@ -1,4 +1,5 @@
-#include "libshard/io/memory_disk.h"
+
+#include "tests/support/memory_disk.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -10,11 +10,11 @@
 #include <utility>
 
 #include "libshard/io/local_disk.h"
-#include "libshard/io/memory_disk.h"
 #include "libshard/ranks/collective_step.h"
 #include "libshard/ranks/thread_group.h"
 #include "tests/support/bytes.h"
 #include "tests/support/expect_error.h"
+#include "tests/support/memory_disk.h"
 
 namespace shard {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "libshard/core/error.h"
 #include "libshard/io/local_disk.h"
-#include "libshard/io/memory_disk.h"
+#include "tests/support/memory_disk.h"
 
 namespace shard {
 namespace {

@@ -1,4 +1,5 @@
-"""The Python module over the real program. Environment: SHARDCTL is the program; PYTHONPATH holds the folder python."""
+"""The Python module over the real program. Environment: SHARDCTL is the program; PYTHONPATH contains the folder
+python."""
 import json
 import os
 import pickle
@@ -228,7 +229,7 @@ class Runs(Case):
         (target / "m.safetensors").write_text("old")
 
         def refuse(_: shardctl.Progress) -> None:
-            threading.Timer(0.3, os.remove, [door]).start()  # The held run goes on, and sees that it was stopped.
+            threading.Timer(0.3, os.remove, [door]).start()  # The held run continues, and sees that it was stopped.
             raise KeyboardInterrupt
 
         with self.assertRaises(KeyboardInterrupt):

@@ -118,7 +118,7 @@ class Wheel(unittest.TestCase):
 
 
 class Tags(unittest.TestCase):
-    """What readelf says is given."""
+    """Uses a given output of readelf."""
 
     def tag(self, *lines: str) -> str:
         with mock.patch.object(hatch_build, "readelf", return_value="\n".join(lines)):

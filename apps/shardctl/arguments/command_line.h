@@ -14,10 +14,10 @@
 
 namespace shard::app {
 
-/// Fills `options` and `session.common`. What is known about --json, --color and --quiet is filled in before anything
-/// can fail, so that the failure is reported as asked for. \throws Error kInvalidArgument  usage, with the nearest word
-/// where one is near; kUnsupported  a verb or option that
+/// Fills `request`, `session.common` and `session.command`. What is known about --json, --color and --quiet is filled
+/// in before anything can fail, so that the failure is reported as asked for. \throws Error kInvalidArgument  usage,
+/// with the nearest word where one is near; kUnsupported  a verb or option that
 ///   this build does not have.
-void parse_command_line(const std::vector<std::string>& arguments, Session& session, Request& options);
+void parse_command_line(const std::vector<std::string>& arguments, Session& session, Request& request);
 
 }  // namespace shard::app

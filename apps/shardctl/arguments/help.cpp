@@ -2,6 +2,14 @@
 
 #include <fmt/format.h>
 
+#include <array>
+#include <utility>
+#include <vector>
+
+#include "apps/shardctl/arguments/option_tree.h"
+#include "apps/shardctl/request/request.h"
+#include "apps/shardctl/session/session.h"
+
 namespace shard::app {
 namespace {
 
@@ -19,6 +27,75 @@ std::string_view bad_usage(const Uses& uses) {
   if (!uses.sources) return uses.rank_options ? "bad usage, contradicting launcher variables" : "bad usage";
   if (!uses.rank_options) return "bad usage, bad layout document, name clash after renaming";
   return "bad usage, bad layout document, name clash after renaming, contradicting launcher variables";
+}
+
+std::string general_help() {
+  return fmt::format("{}\nSRC is a file, a folder, or several files of one checkpoint.\n\n{}\n{}", what_and_usage(),
+                     first_examples(), verb_list());
+}
+
+std::string exit_codes_help(const Verb* verb) {
+  std::string text = "Exit codes:\n";
+  for (const ExitCode& each : exit_codes(verb)) text += fmt::format("  {:<5}{}\n", each.code, each.meaning);
+  return text;
+}
+
+/// Lists options without environment variables, with our names for their values.
+class HelpFormatter : public CLI::Formatter {
+ public:
+  std::string make_option_opts(const CLI::Option* option) const override { return " " + option->get_option_text(); }
+};
+
+/// Breaks a paragraph into lines of at most kColumns characters, at spaces.
+std::string filled(std::string_view paragraph) {
+  constexpr std::size_t kColumns = 100;
+  std::string text;
+  while (paragraph.size() > kColumns) {
+    const std::size_t space = paragraph.rfind(' ', kColumns);
+    if (space == std::string_view::npos) break;
+    text.append(paragraph.substr(0, space)) += '\n';
+    paragraph.remove_prefix(space + 1);
+  }
+  return text.append(paragraph);
+}
+
+/// Groups of options that many verbs share.
+constexpr std::array<std::string_view, 5> kShared{"Source", "Selection and names", "Model maps", "Ranks",
+                                                  "Global options"};
+/// Options of these groups that most commands need.
+constexpr std::array<std::string_view, 6> kCommon{"include", "exclude", "objects", "threads", "max-memory", "json"};
+
+/// Long names of the options that only `verb` has.
+std::vector<std::string> own_names(const Verb& verb) {
+  CLI::App app;
+  Request ignored;
+  app.set_help_flag();
+  if (verb.add_options != nullptr) verb.add_options(app, ignored);
+  return long_names(app);
+}
+
+/// Moves the common options of shared groups to a group of their own and hides the others, but for those that only
+/// `verb` has. \returns lines that name the hidden ones by group; empty if there are none.
+std::string hide_shared(CLI::App& app, const Verb& verb) {
+  const std::vector<std::string> own = own_names(verb);
+  std::vector<std::pair<std::string, std::string>> hidden;
+  for (CLI::Option* option : app.get_options([](const CLI::Option*) { return true; })) {
+    const std::string group = option->get_group();
+    if (option->get_lnames().empty() || !contains(kShared, group)) continue;
+    const std::string name = option->get_lnames().front(), dashed = "--" + name;
+    if (contains(own, dashed)) continue;
+    const bool is_common = contains(kCommon, name);
+    option->group(is_common ? "Common options" : "");
+    if (is_common) continue;
+    if (hidden.empty() || hidden.back().first != group) hidden.emplace_back(group, "");
+    hidden.back().second += (hidden.back().second.empty() ? "" : ", ") + dashed;
+  }
+  std::string lines;
+  for (const auto& [group, names] : hidden) {
+    const std::string text = filled(fmt::format("  {}: {}", group, names));
+    lines += CLI::detail::find_and_replace(text, "\n", "\n    ") + "\n";
+  }
+  return lines;
 }
 
 }  // namespace
@@ -72,15 +149,30 @@ std::string short_help() {
                      verb_list());
 }
 
-std::string general_help() {
-  return fmt::format("{}\nSRC is a file, a folder, or several files of one checkpoint.\n\n{}\n{}", what_and_usage(),
-                     first_examples(), verb_list());
-}
-
-std::string exit_codes_help(const Verb* verb) {
-  std::string text = "Exit codes:\n";
-  for (const ExitCode& each : exit_codes(verb)) text += fmt::format("  {:<5}{}\n", each.code, each.meaning);
-  return text;
+std::string help_text(const Verb* verb, bool all_options) {
+  CLI::App app;
+  CommonOptions common;
+  Request ignored;
+  app.set_help_flag();
+  if (verb == nullptr) {
+    add_global_options(app, common, ignored);
+  } else {
+    add_options(app, *verb, common, ignored);
+  }
+  const std::string more = verb == nullptr || all_options ? std::string() : hide_shared(app, *verb);
+  HelpFormatter formatter;
+  formatter.column_width(32);
+  std::string text = verb == nullptr ? general_help()
+                                     : fmt::format("shardctl {}: {}\n\nUsage: shardctl {}\n\nExamples:\n{}", verb->name,
+                                                   verb->summary, verb->usage, verb->examples);
+  if (verb != nullptr && !verb->details.empty()) text += fmt::format("\n{}\n", filled(verb->details));
+  const std::string groups = formatter.make_groups(&app, CLI::AppFormatMode::Normal);
+  text += CLI::detail::find_and_replace(groups, "\n\n\n", "\n\n");
+  if (!more.empty()) {
+    text += fmt::format("\nMore options, described by 'shardctl help {0} --all' and the man page shardctl-{0}(1):\n{1}",
+                        verb->name, more);
+  }
+  return fmt::format("{}\n{}\n{}\n", text, exit_codes_help(verb), environment_help());
 }
 
 }  // namespace shard::app

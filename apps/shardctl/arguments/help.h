@@ -1,5 +1,5 @@
 /// \file
-/// Texts of help that follow from the table of verbs, without options. Help and man pages share them.
+/// Texts of help, from the table of verbs and the tree of options. Man pages share some of them.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@
 
 namespace shard::app {
 
-/// What the program is, as one sentence; how it is called; examples as lines that begin with two spaces.
+/// The program in one sentence; its usage; examples as lines that begin with two spaces.
 std::string_view program_summary();
 std::string_view program_usage();
 std::string_view program_examples();
@@ -19,17 +19,16 @@ struct ExitCode {
   int code;
   std::string_view meaning;
 };
-/// Those that `verb` can end with; of all verbs where it is null.
+/// The codes that `verb` can end with; those of all verbs if it is null.
 std::vector<ExitCode> exit_codes(const Verb* verb);
 
 /// How options are set in the environment.
 std::string_view environment_help();
 
-/// The text of `shardctl --help`, without the global options.
-std::string general_help();
-/// Two lines and the verbs: what a bare `shardctl` prints.
+/// The text of `shardctl help VERB`, or of --help if `verb` is null. Of the options that many verbs share it describes
+/// the common ones and names the others; `all_options` describes all of them.
+std::string help_text(const Verb* verb, bool all_options);
+/// Two lines and the verbs: the text of a bare `shardctl`.
 std::string short_help();
-/// "Exit codes:" and the table of exit_codes().
-std::string exit_codes_help(const Verb* verb);
 
 }  // namespace shard::app

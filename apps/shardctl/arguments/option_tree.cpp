@@ -7,6 +7,7 @@
 #include <optional>
 #include <type_traits>
 
+#include "apps/shardctl/request/request.h"
 #include "apps/shardctl/session/device.h"
 #include "formats/registry.h"
 #include "libshard/ranks/launch.h"
@@ -72,34 +73,34 @@ struct OptionGroup {
 };
 
 void add_sources(CLI::App& app, Request& o) {
-  app.add_option("SRC", o.source.paths, "a file, a folder, or several files of one checkpoint");
+  app.add_option("SRC", o.read.paths, "a file, a folder, or several files of one checkpoint");
   OptionGroup group{app, "Source"};
-  group.single("--from", o.source.from, "FORMAT", "source format (default: detected from the content)");
-  group.single("--ranks-expected", o.source.ranks_expected, "N", "fail unless exactly N ranks wrote the checkpoint");
-  const auto take = [&o](const std::string& word) { o.source.opaque_globals = word == "opaque"; };
+  group.single("--from", o.read.from, "FORMAT", "source format (default: detected from the content)");
+  group.single("--ranks-expected", o.read.ranks_expected, "N", "fail unless exactly N ranks wrote the checkpoint");
+  const auto take = [&o](const std::string& word) { o.read.opaque_globals = word == "opaque"; };
   group.word("--unknown-globals", take, "unknown Python classes: refuse (default) or opaque (keep only their names)")
       ->check(CLI::IsMember({"refuse", "opaque"}));
-  group.choices(&Format::read_options, o.source.choices);
+  group.choices(&Format::read_options, o.read.choices);
 }
 
 void add_source_layout(CLI::App& app, Request& o) {
-  OptionGroup{app, "Source"}.single("--layout", o.source.layout, "FILE",
+  OptionGroup{app, "Source"}.single("--layout", o.read.layout, "FILE",
                                     "layout document that describes how the source is sharded");
 }
 
 void add_selection(CLI::App& app, Request& o) {
   OptionGroup group{app, "Selection and names"};
-  group.many("--include", o.selection.include, "GLOB",
+  group.many("--include", o.select.include, "GLOB",
              "keep only matching tensors and objects (* stops at a dot, ** does not)");
-  group.many("--exclude", o.selection.exclude, "GLOB", "skip matching tensors and objects");
-  group.many("--strip-prefix", o.selection.strip_prefix, "P", "remove this prefix from names");
-  group.many("--add-prefix", o.selection.add_prefix, "P", "add this prefix to names");
-  group.many("--rename", o.selection.rename, "RE=NEW",
+  group.many("--exclude", o.select.exclude, "GLOB", "skip matching tensors and objects");
+  group.many("--strip-prefix", o.select.strip_prefix, "P", "remove this prefix from names");
+  group.many("--add-prefix", o.select.add_prefix, "P", "add this prefix to names");
+  group.many("--rename", o.select.rename, "RE=NEW",
              "replace all matches of a regular expression (RE2) in names; \\1 is a group");
   group.many(
-      "--cast", o.selection.cast, "GLOB=DTYPE",
+      "--cast", o.select.cast, "GLOB=DTYPE",
       "convert matching tensors to DTYPE (GLOB matches the final names) (keep as DTYPE: leave them as they are)");
-  const auto keep = [&o](const std::string& word) { o.selection.keep_objects = word == "keep"; };
+  const auto keep = [&o](const std::string& word) { o.select.keep_objects = word == "keep"; };
   group.word("--objects", keep, "values that are not tensors: keep (default) or drop")
       ->check(CLI::IsMember({"keep", "drop"}));
 }
@@ -107,13 +108,12 @@ void add_selection(CLI::App& app, Request& o) {
 void add_maps(CLI::App& app, const Uses& uses, Request& o) {
   OptionGroup group{app, "Model maps"};
   if (uses.maps) {
-    group.single("--map", o.source.map, "NAME", "model map to undo on SRC (diff: on A): built-in name or file");
-    group.single("--to-map", o.target.map, "NAME", "model map to apply to the output (diff: to undo on B)");
+    group.single("--map", o.read.map, "NAME", "model map to undo on SRC (diff: on A): built-in name or file");
+    group.single("--to-map", o.write.map, "NAME", "model map to apply to the output (diff: to undo on B)");
   }
-  group.many("--set", o.source.numbers.set, "NAME=VALUE",
-             "value of a map variable that the checkpoint does not record");
+  group.many("--set", o.read.numbers.set, "NAME=VALUE", "value of a map variable that the checkpoint does not record");
   group.single(
-      "--hf-ref", o.source.numbers.hf_ref, "DIR",
+      "--hf-ref", o.read.numbers.hf_ref, "DIR",
       "folder with the model's config.json, for a map\'s numbers; export also copies the tokenizer from it, and\n"
       "expects names and shapes of the weights there (default: the nearest such folder beside SRC)");
 }
@@ -130,7 +130,7 @@ void add_file_cuts(CLI::App& app, LayoutRequest& layout) {
 
 void add_tensor_cuts(CLI::App& app, Request& o) {
   OptionGroup group{app, kTargetLayout};
-  LayoutRequest& layout = o.target.layout;
+  LayoutRequest& layout = o.write.layout;
   group.single("--ranks", layout.ranks, "N", "shard every tensor over N ranks, as torch.chunk does");
   group.single("--dim", layout.dim, "D", "with --ranks: dimension to shard (default: 0; negative counts from the end)");
   group.single("--mesh", layout.mesh, "A=N[,B=M]", "device mesh, slowest axis first");
@@ -140,9 +140,9 @@ void add_tensor_cuts(CLI::App& app, Request& o) {
   group.single("--layout", layout.layout, "FILE", "layout document shardctl.layout/1");
   group.single("--like", layout.like, "CKPT", "use the layout of this checkpoint");
   const auto as = [&o](const std::string& word) {
-    o.target.rank_files = word == "dtensor" ? RankFiles::kDTensor
-                          : word == "plain" ? RankFiles::kPlain
-                                            : RankFiles::kShardedTensor;
+    o.write.rank_files = word == "dtensor" ? RankFiles::kDTensor
+                         : word == "plain" ? RankFiles::kPlain
+                                           : RankFiles::kShardedTensor;
   };
   group
       .word("--as", as,
@@ -229,9 +229,9 @@ void add_groups(CLI::App& app, const Uses& uses, std::span<const Verb> own, Comm
   if (uses.sources) add_sources(app, o);
   if (uses.sources && !uses.target_layout) add_source_layout(app, o);
   if (uses.target) {
-    add_target(app, o.target);
+    add_target(app, o.write);
     if (uses.target_layout) add_tensor_cuts(app, o);
-    add_file_cuts(app, o.target.layout);
+    add_file_cuts(app, o.write.layout);
   }
   for (const Verb& verb : own) {
     if (verb.add_options != nullptr) verb.add_options(app, o);
@@ -239,7 +239,7 @@ void add_groups(CLI::App& app, const Uses& uses, std::span<const Verb> own, Comm
   if (uses.page) add_page(app, o);
   if (uses.selection) add_selection(app, o);
   if (uses.numbers) add_maps(app, uses, o);
-  if (uses.rank_options) add_ranks(app, uses, o.ranks);
+  if (uses.rank_options) add_ranks(app, uses, o.run);
   add_global_options(app, common, o);
 }
 
@@ -247,6 +247,11 @@ void add_groups(CLI::App& app, const Uses& uses, std::span<const Verb> own, Comm
 
 void add_inspect(CLI::App& app, Request& o) {
   OptionGroup{app, "Output"}.flag("--all", o.inspect.all, "print one line per tensor; do not fold identical layers");
+}
+
+void add_help(CLI::App& app, Request& o) {
+  if (app.get_option_no_throw("--all") != nullptr) return;  // Among the options of all verbs: inspect's.
+  OptionGroup{app, "Help"}.flag("--all", o.all_options, "describe every option of the verb");
 }
 
 void add_repair(CLI::App& app, Request& o) {

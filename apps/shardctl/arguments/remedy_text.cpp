@@ -12,6 +12,14 @@
 namespace shard::app {
 namespace {
 
+/// The command that failed.
+struct Command {
+  const Request& request;
+  const std::vector<std::string>& arguments;
+
+  bool takes_layout() const { return request.verb != nullptr && request.verb->uses.target_layout; }
+};
+
 std::string exclude_option(const std::string& name) {
   return "--exclude " + (name.empty() ? std::string("NAME") : shell_quoted(glob_of_name(name)));
 }
@@ -50,14 +58,14 @@ std::string paths_to_read(const Suggestion& suggestion) {
 
 /// The command with the suggested source in place of `path`; empty if no argument is that path. A folder also takes the
 /// place of the other files in it that were named.
-std::string read_instead(const std::string& path, const Suggestion& suggestion, const Request& options) {
+std::string read_instead(const std::string& path, const Suggestion& suggestion, const Command& command) {
   std::string line = "shardctl";
   bool is_replaced = false;
   const auto is_in_folder = [&](const std::string& word) {
-    return suggestion.remedy == Remedy::kReadFolder && contains(options.source.paths, word) &&
+    return suggestion.remedy == Remedy::kReadFolder && contains(command.request.read.paths, word) &&
            parent_path(word) == suggestion.argument;
   };
-  for (const std::string& word : options.arguments) {
+  for (const std::string& word : command.arguments) {
     const bool is_path = word == path;
     if (!is_path && is_in_folder(word)) continue;
     is_replaced = is_replaced || is_path;
@@ -79,47 +87,45 @@ std::string unpack_line(const std::string& path, const std::string& program) {
 }
 
 /// The line to run; empty where the remedy leaves something to fill in.
-std::string line_of(const Suggestion& suggestion, const Error& error, const Request& options) {
-  if (!error.hint().empty() || options.arguments.empty()) return {};
+std::string line_of(const Suggestion& suggestion, const Error& error, const Command& command) {
+  if (!error.hint().empty() || command.arguments.empty()) return {};
   if (suggestion.remedy == Remedy::kUnpack && !error.file().empty())
     return unpack_line(error.file(), suggestion.argument);
   const bool reads_other = suggestion.remedy == Remedy::kReadFolder || suggestion.remedy == Remedy::kReadFiles;
-  if (reads_other) return read_instead(error.file(), suggestion, options);
+  if (reads_other) return read_instead(error.file(), suggestion, command);
   const std::string option = option_of(suggestion);
-  return option.empty() ? std::string() : repeat_command(options.arguments, option);
+  return option.empty() ? std::string() : repeat_command(command.arguments, option);
 }
 
-std::string state_layout(const Request& options) {
-  const bool is_targets = options.verb != nullptr && options.verb->uses.target_layout;
-  if (!is_targets) return "describe how the source is sharded: --layout FILE";
-  return "describe how the source is sharded: run 'shardctl gather' with --layout FILE";  // Here it is the
-                                                                                          // target's.
+std::string state_layout(const Command& command) {
+  if (!command.takes_layout()) return "describe how the source is sharded: --layout FILE";
+  // Here --layout is the target's.
+  return "describe how the source is sharded: run 'shardctl gather' with --layout FILE";
 }
 
 /// True for --world-size on a verb that writes a layout but was given none: the number of ranks to write was meant.
-bool means_target_ranks(const Request& options) {
-  const LayoutRequest& layout = options.target.layout;
-  const bool takes_layout = options.verb != nullptr && options.verb->uses.target_layout;
-  return takes_layout && options.ranks.world_size && !options.ranks.rank && !layout.cuts_tensors() &&
-         !layout.cuts_files();
+bool means_target_ranks(const Command& command) {
+  const LayoutRequest& layout = command.request.write.layout;
+  return command.takes_layout() && command.request.run.world_size && !command.request.run.rank &&
+         !layout.cuts_tensors() && !layout.cuts_files();
 }
 
 /// The command with --ranks N in place of --world-size N.
-std::string with_target_ranks(const Request& options) {
+std::string with_target_ranks(const Command& command) {
   std::vector<std::string> words;
-  for (std::size_t i = 0; i < options.arguments.size(); ++i) {
-    const std::string& word = options.arguments[i];
+  for (std::size_t i = 0; i < command.arguments.size(); ++i) {
+    const std::string& word = command.arguments[i];
     if (word == "--world-size") {
       ++i;
     } else if (!word.starts_with("--world-size=")) {
       words.push_back(word);
     }
   }
-  return repeat_command(words, fmt::format("--ranks {}", *options.ranks.world_size));
+  return repeat_command(words, fmt::format("--ranks {}", *command.request.run.world_size));
 }
 
 /// Advice on remedies about the ranks of this job.
-std::string advice_on_launch(const Suggestion& suggestion, const Request& options) {
+std::string advice_on_launch(const Suggestion& suggestion, const Command& command) {
   switch (suggestion.remedy) {
     case Remedy::kIgnoreLauncher:
       return "add --launcher none to ignore the launcher's variables; 'shardctl env' shows what was found";
@@ -128,8 +134,8 @@ std::string advice_on_launch(const Suggestion& suggestion, const Request& option
     case Remedy::kNameRendezvous:
       return "give the address of rank 0: --rdzv HOST:PORT";
     default:
-      if (means_target_ranks(options)) {
-        return fmt::format("to write for {} ranks: {}", *options.ranks.world_size, with_target_ranks(options));
+      if (means_target_ranks(command)) {
+        return fmt::format("to write for {} ranks: {}", *command.request.run.world_size, with_target_ranks(command));
       }
       return fmt::format("pass --rank {} --world-size N --rdzv HOST:PORT",
                          suggestion.argument.empty() ? "R" : suggestion.argument);
@@ -151,7 +157,7 @@ std::string advice_on_layout(Remedy remedy) {
 }
 
 /// An imperative.
-std::string advice(const Suggestion& suggestion, const Request& options) {
+std::string advice(const Suggestion& suggestion, const Command& command) {
   const std::string& argument = suggestion.argument;
   const auto or_word = [&](const char* word) { return argument.empty() ? std::string(word) : argument; };
   switch (suggestion.remedy) {
@@ -173,7 +179,7 @@ std::string advice(const Suggestion& suggestion, const Request& options) {
     case Remedy::kWriteAs:
       return "add --to " + or_word("FORMAT");
     case Remedy::kStateLayout:
-      return state_layout(options);
+      return state_layout(command);
     case Remedy::kStateRanks:
       return "add --ranks-expected N";
     case Remedy::kCutTensors:
@@ -195,7 +201,7 @@ std::string advice(const Suggestion& suggestion, const Request& options) {
     case Remedy::kNameLauncher:
     case Remedy::kNameRendezvous:
     case Remedy::kNameRank:
-      return advice_on_launch(suggestion, options);
+      return advice_on_launch(suggestion, command);
     case Remedy::kNameLike:
       return "pass another checkpoint of the same job: --like CKPT";
     case Remedy::kNameReference:
@@ -213,13 +219,14 @@ std::string advice(const Suggestion& suggestion, const Request& options) {
 
 }  // namespace
 
-std::string hint_text(const Error& error, const Request& options) {
-  const auto has_line = [&](const Suggestion& each) { return !line_of(each, error, options).empty(); };
+std::string hint_text(const Error& error, const Request& request, const std::vector<std::string>& arguments) {
+  const Command command{request, arguments};
+  const auto has_line = [&](const Suggestion& each) { return !line_of(each, error, command).empty(); };
   const bool has_lines = std::ranges::all_of(error.suggestions(), has_line);
   std::string text = error.hint();
   for (const Suggestion& each : error.suggestions()) {
     if (!text.empty()) text += ", or ";
-    text += has_lines ? line_of(each, error, options) : advice(each, options);
+    text += has_lines ? line_of(each, error, command) : advice(each, command);
   }
   return text;
 }

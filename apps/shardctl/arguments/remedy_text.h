@@ -3,7 +3,7 @@
 #pragma once
 
 #include <string>
-#include <string_view>
+#include <vector>
 
 #include "apps/shardctl/request/request.h"
 #include "libshard/core/error.h"
@@ -12,6 +12,7 @@ namespace shard::app {
 
 /// The error's own hint and its suggestions as alternatives: "add --objects drop to leave them out, or ...". Where
 /// every alternative is one option to add or another source, the lines to run. Empty where the error has neither.
-std::string hint_text(const Error& error, const Request& options);
+/// `arguments`: the command line as typed.
+std::string hint_text(const Error& error, const Request& request, const std::vector<std::string>& arguments);
 
 }  // namespace shard::app

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "apps/shardctl/request/request.h"
 #include "apps/shardctl/session/session.h"
 
 namespace CLI {
@@ -29,17 +30,6 @@ struct Uses {
   bool ranks = false;          ///< and its ranks meet and work together.
 };
 
-/// What a writing verb makes where neither options nor DST's suffix decide it.
-struct TargetDefaults {
-  std::string_view format{};            ///< Of whole tensors.
-  std::string_view format_of_pieces{};  ///< Of cut tensors.
-  bool keeps_format = false;            ///< The source's format.
-  bool keeps_layout = false;            ///< The source's layout, where the format can hold pieces.
-  bool needs_layout = false;            ///< A layout must be given.
-  bool always_folder = false;           ///< DST is a folder, whatever its name.
-  bool remakes = false;                 ///< Formats that take all of one source as it is (Format::remake) too.
-};
-
 struct Verb {
   std::string_view name;
   std::string_view usage;      ///< After "shardctl ".
@@ -49,13 +39,15 @@ struct Verb {
   std::string_view success;      ///< What exit code 0 means.
   std::string_view no_answer{};  ///< What exit code 1 means; empty: the verb answers no question.
   Uses uses{};
+  bool each_source = false;       ///< Each SRC is a checkpoint of its own.
+  bool sources_as_named = false;  ///< A folder that is no checkpoint does not stand for the only one below it.
   TargetDefaults target{};
   /// Adds the options that no other verb has. May be null.
-  void (*add_options)(CLI::App& app, Request& options) = nullptr;
+  void (*add_options)(CLI::App& app, Request& request) = nullptr;
   /// Refuses what cannot be meant, before the checks of all verbs. May be null. \throws Error kInvalidArgument
-  void (*check)(const Session& session, Request& options) = nullptr;
+  void (*check)(const Session& session, Request& request) = nullptr;
   /// \returns the exit code; failures are exceptions.
-  int (*run)(Session& session, const Request& options) = nullptr;
+  int (*run)(Session& session, const Request& request) = nullptr;
   /// The words that may follow the verb; null: files.
   std::vector<std::string_view> (*words)() = nullptr;
 };

@@ -6,23 +6,30 @@
 #include <algorithm>
 #include <array>
 #include <exception>
-#include <iterator>
 #include <ostream>
 #include <span>
 #include <streambuf>
 #include <string_view>
 #include <vector>
 
-#include "apps/shardctl/html/page_parts.h"
 #include "apps/shardctl/render/report.h"
 #include "apps/shardctl/session/ranks.h"
-#include "apps/shardctl/source/model_folder.h"
-#include "apps/shardctl/target/named_inputs.h"
+#include "apps/shardctl/text/units.h"
+#include "formats/export/model_folder.h"
 #include "libshard/core/error.h"
 #include "libshard/io/local_output.h"
 #include "libshard/io/paths.h"
 
 namespace shard::app {
+
+// The parts that all pages share: the files of this folder, embedded by cmake/embed_page.cmake.
+
+/// page.html. It contains `@policy@`, `@style@`, `@document@` and `@script@` once each, in this order, for what goes
+/// there.
+extern const std::string_view kPageFrame;
+extern const std::string_view kPageStyle;   ///< page.css
+extern const std::string_view kPageScript;  ///< The scripts, one after another.
+
 namespace {
 
 /// Counts what a stream gets, and writes it where there is a file. Streams swallow exceptions, so it keeps the first.
@@ -90,7 +97,7 @@ std::int64_t write_page(FileWriter* file, const std::function<void(JsonWriter&)>
   out << kPageStyle;
   frame_before("@document@");
   {
-    JsonWriter json(out, JsonPlace::kInHtml);
+    JsonWriter json(out, {JsonEscapes::kInHtml});
     render(json);
   }
   frame_before("@script@");
@@ -100,16 +107,17 @@ std::int64_t write_page(FileWriter* file, const std::function<void(JsonWriter&)>
 
 }  // namespace
 
-HtmlPage::HtmlPage(const Session& session, const Request& options) : session_(session), path_(options.page.path) {
+HtmlPage::HtmlPage(const Session& session, const PageRequest& page, const ReadRequest& read)
+    : session_(session), path_(page.path) {
   if (path_.empty() || !is_rank_zero(session)) return;
   if (session.fs.status(path_).kind == FileKind::kFolder) {
     throw Error(ErrorCode::kExists, "cannot write the page: a folder with this name exists").in_file(path_);
   }
-  std::vector<std::string> sources = options.source.paths;
-  std::ranges::copy(named_inputs(session, options), std::back_inserter(sources));
-  const std::string& reference = options.source.numbers.hf_ref;
+  std::vector<std::string> sources = read.paths;
+  sources.insert(sources.end(), page.named_inputs.begin(), page.named_inputs.end());
+  const std::string& reference = read.numbers.hf_ref;
   if (!reference.empty()) sources.push_back(join_path(reference, kConfigName));
-  store_ = local_output(session.fs, path_, sources, {.force = options.page.force});
+  store_ = local_output(session.fs, path_, sources, {.force = page.force});
 }
 
 void HtmlPage::write(const std::function<void(JsonWriter&)>& render) const try {
@@ -126,8 +134,8 @@ void HtmlPage::write(const std::function<void(JsonWriter&)>& render) const try {
   throw of_destination(error, path_);
 }
 
-void allow_sudden_end(const Session& session, const Request& options) {
-  if (session.end_at_once && options.page.path.empty()) session.end_at_once();
+void allow_sudden_end(const Session& session, const PageRequest& page) {
+  if (session.end_at_once && page.path.empty()) session.end_at_once();
 }
 
 }  // namespace shard::app

@@ -7,19 +7,20 @@
 #include <memory>
 #include <string>
 
+#include "apps/shardctl/request/request.h"
 #include "apps/shardctl/session/session.h"
-#include "apps/shardctl/text/json_writer.h"
+#include "libshard/core/json_writer.h"
 #include "libshard/io/output.h"
 
 namespace shard::app {
 
-/// Ownership: borrows the session and the options. Threads: one; of several ranks only rank 0 has a file.
+/// Ownership: borrows the session and `page`. Threads: one; of several ranks only rank 0 has a file.
 class HtmlPage {
  public:
   /// Checks FILE and changes nothing yet. To be called before long work.
   /// \throws Error kExists  FILE exists and no --force; it is or is in a source, or is another file that the command
   ///   line names, by any link; kResource  its folder is absent
-  HtmlPage(const Session& session, const Request& options);
+  HtmlPage(const Session& session, const PageRequest& page, const ReadRequest& read);
 
   /// Whether this rank writes a page.
   bool is_wanted() const { return store_ != nullptr; }
@@ -35,6 +36,6 @@ class HtmlPage {
 };
 
 /// A signal may end a reading verb at once, unless it is to write a page: that is cleaned up.
-void allow_sudden_end(const Session& session, const Request& options);
+void allow_sudden_end(const Session& session, const PageRequest& page);
 
 }  // namespace shard::app

@@ -1,15 +1,15 @@
 #include "apps/shardctl/render/copy.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
 #include <span>
 
-#include "apps/shardctl/arguments/verb.h"
 #include "apps/shardctl/render/json_parts.h"
 #include "apps/shardctl/text/text_sink.h"
+#include "apps/shardctl/text/units.h"
+#include "libshard/core/plural.h"
 
 namespace shard::app {
 namespace {
@@ -20,12 +20,12 @@ std::int64_t total_bytes(const CopyResult& result) {
   return bytes;
 }
 
-void write_head(JsonWriter& json, const char* schema, const Request& options, const std::string& source,
-                const CopyResult& result) {
+void write_head(JsonWriter& json, const Session& session, const char* schema, const WriteRequest& write,
+                const std::string& source, const CopyResult& result) {
   json.key("schema"), json.string(schema);
-  json.key("verb"), json.string(options.verb->name);
+  json.key("verb"), json.string(session.command.verb);
   json.key("source"), json.string(source);
-  json.key("output"), json.string(options.target.path);
+  json.key("output"), json.string(write.path);
   json.key("format"), json.string(result.format);
   write_files(json, result.files);
   json.line(1);
@@ -76,11 +76,11 @@ void write_reports(JsonWriter& json, const VerbReports& reports) {
   if (reports.exported != nullptr) write_export(json, *reports.exported);
 }
 
-void plan_json(const Session& session, const Request& options, const std::string& source, const CopyResult& plan,
+void plan_json(const Session& session, const WriteRequest& write, const std::string& source, const CopyResult& plan,
                const VerbReports& reports) {
   JsonWriter json(session.out);
   json.begin_object();
-  write_head(json, "shardctl.plan/1", options, source, plan);
+  write_head(json, session, "shardctl.plan/1", write, source, plan);
   json.key("bytes_to_read"), json.number(plan.bytes_to_read);
   json.key("bytes_to_write"), json.number(plan.bytes_to_write);
   json.key("copies"), json.number(plan.copies);
@@ -93,11 +93,11 @@ void plan_json(const Session& session, const Request& options, const std::string
   json.end_line();
 }
 
-void result_json(const Session& session, const Request& options, const std::string& source, const CopyResult& result,
+void result_json(const Session& session, const WriteRequest& write, const std::string& source, const CopyResult& result,
                  const Progress& progress, double seconds, bool is_unchanged, const VerbReports& reports) {
   JsonWriter json(session.out);
   json.begin_object();
-  write_head(json, "shardctl.result/1", options, source, result);
+  write_head(json, session, "shardctl.result/1", write, source, result);
   json.key("bytes_read"), json.number(progress.bytes_read.load());
   json.key("bytes_written"), json.number(progress.bytes_written.load());
   json.key("bytes_cloned"), json.number(progress.bytes_cloned.load());
@@ -113,13 +113,13 @@ void result_json(const Session& session, const Request& options, const std::stri
 
 }  // namespace
 
-void render_plan(const Session& session, const Request& options, const std::string& source, const CopyResult& plan,
+void render_plan(const Session& session, const WriteRequest& write, const std::string& source, const CopyResult& plan,
                  const VerbReports& reports) {
-  if (session.common.json) return plan_json(session, options, source, plan, reports);
+  if (session.common.json) return plan_json(session, write, source, plan, reports);
   TextSink sink(session.out);
   std::size_t width = 0;
   for (const File& file : plan.files) width = std::max(width, std::to_string(file.bytes).size());
-  sink.line(fmt::format("{} {} -> {} ({}): {}, {}", options.verb->name, source, options.target.path, plan.format,
+  sink.line(fmt::format("{} {} -> {} ({}): {}, {}", session.command.verb, source, write.path, plan.format,
                         plural(plan.tensors, "tensor"), plural(plan.objects, "object")));
   for (const File& file : plan.files) sink.line(fmt::format("  {:>{}}  {}", file.bytes, width, file.path));
   if (reports.exported != nullptr) print_export(sink, *reports.exported);
@@ -132,10 +132,11 @@ void render_plan(const Session& session, const Request& options, const std::stri
   if (total_bytes(plan) > plan.free_bytes) sink.line("not enough free disk space");
 }
 
-void render_unchanged(const Session& session, const Request& options, const Manifest& manifest) {
+void render_unchanged(const Session& session, const WriteRequest& write, const std::string& source,
+                      const Manifest& manifest) {
   if (!session.common.json) {
     return note(session, fmt::format("{}: {} is up to date: its manifest records this source and these options",
-                                     options.verb->name, options.target.path));
+                                     session.command.verb, write.path));
   }
   CopyResult result;
   result.format = manifest.format;
@@ -143,18 +144,18 @@ void render_unchanged(const Session& session, const Request& options, const Mani
   result.objects = manifest.objects;
   for (const ManifestFile& file : manifest.files) result.files.push_back({file.path, file.bytes});
   const Progress nothing;
-  result_json(session, options, fmt::format("{}", fmt::join(options.source.paths, " ")), result, nothing, 0, true, {});
+  result_json(session, write, source, result, nothing, 0, true, {});
 }
 
-void render_result(const Session& session, const Request& options, const std::string& source, const CopyResult& result,
-                   const Progress& progress, double seconds, const VerbReports& reports) {
+void render_result(const Session& session, const WriteRequest& write, const std::string& source,
+                   const CopyResult& result, const Progress& progress, double seconds, const VerbReports& reports) {
   if (!session.common.json) {
-    note(session, fmt::format("{}: wrote {}: {}, {}, {} in {}, {:.2f} s", options.verb->name, options.target.path,
+    note(session, fmt::format("{}: wrote {}: {}, {}, {} in {}, {:.2f} s", session.command.verb, write.path,
                               plural(result.tensors, "tensor"), plural(result.objects, "object"),
                               human_bytes(total_bytes(result)), plural(std::ssize(result.files), "file"), seconds));
     return;
   }
-  result_json(session, options, source, result, progress, seconds, false, reports);
+  result_json(session, write, source, result, progress, seconds, false, reports);
 }
 
 void warn_of_losses(const Session& session, const Salvage& salvage) {

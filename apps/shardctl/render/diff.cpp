@@ -9,6 +9,7 @@
 #include "apps/shardctl/text/value_text.h"
 #include "libshard/catalog/originals.h"
 #include "libshard/core/box.h"
+#include "libshard/core/python_text.h"
 
 namespace shard::app {
 namespace {
@@ -129,12 +130,6 @@ void write_counts(JsonWriter& json, const Difference& difference) {
 
 }  // namespace
 
-bool differ_in_form(const Catalog& a, const Catalog& b, const Value* in_a, const Value* in_b) {
-  if (a.originals == nullptr || b.originals == nullptr || a.originals->format != b.originals->format) return false;
-  const StoredObject *stored_a = a.originals->stored_as(in_a), *stored_b = b.originals->stored_as(in_b);
-  return stored_a != nullptr && stored_b != nullptr && stored_a->form != stored_b->form;
-}
-
 void render_text(const Session& session, const Compared& compared) {
   const auto& [side_a, side_b, difference, limit] = compared;
   const Catalog &a = side_a.catalog, &b = side_b.catalog;
@@ -149,7 +144,7 @@ void render_text(const Session& session, const Compared& compared) {
                        dtype_name(pair.b->dtype));
   });
   list_some(sink, difference.shape, limit, "shape", [&](const TensorPair& pair) {
-    return fmt::format("shape {}: {} and {}", pair.a->name, to_string(shape_in(a, *pair.a)),
+    return fmt::format("shape {}: {} in A, {} in B", pair.a->name, to_string(shape_in(a, *pair.a)),
                        to_string(shape_in(b, *pair.b)));
   });
   list_some(sink, difference.values, limit, "values",

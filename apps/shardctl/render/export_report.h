@@ -1,36 +1,30 @@
 /// \file
-/// What export found and decided, for its documents and for people.
+/// The decisions of an export in documents and for people.
 #pragma once
 
-#include <cstdint>
 #include <string>
-#include <utility>
 #include <vector>
 
-#include "apps/shardctl/text/json_writer.h"
 #include "apps/shardctl/text/text_sink.h"
+#include "formats/export/model_export.h"
+#include "libshard/core/json_writer.h"
 
 namespace shard::app {
-
-struct ExportReport {
-  std::string found;        ///< The source that was taken; files of ranks as a pattern.
-  std::string container;    ///< What the model's tensors lie in there; empty: in nothing.
-  std::string reference;    ///< The folder that config and tokenizer come from; empty: none.
-  bool is_checked = false;  ///< Names and shapes were compared with the reference's.
-  std::int64_t renamed = 0;
-  std::vector<std::pair<std::string, std::string>>
-      renames{};  ///< Source's names and resulting ones: the first few, or with --json all.
-  std::int64_t other_tensors = 0, objects = 0;  ///< Left out.
-  std::vector<std::string> tied{};              ///< Left out as another tensor stands for them.
-  std::vector<std::string> copied{};            ///< Files that are copied, by their names in the output.
-  std::vector<std::string> warnings{};          ///< About tensors that --dtype auto leaves as they are.
-  std::string stem{};  ///< How names of files of weights begin; empty: as the format usually calls them.
-  std::vector<std::string> read_paths{};  ///< Files that are read beside the source; no output may replace them.
-};
 
 /// The member `export` of a plan or a result.
 void write_export(JsonWriter& json, const ExportReport& report);
 /// The lines of --dry-run.
 void print_export(TextSink& sink, const ExportReport& report);
+
+/// Warnings of an export. All texts are for people.
+/// The reader's own warnings, without the one about other files of the folder.
+std::vector<std::string> warnings_of_source(const std::vector<std::string>& warnings);
+/// A warning if the model has no configuration, or the adapter none of its own.
+std::vector<std::string> warnings_of_reference(bool is_adapter, const FilesFolder& folder);
+/// Warnings about files in `folder` that stay behind although a model may need them.
+std::vector<std::string> warnings_of_files(const FolderFiles& listed, const std::string& folder);
+std::vector<std::string> warnings_of_others(const LeftBehind& left);
+/// Warnings about tensors that --dtype auto leaves as they are.
+std::vector<std::string> warnings_of_dtypes(const ExportReport& report);
 
 }  // namespace shard::app

@@ -10,9 +10,11 @@
 #include "apps/shardctl/text/alike_layers.h"
 #include "apps/shardctl/text/sharding_text.h"
 #include "apps/shardctl/text/text_sink.h"
+#include "apps/shardctl/text/units.h"
 #include "apps/shardctl/text/value_text.h"
 #include "libshard/core/box.h"
 #include "libshard/core/hash_table.h"
+#include "libshard/core/plural.h"
 
 namespace shard::app {
 namespace {
@@ -53,8 +55,9 @@ std::string layout_text(const Catalog& catalog, const SelectedTensor& selected, 
 }
 
 constexpr std::size_t kColumns = 7;
-constexpr std::size_t kBytesColumn = 3;
-/// Name, dtype, shape, bytes of one tensor, layout, file, number of tensors.
+constexpr std::size_t kSizeColumn = 3;  ///< Of one tensor.
+/// The last column is the number of tensors that share the line.
+constexpr std::array<std::string_view, kColumns> kHeads{"name", "dtype", "shape", "size", "sharding", "file", ""};
 using Row = std::array<std::string, kColumns>;
 
 /// "  [0:9, 0:16]  rank 0  __0_0.distcp  bytes 832 to 1120": a line for each chunk. \pre the tensor is located
@@ -98,6 +101,13 @@ class TensorTable {
       const Row row = row_of(line);
       for (std::size_t i = 0; i < kColumns; ++i) widths[i] = std::max(widths[i], printable(row[i]).size());
     }
+    if (lines.empty()) return;
+    for (std::size_t i = 0; i < kColumns; ++i) {
+      if (widths[i] > 0) widths[i] = std::max(widths[i], kHeads[i].size());
+    }
+    Row heads;
+    for (std::size_t i = 0; i < kColumns; ++i) heads[i] = widths[i] > 0 ? kHeads[i] : std::string_view();
+    add_row(sink, heads, widths);
     for (const LayerLine& line : lines) {
       add_row(sink, row_of(line), widths);
       if (how.chunks) chunk_lines(sink, catalog_, tensor_of(line.members.front()), true);
@@ -126,12 +136,11 @@ class TensorTable {
   Row row_of(const LayerLine& line) const {
     const SelectedTensor& first = selection_.tensors[line.members.front()];
     const Dims shape = tensor_of(line.members.front()).shape;
-    const std::int64_t bytes = packed_bytes(element_count(shape), first.dtype);
     const std::size_t count = line.members.size();
     return {line.name,
             std::string(dtype_name(first.dtype)),
             to_string(shape),
-            std::to_string(bytes),
+            human_bytes(packed_bytes(element_count(shape), first.dtype)),
             layout_text(catalog_, first, aliases_),
             file_text(line),
             count == 1 ? std::string() : fmt::format("x{}", count)};
@@ -152,11 +161,11 @@ class TensorTable {
       if (widths[i] == 0) continue;
       const std::size_t padding = widths[i] - printable(row[i]).size();
       if (!row[i].empty()) {
-        sink.spaces(pending + (i == kBytesColumn ? padding : 0));
+        sink.spaces(pending + (i == kSizeColumn ? padding : 0));
         sink.add(row[i]);
         pending = 0;
       }
-      pending += 2 + (i == kBytesColumn ? 0 : padding);
+      pending += 2 + (i == kSizeColumn ? 0 : padding);
     }
     sink.end_line();
   }
@@ -166,7 +175,15 @@ class TensorTable {
   const Aliases& aliases_;
 };
 
-/// One tab-separated line, written without temporary strings: there may be a million of them.
+void heads_line(TextSink& sink) {
+  for (std::size_t i = 0; i + 1 < kColumns; ++i) {
+    if (i > 0) sink.tab();
+    sink.add(kHeads[i]);
+  }
+  sink.end_line();
+}
+
+/// One tab-separated line, with few temporary strings because there may be a million lines.
 void tensor_line(TextSink& sink, const Catalog& catalog, const SelectedTensor& selected, const Aliases& aliases) {
   const Tensor& tensor = catalog.tensors[selected.source];
   sink.add(selected.name);
@@ -180,7 +197,7 @@ void tensor_line(TextSink& sink, const Catalog& catalog, const SelectedTensor& s
   }
   sink.add("]");
   sink.tab();
-  sink.add_number(packed_bytes(element_count(tensor.shape), selected.dtype));
+  sink.add(human_bytes(packed_bytes(element_count(tensor.shape), selected.dtype)));
   sink.tab();
   const bool simple = tensor.chunk_count == 1 && tensor.rank < 0 && tensor.sharding == kNoIndex &&
                       catalog.stored[catalog.chunks[tensor.first_chunk].stored].rank < 0 && !aliases.first_of(selected);
@@ -235,21 +252,16 @@ void object_line(TextSink& sink, const Catalog& catalog, const SelectedObject& s
   sink.end_line();
 }
 
-std::string exact_bytes(std::int64_t bytes) {
-  const std::string text = human_bytes(bytes);
-  return bytes < 10'000 ? text : fmt::format("{} ({} bytes)", text, bytes);
-}
-
-/// "7000000000 parameters (7.00 billion)"
-std::string parameters_text(std::int64_t count) {
-  const std::string text = plural(count, "parameter");
+/// "7000000000 elements (7.00 billion)"
+std::string elements_text(std::int64_t count) {
+  const std::string text = plural(count, "element");
   if (count < 1'000'000) return text;
   const bool is_billions = count >= 1'000'000'000;
   return fmt::format("{} ({:.2f} {})", text, static_cast<double>(count) / (is_billions ? 1e9 : 1e6),
                      is_billions ? "billion" : "million");
 }
 
-/// "bfloat16 16.06 GB, float32 4096 bytes", the most first.
+/// "bfloat16 16.1 GB, float32 4.1 kB", the largest first.
 std::string dtypes_text(const Totals& sum) {
   std::vector<std::pair<std::int64_t, std::string_view>> dtypes;
   for (int i = 0; i < kDTypeCount; ++i) {
@@ -272,9 +284,9 @@ void summary(TextSink& sink, const OpenSource& source, const Selection& selectio
   if (catalog.world_size) first += fmt::format(", written by {}", plural(*catalog.world_size, "rank"));
   sink.line(first);
   sink.add(fmt::format("{}, {}, {}, {} in {}", plural(std::ssize(selection.tensors), "tensor"),
-                       parameters_text(sum.parameters), plural(std::ssize(selection.objects), "object"),
-                       exact_bytes(sum.logical_bytes), plural(std::ssize(catalog.files), "file")));
-  if (sum.stored_bytes != sum.logical_bytes) sink.add(fmt::format(", {} stored", exact_bytes(sum.stored_bytes)));
+                       elements_text(sum.elements), plural(std::ssize(selection.objects), "object"),
+                       human_bytes(sum.logical_bytes), plural(std::ssize(catalog.files), "file")));
+  if (sum.stored_bytes != sum.logical_bytes) sink.add(fmt::format(", {} stored", human_bytes(sum.stored_bytes)));
   sink.end_line();
   if (const std::string dtypes = dtypes_text(sum); !dtypes.empty()) sink.line(dtypes);
 }
@@ -290,6 +302,7 @@ void render_text(const Session& session, const OpenSource& source, const Selecti
   if (session.out_is_terminal) {
     TensorTable(catalog, selection, aliases).add(sink, lines);
   } else {
+    if (!selection.tensors.empty()) heads_line(sink);
     for (const SelectedTensor& selected : selection.tensors) {
       tensor_line(sink, catalog, selected, aliases);
       if (lines.chunks) chunk_lines(sink, catalog, catalog.tensors[selected.source], false);

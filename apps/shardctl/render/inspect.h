@@ -3,7 +3,7 @@
 #pragma once
 
 #include "apps/shardctl/source/source.h"
-#include "apps/shardctl/text/json_writer.h"
+#include "libshard/core/json_writer.h"
 
 namespace shard::app {
 
@@ -12,9 +12,9 @@ struct InspectLines {
   bool join_layers = false;  ///< Layers that are alike share a line; see alike_layers.h. Not with `chunks`.
 };
 
-/// A summary, the number of tensors in each layout, then a line for each tensor (name, dtype, shape, bytes, layout,
-/// file) and each object. Columns are aligned on a terminal, else separated by tabs. \pre with `chunks` the chosen
-/// tensors are located.
+/// A summary, the number of tensors in each layout, a header line, then a line for each tensor (name, dtype, shape,
+/// size, sharding, file) and each object. Columns are aligned on a terminal, otherwise separated by tabs. \pre with
+/// `chunks` the chosen tensors are located.
 void render_text(const Session& session, const OpenSource& source, const Selection& selection, InspectLines lines);
 
 /// One document. \pre the chosen tensors are located and objects are loaded.

@@ -6,8 +6,8 @@
 #include <string>
 #include <string_view>
 
-#include "apps/shardctl/text/json_writer.h"
 #include "libshard/catalog/catalog.h"
+#include "libshard/core/json_writer.h"
 
 namespace shard::app {
 

@@ -13,9 +13,9 @@
 #include "apps/shardctl/render/json_parts.h"
 #include "apps/shardctl/session/log.h"
 #include "apps/shardctl/session/ranks.h"
-#include "apps/shardctl/text/json_writer.h"
 #include "apps/shardctl/text/text_sink.h"
 #include "libshard/core/first_names.h"
+#include "libshard/core/json_writer.h"
 #include "libshard/io/paths.h"
 
 namespace shard::app {
@@ -62,11 +62,11 @@ void print_lines(const Session& session, const Error& error, const std::string& 
 }
 
 /// `code` is the exit code, `kind` the finding's kind or, where there is none, the name of the error's code.
-void print_json(const Session& session, const Request& options, const Error& error, int code, std::string_view kind) {
+void print_json(const Session& session, const Error& error, const std::string& hint, int code, std::string_view kind) {
   JsonWriter json(session.out);
   json.begin_object();
   json.key("schema"), json.string("shardctl.error/1");
-  json.key("verb"), json.string_or_null(options.verb_name);
+  json.key("verb"), json.string_or_null(session.command.verb);
   json.key("code"), json.number(code);
   json.key("kind"), json.string(kind);
   json.key("message"), json.string(error.what());
@@ -80,7 +80,7 @@ void print_json(const Session& session, const Request& options, const Error& err
   }
   json.key("expected"), json.string_or_null(error.expected());
   json.key("found"), json.string_or_null(error.found());
-  json.key("hint"), json.string_or_null(hint_text(error, options));
+  json.key("hint"), json.string_or_null(hint);
   if (!session.error_details.empty()) write_texts(json, "details", session.error_details);
   json.end_object();
   json.end_line();
@@ -100,27 +100,27 @@ bool is_still_wanted(const Session& session, int rank) {
 }
 
 /// The rank that found the cause reports it.
-bool is_teller(const Session& session, const Request& options, const Error& error) {
+bool is_teller(const Session& session, const Error& error) {
   const bool is_grouped = session.group->size() > 1;
-  if (!is_grouped) return options.launch.size == 1 || is_still_wanted(session, options.launch.rank);
+  if (!is_grouped) return session.launch.size == 1 || is_still_wanted(session, session.launch.rank);
   const int own = session.group->rank();
   if (error.rank()) return own == *error.rank();
   const bool can_be_alone = session.group->backend() != "threads";
   return own == 0 || (can_be_alone && is_still_wanted(session, own));
 }
 
-int tell(Session& session, const Request& options, Error error) {
+int tell(Session& session, const Request& request, Error error) {
   const bool is_bug = error.code() == ErrorCode::kInternal;
   if (is_bug) {
     error.because("this is a bug in shardctl, not a mistake in the checkpoint or the command")
         .hint("report it with the command line and the output of 'shardctl version'");
   }
-  const bool is_told = is_teller(session, options, error);
+  const bool is_told = is_teller(session, error);
+  const std::string hint = hint_text(error, request, session.command.arguments);
   if (is_told) {
-    const std::string hint = hint_text(error, options);
     print_lines(session, error, hint, is_bug ? "internal error:" : "error:");
     write_error_file(
-        session.fs, options.launch.error_file,
+        session.fs, session.launch.error_file,
         "shardctl: error: " + printable(error.what()) + (hint.empty() ? "" : "\nhint: " + printable(hint)));
   }
   // Which signal stopped another rank is not known here; launchers send SIGTERM.
@@ -128,7 +128,7 @@ int tell(Session& session, const Request& options, Error error) {
   const bool is_term = error.code() == ErrorCode::kInterrupted && (session.stop_signal() == SIGTERM || by_other);
   const int code = is_term ? 143 : exit_code_for(error.code());
   if (session.common.json && (is_told || session.group->size() > 1))
-    print_json(session, options, error, code, error.kind() ? kind_name(*error.kind()) : code_name(error.code()));
+    print_json(session, error, hint, code, error.kind() ? kind_name(*error.kind()) : code_name(error.code()));
   return code;
 }
 
@@ -169,8 +169,8 @@ Error of_destination(Error error, const std::string& destination) {
   return error.replace_file(path.substr(0, begin) + inside);
 }
 
-int report(Session& session, const Request& options, const std::exception_ptr& failure) {
-  return tell(session, options, as_error(failure));
+int report(Session& session, const Request& request, const std::exception_ptr& failure) {
+  return tell(session, request, as_error(failure));
 }
 
 }  // namespace shard::app

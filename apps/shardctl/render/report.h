@@ -4,6 +4,7 @@
 
 #include <exception>
 
+#include "apps/shardctl/request/request.h"
 #include "apps/shardctl/session/session.h"
 #include "libshard/core/error.h"
 
@@ -19,6 +20,6 @@ int exit_code_for(ErrorCode code);
 Error of_destination(Error error, const std::string& destination);
 
 /// Reports `failure` (any exception) and returns the exit code.
-int report(Session& session, const Request& options, const std::exception_ptr& failure);
+int report(Session& session, const Request& request, const std::exception_ptr& failure);
 
 }  // namespace shard::app

@@ -1,16 +1,13 @@
 #include "apps/shardctl/request/request.h"
 
 #include <fmt/format.h>
-#include <sched.h>
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cmath>
-#include <thread>
 
 #include "libshard/core/error.h"
-#include "libshard/core/plural.h"
+#include "libshard/core/parse_number.h"
 
 namespace shard::app {
 namespace {
@@ -45,43 +42,19 @@ Error bad_size(const std::string& text, const std::string& option) {
 Error usage(const std::string& message) { return Error(ErrorCode::kInvalidArgument, message); }
 
 std::int64_t parse_size(const std::string& text, const std::string& option) {
-  double number = 0;
-  const auto [end, failure] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (failure != std::errc() || !std::isfinite(number) || number < 0) throw bad_size(text, option);
-  std::string unit(end, text.data() + text.size());
+  std::string_view rest = text;
+  const std::optional<double> number = take_number<double>(rest);
+  if (!number || !std::isfinite(*number) || *number < 0) throw bad_size(text, option);
+  std::string unit(rest);
   unit.erase(0, unit.find_first_not_of(' ') == std::string::npos ? unit.size() : unit.find_first_not_of(' '));
   std::transform(unit.begin(), unit.end(), unit.begin(),
                  [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; });
   const auto* suffix =
       std::find_if(kSuffixes.begin(), kSuffixes.end(), [&](const Suffix& s) { return s.name == unit; });
   if (suffix == kSuffixes.end()) throw bad_size(text, option);
-  const double bytes = number * suffix->factor;
+  const double bytes = *number * suffix->factor;
   if (bytes >= 9.2e18) throw bad_size(text, option);
   return static_cast<std::int64_t>(std::llround(bytes));
-}
-
-std::string human_bytes(std::int64_t bytes) {
-  if (bytes == 1) return "1 byte";
-  if (bytes < 10'000) return plural(bytes, "byte");
-  constexpr std::array<const char*, 6> kUnits{"kB", "MB", "GB", "TB", "PB", "EB"};
-  double value = static_cast<double>(bytes) / 1e3;
-  std::size_t unit = 0;
-  for (; value >= 1000 && unit + 1 < kUnits.size(); ++unit) value /= 1000;
-  return fmt::format("{:.2f} {}", value, kUnits[unit]);
-}
-
-std::string human_seconds(double seconds) {
-  const auto whole = static_cast<std::int64_t>(std::min(std::round(seconds), 1e12));
-  if (whole < 60) return fmt::format("{} s", whole);
-  if (whole < 3600) return fmt::format("{} min {} s", whole / 60, whole % 60);
-  if (whole < 86400) return fmt::format("{} h {} min", whole / 3600, whole % 3600 / 60);
-  return fmt::format("{} d {} h", whole / 86400, whole % 86400 / 3600);
-}
-
-int usable_cpus() {
-  cpu_set_t set;
-  if (sched_getaffinity(0, sizeof set, &set) == 0) return std::max(1, CPU_COUNT(&set));
-  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
 }
 
 }  // namespace shard::app

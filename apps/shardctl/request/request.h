@@ -1,30 +1,23 @@
 /// \file
-/// What the user asked for, as plain data: one struct for each group of options, filled by parse_command_line.
+/// The user's request as plain data: one struct for each thing that functions are asked for (what to read, what to
+/// write, how to run, ...). parse_command_line fills a Request; a verb hands its parts on, and no function below a verb
+/// sees the whole.
 #pragma once
 
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "formats/format.h"
 #include "libshard/catalog/placement.h"
 #include "libshard/catalog/selection.h"
 #include "libshard/core/error.h"
-#include "libshard/core/plural.h"
 
 namespace shard::app {
 
 struct Verb;
-
-/// Options of every verb. Session carries them.
-struct CommonOptions {
-  bool json = false, quiet = false;
-  int verbose = 0;  ///< Number of -v.
-  std::string log_file, config, color = "auto", progress = "auto";
-  int threads = 0;  ///< 0: all available CPUs.
-  std::string max_memory = "64MiB";
-};
 
 /// Where a model map's numbers come from, beside the checkpoint.
 struct MapNumbers {
@@ -32,6 +25,7 @@ struct MapNumbers {
   std::string hf_ref;            ///< A folder with a config.json; export takes more from it.
 };
 
+/// What to read.
 struct ReadRequest {
   std::vector<std::string> paths;
   std::string from;
@@ -60,6 +54,18 @@ struct LayoutRequest {
   bool cuts_files() const { return shards || !max_shard_size.empty(); }
 };
 
+/// What a writing verb makes if neither options nor DST's suffix decide it.
+struct TargetDefaults {
+  std::string_view format{};            ///< Of whole tensors.
+  std::string_view format_of_pieces{};  ///< Of sharded tensors.
+  bool keeps_format = false;            ///< The source's format.
+  bool keeps_layout = false;            ///< The source's layout, if the format can store pieces.
+  bool needs_layout = false;            ///< A layout must be given.
+  bool always_folder = false;           ///< DST is a folder, whatever its name.
+  bool remakes = false;                 ///< Also formats that take all of one source as it is (Format::remake).
+};
+
+/// What to write, and where.
 struct WriteRequest {
   std::string path;  ///< -o.
   std::string to;
@@ -69,12 +75,13 @@ struct WriteRequest {
   bool dry_run = false, force = false, no_fsync = false, resume = false;
   std::string checksum = "none";  ///< "none", "xxh3", "sha256": of the manifest.
   std::string map;                ///< Name or path of a model map for what is written, or of diff's B; empty: none.
-  bool if_changed = false;        ///< Do nothing where DST's manifest says that it is what would be made.
+  bool if_changed = false;        ///< Do nothing if DST's manifest shows that it is up to date.
+  TargetDefaults defaults{};      ///< Of the verb.
 
   bool wants_manifest() const { return checksum != "none" || if_changed; }
 };
 
-/// How the ranks of this job find one another; see libshard/ranks/launch.h.
+/// How to run: ranks and how they find one another (libshard/ranks/launch.h), and the device.
 struct RunRequest {
   std::string launcher = "auto", rdzv, backend = "auto";
   std::optional<int> rank, world_size;
@@ -84,21 +91,16 @@ struct RunRequest {
   std::string device = "cpu";  ///< "cpu", "cuda" or "cuda:N".
 };
 
-/// What the launcher says about this process; not options.
-struct LaunchFacts {
-  std::string error_file;  ///< torchrun shows what is written there.
-  int rank = 0, size = 1;  ///< Until there is a group.
-  int local_rank = 0;
-};
-
 struct InspectRequest {
   bool all = false;  ///< A line for each tensor on a terminal too.
 };
 
-/// --html of the verbs that show something.
+/// The HTML page to write.
 struct PageRequest {
   std::string path;    ///< Empty: no page.
-  bool force = false;  ///< Replace what is there.
+  bool force = false;  ///< Replace an existing page.
+  /// Files besides SRC and --hf-ref that options name, and --log-file. The page may not replace them.
+  std::vector<std::string> named_inputs{};
 };
 
 struct ExportRequest {
@@ -130,26 +132,31 @@ struct CatRequest {
   std::string format = "text";
 };
 
-struct Request {
-  std::string verb_name;               ///< As typed: perhaps of a verb that does not exist.
-  const Verb* verb = nullptr;          ///< Null for bare --help or --version.
-  std::vector<std::string> arguments;  ///< As typed, for hints that repeat the line.
-  bool help = false, version = false;
+/// Request of the writing verbs.
+struct CopyRequest {
+  ReadRequest read;
+  SelectionOptions select;
+  WriteRequest write;
+  RunRequest run;
+  /// Files besides SRC and --hf-ref that options name, and --log-file. No output may replace them.
+  std::vector<std::string> named_inputs;
+  ExportRequest exporting;  ///< export only.
+  std::string like;         ///< repair only: path of a checkpoint of the same job.
+};
 
-  ReadRequest source;
-  SelectionOptions selection;
-  WriteRequest target;
-  RunRequest ranks;
-  LaunchFacts launch;
+/// The whole command line.
+struct Request : CopyRequest {
+  const Verb* verb = nullptr;  ///< Null for bare --help or --version.
+  bool help = false, version = false;
+  bool all_options = false;  ///< help: list every option.
+
   InspectRequest inspect;
   PageRequest page;
-  ExportRequest exporting;
   DiffRequest diff;
   CatRequest cat;
   MapRequest map;
   std::string algorithm = "xxh3_128";  ///< digest.
-  std::string like;                    ///< repair: path of a checkpoint of the same job.
-  std::string against;                 ///< verify: path of a manifest; empty: the one that lies there.
+  std::string against;                 ///< verify: path of a manifest; empty: the checkpoint's own.
   std::string shell;                   ///< completion.
 };
 
@@ -159,10 +166,5 @@ Error usage(const std::string& message);
 /// "5GB" (10^9), "5GiB", "64k", "123": bytes. Letters in any case; decimals allowed ("1.5GB").
 /// \throws Error kInvalidArgument  naming `option`.
 std::int64_t parse_size(const std::string& text, const std::string& option);
-/// "16.06 GB", "812 bytes": for people.
-std::string human_bytes(std::int64_t bytes);
-/// "45 s", "12 min 5 s", "3 h 20 min", "2 d 7 h": for people. \pre not negative
-std::string human_seconds(double seconds);
-int usable_cpus();
 
 }  // namespace shard::app

@@ -2,11 +2,11 @@
 
 #include <fmt/format.h>
 
-#include <charconv>
 #include <optional>
 #include <string_view>
 
 #include "libshard/core/error.h"
+#include "libshard/core/parse_number.h"
 #include "libshard/device/device_system.h"
 
 namespace shard::app {
@@ -18,10 +18,7 @@ constexpr std::string_view kNumbered = "cuda:";
 std::optional<int> number_in(std::string_view text) {
   if (!text.starts_with(kNumbered)) return std::nullopt;
   text.remove_prefix(kNumbered.size());
-  int number = 0;
-  const auto [end, failure] = std::from_chars(text.data(), text.data() + text.size(), number);
-  const bool is_number = failure == std::errc() && end == text.data() + text.size() && number >= 0;
-  return is_number ? std::optional(number) : std::nullopt;
+  return parse_natural<int>(text);
 }
 
 }  // namespace
@@ -31,11 +28,10 @@ std::string check_device(const std::string& text) {
   return text + " is not cpu, cuda or cuda:N";
 }
 
-std::unique_ptr<Device> open_device(const Session& session, const Request& options) {
-  const RunRequest& ranks = options.ranks;
-  if (ranks.device == "cpu") return nullptr;
-  const DeviceWish wish{.number = number_in(ranks.device),
-                        .local_rank = ranks.local_ranks > 0 ? session.group->rank() : options.launch.local_rank,
+std::unique_ptr<Device> open_device(const Session& session, const RunRequest& run) {
+  if (run.device == "cpu") return nullptr;
+  const DeviceWish wish{.number = number_in(run.device),
+                        .local_rank = run.local_ranks > 0 ? session.group->rank() : session.launch.local_rank,
                         .local_ranks = session.ranks_here};
   try {
     return shard::open_device(wish);

@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 
+#include "apps/shardctl/request/request.h"
 #include "apps/shardctl/session/session.h"
 #include "libshard/device/device.h"
 
@@ -14,6 +15,6 @@ namespace shard::app {
 std::string check_device(const std::string& text);
 
 /// This rank's device; null for --device cpu. \throws Error kUnsupported, kInvalidArgument, kResource
-std::unique_ptr<Device> open_device(const Session& session, const Request& options);
+std::unique_ptr<Device> open_device(const Session& session, const RunRequest& run);
 
 }  // namespace shard::app

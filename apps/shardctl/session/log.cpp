@@ -16,6 +16,7 @@
 #include "apps/shardctl/text/printable.h"
 #include "libshard/core/clipped.h"
 #include "libshard/core/error.h"
+#include "libshard/core/plural.h"
 
 namespace shard::app {
 

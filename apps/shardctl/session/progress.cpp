@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <new>
 
-#include "apps/shardctl/text/json_writer.h"
 #include "apps/shardctl/text/text_sink.h"
+#include "apps/shardctl/text/units.h"
+#include "libshard/core/first_names.h"
+#include "libshard/core/json_writer.h"
 
 namespace shard::app {
 namespace {
@@ -20,13 +22,10 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
 
 /// ", waiting for ranks 1, 2, 3 and 5 more"; empty for none.
 std::string awaited_text(const std::vector<int>& ranks) {
-  constexpr std::size_t kNamed = 3;
+  constexpr std::ptrdiff_t kNamed = 3;
   if (ranks.empty()) return {};
-  const std::size_t named = std::min(ranks.size(), kNamed);
-  std::string text = fmt::format(", waiting for rank{} {}", ranks.size() == 1 ? "" : "s",
-                                 fmt::join(ranks.begin(), ranks.begin() + static_cast<std::ptrdiff_t>(named), ", "));
-  if (ranks.size() > named) text += fmt::format(" and {} more", ranks.size() - named);
-  return text;
+  const std::vector<std::int64_t> first(ranks.begin(), ranks.begin() + std::min(std::ssize(ranks), kNamed));
+  return fmt::format(", waiting for rank{} {}", ranks.size() == 1 ? "" : "s", first_numbers(first, std::ssize(ranks)));
 }
 
 }  // namespace
@@ -96,7 +95,7 @@ void ProgressMeter::run() {
 }
 
 /// Those that the others have waited for, for so long that it is worth a word: one that is silent, or slow ones.
-std::vector<int> ProgressMeter::awaited_ranks() const {
+std::vector<int> ProgressMeter::late_ranks() const {
   constexpr std::chrono::milliseconds kLong{1000};
   const std::optional<Group::Wait> silent = session_.group->waits_for();
   if (silent && silent->lasts >= kLong) return {silent->rank};
@@ -128,7 +127,7 @@ void ProgressMeter::draw() {
   if (tells_own_) draw_json(figures(own, 0), {}, session_.group->rank());
   if (style_ == Style::kNone) return;
   const Figures now = figures(own + others_.load(), total_);
-  const std::vector<int> awaited = awaited_ranks();
+  const std::vector<int> awaited = late_ranks();
   if (style_ == Style::kJson) return draw_json(now, awaited, std::nullopt);
   const std::string text = text_of(now) + awaited_text(awaited);
   TextSink sink(session_.err);

@@ -17,7 +17,7 @@
 
 #include "apps/shardctl/session/log.h"
 #include "apps/shardctl/session/session.h"
-#include "libshard/ranks/awaited_ranks.h"
+#include "libshard/ranks/late_ranks.h"
 
 namespace shard::app {
 
@@ -32,14 +32,14 @@ class ProgressMeter {
   ~ProgressMeter();
   void set_total(std::int64_t bytes);
   /// Where to tell whom the other ranks wait for; null where nothing is drawn.
-  AwaitedRanks* awaited() { return style_ == Style::kNone ? nullptr : &awaited_; }
+  LateRanks* awaited() { return style_ == Style::kNone ? nullptr : &awaited_; }
   void finish();
 
  private:
   enum class Style { kNone, kRedraw, kLines, kJson };
   static Style style_of(const Session& session);
   void run();
-  std::vector<int> awaited_ranks() const;
+  std::vector<int> late_ranks() const;
   /// What a moment looks like; `total` is 0 where it is not known.
   struct Figures {
     std::int64_t done, total;
@@ -64,7 +64,7 @@ class ProgressMeter {
   const std::function<std::int64_t()> own_;
   const std::atomic<std::int64_t>& others_;
   const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
-  AwaitedRanks awaited_;
+  LateRanks awaited_;
   std::mutex mutex_;
   std::condition_variable ended_;
   std::int64_t total_ = 0;

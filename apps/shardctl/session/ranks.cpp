@@ -5,14 +5,11 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
-#include <nlohmann/json.hpp>
-#include <numeric>
 
 #include "apps/shardctl/request/command_text.h"
 #include "apps/shardctl/session/versions.h"
-#include "libshard/core/checked.h"
-#include "libshard/core/digest.h"
 #include "libshard/core/error.h"
+#include "libshard/core/json_writer.h"
 #include "libshard/ranks/open_group.h"
 
 namespace shard::app {
@@ -34,36 +31,28 @@ std::string common_arguments(const std::vector<std::string>& arguments) {
   return text;
 }
 
-void check_same_tensors(Group& group, std::span<const std::int64_t> bytes) {
-  Hasher hasher(HashAlgorithm::kXxh3_128);
-  hasher.update(std::as_bytes(bytes));
-  const std::int64_t total = std::accumulate(bytes.begin(), bytes.end(), std::int64_t{0});
-  expect_same(group, fmt::format("{} tensors of {} bytes ({})", bytes.size(), total, hasher.finish_hex()),
-              ErrorCode::kInvalidArgument, "they see different tensors");
-}
-
 }  // namespace
 
-Launch launch_of(const Session& session, const RunRequest& options) {
+Launch launch_of(const Session& session, const RunRequest& run) {
   LaunchOptions wanted;
-  wanted.launcher = options.launcher;
-  wanted.rank = options.rank;
-  wanted.world_size = options.world_size;
-  wanted.rdzv = options.rdzv;
+  wanted.launcher = run.launcher;
+  wanted.rank = run.rank;
+  wanted.world_size = run.world_size;
+  wanted.rdzv = run.rdzv;
   return detect_launch(
       wanted, [&](std::string_view name) { return session.env ? session.env(std::string(name)) : std::nullopt; });
 }
 
-std::chrono::milliseconds timeout_of(const RunRequest& options) {
-  return std::chrono::milliseconds(static_cast<std::int64_t>(options.timeout * 1000));
+std::chrono::milliseconds timeout_of(const RunRequest& run) {
+  return std::chrono::milliseconds(static_cast<std::int64_t>(run.timeout * 1000));
 }
 
-std::unique_ptr<Group> join_group(const RunRequest& options, const Launch& launch) {
+std::unique_ptr<Group> join_group(const RunRequest& run, const Launch& launch) {
   if (launch.size == 1) return nullptr;
   GroupRequest request;
   request.launch = launch;
-  request.timeout = timeout_of(options);
-  std::unique_ptr<Group> group = open_group(request, options.backend);
+  request.timeout = timeout_of(run);
+  std::unique_ptr<Group> group = open_group(request, run.backend);
   group->set_timeout(request.timeout);
   return group;
 }
@@ -86,7 +75,7 @@ void on_all_ranks(const Session& session, std::string_view step, const std::func
 }
 
 void on_all_ranks(const Session& session, const std::atomic<std::int64_t>& own, std::atomic<std::int64_t>& others,
-                  AwaitedRanks* awaited, const std::function<void(const std::stop_token&)>& work) {
+                  LateRanks* awaited, const std::function<void(const std::stop_token&)>& work) {
   CollectiveStepOptions options{.stop = session.stop};
   options.traffic = session.parts;
   options.awaited = awaited;
@@ -119,20 +108,7 @@ void expect_unchanged_source(const Session& session) {
 
 bool is_rank_zero(const Session& session) { return session.group->rank() == 0; }
 
-std::pair<std::size_t, std::size_t> own_share(const Session& session, std::span<const std::int64_t> bytes) {
-  const std::int64_t rank = session.group->rank(), ranks = session.group->size();
-  std::int64_t total = 0;
-  for (const std::int64_t each : bytes) total += each + 1;  // So that empty tensors are divided too.
-  if (ranks > 1) check_same_tensors(*session.group, bytes);
-  const auto begin_of = [&](std::int64_t part) {
-    const std::int64_t wanted = begin_of_share(total, part, ranks);
-    std::int64_t before = 0;
-    std::size_t i = 0;
-    while (i < bytes.size() && before < wanted) before += bytes[i++] + 1;
-    return i;
-  };
-  return {begin_of(rank), rank + 1 == ranks ? bytes.size() : begin_of(rank + 1)};
-}
+PassOptions pass_options(const Session& session) { return {worker_count(session), reading_memory_bytes(session)}; }
 
 void write_error_file(LocalDisk& fs, const std::string& path, const std::string& message) {
   if (path.empty()) return;
@@ -140,8 +116,13 @@ void write_error_file(LocalDisk& fs, const std::string& path, const std::string&
   // torchrun takes the earliest for the root cause. A second earlier, because stamps are whole seconds and ranks that
   // leave no file get the time of their end.
   const auto told = std::chrono::system_clock::now().time_since_epoch() - seconds(1);
-  const nlohmann::json document{{"message", message}, {"timestamp", std::chrono::duration_cast<seconds>(told).count()}};
-  const std::string text = document.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+  std::string text;
+  JsonWriter json(text, {JsonEscapes::kNone, true});
+  json.begin_object();
+  json.key("message"), json.string(message);
+  json.key("timestamp"), json.number(std::chrono::duration_cast<seconds>(told).count());
+  json.end_object();
+  json.end_line();
   try {
     fs.remove_all(path);
     const auto file = fs.create(path);

@@ -4,19 +4,18 @@
 
 #include <atomic>
 #include <chrono>
-#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <span>
 #include <stop_token>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
+#include "apps/shardctl/request/request.h"
 #include "apps/shardctl/session/log.h"
 #include "apps/shardctl/session/session.h"
+#include "libshard/compare/pass.h"
 #include "libshard/ranks/collective_step.h"
 #include "libshard/ranks/group.h"
 #include "libshard/ranks/launch.h"
@@ -24,13 +23,13 @@
 namespace shard::app {
 
 /// Who started this process, by the options and the environment. \throws Error kInvalidArgument
-Launch launch_of(const Session& session, const RunRequest& options);
+Launch launch_of(const Session& session, const RunRequest& run);
 /// How long a rank may be silent.
-std::chrono::milliseconds timeout_of(const RunRequest& options);
+std::chrono::milliseconds timeout_of(const RunRequest& run);
 
 /// The group of the job's processes, or null where this process is alone.
 /// \throws Error kPeer, kUnsupported, kInvalidArgument
-std::unique_ptr<Group> join_group(const RunRequest& options, const Launch& launch);
+std::unique_ptr<Group> join_group(const RunRequest& run, const Launch& launch);
 
 /// Makes sure that all ranks run the same version with the same command line.
 /// \throws Error kPeer  another version; kInvalidArgument  another command line; naming the rank.
@@ -43,7 +42,7 @@ void on_all_ranks(const Session& session, std::string_view step, const std::func
 /// The same for long work: `work` is given the token to stop by, rank 0's `others` becomes the sum of all other ranks'
 /// `own` bytes, and rank 0's `awaited` (may be null) the ranks that the others wait for.
 void on_all_ranks(const Session& session, const std::atomic<std::int64_t>& own, std::atomic<std::int64_t>& others,
-                  AwaitedRanks* awaited, const std::function<void(const std::stop_token&)>& work);
+                  LateRanks* awaited, const std::function<void(const std::stop_token&)>& work);
 /// Runs `work` on rank 0, while the others wait. \returns rank 0's result, on all ranks.
 int on_rank_zero(const Session& session, const std::function<int()>& work);
 
@@ -54,9 +53,8 @@ void expect_unchanged_source(const Session& session);
 
 bool is_rank_zero(const Session& session);
 
-/// The range [first, second) of the tensors, `bytes` long each, that this rank handles: contiguous, about equal by
-/// bytes. All ranks call it. \throws Error kInvalidArgument  they see different tensors
-std::pair<std::size_t, std::size_t> own_share(const Session& session, std::span<const std::int64_t> bytes);
+/// What a pass over tensors may use: this rank's threads and memory. \throws Error kInvalidArgument  --max-memory
+PassOptions pass_options(const Session& session);
 
 /// Writes torchrun's error file. A failure to do so is ignored.
 void write_error_file(LocalDisk& fs, const std::string& path, const std::string& message);

@@ -1,10 +1,13 @@
 #include "apps/shardctl/session/session.h"
 
 #include <fmt/format.h>
+#include <sched.h>
 
 #include <algorithm>
 #include <span>
+#include <thread>
 
+#include "apps/shardctl/request/request.h"
 #include "apps/shardctl/session/log.h"
 #include "apps/shardctl/text/text_sink.h"
 #include "libshard/core/clipped.h"
@@ -28,6 +31,12 @@ void say(const Session& session, const std::string& text) {
 std::string rank_label(const Session& session) {
   const Group& group = *session.group;
   return group.size() == 1 ? std::string() : fmt::format("rank {} of {}", group.rank(), group.size());
+}
+
+int usable_cpus() {
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof set, &set) == 0) return std::max(1, CPU_COUNT(&set));
+  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
 }
 
 std::int64_t max_memory_bytes(const Session& session) { return parse_size(session.common.max_memory, "--max-memory"); }

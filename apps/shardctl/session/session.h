@@ -1,22 +1,46 @@
 /// \file
-/// Session: the world as a verb sees it, and how it is to speak to it. Injected, so that every verb can be tested in
-/// one process.
+/// Session: a verb's environment: streams, file system, ranks, output settings. Injected, so that tests can run every
+/// verb in one process.
 #pragma once
 
 #include <functional>
+#include <map>
+#include <memory>
 #include <optional>
 #include <ostream>
 #include <stop_token>
 #include <string>
 #include <vector>
 
-#include "apps/shardctl/request/request.h"
 #include "libshard/io/local_disk.h"
 #include "libshard/io/watched_store.h"
 #include "libshard/job/group_store.h"
 #include "libshard/ranks/group.h"
 
 namespace shard::app {
+
+/// How to print and how to work: the options of every verb.
+struct CommonOptions {
+  bool json = false, quiet = false;
+  int verbose = 0;  ///< Number of -v.
+  std::string log_file, config, color = "auto", progress = "auto";
+  int threads = 0;  ///< 0: all available CPUs.
+  std::string max_memory = "64MiB";
+};
+
+/// The command line as typed, for texts that name the verb and hints that repeat the line.
+struct TypedCommand {
+  std::string verb;  ///< May be the name of a verb that does not exist.
+  std::vector<std::string> arguments;
+};
+
+/// What the launcher says about this process.
+struct LaunchFacts {
+  std::string error_file;  ///< torchrun shows its content.
+  int rank = 0, size = 1;  ///< Until there is a group.
+  int local_rank = 0;
+};
+struct OpenedMap;
 
 struct Session {
   LocalDisk& fs;
@@ -41,10 +65,13 @@ struct Session {
   GroupStore* parts = nullptr;
   /// The source files opened by this rank, to be rechecked after reading. Null: no check.
   const WatchedStore* watched = nullptr;
-  /// How to print and how to work: the options of every verb. Filled by parse_command_line.
-  CommonOptions common{};
+  CommonOptions common{};  ///< Filled by parse_command_line, as is `command`.
+  TypedCommand command{};
+  LaunchFacts launch{};
   /// What the document of an error lists besides, filled by verbs: a line for each thing that is wrong.
   std::vector<std::string> error_details{};
+  /// The model maps of this run by name; open_map fills it.
+  mutable std::map<std::string, std::shared_ptr<const OpenedMap>> opened_maps{};
   int ranks_here = 1;  ///< Ranks that share this machine's CPUs.
 };
 
@@ -62,6 +89,8 @@ inline const SourceStore& source_store(const Session& session) {
 
 /// "rank 1 of 4", for people; empty where this process is alone.
 std::string rank_label(const Session& session);
+/// CPUs that this process may use; at least 1.
+int usable_cpus();
 /// Worker threads: what was asked for, else this rank's share of the available CPUs.
 int worker_count(const Session& session);
 /// --max-memory. \throws Error kInvalidArgument  not a size.

@@ -16,13 +16,12 @@ QuantizationFacts facts_beside(const Session& session, const OpenSource& source)
   return read_quantization(store, store.status(path).kind == FileKind::kFolder ? path : parent_path(path));
 }
 
-std::vector<std::string> checked_casts(const Session& session, const Request& options, const OpenSource& source,
-                                       std::span<const SelectedTensor> tensors) {
-  const bool is_export = options.exporting.dtype != ExportRequest().dtype;
-  if (!is_export && options.selection.cast.empty()) return {};
+std::vector<std::string> checked_casts(const Session& session, const SelectionOptions& select, const OpenSource& source,
+                                       std::span<const SelectedTensor> tensors, bool converts_all) {
+  if (!converts_all && select.cast.empty()) return {};
   try {
     return check_casts(source.catalog(), tensors, facts_beside(session, source),
-                       is_export ? LoneFloats::kRefuse : LoneFloats::kConvert);
+                       converts_all ? LoneFloats::kRefuse : LoneFloats::kConvert);
   } catch (const QuantizedCast& refused) {
     Error error(refused);
     if (refused.globs().empty()) throw Error(error.hint("leave such tensors as they are with --cast 'GLOB=keep'"));
@@ -30,7 +29,7 @@ std::vector<std::string> checked_casts(const Session& session, const Request& op
     for (const std::string& glob : refused.globs()) {
       words += fmt::format("{}--cast {}", words.empty() ? "" : " ", shell_quoted(glob + "=keep"));
     }
-    throw Error(error.hint(repeat_command(options.arguments, words)));
+    throw Error(error.hint(repeat_command(session.command.arguments, words)));
   }
 }
 

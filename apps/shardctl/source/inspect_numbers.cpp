@@ -12,17 +12,6 @@ std::uint32_t root_of(const Catalog& catalog, const SelectedTensor& selected) {
 
 }  // namespace
 
-std::int64_t packed_bytes(std::int64_t elements, DType dtype) {
-  const DTypeBlock block = dtype_block(dtype);
-  return (elements + block.elements - 1) / block.elements * block.bytes;
-}
-
-std::int64_t element_count(std::span<const std::int64_t> shape) {
-  std::int64_t count = 1;
-  for (const std::int64_t size : shape) count *= size;
-  return count;
-}
-
 Totals totals(const Catalog& catalog, const Selection& selection) {
   Totals sum;
   std::vector<bool> seen(catalog.tensors.size(), false);
@@ -32,7 +21,7 @@ Totals totals(const Catalog& catalog, const Selection& selection) {
     if (seen[root]) continue;
     seen[root] = true;
     const std::int64_t elements = element_count(tensor.shape), bytes = packed_bytes(elements, selected.dtype);
-    sum.parameters += elements;
+    sum.elements += elements;
     sum.logical_bytes += bytes;
     sum.bytes_of_dtype[static_cast<std::size_t>(selected.dtype)] += bytes;
     for (const Chunk& chunk : catalog.chunks_of(tensor)) {

@@ -5,22 +5,17 @@
 #include <array>
 #include <cstdint>
 #include <optional>
-#include <span>
 #include <string_view>
 #include <vector>
 
 #include "libshard/catalog/catalog.h"
+#include "libshard/catalog/element_counts.h"
 #include "libshard/catalog/selection.h"
 
 namespace shard::app {
 
-/// Bytes of `elements` packed elements. \pre checked by validate_catalog.
-std::int64_t packed_bytes(std::int64_t elements, DType dtype);
-/// Elements of a shape. \pre checked by validate_catalog.
-std::int64_t element_count(std::span<const std::int64_t> shape);
-
 struct Totals {
-  std::int64_t parameters = 0;                             ///< Elements; aliases once.
+  std::int64_t elements = 0;                               ///< Aliases once.
   std::int64_t logical_bytes = 0;                          ///< Aliases once.
   std::int64_t stored_bytes = 0;                           ///< Every chunk, aliases once, each replica.
   std::array<std::int64_t, kDTypeCount> bytes_of_dtype{};  ///< Parts of logical_bytes.

@@ -4,8 +4,11 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <memory>
+#include <utility>
 
-#include "apps/shardctl/source/model_folder.h"
+#include "apps/shardctl/request/request.h"
+#include "formats/export/model_folder.h"
 #include "formats/parts/pickle/attributes.h"
 #include "formats/registry.h"
 #include "libshard/catalog/glob.h"
@@ -14,9 +17,9 @@
 #include "libshard/core/nearest.h"
 #include "libshard/core/value.h"
 #include "libshard/io/paths.h"
-#include "libshard/map/builtin_maps.h"
-#include "libshard/map/mapped_reader.h"
-#include "libshard/map/rank_search.h"
+#include "libshard/map/documents/builtin_maps.h"
+#include "libshard/map/matching/rank_search.h"
+#include "libshard/map/passes/mapped_reader.h"
 
 namespace shard::app {
 namespace {
@@ -149,6 +152,8 @@ std::int64_t ranks_of(const OpenSource& source) {
   return std::ranges::any_of(catalog.tensors, is_of_a_rank) ? catalog.world_size.value_or(1) : 1;
 }
 
+namespace {
+
 std::string read_map_text(const Session& session, const std::string& name) {
   if (const BuiltinMap* const map = find_builtin_map(name)) return std::string(map->text);
   if (source_store(session).status(name).kind != FileKind::kAbsent) return read_text(session, name);
@@ -159,27 +164,30 @@ std::string read_map_text(const Session& session, const std::string& name) {
       .hint(near.empty() ? "list the built-in ones with 'shardctl map list'" : fmt::format("did you mean '{}'?", near));
 }
 
-bool has_mesh(const Session& session, const std::string& name) {
-  return !parse_map_document(read_map_text(session, name), name).mesh.empty();
+}  // namespace
+
+const OpenedMap& open_map(const Session& session, const std::string& name) {
+  std::shared_ptr<const OpenedMap>& map = session.opened_maps[name];
+  if (map == nullptr) {
+    std::string text = read_map_text(session, name);
+    MapDocument document = parse_map_document(text, name);
+    map = std::make_shared<const OpenedMap>(OpenedMap{name, std::move(text), std::move(document)});
+  }
+  return *map;
 }
 
-MapFiles files_of_ranks(const Session& session, const std::string& name) {
-  const std::vector<MapFiles> files = parse_map_document(read_map_text(session, name), name).files;
-  return files.empty() ? MapFiles() : files.front();
-}
-
-std::optional<RankPaths> named_ranks(const Session& session, const ReadRequest& options) {
-  const MapDocument document = parse_map_document(read_map_text(session, options.map), options.map);
+std::optional<RankPaths> named_ranks(const Session& session, const ReadRequest& read) {
+  const MapDocument& document = open_map(session, read.map).document;
   const SourceStore& store = source_store(session);
-  const std::string& folder = options.paths.front();
-  if (document.files.empty() || options.paths.size() != 1 || store.status(folder).kind != FileKind::kFolder) {
+  const std::string& folder = read.paths.front();
+  if (document.files.empty() || read.paths.size() != 1 || store.status(folder).kind != FileKind::kFolder) {
     return std::nullopt;
   }
   const auto list = [&](const std::string& below) {
     const std::string path = below.empty() ? folder : join_path(folder, below);
     return store.status(path).kind == FileKind::kFolder ? store.list(path) : std::vector<std::string>();
   };
-  const MapVariables known(document, inputs_of(session, options.numbers, options.paths));
+  const MapVariables known(document, inputs_of(session, read.numbers, read.paths));
   std::optional<RankPaths> paths = find_rank_paths(document, known, list);
   const auto says_more = [](const MapFiles& files) { return !files.root.empty() || !files.writer.empty(); };
   if (!paths && (document.files.size() > 1 || says_more(document.files.front()))) {
@@ -192,7 +200,7 @@ std::optional<RankPaths> named_ranks(const Session& session, const ReadRequest& 
 
 ModelMap choose_map(const Session& session, const std::string& name, const MapNumbers& numbers,
                     const OpenSource& source, MapUse use, std::int64_t ranks) {
-  MapDocument document = parse_map_document(read_map_text(session, name), name);
+  MapDocument document = open_map(session, name).document;
   MapInputs inputs = inputs_of(session, numbers, source.paths);
   const auto reads_arguments = [](const MapVariable& variable) {
     return std::ranges::any_of(variable.from, [](const std::string& from) { return from.starts_with(kArguments); });
@@ -215,9 +223,9 @@ ModelMap choose_map(const Session& session, const std::string& name, const MapNu
   return map;
 }
 
-void undo_map(const Session& session, const ReadRequest& options, const SelectionOptions* selection, OpenSource& source,
+void undo_map(const Session& session, const ReadRequest& read, const SelectionOptions* selection, OpenSource& source,
               Log& log) {
-  const ModelMap map = choose_map(session, options.map, options.numbers, source, MapUse::kUndo, ranks_of(source));
+  const ModelMap map = choose_map(session, read.map, read.numbers, source, MapUse::kUndo, ranks_of(source));
   std::function<bool(std::string_view)> leaves_out;
   if (selection != nullptr && (!selection->include.empty() || !selection->exclude.empty())) {
     const auto include = std::make_shared<GlobSet>(selection->include),
@@ -228,8 +236,8 @@ void undo_map(const Session& session, const ReadRequest& options, const Selectio
     };
   }
   auto reader = std::make_unique<MappedReader>(std::move(source.reader), map, leaves_out);
-  log.info(fmt::format("undid map {}: {} tensors, {} unchanged, {} dropped", options.map,
-                       reader->catalog().tensors.size(), reader->undone().copied(), reader->undone().dropped()));
+  log.info(fmt::format("undid map {}: {} tensors, {} unchanged, {} dropped", read.map, reader->catalog().tensors.size(),
+                       reader->undone().copied(), reader->undone().dropped()));
   source.is_mapped = true;
   source.reader = std::move(reader);
 }

@@ -4,26 +4,32 @@
 
 #include <string>
 
+#include "apps/shardctl/request/request.h"
 #include "apps/shardctl/source/source.h"
 #include "libshard/catalog/rank_paths.h"
-#include "libshard/map/document.h"
-#include "libshard/map/model_map.h"
+#include "libshard/map/documents/document.h"
+#include "libshard/map/documents/model_map.h"
 
 namespace shard::app {
 
-/// The text of the built-in map of that name, or of the file.
-/// \throws Error kInvalidArgument  neither is there; kNotFound  the file cannot be read
-std::string read_map_text(const Session& session, const std::string& name);
+/// A map that the user names.
+struct OpenedMap {
+  std::string name, text;
+  MapDocument document;
 
-/// Whether the map of that name says what each of several ranks stores.
-bool has_mesh(const Session& session, const std::string& name);
+  /// True if it defines what each of several ranks stores.
+  bool has_mesh() const { return !document.mesh.empty(); }
+  /// The files of ranks that are written; defaults if the document lists none.
+  MapFiles files_of_ranks() const { return document.files.empty() ? MapFiles() : document.files.front(); }
+};
 
-/// What the map of that name says of the files of ranks that are written; nothing but the container where it is silent.
-MapFiles files_of_ranks(const Session& session, const std::string& name);
+/// The built-in map of that name, or the file. Read and parsed when it is first asked for; valid as long as the
+/// session. \throws Error kInvalidArgument  neither exists; kNotFound  the file cannot be read; see parse_map_document
+const OpenedMap& open_map(const Session& session, const std::string& name);
 
-/// The files of ranks that the map of the options names in the one folder of the source; nothing where it names none.
+/// The files of ranks that the map of the request names in the one folder of the source; nothing where it names none.
 /// \throws Error  see find_rank_paths; kNotFound  none is there although the map says more of them than their names.
-std::optional<RankPaths> named_ranks(const Session& session, const ReadRequest& options);
+std::optional<RankPaths> named_ranks(const Session& session, const ReadRequest& read);
 
 /// The config.json of --hf-ref, else that of the folder that find_model_folder finds for a source; empty where there is
 /// none.
@@ -41,8 +47,8 @@ enum class MapUse : std::uint8_t { kUndo, kMake };
 ModelMap choose_map(const Session& session, const std::string& name, const MapNumbers& numbers,
                     const OpenSource& source, MapUse use, std::int64_t ranks);
 
-/// Makes the source one of logical tensors, by options.map. See UndoneMap for what is refused.
-void undo_map(const Session& session, const ReadRequest& options, const SelectionOptions* selection, OpenSource& source,
+/// Makes the source one of logical tensors, by read.map. See UndoneMap for what is refused.
+void undo_map(const Session& session, const ReadRequest& read, const SelectionOptions* selection, OpenSource& source,
               Log& log);
 
 }  // namespace shard::app

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "apps/shardctl/request/request.h"
 #include "apps/shardctl/session/ranks.h"
 #include "apps/shardctl/source/map_choice.h"
 #include "apps/shardctl/source/placeholder_file.h"
@@ -109,8 +110,8 @@ bool is_hub_name(std::string_view path) {
   return path.front() != '.' && std::ranges::all_of(path, is_part_of_name) && format_of_suffix(path).empty();
 }
 
-void check_exists(const Session& session, const ReadRequest& options) {
-  for (const std::string& path : options.paths) {
+void check_exists(const Session& session, const ReadRequest& read) {
+  for (const std::string& path : read.paths) {
     const SourceStore& store = source_store(session);
     if (store.status(path).kind != FileKind::kAbsent) continue;
     if (const auto stand_in = placeholder_at(store, path)) throw Error(*stand_in);
@@ -124,11 +125,11 @@ void check_exists(const Session& session, const ReadRequest& options) {
   }
 }
 
-void check_choices(const ReadRequest& options, std::initializer_list<const OpenSource*> sources) {
+void check_choices(const ReadRequest& read, std::initializer_list<const OpenSource*> sources) {
   for (const FormatOption& option : format_options(&Format::read_options)) {
     const auto has_it = [&](const OpenSource* source) { return has_option(source->format->read_options, option.name); };
-    const bool is_stated = std::ranges::find(options.stated_choices, option.name) != options.stated_choices.end();
-    const bool is_default = choice(options.choices, option) == option.words.front();
+    const bool is_stated = std::ranges::find(read.stated_choices, option.name) != read.stated_choices.end();
+    const bool is_default = choice(read.choices, option) == option.words.front();
     if (!is_stated || is_default || std::ranges::any_of(sources, has_it)) continue;
     const OpenSource& source = **sources.begin();
     throw usage(fmt::format("--{} applies only to {}, but {} is {}", option.name, option.owners, source.label,
@@ -138,50 +139,48 @@ void check_choices(const ReadRequest& options, std::initializer_list<const OpenS
   }
 }
 
-OpenSource open_source(const Session& session, const ReadRequest& options, Log& log, OpenRequest wishes) {
+OpenSource open_source(const Session& session, const ReadRequest& read, Log& log, OpenRequest request) {
   OpenSource opened;
-  opened.paths = options.paths;
-  opened.label = fmt::format("{}", fmt::join(options.paths, " "));
-  const SourceStore& store = wishes.store != nullptr ? *wishes.store : source_store(session);
-  const Source source{&store, options.paths};
-  check_exists(session, options);
+  opened.paths = read.paths;
+  opened.label = fmt::format("{}", fmt::join(read.paths, " "));
+  const SourceStore& store = request.store != nullptr ? *request.store : source_store(session);
+  const Source source{&store, read.paths};
+  check_exists(session, read);
   const Format* const of_ranks =
-      options.map.empty() ? nullptr : &map_format(files_of_ranks(session, options.map).container);
-  if (of_ranks != nullptr && (options.from.empty() || options.from == of_ranks->traits.name)) {
-    opened.rank_paths = named_ranks(session, options);
+      read.map.empty() ? nullptr : &map_format(open_map(session, read.map).files_of_ranks().container);
+  if (of_ranks != nullptr && (read.from.empty() || read.from == of_ranks->traits.name)) {
+    opened.rank_paths = named_ranks(session, read);
   }
-  opened.format = opened.rank_paths      ? of_ranks
-                  : options.from.empty() ? &detect_format(source)
-                                         : &format_named(options.from);
+  opened.format = opened.rank_paths ? of_ranks : read.from.empty() ? &detect_format(source) : &format_named(read.from);
   log.debug(fmt::format("{}: format {}", opened.label, opened.format->traits.name));
   OpenOptions how;
-  how.findings = wishes.findings;
-  how.opaque_globals = opened.opaque_globals = options.opaque_globals;
-  how.choices = options.choices;
-  how.ranks_expected = options.ranks_expected;
-  how.metadata_only = wishes.metadata_only;
-  if (!options.layout.empty()) {
-    opened.layout = std::make_unique<MeshLayout>(read_layout(session, options.layout));
+  how.findings = request.findings;
+  how.opaque_globals = opened.opaque_globals = read.opaque_globals;
+  how.choices = read.choices;
+  how.ranks_expected = read.ranks_expected;
+  how.metadata_only = request.metadata_only;
+  if (!read.layout.empty()) {
+    opened.layout = std::make_unique<MeshLayout>(read_layout(session, read.layout));
     how.layout = opened.layout.get();
   }
-  if (!options.map.empty()) how.own_tensors = has_mesh(session, options.map);
+  if (!read.map.empty()) how.own_tensors = open_map(session, read.map).has_mesh();
   if (opened.rank_paths) how.rank_paths = &*opened.rank_paths;
-  how.salvage = wishes.salvage;
-  how.like = wishes.like;
-  if (wishes.salvage != nullptr) how.findings = wishes.salvage;
+  how.salvage = request.salvage;
+  how.like = request.like;
+  if (request.salvage != nullptr) how.findings = request.salvage;
   opened.reader = opened.format->open(source, how);
-  if (wishes.salvage != nullptr)
+  if (request.salvage != nullptr)
     opened.reader =
-        without_losses(std::move(opened.reader), *wishes.salvage, worker_count(session), wanted_by(wishes.selection));
-  if (!options.map.empty() && !wishes.keeps_map) undo_map(session, options, wishes.selection, opened, log);
-  if (!wishes.may_lack_choices) check_choices(options, {&opened});
+        without_losses(std::move(opened.reader), *request.salvage, worker_count(session), wanted_by(request.selection));
+  if (!read.map.empty() && !request.keeps_map) undo_map(session, read, request.selection, opened, log);
+  if (!request.may_lack_choices) check_choices(read, {&opened});
   const Catalog& catalog = opened.catalog();
   log.info(fmt::format("opened {} as {}: {} tensors, {} objects, {} files", opened.label, opened.format->traits.name,
                        catalog.tensors.size(), catalog.objects.size(), catalog.files.size()));
-  if (options.ranks_expected) {
-    check_ranks(opened, *options.ranks_expected, wishes.may_lack_ranks, *wishes.findings);
+  if (read.ranks_expected) {
+    check_ranks(opened, *read.ranks_expected, request.may_lack_ranks, *request.findings);
   }
-  if (session.parts != nullptr && !wishes.of_other_ranks && catalog.rank_files) {
+  if (session.parts != nullptr && !request.of_other_ranks && catalog.rank_files) {
     check_file_ranks(catalog, find_holders(*opened.reader, *session.parts), session.group->size());
   }
   return opened;

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "apps/shardctl/request/request.h"
 #include "apps/shardctl/session/log.h"
 #include "apps/shardctl/session/session.h"
 #include "formats/registry.h"
@@ -34,7 +35,7 @@ struct OpenSource {
   const Catalog& catalog() const { return reader->catalog(); }
 };
 
-/// What a verb wants of a source beyond the options.
+/// How a verb opens a source.
 struct OpenRequest {
   bool metadata_only = false;          ///< See OpenOptions.
   bool may_lack_ranks = false;         ///< --ranks-expected is ignored where no ranks wrote the checkpoint.
@@ -49,16 +50,16 @@ struct OpenRequest {
   Findings* findings = &throwing_findings();  ///< See OpenOptions. Of other ranks than expected it is told too.
 };
 
-/// \throws Error kInvalidArgument  the command line has a choice of reading that none of the sources leaves
-void check_choices(const ReadRequest& options, std::initializer_list<const OpenSource*> sources);
+/// \throws Error kInvalidArgument  the command line has a choice of reading that none of the sources offers
+void check_choices(const ReadRequest& read, std::initializer_list<const OpenSource*> sources);
 
 /// \throws Error kNotFound  a path of SRC is not there
-void check_exists(const Session& session, const ReadRequest& options);
+void check_exists(const Session& session, const ReadRequest& read);
 
-/// Opens the checkpoint of `options.paths` as --from says, or as its content shows. Reads metadata only.
+/// Opens the checkpoint of `read.paths` as --from says, or as its content shows. Reads metadata only.
 /// \throws Error kCorruption  more ranks wrote it than --ranks-expected says, or with --local-input other ranks than
 /// this job's; kInvalidArgument  no ranks wrote it.
-OpenSource open_source(const Session& session, const ReadRequest& options, Log& log, OpenRequest wishes = {});
+OpenSource open_source(const Session& session, const ReadRequest& read, Log& log, OpenRequest request = {});
 
 /// Reads a layout document. \throws Error kNotFound, kInvalidArgument, kUnsupported
 MeshLayout read_layout(const Session& session, const std::string& path);

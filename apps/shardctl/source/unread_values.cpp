@@ -4,7 +4,7 @@
 
 #include <set>
 #include <string>
-#include <vector>
+#include <utility>
 
 #include "apps/shardctl/text/value_text.h"
 #include "libshard/core/visited.h"
@@ -19,21 +19,14 @@ std::string class_of(const Value& opaque) {
   return fmt::format("{}.{}", opaque.module(), opaque.text());
 }
 
-/// The classes of opaque values below `value` that no earlier call met.
-std::set<std::string> opaque_classes(const Value* value, VisitedSet& met) {
+/// The classes of opaque values at and below `value` that no earlier call met.
+std::set<std::string> opaque_classes(const Value& value, VisitedSet& met) {
   std::set<std::string> classes;
-  std::vector<const Value*> open{value};
-  while (!open.empty()) {
-    const Value* const next = open.back();
-    open.pop_back();
-    if (next == nullptr) continue;
-    if (next->kind == ValueKind::kOpaque) {
-      if (std::string name = class_of(*next); !name.empty()) classes.insert(std::move(name));
-      continue;
-    }
-    const bool is_leaf = next->items().empty() && next->callee() == nullptr && next->extra() == nullptr;
-    if (is_leaf || !met.insert(next)) continue;
-    for_each_child(*next, [&open](const Value& child) { open.push_back(&child); });
+  ValueWalk walk(value, &met);
+  while (const Value* const next = walk.next()) {
+    if (next->kind != ValueKind::kOpaque) continue;
+    if (std::string name = class_of(*next); !name.empty()) classes.insert(std::move(name));
+    walk.skip_children();
   }
   return classes;
 }
@@ -47,7 +40,8 @@ void report_unread_values(const Catalog& catalog, Findings& findings) {
       findings.report(
           Error(ErrorCode::kUnsupported, fmt::format("the value is a {}", kind)).of_tensor(object.name).found(kind));
     }
-    for (const std::string& name : opaque_classes(object.value, met)) {
+    if (object.value == nullptr) continue;
+    for (const std::string& name : opaque_classes(*object.value, met)) {
       findings.report(Error(ErrorCode::kUnsupported, "the value is of a class that is not on the list, or holds one")
                           .of_tensor(object.name)
                           .of_kind(FindingKind::kForbiddenGlobal)

@@ -14,12 +14,6 @@
 namespace shard::app {
 namespace {
 
-std::string first_few(const std::vector<std::string>& names) {
-  FirstNames few;
-  for (const std::string& name : names) few.add(name);
-  return few.text();
-}
-
 /// Aliases, where the target neither shares storages nor takes notes.
 std::string lost_ties(const OpenSource& source, const SelectionOptions& options) {
   const Catalog& catalog = source.catalog();
@@ -34,7 +28,7 @@ std::string lost_ties(const OpenSource& source, const SelectionOptions& options)
   if (names.empty()) return {};
   return fmt::format("{} stored as {}: {}",
                      names.size() == 1 ? "1 tied tensor is" : fmt::format("{} tied tensors are", names.size()),
-                     names.size() == 1 ? "a separate copy" : "separate copies", first_few(names));
+                     names.size() == 1 ? "a separate copy" : "separate copies", first_names(names));
 }
 
 /// Attributes of Parameters, which only torch's own trees can hold.
@@ -50,7 +44,7 @@ std::string lost_attributes(const OpenSource& source, const SelectionOptions& op
   if (names.empty()) return {};
   return fmt::format("{} written without the attributes of {}: {}",
                      names.size() == 1 ? std::string("1 tensor is") : fmt::format("{} tensors are", names.size()),
-                     names.size() == 1 ? "its Parameter" : "their Parameters", first_few(names));
+                     names.size() == 1 ? "its Parameter" : "their Parameters", first_names(names));
 }
 
 std::string lost_metadata(const Catalog& catalog, const FormatTraits& traits) {
@@ -60,7 +54,7 @@ std::string lost_metadata(const Catalog& catalog, const FormatTraits& traits) {
     if (!says_nothing && !key.starts_with("shardctl.")) keys.push_back(key);
   }
   if (keys.empty()) return {};
-  return fmt::format("{} cannot store the source's __metadata__; dropped: {}", traits.name, first_few(keys));
+  return fmt::format("{} cannot store the source's __metadata__; dropped: {}", traits.name, first_names(keys));
 }
 
 /// Whether the files of the checkpoint lie in that folder: those of one below are named from there on.
@@ -82,7 +76,7 @@ std::string other_files(const Session& session, const OpenSource& source) {
     return std::ranges::any_of(catalog.warnings, [&](const std::string& each) { return mentions(each, name); });
   });
   if (others.empty()) return {};
-  return fmt::format("ignored other files in the folder: {}", first_few(others));
+  return fmt::format("ignored other files in the folder: {}", first_names(others));
 }
 
 }  // namespace

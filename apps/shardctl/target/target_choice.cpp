@@ -6,13 +6,14 @@
 #include <algorithm>
 #include <functional>
 
-#include "apps/shardctl/arguments/verb.h"
 #include "apps/shardctl/request/command_text.h"
+#include "apps/shardctl/request/request.h"
 #include "formats/plugins.h"
 #include "formats/registry.h"
 #include "libshard/catalog/glob.h"
 #include "libshard/core/error.h"
 #include "libshard/core/nearest.h"
+#include "libshard/core/plural.h"
 #include "libshard/io/paths.h"
 
 namespace shard::app {
@@ -79,15 +80,15 @@ std::string formats_with(bool FormatTraits::*trait) {
   return formats_that([trait](const Format& format) { return format.traits.*trait && format.make_writer != nullptr; });
 }
 
-const Format* default_format(const Request& options) {
-  const TargetDefaults& defaults = options.verb->target;
+const Format* default_format(const Session& session, const WriteRequest& write) {
+  const TargetDefaults& defaults = write.defaults;
   if (defaults.keeps_format) return nullptr;
-  const bool is_cut = options.target.layout.cuts_tensors() && !defaults.format_of_pieces.empty();
+  const bool is_cut = write.layout.cuts_tensors() && !defaults.format_of_pieces.empty();
   const std::string_view name = is_cut ? defaults.format_of_pieces : defaults.format;
   if (!name.empty()) return &format_named(std::string(name));
-  throw usage(fmt::format("{} needs an output format", options.verb->name))
-      .because(fmt::format("the suffix of '{}' does not imply one", options.target.path))
-      .hint(repeat_command(options.arguments, "--to FORMAT"));
+  throw usage(fmt::format("{} needs an output format", session.command.verb))
+      .because(fmt::format("the suffix of '{}' does not imply one", write.path))
+      .hint(repeat_command(session.command.arguments, "--to FORMAT"));
 }
 
 }  // namespace
@@ -102,8 +103,8 @@ Error holds_whole_tensors(const Format& format) {
 namespace {
 
 /// What the library would refuse later too: here before the source is opened, and naming the formats that can.
-void check_form(const WriteRequest& options, const Format& format) {
-  const LayoutRequest& layout = options.layout;
+void check_form(const WriteRequest& write, const Format& format) {
+  const LayoutRequest& layout = write.layout;
   if (!format.is_written()) {
     throw Error(ErrorCode::kUnsupported, fmt::format("this build cannot write {}, only read it", format.traits.name))
         .hint(fmt::format("write one of {}", formats_that([](const Format& each) { return each.is_written(); })));
@@ -113,14 +114,14 @@ void check_form(const WriteRequest& options, const Format& format) {
                fmt::format("--{} applies only to {}, but the output format is {}", option, owners, format.traits.name))
         .hint(fmt::format("drop --{}, or add --to {}", option, owners));
   };
-  if (options.rank_files && !format.has_rank_kinds) {
+  if (write.rank_files && !format.has_rank_kinds) {
     throw inapplicable("as", formats_that(std::mem_fn(&Format::has_rank_kinds)));
   }
   for (const FormatOption& option : format_options(&Format::write_options)) {
-    if (!options.choices.contains(option.name) || has_option(format.write_options, option.name)) continue;
+    if (!write.choices.contains(option.name) || has_option(format.write_options, option.name)) continue;
     throw inapplicable(option.name, option.owners);
   }
-  const bool is_maps_to_say = !options.map.empty() && layout.ranks;  // See check_layout_of_map.
+  const bool is_maps_to_say = !write.map.empty() && layout.ranks;  // See check_layout_of_map.
   if (layout.cuts_tensors() && !format.traits.pieces && !is_maps_to_say) {
     throw holds_whole_tensors(format);
   }
@@ -186,70 +187,70 @@ std::int64_t shard_bytes(const std::string& text) {
   return bytes;
 }
 
-Layout default_layout(const Request& options, const TargetForm& form) {
+Layout default_layout(const Session& session, const WriteRequest& write, const TargetForm& form) {
   const FormatTraits& traits = form.format->traits;
   const bool pieces = traits.pieces && !traits.prefers_whole;
-  if (options.verb->target.needs_layout) {
-    throw usage(fmt::format("{} needs a layout to write", options.verb->name))
-        .hint(repeat_command(options.arguments, traits.pieces ? "--ranks N" : "--shards N"));
+  if (write.defaults.needs_layout) {
+    throw usage(fmt::format("{} needs a layout to write", session.command.verb))
+        .hint(repeat_command(session.command.arguments, traits.pieces ? "--ranks N" : "--shards N"));
   }
-  if (options.verb->target.keeps_layout && pieces) return KeepLayout{};
+  if (write.defaults.keeps_layout && pieces) return KeepLayout{};
   if (pieces || form.single_file) return WholeLayout{};
   return SizeLayout{kDefaultFileBytes};
 }
 
 /// What the files of ranks hold.
-RankFiles choose_rank_files(const WriteRequest& options, const Catalog& source, const ChosenLayout& layout) {
-  if (options.rank_files) return *options.rank_files;
+RankFiles choose_rank_files(const WriteRequest& write, const Catalog& source, const ChosenLayout& layout) {
+  if (write.rank_files) return *write.rank_files;
   if (source.rank_files) return *source.rank_files;
   if (layout.like && layout.like->catalog().rank_files) return *layout.like->catalog().rank_files;
-  return options.layout.mesh.empty() ? RankFiles::kShardedTensor : RankFiles::kDTensor;
+  return write.layout.mesh.empty() ? RankFiles::kShardedTensor : RankFiles::kDTensor;
 }
 
 }  // namespace
 
-TargetForm choose_form(const Request& options) {
-  const WriteRequest& target = options.target;
-  const Format* wanted = target.to.empty() ? nullptr : &format_named(target.to);
-  const Format* by_suffix = choose_by_suffix(target.path, wanted);
-  const LayoutRequest& layout = target.layout;
+TargetForm choose_form(const Session& session, const WriteRequest& write) {
+  const Format* wanted = write.to.empty() ? nullptr : &format_named(write.to);
+  const Format* by_suffix = choose_by_suffix(write.path, wanted);
+  const LayoutRequest& layout = write.layout;
   if (by_suffix != nullptr && (layout.cuts_tensors() || layout.cuts_files())) {
-    throw usage(fmt::format("'{}' is a single file, but the layout options need a folder", target.path))
+    throw usage(fmt::format("'{}' is a single file, but the layout options need a folder", write.path))
         .hint("use a DST without a suffix, or end it with a slash");
   }
   if (by_suffix == nullptr && wanted == nullptr && !layout.cuts_tensors() && !layout.cuts_files() &&
-      !options.verb->target.always_folder) {
-    refuse_unknown_suffix(target.path);
+      !write.defaults.always_folder) {
+    refuse_unknown_suffix(write.path);
   }
-  const Format* format = wanted != nullptr ? wanted : by_suffix != nullptr ? by_suffix : default_format(options);
-  if (format != nullptr) check_form(target, *format);
+  const Format* format = wanted != nullptr ? wanted : by_suffix != nullptr ? by_suffix : default_format(session, write);
+  if (format != nullptr) check_form(write, *format);
   return {format, by_suffix != nullptr};
 }
 
-ChosenLayout choose_layout(const Session& session, const Request& options, const TargetForm& form, Log& log) {
-  check_form(options.target, *form.format);
-  const LayoutRequest& given = options.target.layout;
+ChosenLayout choose_layout(const Session& session, const WriteRequest& write, bool opaque_globals,
+                           const TargetForm& form, Log& log) {
+  check_form(write, *form.format);
+  const LayoutRequest& given = write.layout;
   if (given.ranks) return {RanksLayout{*given.ranks, given.dim.value_or(0)}, nullptr};
   if (!given.mesh.empty()) return {mesh_layout(given), nullptr};
   if (!given.layout.empty()) return {read_layout(session, given.layout), nullptr};
   if (given.shards) return {ShardsLayout{*given.shards}, nullptr};
   if (!given.max_shard_size.empty()) return {SizeLayout{shard_bytes(given.max_shard_size)}, nullptr};
-  if (given.like.empty()) return {default_layout(options, form), nullptr};
-  ReadRequest like_options;
-  like_options.paths = {given.like};
-  like_options.opaque_globals = options.source.opaque_globals;
-  auto like = std::make_unique<OpenSource>(open_source(session, like_options, log, {.of_other_ranks = true}));
+  if (given.like.empty()) return {default_layout(session, write, form), nullptr};
+  ReadRequest like_request;
+  like_request.paths = {given.like};
+  like_request.opaque_globals = opaque_globals;
+  auto like = std::make_unique<OpenSource>(open_source(session, like_request, log, {.of_other_ranks = true}));
   return {LikeLayout{&like->catalog()}, std::move(like)};
 }
 
-WriteOptions choose_write_options(const WriteRequest& options, const TargetForm& form, const Catalog& source,
+WriteOptions choose_write_options(const WriteRequest& write, const TargetForm& form, const Catalog& source,
                                   const ChosenLayout& layout) {
-  WriteOptions write;
-  write.single_file = form.single_file;
-  write.base_name = base_name(options.path);
-  write.rank_files = choose_rank_files(options, source, layout);
-  write.choices = options.choices;
-  return write;
+  WriteOptions options;
+  options.single_file = form.single_file;
+  options.base_name = base_name(write.path);
+  options.rank_files = choose_rank_files(write, source, layout);
+  options.choices = write.choices;
+  return options;
 }
 
 }  // namespace shard::app

@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 
+#include "apps/shardctl/request/request.h"
 #include "apps/shardctl/source/source.h"
 #include "libshard/catalog/layout.h"
 
@@ -21,7 +22,7 @@ Error holds_whole_tensors(const Format& format);
 /// The form by --to, else by the suffix of DST, else by the verb's defaults.
 /// \throws Error kInvalidArgument  --to and the suffix, or the suffix and the layout options, contradict each other, or
 ///   nothing says the format; kUnsupported  a format that this build does not have.
-TargetForm choose_form(const Request& options);
+TargetForm choose_form(const Session& session, const WriteRequest& write);
 
 /// A layout and the checkpoint that it may refer to (--like).
 struct ChosenLayout {
@@ -32,11 +33,12 @@ struct ChosenLayout {
 /// The layout of the options, else by the verb's defaults. Whole tensors go into folders of files of at most 5GB.
 /// \throws Error kInvalidArgument  a malformed layout, pieces for a format that holds whole tensors only (the hint
 ///   names others), or no layout for a verb that needs one.
-ChosenLayout choose_layout(const Session& session, const Request& options, const TargetForm& form, Log& log);
+ChosenLayout choose_layout(const Session& session, const WriteRequest& write, bool opaque_globals,
+                           const TargetForm& form, Log& log);
 
 /// How to write the format. Files of ranks hold what --as says, else what the source's hold, else what those of --like
 /// hold, else DTensors with --mesh, else ShardedTensors.
-WriteOptions choose_write_options(const WriteRequest& options, const TargetForm& form, const Catalog& source,
+WriteOptions choose_write_options(const WriteRequest& write, const TargetForm& form, const Catalog& source,
                                   const ChosenLayout& layout);
 
 }  // namespace shard::app

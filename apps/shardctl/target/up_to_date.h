@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "apps/shardctl/request/request.h"
 #include "apps/shardctl/session/session.h"
 #include "libshard/job/copy_job.h"
 
@@ -14,16 +15,14 @@ namespace shard::app {
 /// What the options ask for; nothing without --checksum and --if-changed. Reads the ends of the source's files.
 /// \param beside  other files that decide what is written
 /// \throws Error kNotFound  a path of the source is not there
-std::optional<ManifestRequest> manifest_request(const Session& session, const Request& options,
+std::optional<ManifestRequest> manifest_request(const Session& session, const CopyRequest& request,
                                                 const std::vector<std::string>& beside);
 
 /// Whether ranks write to places of their own.
-bool has_own_places(const Session& session, const Request& options);
+bool has_own_places(const Session& session, const RunRequest& run);
 
-/// DST's manifest, where it was made by this version from a source with the same files for the same options, and DST's
-/// files have the sizes that it states, each at the place of its rank where ranks have their own. Reads no other byte
-/// of them: `verify` does. Collective; the same on all ranks.
-std::optional<Manifest> unchanged_output(const Session& session, const Request& options,
+/// DST's manifest if DST is what would be written; see shard::unchanged_output. Collective.
+std::optional<Manifest> unchanged_output(const Session& session, const CopyRequest& request,
                                          const std::vector<std::string>& beside);
 
 }  // namespace shard::app

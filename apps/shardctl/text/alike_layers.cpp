@@ -3,11 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <optional>
 #include <utility>
 
 #include "libshard/core/hash_table.h"
+#include "libshard/core/parse_number.h"
 
 namespace shard::app {
 namespace {
@@ -30,12 +30,8 @@ struct Line {
 
 /// A number as Python prints it, of at most nine digits.
 std::optional<std::int64_t> number_of(std::string_view part) {
-  const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
-  if (part.empty() || part.size() > 9 || !std::ranges::all_of(part, is_digit)) return std::nullopt;
-  if (part.size() > 1 && part.front() == '0') return std::nullopt;
-  std::int64_t number = 0;
-  std::from_chars(part.data(), part.data() + part.size(), number);
-  return number;
+  if (part.size() > 9 || (part.size() > 1 && part.front() == '0')) return std::nullopt;
+  return parse_natural(part);
 }
 
 std::vector<Slot> slots_of(std::string_view name) {

@@ -1,28 +1,179 @@
-#include "apps/shardctl/render/cat.h"
-
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <optional>
+#include <vector>
 
 #include "apps/shardctl/request/command_text.h"
+#include "apps/shardctl/request/request.h"
 #include "apps/shardctl/session/ranks.h"
+#include "apps/shardctl/session/session.h"
 #include "apps/shardctl/source/cast_choice.h"
-#include "apps/shardctl/source/slice.h"
 #include "apps/shardctl/source/source.h"
 #include "apps/shardctl/text/element_text.h"
-#include "apps/shardctl/text/json_writer.h"
 #include "apps/shardctl/text/text_sink.h"
 #include "apps/shardctl/text/value_text.h"
 #include "apps/shardctl/verbs/verbs.h"
 #include "libshard/catalog/glob.h"
 #include "libshard/catalog/quantized.h"
+#include "libshard/catalog/slice.h"
+#include "libshard/compare/block_reader.h"
 #include "libshard/core/error.h"
+#include "libshard/core/json_writer.h"
 #include "libshard/core/nearest.h"
 #include "libshard/io/paths.h"
 
 namespace shard::app {
 namespace {
+
+/// What is printed, and its elements.
+struct Printed {
+  std::string_view name;
+  DType dtype;
+  std::vector<std::int64_t> shape;
+  BlockReader& elements;
+};
+
+/// Calls `each` with one block of elements after another, until a reader of the pipe has seen enough.
+template <class Each>
+void for_each_block(const Session& session, BlockReader& elements, const Each& each) {
+  const std::int64_t step = elements.block_elements(kBlockBytes);
+  for (std::int64_t begin = 0; begin < elements.elements() && session.out.good(); begin += step) {
+    each(elements.read(begin, std::min(begin + step, elements.elements())));
+  }
+}
+
+struct NumpyName {
+  DType dtype;
+  std::string_view name;
+};
+constexpr std::array<NumpyName, 14> kNumpyNames{{{DType::kBool, "|b1"},
+                                                 {DType::kUint8, "|u1"},
+                                                 {DType::kInt8, "|i1"},
+                                                 {DType::kUint16, "<u2"},
+                                                 {DType::kInt16, "<i2"},
+                                                 {DType::kUint32, "<u4"},
+                                                 {DType::kInt32, "<i4"},
+                                                 {DType::kUint64, "<u8"},
+                                                 {DType::kInt64, "<i8"},
+                                                 {DType::kFloat16, "<f2"},
+                                                 {DType::kFloat32, "<f4"},
+                                                 {DType::kFloat64, "<f8"},
+                                                 {DType::kComplex64, "<c8"},
+                                                 {DType::kComplex128, "<c16"}}};
+
+const NumpyName* numpy_name(DType dtype) {
+  const auto* found = std::ranges::find(kNumpyNames, dtype, &NumpyName::dtype);
+  return found == kNumpyNames.end() ? nullptr : found;
+}
+
+/// Magic, version, length and a Python dict, padded so that the data begins at a multiple of 64.
+std::string npy_header(DType dtype, const std::vector<std::int64_t>& shape) {
+  constexpr std::size_t kLead = 10;
+  std::string dict = fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': ({}{}), }}",
+                                 numpy_name(dtype)->name, fmt::join(shape, ", "), shape.size() == 1 ? "," : "");
+  dict.append(63 - (kLead + dict.size()) % 64, ' ');
+  dict += '\n';
+  std::string header = "\x93NUMPY\x01";
+  header += '\0';
+  header += static_cast<char>(dict.size() & 0xFF);
+  header += static_cast<char>(dict.size() >> 8);
+  return header + dict;
+}
+
+/// Groups elements into lines, and lines into matrices.
+class TextLayout {
+ public:
+  TextLayout(TextSink& sink, const std::vector<std::int64_t>& shape, std::size_t width)
+      : sink_(sink), shape_(shape), width_(width) {
+    if (shape.size() >= 2) columns_ = shape.back(), rows_ = shape[shape.size() - 2];
+  }
+
+  void add(std::string_view text) {
+    if (shape_.size() > 2 && element_ % (rows_ * columns_) == 0) head();
+    if (element_ % columns_ != 0) sink_.spaces(1);
+    sink_.spaces(width_ - std::min(width_, text.size()));
+    sink_.add(text);
+    if (++element_ % columns_ == 0) sink_.end_line();
+  }
+
+ private:
+  /// "# [0, 3, :, :]"
+  void head() {
+    std::vector<std::int64_t> index(shape_.size() - 2);
+    std::int64_t matrix = element_ / (rows_ * columns_);
+    for (std::size_t d = index.size(); d-- > 0;) {
+      index[d] = matrix % shape_[d];
+      matrix /= shape_[d];
+    }
+    if (element_ > 0) sink_.end_line();
+    sink_.line(fmt::format("# [{}, :, :]", fmt::join(index, ", ")));
+  }
+
+  TextSink& sink_;
+  const std::vector<std::int64_t>& shape_;
+  const std::size_t width_;
+  std::int64_t columns_ = 1, rows_ = 1, element_ = 0;
+};
+
+/// The width of the columns where they are aligned: on a terminal, and when the first block holds everything.
+std::size_t aligned_width(const Session& session, const Printed& tensor, ElementText& text, std::int64_t in_block) {
+  if (!session.out_is_terminal || tensor.shape.size() < 2 || in_block != tensor.elements.elements()) return 0;
+  std::size_t width = 0;
+  for (std::int64_t i = 0; i < in_block; ++i) width = std::max(width, text[i].size());
+  return width;
+}
+
+/// Whether numpy has the dtype.
+bool fits_npy(DType dtype) { return numpy_name(dtype) != nullptr; }
+
+/// The packed little-endian elements.
+void cat_raw(const Session& session, const Printed& tensor) {
+  for_each_block(session, tensor.elements, [&](std::span<const std::byte> block) {
+    session.out.write(reinterpret_cast<const char*>(block.data()), static_cast<std::streamsize>(block.size()));
+  });
+}
+
+/// A .npy file (numpy/lib/format.py, version 1.0).
+void cat_npy(const Session& session, const Printed& tensor) {
+  session.out << npy_header(tensor.dtype, tensor.shape);
+  cat_raw(session, tensor);
+}
+
+/// One element a line of a vector, one row a line of a matrix; of more dimensions matrices, each led by "# [i, j, :,
+/// :]" and apart by an empty line. numpy.loadtxt reads it. On a terminal the columns of what is small are aligned.
+void cat_text(const Session& session, const Printed& tensor) {
+  TextSink sink(session.out);
+  ElementText text(tensor.dtype, Spelling::kPython);
+  std::optional<TextLayout> layout;
+  for_each_block(session, tensor.elements, [&](std::span<const std::byte> block) {
+    text.take(block);
+    if (!layout) layout.emplace(sink, tensor.shape, aligned_width(session, tensor, text, text.size()));
+    for (std::int64_t i = 0; i < text.size(); ++i) layout->add(text[i]);
+  });
+}
+
+/// One document `shardctl.cat/1`: name, type, dtype, shape and all elements as one list, row-major.
+void cat_json(const Session& session, const Printed& tensor) {
+  JsonWriter json(session.out);
+  ElementText text(tensor.dtype, Spelling::kJson);
+  json.begin_object();
+  json.key("schema"), json.string("shardctl.cat/1");
+  json.key("name"), json.string(tensor.name);
+  json.key("type"), json.string("torch.Tensor");
+  json.key("dtype"), json.string(dtype_name(tensor.dtype));
+  json.key("shape"), json.numbers(tensor.shape);
+  json.key("values"), json.begin_array();
+  for_each_block(session, tensor.elements, [&](std::span<const std::byte> block) {
+    text.take(block);
+    for (std::int64_t i = 0; i < text.size(); ++i) json.literal(text[i]);
+  });
+  json.end_array();
+  json.end_object();
+  json.end_line();
+}
 
 /// The entries of that name. \pre entries are sorted by name
 template <class Entries>
@@ -32,20 +183,19 @@ std::span<const typename Entries::value_type> named(const Entries& entries, std:
 }
 
 /// A command that shows the value of `rank`, if that rank's file can be read alone; else empty.
-std::string line_of_rank(const Request& options, const OpenSource& source, int rank) {
+std::string line_of_rank(const std::string& asked, const OpenSource& source, int rank) {
   const Catalog& catalog = source.catalog();
   const auto file = std::ranges::find(catalog.files, rank, &File::rank);
   if (catalog.format != "torch-ranks" || file == catalog.files.end()) return {};
   const auto is_it = [&](const std::string& path) { return base_name(path) == file->path; };
-  const auto named = std::ranges::find_if(options.source.paths, is_it);
-  const std::string path =
-      named != options.source.paths.end() ? *named : join_path(options.source.paths.front(), file->path);
-  return fmt::format("shardctl cat {} {} --from torch", shell_quoted(path), shell_quoted(options.cat.name));
+  const auto named = std::ranges::find_if(source.paths, is_it);
+  const std::string path = named != source.paths.end() ? *named : join_path(source.paths.front(), file->path);
+  return fmt::format("shardctl cat {} {} --from torch", shell_quoted(path), shell_quoted(asked));
 }
 
 /// Refuses a name that several entries have: it is not clear which one is meant.
 template <class Entry, class OfCatalog>
-const Entry& only_one(std::span<const Entry> entries, const OfCatalog& of_catalog, const Request& options,
+const Entry& only_one(std::span<const Entry> entries, const OfCatalog& of_catalog, const std::string& asked,
                       const OpenSource& source) {
   if (entries.size() == 1) return entries.front();
   const std::string name(entries.front().name);
@@ -55,7 +205,7 @@ const Entry& only_one(std::span<const Entry> entries, const OfCatalog& of_catalo
                 fmt::format("cannot choose: '{}' has different values on different ranks", name))
         .of_tensor(name)
         .because(fmt::format("there are {} values", entries.size()))
-        .hint(line_of_rank(options, source, rank));
+        .hint(line_of_rank(asked, source, rank));
   }
   throw Error(ErrorCode::kUnsupported,
               fmt::format("cannot choose a tensor: {} paths are named '{}'", entries.size(), name))
@@ -78,9 +228,8 @@ std::string listing_of_glob(const std::vector<std::string_view>& names, std::str
   return line + " --include " + shell_quoted(glob);
 }
 
-Error object_has_no_slices(const Request& options, std::string_view name) {
-  std::vector<std::string> words = options.arguments;
-  std::ranges::replace(words, options.cat.name, std::string(name));
+Error object_has_no_slices(std::vector<std::string> words, const std::string& asked, std::string_view name) {
+  std::ranges::replace(words, asked, std::string(name));
   return usage(fmt::format("'{}' is an object, and only tensors have slices", name))
       .of_tensor(name)
       .hint(repeat_command(words, ""));
@@ -137,18 +286,18 @@ void refuse_terminal(const Session& session, const std::string& format) {
       .hint("redirect it to a file or a pipe, or give --format text");
 }
 
-void print_object(const Session& session, const Request& options, const Catalog& catalog,
+void print_object(const Session& session, const std::string& format, const Catalog& catalog,
                   const SelectedObject& object) {
   const Value* value = catalog.objects[object.source].value;
   if (session.common.json) return print_object_json(session, catalog, object.name, value);
   const std::optional<std::string_view> content = content_of(value);
-  if (options.cat.format == "raw" && content) {
-    refuse_terminal(session, options.cat.format);
+  if (format == "raw" && content) {
+    refuse_terminal(session, format);
     session.out.write(content->data(), std::ssize(*content));
     return;
   }
-  if (options.cat.format == "npy" || options.cat.format == "raw") {
-    throw usage(fmt::format("cannot print '{}' with --format {}", object.name, options.cat.format))
+  if (format == "npy" || format == "raw") {
+    throw usage(fmt::format("cannot print '{}' with --format {}", object.name, format))
         .because(fmt::format("it is an object ({})", value_type(value)))
         .of_tensor(object.name)
         .hint("drop --format, or give --json");
@@ -163,9 +312,8 @@ void print_object(const Session& session, const Request& options, const Catalog&
 
 // ---- Tensors.
 
-void check_format(const Session& session, const Request& options, const Catalog& catalog,
+void check_format(const Session& session, const std::string& format, const Catalog& catalog,
                   const SelectedTensor& tensor) {
-  const std::string& format = options.cat.format;
   const std::string_view dtype = dtype_name(tensor.dtype);
   refuse_terminal(session, format);
   const bool fits = format == "npy" ? fits_npy(tensor.dtype) : format == "raw" || ElementText::can_show(tensor.dtype);
@@ -176,14 +324,13 @@ void check_format(const Session& session, const Request& options, const Catalog&
                                            ? fmt::format("cannot print {} as npy: numpy has no such dtype", dtype)
                                            : fmt::format("cannot print elements of {} as text", dtype))
       .of_tensor(tensor.name)
-      .hint(castable ? repeat_command(options.arguments, "--cast " + shell_quoted(fmt::format("**={}", wider)))
-                     : repeat_command(options.arguments, "--format raw"));
+      .hint(castable ? repeat_command(session.command.arguments, "--cast " + shell_quoted(fmt::format("**={}", wider)))
+                     : repeat_command(session.command.arguments, "--format raw"));
 }
 
-void print_tensor(const Session& session, const Request& options, OpenSource& source, const SelectedTensor& tensor,
+void print_tensor(const Session& session, const std::string& format, OpenSource& source, const SelectedTensor& tensor,
                   const Slice& slice, Log& log) {
-  warn_all(session, checked_casts(session, options, source, std::span(&tensor, 1)));  // Others are not read.
-  check_format(session, options, source.catalog(), tensor);
+  check_format(session, format, source.catalog(), tensor);
   source.reader->locate(std::span(&tensor.source, 1));
   const Catalog view = sliced(source.catalog(), tensor.source, slice.box);
   SelectedTensor part = tensor;
@@ -194,61 +341,62 @@ void print_tensor(const Session& session, const Request& options, OpenSource& so
   const Printed printed{tensor.name, tensor.dtype, slice.shape, elements};
   if (session.common.json) {
     cat_json(session, printed);
-  } else if (options.cat.format == "text") {
+  } else if (format == "text") {
     cat_text(session, printed);
   } else {
-    options.cat.format == "npy" ? cat_npy(session, printed) : cat_raw(session, printed);
+    format == "npy" ? cat_npy(session, printed) : cat_raw(session, printed);
   }
   log.debug(fmt::format("read {} bytes of '{}' in {} calls", progress.bytes_read.load(), tensor.name,
                         progress.read_calls.load()));
 }
 
-int cat(Session& session, const Request& options) {
+int cat(Session& session, const Request& request) {
   Log log(session);
-  OpenSource source = open_source(session, options.source, log, {.selection = &options.selection});
+  OpenSource source = open_source(session, request.read, log, {.selection = &request.select});
   warn_of_source(session, source);
   const Catalog& catalog = source.catalog();
-  Selection selection = choose(catalog, options.selection);
-  const SlicedName asked = split_slice(options.cat.name);
+  Selection selection = choose(catalog, request.select);
+  const SlicedName asked = split_slice(request.cat.name);
   for (const bool with_slice : {false, true}) {
     if (with_slice && !asked.has_slice) continue;
-    const auto tensors = named(selection.tensors, with_slice ? asked.name : std::string_view(options.cat.name));
+    const auto tensors = named(selection.tensors, with_slice ? asked.name : std::string_view(request.cat.name));
     if (tensors.empty()) continue;
-    const SelectedTensor& tensor = only_one(tensors, catalog.tensors, options, source);
+    const SelectedTensor& tensor = only_one(tensors, catalog.tensors, request.cat.name, source);
+    warn_all(session, checked_casts(session, request.select, source, std::span(&tensor, 1)));  // Others are not read.
     const Dims shape = catalog.tensors[tensor.source].shape;
-    print_tensor(session, options, source, tensor,
+    print_tensor(session, request.cat.format, source, tensor,
                  with_slice ? parse_slice(asked.slice, shape, tensor.name) : whole(shape), log);
     return 0;
   }
   source.reader->load_objects();
-  selection = choose(catalog, options.selection);
-  const auto objects = named(selection.objects, options.cat.name);
+  selection = choose(catalog, request.select);
+  const auto objects = named(selection.objects, request.cat.name);
   if (objects.empty() && asked.has_slice && !named(selection.objects, asked.name).empty()) {
-    throw object_has_no_slices(options, asked.name);
+    throw object_has_no_slices(session.command.arguments, request.cat.name, asked.name);
   }
-  if (objects.empty()) throw absent_name(selection, asked.name, source.label, options.source.paths);
-  print_object(session, options, catalog, only_one(objects, catalog.objects, options, source));
+  if (objects.empty()) throw absent_name(selection, asked.name, source.label, request.read.paths);
+  print_object(session, request.cat.format, catalog, only_one(objects, catalog.objects, request.cat.name, source));
   return 0;
 }
 
 }  // namespace
 
-void check_cat(const Session& session, Request& options) {
-  std::vector<std::string>& words = options.source.paths;
+void check_cat(const Session& session, Request& request) {
+  std::vector<std::string>& words = request.read.paths;
   if (words.size() < 2) {
     throw usage("cat needs a checkpoint and a tensor or object name")
         .hint("give both: shardctl cat SRC NAME; 'shardctl inspect SRC' lists the names");
   }
-  if (session.common.json && options.cat.format != "text") {
-    throw usage(fmt::format("--json and --format {} cannot be combined", options.cat.format)).hint("give only one");
+  if (session.common.json && request.cat.format != "text") {
+    throw usage(fmt::format("--json and --format {} cannot be combined", request.cat.format)).hint("give only one");
   }
-  options.cat.name = words.back();
+  request.cat.name = words.back();
   words.pop_back();
 }
 
-int run_cat(Session& session, const Request& options) {
+int run_cat(Session& session, const Request& request) {
   if (session.end_at_once) session.end_at_once();
-  const int code = on_rank_zero(session, [&] { return cat(session, options); });
+  const int code = on_rank_zero(session, [&] { return cat(session, request); });
   expect_unchanged_source(session);
   return code;
 }

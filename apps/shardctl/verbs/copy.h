@@ -19,7 +19,7 @@ namespace shard::app {
 
 /// What is a verb's own.
 struct CopyVerb {
-  std::function<OpenSource(const Session& session, const Request& options, Log& log)> open;
+  std::function<OpenSource(const Session& session, const CopyRequest& request, Log& log)> open;
   /// What `open` could not save, for the result; null where it refuses all damage.
   const Salvage* salvage = nullptr;
   /// Changes what was selected, and may refuse it. May be empty.
@@ -28,6 +28,7 @@ struct CopyVerb {
   std::function<std::unique_ptr<Writer>(std::unique_ptr<Writer> writer)> wrap_writer{};
   /// What export decided, for the result; null for other verbs.
   const ExportReport* exported = nullptr;
+  bool converts_all = false;  ///< export --dtype: all floating-point tensors are converted.
   /// Files that decide what is written, besides those that options name.
   std::vector<std::string> beside{};
   /// The objects that `open` could not read. Null: objects are dropped, or `open` refuses them.
@@ -35,6 +36,6 @@ struct CopyVerb {
 };
 
 /// Runs a writing verb. Tensors of the source that are `damaged` are left out. \returns the exit code.
-int run_copy_verb(Session& session, const Request& options, const CopyVerb& verb);
+int run_copy_verb(Session& session, const CopyRequest& request, const CopyVerb& verb);
 
 }  // namespace shard::app

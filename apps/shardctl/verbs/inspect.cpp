@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "apps/shardctl/html/html_page.h"
+#include "apps/shardctl/request/request.h"
 #include "apps/shardctl/session/ranks.h"
 #include "apps/shardctl/source/cast_choice.h"
 #include "apps/shardctl/verbs/verbs.h"
@@ -65,22 +66,21 @@ void locate(Session& session, const OpenSource& source, std::span<const std::uin
   if (unread.count() > 0) warn(session, fmt::format("cannot read the elements of {}: {}", unread.text(), why));
 }
 
-int inspect(Session& session, const Request& options) {
+int inspect(Session& session, const Request& request) {
   const CommonOptions& common = session.common;
   Log log(session);
-  const HtmlPage page(session, options);
+  const HtmlPage page(session, request.page, request.read);
   const bool is_document = common.json || page.is_wanted();
   ObjectFaults faults;
-  OpenSource source =
-      open_source(session, options.source, log,
-                  {.metadata_only = !is_document, .selection = &options.selection, .findings = &faults});
-  if (options.selection.keep_objects) {
+  OpenSource source = open_source(session, request.read, log,
+                                  {.metadata_only = !is_document, .selection = &request.select, .findings = &faults});
+  if (request.select.keep_objects) {
     is_document ? source.reader->load_objects() : load_cheap_objects(session, source);
   }
   judge_faults(session, source, faults, is_document);
-  const Selection selection = choose(source.catalog(), options.selection);
+  const Selection selection = choose(source.catalog(), request.select);
   warn_all(session, source.catalog().warnings);
-  warn_all(session, checked_casts(session, options, source, selection.tensors));
+  warn_all(session, checked_casts(session, request.select, source, selection.tensors));
   const bool chunks = common.verbose > 0;
   if (is_document || chunks) locate(session, source, source_indices(selection.tensors));
   page.write([&](JsonWriter& json) { render_json(json, source, selection); });
@@ -88,16 +88,16 @@ int inspect(Session& session, const Request& options) {
     JsonWriter json(session.out);
     render_json(json, source, selection);
   } else {
-    render_text(session, source, selection, {.chunks = chunks, .join_layers = !options.inspect.all && !chunks});
+    render_text(session, source, selection, {.chunks = chunks, .join_layers = !request.inspect.all && !chunks});
   }
   return 0;
 }
 
 }  // namespace
 
-int run_inspect(Session& session, const Request& options) {
-  allow_sudden_end(session, options);
-  return on_rank_zero(session, [&] { return inspect(session, options); });
+int run_inspect(Session& session, const Request& request) {
+  allow_sudden_end(session, request.page);
+  return on_rank_zero(session, [&] { return inspect(session, request); });
 }
 
 }  // namespace shard::app

@@ -4,14 +4,16 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "apps/shardctl/request/request.h"
 #include "apps/shardctl/session/progress.h"
 #include "apps/shardctl/source/map_choice.h"
-#include "apps/shardctl/text/json_writer.h"
 #include "apps/shardctl/text/text_sink.h"
 #include "apps/shardctl/verbs/verbs.h"
 #include "libshard/core/error.h"
-#include "libshard/map/builtin_maps.h"
-#include "libshard/map/undo.h"
+#include "libshard/core/json_writer.h"
+#include "libshard/core/plural.h"
+#include "libshard/map/documents/builtin_maps.h"
+#include "libshard/map/passes/undo.h"
 
 namespace shard::app {
 namespace {
@@ -47,10 +49,9 @@ void print_list(Session& session) {
     sink.line(fmt::format("{:{}}  {}", map.name, width, description_of(map)));
 }
 
-/// The document, once it is known to be one.
+/// Prints the document, which is valid: opening parses it.
 void print_document(Session& session, const std::string& name) {
-  const std::string text = read_map_text(session, name);
-  parse_map_document(text, name);
+  const std::string& text = open_map(session, name).text;
   TextSink sink(session.out);
   sink.lines(std::string_view(text).substr(0, text.find_last_not_of('\n') + 1));
 }
@@ -86,17 +87,15 @@ void print_check(Session& session, const std::string& name, const UndoneMap& und
                         mapped, undone.copied(), undone.dropped(), unmatched.size(), plural(logical, "tensor")));
 }
 
-int check_map_on(Session& session, const Request& options) {
+int check_map_on(Session& session, ReadRequest read, const std::string& name) {
   Log log(session);
-  ReadRequest named = options.source;
-  named.map = options.map.name;
-  const OpenSource source = open_source(session, named, log, {.metadata_only = true, .keeps_map = true});
-  const ModelMap map =
-      choose_map(session, options.map.name, options.source.numbers, source, MapUse::kUndo, ranks_of(source));
+  read.map = name;
+  const OpenSource source = open_source(session, read, log, {.metadata_only = true, .keeps_map = true});
+  const ModelMap map = choose_map(session, name, read.numbers, source, MapUse::kUndo, ranks_of(source));
   const bool copies = map.document().copies_unmatched;
   const UndoneMap undone(source.catalog(), map, [copies](std::string_view) { return !copies; });
   const Catalog logical = undone.make_catalog(source.catalog());
-  print_check(session, options.map.name, undone, std::ssize(source.catalog().tensors), logical.tensors.size());
+  print_check(session, name, undone, std::ssize(source.catalog().tensors), logical.tensors.size());
   return undone.left_out().empty() ? 0 : kExitUnmatched;
 }
 
@@ -104,21 +103,21 @@ int check_map_on(Session& session, const Request& options) {
 
 std::vector<std::string_view> map_words() { return {"list", "show", "check"}; }
 
-void check_map(const Session&, Request& options) {
-  std::vector<std::string>& words = options.source.paths;
+void check_map(const Session&, Request& request) {
+  std::vector<std::string>& words = request.read.paths;
   const std::vector<std::string_view> actions = map_words();
   const std::string known = fmt::format("{}", fmt::join(actions, ", "));
   if (words.empty()) throw usage("map needs an action: list, show or check").hint("give one of " + known);
-  options.map.action = words.front();
+  request.map.action = words.front();
   if (std::ranges::find(actions, words.front()) == actions.end()) {
     throw usage(fmt::format("map has no action '{}'", words.front()))
         .expected(known)
         .found(words.front())
         .hint("give one of " + known);
   }
-  const std::size_t least = options.map.action == "list" ? 1 : options.map.action == "show" ? 2 : 3;
+  const std::size_t least = request.map.action == "list" ? 1 : request.map.action == "show" ? 2 : 3;
   if (words.size() < least || (least < 3 && words.size() > least)) {
-    throw usage(fmt::format("map {} takes {}", options.map.action,
+    throw usage(fmt::format("map {} takes {}", request.map.action,
                             least == 1   ? "nothing else"
                             : least == 2 ? "the name of one map"
                                          : "a map and a checkpoint"))
@@ -126,14 +125,14 @@ void check_map(const Session&, Request& options) {
               : least == 2 ? "run 'shardctl map show NAME'; 'shardctl map list' has the names"
                            : "run 'shardctl map check NAME SRC'");
   }
-  if (least > 1) options.map.name = words[1];
+  if (least > 1) request.map.name = words[1];
   words.erase(words.begin(), words.begin() + static_cast<std::ptrdiff_t>(std::min(least, std::size_t{2})));
 }
 
-int run_map(Session& session, const Request& options) {
-  if (options.map.action == "list") return print_list(session), 0;
-  if (options.map.action == "show") return print_document(session, options.map.name), 0;
-  return check_map_on(session, options);
+int run_map(Session& session, const Request& request) {
+  if (request.map.action == "list") return print_list(session), 0;
+  if (request.map.action == "show") return print_document(session, request.map.name), 0;
+  return check_map_on(session, request.read, request.map.name);
 }
 
 }  // namespace shard::app

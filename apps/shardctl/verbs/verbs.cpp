@@ -41,8 +41,8 @@ const std::array<Verb, 16> kVerbs{{
     {.name = "inspect",
      .usage = "inspect SRC... [options]",
      .summary = "show what a checkpoint contains (reads metadata only)",
-     .details = "Prints a summary (format, elements, bytes per dtype, ranks), then one line per tensor (name, dtype, "
-                "shape, bytes, sharding, file) and one per object. -v adds a line per stored chunk. On a terminal, "
+     .details = "Prints a summary (format, elements, size per dtype, ranks), then one line per tensor (name, dtype, "
+                "shape, size, sharding, file) and one per object. -v adds a line per stored chunk. On a terminal, "
                 "identical layers share one line that shows the range of layer numbers and the count; --all lists "
                 "every layer. S(0) means sharded along dimension 0 (with torch.chunk's sizes) and R means replicated, "
                 "as in DTensor. --json prints a shardctl.inspect/1 document, which adds each chunk's file offset; "
@@ -120,6 +120,7 @@ const std::array<Verb, 16> kVerbs{{
                  "  shardctl export checkpoint/step-1000 -o model --hf-ref ~/models/Qwen3-8B\n",
      .success = kOnDisk,
      .uses = kGathers,
+     .sources_as_named = true,
      .target = {.format = "safetensors", .always_folder = true},
      .add_options = add_export,
      .check = check_export,
@@ -140,6 +141,7 @@ const std::array<Verb, 16> kVerbs{{
                  "  shardctl repair model.pt -o repaired.pt --json | jq -r '.lost[].name'\n",
      .success = kOnDisk,
      .uses = {.sources = true, .selection = true, .target = true},
+     .sources_as_named = true,
      .target = {.keeps_format = true, .keeps_layout = true},
      .add_options = add_repair,
      .run = run_repair},
@@ -179,6 +181,7 @@ const std::array<Verb, 16> kVerbs{{
      .success = "equal",
      .no_answer = "differs",
      .uses = kShows,
+     .each_source = true,
      .add_options = add_diff,
      .check = check_diff,
      .run = run_diff},
@@ -248,10 +251,11 @@ const std::array<Verb, 16> kVerbs{{
      .run = run_completion,
      .words = shell_names},
     {.name = "help",
-     .usage = "help [VERB]",
+     .usage = "help [VERB] [--all]",
      .summary = "show help for a verb",
      .examples = "  shardctl help split\n",
      .success = kDone,
+     .add_options = add_help,
      .run = run_help,
      .words = verb_names},
     {.name = "version",

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "formats/parts/hf_index/folder_names.h"
+#include "libshard/core/first_names.h"
 #include "libshard/io/paths.h"
 
 namespace shard::hf_index {
@@ -76,7 +77,7 @@ std::optional<Error> lacks_parts(const std::string& index, const std::vector<std
                                                       : "the index does not name all parts of its checkpoint")
       .in_file(index)
       .of_kind(FindingKind::kIndexMismatch)
-      .because(fmt::format("their tensors would be left out: {}", first_few(parts)))
+      .because(fmt::format("their tensors would be left out: {}", first_names(parts)))
       .hint("download the index again, or rebuild it by repairing the checkpoint");
 }
 
@@ -95,7 +96,7 @@ std::optional<StaleIndex> find_stale(const SourceStore& store, const std::string
   Error error(ErrorCode::kNotFound, fmt::format("{} names {}, which is missing", index, *missing));
   error.in_file(folder).of_kind(FindingKind::kMissingFile);
   error.because(
-      fmt::format("the folder holds a whole checkpoint that the index does not name: {}", first_few(whole.names)));
+      fmt::format("the folder holds a whole checkpoint that the index does not name: {}", first_names(whole.names)));
   return StaleIndex{std::move(error), std::move(whole), std::ranges::all_of(listed, is_missing)};
 }
 

@@ -11,6 +11,7 @@
 #include "formats/parts/hf_index/folder_names.h"
 #include "formats/parts/hf_index/index_findings.h"
 #include "libshard/core/error.h"
+#include "libshard/core/first_names.h"
 #include "libshard/io/paths.h"
 
 namespace shard::hf_index {
@@ -102,7 +103,7 @@ void IndexedFolder::finish(std::vector<std::string>& warnings) {
   for (const std::string& name : outside) findings_.warn(extra_file(name));
   for (const std::string& name : unlisted_) findings_.tolerate(unlisted_tensor(name, index_name()));
   const auto warn = [&](const char* what, const std::vector<std::string>& names) {
-    if (!names.empty()) warnings.push_back(fmt::format("{}: {}", what, first_few(names)));
+    if (!names.empty()) warnings.push_back(fmt::format("{}: {}", what, first_names(names)));
   };
   warn("skipped files that the index does not list", outside);
   warn("tensors that the index does not list are read from its files", unlisted_);
