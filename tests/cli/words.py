@@ -1,4 +1,4 @@
-#!/ usr / bin / env python3
+#!/usr/bin/env python3
 """Help, messages, pages and comments keep to the project's English (docs/glossary.md): none of the phrases below occurs in
 the output of help, in a string literal, in a page, or in a comment of a folder that is clean. Folders whose comments are not
 clean yet have a limit, which may only fall."""
