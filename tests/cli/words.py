@@ -1,4 +1,4 @@
-#!/ usr / bin / env python3
+#!/usr/bin/env python3
 """Help, messages, pages and comments keep to the project's English (docs/glossary.md): none of the phrases below occurs in
 the output of help, in a string literal, in a page, or in a comment of a folder that is clean. Folders whose comments are not
 clean yet have a limit, which may only fall."""
@@ -61,7 +61,7 @@ FORBIDDEN_IN_COMMENTS = {
 FIRST_WORD = re.compile(r"(Of|What|Where|That|As|Those)\b")  # A comment starts with a noun or a verb.
 
 #The largest number of such comments per top folder; a folder without a limit has none.A limit may only fall.
-LIMITS = {"apps": 189, "formats": 588, "libshard": 662}
+LIMITS = {"apps": 135, "formats": 565, "libshard": 634}
 
 #A phrase that is right in one place, with the reason.
 ALLOWED = {
