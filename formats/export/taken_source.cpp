@@ -183,7 +183,8 @@ TakenSource take_one(const SourceStore& store, const Source& folder, std::vector
 bool contradicts_latest(const SourceStore& store, const std::string& folder, const FoundCheckpoint& found) {
   constexpr std::int64_t kMostBytes = 4096;
   const std::string latest = join_path(folder, "latest");
-  if (store.status(latest).kind != FileKind::kFile) return false;
+  const FileStatus status = store.status(latest);
+  if (status.kind != FileKind::kFile || status.bytes > kMostBytes) return false;
   const std::string name = small_text(store, latest, kMostBytes), named = join_path(folder, name);
   return name.empty() || (found.path != named && !found.path.starts_with(named + "/"));
 }
