@@ -33,7 +33,7 @@ cp -r universal/global_step2 save/global_step2_universal
 printf global_step2_universal >save/latest_universal
 for verb in inspect verify; do
   expect 4 "$verb" save
-  holds err "fits 2 formats: deepspeed, deepspeed-universal"
+  holds err "matches 2 formats: deepspeed, deepspeed-universal"
   holds err "--from deepspeed-universal"
 done
 for format in deepspeed deepspeed-universal; do

@@ -10,7 +10,7 @@ model m.safetensors $((3 << 20))
 
 expect 8 split m.safetensors -o no --ranks 2 --device cuda
 holds err "the CUDA plug-in is not installed"
-holds err "put the plug-in libshard_cuda.so there"
+holds err "install the plug-in libshard_cuda.so there"
 holds err "--device cpu"
 [ ! -e no ] || fail "something was written"
 expect 0 env

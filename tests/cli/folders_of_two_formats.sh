@@ -6,7 +6,7 @@ printf '\211HDF\r\n\032\n' >folder/tf_model.h5
 
 refused() {
   expect 4 "$@"
-  holds err "it fits 2 formats: safetensors, hdf5"
+  holds err "it matches 2 formats: safetensors, hdf5"
   holds err "--from safetensors"
 }
 refused inspect folder

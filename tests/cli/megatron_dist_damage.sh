@@ -31,7 +31,7 @@ damaged 4 truncated common.pt 'cp metadata.json common.pt'
 damaged 4 crc_mismatch common.pt 'printf X | dd of=common.pt bs=1 seek=100 conv=notrunc status=none'
 damaged 1 missing_file common.pt 'rm common.pt'
 expect 0 gather save -o rest.safetensors --objects drop
-holds err "common.pt is not there"
+holds err "common.pt is missing"
 
 # Common data as an item: a list of one dict, or here of none.
 rm -rf save && expect 0 convert "$data/dense/iter_0000007" -o save --to megatron-dist

@@ -158,7 +158,7 @@ def check_like():
     for cut in (["--like", "like-old"], ["--mesh", "tp=2"], ["--ranks", "2", "--dim", "1"]):
         assert "already defines what each rank stores" in run(*served, "--to-map", "vllm.json", *cut, expect=2)
     document("alone.json", rules=[{"match": ".*"}])
-    assert "another number of ranks" in run(*served, "--to-map", "alone.json", "--ranks", "2", expect=2)
+    assert "different number of ranks" in run(*served, "--to-map", "alone.json", "--ranks", "2", expect=2)
 
 
 def check_padding_of_ranks():
@@ -229,7 +229,7 @@ def check_dtypes():
     run("gather", "stored16.safetensors", "-o", "logical16.safetensors", "--map", "dtype.json")
     assert "equal" in run("diff", "logical16.safetensors", "floats.safetensors", "--cast", "gate=float32", "--cast", "up=float32")
     document("other.json", rules=[rule | {"dtype": "float16"}], states=states)
-    assert "another dtype than rule 'both' stores" in run("digest", "stored16.safetensors", "--map", "other.json", expect=2)
+    assert "its dtype is not the one that rule 'both' stores" in run("digest", "stored16.safetensors", "--map", "other.json", expect=2)
     document("integers.json", rules=[{"id": "a", "logical": "a", "stored": "a", "dtype": "float32"}])
     write(WORK / "a.safetensors", {"a": ([1], [1])})
     assert "cannot convert 'a' from int32 to float32" in run("gather", "a.safetensors", "-o", "x.pt", "--to-map", "integers.json", expect=8)

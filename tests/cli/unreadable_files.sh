@@ -31,4 +31,4 @@ chmod 755 mine
 code=0
 setpriv --reuid 65534 --clear-groups "$SHARDCTL" gather dcp -o mine/x.pt >out 2>err || code=$?
 [ "$code" = 6 ] || fail "gather to another's folder: exit $code, not 6"
-holds err "mine/x.pt: cannot make the folder: Permission denied"
+holds err "mine/x.pt: cannot create the folder: Permission denied"
