@@ -91,7 +91,7 @@ TEST_F(FolderAbove, TwoFoldersDownIsAsFarAsItLooks) {
   EXPECT_THAT(suggested("/a/b"), ElementsAre(read_folder("/a/b/c/d")));
   const Error error = refused("/a");
   EXPECT_THAT(error.suggestions(), IsEmpty());
-  EXPECT_THAT(error.why(), HasSubstr("the content fits none of: safetensors"));
+  EXPECT_THAT(error.why(), HasSubstr("the content matches none of: safetensors"));
 }
 
 TEST_F(FolderAbove, SetsOfRankFilesAreNamedOneByOne) {

@@ -210,7 +210,7 @@ TEST_F(Megatron, OfDcpTheyAreDamage) {
 TEST_F(Megatron, CommonDataThatShouldBeThereAreMissed) {
   files.erase("common.pt");
   put();
-  EXPECT_THAT(open()->catalog().warnings, Contains(HasSubstr("common.pt is not there")));
+  EXPECT_THAT(open()->catalog().warnings, Contains(HasSubstr("common.pt is missing")));
   put("/c/metadata.json", R"({"sharded_backend": "torch_dist", "sharded_backend_version": 1})");
   EXPECT_THAT(open()->catalog().warnings, Not(Contains(HasSubstr("common.pt"))));
 }

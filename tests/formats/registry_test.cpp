@@ -106,7 +106,7 @@ TEST_F(DetectFormat, AFolderOfTwoFormatsNamesBothAndTheOption) {
   put("/d/x.safetensors", kSafetensors);
   put("/d/.metadata", "\x80\x02}.");
   put("/d/__0_0.distcp", "x");
-  expect_refused(ErrorCode::kCorruption, "fits 2 formats: safetensors, dcp", {"/d"});
+  expect_refused(ErrorCode::kCorruption, "matches 2 formats: safetensors, dcp", {"/d"});
   const Error error = test::error_of([&] { detected({"/d"}); });
   EXPECT_THAT(error.suggestions(),
               ::testing::ElementsAre(Suggestion{Remedy::kReadAs, "safetensors"}, Suggestion{Remedy::kReadAs, "dcp"}));
@@ -118,7 +118,7 @@ TEST_F(DetectFormat, AFolderOfThreeFormatsHoldsTheFilesOfAll) {
   put("/d/__0_0.distcp", "x");
   put("/d/pytorch_model.bin", "PK\x03\x04");
   const Error error = test::error_of([&] { detected({"/d"}); });
-  EXPECT_THAT(error.what(), HasSubstr("fits 3 formats: safetensors, torch, dcp"));
+  EXPECT_THAT(error.what(), HasSubstr("matches 3 formats: safetensors, torch, dcp"));
   EXPECT_THAT(error.why(), HasSubstr("all of them"));
 }
 

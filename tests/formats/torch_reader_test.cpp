@@ -207,8 +207,7 @@ TEST(TorchReader, TensorsThatAreNoPlainArraysAreObjects) {
 TEST(TorchReader, TensorsInAttributesAreAWarning) {
   const auto file = open_golden("namespace.pt");
   ASSERT_EQ(file->catalog().warnings.size(), 1U);
-  EXPECT_THAT(file->catalog().warnings[0],
-              HasSubstr("objects have tensors as attributes, which are not listed: 'args'"));
+  EXPECT_THAT(file->catalog().warnings[0], HasSubstr("did not list tensors stored as attributes of objects: 'args'"));
 }
 
 TEST(TorchReader, OlderAndUnusualFilesRead) {

@@ -15,7 +15,7 @@ import of_ranks  # noqa: E402
 from of_dcp import get, listed, put  # noqa: E402
 
 
-def disproportionate(title: str, contents: Callable[[], dict[str, bytes]], says: str = "out of proportion") -> Case:
+def disproportionate(title: str, contents: Callable[[], dict[str, bytes]], says: str = "far too many") -> Case:
     return Case(title, lambda folder: files_of(contents())(folder), dict.fromkeys(READ, {4}), says=says)
 
 

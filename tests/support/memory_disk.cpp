@@ -342,7 +342,7 @@ class MemoryDisk final : public LocalDisk {
     const std::string inside = join_path("/", relative);
     if (relative.empty() || relative.front() == '/' || normal(inside) != inside) {
       fail(ErrorCode::kCorruption, folder,
-           fmt::format("the file name '{}' leads out of the checkpoint's folder", relative));
+           fmt::format("the file name '{}' points outside the checkpoint's folder", relative));
     }
     return open(join_path(folder, relative));
   }
