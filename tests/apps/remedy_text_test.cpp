@@ -125,7 +125,7 @@ TEST(RemedyText, OtherAlternativesAreSaid) {
 
 TEST(RemedyText, TheLayoutOfTheSourceIsGathersWhereLayoutIsTheTargets) {
   EXPECT_EQ(hint_text(failure().suggest(Remedy::kStateLayout), of_line({"split", "c", "-o", "x"})),
-            "say how the tensors were cut: 'shardctl gather' takes --layout FILE for the source");
+            "describe how the source is sharded: run 'shardctl gather' with --layout FILE");
 }
 
 TEST(RemedyText, AnErrorWithoutSuggestionsKeepsItsHint) {
