@@ -14,7 +14,7 @@ namespace shard {
 
 namespace {
 
-constexpr int kMaxLevels = 32;  // Of straight cuts; a grid needs one for each dimension that is cut.
+constexpr int kMaxLevels = 32;  // Levels of straight cuts; a grid needs one for each dimension that is cut.
 constexpr std::size_t kMaxCornerDims = 6;
 
 /// The boxes to check: without empty ones, equal ones once. Equal boxes are neighbours as equal offsets are; of those
@@ -151,7 +151,7 @@ class RegionCheck {
   RegionCheck(std::string_view tensor, Dims shape)
       : tensor_(tensor), region_{std::vector<std::int64_t>(shape.span().size()), {shape.begin(), shape.end()}} {}
 
-  /// Of the tensor's elements in row-major order; nothing where boxes cover it. Reorders `boxes`.
+  /// The first fault in row-major order of the tensor's elements; nothing if boxes cover it. Reorders `boxes`.
   std::optional<Fault> first_fault(std::span<const Chunk*> boxes) {
     check(boxes, 0);
     return first_;

@@ -38,7 +38,7 @@ class YamlEvent {
     return {reinterpret_cast<const char*>(value.value), value.length};
   }
   bool is_plain() const { return event_.data.scalar.style == YAML_PLAIN_SCALAR_STYLE; }
-  /// What JSON cannot say; null where it can.
+  /// A feature of YAML that JSON lacks; null if there is none.
   const char* beyond_json() const {
     if (type() == YAML_ALIAS_EVENT) return "an alias";
     const auto beyond = [](const auto& node) {

@@ -15,7 +15,7 @@ class Peeler {
     for (std::size_t d = shape.size(); d-- > 1;) row_[d - 1] = row_[d] * shape[d];
   }
 
-  /// Elements [begin, end) of what is left of the tensor from dimension `d` on.
+  /// Elements [begin, end) of the rest of the tensor, from dimension `d` on.
   void peel(std::size_t d, std::int64_t begin, std::int64_t end) {
     if (begin >= end) return;
     if (d >= shape_.size()) return emit(d, 0, 1);

@@ -14,13 +14,13 @@ namespace shard {
 
 namespace {
 
-constexpr std::size_t kMaxRuns = 1 << 20;   // Of one dimension.
-constexpr std::size_t kMaxBoxes = 1 << 20;  // Of one tensor, over all ranks.
+constexpr std::size_t kMaxRuns = 1 << 20;   // In one dimension.
+constexpr std::size_t kMaxBoxes = 1 << 20;  // In one tensor, over all ranks.
 
 struct Run {
   std::int64_t begin, end;
 };
-using Runs = std::vector<Run>;  // Of one dimension; concatenated they are the local one.
+using Runs = std::vector<Run>;  // The runs of one dimension. Joined, they are the local dimension.
 
 std::int64_t length(const Runs& runs) {
   return std::accumulate(runs.begin(), runs.end(), std::int64_t{0},
@@ -36,8 +36,8 @@ void append_run(Runs& runs, Run run) {
   }
 }
 
-/// Appends what lies at the local positions `cut` of the concatenated `runs`, from run `next` on, which begins at local
-/// position `position`. Both move on, so that a sequence of rising cuts passes over the runs once.
+/// Appends the elements at the local positions `cut` of the joined `runs`, starting with run `next`, which starts at
+/// local position `position`. Both advance, so that a sequence of rising cuts passes over the runs once.
 void append_cut(const Runs& runs, Run cut, std::size_t& next, std::int64_t& position, Runs& out) {
   while (next < runs.size()) {
     const Run& run = runs[next];
@@ -72,7 +72,7 @@ std::vector<AxisCut> cuts_of(std::span<const MeshAxis> mesh, std::span<const Pla
   return cuts;
 }
 
-/// What a part gets of a dimension of which `runs` are left.
+/// The share of a part in a dimension with the remaining `runs`.
 ///
 /// Method: torch's _StridedShard._split_tensor (torch/distributed/tensor/placement_types.py), on runs instead of
 /// elements: the local dimension is cut into `split_factor` pieces, each of them into parts, and the same part of
@@ -115,7 +115,7 @@ void append_boxes(const std::vector<Runs>& runs, RankPiece& piece) {
   if (is_empty(piece.local_sizes)) return;
   const std::size_t dims = runs.size();
   std::vector<std::size_t> at(dims), counts(dims);
-  std::vector<std::vector<std::int64_t>> begins(dims);  // Of each run, in the local tensor.
+  std::vector<std::vector<std::int64_t>> begins(dims);  // The start of each run in the local tensor.
   for (std::size_t d = 0; d < dims; ++d) {
     counts[d] = runs[d].size();
     std::int64_t begin = 0;

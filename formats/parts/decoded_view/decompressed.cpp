@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstddef>
+#include <cstring>
 #include <deque>
 #include <memory>
 #include <mutex>
@@ -300,7 +301,7 @@ class Decompressed final : public RandomReader {
       if (offset >= window_.end()) continue;
       const std::span<const std::byte> ready = window_.from(offset);
       const std::size_t bytes = std::min(ready.size(), out.size());
-      std::ranges::copy(ready.first(bytes), out.begin());
+      std::memcpy(out.data(), ready.data(), bytes);
       out = out.subspan(bytes);
       offset += static_cast<std::int64_t>(bytes);
     }
