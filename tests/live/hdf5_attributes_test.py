@@ -80,7 +80,7 @@ class Attributes(LiveTest):
                 h["w"] = numpy.zeros(2)
                 h["w"].attrs["unit"] = value
         shardctl("diff", self.dir / "fixed.h5", self.dir / "fixed.h5")
-        self.assertIn("object w.unit: 'mm' (ASCII string of 2 bytes, scalar) and 'mm' (UTF-8 string of variable length, scalar)",
+        self.assertIn("object w.unit: 'mm' (ASCII string of 2 bytes, scalar) in A, 'mm' (UTF-8 string of variable length, scalar) in B",
                       shardctl("diff", self.dir / "fixed.h5", self.dir / "variable.h5", code=1))
         shardctl("diff", self.dir / "variable.h5", self.dir / "array.h5", code=1)
         shardctl("diff", self.dir / "variable.h5", self.dir / "other.h5", code=1)

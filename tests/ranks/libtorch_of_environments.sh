@@ -39,5 +39,5 @@ lacks out gloo
 
 export VIRTUAL_ENV=$work/other RANK=0 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=29733
 expect 8 inspect "$SHARD_DATA/demo/ckpt"
-holds err "its plug-in was built for LibTorch ${version%%+*}, and in $work/other/lib/python3.11/site-packages/torch/lib is LibTorch 2.99.0"
+holds err "its plug-in needs LibTorch ${version%%+*}, but $work/other/lib/python3.11/site-packages/torch/lib has LibTorch 2.99.0"
 holds err "install LibTorch ${version%%+*}"
