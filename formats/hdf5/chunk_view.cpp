@@ -30,8 +30,7 @@ class SmallChunk final : public RandomReader {
   void read_at(std::int64_t offset, std::span<std::byte> out) const override {
     decoded_view::check_within(offset, out.size(), chunk_.bytes, name_);
     std::call_once(decoded_, [this] { decode(); });
-    const auto begin = static_cast<std::size_t>(offset);
-    std::ranges::copy(bytes_.span().subspan(begin, out.size()), out.begin());
+    std::copy_n(bytes_.span().data() + offset, out.size(), out.data());
   }
 
  private:

@@ -91,7 +91,7 @@ class Unshuffled final : public RandomReader {
       read_elements(first, last, planes.span().first(bytes), elements.span().first(bytes));
       const auto skipped = static_cast<std::size_t>(offset - first * width_);
       const std::size_t taken = std::min(out.size(), bytes - skipped);
-      std::ranges::copy(elements.span().subspan(skipped, taken), out.begin());
+      std::copy_n(elements.span().data() + skipped, taken, out.data());
       out = out.subspan(taken);
       offset += static_cast<std::int64_t>(taken);
     }

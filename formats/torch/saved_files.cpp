@@ -135,7 +135,7 @@ class BytesInMemory final : public RandomReader {
   }
   void read_at(std::int64_t offset, std::span<std::byte> out) const override {
     check_inside(*this, offset, out.size());
-    std::ranges::copy(bytes_.subspan(static_cast<std::size_t>(offset), out.size()), out.begin());
+    std::copy_n(bytes_.data() + offset, out.size(), out.data());
   }
   std::int64_t size() const override { return static_cast<std::int64_t>(bytes_.size()); }
 

@@ -370,7 +370,7 @@ void GroupStore::read_blocks(const FileName& file, std::int64_t file_bytes, std:
       block_order_.pop_front();
     }
   }
-  std::ranges::copy(std::span(bytes).subspan(skipped, out.size()), out.begin());
+  std::copy_n(std::span(bytes).data() + skipped, out.size(), out.data());
 }
 
 // ---- The group's side.
@@ -582,7 +582,7 @@ void GroupStore::finish_read(const Wish& wish, std::span<const std::byte> bytes)
     const bool is_it = !ask->is_done && ask->offset_bytes == wish.offset_bytes && std::ssize(ask->out) == wish.bytes &&
                        ask->file.path() == wish.file.path();
     if (!is_it) continue;
-    std::ranges::copy(bytes.subspan(1), ask->out.begin());
+    std::copy_n(bytes.data() + 1, ask->out.size(), ask->out.data());
     ask->is_done = true;
   }
   changed_.notify_all();

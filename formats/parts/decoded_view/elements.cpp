@@ -103,7 +103,7 @@ class Elements final : public RandomReader {
     std::vector<std::byte> element(static_cast<std::size_t>(group_));
     const std::span<std::byte> all(element);
     read_whole(begin, all);
-    std::ranges::copy(all.subspan(static_cast<std::size_t>(offset - begin), out.size()), out.begin());
+    std::copy_n(all.data() + (offset - begin), out.size(), out.data());
   }
 
   std::shared_ptr<const RandomReader> file_;

@@ -370,10 +370,11 @@ std::uint32_t content_crc(const std::shared_ptr<const RandomReader>& file, const
                 fmt::format("zip: record '{}' has compression method {}", record.name, record.method))
         .of_kind(FindingKind::kBadHeader);
   }
+  constexpr std::int64_t kBlock = 64 << 10;  // Larger buffers would cost fresh pages for each of many small records.
   std::vector<std::byte> buffer;
   std::uint32_t crc = 0;
   for (std::int64_t done = 0; done < record.bytes;) {
-    buffer.resize(static_cast<std::size_t>(std::min(kScanWindow, record.bytes - done)));
+    buffer.resize(static_cast<std::size_t>(std::min(kBlock, record.bytes - done)));
     content->read_at(at + done, buffer);
     crc = crc32(buffer, crc);
     done += std::ssize(buffer);

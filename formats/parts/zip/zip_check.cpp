@@ -31,7 +31,7 @@ class ReadAhead final : public RandomReader {
       begin_ = offset;
       file_->read_at(offset, window_);
     }
-    std::ranges::copy(std::span(window_).subspan(static_cast<std::size_t>(offset - begin_), out.size()), out.begin());
+    std::copy_n(window_.data() + (offset - begin_), out.size(), out.data());
   }
   std::int64_t size() const override { return file_->size(); }
   std::int64_t allocated_bytes(std::int64_t offset, std::int64_t count) const override {
