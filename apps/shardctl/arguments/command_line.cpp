@@ -305,7 +305,7 @@ void parse_options(std::vector<std::string> arguments, Session& session, Request
   if (request.verb != nullptr) check_layout(app, request.write.layout);
 }
 
-/// Files besides SRC and --hf-ref that options name, --config included, and --log-file. A built-in map is no file.
+/// The files that options name, --config and --log-file included, except SRC and --hf-ref. Built-in maps do not count.
 std::vector<std::string> named_inputs(const CommonOptions& common, const Request& request) {
   std::vector<std::string> inputs;
   const LayoutRequest& layout = request.write.layout;

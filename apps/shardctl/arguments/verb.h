@@ -40,7 +40,7 @@ struct Verb {
   std::string_view no_answer{};  ///< What exit code 1 means; empty: the verb answers no question.
   Uses uses{};
   bool each_source = false;       ///< Each SRC is a checkpoint of its own.
-  bool sources_as_named = false;  ///< A folder that is no checkpoint does not stand for the only one below it.
+  bool sources_as_named = false;  ///< Never replaces a folder by the only checkpoint inside it.
   TargetDefaults target{};
   /// Adds the options that no other verb has. May be null.
   void (*add_options)(CLI::App& app, Request& request) = nullptr;

@@ -14,11 +14,11 @@ namespace shard::app {
 
 /// One of the two checkpoints.
 struct ShownSide {
-  const std::string& label;  ///< As the user wrote it.
+  const std::string& label;  ///< The source in the user's words.
   const Catalog& catalog;
 };
 
-/// What is printed. Ownership: refers to all of it.
+/// The parts of a printed comparison. Ownership: refers to all of them.
 struct Compared {
   ShownSide a, b;
   const Difference& difference;

@@ -55,7 +55,7 @@ std::string layout_text(const Catalog& catalog, const SelectedTensor& selected, 
 }
 
 constexpr std::size_t kColumns = 7;
-constexpr std::size_t kSizeColumn = 3;  ///< Of one tensor.
+constexpr std::size_t kSizeColumn = 3;  ///< The column of a tensor's size.
 /// The last column is the number of tensors that share the line.
 constexpr std::array<std::string_view, kColumns> kHeads{"name", "dtype", "shape", "size", "sharding", "file", ""};
 using Row = std::array<std::string, kColumns>;

@@ -25,14 +25,14 @@ struct MapNumbers {
   std::string hf_ref;            ///< A folder with a config.json; export takes more from it.
 };
 
-/// What to read.
+/// The source, and how to read it.
 struct ReadRequest {
   std::vector<std::string> paths;
   std::string from;
   std::string layout;  ///< Path of a layout document that says how the source was cut; verbs without a target layout.
   bool opaque_globals = false;
   FormatChoices choices;  ///< See Format::read_options.
-  /// Those of `choices` on the command line: it is an error if no source has such a choice.
+  /// The names in `choices` from the command line. If no source has such a choice, that is an error.
   std::vector<std::string> stated_choices;
   std::optional<std::int64_t> ranks_expected;
   std::string map;  ///< Name or path of a model map that is undone; empty: none.
@@ -54,9 +54,9 @@ struct LayoutRequest {
   bool cuts_files() const { return shards || !max_shard_size.empty(); }
 };
 
-/// What a writing verb makes if neither options nor DST's suffix decide it.
+/// A writing verb's defaults, used if neither options nor DST's suffix decide.
 struct TargetDefaults {
-  std::string_view format{};            ///< Of whole tensors.
+  std::string_view format{};            ///< For whole tensors.
   std::string_view format_of_pieces{};  ///< Of sharded tensors.
   bool keeps_format = false;            ///< The source's format.
   bool keeps_layout = false;            ///< The source's layout, if the format can store pieces.
