@@ -13,4 +13,16 @@ void check_depth(int depth) {
       .of_kind(FindingKind::kBadPickle);
 }
 
+const Value* ValueWalk::next() {
+  if (last_ != nullptr) {
+    const bool is_leaf = last_->items().empty() && last_->callee() == nullptr && last_->extra() == nullptr;
+    if (!is_leaf && met_.insert(last_)) for_each_child(*last_, [this](const Value& child) { add(child); });
+    last_ = nullptr;
+  }
+  if (open_.empty()) return nullptr;
+  last_ = open_.back();
+  open_.pop_back();
+  return last_;
+}
+
 }  // namespace shard

@@ -1,6 +1,8 @@
 /// \file
-/// Bounds of walks over values: the nodes met so far, and how deep they lie.
+/// Walks over values, and their bounds: the nodes met so far, and their depth.
 #pragma once
+
+#include <vector>
 
 #include "libshard/core/hash_table.h"
 #include "libshard/core/value.h"
@@ -19,5 +21,43 @@ class VisitedSet {
  private:
   HashSet<const Value*> nodes_;
 };
+
+/// A walk over a value and all below it, in no promised order:
+///
+///     ValueWalk walk(root);
+///     while (const Value* value = walk.next()) ...
+///
+/// The walk returns a value for each reference to it, but descends into it only once. A caller that may walk the same
+/// values many times must charge its steps to the source's Budget.
+class ValueWalk {
+ public:
+  /// The walk descends into no value in `met`, and adds those into which it descends; null: none were met before.
+  /// Ownership: root and met must outlive the walk.
+  explicit ValueWalk(const Value& root, VisitedSet* met = nullptr) : met_(met == nullptr ? own_ : *met) { add(root); }
+  ValueWalk(const ValueWalk&) = delete;
+  ValueWalk& operator=(const ValueWalk&) = delete;
+
+  /// Null at the end.
+  const Value* next();
+  /// Does not descend into the value that was returned last.
+  void skip_children() { last_ = nullptr; }
+  /// Walks over another value and all below it, too.
+  void add(const Value& value) { open_.push_back(&value); }
+
+ private:
+  VisitedSet own_;
+  VisitedSet& met_;
+  std::vector<const Value*> open_;
+  const Value* last_ = nullptr;
+};
+
+/// The first value at or below `root` for which `is_wanted` is true, or null. Cost: linear in the references.
+template <class Predicate>
+const Value* find_below(const Value& root, Predicate&& is_wanted) {
+  ValueWalk walk(root);
+  const Value* value = walk.next();
+  while (value != nullptr && !is_wanted(*value)) value = walk.next();
+  return value;
+}
 
 }  // namespace shard
