@@ -166,7 +166,6 @@ OpenSource open_source(const Session& session, const SourceOptions& options, Log
   }
   if (!options.map.empty()) how.own_tensors = has_mesh(session, options.map);
   if (opened.rank_paths) how.rank_paths = &*opened.rank_paths;
-  how.salvage = wishes.salvage;
   how.like = wishes.like;
   if (wishes.salvage != nullptr) how.findings = wishes.salvage;
   opened.reader = opened.format->open(source, how);

@@ -35,13 +35,13 @@ Value* plain_common(Arena& arena, const Value& common, Originals& originals) {
 }  // namespace
 
 Value* read_common_file(const SourceStore& store, const std::string& folder, const std::string& name, Catalog& catalog,
-                        Salvage* salvage, Originals& originals) {
+                        Findings& findings, Originals& originals) {
   const std::shared_ptr<const RandomReader> file = store.open_below(folder, name);
   catalog.files.push_back({name, file->size(), -1, file->identity()});
   catalog.arena->earn(0, file->allocated_bytes(0, file->size()));
   try {
     HashMap<const Value*, Value*> behind_opaque;
-    const auto saved = torch_save::open_saved_file(file, *catalog.arena, {name, true, salvage, &behind_opaque});
+    const auto saved = torch_save::open_saved_file(file, *catalog.arena, {name, true, &findings, &behind_opaque});
     originals.add(behind_opaque, false);
     return plain_common(*catalog.arena, saved->root(), originals);
   } catch (Error& error) {

@@ -9,8 +9,8 @@
 #include "libshard/catalog/catalog.h"
 #include "libshard/catalog/originals.h"
 #include "libshard/catalog/tree.h"
+#include "libshard/core/findings.h"
 #include "libshard/io/source_store.h"
-#include "libshard/repair/salvage.h"
 
 namespace shard::dcp {
 
@@ -18,7 +18,7 @@ namespace shard::dcp {
 /// tensors are opaque. \returns the dict; in the catalog's arena.
 /// \throws Error kCorruption, kUnsupported  naming the file: as open_saved_file; it holds no dict.
 Value* read_common_file(const SourceStore& store, const std::string& folder, const std::string& name, Catalog& catalog,
-                        Salvage* salvage, Originals& originals);
+                        Findings& findings, Originals& originals);
 
 /// The same of a loaded item: a list of one dict. \throws Error kCorruption  it is something else.
 Value* common_of_item(Arena& arena, const Value& loaded, Originals& originals);

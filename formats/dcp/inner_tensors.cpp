@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "formats/torch/saved_file.h"
+#include "libshard/catalog/catalog_builder.h"
 #include "libshard/catalog/tree.h"
 
 namespace shard::dcp {
@@ -52,7 +53,7 @@ void add_copies(std::span<const Inner> copies, RankCopies& rank_copies, Catalog&
     const InnerTensor& from = *inner.tensor;
     StoredTensor stored = torch_save::stored_tensor(from.view, inner.storage);
     stored.rank = catalog.files[catalog.storages[inner.storage].file].rank;
-    add_whole_tensor(catalog, from.name, compact_path(from.path, from.name), stored);
+    CatalogBuilder(catalog).add_tensor(from.name, compact_path(from.path, from.name), stored);
   }
   const bool differ = join(begin, copies.size(), rank_copies, catalog);
   for (std::size_t i = 0; i < copies.size(); ++i) {

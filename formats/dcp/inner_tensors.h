@@ -15,7 +15,7 @@ namespace shard::dcp {
 /// Appends the tensors that were found in loaded objects, and their storages. Those of one name that several ranks have
 /// become one tensor, or one for each rank where they differ. kTensor values in the objects get the tensors' numbers.
 /// \param loaded  of each of `objects`, which are by name and rank
-/// \throws Error kCorruption  see add_whole_tensor. Cost: n log n in tensors.
+/// \throws Error kCorruption  see CatalogBuilder::add_tensor. Cost: n log n in tensors.
 void add_inner_tensors(std::span<const ObjectEntry> objects, std::span<LoadedObject> loaded, ItemStore& items,
                        RankCopies& rank_copies, Catalog& catalog);
 

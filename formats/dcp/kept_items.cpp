@@ -28,10 +28,10 @@ void ItemKeeper::keep_tensor(std::uint32_t index, const Error& why) {
     const bool is_reshaped = chunk.sizes.size() != stored.shape.size();
     const bool can_be = items.is_item(stored.storage) && is_copied(items.item(stored.storage)) && !is_reshaped;
     if (!can_be) throw cannot_keep(tensor.name, why.file(), why);
-    if (salvage.lost_storage(stored.storage) != nullptr) {
+    if (findings.lost_storage(stored.storage) != nullptr) {
       is_whole = false;
     } else if (const std::optional<Error> fault = fault_of(stored.storage)) {
-      salvage.lose_storage(stored.storage, *fault);
+      findings.lose_storage(stored.storage, *fault);
       is_whole = false;
     }
     kept.requires_grad = kept.requires_grad || stored.requires_grad;

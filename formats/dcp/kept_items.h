@@ -7,7 +7,7 @@
 #include "formats/dcp/item_store.h"
 #include "formats/dcp/metadata.h"
 #include "libshard/catalog/originals.h"
-#include "libshard/repair/salvage.h"
+#include "libshard/core/findings.h"
 
 namespace shard::dcp {
 
@@ -15,7 +15,7 @@ namespace shard::dcp {
 struct ItemKeeper {
   Catalog& catalog;
   ItemStore& items;
-  Salvage& salvage;
+  Findings& findings;
   Originals& originals;
 
   /// Adds a tensor of the catalog to `originals`, and marks it `damaged`. A box whose item is damaged is lost instead.

@@ -30,13 +30,8 @@ bool is_carried(const Item& item) { return item.length >= 0 && !item.zstd; }
 }  // namespace
 
 ObjectItems::ObjectItems(const FolderForm& form, bool opaque_globals, Catalog& catalog, ItemStore& items,
-                         Findings& findings, Salvage* salvage)
-    : form_(form),
-      opaque_globals_(opaque_globals),
-      catalog_(catalog),
-      items_(items),
-      findings_(findings),
-      salvage_(salvage) {
+                         Findings& findings)
+    : form_(form), opaque_globals_(opaque_globals), catalog_(catalog), items_(items), findings_(findings) {
   originals_->format = form.format;
   if (form.keeps_objects_whole) catalog_.originals = originals_;
 }
@@ -56,7 +51,7 @@ void ObjectItems::read_common(const SourceStore& store, const std::string& folde
     return;
   }
   common_file_ = static_cast<std::uint32_t>(catalog_.files.size());
-  common_ = read_common_file(store, folder, name, catalog_, salvage_, *originals_);
+  common_ = read_common_file(store, folder, name, catalog_, findings_, *originals_);
 }
 
 void ObjectItems::open(std::vector<ObjectEntry> objects, RankCopies& rank_copies, bool looks_inside) {
@@ -152,12 +147,12 @@ void ObjectItems::look_inside(RankCopies& rank_copies) {
 
 ItemKeeper ObjectItems::keeper() {
   catalog_.originals = originals_;
-  return {catalog_, items_, *salvage_, *originals_};
+  return {catalog_, items_, findings_, *originals_};
 }
 
 void ObjectItems::take_failure(std::uint32_t object, Error& error, const std::string& file) {
   error.in_file(file);
-  if (salvage_ == nullptr) return report_bad(object, error);
+  if (!findings_.goes_on()) return report_bad(object, error);
   error.of_tensor(objects_[object].name);
   std::optional<Error> damage = error;
   if (is_unread(error)) damage = keeper().keep_object(objects_[object], error);
@@ -166,20 +161,19 @@ void ObjectItems::take_failure(std::uint32_t object, Error& error, const std::st
 }
 
 bool ObjectItems::is_lost_object(std::uint32_t object) {
-  if (salvage_ == nullptr) return false;
-  const Error* const why = salvage_->lost_storage(objects_[object].item);
+  const Error* const why = findings_.lost_storage(objects_[object].item);
   if (why != nullptr) lose_object(object, *why);
   return why != nullptr;
 }
 
 void ObjectItems::lose_object(std::uint32_t object, const Error& why) {
-  salvage_->lose_storage(objects_[object].item, why);
+  findings_.lose_storage(objects_[object].item, why);
   Loss loss;
   loss.what = Loss::What::kObject;
   loss.name = objects_[object].name;
   loss.file = catalog_.files[items_.item(objects_[object].item).file].path;
   loss.why = reason_of(why);
-  salvage_->lose(std::move(loss));
+  findings_.lose(std::move(loss));
 }
 
 void ObjectItems::report_bad(std::uint32_t object, const Error& error) {
@@ -191,7 +185,7 @@ void ObjectItems::report_bad(std::uint32_t object, const Error& error) {
 LoadedObject ObjectItems::load(const std::shared_ptr<FetchedFile>& file, const Wanted& one, bool if_tensors) {
   items_.earn(*file, one.item);
   catalog_.arena->charge(Charge::kEntries, 0);  // Decodes nothing more once the checkpoint is out of proportion.
-  const OpenItem item(file, one.item, kMaxDecodedObject, *catalog_.arena, salvage_ != nullptr);
+  const OpenItem item(file, one.item, kMaxDecodedObject, *catalog_.arena, findings_.goes_on());
   if (if_tensors && !item.has_storages()) return {};
   Originals originals;
   LoadedObject loaded = load_object(*catalog_.arena, item, objects_[one.entry],
@@ -200,7 +194,7 @@ LoadedObject ObjectItems::load(const std::shared_ptr<FetchedFile>& file, const W
                                      .with_tensors = if_tensors,
                                      .hidden_as = form_.keeps_objects_whole ? kInnerTensor : "torch.Tensor",
                                      .originals = form_.keeps_objects_whole ? &originals : nullptr});
-  if (loaded.foreign && salvage_ != nullptr) throw Error(*loaded.foreign);
+  if (loaded.foreign && findings_.goes_on()) throw Error(*loaded.foreign);
   if (loaded.foreign) report_bad(one.entry, loaded.foreign->in_file(file->name()));
   const bool in_item = !is_common(objects_[one.entry]);
   if (!in_item || is_carried(one.item)) originals_->add(originals.values, in_item);
@@ -253,7 +247,7 @@ Value* ObjectItems::take_common(std::uint32_t object) {
     return common_of_item(*catalog_.arena, *loaded_[object].root, *originals_);
   } catch (Error& error) {
     loaded_[object].root = nullptr;
-    if (salvage_ != nullptr && is_damage(error)) {
+    if (findings_.goes_on() && is_damage(error)) {
       lose_object(object, error);
     } else {
       report_bad(object, error.in_file(items_.file(items_.item(objects_[object].item).file)->name()));
@@ -294,7 +288,7 @@ bool ObjectItems::is_common(const ObjectEntry& object) const {
 
 bool ObjectItems::is_inner(const Tensor& tensor) const {
   if (tensor.chunk_count == 0) return false;
-  return !items_.is_item(catalog_.stored[catalog_.chunks[tensor.first_chunk].stored].storage);
+  return !items_.is_item(catalog_.stored_of(tensor).storage);
 }
 
 }  // namespace shard::dcp

@@ -178,7 +178,7 @@ void name_overlapping_ranks(Error& error, const Catalog& catalog) {
   for (std::size_t i = 0; i < chunks.size(); ++i) {
     for (std::size_t k = 0; k < i; ++k) {
       if (!overlap(chunks[i], chunks[k])) continue;
-      const int first = catalog.stored[chunks[k].stored].rank, other = catalog.stored[chunks[i].stored].rank;
+      const int first = catalog.stored_of(chunks[k]).rank, other = catalog.stored_of(chunks[i]).rank;
       error.because(fmt::format("__{}.metadata has a chunk of {}, __{}.metadata one of {}", first, shown(chunks[k]),
                                 other, shown(chunks[i])));
       error.in_file(fmt::format("__{}.metadata", other)).of_rank(other);

@@ -13,6 +13,7 @@
 #include "formats/torch/load_tree.h"
 #include "formats/torch/saved_reader.h"
 #include "formats/torch/source_files.h"
+#include "libshard/catalog/catalog_builder.h"
 #include "libshard/core/error.h"
 #include "libshard/core/first_names.h"
 #include "libshard/io/paths.h"
@@ -29,15 +30,14 @@ std::string and_more(std::size_t count) { return count == 0 ? std::string() : fm
 class TorchReader final : public SavedReader {
  public:
   TorchReader(const Source& source, const OpenOptions& options)
-      : TorchReader(source, options, find_saved_files(source, options.salvage)) {}
+      : TorchReader(source, options, find_saved_files(source, *options.findings)) {}
 
  private:
   TorchReader(const Source& source, const OpenOptions& options, SourceFiles files)
-      : SavedReader(*source.store, {files.folder, true, options.salvage}),
+      : SavedReader(*source.store, {files.folder, true, options.findings}),
         store_(*source.store),
         takes_foreign_(options.opaque_globals),
         findings_(*options.findings),
-        salvage_(options.salvage),
         source_(std::move(files)) {
     catalog_.format = "torch";
     if (!has_index()) {
@@ -59,11 +59,11 @@ class TorchReader final : public SavedReader {
     try {
       map_ = hf_index::read_weight_map(*store_.open(source_.index));
       const auto fault = hf_index::lacks_parts(index, source_.names, map_.files, ".bin");
-      if (fault) (salvage_ == nullptr ? findings_ : throwing_findings()).report(*fault);
+      if (fault) (findings_.goes_on() ? throwing_findings() : findings_).report(*fault);
       check_stale(index);
     } catch (const Error& error) {
-      if (salvage_ == nullptr || !is_damage(error)) throw;
-      salvage_->mend(fmt::format("{} was made anew from the parts: {}", index, reason_of(error)));
+      if (!findings_.goes_on() || !is_damage(error)) throw;
+      findings_.mend(fmt::format("{} was made anew from the parts: {}", index, reason_of(error)));
       return false;
     }
     return true;
@@ -75,7 +75,7 @@ class TorchReader final : public SavedReader {
     auto stale = hf_index::find_stale(store_, source_.folder, index, source_.names, map_.files, ".bin");
     if (!stale) return;
     stale->error.hint("repair the checkpoint, which rebuilds the index");
-    if (salvage_ == nullptr) return findings_.report(stale->error);
+    if (!findings_.goes_on()) return findings_.report(stale->error);
     if (!stale->is_all_missing) return;
     source_.names = std::move(stale->whole.names);
     throw Error(stale->error);
@@ -104,14 +104,11 @@ class TorchReader final : public SavedReader {
 
   /// Reads one file; what is wrong with it is a finding, and the file is left out.
   void try_file(const std::string& name) {
-    const std::size_t tensors = catalog_.tensors.size(), objects = catalog_.objects.size();
+    CatalogMark mark(catalog_);
     try {
       read_file(name);
+      mark.keep();
     } catch (const Error& error) {
-      catalog_.tensors.resize(tensors);  // One chunk and one stored tensor each.
-      catalog_.chunks.resize(tensors);
-      catalog_.stored.resize(tensors);
-      catalog_.objects.resize(objects);
       findings_.report(error);
     }
   }
@@ -155,10 +152,7 @@ class TorchReader final : public SavedReader {
     check_index(map, was_read);
   }
 
-  std::string_view file_of(const Tensor& tensor) const {
-    const Chunk& chunk = catalog_.chunks[tensor.first_chunk];
-    return catalog_.files[catalog_.storages[catalog_.stored[chunk.stored].storage].file].path;
-  }
+  std::string_view file_of(const Tensor& tensor) const { return catalog_.file_of(tensor).path; }
 
   void check_index(WeightMap& map, const std::vector<bool>& was_read) {
     std::vector<std::string_view> unlisted;
@@ -177,8 +171,8 @@ class TorchReader final : public SavedReader {
     }
     for (const WeightMapEntry& entry : map.entries) {
       const std::string& file = map.files[entry.file];
-      if (!was_read[entry.file] && salvage_ != nullptr) {
-        salvage_->lose_tensor(entry.name, file, "the index places it in a file that is missing or damaged");
+      if (!was_read[entry.file]) {
+        findings_.lose_tensor(entry.name, file, "the index places it in a file that is missing or damaged");
       }
       if (entry.seen || !was_read[entry.file]) continue;
       findings_.report(
@@ -224,7 +218,6 @@ class TorchReader final : public SavedReader {
   const SourceStore& store_;
   bool takes_foreign_;
   Findings& findings_;
-  Salvage* salvage_;
   SourceFiles source_;
   WeightMap map_;              ///< Empty without an index.
   std::vector<Value*> roots_;  ///< By file; null where it is damaged.

@@ -49,7 +49,7 @@ std::vector<std::string> beside_index(const std::vector<std::string>& names) {
   return files;
 }
 
-SourceFiles from_folder(const SourceStore& store, const std::string& folder, Salvage* salvage) {
+SourceFiles from_folder(const SourceStore& store, const std::string& folder, Findings& findings) {
   const std::vector<std::string> names = store.list(folder);
   SourceFiles files;
   files.folder = folder;
@@ -63,8 +63,8 @@ SourceFiles from_folder(const SourceStore& store, const std::string& folder, Sal
     return files;
   }
   const bool has_parts = std::ranges::any_of(names, is_part_name);
-  if (has_parts && salvage != nullptr) {
-    salvage->mend(fmt::format("{} was made anew from the parts", kUsualIndex));
+  if (has_parts && findings.goes_on()) {
+    findings.mend(fmt::format("{} was made anew from the parts", kUsualIndex));
     std::ranges::copy_if(names, std::back_inserter(files.names), is_part_name);
     return files;
   }
@@ -76,7 +76,7 @@ SourceFiles from_folder(const SourceStore& store, const std::string& folder, Sal
 
 }  // namespace
 
-SourceFiles find_saved_files(const Source& source, Salvage* salvage) {
+SourceFiles find_saved_files(const Source& source, Findings& findings) {
   if (source.paths.empty()) throw Error(ErrorCode::kInvalidArgument, "no source was named");
   const std::string& first = source.paths.front();
   if (source.paths.size() > 1) {
@@ -84,7 +84,7 @@ SourceFiles find_saved_files(const Source& source, Salvage* salvage) {
         .in_file(first)
         .because("this build reads one file, or a folder with an index");
   }
-  if (source.store->status(first).kind == FileKind::kFolder) return from_folder(*source.store, first, salvage);
+  if (source.store->status(first).kind == FileKind::kFolder) return from_folder(*source.store, first, findings);
   SourceFiles files;
   const auto file = source.store->open(first);
   if (!is_saved_zip(*file) && !is_legacy_file(*file) && hf_index::is_index_file(*file, kDataSuffix)) {

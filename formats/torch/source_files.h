@@ -15,10 +15,10 @@ struct SourceFiles {
   std::string index;               ///< Path of the index, or empty.
 };
 
-/// For repair (`salvage`) the parts of a folder whose index is lost are the files.
+/// If `findings` goes on, the parts of a folder whose index is lost are the files.
 /// \throws Error kNotFound     nothing there, or parts without their index.
 /// \throws Error kCorruption   several indices and none of the usual name.
 /// \throws Error kUnsupported  several files without an index: one per rank.
-SourceFiles find_saved_files(const Source& source, Salvage* salvage = nullptr);
+SourceFiles find_saved_files(const Source& source, Findings& findings = throwing_findings());
 
 }  // namespace shard::torch_save

@@ -32,8 +32,8 @@ void check_sharded_tensor(const Catalog& target, const Tensor& tensor) {
     if (chunks[i].offsets != chunks[i - 1].offsets || is_empty(chunks[i].sizes) || is_empty(chunks[i - 1].sizes))
       continue;
     throw not_describable(tensor, fmt::format("'{}' has replicas, which a ShardedTensor cannot have", tensor.name))
-        .found(fmt::format("one box on ranks {} and {}", target.stored[chunks[i - 1].stored].rank,
-                           target.stored[chunks[i].stored].rank))
+        .found(fmt::format("one box on ranks {} and {}", target.stored_of(chunks[i - 1]).rank,
+                           target.stored_of(chunks[i]).rank))
         .suggest(Remedy::kHoldAs, "dtensor");
   }
 }

@@ -47,7 +47,7 @@ PiecesByRank::PiecesByRank(const Catalog& target) : begins_(target.files.size() 
   const auto for_each = [&](const auto& call) {
     for (std::uint32_t i = 0; i < target.tensors.size(); ++i) {
       for (const Chunk& chunk : target.chunks_of(target.tensors[i])) {
-        call(target.storages[target.stored[chunk.stored].storage].file, Piece{i, chunk.stored});
+        call(target.storage_of(chunk).file, Piece{i, chunk.stored});
       }
     }
   };
@@ -134,7 +134,7 @@ torch_save::TensorView WrittenRank::view(std::int64_t number) {
 
 std::string_view WrittenRank::location_of(std::uint32_t tensor) const {
   const Tensor& each = target_.tensors[tensor];
-  const StoredTensor& stored = target_.stored[target_.chunks[each.first_chunk].stored];
+  const StoredTensor& stored = target_.stored_of(each);
   return target_.locations[target_.storages[stored.storage].location];
 }
 

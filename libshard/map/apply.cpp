@@ -6,6 +6,7 @@
 #include <array>
 #include <optional>
 
+#include "libshard/catalog/catalog_builder.h"
 #include "libshard/core/box.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
@@ -157,19 +158,13 @@ class Applying {
 
   /// \returns its index.
   std::uint32_t add_stored(std::int64_t rank, std::string_view name, Path path, Dims shape, DType dtype) {
-    const auto index = static_cast<std::uint32_t>(made_.stored_.tensors.size());
     check_new(fmt::format("{} {}", rank, name), name);
-    Storage storage;
-    storage.bytes = checked_bytes(checked_numel(shape), dtype);
-    StoredTensor stored;
-    stored.shape = shape;
-    stored.strides = row_major_strides(arena_, shape);
-    stored.dtype = dtype;
-    stored.storage = static_cast<std::uint32_t>(made_.stored_.storages.size());
-    if (map_.ranks() > 1) stored.rank = static_cast<std::int32_t>(rank);
-    made_.stored_.storages.push_back(storage);
-    add_whole_tensor(made_.stored_, name, path, stored);
-    made_.stored_.tensors.back().rank = stored.rank;
+    const std::int32_t own_rank = map_.ranks() > 1 ? static_cast<std::int32_t>(rank) : -1;
+    CatalogBuilder builder(made_.stored_);
+    const std::uint32_t storage = builder.add_storage({.bytes = checked_bytes(checked_numel(shape), dtype)});
+    const std::uint32_t index = builder.begin(name, path, dtype, shape);
+    builder.tensor().rank = own_rank;
+    builder.add_whole(builder.add_row_major(storage, shape, dtype, own_rank));
     return index;
   }
 

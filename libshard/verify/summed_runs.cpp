@@ -47,7 +47,7 @@ void SummedRuns::compare(std::uint32_t file, const SummedRun& run, std::uint32_t
 std::string SummedRuns::tensor_in(std::uint32_t file, const SummedRun& run) const {
   for (const Tensor& tensor : catalog_.tensors) {
     for (const Chunk& chunk : catalog_.chunks_of(tensor)) {
-      const Storage& storage = catalog_.storages[catalog_.stored[chunk.stored].storage];
+      const Storage& storage = catalog_.storage_of(chunk);
       const bool lies_there = storage.file == file && storage.offset >= run.offset && storage.offset < run.end();
       if (storage.plain && lies_there) return std::string(tensor.name);
     }

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "libshard/catalog/catalog_builder.h"
 #include "libshard/checkpoint/reader.h"
 #include "libshard/exec/execute.h"
 #include "shardtorch/checkpoint/checkpoint.h"
@@ -61,6 +62,7 @@ class Loading {
   const LoadOptions options_;
   std::unique_ptr<Reader> reader_;
   Catalog target_;  ///< One file: memory_.
+  CatalogBuilder builder_{target_};
   TensorMemory memory_;
   Plan plan_;
   std::unordered_set<const void*> filled_;                  ///< Memory that is read into directly.

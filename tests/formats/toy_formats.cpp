@@ -4,7 +4,7 @@
 #include <array>
 
 #include "formats/plugins.h"
-#include "libshard/catalog/catalog.h"
+#include "libshard/catalog/catalog_builder.h"
 #include "libshard/core/error.h"
 
 namespace shard {
@@ -21,7 +21,7 @@ class ToyReader final : public Reader {
     stored.shape = catalog_.arena->dims(shape);
     stored.strides = catalog_.arena->dims(strides);
     stored.dtype = DType::kUint8;
-    add_whole_tensor(catalog_, "x", {}, stored);
+    CatalogBuilder(catalog_).add_tensor("x", {}, stored);
     validate_catalog(catalog_);
   }
   const Catalog& catalog() const override { return catalog_; }
