@@ -1,12 +1,12 @@
 """Puts the program into the wheel and gives the wheel the tag of the systems that it runs on.
 
-Environment: SHARDCTL_TREE is a folder with bin/shardctl and, where the program is not one file, lib/*.so; licences.txt has
-the licences of what is linked into it. The one-file program becomes the console script: it starts without Python. What is in
-plugins lies in lib/shardctl of the environment, where that program looks. A program with libraries goes into the package, and
-the console script is launcher.py, which says where LibTorch is.
+Environment: SHARDCTL_TREE is a folder with bin/shardctl and, unless the program is one file, lib/*.so; licences.txt has the
+licences of all libraries in it. The one-file program becomes the console script, so it starts without Python. The files in
+plugins go to lib/shardctl of the environment, where that program searches. A program with libraries goes into the package;
+the console script is then launcher.py, which passes the path of LibTorch.
 
-The tag follows from what these files need: the newest version of a symbol of glibc where they need nothing but glibc and one
-another, any Linux where they need nothing, else this machine alone (linux_ARCH).
+The tag follows from the needs of these files: the newest version of a symbol of glibc if they need only glibc and each other,
+any Linux if they need nothing, otherwise only this kind of machine (linux_ARCH).
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-# What each system has that a manylinux tag names.
+# Libraries that every system of a manylinux tag has.
 SYSTEM = re.compile(r"lib(c|m|dl|pthread|rt|stdc\+\+|gcc_s)\.so\.\d+|ld-linux-.*")
-TORCH = re.compile(r"lib(torch|c10)(_cpu|_cuda)?\.so")  # Of the environment.
+TORCH = re.compile(r"lib(torch|c10)(_cpu|_cuda)?\.so")  # The environment has these.
 OLDEST = (2, 17)  # The oldest glibc that a tag can name on both architectures.
 
 
@@ -36,7 +36,7 @@ def architecture(text: str) -> str:
 
 
 def platform_tag(files: list[Path]) -> str:
-    """The platform part of the wheel's tag for programs and libraries that lie in it."""
+    """The platform part of the tag of a wheel with these programs and libraries."""
     texts = [readelf(file) for file in files]
     arch = architecture(texts[0])
     needed: set[str] = {name for text in texts for name in re.findall(r"\(NEEDED\).*\[(.*)\]", text)}

@@ -1,12 +1,12 @@
 /// \file
 /// Errors of this library's API for torch, as one family:
 ///
-/// - a call that makes no sense: c10's, whose types say what Python's would (c10::ValueError, IndexError, TypeError,
-///   NotImplementedError; RuntimeError and AssertionError are plain c10::Error), and AttributeError, which c10 lacks;
-/// - the world outside, files, memory and other ranks, and checkpoints (checkpoint/): shard::Error.
+/// - invalid calls: c10's, whose types match Python's (c10::ValueError, IndexError, TypeError, NotImplementedError;
+///   RuntimeError and AssertionError are plain c10::Error), and AttributeError, which c10 lacks;
+/// - problems with files, memory and other ranks, and checkpoints (checkpoint/): shard::Error.
 ///
-/// All are std::exceptions. what() of those that this library throws is the message alone; torch's own carry a
-/// backtrace there, which message_of leaves out. code_of says of both sorts what happened.
+/// All are std::exceptions. what() of an exception from this library is the message without a backtrace; torch's own
+/// have a backtrace there, which message_of removes. code_of returns a code for both kinds.
 #pragma once
 
 #include <c10/util/Exception.h>
@@ -24,20 +24,20 @@ class AttributeError : public c10::Error {
   using c10::Error::Error;
 };
 
-/// What to tell a user: without a backtrace, and with the reason and the hint of a shard::Error, each on a line.
+/// The text for a user: without a backtrace, and with the reason and the hint of a shard::Error, each on a line.
 std::string message_of(const std::exception& error);
 
-/// A shard::Error's own. Of c10's: kUnsupported for a NotImplementedError, kPeer for what a process group throws
-/// (c10::DistError), else kInvalidArgument. Nothing for other exceptions.
+/// A shard::Error's own code. For c10's: kUnsupported for a NotImplementedError, kPeer for errors of a process group
+/// (c10::DistError), otherwise kInvalidArgument. Nothing for other exceptions.
 std::optional<ErrorCode> code_of(const std::exception& error);
 
-/// As c10::maybe_wrap_dim, but its error, with the same text, has no backtrace. \throws c10::IndexError
+/// The same as c10::maybe_wrap_dim, but its error, with the same text, has no backtrace. \throws c10::IndexError
 std::int64_t wrapped_dim(std::int64_t dim, std::int64_t dims, bool wrap_scalar = true);
 
 }  // namespace shard
 
-/// As torch's TORCH_CHECK_VALUE and so on, but without a backtrace: throws `type` unless `condition`; the rest is the
-/// message.
+/// The same as torch's TORCH_CHECK_VALUE and so on, but without a backtrace: throws `type` unless `condition`; the rest
+/// is the message.
 #define SHARD_CHECK_AS(type, condition, ...)               \
   do {                                                     \
     if (!(condition)) throw type(::c10::str(__VA_ARGS__)); \

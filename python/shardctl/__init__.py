@@ -1,7 +1,7 @@
-"""shardctl for Python: what sharded model checkpoints hold, whether they are whole, and how they differ.
+"""shardctl for Python: inspects, verifies and compares sharded model checkpoints.
 
-A thin module over the program of the same name, which it brings along: every function runs one verb with `--json` and
-returns its document as a dataclass; a failing verb is an exception. It needs no other package and never loads a tensor.
+A thin module over the program of the same name, which is part of the package. Every function runs one verb with `--json`
+and returns its document as a dataclass; a failing verb is an exception. It needs no other package and never loads a tensor.
 
     import shardctl
 

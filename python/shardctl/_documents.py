@@ -108,7 +108,7 @@ class Object:
 
 @dataclass(frozen=True)
 class Inspection(Document):
-    """What a checkpoint holds: `shardctl.inspect/1`."""
+    """The content of a checkpoint: `shardctl.inspect/1`."""
 
     source: str
     format: str
@@ -185,7 +185,7 @@ class NotRead:
 
 @dataclass(frozen=True)
 class Verification(Document):
-    """What is wrong with a checkpoint: `shardctl.verify/1`."""
+    """The problems of a checkpoint: `shardctl.verify/1`."""
 
     ok: bool
     findings: tuple[Finding, ...]
@@ -346,7 +346,7 @@ class _Written(Document):
 
 @dataclass(frozen=True)
 class Plan(_Written):
-    """What a writing verb would do: `shardctl.plan/1`."""
+    """The plan of a writing verb: `shardctl.plan/1`."""
 
     bytes_to_read: int
     bytes_to_write: int
@@ -362,7 +362,7 @@ class Plan(_Written):
 
 @dataclass(frozen=True)
 class Result(_Written):
-    """What a writing verb did; its output is complete: `shardctl.result/1`."""
+    """The result of a writing verb, whose output is complete: `shardctl.result/1`."""
 
     bytes_read: int
     bytes_written: int

@@ -11,7 +11,7 @@ from shardctl._text import printable
 
 class ShardctlError(Exception):
     """A verb failed. `code` is the exit code and `kind` the word that scripts may branch on; both are part of
-    shardctl's contract, the texts are for people. `stderr` is the end of what the program wrote there."""
+    shardctl's contract, the texts are for people. `stderr` is the end of the program's standard error."""
 
     def __init__(self, document: ErrorDocument, stderr: str = "") -> None:
         super().__init__(document, stderr)

@@ -11,7 +11,7 @@ from shardctl._text import printable
 if TYPE_CHECKING:
     from shardctl._documents import Inspection, Object, Tensor
 
-SHOWN = 100  # Rows of a table; notebooks keep what they show.
+SHOWN = 100  # Rows of a table; notebooks store all rows.
 
 
 def _text(value: object) -> str:

@@ -1,4 +1,4 @@
-"""Where the program is, and the environment that it runs in."""
+"""The path of the program, and its environment."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _PACKAGE = Path(__file__).resolve().parent
 
 
 def _installed() -> list[Path]:
-    """Where an installer puts the program: into the package where it has libraries, else below the environment (whose
-    packages lie in lib/python3.N/site-packages), or beside the package (pip install --target)."""
+    """The paths to which an installer may copy the program: in the package if it has libraries, otherwise in the environment
+    (whose packages are in lib/python3.N/site-packages), or beside the package (pip install --target)."""
     folders = [_PACKAGE, *list(_PACKAGE.parents)[3:4], _PACKAGE.parent]
     return [folder / "bin" / "shardctl" for folder in folders]
 
 
 def program() -> str:
-    """The path of the program: $SHARDCTL where that is set, else the one that this module was installed with. Raises
+    """The path of the program: $SHARDCTL if that is set, otherwise the one that was installed with this module. Raises
     ProgramNotFound."""
     chosen = os.environ.get("SHARDCTL")
     paths = [Path(chosen)] if chosen else _installed()
@@ -42,7 +42,7 @@ def _torch_libraries() -> Optional[Path]:
 
 
 def environment() -> dict[str, str]:
-    """For the program: this process's, and where LibTorch is if this package has the plug-in that needs it."""
+    """The program's environment: this process's, plus the path of LibTorch if this package has the plug-in that needs it."""
     result = dict(os.environ)
     result.pop("SHARDCTL", None)  # If it named this package's console script, that would call itself.
     if (_PACKAGE / "lib" / "libshard_gloo.so").exists():

@@ -37,7 +37,7 @@ def _read_optional(read: _Read) -> _Read:
 
 @functools.cache
 def _reader(annotation: Any) -> Optional[_Read]:
-    """What turns a JSON value into one of the annotated type; None where they are the same."""
+    """A function that converts a JSON value to the annotated type; None if they are the same."""
     if dataclasses.is_dataclass(annotation):
         return _object_reader(typing.cast(type, annotation))
     arguments = typing.get_args(annotation)

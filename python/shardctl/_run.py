@@ -1,4 +1,4 @@
-"""Runs the program once and reads what it prints."""
+"""Runs the program once and reads its output."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ OnProgress = Callable[[Progress], object]
 WritingVerb = Literal["split", "gather", "reshard", "convert", "export", "repair"]
 
 _KEPT_OF_STDERR = 200  # Lines.
-_GRACE_SECONDS = 30.0  # For the program to remove what it staged, before it is killed.
+_GRACE_SECONDS = 30.0  # The program may use this time to remove its staged output before it is killed.
 
 
 def _environment(changes: Optional[Mapping[str, str]]) -> dict[str, str]:
@@ -117,12 +117,12 @@ def run(verb: str, *arguments: Argument, dry_run: bool = False, progress: Option
     """Runs a verb with its arguments as the command line takes them, and returns the document that it prints.
 
     progress: is called in this thread, at most once per second and at least once for verbs that read or write elements.
-        If it raises, the program is stopped, its output is left as it was, and the exception goes on.
+        If it raises, the program is stopped, the destination is unchanged, and the exception propagates.
     dry_run: returns the Plan and writes nothing (the same as the argument "--dry-run").
     cwd, env: working directory, and environment variables besides those of this process. Launcher variables (RANK, ...)
-        are ignored unless an argument `--launcher` says otherwise.
+        are ignored unless there is an argument `--launcher`.
 
-    Raises ShardctlError, of the class of the exit code. `verify` and `diff` return their answer, also a bad one.
+    Raises ShardctlError, of the class of the exit code. `verify` and `diff` also return a negative answer.
     """
     own = ["--json", *(["--dry-run"] if dry_run else []), *(["--progress", "json"] if progress is not None else [])]
     stdout: list[str] = []
@@ -134,7 +134,7 @@ def run(verb: str, *arguments: Argument, dry_run: bool = False, progress: Option
         try:
             stderr = _follow(err, progress)
             code = child.wait()
-        except BaseException:  # KeyboardInterrupt too: in a notebook it reaches this process alone.
+        except BaseException:  # Includes KeyboardInterrupt, which in a notebook reaches only this process.
             _stop(child)
             raise
         finally:

@@ -26,11 +26,11 @@ def _read(kind: type[_D], verb: str, options: Iterable[Argument], sources: Itera
 
 def inspect(*sources: Argument, include: Iterable[str] = (), exclude: Iterable[str] = (),
             options: Iterable[str] = ()) -> Inspection:
-    """What a checkpoint holds and where its bytes lie. Reads metadata only.
+    """The content of a checkpoint, with the file and offset of its bytes. Reads only metadata.
 
     sources: a file, a folder, or several files of one checkpoint.
     include, exclude: globs of names: `*` stays inside one dotted part, `**` crosses.
-    options: any other options of the verb as the command line takes them.
+    options: any other options of the verb, as on the command line.
     """
     return _read(Inspection, "inspect", _selected(include, exclude, options), sources)
 
@@ -45,10 +45,10 @@ def digest(*sources: Argument, algorithm: str = "xxh3_128", include: Iterable[st
 def diff(a: Argument, b: Argument, *, atol: Optional[float] = None, rtol: Optional[float] = None, ulp: Optional[int] = None,
          equal_nan: bool = False, max_diffs: Optional[int] = None, include: Iterable[str] = (), exclude: Iterable[str] = (),
          options: Iterable[str] = (), progress: Optional[OnProgress] = None) -> Difference:
-    """How two checkpoints of any formats and layouts differ in content; exact unless a tolerance is given.
+    """The differences in content between two checkpoints of any formats and layouts; exact unless a tolerance is given.
 
-    atol, rtol: elements are equal if |a - b| <= atol + rtol * |b|. ulp: if at most so many representable numbers apart.
-    max_diffs: at most so many entries in each list.
+    atol, rtol: elements are equal if |a - b| <= atol + rtol * |b|. ulp: or if they are at most this
+    many representable numbers apart. max_diffs: the largest number of entries in each list.
     """
     numbers = {"atol": atol, "rtol": rtol, "ulp": ulp, "max-diffs": max_diffs}
     own = [f"--{name}={value!r}" for name, value in numbers.items() if value is not None]
@@ -58,7 +58,7 @@ def diff(a: Argument, b: Argument, *, atol: Optional[float] = None, rtol: Option
 
 def verify(*sources: Argument, against: Optional[Argument] = None, options: Iterable[str] = (),
            progress: Optional[OnProgress] = None) -> Verification:
-    """Reads every byte and returns all that is wrong. The result is true where nothing is.
+    """Reads every byte and returns all problems. The result is true if there is none.
 
     against: a manifest to compare with.
     """

@@ -12,7 +12,7 @@ namespace shard {
 
 namespace {
 
-constexpr std::size_t kMessage = std::size_t{1} << 30;  // Well below what any transport counts in.
+constexpr std::size_t kMessage = std::size_t{1} << 30;  // Well below the largest count of any transport.
 
 template <class Each>
 void for_each_message(std::span<std::byte> piece, const Each& each) {
@@ -57,7 +57,7 @@ C10dGroup::C10dGroup(c10::intrusive_ptr<c10d::Backend> backend, std::string name
       timeout_(timeout) {}
 
 at::Tensor C10dGroup::outgoing(std::span<const std::byte> bytes) const {
-  // c10d does not write to what it sends; its tensors just do not know const.
+  // c10d does not write to the tensors that it sends, but its interface lacks const.
   const at::Tensor host = at::from_blob(const_cast<std::byte*>(bytes.data()), {static_cast<std::int64_t>(bytes.size())},
                                         at::TensorOptions(at::kByte));
   return device_.is_cpu() ? host : host.to(device_);
@@ -161,7 +161,7 @@ void C10dGroup::exchange(std::span<const at::Tensor> to, std::span<const at::Ten
     if (to[own].numel() > 0) from[own].copy_(to[own]);
     std::vector<c10::intrusive_ptr<c10d::Work>> works;
     std::vector<int> peers;  // By work.
-    // NCCL needs one group around sends and receives that wait for one another.
+    // NCCL needs one group around sends and receives that depend on one another.
     if (backend_->supportsCoalescing()) backend_->startCoalescing();
     for (int i = 1; i < size(); ++i) {
       const int sender = (rank() + size() - i) % size(), receiver = (rank() + i) % size();

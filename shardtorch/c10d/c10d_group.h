@@ -18,7 +18,8 @@ namespace shard {
 
 class C10dGroup final : public Group {
  public:
-  /// `device` is where the backend wants its tensors: on the CPU bytes are moved in place, else through copies there.
+  /// `device` is the backend's device for tensors: on the CPU bytes move in place, otherwise through copies on the
+  /// device.
   C10dGroup(c10::intrusive_ptr<c10d::Backend> backend, std::string name, at::Device device,
             std::chrono::milliseconds timeout);
 
@@ -34,7 +35,7 @@ class C10dGroup final : public Group {
   /// Waits for a pending operation of this rank.
   void abort() noexcept override;
 
-  /// Where the backend wants its tensors.
+  /// The backend's device for tensors.
   at::Device device() const { return device_; }
   /// Null once the group is broken. Waits for a pending operation of this rank.
   c10::intrusive_ptr<c10d::Backend> c10d_backend() const;
@@ -70,11 +71,11 @@ class C10dGroup final : public Group {
   std::atomic<std::chrono::milliseconds> timeout_;
 };
 
-/// Where the ranks of a launch find one another: torchrun's store, or a TCP store of rank 0's. Keys are the job's own.
+/// The store through which the ranks of a launch connect: torchrun's, or a TCP store of rank 0. Keys are the job's own.
 /// \throws Error kPeer, kInvalidArgument  several hosts and no address
 c10::intrusive_ptr<c10d::Store> make_store(const Launch& launch, std::chrono::milliseconds timeout);
 
-/// Runs `body`; what torch and Gloo throw becomes Error kPeer without their backtraces.
+/// Runs `body`; errors of torch and Gloo become Error kPeer without their backtraces.
 void as_errors(const char* doing, const std::function<void()>& body);
 
 }  // namespace shard

@@ -12,8 +12,8 @@ namespace {
 /// Gloo multiplies the timeout by five while it connects.
 constexpr int kConnectFactor = 5;
 
-/// torch 2.11's flight recorder, one a process, races where threads use several Gloo groups at once, as a save in the
-/// background does: it stays off unless the environment asks for it.
+/// torch 2.11's flight recorder, one per process, has a race if threads use several Gloo groups at once, as a save in
+/// the background does. So it is off unless the environment sets it.
 void keep_flight_recorder_off() {
   static const int done = setenv("TORCH_FR_BUFFER_SIZE", "0", /*overwrite=*/0);
   static_cast<void>(done);

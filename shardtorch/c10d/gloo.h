@@ -14,8 +14,8 @@ class Device;
 
 namespace shard {
 
-/// The network interface for Gloo: $GLOO_SOCKET_IFNAME, else the loopback for ranks on one host, else the host's own.
-/// Groups of one process may share it.
+/// The network interface for Gloo: $GLOO_SOCKET_IFNAME, or else the loopback for ranks on one host and the host's own
+/// for several. Groups of one process may share it.
 std::shared_ptr<::gloo::transport::Device> gloo_device(bool is_one_host);
 
 /// Forms the group of the ranks that meet in `store`; all call it. \throws Error kPeer  a rank does not come.

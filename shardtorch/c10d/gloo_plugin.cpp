@@ -15,7 +15,7 @@ namespace {
 std::unique_ptr<Group> form_gloo_group(const GroupRequest& request) {
   check_libtorch("gloo");
   const Launch& launch = request.launch;
-  setenv("TORCH_CPP_LOG_LEVEL", "FATAL", 0);  // Its warnings repeat what our errors say.
+  setenv("TORCH_CPP_LOG_LEVEL", "FATAL", 0);  // Its warnings repeat our errors.
   c10::initLogging();
   std::unique_ptr<Group> group;
   as_errors("the rendezvous", [&] {

@@ -13,8 +13,8 @@ struct ListeningSocket {
   std::uint16_t port = 0;
 };
 
-/// Listens at `host`, a name or a number, and `port`; 0: any that is free.
-/// \returns nothing where the host has no such address, or somebody listens there already.
+/// Listens at `host`, a name or a number, and `port`; 0: any free one.
+/// \returns nothing if the host has no such address, or the port is in use.
 std::optional<ListeningSocket> listen_at(const std::string& host, std::uint16_t port);
 
 }  // namespace shard

@@ -22,7 +22,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr const char* kThisHost = "127.0.0.1";
 
-/// A store, and what only the job's ranks know of it.
+/// A store, and the secret that only the job's ranks know.
 struct MeetingPoint {
   c10::intrusive_ptr<c10d::Store> store;
   std::string token;
@@ -42,13 +42,13 @@ c10::intrusive_ptr<c10d::TCPStore> client(const Launch& launch, const std::strin
   return c10::make_intrusive<c10d::TCPStore>(host, store_options(launch, port, timeout));
 }
 
-/// A name that means this host wherever it is used. Others may mean an address of the loopback on their own host alone.
+/// A name that means this host on every host. Other names may mean a loopback address on only their own host.
 bool is_loopback(const std::string& host) {
   return host == "localhost" || host == "::1" || host.compare(0, 4, "127.") == 0;
 }
 
-/// Rank 0's store. On one host it listens at the loopback alone; for several hosts, and where the program has a store
-/// at that port already, torch's way: at every address.
+/// Rank 0's store. On one host it listens only at the loopback. For several hosts, and if the program already has a
+/// store at that port, it listens at every address, as torch does.
 c10::intrusive_ptr<c10d::TCPStore> server(const Launch& launch, const std::string& host, int port,
                                           std::chrono::milliseconds timeout) {
   c10d::TCPStoreOptions options = store_options(launch, port, timeout);
@@ -74,8 +74,9 @@ std::string random_token() {
   return token;
 }
 
-/// Where rank 0 of a job on one host leaves its port: the launcher's own folder of the job, else one that only this
-/// user can write. Steps of Slurm have numbers of their own; other ranks on one host have one parent, the launcher.
+/// The folder of the port file of rank 0 for a job on one host: the launcher's own folder of the job, or else one that
+/// only this user can write. Steps of Slurm have their own numbers; other ranks on one host have one parent, the
+/// launcher.
 std::string meeting_folder(const Launch& launch) {
   if (!launch.session_folder.empty()) return launch.session_folder;
   const char* const temporary = std::getenv("TMPDIR");
@@ -90,7 +91,7 @@ std::string meeting_folder(const Launch& launch) {
   throw Error(ErrorCode::kPeer, "the ranks have no folder to meet in").in_file(folder).suggest(Remedy::kNameRendezvous);
 }
 
-/// A port file's name; characters that a path cannot hold are replaced.
+/// A port file's name; characters that a path cannot contain are replaced.
 std::string port_file(const Launch& launch) {
   std::string job = launch.job;
   for (char& c : job) c = c == '/' ? '_' : c;
@@ -103,7 +104,7 @@ void remove_port_file(const Launch& launch) {
   if (launch.session_folder.empty()) rmdir(meeting_folder(launch).c_str());
 }
 
-/// Writes what the other ranks need, for nobody else to read.
+/// Writes the data for the other ranks, readable only by this user.
 void write_port_file(const std::string& file, int port, const std::string& token) {
   const std::string text = std::to_string(port) + " " + token + "\n", made = file + ".new";
   std::remove(made.c_str());
@@ -133,8 +134,8 @@ MeetingPoint find(const Launch& launch, std::chrono::milliseconds timeout) {
   throw Error(ErrorCode::kPeer, "rank 0 did not publish its address").in_file(file);
 }
 
-/// Where the job's keys begin: who does not know the token cannot be taken for one of its ranks.
-/// torchrun's store outlives a program: a script may start shardctl twice, on every rank alike.
+/// The prefix of the job's keys: a process without the token cannot pass for one of its ranks. torchrun's store
+/// outlives a program, and a script may start shardctl twice, in the same order on every rank.
 std::string prefix_of(const Launch& launch, const MeetingPoint& point) {
   std::string job = "/shardctl/" + launch.job;
   if (!point.token.empty()) job += "/" + point.token;

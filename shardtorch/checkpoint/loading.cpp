@@ -27,7 +27,7 @@ bool holds_tensor(const c10::IValue& value) {
   return found;
 }
 
-/// The leaves of a state dict: dicts, lists and tuples are entered where they hold a tensor.
+/// The leaves of a state dict: dicts, lists and tuples are entered if they contain a tensor.
 class Wants {
  public:
   Wants(StateDict& state, const Rename& rename) : rename_(rename) {
@@ -226,7 +226,7 @@ void Loading::add_box(const at::Tensor& local, at::IntArrayRef offsets) {
                    {.shape = {}, .strides = {}, .storage = storage, .dtype = builder_.tensor().dtype});
 }
 
-/// The tensor itself where no other name fills its elements.
+/// The tensor itself if no other name fills its elements.
 at::Tensor Loading::memory_for(const at::Tensor& local) {
   if (filled_.insert(local.const_data_ptr()).second) return local;
   staged_.emplace_back(local, at::empty(local.sizes(), at::TensorOptions().dtype(local.scalar_type())));

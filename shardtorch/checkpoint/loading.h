@@ -19,10 +19,10 @@
 
 namespace shard::checkpoint {
 
-/// Tensors of a state dict, and values that hold none, by name.
+/// Tensors of a state dict, and values without tensors, by name.
 struct WantedTensor {
   std::string name;
-  std::string stored;  ///< What the checkpoint calls it.
+  std::string stored;  ///< The name in the checkpoint.
   at::Tensor tensor;
 };
 struct WantedValue {
@@ -31,7 +31,7 @@ struct WantedValue {
   std::function<void(c10::IValue)> assign;
 };
 
-/// Three steps; what fails before the last changes no value, what fails before the second no tensor.
+/// Three steps. An error before the last step changes no value, an error before the second no tensor.
 class Loading {
  public:
   /// Ownership: `state` must outlive this.
@@ -66,11 +66,11 @@ class Loading {
   TensorMemory memory_;
   Plan plan_;
   std::unordered_set<const void*> filled_;                  ///< Memory that is read into directly.
-  std::vector<std::pair<at::Tensor, at::Tensor>> staged_;   ///< Of several names of one memory all but the first:
-                                                            ///< filled afterwards.
-  std::vector<std::pair<WantedValue, c10::IValue>> found_;  ///< What finish() assigns.
+  std::vector<std::pair<at::Tensor, at::Tensor>> staged_;   ///< All names of one memory except the first: filled
+                                                            ///< afterwards.
+  std::vector<std::pair<WantedValue, c10::IValue>> found_;  ///< The values that finish() assigns.
   LoadResult result_;
-  std::string first_missing_;  ///< As stored.
+  std::string first_missing_;  ///< The name in the checkpoint.
 };
 
 }  // namespace shard::checkpoint

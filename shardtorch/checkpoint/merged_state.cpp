@@ -211,7 +211,7 @@ class CatalogMaker {
     return index;
   }
 
-  /// What a rank writes whatever becomes of what several ranks have.
+  /// Bytes that a rank writes in any case, besides the tensors that several ranks have.
   static std::int64_t sharded_bytes(const RankState& rank) {
     std::int64_t bytes = 0;
     for (const TensorInfo& tensor : rank.tensors) {
@@ -227,7 +227,7 @@ class CatalogMaker {
   /// The ranks that have a box, each with its number there.
   using Replicas = std::vector<std::pair<Holder, std::uint32_t>>;
 
-  /// In the order of ranks. Boxes without elements are nobody's replicas.
+  /// Holders in the order of ranks. Boxes without elements are not replicas.
   std::vector<Replicas> boxes_of(const std::vector<Holder>& holders) const {
     std::vector<Replicas> boxes;
     std::map<std::pair<Sizes, Sizes>, std::size_t> known;
@@ -245,7 +245,7 @@ class CatalogMaker {
     return boxes;
   }
 
-  /// Of replicas that of the rank which has the fewest bytes to write.
+  /// The replica of the rank with the fewest bytes to write.
   void add_boxes(const std::vector<Holder>& holders) {
     for (const Replicas& replicas : boxes_of(holders)) {
       const auto& [holder, i] = *std::ranges::min_element(
@@ -282,7 +282,7 @@ class CatalogMaker {
                                  .location = static_cast<std::uint16_t>(location)});
   }
 
-  /// What would be damage in a file is a mistake of the ranks here.
+  /// An error that is damage in a file is a mistake of the ranks here.
   void finish() {
     try {
       validate_catalog(merged_.catalog);
@@ -297,10 +297,10 @@ class CatalogMaker {
   const std::vector<RankState>& ranks_;
   const int own_rank_;
   const bool keeps_replicas_, keeps_shardings_;
-  std::vector<std::int64_t> bytes_;  ///< By rank: what it has to write so far.
+  std::vector<std::int64_t> bytes_;  ///< The bytes to write so far, by rank.
   MergedState merged_;
   CatalogBuilder builder_{merged_.catalog};
-  HashMap<Value*, std::uint32_t> tensors_;  ///< By the value that stands for it.
+  HashMap<Value*, std::uint32_t> tensors_;  ///< The tensors by their value in the tree.
 };
 
 }  // namespace

@@ -17,7 +17,7 @@ namespace shard::checkpoint {
 
 namespace {
 
-/// The mesh and the placements, by ranks of `group`; nothing where the mesh has not all of them.
+/// The mesh and the placements, by ranks of `group`; nothing if the mesh lacks one of them.
 std::optional<Sharding> sharding_of(const dtensor::DTensor& tensor, const ProcessGroup& group) {
   const dtensor::DeviceMesh& mesh = *tensor.device_mesh();
   Sharding sharding{mesh.axes(), {}, in_catalog(tensor.placements())};

@@ -20,21 +20,21 @@ struct HeldBox {
   Sizes offsets, sizes;
 };
 
-/// What a rank says of one of its tensors.
+/// One tensor as a rank describes it.
 struct TensorInfo {
   DType dtype{};
   bool requires_grad = false;
   bool is_sharded = false;
   Sizes shape;                 ///< The whole tensor's.
   std::string location;        ///< The device: "cpu", "cuda:0".
-  std::vector<HeldBox> boxes;  ///< That this rank holds; of a plain tensor all of it.
+  std::vector<HeldBox> boxes;  ///< The boxes on this rank; of a plain tensor the whole.
   /// A DTensor's whose mesh has all ranks of the group that saves; its ranks are that group's.
   std::optional<Sharding> sharding{};
 };
 
 /// A rank's state: its tree, and its tensors by the numbers of the tree's kTensor values.
 struct RankState {
-  std::string tree;  ///< A pickle in which persistent ids stand for tensors.
+  std::string tree;  ///< A pickle in which persistent ids represent tensors.
   std::vector<TensorInfo> tensors;
 };
 
@@ -43,51 +43,50 @@ struct OwnState : RankState {
   std::vector<std::vector<at::Tensor>> local;  ///< By tensor and box. Shared with the state dict.
 };
 
-/// \throws Error kUnsupported  a tensor without elements of its own that lie in strides: sparse, quantized, meta, ...
+/// \throws Error kUnsupported  a tensor without strided elements: sparse, quantized, meta, ...
 void check_storable(const at::Tensor& tensor);
-/// \throws Error kUnsupported  as above; kInvalidArgument  a local tensor that is not what the metadata says: torch
-/// lets
-///   programs that make a ShardedTensorBase, or resize a local tensor, say one thing and hold another.
+/// \throws Error kUnsupported  as above; kInvalidArgument  a local tensor that contradicts the metadata. torch lets
+///   programs that make a ShardedTensorBase, or resize a local tensor, create such a contradiction.
 void check_storable(const Shard& shard, at::ScalarType dtype);
 
-/// A box of a DTensor that lies on this rank.
+/// A box of a DTensor on this rank.
 struct LocalBox {
   Sizes offsets;
   at::Tensor tensor;  ///< A view of the local tensor.
 };
-/// All of them; none on a rank that holds nothing. Of a tensor without elements each rank of its mesh has its part.
+/// All of them; none on a rank without elements. If the tensor has no elements, each rank of its mesh has its part.
 /// \throws Error kUnsupported  Partial placements; as above.
 std::vector<LocalBox> local_boxes(const dtensor::DTensor& tensor);
 
-/// \throws Error kUnsupported  a value that no checkpoint holds, naming it; kInvalidArgument  see check_storable.
+/// \throws Error kUnsupported  a value that no checkpoint can store, naming it; kInvalidArgument  see check_storable.
 OwnState own_state(const StateDict& state, const ProcessGroup& group);
 
-/// Whether all tensors of all ranks that are in shards are DTensors on meshes of all ranks, and there is one.
+/// Whether all sharded tensors of all ranks are DTensors on meshes of all ranks, and there is one.
 bool are_dtensors(const std::vector<RankState>& ranks);
 
 /// For the way to other ranks and back. \throws Error kPeer  bytes that `to_bytes` did not make.
 Bytes to_bytes(const RankState& state);
 RankState rank_state(std::span<const std::byte> bytes);
 
-/// Adds a box whose elements lie packed, row-major, in a storage of their own: `stored` says storage, dtype and rank.
+/// Adds a box whose elements are packed, row-major, in a separate storage: `stored` has storage, dtype and rank.
 void add_packed_chunk(CatalogBuilder& builder, std::span<const std::int64_t> offsets,
                       std::span<const std::int64_t> sizes, StoredTensor stored);
 
-/// The states of all ranks as one checkpoint whose file r is rank r's memory. Shards are the chunks of one tensor. What
-/// several ranks have, plain tensors and shards of one box, is that of the rank with the fewest bytes to write (of
-/// equals the lowest); an object is that of the lowest rank.
+/// The states of all ranks as one checkpoint whose file r is rank r's memory. Shards are the chunks of one tensor. If
+/// several ranks have a plain tensor or a shard of one box, the rank with the fewest bytes to write provides it (the
+/// lowest of equals); an object is that of the lowest rank.
 struct MergedState {
   Catalog catalog;
   struct Held {
     std::uint32_t tensor, box;  ///< Indices into the rank's own state.
   };
-  std::vector<Held> held;  ///< What lies in the file of the asking rank, in its order.
+  std::vector<Held> held;  ///< The content of the requesting rank's file, in its order.
 };
 
-/// `keeps_replicas`: every rank's shard stays, as in a format where each rank stores its own. `keeps_shardings`: the
-/// catalog has what DTensors say of their placements.
-/// \throws Error kInvalidArgument  ranks contradict one another: other kinds, dtypes or shapes, shards that overlap or
-///   leave gaps.
+/// `keeps_replicas`: every rank's shard stays, as in a format in which each rank stores its own. `keeps_shardings`: the
+/// catalog has the placements of DTensors.
+/// \throws Error kInvalidArgument  ranks contradict one another: different kinds, dtypes or shapes, shards that overlap
+///   or leave gaps.
 /// Cost: n log n in tensors and boxes; ranks whose trees are equal bytes are parsed once.
 MergedState merge_states(const std::vector<RankState>& ranks, int own_rank, bool keeps_replicas, bool keeps_shardings);
 

@@ -17,7 +17,7 @@
 
 namespace shard::checkpoint {
 
-/// The states of all ranks as an open checkpoint. Only this rank's own memory can be read.
+/// The states of all ranks as an open checkpoint. Only this rank's own memory is readable.
 class StateReader final : public Reader {
  public:
   StateReader(MergedState state, const OwnState& own, int rank, OnProgress on_progress)
@@ -54,13 +54,13 @@ class StateReader final : public Reader {
   const Catalog catalog_;
   const int rank_;
   const OnProgress on_progress_;
-  std::vector<at::Tensor> tensors_;  ///< What this rank writes, in the order of its file.
+  std::vector<at::Tensor> tensors_;  ///< The bytes that this rank writes, in the order of its file.
   std::shared_ptr<TensorMemory> memory_;
 };
 
 namespace {
 
-/// What all ranks must ask for alike.
+/// The arguments that must be the same on all ranks.
 std::string request(const std::string& path, const SaveOptions& options) {
   return options.format + (options.force ? ", force" : "") + (options.sync ? "" : ", no sync") + ": " + path;
 }

@@ -27,7 +27,7 @@ class Saving {
   /// Whether the destination can be written now: its folder exists, and nothing is replaced unless `force`. Changes
   /// nothing. \throws Error kExists, kResource  the same on all ranks
   void check_destination(Group& group, const std::stop_token& stop) const;
-  /// Copies what this rank writes into host memory of its own; afterwards the state may change.
+  /// Copies this rank's part into separate host memory; afterwards the state may change.
   void stage(Group& group, const std::stop_token& stop);
   /// Any group of the same ranks, in the same order. \throws Error  see save()
   void write(Group& group, const std::stop_token& stop) const;
@@ -38,7 +38,7 @@ class Saving {
   const std::string path_;
   const SaveOptions options_;
   std::unique_ptr<StateReader> reader_;
-  std::optional<RankFiles> rank_files_;  ///< Where ranks' files are to hold DTensors.
+  std::optional<RankFiles> rank_files_;  ///< Set if the ranks' files must contain DTensors.
 };
 
 /// \throws Error kInvalidArgument  this process is not a member of `group`

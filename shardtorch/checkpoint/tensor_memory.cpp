@@ -29,7 +29,7 @@ at::Tensor as_raw(const at::Tensor& tensor) {
   }
 }
 
-/// A buffer for elements of one tensor, which goes back to the memory when this dies.
+/// A buffer for elements of one tensor, which the destructor returns to the memory.
 class TensorMemory::Stage {
  public:
   explicit Stage(const TensorMemory& memory) : memory_(memory) {
@@ -141,8 +141,8 @@ void TensorMemory::read_staged(const Region& region, std::int64_t offset, std::s
   }
 }
 
-/// Whole elements are stored as they come. Of one that the part begins or ends inside of, another worker may write the
-/// rest at the same time: so the whole is read, changed and stored while no other does.
+/// Whole elements are stored directly. If the part begins or ends inside an element, another worker may write its rest
+/// at the same time. So the whole element is read, changed and stored under a lock.
 void TensorMemory::write_staged(const Region& region, std::int64_t offset, std::span<const std::byte> data) {
   const Stage stage(*this);
   const std::int64_t width = static_cast<std::int64_t>(region.tensor.element_size());

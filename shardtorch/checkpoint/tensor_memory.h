@@ -1,10 +1,9 @@
 /// \file
-/// Tensors' memory as one file, so that the copies of a plan read it or write it. Inside shardtorch/checkpoint
-/// only.
+/// Tensors' memory as one file, so that the copies of a plan read it or write it. Inside shardtorch/checkpoint only.
 ///
-/// A tensor whose elements lie packed in this host's memory is read and written where it is. Any other one (on a GPU,
-/// strided, conjugated) is never copied whole: a call moves its part through a buffer of kStageBytes, pinned where a
-/// tensor is on a GPU. There are as many buffers as calls at once.
+/// A tensor whose elements are packed in this host's memory is read and written in place. Any other one (on a GPU,
+/// strided, conjugated) is never copied whole: a call moves its part through a buffer of kStageBytes, pinned if a
+/// tensor is on a GPU. There are as many buffers as concurrent calls.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -20,22 +19,22 @@
 
 namespace shard::checkpoint {
 
-/// The same elements as integers of their size, which every copy knows and which equal themselves. What has no such
-/// integers, or is conjugated and read as what it means, is returned as it is.
+/// The same elements as integers of their size, which every copy supports and which equal themselves. A tensor without
+/// such integers, or a conjugated one that is read by its meaning, is returned unchanged.
 at::Tensor as_raw(const at::Tensor& tensor);
 
 /// Told how much of a memory has moved so far. Calls come from workers, one at a time; may throw, which ends the job.
 using OnMoved = std::function<void(std::int64_t done_bytes, std::int64_t total_bytes)>;
 
-/// The bytes of tensors, one behind the other. Threads: after the last `add` safe, writes on disjoint ranges.
+/// The bytes of tensors, one after another. Threads: after the last `add` safe, writes on disjoint ranges.
 class TensorMemory final : public RandomReader, public FileWriter {
  public:
   static constexpr std::int64_t kStageBytes = 4 << 20;
 
   explicit TensorMemory(OnMoved on_moved = {}) : on_moved_(std::move(on_moved)) { name_ = "memory"; }
 
-  /// \returns where its bytes begin, as packed in row-major order.
-  /// Ownership: shared; the memory lives as long as this.
+  /// \returns the offset of its bytes, as packed in row-major order. Ownership: shared; the memory lives as long as
+  ///   this.
   std::int64_t add(const at::Tensor& tensor);
 
   std::int64_t size() const override { return size_; }
@@ -55,7 +54,7 @@ class TensorMemory final : public RandomReader, public FileWriter {
  private:
   struct Region {
     std::int64_t begin, end;  ///< In the file.
-    std::byte* packed;        ///< Null where the elements do not lie so.
+    std::byte* packed;        ///< Null unless the elements are packed.
     at::Tensor tensor;        ///< Detached.
   };
   class Stage;
@@ -65,7 +64,7 @@ class TensorMemory final : public RandomReader, public FileWriter {
   void for_each_part(std::int64_t offset, Span bytes, const Each& each) const;
   void read_staged(const Region& region, std::int64_t offset, std::span<std::byte> out) const;
   void write_staged(const Region& region, std::int64_t offset, std::span<const std::byte> data);
-  /// Empty where they are not of one region that lies packed.
+  /// Empty unless they belong to one packed region.
   std::span<std::byte> packed(std::int64_t offset_bytes, std::size_t bytes) const;
   void moved(std::size_t bytes) const;
 

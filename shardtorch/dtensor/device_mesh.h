@@ -1,9 +1,9 @@
 /// \file
 /// DeviceMesh: the ranks of a world as an array of any number of axes, with a process group along each of them.
 ///
-/// All ranks of the world make a mesh together, in the same order as its other groups; a rank that is not on the mesh
-/// takes part and has an object that says so. Meshes do not change. Threads: any.
-/// Source: torch/distributed/device_mesh.py (torch 2.11).
+/// All ranks of the world create a mesh together, in the same order as its other groups. A rank outside the mesh takes
+/// part too; its object records that it is outside. Meshes do not change. Threads: any. Source:
+/// torch/distributed/device_mesh.py (torch 2.11).
 #pragma once
 
 #include <c10/core/Device.h>
@@ -33,17 +33,17 @@ class DeviceMesh : public std::enable_shared_from_this<DeviceMesh> {
   const std::vector<MeshAxis>& axes() const { return axes_; }  ///< Slowest first.
   /// The world's ranks at the coordinates, row-major.
   const std::vector<int>& ranks() const { return ranks_; }
-  std::vector<std::string> mesh_dim_names() const;  ///< Empty where it has none.
+  std::vector<std::string> mesh_dim_names() const;  ///< Empty if it has none.
   /// The number of an axis. \throws c10::ValueError  none of that name
   std::size_t axis(std::string_view name) const;
   at::DeviceType device_type() const { return device_type_; }
-  /// Where local tensors are: the CPU, or the device of that type that is this thread's current one.
+  /// The device of local tensors: the CPU, or this thread's current device of that type.
   at::Device device() const;
 
   bool is_member() const { return index_.has_value(); }
-  /// This rank's position among ranks(); nothing where it is not on the mesh.
+  /// This rank's position among ranks(); nothing if it is not on the mesh.
   std::optional<std::int64_t> index() const { return index_; }
-  /// This rank's position on each axis; nothing where it is not on the mesh.
+  /// This rank's position on each axis; nothing if it is not on the mesh.
   std::optional<std::vector<std::int64_t>> get_coordinate() const;
   /// \throws c10::IndexError  no such axis; c10::ValueError  this rank is not on the mesh.
   std::int64_t get_local_rank(std::size_t axis) const;
@@ -57,9 +57,9 @@ class DeviceMesh : public std::enable_shared_from_this<DeviceMesh> {
   /// The default group of which it was made.
   const ProcessGroupPtr& world() const { return world_; }
 
-  /// The mesh of some axes through this rank, in their order on this one. It has this mesh's groups; where it has
-  /// several axes but not all, its ranks make one more together.
-  /// \throws c10::ValueError  a name that it lacks, another order, no names; this rank is not on the mesh.
+  /// The mesh of some axes through this rank, in their order on this one. It has this mesh's groups; if it has several
+  /// axes but not all, its ranks create one more together.
+  /// \throws c10::ValueError  a name that it lacks, a different order, no names; this rank is not on the mesh.
   DeviceMeshPtr slice(const std::vector<std::string>& names) const;
 
   std::string str() const;  ///< describe()
@@ -80,21 +80,20 @@ class DeviceMesh : public std::enable_shared_from_this<DeviceMesh> {
   std::vector<int> ranks_;
   std::vector<MeshAxis> axes_;
   std::optional<std::int64_t> index_;
-  std::vector<ProcessGroupPtr> groups_;  ///< By axis; empty where this rank is not a member.
+  std::vector<ProcessGroupPtr> groups_;  ///< By axis; empty if this rank is not a member.
   ProcessGroupPtr group_, world_;
 };
 
 /// A mesh of the ranks 0, 1, 2, ... of the world. A collective of the world.
-/// \throws c10::ValueError  no axes, an axis below 1, more ranks than the world has, another number of names than of
-/// axes
-///   (none is fine), a name twice; there is no default group.
+/// \throws c10::ValueError  no axes, an axis below 1, more ranks than the world has, different numbers of names and
+///   axes (none is fine), a name twice; there is no default group.
 DeviceMeshPtr init_device_mesh(at::DeviceType device_type, const std::vector<std::int64_t>& shape,
                                const std::vector<std::string>& mesh_dim_names = {});
 /// A mesh of these ranks, row-major. A collective of the world.
 /// \throws c10::ValueError  as above; a rank twice, or not of the world.
 DeviceMeshPtr make_device_mesh(at::DeviceType device_type, std::vector<int> ranks, std::vector<MeshAxis> axes);
 
-/// The mesh of the current default group that has these axes and ranks, of those that live; null where there is none.
+/// The existing mesh of the current default group with these axes and ranks; null if there is none.
 DeviceMeshPtr find_device_mesh(at::DeviceType device_type, const std::vector<MeshAxis>& axes,
                                const std::vector<int>& ranks);
 /// "DeviceMesh((dp=2, tp=4), 'cpu')"

@@ -1,20 +1,20 @@
 /// \file
-/// DTensor: one tensor over a DeviceMesh, cut, repeated or in terms along each of its axes.
+/// DTensor: one tensor over a DeviceMesh, sharded, replicated or in terms along each of its axes.
 ///
-/// A rank's part is `local()`, an ordinary tensor: a program runs operators, autograd and optimizers on it. What
-/// changes the whole is here and differentiable: redistribute, full_tensor, to_local. Handles are shared references, as
-/// at::Tensor's are, and never change what they refer to, but for the elements of local().
+/// A rank's part is `local()`, an ordinary tensor: a program runs operators, autograd and optimizers on it. Functions
+/// that change the whole are here and differentiable: redistribute, full_tensor, to_local. Handles are shared
+/// references, like those of at::Tensor, and never change except for the elements of local().
 ///
-/// `as_tensor()` is the same object as an at::Tensor without storage, which a state dict holds as a value; every
-/// operator that meets it throws "... not supported for DTensor!".
+/// `as_tensor()` is the same object as an at::Tensor without storage, for state dicts; every operator on it throws "...
+/// not supported for DTensor!".
 ///
-/// Gradients: the gradient of local() is that of the whole, in the placements of the tensor; Replicate where it is
-/// Partial. Where ranks use a replica for different things their gradients are terms: to_local({Partial}) says so.
+/// Gradients: the gradient of local() is that of the whole, in the placements of the tensor; Replicate if it is
+/// Partial. If ranks use a replica in different ways, their gradients are terms: use to_local({Partial}).
 ///
-/// What communicates is a collective of the mesh, and so is its backward: all its ranks call it alike. Where they ask
-/// for different things all throw; placements that are wrong by themselves are refused before anything is sent, on the
-/// rank that names them. On a rank that is not on the mesh local() is an empty tensor, and nothing communicates.
-/// Threads: one at a time per mesh.
+/// Communicating functions are collectives of the mesh, and so are their backwards: all its ranks make the same call.
+/// If their arguments differ, all throw; invalid placements are refused before anything is sent, on the rank that
+/// passes them. On a rank outside the mesh local() is an empty tensor, and no function communicates. Threads: one at a
+/// time per mesh.
 ///
 /// Source: torch/distributed/tensor/_api.py and _redistribute.py (torch 2.11).
 #pragma once
@@ -38,18 +38,18 @@ struct FromLocalOptions {
   /// Compares sizes and dtypes over the ranks, and copies the elements of the first rank of each axis that replicates
   /// into the tensors of its others. A collective.
   bool run_check = false;
-  /// The whole tensor's. Needed where ranks hold parts of different sizes; else computed from the local one's.
+  /// The whole tensor's. Required if ranks have parts of different sizes; otherwise computed from the local one's.
   std::optional<Sizes> shape{};
-  /// In elements, with `shape`; row-major where they are not given.
+  /// In elements, with `shape`; row-major if not given.
   std::optional<Sizes> strides{};
 };
 
 struct RedistributeOptions {
   /// The result's: elements are converted before they move. Nothing: the tensor's own.
   std::optional<at::ScalarType> forward_dtype{};
-  /// As which gradients move back, before they are converted to the tensor's own. Nothing: as that.
+  /// The dtype in which gradients move back, before they are converted to the tensor's own. Nothing: the same.
   std::optional<at::ScalarType> backward_dtype{};
-  /// Another one of the same world. The call is a collective of the world then, autograd records nothing, and the
+  /// A different one of the same world. The call is then a collective of the world, autograd records nothing, and the
   /// result is a leaf. Null: the tensor's own.
   DeviceMeshPtr mesh{};
 };
@@ -58,35 +58,34 @@ class DTensor {
  public:
   DTensor() = default;  ///< No tensor; only `defined`, `is_same` and assignment are allowed.
 
-  /// `local` becomes this rank's part. It is shared, not copied, but to another device than the mesh's. No collective
+  /// `local` becomes this rank's part. It is shared, not copied, unless the mesh's device differs. No collective
   /// without run_check. Differentiable: local() is `local`.
-  /// \throws c10::ValueError  placements that do not fit (normalized()); a size that is not the one that the placements
-  ///   make of the whole on this rank; with run_check: ranks differ. c10::IndexError
+  /// \throws c10::ValueError  invalid placements (normalized()); a size that does not match the placements of the whole
+  ///   on this rank; with run_check: ranks differ. c10::IndexError
   static DTensor from_local(at::Tensor local, DeviceMeshPtr mesh, Placements placements,
                             const FromLocalOptions& options = {});
-  /// What `tensor` is if it came from as_tensor(); undefined where it is another tensor.
+  /// The DTensor of a `tensor` from as_tensor(); undefined for any other tensor.
   static DTensor of(const at::Tensor& tensor);
 
   bool defined() const { return tensor_.defined(); }
   bool is_same(const DTensor& other) const { return tensor_.is_same(other.tensor_); }
 
-  /// This rank's part, as autograd knows it: a leaf to give to an optimizer where the tensor was made as one.
+  /// This rank's part, as autograd knows it: a leaf for an optimizer if the tensor was created as one.
   const at::Tensor& local() const;
   /// The same, as a new handle whose gradient comes in other placements (a collective in backward). Without them it is
   /// local() itself. \throws c10::ValueError, c10::IndexError  see normalized()
   at::Tensor to_local(const std::optional<Placements>& grad_placements = std::nullopt) const;
 
-  /// The same whole in other placements; this very tensor where they are the same already. A collective, but where
-  /// every rank has what it needs (Replicate to Shard). The new local tensor is contiguous.
-  /// \throws c10::ValueError  see normalized(); ranks ask for different placements. c10::Error  an axis becomes
-  /// Partial:
-  ///   "Can not redistribute from ... to ..., redistributing to Partial is for internal use only!"; what reduces
-  ///   elements throws (an average of integers). shard::Error kPeer
-  /// Cost: one exchange of what ranks lack; before it an all_reduce for each axis from Partial to Replicate, and an
-  ///   exchange of terms where an axis goes from Partial to shards.
+  /// The same whole in different placements; this very tensor if they are the same already. A collective, unless every
+  /// rank has all that it needs (Replicate to Shard). The new local tensor is contiguous.
+  /// \throws c10::ValueError  see normalized(); ranks pass different placements. c10::Error  an axis becomes Partial:
+  ///   "Can not redistribute from ... to ..., redistributing to Partial is for internal use only!"; errors of
+  ///   reductions (an average of integers). shard::Error kPeer
+  /// Cost: one exchange of the elements that ranks lack; before it an all_reduce for each axis from Partial to
+  /// Replicate, and an exchange of terms if an axis goes from Partial to shards.
   DTensor redistribute(Placements placements, const RedistributeOptions& options = {}) const;
-  /// The whole tensor on every rank: redistributed to Replicate. `grad_placements` are those in which gradients of the
-  /// result come; Replicate where they are not given: all ranks use it for the same. A collective.
+  /// The whole tensor on every rank: redistributed to Replicate. `grad_placements` are the placements of the result's
+  /// gradients; Replicate if not given: all ranks use it for the same. A collective.
   at::Tensor full_tensor(const std::optional<Placements>& grad_placements = std::nullopt) const;
 
   at::IntArrayRef sizes() const;    ///< The whole tensor's.
@@ -108,7 +107,7 @@ class DTensor {
   friend DTensor make_dtensor(at::Tensor local, DeviceMeshPtr mesh, TensorLayout layout, Sizes strides);
   explicit DTensor(at::Tensor tensor) : tensor_(std::move(tensor)) {}
   const DTensorImpl& impl() const;
-  /// On another mesh. See RedistributeOptions.
+  /// On a different mesh. See RedistributeOptions.
   DTensor on_mesh(const DeviceMeshPtr& mesh, Placements placements, at::ScalarType dtype) const;
 
   at::Tensor tensor_;
@@ -116,20 +115,20 @@ class DTensor {
 
 std::ostream& operator<<(std::ostream& out, const DTensor& tensor);
 
-/// `tensor` of the rank at place `src_data_rank` of every axis, cut and sent to all: a new leaf, with its
-/// requires_grad. Without a source each rank cuts its own, and nothing is sent. Partial: terms that make the tensor. A
-/// collective. \throws c10::ValueError  see normalized(); sizes, dtypes or arguments differ between ranks; a source
-/// that is not on
+/// `tensor` of the rank at position `src_data_rank` of every axis, sharded and sent to all: a new leaf, with its
+/// requires_grad. Without a source each rank shards its own, and nothing is sent. Partial: terms whose sum is the
+/// tensor. A collective.
+/// \throws c10::ValueError  see normalized(); sizes, dtypes or arguments differ between ranks; a source that is not on
 ///   the mesh; a Partial of an operation that is not sum, avg, min or max. c10::Error  not a leaf. shard::Error kPeer
-/// Cost: one exchange; the source holds the whole tensor, other ranks need one of its size only.
+/// Cost: one exchange; the source has the whole tensor, other ranks need only one of its size.
 DTensor distribute_tensor(const at::Tensor& tensor, DeviceMeshPtr mesh, Placements placements,
                           std::optional<std::int64_t> src_data_rank = 0);
 
 struct FactoryOptions {
-  std::optional<at::ScalarType> dtype{};  ///< torch's default dtype where it is not given.
+  std::optional<at::ScalarType> dtype{};  ///< torch's default dtype if not given.
   bool requires_grad = false;
 };
-/// Tensors of which each rank allocates its part alone. No collective.
+/// Tensors of which each rank allocates only its part. No collective.
 /// \throws c10::ValueError, c10::IndexError  see normalized()
 DTensor empty(at::IntArrayRef size, DeviceMeshPtr mesh, Placements placements, const FactoryOptions& options = {});
 DTensor full(at::IntArrayRef size, const at::Scalar& value, DeviceMeshPtr mesh, Placements placements,
@@ -138,7 +137,7 @@ DTensor zeros(at::IntArrayRef size, DeviceMeshPtr mesh, Placements placements, c
 DTensor ones(at::IntArrayRef size, DeviceMeshPtr mesh, Placements placements, const FactoryOptions& options = {});
 
 /// The last step of all of the above. \pre `layout` is that of `mesh`; `local` is on its device
-/// \throws c10::ValueError  the local size is not what the layout says.
+/// \throws c10::ValueError  the local size does not match the layout.
 DTensor make_dtensor(at::Tensor local, DeviceMeshPtr mesh, TensorLayout layout, Sizes strides);
 
 }  // namespace shard::dtensor

@@ -1,4 +1,4 @@
-// DTensors from tensors: a rank's own part, a whole one that is cut, or values.
+// DTensors from tensors: a rank's own part, a whole one that is sharded, or values.
 #include <ATen/ATen.h>
 
 #include <utility>
@@ -30,8 +30,8 @@ std::optional<std::size_t> cut_dim(const Placement& placement) {
   return std::nullopt;
 }
 
-/// Size and strides of the whole, where all ranks have as much as this one.
-/// Source: compute_global_tensor_info of torch 2.11.
+/// Size and strides of the whole, if all ranks have as much as this one. Source: compute_global_tensor_info of torch
+/// 2.11.
 std::pair<Sizes, Sizes> whole_of(const at::Tensor& local, const DeviceMesh& mesh, const Placements& placements) {
   Sizes shape = local.sizes().vec(), strides = local.strides().vec();
   for (std::size_t axis = 0; axis < placements.size(); ++axis) {
@@ -46,7 +46,7 @@ std::pair<Sizes, Sizes> whole_of(const at::Tensor& local, const DeviceMesh& mesh
   return {std::move(shape), std::move(strides)};
 }
 
-/// The mesh's rank that lies at place 0 of all axes that replicate, and where `rank` lies on the others.
+/// The mesh's rank at position 0 of all axes that replicate, and at the position of `rank` on the others.
 std::int64_t first_replica(const DeviceMesh& mesh, const Placements& placements, std::int64_t rank) {
   std::int64_t first = 0, stride = 1;
   for (std::size_t axis = mesh.ndim(); axis-- > 0;) {
@@ -57,7 +57,7 @@ std::int64_t first_replica(const DeviceMesh& mesh, const Placements& placements,
   return first;
 }
 
-/// Compares what ranks bring, and copies the first replica of each part over the others. A collective.
+/// Compares the ranks' arguments, and copies the first replica of each part over the others. A collective.
 void check_and_copy(const at::Tensor& local, const DeviceMesh& mesh, const Placements& placements, bool same_sizes) {
   const ProcessGroup& group = *mesh.group();
   const auto member = [&](std::int64_t rank) {
@@ -90,7 +90,7 @@ std::int64_t source_index(std::int64_t source, const DeviceMesh& mesh) {
   return index;
 }
 
-/// This rank's part of what `source` has. A collective.
+/// This rank's part of the tensor on `source`. A collective.
 at::Tensor scattered(const at::Tensor& whole, const DeviceMesh& mesh, const TensorLayout& layout, std::int64_t source) {
   const ProcessGroup& group = *mesh.group();
   at::Tensor local;

@@ -1,4 +1,4 @@
-// From one mesh to another, whose ranks may be others.
+// Redistribution from one mesh to another, possibly with different ranks.
 #include <ATen/ATen.h>
 
 #include <algorithm>
@@ -17,7 +17,7 @@ std::size_t world_rank(const DeviceMesh& mesh, std::size_t index) {
   return static_cast<std::size_t>(mesh.ranks()[index]);
 }
 
-/// Of replicas the lowest rank's of the mesh is read.
+/// The replica of the mesh's lowest rank is read.
 Transfer plan_to_mesh(const DTensor& tensor, const DeviceMesh& mesh, const std::vector<LocalPart>& after,
                       const at::Tensor& fresh) {
   const DeviceMesh& own_mesh = *tensor.device_mesh();

@@ -31,7 +31,7 @@ struct Visitor : Cases... {
   using Cases::operator()...;
 };
 
-/// Sum and mean commute with one another, other operations with themselves only.
+/// Sum and mean commute with one another, other operations only with themselves.
 ReduceOp family(ReduceOp op) { return op == ReduceOp::kMean ? ReduceOp::kSum : op; }
 
 void check_partials(const Placements& placements) {

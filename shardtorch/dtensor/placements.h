@@ -1,8 +1,8 @@
 /// \file
-/// Placements: what one axis of a DeviceMesh does to a tensor. Plain values.
+/// Placements: the effect of one axis of a DeviceMesh on a tensor. Plain values.
 ///
-/// The arithmetic of cutting is libshard's place() (catalog/layout.h).
-/// Source: torch/distributed/tensor/placement_types.py (torch 2.11).
+/// libshard's place() (catalog/layout.h) has the arithmetic. Source: torch/distributed/tensor/placement_types.py (torch
+/// 2.11).
 #pragma once
 
 #include <cstdint>
@@ -16,20 +16,20 @@
 
 namespace shard::dtensor {
 
-/// Every rank of the axis holds the same.
+/// Every rank of the axis has the same elements.
 struct Replicate {
   friend bool operator==(const Replicate&, const Replicate&) = default;
 };
 
-/// Cut along `dim` as torch.chunk cuts: the last ranks may hold less, or nothing.
+/// Sharded along `dim` as by torch.chunk: the last ranks may have fewer elements, or none.
 struct Shard {
   std::int64_t dim = 0;  ///< Negative ones count from the end until a DTensor has it.
 
   friend bool operator==(const Shard&, const Shard&) = default;
 };
 
-/// Python's _StridedShard: `split_factor` pieces, each of them cut over the ranks of the axis. What remains of a cut
-/// over a later axis that was made first (FSDP over tensor parallel).
+/// Python's _StridedShard: `split_factor` pieces, each of them sharded over the ranks of the axis. It is the placement
+/// after an earlier sharding over a later axis (FSDP over tensor parallel).
 struct StridedShard {
   std::int64_t dim = 0;
   std::int64_t split_factor = 1;
@@ -37,7 +37,7 @@ struct StridedShard {
   friend bool operator==(const StridedShard&, const StridedShard&) = default;
 };
 
-/// Every rank of the axis holds a term of each element; `op` over all ranks makes the element.
+/// Every rank of the axis has a term of each element; `op` over all ranks gives the element.
 struct Partial {
   ReduceOp op = ReduceOp::kSum;
 
@@ -51,17 +51,17 @@ using Placements = std::vector<Placement>;  ///< One for each axis of a mesh, sl
 std::string to_string(const Placement& placement);
 std::string to_string(const Placements& placements);  ///< "[S(0), R]"
 
-/// For a tensor of `dims` dimensions on a mesh of `axes` axes: dimensions counted from the front.
-/// \throws c10::ValueError  another number of placements than axes; a split factor below 1; Partial of operations that
-/// do
-///   not commute with one another (a sum and a mean do).
+/// Normalizes placements for a tensor of `dims` dimensions on a mesh of `axes` axes: dimensions are counted from the
+/// front.
+/// \throws c10::ValueError  different numbers of placements and axes; a split factor below 1; Partial of operations
+///   that do not commute with one another (a sum and a mean do).
 /// \throws c10::IndexError  a dimension that the tensor lacks.
 Placements normalized(Placements placements, std::size_t axes, std::int64_t dims);
 
-/// Those of the gradient of a tensor with these: Replicate for Partial, the others as they are.
+/// The placements of the gradient of a tensor with these: Replicate for Partial, the others unchanged.
 Placements placements_of_gradient(Placements placements);
 
-/// As the catalog has them. A Partial holds what a Replicate holds: a value for each element.
+/// The catalog's form of the placements. A Partial has the same elements as a Replicate: a value for each.
 std::vector<shard::Placement> in_catalog(const Placements& placements);
 /// The way back.
 Placement from_catalog(const shard::Placement& placement);

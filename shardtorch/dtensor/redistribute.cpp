@@ -14,12 +14,13 @@ namespace shard::dtensor {
 
 namespace {
 
-/// What all ranks must ask for alike.
+/// The arguments that must be the same on all ranks.
 std::vector<std::string> request(const TensorLayout& from, const Placements& to) {
   return {to_string(from), "new placements=" + to_string(to)};
 }
 
-/// What this rank sends of `local`, and receives into `fresh`, by term; by ranks of the mesh's group.
+/// The parts of `local` that this rank sends, and those of `fresh` that it receives, by term; by ranks of the mesh's
+/// group.
 Transfer plan_transfer(const RedistributionPlan& plan, const DeviceMesh& mesh, const at::Tensor& local,
                        const std::vector<at::Tensor>& fresh) {
   const ProcessGroup& group = *mesh.group();
@@ -81,8 +82,8 @@ at::Tensor move(const at::Tensor& local, const DeviceMesh& mesh, TensorLayout fr
 
 }  // namespace
 
-// Source of the gradient: Redistribute and _ToTorchTensor of torch 2.11. It is redistributed by a step that is
-// differentiable in turn where it has a gradient itself (create_graph).
+// Source of the gradient: Redistribute and _ToTorchTensor of torch 2.11. If the gradient itself has a gradient
+// (create_graph), it is redistributed by a differentiable step.
 at::Tensor redistribute_local(const at::Tensor& local, const Redistribution& how) {
   using functional::Tensors;
   const Placements target = placements_of_gradient(how.from.placements);

@@ -10,21 +10,22 @@
 
 namespace shard::dtensor {
 
-/// What moves where: `local`, of layout `from`, becomes a local tensor of `to`. The gradient of the result comes in
-/// `gradient`, and goes on as that of `from`.
+/// A redistribution: `local`, of layout `from`, becomes a local tensor of `to`. The gradient of the result arrives in
+/// `gradient`, and continues as that of `from`.
 struct Redistribution {
   DeviceMeshPtr mesh;
   TensorLayout from;
   Placements to;
   Placements gradient;
-  std::optional<at::ScalarType> forward_dtype{}, backward_dtype{};  ///< As RedistributeOptions has them.
+  std::optional<at::ScalarType> forward_dtype{}, backward_dtype{};  ///< The options of RedistributeOptions.
 };
 
 /// A collective of the mesh. \pre this rank is on the mesh; placements are normalized; no axis becomes Partial
 at::Tensor redistribute_local(const at::Tensor& local, const Redistribution& how);
 
-/// This rank's part of `tensor` on another mesh of the same world: no elements where it is not on it. Without autograd.
-/// A collective of the world. \throws c10::ValueError  worlds differ; c10::Error  placements that are Partial.
+/// This rank's part of `tensor` on a different mesh of the same world: no elements if it is not on it. Without
+/// autograd. A collective of the world. \throws c10::ValueError  worlds differ; c10::Error  placements that are
+/// Partial.
 at::Tensor part_on(const DeviceMesh& mesh, const Placements& placements, const DTensor& tensor);
 
 }  // namespace shard::dtensor

@@ -19,7 +19,7 @@ std::int64_t volume(const std::vector<BoxCopy>& copies) {
   return elements;
 }
 
-/// Who reads what of whom.
+/// The boxes that each rank reads from each other rank.
 class Planner {
  public:
   Planner(const TensorLayout& from, const Placements& to)
@@ -58,7 +58,7 @@ class Planner {
     return place;
   }
 
-  /// What `target` reads of `source`; nothing where another replica is nearer.
+  /// The boxes that `target` reads from `source`; nothing if another replica is nearer.
   std::vector<BoxCopy> copies(std::int64_t source, std::int64_t target) const {
     const Sizes from = coordinate(source), to = coordinate(target);
     for (std::size_t axis = 0; axis < mesh_.size(); ++axis) {
@@ -85,8 +85,8 @@ class Planner {
 
   const Sizes mesh_;
   const std::vector<LocalPart> before_, after_;
-  std::vector<bool> is_term_;  ///< By axis: its ranks hold terms that are reduced.
-  std::vector<bool> is_own_;   ///< By axis: a rank reads of those in its own place only.
+  std::vector<bool> is_term_;  ///< By axis: whether its ranks have terms to reduce.
+  std::vector<bool> is_own_;   ///< By axis: whether a rank reads only from ranks at its own position.
 };
 
 }  // namespace

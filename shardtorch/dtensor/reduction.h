@@ -15,12 +15,12 @@ namespace shard::dtensor {
 /// \throws c10::Error  an operation that is not for such elements.
 at::Tensor all_reduce(const at::Tensor& local, const DeviceMesh& mesh, std::size_t axis, ReduceOp op);
 
-/// Terms of the same elements, reduced as the axes say that are Partial in `from` and not in `to`. The first term's
-/// memory is used. \pre at least one; more than one only where there is such an axis
+/// Terms of the same elements, reduced by the axes that are Partial in `from` and not in `to`. Reuses the first term's
+/// memory. \pre at least one; more than one only if there is such an axis
 at::Tensor reduce_terms(std::vector<at::Tensor> terms, const Placements& from, const Placements& to,
                         const DeviceMesh& mesh);
 
-/// What each of `axis_size` ranks holds of a Partial that makes `tensor`.
+/// The term of each of `axis_size` ranks of a Partial that equals `tensor`.
 /// \throws c10::ValueError  a product: "Replicate to P(product) conversion is not supported."; a sum of integers.
 at::Tensor term_of(const at::Tensor& tensor, std::int64_t axis_size, ReduceOp op);
 

@@ -20,10 +20,11 @@ struct CrossEntropyOptions {
 /// gradient of this rank's logits.
 ///
 /// \param logits  [..., this rank's chunk of `classes`]: the last dimension is the classes'.
-/// \param targets  [...], int64, the same on all ranks. \returns  As torch: on all ranks the same.
-/// \throws c10::ValueError  other shapes, on this rank alone; c10::IndexError  on all ranks, a target that is not a
+/// \param targets  [...], int64, the same on all ranks.
+/// \returns  As torch: on all ranks the same.
+/// \throws c10::ValueError  different shapes, only on this rank; c10::IndexError  on all ranks, a target that is not a
 ///   class.
-/// Cost: three all_reduces of a number a target (four with smoothing).
+/// Cost: three all_reduces of a number per target (four with smoothing).
 at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& targets, std::int64_t classes,
                          const CrossEntropyOptions& options = {}, const ProcessGroupPtr& group = nullptr);
 

@@ -1,10 +1,10 @@
 /// \file
-/// Embeddings whose table is cut over the ranks of a group, by rows (the vocabulary) or by columns.
+/// Embeddings whose table is sharded over the ranks of a group, by rows (the vocabulary) or by columns.
 ///
-/// As with linear.h: all ranks compute one loss, the weight is a parameter that is a ShardedTensor of
-/// torch::nn::Embedding's name and shape, every function is a collective, and gradients are those of the whole table,
-/// each shard's its part. Indices are the same on all ranks, and so is what comes out.
-/// Source: torch/distributed/_shard/sharding_spec/chunk_sharding_spec_ops/embedding{,_bag}.py (torch 2.11).
+/// As with linear.h: all ranks compute one loss, the weight is a ShardedTensor parameter with torch::nn::Embedding's
+/// name and shape, every function is a collective, and each shard's gradient is its part of the whole table's. Indices
+/// and outputs are the same on all ranks. Source:
+/// torch/distributed/_shard/sharding_spec/chunk_sharding_spec_ops/embedding{,_bag}.py (torch 2.11).
 #pragma once
 
 #include <torch/nn/module.h>
@@ -20,7 +20,7 @@ namespace shard::parallel {
 
 /// Which dimension of a table is cut.
 enum class TableCut : std::uint8_t {
-  kRows,     ///< A rank looks up what its rows hold, and the ranks' results are summed.
+  kRows,     ///< A rank looks up the indices of its rows, and the ranks' results are summed.
   kColumns,  ///< A rank looks up its columns of everything, and the ranks' results are put side by side.
 };
 
@@ -29,11 +29,11 @@ enum class TableCut : std::uint8_t {
 template <class Whole, class Options>
 class CutTable : public torch::nn::Module {
  public:
-  /// The elements of group rank 0's `whole`, which stays as it is. `group` null: the default group.
+  /// The elements of group rank 0's `whole`, which does not change. `group` null: the default group.
   /// \throws c10::ValueError  this process is not a member; shapes differ between ranks
   /// \throws c10::NotImplementedError  max_norm, scale_grad_by_freq and sparse gradients
   explicit CutTable(const Whole& whole, TableCut cut = TableCut::kRows, ProcessGroupPtr group = nullptr);
-  /// Of new elements, which rank 0 draws as torch::nn does. Memory: the whole table for a moment.
+  /// New elements, which rank 0 draws as torch::nn does. Memory: temporarily the whole table.
   explicit CutTable(const Options& options, TableCut cut = TableCut::kRows, ProcessGroupPtr group = nullptr)
       : CutTable(Whole(options), cut, std::move(group)) {}
   CutTable(std::int64_t num_embeddings, std::int64_t embedding_dim)
@@ -54,8 +54,8 @@ class EmbeddingImpl : public CutTable<torch::nn::EmbeddingImpl, torch::nn::Embed
  public:
   using CutTable::CutTable;
 
-  /// \param indices  Of any shape. \returns  [..., embedding_dim], on all ranks.
-  /// \throws c10::IndexError  on all ranks, an index that the table has not.
+  /// \param indices  Any shape. \returns  [..., embedding_dim], on all ranks.
+  /// \throws c10::IndexError  on all ranks, an index outside the table.
   at::Tensor forward(const at::Tensor& indices);
 };
 TORCH_MODULE(Embedding);
@@ -64,11 +64,12 @@ class EmbeddingBagImpl : public CutTable<torch::nn::EmbeddingBagImpl, torch::nn:
  public:
   using CutTable::CutTable;
 
-  /// \param indices  [bags, each] without `offsets`, else one after the other, and where each bag begins.
-  /// \param per_sample_weights  Of the indices' shape, for sums only.
+  /// \param indices  [bags, each] without `offsets`, otherwise one after the other, with the start of each bag in
+  ///   `offsets`.
+  /// \param per_sample_weights  The shape of `indices`, only for sums.
   /// \returns  [bags, embedding_dim], on all ranks.
-  /// \throws c10::ValueError  other shapes, weights with a mean or maximum; c10::IndexError  as Embedding.
-  /// Cost: by rows, sums and means reduce a row a bag, maxima a row an index.
+  /// \throws c10::ValueError  different shapes, weights with a mean or maximum; c10::IndexError  as Embedding.
+  /// Cost: by rows, sums and means reduce a row per bag, maxima a row per index.
   at::Tensor forward(const at::Tensor& indices, const at::Tensor& offsets = {},
                      const at::Tensor& per_sample_weights = {});
 };

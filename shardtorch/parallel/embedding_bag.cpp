@@ -19,7 +19,7 @@ Mode mode_of(const torch::nn::EmbeddingBagOptions& options) {
   return std::holds_alternative<torch::enumtype::kMean>(options.mode()) ? kMean : kMax;
 }
 
-/// All bags' indices one after the other, and where each bag begins. `weights` may be undefined.
+/// All bags' indices one after the other, with the start of each bag. `weights` may be undefined.
 struct Bags {
   at::Tensor indices, begins, weights;
 
@@ -57,7 +57,7 @@ at::Tensor reduced(const at::Tensor& table, const Bags& bags, Mode mode) {
                                        /*sparse=*/false, bags.weights));
 }
 
-/// What stands for `reduced` where this rank's part of the table has no elements.
+/// Replaces `reduced` if this rank's part of the table has no elements.
 at::Tensor reduced_of_none(const at::Tensor& table, const Bags& bags) {
   const at::Tensor zeros = at::zeros({bags.begins.numel(), table.size(1)}, table.options()) + zero_of(table);
   return bags.weights.defined() ? zeros + zero_of(bags.weights) : zeros;

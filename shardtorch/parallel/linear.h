@@ -1,14 +1,14 @@
 /// \file
-/// Linear layers whose weight is cut over the ranks of a group (Megatron-LM's tensor parallelism).
+/// Linear layers whose weight is sharded over the ranks of a group (Megatron-LM's tensor parallelism).
 ///
-/// A column layer followed by a row layer needs one all_reduce forward and one backward: the output of the first is cut
-/// as the second wants its input. All ranks compute one and the same loss: where a layer's whole input or output is on
-/// all ranks, it is equal on all.
+/// A column layer followed by a row layer needs one all_reduce forward and one backward, because the output of the
+/// first is sharded like the input of the second. All ranks compute the same loss. If a layer's whole input or output
+/// is on all ranks, it is equal on all.
 ///
-/// Weights are parameters that are ShardedTensors, of the names and shapes of torch::nn::Linear, so that state dicts
-/// and checkpoints are those of the whole layer. Optimizers take local_parameters() (parameters.h). Every function is a
-/// collective of the group; backward is one too. Gradients are those of the whole layer, each shard's its part.
-/// Source: Shoeybi and others, Megatron-LM (arXiv 1909.08053), section 3.
+/// Weights are ShardedTensor parameters with the names and shapes of torch::nn::Linear, so state dicts and checkpoints
+/// are those of the whole layer. Pass local_parameters() (parameters.h) to optimizers. Every function is a collective
+/// of the group; so is backward. Each shard's gradient is its part of the whole layer's. Source: Shoeybi and others,
+/// Megatron-LM (arXiv 1909.08053), section 3.
 #pragma once
 
 #include <torch/nn/module.h>
@@ -22,11 +22,11 @@ namespace shard::parallel {
 /// Output features are cut: rank i has the i-th chunk of the weight's rows and of the bias.
 class ColumnLinearImpl : public torch::nn::Module {
  public:
-  /// The elements of group rank 0's `whole`, which stays as it is. `group` null: the default group.
+  /// The elements of group rank 0's `whole`, which does not change. `group` null: the default group.
   /// \throws c10::ValueError  this process is not a member; shapes differ between ranks
   explicit ColumnLinearImpl(const torch::nn::LinearImpl& whole, bool gather_output = false,
                             ProcessGroupPtr group = nullptr);
-  /// Of new elements, which rank 0 draws as torch::nn::Linear does. Memory: the whole weight for a moment.
+  /// New elements, which rank 0 draws as torch::nn::Linear does. Memory: temporarily the whole weight.
   explicit ColumnLinearImpl(const torch::nn::LinearOptions& options, bool gather_output = false,
                             ProcessGroupPtr group = nullptr);
   ColumnLinearImpl(std::int64_t in_features, std::int64_t out_features)
@@ -48,7 +48,7 @@ TORCH_MODULE(ColumnLinear);
 /// Input features are cut: rank i has the i-th chunk of the weight's columns. The bias is whole on all ranks.
 class RowLinearImpl : public torch::nn::Module {
  public:
-  /// As ColumnLinear's. `split_input`: the input is whole on all ranks, and each takes its part.
+  /// The same as ColumnLinear's. `split_input`: the input is whole on all ranks, and each uses its part.
   explicit RowLinearImpl(const torch::nn::LinearImpl& whole, bool split_input = false, ProcessGroupPtr group = nullptr);
   explicit RowLinearImpl(const torch::nn::LinearOptions& options, bool split_input = false,
                          ProcessGroupPtr group = nullptr);

@@ -75,7 +75,7 @@ GenericDict sgd_dict(const SGDOptions& options) {
   return dict;
 }
 
-/// Calls `set` with the value of `name`, where there is one.
+/// Calls `set` with the value of `name`, if there is one.
 template <class Set>
 void take(const GenericDict& dict, const char* name, const Set& set) {
   if (const auto found = dict.find(name); found != dict.end()) set(found->value());
@@ -112,7 +112,7 @@ std::unique_ptr<OptimizerOptions> sgd_options(SGDOptions options, const GenericD
 
 [[noreturn]] void refuse() { throw c10::ValueError("the optimizer is neither Adam nor AdamW nor SGD"); }
 
-/// Calls with the options as what they are. \throws c10::ValueError
+/// Calls with the options as their own class. \throws c10::ValueError
 template <class Visit>
 auto visit_options(const OptimizerOptions& options, const Visit& visit) {
   if (const auto* adam = dynamic_cast<const AdamOptions*>(&options)) return visit(*adam);

@@ -41,8 +41,8 @@ bool is_elsewhere(const ShardedTensor& sharded) {
   return sharded.defined() && sharded.local_shards().empty() && sharded.requires_grad();
 }
 
-/// With the sharded parameters of which this rank has no shard, in the order of the module: so all ranks name the same.
-/// `names` as they are where there is none.
+/// The names, plus the sharded parameters without a shard on this rank, in the order of the module, so that all ranks
+/// have the same names. Returns `names` unchanged if there is no such parameter.
 std::vector<std::string> with_those_of_other_ranks(const torch::nn::Module& module, std::vector<std::string> names) {
   const std::unordered_set<std::string> here(names.begin(), names.end());
   std::unordered_set<const c10::TensorImpl*> known;
@@ -76,7 +76,7 @@ NamedStates named_states(const torch::nn::Module& module, const Optimizer& optim
       states.by_name[local.name].slots.push_back(slots_of(*state->second));
     }
   }
-  // Of several groups, or where some parameters are in none, nothing says which one it is on ranks that have a shard.
+  // With several groups, or if some parameters are in none, the group on ranks with a shard is unknown.
   const bool has_all = states.groups.size() == 1 && optimizer.param_groups().front().params().size() == known.size();
   if (has_all) states.groups.front() = with_those_of_other_ranks(module, std::move(states.groups.front()));
   return states;
@@ -98,7 +98,7 @@ at::Tensor joined(const ParameterState& state, std::size_t slot) {
       .as_tensor();
 }
 
-/// As torch.optim.optimizer._get_scalar_dtype has it.
+/// The same as torch.optim.optimizer._get_scalar_dtype.
 at::ScalarType step_dtype() { return c10::get_default_dtype_as_scalartype() == at::kDouble ? at::kDouble : at::kFloat; }
 
 GenericDict dict_of(const ParameterState& state) {
@@ -109,9 +109,9 @@ GenericDict dict_of(const ParameterState& state) {
   return dict;
 }
 
-constexpr std::string_view kStates = "optim.state.";  ///< What names of states in a training state begin with.
+constexpr std::string_view kStates = "optim.state.";  ///< The prefix of state names in a training state.
 
-/// Without the states of parameters of which this rank has no shard: nothing of it stands for them.
+/// Without the states of parameters that have no shard on this rank.
 void drop_those_of_other_ranks(const torch::nn::Module& module, std::vector<std::string>& names) {
   std::unordered_set<std::string_view> elsewhere;
   const auto parameters = module.named_parameters();
@@ -125,12 +125,12 @@ void drop_those_of_other_ranks(const torch::nn::Module& module, std::vector<std:
   });
 }
 
-/// What a state does to an optimizer. Nothing is changed before `apply`.
+/// The changes that a state makes to an optimizer. Nothing is changed before `apply`.
 class Restoring {
  public:
   Restoring(const torch::nn::Module& module, Optimizer& optimizer, const GenericDict& state)
       : states_(named_states(module, optimizer)) {
-    const auto found = state.find("state");  // Checkpoints hold no empty dicts.
+    const auto found = state.find("state");  // Checkpoints contain no empty dicts.
     const GenericDict saved = found == state.end() ? make_dict() : found->value().toGenericDict();
     for (auto& [name, own] : states_.by_name) add_state(name, own, saved);
     const c10::List<c10::IValue> groups = member(state, "param_groups").toList();

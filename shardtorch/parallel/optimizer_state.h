@@ -6,8 +6,8 @@
 ///     {"state": {"layer.weight": {"step": tensor, "exp_avg": tensor, "exp_avg_sq": tensor}, ...},
 ///      "param_groups": [{"lr": 0.001, "betas": (0.9, 0.999), ..., "params": ["layer.weight", ...]}]}
 ///
-/// so that either language goes on where the other stopped. What belongs to a sharded parameter is a ShardedTensor that
-/// is cut as the parameter is: a checkpoint is loaded by other ranks, under other cuts, as parameters are.
+/// So either language can continue the other's training. The state of a sharded parameter is a ShardedTensor with the
+/// same sharding: a checkpoint can be loaded by different ranks, under different shardings, as parameters can.
 #pragma once
 
 #include <torch/nn/module.h>
@@ -19,21 +19,22 @@
 
 namespace shard::parallel {
 
-/// Tensors are shared with the optimizer; "step" is a scalar of its own, as Python's is: float64 where that is the
-/// default dtype, else float32. Parameters that have had no step have no entry. Those of which this rank has no shard
-/// are in "params" where the optimizer has one group, with all local parameters of `module`; of several groups each
-/// needs a parameter that rank 0 and the ranks that load have shards of. \throws c10::ValueError  an optimizer of
-/// another class; a tensor of it that is not a local parameter of `module` (parameters.h).
+/// Tensors are shared with the optimizer; "step" is a separate scalar, as in Python: float64 if that is the default
+/// dtype, otherwise float32. Parameters that have had no step have no entry. Parameters without a shard on this rank
+/// are in "params" if the optimizer has one group, with all local parameters of `module`. With several groups, each
+/// needs a parameter of which rank 0 and the loading ranks have shards.
+/// \throws c10::ValueError  an optimizer of a different class; one of its tensors is not a local parameter of `module`
+///   (parameters.h).
 c10::IValue optimizer_state(const torch::nn::Module& module, const torch::optim::Optimizer& optimizer);
 
-/// Gives every parameter that has had no step a state of zeros, so that there is something to load into. Python does
-/// the same before it loads. An SGD without momentum has no state. \throws c10::ValueError  as above.
+/// Gives every parameter that has had no step a state of zeros, to load into. Python does the same before it loads. An
+/// SGD without momentum has no state. \throws c10::ValueError  as above.
 void init_optimizer_state(torch::optim::Optimizer& optimizer);
 
-/// Takes over steps and options (lr, betas, ...) from a state of the form above, and tensors where they are others.
-/// Groups are matched by their parameters' names; options that C++ does not have (foreach, fused, ...) are left out.
-/// Nothing is changed where it throws.
-/// \throws c10::ValueError  as above; a parameter of the optimizer that the state has not, other shapes or shards.
+/// Copies steps and options (lr, betas, ...) from a state of the form above, and tensors that are not shared. Groups
+/// are matched by their parameters' names; options that C++ does not have (foreach, fused, ...) are skipped. If it
+/// throws, nothing has changed.
+/// \throws c10::ValueError  as above; a parameter of the optimizer that the state lacks, different shapes or shards.
 void set_optimizer_state(const torch::nn::Module& module, torch::optim::Optimizer& optimizer, const c10::IValue& state);
 
 /// A checkpoint of a training run: {"model": the module's state dict, "optim": the optimizer's, ...}, as Python's

@@ -1,8 +1,8 @@
 /// \file
-/// The parameters of a module with sharded ones, as torch::optim wants them, and what is summed over their gradients.
+/// The parameters of a module with sharded ones, for torch::optim, and the norm of their gradients.
 ///
-/// torch::nn::Module::parameters() has a wrapper without elements for a sharded parameter, which optimizers skip in
-/// silence. Here stands each local shard instead.
+/// torch::nn::Module::parameters() has a wrapper without elements for a sharded parameter, which optimizers silently
+/// skip. These functions return each local shard instead.
 #pragma once
 
 #include <torch/nn/module.h>
@@ -35,8 +35,8 @@ std::vector<at::Tensor> local_parameters(const torch::nn::Module& module);
 /// Cost: an all_reduce of one number.
 double grad_norm(const torch::nn::Module& module, double p = 2, const ProcessGroupPtr& group = nullptr);
 
-/// Scales all gradients in place, so that their norm is at most `max_norm`; returns what it was. The formula is
-/// torch.nn.utils.clip_grad_norm_'s: a factor of max_norm / (norm + 1e-6) where that is below 1. A collective, see
+/// Scales all gradients in place, so that their norm is at most `max_norm`; returns the old norm. The formula is
+/// torch.nn.utils.clip_grad_norm_'s: a factor of max_norm / (norm + 1e-6) if that is below 1. A collective, see
 /// grad_norm. \throws c10::Error  `error_if_nonfinite` and the norm is not finite: nothing is scaled then.
 double clip_grad_norm_(const torch::nn::Module& module, double max_norm, double p = 2, bool error_if_nonfinite = false,
                        const ProcessGroupPtr& group = nullptr);

@@ -1,5 +1,5 @@
 /// \file
-/// Workers that meet in a store: bytes from everyone to everyone, where no process group exists yet or any more. Inside
+/// Workers that connect through a store: bytes from every worker to every worker, without a process group. Inside
 /// shardtorch/rpc only.
 #pragma once
 
@@ -13,14 +13,14 @@
 
 namespace shard {
 
-/// All workers make one and call it alike. Threads: one at a time.
+/// All workers create one and call it in the same order. Threads: one at a time.
 class Meeting {
  public:
-  /// Opens a connection of its own to the store. Keys lie below a number that is new for each Meeting of a worker, so
-  /// that a store may be met in again.
+  /// Opens a separate connection to the store. Keys begin with a number that is new for each Meeting of a worker, so a
+  /// store may be used again.
   Meeting(c10d::Store& store, int rank, int size, std::chrono::milliseconds timeout);
 
-  /// Part i is worker i's. Keys of a call are its own; the last who has read them removes them.
+  /// Part i is worker i's. Each call has its own keys; the last reader removes them.
   /// \throws c10::Error  "RPC: worker 2 did not come within 2000 ms", or the store's own error.
   std::vector<Bytes> all_gather(std::span<const std::byte> own);
   void barrier() { all_gather({}); }
@@ -28,7 +28,7 @@ class Meeting {
   /// \throws c10::Error  as all_gather, in worker 0.
   void leave();
 
-  /// The store under this meeting's keys, for who else needs one. Its timeout is the meeting's.
+  /// The store under this meeting's keys, for other users. Its timeout is the meeting's.
   const c10::intrusive_ptr<c10d::Store>& store() const { return store_; }
 
  private:

@@ -1,6 +1,6 @@
-// Torch's TensorPipe agent moves the messages; the only request that is served here is torch's fetch of an RRef, whose
-// number names a published shard. Torch's own callback would run any operator for anyone, and keep who asks for a shard
-// that is gone waiting for the whole timeout.
+// Torch's TensorPipe agent moves the messages. The only request served here is torch's fetch of an RRef, whose number
+// identifies a published shard. Torch's own callback would run any operator for any worker, and let a request for a
+// shard that no longer exists wait for the whole timeout.
 #include "shardtorch/rpc/rpc.h"
 
 #include <ATen/ATen.h>
@@ -80,7 +80,7 @@ Shard from_value(const at::IValue& value) {
   const ShardMetadata& box = metadata.shards_metadata.at(0);
   const at::Tensor tensor = elements.at(0).toTensor().set_requires_grad(metadata.tensor_properties.requires_grad);
   Shard shard(tensor, ShardMetadata(box.shard_offsets, box.shard_sizes));
-  shard.metadata.placement = box.placement;  // Where it lives, which is not here.
+  shard.metadata.placement = box.placement;  // The owner's device, which is remote.
   return shard;
 }
 
@@ -131,7 +131,7 @@ class WithoutSigpipe {
   sigset_t before_{};
 };
 
-/// \throws c10::ValueError  a device map is for somebody else.
+/// \throws c10::ValueError  a device map is for an unknown worker.
 std::vector<Worker> gather_workers(Meeting& meeting, const RpcOptions& options) {
   std::vector<Worker> workers;
   for (const Bytes& name : meeting.all_gather(std::as_bytes(std::span(options.name)))) {
@@ -150,7 +150,7 @@ void end_agent(torch_rpc::RpcAgent& agent) {
   torch_rpc::RpcAgent::setCurrentRpcAgent(nullptr);
 }
 
-/// Torch's current agent, once it runs; where it cannot start there is none.
+/// Torch's current agent, once it runs; none if it cannot start.
 std::shared_ptr<torch_rpc::TensorPipeAgent> start_agent(const Meeting& meeting, const RpcOptions& options,
                                                         std::shared_ptr<const Shelf> shelf) {
   const WithoutSigpipe in_all_its_threads;
@@ -199,7 +199,7 @@ class TensorPipeRpc final : public RpcAgent, public std::enable_shared_from_this
 
  private:
   at::IValue request(const Worker& owner, std::int64_t number) const;
-  /// To where the device map says that what lives on that device of `owner` goes.
+  /// The device to which the device map sends shards from that device of `owner`.
   void bring(Shard& shard, const Worker& owner) const;
   void stop();
 
@@ -271,7 +271,7 @@ Shard TensorPipeRpc::fetch(const Worker& owner, std::int64_t number) const {
 
 void TensorPipeRpc::shut_down() {
   try {
-    meeting_.barrier();  // Says who is missing, which torch's own does not; nobody fetches any more after it.
+    meeting_.barrier();  // Names the missing workers, which torch's own does not; after it no worker fetches any more.
     agent_->join(true);
     meeting_.leave();
   } catch (...) {

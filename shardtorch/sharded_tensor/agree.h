@@ -14,22 +14,22 @@ namespace shard {
 /// Arguments of a call, or facts about its tensors, as text: "dst=0", "size=[4, 4]".
 using Words = std::vector<std::string>;
 
-/// What `make` returns on each member, by group rank. A collective. Where it throws, all ranks throw: the lowest
-/// failing rank's error, of the same type (those of errors.h, or shard::Error; anything else becomes a c10::Error).
-/// `facts` must be the same on all ranks. They are compared first: if they differ, no error of `make` is thrown.
-/// \throws c10::ValueError  on all ranks, as agree_on: `facts` differ. Error kPeer  a rank is lost.
-/// Cost: one all_gather of 96 bytes; where a piece does not fit in, another of pieces of any size; if facts differ,
-/// another of the facts.
+/// The results of `make` on each member, by group rank. A collective. If it throws, all ranks throw the lowest failing
+/// rank's error, of the same type (those of errors.h, or shard::Error; anything else becomes a c10::Error). `facts`
+/// must be the same on all ranks. They are compared first: if they differ, no error of `make` is thrown.
+/// \throws c10::ValueError  on all ranks, as agree_on: `facts` differ. Error kPeer  a rank died.
+/// Cost: one all_gather of 96 bytes; if a piece does not fit, another one of pieces of any size; if facts differ,
+/// another one of the facts.
 std::vector<Bytes> all_gather_or_throw(Group& group, const std::function<Bytes()>& make, const Words& facts = {});
 
-/// Does `step` on all ranks; where it throws on one, all throw as above. A collective of a few bytes.
+/// Runs `step` on all ranks; if it throws on one, all throw as above. A collective of a few bytes.
 void agree(Group& group, const std::function<void()>& step);
 
-/// As above; and what `step` returns, a call's arguments in words, must be the same on all ranks: as many everywhere.
-/// \throws c10::ValueError  on all ranks: "dst=0 on rank: 1 does not match with dst=2 on rank: 0", of the first
-///   argument that differs.
-/// `facts` are compared before, as by all_gather_or_throw.
-/// Cost: one all_gather of digests; where ranks differ, another of the words.
+/// The same as above; the result of `step`, a call's arguments as text, must also be the same on all ranks, with the
+/// same number everywhere.
+/// \throws c10::ValueError  on all ranks: "dst=0 on rank: 1 does not match with dst=2 on rank: 0", for the first
+///   argument that differs. `facts` are compared before, as by all_gather_or_throw.
+/// Cost: one all_gather of digests; if ranks differ, another one of the texts.
 void agree_on(Group& group, const std::function<Words()>& step, const Words& facts = {});
 
 }  // namespace shard

@@ -9,7 +9,7 @@
 
 namespace shard {
 
-/// What at::Tensor::grad_fn() returns: a std::shared_ptr up to LibTorch 2.12, a c10::intrusive_ptr since 2.13.
+/// The result of at::Tensor::grad_fn(): a std::shared_ptr up to LibTorch 2.12, a c10::intrusive_ptr since 2.13.
 using AutogradNodePtr = std::remove_cvref_t<decltype(std::declval<const at::Tensor&>().grad_fn())>;
 
 }  // namespace shard

@@ -49,7 +49,7 @@ bool same_local_shards(const ShardedTensorImpl& a, const ShardedTensorImpl& b, c
          });
 }
 
-/// What all ranks must compare: these arguments, both tensors.
+/// The facts that all ranks must compare: these arguments, both tensors.
 Words facts_of_both(Words arguments, const ShardedTensorImpl& a, const ShardedTensorImpl& b) {
   for (const std::string& fact : facts_of(a.metadata)) arguments.push_back("first tensor: " + fact);
   for (const std::string& fact : facts_of(b.metadata)) arguments.push_back("second tensor: " + fact);

@@ -1,5 +1,5 @@
 /// \file
-/// What operators and state dicts share. Inside shardtorch only.
+/// Common code of operators and state dicts. Inside shardtorch only.
 #pragma once
 
 #include <optional>
@@ -9,22 +9,22 @@
 
 namespace shard {
 
-/// What ShardedTensors can do by themselves. Nothing where it cannot with these arguments (copy_ from an ordinary
-/// tensor). `args` by position; those at the end may be missing, defaults stand for them.
+/// Built-in operators of ShardedTensors. Nothing if the operator does not support these arguments (copy_ from an
+/// ordinary tensor). `args` by position; trailing ones may be missing, with their defaults.
 using BuiltinOp = std::optional<c10::IValue> (*)(at::ArrayRef<c10::IValue> args);
 
-/// Null where there is none.
+/// Null if there is none.
 BuiltinOp builtin_op(std::string_view name);
 
 /// Whether the program registered `op` for these tensors, for all or for their class of specs.
 bool has_registered_op(const ShardingSpec& spec, std::string_view op);
 
-/// Argument `index`, undefined where it is not a ShardedTensor.
+/// Argument `index`, undefined if it is not a ShardedTensor.
 ShardedTensor sharded_arg(at::ArrayRef<c10::IValue> args, std::size_t index);
-/// Argument `index`, or `otherwise` where it is missing or None.
+/// Argument `index`, or `otherwise` if it is missing or None.
 c10::IValue arg_or(at::ArrayRef<c10::IValue> args, std::size_t index, c10::IValue otherwise);
 
-// creation_ops.cpp: empty_like and its kind; what fills a tensor in place.
+// creation_ops.cpp: empty_like and related functions; functions that fill a tensor in place.
 std::optional<c10::IValue> run_empty_like(at::ArrayRef<c10::IValue> args);
 std::optional<c10::IValue> run_full_like(at::ArrayRef<c10::IValue> args);
 std::optional<c10::IValue> run_ones_like(at::ArrayRef<c10::IValue> args);
@@ -36,7 +36,7 @@ std::optional<c10::IValue> run_zero(at::ArrayRef<c10::IValue> args);
 std::optional<c10::IValue> run_uniform(at::ArrayRef<c10::IValue> args);
 std::optional<c10::IValue> run_normal(at::ArrayRef<c10::IValue> args);
 
-// linear_op.cpp: what torch::nn::functional::linear calls; each becomes the program's op "linear".
+// linear_op.cpp: the operators of torch::nn::functional::linear; each becomes the program's op "linear".
 std::optional<c10::IValue> run_t(at::ArrayRef<c10::IValue> args);
 std::optional<c10::IValue> run_matmul(at::ArrayRef<c10::IValue> args);
 std::optional<c10::IValue> run_addmm(at::ArrayRef<c10::IValue> args);
@@ -47,8 +47,8 @@ void check_same_group(at::ArrayRef<ShardedTensor> tensors);
 /// Whether the local shards of both have the same boxes, in any order. Cost: n log n.
 bool has_same_boxes(const ShardedTensor& a, const ShardedTensor& b);
 
-/// Copies the elements of local shards into those of the same boxes, also where they come in another order. False where
-/// the boxes differ; then nothing is copied. Cost: n log n in local shards, and their elements.
+/// Copies the elements of local shards into those of the same boxes, in any order. False if the boxes differ; then
+/// nothing is copied. Cost: n log n in local shards, and their elements.
 bool copy_local_shards(const ShardedTensor& to, const ShardedTensor& from, bool non_blocking = false);
 
 }  // namespace shard

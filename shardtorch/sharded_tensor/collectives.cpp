@@ -22,13 +22,13 @@ const ProcessGroup& member_of(const ProcessGroupPtr& group) {
   return *group;
 }
 
-/// The elements of `tensor`, one after the other where the transport reads them: the tensor itself if it lies so.
+/// The elements of `tensor`, contiguous on the device that the transport reads: the tensor itself if it is so.
 at::Tensor packed(const ProcessGroup& group, const at::Tensor& tensor) {
   group.count_wire_bytes(tensor, tensor.scalar_type());
   return tensor.resolve_conj().resolve_neg().contiguous().to(group.preferred_device());
 }
 
-/// Where a tensor's elements arrive: the tensor itself where the transport can write there, else a copy of it.
+/// The destination of a tensor's elements: the tensor itself if the transport can write to it, otherwise a copy of it.
 class Landing {
  public:
   Landing(const ProcessGroup& group, at::Tensor tensor) : tensor_(std::move(tensor)) {
@@ -57,7 +57,7 @@ void check_reducible(at::ScalarType dtype, ReduceOp how) {
   SHARD_CHECK_TYPE(can || (is_order && dtype == at::kBool), "cannot reduce tensors of dtype ", dtype, " so");
 }
 
-/// What Gloo and NCCL both reduce by themselves; a mean is a sum that is divided.
+/// The reductions that both Gloo and NCCL support; a mean is a divided sum.
 bool is_native(const ProcessGroup& group, at::ScalarType dtype, ReduceOp how) {
   if (group.c10d() == nullptr || (at::isComplexType(dtype) && how == ReduceOp::kProduct)) return false;
   constexpr at::ScalarType kNative[] = {at::kByte,     at::kChar,  at::kInt,    at::kLong,         at::kHalf,
@@ -222,7 +222,7 @@ at::Tensor reduce_scatter(const at::Tensor& whole, ReduceOp how, std::int64_t di
   check_reducible(whole.scalar_type(), how);
   const at::Tensor rows = packed(own, as_rows(whole, dim, own.size()));
   at::Tensor reduced;
-  // Gloo's own reduces all parts on all ranks.
+  // Gloo's own function reduces all parts on all ranks.
   if (is_native(own, whole.scalar_type(), how) && !own.preferred_device().is_cpu()) {
     reduced = at::empty(rows.sizes().slice(1), rows.options());
     own.c10d()->reduce_scatter(as_real(reduced).flatten(), as_real(rows).flatten(), c10d_op(how));

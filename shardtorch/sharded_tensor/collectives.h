@@ -1,17 +1,17 @@
 /// \file
 /// Collectives of tensors, for handlers of ops and for programs: torch.distributed's, over the groups of this library.
 ///
-/// All members call them alike, in one order, with tensors of the same dtype (and, where it is not said otherwise, of
-/// the same shape); what differs between ranks is not looked for. A tensor may have any strides and lie on any device:
-/// what is not packed on ProcessGroup::preferred_device() goes through a copy there (ProcessGroup::wire_bytes counts
-/// it). Every dtype travels. Each call returns when this rank is done, also for NCCL. Nothing is recorded for autograd:
-/// see functional.h for what is.
+/// All members call them in the same order, with tensors of the same dtype (and, unless documented otherwise, of the
+/// same shape); differences between ranks are not detected. A tensor may have any strides and be on any device: a
+/// tensor that is not packed on ProcessGroup::preferred_device() goes through a copy there (ProcessGroup::wire_bytes
+/// counts it). All dtypes are supported. Each call returns when this rank is done, also for NCCL. Autograd records
+/// nothing; functional.h has differentiable ones.
 ///
-/// Gloo and NCCL run c10d's own operation where they have it. Everything else, and ranks that are threads, go by one
+/// Gloo and NCCL run c10d's own operation if they have it. Everything else, and ranks that are threads, use one
 /// reference implementation, which reduces in the order of ranks: all ranks see the same bits.
 ///
-/// `group` null: the default group. Errors of all: c10::ValueError  this process is not a member, a rank or a dimension
-/// that is none; c10::TypeError  a dtype that cannot be reduced so; Error kPeer  a rank is lost, which breaks the
+/// `group` null: the default group. Errors of all: c10::ValueError  this process is not a member, an invalid rank or
+/// dimension; c10::TypeError  a dtype that this operation cannot reduce; Error kPeer  a rank died, which breaks the
 /// group. Threads: as Group.
 #pragma once
 
@@ -26,9 +26,9 @@ namespace shard {
 
 enum class ReduceOp : std::uint8_t {
   kSum,
-  kMean,  ///< Of floating-point and complex numbers.
+  kMean,  ///< For floating-point and complex numbers.
   kProduct,
-  kMin,  ///< As the next: not of complex numbers.
+  kMin,  ///< The same as the next: not for complex numbers.
   kMax,
 };
 
@@ -49,7 +49,7 @@ void all_gather_into(const std::vector<at::Tensor>& all, const at::Tensor& own, 
 at::Tensor reduce_scatter(const at::Tensor& whole, ReduceOp how = ReduceOp::kSum, std::int64_t dim = 0,
                           const ProcessGroupPtr& group = nullptr);
 
-/// to[i] becomes rank i's from[own rank], whose shape it has; shapes and dtypes may differ from pair to pair.
+/// to[i] becomes rank i's from[own rank], with the same shape; shapes and dtypes may differ from pair to pair.
 /// \throws c10::ValueError  not a tensor for each rank.
 void all_to_all(const std::vector<at::Tensor>& to, const std::vector<at::Tensor>& from,
                 const ProcessGroupPtr& group = nullptr);

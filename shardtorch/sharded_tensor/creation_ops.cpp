@@ -19,7 +19,8 @@ using Result = std::optional<c10::IValue>;
 
 bool is_given(Args args, std::size_t index) { return index < args.size() && !args[index].isNone(); }
 
-/// Of the arguments dtype, layout, device, pin_memory and memory_format, which end each schema, `first` the first.
+/// The arguments dtype, layout, device, pin_memory and memory_format at the end of each schema; argument `first` is the
+/// first.
 CreateOptions options_like(const ShardedTensor& tensor, Args args, std::size_t first) {
   CreateOptions options;
   options.process_group = tensor.process_group();
@@ -33,7 +34,7 @@ CreateOptions options_like(const ShardedTensor& tensor, Args args, std::size_t f
   return options;
 }
 
-/// Nothing where the tensor that is to be like another is not sharded.
+/// Nothing if the tensor to be like is not sharded.
 Result made_like(Args args, std::size_t first_option, const FillShard& fill) {
   const ShardedTensor tensor = sharded_arg(args, 0);
   if (!tensor.defined()) return std::nullopt;

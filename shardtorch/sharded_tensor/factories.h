@@ -18,7 +18,7 @@ ShardedTensor full(ShardingSpecPtr spec, at::IntArrayRef size, const at::Scalar&
 ShardedTensor rand(ShardingSpecPtr spec, at::IntArrayRef size, const CreateOptions& options = {});
 ShardedTensor randn(ShardingSpecPtr spec, at::IntArrayRef size, const CreateOptions& options = {});
 
-/// The spec and the size of `tensor`; everything else, dtype and group too, as `options` say.
+/// The spec and the size of `tensor`; everything else, including dtype and group, comes from `options`.
 ShardedTensor empty_like(const ShardedTensor& tensor, const CreateOptions& options = {});
 ShardedTensor ones_like(const ShardedTensor& tensor, const CreateOptions& options = {});
 ShardedTensor zeros_like(const ShardedTensor& tensor, const CreateOptions& options = {});
@@ -34,13 +34,13 @@ ShardedTensor init_from_local_shards(std::vector<Shard> local_shards, at::Option
 
 namespace shard {
 
-/// Cuts group rank `src_rank`'s `tensor` as `spec` says; the others' tensors give the size and properties only, which
-/// must be equal. A rank may get any number of shards: new leaves with the tensor's dtype and requires_grad.
-/// Collective: all ranks compare spec, src_rank, size, dtype and requires_grad, then the shards are scattered (one
-/// exchange, nothing padded). What is wrong on one rank, all throw.
-/// \throws c10::ValueError  "input tensor is not a contiguous Tensor", "... does not match with src_rank=...",
-///   "... does not match with sharding_spec=..." and so on, a src_rank that is none; c10::NotImplementedError  an
-///   enumerable spec.
+/// Shards group rank `src_rank`'s `tensor` by `spec`; the others' tensors give only the size and properties, which must
+/// be equal. A rank may get any number of shards: new leaves with the tensor's dtype and requires_grad. Collective: all
+/// ranks compare spec, src_rank, size, dtype and requires_grad, then the shards are scattered (one exchange, without
+/// padding). An error on one rank is thrown on all.
+/// \throws c10::ValueError  "input tensor is not a contiguous Tensor", "... does not match with src_rank=...", "...
+///   does not match with sharding_spec=..." and so on, an invalid src_rank; c10::NotImplementedError  an enumerable
+///   spec.
 ShardedTensor shard_tensor(const at::Tensor& tensor, ShardingSpecPtr spec, int src_rank = 0,
                            ProcessGroupPtr group = nullptr);
 
@@ -50,8 +50,8 @@ namespace init {
 ShardedTensor uniform_(ShardedTensor tensor, double a = 0, double b = 1);
 ShardedTensor normal_(ShardedTensor tensor, double mean = 0, double std = 1);
 ShardedTensor constant_(ShardedTensor tensor, const at::Scalar& value);
-/// `mode` "fan_in" or "fan_out"; fans are those of the local shard, as torch's are. Shards without elements are left
-/// alone. \throws c10::ValueError  another mode or nonlinearity (torch's names: "relu", "conv2d", ...).
+/// `mode` "fan_in" or "fan_out"; fans are those of the local shard, as torch's are. Shards without elements do not
+/// change. \throws c10::ValueError  any other mode or nonlinearity (torch's names: "relu", "conv2d", ...).
 ShardedTensor kaiming_uniform_(ShardedTensor tensor, double a = 0, const std::string& mode = "fan_in",
                                const std::string& nonlinearity = "leaky_relu");
 

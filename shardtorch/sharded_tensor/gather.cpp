@@ -14,7 +14,7 @@ namespace shard {
 
 namespace {
 
-/// \throws c10::ValueError  `out` is not as the destination's, or another rank's, must be.
+/// \throws c10::ValueError  `out` is invalid on the destination, or on another rank.
 void check_out(const std::optional<at::Tensor>& out, bool is_destination, int destination, at::IntArrayRef size) {
   if (!is_destination) {
     SHARD_CHECK_VALUE(!out.has_value(), "Argument ``dst_tensor`` must NOT be specified on non-destination ranks.");
@@ -27,7 +27,7 @@ void check_out(const std::optional<at::Tensor>& out, bool is_destination, int de
   at::assert_no_internal_overlap(*out);
 }
 
-/// This rank's shards by the place where they begin; those without elements are left out.
+/// This rank's shards by their offsets, without those that have no elements.
 std::map<Sizes, at::Tensor> own_by_offsets(const std::vector<Shard>& shards) {
   std::map<Sizes, at::Tensor> found;
   for (const Shard& shard : shards) {
@@ -43,8 +43,8 @@ const at::Tensor& tensor_of(const std::map<Sizes, at::Tensor>& own, const ShardM
   return found->second;
 }
 
-/// Asks for large pages under memory that is about to be written: new memory costs more in faults of small pages than
-/// in copies. Only a hint: where the system does not follow it, or the memory has its pages, nothing changes.
+/// Requests large pages for memory that is about to be written, because faults of small pages in new memory cost more
+/// than the copies. Only a hint: if the system does not support it, or the memory already has pages, nothing changes.
 void ask_for_large_pages(const at::Tensor& tensor) {
   constexpr std::uintptr_t kPage = 4096;
   constexpr std::size_t kWorthIt = 16 << 20;

@@ -19,9 +19,9 @@ namespace {
 // Numbers of a header; from kParcels on two for each rank: its slot, and the elements that it gets.
 constexpr std::size_t kToken = 0, kRounds = 1, kSlotBytes = 2, kParcels = 3;
 constexpr std::size_t kPage = 4096;
-constexpr std::int64_t kSlotAlignment = 64;  // Of a cache line, and a multiple of every element's size.
+constexpr std::int64_t kSlotAlignment = 64;  // The size of a cache line, and a multiple of every element's size.
 
-/// The processes that can open one another's memory by a path below /proc.
+/// The processes that can open one another's memory through /proc.
 std::string neighbourhood() {
   std::error_code ignored;
   return host_identity() + " " + std::filesystem::read_symlink("/proc/self/ns/pid", ignored).string();

@@ -1,14 +1,14 @@
 /// \file
-/// Elements between the members of a group on one host, through memory that they share. Inside shardtorch only.
+/// Elements between the members of a group on one host, through shared memory. Inside shardtorch only.
 ///
 /// Each rank has a segment that it writes and the others read: two headers, and two halves of kHalfBytes. A half has a
-/// slot for each different list of tensors that the rank sends: what all receivers get alike is written once. Elements
-/// go through a slot packed, in rounds, which take the halves in turn over all moves of a group: while the others read
-/// a round from one half, the next one is written to the other half.
+/// slot for each different list of tensors that the rank sends: data for several receivers is written once. Elements go
+/// through a slot packed, in rounds, which use the halves in turn over all moves of a group: while the others read a
+/// round from one half, the next one is written to the other half.
 ///
-/// Invariant: only what was read two rounds ago is overwritten, and no rank can be as far behind. Between rounds of a
-/// move stands a barrier of the group, between moves the ranks' agreement on the next one; headers take turns by moves
-/// in the same way. Both fail on all ranks where one fails, or is lost.
+/// Invariant: only data that was read two rounds ago is overwritten, and no rank can be as far behind. A barrier of the
+/// group separates the rounds of a move, and the ranks' agreement on the next move separates moves; headers take turns
+/// by moves in the same way. Both fail on all ranks if one fails or dies.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -33,8 +33,8 @@ class HostLink {
  public:
   static constexpr std::size_t kHalfBytes = 16 << 20;
 
-  /// A collective. Null on all ranks where one of them cannot read another's memory: on several hosts, in several
-  /// containers, or where the system does not allow it. \throws Error kPeer
+  /// A collective. Null on all ranks if one of them cannot read another's memory: on several hosts, in several
+  /// containers, or if the system does not allow it. \throws Error kPeer
   static std::unique_ptr<HostLink> open(Group& group);
 
   SpareMemory& spare_memory() { return spare_memory_; }
@@ -47,18 +47,18 @@ class HostLink {
   Bytes address() const;
   bool open_others(const std::vector<Bytes>& addresses, int own_rank);
 
-  /// Of the present move.
+  /// The header of the present move.
   std::span<std::int64_t> header(std::size_t rank) const;
-  /// Of a round of the present move, which count from 0.
+  /// The half of a round of the present move; rounds count from 0.
   std::size_t half_begin(std::int64_t round) const;
-  /// Takes memory for as many bytes of the own half.
+  /// Allocates this number of bytes of the own half.
   void reserve(std::size_t own_rank, std::int64_t round, std::size_t bytes);
 
-  std::size_t header_bytes_;                             ///< Of one.
+  std::size_t header_bytes_;                             ///< The size of one.
   std::vector<std::unique_ptr<SharedMemory>> segments_;  ///< By group rank.
   std::unique_ptr<SharedMemory> own_;                    ///< Until open_others.
-  std::array<std::size_t, 2> reserved_{};                ///< Of each half.
-  std::int64_t rounds_ = 0, moves_ = 0;                  ///< Before the present move: alike on all ranks.
+  std::array<std::size_t, 2> reserved_{};                ///< The size of each half.
+  std::int64_t rounds_ = 0, moves_ = 0;                  ///< Before the present move: the same on all ranks.
   SpareMemory spare_memory_;
 };
 
@@ -68,13 +68,13 @@ class HostMove {
   using Tensors = std::vector<at::Tensor>;
 
   /// Writes the first round. `to` and `from` are lists of tensors by group rank, of any strides, on any device; this
-  /// rank's from[i] has the shapes of rank i's to[this rank]. Those of the rank itself are empty. May throw what a copy
-  /// throws, or Error kResource; nothing has moved then. No autograd.
+  /// rank's from[i] has the shapes of rank i's to[this rank]. Those of the rank itself are empty. May throw errors of
+  /// copies, or Error kResource; nothing has moved then. No autograd.
   HostMove(HostLink& link, int own_rank, std::vector<Tensors> to, std::vector<Tensors> from, at::ScalarType travel_as);
 
-  /// A collective, which returns when this rank has what it takes. \pre all ranks have constructed theirs, and know it
-  /// of one another
-  /// \throws Error kPeer; what a copy throws, which breaks the group.
+  /// A collective, which returns when this rank has received its data. \pre all ranks have constructed theirs, and know
+  /// this
+  /// \throws Error kPeer; errors of copies, which break the group.
   void finish(Group& group);
 
  private:
@@ -95,9 +95,9 @@ class HostMove {
     std::int64_t done_ = 0;  ///< Elements of tensors_[index_].
   };
 
-  /// That of the same tensors, or a new one.
+  /// The slot of the same tensors, or a new one.
   std::int64_t slot_of(Stream stream);
-  /// As large as they need be, or as there is room.
+  /// As large as needed, or as the space allows.
   void set_slots();
   /// \throws Error kPeer  a rank sends more or less than this one takes.
   void check_incoming() const;
@@ -111,7 +111,7 @@ class HostMove {
   at::ScalarType travel_as_;
   std::vector<Stream> outgoing_;              ///< By slot.
   std::vector<Stream> incoming_;              ///< By group rank.
-  std::int64_t slot_bytes_ = 0, rounds_ = 0;  ///< Of what this rank sends.
+  std::int64_t slot_bytes_ = 0, rounds_ = 0;  ///< The slots of this rank's outgoing data.
 };
 
 }  // namespace shard

@@ -15,12 +15,13 @@ namespace shard {
 inline constexpr const char* kOnlyStrided = "Only torch.strided layout is currently supported";
 inline constexpr const char* kOnlyContiguous = "Only torch.contiguous_format memory_format is currently supported";
 
-/// \throws c10::ValueError  the tensor is elsewhere; `where` ends the text.
+/// \throws c10::ValueError  the tensor is on a different device; `where` ends the text.
 void check_device(const at::Tensor& tensor, at::Device placement, const std::string& where = "");
 
-/// Of this rank's shards; properties of the first. `rank` is of the world.
-/// \throws c10::ValueError  of the first shard that has one, in this order: what resolve_placement throws; layout,
-///   contiguity, a placement of another rank, a device, or a property other than the first shard's, naming the rank.
+/// Metadata of this rank's shards; properties of the first. `rank` is of the world.
+/// \throws c10::ValueError  for the first invalid shard, in this order: errors of resolve_placement; layout,
+///   contiguity, a placement of a different rank, a device, or a property that differs from the first shard's, naming
+///   the rank.
 ShardedTensorMetadata metadata_of_local_shards(const std::vector<Shard>& shards, at::IntArrayRef global_size, int rank,
                                                const ProcessGroup& group);
 
@@ -28,11 +29,11 @@ ShardedTensorMetadata metadata_of_local_shards(const std::vector<Shard>& shards,
 /// dimension. \throws c10::ValueError  a shard has no dimension.
 void stack_rows(std::vector<std::optional<ShardedTensorMetadata>>& gathered);
 
-/// `gathered[i]` is group rank i's, or nothing where it has no shards. Shards in the order of ranks.
+/// `gathered[i]` is group rank i's, or nothing if it has no shards. Shards in the order of ranks.
 /// \throws c10::ValueError  ranks differ in a property; overlap; gaps; no shards on all ranks.
 ShardedTensorMetadata merge_metadata(const std::vector<std::optional<ShardedTensorMetadata>>& gathered);
 
-/// What `make_own` returns on each member, by group rank. A collective; where it throws, all ranks throw (agree.h).
+/// The results of `make_own` on each member, by group rank. A collective; if it throws, all ranks throw (agree.h).
 std::vector<std::optional<ShardedTensorMetadata>> gather_metadata(
     Group& group, const std::function<std::optional<ShardedTensorMetadata>()>& make_own);
 

@@ -1,5 +1,5 @@
 /// \file
-/// What a ShardedTensor is, without its elements: global size, properties, and every rank's shards.
+/// A ShardedTensor without its elements: global size, properties, and every rank's shards.
 ///
 /// Source: torch/distributed/_shard/metadata.py and _shard/sharded_tensor/metadata.py (torch 2.11).
 #pragma once
@@ -20,7 +20,7 @@ namespace shard {
 
 using Sizes = std::vector<std::int64_t>;  ///< One number a dimension, in elements.
 
-/// One shard's box in the whole tensor and where it lives. Size 0 is legal; an empty shard may lie past the end.
+/// One shard's box in the whole tensor and its placement. Size 0 is legal; an empty shard may be past the end.
 struct ShardMetadata {
   ShardMetadata() = default;
   /// \throws c10::ValueError  other numbers of dimensions, a negative number.
@@ -62,19 +62,19 @@ struct ShardedTensorMetadata {
 };
 std::ostream& operator<<(std::ostream& out, const ShardedTensorMetadata& metadata);
 
-/// Bytes that hold all of it, for ranks to exchange and programs to keep. The memory format is written as its number,
-/// dtype and layout as torch numbers them.
+/// Serialized bytes, for ranks to exchange and programs to store. Memory format, dtype and layout are written as
+/// torch's numbers.
 /// \throws c10::Error  "Invalid torch.memory_format: ..."  any other memory format.
 std::string serialize(const ShardedTensorMetadata& metadata);
 /// \throws c10::Error  "Invalid torch.memory_format encoding: ..."; bytes that `serialize` did not write.
 ShardedTensorMetadata deserialize_metadata(const std::string& bytes);
 
-/// An empty shard holds no element and overlaps none, wherever it lies.
+/// An empty shard has no elements and overlaps none, at any offset.
 /// \throws c10::ValueError  "Shards ... and ... overlap"; "Found inconsistent ranks for shards: ...".
 /// Cost: n log n in the number of shards that differ in one or two dimensions; each further one costs another log n.
 void check_no_overlap(const std::vector<ShardMetadata>& shards);
 
-/// Shards must lie inside a tensor of that size (but for offsets where a shard has no elements) and cover it by volume.
+/// Shards must be inside a tensor of that size (except offsets of a shard without elements) and cover it by volume.
 /// \throws c10::ValueError  a negative number, "Rank of tensor is ...", "Shard offset ... exceeds tensor dim", "... do
 ///   not cover the entire tensor".
 void check_tensor(const std::vector<ShardMetadata>& shards, at::IntArrayRef size);

@@ -1,8 +1,8 @@
 /// \file
-/// torch::nn modules with ShardedTensors: parameters that become sharded, attributes that are, outputs.
+/// torch::nn modules with ShardedTensors: sharded parameters, attributes and outputs.
 ///
-/// Python's modules take hooks and any attribute; C++ modules take neither. Here a module that has sharded attributes
-/// derives from ShardedAttributes and names them, and what Python hangs onto a module's forward is a module around it.
+/// Python's modules accept hooks and any attribute; C++ modules do not. Here a module with sharded attributes derives
+/// from ShardedAttributes and names them, and a hook of Python's forward becomes a module around the given one.
 #pragma once
 
 #include <torch/nn/module.h>
@@ -30,7 +30,7 @@ class ShardedAttributes {
 
  protected:
   /// Names a member, in the constructor; it may be empty. Ownership: the member must live as long as this, and the
-  /// module must not move. \throws c10::ValueError  the name is taken, empty, or holds a dot.
+  /// module must not move. \throws c10::ValueError  the name is in use, empty, or contains a dot.
   void register_sharded_tensor(std::string name, ShardedTensor& member);
 
  private:
@@ -39,24 +39,24 @@ class ShardedAttributes {
 
 /// Replaces a parameter by its sharded form (requires_grad on, also on the local shard). C++ modules know a parameter
 /// twice, by name and as a member: shard_parameter(*fc, "weight", fc->weight, spec) replaces both, so that
-/// ShardedTensor::of(fc->weight) is the result. A collective, see shard_tensor; what one rank throws all throw, and no
-/// module is changed. Names in errors are those of the class, without namespaces and "Impl".
+/// ShardedTensor::of(fc->weight) is the result. A collective, see shard_tensor; an error on one rank is thrown on all,
+/// and no module is changed. Names in errors are those of the class, without namespaces and "Impl".
 /// \throws AttributeError  "Linear has no attribute `foo`"; c10::ValueError  "Expected Linear.bias to be a Tensor, but
-///   found ...": the parameter or the member is not a tensor (undefined), or is sharded already; `member` is another
-///   tensor than the parameter; "param: bias is not a contiguous Tensor"; what shard_tensor throws.
+///   found ...": the parameter or the member is not a tensor (undefined), or is sharded already; `member` and the
+///   parameter are different tensors; "param: bias is not a contiguous Tensor"; errors of shard_tensor.
 ShardedTensor shard_parameter(torch::nn::Module& module, const std::string& name, at::Tensor& member,
                               ShardingSpecPtr spec, int src_rank = 0, ProcessGroupPtr group = nullptr);
 
 /// Reshards an output in place (ShardedTensor::reshard), which may be as_tensor() of one; ordinary tensors pass.
 ShardedTensor reshard_output(ShardedTensor output, const ShardingSpecPtr& spec);
 at::Tensor reshard_output(at::Tensor output, const ShardingSpecPtr& spec);
-/// The local tensor of an output; of one that is cut by a chunk spec the sharding dimension is squeezed away where its
-/// local size is 1. Outputs that are ordinary tensors pass. \throws c10::NotImplementedError  see local_tensor.
+/// The local tensor of an output. If it is sharded by a chunk spec and its local size is 1, the sharding dimension is
+/// squeezed away. Outputs that are ordinary tensors pass. \throws c10::NotImplementedError  see local_tensor.
 at::Tensor collect_local_shard(const ShardedTensor& output);
 at::Tensor collect_local_shard(const at::Tensor& output);
 
-/// The `forward` of a module around another: with the other's parameters, so that torch::nn::AnyModule, and thereby
-/// torch::nn::Sequential, can hold it. `Derived::run` does it.
+/// The `forward` of a module around another: with the same parameters, so that torch::nn::AnyModule, and therefore
+/// torch::nn::Sequential, accepts it. `Derived::run` runs it.
 template <class Derived, class Forward>
 class ForwardLike;
 template <class Derived, class Inner, class Result, class... Arguments>
@@ -69,7 +69,7 @@ class ForwardLike<Derived, Result (Inner::*)(Arguments...)> {
 template <class Derived, class Inner, class Result, class... Arguments>
 class ForwardLike<Derived, Result (Inner::*)(Arguments...) const>
     : public ForwardLike<Derived, Result (Inner::*)(Arguments...)> {};
-/// Of an inner module whose forward is overloaded or a template: one too, which AnyModule cannot hold.
+/// For an inner module whose forward is overloaded or a template: the same, so AnyModule does not accept it.
 template <class Derived>
 class ForwardLike<Derived, void> {
  public:
@@ -89,8 +89,8 @@ struct ForwardOf<Inner> {
   using type = decltype(&Inner::forward);
 };
 
-/// A module around another, named "inner", whose output goes through a function. It can be cloned where the inner one
-/// can (torch::nn::Cloneable).
+/// A module around another, named "inner", whose output goes through a function. It can be cloned if the inner one can
+/// (torch::nn::Cloneable).
 template <class Inner, class Hook>
 class OutputHook : public torch::nn::Module,
                    public ForwardLike<OutputHook<Inner, Hook>, typename ForwardOf<Inner>::type> {
@@ -106,7 +106,7 @@ class OutputHook : public torch::nn::Module,
   }
 
  private:
-  /// Called by a module that holds this one and is cloned.
+  /// Called by a module that contains this one and is cloned.
   void clone_(torch::nn::Module& other, const std::optional<at::Device>& device) override {
     auto& original = dynamic_cast<OutputHook&>(other);
     inner_ = replace_module("inner", std::dynamic_pointer_cast<Inner>(original.inner_->clone(device)));
@@ -116,8 +116,8 @@ class OutputHook : public torch::nn::Module,
   Hook hook_;
 };
 
-/// A module that calls `module` and reshards, or collects, what it returns. `module` itself stays as it is: called
-/// directly it returns what it did before, and the keys of the new one's state begin with "inner.".
+/// A module that calls `module` and reshards, or collects, its output. `module` itself does not change: called directly
+/// it returns the same as before, and the keys of the new one's state begin with "inner.".
 template <class Inner>
 auto reshard_output(std::shared_ptr<Inner> module, ShardingSpecPtr spec) {
   auto hook = [spec](auto output) { return reshard_output(std::move(output), spec); };

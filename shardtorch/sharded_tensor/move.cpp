@@ -24,7 +24,7 @@ bool all_on(const ShardedTensorMetadata& metadata, c10::DeviceType type) {
   });
 }
 
-/// Where shards go. Of other ranks only the kind of device is known, so that placements of that kind stay.
+/// The destination of shards. Only the kind of device is known for other ranks, so placements of that kind stay.
 struct Move {
   std::optional<at::Device> device;  ///< Nothing: all placements stay.
   const ProcessGroup& group;
@@ -39,7 +39,7 @@ struct Move {
     if (shard.placement.has_value()) shard.placement = (*this)(*shard.placement);
     return shard;
   }
-  /// A chunk spec stays one with its dim; of others the shards tell (null).
+  /// A chunk spec remains one with its dim; other specs are inferred from the shards (null).
   ShardingSpecPtr operator()(const ShardingSpecPtr& spec) const {
     if (!device.has_value()) return spec;
     const ChunkShardingSpec* chunk = as_chunk(*spec);
@@ -50,8 +50,8 @@ struct Move {
   }
 };
 
-/// As torch's `to`: what is made without autograd, or of numbers without gradients, needs none. Whether a local tensor
-/// had to be made is another matter on each rank, so that all of them go by this.
+/// The same as in torch's `to`: a result without autograd, or of numbers without gradients, requires none. Ranks may
+/// differ in whether they needed a new local tensor, so all of them use this rule.
 TensorProperties moved_properties(TensorProperties properties, at::ScalarType dtype) {
   const bool differentiable = at::isFloatingType(dtype) || at::isComplexType(dtype);
   properties.dtype = dtype;
@@ -60,7 +60,7 @@ TensorProperties moved_properties(TensorProperties properties, at::ScalarType dt
   return properties;
 }
 
-/// A local tensor on `device`, else where it is.
+/// A local tensor on `device`, or on its own.
 at::Tensor moved(const at::Tensor& tensor, const ShardedTensor::ToOptions& options,
                  const TensorProperties& properties) {
   const at::Device device = options.device.value_or(tensor.device());
@@ -96,7 +96,7 @@ at::Device target_device(at::Device asked) {
   return current;
 }
 
-/// By all placements, so that all ranks decide alike; which of its devices another rank means is not known.
+/// Uses all placements, so that all ranks decide in the same way; the device index of other ranks is unknown.
 bool is_on(const ShardedTensor& tensor, at::Device device) {
   return all_on(tensor.metadata(), device.type()) &&
          std::ranges::all_of(tensor.local_shards(),

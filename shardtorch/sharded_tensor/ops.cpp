@@ -41,7 +41,7 @@ class OpTables {
     std::erase(handlers_[key], handler);
   }
 
-  /// Null where there is none. The handler outlives its registration while somebody runs it.
+  /// Null if there is none. The handler outlives its registration while it runs.
   Handler find(std::string_view table, std::string_view op) const {
     const std::lock_guard lock(mutex_);
     const auto found = handlers_.find(TableAndOp(table, op));
@@ -74,7 +74,7 @@ class KnownNames {
     const std::lock_guard lock(mutex_);
     return classes_.contains(name);
   }
-  /// Libraries that are loaded later bring operators too: a name that is missed is looked for again.
+  /// Libraries that are loaded later add operators, so a missing name is looked up again.
   bool has_op(const std::string& op) {
     const std::lock_guard lock(mutex_);
     if (ops_.contains(op)) return true;
@@ -95,7 +95,7 @@ KnownNames& known_names() {
   return names;
 }
 
-/// Of lists, tuples and dicts too, at any depth, in order.
+/// Also enters lists, tuples and dicts, at any depth, in order.
 void append_sharded_tensors(const c10::IValue& value, std::vector<ShardedTensor>& tensors) {
   if (value.isTensor()) {
     if (auto tensor = ShardedTensor::of(value.toTensor()); tensor.defined()) tensors.push_back(std::move(tensor));
@@ -114,7 +114,7 @@ std::vector<ShardedTensor> sharded_tensors(at::ArrayRef<c10::IValue> args) {
   return tensors;
 }
 
-/// Tensors by what they are, not by their elements: an IValue's own text would run operators on a ShardedTensor.
+/// Describes tensors by type, not by elements, because an IValue's own text would run operators on a ShardedTensor.
 void print(std::ostream& out, const c10::IValue& value);
 
 void print_tensor(std::ostream& out, const at::Tensor& tensor) {
@@ -160,7 +160,7 @@ void print(std::ostream& out, const c10::IValue& value) {
   }
 }
 
-/// An operator's call: its name, its arguments and, where it is known, what the schema says of them.
+/// An operator's call: its name, its arguments and, if known, their names in the schema.
 struct Call {
   std::string_view op;
   at::ArrayRef<c10::IValue> args;
@@ -188,7 +188,7 @@ Handler custom_op(const ShardingSpec& spec, std::string_view op) {
   return handler ? handler : op_tables()->find(spec.class_name(), op);
 }
 
-/// Nothing where no op is for these tensors.
+/// Nothing if no op is for these tensors.
 std::optional<c10::IValue> try_run(const Call& call, const std::vector<ShardedTensor>& tensors) {
   if (tensors.empty()) return std::nullopt;
   TORCH_WARN_ONCE(kDeprecated);
@@ -208,7 +208,7 @@ c10::IValue run(const Call& call, const std::vector<ShardedTensor>& tensors) {
   SHARD_CHECK(tensors.empty() || tensors.front().process_group() != nullptr,
               "A ShardedTensorBase object is being used from c++ while calling ", call.op,
               " but there is no custom __torch_dispatch__ implementation for it.");
-  // What comes here without a ShardedTensor has the other kind of tensor that has the key.
+  // A call without a ShardedTensor has the other kind of tensor with this key.
   SHARD_CHECK(false, str(call), " not supported for ", tensors.empty() ? "DTensor" : "ShardedTensor", "!");
 }
 

@@ -1,18 +1,18 @@
 /// \file
-/// Operators on ShardedTensors: which one runs when torch's dispatcher meets one.
+/// Operators on ShardedTensors: dispatch of torch's operators to handlers.
 ///
 /// In this order: the op that the program registered, the op for the class of the sharding spec, the built-in one
-/// (equal, allclose, clone, detach, copy_, type_as, zeros_like and its kind, fill_, uniform_, normal_, ...), else
-/// c10::Error "torch function '...', with args: ... and kwargs: ... not supported for ShardedTensor!".
-/// `at::asin(sharded.as_tensor())` runs what is registered for "asin".
+/// (equal, allclose, clone, detach, copy_, type_as, zeros_like and related functions, fill_, uniform_, normal_, ...),
+/// otherwise c10::Error "torch function '...', with args: ... and kwargs: ... not supported for ShardedTensor!".
+/// `at::asin(sharded.as_tensor())` runs the op registered for "asin".
 ///
-/// torch::nn::functional::linear is not an operator but C++ that calls t(), matmul and addmm. Where "linear" is
-/// registered, t() of a sharded weight, and the product with it, become that op: an unchanged torch::nn::Linear reaches
-/// it, with no bias where the input has not two dimensions (the bias is added to what the op returns).
+/// torch::nn::functional::linear is not an operator but C++ that calls t(), matmul and addmm. If "linear" is
+/// registered, t() of a sharded weight, and the product with it, become that op. So an unchanged torch::nn::Linear
+/// reaches it, without bias if the input does not have two dimensions (the bias is added to the op's result).
 ///
-/// at::zeros_like and its kind give a tensor of the same spec, size and group; dtype, layout and pinning are the
-/// options', and torch's default where they are not given. torch::nn::init's functions fill local shards in place;
-/// kaiming_uniform_ counts the whole tensor's fans there, a local shard's in shard::init (factories.h), as Python's.
+/// at::zeros_like and related functions give a tensor of the same spec, size and group; dtype, layout and pinning are
+/// the options', or torch's default. torch::nn::init's functions fill local shards in place; kaiming_uniform_ counts
+/// the whole tensor's fans there, a local shard's in shard::init (factories.h), as in Python.
 #pragma once
 
 #include <ATen/core/ivalue.h>
@@ -32,7 +32,7 @@ namespace shard {
 using ShardedOp =
     std::function<c10::IValue(std::string_view op, at::ArrayRef<c10::IValue> args, const ProcessGroupPtr& group)>;
 
-/// What can be registered: a handler with other parameters does not compile.
+/// The types that can be registered: a handler with other parameters does not compile.
 template <class Handler>
 concept ShardedOpHandler = std::invocable < Handler&,
         std::string_view, at::ArrayRef<c10::IValue>,
@@ -41,7 +41,7 @@ const ProcessGroupPtr& >
         std::invoke_result_t<Handler&, std::string_view, at::ArrayRef<c10::IValue>, const ProcessGroupPtr&>,
         c10::IValue>;
 
-/// Ends a registration when it dies; what was registered before is in force again.
+/// The destructor ends a registration; the previous one then applies again.
 class OpRegistration {
  public:
   OpRegistration(OpRegistration&&) noexcept;
@@ -94,17 +94,17 @@ c10::IValue dispatch_custom_op(const ShardingSpec& spec, std::string_view op, at
 /// \throws c10::Error  ShardedTensors of different groups; an op that is not supported.
 c10::IValue call_op(std::string_view op, std::vector<c10::IValue> args);
 
-/// True on all members when shards (in any local order), metadata and data are equal on all of them; a collective (some
-/// bytes a rank). Processes outside the group see true; tensors of different groups are not equal, which is said
-/// without communication.
-/// \throws  on all members: what one of them threw that could not compare; c10::ValueError  ranks differ in a tensor.
+/// True on all members if shards (in any local order), metadata and data are equal on all of them; a collective (some
+/// bytes per rank). Processes outside the group see true; tensors of different groups are not equal, which needs no
+/// communication.
+/// \throws  on all members: the error of one that could not compare; c10::ValueError  ranks differ in a tensor.
 bool equal(const ShardedTensor& a, const ShardedTensor& b);
 /// The same with torch::allclose on the data.
 bool allclose(const ShardedTensor& a, const ShardedTensor& b, double rtol = 1e-5, double atol = 1e-8,
               bool equal_nan = false);
 
-/// The three below: same spec, metadata and group. They are collective (RPC) where `tensor` has init_rrefs.
-/// Copies of the local shards, which autograd sees; without gradients where the thread's mode is NoGrad.
+/// The three functions below: same spec, metadata and group. They are collective (RPC) if `tensor` has init_rrefs.
+/// Differentiable copies of the local shards; without gradients if the thread's mode is NoGrad.
 ShardedTensor clone(const ShardedTensor& tensor);
 /// Copies which are leaves, with the requires_grad of the originals.
 ShardedTensor deepcopy(const ShardedTensor& tensor);
@@ -112,13 +112,13 @@ ShardedTensor deepcopy(const ShardedTensor& tensor);
 ShardedTensor detach(const ShardedTensor& tensor);
 
 /// Sets the flag of the wrapper, its metadata and the local shards; returns `tensor`. as_tensor().requires_grad_() does
-/// too. \throws c10::Error  torch's, of dtypes without gradients.
+/// too. \throws c10::Error  torch's, for dtypes without gradients.
 ShardedTensor requires_grad_(ShardedTensor tensor, bool requires_grad = true);
-/// Copies elements, shard by shard of the same box, also to another dtype. Returns `to`.
+/// Copies elements, shard by shard of the same box, also to a different dtype. Returns `to`.
 /// \throws c10::Error  "inplace copy can only happen between two ShardedTensor with same metadata!": sizes or shards
 ///   differ; different groups.
 ShardedTensor copy_(ShardedTensor to, const ShardedTensor& from, bool non_blocking = false);
-/// With the dtype of `other`; this very tensor where it has it.
+/// With the dtype of `other`; this very tensor if it has it.
 ShardedTensor type_as(const ShardedTensor& tensor, const ShardedTensor& other);
 
 }  // namespace shard

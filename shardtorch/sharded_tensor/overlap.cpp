@@ -1,10 +1,9 @@
 // check_no_overlap: a search for one pair of boxes that intersect, without comparing all pairs.
 //
-// Method: Zomorodian and Edelsbrunner, "Fast software for box intersections" (2000), which stops here at the first
-// pair. Two intervals intersect if and only if one of them contains the begin of the other. So for each dimension a
-// tree over the begins splits the boxes: an interval that covers all begins below a node needs no look at that
-// dimension any more and meets them in the dimensions that are left; one that covers some of them goes down. The last
-// dimension is a sweep.
+// Method: Zomorodian and Edelsbrunner, "Fast software for box intersections" (2000); here it stops at the first pair.
+// Two intervals intersect if and only if one of them contains the begin of the other. So for each dimension a tree over
+// the begins splits the boxes. An interval that covers all begins below a node intersects them in that dimension, and
+// only the remaining dimensions are compared; one that covers some of them descends. The last dimension is a sweep.
 #include <c10/util/Exception.h>
 
 #include <algorithm>
@@ -47,8 +46,8 @@ class OverlapSearch {
     return std::pair(begin(a, 0), a) < std::pair(begin(b, 0), b);
   }
 
-  /// A box of `intervals` that contains the begin of another one, of `points`, in dimension `level` and meets it in
-  /// those below. Both are in the order of the sweep, and meet already in the dimensions above.
+  /// A box of `intervals` that contains the begin of a box of `points` in dimension `level` and intersects it in the
+  /// lower ones. Both are in the order of the sweep, and already intersect in the higher dimensions.
   Pair find(const Boxes& intervals, const Boxes& points, std::size_t level) const {
     if (intervals.empty() || points.empty()) return std::nullopt;
     if (level == 0) return sweep(intervals, points);
@@ -72,7 +71,7 @@ class OverlapSearch {
     return find(intervals, high, level);
   }
 
-  /// The median, or the next number where that is the smallest: both halves then hold some. \pre not all are equal
+  /// The median, or the next number if that is the smallest, so that neither half is empty. \pre not all are equal
   static std::int64_t middle(std::vector<std::int64_t>& numbers, std::int64_t first) {
     const auto half = numbers.begin() + static_cast<std::ptrdiff_t>(numbers.size() / 2);
     std::ranges::nth_element(numbers, half);
@@ -81,7 +80,7 @@ class OverlapSearch {
     return std::ranges::min(rest);
   }
 
-  /// Among the intervals that begin before a point, the one that ends last decides.
+  /// The interval that ends last decides among those that begin before a point.
   Pair sweep(const Boxes& intervals, const Boxes& points) const {
     const ShardMetadata* longest = nullptr;
     auto next = intervals.begin();

@@ -32,7 +32,8 @@ std::string joined(const std::vector<int>& ranks) {
   return text;
 }
 
-/// A world that is some default, and the names that its groups have had. All members count alike, so they name alike.
+/// A world that is a default, and the names that its groups have had. All members count in the same way, so names
+/// agree.
 class Default {
  public:
   explicit Default(std::shared_ptr<World> world)
@@ -47,7 +48,7 @@ class Default {
     const std::string name = "group-" + std::to_string(count());
     return make_group(name, std::move(ranks), options);
   }
-  /// Ranks that are not members do not count it: the name tells it from groups of others.
+  /// Ranks that are not members do not count it; the name distinguishes it from groups of other ranks.
   ProcessGroupPtr make_local_group(std::vector<int> ranks, const NewGroupOptions& options) {
     const std::string name = "ranks-" + joined(ranks);
     return make_group(name + "-" + std::to_string(count_locally(name)), std::move(ranks), options);
@@ -85,7 +86,7 @@ class Default {
 
 using DefaultPtr = std::shared_ptr<Default>;
 
-/// The process's default and a lock for it. Torch's API has one a process; everything else asks for a group.
+/// The process's default and a lock for it. Torch's API has one per process; all other code takes a group as argument.
 struct OfProcess {
   std::mutex mutex;
   DefaultPtr current;

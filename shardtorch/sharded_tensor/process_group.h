@@ -1,8 +1,8 @@
 /// \file
-/// Ranks that share a tensor: a Group (libshard/ranks) that knows which ranks of the world its members are.
+/// Ranks that share a tensor: a Group (libshard/ranks) that knows the world ranks of its members.
 ///
-/// Every process has one default group, the world. A process that is not a member of a group holds an object for it
-/// too, with rank -1 and size -1.
+/// Every process has one default group, the world. A process that is not a member of a group also has an object for it,
+/// with rank -1 and size -1.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -26,10 +26,10 @@ namespace shard {
 class C10dGroup;
 class HostLink;
 
-/// Bytes of tensors that a rank gave to collectives or received by them: those of collectives.h and those that move
-/// shards (gather, reshard, shard_tensor), without what stays on the rank.
+/// Bytes of tensors that a rank sent or received in collectives: those of collectives.h and those that move shards
+/// (gather, reshard, shard_tensor), without bytes that stay on the rank.
 struct WireBytes {
-  std::int64_t direct = 0;  ///< From and into tensors on the device where the group wants them.
+  std::int64_t direct = 0;  ///< From and into tensors on the group's device.
   std::int64_t staged = 0;  ///< Through a copy on that device, or in host memory, of a tensor elsewhere.
 };
 
@@ -48,24 +48,24 @@ class ProcessGroup {
   const std::vector<int>& global_ranks() const { return ranks_; }
   /// \throws c10::ValueError  no such member.
   int global_rank_of(int group_rank) const;
-  /// -1 where that rank of the world is not a member.
+  /// -1 if that rank of the world is not a member.
   int group_rank_of(int global_rank) const;
   const std::string& name() const { return name_; }  ///< "default_pg", "group-1", ...
   std::string_view backend() const;                  ///< "gloo", "nccl", "threads", ...; "none" for a process outside.
-  /// Where collectives want their tensors: the group's CUDA device for nccl, else the CPU. Others go through copies.
+  /// The device of collectives' tensors: the group's CUDA device for nccl, otherwise the CPU. Others go through copies.
   at::Device preferred_device() const;
   /// Bytes, for collectives of tensors see collectives.h. \pre is_member()
   Group& group() const { return *group_; }
-  /// For what c10d does and this library does not. Null for ranks that are threads, for a process outside, and once a
-  /// rank was lost. Its operations and those of this group come in one order on all ranks.
+  /// For functions of c10d that this library lacks. Null for ranks that are threads, for a process outside, and after a
+  /// rank died. Its operations and those of this group must have one order on all ranks.
   c10::intrusive_ptr<c10d::Backend> c10d_backend() const;
   /// The group as c10d's, null as above but for a lost rank.
   C10dGroup* c10d() const { return c10d_; }
-  /// For later operations of this group alone. \pre is_member()
+  /// For later operations of only this group. \pre is_member()
   void set_timeout(std::chrono::milliseconds timeout) const;
-  /// What collectives of tensors have moved on this rank since the group was made.
+  /// The traffic of collectives of tensors on this rank since the group was created.
   WireBytes wire_bytes() const;
-  /// Adds what one of them moves, as which dtype. Not for programs.
+  /// Adds the bytes of one of them, by dtype. Not for programs.
   void count_wire_bytes(const at::Tensor& tensor, at::ScalarType travel_as) const;
   /// Memory that the members share; null unless they are processes on one host whose transport is on the CPU. The first
   /// call is a collective. Not for programs. \pre is_member()
@@ -92,71 +92,73 @@ class World {
   virtual ~World() = default;
   virtual int rank() const = 0;
   virtual int size() const = 0;
-  /// A Group of these ranks, for its members only; all members call it, with the same name and backend ("": the world's
-  /// own). \throws c10::ValueError  this rank is not a member; c10::Error  the backend is not available.
+  /// A Group of these ranks, only for its members; all members call it, with the same name and backend ("": the world's
+  /// own).
+  /// \throws c10::ValueError  this rank is not a member; c10::Error  the backend is not available.
   virtual std::shared_ptr<Group> make_group(const std::string& name, const std::vector<int>& ranks,
                                             const std::string& backend) = 0;
-  /// Where its ranks met; null where they did not meet in a store.
+  /// The store through which its ranks connected; null if there is none.
   virtual c10::intrusive_ptr<c10d::Store> store() const { return nullptr; }
 };
 
-/// Processes that meet in a store: all ranks call it. Backend "gloo"; "nccl" where libshard_nccl.so and GPUs are (set
-/// the CUDA device first); its groups may be of either. One store may serve several worlds, one after another. Threads:
-/// `make_group`, as Group. Ranks that are threads of one process should use make_thread_worlds: torch 2.11's flight
-/// recorder, one a process, races where several Gloo groups enqueue at once, unless TORCH_FR_BUFFER_SIZE=0 is set,
-/// which the first group over Gloo does where the variable is not set. \throws c10::Error  the backend is not here;
-/// Error kPeer  a rank does not come.
+/// Processes that connect through a store: all ranks call it. Backend "gloo"; "nccl" if libshard_nccl.so and GPUs are
+/// available (set the CUDA device first); its groups may use either. One store may serve several worlds, one after
+/// another. Threads: `make_group`, as Group. Ranks that are threads of one process should use make_thread_worlds: torch
+/// 2.11's flight recorder, one per process, has a race if several Gloo groups enqueue at once, unless
+/// TORCH_FR_BUFFER_SIZE=0 is set. The first group over Gloo sets the variable if it is not set.
+/// \throws c10::Error  the backend is not available; Error kPeer  a rank does not connect.
 std::shared_ptr<World> make_c10d_world(const std::string& backend, c10::intrusive_ptr<c10d::Store> store, int rank,
                                        int size, std::chrono::milliseconds timeout);
 
 /// Threads of one process, by rank; no sockets. The only backend is "threads".
 std::vector<std::shared_ptr<World>> make_thread_worlds(int size);
 
-/// A process group that the program has already, as a group of ours. Its operations time out as `set_timeout` says,
-/// after 30 minutes at first. Ownership: shared. `ranks` may be empty: all ranks of the world in order. Its ranks use
-/// what they make by as many calls of this function alike.
+/// The program's own process group as a group of ours. Its operations time out by `set_timeout`, initially after 30
+/// minutes. Ownership: shared. `ranks` may be empty: all ranks of the world in order. Its ranks must make the same
+/// calls of this function before they use the results.
 ProcessGroupPtr wrap_process_group(c10::intrusive_ptr<c10d::Backend> backend, std::string name, at::Device device,
                                    std::vector<int> ranks = {});
 
 struct InitOptions {
-  std::chrono::milliseconds timeout = std::chrono::minutes(5);  ///< Of the rendezvous and of each operation.
+  std::chrono::milliseconds timeout = std::chrono::minutes(5);  ///< The timeout of the rendezvous and of each
+                                                                ///< operation.
 };
-/// One call for a program that a launcher started (torchrun, mpirun, srun; docs/ranks.md), or that is alone: finds its
-/// rank in the environment, meets the others in a store and makes the world the default group. With "nccl" the current
-/// CUDA device becomes the one of the rank's number on its host. All ranks call it.
-/// \throws Error kInvalidArgument  the environment contradicts itself; kPeer  a rank does not come; c10::Error  the
-///   backend is not here, or there is a default group already.
+/// One call for a program that a launcher started (torchrun, mpirun, srun; docs/ranks.md), or that runs as one process:
+/// finds its rank in the environment, connects to the others through a store and makes the world the default group.
+/// With "nccl" the current CUDA device becomes the one of the rank's number on its host. All ranks call it.
+/// \throws Error kInvalidArgument  the environment contradicts itself; kPeer  a rank does not connect; c10::Error  the
+///   backend is not available, or there is a default group already.
 ProcessGroupPtr init_process_group(const std::string& backend = "gloo", const InitOptions& options = {});
 
-/// Makes a group that the program has already the default (wrap_process_group): its ranks are the world. Without a
-/// `store`, in which no other world is, `new_group` throws; with one all ranks meet there now.
-/// \throws c10::ValueError  the group is not of ranks 0, 1, ... in this order; c10::Error  there is a default already.
+/// Makes the program's own group (wrap_process_group) the default: its ranks are the world. Without a `store`,
+/// `new_group` throws; with one, which no other world may use, all ranks connect now.
+/// \throws c10::ValueError  the group's ranks are not 0, 1, ... in this order; c10::Error  there is a default already.
 ProcessGroupPtr init_process_group(ProcessGroupPtr group, c10::intrusive_ptr<c10d::Store> store = nullptr);
 
-/// Makes `world` the process's default, once all ranks have come; all call it. Other threads see none until then.
+/// Makes `world` the process's default, once all ranks have arrived; all call it. Other threads see none until then.
 /// \throws c10::Error  there is one already.
 ProcessGroupPtr init_process_group(std::shared_ptr<World> world);
 /// The same, for the calling thread only (ranks as threads); its default hides the process's.
 ProcessGroupPtr init_thread_process_group(std::shared_ptr<World> world);
-/// Undoes the calling thread's, else the process's default group and the groups made from it; tensors that use them
-/// keep them alive. Nothing happens where there is none.
+/// Removes the calling thread's default group, or else the process's, and the groups made from it; tensors that use
+/// them keep them alive. Does nothing if there is none.
 void destroy_process_group();
 
 bool has_default_group();
 /// \throws c10::ValueError  "Default process group has not been initialized, please make sure to call
 ///   init_process_group."
 ProcessGroupPtr default_group();
-/// `group`, or the default group where it is null.
+/// `group`, or the default group if it is null.
 ProcessGroupPtr group_or_default(ProcessGroupPtr group);
 
-/// Where the world's ranks met, for what else they agree on (init_rpc): keys below a prefix of the caller's own.
-/// \throws c10::Error  they met elsewhere: threads, or a wrapped group without a store.
+/// The store of the world's ranks, for other agreements (init_rpc); use keys with your own prefix.
+/// \throws c10::Error  there is none: threads, or a wrapped group without a store.
 c10::intrusive_ptr<c10d::Store> default_store();
 
 struct NewGroupOptions {
   std::string backend{};  ///< Empty: the world's. "gloo" in a world of NCCL makes a group for shards on the CPU.
-  std::optional<std::chrono::milliseconds> timeout{};  ///< Of the group's operations; nothing: the world's.
-  bool local_synchronization = false;  ///< Only the members call new_group; else all ranks of the world do.
+  std::optional<std::chrono::milliseconds> timeout{};  ///< The timeout of the group's operations; nothing: the world's.
+  bool local_synchronization = false;  ///< Only the members call new_group; otherwise all ranks of the world do.
 };
 /// A group of some ranks of the world, which are its members in ascending order. All who call it call it in the same
 /// order.

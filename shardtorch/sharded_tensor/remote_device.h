@@ -1,5 +1,5 @@
 /// \file
-/// Where a shard lives: a rank of the world or an RPC worker, and a device there.
+/// The owner of a shard: a rank of the world or an RPC worker, and its device.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -12,14 +12,14 @@
 
 namespace shard {
 
-/// A value: equal when worker, rank and device are ("cuda" is not "cuda:0"). Ranks are ranks of the whole world, also
-/// where the tensor lives on a group of some of them.
+/// A value: equal when worker, rank and device are ("cuda" is not "cuda:0"). Ranks are ranks of the whole world, even
+/// if the tensor is on a group of some of them.
 ///
-/// Text: "rank:1/cuda:0", "worker1/cuda:0", "cuda:0" (this process), "rank:1" and "worker1" (device cpu).
-/// Source of the grammar: torch/distributed/remote_device.py.
+/// Text: "rank:1/cuda:0", "worker1/cuda:0", "cuda:0" (this process), "rank:1" and "worker1" (device cpu). Source of the
+/// grammar: torch/distributed/remote_device.py.
 class RemoteDevice {
  public:
-  /// \throws c10::ValueError  "Could not parse remote_device: ..."; torch's own error for a device that is none.
+  /// \throws c10::ValueError  "Could not parse remote_device: ..."; torch's own error for an invalid device.
   RemoteDevice(std::string_view text);                                      // NOLINT: placements are written as text.
   RemoteDevice(const char* text) : RemoteDevice(std::string_view(text)) {}  // NOLINT
   RemoteDevice(const std::string& text) : RemoteDevice(std::string_view(text)) {}  // NOLINT

@@ -10,7 +10,7 @@ namespace shard {
 
 namespace {
 
-/// What a process knows of its tensors with remote shards, and its agent. The agent is one per process as torch's is.
+/// A process's tensors with remote shards, and its agent. The agent is one per process, as in torch.
 struct Process {
   std::mutex mutex;
   std::int64_t next_id = 0;  // Never used twice.

@@ -46,7 +46,7 @@ std::vector<ShardMetadata> shards_of(const ShardingSpec& spec, const ShardedTens
   return shards;
 }
 
-/// The part of a shard's tensor that holds `box` of the whole tensor.
+/// The part of a shard's tensor that contains `box` of the whole tensor.
 at::Tensor view_of(const at::Tensor& tensor, const ShardMetadata& shard, const Box& box) {
   at::Tensor view = tensor;
   for (int d = 0; d < box.dims; ++d) {
@@ -72,7 +72,7 @@ struct NewCut {
   std::vector<ShardMetadata> before, after;
 };
 
-/// Nothing where dimension and placements stay as they are. \throws c10::NotImplementedError
+/// Nothing if dimension and placements do not change. \throws c10::NotImplementedError
 std::optional<NewCut> new_cut(const ShardedTensorImpl& tensor, const ShardingSpecPtr& spec) {
   const ChunkShardingSpec *from = as_chunk(*tensor.spec), *to = spec ? as_chunk(*spec) : nullptr;
   SHARD_CHECK_NOT_IMPLEMENTED(from != nullptr && to != nullptr, kOnlyChunk);
@@ -83,7 +83,7 @@ std::optional<NewCut> new_cut(const ShardedTensorImpl& tensor, const ShardingSpe
   return cut;
 }
 
-/// This member's `tensors` under one cut as the tensor that it has under the other, and `plan` to fill that.
+/// This member's `tensors` under one sharding as its tensor under the other, and `plan` to fill that.
 /// \throws c10::NotImplementedError  there is not exactly one of `tensors`.
 at::Tensor plan_exchange(Transfer& plan, const ProcessGroup& group, const NewCut& cuts,
                          const std::vector<at::Tensor>& tensors) {
@@ -111,14 +111,14 @@ at::Tensor exchange_back(const ProcessGroup& group, const NewCut& cuts, at::Scal
   return fresh;
 }
 
-/// What became of a member's shards: nothing, where the cut stays.
+/// A member's new shards: nothing if the sharding does not change.
 struct Resharded {
   std::optional<NewCut> cuts;
   std::vector<at::Tensor> local;
 };
 
-/// All members have the same tensor, want the same cut and have this rank's elements under it, or all throw: they meet
-/// once. The way back is a collective of all, so they also agree on whether there is one.
+/// All members have the same tensor, request the same sharding and have this rank's elements under it, or all throw,
+/// after one exchange. Backward is a collective of all, so they also agree on whether there is one.
 Resharded exchange(const ShardedTensorImpl& tensor, const ShardingSpecPtr& spec, const std::vector<at::Tensor>& local,
                    bool records_gradients) {
   const ProcessGroup& group = *tensor.group;
@@ -136,7 +136,7 @@ Resharded exchange(const ShardedTensorImpl& tensor, const ShardingSpecPtr& spec,
   return resharded;
 }
 
-/// The same, with the way back as its derivative where gradients are recorded.
+/// The same, with the opposite exchange as its derivative if gradients are recorded.
 Resharded reshard_local(const ShardedTensorImpl& tensor, const ShardingSpecPtr& spec) {
   const TensorProperties& properties = tensor.metadata.tensor_properties;
   std::vector<at::Tensor> local;

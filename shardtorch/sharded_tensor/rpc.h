@@ -1,5 +1,5 @@
 /// \file
-/// What remote shards need of an RPC: the seam between ShardedTensor and libshard_rpc.so.
+/// The RPC interface for remote shards, between ShardedTensor and libshard_rpc.so.
 #pragma once
 
 #include <functional>
@@ -17,7 +17,7 @@ struct Worker {
   std::string name;
 };
 
-/// A shard that lives on another worker (torch's RRef to it). A value; copies refer to the same shard.
+/// A shard on another worker (torch's RRef to it). A value; copies refer to the same shard.
 class RemoteShard {
  public:
   struct Source {
@@ -36,7 +36,7 @@ class RemoteShard {
 };
 
 /// One per process. Implementations: libshard_rpc.so (TensorPipe). Threads: any may call self, workers, publish,
-/// withdraw, remote_shard and what these return (to_here); all_gather is one thread's at a time, in the same order on
+/// withdraw, remote_shard and their results (to_here); only one thread at a time calls all_gather, in the same order on
 /// all workers.
 class RpcAgent {
  public:
@@ -45,14 +45,14 @@ class RpcAgent {
   virtual const std::vector<Worker>& workers() const = 0;  ///< All, by id, this one included.
   /// Collective over all workers; part i is worker i's. \throws c10::Error  a worker does not come within the timeout.
   virtual std::vector<Bytes> all_gather(const Bytes& own) = 0;
-  /// Makes `shard` reachable by others until `withdraw`; the bytes tell others where it is (remote_shard).
+  /// Makes `shard` reachable by others until `withdraw`; others use the bytes to find it (remote_shard).
   virtual Bytes publish(const Shard& shard) = 0;
   virtual void withdraw(const Bytes& published) noexcept = 0;
-  /// From what `publish` returned on worker `owner`.
+  /// From the result of `publish` on worker `owner`.
   virtual RemoteShard remote_shard(int owner, const Bytes& published) = 0;
 };
 
-/// The process's agent, null where there is none. Set by init_rpc (rpc/rpc.h), cleared by its shutdown. Threads: any.
+/// The process's agent, null if there is none. Set by init_rpc (rpc/rpc.h), cleared by its shutdown. Threads: any.
 std::shared_ptr<RpcAgent> current_rpc_agent();
 void set_current_rpc_agent(std::shared_ptr<RpcAgent> agent);
 

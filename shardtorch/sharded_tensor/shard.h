@@ -10,8 +10,8 @@ namespace shard {
 
 /// The tensor is shared, not copied.
 struct Shard {
-  /// Layout and contiguity are looked at later, when a ShardedTensor is made of it.
-  /// \throws c10::ValueError  tensor and metadata differ in size, or in device where the metadata has a placement.
+  /// Layout and contiguity are checked later, when a ShardedTensor is built from it.
+  /// \throws c10::ValueError  tensor and metadata differ in size, or in device if the metadata has a placement.
   Shard(at::Tensor tensor, ShardMetadata metadata);
   /// Sizes and device of the tensor; placement "rank:<rank>/<device>".
   static Shard from_tensor_and_offsets(at::Tensor tensor, Sizes offsets, int rank);

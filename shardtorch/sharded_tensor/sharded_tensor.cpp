@@ -60,7 +60,7 @@ at::Tensor allocate(ShardingSpecPtr spec, at::IntArrayRef size, const CreateOpti
   return finish(std::move(impl));
 }
 
-/// The object for `metadata`, whose own metadata is made anew: as `spec` says, or as its shards let infer.
+/// The object for `metadata`, whose own metadata is rebuilt: by `spec`, or inferred from its shards.
 ImplPtr make_anew(const ShardedTensorMetadata& metadata, ShardingSpecPtr spec) {
   SHARD_CHECK_VALUE(!metadata.shards_metadata.empty(), "shards_metadata must not be empty!");
   SHARD_CHECK_VALUE(metadata.tensor_properties.layout == at::kStrided, kOnlyStrided);
@@ -73,7 +73,7 @@ void check_shards(const ShardedTensorMetadata& metadata) {
   check_tensor(metadata.shards_metadata, metadata.size);
 }
 
-/// Shards that have elements, by where they begin.
+/// Shards with elements, by their offsets.
 std::vector<ShardMetadata> with_elements(const ShardedTensorMetadata& metadata) {
   std::vector<ShardMetadata> shards;
   std::ranges::copy_if(metadata.shards_metadata, std::back_inserter(shards),
@@ -93,7 +93,7 @@ void check_count(const ShardedTensorMetadata& metadata, std::size_t local_shards
               ") ");
 }
 
-/// What a local shard must agree with.
+/// The properties that a local shard must match.
 struct LocalShardCheck {
   const TensorProperties& properties;
   int rank;

@@ -1,15 +1,15 @@
 /// \file
-/// ShardedTensor: one tensor whose parts live on the ranks of a process group.
+/// ShardedTensor: one tensor whose parts are on the ranks of a process group.
 ///
-/// Handles are shared references, as at::Tensor's are: copying one copies nothing, and two are the same tensor when
-/// `is_same` says so. Inside is a c10::TensorImpl without storage: `as_tensor()` is the same object as an at::Tensor,
-/// which a module can hold as a parameter and a state dict as a value. Every operator that meets it comes to ops.h,
-/// never to an ordinary kernel: it runs the op registered for it or throws "... not supported for ShardedTensor!".
+/// Handles are shared references, like those of at::Tensor: a copy of a handle copies no elements, and `is_same`
+/// compares identity. A handle contains a c10::TensorImpl without storage: `as_tensor()` is the same object as an
+/// at::Tensor, for parameters of modules and values of state dicts. Every operator on it goes to ops.h, never to an
+/// ordinary kernel: it runs the registered op or throws "... not supported for ShardedTensor!".
 ///
-/// Unless it says otherwise nothing here communicates. What does is SPMD: all members of the group call it alike.
-/// Collectives agree on errors. All ranks throw what one rank throws, and a c10::ValueError with both sides where ranks
-/// differ in arguments or in a tensor's size, dtype, requires_grad, boxes or owners; the group remains usable. With
-/// init_rrefs it is otherwise, see CreateOptions. Threads: one at a time per tensor.
+/// Functions communicate only if documented. Those are SPMD: all members of the group make the same call. Collectives
+/// agree on errors. All ranks throw the error of one rank, and a c10::ValueError with both sides if ranks differ in
+/// arguments or in a tensor's size, dtype, requires_grad, boxes or owners; the group remains usable. With init_rrefs it
+/// is otherwise, see CreateOptions. Threads: one at a time per tensor.
 ///
 /// Source: torch/distributed/_shard/sharded_tensor/api.py (torch 2.11).
 #pragma once
@@ -45,18 +45,18 @@ struct CreateOptions {
   bool pin_memory = false;  ///< CPU shards only; needs CUDA.
   at::MemoryFormat memory_format = at::MemoryFormat::Contiguous;
   ProcessGroupPtr process_group{};  ///< Null: the default group.
-  /// Makes remote_shards(): all workers of the RPC construct together. What goes wrong on one worker before its local
-  /// shards are there, it throws alone; the others wait for it in the RPC and throw a c10::Error at its timeout. This
-  /// holds for the constructor and its factories, the moves, clone and the loading of state.
+  /// Creates remote_shards(): all workers of the RPC construct together. Only the failing worker throws an error that
+  /// precedes its local shards; the others wait for it in the RPC and throw a c10::Error at its timeout. This holds for
+  /// the constructor and its factories, the moves, clone and the loading of state.
   bool init_rrefs = false;
 };
 
-/// What needs no process group: metadata, properties, and local shards of any ranks.
+/// The functions that need no process group: metadata, properties, and local shards of any ranks.
 class ShardedTensorBase {
  public:
   ShardedTensorBase() = default;  ///< No tensor; only `defined`, `is_same` and assignment are allowed.
-  /// Nothing is compared between ranks. Local tensors are taken as they are, also when they are not contiguous.
-  /// `spec` null: inferred. The result's metadata is made anew from the spec.
+  /// Nothing is compared between ranks. Local tensors are used unchanged, even if they are not contiguous. `spec` null:
+  /// inferred. The result's metadata is rebuilt from the spec.
   /// \throws c10::ValueError  "shards_metadata must not be empty!", a layout other than strided, overlap, gaps.
   static ShardedTensorBase init_from_local_shards_and_global_metadata(std::vector<Shard> local_shards,
                                                                       const ShardedTensorMetadata& metadata,
@@ -66,11 +66,11 @@ class ShardedTensorBase {
   bool is_same(const ShardedTensorBase& other) const { return tensor_.is_same(other.tensor_); }
 
   const ShardedTensorMetadata& metadata() const;  ///< The whole tensor's, the same on every rank.
-  /// This rank's; may be empty. In the order in which the program gave them, else in the metadata's.
+  /// This rank's; may be empty. In the program's order, or else in the metadata's.
   const std::vector<Shard>& local_shards() const;
   const ShardingSpecPtr& sharding_spec() const;
-  /// Says how the tensor is cut, where it is known better than by inference.
-  /// \throws c10::ValueError  `spec` does not make the same shards, apart from those without elements.
+  /// Sets the sharding, if it is known better than by inference.
+  /// \throws c10::ValueError  `spec` does not give the same shards, apart from those without elements.
   void set_sharding_spec(ShardingSpecPtr spec);
 
   at::IntArrayRef sizes() const;
@@ -91,9 +91,9 @@ class ShardedTensorBase {
   ///   requires_grad_ (ops.h) does it.
   void set_requires_grad(bool requires_grad);
 
-  /// The same object as a tensor without storage. Its device() is the CPU, wherever shards are. Its requires_grad_()
-  /// and set_requires_grad() reach metadata and local shards when the ShardedTensor is next looked at.
-  /// torch::nn::Module::to throws where a module has it as a parameter (assign what ShardedTensor::to returns).
+  /// The same object as a tensor without storage. Its device() is the CPU, regardless of the shards. Its
+  /// requires_grad_() and set_requires_grad() reach metadata and local shards at the next use of the ShardedTensor.
+  /// torch::nn::Module::to throws if a module has it as a parameter (assign the result of ShardedTensor::to).
   const at::Tensor& as_tensor() const { return tensor_; }
   std::string str() const;  ///< "ShardedTensor(ShardedTensorMetadata(...))".
 
@@ -114,32 +114,33 @@ class ShardedTensor : public ShardedTensorBase {
   ///   contiguous; a placement outside the group or at an unknown worker. c10::Error  RPC is needed and not there.
   ShardedTensor(ShardingSpecPtr spec, at::IntArrayRef size, const CreateOptions& options = {});
 
-  /// What `tensor` is if it came from as_tensor(), of either class's objects; undefined where it is an ordinary tensor.
+  /// The ShardedTensor of a `tensor` from as_tensor(), for objects of either class; undefined for an ordinary tensor.
   static ShardedTensor of(const at::Tensor& tensor);
 
   /// Shards of the same tensor on all ranks become one: local metadata is gathered, merged (in the order of group
-  /// ranks) and validated. A rank may have no shards. A collective: a rank that alone is wrong makes all throw, also
-  /// with init_rrefs.
+  /// ranks) and validated. A rank may have no shards. A collective: an error on one rank makes all throw, even with
+  /// init_rrefs.
   /// \throws c10::ValueError  see local_metadata.h; c10::Error
-  /// Without a `global_size` every rank brings one shard, of which only the size counts: they lie one after the other
-  /// along the first dimension, in the order of ranks.
+  /// Without a `global_size` every rank passes one shard, of which only the size counts: they follow one another along
+  /// the first dimension, in the order of ranks.
   static ShardedTensor init_from_local_shards(std::vector<Shard> local_shards, at::OptionalIntArrayRef global_size,
                                               ProcessGroupPtr group = nullptr, bool init_rrefs = false);
-  /// As the above, where every rank knows the whole metadata: nothing is compared between ranks, no collective, and
+  /// The same as above, if every rank knows the whole metadata: nothing is compared between ranks, no collective, and
   /// errors are this rank's own (with init_rrefs see CreateOptions).
   static ShardedTensor init_from_local_shards_and_global_metadata(std::vector<Shard> local_shards,
                                                                   const ShardedTensorMetadata& metadata,
                                                                   ProcessGroupPtr group = nullptr,
                                                                   bool init_rrefs = false,
                                                                   ShardingSpecPtr spec = nullptr);
-  /// `local_tensor` becomes this rank's part of a tensor that is cut as `spec` says. No collective; errors as above.
-  /// Deprecated by torch, of which it warns once.
-  /// \throws c10::ValueError  "local_tensor is not a contiguous Tensor."; what the spec and Shard throw.
+  /// `local_tensor` becomes this rank's part of a tensor that is sharded by `spec`. No collective; errors as above.
+  /// Deprecated by torch, with one warning.
+  /// \throws c10::ValueError  "local_tensor is not a contiguous Tensor."; errors of the spec and of Shard.
   static ShardedTensor init_from_local_tensor(at::Tensor local_tensor, ShardingSpecPtr spec,
                                               at::IntArrayRef global_size, ProcessGroupPtr group = nullptr,
                                               bool init_rrefs = false);
 
-  /// Null where the object was made as a ShardedTensorBase; what needs a group then throws a c10::Error that says so.
+  /// Null if the object was created as a ShardedTensorBase; functions that need a group then throw a c10::Error with
+  /// this reason.
   const ProcessGroupPtr& process_group() const;
   bool init_rrefs() const;
   /// \throws c10::NotImplementedError  "Only single local shard is supported.": this rank has none, or several.
@@ -149,37 +150,36 @@ class ShardedTensor : public ShardedTensorBase {
   bool is_meta() const { return device().is_meta(); }
 
   /// By worker id, in that worker's order; never this worker's own, nor workers without shards.
-  /// \throws c10::Error  the tensor was made without init_rrefs.
+  /// \throws c10::Error  the tensor was created without init_rrefs.
   const std::map<int, std::vector<RemoteShard>>& remote_shards() const;
 
   struct GatherOptions {
-    bool enforce_dtype = false;  ///< Deprecated: elements travel as the tensor's dtype, whatever `dtype` says; warns.
-    /// Elements travel as this dtype; nothing: as the tensor's own, so that nothing is lost on the way.
+    bool enforce_dtype = false;  ///< Deprecated: elements travel as the tensor's dtype, regardless of `dtype`; warns.
+    /// Elements travel as this dtype; nothing: as the tensor's own, without loss.
     std::optional<at::ScalarType> dtype{};
   };
-  /// Copies the whole tensor into `out` on group rank `dst`; `out` is given there only and has the tensor's size; its
-  /// dtype, device and strides may differ. A collective, also for ranks without elements; a process outside of the
-  /// group does nothing. Where it throws, nothing was written, but for a peer that was lost on the way.
-  /// \throws c10::ValueError  `out` is missing, elsewhere, or of another size; `dst` is not a rank of the group;
-  ///   ranks differ in `dst`, in the dtype, or in the tensor, whose facts are compared first (see the top of this
-  ///   file).
-  /// Cost: an all_gather of a few bytes to agree on errors, then one exchange. A rank's only shard is sent as it lies
-  /// where it is on the CPU and travels as its dtype; else, and on `dst`, host memory for what travels.
+  /// Copies the whole tensor into `out` on group rank `dst`; `out` is passed only there and has the tensor's size; its
+  /// dtype, device and strides may differ. A collective, also for ranks without elements; a process outside the group
+  /// does nothing. If it throws, nothing was written, unless a peer died on the way.
+  /// \throws c10::ValueError  `out` is missing, on a wrong rank, or of a different size; `dst` is not a rank of the
+  ///   group; ranks differ in `dst`, in the dtype, or in the tensor, whose facts are compared first (see the top of
+  ///   this file).
+  /// Cost: an all_gather of a few bytes to agree on errors, then one exchange. A rank's only shard is sent in place if
+  /// it is on the CPU and travels as its dtype; otherwise, and on `dst`, host memory for the data that travels.
   void gather(int dst, const std::optional<at::Tensor>& out, const GatherOptions& options) const;
   void gather(int dst = 0, const std::optional<at::Tensor>& out = std::nullopt) const { gather(dst, out, {}); }
 
   /// The whole tensor, new, on every rank: of its dtype, on device(), without gradients. A collective.
-  /// \throws c10::ValueError  this process is not a member; else as gather.
-  /// Cost: as gather, to every rank.
+  /// \throws c10::ValueError  this process is not a member; otherwise as gather. Cost: as gather, to every rank.
   at::Tensor full_tensor() const;
 
-  /// On the CPU; this very tensor when all placements, of all ranks, are on the CPU already. A chunk spec stays one; of
-  /// other specs the shards tell. `group` null: its own. The result is not pinned.
+  /// On the CPU; this very tensor if all placements, of all ranks, are on the CPU already. A chunk spec remains one;
+  /// other specs are inferred from the shards. `group` null: its own. The result is not pinned.
   /// \throws c10::Error  a memory format other than preserve and contiguous.
   ShardedTensor cpu(at::MemoryFormat memory_format = at::MemoryFormat::Preserve, ProcessGroupPtr group = nullptr) const;
-  /// On the current CUDA device; always another object, which shares the local tensors that are there already.
-  /// Placements of other ranks that are no CUDA device become this rank's: theirs are not known here.
-  /// \throws c10::Error  no CUDA; a device other than the current one; another memory format.
+  /// On the current CUDA device; always a new object, which shares the local tensors that are already there. Placements
+  /// of other ranks that are no CUDA device become this rank's, because theirs are unknown here.
+  /// \throws c10::Error  no CUDA; a device other than the current one; an unsupported memory format.
   ShardedTensor cuda(std::optional<at::Device> device = std::nullopt, bool non_blocking = false,
                      at::MemoryFormat memory_format = at::MemoryFormat::Preserve,
                      ProcessGroupPtr group = nullptr) const;
@@ -191,10 +191,10 @@ class ShardedTensor : public ShardedTensorBase {
     at::MemoryFormat memory_format = at::MemoryFormat::Preserve;
     ProcessGroupPtr process_group{};
   };
-  /// This very tensor where dtype and all placements are so already, unless `copy`. "cuda" is the current device, also
-  /// when another index is given (which warns); without a device all placements stay. Integers lose requires_grad, as
-  /// does what is made while gradients are off (cpu and cuda too); pinning is lost. `non_blocking` counts for copies to
-  /// a CUDA device.
+  /// This very tensor if dtype and all placements match already, unless `copy`. "cuda" is the current device, even if a
+  /// different index is given (which warns); without a device all placements stay. Integers lose requires_grad, and so
+  /// do results while gradients are off (cpu and cuda too); pinning is lost. `non_blocking` applies to copies to a CUDA
+  /// device.
   ShardedTensor to(const ToOptions& options) const;
   ShardedTensor to(at::ScalarType dtype) const;
   ShardedTensor to(at::Device device) const;
@@ -204,14 +204,15 @@ class ShardedTensor : public ShardedTensorBase {
   ShardedTensor to(const at::Tensor& other) const;  ///< Its dtype and device.
   ShardedTensor to(at::Device device, at::ScalarType dtype) const;
 
-  /// Cuts the tensor anew, in place, and returns it: from any dimension to any, in any order of owners. A collective,
-  /// as gather; nothing moves where dimension and placements stay as they are. Afterwards the metadata's shards are in
-  /// the order of ranks, empty ones begin at the end at most. The local tensor is another one: while gradients are
-  /// recorded and the tensor requires them, one whose gradient goes back to the old local tensors (backward is a
-  /// collective); else (torch::NoGradGuard, for parameters) a leaf with the old one's properties. What remote_shards()
-  /// refers to stays what it was. Deprecated by torch, of which it warns once. \throws c10::NotImplementedError  a spec
-  /// that is not a chunk spec; a rank without exactly one shard, before or after. \throws c10::ValueError  the spec,
-  /// the tensor, or whether gradients are recorded differs between ranks.
+  /// Reshards the tensor in place, and returns it: from any dimension to any, in any order of owners. A collective, as
+  /// gather; nothing moves if dimension and placements do not change. Afterwards the metadata's shards are in the order
+  /// of ranks, empty ones begin at the end at most. The local tensor is a new one. While gradients are recorded and the
+  /// tensor requires them, its gradient goes back to the old local tensors (backward is a collective); otherwise
+  /// (torch::NoGradGuard, for parameters) it is a leaf with the old one's properties. remote_shards() still refers to
+  /// the old shards. Deprecated by torch, with one warning.
+  /// \throws c10::NotImplementedError  a spec that is not a chunk spec; a rank without exactly one shard, before or
+  ///   after.
+  /// \throws c10::ValueError  the spec, the tensor, or whether gradients are recorded differs between ranks.
   ShardedTensor reshard(ShardingSpecPtr spec);
 
  private:
@@ -223,8 +224,8 @@ std::ostream& operator<<(std::ostream& out, const ShardedTensorBase& tensor);
 /// How many tensors with init_rrefs live in this process.
 std::size_t registered_sharded_tensors();
 
-/// Rank (of the world) and device of a placement; a worker's id is its rank. -1 where it names neither.
-/// \throws c10::ValueError  "remote device is None", a rank that is not a member (asked by members only), an unknown
+/// Rank (of the world) and device of a placement; a worker's id is its rank. -1 if it names neither.
+/// \throws c10::ValueError  "remote device is None", a rank that is not a member (checked only on members), an unknown
 ///   worker.
 /// \throws c10::Error  "RPC framework needs to be initialized for using worker names: ...".
 std::pair<int, at::Device> resolve_placement(const ProcessGroup& group, const std::optional<RemoteDevice>& placement);

@@ -1,5 +1,5 @@
 /// \file
-/// What handles of a ShardedTensor share. Inside shardtorch only.
+/// The object behind handles of a ShardedTensor. Inside shardtorch only.
 #pragma once
 
 #include <c10/core/TensorImpl.h>
@@ -20,8 +20,8 @@ class ShardedTensorImpl final : public c10::TensorImpl {
  public:
   static constexpr c10::DispatchKey kDispatchKey = c10::DispatchKey::DeferredInit;
 
-  /// Size, dtype, layout, pinning and requires_grad from `whole`. The wrapper itself says that it is on the CPU,
-  /// wherever shards are.
+  /// Size, dtype, layout, pinning and requires_grad from `whole`. The wrapper itself reports the CPU, regardless of the
+  /// shards.
   ShardedTensorImpl(ShardingSpecPtr cut, ShardedTensorMetadata whole);
   ~ShardedTensorImpl() override;  ///< Leaves the registry (remote shards).
 
@@ -36,9 +36,9 @@ class ShardedTensorImpl final : public c10::TensorImpl {
   std::map<int, std::vector<RemoteShard>> remote_shards;
   at::Tensor transposed_of{};  ///< The weight whose t() this is, for linear_op.cpp.
 
-  /// The wrapper's requires_grad, which torch's own setters change alone, becomes that of metadata and local shards.
+  /// Copies the wrapper's requires_grad, the only flag that torch's own setters change, to metadata and local shards.
   void settle_requires_grad();
-  /// \throws c10::Error  there is none: the tensor was made as a ShardedTensorBase.
+  /// \throws c10::Error  there is none: the tensor was created as a ShardedTensorBase.
   const ProcessGroupPtr& checked_group() const;
 
   const char* tensorimpl_type_name() const override { return "ShardedTensor"; }
@@ -50,14 +50,14 @@ class ShardedTensorImpl final : public c10::TensorImpl {
                                                               bool may_change) const override;
 };
 
-/// What a handle refers to, its requires_grad settled. \throws c10::Error  an undefined one.
+/// The object of a handle, with its requires_grad updated. \throws c10::Error  an undefined one.
 ShardedTensorImpl& impl_of(const ShardedTensorBase& tensor);
 
-/// Warned of once a process where torch does.
+/// Warns once per process about functions that torch deprecates.
 inline constexpr const char* kDeprecated = "Please use DTensor instead and we are deprecating ShardedTensor.";
 
-/// The first steps of every ShardedTensor: checks `spec`, builds the metadata, makes the object. The memory format is
-/// contiguous, whatever `properties` say. \throws c10::ValueError  no spec, more than 64 dimensions.
+/// The first steps of every ShardedTensor: checks `spec`, builds the metadata, creates the object. The memory format is
+/// contiguous, regardless of `properties`. \throws c10::ValueError  no spec, more than 64 dimensions.
 c10::intrusive_ptr<ShardedTensorImpl> make_impl(ShardingSpecPtr spec, at::IntArrayRef size,
                                                 TensorProperties properties);
 
@@ -68,24 +68,25 @@ void fill_shards(const std::vector<Shard>& shards, const FillShard& fill);
 ShardedTensor make_filled(ShardingSpecPtr spec, at::IntArrayRef size, const CreateOptions& options,
                           const FillShard& fill);
 
-/// The last step: with init_rrefs registers the tensor, publishes its shards and learns those of others (all workers
-/// call it). Where it throws, the registry is as before once `impl` is gone.
-/// \throws c10::Error  no agent, or a worker does not come; c10::ValueError  the world's ranks are not the workers'.
+/// The last step: with init_rrefs registers the tensor, publishes its shards and receives those of others (all workers
+/// call it). If it throws, the registry is unchanged once `impl` is destroyed.
+/// \throws c10::Error  no agent, or a worker does not connect; c10::ValueError  the world's ranks are not the workers'.
 void init_remote_shards(const c10::intrusive_ptr<ShardedTensorImpl>& impl);
 /// Undoes the above. Called by the destructor.
 void leave_registry(ShardedTensorImpl& impl) noexcept;
 
-/// This process's rank in the world, which placements name. \throws c10::ValueError  it is not a member, and there is
-/// no default group to ask.
+/// This process's rank in the world, as in placements. \throws c10::ValueError  it is not a member, and there is no
+/// default group.
 int world_rank(const ProcessGroup& group);
 
-/// What ranks must agree on before elements move: size, dtype, requires_grad, and each shard's box and placement, which
-/// counts by its rank and kind of device. A rank knows the device's index of its own shards only (ShardedTensor::cuda).
+/// The facts that ranks must agree on before elements move: size, dtype, requires_grad, and each shard's box and
+/// placement, which counts by its rank and kind of device. A rank knows the device's index only of its own shards
+/// (ShardedTensor::cuda).
 std::vector<std::string> facts_of(const ShardedTensorMetadata& metadata);
 /// ShardedTensor::full_tensor for ranks that must agree on `more` facts.
 at::Tensor full_tensor(const ShardedTensor& tensor, const std::vector<std::string>& more);
 
-/// The group rank that has `shard`. \throws c10::Error  no member has; what resolve_placement throws.
+/// The group rank that has `shard`. \throws c10::Error  no member has; errors of resolve_placement.
 std::size_t owner_in(const ProcessGroup& group, const ShardMetadata& shard);
 
 }  // namespace shard

@@ -25,7 +25,7 @@ std::string listed(const Range& items) {
   return out.str();
 }
 
-/// The only dimension in which offsets are not 0; nothing where there is none or several.
+/// The only dimension with offsets other than 0; nothing if there is none or several.
 std::optional<std::size_t> only_cut_dim(const std::vector<ShardMetadata>& shards) {
   std::optional<std::size_t> cut;
   for (const ShardMetadata& shard : shards) {
@@ -38,7 +38,7 @@ std::optional<std::size_t> only_cut_dim(const std::vector<ShardMetadata>& shards
   return cut;
 }
 
-/// What the shards would be chunks of: their size in all dimensions but `dim`, in which they follow one another.
+/// The chunk size if the shards are chunks: the same in all dimensions except `dim`, in which they follow one another.
 std::optional<Sizes> joint_size(const std::vector<ShardMetadata>& shards, std::size_t dim) {
   Sizes size = shards.front().shard_sizes;
   if (dim >= size.size()) return std::nullopt;
@@ -50,7 +50,7 @@ std::optional<Sizes> joint_size(const std::vector<ShardMetadata>& shards, std::s
   return size;
 }
 
-/// The chunk spec that makes these very boxes, if there is one.
+/// The chunk spec with these exact boxes, if there is one.
 ShardingSpecPtr infer_chunk_spec(std::vector<ShardMetadata> shards) {
   const std::optional<std::size_t> dim = only_cut_dim(shards);
   if (!dim.has_value()) return nullptr;
@@ -161,7 +161,7 @@ at::Tensor narrow_tensor_by_index(const at::Tensor& tensor, at::IntArrayRef offs
   for (std::size_t i = 0; i < dims; ++i) {
     const auto dim = static_cast<std::int64_t>(i);
     if (sizes[i] == tensor.size(dim)) continue;
-    // An empty shard may lie past the end.
+    // An empty shard may be past the end.
     const std::int64_t start = std::min(offsets[i], tensor.size(dim));
     part = part.narrow(dim, start, sizes[i]);
   }

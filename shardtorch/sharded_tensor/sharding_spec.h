@@ -1,5 +1,5 @@
 /// \file
-/// How a tensor is cut and which part lives where. Pure: no communication but in `shard`.
+/// Specs that define a tensor's shards and their placements. Pure: only `shard` communicates.
 ///
 /// Source: torch/distributed/_shard/sharding_spec/{api,chunk_sharding_spec,_internals}.py (torch 2.11).
 #pragma once
@@ -18,7 +18,7 @@ namespace shard {
 
 class ShardedTensor;
 
-/// Where something lives, without being cut.
+/// A placement without sharding.
 class PlacementSpec {
  public:
   virtual ~PlacementSpec() = default;
@@ -38,9 +38,9 @@ class ShardingSpec : public PlacementSpec {
   virtual std::string_view class_name() const = 0;
   /// All shards of a tensor of that size. \throws c10::ValueError  it cannot be cut so.
   virtual ShardedTensorMetadata build_metadata(at::IntArrayRef size, const TensorProperties& properties) const = 0;
-  /// Cuts `tensor` of group rank `src_rank` and scatters it: a collective of ranks with equal specs, which shard_tensor
-  /// (factories.h) makes sure of. The result keeps this spec, or a copy where no shared_ptr owns it. `group` null: the
-  /// default group. \throws c10::NotImplementedError  not for such specs.
+  /// Shards `tensor` of group rank `src_rank` and scatters it: a collective of ranks with equal specs, which
+  /// shard_tensor (factories.h) ensures. The result keeps this spec, or a copy if no shared_ptr owns it. `group` null:
+  /// the default group. \throws c10::NotImplementedError  not for such specs.
   virtual ShardedTensor shard(const at::Tensor& tensor, int src_rank = 0, ProcessGroupPtr group = nullptr) const = 0;
   /// All of it, in words that are equal exactly when specs are: "ChunkShardingSpec(dim=0, placements=[rank:0/cpu])".
   virtual std::string str() const = 0;
@@ -50,7 +50,7 @@ using ShardingSpecPtr = std::shared_ptr<const ShardingSpec>;
 
 inline bool operator==(const ShardingSpec& a, const ShardingSpec& b) { return a.str() == b.str(); }
 
-/// Cuts one dimension into as many chunks of ceil(size / placements) as there are placements; the last ones may be
+/// Divides one dimension into as many chunks of ceil(size / placements) as there are placements; the last ones may be
 /// shorter or empty, and chunk i begins at i times that length even past the end. A rank may appear several times.
 class ChunkShardingSpec final : public ShardingSpec, public std::enable_shared_from_this<ChunkShardingSpec> {
  public:
@@ -96,11 +96,11 @@ class EnumerableShardingSpec final : public ShardingSpec {
 ShardingSpecPtr chunk_spec(std::int64_t dim, std::vector<RemoteDevice> placements);
 ShardingSpecPtr chunk_spec(std::floating_point auto dim, std::vector<RemoteDevice> placements) = delete;
 ShardingSpecPtr enumerable_spec(std::vector<ShardMetadata> shards);
-/// Null where `spec` is not a chunk spec.
+/// Null if `spec` is not a chunk spec.
 const ChunkShardingSpec* as_chunk(const ShardingSpec& spec);
 
-/// A chunk spec where the boxes are what one makes, its placements by offset; else an enumerable one over the list.
-/// \throws c10::ValueError  what EnumerableShardingSpec throws.
+/// A chunk spec if it gives these boxes, its placements by offset; otherwise an enumerable one over the list.
+/// \throws c10::ValueError  errors of EnumerableShardingSpec.
 ShardingSpecPtr infer_spec(const std::vector<ShardMetadata>& shards);
 
 /// Elements of a chunk along a dimension of `dim_size`: ceil(dim_size / chunks).
@@ -112,8 +112,8 @@ std::int64_t chunked_dim_size(std::int64_t dim_size, std::int64_t split, std::in
 /// \throws c10::Error  "current_rank not in the placement."
 std::pair<std::int64_t, std::int64_t> chunk_of_rank(std::int64_t dim_size, const ChunkShardingSpec& spec, int rank);
 
-/// The part of `tensor` that `shard` names: a view. Dimensions of full size stay as they are; what has no elements may
-/// lie past the end. \throws c10::ValueError  other numbers of dimensions; torch's errors.
+/// The part of `tensor` in `shard`: a view. Dimensions of full size do not change; a part without elements may be past
+/// the end. \throws c10::ValueError  different numbers of dimensions; torch's errors.
 at::Tensor narrow_tensor(const at::Tensor& tensor, const ShardMetadata& shard);
 at::Tensor narrow_tensor_by_index(const at::Tensor& tensor, at::IntArrayRef offsets, at::IntArrayRef sizes);
 

@@ -7,7 +7,7 @@
 
 namespace shard {
 
-/// The kernel that runs here and its name: the same for processes that reach one another over the loopback.
+/// The name and id of the running kernel: the same for processes that reach one another over the loopback.
 std::string host_identity();
 
 /// Pages of a file without a name: the process that makes them writes, others read. They are gone with the last process
@@ -16,17 +16,17 @@ class SharedMemory {
  public:
   /// Zeros, which take no memory until they are reserved. \throws Error kResource
   explicit SharedMemory(std::size_t bytes);
-  /// Those that another process made. \throws Error kResource  they cannot be opened from here, or are not so many.
+  /// Opens the memory of another process. \throws Error kResource  it cannot be opened from here, or is smaller.
   SharedMemory(const std::string& path, std::size_t bytes);
   ~SharedMemory();
   SharedMemory(const SharedMemory&) = delete;
   SharedMemory& operator=(const SharedMemory&) = delete;
 
-  /// Takes memory for bytes [begin, end), before they are written: without it a write would end the process where the
-  /// system has none left. \throws Error kResource. \pre this process made it
+  /// Allocates memory for bytes [begin, end), before they are written: without it a write would end the process if the
+  /// system has no memory left. \throws Error kResource. \pre this process created it
   void reserve(std::size_t begin, std::size_t end) const;
-  std::byte* data() const { return data_; }  ///< Read-only memory where another process made it.
-  /// Where others of this PID namespace open it. \pre this process made it
+  std::byte* data() const { return data_; }  ///< Read-only memory if another process created it.
+  /// The path through which others of this PID namespace open it. \pre this process created it
   std::string path() const;
 
  private:
@@ -34,7 +34,7 @@ class SharedMemory {
   void close() noexcept;
 
   std::size_t bytes_;
-  int descriptor_;  ///< -1 where another process made it.
+  int descriptor_;  ///< -1 if another process created it.
   std::byte* data_ = nullptr;
 };
 

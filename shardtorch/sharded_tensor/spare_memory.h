@@ -15,10 +15,11 @@ class SpareMemory {
  public:
   static constexpr std::size_t kMostBytes = 64 << 20;
 
-  /// Keeps the tensor's storage, in place of the one kept so far, where nothing else uses it and LibTorch's allocator
-  /// for the CPU made it.
+  /// Keeps the tensor's storage, in place of the previous one, if it has no other user and LibTorch's allocator for the
+  /// CPU created it.
   void offer(at::Tensor tensor);
-  /// A tensor as `at::empty` makes it, in the kept storage where that has as many bytes. Nothing is kept afterwards.
+  /// A tensor as from `at::empty`, in the kept storage if that has the right number of bytes. Nothing is kept
+  /// afterwards.
   at::Tensor take(at::IntArrayRef sizes, const at::TensorOptions& options);
 
  private:

@@ -55,7 +55,7 @@ Tensors wires(const std::vector<Parcel>& parcels) {
   return tensors;
 }
 
-/// Both sides of this rank's traffic by the group's own transport.
+/// Both sides of this rank's traffic through the group's own transport.
 class ByGroup {
  public:
   ByGroup(const ProcessGroup& group, Transfer plan) : group_(group) {
@@ -80,7 +80,7 @@ void count_wire_bytes(const ProcessGroup& group, const Transfer& plan) {
   }
 }
 
-/// What a rank sends itself.
+/// The elements that stay on this rank.
 struct Own {
   Own(Transfer& plan, std::size_t rank)
       : travel_as(plan.travel_as), from(std::exchange(plan.to[rank], {})), to(std::exchange(plan.from[rank], {})) {}

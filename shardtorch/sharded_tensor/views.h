@@ -9,8 +9,8 @@
 
 namespace shard {
 
-/// Visits elements [first, first + count) of `tensor`, in row-major order, as views that follow one another: at most
-/// two a dimension and one.
+/// Visits elements [first, first + count) of `tensor`, in row-major order, as consecutive views: at most two per
+/// dimension and one.
 template <class Visit>
 void for_each_view(const at::Tensor& tensor, std::int64_t first, std::int64_t count, const Visit& visit) {
   if (count == 0) return;

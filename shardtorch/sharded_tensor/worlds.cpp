@@ -56,13 +56,13 @@ bool meet_on_one_host(c10d::Store& store, int size, milliseconds timeout) {
   return store.add("elsewhere", 0) == 0;
 }
 
-/// Worlds that are made one after another over one store, by all ranks alike, keep their keys apart.
+/// Keeps apart the keys of worlds that all ranks create one after another over one store.
 StorePtr own_part(const StorePtr& store, int rank) {
   const std::int64_t worlds = store->add("shard/worlds/" + std::to_string(rank), 1);
   return c10::make_intrusive<c10d::PrefixStore>("shard/world" + std::to_string(worlds), store);
 }
 
-/// Makes the group of a backend over a store of its own.
+/// Creates the group of a backend over its own store.
 using MakeBackend = std::function<std::shared_ptr<Group>(StorePtr, int rank, int size)>;
 
 MakeBackend gloo_backend(bool is_one_host, milliseconds timeout) {
@@ -85,7 +85,7 @@ MakeBackend nccl_backend(milliseconds timeout) {
   };
 }
 
-/// What groups of a world are made by; each backend is opened when it is first asked for. Threads: any.
+/// The factories of a world's groups; each backend is opened at its first use. Threads: any.
 class Backends {
  public:
   Backends(bool is_one_host, milliseconds timeout) : is_one_host_(is_one_host), timeout_(timeout) {}
@@ -191,7 +191,7 @@ std::shared_ptr<World> make_c10d_world(const std::string& backend, StorePtr stor
                                        milliseconds timeout) {
   SHARD_CHECK_VALUE(rank >= 0 && rank < size, "rank ", rank, " of a world of ", size);
   check_backend(backend);
-  if (backend == "nccl") nccl_backend(timeout);  // What is missing is said before others are waited for.
+  if (backend == "nccl") nccl_backend(timeout);  // Reports a missing backend before it waits for other ranks.
   std::shared_ptr<World> world;
   as_errors("the rendezvous", [&] { world = std::make_shared<C10dWorld>(backend, store, rank, size, timeout); });
   return world;
@@ -201,7 +201,7 @@ ProcessGroupPtr init_process_group(const std::string& backend, const InitOptions
   check_backend(backend);
   const Launch launch = detect_launch({}, process_environment());
   if (backend == "nccl") {
-    nccl_backend(options.timeout);  // Loads CUDA, or says what is missing.
+    nccl_backend(options.timeout);  // Loads CUDA, or reports what is missing.
     const auto* const cuda = c10::impl::getDeviceGuardImpl(at::kCUDA);
     cuda->setDevice(at::Device(at::kCUDA, static_cast<at::DeviceIndex>(launch.local_rank % cuda->deviceCount())));
   }

@@ -44,7 +44,7 @@ void check_group(const torch_ranks::GroupState& saved, const ProcessGroup& group
 
 Sizes sizes_of(Dims dims) { return {dims.begin(), dims.end()}; }
 
-/// Where saved devices are now.
+/// The present devices of saved ones.
 class Locations {
  public:
   explicit Locations(MapLocation map) : map_(std::move(map)) {}
@@ -84,8 +84,8 @@ ShardingSpecPtr spec_of(const ShardedTensorValue& value, const ShardedTensorMeta
   return chunk_spec(value.spec.dim, std::move(placements));
 }
 
-/// The mesh of this process on which a DTensor was saved.
-/// \throws c10::Error  it was not made, or this rank has another place on it.
+/// The existing mesh of this process for a saved DTensor.
+/// \throws c10::Error  there is none, or this rank has a different coordinate on it.
 dtensor::DeviceMeshPtr mesh_of(const torch_ranks::DTensorValue& value, at::DeviceType device_type) {
   const std::vector<std::int64_t> saved = torch_ranks::mesh_ranks(value.sharding);
   const std::vector<int> ranks(saved.begin(), saved.end());
@@ -103,15 +103,15 @@ bool is_same_part(const RankPiece& a, const RankPiece& b) {
   return a.local_sizes == b.local_sizes && std::ranges::equal(a.boxes, b.boxes, is_same_box);
 }
 
-/// Placements that cut in the order of the axes as `value` cuts in its own.
-/// Source: _convert_shard_order_to_StridedShard of torch 2.11.
+/// Placements that shard in the order of the axes as `value` shards in its own. Source:
+/// _convert_shard_order_to_StridedShard of torch 2.11.
 std::vector<Placement> in_order_of_axes(const torch_ranks::DTensorValue& value) {
   const Sharding& sharding = value.sharding;
   std::vector<Placement> placements = sharding.placements;
   if (value.order.empty()) return placements;
   for (std::size_t i = 0; i < value.order.size(); ++i) {
     Placement& later = placements[value.order[i]];
-    std::int64_t pieces = 1;  // That axes have cut which come later in their own order.
+    std::int64_t pieces = 1;  // The parts made by axes that shard earlier although they come later in the mesh.
     for (const std::size_t earlier : std::span(value.order).first(i)) {
       const bool cuts_it = placements[earlier].kind != Placement::kReplicate && placements[earlier].dim == later.dim;
       if (cuts_it && earlier > value.order[i]) pieces *= sharding.mesh[earlier].size;
@@ -142,7 +142,7 @@ void check_here(at::Device device) {
               "Attempting to deserialize object on a CUDA device but CUDA is not available here: ", device);
 }
 
-/// One file's tree becomes values. What pickles share is shared afterwards: tensors, storages, containers.
+/// Converts one file's tree to values. Shared parts of a pickle remain shared: tensors, storages, containers.
 class StateReader {
  public:
   StateReader(Catalog& catalog, torch_save::SavedFiles& files, MapLocation map_location)

@@ -38,7 +38,7 @@ constexpr torch_ranks::LayoutForm kLayoutForm = TORCH_VERSION_MAJOR == 2 && TORC
   throw Error(ErrorCode::kUnsupported, "a tensor cannot be saved").because(why);
 }
 
-/// Why a plain tensor cannot be described by its storage; empty where it can.
+/// The reason why a plain tensor cannot be described by its storage; empty if it can.
 std::string obstacle(const at::Tensor& tensor) {
   if (tensor.layout() != at::kStrided)
     return c10::str("its layout is ", tensor.layout(), "; only strided tensors can be");
@@ -62,7 +62,7 @@ class Storages {
     DType dtype;  ///< The first tensor's on it.
   };
 
-  /// \throws Error kUnsupported  another tensor saw other elements in it: files have one type for each storage.
+  /// \throws Error kUnsupported  tensors of different dtypes share it: files have one type for each storage.
   std::size_t number_of(const at::Tensor& tensor) {
     const DType dtype = dtype_of(tensor.scalar_type());
     const auto [known, is_new] = numbers_.try_emplace(tensor.storage().unsafeGetStorageImpl(), records_.size());
@@ -81,7 +81,7 @@ class Storages {
   std::unordered_map<const c10::StorageImpl*, std::size_t> numbers_;
 };
 
-/// A state as the tree that its pickle says. Tensors are numbers, one for each.
+/// A state as the tree of its pickle. Tensors are numbers, one for each.
 class StateTree {
  public:
   explicit StateTree(const StateDict& state)
@@ -235,7 +235,7 @@ class StateFile {
 
   std::int64_t total_bytes() const { return zip_.total_bytes(); }
 
-  /// Hands every byte to `write`, straight from the storages where they are in this process's memory.
+  /// Passes every byte to `write`, straight from the storages if they are in this process's memory.
   void write(const std::function<void(std::int64_t offset, std::span<const std::byte> bytes)>& write) const {
     std::vector<std::uint32_t> crcs;
     for (const Storages::Record& record : tree_.records()) {
@@ -257,7 +257,7 @@ class StateFile {
     return bytes;
   }
 
-  /// The storage as bytes: itself where it is on the CPU.
+  /// The storage as bytes: itself if it is on the CPU.
   static at::Tensor on_host(const Storages::Record& record) {
     const at::Tensor bytes = at::empty({0}, at::TensorOptions(at::kByte).device(record.storage.device()));
     return bytes.set_(record.storage, 0, {record.bytes}, {1}).cpu();

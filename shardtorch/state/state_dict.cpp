@@ -55,7 +55,7 @@ ShardedTensor sharded_in(const StateDict& state, const std::string& key) {
   return value != nullptr && value->isTensor() ? ShardedTensor::of(value->toTensor()) : ShardedTensor();
 }
 
-/// Why `value` cannot be copied into `to`; empty where it can.
+/// The reason why `value` cannot be copied into `to`; empty if it can.
 std::string mismatch_of(const std::string& key, const at::Tensor& to, const c10::IValue& value) {
   if (!value.isTensor()) return c10::str(key, " is a ", value.tagKind(), ", not a tensor");
   const at::Tensor& from = value.toTensor();
@@ -74,7 +74,7 @@ std::string mismatch_of(const std::string& key, const at::Tensor& to, const c10:
   return is_plain ? std::string() : c10::str(key, " is a ", from.toString(), ", here a ", to.toString());
 }
 
-/// What a state does to a module. Nothing is changed before `apply`.
+/// The changes that a state makes to a module. Nothing is changed before `apply`.
 class ModuleLoad {
  public:
   ModuleLoad(torch::nn::Module& module, const StateDict& state) : module_(module), state_(state) {

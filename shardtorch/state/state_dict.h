@@ -22,51 +22,51 @@ namespace shard {
 /// dicts of these (keys: string, int, double, bool).
 using StateDict = torch::OrderedDict<std::string, c10::IValue>;
 
-/// Adds every sharded attribute (ShardedAttributes) of `module` and of the modules below: prefix, path and name joined
-/// by dots. Modules without such attributes are left as they are.
+/// Adds every sharded attribute (ShardedAttributes) of `module` and of its submodules: prefix, path and name joined by
+/// dots. Modules without such attributes do not change.
 void state_dict_hook(const torch::nn::Module& module, StateDict& destination, const std::string& prefix = "");
-/// Sets every sharded attribute, also an empty one, whose key holds a ShardedTensor in `state`.
+/// Sets every sharded attribute, even an empty one, whose key has a ShardedTensor in `state`.
 void pre_load_state_dict_hook(torch::nn::Module& module, const StateDict& state, const std::string& prefix = "");
 
-/// Parameters and buffers by name, then what state_dict_hook adds. Values are shared with the module.
+/// Parameters and buffers by name, then the additions of state_dict_hook. Values are shared with the module.
 StateDict state_dict(const torch::nn::Module& module, const std::string& prefix = "");
 
 struct LoadStateResult {
   std::vector<std::string> missing_keys, unexpected_keys;
 };
 /// pre_load_state_dict_hook, then copies tensors into parameters and buffers; into a sharded parameter shard by shard.
-/// Nothing is changed where it throws.
-/// \throws c10::Error  all that does not fit, in one text as Python's: keys that are missing or unexpected (`strict`),
-///   values that are not tensors, sizes and boxes of shards that differ.
+/// If it throws, nothing has changed.
+/// \throws c10::Error  all mismatches, in one text as Python's: keys that are missing or unexpected (`strict`), values
+///   that are not tensors, sizes and boxes of shards that differ.
 LoadStateResult load_state_dict(torch::nn::Module& module, const StateDict& state, bool strict = true);
 
 /// This rank's part of `state` as a torch.save file: Python's torch.load (weights_only=False, under
 /// load_with_process_group) reads it. A ShardedTensor is written with its local shards, metadata, spec and with this
 /// rank and size in its group and in the default group; a tensor with its device and its storage, whole, once for all
-/// tensors that share it. Tensors and containers under several names stay one.
-/// \throws Error kUnsupported  a value that cannot be pickled: Error::tensor() is the way to it ("model.3.weight"). It
-///   is undefined, sparse, quantized, without storage, or a second tensor sees its storage as another dtype.
+/// tensors that share it. Tensors and containers under several names remain one.
+/// \throws Error kUnsupported  a value that cannot be pickled: Error::tensor() is its path ("model.3.weight"). It is
+///   undefined, sparse, quantized, without storage, or a second tensor uses its storage with a different dtype.
 /// \throws c10::ValueError  a ShardedTensor, and there is no default group.
-/// Cost: the bytes of the storages, copied once; of those on a GPU one at a time is in host memory.
+/// Cost: the bytes of the storages, copied once; those on a GPU are in host memory one at a time.
 std::string save_state(const StateDict& state);
-/// The same into a file, atomically; storages on the CPU are written from where they are.
+/// The same into a file, atomically; storages on the CPU are written directly.
 /// \throws Error kResource, kExists
 void save_state_file(const StateDict& state, const std::string& path, bool force = false,
                      LocalDisk& disk = posix_disk());
 
-/// The device where a tensor goes that was saved from another one, as torch.load's map_location: also those that
-/// placements name, of all ranks. Empty: the same.
+/// The new device of a tensor from this saved device, as torch.load's map_location: also for placements, of all ranks.
+/// Empty: the same.
 using MapLocation = std::function<at::Device(at::Device saved)>;
 
-/// Reads what save_state or Python's torch.save wrote on this rank. Every ShardedTensor gets the group of
-/// LoadWithProcessGroup, else the default group, and must have been saved under the same ranks and sizes.
-/// Loading is collective where a tensor was made with init_rrefs: all workers load together; where one of them throws
-/// before that the others wait for it until the RPC's timeout. Tensors go where `map_location` says;
-/// Parameters are tensors, OrderedDicts are dicts, a torch.Size is a tuple. Nothing in the file is executed.
+/// Reads a file of save_state or Python's torch.save from this rank. Every ShardedTensor gets the group of
+/// LoadWithProcessGroup, or else the default group, and must have been saved under the same ranks and sizes. Loading is
+/// collective if a tensor was created with init_rrefs: all workers load together; if one of them throws before that,
+/// the others wait for it until the RPC's timeout. Tensors go to the device from `map_location`; Parameters are
+/// tensors, OrderedDicts are dicts, a torch.Size is a tuple. Nothing in the file is executed.
 /// \throws c10::Error  "Need to initialize default process group ...", "Local rank at save time was 1, but at load time
-///   was 0", and the same of global rank, local and global world size, in this order; a tensor of a CUDA device where
-///   there is none.
-/// \throws Error kCorruption  a damaged file; kUnsupported  a value that a StateDict cannot hold, named as in
+///   was 0", and the same of global rank, local and global world size, in this order; a tensor of a CUDA device without
+///   CUDA.
+/// \throws Error kCorruption  a damaged file; kUnsupported  a value that a StateDict cannot contain, named as in
 ///   save_state; kNotFound
 /// Cost: each storage is read once into the memory of its tensors.
 StateDict load_state(std::string_view bytes, MapLocation map_location = {});
@@ -82,7 +82,7 @@ class LoadWithProcessGroup {
   LoadWithProcessGroup(const LoadWithProcessGroup&) = delete;
   LoadWithProcessGroup& operator=(const LoadWithProcessGroup&) = delete;
 };
-/// The group under which ShardedTensors are loaded now. \throws c10::ValueError  there is no default group either.
+/// The current group for loading ShardedTensors. \throws c10::ValueError  there is no default group either.
 ProcessGroupPtr current_load_group();
 
 }  // namespace shard

@@ -1,7 +1,7 @@
 /// \file
 /// Values of state dicts as the catalog's values, and back.
 ///
-/// Errors name what cannot be converted as a path of keys and indices: Error::tensor() is "model.3.weight".
+/// Errors name an unsupported value by its path of keys and indices: Error::tensor() is "model.3.weight".
 #pragma once
 
 #include <ATen/core/ivalue.h>
@@ -17,21 +17,22 @@ namespace shard {
 using ToValue = std::function<Value*(const at::Tensor&)>;
 using FromValue = std::function<std::optional<c10::IValue>(const Value&)>;
 
-/// None, bool, int, double, complex, string, lists, tuples and dicts of these; `tensor` says what stands for a tensor.
-/// A container that is met twice becomes one node. Ownership: the result lies in `arena`.
-/// \throws Error kUnsupported  another kind of value, by its type; a string that is not UTF-8; containers nested too
-///   deeply, as one that holds itself.
+/// None, bool, int, double, complex, string, lists, tuples and dicts of these; `tensor` returns the value for a tensor.
+/// A container that appears twice becomes one node. Ownership: `arena` owns the result.
+/// \throws Error kUnsupported  any other kind of value, by its type; a string that is not UTF-8; containers nested too
+///   deeply, such as one that contains itself.
 Value* to_value(Arena& arena, const c10::IValue& value, const ToValue& tensor);
 /// All of a state, as a dict.
 Value* to_value(Arena& arena, const StateDict& state, const ToValue& tensor);
 
-/// The way back. `special` is asked for every value that is none of the above (tensors, calls) and may decline; what it
-/// says of a node holds wherever the node is met. Lists and dicts whose elements are of one type say so, as torch's own
-/// do. An OrderedDict becomes a dict; its `_metadata` (versions of Python modules) has no meaning here.
+/// The opposite direction. `special` is called for every value that is none of the above (tensors, calls) and may
+/// decline; its result for a node is used for every occurrence of the node. Lists and dicts whose elements are of one
+/// type record it, as torch's own do. An OrderedDict becomes a dict; its `_metadata` (versions of Python modules) has
+/// no meaning here.
 /// \throws Error kUnsupported  a value that `special` declined, by its type; keys other than a string, number or bool;
 ///   containers nested too deeply.
 c10::IValue to_ivalue(const Value& value, const FromValue& special = nullptr);
-/// A dict whose keys are strings. \throws Error kUnsupported  another root or key.
+/// A dict whose keys are strings. \throws Error kUnsupported  any other root or key.
 StateDict to_state_dict(const Value& root, const FromValue& special);
 
 }  // namespace shard

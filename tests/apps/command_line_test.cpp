@@ -36,7 +36,7 @@ struct CommandLine : testing::Test {
     test::expect_error(code, words, [&] { parse(arguments); });
   }
   World world;
-  CommonOptions common;  ///< What the last parse filled in.
+  CommonOptions common;  ///< The options that the last parse set.
 };
 
 TEST_F(CommandLine, TakesGlobalOptionsOnBothSidesOfTheVerb) {

@@ -12,7 +12,7 @@ struct Verb {
   const char* name;
   std::vector<std::string> arguments;  ///< All but DST.
   std::string destination;
-  std::string option = "-o";  ///< That names DST.
+  std::string option = "-o";  ///< Whether a call names DST.
 };
 
 std::vector<Verb> verbs() {
@@ -26,7 +26,7 @@ std::vector<Verb> verbs() {
           {"diff", {"diff", "/in/ckpt", "/in/model.safetensors"}, "/out/new.html", "--html"}};
 }
 
-/// A world with a safetensors file, a dcp folder made of it, a model's config, and optionally an old DST.
+/// A world with a safetensors file, a dcp folder of the same content, a model's config, and optionally an old DST.
 std::unique_ptr<World> make_world(const Verb& verb, bool with_old) {
   auto world = std::make_unique<World>();
   world->put("/in/model.safetensors", small_model());
@@ -57,7 +57,7 @@ TEST_P(FailingCalls, LeaveDestinationAsItWas) {
       world->state->fail_at(-1);
       EXPECT_EQ(world->state->open_files(), 0) << verb.name << " call " << call;
       if (!has_failed) break;
-      if (code == 0) {  // A look for another checkpoint failed, which the verb does not need.
+      if (code == 0) {  // A search for another checkpoint failed, which the verb does not need.
         EXPECT_NE(world->fs->status(verb.destination).kind, FileKind::kAbsent) << verb.name << " call " << call;
         continue;
       }

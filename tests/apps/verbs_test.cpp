@@ -501,7 +501,7 @@ TEST_F(Verbs, WhatNoRanksWroteCannotBeCheckedForThem) {
   EXPECT_THAT(world.err, HasSubstr("hint: drop --ranks-expected"));
 }
 
-// ---- What is left behind.
+// ---- Leftovers.
 
 TEST_F(Verbs, TextsOfTheMetadataThatHaveNoPlaceAreTold) {
   world.put("/n.safetensors", safetensors(R"({"__metadata__":{"format":"pt","licence":"MIT"},)"
@@ -523,7 +523,7 @@ TEST_F(Verbs, OtherFilesOfAFolderAreTold) {
               HasSubstr("\"warnings\": [\"other files of the folder are not read or copied: 'config.json'\"]"));
 }
 
-/// 'a' is a letter of other warnings, which tell of other files.
+/// 'a' is a letter of other warnings, which are about other files.
 TEST_F(Verbs, AnotherFileWhoseNameIsPartOfAWarningIsToldToo) {
   world.run({"split", "/m.safetensors", "-o", "/d", "--ranks", "2"});
   world.put("/d/__0.metadata", "left aside");
@@ -551,7 +551,7 @@ TEST_F(Verbs, DigestIsTheSameInEveryLayout) {
   EXPECT_EQ(world.out, whole);
 }
 
-// ---- What the command line promises about mistakes.
+// ---- Promises of the command line about mistakes.
 
 TEST_F(Verbs, ASuffixOfAnotherFormatContradictsTo) {
   EXPECT_EQ(world.run({"convert", "/m.safetensors", "-o", "/x.h5", "--to", "safetensors"}), 2);

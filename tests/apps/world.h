@@ -25,7 +25,7 @@ struct World {
   bool out_is_terminal = false, err_is_terminal = false;
   std::string out, err;
 
-  /// Runs one command line; `out` and `err` are what it printed.
+  /// Runs one command line; `out` and `err` are its output.
   int run(const std::vector<std::string>& arguments) {
     std::ostringstream out_stream, err_stream;
     Session session{*fs,
@@ -50,7 +50,7 @@ struct World {
   void put(const std::string& path, const std::string& content) { state->put(path, test::as_span(content)); }
 };
 
-/// A .safetensors file: the header and the data behind it.
+/// A .safetensors file: the header and the data after it.
 inline std::string safetensors(const std::string& header, const std::string& data) {
   std::string file;
   for (int i = 0; i < 8; ++i) file += static_cast<char>(static_cast<std::uint64_t>(header.size()) >> (8 * i) & 0xFF);

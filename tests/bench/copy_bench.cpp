@@ -1,4 +1,4 @@
-// copy_bench FOLDER [RUNS] [THREADS] [MIB]: times execute() beside cp of the same bytes, interleaved, on real files.
+// copy_bench FOLDER [RUNS] [THREADS] [MIB]: times execute() and cp of the same bytes, interleaved, on real files.
 //
 // Cases: 4 row shards into one file; 4 column shards with rows of 256 B into one file; one file into 4 column shards.
 // Inputs are hot; outputs are removed outside the timed region. Prints minima and their ratio; `cp again` is the
@@ -40,7 +40,7 @@ class FilesReader : public Reader {
   std::vector<std::shared_ptr<const RandomReader>> files_;
 };
 
-/// A matrix cut along `dim` into `parts`, each in a file of its own after a header of 100 bytes.
+/// A matrix sharded along `dim` into `parts`, each in a separate file after a header of 100 bytes.
 Catalog matrix(std::int64_t rows, std::int64_t row_bytes, int dim, std::int64_t parts) {
   Catalog catalog;
   std::vector<MadeChunk> chunks;

@@ -29,7 +29,7 @@ shard::ShardingSpecPtr chunks(std::int64_t dim) {
   return shard::chunk_spec(dim, placements);
 }
 
-/// Makes what the operation is about, and returns what is timed.
+/// Prepares the operation, and returns the function to time.
 std::map<std::string, std::function<Operation()>> operations(const Sizes& size) {
   const dt::DeviceMeshPtr mesh = dt::init_device_mesh(at::kCPU, {shard::default_group()->size()});
   const auto full = [=](std::int64_t dim) {

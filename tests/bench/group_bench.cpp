@@ -1,8 +1,9 @@
-// group_bench exchange BACKEND [MIB]: what a group moves beside memcpy. Every rank sends MIB to every other rank.
+// group_bench exchange BACKEND [MIB]: times the traffic of a group, compared with memcpy. Every rank sends MIB to every
+// other rank.
 // group_bench copy BACKEND SOURCE DESTINATION: gathers a safetensors folder into one file, timed from the formed group.
 //
-// BACKEND is threads:N, mpi, gloo or none; processes are started by mpirun or torchrun. Prints the best of nine on rank
-// 0. memcpy is measured in the same run, by all ranks at once, over the same number of bytes.
+// BACKEND is threads:N, mpi, gloo or none; mpirun or torchrun starts processes. Prints the best of nine on rank 0.
+// memcpy is measured in the same run, by all ranks at once, over the same number of bytes.
 #include <fmt/format.h>
 
 #include <chrono>
@@ -25,7 +26,7 @@ using namespace shard;
 
 constexpr int kRuns = 9;
 
-/// Seconds of `work` on the slowest rank: all begin and end together.
+/// Seconds of `work` on the slowest rank: all start and end together.
 template <class Work>
 double seconds_of(Group& group, const Work& work) {
   group.barrier();

@@ -1,6 +1,6 @@
-// Times what ShardedTensors do with a state of some MiB, on the ranks of a job: save, the same without fsync, load,
-// load under another cut, reshard, gather. Rank 0 prints one line per operation and run: its name and the slowest
-// rank's seconds.
+// Times ShardedTensors with a state of some MiB, on the ranks of a job: save, the same without fsync, load, load under
+// a different sharding, reshard, gather. Rank 0 prints one line per operation and run: its name and the slowest rank's
+// seconds.
 //
 //   state_bench FOLDER MIB RUNS    (in the environment of a launcher: see state.py)
 #include <ATen/ATen.h>

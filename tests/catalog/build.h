@@ -1,5 +1,5 @@
 /// \file
-/// Small catalogs, written out: what tests of libshard/catalog start from.
+/// Small catalogs, written out, for tests of libshard/catalog.
 #pragma once
 
 #include <cstdint>
@@ -41,7 +41,7 @@ inline std::uint32_t add_view(Catalog& catalog, std::string_view name, std::uint
   return CatalogBuilder(catalog).add_tensor(catalog.arena->copy(name), path, stored);
 }
 
-/// A row-major tensor with a storage of its own.
+/// A row-major tensor with a separate storage.
 inline std::uint32_t add_tensor(Catalog& catalog, std::string_view name, const Numbers& shape,
                                 DType dtype = DType::kFloat32, Path path = {}) {
   const std::uint32_t storage = add_storage(catalog, checked_bytes(checked_numel(shape), dtype));
@@ -53,7 +53,7 @@ struct BoxOfRank {
   std::int32_t rank = -1;
 };
 
-/// A tensor of uint8 of which every box has a storage of its own.
+/// A tensor of uint8 with a separate storage for every box.
 inline void add_chunked(Catalog& catalog, std::string_view name, const Numbers& shape,
                         const std::vector<BoxOfRank>& boxes) {
   Tensor tensor;

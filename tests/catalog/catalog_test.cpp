@@ -240,7 +240,7 @@ TEST(AddWholeTensor, TakesAViewThatEndsWithItsStorage) {
 TEST(AddWholeTensor, RefusesAViewThatLeavesItsStorage) {
   Catalog catalog;
   const std::uint32_t storage = add_storage(catalog, 23);
-  expect_error(ErrorCode::kCorruption, "it needs 24 bytes, its storage has 23", [&] {
+  expect_error(ErrorCode::kCorruption, "it needs 24 bytes, but its storage has only 23", [&] {
     add_view(catalog, "w", storage, DType::kFloat32, {2, 2}, {3, 1}, 1);
   });
 }
@@ -253,7 +253,7 @@ TEST(AddWholeTensor, TakesExpandedViews) {
 TEST(AddWholeTensor, RefusesNegativeStrides) {
   Catalog catalog;
   const std::uint32_t storage = add_storage(catalog, 64);
-  expect_error(ErrorCode::kCorruption, "never negative",
+  expect_error(ErrorCode::kCorruption, "must not be negative",
                [&] { add_view(catalog, "w", storage, DType::kFloat32, {4}, {-1}, 3); });
 }
 
@@ -298,7 +298,7 @@ TEST(Aliases, OfTensorsInPiecesShareEveryPiece) {
   Catalog catalog;
   for (const char* name : {"a", "b", "c"}) add_chunked(catalog, name, {2}, {{{0}, {1}, 0}, {{1}, {1}, 1}});
   catalog.stored[2].storage = catalog.stored[4].storage = 0;
-  catalog.stored[3].storage = 1;  // Of "b", not of "c".
+  catalog.stored[3].storage = 1;  // The dimension of "b", not of "c".
   validate_catalog(catalog);
   EXPECT_EQ(catalog.tensors[1].alias_of, 0U);
   EXPECT_EQ(catalog.tensors[2].alias_of, kNoIndex);

@@ -63,37 +63,37 @@ TEST(Coverage, AcceptsAScalar) { EXPECT_EQ(check({}, {{{}, {}}}).kind, std::null
 TEST(Coverage, NamesTheFirstElementOfAGapBetweenRows) {
   const Finding found = check({6, 2}, {{{0, 0}, {2, 2}}, {{3, 0}, {3, 2}}});
   EXPECT_EQ(found.kind, FindingKind::kGap);
-  EXPECT_EQ(found.message, "tensor 'w': no chunk holds element [2, 0] of [6, 2]");
+  EXPECT_EQ(found.message, "tensor 'w': no chunk covers element [2, 0] of [6, 2]");
 }
 
 TEST(Coverage, NamesTheFirstElementOfAGapAtTheEnd) {
-  EXPECT_EQ(check({6}, {{{0}, {2}}, {{2}, {3}}}).message, "tensor 'w': no chunk holds element [5] of [6]");
+  EXPECT_EQ(check({6}, {{{0}, {2}}, {{2}, {3}}}).message, "tensor 'w': no chunk covers element [5] of [6]");
 }
 
 TEST(Coverage, NamesTheFirstElementOfAGapInAGrid) {
   const Finding found = check({4, 4}, {{{0, 0}, {2, 2}}, {{2, 0}, {2, 2}}, {{2, 2}, {2, 2}}});
-  EXPECT_EQ(found.message, "tensor 'w': no chunk holds element [0, 2] of [4, 4]");
+  EXPECT_EQ(found.message, "tensor 'w': no chunk covers element [0, 2] of [4, 4]");
 }
 
 TEST(Coverage, NamesAGapAtTheOrigin) {
   EXPECT_EQ(check({2, 2}, {{{0, 1}, {1, 1}}, {{1, 0}, {1, 2}}}).message,
-            "tensor 'w': no chunk holds element [0, 0] of [2, 2]");
+            "tensor 'w': no chunk covers element [0, 0] of [2, 2]");
 }
 
 TEST(Coverage, NamesAGapAtTheOriginBeforeAnOverlap) {
   EXPECT_EQ(check({3, 3}, {{{0, 1}, {2, 2}}, {{1, 0}, {2, 2}}}).message,
-            "tensor 'w': no chunk holds element [0, 0] of [3, 3]");
+            "tensor 'w': no chunk covers element [0, 0] of [3, 3]");
 }
 
 TEST(Coverage, NamesBothBoxesOfAnOverlapBetweenRows) {
   const Finding found = check({6, 2}, {{{0, 0}, {4, 2}}, {{3, 0}, {3, 2}}});
   EXPECT_EQ(found.kind, FindingKind::kOverlap);
-  EXPECT_EQ(found.message, "tensor 'w': chunks [0:4, 0:2] and [3:6, 0:2] both hold element [3, 0]");
+  EXPECT_EQ(found.message, "tensor 'w': chunks [0:4, 0:2] and [3:6, 0:2] overlap at element [3, 0]");
 }
 
 TEST(Coverage, NamesBothBoxesOfAnOverlapInAGrid) {
   const Finding found = check({4, 4}, {{{0, 0}, {2, 3}}, {{0, 2}, {2, 2}}, {{2, 0}, {2, 4}}});
-  EXPECT_EQ(found.message, "tensor 'w': chunks [0:2, 0:3] and [0:2, 2:4] both hold element [0, 2]");
+  EXPECT_EQ(found.message, "tensor 'w': chunks [0:2, 0:3] and [0:2, 2:4] overlap at element [0, 2]");
 }
 
 TEST(Coverage, FindsBoxesOfOneOriginAndOtherSizes) {
@@ -117,12 +117,13 @@ TEST(Coverage, AcceptsAGridThatIsCutAlongManyDimensions) {
 TEST(Coverage, NamesAGapInAGridOfManyDimensions) {
   std::vector<BoxOfRank> boxes = halves(12);
   std::erase_if(boxes, [](const BoxOfRank& box) { return box.offsets == Numbers{0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1}; });
-  EXPECT_EQ(check(Numbers(12, 2), boxes).message,
-            "tensor 'w': no chunk holds element [0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1] of [2, 2, 2, 2, 2, 2, 2, 2, 2, 2, "
-            "2, 2]");
+  EXPECT_EQ(
+      check(Numbers(12, 2), boxes).message,
+      "tensor 'w': no chunk covers element [0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1] of [2, 2, 2, 2, 2, 2, 2, 2, 2, 2, "
+      "2, 2]");
 }
 
-TEST(Coverage, AcceptsNestedCutsOfAnyDepth) {  // Each box takes a side of what is left; past 32 levels corners decide.
+TEST(Coverage, AcceptsNestedCutsOfAnyDepth) {  // Each box covers a side of the rest; past 32 levels corners decide.
   for (const std::int64_t levels : {10, 100}) {
     std::vector<BoxOfRank> boxes;
     for (std::int64_t i = 0; i < levels; ++i) {
@@ -134,7 +135,7 @@ TEST(Coverage, AcceptsNestedCutsOfAnyDepth) {  // Each box takes a side of what 
     boxes.pop_back();
     const Finding found = check({levels + 1, levels + 1}, boxes);
     EXPECT_EQ(found.message,
-              fmt::format("tensor 'w': no chunk holds element [{0}, {0}] of [{1}, {1}]", levels, levels + 1));
+              fmt::format("tensor 'w': no chunk covers element [{0}, {0}] of [{1}, {1}]", levels, levels + 1));
   }
 }
 

@@ -1,4 +1,4 @@
-// Documents as JSON and as YAML: one tree, and nothing of YAML that JSON cannot say.
+// Documents as JSON and as YAML: one tree, and only the JSON subset of YAML.
 #include "libshard/catalog/document_text.h"
 
 #include <fmt/format.h>

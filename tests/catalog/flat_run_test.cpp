@@ -15,7 +15,7 @@ namespace {
 
 using testing::ElementsAre;
 
-/// Row-major numbers of the elements, in the order in which the boxes hold them.
+/// Row-major numbers of the elements, in the order of the boxes.
 std::vector<std::int64_t> elements_of(const std::vector<std::int64_t>& shape, std::int64_t begin, std::int64_t count,
                                       int& boxes) {
   std::vector<std::int64_t> strides(shape.size()), elements;

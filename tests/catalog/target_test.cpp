@@ -127,7 +127,9 @@ TEST(RanksTarget, GivesObjectsAFileOfRank0) {
 TEST(RanksTarget, RefusesADimensionThatNoTensorHas) {
   Catalog source;
   add_tensor(source, "w", {5});
-  expect_error(ErrorCode::kInvalidArgument, "no tensor has it", [&] { target_of(source, RanksLayout{2, 1}, kItems); });
+  expect_error(ErrorCode::kInvalidArgument, "no tensor has that dimension", [&] {
+    target_of(source, RanksLayout{2, 1}, kItems);
+  });
   EXPECT_NO_THROW(target_of(source, RanksLayout{2, -1}, kItems));
 }
 
@@ -236,7 +238,7 @@ TEST(LikeTarget, RefusesANameThatTheOtherLacksOrAnotherShape) {
   Catalog lacking, shaped;
   add_tensor(lacking, "v", {4});
   add_tensor(shaped, "w", {5});
-  expect_error(ErrorCode::kInvalidArgument, "the followed checkpoint has no tensor 'v'",
+  expect_error(ErrorCode::kInvalidArgument, "the checkpoint that provides the layout has no tensor 'v'",
                [&] { target_of(lacking, LikeLayout{&other}, kItems); });
   expect_error(ErrorCode::kInvalidArgument, "has a different shape",
                [&] { target_of(shaped, LikeLayout{&other}, kItems); });
@@ -310,7 +312,7 @@ TEST(ShardsTarget, RefusesLessThanOne) {
                [] { target_of(sized({1}), SizeLayout{0}, kWhole); });
 }
 
-// --- What goes along ---
+// --- Additional content ---
 
 TEST(Target, CopiesMetadataLocationsAndRequiresGrad) {
   Catalog source;
@@ -560,7 +562,7 @@ TEST(AllRanksTarget, RefusesFilesOfWholeTensors) {
   Catalog source;
   add_tensor(source, "w", {2});
   for (const Layout& layout : {Layout(ShardsLayout{2}), Layout(SizeLayout{100})}) {
-    expect_error(ErrorCode::kInvalidArgument, "one file for each rank", [&] { target_of(source, layout, kJoined); });
+    expect_error(ErrorCode::kInvalidArgument, "one file per rank", [&] { target_of(source, layout, kJoined); });
   }
 }
 

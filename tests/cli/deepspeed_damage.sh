@@ -49,7 +49,7 @@ for tag in global_step9 ""; do
   expect 4 inspect save
   holds err "inspect save/global_step2"
   expect 3 inspect save --from deepspeed
-  holds err "'latest' does not name a folder"
+  holds err "'latest' names a folder that does not exist"
 done
 
 # Two saves mixed, a rank missing, one too many, a byte changed.

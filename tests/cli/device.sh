@@ -9,7 +9,7 @@ export LD_LIBRARY_PATH=$work/installed${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 model m.safetensors $((3 << 20))
 
 expect 8 split m.safetensors -o no --ranks 2 --device cuda
-holds err "no plug-in for CUDA"
+holds err "the CUDA plug-in is not installed"
 holds err "put the plug-in libshard_cuda.so there"
 holds err "--device cpu"
 [ ! -e no ] || fail "something was written"

@@ -35,15 +35,14 @@ def kinds_of(text: str) -> set[str]:
 
 
 def tables(page: str) -> dict[str, dict[str, tuple[set[str], bool]]]:
-    """By schema and path: the kinds of value, and whether the field is always present."""
-    schemas = {}
+    """By schema and path: the kinds of value, and whether the field is always present. A section may describe several schemas."""
+    schemas = defaultdict(dict)
     for section in re.split(r"^## ", page, flags=re.MULTILINE)[1:]:
-        schema = re.match(r"`(shardctl\.\w+/\d+)`", section)
-        if not schema:
-            continue
+        named = re.findall(r"`(shardctl\.\w+/\d+)`", section.split("\n")[0])
         rows = re.findall(r"^\| `([\w.\[\]]+)` \| ([^|]+) \| ([^|]+) \|", section, re.MULTILINE)
-        schemas[schema[1]] = {path: (kinds_of(kinds), present == "always") for path, kinds, present in rows}
-    return schemas
+        for schema in named:
+            schemas[schema] |= {path: (kinds_of(kinds), present == "always") for path, kinds, present in rows}
+    return dict(schemas)
 
 
 # ---- Fields as the program prints them.

@@ -155,7 +155,7 @@ def check_like():
     assert "has no tensor" in run("split", "new.safetensors", "-o", "x", "--map", "hf-v5", *ref, "--like", "like-new", expect=2)
     served = ["split", "qkv.safetensors", "-o", "x", "--to", "vllm"]
     for cut in (["--like", "like-old"], ["--mesh", "tp=2"], ["--ranks", "2", "--dim", "1"]):
-        assert "says itself what each rank stores" in run(*served, "--to-map", "vllm.json", *cut, expect=2)
+        assert "already defines what each rank stores" in run(*served, "--to-map", "vllm.json", *cut, expect=2)
     document("alone.json", rules=[{"match": ".*"}])
     assert "another number of ranks" in run(*served, "--to-map", "alone.json", "--ranks", "2", expect=2)
 
@@ -252,7 +252,7 @@ def check_names():
     document("same.json", rules=[{"id": "a", "logical": "b", "stored": "a.0"}], strict={"unmatched": "copy"})
     assert "two stored tensors make 'b'" in run("digest", "two.safetensors", "--map", "same.json", expect=2)
     assert "has no variable 'z'" in run("digest", "two.safetensors", "--map", "copy.json", "--set", "z=1", expect=2)
-    assert "not a built-in map and not a file" in run("digest", "two.safetensors", "--map", "hf-v6", expect=2)
+    assert "neither a built-in map nor a file" in run("digest", "two.safetensors", "--map", "hf-v6", expect=2)
     document("key.json", rules=[a], sorts=1)
     assert "unknown key 'sorts'" in run("map", "show", "key.json", expect=2)
     assert json.loads(run("map", "show", "hf-v5"))["name"] == "hf-v5"
@@ -432,8 +432,8 @@ def check_files_in_folders():
     found = run(*gather, "--set", "step=20", expect=3)
     assert "iter_0000020/mp_rank_00_001/model.pt" in found, found
     document("half.json", **(grid | {"mesh": {"pp": 1, "tp": 2}}), files=files)
-    assert "mesh is not that of the files" in run("gather", "step20", "-o", "x.safetensors", "--map", "half.json", expect=2)
-    assert "holds no file that the map names" in run("gather", "ranks", "-o", "x.safetensors", "--map", "grid.json", expect=3)
+    assert "mesh does not match the files" in run("gather", "step20", "-o", "x.safetensors", "--map", "half.json", expect=2)
+    assert "contains none of the files that the map lists" in run("gather", "ranks", "-o", "x.safetensors", "--map", "grid.json", expect=3)
     # Only the first of two data-parallel ranks writes.
     document("writer.json", mesh={"dp": 2, "pp": 2, "tp": 2}, rules=rules, files=files | {"writer": {"dp": 0}})
     run("gather", "step20", "-o", "written-once.safetensors", "--map", "writer.json")

@@ -25,7 +25,7 @@ mkdir folder
 expect 0 split tied.safetensors -o folder/ckpt --ranks 2
 echo {} >folder/ckpt/config.json
 expect 0 gather folder/ckpt -o g.safetensors
-holds err "other files of the folder are not read or copied: 'config.json'"
+holds err "ignored other files in the folder: 'config.json'"
 
 # The folder of a run, whose files lie in the folder that it names.
 for run in deepspeed/stage2_robin deepspeed/universal_of_stage1 megatron/dense megatron_legacy/dense; do

@@ -1,20 +1,25 @@
-#!/usr/bin/env python3
-"""Help and messages keep to the project's English (docs/glossary.md): none of the phrases below occurs in what shardctl
-prints as help, or in a string literal of the folders that are clean."""
+#!/ usr / bin / env python3
+"""Help, messages, pages and comments keep to the project's English (docs/glossary.md): none of the phrases below occurs in
+the output of help, in a string literal, in a page, or in a comment of a folder that is clean. Folders whose comments are not
+clean yet have a limit, which may only fall."""
+import ast
+import io
 import os
 import re
 import subprocess
 import sys
+import tokenize
+from collections import Counter
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 SHARDCTL = os.environ["SHARDCTL"]
 
-# Folders whose string literals have been read; a folder that is added stays clean.
+#Folders whose string literals have been read; a folder that is added stays clean.
 CLEAN = ["apps", "formats", "libshard", "shardtorch"]
 
-# What is wrong, as a regular expression without regard to case, and what to write instead.
+#Phrases to avoid in help and messages, as regular expressions without regard to case, with a better wording.
 FORBIDDEN = {
-    r"(?<!there )\b(is|are|was|were|be) no [a-z]": "is not a ...",
+    r"(?<!there )\b(is|are|was|were|be) no (?!longer)[a-z]": "is not a ...",
     r"\bleast of \d": "best of N",
     r"\bput(s|ting)? (whole )?\w* ?together\b": "assemble",
     r"\bthe disk has it\b": "fsync",
@@ -39,17 +44,36 @@ FORBIDDEN = {
     r"\bcomplaints?\b": "finding",
 }
 
-# A phrase that is right in one place, and why.
+#Phrases to avoid in comments and pages too.
+FORBIDDEN_IN_COMMENTS = {
+    r"\b(is|are) told\b": "receives, gets",
+    r"\banew\b": "again, from scratch, rebuild",
+    r"\b(nobody|somebody|whoever|whom)\b": "no caller, no rank, anyone, the passive",
+    r"\b(lies?|lay|stands?|stood) (in|at|on|beside|behind|before|over|there|with)\b": "is in, is stored in, precedes, overlaps",
+    r", else\b(?! if)": "otherwise, or",
+    r"\bwhatever\b": "regardless of, any",
+    r"\bgo(es)? on\b": "continue",
+    r"\bwhere (nothing|none|nobody|it is|there is|they are)\b": "if, when, because",
+    r"(?<!warning )(?<!message )(?<!page )\b(says|tells) (what|which|where|how|whether|that|so)\b": "records, contains, returns, documents",
+    r"\bwhat (is|are|it|they) (left|wrong|there|stored|held|holds?|says?)\b": "a noun",
+}
+FIRST_WORD = re.compile(r"(Of|What|Where|That|As|Those)\b")  # A comment starts with a noun or a verb.
+
+#The largest number of such comments per top folder; a folder without a limit has none.A limit may only fall.
+LIMITS = {}
+
+#A phrase that is right in one place, with the reason.
 ALLOWED = {
-    # (where, text that holds the phrase): reason
+#(start of the location, text around the phrase) : reason
 }
 
 LITERAL = re.compile(r'(?:u8|L)?"((?:[^"\\\n]|\\.)*)"')
 RAW = re.compile(r'R"(\w*)\((.*?)\)\1"', re.S)
+NO_COMMENT = re.compile(r'R"(\w*)\(.*?\)\1"|"(?:[^"\\\n]|\\.)*"|\'(?:[^\'\\\n]|\\.)*\'', re.S)
 
 
 def literals(path):
-    """The string literals of a C++ source with their line numbers; neighbours, which the compiler joins, are one."""
+    """The string literals of a C++ source with their line numbers; the compiler joins neighbours, and so does this."""
     with open(path, encoding="utf-8") as file:
         text = file.read()
     text = RAW.sub(lambda match: '""' + "\n" * match.group(0).count("\n"), text)
@@ -65,17 +89,54 @@ def literals(path):
     return joined
 
 
-def sources(folder):
-    for base, _, files in os.walk(os.path.join(ROOT, folder)):
-        yield from (os.path.join(base, name) for name in sorted(files) if name.endswith((".h", ".cpp")))
+def joined_lines(lines):
+    """(line number, text) of comments, given as (number, whether it is alone on its line, text): lines below each other are one."""
+    joined, last = [], None
+    for number, is_alone, text in lines:
+        if is_alone and last == number - 1 and text and not text.startswith("\\"):
+            joined[-1][1] += " " + text
+        else:
+            joined.append([number, text])
+        last = number if is_alone else None
+    return joined
+
+
+def comments_of_cpp(text):
+    text = NO_COMMENT.sub(lambda match: '""' + "\n" * match.group(0).count("\n"), text)
+    lines = enumerate(text.split("\n"), 1)
+    found = ((number, re.match(r"(.*?)///?<?(?: |$)(.*)", line)) for number, line in lines)
+    return joined_lines((number, not match[1].strip(), match[2].strip()) for number, match in found if match)
+
+
+def comments_of_python(text):
+    tokens = tokenize.generate_tokens(io.StringIO(text).readline)
+    found = [(t.start[0], not t.line[: t.start[1]].strip(), t.string.lstrip("# ")) for t in tokens if t.type == tokenize.COMMENT]
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef)
+    nodes = [node for node in ast.walk(ast.parse(text)) if isinstance(node, documented)]
+    docs = [[node.body[0].lineno, ast.get_docstring(node)] for node in nodes if ast.get_docstring(node)]
+    return joined_lines(found) + docs
+
+
+def comments(path):
+    with open(path, encoding="utf-8") as file:
+        text = file.read()
+    return comments_of_python(text) if path.endswith(".py") else comments_of_cpp(text)
+
+
+def tracked(*patterns):
+    listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard", *patterns], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    names = listed.stdout.split() or [
+        os.path.relpath(os.path.join(base, name), ROOT) for base, _, files in os.walk(ROOT) for name in files]
+    endings = tuple(pattern.lstrip("*") for pattern in patterns)
+    return [name for name in sorted(names) if name.endswith(endings) and os.path.isfile(os.path.join(ROOT, name))]
 
 
 def run(*arguments):
     return subprocess.run([SHARDCTL, *arguments], stdout=subprocess.PIPE, text=True, check=True).stdout
 
 
-def texts():
-    """(where, text) of all that is held to the list."""
+def messages():
+    """(where, text) of help and of string literals."""
     general = run("--help")
     yield "--help", general
     verbs = re.findall(r"^  ([a-z]+)  +", general.split("Verbs:")[1].split("Global options")[0], flags=re.M)
@@ -83,29 +144,69 @@ def texts():
     for verb in verbs:
         yield f"help {verb}", run("help", verb)
         yield f"{verb} --help", run(verb, "--help")
-    for folder in CLEAN:
-        for path in sources(folder):
-            for line, text in literals(path):
-                yield f"{os.path.relpath(path, ROOT)}:{line}", text
+    for name in tracked("*.h", "*.cpp"):
+        if name.split("/")[0] in CLEAN:
+            for line, text in literals(os.path.join(ROOT, name)):
+                yield f"{name}:{line}", text
 
 
-def forbidden_in(text):
+def commented():
+    """(where, text) of comments."""
+    for name in tracked("*.h", "*.cpp", "*.py", "*.js"):
+        for line, text in comments(os.path.join(ROOT, name)):
+            yield f"{name}:{line}", text
+
+
+def pages():
+    """(where, text) of pages for readers, paragraph by paragraph; the changelog and the results are those of their time."""
+    for name in tracked("*.md"):
+        if name in ("CHANGELOG.md", "tests/RESULTS.md") or name.startswith("tests/data"):
+            continue
+        with open(os.path.join(ROOT, name), encoding="utf-8") as file:
+            text = re.sub(r"^```.*?^```", "", file.read(), flags=re.M | re.S)
+        for paragraph in text.split("\n\n"):
+            yield name, paragraph
+
+
+def phrases(text, forbidden):
+    """(text around it, better wording) of each phrase to avoid."""
     flat = re.sub(r"\s+", " ", text.replace("\\n", " "))
-    for pattern, better in FORBIDDEN.items():
+    for pattern, better in forbidden.items():
         for match in re.finditer(pattern, flat, flags=re.I):
             yield flat[max(0, match.start() - 30) : match.end() + 30], better
 
 
-# The check itself sees what it is there for.
-for bad in ["'x' is no checkpoint", "put whole tensors\ntogether", "cannot look at: x", "rank 2 is not here"]:
-    assert any(forbidden_in(bad)), bad
-assert not any(forbidden_in("x is not a checkpoint; no such file")), "a plain sentence"
+def in_comment(text):
+    if FIRST_WORD.match(text):
+        yield text[:60], "start with a noun or a verb"
+    yield from phrases(text, FORBIDDEN_IN_COMMENTS)
 
-found = [
-    f"{where}: ...{around}... (better: {better})"
-    for where, text in texts()
-    for around, better in forbidden_in(text)
-    if not any(where.startswith(place) and part in text for place, part in ALLOWED)
-]
-if found:
-    sys.exit("FAIL: phrases that the glossary does not want:\n" + "\n".join(found))
+def found_in(texts, check):
+    return [
+        (where, f"{where}: ...{around}... (better: {better})")
+        for where, text in texts
+        for around, better in check(text)
+        if not any(where.startswith(place) and part in text for place, part in ALLOWED)
+    ]
+
+#The check sees the phrases that it must see.
+for bad in ["'x' is no checkpoint", "put whole tensors\ntogether", "cannot look at: x", "rank 2 is not here"]:
+    assert any(phrases(bad, FORBIDDEN)), bad
+assert not any(phrases("x is not a checkpoint; no such file", FORBIDDEN)), "a plain sentence"
+for bad in ["Of two ranks the lower one.", "Is told on rank 0.", "A file, else a folder.", "The bytes lie in one file.", "What is left."]:
+    assert any(in_comment(bad)), bad
+assert not any(in_comment("The lower of two ranks. If it fails, the job continues, or else it ends.")), "a plain comment"
+assert comments_of_cpp('int a;  // One.\n/// Two\n/// three.\nauto b = "// no";\n') == [[1, "One."], [2, "Two three."]]
+assert comments_of_python('"""One."""\na = "# no"  # Two\n') == [[2, "Two"], [1, "One."]]
+
+wrong = [line for _, line in found_in(messages(), lambda text: phrases(text, FORBIDDEN)) + found_in(pages(), lambda text: phrases(text, FORBIDDEN_IN_COMMENTS))]
+by_folder = found_in(commented(), in_comment)
+counts = Counter(where.split("/")[0] for where, _ in by_folder)
+if "--counts" in sys.argv:
+    print(dict(counts))
+for folder, count in counts.items():
+    if count > LIMITS.get(folder, 0):
+        wrong += [f"{folder}: {count} comments, at most {LIMITS.get(folder, 0)}:"]
+        wrong += [line for where, line in by_folder if where.startswith(folder + "/")]
+if wrong:
+    sys.exit("FAIL: phrases to avoid (docs/glossary.md, CONTRIBUTING.md):\n" + "\n".join(wrong))

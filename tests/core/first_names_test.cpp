@@ -23,7 +23,7 @@ TEST(Mentions, NoPartOfAWordOrOfALongerName) {
   for (const char* text : {"", "ba.pt", "a.pth", "a.pt.bak", "a.pt/b", "b-a.pt", "A.pt"}) {
     EXPECT_FALSE(mentions(text, "a.pt")) << text;
   }
-  EXPECT_FALSE(mentions("cannot write: the destination exists already", "r"));
+  EXPECT_FALSE(mentions("cannot write: the destination already exists", "r"));
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// Every opcode: with its argument cut, with too little on the stack, with no mark, with values of every wrong kind.
+// Every opcode: with a truncated argument, with too few items on the stack, with no mark, with values of every wrong
+// kind.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -154,7 +155,7 @@ TEST(PickleOpcodes, BytesThatAreNoOpcodesAreRefusedByName) {
 
 TEST(PickleOpcodes, OpcodesThatRunThingsAreRefusedByName) {
   for (const char* opcode : {"i", "o", "\x82", "\x83", "\x84", "P", "\x97", "\x98"}) {
-    expect_refused(pickled(opcode), "an opcode that no checkpoint needs", opcode);
+    expect_refused(pickled(opcode), "an opcode that checkpoints do not use", opcode);
   }
 }
 

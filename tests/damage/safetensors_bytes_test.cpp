@@ -19,7 +19,7 @@ const std::string kHeader = R"({"__metadata__":{"format":"pt"},"a":{"dtype":"F16
                             R"("b":{"dtype":"U8","shape":[4],"data_offsets":[4,8]}})";
 
 struct Outcome {
-  ErrorCode code = ErrorCode::kInterrupted;  ///< That: it was read.
+  ErrorCode code = ErrorCode::kInterrupted;  ///< Passes if the file was read.
   std::string message;
   std::optional<FindingKind> kind;
   std::string file;

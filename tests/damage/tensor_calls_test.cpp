@@ -222,7 +222,7 @@ TEST(TensorCalls, ParametersThatAreNoneAreObjects) {
   EXPECT_THAT(error_of(call("_rebuild_parameter", {v2(1, number(-1)), "\x88", kHooks})).what(), HasSubstr("offset"));
 }
 
-/// Every argument replaced by a value of every kind: read, or refused in so many words.
+/// Every argument replaced by a value of every kind: read, or refused with a message.
 TEST(TensorCalls, AnyValueInAnyPlaceIsReadOrRefused) {
   const Parts values{
       "N", "\x88", "K\1",  number(-1), number(kHuge),           "G\x7f\xf8\0\0\0\0\0\0"s, text("x"),      "]",

@@ -10,7 +10,7 @@ namespace {
 using ::testing::HasSubstr;
 using namespace shard::testing;
 
-/// Names, dtypes, shapes and elements' bytes: what a reader believes about a file.
+/// Names, dtypes, shapes and elements' bytes: the content of a file for a reader.
 std::string described(const std::string& content) {
   MemoryFiles files;
   files.put("/state.pt", content);
@@ -79,7 +79,7 @@ TEST(TorchBytes, CutAnywhereItIsDamaged) {
   }
 }
 
-/// "" where the file reads as before.
+/// "" if the file reads as before.
 std::string words_of(const std::vector<NamedRecord>& records) {
   try {
     return described(pack(records)) == described(golden("torch/state.pt")) ? "" : "something else";
@@ -123,7 +123,7 @@ TEST(TorchBytes, RecordsThatAreThereTwiceAreRefusedByName) {
   }
 }
 
-/// Where no record says the byte order, the elements would be read as little-endian.
+/// Without a record of the byte order, the elements would be read as little-endian.
 TEST(TorchBytes, AByteOrderUnderADamagedNameIsMissed) {
   std::vector<NamedRecord> records = unpack(golden("torch/state.pt"));
   for (NamedRecord& record : records) {

@@ -24,7 +24,7 @@ struct CastSample {
   std::string name() const { return fmt::format("{} to {}", dtype_name(from), dtype_name(to)); }
 };
 
-/// Numbers of `bytes` each: every one, or where there are too many those around the limits of all types.
+/// Numbers of `bytes` each: all of them, or, if there are too many, those around the limits of all types.
 inline std::vector<std::byte> patterns(int bytes, std::mt19937_64& random) {
   std::vector<std::uint64_t> numbers;
   if (bytes <= 2) {

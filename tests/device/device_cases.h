@@ -1,5 +1,5 @@
 /// \file
-/// What holds for every Device: the double, and one of CUDA.
+/// Checks for every Device: the fake one, and one of CUDA.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@
 
 namespace shard::testing {
 
-/// Memory of a device and of the host, as large as it was ever asked for.
+/// Memory of a device and of the host, with the largest size so far.
 class Staging {
  public:
   explicit Staging(Device& device) : device_(device), stream(device.make_stream()) {}
@@ -39,7 +39,7 @@ class Staging {
   const std::unique_ptr<DeviceStream> stream;
 };
 
-/// Both sides' whole buffers go to the device, so that a byte written outside the box shows too.
+/// Both sides' whole buffers go to the device, so that a byte written outside the box is detected.
 inline StridedCopy strided_copy_on(Staging& staging) {
   return [&staging](std::span<const std::int64_t> sizes, const std::byte* from,
                     std::span<const std::int64_t> from_strides, std::byte* to, std::span<const std::int64_t> to_strides,
@@ -99,7 +99,7 @@ inline void expect_casts_of_the_cpu(Device& device) {
   }
 }
 
-/// Work of one stream waits for an event of another.
+/// Work of one stream waits for an event of another stream.
 inline void expect_events_order_streams(Device& device) {
   constexpr std::int64_t kBytes = 8 << 20;
   const auto host = device.allocate_pinned(kBytes), back = device.allocate_pinned(kBytes);
@@ -121,7 +121,7 @@ inline void expect_events_order_streams(Device& device) {
   }
 }
 
-/// More than there is: refused with both numbers, and the device is as good as before.
+/// A request for more than the total memory is refused with both numbers, and the device remains usable.
 inline void expect_memory_is_limited(Device& device) {
   const DeviceMemory memory = device.memory();
   EXPECT_GT(memory.free_bytes, 0);

@@ -8,7 +8,7 @@
 namespace shard::testing {
 namespace {
 
-/// The double itself, and as a program with another C++ library has it: as plain functions.
+/// The fake device itself, and as a program with a different C++ library sees it: as plain functions.
 class EveryDouble : public ::testing::TestWithParam<bool> {
  protected:
   static std::unique_ptr<Device> make() {

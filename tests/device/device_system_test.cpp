@@ -11,7 +11,7 @@ namespace {
 using test::error_of;
 using test::expect_error;
 
-/// A machine of so many GPUs, whose numbers are 0, 1, ...
+/// A machine with this number of GPUs, numbered 0, 1, ...
 DeviceSystem machine(int gpus) {
   DeviceSystem system{.driver = 13010, .runtime = 13000, .nccl = "2.28.9", .devices = {}, .problem = {}};
   for (int i = 0; i < gpus; ++i) system.devices.push_back({.number = i, .name = "gpu", .major = 9});

@@ -21,7 +21,7 @@ using testing::DoubleOptions;
 using testing::Random;
 using testing::RandomCopy;
 
-/// A plan whose tiles fit a device within so much memory.
+/// A plan whose tiles fit a device with this much memory.
 Plan plan_for_device(const RandomCopy& the, std::int64_t memory_bytes, int threads, bool checksums) {
   const std::int64_t tiles = tile_memory_on_device(memory_bytes, the.source, the.target);
   return plan_copies(the.source, the.target, {.max_memory_bytes = tiles, .threads = threads, .checksums = checksums});
@@ -47,7 +47,7 @@ TEST(ExecuteOnDevice, CastsWhatTheObviousWayCasts) {
                               true);
 }
 
-/// A matrix that is stored column after column and wanted row after row, in another dtype.
+/// A matrix that is stored column after column and written row after row, in a different dtype.
 RandomCopy transposed(Random& random, DType from, DType to, std::int64_t rows, std::int64_t columns) {
   RandomCopy the;
   const std::uint32_t source = add_storage(the.source, 0, rows * columns * element_bytes(from));

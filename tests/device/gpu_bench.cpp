@@ -1,5 +1,5 @@
-// Times a GPU beside the CPU: gpu_bench [MEBIBYTES] (default 1024). Best of 5 runs each, in GB/s of what is read. Exits
-// with 77, and a line why, where there is none.
+// Times a GPU and the CPU: gpu_bench [MEBIBYTES] (default 1024). Best of 5 runs each, in GB/s of bytes read. Without a
+// GPU it prints the reason and exits with 77.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -33,7 +33,7 @@ void report(const char* what, std::int64_t bytes, double seconds) {
   fmt::print("{:<56} {:8.2f} GB/s\n", what, static_cast<double>(bytes) / seconds / 1e9);
 }
 
-/// One operation on elements that lie on the device, or on the host.
+/// One operation on elements on the device, or on the host.
 struct Operation {
   const char* on_device;
   const char* on_host;

@@ -1,4 +1,4 @@
-// What holds for every Device, on a GPU. Exits with 77, and a line why, where there is none.
+// The checks for every Device, on a GPU. Without one it prints the reason and exits with 77.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 

@@ -19,7 +19,7 @@ using ::testing::ElementsAre;
 using testing::HostGrid;
 using Numbers = std::vector<std::int64_t>;
 
-/// As an address that every unit divides.
+/// The largest unit is aligned at such an address.
 const std::byte* const kAligned = reinterpret_cast<const std::byte*>(std::uintptr_t{4096});
 
 CopyShape shape_of(const Numbers& sizes, const Numbers& from, const Numbers& to, std::size_t element_bytes) {
@@ -119,7 +119,7 @@ TEST(CastKernel, GivesTheBitsAndTheCountOfTheCpuForEveryPair) {
   }
 }
 
-/// What devices do instead of what the processor does.
+/// Functions that devices use in place of the processor's.
 TEST(Convert, FloatAndDoubleConvertAsTheProcessorConvertsThemNanIncluded) {
   std::mt19937_64 random(3);
   for (int i = 0; i < 200'000; ++i) {

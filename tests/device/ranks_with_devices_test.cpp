@@ -1,4 +1,4 @@
-// Jobs of ranks that have a disk and a device each: what one process writes without any. Ranks are threads.
+// Jobs of ranks with a separate disk and device each: the same output as one process without any. Ranks are threads.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -37,14 +37,15 @@ class NamedGroup final : public Group {
   void set_timeout(std::chrono::milliseconds timeout) override { inner_.set_timeout(timeout); }
   void abort() noexcept override { inner_.abort(); }
 
-  std::ptrdiff_t largest_bytes = 0;  ///< Of what an exchange sent from this rank to another.
+  std::ptrdiff_t largest_bytes = 0;  ///< Bytes that an exchange sent from this rank to another rank.
 
  private:
   Group& inner_;
   const std::string_view name_;
 };
 
-/// A checkpoint of pieces of `ranks` ranks in one format, each rank's files on its own disk, and what all write of it.
+/// A checkpoint of pieces of `ranks` ranks in one format, each rank's files on its own disk, and the job of all of
+/// them.
 class RanksWithDevices : public ::testing::Test {
  protected:
   RanksWithDevices() {
@@ -64,8 +65,8 @@ class RanksWithDevices : public ::testing::Test {
     write_checkpoint(*whole_.disk, *reader, {.format = "torch-ranks", .destination = "/d/dst", .layout = to_});
   }
 
-  /// Every rank reads, exchanges and writes. \returns the most bytes that a rank sent to another in one exchange of the
-  /// group: how many exchanges there are depends on how busy the machine is.
+  /// Every rank reads, exchanges and writes. \returns the largest number of bytes that a rank sent to another in one
+  /// exchange of the group: the number of exchanges depends on the load of the machine.
   std::int64_t run(std::string_view backend, std::int64_t max_memory_bytes) {
     std::array<std::int64_t, kRanks> largest{};
     run_as_threads(kRanks, [&](Group& threads) {
@@ -98,7 +99,7 @@ class RanksWithDevices : public ::testing::Test {
     for (const Disk& each : disks_) all.merge(each.files_below("/d/dst"));
     return all;
   }
-  /// Of all devices.
+  /// The traffic of all devices.
   std::int64_t sum(std::atomic<std::int64_t> DeviceCounters::*counter) const {
     std::int64_t all = 0;
     for (const auto& each : devices_) all += each->counters().*counter;
@@ -120,7 +121,7 @@ TEST_F(RanksWithDevices, WriteWhatOneProcessWritesAndPiecesTravelFromDeviceToDev
   const std::int64_t received = sum(&DeviceCounters::bytes_received);
   EXPECT_GT(received, 2 << 20);
   EXPECT_LT(largest, 64 << 10) << "pieces went through the group";  // Metadata does.
-  // Each byte that a tile needs enters a device once: where it is read. Pieces that arrive do not.
+  // Each byte that a tile needs enters a device once, on the rank that reads it. Pieces that arrive do not.
   EXPECT_LT(sum(&DeviceCounters::bytes_in), received + (4 << 20));
 }
 

@@ -1,6 +1,6 @@
-// A libshard_cuda.so whose devices are doubles, for tests that drive shardctl from outside. The environment says what
-// the machine has: STAND_IN_GPUS, STAND_IN_DRIVER (13010 is 13.1), STAND_IN_FREE (bytes). Each device adds a line to
-// the file STAND_IN_LOG when it ends: what it took in, cast, and received from others.
+// A libshard_cuda.so with fake devices, for tests that drive shardctl from outside. The environment describes the
+// machine: STAND_IN_GPUS, STAND_IN_DRIVER (13010 is 13.1), STAND_IN_FREE (bytes). Each device adds a line to the file
+// STAND_IN_LOG at its end: the bytes that it received from the host, cast, and received from other devices.
 #include <fmt/format.h>
 
 #include <cstdlib>

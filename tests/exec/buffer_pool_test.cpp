@@ -13,7 +13,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-/// Waits until a condition holds; false after some seconds.
+/// Waits until a condition is true; false after some seconds.
 template <class Condition>
 bool comes_true(const Condition& condition) {
   for (int i = 0; i < 5000 && !condition(); ++i) std::this_thread::sleep_for(milliseconds(1));
@@ -119,7 +119,7 @@ TEST(Buffer, IsGivenUpToThoseThatWait) {
     has = true;
   });
   EXPECT_TRUE(comes_true([&] {
-    mine.ensure(10);  // Large enough already, but somebody waits.
+    mine.ensure(10);  // Large enough already, but a thread waits.
     return has.load();
   }));
 }

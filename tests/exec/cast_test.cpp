@@ -128,7 +128,7 @@ TEST(Cast, Float64OverflowsToFloat32AndIsCounted) {
 }
 
 TEST(Cast, Int64ToFloat32RoundsOnce) {
-  // Rounded first to double this would lie on a tie and go down.
+  // Rounded first to double this would be a tie and go down.
   const std::vector<std::int64_t> in = {(std::int64_t{1} << 60) + (std::int64_t{1} << 36) + 1};
   EXPECT_THAT(cast_values<float>(DType::kInt64, in, DType::kFloat32),
               ElementsAre(std::ldexp(1.0F, 60) + std::ldexp(1.0F, 37)));

@@ -26,7 +26,7 @@ using Range = std::pair<std::int64_t, std::int64_t>;
 struct Lines {
   Catalog source, target;
 
-  /// A line of bytes, `begins` telling where in the file each side's storage begins.
+  /// A line of bytes; `begins` has the offset of each side's storage in the file.
   void add(const char* name, std::int64_t bytes, std::int64_t source_gap, std::int64_t target_gap, int copies = 1) {
     const std::uint32_t from = add_storage(source, 0, bytes, source_gap);
     add_tensor(source, name, DType::kUint8, {bytes}, {{{0}, {bytes}, {1}, 0, from, 0}});

@@ -1,5 +1,5 @@
 /// \file
-/// A LocalDisk that can only clone, within memory: what a test of cloning needs.
+/// A LocalDisk that can only clone, within memory, for tests of cloning.
 #pragma once
 
 #include <memory>
@@ -33,7 +33,7 @@ class CloningDisk : public LocalDisk {
   std::string resolved(const std::string& path) const override { return path; }
 
   int asked = 0;
-  bool is_aligned = true;  ///< All that was asked for were whole blocks.
+  bool is_aligned = true;  ///< All requests were whole blocks.
 
  private:
   bool can_;

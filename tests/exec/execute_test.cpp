@@ -85,7 +85,8 @@ TEST(Execute, LeavesAllOfAPackedTensorWhereItLies) {
   const Plan plan = plan_copies(the.source, the.target, {.max_memory_bytes = 1 << 20});
   EXPECT_EQ(check_run(the, plan, {.checksums = true}, {.source = true}), 300 * 1000 * 4);
   EXPECT_EQ(check_run(the, plan, {}, {.target = true}), 300 * 1000 * 4);
-  EXPECT_EQ(check_run(the, plan, {.checksums = true}, {.target = true}), 0);  // What is summed is written from a tile.
+  // Storages with a checksum are written from a tile.
+  EXPECT_EQ(check_run(the, plan, {.checksums = true}, {.target = true}), 0);
 }
 
 TEST(Execute, CastsWhatTheObviousWayCasts) {
@@ -193,8 +194,7 @@ TEST(Execute, CopiesOneMebibyteInTwoCallsWhereRunsAreLong) {
   EXPECT_EQ(progress.write_calls, 16);
 }
 
-/// Narrow columns, each a source piece of its own, need one tile of all 16 MiB: its write is longer than one call
-/// takes.
+/// Narrow columns, each a separate source piece, need one tile of all 16 MiB: its write takes longer than one call.
 TEST(Execute, CutsALongWriteIntoCallsThatFollowOneAnother) {
   constexpr std::int64_t kRows = 4096, kWidth = 16, kColumns = 64, kBytes = kRows * kWidth * kColumns * 4;
   Random random(3);
@@ -294,8 +294,8 @@ Case replicated_rows(Random& random, const std::vector<std::pair<std::int64_t, i
   return the;
 }
 
-/// What all replicas of a tile want is read once, by one call, straight to where they are written from. With a box for
-/// each replica the boxes would overlap, and the read would go through the small staging buffer in many calls.
+/// The bytes for all replicas of a tile are read once, by one call, straight into the write buffer. With a box for each
+/// replica the boxes would overlap, and the read would go through the small staging buffer in many calls.
 TEST(Execute, ReadsWhatSeveralReplicasWantWithOneCallATile) {
   const std::vector<std::vector<std::pair<std::int64_t, int>>> shapes = {
       {{600, 2}},                                // Replicas only.
@@ -352,7 +352,7 @@ struct Transposed {
     content.resize(static_cast<std::size_t>(kRows * kColumns));
     for (std::byte& each : content) each = static_cast<std::byte>(random());
   }
-  /// Reads all in blocks of whole rows, within so much memory.
+  /// Reads everything in blocks of whole rows, within this much memory.
   void expect_read(std::int64_t memory_bytes) {
     const MemoryReader reader(source, {content});
     BufferPool pool(memory_bytes);

@@ -19,7 +19,7 @@ using testing::strides_in;
 
 constexpr std::int64_t kStorageBegin = 13;
 
-/// One storage of random 16-bit elements, a piece of it, and what is read of that.
+/// One storage of random 16-bit elements, a piece of it, and the bytes that are read from that.
 struct Reading {
   explicit Reading(std::int64_t elements) {
     Random random(99);
@@ -245,7 +245,7 @@ TEST(PieceReader, LeavesAloneWhatNoBoxWantsOfARun) {
   EXPECT_TRUE(std::ranges::all_of(std::span(memory).first(200), [](std::byte each) { return each == std::byte{0}; }));
 }
 
-/// Storages of one file that are decoded: each has a view of its own.
+/// Decoded storages of one file: each has a separate view.
 class DecodingReader : public MemoryReader {
  public:
   explicit DecodingReader(const Catalog& catalog) : MemoryReader(catalog, {{std::byte{9}}}) {}

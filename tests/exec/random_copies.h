@@ -1,5 +1,5 @@
 /// \file
-/// Copies between random layouts, and what the obvious way makes of them: for every way to execute a plan.
+/// Copies between random layouts, and their results by plain loops: for every way to execute a plan.
 #pragma once
 
 #include <fmt/format.h>
@@ -149,7 +149,7 @@ inline void for_each_element(const Catalog& catalog, const Tensor& tensor, const
 /// A source and a target with random cuts, and the target's files made the obvious way.
 struct RandomCopy {
   Catalog source, target;
-  std::vector<std::vector<std::byte>> content;  // Of each tensor, row-major.
+  std::vector<std::vector<std::byte>> content;  // The elements of each tensor, row-major.
   std::vector<std::vector<std::byte>> source_files, expected;
   std::vector<std::vector<unsigned char>> writes;  // Expected times of each byte.
 
@@ -216,7 +216,7 @@ inline void retile(Random& random, Plan& plan) {
   }
 }
 
-/// What the source's pieces span, gaps of their own included: each byte is read once.
+/// The bytes spanned by the source's pieces, gaps included: each byte is read once.
 inline std::int64_t span_bytes(const Plan& plan) {
   std::int64_t bytes = 0;
   for (const Unit& unit : plan.units) {
@@ -227,12 +227,12 @@ inline std::int64_t span_bytes(const Plan& plan) {
   return bytes;
 }
 
-/// Which side's files offer their bytes where they lie (RandomReader::in_memory, FileWriter::in_memory).
+/// The sides whose files offer their bytes in memory (RandomReader::in_memory, FileWriter::in_memory).
 struct Lent {
   bool source = false, target = false;
 };
 
-/// \returns how many bytes were taken, or filled, where they lie.
+/// \returns the number of bytes that were read, or written, in place.
 inline std::int64_t check_run(const RandomCopy& the, const Plan& plan, const ExecuteOptions& options, Lent lent = {}) {
   const MemoryReader reader(the.source, the.source_files, lent.source);
   CountingFiles files(the.target.files);

@@ -28,7 +28,7 @@ Sizes random_strides(Random& random, const Sizes& sizes) {
   return strides_in(sizes, order, 1 + below(random, 2));
 }
 
-/// Where each element lies on either side, by the obvious loops: address in `b` by address in `a`.
+/// The address of each element on either side, by plain loops: address in `b` by address in `a`.
 std::map<std::int64_t, std::int64_t> addresses(const Sizes& sizes, const Sizes& a, const Sizes& b) {
   std::int64_t count = 1;
   for (const std::int64_t n : sizes) count *= n;

@@ -21,7 +21,7 @@
 
 namespace shard::testing {
 
-/// As strided_copy.
+/// The signature of strided_copy.
 using StridedCopy = std::function<void(std::span<const std::int64_t> sizes, const std::byte* from,
                                        std::span<const std::int64_t> from_strides, std::byte* to,
                                        std::span<const std::int64_t> to_strides, std::size_t element_bytes)>;
@@ -36,7 +36,7 @@ struct StridedCase {
   std::size_t from_bytes = 0, to_bytes = 0;
 };
 
-/// Bytes that strides reach, and where element 0 lies in them.
+/// Bytes that strides reach, and the offset of element 0 in them.
 inline std::pair<std::int64_t, std::size_t> reach(const StridedNumbers& sizes, const StridedNumbers& strides,
                                                   std::size_t element_bytes) {
   std::int64_t low = 0;
@@ -76,7 +76,7 @@ inline void copy_elements(const StridedCase& c, const std::byte* from, std::byte
   }
 }
 
-/// Compares whole buffers, so that a byte written outside the box shows too.
+/// Compares whole buffers, so that a byte written outside the box is detected.
 inline void expect_like_element_copy(const StridedCase& c, const StridedCopy& copy) {
   const std::vector<std::byte> from = noise(c.from_bytes, 1);
   std::vector<std::byte> expected = noise(c.to_bytes, 2);

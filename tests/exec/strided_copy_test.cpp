@@ -39,7 +39,7 @@ TEST(StridedCopy, TakesEverySecondElement) { EXPECT_EQ(copied({3}, "abcdef", {2}
 
 TEST(StridedCopy, TransposesWholeTilesAndEdgesOfEveryElementSize) { testing::expect_transposes(strided_copy); }
 
-/// Lines of such a target go past the cache where they are aligned, and no byte between its rows is touched.
+/// Lines of such a target bypass the cache if they are aligned, and no byte between its rows is touched.
 TEST(StridedCopy, TransposesIntoMoreThanTheCacheHolds) {
   constexpr std::int64_t kRows = 100, kTargetRow = 128, kTargetBytes = 5 << 20;
   struct alignas(64) Line {

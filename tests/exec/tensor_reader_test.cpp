@@ -20,7 +20,7 @@ using testing::add_tensor;
 using testing::MadeChunk;
 using Bytes = std::vector<std::byte>;
 
-/// A reader whose files are read as a decoder would: a read behind the last one begins again.
+/// A reader whose files behave like those of a decoder: a read before the end of the previous one restarts.
 class DecodingReader : public testing::MemoryReader {
  public:
   using testing::MemoryReader::MemoryReader;
@@ -63,7 +63,7 @@ struct StreamView {
     for (std::byte& each : content) each = static_cast<std::byte>(random());
   }
 
-  /// Reads all of a matrix in blocks, within so much memory. \returns how many bytes are decoded.
+  /// Reads all of a matrix in blocks, within this much memory. \returns the number of decoded bytes.
   std::int64_t read_within(std::int64_t memory_bytes, Progress&& progress = Progress()) {
     return read_within(memory_bytes, progress);
   }

@@ -15,7 +15,7 @@ using testing::add_tensor;
 using ::testing::ElementsAre;
 using testing::MemoryReader;
 
-/// An 8 x 4 tensor of bytes in two pieces of rows, each in a file of its own.
+/// An 8 x 4 tensor of bytes in two pieces of rows, each in a separate file.
 Catalog two_pieces() {
   Catalog source;
   add_tensor(source, "a", DType::kUint8, {8, 4},
@@ -45,7 +45,7 @@ TEST(Needs, AreWhatThePiecesOfTheTargetWant) {
   for_each_need(plan, plan.units[0], 0, [&](std::uint32_t piece, const Box& box) {
     needs.push_back(std::to_string(piece) + " " + to_string(box));
   });
-  EXPECT_THAT(needs, ElementsAre("0 [0:4, 0:3]", "1 [4:8, 0:3]"));  // Counted from what the target wants.
+  EXPECT_THAT(needs, ElementsAre("0 [0:4, 0:3]", "1 [4:8, 0:3]"));  // Counted from the needs of the target.
 }
 
 /// Gives out one tile, for which the second piece has arrived.

@@ -17,7 +17,7 @@ std::vector<std::byte> noise(std::int64_t bytes, unsigned seed) {
   return made;
 }
 
-/// Compares whole buffers with the plain loop, so that a byte written outside the matrix shows too.
+/// Compares whole buffers with the plain loop, so that a byte written outside the matrix is detected.
 void expect_like_the_plain_loop(std::int64_t unit, std::int64_t rows, std::int64_t columns, std::int64_t from_gap,
                                 std::int64_t to_gap) {
   const std::int64_t from_stride = columns * unit + from_gap, to_stride = rows * unit + to_gap;

@@ -12,7 +12,7 @@ using ::testing::IsEmpty;
 
 using Names = std::vector<std::string>;
 
-/// Of each set the variant and the first file, or the index: "fp16:model.fp16.safetensors".
+/// The variant and the first file, or the index, of each set: "fp16:model.fp16.safetensors".
 Names sets(const Names& names, Loader loader = Loader::kTransformers) {
   Names shown;
   for (const LoaderFiles& set : loader_files(names, loader)) {

@@ -1,4 +1,4 @@
-// Which tensors of a training checkpoint are the model's, and what they are called.
+// The model's tensors in a training checkpoint, and their names.
 #include "libshard/export/model_part.h"
 
 #include <gmock/gmock.h>

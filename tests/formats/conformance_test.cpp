@@ -81,7 +81,7 @@ TEST_P(Conformance, NamesOfEveryKindRoundTrip) {
 }
 
 TEST_P(Conformance, SeveralFilesRoundTrip) {
-  if (has_ranks()) GTEST_SKIP() << format() << " has one file for each rank";
+  if (has_ranks()) GTEST_SKIP() << format() << " always writes one file per rank";
   std::mt19937_64 random(4);
   const Content content = random_content(random, 40, 9, kEverywhere);
   expect_round_trip(content, ShardsLayout{5}, true);

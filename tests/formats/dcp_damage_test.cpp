@@ -37,7 +37,7 @@ auto in_items(std::string what, std::string with, int nth = 0) {
 using std::string_literals::operator""s;
 constexpr ErrorCode kBad = ErrorCode::kCorruption, kNo = ErrorCode::kUnsupported;
 
-/// Puts another value in the place of the one that stands before `next`: POP, then that.
+/// Replaces the value before `next`: POP, then the new value.
 auto value_before(std::string next, std::string value, int nth = 0) { return replaced(next, "0" + value + next, nth); }
 auto without(const char* file) {
   return [=](GoldenDcp& golden) { golden.files.erase(file); };
@@ -104,7 +104,7 @@ const Damage kDamages[] = {
      respelled("torch.distributed.checkpoint.metadata", "megatron.core.dist_checkpointing.strategies.torch"), kNo,
      std::nullopt, "Megatron-core"},
 
-    // Values of another type, one for each field.
+    // Values of different types, one for each field.
     {"StateDictIsNone", value_before(key_of("planner_data"), "N"), kBad, FindingKind::kBadPickle,
      "pickled state_dict_metadata: it is not a dict"},
     {"NameIsNumber",
@@ -183,7 +183,7 @@ const Damage kDamages[] = {
     {"ChunkOutside", replaced("K\x03K\x04\x86", "K\x02K\x04\x86"), kBad, FindingKind::kOutOfBounds, "w"},
     {"ChunkBegunOutside", replaced("K\0K\0\x86"s, "K\0K\x01\x86"s), kBad, FindingKind::kBadPickle, "where none begins"},
     {"OtherDimensions", replaced("K\x03K\x04\x86", "K\x03\x85"), kBad, FindingKind::kShapeMismatch,
-     "a chunk of it another number"},
+     "but one of its chunks has a different number"},
     {"SizeIsNegative", replaced("K\x03K\x04\x86", "K\x03" + kMinusOne + "\x86"), kBad, FindingKind::kBadPickle,
      "it is not a natural number"},
     {"SizeIsText", replaced("K\x03K\x04\x86", "K\x03\x8c\x01x\x86"), kBad, FindingKind::kBadPickle,
@@ -199,7 +199,7 @@ const Damage kDamages[] = {
     {"PlaceOfNoChunk", replaced("K\0K\0\x86"s, "K\x01K\0\x86"s, 1), kBad, FindingKind::kBadPickle, "where none begins"},
     {"ChunkWithoutPlace", replaced("K\0K\0\x86"s, "K\x01K\0\x86"s), kBad, FindingKind::kBadPickle, "where none begins"},
     {"PlaceOfNoName", replaced("hAh\x07hB", "hAh\x01hB"), kBad, FindingKind::kBadPickle,
-     "'Metadata', which no tensor or object is named"},
+     "'Metadata', but there is no tensor or object of that name"},
     {"TwoPlaces", replaced("hAh\x07hB", "hAh3hB"), kBad, FindingKind::kBadPickle, "two places for one chunk of 'step'"},
     {"OffsetIsNegative", placed(kMinusOne, "M)\x06"), kBad, FindingKind::kBadPickle,
      "offset of a _StorageInfo: it is not a natural number"},
@@ -207,8 +207,8 @@ const Damage kDamages[] = {
     {"OffsetOverflows", placed(kLargest, "M)\x06"), kBad, FindingKind::kTruncated, "lies at 9223372036854775807"},
     {"OffsetPast64Bits", placed(kPast64, "M)\x06"), kBad, FindingKind::kBadPickle,
      "offset of a _StorageInfo: it is not a natural number"},
-    {"OffsetOfAnotherItem", placed("K\0"s, "M)\x06"), kBad, FindingKind::kOverlap, "lie over each other"},
-    {"OffsetOneTooSmall", placed("M\xec\x04", "M)\x06"), kBad, FindingKind::kOverlap, "lie over each other"},
+    {"OffsetOfAnotherItem", placed("K\0"s, "M)\x06"), kBad, FindingKind::kOverlap, "overlap"},
+    {"OffsetOneTooSmall", placed("M\xec\x04", "M)\x06"), kBad, FindingKind::kOverlap, "overlap"},
     {"OffsetOneTooLarge", placed("M\xee\x04", "M(\x06"), kBad, FindingKind::kBadHeader, "not a torch.save zip"},
     {"LengthIsNegative", placed("M\xed\x04", kMinusOne), kBad, FindingKind::kBadPickle,
      "length of a _StorageInfo: it is not a natural number"},
@@ -232,7 +232,7 @@ const Damage kDamages[] = {
     {"FileWithBackslash", respelled("__0_0.distcp", "..\\a.distcp"), kBad, FindingKind::kBadPickle,
      "not a plain file name"},
     {"FileMissing", respelled("__0_0.distcp", "__3_0.distcp"), ErrorCode::kNotFound, FindingKind::kMissingFile,
-     "__3_0.distcp is missing; 2 chunks and objects lie in it"},
+     "__3_0.distcp is missing; .metadata expects 2 chunks and objects in it"},
     {"NoMetadata", without(".metadata"), ErrorCode::kNotFound, FindingKind::kMissingFile, ".metadata is missing"},
     {"MetadataLeftUnfinished",
      [](GoldenDcp& golden) {
@@ -293,7 +293,7 @@ TEST(DcpDamages, EveryCutOfTheMetadataIsRefused) {
   }
 }
 
-// At the metadata's opcodes, where the frame's length is put right too.
+// At the metadata's opcodes, with the frame's length corrected too.
 TEST(DcpDamages, EveryCutOfTheMetadatasOpcodesIsRefused) {
   const GoldenDcp whole("one_rank");
   const std::string content = whole.files.at(".metadata");
@@ -315,7 +315,7 @@ TEST(DcpDamages, EveryCutOfAnItemsFileIsRefused) {
   }
 }
 
-// Whatever byte is changed: what is read is right, or an Error says what is wrong.
+// For any changed byte, the content that is read is right, or an Error names the problem.
 TEST(DcpDamages, NoChangedByteOfTheMetadataDoesHarm) {
   const GoldenDcp whole("one_rank");
   const std::string content = whole.files.at(".metadata");
@@ -341,7 +341,7 @@ TEST(DcpDamages, AFolderInTheFilesPlaceIsNamed) {
   EXPECT_THAT(error.what(), HasSubstr("__0_0.distcp is not a regular file"));
 }
 
-// The bytes that SerializationFormat.SAFETENSORS leaves where .metadata says that the item begins.
+// The bytes that SerializationFormat.SAFETENSORS leaves at the item's offset in .metadata.
 TEST(DcpDamages, ASafetensorsFileIsNamed) {
   GoldenDcp golden("one_rank");
   std::string& file = golden.files.at("__0_0.distcp");

@@ -1,5 +1,5 @@
 /// \file
-/// The golden dcp checkpoints of tests/data/dcp, in memory, where a test may change them.
+/// The golden dcp checkpoints of tests/data/dcp, in memory, for tests that change them.
 #pragma once
 
 #include <algorithm>
@@ -44,7 +44,7 @@ class GoldenDcp {
     reader->locate(all);
     return reader;
   }
-  /// Replaces occurrence number `nth` of some bytes of a file; the test fails where it is not there.
+  /// Replaces occurrence number `nth` of some bytes of a file; the test fails if there is none.
   void replace(const std::string& file, std::string_view what, std::string_view with, int nth = 0) {
     std::string& content = files.at(file);
     std::size_t at = content.find(what);

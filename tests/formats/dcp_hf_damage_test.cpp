@@ -1,4 +1,4 @@
-// Every field of names, headers and sharding infos changed once: what is said, of which file and tensor.
+// Every field of names, headers and sharding infos changed once: the error, its file and tensor.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -28,7 +28,7 @@ struct Change {
   std::string from, to;
   ErrorCode code;
   std::optional<FindingKind> kind;
-  const char* tensor;  // "" where the error is of none.
+  const char* tensor;  // "" if the error has none.
   const char* words;
 };
 
@@ -191,7 +191,7 @@ TEST(DcpHfDamageTable, StartsFromGoodFolders) {
   EXPECT_EQ(ours.open()->catalog().tensors.size(), 2U);
 }
 
-/// The second file under another name.
+/// The second file under a different name.
 struct Name {
   const char* label;
   std::string name;

@@ -24,13 +24,13 @@ inline const std::string kFirstHeader =
 inline const std::string kSecondHeader =
     R"({"__metadata__":{"DCP_SHARDING_INFO":"{\"w\": {\"saved_offsets\": [3, 0]}}","DCP_VERSION":"1.0","format":"pt"},)"
     R"("w":{"dtype":"F32","shape":[2,2],"data_offsets":[0,16]}})";
-/// What a writer here adds to the metadata, in each of the two.
+/// The additions of our writer to the metadata, in each of the two.
 inline const std::string kRecorded =
     R"("shardctl.ranks":"0-1","shardctl.shapes":"{\"w\": [5, 2]}","shardctl.world_size":"2",)";
 inline const std::string kFirstData = "aaaabbbbccccddddeeeeffff1234";
 inline const std::string kSecondData = "gggghhhhiiiijjjj";
 
-/// `text` with the one place where `from` stands changed; an empty `from` changes nothing.
+/// `text` with its only occurrence of `from` replaced; an empty `from` changes nothing.
 inline std::string changed(std::string text, const std::string& from, const std::string& to) {
   if (from.empty()) return text;
   const std::size_t at = text.find(from);

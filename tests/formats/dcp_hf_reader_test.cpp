@@ -130,7 +130,7 @@ TEST_F(DcpHfReader, AMissingRankBetweenOthersIsNamed) {
 }
 
 TEST_F(DcpHfReader, AMissingLastRankCannotBeSeenAndIsWarnedOf) {
-  EXPECT_THAT(warnings(), Contains(HasSubstr("a missing last rank is not noticed")));
+  EXPECT_THAT(warnings(), Contains(HasSubstr("a missing last rank cannot be detected")));
 }
 
 TEST_F(DcpHfReader, RanksExpectedFindsAMissingLastRank) {
@@ -154,7 +154,7 @@ TEST_F(DcpHfReader, MoreRanksThanExpectedAreRefused) {
 }
 
 TEST_F(DcpHfReader, RecordedFilesNeedNoWarning) {
-  put_recorded("0-1", "4");  // Ranks 2 and 3 hold nothing.
+  put_recorded("0-1", "4");  // Ranks 2 and 3 have no data.
   EXPECT_THAT(warnings(), IsEmpty());
 }
 
@@ -206,7 +206,7 @@ TEST_F(DcpHfReader, EmptyPiecesMayLiePastTheEnd) {
   EXPECT_THAT(folder.open()->catalog().find("w")->shape.span(), ElementsAre(5, 2));
 }
 
-/// Rank 1's rows 3 and 4, each under a key of its own, as a torch writes them that puts several pieces into a file.
+/// Rank 1's rows 3 and 4, each under a separate key, as written by a torch that puts several pieces into a file.
 const std::string kTwoPieces =
     R"({"__metadata__":{"DCP_SHARDING_INFO":")"
     R"({\"w.__dcp_shard_0\": {\"logical_fqn\": \"w\", \"saved_offsets\": [4, 0], \"global_shape\": [5, 2]}, )"

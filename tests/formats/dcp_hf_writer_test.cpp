@@ -77,7 +77,7 @@ TEST_F(DcpHfWriter, ARankWithoutElementsHasNoFileButCountsInTheWorld) {
 }
 
 TEST_F(DcpHfWriter, AHoleInTheRanksIsRecordedAndReadBack) {
-  // Rank = 2 * a + b: replicas along b lie with ranks 0 and 2 only.
+  // Rank = 2 * a + b: only ranks 0 and 2 store the replicas along b.
   const Content content = {{"w", bytes({4})}};
   const MeshLayout mesh{
       {{"a", 2}, {"b", 2}}, {{"w", {parse_placement("S(0)"), parse_placement("R")}, {}}}, match_first_rule};

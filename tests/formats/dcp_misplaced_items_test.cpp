@@ -1,4 +1,4 @@
-// Which files hold other items than .metadata names, and which are only damaged.
+// Files with items other than those in .metadata, and files that are only damaged.
 #include <gtest/gtest.h>
 
 #include "formats/dcp/misplaced_items.h"
@@ -7,7 +7,7 @@
 namespace shard::dcp {
 namespace {
 
-/// Zips of these numbers of elements, one behind the other, and their places.
+/// Zips of these numbers of elements, one after another, and their offsets.
 struct ItemFile {
   std::string bytes;
   std::vector<Item> items;
@@ -22,7 +22,7 @@ struct ItemFile {
       bytes += zip;
     }
   }
-  /// Whether `file` holds other items than this one.
+  /// Whether `file` contains items other than this one.
   bool is_other(const std::string& file) const {
     Arena arena(std::make_shared<Budget>());
     return misplaced_items(std::make_shared<testing::BytesFile>(file), items, arena).has_value();
@@ -44,7 +44,7 @@ TEST(MisplacedItems, AreThoseOfOtherLengths) {
 TEST(MisplacedItems, AreWholeOnesInTheRoomOfLongerOnes) {
   ItemFile file({10, 500});
   const ItemFile other({10, 20});
-  file.items[1].length = other.items[1].length;  // What there is, as repair has it.
+  file.items[1].length = other.items[1].length;  // The files, as repair sees them.
   EXPECT_FALSE(file.is_other(other.bytes));
   file.items[1].is_cut = true;
   EXPECT_TRUE(file.is_other(other.bytes));

@@ -1,4 +1,4 @@
-// What torch 2.11 wrote from four ranks, read.
+// Reads checkpoints of torch 2.11 from four ranks.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -26,7 +26,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using testing::pack;
 
-/// "name", or "name@rank" of an entry that is one rank's own.
+/// "name", or "name@rank" for an entry of one rank.
 template <class Entries>
 std::vector<std::string> names_of(const Entries& entries) {
   std::vector<std::string> names;
@@ -265,7 +265,7 @@ TEST(DcpZstd, AStreamThatGrowsPastItsTensorIsStopped) {
   for (int i = 0; i < 2; ++i) golden.replace(".metadata", "M,\x01K\xc8\x86", "K\x02K\x02\x86");
   const Error error = test::error_of([&] { golden.open_located(); });
   EXPECT_EQ(error.kind(), FindingKind::kBadHeader);
-  EXPECT_THAT(error.what(), HasSubstr("more than 65552 bytes come out of it"));
+  EXPECT_THAT(error.what(), HasSubstr("it decompresses to more than 65552 bytes"));
   EXPECT_EQ(error.tensor(), "zeros");
 }
 

@@ -1,4 +1,4 @@
-// What the dcp writer makes of catalogs: flat keys, places, losses.
+// Catalogs through the dcp writer: flat keys, offsets, losses.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -250,7 +250,7 @@ TEST(DcpWriter, AFileStandsForEachRankThatHoldsSomething) {
   GoldenDcp golden("one_rank");
   const std::unique_ptr<Reader> source = golden.open();
   source->load_objects();
-  const Written written(*source, RanksLayout{4, 0});  // Three rows: the fourth rank holds nothing.
+  const Written written(*source, RanksLayout{4, 0});  // Three rows: the fourth rank has no data.
   EXPECT_THAT(written.fs->list("/d/out"), ElementsAre(".metadata", "__0_0.distcp", "__1_0.distcp", "__2_0.distcp"));
 }
 

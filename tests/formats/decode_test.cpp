@@ -59,7 +59,7 @@ struct Opened {
   std::shared_ptr<const RandomReader> view;
 };
 
-// With a byte before and behind, to see that offsets count.
+// With a byte before and after, so that wrong offsets are detected.
 Opened open(const std::string& stored, std::int64_t bytes, Codec codec) {
   Opened opened{std::make_shared<BytesFile>("<" + stored + ">"), nullptr};
   opened.view = decompressed({opened.file, 1, static_cast<std::int64_t>(stored.size()), bytes, codec, "data/0"});
@@ -199,7 +199,7 @@ TEST_P(Decompress, KeepsNoDecoderBehindTheEnd) {
   EXPECT_EQ(read(*file.view, 5, 100), text.substr(5, 100));
 }
 
-/// A view that says what it holds.
+/// A view with its content.
 class Holding final : public RandomReader {
  public:
   explicit Holding(std::int64_t held) : bytes(held) {}
@@ -307,10 +307,10 @@ TEST(DecompressDeflate, BackwardReadsBeginAtAPointNearby) {
   read(*file.view, 23'999'000, 1);
   const int whole = file.file->reads();
   EXPECT_EQ(read(*file.view, 6'000'000, 10), text.substr(6'000'000, 10));
-  EXPECT_LT(file.file->reads() - whole, whole / 5);  // Of as many as it takes from the begin.
+  EXPECT_LT(file.file->reads() - whole, whole / 5);  // The number of bytes needed from the start.
 }
 
-/// What zlib makes of raw deflate bytes; nothing where they are damaged or something follows them.
+/// The output of zlib for raw deflate bytes; nothing if they are damaged or more bytes follow.
 std::string inflated(const std::string& stored, std::size_t most) {
   z_stream stream{};
   EXPECT_EQ(inflateInit2(&stream, -MAX_WBITS), Z_OK);
@@ -364,7 +364,7 @@ TEST(DecompressDeflate, EveryKindOfBlockGivesItsContent) {
   }
 }
 
-/// The decoder takes a few damaged streams that zlib refuses; the CRC-32 of the record tells.
+/// The decoder accepts a few damaged streams that zlib refuses; the record's CRC-32 detects them.
 TEST(DecompressDeflate, DamagedBytesGiveWhatZlibMakesOfThemOrAnError) {
   std::mt19937 random(4);
   int accepted = 0, refused = 0, tolerated = 0;

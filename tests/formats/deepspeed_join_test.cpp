@@ -1,5 +1,4 @@
-// Two saves of the real DeepSpeed as the two tensor-parallel ranks of one: what universal_checkpoint_info makes of
-// them.
+// Two saves of the real DeepSpeed as the two tensor-parallel ranks of one, joined by universal_checkpoint_info.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -57,7 +56,7 @@ class Joined : public testing::RemadeSave {
     });
   }
 
-  /// The two saves hold this buffer in different dtypes.
+  /// The two saves have this buffer in different dtypes.
   static void without_scale(Arena& arena, Value& root) {
     Value& module = *find_key(root, "module");
     std::vector<Value*> items;
@@ -106,7 +105,7 @@ TEST_F(Joined, EachListOfPatternsHasItsRule) {
       return state.empty() ? param : "optimizer.state." + param + state;
     };
     const auto of = [&](const Content& from, const std::string& param) -> const auto& { return from.at(name(param)); };
-    EXPECT_THAT(content.at(name("norm.bias")),  // Of replicas the lowest rank's is read, and these differ.
+    EXPECT_THAT(content.at(name("norm.bias")),  // The lowest rank's replica is read, and these differ.
                 ::testing::AnyOf(of(zero_, "norm.bias"), of(one_, "norm.bias")));
     EXPECT_EQ(content.at(name("a.bias")).bytes, together({of(zero_, "a.bias").bytes, of(one_, "a.bias").bytes}));
     EXPECT_EQ(content.at(name("embed.weight")).shape, (std::vector<std::int64_t>{9, 5}));

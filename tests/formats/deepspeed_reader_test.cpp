@@ -1,4 +1,4 @@
-// Saves of the real DeepSpeed (tests/data/deepspeed/make.py) against what its live engine said, and damaged ones.
+// Saves of the real DeepSpeed (tests/data/deepspeed/make.py) compared with its live engine, and damaged ones.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -70,7 +70,7 @@ std::vector<std::byte> rounded_to_bfloat16(const std::vector<std::byte>& floats)
 
 class DeepSpeedHalves : public ::testing::TestWithParam<const char*> {};
 
-/// The engine makes the module's copies of the masters after each step, so that their order shows too.
+/// The engine derives the module's copies from the masters after each step, so their order is tested too.
 TEST_P(DeepSpeedHalves, MastersRoundToTheModulesCopies) {
   const Source source{&posix_disk(), {save_path(GetParam())}};
   const Content masters = read_content(*kDeepSpeedFormat.open(source, {}));
@@ -124,7 +124,7 @@ TEST(DeepSpeed, TheModulesOwnWeights) {
   EXPECT_EQ(test::error_of([&] { kDeepSpeedFormat.open(parted, of_module()); }).code(), ErrorCode::kUnsupported);
 }
 
-/// Forms that other versions write, made of a save of 0.18.2. \pre take_all("stage1")
+/// Forms of other versions, derived from a save of 0.18.2. \pre take_all("stage1")
 class OtherForms : public DamagedSave {
  protected:
   void SetUp() override { take_all("stage1"); }

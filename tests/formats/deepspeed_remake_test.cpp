@@ -1,4 +1,4 @@
-// Saves that are written for other ranks, or as universal checkpoints: what is in them, and what is refused.
+// Saves rewritten for other ranks, or as universal checkpoints: their content, and refusals.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -27,7 +27,7 @@ using testing::set;
 
 // Groups
 
-/// A save that says of itself what regroup asks for.
+/// A save with the configuration that regroup requires.
 class Groups : public ::testing::Test {
  protected:
   Save save(int ranks, int stage) {
@@ -60,7 +60,7 @@ class Groups : public ::testing::Test {
 TEST_F(Groups, RoundRobinDealsOutAnew) {
   Save two = save(2, 2);
   two.models.front().round_robin = true;
-  // The engine had p0, p2, p4, p1, p3 in this order: as they lie for 2 ranks.
+  // The engine had p0, p2, p4, p1, p3 in this order, which is the order for 2 ranks.
   const NewGroups made = regroup(two, {group({1, 1, 1, 1, 1})}, 3);
   // In the model's order that is p0, p3, p1, p4, p2; dealt to three: first and fourth, second and fifth, third.
   EXPECT_THAT(names(made), ElementsAre(ElementsAre("p0", "p4", "p3", "p2", "p1")));
@@ -131,7 +131,7 @@ TEST_F(Remade, WithoutAStageMastersArePadded) {
   edit_optimizers(forget_stage);
   expect_the_same();
   const std::unique_ptr<Reader> reader = remade(kDeepSpeedFormat, {.ranks = 8});
-  // 109 elements in 8 slices of 14: the last one's masters have 11 of their own.
+  // 109 elements in 8 slices of 14: the last one's masters have 11 elements.
   const std::unique_ptr<Reader> last =
       open_checkpoint(*disk_, "/out/s/zero_pp_rank_7_mp_rank_00_optim_states.pt", "torch");
   EXPECT_EQ(last->catalog().find("optimizer_state_dict.single_partition_of_fp32_groups.0")->shape[0], 14);
@@ -192,7 +192,7 @@ TEST_F(Remade, AUniversalCheckpointHasNoRanks) {
   EXPECT_EQ(refusal(kDeepSpeedUniversalFormat, {.ranks = 3}).code(), ErrorCode::kInvalidArgument);
 }
 
-// What ds_to_universal of the real DeepSpeed wrote
+// The output of the real DeepSpeed's ds_to_universal.
 
 TEST(Universal, HoldsWhatTheEngineHeld) {
   for (const char* name : {"stage1", "stage3"}) {

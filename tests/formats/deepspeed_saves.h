@@ -36,7 +36,7 @@ inline Value& in_optimizer(Value& root, const char* key) {
   return *find_key(*find_key(root, "optimizer_state_dict"), key);
 }
 
-/// Puts another value under a key that is there; the old one may be shared.
+/// Replaces the value of an existing key; the old one may be shared.
 inline void set(Value& mapping, std::string_view key, Value* value) {
   const std::span<Value*> items = mapping_items(mapping);
   for (std::size_t i = 0; i + 1 < items.size(); i += 2) {
@@ -51,12 +51,12 @@ inline void list_states(Arena& arena, Value& root) {
   base = *make_list(arena, ValueKind::kList, std::array{group});
 }
 
-/// As BF16_Optimizer writes it. For edit_optimizers.
+/// The form of BF16_Optimizer. For edit_optimizers.
 inline void forget_stage(Arena& arena, Value& root) {
   set(*find_key(root, "optimizer_state_dict"), "zero_stage", make_value(arena, ValueKind::kNone));
 }
 
-/// A save in memory, where a test may change it.
+/// A save in memory, for tests that change it.
 class DamagedSave : public ::testing::Test {
  protected:
   void take(const std::string& name, const std::string& file, std::string as = {}) {
@@ -70,7 +70,7 @@ class DamagedSave : public ::testing::Test {
   void edit(const std::string& file, const std::function<void(Arena&, Value&)>& change) {
     files_.at(file) = repickled(files_.at(file), change);
   }
-  /// Of take_all("stage1").
+  /// The number of ranks of take_all("stage1").
   void edit_optimizers(const std::function<void(Arena&, Value&)>& change) {
     for (const char* file : kStage1Optimizers) edit(file, change);
   }
@@ -98,7 +98,7 @@ class DamagedSave : public ::testing::Test {
 /// A save that is written again, as /out.
 class RemadeSave : public DamagedSave {
  protected:
-  /// What `format` makes of the save, opened again.
+  /// The save as `format` writes it, opened again.
   std::unique_ptr<Reader> remade(const Format& format, const RemakeOptions& options) {
     open();
     remake(format, options);

@@ -36,7 +36,7 @@ class FolderAbove : public ::testing::Test {
       copy_file(name + "/" + file, folder + "/" + file);
     }
   }
-  /// What verl writes of one model: two ranks' files of three kinds, and a folder without weights.
+  /// verl's files of one model: two ranks' files of three kinds, and a folder without weights.
   void put_verl(const std::string& folder) {
     for (const std::string rank : {"0", "1"}) {
       const std::string end = "_world_size_2_rank_" + rank + ".pt";

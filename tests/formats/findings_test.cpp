@@ -35,7 +35,7 @@ class Damaged {
     write_checkpoint(*disk_, *reader, {.format = format, .destination = "/c", .layout = layout});
   }
 
-  /// Puts `with` in the place of the first `what`.
+  /// Replaces the first `what` by `with`.
   void replace(const std::string& name, const std::string& what, const std::string& with) {
     std::string text(test::as_text(state_->content("/c/" + name)));
     text.replace(text.find(what), what.size(), with);
@@ -92,7 +92,7 @@ TEST(Findings, OfDcpAreGapsAndChunksOutOfBoundsOfEveryTensorAndChecksumsWhenItIs
                           {"b", filled(DType::kUint8, {6, 11}, 'B')},
                           {"c", filled(DType::kUint8, {9, 13}, 'C')},
                           {"fine", filled(DType::kUint8, {300}, 'D')}});
-  damaged.replace(".metadata", "K\x05K\x07", "K\x06K\x07");  // The tensor's shape stands before its chunks'.
+  damaged.replace(".metadata", "K\x05K\x07", "K\x06K\x07");  // The tensor's shape precedes its chunks'.
   damaged.replace(".metadata", "K\x06K\x0b", "K\x06K\x0c");
   damaged.replace(".metadata", "K\x09K\x0d", "K\x08K\x0d");
   damaged.replace("__0_0.distcp", "DDDD", "DDdD");

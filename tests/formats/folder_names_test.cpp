@@ -1,4 +1,4 @@
-// What the names in a folder say about parts that are not there.
+// Missing parts, inferred from the names in a folder.
 #include "formats/parts/hf_index/folder_names.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Hugging Face's index, of safetensors and of torch alike: each thing that can be wrong with it, once.
+// Hugging Face's index, of safetensors and of torch: each possible problem once.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -21,7 +21,7 @@ using ::testing::ValuesIn;
 
 struct Kind {
   const char* format;
-  std::string index, first, second;  // File names. "a" lies in the first, "b" in the second.
+  std::string index, first, second;  // File names. "a" is in the first, "b" in the second.
 };
 const Kind kKinds[] = {
     {"safetensors", "model.safetensors.index.json", "model-00001-of-00002.safetensors",
@@ -150,7 +150,7 @@ INSTANTIATE_TEST_SUITE_P(Damage, HubIndex, Combine(ValuesIn(kKinds), ValuesIn(kB
   return std::string(std::get<0>(each.param).format) + std::get<1>(each.param).label;
 });
 
-/// What differs between writers and is not looked at.
+/// Fields that differ between writers and are ignored.
 struct Good {
   const char* label;
   const char* index;

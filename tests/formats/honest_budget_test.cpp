@@ -1,4 +1,4 @@
-// What honest checkpoints take of their budgets: libshard/core/budget.h states the worst of it.
+// The budgets that honest checkpoints use: libshard/core/budget.h has the worst case.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -56,7 +56,7 @@ TEST(HonestBudget, GoldenCheckpointsStayFarFromTheirLimits) {
   EXPECT_LT(worst.share, 0.1);
 }
 
-/// What each byte of a torch file costs whose pickle is `depth` dicts around a list of these items.
+/// The cost of each byte of a torch file whose pickle is `depth` dicts around a list of these items.
 double cost_of_list(int depth, const std::string& items) {
   std::string pickle = "\x80\x02";
   for (int i = 0; i < depth; ++i) pickle += std::string("}X\6\0\0\0", 6) + "level" + static_cast<char>('0' + i);
@@ -78,7 +78,7 @@ TEST(HonestBudget, ALongListDeepInATreeFits) {
   }
 }
 
-/// They take a byte each, more than which the file's own bytes and the floor allow.
+/// They take a byte each, more than the file's own bytes and the floor allow.
 TEST(HonestBudget, AListOfAMillionBoolsFits) {
   EXPECT_LT(cost_of_list(0, std::string(1'000'000, '\x88')), kBudgetPerByte + kBudgetPerDataByte + kBudgetFloor / 1e6);
 }

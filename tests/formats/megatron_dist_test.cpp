@@ -1,4 +1,4 @@
-// Checkpoints of the real Megatron-core (tests/data/megatron/make.py) against what its models held, and changed ones.
+// Checkpoints of the real Megatron-Core (tests/data/megatron/make.py) compared with its models, and changed ones.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,5 +1,4 @@
-// The arithmetic of Megatron-LM's saves: layers of stages, parts of tensors, places in flat buffers, and what names
-// say.
+// The arithmetic of Megatron-LM's saves: layers of stages, parts of tensors, offsets in flat buffers, and names.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

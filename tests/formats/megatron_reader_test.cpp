@@ -1,5 +1,5 @@
-// Saves of the real Megatron-LM (tests/data/megatron_legacy/make.py) against what its own sharded state dicts said,
-// forms of other versions, and damaged ones.
+// Saves of the real Megatron-LM (tests/data/megatron_legacy/make.py) compared with its own sharded state dicts, forms
+// of other versions, and damaged ones.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -30,14 +30,14 @@ std::string data(const std::string& name) { return std::string(SHARD_TEST_DATA) 
 
 Content truth_of(const std::string& name) { return testing::truth_beside(data(name)); }
 
-/// What the reader reads, without the numbers of steps that an optimizer of torch keeps for each parameter.
+/// The reader's tensors, without the numbers of steps that an optimizer of torch keeps for each parameter.
 Content content_of(Reader& reader) {
   Content content = read_content(reader);
   std::erase_if(content, [](const auto& each) { return each.first.ends_with(".step"); });
   return content;
 }
 
-/// `content` must be what `name` holds; each tensor is compared by itself, so that a failure is short.
+/// `content` must be the content of `name`; each tensor is compared separately, so that a failure is short.
 void expect_content(const Content& content, const Content& truth) {
   for (const auto& [name, tensor] : truth) {
     ASSERT_TRUE(content.contains(name)) << name;
@@ -60,7 +60,7 @@ TEST_P(MegatronGolden, IsFoundInTheFolderOfTheRun) {
 
 INSTANTIATE_TEST_SUITE_P(Saves, MegatronGolden, ::testing::Values("dense", "experts", "uneven"));
 
-/// A save in memory, where a test may change it.
+/// A save in memory, for tests that change it.
 class MegatronSave : public ::testing::Test {
  protected:
   void take(const std::string& name) {
@@ -125,7 +125,7 @@ class MegatronSave : public ::testing::Test {
 constexpr const char* kFirst = "mp_rank_00_000/model_optim_rng.pt";
 constexpr const char* kLast = "mp_rank_01_001/model_optim_rng.pt";
 
-// What is read
+// Reading
 
 TEST_F(MegatronSave, ArgumentsAreObjectsByName) {
   take("dense");
@@ -171,7 +171,7 @@ TEST_F(MegatronSave, BuffersOfOtherLengthsAreLeftOutWithAWarning) {
   take("dense");
   for (const char* file : {"mp_rank_00_000/distrib_optim.pt", "mp_rank_01_000/distrib_optim.pt"}) {
     edit(file, [](Arena& arena, Value& root) {
-      Value& states = *mapping_items(*mapping_items(root)[3])[1];  // Of buffer 0.
+      Value& states = *mapping_items(*mapping_items(root)[3])[1];  // Padding of buffer 0.
       for (std::size_t i = 0; i + 1 < states.items().size(); i += 2) {
         if (Value& tensor = *states.items()[i + 1]; tensor.kind == ValueKind::kCall) {
           const std::int64_t count = tensor.items()[2]->items()[0]->number;
@@ -259,7 +259,7 @@ TEST_F(MegatronSave, WithoutTheOptimizersFilesWeightsAreRead) {
   EXPECT_NE(reader->catalog().find("decoder.final_layernorm.weight"), nullptr);
 }
 
-// What is refused
+// Refusals
 
 TEST_F(MegatronSave, AMissingFolderIsNamed) {
   for (const char* folder : {"mp_rank_00_000", "mp_rank_01_000", "mp_rank_01_001"}) {

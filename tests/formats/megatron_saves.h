@@ -1,5 +1,5 @@
 /// \file
-/// Golden saves of Megatron for its tests: their files as bytes, to be changed, and what they must hold.
+/// Golden saves of Megatron for its tests: their files as bytes, for changes, and their expected content.
 #pragma once
 
 #include <algorithm>
@@ -26,12 +26,12 @@ inline std::map<std::string, std::string> files_below(const std::string& folder)
   return files;
 }
 
-/// What the safetensors file beside a golden save says that it holds.
+/// The expected content, from the safetensors file beside a golden save.
 inline Content truth_beside(const std::string& save) {
   return read_content(*open_checkpoint(posix_disk(), save + ".safetensors"));
 }
 
-/// Null where there is none of that name.
+/// Null if there is none of that name.
 inline const Object* find_object(const Catalog& catalog, std::string_view name) {
   const auto found = std::ranges::find(catalog.objects, name, &Object::name);
   return found == catalog.objects.end() ? nullptr : &*found;

@@ -1,4 +1,4 @@
-// Jobs of ranks that have a disk each: what one process would write, file by file, whoever reads and writes it.
+// Jobs of ranks with local disks: the same output as one process, file by file, for any readers and writers.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -24,7 +24,7 @@ constexpr DType kDtypes[] = {DType::kFloat32, DType::kUint8, DType::kInt64, DTyp
 /// A format, and how its files are cut.
 struct Kind {
   const char* format;
-  bool in_files;  ///< Whole tensors in several files, else pieces of ranks.
+  bool in_files;  ///< Whole tensors in several files, otherwise pieces of ranks.
   Layout layout(int parts) const { return in_files ? Layout(ShardsLayout{parts}) : Layout(RanksLayout{parts}); }
 };
 
@@ -57,7 +57,7 @@ class Nodes {
     return disks[static_cast<std::size_t>(rank) * disks.size() / static_cast<std::size_t>(ranks_)];
   }
 
-  /// Writes a checkpoint by one process, and gives each file to one disk: to its rank's, where it is one's.
+  /// Writes a checkpoint by one process, and gives each file to one disk: that of its rank, if it has one.
   void spread(const Content& content, const Kind& kind, int parts) {
     write_checkpoint(*whole.disk, *content_reader(content),
                      {.format = kind.format, .destination = "/d/src", .layout = kind.layout(parts)});
@@ -113,7 +113,7 @@ class Nodes {
     run_as_threads(ranks(), [&](Group& group) { copy(group, to, parts, how); });
   }
 
-  /// What all disks hold of DST; a file that two hold is a failure.
+  /// DST on all disks; a file on two disks is a failure.
   Files written(bool own_output) const {
     if (!own_output) return whole.files_below("/d/dst");
     Files all;
@@ -124,7 +124,7 @@ class Nodes {
     }
     return all;
   }
-  /// What one process writes.
+  /// The output of one process.
   Files expected(const Kind& to, int parts) const {
     Disk alone;
     for (const auto& [path, bytes] : whole.files_below("/d/src")) alone.state->put("/d/src/" + path, bytes);
@@ -278,12 +278,12 @@ TEST(NodeLocalMemory, TooLittleForAnExchangeIsRefused) {
   EXPECT_EQ(error.expected(), "at least 8MiB");
 }
 
-/// Two ranks that run a job again and again, where another call to one of their disks fails each time, until none does.
+/// Two ranks that run a job repeatedly; each time a different call to one of their disks fails, until none does.
 class NodeLocalFailures : public ::testing::Test {
  protected:
   /// \param put_old  puts an old destination on a disk
-  /// \param check  is told the nodes after each run, and whether it failed
-  /// \returns how many runs failed
+  /// \param check  gets the nodes after each run, and whether it failed
+  /// \returns the number of failed runs
   int fail_each_call(const std::function<void(Disk&)>& put_old, const Kind& to, int parts, const Nodes::How& how,
                      const std::function<void(Nodes&, bool has_failed)>& check) {
     std::mt19937_64 random(1);
@@ -324,7 +324,7 @@ TEST_F(NodeLocalFailures, LeaveEveryDestinationAsItWas) {
   EXPECT_GT(failures, 20);
 }
 
-/// A destination that is one file lies with rank 0; what stands elsewhere goes in the same commit, or stays with all.
+/// A destination that is one file is on rank 0; the same commit removes old ones on other ranks, or leaves all.
 TEST_F(NodeLocalFailures, LeaveAnOldFileOnEveryRankWhereTheNewOneIsNotWritten) {
   const auto old = std::as_bytes(std::span("old"));
   const auto kind_of = [](const Disk& disk) { return disk.disk->status("/d/dst").kind; };
@@ -356,12 +356,12 @@ TEST(NodeLocalCommit, StandsOnTheRanksThatAreLeftAndSaysWhere) {
   });
   for (const Error& error : errors) {
     EXPECT_EQ(error.code(), ErrorCode::kPeer);
-    EXPECT_THAT(error.why(), ::testing::HasSubstr("the destination stands on these ranks: "));
+    EXPECT_THAT(error.why(), ::testing::HasSubstr("committed on ranks: "));
   }
   EXPECT_EQ(nodes.written(true), nodes.expected(kDcp, 3));  // All were prepared, and none was killed here.
 }
 
-/// Two ranks that read for one another lose each other once the first has noted some of what it wrote.
+/// Two ranks that read for one another lose each other once the first has recorded some of its tiles.
 class NodeLocalResume : public ::testing::Test {
  protected:
   NodeLocalResume() {

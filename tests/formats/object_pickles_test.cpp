@@ -1,4 +1,4 @@
-// Pickles that Python could not have made, or that no other file can repeat, through every reader of pickles.
+// Pickles that Python could not have produced, or that no other file can repeat, through every reader of pickles.
 #include <gtest/gtest.h>
 
 #include "formats/dcp/fetched_file.h"
@@ -88,7 +88,7 @@ TEST(ObjectPickles, TensorsAsKeysAreNotSupported) {
                  "a tensor is a key");
 }
 
-// torch.save(optimizer): its state is a dict by Parameter, which goes with the opaque object.
+// torch.save(optimizer): its state is a dict by Parameter, which is dropped with the opaque object.
 TEST(ObjectPickles, TensorsAsKeysOfWhatIsDroppedDoNotMatter) {
   MemoryFiles files;
   files.put("/made.pt", file_of("ctorch.optim\nAdam\n)R}" + kTensor + "K\1sb"));

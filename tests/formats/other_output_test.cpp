@@ -58,8 +58,7 @@ TEST_P(OtherOutput, WhatEachFileBeginsWithIsItsOwners) {
   EXPECT_EQ(begun_by, objects->creators);
 }
 
-/// So that what is hashed on its way need not be read back. Storages of both kinds, with and without frames of their
-/// own.
+/// Hashes of blocks in order, so that no block is read back. Storages of both kinds, with and without separate frames.
 TEST_P(OtherOutput, OneThreadWritesEachFileFrontToBack) {
   std::mt19937_64 random(4);
   content_ = random_content(random, 20, 70, kDtypes);

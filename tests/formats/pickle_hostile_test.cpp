@@ -164,7 +164,7 @@ TEST(PickleHostile, SampleLoadsAndEveryPrefixIsCorrupt) {
   const std::string text = sample();
   ASSERT_EQ(error_of(text).code(), ErrorCode::kInterrupted) << error_of(text).what();
   for (std::size_t size = 0; size < text.size(); ++size) {
-    // A copy of its own, so that a sanitizer sees reads past its end.
+    // A separate copy, so that a sanitizer detects reads past its end.
     const std::vector<char> prefix(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(size));
     EXPECT_EQ(error_of({prefix.data(), prefix.size()}).code(), ErrorCode::kCorruption) << size;
   }

@@ -36,7 +36,7 @@ TEST(PickleLoad, MemoGivesTheSameNode) {
   Arena arena;
   const std::string text =
       "\x80\x02]q\x05(h\x05h\x05K\x01"
-      "e."s;  // A list that holds itself twice and 1.
+      "e."s;  // A list that contains itself twice and 1.
   const Value* list = load_text(arena, text);
   ASSERT_EQ(list->items().size(), 3u);
   EXPECT_EQ(list->items()[0], list);
@@ -282,7 +282,7 @@ TEST(PickleLoad, AnObjectOfAnUnknownClassShowsThatItHoldsTensors) {
   }
 }
 
-// B is complete before A, which it holds, gets a tensor.
+// B is complete before A, which contains it, gets a tensor.
 TEST(PickleLoad, AnObjectThatIsHeldBeforeItGetsTensorsCountsForItsHolders) {
   const std::string storage =
       "(X\x07\x00\x00\x00storagectorch\nFloatStorage\nX\x01\x00\x00\x00"

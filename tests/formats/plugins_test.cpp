@@ -18,7 +18,7 @@ using test::expect_error;
 using ::testing::Contains;
 using ::testing::HasSubstr;
 
-/// Formats are registered for the whole process, and each test may run in one of its own.
+/// Formats are registered for the whole process, and each test may run in a separate one.
 class ToyPlugin : public ::testing::Test {
  protected:
   ToyPlugin() { load_format_plugin(SHARD_TOY_FORMATS); }

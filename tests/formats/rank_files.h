@@ -1,5 +1,5 @@
 /// \file
-/// Per-rank torch.save files in memory, for tests: made of values, or golden ones with changed pickles.
+/// Per-rank torch.save files in memory, for tests: built from values, or golden ones with changed pickles.
 #pragma once
 
 #include <algorithm>
@@ -54,7 +54,7 @@ class RankFileMaker {
   }
   void put(const std::string& name, std::int64_t number) { put(name, make_int(*arena_, number)); }
 
-  /// A ShardedTensor of `shape` cut into rows, of which this rank holds [begin, end).
+  /// A ShardedTensor of `shape` sharded by rows, of which this rank has [begin, end).
   void put_rows(const std::string& name, std::int64_t rank, std::vector<std::pair<std::int64_t, std::int64_t>> rows,
                 std::int64_t columns, const std::vector<float>& mine) {
     torch_ranks::ShardedTensorValue value;
@@ -76,7 +76,7 @@ class RankFileMaker {
     put(name, maker_.sharded_tensor(value));
   }
 
-  /// A DTensor of which rank number `index` of the mesh, row-major, holds `local`.
+  /// A DTensor; rank number `index` of the mesh, row-major, has `local`.
   void put_dtensor(const std::string& name, std::vector<std::int64_t> shape, const Sharding& sharding,
                    std::int64_t index, Value* local) {
     torch_ranks::DTensorValue value;
@@ -126,7 +126,7 @@ class RankFolder {
   void remove(const std::string& name) { contents_.erase(name); }
   const std::string& content(const std::string& name) const { return contents_.at(name); }
 
-  /// Pickles a file anew after `change`.
+  /// Pickles a file again after `change`.
   void edit(const std::string& name, const std::function<void(Arena&, Value&)>& change) {
     contents_[name] = repickled(contents_.at(name), change);
   }
@@ -170,7 +170,7 @@ inline Value& object_of(Value& root, std::string_view class_name, int nth = 0) {
   throw std::logic_error("no such object in the pickle: " + std::string(class_name));
 }
 
-/// Where an attribute's value stands: in BUILD's dict, in its slots, or in the state of a tensor subclass.
+/// The node of an attribute's value: in BUILD's dict, in its slots, or in the state of a tensor subclass.
 inline Value*& attribute_of(Value& object, std::string_view name) {
   Value* state = torch_ranks::subclass_name(object).empty() ? object.extra()->state : object.items()[3];
   std::vector<Value*> dicts{state};

@@ -287,7 +287,7 @@ TEST_F(DetectFormat, AWebPageThatWasSavedAsTheFileIsNamed) {
 
 TEST_F(DetectFormat, AFolderAmongSeveralPathsIsRefused) {
   put("/d/0.pt", "PK\x03\x04");
-  expect_refused(ErrorCode::kInvalidArgument, "cannot stand beside others", {"/d", "/d/0.pt"});
+  expect_refused(ErrorCode::kInvalidArgument, "cannot be combined with other sources", {"/d", "/d/0.pt"});
 }
 
 }  // namespace

@@ -64,8 +64,8 @@ class SafetensorsWriterTest : public testing::Test {
   std::unique_ptr<LocalDisk> fs = make_memory_disk(state);
 };
 
-// What save_file({'b': zeros(2), 'a': zeros(3, int64), 'é"\n': zeros(())}, metadata={'format': 'pt'}) of safetensors
-// 0.8.0 writes.
+// The output of save_file({'b': zeros(2), 'a': zeros(3, int64), 'é"\n': zeros(())}, metadata={'format': 'pt'}) of
+// safetensors 0.8.0.
 TEST_F(SafetensorsWriterTest, WritesTheReferencesBytes) {
   Target target;
   target.add("b", DType::kFloat32, {2}, 8).add("a", DType::kInt64, {3}, 24).add("\xc3\xa9\"\n", DType::kFloat32, {}, 4);

@@ -78,7 +78,7 @@ inline std::string pack(const std::vector<NamedRecord>& records) {
   return out;
 }
 
-/// A torch.save file, pickled anew after `change`.
+/// A torch.save file, pickled again after `change`.
 inline std::string repickled(const std::string& bytes, const std::function<void(Arena&, Value&)>& change) {
   std::vector<NamedRecord> records = unpack(bytes);
   const auto pickled = std::ranges::find(records, "data.pkl", &NamedRecord::name);

@@ -35,7 +35,7 @@ const std::string kHooks = "ccollections\nOrderedDict\n)R";
 
 struct Part {  // A tensor over a storage.
   std::string key;
-  std::int64_t count = 0;  // Of the storage.
+  std::int64_t count = 0;  // The size of the storage.
   std::string cls = "torch\nFloatStorage\n", view = "N";
   std::int64_t numel = 0, first = 0;
   std::string function = "_rebuild_tensor_v2", more = "\x89" + kHooks;
@@ -158,7 +158,7 @@ TEST(TorchLegacy, OldParametersAreTensors) {
   EXPECT_TRUE(find_key(*reader->catalog().root, "p")->is_call_of("torch._utils", "_rebuild_parameter"));
 }
 
-// torch.save(model): the class lies in a persistent id of its own.
+// torch.save(model): the class is in a separate persistent id.
 const std::string kWholeModule = "\x80\x02}(" + text_op("net") + "(" + text_op("module") + "c__main__\nNet\n" +
                                  text_op("net.py") + text_op("class Net") + "tQ)\x81}(" + text_op("w") +
                                  tensor({.key = "1", .count = 2, .numel = 2}) + "ub" + text_op("t") +

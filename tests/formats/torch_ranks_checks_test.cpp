@@ -73,7 +73,7 @@ TEST(RankChecks, SeveralSetsOfFilesInOneFolderAreShownHowToName) {
   for (int rank = 0; rank < 4; ++rank) folder.put("optim_" + dtensor(rank), folder.content(dtensor(rank)));
   const Error error = error_of([&] { folder.open(); });
   EXPECT_EQ(error.code(), ErrorCode::kCorruption);
-  EXPECT_THAT(error.hint(), HasSubstr("the names are of 2 sets of files"));
+  EXPECT_THAT(error.hint(), HasSubstr("the folder has 2 sets of files"));
   EXPECT_THAT(error.hint(), HasSubstr("model_world_size_*_rank_*.pt"));
 }
 
@@ -146,7 +146,7 @@ TEST(RankChecks, ShardedHereAndPlainThereIsNoSave) {
 
 // --- Ranks by names ---
 
-/// Files that do not know their rank: what is cut on them lies on no mesh of theirs.
+/// Files without a record of their rank: sharded tensors on them are on a mesh of other ranks.
 RankFolder plain(const std::vector<std::string>& names) {
   RankFolder folder;
   for (std::size_t i = 0; i < names.size(); ++i) {

@@ -95,7 +95,7 @@ Change both(const Change& a, const Change& b) {
     b(arena, root);
   };
 }
-/// A mesh of so many ranks: the tensor and its storage claim them.
+/// A mesh of this number of ranks: the tensor and its storage claim them.
 Change claim_ranks(const std::string& name, std::int64_t count) {
   return [=](Arena& arena, Value& root) {
     Value& tensor = *attribute_of(object_of(root, "DeviceMesh"), name);
@@ -359,7 +359,7 @@ TEST(RankFilePlacements, AShardThatIsPlacedOnAnotherRankIsRefused) {
   EXPECT_EQ(error.found(), "0");
 }
 
-// --- What a reader does not need may say anything ---
+// --- Fields that a reader does not need may have any value ---
 
 TEST(RankFileTolerance, FieldsThatSayNothingOfPlacesAreNotLookedAt) {
   RankFolder folder("2.11.0/ranks_sharded_r2");
@@ -393,7 +393,7 @@ TEST(RankFileTolerance, PlacementsMayBeText) {
   EXPECT_EQ(folder.open()->catalog().tensors.size(), 3U);
 }
 
-// --- Meshes that lie ---
+// --- Meshes with false claims ---
 
 RankFolder meshes(const std::vector<std::int64_t>& ranks) {
   RankFolder folder;

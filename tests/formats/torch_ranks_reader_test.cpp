@@ -30,7 +30,7 @@ std::vector<std::string> boxes_of(const Catalog& catalog, const std::string& nam
   return boxes;
 }
 
-/// Two ranks with a ShardedTensor of rows and whatever `each` adds.
+/// Two ranks with a ShardedTensor of rows and the additions of `each`.
 RankFolder two_ranks(const std::function<void(RankFileMaker&, int rank)>& each = [](RankFileMaker&, int) {}) {
   RankFolder folder;
   for (int rank = 0; rank < 2; ++rank) {
@@ -63,7 +63,7 @@ TEST(TorchRanksReader, FilesKnowTheirRankWhateverTheirOrder) {
   EXPECT_THAT(whole<float>(*reader, "w"), ElementsAre(0, 1, 2, 3, 4, 5));
 }
 
-/// Bytes that are allocated, those of large blocks too.
+/// Allocated bytes, including those of large blocks.
 std::size_t bytes_in_use() {
   const struct mallinfo2 info = ::mallinfo2();
   return info.uordblks + info.hblkhd;
@@ -244,7 +244,7 @@ TEST(TorchRanksReader, DTensorsOfAGridAreBoxesAndWords) {
   EXPECT_TRUE(words.ranks.empty());
 }
 
-// As torch 2.11 pickles a mesh that DeviceMesh() itself made.
+// The pickle of torch 2.11 for a mesh that DeviceMesh() itself created.
 TEST(TorchRanksReader, AMeshLayoutsShapeMayBeATorchSize) {
   RankFolder folder("2.11.0/ranks_mesh_r4");
   for (int rank = 0; rank < 4; ++rank) {
@@ -303,7 +303,7 @@ TEST(TorchRanksReader, AShardOrderOtherThanSlowestFirstIsFollowed) {
 
 using RankPairs = std::array<std::array<std::int64_t, 2>, 2>;
 
-/// Two meshes of two ranks each; rank 3 holds `last`.
+/// Two meshes of two ranks each; rank 3 has `last`.
 RankFolder two_meshes(float last, const RankPairs& meshes = {{{0, 1}, {2, 3}}}) {
   RankFolder folder;
   for (const std::array<std::int64_t, 2>& mesh : meshes) {
@@ -318,7 +318,7 @@ RankFolder two_meshes(float last, const RankPairs& meshes = {{{0, 1}, {2, 3}}}) 
   return folder;
 }
 
-/// What the catalog says of "w" on two meshes.
+/// The catalog's description of "w" on two meshes.
 Sharding words_on(const RankPairs& meshes) {
   RankFolder folder = two_meshes(1, meshes);
   const auto reader = folder.open();

@@ -288,7 +288,7 @@ TEST(ShardedValueMaker, KeepsWhatOnlyProgramsSay) {
   tensor.pin_memory = tensor.init_rrefs = true;
   tensor.memory_format = 2;
   tensor.all = {{arena.dims(offsets), arena.dims(sizes), "worker1/cuda:0", -1}};
-  tensor.group = {-1, 3, -1, 4};  // Of a process outside of the tensor's group.
+  tensor.group = {-1, 3, -1, 4};  // The rank of a process outside the tensor's group.
   tensor.spec = {true, -1, {"worker1/cuda:0", "cpu"}};
   const auto read = as_sharded_tensor(arena, *torch_ranks::ShardedValueMaker(arena).sharded_tensor(tensor));
   ASSERT_TRUE(read.has_value());
@@ -318,14 +318,14 @@ Sharding sharding_of(std::string_view axes, std::vector<std::int64_t> ranks = {}
   return {parse_mesh(axes), std::move(ranks), {}};
 }
 
-/// What `state` of a layout says under `key`.
+/// The field `key` in the `state` of a layout.
 std::vector<std::int64_t> numbers_of(const Value& layout, std::string_view key) {
   std::vector<std::int64_t> numbers;
   for (const Value* item : find_key(*layout.extra()->state, key)->items()) numbers.push_back(item->number);
   return numbers;
 }
 
-// As pickles of torch 2.11.0 and 2.15.0 have it: tests/data/golden, ranks_mesh_r4.
+// The form in pickles of torch 2.11.0 and 2.15.0: tests/data/golden, ranks_mesh_r4.
 TEST(ShardedValueMaker, AMeshsLayoutHasTheFormThatIsAskedFor) {
   using torch_ranks::LayoutForm;
   Arena arena;

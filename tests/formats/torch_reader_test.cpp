@@ -19,7 +19,7 @@ using testing::storage_of;
 using testing::stored_of;
 using testing::unpack;
 
-// An open golden file; the memory behind it goes with it.
+// An open golden file; it owns the memory.
 struct Opened {
   MemoryFiles files;
   std::unique_ptr<Reader> reader;
@@ -238,7 +238,7 @@ TEST(TorchReader, VersionsThatTorchReadsAreRead) {
   }
 }
 
-// As torch's reader takes it; of today it refuses the other folder.
+// The rule of torch's reader; the current torch refuses the other folder.
 TEST(TorchReader, TheFirstRecordsTopFolderCounts) {
   std::vector<NamedRecord> records = unpack(golden("torch/state.pt"));
   records.push_back({"x/data.pkl", "\x80\x02}."});
@@ -292,7 +292,7 @@ TEST(TorchReader, RefusesTorchScriptByName) {
   EXPECT_THAT(error.what(), HasSubstr("TorchScript"));
 }
 
-// Records of state.pt, changed; what the reader must say.
+// Records of state.pt, changed; the expected error of the reader.
 struct Damage {
   const char* what;
   std::function<void(std::vector<NamedRecord>&)> mutate;

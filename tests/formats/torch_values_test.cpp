@@ -1,4 +1,4 @@
-// Tensors that are not stored plainly, or lie inside other calls, read by value.
+// Tensors that are not stored plainly, or are inside other calls, read by value.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -108,7 +108,7 @@ TEST(TorchValues, BigEndianStoragesAreSwappedByTheirDtype) {
   EXPECT_FALSE(storage_of(reader->catalog(), "int16").plain);
 }
 
-/// The elements of all tensors by name, or nothing where the file is refused.
+/// The elements of all tensors by name, or nothing if the file is refused.
 std::map<std::string, std::string> elements_or_nothing(const std::string& content) try {
   MemoryFiles files;
   files.put("/one.pt", content);
@@ -128,7 +128,7 @@ TEST(TorchValues, RecordsThatAreDecodedAreHeldAgainstTheirChecksums) {
     std::string content = golden(std::string("torch/") + name);
     const std::map<std::string, std::string> expected = elements_or_nothing(content);
     ASSERT_FALSE(expected.empty());
-    const std::size_t directory = content.find("PK\1\2");  // Which verify alone holds against the records.
+    const std::size_t directory = content.find("PK\1\2");  // Fields that only verify compares with the records.
     for (std::size_t i = 0; i < directory; ++i) {
       content[i] = static_cast<char>(content[i] ^ 1);
       const std::map<std::string, std::string> found = elements_or_nothing(content);
@@ -297,7 +297,7 @@ TEST(TorchNumpy, ArraysAreObjectsUnderBothModuleNames) {
   }
 }
 
-// SavedFiles beside the reader.
+// SavedFiles, compared with the reader.
 
 TEST(SavedFiles, IntegersOfAViewInRowMajorOrder) {
   MemoryFiles files;

@@ -1,4 +1,4 @@
-// A plug-in with two formats, to test plug-ins with. A file is the bytes of one uint8 tensor "x", which begin with
+// A plug-in with two formats, for tests of plug-ins. A file is the bytes of one uint8 tensor "x", which begin with
 // "TOY1" in format toy and with "TOY2" in format toy-two.
 #include <algorithm>
 #include <array>

@@ -102,7 +102,7 @@ TEST(ZipReader, RefusesACommentOfAnotherLength) {
 
 TEST(ZipReader, SaysWhenItIsNotAZipAtAll) {
   EXPECT_EQ(test::error_of([] { open(std::string(100, 'x')); }).why(),
-            "it does not begin as a zip either, so it is another kind of file");
+            "it does not start like a zip either, so it is not a zip file");
   EXPECT_EQ(test::error_of([] { open(build(kThree) + "x"); }).why(),
             "the file was cut short, or bytes were appended to it");
 }
@@ -179,7 +179,7 @@ TEST_P(ZipDamage, IsRefusedByName) {
 }
 
 // Offsets: local header fields from 0, directory entry fields from directory_of, end records from the end.
-/// Puts bytes into the directory, whose sizes and place then say so.
+/// Puts bytes into the directory, and updates its sizes and offset.
 void insert_into_directory(std::string& bytes, std::size_t at, std::string_view more) {
   bytes.insert(at, more);
   for (const std::size_t from_end : {98 - 40, 42 - 8, 10}) {  // Sizes in both end records; the zip64 one's offset.
@@ -289,7 +289,7 @@ TEST(ZipReader, RefusesThePartOfASplitArchiveThatHoldsTheDirectory) {
   test::expect_error(ErrorCode::kUnsupported, "several disks", [&] { open(bytes); });
 }
 
-/// A number of the tail of a zip: where it begins, from the zip's end, and its bytes.
+/// A number of the tail of a zip: its offset from the zip's end, and its bytes.
 struct TailField {
   const char* what;
   std::size_t from_end, bytes;
@@ -311,7 +311,7 @@ constexpr TailField kZip64Fields[] = {
     {"zip64: directory offset", 98 - 48, 8},
 };
 
-/// Flips each bit of each field alone.
+/// Flips each bit of each field separately.
 void expect_each_bit_is_damage(const std::string& whole, std::span<const TailField> fields) {
   ASSERT_NO_THROW(read_all(whole));
   for (const TailField& field : fields) {
@@ -377,7 +377,7 @@ INSTANTIATE_TEST_SUITE_P(Torch, ZipLayoutGolden,
                                            "torch/parameter.pt", "torch/many.pt", "torch/no_crc.pt",
                                            "torch/hf/pytorch_model-00001-of-00002.bin"));
 
-// What lies around records' data, and zeros in between: a file of any size in little memory.
+// The bytes around records' data, with zeros in between: a file of any size in little memory.
 class SparseFile : public RandomReader {
  public:
   SparseFile(std::vector<ZipLayout::Span> spans, std::int64_t bytes) : spans_(std::move(spans)), bytes_(bytes) {}
@@ -425,7 +425,7 @@ TEST(ZipReader, TheEndMayLieFarBehindThe32BitBorder) {
   EXPECT_EQ(zip.find("b")->bytes, 3'000'000'000);
 }
 
-// The largest number of 32 bits says that a zip64 field holds the size.
+// The largest number of 32 bits means that a zip64 field has the size.
 TEST(ZipLayout, HasAZip64FieldForASizeOf4GibLessAByte) {
   ZipLayout layout("archive");
   layout.add("a", 0xFFFFFFFF);
@@ -451,10 +451,10 @@ TEST(ZipLayout, PlacesRecordsPast4GibAsTorchDoes) {
   // Local: sizes in a zip64 field, the compressed one still 0.
   EXPECT_EQ(frame[4].content.substr(frame[4].content.find("big/data/0") + 10, 20),
             "\x01\0\x10\0\x0a\0\0\0\x01\0\0\0\0\0\0\0\0\0\0\0"s);
-  // The wide descriptor, also behind a small record that merely begins past 4 GiB.
+  // The wide descriptor, even after a small record that merely begins past 4 GiB.
   EXPECT_EQ(frame[5].content.substr(0, 24), "PK\x07\x08\0\0\0\0\x0a\0\0\0\x01\0\0\0\x0a\0\0\0\x01\0\0\0"s);
   EXPECT_EQ(frame[6].content.substr(0, 24), "PK\x07\x08\0\0\0\0\x18\0\0\0\0\0\0\0\x18\0\0\0\0\0\0\0"s);
-  // Directory: both sizes of the large one, the header offset of the one behind it.
+  // Directory: both sizes of the large one, the header offset of the next one.
   const std::string& end = frame[9].content;
   EXPECT_EQ(end.substr(end.find("big/data/0") + 10, 20), "\x01\0\x10\0\x0a\0\0\0\x01\0\0\0\x0a\0\0\0\x01\0\0\0"s);
   EXPECT_EQ(end.substr(end.find("big/data/1") + 10, 12), "\x01\0\x08\0\x62\x03\0\0\x01\0\0\0"s);
@@ -466,7 +466,7 @@ TEST(ZipLayout, RefusesSizesPast63Bits) {
   EXPECT_THROW(layout.add("data/1", 200), Error);
 }
 
-// All that torch writes around the storages but the number that tells saves apart.
+// All of torch's bytes around the storages except the number that distinguishes saves.
 TEST(SavedZip, WritesWhatTorchWritesButTheId) {
   const std::string bytes = golden("torch/state.pt");
   const ZipReader zip = open(bytes);

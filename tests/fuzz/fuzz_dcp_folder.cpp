@@ -2,7 +2,7 @@
 #include "tests/fuzz/saved_zip.h"
 #include "tests/fuzz/target.h"
 
-// A folder: .metadata, and two files that hold one item each, a tensor's and an object's.
+// A folder: .metadata, and two files with one item each, a tensor's and an object's.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   std::string_view input = shard::fuzz::as_text(data, size);
   shard::fuzz::InputFiles files;

@@ -5,8 +5,7 @@
 
 namespace {
 
-/// The highest end in a header's data_offsets, so that the file can be as long as it says: `],` or `]}` behind a
-/// number.
+/// The highest end in a header's data_offsets, for the file's length: `],` or `]}` after a number.
 std::int64_t data_bytes(std::string_view header) {
   std::int64_t most = 0;
   for (std::size_t at = header.find("data_offsets"); at != header.npos; at = header.find("data_offsets", at + 1)) {

@@ -1,8 +1,8 @@
 #include "formats/dcp/metadata.h"
 #include "tests/fuzz/target.h"
 
-// What parses is written again, and what was written must parse to as much. Items may become more: of equal chunks each
-// gets one of its own.
+// Parsed content is written again, and must parse to the same amount. The number of items may grow: each of several
+// equal chunks gets a separate one.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace shard;
   Arena arena;

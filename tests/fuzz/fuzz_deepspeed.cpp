@@ -5,7 +5,7 @@
 namespace shard::fuzz {
 namespace {
 
-/// Lays the source out for other ranks too, as far as nothing is written.
+/// Also lays the source out for other ranks, without writing.
 void remake(const Format& format, InputFiles& files, const RemakeOptions& options) {
   try {
     Remake made = format.remake({&files, {"/in"}}, {}, options);

@@ -7,7 +7,7 @@
 namespace shard::fuzz {
 namespace {
 
-/// Bytes of an input, the first first; zeros behind its end.
+/// Bytes of an input in order; zeros after its end.
 struct Numbers {
   std::string_view rest;
   std::uint32_t byte() {
@@ -37,7 +37,7 @@ std::string read(const RandomReader& view, std::size_t offset, std::size_t bytes
   return out;
 }
 
-/// All bytes, or nothing where an Error says what is wrong.
+/// All bytes, or nothing if an Error names the problem.
 std::optional<std::string> whole(const RandomReader& view) {
   try {
     return read(view, 0, static_cast<std::size_t>(view.size()));
@@ -57,8 +57,8 @@ void read_pieces(const RandomReader& view, const std::string& all, Numbers numbe
 }  // namespace
 }  // namespace shard::fuzz
 
-// A chunk with the input's filters: either the input is what is stored, or its elements, which are then filtered and
-// changed in a few places. Whole or in pieces, decoded at once or through streams: what is read is the same.
+// A chunk with the input's filters: the input is either the stored bytes, or the elements, which are then filtered and
+// changed in a few positions. Whole or in pieces, decoded at once or through streams: the result is the same.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace shard;
   using namespace shard::fuzz;

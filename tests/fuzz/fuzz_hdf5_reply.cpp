@@ -2,7 +2,7 @@
 #include "libshard/core/error.h"
 #include "tests/fuzz/target.h"
 
-// What the parser of HDF5 files says of one group or dataset. An entry that is accepted means what its bytes say.
+// A reply of the parser of HDF5 files about one group or dataset. An accepted entry has the meaning of its bytes.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   constexpr std::int64_t kFileBytes = 1 << 20;
   const auto budget = std::make_shared<shard::Budget>();

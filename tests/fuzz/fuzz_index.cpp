@@ -1,7 +1,7 @@
 #include "formats/parts/hf_index/weight_map.h"
 #include "tests/fuzz/target.h"
 
-// A Hugging Face index: what it places must be findable, sorted, and in files below its folder.
+// A Hugging Face index: its names must be findable, sorted, and in files inside its folder.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace shard;
   const fuzz::Content content{std::string(fuzz::as_text(data, size)), static_cast<std::int64_t>(size)};

@@ -34,8 +34,8 @@ void check(const shard::TileRecord& record, const std::vector<shard::Storage>& a
 
 }  // namespace
 
-// A journal: 0 as it is, 1 a head and a batch of records, each framed with a right length and CRC-32. A note that is
-// not a journal is no error; a record that fits no tile and no storage is left out.
+// A journal: 0 unchanged, 1 a head and a batch of records, each framed with a right length and CRC-32. A note that is
+// not a journal is no error; a record that fits no tile and no storage is skipped.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace shard;
   if (size == 0) return 0;

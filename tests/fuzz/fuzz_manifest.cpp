@@ -6,7 +6,7 @@
 
 namespace {
 
-/// The text with the hash at its end that makes it a manifest which nobody changed.
+/// The text with the hash at its end that makes it a valid manifest.
 std::string with_sum(std::string_view body) {
   shard::Hasher hasher(shard::HashAlgorithm::kXxh3_128);
   const std::string text = std::string(body) + ",\n";
@@ -14,7 +14,7 @@ std::string with_sum(std::string_view body) {
   return text + " \"sum\": \"" + hasher.finish_hex() + "\"\n}\n";
 }
 
-/// What is read is what is written again, and no larger than its text.
+/// The parsed manifest is written again as the same text, and is not larger than its text.
 void check(const shard::Manifest& manifest, std::size_t text_bytes) {
   std::size_t held = 0;
   for (const shard::ManifestFile& file : manifest.files) {
@@ -31,7 +31,7 @@ void check(const shard::Manifest& manifest, std::size_t text_bytes) {
 
 }  // namespace
 
-// A manifest: 0 as it is, 1 with a right sum at its end; 2: Megatron-core's hashes.
+// A manifest: 0 unchanged, 1 with a right sum at its end; 2: Megatron-Core's hashes.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace shard;
   if (size == 0) return 0;

@@ -4,7 +4,7 @@
 #include "tests/fuzz/target.h"
 
 // A kind, then parts. 0 and 1: the pickles of two ranks' files, which are tensor-parallel ranks or stages, and of an
-// optimizer that both have; 2: one rank's two; 3: what megatron-dist keeps: .metadata, the common data, an item.
+// optimizer on both; 2: one rank's two; 3: the files of megatron-dist: .metadata, the common data, an item.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace shard;
   if (size == 0) return 0;

@@ -2,7 +2,7 @@
 #include "libshard/core/error.h"
 #include "tests/fuzz/target.h"
 
-// Whatever loads is written again, and what was written must load.
+// Loaded content is written again, and the output must load.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace shard;
   pickle::LoadOptions options;

@@ -3,7 +3,7 @@
 #include "formats/parts/zip/salvage.h"
 #include "tests/fuzz/target.h"
 
-// Opens a zip for repair: what it says to be whole can be read, and its CRCs are right.
+// Opens a zip for repair: records that it reports as intact can be read, and their CRCs are right.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace shard;
   const fuzz::Content content{std::string(fuzz::as_text(data, size)), static_cast<std::int64_t>(size)};
@@ -17,7 +17,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
                              record.data_offset <= content.size - record.stored_bytes;
       if (!is_inside) std::abort();
       if (!record.checksum() || record.bytes > (1 << 20)) continue;
-      zip::content_crc(file, record);  // Throws where it cannot be read.
+      zip::content_crc(file, record);  // Throws if it cannot be read.
     }
     zip::scan_zips(file, 0, content.size, arena);
   } catch (const Error& error) {

@@ -16,7 +16,7 @@
 
 namespace shard::fuzz {
 
-/// Bytes, and zeros behind them up to a size: data files of any size cost no memory.
+/// Bytes, followed by zeros up to a size: data files of any size cost no memory.
 struct Content {
   std::string bytes;
   std::int64_t size = 0;
@@ -37,7 +37,7 @@ class InputFile final : public RandomReader {
     std::ranges::fill(out.subspan(static_cast<std::size_t>(copied)), std::byte{0});
   }
   std::int64_t size() const override { return content_.size; }
-  /// The zeros behind the bytes are a hole.
+  /// The zeros after the bytes are a hole.
   std::int64_t allocated_bytes(std::int64_t offset_bytes, std::int64_t count) const override {
     return std::clamp<std::int64_t>(std::ssize(content_.bytes) - offset_bytes, 0, count);
   }
@@ -53,14 +53,14 @@ class InputFiles final : public LocalDisk {
     files_["/in/" + name] = {std::move(bytes), size};
   }
 
-  /// What all files hold.
+  /// The content of all files.
   std::int64_t held_bytes() const {
     std::int64_t bytes = 0;
     for (const auto& [path, content] : files_) bytes += std::ssize(content.bytes);
     return bytes;
   }
 
-  /// Whether files lie below it.
+  /// Whether files are inside it.
   bool is_folder(const std::string& path) const {
     const auto next = files_.lower_bound(path + "/");
     return next != files_.end() && next->first.starts_with(path + "/");

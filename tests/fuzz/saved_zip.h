@@ -1,5 +1,5 @@
 /// \file
-/// A torch.save zip around a pickle, with the records that it asks for: fuzzing need not find CRCs and sizes.
+/// A torch.save zip around a pickle, with the records that it names: fuzzing need not find CRCs and sizes.
 #pragma once
 
 #include <map>
@@ -15,7 +15,7 @@
 
 namespace shard::fuzz {
 
-/// The storages that a pickle names and their bytes, as far as they are small; none where it does not load.
+/// The storages that a pickle names and their bytes, if they are small; none if it does not load.
 inline std::map<std::string, std::int64_t> storages_of(std::string_view pickle) {
   constexpr std::int64_t kMost = 4096;
   std::map<std::string, std::int64_t> storages;

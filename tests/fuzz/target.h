@@ -1,5 +1,5 @@
 /// \file
-/// What the fuzz targets share: opening an input as a format, and taking inputs apart.
+/// Common code of the fuzz targets: opening an input as a format, and splitting inputs.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +19,7 @@ inline std::string_view as_text(const std::uint8_t* data, std::size_t size) {
   return {reinterpret_cast<const char*>(data), size};
 }
 
-/// The oracle of costs: a reader's budget must follow from the bytes that its files hold, each read a few times.
+/// The oracle of costs: a reader's budget must follow from the bytes of its files, each read a few times.
 inline void check_cost(const Budget& budget, std::int64_t held_bytes) {
   constexpr std::int64_t kTimes = 3;
   if (budget.read() > kTimes * held_bytes) __builtin_trap();
@@ -27,9 +27,9 @@ inline void check_cost(const Budget& budget, std::int64_t held_bytes) {
   if (budget.spent() > budget.limit()) __builtin_trap();
 }
 
-/// Opens `paths` of `files` as `format`, locates every tensor, reads the begin of each and all objects. Any Error is a
-/// fine answer; everything else (crash, leak, foreign exception, memory by a number that was read, a cost that the
-/// input does not pay for) is a finding. False where there was an Error.
+/// Opens `paths` of `files` as `format`, locates every tensor, reads the start of each and all objects. Any Error is a
+/// fine answer; everything else (crash, leak, foreign exception, memory by a number in the input, a cost out of
+/// proportion to the input) is a finding. False if there was an Error.
 inline bool open_as(const Format& format, InputFiles& files, std::vector<std::string> paths,
                     const OpenOptions& options = {}) {
   try {
@@ -54,8 +54,8 @@ inline bool open_as(const Format& format, InputFiles& files, std::vector<std::st
   }
 }
 
-/// Takes the first of several parts off an input: two bytes of length, little-endian, then the part. What is too short
-/// is a part of its own.
+/// Removes the first of several parts of an input: two bytes of length, little-endian, then the part. A rest that is
+/// too short is a part by itself.
 inline std::string_view take_part(std::string_view& input) {
   if (input.size() < 2) return std::exchange(input, {});
   const std::size_t length = static_cast<unsigned char>(input[0]) | std::size_t{static_cast<unsigned char>(input[1])}

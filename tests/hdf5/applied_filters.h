@@ -23,7 +23,7 @@ inline std::string sample(std::size_t bytes) {
   return text;
 }
 
-/// A chunk in a file, with a byte before and behind it.
+/// A chunk in a file, with a byte before and after it.
 struct StoredChunk {
   StoredChunk(const std::string& stored, std::size_t bytes, std::vector<Filter> applied, std::uint32_t skipped = 0)
       : filters(std::move(applied)), file(std::make_shared<shard::testing::BytesFile>("<" + stored + ">", "a.h5")) {

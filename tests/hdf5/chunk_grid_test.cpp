@@ -137,7 +137,7 @@ class Dataset final : public Reader {
 
   Catalog catalog_;
   const Sizes box_;
-  Sizes strides_, steps_;  ///< Of the dataset and of a chunk.
+  Sizes strides_, steps_;  ///< The shape of the dataset and of a chunk.
   std::vector<ChunkPlace> places_;
   std::vector<Filter> filters_{shuffled(4), kDeflated};
   std::shared_ptr<CountedFile> file_;
@@ -196,7 +196,7 @@ TEST(ChunkGrid, ACopyDecodesEachChunkOnce) {
   }
 }
 
-// Its tiles end where chunks do not.
+// Its tiles end at offsets where no chunk ends.
 TEST(ChunkGrid, ACopyOfAPartDecodesEachChunkOnce) {
   for (const auto& [shape, box] : grids()) {
     Dataset dataset(shape, box);

@@ -205,8 +205,8 @@ TEST(ChunkView, DifferingSumsAreNamed) {
   EXPECT_EQ(failure({stored, 4800, {kDeflated}}).kind(), FindingKind::kCrcMismatch);
 }
 
-// A sum or deflate's Adler-32 covers all bytes: what does not fail must be right. fletcher32 takes a word of 0 and one
-// of 65535 for the same.
+// A sum or deflate's Adler-32 covers all bytes, so a result without failure must be right. fletcher32 does not
+// distinguish a word of 0 from one of 65535.
 TEST(ChunkView, NoChangedByteGivesOtherData) {
   const std::vector<std::vector<Filter>> covered{{kDeflated},
                                                  {shuffled(4), kDeflated},
@@ -229,7 +229,8 @@ TEST(ChunkView, NoChangedByteGivesOtherData) {
         }
       }
     }
-    EXPECT_LT(accepted, 8) << to_string(filters);  // The stream's header says the level, and the last bits are padding.
+    // The stream's header contains the level, and the last bits are padding.
+    EXPECT_LT(accepted, 8) << to_string(filters);
   }
 }
 

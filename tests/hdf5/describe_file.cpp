@@ -1,4 +1,4 @@
-// describe_file PARSER FILE: prints what the parser says of an HDF5 file. For tests, and for looking.
+// describe_file PARSER FILE: prints the parser's reply for an HDF5 file. For tests and debugging.
 #include <fmt/format.h>
 
 #include "libshard/core/error.h"

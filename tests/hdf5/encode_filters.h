@@ -1,5 +1,5 @@
 /// \file
-/// HDF5's filters applied, by plain loops of the tests' own.
+/// HDF5's filters applied, by the tests' own plain loops.
 #pragma once
 
 #include <zlib.h>
@@ -72,8 +72,7 @@ inline std::string shuffle(const std::string& text, std::size_t width) {
   return out;
 }
 
-/// As the definition has it: sums of big-endian words modulo 65535, where all but a sum of nothing but zeros has 65535
-/// for 0.
+/// The definition: sums of big-endian words modulo 65535, with 65535 in place of 0 except for a sum of only zeros.
 inline std::uint32_t fletcher32(const std::string& text) {
   std::uint64_t sum = 0, sum_of_sums = 0;
   bool is_zero = true;
@@ -95,7 +94,7 @@ inline std::string summed(const std::string& text) {
   return out;
 }
 
-/// What a file stores for `text`.
+/// The stored bytes of `text`.
 inline std::string filtered(std::string text, std::span<const Filter> filters, std::uint32_t skipped = 0) {
   for (std::size_t i = 0; i < filters.size(); ++i) {
     if ((skipped >> i & 1U) != 0) continue;

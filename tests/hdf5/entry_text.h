@@ -1,5 +1,5 @@
 /// \file
-/// What the parser of HDF5 files says, as lines of text that a test can show and compare.
+/// Replies of the parser of HDF5 files, as lines of text that a test can show and compare.
 #pragma once
 
 #include <string>

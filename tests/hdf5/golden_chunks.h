@@ -1,5 +1,5 @@
 /// \file
-/// Chunks as h5py 3.16 and 3.7 (HDF5 1.10) stored them, and what they hold.
+/// Chunks as h5py 3.16 and 3.7 (HDF5 1.10) stored them, and their content.
 #pragma once
 
 #include <string>

@@ -9,7 +9,7 @@ namespace {
 
 constexpr std::int64_t kTerabyte = std::int64_t{1} << 40;
 
-/// One dataset of bytes that lies at `offset`.
+/// One dataset of bytes at `offset`.
 DatasetHandle make_dataset(Image& image, const char* name, std::int64_t offset, hsize_t bytes) {
   const PropertiesHandle properties(H5Pcreate(H5P_DATASET_CREATE));
   H5Pset_alloc_time(properties.get(), H5D_ALLOC_TIME_EARLY);

@@ -111,7 +111,7 @@ TEST(LargeChunk, WrongLengthsAreNamed) {
 TEST(LargeChunk, DamageOfAShuffledStreamIsFoundBeforeTheFirstByte) {
   const std::vector<Filter> filters{shuffled(4), kDeflated};
   std::string stored = filtered(sample(kLarge), filters);
-  stored.back() ^= 1;  // Of the Adler-32.
+  stored.back() ^= 1;  // The offset of the Adler-32.
   const auto view = StoredChunk(stored, kLarge, filters).view();
   EXPECT_EQ(error_of([&] { read(*view, 0, 1); }).code(), ErrorCode::kCorruption);
 }

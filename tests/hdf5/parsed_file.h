@@ -16,7 +16,7 @@ FileFacts parse_bytes(const std::string& content, const std::function<void(const
 FileFacts parse_bytes(const std::string& content, const std::function<void(const Entry&)>& each,
                       std::shared_ptr<Budget> budget = nullptr, const ParserProgram& program = {SHARD_HDF5_PARSER});
 
-/// What the parser says of it, a line for each entry; the last for the file, or for the Error that ended it.
+/// The parser's reply, a line for each entry; the last for the file, or for the Error that ended it.
 std::string parsed_text(const std::string& content);
 std::string parsed_text(const RandomReader& file, const ParserProgram& program);
 

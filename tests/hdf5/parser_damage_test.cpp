@@ -18,7 +18,7 @@ std::string golden(const std::string& name) {
   return text.str();
 }
 
-/// Every so many bytes one is changed; SHARD_DAMAGE_STEP=1 changes all, which takes minutes.
+/// The distance between changed bytes; SHARD_DAMAGE_STEP=1 changes all, which takes minutes.
 std::size_t step() {
   const char* const given = std::getenv("SHARD_DAMAGE_STEP");
   return given == nullptr ? 151 : static_cast<std::size_t>(std::atoi(given));

@@ -232,7 +232,7 @@ TEST(Hdf5ParserMade, UserDefinedLinksAreNamed) {
 }
 
 TEST(Hdf5ParserMade, AFaultOfTheLibraryIsAnErrorHere) {
-  // libhdf5 1.10.8 reads what an external link leads to without looking whether there is anything.
+  // libhdf5 1.10.8 reads the target of an external link without checking whether it exists.
   test::expect_error(ErrorCode::kCorruption, "",
                      [] { parse_bytes(with_link(H5L_TYPE_EXTERNAL), [](const Entry&) {}); });
 }

@@ -25,7 +25,7 @@ Entry chunked(Dimensions shape, Dimensions chunk, DType dtype = DType::kInt32) {
   return entry;
 }
 
-/// Chunk `number` lies at 1000 * number.
+/// Chunk `number` is at 1000 * number.
 void write_chunks(Entry& entry, std::span<const std::int64_t> numbers, std::uint32_t bytes) {
   for (const std::int64_t number : numbers) entry.chunks.push_back({number, 1000 * number, bytes, 0});
 }
@@ -44,7 +44,7 @@ std::unique_ptr<Placed> place(const Entry& entry) {
   return placed;
 }
 
-/// Where each element of a tensor lies: the storage and the byte of it.
+/// The storage and byte of each element of a tensor.
 using Places = std::map<Dimensions, std::pair<std::uint32_t, std::int64_t>>;
 void visit(const Catalog& catalog, const Chunk& chunk, Places& places) {
   Dimensions at(static_cast<std::size_t>(chunk.sizes.size()));

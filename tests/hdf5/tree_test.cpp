@@ -10,7 +10,7 @@
 namespace shard::hdf5 {
 namespace {
 
-/// A catalog of leaves of a tree: tensors for kTensor values, objects for all else.
+/// A catalog of leaves of a tree: tensors for kTensor values, objects for all other values.
 Catalog catalog_of(Value* root) {
   Catalog catalog;
   catalog.root = root;
@@ -28,7 +28,7 @@ Catalog catalog_of(Value* root) {
   return catalog;
 }
 
-/// The same catalog as a reader makes it: without tree, and paths of string keys alone.
+/// The same catalog from a reader: without tree, and with paths of only string keys.
 Catalog bare(const Catalog& from) {
   Catalog catalog;
   for (const Tensor& each : from.tensors) {

@@ -18,7 +18,7 @@ using ::testing::HasSubstr;
 
 class Values : public ::testing::Test {
  protected:
-  /// What an attribute reads as, with strings cut out as the parser does it.
+  /// The value of an attribute, with strings shortened as the parser does it.
   Value* read(const OutgoingContent& attribute, bool opaque_unknown = false) {
     return value_of(arena, attribute.view(), opaque_unknown);
   }
@@ -41,7 +41,7 @@ class Values : public ::testing::Test {
     Value* const items[] = {make_string(arena, "a"), make_int(arena, 1)};
     return make_list(arena, kind, items);
   }
-  /// An attribute of elements of another program.
+  /// An attribute with elements of a different program.
   template <class Number>
   static OutgoingContent array(DType dtype, std::vector<std::int64_t> shape, std::vector<Number> numbers) {
     OutgoingContent content{type_of(dtype), {SpaceKind::kSimple, std::move(shape)}, {}};

@@ -178,7 +178,7 @@ TEST_F(Hdf5Writer, TheMasterHoldsWhatCannotBeVirtual) {
 }
 
 TEST_F(Hdf5Writer, ASecondBoxOfARankHasItsPlaceInItsName) {
-  // Rank 0 holds rows 0 and 2, rank 1 rows 1 and 3.
+  // Rank 0 has rows 0 and 2, rank 1 rows 1 and 3.
   const MeshLayout mesh{{{"a", 2}}, {{"w", {parse_placement("_S(0,2)")}, {}}}, match_first_rule};
   write({{"w", floats({4, 2})}}, mesh);
   EXPECT_THAT(open("/d/out/master.h5").sources("w"),
@@ -213,7 +213,7 @@ TEST_F(Hdf5Writer, RefusesSeveralFilesAsOne) {
   });
 }
 
-/// Notes where a file is written.
+/// Records the written offsets of a file.
 class NotingFile final : public FileWriter {
  public:
   void write_at(std::int64_t offset, std::span<const std::byte> data) override {

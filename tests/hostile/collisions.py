@@ -269,7 +269,7 @@ def products():
     yield refused("4096 dcp chunks that overlap along 12 dimensions",
                   dcp_of_boxes([9] * 12, [(at, (2,) * 12) for at in corners]), 8, "no straight cut separates 4096 of them")
     yield refused("4096 dcp chunks that overlap along 6 of 12 dimensions",
-                  dcp_of_boxes([3] * 6 + [2] * 6, [(at, (2,) * 6 + (1,) * 6) for at in corners]), 4, "both hold element")
+                  dcp_of_boxes([3] * 6 + [2] * 6, [(at, (2,) * 6 + (1,) * 6) for at in corners]), 4, "overlap at element")
     yield by_verb("4096 dcp chunks in a grid of 12 dimensions",
                   dcp_of_boxes([2] * 12, [(at, (1,) * 12) for at in corners]), inspect=0)
     yield by_verb("8000 patterns of a layout for 8000 names",

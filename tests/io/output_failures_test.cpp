@@ -25,7 +25,7 @@ class OutputFailures : public testing::TestWithParam<Case> {
  protected:
   struct Outcome {
     bool committed = false, failed = false;
-    std::string content;  ///< Of the destination: "old", "new", "none" or something mixed.
+    std::string content;  ///< The state of the destination: "old", "new", "none" or a mixture.
     std::vector<std::string> left;
     int open_files = 0;
     bool remove_failed = false;

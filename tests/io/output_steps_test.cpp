@@ -16,7 +16,7 @@ using test::as_span;
 using test::as_text;
 using testing::ElementsAre;
 
-/// A staged output of one file "a" that says "new", in a folder or as DST itself.
+/// A staged output of one file "a" with the content "new", in a folder or as DST itself.
 class OutputSteps : public testing::TestWithParam<std::pair<bool, bool>> {
  protected:
   OutputSteps() {
@@ -88,7 +88,7 @@ INSTANTIATE_TEST_SUITE_P(FoldersAndFiles, OutputSteps,
                          testing::Values(std::pair{true, true}, std::pair{true, false}, std::pair{false, true},
                                          std::pair{false, false}));
 
-/// An old destination where no file goes.
+/// An old destination on a rank that gets no file.
 class OutputRemoval : public testing::TestWithParam<std::string> {
  protected:
   OutputRemoval() { state_->put(GetParam(), as_span("old")); }

@@ -25,7 +25,7 @@ class OutputTest : public testing::Test {
   void write_folder(const std::string& destination, const LocalOutputOptions& options) {
     WrittenOutput(*fs, destination, kOneFile, options).commit();
   }
-  /// The log without what only looks.
+  /// The log without calls that only read.
   std::vector<std::string> changes() const {
     std::vector<std::string> lines = state->log();
     std::erase_if(lines, [](const std::string& line) {
@@ -116,7 +116,7 @@ TEST_F(OutputTest, ForceReplacesByStepsWhereNamesCannotBeSwapped) {
   EXPECT_THAT(state->paths(), ElementsAre("/out", "/out/a.bin"));
 }
 
-/// On NFS and the like: whatever kills the run, one of the two is there.
+/// On NFS and the like, one of the two exists after any kill.
 TEST_F(OutputTest, ForceReplacesAFileInOneStepWhereNamesCannotBeSwapped) {
   state->without_exchange();
   state->put("/out", as_span("old"));

@@ -162,7 +162,7 @@ TEST_F(PosixTest, MoreSpaceThanThereIsIsAResourceError) {
   EXPECT_THAT(error.what(), testing::AnyOf(testing::HasSubstr("disk full"), testing::HasSubstr("file too large")));
 }
 
-/// As FUSE file systems without a statfs of their own.
+/// The behaviour of FUSE file systems without statfs.
 TEST_F(PosixTest, AFileSystemThatDoesNotTellItsSizeIsNotFull) {
   EXPECT_EQ(fs.open_folder("/proc")->free_bytes(), INT64_MAX);
 }
@@ -258,7 +258,7 @@ TEST_F(PosixTest, AHardLinkOfASourceFileIsThatSource) {
 TEST_F(PosixTest, ADestinationInsideTheSourceThroughALinkIsRefused) {
   temp.write("src/a.bin", "x");
   std::filesystem::create_directory_symlink("src", temp / "link");
-  expect_error(ErrorCode::kExists, "lies in the source",
+  expect_error(ErrorCode::kExists, "is inside the source",
                [&] { local_output(fs, temp / "link/out", {temp / "src"}, {}); });
 }
 

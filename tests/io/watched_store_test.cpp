@@ -1,4 +1,4 @@
-// A source that changes while it is read is noticed, whatever changed.
+// Any change of a source during reading is detected.
 #include "libshard/io/watched_store.h"
 
 #include <gtest/gtest.h>
@@ -44,7 +44,7 @@ TEST_F(WatchedFiles, ThatAreWrittenToAreErrors) {
   put("/a/x", "12345");
   const auto file = store.open("/a/x");
   put("/a/x", "12346");
-  expect_changed("the file changed meanwhile");
+  expect_changed("the file changed while it was being read");
 }
 
 TEST_F(WatchedFiles, ThatGrowOrShrinkAreErrors) {
@@ -53,7 +53,8 @@ TEST_F(WatchedFiles, ThatGrowOrShrinkAreErrors) {
     WatchedStore each(*disk);
     each.open_below("/a", "x");
     put("/a/x", now);
-    test::expect_error(ErrorCode::kCorruption, "the file changed meanwhile", [&] { each.expect_unchanged(); });
+    test::expect_error(ErrorCode::kCorruption, "the file changed while it was being read",
+                       [&] { each.expect_unchanged(); });
   }
 }
 
@@ -62,21 +63,22 @@ TEST_F(WatchedFiles, WhoseNameAnotherTookAreErrors) {
   store.open("/a/x");
   disk->remove_all("/a/x");
   put("/a/x", "12345");
-  expect_changed("the file changed meanwhile");
+  expect_changed("the file changed while it was being read");
 }
 
 TEST_F(WatchedFiles, ThatAreRemovedAreErrors) {
   put("/a/x", "12345");
   store.open("/a/x");
   disk->remove_all("/a/x");
-  expect_changed("the file changed meanwhile");
+  expect_changed("the file changed while it was being read");
 }
 
 TEST_F(WatchedFiles, ThatChangedBetweenTwoOpensAreErrorsOfTheSecond) {
   put("/a/x", "12345");
   store.open("/a/x");
   put("/a/x", "1234");
-  test::expect_error(ErrorCode::kCorruption, "the file changed meanwhile", [this] { store.open("/a/x"); });
+  test::expect_error(ErrorCode::kCorruption, "the file changed while it was being read",
+                     [this] { store.open("/a/x"); });
 }
 
 }  // namespace

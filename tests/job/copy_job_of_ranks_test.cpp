@@ -1,4 +1,4 @@
-// What holds for ranks together: they copy the same, check together, and end together. Ranks are threads here.
+// Properties of ranks together: they copy the same, check together, and end together. Ranks are threads here.
 #include <gtest/gtest.h>
 
 #include "libshard/checkpoint/writer.h"
@@ -97,7 +97,7 @@ class RanksThatDiffer : public CopyJobOfRanks {
 
   /// Two ranks copy; `change` makes their jobs differ.
   void expect_refused(const std::function<void(CopyJob&, int rank)>& change) {
-    expect_error(ErrorCode::kInvalidArgument, "they would copy different things", [&] {
+    expect_error(ErrorCode::kInvalidArgument, "their plans differ", [&] {
       run_as_threads(2, [&](Group& group) { copy(group, [&](CopyJob& job) { change(job, group.rank()); }); });
     });
     EXPECT_EQ(disk_->status("/d/out").kind, FileKind::kAbsent);

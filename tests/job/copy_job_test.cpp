@@ -165,7 +165,7 @@ TEST_F(CopyJobTest, TouchesNothingInADryRun) {
   EXPECT_THAT(state_->paths(), ::testing::Not(::testing::Contains(::testing::HasSubstr("out"))));
 }
 
-/// Lets one rank read its own file only.
+/// Lets one rank read only its own file.
 class OwnFileReader : public Reader {
  public:
   OwnFileReader(const Reader& all, int rank) : all_(all), rank_(rank) {}

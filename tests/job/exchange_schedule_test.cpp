@@ -106,7 +106,7 @@ TEST(Meetings, BothSidesAgreeAndNoSenderMeetsManyAtOnce) {
 
 using Tile = std::vector<BoxNeed>;
 
-/// Ranks with tiles to write, whose disks write at once what has arrived; Exchange does the same with bytes.
+/// Ranks with tiles to write, whose disks write arriving data at once; Exchange does the same with bytes.
 class Simulation {
  public:
   explicit Simulation(std::vector<std::vector<Tile>> tiles) : ranks_(tiles.size()) {
@@ -324,7 +324,7 @@ std::vector<std::vector<Tile>> of_all(int ranks) {
   return all;
 }
 
-/// One rank holds everything: each other one needs 4 MiB of it.
+/// One rank has all data: each other one needs 4 MiB of it.
 std::vector<std::vector<Tile>> of_one(int ranks) {
   std::vector<std::vector<Tile>> all(static_cast<std::size_t>(ranks));
   for (int rank = 1; rank < ranks; ++rank) {

@@ -8,7 +8,7 @@ namespace {
 
 using ::testing::ElementsAre;
 
-/// A file for each number: of that rank where it is not negative, with a storage unless it is -2.
+/// A file for each number: of that rank if it is not negative, with a storage unless it is -2.
 Catalog files(const std::vector<int>& ranks) {
   Catalog catalog;
   for (const int rank : ranks) {

@@ -1,4 +1,4 @@
-// A source that lies on several disks, read by ranks of which each sees its own.
+// A source on several disks, read by ranks of which each sees only its own.
 #include "libshard/job/group_store.h"
 
 #include <gmock/gmock.h>
@@ -37,7 +37,7 @@ class GroupStoreTest : public ::testing::Test {
   void put(int rank, const std::string& path, const std::string& text) {
     states_[static_cast<std::size_t>(rank)]->put(path, as_span(text));
   }
-  /// Runs `work` on every rank in one step. \returns what it threw, by rank that saw it; all alike
+  /// Runs `work` on every rank in one step. \returns the errors, by rank that saw it; all the same
   std::vector<Error> run(const std::function<void(GroupStore&, int rank)>& work) {
     std::vector<Error> errors;
     std::mutex mutex;
@@ -130,7 +130,7 @@ TEST_F(GroupStoreTest, ReceivesNoMoreAtOnceThanItsShareOfTheMemory) {
     NotingGroup noting(group);
     collective_step(noting, {.traffic = &store}, [&](const std::stop_token&) {
       if (group.rank() != 0) return;
-      std::vector<std::jthread> threads;  // All ask at once, each another rank.
+      std::vector<std::jthread> threads;  // All request at once, each from a different rank.
       for (int rank = 1; rank < kMany; ++rank) {
         threads.emplace_back([&, rank] {
           const auto file = store.open("/src/" + std::to_string(rank));

@@ -151,7 +151,7 @@ def check_lost_between(checks: h.Checks, work: Path, launch: h.Launch, how: sign
         checks.that(result.code != 0, f"{what}: fails", result)  # With the signal's number: mpirun counts that.
     else:
         checks.that(is_told(result, launch, 7), f"{what}: exit 7", result)
-        checks.that("stands on these ranks: 0, 2; it is not known whether on these: 1" in result.err,
+        checks.that("committed on ranks: 0, 2; unknown on ranks: 1" in result.err,
                     f"{what}: says where the destination stands", result)
     checks.that(has_old(work, 3) == [False, True, False], f"{what}: it stands there", result)
 

@@ -10,7 +10,7 @@
 namespace shard {
 namespace {
 
-/// By local position: segment and logical position, written as segment * 1000 + position; -1 where there is padding.
+/// By local position: segment and logical position, written as segment * 1000 + position; -1 for padding.
 std::vector<std::int64_t> expanded(const std::vector<DimRun>& runs, std::int64_t size) {
   std::vector<std::int64_t> all(static_cast<std::size_t>(size), -1);
   for (const DimRun& run : runs) {

@@ -57,7 +57,7 @@ FlatRule rule_of(const GivenRule& given) {
   return FlatRule::mcore(given.parts, given.bucket_size);
 }
 
-/// The elements that part `part` stores of tensors: a list of buckets.
+/// The tensors that part `part` stores: a list of buckets.
 std::vector<Numbers> obvious(const std::vector<Numbers>& tensors, std::int64_t part, const GivenRule& rule,
                              const std::vector<bool>& ends = {}) {
   Numbers all;
@@ -199,7 +199,7 @@ std::string document_of(const Layout& layout) {
   return replaced(text, "FLATTEN", layout.flatten);
 }
 
-/// What a tensor parallel rank has, in order.
+/// The tensors of a tensor-parallel rank, in order.
 std::vector<std::pair<std::string, Numbers>> locals_of(std::int64_t t, std::int64_t tp) {
   const Model model = make_model();
   std::vector<std::pair<std::string, Numbers>> locals;
@@ -443,7 +443,7 @@ TEST(MapFlatten, RefusesWhatDoesNotFit) {
             ErrorCode::kInvalidArgument);
 }
 
-/// As many small tensors as a large model has, and their slices: nothing is compared in pairs.
+/// The number of small tensors of a large model, and their slices: no step compares pairs.
 TEST(MapFlatten, ManySmallTensorsTakeTimeByTheirNumber) {
   constexpr std::int64_t kTensors = 10000, kRows = 3, kExperts = 2048, kParts = 32;
   const ModelMap map = map_of(fmt::format(R"J({{"schema": "shardctl.layout/1", "mesh": {{"dp": {}}},

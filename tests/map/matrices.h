@@ -1,5 +1,5 @@
 /// \file
-/// Checkpoints of small matrices of distinct integers, and what catalogs say of them, element by element.
+/// Checkpoints of small matrices of distinct integers, and their catalogs, element by element.
 #pragma once
 
 #include <algorithm>
@@ -19,7 +19,7 @@
 
 namespace shard::test {
 
-/// Rows; of one column it stands for a vector.
+/// Rows; with one column it represents a vector.
 using Matrix = std::vector<std::vector<std::int64_t>>;
 using Model = std::map<std::string, Matrix>;
 
@@ -77,7 +77,7 @@ inline Flat flat(const std::vector<Model>& ranks) {
 /// Elements by storage.
 using Elements = std::vector<std::vector<std::int64_t>>;
 
-/// What ranks store, as a catalog.
+/// The ranks' stored tensors, as a catalog.
 class Stored {
  public:
   explicit Stored(const std::vector<Model>& ranks) {
@@ -127,7 +127,7 @@ void for_each_element(const Tensor& tensor, const Chunk& chunk, Visit&& visit) {
   } while (!at.empty() && next_index<std::int64_t>(at, sizes) >= 0);
 }
 
-/// A tensor's elements; -1 where no chunk has one, and replicas must agree.
+/// A tensor's elements; -1 if no chunk has one; replicas must agree.
 inline std::vector<std::int64_t> read_tensor(const Catalog& catalog, const Tensor& tensor, const Elements& elements) {
   std::vector<std::int64_t> read(static_cast<std::size_t>(checked_numel(tensor.shape)), -1);
   for (const Chunk& chunk : catalog.chunks_of(tensor)) {
@@ -155,7 +155,7 @@ inline Selection everything(const Catalog& catalog) {
   return all;
 }
 
-/// What the stored tensors of an applied map hold once its planned target was filled; -1 where nothing was written.
+/// The content of an applied map's stored tensors after its planned target was filled; -1 if nothing was written.
 inline Flat copied(const Catalog& logical, const Elements& from, const AppliedMap& applied) {
   const Catalog placed = applied.ranked_target("test", INT64_MAX);
   const auto first_padding = static_cast<std::uint32_t>(logical.tensors.size());

@@ -167,13 +167,13 @@ TEST(MapOperations, PaddingOfTheLastRowKnowsGroupsAndPermutations) {
 
 TEST(MapOperations, PaddingOfTheLastRowIsReadAsReplicas) {
   Matrix padded = joined({counted(5, 3, 1), counted(3, 3, 90)});
-  // read_all gives -2 where replicas differ.
+  // read_all gives -2 if replicas differ.
   const std::vector<std::int64_t> read = undone(last_row(1), {{{"w", padded}}}).begin()->second;
   EXPECT_EQ(std::vector<std::int64_t>(read.end() - 3, read.end()), (std::vector<std::int64_t>{-2, -2, -2}));
   EXPECT_EQ(read.front(), 1);
 }
 
-/// One tensor that both ranks of a mesh hold, in groups of two rows of a and two of b.
+/// One tensor on both ranks of a mesh, in groups of two rows of a and two of b.
 std::string groups_on_two_ranks(std::int64_t groups, const std::string& pad = "") {
   return fmt::format(R"("mesh": {{"dp": 2}}, "rules": [{{"logical": ["a", "b"], "stored": "w",
       "concat": {{"interleave": {}, "sizes": "equal"}}{}}}])",
@@ -234,7 +234,7 @@ TEST(MapOperations, ScalesAreCutAsTheirBlocks) {
 }
 
 TEST(MapOperations, WordsOfNamesMayHoldAnyCharacter) {
-  const std::string first("x\0y-z", 5), second("x-y\0z", 5);  // Words that are alike once they are joined.
+  const std::string first("x\0y-z", 5), second("x-y\0z", 5);  // Words that are the same once they are joined.
   const Model model{{first, counted(4, 2, 1)}, {second, counted(4, 2, 100)}};
   std::vector<Model> ranks;
   for (std::int64_t r = 0; r < 2; ++r) {
@@ -253,7 +253,7 @@ TEST(MapOperations, WhatNoRankWouldStoreIsRefused) {
     test::expect_error(ErrorCode::kInvalidArgument, "on no coordinate of the axis 'pp'", [&] { map_of(keys); });
   }
   const Model layers{{"l.0", counted(4, 2, 1)}, {"l.1", counted(4, 2, 100)}};
-  test::expect_error(ErrorCode::kInvalidArgument, "stores it on no rank", [&] {
+  test::expect_error(ErrorCode::kInvalidArgument, "does not store it on any rank", [&] {
     made(R"("mesh": {"pp": 2}, "index": {"l": {"count": 2, "axis": "pp"}}, "rules": [{"logical": "l.{l}",
          "stored": "l.{l}", "on": {"pp": "first"}}])",
          layers);
@@ -275,7 +275,7 @@ TEST(MapOperations, WhatCouldNotBeUndoneIsNotMade) {
                  "what is padded has another size than the map says");
   const Model experts{{"e.0", counted(4, 2, 1)}, {"e.1", counted(4, 2, 100)}};
   const std::string stacked = R"("rules": [{"logical": "e.{e}", "stored": "e", "stack": [{"index": "e"}]}])";
-  expect_refused(R"("index": {"e": {"count": 1}}, )" + stacked, experts, "'e' has 1 numbers by the map");
+  expect_refused(R"("index": {"e": {"count": 1}}, )" + stacked, experts, "the map gives index 'e' 1 values");
   expect_refused(R"("mesh": {"pp": 1}, "index": {"e": {"axis": "pp"}}, )" + stacked, experts, "does not say its count");
   expect_refused(R"("index": {"e": {"offset": 9223372036854775807}}, )" + stacked, experts, "its offset is");
   expect_refused(R"("index": {"e": {"begin": -1, "count": 2}}, )" + stacked, experts, "2 numbers from -1 on");

@@ -46,7 +46,7 @@ Model make_model() {
   return model;
 }
 
-/// A layout: its document, and what each rank stores by the obvious way.
+/// A layout: its document, and the content of each rank by plain loops.
 struct Sample {
   std::string name, document;
   std::vector<Model> ranks;

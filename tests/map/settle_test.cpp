@@ -1,4 +1,4 @@
-/// What of a document depends on its variables: names, what is stacked, which rule makes a tensor, what is refused.
+/// The parts of a document that depend on its variables: names, stacked tensors, the rule of each tensor, refusals.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

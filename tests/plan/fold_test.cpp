@@ -26,7 +26,8 @@ class Folded {
             .first = first,
             .storage = storage};
   }
-  /// Rows of heads of 2 * half rows that lie as pairs, from row `begin` of the storage on; a piece for each half.
+  /// Rows of heads of 2 * half rows that are stored as pairs, from row `begin` of the storage on; a piece for each
+  /// half.
   void add_pairs(std::vector<Piece>& pieces, std::int64_t heads, std::int64_t half, std::int64_t width,
                  std::uint32_t storage = 0) {
     for (std::int64_t h = 0; h < heads; ++h) {
@@ -39,7 +40,7 @@ class Folded {
   }
   void fold() { shard::fold(arena_, shape_, from, 0, to, 0); }
 
-  /// Where each element of the unit lies, in row-major order: storage and number.
+  /// The storage and number of each element of the unit, in row-major order.
   std::vector<std::pair<std::uint32_t, std::int64_t>> places(const std::vector<Piece>& pieces) const {
     std::map<Sizes, std::pair<std::uint32_t, std::int64_t>> at;
     for (const Piece& each : pieces) {

@@ -20,7 +20,7 @@ using testing::Sizes;
 using testing::strides_in;
 
 constexpr std::int64_t kMiB = 1 << 20;
-constexpr std::int64_t kWhole = 63 * kMiB - 64;  // Of 64 MiB, staging and padding aside.
+constexpr std::int64_t kWhole = 63 * kMiB - 64;  // The tile size for 64 MiB, without staging and padding.
 
 Unit unit_of(Arena& arena, const Sizes& shape, DType dtype = DType::kFloat32) {
   Unit unit;
@@ -121,7 +121,7 @@ TEST(ChooseTile, GivesWorkersThatTakeTurnsEquallyManyLargeTiles) {
   EXPECT_THAT(tile(10), ElementsAre(911, 8192)) << "9: fewer than workers";
 }
 
-/// Source elements that lie more than a page apart: each takes a call whatever the tile.
+/// Source elements more than a page apart: each takes a call regardless of the tile.
 TEST(ChooseTile, StaysSmallWhereALargerTileSavesNothing) {
   Arena arena;
   const Unit unit = unit_of(arena, {4096, 4096});
@@ -203,7 +203,8 @@ TEST(ChooseTile, BalancesItsSidesWhereTheOrdersOfTheTwoSidesDiffer) {
   EXPECT_THAT(tile, ElementsAre(2048, 2048));
 }
 
-// The innermost dimension of either side has 4 elements: a balanced tile takes all of them and goes on with the middle.
+// The innermost dimension of either side has 4 elements: a balanced tile takes all of them and continues with the
+// middle.
 TEST(ChooseTile, BalancesItsSidesPastDimensionsThatAreWhole) {
   Arena arena;
   constexpr std::int64_t kMiddle = 1 << 11;
@@ -255,7 +256,7 @@ bool are_permuted(const Piece& from, const Piece& to) {
   return !std::equal(from_order.begin(), from_order.begin() + from.sizes.size(), to_order.begin());
 }
 
-/// All calls; a write of what is permuted counts four times.
+/// All calls; a write of permuted elements counts four times.
 std::int64_t calls_of(Unit unit, Dims tile, const std::vector<Piece>& from, const std::vector<Piece>& to) {
   unit.tile = tile;
   const bool is_permuted = are_permuted(from[0], to[0]);
@@ -293,7 +294,7 @@ TEST(ChooseTile, NeedsAboutAsFewCallsAsTheBetterOfTheLargestSlabsAndFitsInMemory
     for (const std::int64_t side : tile) elements *= side;
     ASSERT_LE(4 * elements, std::max(limits.share_bytes, limits.full_bytes));
     const std::int64_t calls = calls_of(unit, tile, from, to);
-    // What is permuted takes the memory of other workers only for a large gain.
+    // Permuted units take the memory of other workers only for a large gain.
     const std::int64_t most = (are_permuted(from[0], to[0]) ? limits.share_bytes : limits.full_bytes) / 4;
     const std::int64_t best = std::min(calls_of(unit, slab_along(arena, unit, from[0], most), from, to),
                                        calls_of(unit, slab_along(arena, unit, to[0], most), from, to));

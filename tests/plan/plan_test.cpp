@@ -16,7 +16,7 @@ using testing::add_tensor;
 using ::testing::ElementsAre;
 using testing::MadeChunk;
 
-/// A row-major piece in a storage of its own.
+/// A row-major piece in a separate storage.
 MadeChunk piece(Catalog& catalog, std::uint32_t file, std::vector<std::int64_t> offsets,
                 std::vector<std::int64_t> sizes, std::int64_t element_bytes, std::int32_t rank = 0) {
   MadeChunk chunk;
@@ -31,7 +31,7 @@ MadeChunk piece(Catalog& catalog, std::uint32_t file, std::vector<std::int64_t> 
   return chunk;
 }
 
-/// `parts` pieces of a float32 matrix along a dimension, each in a file of its own.
+/// `parts` pieces of a float32 matrix along a dimension, each in a separate file.
 void add_matrix(Catalog& catalog, std::int64_t rows, std::int64_t columns, int dim, std::int64_t parts) {
   std::vector<MadeChunk> chunks;
   for (std::int64_t i = 0; i < parts; ++i) {
@@ -167,7 +167,7 @@ TEST(PlanCopies, JoinsSmallNeighboursIntoOneCopy) {
   EXPECT_EQ(plan.bytes_to_write, 1000);
 }
 
-// The second tensor begins in its file where the first ends in another.
+// The second tensor begins in its file at the offset at which the first ends in a different file.
 TEST(PlanCopies, JoinsNoPiecesOfTwoFiles) {
   Catalog source, target;
   add_tensor(source, "a", DType::kUint8, {10}, {{{0}, {10}, {1}, 0, add_storage(source, 0, 10), 0}});
@@ -201,7 +201,7 @@ TEST(PlanCopies, KeepsStoragesApartForChecksums) {
   EXPECT_EQ(plan.to_pieces.size(), 100);
 }
 
-/// Two compressed storages of one file: the offsets of both count in what is decoded.
+/// Two compressed storages of one file: the offsets of both count decoded bytes.
 TEST(PlanCopies, JoinsNothingAcrossCompressedStorages) {
   Catalog source, target;
   for (const int i : {0, 1}) {
@@ -239,7 +239,7 @@ TEST(PlanCopies, OrdersUnitsFromStreamsAsTheyLieInThem) {
   EXPECT_EQ(plan.from(plan.units[0])[0].storage, 1U);
 }
 
-/// Where each tile begins and ends in its storage, tile by tile, and which storage that is.
+/// Start and end of each tile in its storage, tile by tile, with the storage.
 void expect_front_to_back(const Plan& plan, const Unit& unit) {
   std::int64_t end = 0;
   std::uint32_t storage = plan.from(unit)[0].storage;

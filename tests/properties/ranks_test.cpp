@@ -1,4 +1,4 @@
-// A job of N ranks does what one process does: the same bytes, or nothing. Ranks are threads here.
+// A job of N ranks does the same as one process: the same bytes, or nothing. Ranks are threads here.
 #include <gtest/gtest.h>
 
 #include <mutex>
@@ -80,7 +80,7 @@ class Ranks : public ::testing::TestWithParam<Case> {
 
   void clear() { fs_->remove_all("/d/out"); }
 
-  /// Runs the case into /d/out, which is clear, by `ranks` threads. \returns what each rank threw.
+  /// Runs the case into /d/out, which is empty, by `ranks` threads. \returns each rank's error.
   std::vector<std::optional<Error>> run(int ranks) {
     std::vector<std::optional<Error>> failures(static_cast<std::size_t>(ranks));
     run_as_threads(ranks, [&](Group& group) {

@@ -1,4 +1,4 @@
-// Laws that hold for any content and any layouts. The seed is printed when one does not; SHARD_SEED repeats it.
+// Laws for any content and any layouts. If one is violated, the seed is printed; SHARD_SEED repeats it.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -84,7 +84,7 @@ TEST(Reshard, EqualsGatherThenCutByteForByte) {
   }
 }
 
-/// A layout whose cuts a ShardedTensor can hold too.
+/// A layout whose shardings a ShardedTensor also supports.
 Layout without_replicas(std::mt19937_64& random) { return RanksLayout{static_cast<std::int64_t>(1 + random() % 6), 0}; }
 
 TEST(Reshard, BetweenRankFilesEqualsGatherThenCutByteForByte) {

@@ -26,7 +26,7 @@ struct Signal {
   std::stop_token token{};
 };
 
-/// What `together` threw on each rank.
+/// Each rank's error from `together`.
 std::vector<Error> failures_of(int ranks, const std::function<void(Group&, std::stop_token)>& work,
                                milliseconds timeout = kLong, const Signal& signal = {}) {
   std::vector<Error> failures;
@@ -108,7 +108,7 @@ TEST(Together, PutsACauseBeforeAnInterruption) {
   const std::vector<Error> failures = failures_of(3, [](Group& group, std::stop_token) {
     throw group.rank() == 2 ? Error(ErrorCode::kCorruption, "damaged") : Error(ErrorCode::kInterrupted, "interrupted");
   });
-  // Ranks need not end in one tick; whatever was seen first is the same for all.
+  // Ranks need not end in one tick; the first observation is the same for all.
   ASSERT_EQ(failures.size(), 3U);
   for (const Error& error : failures) EXPECT_STREQ(error.what(), failures[0].what());
 }
@@ -172,7 +172,7 @@ TEST(Together, SumsWhatIsDoneOnRankZero) {
   EXPECT_EQ(last, 303);
 }
 
-/// Does not say whom an all_gather waits for, as groups of real backends do not.
+/// Does not report the rank that an all_gather waits for, like groups of real backends.
 class NamelessGroup final : public Group {
  public:
   explicit NamelessGroup(Group& inner) : inner_(inner) {}
@@ -305,7 +305,7 @@ TEST(ExpectSame, NamesTheRankThatDiffers) {
   std::atomic<int> named{0};
   run_as_threads(3, [&](Group& group) {
     try {
-      expect_same(group, group.rank() == 2 ? "0.2.0" : "0.1.0", ErrorCode::kPeer, "other versions");
+      expect_same(group, group.rank() == 2 ? "0.2.0" : "0.1.0", ErrorCode::kPeer, "different versions");
     } catch (const Error& error) {
       named += error.rank() == 2 && error.expected() == "0.1.0" && error.found() == "0.2.0" ? 1 : 0;
     }

@@ -18,14 +18,14 @@ namespace fs = std::filesystem;
 /// Environments in a folder of the test, and the variables that name them.
 class FindLibtorch : public ::testing::Test {
  protected:
-  /// An environment `name` with torch; `package` is the folder that says its version.
+  /// An environment `name` with torch; `package` is the folder that contains its version.
   void add(const std::string& name, const std::string& package, const std::string& python = "python3.11") {
     const std::string packages = name + "/lib/" + python + "/site-packages/";
     temp_.write(packages + "torch/lib/libtorch_cpu.so", "");
     temp_.write(packages + package + "/METADATA", "");
   }
 
-  /// As "NAME version" of what is found by a program in `name`'s bin.
+  /// "NAME version" of the torch that a program in `name`'s bin finds.
   std::vector<std::string> found_from(const std::string& name) const {
     std::vector<std::string> texts;
     const Environment environment = [&](std::string_view variable) -> std::optional<std::string> {

@@ -1,7 +1,7 @@
 // Runs the conformance suite of groups as one rank of a job: group_program BACKEND [CHECK|heavy]. The launcher is
-// detected as shardctl detects it. Of the checks that break the group it runs CHECK alone, or none; heavy ones only if
-// asked to. Prints a line per check on rank 0, and on each rank that must see the break where CHECK breaks the group:
-// the first that ends may take the others with it. Exits 0 when all passed here, 1 otherwise.
+// detected as in shardctl. It runs only CHECK of the checks that break the group, or none; heavy ones only on request.
+// Prints a line per check on rank 0, and, if CHECK breaks the group, on each rank that must see it: the first that ends
+// may end the others. Exits 0 if all passed here, otherwise 1.
 #include <fmt/format.h>
 
 #include <cstdio>

@@ -171,8 +171,8 @@ TEST(DetectLaunch, NamesWhatIsIncomplete) {
   EXPECT_THAT(refusal({{"PMI_RANK", "0"}}), HasSubstr("PMI_SIZE"));
   EXPECT_THAT(refusal({{"PMIX_RANK", "0"}}), HasSubstr("PMIX_RANK"));
   EXPECT_THAT(refusal(without(kSlurm, "SLURM_PROCID")), HasSubstr("SLURM_PROCID"));
-  EXPECT_THAT(refusal({}, {.rank = 1}), HasSubstr("a rank without a number of ranks"));
-  EXPECT_THAT(refusal({}, {.rank = 0, .world_size = 2}), HasSubstr("no rendezvous is given"));
+  EXPECT_THAT(refusal({}, {.rank = 1}), HasSubstr("rank and world size must be given together"));
+  EXPECT_THAT(refusal({}, {.rank = 0, .world_size = 2}), HasSubstr("no rendezvous address was given"));
 }
 
 TEST(DetectLaunch, NamesAnAddressWithoutAPort) {

@@ -1,4 +1,4 @@
-// Groups as plain functions: what crosses to a plug-in and back is as good as the group itself.
+// Groups as plain functions: a group that crosses to a plug-in and back behaves like the group itself.
 #include "libshard/ranks/plain_group.h"
 
 #include <gtest/gtest.h>

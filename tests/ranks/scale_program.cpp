@@ -1,5 +1,5 @@
-// What a job costs its ranks, by simulation: scale_program RANKS TENSORS. Ranks are threads; every operation is counted
-// as the bytes that a rank sends and receives. Prints a table for tests/RESULTS.md.
+// The costs of a job for its ranks, by simulation: scale_program RANKS TENSORS. Ranks are threads; every operation is
+// counted as the bytes that a rank sends and receives. Prints a table for tests/RESULTS.md.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -25,7 +25,7 @@ struct Traffic {
   std::int64_t operations = 0, sent = 0, received = 0;
 };
 
-/// Counts what passes through a group.
+/// Counts the traffic of a group.
 class CountingGroup final : public Group {
  public:
   CountingGroup(Group& group, Traffic& traffic) : group_(group), traffic_(traffic) {}
@@ -112,13 +112,13 @@ void run(int ranks, int tensors) {
         if (group.rank() == group.size() / 2) throw Error(ErrorCode::kResource, "disk full");
       });
     } catch (const Error&) {
-      return;  // As it should.
+      return;  // The expected result.
     }
   });
   measure("compare a fingerprint", ranks, [](Group& group) {
     expect_same(group, "0123456789abcdef0123456789abcdef", ErrorCode::kPeer, "other plans");
   });
-  std::mutex one_catalog;  // What a rank reads is not what is measured.
+  std::mutex one_catalog;  // A rank's reads are not measured.
   measure("whole job", ranks, [&](Group& group) {
     std::unique_ptr<Reader> reader;
     {

@@ -51,7 +51,7 @@ TEST_F(Repair, OfADamagedSafetensorsHeaderSavesNothingAndSaysWhy) {
   write("safetensors", WholeLayout{}, "/m.safetensors");
   flip("/m.safetensors", "data_offsets", 12);
   repair(4, {}, "/m.safetensors", "/d.safetensors");
-  EXPECT_THAT(std::string(result.at("message")), HasSubstr("nothing of it is whole"));
+  EXPECT_THAT(std::string(result.at("message")), HasSubstr("nothing in it is intact"));
 }
 
 TEST_F(Repair, OfAFolderMakesItsIndexAnew) {
@@ -155,7 +155,7 @@ TEST_F(TorchFile, WithAFlippedElementAndNoDirectoryLosesThatTensorAlone) {
 TEST_F(TorchFile, WithoutItsPickleCannotBeNamed) {
   flip("/m.pt", "data.pkl", 200);
   repair_file(4);
-  EXPECT_THAT(std::string(result.at("message")), HasSubstr("nothing of it is whole"));
+  EXPECT_THAT(std::string(result.at("message")), HasSubstr("nothing in it is intact"));
   EXPECT_THAT(world.err, HasSubstr("cannot tell which tensors the file holds: data.pkl is lost"));
 }
 
@@ -190,7 +190,7 @@ TEST_F(TorchFile, WithAZipInATensorIsNotMistakenForIt) {
   const std::string outer = file("/m.pt");
   const std::size_t nested = outer.find(inner);
   ASSERT_NE(nested, outer.npos);
-  cut("/m.pt", nested + inner.size() + 8);  // The descriptor behind it is cut, and all that follows.
+  cut("/m.pt", nested + inner.size() + 8);  // The descriptor after it is truncated, and everything that follows.
   repair_file();
   EXPECT_THAT(lost(), ElementsAre("b", "c", "d"));
   expect_file({"a"});

@@ -27,7 +27,7 @@ inline ContentTensor filled(DType dtype, std::vector<std::int64_t> shape, char w
   return {dtype, std::move(shape), std::vector<std::byte>(bytes, static_cast<std::byte>(with))};
 }
 
-/// /c is the checkpoint, /d what is repaired.
+/// /c is the checkpoint, /d the repaired one.
 struct Repair : ::testing::Test {
   app::World world;
   Content content;
@@ -50,7 +50,7 @@ struct Repair : ::testing::Test {
   std::string file(const std::string& path) const { return test::as_text(world.state->content(path)); }
   void put(const std::string& path, const std::string& text) { world.put(path, text); }
   void cut(const std::string& path, std::size_t bytes) { put(path, file(path).substr(0, bytes)); }
-  /// Changes one byte at `offset` behind the `nth` appearance of `what`.
+  /// Changes one byte at `offset` after the `nth` appearance of `what`.
   void flip(const std::string& path, std::string_view what, std::size_t offset = 0, int nth = 0) {
     std::string text = file(path);
     std::size_t at = text.find(what);
@@ -87,7 +87,7 @@ struct Repair : ::testing::Test {
   }
   std::size_t lost_without_name() const { return result.at("lost").size() - lost().size(); }
 
-  /// /d holds exactly these tensors, whole, and its note says what is lost.
+  /// /d contains exactly these tensors, whole, and its note lists the losses.
   void expect_saved(const std::vector<std::string>& names, const std::string& destination = "/d") {
     Content wanted;
     for (const std::string& name : names) wanted[name] = content.at(name);

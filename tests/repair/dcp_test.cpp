@@ -1,4 +1,4 @@
-// Folders of torch.distributed.checkpoint: items, and metadata that is made anew.
+// Folders of torch.distributed.checkpoint: items, and rebuilt metadata.
 #include "tests/repair/damage.h"
 
 namespace shard::testing {
@@ -40,7 +40,7 @@ TEST_F(Dcp, WithAFileCutBehindTheLastElementsLosesNothing) {
 }
 
 TEST_F(Dcp, WithoutAFileLosesAllTensorsThatHaveABoxThere) {
-  content["small"] = filled(DType::kUint8, {1}, 's');  // On rank 0 alone.
+  content["small"] = filled(DType::kUint8, {1}, 's');  // Only on rank 0.
   write("dcp", RanksLayout{2, 0}, "/e");
   remove("/e/__1_0.distcp");
   repair(0, {}, "/e");
@@ -81,7 +81,7 @@ TEST_F(Dcp, TakesMetadataThatASaveLeftUnderItsTemporaryName) {
 TEST_F(Dcp, WithoutMetadataCannotBeNamedAndAsksForAnotherSave) {
   remove("/c/.metadata");
   repair(4);
-  EXPECT_EQ(result.at("message"), "cannot tell which tensors the items are");
+  EXPECT_EQ(result.at("message"), "cannot identify the tensors in the items");
   EXPECT_THAT(world.err, HasSubstr("the 2 .distcp files hold 8 boxes of tensors and 0 objects"));
   EXPECT_THAT(world.err, HasSubstr("--like"));
 }
@@ -123,7 +123,7 @@ TEST_F(Dcp, WithoutMetadataAndWithDamagedItemsNamesThoseThatAreLeft) {
 
 // ---- Files in the place of others
 
-/// Halves of a to e lie with ranks 0 and 1, and those of a and e have one size; `small` lies with rank 0 alone, last.
+/// Halves of a to e are on ranks 0 and 1, and those of a and e have one size; only rank 0 has `small`, last.
 struct ExchangedFiles : Repair {
   ExchangedFiles() {
     content["e"] = filled(DType::kFloat32, {64}, 'E');
@@ -144,7 +144,7 @@ struct ExchangedFiles : Repair {
 TEST_F(ExchangedFiles, ACopyOfAnotherRanksFileGivesNoItemThatFits) {
   put("/c/__1_0.distcp", of_rank(0));
   expect_only_small();
-  EXPECT_THAT(result.at("lost")[0].at("why").dump(), HasSubstr("the file is of another rank or save"));
+  EXPECT_THAT(result.at("lost")[0].at("why").dump(), HasSubstr("the file belongs to another rank or save"));
 }
 
 TEST_F(ExchangedFiles, ThatWereSwappedGiveNothing) {
@@ -156,7 +156,7 @@ TEST_F(ExchangedFiles, ThatWereSwappedGiveNothing) {
 
 TEST_F(ExchangedFiles, WithFewerItemsAllOfWhichFitGiveNothing) {
   const std::string whole = of_rank(1);
-  put("/c/__1_0.distcp", whole.substr(0, whole.find("PK\x05\x06") + 22));  // The half of a alone.
+  put("/c/__1_0.distcp", whole.substr(0, whole.find("PK\x05\x06") + 22));  // Only the half of a.
   expect_only_small();
 }
 
@@ -186,7 +186,7 @@ TEST_F(ExchangedFiles, WithBoxesOfOtherShapesGiveNothing) {
   repair(4, {}, "/e");
 }
 
-/// Halves of a and b lie with ranks 0 and 1, of one size each, so that nothing but elements tells the files apart.
+/// Halves of a and b are on ranks 0 and 1, of one size each, so that only elements distinguish the files.
 struct EvenFiles : Repair {
   EvenFiles() {
     content = {{"a", filled(DType::kUint8, {40, 3}, 'A')}, {"b", filled(DType::kFloat32, {64}, 'B')}};
@@ -208,7 +208,7 @@ struct EvenFiles : Repair {
 constexpr std::string_view kSame = "__0_0.distcp and __1_0.distcp hold the same elements";
 
 TEST_F(EvenFiles, OneOfWhichIsACopyAreToldByReadersAndGivenUpByRepair) {
-  content.erase("small");  // So that no other check sees it.
+  content.erase("small");  // Prevents any other check from detecting it.
   write_numbered();
   copy();
   EXPECT_EQ(run({"gather", "/c", "-o", "/g"}), 0);
@@ -225,7 +225,7 @@ TEST_F(EvenFiles, WithATensorThatLiesInOneFileOnlyAreToldToo) {
   EXPECT_THAT(world.err, HasSubstr(kSame));
 }
 
-/// What only one of the files has says nothing, also where it stands in front.
+/// Content of only one of the files proves nothing, even at its start.
 TEST_F(EvenFiles, ThatBeginWithTensorsOfTheirOwnAreToldToo) {
   content.erase("small");
   content["0"] = filled(DType::kUint8, {5}, '0');
@@ -233,7 +233,7 @@ TEST_F(EvenFiles, ThatBeginWithTensorsOfTheirOwnAreToldToo) {
   write_numbered();
   const std::unique_ptr<Reader> reader = open_checkpoint(*world.fs, "/c");
   Catalog like = reader->catalog();
-  for (Tensor& tensor : like.tensors) {  // Each of the two whole on a rank of its own.
+  for (Tensor& tensor : like.tensors) {  // Each of the two whole on a separate rank.
     if (tensor.name != "0" && tensor.name != "1") continue;
     Chunk& first = like.chunks[tensor.first_chunk];
     first.sizes = tensor.shape;
@@ -269,7 +269,7 @@ TEST_F(EvenFiles, ThatDifferOrHoldOneValueAreNotCopies) {
   }
 }
 
-/// Tensors of one dtype and shape, told by nothing but their order.
+/// Tensors of one dtype and shape, distinguished only by their order.
 struct AlikeItems : Repair {
   AlikeItems() {
     content.clear();
@@ -280,7 +280,7 @@ struct AlikeItems : Repair {
     write("dcp", WholeLayout{}, "/other");
     remove("/c/.metadata");
   }
-  /// Where item `nth` begins and ends.
+  /// Start and end of item `nth`.
   std::pair<std::size_t, std::size_t> item(int nth) const {
     const std::string text = file("/c/__0_0.distcp");
     std::size_t begin = 0, end = text.find("PK\x05\x06") + 22;
@@ -336,7 +336,7 @@ TEST_F(AlikeItems, OfAnotherJobAreRefused) {
   content = {{"x", filled(DType::kUint8, {77}, 'x')}};
   write("dcp", WholeLayout{}, "/third");
   repair(4, {"--like", "/third"});
-  EXPECT_THAT(world.err, HasSubstr("this one has other items"));
+  EXPECT_THAT(world.err, HasSubstr("this one has different items"));
 }
 
 }  // namespace

@@ -80,7 +80,7 @@ TEST_F(Ranks, ShardsOfDcpHfThatAreCutKeepThePiecesBeforeTheCut) {
 }
 
 TEST_F(Ranks, WithoutAShardOfDcpHfTensorsWithAPieceThereAreLost) {
-  content["first"] = filled(DType::kUint8, {1}, 'f');  // On rank 0 alone.
+  content["first"] = filled(DType::kUint8, {1}, 'f');  // Only on rank 0.
   split({"--to", "dcp-hf", "--ranks", "2"});
   remove("/c/shard-00002-model-00001-of-00001.safetensors");
   repair();

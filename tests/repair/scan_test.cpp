@@ -1,4 +1,4 @@
-// The scan for records is bounded, whatever the bytes are.
+// The scan for records is bounded for any bytes.
 #include "formats/parts/zip/scan.h"
 
 #include <gmock/gmock.h>
@@ -111,7 +111,7 @@ TEST(Scan, OfSignaturesAloneIsRefusedOrEndsSoon) {
   }
 }
 
-/// Descriptors that all name one header: the bytes before each would be checked anew.
+/// Descriptors that all name one header: the bytes before each would be checked again.
 TEST(Scan, ChecksEachByteAFewTimesWhateverDescriptorsClaim) {
   std::string bytes = saved_zip("x", {}).substr(0, 64);
   const std::size_t data = bytes.size();

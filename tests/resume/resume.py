@@ -224,11 +224,11 @@ class Resume(unittest.TestCase):
 
         refused(self.line("--ranks", "3", verb="split", source=source, to="dst"), "cannot resume", "3 files of")
         refused(self.line("--ranks", "2", "--dim", "1", verb="split", source=source, to="dst"), "cannot resume")
-        refused(self.line("--ranks", "2", "--max-memory", "256KiB", verb="split", source=source, to="dst"), "was given more memory")
+        refused(self.line("--ranks", "2", "--max-memory", "256KiB", verb="split", source=source, to="dst"), "had a higher memory limit")
         os.utime(source)
-        refused(line, "the source is not what it was", "model.safetensors", "changed at")
+        refused(line, "the source has changed", "model.safetensors", "changed at")
         write_safetensors(source, 4, 12 * MIB, seed=2)
-        refused(line, "the source is not what it was")
+        refused(line, "the source has changed")
         run(*line)  # Without --resume it begins anew.
         self.assertEqual(left(self.out), [])
         self.assertEqual(digest(self.out / "dst"), digest(source))

@@ -1,4 +1,4 @@
-// What ranks make of one another's words: the local metadata of all become one tensor's, and errors are everyone's.
+// Agreement between ranks: the local metadata of all become one tensor's, and all ranks throw one rank's error.
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@ namespace {
 
 using Shards = std::vector<ShardMetadata>;
 
-/// As a process outside sees it: placements are not held against its members.
+/// The view of a process outside the group: placements are not compared with its members.
 ProcessGroup group_of_others() { return {nullptr, {0}, "of others"}; }
 
 Shard local_shard(int rank, const at::Tensor& tensor) {

@@ -101,7 +101,7 @@ TEST_F(AsyncSaves, FailAlikeOnAllRanks) {
   as_ranks(2, [&](int rank) {
     StateDict wrong = state();
     if (rank == 1) wrong.insert("sparse", at::ones({2, 2}).to_sparse());
-    expect_error_of("sparse", ErrorCode::kUnsupported, "no tensors of this kind",
+    expect_error_of("sparse", ErrorCode::kUnsupported, "cannot store this kind of tensor",
                     [&] { (void)checkpoint::async_save(wrong, path()); });
     checkpoint::SaveOptions options = as("dcp");
     if (rank == 1) {
@@ -120,7 +120,7 @@ TEST_F(AsyncSaves, FailAtTheCallWhereTheDestinationCannotBeWritten) {
     };
     expect_error(ErrorCode::kResource, "the folder above it does not exist", save_to(path() + "/absent/step-1"));
     checkpoint::save(state(), path(), nullptr, as("dcp"));
-    expect_error(ErrorCode::kExists, "the destination exists already", save_to(path()));
+    expect_error(ErrorCode::kExists, "the destination already exists", save_to(path()));
     // The group is as it was, and `force` still replaces.
     checkpoint::SaveOptions options = as("dcp");
     options.force = true;

@@ -1,4 +1,4 @@
-// What ShardedTensors can do without a registered op: compare, copy, clone, detach. And how elements move between the
+// Operators of ShardedTensors without a registered op: compare, copy, clone, detach. Also moves of elements between the
 // devices of four processes.
 
 #include <ATen/ATen.h>
@@ -207,7 +207,7 @@ SHARD_RANKS_TEST(BuiltinOps, TypeAsTakesTheDtypeOfAnyTensor) {
 class RanksDevices : public ShardedTensorTestBase {
  protected:
   at::Tensor here(const at::Tensor& tensor) const { return tensor.to(device()); }
-  /// Whether the group takes tensors of this rank's device as they lie: not Gloo those of a GPU.
+  /// Whether the group uses tensors of this rank's device in place: Gloo does not for those of a GPU.
   bool is_direct() const { return default_group()->preferred_device() == device(); }
   void expect_moved(bool by_copies) const {
     const WireBytes moved = default_group()->wire_bytes();

@@ -1,5 +1,5 @@
 /// \file
-/// What the tests of checkpoints share: tensors of known bytes, cut over ranks that are threads.
+/// Common code of the tests of checkpoints: tensors of known bytes, sharded over ranks that are threads.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -27,7 +27,7 @@ inline void as_ranks(int ranks, const std::function<void(int)>& body) { spawn_th
 
 inline RemoteDevice on(int rank) { return RemoteDevice(rank, at::kCPU); }
 
-/// Of all ranks, from `first` on.
+/// Elements of all ranks, from `first` on.
 inline std::vector<RemoteDevice> placements(int ranks, int first = 0) {
   std::vector<RemoteDevice> all;
   for (int i = 0; i < ranks; ++i) all.push_back(on((i + first) % ranks));
@@ -60,7 +60,7 @@ inline at::Tensor content(at::IntArrayRef shape, at::ScalarType type, int seed =
   return bytes.view(type).reshape(shape);
 }
 
-/// `whole` cut as `spec` says, with only this rank's part in memory.
+/// `whole` sharded by `spec`, with only this rank's part in memory.
 inline ShardedTensor cut(const at::Tensor& whole, const ShardingSpecPtr& spec, ProcessGroupPtr group = nullptr) {
   CreateOptions options;
   options.dtype = whole.scalar_type();
@@ -73,7 +73,7 @@ inline ShardedTensor cut(const at::Tensor& whole, const ShardingSpecPtr& spec, P
   return tensor;
 }
 
-/// Of `whole`'s shape, filled with something else.
+/// A tensor of `whole`'s shape with different elements.
 inline ShardedTensor blank(const at::Tensor& whole, const ShardingSpecPtr& spec, ProcessGroupPtr group = nullptr) {
   return cut(at::zeros_like(checkpoint::as_raw(whole)).view(whole.scalar_type()), spec, std::move(group));
 }
@@ -95,7 +95,7 @@ inline StateDict state_of(std::initializer_list<std::pair<std::string, c10::IVal
   return state;
 }
 
-/// As expect_error, and the Error names this tensor.
+/// Checks as expect_error, and that the Error names this tensor.
 inline void expect_error_of(const std::string& tensor, ErrorCode code, const std::string& words,
                             const std::function<void()>& action) {
   expect_error(code, words, [&] {

@@ -1,4 +1,4 @@
-// Checkpoints: what loading can be asked for (names, casts, parts of modules), progress, stops, who writes what, and
+// Checkpoints: options of loading (names, casts, parts of modules), progress, stops, the distribution of writing, and
 // memory that is not packed. Ranks are threads.
 #include <torch/nn/modules/linear.h>
 
@@ -191,13 +191,13 @@ TEST_F(Checkpoint, EndsOnAllRanksWhereACallbackThrows) {
   EXPECT_THAT(names_in(folder_.path()), IsEmpty());
 }
 
-// --- Who writes what ------------------------------------------------------------------------------------------------
+// --- The distribution of writing ------------------------------------------------------------------------------------
 
 TEST_F(Checkpoint, SpreadsWhatAllRanksHaveOverThem) {
   as_ranks(4, [&](int) {
     StateDict state;
     for (int i = 0; i < 8; ++i) state.insert(c10::str("w", i), content({1024}, at::kInt, i));
-    // Rank 0 has its own 16 KiB to write, so that the others take seven of the eight.
+    // Rank 0 has 16 KiB to write by itself, so the others write seven of the eight.
     const ShardingSpecPtr on_first = enumerable_spec({ShardMetadata({0}, {4096}, on(0))});
     state.insert("own", value(sharded_tensor::ones(on_first, {4096})));
     checkpoint::save(state, path(), nullptr, as("dcp"));
@@ -214,7 +214,7 @@ TEST_F(Checkpoint, SpreadsWhatAllRanksHaveOverThem) {
 
 // --- Memory that is not packed --------------------------------------------------------------------------------------
 
-/// The most that this process has had in memory since the last call, in bytes; and starts anew.
+/// The largest memory of this process since the last call, in bytes; restarts the measurement.
 std::int64_t take_peak() {
   std::ifstream status("/proc/self/status");
   std::string word;
@@ -282,7 +282,7 @@ TEST(TensorMemory, OffersPartsOfOneTensorThatLiesPacked) {
   EXPECT_EQ(memory.in_memory(8, 40).data(), static_cast<std::byte*>(first.mutable_data_ptr()) + 8);
   EXPECT_EQ(memory.in_memory(8, 40).size(), 40U);
   EXPECT_EQ(memory.in_memory(48, 8).data(), second.mutable_data_ptr());
-  EXPECT_TRUE(memory.in_memory(44, 8).empty());  // Of two tensors.
+  EXPECT_TRUE(memory.in_memory(44, 8).empty());  // The bytes of two tensors.
   EXPECT_TRUE(memory.in_memory(56, 4).empty());  // Not packed.
 }
 

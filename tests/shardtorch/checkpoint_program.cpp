@@ -1,6 +1,6 @@
-// One rank of a job that saves or loads a checkpoint, for checkpoint_with_python.py:
-//   checkpoint_program save|load FOLDER FORMAT STORE_FILE RANK WORLD_SIZE
-// Tensors count their elements; what is loaded is compared with that. Exit code 1 names the first that differs.
+// One rank of a job that saves or loads a checkpoint, for checkpoint_with_python.py: checkpoint_program save|load
+// FOLDER FORMAT STORE_FILE RANK WORLD_SIZE. Tensors count their elements; loaded tensors are compared with that. Exit
+// code 1 names the first that differs.
 #include <ATen/ATen.h>
 
 #include <cstdlib>

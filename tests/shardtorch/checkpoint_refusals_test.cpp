@@ -1,4 +1,5 @@
-// Saving and loading of checkpoints, with ranks as threads: what is refused, where bytes go, and how many a rank reads.
+// Saving and loading of checkpoints, with ranks as threads: refusals, destinations of bytes, and the number of bytes
+// that a rank reads.
 #include <fstream>
 
 #include "shardtorch/sharded_tensor/factories.h"
@@ -56,7 +57,7 @@ ShardedTensorBase part(const at::Tensor& local, const Sizes& offsets, const Shar
 
 TEST_F(Checkpoint, RefusesShardsThatOverlap) {
   as_ranks(2, [&](int rank) {
-    // Each rank's own metadata is sound; together they hold row 2 twice.
+    // Each rank's own metadata is valid; together they have row 2 twice.
     const std::int64_t height = rank == 0 ? 3 : 2, top = rank == 0 ? 0 : 2;
     const ShardedTensorMetadata metadata{
         {ShardMetadata({0, 0}, {top == 0 ? 3 : 2, 2}, on(rank == 0 ? 0 : 1)),
@@ -85,7 +86,7 @@ TEST_F(Checkpoint, RefusesLocalTensorsThatTheirMetadataDoesNotDescribe) {
 
 TEST_F(Checkpoint, RefusesOtherArgumentsOnOtherRanks) {
   as_ranks(2, [&](int rank) {
-    expect_error(ErrorCode::kInvalidArgument, "asked to save differently", [&] {
+    expect_error(ErrorCode::kInvalidArgument, "called save with different options", [&] {
       checkpoint::save(state_of({{"w", at::ones({2})}}), path(rank == 0 ? "a" : "b"));
     });
   });
@@ -113,7 +114,7 @@ TEST_F(Checkpoint, RefusesNamesThatAreOneTensorOnSomeRanksOnly) {
     const ShardingSpecPtr spec = chunk_spec(0, placements(2));
     const ShardedTensor one = sharded_tensor::ones(spec, {4}), two = sharded_tensor::zeros(spec, {4});
     const StateDict state = state_of({{"a", value(one)}, {"b", value(rank == 0 ? one : two)}});
-    expect_error_of("b", ErrorCode::kInvalidArgument, "two names are one tensor",
+    expect_error_of("b", ErrorCode::kInvalidArgument, "two names share a tensor",
                     [&] { checkpoint::save(state, path()); });
   });
 }

@@ -1,5 +1,5 @@
-// Checkpoints of sharded state, with ranks as threads: what they hold, saved by some and loaded by others under other
-// shardings.
+// Checkpoints of sharded state, with ranks as threads: their content, saved by some ranks and loaded by others under
+// different shardings.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -252,7 +252,7 @@ TEST_P(CheckpointFormat, FailsOnAllRanksWhereOneFails) {
   as_ranks(3, [&](int rank) {
     StateDict state = state_of({{"w", at::ones({2})}});
     if (rank == 1) state.insert("sparse", at::ones({2, 2}).to_sparse());
-    expect_error_of("sparse", ErrorCode::kUnsupported, "no tensors of this kind",
+    expect_error_of("sparse", ErrorCode::kUnsupported, "cannot store this kind of tensor",
                     [&] { checkpoint::save(state, path(), nullptr, as(GetParam())); });
   });
   EXPECT_THAT(names_in(folder_.path()), IsEmpty());

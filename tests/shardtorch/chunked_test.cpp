@@ -48,7 +48,7 @@ SHARD_RANKS_TEST(ShardedTensorChunked, ST011_sharded_tensor_metadata) {
     EXPECT_EQ(doubles.dtype(), at::kDouble);
     SHARD_EXPECT_THROW(st.set_requires_grad(true), c10::Error, "torch function '__set__'");
     EXPECT_FALSE(st.requires_grad());
-    // torch's own setters of the wrapper cannot be refused: nothing says otherwise afterwards.
+    // torch's own setters of the wrapper cannot be blocked; afterwards all flags agree.
     for (const bool wanted : {true, false}) {
       st.as_tensor().set_requires_grad(wanted);
       EXPECT_EQ(st.metadata().tensor_properties.requires_grad, wanted);

@@ -63,7 +63,7 @@ INSTANTIATE_TEST_SUITE_P(Groups, Collectives,
                                            Ranks{"gloo", 4}),
                          [](const auto& one) { return one.param.backend + std::to_string(one.param.size); });
 
-/// Elements that tell the rank and their place.
+/// Elements that encode the rank and their position.
 at::Tensor own_numbers(int rank, at::IntArrayRef sizes, at::ScalarType dtype = at::kDouble) {
   return (at::arange(c10::multiply_integers(sizes)).reshape(sizes) + 100 * (rank + 1)).to(dtype);
 }
@@ -325,14 +325,14 @@ TEST_P(Collectives, GradientsOfAFullTensorGoToItsShards) {
   on_all([](const ProcessGroup& group) {
     std::vector<RemoteDevice> all, last_alone(2, RemoteDevice(group.size() - 1, at::kCPU));
     for (int rank = 0; rank < group.size(); ++rank) all.emplace_back(rank, at::kCPU);
-    expect_gradients_of_a_full_tensor(group, chunk_spec(0, all));         // Of four ranks the last has no rows.
+    expect_gradients_of_a_full_tensor(group, chunk_spec(0, all));         // The last of four ranks has no rows.
     expect_gradients_of_a_full_tensor(group, chunk_spec(1, last_alone));  // Both shards; the others have none.
     EXPECT_FALSE(functional::full_tensor(sharded_tensor::ones(chunk_spec(0, all), {5, 3}), functional::Losses::kSummed)
                      .requires_grad());
   });
 }
 
-// What groups are
+// Properties of groups
 
 TEST_P(Collectives, TheBackendOfC10dIsInReach) {
   on_all([](const ProcessGroup& group) {

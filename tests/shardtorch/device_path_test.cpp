@@ -1,5 +1,5 @@
-// Elements stay on the device where the group wants them: shown without a GPU by a device of this test's own, whose
-// memory is the host's, but which counts every byte that is copied between it and the CPU.
+// Elements stay on the group's device: shown without a GPU by a fake device, whose memory is the host's, but which
+// counts every byte that is copied between it and the CPU.
 
 #include <ATen/ATen.h>
 #include <ATen/EmptyTensor.h>
@@ -34,7 +34,7 @@ using namespace std::chrono_literals;
 
 const at::Device kDevice(at::kPrivateUse1, 0);
 std::atomic<std::int64_t> host_bytes = 0;    ///< Copied between the device and the CPU.
-std::atomic<std::int64_t> largest_copy = 0;  ///< Of those, in bytes.
+std::atomic<std::int64_t> largest_copy = 0;  ///< The sizes of those, in bytes.
 
 void count_host_copy(std::int64_t bytes) {
   host_bytes += bytes;
@@ -120,8 +120,8 @@ class AllOf final : public c10d::Work {
   std::vector<WorkPtr> works_;
 };
 
-/// Gloo for tensors of that device alone, as NCCL is for those of GPUs: messages between ranks begin when the group of
-/// them ends, which has no work where there are none.
+/// Gloo for tensors of only that device, as NCCL is for those of GPUs: messages between ranks start when their group
+/// ends, which has no work if there are none.
 class DeviceBackend final : public c10d::Backend {
  public:
   using Tensors = std::vector<at::Tensor>;
@@ -179,7 +179,7 @@ class DeviceBackend final : public c10d::Backend {
   std::vector<std::function<WorkPtr()>> messages_;
 };
 
-/// Runs `body` as both ranks, on threads, each with what `make_group` gives it.
+/// Runs `body` as both ranks, on threads, each with its group from `make_group`.
 void on_threads(const std::function<ProcessGroupPtr(const c10::intrusive_ptr<c10d::Store>&, int rank)>& make_group,
                 const std::function<void(const ProcessGroupPtr&)>& body) {
   const auto store = c10::make_intrusive<c10d::HashStore>();
@@ -388,7 +388,7 @@ StateDict state_of(const ShardedTensor& sharded, const at::Tensor& plain) {
   return state;
 }
 
-/// As a state to fill, under another cut: the checkpoint's elements arrive in parts of a stage at most.
+/// A state to fill, under a different sharding: the checkpoint's elements arrive in parts of a stage at most.
 void expect_loaded(const std::string& path, const ProcessGroupPtr& group) {
   const ShardedTensor columns = cut(at::zeros({kSide, kSide}), chunks(1), group);
   const at::Tensor plain = at::zeros({64, 64}).to(kDevice);

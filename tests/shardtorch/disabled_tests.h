@@ -1,6 +1,5 @@
 /// \file
-/// Tests that must fail or hang are disabled; others start them, in a process of this binary, and look at what came
-/// out.
+/// Tests that must fail or hang are disabled; others start them, in a process of this binary, and check the result.
 #pragma once
 
 #include <sys/wait.h>
@@ -17,7 +16,7 @@ namespace shard::test {
 /// Longer than any of these tests may take: who waits for it hangs.
 inline void wait_in_vain() { std::this_thread::sleep_for(std::chrono::minutes(10)); }
 
-/// More than a run takes that waits for nobody, on a busy machine too; less than its time limit.
+/// Longer than a run without waiting, even on a busy machine; shorter than its time limit.
 inline constexpr std::chrono::seconds kSoon{35};
 
 struct Outcome {

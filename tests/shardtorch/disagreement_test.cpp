@@ -36,7 +36,7 @@ ShardingSpecPtr rows_on(c10::DeviceType device) {
   return chunk_spec(0, placements);
 }
 
-/// In what ranks differ: the fact of most ranks, and that of one.
+/// The difference between ranks: the fact of most ranks, and that of one.
 struct Field {
   std::string name;
   std::function<ShardedTensor(bool is_odd_one)> tensor;
@@ -207,14 +207,14 @@ SHARD_RANKS_TEST(Disagreement, AboutWhetherShardsMove) {
   expect_alive();
 }
 
-/// What all ranks must agree on comes before what a plan says about arguments that a rank alone has wrong.
+/// A disagreement between ranks is reported before an error of a plan that only one rank has.
 SHARD_RANKS_TEST(Disagreement, IsNamedBeforeAWrongArgument) {
   const ShardedTensor tensor = make(chunks(0, kRanks), rank() == 1 ? Sizes{8, 4} : Sizes{4, 4});
   expect_refused("size=[4, 4]", "size=[8, 4]", [&] { tensor.gather(1, at::zeros({2, 2})); });
   expect_alive();
 }
 
-/// A rank knows the indices of its own devices only.
+/// A rank knows only the indices of its own devices.
 TEST(FactsOfATensor, LeaveTheIndexOfADeviceOut) {
   const auto facts_on = [](const char* placement) {
     return facts_of({{ShardMetadata({0}, {4}, RemoteDevice(placement))}, {4}, {}});

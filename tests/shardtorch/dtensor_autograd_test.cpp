@@ -24,7 +24,7 @@ SHARD_RANKS_TEST(DTensorGradients, ThroughAnyRedistribution) {
     const Placements before = random.placements(mesh->ndim(), shape.size());
     const Placements after = random.placements(mesh->ndim(), shape.size());
     const at::Tensor whole = numbered(shape).requires_grad_();
-    const at::Tensor factors = numbered(shape).add(3);  // Of the sum that is differentiated.
+    const at::Tensor factors = numbered(shape).add(3);  // The placements of the differentiated sum.
     const DTensor tensor = distribute_tensor(whole, mesh, before);
     const at::Tensor moved = tensor.redistribute(after).local();
     // Each rank's share of the sum: replicas have the whole gradient each, as in Python.
@@ -67,7 +67,7 @@ SHARD_RANKS_TEST(DTensorGradients, OfAFullTensorAreCutLikeTheTensor) {
 
 SHARD_RANKS_TEST(DTensorGradients, TermsOfReplicasAreSummed) {
   const DTensor weight = distribute_tensor(at::ones({3}, at::kDouble).requires_grad_(), line(), {Replicate()});
-  // Each rank uses the weight for inputs of its own.
+  // Each rank uses the weight for different inputs.
   (weight.to_local(Placements{Partial()}) * static_cast<double>(rank() + 1)).sum().backward();
   EXPECT_TRUE(weight.local().grad().eq(10).all().item<bool>());
   const DTensor shard = distribute_tensor(at::ones({8}, at::kDouble).requires_grad_(), line(), {CutBy{0}});

@@ -1,5 +1,5 @@
 /// \file
-/// What the tests of DTensors share: tensors cut the obvious way, by torch's own chunk, and random placements.
+/// Common code of the tests of DTensors: tensors sharded by torch's own chunk, and random placements.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -37,7 +37,7 @@ inline at::Tensor numbered(at::IntArrayRef size, at::ScalarType dtype = at::kDou
   return at::arange(c10::multiply_integers(size), at::kDouble).view(size).to(dtype);
 }
 
-/// torch.chunk with as many parts as are asked for.
+/// torch.chunk with exactly the requested number of parts.
 inline std::vector<at::Tensor> chunks_of(const at::Tensor& tensor, std::int64_t parts, std::int64_t dim) {
   std::vector<at::Tensor> chunks = at::chunk(tensor, parts, dim);
   while (std::ssize(chunks) < parts) chunks.push_back(tensor.narrow(dim, 0, 0));
@@ -50,7 +50,7 @@ inline Sizes coordinate_of(const Sizes& mesh, std::int64_t rank) {
   return place;
 }
 
-/// What `rank` holds of `whole`; of a Partial axis what it would hold of a Replicate one.
+/// The part of `whole` on `rank`; for a Partial axis the same as for a Replicate one.
 inline at::Tensor obvious_part(const at::Tensor& whole, const Sizes& mesh, const Placements& placements,
                                std::int64_t rank) {
   const Sizes place = coordinate_of(mesh, rank);
@@ -77,7 +77,7 @@ inline at::Tensor obvious_term(at::Tensor part, const Sizes& mesh, const Placeme
     const auto* const partial = std::get_if<Partial>(&placements[axis]);
     if (partial == nullptr) continue;
     const std::int64_t ranks = mesh[axis], own = place[axis];
-    // Weights that add up to 1: 2, 3, ... and what is missing.
+    // Weights that add up to 1: 2, 3, ... and the rest.
     const std::int64_t others = ranks * (ranks + 1) / 2 - 1;
     const std::int64_t weight = own == 0 ? 1 - others : own + 1;
     if (partial->op == ReduceOp::kSum) part = part * weight;

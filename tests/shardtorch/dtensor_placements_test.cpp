@@ -1,4 +1,4 @@
-// Placements and meshes: what they are, and what they refuse.
+// Placements and meshes: their properties, and their refusals.
 #include "tests/shardtorch/dtensor_fixture.h"
 
 namespace shard::test {

@@ -1,4 +1,5 @@
-// What moves where when placements change: against tensors that are cut by torch's own chunk. No ranks run here.
+// Moves of boxes when placements change, compared with tensors that are sharded by torch's own chunk. No ranks run
+// here.
 #include "shardtorch/dtensor/redistribution_plan.h"
 #include "shardtorch/sharded_tensor/sharding_spec.h"
 #include "tests/shardtorch/dtensor_fixture.h"

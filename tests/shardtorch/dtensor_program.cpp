@@ -1,8 +1,7 @@
-// One rank of a job that exchanges DTensors with Python, for dtensor_with_python.py:
-//   dtensor_program save|save-ranks|load|save-state|load-state FOLDER STORE_FILE RANK WORLD_SIZE
-// `save` writes a DCP folder, `save-ranks` one of torch-ranks, `load` reads both; the others go by a file of torch.save
-// for each rank. Tensors count their elements;
-// what is loaded is compared with that. Exit code 1 names the first that differs.
+// One rank of a job that exchanges DTensors with Python, for dtensor_with_python.py: dtensor_program
+// save|save-ranks|load|save-state|load-state FOLDER STORE_FILE RANK WORLD_SIZE. `save` writes a DCP folder,
+// `save-ranks` one of torch-ranks, `load` reads both; the others use a file of torch.save for each rank. Tensors count
+// their elements; loaded tensors are compared with that. Exit code 1 names the first that differs.
 #include <ATen/ATen.h>
 
 #include <cstdlib>

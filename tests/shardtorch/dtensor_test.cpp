@@ -1,4 +1,4 @@
-// DTensors on ranks that are threads: what each rank holds, moved about, reduced, and its gradients.
+// DTensors on ranks that are threads: each rank's part, redistributed, reduced, and its gradients.
 #include "tests/shardtorch/dtensor_fixture.h"
 
 namespace shard::test {
@@ -13,7 +13,7 @@ void as_ranks(std::int64_t ranks, const std::function<void(std::int64_t)>& body)
   spawn_threads_and_init_comms(static_cast<int>(ranks), [&](int rank) { body(rank); });
 }
 
-/// The obvious part of `whole` is what `tensor` holds here.
+/// `tensor` has the expected part of `whole` on this rank.
 void expect_part(const DTensor& tensor, const at::Tensor& whole, const std::string& what = "") {
   const at::Tensor expected =
       obvious_part(whole, tensor.device_mesh()->shape(), tensor.placements(), *tensor.device_mesh()->index());

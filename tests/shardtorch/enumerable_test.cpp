@@ -11,7 +11,7 @@ const CommsOptions kNoRpc{.rpc = false};
 
 class ShardedTensorEnumerable : public ShardedTensorTestBase {
  protected:
-  /// Of all ranks, for shards on the CPU.
+  /// Placements of all ranks, for shards on the CPU.
   static ProcessGroupPtr gloo_group() { return new_group({0, 1, 2, 3}, {.backend = "gloo"}); }
   static at::Device gpu_of(int of_rank) {
     return {at::kCUDA, static_cast<at::DeviceIndex>(of_rank % cuda_device_count())};
@@ -111,7 +111,7 @@ SHARD_RANKS_TEST(ShardedTensorEnumerable, ST038_sharded_tensor_to_cuda) {
   });
 }
 
-// What of the row needs no GPU: dtypes, and devices where all of it is on the CPU already.
+// The part of the row without GPU: dtypes, and devices if everything is on the CPU already.
 SHARD_RANKS_TEST(ShardedTensorEnumerable, ST039_TR17_sharded_tensor_to_test) {
   with_comms(kNoRpc, [&] {
     const ShardedTensor st = sharded_tensor::zeros(chunk_spec(0, cpu_placements()), {10, 20});

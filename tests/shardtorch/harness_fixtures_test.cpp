@@ -130,7 +130,7 @@ SHARD_RANKS_TEST(Comms, HN011_models_are_sharded) {
   });
 }
 
-/// As the rows that run on GPUs alone.
+/// The rule for rows that run only on GPUs.
 class CommsOverNccl : public ShardedTensorTestBase {};
 
 SHARD_RANKS_TEST(CommsOverNccl, HN008_skips_without_enough_gpus) {

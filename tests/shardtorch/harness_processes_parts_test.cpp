@@ -1,4 +1,4 @@
-// What tests/support/distributed makes of processes that ended, of their messages and of their stacks.
+// Ended processes, their messages and their stacks, as tests/support/distributed reports them.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <pthread.h>
@@ -84,7 +84,7 @@ TEST(ReturnCodes, HN050_without_checks_only_10_and_no_code_fail) {
   EXPECT_EQ(verdict.text, "Process 1 timed out after 3 seconds\n");
 }
 
-/// A thread that takes no stack signal until `ready` says so.
+/// A thread that handles no stack signal until `ready` is set.
 std::jthread deaf_until(const std::function<void()>& ready, std::atomic<pid_t>& id) {
   std::jthread thread([&id, ready] {
     sigset_t signals;

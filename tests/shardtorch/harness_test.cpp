@@ -218,7 +218,7 @@ TEST(FailingRanks, HN047_a_fatal_signal_leaves_the_stack) {
               AllOf(HasSubstr("Process 1 was ended by signal 6 (Aborted)"), HasSubstr("run_rank_and_exit")));
 }
 
-/// Dies of SIGABRT where it is asked to end; rank 0 fails once it is ready.
+/// Dies of SIGABRT if it must end; rank 0 fails once it is ready.
 SHARD_RANKS_TEST(DISABLED_Ranks, OneCrashesWhenAnotherHasFailed) {
   if (rank() == 1) {
     std::signal(SIGTERM, [](int) { std::abort(); });
@@ -237,12 +237,12 @@ TEST(FailingRanks, HN049_a_crash_that_is_seen_last_is_named_first) {
                                        "std::runtime_error: what rank 0 sees of it"));
 }
 
-/// Its descendant holds the rank's socket, and nothing else.
+/// Its descendant has the rank's socket open, and nothing else.
 SHARD_RANKS_TEST(DISABLED_Ranks, OneLeavesADescendant) {
   if (rank() != 1 || ::fork() != 0) return;
   for (const int descriptor : {0, 1, 2}) ::close(descriptor);
   const std::filesystem::path folder = std::filesystem::path(file_name()).parent_path();
-  while (std::filesystem::exists(folder)) std::this_thread::sleep_for(10ms);  // It goes with the test.
+  while (std::filesystem::exists(folder)) std::this_thread::sleep_for(10ms);  // The test removes it.
   ::_exit(0);
 }
 

@@ -66,7 +66,7 @@ TEST(HostLink, IsMadeWhereAllRanksAreOnThisHost) {
   over_gloo(1, [](const ProcessGroup& group) { EXPECT_EQ(group.host_link(), nullptr) << "nobody to share with"; });
 }
 
-/// Sends what `spoil` makes of it: a rank that is elsewhere.
+/// Sends the message as `spoil` changes it: a rank elsewhere.
 class SpoiledGroup final : public Group {
  public:
   SpoiledGroup(Group& group, std::function<void(std::span<std::byte>)> spoil)
@@ -94,7 +94,7 @@ class SpoiledGroup final : public Group {
   std::function<void(std::span<std::byte>)> spoil_;
 };
 
-/// Where `bytes` hold `what`, `by` takes its place; nothing stands for the byte at the end.
+/// Replaces `what` in `bytes` by `by`; nothing replaces the byte at the end.
 void replace(std::span<std::byte> bytes, std::string_view what, std::string_view by) {
   const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   const std::size_t at = text.find(what);
@@ -127,7 +127,7 @@ TEST(HostLink, ElementsOfManyRoundsArriveWhereTheyBelong) {
       Transfer plan(3, at::kInt);
       for (int other = 0; other < 3; ++other) {
         const auto i = static_cast<std::size_t>(other);
-        // Transposed, then empty, then packed; what is received lies in every other column.
+        // Transposed, then empty, then packed; the received elements go to every second column.
         plan.to[i] = {letter({kWide, kRows}, own, other).t(), at::empty({0, 4}, at::kInt), letter({5}, own, other)};
         arrived.push_back(at::zeros({kRows, 2 * kWide}, at::kInt));
         plan.from[i] = {arrived.back().slice(1, 0, 2 * kWide, 2), at::empty({0, 4}, at::kInt),
@@ -164,7 +164,7 @@ TEST(HostLink, RanksMaySendAndTakeDifferentAmounts) {
 }
 
 TEST(HostLink, ARoundMayEndInsideOfAnyTensor) {
-  constexpr std::int64_t kMost = 3 * kHalf / 16;  // Of a half, with one receiver, three quarters.
+  constexpr std::int64_t kMost = 3 * kHalf / 16;  // Half of it; with one receiver, three quarters.
   over_gloo(2, [](const ProcessGroup& group) {
     const auto other = static_cast<std::size_t>(1 - group.rank());
     const int own = group.rank(), theirs = 1 - own;
@@ -230,7 +230,7 @@ TEST(HostLink, WhatFailsInTheFirstRoundFailsOnAllRanksAndTheGroupLives) {
 }
 
 TEST(HostLink, WhatFailsLaterEndsTheMoveOnAllRanks) {
-  std::latch ended(2);  // Until then no group is gone, which would end the other's wait too.
+  std::latch ended(2);  // Until then no group is destroyed, which would also end the other's wait.
   over_gloo(2, [&](const ProcessGroup& group) {
     const auto move = [&] {
       transfer(group, [&] {
@@ -278,7 +278,7 @@ TEST(HostLink, SharedMemoryIsWhatItsOwnerMadeAndOfItsSize) {
   expect_error(ErrorCode::kResource, "cannot share memory", [&] { memory.reserve(8192, 16384); });
 }
 
-/// Where a tensor's elements begin.
+/// The address of a tensor's elements.
 const void* place_of(const at::Tensor& tensor) { return tensor.const_data_ptr(); }
 
 TEST(SpareMemory, IsTakenOnceByATensorOfAsManyBytes) {

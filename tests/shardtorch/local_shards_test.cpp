@@ -1,5 +1,5 @@
-// ShardedTensors made of local tensors and shards: rows ST-045 to 047, 049 to 055, 061 to 064, UP-01 and UP-05 to
-// UP-10 of the conformance table.
+// ShardedTensors from local tensors and shards: rows ST-045 to 047, 049 to 055, 061 to 064, UP-01 and UP-05 to UP-10 of
+// the conformance table.
 #include <ATen/ATen.h>
 
 #include "tests/support/distributed/layouts.h"

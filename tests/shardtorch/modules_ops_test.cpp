@@ -1,5 +1,5 @@
-// Modules with sharded parameters and outputs, custom ops: rows ST-002 to ST-010 and ST-056 to ST-058, and what is
-// C++'s own.
+// Modules with sharded parameters and outputs, custom ops: rows ST-002 to ST-010 and ST-056 to ST-058, and features
+// only of C++.
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// Rows of the conformance table that run on GPUs, and what is beyond them, with one rank over NCCL on one GPU; without
-// one they skip.
+// Rows of the conformance table that run on GPUs, and further tests, with one rank over NCCL on one GPU; without one
+// they skip.
 #include <ATen/ATen.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/optim/sgd.h>

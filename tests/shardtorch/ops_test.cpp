@@ -1,4 +1,4 @@
-// Which op runs when torch's dispatcher meets a ShardedTensor; what it does by itself; that it never passes for memory.
+// Dispatch of torch's operators on a ShardedTensor; its built-in operators; access to memory never succeeds.
 
 #include "shardtorch/sharded_tensor/ops.h"
 
@@ -31,7 +31,7 @@ auto answer(c10::IValue value) {
   return [value](std::string_view, at::ArrayRef<c10::IValue>, const ProcessGroupPtr&) { return value; };
 }
 
-/// One rank: the registrations of a test are its own.
+/// One rank: the registrations of a test are separate.
 class Dispatch : public MultiThreadedTestCase {
  public:
   int world_size() const override { return 1; }
@@ -40,7 +40,7 @@ class Dispatch : public MultiThreadedTestCase {
   ShardedTensor zeros() const { return sharded_tensor::zeros(rows(), {10, 20}); }
 };
 
-/// What at::asin gives: the number of the op that ran; 0 where none did.
+/// The result of at::asin: the number of the op that ran; 0 if none did.
 int asin_of(const ShardedTensor& tensor) {
   try {
     return at::asin(tensor.as_tensor()).item<int>();
@@ -250,7 +250,7 @@ SHARD_RANKS_TEST(Dispatch, AnOpForAClassOfSpecsMayNameTheClassAsAType) {
 
 // --- Warnings -------------------------------------------------------------------------------------------------------
 
-/// What torch warns of while `body` runs, also of what it warns once a process.
+/// Torch's warnings while `body` runs, including those that appear once per process.
 std::vector<std::string> warnings_of(const std::function<void()>& body) {
   struct Keeper final : c10::WarningHandler {
     void process(const c10::Warning& warning) override { texts.push_back(warning.msg()); }

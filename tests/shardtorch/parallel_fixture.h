@@ -1,5 +1,5 @@
 /// \file
-/// What the tests of shardtorch/parallel share: modules of known elements, and comparisons with the whole module.
+/// Common code of the tests of shardtorch/parallel: modules of known elements, and comparisons with the whole module.
 /// Bodies are SPMD: they run on ranks that are threads, and on processes over Gloo.
 #pragma once
 
@@ -16,7 +16,7 @@
 
 namespace shard::test {
 
-/// Numbers that depend on the seed alone, whichever thread asks.
+/// Numbers that depend only on the seed, on any thread.
 class Numbers {
  public:
   explicit Numbers(std::uint64_t seed) : generator_(at::make_generator<at::CPUGeneratorImpl>(seed)) {}
@@ -63,7 +63,7 @@ inline void expect_same_parameters(const torch::nn::Module& module, const torch:
   }
 }
 
-/// A number that depends on every element in another way.
+/// A number that depends on every element in a different way.
 inline at::Tensor loss_of(const at::Tensor& output) {
   const at::Tensor weights = at::linspace(0.5, 2, output.numel(), output.options()).view(output.sizes());
   return (output * output * weights + output.sin()).sum();

@@ -57,7 +57,7 @@ void on_ranks(int size, const std::function<void(int)>& body) {
   });
 }
 
-/// World ranks of the group, as its members tell one another.
+/// World ranks of the group, as exchanged by its members.
 std::vector<int> ranks_met(Group& group, int own) {
   std::vector<int> all(static_cast<std::size_t>(group.size()));
   group.set_timeout(20s);
@@ -115,7 +115,7 @@ TEST(DefaultGroup, CanBeMadeAgainInTheSameWorld) {
   });
 }
 
-/// One rank; `meet` runs where a world waits for its ranks, `part` where its group ends.
+/// One rank; `meet` runs when a world waits for its ranks, `part` when its group ends.
 class SlowWorld final : public World {
  public:
   SlowWorld(std::function<void()> meet, std::function<void()> part) : meet_(std::move(meet)), part_(std::move(part)) {}
@@ -131,7 +131,7 @@ class SlowWorld final : public World {
   std::function<void()> meet_, part_;
 };
 
-/// Whether another thread soon learns if there is a default group; if not it is left waiting.
+/// Whether a second thread soon learns if there is a default group; if not, it keeps waiting.
 bool another_thread_may_ask() {
   std::packaged_task<bool()> ask(has_default_group);
   const auto answer = ask.get_future();
@@ -301,7 +301,7 @@ TEST(C10dWorld, NcclWithoutItsPlugInOrAGpuSaysWhatIsMissing) {
     GTEST_SKIP() << "there is a GPU";
   }
   const auto store = c10::make_intrusive<c10d::HashStore>();
-  SHARD_EXPECT_THROW(make_c10d_world("nccl", store, 0, 1, 1s), c10::Error, "the backend nccl");
+  SHARD_EXPECT_THROW(make_c10d_world("nccl", store, 0, 1, 1s), c10::Error, "backend nccl");
 }
 
 TEST(C10dWorld, GroupsMayNameTheirBackend) {
@@ -346,7 +346,7 @@ TEST(WrapProcessGroup, AGroupOfTheProgramIsOneOfOurs) {
   });
 }
 
-/// One rank, as a program of its own would make it.
+/// One rank, as a separate program would create it.
 ProcessGroupPtr wrapped_alone() {
   auto options = c10d::ProcessGroupGloo::Options::create(20s);
   options->devices.push_back(gloo_device(true));

@@ -36,8 +36,8 @@ class RemoteShardsTest : public ShardedTensorTestBase {
     }
   }
 
-  /// The keys of remote_shards() are `owners` without this rank; each has `count` shards of its own, and what is
-  /// fetched is what `metadata` says. Ends in a barrier: a tensor that dies withdraws its shards.
+  /// The keys of remote_shards() are `owners` without this rank; each has `count` shards, and fetched shards match
+  /// `metadata`. Ends in a barrier: a tensor that is destroyed withdraws its shards.
   void expect_remote(const ShardedTensor& st, const std::vector<int>& owners, std::size_t count,
                      const std::vector<ShardMetadata>& metadata) const {
     std::set<int> others(owners.begin(), owners.end());
@@ -69,7 +69,7 @@ class RemoteShardsTest : public ShardedTensorTestBase {
     }
     default_group()->group().barrier();
   }
-  /// Every rank's local shards, before anybody goes on.
+  /// Every rank's local shards, before any rank continues.
   static void fill(const ShardedTensor& st, double value) {
     for (const Shard& shard : st.local_shards()) at::Tensor(shard.tensor).fill_(value);
     default_group()->group().barrier();

@@ -24,10 +24,10 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 constexpr milliseconds kTimeout{50'000};
-constexpr milliseconds kShortTimeout{4000};  // Where it is waited for.
+constexpr milliseconds kShortTimeout{4000};  // The point at which a thread waits.
 constexpr milliseconds kSlack{20'000};       // For machines that are busy.
 
-/// Of a process: 'R', 'S', 'T', ...; 'Z' also when it is gone.
+/// State of a process: 'R', 'S', 'T', ...; 'Z' also if it no longer exists.
 char state_of(pid_t process) {
   std::ifstream status("/proc/" + std::to_string(process) + "/status");
   for (std::string line; std::getline(status, line);) {
@@ -54,7 +54,7 @@ class Rpc : public MultiProcessTestCase {
   std::shared_ptr<RpcAgent> start(milliseconds timeout = kTimeout) {
     return init_rpc(store(), {"worker" + std::to_string(rank()), rank(), world_size(), timeout});
   }
-  /// For workers that will be missed after a short time: all of them are there before.
+  /// For workers that will be missing after a short time: all of them are present before.
   std::shared_ptr<RpcAgent> start_hasty() {
     meet("started");
     return start(kShortTimeout);
@@ -203,7 +203,8 @@ SHARD_RANKS_TEST(Rpc, AllGatherLeavesNoKeys) {
   rpc->all_gather({});
   const std::int64_t before = store()->getNumKeys();
   for (int round = 0; round < 20; ++round) rpc->all_gather({});
-  EXPECT_LE(store()->getNumKeys(), before + 2 * 5);  // Of the last call, and of the next one of who is faster.
+  // Results of the last call, and of the next one of a faster worker.
+  EXPECT_LE(store()->getNumKeys(), before + 2 * 5);
   rpc->all_gather({});
   shutdown_rpc();
 }
@@ -335,7 +336,7 @@ SHARD_RANKS_TEST(Rpc, DeadWorkersShardIsAnErrorInTime) {
   EXPECT_LT(took, kShortTimeout + kSlack);
   EXPECT_TRUE(tensors_equal(remote[1].to_here().tensor, at::full({2, 3}, 1.0)));
   store()->set("done" + std::to_string(rank()), std::string("y"));
-  store()->wait({"done0", "done1", "done3"});  // Worker 1 is there until the others have its shard.
+  store()->wait({"done0", "done1", "done3"});  // Worker 1 exists until the others have its shard.
 }
 
 SHARD_RANKS_TEST(Rpc, ShutdownWithADeadWorkerEndsInTime) {
@@ -364,7 +365,7 @@ SHARD_RANKS_TEST(Rpc, StoppedWorkerIsWaitedForNoLongerThanTheTimeout) {
     EXPECT_LT(took, kShortTimeout + kSlack);
     kill(stopped, SIGCONT);
   }
-  meet("continued");  // Longer than the timeout: nobody shuts down before.
+  meet("continued");  // Longer than the timeout: no worker shuts down before.
   shutdown_rpc();
 }
 

@@ -152,7 +152,7 @@ TEST(InferSpec, OverlapIsRefused) {
                      c10::ValueError, "overlap");
 }
 
-/// By trying: is there a dimension and a length for which a chunk spec over the placements by offset makes these boxes?
+/// Tries every dimension and length: does a chunk spec over the placements by offset give these boxes?
 bool some_chunk_spec_makes(Shards shards) {
   for (std::size_t dim = 0; dim < shards[0].shard_sizes.size(); ++dim) {
     std::ranges::stable_sort(shards, {}, [&](const ShardMetadata& shard) { return shard.shard_offsets[dim]; });

@@ -1,9 +1,9 @@
 // One rank of a job that exchanges states with Python (state_with_python.py): `state_program VERB FOLDER`.
 //
-// RANK, WORLD_SIZE and STORE (the path of a file to meet in) are in the environment. `save` writes
-// FOLDER/world-<rank>.pt and FOLDER/group-<rank>.pt, `check` loads them and compares them with what it would have
-// saved; the same with modules (save-modules, check-modules) and remote shards (save-remote, check-remote). `validate`
-// and its kind load what was saved under other ranks, which must be refused. Exit 1 where something differs.
+// The environment contains RANK, WORLD_SIZE and STORE (the path of a file for the rendezvous). `save` writes
+// FOLDER/world-<rank>.pt and FOLDER/group-<rank>.pt, `check` loads them and compares them with a new state; the same
+// with modules (save-modules, check-modules) and remote shards (save-remote, check-remote). `validate` and related
+// verbs load files that were saved under different ranks, which must be refused. Exit 1 if there is a difference.
 
 #include <ATen/ATen.h>
 #include <torch/nn/modules/linear.h>
@@ -208,7 +208,7 @@ void validate_in_a_smaller_world(const std::string& folder) {
 
 // --- Modules --------------------------------------------------------------------------------------------------------
 
-/// A sharded attribute, and below the first such module another.
+/// A sharded attribute, and a second one inside the first such module.
 struct Model : torch::nn::Module, ShardedAttributes {
   explicit Model(bool is_filled, int depth = 1) {
     if (is_filled) tensor = counted(chunk_spec(depth - 1, on_cpus({0, 1, 2, 3})), {10, 8}, {});

@@ -1,4 +1,4 @@
-// ShardedTensors in states: modules on four processes, and what files say of ranks, which are threads.
+// ShardedTensors in states: modules on four processes, and the ranks recorded in files; these ranks are threads.
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
@@ -124,7 +124,7 @@ SHARD_RANKS_TEST(ShardedTensorChunked, ST031_load_state_dict_errors) {
   });
 }
 
-/// Of the content that `whole` says, on the ranks' devices.
+/// Shards with the content of `whole`, on the ranks' devices.
 ShardedTensor cut(const at::Tensor& whole, const ShardingSpecPtr& spec) {
   const ShardedTensor tensor = sharded_tensor::empty(spec, whole.sizes());
   for (const Shard& shard : tensor.local_shards()) shard.tensor.copy_(narrow_tensor(whole, shard.metadata));
@@ -278,7 +278,7 @@ SHARD_RANKS_TEST(FourRanks, TR26_the_rank_in_the_group_is_checked_before_its_siz
   SHARD_EXPECT_THROW(load_within(group, bytes), c10::Error, expected[rank()]);
 }
 
-/// Runs `body` as the rank of another world of threads.
+/// Runs `body` as the rank of a second world of threads.
 void in_world(const std::shared_ptr<World>& world, const std::function<void()>& body) {
   std::thread([&] {
     init_thread_process_group(world);

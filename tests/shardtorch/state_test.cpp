@@ -1,4 +1,4 @@
-// State dicts as values and as files: what comes back, what is refused, keys of modules. Ranks are threads.
+// State dicts as values and as files: round trips, refusals, keys of modules. Ranks are threads.
 
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>

@@ -146,7 +146,7 @@ class Draws : public MultiThreadedTestCase {
   const ShardingSpecPtr spec = chunks(0, {0, 0, 0, 0});
   static constexpr std::uint64_t kSeed = 1234;
 
-  /// `make` seeded alike draws what `draw` does, a shard of (rows, 2) each.
+  /// With the same seed, `make` draws the same as `draw`, a shard of (rows, 2) each.
   template <class Make, class Draw>
   void expect_draws(const Make& make, const Draw& draw, const std::vector<std::int64_t>& rows) const {
     at::manual_seed(kSeed);
@@ -205,7 +205,7 @@ SHARD_RANKS_TEST(Draws, KaimingTakesEmptyShardsAndKnownWords) {
 
 thread_local int t_worker = 0;
 
-/// Workers are threads; what is published lies in a table.
+/// Workers are threads; published shards are in a table.
 class ThreadAgent final : public RpcAgent {
  public:
   ThreadAgent(int size, int first_id) : first_id_(first_id) {

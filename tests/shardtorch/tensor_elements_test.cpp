@@ -1,4 +1,4 @@
-// Where the elements of ShardedTensors on thread ranks go: gathered, scattered, cut anew.
+// Destinations of the elements of ShardedTensors on thread ranks: gathered, scattered, resharded.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

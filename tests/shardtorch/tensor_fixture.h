@@ -1,5 +1,5 @@
 /// \file
-/// What the tests of ShardedTensors on thread ranks share: whole tensors, and their parts.
+/// Common code of the tests of ShardedTensors on thread ranks: whole tensors, and their parts.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -19,7 +19,7 @@
 
 namespace shard::test {
 
-/// Matches a callable that throws an `E` whose text holds `text`.
+/// Matches a callable that throws an `E` whose text contains `text`.
 template <class E>
 auto Refuses(const std::string& text) {
   return ::testing::ThrowsMessage<E>(::testing::HasSubstr(text));
@@ -39,7 +39,7 @@ inline at::Tensor counted(at::IntArrayRef size, at::ScalarType dtype = at::kFloa
   return at::arange(c10::multiply_integers(size), at::kDouble).view(size).to(dtype);
 }
 
-/// The part of `whole` that a shard is; shards without elements may lie outside.
+/// The part of `whole` in a shard; shards without elements may be outside.
 inline at::Tensor part_of(const at::Tensor& whole, const ShardMetadata& shard) {
   if (c10::multiply_integers(shard.shard_sizes) == 0) return at::empty(shard.shard_sizes, whole.scalar_type());
   return narrow_tensor(whole, shard).contiguous();

@@ -1,4 +1,4 @@
-// ShardedTensors on thread ranks: how they are made, what they refuse, what a handle says.
+// ShardedTensors on thread ranks: creation, refusals, properties of a handle.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -301,7 +301,7 @@ SHARD_RANKS_TEST(FromLocalTensor, TR03_EmptyShardsMayLiePastTheEnd) {
   EXPECT_EQ(st.metadata().shards_metadata[3].shard_offsets, (Sizes{6, 0}));
 }
 
-// --- What a handle says ----------------------------------------------------------------------------------------------
+// --- Properties of a handle ------------------------------------------------------------------------------------------
 
 SHARD_RANKS_TEST(Handle, SizesDimsAndText) {
   const ShardedTensor st(chunks(0, {0, 1, 2, 3}), {10, 20});

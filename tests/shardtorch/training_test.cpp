@@ -225,7 +225,7 @@ TEST_F(TrainingState, RefusesWhatDoesNotFit) {
   });
 }
 
-/// A layer whose weight is cut as `spec` says, and whose optimizer has had a step; each element's gradient is its
+/// A layer whose weight is sharded by `spec`, and whose optimizer has had a step; each element's gradient is its
 /// number.
 struct Stepped {
   explicit Stepped(const ShardingSpecPtr& spec, bool has_bias = false)

@@ -12,7 +12,7 @@
 
 namespace shard::testing {
 
-/// Breaks for all ranks as soon as something stands at a path of a disk, or something else is true.
+/// Breaks for all ranks as soon as a path exists on a disk, or a condition is true.
 class BreakingGroup : public Group {
  public:
   BreakingGroup(Group& inner, const LocalDisk& disk, std::string path)

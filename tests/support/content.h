@@ -1,5 +1,5 @@
 /// \file
-/// Checkpoints as plain content, for tests: what a checkpoint says, apart from format and layout.
+/// Checkpoints as plain content, for tests, independent of format and layout.
 #pragma once
 
 #include <cstddef>
@@ -31,7 +31,7 @@ Content random_content(std::mt19937_64& random, int tensors, std::int64_t most, 
 
 /// A reader over content: one row-major storage a tensor. Ownership: owns everything.
 std::unique_ptr<Reader> content_reader(const Content& content);
-/// Everything that a reader's tensors hold.
+/// The content of all of a reader's tensors.
 Content read_content(Reader& reader);
 
 struct WriteCheckpoint {
@@ -47,12 +47,12 @@ struct WriteCheckpoint {
   bool own_places = false;                             ///< See CopyJob.
   bool dry_run = false;
   Device* device = nullptr;      ///< See CopyJob.
-  bool resume = false;           ///< Keeps a journal, and goes on by one that was left.
-  Progress* progress = nullptr;  ///< Where to count; null: nowhere.
+  bool resume = false;           ///< Keeps a journal, and continues an existing one.
+  Progress* progress = nullptr;  ///< The counter; null: none.
 };
 /// Runs a copy job from `reader`.
 CopyResult write_checkpoint(LocalDisk& fs, Reader& reader, const WriteCheckpoint& what);
-/// The same by the rank of a group; all ranks call it, each with a reader of its own.
+/// The same by the rank of a group; all ranks call it, each with a separate reader.
 CopyResult write_checkpoint(LocalDisk& fs, Group& group, Reader& reader, const WriteCheckpoint& what);
 /// The same into any output.
 CopyResult write_checkpoint(OutputStore& output, Group& group, Reader& reader, const WriteCheckpoint& what,

@@ -1,5 +1,5 @@
 /// \file
-/// Rounds of random copies, each planned and executed as it is and in random tiles: for every way to execute a plan.
+/// Rounds of random copies, each planned and executed normally and in random tiles: for every way to execute a plan.
 #pragma once
 
 #include <fmt/format.h>
@@ -19,8 +19,8 @@ namespace shard::testing {
 
 struct CopyRounds {
   std::uint64_t count;
-  std::vector<DType> dtypes;  ///< Of tensors.
-  bool is_cast;               ///< Sides differ in dtypes; else they are equal.
+  std::vector<DType> dtypes;  ///< The number of tensors.
+  bool is_cast;               ///< Sides differ in dtypes; otherwise they are equal.
   std::function<Plan(const RandomCopy& the, int threads, bool checksums)> plan;
   std::function<std::unique_ptr<Device>()> make_device{};  ///< One a round; empty: tiles are copied by the workers.
   Lent lent{};
@@ -37,8 +37,8 @@ inline RandomCopy random_copy(Random& random, const CopyRounds& rounds) {
   return the;
 }
 
-/// Expects in every round the bytes and checksums of the obvious way; ends at the first that has others.
-/// \returns what check_run returns, of all rounds.
+/// Expects in every round the same bytes and checksums as plain loops; stops at the first difference.
+/// \returns the sum of check_run's results over all rounds.
 inline std::int64_t expect_like_the_obvious_way(const CopyRounds& rounds) {
   std::int64_t lent_bytes = 0;
   const std::uint64_t first = seed();

@@ -1,19 +1,19 @@
 /// \file
-/// Time bounds of tests that hold on a busy machine too.
+/// Time bounds of tests that also hold on a busy machine.
 #pragma once
 
 #include <ctime>
 
 namespace shard::test {
 
-/// What a bound of processor time is multiplied by.
+/// The factor of bounds of processor time.
 #ifdef __SANITIZE_ADDRESS__
 inline constexpr double kInstrumented = 10;
 #else
 inline constexpr double kInstrumented = 1;
 #endif
 
-/// Seconds of processor time that `action` takes on the calling thread; what other processes do hardly counts.
+/// Seconds of processor time of `action` on the calling thread; other processes hardly affect it.
 template <class Action>
 double cpu_seconds(const Action& action) {
   const auto now = [] {

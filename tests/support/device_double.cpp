@@ -23,7 +23,7 @@ void raise(std::atomic<std::int64_t>& most, std::int64_t value) {
   }
 }
 
-/// Work that waits until somebody wants it done.
+/// Work that waits until a caller synchronizes.
 struct Queue {
   std::recursive_mutex mutex;
   std::deque<std::function<void()>> work;
@@ -54,7 +54,7 @@ class DoubleEvent final : public DeviceEvent {
   std::int64_t point = 0;
 };
 
-/// The bytes before and behind an address that a box of strides reaches.
+/// The bytes before and after an address that a box of strides reaches.
 std::pair<std::int64_t, std::int64_t> reach(std::span<const std::int64_t> sizes, std::span<const std::int64_t> strides,
                                             std::size_t element_bytes) {
   std::int64_t low = 0, high = 1;
@@ -155,7 +155,7 @@ class DoubleLink final : public DeviceLink {
       device_.counters().bytes_received += bytes;
       std::memcpy(from[rank].data(), heard[rank], from[rank].size());
     }
-    group_.barrier();  // What was sent stays until all have it.
+    group_.barrier();  // Sent data stays until all have received it.
   }
 
  private:

@@ -1,10 +1,10 @@
 /// \file
-/// A device whose memory is the host's, so that what needs a GPU can be tested without one.
+/// A fake device whose memory is the host's, so that GPU code can be tested without a GPU.
 ///
-/// It runs the bodies of CUDA's kernels, thread after thread. It is as unforgiving as a device may be: work of a stream
-/// runs as late as it can, when somebody waits for it, so that a missing wait shows as wrong bytes; memory is poisoned
-/// when it is allocated; addresses outside of its buffers throw std::logic_error; its memory is limited. All bytes that
-/// move are counted.
+/// It runs the bodies of CUDA's kernels, thread after thread, and is as strict as a device may be. A stream's work runs
+/// as late as possible, when a caller waits for it, so a missing wait gives wrong bytes. Memory is poisoned when it is
+/// allocated; addresses outside its buffers throw std::logic_error; its memory is limited. All bytes that move are
+/// counted.
 #pragma once
 
 #include <atomic>
@@ -18,9 +18,10 @@ namespace shard::testing {
 
 struct DeviceCounters {
   std::atomic<std::int64_t> bytes_in{0}, bytes_out{0};       ///< From the host, to the host.
-  std::atomic<std::int64_t> bytes_copied{0}, bytes_cast{0};  ///< By strided_copy and copy; what cast read.
+  std::atomic<std::int64_t> bytes_copied{0}, bytes_cast{0};  ///< Bytes read by strided_copy and copy; bytes read by
+                                                             ///< cast.
   std::atomic<std::int64_t> bytes_received{0};               ///< From other devices.
-  std::atomic<std::int64_t> used_bytes{0}, most_bytes{0};    ///< Of the device's memory; now and at most.
+  std::atomic<std::int64_t> used_bytes{0}, most_bytes{0};    ///< Bytes of the device's memory; now and at most.
   std::atomic<std::int64_t> pinned_bytes{0}, most_pinned{0};
 };
 

@@ -1,5 +1,5 @@
 /// \file
-/// A check that a statement throws an Error of a code whose message (or hint, or why) holds some words.
+/// A check that a statement throws an Error of a code whose message (or hint, or why) contains some words.
 #pragma once
 
 #include <gmock/gmock.h>

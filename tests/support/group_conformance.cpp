@@ -19,7 +19,7 @@ void require(bool condition, const std::string& what) {
   if (!condition) throw std::runtime_error(what);
 }
 
-/// Bytes that tell sender, receiver and place.
+/// Bytes that encode sender, receiver and position.
 Bytes pattern(int from, int to, std::size_t bytes) {
   Bytes data(bytes);
   for (std::size_t i = 0; i < bytes; ++i) {
@@ -157,7 +157,7 @@ void abort_ends_the_others(Group& group) {
 /// The last rank comes late; meanwhile rank 0 knows that it waits for it.
 void says_whom_it_waits_for(Group& group) {
   const auto last = static_cast<std::size_t>(group.size() - 1);
-  if (last == 0 || group.backend() == "nccl") return;  // NCCL does not tell.
+  if (last == 0 || group.backend() == "nccl") return;  // NCCL does not report it.
   group.barrier();
   const auto late = std::chrono::steady_clock::now() + std::chrono::milliseconds(800);
   bool has_said = false;

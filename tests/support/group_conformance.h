@@ -1,5 +1,5 @@
 /// \file
-/// What every Group must do, as checks that all ranks run: threads from a test, processes from `group_program`.
+/// Duties of every Group, as checks that all ranks run: threads from a test, processes from `group_program`.
 #pragma once
 
 #include <span>

@@ -97,15 +97,15 @@ class CountingWriter : public FileWriter {
   bool is_lent = false;  ///< in_memory offers the bytes, and counts them as written.
   std::int64_t lent_bytes = 0;
   std::vector<std::byte> bytes;
-  std::vector<unsigned char> writes;  ///< Of each byte.
-  int room_for_writes = -1;           ///< As many succeed, all after them fail; negative: none fails.
+  std::vector<unsigned char> writes;  ///< Visits of each byte.
+  int room_for_writes = -1;           ///< The number of calls that succeed, before all fail; negative: none fails.
   int refused = 0;                    ///< Writes that failed for it.
 
  private:
   std::mutex mutex_;
 };
 
-/// Writers for files of these sizes, and what `execute` takes.
+/// Writers for files of these sizes, for `execute`.
 struct CountingFiles {
   explicit CountingFiles(const std::vector<File>& files) {
     for (const File& file : files) {

@@ -1,5 +1,5 @@
-// An Output that is not on a disk: objects in memory, each made of exactly the bytes that are written to it, in
-// whatever order, visible all at once at the commit. Nothing is renamed, and there are no folders.
+// An Output that is not on a disk: objects in memory, each with exactly the bytes that are written to it, in any order,
+// visible all at once at the commit. Nothing is renamed, and there are no folders.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@
 
 namespace shard::testing {
 
-/// What the ranks' stores share. Threads: safe.
+/// The shared part of the ranks' stores. Threads: safe.
 struct MemoryObjects {
   struct Write {
     std::string path;

@@ -1,5 +1,5 @@
 /// \file
-/// A folder of the real file system that goes with the test.
+/// A folder of the real file system that is removed after the test.
 #pragma once
 
 #include <cstdlib>

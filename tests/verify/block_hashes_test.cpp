@@ -1,4 +1,4 @@
-// Hashes of blocks are those of the file, whatever the pieces in which it was written.
+// Hashes of blocks are those of the file, regardless of the pieces in which it was written.
 #include "libshard/manifest/block_hashes.h"
 
 #include <gtest/gtest.h>
@@ -62,7 +62,7 @@ class BlockHashesOf : public ::testing::Test {
   void write(std::size_t begin, std::size_t end) {
     writer.write_at(static_cast<std::int64_t>(begin), part(begin, end));
   }
-  /// That each block is known and has the hash of its bytes.
+  /// Checks that each block is known and has the hash of its bytes.
   void expect_all() const {
     ASSERT_EQ(hashes.blocks(), 3);
     for (std::int64_t block = 0; block < 3; ++block) {

@@ -1,5 +1,5 @@
-// One flipped bit anywhere in a file that carries checksums is a finding: zips of torch.save and dcp's items, and
-// everything that a manifest is of, the manifest too.
+// One flipped bit anywhere in a file with checksums is a finding: zips of torch.save and dcp's items, and all files of
+// a manifest, including the manifest.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

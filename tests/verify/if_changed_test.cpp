@@ -1,4 +1,4 @@
-// --if-changed does nothing where DST's manifest says that it is what would be made, and everything else again.
+// --if-changed does nothing if DST's manifest matches the expected output, and otherwise writes everything again.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -68,7 +68,7 @@ TEST_F(IfChanged, ARepairByAnotherCheckpointIsDoneAgain) {
     ASSERT_EQ(world.run({"split", "/m.safetensors", "-o", folder, "--ranks", "2", "-q"}), 0) << world.err;
   }
   world.fs->remove_all("/lost/.metadata");
-  world.put("/b/.metadata", world.content("/b/.metadata"));  // At another time.
+  world.put("/b/.metadata", world.content("/b/.metadata"));  // With a different time.
   const auto repair = [&](const std::string& like) {
     return world.run({"repair", "/lost", "-o", "/r", "--like", like, "--if-changed", "--json"});
   };
@@ -78,7 +78,7 @@ TEST_F(IfChanged, ARepairByAnotherCheckpointIsDoneAgain) {
   EXPECT_EQ(repair("/b"), 5);
 }
 
-/// The folder of config and tokenizer may hold the output.
+/// The folder of config and tokenizer may contain the output.
 TEST_F(IfChanged, AnExportBesideItsTokenizerIsUnchanged) {
   world.put("/hf/model.safetensors", small_model());
   world.put("/hf/config.json", "{}");

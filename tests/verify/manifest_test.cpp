@@ -1,4 +1,4 @@
-// Manifests: what they hold, that they are committed with the output, and what verify finds by them.
+// Manifests: their content, their commit with the output, and the findings of verify with them.
 #include "libshard/manifest/manifest.h"
 
 #include <gmock/gmock.h>
@@ -146,7 +146,7 @@ TEST_F(Manifests, NamesThatLeadOutOfTheFolderAreNotLookedUp) {
   EXPECT_EQ(kinds[0], kinds[1]);
 }
 
-/// What they say of empty files is as dense as honest ones get.
+/// A manifest of empty files has the highest density of honest ones.
 TEST_F(Manifests, OfTinyValuesAreRefusedAndOfManyFilesAreNot) {
   Manifest manifest;
   manifest.layout = manifest.options = std::string(32, '0');

@@ -1,5 +1,5 @@
-// What every format owes to verify: whole checkpoints have no findings, cut and lost files have some. A new format is
-// tested by being registered.
+// Duties of every format for verify: intact checkpoints have no findings, truncated and lost files have some. A
+// registered format is tested.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -20,7 +20,7 @@ std::string model() {
                      std::string(50, 'p') + std::string(58, 'q'));
 }
 
-/// Ways to write a format; those that it cannot are left out.
+/// Ways to write a format, without unsupported ones.
 const std::vector<std::vector<std::string>> kLayouts{
     {},
     {"--shards", "2"},

@@ -1,4 +1,4 @@
-// What verify says: every finding, of the right kind, file and severity.
+// Findings of verify: every one, of the right kind, file and severity.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -93,7 +93,7 @@ TEST_F(Verify, ReplicasAreComparedByteForByte) {
   };
   split("/m.safetensors", "/r");
   EXPECT_EQ(world.verify({"/r"}).at("findings").size(), 0U) << world.out;
-  // Another rank's file of another save, whole in itself.
+  // A different rank's file of another save, intact in itself.
   world.put("/n.safetensors", small_model("abABCDEFGX"));
   split("/n.safetensors", "/n");
   world.put("/r/rank-00003-of-00004.pt", world.content("/n/rank-00003-of-00004.pt"));
@@ -220,7 +220,8 @@ TEST_F(Verify, StepsOfSeveralSavesAreMixed) {
   world.put("/r/rank_1.pt", file);
   const auto found = world.verify({"/r"});
   EXPECT_THAT(VerifyWorld::kinds(found), ElementsAre("error mixed_save", "warning replica_mismatch"));
-  EXPECT_THAT(found.dump(), HasSubstr("ranks 0 and 1 were saved at another 'step' (expected 7, found 8)"));
+  EXPECT_THAT(found.dump(),
+              HasSubstr("ranks 0 and 1 were saved with different values of 'step' (expected 7, found 8)"));
 }
 
 TEST_F(Verify, AFileOfItemsThatIsLostIsNotCalledCutShort) {

@@ -1,10 +1,10 @@
 /// \file
-/// What tests of ranks share with the machine around them: variables, time limits, output, folders, stores, GPUs.
+/// The environment of tests of ranks: variables, time limits, output, folders, stores, GPUs.
 ///
 /// Variables that are read: WORLD_SIZE, BACKEND (gloo by default, nccl), DISTRIBUTED_TESTS_DEFAULT_TIMEOUT (seconds),
 /// TORCH_DISTRIBUTED_DEBUG, TORCH_NCCL_BLOCKING_WAIT, TORCH_NCCL_ASYNC_ERROR_HANDLING, SANDCASTLE, and
-/// SHARD_TEST_DEVICE (where shards live: "cpu", "cuda:0" for all ranks on one GPU, "cuda" for a GPU each; by default
-/// what BACKEND needs). Written: TORCH_SHOW_CPP_STACKTRACES, TEMP_DIR, INIT_METHOD, MASTER_ADDR, MASTER_PORT, and those
+/// SHARD_TEST_DEVICE (the device of shards: "cpu", "cuda:0" for all ranks on one GPU, "cuda" for a GPU each; by default
+/// the one of BACKEND). Written: TORCH_SHOW_CPP_STACKTRACES, TEMP_DIR, INIT_METHOD, MASTER_ADDR, MASTER_PORT, and those
 /// of the guards.
 ///
 /// Source: torch/testing/_internal/common_distributed.py (torch 2.11).
@@ -34,12 +34,12 @@ namespace shard::test {
 // --- Variables ------------------------------------------------------------------------------------------------------
 
 std::optional<std::string> variable(const std::string& name);
-/// `fallback` where it is not set. \throws std::invalid_argument  it is not a number
+/// `fallback` if it is not set. \throws std::invalid_argument  it is not a number
 int number_variable(const std::string& name, int fallback);
 /// BACKEND, or "gloo".
 std::string test_backend();
 
-/// Sets a variable (nothing: unsets it) while it lives, then restores what was, also that it was not set. Threads: none
+/// Sets a variable (nothing: unsets it) during its lifetime, then restores the old state, set or unset. Threads: none
 /// may read the environment at the time.
 class EnvironmentGuard {
  public:
@@ -59,27 +59,27 @@ class NcclBlockingWait {
   EnvironmentGuard blocking_{"TORCH_NCCL_BLOCKING_WAIT", "1"};
 };
 
-/// Runs `body` once per level ("OFF", "INFO", "DETAIL") under TORCH_DISTRIBUTED_DEBUG, a barrier of the default group
-/// after each where there is one.
+/// Runs `body` once per level ("OFF", "INFO", "DETAIL") under TORCH_DISTRIBUTED_DEBUG, each followed by a barrier of
+/// the default group if there is one.
 void with_dist_debug_levels(const std::vector<std::string>& levels, const std::function<void()>& body);
 
 // --- Time -----------------------------------------------------------------------------------------------------------
 
-/// 500 s under ThreadSanitizer, else DISTRIBUTED_TESTS_DEFAULT_TIMEOUT, else 300 s.
+/// 500 s under ThreadSanitizer, otherwise DISTRIBUTED_TESTS_DEFAULT_TIMEOUT, or 300 s if that is not set.
 std::chrono::seconds default_timeout();
-/// The limit of a test by the part of its name after the last dot: its override, else the default.
+/// The limit of a test by the part of its name after the last dot: its override, or the default.
 std::chrono::seconds get_timeout(std::string_view test_id);
 
 // --- Output and folders ---------------------------------------------------------------------------------------------
 
-/// What `body` writes to stdout and stderr, C and C++.
+/// The output of `body` on stdout and stderr, from C and C++.
 struct Output {
   std::string out, err;
 };
 Output captured_output(const std::function<void()>& body);
 
-/// A folder with barrier/, test_dir/ and init_dir/ in TEMP_DIR, and the rendezvous in INIT_METHOD: `init_method`, else
-/// file://<folder>/init_dir/shared_init_file. All of it goes with the object.
+/// A folder with barrier/, test_dir/ and init_dir/ in TEMP_DIR, and the rendezvous in INIT_METHOD: `init_method`, or
+/// else file://<folder>/init_dir/shared_init_file. The destructor removes all of it.
 class TempDirectories {
  public:
   explicit TempDirectories(const std::optional<std::string>& init_method = std::nullopt);
@@ -92,7 +92,7 @@ class TempDirectories {
 
 // --- Meeting --------------------------------------------------------------------------------------------------------
 
-/// A TCP store; the master listens on a port that the system chooses where `port` is 0.
+/// A TCP store; the master listens on a port that the system chooses if `port` is 0.
 c10::intrusive_ptr<c10d::Store> create_tcp_store(const std::string& address = "localhost", int world_size = 1,
                                                  bool is_master = true, int port = 0,
                                                  std::chrono::milliseconds timeout = std::chrono::minutes(5),
@@ -108,7 +108,7 @@ class ProcessGroupScope {
     std::string port = "6789";
     bool init_pg = true;
   };
-  /// Sets the CUDA device to `rank` for nccl. \throws what init_process_group throws
+  /// Sets the CUDA device to `rank` for nccl. \throws errors of init_process_group
   ProcessGroupScope(int rank, int world_size, const Options& options);
   ProcessGroupScope(int rank, int world_size) : ProcessGroupScope(rank, world_size, Options{}) {}
   ~ProcessGroupScope();
@@ -120,12 +120,12 @@ class ProcessGroupScope {
   bool has_group_ = false;
 };
 
-/// GPUs of each rank: rank i has [i]; nothing for anybody where there are fewer GPUs than ranks.
+/// GPUs of each rank: rank i has [i]; none for all ranks if there are fewer GPUs than ranks.
 std::map<int, std::vector<int>> init_multigpu_helper(int world_size, int gpus);
 
 /// Elastic Fabric Adapter: `fi_info -p efa -t FI_EP_RDM` succeeds. Asked once.
 bool has_efa();
-/// TensorPipe transports to use: shm and uv with EFA, else any (empty).
+/// TensorPipe transports to use: shm and uv with EFA, otherwise any (empty).
 std::vector<std::string> tp_transports();
 
 // --- Subtests -------------------------------------------------------------------------------------------------------

@@ -1,5 +1,5 @@
 /// \file
-/// Where the shards of test tensors lie.
+/// Layouts of test tensors.
 #pragma once
 
 #include <cstdint>

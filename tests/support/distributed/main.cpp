@@ -23,7 +23,7 @@ int main(int argc, char** argv) {
   }
   if (!rank_context()) return RUN_ALL_TESTS();
   become_rank(*rank_context());
-  const int result = RUN_ALL_TESTS();  // Comes back only where the rank's test has no body to run.
+  const int result = RUN_ALL_TESTS();  // Returns only if the rank's test has no body to run.
   std::cerr << "a rank found no test to run\n";
   return result == 0 ? kTestErrorExitCode : result;
 }

@@ -14,7 +14,7 @@
 namespace shard::test {
 namespace {
 
-/// Of SingleProcessTestCase; GoogleTest's class-wide set-up has no object.
+/// The group of SingleProcessTestCase; GoogleTest's class-wide set-up has no object.
 std::unique_ptr<ProcessGroupScope>& single_process_scope() {
   static std::unique_ptr<ProcessGroupScope> scope;
   return scope;

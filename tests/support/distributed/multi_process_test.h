@@ -48,12 +48,13 @@ class MultiProcessTestCase : public ::testing::Test {
   int rank() const { return rank_; }
   bool is_master() const { return rank() == 0; }
   virtual int world_size() const { return kDefaultWorldSize; }
-  /// A path where the ranks can meet; the file does not exist yet. It is removed with the test.
+  /// The path of the rendezvous file, which does not exist yet. It is removed with the test.
   const std::string& file_name() const { return file_name_; }
   static std::string current_test_name();
 
  protected:
-  /// In the parent, before and after the test; both may skip. Those of this class start the ranks and end what is left.
+  /// In the parent, before and after the test; both may skip. Those of this class start the ranks and end remaining
+  /// ones.
   virtual void set_up();
   virtual void tear_down();
   /// In every rank.
@@ -79,7 +80,7 @@ class MultiProcessTestCase : public ::testing::Test {
   std::unique_ptr<RankProcesses> processes_;
 };
 
-/// As many ranks as GPUs; skips where there is none.
+/// One rank per GPU; skips if there is none.
 class MultiProcessPerGpuTestCase : public MultiProcessTestCase {
  public:
   int world_size() const override { return cuda_device_count(); }
@@ -88,14 +89,14 @@ class MultiProcessPerGpuTestCase : public MultiProcessTestCase {
   void set_up() override;
 };
 
-/// One group for all tests of a class; ranks are started from outside, each with RANK, WORLD_SIZE and, to meet in a
+/// One group for all tests of a class. Ranks are started from outside, each with RANK, WORLD_SIZE and, for a rendezvous
 /// file, RENDEZVOUS_FILE set (or by run_rank), and all run the same tests in the same order. Without RANK the tests
-/// skip. Of MultiProcContinuousTest<Self>, the class to derive from.
+/// skip. Derive the class from MultiProcContinuousTest<Self>.
 class ContinuousTest : public ::testing::Test {
  public:
   static int rank();
   static int world_size();
-  /// Sets the variables above and runs all tests of this program. \returns what main should.
+  /// Sets the variables above and runs all tests of this program. \returns the exit code for main.
   static int run_rank(int rank, int world_size, const std::optional<std::string>& rendezvous_file = std::nullopt);
 
  protected:
@@ -118,15 +119,15 @@ class MultiProcContinuousTest : public ContinuousTest {
   }
 };
 
-/// The default group of one rank for all tests of a class, meeting at localhost:12355: over BACKEND, else NCCL where a
-/// GPU is, else Gloo.
+/// The default group of one rank for all tests of a class, with rendezvous at localhost:12355: over BACKEND, or NCCL
+/// with a GPU, or Gloo.
 class SingleProcessTestCase : public ::testing::Test {
  protected:
   static void SetUpTestSuite();
   static void TearDownTestSuite();
   static constexpr int rank() { return 0; }
-  static at::Device device();            ///< "cuda:0" over NCCL, else the CPU.
-  static std::vector<int> device_ids();  ///< None over NCCL, else [0], as the original's.
+  static at::Device device();            ///< "cuda:0" over NCCL, otherwise the CPU.
+  static std::vector<int> device_ids();  ///< None over NCCL, otherwise [0], as in the original.
 };
 
 }  // namespace shard::test

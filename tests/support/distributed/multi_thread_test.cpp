@@ -30,7 +30,7 @@ struct ThreadBody {
   std::function<void()> tear_down;  ///< Also after a failure; the group is gone.
 };
 
-/// What the threads tell the one that waits for them.
+/// Messages of the threads to the one that waits for them.
 class ThreadRanks {
  public:
   ThreadRanks(int world_size, const ThreadBody& body) : body_(body), ended_(static_cast<std::size_t>(world_size)) {
@@ -42,7 +42,7 @@ class ThreadRanks {
   ThreadRanks(const ThreadRanks&) = delete;
   ThreadRanks& operator=(const ThreadRanks&) = delete;
 
-  /// A rank that still runs after `timeout`, each rank having its own; nothing when all have ended.
+  /// A rank that still runs after `timeout`, each rank having its own; nothing if all have ended.
   std::optional<int> wait(std::chrono::milliseconds timeout) {
     std::unique_lock lock(mutex_);
     for (std::size_t rank = 0; rank < ended_.size(); ++rank) {
@@ -83,7 +83,7 @@ class ThreadRanks {
       step();
       return true;
     } catch (const Error& error) {
-      // Ranks that were woken fail because another has failed.
+      // Ranks that were woken fail because a different one has failed.
       if (!(is_broken_ && error.code() == ErrorCode::kPeer)) remember(rank);
     } catch (...) {
       remember(rank);
@@ -108,7 +108,7 @@ class ThreadRanks {
 
 struct ThreadFailures {
   std::string text;
-  int exit_code = 0;  ///< The first that was asked for.
+  int exit_code = 0;  ///< The first requested skip.
   std::string skip_reason;
 };
 
@@ -137,7 +137,7 @@ ThreadFailures failures_of(const std::vector<ThreadRanks::Exception>& exceptions
   return failures;
 }
 
-/// A thread cannot be stopped: what it still uses must not go.
+/// A thread cannot be stopped, so its data must stay.
 [[noreturn]] void end_process(int stuck_rank, std::chrono::milliseconds timeout, const ThreadFailures& failures) {
   ADD_FAILURE() << failures.text << thread(stuck_rank) << " terminated or timed out after "
                 << std::chrono::duration<double>(timeout).count() << " seconds\n\n"

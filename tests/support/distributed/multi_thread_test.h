@@ -1,6 +1,6 @@
 /// \file
 /// Tests whose body runs in several threads at once, one per rank, each with its own default group: faster than
-/// processes, for what needs neither GPUs nor RPC.
+/// processes, for tests without GPUs or RPC.
 ///
 ///     class Groups : public MultiThreadedTestCase {};
 ///     SHARD_RANKS_TEST(Groups, ANewGroupHasItsMembersOnly) { EXPECT_EQ(default_group()->rank(), rank()); }
@@ -24,9 +24,9 @@ namespace shard::test {
 
 inline constexpr int kMainThreadRank = -1;
 
-/// Runs `body(rank)` on `world_size` threads, each the rank of a thread group that is its default group.
-/// Fails the test "Thread 2 exited with exception: ...", for each rank that threw, the first first; skips it with the
-/// reason of the first rank that skipped, where none failed. Ends the process when a rank needs longer than `timeout`.
+/// Runs `body(rank)` on `world_size` threads, each the rank of a thread group that is its default group. Fails the test
+/// with "Thread 2 exited with exception: ..." for each rank that threw, in order. If none failed, skips it with the
+/// reason of the first rank that skipped. Ends the process if a rank needs longer than `timeout`.
 void spawn_threads_and_init_comms(int world_size, const std::function<void(int)>& body,
                                   std::chrono::milliseconds timeout);
 void spawn_threads_and_init_comms(int world_size, const std::function<void(int)>& body);
@@ -39,14 +39,14 @@ class MultiThreadedTestCase : public ::testing::Test {
   static std::string current_test_name() { return MultiProcessTestCase::current_test_name(); }
 
  protected:
-  /// In every rank's thread, around the body; the group is there.
+  /// In every rank's thread, around the body; the group exists.
   virtual void per_thread_set_up() {}
   virtual void per_thread_tear_down() {}
   virtual void run_rank() = 0;
   /// For one rank; the limit of the test's name unless overridden.
   virtual std::chrono::milliseconds timeout() const;
 
-  /// Compare on one rank only: what comes from the shared random generator has a fixed order on none but a chosen rank.
+  /// Compare on only one rank: values from the shared random generator have a fixed order only on a chosen rank.
   template <class X, class Y>
   void assert_equal_on_rank(const X& x, const Y& y, int on_rank = 0) const {
     if (rank() == on_rank) {

@@ -47,7 +47,8 @@ class Parent {
   std::mutex mutex_;
 };
 
-/// Sends what GoogleTest finds, when it finds it: a rank may be stuck before it ends. Called under GoogleTest's lock.
+/// Sends GoogleTest's failures as they happen, because a rank may be stuck before it ends. Called under GoogleTest's
+/// lock.
 class TellFailures : public ::testing::EmptyTestEventListener {
  public:
   explicit TellFailures(Parent& parent) : parent_(parent) {}
@@ -67,7 +68,7 @@ Parent& parent_of(const RankContext& context) {
   return parent;
 }
 
-/// Answers the parent on a thread of its own while it lives.
+/// Answers the parent on a separate thread during its lifetime.
 class EventListener {
  public:
   EventListener(int rank, Parent& parent)
@@ -120,7 +121,7 @@ int skipped(const RankContext& context, const std::string& why, int exit_code) {
   return exit_code;
 }
 
-/// What GTEST_SKIP was told.
+/// The argument of GTEST_SKIP.
 std::string reason_of_skip(const ::testing::TestResult& result) {
   for (int part = 0; part < result.total_part_count(); ++part) {
     if (result.GetTestPartResult(part).skipped()) return result.GetTestPartResult(part).message();
@@ -135,7 +136,7 @@ std::string type_name(const std::exception& error) {
   return status == 0 ? name.get() : typeid(error).name();
 }
 
-/// The code of what `body` threw, or 0. GoogleTest knows of reported skips and failures.
+/// The code for an exception of `body`, or 0. GoogleTest knows of reported skips and failures.
 int code_of(const RankContext& context, const std::function<void()>& body) {
   try {
     body();
@@ -183,7 +184,7 @@ void run_rank_and_exit(const RankContext& context, const std::function<void()>& 
   std::cout.flush();
   std::cerr.flush();
   std::fflush(nullptr);
-  ::_exit(code);  // Threads of groups that are left must not hold up the end.
+  ::_exit(code);  // Threads of remaining groups must not delay the end.
 }
 
 std::string encode(const Message& message) {

@@ -1,5 +1,5 @@
 /// \file
-/// What a rank's process and its parent tell one another over their socket.
+/// Messages between a rank's process and its parent over their socket.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ inline constexpr const char* kRankVariable = "SHARD_TEST_RANK";
 inline constexpr const char* kFileVariable = "SHARD_TEST_FILE";
 inline constexpr const char* kSocketVariable = "SHARD_TEST_SOCKET";
 
-/// The only thing a parent says.
+/// The only message of a parent.
 inline constexpr char kGetTraceback = 1;
 
 /// From a rank. On the wire: kind, time, number of bytes, bytes.
@@ -26,7 +26,7 @@ std::string encode(const Message& message);
 /// Takes the first message off `bytes`; nothing while it is not whole.
 std::optional<Message> take_message(std::string& bytes);
 
-/// A line on stderr where TORCH_CPP_LOG_LEVEL is INFO.
+/// A line on stderr if TORCH_CPP_LOG_LEVEL is INFO.
 void log_info(const std::string& line);
 
 }  // namespace shard::test

@@ -40,7 +40,7 @@ std::string join(const std::vector<std::string>& texts) {
 
 bool died_of_signal(const RankResult& rank) { return rank.exit_code && *rank.exit_code < 0; }
 
-/// Minus the signal of a crash that came before what the parent sent; nothing where there was none.
+/// Minus the signal of a crash before the parent's signal; nothing if there was none.
 std::optional<int> own_signal(int status, int sent) {
   if (!WIFSIGNALED(status) || WTERMSIG(status) == SIGTERM || WTERMSIG(status) == sent) return std::nullopt;
   return -WTERMSIG(status);
@@ -59,7 +59,7 @@ std::string failure_text(const RankResult& rank) {
   return process(rank.rank) + how + join(rank.failures);
 }
 
-/// Those that died of a signal first: they are the cause of what others then see.
+/// Ranks that died of a signal first, because they cause the others' failures.
 std::string failures_in_order(std::span<const RankResult> all) {
   std::vector<RankResult> ranks(all.begin(), all.end());
   std::erase_if(ranks, [](const RankResult& rank) { return rank.failures.empty() && !failed_and_ended(rank); });
@@ -97,7 +97,7 @@ std::vector<std::string> arguments_of_rank() {
           "--gtest_also_run_disabled_tests"};
 }
 
-/// As exec wants them; they point into `words`.
+/// Arguments for exec; they point into `words`.
 std::vector<char*> pointers(std::vector<std::string>& words) {
   std::vector<char*> result;
   for (std::string& word : words) result.push_back(word.data());
@@ -153,9 +153,9 @@ struct RankProcesses::Process {
   std::optional<std::string> stacks{};
 
   void take(const Message& message);
-  /// One piece, where there is one; true: there may be more.
+  /// One piece, if there is one; true: there may be more.
   bool read_socket();
-  /// After the end: takes what is there, and closes. A descendant that holds the other end is not waited for.
+  /// After the end: reads remaining data, and closes. It does not wait for a descendant with the other end.
   void ended(std::optional<int> exit_code);
 };
 
@@ -309,7 +309,7 @@ void RankProcesses::show_stacks() {
 }
 
 void RankProcesses::terminate(bool failed) {
-  reap();  // Who has ended by now has a code of its own.
+  reap();  // A process that has ended by now has its own code.
   for (const Process& each : processes_) {
     if (each.running) ::kill(each.result.pid, SIGTERM);
   }

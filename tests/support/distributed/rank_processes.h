@@ -1,5 +1,5 @@
 /// \file
-/// The processes of a test's ranks, seen from both ends. multi_process_test.h is what tests use.
+/// The processes of a test's ranks, seen from both ends. Tests use multi_process_test.h.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -22,20 +22,20 @@ namespace shard::test {
 struct RankResult {
   int rank = 0;
   pid_t pid = 0;
-  std::optional<int> exit_code{};       ///< Minus the signal that ended it; nothing where the parent ended it.
+  std::optional<int> exit_code{};       ///< Minus the signal that ended it; nothing if the parent ended it.
   std::vector<std::string> failures{};  ///< Texts, in their order.
   std::int64_t first_failure_ns = 0;    ///< On the machine's steady clock.
   std::string skip_reason{};
 };
 
-/// What the parent's test becomes.
+/// The result of the parent's test.
 struct Verdict {
   enum class Kind { kPass, kFail, kSkip } kind = Kind::kPass;
   std::string text{};
 };
 
-/// Failed ranks first, in the order in which they failed, then ranks that did not end by themselves; else all codes
-/// must be equal: 0, or a skip's.
+/// Failed ranks first, in the order in which they failed, then ranks that did not end by themselves; otherwise all
+/// codes must be equal: 0, or a skip's.
 Verdict check_return_codes(std::span<const RankResult> ranks, std::chrono::duration<double> elapsed);
 /// All must have ended by themselves, none with 10.
 Verdict check_no_test_errors(std::span<const RankResult> ranks, std::chrono::duration<double> elapsed);
@@ -49,9 +49,9 @@ class RankProcesses {
   RankProcesses(const RankProcesses&) = delete;
   RankProcesses& operator=(const RankProcesses&) = delete;
 
-  /// Waits until all have ended. Ends the rest when one returns 10 or (`signals_are_failures`) dies of a signal; and
-  /// after `timeout`, when ranks that are left are asked for their stacks first, which come to stderr. Cost: after the
-  /// timeout up to 5 s for the stacks, 3 s for ranks that ignore SIGTERM.
+  /// Waits until all have ended. Ends the rest if one returns 10 or (`signals_are_failures`) dies of a signal; and
+  /// after `timeout`. Remaining ranks then first print their stacks to stderr. Cost: after the timeout up to 5 s for
+  /// the stacks, 3 s for ranks that ignore SIGTERM.
   void join(std::chrono::milliseconds timeout, bool signals_are_failures);
   std::vector<RankResult> results() const;
   std::chrono::duration<double> elapsed() const { return elapsed_; }
@@ -64,7 +64,7 @@ class RankProcesses {
   bool all_ended() const;
   const Process* first_failed(bool signals_are_failures) const;
   void show_stacks();
-  /// `failed`: a rank has; the crash of another counts too, though it is seen only now.
+  /// `failed`: a rank has; a crash of a different one counts too, even if it is detected only now.
   void terminate(bool failed);
 
   std::vector<Process> processes_;
@@ -73,7 +73,7 @@ class RankProcesses {
 
 // --- The rank's end -------------------------------------------------------------------------------------------------
 
-/// What a process that was started as a rank finds in its environment; nothing in the parent.
+/// The settings of a rank in its environment; nothing in the parent.
 struct RankContext {
   int rank;
   std::string file_name;
@@ -81,9 +81,9 @@ struct RankContext {
 };
 const std::optional<RankContext>& rank_context();
 
-/// Before RUN_ALL_TESTS: ends with the parent, tells it of failed assertions, prints nothing of GoogleTest's.
+/// Before RUN_ALL_TESTS: ends with the parent, reports failed assertions to it, prints no output of GoogleTest.
 void become_rank(const RankContext& context);
-/// Runs the test's body, answers the parent meanwhile, and ends the process with the code of what came out.
+/// Runs the test's body, answers the parent meanwhile, and ends the process with the code of the result.
 [[noreturn]] void run_rank_and_exit(const RankContext& context, const std::function<void()>& body);
 
 }  // namespace shard::test

@@ -47,21 +47,22 @@ class ShardedTensorTestBase : public MultiProcessTestCase {
   int world_size() const override { return kTestGpuNum; }
 
  protected:
-  /// Skips in the parent, before ranks are started, where BACKEND or SHARD_TEST_DEVICE wants more GPUs than there are.
+  /// Skips in the parent, before ranks are started, if BACKEND or SHARD_TEST_DEVICE needs more GPUs than there are.
   void set_up() override;
 
-  // --- Where shards live; `of_rank` is a rank of the world -----------------------------------------------------------
+  // --- Devices of shards; `of_rank` is a rank of the world
+  // -------------------------------------------------------------
 
   at::Device device(int of_rank) const;
   at::Device device() const { return device(rank()); }  ///< This rank's.
   /// "rank:2/cpu" or "rank:2/cuda:2".
   RemoteDevice placement(int of_rank) const { return RemoteDevice(of_rank, device(of_rank)); }
-  /// A second device of that rank where each has a GPU: that of the rank after the next. Else the same device.
+  /// A second device of that rank if each has a GPU: that of the rank after the next. Otherwise the same device.
   RemoteDevice other_placement(int of_rank) const {
     return RemoteDevice(of_rank, device((of_rank + 2) % world_size()));
   }
   std::vector<RemoteDevice> placements(const std::vector<int>& of_ranks) const;
-  std::vector<RemoteDevice> placements() const;  ///< Of all ranks, in order.
+  std::vector<RemoteDevice> placements() const;  ///< Placements of all ranks, in order.
   /// "worker2/cpu"
   RemoteDevice worker_placement(int of_rank) const;
   /// Chunks of rows, one per rank.
@@ -72,20 +73,20 @@ class ShardedTensorTestBase : public MultiProcessTestCase {
   // --- Communication -------------------------------------------------------------------------------------------------
 
   /// The default group over the ranks' file. For nccl the CUDA device becomes the rank's.
-  /// \throws c10::Error  "Backend foo not supported!"; Skip (72)  mpi, hccl: not built; what make_c10d_world throws
+  /// \throws c10::Error  "Backend foo not supported!"; Skip (72)  mpi, hccl: not built; errors of make_c10d_world
   void init_pg(const std::string& backend = test_backend());
   struct RpcNames {
     int rank;
     std::string name;
   };
-  /// RPC over the same file: worker{rank}, id rank, or as `names` say.
+  /// RPC over the same file: worker{rank}, id rank, or `names`.
   void init_rpc();
   void init_rpc(const RpcNames& names);
-  /// RPC first, where asked for, then the group.
+  /// RPC first, if requested, then the group.
   void init_comms(const CommsOptions& options);
   /// A barrier, then the RPC's end, then the group's.
   void destroy_comms(bool destroy_rpc = true);
-  /// Skips with the code of multi-gpu-{world_size} where the backend is nccl and GPUs are too few; then init_comms,
+  /// Skips with the code of multi-gpu-{world_size} if the backend is nccl and there are too few GPUs; then init_comms,
   /// `body`, destroy_comms. After a failure nothing is destroyed (the others may be elsewhere): the rank's process
   /// ends.
   void with_comms(const CommsOptions& options, const std::function<void()>& body);
@@ -94,11 +95,11 @@ class ShardedTensorTestBase : public MultiProcessTestCase {
  private:
   c10::intrusive_ptr<c10d::Store> store(const std::string& prefix);
   void skip_without_gpus() const;
-  /// Half the test's time: then ranks that wait in vain still say for what.
+  /// Half the test's time, so that ranks that wait in vain still report the reason.
   std::chrono::milliseconds comms_timeout() const { return timeout() / 2; }
 
   std::string backend_ = test_backend();
-  int round_ = 0;  ///< How often communication was destroyed: later rounds need keys of their own.
+  int round_ = 0;  ///< The number of destroyed communications: later rounds need separate keys.
   c10::intrusive_ptr<c10d::Store> file_store_;
 };
 
@@ -127,7 +128,7 @@ class MyShardedModel1 : public torch::nn::Module, public ShardedAttributes {
   std::shared_ptr<MyShardedModel2> submodule;
 };
 
-/// Runs `statement`, which must throw an `Exception` whose what() has no backtrace and holds `words`.
+/// Runs `statement`, which must throw an `Exception` whose what() has no backtrace and contains `words`.
 #define SHARD_EXPECT_THROW(statement, Exception, words) \
   EXPECT_TRUE(::shard::test::throws<Exception>([&] { statement; }, words))
 

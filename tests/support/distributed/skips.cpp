@@ -34,7 +34,7 @@ constexpr TestSkip kTestSkips[] = {
 
 const TestSkip& multi_gpu(int count) { return test_skip("multi-gpu-" + std::to_string(count)); }
 
-/// Registers CUDA with torch, where a driver is. The library is loaded for good, as torch's libraries must be.
+/// Registers CUDA with torch, if there is a driver. The library is never unloaded, as torch's libraries require.
 const c10::impl::DeviceGuardImplInterface* cuda_guard() {
   static const c10::impl::DeviceGuardImplInterface* const guard = []() -> const c10::impl::DeviceGuardImplInterface* {
     if (!std::filesystem::exists("/dev/nvidiactl")) return nullptr;

@@ -30,9 +30,9 @@ struct TestSkip {
 
 /// All reasons: codes 72 to 88, each once.
 std::span<const TestSkip> test_skips();
-/// \throws std::out_of_range  there is no such key ("multi-gpu-9": the table ends at 8).
+/// \throws std::out_of_range  no such key ("multi-gpu-9": the table ends at 8).
 const TestSkip& test_skip(std::string_view key);
-/// Null where the code says no skip.
+/// Null if the code is not a skip.
 const TestSkip* find_test_skip(int exit_code);
 
 /// A rank cannot run the test.
@@ -40,7 +40,7 @@ class Skip : public std::runtime_error {
  public:
   /// A reason of the table.
   explicit Skip(const TestSkip& why) : std::runtime_error(std::string(why.message)), exit_code_(why.exit_code) {}
-  /// A reason of its own: code 86, whose text is seen in the rank's own output.
+  /// A separate reason: code 86, with the text in the rank's own output.
   explicit Skip(const std::string& why) : std::runtime_error(why), exit_code_(test_skip("generic").exit_code) {}
   int exit_code() const { return exit_code_; }
 
@@ -53,16 +53,16 @@ struct ExitRequest {
   int exit_code;
 };
 
-// --- What is here ---------------------------------------------------------------------------------------------------
+// --- Available features ---------------------------------------------------------------------------------------------
 
-/// GPUs that torch can use; 0 on machines without NVIDIA's driver, and where libtorch_cuda.so cannot be loaded.
-/// Cost: where there is a driver, the load of libtorch_cuda.so, once.
+/// GPUs that torch can use; 0 on machines without NVIDIA's driver, and if libtorch_cuda.so cannot be loaded. Cost: with
+/// a driver, the load of libtorch_cuda.so, once.
 int cuda_device_count();
 /// \pre 0 <= index < cuda_device_count()
 void set_cuda_device(int index);
-/// Major, minor and patch of the NCCL library; nothing where there is none.
+/// Major, minor and patch of the NCCL library; nothing if there is none.
 std::optional<std::array<int, 3>> nccl_version();
-/// "gloo": yes; "nccl": where libshard_nccl.so was built; others: no.
+/// "gloo": yes; "nccl": if libshard_nccl.so was built; others: no.
 bool backend_is_built(std::string_view backend);
 
 /// Collective operations and the backends that cannot do them; features and the backends that have them.
@@ -71,7 +71,7 @@ extern const std::map<std::string, std::set<std::string>> kBackendFeature;
 
 // --- Skips ----------------------------------------------------------------------------------------------------------
 
-/// No GPU: 74; fewer than the variable WORLD_SIZE says: its multi-gpu code.
+/// No GPU: 74; fewer than the variable WORLD_SIZE: its multi-gpu code.
 void skip_if_no_gpu();
 /// WORLD_SIZE is at most 2, unless BACKEND is mpi: 73.
 void skip_if_small_worldsize();
@@ -81,7 +81,7 @@ void skip_if_odd_worldsize();
 void require_n_gpus_for_nccl_backend(int n, std::string_view backend);
 /// Fewer than `x` GPUs: the code of multi-gpu-x.
 void skip_if_lt_x_gpu(int x);
-/// The same, where `backend` is nccl.
+/// The same, if `backend` is nccl.
 void nccl_skip_if_lt_x_gpu(std::string_view backend, int x);
 /// There is no package to import in C++: always 88.
 [[noreturn]] void import_transformers_or_skip();
@@ -94,7 +94,8 @@ void requires_gloo();
 void requires_nccl();
 void requires_ucc();
 void requires_mpi();
-/// What requires_nccl says; or "Requires NCCL version greater than or equal to: 2.10.0, found: 2.9.1, reason: ...".
+/// The message of requires_nccl; or "Requires NCCL version greater than or equal to: 2.10.0, found: 2.9.1, reason:
+/// ...".
 void requires_nccl_version(std::array<int, 3> version, std::string_view reason);
 
 /// The variable SANDCASTLE is 1: skips count as passed there, with a line on stderr.
@@ -106,11 +107,11 @@ inline bool skip_but_pass_in_sandcastle(const std::string& reason) {
   return skip_but_pass_in_sandcastle_if(true, reason);
 }
 
-/// Why `check` skips; nothing where it does not.
+/// The reason why `check` skips; nothing if it does not.
 std::optional<std::string> skip_reason(const std::function<void()>& check);
 
 }  // namespace shard::test
 
-/// In a plain TEST or a SetUp: skips it where `check` throws Skip.
+/// In a plain TEST or a SetUp: skips it if `check` throws Skip.
 #define SHARD_SKIP_HERE(check) \
   if (const auto shard_why = ::shard::test::skip_reason([&] { check; }); shard_why) GTEST_SKIP() << *shard_why

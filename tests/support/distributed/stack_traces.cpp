@@ -23,7 +23,7 @@ namespace {
 constexpr int kStackSignal = SIGUSR2;
 constexpr long kAnswerNanoseconds = 500'000'000;
 
-/// What one thread is asked for; the signal brings it along.
+/// A request to one thread; the signal carries it.
 struct StackRequest {
   StackRequest() { ::sem_init(&is_written, 0, 0); }
   ~StackRequest() {
@@ -44,7 +44,7 @@ void write_stack(int descriptor) {
 }
 
 void on_stack_signal(int, siginfo_t* info, void*) {
-  if (info->si_code != SI_QUEUE) return;  // Somebody else's.
+  if (info->si_code != SI_QUEUE) return;  // A signal from a different process.
   const int before = errno;
   auto* const request = static_cast<StackRequest*>(info->si_value.sival_ptr);
   write_stack(request->descriptor);
@@ -52,7 +52,7 @@ void on_stack_signal(int, siginfo_t* info, void*) {
   errno = before;
 }
 
-/// False: there is no such thread any more.
+/// False: the thread no longer exists.
 bool send(StackRequest& request, pid_t thread) {
   siginfo_t info = {};
   info.si_code = SI_QUEUE;
@@ -79,7 +79,7 @@ void on_fatal_signal(int number) {
   ::raise(number);  // SA_RESETHAND: this time it ends the process.
 }
 
-/// "binary(_ZN1fEv+0x12) [0x...]" with the function's name as it is written in C++.
+/// "binary(_ZN1fEv+0x12) [0x...]" with the demangled name of the function.
 std::string demangled(const std::string& line) {
   const std::size_t begin = line.find('(') + 1, end = line.find('+', begin);
   if (begin == 0 || end == std::string::npos || end == begin) return line;

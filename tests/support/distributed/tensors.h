@@ -22,8 +22,8 @@ namespace shard::test {
 /// integers and bool exact. NaN equals NaN. Use: EXPECT_TRUE(tensors_equal(a, b)).
 ::testing::AssertionResult tensors_equal(const at::Tensor& actual, const at::Tensor& expected);
 
-/// Inputs of one rank and what their sum over all ranks must be: pairs of tensor lists, for 1, 2, 3 sparse dimensions
-/// with no dense one, then for 1, 2, 3 dense ones with one sparse.
+/// Inputs of one rank and their expected sum over all ranks: pairs of tensor lists, for 1, 2, 3 sparse dimensions with
+/// no dense one, then for 1, 2, 3 dense ones with one sparse.
 using SparseReduceTest = std::pair<std::vector<at::Tensor>, std::vector<at::Tensor>>;
 std::vector<SparseReduceTest> simple_sparse_reduce_tests(int rank, int world_size, int num_inputs = 1);
 
@@ -54,8 +54,8 @@ class SaveForwardInputsModel : public torch::nn::Module {
   ForwardInputs& inputs_;
 };
 
-/// What a logger of distributed training recorded must hold "iteration", "has_error" and, in "error", the first line of
-/// `expected` (up to "\nException raised from "): c10d's Logger (get_ddp_logging_data), or any map.
+/// The record of a logger of distributed training must contain "iteration", "has_error" and, in "error", the first line
+/// of `expected` (up to "\nException raised from "): c10d's Logger (get_ddp_logging_data), or any map.
 ::testing::AssertionResult verify_ddp_error_logged(const std::map<std::string, std::string>& logged,
                                                    const std::string& expected);
 ::testing::AssertionResult verify_ddp_error_logged(const c10::DDPLoggingData& logged, const std::string& expected);
