@@ -33,7 +33,7 @@ struct FlatRule {
   bool has_bucket_per_tensor = false;
   bool stores_tail = true;                    ///< False: the last part does not store the padding at its end.
   std::optional<std::int64_t> bucket_size{};  ///< A bucket of this size or more is full.
-  std::size_t max_pieces = SIZE_MAX;          ///< Of tensors and padding.
+  std::size_t max_pieces = SIZE_MAX;          ///< Limit on pieces of tensors and padding.
 
   /// \throws Error kCorruption  a number past 63 bits. \pre for all: positive numbers
   static FlatRule zero12(std::int64_t parts, std::int64_t alignment = 2);

@@ -320,7 +320,7 @@ Value* make_root(TargetDraft& draft, bool aliases_apart) {
 ///
 /// The root is the source's tree without what was not selected, or, when names changed or there was none, one rebuilt
 /// from the paths (dicts with string and integer keys become dicts, runs of indices from 0 become lists). In a tree one
-/// value may stand for all aliases of a tensor; `aliases_apart` says that some are separate tensors, and need one each.
+/// value may stand for all aliases of a tensor; with `aliases_apart` some are separate tensors, and need one each.
 /// \throws Error kInvalidArgument  leaves of a rebuilt tree inside one another.
 void add_objects(TargetDraft& draft, bool aliases_apart) {
   if (!draft.traits.objects) return;

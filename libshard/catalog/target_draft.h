@@ -23,7 +23,7 @@ struct TargetDraft {
   const Tensor& source_tensor(std::size_t selected) const { return source.tensors[selection.tensors[selected].source]; }
   /// Starts a tensor in `builder`.
   Tensor& begin_tensor(std::size_t selected);
-  /// What a stored tensor takes over from the source's first one.
+  /// A stored tensor with the properties of the source's first one.
   StoredTensor make_stored(std::size_t selected, Dims shape) const;
   /// A storage with the location of the source's first one. The caller sets its file.
   std::uint32_t add_storage(std::size_t selected, std::int64_t bytes);
@@ -37,9 +37,9 @@ struct TargetDraft {
   CatalogBuilder builder{target};
 };
 
-/// Adds the selected tensors in pieces, each row-major in a storage of its own; ranks stand in StoredTensor::rank.
-/// Where `traits.aliases`, aliases that are cut alike share the storages of their pieces; all other sharing ends, with
-/// a warning. A tensor without elements that no rank would hold is stored on rank 0. Sets shardings and world_size.
+/// Adds the selected tensors in pieces, each row-major in a separate storage, with its rank in StoredTensor::rank. With
+/// `traits.aliases`, aliases that are cut alike share the storages of their pieces; all other sharing ends, with a
+/// warning. A tensor without elements that no rank would hold is stored on rank 0. Sets shardings and world_size.
 ///
 /// Shardings say in words what the chunks say in boxes, where words exist: for RanksLayout (one axis without a name)
 /// and MeshLayout those of the layout, negative and missing dimensions resolved; for KeepLayout and LikeLayout those of

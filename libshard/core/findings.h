@@ -1,7 +1,7 @@
 /// \file
 /// Findings: the sink for everything that is wrong with a checkpoint. There are three kinds of sinks. The default one
-/// throws the first finding. A collecting one receives all that readers and checks can tell. One that goes on (Salvage,
-/// for repair) also receives losses, and the reader continues past damage.
+/// throws the first finding. A collecting one receives all that readers and checks can tell. Salvage, for
+/// repair, also receives losses: the reader continues past damage.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +30,7 @@ struct Loss {
   std::string name{};                                ///< The tensor's or object's; empty if unknown.
   std::string dtype{};                               ///< Empty if unknown.
   std::optional<std::vector<std::int64_t>> shape{};  ///< Nothing if unknown.
-  std::vector<LostBox> boxes{};                      ///< Those that cannot be read, for a tensor in several boxes.
+  std::vector<LostBox> boxes{};                      ///< The unreadable boxes of a tensor in several boxes.
   std::string file{};
   std::string why{};
   friend bool operator==(const Loss&, const Loss&) = default;

@@ -21,7 +21,7 @@ class Salvage final : public Findings {
  public:
   /// Files are named from `sources` on (shown_from).
   explicit Salvage(std::vector<std::string> sources = {}) : sources_(std::move(sources)) {}
-  /// A loss of the tensor that the finding names, else of its file. \throws  the finding, where it is not damage.
+  /// A loss of the tensor that the finding names, or else of its file. \throws  the finding, if it is not damage.
   void report(const Error& finding) override;
   bool goes_on() const override { return true; }
   void lose(Loss loss) override;
