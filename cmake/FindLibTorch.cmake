@@ -1,8 +1,8 @@
-# LibTorch as the PyPI wheel of torch has it, without its TorchConfig.cmake, which demands CUDA and links all of it.
+# LibTorch from the PyPI wheel of torch, without its TorchConfig.cmake, which requires CUDA and links all of it.
 #
-#   in:  LibTorch_ROOT         a folder .../site-packages/torch (cache or environment); else that of SHARD_PYTHON
+#   in:  LibTorch_ROOT         a folder .../site-packages/torch (cache or environment); default: that of SHARD_PYTHON
 #   out: LibTorch::cpu         torch_cpu and c10
-#        LibTorch::cuda        besides torch_cuda, c10_cuda, cudart and NCCL; only where the toolkit is
+#        LibTorch::cuda        the same with torch_cuda, c10_cuda, cudart and NCCL; only with the toolkit
 #        LibTorch_VERSION
 if(NOT LibTorch_ROOT AND NOT DEFINED ENV{LibTorch_ROOT} AND SHARD_PYTHON AND EXISTS ${SHARD_PYTHON})
   execute_process(COMMAND ${SHARD_PYTHON} -c

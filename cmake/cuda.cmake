@@ -1,4 +1,4 @@
-# CUDA for the plug-in libshard_cuda.so: SHARD_CUDA says whether it must be there.
+# CUDA for the plug-in libshard_cuda.so: SHARD_CUDA makes its absence an error.
 #
 #   out: SHARD_HAS_CUDA                          the language CUDA and TARGET CUDA::cudart_static
 #        SHARD_NCCL_INCLUDE_DIR, SHARD_NCCL_LIBRARY   empty: links between GPUs are not built
@@ -9,7 +9,8 @@ if(SHARD_CUDA STREQUAL OFF OR SHARD_SANITIZE)  # nvcc knows no sanitizers of the
   return()
 endif()
 find_package(CUDAToolkit 12 QUIET)
-if(CUDAToolkit_FOUND AND NOT TARGET CUDA::cudart_static)  # Where the toolkit's libraries are in lib, as in PyPI's wheels.
+# Searches lib for the toolkit's libraries, as in PyPI's wheels.
+if(CUDAToolkit_FOUND AND NOT TARGET CUDA::cudart_static)
   find_library(cudart_static cudart_static HINTS ${CUDAToolkit_INCLUDE_DIRS}/../lib NO_CACHE)
   if(cudart_static)
     add_library(CUDA::cudart_static STATIC IMPORTED)

@@ -1,4 +1,4 @@
-# Writes OUTPUT: the documents of the list FILES as a table of names and texts (libshard/map/builtin_maps.h).
+# Writes OUTPUT: the documents of the list FILES as a table of names and texts (libshard/map/documents/builtin_maps.h).
 set(rows "")
 set(documents "")
 foreach(file ${FILES})
@@ -15,7 +15,7 @@ foreach(document ${documents})
 endforeach()
 list(LENGTH documents count)
 file(WRITE ${OUTPUT} "// Made of the documents in maps/ by cmake/embed_maps.cmake.
-#include \"libshard/map/builtin_maps.h\"
+#include \"libshard/map/documents/builtin_maps.h\"
 
 #include <algorithm>
 #include <array>

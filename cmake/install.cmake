@@ -1,9 +1,9 @@
-# What `cmake --install` puts down: the tool with its man pages and completions, the shared libraries, headers, and the package libshard.
-# Components, which are packages of a distribution: program, libraries (with plug-ins), development.
+# Rules of `cmake --install`: the tool with its man pages and completions, the shared libraries, headers, and the
+# package libshard. Components, which are packages of a distribution: program, libraries (with plug-ins), development.
 include(CMakePackageConfigHelpers)
 set(package ${CMAKE_INSTALL_LIBDIR}/cmake/libshard)
 
-# install_libraries(EXPORT FILE TARGETS...): a part of the package, with a file of targets of its own.
+# install_libraries(EXPORT FILE TARGETS...): a part of the package, with a separate file of targets.
 function(install_libraries export file)
   foreach(library ${ARGN})
     target_include_directories(${library} INTERFACE $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>

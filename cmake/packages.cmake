@@ -20,16 +20,18 @@ if(SHARD_BENCH)
   find_package(benchmark REQUIRED)
 endif()
 
-# For plug-ins; what is not found is not built. The libraries were built without sanitizers, which see our side only.
+# For plug-ins; a plug-in without its library is not built. The libraries were built without sanitizers, which see only
+# our side.
 if(SHARD_PLUGINS AND (NOT SHARD_SANITIZE OR SHARD_SANITIZE_PLUGINS))
   find_package(MPI COMPONENTS C)
-  set(SHARD_LIBTORCH_VERSIONS 2.11...<2.16)  # What the library was built and tested with, first and last.
+  # The first and the last version that the library was built and tested with.
+  set(SHARD_LIBTORCH_VERSIONS 2.11...<2.16)
   if(LibTorch_ROOT OR DEFINED ENV{LibTorch_ROOT})
     find_package(LibTorch ${SHARD_LIBTORCH_VERSIONS} REQUIRED)
   else()
     find_package(LibTorch ${SHARD_LIBTORCH_VERSIONS})
   endif()
 endif()
-# For the plug-in that reads and writes HDF5; not built where libhdf5 or libseccomp is not found.
+# For the plug-in that reads and writes HDF5; not built if libhdf5 or libseccomp is missing.
 pkg_check_modules(hdf5 IMPORTED_TARGET hdf5-serial)
 pkg_check_modules(seccomp IMPORTED_TARGET libseccomp)

@@ -10,13 +10,15 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL GNU AND CMAKE_CXX_COMPILER_VERSION VERSION_LES
 endif()
 add_library(shard_build INTERFACE)  # How everything is compiled.
 target_compile_options(shard_build INTERFACE -pthread ${shard_warnings})
-if(NOT CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")  # Where char is unsigned, bytes above 127 would sort and print differently.
+# If char were unsigned, bytes above 127 would sort and print differently.
+if(NOT CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   target_compile_options(shard_build INTERFACE -fsigned-char)
 endif()
-if(SHARD_FUZZ)  # Coverage of the libraries too: without it a fuzzer sees no further than its own file.
+if(SHARD_FUZZ)  # Also covers the libraries: without it a fuzzer sees only its own file.
   target_compile_options(shard_build INTERFACE -fsanitize=fuzzer-no-link)
 endif()
-if(CMAKE_UNITY_BUILD AND CMAKE_CXX_COMPILER_ID STREQUAL GNU)  # A class with a field of a local type is in one source only, whatever file includes that.
+# A class with a field of a local type is in only one source, regardless of the file that includes that.
+if(CMAKE_UNITY_BUILD AND CMAKE_CXX_COMPILER_ID STREQUAL GNU)
   target_compile_options(shard_build INTERFACE -Wno-subobject-linkage)
 endif()
 target_include_directories(shard_build INTERFACE $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>)
@@ -26,18 +28,18 @@ if(SHARD_SANITIZE)
   if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)  # The same false alarms once more, with calls of the sanitizer in between.
     target_compile_options(shard_build INTERFACE -Wno-stringop-overread)
   endif()
-  if(SHARD_SANITIZE_PLUGINS)  # vptr wants type names that LibTorch hides; g++ 12 warns of optionals in its headers.
+  if(SHARD_SANITIZE_PLUGINS)  # vptr needs type names that LibTorch hides; g++ 12 warns of optionals in its headers.
     target_compile_options(shard_build INTERFACE -fno-sanitize=vptr -Wno-maybe-uninitialized)
   endif()
 endif()
 
-if(SHARD_ONE_FILE)  # What several programs would share is inside the one.
+if(SHARD_ONE_FILE)  # Code that several programs would share is inside the one.
   set(shard_library_type STATIC)
 else()
   set(shard_library_type SHARED)
 endif()
 
-# shard_headers(NAME HEADERS ... LIBS ... [OPTIONS ...]): headers that are compiled once, for the targets that then say
+# shard_headers(NAME HEADERS ... LIBS ... [OPTIONS ...]): headers that are compiled once, for the targets that call
 # shard_use_headers(TARGET NAME).
 function(shard_headers name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "HEADERS;LIBS;OPTIONS")
@@ -51,7 +53,7 @@ function(shard_use_headers target name)
   target_precompile_headers(${target} REUSE_FROM ${name})
 endfunction()
 
-if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)  # Programs as libraries, for the same headers; the other is what ccache asks for.
+if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)  # Programs as libraries, for the same headers; ccache requires the other option.
   set(shard_precompiled_options -fPIC -fpch-preprocess)
 endif()
 set(shard_test_options -O0)  # Tests are long and run once: half the time to compile of -O1.
@@ -74,8 +76,8 @@ function(shard_part name)
   shard_use_headers(${name} ${arg_HEADERS})
 endfunction()
 
-# shard_test(NAME SOURCES ... LIBS ... LABELS ... [MAIN LIB] [HEADERS NAME]): one GoogleTest binary, its cases found at test
-# time. MAIN has another main than GoogleTest's.
+# shard_test(NAME SOURCES ... LIBS ... LABELS ... [MAIN LIB] [HEADERS NAME]): one GoogleTest binary, its cases found at
+# test time. MAIN replaces GoogleTest's main.
 function(shard_test name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "TIMEOUT;MAIN;HEADERS" "SOURCES;LIBS;LABELS")
   if(NOT arg_TIMEOUT)
@@ -96,8 +98,8 @@ function(shard_test name)
   set_tests_properties(${name} PROPERTIES LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT})
 endfunction()
 
-# shard_plugin(NAME SOURCES ... LIBS ...): a library that is opened on demand (libshard/ranks/plugin.h). What it uses of libshard
-# is inside, so that it goes with any program: one that has libshard.so, and the one that is one file.
+# shard_plugin(NAME SOURCES ... LIBS ...): a library that is opened on demand (libshard/ranks/plugin.h). It contains the
+# parts of libshard that it uses, so it works with any program: one with libshard.so, and the one-file program.
 function(shard_plugin name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;LIBS")
   add_library(${name} MODULE ${arg_SOURCES})
@@ -109,4 +111,4 @@ function(shard_plugin name)
   install(TARGETS ${name} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT libraries)
   add_dependencies(plugins ${name})
 endfunction()
-add_custom_target(plugins)  # All of them, where CMake found what they need.
+add_custom_target(plugins)  # All of them, if CMake found their dependencies.

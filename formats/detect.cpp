@@ -7,15 +7,11 @@
 #include <span>
 #include <vector>
 
-#include "formats/dcp/format.h"
-#include "formats/deepspeed/format.h"
 #include "formats/foreign.h"
-#include "formats/megatron_dist/format.h"
 #include "formats/plugins.h"
 #include "formats/registry.h"
-#include "formats/torch/format.h"
-#include "formats/torch_ranks/format.h"
 #include "libshard/core/error.h"
+#include "libshard/core/suffixes.h"
 #include "libshard/io/paths.h"
 
 namespace shard {
@@ -26,23 +22,14 @@ std::string shown(const Source& source) {
   return source.paths.size() == 1 ? source.paths.front() : fmt::format("{} files", source.paths.size());
 }
 
-bool has_suffix_of(const Format& format, std::string_view name) {
-  return std::ranges::any_of(format.suffixes, [&](std::string_view suffix) { return name.ends_with(suffix); });
-}
-
-bool is_format(const Format& a, const Format& b) { return a.traits.name == b.traits.name; }
-
-bool is_folder(const Source& source) {
-  return source.paths.size() == 1 && source.store->status(source.paths.front()).kind == FileKind::kFolder;
-}
-
 /// The format that the names hint at. Only for what no format recognised: its reader then says what is wrong there.
 const Format* format_by_names(const Source& source) {
-  const std::vector<std::string> names = is_folder(source) ? source.store->list(source.paths.front()) : source.paths;
+  const bool is_folder = is_one_folder(source);
+  const std::vector<std::string> names = is_folder ? source.store->list(source.paths.front()) : source.paths;
   for (const Format* format : formats()) {
-    if (is_format(*format, kTorchFormat) && is_folder(source)) continue;  // Its folders have names of their own.
-    if (std::ranges::any_of(names, [&](const std::string& name) { return has_suffix_of(*format, name); }))
-      return format;
+    if (is_folder && !format->suffixes_tell_folders) continue;
+    const auto has_suffix = [&](const std::string& name) { return ends_in_any(name, format->suffixes); };
+    if (std::ranges::any_of(names, has_suffix)) return format;
   }
   return nullptr;
 }
@@ -65,43 +52,22 @@ void check_exists(const Source& source) {
   }
 }
 
-/// A torch.save file in which sharded tensors lie is that of a rank; it is one of torch too, which cannot join them.
-void prefer_ranks(std::vector<const Format*>& fitting) {
-  const auto is_ranks = [](const Format* format) { return is_format(*format, kTorchRanksFormat); };
-  if (std::ranges::none_of(fitting, is_ranks)) return;
-  std::erase_if(fitting, [](const Format* format) { return is_format(*format, kTorchFormat); });
-}
-
-/// The files of a DeepSpeed save are torch.save files, which only it can join.
-void prefer_deepspeed(std::vector<const Format*>& fitting) {
-  const auto is_deepspeed = [](const Format* format) {
-    return is_format(*format, kDeepSpeedFormat) || is_format(*format, kDeepSpeedUniversalFormat);
-  };
-  if (std::ranges::none_of(fitting, is_deepspeed)) return;
-  std::erase_if(fitting, [](const Format* format) {
-    return is_format(*format, kTorchFormat) || is_format(*format, kTorchRanksFormat);
-  });
-}
-
-/// A folder of Megatron-core's is one of dcp too, which does not know what lies beside the items.
-void prefer_megatron(std::vector<const Format*>& fitting) {
-  const auto is_megatron = [](const Format* format) { return is_format(*format, kMegatronDistFormat); };
-  if (std::ranges::none_of(fitting, is_megatron)) return;
-  std::erase_if(fitting, [](const Format* format) { return is_format(*format, kDcpFormat); });
-}
-
 std::vector<const Format*> fitting_formats(const Source& source) {
   std::vector<const Format*> fitting = formats();
   std::erase_if(fitting, [&](const Format* format) { return !format->detect(source); });
-  prefer_ranks(fitting);
-  prefer_deepspeed(fitting);
-  prefer_megatron(fitting);
+  std::vector<std::string_view> superseded;
+  for (const Format* format : fitting) {
+    superseded.insert(superseded.end(), format->supersedes.begin(), format->supersedes.end());
+  }
+  std::erase_if(fitting, [&](const Format* format) {
+    return std::ranges::find(superseded, format->traits.name) != superseded.end();
+  });
   return fitting;
 }
 
-/// Files of torch's suffixes are one checkpoint of ranks only where they are one set.
+/// False for files of a folder that a format guesses to be its own, but that are several sets.
 bool is_one_set(const Source& source, const Format& format) {
-  return !is_format(format, kTorchRanksFormat) || !is_folder(source) || holds_one_set(source);
+  return !format.is_guessed || !is_one_folder(source) || holds_one_set(source);
 }
 
 /// With `known`, where its plug-in has not been loaded.
@@ -171,14 +137,12 @@ Recognised recognise(const Source& source) {
   check_exists(source);
   if (auto error = foreign_look_alike(source)) throw Error(*error);
   const std::vector<const Format*> fitting = fitting_formats(source);
-  const bool is_mixed = is_folder(source);  // Then the files of a format that is not loaded may lie there too.
+  const bool is_mixed = is_one_folder(source);  // Then the files of a format that is not loaded may lie there too.
   const KnownFormat* const known = fitting.empty() || is_mixed ? known_format_of(source) : nullptr;
   const std::vector<std::string_view> names = names_of(fitting, known);
   if (names.size() > 1) throw_several(source, names);
   if (fitting.empty() && known != nullptr) return {&format_named(known->name)};
-  // A folder of torch.save files may be that of a framework.
-  const bool is_sure =
-      fitting.size() == 1 && (source.paths.size() > 1 || !is_format(*fitting.front(), kTorchRanksFormat));
+  const bool is_sure = fitting.size() == 1 && (source.paths.size() > 1 || !fitting.front()->is_guessed);
   if (is_sure) return {fitting.front()};
   if (auto error = foreign_kind(source)) throw Error(*error);
   const bool is_one = fitting.size() == 1 && is_one_set(source, *fitting.front());
@@ -192,7 +156,7 @@ Recognised recognise(const Source& source) {
 }
 
 std::vector<FoundCheckpoint> checkpoints_below(const Source& source) {
-  if (!is_folder(source)) return {};
+  if (!is_one_folder(source)) return {};
   return find_checkpoints(source, is_checkpoint, holds_tensors);
 }
 

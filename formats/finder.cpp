@@ -4,16 +4,18 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <map>
 #include <tuple>
 #include <utility>
 
-#include "formats/torch/format.h"
-#include "formats/torch_ranks/format.h"
 #include "formats/torch_ranks/rank_source.h"
+#include "formats/torch_ranks/reader.h"
 #include "libshard/core/error.h"
+#include "libshard/core/name_pattern.h"
+#include "libshard/core/parse_number.h"
+#include "libshard/core/suffixes.h"
 #include "libshard/io/paths.h"
+#include "libshard/io/small_text.h"
 
 namespace shard {
 
@@ -29,30 +31,14 @@ constexpr std::array<std::string_view, 15> kSideBegins{"training_args", "schedul
 /// Whole names of such files and folders, suffixes aside.
 constexpr std::array<std::string_view, 4> kSideNames{"data", "train", "meta", "args"};
 constexpr std::string_view kWorldSize = "world_size_", kOptimizer = "optim", kModel = "model", kRank = "rank";
-/// Suffixes of torch.save files that ranks' files do not have.
-constexpr std::array<std::string_view, 3> kWholeSuffixes{".ckpt", ".tar", ".th"};
 /// verl's name of the last step that was saved whole.
 constexpr const char *kLastStep = "latest_checkpointed_iteration.txt", *kStepFolder = "global_step_";
 constexpr std::int64_t kMaxStepBytes = 32;
 
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
-
-/// A name cut before and after each run of digits, so that pieces of text and of digits alternate.
-std::vector<std::string> pieces_of(const std::string& name) {
-  std::vector<std::string> pieces(1);
-  bool in_digits = false;
-  for (const char c : name) {
-    if (is_digit(c) != in_digits) pieces.emplace_back();
-    in_digits = is_digit(c);
-    pieces.back() += c;
-  }
-  return pieces;
-}
-
 /// Equal for the files of one set: the digits aside, but for the number of ranks.
 std::string set_of(const std::string& name) {
   std::string key;
-  const std::vector<std::string> pieces = pieces_of(name);
+  const std::vector<std::string> pieces = cut_at_numbers(name);
   for (std::size_t i = 0; i < pieces.size(); ++i) {
     const bool is_number = i % 2 == 1 && !pieces[i - 1].ends_with(kWorldSize);
     key += is_number ? "#" : pieces[i];
@@ -74,8 +60,7 @@ Sets sets_in(const Source& source) {
   Sets sets = rank_sets_in(source);
   const std::string& folder = source.paths.front();
   for (const std::string& name : source.store->list(folder)) {
-    const auto has = [&](std::string_view suffix) { return name.ends_with(suffix); };
-    const bool is_whole = !name.starts_with('.') && std::ranges::any_of(kWholeSuffixes, has);
+    const bool is_whole = !name.starts_with('.') && ends_in_any(name, kWholeTorchSuffixes);
     if (is_whole && source.store->status(join_path(folder, name)).kind == FileKind::kFile) {
       sets[set_of(name)].push_back(name);
     }
@@ -83,31 +68,10 @@ Sets sets_in(const Source& source) {
   return sets;
 }
 
-/// A pattern for the shell: the numbers that differ between the names of a set are stars.
-std::string pattern_of(const std::vector<std::string>& names) {
-  std::vector<std::string> pattern = pieces_of(names.front());
-  for (const std::string& name : names) {
-    const std::vector<std::string> pieces = pieces_of(name);
-    for (std::size_t i = 1; i < pieces.size(); i += 2) {
-      if (pieces[i] != pattern[i]) pattern[i] = "*";
-    }
-  }
-  std::string text;
-  for (const std::string& piece : pattern) text += piece;
-  return text;
-}
-
-/// The last number in a name; -1 where it has none, or one of more than 18 digits.
+/// The last number in a name; -1 if it has none, or one above INT64_MAX.
 std::int64_t number_in(const std::string& name) {
-  const std::vector<std::string> pieces = pieces_of(name);
-  for (std::size_t i = pieces.size(); i-- > 1;) {
-    std::int64_t number = -1;
-    if (i % 2 == 1 && pieces[i].size() <= 18) {
-      std::from_chars(pieces[i].data(), pieces[i].data() + pieces[i].size(), number);
-      return number;
-    }
-  }
-  return -1;
+  const std::vector<std::string> pieces = cut_at_numbers(name);
+  return pieces.size() < 2 ? -1 : parse_natural(pieces[pieces.size() / 2 * 2 - 1]).value_or(-1);
 }
 
 bool has_word(std::string_view name, std::string_view word) { return name.find(word) != std::string_view::npos; }
@@ -211,9 +175,9 @@ class Finder {
     const std::string first = join_path(folder, names.front());
     if (!probe(first)) return;
     const bool has_ranks = has_word(names.front(), kRank);
-    const bool are_cut = (names.size() > 1 || has_ranks) && kTorchRanksFormat.detect(source_of(first));
+    const bool are_cut = (names.size() > 1 || has_ranks) && torch_ranks::detect(source_of(first));
     if (are_cut || (names.size() > 1 && has_ranks)) {
-      FoundCheckpoint found{Kind::kFiles, join_path(folder, pattern_of(names))};
+      FoundCheckpoint found{Kind::kFiles, join_path(folder, shell_pattern(names))};
       for (const std::string& name : names) found.files.push_back(join_path(folder, name));
       return add(std::move(found));
     }
@@ -234,11 +198,9 @@ class Finder {
 
 /// The folder of the step that a trainer says is the last; empty where no file says so.
 std::string last_step(const SourceStore& store, const std::string& folder) {
-  const std::string path = join_path(folder, kLastStep);
-  if (store.status(path).kind != FileKind::kFile) return {};
-  const std::vector<std::byte> bytes = read_whole(*store.open(path), kMaxStepBytes);
-  std::string number(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-  while (!number.empty() && !is_digit(number.back())) number.pop_back();
+  std::string number = small_text(store, join_path(folder, kLastStep), kMaxStepBytes);
+  if (number.empty()) return {};
+  number.resize(number.find_last_of("0123456789") + 1);
   return join_path(folder, kStepFolder + number) + "/";
 }
 
@@ -262,18 +224,14 @@ std::vector<FoundCheckpoint> find_checkpoints(const Source& source, const IsChec
 std::vector<FoundCheckpoint> numbered_models(const Source& source) {
   std::vector<FoundCheckpoint> found;
   const std::string& folder = source.paths.front();
-  if (source.paths.size() != 1 || source.store->status(folder).kind != FileKind::kFolder) return found;
+  if (!is_one_folder(source)) return found;
   const std::vector<std::string> names = source.store->list(folder);
-  for (const auto& [stem, suffix] : {std::pair("model", ".safetensors"), std::pair("pytorch_model", ".bin")}) {
-    const auto is_one = [&](const std::string& name) {
-      const std::vector<std::string> pieces = pieces_of(name);
-      return name == fmt::format("{}{}", stem, suffix) ||
-             (pieces.size() == 3 && pieces[0] == fmt::format("{}_", stem) && pieces[2] == suffix);
-    };
-    if (std::ranges::count_if(names, is_one) < 2) continue;
-    for (const std::string& name : names) {
-      if (is_one(name)) found.push_back({FoundCheckpoint::Kind::kFile, join_path(folder, name)});
-    }
+  for (const auto& [first, others] : {std::pair("model.safetensors", NamePattern("model_{number}.safetensors")),
+                                      std::pair("pytorch_model.bin", NamePattern("pytorch_model_{number}.bin"))}) {
+    std::vector<std::string> models = names;
+    std::erase_if(models, [&](const std::string& name) { return name != first && !others.fits(name); });
+    if (models.size() < 2) continue;
+    for (const std::string& name : models) found.push_back({FoundCheckpoint::Kind::kFile, join_path(folder, name)});
   }
   std::ranges::sort(found, {}, &FoundCheckpoint::path);
   return found;

@@ -12,6 +12,7 @@
 #include "formats/parts/zip/zip.h"
 #include "libshard/core/error.h"
 #include "libshard/io/paths.h"
+#include "libshard/io/small_text.h"
 
 namespace shard {
 
@@ -62,10 +63,7 @@ constexpr std::array kMarks{
 /// The first bytes of a file; empty where `path` is not a file.
 std::string head_of(const SourceStore& store, const std::string& path) {
   if (store.status(path).kind != FileKind::kFile) return {};
-  const auto file = store.open(path);
-  std::string head(static_cast<std::size_t>(std::min(file->size(), kHeadBytes)), '\0');
-  file->read_at(0, std::as_writable_bytes(std::span(head)));
-  return head;
+  return front_of(*store.open(path), kHeadBytes);
 }
 
 Error unsupported(std::string_view what, const std::string& path) {

@@ -40,10 +40,7 @@ bool is_hdf5_folder(const SourceStore& store, const std::string& folder) {
 
 }  // namespace
 
-bool is_hdf5_name(std::string_view name) {
-  const auto ends = [&](std::string_view suffix) { return name.ends_with(suffix); };
-  return std::ranges::any_of(kHdf5Suffixes, ends) && !name.starts_with('.');
-}
+bool is_hdf5_name(std::string_view name) { return ends_in_any(name, kHdf5Suffixes) && !name.starts_with('.'); }
 
 bool is_keras_index(const SourceStore& store, const std::string& path) {
   const bool is_named_so = path.ends_with(kKerasIndexSuffix) || path.ends_with(kTensorFlowIndexSuffix);
@@ -70,7 +67,7 @@ bool is_hdf5_source(const Source& source) {
   const SourceStore& store = *source.store;
   if (source.paths.size() == 1) {
     const std::string& path = source.paths.front();
-    if (store.status(path).kind == FileKind::kFolder) return is_hdf5_folder(store, path);
+    if (is_one_folder(source)) return is_hdf5_folder(store, path);
     return is_hdf5_file(store, path) || is_keras_index(store, path) || is_keras_archive(store, path);
   }
   return std::ranges::all_of(source.paths, [&](const std::string& path) { return is_hdf5_file(store, path); });

@@ -2,7 +2,6 @@
 /// Whether a source is of HDF5: known without the plug-in, so that nothing else opens it.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -10,10 +9,10 @@
 #include <string_view>
 
 #include "formats/format.h"
+#include "libshard/core/suffixes.h"
 
 namespace shard {
 
-inline constexpr std::array<std::string_view, 2> kHdf5Suffixes{".h5", ".hdf5"};
 /// The suffix of the index that Keras writes beside weights in several files.
 inline constexpr std::string_view kKerasIndexSuffix = ".weights.json";
 

@@ -2,27 +2,20 @@
 
 #include <fmt/format.h>
 
-#include <charconv>
-#include <span>
+#include <optional>
 
+#include "libshard/core/parse_number.h"
 #include "libshard/io/paths.h"
+#include "libshard/io/small_text.h"
 
 namespace shard {
 
 std::string tracked_iteration(const SourceStore& store, const std::string& folder) {
   constexpr std::int64_t kMaxBytes = 64;
-  const std::string path = join_path(folder, kTrackerName);
-  if (store.status(path).kind != FileKind::kFile) return {};
-  const auto file = store.open(path);
-  if (file->size() > kMaxBytes) return {};
-  std::string text(static_cast<std::size_t>(file->size()), '\0');
-  file->read_at(0, std::as_writable_bytes(std::span(text)));
-  text.erase(text.find_last_not_of(" \t\r\n") + 1);
+  const std::string text = small_text(store, join_path(folder, kTrackerName), kMaxBytes);
   if (text == "release") return text;
-  std::int64_t number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  const bool is_number = error == std::errc() && end == text.data() + text.size() && number >= 0;
-  return is_number ? fmt::format("iter_{:07}", number) : std::string();
+  const std::optional<std::int64_t> number = parse_natural(text);
+  return number ? fmt::format("iter_{:07}", *number) : std::string();
 }
 
 }  // namespace shard

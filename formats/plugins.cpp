@@ -14,7 +14,7 @@
 #include "libshard/io/paths.h"
 
 #ifdef SHARD_HDF5_INSIDE
-extern "C" void shard_formats_2(shard::AddFormat add);
+extern "C" void shard_formats_3(shard::AddFormat add);
 extern "C" const char* shard_library_version();
 #endif
 
@@ -25,7 +25,6 @@ namespace {
 constexpr std::array kKnown{
     KnownFormat{"hdf5", "libshard_hdf5.so", kHdf5Suffixes, "libhdf5-dev and libseccomp-dev", "libhdf5", "libhdf5-103-1",
                 is_hdf5_source},
-    KnownFormat{"llama", {}},
 };
 
 std::string path_of(const KnownFormat& format) { return plugin_path(kKnown.data(), format.library); }
@@ -37,7 +36,7 @@ struct InsidePlugin {
   LibraryVersion version;
 };
 #ifdef SHARD_HDF5_INSIDE
-constexpr std::array kInside{InsidePlugin{"libshard_hdf5.so", shard_formats_2, shard_library_version}};
+constexpr std::array kInside{InsidePlugin{"libshard_hdf5.so", shard_formats_3, shard_library_version}};
 #else
 constexpr std::array<InsidePlugin, 0> kInside{};
 #endif
@@ -61,7 +60,7 @@ std::span<const KnownFormat> known_formats() { return kKnown; }
 
 bool is_installed(const KnownFormat& format) {
   if (inside(format) != nullptr) return true;
-  return !format.library.empty() && is_file_there(path_of(format));
+  return is_file_there(path_of(format));
 }
 
 void load_format_plugin(const std::string& path) {

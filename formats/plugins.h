@@ -19,7 +19,7 @@ namespace shard {
 
 /// The plug-in's one entry, with C linkage; the number in its name changes with Format and what Format refers to. It
 /// calls `add` for each of its formats, which live until the program ends.
-inline constexpr char kFormatPluginEntry[] = "shard_formats_2";
+inline constexpr char kFormatPluginEntry[] = "shard_formats_3";
 using AddFormat = void (*)(const Format& format);
 using AddFormatsOfPlugin = void (*)(AddFormat add);
 
@@ -31,7 +31,7 @@ using LibraryVersion = const char* (*)();
 /// A format that is not built in.
 struct KnownFormat {
   std::string_view name;
-  std::string_view library;                        ///< The plug-in that brings it; empty: none does yet.
+  std::string_view library;                        ///< The plug-in that brings it.
   std::span<const std::string_view> suffixes{};    ///< Suffixes of single files.
   std::string_view built_with{};                   ///< The packages without which a build lacks the plug-in.
   std::string_view needs{};                        ///< The library that it is linked with; its file begins so.

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <mutex>
+#include <optional>
 
 #include "formats/dcp/format.h"
 #include "formats/dcp_hf/format.h"
@@ -76,7 +77,6 @@ const Format* find_format(std::string_view name) {
 const Format& load_known(const KnownFormat& known) {
   Error absent(ErrorCode::kUnsupported, fmt::format("this build does not have the format '{}'", known.name));
   absent.hint(fmt::format("formats here: {}", all_names()));
-  if (known.library.empty()) throw Error(absent);
   if (!is_installed(known)) {
     throw Error(absent.because(fmt::format("the plug-in {} is not installed; building it needs the packages {}",
                                            known.library, known.built_with)));
@@ -103,6 +103,57 @@ void register_format(const Format& format) { Registry::instance().add(format); }
 
 FormatTraits traits_of(const Format& format, const WriteOptions& options) {
   return format.traits_for == nullptr ? format.traits : format.traits_for(options);
+}
+
+bool has_option(std::span<const FormatOption> options, std::string_view name) {
+  return std::ranges::find(options, name, &FormatOption::name) != options.end();
+}
+
+std::vector<FormatOption> format_options(std::span<const FormatOption> Format::*of) {
+  std::vector<FormatOption> options;
+  for (const Format* format : formats()) {
+    for (const FormatOption& option : format->*of) {
+      if (!has_option(options, option.name)) options.push_back(option);
+    }
+  }
+  return options;
+}
+
+std::string_view choice(const FormatChoices& choices, const FormatOption& option) {
+  const auto found = choices.find(option.name);
+  return found == choices.end() ? option.words.front() : std::string_view(found->second);
+}
+
+const Format& loader_format(std::string_view suffix) {
+  const std::vector<const Format*> all = formats();
+  return **std::ranges::find(all, suffix, [](const Format* format) { return format->loader_suffix; });
+}
+
+const Format& map_format(MapContainer container) {
+  const std::vector<const Format*> all = formats();
+  return **std::ranges::find(all, std::optional(container), [](const Format* format) { return format->map_container; });
+}
+
+const Format& file_format_of(const Format& format) {
+  return format.file_format.empty() ? format : format_named(format.file_format);
+}
+
+const Format* superseding_format(const Source& source, const Format& format) {
+  const std::vector<const Format*> all = formats();
+  const auto found = std::ranges::find_if(all, [&](const Format* each) {
+    const bool supersedes = std::ranges::find(each->supersedes, format.traits.name) != each->supersedes.end();
+    return supersedes && each->detect(source);
+  });
+  return found == all.end() ? nullptr : *found;
+}
+
+std::unique_ptr<Writer> writer_of(const Format& format, const WriteOptions& options) {
+  if (options.single_file && format.suffixes.empty()) {
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("cannot write {} to a single file: it needs a folder", format.traits.name))
+        .suggest(Remedy::kNameFolder);
+  }
+  return format.make_writer(options);
 }
 
 const Format& format_named(std::string_view name) {

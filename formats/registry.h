@@ -6,6 +6,7 @@
 /// Threads: all functions may be called by several threads at once.
 #pragma once
 
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -26,6 +27,20 @@ void register_format(const Format& format);
 /// \throws Error kInvalidArgument  an unknown name (with the nearest one); kUnsupported  a known one that this build
 ///   lacks, or whose plug-in cannot be used.
 const Format& format_named(std::string_view name);
+
+/// All formats' choices of reading or of writing (`&Format::read_options`, `&Format::write_options`), each name once.
+std::vector<FormatOption> format_options(std::span<const FormatOption> Format::*of);
+/// True if `format` has that choice.
+bool has_option(std::span<const FormatOption> options, std::string_view name);
+
+/// The format whose folders Hugging Face's loaders open if their weights have that suffix. \pre there is one
+const Format& loader_format(std::string_view suffix);
+/// The format of files of ranks that a model map describes. \pre there is one
+const Format& map_format(MapContainer container);
+/// The format of one file of a rank, see Format::file_format.
+const Format& file_format_of(const Format& format);
+/// The format that supersedes `format` and recognises `source`; null: there is none.
+const Format* superseding_format(const Source& source, const Format& format);
 
 /// The name of the format whose single files have the suffix of `path` ("out/model.pt" is "torch"); empty where there
 /// is none, and for "out.pt/": a trailing slash makes any name a folder. The format may be one that this build lacks.

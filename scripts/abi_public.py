@@ -1,7 +1,8 @@
-"""Keeps of a library's interface, as abidw writes it, what installed headers declare: abi_public.py HEADERS <ALL >PUBLIC
+"""Reduces a library's interface, as abidw writes it, to the declarations in installed headers: abi_public.py
+HEADERS <ALL >PUBLIC
 
-A symbol is public where it is of the namespace shard and each part of its name is a word of some header in the folder HEADERS. Others
-stay in the file without their symbol, so that abidiff does not compare them.
+A symbol is public if it is in the namespace shard and each part of its name is a word of some header in the folder
+HEADERS. Others stay in the file without their symbol, so that abidiff does not compare them.
 """
 import re
 import subprocess

@@ -1,4 +1,4 @@
-# Shared by the scripts: where the repository is, how to say what is done. Source it, do not run it.
+# Shared by the scripts: the path of the repository, messages. Source it, do not run it.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root"
@@ -7,8 +7,8 @@ export SHARD_PYTHON="$venv/bin/python"
 
 say() { printf '\n== %s\n' "$*"; }
 
-# Configures and builds a preset: build PRESET [TARGET...]. Configures each time, as a library may be there now that was not
-# before; what was built stays.
+# Configures and builds a preset: build PRESET [TARGET...]. Configures each time, because a library may have been
+# installed since; existing results stay.
 build() {
   local preset=$1
   shift

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Prints how long headers, sources and functions are: median, 90th percentile and the longest, by name. Run: sizes.py
+"""Prints how long headers, sources and functions are: median, 90th percentile and the longest, by name. Then files per
+1,000 lines, and headers that one file includes, tests and the header's own source not counted. Run: sizes.py
 
 A function reaches from the first line of its declaration to a `}` in column 0, so members and lambdas inside a class or a
 function, and functions of one line, are not counted.
@@ -10,8 +11,8 @@ import statistics
 import subprocess
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-PARTS = ("libshard", "shardtorch", "formats", "apps")  # A part without files is left out.
-LIMITS = {"headers": 120, "sources": 400, "functions": 60}  # Look again past these.
+PARTS = ("libshard", "shardtorch", "formats", "apps")  # A part without files is skipped.
+LIMITS = {"headers": 120, "sources": 600, "functions": 60}  # Look again past these.
 Size = tuple[int, str]
 
 
@@ -22,7 +23,7 @@ def tracked(part: str, suffix: str) -> list[pathlib.Path]:
 
 def functions(path: pathlib.Path) -> list[Size]:
     found: list[Size] = []
-    begin, name, inside = None, "", False  # begin: of the declaration that goes on, or of the function
+    begin, name, inside = None, "", False  # begin: of the declaration that continues, or of the function
     for number, line in enumerate(path.read_text().splitlines(), 1):
         if inside:
             if line.startswith("}"):
@@ -54,6 +55,20 @@ def row(part: str, kind: str, sizes: list[Size]) -> str:
     return f"| {part} | {kind} | {len(counts)} | {median} | {p90} | {over} over {LIMITS[kind]} | {longest} |"
 
 
+def doors(name: str, parts: tuple[str, ...]) -> str:
+    """A row about the number of files: many short ones are as hard to follow as one long one."""
+    headers, sources = ([path for part in parts for path in tracked(part, suffix)] for suffix in (".h", ".cpp"))
+    lines = sum(count for count, _ in lengths(headers + sources))
+    users: dict[str, set[pathlib.Path]] = {}
+    for path in (each for top in PARTS for suffix in (".h", ".cpp", ".cu") for each in tracked(top, suffix)):
+        for header in re.findall(r'^#include "([^"]+)"', path.read_text(), re.MULTILINE):
+            if path != (ROOT / header).with_suffix(".cpp"):
+                users.setdefault(header, set()).add(path)
+    lonely = sum(len(users.get(str(header.relative_to(ROOT)), ())) == 1 for header in headers)
+    files = len(headers) + len(sources)
+    return f"| {name} | {files} | {lines} | {1000 * files / max(lines, 1):.1f} | {lonely} of {len(headers)} |"
+
+
 def main() -> None:
     totals: dict[str, list[Size]] = {kind: [] for kind in LIMITS}
     print("| part | what | count | median | p90 | long | longest |\n|---|---|--:|--:|--:|--:|---|")
@@ -67,6 +82,10 @@ def main() -> None:
                 print(row(part, kind, sizes))
     for kind, sizes in totals.items():
         print(row("all", kind, sizes))
+    print("\n| part | files | lines | files per 1,000 lines | headers with one user |\n|---|--:|--:|--:|--:|")
+    for part in PARTS:
+        print(doors(part, (part,)))
+    print(doors("all", PARTS))
 
 
 if __name__ == "__main__":

@@ -8,13 +8,14 @@
 #include <syncstream>
 #include <utility>
 
-#include "apps/shardctl/command_line.h"
-#include "apps/shardctl/help.h"
-#include "apps/shardctl/ranks.h"
-#include "apps/shardctl/report.h"
-#include "apps/shardctl/taken_source.h"
-#include "apps/shardctl/text_sink.h"
-#include "apps/shardctl/verbs.h"
+#include "apps/shardctl/arguments/command_line.h"
+#include "apps/shardctl/arguments/help.h"
+#include "apps/shardctl/render/report.h"
+#include "apps/shardctl/request/request.h"
+#include "apps/shardctl/session/ranks.h"
+#include "apps/shardctl/source/taken_source.h"
+#include "apps/shardctl/text/text_sink.h"
+#include "apps/shardctl/verbs/verbs.h"
 #include "libshard/core/error.h"
 #include "libshard/device/device_system.h"
 #include "libshard/ranks/thread_group.h"
@@ -22,13 +23,13 @@
 namespace shard::app {
 namespace {
 
-int dispatch(Session& session, const Options& options) {
-  if (options.help) return run_help(session, options);
-  if (options.version) return run_version_line(session);
-  if (options.verb != nullptr) {
-    Options taken = options;
-    take_sources(session, taken);
-    return options.verb->run(session, taken);
+int dispatch(Session& session, const Request& request) {
+  if (request.help) return run_help(session, request);
+  if (request.version) return run_version_line(session);
+  if (request.verb != nullptr) {
+    Request taken = request;
+    if (!request.verb->sources_as_named) take_sources(session, taken.read, request.verb->each_source);
+    return request.verb->run(session, taken);
   }
   TextSink(session.err).lines(short_help());
   return exit_code_for(ErrorCode::kInvalidArgument);
@@ -36,56 +37,56 @@ int dispatch(Session& session, const Options& options) {
 
 /// A reader that closed the pipe has seen enough; any other failure to write the data is an error. After a writing verb
 /// DST is complete, even if its description could not be printed.
-void check_stdout(const Session& session, const Options& options) {
+void check_stdout(const Session& session, const Request& request) {
   if (!is_rank_zero(session)) return;  // Its output goes nowhere.
   session.out.flush();
   if (session.out.good() || session.out_error() == EPIPE) return;
-  const bool has_written = !options.target.path.empty() && !options.target.dry_run;
+  const bool has_written = !request.write.path.empty() && !request.write.dry_run;
   if (has_written) return warn(session, "cannot write to standard output");
   throw Error(ErrorCode::kResource, "cannot write to standard output")
       .because(std::strerror(session.out_error()))
       .of_rank(0);
 }
 
-bool has_ranks(const Options& options) {
-  return !options.help && !options.version && options.verb != nullptr && options.verb->uses.ranks;
+bool has_ranks(const Request& request) {
+  return !request.help && !request.version && request.verb != nullptr && request.verb->uses.ranks;
 }
 
-void take_launch(const Launch& launch, Session& session, Options& options) {
-  options.launch = {launch.error_file, launch.rank, launch.size, launch.local_rank};
+void take_launch(const Launch& launch, Session& session) {
+  session.launch = {launch.error_file, launch.rank, launch.size, launch.local_rank};
   session.ranks_here = launch.local_size;
 }
 
-int run_verb(Session& session, const Options& options) {
+int run_verb(Session& session, const Request& request) {
   try {
-    if (session.group->size() > 1) check_same_job(*session.group, options.arguments);
-    const int code = dispatch(session, options);
-    check_stdout(session, options);
+    if (session.group->size() > 1) check_same_job(*session.group, session.command.arguments);
+    const int code = dispatch(session, request);
+    check_stdout(session, request);
     return code;
   } catch (const Error&) {
-    return report(session, options, std::current_exception());
+    return report(session, request, std::current_exception());
   } catch (...) {
     session.group->abort();  // Ranks agree on Errors; of this one the others know nothing.
-    return report(session, options, std::current_exception());
+    return report(session, request, std::current_exception());
   }
 }
 
-int run_alone(Session& session, const Options& options) {
+int run_alone(Session& session, const Request& request) {
   const WatchedStore watched(session.fs);
   session.watched = &watched;
-  const int code = run_verb(session, options);
+  const int code = run_verb(session, request);
   session.watched = nullptr;
   return code;
 }
 
 /// Runs as one rank of `group`: only rank 0 prints data.
-int run_as_rank(const Session& session, const Options& options, Group& group) {
+int run_as_rank(const Session& session, const Request& request, Group& group) {
   std::ostream nowhere(nullptr);
   std::osyncstream err(session.err);  // Ranks that are threads share the stream; each write reaches it as a whole.
   err << std::emit_on_flush << std::unitbuf;
   const WatchedStore watched(session.fs);
   std::optional<GroupStore> parts;
-  if (options.ranks.local_input) parts.emplace(watched, group.rank());
+  if (request.run.local_input) parts.emplace(watched, group.rank());
   Session own{.fs = session.fs,
               .out = group.rank() == 0 ? session.out : nowhere,
               .err = err,
@@ -102,18 +103,20 @@ int run_as_rank(const Session& session, const Options& options, Group& group) {
               .parts = parts ? &*parts : nullptr,
               .watched = &watched,
               .common = session.common,
+              .command = session.command,
+              .launch = session.launch,
               .ranks_here = session.ranks_here};
-  return run_verb(own, options);
+  return run_verb(own, request);
 }
 
 /// What each local rank may take of the memory of this process, and at least what it can work with.
-std::string memory_of_rank(const Session& session, const RankOptions& ranks) {
+std::string memory_of_rank(const Session& session, const RunRequest& ranks) {
   const std::int64_t all = max_memory_bytes(session), least = (ranks.local_input ? 8 : 1) << 20;
   return std::to_string(ranks.device != "cpu" ? all : std::max(std::min(all, least), all / ranks.local_ranks));
 }
 
 /// Threads need no NCCL; who asks for it means a GPU a rank.
-void check_local_backend(const RankOptions& ranks) {
+void check_local_backend(const RunRequest& ranks) {
   if (ranks.backend != "nccl") return;
   const std::size_t devices = describe_devices().devices.size();
   if (std::cmp_greater_equal(devices, ranks.local_ranks)) return;
@@ -124,57 +127,57 @@ void check_local_backend(const RankOptions& ranks) {
 }
 
 /// Runs the ranks of --local-ranks as threads.
-int run_local_ranks(Session& session, const Options& options) {
-  const int ranks = options.ranks.local_ranks;
-  if (const Launch launch = launch_of(session, options.ranks); launch.size > 1) {
+int run_local_ranks(Session& session, const Request& request) {
+  const int ranks = request.run.local_ranks;
+  if (const Launch launch = launch_of(session, request.run); launch.size > 1) {
     throw usage(fmt::format("cannot run --local-ranks {} in rank {} of {}", ranks, launch.rank, launch.size))
         .hint("drop --local-ranks, or add --launcher none");
   }
-  check_local_backend(options.ranks);
+  check_local_backend(request.run);
   session.ranks_here = ranks;
-  session.common.max_memory = memory_of_rank(session, options.ranks);
+  session.common.max_memory = memory_of_rank(session, request.run);
   std::vector<int> codes(static_cast<std::size_t>(ranks));
   run_as_threads(ranks, [&](Group& group) {
-    group.set_timeout(timeout_of(options.ranks));
+    group.set_timeout(timeout_of(request.run));
     if (session.on_step) session.on_step(group.rank(), "rendezvous");
-    codes[static_cast<std::size_t>(group.rank())] = run_as_rank(session, options, group);
+    codes[static_cast<std::size_t>(group.rank())] = run_as_rank(session, request, group);
   });
   return codes[0];
 }
 
 /// Launch facts are needed before the command line is parsed, so that all ranks together report a mistake in it once,
 /// and to the launcher; bad launcher variables are an error only after that.
-void expect_launch(Session& session, Options& options) {
+void expect_launch(Session& session) {
   try {
-    take_launch(launch_of(session, options.ranks), session, options);
+    take_launch(launch_of(session, RunRequest()), session);
   } catch (const Error&) {
     return;
   }
 }
 
-int run_launched(Session& session, Options& options) {
-  const Launch launch = launch_of(session, options.ranks);
-  take_launch(launch, session, options);
+int run_launched(Session& session, Request& request) {
+  const Launch launch = launch_of(session, request.run);
+  take_launch(launch, session);
   if (launch.rank > 0 && session.mute_signals) session.mute_signals();
   // mpirun gives ranks a terminal of its own, wherever their output goes.
   if (launch.launcher == Launcher::kOpenMpi) session.out_is_terminal = false;
   if (session.on_step) session.on_step(launch.rank, "rendezvous");
-  const std::unique_ptr<Group> group = join_group(options.ranks, launch);
-  return group == nullptr ? run_alone(session, options) : run_as_rank(session, options, *group);
+  const std::unique_ptr<Group> group = join_group(request.run, launch);
+  return group == nullptr ? run_alone(session, request) : run_as_rank(session, request, *group);
 }
 
 }  // namespace
 
 int run(const std::vector<std::string>& arguments, Session& session) {
-  Options options;
+  Request request;
   try {
-    expect_launch(session, options);
-    parse_command_line(arguments, session, options);
-    if (!has_ranks(options)) return run_alone(session, options);
-    if (options.ranks.local_ranks > 0) return run_local_ranks(session, options);
-    return run_launched(session, options);
+    expect_launch(session);
+    parse_command_line(arguments, session, request);
+    if (!has_ranks(request)) return run_alone(session, request);
+    if (request.run.local_ranks > 0) return run_local_ranks(session, request);
+    return run_launched(session, request);
   } catch (...) {
-    return report(session, options, std::current_exception());
+    return report(session, request, std::current_exception());
   }
 }
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "apps/shardctl/session.h"
+#include "apps/shardctl/session/session.h"
 
 namespace shard::app {
 

@@ -1,58 +1,171 @@
+/// \file
+/// The process around the program: signals, standard streams, the environment.
+#include <fmt/format.h>
+#include <pthread.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <cerrno>
+#include <csignal>
 #include <cstdlib>
 #include <iostream>
 #include <optional>
 #include <ostream>
 #include <span>
+#include <stop_token>
+#include <streambuf>
 #include <string>
 #include <string_view>
+#include <thread>
 
 #include "apps/shardctl/app.h"
-#include "apps/shardctl/descriptor_buffer.h"
-#include "apps/shardctl/report.h"
-#include "apps/shardctl/signals.h"
+#include "apps/shardctl/render/report.h"
 #include "formats/helper.h"
 #include "libshard/io/local_disk.h"
-#ifdef SHARD_TEST_DOOR
-#include "apps/shardctl/test_door.h"
-#endif
 
+namespace shard::app {
 namespace {
+
+/// SIGINT and SIGTERM as a stop token: the first asks the work to stop and clean up, the second ends the process.
+/// A thread waits for the signals, so that nothing runs inside a handler. Ignores SIGPIPE and SIGXFSZ (both then
+/// show as failing writes). Made first in main: threads that start later inherit the mask.
+class SignalWatch {
+ public:
+  SignalWatch();
+  ~SignalWatch();
+  SignalWatch(const SignalWatch&) = delete;
+  SignalWatch& operator=(const SignalWatch&) = delete;
+
+  std::stop_token token() const { return stop_.get_token(); }
+  int signal() const { return signal_.load(); }  ///< The first one, or 0.
+  /// From now on the first signal ends the process too: nothing has to be cleaned up.
+  void end_at_once() { at_once_ = true; }
+  /// From now on no message is printed for a signal.
+  void mute() { mute_ = true; }
+
+ private:
+  void wait();
+
+  sigset_t signals_{};
+  std::stop_source stop_;
+  std::atomic<int> signal_{0};
+  std::atomic<bool> at_once_{false}, mute_{false}, over_{false};
+  std::thread thread_;
+};
+
+SignalWatch::SignalWatch() {
+  std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);
+  sigemptyset(&signals_);
+  sigaddset(&signals_, SIGINT);
+  sigaddset(&signals_, SIGTERM);
+  pthread_sigmask(SIG_BLOCK, &signals_, nullptr);
+  thread_ = std::thread([this] { wait(); });
+}
+
+SignalWatch::~SignalWatch() {
+  over_ = true;
+  pthread_kill(thread_.native_handle(), SIGTERM);
+  thread_.join();
+}
+
+void SignalWatch::wait() {
+  while (true) {
+    int number = 0;
+    if (sigwait(&signals_, &number) != 0 || over_) return;
+    if (at_once_ || signal_ != 0) _exit(128 + number);
+    signal_ = number;
+    if (number == SIGINT && !mute_) {  // SIGTERM comes from programs such as launchers, which need no advice.
+      constexpr std::string_view kText = "\nshardctl: stopping and cleaning up; press Ctrl-C again to stop at once\n";
+      [[maybe_unused]] const auto told = write(STDERR_FILENO, kText.data(), kText.size());
+    }
+    stop_.request_stop();
+  }
+}
+
+/// A stream buffer over a file descriptor that remembers why a write failed, which standard streams do not.
+/// Unbuffered: TextSink buffers. Does not close the descriptor.
+class DescriptorBuffer : public std::streambuf {
+ public:
+  explicit DescriptorBuffer(int descriptor) : descriptor_(descriptor) {}
+  int error() const { return error_; }  ///< errno of the first failed write, or 0.
+
+ protected:
+  int_type overflow(int_type c) override {
+    const char byte = traits_type::to_char_type(c);
+    return xsputn(&byte, 1) == 1 ? c : traits_type::eof();
+  }
+  std::streamsize xsputn(const char* data, std::streamsize bytes) override {
+    std::streamsize done = 0;
+    while (done < bytes) {
+      const ssize_t written = write(descriptor_, data + done, static_cast<std::size_t>(bytes - done));
+      if (written < 0 && errno == EINTR) continue;
+      if (written < 0) {
+        if (error_ == 0) error_ = errno;
+        break;
+      }
+      done += written;
+    }
+    return done;
+  }
+
+ private:
+  int descriptor_;
+  int error_ = 0;
+};
+
+#ifdef SHARD_TEST_HOOKS
+/// Hook for tests of failures (tests/launched/README.md): an observer of steps for a session. `hold` is
+/// SHARDCTL_TEST_HOLD, STEP:RANK:FILE: before that step that rank writes its process id to FILE, and continues when
+/// FILE is removed.
+std::function<void(int rank, std::string_view step)> hold_step(LocalDisk& fs, std::string hold) {
+  return [&fs, hold = std::move(hold)](int rank, std::string_view step) {
+    const std::string mine = fmt::format("{}:{}:", step, rank);
+    if (!hold.starts_with(mine)) return;
+    const std::string file = hold.substr(mine.size()), unnamed = file + ".new";
+    const std::string text = fmt::format("{}\n", getpid());
+    const auto writer = fs.create(unnamed);
+    writer->write_at(0, std::as_bytes(std::span(text)));
+    writer->close();
+    fs.rename_new(unnamed, file);
+    while (fs.status(file).kind != FileKind::kAbsent) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  };
+}
+#endif
 
 std::optional<std::string> environment(const std::string& name) {
   const char* value = std::getenv(name.c_str());
   return value == nullptr ? std::nullopt : std::optional<std::string>(value);
 }
 
-int run(int argc, char** argv) {
-  shard::app::SignalWatch signals;
-  shard::app::DescriptorBuffer buffer(STDOUT_FILENO);
+int run_process(int argc, char** argv) {
+  SignalWatch signals;
+  DescriptorBuffer buffer(STDOUT_FILENO);
   std::ostream out(&buffer);
-  shard::app::Session session{shard::posix_disk(),
-                              out,
-                              std::cerr,
-                              isatty(STDOUT_FILENO) == 1,
-                              isatty(STDERR_FILENO) == 1,
-                              environment,
-                              signals.token(),
-                              [&signals] { return signals.signal(); },
-                              [&buffer] { return buffer.error(); },
-                              [&signals] { signals.end_at_once(); },
-                              [&signals] { signals.mute(); }};
-#ifdef SHARD_TEST_DOOR
-  if (auto hold = environment("SHARDCTL_TEST_HOLD"))
-    session.on_step = shard::app::hold_step(session.fs, *std::move(hold));
+  Session session{posix_disk(),
+                  out,
+                  std::cerr,
+                  isatty(STDOUT_FILENO) == 1,
+                  isatty(STDERR_FILENO) == 1,
+                  environment,
+                  signals.token(),
+                  [&signals] { return signals.signal(); },
+                  [&buffer] { return buffer.error(); },
+                  [&signals] { signals.end_at_once(); },
+                  [&signals] { signals.mute(); }};
+#ifdef SHARD_TEST_HOOKS
+  if (auto hold = environment("SHARDCTL_TEST_HOLD")) session.on_step = hold_step(session.fs, *std::move(hold));
 #endif
-  return shard::app::run({argv + 1, argv + argc}, session);
+  return app::run({argv + 1, argv + argc}, session);
 }
 
 }  // namespace
+}  // namespace shard::app
 
 int main(int argc, char** argv) {
   if (const std::optional<int> code = shard::run_as_helper({argv, static_cast<std::size_t>(argc)})) return *code;
   try {
-    return run(argc, argv);
+    return shard::app::run_process(argc, argv);
   } catch (const std::exception&) {  // Not even enough to report it.
     constexpr std::string_view kText = "shardctl: error: out of memory\n";
     [[maybe_unused]] const auto told = write(STDERR_FILENO, kText.data(), kText.size());

@@ -1,7 +1,10 @@
 /// \file
-/// Writes the man pages and the completion scripts that are installed, at build time: shardctl_pages FOLDER. Below
-/// FOLDER they lie as below share. The date of the pages is $SOURCE_DATE_EPOCH, as reproducible builds have it, else
-/// absent.
+/// Writes the man pages and the completion scripts that are installed, at build time: shardctl_pages FOLDER. FOLDER
+/// has the structure of share. The pages are dated $SOURCE_DATE_EPOCH, as in reproducible builds, or not at all.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
 #include <cstdlib>
 #include <ctime>
 #include <filesystem>
@@ -10,11 +13,144 @@
 #include <string>
 #include <string_view>
 
-#include "apps/shardctl/completion.h"
-#include "apps/shardctl/man_page.h"
-#include "apps/shardctl/verbs.h"
+#include "apps/shardctl/arguments/completion.h"
+#include "apps/shardctl/arguments/help.h"
+#include "apps/shardctl/arguments/option_tree.h"
+#include "apps/shardctl/arguments/verb.h"
+#include "apps/shardctl/session/versions.h"
 
+namespace shard::app {
 namespace {
+
+/// What stands for a character that roff would read as its own or print as a typographic one.
+std::string_view roff_of(char c) {
+  switch (c) {
+    case '\\':
+      return "\\e";
+    case '-':
+      return "\\-";
+    case '\'':
+      return "\\(aq";
+    case '`':
+      return "\\(ga";
+    case '^':
+      return "\\(ha";
+    case '~':
+      return "\\(ti";
+    default:
+      return {};
+  }
+}
+
+/// Text as roff takes it: a line never begins with a request, and option dashes stay dashes.
+std::string roff(std::string_view text) {
+  std::string result;
+  for (const char c : text) {
+    const bool begins_line = result.empty() || result.back() == '\n';
+    if (c == '.' && begins_line) result += "\\&";
+    const std::string_view other = roff_of(c);
+    result += other.empty() ? std::string_view(&c, 1) : other;
+  }
+  return result;
+}
+
+std::string bold(std::string_view text) { return fmt::format("\\fB{}\\fR", roff(text)); }
+std::string italic(std::string_view text) { return fmt::format("\\fI{}\\fR", roff(text)); }
+
+/// Lines that stay as they are. `lines` begin with two spaces, as help prints them.
+std::string examples(std::string_view lines) {
+  std::string text = CLI::detail::find_and_replace("\n" + std::string(lines), "\n  ", "\n");
+  CLI::detail::trim(text);
+  return fmt::format(".SH EXAMPLES\n.EX\n{}\n.EE\n", roff(text));
+}
+
+std::string option_entry(const CLI::Option& option) {
+  std::vector<std::string> names;
+  for (const std::string& name : option.get_snames()) names.push_back(bold("-" + name));
+  for (const std::string& name : option.get_lnames()) names.push_back(bold("--" + name));
+  std::string text = fmt::format(".TP\n{}", fmt::join(names, ", "));
+  if (option.get_items_expected_max() > 0) text += " " + italic(option.get_option_text());
+  return fmt::format("{}\n{}\n", text, roff(option.get_description()));
+}
+
+/// The options under the headings that help gives them.
+std::string option_sections(CLI::App& app) {
+  std::string text = ".SH OPTIONS\n";
+  for (const std::string& group : app.get_groups()) {
+    const auto listed = app.get_options(
+        [&group](const CLI::Option* option) { return option->get_group() == group && !option->get_positional(); });
+    if (group.empty() || listed.empty()) continue;
+    text += fmt::format(".SS {}\n", roff(group));
+    for (const CLI::Option* option : listed) text += option_entry(*option);
+  }
+  return text;
+}
+
+std::string exit_status(const Verb* verb) {
+  std::string text = ".SH EXIT STATUS\n";
+  for (const ExitCode& each : exit_codes(verb)) {
+    text += fmt::format(".TP\n{}\n{}\n", bold(fmt::to_string(each.code)), roff(each.meaning));
+  }
+  return text;
+}
+
+std::string page_name(const Verb& verb) { return fmt::format("shardctl-{}", verb.name); }
+
+/// The pages of the program and of all verbs but `verb`.
+std::string see_also(const Verb* verb) {
+  std::vector<std::string> pages;
+  if (verb != nullptr) pages.push_back(bold("shardctl") + "(1)");
+  for (const Verb& each : verbs()) {
+    if (&each != verb) pages.push_back(bold(page_name(each)) + "(1)");
+  }
+  return fmt::format(".SH SEE ALSO\n{}\n", fmt::join(pages, ",\n"));
+}
+
+std::string upper_case(std::string_view name) {
+  std::string text(name);
+  std::ranges::transform(text, text.begin(),
+                         [](char c) { return 'a' <= c && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c; });
+  return text;
+}
+
+std::string head(std::string_view name, std::string_view summary, std::string_view usage, std::string_view date) {
+  return fmt::format(".TH {} 1 \"{}\" \"shardctl {}\" \"User Commands\"\n.SH NAME\n{} \\- {}\n.SH SYNOPSIS\n{}\n",
+                     roff(upper_case(name)), date, own_version(), roff(name), roff(summary), roff(usage));
+}
+
+std::string environment() { return fmt::format(".SH ENVIRONMENT\n{}\n", roff(environment_help())); }
+
+std::string verb_page(const Verb& verb, std::string_view date) {
+  CLI::App app;
+  CommonOptions common;
+  Request ignored;
+  app.set_help_flag();
+  add_options(app, verb, common, ignored);
+  std::string text = head(page_name(verb), verb.summary, fmt::format("shardctl {}", verb.usage), date);
+  if (!verb.details.empty()) text += fmt::format(".SH DESCRIPTION\n{}\n", roff(verb.details));
+  return text + option_sections(app) + exit_status(&verb) + environment() + examples(verb.examples) + see_also(&verb);
+}
+
+std::string program_page(std::string_view date) {
+  CLI::App app;
+  CommonOptions common;
+  Request ignored;
+  app.set_help_flag();
+  add_global_options(app, common, ignored);
+  std::string text =
+      head("shardctl", "inspect, split, assemble and convert sharded model checkpoints", program_usage(), date);
+  text += fmt::format(".SH DESCRIPTION\n{}\nSRC is a file, a folder, or several files of one checkpoint.\n.SH VERBS\n",
+                      roff(program_summary()));
+  for (const Verb& verb : verbs()) text += fmt::format(".TP\n{}\n{}\n", bold(verb.name), roff(verb.summary));
+  return text + option_sections(app) + exit_status(nullptr) + environment() + examples(program_examples()) +
+         see_also(nullptr);
+}
+
+/// The page shardctl-VERB(1) in the macros of man(7); shardctl(1) where `verb` is null. ASCII, ready for a file.
+/// `date`: of the page's foot, as "2026-01-31"; may be empty.
+std::string man_page(const Verb* verb, std::string_view date) {
+  return verb == nullptr ? program_page(date) : verb_page(*verb, date);
+}
 
 std::string page_date() {
   const char* seconds = std::getenv("SOURCE_DATE_EPOCH");
@@ -34,21 +170,22 @@ void write(const std::filesystem::path& path, std::string_view text) {
 
 void write_all(const std::filesystem::path& folder) {
   const std::string date = page_date();
-  write(folder / "man/man1/shardctl.1", shard::app::man_page(nullptr, date));
-  for (const shard::app::Verb& verb : shard::app::verbs()) {
-    write(folder / "man/man1" / ("shardctl-" + std::string(verb.name) + ".1"), shard::app::man_page(&verb, date));
+  write(folder / "man/man1/shardctl.1", man_page(nullptr, date));
+  for (const Verb& verb : verbs()) {
+    write(folder / "man/man1" / ("shardctl-" + std::string(verb.name) + ".1"), man_page(&verb, date));
   }
-  write(folder / "bash-completion/completions/shardctl", shard::app::completion_script("bash"));
-  write(folder / "zsh/site-functions/_shardctl", shard::app::completion_script("zsh"));
-  write(folder / "fish/vendor_completions.d/shardctl.fish", shard::app::completion_script("fish"));
+  write(folder / "bash-completion/completions/shardctl", completion_script("bash"));
+  write(folder / "zsh/site-functions/_shardctl", completion_script("zsh"));
+  write(folder / "fish/vendor_completions.d/shardctl.fish", completion_script("fish"));
 }
 
 }  // namespace
+}  // namespace shard::app
 
 int main(int argc, char** argv) {
   try {
     if (argc != 2) throw std::runtime_error("usage: shardctl_pages FOLDER");
-    write_all(argv[1]);
+    shard::app::write_all(argv[1]);
   } catch (const std::exception& error) {
     std::cerr << "shardctl_pages: " << error.what() << '\n';
     return 1;

@@ -1,6 +1,6 @@
 /// \file
-/// The headers that most sources include, compiled once for all (cmake/targets.cmake). Sources include what they use
-/// all the same: scripts/check compiles each without this file.
+/// The headers that most sources include, compiled once for all (cmake/targets.cmake). Sources still include what they
+/// use: scripts/check compiles each without this file.
 #pragma once
 
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-"""What mkdocs makes differently of the repository's pages."""
+"""Differences between the site and the repository's pages."""
 import re
 from pathlib import Path
 
@@ -6,7 +6,8 @@ SOURCE = Path(__file__).resolve().parent.parent.parent
 
 
 def on_nav(nav, config, files):
-    """Formats' pages stand in the section of formats, and pages that the list does not have in the first one: neither needs a line."""
+    """Adds formats' pages to the section of formats, and pages that are not in the list to the first one, so
+    neither needs a line."""
     use, formats = (next(item for item in nav.items if item.title == title) for title in ("Use it", "Formats"))
     listed = {page.file.src_uri for page in nav.pages}
     for file in sorted(files.documentation_pages(), key=lambda file: file.src_uri):
@@ -19,10 +20,10 @@ def on_nav(nav, config, files):
 
 def on_page_markdown(markdown, page, config, files):
     def content(match: re.Match) -> str:
-        """A link to an example that stands alone has the file below it."""
+        """Adds the file's content below a link to an example that is a separate paragraph."""
         language = {".yml": "yaml"}.get(Path(match[2]).suffix, "bash")
         return f"{match[1]}\n\n```{language}\n{(SOURCE / match[2]).read_text()}```\n"
 
     markdown = re.sub(r"^(\[[^\]]+\]\(\.\./(scripts/examples/[^)]+)\))$", content, markdown, flags=re.MULTILINE)
-    # What follows the language of a block is for tests.
+    # Words after the language of a block are for tests.
     return re.sub(r"^(```\w+) .*$", r"\1", markdown, flags=re.MULTILINE)

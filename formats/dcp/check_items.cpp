@@ -75,7 +75,7 @@ class ItemFileCheck {
 class ItemReport final : public ContainerReport {
  public:
   explicit ItemReport(std::shared_ptr<const RandomReader> file) : file_(std::move(file)) {}
-  void summed(SummedBytes run) override {
+  void on_crc_run(CrcRange run) override {
     constexpr std::int64_t kBlock = 1 << 20;
     const std::shared_ptr<const RandomReader> bytes = run.decoded ? run.decoded() : file_;
     std::vector<std::byte> block;
@@ -90,8 +90,8 @@ class ItemReport final : public ContainerReport {
                       .in_file(file_->name())
                       .of_kind(FindingKind::kCrcMismatch));
   }
-  void compared(std::int64_t) override {}
-  void global(std::string_view) override {}
+  void on_crcs_checked(std::int64_t) override {}
+  void on_global(std::string_view) override {}
   Findings& findings() override { return found_; }
   std::optional<Error> first() const {
     return found_.all().empty() ? std::nullopt : std::optional(found_.all().front());

@@ -130,7 +130,7 @@ void ItemStore::locate_one(const std::shared_ptr<FetchedFile>& file, const Wante
     is_open = true;
     check_item(tensor, chunk, stored, found);
     if (is_run(chunk, stored)) check_run(tensor, found);
-    settle(stored.storage, found.location);
+    resolve(stored.storage, found.location);
     place_chunks(tensor, one.chunk, found);
     stored.strides = found.strides;
     stored.first = found.first;
@@ -177,7 +177,7 @@ void ItemStore::place_chunks(const Tensor& tensor, std::uint32_t first, const It
   }
 }
 
-void ItemStore::settle(std::uint32_t index, const Location& location) {
+void ItemStore::resolve(std::uint32_t index, const Location& location) {
   Storage& storage = catalog_.storages[index];
   storage.offset = location.offset;
   storage.bytes = location.bytes;
@@ -187,7 +187,7 @@ void ItemStore::settle(std::uint32_t index, const Location& location) {
   storage.crc32 = location.crc32;
 }
 
-void ItemStore::settle_whole(std::uint32_t item) {
+void ItemStore::resolve_whole(std::uint32_t item) {
   catalog_.storages[item].offset = items_[item].offset;
   catalog_.storages[item].bytes = items_[item].length;
 }
@@ -195,7 +195,7 @@ void ItemStore::settle_whole(std::uint32_t item) {
 std::uint32_t ItemStore::add_storage(const Location& location, std::uint32_t file) {
   const auto index = static_cast<std::uint32_t>(catalog_.storages.size());
   catalog_.storages.emplace_back().file = file;
-  settle(index, location);
+  resolve(index, location);
   return index;
 }
 

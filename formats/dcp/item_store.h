@@ -69,7 +69,7 @@ class ItemStore {
   /// Loses all items of such files. \pre for repair
   void lose_misplaced();
   /// Makes all bytes of an object's item its storage. \pre its length is known, and it is not of zstd
-  void settle_whole(std::uint32_t item);
+  void resolve_whole(std::uint32_t item);
   /// Lets the catalog's budget earn an item's bytes, of all items of a file no more than it has, and what the file
   /// holds.
   void earn(const RandomReader& file, const Item& item);
@@ -85,7 +85,7 @@ class ItemStore {
   void look_into(std::uint32_t file);
   /// The chunks of one stored tensor, from `first` on.
   void place_chunks(const Tensor& tensor, std::uint32_t first, const ItemTensor& found);
-  void settle(std::uint32_t storage, const Location& location);
+  void resolve(std::uint32_t storage, const Location& location);
 
   Catalog& catalog_;
   Findings& findings_;

@@ -2,9 +2,14 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
 #include "formats/dcp/block_runs.h"
-#include "formats/dcp/metadata_classes.h"
-#include "formats/dcp/storage_data.h"
 #include "formats/parts/pickle/attributes.h"
 #include "formats/parts/pickle/pickle.h"
 #include "libshard/catalog/tree.h"
@@ -12,9 +17,285 @@
 #include "libshard/core/error.h"
 #include "libshard/core/hash_table.h"
 #include "libshard/core/plural.h"
+#include "libshard/core/value.h"
 
 namespace shard::dcp {
+
 namespace {
+
+// The classes in `.metadata`, under each module where some torch version defines them.
+
+enum class Class { kMetadata, kTensor, kBytes, kChunk, kProperties, kIndex, kStorageInfo };
+
+inline constexpr std::size_t kClassCount = 7;
+inline constexpr std::string_view kMetadataModule = "torch.distributed.checkpoint.metadata";
+inline constexpr std::string_view kOldMetadataModule = "torch.distributed._shard.checkpoint.metadata";  ///< torch 1.13.
+bool is_megatron_metadata(std::string_view module, std::string_view name);
+
+/// Tells the classes of one pickle apart. Threads: one. Cost: mostly one comparison of pointers.
+class MetadataClasses {
+ public:
+  bool is(const Value& value, Class id);
+  /// \throws Error kCorruption (bad_pickle)  `object` is not of that class, or has no attributes.
+  void need(const Value& object, Class id);
+
+ private:
+  std::array<const Value*, kClassCount> seen_{};  ///< The global that named each class last: mostly there is one.
+};
+
+struct ClassName {
+  Class id;
+  std::string_view name;
+  std::array<std::string_view, 3> modules;
+};
+
+constexpr std::string_view kNew = kMetadataModule, kOld = kOldMetadataModule;
+constexpr std::array<ClassName, kClassCount> kClasses{{
+    {Class::kMetadata, "Metadata", {kNew, kOld, {}}},
+    {Class::kTensor, "TensorStorageMetadata", {kNew, kOld, {}}},
+    {Class::kBytes, "BytesStorageMetadata", {kNew, kOld, {}}},
+    {Class::kChunk, "ChunkStorageMetadata", {kNew, kOld, {}}},
+    {Class::kProperties, "TensorProperties", {kNew, kOld, "torch.distributed._shard.sharded_tensor.metadata"}},
+    {Class::kIndex, "MetadataIndex", {kNew, kOld, {}}},
+    {Class::kStorageInfo,
+     "_StorageInfo",
+     {"torch.distributed.checkpoint.filesystem", "torch.distributed._shard.checkpoint.filesystem",
+      "torch.distributed.checkpoint._fsspec_filesystem"}},
+}};
+
+const ClassName& class_name(Class id) { return kClasses[static_cast<std::size_t>(id)]; }
+
+bool names(const Value& callee, Class id) {
+  if (callee.kind != ValueKind::kGlobal) return false;
+  const ClassName& wanted = class_name(id);
+  if (callee.text() != wanted.name)
+    return id == Class::kMetadata && is_megatron_metadata(callee.module(), callee.text());
+  const auto is_module = [&](std::string_view module) { return !module.empty() && module == callee.module(); };
+  return std::ranges::any_of(wanted.modules, is_module);
+}
+
+/// True for the class that Megatron-core 0.15 derives from torch's Metadata, with the attribute `mcore_data`;
+/// forks keep it in modules of their own.
+bool is_megatron_metadata(std::string_view module, std::string_view name) {
+  return name == "MCoreMetadata" && module.starts_with("megatron.");
+}
+
+bool MetadataClasses::is(const Value& value, Class id) {
+  if (value.kind != ValueKind::kCall || value.callee() == nullptr) return false;
+  const Value*& seen = seen_[static_cast<std::size_t>(id)];
+  if (value.callee() == seen) return true;
+  if (!names(*value.callee(), id)) return false;
+  seen = value.callee();
+  return true;
+}
+
+void MetadataClasses::need(const Value& object, Class id) {
+  const ClassName& wanted = class_name(id);
+  if (!is(object, id)) {
+    throw pickle::malformed(wanted.name, fmt::format("found a value of type {} instead", type_name(object)));
+  }
+  if (object.extra() == nullptr || object.extra()->state == nullptr) {
+    throw pickle::malformed(wanted.name, "it has no attributes");
+  }
+}
+
+// `storage_data` of `.metadata`: the item of each chunk and object.
+
+/// The value that a name of the state dict leads to.
+struct Target {
+  std::uint32_t index;  ///< Into Metadata::objects or Metadata::tensors.
+  bool is_object;
+};
+
+using Targets = HashMap<std::string_view, Target>;
+
+Error bad_places(const std::string& why) { return pickle::malformed("storage_data", why); }
+
+Error no_place(std::string_view name, const std::string& offsets) {
+  const std::string chunk = offsets.empty() ? "" : fmt::format(" its chunk at {}", offsets);
+  return bad_places(fmt::format("'{}':{}{} has no place", name, offsets.empty() ? " it" : "", chunk)).of_tensor(name);
+}
+
+/// True if the item is compressed with zstd. \throws Error kUnsupported  through anything else.
+bool is_zstd(std::string_view name, const Value& transforms) {
+  if (transforms.kind == ValueKind::kNone) return false;
+  const std::span<Value* const> items = pickle::sequence(transforms, "transform_descriptors");
+  if (items.empty()) return false;
+  std::string shown;
+  for (const Value* each : items) {
+    shown += shown.empty() ? "" : ", ";
+    shown += each->is_string() ? std::string(each->text()) : fmt::format("a {}", type_name(*each));
+  }
+  if (items.size() == 1 && (shown == "stream.zstd/1" || shown.starts_with("stream.zstd/1."))) return true;
+  throw Error(ErrorCode::kUnsupported, fmt::format("'{}' is stored through the transform {}", name, shown))
+      .of_tensor(name)
+      .because("of torch's stream transforms only stream.zstd/1 is known, and only alone");
+}
+
+class StorageDataReader {
+ public:
+  StorageDataReader(Arena& arena, MetadataClasses& classes, const Targets& targets, Metadata& metadata)
+      : arena_(arena), classes_(classes), targets_(targets), out_(metadata) {}
+
+  void run(const Value& storage_data) {
+    const std::span<Value*> items = pickle::mapping(storage_data, "storage_data");
+    out_.items.reserve(items.size() / 2);
+    for (std::size_t i = 0; i < items.size(); i += 2) read(*items[i], *items[i + 1]);
+    resolve_chunks();
+    for (const ObjectEntry& object : out_.objects) {
+      if (object.item == kNoIndex) throw no_place(object.name, "");
+    }
+  }
+
+ private:
+  void read(const Value& key, const Value& place) {
+    classes_.need(key, Class::kIndex);
+    const std::string_view name = pickle::string(pickle::need(key, "fqn"), "fqn of a MetadataIndex");
+    const Target* target = targets_.find(name);
+    if (target == nullptr) {
+      throw bad_places(fmt::format("it has a location for '{}', but there is no tensor or object of that name", name))
+          .of_tensor(name);
+    }
+    try {
+      std::uint32_t& slot = slot_of(name, *target, key);
+      if (slot != kNoIndex) throw bad_places(fmt::format("it has two places for one chunk of '{}'", name));
+      slot = static_cast<std::uint32_t>(out_.items.size());
+      out_.items.push_back(item_of(name, place));
+    } catch (Error& error) {
+      throw error.of_tensor(name);
+    }
+  }
+
+  /// The item number, still to be set, of what a MetadataIndex names.
+  std::uint32_t& slot_of(std::string_view name, Target target, const Value& index) {
+    if (target.is_object) return out_.objects[target.index].item;
+    const TensorEntry& tensor = out_.tensors[target.index];
+    const Value* offset = pickle::attribute(index, "offset");
+    const bool has_offset = offset != nullptr && offset->kind != ValueKind::kNone;
+    const Dims offsets =
+        has_offset ? pickle::dims(arena_, *offset, "offset of a MetadataIndex") : arena_.zeros(tensor.size.size());
+    const Value* hint = pickle::attribute(index, "index");
+    if (hint != nullptr && hint->kind == ValueKind::kInt && hint->number >= 0 && hint->number < tensor.chunk_count) {
+      ChunkEntry& hinted = out_.chunks[tensor.first_chunk + static_cast<std::uint32_t>(hint->number)];
+      if (hinted.offsets == offsets) return hinted.item;
+    }
+    ChunkEntry* chunk = chunk_at(target.index, offsets);
+    if (chunk == nullptr) {
+      throw bad_places(
+          fmt::format("it has a place for a chunk of '{}' at {}, where none begins", name, to_string(offsets.span())));
+    }
+    return chunk->item;
+  }
+
+  struct Corner {
+    std::uint32_t tensor;
+    Dims offsets;
+    bool operator==(const Corner&) const = default;
+  };
+  struct CornerHash {
+    KeyedHash hash;
+    std::uint64_t operator()(const Corner& corner) const {
+      return hash(std::pair(corner.tensor, hash(corner.offsets.span())));
+    }
+  };
+
+  /// The chunk of a tensor that begins there: of several the first that is not empty. Null where none does.
+  ChunkEntry* chunk_at(std::uint32_t tensor, Dims offsets) {
+    if (corners_.empty()) index_corners();
+    const std::uint32_t* found = corners_.find(Corner{tensor, offsets});
+    return found == nullptr ? nullptr : &out_.chunks[*found];
+  }
+
+  void index_corners() {
+    corners_.reserve(out_.chunks.size());
+    for (std::uint32_t t = 0; t < out_.tensors.size(); ++t) {
+      const TensorEntry& tensor = out_.tensors[t];
+      for (std::uint32_t c = tensor.first_chunk; c < tensor.first_chunk + tensor.chunk_count; ++c) {
+        const auto [first, is_new] = corners_.try_emplace(Corner{t, out_.chunks[c].offsets}, c);
+        if (!is_new && is_empty(out_.chunks[first].sizes) && !is_empty(out_.chunks[c].sizes)) first = c;
+      }
+    }
+  }
+
+  void resolve_chunks() {
+    const auto has_item = [](const ChunkEntry& chunk) { return chunk.item != kNoIndex; };
+    if (std::ranges::all_of(out_.chunks, has_item)) return;
+    std::vector<ChunkEntry> kept;
+    kept.reserve(out_.chunks.size());
+    for (std::uint32_t t = 0; t < out_.tensors.size(); ++t) {
+      TensorEntry& tensor = out_.tensors[t];
+      const std::uint32_t begin = static_cast<std::uint32_t>(kept.size());
+      for (std::uint32_t c = tensor.first_chunk; c < tensor.first_chunk + tensor.chunk_count; ++c) {
+        if (!has_item(out_.chunks[c]) && !adopt_item(t, out_.chunks[c])) continue;
+        kept.push_back(out_.chunks[c]);
+      }
+      tensor.first_chunk = begin;
+      tensor.chunk_count = static_cast<std::uint32_t>(kept.size()) - begin;
+    }
+    out_.chunks = std::move(kept);
+  }
+
+  /// \returns false for an empty chunk that can be left out.
+  bool adopt_item(std::uint32_t tensor, ChunkEntry& chunk) {
+    ChunkEntry* holder = chunk_at(tensor, chunk.offsets);
+    const std::string_view name = out_.tensors[tensor].name;
+    if (holder == &chunk || holder->item == kNoIndex) throw no_place(name, to_string(chunk.offsets.span()));
+    if (holder->sizes == chunk.sizes) {
+      chunk.item = holder->item;
+      return true;
+    }
+    if (is_empty(chunk.sizes)) return false;
+    throw no_place(name, to_string(chunk.offsets.span()));
+  }
+
+  Item item_of(std::string_view name, const Value& value) {
+    classes_.need(value, Class::kStorageInfo);
+    Item item;
+    item.file = file_of(pickle::string(pickle::need(value, "relative_path"), "relative_path of a _StorageInfo"), name);
+    item.offset = pickle::natural(pickle::need(value, "offset"), "offset of a _StorageInfo");
+    if (const Value* length = pickle::attribute(value, "length")) {
+      item.length = pickle::natural(*length, "length of a _StorageInfo");
+    }
+    if (const Value* transforms = pickle::attribute(value, "transform_descriptors")) {
+      item.zstd = is_zstd(name, *transforms);
+    }
+    return item;
+  }
+
+  std::uint32_t file_of(std::string_view path, std::string_view name) {
+    if (!out_.files.empty() && out_.files[last_file_] == path) return last_file_;
+    const auto [number, is_new] = files_.try_emplace(path, static_cast<std::uint32_t>(out_.files.size()));
+    if (is_new) {
+      const bool plain = !path.empty() && path != "." && path != ".." &&
+                         path.find_first_of(std::string_view("/\\\0", 3)) == std::string_view::npos;
+      if (!plain) {
+        const std::string shown(path.substr(0, path.find('\0')));  // Messages end at a NUL.
+        throw bad_places(fmt::format("'{}' lies in '{}', which is not a plain file name", name, shown));
+      }
+      out_.files.emplace_back(path);
+    }
+    return last_file_ = number;
+  }
+
+  Arena& arena_;
+  MetadataClasses& classes_;
+  const Targets& targets_;
+  Metadata& out_;
+  std::uint32_t last_file_ = 0;
+  HashMap<std::string_view, std::uint32_t> files_;
+  HashMap<Corner, std::uint32_t, CornerHash> corners_;
+};
+
+/// Gives every chunk and object of `metadata` its item; chunks that need none of their own are left out.
+///
+/// storage_data's keys name a tensor's chunks by where they begin. Chunks that begin at one corner therefore share one
+/// place: equal boxes are replicas, and of an empty and a full one it is the full one's.
+/// \throws Error kCorruption, kUnsupported  see parse_metadata. Cost: one hash look-up per item.
+/// Sizes go into `arena`.
+void read_storage_data(Arena& arena, MetadataClasses& classes, const Value& storage_data, const Targets& targets,
+                       Metadata& metadata) {
+  StorageDataReader(arena, classes, targets, metadata).run(storage_data);
+}
 
 /// Walks the value tree of one pickle into a Metadata.
 class Parser {

@@ -1,38 +1,22 @@
 #include "formats/dcp/names.h"
 
-#include <charconv>
+#include <limits>
+
+#include "libshard/core/name_pattern.h"
 
 namespace shard::dcp {
-namespace {
-
-/// Takes a natural number off the front of `text`; -1 where none is there.
-template <class Number>
-Number take_number(std::string_view& text) {
-  Number number = -1;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc{} || number < 0) return -1;
-  text.remove_prefix(static_cast<std::size_t>(end - text.data()));
-  return number;
-}
-
-}  // namespace
 
 FileNumbers file_numbers(std::string_view name) {
-  if (!name.starts_with("__")) return {};
-  name.remove_prefix(2);
-  FileNumbers numbers;
-  numbers.rank = take_number<int>(name);
-  if (numbers.rank < 0 || !name.starts_with('_')) return {};
-  name.remove_prefix(1);
-  numbers.number = take_number<std::int64_t>(name);
-  return numbers.number >= 0 && name == ".distcp" ? numbers : FileNumbers{};
+  static const NamePattern kItems("__{rank}_{number}.distcp");
+  const auto numbers = kItems.read<2>(name);
+  if (!numbers || numbers->front() > std::numeric_limits<int>::max()) return {};
+  return {static_cast<int>(numbers->front()), numbers->back()};
 }
 
 int metadata_rank(std::string_view name) {
-  if (!name.starts_with("__")) return -1;
-  name.remove_prefix(2);
-  const int rank = take_number<int>(name);
-  return name == kMetadataName ? rank : -1;
+  static const NamePattern kOfRank("__{rank}.metadata");
+  const auto rank = kOfRank.read<1>(name);
+  return rank && rank->front() <= std::numeric_limits<int>::max() ? static_cast<int>(rank->front()) : -1;
 }
 
 }  // namespace shard::dcp

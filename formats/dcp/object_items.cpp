@@ -3,19 +3,172 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <limits>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
 
-#include "formats/dcp/common_data.h"
-#include "formats/dcp/inner_tensors.h"
+#include "formats/dcp/check_items.h"
+#include "formats/dcp/item_store.h"
+#include "formats/dcp/metadata.h"
+#include "formats/dcp/objects.h"
+#include "formats/dcp/rank_copies.h"
+#include "formats/parts/pickle/attributes.h"
+#include "formats/torch/saved_file.h"
+#include "libshard/catalog/catalog.h"
+#include "libshard/catalog/catalog_builder.h"
+#include "libshard/catalog/originals.h"
 #include "libshard/catalog/tree.h"
 #include "libshard/core/error.h"
 #include "libshard/core/object_faults.h"
 #include "libshard/io/paths.h"
+#include "libshard/io/source_store.h"
 #include "libshard/repair/unread.h"
 
 namespace shard::dcp {
 
 namespace {
+
+// Tensors inside objects, as tensors of the catalog.
+
+struct Inner {
+  InnerTensor* tensor;
+  int rank;       // Of its object.
+  bool is_first;  // Of its node.
+  std::uint32_t storage;
+};
+
+std::vector<Inner> add_storages(std::span<const ObjectEntry> objects, std::span<LoadedObject> loaded, ItemStore& items,
+                                const Catalog& catalog) {
+  std::vector<Inner> inner;
+  for (std::size_t i = 0; i < loaded.size(); ++i) {
+    const auto first = static_cast<std::uint32_t>(catalog.storages.size());
+    const std::uint32_t file = items.item(objects[i].item).file;
+    for (const Location& location : loaded[i].locations) items.add_storage(location, file);
+    for (std::size_t k = 0; k < loaded[i].tensors.size(); ++k) {
+      InnerTensor& tensor = loaded[i].tensors[k];
+      const bool is_first = tensor.node->number == static_cast<std::int64_t>(k);
+      inner.push_back({&tensor, objects[i].rank, is_first, first + tensor.location});
+    }
+  }
+  return inner;
+}
+
+bool are_copies(const Inner& a, const Inner& b) {
+  return a.tensor->name == b.tensor->name && a.rank != b.rank && a.tensor->view.shape == b.tensor->view.shape &&
+         a.tensor->view.dtype == b.tensor->view.dtype;
+}
+
+/// Makes one tensor of the last `count`, unless they differ: then each becomes its rank's. \returns whether they do.
+bool join(std::uint32_t first, std::size_t count, RankCopies& rank_copies, Catalog& catalog) {
+  if (count == 1) return false;
+  catalog.tensors[first].chunk_count = static_cast<std::uint32_t>(count);
+  catalog.tensors.resize(first + 1);
+  return rank_copies.split_unless_equal(first);
+}
+
+void add_copies(std::span<const Inner> copies, RankCopies& rank_copies, Catalog& catalog) {
+  const auto begin = static_cast<std::uint32_t>(catalog.tensors.size());
+  for (const Inner& inner : copies) {
+    const InnerTensor& from = *inner.tensor;
+    StoredTensor stored = torch_save::stored_tensor(from.view, inner.storage);
+    stored.rank = catalog.files[catalog.storages[inner.storage].file].rank;
+    CatalogBuilder(catalog).add_tensor(from.name, compact_path(from.path, from.name), stored);
+  }
+  const bool differ = join(begin, copies.size(), rank_copies, catalog);
+  for (std::size_t i = 0; i < copies.size(); ++i) {
+    if (copies[i].is_first) copies[i].tensor->node->number = static_cast<std::int64_t>(begin + (differ ? i : 0));
+  }
+}
+
+/// Appends the tensors that were found in loaded objects, and their storages. Those of one name that several ranks have
+/// become one tensor, or one for each rank where they differ. kTensor values in the objects get the tensors' numbers.
+/// \param loaded  of each of `objects`, which are by name and rank
+/// \throws Error kCorruption  see CatalogBuilder::add_tensor. Cost: n log n in tensors.
+void add_inner_tensors(std::span<const ObjectEntry> objects, std::span<LoadedObject> loaded, ItemStore& items,
+                       RankCopies& rank_copies, Catalog& catalog) {
+  std::vector<Inner> inner = add_storages(objects, loaded, items, catalog);
+  // Objects are by name and rank; so equal names of ranks are found by sorting what is mostly sorted.
+  std::ranges::stable_sort(inner, [](const Inner& a, const Inner& b) { return a.tensor->name < b.tensor->name; });
+  for (std::size_t i = 0; i < inner.size();) {
+    std::size_t end = i + 1;
+    while (end < inner.size() && are_copies(inner[i], inner[end])) ++end;
+    add_copies(std::span(inner).subspan(i, end - i), rank_copies, catalog);
+    i = end;
+  }
+}
+
+// Data in a folder of dcp files beside its items: one dict of plain data, as Megatron-core keeps its arguments in
+// `common.pt`. Its entries become objects of the checkpoint under their own names.
+
+/// The attributes of an argparse.Namespace or a types.SimpleNamespace; null of everything else.
+Value* attributes_of(const Value& value) {
+  const bool is_namespace = value.is_call_of("argparse", "Namespace") || value.is_call_of("types", "SimpleNamespace");
+  if (!is_namespace || value.extra() == nullptr || value.extra()->state == nullptr) return nullptr;
+  return is_mapping(*value.extra()->state) ? value.extra()->state : nullptr;
+}
+
+/// The dict with its namespaces as dicts.
+Value* plain_common(Arena& arena, const Value& common, Originals& originals) {
+  if (!is_mapping(common)) throw pickle::malformed("common data", "it is not a dict").found(type_name(common));
+  std::vector<Value*> items;
+  const std::span<Value*> all = mapping_items(common);
+  for (std::size_t i = 0; i < all.size(); i += 2) {
+    if (!all[i]->is_string())
+      throw pickle::malformed("common data", "a key of it is not a string").found(type_name(*all[i]));
+    Value* const attributes = attributes_of(*all[i + 1]);
+    if (attributes != nullptr) originals.values.try_emplace(attributes, all[i + 1]);
+    items.insert(items.end(), {all[i], attributes == nullptr ? all[i + 1] : attributes});
+  }
+  Value* const plain = make_list(arena, ValueKind::kDict, items);
+  hide_tensors(arena, *plain, kInnerTensor, &originals);
+  return plain;
+}
+
+/// Reads the torch.save file `name` in `folder`, which becomes the catalog's last file. Classes outside the list and
+/// tensors are opaque. \returns the dict; in the catalog's arena.
+/// \throws Error kCorruption, kUnsupported  naming the file: as open_saved_file; it holds no dict.
+Value* read_common_file(const SourceStore& store, const std::string& folder, const std::string& name, Catalog& catalog,
+                        Findings& findings, Originals& originals) {
+  const std::shared_ptr<const RandomReader> file = store.open_below(folder, name);
+  catalog.files.push_back({name, file->size(), -1, file->identity()});
+  catalog.arena->earn(0, file->allocated_bytes(0, file->size()));
+  try {
+    HashMap<const Value*, Value*> behind_opaque;
+    const auto saved = torch_save::open_saved_file(file, *catalog.arena, {name, true, &findings, &behind_opaque});
+    originals.add(behind_opaque, false);
+    return plain_common(*catalog.arena, saved->root(), originals);
+  } catch (Error& error) {
+    throw error.in_file(name);
+  }
+}
+
+/// The same of a loaded item: a list of one dict. \throws Error kCorruption  it is something else.
+Value* common_of_item(Arena& arena, const Value& loaded, Originals& originals) {
+  if (loaded.kind != ValueKind::kList || loaded.items().size() != 1) {
+    throw pickle::malformed("common data", "it is not a list of one dict").found(type_name(loaded));
+  }
+  return plain_common(arena, *loaded.items().front(), originals);
+}
+
+/// Appends the leaves of the dict to `objects`, and its entries to those of the checkpoint's tree. Namespaces are dicts
+/// of their attributes. Cost: linear in leaves.
+void list_common(Arena& arena, Value& common, std::vector<Object>& objects, std::vector<TreeEntry>& entries) {
+  const auto none = [](const Value&) { return false; };
+  visit_leaves(arena, common, none, [&](const TreeLeaf& leaf) {
+    objects.push_back({leaf.name, compact_path(leaf.path, leaf.name), leaf.value});
+  });
+  const std::span<Value*> items = mapping_items(common);
+  for (std::size_t i = 0; i < items.size(); i += 2) entries.push_back({items[i]->text(), {}, kNoIndex, items[i + 1]});
+}
+
+Error cannot_keep(std::string_view name, std::string_view file, const Error& why) {
+  Error error(ErrorCode::kUnsupported,
+              fmt::format("cannot repair the checkpoint without '{}', which is not read", name));
+  return error.of_tensor(name).in_file(file).because(reason_of(why)).found(why.found());
+}
 
 /// The same error, its message led by the object's name.
 Error about_object(const Error& error, std::string_view name) {
@@ -28,6 +181,56 @@ Error about_object(const Error& error, std::string_view name) {
 bool is_carried(const Item& item) { return item.length >= 0 && !item.zstd; }
 
 }  // namespace
+
+void ItemKeeper::keep_tensor(std::uint32_t index, const Error& why) {
+  Tensor& tensor = catalog.tensors[index];
+  Originals::Kept kept{.name = tensor.name, .path = tensor.path, .shape = tensor.shape, .dtype = tensor.dtype};
+  std::vector<std::uint32_t> storages;
+  bool is_whole = true;
+  for (const Chunk& chunk : catalog.chunks_of(tensor)) {
+    const StoredTensor& stored = catalog.stored[chunk.stored];
+    const bool is_reshaped = chunk.sizes.size() != stored.shape.size();
+    const bool can_be = items.is_item(stored.storage) && is_copied(items.item(stored.storage)) && !is_reshaped;
+    if (!can_be) throw cannot_keep(tensor.name, why.file(), why);
+    if (findings.lost_storage(stored.storage) != nullptr) {
+      is_whole = false;
+    } else if (const std::optional<Error> fault = fault_of(stored.storage)) {
+      findings.lose_storage(stored.storage, *fault);
+      is_whole = false;
+    }
+    kept.requires_grad = kept.requires_grad || stored.requires_grad;
+    storages.push_back(stored.storage);
+  }
+  if (!is_whole) return;
+  for (std::size_t i = 0; i < storages.size(); ++i) {
+    const Chunk& chunk = catalog.chunks[tensor.first_chunk + i];
+    Originals::KeptItem& item = kept.items.emplace_back(keep(storages[i]));
+    item.offsets = chunk.offsets;
+    item.sizes = chunk.sizes;
+  }
+  tensor.damaged = true;
+  originals.kept.push_back(std::move(kept));
+}
+
+std::optional<Error> ItemKeeper::keep_object(const ObjectEntry& object, const Error& why) {
+  if (object.rank >= 0 || !is_copied(items.item(object.item))) throw cannot_keep(object.name, why.file(), why);
+  if (std::optional<Error> fault = fault_of(object.item)) return fault;
+  Originals::Kept kept{.name = object.name, .path = object.path, .is_object = true};
+  kept.items.push_back(keep(object.item));
+  originals.kept.push_back(std::move(kept));
+  return std::nullopt;
+}
+
+std::optional<Error> ItemKeeper::fault_of(std::uint32_t index) const {
+  const Item& item = items.item(index);
+  return fault_of_item(items.file(item.file), item);
+}
+
+Originals::KeptItem ItemKeeper::keep(std::uint32_t index) {
+  items.resolve_whole(index);
+  const Item& item = items.item(index);
+  return {.item = {.storage = index, .bytes = item.length}, .rank = catalog.files[item.file].rank};
+}
 
 ObjectItems::ObjectItems(const FolderForm& form, bool opaque_globals, Catalog& catalog, ItemStore& items,
                          Findings& findings)
@@ -57,7 +260,7 @@ void ObjectItems::read_common(const SourceStore& store, const std::string& folde
 void ObjectItems::open(std::vector<ObjectEntry> objects, RankCopies& rank_copies, bool looks_inside) {
   objects_ = std::move(objects);
   loaded_.resize(objects_.size());
-  is_settled_.resize(objects_.size());
+  is_reported_.resize(objects_.size());
   hide_reshaped();
   if (looks_inside && !form_.keeps_objects_whole) look_inside(rank_copies);
   list_names();
@@ -75,7 +278,7 @@ void ObjectItems::load_all() {
   if (objects_loaded_ || (objects_.empty() && common_ == nullptr)) return;
   std::vector<Wanted> wanted;
   for (std::uint32_t i = 0; i < objects_.size(); ++i) {
-    if (loaded_[i].root == nullptr && !is_settled_[i] && !is_lost_object(i))
+    if (loaded_[i].root == nullptr && !is_reported_[i] && !is_lost_object(i))
       wanted.push_back({items_.item(objects_[i].item), i, 0});
   }
   items_.for_each(std::move(wanted), [&](const std::shared_ptr<FetchedFile>& file, const Wanted& one) {
@@ -139,7 +342,7 @@ void ObjectItems::look_inside(RankCopies& rank_copies) {
       loaded_[one.entry] = load(file, one, true);
     } catch (Error& error) {  // Tensors may be in it that would be missing unnoticed.
       take_failure(one.entry, error, file->name());
-      is_settled_[one.entry] = true;
+      is_reported_[one.entry] = true;
     }
   });
   add_inner_tensors(objects_, loaded_, items_, rank_copies, catalog_);
@@ -263,7 +466,7 @@ void ObjectItems::keep_originals() {
     if (is_common(objects_[i])) {
       keep_common(items_.file(item.file), item);
     } else if (is_carried(item)) {
-      items_.settle_whole(objects_[i].item);
+      items_.resolve_whole(objects_[i].item);
       originals_->items.try_emplace(loaded_[i].root, Originals::Item{objects_[i].item, item.length});
     }
   }

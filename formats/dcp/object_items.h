@@ -9,16 +9,36 @@
 #include <vector>
 
 #include "formats/dcp/item_store.h"
-#include "formats/dcp/kept_items.h"
 #include "formats/dcp/metadata.h"
 #include "formats/dcp/objects.h"
 #include "formats/dcp/originals.h"
 #include "formats/dcp/rank_copies.h"
 #include "formats/dcp/reader.h"
 #include "libshard/catalog/catalog.h"
+#include "libshard/catalog/originals.h"
 #include "libshard/core/findings.h"
 
 namespace shard::dcp {
+
+/// Access to the items. Ownership: all must outlive this.
+struct ItemKeeper {
+  Catalog& catalog;
+  ItemStore& items;
+  Findings& findings;
+  Originals& originals;
+
+  /// Adds a tensor of the catalog to `originals`, and marks it `damaged`. A box whose item is damaged is lost instead.
+  /// \param why  is_unread is true for it
+  /// \throws Error kUnsupported  its items cannot be copied as they are: compressed, cut, or of a reshaped tensor
+  void keep_tensor(std::uint32_t tensor, const Error& why);
+  /// The same of an object. \returns why its item is damaged; nothing: it is kept. \throws Error  the same
+  std::optional<Error> keep_object(const ObjectEntry& object, const Error& why);
+
+ private:
+  bool is_copied(const Item& item) const { return item.length >= 0 && !item.zstd && !item.is_cut; }
+  std::optional<Error> fault_of(std::uint32_t item) const;
+  Originals::KeptItem keep(std::uint32_t item);
+};
 
 /// Fills the objects of the catalog: with names when the folder is opened, with leaves and values in `load_all`. What
 /// is wrong with one object is reported to `findings`, or is a loss if they go on. Threads: one.
@@ -82,7 +102,7 @@ class ObjectItems {
   std::shared_ptr<Originals> originals_ = std::make_shared<Originals>();
   std::vector<ObjectEntry> objects_;  ///< By name and rank where they are of ranks.
   std::vector<LoadedObject> loaded_;  ///< Of each object; without a root until it is loaded.
-  std::vector<bool> is_settled_;      ///< Of each object: it cannot be loaded, which was reported.
+  std::vector<bool> is_reported_;     ///< Of each object: it cannot be loaded, which was reported.
 };
 
 }  // namespace shard::dcp

@@ -4,13 +4,13 @@
 
 #include <algorithm>
 
-#include "formats/parts/pickle/equal.h"
 #include "formats/parts/pickle/pickle.h"
 #include "formats/torch/foreign_classes.h"
 #include "formats/torch/saved_file.h"
 #include "libshard/catalog/tree.h"
 #include "libshard/core/error.h"
 #include "libshard/core/hash_table.h"
+#include "libshard/core/value_equality.h"
 #include "libshard/core/visited.h"
 
 namespace shard::dcp {
@@ -147,7 +147,7 @@ void list_differing(Arena& arena, std::span<const RankObject> ranks, std::vector
     const Value* value;
     bool differs = false, is_listed = false;
   };
-  pickle::Equality equality({.opaque_by_class = false, .budget = arena.budget().get()});
+  ValueEquality equality({.opaque_by_class = false, .budget = arena.budget().get()});
   HashMap<std::string_view, Known> known;
   std::vector<Object> found;
   for (const RankObject& rank : ranks) {

@@ -1,7 +1,6 @@
 #include "formats/dcp/originals.h"
 
 #include <algorithm>
-#include <charconv>
 #include <functional>
 #include <span>
 #include <utility>
@@ -10,6 +9,7 @@
 #include "formats/torch/tensor_pickle.h"
 #include "libshard/core/digest.h"
 #include "libshard/core/error.h"
+#include "libshard/core/parse_number.h"
 #include "libshard/core/visited.h"
 
 namespace shard::dcp {
@@ -36,12 +36,7 @@ Value* key_of(const Value& id) {
   return parts.size() > kKeyPart && parts[kKeyPart]->is_string() ? parts[kKeyPart] : nullptr;
 }
 
-std::size_t number_of(const Value& id) {
-  const std::string_view key = key_of(id)->text();
-  std::size_t number = 0;
-  std::from_chars(key.data(), key.data() + key.size(), number);
-  return number;
-}
+std::size_t number_of(const Value& id) { return parse_number<std::size_t>(key_of(id)->text()).value_or(0); }
 
 }  // namespace
 

@@ -16,7 +16,7 @@ struct FolderForm {
   std::string_view format = "dcp";
   /// Bytes items are objects, whatever lies in them: tensors inside are opaque, and so are classes outside the list.
   bool keeps_objects_whole = false;
-  std::string_view common_file{};  ///< A torch.save file beside the items, see common_data.h; empty, absent: none.
+  std::string_view common_file{};  ///< A torch.save file of plain data beside the items. Empty or absent: none.
   std::string_view common_item{};  ///< The name of the bytes item that holds the same; empty: none.
   bool needs_common = false;       ///< One of the two is there in a whole save; without them there is a warning.
   bool sets_short_apart = false, names_megatron = false;  ///< See MetadataOptions.

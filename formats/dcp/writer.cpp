@@ -3,23 +3,119 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdint>
+#include <deque>
 #include <span>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "formats/dcp/flatten.h"
-#include "formats/dcp/item_zips.h"
 #include "formats/dcp/metadata.h"
 #include "formats/torch/saved_zip.h"
 #include "formats/torch/tensor_pickle.h"
+#include "libshard/catalog/catalog.h"
 #include "libshard/checkpoint/writer.h"
 #include "libshard/core/checked.h"
+#include "libshard/core/digest.h"
 #include "libshard/core/error.h"
 #include "libshard/io/joined_writes.h"
 
 namespace shard::dcp {
+
 namespace {
+
+// Zips around the elements of one storage. Items of equal shape and dtype differ in CRCs only, so few zips are laid
+// out.
+
+/// The zip of one item.
+class ItemZip {
+ public:
+  ItemZip(const StoredTensor& box, std::int64_t storage_bytes);
+  /// True if the box's item has the same zip except for the CRCs.
+  bool fits(const StoredTensor& box, std::int64_t storage_bytes) const {
+    return dtype_ == box.dtype && shape_ == box.shape && strides_ == box.strides && first_ == box.first &&
+           storage_bytes_ == storage_bytes;
+  }
+  std::int64_t total_bytes() const { return zip_.total_bytes(); }
+  std::int64_t data_offset() const { return zip_.data_offset(0); }
+  /// All that stands before the elements, from the zip's begin.
+  const std::string& before() const { return before_; }
+  /// Appends all that stands after them, to the zip's end.
+  void append_after(std::uint32_t crc, std::string& out) const;
+
+ private:
+  ItemZip(const StoredTensor& box, std::int64_t storage_bytes, const std::string& pickle);
+
+  DType dtype_;
+  Dims shape_, strides_;
+  std::int64_t first_, storage_bytes_;
+  torch_save::SavedZip zip_;
+  std::uint32_t pickle_crc_;
+  std::string before_;
+};
+
+/// Makes zips of items, and remembers the last few. Threads: one.
+class ItemZips {
+ public:
+  /// Valid until the next call.
+  const ItemZip& zip_of(const Catalog& target, std::uint32_t stored);
+
+ private:
+  static constexpr std::size_t kMost = 64;
+  std::deque<ItemZip> known_;
+  std::size_t last_ = 0;
+};
+
+std::string pickle_of(const StoredTensor& box, std::int64_t storage_bytes) {
+  torch_save::TensorView view;
+  view.dtype = box.dtype;
+  view.shape = box.shape;
+  view.strides = box.strides;
+  view.first = box.first;
+  view.key = "0";
+  view.location = "cpu";
+  view.storage_bytes = storage_bytes;
+  Value root;
+  become_tensor(root, 0);
+  return torch_save::dump(root, [&](std::int64_t) { return view; });
+}
+
+ItemZip::ItemZip(const StoredTensor& box, std::int64_t storage_bytes)
+    : ItemZip(box, storage_bytes, pickle_of(box, storage_bytes)) {}
+
+ItemZip::ItemZip(const StoredTensor& box, std::int64_t storage_bytes, const std::string& pickle)
+    : dtype_(box.dtype),
+      shape_(box.shape),
+      strides_(box.strides),
+      first_(box.first),
+      storage_bytes_(storage_bytes),
+      zip_("archive", std::ssize(pickle), std::span(&storage_bytes, 1)),
+      pickle_crc_(crc32(std::as_bytes(std::span(pickle)))) {
+  zip_.append_begin(before_);
+  before_ += pickle;
+  zip_.append_after_pickle(pickle_crc_, before_);
+  zip_.append_before(0, before_);
+}
+
+void ItemZip::append_after(std::uint32_t crc, std::string& out) const {
+  zip_.append_after(0, crc, out);
+  zip_.write_end(
+      pickle_crc_, [crc](std::size_t) { return crc; }, [&out](std::string_view piece) { out += piece; });
+}
+
+const ItemZip& ItemZips::zip_of(const Catalog& target, std::uint32_t stored) {
+  const StoredTensor& box = target.stored[stored];
+  const std::int64_t bytes = target.storages[box.storage].bytes;
+  if (!known_.empty() && known_[last_].fits(box, bytes)) return known_[last_];
+  const auto found = std::ranges::find_if(known_, [&](const ItemZip& zip) { return zip.fits(box, bytes); });
+  last_ = static_cast<std::size_t>(found - known_.begin());
+  if (found != known_.end()) return *found;
+  if (known_.size() == kMost) known_.pop_front();
+  last_ = known_.size();
+  return known_.emplace_back(box, bytes);
+}
 
 using torch_save::SavedZip;
 
@@ -60,7 +156,7 @@ class DcpWriter : public Writer {
     place_objects();
     place_boxes(target);
     place_kept_boxes(target);
-    settle_files(target);
+    assign_offsets(target);
     copy_originals(target);
     if (const auto note = target.metadata.find(kLostNote); note != target.metadata.end()) {
       metadata_.lost_note = note->second;
@@ -253,7 +349,7 @@ class DcpWriter : public Writer {
   }
 
   /// Gives each item its offset behind those before it in its file, and keeps the files that hold something.
-  void settle_files(Catalog& target) {
+  void assign_offsets(Catalog& target) {
     std::vector<std::int64_t> bytes(target.files.size(), 0);
     for (Item& item : metadata_.items) {
       item.offset = bytes[item.file];
@@ -295,11 +391,7 @@ class DcpWriter : public Writer {
 
 }  // namespace
 
-std::unique_ptr<Writer> make_writer(const WriteOptions& options) {
-  if (options.single_file) {
-    throw Error(ErrorCode::kInvalidArgument, "cannot write dcp to a single file: it needs a folder")
-        .suggest(Remedy::kNameFolder);
-  }
+std::unique_ptr<Writer> make_writer(const WriteOptions&) {
   return make_folder_writer([](Catalog& target) { return FolderContent{.flat = flatten(target)}; });
 }
 

@@ -1,13 +1,24 @@
 #include "formats/dcp_hf/format.h"
 
+#include <array>
+#include <string_view>
+
 #include "formats/dcp_hf/reader.h"
 #include "formats/dcp_hf/writer.h"
 
 namespace shard {
 
+namespace {
+
+/// Its files are safetensors files, whose reader would take pieces for whole tensors.
+constexpr std::array<std::string_view, 1> kSupersedes{"safetensors"};
+
+}  // namespace
+
 const Format kDcpHfFormat{
     .traits = {.name = "dcp-hf", .pieces = true, .one_box_per_item = true, .notes = true},
     .suffixes = {},
+    .supersedes = kSupersedes,
     .detect = dcp_hf::detect,
     .open = dcp_hf::open,
     .make_writer = dcp_hf::make_writer,

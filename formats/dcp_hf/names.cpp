@@ -4,7 +4,10 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <charconv>
+#include <array>
+
+#include "libshard/core/name_pattern.h"
+#include "libshard/core/parse_number.h"
 
 namespace shard::dcp_hf {
 
@@ -15,11 +18,10 @@ constexpr std::size_t kFew = 3;
 
 /// Takes decimal digits from the text's front; nothing when there are none or too many.
 std::optional<std::int64_t> take_number(std::string_view& text) {
-  const std::size_t length = std::min(text.find_first_not_of("0123456789"), text.size());
-  std::int64_t number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + length, number);
-  if (length == 0 || error != std::errc{} || number > kMostNumber) return std::nullopt;
-  text.remove_prefix(length);
+  std::string_view rest = text;
+  const std::optional<std::int64_t> number = take_natural(rest);
+  if (!number || *number > kMostNumber) return std::nullopt;
+  text = rest;
   return number;
 }
 
@@ -29,28 +31,34 @@ bool take(std::string_view& text, std::string_view word) {
   return true;
 }
 
+const NamePattern& of_one_process() {
+  static const NamePattern kPattern("model-{file:05d}-of-{count:05d}.safetensors");
+  return kPattern;
+}
+
+const NamePattern& of_rank() {
+  static const NamePattern kPattern("shard-{rank:05d}-model-{file:05d}-of-{count:05d}.safetensors");
+  return kPattern;
+}
+
 }  // namespace
 
 std::optional<ShardName> parse_shard_name(std::string_view name) {
   ShardName result;
-  if (take(name, "shard-")) {
-    const auto shard = take_number(name);
-    if (!shard || *shard == 0 || !take(name, "-")) return std::nullopt;
-    result.rank = *shard - 1;
+  if (const auto of_all = of_one_process().read<2>(name)) {
+    result = {-1, (*of_all)[0], (*of_all)[1]};
+  } else if (const auto shard = of_rank().read<3>(name)) {
+    result = {(*shard)[0] - 1, (*shard)[1], (*shard)[2]};
+    if (result.rank < 0) return std::nullopt;
+  } else {
+    return std::nullopt;
   }
-  if (!take(name, "model-")) return std::nullopt;
-  const auto index = take_number(name);
-  if (!index || !take(name, "-of-")) return std::nullopt;
-  const auto count = take_number(name);
-  if (!count || name != ".safetensors") return std::nullopt;
-  result.index = *index;
-  result.count = *count;
-  return result;
+  return std::max({result.rank + 1, result.index, result.count}) <= kMostNumber ? std::optional(result) : std::nullopt;
 }
 
 std::string to_string(const ShardName& name) {
-  const std::string model = fmt::format("model-{:05}-of-{:05}.safetensors", name.index, name.count);
-  return name.rank < 0 ? model : fmt::format("shard-{:05}-{}", name.rank + 1, model);
+  if (name.rank < 0) return of_one_process().write(std::array{name.index, name.count});
+  return of_rank().write(std::array{name.rank + 1, name.index, name.count});
 }
 
 NumberRuns runs_of(std::span<const std::int64_t> numbers) {

@@ -1,7 +1,6 @@
 #include "formats/dcp_hf/reader.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <optional>
@@ -15,6 +14,7 @@
 #include "formats/safetensors/header.h"
 #include "formats/safetensors/metadata.h"
 #include "libshard/core/error.h"
+#include "libshard/core/first_names.h"
 #include "libshard/core/plural.h"
 #include "libshard/io/open_files.h"
 #include "libshard/io/paths.h"
@@ -190,11 +190,9 @@ class DcpHfReader final : public Reader {
     if (missing.empty()) return;
     has_lost_file_ = true;
     const std::vector<std::int64_t> few = first_few(missing);
-    const std::int64_t more = count_of(missing) - std::ssize(few);
     const ShardName absent{few.front(), 1, source_.files.front().name.count};
     findings_.report(
-        Error(ErrorCode::kNotFound, fmt::format("no file of rank {}{}", fmt::join(few, ", "),
-                                                more == 0 ? "" : fmt::format(" and {} more", more)))
+        Error(ErrorCode::kNotFound, fmt::format("no file of rank {}", first_numbers(few, count_of(missing))))
             .in_file(source_.folder.empty() ? to_string(absent) : join_path(source_.folder, to_string(absent)))
             .of_rank(static_cast<int>(few.front()))
             .because(why)
@@ -253,7 +251,7 @@ class DcpHfReader final : public Reader {
 
   const SourceStore& store_;
   Findings& findings_;
-  SourceFiles source_;
+  ShardFiles source_;
   mutable OpenFiles files_;
   Catalog catalog_ = source_catalog();
   PieceTable pieces_;

@@ -1,7 +1,6 @@
 #include "formats/dcp_hf/source_files.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <set>
@@ -9,20 +8,22 @@
 
 #include "formats/dcp_hf/reader.h"
 #include "formats/parts/hf_index/index_file.h"
+#include "formats/parts/hf_index/indexed_folder.h"
 #include "formats/safetensors/metadata.h"
 #include "libshard/core/error.h"
+#include "libshard/core/first_names.h"
+#include "libshard/core/suffixes.h"
 #include "libshard/io/paths.h"
 
 namespace shard::dcp_hf {
 
 namespace {
 
-constexpr std::string_view kSuffix = ".safetensors";
 constexpr std::string_view kIndexSuffix = ".safetensors.index.json";
 
-bool is_data_name(std::string_view name) { return name.ends_with(kSuffix) && !name.starts_with('.'); }
+bool is_data_name(std::string_view name) { return name.ends_with(kSafetensorsSuffix) && !name.starts_with('.'); }
 
-void add_file(SourceFiles& files, const std::string& path, const std::string& shown, Findings& findings) {
+void add_file(ShardFiles& files, const std::string& path, const std::string& shown, Findings& findings) {
   if (const auto name = parse_shard_name(base_name(path))) {
     files.files.push_back({path, shown, *name});
     return;
@@ -35,8 +36,8 @@ void add_file(SourceFiles& files, const std::string& path, const std::string& sh
                       .of_kind(FindingKind::kRankMismatch));
 }
 
-SourceFiles from_folder(const SourceStore& store, const std::string& folder, Findings& findings) {
-  SourceFiles files;
+ShardFiles from_folder(const SourceStore& store, const std::string& folder, Findings& findings) {
+  ShardFiles files;
   files.folder = folder;
   for (const std::string& name : store.list(folder)) {
     if (is_data_name(name)) {
@@ -70,22 +71,20 @@ void check_neighbours(const SourceStore& store, const std::vector<std::string>& 
     std::vector<std::string> left_out = store.list(folder);
     std::erase_if(left_out, [&](const std::string& name) { return !is_left_out(name); });
     if (left_out.empty()) continue;
-    findings.report(Error(ErrorCode::kNotFound, fmt::format("{} of the checkpoint's shards {} not named: {}{}",
-                                                            left_out.size(), left_out.size() == 1 ? "is" : "are",
-                                                            left_out[0], left_out.size() == 1 ? "" : ", ..."))
-                        .in_file(join_path(folder, left_out[0]))
-                        .because("it is in the same folder as the named shards, and its tensors would be missing")
-                        .suggest(Remedy::kReadFolder, folder)
-                        .of_kind(FindingKind::kMissingFile));
+    findings.report(
+        Error(ErrorCode::kNotFound, fmt::format("{} of the checkpoint's shards {} not named: {}", left_out.size(),
+                                                left_out.size() == 1 ? "is" : "are", first_names(left_out)))
+            .in_file(join_path(folder, left_out[0]))
+            .because("it is in the same folder as the named shards, and its tensors would be missing")
+            .suggest(Remedy::kReadFolder, folder)
+            .of_kind(FindingKind::kMissingFile));
   }
 }
 
-SourceFiles from_paths(const Source& source, Findings& findings) {
-  SourceFiles files;
-  std::set<std::string> names;
-  for (const std::string& path : source.paths) names.insert(base_name(path));
-  const bool differ = names.size() == source.paths.size();
-  for (const std::string& path : source.paths) add_file(files, path, differ ? base_name(path) : path, findings);
+ShardFiles from_paths(const Source& source, Findings& findings) {
+  ShardFiles files;
+  const hf_index::DataFiles given = hf_index::files_as_given(source.paths);
+  for (std::size_t i = 0; i < given.names.size(); ++i) add_file(files, given.names[i], given.shown[i], findings);
   check_neighbours(*source.store, source.paths, findings);
   return files;
 }
@@ -97,7 +96,7 @@ void report_name(Findings& findings, const ShardFile& file, FindingKind kind, co
 }
 
 /// \pre sorted
-void check_names(const SourceFiles& files, Findings& findings) {
+void check_names(const ShardFiles& files, Findings& findings) {
   const ShardFile* last = nullptr;
   for (const ShardFile& file : files.files) {
     const auto& [rank, index, count] = file.name;
@@ -126,7 +125,7 @@ void check_names(const SourceFiles& files, Findings& findings) {
 }
 
 /// Each number holds some tensor of some rank.
-void check_numbers(const SourceFiles& files, Findings& findings) {
+void check_numbers(const ShardFiles& files, Findings& findings) {
   std::vector<std::int64_t> numbers;
   for (const ShardFile& file : files.files) numbers.push_back(file.name.index);
   std::ranges::sort(numbers);
@@ -145,11 +144,11 @@ void check_numbers(const SourceFiles& files, Findings& findings) {
 
 }  // namespace
 
-SourceFiles find_shard_files(const Source& source, Findings& findings) {
+ShardFiles find_shard_files(const Source& source, Findings& findings) {
   if (source.paths.empty()) throw Error(ErrorCode::kInvalidArgument, "no source was named");
   const SourceStore& store = *source.store;
-  const bool is_folder = source.paths.size() == 1 && store.status(source.paths.front()).kind == FileKind::kFolder;
-  SourceFiles files = is_folder ? from_folder(store, source.paths.front(), findings) : from_paths(source, findings);
+  ShardFiles files =
+      is_one_folder(source) ? from_folder(store, source.paths.front(), findings) : from_paths(source, findings);
   std::ranges::sort(files.files, {}, [](const ShardFile& file) {
     return std::tuple(file.name.rank, file.name.index, std::string_view(file.shown));
   });
@@ -162,7 +161,7 @@ SourceFiles find_shard_files(const Source& source, Findings& findings) {
 bool detect(const Source& source) {
   const SourceStore& store = *source.store;
   std::vector<std::string> paths = source.paths;
-  if (paths.size() == 1 && store.status(paths.front()).kind == FileKind::kFolder) {
+  if (is_one_folder(source)) {
     const std::string folder = paths.front();
     paths = store.list(folder);
     if (std::ranges::any_of(paths, [](const auto& name) { return hf_index::is_index_name(name, kIndexSuffix); }))

@@ -16,7 +16,7 @@ struct ShardFile {
   ShardName name;
 };
 
-struct SourceFiles {
+struct ShardFiles {
   std::string folder;               ///< Empty when the files were named one by one.
   std::vector<ShardFile> files;     ///< By rank, then number.
   std::vector<std::string> others;  ///< Other names in the folder, hidden ones aside.
@@ -25,6 +25,6 @@ struct SourceFiles {
 /// Finds the files and checks their names: one form, one count, each file once, no number that no rank has.
 /// \throws Error kNotFound    (or reports) the folder holds none, shards beside the named ones, a number without a
 /// file. \throws Error kCorruption  (or reports) a name that is not torch's, one that contradicts the others.
-SourceFiles find_shard_files(const Source& source, Findings& findings);
+ShardFiles find_shard_files(const Source& source, Findings& findings);
 
 }  // namespace shard::dcp_hf

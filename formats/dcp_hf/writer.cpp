@@ -1,41 +1,41 @@
 #include "formats/dcp_hf/writer.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
-#include <iterator>
+#include <utility>
 #include <vector>
 
 #include "formats/dcp_hf/names.h"
 #include "formats/dcp_hf/recorded.h"
-#include "formats/parts/json/json_text.h"
 #include "formats/safetensors/header_writer.h"
 #include "formats/safetensors/metadata.h"
 #include "libshard/checkpoint/writer.h"
 #include "libshard/core/error.h"
+#include "libshard/core/json_writer.h"
 #include "libshard/io/file_writer.h"
 
 namespace shard::dcp_hf {
 
 namespace {
 
-/// One rank's file while it is put together.
-struct Shard {
-  std::vector<safetensors::OutgoingTensor> tensors;
-  std::string sharding_info = "{";  ///< As Python's json.dumps writes it.
-  std::string shapes = "{";
+/// A JSON object that grows with every tensor of a file.
+struct GrowingObject {
+  GrowingObject() { json.begin_object(); }
+  /// The whole text, which the object loses.
+  std::string take() {
+    json.end_object();
+    return std::move(text);
+  }
+  std::string text;
+  JsonWriter json{text, kPythonJson};
 };
 
-void append_dims(std::string& out, Dims dims) {
-  fmt::format_to(std::back_inserter(out), "[{}]", fmt::join(dims, ", "));
-}
-
-void append_name(std::string& out, std::string_view name) {
-  if (out.size() > 1) out += ", ";
-  json::append_string(out, name, true);
-  out += ": ";
-}
+/// One rank's file while it is assembled.
+struct Shard {
+  std::vector<safetensors::OutgoingTensor> tensors;
+  GrowingObject sharding_info, shapes;
+};
 
 class DcpHfWriter final : public Writer {
  public:
@@ -67,13 +67,12 @@ class DcpHfWriter final : public Writer {
         refuse_second_box(tensor, target.files[storage.file].rank);
       }
       shard.tensors.push_back({&tensor, chunk.sizes, &storage});
-      append_name(shard.sharding_info, tensor.name);
-      shard.sharding_info += "{\"saved_offsets\": ";
-      append_dims(shard.sharding_info, chunk.offsets);
-      shard.sharding_info += '}';
+      JsonWriter& info = shard.sharding_info.json;
+      info.member_name(tensor.name), info.begin_object();
+      info.key("saved_offsets"), info.numbers(chunk.offsets);
+      info.end_object();
       if (chunk.sizes == tensor.shape) continue;
-      append_name(shard.shapes, tensor.name);
-      append_dims(shard.shapes, tensor.shape);
+      shard.shapes.json.member_name(tensor.name), shard.shapes.json.numbers(tensor.shape);
     }
   }
 
@@ -96,12 +95,12 @@ class DcpHfWriter final : public Writer {
 
   void place_shard(const Catalog& target, const Recorded& recorded, Shard& shard, File& file) {
     safetensors::MetadataMap metadata = target.metadata;
-    metadata[safetensors::kShardingInfoKey] = shard.sharding_info + '}';
+    metadata[safetensors::kShardingInfoKey] = shard.sharding_info.take();
     metadata[safetensors::kDcpVersionKey] = "1.0";
-    record({recorded.world_size, recorded.ranks, shard.shapes + '}'}, metadata);
+    record({recorded.world_size, recorded.ranks, shard.shapes.take()}, metadata);
     file.path = to_string(ShardName{file.rank, 1, 1});
     heads_.push_back(safetensors::place_file(shard.tensors, metadata, file));
-    shard = Shard();  // Its texts stand in the head now.
+    shard.tensors = {};
   }
 
   std::vector<std::string> heads_;  ///< What stands at the beginning of each file.
@@ -109,12 +108,6 @@ class DcpHfWriter final : public Writer {
 
 }  // namespace
 
-std::unique_ptr<Writer> make_writer(const WriteOptions& options) {
-  if (options.single_file) {
-    throw Error(ErrorCode::kInvalidArgument, "cannot write dcp-hf as one file: it is a folder")
-        .suggest(Remedy::kNameFolder);
-  }
-  return std::make_unique<DcpHfWriter>();
-}
+std::unique_ptr<Writer> make_writer(const WriteOptions&) { return std::make_unique<DcpHfWriter>(); }
 
 }  // namespace shard::dcp_hf

@@ -10,8 +10,8 @@
 namespace shard::dcp_hf {
 
 /// `place` sets target.metadata["format"] to "pt" where it is absent, and "shardctl.aliases" where names share bytes in
-/// the source. \throws Error kInvalidArgument  DST is one file; kUnsupported (from place)  what safetensors cannot
-/// hold, and several boxes of one tensor on one rank.
+/// the source. \throws Error kUnsupported (from place)  what safetensors cannot hold, and several boxes of one tensor
+/// on one rank.
 std::unique_ptr<Writer> make_writer(const WriteOptions& options);
 
 }  // namespace shard::dcp_hf

@@ -10,4 +10,11 @@ namespace shard {
 extern const Format kDeepSpeedFormat;
 extern const Format kDeepSpeedUniversalFormat;
 
+namespace deepspeed {
+
+/// Whether a reader is to read the module's copies of parameters, of 16 bits, instead of the optimizer's masters.
+bool wants_module(const OpenOptions& options);
+
+}  // namespace deepspeed
+
 }  // namespace shard

@@ -4,10 +4,10 @@
 
 #include <algorithm>
 
-#include "formats/parts/pickle/equal.h"
 #include "libshard/catalog/flat_buffer.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
+#include "libshard/core/value_equality.h"
 
 namespace shard::deepspeed {
 
@@ -129,7 +129,7 @@ class SubGroups {
   void check_steps(std::size_t begin, std::size_t end) const {
     const auto& steps = save_.optimizers.front().steps;
     Value* const* const first = steps.find(static_cast<std::int64_t>(begin));
-    pickle::Equality equality;
+    ValueEquality equality;
     for (std::size_t g = begin; g < end; ++g) {
       Value* const* const step = steps.find(static_cast<std::int64_t>(g));
       if ((first == nullptr) == (step == nullptr) && (first == nullptr || equality.is_equal(**first, **step))) continue;

@@ -11,13 +11,13 @@
 #include "formats/deepspeed/join.h"
 #include "formats/deepspeed/universal_folder.h"
 #include "formats/parts/pickle/attributes.h"
-#include "formats/parts/pickle/equal.h"
 #include "formats/torch/load_tree.h"
 #include "libshard/catalog/catalog_builder.h"
 #include "libshard/core/box.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
 #include "libshard/core/hash_table.h"
+#include "libshard/core/value_equality.h"
 
 namespace shard::deepspeed {
 
@@ -392,7 +392,7 @@ class Merge {
 
   void warn_of_differences() {
     const OptimizerStates& first = save_.optimizers.front();
-    pickle::Equality equality({.budget = arena_.budget().get()});
+    ValueEquality equality({.budget = arena_.budget().get()});
     for (const OptimizerStates& rank : save_.optimizers) {
       if (equality.is_equal(*first.rest, *rank.rest)) continue;
       catalog_.warnings.push_back(

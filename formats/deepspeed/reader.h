@@ -1,6 +1,6 @@
 /// \file
-/// Opens a DeepSpeed save: the files of model and optimizer states of ZeRO stages 0 to 3. Bytes, checks and refusals:
-/// README.md beside this file.
+/// Opens a DeepSpeed save: the files of model and optimizer states of ZeRO stages 0 to 3, or a universal checkpoint
+/// made from them. Bytes, checks and refusals: README.md in this folder.
 #pragma once
 
 #include <memory>
@@ -18,5 +18,13 @@ bool detect(const Source& source);
 ///   mixed_save, shape_mismatch, ...).
 /// \throws Error kUnsupported  parallel models, pipelines, experts, offloaded tensors.
 std::unique_ptr<Reader> open(const Source& source, const OpenOptions& options);
+
+/// True for a universal checkpoint: a folder with zero/optimizer_state.pt, or one that the file `latest_universal`
+/// names. Uses names only.
+bool detect_universal(const Source& source);
+
+/// Opens a universal checkpoint: a folder per parameter with its weight and states, whole. Reads the pickles of all
+/// files, not their tensors. \throws Error  as open
+std::unique_ptr<Reader> open_universal(const Source& source, const OpenOptions& options);
 
 }  // namespace shard::deepspeed

@@ -3,42 +3,20 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
-#include <charconv>
-#include <optional>
 #include <span>
 #include <tuple>
 
 #include "libshard/core/error.h"
+#include "libshard/core/name_pattern.h"
 #include "libshard/io/paths.h"
+#include "libshard/io/small_text.h"
 
 namespace shard::deepspeed {
 
 namespace {
 
-constexpr std::string_view kModel = "mp_rank_#_model_states.pt";
-constexpr std::string_view kShardedModel = "zero_pp_rank_#_mp_rank_#_model_states.pt";
-constexpr std::string_view kOptimizer = "zero_pp_rank_#_mp_rank_#_optim_states.pt";
 constexpr std::string_view kLatest = "latest";
 constexpr std::int64_t kMaxTagBytes = 4096;
-
-/// The numbers that stand for '#' in `pattern`; nothing where the name does not fit.
-std::optional<std::vector<std::int64_t>> numbers_in(std::string_view name, std::string_view pattern) {
-  std::vector<std::int64_t> numbers;
-  for (const char c : pattern) {
-    if (c != '#') {
-      if (!name.starts_with(c)) return std::nullopt;
-      name.remove_prefix(1);
-      continue;
-    }
-    std::int64_t number = 0;
-    const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), number);
-    if (error != std::errc() || number < 0) return std::nullopt;
-    numbers.push_back(number);
-    name.remove_prefix(static_cast<std::size_t>(end - name.data()));
-  }
-  return name.empty() ? std::optional(numbers) : std::nullopt;
-}
 
 std::string_view without_precision(std::string_view name) {
   for (const std::string_view prefix : {"bf16_", "fp16_"}) {
@@ -49,11 +27,14 @@ std::string_view without_precision(std::string_view name) {
 
 /// Adds the file to the list that its name tells. \returns false for other files.
 bool sort_in(const std::string& name, TagFolder& folder) {
-  if (const auto model = numbers_in(name, kModel)) {
+  static const NamePattern kModel("mp_rank_{model}_model_states.pt"),
+      kShardedModel("zero_pp_rank_{data}_mp_rank_{model}_model_states.pt"),
+      kOptimizer("zero_pp_rank_{data}_mp_rank_{model}_optim_states.pt");
+  if (const auto model = kModel.read<1>(name)) {
     folder.models.push_back({name, 0, model->front()});
-  } else if (const auto sharded = numbers_in(without_precision(name), kShardedModel)) {
+  } else if (const auto sharded = kShardedModel.read<2>(without_precision(name))) {
     folder.sharded_models.push_back({name, sharded->front(), sharded->back()});
-  } else if (const auto optimizer = numbers_in(without_precision(name), kOptimizer)) {
+  } else if (const auto optimizer = kOptimizer.read<2>(without_precision(name))) {
     folder.optimizers.push_back({name, optimizer->front(), optimizer->back()});
   } else {
     return false;
@@ -98,13 +79,7 @@ TagFolder sort_state_files(const std::string& path, std::span<const std::string>
 }
 
 std::string named_folder(const SourceStore& store, const std::string& path, std::string_view file_name) {
-  const std::string file_path = join_path(path, file_name);
-  if (store.status(file_path).kind != FileKind::kFile) return {};
-  const auto file = store.open(file_path);
-  if (file->size() > kMaxTagBytes) return {};
-  std::string tag(static_cast<std::size_t>(file->size()), '\0');
-  file->read_at(0, std::as_writable_bytes(std::span(tag)));
-  tag.erase(tag.find_last_not_of(" \t\r\n") + 1);
+  const std::string tag = small_text(store, join_path(path, file_name), kMaxTagBytes);
   if (tag.empty() || tag == "." || tag == ".." || tag.find('/') != std::string::npos ||
       tag.find('\0') != std::string::npos) {
     return {};
@@ -143,7 +118,7 @@ bool is_tag_folder(const SourceStore& store, const std::string& path) {
 TagFolder find_tag_folder(const Source& source) {
   const SourceStore& store = *source.store;
   const std::string& path = source.paths.front();
-  if (source.paths.size() > 1 || store.status(path).kind != FileKind::kFolder) {
+  if (!is_one_folder(source)) {
     throw Error(ErrorCode::kUnsupported, "cannot read single files of a DeepSpeed checkpoint: pass its folder")
         .in_file(path);
   }

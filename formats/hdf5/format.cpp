@@ -27,7 +27,7 @@ const Format kHdf5Format{
 }  // namespace shard
 
 /// The plug-in's entry; its name is kFormatPluginEntry.
-extern "C" void shard_formats_2(shard::AddFormat add) { add(shard::kHdf5Format); }
+extern "C" void shard_formats_3(shard::AddFormat add) { add(shard::kHdf5Format); }
 
 /// kLibraryVersionEntry.
 extern "C" const char* shard_library_version() {

@@ -10,9 +10,9 @@
 #include "formats/hdf5/datatype.h"
 #include "formats/hdf5/entry_paths.h"
 #include "formats/hdf5/reply.h"
-#include "formats/parts/pickle/equal.h"
 #include "libshard/catalog/tree.h"
 #include "libshard/core/hash_table.h"
+#include "libshard/core/value_equality.h"
 
 namespace shard::hdf5 {
 
@@ -110,7 +110,7 @@ class Sharers {
       const std::optional<SplitName> found = split(object, stored_.depth);
       if (!found || found->name != name || !values.try_emplace(found->indexes, object.value).is_new) return false;
     }
-    pickle::Equality equality;
+    ValueEquality equality;
     bool is_equal = true;
     Value* const value = value_of(arena, content, true);
     const auto none = [](const Value&) { return false; };

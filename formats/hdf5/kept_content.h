@@ -23,7 +23,7 @@ enum class KeptAs : std::uint8_t {
   kGroupAttribute,
   kDatasetAttribute,
   kDataset,
-  kList,  ///< Nothing of HDF5: the list of another format. It becomes an attribute, see list_arrays.h.
+  kList,  ///< Nothing of HDF5: the list of another format. It becomes an attribute, see writer.cpp.
 };
 
 /// The content for Originals::stored, or null for a type that is not written. Ownership: in the arena.

@@ -3,13 +3,18 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <cstdint>
+#include <cstring>
+#include <memory>
 #include <optional>
+#include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "formats/hdf5/datatype.h"
 #include "formats/hdf5/entry_paths.h"
-#include "formats/hdf5/file_part.h"
 #include "formats/hdf5/kept_content.h"
 #include "formats/hdf5/link_names.h"
 #include "formats/hdf5/parser.h"
@@ -17,24 +22,112 @@
 #include "formats/hdf5/reply.h"
 #include "formats/hdf5/root_notes.h"
 #include "formats/hdf5/source_files.h"
-#include "formats/hdf5/stated_end.h"
 #include "formats/hdf5/tree.h"
 #include "formats/hdf5/values.h"
 #include "formats/hdf5/virtual_datasets.h"
 #include "formats/hdf5_source.h"
+#include "formats/parts/decoded_view/decoded_view.h"
 #include "formats/parts/hf_index/folder_names.h"
-#include "formats/parts/hf_index/index_findings.h"
-#include "formats/parts/pickle/equal.h"
 #include "formats/registry.h"
 #include "libshard/catalog/tree.h"
 #include "libshard/core/error.h"
+#include "libshard/core/findings.h"
 #include "libshard/core/first_names.h"
+#include "libshard/core/value_equality.h"
 #include "libshard/io/open_files.h"
 #include "libshard/io/paths.h"
+#include "libshard/io/source_store.h"
 
 namespace shard::hdf5 {
 
 namespace {
+
+// The end of a file by its superblock. Source: "HDF5 File Format Specification Version 3.0", II.A.
+
+using std::string_view_literals::operator""sv;
+constexpr std::string_view kSignature = "\x89HDF\r\n\x1a\n"sv;
+constexpr std::size_t kVersionAt = 8, kLongest = 64;
+
+/// Offsets in a superblock.
+struct Fields {
+  std::size_t offset_size, base, end;
+};
+
+constexpr std::array kFields{
+    Fields{13, 24, 40},
+    Fields{13, 28, 44},
+    Fields{9, 12, 28},
+    Fields{9, 12, 28},
+};
+
+/// The end that the superblock at the file's beginning states, in bytes; nothing where there is none (behind a user
+/// block), or where addresses are not 8 bytes. \throws Error kNotFound, kCorruption  the file cannot be read.
+std::optional<std::int64_t> stated_end(const RandomReader& file) {
+  std::array<std::byte, kLongest> head{};
+  if (file.size() < std::ssize(head)) return std::nullopt;
+  file.read_at(0, head);
+  const auto version = static_cast<std::size_t>(head[kVersionAt]);
+  const bool is_known = std::memcmp(head.data(), kSignature.data(), kSignature.size()) == 0 && version < kFields.size();
+  if (!is_known || head[kFields[version].offset_size] != std::byte{8}) return std::nullopt;
+  const auto number_at = [&](std::size_t at) {
+    std::int64_t number = 0;
+    std::memcpy(&number, head.data() + at, sizeof number);
+    return number;
+  };
+  const std::int64_t end = number_at(kFields[version].end);
+  return number_at(kFields[version].base) == 0 && end >= 0 ? std::optional(end) : std::nullopt;
+}
+
+/// Warns of bytes behind it, which HDF5 itself passes by. `shown` is the file's name.
+void warn_of_bytes_behind(const RandomReader& file, const std::string& shown, Findings& findings) {
+  const std::optional<std::int64_t> end = stated_end(file);
+  if (!end || file.size() <= *end) return;
+  findings.warn(Error(ErrorCode::kCorruption,
+                      fmt::format("{} bytes follow the end of the file that its superblock states", file.size() - *end))
+                    .in_file(shown)
+                    .of_kind(FindingKind::kGap)
+                    .expected(*end)
+                    .found(file.size())
+                    .because("something was appended to it"));
+}
+
+class FilePart final : public RandomReader {
+ public:
+  FilePart(std::shared_ptr<const RandomReader> file, std::int64_t offset, std::int64_t bytes)
+      : file_(std::move(file)), offset_(offset), bytes_(bytes) {
+    name_ = file_->name();
+  }
+
+  void read_at(std::int64_t offset, std::span<std::byte> out) const override {
+    decoded_view::check_within(offset, out.size(), bytes_, name_);
+    file_->read_at(offset_ + offset, out);
+  }
+  void read_many(std::span<const RangedRead> ranges) const override {
+    std::vector<RangedRead> moved(ranges.begin(), ranges.end());
+    for (RangedRead& range : moved) {
+      decoded_view::check_within(range.offset_bytes, range.out.size(), bytes_, name_);
+      range.offset_bytes += offset_;
+    }
+    file_->read_many(moved);
+  }
+  std::int64_t size() const override { return bytes_; }
+  FileIdentity identity() const override { return file_->identity(); }
+  std::int64_t modified_ns() const override { return file_->modified_ns(); }
+  std::int64_t allocated_bytes(std::int64_t offset, std::int64_t count) const override {
+    return file_->allocated_bytes(offset_ + offset, count);
+  }
+
+ private:
+  std::shared_ptr<const RandomReader> file_;
+  std::int64_t offset_, bytes_;
+};
+
+/// Bytes [offset, offset + bytes) of `file`. \pre they are in it
+/// Threads: as `file`.
+std::unique_ptr<RandomReader> file_part(std::shared_ptr<const RandomReader> file, std::int64_t offset,
+                                        std::int64_t bytes) {
+  return std::make_unique<FilePart>(std::move(file), offset, bytes);
+}
 
 constexpr std::string_view kOwnFile = ".";
 
@@ -52,7 +145,9 @@ class Hdf5Reader final : public Reader {
     catalog_.originals = originals_;
     for (std::size_t i = 0; i < source_.names.size(); ++i) read_main_file(add_file(source_.names[i], source_.shown[i]));
     if (!source_.index.empty()) check_index();
-    note_unnamed_parts();
+    if (source_.folder.empty()) {
+      hf_index::note_unnamed_parts(source_.names, kHdf5Suffixes, findings_, catalog_.warnings);
+    }
     note_other_suffixes();
     drop_differing();
     read_virtual();
@@ -121,7 +216,7 @@ class Hdf5Reader final : public Reader {
     catalog_.format_version = fmt::format("superblock {}", facts.superblock_version);
     if (!facts.skipped.empty()) {
       catalog_.warnings.push_back(
-          fmt::format("{}: left out: {}", catalog_.files[index].path, hf_index::first_few(facts.skipped)));
+          fmt::format("{}: left out: {}", catalog_.files[index].path, first_names(facts.skipped)));
     }
   }
 
@@ -355,17 +450,6 @@ class Hdf5Reader final : public Reader {
     return add_file(name, name);
   }
 
-  /// Files that are named one by one may be some of the parts that their names count.
-  void note_unnamed_parts() {
-    if (!source_.folder.empty()) return;
-    for (const std::string_view suffix : kHdf5Suffixes) {
-      if (const auto others = hf_index::unnamed_parts(source_.shown, suffix)) {
-        findings_.warn(*others);
-        catalog_.warnings.emplace_back(others->what());
-      }
-    }
-  }
-
   /// The content decides what a file is; other programs may go by its name, and see something else in it.
   void note_other_suffixes() {
     for (const std::string& name : source_.shown) {
@@ -402,7 +486,7 @@ class Hdf5Reader final : public Reader {
     };
     std::erase_if(catalog_.objects, is_part_of_one);
     catalog_.warnings.push_back(
-        fmt::format("attributes that differ between the files are left out: {}", hf_index::first_few(differing_)));
+        fmt::format("attributes that differ between the files are left out: {}", first_names(differing_)));
   }
 
   void take_tree() {
@@ -422,7 +506,7 @@ class Hdf5Reader final : public Reader {
   /// Several files may say the same of the groups that they share.
   void check_duplicates() {
     if (source_.names.size() == 1) return;
-    pickle::Equality equality({.budget = catalog_.arena->budget().get()});
+    ValueEquality equality({.budget = catalog_.arena->budget().get()});
     const auto is_repeated = [&](const Object& a, const Object& b) {
       return a.name == b.name && a.path == b.path && equality.is_equal(*a.value, *b.value);
     };
@@ -446,7 +530,7 @@ class Hdf5Reader final : public Reader {
   const SourceStore& store_;
   Findings& findings_;
   bool opaque_;
-  SourceFiles source_;              ///< Files that were named one by one get a folder when one has virtual datasets.
+  Hdf5Files source_;                ///< Files that were named one by one get a folder when one has virtual datasets.
   std::vector<std::string> paths_;  ///< The path of each file of the catalog, to open it again.
   mutable OpenFiles files_;
   ParserTime time_;

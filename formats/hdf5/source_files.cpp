@@ -64,8 +64,8 @@ void refuse_lone_parts(const std::string& folder, const std::vector<std::string>
   }
 }
 
-SourceFiles from_index(const SourceStore& store, const std::string& path) {
-  SourceFiles files;
+Hdf5Files from_index(const SourceStore& store, const std::string& path) {
+  Hdf5Files files;
   files.folder = parent_path(path);
   files.index = path;
   files.keras = read_keras_index(*store.open(path));
@@ -75,10 +75,10 @@ SourceFiles from_index(const SourceStore& store, const std::string& path) {
 }
 
 /// The names that take part, and the rest.
-SourceFiles from_folder(const SourceStore& store, const std::string& folder) {
+Hdf5Files from_folder(const SourceStore& store, const std::string& folder) {
   const std::vector<std::string> names = store.list(folder);
   const std::string index = index_in(folder, names);
-  SourceFiles files;
+  Hdf5Files files;
   std::vector<std::string> data;
   std::ranges::copy_if(names, std::back_inserter(data), is_hdf5_name);
   if (!index.empty()) {
@@ -101,20 +101,17 @@ SourceFiles from_folder(const SourceStore& store, const std::string& folder) {
 
 }  // namespace
 
-SourceFiles find_hdf5_files(const Source& source) {
+Hdf5Files find_hdf5_files(const Source& source) {
   if (source.paths.empty()) throw Error(ErrorCode::kInvalidArgument, "no source was named");
   const std::string& first = source.paths.front();
   if (source.paths.size() == 1) {
-    if (source.store->status(first).kind == FileKind::kFolder) return from_folder(*source.store, first);
+    if (is_one_folder(source)) return from_folder(*source.store, first);
     if (is_keras_index(*source.store, first)) return from_index(*source.store, first);
   }
-  SourceFiles files;
-  files.names = source.paths;
-  std::ranges::transform(source.paths, std::back_inserter(files.shown), base_name);
-  return files;
+  return {hf_index::files_as_given(source.paths), {}, {}};
 }
 
-void note_others(const SourceFiles& files, Catalog& catalog, Findings& findings) {
+void note_others(const Hdf5Files& files, Catalog& catalog, Findings& findings) {
   if (!files.others.empty()) catalog.warnings.push_back(hf_index::others_warning(files.others));
   std::set<std::string_view> read;
   for (const File& file : catalog.files) read.insert(file.path);

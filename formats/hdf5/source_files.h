@@ -7,26 +7,23 @@
 
 #include "formats/format.h"
 #include "formats/hdf5/keras_index.h"
+#include "formats/parts/hf_index/indexed_folder.h"
 
 namespace shard::hdf5 {
 
-struct SourceFiles {
-  std::string folder;                 ///< What names lie in; empty when they are paths as given.
-  std::vector<std::string> names;     ///< The files to read; those that virtual datasets name are not among them.
-  std::vector<std::string> shown;     ///< For people, by file.
-  std::string index;                  ///< The path of Keras' weights.json, or empty.
-  KerasIndex keras{};                 ///< What that says.
-  std::vector<std::string> data{};    ///< Of a folder: the names of all HDF5 files.
-  std::vector<std::string> others{};  ///< Of a folder: other names.
+/// Of `names`, virtual datasets may name further files.
+struct Hdf5Files : hf_index::DataFiles {
+  KerasIndex keras{};               ///< The content of Keras' index, if there is one.
+  std::vector<std::string> data{};  ///< Of a folder: the names of all HDF5 files.
 };
 
 /// Of a folder: what Keras' index names, else master.h5, else the only file.
 /// \throws Error kNotFound (kind missing_file)  rank files without a master, or no file at all.
 /// \throws Error kCorruption  several files that nothing holds together.
-SourceFiles find_hdf5_files(const Source& source);
+Hdf5Files find_hdf5_files(const Source& source);
 
 /// Adds to a catalog's warnings which files of the folder are not read, and warns of those of HDF5. \pre its files are
 /// all that are read
-void note_others(const SourceFiles& files, Catalog& catalog, Findings& findings);
+void note_others(const Hdf5Files& files, Catalog& catalog, Findings& findings);
 
 }  // namespace shard::hdf5

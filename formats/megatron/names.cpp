@@ -3,7 +3,8 @@
 #include <fmt/format.h>
 
 #include <array>
-#include <charconv>
+
+#include "libshard/core/parse_number.h"
 
 namespace shard::megatron {
 
@@ -67,15 +68,6 @@ std::optional<Cut> cut_of(std::string_view name, bool gated) {
   return std::nullopt;
 }
 
-/// The number at the front of `text`, which loses it.
-std::optional<std::int64_t> take_number(std::string_view& text) {
-  std::int64_t number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || number < 0 || text.starts_with('-')) return std::nullopt;
-  text.remove_prefix(static_cast<std::size_t>(end - text.data()));
-  return number;
-}
-
 /// What of an expert's tensor is named after "mlp.experts.".
 struct ExpertName {
   std::string_view module;  ///< "linear_fc1.weight"
@@ -88,7 +80,7 @@ std::optional<ExpertName> expert_name(std::string_view rest) {
   if (rest == "weight2") return ExpertName{"linear_fc2.weight", Meaning::Experts::kSecondPacked};
   if (rest.starts_with(kLocal)) {
     rest.remove_prefix(kLocal.size());
-    const std::optional<std::int64_t> expert = take_number(rest);
+    const std::optional<std::int64_t> expert = take_natural(rest);
     if (!expert || !rest.starts_with('.')) return std::nullopt;
     return ExpertName{rest.substr(1), Meaning::Experts::kOne, *expert};
   }
@@ -96,7 +88,7 @@ std::optional<ExpertName> expert_name(std::string_view rest) {
        {"linear_fc1.weight", "linear_fc1.bias", "linear_fc2.weight", "linear_fc2.bias"}) {
     if (!rest.starts_with(module)) continue;  // Grouped: linear_fc1.weight0, linear_fc1.weight1, ...
     rest.remove_prefix(module.size());
-    const std::optional<std::int64_t> expert = take_number(rest);
+    const std::optional<std::int64_t> expert = take_natural(rest);
     if (expert && rest.empty()) return ExpertName{module, Meaning::Experts::kOne, *expert};
     return std::nullopt;
   }
@@ -123,7 +115,7 @@ std::optional<Cut> cut_by_rows(std::int64_t rows, std::int64_t whole_rows, std::
 std::optional<std::int64_t> layer_in(std::string_view name) {
   if (!name.starts_with(kLayers)) return std::nullopt;
   name.remove_prefix(kLayers.size());
-  const std::optional<std::int64_t> layer = take_number(name);
+  const std::optional<std::int64_t> layer = take_natural(name);
   return name.starts_with('.') ? layer : std::nullopt;
 }
 

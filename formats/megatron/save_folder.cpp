@@ -35,7 +35,7 @@ bool is_save_folder(const SourceStore& store, const std::string& path) {
 SaveFolder find_save_folder(const Source& source) {
   const SourceStore& store = *source.store;
   const std::string& path = source.paths.front();
-  if (source.paths.size() > 1 || store.status(path).kind != FileKind::kFolder) {
+  if (!is_one_folder(source)) {
     throw Error(ErrorCode::kUnsupported, "cannot read single files of a Megatron-LM save: name its folder")
         .in_file(path);
   }

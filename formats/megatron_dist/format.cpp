@@ -1,13 +1,26 @@
 #include "formats/megatron_dist/format.h"
 
+#include <array>
+#include <string_view>
+
 #include "formats/megatron_dist/reader.h"
 #include "formats/megatron_dist/writer.h"
 
 namespace shard {
 
+namespace {
+
+/// The folder is one of dcp too, which does not know the files beside the items.
+constexpr std::array<std::string_view, 1> kSupersedes{"dcp"};
+constexpr std::array kWriteOptions{megatron_dist::kCoreVersion};
+
+}  // namespace
+
 const Format kMegatronDistFormat{
     .traits = {.name = "megatron-dist", .pieces = true, .one_box_per_item = true, .objects = true},
     .suffixes = {},
+    .supersedes = kSupersedes,
+    .write_options = kWriteOptions,
     .detect = megatron_dist::detect,
     .open = megatron_dist::open,
     .make_writer = megatron_dist::make_writer,

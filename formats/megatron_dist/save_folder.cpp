@@ -9,21 +9,12 @@
 #include "formats/parts/json/json_cursor.h"
 #include "libshard/core/error.h"
 #include "libshard/io/paths.h"
+#include "libshard/io/small_text.h"
 
 namespace shard::megatron_dist {
 namespace {
 
 constexpr std::int64_t kMaxConfigBytes = 64 << 10;
-
-/// The text of a small file; empty where there is none, or a longer one.
-std::string small_text(const SourceStore& store, const std::string& path, std::int64_t limit_bytes) {
-  if (store.status(path).kind != FileKind::kFile) return {};
-  const auto file = store.open(path);
-  if (file->size() > limit_bytes) return {};
-  std::string text(static_cast<std::size_t>(file->size()), '\0');
-  file->read_at(0, std::as_writable_bytes(std::span(text)));
-  return text;
-}
 
 /// Versions are the texts of their values; empty where there is none.
 struct Config {

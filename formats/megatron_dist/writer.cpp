@@ -3,21 +3,88 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <span>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "formats/dcp/originals.h"
 #include "formats/dcp/writer.h"
-#include "formats/megatron_dist/extra_states.h"
 #include "formats/megatron_dist/format.h"
 #include "formats/megatron_dist/save_folder.h"
+#include "libshard/catalog/catalog.h"
 #include "libshard/catalog/tree.h"
+#include "libshard/core/box.h"
 #include "libshard/core/error.h"
 #include "libshard/core/hash_table.h"
+#include "libshard/core/index_walk.h"
 #include "libshard/core/plural.h"
 #include "libshard/core/visited.h"
 
 namespace shard::megatron_dist {
+
 namespace {
+
+// The `_extra_state` objects that Megatron-core's linear layers save.
+//
+// Each linear layer of Core itself (without Transformer Engine) saves one object beside its weight: None. Core's load
+// requires every one of them by default. Core 0.16.1 and 0.19.2 write the same names: layers below `decoder.layers` or
+// `mtp.layers` whose name starts with `linear_`, and `eh_proj` of multi-token prediction. Embedding, head, router and
+// norms have none.
+
+/// At most this many are made. DeepSeek-V3 has 31,000.
+inline constexpr std::size_t kMaxExtraStates = 1 << 20;
+
+bool remove_prefix(std::string_view& text, std::string_view prefix) {
+  if (!text.starts_with(prefix)) return false;
+  text.remove_prefix(prefix.size());
+  return true;
+}
+
+/// True if a name, without wrappers before it (`module.`, `model.`), belongs to a transformer layer.
+bool is_in_layers(std::string_view name) {
+  while (remove_prefix(name, "module.") || remove_prefix(name, "model.")) {
+  }
+  return name.starts_with("decoder.layers.") || name.starts_with("mtp.layers.");
+}
+
+/// The linear layer of which a tensor is the weight, or the first of two halves with keys of their own; else empty.
+std::string_view linear_module(std::string_view name) {
+  const std::size_t dot = name.rfind('.');
+  if (dot == std::string_view::npos || !is_in_layers(name)) return {};
+  const std::string_view module = name.substr(0, dot), leaf = name.substr(dot + 1);
+  if (leaf != "weight" && leaf != "weight_w") return {};
+  const std::string_view last = module.substr(module.rfind('.') + 1);
+  return last.starts_with("linear_") || last == "eh_proj" ? module : std::string_view();
+}
+
+void append_names(std::string_view module, std::span<const std::int64_t> stacked, std::vector<std::string>& names) {
+  const std::vector<std::int64_t> one{1};
+  if (stacked.empty()) stacked = one;
+  std::vector<std::int64_t> offset(stacked.size());
+  do {
+    if (names.size() == kMaxExtraStates) {
+      throw Error(ErrorCode::kUnsupported,
+                  fmt::format("the tensors are weights of more than {} linear layers", kMaxExtraStates))
+          .because("Megatron-core saves an object (_extra_state) for each of them");
+    }
+    names.push_back(
+        fmt::format("{}._extra_state/shard_{}_{}", module, fmt::join(offset, "."), fmt::join(stacked, ".")));
+  } while (next_index<std::int64_t>(offset, stacked) >= 0);
+}
+
+/// The names of the items that a save of these tensors has: `MODULE._extra_state/shard_OFFSET_SHAPE`, one for each
+/// matrix of a stacked weight, in the order of tensors and offsets. Tensors without elements have none.
+/// \throws Error kUnsupported  more than kMaxExtraStates.
+std::vector<std::string> extra_state_names(const Catalog& catalog) {
+  std::vector<std::string> names;
+  for (const Tensor& tensor : catalog.tensors) {
+    const std::string_view module = linear_module(tensor.name);
+    if (module.empty() || tensor.shape.size() < 2 || is_empty(tensor.shape)) continue;
+    append_names(module, tensor.shape.span().first(static_cast<std::size_t>(tensor.shape.size()) - 2), names);
+  }
+  return names;
+}
 
 constexpr std::string_view kConfig = R"({"sharded_backend": "torch_dist", "sharded_backend_version": 1})";
 constexpr std::string_view kConfigWithCommon =
@@ -193,12 +260,8 @@ class Content {
 }  // namespace
 
 std::unique_ptr<Writer> make_writer(const WriteOptions& options) {
-  if (options.single_file) {
-    throw Error(ErrorCode::kInvalidArgument, "cannot write megatron-dist as one file: it is a folder")
-        .suggest(Remedy::kNameFolder);
-  }
-  return dcp::make_folder_writer(
-      [common_file = options.common_file](Catalog& target) { return Content(target, common_file).run(); });
+  return dcp::make_folder_writer([common_file = choice(options.choices, kCoreVersion) == kCoreVersions.back()](
+                                     Catalog& target) { return Content(target, common_file).run(); });
 }
 
 }  // namespace shard::megatron_dist

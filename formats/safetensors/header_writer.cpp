@@ -2,19 +2,20 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <simdjson.h>
 
 #include <algorithm>
 
-#include "formats/parts/json/json_text.h"
 #include "formats/safetensors/header.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
+#include "libshard/core/json_writer.h"
+#include "libshard/core/utf8.h"
 
 namespace shard::safetensors {
 
 namespace {
 
+constexpr JsonStyle kHeaderJson{JsonEscapes::kNone, true};
 constexpr std::size_t kAlignment = 8;  ///< The data's first byte is aligned so, as the reference does.
 
 std::size_t dtype_order(DType dtype) {
@@ -23,7 +24,7 @@ std::size_t dtype_order(DType dtype) {
 }
 
 void check_text(std::string_view text, const char* what) {
-  if (simdjson::validate_utf8(text.data(), text.size())) return;
+  if (is_utf8(text)) return;
   throw Error(ErrorCode::kUnsupported, fmt::format("cannot write safetensors: a {} is not valid UTF-8", what))
       .of_tensor(text)
       .suggest(Remedy::kRename, text);
@@ -58,28 +59,27 @@ void check_tensor(const Tensor& tensor) {
   }
 }
 
-void append_entry(std::string& out, const Tensor& tensor, Dims shape, std::int64_t begin, std::int64_t end) {
-  json::append_string(out, tensor.name, false);
-  fmt::format_to(std::back_inserter(out), ":{{\"dtype\":\"{}\",\"shape\":[",
-                 header_dtypes()[dtype_order(tensor.dtype)].name);
+void write_entry(JsonWriter& json, const Tensor& tensor, Dims shape, std::int64_t begin, std::int64_t end) {
+  json.member_name(tensor.name), json.begin_object();
+  json.key("dtype"), json.string(header_dtypes()[dtype_order(tensor.dtype)].name);
+  json.key("shape"), json.begin_array();
   for (int d = 0; d < shape.size(); ++d) {
     const bool doubles = tensor.dtype == DType::kFloat4E2m1fnX2 && d + 1 == shape.size();
-    fmt::format_to(std::back_inserter(out), "{}{}", d == 0 ? "" : ",", shape[d] * (doubles ? 2 : 1));
+    json.number(shape[d] * (doubles ? 2 : 1));
   }
-  fmt::format_to(std::back_inserter(out), "],\"data_offsets\":[{},{}]}}", begin, end);
+  json.end_array();
+  json.key("data_offsets"), json.begin_array(), json.number(begin), json.number(end), json.end_array();
+  json.end_object();
 }
 
-std::string metadata_text(const std::map<std::string, std::string>& metadata) {
-  std::string out = "\"__metadata__\":{";
+void write_metadata(JsonWriter& json, const std::map<std::string, std::string>& metadata) {
+  json.key("__metadata__"), json.begin_object();
   for (const auto& [key, value] : metadata) {
     check_text(key, "key of the metadata");
     check_text(value, "value of the metadata");
-    if (out.back() != '{') out += ',';
-    json::append_string(out, key, false);
-    out += ':';
-    json::append_string(out, value, false);
+    json.member_name(key), json.string(value);
   }
-  return out + '}';
+  json.end_object();
 }
 
 /// The number in front of the header.
@@ -105,15 +105,16 @@ std::string place_file(std::vector<OutgoingTensor>& tensors, const std::map<std:
   std::ranges::stable_sort(tensors, std::ranges::greater{},
                            [](const OutgoingTensor& each) { return dtype_order(each.tensor->dtype); });
   std::string head(kLengthBytes, '\0');
-  head.append("{").append(metadata_text(metadata));
+  JsonWriter json(head, kHeaderJson);
+  json.begin_object();
+  write_metadata(json, metadata);
   std::int64_t end = 0;
   for (const OutgoingTensor& each : tensors) {
     each.storage->offset = end;
     end = checked_add(end, each.storage->bytes);
-    head += ',';
-    append_entry(head, *each.tensor, each.shape, each.storage->offset, end);
+    write_entry(json, *each.tensor, each.shape, each.storage->offset, end);
   }
-  head += '}';
+  json.end_object();
   head.append((kAlignment - head.size() % kAlignment) % kAlignment, ' ');
   set_length(head, file.path);
   const auto data = static_cast<std::int64_t>(head.size());
@@ -124,14 +125,14 @@ std::string place_file(std::vector<OutgoingTensor>& tensors, const std::map<std:
 
 std::string aliases_text(const Catalog& target) {
   std::string out;
+  JsonWriter json(out, kHeaderJson);
   for (const Tensor& tensor : target.tensors) {
     if (tensor.alias_of == kNoIndex) continue;
-    out += out.empty() ? '{' : ',';
-    json::append_string(out, tensor.name, false);
-    out += ':';
-    json::append_string(out, target.tensors[tensor.alias_of].name, false);
+    if (out.empty()) json.begin_object();
+    json.member_name(tensor.name), json.string(target.tensors[tensor.alias_of].name);
   }
-  return out.empty() ? out : out + '}';
+  if (!out.empty()) json.end_object();
+  return out;
 }
 
 }  // namespace shard::safetensors

@@ -9,13 +9,14 @@
 
 #include "formats/parts/hf_index/folder_names.h"
 #include "formats/parts/hf_index/index_findings.h"
-#include "formats/parts/hf_index/weight_map.h"
+#include "formats/parts/hf_index/indexed_folder.h"
 #include "formats/safetensors/header.h"
 #include "formats/safetensors/metadata.h"
 #include "formats/safetensors/source_files.h"
 #include "libshard/catalog/catalog_builder.h"
 #include "libshard/core/box.h"
 #include "libshard/core/error.h"
+#include "libshard/core/suffixes.h"
 #include "libshard/io/open_files.h"
 #include "libshard/io/paths.h"
 
@@ -35,17 +36,19 @@ class SafetensorsReader final : public Reader {
   SafetensorsReader(const Source& source, const OpenOptions& options)
       : store_(*source.store),
         findings_(*options.findings),
-        source_(options.rank_paths != nullptr ? SourceFiles{.folder = source.paths.front()}
+        source_(options.rank_paths != nullptr ? hf_index::DataFiles{.folder = source.paths.front()}
                                               : find_tensor_files(source)),
         files_([this](std::uint32_t index) { return open_file(paths_[index]); }) {
     catalog_.format = "safetensors";
     if (options.rank_paths != nullptr) {
       read_named(*options.rank_paths);
-    } else if (!has_index()) {
+    } else if (!index_.read_index()) {
       check_parts();
       for (std::size_t i = 0; i < source_.names.size(); ++i) try_file(source_.names[i], source_.shown[i], kNoIndex);
     } else {
-      read_indexed();
+      catalog_.arena->adopt(index_.arena());
+      index_.read_files([this](const std::string& name, std::uint32_t file) { return try_file(name, name, file); });
+      index_.finish(catalog_.warnings);
     }
     note_shards();
     if (!source_.others.empty()) catalog_.warnings.push_back(hf_index::others_warning(source_.others));
@@ -58,36 +61,6 @@ class SafetensorsReader final : public Reader {
   std::shared_ptr<const RandomReader> file(std::uint32_t index) const override { return files_.get(index); }
 
  private:
-  /// Whether there is an index, which is read then. One that is damaged is no loss: the headers say all but the files.
-  bool has_index() {
-    if (source_.index.empty()) return false;
-    const std::string index = base_name(source_.index);
-    try {
-      map_ = hf_index::read_weight_map(*store_.open(source_.index));
-      const auto fault = hf_index::lacks_parts(index, source_.names, map_.files, ".safetensors");
-      if (fault) (findings_.goes_on() ? throwing_findings() : findings_).report(*fault);
-      check_stale(index);
-    } catch (const Error& error) {
-      if (!findings_.goes_on() || !is_damage(error)) throw;
-      findings_.mend(fmt::format("{}: rebuilt the index from the headers: {}", index, reason_of(error)));
-      return false;
-    }
-    catalog_.arena->adopt(map_.arena);
-    return true;
-  }
-
-  /// An index of files that are missing, beside a whole checkpoint. For repair that is what is read, unless some of the
-  /// index's own files are left.
-  void check_stale(const std::string& index) {
-    auto stale = hf_index::find_stale(store_, source_.folder, index, source_.names, map_.files, ".safetensors");
-    if (!stale) return;
-    stale->error.suggest(Remedy::kReadFiles, join_path(source_.folder, stale->whole.pattern));
-    if (!findings_.goes_on()) return findings_.report(stale->error);
-    if (!stale->is_all_missing) return;
-    source_.names = source_.shown = std::move(stale->whole.names);
-    throw Error(stale->error);
-  }
-
   /// Ranks are what `paths` says.
   void read_named(const RankPaths& paths) {
     catalog_.world_size = paths.ranks;
@@ -107,19 +80,12 @@ class SafetensorsReader final : public Reader {
   /// Parts count themselves in their names. Files that are named one by one may be some of them.
   void check_parts() {
     if (!source_.folder.empty()) {
-      if (const auto fault = hf_index::counted_fault(source_.folder, source_.names, ".safetensors")) {
+      if (const auto fault = hf_index::counted_fault(source_.folder, source_.names, kSafetensorsSuffix)) {
         fault->kind() ? findings_.report(*fault) : throw Error(*fault);
       }
       return;
     }
-    std::vector<std::string> names;
-    std::ranges::transform(source_.names, std::back_inserter(names), base_name);
-    if (const auto others = hf_index::unnamed_parts(names, ".safetensors")) note_unnamed(*others);
-  }
-
-  void note_unnamed(const Error& others) {
-    findings_.warn(others);
-    catalog_.warnings.emplace_back(others.what());
+    hf_index::note_unnamed_parts(source_.names, std::array{kSafetensorsSuffix}, findings_, catalog_.warnings);
   }
 
   /// Reads one file's header. A fault in it is a finding, and the file is left out.
@@ -191,7 +157,7 @@ class SafetensorsReader final : public Reader {
     CollectedFindings ends;
     const std::size_t first_storage = catalog_.storages.size();
     const auto take = [&](const HeaderEntry& entry) {
-      if (index_file == kNoIndex || is_wanted(entry.name, index_file)) add_tensor(entry, index);
+      if (index_file == kNoIndex || index_.take(entry.name, index_file)) add_tensor(entry, index);
     };
     parse_header(header, file.path, file.bytes, metadata, take, findings_.goes_on() ? ends : throwing_findings());
     drop_sharding_info(metadata, file.path);
@@ -245,68 +211,6 @@ class SafetensorsReader final : public Reader {
     metadata.erase(kDcpVersionKey);
   }
 
-  void read_indexed() {
-    std::vector<bool> is_read;
-    for (std::uint32_t i = 0; i < map_.files.size(); ++i) is_read.push_back(try_indexed_file(i));
-    check_index(is_read);
-    std::vector<std::string> outside;
-    std::ranges::set_difference(source_.names, map_.files, std::back_inserter(outside));
-    for (const std::string& name : outside) findings_.warn(hf_index::extra_file(name));
-    const std::string index = base_name(source_.index);
-    for (const std::string& name : unlisted_) findings_.tolerate(hf_index::unlisted_tensor(name, index));
-    for (const std::string& name : elsewhere_) findings_.tolerate(hf_index::misplaced_tensor(name, index));
-    warn("skipped files that the index does not list", outside);
-    warn("tensors that the index does not list are read from its files", unlisted_);
-    warn("tensors in another file than the index says are left out there", elsewhere_);
-  }
-
-  void warn(const char* what, const std::vector<std::string>& names) {
-    if (!names.empty()) catalog_.warnings.push_back(fmt::format("{}: {}", what, hf_index::first_few(names)));
-  }
-
-  /// \returns whether its tensors are known now.
-  bool try_indexed_file(std::uint32_t index_file) {
-    const std::string& name = map_.files[index_file];
-    const std::string path = join_path(source_.folder, name);
-    const bool is_listed = std::ranges::binary_search(source_.names, name);
-    if (is_listed || store_.status(path).kind != FileKind::kAbsent) return try_file(name, name, index_file);
-    findings_.report(Error(ErrorCode::kNotFound, fmt::format("the index names {}, which is missing", name))
-                         .in_file(path)
-                         .hint("fetch the missing file")
-                         .of_kind(FindingKind::kMissingFile));
-    return false;
-  }
-
-  /// As transformers does, all tensors of a listed file are taken; where the index places one elsewhere, it decides.
-  bool is_wanted(std::string_view name, std::uint32_t index_file) {
-    hf_index::WeightMapEntry* entry = map_.find(name);
-    if (entry == nullptr) {
-      unlisted_.emplace_back(name);
-      return true;
-    }
-    if (entry->file != index_file) {
-      elsewhere_.emplace_back(name);
-      return false;
-    }
-    entry->seen = true;
-    return true;
-  }
-
-  /// Files that were not read are findings already, not each of their tensors.
-  void check_index(const std::vector<bool>& is_read) {
-    for (const hf_index::WeightMapEntry& entry : map_.entries) {
-      const std::string& file = map_.files[entry.file];
-      if (!is_read[entry.file])
-        findings_.lose_tensor(entry.name, file, "the index places it in a file that is missing or damaged");
-      if (entry.seen || !is_read[entry.file]) continue;
-      findings_.report(Error(ErrorCode::kCorruption,
-                             fmt::format("the index places '{}' in {}, whose header lacks it", entry.name, file))
-                           .in_file(base_name(source_.index))
-                           .of_tensor(entry.name)
-                           .of_kind(FindingKind::kIndexMismatch));
-    }
-  }
-
   /// What torch leaves beside the files when it saves with enable_consolidation.
   void note_shards() {
     const auto shards = std::ranges::find(source_.others, "sharded");
@@ -339,13 +243,13 @@ class SafetensorsReader final : public Reader {
 
   const SourceStore& store_;
   Findings& findings_;
-  SourceFiles source_;
+  hf_index::DataFiles source_;
   std::vector<std::string> paths_;  ///< The path of each file of the catalog, to open it again.
   mutable OpenFiles files_;
   Catalog catalog_ = source_catalog();
   CatalogBuilder builder_{catalog_};
-  hf_index::WeightMap map_;  ///< Empty without an index.
-  std::vector<std::string> unlisted_, elsewhere_;
+  // As transformers does, all tensors of a listed file are read but those that the index places elsewhere.
+  hf_index::IndexedFolder index_{store_, source_, {kSafetensorsSuffix, "headers", true, true}, findings_};
 };
 
 }  // namespace

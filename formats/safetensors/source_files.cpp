@@ -3,28 +3,29 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <set>
 
 #include "formats/parts/hf_index/index_file.h"
 #include "formats/safetensors/header.h"
 #include "formats/safetensors/metadata.h"
 #include "formats/safetensors/reader.h"
 #include "libshard/core/error.h"
+#include "libshard/core/suffixes.h"
 #include "libshard/io/paths.h"
 
 namespace shard::safetensors {
 
 namespace {
 
-constexpr std::string_view kSuffix = ".safetensors";
 constexpr std::string_view kIndexSuffix = ".safetensors.index.json";
 constexpr std::string_view kUsualIndex = "model.safetensors.index.json";
 
-bool is_data_name(std::string_view name) { return name.ends_with(kSuffix) && !name.starts_with('.'); }
+using hf_index::DataFiles;
+
+bool is_data_name(std::string_view name) { return name.ends_with(kSafetensorsSuffix) && !name.starts_with('.'); }
 bool is_index_name(std::string_view name) { return hf_index::is_index_name(name, kIndexSuffix); }
 
-SourceFiles from_folder(const SourceStore& store, const std::string& folder) {
-  SourceFiles files;
+DataFiles from_folder(const SourceStore& store, const std::string& folder) {
+  DataFiles files;
   files.folder = folder;
   const std::vector<std::string> names = store.list(folder);
   const std::string index = hf_index::choose_index(folder, names, kIndexSuffix, kUsualIndex);
@@ -46,8 +47,8 @@ SourceFiles from_folder(const SourceStore& store, const std::string& folder) {
 }
 
 /// An index named directly: its folder's data files, without the folder's other files being of interest.
-SourceFiles from_index(const SourceStore& store, const std::string& path) {
-  SourceFiles files;
+DataFiles from_index(const SourceStore& store, const std::string& path) {
+  DataFiles files;
   files.folder = parent_path(path);
   files.index = path;
   for (const std::string& name : store.list(files.folder)) {
@@ -55,14 +56,6 @@ SourceFiles from_index(const SourceStore& store, const std::string& path) {
   }
   files.shown = files.names;
   return files;
-}
-
-/// Base names where they differ, else the paths as given.
-std::vector<std::string> shown_names(const std::vector<std::string>& paths) {
-  std::vector<std::string> names;
-  std::ranges::transform(paths, std::back_inserter(names), [](const std::string& path) { return base_name(path); });
-  const bool differ = std::set<std::string>(names.begin(), names.end()).size() == names.size();
-  return differ ? names : paths;
 }
 
 /// Whole tensors, as far as the file's front says.
@@ -89,26 +82,24 @@ bool is_safetensors_folder(const SourceStore& store, const std::string& folder) 
 
 }  // namespace
 
-SourceFiles find_tensor_files(const Source& source) {
+DataFiles find_tensor_files(const Source& source) {
   if (source.paths.empty()) throw Error(ErrorCode::kInvalidArgument, "no source was named");
   const std::string& first = source.paths.front();
+  if (is_one_folder(source)) return from_folder(*source.store, first);
   if (source.paths.size() == 1) {
-    if (source.store->status(first).kind == FileKind::kFolder) return from_folder(*source.store, first);
     const auto file = source.store->open(first);
-    if (!looks_like_header(*file) && hf_index::is_index_file(*file, kSuffix)) return from_index(*source.store, first);
+    if (!looks_like_header(*file) && hf_index::is_index_file(*file, kSafetensorsSuffix))
+      return from_index(*source.store, first);
   }
-  SourceFiles files;
-  files.names = source.paths;
-  files.shown = shown_names(source.paths);
-  return files;
+  return hf_index::files_as_given(source.paths);
 }
 
 bool detect(const Source& source) {
   const SourceStore& store = *source.store;
+  if (is_one_folder(source)) return is_safetensors_folder(store, source.paths.front());
   if (source.paths.size() == 1) {
     const std::string& path = source.paths.front();
-    if (store.status(path).kind == FileKind::kFolder) return is_safetensors_folder(store, path);
-    return is_whole_file(store, path) || hf_index::is_index_file(*store.open(path), kSuffix);
+    return is_whole_file(store, path) || hf_index::is_index_file(*store.open(path), kSafetensorsSuffix);
   }
   return std::ranges::all_of(source.paths, [&](const std::string& path) { return is_whole_file(store, path); });
 }

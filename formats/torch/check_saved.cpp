@@ -22,7 +22,7 @@ bool is_pickle(std::string_view record) { return record.ends_with(".pkl"); }
 /// Hands over a record that is not read at once.
 void hand_over(const ZipPlace& place, const zip::ZipReader& zip, const zip::Record& record, std::int64_t data,
                ContainerReport& report) {
-  SummedBytes run{.offset = data, .bytes = record.bytes, .name = fmt::format("record '{}'", record.name)};
+  CrcRange run{.offset = data, .bytes = record.bytes, .name = fmt::format("record '{}'", record.name)};
   if (zip.has_checksums()) run.crc32 = record.checksum();
   run.decoded = place.decoded;
   if (record.method == kDeflated) {
@@ -40,7 +40,7 @@ void hand_over(const ZipPlace& place, const zip::ZipReader& zip, const zip::Reco
         ErrorCode::kUnsupported,
         fmt::format("record '{}' has compression method {}, which this build cannot read", record.name, record.method));
   }
-  report.summed(std::move(run));
+  report.on_crc_run(std::move(run));
 }
 
 }  // namespace
@@ -53,7 +53,7 @@ void GlobalLister::list(std::span<const std::byte> pickle) {
   arena.earn(static_cast<std::int64_t>(pickle.size()));
   pickle::LoadOptions options;
   options.allow = [this](std::string_view module, std::string_view name) {
-    report_.global(fmt::format("{}.{}", module, name));
+    report_.on_global(fmt::format("{}.{}", module, name));
     return true;
   };
   try {
@@ -70,7 +70,7 @@ void check_saved_zip(const ZipPlace& place, GlobalLister& globals, ContainerRepo
                    Arena arena(std::make_shared<Budget>());  // What a pickle may inflate to.
                    arena.earn(zip.allocated_bytes(record));
                    const std::vector<std::byte> content = zip.read(record, arena);
-                   if (zip.has_checksums() && record.checksum()) report.compared(1);
+                   if (zip.has_checksums() && record.checksum()) report.on_crcs_checked(1);
                    if (is_pickle(record.name)) globals.list(content);
                  });
 }

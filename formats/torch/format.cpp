@@ -4,6 +4,7 @@
 
 #include "formats/torch/reader.h"
 #include "formats/torch/writer.h"
+#include "libshard/core/suffixes.h"
 
 namespace shard {
 
@@ -16,6 +17,9 @@ constexpr std::array<std::string_view, 5> kSuffixes{".pt", ".pth", ".bin", ".ckp
 const Format kTorchFormat{
     .traits = {.name = "torch", .objects = true, .sharing = true, .aliases = true},
     .suffixes = kSuffixes,
+    .suffixes_tell_folders = false,  // Its folders have names of their own.
+    .loader_suffix = kBinSuffix,
+    .objects_apart = false,
     .detect = torch_save::detect,
     .open = torch_save::open,
     .make_writer = torch_save::make_writer,

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <vector>
 
 #include "formats/parts/pickle/foreign_holder.h"
@@ -15,6 +14,7 @@
 #include "formats/torch/tensor_pickle.h"
 #include "libshard/catalog/catalog.h"
 #include "libshard/core/error.h"
+#include "libshard/core/parse_number.h"
 #include "libshard/core/visited.h"
 
 namespace shard::torch_save {
@@ -52,10 +52,8 @@ void check_version(const zip::ZipReader& zip, const std::string& shown) {
   if (record == nullptr) return;  // Nothing is read otherwise for it.
   const std::vector<std::byte> content = zip.read(*record, kSmallRecord);
   const std::string_view text = as_text(content).substr(0, as_text(content).find_last_not_of(" \t\r\n") + 1);
-  int version = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), version);
-  const bool is_number = error == std::errc() && end == text.data() + text.size();
-  if (is_number && version >= 1 && version <= kLastVersion) return;
+  const int version = parse_number<int>(text).value_or(0);
+  if (version >= 1 && version <= kLastVersion) return;
   throw Error(ErrorCode::kCorruption, "the version record holds no version of torch.save's zips")
       .in_file(shown)
       .of_kind(FindingKind::kBadHeader)

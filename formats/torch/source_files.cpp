@@ -9,7 +9,9 @@
 #include "formats/torch/legacy_file.h"
 #include "formats/torch/reader.h"
 #include "libshard/core/error.h"
+#include "libshard/core/suffixes.h"
 #include "libshard/io/paths.h"
+#include "libshard/io/small_text.h"
 
 namespace shard::torch_save {
 
@@ -18,21 +20,16 @@ namespace {
 constexpr std::string_view kIndexSuffix = ".bin.index.json";
 constexpr std::string_view kUsualIndex = "pytorch_model.bin.index.json";
 constexpr std::string_view kSingle = "pytorch_model.bin";
-constexpr std::string_view kDataSuffix = ".bin";
-constexpr std::size_t kNameProbeBytes = 512;
+constexpr std::int64_t kNameProbeBytes = 512;
+
+using hf_index::DataFiles;
 
 bool is_index_name(std::string_view name) { return hf_index::is_index_name(name, kIndexSuffix); }
-bool is_part_name(std::string_view name) { return name.starts_with("pytorch_model-") && name.ends_with(".bin"); }
-
-std::string head_of(const RandomReader& file, std::size_t bytes) {
-  std::string head(static_cast<std::size_t>(std::min(file.size(), static_cast<std::int64_t>(bytes))), '\0');
-  file.read_at(0, std::as_writable_bytes(std::span(head)));
-  return head;
-}
+bool is_part_name(std::string_view name) { return name.starts_with("pytorch_model-") && name.ends_with(kBinSuffix); }
 
 // torch puts every record into one top folder; other zips (.npz) do not.
 bool is_saved_zip(const RandomReader& file) {
-  const std::string head = head_of(file, static_cast<std::size_t>(zip::kLocalBytes) + kNameProbeBytes);
+  const std::string head = front_of(file, zip::kLocalBytes + kNameProbeBytes);
   const auto bytes = std::as_bytes(std::span(head));
   if (bytes.size() < static_cast<std::size_t>(zip::kLocalBytes)) return false;
   if (zip::load<std::uint32_t>(bytes, 0) != zip::kLocalSignature) return false;
@@ -49,9 +46,9 @@ std::vector<std::string> beside_index(const std::vector<std::string>& names) {
   return files;
 }
 
-SourceFiles from_folder(const SourceStore& store, const std::string& folder, Findings& findings) {
+DataFiles from_folder(const SourceStore& store, const std::string& folder, Findings& findings) {
   const std::vector<std::string> names = store.list(folder);
-  SourceFiles files;
+  DataFiles files;
   files.folder = folder;
   if (const std::string index = hf_index::choose_index(folder, names, kIndexSuffix, kUsualIndex); !index.empty()) {
     files.index = join_path(folder, index);
@@ -64,7 +61,7 @@ SourceFiles from_folder(const SourceStore& store, const std::string& folder, Fin
   }
   const bool has_parts = std::ranges::any_of(names, is_part_name);
   if (has_parts && findings.goes_on()) {
-    findings.mend(fmt::format("{} was made anew from the parts", kUsualIndex));
+    findings.mend(fmt::format("{}: rebuilt the index from the parts", kUsualIndex));
     std::ranges::copy_if(names, std::back_inserter(files.names), is_part_name);
     return files;
   }
@@ -76,7 +73,7 @@ SourceFiles from_folder(const SourceStore& store, const std::string& folder, Fin
 
 }  // namespace
 
-SourceFiles find_saved_files(const Source& source, Findings& findings) {
+DataFiles find_saved_files(const Source& source, Findings& findings) {
   if (source.paths.empty()) throw Error(ErrorCode::kInvalidArgument, "no source was named");
   const std::string& first = source.paths.front();
   if (source.paths.size() > 1) {
@@ -84,10 +81,10 @@ SourceFiles find_saved_files(const Source& source, Findings& findings) {
         .in_file(first)
         .because("this build reads one file, or a folder with an index");
   }
-  if (source.store->status(first).kind == FileKind::kFolder) return from_folder(*source.store, first, findings);
-  SourceFiles files;
+  if (is_one_folder(source)) return from_folder(*source.store, first, findings);
+  DataFiles files;
   const auto file = source.store->open(first);
-  if (!is_saved_zip(*file) && !is_legacy_file(*file) && hf_index::is_index_file(*file, kDataSuffix)) {
+  if (!is_saved_zip(*file) && !is_legacy_file(*file) && hf_index::is_index_file(*file, kBinSuffix)) {
     files.folder = parent_path(first);
     files.index = first;
     files.names = beside_index(source.store->list(files.folder));
@@ -100,13 +97,13 @@ SourceFiles find_saved_files(const Source& source, Findings& findings) {
 bool detect(const Source& source) {
   if (source.paths.size() != 1) return false;
   const std::string& path = source.paths.front();
-  if (source.store->status(path).kind == FileKind::kFolder) {
+  if (is_one_folder(source)) {
     return std::ranges::any_of(source.store->list(path), [](const std::string& name) {
       return is_index_name(name) || name == kSingle || is_part_name(name);
     });
   }
   const auto file = source.store->open(path);
-  return is_saved_zip(*file) || is_legacy_file(*file) || hf_index::is_index_file(*file, kDataSuffix);
+  return is_saved_zip(*file) || is_legacy_file(*file) || hf_index::is_index_file(*file, kBinSuffix);
 }
 
 }  // namespace shard::torch_save

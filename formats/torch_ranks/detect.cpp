@@ -12,6 +12,7 @@
 #include "formats/torch_ranks/sharded_values.h"
 #include "libshard/catalog/tree.h"
 #include "libshard/core/error.h"
+#include "libshard/core/suffixes.h"
 #include "libshard/io/paths.h"
 
 namespace shard::torch_ranks {
@@ -70,7 +71,7 @@ bool holds_sharded(const SourceStore& store, const std::string& path) {
 /// True for another format's folder, in which files of torch's suffixes may lie too (training_args.bin, optimizer.pt).
 bool is_other_folder(const std::vector<std::string>& names) {
   return std::ranges::any_of(names, [](const std::string& name) {
-    return name == ".metadata" || name.ends_with(".metadata") || name.ends_with(".safetensors") ||
+    return name == ".metadata" || name.ends_with(".metadata") || name.ends_with(kSafetensorsSuffix) ||
            name.ends_with(".distcp") || name.ends_with(".bin.index.json") || name == "pytorch_model.bin" ||
            name.starts_with("pytorch_model-");
   });
@@ -88,7 +89,7 @@ bool is_rank_file(const Source& source, const RankSource& files, const std::stri
 }
 
 bool detect_files(const Source& source) {
-  const bool is_folder = source.paths.size() == 1 && source.store->status(source.paths[0]).kind == FileKind::kFolder;
+  const bool is_folder = is_one_folder(source);
   if (is_folder && is_other_folder(source.store->list(source.paths[0]))) return false;
   const RankSource files = find_rank_files(source);
   std::vector<std::string> paths = files.names;

@@ -1,13 +1,30 @@
 #include "formats/torch_ranks/format.h"
 
+#include <array>
+#include <string_view>
+
 #include "formats/torch_ranks/reader.h"
 #include "formats/torch_ranks/writer.h"
+#include "libshard/map/documents/document.h"
 
 namespace shard {
+
+namespace {
+
+/// A file with sharded tensors is one of torch too, which cannot join the ranks.
+constexpr std::array<std::string_view, 1> kSupersedes{"torch"};
+
+}  // namespace
 
 const Format kTorchRanksFormat{
     .traits = torch_ranks::traits_for({}),
     .suffixes = {},
+    .supersedes = kSupersedes,
+    .is_guessed = true,
+    .file_format = "torch",
+    .map_container = MapContainer::kTorch,
+    .objects_apart = false,
+    .has_rank_kinds = true,
     .detect = torch_ranks::detect,
     .open = torch_ranks::open,
     .make_writer = torch_ranks::make_writer,

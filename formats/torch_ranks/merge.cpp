@@ -7,13 +7,13 @@
 #include <optional>
 #include <utility>
 
-#include "formats/parts/pickle/equal.h"
 #include "formats/torch/saved_file.h"
 #include "formats/torch/unnamed_tensors.h"
 #include "formats/torch_ranks/compare.h"
 #include "formats/torch_ranks/merge_parts.h"
 #include "formats/torch_ranks/merge_placed.h"
 #include "libshard/core/first_names.h"
+#include "libshard/core/value_equality.h"
 
 namespace shard::torch_ranks {
 
@@ -260,7 +260,7 @@ class Merge {
   bool own_tensors_;
   Findings& findings_;
   torch_save::HiddenTensors hidden_;
-  pickle::Equality objects_{{.budget = context_.catalog.arena->budget().get()}};
+  ValueEquality objects_{{.budget = context_.catalog.arena->budget().get()}};
   bool has_told_of_left_ = false;
   std::size_t taken_from_others_ = 0;  ///< For repair: tensors of which the first rank's copy is lost.
   FirstNames holding_;                 ///< Objects with tensors inside.

@@ -3,19 +3,141 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <vector>
 
 #include "formats/torch/saved_file.h"
 #include "formats/torch_ranks/dtensor_reader.h"
-#include "formats/torch_ranks/kept_leaves.h"
+#include "formats/torch_ranks/merge_placed.h"
 #include "formats/torch_ranks/pickled_object.h"
 #include "formats/torch_ranks/shardings.h"
 #include "libshard/catalog/tree.h"
+#include "libshard/core/arena.h"
+#include "libshard/core/box.h"
+#include "libshard/core/checked.h"
 #include "libshard/core/error.h"
 #include "libshard/core/plural.h"
+#include "libshard/core/value_copier.h"
 
 namespace shard::torch_ranks {
 
 namespace {
+
+constexpr std::string_view kWhat = "tensor in pieces";
+
+std::vector<Dims> read_boxes(Arena& arena, const Value& list, std::string_view what, int dimensions) {
+  const std::span<Value* const> items = sequence(list, what);
+  arena.charge(Charge::kShards, std::ssize(items));
+  std::vector<Dims> boxes;
+  for (const Value* item : items) {
+    boxes.push_back(dims(arena, *item, what));
+    if (boxes.back().size() == dimensions) continue;
+    throw malformed(what, fmt::format("{} is not of {} dimensions", to_string(boxes.back()), dimensions))
+        .of_kind(FindingKind::kShapeMismatch);
+  }
+  return boxes;
+}
+
+/// \throws Error kCorruption  the box leaves the shape.
+void check_inside(Dims offset, Dims size, Dims shape, std::string_view what) {
+  for (int d = 0; d < shape.size(); ++d) {
+    if (checked_add(offset[d], size[d]) <= shape[d]) continue;
+    throw malformed(kWhat, fmt::format("a piece of {} at {} leaves the {}", to_string(size), to_string(offset), what))
+        .of_kind(FindingKind::kOutOfBounds)
+        .expected(to_string(shape));
+  }
+}
+
+class Keeper {
+ public:
+  Keeper(RankFile& file, const RankFile* like, Arena& to) : file_(file), like_(like), to_(to), values_(to) {}
+
+  void run() {
+    file_.root = nullptr;
+    for (std::size_t i = 0; i < file_.leaves.size(); ++i) keep(file_.leaves[i], i);
+    for (torch_save::TensorView& view : file_.plain) {
+      keep(view.shape);
+      keep(view.strides);
+      for (std::string_view* text : {&view.key, &view.location, &view.device}) keep(*text);
+    }
+  }
+
+ private:
+  void keep(std::string_view& text) { text = to_.copy(text); }
+  void keep(Dims& dims) { dims = to_.dims(dims); }
+
+  void keep(RankLeaf& leaf, std::size_t position) {
+    keep(leaf.name);
+    keep(leaf.path);
+    leaf.node = leaf.kind == LeafKind::kObject ? values_.copy(*leaf.node) : nullptr;
+    if (leaf.kind != LeafKind::kShardedTensor) return;
+    ShardedTensorValue& tensor = file_.sharded[leaf.item];
+    keep(tensor.shape);
+    for (LocalShard& local : tensor.local) {
+      keep(local.box);
+      local.tensor = values_.copy(*local.tensor);
+    }
+    for (std::string_view& placement : tensor.spec.placements) keep(placement);
+    keep(tensor.all, boxes_like(leaf, position));
+  }
+
+  /// Leaves of one container share its parts.
+  void keep(Path& path) {
+    if (path.empty()) return;
+    const std::size_t depth = path.size() - 1;
+    bool is_same = container_.size() == depth;
+    for (std::size_t i = 0; is_same && i < depth; ++i) is_same = container_[i] == path[i];
+    if (!is_same) {
+      const std::span<PathPart> parts = to_.array<PathPart>(depth);
+      for (std::size_t i = 0; i < depth; ++i) parts[i] = kept(path[i]);
+      container_ = parts;
+    }
+    path = Path(container_, kept(path.back()));
+  }
+
+  PathPart kept(const PathPart& part) { return part.is_index ? part : PathPart::of_key(to_.copy(part.key())); }
+
+  void keep(ShardBox& box) {
+    keep(box.offsets);
+    keep(box.sizes);
+    keep(box.placement);
+  }
+
+  void keep(SharedBoxes& boxes, const SharedBoxes* like) {
+    if (like != nullptr && std::ranges::equal(boxes, *like)) {
+      boxes = *like;
+      return;
+    }
+    std::vector<ShardBox> own = boxes;
+    for (ShardBox& box : own) keep(box);
+    boxes = std::move(own);
+  }
+
+  const SharedBoxes* boxes_like(const RankLeaf& leaf, std::size_t position) const {
+    if (like_ == nullptr || position >= like_->leaves.size()) return nullptr;
+    const RankLeaf& other = like_->leaves[position];
+    return other.kind == leaf.kind && other.name == leaf.name ? &like_->sharded[other.item].all : nullptr;
+  }
+
+  RankFile& file_;
+  const RankFile* like_;
+  Arena& to_;
+  ValueCopier values_;
+  std::span<const PathPart> container_;  ///< Of the last path that was kept.
+};
+
+/// Copies all that the file's leaves refer to into `to`, so that the arena of its tree can end: each rank's tree names
+/// the shards of all ranks. Lists of shards that are those of the same leaf of `like` are shared with it.
+/// \returns false, and leaves the file as it is, where the tree is needed (that of rank 0) or is small (without
+///   ShardedTensors). Cost: linear in the leaves and their shards.
+bool keep_without_tree(RankFile& file, const RankFile* like, Arena& to) {
+  const bool is_needed = !file.rank || *file.rank == 0;
+  const bool lies_in_tree =
+      !file.dtensors.empty() || !file.placed.empty() ||
+      std::ranges::any_of(file.plain, [](const torch_save::TensorView& view) { return view.inside.has_value(); });
+  if (is_needed || lies_in_tree || file.sharded.empty()) return false;
+  Keeper(file, like, to).run();
+  return true;
+}
 
 using torch_save::TensorView;
 
@@ -156,6 +278,64 @@ class LeafReader {
 };
 
 }  // namespace
+
+std::optional<PlacedTensorValue> as_placed_tensor(Arena& arena, const Value& value) {
+  // torch._tensor._rebuild_from_type_v2(function, class, arguments, state)
+  const bool has_state = value.is_call_of("torch._tensor", "_rebuild_from_type_v2") && value.items().size() == 4 &&
+                         value.items()[3]->kind == ValueKind::kDict;
+  if (!has_state) return std::nullopt;
+  const Value& state = *value.items()[3];
+  const Value *shape = pickle::entry(state, "global_shape"), *offsets = pickle::entry(state, "global_offsets"),
+              *places = pickle::entry(state, "local_offsets"), *sizes = pickle::entry(state, "local_sizes");
+  if (shape == nullptr || offsets == nullptr || places == nullptr || sizes == nullptr) return std::nullopt;
+  const std::optional<torch_save::TensorView> view = torch_save::as_tensor(arena, value);
+  if (!view) return std::nullopt;
+  PlacedTensorValue tensor;
+  tensor.view = *view;
+  tensor.requires_grad = view->requires_grad;
+  tensor.shape = dims(arena, *shape, "global shape");
+  const int dimensions = tensor.shape.size();
+  const std::vector<Dims> at = read_boxes(arena, *offsets, "global offset", dimensions);
+  const std::vector<Dims> from = read_boxes(arena, *places, "local offset", dimensions);
+  const std::vector<Dims> size = read_boxes(arena, *sizes, "local size", dimensions);
+  if (at.size() != from.size() || at.size() != size.size() || view->shape.size() != dimensions) {
+    throw malformed(kWhat,
+                    fmt::format("its attributes are of {}, {} and {} pieces", at.size(), from.size(), size.size()))
+        .of_kind(FindingKind::kShapeMismatch);
+  }
+  for (std::size_t i = 0; i < at.size(); ++i) {
+    check_inside(at[i], size[i], tensor.shape, "tensor");
+    check_inside(from[i], size[i], view->shape, "buffer");
+    tensor.pieces.push_back({at[i], size[i], from[i]});
+  }
+  return tensor;
+}
+
+std::uint32_t merge_placed_tensor(MergeContext& context, Holders holders) {
+  const auto value_of = [](const Holder& each) -> const PlacedTensorValue& {
+    return each.file->placed[each.leaf->item];
+  };
+  const PlacedTensorValue& first = value_of(holders.front());
+  const std::uint32_t index = begin_tensor(context, holders.front(), first.view.dtype, first.shape);
+  for (const Holder& holder : holders) {
+    const PlacedTensorValue& value = value_of(holder);
+    if (!(value.shape == first.shape)) {
+      throw contradiction(context, holder, FindingKind::kShapeMismatch, "its global shape is not that of other ranks")
+          .expected(to_string(first.shape))
+          .found(to_string(value.shape));
+    }
+    if (value.view.dtype != first.view.dtype) {
+      throw contradiction(context, holder, FindingKind::kDtypeMismatch, "its dtype is not that of other ranks")
+          .expected(dtype_name(first.view.dtype))
+          .found(dtype_name(value.view.dtype));
+    }
+    const std::uint32_t stored = add_stored(context, holder, value.view);
+    for (const PlacedPiece& piece : value.pieces) {
+      context.builder.add_part(stored, piece.offsets, piece.sizes, piece.from);
+    }
+  }
+  return index;
+}
 
 std::string_view name_of(LeafKind kind) {
   switch (kind) {

@@ -10,11 +10,32 @@
 #include <vector>
 
 #include "formats/torch/saved_files.h"
-#include "formats/torch_ranks/placed_tensor.h"
+#include "formats/torch/tensor_pickle.h"
 #include "formats/torch_ranks/sharded_values.h"
 #include "libshard/catalog/catalog.h"
 
 namespace shard::torch_ranks {
+
+// Plain tensors whose Python attributes state the pieces of a whole tensor that they contain (torch 2.15:
+// CheckpointableTensor): global_shape, global_offsets, local_offsets and local_sizes. Bytes between the pieces are
+// padding.
+
+/// A box of a tensor inside the tensor that a rank holds.
+struct PlacedPiece {
+  Dims offsets, sizes;  ///< In the whole tensor.
+  Dims from;            ///< Where it begins in the rank's tensor.
+};
+
+struct PlacedTensorValue {
+  torch_save::TensorView view;
+  Dims shape;  ///< Of the whole tensor.
+  std::vector<PlacedPiece> pieces;
+  bool requires_grad = false;
+};
+
+/// The pieces that `value` states if it rebuilds such a tensor; nothing if it is something else.
+/// \throws Error kCorruption  its attributes contradict one another.
+std::optional<PlacedTensorValue> as_placed_tensor(Arena& arena, const Value& value);
 
 enum class LeafKind : std::uint8_t { kShardedTensor, kDTensor, kPlaced, kPlain, kObject };
 /// "a ShardedTensor", "an object", ..., for messages.

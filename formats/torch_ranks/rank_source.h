@@ -34,7 +34,4 @@ std::string name_of_rank(std::span<const std::string> names, std::span<const std
 std::optional<std::int64_t> rank_by_template(std::string_view file_path, std::span<const MeshAxis> mesh,
                                              std::string_view name);
 
-/// `name` with '#' for each run of digits: equal for the files of one set.
-std::string pattern_of(std::string_view name);
-
 }  // namespace shard::torch_ranks

@@ -1,12 +1,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 
 #include "formats/torch_ranks/pickled_object.h"
 #include "formats/torch_ranks/sharded_values.h"
 #include "libshard/core/box.h"
 #include "libshard/core/error.h"
+#include "libshard/core/parse_number.h"
 
 namespace shard::torch_ranks {
 
@@ -183,12 +183,10 @@ ShardSpec read_spec(Arena& arena, const Value& value, int dimensions) {
 
 std::optional<std::int64_t> rank_of_placement(std::string_view placement) {
   constexpr std::string_view kLead = "rank:";
-  std::int64_t rank = 0;
   if (!placement.starts_with(kLead)) return std::nullopt;
-  const char* end = placement.data() + placement.size();
-  const auto [rest, error] = std::from_chars(placement.data() + kLead.size(), end, rank);
-  if (error != std::errc() || rank < 0 || (rest != end && *rest != '/')) return std::nullopt;
-  return rank;
+  placement.remove_prefix(kLead.size());
+  const std::optional<std::int64_t> rank = take_natural(placement);
+  return placement.empty() || placement.starts_with('/') ? rank : std::nullopt;
 }
 
 std::optional<ShardedTensorValue> as_sharded_tensor(Arena& arena, const Value& value) {

@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 
 #include "libshard/core/error.h"
+#include "libshard/core/parse_number.h"
 
 namespace shard {
 
@@ -102,12 +102,11 @@ class ExpressionParser {
   }
 
   void number() {
-    std::int64_t value = 0;
-    const char* const begin = text_.data() + at_;
-    const auto [end, error] = std::from_chars(begin, text_.data() + text_.size(), value);
-    if (error != std::errc()) throw wrong("a number is too large");
-    at_ += static_cast<std::size_t>(end - begin);
-    parsed_.steps_.push_back({Op::kNumber, value});
+    std::string_view rest = text_.substr(at_);
+    const std::optional<std::int64_t> value = take_number(rest);
+    if (!value) throw wrong("a number is too large");
+    at_ = text_.size() - rest.size();
+    parsed_.steps_.push_back({Op::kNumber, *value});
   }
 
   void name(int depth) {

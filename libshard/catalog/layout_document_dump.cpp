@@ -1,11 +1,12 @@
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
 #include <map>
-#include <nlohmann/json.hpp>
+#include <span>
+#include <string>
+#include <string_view>
 
 #include "libshard/catalog/layout.h"
 #include "libshard/core/error.h"
+#include "libshard/core/json_writer.h"
+#include "libshard/core/utf8.h"
 
 namespace shard {
 
@@ -25,29 +26,27 @@ void append_quoted(std::string& pattern, std::string_view name) {
   }
 }
 
-std::string json_text(std::string_view text) {
-  try {
-    return nlohmann::json(text).dump(-1, ' ', true);
-  } catch (const nlohmann::json::exception&) {
-    throw Error(ErrorCode::kUnsupported, "cannot name a tensor in a layout document: its name is not valid UTF-8")
-        .of_tensor(text)
-        .suggest(Remedy::kRename, text);
-  }
+std::string_view checked(std::string_view text) {
+  if (is_utf8(text)) return text;
+  throw Error(ErrorCode::kUnsupported, "cannot name a tensor in a layout document: its name is not valid UTF-8")
+      .of_tensor(text)
+      .suggest(Remedy::kRename, text);
 }
 
-/// The list of cuts, slowest axis first; axes that hold replicas are left out.
+/// The items of the list of cuts, slowest axis first, without axes of replicas.
 std::string shard_text(std::span<const MeshAxis> mesh, std::span<const Placement> placements) {
   std::string text;
+  JsonWriter json(text, kPythonJson);
   for (std::size_t axis = 0; axis < mesh.size(); ++axis) {
     const Placement& placement = placements[axis];
     if (placement.kind == Placement::kReplicate) continue;
-    if (!text.empty()) text += ", ";
-    text += fmt::format("{{\"axis\": {}, \"dim\": {}", json_text(mesh[axis].name), placement.dim);
-    if (placement.kind == Placement::kStridedShard)
-      text += fmt::format(", \"split_factor\": {}", placement.split_factor);
-    if (placement.split != CutRule::kChunk) text += fmt::format(", \"split\": \"{}\"", to_string(placement.split));
-    if (!placement.ends.empty()) text += fmt::format(", \"widths\": [{}]", fmt::join(widths_of(placement), ", "));
-    text += '}';
+    json.begin_object();
+    json.key("axis"), json.string(checked(mesh[axis].name));
+    json.key("dim"), json.number(placement.dim);
+    if (placement.kind == Placement::kStridedShard) json.key("split_factor"), json.number(placement.split_factor);
+    if (placement.split != CutRule::kChunk) json.key("split"), json.string(to_string(placement.split));
+    if (!placement.ends.empty()) json.key("widths"), json.numbers(widths_of(placement));
+    json.end_object();
   }
   return text;
 }
@@ -64,17 +63,34 @@ std::string dump_layout_document(const std::string& file_path, std::span<const M
     if (!is_new) entry->second += '|';
     append_quoted(entry->second, each.name);
   }
-  std::string text = "{\n  \"schema\": \"shardctl.layout/1\",\n  \"mesh\": {";
-  for (std::string_view separator = ""; const MeshAxis& axis : mesh) {
-    text += fmt::format("{}{}: {}", separator, json_text(axis.name), axis.size);
-    separator = ", ";
+  std::string text;
+  JsonWriter json(text, kPythonJson);
+  json.begin_object();
+  json.line(2);
+  json.key("schema"), json.string("shardctl.layout/1");
+  json.line(2);
+  json.key("mesh"), json.begin_object();
+  for (const MeshAxis& axis : mesh) json.member_name(checked(axis.name)), json.number(axis.size);
+  json.end_object();
+  json.line(2);
+  json.key("files"), json.begin_object();
+  json.key("path"), json.string(checked(file_path));
+  json.end_object();
+  json.line(2);
+  json.key("rules"), json.begin_array();
+  for (const auto& [shard, pattern] : pattern_of) {
+    json.line(4);
+    json.begin_object();
+    json.key("match"), json.string(checked(pattern));
+    json.key("shard"), json.begin_array(), json.literal(shard), json.end_array();
+    json.end_object();
   }
-  text += fmt::format("}},\n  \"files\": {{\"path\": {}}},\n  \"rules\": [", json_text(file_path));
-  for (std::string_view separator = "\n"; const auto& [shard, pattern] : pattern_of) {
-    text += fmt::format("{}    {{\"match\": {}, \"shard\": [{}]}}", separator, json_text(pattern), shard);
-    separator = ",\n";
-  }
-  return text + (pattern_of.empty() ? "]\n}\n" : "\n  ]\n}\n");
+  if (!pattern_of.empty()) json.end_line(2);
+  json.end_array();
+  json.end_line();
+  json.end_object();
+  json.end_line();
+  return text;
 }
 
 }  // namespace shard

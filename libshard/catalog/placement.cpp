@@ -4,13 +4,13 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <charconv>
 #include <numeric>
 #include <optional>
 
 #include "libshard/core/box.h"
 #include "libshard/core/error.h"
 #include "libshard/core/key_text.h"
+#include "libshard/core/parse_number.h"
 
 namespace shard {
 
@@ -20,13 +20,6 @@ std::string without_spaces(std::string_view text) {
   std::string kept;
   std::ranges::copy_if(text, std::back_inserter(kept), [](char c) { return c != ' ' && c != '\t'; });
   return kept;
-}
-
-std::optional<std::int64_t> parse_number(std::string_view text) {
-  std::int64_t number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || end != text.data() + text.size() || text.empty()) return std::nullopt;
-  return number;
 }
 
 [[noreturn]] void refuse_placement(std::string_view text) {

@@ -15,6 +15,7 @@
 #include "libshard/core/box.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
+#include "libshard/core/first_names.h"
 #include "libshard/core/plural.h"
 
 namespace shard {
@@ -98,14 +99,10 @@ void check_layout(const Layout& layout, const FormatTraits& traits) {
 
 void check_objects(const Selection& selection, const FormatTraits& traits) {
   if (traits.objects || selection.objects.empty()) return;
-  std::vector<std::string> names;
-  for (const SelectedObject& object :
-       std::span(selection.objects).first(std::min<std::size_t>(3, selection.objects.size()))) {
-    names.push_back(fmt::format("'{}'", object.name));
-  }
-  throw Error(ErrorCode::kUnsupported,
-              fmt::format("{} cannot store objects, and the source has {}: {}{}", traits.name, selection.objects.size(),
-                          fmt::join(names, ", "), selection.objects.size() > names.size() ? ", ..." : ""))
+  FirstNames names;
+  for (const SelectedObject& object : selection.objects) names.add(object.name);
+  throw Error(ErrorCode::kUnsupported, fmt::format("{} cannot store objects, and the source has {}: {}", traits.name,
+                                                   names.count(), names.text()))
       .because("it can store only tensors")
       .suggest(Remedy::kDropObjects);
 }

@@ -7,6 +7,7 @@
 #include "libshard/catalog/bounds.h"
 #include "libshard/core/box.h"
 #include "libshard/core/checked.h"
+#include "libshard/core/first_names.h"
 #include "libshard/core/hash_table.h"
 
 namespace shard {
@@ -122,16 +123,15 @@ std::vector<std::string> SharingPlan::warnings(bool cut) const {
   for (std::size_t i = 0; i < alias_.size(); ++i) {
     if (is_view(i) && alias_[i] == kNoIndex) ++views[storage(i)];
   }
-  std::vector<std::string> names;
-  std::size_t apart = 0;
+  FirstNames apart;
   for (std::size_t i = 0; i < alias_.size(); ++i) {
     const bool is_cast = selection_.tensors[i].dtype != tensor(i).dtype;
     if (!(is_cast || cut) || !is_view(i) || alias_[i] != kNoIndex || views[storage(i)] < 2) continue;
-    if (++apart <= 3) names.push_back(fmt::format("'{}'", selection_.tensors[i].name));
+    apart.add(selection_.tensors[i].name);
   }
-  if (apart == 0) return {};
-  return {fmt::format("{} {}tensors no longer share storage with others: {}{}", apart, cut ? "" : "cast ",
-                      fmt::join(names, ", "), apart > names.size() ? ", ..." : "")};
+  if (apart.count() == 0) return {};
+  return {fmt::format("{} {}tensors no longer share storage with others: {}", apart.count(), cut ? "" : "cast ",
+                      apart.text())};
 }
 
 }  // namespace shard

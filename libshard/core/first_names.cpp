@@ -1,6 +1,7 @@
 #include "libshard/core/first_names.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <cctype>
 
@@ -21,6 +22,11 @@ void FirstNames::add(std::string_view name) {
 
 std::string FirstNames::text() const {
   return count_ <= kShown ? text_ : fmt::format("{} and {} more", text_, count_ - kShown);
+}
+
+std::string first_numbers(std::span<const std::int64_t> first, std::int64_t count) {
+  const std::int64_t more = count - std::ssize(first);
+  return fmt::format("{}{}", fmt::join(first, ", "), more > 0 ? fmt::format(" and {} more", more) : "");
 }
 
 bool mentions(std::string_view text, std::string_view name) {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <vector>
 
@@ -74,6 +75,14 @@ std::string integer_text(std::string_view bytes) {
   if (text.empty()) return "0";
   if (negative) text += '-';
   std::reverse(text.begin(), text.end());
+  return text;
+}
+
+std::string real_text(double value) {
+  if (std::isnan(value)) return "nan";
+  if (std::isinf(value)) return value > 0 ? "inf" : "-inf";
+  std::string text = fmt::format("{}", value);
+  if (text.find_first_of(".e") == std::string::npos) text += ".0";
   return text;
 }
 

@@ -1,5 +1,5 @@
 /// \file
-/// Strings, bytes and integers as Python's repr() writes them.
+/// Strings, bytes and numbers as Python's repr() writes them.
 #pragma once
 
 #include <string>
@@ -18,5 +18,8 @@ std::string python_repr(std::string_view text, bool bytes);
 /// Decimal digits of an integer in two's complement, little-endian (ValueKind::kLong). Cost: squared, so that past 512
 /// bytes only the size is said: "<int of 1000 bytes>".
 std::string integer_text(std::string_view bytes);
+
+/// "10.0", "1e-05", "nan", "inf", "-inf".
+std::string real_text(double value);
 
 }  // namespace shard

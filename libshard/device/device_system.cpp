@@ -94,9 +94,9 @@ std::unique_ptr<Device> open_device(const DeviceWish& wish) {
   const DevicePlugin& plugin = device_plugin();
   const DeviceSystem system = describe(plugin);
   const int number = choose_device(system, wish);
-  PlainDevice made{};
+  CDevice made{};
   call(plugin.open, number, &made);
-  return from_plain(made, *std::ranges::find(system.devices, number, &DeviceInfo::number));
+  return from_c(made, *std::ranges::find(system.devices, number, &DeviceInfo::number));
 }
 
 }  // namespace shard

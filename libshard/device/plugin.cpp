@@ -53,9 +53,9 @@ bool put_devices(const ByteSink* system, const ErrorSink* errors,
   });
 }
 
-bool open_plain_device(PlainDevice* made, const ErrorSink* errors,
-                       const std::function<std::unique_ptr<Device>()>& open) noexcept {
-  return put_error(errors, [&] { *made = to_plain(open()); });
+bool open_c_device(CDevice* made, const ErrorSink* errors,
+                   const std::function<std::unique_ptr<Device>()>& open) noexcept {
+  return put_error(errors, [&] { *made = to_c(open()); });
 }
 
 }  // namespace shard

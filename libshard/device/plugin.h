@@ -1,14 +1,14 @@
 /// \file
 /// The interface of a plug-in that brings devices, libshard_cuda.so: one C entry. It may have another C++ library than
-/// the program (libshard/ranks/plugin_call.h).
+/// the program (libshard/ranks/c_group.h).
 #pragma once
 
 #include <functional>
 #include <memory>
 #include <span>
 
+#include "libshard/device/c_device.h"
 #include "libshard/device/device_system.h"
-#include "libshard/device/plain_device.h"
 
 namespace shard {
 
@@ -21,9 +21,9 @@ DeviceSystem to_device_system(std::span<const std::byte> bytes);
 struct DevicePlugin {
   bool (*describe)(const ByteSink* system, const ErrorSink* errors);
   /// \pre describe() lists it. Ownership: the caller's.
-  bool (*open)(int number, PlainDevice* made, const ErrorSink* errors);
+  bool (*open)(int number, CDevice* made, const ErrorSink* errors);
 };
-/// The name of the entry; its number changes with the structures here and in plain_device.h, and the bytes of a
+/// The name of the entry; its number changes with the structures here and in c_device.h, and the bytes of a
 /// DeviceSystem.
 inline constexpr char kDevicePluginEntry[] = "shard_devices_2";
 using GetDevicePlugin = const DevicePlugin* (*)();
@@ -31,7 +31,7 @@ using GetDevicePlugin = const DevicePlugin* (*)();
 /// What a plug-in's functions do.
 bool put_devices(const ByteSink* system, const ErrorSink* errors,
                  const std::function<DeviceSystem()>& describe) noexcept;
-bool open_plain_device(PlainDevice* made, const ErrorSink* errors,
-                       const std::function<std::unique_ptr<Device>()>& open) noexcept;
+bool open_c_device(CDevice* made, const ErrorSink* errors,
+                   const std::function<std::unique_ptr<Device>()>& open) noexcept;
 
 }  // namespace shard

@@ -74,9 +74,10 @@ bool has_replicas(const Plan& plan, const Unit& unit) {
 }  // namespace
 
 Clones clone_runs(const Plan& plan, const TileRange& tiles, const Catalog& source, const Reader& reader,
-                  const Catalog& target, std::span<FileWriter* const> files, LocalDisk& cloner, Progress& progress) {
+                  const Catalog& target, std::span<FileWriter* const> files, LocalDisk& reflink_disk,
+                  Progress& progress) {
   Clones clones;
-  Cloner each(source, reader, target, files, cloner, progress);
+  Cloner each(source, reader, target, files, reflink_disk, progress);
   for (const Unit& unit : plan.units) {
     if (!unit.is_line || unit.shape[0] < kLeast || has_replicas(plan, unit)) continue;
     const std::int64_t low = std::max<std::int64_t>(0, tiles.begin - unit.first_tile) * unit.tile[0];

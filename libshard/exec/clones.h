@@ -27,7 +27,8 @@ class Clones {
 /// Clones what it can: of lines of bytes without replicas the runs of 1 MiB and more that lie at the same place within
 /// a block on both sides, in `tiles` only. A pair of files that refuses once is not asked again.
 Clones clone_runs(const Plan& plan, const TileRange& tiles, const Catalog& source, const Reader& reader,
-                  const Catalog& target, std::span<FileWriter* const> files, LocalDisk& cloner, Progress& progress);
+                  const Catalog& target, std::span<FileWriter* const> files, LocalDisk& reflink_disk,
+                  Progress& progress);
 
 template <class Each>
 void Clones::for_each_rest(const Unit& unit, const Box& box, const Each& each) const {

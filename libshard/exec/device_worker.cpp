@@ -5,8 +5,8 @@
 #include <cstring>
 
 #include "libshard/core/checked.h"
-#include "libshard/exec/received_sums.h"
 #include "libshard/exec/runs.h"
+#include "libshard/exec/tile_feed.h"
 #include "libshard/plan/grid.h"
 #include "libshard/plan/overlaps.h"
 

@@ -3,9 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <memory>
 #include <optional>
+#include <span>
+#include <vector>
 
+#include "libshard/core/digest.h"
 #include "libshard/core/error.h"
 #include "libshard/exec/buffer_pool.h"
 #include "libshard/exec/checksums.h"
@@ -13,13 +17,13 @@
 #include "libshard/exec/device_worker.h"
 #include "libshard/exec/parallel.h"
 #include "libshard/exec/piece_reader.h"
-#include "libshard/exec/received_sums.h"
 #include "libshard/exec/runs.h"
 #include "libshard/exec/strided_copy.h"
 #include "libshard/exec/tile_boxes.h"
+#include "libshard/exec/tile_feed.h"
+#include "libshard/exec/tile_log.h"
 #include "libshard/exec/tile_work.h"
 #include "libshard/exec/tile_writer.h"
-#include "libshard/exec/written_tile.h"
 #include "libshard/io/file_writer.h"
 #include "libshard/plan/grid.h"
 #include "libshard/plan/overlaps.h"
@@ -27,6 +31,49 @@
 namespace shard {
 
 namespace {
+
+/// Calls `each` with the checksums of a run of a storage of the target.
+template <class Each>
+void sum_back(const TileWork& work, std::uint32_t storage, std::int64_t offset, std::int64_t bytes,
+              std::span<std::byte> staging, const Each& each) {
+  const Storage& written = work.target.storages[storage];
+  for (std::int64_t done = 0; done < bytes; done += std::ssize(staging)) {
+    check_stop(work.options.stop);
+    const auto block = staging.first(static_cast<std::size_t>(std::min(std::ssize(staging), bytes - done)));
+    work.files[written.file]->read_back(written.offset + offset + done, block);
+    each(CrcRun{offset + done, std::ssize(block), storage, crc32(block)});
+  }
+}
+
+/// Reads the tile back and compares it with its record. Where it is right, its checksums count as if it were copied
+/// now; frames of its storages are written with the rest. \param staging  memory to read into
+/// \throws Error kResource  what is there cannot be read; kInterrupted
+bool is_still_written(const TileWork& work, const TileRecord& before, std::span<std::byte> staging) {
+  const Unit& unit = work.plan.unit_of(before.tile);
+  const std::span<const Piece> to = work.plan.to(unit);
+  const std::int64_t to_bytes = element_bytes(unit.to);
+  TileRecord found;
+  TileBoxes boxes;
+  std::vector<CrcRun> runs;
+  work.clones.for_each_rest(unit, tile_box(unit, before.tile - unit.first_tile), [&](const Box& rest) {
+    boxes.lay_out(to, rest);
+    for (const TileBoxes::Wanted& each : boxes.wanted()) {
+      const Piece& piece = to[each.piece];
+      for_each_run(unit, piece, boxes.box(each), [&](std::int64_t offset, std::int64_t, std::int64_t elements) {
+        sum_back(work, piece.storage, offset, elements * to_bytes, staging, [&](const CrcRun& run) {
+          count(found, run);
+          if (work.checksums != nullptr) runs.push_back(run);
+        });
+      });
+    }
+  });
+  if (found.bytes != before.bytes || found.crc != before.crc) return false;
+  work.source_checks.add_all(before.sources);
+  for (const CrcRun& run : runs) work.checksums->record(run.storage, run.offset_bytes, run.bytes, run.crc);
+  work.progress.bytes_kept.fetch_add(found.bytes, std::memory_order_relaxed);
+  work.progress.cast_overflows += before.cast_overflows;
+  return true;
+}
 
 constexpr std::int64_t kLeastPlan = 1 << 20;  // The least memory that plan_copies takes.
 
@@ -299,8 +346,8 @@ std::unique_ptr<StorageChecksums> execute(const Plan& plan, const Catalog& sourc
   auto checksums = std::make_unique<StorageChecksums>(options.checksums ? std::span<const Storage>(target.storages)
                                                                         : std::span<const Storage>());
   Clones clones;
-  if (options.cloner != nullptr && !options.checksums) {
-    clones = clone_runs(plan, tiles, source, reader, target, files, *options.cloner, progress);
+  if (options.reflink_disk != nullptr && !options.checksums) {
+    clones = clone_runs(plan, tiles, source, reader, target, files, *options.reflink_disk, progress);
   }
   SourceChecks own_checks(source);
   const bool has_device = options.device != nullptr;

@@ -43,7 +43,7 @@ struct ExecuteOptions {
   bool checksums = false;                 ///< Make CRC-32 of every target storage.
   std::optional<TileRange> tiles{};       ///< Only these: a rank's share. The checksums are then of its parts only.
   TileFeed* feed = nullptr;               ///< Says which tiles are ready, instead of `tiles`; all of them then.
-  LocalDisk* cloner = nullptr;            ///< Where reflinks may be tried, else null. What is cloned is not read.
+  LocalDisk* reflink_disk = nullptr;      ///< Where reflinks may be tried, else null. What is cloned is not read.
   BufferPool* pool = nullptr;             ///< Where buffers come from; null: one of the call's own.
   Device* device = nullptr;               ///< Where tiles are permuted and converted; null: by the workers themselves.
   SourceChecks* source_checks = nullptr;  ///< Is told what is read; null: one of the call's own.

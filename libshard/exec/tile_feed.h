@@ -14,6 +14,7 @@
 
 #include "libshard/checkpoint/reader.h"
 #include "libshard/core/box.h"
+#include "libshard/exec/checksums.h"
 #include "libshard/exec/source_checks.h"
 #include "libshard/plan/plan.h"
 
@@ -69,5 +70,11 @@ class BoxReader {
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };
+
+/// Appends to `runs` the CRC-32 of every run of the piece's storage in a box that another rank read and sent, if the
+/// storage has a checksum to which they contribute. \returns false, with nothing appended, if they are unknown: the box
+/// is on a device, or comes in too many runs. A later run must then read it again. Cost: the CRC-32.
+bool sum_received(const Catalog& source, const Piece& piece, const ReceivedBox& received, std::int64_t element_bytes,
+                  std::vector<CrcRun>& runs);
 
 }  // namespace shard

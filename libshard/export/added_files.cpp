@@ -27,8 +27,8 @@ class HeldFile final : public RandomReader {
 
 class AddingWriter final : public Writer {
  public:
-  AddingWriter(std::unique_ptr<Writer> inner, std::vector<AddedFile> files, LocalDisk* cloner)
-      : inner_(std::move(inner)), files_(std::move(files)), cloner_(cloner) {}
+  AddingWriter(std::unique_ptr<Writer> inner, std::vector<AddedFile> files, LocalDisk* reflink_disk)
+      : inner_(std::move(inner)), files_(std::move(files)), cloner_(reflink_disk) {}
 
   void place(Catalog& target) override {
     inner_->place(target);
@@ -78,8 +78,8 @@ class AddingWriter final : public Writer {
 }  // namespace
 
 std::unique_ptr<Writer> with_added_files(std::unique_ptr<Writer> inner, std::vector<AddedFile> files,
-                                         LocalDisk* cloner) {
-  return std::make_unique<AddingWriter>(std::move(inner), std::move(files), cloner);
+                                         LocalDisk* reflink_disk) {
+  return std::make_unique<AddingWriter>(std::move(inner), std::move(files), reflink_disk);
 }
 
 std::shared_ptr<const RandomReader> held_in_memory(const RandomReader& file) {

@@ -21,11 +21,11 @@ struct AddedFile {
 };
 
 /// A writer that writes what `inner` does, and then `files`, which are committed with the rest. Each is cloned where
-/// `cloner` (may be null) can. \pre inner writes a folder, and none of its files has the name of an added one
+/// `reflink_disk` (may be null) can. \pre inner writes a folder, and none of its files has the name of an added one
 /// Its begin_file \throws Error kCorruption  a content has another size by then
-/// Ownership: `cloner` must outlive the writer.
+/// Ownership: `reflink_disk` must outlive the writer.
 std::unique_ptr<Writer> with_added_files(std::unique_ptr<Writer> inner, std::vector<AddedFile> files,
-                                         LocalDisk* cloner);
+                                         LocalDisk* reflink_disk);
 
 /// The content of a small file, which can be read wherever the file itself can no longer be.
 /// \throws Error kCorruption  it is larger than 256 MiB

@@ -8,14 +8,14 @@
 #include <tuple>
 #include <utility>
 
+#include "libshard/core/suffixes.h"
+
 namespace shard {
 
 namespace {
 
-constexpr std::string_view kSafetensors = ".safetensors", kBin = ".bin", kIndexEnd = ".index", kJsonEnd = ".json";
+constexpr std::string_view kIndexEnd = ".index", kJsonEnd = ".json";
 constexpr std::string_view kOf = "-of-", kDigits = "0123456789";
-constexpr std::array<std::string_view, 11> kWeightSuffixes{".safetensors", ".bin",     ".pt",   ".pth", ".ckpt", ".h5",
-                                                           ".gguf",        ".msgpack", ".onnx", ".tar", ".th"};
 
 std::string_view stem_of(Loader loader, std::string_view suffix) {
   switch (loader) {
@@ -24,7 +24,7 @@ std::string_view stem_of(Loader loader, std::string_view suffix) {
     case Loader::kPeft:
       return "adapter_model";
     case Loader::kTransformers:
-      return suffix == kSafetensors ? "model" : "pytorch_model";
+      return suffix == kSafetensorsSuffix ? "model" : "pytorch_model";
   }
   return {};
 }
@@ -120,7 +120,7 @@ void add_sets(const Names& names, const LoaderFiles& common, Loader loader, std:
 
 std::vector<LoaderFiles> loader_files(const std::vector<std::string>& names, Loader loader) {
   std::vector<LoaderFiles> sets;
-  for (const std::string_view suffix : {kSafetensors, kBin}) {
+  for (const std::string_view suffix : {kSafetensorsSuffix, kBinSuffix}) {
     const std::string_view stem = stem_of(loader, suffix);
     std::map<std::string_view, Names> by_variant;
     for (const std::string& name : names) {
@@ -138,10 +138,6 @@ std::vector<LoaderFiles> loader_files(const std::vector<std::string>& names, Loa
   }
   std::ranges::stable_sort(sets, {}, [](const LoaderFiles& set) { return !set.variant.empty(); });
   return sets;
-}
-
-bool is_weights_name(const std::string& name) {
-  return std::ranges::any_of(kWeightSuffixes, [&](std::string_view suffix) { return name.ends_with(suffix); });
 }
 
 }  // namespace shard

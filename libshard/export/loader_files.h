@@ -27,7 +27,4 @@ struct LoaderFiles {
 /// on request, so the first one has a variant only if all have. Cost: n log n in names.
 std::vector<LoaderFiles> loader_files(const std::vector<std::string>& names, Loader loader);
 
-/// True for a name that ends as files of weights do: .safetensors, .bin, .pt, .h5, .gguf and the like.
-bool is_weights_name(const std::string& name);
-
 }  // namespace shard

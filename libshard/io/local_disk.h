@@ -1,6 +1,6 @@
 /// \file
-/// LocalDisk: the file system operations that a staged local output needs beyond reading. Two implementations: POSIX,
-/// and one in memory that fails the n-th call (memory_disk.h).
+/// LocalDisk: the file system operations that a staged local output needs beyond reading. Implementations: POSIX;
+/// in tests, one in memory that fails the n-th call.
 #pragma once
 
 #include <cstdint>

@@ -1,11 +1,20 @@
 #include "libshard/io/local_output.h"
 
 #include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
+#include <array>
 #include <climits>
+#include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
+#include <span>
+#include <sstream>
+#include <string>
 #include <string_view>
 #include <type_traits>
 #include <vector>
@@ -13,14 +22,203 @@
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
 #include "libshard/io/destination.h"
+#include "libshard/io/file_writer.h"
+#include "libshard/io/local_folder.h"
 #include "libshard/io/local_left.h"
-#include "libshard/io/local_part.h"
-#include "libshard/io/local_removal.h"
+#include "libshard/io/output.h"
 #include "libshard/io/paths.h"
 
 namespace shard {
 
 namespace {
+
+/// The commit moves what stands at the destination aside, as `.NAME.shardctl-old-XXXXXXXX`; it is removed when the
+/// output goes.
+class LocalRemoval final : public Output {
+ public:
+  LocalRemoval(std::shared_ptr<LocalFolder> parent, Destination to, bool sync)
+      : parent_(std::move(parent)), to_(std::move(to)), sync_(sync) {}
+  ~LocalRemoval() override { abort(); }
+
+  std::vector<std::byte> token() const override { return {}; }  ///< No rank writes a part.
+  void prepare() override {}
+  void commit() override;
+  void take_back() override;
+  void abort() noexcept override;
+
+ private:
+  void move_back();
+
+  const std::shared_ptr<LocalFolder> parent_;
+  const Destination to_;
+  const bool sync_;
+  std::string aside_;  ///< Empty: nothing was moved.
+};
+
+void LocalRemoval::commit() {
+  if (parent_->status_of(to_.name).kind == FileKind::kAbsent) return;  // Somebody else removed it.
+  const std::string aside = to_.sibling("old-");
+  parent_->rename_new(to_.name, *parent_, aside);
+  aside_ = aside;
+  try {
+    if (sync_) parent_->sync();
+  } catch (...) {
+    move_back();
+    throw;
+  }
+}
+
+void LocalRemoval::move_back() {
+  if (aside_.empty()) return;
+  parent_->rename_new(aside_, *parent_, to_.name);
+  aside_.clear();
+}
+
+void LocalRemoval::take_back() {
+  move_back();
+  if (sync_) parent_->sync();
+}
+
+void LocalRemoval::abort() noexcept {
+  if (aside_.empty()) return;
+  try {
+    parent_->remove_all(aside_);
+  } catch (...) {  // It is not at the destination any more.
+  }
+  aside_.clear();
+}
+
+// Parts of a local output, and the token by which other ranks find it.
+
+/// Contents of a token: the sibling's folder and the files that are staged in it.
+struct Staged {
+  std::string sibling;  ///< Its name beside DST.
+  FileStatus status;
+  bool is_folder = true;     ///< What will be DST.
+  bool is_taken_up = false;  ///< An earlier run began it: files may be there already.
+
+  std::vector<std::byte> token() const;
+  /// One folder has other device numbers on other hosts. \throws Error kPeer  a token without a place
+  static Staged of_token(std::span<const std::byte> token, std::uint64_t device_of_parent);
+};
+
+/// True if a file of a disk has more than one name (hard links).
+bool has_other_names(const FileWriter& file) {
+  struct stat info {};
+  return file.descriptor() >= 0 && ::fstat(file.descriptor(), &info) == 0 && info.st_nlink > 1;
+}
+
+/// Writing to it would change a file of the same bytes elsewhere. No run of this program leaves one.
+Error linked(const LocalFolder& folder, const std::string& name) {
+  return Error(ErrorCode::kExists, "cannot resume: a file of the interrupted run has a second name (a hard link)")
+      .in_file(join_path(folder.path(), name))
+      .hint("start over without resuming, which removes what the interrupted run left behind");
+}
+
+class LocalPart final : public OutputPart {
+ public:
+  LocalPart(std::unique_ptr<LocalFolder> sibling, std::string name, const Staged& staged, bool sync)
+      : sibling_(std::move(sibling)),
+        name_(std::move(name)),
+        is_folder_(staged.is_folder),
+        is_taken_up_(staged.is_taken_up),
+        sync_(sync) {}
+
+  FileWriter& create(const OutputFile& file) override {
+    const auto make = [this](LocalFolder& folder, const std::string& name) {
+      if (!is_taken_up_) return folder.create(name);
+      if (folder.status_of(name).kind != FileKind::kFile) return folder.create(name);
+      std::unique_ptr<FileWriter> there = folder.open_existing(name);
+      if (has_other_names(*there)) throw linked(folder, name);
+      return there;
+    };
+    FileWriter& writer = keep(file.is_beside ? make(*sibling_, name_ + file.path) : at(file.path, make));
+    writer.allocate(file.bytes);
+    return writer;
+  }
+
+  FileWriter& open(const std::string& path) override {
+    return keep(at(path, [](LocalFolder& folder, const std::string& name) { return folder.open_existing(name); }));
+  }
+
+  void finish() override {
+    for (const auto& writer : writers_) {
+      if (sync_) writer->sync();
+      writer->close();
+    }
+    writers_.clear();
+  }
+
+  std::unique_ptr<FileWriter> create_note(const std::string& name) override {
+    return sibling_->create(note_file(name_, name));
+  }
+  std::vector<OutputNote> notes() override {
+    return is_taken_up_ ? read_notes(*sibling_, name_, kLargestNote) : std::vector<OutputNote>();
+  }
+
+ private:
+  FileWriter& keep(std::unique_ptr<FileWriter> writer) {
+    if (sync_) writer->expect_sync();
+    writers_.push_back(std::move(writer));
+    return *writers_.back();
+  }
+  /// Calls `open` with the folder of that file and its name there.
+  template <class Open>
+  std::invoke_result_t<Open, LocalFolder&, std::string> at(const std::string& path, const Open& open) {
+    if (!is_folder_) return open(*sibling_, name_);
+    std::unique_ptr<LocalFolder> folder = sibling_->open_folder(name_);
+    std::size_t begin = 0;
+    for (std::size_t end = path.find('/'); end != std::string::npos; end = path.find('/', begin)) {
+      folder = folder->open_folder(path.substr(begin, end - begin));
+      begin = end + 1;
+    }
+    return open(*folder, path.substr(begin));
+  }
+
+  const std::unique_ptr<LocalFolder> sibling_;
+  const std::string name_;
+  const bool is_folder_, is_taken_up_, sync_;
+  std::vector<std::unique_ptr<FileWriter>> writers_;
+};
+
+/// Never empty.
+std::string this_host() {
+  std::array<char, 256> name{"@"};
+  ::gethostname(name.data() + 1, name.size() - 2);
+  return name.data();
+}
+
+std::vector<std::byte> Staged::token() const {
+  const std::string text = fmt::format("{} {} {} {} {}\n{}", int{is_folder}, int{is_taken_up}, status.device,
+                                       status.inode, this_host(), sibling);
+  const auto bytes = std::as_bytes(std::span(text));
+  return {bytes.begin(), bytes.end()};
+}
+
+Staged Staged::of_token(std::span<const std::byte> token, std::uint64_t device_of_parent) {
+  std::istringstream text(std::string(reinterpret_cast<const char*>(token.data()), token.size()));
+  Staged staged;
+  std::string host;
+  text >> staged.is_folder >> staged.is_taken_up >> staged.status.device >> staged.status.inode >> host;
+  text.ignore();
+  std::getline(text, staged.sibling, '\0');
+  if (staged.sibling.empty()) throw Error(ErrorCode::kPeer, "cannot find another rank's output: it has no place");
+  if (host != this_host()) staged.status.device = device_of_parent;
+  staged.status.kind = FileKind::kFolder;
+  return staged;
+}
+
+void fail_swapped(const LocalFolder& parent, const std::string& sibling) {
+  throw Error(ErrorCode::kResource, "cannot write: the folder of the staged output was moved or replaced")
+      .in_file(join_path(parent.path(), sibling))
+      .because("another process renamed it in its parent folder while the output was being written");
+}
+
+/// \param sibling  the root's, opened; `name` is DST's.
+std::unique_ptr<OutputPart> make_local_part(std::unique_ptr<LocalFolder> sibling, const std::string& name,
+                                            const Staged& staged, bool sync) {
+  return std::make_unique<LocalPart>(std::move(sibling), name, staged, sync);
+}
 
 constexpr const char* kOldCompanion = "old-companion";  ///< In the sibling, which is then removed with it.
 

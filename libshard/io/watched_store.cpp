@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <utility>
+
 #include "libshard/core/error.h"
 #include "libshard/io/paths.h"
 
@@ -15,7 +17,28 @@ Error changed(const std::string& path) {
       .hint("run again when nothing is writing to the source");
 }
 
+/// The value of `key` in `known`, which `ask` returns the first time. Callers that ask at once all get the first
+/// answer.
+template <class Value, class Ask>
+Value asked_once(HashMap<std::string, Value>& known, const std::string& key, std::mutex& mutex, const Ask& ask) {
+  {
+    const std::scoped_lock lock(mutex);
+    if (const Value* const value = known.find(key); value != nullptr) return *value;
+  }
+  Value answer = ask();
+  const std::scoped_lock lock(mutex);
+  return known.try_emplace(key, std::move(answer)).value;
+}
+
 }  // namespace
+
+FileStatus WatchedStore::status(const std::string& path) const {
+  return asked_once(statuses_, path, mutex_, [&] { return inner_.status(path); });
+}
+
+std::vector<std::string> WatchedStore::list(const std::string& folder) const {
+  return asked_once(lists_, folder, mutex_, [&] { return inner_.list(folder); });
+}
 
 std::unique_ptr<RandomReader> WatchedStore::open(const std::string& path) const {
   return watched(path, inner_.open(path));

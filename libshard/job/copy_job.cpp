@@ -5,22 +5,121 @@
 #include <algorithm>
 #include <array>
 #include <limits>
+#include <memory>
 #include <set>
+#include <string>
 
 #include "libshard/core/checked.h"
 #include "libshard/core/digest.h"
 #include "libshard/core/error.h"
 #include "libshard/core/plural.h"
+#include "libshard/io/output.h"
 #include "libshard/job/copy_run.h"
 #include "libshard/job/exchange_schedule.h"
 #include "libshard/job/file_owners.h"
+#include "libshard/job/journal.h"
 #include "libshard/job/manifest_run.h"
-#include "libshard/job/resumption.h"
+#include "libshard/job/topology.h"
 #include "libshard/ranks/collective_step.h"
 
 namespace shard {
 
 namespace {
+
+// Resuming an earlier, killed run, and the record that later runs need to resume this one.
+
+/// A rank's remains of the run that it resumes; empty if there is none.
+struct Left {
+  std::unique_ptr<LeftOutput> output;  ///< A root's.
+  JournalHeads heads;                  ///< Of all ranks, on all.
+
+  bool is_found() const { return !heads.empty(); }
+};
+
+/// Over every copy, and what it is made for.
+std::string hash_of_plan(const PreparedCopy& prepared, const std::string& inputs, const CopyJob& job,
+                         const Group& group) {
+  Hasher hasher(HashAlgorithm::kXxh3_128);
+  hasher.update(inputs);
+  if (job.topology.plans_differ()) {
+    hasher.update(job.topology.text(group.size()));
+    return hasher.finish_hex();
+  }
+  std::vector<std::int64_t> numbers;
+  const auto add = [&](const auto&... all) { (numbers.push_back(static_cast<std::int64_t>(all)), ...); };
+  for (const Unit& unit : prepared.plan.units) {
+    add(unit.from, unit.to, unit.first_tile, unit.from_count, unit.to_count);
+    numbers.insert(numbers.end(), unit.tile.begin(), unit.tile.end());
+  }
+  for (const std::vector<Piece>* pieces : {&prepared.plan.from_pieces, &prepared.plan.to_pieces}) {
+    for (const Piece& piece : *pieces) {
+      add(piece.storage, piece.first);
+      for (const Dims* dims : {&piece.offsets, &piece.sizes, &piece.strides}) {
+        numbers.insert(numbers.end(), dims->begin(), dims->end());
+      }
+      if (numbers.size() < 4096) continue;
+      hasher.update(std::as_bytes(std::span(numbers)));
+      numbers.clear();
+    }
+  }
+  hasher.update(std::as_bytes(std::span(numbers)));
+  return hasher.finish_hex();
+}
+
+/// Collective. \throws Error kPeer
+Left find_left(OutputStore& store, Group& group, const CopyJob& job, const OutputPlaces& places) {
+  Left left;
+  if (!job.resume || job.dry_run) return left;
+  Bytes own;
+  collective_step(group, {.stop = job.stop}, [&](const std::stop_token&) {
+    if (places.is_root(group.rank())) left.output = store.find_left();
+    if (left.output != nullptr) own = heads_of(left.output->notes());
+  });
+  left.heads = read_heads(all_gather(group, own));
+  if (left.heads.empty()) left.output.reset();  // It says nothing that can be gone on with.
+  return left;
+}
+
+/// The grid of tiles of the run that is resumed, else that of this one. Both may differ in threads and memory.
+PlanGrid grid_of(const Left& left, const PlanGrid& now) {
+  return left.is_found() ? left.heads.begin()->second.grid : now;
+}
+
+/// \throws Error kInvalidArgument  a tile of `plan`, made for `grid`, does not fit into `memory_bytes`
+void check_memory(const CopyJob& job, const Plan& plan, const PlanGrid& grid, std::int64_t memory_bytes) {
+  if (grid.max_memory_bytes <= memory_bytes) return;
+  const bool is_tile_alone =
+      job.device == nullptr && job.topology.peer_store == nullptr;  // Else buffers beside tiles depend on it.
+  if (is_tile_alone && fits_in_memory(plan, memory_bytes)) return;
+  throw Error(ErrorCode::kInvalidArgument, "cannot resume: the interrupted run had a higher memory limit")
+      .expected(grid.max_memory_bytes)
+      .found(memory_bytes);
+}
+
+bool keeps_journal(const CopyJob& job, const Plan& plan) {
+  return !job.version.empty() && !job.dry_run && plan.bytes_to_write >= kLeastJournaledBytes;
+}
+
+/// \param files  what is written, for people; `inputs` is a hash over what all ranks' plans are made from.
+/// Cost: linear in pieces, and identify_files'.
+JournalHead make_head(const PreparedCopy& prepared, const std::string& files, const std::string& inputs,
+                      const CopyJob& job, const Group& group, const PlanGrid& grid) {
+  JournalHead head{grid, {}};
+  head.job.version = job.version;
+  head.job.source = identify_files(*job.reader);
+  head.job.target = fmt::format("{}, {}", prepared.target.format, files);
+  head.job.plan = hash_of_plan(prepared, inputs, job, group);
+  return head;
+}
+
+/// \throws Error kInvalidArgument  this rank's job is not the one that was interrupted
+void check_resumed(const Left& left, const PreparedCopy& prepared, const CopyJob& job, int rank) {
+  if (!left.is_found()) return;
+  const auto own = left.heads.find(rank);
+  if (own == left.heads.end() && job.topology.plans_differ()) return;
+  const JournalHead& head = own != left.heads.end() ? own->second : left.heads.begin()->second;
+  expect_same_job(head.job, prepared.journal->job);
+}
 
 constexpr std::int64_t kPartBytes = std::int64_t{5}
                                     << 30;  ///< Of a rank's file, where the layout does not say; as vLLM.
@@ -94,14 +193,14 @@ std::int64_t own_memory(const CopyJob& job) {
 /// What a plan's tiles may take of a rank's memory.
 /// \throws Error kResource  a device has too little; kInvalidArgument  too little is allowed
 std::int64_t tile_memory(const CopyJob& job, std::int64_t memory_bytes, const Catalog& target) {
-  if (job.device == nullptr) return copy_memory(job, memory_bytes);
+  if (job.device == nullptr) return job.topology.copy_memory(memory_bytes);
   const Catalog& source = job.reader->catalog();
-  const std::int64_t least_bytes = rank_memory(job, least_memory_on_device(source, target));
+  const std::int64_t least_bytes = job.topology.rank_memory(least_memory_on_device(source, target));
   const bool is_devices_limit = memory_bytes < job.max_memory_bytes;
   if (is_devices_limit && memory_bytes < least_bytes) {
     throw out_of_device_memory(job.device->info(), least_bytes, memory_bytes);
   }
-  return tile_memory_on_device(copy_memory(job, memory_bytes), source, target);
+  return tile_memory_on_device(job.topology.copy_memory(memory_bytes), source, target);
 }
 
 /// The least of what all ranks may take: they plan alike.
@@ -119,15 +218,15 @@ Plan plan_for(const CopyJob& job, const PreparedCopy& prepared, int rank, const 
                       .checksums = prepared.writer->needs_checksums()};
   std::vector<int> readers;
   std::vector<std::uint8_t> own_files;
-  if (job.own_places) {
+  if (job.topology.own_places) {
     for (const int owner : prepared.owners) own_files.push_back(owner == rank ? 1 : 0);
     options.own_files = own_files;
-    if (job.parts != nullptr) options.choose_replica = replica_choice(source, *prepared.holders, rank);
-  } else if (job.parts != nullptr) {
+    if (job.topology.peer_store != nullptr) options.choose_replica = replica_choice(source, *prepared.holders, rank);
+  } else if (job.topology.peer_store != nullptr) {
     readers = prepared.holders->readers();
     options.only_rank = rank;
     options.readers = readers;
-  } else if (job.by_owner) {
+  } else if (job.topology.by_owner) {
     options.only_rank = rank;
   }
   return plan_copies(source, prepared.planned(), options);
@@ -144,29 +243,25 @@ Catalog make_mapped_target(const AppliedMap& map, const Layout& layout, const Fo
               fmt::format("{} cannot hold what a map cuts over {}", traits.name, plural(map.ranks(), "rank")));
 }
 
-Catalog make_target_of(const CopyJob& job) {
-  if (job.make_own_target) return job.make_own_target();
-  if (job.to_map != nullptr) return make_mapped_target(*job.to_map, job.layout, job.traits);
-  return make_target(job.reader->catalog(), job.selection, job.layout, job.traits);
-}
-
-/// Frees the job's selection. `memory_bytes` is what this run may take, which made no `grid` where it resumes another.
+/// Frees the job's TargetMaker. `memory_bytes` is what this run may take, which made no `grid` where it resumes
+/// another.
 PreparedCopy prepare(CopyJob& job, const Group& group, const PlanGrid& grid, std::int64_t memory_bytes) {
   PreparedCopy prepared;
   prepared.memory_bytes = std::min(grid.max_memory_bytes, memory_bytes);
-  prepared.target = make_target_of(job);
-  job.selection = {};
+  prepared.target = job.target.make();
+  job.target.make = nullptr;
   prepared.writer = job.make_writer(prepared.target);
   prepared.writer->place(prepared.target);
-  if (job.to_map != nullptr) prepared.mapped = job.to_map->plan_target(prepared.target, job.first_padding);
+  if (job.target.fill) prepared.filled = job.target.fill(prepared.target);
   const bool is_folder = prepared.writer->is_folder();
   prepared.owners = file_owners(prepared.target, group.size());
+  if (job.topology.own_places) prepared.file_places = prepared.owners;
   if (job.manifest) {
-    prepared.manifest = manifest_file(*job.manifest, is_folder, prepared.target, file_places(job, prepared));
+    prepared.manifest = manifest_file(*job.manifest, is_folder, prepared.target, prepared.file_places);
   }
   prepared.manifest_owner = is_folder ? 0 : prepared.owners.front();
   job.reader->locate(needed_tensors(prepared.planned()));
-  if (job.parts != nullptr) prepared.holders = find_holders(*job.reader, *job.parts);
+  if (job.topology.peer_store != nullptr) prepared.holders = find_holders(*job.reader, *job.topology.peer_store);
   prepared.plan = plan_for(job, prepared, group.rank(), grid);
   check_memory(job, prepared.plan, grid, memory_bytes);
   prepared.plan.memory_bytes = std::min(prepared.plan.memory_bytes, memory_bytes);
@@ -218,13 +313,13 @@ void sum_plans(Group& group, CopyResult& result) {
 }
 
 /// Adds what the places lack to the warnings, and the least that one has free.
-void describe_space(std::span<const PlaceSpace> spaces, bool own_places, CopyResult& result) {
+void describe_space(std::span<const PlaceSpace> spaces, bool is_one, CopyResult& result) {
   result.free_bytes = spaces.front().free_bytes;
   for (const PlaceSpace& space : spaces) {
     result.free_bytes = std::min(result.free_bytes, space.free_bytes);
     if (space.free_bytes >= space.needed_bytes) continue;
     result.warnings.push_back(fmt::format("{}the output needs {} bytes, the disk has {} free",
-                                          own_places ? fmt::format("rank {}: ", space.root) : "", space.needed_bytes,
+                                          is_one ? "" : fmt::format("rank {}: ", space.root), space.needed_bytes,
                                           space.free_bytes));
   }
 }
@@ -237,6 +332,17 @@ int from_rank_zero(Group& group, int number) {
 
 }  // namespace
 
+TargetMaker selected_target(const Reader& reader, Selection selection, Layout layout, FormatTraits traits) {
+  return {.make = [&reader, selection = std::move(selection), layout = std::move(layout), traits] {
+    return make_target(reader.catalog(), selection, layout, traits);
+  }};
+}
+
+TargetMaker mapped_target(const AppliedMap& map, Layout layout, FormatTraits traits, std::uint32_t first_padding) {
+  return {.make = [&map, layout = std::move(layout), traits] { return make_mapped_target(map, layout, traits); },
+          .fill = [&map, first_padding](const Catalog& target) { return map.plan_target(target, first_padding); }};
+}
+
 CopyResult run_copy_job(OutputStore& output, Group& group, CopyJob job, Progress& progress,
                         const std::function<void(const CopyResult&)>& on_plan) {
   const int threads = from_rank_zero(group, job.threads);  // Tiles depend on it.
@@ -245,33 +351,36 @@ CopyResult run_copy_job(OutputStore& output, Group& group, CopyJob job, Progress
     collective_step(group, {.stop = job.stop}, [&](const std::stop_token&) { memory_bytes = own_memory(job); });
     memory_bytes = agree_on_memory(group, memory_bytes);
   }
-  const OutputPlaces places = job.own_places ? find_places(group, output) : one_place(group.size());
+  const OutputPlaces places = job.topology.own_places ? find_places(group, output) : one_place(group.size());
   Left left = find_left(output, group, job, places);
   PlanGrid grid;
   const Catalog& source = job.reader->catalog();
   PreparedCopy prepared;
   std::int64_t free_bytes = 0;
-  collective_step(group, {.stop = job.stop, .traffic = job.parts, .awaited = job.awaited}, [&](const std::stop_token&) {
-    tell_step(job, "plan");
-    grid = grid_of(left, {threads, memory_bytes});
-    prepared = prepare(job, group, grid, memory_bytes);
-    if (left.is_found() || keeps_journal(job, prepared.plan)) {
-      const std::string files = name_files(prepared.target.files) + (prepared.manifest ? ", a manifest" : "");
-      prepared.journal = make_head(prepared, files, fingerprint(prepared, source, true), job, group, grid);
-    }
-    check_resumed(left, prepared, job, group.rank());
-    free_bytes = output.free_bytes();
-  });
+  collective_step(
+      group, {.stop = job.stop, .traffic = job.topology.peer_store, .awaited = job.awaited},
+      [&](const std::stop_token&) {
+        notify(job, "plan");
+        grid = grid_of(left, {threads, memory_bytes});
+        prepared = prepare(job, group, grid, memory_bytes);
+        if (left.is_found() || keeps_journal(job, prepared.plan)) {
+          const std::string files = name_files(prepared.target.files) + (prepared.manifest ? ", a manifest" : "");
+          prepared.journal = make_head(prepared, files, fingerprint(prepared, source, true), job, group, grid);
+        }
+        check_resumed(left, prepared, job, group.rank());
+        free_bytes = output.free_bytes();
+      });
   if (group.size() > 1) {
-    expect_same(
-        group,
-        fmt::format("{} ({})", name_files(prepared.target.files), fingerprint(prepared, source, plans_differ(job))),
-        ErrorCode::kInvalidArgument, "their plans differ");
+    expect_same(group,
+                fmt::format("{} ({})", name_files(prepared.target.files),
+                            fingerprint(prepared, source, job.topology.plans_differ())),
+                ErrorCode::kInvalidArgument, "their plans differ");
   }
   CopyResult result = describe(source, prepared.target, prepared.plan, free_bytes);
-  if (job.device != nullptr) result.memory_bytes = copy_memory(job, memory_bytes);  // On the host, and on the device.
+  if (job.device != nullptr)
+    result.memory_bytes = job.topology.copy_memory(memory_bytes);  // On the host, and on the device.
   if (prepared.manifest) result.files.push_back(*prepared.manifest);
-  if (job.parts != nullptr || job.own_places) sum_plans(group, result);
+  if (job.topology.sums_plans()) sum_plans(group, result);
   if (prepared.holders) {
     std::string warning = warning_of_file_ranks(source, *prepared.holders, group.size());
     if (!warning.empty()) result.warnings.push_back(std::move(warning));
@@ -279,7 +388,7 @@ CopyResult run_copy_job(OutputStore& output, Group& group, CopyJob job, Progress
   if (job.dry_run) {
     std::vector<int> owners = prepared.owners;
     if (prepared.manifest) owners.push_back(prepared.manifest_owner);
-    describe_space(find_space(group, places, result.files, owners, free_bytes), job.own_places, result);
+    describe_space(find_space(group, places, result.files, owners, free_bytes), places.is_one, result);
     return result;
   }
   if (on_plan) on_plan(result);

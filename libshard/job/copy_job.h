@@ -19,11 +19,11 @@
 #include "libshard/io/local_disk.h"
 #include "libshard/io/output.h"
 #include "libshard/io/watched_store.h"
-#include "libshard/job/group_store.h"
+#include "libshard/job/topology.h"
 #include "libshard/manifest/manifest.h"
-#include "libshard/map/apply.h"
-#include "libshard/ranks/awaited_ranks.h"
+#include "libshard/map/passes/apply.h"
 #include "libshard/ranks/group.h"
+#include "libshard/ranks/late_ranks.h"
 
 namespace shard {
 
@@ -35,18 +35,26 @@ struct ManifestRequest {
   std::vector<SourceFile> source;  ///< Manifest::source
 };
 
+/// Builds the target of a job. Called once; the job then frees it, and with it a selection as large as the target.
+struct TargetMaker {
+  /// The output's files, tensors and storages, not yet placed.
+  std::function<Catalog()> make;
+  /// The catalog that the plan fills, in the files and storages of the placed target. Empty: the target itself.
+  std::function<Catalog(const Catalog& target)> fill{};
+};
+
+/// The selected tensors and objects of the reader's catalog, as they are. \pre `reader` outlives the result
+TargetMaker selected_target(const Reader& reader, Selection selection, Layout layout, FormatTraits traits);
+
+/// The selected tensors in the form that a map defines. \pre `map` outlives the result
+/// \param first_padding  see AppliedMap::plan_target; the job's reader has the paddings
+TargetMaker mapped_target(const AppliedMap& map, Layout layout, FormatTraits traits, std::uint32_t first_padding);
+
 struct CopyJob {
   Reader* reader = nullptr;
-  Selection selection;  ///< What select() makes of the reader's catalog.
-  Layout layout;
-  FormatTraits traits;
-  /// The selection's tensors in the form in which they shall be stored; null: as they are. `reader` has its paddings.
-  const AppliedMap* to_map = nullptr;
-  std::uint32_t first_padding = 0;  ///< See AppliedMap::plan_target.
+  TargetMaker target;
   std::function<std::unique_ptr<Writer>(const Catalog& target)> make_writer;
-  /// Makes the target in place of selection, layout and traits. May be empty.
-  std::function<Catalog()> make_own_target{};
-  LocalDisk* cloner = nullptr;  ///< Where source and output may share blocks; null: nowhere.
+  LocalDisk* reflink_disk = nullptr;  ///< Where source and output may share blocks; null: nowhere.
   int threads = 1;
   std::int64_t max_memory_bytes = 64 << 20;
   /// Where tiles are permuted and converted; null: by the workers. On all ranks or on none, each rank with its own.
@@ -54,17 +62,9 @@ struct CopyJob {
   /// ranks are threads.
   Device* device = nullptr;
   std::chrono::milliseconds timeout{300'000};  ///< How long another rank's device may be silent.
-  /// Each rank copies what the source's files of its own rank hold (File::rank), which no other need be able to read;
-  /// else all copy equal shares of everything.
-  bool by_owner = false;
-  /// The store that the reader was opened from, where each rank sees its own files of the source only: each then reads
-  /// those. Null: all ranks see all files.
-  GroupStore* parts = nullptr;
+  Topology topology{};
   /// The source files that this rank opened. The job fails if they changed before the commit. Null: no check.
   const WatchedStore* watched = nullptr;
-  /// Each rank writes the files that it owns to its own place, and no other rank's; else all write to one place. With
-  /// `parts` too, what a rank reads for another travels to it.
-  bool own_places = false;
   std::optional<ManifestRequest> manifest{};  ///< None: no manifest is written.
   bool dry_run = false;
   /// Of the program. Not empty: a journal is kept beside the output, by which a later run can go on where this one is
@@ -74,15 +74,16 @@ struct CopyJob {
   /// may be others. An interruption or a lost rank leaves what was written for a further run.
   bool resume = false;
   std::stop_token stop;
-  AwaitedRanks* awaited = nullptr;  ///< Is told on rank 0 whom the others wait for; may be null.
+  LateRanks* awaited = nullptr;  ///< Is told on rank 0 whom the others wait for; may be null.
   /// Told by every rank what it does next: "plan", "begin", "copy", "finish", "manifest", "commit", and with
-  /// own_places, once all are prepared, "publish". May be empty; may throw.
+  /// Topology::own_places, once all are prepared, "publish". May be empty; may throw.
   std::function<void(std::string_view step)> on_step;
 };
 
 /// What was done, or with `dry_run` would be: all that `shardctl.result/1` and `shardctl.plan/1` say. The numbers of
-/// bytes, copies, tiles and memory of a job by owner are this rank's. With several places, or parts, the same numbers
-/// are sums over ranks, but of memory the most of a rank, and of free bytes the least of a place.
+/// bytes, copies, tiles and memory of a job by owner are this rank's. With several places, or
+/// Topology::peer_store, the same numbers are sums over ranks, but of memory the most of a rank, and of free bytes the
+/// least of a place.
 struct CopyResult {
   std::string format;
   std::vector<File> files;

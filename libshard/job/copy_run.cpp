@@ -1,24 +1,113 @@
 #include "libshard/job/copy_run.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <numeric>
 #include <set>
 #include <span>
+#include <string>
+#include <vector>
 
+#include "libshard/catalog/catalog.h"
 #include "libshard/core/error.h"
+#include "libshard/exec/checksums.h"
 #include "libshard/exec/parallel.h"
-#include "libshard/job/commit_watch.h"
-#include "libshard/job/crc_exchange.h"
 #include "libshard/job/file_owners.h"
 #include "libshard/ranks/collective_step.h"
+#include "libshard/ranks/group.h"
+#include "libshard/ranks/step_traffic.h"
 
 namespace shard {
 
 namespace {
 
-/// How long ranks wait for rank 0 to clean up after a failure, and it for them to hear that it has.
-constexpr std::chrono::milliseconds kCleanUp{5000}, kTellCleanUp{100};
+class CommitWatch final : public StepTraffic {
+ public:
+  explicit CommitWatch(int ranks) : has_committed_(static_cast<std::size_t>(ranks)) {}
+  /// This rank has. Threads: any.
+  void set_committed() { is_own_ = true; }
+  /// The error after a rank was lost: the ranks that have committed, as far as `rank` knows.
+  Error lost(int rank) const;
+
+  void begin(StepHandle&) override {}
+  void end() override {}
+  void stop() override {}
+  std::int64_t word() override { return is_own_ ? kCommitted : 0; }
+  bool move(Group& group, std::span<const std::int64_t> words) override;
+
+ private:
+  static constexpr std::int64_t kCommitted = -1;  ///< Not above 0: nothing is to be moved.
+
+  std::atomic<bool> is_own_{false};
+  std::vector<bool> has_committed_;  ///< By rank, as of the last meeting.
+};
+
+std::string list_of(const std::vector<bool>& ranks, bool wanted) {
+  std::string text;
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+    if (ranks[rank] == wanted) text += fmt::format("{}{}", text.empty() ? "" : ", ", rank);
+  }
+  return text.empty() ? "none" : text;
+}
+
+bool CommitWatch::move(Group&, std::span<const std::int64_t> words) {
+  for (std::size_t rank = 0; rank < words.size(); ++rank) has_committed_[rank] = words[rank] == kCommitted;
+  return false;
+}
+
+Error CommitWatch::lost(int rank) const {
+  std::vector<bool> known = has_committed_;
+  known[static_cast<std::size_t>(rank)] = is_own_;
+  return Error(ErrorCode::kPeer, "a rank died while the ranks were committing their outputs")
+      .because(fmt::format("committed on ranks: {}; unknown on ranks: {}", list_of(known, true), list_of(known, false)))
+      .suggest(Remedy::kReplaceDestination);
+}
+
+/// The number of runs that each rank sends here.
+std::vector<std::size_t> exchange_counts(Group& group, std::span<const std::vector<CrcRun>> outgoing) {
+  std::vector<std::uint64_t> sent, counts(outgoing.size());
+  for (const std::vector<CrcRun>& each : outgoing) sent.push_back(each.size());
+  std::vector<std::span<const std::byte>> to;
+  std::vector<std::span<std::byte>> from;
+  for (std::size_t rank = 0; rank < outgoing.size(); ++rank) {
+    const bool is_other = rank != static_cast<std::size_t>(group.rank());
+    const std::size_t count = is_other ? 1 : 0;
+    to.push_back(std::as_bytes(std::span(sent).subspan(rank, count)));
+    from.push_back(std::as_writable_bytes(std::span(counts).subspan(rank, count)));
+  }
+  group.exchange(to, from);
+  return {counts.begin(), counts.end()};
+}
+
+/// Sends each run to `owners[storages[run.storage].file]`. Collective.
+/// \returns what the other ranks sent here. \throws Error kPeer
+/// Cost: an exchange of 8 bytes with each rank, then the runs themselves.
+std::vector<CrcRun> send_to_owners(Group& group, std::span<const CrcRun> runs, std::span<const Storage> storages,
+                                   std::span<const int> owners) {
+  const auto ranks = static_cast<std::size_t>(group.size()), own = static_cast<std::size_t>(group.rank());
+  std::vector<std::vector<CrcRun>> outgoing(ranks);
+  for (const CrcRun& run : runs) outgoing[static_cast<std::size_t>(owners[storages[run.storage].file])].push_back(run);
+  outgoing[own].clear();
+  const std::vector<std::size_t> counts = exchange_counts(group, outgoing);
+  const std::size_t total = std::accumulate(counts.begin(), counts.end(), std::size_t{0});
+  std::vector<CrcRun> incoming(total);
+  std::vector<std::span<const std::byte>> to;
+  std::vector<std::span<std::byte>> from;
+  std::size_t begin = 0;
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    to.push_back(std::as_bytes(std::span(outgoing[rank])));
+    from.push_back(std::as_writable_bytes(std::span(incoming).subspan(begin, counts[rank])));
+    begin += counts[rank];
+  }
+  group.exchange(to, from);
+  return incoming;
+}
 
 std::vector<bool> files_of(const std::vector<int>& owners, int rank) {
   std::vector<bool> is_own;
@@ -28,15 +117,7 @@ std::vector<bool> files_of(const std::vector<int>& owners, int rank) {
 
 }  // namespace
 
-std::int64_t copy_memory(const CopyJob& job, std::int64_t memory_bytes) {
-  return job.parts != nullptr && job.own_places ? exchange_unit(memory_bytes) : memory_bytes;
-}
-
-std::int64_t rank_memory(const CopyJob& job, std::int64_t copy_bytes) {
-  return job.parts != nullptr && job.own_places ? kExchangeParts * copy_bytes : copy_bytes;
-}
-
-void tell_step(const CopyJob& job, std::string_view step) {
+void notify(const CopyJob& job, std::string_view step) {
   if (job.on_step) job.on_step(step);
 }
 
@@ -50,7 +131,7 @@ CopyRun::CopyRun(OutputStore& store, Group& group, const CopyJob& job, PreparedC
       source_checks_(job.reader->catalog()),
       progress_(progress),
       left_(std::move(left)) {
-  if (job.manifest) manifest_.emplace(*job.manifest, prepared.target, file_places(job, prepared));
+  if (job.manifest) manifest_.emplace(*job.manifest, prepared.target, prepared.file_places);
 }
 
 void CopyRun::run() {
@@ -66,7 +147,7 @@ void CopyRun::run() {
       if (job_.watched != nullptr) job_.watched->expect_unchanged();
       if (output_ != nullptr) output_->prepare();
     });  // All ranks have finished without errors. From here on, the commit cannot be interrupted.
-    job_.own_places ? commit_everywhere() : commit();
+    places_.is_one ? commit() : commit_everywhere();
   } catch (const Error& error) {
     const bool is_cut_short = error.code() == ErrorCode::kInterrupted || error.code() == ErrorCode::kPeer;
     if (job_.resume && is_cut_short && !is_committed_) {
@@ -78,17 +159,14 @@ void CopyRun::run() {
   }
 }
 
-/// The roots remove the staged output while the others wait for them, because mpirun kills all ranks when one exits.
+/// The roots remove the staged output while the others wait for them.
 void CopyRun::clean_up() noexcept {
   files_.clear();
   journal_.reset();
   part_.reset();
   output_.reset();
-  std::byte done{};
   try {
-    const bool is_told = job_.own_places || !is_root();
-    group_.set_timeout(is_told ? kCleanUp : kTellCleanUp);
-    job_.own_places ? group_.barrier() : group_.broadcast({&done, 1}, 0);
+    places_.await_clean_up(group_);
   } catch (const Error&) {
     return;  // A rank is lost, and the cause known already.
   }
@@ -96,7 +174,7 @@ void CopyRun::clean_up() noexcept {
 
 void CopyRun::step(std::string_view name, const std::function<void(const std::stop_token&)>& work) {
   collective_step(group_, {.stop = job_.stop, .awaited = job_.awaited}, [&](const std::stop_token& stop) {
-    tell_step(job_, name);
+    notify(job_, name);
     check_stop(stop);
     work(stop);
   });
@@ -116,26 +194,20 @@ void CopyRun::begin() {
     const bool is_folder = prepared_.writer->is_folder();
     output_ = is_folder || !files.empty() ? store_.begin(files, is_folder, std::move(left_)) : store_.begin_removal();
   });
-  const Bytes token = exchange_tokens();
+  // Empty if no file goes to this rank's place.
+  const Bytes token = places_.share_token(group_, output_ == nullptr ? Bytes() : output_->token());
   collective_step(group_, {.stop = job_.stop}, [&](const std::stop_token& stop) {
     if (!token.empty()) part_ = store_.part(token);
     if (part_ != nullptr && prepared_.journal) open_journal();
     begin_own_files(stop);
   });
-  if (group_.size() == 1 || job_.own_places) return;
+  if (group_.size() == 1 || !places_.is_one) return;
   collective_step(group_, {.stop = job_.stop}, [&](const std::stop_token&) { open_others(); });
 }
 
 OutputFile CopyRun::manifest_output() const {
   const bool is_beside = !prepared_.writer->is_folder();
   return {is_beside ? std::string(kManifestSuffix) : prepared_.manifest->path, prepared_.manifest->bytes, is_beside};
-}
-
-/// \returns the token of this rank's place; empty where nothing goes there.
-Bytes CopyRun::exchange_tokens() {
-  const Bytes own = output_ == nullptr ? Bytes() : output_->token();
-  if (!job_.own_places) return broadcast(group_, own, 0);
-  return all_gather(group_, own)[static_cast<std::size_t>(places_.root(group_.rank()))];
 }
 
 /// A journal of this rank and run, which knows what earlier runs wrote.
@@ -150,7 +222,7 @@ void CopyRun::open_journal() {
                                        [this, run, rank] { return part_->create_note(journal_name(run, rank)); });
   for (const OutputNote& note : notes) {
     // Where plans differ, the numbers of tiles mean something to their own rank only.
-    if (plans_differ(job_) && rank_of_journal(note.name) != rank) continue;
+    if (job_.topology.plans_differ() && rank_of_journal(note.name) != rank) continue;
     journal_->read(note.content, own_tiles(), job_.reader->catalog().storages);
   }
 }
@@ -192,7 +264,8 @@ void CopyRun::for_each_own_file(const std::stop_token& stop,
 
 TileRange CopyRun::own_tiles() const {
   const Plan& plan = prepared_.plan;
-  return plans_differ(job_) ? TileRange{0, plan.tile_count} : tiles_of_rank(plan, group_.rank(), group_.size());
+  return job_.topology.plans_differ() ? TileRange{0, plan.tile_count}
+                                      : tiles_of_rank(plan, group_.rank(), group_.size());
 }
 
 void CopyRun::prepare_exchange() {
@@ -222,13 +295,13 @@ void CopyRun::copy() {
   options.traffic = exchange_.get();
   options.awaited = job_.awaited;
   collective_step(group_, options, [&](const std::stop_token& stop) {
-    tell_step(job_, "copy");
+    notify(job_, "copy");
     const ExecuteOptions how{.threads = job_.threads,
-                             .max_memory_bytes = copy_memory(job_, prepared_.memory_bytes),
+                             .max_memory_bytes = job_.topology.copy_memory(prepared_.memory_bytes),
                              .checksums = prepared_.writer->needs_checksums(),
                              .tiles = own_tiles(),
                              .feed = exchange_.get(),
-                             .cloner = job_.cloner,
+                             .reflink_disk = job_.reflink_disk,
                              .device = job_.device,
                              .source_checks = &source_checks_,
                              .log = journal_.get(),
@@ -325,7 +398,7 @@ void CopyRun::commit_everywhere() {
   CommitWatch watch(group_.size());
   try {
     collective_step(group_, {.traffic = &watch, .awaited = job_.awaited}, [&](const std::stop_token&) {
-      tell_step(job_, "publish");
+      notify(job_, "publish");
       if (output_ != nullptr) output_->commit();
       is_committed_ = true;
       watch.set_committed();

@@ -19,7 +19,7 @@
 #include "libshard/job/file_holders.h"
 #include "libshard/job/journal.h"
 #include "libshard/job/manifest_run.h"
-#include "libshard/job/output_places.h"
+#include "libshard/job/topology.h"
 #include "libshard/plan/plan.h"
 #include "libshard/ranks/group.h"
 
@@ -28,39 +28,23 @@ namespace shard {
 /// Decisions that are identical on all ranks, made before copying.
 struct PreparedCopy {
   Catalog target;
-  std::optional<Catalog>
-      mapped{};  ///< With CopyJob::to_map: the target's files and storages, filled by logical tensors.
+  std::optional<Catalog> filled{};  ///< TargetMaker::fill's, if the plan does not fill the target itself.
   std::unique_ptr<Writer> writer;
   std::vector<int> owners;         ///< By file of the target.
   std::optional<File> manifest{};  ///< Not one of the target's files: no writer knows of it.
   int manifest_owner = 0;
-  std::optional<FileHolders> holders{};  ///< By file of the source, with CopyJob::parts.
+  FilePlaces file_places{};              ///< For the manifest.
+  std::optional<FileHolders> holders{};  ///< By file of the source, with Topology::peer_store.
   std::optional<JournalHead> journal{};  ///< This rank's, where one is kept.
   Plan plan;                             ///< All ranks' together, or what this rank alone copies.
   std::int64_t memory_bytes = 0;         ///< What a rank may take; the same on all.
 
   /// What the plan fills.
-  const Catalog& planned() const { return mapped ? *mapped : target; }
+  const Catalog& planned() const { return filled ? *filled : target; }
 };
 
-/// Whether a plan holds one rank's copies only.
-inline bool plans_differ(const CopyJob& job) { return job.by_owner || job.parts != nullptr || job.own_places; }
-/// Whether ranks read for one another.
-inline bool exchanges(const CopyJob& job, const Group& group) {
-  return job.parts != nullptr && job.own_places && group.size() > 1;
-}
-
-/// Where the files go, for the manifest.
-inline FilePlaces file_places(const CopyJob& job, const PreparedCopy& prepared) {
-  return job.own_places ? prepared.owners : FilePlaces();
-}
-
-/// The part of a rank's memory available for tiles; the rest is for pieces in transit. \throws Error kInvalidArgument
-std::int64_t copy_memory(const CopyJob& job, std::int64_t memory_bytes);
-/// The least that a rank needs so that tiles may take `copy_bytes`.
-std::int64_t rank_memory(const CopyJob& job, std::int64_t copy_bytes);
-
-void tell_step(const CopyJob& job, std::string_view step);
+/// Tells CopyJob::on_step, if there is one.
+void notify(const CopyJob& job, std::string_view step);
 
 /// Ownership: all that it is made of must outlive it.
 class CopyRun {
@@ -74,14 +58,13 @@ class CopyRun {
  private:
   void begin();
   OutputFile manifest_output() const;
-  Bytes exchange_tokens();
   void open_journal();
   void begin_own_files(const std::stop_token& stop);
   void open_others();
   FileWriter& hashed(std::uint32_t file, FileWriter& to);
   void copy();
   void prepare_exchange();
-  bool exchanges() const { return shard::exchanges(job_, group_); }
+  bool exchanges() const { return job_.topology.exchanges() && group_.size() > 1; }
   void exchange_source_checks();
   void exchange_checksums();
   void sum_progress();

@@ -15,21 +15,102 @@
 #include <cstdint>
 #include <deque>
 #include <exception>
+#include <functional>
 #include <map>
 #include <memory>
 #include <span>
 #include <stop_token>
+#include <utility>
 #include <vector>
 
+#include "libshard/catalog/catalog.h"
+#include "libshard/core/arena.h"
+#include "libshard/core/box.h"
 #include "libshard/exec/execute.h"
-#include "libshard/job/box_request.h"
-#include "libshard/job/exchange_batch.h"
+#include "libshard/exec/tile_feed.h"
 #include "libshard/job/exchange_schedule.h"
 #include "libshard/job/file_holders.h"
 #include "libshard/job/piece_transport.h"
+#include "libshard/plan/plan.h"
 #include "libshard/ranks/step_traffic.h"
+#include "libshard/ranks/wire.h"
 
 namespace shard {
+
+/// `box` is counted from the corner of `piece`, whose own offsets are 0.
+void write_request(WireWriter& to, const Piece& piece, const Box& box, std::int64_t element_bytes);
+
+struct BoxRequest {
+  Piece piece;
+  Dims offsets, sizes;  ///< The box.
+  std::int64_t element_bytes = 1, bytes = 0;
+};
+
+/// The requests of one message, and the numbers that they point to.
+struct RequestList {
+  std::vector<BoxRequest> boxes;
+  std::unique_ptr<Arena> arena = std::make_unique<Arena>();
+};
+
+/// \throws Error kPeer  an invalid request: outside its piece, a piece outside the file, or larger than `limit_bytes`.
+RequestList read_requests(std::span<const std::byte> message, const Catalog& source, std::int64_t limit_bytes);
+
+/// The rank that reads a source piece for this one.
+using SenderOf = std::function<int(const Piece&)>;
+
+/// Boxes that a tile needs from ranks other than `own`, in the order of the requests.
+std::vector<BoxNeed> needs_of(const Plan& plan, std::int64_t tile, const SenderOf& sender_of, int own);
+
+struct AwaitedTile {
+  struct Box {
+    std::uint32_t piece;  ///< Of the tile's unit.
+    int dims, sender;
+    std::size_t numbers;  ///< Where its offsets and sizes begin in the batch's numbers.
+    std::int64_t bytes;
+    std::byte* data = nullptr;
+  };
+  std::int64_t tile = 0;
+  std::vector<Box> boxes;   ///< By piece.
+  std::size_t missing = 0;  ///< Boxes that have not arrived.
+};
+
+/// Threads: one at a time; `received` by any while nothing is added.
+class ExchangeBatch {
+ public:
+  /// Adds a tile, and what is to be asked of each rank to `requests`.
+  void add(const Plan& plan, std::int64_t tile, const SenderOf& sender_of, int own,
+           std::map<int, WireWriter>& requests);
+  /// Sum over all boxes.
+  std::int64_t bytes() const;
+  /// Gives every box its part of `memory`, of bytes(): boxes of one rank follow one another as they will arrive. Called
+  /// once, after all tiles.
+  void lay_out(PieceMemory memory);
+
+  bool awaits(int sender) const;
+  /// Memory for the next `boxes` boxes of a rank; empty if it has fewer to send.
+  std::span<std::byte> place_for(int sender, std::size_t boxes);
+  /// Takes note that they have arrived. \returns the tiles that are complete now
+  std::vector<AwaitedTile*> arrive(int sender, std::size_t boxes);
+  bool has_arrived() const { return missing_ == 0; }
+  /// Takes note that a tile was written. \returns whether all are
+  bool write() { return --unwritten_ == 0; }
+  ReceivedBox received(const AwaitedTile::Box& box) const;
+
+ private:
+  /// Boxes that arrive from one rank.
+  struct Region {
+    std::byte* data = nullptr;
+    std::int64_t bytes = 0, arrived_bytes = 0;
+    std::vector<std::pair<AwaitedTile*, std::int64_t>> boxes;  ///< Each box's tile and bytes.
+    std::size_t arrived = 0;
+  };
+
+  std::deque<AwaitedTile> tiles_;
+  std::vector<std::int64_t> numbers_;
+  std::map<int, Region> regions_;
+  PieceMemory memory_;
+  std::size_t missing_ = 0, unwritten_ = 0;  ///< Boxes; tiles.
+};
 
 /// What an exchange works on. Ownership: all must outlive it.
 struct ExchangeOf {

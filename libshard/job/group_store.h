@@ -21,10 +21,71 @@
 #include <vector>
 
 #include "libshard/io/source_store.h"
-#include "libshard/job/seen_paths.h"
 #include "libshard/ranks/step_traffic.h"
+#include "libshard/ranks/wire.h"
 
 namespace shard {
+
+/// One rank's view of a path.
+struct PathView {
+  struct Entry {
+    std::string name;
+    FileKind kind = FileKind::kAbsent;
+    std::int64_t bytes = 0;
+  };
+  FileKind kind = FileKind::kAbsent;
+  std::int64_t bytes = 0;
+  std::vector<Entry> entries;  ///< Of a folder, by name.
+  bool is_unknown = false;     ///< The rank could not look.
+};
+
+/// \throws Error kNotFound  the path is there and cannot be looked at.
+PathView view_of(const SourceStore& store, const std::string& path);
+void write_view(WireWriter& to, const PathView& view);
+
+/// \throws Error kPeer
+PathView read_view(WireReader& from);
+
+/// The union of all ranks' views of a path.
+struct PeerPath {
+  FileKind kind = FileKind::kAbsent;  ///< The lowest rank's.
+  std::int64_t bytes = 0;             ///< The lowest rank's.
+  std::uint32_t number = 0;           ///< Of its own.
+  std::uint32_t holders = 0;          ///< See PeerPaths::holders.
+  bool is_listed = false;             ///< `names` are those of all ranks.
+  std::vector<std::string> names;     ///< Of a folder, sorted.
+  int other = -1;                     ///< A rank that sees another kind or size; -1: none does.
+  FileKind other_kind = FileKind::kAbsent;
+  std::int64_t other_bytes = 0;
+};
+
+/// Paths as they were asked for, '/' between parts. Threads: one at a time.
+/// Memory: what the ranks see that differs, once each; sets of holders once each.
+class PeerPaths {
+ public:
+  PeerPaths() { holders_.emplace_back(); }
+  /// Adds `path` and the entries of a folder. `views[i]` is what the ranks `ranks[i]` (rising) see of it; the views are
+  /// in the order of their first ranks.
+  void add(const std::string& path, std::span<const PathView* const> views, std::span<const std::vector<int>> ranks);
+  /// Null where nobody knows yet. What a listed folder does not hold is known to be absent.
+  const PeerPath* find(const std::string& path) const;
+  /// The same for a file that a message names by the end of its path; null where none or several end so.
+  const PeerPath* find_file(const std::string& end_of_path) const;
+  /// The ranks that see it, rising.
+  const std::vector<int>& holders(const PeerPath& seen) const { return holders_[seen.holders]; }
+
+ private:
+  void add_one(const std::string& path, std::span<const std::pair<std::size_t, PathView::Entry>> seen,
+               std::span<const std::vector<int>> ranks);
+  std::uint32_t holders_of(const std::vector<std::size_t>& views, std::span<const std::vector<int>> ranks);
+
+  std::map<std::string, PeerPath> paths_;
+  std::vector<std::vector<int>> holders_;
+  std::map<std::vector<int>, std::uint32_t> known_holders_;
+};
+
+/// \throws Error kCorruption  ranks see different things at `path`, naming two of them.
+void check_agreement(const PeerPath& seen, const std::vector<int>& holders, const std::string& path);
 
 /// Threads: safe. Ownership: the rank's own store must outlive it, and it what it opens.
 /// Cost: of a look 3 exchanges between all ranks, of reads 2; an ask waits for the next meeting.
@@ -74,7 +135,7 @@ class GroupStore final : public SourceStore, public AwaitedTraffic {
   };
   struct Reply;
 
-  SeenPath seen(const std::string& path) const;
+  PeerPath seen(const std::string& path) const;
   std::unique_ptr<RandomReader> open(const FileName& file) const;
   void read(const FileName& file, std::int64_t file_bytes, std::int64_t offset_bytes, std::span<std::byte> out) const;
   void read_blocks(const FileName& file, std::int64_t file_bytes, std::int64_t offset_bytes,
@@ -92,7 +153,7 @@ class GroupStore final : public SourceStore, public AwaitedTraffic {
   const SourceStore& own_;
   const int rank_;
   mutable std::list<Ask*> asks_;  ///< mutex_ guards it, and all up to block_order_.
-  SeenPaths paths_;
+  PeerPaths paths_;
   using BlockName = std::pair<std::string, std::int64_t>;
   mutable std::map<BlockName, Bytes> blocks_;
   mutable std::deque<BlockName> block_order_;

@@ -3,11 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <set>
 
 #include "libshard/core/digest.h"
 #include "libshard/core/error.h"
+#include "libshard/core/parse_number.h"
 #include "libshard/manifest/source_identity.h"
 #include "libshard/ranks/wire.h"
 
@@ -198,11 +198,7 @@ std::string journal_name(std::size_t run, int rank) { return fmt::format("journa
 
 std::optional<int> rank_of_journal(std::string_view name) {
   if (!name.starts_with("journal.")) return std::nullopt;
-  const std::string_view digits = name.substr(name.rfind('.') + 1);
-  int rank = 0;
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), rank);
-  if (error != std::errc() || end != digits.data() + digits.size() || rank < 0) return std::nullopt;
-  return rank;
+  return parse_natural<int>(name.substr(name.rfind('.') + 1));
 }
 
 Journal::~Journal() = default;

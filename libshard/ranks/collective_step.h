@@ -13,8 +13,8 @@
 #include <string_view>
 
 #include "libshard/core/error.h"
-#include "libshard/ranks/awaited_ranks.h"
 #include "libshard/ranks/group.h"
+#include "libshard/ranks/late_ranks.h"
 #include "libshard/ranks/step_traffic.h"
 
 namespace shard {
@@ -26,8 +26,8 @@ struct CollectiveStepOptions {
   /// How long a rank that received a stop signal waits for the others (launchers send SIGKILL soon after SIGTERM), and
   /// how long all wait for work to stop after a failure. The same on all ranks.
   std::chrono::milliseconds patience{300};
-  StepTraffic* traffic = nullptr;   ///< What the work sends and asks for; on all ranks or on none.
-  AwaitedRanks* awaited = nullptr;  ///< On rank 0, receives which ranks the others are waiting for; may be null.
+  StepTraffic* traffic = nullptr;  ///< What the work sends and asks for; on all ranks or on none.
+  LateRanks* awaited = nullptr;    ///< On rank 0, receives which ranks the others are waiting for; may be null.
 };
 
 /// Runs `work` on every rank and returns when all have finished. `work` receives a token that asks it to stop when

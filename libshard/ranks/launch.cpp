@@ -5,12 +5,12 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cstdlib>
 #include <initializer_list>
 #include <vector>
 
 #include "libshard/core/error.h"
+#include "libshard/core/parse_number.h"
 #include "libshard/core/plural.h"
 
 namespace shard {
@@ -49,12 +49,11 @@ class Variables {
 
   int number(std::string_view name, int least, int most) const {
     const std::string value = text(name).value_or("");
-    int number = 0;
-    const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
-    if (error != std::errc() || end != value.data() + value.size() || number < least || number > most) {
+    const std::optional<int> number = parse_number<int>(value);
+    if (!number || *number < least || *number > most) {
       throw wrong(fmt::format("{} is '{}'", name, value)).expected(fmt::format("{} to {}", least, most)).found(value);
     }
-    return number;
+    return *number;
   }
   int number_or(std::string_view name, int least, int most, int otherwise) const {
     return has(name) ? number(name, least, most) : otherwise;
@@ -158,14 +157,16 @@ Launch pmi(const Variables& variables) {
 /// Tasks on node number `node` by Slurm's "2(x3),1": 2, 2, 2, 1. 0 where it does not say.
 int tasks_on_node(std::string_view text, int node) {
   while (!text.empty()) {
-    const std::string_view part = text.substr(0, text.find(','));
+    std::string_view part = text.substr(0, text.find(','));
     text.remove_prefix(std::min(text.size(), part.size() + 1));
-    int tasks = 0, times = 1;
-    const char* const end = part.data() + part.size();
-    const auto [after, error] = std::from_chars(part.data(), end, tasks);
-    if (error != std::errc()) return 0;
-    if (end - after > 2 && after[0] == '(' && after[1] == 'x') std::from_chars(after + 2, end, times);
-    if (node < times) return tasks;
+    const std::optional<int> tasks = take_number<int>(part);
+    if (!tasks) return 0;
+    int times = 1;
+    if (part.starts_with("(x")) {
+      part.remove_prefix(2);
+      times = take_number<int>(part).value_or(1);
+    }
+    if (node < times) return *tasks;
     node -= times;
   }
   return 0;
@@ -250,10 +251,8 @@ void use_rdzv(Launch& launch, const std::string& rdzv) {
   const std::size_t colon = rdzv.rfind(':');
   const std::string_view digits =
       colon == std::string::npos ? std::string_view() : std::string_view(rdzv).substr(colon + 1);
-  int port = 0;
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), port);
-  if (colon == std::string::npos || colon == 0 || error != std::errc() || end != digits.data() + digits.size() ||
-      port < 1 || port > 65535) {
+  const int port = parse_number<int>(digits).value_or(0);
+  if (colon == std::string::npos || colon == 0 || port < 1 || port > 65535) {
     throw invalid(fmt::format("rendezvous '{}' is not HOST:PORT", rdzv)).expected("HOST:PORT").found(rdzv);
   }
   launch.address = rdzv.substr(0, colon);

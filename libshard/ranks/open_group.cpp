@@ -106,9 +106,9 @@ void* plugin_entry(const std::string& backend, const char* entry) {
 std::unique_ptr<Group> open_group(const GroupRequest& request, const std::string& backend) {
   const MakeGroup make = backend == "auto" ? load_auto(request.launch) : load(plugin_of(backend));
   const Bytes bytes = to_bytes(request);
-  PlainGroup made{};
+  CGroup made{};
   throw_error([&](const ErrorSink* errors) { return make({bytes.data(), bytes.size()}, &made, errors); });
-  return from_plain(made);
+  return from_c(made);
 }
 
 }  // namespace shard

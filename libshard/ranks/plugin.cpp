@@ -37,9 +37,9 @@ GroupRequest to_group_request(std::span<const std::byte> bytes) {
   return request;
 }
 
-bool make_plain_group(PlainBytes request, PlainGroup* made, const ErrorSink* errors,
-                      const std::function<std::unique_ptr<Group>(const GroupRequest& request)>& make) noexcept {
-  return put_error(errors, [&] { *made = to_plain(make(to_group_request({request.data, request.count}))); });
+bool make_c_group(ConstBytes request, CGroup* made, const ErrorSink* errors,
+                  const std::function<std::unique_ptr<Group>(const GroupRequest& request)>& make) noexcept {
+  return put_error(errors, [&] { *made = to_c(make(to_group_request({request.data, request.count}))); });
 }
 
 }  // namespace shard

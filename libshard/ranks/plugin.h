@@ -3,15 +3,16 @@
 /// libshard_nccl.so.
 ///
 /// A plug-in is opened when a group is asked for, so that a job of one process loads no MPI and no torch. It may have
-/// another C++ library than the program (plugin_call.h). It translates its library's exceptions to shard::Error.
+/// another C++ library than the program (libshard/ranks/c_group.h). It translates its library's exceptions to
+/// shard::Error.
 #pragma once
 
 #include <chrono>
 #include <functional>
 #include <memory>
 
+#include "libshard/ranks/c_group.h"
 #include "libshard/ranks/launch.h"
-#include "libshard/ranks/plain_group.h"
 
 namespace shard {
 
@@ -25,13 +26,13 @@ Bytes to_bytes(const GroupRequest& request);
 /// \throws Error kPeer  they are not such bytes
 GroupRequest to_group_request(std::span<const std::byte> bytes);
 
-/// The name of the entry; its number changes with PlainGroup, ErrorSink, and the bytes of a request and of an error.
+/// The name of the entry; its number changes with CGroup, ErrorSink, and the bytes of a request and of an error.
 inline constexpr char kPluginEntry[] = "shard_make_group_2";
 /// Forms the group; all ranks call it. Returns false where it could not. Ownership: the caller's.
-using MakeGroup = bool (*)(PlainBytes request, PlainGroup* made, const ErrorSink* errors);
+using MakeGroup = bool (*)(ConstBytes request, CGroup* made, const ErrorSink* errors);
 
 /// What the entry of a plug-in does: makes the group by `make` and hands it over.
-bool make_plain_group(PlainBytes request, PlainGroup* made, const ErrorSink* errors,
-                      const std::function<std::unique_ptr<Group>(const GroupRequest& request)>& make) noexcept;
+bool make_c_group(ConstBytes request, CGroup* made, const ErrorSink* errors,
+                  const std::function<std::unique_ptr<Group>(const GroupRequest& request)>& make) noexcept;
 
 }  // namespace shard

@@ -7,6 +7,7 @@
 
 #include "libshard/core/error.h"
 #include "libshard/core/json_builder.h"
+#include "libshard/core/json_writer.h"
 
 namespace shard {
 
@@ -19,17 +20,23 @@ constexpr const char* kSchema = "shardctl.lost/1";
 constexpr std::size_t kMaxNoteBytes = 16 << 20;
 constexpr int kMaxNoteDepth = 8;
 
-Json json_of(const Loss& loss) {
-  Json boxes = Json::array();
-  for (const LostBox& box : loss.boxes) boxes.push_back({{"offsets", box.offsets}, {"sizes", box.sizes}});
-  const auto or_null = [](const std::string& text) { return text.empty() ? Json() : Json(text); };
-  return {{"what", kWhats[static_cast<std::size_t>(loss.what)]},
-          {"name", or_null(loss.name)},
-          {"dtype", or_null(loss.dtype)},
-          {"shape", loss.shape ? Json(*loss.shape) : Json()},
-          {"boxes", std::move(boxes)},
-          {"file", or_null(loss.file)},
-          {"why", loss.why}};
+void write_loss(const Loss& loss, JsonWriter& json) {
+  json.begin_object();
+  json.key("what"), json.string(kWhats[static_cast<std::size_t>(loss.what)]);
+  json.key("name"), json.string_or_null(loss.name);
+  json.key("dtype"), json.string_or_null(loss.dtype);
+  json.key("shape"), loss.shape ? json.numbers(*loss.shape) : json.null();
+  json.key("boxes"), json.begin_array();
+  for (const LostBox& box : loss.boxes) {
+    json.begin_object();
+    json.key("offsets"), json.numbers(box.offsets);
+    json.key("sizes"), json.numbers(box.sizes);
+    json.end_object();
+  }
+  json.end_array();
+  json.key("file"), json.string_or_null(loss.file);
+  json.key("why"), json.string(loss.why);
+  json.end_object();
 }
 
 std::string text_of(const Json& json) { return json.is_null() ? std::string() : json.get<std::string>(); }
@@ -59,10 +66,16 @@ Error malformed(const char* why) {
 }  // namespace
 
 std::string dump_lost_note(std::span<const Loss> losses) {
-  Json listed = Json::array();
-  for (const Loss& loss : losses.first(std::min(losses.size(), kMostNoted))) listed.push_back(json_of(loss));
-  const Json note{{"schema", kSchema}, {"count", losses.size()}, {"lost", std::move(listed)}};
-  return note.dump(-1, ' ', true, Json::error_handler_t::replace);
+  std::string note;
+  JsonWriter json(note, {JsonEscapes::kAscii, true});
+  json.begin_object();
+  json.key("schema"), json.string(kSchema);
+  json.key("count"), json.number(losses.size());
+  json.key("lost"), json.begin_array();
+  for (const Loss& loss : losses.first(std::min(losses.size(), kMostNoted))) write_loss(loss, json);
+  json.end_array();
+  json.end_object();
+  return note;
 }
 
 std::optional<LostNote> read_lost_note(const Catalog& catalog) {

@@ -1,20 +1,205 @@
 #include "libshard/verify/data_pass.h"
 
-#include <algorithm>
+#include <fmt/format.h>
 
+#include <algorithm>
+#include <cstring>
+
+#include "libshard/catalog/catalog_builder.h"
+#include "libshard/core/box.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/digest.h"
 #include "libshard/core/error.h"
 #include "libshard/exec/parallel.h"
-#include "libshard/verify/found.h"
+#include "libshard/exec/tensor_reader.h"
+#include "libshard/ranks/wire.h"
+#include "libshard/verify/verify_findings.h"
 
 namespace shard {
 
 namespace {
 
+constexpr std::int64_t kBlockBytes = 1 << 20;
+
+bool is_located(const Catalog& catalog, const Chunk& chunk) { return catalog.storage_of(chunk).offset >= 0; }
+
+bool is_same_place(const Catalog& catalog, const Chunk& a, const Chunk& b) {
+  return catalog.stored[a.stored].storage == catalog.stored[b.stored].storage && a.first == b.first &&
+         a.strides == b.strides;
+}
+
+void add_pairs(const Catalog& catalog, std::uint32_t index, std::vector<ReplicaPair>& pairs) {
+  const Tensor& tensor = catalog.tensors[index];
+  std::uint32_t first = tensor.first_chunk;
+  for (std::uint32_t i = first + 1; i < tensor.first_chunk + tensor.chunk_count; ++i) {
+    const Chunk &a = catalog.chunks[first], &b = catalog.chunks[i];
+    if (a.offsets != b.offsets || a.sizes != b.sizes) {
+      first = i;
+      continue;
+    }
+    const std::int64_t bytes = checked_bytes(checked_numel(b.sizes.span()), tensor.dtype);
+    const bool can_differ = bytes > 0 && !is_same_place(catalog, a, b);
+    if (can_differ && is_located(catalog, a) && is_located(catalog, b)) pairs.push_back({index, first, i, bytes});
+  }
+}
+
+/// The tensor that is one chunk of another.
+void add_chunk(const Catalog& from, const ReplicaPair& pair, std::uint32_t chunk, Catalog& to) {
+  const Tensor& tensor = from.tensors[pair.tensor];
+  Chunk whole = from.chunks[chunk];
+  whole.offsets = to.arena->zeros(whole.sizes.size());
+  CatalogBuilder builder(to);
+  builder.begin(tensor.name, {}, tensor.dtype, whole.sizes);
+  builder.add_chunk(whole);
+}
+
 constexpr std::int64_t kRead = 256 << 10;  // Stays in a core's cache between the hashes.
 
 }  // namespace
+
+void StoredCrcs::set(std::uint32_t file, std::vector<StoredCrc> runs) {
+  std::ranges::sort(runs, {}, &StoredCrc::offset);
+  by_file_[file] = std::move(runs);
+}
+
+void StoredCrcs::add(std::uint32_t file, std::size_t index, std::int64_t offset, std::int64_t bytes,
+                     std::uint32_t crc) {
+  const StoredCrc& run = by_file_[file][index];
+  if (bytes == run.bytes) return compare(file, run, crc);
+  std::uint32_t found = 0;
+  {
+    const std::scoped_lock lock(mutex_);
+    const auto begun = begun_.try_emplace({file, index}).first;
+    begun->second.add(offset, bytes, crc);
+    if (!begun->second.covers(run.bytes)) return;
+    found = begun->second.runs().begin()->second.crc;
+    begun_.erase(begun);
+  }
+  compare(file, run, found);
+}
+
+void StoredCrcs::compare(std::uint32_t file, const StoredCrc& run, std::uint32_t found) {
+  ++compared_;
+  if (found == run.crc32) return;
+  findings_.report(Error(ErrorCode::kCorruption, fmt::format("{} does not match its checksum", run.name))
+                       .in_file(catalog_.files[file].path)
+                       .of_tensor(tensor_in(file, run))
+                       .because("bytes of the file changed after it was written")
+                       .of_kind(FindingKind::kCrcMismatch)
+                       .expected(fmt::format("CRC-32 {:08x}", run.crc32))
+                       .found(fmt::format("{:08x}", found))
+                       .hint("fetch the file again, or restore it from a copy"));
+}
+
+/// The first tensor by name that has elements in the run; empty where none has.
+std::string StoredCrcs::tensor_in(std::uint32_t file, const StoredCrc& run) const {
+  for (const Tensor& tensor : catalog_.tensors) {
+    for (const Chunk& chunk : catalog_.chunks_of(tensor)) {
+      const Storage& storage = catalog_.storage_of(chunk);
+      const bool lies_there = storage.file == file && storage.offset >= run.offset && storage.offset < run.end();
+      if (storage.plain && lies_there) return std::string(tensor.name);
+    }
+  }
+  return {};
+}
+
+void StoredCrcs::gather(Group& group) {
+  if (group.size() == 1) return;
+  WireWriter own;
+  if (group.rank() > 0) {
+    own.number(compared_);
+    for (const auto& [place, runs] : begun_) {
+      for (const auto& [offset, run] : runs.runs()) {
+        for (const std::int64_t number : {std::int64_t{place.first}, static_cast<std::int64_t>(place.second), offset,
+                                          run.bytes, std::int64_t{run.crc}}) {
+          own.number(number);
+        }
+      }
+    }
+  }
+  for (const Bytes& piece : shard::gather(group, own.take(), 0)) {
+    if (piece.empty()) continue;
+    WireReader from(piece);
+    compared_ += from.number();
+    while (!from.at_end()) {
+      const std::int64_t file = from.number_below(std::ssize(by_file_));
+      const std::int64_t run = from.number_below(std::ssize(by_file_[static_cast<std::size_t>(file)]));
+      const std::int64_t offset = from.number(), bytes = from.number(), crc = from.number();
+      add(static_cast<std::uint32_t>(file), static_cast<std::size_t>(run), offset, bytes,
+          static_cast<std::uint32_t>(crc));
+    }
+  }
+}
+
+std::vector<ReplicaPair> replica_pairs(const Catalog& catalog) {
+  std::vector<ReplicaPair> pairs;
+  for (std::uint32_t i = 0; i < catalog.tensors.size(); ++i) {
+    const Tensor& tensor = catalog.tensors[i];
+    if (!tensor.damaged && tensor.alias_of == kNoIndex && tensor.chunk_count > 1) add_pairs(catalog, i, pairs);
+  }
+  return pairs;
+}
+
+ReplicaCompare::ReplicaCompare(const Reader& reader, std::span<const ReplicaPair> pairs, std::int64_t max_memory_bytes,
+                               Progress& progress, Findings& findings, bool may_differ)
+    : reader_(reader),
+      pairs_(pairs),
+      first_pool_(max_memory_bytes / 4),
+      other_pool_(max_memory_bytes / 4),
+      progress_(progress),
+      findings_(findings),
+      may_differ_(may_differ) {
+  if (pairs.empty()) return;
+  const Catalog& source = reader.catalog();
+  catalog_.files = source.files;
+  catalog_.storages = source.storages;
+  for (Storage& storage : catalog_.storages) storage.crc32.reset();  // Checked with the files.
+  catalog_.stored = source.stored;
+  for (const ReplicaPair& pair : pairs) {
+    add_chunk(source, pair, pair.first, catalog_);
+    add_chunk(source, pair, pair.other, catalog_);
+  }
+}
+
+void ReplicaCompare::compare(std::size_t index, const std::stop_token& stop) {
+  const auto tensor = static_cast<std::uint32_t>(2 * index);
+  TensorReader first(catalog_, reader_, tensor, progress_, throwing_findings(), &first_pool_);
+  TensorReader other(catalog_, reader_, tensor + 1, progress_, throwing_findings(), &other_pool_);
+  const std::int64_t elements = checked_numel(catalog_.tensors[tensor].shape.span());
+  const DType dtype = catalog_.tensors[tensor].dtype;
+  const std::int64_t step = std::max<std::int64_t>(8, first.block_elements(kBlockBytes));
+  std::vector<std::byte> a, b;
+  for (std::int64_t begin = 0; begin < elements; begin += step) {
+    check_stop(stop);
+    const std::int64_t end = std::min(elements, begin + step);
+    a.resize(static_cast<std::size_t>(checked_bytes(end - begin, dtype)));
+    b.resize(a.size());
+    first.read(begin, end, a);
+    other.read(begin, end, b);
+    if (a == b) continue;
+    const auto at = std::ranges::mismatch(a, b).in1 - a.begin();
+    return report(pairs_[index], begin + at * (end - begin) / static_cast<std::int64_t>(a.size()));
+  }
+}
+
+void ReplicaCompare::report(const ReplicaPair& pair, std::int64_t element) const {
+  const Catalog& source = reader_.catalog();
+  const auto stored = [&](std::uint32_t chunk) -> const StoredTensor& {
+    return source.stored[source.chunks[chunk].stored];
+  };
+  const auto file = [&](std::uint32_t chunk) -> const std::string& {
+    return source.files[source.storages[stored(chunk).storage].file].path;
+  };
+  Error error(ErrorCode::kCorruption,
+              fmt::format("the replica of its box at {} differs from that in {}, first at element {} of the box",
+                          to_string(source.chunks[pair.other].offsets.span()), file(pair.first), element));
+  error.in_file(file(pair.other)).of_tensor(source.tensors[pair.tensor].name).of_kind(FindingKind::kReplicaMismatch);
+  if (stored(pair.other).rank >= 0) error.of_rank(stored(pair.other).rank);
+  if (may_differ_) {
+    return findings_.warn(error.because("ranks keep their own copy of it, such as a batch's statistics"));
+  }
+  findings_.report(error.because("one of them is damaged, or the ranks were out of step when they saved"));
+}
 
 /// Reads units, one at a time.
 class DataPass::Worker {
@@ -83,8 +268,8 @@ class DataPass::Worker {
 
   /// Finds the first run that ends behind the unit's begin.
   void begin_runs(const PassFile& file, const Unit& unit) {
-    runs_ = file.file == kNoIndex || parts_.sums == nullptr ? std::span<const SummedRun>() : parts_.sums->of(file.file);
-    const auto first = std::ranges::upper_bound(runs_, unit.begin, {}, &SummedRun::end);
+    runs_ = file.file == kNoIndex || parts_.sums == nullptr ? std::span<const StoredCrc>() : parts_.sums->of(file.file);
+    const auto first = std::ranges::upper_bound(runs_, unit.begin, {}, &StoredCrc::end);
     run_ = static_cast<std::size_t>(first - runs_.begin());
     crc_ = 0;
   }
@@ -93,7 +278,7 @@ class DataPass::Worker {
   void sum(const PassFile& file, const Unit& unit, std::int64_t at, std::span<const std::byte> piece) {
     const std::int64_t end = at + static_cast<std::int64_t>(piece.size());
     while (run_ < runs_.size() && runs_[run_].offset < end) {
-      const SummedRun& run = runs_[run_];
+      const StoredCrc& run = runs_[run_];
       const std::int64_t from = std::max(at, run.offset), to = std::min(end, run.end());
       crc_ = crc32(piece.subspan(static_cast<std::size_t>(from - at), static_cast<std::size_t>(to - from)), crc_);
       const bool is_complete = run.end() <= end;
@@ -108,7 +293,7 @@ class DataPass::Worker {
   }
 
   void read_decoded(const DecodedRun& decoded) {
-    const SummedBytes& run = decoded.bytes;
+    const CrcRange& run = decoded.bytes;
     std::uint32_t crc = 0;
     for_each_piece(*run.decoded(), run.offset, run.offset + run.bytes,
                    [&](std::int64_t, std::span<const std::byte> piece) { crc = crc32(piece, crc); });
@@ -119,7 +304,7 @@ class DataPass::Worker {
   const PassParts& parts_;
   const std::stop_token stop_;
   std::vector<std::byte> buffer_;
-  std::span<const SummedRun> runs_;
+  std::span<const StoredCrc> runs_;
   std::size_t run_ = 0;
   std::uint32_t crc_ = 0;
 };

@@ -2,12 +2,52 @@
 
 #include <fmt/format.h>
 
+#include <utility>
+
 #include "libshard/core/error.h"
 #include "libshard/core/first_names.h"
 #include "libshard/io/paths.h"
+#include "libshard/manifest/manifest_file.h"
 #include "libshard/ranks/wire.h"
 
 namespace shard {
+
+namespace {
+
+/// Leaves the entries of `paths` in the manifest.
+void keep_files(StatedFiles& stated, const std::vector<std::string>& paths) {
+  std::vector<ManifestFile> kept;
+  for (const std::string& path : paths) {
+    const ManifestFile* file = stated.manifest.find(base_name(path));
+    if (file == nullptr) {
+      throw Error(ErrorCode::kCorruption, fmt::format("the manifest has no entry for '{}'", base_name(path)))
+          .in_file(path)
+          .of_kind(FindingKind::kExtraFile)
+          .hint("use the manifest of this checkpoint");
+    }
+    kept.push_back(*file);
+  }
+  stated.is_part = kept.size() < stated.manifest.files.size();
+  stated.manifest.files = std::move(kept);
+}
+
+}  // namespace
+
+StatedFiles read_manifest(const SourceStore& store, const std::string& manifest,
+                          const std::vector<std::string>& paths) {
+  StatedFiles stated{parse_manifest(manifest_bytes(store, manifest), manifest), &store, {}, {}};
+  const bool is_folder = paths.size() == 1 && store.status(paths[0]).kind == FileKind::kFolder;
+  if (is_folder) {
+    stated.folder = paths[0];
+  } else if (paths.size() == 1 && stated.manifest.files.size() == 1) {
+    stated.file = paths[0];
+  } else {
+    keep_files(stated, paths);
+    if (paths.size() == 1) stated.file = paths[0];
+    stated.folder = paths.size() == 1 ? std::string() : parent_path(paths[0]);
+  }
+  return stated;
+}
 
 std::vector<bool> ManifestCheck::check_files() {
   std::vector<bool> is_there;

@@ -30,6 +30,11 @@ struct StatedFiles {
   }
 };
 
+/// Reads a manifest for the checkpoint at `paths`. Of several files, or of one file among many in the manifest, only
+/// the entries of those count. \throws Error kNotFound; kCorruption  see parse_manifest, or it has no entry for one of
+/// `paths`
+StatedFiles read_manifest(const SourceStore& store, const std::string& manifest, const std::vector<std::string>& paths);
+
 /// Compares sizes, and blocks as others read them. Threads: `compare` by any.
 class ManifestCheck {
  public:

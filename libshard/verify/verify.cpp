@@ -20,19 +20,19 @@ namespace {
 class FileReport final : public ContainerReport {
  public:
   explicit FileReport(Findings& findings) : findings_(findings) {}
-  void summed(SummedBytes bytes) override {
+  void on_crc_run(CrcRange bytes) override {
     if (bytes.decoded) {
       decoded.push_back(std::move(bytes));
     } else if (bytes.crc32) {
       runs.push_back({bytes.offset, bytes.bytes, *bytes.crc32, std::move(bytes.name)});
     }
   }
-  void compared(std::int64_t crc32s) override { crc32s_compared += crc32s; }
-  void global(std::string_view name) override { globals.emplace(name); }
+  void on_crcs_checked(std::int64_t crc32s) override { crc32s_compared += crc32s; }
+  void on_global(std::string_view name) override { globals.emplace(name); }
   Findings& findings() override { return findings_; }
 
-  std::vector<SummedRun> runs;
-  std::vector<SummedBytes> decoded;
+  std::vector<StoredCrc> runs;
+  std::vector<CrcRange> decoded;
   std::set<std::string> globals;
   std::int64_t crc32s_compared = 0;
 
@@ -51,21 +51,21 @@ bool tells_the_save(std::string_view name) {
 struct Verification::Impl {
   const VerifyJob& job;
   Group& group;
-  Found& found;
+  VerifyFindings& found;
   Progress& progress;
-  Found unheard{{}};   ///< What all ranks see alike, rank 0 alone reports.
-  Findings& metadata;  ///< One of the two.
+  VerifyFindings unheard{{}};  ///< What all ranks see alike, rank 0 alone reports.
+  Findings& metadata;          ///< One of the two.
   VerifyCounts counts;
   std::set<std::string> globals;
   Catalog nothing;
   PassParts parts;
-  std::optional<SummedRuns> sums;
+  std::optional<StoredCrcs> sums;
   std::optional<ManifestCheck> manifest;
   std::optional<ReplicaCompare> replicas;
   std::optional<DataPass> pass;
   std::mutex mutex;
 
-  Impl(const VerifyJob& what, Group& ranks, Found& findings, Progress& counters)
+  Impl(const VerifyJob& what, Group& ranks, VerifyFindings& findings, Progress& counters)
       : job(what), group(ranks), found(findings), progress(counters), metadata(ranks.rank() == 0 ? findings : unheard) {
     if (ranks.rank() > 0) findings.clear();
   }
@@ -198,7 +198,7 @@ struct Verification::Impl {
     sums->set(file, std::move(report.runs));
     const std::scoped_lock lock(mutex);
     if (has_records) ++counts.containers;
-    for (SummedBytes& run : report.decoded) parts.decoded.push_back({file, std::move(run)});
+    for (CrcRange& run : report.decoded) parts.decoded.push_back({file, std::move(run)});
     globals.merge(report.globals);
     if (group.rank() == 0) sums->count(report.crc32s_compared);
   }
@@ -308,7 +308,7 @@ struct Verification::Impl {
   }
 };
 
-Verification::Verification(const VerifyJob& job, Group& group, Found& found, Progress& progress)
+Verification::Verification(const VerifyJob& job, Group& group, VerifyFindings& found, Progress& progress)
     : impl_(std::make_unique<Impl>(job, group, found, progress)) {}
 
 Verification::~Verification() = default;

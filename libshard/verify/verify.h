@@ -17,8 +17,8 @@
 #include "libshard/checkpoint/reader.h"
 #include "libshard/exec/execute.h"
 #include "libshard/ranks/group.h"
-#include "libshard/verify/found.h"
 #include "libshard/verify/manifest_check.h"
+#include "libshard/verify/verify_findings.h"
 
 namespace shard {
 
@@ -51,7 +51,7 @@ struct VerifyCounts {
 class Verification {
  public:
   /// `found` has what opening the reader reported, on every rank. Ownership: all must outlive this.
-  Verification(const VerifyJob& job, Group& group, Found& found, Progress& progress);
+  Verification(const VerifyJob& job, Group& group, VerifyFindings& found, Progress& progress);
   ~Verification();
   /// \throws Error  (here and below) only for failures that are not the source's fault
   void prepare(const std::stop_token& stop);

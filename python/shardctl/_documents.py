@@ -58,7 +58,7 @@ class Mesh:
 
 @dataclass(frozen=True)
 class Chunk:
-    """A stored box of a tensor. Where the file does not hold plain little-endian elements the last three are None."""
+    """A stored box of a tensor. The last three are None if the file does not contain plain little-endian elements."""
 
     offsets: tuple[int, ...]
     sizes: tuple[int, ...]
@@ -163,7 +163,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Checked:
-    """What `verify` looked at."""
+    """The extent of the checks of `verify`."""
 
     files: int
     bytes: int
@@ -296,7 +296,7 @@ class Box:
 
 @dataclass(frozen=True)
 class Lost:
-    """What `repair` could not read."""
+    """Content that `repair` could not read."""
 
     what: str
     name: Optional[str]
@@ -317,7 +317,7 @@ class Rename:
 
 @dataclass(frozen=True)
 class Export:
-    """What `export` found and decided."""
+    """Results and decisions of `export`."""
 
     found: str
     container: Optional[str]
@@ -333,7 +333,7 @@ class Export:
 
 @dataclass(frozen=True)
 class _Written(Document):
-    """What plans and results share."""
+    """The common fields of plans and results."""
 
     verb: str
     source: str

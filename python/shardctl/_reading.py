@@ -50,7 +50,7 @@ def _reader(annotation: Any) -> Optional[_Read]:
 
 
 def _fields(kind: type) -> tuple[tuple[str, str, Optional[_Read]], ...]:
-    """Of each field: its name, its key in JSON (`from_` is "from"), and its reader."""
+    """Each field's name, its key in JSON (`from_` is "from"), and its reader."""
     hints = typing.get_type_hints(kind)
     names = [field.name for field in dataclasses.fields(typing.cast(Any, kind))]
     return tuple((name, name.rstrip("_"), _reader(hints[name])) for name in names)

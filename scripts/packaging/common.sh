@@ -1,15 +1,15 @@
 # Shared by the scripts of this folder. Source it, do not run it.
 . "$(dirname "${BASH_SOURCE[0]}")/../common.sh"
 
-dist=$root/dist             # What is given to others.
-cache=$root/.cache/package  # What was fetched and built on the way; may be removed at any time.
+dist=$root/dist  # The release packages.
+cache=$root/.cache/package  # Fetched and built intermediate files; may be removed at any time.
 version=$(sed -n 's/^project(shardctl VERSION \([0-9.]*\).*/\1/p' CMakeLists.txt)
 
-# Every date in what is made is that of the commit.
+# Every date in the packages is that of the commit.
 export SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
 export TZ=UTC LC_ALL=C.UTF-8
 
-# The one-file program of an architecture, built where it is not there yet: binary_of x86_64|aarch64.
+# The one-file program of an architecture, built if it does not exist: binary_of x86_64|aarch64.
 binary_of() {
   local file=$dist/shardctl-$version-linux-$1
   [ -x "$file" ] || scripts/package binary "$1" >&2
@@ -32,8 +32,8 @@ architecture() {
   esac
 }
 
-# debian SUITE ARCH COMMAND...: apt-get as it would be on a Debian SUITE of the architecture ARCH (amd64, arm64), from this
-# machine's own mirror and with its keys, as that was released; source packages of today. Nothing of this machine changes.
+# debian SUITE ARCH COMMAND...: apt-get of a Debian SUITE, as released, of the architecture ARCH (amd64, arm64), with this
+# machine's mirror and keys; source packages of today. It changes nothing on this machine.
 debian() {
   local state=$cache/debian-$1-$2 keyring=/usr/share/keyrings/debian-archive-keyring.gpg
   if [ ! -s "$state/sources.list" ]; then
@@ -52,7 +52,8 @@ debian() {
     -o APT::Sandbox::User=root "${@:3}"
 }
 
-# The glibc of Debian 11 (2.31), the oldest that Debian's mirrors hold, in a folder with nothing else: old_root x86_64|aarch64 FOLDER.
+# The glibc of Debian 11 (2.31), the oldest on Debian's mirrors, in a folder with nothing else: old_root x86_64|aarch64
+# FOLDER.
 old_root() {
   local debian_name=amd64
   [ "$1" = x86_64 ] || debian_name=arm64

@@ -8,7 +8,7 @@ set(CMAKE_CXX_COMPILER ${_cache}/compilers/${SHARD_ARCHITECTURE}-c++)
 set(CMAKE_AR ${_cache}/compilers/ar CACHE FILEPATH "")
 set(CMAKE_RANLIB ${_cache}/compilers/ranlib CACHE FILEPATH "")
 
-# Only what scripts/packaging/libraries built is linked in.
+# Links only the output of scripts/packaging/libraries.
 set(CMAKE_FIND_ROOT_PATH ${_cache}/${SHARD_ARCHITECTURE}/prefix)
 set(CMAKE_FIND_ROOT_PATH_MODE_PROGRAM NEVER)
 set(CMAKE_FIND_ROOT_PATH_MODE_LIBRARY ONLY)

@@ -10,9 +10,9 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
+#include "libshard/ranks/current_wait.h"
 #include "libshard/ranks/group.h"
 #include "libshard/ranks/launch.h"
-#include "libshard/ranks/present_wait.h"
 
 namespace shard {
 
@@ -62,7 +62,7 @@ class C10dGroup final : public Group {
   /// Several, of which each is waited for because of one rank; -1: of all.
   void finish_all(std::span<const c10::intrusive_ptr<c10d::Work>> works, std::span<const int> peers);
 
-  PresentWait present_wait_;
+  CurrentWait present_wait_;
   mutable std::mutex mutex_;                   ///< Held by operations.
   c10::intrusive_ptr<c10d::Backend> backend_;  ///< Null once the group is broken.
   int rank_, size_;

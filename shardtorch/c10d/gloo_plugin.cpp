@@ -29,6 +29,6 @@ std::unique_ptr<Group> form_gloo_group(const GroupRequest& request) {
 
 }  // namespace shard
 
-extern "C" bool shard_make_group_2(shard::PlainBytes request, shard::PlainGroup* made, const shard::ErrorSink* errors) {
-  return shard::make_plain_group(request, made, errors, shard::form_gloo_group);
+extern "C" bool shard_make_group_2(shard::ConstBytes request, shard::CGroup* made, const shard::ErrorSink* errors) {
+  return shard::make_c_group(request, made, errors, shard::form_gloo_group);
 }

@@ -53,8 +53,8 @@ std::unique_ptr<Group> form_launched_group(const GroupRequest& request) {
 
 }  // namespace shard
 
-extern "C" bool shard_make_group_2(shard::PlainBytes request, shard::PlainGroup* made, const shard::ErrorSink* errors) {
-  return shard::make_plain_group(request, made, errors, shard::form_launched_group);
+extern "C" bool shard_make_group_2(shard::ConstBytes request, shard::CGroup* made, const shard::ErrorSink* errors) {
+  return shard::make_c_group(request, made, errors, shard::form_launched_group);
 }
 
 extern "C" shard::Group* shard_make_nccl_group_1(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,

@@ -112,13 +112,11 @@ void Saving::write(Group& group, const std::stop_token& stop) const {
   const WriteOptions write{.rank_files = rank_files_};
   CopyJob job;
   job.reader = reader_.get();
-  job.selection = select(reader_->catalog(), {});
-  job.layout = KeepLayout();
-  job.traits = traits_of(format, write);
-  job.make_writer = [&](const Catalog&) { return format.make_writer(write); };
+  job.target = selected_target(*reader_, select(reader_->catalog(), {}), KeepLayout(), traits_of(format, write));
+  job.make_writer = [&](const Catalog&) { return writer_of(format, write); };
   job.threads = options_.threads;
   job.max_memory_bytes = options_.max_memory_bytes;
-  job.by_owner = true;
+  job.topology.by_owner = true;
   job.stop = stop;
   std::unique_ptr<OutputStore> output;
   collective_step(group, {.stop = stop}, [&](const std::stop_token&) {

@@ -4,6 +4,7 @@
 #include "shardtorch/rpc/rpc.h"
 
 #include <ATen/ATen.h>
+#include <c10/util/Exception.h>
 #include <pthread.h>
 #include <torch/csrc/distributed/rpc/request_callback.h>
 #include <torch/csrc/distributed/rpc/rref_proto.h>
@@ -12,17 +13,109 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <csignal>
 #include <mutex>
+#include <span>
+#include <string>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/Store.hpp>
 #include <unordered_map>
+#include <vector>
 
+#include "libshard/ranks/group.h"
 #include "libshard/ranks/wire.h"
 #include "shardtorch/errors.h"
-#include "shardtorch/rpc/meeting.h"
 
 namespace shard {
 
 namespace {
+
+// Workers that exchange bytes through a store, before a process group exists or after its end.
+
+/// All workers create one and call it in the same order. Threads: one at a time.
+class Meeting {
+ public:
+  /// Opens a separate connection to the store. Keys begin with a number that is new for each Meeting of a worker, so a
+  /// store may be used again.
+  Meeting(c10d::Store& store, int rank, int size, std::chrono::milliseconds timeout);
+
+  /// Part i is worker i's. Each call has its own keys; the last reader removes them.
+  /// \throws c10::Error  "RPC: worker 2 did not come within 2000 ms", or the store's own error.
+  std::vector<Bytes> all_gather(std::span<const std::byte> own);
+  void barrier() { all_gather({}); }
+  /// The last step: worker 0 waits for the others' last word, since the store often lives in its process.
+  /// \throws c10::Error  as all_gather, in worker 0.
+  void leave();
+
+  /// The store under this meeting's keys, for other users. Its timeout is the meeting's.
+  const c10::intrusive_ptr<c10d::Store>& store() const { return store_; }
+
+ private:
+  std::vector<std::string> keys_of(const std::string& step) const;
+  void wait_for(const std::vector<std::string>& keys) const;
+
+  int rank_, size_;
+  std::chrono::milliseconds timeout_;
+  c10::intrusive_ptr<c10d::Store> store_;
+  int calls_ = 0;
+};
+
+std::vector<std::uint8_t> to_store(std::span<const std::byte> bytes) {
+  const auto* const begin = reinterpret_cast<const std::uint8_t*>(bytes.data());
+  return {begin, begin + bytes.size()};
+}
+
+Bytes from_store(const std::vector<std::uint8_t>& bytes) {
+  const auto* const begin = reinterpret_cast<const std::byte*>(bytes.data());
+  return {begin, begin + bytes.size()};
+}
+
+Meeting::Meeting(c10d::Store& store, int rank, int size, std::chrono::milliseconds timeout)
+    : rank_(rank), size_(size), timeout_(timeout) {
+  const std::int64_t number = store.add("meetings/" + std::to_string(rank), 1);
+  store_ = c10::make_intrusive<c10d::PrefixStore>("meeting/" + std::to_string(number), store.clone());
+  store_->setTimeout(timeout);
+}
+
+std::vector<std::string> Meeting::keys_of(const std::string& step) const {
+  std::vector<std::string> keys;
+  for (int worker = 0; worker < size_; ++worker) keys.push_back(step + "/" + std::to_string(worker));
+  return keys;
+}
+
+void Meeting::wait_for(const std::vector<std::string>& keys) const {
+  try {
+    store_->wait(keys, timeout_);
+  } catch (const c10::Error&) {
+    std::string missing;
+    for (std::size_t worker = 0; worker < keys.size(); ++worker) {
+      if (!store_->check({keys[worker]})) missing += (missing.empty() ? "" : ", ") + std::to_string(worker);
+    }
+    if (missing.empty()) throw;
+    SHARD_CHECK(false, "RPC: worker ", missing, " did not come within ", timeout_.count(), " ms");
+  }
+}
+
+std::vector<Bytes> Meeting::all_gather(std::span<const std::byte> own) {
+  const std::string step = "gather/" + std::to_string(calls_++);
+  const std::vector<std::string> keys = keys_of(step);
+  store_->set(keys[static_cast<std::size_t>(rank_)], to_store(own));
+  wait_for(keys);
+  std::vector<Bytes> all;
+  for (const std::string& key : keys) all.push_back(from_store(store_->get(key)));
+  if (store_->add(step + "/read", 1) == size_) {
+    for (const std::string& key : keys) store_->deleteKey(key);
+    store_->deleteKey(step + "/read");
+  }
+  return all;
+}
+
+void Meeting::leave() {
+  const std::vector<std::string> keys = keys_of("left");
+  store_->set(keys[static_cast<std::size_t>(rank_)], to_store({}));
+  if (rank_ == 0) wait_for(keys);
+}
 
 namespace torch_rpc = ::torch::distributed::rpc;
 using torch_rpc::JitFuture;

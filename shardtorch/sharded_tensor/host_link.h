@@ -12,6 +12,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/Storage.h>
 
 #include <array>
 #include <cstddef>
@@ -23,9 +24,24 @@
 
 #include "libshard/ranks/group.h"
 #include "shardtorch/sharded_tensor/shared_memory.h"
-#include "shardtorch/sharded_tensor/spare_memory.h"
 
 namespace shard {
+
+/// Keeps one storage of at most kMostBytes. Threads: one at a time.
+class SpareMemory {
+ public:
+  static constexpr std::size_t kMostBytes = 64 << 20;
+
+  /// Keeps the tensor's storage, in place of the previous one, if it has no other user and LibTorch's allocator for the
+  /// CPU created it.
+  void offer(at::Tensor tensor);
+  /// A tensor as from `at::empty`, in the kept storage if that has the right number of bytes. Nothing is kept
+  /// afterwards.
+  at::Tensor take(at::IntArrayRef sizes, const at::TensorOptions& options);
+
+ private:
+  c10::Storage kept_;
+};
 
 /// The segments of all members of a group. Memory of each rank, for as long as the group lives: as much as it ever sent
 /// in two rounds, and a spare shard.
@@ -97,7 +113,7 @@ class HostMove {
 
   /// The slot of the same tensors, or a new one.
   std::int64_t slot_of(Stream stream);
-  /// As large as needed, or as the space allows.
+  /// The needed size, or the available space.
   void set_slots();
   /// \throws Error kPeer  a rank sends more or less than this one takes.
   void check_incoming() const;

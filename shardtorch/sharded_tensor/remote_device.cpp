@@ -4,8 +4,8 @@
 #include <c10/util/hash.h>
 
 #include <algorithm>
-#include <charconv>
 
+#include "libshard/core/parse_number.h"
 #include "shardtorch/errors.h"
 #include "shardtorch/sharded_tensor/device_text.h"
 
@@ -25,11 +25,7 @@ std::optional<c10::Device> local_device(const std::string& text) {
 std::optional<int> rank_of(std::string_view worker) {
   constexpr std::string_view kPrefix = "rank:";
   if (!worker.starts_with(kPrefix)) return std::nullopt;
-  const std::string_view digits = worker.substr(kPrefix.size());
-  int rank = 0;
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), rank);
-  const bool is_number = error == std::errc() && end == digits.data() + digits.size() && digits.front() != '-';
-  return is_number ? std::optional(rank) : std::nullopt;
+  return parse_natural<int>(worker.substr(kPrefix.size()));
 }
 
 }  // namespace

@@ -140,7 +140,7 @@ ShardedTensorImpl::ShardedTensorImpl(ShardingSpecPtr cut, ShardedTensorMetadata 
 
 ShardedTensorImpl::~ShardedTensorImpl() { leave_registry(*this); }
 
-void ShardedTensorImpl::settle_requires_grad() {
+void ShardedTensorImpl::apply_requires_grad() {
   bool& known = metadata.tensor_properties.requires_grad;
   if (known == requires_grad()) return;
   known = requires_grad();
@@ -200,7 +200,7 @@ std::size_t owner_in(const ProcessGroup& group, const ShardMetadata& shard) {
 ShardedTensorImpl& impl_of(const ShardedTensorBase& tensor) {
   SHARD_CHECK(tensor.defined(), "this handle refers to no ShardedTensor");
   auto& impl = static_cast<ShardedTensorImpl&>(*tensor.as_tensor().unsafeGetTensorImpl());
-  impl.settle_requires_grad();
+  impl.apply_requires_grad();
   return impl;
 }
 

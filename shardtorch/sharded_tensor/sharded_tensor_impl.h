@@ -37,7 +37,7 @@ class ShardedTensorImpl final : public c10::TensorImpl {
   at::Tensor transposed_of{};  ///< The weight whose t() this is, for linear_op.cpp.
 
   /// Copies the wrapper's requires_grad, the only flag that torch's own setters change, to metadata and local shards.
-  void settle_requires_grad();
+  void apply_requires_grad();
   /// \throws c10::Error  there is none: the tensor was created as a ShardedTensorBase.
   const ProcessGroupPtr& checked_group() const;
 

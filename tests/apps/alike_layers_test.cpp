@@ -1,4 +1,4 @@
-#include "apps/shardctl/alike_layers.h"
+#include "apps/shardctl/text/alike_layers.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,9 +1,10 @@
-#include "apps/shardctl/command_line.h"
+#include "apps/shardctl/arguments/command_line.h"
 
 #include <gtest/gtest.h>
 
-#include "apps/shardctl/help_text.h"
-#include "apps/shardctl/verb.h"
+#include "apps/shardctl/arguments/help.h"
+#include "apps/shardctl/arguments/verb.h"
+#include "apps/shardctl/request/command_text.h"
 #include "tests/apps/world.h"
 #include "tests/support/expect_error.h"
 
@@ -11,7 +12,7 @@ namespace shard::app {
 namespace {
 
 struct CommandLine : testing::Test {
-  Options parse(const std::vector<std::string>& arguments) {
+  Request parse(const std::vector<std::string>& arguments) {
     std::ostringstream ignored;
     Session session{*world.fs,
                     ignored,
@@ -26,46 +27,48 @@ struct CommandLine : testing::Test {
                     [] { return 0; },
                     [] { return 0; },
                     {}};
-    Options options;
-    parse_command_line(arguments, session, options);
+    Request request;
+    parse_command_line(arguments, session, request);
     common = session.common;
-    return options;
+    typed = session.command.arguments;
+    return request;
   }
   void refuses(const std::vector<std::string>& arguments, const std::string& words,
                ErrorCode code = ErrorCode::kInvalidArgument) {
     test::expect_error(code, words, [&] { parse(arguments); });
   }
   World world;
-  CommonOptions common;  ///< The options that the last parse set.
+  CommonOptions common;            ///< Filled by the last parse.
+  std::vector<std::string> typed;  ///< The arguments of the last parse.
 };
 
 TEST_F(CommandLine, TakesGlobalOptionsOnBothSidesOfTheVerb) {
-  const Options options = parse({"--threads", "3", "inspect", "a", "--json"});
-  EXPECT_EQ(options.verb, find_verb("inspect"));
+  const Request request = parse({"--threads", "3", "inspect", "a", "--json"});
+  EXPECT_EQ(request.verb, find_verb("inspect"));
   EXPECT_EQ(common.threads, 3);
   EXPECT_TRUE(common.json);
-  EXPECT_EQ(options.source.paths, std::vector<std::string>{"a"});
+  EXPECT_EQ(request.read.paths, std::vector<std::string>{"a"});
 }
 
 TEST_F(CommandLine, TakesVerbOptionsBeforeArguments) {
-  const Options options = parse({"split", "-o", "out", "--ranks", "4", "--dim", "-1", "a", "b"});
-  EXPECT_EQ(options.target.layout.ranks, 4);
-  EXPECT_EQ(options.target.layout.dim, -1);
-  EXPECT_EQ(options.source.paths, (std::vector<std::string>{"a", "b"}));
+  const Request request = parse({"split", "-o", "out", "--ranks", "4", "--dim", "-1", "a", "b"});
+  EXPECT_EQ(request.write.layout.ranks, 4);
+  EXPECT_EQ(request.write.layout.dim, -1);
+  EXPECT_EQ(request.read.paths, (std::vector<std::string>{"a", "b"}));
 }
 
 TEST_F(CommandLine, HonoursTheDoubleDash) {
-  EXPECT_EQ(parse({"inspect", "--", "--json"}).source.paths, std::vector<std::string>{"--json"});
+  EXPECT_EQ(parse({"inspect", "--", "--json"}).read.paths, std::vector<std::string>{"--json"});
 }
 
 TEST_F(CommandLine, ASourceMayBeCalledLikeAVerb) {
-  EXPECT_EQ(parse({"diff", "split", "gather"}).source.paths, (std::vector<std::string>{"split", "gather"}));
+  EXPECT_EQ(parse({"diff", "split", "gather"}).read.paths, (std::vector<std::string>{"split", "gather"}));
 }
 
 TEST_F(CommandLine, RepeatableOptionsTakeOneWordEach) {
-  const Options options = parse({"inspect", "--include", "a", "--include", "b", "src"});
-  EXPECT_EQ(options.selection.include, (std::vector<std::string>{"a", "b"}));
-  EXPECT_EQ(options.source.paths, std::vector<std::string>{"src"});
+  const Request request = parse({"inspect", "--include", "a", "--include", "b", "src"});
+  EXPECT_EQ(request.select.include, (std::vector<std::string>{"a", "b"}));
+  EXPECT_EQ(request.read.paths, std::vector<std::string>{"src"});
 }
 
 TEST_F(CommandLine, CountsVerbosity) {
@@ -89,8 +92,8 @@ TEST_F(CommandLine, RefusesNumbersThatDoNotFit) {
   refuses({"split", "a", "-o", "b", "--ranks", "4", "--dim", "4294967296"}, "4294967296 is out of range");
 }
 TEST_F(CommandLine, ReadsNumbersAsDecimals) {
-  EXPECT_EQ(parse({"split", "a", "-o", "b", "--ranks", "010"}).target.layout.ranks, 10);
-  EXPECT_EQ(parse({"split", "a", "-o", "b", "--ranks", "+4", "--dim", "-01"}).target.layout.dim, -1);
+  EXPECT_EQ(parse({"split", "a", "-o", "b", "--ranks", "010"}).write.layout.ranks, 10);
+  EXPECT_EQ(parse({"split", "a", "-o", "b", "--ranks", "+4", "--dim", "-01"}).write.layout.dim, -1);
 }
 TEST_F(CommandLine, RefusesTwoLayouts) {
   refuses({"split", "a", "-o", "b", "--ranks", "2", "--shards", "2"}, "--ranks and --shards contradict each other");
@@ -102,46 +105,46 @@ TEST_F(CommandLine, RefusesPlaceWithoutMesh) {
 TEST_F(CommandLine, RefusesAMissingDestination) { refuses({"gather", "a b"}, "shardctl gather 'a b' -o DST"); }
 TEST_F(CommandLine, RefusesThreeToDiff) { refuses({"diff", "a", "b", "c"}, "3 given"); }
 TEST_F(CommandLine, TheLastWordOfCatIsTheName) {
-  const Options options = parse({"cat", "a", "b", "w[0:2]", "--format", "npy"});
-  EXPECT_EQ(options.source.paths, (std::vector<std::string>{"a", "b"}));
-  EXPECT_EQ(options.cat.name, "w[0:2]");
-  EXPECT_EQ(options.cat.format, "npy");
+  const Request request = parse({"cat", "a", "b", "w[0:2]", "--format", "npy"});
+  EXPECT_EQ(request.read.paths, (std::vector<std::string>{"a", "b"}));
+  EXPECT_EQ(request.cat.name, "w[0:2]");
+  EXPECT_EQ(request.cat.format, "npy");
 }
-TEST_F(CommandLine, CatNeedsAName) { refuses({"cat", "a"}, "the name of a tensor or object"); }
+TEST_F(CommandLine, CatNeedsAName) { refuses({"cat", "a"}, "a tensor or object name"); }
 TEST_F(CommandLine, CatPrintsOneForm) {
-  refuses({"cat", "a", "w", "--json", "--format", "raw"}, "--json and --format raw contradict each other");
+  refuses({"cat", "a", "w", "--json", "--format", "raw"}, "--json and --format raw cannot be combined");
 }
 TEST_F(CommandLine, CompletionNeedsAShellItKnows) {
   refuses({"completion"}, "completion needs the name of a shell");
   refuses({"completion", "tcsh"}, "no script for 'tcsh'");
 }
 TEST_F(CommandLine, TheLayoutIsTheTargetsWhereThereIsOne) {
-  EXPECT_EQ(parse({"split", "a", "-o", "b", "--layout", "l.json"}).target.layout.layout, "l.json");
-  EXPECT_EQ(parse({"gather", "a", "-o", "b", "--layout", "l.json"}).source.layout, "l.json");
-  EXPECT_EQ(parse({"inspect", "a", "--layout", "l.json"}).source.layout, "l.json");
+  EXPECT_EQ(parse({"split", "a", "-o", "b", "--layout", "l.json"}).write.layout.layout, "l.json");
+  EXPECT_EQ(parse({"gather", "a", "-o", "b", "--layout", "l.json"}).read.layout, "l.json");
+  EXPECT_EQ(parse({"inspect", "a", "--layout", "l.json"}).read.layout, "l.json");
 }
 TEST_F(CommandLine, TheSourcesLayoutStandsBesideShards) {
   world.env = {{"SHARDCTL_LAYOUT", "l.json"}};
-  const Options options = parse({"gather", "a", "-o", "b", "--shards", "2"});
-  EXPECT_EQ(options.source.layout, "l.json");
-  EXPECT_EQ(options.target.layout.shards, 2);
+  const Request request = parse({"gather", "a", "-o", "b", "--shards", "2"});
+  EXPECT_EQ(request.read.layout, "l.json");
+  EXPECT_EQ(request.write.layout.shards, 2);
 }
 TEST_F(CommandLine, KnowsWhatFilesOfRanksMayHold) {
-  EXPECT_EQ(parse({"split", "a", "-o", "b", "--as", "plain"}).target.rank_files, RankFiles::kPlain);
+  EXPECT_EQ(parse({"split", "a", "-o", "b", "--as", "plain"}).write.rank_files, RankFiles::kPlain);
   refuses({"split", "a", "-o", "b", "--as", "tensors"}, "--as");
 }
 TEST_F(CommandLine, RefusesZeroExpectedRanks) { refuses({"inspect", "a", "--ranks-expected", "0"}, "at least 1"); }
 TEST_F(CommandLine, OpaqueGlobalsMustBeAskedFor) {
-  EXPECT_FALSE(parse({"inspect", "a", "--unknown-globals", "refuse"}).source.opaque_globals);
-  EXPECT_TRUE(parse({"inspect", "a", "--unknown-globals", "opaque"}).source.opaque_globals);
+  EXPECT_FALSE(parse({"inspect", "a", "--unknown-globals", "refuse"}).read.opaque_globals);
+  EXPECT_TRUE(parse({"inspect", "a", "--unknown-globals", "opaque"}).read.opaque_globals);
 }
 TEST_F(CommandLine, TakesTheDefaultsOfThoseWhenGiven) {
-  EXPECT_EQ(parse({"gather", "a", "-o", "b", "--checksum", "none"}).verb_name, "gather");
+  EXPECT_EQ(parse({"gather", "a", "-o", "b", "--checksum", "none"}).verb, find_verb("gather"));
 }
 
 TEST_F(CommandLine, ReadsTheEnvironment) {
   world.env = {{"SHARDCTL_MAX_MEMORY", "1GiB"}, {"SHARDCTL_QUIET", "1"}};
-  const Options options = parse({"inspect", "a"});
+  const Request request = parse({"inspect", "a"});
   EXPECT_EQ(common.max_memory, "1GiB");
   EXPECT_TRUE(common.quiet);
 }
@@ -153,9 +156,9 @@ TEST_F(CommandLine, AVersionInTheEnvironmentIsNotARequestForIt) {
 
 TEST_F(CommandLine, TheCommandLineBeatsTheEnvironment) {
   world.env = {{"SHARDCTL_RANKS", "8"}};
-  const Options options = parse({"split", "a", "-o", "b", "--shards", "2"});
-  EXPECT_EQ(options.target.layout.ranks, std::nullopt);
-  EXPECT_EQ(options.target.layout.shards, 2);
+  const Request request = parse({"split", "a", "-o", "b", "--shards", "2"});
+  EXPECT_EQ(request.write.layout.ranks, std::nullopt);
+  EXPECT_EQ(request.write.layout.shards, 2);
 }
 
 TEST_F(CommandLine, NamesTheVariableOfABadValue) {
@@ -166,11 +169,11 @@ TEST_F(CommandLine, NamesTheVariableOfABadValue) {
 TEST_F(CommandLine, ReadsAConfigurationFileBehindTheEnvironment) {
   world.put("/etc/shardctl.toml", "threads = 2\nmax-memory = \"2GiB\"\n[split]\nranks = 4\n[diff]\natol = 1\n");
   world.env = {{"SHARDCTL_THREADS", "5"}};
-  const Options options = parse({"split", "a", "-o", "b", "--config", "/etc/shardctl.toml"});
+  const Request request = parse({"split", "a", "-o", "b", "--config", "/etc/shardctl.toml"});
   EXPECT_EQ(common.threads, 5);
   EXPECT_EQ(common.max_memory, "2GiB");
-  EXPECT_EQ(options.target.layout.ranks, 4);
-  EXPECT_EQ(options.diff.atol, 0);
+  EXPECT_EQ(request.write.layout.ranks, 4);
+  EXPECT_EQ(request.diff.atol, 0);
 }
 
 TEST_F(CommandLine, RefusesUnknownKeysOfAConfigurationFile) {
@@ -179,13 +182,31 @@ TEST_F(CommandLine, RefusesUnknownKeysOfAConfigurationFile) {
 }
 
 TEST_F(CommandLine, RepeatsTheLineForHints) {
-  const Options options = parse({"gather", "my ckpt", "-o", "out", "--", "it's"});
-  EXPECT_EQ(repeat_command(options.arguments, "--objects drop"),
-            "shardctl gather 'my ckpt' -o out --objects drop -- 'it'\\''s'");
+  const Request request = parse({"gather", "my ckpt", "-o", "out", "--", "it's"});
+  EXPECT_EQ(repeat_command(typed, "--objects drop"), "shardctl gather 'my ckpt' -o out --objects drop -- 'it'\\''s'");
+}
+
+TEST(HelpText, NamesSharedOptionsAndDescribesThemOnDemand) {
+  const std::string brief = help_text(find_verb("split"), false), all = help_text(find_verb("split"), true);
+  EXPECT_NE(brief.find("'shardctl help split --all'"), std::string::npos);
+  EXPECT_NE(brief.find("\n  Model maps: --map, --to-map, --set, --hf-ref\n"), std::string::npos) << brief;
+  EXPECT_EQ(brief.find("--to-map NAME"), std::string::npos);
+  EXPECT_NE(all.find("--to-map NAME"), std::string::npos);
+  EXPECT_EQ(all.find("help split --all"), std::string::npos);
+}
+
+TEST(HelpText, DescribesTheOptionThatOnlyOneVerbHas) {
+  EXPECT_NE(help_text(find_verb("repair"), false).find("--like CKPT"), std::string::npos);
+}
+
+TEST_F(CommandLine, HelpTakesAll) {
+  EXPECT_TRUE(parse({"help", "split", "--all"}).all_options);
+  EXPECT_TRUE(parse({"split", "--help", "--all"}).all_options);
+  EXPECT_FALSE(parse({"help", "split"}).all_options);
 }
 
 TEST(HelpText, NamesExamplesOptionsAndExitCodes) {
-  const std::string text = help_text(find_verb("split"));
+  const std::string text = help_text(find_verb("split"), false);
   for (const char* part : {"Examples:", "--ranks N", "Exit codes:", "--max-memory SIZE", "Usage: shardctl split"}) {
     EXPECT_NE(text.find(part), std::string::npos) << part;
   }

@@ -1,4 +1,4 @@
-#include "apps/shardctl/element_text.h"
+#include "apps/shardctl/text/element_text.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "apps/shardctl/inspect_numbers.h"
+#include "apps/shardctl/source/inspect_numbers.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

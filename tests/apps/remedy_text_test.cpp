@@ -1,17 +1,26 @@
-#include "apps/shardctl/remedy_text.h"
+#include "apps/shardctl/arguments/remedy_text.h"
 
 #include <gtest/gtest.h>
 
-#include "apps/shardctl/verb.h"
+#include "apps/shardctl/arguments/verb.h"
 
 namespace shard::app {
 namespace {
 
-Options of_line(std::vector<std::string> arguments) {
-  Options options;
-  options.verb = find_verb(arguments.front());
-  options.arguments = std::move(arguments);
-  return options;
+/// A command that failed.
+struct Typed {
+  Request request;
+  std::vector<std::string> arguments;
+};
+
+Typed of_line(std::vector<std::string> arguments) {
+  Request request;
+  request.verb = find_verb(arguments.front());
+  return {request, std::move(arguments)};
+}
+
+std::string hint_text(const Error& error, const Typed& typed) {
+  return hint_text(error, typed.request, typed.arguments);
 }
 
 Error failure() { return Error(ErrorCode::kUnsupported, "cannot do that"); }
@@ -33,30 +42,29 @@ TEST(RemedyText, EveryRemedyNamesItsOption) {
       {Remedy::kExclude, "it's*", "add --exclude 'it'\\''s[*]' to leave it out"},
       {Remedy::kRename, "a", "rename it with --rename 'REGEX=NAME'"},
       {Remedy::kDropObjects, "", "add --objects drop to leave them out"},
-      {Remedy::kOpaqueGlobals, "",
-       "add --unknown-globals opaque to read the rest and leave values of such classes out"},
+      {Remedy::kOpaqueGlobals, "", "add --unknown-globals opaque to read everything else"},
       {Remedy::kReadAs, "dcp", "add --from dcp"},
       {Remedy::kWriteAs, "dcp", "add --to dcp"},
-      {Remedy::kStateLayout, "", "say how the tensors were cut: --layout FILE"},
+      {Remedy::kStateLayout, "", "describe how the source is sharded: --layout FILE"},
       {Remedy::kStateRanks, "", "add --ranks-expected N"},
       {Remedy::kCutTensors, "", "cut the tensors with --ranks, --mesh, --layout or --like"},
-      {Remedy::kOneBoxPerRank, "", "choose a layout of one box a rank, such as --ranks N"},
-      {Remedy::kUseMesh, "", "say how to cut with --mesh and --place"},
+      {Remedy::kOneBoxPerRank, "", "choose a layout with one box per rank, such as --ranks N"},
+      {Remedy::kUseMesh, "", "define the layout with --mesh and --place"},
       {Remedy::kSpreadFiles, "", "spread the tensors over several files with --shards or --max-shard-size"},
       {Remedy::kHoldAs, "dtensor", "add --as dtensor"},
-      {Remedy::kNameFolder, "", "name a folder after -o"},
-      {Remedy::kReplaceDestination, "", "add --force to replace it as a whole"},
+      {Remedy::kNameFolder, "", "pass a folder to -o"},
+      {Remedy::kReplaceDestination, "", "add --force to replace it"},
       {Remedy::kMoreMemory, "", "raise --max-memory"},
       {Remedy::kUseBackend, "gloo", "add --backend gloo"},
       {Remedy::kIgnoreLauncher, "",
        "add --launcher none to ignore the launcher's variables; 'shardctl env' shows what was found"},
-      {Remedy::kNameLauncher, "", "name the launcher whose variables count with --launcher"},
-      {Remedy::kNameRendezvous, "", "say where rank 0 can be reached: --rdzv HOST:PORT"},
+      {Remedy::kNameLauncher, "", "choose one with --launcher NAME"},
+      {Remedy::kNameRendezvous, "", "give the address of rank 0: --rdzv HOST:PORT"},
       {Remedy::kNameRank, "$PMIX_RANK", "pass --rank $PMIX_RANK --world-size N --rdzv HOST:PORT"},
       {Remedy::kReadFolder, "a b", "name 'a b' as the source"},
-      {Remedy::kNameLike, "", "name another checkpoint of the same job with --like CKPT"},
-      {Remedy::kNameReference, "", "name the folder of the model's config.json with --hf-ref DIR"},
-      {Remedy::kStateVariable, "heads", "state it with --set heads=VALUE"},
+      {Remedy::kNameLike, "", "pass another checkpoint of the same job: --like CKPT"},
+      {Remedy::kNameReference, "", "pass the folder with the model's config.json: --hf-ref DIR"},
+      {Remedy::kStateVariable, "heads", "set it: --set heads=VALUE"},
       {Remedy::kReadFiles, "a b/m*.pt", "name 'a b/'m*.pt as the source"},
       {Remedy::kUnpack, "gzip", "unpack it with gzip"},
   };
@@ -83,9 +91,9 @@ TEST(RemedyText, APackedFileIsUnpackedBesideIt) {
 }
 
 TEST(RemedyText, AFolderReplacesAllFilesOfItThatWereNamed) {
-  Options options = of_line({"gather", "ckpt/a", "ckpt/b", "-o", "x"});
-  options.source.paths = {"ckpt/a", "ckpt/b"};
-  EXPECT_EQ(hint_text(failure().in_file("ckpt/a").suggest(Remedy::kReadFolder, "ckpt"), options),
+  Typed typed = of_line({"gather", "ckpt/a", "ckpt/b", "-o", "x"});
+  typed.request.read.paths = {"ckpt/a", "ckpt/b"};
+  EXPECT_EQ(hint_text(failure().in_file("ckpt/a").suggest(Remedy::kReadFolder, "ckpt"), typed),
             "shardctl gather ckpt -o x");
 }
 
@@ -96,10 +104,10 @@ TEST(RemedyText, RemediesWithoutArgumentNameAPlaceholder) {
 }
 
 TEST(RemedyText, OneOptionIsTheLineToRun) {
-  const Options options = of_line({"gather", "my ckpt", "-o", "x.safetensors", "--objects=keep"});
-  EXPECT_EQ(hint_text(failure().suggest(Remedy::kDropObjects), options),
+  const Typed typed = of_line({"gather", "my ckpt", "-o", "x.safetensors", "--objects=keep"});
+  EXPECT_EQ(hint_text(failure().suggest(Remedy::kDropObjects), typed),
             "shardctl gather 'my ckpt' -o x.safetensors --objects drop");
-  EXPECT_EQ(hint_text(failure().suggest(Remedy::kExclude, "w"), options),
+  EXPECT_EQ(hint_text(failure().suggest(Remedy::kExclude, "w"), typed),
             "shardctl gather 'my ckpt' -o x.safetensors --objects=keep --exclude w");
 }
 
@@ -117,7 +125,7 @@ TEST(RemedyText, OtherAlternativesAreSaid) {
 
 TEST(RemedyText, TheLayoutOfTheSourceIsGathersWhereLayoutIsTheTargets) {
   EXPECT_EQ(hint_text(failure().suggest(Remedy::kStateLayout), of_line({"split", "c", "-o", "x"})),
-            "say how the tensors were cut: 'shardctl gather' takes --layout FILE for the source");
+            "describe how the source is sharded: run 'shardctl gather' with --layout FILE");
 }
 
 TEST(RemedyText, AnErrorWithoutSuggestionsKeepsItsHint) {

@@ -1,4 +1,4 @@
-#include "apps/shardctl/sharding_text.h"
+#include "apps/shardctl/text/sharding_text.h"
 
 #include <gtest/gtest.h>
 

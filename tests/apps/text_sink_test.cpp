@@ -1,4 +1,4 @@
-#include "apps/shardctl/text_sink.h"
+#include "apps/shardctl/text/text_sink.h"
 
 #include <gtest/gtest.h>
 

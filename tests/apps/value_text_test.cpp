@@ -1,4 +1,4 @@
-#include "apps/shardctl/value_text.h"
+#include "apps/shardctl/text/value_text.h"
 
 #include <gtest/gtest.h>
 

@@ -3,7 +3,7 @@
 
 #include <csignal>
 
-#include "apps/shardctl/versions.h"
+#include "apps/shardctl/session/versions.h"
 #include "libshard/core/plural.h"
 #include "tests/apps/world.h"
 
@@ -63,22 +63,26 @@ TEST_F(Verbs, InterruptedRunsWriteNoPage) {
 TEST_F(Verbs, InspectPrintsALineATensor) {
   EXPECT_EQ(world.run({"inspect", "/m.safetensors"}), 0);
   EXPECT_THAT(world.out, StartsWith("/m.safetensors: safetensors"));
-  EXPECT_THAT(world.out, HasSubstr("\nlayer.bias\tuint8\t[2]\t2\t\tm.safetensors\n"));
-  EXPECT_THAT(world.out, HasSubstr("\nlayer.weight\tuint8\t[2, 4]\t8\t\tm.safetensors\n"));
+  EXPECT_THAT(world.out, HasSubstr("\nname\tdtype\tshape\tsize\tsharding\tfile\n"));
+  EXPECT_THAT(world.out, HasSubstr("2 tensors, 10 elements, 0 objects, 10 bytes in 1 file\n"));
+  EXPECT_THAT(world.out, HasSubstr("\nlayer.bias\tuint8\t[2]\t2 bytes\t\tm.safetensors\n"));
+  EXPECT_THAT(world.out, HasSubstr("\nlayer.weight\tuint8\t[2, 4]\t8 bytes\t\tm.safetensors\n"));
   EXPECT_EQ(world.err, "");
 }
 
 TEST_F(Verbs, InspectAlignsColumnsOnATerminal) {
   world.out_is_terminal = true;
   world.run({"inspect", "/m.safetensors"});
-  EXPECT_THAT(world.out, HasSubstr("\nlayer.bias    uint8  [2]     2  m.safetensors\n"));
+  EXPECT_THAT(world.out, HasSubstr("\nname          dtype  shape      size  file\n"
+                                   "layer.bias    uint8  [2]     2 bytes  m.safetensors\n"));
 }
 
 TEST_F(Verbs, InspectSaysWhereTensorsAreCutAndHowMany) {
   world.run({"split", "/m.safetensors", "-o", "/two", "--ranks", "2"});
   world.run({"inspect", "/two"});
   EXPECT_THAT(world.out, HasSubstr("\n       2 S(0) over 2 ranks\n"));
-  EXPECT_THAT(world.out, HasSubstr("\nlayer.weight\tuint8\t[2, 4]\t8\tS(0) over 2 ranks\t__0_0.distcp and 1 more\n"));
+  EXPECT_THAT(world.out,
+              HasSubstr("\nlayer.weight\tuint8\t[2, 4]\t8 bytes\tS(0) over 2 ranks\t__0_0.distcp and 1 more\n"));
 }
 
 TEST_F(Verbs, InspectVerboseListsChunks) {
@@ -254,7 +258,7 @@ TEST_F(Verbs, ContradictionsAreRefusedBeforeAnythingIsWritten) {
       {{"convert", "/m.safetensors", "-o", "/x.pt", "--to", "safetensors"}, 2, "contradicts the suffix"},
       {{"convert", "/m.safetensors", "-o", "/x", "--to", "megatron"}, 8, "megatron"},
       {{"convert", "/m.safetensors", "-o", "/x", "--to", "safetensor"}, 2, "did you mean safetensors?"},
-      {{"split", "/m.safetensors", "-o", "/x.safetensors", "--ranks", "2"}, 2, "is one file"},
+      {{"split", "/m.safetensors", "-o", "/x.safetensors", "--ranks", "2"}, 2, "is a single file"},
       {{"split", "/m.safetensors", "-o", "/x", "--ranks", "2", "--to", "torch"},
        2,
        "a format that holds pieces (dcp, dcp-hf, torch-ranks"},
@@ -326,8 +330,8 @@ TEST_F(Verbs, DiffListsNamesShapesAndDtypes) {
                                           "ABCDEFGHI"));
   EXPECT_EQ(world.run({"diff", "/m.safetensors", "/n.safetensors"}), 1);
   EXPECT_EQ(world.out,
-            "only in A layer.bias\nonly in B more\ndtype layer.weight: uint8 and int8\n"
-            "shape layer.weight: [2, 4] and [8]\n");
+            "only in A layer.bias\nonly in B more\ndtype layer.weight: uint8 in A, int8 in B\n"
+            "shape layer.weight: [2, 4] in A, [8] in B\n");
 }
 
 TEST_F(Verbs, DiffStripsAPrefixThatOneSideHas) {
@@ -508,9 +512,7 @@ TEST_F(Verbs, TextsOfTheMetadataThatHaveNoPlaceAreTold) {
                                           R"("w":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})",
                                           "x"));
   EXPECT_EQ(world.run({"convert", "/n.safetensors", "-o", "/n.pt"}), 0);
-  EXPECT_THAT(
-      world.err,
-      HasSubstr("warning: torch cannot hold the texts of the source's __metadata__, which are left out: 'licence'"));
+  EXPECT_THAT(world.err, HasSubstr("warning: torch cannot store the source's __metadata__; dropped: 'licence'"));
   EXPECT_EQ(world.run({"convert", "/n.safetensors", "-o", "/again.safetensors"}), 0);
   EXPECT_THAT(world.err, Not(HasSubstr("licence")));
 }
@@ -519,8 +521,7 @@ TEST_F(Verbs, OtherFilesOfAFolderAreTold) {
   world.run({"split", "/m.safetensors", "-o", "/two", "--ranks", "2"});
   world.put("/two/config.json", "{}");
   EXPECT_EQ(world.run({"gather", "/two", "-o", "/g.safetensors", "--json"}), 0);
-  EXPECT_THAT(world.out,
-              HasSubstr("\"warnings\": [\"other files of the folder are not read or copied: 'config.json'\"]"));
+  EXPECT_THAT(world.out, HasSubstr("\"warnings\": [\"ignored other files in the folder: 'config.json'\"]"));
 }
 
 /// 'a' is a letter of other warnings, which are about other files.
@@ -529,8 +530,8 @@ TEST_F(Verbs, AnotherFileWhoseNameIsPartOfAWarningIsToldToo) {
   world.put("/d/__0.metadata", "left aside");
   world.put("/d/a", "mine");
   EXPECT_EQ(world.run({"gather", "/d", "-o", "/g.safetensors", "--json"}), 0) << world.err;
-  EXPECT_THAT(world.out, HasSubstr("left aside: .metadata is there"));
-  EXPECT_THAT(world.out, HasSubstr("other files of the folder are not read or copied: 'a'"));
+  EXPECT_THAT(world.out, HasSubstr("ignored __0.metadata and other per-rank metadata because .metadata exists"));
+  EXPECT_THAT(world.out, HasSubstr("ignored other files in the folder: 'a'"));
 }
 
 // ---- digest.

@@ -1,7 +1,7 @@
 #include <gtest/gtest.h>
 
-#include "apps/shardctl/options.h"
-#include "apps/shardctl/session.h"
+#include "apps/shardctl/request/request.h"
+#include "apps/shardctl/text/units.h"
 #include "tests/support/expect_error.h"
 
 namespace shard::app {
@@ -22,7 +22,7 @@ TEST(ParseSize, RefusesMoreThan63Bits) {
   test::expect_error(ErrorCode::kInvalidArgument, "'10000000TB'", [] { parse_size("10000000TB", "--x"); });
 }
 
-TEST(HumanBytes, SaysSmallNumbersExactly) { EXPECT_EQ(human_bytes(9999), "9999 bytes"); }
+TEST(HumanBytes, SaysSmallNumbersExactly) { EXPECT_EQ(human_bytes(999), "999 bytes"); }
 TEST(HumanSeconds, HasTwoUnitsAtMost) {
   EXPECT_EQ(human_seconds(0.4), "0 s");
   EXPECT_EQ(human_seconds(59.4), "59 s");
@@ -31,7 +31,11 @@ TEST(HumanSeconds, HasTwoUnitsAtMost) {
   EXPECT_EQ(human_seconds(200'000), "2 d 7 h");
 }
 
-TEST(HumanBytes, RoundsLargeOnes) { EXPECT_EQ(human_bytes(16'060'522'496), "16.06 GB"); }
+TEST(HumanBytes, HasThreeDigitsAtMost) {
+  EXPECT_EQ(human_bytes(1600), "1.6 kB");
+  EXPECT_EQ(human_bytes(999'600), "1 MB");
+  EXPECT_EQ(human_bytes(16'060'522'496), "16.1 GB");
+}
 
 }  // namespace
 }  // namespace shard::app

@@ -11,8 +11,8 @@
 
 #include "apps/shardctl/app.h"
 #include "libshard/io/local_disk.h"
-#include "libshard/io/memory_disk.h"
 #include "tests/support/bytes.h"
+#include "tests/support/memory_disk.h"
 
 namespace shard::app {
 

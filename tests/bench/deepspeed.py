@@ -1,10 +1,10 @@
-"""Times gather of DeepSpeed saves beside cp of their bytes, interleaved in random order in one run. Needs torch.
+"""Times gather of DeepSpeed saves and cp of their bytes, interleaved in random order in one run. Needs torch.
 
   deepspeed.py SHARDCTL [--size MIB] [--ranks N] [--runs N] [--folder DIR] [--deepspeed-python PYTHON]
 
-Makes a save of stage 2 and one of stage 3 by formula (formats/deepspeed/README.md), --size MiB of float32 masters without states, in
-DIR (/dev/shm). `x cp` is the ratio of minima over the runs; cp stands in the run twice, and where the two differ by 10 % nothing is
-said. Nothing is flushed to a disk. A PYTHON that has deepspeed runs its own zero_to_fp32 beside them.
+Creates a save of stage 2 and one of stage 3 by formula (formats/deepspeed/README.md), --size MiB of float32 masters
+without states, in DIR (/dev/shm). `x cp` is the ratio of minima over the runs; cp runs twice, and if the two differ
+by 10 % no figure is printed. Nothing is flushed to a disk. A PYTHON with deepspeed also runs its own zero_to_fp32.
 """
 
 import argparse
@@ -33,7 +33,7 @@ def shapes_of(mebibytes: int) -> OrderedDict:
 
 
 def save(folder: Path, stage: int, shapes: OrderedDict, ranks: int) -> None:
-    import torch  # Here alone: what the main process starts counts its memory too.
+    import torch  # Only here: the children of the main process count its memory too.
 
     folder.mkdir()
     shapes = OrderedDict((name, torch.Size(shape)) for name, shape in shapes.items())

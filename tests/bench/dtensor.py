@@ -36,7 +36,7 @@ def python_rank(mib: str, store: str, rank: str, ranks: str) -> None:
         return ChunkShardingSpec(dim, [f"rank:{each}/cpu" for each in range(int(ranks))])
 
     def operation(name: str):
-        """Makes what the operation is about, and returns what is timed."""
+        """Prepares the operation, and returns the function to time."""
         if name == "reshard":
             return functools.partial(sharded_tensor.ones(chunks(0), *size).reshard, chunks(1))
         if name == "rows-columns":

@@ -1,10 +1,11 @@
-"""Times fused experts to one tensor an expert and back, beside transformers' own conversion, in turns.
+"""Times fused experts to one tensor per expert and back, in turns with transformers' own conversion.
 
     experts.py --shardctl build/core/apps/shardctl/shardctl [--mib 1024] [--rounds 3] [--work FOLDER]
 
-The model is a Qwen3-MoE in bfloat16 of 64 experts a layer. Transformers 5 holds the experts of a layer as one tensor; it splits them in
-save_pretrained (but not those of a model that was loaded from a fused file) and fuses them in from_pretrained. Each contender is a whole process, imports and all; its peak of resident memory
-is the kernel's. A ratio is that of medians. Before the figures, the outputs of both ways are compared.
+The model is a Qwen3-MoE in bfloat16 of 64 experts per layer. Transformers 5 stores the experts of a layer as one
+tensor; it splits them in save_pretrained (but not those of a model from a fused file) and fuses them in
+from_pretrained. Each contender is a whole process, imports included; its peak of resident memory is the kernel's. A
+ratio is that of medians. Before the figures, the outputs of both ways are compared.
 """
 import argparse
 import os

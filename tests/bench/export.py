@@ -1,11 +1,12 @@
-"""Times export beside the scripts that it replaces, in turns: an FSDP checkpoint of 2 ranks becomes whole weights.
+"""Times export and the scripts that it replaces, in turns: an FSDP checkpoint of 2 ranks becomes whole weights.
 
     export.py --shardctl build/core/apps/shardctl/shardctl [--mib 1024] [--rounds 3] [--work FOLDER] [--verl PYTHON]
 
-Contenders: `shardctl export`, with fsync and without; `accelerate merge-weights`; torch's `dcp_to_torch_save` and `shardctl gather` to one torch file; `cp -r` of the same bytes.
-With --verl, a Python that has verl installed, the source is verl's: a Llama in bfloat16 that FSDP2 of 2 ranks holds, its config and a
-tokenizer; beside export and cp stands `verl.model_merger`.
-Each is a whole process, imports and all; its peak of resident memory is the kernel's. A ratio is that of medians.
+Contenders: `shardctl export`, with fsync and without; `accelerate merge-weights`; torch's `dcp_to_torch_save` and
+`shardctl gather` to one torch file; `cp -r` of the same bytes. With --verl, a Python with verl, the source is
+verl's: a Llama in bfloat16 from FSDP2 of 2 ranks, its config and a tokenizer; `verl.model_merger` is then a
+contender beside export and cp. Each is a whole process, imports included; its peak of resident memory is the
+kernel's. A ratio is that of medians.
 """
 import argparse
 import os

@@ -72,10 +72,9 @@ void copy(Group& group, const std::string& from, const std::string& to) {
     const WriteOptions options{.single_file = true};
     CopyJob job;
     job.reader = reader.get();
-    job.selection = select(reader->catalog(), {});
-    job.traits = traits_of(format, options);
-    job.make_writer = [&](const Catalog&) { return format.make_writer(options); };
-    job.cloner = &fs;
+    job.target = selected_target(*reader, select(reader->catalog(), {}), WholeLayout{}, traits_of(format, options));
+    job.make_writer = [&](const Catalog&) { return writer_of(format, options); };
+    job.reflink_disk = &fs;
     job.threads = group.size() == 1 ? 2 : 1;
     Progress progress;
     const auto output = local_output(fs, to, {}, {.sync = false});

@@ -10,7 +10,7 @@ and gzip(1); chunks are square blocks of about --chunk KiB. Each row is a whole 
   gather to h5                                shardctl from safetensors to a contiguous .h5
   h5py writes                                 the same from the mapped safetensors file
 
-`x cp` is the ratio of minima, to cp of the contiguous file: the bytes that every row writes. cp stands in the run twice; when
+`x cp` is the ratio of minima, to cp of the contiguous file: the bytes that every row writes. cp runs twice; if
 the two differ by more than 5 % the run is void. Inputs are hot, nothing is fsynced, outputs are removed and the disk is synced
 outside the timed region. A row whose first run fails is left out, with what it said.
 """

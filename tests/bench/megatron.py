@@ -1,10 +1,11 @@
-"""Times export of a Megatron-Core checkpoint with stacked layers beside cp of its bytes, interleaved in random order in one run.
+"""Times export of a Megatron-Core checkpoint with stacked layers and cp of its bytes, interleaved in random order
+in one run.
 
   megatron.py SHARDCTL [--size MIB] [--runs N] [--folder DIR]
 
-Makes a Llama of --size MiB of random bfloat16 and writes it as megatron-dist, in DIR (/dev/shm): layers stacked, queries, keys and values
-fused by groups, as 4 tensor-parallel ranks hold them. `x cp` is the ratio of minima over the runs; cp stands in the run twice, and where
-the two differ by 10 % nothing is said. Nothing is flushed to a disk.
+Creates a Llama of --size MiB of random bfloat16 and writes it as megatron-dist, in DIR (/dev/shm): layers stacked,
+queries, keys and values fused by groups, as on 4 tensor-parallel ranks. `x cp` is the ratio of minima over the
+runs; cp runs twice, and if the two differ by 10 % no figure is printed. Nothing is flushed to a disk.
 """
 
 import argparse

@@ -1,5 +1,6 @@
-"""What it costs that pieces travel: two ranks with a folder each beside two that share one, per backend, and beside a
-copy in memory of the bytes that travel; medians of 5 runs that alternate. Environment as in tests/launched/harness.py.
+"""The cost of moving pieces between ranks: two ranks with a folder each compared with two that share one, per
+backend, and with a copy in memory of the same bytes; medians of 5 runs that alternate. Environment as in
+tests/launched/harness.py.
 
     node_local.py [GIGABYTES]    (default 1; needs six times that in the folder for temporary files)
 """
@@ -22,7 +23,7 @@ RESHARD = ["reshard", "src", "-o", "out", "--ranks", "2", "--dim", "1", "--no-fs
 
 
 def timed(launch: h.Launch, folders: list[Path], program: list[str], work: Path) -> tuple[float, str]:
-    """Seconds, and what the run said."""
+    """Seconds, and the output of the run."""
     for folder in folders:
         shutil.rmtree(folder / "out", ignore_errors=True)
     result = h.Job(launch, program, cwd=work).wait(600)
@@ -41,7 +42,7 @@ def spread(numbers: list[float]) -> str:
 
 
 def copied(bytes_sent: float) -> float:
-    """Seconds to copy so many bytes in memory, 64 MiB at a time."""
+    """Seconds to copy this many bytes in memory, 64 MiB at a time."""
     block = bytearray(64 << 20)
     target = bytearray(len(block))
     begin = time.monotonic()
@@ -82,7 +83,7 @@ def main() -> None:
         print("|---|--:|--:|--:|--:|--:|--:|")
         for name, launch in (("mpi", h.mpirun(2, "mpi")), ("gloo", h.mpirun(2, "gloo"))):
             rows = []
-            for _ in range(RUNS):  # One after the other, so that what else the machine does hits all of them.
+            for _ in range(RUNS):  # In turns, so that other load on the machine affects all of them.
                 shared, _ = timed(launch, [work], [h.SHARDCTL, *RESHARD], work)
                 own, said = timed(launch, ranks, [*in_own, h.SHARDCTL, *RESHARD, "--local-input", "--local-output"], work)
                 rows.append((shared, own, copied(bytes_sent(said))))

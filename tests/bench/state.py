@@ -1,11 +1,13 @@
-"""Times state_bench beside torch.distributed, in turns: the same state on as many ranks, over Gloo.
+"""Times state_bench and torch.distributed, in turns: the same state on the same number of ranks, over Gloo.
 
-    state.py --bench build/dev/tests/bench/state_bench [--mib 1024] [--ranks 4] [--rounds 3] [--runs 2] [--work FOLDER]
+    state.py --bench build/dev/tests/bench/state_bench [--mib 1024] [--ranks 4] [--rounds 3] [--runs 2] [--work
+  FOLDER]
 
-Operations: save and load (checkpoint::save and load; dcp.save and dcp.load of ShardedTensors), load under another cut,
-gather of all tensors to rank 0, reshard from rows to columns. Both fsync what they save, but for save_unsynced, which
-replaces it. A time is the slowest rank's, between barriers: no start of processes and no imports are in it. A round is a job of each, of --runs runs; the ratio is
-that of medians over all runs, and the last column the largest ratio of a round's.
+Operations: save and load (checkpoint::save and load; dcp.save and dcp.load of ShardedTensors), load under a
+different sharding, gather of all tensors to rank 0, reshard from rows to columns. Both fsync their output, except
+in save_unsynced, which replaces it. A time is the slowest rank's, between barriers, without the start of processes
+and imports. A round is a job of each, of --runs runs; the ratio is that of medians over all runs, and the last
+column the largest ratio of a round's.
 """
 import argparse
 import os

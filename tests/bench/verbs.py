@@ -3,13 +3,13 @@
     verbs.py --shardctl build/release/apps/shardctl/shardctl [--also NAME=PATH] [--rows a,b] [--fast] [--size MiB]
              [--tensors N] [--runs N] [--work FOLDER]
 
-Each row is a whole process. `x cp` is the ratio of minima over the runs; cp stands in every case twice, and when the two
+Each row is a whole process. `x cp` is the ratio of minima over the runs; cp runs twice in every case, and if the two
 differ by more than 5 % the case is void. Inputs are hot, outputs are removed and the disk is synced outside the timed
-region. Rows without `+ fsync` run with --no-fsync and are held against plain cp, the others against cp and sync. Where
-nothing is copied the first row stands twice in place of cp. Also printed: the least CPU time, peak resident memory, and
+region. Rows without `+ fsync` run with --no-fsync and are compared with plain cp, the others with cp and sync. If
+nothing is copied, the first row runs twice in place of cp. Also printed: the least CPU time, peak resident memory, and
 rchar and wchar over the bytes of the input.
 
---also puts another shardctl beside each row, in the same run (before and after a change): `x NAME` is the row's minimum over
+--also runs a second shardctl beside each row, in the same run (before and after a change): `x NAME` is the row's minimum over
 that of the other program. --rows takes the beginnings of the cases' names:
 
   gather-safetensors gather-torch reshard split-ranks split-files inner-256 inner-2048   --size MiB of tensors, RANKS ranks
@@ -102,16 +102,16 @@ class Case:
     source: Callable[["Bench"], Path]
     rows: dict[str, str]  # Arguments of shardctl, with {src} and {out}.
     copies: bool = True
-    copy: str = "cp -r {src} {out}/copy"  # What the rows are held against.
+    copy: str = "cp -r {src} {out}/copy"  # The references of the rows.
     twin: Callable[["Bench"], Path] | None = None  # {twin}
     inflate: str = ""  # A second reference.
-    repeat: int = 1  # Runs are multiplied by this: for what takes milliseconds.
+    repeat: int = 1  # Runs are multiplied by this, for cases that take milliseconds.
 
 
 class Bench:
     def __init__(self, tools: dict[str, str], work: Path, size: int, tensors: int, runs: int, view_size: int,
                  bits: int):
-        self.tools = tools  # The one that is measured first, then those beside it.
+        self.tools = tools  # The one that is measured first, then the others.
         self.work = work
         self.size = size
         self.tensors = tensors

@@ -38,7 +38,7 @@ def seconds(command: str, cwd: Path) -> float:
 
 
 def prepare(shardctl: str, work: Path, size: int) -> dict[str, str]:
-    """The rows: what they are called and their command."""
+    """The rows: their names and commands."""
     write_model(work / "m.safetensors", size)
     make = [f"{shardctl} convert m.safetensors -o s.pt -q", f"{shardctl} split m.safetensors -o d --ranks 4 -q",
             f"{shardctl} convert m.safetensors -o x.safetensors --checksum xxh3 -q",

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Pages of --html in headless Chromium: what they show, keys, search, 100,000 tensors, hostile names, both themes, paper.
+"""Pages of --html in headless Chromium: content, keys, search, 100,000 tensors, hostile names, both themes, paper.
 
-Needs Chromium (SHARD_CHROMIUM, else one in PATH) and playwright for Python; it downloads nothing. With SHARD_SCREENSHOTS=DIR
-it leaves pictures of all views there. Environment: SHARDCTL is the program, SHARD_DATA the folder tests/data.
+Needs Chromium (SHARD_CHROMIUM, or one in PATH) and playwright for Python; it downloads nothing. With
+SHARD_SCREENSHOTS=DIR it saves pictures of all views there. Environment: SHARDCTL is the program, SHARD_DATA the
+folder tests/data.
 """
 import json
 import os
@@ -77,7 +78,7 @@ class Pages(unittest.TestCase):
         return path
 
     def opened(self, path: Path, scheme: str = "light"):
-        """The page in a tab of its own. Whatever it complains of, or asks for beyond its own file, fails the test."""
+        """The page in a separate tab. Any error, or any request beyond its own file, fails the test."""
         page = self.browser.new_page(viewport={"width": 1500, "height": 1100}, color_scheme=scheme)
         complaints, requests = [], []
         page.on("console", lambda message: complaints.append(message.text))
@@ -96,7 +97,7 @@ class Pages(unittest.TestCase):
         return page.eval_on_selector_all("#panel0 .explorer > .list .layer .row", "rows => rows.map((row) => row.querySelector('.name').textContent)")
 
     def search(self, page, text: str) -> str:
-        """Types, waits for the rows, and returns what is said of their number."""
+        """Types, waits for the rows, and returns the text about their number."""
         before = page.inner_text("output.count")
         page.fill("input[type=search]", text)
         self.wait(lambda: page.inner_text("output.count") != before)
@@ -120,7 +121,7 @@ class Pages(unittest.TestCase):
                             "--as", "dtensor", "-q"], cwd=self.work, check=True)
         return self.made("inspect", "cut")
 
-    # ---- What is shown.
+    # ---- Content.
 
     def test_tree_opens_and_closes_by_keys(self):
         page = self.opened(self.cut_model())
@@ -218,7 +219,7 @@ class Pages(unittest.TestCase):
     def test_hostile_names_are_text(self):
         write_model(self.work / "h.safetensors", {name: [1] for name in HOSTILE})
         original = self.made("inspect", "h.safetensors")
-        unguarded = self.work / "unguarded.html"  # Escapes alone must do, too.
+        unguarded = self.work / "unguarded.html"  # Escapes must suffice.
         unguarded.write_text(original.read_text().replace("Content-Security-Policy", "x-none"))
         for path in (original, unguarded):
             page = self.opened(path)
@@ -260,7 +261,7 @@ class Pages(unittest.TestCase):
         opening, opening_cpu, searching, searching_cpu = (min(each) for each in zip(*runs))
         print(f"100,000 tensors: opened in {opening:.2f} s ({opening_cpu:.2f} s of CPU), searched in {searching:.2f} s "
               f"({searching_cpu:.2f} s of CPU), best of 3", file=sys.stderr)
-        self.assertLess(opening_cpu, LIMIT_SECONDS)  # CPU, because other tests may run beside this one.
+        self.assertLess(opening_cpu, LIMIT_SECONDS)  # CPU, because other tests may run at the same time.
         self.assertLess(searching_cpu, LIMIT_SECONDS)
 
     def cpu_seconds(self, page) -> float:
@@ -315,12 +316,12 @@ class Pages(unittest.TestCase):
                 page.close()
 
     def wait_for_frames(self, page) -> None:
-        """Until what a new size changes is drawn."""
+        """Waits until the changes of a new size are drawn."""
         page.evaluate("() => { window.drawn = 0; const next = () => { if (++window.drawn < 4) requestAnimationFrame(next); }; requestAnimationFrame(next); }")
         self.wait(lambda: page.evaluate("window.drawn") >= 4)
 
     def test_the_last_of_a_million_rows_is_whole(self):
-        """More than the height of an element can hold, so that one pixel of scrolling is several of rows."""
+        """More than the maximum height of an element, so that one pixel of scrolling is several of rows."""
         page = self.opened(self.listed(12))
         page.evaluate("""() => {
           const grid = new Grid([{title: "Name", key: "name", width: "1fr", cell: (row) => make("span", {class: "name"}, row.name)}], {label: "many"});

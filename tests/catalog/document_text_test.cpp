@@ -55,11 +55,11 @@ TEST(DocumentText, APlainScalarIsANumberOnlyWhereJsonSaysSo) {
 }
 
 TEST(DocumentText, WhatJsonCannotSayIsRefusedByLine) {
-  EXPECT_THAT(refusal_of("a: &x 1\nb: *x\n"), testing::HasSubstr("line 1 has an anchor"));
-  EXPECT_THAT(refusal_of("a: 1\nb: *x\n"), testing::HasSubstr("line 2 has an alias"));
-  EXPECT_THAT(refusal_of("a: !!str 1\n"), testing::HasSubstr("line 1 has a tag"));
+  EXPECT_THAT(refusal_of("a: &x 1\nb: *x\n"), testing::HasSubstr("line 1 uses an anchor"));
+  EXPECT_THAT(refusal_of("a: 1\nb: *x\n"), testing::HasSubstr("line 2 uses an alias"));
+  EXPECT_THAT(refusal_of("a: !!str 1\n"), testing::HasSubstr("line 1 uses a tag"));
   EXPECT_THAT(refusal_of("? [a]\n: 1\n"), testing::HasSubstr("a key that is a list"));
-  EXPECT_THAT(refusal_of("a: 1\n---\nb: 2\n"), testing::HasSubstr("line 2 has a second document"));
+  EXPECT_THAT(refusal_of("a: 1\n---\nb: 2\n"), testing::HasSubstr("line 2 uses a second document"));
   EXPECT_THAT(refusal_of("a: 1\na: 2\n"), testing::HasSubstr("'a' appears twice"));
   EXPECT_THAT(refusal_of("a: [1\nb: 2\n"), testing::HasSubstr("nor YAML"));
   EXPECT_THAT(refusal_of("a: \x01\n"), testing::HasSubstr("nor YAML"));

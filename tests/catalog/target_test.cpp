@@ -341,7 +341,7 @@ TEST(Target, RefusesObjectsWhereTheFormatHasNone) {
   for (const char* name : {"a", "b", "c", "d"}) add_object(source, name, make_int(*source.arena, 1));
   const Error error = test::error_of([&] { target_of(source, WholeLayout{}, kWhole); });
   EXPECT_EQ(error.code(), ErrorCode::kUnsupported);
-  EXPECT_STREQ(error.what(), "safetensors cannot hold objects, the source has 4: 'a', 'b', 'c', ...");
+  EXPECT_STREQ(error.what(), "safetensors cannot store objects, and the source has 4: 'a', 'b', 'c' and 1 more");
   EXPECT_EQ(error.suggestions(), std::vector{Suggestion{Remedy::kDropObjects}});
   EXPECT_NO_THROW(target_of(source, WholeLayout{}, kWhole, {.keep_objects = false}));
 }
@@ -418,7 +418,7 @@ TEST(Target, SaysThatADocumentsFilePathIsNotUsed) {
           "rules": [{"match": "w", "shard": [{"axis": "tp", "dim": 0}]}]})",
       "layout.json");
   EXPECT_EQ(target_of(source, layout, kItems).warnings,
-            Lines{"files.path 'r{tp}' of the layout document is not used: dcp names its files by rank"});
+            Lines{"ignored the layout document's files.path 'r{tp}': dcp names its files by rank"});
 }
 
 // --- Words, and files of all ranks ---

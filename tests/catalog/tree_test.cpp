@@ -153,7 +153,7 @@ TEST_F(TreeTest, ChargesTheBudgetForASharedNodeUnderEachName) {
   for (int i = 0; i < 40; ++i) shared = dict({text("a"), shared, text("b"), shared});
   Arena charged{std::make_shared<Budget>()};
   const auto none = [](const Value&) { return false; };
-  expect_error(ErrorCode::kCorruption, "out of proportion",
+  expect_error(ErrorCode::kCorruption, "are far too many for",
                [&] { visit_leaves(charged, *shared, none, [](const TreeLeaf&) {}); });
 }
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A Parameter's Python attributes stay in files of torch; where they are lost, a warning says so.
+# A Parameter's Python attributes stay in files of torch; a warning reports their loss elsewhere.
 . "$(dirname "$0")/common.sh"
 python3 - <<'P'
 import zipfile

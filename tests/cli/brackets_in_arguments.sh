@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Brackets in arguments come through as they are: in paths, in slices of a tensor without a name, in patterns.
+# Brackets in arguments are used unchanged: in paths, in slices of a tensor without a name, in patterns.
 . "$(dirname "$0")/common.sh"
 bare="$SHARD_DATA/torch/bare.pt"
 

@@ -39,7 +39,7 @@ expect 2 cat "$demo" "$name[50]"
 expect 2 cat "$demo"
 expect 2 cat "$demo" step --format raw
 
-# Where ranks differ the hint shows the value of one.
+# If ranks differ, the hint shows the value of one.
 ranks="$SHARD_DATA/golden/2.11.0/ranks_differ_r2"
 for source in "$ranks" "$ranks/rank_1.pt $ranks/rank_0.pt"; do
   expect 4 cat $source rng
@@ -63,7 +63,7 @@ model large.safetensors $((64 << 20))
 [ "${PIPESTATUS[0]}" = 0 ] || fail "a closed pipe is exit ${PIPESTATUS[0]}"
 is_empty err
 
-# Elements that do not match their checksum are damage, whatever part of the file they are in.
+# Elements that do not match their checksum are damage, in any part of the file.
 cp "$SHARD_DATA/torch/state.pt" flipped.pt
 printf '\xff' | dd of=flipped.pt bs=1 seek=1346 conv=notrunc status=none
 expect 4 cat flipped.pt base

@@ -1,7 +1,9 @@
-"""Runs what scripts/examples gives to CI systems, on small checkpoints of which one is damaged: ci_examples.py SOURCE_DIR
+"""Runs the files of scripts/examples for CI systems, on small checkpoints of which one is damaged: ci_examples.py
+SOURCE_DIR
 
-GitHub's and GitLab's files are held against those systems' schemas where check-jsonschema is installed; their commands run as the
-systems run them. Slurm is a stand-in that runs jobs at once. Kubernetes' mounts are folders of the test.
+GitHub's and GitLab's files are compared with those systems' schemas if check-jsonschema is installed; their
+commands run as the systems run them. Slurm is a fake that runs jobs at once. Kubernetes' mounts are folders of the
+test.
 
 Environment: SHARDCTL is the program, SHARD_DATA the folder tests/data.
 """
@@ -22,7 +24,7 @@ DATA = Path(os.environ["SHARD_DATA"])
 DAMAGED = "checkpoint-2\x1b[31m\n- `x`: <b>forged\n\n# \x9b\u202e"  # A name that a log or Markdown must not obey.
 
 SBATCH = r"""#!/usr/bin/env bash
-# A stand-in: runs the jobs, keeps their reports, prints a number for the array.
+# A fake: runs the jobs, keeps their reports, prints a number for the array.
 echo "$*" >>submitted
 tasks=0
 while [[ $1 == --* ]]; do

@@ -1,4 +1,4 @@
-# Shared by the scripts: the program under test, a folder that goes with the test, inputs, and expectations.
+# Shared by the scripts: the program under test, a folder that is removed with the test, inputs, and expectations.
 # Environment: SHARDCTL is the program, SHARD_DATA the folder tests/data.
 set -euo pipefail
 export LC_ALL=C

@@ -10,7 +10,7 @@ expect 2 completion tcsh
 holds err "bash, zsh, fish"
 PATH=$(dirname "$SHARDCTL"):$PATH
 
-# completes SHELL LINE WORD: WORD is among what the shell offers at the end of LINE.
+# completes SHELL LINE WORD: the shell offers WORD at the end of LINE.
 completes() {
   case $1 in
     bash)
@@ -23,7 +23,7 @@ completes() {
   grep -qE -- "(^|[^a-z-])$3($|[^a-z_-])" offered || { cp offered out && fail "$1 does not complete '$2' to '$3'"; }
 }
 
-# zsh completes on terminals only: it gets one. The test reads what it draws there until it holds WORD, at most 10 s.
+# zsh completes only on terminals, so it gets one. The test reads the terminal until WORD appears, at most 10 s.
 cat >zsh_offers <<'Z'
 zmodload zsh/zpty zsh/zselect
 zpty shell zsh -f -i
@@ -58,6 +58,6 @@ done
 # Nothing is offered that is not there: every long option of the bash script is taken by its verb.
 for verb in inspect split cat digest; do
   for option in $(sed -n "s/^ *$verb) words=\"\(.*\)\" ;;/\1/p" completion.bash); do
-    "$SHARDCTL" help $verb | grep -q -- "$option" || fail "help $verb does not know $option"
+    "$SHARDCTL" help $verb --all | grep -q -- "$option" || fail "help $verb does not know $option"
   done
 done

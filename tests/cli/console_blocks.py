@@ -17,14 +17,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-# What differs between machines and runs: examples are held to the types of these fields only.
+# Fields that differ between machines and runs: only their types are compared.
 VOLATILE = {"seconds", "free_bytes", "memory_bytes"}
 KINDS = {type(None): "null", bool: "boolean", int: "integer", float: "number", str: "string", list: "array",
          dict: "object"}
 
 
 class Command(NamedTuple):
-    """What a page shows of a command. `shown` is null where its output may be anything."""
+    """A command of a page and its output. `shown` is null if its output may be anything."""
     text: str
     shown: str | None = None
     is_run: bool = True
@@ -76,7 +76,7 @@ def commands(info: str, block: str) -> Iterator[Command]:
 
 
 def steady(value):
-    """A document with the kinds of what differs from run to run in place of the values."""
+    """A document with kinds in place of values that differ from run to run."""
     if isinstance(value, dict):
         return {key: kind(field) if key in VOLATILE else steady(field) for key, field in value.items()}
     return [steady(item) for item in value] if isinstance(value, list) else value
@@ -94,7 +94,7 @@ def is_as_shown(shown: str | None, printed: str) -> bool:
 
 
 def run_page(path: Path, work: Path, printed: list[str]) -> Iterator[str]:
-    """Runs a page in `work`. Yields what is not as it says; adds what the commands print to `printed`."""
+    """Runs a page in `work`. Yields differences from the page; adds the output of the commands to `printed`."""
     has_jq = shutil.which("jq") is not None
     for info, content in blocks(path.read_text()):
         language, *name = info.split() or [""]

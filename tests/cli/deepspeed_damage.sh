@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What can be wrong with the folder of a DeepSpeed save, each with its exit code and a line that says where.
+# Possible damage in the folder of a DeepSpeed save, each with its exit code and a message with the file.
 . "$(dirname "$0")/common.sh"
 saves="$SHARD_DATA/deepspeed"
 optimizer=global_step2/bf16_zero_pp_rank_1_mp_rank_00_optim_states.pt
@@ -26,14 +26,14 @@ with open(path, "r+b") as file:
 END
 }
 
-# `latest` and `latest_universal` beside each other: two checkpoints, of which --from chooses.
+# A folder with both `latest` and `latest_universal`: two checkpoints, of which --from selects one.
 copied stage1
 expect 0 convert "$saves/stage1" -o universal --to deepspeed-universal
 cp -r universal/global_step2 save/global_step2_universal
 printf global_step2_universal >save/latest_universal
 for verb in inspect verify; do
   expect 4 "$verb" save
-  holds err "fits 2 formats: deepspeed, deepspeed-universal"
+  holds err "matches 2 formats: deepspeed, deepspeed-universal"
   holds err "--from deepspeed-universal"
 done
 for format in deepspeed deepspeed-universal; do
@@ -84,7 +84,7 @@ holds err "saved under another rank's name"
 expect 1 verify swapped
 holds out "rank_mismatch"
 
-# A file that is cut does not keep the others from being checked: a changed byte of another one is found as well.
+# Other files are still checked if one is truncated: a changed byte of another one is found as well.
 copied stage2_tied
 change_a_byte "save/$optimizer"
 truncate -s -100 "save/global_step2/mp_rank_00_model_states.pt"

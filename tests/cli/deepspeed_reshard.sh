@@ -3,7 +3,7 @@
 . "$(dirname "$0")/common.sh"
 saves="$SHARD_DATA/deepspeed"
 
-# Each file holds what DeepSpeed wrote there, whatever number of ranks lies between.
+# Each file has the content that DeepSpeed wrote, for any number of ranks in between.
 same_files() {
   for file in "$1"/global_step2/*; do
     expect 0 diff "$file" "$2/global_step2/$(basename "$file")" --from torch
@@ -23,7 +23,7 @@ done
 (cd "$saves/stage1/global_step2" && "$SHARDCTL" -q reshard . -o "$work/from-here" --ranks 2)
 diff -r same-stage1 from-here || fail "the name of the working directory counts"
 
-# 74 elements over 4 ranks: padded to 80, slices of 20, the last with 14 of its own.
+# 74 elements over 4 ranks: padded to 80, slices of 20, the last with only 14 elements.
 expect 0 reshard "$saves/stage2_tied" -o four --ranks 4
 expect 0 diff "$saves/stage2_tied" four
 [ "$(ls four/global_step2/*optim_states.pt | wc -l)" = 4 ] || fail "not four files of optimizer states"
@@ -35,7 +35,7 @@ value() { jq -r --arg name "$place.$1" '.objects[] | select(.name == $name).valu
 expect 0 inspect four/global_step2/mp_rank_00_model_states.pt --from torch --json
 [ "$(jq -r '.objects[] | select(.name == "dp_world_size").value' out)" = 4 ] || fail "another dp_world_size"
 
-# Round robin deals parameters out to the ranks: of seven, rank 0 of 3 begins with the first and the fourth.
+# Round robin distributes parameters over the ranks: of seven, rank 0 of 3 begins with the first and the fourth.
 expect 0 reshard "$saves/stage2_robin" -o robin --ranks 3
 expect 0 diff "$saves/stage2_robin" robin
 expect 0 inspect robin/global_step2/bf16_zero_pp_rank_0_mp_rank_00_optim_states.pt --from torch --json
@@ -46,7 +46,7 @@ for file in "$saves"/stage2_robin/global_step2/*; do
   expect 0 diff "$file" "robin-back/global_step2/$(basename "$file")" --from torch --objects drop
 done
 
-# Sub-groups of stage 3 are cut by what one rank holds: the fewer ranks, the more.
+# Sub-groups of stage 3 are limited by the elements of one rank: the fewer ranks, the more.
 expect 0 reshard "$saves/stage3_groups" -o one --ranks 1
 expect 0 inspect one/global_step2/bf16_zero_pp_rank_0_mp_rank_00_optim_states.pt --from torch --json
 [ "$(jq '[.tensors[].name | select(test("fp32_flat_groups"))] | length' out)" = 3 ] || fail "not three sub-groups"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A universal checkpoint is read and written as DeepSpeed's own ds_to_universal writes it, file by file.
+# A universal checkpoint is read and written like that of DeepSpeed's own ds_to_universal, file by file.
 . "$(dirname "$0")/common.sh"
 saves="$SHARD_DATA/deepspeed"
 
@@ -20,7 +20,7 @@ done
 expect 0 inspect "$saves/universal_of_stage1" --json
 [ "$(jq -r '"\(.format) \(.world_size) \(.tensor_count)"' out)" = "deepspeed-universal null 24" ] || fail "read as another"
 
-# Trainers do not write what the engine asks for: it is there.
+# Trainers do not write the file that the engine requires; it exists.
 expect 0 inspect made-stage1/global_step2/mp_rank_00_model_states.pt --from torch --json
 [ "$(jq -r '.objects[] | select(.name == "universal_checkpoint_info.universal_checkpoint_version").value' out)" = 0.2 ] ||
   fail "no version of the universal checkpoint"

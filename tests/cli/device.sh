@@ -1,8 +1,8 @@
-# --device cuda writes the same bytes, through the device; what a machine lacks is refused with the code and the numbers. The
-# devices are doubles, in a stand-in for the plug-in.
+# --device cuda writes the same bytes, through the device; if a machine lacks it, it is refused with the code and the
+# numbers. The devices are fakes, in a fake plug-in.
 . "$(dirname "$0")/common.sh"
 
-# The same program with a plug-in of its own; first with none.
+# The same program with a separate plug-in; first with none.
 mkdir installed
 cp "$SHARD_LIBRARY" installed
 export LD_LIBRARY_PATH=$work/installed${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
@@ -10,7 +10,7 @@ model m.safetensors $((3 << 20))
 
 expect 8 split m.safetensors -o no --ranks 2 --device cuda
 holds err "the CUDA plug-in is not installed"
-holds err "put the plug-in libshard_cuda.so there"
+holds err "install the plug-in libshard_cuda.so there"
 holds err "--device cpu"
 [ ! -e no ] || fail "something was written"
 expect 0 env
@@ -36,7 +36,7 @@ SHARDCTL_DEVICE=cuda:0 expect 0 gather cpu -o cuda16.safetensors --cast w=float1
 cmp f16.safetensors cuda16.safetensors || fail "other bytes with a cast on the device"
 grep -q 'cast 31' log || fail "nothing was cast on the device: $(cat log)"
 
-# As ranks: each its own device.
+# With ranks: each its own device.
 STAND_IN_GPUS=2 expect 0 split m.safetensors -o two --to torch-ranks --ranks 3 --dim 1 --device cuda --local-ranks 2
 diff -r cpu two || fail "other bytes from two ranks with a device each"
 STAND_IN_GPUS=2 expect 8 split m.safetensors -o no --ranks 3 --device cuda --local-ranks 4
@@ -48,7 +48,7 @@ diff -r cpu threads || fail "other bytes from threads where nccl was asked for"
 STAND_IN_GPUS=2 expect 2 split m.safetensors -o no --ranks 3 --device cuda:1 --local-ranks 2
 holds err "cannot use GPU 1 for 2 ranks"
 
-# What a machine may lack.
+# Parts that a machine may lack.
 expect 8 split m.safetensors -o no --ranks 3 --device cuda:1
 holds err "there is no GPU 1"
 STAND_IN_GPUS=0 expect 8 split m.safetensors -o no --ranks 3 --device cuda

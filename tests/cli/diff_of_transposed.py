@@ -1,6 +1,6 @@
-"""A diff of tensors that are stored in another order than they are read in ends, whatever the memory and the threads.
+"""A diff of tensors whose stored order differs from the reading order ends, for any memory and number of threads.
 
-Each worker holds buffers of both sides at once, and must not wait with one for the other.
+Each worker has buffers of both sides at once, and must not wait with one for the other.
 """
 import os
 import subprocess
@@ -11,7 +11,7 @@ from pathlib import Path
 sys.path.append(str(Path(__file__).resolve().parent.parent / "hostile"))
 from build import dict_of, pickled, tensor, torch_zip  # noqa: E402
 
-SIDE, TENSORS = 700, 6  # Matrices of 2 MB in one storage, each an element behind the one before.
+SIDE, TENSORS = 700, 6  # Matrices of 2 MB in one storage, each an element after the one before.
 
 values = {f"w{i}": tensor([SIDE, SIDE], [1, SIDE], offset=i, count=SIDE * SIDE + TENSORS) for i in range(TENSORS)}
 content = torch_zip(pickled(dict_of(**values)), {"data/0": bytes(4 * (SIDE * SIDE + TENSORS))})

@@ -49,7 +49,7 @@ def tables(page: str) -> dict[str, dict[str, tuple[set[str], bool]]]:
 
 
 class Seen:
-    """What was met of one schema."""
+    """The observed fields of one schema."""
 
     def __init__(self, rows):
         self.rows = rows
@@ -161,7 +161,7 @@ def write_inputs(work: Path) -> None:
         file.write(b"more")
 
 
-# Their documents together hold every field, with every kind of value, present and absent.
+# Their documents together have every field, with every kind of value, present and absent.
 CORPUS = """
 inspect a.safetensors
 inspect data/demo/ckpt
@@ -234,19 +234,19 @@ split a.safetensors -o no --mesh dp=2 --place 'real=R,R'
 MANIFESTS = ["made.safetensors.manifest.json", "made/shardctl.manifest.json", "local/shardctl.manifest.json"]
 
 
-# Machines for `env`, by what the stand-in for the plug-in of GPUs reports; one has no plug-in.
+# Machines for `env`, by the report of the fake plug-in of GPUs; one has no plug-in.
 MACHINES = ["STAND_IN_GPUS=2", "STAND_IN_GPUS=0 STAND_IN_DRIVER=0", None]
 
 
 def describe_machine(variables: str | None, work: Path) -> str:
     libraries = Path(tempfile.mkdtemp(dir=work))
-    shutil.copy(os.environ["SHARD_LIBRARY"], libraries)  # By the name that programs ask for.
+    shutil.copy(os.environ["SHARD_LIBRARY"], libraries)  # The name that programs load.
     if variables is not None:
         shutil.copy(os.environ["SHARD_CUDA_STAND_IN"], libraries / "libshard_cuda.so")
     return run(f"LD_LIBRARY_PATH={libraries} {variables or ''} shardctl env --json", work).stdout
 
 
-# ---- The page's tables beside what was printed.
+# ---- The page's tables, compared with the printed documents.
 
 
 def wrong_fields(printed: list[str]):
@@ -258,7 +258,7 @@ def wrong_fields(printed: list[str]):
                 seen[document["schema"]].add(document)
     for schema, each in seen.items():
         yield from each.mistakes(schema)
-    sources = "".join(path.read_text() for path in (SOURCE / "apps/shardctl").glob("*.cpp"))
+    sources = "".join(path.read_text() for path in (SOURCE / "apps/shardctl").rglob("*.cpp"))
     for schema in sorted(set(re.findall(r"shardctl\.\w+/\d+", sources)) - schemas.keys() - {"shardctl.layout/1"}):
         yield f"docs/schemas.md has no section on {schema}"
 
@@ -273,7 +273,7 @@ def wrong_kinds():
 
 
 def taken_keys(document: dict, work: Path) -> list[str]:
-    """What the refusal of a layout document with an unknown key names as known."""
+    """The known keys in the refusal of a layout document with an unknown key."""
     (work / "layout.json").write_text(json.dumps({"schema": "shardctl.layout/1", "mesh": {"dp": 2}, **document}))
     done = run("shardctl inspect a.safetensors --layout layout.json --json", work)
     return sorted(json.loads(done.stdout)["expected"].split(", "))

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# --dry-run says what would be written, exactly, and writes nothing.
+# --dry-run reports exactly the files that a run would write, and writes nothing.
 . "$(dirname "$0")/common.sh"
 model m.safetensors 4096
 

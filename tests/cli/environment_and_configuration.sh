@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Options come from the command line, else the environment, else the file of --config.
+# Options come from the command line, then from the environment, then from the file of --config.
 . "$(dirname "$0")/common.sh"
 model m.safetensors 12288
 printf 'no-fsync = true\n[split]\nranks = 2\n' >shardctl.toml

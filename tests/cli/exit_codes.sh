@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Each kind of failure has its own exit code, and leaves no output behind.
+# Each kind of failure has a different exit code, and leaves no output.
 . "$(dirname "$0")/common.sh"
 model m.safetensors 4096
 head -c 2000 m.safetensors >cut.safetensors

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""The table of exit codes in the help of each verb is true: for each code that it lists there is a command that ends so, and
-no command here ends with a code that is not listed. Not run: 70, signals (signals.sh), and 7 where no plug-in joins processes."""
+"""The table of exit codes in the help of each verb is true: for each code in it there is a command that ends with
+it, and no command here ends with a code that is not listed. Not run: 70, signals (signals.sh), and 7 if no plug-in
+joins processes."""
 import json
 import os
 import re

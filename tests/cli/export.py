@@ -1,4 +1,5 @@
-"""export, from outside: what it finds, copies and refuses. What trainers write themselves is in tests/live/export_test.py.
+"""export, from outside: the files that it finds, copies and refuses. tests/live/export_test.py has trainers' own
+output.
 
 Environment: SHARDCTL is the program, SHARD_DATA the folder tests/data.
 """
@@ -82,7 +83,7 @@ class Export(ExportTest):
         self.export("saved/model_1.safetensors", "-o", "out")
 
     def test_tied_weights_are_stored_once_where_they_are_equal(self):
-        self.hub('{"time_step_limit": [0.0, Infinity], "text_config": {"tie_word_embeddings": true}}')  # As Python writes it.
+        self.hub('{"time_step_limit": [0.0, Infinity], "text_config": {"tie_word_embeddings": true}}')  # Python's form.
         write(self.dir / "a.safetensors", {"lm_head.weight": [1, 2], "model.embed_tokens.weight": [1, 2]})
         self.assertEqual(self.export("a.safetensors", "-o", "out", "--hf-ref", "hub")["export"]["tied"], ["lm_head.weight"])
         self.assertEqual(names(self.dir / "out"), ["model.embed_tokens.weight"])
@@ -108,7 +109,7 @@ class Export(ExportTest):
         self.hub('{"dtype": "bfloat16"}')
         for word, warns in (("keep", False), ("auto", False), ("bfloat16", False), ("float16", True)):
             done = self.run_it("export", "a.safetensors", "-o", word, "--hf-ref", "hub", "--dtype", word)
-            self.assertEqual("says bfloat16: loaders that follow it convert the float16 weights" in done.stderr, warns, done.stderr)
+            self.assertEqual("says bfloat16; loaders that follow it will convert the float16 weights" in done.stderr, warns, done.stderr)
 
     def test_what_it_cannot_export_it_refuses_with_a_code(self):
         write(self.dir / "lora.safetensors", {"base_model.model.a.lora_A.weight": [1], "base_model.model.a.weight": [1]})

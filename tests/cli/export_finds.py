@@ -1,4 +1,4 @@
-"""export and the folders that trainers and libraries leave: which files are the model, and what is said of the rest.
+"""export and the folders of trainers and libraries: the files of the model, and the messages about the rest.
 
 Environment: SHARDCTL is the program, SHARD_DATA the folder tests/data.
 """
@@ -24,7 +24,7 @@ def warnings(result: dict) -> str:
 
 
 class Loaders(ExportTest):
-    """The model of a folder is what its loader opens."""
+    """The model of a folder is the set of files that its loader opens."""
 
     def model(self, *others: str, config: str = "{}"):
         write(self.dir / "model/model.safetensors", {"a": [1]})
@@ -38,7 +38,7 @@ class Loaders(ExportTest):
         result = self.export("model", "-o", "out")
         self.assertEqual(names(self.dir / "out"), ["a"])
         self.assertIn("other weights of the folder are left out: 'adapter_model.safetensors', 'consolidated.safetensors', ", warnings(result))
-        self.assertIn("other files of the folder are not read or copied: README.md", warnings(result))
+        self.assertIn("other files of the folder are not read or copied: 'README.md'", warnings(result))
 
     def test_a_variant_is_the_model_where_it_is_alone_and_loses_its_name(self):
         write(self.dir / "model/model.bf16.safetensors", {"a": [1]})
@@ -88,7 +88,7 @@ class Loaders(ExportTest):
         there = sorted(str(path.relative_to(self.dir / "out")) for path in (self.dir / "out").rglob("*") if path.is_file())
         self.assertEqual(there, sorted(str(path.relative_to(TRAINERS / "sentence")) for path in (TRAINERS / "sentence").rglob("*") if path.is_file()))
         self.assertEqual(result["warnings"], [])
-        # Those of a reference are another model's.
+        # A reference's files are a different model's.
         write(self.dir / "a.safetensors", {"a": [1]})
         result = self.export("a.safetensors", "-o", "other", "--hf-ref", TRAINERS / "sentence", "--no-check")
         self.assertTrue((self.dir / "other/2_Dense/config.json").exists())
@@ -108,7 +108,7 @@ class Loaders(ExportTest):
 
 
 class Runs(ExportTest):
-    """The model beside what trainers put around it."""
+    """The model beside other files of trainers."""
 
     def test_a_step_of_olmo_core_is_its_model(self):
         shutil.copytree(TRAINERS / "olmo", self.dir / "run")

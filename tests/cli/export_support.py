@@ -1,4 +1,4 @@
-"""What the tests of export share: small safetensors files, a folder for each test, the program.
+"""Common code of the tests of export: small safetensors files, a folder for each test, the program.
 
 Environment: SHARDCTL is the program, SHARD_DATA the folder tests/data.
 """

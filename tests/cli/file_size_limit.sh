@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# An output that may not grow (here: a file size limit) is exit 6, with nothing left behind.
+# An output that may not grow (here: a file size limit) is exit code 6, without leftovers.
 . "$(dirname "$0")/common.sh"
 model m.safetensors $((4 << 20))
 mkdir target

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What an index does not name is refused where it is a part of the same checkpoint, else every verb names it.
+# A file outside the index is refused if it is a part of the same checkpoint; otherwise every verb names it.
 . "$(dirname "$0")/common.sh"
 index() { printf '{"weight_map": {%s}}' "$1" >d/model.safetensors.index.json; }
 
@@ -28,12 +28,13 @@ for map in "" '"a": "model-00001-of-00002.safetensors"'; do
   holds out "  a" && holds out "  b"
 done
 
-# A file of another name may be there for another program: a note on every verb, and that of the two in diff.
+# A file of a different name may belong to another program: a note on every verb, and in diff with the name of its
+# source.
 index '"a": "model-00001-of-00002.safetensors", "b": "model-00002-of-00002.safetensors"'
 entry d/consolidated.safetensors c
 for verb in inspect digest "gather -o x -f" "diff d" "export -o x -f" "cat a --format raw"; do
   expect 0 ${verb%% *} d $([ "${verb#* }" = "$verb" ] || echo "${verb#* }")
-  holds err "files that the index does not name are left out: consolidated.safetensors"
+  holds err "skipped files that the index does not list: 'consolidated.safetensors'"
 done
 expect 0 verify d
 holds out "warning extra_file consolidated.safetensors"

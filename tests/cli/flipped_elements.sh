@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A bit of an element that changed after the save is noticed by the checksum that torch's zips keep, in whatever pieces
-# the elements are read; where torch was told to keep none nothing is claimed.
+# A bit of an element that changed after the save is detected by the checksum in torch's zips, for any pieces in which
+# the elements are read; if torch stored none, nothing is claimed.
 . "$(dirname "$0")/common.sh"
 golden=$SHARD_DATA/golden/2.11.0
 python3 - "$golden" <<'P'
@@ -69,7 +69,7 @@ for number in 0 1 2; do
   grep -q "checksum" out err || fail "differ$number: nothing is said of a checksum"
 done
 
-# The document that lies beside plain pieces is a part of the checkpoint.
+# The document beside plain pieces is a part of the checkpoint.
 expect 0 split "$golden/model.pt" -o plain --to torch-ranks --as plain --ranks 2 --objects drop
 sed -i 's/:/;/' plain/layout.json
 for verb in inspect digest verify; do

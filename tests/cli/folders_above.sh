@@ -23,7 +23,7 @@ cmp out of_hint || fail "the line reads something else"
 expect 4 digest "my run"
 run_hint 2
 
-# What verl writes: sets of files, each of all ranks.
+# verl's output: sets of files, each of all ranks.
 mkdir -p "my run/global_step_5/actor"
 for rank in 0 1; do
   for kind in model optim; do

@@ -1,4 +1,4 @@
-# What a folder is does not depend on the verb, nor on which plug-ins are loaded or installed.
+# The format of a folder does not depend on the verb, nor on the loaded or installed plug-ins.
 . "$(dirname "$0")/common.sh"
 mkdir folder
 model folder/model.safetensors 1024
@@ -6,7 +6,7 @@ printf '\211HDF\r\n\032\n' >folder/tf_model.h5
 
 refused() {
   expect 4 "$@"
-  holds err "it fits 2 formats: safetensors, hdf5"
+  holds err "it matches 2 formats: safetensors, hdf5"
   holds err "--from safetensors"
 }
 refused inspect folder

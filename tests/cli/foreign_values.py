@@ -32,7 +32,7 @@ class ForeignValues(unittest.TestCase):
         return json.loads(self.run_it(*arguments, "--json", code=code).stdout)
 
     def run_hint(self, error: dict) -> None:
-        """The line that the hint holds runs."""
+        """The command in the hint runs."""
         self.assertTrue(error["hint"].startswith("shardctl "), error)
         subprocess.run(error["hint"].replace("shardctl", SHARDCTL, 1), shell=True, check=True, cwd=self.dir, capture_output=True)
 
@@ -42,7 +42,7 @@ class ForeignValues(unittest.TestCase):
     def objects(self, path, *options) -> dict:
         return {each["name"]: each for each in self.json("inspect", path, *options)["objects"]}
 
-    # Opaque values that hold tensors.
+    # Opaque values with tensors.
 
     def test_a_dict_with_tensors_and_an_attribute_is_an_object_that_holds_tensors(self):
         self.assertEqual(self.names(FOREIGN / "labelled.pt", *OPAQUE), ["model.b", "model.w"])
@@ -135,7 +135,7 @@ class ForeignValues(unittest.TestCase):
         self.assertIsNone(listed["model.0.weight"]["chunks"][0]["byte_offset"])
         self.assertIsNotNone(listed["model.1.weight"]["chunks"][0]["byte_offset"])
 
-    # Objects that are items of their own.
+    # Objects that are separate items.
 
     def test_other_objects_are_read_although_one_is_not(self):
         out = self.run_it("inspect", FOREIGN / "objects")

@@ -1,7 +1,7 @@
-# A plug-in beside libshard_formats.so brings formats; without it they are refused by name.
+# A plug-in beside libshard_formats.so adds formats; without it they are refused by name.
 . "$(dirname "$0")/common.sh"
 
-# The same program with plug-ins of its own, as an installation has it; first with none.
+# The same program with separate plug-ins, as in an installation; first with none.
 mkdir installed
 cp "$SHARD_FORMATS" installed
 export LD_LIBRARY_PATH=$work/installed${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
@@ -31,7 +31,7 @@ expect 0 convert x.toy --from toy -o y.safetensors
 expect 8 convert x.toy --from toy -o z.h5
 holds err "libshard_hdf5.so does not bring it"
 
-# One that cannot be used is told where one of its formats is asked for, and nowhere else.
+# A broken one is reported only if one of its formats is requested.
 printf 'not a library' >installed/libshard_hdf5.so
 expect 0 inspect m.safetensors
 expect 4 inspect x.toy
@@ -39,7 +39,7 @@ printf '\211HDF\r\n\032\n' >x.h5
 expect 8 inspect x.h5
 holds err "cannot open the plug-in libshard_hdf5.so"
 
-# The real one states its library's version; without that library it is left out.
+# The real one reports its library's version; without that library it is skipped.
 if [ -n "${SHARD_HDF5:-}" ]; then
   cp "$SHARD_HDF5" installed/libshard_hdf5.so
   expect 0 version --json

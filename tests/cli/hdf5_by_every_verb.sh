@@ -1,4 +1,4 @@
-# HDF5 goes through every verb as any other format does: one file, files of ranks under a master, several files.
+# HDF5 works with every verb like any other format: one file, files of ranks under a master, several files.
 . "$(dirname "$0")/common.sh"
 
 source=$SHARD_DATA/golden/2.11.0/plain.pt
@@ -72,7 +72,7 @@ expect 5 convert m.safetensors -o x.h5
 expect 0 convert m.safetensors -o x.h5 --force
 same m.safetensors x.h5
 
-# What of a file is not supported is named, and refused where it is chosen.
+# Unsupported parts of a file are named, and refused if they are selected.
 odd=$SHARD_DATA/hdf5/h5py316-types.h5
 without=(--exclude compound --exclude reference --exclude variable)
 expect 0 inspect "$odd" --json
@@ -123,7 +123,7 @@ expect 8 inspect "packed it's.keras"
 holds err "unzip 'packed it'\\''s.keras' model.weights.h5"
 expect 0 verify "$archive"
 
-# The content decides, and a name of another format is a warning.
+# The content decides, and a name of a different format is a warning.
 cp "$SHARD_DATA/hdf5/h5py37-links.h5" odd-name.pt
 (cd "$work" && python3 -c 'import zipfile; zipfile.ZipFile("odd-name.pt", "a").writestr("archive/data.pkl", b"x")')
 expect 0 inspect odd-name.pt

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# -h, --help, help and help VERB work wherever they stand; every verb's help has examples and exit codes.
+# -h, --help, help and help VERB work at any position; every verb's help has examples and exit codes.
 . "$(dirname "$0")/common.sh"
 
 expect 0 --help
 holds out "Usage: shardctl"
 cp out general
-holds out "completion  print a script"
+holds out "completion  print a completion script"
 holds out "7    launch or communication failure"
 expect 0 help
 cmp -s out general || fail "help and --help differ"
@@ -17,6 +17,16 @@ for verb in inspect split gather reshard convert diff digest env version; do
   expect 0 $verb some --unknown thing --help
   cmp -s out text || fail "$verb --help and help $verb differ"
 done
+expect 0 help split
+holds out "described by 'shardctl help split --all' and the man page shardctl-split(1)"
+holds out "  Model maps: --map, --to-map, --set, --hf-ref"
+lacks out "--to-map NAME"
+[ "$(wc -l <out)" -le 75 ] || fail "help split has $(wc -l <out) lines"
+expect 0 help split --all
+holds out "--to-map NAME"
+cp out text
+expect 0 split --help --all
+cmp -s out text || fail "split --help --all and help split --all differ"
 expect 0 help gather
 holds out "7    launch or communication failure"
 expect 0 help version

@@ -1,6 +1,7 @@
-"""Pages of --html: each holds its verb's JSON document and nothing that a browser would load, run or take for markup.
+"""Pages of --html: each contains its verb's JSON document and nothing that a browser would load, run or treat as
+markup.
 
-What browsers make of them is tried in tests/browser. Environment: SHARDCTL is the program, SHARD_DATA the folder tests/data.
+tests/browser checks their display. Environment: SHARDCTL is the program, SHARD_DATA the folder tests/data.
 """
 import base64
 import hashlib
@@ -122,7 +123,7 @@ def refusals(work: Path) -> None:
 
 
 def named_files(work: Path) -> None:
-    """A page never replaces a file that the command line names, whatever name the page has for it."""
+    """A page never replaces a file that the command line names, under any name."""
     named = work / "named"
     (named / "reference").mkdir(parents=True)
     (named / "options.toml").write_text('color = "never"\n')

@@ -1,4 +1,5 @@
-"""What tests of model maps share: tensors as lists of distinct 32-bit integers, written and read without any library."""
+"""Common code of the tests of model maps: tensors as lists of distinct 32-bit integers, written and read without
+any library."""
 import json
 import os
 import pathlib

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# kill -9 leaves DST as it was; the next run removes what the killed one left.
+# kill -9 leaves DST unchanged; the next run removes the leftovers of the killed one.
 . "$(dirname "$0")/common.sh"
 model m.safetensors $((256 << 20))
 mkdir target

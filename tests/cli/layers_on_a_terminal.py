@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""inspect on a terminal: layers that are alike share a line; --all, -v and a pipe list each tensor by its whole name."""
+"""inspect on a terminal: equal layers share a line; --all, -v and a pipe list each tensor by its whole name."""
 import json
 import os
 import pty
@@ -25,7 +25,7 @@ def write_model(path):
 
 
 def lines_on_terminal(*arguments):
-    """What shardctl prints where its standard output is a pseudo-terminal."""
+    """The output of shardctl if its standard output is a pseudo-terminal."""
     leader, follower = pty.openpty()
     process = subprocess.Popen([SHARDCTL, *arguments], stdout=follower, stderr=subprocess.DEVNULL)
     os.close(follower)
@@ -62,7 +62,7 @@ with tempfile.TemporaryDirectory() as folder:
         ("model.layers.7.norm.weight", "x1"),
     ]
     check(sorted(names) == sorted(wanted), "the joined lines", joined)
-    check("64 tensors, 321 parameters" in joined[1], "the summary", joined)
+    check("64 tensors, 321 elements" in joined[1], "the summary", joined)
     check(joined[2] == "uint8 321 bytes", "the bytes by dtype", joined)
 
     piped = subprocess.run([SHARDCTL, "inspect", model], stdout=subprocess.PIPE, text=True, check=True).stdout.splitlines()

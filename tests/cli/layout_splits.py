@@ -1,4 +1,5 @@
-"""`split` of layout documents: each form cuts as its arithmetic says, every element is stored once, and what was split is gathered again.
+"""`split` of layout documents: each form shards by its arithmetic, every element is stored once, and the shards are
+gathered again.
 
 Environment: SHARDCTL is the program.
 """
@@ -110,7 +111,7 @@ def test_random_documents(seed: int) -> None:
 
 
 def test_nested_cuts() -> None:
-    """A cut of what another one left, in the order of the list."""
+    """A sharding of the result of an earlier one, in the order of the list."""
     for cuts, wanted in ((["tp", "dp"], {(0, (0,), (4,)), (2, (4,), (4,)), (1, (8,), (2,)), (3, (10,), (1,))}),
                          (["dp", "tp"], {(0, (0,), (4,)), (1, (4,), (2,)), (2, (6,), (3,)), (3, (9,), (2,))})):
         write_model("n.safetensors", {"n": [11]})

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# --log-file takes a regular file, new or not; anything else is refused at once. What stderr shows is in it, also with
-# --quiet, and it holds every line whatever ends the run.
+# --log-file accepts a regular file, new or not; anything else is refused at once. It contains the same text as stderr,
+# even with --quiet, and every line, however the run ends.
 . "$(dirname "$0")/common.sh"
 model m.safetensors 4096
 mkfifo fifo
@@ -46,7 +46,7 @@ for pair in KILL:137 TERM:143; do
 done
 grep -q "error .*interrupted" TERM || fail "the end is not in the log: $(cat TERM)"
 
-# Lines that the disk does not take are counted; the run goes on.
+# Lines that the disk cannot store are counted; the run continues.
 code=0
 ( ulimit -f 0; "$SHARDCTL" inspect m.safetensors --log-file full 2>&1 ) | cat >out || code=$?
 [ $code = 0 ] || fail "a full log ends the run: exit $code"

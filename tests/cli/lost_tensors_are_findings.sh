@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What a repair could not save is a finding of verify, in whatever format the repaired checkpoint is kept later.
+# A loss of a repair is a finding of verify, in any later format of the repaired checkpoint.
 . "$(dirname "$0")/common.sh"
 model whole.safetensors 65536
 head -c 20000 whole.safetensors >cut.safetensors

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# There is a man page for each verb; it has every option, exit code and example of the verb's help, and mandoc has nothing
-# to say against it. The same date makes the same pages.
+# Each verb has a man page with every option, exit code and example of the verb's help, and mandoc reports no problem.
+# The same date gives the same pages.
 pages_of=$SHARDCTL_PAGES
 . "$(dirname "$0")/common.sh"
 
@@ -18,7 +18,7 @@ verbs=$("$SHARDCTL" help | sed -n '/^Verbs:/,/^$/s/^  \([a-z]*\) .*/\1/p')
 for verb in "" $verbs; do
   page=shardctl${verb:+-$verb}.1
   plain "$page" >"$work/page"
-  "$SHARDCTL" help $verb >"$work/help"
+  "$SHARDCTL" help $verb --all >"$work/help"
   grep -oE '^  (-[a-z],)?--[a-z-]+' "$work/help" | grep -oE -- '--[a-z-]+' >"$work/options"
   grep -cq . "$work/options" || fail "$page: no options in help"
   while read -r option; do holds page "$option"; done <"$work/options"

@@ -50,8 +50,8 @@ holds err "rng_state/shard_0_1' holds tensors"
 expect 8 convert "$SHARD_DATA/megatron/dense" -o none --to torch
 holds err "args.activation_func"
 
-# Tensors of the optimizer that core up to 0.15 stored as runs of its ranks' blocks have their own shapes: by the list, and where that was
-# lost (reshaped) by their parameters.
+# Tensors of the optimizer that core up to 0.15 stored as runs of its ranks' blocks have their original shapes: by the
+# list, or, if that was lost (reshaped), by their parameters.
 for golden in reshaped reshaped_listed; do
   from="$SHARD_DATA/megatron/$golden" truth="$SHARD_DATA/megatron/reshaped.safetensors"
   expect 0 diff "$from" "$truth" --objects drop
@@ -76,7 +76,8 @@ text = json.dumps(header).encode()
 open("states.safetensors", "wb").write(struct.pack("<Q", len(text)) + text + bytes(range(end % 256)) + bytes(end - end % 256))
 P
 }
-# As many elements in a shape that no blocks make: refused by name, and they alone. Other numbers of elements are other states.
+# The same number of elements in a shape that no blocks give: only they are refused, by name. Different numbers of
+# elements are different states.
 for shape in [24] [6,4] [4,6,1,1] [3,2,4] [2,3,4] [2,2,3,2]; do
   states "$shape" [4,6] [4,1] [1]
   expect 8 gather states -o none.safetensors --objects drop
@@ -90,7 +91,7 @@ states [2,2,6]
 expect 8 gather states -o none.safetensors --objects drop
 holds err "optimizer.state.s0.w"
 
-# Only the version that core has always written is known; where none stands, it is that.
+# Only the version that core has always written is known; it is also the default.
 config() {
   rm -rf versions && cp -r "$SHARD_DATA/megatron/dense_tp2/iter_0000007" versions && echo "$1" >versions/metadata.json
 }
@@ -106,12 +107,12 @@ for bad in '"1"' null -1 1.5 '{}'; do
   holds err "sharded_backend_version is not a version"
 done
 
-# What Megatron-core asks for and the source lacks is made up, and said.
+# The values that Megatron-Core requires and the source lacks are created, with a warning.
 expect 0 convert whole.safetensors -o made --to megatron-dist
 holds err "made up"
 expect 0 diff made whole.safetensors --objects drop
 expect 2 convert whole.safetensors -o none --to dcp --core-version 0.18
-holds err "--core-version is for megatron-dist"
+holds err "--core-version applies only to megatron-dist"
 
 # weights FILE NAME SHAPE ...: a safetensors file of bytes.
 weights() {
@@ -127,7 +128,7 @@ P
 }
 extra_states() { expect 0 inspect "$1" --json && jq -r '.objects[].name | select(contains("_extra_state"))' out; }
 
-# The empty objects of linear layers that a load asks for are made up too: one for each matrix, and for nothing else.
+# The empty objects of linear layers that a load requires are created too: one for each matrix, and only for those.
 weights layers.safetensors embedding.word_embeddings.weight [8,4] output_layer.weight [8,4] decoder.final_layernorm.weight [4] \
   decoder.layers.self_attention.linear_qkv.weight [2,6,4] decoder.layers.self_attention.linear_qkv.bias [2,6] \
   decoder.layers.self_attention.linear_qkv.layer_norm_weight [2,4] decoder.layers.mlp.router.weight [2,3,4] \
@@ -147,7 +148,7 @@ W
 extra_states layers | sed 's/\.0$//' | sort -u | diff wanted - || fail "the objects are others"
 expect 0 verify layers
 expect 0 diff layers layers.safetensors --objects drop
-# A source of this format is kept as it is.
+# A source of this format is copied unchanged.
 expect 0 convert layers -o fewer --to megatron-dist --exclude '**_extra_state**'
 lacks err "made up"
 [ -z "$(extra_states fewer)" ] || fail "objects were added to a source of the format"

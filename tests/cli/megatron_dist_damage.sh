@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Every file of a Megatron-core save, missing, cut or another's: what verify says of it, and in which file.
+# Every file of a Megatron-Core save, missing, truncated or from another save: the finding of verify, and its file.
 . "$(dirname "$0")/common.sh"
 data="$SHARD_DATA/megatron"
 
@@ -23,7 +23,7 @@ damaged 3 missing_file .metadata 'rm .metadata'
 damaged 4 bad_pickle .metadata "f=.metadata; $half"
 damaged 4 bad_pickle .metadata ': >.metadata'
 damaged 4 bad_pickle .metadata 'cp metadata.json .metadata'
-damaged 1 extra_file __1_0.distcp "$other/.metadata ."  # Of a save by one rank.
+damaged 1 extra_file __1_0.distcp "$other/.metadata ."  # A save by one rank.
 
 damaged 4 truncated common.pt "f=common.pt; $half"
 damaged 4 truncated common.pt ': >common.pt'
@@ -31,7 +31,7 @@ damaged 4 truncated common.pt 'cp metadata.json common.pt'
 damaged 4 crc_mismatch common.pt 'printf X | dd of=common.pt bs=1 seek=100 conv=notrunc status=none'
 damaged 1 missing_file common.pt 'rm common.pt'
 expect 0 gather save -o rest.safetensors --objects drop
-holds err "common.pt is not there"
+holds err "common.pt is missing"
 
 # Common data as an item: a list of one dict, or here of none.
 rm -rf save && expect 0 convert "$data/dense/iter_0000007" -o save --to megatron-dist

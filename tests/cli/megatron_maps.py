@@ -148,7 +148,7 @@ def check_kind(kind):
 
 
 def check_local_names():
-    """What Core's own layers call norms, which maps take, and make with local_spec=1."""
+    """The norm names of Core's own layers, which maps read, and write with local_spec=1."""
     renames = {"mixtral": {"pre_mlp_layernorm.weight": "mlp.linear_fc1.layer_norm_weight"},
                "qwen3_moe": {"pre_mlp_layernorm.weight": "mlp.linear_fc1.layer_norm_weight"},
                "deepseek_v3": {"self_attention.linear_q_up_proj.layer_norm_weight": "self_attention.q_layernorm.weight",
@@ -178,7 +178,7 @@ def check_local_names():
 
 
 def check_beside_weights():
-    """States of an optimizer, what is no weight, a vocabulary that was padded otherwise, a dense layer among others."""
+    """States of an optimizer, objects, a vocabulary with different padding, a dense layer among others."""
     hub, core = model("llama")
     states = {}
     for state in ("exp_avg", "exp_avg_sq", "fp32_param", "param"):
@@ -195,7 +195,7 @@ def check_beside_weights():
         for state in ("exp_avg", "exp_avg_sq", "fp32_param", "param"):
             assert found.pop(f"optimizer.state.{name}.{state}") == (shape, [100 * number for number in values]), (name, state)
     assert not found, found
-    assert "1 left out" in run("map", "check", "megatron:llama", "train.safetensors", "--hf-ref", "ref")
+    assert "1 dropped" in run("map", "check", "megatron:llama", "train.safetensors", "--hf-ref", "ref")
     run("export", "train.safetensors", "-o", "exported", "--map", "megatron:llama", "--hf-ref", "ref")
     assert read(WORK / "exported/model.safetensors") == hub
 
@@ -214,7 +214,7 @@ def check_dense_among_experts():
 
 
 def check_saves_of_core():
-    """Numbers come from the arguments that Core saved; what it holds is what its model held."""
+    """Numbers come from the arguments that Core saved; the content equals that of its model."""
     for save, kind in (("dense", "llama"), ("dense_tp2", "llama"), ("experts", "qwen2_moe")):
         use = ["--map", f"megatron:{kind}", "--set", "vocab=10"]
         numbers_of_it = [word for each in ("heads=4", "kv=2", "hd=2") for word in ("--set", each)]
@@ -232,11 +232,11 @@ def check_refusals():
     write(WORK / "hub.safetensors", hub)
     stated = [word for each in ("heads=4", "kv=2", "hd=2") for word in ("--set", each)]
     digest = ["digest", "core.safetensors", "--map", "megatron:llama"]
-    assert "needs 'vocab'" in run(*digest, *stated, expect=2)
-    assert "needs 'heads'" in run(*digest, "--set", "vocab=5", expect=2)
+    assert "needs a value for 'vocab'" in run(*digest, *stated, expect=2)
+    assert "needs a value for 'heads'" in run(*digest, "--set", "vocab=5", expect=2)
     run(*digest, *stated, "--set", "vocab=5")
     assert "fewer are stored than the map says" in run(*digest, *stated, "--set", "vocab=200", expect=2)
-    assert "another shape" in run(*digest, "--set", "heads=4", "--set", "kv=1", "--set", "hd=2", "--set", "vocab=5", expect=2)
+    assert "its shape is not the one that rule 'qkv' produces" in run(*digest, "--set", "heads=4", "--set", "kv=1", "--set", "hd=2", "--set", "vocab=5", expect=2)
     write(WORK / "odd.safetensors", core | {"decoder.layers.mlp.linear_fc3.weight": ([1], [1])})
     for verb in ("digest", "inspect"):
         assert "decoder.layers.mlp.linear_fc3.weight" in run(verb, "odd.safetensors", "--map", "megatron:llama", "--hf-ref", "ref", expect=2)

@@ -32,7 +32,7 @@ printf 10 > run/latest_checkpointed_iteration.txt
 expect 0 export run -o last
 expect 0 diff model last
 
-# A norm of which one rank has another copy.
+# A norm with a different copy on one rank.
 expect 0 inspect run --json
 read -r file offset < <(jq -r '.tensors[] | select(.name == "decoder.layers.0.input_layernorm.weight").chunks[]
   | select(.file | contains("mp_rank_01_000")) | "\(.file) \(.byte_offset)"' out)

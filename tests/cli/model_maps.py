@@ -1,6 +1,6 @@
-"""Model maps by every verb, against the obvious way.
+"""Model maps by every verb, compared with plain loops.
 
-What a map makes of tensors is made here element by element.
+The expected result of a map is computed here element by element.
 """
 import json
 import os
@@ -40,7 +40,7 @@ def check_experts():
     write(WORK / "v4.safetensors", old)
     write(WORK / "v5.safetensors", new)
     (WORK / "ref").mkdir()
-    # As Python writes numbers that JSON lacks.
+    # Python's form of numbers that JSON lacks.
     (WORK / "ref/config.json").write_text('{"a": [NaN, -Infinity], "text\\\\\\": NaN": "Infinity", "b": Infinity, "model_type": "qwen3_moe"}')
     ref = ["--hf-ref", "ref"]
     run("gather", "v5.safetensors", "-o", "a.safetensors", "--map", "hf-v5", *ref)
@@ -62,7 +62,7 @@ def check_experts():
         run("verify", target)
     shown = json.loads(run("inspect", "v5.safetensors", "--map", "hf-v5", *ref, "--json"))
     assert [each["name"] for each in shown["tensors"]] == sorted(old)
-    assert "needs 'model_type'" in run("gather", "v5.safetensors", "-o", "x.safetensors", "--map", "hf-v5", expect=2)
+    assert "needs a value for 'model_type'" in run("gather", "v5.safetensors", "-o", "x.safetensors", "--map", "hf-v5", expect=2)
     assert "--set model_type=VALUE" in run("digest", "v5.safetensors", "--map", "hf-v5", expect=2)
     missing = {name: each for name, each in old.items() if ".0.mlp.experts.3.up_proj" not in name}
     write(WORK / "missing.safetensors", missing)
@@ -121,7 +121,7 @@ def check_padding_and_replicas():
         assert "equal" in run("diff", stored, "logical.safetensors", "--map", "pad.json", *known)
     run("gather", "stored.safetensors", "-o", "l.safetensors", "--map", "pad.json", *known)
     assert read(WORK / "l.safetensors") == {"embed": embed, "conv": conv}
-    assert "needs 'vocab'" in run("digest", "stored.safetensors", "--map", "pad.json", expect=2)
+    assert "needs a value for 'vocab'" in run("digest", "stored.safetensors", "--map", "pad.json", expect=2)
     for name, place in (("tok", 17), ("head", 2)):  # Padding, and a replica.
         wrong = {each: (shape, list(values)) for each, (shape, values) in read(WORK / "stored.safetensors").items()}
         wrong[name][1][place] += 1
@@ -132,7 +132,8 @@ def check_padding_and_replicas():
 
 
 def check_like():
-    """Where ranks' parts lie as in another checkpoint, which has the names of what is written: logical or stored ones."""
+    """Ranks' parts are in the same positions as in another checkpoint, which has the names of the output: logical
+    or stored ones."""
     old, new = experts()
     write(WORK / "old.safetensors", old)
     write(WORK / "new.safetensors", new)
@@ -157,11 +158,11 @@ def check_like():
     for cut in (["--like", "like-old"], ["--mesh", "tp=2"], ["--ranks", "2", "--dim", "1"]):
         assert "already defines what each rank stores" in run(*served, "--to-map", "vllm.json", *cut, expect=2)
     document("alone.json", rules=[{"match": ".*"}])
-    assert "another number of ranks" in run(*served, "--to-map", "alone.json", "--ranks", "2", expect=2)
+    assert "different number of ranks" in run(*served, "--to-map", "alone.json", "--ranks", "2", expect=2)
 
 
 def check_padding_of_ranks():
-    """Ranks that see their own files alone have the padding too."""
+    """Ranks that see only their own files also have the padding."""
     embed = [5, 300], numbers(1500)
     write(WORK / "words.safetensors", {"embed": embed})
     document("words.json", rules=[{"logical": "embed", "stored": "tok", "pad": {"dim": 0, "to": "ceil_to(n, 8)"}}])
@@ -174,13 +175,14 @@ def check_padding_of_ranks():
 
 
 def check_config_beside():
-    """The numbers of a map stand in the config.json that export would take too: beside the source, in huggingface, above."""
+    """The numbers of a map are in the config.json that export would also use: beside the source, in huggingface, in
+    the parent."""
     _, new = experts()
     for place in ("run/step-1/src", "run/step-1/src/huggingface", "run/step-1"):
         shutil.rmtree(WORK / "run", ignore_errors=True)
         (WORK / "run/step-1/src/huggingface").mkdir(parents=True)
         write(WORK / "run/step-1/src/model.safetensors", new)
-        assert "needs 'model_type'" in run("digest", "run/step-1/src", "--map", "hf-v5", expect=2)
+        assert "needs a value for 'model_type'" in run("digest", "run/step-1/src", "--map", "hf-v5", expect=2)
         (WORK / place / "config.json").write_text('{"model_type": "qwen3_moe"}')
         run("digest", "run/step-1/src", "--map", "hf-v5")
 
@@ -203,7 +205,7 @@ def check_last_row():
 
 
 def check_dtypes():
-    """Floats of 32 bits whose lower half is zero, which bfloat16 holds exactly."""
+    """Floats of 32 bits whose lower half is zero, which bfloat16 represents exactly."""
     def patch(name, old, new):
         path = WORK / name
         path.write_bytes(path.read_bytes().replace(old, new))
@@ -227,7 +229,7 @@ def check_dtypes():
     run("gather", "stored16.safetensors", "-o", "logical16.safetensors", "--map", "dtype.json")
     assert "equal" in run("diff", "logical16.safetensors", "floats.safetensors", "--cast", "gate=float32", "--cast", "up=float32")
     document("other.json", rules=[rule | {"dtype": "float16"}], states=states)
-    assert "another dtype than rule 'both' stores" in run("digest", "stored16.safetensors", "--map", "other.json", expect=2)
+    assert "its dtype is not the one that rule 'both' stores" in run("digest", "stored16.safetensors", "--map", "other.json", expect=2)
     document("integers.json", rules=[{"id": "a", "logical": "a", "stored": "a", "dtype": "float32"}])
     write(WORK / "a.safetensors", {"a": ([1], [1])})
     assert "cannot convert 'a' from int32 to float32" in run("gather", "a.safetensors", "-o", "x.pt", "--to-map", "integers.json", expect=8)
@@ -236,7 +238,7 @@ def check_dtypes():
 
 
 def check_names():
-    """What no rule matches, what two match, and rules that match nothing."""
+    """Names that no rule matches or that two match, and rules that match nothing."""
     write(WORK / "two.safetensors", {"a.0": ([1], [1]), "b": ([1], [2])})
     a = {"id": "a", "logical": "x.{i}", "stored": "a.{i}"}
     document("one.json", rules=[a])
@@ -288,7 +290,8 @@ def check_ranks():
 
 
 def check_flat_buffers():
-    """Buffers of two groups on three ranks, each tensor at a multiple of 4; what cannot be is refused before anything is written."""
+    """Buffers of two groups on three ranks, each tensor at a multiple of 4; an impossible request is refused before
+    anything is written."""
     tensors = {"embed": ([5, 3], numbers(15)), "l.0.up": ([2, 3], numbers(6)), "l.1.up": ([2, 3], numbers(6)), "l.1.norm": ([3], numbers(3)),
                "l.0.norm": ([3], numbers(3))}
     write(WORK / "flat.safetensors", tensors)
@@ -328,7 +331,7 @@ def check_flat_buffers():
 
 
 def check_files_of_ranks():
-    """Files that hold plain slices, a tensor that is equal on all ranks among them."""
+    """Files with plain slices, including a tensor that is equal on all ranks."""
     halves = [8, 3], numbers(24)
     source = rows(halves)
     pairs = of_rows([source[h * 4 + j * 2 + k] for h in range(2) for k in range(2) for j in range(2)])
@@ -347,7 +350,7 @@ def check_files_of_ranks():
 
 
 def check_files_are_written():
-    """What ranks store, in files that the document names."""
+    """The ranks' tensors, in files that the document names."""
     document("named.json", mesh={"mp": "ranks"}, vars={"step": 7}, files={"path": "step{step}.part_{mp:02d}.pth"},
              rules=json.loads((WORK / "ranks.json").read_text())["rules"])
     split = ["split", "undone.safetensors", "-o", "written", "--to", "torch-ranks", "--to-map", "named.json"]
@@ -374,7 +377,7 @@ def check_files_are_written():
 
 
 def check_safetensors_of_ranks():
-    """The same in safetensors files: each file has its rank's tensors, and the names of all are alike."""
+    """The same in safetensors files: each file has its rank's tensors, and all have the same names."""
     rules = json.loads((WORK / "ranks.json").read_text())["rules"]
     document("safe.json", mesh={"tp": "ranks"}, files={"path": "tp{tp}/model.safetensors", "container": "safetensors"},
              rules=json.loads(json.dumps(rules).replace('"mp"', '"tp"')))
@@ -389,7 +392,7 @@ def check_safetensors_of_ranks():
     run("gather", "safe", "-o", "safe.safetensors", "--map", "safe.json")
     assert read(WORK / "safe.safetensors") == read(WORK / "undone.safetensors")
     run("diff", "safe", "undone.safetensors", "--map", "safe.json")
-    # What all ranks hold is compared.
+    # Tensors on all ranks are compared.
     document("alike.json", mesh={"tp": "ranks"}, files=json.loads((WORK / "safe.json").read_text())["files"], rules=[{"match": ".*"}])
     run("split", "whole.safetensors", "-o", "alike", "--to", "safetensors", "--to-map", "alike.json", "--ranks", "2")
     run("diff", "alike", "whole.safetensors", "--map", "alike.json")
@@ -455,7 +458,7 @@ def with_entry(source, target, key, value):
 
 
 def check_saves_of_frameworks():
-    """Real saves of DeepSpeed and Megatron-LM by documents alone, against the formats that know them."""
+    """Real saves of DeepSpeed and Megatron-LM with only documents, compared with their formats."""
     saved = DATA / "deepspeed/stage1/global_step2"
     document("zero.json", mesh={"dp": "ranks"}, types={"name": r"(?:embed|a|norm|b|head)\.(?:weight|bias)"},
              files=[{"path": "mp_rank_00_model_states.pt", "root": "module", "writer": {"dp": 0}},

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What inspect says of aliases and of repeated names holds for the names that were asked for.
+# inspect's statements about aliases and repeated names apply to the selected names.
 . "$(dirname "$0")/common.sh"
 state="$SHARD_DATA/torch/state.pt"
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# scripts/examples/nightly exports what is new, reports what is damaged, and may be run again, at once and after a kill.
+# scripts/examples/nightly exports new checkpoints, reports damaged ones, and may run again, at once and after a kill.
 # Environment: SHARD_NIGHTLY is the script.
 . "$(dirname "$0")/common.sh"
 golden=$SHARD_DATA/golden/2.11.0
@@ -13,7 +13,7 @@ nightly() {
   "$SHARD_NIGHTLY" "$@" >out 2>err || code=$?
   [ "$code" = "$wanted" ] || fail "nightly: exit $code, not $wanted"
 }
-# is EXPRESSION: holds for the array of all lines.
+# is EXPRESSION: true for the array of all lines.
 is() { jq -es "$1" out >/dev/null || fail "not so: $1"; }
 results() { jq -S 'select(.state) | del(.state)' "$1"; }
 state_of() { jq -r "select(.checkpoint == \"$1\").state" out; }
@@ -27,7 +27,7 @@ for rank in 0 1; do
 done
 cp "$SHARD_DATA/torch/state.pt" "runs/-best model.ckpt"
 
-# What is younger than the minutes given is left alone.
+# Checkpoints younger than the given minutes are skipped.
 NIGHTLY_MINUTES=5 nightly 0
 is 'last == {schema: "nightly.summary/1", checkpoints: 4, exported: 0, unchanged: 0, failed: 0, busy: 0, young: 4}'
 [ -z "$(find exported -type f ! -name '*.lock')" ] || fail "something was written"
@@ -42,7 +42,8 @@ nightly 0
 is 'last.unchanged == 4'
 results out >wanted
 
-# Another kind of damage in each of two checkpoints, one of which was exported before: both are told, and its output stays.
+# A different kind of damage in each of two checkpoints, one of which was exported before: both are reported, and its
+# output stays.
 cp -r "$SHARD_DATA/demo/ckpt" runs/checkpoint-6
 truncate -s 9000 runs/checkpoint-6/__2_0.distcp
 printf X | dd of="runs/-best model.ckpt" bs=1 seek=$(($(stat -c %s "runs/-best model.ckpt") / 2)) conv=notrunc status=none
@@ -112,7 +113,7 @@ nightly 0
 [ "$(state_of "-best model.ckpt")" = busy ] && is 'last.unchanged == 3' || fail "a lock was not respected"
 exec {lock}<&-
 
-# gather: every tensor under its name. The options of a file are the verb's alone.
+# gather: every tensor under its name. The options of a file are only for the verb.
 printf 'shards = 2\nobjects = "drop"\n' >options.toml
 NIGHTLY_VERB=gather NIGHTLY_NAMES='nothing:*-5' NIGHTLY_CONFIG=options.toml nightly 0 runs gathered
 is 'last.exported == 1 and last.checkpoints == 1'
@@ -121,7 +122,7 @@ digest=$(jq -r .digest out | head -n 1)
 expect 0 digest "runs/with spaces/[x]/checkpoint-5" --json
 [ "$(jq -r .checkpoint out)" = "$digest" ] || fail "gathered has another digest"
 
-# No name ends the run, makes a line of its own, or has another checkpoint verified in its place.
+# No name ends the run, adds a separate line, or causes a different checkpoint to be verified.
 is_plain() { ! grep -q '[^ -~]' out || fail "a name's characters are printed as they are"; }
 checkpoint() { mkdir -p -- "${1%/*}" && cp -r "$SHARD_DATA/demo/ckpt" "$1"; }
 long=$(printf 'x%.0s' {1..247}).ckpt
@@ -144,7 +145,8 @@ nightly 1 names named
 is 'last.unchanged == 9 and last.failed == 4'
 is 'map(select(.state == "unchanged") | .digest) | unique | length == 2'
 
-# Links inside FOLDER are followed. Those out of it fail their checkpoint: the script may read more than who made them.
+# Links inside FOLDER are followed. Links out of it fail their checkpoint, because the script may read more than their
+# author.
 mkdir private linked
 echo '{"secret": 1}' >private/tokenizer.json
 for path in private/ckpt linked/{checkpoint-{1,2,3,4,5},beside/checkpoint-1,folder/checkpoint-1}; do
@@ -174,7 +176,7 @@ grep -q shared unlinked/checkpoint-2/tokenizer.json || fail "a link inside was n
 NIGHTLY_VERB=gather NIGHTLY_CONFIG=options.toml nightly 0 linked/beside gathered_links
 is 'last.exported == 1'
 
-# What makes no sense is exit code 2 or 3, and leaves nothing.
+# Invalid requests are exit code 2 or 3, without leftovers.
 nightly 2 runs
 nightly 2 runs runs/exported
 nightly 3 absent none

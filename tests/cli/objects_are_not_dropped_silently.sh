@@ -3,7 +3,7 @@
 . "$(dirname "$0")/common.sh"
 
 expect 8 gather "$SHARD_DATA/torch/nested.pt" -o model.safetensors
-holds err "safetensors cannot hold objects"
+holds err "safetensors cannot store objects"
 holds err "--objects drop"
 [ ! -e model.safetensors ] || fail "model.safetensors is there"
 line=$(sed -n 's/^  hint: shardctl //p' err)

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A limit of open files that is too low says nothing about a checkpoint: exit 6 and the remedy, and never "damaged".
+# A limit of open files that is too low is not damage of a checkpoint: exit code 6 and the remedy, and never "damaged".
 . "$(dirname "$0")/common.sh"
 model m.safetensors $((1 << 20))
 expect 0 split m.safetensors -o cut --ranks 6

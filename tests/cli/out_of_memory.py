@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Whatever memory a run is refused, it ends with exit 6 and says so: verbs under address spaces that grow until they suffice."""
+"""A run with too little memory ends with exit code 6 and a message: verbs under address spaces that grow until they
+suffice."""
 import json
 import os
 import resource
@@ -51,7 +52,7 @@ def main() -> int:
         write_torch(Path("m.pt"))
         subprocess.run([SHARDCTL, "split", "m.safetensors", "-o", "dcp", "--ranks", "2", "-q"], check=True)
         converted = subprocess.run([SHARDCTL, "convert", "m.safetensors", "-o", "m.h5", "--include", "layer.1*", "-q"], capture_output=True, check=False)
-        if converted.returncode == 0:  # The plug-in is there.
+        if converted.returncode == 0:  # The plug-in is installed.
             VERBS.extend([("m.h5", ["inspect"]), ("m.h5", ["convert", "-o", "out.h5", "-f", "-j", "1"])])
         begin = ENOUGH  # Below it the loader cannot map the program.
         while begin > STEP and run(["--version"], begin - STEP).returncode == 0:
@@ -65,7 +66,8 @@ def main() -> int:
                 runs += 1
                 seen.add(code)
                 if code < 0 and source == "m.h5" and not crashed:
-                    crashed = True  # Libraries behind libhdf5 crash in their constructors at limits of some 250 KiB: one step.
+                    # libhdf5's libraries crash in their constructors at limits of some 250 KiB: one step.
+                    crashed = True
                 elif code not in (0, 6) or (code == 6 and b"error:" not in ended.stderr):
                     problems.append(f"{words} in {limit >> 20} MiB: exit {code}: {ended.stderr[:300]!r}")
                 limit += STEP

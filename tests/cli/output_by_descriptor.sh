@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# While a job runs its staged folder is moved away and a link to a private folder takes its name: exit 6, nothing behind the
-# link is published or touched. And what -f replaces: modes, links that lead nowhere, the end of the source's links.
+# While a job runs its staged folder is moved away and a link to a private folder takes its name: exit code 6, and no file in
+# the private folder is published or touched. Also files that -f replaces: modes, dangling links, targets of the source's links.
 . "$(dirname "$0")/common.sh"
 model m.safetensors 65536
 
@@ -25,8 +25,8 @@ expect 6 gather m.safetensors -o "$long.safetensors"
 expect 6 gather m.safetensors -o "$(printf 'folder/%.0s' {1..900})x.safetensors"
 
 # Only a build with the door for tests can be held at a step.
-if [ "${SHARD_TEST_DOOR:-}" != 1 ]; then
-  echo "SKIP: this shardctl was built without SHARD_TEST_DOOR; no run can be held"
+if [ "${SHARD_TEST_HOOKS:-}" != 1 ]; then
+  echo "SKIP: this shardctl was built without SHARD_TEST_HOOKS; no run can be held"
   exit 0
 fi
 mkdir mine target

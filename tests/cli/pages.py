@@ -1,11 +1,11 @@
 """Runs the commands of every Markdown page: pages.py SOURCE_DIR
 
 - `console` blocks run as console_blocks.py says; those that are marked to run elsewhere are listed.
-- A command stands in such a block: an indented line that begins with the name of a program is a mistake.
+- A command must be in such a block: an indented line that begins with the name of a program is a mistake.
 - docs/formats.md links the page of every format.
-- Every option after `shardctl VERB`, wherever a page shows it, also within a sentence or a table, is one that the verb's help has.
+- Every option after `shardctl VERB`, anywhere on a page, even within a sentence or a table, is in the verb's help.
 
-docs/schemas.md and docs/layouts.md are documents.py's. Environment: SHARDCTL is the program.
+documents.py runs docs/schemas.md and docs/layouts.md. Environment: SHARDCTL is the program.
 """
 import re
 import subprocess
@@ -39,7 +39,7 @@ def loose_commands(path: Path) -> Iterator[str]:
 def options_of(verb: str) -> set[str]:
     with tempfile.TemporaryDirectory() as folder:
         work = make_folder(Path(folder), SOURCE)
-        done = run(f"shardctl help {verb}" if verb else "shardctl --help", work)
+        done = run(f"shardctl help {verb} --all" if verb else "shardctl --help", work)
         return set(re.findall(r"--[a-z][a-z-]*", done.stdout)) if done.returncode == 0 else set()
 
 

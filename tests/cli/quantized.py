@@ -68,7 +68,7 @@ class Quantized(unittest.TestCase):
         self.run_it(*line[1:])
 
     def expect_kept(self, model: Path, output: Path, dtype: str) -> None:
-        """Quantized tensors as they are; plain ones of 32 bits as `dtype`."""
+        """Quantized tensors unchanged; plain ones of 32 bits as `dtype`."""
         before, after = read(model / "model.safetensors"), read(output)
         self.assertEqual(set(before), set(after))
         for name, tensor in before.items():
@@ -131,7 +131,7 @@ class Quantized(unittest.TestCase):
             result = self.json("export", model, "-o", f"{name}-out")
             self.assertIn(file, result["export"]["copied"])
             self.assertEqual((self.dir / f"{name}-out" / file).read_bytes(), (model / file).read_bytes())
-            self.assertEqual(result["warnings"], ["other files of the folder are not read or copied: recipe.yaml"])
+            self.assertEqual(result["warnings"], ["other files of the folder are not read or copied: 'recipe.yaml'"])
 
     def test_one_part_of_a_quantized_model_is_judged_by_the_files_beside_it(self):
         part = write(self.dir / "hub/model-00001-of-00002.safetensors", {"a.weight": ("F8_E4M3", [4, 4]), "b.weight": ("F32", [4])})

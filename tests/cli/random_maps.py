@@ -1,4 +1,5 @@
-"""Random map documents: what --to-map makes, --map undoes, or one of the two refuses. Nothing is lost, and nothing ends by a signal."""
+"""Random map documents: --map converts the output of --to-map back, or one of the two refuses. Nothing is lost, and
+no run ends by a signal."""
 import json
 import random
 import shutil
@@ -19,7 +20,7 @@ def number(*likely):
 
 
 def some(**makers):
-    """Each key with the chance that stands before its maker."""
+    """Each key with the chance before its maker."""
     return {key: make() for key, (odds, make) in makers.items() if chance.random() < odds}
 
 

@@ -2,7 +2,7 @@
 # A checkpoint that torch wrote keeps its content through every format and layout.
 . "$(dirname "$0")/common.sh"
 
-# A tensor in a tuple stands inside an object there; it is a tensor all the same.
+# A tensor in a tuple is inside an object there, but still a tensor.
 expect 0 gather "$SHARD_DATA/dcp/four_ranks" -o whole.pt
 expect 0 convert whole.pt -o again --to dcp
 expect 0 reshard again -o six --ranks 6

@@ -38,7 +38,7 @@ FIELDS = {
     "shardctl.digest/1": "schema algorithm checkpoint tensors",
     "shardctl.diff/1": "schema equal only_in_a only_in_b dtype shape values objects",
 }
-FIELDS_OF_VALUES = "name elements differing max_abs max_rel max_ulp first_index".split()  # Of shardctl.diff/1.
+FIELDS_OF_VALUES = "name elements differing max_abs max_rel max_ulp first_index".split()  # Fields of shardctl.diff/1.
 
 MESH = "--mesh dp=2,tp=2 --place '**=S(0),S(-1)'"
 MADE = (
@@ -50,7 +50,7 @@ MADE = (
     f"split demo/ckpt -o made/plain {MESH} --to torch-ranks --as plain",
     "convert made/odd.safetensors -o made/odd-dcp --to dcp",
 )
-WRITES = (  # What is done to a source. A cut of elements smaller than a byte, or objects for safetensors, are refusals.
+WRITES = (  # Changes of a source. Shardings of elements smaller than a byte, or objects for safetensors, are refusals.
     "gather {} -o new.safetensors --objects drop",
     "gather {} -o new.pt",
     "convert {} -o new --to dcp",
@@ -190,7 +190,7 @@ def write_inputs(folder: pathlib.Path) -> None:
 
 
 def all_cases() -> list[str]:
-    """MADE comes first: the other cases read what it writes."""
+    """MADE comes first, because the other cases read its output."""
     writes = [line.format(source) for source in THOROUGH for line in WRITES]
     for i, source in enumerate(SOME):
         writes += [WRITES[(EACH * i + k) % len(WRITES)].format(source) for k in range(EACH)]
@@ -204,7 +204,7 @@ def all_cases() -> list[str]:
 
 
 def known_fields(document: bytes) -> bytes:
-    """The document's fields that are in FIELDS; numbers stay as they are written."""
+    """The document's fields that are in FIELDS; numbers keep their text."""
     values = json.loads(document, parse_float=str, parse_int=str)
     fields = FIELDS.get(values["schema"])
     if values["schema"] == "shardctl.diff/1":
@@ -243,7 +243,7 @@ class Runner:
         return found
 
     def run(self, number: int, case: str) -> tuple[dict[str, str], str]:
-        """The lines of a case, and what is wrong where another way gives others."""
+        """The lines of a case, and the differences of its other ways."""
         if case in MADE:
             return self.lines(case, "made", ""), ""
         found = self.lines(case, f"{number}", "-j 2")

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# inspect says where each tensor is cut and over which ranks, for people and for programs.
+# inspect shows the sharding of each tensor and its ranks, for people and for programs.
 . "$(dirname "$0")/common.sh"
 demo="$SHARD_DATA/demo/ckpt"
 
@@ -10,7 +10,7 @@ expect 0 gather "$demo" -o whole.pt
 expect 0 split whole.pt -o mesh --mesh dp=2,tp=2 --place '**.up.weight=R,S(1)' --place '**=S(0),R' --to torch-ranks
 expect 0 inspect mesh
 holds out "dp=2 tp=2: R, S(1)"
-[ "$(grep -c $'\t' out)" = 10 ] || fail "not one line a tensor and an object"
+[ "$(grep -c $'\t' out)" = 11 ] || fail "not a header line, and one line per tensor and object"
 expect 0 inspect mesh --json
 python3 - <<'P' || fail "the document"
 import json

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# SIGTERM and SIGINT end a copy with 143 and 130; DST is as it was and nothing stays beside it.
+# SIGTERM and SIGINT end a copy with 143 and 130; DST is unchanged, without leftovers beside it.
 . "$(dirname "$0")/common.sh"
 model m.safetensors $((256 << 20))
 mkdir target

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The documentation builds as a site without the network, and a link or an anchor that leads nowhere fails the build: site.sh SOURCE_DIR
-# Exits 77 where scripts/setup site has installed nothing.
+# The documentation builds as a site without the network, and a broken link or anchor fails the build: site.sh
+# SOURCE_DIR. Exits 77 if scripts/setup site has installed nothing.
 set -euo pipefail
 cd "$1"
 venv=${SHARD_VENV:-$PWD/.venv}

@@ -28,8 +28,8 @@ expect 8 diff config.pt config.pt --unknown-globals opaque
 expect 0 convert config.pt -o again.pt --unknown-globals opaque --objects drop
 SHARDCTL_UNKNOWN_GLOBALS=opaque expect 0 inspect config.pt
 
-# A tensor of an unknown subclass is listed, and refused where its elements are needed. No name can exclude the root; if
-# it is dropped, the output is empty, and both are said.
+# A tensor of an unknown subclass is listed, and refused if its elements are needed. No name can exclude the root; if it
+# is dropped, the output is empty, and warnings report both.
 python3 - <<'P'
 import zipfile
 tensor = b"ctorch._tensor\n_rebuild_from_type_v2\n(ctorch._utils\n_rebuild_tensor_v2\ncmy.project\nSub\n((X\x07\x00\x00\x00storagectorch\nFloatStorage\nX\x01\x00\x00\x000X\x03\x00\x00\x00cpuK\x02tQK\x00K\x02\x85K\x01\x85\x89ccollections\nOrderedDict\n)RtNtR"

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# A file that the system does not let us read is exit 3 and named on every verb, verify too: it is neither missing nor damaged.
+# A file without read permission is exit code 3 and named on every verb, including verify: it is neither missing nor
+# damaged.
 . "$(dirname "$0")/common.sh"
 model m.safetensors 4096
 expect 0 split m.safetensors -o dcp --ranks 2
@@ -30,4 +31,4 @@ chmod 755 mine
 code=0
 setpriv --reuid 65534 --clear-groups "$SHARDCTL" gather dcp -o mine/x.pt >out 2>err || code=$?
 [ "$code" = 6 ] || fail "gather to another's folder: exit $code, not 6"
-holds err "mine/x.pt: cannot make the folder: Permission denied"
+holds err "mine/x.pt: cannot create the folder: Permission denied"

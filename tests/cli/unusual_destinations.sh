@@ -1,4 +1,5 @@
-# A destination that is neither a file nor a folder stays what it is, with --force too; "-" is not a file of that name.
+# A destination that is neither a file nor a folder is never replaced, even with --force; "-" is not a file of that
+# name.
 . "$(dirname "$0")/common.sh"
 model m.safetensors 4096
 
@@ -21,7 +22,7 @@ holds err "cannot write a checkpoint to standard output"
 [ ! -e - ] || fail "a file named - was written"
 expect 0 gather m.safetensors -o ./- --to safetensors
 
-# Other links are replaced themselves; what they lead to stays.
+# Other links are replaced themselves; their targets stay.
 mkdir kept
 ln -s kept to_folder
 expect 5 gather m.safetensors -o to_folder

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# inspect shows the values of objects where reading them costs at most 1 MiB, and reads no more than metadata otherwise.
+# inspect shows the values of objects if reading them costs at most 1 MiB, and otherwise reads only metadata.
 . "$(dirname "$0")/common.sh"
 make_objects() {
   python3 - "$1" "$2" <<'P'

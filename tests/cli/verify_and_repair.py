@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The three answers of verify (good, damaged, not read here), and what repair does with content that is not read."""
+"""The three answers of verify (good, damaged, not read here), and the treatment of unread content by repair."""
 import json
 import os
 import shutil
@@ -34,7 +34,7 @@ def document(*words: str, code: int = 0) -> dict:
 
 
 def flip(path: Path, content: bytes) -> None:
-    """Changes a byte of the only place that holds `content`."""
+    """Changes a byte of the only occurrence of `content`."""
     whole = path.read_bytes()
     at = whole.index(content)
     path.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1:])
@@ -62,7 +62,7 @@ def safetensors(path: Path, tensors: dict[str, bytes]) -> None:
 
 
 def ranks(data: list[bytes]) -> None:
-    """Files of ranks that hold the float32 tensor "w" whole."""
+    """Files of ranks that each have the whole float32 tensor "w"."""
     Path("ranks").mkdir()
     layout = {"schema": "shardctl.layout/1", "mesh": {"r": len(data)}, "rules": []}
     Path("ranks/layout.json").write_text(json.dumps(layout))
@@ -80,13 +80,13 @@ class InAFolder(unittest.TestCase):
 
 
 class ForeignClasses(InAFolder):
-    """A folder of dcp whose optimizer holds tensors of a class outside the list, and whose config is such an object."""
+    """A folder of dcp whose optimizer has tensors of a class outside the list, and whose config is such an object."""
 
     def setUp(self):
         super().setUp()
         shutil.copytree(DATA / "dcp" / "foreign_class", "ckpt")
         self.items = Path("ckpt/__0_0.distcp")
-        self.codes = bytes(range(24))  # Of exp_avg; those of exp_avg_sq are 1 to 24.
+        self.codes = bytes(range(24))  # The values of exp_avg; those of exp_avg_sq are 1 to 24.
 
     def test_are_no_damage(self):
         found = document("verify", "ckpt")

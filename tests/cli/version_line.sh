@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# --version is one line; version and env say more, also as JSON.
+# --version is one line; version and env print more, also as JSON.
 . "$(dirname "$0")/common.sh"
 
 expect 0 --version

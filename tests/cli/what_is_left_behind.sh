@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What a target has no place for is noted in it where it can be, and told where it cannot.
+# Content that a target cannot store is noted in it if possible; otherwise a warning reports it.
 . "$(dirname "$0")/common.sh"
 state="$SHARD_DATA/torch/state.pt"
 
@@ -27,7 +27,7 @@ echo {} >folder/ckpt/config.json
 expect 0 gather folder/ckpt -o g.safetensors
 holds err "ignored other files in the folder: 'config.json'"
 
-# The folder of a run, whose files lie in the folder that it names.
+# The folder of a run, whose files are in the folder that it names.
 for run in deepspeed/stage2_robin deepspeed/universal_of_stage1 megatron/dense megatron_legacy/dense; do
     expect 0 gather "$SHARD_DATA/$run" -o run.pt --force --objects drop
     lacks err "other files"

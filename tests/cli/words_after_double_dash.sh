@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# After -- everything is a path, also what looks like an option or a verb.
+# After -- everything is a path, even a word like an option or a verb.
 . "$(dirname "$0")/common.sh"
 model ./--json 4096
 cp ./--json inspect

@@ -30,7 +30,7 @@ def is_hint(wanted, expect, *words):
 
 
 def runs(line):
-    """A hint that is a whole command must work as it is printed."""
+    """A hint that is a whole command must work unchanged."""
     done = subprocess.run(["bash", "-c", line.replace("shardctl ", SHARDCTL + " ", 1)], cwd=WORK, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, f"{line}: exit {done.returncode}\n{done.stdout}{done.stderr}"
     return done.stdout

@@ -5,14 +5,14 @@ set(CMAKE_FIND_LIBRARY_PREFIXES lib)
 set(CMAKE_FIND_LIBRARY_SUFFIXES .so)
 list(APPEND CMAKE_MODULE_PATH ${SOURCE}/cmake)
 
-# Configuring stops where LibTorch is refused, so each try is a run of its own: this file with TRY.
+# Configuring stops if LibTorch is refused, so each try is a separate run: this file with TRY.
 if(TRY)
   set(LibTorch_ROOT ${TRY})
   find_package(LibTorch ${VERSIONS} REQUIRED)
   return()
 endif()
 
-# expect(VERSION TEXT): what configuring says of a LibTorch of this version.
+# expect(VERSION TEXT): the message of configuring with a LibTorch of this version.
 function(expect version text)
   set(root ${WORK}/${version})
   string(REPLACE "." ";" parts ${version})

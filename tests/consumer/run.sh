@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs the build tree, builds the consumer and the programs of docs/library.md from the install tree alone, and runs them:
-# run.sh BUILD_DIR SOURCE_DIR
+# Installs the build tree, builds the consumer and the programs of docs/library.md only from the install tree, and runs
+# them: run.sh BUILD_DIR SOURCE_DIR
 set -euo pipefail
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -26,6 +26,17 @@ quiet cmake --build "$work/page/build"
 grep -q . "$work/names"
 "$work/page/build/to_safetensors" "$2/tests/data/demo/ckpt" "$work/model.safetensors"
 "$work/prefix/bin/shardctl" diff "$2/tests/data/demo/ckpt" "$work/model.safetensors" --include 'model.**'
+"$work/prefix/bin/shardctl" gather "$2/tests/data/demo/ckpt" -o "$work/all.pt" --quiet
+"$work/page/build/same" "$2/tests/data/demo/ckpt" "$work/all.pt" | tee "$work/same"
+digest=$("$work/prefix/bin/shardctl" digest "$2/tests/data/demo/ckpt" | sed -n 's/^checkpoint //p')
+[ "$(sed 3q "$work/same" | paste -sd ' ')" = "$digest $digest equal" ] || { echo "same: other digests" >&2 && exit 1; }
+if "$work/page/build/same" "$2/tests/data/demo/ckpt" "$work/model.safetensors" >"$work/same"; then
+  echo "same: the model alone is equal to the checkpoint" >&2
+  exit 1
+fi
+"$work/prefix/bin/shardctl" export "$2/tests/data/demo/ckpt" -o "$work/by_tool" --quiet
+"$work/page/build/export_model" "$2/tests/data/demo/ckpt" "$work/by_program"
+diff -r "$work/by_tool" "$work/by_program"
 
 configure() { cmake -S "$work/source" -B "$work/$1" -G Ninja -DCMAKE_PREFIX_PATH="$work/prefix" "${@:2}"; }
 
@@ -39,7 +50,8 @@ for file in man/man1/shardctl.1 man/man1/shardctl-split.1 bash-completion/comple
 done
 [ -z "$has_torch" ] || "$work/build/torch_consumer"
 
-# Each installed header compiles alone, but for shardtorch's, which the program above includes; private ones are absent.
+# Each installed header compiles by itself, except shardtorch's, which the program above includes; private ones are
+# absent.
 cd "$work/prefix/include"
 find libshard formats -name '*.h' | xargs -P 2 -I HEADER g++ -std=c++20 -fsyntax-only -w -I. -x c++ HEADER
 private=$(cd "$2" && grep -rlE 'Inside .* only' --include='*.h' libshard formats shardtorch)
@@ -47,7 +59,7 @@ for header in $private libshard/exec/runs.h formats/torch/reader.h; do
   [ ! -e "$header" ] || { echo "$header is private, but installed" >&2 && exit 1; }
 done
 
-# Without LibTorch the rest is found all the same; who demands ShardedTensor is told.
+# Without LibTorch the rest is still found; a program that requires ShardedTensor gets an error.
 quiet configure without -DLibTorch_ROOT="$work/nowhere"
 if configure demanding -DLibTorch_ROOT="$work/nowhere" -DCONSUMER_COMPONENTS=torch >/dev/null 2>"$work/errors"; then
   echo "the component torch was found without LibTorch" >&2

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <string>
+#include <vector>
+
 namespace shard {
 namespace {
 
@@ -11,6 +14,15 @@ TEST(FirstNames, AreQuotedAndTheRestIsCounted) {
   EXPECT_EQ(names.text(), "'a', 'b', 'c'");
   names.add("d");
   EXPECT_EQ(names.text(), "'a', 'b', 'c' and 1 more");
+}
+
+TEST(FirstNames, OfAListAtOnce) {
+  EXPECT_EQ(first_names(std::vector<std::string>{"a", "b", "c", "d", "e"}), "'a', 'b', 'c' and 2 more");
+}
+
+TEST(FirstNames, NumbersAreCountedByTheCaller) {
+  EXPECT_EQ(first_numbers(std::vector<std::int64_t>{1, 2, 3}, 3), "1, 2, 3");
+  EXPECT_EQ(first_numbers(std::vector<std::int64_t>{1, 2, 3}, 10), "1, 2, 3 and 7 more");
 }
 
 TEST(Mentions, AWholeName) {

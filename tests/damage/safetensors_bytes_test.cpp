@@ -4,8 +4,8 @@
 
 #include "formats/safetensors/format.h"
 #include "libshard/io/local_disk.h"
-#include "libshard/io/memory_disk.h"
 #include "tests/support/bytes.h"
+#include "tests/support/memory_disk.h"
 #include "tests/support/safetensors_file.h"
 
 namespace shard {

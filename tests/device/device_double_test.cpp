@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "libshard/device/plain_device.h"
+#include "libshard/device/c_device.h"
 #include "tests/device/device_cases.h"
 
 namespace shard::testing {
@@ -14,7 +14,7 @@ class EveryDouble : public ::testing::TestWithParam<bool> {
   static std::unique_ptr<Device> make() {
     auto device = std::make_unique<DeviceDouble>(DoubleOptions{});
     const DeviceInfo info = device->info();
-    return GetParam() ? from_plain(to_plain(std::move(device)), info) : std::move(device);
+    return GetParam() ? from_c(to_c(std::move(device)), info) : std::move(device);
   }
 
   const std::unique_ptr<Device> device_ = make();

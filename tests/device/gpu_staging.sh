@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Times a reshard of 1 GiB by columns with and without a GPU, beside cp: best of 5 runs each. SHARDCTL is the program.
+# Times a reshard of 1 GiB by columns with and without a GPU, and cp: best of 5 runs each. SHARDCTL is the program.
 . "$(dirname "$0")/../cli/common.sh"
 
 model m.safetensors $((1 << 30))

@@ -7,7 +7,6 @@
 
 #include "formats/detect.h"
 #include "libshard/io/local_output.h"
-#include "libshard/io/memory_disk.h"
 #include "libshard/job/copy_job.h"
 #include "libshard/job/group_store.h"
 #include "libshard/ranks/collective_step.h"
@@ -15,6 +14,7 @@
 #include "tests/support/content.h"
 #include "tests/support/device_double.h"
 #include "tests/support/expect_error.h"
+#include "tests/support/memory_disk.h"
 #include "tests/support/memory_files.h"
 
 namespace shard::testing {
@@ -85,8 +85,8 @@ class RanksWithDevices : public ::testing::Test {
       WriteCheckpoint what{.format = "torch-ranks", .destination = "/d/dst", .layout = to_};
       what.threads = 2;
       what.max_memory_bytes = max_memory_bytes;
-      what.parts = &store;
-      what.own_places = true;
+      what.topology.peer_store = &store;
+      what.topology.own_places = true;
       what.device = devices_[rank].get();
       write_checkpoint(*output, group, *reader, what);
       largest[rank] = group.largest_bytes;

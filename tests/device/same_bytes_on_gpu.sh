@@ -1,4 +1,4 @@
-# Every writing verb gives the same bytes with --device cuda as without. Exits with 77 where there is no GPU.
+# Every writing verb gives the same bytes with --device cuda as without. Exits with 77 if there is no GPU.
 . "$(dirname "$0")/../cli/common.sh"
 
 "$SHARDCTL" env >env.txt

@@ -229,14 +229,15 @@ TEST(Execute, CastsMoreThanItsStagingBufferHoldsInBlocksThatFollowOneAnother) {
 
 /// A case, executed on a disk that may be able to clone.
 struct CloningRun {
-  CloningRun(const Case& the, bool can_clone, bool checksums = false) : files(the.target.files), cloner(can_clone) {
+  CloningRun(const Case& the, bool can_clone, bool checksums = false)
+      : files(the.target.files), reflink_disk(can_clone) {
     const MemoryReader reader(the.source, the.source_files);
     sums = execute(plan_copies(the.source, the.target, {.checksums = checksums}), the.source, reader, the.target,
-                   files.writers, {.checksums = checksums, .cloner = &cloner}, progress);
+                   files.writers, {.checksums = checksums, .reflink_disk = &reflink_disk}, progress);
   }
 
   CountingFiles files;
-  CloningDisk cloner;
+  CloningDisk reflink_disk;
   Progress progress;
   std::unique_ptr<Checksums> sums;
 };
@@ -247,7 +248,7 @@ TEST(Execute, ClonesTheAlignedInsideAndCopiesTheEdges) {
   const CloningRun run(the, true);
   EXPECT_TRUE(run.files.owned[0]->bytes == the.expected[0]);
   EXPECT_TRUE(run.files.owned[0]->writes == the.writes[0]);
-  EXPECT_TRUE(run.cloner.is_aligned);
+  EXPECT_TRUE(run.reflink_disk.is_aligned);
   EXPECT_EQ(run.progress.bytes_cloned, (4 << 20) - 4096);
   EXPECT_EQ(run.progress.bytes_read, 4096);
 }
@@ -272,7 +273,7 @@ TEST(Execute, AsksALocalDiskThatCannotCloneOnce) {
   the.fill(random);
   const CloningRun run(the, false);
   EXPECT_TRUE(run.files.owned[0]->bytes == the.expected[0]);
-  EXPECT_EQ(run.cloner.asked, 1);
+  EXPECT_EQ(run.reflink_disk.asked, 1);
 }
 
 /// Rows of 4 KiB in pieces on the target side, some of them several times, from one source piece.

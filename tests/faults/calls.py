@@ -7,19 +7,19 @@ from pathlib import Path
 from jobs import Case
 
 CALL = re.compile(r"^(\d+) +(\w+)\((.*)$")
-BEGIN = "rt_sigaction(SIGPIPE"  # What main does first; the loader is done.
+BEGIN = "rt_sigaction(SIGPIPE"  # The first call of main; the loader is done.
 LOADED = re.compile(r"\.so\b")   # But for plug-ins.
 
 
 @dataclass(frozen=True)
 class Call:
     name: str
-    number: int  # Of this name, from 1, in the main thread.
+    number: int  # The number of this call by name, from 1, in the main thread.
     text: str    # Its arguments and result, descriptors with their paths.
 
 
 def traced(case: Case, *options: str) -> list[Call]:
-    """The calls that the program makes of its own, in order, in a run that succeeds."""
+    """The program's own calls, in order, in a run that succeeds."""
     log = case.folder / "log"
     done = case.run(*options, under=["strace", "-f", "-y", "-s", "0", "-o", str(log)])
     assert done.returncode == 0, f"{case.job.name}: exit {done.returncode}\n{done.stderr}"
@@ -43,7 +43,8 @@ def traced(case: Case, *options: str) -> list[Call]:
 
 
 def inject(call: Call, what: str, log: Path | str = "/dev/null") -> list[str]:
-    """The command under which that call meets `what`: "error=EIO"; "signal=KILL", which comes before the call is done."""
+    """The command with which that call gets `what`: "error=EIO"; "signal=KILL", which comes before the call is
+    done."""
     faster = [] if what.startswith("signal") else ["--seccomp-bpf"]  # With it strace 6.1 injects no signals.
     return ["strace", "-f", *faster, "-qq", "-o", str(log), "-e", f"trace={call.name}",
             "-e", f"inject={call.name}:{what}:when={call.number}"]

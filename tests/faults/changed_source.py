@@ -1,8 +1,8 @@
-"""Changes the source while a verb reads it: exit 4, the destination as it was, whatever changed and when.
+"""Changes the source while a verb reads it: exit code 4 and an unchanged destination, for any change at any time.
 
     changed_source.py SHARDCTL [--long]
 
-strace stops the program before a call; then a file of the source is changed, and the program goes on.
+strace stops the program before a call; then a file of the source is changed, and the program continues.
 """
 import argparse
 import os
@@ -57,7 +57,8 @@ READING = [["digest"], ["verify"], ["diff", "model.safetensors"], ["cat", "w1", 
 
 
 def run_changed(case: Case, line: list[str], where: Path, call: Call, change: Callable[[], None]) -> tuple[int, str]:
-    """Runs a line, with a change made while it is stopped before that call. \returns its exit code, -1 where it did not stop."""
+    """Runs a command, with a change while it is stopped before that call. \returns its exit code, -1 if it did not
+    stop."""
     log = case.folder / "log"
     process = subprocess.Popen([*inject(call, "signal=STOP", log), *line], cwd=where, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     while process.poll() is None and not (log.exists() and "stopped by SIGSTOP" in log.read_text(errors="replace")):

@@ -1,11 +1,11 @@
-"""Damages checkpoints at random and reads them by every verb: nothing wrong is taken for right, nothing crashes.
+"""Damages checkpoints at random and reads them by every verb: no damage is accepted as correct, and nothing crashes.
 
     damage.py SHARDCTL DATA [--seconds N] [--flips N] [--case WORD]
 
 DATA is tests/data. Every golden checkpoint of every format, and outputs of ours, are copied and damaged: bits flipped, files cut,
 grown and lost, ranges zeroed, copied and exchanged, two files swapped, a file taken from another save. Then each reading verb runs.
-Always: an exit code of the table, no signal, no destination after a failure. Where all that was changed lies in zip records, which have
-checksums: a verb that ends with exit 0 has the values of before. Where there is a manifest, or Megatron-core's hashes: verify finds
+Always: an exit code of the table, no signal, no destination after a failure. If only zip records changed, which
+have checksums: a verb that ends with exit code 0 has the old values. With a manifest, or Megatron-Core's hashes: verify finds
 it. With --flips instead one bit at a time in each case of a table, until N were flipped: verify finds every one.
 """
 import argparse
@@ -28,14 +28,14 @@ ALLOWED = {"verify": {0, 1, 3, 4, 8}, "diff": {0, 1, 3, 4, 8}}
 READ = {0, 3, 4, 8}
 STATEMENTS = {"shardctl.manifest.json", "integrity.json"}
 QUICK_SECONDS, TIMEOUT = 4.0, 60
-MANIFESTS = ["safetensors", "torch", "dcp", "dcp-hf", "torch-ranks", "hdf5"]  # Those that hold a plain model.
+MANIFESTS = ["safetensors", "torch", "dcp", "dcp-hf", "torch-ranks", "hdf5"]  # Cases with a plain model.
 
 
 @dataclass
 class Source:
     name: str
     path: Path
-    is_stated: bool = False  # A manifest, or the like, says what every byte is.
+    is_stated: bool = False  # A manifest, or similar hashes, cover every byte.
 
     def files(self) -> list[Path]:
         return [self.path] if self.path.is_file() else sorted(each for each in self.path.rglob("*") if each.is_file())
@@ -60,7 +60,7 @@ class Tool:
         return format_name in self.run("version").stdout.decode()
 
     def digests(self, path: Path) -> dict[str, tuple] | None:
-        """By name, what each tensor is; None where that cannot be said."""
+        """The identity of each tensor, by name; None if it is unknown."""
         done = self.run("digest", path, "--json")
         if done.returncode != 0:
             return None
@@ -99,7 +99,7 @@ def stated(tool: Tool, data: Path, folder: Path) -> list[Source]:
 
 
 def with_integrity(data: Path, folder: Path) -> Source:
-    """As Megatron-core writes it: the SHA-256 of every file of the iteration."""
+    """The form of Megatron-Core: the SHA-256 of every file of the iteration."""
     path = folder / "integrity"
     shutil.copytree(data / "megatron" / "dense_tp2" / "iter_0000007", path)
     files = sorted(each for each in path.rglob("*") if each.is_file())
@@ -114,13 +114,13 @@ def damaged_range(chance: random.Random, size: int) -> tuple[int, int]:
 
 
 def damage(chance: random.Random, copy: Source, others: list[Source]) -> tuple[str, list[Path], bool]:
-    """Changes it. \\returns what was done, which files changed, and whether only bytes within files did."""
+    """Changes it. \\returns the change, the changed files, and whether only bytes within files changed."""
     files = [each for each in copy.files() if each.stat().st_size > 0]
     file = chance.choice(files)
     content = bytearray(file.read_bytes())
     kind = chance.choice(["flip", "flip", "cut", "grow", "zeros", "copy", "lose", "swap", "other"])
     if kind in ("lose", "other") and file.name in STATEMENTS:
-        kind = "flip"  # Nothing says that there was one, or which.
+        kind = "flip"  # No file records that there was one, or its name.
     if kind == "flip":
         for _ in range(chance.choice([1, 1, 1, 2, 16])):
             content[chance.randrange(len(content))] ^= 1 << chance.randrange(8)
@@ -236,7 +236,7 @@ class Machine:
         return f"exit 0, and {wrong[:3]} are not what they were"
 
     def flips(self, source: Source, count: int) -> None:
-        """One bit after another, each put back."""
+        """One bit after another, each restored."""
         chance, found = random.Random(f"{self.seed} {source.name}"), 0
         copy = self.copy(source)
         files = [each for each in [*copy.files(), copy.companion()] if each.exists()]

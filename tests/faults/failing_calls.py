@@ -18,7 +18,7 @@ from pathlib import Path
 from calls import Call, inject, traced
 from jobs import Case, Job, World, run_all
 
-# What may go wrong with a call. EINTR only where a signal can interrupt it.
+# Possible errors of a call. EINTR only if a signal can interrupt it.
 DISK = ["EIO", "ENOSPC"]
 ERRORS = {
     "openat": ["EIO", "EMFILE", "EINTR"], "openat2": ["EIO", "EINTR", "ENOSYS"], "newfstatat": ["EIO"], "pread64": ["EIO", "EINTR"],
@@ -31,7 +31,7 @@ QUICK = 160
 
 
 def codes(call: Call, error: str, world: World, case_folder: str) -> set[int]:
-    """What a run in which that call fails may end with."""
+    """The possible exit codes of a run in which that call fails."""
     if error == "EINTR":
         return {0}
     allowed = {0}
@@ -44,7 +44,7 @@ def codes(call: Call, error: str, world: World, case_folder: str) -> set[int]:
 
 
 def has_to_fail(call: Call, error: str) -> bool:
-    """What was not written or read cannot have been replaced by anything."""
+    """Content that was not written or read cannot have been replaced."""
     if error in ("EINTR", "EOPNOTSUPP", "ENOSYS"):
         return False
     return call.name in ("pwrite64", "fsync", "mkdirat") or (call.name == "fallocate" and error != "EOPNOTSUPP")
@@ -66,7 +66,8 @@ class Sweep:
         return every
 
     def is_loss(self, call: Call, case: Case, code: int) -> bool:
-        """Repair takes what cannot be read for lost: it says so in the output, or that nothing is left."""
+        """Repair treats unreadable content as lost: the output records it, or the message says that no tensor is
+        intact."""
         if self.job.line[0] != "repair" or call.name not in READS or str(case.folder) in call.text or case.left():
             return False
         if code == 4:
@@ -85,7 +86,7 @@ class Sweep:
             allowed -= {0}
         if call.name == "mmap" and "hdf5" in self.job.name:
             allowed.add(8)  # While the plug-in is loaded.
-        # The lists of what is to be removed come by calls that may fail too.
+        # The calls that list removable files may fail too.
         is_removal = call.name in ("unlinkat", "getdents64", "openat", "newfstatat", "flock", "close", "mkdirat", "mmap", "renameat2")
         problem = case.problem(done.returncode, allowed, may_leave=is_removal)
         if problem and self.is_loss(call, case, done.returncode):

@@ -1,9 +1,10 @@
-"""Disks that are really full, or may not be written: exit 6 and the destination as it was, until there is room for all.
+"""Disks that are really full, or read-only: exit code 6 and an unchanged destination, until there is space for
+everything.
 
     full_disk.py SHARDCTL [--long]
 
-A limit of file sizes (RLIMIT_FSIZE) for anybody; by root also small tmpfs, ext4 and XFS, no more inodes, a quota, a
-read-only mount, a folder of another user. SIGXFSZ and SIGBUS never end the program.
+A limit of file sizes (RLIMIT_FSIZE) for any user; as root also small tmpfs, ext4 and XFS, no free inodes, a quota,
+a read-only mount, a folder of a different user. SIGXFSZ and SIGBUS never end the program.
 """
 import argparse
 import os
@@ -22,7 +23,7 @@ KIB = 1 << 10
 
 
 class Rooms:
-    """Runs jobs where something is short, and collects what went wrong."""
+    """Runs jobs with a scarce resource, and collects failures."""
 
     def __init__(self, world: World, jobs: list[Job]) -> None:
         self.world, self.jobs = world, jobs
@@ -71,7 +72,7 @@ def no_inodes(rooms: Rooms, folder: Path) -> None:
 
 
 def full_images(rooms: Rooms, folder: Path, steps: int, most: int) -> None:
-    """What is free is made less by a file that takes the rest."""
+    """A file that uses the rest reduces the free space."""
     for kind, mebibytes in ("ext4", 64), ("xfs", 320):
         with Image(kind, folder, mebibytes) as image:
             filler = image.at / "filler"

@@ -1,8 +1,9 @@
-"""What the tests of faults share: small jobs of every writing verb and format, and what a destination may look like after one.
+"""Common code of the tests of faults: small jobs of every writing verb and format, and the allowed states of a
+destination afterwards.
 
-A job is a command line without its destination. `Case` runs it in a folder of its own, over nothing or over an older output
-with --force, and says afterwards whether the promise was kept: exit 0 and the whole output byte for byte, or another exit
-code and the destination as it was.
+A job is a command line without its destination. `Case` runs it in a separate folder, over nothing or over an older
+output with --force, and checks the promise: exit code 0 and the whole output byte for byte, or a different exit
+code and an unchanged destination.
 """
 import hashlib
 import json
@@ -25,7 +26,7 @@ class Job:
     name: str
     line: list[str]  # The verb, its source and options.
     to: str = "dst"
-    wanted: dict[str, str] = field(default_factory=dict)  # What a run without a fault writes.
+    wanted: dict[str, str] = field(default_factory=dict)  # The output of a run without a fault.
 
 
 def write_safetensors(path: Path, size: int, seed: int = 1) -> None:
@@ -41,7 +42,7 @@ def write_safetensors(path: Path, size: int, seed: int = 1) -> None:
 
 
 def snapshot(path: Path) -> dict[str, str] | None:
-    """Hashes of all files below a path, or None where nothing is."""
+    """Hashes of all files inside a path, or None if it does not exist."""
     if not path.exists():
         return None
     files = [path] if path.is_file() else sorted(each for each in path.rglob("*") if each.is_file())
@@ -125,7 +126,7 @@ class World:
 
 
 class Case:
-    """One folder for one destination. Its name holds no other's, so that cases may run at once."""
+    """One folder for one destination. Its name contains no other's, so that cases may run at once."""
 
     def __init__(self, world: World, job: Job, has_old: bool = False, folder: Path | None = None) -> None:
         world.counter += 1
@@ -139,7 +140,7 @@ class Case:
         self.before = self.output()
 
     def _make_old(self) -> None:
-        """Something else of the same kind, a folder or a file, with a manifest where the job writes one."""
+        """Different content of the same kind, a folder or a file, with a manifest if the job writes one."""
         if self.job.to == "dst":
             self.destination.mkdir()
             (self.destination / "old").write_bytes(b"old")
@@ -156,7 +157,7 @@ class Case:
         return subprocess.run([*under, *self.line(*options)], cwd=self.world.source, capture_output=True, text=True, **how)
 
     def output(self) -> dict[str, str] | None:
-        """What stands at the destination, with the manifest beside a file."""
+        """The content of the destination, with the manifest beside a file."""
         found = snapshot(self.destination)
         manifest = snapshot(Path(f"{self.destination}.manifest.json"))
         return found if manifest is None else (found or {}) | {"manifest": manifest["."]}
@@ -165,12 +166,12 @@ class Case:
         return [each.name for each in self.folder.iterdir() if ".shardctl-" in each.name and (self.world.swaps_names or "-old-" not in each.name)]
 
     def was_moved_aside(self) -> bool:
-        """Whether nothing stands at the destination, a folder, and what stood there beside it."""
+        """Whether the destination, a folder, is missing, and the old one is beside it."""
         aside = [snapshot(each) for each in self.folder.glob(".*.shardctl-old-*")]
         return not self.world.swaps_names and self.job.to == "dst" and self.output() is None and self.before in aside
 
     def problem(self, code: int, codes: Iterable[int], may_leave: bool = False) -> str:
-        """What a run that ended with `code` did wrong; empty where nothing. `codes` are those that it may end with."""
+        """The violations of a run that ended with `code`; empty if there is none. `codes` are the allowed ones."""
         found = self.output()
         if code not in codes:
             return f"exit {code}, not one of {sorted(codes)}"
@@ -183,7 +184,8 @@ class Case:
         return ""
 
     def problem_after_kill(self) -> str:
-        """A kill may come between the renames of a file and its manifest: then one of them is there, never a wrong pair."""
+        """A kill may come between the renames of a file and its manifest: then only one of them exists, never a
+        wrong pair."""
         found, wanted, before = self.output(), self.job.wanted, self.before
         allowed = [before, wanted]
         for whole in before, wanted:

@@ -22,11 +22,11 @@ from jobs import Case, Job, World, run_all
 INVISIBLE = {"brk", "mmap", "munmap", "mprotect", "futex", "madvise", "getrandom", "newfstatat", "pread64", "lseek", "clone3", "rseq",
              "set_robust_list", "rt_sigprocmask", "rt_sigaction", "rt_sigtimedwait", "rt_sigreturn", "sched_getaffinity", "exit_group", "exit",
              "prlimit64", "read", "poll", "getdents64", "fstatfs", "tgkill", "gettid", "getpid"}
-JOURNALED = 10 << 20  # Larger than what a journal is kept for.
+JOURNALED = 10 << 20  # Larger than the threshold for a journal.
 
 
 def check(case: Case, options: list[str], what: str, code: int) -> str:
-    """What is wrong after a kill, or after the run that follows."""
+    """The violations after a kill, or after the run that follows."""
     prefix = f"{case.job.name}{' over an old one' if case.has_old else ''}, {what}"
     problem = case.problem_after_kill()
     if code == 0 and case.output() != case.job.wanted:
@@ -73,7 +73,7 @@ def kill_at_random(world: World, job: Job, seed: int, seconds: float) -> str:
     """One job, killed up to three times with --resume or without, then left to end."""
     chance = random.Random(seed)
     case = Case(world, job, chance.random() < 0.5)
-    may_leave = False  # What a kill left, or an interrupted run with --resume.
+    may_leave = False  # The state after a kill, or after an interrupted run with --resume.
     for _ in range(chance.randint(1, 3)):
         options = chance.choice(([], ["--resume"])) + chance.choice(([], ["--local-ranks", "2"]) if job.line[0] != "repair" else ([],))
         process = subprocess.Popen([*case.line(*options)], cwd=world.source, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
@@ -83,7 +83,7 @@ def kill_at_random(world: World, job: Job, seed: int, seconds: float) -> str:
         _, said = process.communicate()
         code = process.returncode
         kill_at_random.kills += code == -signal.SIGKILL
-        # A signal that comes before main has begun ends the process in the plain way.
+        # A signal before the start of main ends the process in the default way.
         may_leave = may_leave or how == signal.SIGKILL or "--resume" in options
         if how != signal.SIGKILL and (code not in (0, 128 + how, -how) or (case.left() and not may_leave)):
             return f"{job.name}: {how.name} at random (seed {seed}): exit {code}, left {case.left()}: {said}"

@@ -1,8 +1,9 @@
-"""Large checkpoints in little memory, by root: a sparse model through every verb in a cgroup of 256 MiB, page cache included.
+"""Large checkpoints in little memory, as root: a sparse model through every verb in a cgroup of 256 MiB, page cache
+included.
 
     memory.py SHARDCTL [--gib N] [--limit MiB] [--ranks N] [--work FOLDER]
 
-Prints for each run its seconds, the most memory that its processes held themselves, and whether the kernel killed one.
+Prints for each run its seconds, the largest memory of its processes, and whether the kernel killed one.
 """
 import argparse
 import json

@@ -19,7 +19,7 @@ def run(*words: object, code: int | None = 0) -> subprocess.CompletedProcess:
 
 
 def can_mount() -> str:
-    """Why file systems cannot be mounted here; empty where they can."""
+    """The reason why file systems cannot be mounted here; empty if they can."""
     if os.geteuid() != 0:
         return "not root"
     if not os.path.exists("/dev/loop-control"):
@@ -39,7 +39,7 @@ def mounted(at: Path, *words: object) -> Iterator[Path]:
 
 
 class Image:
-    """A file system in a file, mounted at `at` while `with` goes on."""
+    """A file system in a file, mounted at `at` during the `with` block."""
 
     def __init__(self, kind: str, folder: Path, mebibytes: int, *options: str) -> None:
         self.kind, self.at, self.file = kind, folder / f"{kind}-mount", folder / f"{kind}.img"
@@ -84,7 +84,7 @@ class Image:
 
 
 class LazyFs:
-    """LazyFS (github.com/dsrhaslab/lazyfs) over a folder: names are kept, of what was written only what was forced. Like Image."""
+    """LazyFS (github.com/dsrhaslab/lazyfs) over a folder: names survive, and only synced data. Like Image."""
 
     kind = "lazyfs"
     CONFIG = """[faults]

@@ -1,10 +1,11 @@
-"""Power cuts, by root: the job is killed at a border between system calls, its file system is shut down without a flush of
-its log, and mounted again. What stands at the destination is what stood there, or the whole output; after exit 0 the latter.
+"""Power cuts, as root: the job is killed at a border between system calls, its file system is shut down without a
+flush of its log, and mounted again. The destination is then unchanged, or the whole output; after exit code 0 the
+latter.
 
     power_cut.py SHARDCTL [--long] [--job WORD] [--fs ext4|xfs|lazyfs] [--lazyfs PROGRAM]
 
-On ext4 and XFS, each on a loop device, and on LazyFS where its program is named. The source lies elsewhere. Without --long a few
-borders of two jobs.
+On ext4 and XFS, each on a loop device, and on LazyFS if its program is named. The source is elsewhere. Without
+--long a few borders of two jobs.
 """
 import argparse
 import os

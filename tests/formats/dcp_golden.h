@@ -19,7 +19,7 @@
 #include "formats/dcp/format.h"
 #include "libshard/checkpoint/reader.h"
 #include "libshard/io/local_disk.h"
-#include "libshard/io/memory_disk.h"
+#include "tests/support/memory_disk.h"
 
 namespace shard::test {
 

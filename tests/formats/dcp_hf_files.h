@@ -8,8 +8,8 @@
 
 #include "formats/registry.h"
 #include "libshard/io/local_disk.h"
-#include "libshard/io/memory_disk.h"
 #include "tests/support/bytes.h"
+#include "tests/support/memory_disk.h"
 #include "tests/support/safetensors_file.h"
 
 namespace shard::test {

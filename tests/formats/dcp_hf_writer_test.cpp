@@ -123,9 +123,8 @@ TEST_F(DcpHfWriter, RewritingDoesNotKeepTheOldRecords) {
 }
 
 TEST_F(DcpHfWriter, OneFileIsNoDestination) {
-  test::expect_error(ErrorCode::kInvalidArgument, "is a folder", [] {
-    format_named("dcp-hf").make_writer({.single_file = true, .base_name = {}, .rank_files = {}});
-  });
+  test::expect_error(ErrorCode::kInvalidArgument, "needs a folder",
+                     [] { writer_of(format_named("dcp-hf"), {.single_file = true}); });
 }
 
 TEST_F(DcpHfWriter, DtypesThatSafetensorsLacksAreRefused) {

@@ -169,7 +169,7 @@ const RankDamage kRankDamages[] = {
        in_rank_1("\x8c\x04rows\x94", "\x8c\x04rowz\x94")(golden);
        in_rank_1("\x8c\x04step\x94", "\x8c\x04rows\x94")(golden);
      },
-     kBad, std::nullopt, "'rows' has a tensor there and an object here"},
+     kBad, std::nullopt, "'rows' has a tensor in the former, an object in the latter"},
     {"Overlap",
      [](GoldenDcp& golden) {
        for (int i = 0; i < 2; ++i) in_rank_1("K\x03K\0\x86"s, "K\x02K\0\x86"s)(golden);
@@ -292,7 +292,7 @@ TEST(DcpZstd, AStreamIsStoppedWhereTheBudgetIsSpent) {
   budget->charge(Charge::kBytes, kBudgetFloor - 1000);
   Arena arena(budget);
   const auto file = std::make_shared<BytesFile>(stored);
-  test::expect_error(ErrorCode::kCorruption, "decoded bytes are out of proportion", [&] {
+  test::expect_error(ErrorCode::kCorruption, "decoded bytes are far too many", [&] {
     dcp::ZstdItem(file, {0, file->size(), 0, true}, 1 << 20, arena);
   });
 }

@@ -130,7 +130,7 @@ TEST(DcpFlatten, AnEmptyDictVanishesAndThatIsSaid) {
   Tree t;
   const dcp::Flat flat = t.flatten(t.dict({t.text("a"), t.dict({}), t.text("b"), t.number(1)}));
   EXPECT_THAT(names(flat), ElementsAre("b"));
-  EXPECT_THAT(flat.warnings, ElementsAre("dcp: an empty dict vanishes: 'a'"));
+  EXPECT_THAT(flat.warnings, ElementsAre("dcp: an empty dict is lost: 'a'"));
 }
 
 TEST(DcpFlatten, TheMetadataOfAModuleIsLostAndThatIsSaid) {
@@ -157,7 +157,8 @@ TEST(DcpFlatten, ATupleOfTensorsBecomesAListAndThatIsSaid) {
 TEST(DcpFlatten, TwoPathsWithOneKeyAreRefusedByName) {
   Tree t;
   Value* root = t.dict({t.text("a.b"), t.number(1), t.text("a"), t.dict({t.text("b"), t.number(2)})});
-  test::expect_error(ErrorCode::kUnsupported, "['a.b'] and ['a', 'b'] have one name", [&] { t.flatten(root); });
+  test::expect_error(ErrorCode::kUnsupported, "['a.b'] and ['a', 'b'] would have the same name in dcp: 'a.b'",
+                     [&] { t.flatten(root); });
 }
 
 TEST(DcpFlatten, AnOpaqueValueIsRefusedByName) {
@@ -282,7 +283,7 @@ TEST(DcpWriter, Float6IsRefusedByName) {
 
 TEST(DcpWriter, IsAFolderNeverAFile) {
   test::expect_error(ErrorCode::kInvalidArgument, "folder",
-                     [] { kDcpFormat.make_writer({.single_file = true, .base_name = "x"}); });
+                     [] { writer_of(kDcpFormat, {.single_file = true, .base_name = "x"}); });
 }
 
 }  // namespace

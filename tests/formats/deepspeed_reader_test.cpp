@@ -13,10 +13,10 @@
 #include "formats/deepspeed/format.h"
 #include "formats/detect.h"
 #include "libshard/io/local_disk.h"
-#include "libshard/io/memory_disk.h"
 #include "tests/formats/deepspeed_saves.h"
 #include "tests/support/content.h"
 #include "tests/support/expect_error.h"
+#include "tests/support/memory_disk.h"
 
 namespace shard {
 namespace {
@@ -36,7 +36,7 @@ using testing::set;
 
 OpenOptions of_module() {
   OpenOptions options;
-  options.weights = Weights::kModule;
+  options.choices["weights"] = "16bit";
   return options;
 }
 

@@ -16,12 +16,12 @@
 
 #include "formats/format.h"
 #include "libshard/io/local_output.h"
-#include "libshard/io/memory_disk.h"
 #include "libshard/ranks/group.h"
 #include "tests/formats/torch_files.h"
 #include "tests/support/bytes.h"
 #include "tests/support/content.h"
 #include "tests/support/expect_error.h"
+#include "tests/support/memory_disk.h"
 
 namespace shard::testing {
 
@@ -108,7 +108,7 @@ class RemadeSave : public DamagedSave {
     Remake made = format.remake({disk_.get(), {"/s"}}, {}, options);
     CopyJob job;
     job.reader = made.reader.get();
-    job.make_own_target = [&] { return std::move(made.target); };
+    job.target.make = [&] { return std::move(made.target); };
     job.make_writer = [&](const Catalog&) { return std::move(made.writer); };
     Progress progress;
     run_copy_job(*local_output(*disk_, "/out", {}, {.force = true}), solo_group(), std::move(job), progress, {});

@@ -8,11 +8,11 @@
 
 #include "formats/detect.h"
 #include "libshard/io/local_disk.h"
-#include "libshard/io/memory_disk.h"
 #include "tests/formats/bytes_file.h"
 #include "tests/support/bytes.h"
 #include "tests/support/content.h"
 #include "tests/support/expect_error.h"
+#include "tests/support/memory_disk.h"
 
 namespace shard {
 namespace {
@@ -91,7 +91,7 @@ TEST_F(FolderAbove, TwoFoldersDownIsAsFarAsItLooks) {
   EXPECT_THAT(suggested("/a/b"), ElementsAre(read_folder("/a/b/c/d")));
   const Error error = refused("/a");
   EXPECT_THAT(error.suggestions(), IsEmpty());
-  EXPECT_THAT(error.why(), HasSubstr("the content fits none of: safetensors"));
+  EXPECT_THAT(error.why(), HasSubstr("the content matches none of: safetensors"));
 }
 
 TEST_F(FolderAbove, SetsOfRankFilesAreNamedOneByOne) {

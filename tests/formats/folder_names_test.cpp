@@ -60,9 +60,9 @@ TEST(CountedSets, AreThoseOfOneBaseCountAndVariant) {
   EXPECT_EQ(set("n-*-of-1.h5").missing, "");
 }
 
-TEST(OthersWarning, NamesFiveAndCountsTheRest) {
+TEST(OthersWarning, NamesThreeAndCountsTheRest) {
   EXPECT_EQ(others_warning({"a", "b", "c", "d", "e", "f", "g"}),
-            "other files of the folder are not read or copied: a, b, c, d, e and 2 more");
+            "other files of the folder are not read or copied: 'a', 'b', 'c' and 4 more");
 }
 
 }  // namespace

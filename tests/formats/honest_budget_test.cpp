@@ -34,7 +34,7 @@ std::optional<Budget> budget_of(const fs::path& path) {
     reader->load_objects();
     return *reader->catalog().arena->budget();
   } catch (const Error& error) {
-    EXPECT_EQ(std::string(error.what()).find("out of proportion"), std::string::npos) << path << ": " << error.what();
+    EXPECT_EQ(std::string(error.what()).find("far too many"), std::string::npos) << path << ": " << error.what();
     return std::nullopt;
   }
 }

@@ -9,10 +9,10 @@
 #include "formats/megatron_dist/format.h"
 #include "formats/parts/pickle/pickle.h"
 #include "libshard/io/local_disk.h"
-#include "libshard/io/memory_disk.h"
 #include "tests/formats/megatron_saves.h"
 #include "tests/support/content.h"
 #include "tests/support/expect_error.h"
+#include "tests/support/memory_disk.h"
 
 namespace shard {
 namespace {
@@ -210,7 +210,7 @@ TEST_F(Megatron, OfDcpTheyAreDamage) {
 TEST_F(Megatron, CommonDataThatShouldBeThereAreMissed) {
   files.erase("common.pt");
   put();
-  EXPECT_THAT(open()->catalog().warnings, Contains(HasSubstr("common.pt is not there")));
+  EXPECT_THAT(open()->catalog().warnings, Contains(HasSubstr("common.pt is missing")));
   put("/c/metadata.json", R"({"sharded_backend": "torch_dist", "sharded_backend_version": 1})");
   EXPECT_THAT(open()->catalog().warnings, Not(Contains(HasSubstr("common.pt"))));
 }

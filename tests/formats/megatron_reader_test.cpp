@@ -10,11 +10,11 @@
 #include "formats/detect.h"
 #include "formats/megatron/format.h"
 #include "libshard/io/local_disk.h"
-#include "libshard/io/memory_disk.h"
 #include "tests/formats/megatron_saves.h"
 #include "tests/formats/torch_files.h"
 #include "tests/support/content.h"
 #include "tests/support/expect_error.h"
+#include "tests/support/memory_disk.h"
 
 namespace shard {
 namespace {

@@ -101,8 +101,8 @@ class Nodes {
     WriteCheckpoint what{.format = to.format, .destination = "/d/dst", .layout = to.layout(parts)};
     what.threads = how.threads;
     what.max_memory_bytes = how.max_memory_bytes;
-    what.parts = how.own_input ? &store : nullptr;
-    what.own_places = how.own_output;
+    what.topology.peer_store = how.own_input ? &store : nullptr;
+    what.topology.own_places = how.own_output;
     what.dry_run = how.dry_run;
     what.single_file = how.single_file;
     what.resume = how.resume;

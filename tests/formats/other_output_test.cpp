@@ -2,9 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "libshard/io/memory_disk.h"
 #include "libshard/ranks/thread_group.h"
 #include "tests/support/content.h"
+#include "tests/support/memory_disk.h"
 #include "tests/support/memory_output.h"
 
 namespace shard::testing {

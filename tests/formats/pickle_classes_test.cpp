@@ -6,7 +6,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "formats/parts/pickle/equal.h"
+#include "libshard/core/value_equality.h"
 #include "tests/formats/pickle_text.h"
 
 namespace shard {
@@ -53,7 +53,7 @@ TEST(PickleClasses, AreWrittenAsTheyWereRead) {
     Arena arena;
     const Value& value = *load_text(arena, each.bytes);
     const std::string written = dump_text(value, 2);
-    EXPECT_TRUE(pickle::Equality().is_equal(value, *load_text(arena, written))) << each.type;
+    EXPECT_TRUE(ValueEquality().is_equal(value, *load_text(arena, written))) << each.type;
     EXPECT_EQ(dump_text(*load_text(arena, written), 2), written) << each.type;
   }
 }

@@ -1,6 +1,6 @@
 #include <gtest/gtest.h>
 
-#include "formats/parts/pickle/equal.h"
+#include "libshard/core/value_equality.h"
 #include "tests/formats/pickle_text.h"
 
 namespace shard {
@@ -11,7 +11,7 @@ using namespace shard::testing;
 bool are_equal(const std::string& a, const std::string& b) {
   Arena arena;
   const std::string first = "\x80\x04" + a + ".", second = "\x80\x04" + b + ".";
-  return pickle::Equality().is_equal(*load_text(arena, first), *load_text(arena, second));
+  return ValueEquality().is_equal(*load_text(arena, first), *load_text(arena, second));
 }
 
 TEST(Equality, SeesEveryPartOfACall) {
@@ -48,18 +48,18 @@ TEST(Equality, OpaqueValuesAreEqualByClassOrNever) {
   Arena arena;
   Value a, b;
   a.kind = b.kind = ValueKind::kOpaque;
-  EXPECT_TRUE(pickle::Equality().is_equal(a, b));
-  EXPECT_FALSE(pickle::Equality({.opaque_by_class = false}).is_equal(a, b));
-  EXPECT_FALSE(pickle::Equality({.opaque_by_class = false}).is_equal(a, a));
+  EXPECT_TRUE(ValueEquality().is_equal(a, b));
+  EXPECT_FALSE(ValueEquality({.opaque_by_class = false}).is_equal(a, b));
+  EXPECT_FALSE(ValueEquality({.opaque_by_class = false}).is_equal(a, a));
 }
 
 TEST(Equality, TensorsAreAskedFor) {
   Value a, b;
   become_tensor(a, 1);
   become_tensor(b, 2);
-  EXPECT_FALSE(pickle::Equality().is_equal(a, b));
-  EXPECT_TRUE(pickle::Equality({.same_tensor = [](const Value&, const Value&) { return true; }}).is_equal(a, b));
-  EXPECT_FALSE(pickle::Equality({.same_tensor = [](const Value&, const Value&) { return false; }}).is_equal(a, a));
+  EXPECT_FALSE(ValueEquality().is_equal(a, b));
+  EXPECT_TRUE(ValueEquality({.same_tensor = [](const Value&, const Value&) { return true; }}).is_equal(a, b));
+  EXPECT_FALSE(ValueEquality({.same_tensor = [](const Value&, const Value&) { return false; }}).is_equal(a, a));
 }
 
 /// Lists of lists of one text, each level of `width` times the one below: width^depth texts, but depth nodes.
@@ -72,8 +72,8 @@ Value* repeated(Arena& arena, const char* text, int depth, std::size_t width) {
 TEST(Equality, LooksOnceAtWhatIsSharedOverAndOver) {
   Arena arena;
   const Value* a = repeated(arena, "x", 50, 100);
-  EXPECT_TRUE(pickle::Equality().is_equal(*a, *repeated(arena, "x", 50, 100)));
-  EXPECT_FALSE(pickle::Equality().is_equal(*a, *repeated(arena, "y", 50, 100)));
+  EXPECT_TRUE(ValueEquality().is_equal(*a, *repeated(arena, "x", 50, 100)));
+  EXPECT_FALSE(ValueEquality().is_equal(*a, *repeated(arena, "y", 50, 100)));
 }
 
 TEST(Equality, CyclesOfOtherLengthsCostTheirSumAndNotTheirProduct) {
@@ -86,7 +86,7 @@ TEST(Equality, CyclesOfOtherLengthsCostTheirSumAndNotTheirProduct) {
     for (std::size_t i = 0; i < length; ++i) nodes[i]->items()[0] = nodes[(i + 1) % length];
     return nodes[0];
   };
-  EXPECT_TRUE(pickle::Equality().is_equal(*cycle(10'007), *cycle(10'009)));  // 100 million pairs would be refused.
+  EXPECT_TRUE(ValueEquality().is_equal(*cycle(10'007), *cycle(10'009)));  // 100 million pairs would be refused.
 }
 
 TEST(Equality, AFailedComparisonLeavesNothingBehind) {
@@ -94,7 +94,7 @@ TEST(Equality, AFailedComparisonLeavesNothingBehind) {
   const Value *inner_a = load_text(arena, "\x80\x04]K\1a."), *inner_b = load_text(arena, "\x80\x04]K\2a.");
   Value* in_a[] = {const_cast<Value*>(inner_a)};
   Value* in_b[] = {const_cast<Value*>(inner_b)};
-  pickle::Equality equality;
+  ValueEquality equality;
   EXPECT_FALSE(equality.is_equal(*make_list(arena, ValueKind::kList, in_a), *make_list(arena, ValueKind::kList, in_b)));
   EXPECT_FALSE(equality.is_equal(*inner_a, *inner_b));
 }

@@ -6,10 +6,10 @@
 #include "formats/detect.h"
 #include "formats/registry.h"
 #include "libshard/io/local_disk.h"
-#include "libshard/io/memory_disk.h"
 #include "tests/support/bytes.h"
 #include "tests/support/content.h"
 #include "tests/support/expect_error.h"
+#include "tests/support/memory_disk.h"
 
 namespace shard {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "formats/parts/quantization/config.h"
 #include "libshard/core/error.h"
-#include "libshard/io/memory_disk.h"
+#include "tests/support/memory_disk.h"
 
 namespace shard {
 namespace {

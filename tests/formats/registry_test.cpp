@@ -6,9 +6,9 @@
 #include "formats/detect.h"
 #include "formats/parts/zip/zip.h"
 #include "libshard/io/local_disk.h"
-#include "libshard/io/memory_disk.h"
 #include "tests/support/bytes.h"
 #include "tests/support/expect_error.h"
+#include "tests/support/memory_disk.h"
 #include "tests/support/safetensors_file.h"
 
 namespace shard {
@@ -35,12 +35,6 @@ TEST(FormatNamed, SuggestsTheNearestName) {
 
 TEST(FormatNamed, ListsAllWhenNothingIsNear) {
   expect_error(ErrorCode::kInvalidArgument, "safetensors, torch, dcp", [] { format_named("parquet"); });
-}
-
-TEST(FormatNamed, KnowsFormatsThatThisBuildLacks) {
-  for (const char* name : {"llama"}) {
-    expect_error(ErrorCode::kUnsupported, name, [&] { format_named(name); });
-  }
 }
 
 /// A zip of empty records in `folder`.
@@ -112,7 +106,7 @@ TEST_F(DetectFormat, AFolderOfTwoFormatsNamesBothAndTheOption) {
   put("/d/x.safetensors", kSafetensors);
   put("/d/.metadata", "\x80\x02}.");
   put("/d/__0_0.distcp", "x");
-  expect_refused(ErrorCode::kCorruption, "fits 2 formats: safetensors, dcp", {"/d"});
+  expect_refused(ErrorCode::kCorruption, "matches 2 formats: safetensors, dcp", {"/d"});
   const Error error = test::error_of([&] { detected({"/d"}); });
   EXPECT_THAT(error.suggestions(),
               ::testing::ElementsAre(Suggestion{Remedy::kReadAs, "safetensors"}, Suggestion{Remedy::kReadAs, "dcp"}));
@@ -124,7 +118,7 @@ TEST_F(DetectFormat, AFolderOfThreeFormatsHoldsTheFilesOfAll) {
   put("/d/__0_0.distcp", "x");
   put("/d/pytorch_model.bin", "PK\x03\x04");
   const Error error = test::error_of([&] { detected({"/d"}); });
-  EXPECT_THAT(error.what(), HasSubstr("fits 3 formats: safetensors, torch, dcp"));
+  EXPECT_THAT(error.what(), HasSubstr("matches 3 formats: safetensors, torch, dcp"));
   EXPECT_THAT(error.why(), HasSubstr("all of them"));
 }
 

@@ -5,9 +5,9 @@
 
 #include "formats/safetensors/format.h"
 #include "libshard/io/local_disk.h"
-#include "libshard/io/memory_disk.h"
 #include "tests/support/bytes.h"
 #include "tests/support/expect_error.h"
+#include "tests/support/memory_disk.h"
 #include "tests/support/safetensors_file.h"
 
 namespace shard {
@@ -57,8 +57,8 @@ constexpr ErrorCode kBad = ErrorCode::kCorruption;
 constexpr ErrorCode kNo = ErrorCode::kUnsupported;
 
 const BadCase kFrame[] = {
-    {"NoBytes", "", kBad, FindingKind::kTruncated, "file holds 0 bytes"},
-    {"SevenBytes", "1234567", kBad, FindingKind::kTruncated, "file holds 7 bytes"},
+    {"NoBytes", "", kBad, FindingKind::kTruncated, "the file has only 0 bytes"},
+    {"SevenBytes", "1234567", kBad, FindingKind::kTruncated, "the file has only 7 bytes"},
     {"LengthZero", length_bytes(0), kBad, FindingKind::kBadHeader, "does not begin with '{'"},
     {"LengthPastTheCap", length_bytes(100'000'001) + "{}", kBad, FindingKind::kBadHeader, "100000001 bytes long"},
     {"LengthOfAllOnes", length_bytes(~std::uint64_t{0}) + "{}", kBad, FindingKind::kBadHeader,

@@ -7,9 +7,9 @@
 #include "libshard/core/box.h"
 #include "libshard/io/file_writer.h"
 #include "libshard/io/local_disk.h"
-#include "libshard/io/memory_disk.h"
 #include "tests/support/bytes.h"
 #include "tests/support/expect_error.h"
+#include "tests/support/memory_disk.h"
 
 namespace shard {
 namespace {

@@ -16,8 +16,8 @@
 #include "formats/torch/format.h"
 #include "libshard/core/digest.h"
 #include "libshard/io/local_disk.h"
-#include "libshard/io/memory_disk.h"
 #include "tests/formats/bytes_file.h"
+#include "tests/support/memory_disk.h"
 
 namespace shard::testing {
 

@@ -156,7 +156,7 @@ const std::vector<Damage> kShardedTensors{
     {"MetadataNoSize", kSharded, rename("ShardedTensorMetadata", "size"), kBad, "it has no attribute 'size'"},
     {"MetadataShards", kSharded, set("ShardedTensorMetadata", "shards_metadata", none()), kBad, "list of shards"},
     {"MetadataFewer", kSharded, set("ShardedTensorMetadata", "shards_metadata", list({})), kBad,
-     "another number of shards", FindingKind::kMixedSave},
+     "a different number of shards", FindingKind::kMixedSave},
     {"Properties", kSharded, set("ShardedTensorMetadata", "tensor_properties", none()), kBad,
      "the pickled TensorProperties:"},
     {"PropertiesDtype", kSharded, set_item("TensorProperties", 0, global("torch", "int8")), kBad, "another dtype",
@@ -164,22 +164,22 @@ const std::vector<Damage> kShardedTensors{
     {"PropertiesGrad", kSharded, set_item("TensorProperties", 2, none()), kBad, "TensorProperties' requires_grad"},
 
     {"Offsets", kSharded, set("ShardMetadata", "shard_offsets", list({5, 0})), kBad,
-     "rank 1 says another place of shard 1 than rank 0", FindingKind::kMixedSave},
+     "rank 1 has a different place of shard 1 from rank 0", FindingKind::kMixedSave},
     {"OffsetsNegative", kSharded, set("ShardMetadata", "shard_offsets", list({-4, 0})), kBad,
      "ShardMetadata's offsets"},
     {"OffsetsText", kSharded, set("ShardMetadata", "shard_offsets", text("4")), kBad, "ShardMetadata's offsets"},
     {"OffsetsOfOneDimension", kSharded, set("ShardMetadata", "shard_offsets", list({4})), kBad,
      "are not those of a tensor of 2 dimensions", FindingKind::kShapeMismatch},
-    {"Sizes", kSharded, set("ShardMetadata", "shard_sizes", list({2, 3})), kBad, "another place of shard 1",
+    {"Sizes", kSharded, set("ShardMetadata", "shard_sizes", list({2, 3})), kBad, "a different place of shard 1",
      FindingKind::kMixedSave},
-    {"SizesHuge", kSharded, set("ShardMetadata", "shard_sizes", list({kHuge, kHuge})), kBad, "another place of shard 1",
-     FindingKind::kMixedSave},
+    {"SizesHuge", kSharded, set("ShardMetadata", "shard_sizes", list({kHuge, kHuge})), kBad,
+     "a different place of shard 1", FindingKind::kMixedSave},
     {"SizesNegative", kSharded, set("ShardMetadata", "shard_sizes", list({-3, 3})), kBad, "ShardMetadata's sizes"},
     {"NoSizes", kSharded, rename("ShardMetadata", "shard_sizes"), kBad, "it has no attribute 'shard_sizes'"},
     {"Placement", kSharded, set("ShardMetadata", "placement", number(1)), kBad, "the pickled _remote_device:"},
     {"StatedOffsets", kSharded, set("ShardMetadata", "shard_offsets", list({1, 0}), 1), kBad,
-     "rank 1 says another place of shard 0 than rank 0", FindingKind::kMixedSave},
-    {"RemoteRank", kSharded, set("_remote_device", "_rank", number(0)), kBad, "another place of shard 1",
+     "rank 1 has a different place of shard 0 from rank 0", FindingKind::kMixedSave},
+    {"RemoteRank", kSharded, set("_remote_device", "_rank", number(0)), kBad, "a different place of shard 1",
      FindingKind::kMixedSave},
     {"RemoteRankNegative", kSharded, set("_remote_device", "_rank", number(-1)), kBad, "_remote_device's rank"},
     {"RemoteDevice", kSharded, set("_remote_device", "_device", none()), kBad, "its device is not one of torch's"},
@@ -204,13 +204,13 @@ const std::vector<Damage> kShardedTensors{
      "the pickled EnumerableShardingSpec:"},
     {"SpecDim", kSharded, set("ChunkShardingSpec", "dim", number(2)), kBad, "its dim is not a dimension of the tensor",
      FindingKind::kShapeMismatch},
-    {"SpecDimOther", kSharded, set("ChunkShardingSpec", "dim", number(1)), kBad, "another sharding spec",
+    {"SpecDimOther", kSharded, set("ChunkShardingSpec", "dim", number(1)), kBad, "a different sharding spec",
      FindingKind::kMixedSave},
     {"SpecDimText", kSharded, set("ChunkShardingSpec", "dim", text("rows")), kBad, "its dim is not a dimension",
      FindingKind::kShapeMismatch},
     {"SpecPlacements", kSharded, set("ChunkShardingSpec", "placements", number(2)), kBad, "s placements:"},
-    {"SpecPlacementsOther", kSharded, set("ChunkShardingSpec", "placements", list({})), kBad, "another sharding spec",
-     FindingKind::kMixedSave},
+    {"SpecPlacementsOther", kSharded, set("ChunkShardingSpec", "placements", list({})), kBad,
+     "a different sharding spec", FindingKind::kMixedSave},
 
     {"Tensor", kSharded, set("Shard", "tensor", none()), kBad, "a local shard is not a tensor"},
     {"TensorStorage", kSharded, set_tensor("Shard", "tensor", 0, none()), kBad, "not a persistent id of a storage"},
@@ -416,7 +416,7 @@ TEST(RankFileMeshes, StridedShardsOfCountlessBoxesAreRefused) {
     maker.put_dtensor("w", {2 * side, 2 * side}, words, rank, maker.floats({1}, {0}));
     folder.put(std::to_string(rank) + ".pt", maker);
   }
-  test::expect_error(ErrorCode::kCorruption, "boxes of shards are out of proportion", [&] { folder.open(); });
+  test::expect_error(ErrorCode::kCorruption, "boxes of shards are far too many", [&] { folder.open(); });
 }
 
 TEST(RankFileMeshes, ARankTwiceIsRefused) {

@@ -255,7 +255,7 @@ TEST_F(TorchRanksWriter, EqualContentGivesEqualBytes) {
 }
 
 TEST_F(TorchRanksWriter, IsAFolder) {
-  expect_error(ErrorCode::kInvalidArgument, "is a folder", [&] {
+  expect_error(ErrorCode::kInvalidArgument, "needs a folder", [&] {
     write_checkpoint(
         files_.fs(), *content_reader({{"w", counted({4})}}),
         {.format = "torch-ranks", .destination = "/d/out.pt", .layout = RanksLayout{2}, .single_file = true});

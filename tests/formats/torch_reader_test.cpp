@@ -207,8 +207,7 @@ TEST(TorchReader, TensorsThatAreNoPlainArraysAreObjects) {
 TEST(TorchReader, TensorsInAttributesAreAWarning) {
   const auto file = open_golden("namespace.pt");
   ASSERT_EQ(file->catalog().warnings.size(), 1U);
-  EXPECT_THAT(file->catalog().warnings[0],
-              HasSubstr("objects have tensors as attributes, which are not listed: 'args'"));
+  EXPECT_THAT(file->catalog().warnings[0], HasSubstr("did not list tensors stored as attributes of objects: 'args'"));
 }
 
 TEST(TorchReader, OlderAndUnusualFilesRead) {
@@ -450,7 +449,7 @@ TEST_F(TorchFolder, ATensorThatTheIndexLacksIsAWarning) {
   const std::unique_ptr<Reader> reader = files_.open("/hf");
   EXPECT_EQ(reader->catalog().tensors.size(), 3U);
   ASSERT_EQ(reader->catalog().warnings.size(), 1U);
-  EXPECT_THAT(reader->catalog().warnings[0], HasSubstr("'b'"));
+  EXPECT_THAT(reader->catalog().warnings[0], HasSubstr("read from its files: 'b'"));
 }
 
 TEST_F(TorchFolder, AFileThatTheIndexLacksIsAWarning) {

@@ -194,7 +194,7 @@ TEST(TorchWrapped, TensorsInAttributesOfContainersAreAWarning) {
   const auto reader = open_value(files, dict);
   EXPECT_TRUE(reader->catalog().tensors.empty());
   EXPECT_THAT(reader->catalog().warnings,
-              ElementsAre("made.pt: objects have tensors as attributes, which are not listed: 'x'"));
+              ElementsAre("made.pt: did not list tensors stored as attributes of objects: 'x'"));
 }
 
 TEST(TorchWrapped, StateDictsOfPython2HaveTheirTensors) {
@@ -216,7 +216,7 @@ TEST(TorchObjects, TensorsInKeywordArgumentsAreHidden) {
   const auto reader = open_value(files, "cargparse\nNamespace\n)}" + text_op("t") + kTensor + "s\x92");
   ASSERT_EQ(reader->catalog().objects.size(), 1U);
   EXPECT_THAT(reader->catalog().warnings,
-              ElementsAre(HasSubstr("objects have tensors as attributes, which are not listed: 'x'")));
+              ElementsAre(HasSubstr("did not list tensors stored as attributes of objects: 'x'")));
 }
 
 TEST(TorchWrapped, OtherSubclassesStayObjects) {

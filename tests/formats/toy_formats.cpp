@@ -1,7 +1,10 @@
-// A plug-in with two formats, for tests of plug-ins. A file is the bytes of one uint8 tensor "x", which begin with
-// "TOY1" in format toy and with "TOY2" in format toy-two.
-#include <algorithm>
+// A plug-in with two formats that nothing else names. A file is the bytes of one uint8 tensor "x", which begin with
+// "TOY". If they begin with "TOY2", the file has format toy-two, which supersedes toy and can end its files with a
+// mark.
 #include <array>
+#include <span>
+#include <string>
+#include <utility>
 
 #include "formats/plugins.h"
 #include "libshard/catalog/catalog_builder.h"
@@ -35,12 +38,21 @@ class ToyReader final : public Reader {
 
 class ToyWriter final : public Writer {
  public:
+  ToyWriter(std::string name, bool marks) : name_(std::move(name)), marks_(marks) {}
   void place(Catalog& target) override {
     if (target.tensors.size() != 1) throw Error(ErrorCode::kUnsupported, "a toy file holds one tensor");
     target.storages.front().offset = 0;
-    target.files.front().bytes = target.storages.front().bytes;
+    target.files.front().path = name_;
+    target.files.front().bytes = target.storages.front().bytes + (marks_ ? 1 : 0);
+  }
+  void begin_file(const Catalog& target, std::uint32_t, FileWriter& to) override {
+    if (marks_) to.write_at(target.storages.front().bytes, std::as_bytes(std::span("!", 1)));
   }
   bool is_folder() const override { return false; }
+
+ private:
+  std::string name_;
+  bool marks_;
 };
 
 bool begins_with(const Source& source, std::string_view magic) {
@@ -55,12 +67,19 @@ bool begins_with(const Source& source, std::string_view magic) {
 
 constexpr std::array<std::string_view, 1> kToySuffix{".toy"}, kToyTwoSuffix{".toy2"};
 
-std::unique_ptr<Writer> make_writer(const WriteOptions&) { return std::make_unique<ToyWriter>(); }
+constexpr std::array<std::string_view, 1> kSupersedes{"toy"};
+constexpr std::array<std::string_view, 2> kEnds{"bare", "mark"};
+constexpr std::array kOptions{
+    FormatOption{"toy-end", kEnds, "end of a toy-two file: bare (default) or mark", "toy-two"}};
+
+std::unique_ptr<Writer> make_writer(const WriteOptions& options) {
+  return std::make_unique<ToyWriter>(options.base_name, choice(options.choices, kOptions.front()) == "mark");
+}
 
 const Format kToy{
     .traits = {.name = "toy"},
     .suffixes = kToySuffix,
-    .detect = [](const Source& source) { return begins_with(source, "TOY1"); },
+    .detect = [](const Source& source) { return begins_with(source, "TOY"); },
     .open = [](const Source& source, const OpenOptions&) -> std::unique_ptr<Reader> {
       return std::make_unique<ToyReader>(source, "toy");
     },
@@ -69,6 +88,8 @@ const Format kToy{
 const Format kToyTwo{
     .traits = {.name = "toy-two"},
     .suffixes = kToyTwoSuffix,
+    .supersedes = kSupersedes,
+    .write_options = kOptions,
     .detect = [](const Source& source) { return begins_with(source, "TOY2"); },
     .open = [](const Source& source, const OpenOptions&) -> std::unique_ptr<Reader> {
       return std::make_unique<ToyReader>(source, "toy-two");
@@ -79,7 +100,7 @@ const Format kToyTwo{
 }  // namespace
 }  // namespace shard
 
-extern "C" void shard_formats_2(shard::AddFormat add) {
+extern "C" void shard_formats_3(shard::AddFormat add) {
   add(shard::kToy);
   add(shard::kToyTwo);
 }

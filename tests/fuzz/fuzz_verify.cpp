@@ -26,7 +26,7 @@ StatedFiles state(const fuzz::InputFiles& files, const std::string& name) {
 /// Every finding has a kind; a pass reads each byte of the files at most a few times.
 void verify(const Format& format, fuzz::InputFiles& files, const std::string& path, const StatedFiles* stated) {
   constexpr std::int64_t kTimes = 4;
-  Found found({path});
+  VerifyFindings found({path});
   Progress progress;
   std::unique_ptr<Reader> reader;
   OpenOptions options;

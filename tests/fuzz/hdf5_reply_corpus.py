@@ -1,6 +1,6 @@
-"""Writes the seeds of fuzz_hdf5_reply: hdf5_reply_corpus.py PARSER FOLDER, where PARSER is shard-hdf5-parser.
+"""Writes the seeds of fuzz_hdf5_reply: hdf5_reply_corpus.py PARSER FOLDER; PARSER is shard-hdf5-parser.
 
-They are what it says of the golden files in tests/data/hdf5, each kind of entry a few times.
+They are its replies about the golden files in tests/data/hdf5, each kind of entry a few times.
 """
 import pathlib
 import socket

@@ -47,7 +47,7 @@ def dcp_hf_shards(folder: Path) -> None:
 
 
 def rank_files(folder: Path) -> None:
-    """What two ranks save, made one after the other with a process group that does nothing."""
+    """Saves of two ranks, created one after the other with a process group that does nothing."""
     from torch.distributed._shard.metadata import ShardMetadata
     from torch.distributed._shard.sharded_tensor import Shard as LocalShard, ShardedTensor, ShardedTensorMetadata, TensorProperties
     from torch.distributed.tensor import DTensor, Shard
@@ -69,7 +69,7 @@ def rank_files(folder: Path) -> None:
 
 
 def hdf5_chunks(folder: Path) -> None:
-    """What h5py stores for a chunk, and elements that the target filters itself. See fuzz_hdf5_chunk.cpp."""
+    """Stored bytes of h5py for a chunk, and elements that the target filters itself. See fuzz_hdf5_chunk.cpp."""
     def filters(codes: list) -> bytes:
         return bytes([len(codes), *codes]) + b"\0"
     deflate, fletcher32, lzf = 0, 2, 3

@@ -1,4 +1,4 @@
-"""What a family of growing inputs is."""
+"""A family of growing inputs."""
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,11 +9,12 @@ class Family:
     """Inputs of one format that double in one thing."""
     format: str
     what: str  # Doubles from one member to the next.
-    first: int  # Of it, in the smallest member.
-    make: Callable[[Path, int], Path]  # Makes a member in an empty folder. \returns what to name as SRC.
-    options: Callable[[int], list[str]] = field(default=lambda n: [])  # Of every verb; their bytes are input, too.
+    first: int  # Its size in the smallest member.
+    make: Callable[[Path, int], Path]  # Creates a member in an empty folder. \returns the arguments for SRC.
+    # Options of every verb; their bytes are input, too.
+    options: Callable[[int], list[str]] = field(default=lambda n: [])
     members: int = 4  # Doublings and one, in a short run.
-    most: int = 1 << 28  # Of it, in a long run: what shrinks to nothing in a file is large while it is made.
+    most: int = 1 << 28  # Its size in a long run: content that compresses well is large while it is created.
 
     @property
     def name(self) -> str:

@@ -1,11 +1,12 @@
-"""Runs shardctl (SHARDCTL) on families of inputs that double: what a run costs must not grow faster than its input.
+"""Runs shardctl (SHARDCTL) on families of inputs that double: the cost of a run must not grow faster than its
+input.
 
-growth_test.py [--long] [--table] [PART OF A NAME...]. A family is named FORMAT: WHAT, VERB. For every family and verb the
-exponents of processor time and of peak memory over input bytes are fitted over all members; quadratic growth has 2. Costs
-below a floor, from which no growth can be told, and below what every byte may cost are not looked at. Exit 4 is an answer;
-it is held to the same law. The limits of the hostile test hold as well. --long doubles up to 16 MB, options up to the
-megabyte that a command line may have. --table prints what the largest member of each family takes. Only Python's standard
-library, but for HDF5 files, which HDF5_PYTHON makes.
+growth_test.py [--long] [--table] [PART OF A NAME...]. A family is named FORMAT: WHAT, VERB. For every family and
+verb the exponents of processor time and of peak memory over input bytes are fitted over all members; quadratic
+growth has 2. Costs that are too small to show growth, or below the allowed cost per byte, are ignored. Exit code 4
+is an answer with the same law. The limits of the hostile test also apply. --long doubles up to 16 MB, options up to
+the megabyte that a command line may have. --table prints the costs of the largest member of each family. Needs only
+Python's standard library, except for HDF5 files, which HDF5_PYTHON creates.
 """
 import argparse
 import math
@@ -43,9 +44,10 @@ VERBS = {
 WITHOUT_OPTIONS = "inspect", "verify", "diff"  # Take no rules.
 CODES = {0, 1, 2, 3, 4, 8}  # 1: verify has findings; 2: a layout document beside the files.
 STEEPEST = 1.5  # Exponent; n log n has less than 1.1, noise adds 0.2.
-SECONDS_FLOOR = {"digest": 0.5, "verify": 0.5, "diff": 1}  # As long as 1 GiB takes, which tensors may name without holding.
+# The length of 1 GiB, which tensors may name without having it.
+SECONDS_FLOOR = {"digest": 0.5, "verify": 0.5, "diff": 1}
 OTHER_SECONDS_FLOOR = 0.4  # Hashing the GiB that any checkpoint may name takes as long.
-NAMED_BYTES = 1 << 20  # Of an input; larger ones may name 1032 times their bytes, which take as long to hash.
+NAMED_BYTES = 1 << 20  # The size of an input; larger ones may name 1032 times their bytes, which take as long to hash.
 KIB_FLOOR = 64 << 10
 SECONDS_A_BYTE = 1e-7  # So much any byte of an input may cost (libshard/core/budget.h). Growth below that ends there, in
 KIB_A_BYTE = 0.2       # exit 4; it has no room to do harm.
@@ -76,7 +78,7 @@ def exponent(points: list[tuple[int, float]], floor: float) -> float:
 
 
 def problems(verb: str, members: list[Member], base: Ended) -> list[str]:
-    """What is wrong with the members of one family under one verb."""
+    """The violations of one family under one verb."""
     seconds_floor = SECONDS_FLOOR.get(verb, OTHER_SECONDS_FLOOR)
     found = [f"exit {member.ended.code} at {member.bytes} bytes" for member in members if member.ended.code not in CODES]
     found += [f"takes {member.ended.seconds:.1f} s" for member in members if member.ended.seconds > SECONDS]
@@ -100,7 +102,7 @@ class Runner:
 
     def __init__(self, pool: Executor):
         self.pool = pool
-        self.seconds = 0.0  # Of processor time, all runs together.
+        self.seconds = 0.0  # Seconds of processor time, all runs together.
 
     def run(self, words: list[str], folder: Path) -> Ended:
         ended = self.pool.submit(run_command, [os.environ["SHARDCTL"], *words, "-j", "1"], folder).result()

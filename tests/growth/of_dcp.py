@@ -74,7 +74,7 @@ def names_of_chunks(n: int) -> dict[str, bytes]:
 
 
 def names_of_junk(n: int) -> dict[str, bytes]:
-    """n names of a tensor whose chunk has n attributes that nobody reads."""
+    """n names of a tensor whose chunk has n unused attributes."""
     junk = {f"a{i}": b"N" for i in range(n)}
     one = stored_tensor([1], listed([chunk([0], [1], **junk)])) + put(7)
     return folder({"0": one, **{str(i): get(7) for i in range(1, n)}}, [])
@@ -90,7 +90,7 @@ def names_of_paths(n: int) -> dict[str, bytes]:
 
 
 def boxes_of_12(n: int) -> dict[str, bytes]:
-    """n boxes of 12 dimensions, shifted, so that no corner cancels another."""
+    """n boxes of 12 dimensions, shifted, so that no corner cancels a corner of another box."""
     offsets = [[i] + [i % 7] * 11 for i in range(n)]
     boxes = [chunk(at, [1] + [5 + at[0] % 3] * 11) for at in offsets]
     places = [("w", at, i, 1) for i, at in enumerate(offsets)]

@@ -1,4 +1,4 @@
-"""HDF5 files. Only where HDF5_PYTHON names a Python that has h5py."""
+"""HDF5 files. Needs an HDF5_PYTHON with h5py."""
 import os
 import subprocess
 from pathlib import Path

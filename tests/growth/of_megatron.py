@@ -1,4 +1,4 @@
-"""Saves of Megatron-LM: folders of ranks, whose arguments say how a model was spread."""
+"""Saves of Megatron-LM: folders of ranks, whose arguments describe the sharding of a model."""
 from pathlib import Path
 
 from build import built, dict_of, number, pickled, tensor, text, torch_zip
@@ -46,7 +46,7 @@ def many_ranks(n: int):
 
 
 def packed(n: int):
-    """One tensor of nothing that n experts share; the number stands in the arguments."""
+    """One empty tensor that n experts share; the arguments contain the number."""
     return same(1, model_optim_rng=states(keyed([("decoder.layers.0.mlp.experts.weight1", tensor([0, n], [1, 1]))]), 1, 1, n))
 
 

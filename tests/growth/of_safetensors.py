@@ -27,12 +27,12 @@ def in_files(n: int) -> dict[str, bytes]:
 
 
 def by_number(n: int) -> bytes:
-    """n names with nothing in common behind their first part."""
+    """n names with nothing in common after their first part."""
     return safetensors({f"p{i}.w{i}": entry([1], i, i + 1) for i in range(n)}, bytes(n))
 
 
 def rules(what: str, option: str, rule: Callable[[int], str], begin: tuple[str, ...] = ()) -> Family:
-    """As many rules as names; each matches few."""
+    """Equal numbers of rules and names; each matches few."""
     return Family("safetensors", f"{what} and names", 500, to_file("x.safetensors", by_number),
                   lambda n: [*begin, *(word for i in range(n) for word in (option, rule(i)))])
 

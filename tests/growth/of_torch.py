@@ -1,4 +1,4 @@
-"""torch.save files: pickles that say little again and again, and storages that hold little."""
+"""torch.save files: pickles with many repetitions, and storages with little content."""
 import random
 import struct
 import zipfile
@@ -12,7 +12,7 @@ def listed(items: bytes) -> bytes:
 
 
 def named(count: int, value: bytes) -> bytes:
-    """A dict of `count` keys with one value each, which is memoized as 1: the pickle holds it once."""
+    """A dict of `count` keys with one value each, which is memoized as 1: the pickle contains it once."""
     return b"}(" + text("0") + value + b"q\x01" + b"".join(text(str(i)) + b"h\x01" for i in range(1, count)) + b"u"
 
 
@@ -26,7 +26,7 @@ def own_storages(count: int) -> bytes:
 
 
 def shared_texts(n: int) -> bytes:
-    """One text under n/1024 references, in a list that is there 16 times."""
+    """One text under n/1024 references, in a list that appears 16 times."""
     inner = listed(text("t" * n) + b"q\x01" + b"h\x01" * (n >> 10))
     return torch_file(listed(inner + b"q\x02" + b"h\x02" * 15))
 
@@ -45,7 +45,7 @@ def views(n: int, count: int) -> bytes:
 
 
 def numpy_tensors(n: int) -> bytes:
-    """n / 256 tensors that are made of one numpy array of n bytes."""
+    """n / 256 tensors over one numpy array of n bytes."""
     dtype = name("numpy", "dtype") + tuple_of(text("u1"), b"\x89", b"\x88") + b"R" + tuple_of(
         b"K\x03", text("|"), b"NNN", b"J\xff\xff\xff\xff", b"J\xff\xff\xff\xff", b"K\x00") + b"b"
     content = name("_codecs", "encode") + tuple_of(text("\0" * n), text("latin1")) + b"R"

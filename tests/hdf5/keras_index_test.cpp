@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "libshard/core/error.h"
-#include "libshard/io/memory_disk.h"
 #include "tests/support/bytes.h"
+#include "tests/support/memory_disk.h"
 
 namespace shard::hdf5 {
 namespace {

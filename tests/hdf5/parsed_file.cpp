@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include "libshard/core/error.h"
-#include "libshard/io/memory_disk.h"
 #include "tests/hdf5/entry_text.h"
+#include "tests/support/memory_disk.h"
 
 namespace shard::hdf5 {
 

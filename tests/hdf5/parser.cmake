@@ -3,7 +3,7 @@ add_library(hdf5_parsed_file OBJECT entry_text.cpp parsed_file.cpp)
 target_link_libraries(hdf5_parsed_file PRIVATE shard_build fmt::fmt)
 target_compile_definitions(hdf5_parsed_file PUBLIC SHARD_HDF5_PARSER="$<TARGET_FILE:shard_hdf5_parser>"
                                                    SHARD_TEST_DATA="${PROJECT_SOURCE_DIR}/tests/data")
-set(hdf5_parser_libs hdf5_parsed_file shard_hdf5_parser_client libshard)
+set(hdf5_parser_libs hdf5_parsed_file shard_memory_disk shard_hdf5_parser_client libshard)
 foreach(name IN ITEMS reply parser parser_process parser_damage parser_made)
   shard_test(hdf5_${name}_test SOURCES ${name}_test.cpp LIBS ${hdf5_parser_libs} shard_test_support LABELS core)
   add_dependencies(hdf5_${name}_test shard_hdf5_parser)

@@ -7,10 +7,10 @@
 #include <sstream>
 
 #include "formats/hdf5/run_parser.h"
-#include "libshard/io/memory_disk.h"
 #include "tests/hdf5/entry_text.h"
 #include "tests/hdf5/parsed_file.h"
 #include "tests/support/expect_error.h"
+#include "tests/support/memory_disk.h"
 
 namespace shard::hdf5 {
 namespace {

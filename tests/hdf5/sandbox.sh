@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# sandbox.sh DESCRIBE PARSER FILE: by strace, the parser's process opens nothing but shared libraries, and nothing at all
-# once it reads the file. Where its caller may use less processor time than the parser allows itself, it reads all the same.
+# sandbox.sh DESCRIBE PARSER FILE: by strace, the parser's process opens only shared libraries, and nothing once it
+# reads the file. It also reads the file if its caller's limit of processor time is lower than the parser's own.
 set -eu
 [ "$(ulimit -t 1; "$1" "$2" "$3")" = "$("$1" "$2" "$3")" ] || { echo "a lower limit of the caller stops the parser"; exit 1; }
 command -v strace > /dev/null || { echo "skipped: strace is not installed"; exit 77; }

@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "formats/hdf5/values.h"
-#include "formats/parts/pickle/equal.h"
 #include "libshard/catalog/tree.h"
+#include "libshard/core/value_equality.h"
 #include "tests/support/expect_error.h"
 
 namespace shard::hdf5 {
@@ -59,7 +59,7 @@ class Tree : public ::testing::Test {
     ASSERT_NE(pickle, "");
     Catalog read = bare(catalog);
     ASSERT_TRUE(load_tree(read, bytes(pickle)));
-    EXPECT_TRUE(pickle::Equality().is_equal(*read.root, *root));
+    EXPECT_TRUE(ValueEquality().is_equal(*read.root, *root));
     for (std::size_t i = 0; i < read.tensors.size(); ++i) {
       EXPECT_TRUE(std::ranges::equal(read.tensors[i].path, catalog.tensors[i].path, [](const auto& a, const auto& b) {
         return a == b && a.is_int_key == b.is_int_key;

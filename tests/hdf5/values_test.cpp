@@ -7,7 +7,7 @@
 #include <cstring>
 
 #include "formats/hdf5/datatype.h"
-#include "formats/parts/pickle/equal.h"
+#include "libshard/core/value_equality.h"
 #include "tests/support/expect_error.h"
 
 namespace shard::hdf5 {
@@ -25,7 +25,7 @@ class Values : public ::testing::Test {
   void expect_comes_back(const Value& value, TypeClass as) {
     const OutgoingContent attribute = content_of(value);
     EXPECT_EQ(attribute.type.kind, as) << type_name(value);
-    EXPECT_TRUE(pickle::Equality().is_equal(*read(attribute), value)) << type_name(value);
+    EXPECT_TRUE(ValueEquality().is_equal(*read(attribute), value)) << type_name(value);
   }
   Value* of_kind(ValueKind kind, std::string_view text = {}) {
     Value* const value = make_value(arena, kind);

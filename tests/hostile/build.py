@@ -90,7 +90,7 @@ def stored_at(file: str, begin: int, length: int, zstd: bool = False) -> bytes:
 
 
 def dcp_objects(count: int, file: str, length: int, zstd: bool) -> bytes:
-    """A .metadata of objects whose items, all of one length, lie one behind the other."""
+    """A .metadata of objects whose items, all of one length, follow one another."""
     names = [f"b{i}" for i in range(count)]
     stored = b"}(" + b"".join(text(each) + built(METADATA, "BytesStorageMetadata", b"}") for each in names) + b"u"
     entries = b"}(" + b"".join(

@@ -1,4 +1,4 @@
-"""What a hostile case is."""
+"""A hostile case."""
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,17 +9,17 @@ ALL = ("inspect", "json", "digest", "gather")
 
 @dataclass
 class Case:
-    """Makes its input in an empty folder and returns what to name as SRC."""
+    """Creates its input in an empty folder and returns the arguments for SRC."""
     name: str
     make: Callable[[Path], Path | list[str]]
     codes: dict[str, set[int]]  # Exit codes that are right, by verb.
     options: list[str] = field(default_factory=list)
-    says: str = ""  # What the error says, where the exit code is not 0.
+    says: str = ""  # Text of the error, if the exit code is not 0.
     address_space: int = 8 << 30  # Mostly only so that a fault does not take the machine with it.
 
 
 def everywhere(name: str, make, *codes: int, verbs=READ, options=()) -> Case:
-    """One answer, whatever is asked."""
+    """One answer for every request."""
     return Case(name, make, {verb: set(codes) for verb in verbs}, list(options))
 
 
@@ -36,7 +36,7 @@ def file_of(content: bytes, name: str = "x.pt"):
 
 
 def lazily(content: Callable[[], bytes], name: str = "x.pt"):
-    """As file_of, for contents so large that they should not all exist at once."""
+    """The same as file_of, for contents so large that they should not all exist at once."""
     def make(folder: Path) -> Path:
         (folder / name).write_bytes(content())
         return folder / name

@@ -52,14 +52,14 @@ def views(*tensors: bytes) -> bytes:
 def torch_files():
     expanded, small = tensor([1 << 50], [0]), tensor([4], [1])
     yield by_verb("torch: a tensor of 2^50 in 16 bytes", file_of(views(expanded)), **REFUSED)
-    # All that is lost is named; what is left is written.
+    # All losses are named; the rest is written.
     yield by_verb("torch: a tensor of 2^50 and a small one in 16 bytes", file_of(views(expanded, small)),
                   inspect=4, verify=1, repair=0)
     yield by_verb("torch: 4,000 names of 2^26 elements in 16 bytes", file_of(
         views(*[tensor([1 << 26], [0])] * 4000)), inspect=4, verify=1, repair=0)
 
     def padded(folder: Path) -> Path:
-        """In proportion to a file that holds more than the tensor's storage: the output of a repair does not."""
+        """A size in proportion to a file with more than the tensor's storage: the output of a repair has less."""
         (folder / "x.pt").write_bytes(torch_zip(pickled(b"}" + text("w") + tensor([1 << 30], [0]) + b"s"),
                                                 {"data/0": bytes(16), "extra": bytes(8 << 20)}))
         return folder / "x.pt"
@@ -88,7 +88,7 @@ def header(flags: int, name: bytes, extra: bytes = b"", size: int = 0) -> bytes:
 
 
 def signatures():
-    """Files that repair scans for records, since no directory says where they are."""
+    """Files that repair scans for records, because their directory is missing."""
     for name in b"PK\3\4", b"PK\1\2", b"PK\5\6", b"PK\7\x08", b"PK\6\6", b"PK\6\7":
         yield signature_case(f"{name!r} over and over", lambda name=name: filled(name))
     yield signature_case("signatures with 4 bytes between", lambda: filled(b"PK\3\4" + bytes(4)))

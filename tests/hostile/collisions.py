@@ -39,15 +39,15 @@ def murmur(key: bytes) -> int:
 
 
 def colliding_names(most: int, segments: int = 3) -> list[str]:
-    """Names of 16 bytes a segment. In each segment many pairs of words lead to one state: the second word undoes what the
-    first did; those that are printable are kept. Any choice of pairs is then a name of one and the same hash."""
+    """Names of 16 bytes per segment. In each segment many pairs of words lead to one state, because the second word
+    cancels the first; printable ones are kept. Any choice of pairs is then a name with the same hash."""
     source = random.Random(1)
     letters = sorted(PRINTABLE)
     state, choices = SEED ^ 16 * segments * MURMUR & WORD, []
     per_segment = next(n for n in itertools.count() if n**segments >= most)
     for _ in range(segments):
         pairs: list[str] = []
-        target = None  # What the state is to be before its last multiplication.
+        target = None  # The required state before its last multiplication.
         while len(pairs) < per_segment:
             first = bytes(source.choices(letters, k=8))
             between = (state ^ mix(int.from_bytes(first, "little"))) * MURMUR & WORD
@@ -224,7 +224,7 @@ def torch_of_strides(pairs: list[tuple[int, int]]):
 
 
 def view_state() -> int:
-    """Of the old hash of views, before the strides: storage 0, first element 0, float32, shape [1, 1]."""
+    """The old hash of views, before the strides: storage 0, first element 0, float32, shape [1, 1]."""
     state = 0
     for value in 0, 11, 1, 1:
         state = multiplied(state, value, 32)
@@ -232,7 +232,7 @@ def view_state() -> int:
 
 
 def ranks_of_rules(tensors: int, rules: list[str]):
-    """Plain slices of two ranks, and the document that says how they are cut."""
+    """Plain slices of two ranks, and the document with their sharding."""
     names = [f"layers.{i}.weight" for i in range(tensors)]
     file = torch_of_tensors((each, (2,), (1,)) for each in names)
     layout = {"schema": "shardctl.layout/1", "mesh": {"tp": 2},

@@ -1,4 +1,4 @@
-"""Zips, safetensors headers, indices, dcp metadata and layout documents that lie or swell."""
+"""Zips, safetensors headers, indices, dcp metadata and layout documents with false claims or excessive growth."""
 import io
 import json
 import struct
@@ -35,7 +35,7 @@ def overlapping() -> bytes:
 
 
 def claiming(size: int) -> bytes:
-    """A deflated tensor of 4 KiB whose directory says that it is `size` bytes long."""
+    """A deflated tensor of 4 KiB whose directory claims `size` bytes."""
     data = torch_zip(pickled(tensor([size // 4], [1], count=size // 4)), {"data/0": bytes(4096)}, zipfile.ZIP_DEFLATED)
     claim = struct.pack("<I", size)
     return patched(patched(data, b"PK\x01\x02", 24, claim, nth=2), b"PK\x03\x04", 22, claim, nth=2)

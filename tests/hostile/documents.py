@@ -139,7 +139,7 @@ ENTRIES = {"{}": lambda i: b"{}", "[]": lambda i: b"[]", "0": lambda i: b"0", '{
 
 
 def entries_of(kind: Kind, entry_of: Callable[[int], bytes], size: int) -> bytes:
-    """As many as make `size` bytes."""
+    """The number that gives `size` bytes."""
     is_named = kind.is_object and entry_of is not kind.honest
     one = (lambda i: b'"k%d":' % i + entry_of(i)) if is_named else entry_of
     count = size // (len(one(1000)) + 1)

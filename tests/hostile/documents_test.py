@@ -1,8 +1,8 @@
-"""What a document costs does not grow faster than its length: documents_test.py [--long] [PART OF A NAME...].
+"""The cost of a document does not grow faster than its length: documents_test.py [--long] [PART OF A NAME...].
 
-Every kind of document with lists of {}, [], 0, short rules and honest entries, doubled: the processor time of a run may at
-most be 2.5 times that of the document of half the length, as far as times are long enough to tell. --long doubles up to
-16 MB. Limits of every hostile input hold as well. Only Python's standard library.
+Every kind of document with lists of {}, [], 0, short rules and honest entries, doubled: the processor time of a run
+may at most be 2.5 times that of the document of half the length, if times are long enough to measure. --long
+doubles up to 16 MB. Limits of every hostile input also apply. Needs only Python's standard library.
 """
 import shutil
 import sys

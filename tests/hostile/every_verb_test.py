@@ -26,7 +26,7 @@ import views
 from verbs import VERBS, Ended, Hostile, run, try_case
 
 WORKERS = 2
-NTH = 20  # Of the cases of the hostile test, in a short run.
+NTH = 20  # Cases of the hostile test in a short run.
 OTHERS = (pickles.cases, places.cases, proportion.cases, ranks.cases, views.cases, containers.zips, containers.folders)
 # These take seconds, and hundreds of megabytes, to make.
 LONG_OTHERS = (*OTHERS, containers.zstd, containers.layouts, containers.texts, collisions.cases)
@@ -44,7 +44,7 @@ def all_inputs(is_long: bool) -> Iterator[Hostile]:
 
 
 class Tally:
-    """The inputs that are left, and what the runs were like. For several threads."""
+    """The remaining inputs, and the results of the runs. For several threads."""
 
     def __init__(self, inputs_left: Iterator[Hostile], verbs: tuple[str, ...]):
         self.lock, self.inputs_left, self.verbs = threading.Lock(), inputs_left, verbs

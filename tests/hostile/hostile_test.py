@@ -27,8 +27,8 @@ import views
 from case import Case
 
 WORKERS = 2
-SECONDS = 5  # Of processor time, for wall time is longer on a busy machine.
-WAIT_SECONDS = 60  # Of wall time without any processor time: a process that waits.
+SECONDS = 5  # Seconds of processor time, because wall time is longer on a busy machine.
+WAIT_SECONDS = 60  # Seconds of wall time without any processor time: a process that waits.
 MEMORY_BYTES = (512 + 16) << 20  # Resident at the most; 16 MiB are those of a run over a small file.
 MESSAGE_BYTES = 16 << 10
 OUTPUT_BYTES = 256 << 20
@@ -52,7 +52,7 @@ class Ended(NamedTuple):
 
 
 class Tally:
-    """The cases that are left, and what the runs were like. For several threads."""
+    """The remaining cases, and the results of the runs. For several threads."""
 
     def __init__(self, cases: Iterator[Case]):
         self.lock = threading.Lock()
@@ -76,7 +76,7 @@ class Tally:
 
 
 def processor_ticks(pid: int) -> int:
-    """What a child that was not waited for has used (proc(5), stat: utime and stime)."""
+    """The usage of a child that was not waited for (proc(5), stat: utime and stime)."""
     fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
     return int(fields[11]) + int(fields[12])
 
@@ -104,7 +104,7 @@ def run_command(command: list[str], folder: Path, address_space: int = Case.addr
 
 
 def problems(case: Case, verb: str, ended: Ended, folder: Path) -> list[str]:
-    """What is wrong with how one verb ended."""
+    """The violations of one verb's end."""
     code = ended.code
     if code is None:
         return [f"does not end and does nothing for {WAIT_SECONDS} s"]

@@ -1,6 +1,7 @@
-"""Small files that ask for much: fill values, documents of many values, signatures, patterns, names. One of each kind.
+"""Small files that request large resources: fill values, documents of many values, signatures, patterns, names. One
+of each kind.
 
-`short()` are those that continuous integration tries with every verb, `long()` adds sizes and seeds.
+Continuous integration tries `short()` with every verb, `long()` adds sizes and seeds.
 """
 import json
 import os

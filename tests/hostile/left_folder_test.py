@@ -1,5 +1,5 @@
-"""--resume (SHARDCTL) over a left folder that somebody else has made or changed: no link of it is written through, and
-notes that are no journal of a rank are not read. Only Python's standard library."""
+"""--resume (SHARDCTL) over a temporary folder that an attacker has created or changed: no link in it is followed
+for writing, and notes that are no journal of a rank are not read. Needs only Python's standard library."""
 import os
 import sys
 import tempfile

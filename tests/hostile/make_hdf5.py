@@ -34,7 +34,7 @@ def strided(file, bits):
 
 
 def several(file, count):
-    """What a base for flipped bytes has: groups, attributes, chunks, filters, texts and a virtual dataset."""
+    """A base for flipped bytes: groups, attributes, chunks, filters, texts and a virtual dataset."""
     file.attrs["epoch"] = 3
     file["plain"] = np.arange(count, dtype="f4")
     file.create_dataset("chunked", data=np.arange(8 * count, dtype="u2"), chunks=(64,), compression="gzip", shuffle=True)

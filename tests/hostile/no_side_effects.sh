@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# What a reading verb does to the system, seen by strace, for normal and hostile checkpoints of every format: it starts no
-# program, opens no socket, loads no library after its own, opens nothing for writing, and no file but those that were named.
+# Effects of a reading verb on the system, by strace, for normal and hostile checkpoints of every format: it starts no
+# program, opens no socket, loads no library after its own, opens nothing for writing, and no files except the named
+# ones.
 here=$(cd "$(dirname "$0")" && pwd)
 . "$here/../cli/common.sh"
 if ! command -v strace >"$work/which" || ! strace -o "$work/trace" true; then
@@ -14,7 +15,7 @@ fi
 
 calls=execve,execveat,openat,open,openat2,creat,socket,socketpair,connect,bind,fork,vfork,rename,renameat,renameat2,unlink,unlinkat
 calls+=,mkdir,mkdirat,link,linkat,symlink,symlinkat,chmod,fchmod,fchmodat,truncate,ftruncate,ptrace,mount,kill,tgkill
-# The loader and the C library: libraries, their cache, locale and zone data, what the process and the machine are.
+# The loader and the C library: libraries, their cache, locale and zone data, facts about the process and the machine.
 system='/etc/ld\.so\.(cache|preload)|(/usr)?/lib(64)?/[^"]*|/usr/share/(locale|zoneinfo)/[^"]*|/proc/(self|filesystems|stat|cpuinfo|meminfo)[^"]*|/sys/(devices/system|fs/cgroup|kernel/mm)[^"]*|/dev/(null|urandom)'
 ldd "$SHARDCTL" | grep -oE '/[^ ]+' | xargs readlink -f >"$work/libraries"
 
@@ -86,7 +87,7 @@ done
 [ ! -e pwned ] || fail "a command of a file was run"
 [ $count -gt 60 ] || fail "only $count checkpoints were tried"
 
-# What the script looks for it would find.
+# The script would find the calls that it searches for.
 for control in "sh -c /bin/true" "cat /etc/passwd" "tee written" "ln -s a b"; do
   strace -f -y -qq -o "$work/trace" -e trace="$calls" $control </dev/null >"$work/out" 2>&1 || true
   ! (check /absent "$control") >"$work/control" 2>&1 || fail "'$control' does not look wrong"

@@ -1,4 +1,4 @@
-"""Pickles that want to run something, to recurse, or to grow."""
+"""Pickles that try to run code, to recurse, or to grow."""
 import struct
 
 from build import built, name, number, pickled, storage, tensor, text, torch_file, tuple_of
@@ -21,7 +21,7 @@ def wide(count: int, item: bytes) -> bytes:
 
 
 def laughing(levels: int, begin: bytes, end: bytes, between: bytes = b"") -> bytes:
-    """Each level holds the one below twice: 2^levels leaves in a few hundred bytes. A list holds all levels."""
+    """Each level contains the one below twice: 2^levels leaves in a few hundred bytes. A list contains all levels."""
     level = b"K\x01q\x00"
     for i in range(levels):
         below = b"h" + bytes([i])

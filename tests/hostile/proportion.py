@@ -15,7 +15,7 @@ import of_ranks  # noqa: E402
 from of_dcp import get, listed, put  # noqa: E402
 
 
-def disproportionate(title: str, contents: Callable[[], dict[str, bytes]], says: str = "out of proportion") -> Case:
+def disproportionate(title: str, contents: Callable[[], dict[str, bytes]], says: str = "far too many") -> Case:
     return Case(title, lambda folder: files_of(contents())(folder), dict.fromkeys(READ, {4}), says=says)
 
 
@@ -60,7 +60,7 @@ def folders():
 
 
 def folders_of_ranks():
-    """Ranks with metadata of their own, whose objects differ in a number: what else they hold is compared leaf by leaf."""
+    """Ranks with separate metadata, whose objects differ in a number: the rest is compared leaf by leaf."""
     def objects_of(value: Callable[[int], bytes], count: int) -> dict[str, bytes]:
         files = {}
         for rank in range(2):
@@ -90,7 +90,7 @@ def ranks():
 
 
 def whole_on_ranks(files: list[bytes]) -> dict[str, bytes]:
-    """Files of ranks that hold everything whole."""
+    """Files of ranks that each have everything whole."""
     layout = {"schema": "shardctl.layout/1", "mesh": {"r": len(files)}, "rules": []}
     return {"layout.json": json.dumps(layout).encode(), **{f"rank_{rank}.pt": file for rank, file in enumerate(files)}}
 

@@ -1,4 +1,5 @@
-"""Shards of several ranks that lie: files of torch 1.13 to 2.15 (tests/data/golden) with one number changed, dcp-hf headers."""
+"""Shards of several ranks with false claims: files of torch 1.13 to 2.15 (tests/data/golden) with one number
+changed, dcp-hf headers."""
 import json
 import os
 import re
@@ -20,7 +21,8 @@ def records(file: Path) -> dict[str, bytes]:
 
 
 def changed(folder: str, pattern: bytes, new: bytes):
-    """The files of a golden folder; in each pickle the first match of `pattern` keeps its group 1 and goes on with `new`."""
+    """The files of a golden folder; in each pickle the first match of `pattern` keeps its group 1, followed by
+    `new`."""
     source = Path(os.environ["SHARD_DATA"], "golden", folder)
     contents = {}
     for file in sorted(source.glob("*.pt")):

@@ -1,7 +1,7 @@
-"""Where the system refuses the parser of HDF5 its sandbox, nothing is parsed: SHARDCTL, and HDF5_PYTHON for a file.
+"""If the system refuses the parser of HDF5 its sandbox, nothing is parsed: SHARDCTL, and HDF5_PYTHON for a file.
 
-A filter that this script installs lets seccomp(2) and prctl(PR_SET_SECCOMP) fail in the program, as they do on kernels and
-in containers without seccomp.
+A filter of this script makes seccomp(2) and prctl(PR_SET_SECCOMP) fail in the program, as they do on kernels and in
+containers without seccomp.
 """
 import ctypes
 import os
@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 
 SHARDCTL, PYTHON = os.environ["SHARDCTL"], os.environ.get("HDF5_PYTHON")
-NUMBERS = {"x86_64": (157, 317), "aarch64": (167, 277)}  # Of prctl and seccomp.
+NUMBERS = {"x86_64": (157, 317), "aarch64": (167, 277)}  # Constants of prctl and seccomp.
 PR_SET_NO_NEW_PRIVS, PR_SET_SECCOMP, FILTER_MODE = 38, 22, 2
 ALLOW, FAIL = 0x7FFF0000, 0x00050000 | 22  # EINVAL
 LOAD, EQUALS, RETURN = 0x20, 0x15, 0x06

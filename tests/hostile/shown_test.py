@@ -1,8 +1,9 @@
-"""What shardctl (SHARDCTL) shows of hostile texts: no character that steers a terminal, begins a line or turns the direction
-of reading reaches standard output, standard error or a log, in any verb, whatever place of a format the text stands in.
+"""The output of shardctl (SHARDCTL) for hostile texts: no character that controls a terminal, begins a line or
+reverses the text direction reaches standard output, standard error or a log, in any verb, from any position in a
+format.
 
-Texts of pickles are replaced one at a time in checkpoints of real clients, so that every place has its turn. Only Python's
-standard library.
+Texts of pickles are replaced one at a time in checkpoints of real clients, so that every position is tested. Needs
+only Python's standard library.
 """
 import contextlib
 import itertools
@@ -37,7 +38,7 @@ def encoded(value: str) -> bytes:
 
 
 def wrong(shown: bytes, is_terminal: bool) -> str | None:
-    """The first that must not be shown, with what stands around it."""
+    """The first forbidden one, with its context."""
     decoded = shown.decode("utf-8", "surrogateescape")
     if is_terminal:
         decoded = OWN_COLOURS.sub("", decoded.replace("\r\n", "\n"))
@@ -79,7 +80,7 @@ def texts_of(pickle: bytes) -> Iterator[tuple[int, int, str]]:
 
 
 def with_text_replaced(pickle: bytes) -> Iterator[bytes]:
-    """The pickle, each time with another text replaced. Protocol 4 frames are dropped: lengths change."""
+    """The pickle, each time with a different text replaced. Protocol 4 frames are dropped, because lengths change."""
     pickle = re.sub(rb"\A(\x80.)\x95.{8}", rb"\1", pickle, flags=re.DOTALL)
     steering = encoded(SURROGATE)
     for begin, end, kind in texts_of(pickle):
@@ -154,7 +155,7 @@ class Places:
 
 
 def meshes(places: Places) -> Iterator[Path]:
-    """Names of mesh axes alike in the files of all ranks, so that they agree."""
+    """The same names of mesh axes in the files of all ranks, so that they agree."""
     golden = DATA / "golden" / "2.11.0" / "ranks_dtensor_r2"
     held = {path.name: records(path) for path in sorted(golden.glob("*.pt"))}
     for number in range(sum(1 for _ in with_text_replaced(held[min(held)]["data.pkl"]))):

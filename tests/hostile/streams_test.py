@@ -1,7 +1,9 @@
-"""What shardctl (SHARDCTL) prints and compares is in proportion to what it read: objects that repeat themselves, warnings by
-the hundred thousand, names of megabytes. Each with an honest twin of the same size. Only Python's standard library.
+"""The output and comparisons of shardctl (SHARDCTL) are in proportion to its input: objects that repeat themselves,
+warnings by the hundred thousand, names of megabytes. Each with an honest counterpart of the same size. Needs only
+Python's standard library.
 
-Limits are those of a normal run without a limit of the address space: 5 s of processor time, 512 MiB, 16 KiB of messages.
+Limits are those of a normal run without a limit of the address space: 5 s of processor time, 512 MiB, 16 KiB of
+messages.
 """
 import os
 import shutil
@@ -61,7 +63,7 @@ def repeated(leaf: bytes, levels: int, width: int) -> bytes:
 
 
 def object_file(path: Path, value: bytes) -> Path:
-    """A Namespace that holds the value: its lists are not listed one by one."""
+    """A Namespace with the value: its lists are not listed one by one."""
     path.write_bytes(torch_file(b"}" + text("o") + built("argparse", "Namespace", b"}" + text("v") + value + b"s") + b"s"))
     return path
 
@@ -74,7 +76,7 @@ def objects(checks: Checks, folder: Path) -> None:
         c = object_file(folder / "c.pt", repeated(leaf + b"0K\x02" if title == "numbers" else text("t" * 99_999 + "u"), 3, 200))
         for way in [], ["--json"]:
             ended = run(folder, "cat", a, "o", *way)
-            checks.ended(f"cat of 200^3 {title}", ended, 4, "out of proportion", 1000)
+            checks.ended(f"cat of 200^3 {title}", ended, 4, "far larger", 1000)
         checks.ended(f"diff of 200^3 equal {title}", run(folder, "diff", a, b), 0)
         checks.ended(f"diff of 200^3 {title} that differ", run(folder, "diff", a, c), 1, "", 10_000)
         checks.ended(f"inspect of 200^3 {title}", run(folder, "inspect", a), 0, "", 10_000)
@@ -84,7 +86,7 @@ def objects(checks: Checks, folder: Path) -> None:
 
 
 def warnings(checks: Checks, folder: Path) -> None:
-    """Objects that hold tensors as attributes: one warning for all, whatever names they go by."""
+    """Objects with tensors as attributes: one warning for all, under any names."""
     count = 20_000
     holder = built("argparse", "Namespace", b"}" + text("w") + tensor((1,), (1,)) + b"s")
     items = b"".join(text(f"object{i}") + (holder + b"q\x05" if i == 0 else b"h\x05") for i in range(count))

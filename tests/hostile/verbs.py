@@ -1,7 +1,7 @@
-"""Every verb of shardctl (SHARDCTL) over one hostile input, and what no run may do.
+"""Every verb of shardctl (SHARDCTL) over one hostile input, and the prohibitions for every run.
 
-Limits are those of a machine that also does other work: 5 s of processor time and 512 MiB, child processes counted, for
-inputs of up to 16 MB; larger inputs may take more in proportion. Exit codes are 0 to 8, whatever the input.
+Limits are those of a machine with other work: 5 s of processor time and 512 MiB, child processes included, for
+inputs of up to 16 MB; larger inputs may take more in proportion. Exit codes are 0 to 8, for any input.
 """
 import json
 import os
@@ -20,8 +20,8 @@ from typing import NamedTuple
 SHARDCTL = os.environ["SHARDCTL"]
 SECONDS, MEMORY_BYTES = 5, (512 + 16) << 20
 INPUT_BYTES = 16 << 20
-OUTPUT_BYTES = 64 << 20  # Of one file: what a checkpoint names may be larger than what a test shall write.
-WAIT_SECONDS = 60  # Of wall time without any processor time.
+OUTPUT_BYTES = 64 << 20  # The size of one file: a checkpoint may name more than a test should write.
+WAIT_SECONDS = 60  # Seconds of wall time without any processor time.
 MESSAGE_BYTES = 32 << 10
 ADDRESS_SPACE = 8 << 30  # So that a fault does not take the machine with it.
 POLL_SECONDS = 0.005
@@ -31,12 +31,13 @@ STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u20
 
 @dataclass
 class Hostile:
-    """Makes an input in an empty folder and returns what to name as SRC."""
+    """Creates an input in an empty folder and returns the arguments for SRC."""
     name: str
     make: Callable[[Path], Path | list[str]]
-    options: list[str] = field(default_factory=list)  # Of the verbs that read tensors; {in} is the folder of the input.
+    # Arguments of the verbs that read tensors; {in} is the folder of the input.
+    options: list[str] = field(default_factory=list)
     verbs: tuple[str, ...] = ()  # None: all of them.
-    codes: set[int] | None = None  # Right ones, where they are known; else 0 to 8.
+    codes: set[int] | None = None  # Right ones, if known; otherwise 0 to 8.
     pages: bool = True
 
 
@@ -114,7 +115,7 @@ def run(command: list[str], folder: Path, seconds: float = SECONDS, address_spac
                 return Ended(None)
             end += WAIT_SECONDS
         time.sleep(POLL_SECONDS)
-    # The fork itself has this script's memory: what wait4 says of it counts only where it is more than that.
+    # The fork itself has this script's memory, so the figure of wait4 counts only if it is larger.
     own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return Ended(child.returncode, used.ru_utime + used.ru_stime, max(peak, used.ru_maxrss if used.ru_maxrss > 2 * own else 0))
 
@@ -128,7 +129,7 @@ def kill(child: subprocess.Popen) -> None:
 
 
 def stored_bytes(folder: Path) -> int:
-    """Of an input, holes left out."""
+    """The size of an input, without holes."""
     total = 0
     for root, _, files in os.walk(folder):
         for name in files:
@@ -248,7 +249,7 @@ class Case:
         return found
 
     def problems_of_repaired(self) -> list[str]:
-        """What a repair wrote is a checkpoint, and no larger than tensors may be for the bytes of the source."""
+        """The output of a repair is a checkpoint, and no larger than tensors may be for the bytes of the source."""
         path = self.folder / "dst" / "out"
         kept = {name: (self.folder / name).read_bytes() for name in ("stdout", "stderr")}
         ended = self.run([SHARDCTL, "inspect", str(path), "-q"], self.folder, SECONDS * self.factor)

@@ -1,5 +1,5 @@
-"""Views that name more bytes than the files hold, or name them in an order that is costly to read. Each with its twin: the same
-sizes without the trick."""
+"""Views that name more bytes than the files contain, or name them in an order that is costly to read. Each with its
+counterpart: the same sizes without the trick."""
 import struct
 import zipfile
 
@@ -50,7 +50,7 @@ def proportion():
 
 
 def numpy_tensors(count: int, elements: int, dtype: str):
-    """Tensors of a device without storages, over one float32 array that the pickle holds."""
+    """Tensors of a device without storages, over one float32 array in the pickle."""
     content = bytes(4 * elements)
     kind = name("numpy", "dtype") + tuple_of(text("f4"), b"\x89", b"\x88") + b"R"
     kind += tuple_of(b"K\x03", text("<"), b"N", b"N", b"N", number(-1), number(-1), b"K\x00") + b"b"
@@ -81,7 +81,7 @@ def strides():
 
 
 def windows():
-    """Zstd frames that ask for windows of 128 MiB."""
+    """Zstd frames that require windows of 128 MiB."""
     count, size = 8, 120 << 20
     item = swollen(pickled(tensor([size // 4], [1], count=size // 4)), size)
     small, wide = b"\x28\xb5\x2f\xfd\x00\x38", b"\x28\xb5\x2f\xfd\x00\x88"

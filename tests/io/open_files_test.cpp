@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "libshard/io/local_disk.h"
-#include "libshard/io/memory_disk.h"
 #include "tests/support/bytes.h"
+#include "tests/support/memory_disk.h"
 
 namespace shard {
 namespace {

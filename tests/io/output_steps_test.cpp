@@ -5,9 +5,9 @@
 #include "libshard/core/error.h"
 #include "libshard/io/local_disk.h"
 #include "libshard/io/local_output.h"
-#include "libshard/io/memory_disk.h"
 #include "tests/support/bytes.h"
 #include "tests/support/expect_error.h"
+#include "tests/support/memory_disk.h"
 
 namespace shard {
 namespace {

@@ -5,9 +5,9 @@
 
 #include "libshard/io/local_disk.h"
 #include "libshard/io/local_output.h"
-#include "libshard/io/memory_disk.h"
 #include "tests/support/bytes.h"
 #include "tests/support/expect_error.h"
+#include "tests/support/memory_disk.h"
 #include "tests/support/written_output.h"
 
 namespace shard {
@@ -260,9 +260,9 @@ TEST_F(Destination, RefusesTheSourceItself) {
   expect_overlap("/data/./src", "/data/src", "is the source");
 }
 
-TEST_F(Destination, RefusesAPlaceInsideTheSource) { expect_overlap("/data/src/out", "/data/src", "lies in"); }
+TEST_F(Destination, RefusesAPlaceInsideTheSource) { expect_overlap("/data/src/out", "/data/src", "is inside"); }
 
-TEST_F(Destination, RefusesAFileOfTheSourceFolder) { expect_overlap("/data/src/a.bin", "/data/src", "lies in"); }
+TEST_F(Destination, RefusesAFileOfTheSourceFolder) { expect_overlap("/data/src/a.bin", "/data/src", "is inside"); }
 
 TEST_F(Destination, RefusesAFolderThatHoldsTheSource) {
   expect_overlap("/data", "/data/src", "holds the source");

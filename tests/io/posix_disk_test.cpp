@@ -104,7 +104,7 @@ TEST_F(PosixTest, OpenBelowRefusesNamesThatLeadOut) {
   temp.write("secret", "x");
   temp.write("ckpt/sub/f", "y");
   for (const char* name : {"../secret", "/etc/passwd", "sub/../../secret", "./f", "sub//f", ""}) {
-    expect_error(ErrorCode::kCorruption, "leads out", [&] { fs.open_below(temp / "ckpt", name); });
+    expect_error(ErrorCode::kCorruption, "points outside", [&] { fs.open_below(temp / "ckpt", name); });
   }
 }
 
@@ -112,7 +112,7 @@ TEST_F(PosixTest, OpenBelowRefusesAFolderLinkThatLeadsOut) {
   temp.write("outside/f", "x");
   temp.write("ckpt/f", "y");
   std::filesystem::create_directory_symlink("../outside", temp / "ckpt/link");
-  expect_error(ErrorCode::kCorruption, "leads out", [&] { fs.open_below(temp / "ckpt", "link/f"); });
+  expect_error(ErrorCode::kCorruption, "points outside", [&] { fs.open_below(temp / "ckpt", "link/f"); });
 }
 
 TEST_F(PosixTest, OpenBelowFollowsAFolderLinkThatStaysInside) {
@@ -286,7 +286,7 @@ TEST_F(PosixTest, ADestinationThatHoldsALinkedSourceIsRefused) {
 
 TEST_F(PosixTest, ADanglingLinkIsADestinationThatExists) {
   std::filesystem::create_symlink("nowhere", temp / "out");
-  expect_error(ErrorCode::kExists, "exists already", [&] { local_output(fs, temp / "out", {}, {}); });
+  expect_error(ErrorCode::kExists, "already exists", [&] { local_output(fs, temp / "out", {}, {}); });
   write_output(temp / "out", {.force = true});
   EXPECT_EQ(temp.read("out/a.bin"), "new");
   EXPECT_THAT(fs.list(temp.path()), ElementsAre("out"));

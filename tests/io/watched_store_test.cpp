@@ -1,13 +1,14 @@
-// Any change of a source during reading is detected.
+// A run asks for each listing and status once. Any change of a source during reading is detected.
 #include "libshard/io/watched_store.h"
 
 #include <gtest/gtest.h>
 
-#include <array>
+#include <atomic>
+#include <thread>
 
-#include "libshard/io/memory_disk.h"
 #include "tests/support/bytes.h"
 #include "tests/support/expect_error.h"
+#include "tests/support/memory_disk.h"
 
 namespace shard {
 namespace {
@@ -79,6 +80,90 @@ TEST_F(WatchedFiles, ThatChangedBetweenTwoOpensAreErrorsOfTheSecond) {
   put("/a/x", "1234");
   test::expect_error(ErrorCode::kCorruption, "the file changed while it was being read",
                      [this] { store.open("/a/x"); });
+}
+
+/// Counts the calls that reach a store.
+class CountingStore final : public SourceStore {
+ public:
+  explicit CountingStore(const SourceStore& inner) : inner_(inner) {}
+  FileStatus status(const std::string& path) const override { return ++statuses, inner_.status(path); }
+  std::vector<std::string> list(const std::string& folder) const override { return ++lists, inner_.list(folder); }
+  std::unique_ptr<RandomReader> open(const std::string& path) const override { return inner_.open(path); }
+  std::unique_ptr<RandomReader> open_below(const std::string& folder, const std::string& relative) const override {
+    return inner_.open_below(folder, relative);
+  }
+
+  mutable std::atomic<int> statuses = 0, lists = 0;
+
+ private:
+  const SourceStore& inner_;
+};
+
+class WatchedFolders : public WatchedFiles {
+ protected:
+  CountingStore counted{*disk};
+  WatchedStore each{counted};
+};
+
+TEST_F(WatchedFolders, AreListedOnceEach) {
+  put("/a/x", "1");
+  put("/a/b/y", "1");
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(each.list("/a"), (std::vector<std::string>{"b", "x"}));
+    EXPECT_EQ(each.list("/a/b"), std::vector<std::string>{"y"});
+  }
+  EXPECT_EQ(counted.lists, 2);
+}
+
+TEST_F(WatchedFolders, StayAsTheyWereFirstListed) {
+  put("/a/x", "1");
+  each.list("/a");
+  put("/a/y", "1");
+  EXPECT_EQ(each.list("/a"), std::vector<std::string>{"x"});
+  EXPECT_EQ(disk->list("/a").size(), 2U);
+}
+
+TEST_F(WatchedFolders, ThatCouldNotBeListedAreAskedAgain) {
+  test::expect_error(ErrorCode::kNotFound, "", [this] { each.list("/a"); });
+  put("/a/x", "1");
+  EXPECT_EQ(each.list("/a").size(), 1U);
+  EXPECT_EQ(counted.lists, 2);
+}
+
+TEST_F(WatchedFolders, StatusesAreTakenOnceOfWhatIsAbsentToo) {
+  put("/a/x", "123");
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(each.status("/a/x").bytes, 3);
+    EXPECT_EQ(each.status("/a/y").kind, FileKind::kAbsent);
+  }
+  EXPECT_EQ(counted.statuses, 2);
+  put("/a/y", "1");
+  EXPECT_EQ(each.status("/a/y").kind, FileKind::kAbsent);
+}
+
+TEST_F(WatchedFolders, ACheckedFileIsLookedAtAnew) {
+  put("/a/x", "123");
+  each.status("/a/x");
+  each.open("/a/x");
+  put("/a/x", "1234");
+  test::expect_error(ErrorCode::kCorruption, "the file changed while it was being read",
+                     [this] { each.expect_unchanged(); });
+}
+
+TEST_F(WatchedFolders, MayBeListedByManyThreads) {
+  for (int i = 0; i < 100; ++i) put("/a/" + std::to_string(i), "1");
+  std::vector<std::thread> threads;
+  std::atomic<int> wrong = 0;
+  for (int i = 0; i < 4; ++i) {
+    threads.emplace_back([&] {
+      for (int k = 0; k < 100; ++k) {
+        if (each.list("/a").size() != 100 || each.status("/a/" + std::to_string(k)).bytes != 1) ++wrong;
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(wrong, 0);
+  EXPECT_LE(counted.lists, 4);
 }
 
 }  // namespace

@@ -4,12 +4,12 @@
 #include "libshard/checkpoint/writer.h"
 #include "libshard/io/local_disk.h"
 #include "libshard/io/local_output.h"
-#include "libshard/io/memory_disk.h"
 #include "libshard/job/copy_job.h"
 #include "libshard/ranks/thread_group.h"
 #include "tests/support/breaking_group.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/memory_checkpoint.h"
+#include "tests/support/memory_disk.h"
 
 namespace shard {
 namespace {
@@ -52,9 +52,8 @@ class CopyJobOfRanks : public ::testing::Test {
     MemoryReader reader(source_, {std::vector<std::byte>(static_cast<std::size_t>(source_.files[0].bytes))});
     CopyJob job;
     job.reader = &reader;
-    job.traits.name = "line";
     job.make_writer = [](const Catalog&) { return std::make_unique<LineWriter>("data", 0); };
-    job.selection = select(source_, {});
+    job.target = selected_target(reader, select(source_, {}), WholeLayout{}, {.name = "line"});
     change(job);
     Progress progress;
     run_copy_job(*local_output(*disk_, "/d/out", {}, {}), group, job, progress, {});
@@ -118,7 +117,8 @@ TEST_F(RanksThatDiffer, InTheOffsetsOfStoragesAreRefused) {
 
 TEST_F(RanksThatDiffer, InADtypeOfTheSameSizeAreRefused) {
   expect_refused([&](CopyJob& job, int rank) {
-    job.selection = select(source_, {.cast = {rank == 0 ? "a=float16" : "a=bfloat16"}});
+    job.target = selected_target(*job.reader, select(source_, {.cast = {rank == 0 ? "a=float16" : "a=bfloat16"}}),
+                                 WholeLayout{}, {.name = "line"});
   });
 }
 

@@ -8,9 +8,9 @@
 #include "libshard/io/file_writer.h"
 #include "libshard/io/local_disk.h"
 #include "libshard/io/local_output.h"
-#include "libshard/io/memory_disk.h"
 #include "libshard/ranks/thread_group.h"
 #include "tests/support/memory_checkpoint.h"
+#include "tests/support/memory_disk.h"
 
 namespace shard {
 namespace {
@@ -82,9 +82,13 @@ class CopyJobTest : public ::testing::Test {
     for (int i = 1; i <= 8; ++i) bytes.push_back(static_cast<std::byte>(i));
     reader_ = make_reader(bytes);
     job_.reader = reader_.get();
-    job_.traits.name = "flat";
     job_.make_writer = [this](const Catalog&) { return std::make_unique<FlatWriter>(padding_); };
-    job_.selection = select(source_, {});
+    choose({});
+  }
+
+  /// Makes the job one over these tensors of the source.
+  void choose(const SelectionOptions& options) {
+    job_.target = selected_target(*reader_, select(source_, options), WholeLayout{}, {.name = "flat"});
   }
 
   CopyResult run(const std::function<void(const CopyResult&)>& on_plan = {}) {
@@ -136,7 +140,7 @@ TEST_F(CopyJobTest, WritesSmallStoragesAndTheirFramesTogether) {
 }
 
 TEST_F(CopyJobTest, CopiesWhatWasSelected) {
-  job_.selection = select(source_, {.exclude = {"a"}});
+  choose({.exclude = {"a"}});
   run();
   EXPECT_THAT(content("/d/out/data"), ElementsAre(5, 6, 7, 8));
   EXPECT_EQ(progress_.bytes_read, 4);
@@ -198,8 +202,8 @@ TEST_F(CopyJobTest, CopiesByOwnerWhatEachRankHolds) {
     OwnFileReader own(all, group.rank());
     CopyJob job = job_;
     job.reader = &own;
-    job.by_owner = true;
-    job.selection = select(source, {});
+    job.topology.by_owner = true;
+    job.target = selected_target(own, select(source, {}), WholeLayout{}, {.name = "flat"});
     Progress progress;
     const auto output = local_output(*fs_, "/d/out", {}, {});
     copied += run_copy_job(*output, group, job, progress, {}).bytes_to_write;
@@ -230,6 +234,7 @@ TEST_F(CopyJobTest, WarnsInADryRunOfWhatTheDiskCannotHold) {
 TEST_F(CopyJobTest, LeavesNothingBehindWhenReadingFails) {
   reader_ = make_reader(std::vector<std::byte>(7));
   job_.reader = reader_.get();
+  choose({});
   EXPECT_EQ(code_of_run(), ErrorCode::kCorruption);
   EXPECT_THAT(state_->paths(), ::testing::Not(::testing::Contains(::testing::HasSubstr("out"))));
 }
@@ -238,9 +243,9 @@ TEST_F(CopyJobTest, LeavesTheDestinationAsItWasWhateverCallFails) {
   int failures = 0;
   for (std::int64_t call = 0;; ++call) {
     fs_->remove_all("/d/out");
-    job_.selection = select(source_, {.exclude = {"a"}});
+    choose({.exclude = {"a"}});
     run();
-    job_.selection = select(source_, {});
+    choose({});
     options_.force = true;
     const std::int64_t before = state_->calls();
     state_->fail_at(before + call);

@@ -10,11 +10,11 @@
 #include <utility>
 
 #include "libshard/io/local_disk.h"
-#include "libshard/io/memory_disk.h"
 #include "libshard/ranks/collective_step.h"
 #include "libshard/ranks/thread_group.h"
 #include "tests/support/bytes.h"
 #include "tests/support/expect_error.h"
+#include "tests/support/memory_disk.h"
 
 namespace shard {
 namespace {
@@ -166,7 +166,7 @@ TEST_F(GroupStoreTest, RefusesFilesOfOneNameThatDifferInSize) {
   put(2, "/src/a", "22");
   for (const Error& error : run([](GroupStore&store, int) { store.open("/src/a"); })) {
     EXPECT_EQ(error.code(), ErrorCode::kCorruption);
-    EXPECT_THAT(error.what(), HasSubstr("ranks 0 and 2 hold"));
+    EXPECT_THAT(error.what(), HasSubstr("ranks 0 and 2 have different files"));
     EXPECT_EQ(error.expected(), "1 bytes on rank 0");
     EXPECT_EQ(error.found(), "2 bytes on rank 2");
   }

@@ -5,7 +5,7 @@
 
 #include "libshard/core/error.h"
 #include "libshard/io/local_disk.h"
-#include "libshard/io/memory_disk.h"
+#include "tests/support/memory_disk.h"
 
 namespace shard {
 namespace {
@@ -151,13 +151,13 @@ TEST_F(JournalTest, SaysInWhatJobsDiffer) {
     return std::string();
   };
   EXPECT_THAT(text([](JobIdentity&) {}), "");
-  EXPECT_THAT(text([](JobIdentity& job) { job.version = "2.0"; }), HasSubstr("another version"));
+  EXPECT_THAT(text([](JobIdentity& job) { job.version = "2.0"; }), HasSubstr("a different version"));
   EXPECT_THAT(text([](JobIdentity& job) { job.source[1].bytes = 7; }), HasSubstr("source"));
   EXPECT_THAT(text([](JobIdentity& job) { job.source[0].modified_ns = 8; }), HasSubstr("source"));
   EXPECT_THAT(text([](JobIdentity& job) { job.source[0].ends = "fe"; }), HasSubstr("source"));
   EXPECT_THAT(text([](JobIdentity& job) { job.source.pop_back(); }), HasSubstr("source"));
-  EXPECT_THAT(text([](JobIdentity& job) { job.target = "two files"; }), HasSubstr("something else"));
-  EXPECT_THAT(text([](JobIdentity& job) { job.plan = "34cd"; }), HasSubstr("another way"));
+  EXPECT_THAT(text([](JobIdentity& job) { job.target = "two files"; }), HasSubstr("a different output"));
+  EXPECT_THAT(text([](JobIdentity& job) { job.plan = "34cd"; }), HasSubstr("differently"));
 }
 
 TEST_F(JournalTest, HeadsTravelByRank) {

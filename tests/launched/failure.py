@@ -1,6 +1,7 @@
-"""One rank fails in each phase: everything ends in time, with the cause's code, the destination as it was, nothing left.
+"""One rank fails in each phase: everything ends in time, with the cause's code, an unchanged destination, and no
+leftovers.
 
-SHARDCTL_TEST_HOLD (README.md) holds a rank at a step until something has been done to it.
+SHARDCTL_TEST_HOLD (README.md) holds a rank at a step until the test has acted on it.
 """
 import os
 import resource
@@ -87,7 +88,7 @@ class Scene:
         if self.trouble == "launcher told":
             self.job.process.terminate()
             while len(self.ranks()) > 1 and time.monotonic() < self.begin + GRACE:
-                time.sleep(0.02)  # The one that is held does not hear it.
+                time.sleep(0.02)  # The held rank does not notice it.
         self.door.unlink()
 
     def ranks(self) -> set[int]:
@@ -121,7 +122,7 @@ class Scene:
         return left
 
     def was_cut_short(self) -> bool:
-        """Whether mpirun killed the others while they cleaned up, as it does if the machine stands still for so long."""
+        """Whether mpirun killed the others while they cleaned up, as it does if the machine stalls for long."""
         is_mpirun = "mpirun" in self.launch.name
         return is_mpirun and self.trouble == "killed" and self.seconds > MPIRUN_KILLS and self.left() != []
 
@@ -165,7 +166,7 @@ def held_case(checks: h.Checks, work: Path, launch: h.Launch, phase: str, troubl
 
 
 def other_case(checks: h.Checks, work: Path, launch: h.Launch, trouble: str) -> None:
-    """Rank 1 is started with other options, or is another version of the program."""
+    """Rank 1 is started with different options, or is a different version of the program."""
     scene = Scene(checks, work, launch, "start", 1, trouble)
     other = work / "shardctl"
     if not other.exists():
@@ -183,7 +184,7 @@ def other_case(checks: h.Checks, work: Path, launch: h.Launch, trouble: str) -> 
 
 
 def all_cases() -> list[tuple]:
-    """Of a launcher: (phase, trouble, rank held)."""
+    """The cases of a launcher: (phase, trouble, rank held)."""
     cases = [(phase, trouble, 1) for phase in PHASES for trouble in ("killed", "stopped")]
     cases += [(phase, "killed", 0) for phase in ("rendezvous", "catalog", "copy", "commit")] + [("copy", "stopped", 0)]
     cases += [("copy", "launcher told", 1)]
@@ -208,15 +209,16 @@ def chosen_cases() -> list[tuple[h.Launch, tuple]]:
 
 def thread_cases(checks: h.Checks, work: Path) -> None:
     launch = h.threads(4)
-    held_case(checks, work, launch, "rendezvous", "silent")  # Later on a rank's work may last: it tells that it lives.
+    # From then on a rank's work may last: it reports that it lives.
+    held_case(checks, work, launch, "rendezvous", "silent")
     held_case(checks, work, launch, "catalog", "damaged file")
     held_case(checks, work, launch, "copy", "damaged file")
 
 
 def main() -> None:
     h.require_launchers()
-    if os.environ.get("SHARD_TEST_DOOR") != "1":
-        h.skip("this shardctl was built without SHARD_TEST_DOOR")
+    if os.environ.get("SHARD_TEST_HOOKS") != "1":
+        h.skip("this shardctl was built without SHARD_TEST_HOOKS")
     checks = h.Checks()
     with tempfile.TemporaryDirectory() as folder:
         work = Path(folder)

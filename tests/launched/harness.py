@@ -138,7 +138,7 @@ def quoted(words: list) -> str:
 
 
 class Checks:
-    """Counts; a failure is told at once, and ends in exit code 1."""
+    """Counts; a failure is printed at once, and ends in exit code 1."""
 
     def __init__(self) -> None:
         self.good = self.bad = 0
@@ -178,12 +178,13 @@ def make_model(path: Path, megabytes: int) -> None:
 
 
 def same_tree(a: Path, b: Path) -> str:
-    """What differs between two files or folders, or nothing."""
+    """The differences between two files or folders, or nothing."""
     return subprocess.run(["diff", "-r", str(a), str(b)], capture_output=True, text=True, check=False).stdout
 
 
 def left_overs(folder: Path) -> list[str]:
-    """What an ended job may not leave: temporary outputs, meeting folders, shared memory of MPI's and ours."""
+    """Leftovers that an ended job must not have: temporary outputs, rendezvous folders, shared memory of MPI's and
+    ours."""
     left = [str(path) for path in folder.glob(".*.shardctl-*")]
     left += [str(path) for path in Path(tempfile.gettempdir()).glob(f"shardctl-{os.getuid()}-*")]
     left += [str(path) for path in Path("/dev/shm").glob("*shardctl*")]
@@ -202,7 +203,7 @@ def check_nothing_left(checks: Checks, folder: Path) -> None:
 
 
 def is_mapped(path: str) -> bool:
-    """Whether a living process, of another job perhaps, has it in its memory."""
+    """Whether a living process, perhaps of a different job, has it in its memory."""
     for maps in Path("/proc").glob("[0-9]*/maps"):
         try:
             if path in maps.read_text():

@@ -1,10 +1,10 @@
 #!/bin/bash
 # Hosts on this machine that share neither network nor files: each has a network namespace, joined to the others by a
-# bridge, a name (n01, n02, ...), and FOLDER/rankR mounted at FOLDER/here, where its commands run. Everything goes when
-# the script ends.
+# bridge, a name (n01, n02, ...), and FOLDER/rankR mounted at FOLDER/here, where its commands run. Everything is removed
+# when the script ends.
 #   in_namespaces.sh HOSTS FOLDER COMMAND...   runs it on each, with HOST (0, 1, ...) in its environment; needs root;
-#                                              ends with 77 where the kernel does not allow it
-#   in_namespaces.sh --ssh NAME COMMAND...     what ssh does, for a command that runs on one of the hosts
+#                                              ends with 77 if the kernel does not allow it
+#   in_namespaces.sh --ssh NAME COMMAND...     a replacement of ssh, for a command that runs on one of the hosts
 set -u
 on_host() {
   HOST=$1 GLOO_SOCKET_IFNAME=e0 ip netns exec "n$1" unshare -mu bash -c '

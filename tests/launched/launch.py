@@ -7,7 +7,7 @@ from pathlib import Path
 
 import harness as h
 
-MISTAKES = {  # Variables: what the message must name.
+MISTAKES = {  # Variables that the message must name.
     "torchrun without an address": ({"RANK": "0", "WORLD_SIZE": "2"}, ["MASTER_ADDR", "MASTER_PORT"]),
     "torchrun without a size": ({"RANK": "0"}, ["WORLD_SIZE"]),
     "rank past the size": ({"RANK": "2", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"},
@@ -80,7 +80,7 @@ def check_by_hand(checks: h.Checks, work: Path) -> None:
 
 
 def check_options(checks: h.Checks, work: Path) -> None:
-    """What contradicts the launcher, or is not a number of seconds."""
+    """Options that contradict the launcher, or are not a number of seconds."""
     inside = h.run(h.alone(), ["digest", "model.safetensors", "--local-ranks", "2"], env=by_torchrun(1), cwd=work)
     checks.that(inside.code == 2 and "in rank 1 of 2" in inside.err, "--local-ranks inside a job: exit 2", inside)
     for seconds in ("0", "-1", "nan", "inf", "1e30"):
@@ -89,7 +89,7 @@ def check_options(checks: h.Checks, work: Path) -> None:
 
 
 def check_missing_rank(checks: h.Checks, work: Path) -> None:
-    """Late ranks are waited for as long as the user says, and named."""
+    """Late ranks are waited for as long as the user requests, and named."""
     options = ["--rank", "0", "--world-size", "3", "--rdzv", f"127.0.0.1:{free_port()}", "--timeout", "2"]
     result = h.run(h.alone(), ["digest", "model.safetensors", *options], cwd=work)
     checks.that(result.code == 7 and "rank 1, rank 2 did not" in result.err, "absent ranks are named: exit 7", result)
@@ -97,7 +97,7 @@ def check_missing_rank(checks: h.Checks, work: Path) -> None:
 
 
 def check_other_files(checks: h.Checks, work: Path) -> None:
-    """Ranks that find another checkpoint under the same path."""
+    """Ranks that find different checkpoints under the same path."""
     (work / "other").mkdir()
     h.run(h.alone(), ["gather", "model.safetensors", "-o", "other/model.safetensors", "--exclude", "norm.**"], cwd=work)
     rank_1_elsewhere = h.shell('if [ $OMPI_COMM_WORLD_RANK = 1 ]; then cd other; fi; exec')
@@ -139,7 +139,7 @@ def check_restart(checks: h.Checks, work: Path) -> None:
 
 def check_two_in_one_script(checks: h.Checks, work: Path) -> None:
     script = f'{h.SHARDCTL} digest model.safetensors >first && {h.SHARDCTL} gather model.safetensors -o second.safetensors'
-    for launch in (h.torchrun(2), h.mpirun(2, "gloo")):  # Open MPI can be begun once only.
+    for launch in (h.torchrun(2), h.mpirun(2, "gloo")):  # Open MPI can be started only once.
         result = h.Job(h.Launch(launch.name, launch.words, [], {"SHARDCTL_BACKEND": "gloo"}), ["bash", "-c", script], cwd=work).wait(60)
         if checks.that(result.code == 0, f"two in one script, {launch.name}: exit 0", result):
             checks.that(h.same_tree(work / "one.safetensors", work / "second.safetensors") == "", f"two in one script, {launch.name}: same bytes")

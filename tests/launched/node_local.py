@@ -1,4 +1,5 @@
-"""Ranks that have a folder each write what one process does, file by file; and when one of them fails, none has anything."""
+"""Ranks with a folder each write the same as one process, file by file; and if one of them fails, none has any
+output."""
 import json
 import os
 import resource
@@ -25,7 +26,7 @@ def check_same_bytes(checks: h.Checks, work: Path, launch: h.Launch, ranks: int,
 
 
 def check_reading(checks: h.Checks, work: Path, launch: h.Launch, ranks: int) -> None:
-    """Verbs that print read what lies elsewhere."""
+    """Printing verbs read files of other ranks."""
     make_source(work, "dcp", ranks)
     spread(work, "dcp", ranks)
     for words in (["digest"], ["inspect", "--json"], ["cat", "norm.weight"]):
@@ -61,7 +62,7 @@ def check_damage(checks: h.Checks, work: Path, launch: h.Launch) -> None:
 
 
 def check_elements(checks: h.Checks, work: Path, launch: h.Launch) -> None:
-    """An element that changed is found by the rank that holds it, while it reads for others."""
+    """A changed element is found by the rank that has it, while it reads for others."""
     make_source(work, "sharded", 2)
     spread(work, "sharded", 2)
     path = sorted((work / "rank1" / "src").iterdir())[0]
@@ -76,7 +77,7 @@ def check_elements(checks: h.Checks, work: Path, launch: h.Launch) -> None:
 
 
 def check_other_rank(checks: h.Checks, work: Path, launch: h.Launch) -> None:
-    """Files of ranks that lie with other ranks, or are of another number of ranks."""
+    """Files of ranks that are on different ranks, or belong to a different number of ranks."""
     make_source(work, "sharded", 2)
     spread(work, "sharded", 2)
     (work / "rank0").rename(work / "rank9"), (work / "rank1").rename(work / "rank0"), (work / "rank9").rename(work / "rank1")
@@ -93,7 +94,7 @@ def check_nothing(checks: h.Checks, work: Path, ranks: int, what: str, result: h
 
 
 def check_slow(checks: h.Checks, work: Path, launch: h.Launch, is_stopped: bool) -> None:
-    """A rank that takes long, or is stopped for a while: progress names it, and the job goes on."""
+    """A rank that takes long, or is stopped for a while: progress names it, and the job continues."""
     make_source(work, "dcp", 3)
     spread(work, "dcp", 3)
     form, words = ("json", '"waiting_for": [1]') if is_stopped else ("always", "waiting for rank 1")
@@ -129,7 +130,8 @@ def check_full_disk(checks: h.Checks, work: Path, launch: h.Launch, phase: str) 
 
 
 def check_lost_between(checks: h.Checks, work: Path, launch: h.Launch, how: signal.Signals) -> None:
-    """A rank that is lost when all are prepared and others have committed: these stand, and the message says where."""
+    """A rank that dies when all are prepared and others have committed: these outputs stay, and the message names
+    their ranks."""
     make_source(work, "dcp", 3)
     spread(work, "dcp", 3)
     put_old(work, 3)
@@ -138,7 +140,7 @@ def check_lost_between(checks: h.Checks, work: Path, launch: h.Launch, how: sign
         if has_old(work, 3) == [False, True, False]:
             break
         time.sleep(0.01)
-    time.sleep(0.3)  # The ranks say so at their next meeting.
+    time.sleep(0.3)  # The ranks report it at their next exchange.
     os.kill(pid, how)
     result = job.wait(60)
     if how == signal.SIGSTOP:
@@ -157,7 +159,8 @@ def check_lost_between(checks: h.Checks, work: Path, launch: h.Launch, how: sign
 
 
 def check_old_file(checks: h.Checks, work: Path, launch: h.Launch) -> None:
-    """A destination that is one file: what stands there on ranks that own nothing goes with --force, and is refused without."""
+    """A destination that is one file: on ranks that own nothing, --force removes an old one; without it, it is
+    refused."""
     make_source(work, "dtensor", 2)
     spread(work, "dtensor", 2)
     old = work / "rank1" / "out.pt"
@@ -172,7 +175,7 @@ def check_old_file(checks: h.Checks, work: Path, launch: h.Launch) -> None:
 
 
 def check_nccl(checks: h.Checks, work: Path) -> None:
-    """A GPU for each rank, else exit 8 with both numbers."""
+    """A GPU for each rank, otherwise exit code 8 with both numbers."""
     launch, gpus = h.mpirun(2, "nccl"), len(list(Path("/dev").glob("nvidia[0-9]*")))
     if "nccl" not in h.backends():
         return print("SKIPPED: nccl, which this build or machine does not have")
@@ -225,7 +228,7 @@ def check_resume(checks: h.Checks, work: Path, launch: h.Launch) -> None:
 
 
 def check_if_changed(checks: h.Checks, work: Path, launch: h.Launch) -> None:
-    """Done once, and again only where a rank lost what it had."""
+    """Done once, and repeated only if a rank lost its data."""
     make_source(work, "dcp", 3)
     spread(work, "dcp", 3)
     arguments, what = [*WRITES["dcp"], *LOCAL, "--if-changed", "--json"], f"--if-changed, {launch.name}"
@@ -253,7 +256,7 @@ def check_plan(checks: h.Checks, work: Path, launch: h.Launch) -> None:
 
 
 def check_namespaces(checks: h.Checks, work: Path, hosts: int, source: str, how: str) -> None:
-    """Hosts with a network and mounts of their own: the same path is another folder on each."""
+    """Hosts with separate networks and mounts: the same path is a different folder on each."""
     make_source(work, source, hosts)
     spread(work, source, hosts)
     launch = h.Launch(how, [NAMESPACES, str(hosts), str(work), *on_hosts(hosts)[how]], [])

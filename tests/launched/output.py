@@ -1,4 +1,5 @@
-"""Who prints what: rank 0 the data, the rank that found it the failure; exit codes as the launchers pass them on."""
+"""The ranks that print: rank 0 the data, the rank that found it the failure; exit codes as the launchers pass them
+on."""
 import json
 import re
 import tempfile
@@ -12,7 +13,7 @@ def launches() -> list[h.Launch]:
 
 
 def check_shared_failure(checks: h.Checks, work: Path, launch: h.Launch) -> None:
-    """A file that is damaged for all: one of them tells it."""
+    """A file that is damaged for all: one of them reports it."""
     result = h.run(launch, ["gather", "damaged.safetensors", "-o", "out.pt", "--json"], cwd=work)
     is_torchrun = "torchrun" in launch.name
     checks.that(result.code == (1 if is_torchrun else 4), f"damage, {launch.name}: exit {1 if is_torchrun else 4}", result)
@@ -78,7 +79,8 @@ def check_progress(checks: h.Checks, work: Path, launch: h.Launch) -> None:
 
 
 def check_progress_of_ranks(checks: h.Checks, work: Path, launch: h.Launch) -> None:
-    """With -v each rank also tells its own part, in whole lines; the parts sum to what rank 0 tells of all."""
+    """With -v each rank also logs its own part, in whole lines; the sum of the parts equals rank 0's figure for
+    all."""
     result = h.run(launch, ["gather", "model.safetensors", "-o", "drawn.pt", "--progress", "json", "-v"], cwd=work)
     lines = [json.loads(line) for line in result.err.splitlines() if line.startswith("{")]
     last = {line["rank"]: line["bytes_done"] for line in lines}

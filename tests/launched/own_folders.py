@@ -1,4 +1,4 @@
-"""Checkpoints whose files lie in a folder for each rank, jobs that start there, and hosts that have such folders."""
+"""Checkpoints with a folder for each rank, jobs that start there, and hosts with such folders."""
 import json
 import os
 import re
@@ -21,7 +21,7 @@ SOURCES = {  # Name: how it is made; each file is then given to one rank.
 }
 PADS = {"schema": "shardctl.layout/1", "rules": [  # A map that fills padding, of which no rank has a file.
     {"match": r"[^.]*\.weight", "pad": {"dim": 0, "to": "ceil_to(n, 7000)"}}, {"match": ".*"}]}
-WRITES = {  # Source: what is written from it.
+WRITES = {  # Source: the arguments that write it.
     "dcp": ["reshard", "src", "-o", "out", "--ranks", "3"],
     "dcp-hf": ["reshard", "src", "-o", "out", "--mesh", "tp=2", "--place", "**=S(0)"],
     "safetensors": ["split", "src", "-o", "out", "--to", "torch-ranks", "--as", "dtensor", "--ranks", "3"],
@@ -60,7 +60,7 @@ def make_source(work: Path, source: str, ranks: int) -> None:
 
 
 def join(work: Path, ranks: int, name: str) -> Path:
-    """What all ranks wrote, in one place; a file that two ranks wrote is an error."""
+    """The output of all ranks, in one folder; a file that two ranks wrote is an error."""
     joined = work / "joined"
     shutil.rmtree(joined, ignore_errors=True)
     joined.mkdir()
@@ -74,7 +74,7 @@ def join(work: Path, ranks: int, name: str) -> Path:
 
 
 def expected(work: Path, source: str) -> Path:
-    """What one process writes."""
+    """The output of one process."""
     alone = work / "alone"
     shutil.rmtree(alone, ignore_errors=True)
     alone.mkdir()

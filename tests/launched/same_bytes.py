@@ -1,4 +1,4 @@
-"""Any number of ranks writes and prints what one process does."""
+"""Any number of ranks writes and prints the same as one process."""
 import re
 import shutil
 import subprocess
@@ -51,12 +51,12 @@ def written(arguments: list[str], folder: str) -> list[str]:
 
 
 def output_of(arguments: list[str], folder: str) -> str:
-    """The path that `arguments` write; torch's files hold their own name, so only the folder differs."""
+    """The path that `arguments` write; torch's files contain their own name, so only the folder differs."""
     return written(arguments, folder)[arguments.index("-o") + 1]
 
 
 def steady(text: str) -> str:
-    """Without what changes from run to run: how much of the disk is free."""
+    """Removes the value that changes from run to run: the free space of the disk."""
     return re.sub(r'"free_bytes": ?\d+', "", text)
 
 

@@ -1,13 +1,13 @@
 #!/bin/bash
 # Runs a command by srun, two tasks on each host of in_namespaces.sh, which starts this on every one of them. Slurm need
 # not be installed: UNPACKED is a folder with Debian's packages (apt-get download slurm-client slurmctld slurmd
-# slurm-wlm-basic-plugins libmunge2; dpkg -x each), which is laid over /usr where this run alone sees it.
+# slurm-wlm-basic-plugins libmunge2; dpkg -x each), which is mounted over /usr only for this run.
 #   under_slurm.sh UNPACKED HOSTS COMMAND...
 set -u
 unpacked=$1 hosts=$2 all=$SHARD_HOSTS/slurm own=$SHARD_HOSTS/slurm/$HOST
 shift 2
 mkdir -p "$own/links/sbin"
-ln -sf slurmstepd-wlm "$own/links/sbin/slurmstepd" # As the package's installation does.
+ln -sf slurmstepd-wlm "$own/links/sbin/slurmstepd"  # The same as in the package's installation.
 mount -t overlay overlay -o "lowerdir=$own/links:$unpacked/usr:/usr" /usr && mount -t tmpfs none /sys/fs/cgroup || exit 77
 cat >"$own/slurm.conf" <<END
 ClusterName=test

@@ -36,7 +36,7 @@ def of_bits(array, name):
 
 def float32_sample():
     upper = np.arange(1 << 16, dtype=np.uint32) << 16
-    # Round bfloat16's tie and float16's; the ties of the 8-bit types lie in the upper half.
+    # Around bfloat16's tie and float16's; the ties of the 8-bit types are in the upper half.
     lower = [0, 1, 0x7FFF, 0x8000, 0x8001, 0xFFFF, 0x1000, 0x0FFF, 0x1001, 0x3000]
     return np.concatenate([upper | np.uint32(low) for low in lower])
 
@@ -79,7 +79,7 @@ def wanted(values, name):
 
 
 def undefined(values, to):
-    """Where C++ leaves the result open and torch gives no single answer: see above."""
+    """Cases in which C++ leaves the result open and torch gives no single answer: see above."""
     if to in COMPLEX or dtype(to).is_floating_point or not (values.is_floating_point() or values.is_complex()):
         return torch.zeros(values.shape, dtype=torch.bool)
     real = values.to(torch.complex128).real
@@ -94,7 +94,7 @@ def overflows(values, result):
 
 
 def compare(driver, name, to, values):
-    """What differs, or None."""
+    """The differences, or None."""
     raw = values.view(torch.uint8).numpy().tobytes()
     done = subprocess.run([driver, name, to], input=raw, capture_output=True, check=True)
     expected = wanted(values, to)

@@ -1,4 +1,4 @@
-"""What cat prints, as numpy and torch read it."""
+"""The output of cat, as numpy and torch read it."""
 import io
 import json
 import subprocess

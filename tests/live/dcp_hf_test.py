@@ -30,7 +30,7 @@ def whole() -> dict[str, torch.Tensor]:
 
 
 def floats() -> dict[str, torch.Tensor]:
-    """What torch's consolidation can take: no integers, nothing without dimensions."""
+    """A state that torch's consolidation supports: no integers, no tensors without dimensions."""
     return {"rows": noise((16, 6), torch.float32, 1), "columns": noise((5, 12), torch.bfloat16, 2),
             "uneven": noise((11, 3), torch.float16, 3)}
 
@@ -66,7 +66,7 @@ def save_floats(rank: int, path: str) -> None:
 
 
 def load(rank: int, path: str, out: str) -> None:
-    """Loads into this world's own shards, and says what this rank got."""
+    """Loads into this world's own shards, and returns this rank's result."""
     mesh = init_device_mesh("cpu", (dist.get_world_size(),))
     state = {name: torch.zeros_like(tensor) for name, tensor in whole().items()}
     state |= {name: distribute(torch.zeros_like(tensor), mesh, PLACEMENTS[name]) for name, tensor in cut().items()}

@@ -39,7 +39,7 @@ def save_folder(rank: int, path: str) -> None:
 
 
 def zstd_extensions() -> list:
-    """torch's transform, where the library for it is there."""
+    """torch's transform, if its library is installed."""
     try:
         from torch.distributed.checkpoint._extension import ZStandard
 
@@ -75,7 +75,7 @@ def load_folder(rank: int, path: str, ranks: int, out: str) -> None:
 
 
 def load_whole(path) -> dict:
-    """What an unsharded reader of today sees."""
+    """The view of a current unsharded reader."""
     state: dict = {}
     _load_state_dict(state, storage_reader=dcp.FileSystemReader(path), planner=_EmptyStateDictLoadPlanner(), no_dist=True)
     return state

@@ -1,11 +1,13 @@
-"""What DeepSpeed's own engine makes of saves that shardctl wrote. By hand: Python needs deepspeed.
+"""Loads saves from shardctl into DeepSpeed's own engine. By hand: Python needs deepspeed.
 
-  DS_BUILD_OPS=0 DS_ACCELERATOR=cpu python3 deepspeed_engine.py SHARDCTL [--case NAME]... [--ranks N] [--repeat N] [--keep FOLDER]
+  DS_BUILD_OPS=0 DS_ACCELERATOR=cpu python3 deepspeed_engine.py SHARDCTL [--case NAME]... [--ranks N] [--repeat N]
+  [--keep FOLDER]
 
-In each case 2 data-parallel ranks train 3 steps over gloo and save; shardctl writes the save for N of them (default 3), and as a universal
-checkpoint where the case says so. Ranks load that, compare masters and states of every parameter bit by bit with those of the engine that
-saved, and train 3 steps more. A line for each: how many tensors were compared and differ, and the losses of steps 4 to 6. `tp` cases have two
-tensor-parallel ranks for each data-parallel one.
+In each case 2 data-parallel ranks train 3 steps over gloo and save; shardctl writes the save for N of them (default
+3), and as a universal checkpoint if the case requires it. Ranks load that, compare masters and states of every
+parameter bit by bit with those of the original engine, and train 3 more steps. A line for each: the numbers of
+compared and different tensors, and the losses of steps 4 to 6. `tp` cases have two tensor-parallel ranks for each
+data-parallel one.
 """
 
 import argparse
@@ -17,7 +19,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-os.environ["TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"] = "1"  # Versions before 0.17 load their own classes so.
+os.environ["TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"] = "1"  # Versions before 0.17 load their own classes this way.
 import deepspeed
 import torch
 import torch.distributed as dist
@@ -157,7 +159,8 @@ def worker(spec, folder, save_to, truth, out):
         held = states()
         if data_rank == 0:
             torch.save(held, truth_file)
-    elif not spec.get("load_universal") and not spec["zero"].get("round_robin_gradients"):  # Its own calls give other values then.
+    # Its own calls then give different values.
+    elif not spec.get("load_universal") and not spec["zero"].get("round_robin_gradients"):
         expected, held = torch.load(truth_file), states()
         result["compared"] = len(held)
         result["differ"] = [name for name, tensor in held.items() if not torch.equal(tensor, expected[name])]
@@ -209,7 +212,7 @@ def run_case(name, options, work):
         report(name, f"{ranks} from {2 * tp}", launched(ranks, spec, work, folder=work / "again"))
     if spec["universal"]:
         subprocess.run([options.shardctl, "-q", "convert", save, "-o", work / "universal", "--to", "deepspeed-universal"], check=True)
-        # As many tensor-parallel ranks: the engine itself does not merge the model's own files.
+        # The same number of tensor-parallel ranks: the engine itself does not merge the model's own files.
         universal = launched(ranks, {**spec, "load_universal": True}, work, folder=work / "universal")
         report(name, f"{ranks}, universal", universal)
 

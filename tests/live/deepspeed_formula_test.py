@@ -6,7 +6,7 @@ from safetensors.torch import load_file
 from support import LiveTest, assert_same_tensors, shardctl, shardctl_json
 
 TP, DP = 2, 3
-# Name -> (shape of the whole, how the ranks' parts lie in it: a dimension, None for equal ones, "halves" of dimension 0).
+# Name -> (shape of the whole, sharding of the ranks' parts: a dimension, None for equal ones, "halves" of dimension 0).
 GROUPS = [{"embed.weight": ((10, 5), 0), "norm.weight": ((7,), None), "in.weight": ((12, 5), "halves")},
           {"out.weight": ((5, 14), 1), "head.weight": ((6, 3), 0), "head.bias": ((6,), 0)}]
 RULES = {"universal_checkpoint_version": 0.2, "vocabulary_parameter_patterns": ["embed"], "original_vocab_size": 9,
@@ -23,7 +23,7 @@ def part_of(whole: torch.Tensor, rule, tp: int) -> torch.Tensor:
 
 
 def slice_of(tensor: torch.Tensor, dp: int) -> torch.Tensor:
-    """Rank dp's piece of ceil(numel / DP) elements; what it lacks is memory that was never written."""
+    """Rank dp's piece of ceil(numel / DP) elements; missing ones are uninitialised memory."""
     count = -(-tensor.numel() // DP)
     piece = torch.full((count,), float("nan"))
     real = tensor.flatten()[dp * count:(dp + 1) * count]

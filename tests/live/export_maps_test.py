@@ -1,6 +1,7 @@
-"""Built-in model maps against real models and the frameworks' own formulas, restated here in a few lines each.
+"""Built-in model maps compared with real models and the frameworks' own formulas, restated here in a few lines
+each.
 
-transformers 5 makes the models and loads what is exported; where version 4 is installed it loads it too.
+transformers 5 creates the models and loads the exported ones; version 4 also loads them if it is installed.
 """
 import json
 import unittest
@@ -43,7 +44,8 @@ def metas(state: dict, heads: int, kv: int, qkv: str = "") -> dict:
 
 
 def vllms_rank(state: dict, rank: int, ranks: int, kv: int) -> dict:
-    """What rank `rank` of vLLM holds: QKVParallelLinear, MergedColumnParallelLinear, RowParallelLinear, VocabParallelEmbedding."""
+    """The tensors of vLLM's rank `rank`: QKVParallelLinear, MergedColumnParallelLinear, RowParallelLinear,
+    VocabParallelEmbedding."""
     def part(tensor, dim=0, index=rank, parts=ranks):
         return tensor.chunk(parts, dim)[index]
 
@@ -75,7 +77,7 @@ def add_names_of_version_4(path) -> None:
 
 class Maps(LiveTest):
     def hub(self, kind: str):
-        """A model and the folder that save_pretrained makes of it, in version 4's names."""
+        """A model and its folder from save_pretrained, in version 4's names."""
         model = tiny(kind)
         model.save_pretrained(self.dir / f"hub-{kind}")
         return model, self.dir / f"hub-{kind}"
@@ -140,7 +142,7 @@ class Maps(LiveTest):
     def test_vllms_ranks_get_what_its_layers_hold(self):
         for kind in ("llama", "qwen3"):
             model, hub = self.hub(kind)
-            for ranks in (1, 2, 4):  # With 4 ranks the 2 heads of keys and values are there twice.
+            for ranks in (1, 2, 4):  # With 4 ranks the 2 heads of keys and values appear twice.
                 out = self.dir / f"{kind}{ranks}"
                 shardctl("split", hub, "-o", out, "--to", "vllm", "--to-map", f"vllm:{kind}", "--ranks", ranks)
                 for rank in range(ranks):

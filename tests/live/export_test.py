@@ -1,7 +1,7 @@
-"""export: what trainers leave becomes a folder that transformers loads, with the logits of the trained model.
+"""export: trainers' output becomes a folder that transformers loads, with the logits of the trained model.
 
-States are made by real torch (FSDP2, FSDP1, DDP, torch.compile, DCP), transformers' Trainer, accelerate and Lightning; verl's,
-torchtitan's and Lightning's FSDP layouts by the calls that those make.
+Real torch (FSDP2, FSDP1, DDP, torch.compile, DCP), transformers' Trainer, accelerate and Lightning create the
+states; verl's, torchtitan's and Lightning's FSDP layouts are created by the same calls.
 """
 import json
 import logging
@@ -25,7 +25,7 @@ needs_trainers = unittest.skipUnless(TRAINERS.is_dir(), f"{TRAINERS} is not ther
 
 
 def reference(folder: Path, model) -> Path:
-    """What a hub's folder holds besides weights, and one file that must not be copied."""
+    """The files of a hub's folder besides weights, and one file that must not be copied."""
     model.config.save_pretrained(folder)
     model.generation_config.save_pretrained(folder)
     (folder / "tokenizer.json").write_text("{}")
@@ -57,14 +57,14 @@ def stepped(model) -> torch.optim.Optimizer:
 
 
 def save_trainers_checkpoint(rank, folder, kind):
-    """As accelerate saves FSDP with SHARDED_STATE_DICT."""
+    """accelerate's form of FSDP with SHARDED_STATE_DICT."""
     model = sharded(tiny(kind))
     dcp.save({"model": model.state_dict()}, checkpoint_id=f"{folder}/pytorch_model_fsdp_0")
     dcp.save({"optimizer": stepped(model).state_dict()}, checkpoint_id=f"{folder}/optimizer_0")
 
 
 def save_titans_checkpoint(rank, folder, kind):
-    """As torchtitan saves: the model's keys at the top, other states beside them."""
+    """torchtitan's form: the model's keys at the top, other states beside them."""
     model = sharded(tiny(kind))
     optimizer = stepped(model).state_dict()
     dcp.save(model.state_dict() | {"optimizer": optimizer, "lr_scheduler": {"last_epoch": 3}, "train_state": {"step": torch.tensor(10)},
@@ -81,7 +81,7 @@ def save_verls_checkpoint(rank, folder, kind):
 
 
 def save_fsdp1(rank, folder, kind):
-    """FSDP1's three kinds of state dicts, by accelerate's own function where it is installed."""
+    """FSDP1's three kinds of state dicts, by accelerate's own function if it is installed."""
     from torch.distributed.fsdp import FullyShardedDataParallel, StateDictType
     from torch.distributed.fsdp.wrap import ModuleWrapPolicy
 
@@ -107,7 +107,7 @@ def save_by_accelerate(rank, folder, kind):
     from accelerate.utils.fsdp_utils import save_fsdp_model
     from torch.distributed.fsdp import StateDictType
 
-    PartialState(cpu=True)  # Its log asks for one.
+    PartialState(cpu=True)  # Its log requires one.
     plugin = SimpleNamespace(fsdp_version=2, state_dict_type=StateDictType.SHARDED_STATE_DICT, state_dict_config=None,
                              optim_state_dict_config=None)
     accelerator = SimpleNamespace(process_index=rank, is_main_process=rank == 0, num_processes=2, wait_for_everyone=lambda: None,
@@ -244,7 +244,7 @@ class Export(LiveTest):
         self.assert_loads(self.dir / "out", model)
 
     def test_weights_that_the_loader_does_not_open_stay_behind(self):
-        """As mistralai's folders are: the same weights again under Mistral's own names."""
+        """The form of mistralai's folders: a second copy of the weights under Mistral's own names."""
         model, folder = tiny("llama"), self.dir / "hub"
         model.save_pretrained(folder)
         save_file({f"own.{name}": tensor.clone() for name, tensor in model.state_dict().items()}, folder / "consolidated.safetensors")
@@ -306,9 +306,9 @@ class Export(LiveTest):
             model, hub, out = kind(config), self.dir / f"hub-{kind.__name__}", self.dir / kind.__name__
             model.save_pretrained(hub)
             config = json.loads((hub / "config.json").read_text())
-            config.pop("tie_word_embeddings")  # As on the hub: what ties by default does not say so.
+            config.pop("tie_word_embeddings")  # The form on the hub: a model that ties by default does not record it.
             (hub / "config.json").write_text(json.dumps(config))
-            # As Lightning has it: an attribute `model` that holds the model.
+            # Lightning's form: an attribute `model` with the model.
             torch.save({"state_dict": {f"model.{name}": each for name, each in model.state_dict().items()}}, self.dir / "a.ckpt")
             result = shardctl_json("export", self.dir / "a.ckpt", "-o", out, "--hf-ref", hub)
             self.assertGreater(len(result["export"]["tied"]), 0, kind)
@@ -317,7 +317,8 @@ class Export(LiveTest):
             assert_same_tensors(self, loaded.state_dict(), model.state_dict())
 
     def test_names_of_many_families(self):
-        """In an outer module, by the reference's names and by the config alone; in the names of version 5, which a map undoes."""
+        """In an outer module, by the reference's names and by only the config; in the names of version 5, which a
+        map converts."""
         import transformers
 
         sizes = dict(vocab_size=96, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=24)
@@ -341,7 +342,7 @@ class Export(LiveTest):
             model, folder = kind(kind.config_class(**values)), self.dir / kind.__name__
             with torch.no_grad():
                 for number, tensor in enumerate(model.parameters()):
-                    tensor.add_(number * 1e-3)  # None is all zeros or ones, as another one is.
+                    tensor.add_(number * 1e-3)  # None is all zeros or ones, like any other.
             model.save_pretrained(folder / "hub")
             model.config.save_pretrained(folder / "config")
             folder.joinpath("saved").mkdir()

@@ -1,4 +1,5 @@
-"""Flat buffers of model maps against what makes them: FSDP1 of PyTorch on two ranks, and Megatron-Core's buffers.
+"""Flat buffers of model maps compared with their origins: FSDP1 of PyTorch on two ranks, and Megatron-Core's
+buffers.
 
 Each rank's buffers are saved with torch.save; the parameters that shardctl finds in them must be the model's.
 """

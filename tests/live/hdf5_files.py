@@ -1,7 +1,7 @@
-"""Writes HDF5 files by the h5py of whichever Python runs this, and beside them what a reader must find: expected.json.
+"""Writes HDF5 files by the h5py of the running Python, and their expected content: expected.json.
 
 Each case is one file `NAME.h5` (or a folder); `tensors` are dtype, shape and bytes in hex, `objects` plain values.
-Usage: hdf5_files.py FOLDER. Needs numpy and h5py alone, so that Debian's Python can run it.
+Usage: hdf5_files.py FOLDER. Needs only numpy and h5py, so that Debian's Python can run it.
 """
 import json
 import sys

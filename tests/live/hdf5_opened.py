@@ -1,4 +1,4 @@
-"""Prints what h5py finds in the file that is named, as JSON. Run by any Python that has h5py."""
+"""Prints the content of a file according to h5py, as JSON. Runs in any Python with h5py."""
 import json
 import sys
 

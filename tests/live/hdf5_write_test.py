@@ -26,7 +26,7 @@ def tensors_of_every_dtype() -> dict:
 
 class Write(LiveTest):
     def opened(self, path: Path) -> list[dict]:
-        """What each h5py finds in a file, from a folder elsewhere."""
+        """The content of a file according to each h5py, from a different folder."""
         found = []
         for label, python in READERS.items():
             done = subprocess.run([python, Path(__file__).with_name("hdf5_opened.py"), path], capture_output=True,

@@ -1,8 +1,9 @@
-"""The maps megatron:* against real GPTModels of Megatron-Core and real models of transformers: both give the same logits.
+"""The maps megatron:* compared with real GPTModels of Megatron-Core and real models of transformers: both give the
+same logits.
 
-MEGATRON names the folder beside the clients in which the core is; scripts/setup installs an older and a newer one.
-Layers are Core's own, by one rank and by two tensor-parallel ones. What cannot run without a GPU (Transformer Engine's names of
-norms, layers of multi-token prediction) is checked against formulas, in tests/cli/megatron_maps.py.
+MEGATRON names the folder of the core beside the clients; scripts/setup installs an older and a newer one. Layers
+are Core's own, by one rank and by two tensor-parallel ones. Parts that need a GPU (Transformer Engine's names of
+norms, layers of multi-token prediction) are compared with formulas, in tests/cli/megatron_maps.py.
 """
 import argparse
 import json
@@ -44,7 +45,7 @@ def save_all(rank: int, folder: Path) -> None:
 
 
 def load_all(rank: int, folder: Path) -> None:
-    """Logits of what was made of transformers' models. Saved once more it has the same names, shapes and objects."""
+    """Logits of converted transformers models. Saved again it has the same names, shapes and objects."""
     ranks = torch.distributed.get_world_size()
     for kind in KINDS:
         model = megatron_models.build(folder / f"hub-{kind}")
@@ -85,7 +86,7 @@ ARGUMENTS = {"num_layers": 2, "hidden_size": 32, "num_attention_heads": 4, "grou
 
 
 class Arguments(LiveTest):
-    """What a checkpoint's own arguments say of it. Nothing of Megatron is needed."""
+    """The facts in a checkpoint's own arguments. Nothing of Megatron is needed."""
 
     def digest(self, code: int = 0, **changed) -> str:
         torch.save({"args": argparse.Namespace(**ARGUMENTS | changed)}, self.dir / "core/common.pt")

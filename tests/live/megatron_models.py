@@ -13,7 +13,7 @@ import torch.distributed as dist
 
 # Imported once by the server that forks the ranks.
 MODULES = ["megatron.core.models.gpt.gpt_model", "megatron.core.models.gpt.gpt_layer_specs", "megatron.core.dist_checkpointing"]
-TOKENS = torch.arange(24).reshape(2, 12) * 3 % 96  # Those of tiny_models.logits.
+TOKENS = torch.arange(24).reshape(2, 12) * 3 % 96  # The inputs of tiny_models.logits.
 
 
 def is_installed() -> bool:
@@ -25,7 +25,7 @@ def has_experts(folder) -> bool:
 
 
 def set_parallel() -> None:
-    """One tensor-parallel group of all ranks. Core asks for a GPU here and there, which need not be."""
+    """One tensor-parallel group of all ranks. Core calls a GPU in some functions that work without one."""
     from megatron.core import parallel_state
     from megatron.core.tensor_parallel.random import CudaRNGStatesTracker
     from megatron.core.transformer import multi_latent_attention
@@ -119,7 +119,7 @@ def randomize(model) -> None:
         if name.endswith(("weight", "bias")) and tensor.dtype == torch.float32:
             values = torch.randn(tensor.shape, generator=generator) / 8
             tensor.data.copy_(values + ("norm" in name))
-    for name, tensor in model.named_parameters():  # What ranks hold alike.
+    for name, tensor in model.named_parameters():  # Parts that are the same on all ranks.
         if not getattr(tensor, "tensor_model_parallel", False):
             dist.broadcast(tensor.data, 0)
     for name, tensor in model.named_buffers():
@@ -134,7 +134,7 @@ def logits(model, words: int) -> torch.Tensor:
         return model(TOKENS, positions, hidden)[..., :words]
 
 
-SINGLE = {"singleton_local_shards": True}  # Metadata: halves of linear_fc1 and experts under keys of their own.
+SINGLE = {"singleton_local_shards": True}  # Metadata: halves of linear_fc1 and experts under separate keys.
 
 
 def sharded_state(model, metadata) -> dict:
@@ -158,7 +158,8 @@ def load(model, folder, metadata=None) -> None:
 
 
 def listing(folder) -> dict:
-    """What a folder holds by name: shape and dtype of tensors, the objects of modules, "common" for common data."""
+    """The content of a folder by name: shape and dtype of tensors, the objects of modules, "common" for common
+    data."""
     from torch.distributed.checkpoint import FileSystemReader
 
     metadata = FileSystemReader(str(folder)).read_metadata()

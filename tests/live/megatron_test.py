@@ -1,4 +1,5 @@
-"""Megatron-core both ways: its saves are read, and it loads what is written. Skipped where megatron-core is not installed beside."""
+"""Megatron-Core both ways: shardctl reads its saves, and it loads shardctl's output. Skipped if megatron-core is
+not installed."""
 import importlib.util
 import os
 import sys
@@ -16,7 +17,7 @@ sys.path.insert(0, str(DATA))
 
 
 def load_rank(rank: int, source: str, prefix: str, out: str) -> None:
-    """Loads into a model of fresh numbers, strictly, and saves with one rank what it then holds."""
+    """Loads into a model of new numbers, strictly, and saves the result with one rank."""
     import torch
     from safetensors.torch import save_file
 

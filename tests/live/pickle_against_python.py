@@ -1,7 +1,7 @@
-"""What shardctl's pickle reader and dumper make of a pickle, against Python itself.
+"""shardctl's pickle reader and dumper, compared with Python itself.
 
-Usage: pickle_against_python.py DRIVER [SEED]
-DRIVER reads a pickle on stdin and writes it again (tests/formats/pickle_driver.cpp).
+Usage: pickle_against_python.py DRIVER [SEED] DRIVER reads a pickle on stdin and writes it again
+(tests/formats/pickle_driver.cpp).
 """
 
 import argparse
@@ -17,7 +17,7 @@ import subprocess
 import sys
 import uuid
 
-# What torch.load(weights_only=True) executes (torch/_weights_only_unpickler.py).
+# Names that torch.load(weights_only=True) executes (torch/_weights_only_unpickler.py).
 WEIGHTS_ONLY = set(
     "PROTO EMPTY_DICT EMPTY_LIST EMPTY_TUPLE EMPTY_SET MARK BINUNICODE BININT BININT1 BININT2 LONG1 BINFLOAT NONE"
     " NEWTRUE NEWFALSE TUPLE TUPLE1 TUPLE2 TUPLE3 APPEND APPENDS SETITEM SETITEMS GLOBAL REDUCE NEWOBJ BUILD BINPUT"
@@ -153,7 +153,7 @@ def check_cycles(driver):
     for source in (2, 3, 4, 5):
         for target in (2, 4):
             def through(value):
-                # Only a tuple that holds itself needs POP; torch cannot read back its own such file either.
+                # Only a tuple that contains itself needs POP; torch cannot read back its own such file either.
                 return again(driver, pickle.dumps(value, source), target, {"POP"})
             cycle = []
             cycle.append(cycle)
@@ -189,7 +189,7 @@ def check_long_integers(driver):
 
 
 def check_python2(driver):
-    """What Python 2's picklers wrote: old module names, byte strings, INT lines."""
+    """Output of Python 2's picklers: old module names, byte strings, INT lines."""
     assert again(driver, b"\x80\x02c__builtin__\nxrange\nq\x00K\x01K\x05K\x02\x87Rq\x01.", 4) == range(1, 5, 2)
     assert again(driver, b"\x80\x02(U\x03abcq\x01T\x03\x00\x00\x00xyzI5000000000\nI01\nU\x02\xff\xfet.", 2) == (
         "abc", "xyz", 5000000000, True, b"\xff\xfe")

@@ -70,7 +70,7 @@ class Placements(unittest.TestCase):
             expected = cut_by_torch(whole, mesh, placements, coordinate)
             self.assertEqual(local_sizes, list(expected.shape))
             self.assertTrue(torch.equal(cut_by_boxes(whole, local_sizes, boxes), expected))
-            if 0 not in shape:  # torch's own arithmetic stumbles over empty dimensions.
+            if 0 not in shape:  # torch's own arithmetic fails for empty dimensions.
                 computed = _compute_local_shape_and_global_offset(shape, mesh, list(coordinate), placements)
                 self.assertEqual(local_sizes, list(computed[0]))
                 if boxes:

@@ -1,4 +1,4 @@
-"""Damaged files that real clients wrote: what repair saves of them loads in the real clients, with the values that were saved."""
+"""Damaged files of real clients: repaired files load in the real clients, with the saved values."""
 import shutil
 import unittest
 import zipfile
@@ -41,7 +41,7 @@ class TorchFile(LiveTest):
         torch.save(self.state, self.source)
 
     def place_of(self, record: str) -> int:
-        """Where the record's bytes begin."""
+        """The offset of the record's bytes."""
         with zipfile.ZipFile(self.source) as file:
             info = file.getinfo(f"state/{record}")
             begin = info.header_offset

@@ -1,4 +1,4 @@
-"""safetensors both ways: the real library writes what shardctl reads, and loads what shardctl writes."""
+"""safetensors both ways: shardctl reads files of the real library, which loads shardctl's output."""
 import json
 import unittest
 

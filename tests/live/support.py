@@ -1,4 +1,5 @@
-"""What the live tests share: running shardctl, building states with odd tensors, comparing what real clients load.
+"""Common code of the live tests: running shardctl, building states with odd tensors, comparing content in real
+clients.
 
 Environment: SHARDCTL names the program under test.
 """
@@ -49,7 +50,7 @@ def noise(shape, dtype=torch.float32, seed: int = 0) -> torch.Tensor:
 
 
 def raw_bytes(tensor: torch.Tensor) -> bytes:
-    """The row-major elements' bytes, whatever the dtype (NaN payloads too)."""
+    """The row-major elements' bytes, for any dtype (NaN payloads too)."""
     flat = tensor.detach().contiguous().reshape(-1)
     return flat.view(torch.uint8).numpy().tobytes() if flat.numel() else b""
 

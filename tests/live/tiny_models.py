@@ -1,6 +1,6 @@
-"""Tiny random models of transformers, and how a test asks what a folder of weights loads as.
+"""Tiny random models of transformers, and a loader for folders of weights.
 
-Run as a program it checks folders with the transformers that is on the path: tiny_models.py KIND FOLDER ...
+As a program it checks folders with the transformers on the path: tiny_models.py KIND FOLDER ...
 """
 import json
 import os
@@ -50,7 +50,7 @@ def logits(model) -> torch.Tensor:
 
 
 def load(folder, **options):
-    """The model that a folder loads as, if no key is missing, unexpected or of another shape."""
+    """The model in a folder, if no key is missing, unexpected or of a different shape."""
     import transformers
 
     transformers.utils.logging.disable_progress_bar()
@@ -62,7 +62,7 @@ def load(folder, **options):
 
 
 def loads_in_version_4(folders: dict[str, str], output: Path) -> dict[str, torch.Tensor]:
-    """Logits by folder of what transformers 4 loads."""
+    """Logits by folder of the models that transformers 4 loads."""
     import subprocess
 
     done = subprocess.run([sys.executable, __file__, str(output), json.dumps({k: str(v) for k, v in folders.items()})],

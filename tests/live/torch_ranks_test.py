@@ -133,7 +133,7 @@ def save_submeshes(rank: int, folder: str) -> None:
 
 
 def save_under_way(rank: int, folder: str) -> None:
-    """The local tensors are results of collectives that have ended, but that nobody waited for: torch.save does not wait."""
+    """The local tensors are results of finished collectives without a wait: torch.save does not wait."""
     from torch.distributed._functional_collectives import AsyncCollectiveTensor, all_gather_tensor
 
     mesh = init_device_mesh("cpu", (dist.get_world_size(),))

@@ -1,7 +1,7 @@
-"""Per-rank files that shardctl writes, loaded by real torch in as many gloo processes as there are ranks.
+"""Per-rank files of shardctl, loaded by real torch in one gloo process per rank.
 
-A rank loads its file of every case's checkpoint and compares it with the whole state in state.pt: local tensors, offsets,
-placements, metadata, objects, and what torch gathers from them.
+A rank loads its file of every case's checkpoint and compares it with the whole state in state.pt: local tensors,
+offsets, placements, metadata, objects, and torch's gathered result.
 """
 import unittest
 from pathlib import Path
@@ -17,7 +17,7 @@ from torch.distributed.tensor.placement_types import _StridedShard
 
 from support import LiveTest, noise, raw_bytes, shardctl, shardctl_json, spawn
 
-CARRIED = (torch.float32, torch.int64)  # What gloo moves between ranks, and NaN does not spoil.
+CARRIED = (torch.float32, torch.int64)  # Dtypes that gloo moves between ranks, without NaN.
 PLACEMENTS = {"R": Replicate, "S": Shard, "_S": _StridedShard}
 
 
@@ -48,7 +48,7 @@ def leaves(value, path=()):
 
 
 def by_indices(whole, indices):
-    """The elements of `whole` with these flat indices, whatever the dtype, as bytes."""
+    """The elements of `whole` with these flat indices, for any dtype, as bytes."""
     rows = whole.detach().contiguous().reshape(-1).view(torch.uint8).reshape(whole.numel(), whole.element_size())
     return rows[indices.reshape(-1)].numpy().tobytes()
 
@@ -59,7 +59,7 @@ def check_same(found, wanted, name):
 
 
 def check_shards(found, whole, name, case):
-    """Local shards lie where they say, all ranks' shards are the tensor, and gather() makes it."""
+    """Local shards are at their recorded offsets, all ranks' shards are the tensor, and gather() assembles it."""
     indices = torch.arange(whole.numel()).reshape(whole.shape)
     metadata = found.metadata()
     assert tuple(metadata.size) == tuple(whole.shape) and metadata.tensor_properties.dtype == whole.dtype, name
@@ -78,7 +78,7 @@ def check_shards(found, whole, name, case):
         assert raw_bytes(shard.tensor) == by_indices(whole, indices[box]), name
     if case["spec"] == "chunk":
         built = found.sharding_spec().build_metadata(whole.shape, metadata.tensor_properties)
-        for shard in built.shards_metadata:  # torch's own may begin past the end, where its gather() fails.
+        for shard in built.shards_metadata:  # torch's own may begin past the end, for which its gather() fails.
             shard.shard_offsets[:] = [min(o, n) for o, n in zip(shard.shard_offsets, whole.shape)]
         assert metadata == built, (name, metadata, built)
     if whole.dtype in CARRIED:
@@ -88,7 +88,7 @@ def check_shards(found, whole, name, case):
 
 
 def expected_placements(case, whole):
-    """The case's placements, R where the tensor lacks the dimension."""
+    """The case's placements, R if the tensor lacks the dimension."""
     made = []
     for text in case["place"]:
         kind, _, rest = text.partition("(")

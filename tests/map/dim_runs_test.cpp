@@ -1,4 +1,4 @@
-#include "libshard/map/dim_runs.h"
+#include "libshard/map/arithmetic/dim_runs.h"
 
 #include <gtest/gtest.h>
 

@@ -1,10 +1,10 @@
-#include "libshard/map/document.h"
+#include "libshard/map/documents/document.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "libshard/core/error.h"
-#include "libshard/map/builtin_maps.h"
+#include "libshard/map/documents/builtin_maps.h"
 #include "tests/support/expect_error.h"
 
 namespace shard {

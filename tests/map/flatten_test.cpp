@@ -14,9 +14,9 @@
 
 #include "libshard/catalog/flat_buffer.h"
 #include "libshard/core/error.h"
-#include "libshard/map/apply.h"
-#include "libshard/map/model_map.h"
-#include "libshard/map/undo.h"
+#include "libshard/map/documents/model_map.h"
+#include "libshard/map/passes/apply.h"
+#include "libshard/map/passes/undo.h"
 #include "tests/map/matrices.h"
 #include "tests/support/expect_error.h"
 

@@ -15,7 +15,7 @@
 #include "libshard/core/box.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/index_walk.h"
-#include "libshard/map/apply.h"
+#include "libshard/map/passes/apply.h"
 
 namespace shard::test {
 

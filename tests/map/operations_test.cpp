@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "libshard/core/error.h"
-#include "libshard/map/apply.h"
-#include "libshard/map/model_map.h"
-#include "libshard/map/undo.h"
+#include "libshard/map/documents/model_map.h"
+#include "libshard/map/passes/apply.h"
+#include "libshard/map/passes/undo.h"
 #include "tests/map/matrices.h"
 #include "tests/support/expect_error.h"
 

@@ -1,4 +1,4 @@
-#include "libshard/map/rank_search.h"
+#include "libshard/map/matching/rank_search.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,5 @@
-"""The Python module over the real program. Environment: SHARDCTL is the program; PYTHONPATH holds the folder python."""
+"""The Python module over the real program. Environment: SHARDCTL is the program; PYTHONPATH contains the folder
+python."""
 import json
 import os
 import pickle
@@ -221,14 +222,14 @@ class Runs(Case):
         self.assertEqual((seen[-1].what, seen[-1].bytes_total), ("verify", 70532))
 
     def test_a_progress_that_raises_stops_the_program_and_leaves_the_output(self) -> None:
-        if os.environ.get("SHARD_TEST_DOOR") != "1":
-            self.skipTest("the program was built without SHARD_TEST_DOOR")
+        if os.environ.get("SHARD_TEST_HOOKS") != "1":
+            self.skipTest("the program was built without SHARD_TEST_HOOKS")
         target, door = self.folder / "target", self.folder / "door"
         target.mkdir()
         (target / "m.safetensors").write_text("old")
 
         def refuse(_: shardctl.Progress) -> None:
-            threading.Timer(0.3, os.remove, [door]).start()  # The held run goes on, and sees that it was stopped.
+            threading.Timer(0.3, os.remove, [door]).start()  # The held run continues, and sees that it was stopped.
             raise KeyboardInterrupt
 
         with self.assertRaises(KeyboardInterrupt):

@@ -1,4 +1,4 @@
-"""Runs the examples of docs/python.md. Environment: SHARDCTL is the program; PYTHONPATH holds the folder python."""
+"""Runs the examples of docs/python.md. Environment: SHARDCTL is the program; PYTHONPATH contains the folder python."""
 import doctest
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""What packaging/ says about the project is what the project says of itself. The recipes are not built here."""
+"""Facts about the project in packaging/ match the project. The recipes are not built here."""
 import re
 import unittest
 from pathlib import Path

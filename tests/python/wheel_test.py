@@ -1,7 +1,7 @@
 """Builds the wheel, installs it into an environment of its own without any other package, and tries it there.
 
 Run by a Python that has the build backend (scripts/setup package). Environment: SHARDCTL is the program to put in;
-SHARD_TEST_DOOR as for module_test.py.
+SHARD_TEST_HOOKS as for module_test.py.
 """
 import os
 import subprocess
@@ -118,7 +118,7 @@ class Wheel(unittest.TestCase):
 
 
 class Tags(unittest.TestCase):
-    """What readelf says is given."""
+    """Uses a given output of readelf."""
 
     def tag(self, *lines: str) -> str:
         with mock.patch.object(hatch_build, "readelf", return_value="\n".join(lines)):

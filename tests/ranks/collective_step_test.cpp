@@ -217,7 +217,7 @@ TEST(Together, NamesARankThatIsSilentFromTheBeginning) {
 }
 
 TEST(Together, NamesTheRankThatTheOthersWaitFor) {
-  AwaitedRanks awaited;
+  LateRanks awaited;
   run_as_threads(3, [&](Group& group) {
     collective_step(group, {.awaited = &awaited}, [&](const std::stop_token&) {
       while (group.rank() == 1 && awaited.for_at_least(milliseconds(20)) != std::vector{1}) {
@@ -244,7 +244,7 @@ class WaitingTraffic final : public StepTraffic {
 };
 
 TEST(Together, NamesTheRankWhoseTrafficDoesNotWait) {
-  AwaitedRanks awaited;
+  LateRanks awaited;
   std::atomic<bool> is_named{false};
   run_as_threads(3, [&](Group& group) {
     WaitingTraffic traffic(group.rank() != 2);
@@ -257,16 +257,16 @@ TEST(Together, NamesTheRankWhoseTrafficDoesNotWait) {
   });
 }
 
-TEST(AwaitedRanks, AreNoneWhereMostRanksWork) {
-  AwaitedRanks awaited;
+TEST(LateRanks, AreNoneWhereMostRanksWork) {
+  LateRanks awaited;
   awaited.see({true, false, false});
   EXPECT_TRUE(awaited.for_at_least(milliseconds(0)).empty());
   awaited.see({true, false, false, true});
   EXPECT_EQ(awaited.for_at_least(milliseconds(0)), (std::vector{1, 2}));
 }
 
-TEST(AwaitedRanks, CountFromWhenOthersBeganToWait) {
-  AwaitedRanks awaited;
+TEST(LateRanks, CountFromWhenOthersBeganToWait) {
+  LateRanks awaited;
   awaited.see({true, false});
   std::this_thread::sleep_for(milliseconds(30));
   awaited.see({true, false});

@@ -204,7 +204,7 @@ TEST(DetectLaunch, NamesWhatContradicts) {
   EXPECT_THAT(refusal({}, {.rank = 2, .world_size = 2, .rdzv = "h:1"}), HasSubstr("rank 2 of 2 ranks does not exist"));
   EXPECT_THAT(refusal(kOmpi, {.rdzv = "nowhere"}), HasSubstr("HOST:PORT"));
   EXPECT_THAT(refusal({}, {.rdzv = "host:99"}), HasSubstr("no launcher started this process"));
-  EXPECT_THAT(refusal(kOmpi, {.launcher = "slurm"}), HasSubstr("launcher slurm was asked for"));
+  EXPECT_THAT(refusal(kOmpi, {.launcher = "slurm"}), HasSubstr("launcher slurm was requested"));
 }
 
 TEST(FirstHost, ExpandsSlurmsRanges) {

@@ -2,7 +2,7 @@
 # Environment: as for tests/cli; SHARD_LIBRARY is libshard.so, SHARD_GLOO the plug-in, SHARD_LIBTORCH the folder torch.
 . "$(dirname "$0")/../cli/common.sh"
 
-# The same program with a plug-in that does not say where it was built: its path to LibTorch is overwritten.
+# The same program with a plug-in without a record of its build: its path to LibTorch is overwritten.
 mkdir installed
 cp "$SHARD_LIBRARY" installed
 python3 - "$SHARD_GLOO" installed/libshard_gloo.so "$SHARD_LIBTORCH/lib" <<'END'

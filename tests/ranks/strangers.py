@@ -15,7 +15,7 @@ except ImportError:
     sys.exit(77)
 
 PROGRAM = sys.argv[1]
-LOOPBACK = {"0100007F", "00000000000000000000000001000000"}  # As proc(5) writes them: net/tcp, net/tcp6.
+LOOPBACK = {"0100007F", "00000000000000000000000001000000"}  # The form of proc(5): net/tcp, net/tcp6.
 LISTENS = "0A"
 
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The conformance suite of groups in processes: under_launchers.sh GROUP_PROGRAM mpirun|torchrun PYTHON.
-# Every check must have passed on rank 0. Of those that break the group one rank's word is enough, as the launcher may
-# end the others as soon as that one ends, but none may have failed.
+# Every check must have passed on rank 0. For those that break the group one rank's report is enough, because the launcher
+# may end the others as soon as that one ends, but none may have failed.
 set -u
 program=$1 launcher=$2 python=${3:-}
 checks=10
@@ -28,7 +28,7 @@ expect_ending() {  # BACKEND RANKS CHECK OUTPUT
   echo "ok: $launcher, $1, $2 ranks: $3"
 }
 
-# MPI's ranks see that one gave up when it exits. mpirun sees it too and ends the job, often before another can print.
+# MPI's ranks see that one failed when it exits. mpirun sees it too and ends the job, often before another can print.
 ended_by_mpirun() {  # RANKS OUTPUT
   grep -q "mpirun has exited due to process rank $(($1 - 1)) " <<<"$2" && ! grep -q "after a rank gave up" <<<"$2"
 }
@@ -57,7 +57,7 @@ case $launcher in
       expect_ending gloo 2 "$check" "$(timeout 120 "$python" -m torch.distributed.run --standalone --no-python \
         --nproc-per-node 2 "$program" gloo "$check" 2>&1)"
     done
-    # The other ways to meet: an own store of rank 0, the c10d rendezvous, variables set by hand.
+    # The other kinds of rendezvous: a separate store of rank 0, the c10d rendezvous, variables set by hand.
     expect_all gloo 2 "$(TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 timeout 120 "$python" -m torch.distributed.run --no-python \
       --rdzv-backend c10d --rdzv-endpoint 127.0.0.1:0 --nproc-per-node 2 "$program" gloo 2>&1)"
     expect_all gloo 2 "$(timeout 120 "$python" -m torch.distributed.run --no-python --master-port 29641 \

@@ -225,7 +225,7 @@ TEST_F(Repair, ListsLossesOnStderrAndClipsThem) {
   write("safetensors", WholeLayout{}, "/m.safetensors");
   cut("/m.safetensors", file("/m.safetensors").find("AAA"));
   ASSERT_EQ(world.run({"repair", "/m.safetensors", "-o", "/d.safetensors"}), 0);
-  EXPECT_THAT(world.err, HasSubstr("lost: tensor 'a' (uint8) of m.safetensors: header says"));
+  EXPECT_THAT(world.err, HasSubstr("lost: tensor 'a' (uint8) of m.safetensors: the header says"));
   EXPECT_THAT(world.err, HasSubstr("lost: 24 more; --json lists all"));
 }
 

@@ -75,7 +75,7 @@ TEST_F(Dcp, TakesMetadataThatASaveLeftUnderItsTemporaryName) {
     expect_saved({"a", "b", "c", "d"});
     remove("/d");
   }
-  EXPECT_THAT(why_repaired(), HasSubstr(".metadata was made anew from .metadata.tmp"));
+  EXPECT_THAT(why_repaired(), HasSubstr("rebuilt .metadata from .metadata.tmp"));
 }
 
 TEST_F(Dcp, WithoutMetadataCannotBeNamedAndAsksForAnotherSave) {

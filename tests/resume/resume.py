@@ -1,9 +1,9 @@
-"""Kills shardctl in the middle and lets another run go on: the output is right, and little is done twice.
+"""Kills shardctl in the middle and lets a second run continue: the output is right, and little is done twice.
 
     resume.py SHARDCTL [--rounds N] [--bytes N] [--kills N]
 
-Without --rounds each behaviour once (tests named below); with it only the loop: jobs of N bytes, killed at random points
-until one ends by itself, and how much work all runs did together.
+Without --rounds each behaviour once (tests named below); with it only the loop: jobs of N bytes, killed at random
+points until one ends by itself, and the total work of all runs.
 """
 import argparse
 import json
@@ -64,7 +64,7 @@ def journal_bytes(folder: Path) -> int:
 
 
 def kill_in_the_middle(line: list[object], folder: Path, how: int = signal.SIGKILL) -> int:
-    """Starts it and ends it as soon as its journal has grown; again where it was done before that."""
+    """Starts it and ends it as soon as its journal has grown; repeated if it finished before that."""
     for _ in range(20):
         before = journal_bytes(folder)
         process = subprocess.Popen([TOOL, *map(str, line)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
@@ -110,7 +110,7 @@ class Resume(unittest.TestCase):
         return result
 
     def check_kept(self, result: dict, total: int, read_for_each: int = 1) -> None:
-        """What was kept and what was written make up the whole; what was kept is at least a batch."""
+        """Kept and written bytes make up the whole; at least a batch is kept."""
         self.assertEqual(result["bytes_kept"] + result["bytes_written"], total)
         self.assertGreaterEqual(result["bytes_kept"], 8 * MIB)
         self.assertLess(result["bytes_read"], total * read_for_each)
@@ -229,7 +229,7 @@ class Resume(unittest.TestCase):
         refused(line, "the source has changed", "model.safetensors", "changed at")
         write_safetensors(source, 4, 12 * MIB, seed=2)
         refused(line, "the source has changed")
-        run(*line)  # Without --resume it begins anew.
+        run(*line)  # Without --resume it starts from scratch.
         self.assertEqual(left(self.out), [])
         self.assertEqual(digest(self.out / "dst"), digest(source))
 
@@ -297,7 +297,7 @@ def loop(rounds: int, size: int, kills: int) -> None:
         for _ in range(rounds):
             subprocess.run(["rm", "-rf", out / "dst"], check=True)
             done, written, last, has_ended = 0, [], 0, False
-            while not (out / "dst").exists():  # A run may be killed behind its commit.
+            while not (out / "dst").exists():  # A run may be killed after its commit.
                 process = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
                 try:
                     text, errors = process.communicate(timeout=whole * (0.1 + chance.random() * 0.5) if done < kills else None)

@@ -118,7 +118,7 @@ TEST_F(AsyncSaves, FailAtTheCallWhereTheDestinationCannotBeWritten) {
     const auto save_to = [&](const std::string& where) {
       return [&, where] { (void)checkpoint::async_save(state(), where, nullptr, as("dcp")); };
     };
-    expect_error(ErrorCode::kResource, "the folder above it does not exist", save_to(path() + "/absent/step-1"));
+    expect_error(ErrorCode::kResource, "its parent folder does not exist", save_to(path() + "/absent/step-1"));
     checkpoint::save(state(), path(), nullptr, as("dcp"));
     expect_error(ErrorCode::kExists, "the destination already exists", save_to(path()));
     // The group is as it was, and `force` still replaces.

@@ -76,10 +76,10 @@ TEST_F(Checkpoint, RefusesLocalTensorsThatTheirMetadataDoesNotDescribe) {
     StateDict state;
     if (rank == 1) state.insert("w", part(local, {0}, metadata, 0).as_tensor());
     local.resize_({2});
-    expect_error_of("w", ErrorCode::kInvalidArgument, "than its metadata says",
+    expect_error_of("w", ErrorCode::kInvalidArgument, "does not match its metadata",
                     [&] { checkpoint::save(state, path()); });
     if (rank == 1) *state.find("w") = part(at::ones({4}, at::kByte), {0}, metadata, 0).as_tensor();
-    expect_error_of("w", ErrorCode::kInvalidArgument, "than its metadata says",
+    expect_error_of("w", ErrorCode::kInvalidArgument, "does not match its metadata",
                     [&] { checkpoint::save(state, path()); });
   });
 }
@@ -171,7 +171,7 @@ TEST_F(Checkpoint, RefusesLocalTensorsOfAnotherDtypeThanTheWhole) {
     const auto base = ShardedTensorBase::init_from_local_shards_and_global_metadata(
         {Shard(at::zeros({4}, at::kByte), whole)}, {{whole}, {4}, {}});
     StateDict state = state_of({{"w", base.as_tensor()}});
-    expect_error_of("w", ErrorCode::kInvalidArgument, "than its metadata says",
+    expect_error_of("w", ErrorCode::kInvalidArgument, "does not match its metadata",
                     [&] { checkpoint::load(state, path()); });
   });
 }

@@ -2,7 +2,7 @@
 
     dtensor_with_python.py DTENSOR_PROGRAM LIBTORCH_VERSION
 
-Exits 77 where torch is missing. The tensors are those of dtensor_program.cpp.
+Exits 77 if torch is missing. The tensors are those of dtensor_program.cpp.
 """
 import subprocess
 import sys
@@ -29,12 +29,12 @@ except ImportError:
 try:
     from torch.distributed._mesh_layout import _MeshLayout
 except ImportError:
-    _MeshLayout = None  # As in torch 2.8.
+    _MeshLayout = None  # The form of torch 2.8.
 
 from python_ranks import spawn
 
 PROGRAM = sys.argv[1]
-# What pickles say of a mesh's layout: torch 2.13 has another form, and loads no mesh of the older one.
+# The form of a mesh's layout in pickles: torch 2.13 has a different one, and loads no mesh of the older one.
 STATES_HAVE_AXES = tuple(map(int, sys.argv[2].split("."))) >= (2, 13)
 LOADS_AXES = hasattr(_MeshLayout, "from_sizes_strides")
 LOADS_PAIR = _MeshLayout is not None and not LOADS_AXES

@@ -18,7 +18,7 @@ case $launcher in
     ;;
 esac
 
-expect() {  # RANKS WORDS ARGUMENTS...: the job succeeds and says so once
+expect() {  # RANKS WORDS ARGUMENTS...: the job succeeds and prints it once
   local output
   if ! output=$(on "$1" "$example" "${@:3}") || [ "$(grep -c "$2" <<<"$output")" -ne 1 ]; then
     echo "FAILED: $launcher, $1 ranks, ${*:3}: expected '$2'"

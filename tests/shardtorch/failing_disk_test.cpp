@@ -3,9 +3,9 @@
 #include <atomic>
 #include <optional>
 
-#include "libshard/io/memory_disk.h"
 #include "shardtorch/sharded_tensor/factories.h"
 #include "tests/shardtorch/checkpoint_fixture.h"
+#include "tests/support/memory_disk.h"
 
 namespace shard::test {
 namespace {

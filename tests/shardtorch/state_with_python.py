@@ -2,7 +2,7 @@
 
     state_with_python.py STATE_PROGRAM
 
-Exits 77 where torch is missing. The states are those of state_program.cpp.
+Exits 77 if torch is missing. The states are those of state_program.cpp.
 """
 import collections
 import contextlib
@@ -131,7 +131,7 @@ def refuses(text: str, path: Path, group=None) -> None:
 
 
 def validate(rank: int, folder: str, group) -> None:
-    """What C++ saved on other ranks, or under another group, is refused as Python's own."""
+    """Files that C++ saved on different ranks, or under a different group, are refused like Python's own."""
     other = (rank + 1) % RANKS
     refuses(f"Local rank at save time was {other}, but at load time was {rank}", Path(folder, f"world-{other}.pt"))
     of_group = Path(folder, f"group-{rank}.pt")

@@ -1,5 +1,5 @@
-"""The guide's training program: goes on on other ranks with the losses it would have had, and its model and optimizer
-are loaded in Python, with equal logits and equal further steps.
+"""The guide's training program: continues on different ranks with the same losses, and its model and optimizer are
+loaded in Python, with equal logits and equal further steps.
 
 Usage: training_with_python.py TRAINING_GUIDE SHARDCTL. Exit code 77: torch or safetensors is not installed.
 """

@@ -118,22 +118,19 @@ CopyResult write_checkpoint(LocalDisk& fs, Group& group, Reader& reader, const W
 }
 
 CopyResult write_checkpoint(OutputStore& output, Group& group, Reader& reader, const WriteCheckpoint& what,
-                            LocalDisk* cloner) {
+                            LocalDisk* reflink_disk) {
   const Format& format = format_named(what.format);
   CopyJob job;
   job.reader = &reader;
-  job.selection = select(reader.catalog(), {});
-  job.layout = what.layout;
   const WriteOptions options{.single_file = what.single_file,
                              .base_name = what.single_file ? base_name(what.destination) : std::string(),
                              .rank_files = what.rank_files};
-  job.traits = traits_of(format, options);
-  job.make_writer = [&format, options](const Catalog&) { return format.make_writer(options); };
-  job.cloner = cloner;
+  job.target = selected_target(reader, select(reader.catalog(), {}), what.layout, traits_of(format, options));
+  job.make_writer = [&format, options](const Catalog&) { return writer_of(format, options); };
+  job.reflink_disk = reflink_disk;
   job.threads = what.threads;
   job.max_memory_bytes = what.max_memory_bytes;
-  job.parts = what.parts;
-  job.own_places = what.own_places;
+  job.topology = what.topology;
   job.dry_run = what.dry_run;
   job.device = what.device;
   if (what.resume) job.version = "test";

@@ -10,9 +10,9 @@
 
 #include "formats/registry.h"
 #include "libshard/io/local_disk.h"
-#include "libshard/io/memory_disk.h"
 #include "libshard/job/copy_job.h"
 #include "libshard/ranks/group.h"
+#include "tests/support/memory_disk.h"
 
 namespace shard::testing {
 
@@ -43,8 +43,7 @@ struct WriteCheckpoint {
   int threads = 1;
   std::int64_t max_memory_bytes = 64 << 20;
   std::optional<RankFiles> rank_files = std::nullopt;  ///< See WriteOptions.
-  GroupStore* parts = nullptr;                         ///< See CopyJob.
-  bool own_places = false;                             ///< See CopyJob.
+  Topology topology{};                                 ///< See CopyJob.
   bool dry_run = false;
   Device* device = nullptr;      ///< See CopyJob.
   bool resume = false;           ///< Keeps a journal, and continues an existing one.
@@ -56,7 +55,7 @@ CopyResult write_checkpoint(LocalDisk& fs, Reader& reader, const WriteCheckpoint
 CopyResult write_checkpoint(LocalDisk& fs, Group& group, Reader& reader, const WriteCheckpoint& what);
 /// The same into any output.
 CopyResult write_checkpoint(OutputStore& output, Group& group, Reader& reader, const WriteCheckpoint& what,
-                            LocalDisk* cloner = nullptr);
+                            LocalDisk* reflink_disk = nullptr);
 /// Opens by `format`, or by detection when that is empty.
 std::unique_ptr<Reader> open_checkpoint(LocalDisk& fs, const std::string& path, const std::string& format = "");
 

@@ -36,7 +36,7 @@ void ranks_are_numbered(Group& group) {
   for (int i = 0; i < group.size(); ++i) require(ranks[static_cast<std::size_t>(i)] == i, "ranks are not in order");
 }
 
-/// Nobody leaves before the last has come, by the clock that the processes of a host share.
+/// No rank leaves before the last has arrived, by the clock that the processes of a host share.
 void barriers_hold_everybody(Group& group) {
   const auto now = [] { return std::chrono::steady_clock::now().time_since_epoch().count(); };
   if (group.rank() == group.size() - 1) std::this_thread::sleep_for(std::chrono::milliseconds(30));

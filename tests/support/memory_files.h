@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "libshard/io/memory_disk.h"
+#include "tests/support/memory_disk.h"
 
 namespace shard::testing {
 

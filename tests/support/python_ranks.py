@@ -9,8 +9,8 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 
-# One server imports these and forks the ranks, because each import takes seconds. Modules that this torch lacks are left
-# out. DTensor imports torch._dynamo at first use.
+# One server imports these and forks the ranks, because each import takes seconds. Modules that this torch lacks are
+# skipped. DTensor imports torch._dynamo at first use.
 PRELOADED = ["torch.distributed.tensor.parallel", "torch.distributed.fsdp", "torch.distributed.checkpoint",
              "torch.distributed._shard.sharded_tensor", "torch._dynamo"]
 
@@ -24,10 +24,10 @@ def spawn(function, ranks: int, *arguments) -> None:
 
 
 def _end_rank() -> None:
-    """Ends the process of a rank that has done its work, once all have.
+    """Ends the process of a rank that has finished, once all have.
 
-    Not through the interpreter's end: a thread of torch that wants the interpreter then aborts the process, now and
-    then on a busy machine ("terminate called without an active exception").
+    It does not use the interpreter's end: a thread of torch that needs the interpreter then aborts the process,
+    sometimes, on a busy machine ("terminate called without an active exception").
     """
     dist.barrier()
     dist.destroy_process_group()
@@ -41,7 +41,7 @@ def _end_rank() -> None:
 
 def _rank(rank, ranks, rendezvous, function, arguments):
     threading.Thread(target=_end_with_test, daemon=True).start()
-    torch.seed()  # The server's own would be the same on all ranks.
+    torch.seed()  # The server's own seed would be the same on all ranks.
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=rendezvous, rank=rank, world_size=ranks)
     function(rank, *arguments)

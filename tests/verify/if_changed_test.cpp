@@ -40,7 +40,7 @@ TEST_F(IfChanged, ASourceThatChangedIsDoneAgainWithForceOnly) {
   ASSERT_EQ(convert(), 0) << world.err;
   world.put("/m.safetensors", small_model("abABCDEFGZ"));
   EXPECT_EQ(convert(), 5);
-  EXPECT_THAT(world.err, HasSubstr("exists already"));
+  EXPECT_THAT(world.err, HasSubstr("already exists"));
   ASSERT_EQ(convert({"--force"}), 0) << world.err;
   EXPECT_FALSE(is_unchanged());
   ASSERT_EQ(convert(), 0);

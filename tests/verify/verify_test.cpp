@@ -71,7 +71,7 @@ TEST_F(Verify, TextHasOneLineAFindingAndAVerdict) {
 
 TEST_F(Verify, SaysThatFilesWithoutChecksumsProveLittle) {
   EXPECT_EQ(world.run({"verify", "/m.safetensors"}), 0) << world.err;
-  EXPECT_THAT(world.out, HasSubstr("changed elements cannot be seen"));
+  EXPECT_THAT(world.out, HasSubstr("changed values cannot be detected"));
 }
 
 TEST_F(Verify, ListsTheGlobalsOfPickles) {

@@ -17,10 +17,10 @@ std::string_view without_padding(std::string_view text, H5T_str_t padding) {
   return text;
 }
 
-std::vector<std::string_view> fixed_strings(hid_t type, std::int64_t count, const Read& read, Kept& kept) {
+std::vector<std::string_view> fixed_strings(hid_t type, std::int64_t count, const Read& read, EntryArena& arena) {
   const std::size_t bytes = H5Tget_size(type);
   const H5T_str_t padding = checked(H5Tget_strpad(type));
-  std::string& all = kept.room(count, static_cast<std::int64_t>(bytes));
+  std::string& all = arena.room(count, static_cast<std::int64_t>(bytes));
   checked(read(type, all.data()));
   std::vector<std::string_view> result;
   for (std::size_t at = 0; at < all.size(); at += bytes) {
@@ -46,31 +46,32 @@ class VariableStrings {
 };
 
 std::vector<std::string_view> variable_strings(hid_t type, hid_t space, std::int64_t count, const Read& read,
-                                               Kept& kept) {
-  std::string& room = kept.room(count, sizeof(char*));
+                                               EntryArena& arena) {
+  std::string& room = arena.room(count, sizeof(char*));
   const VariableStrings strings(type, space, room);
   checked(read(type, room.data()));
   std::vector<std::string_view> result;
   for (const char* const text : strings.texts()) {
-    result.push_back(text == nullptr ? std::string_view() : kept.text(text));
+    result.push_back(text == nullptr ? std::string_view() : arena.text(text));
   }
   return result;
 }
 
-std::vector<std::string_view> strings_of(hid_t type, hid_t space, std::int64_t count, const Read& read, Kept& kept) {
+std::vector<std::string_view> strings_of(hid_t type, hid_t space, std::int64_t count, const Read& read,
+                                         EntryArena& arena) {
   if (count == 0) return {};
   const bool is_variable = checked(H5Tis_variable_str(type)) > 0;
-  return is_variable ? variable_strings(type, space, count, read, kept) : fixed_strings(type, count, read, kept);
+  return is_variable ? variable_strings(type, space, count, read, arena) : fixed_strings(type, count, read, arena);
 }
 
-std::span<const std::byte> elements(hid_t type, std::int64_t count, const Read& read, Kept& kept) {
+std::span<const std::byte> elements(hid_t type, std::int64_t count, const Read& read, EntryArena& arena) {
   if (count == 0) return {};
-  std::string& room = kept.room(count, static_cast<std::int64_t>(H5Tget_size(type)));
+  std::string& room = arena.room(count, static_cast<std::int64_t>(H5Tget_size(type)));
   checked(read(type, room.data()));
   return std::as_bytes(std::span(room));
 }
 
-Content read_attribute(hid_t attribute, Kept& kept) {
+Content read_attribute(hid_t attribute, EntryArena& arena) {
   const TypeHandle type(H5Aget_type(attribute));
   const SpaceHandle space(H5Aget_space(attribute));
   Content result;
@@ -79,9 +80,9 @@ Content read_attribute(hid_t attribute, Kept& kept) {
   const std::int64_t count = elements_of(result.space);
   const Read read = [&](hid_t of, void* out) { return H5Aread(attribute, of, out); };
   if (result.type.kind == TypeClass::kString) {
-    result.strings = strings_of(type.get(), space.get(), count, read, kept);
+    result.strings = strings_of(type.get(), space.get(), count, read, arena);
   } else if (is_plain(result.type)) {
-    result.data = elements(type.get(), count, read, kept);
+    result.data = elements(type.get(), count, read, arena);
   }
   return result;
 }
@@ -100,28 +101,28 @@ std::vector<std::string> names_of_attributes(hid_t object) {
 
 }  // namespace
 
-std::vector<Attribute> read_attributes(hid_t object, Kept& kept) {
+std::vector<Attribute> read_attributes(hid_t object, EntryArena& arena) {
   std::vector<Attribute> result;
   for (const std::string& name : names_of_attributes(object)) {
     const AttributeHandle attribute(H5Aopen(object, name.c_str(), H5P_DEFAULT));
-    result.push_back({kept.text(name), read_attribute(attribute.get(), kept)});
+    result.push_back({arena.text(name), read_attribute(attribute.get(), arena)});
   }
   return result;
 }
 
-std::vector<std::string_view> read_strings(hid_t dataset, const Space& space, Kept& kept) {
+std::vector<std::string_view> read_strings(hid_t dataset, const Space& space, EntryArena& arena) {
   const TypeHandle type(H5Dget_type(dataset));
   const SpaceHandle file_space(H5Dget_space(dataset));
   return strings_of(
       type.get(), file_space.get(), elements_of(space),
-      [&](hid_t of, void* out) { return H5Dread(dataset, of, H5S_ALL, H5S_ALL, H5P_DEFAULT, out); }, kept);
+      [&](hid_t of, void* out) { return H5Dread(dataset, of, H5S_ALL, H5S_ALL, H5P_DEFAULT, out); }, arena);
 }
 
-std::span<const std::byte> read_elements(hid_t dataset, const Space& space, Kept& kept) {
+std::span<const std::byte> read_elements(hid_t dataset, const Space& space, EntryArena& arena) {
   const TypeHandle type(H5Dget_type(dataset));
   return elements(
       type.get(), elements_of(space),
-      [&](hid_t of, void* out) { return H5Dread(dataset, of, H5S_ALL, H5S_ALL, H5P_DEFAULT, out); }, kept);
+      [&](hid_t of, void* out) { return H5Dread(dataset, of, H5S_ALL, H5S_ALL, H5P_DEFAULT, out); }, arena);
 }
 
 }  // namespace shard::hdf5

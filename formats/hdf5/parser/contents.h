@@ -4,15 +4,15 @@
 
 #include "formats/hdf5/library/handle.h"
 #include "formats/hdf5/parser/describe_type.h"
-#include "formats/hdf5/parser/kept.h"
+#include "formats/hdf5/parser/entry_arena.h"
 
 namespace shard::hdf5 {
 
 /// All attributes of an object, by name, bytewise.
-std::vector<Attribute> read_attributes(hid_t object, Kept& kept);
+std::vector<Attribute> read_attributes(hid_t object, EntryArena& arena);
 /// The elements of a dataset of strings.
-std::vector<std::string_view> read_strings(hid_t dataset, const Space& space, Kept& kept);
+std::vector<std::string_view> read_strings(hid_t dataset, const Space& space, EntryArena& arena);
 /// The elements of a dataset, as they lie in the file. \pre is_plain() of its type
-std::span<const std::byte> read_elements(hid_t dataset, const Space& space, Kept& kept);
+std::span<const std::byte> read_elements(hid_t dataset, const Space& space, EntryArena& arena);
 
 }  // namespace shard::hdf5

@@ -2,15 +2,363 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
 
-#include "formats/hdf5/parser/chunk_places.h"
+#include "formats/hdf5/described.h"
+#include "formats/hdf5/library/handle.h"
 #include "formats/hdf5/parser/contents.h"
+#include "formats/hdf5/parser/describe_type.h"
+#include "formats/hdf5/parser/entry_arena.h"
 #include "formats/hdf5/parser/lzf_filter.h"
-#include "formats/hdf5/parser/virtual_mappings.h"
+#include "formats/hdf5/parser/refusal.h"
+#include "libshard/core/index_walk.h"
 
 namespace shard::hdf5 {
 
 namespace {
+
+// Boxes of other datasets that make up a virtual one.
+
+struct Run {
+  std::int64_t at = 0, length = 0;
+};
+
+/// The indices that a selection takes of one dimension, as runs.
+using Runs = std::vector<Run>;
+
+/// The positions that a regular selection takes in each dimension.
+struct Selected {
+  std::vector<Runs> dims;
+};
+
+std::int64_t length_of(const Runs& runs) {
+  std::int64_t length = 0;
+  for (const Run& run : runs) length += run.length;
+  return length;
+}
+
+Runs runs_of(hsize_t start, hsize_t stride, hsize_t count, hsize_t block, EntryArena& arena) {
+  if (count == H5S_UNLIMITED || block == H5S_UNLIMITED) {
+    throw_unsupported("virtual datasets of unlimited size are not supported");
+  }
+  if (count == 1 || stride == block) {
+    return {{signed_of(start), signed_of(count == 1 ? block : count * block)}};
+  }
+  arena.room(signed_of(count), sizeof(Run));  // Counted, so that a stride over a huge shape has its limit.
+  Runs runs;
+  for (hsize_t i = 0; i < count; ++i) runs.push_back({signed_of(start + i * stride), signed_of(block)});
+  return runs;
+}
+
+Selected whole(std::span<const std::int64_t> shape) {
+  Selected result;
+  for (const std::int64_t size : shape) result.dims.push_back({{0, size}});
+  return result;
+}
+
+std::vector<std::int64_t> shape_of(const Selected& selected) {
+  std::vector<std::int64_t> shape;
+  for (const Runs& runs : selected.dims) shape.push_back(length_of(runs));
+  return shape;
+}
+
+Selected hyperslab(hid_t space, std::size_t rank, EntryArena& arena) {
+  if (checked(H5Sis_regular_hyperslab(space)) == 0) {
+    throw_unsupported("virtual datasets of irregular selections are not supported");
+  }
+  std::vector<hsize_t> start(rank), stride(rank), count(rank), block(rank);
+  checked(H5Sget_regular_hyperslab(space, start.data(), stride.data(), count.data(), block.data()));
+  Selected result;
+  for (std::size_t i = 0; i < rank; ++i) result.dims.push_back(runs_of(start[i], stride[i], count[i], block[i], arena));
+  return result;
+}
+
+Selected selected(hid_t space, EntryArena& arena) {
+  const Space extent = describe_space(space);
+  switch (checked(H5Sget_select_type(space))) {
+    case H5S_SEL_ALL:
+      return whole(extent.shape);
+    case H5S_SEL_HYPERSLABS:
+      return hyperslab(space, extent.shape.size(), arena);
+    default:
+      throw_unsupported("virtual datasets of selections of points are not supported");
+  }
+}
+
+/// Where all of a source is meant, its shape need not be in the file: it is what the virtual dataset takes of it. Then
+/// it may read as a scalar.
+Selected source_of(hid_t space, const Selected& to, EntryArena& arena) {
+  const bool is_all = checked(H5Sget_select_type(space)) == H5S_SEL_ALL;
+  const std::vector<std::int64_t> shape = shape_of(to);
+  const Space extent = describe_space(space);
+  const bool fits = !extent.shape.empty() && elements_of(extent) == elements_of({SpaceKind::kSimple, shape});
+  return is_all && !fits ? whole(shape) : selected(space, arena);
+}
+
+/// Cuts the runs of both sides where either ends.
+std::vector<std::pair<Run, Run>> joined(const Runs& runs, const Runs& sources) {
+  std::vector<std::pair<Run, Run>> result;
+  std::size_t i = 0, j = 0;
+  Run run, source;
+  while (true) {
+    if (run.length == 0 && i < runs.size()) run = runs[i++];
+    if (source.length == 0 && j < sources.size()) source = sources[j++];
+    const std::int64_t length = std::min(run.length, source.length);
+    if (length == 0) return result;
+    result.push_back({{run.at, length}, {source.at, length}});
+    run = {run.at + length, run.length - length};
+    source = {source.at + length, source.length - length};
+  }
+}
+
+/// For each dimension of a virtual dataset that of its source, or none: dimensions of size 1 need no partner.
+constexpr std::size_t kNone = ~std::size_t{0};
+
+std::vector<std::size_t> partners(const Selected& to, const Selected& from) {
+  std::vector<std::size_t> result(to.dims.size(), kNone);
+  std::size_t next = 0;
+  for (std::size_t i = 0; i < to.dims.size(); ++i) {
+    const std::int64_t length = length_of(to.dims[i]);
+    std::size_t at = next;
+    while (at < from.dims.size() && length_of(from.dims[at]) != length && length_of(from.dims[at]) == 1) ++at;
+    const bool fits = at < from.dims.size() && length_of(from.dims[at]) == length;
+    if (!fits && length != 1) throw_unsupported("virtual datasets over parts of another shape are not supported");
+    if (!fits) continue;
+    result[i] = at;
+    next = at + 1;
+  }
+  return result;
+}
+
+/// Every combination of one pair of runs per dimension is a box.
+class BoxMaker {
+ public:
+  BoxMaker(const Selected& to, const Selected& from, EntryArena& arena)
+      : to_(to), from_(from), partners_(partners(to, from)) {
+    std::vector<bool> is_taken(from.dims.size());
+    std::int64_t boxes = 1;
+    for (std::size_t i = 0; i < to.dims.size(); ++i) {
+      const Runs single{{0, 1}};
+      if (partners_[i] != kNone) is_taken[partners_[i]] = true;
+      pairs_.push_back(joined(to.dims[i], partners_[i] == kNone ? single : from.dims[partners_[i]]));
+      if (__builtin_mul_overflow(boxes, static_cast<std::int64_t>(pairs_.back().size()), &boxes)) boxes = -1;
+    }
+    for (std::size_t j = 0; j < is_taken.size(); ++j) {
+      if (!is_taken[j] && length_of(from.dims[j]) != 1) {
+        throw_unsupported("virtual datasets over parts of another shape are not supported");
+      }
+    }
+    arena.room(std::max<std::int64_t>(boxes, 0), static_cast<std::int64_t>(sizeof(VirtualBox) + 32 * rank()));
+  }
+
+  std::vector<VirtualBox> boxes() {
+    std::vector<VirtualBox> result;
+    if (std::ranges::any_of(pairs_, [](const auto& each) { return each.empty(); })) return result;
+    std::vector<std::size_t> at(pairs_.size()), counts;
+    for (const auto& each : pairs_) counts.push_back(each.size());
+    do result.push_back(box(at));
+    while (next_index(std::span(at), std::span<const std::size_t>(counts)) >= 0);
+    return result;
+  }
+
+ private:
+  std::size_t rank() const { return to_.dims.size() + from_.dims.size(); }
+
+  VirtualBox box(const std::vector<std::size_t>& at) const {
+    VirtualBox box;
+    for (const Runs& runs : from_.dims) {
+      box.source_offsets.push_back(runs.empty() ? 0 : runs[0].at);
+      box.source_sizes.push_back(1);
+    }
+    for (std::size_t i = 0; i < at.size(); ++i) {
+      const auto& [run, source] = pairs_[i][at[i]];
+      box.offsets.push_back(run.at);
+      box.sizes.push_back(run.length);
+      if (partners_[i] == kNone) continue;
+      box.source_offsets[partners_[i]] = source.at;
+      box.source_sizes[partners_[i]] = source.length;
+    }
+    return box;
+  }
+
+  const Selected &to_, &from_;
+  std::vector<std::size_t> partners_;
+  std::vector<std::vector<std::pair<Run, Run>>> pairs_;
+};
+
+/// Names of sources have "%b" for the number of a block, and "%%" for '%'.
+std::string_view without_escapes(std::string name, EntryArena& arena) {
+  for (std::size_t at = name.find('%'); at != name.npos; at = name.find('%', at + 1)) {
+    if (name.substr(at, 2) != "%%") throw_unsupported("virtual datasets over numbered sources are not supported");
+    name.erase(at, 1);
+  }
+  return arena.text(name);
+}
+
+template <ssize_t (*Get)(hid_t, size_t, char*, size_t)>
+std::string name_of(hid_t properties, std::size_t index) {
+  const auto bytes = static_cast<std::size_t>(checked(Get(properties, index, nullptr, 0)));
+  std::string name(bytes + 1, '\0');
+  checked(Get(properties, index, name.data(), name.size()));
+  name.resize(bytes);
+  return name;
+}
+
+/// \throws Refusal  mappings that are not boxes: unlimited, of single points, of different shapes
+std::vector<VirtualMapping> read_mappings(hid_t properties, EntryArena& arena) {
+  size_t count = 0;
+  checked(H5Pget_virtual_count(properties, &count));
+  std::vector<VirtualMapping> result;
+  for (size_t i = 0; i < count; ++i) {
+    const SpaceHandle space(H5Pget_virtual_vspace(properties, i)), source(H5Pget_virtual_srcspace(properties, i));
+    const Selected to = selected(space.get(), arena), from = source_of(source.get(), to, arena);
+    VirtualMapping mapping;
+    mapping.file = without_escapes(name_of<H5Pget_virtual_filename>(properties, i), arena);
+    mapping.dataset = without_escapes(name_of<H5Pget_virtual_dsetname>(properties, i), arena);
+    mapping.boxes = BoxMaker(to, from, arena).boxes();
+    result.push_back(std::move(mapping));
+  }
+  return result;
+}
+
+// Places of the chunks of a dataset.
+
+struct ChunkedLayout {
+  hid_t dataset, properties;  ///< Open.
+  std::int64_t file_bytes = 0, base_offset = 0;
+};
+
+constexpr std::uint32_t kAllFilters = ~std::uint32_t{0};
+
+/// H5Dget_chunk_info of libhdf5 1.10 walks the index from its begin for each chunk. Only H5Ddebug walks it once, and
+/// prints it on stdout. This stands in for stdout and takes lines of the form
+///
+///     0x00000000      256       4016 [0, 8, 0]
+///
+/// that is: filters left out, stored bytes, address, and the first element with a zero for the bytes of elements.
+class PrintedIndex {
+ public:
+  PrintedIndex(const Entry& entry, std::int64_t base_offset, bool partial_are_bare)
+      : entry_(entry), base_offset_(base_offset), partial_are_bare_(partial_are_bare) {
+    cookie_io_functions_t functions{};
+    functions.write = [](void* self, const char* text, std::size_t bytes) noexcept {
+      static_cast<PrintedIndex*>(self)->take({text, bytes});
+      return static_cast<ssize_t>(bytes);
+    };
+    stream_ = fopencookie(this, "w", functions);
+    if (stream_ == nullptr) throw std::bad_alloc();
+    std::swap(stream_, stdout);
+  }
+  ~PrintedIndex() {
+    std::swap(stream_, stdout);
+    fclose(stream_);
+  }
+  PrintedIndex(const PrintedIndex&) = delete;
+  PrintedIndex& operator=(const PrintedIndex&) = delete;
+
+  std::vector<ChunkPlace> finish() {
+    fflush(stdout);
+    if (is_broken_) throw_malformed("a place in an index of chunks has more than 63 bits");
+    return std::move(chunks_);
+  }
+
+ private:
+  void take(std::string_view text) {
+    while (!text.empty()) {
+      const std::size_t end = text.find('\n');
+      line_.append(text.substr(0, end));
+      if (end == text.npos) return;
+      take_line();
+      line_.clear();
+      text.remove_prefix(end + 1);
+    }
+  }
+
+  void take_line() {
+    const char* at = line_.c_str() + std::min(line_.find_first_not_of(' '), line_.size());
+    if (!std::string_view(at).starts_with("0x")) return;  // The index as a whole, and the table's head.
+    const auto number = [&](int base) {
+      char* end = nullptr;
+      const unsigned long long value = std::strtoull(at, &end, base);
+      while (*end == ' ' || *end == ',' || *end == '[') ++end;
+      at = end;
+      return value;
+    };
+    ChunkPlace chunk;
+    chunk.skipped = static_cast<std::uint32_t>(number(16));
+    chunk.bytes = static_cast<std::uint32_t>(number(10));
+    const unsigned long long address = number(10);
+    is_broken_ |= __builtin_add_overflow(address, base_offset_, &chunk.offset);
+    bool is_partial = false;
+    for (std::size_t i = 0; i < entry_.space.shape.size(); ++i) {
+      const auto first = static_cast<std::int64_t>(number(10));
+      if (first < 0 || first >= entry_.space.shape[i]) return;  // Left over from a larger shape.
+      const std::int64_t size = entry_.chunk_shape[i], shape = entry_.space.shape[i];
+      chunk.number = chunk.number * boxes_along(shape, size) + first / size;
+      is_partial |= first > shape - size;
+    }
+    if (is_partial && partial_are_bare_) chunk.skipped = kAllFilters;
+    chunks_.push_back(chunk);
+  }
+
+  const Entry& entry_;
+  std::int64_t base_offset_;
+  bool partial_are_bare_;  ///< Chunks that reach over the dataset's end are stored without filters.
+  FILE* stream_ = nullptr;
+  std::string line_;
+  std::vector<ChunkPlace> chunks_;
+  bool is_broken_ = false;
+};
+
+std::int64_t positions_of(const Entry& entry) {
+  Space grid{SpaceKind::kSimple, {}};
+  for (std::size_t i = 0; i < entry.chunk_shape.size(); ++i) {
+    grid.shape.push_back(boxes_along(entry.space.shape[i], entry.chunk_shape[i]));
+  }
+  return elements_of(grid);
+}
+
+/// An implicit index lists every position of the grid without holding anything, so the chunks must lie in the file.
+void check_implicit(const ChunkedLayout& layout, const Entry& entry) {
+  H5D_chunk_index_t kind{};
+  checked(H5Dget_chunk_index_type(layout.dataset, &kind));
+  const std::int64_t chunk_bytes = elements_of({SpaceKind::kSimple, entry.chunk_shape}) * entry.type.bytes;
+  if (kind == H5D_CHUNK_IDX_NONE && positions_of(entry) > layout.file_bytes / std::max<std::int64_t>(1, chunk_bytes)) {
+    throw_malformed("its chunks are more than the file holds");
+  }
+}
+
+/// True if there is an index. The first chunk need not be in it, which is an error of the lookup.
+bool has_index(const ChunkedLayout& layout, const Entry& entry) {
+  const std::vector<hsize_t> first(entry.space.shape.size());
+  hsize_t bytes = 0;
+  const bool is_answered = H5Dget_chunk_storage_size(layout.dataset, first.data(), &bytes) >= 0;
+  H5Eclear2(H5E_DEFAULT);
+  return !is_answered || bytes > 0;
+}
+
+std::vector<ChunkPlace> list_chunks(const ChunkedLayout& layout, const Entry& entry) {
+  unsigned options = 0;
+  checked(H5Pget_chunk_opts(layout.properties, &options));
+  PrintedIndex printed(entry, layout.base_offset, (options & H5D_CHUNK_DONT_FILTER_PARTIAL_CHUNKS) != 0);
+  checked(H5Ddebug(layout.dataset));
+  if (H5Eget_num(H5E_DEFAULT) > 0) throw_library_error();  // H5Ddebug itself ignores what fails.
+  return printed.finish();
+}
+
+/// Fills `entry.chunks`, by number. \pre type, shape, chunk shape and filters are set
+/// Cost: one walk over the index of chunks, of any kind.
+void find_chunks(const ChunkedLayout& layout, Entry& entry) {
+  if (elements_of(entry.space) == 0) return;
+  check_implicit(layout, entry);
+  if (!has_index(layout, entry)) return;
+  entry.chunks = list_chunks(layout, entry);
+  std::ranges::sort(entry.chunks, {}, &ChunkPlace::number);
+  const auto twice = std::ranges::adjacent_find(entry.chunks, {}, &ChunkPlace::number);
+  if (twice != entry.chunks.end()) throw_malformed("its index lists a chunk twice");
+}
 
 StorageKind storage_of(hid_t properties) {
   switch (checked(H5Pget_layout(properties))) {
@@ -91,23 +439,23 @@ void describe_chunked(const WholeFile& file, hid_t dataset, hid_t properties, En
   find_chunks({dataset, properties, file.channel.file_bytes(), file.facts.user_block_bytes}, entry);
 }
 
-void describe_storage(const WholeFile& file, hid_t dataset, hid_t properties, Entry& entry, Kept& kept) {
+void describe_storage(const WholeFile& file, hid_t dataset, hid_t properties, Entry& entry, EntryArena& arena) {
   switch (entry.storage) {
     case StorageKind::kCompact:
-      if (is_plain(entry.type)) entry.compact = read_elements(dataset, entry.space, kept);
+      if (is_plain(entry.type)) entry.compact = read_elements(dataset, entry.space, arena);
       return;
     case StorageKind::kContiguous:
       return describe_contiguous(dataset, entry);
     case StorageKind::kChunked:
       return describe_chunked(file, dataset, properties, entry);
     case StorageKind::kVirtual:
-      entry.mappings = read_mappings(properties, kept);
+      entry.mappings = read_mappings(properties, arena);
   }
 }
 
 }  // namespace
 
-void describe_dataset(const WholeFile& file, hid_t dataset, Entry& entry, Kept& kept) {
+void describe_dataset(const WholeFile& file, hid_t dataset, Entry& entry, EntryArena& arena) {
   const TypeHandle type(H5Dget_type(dataset));
   const SpaceHandle space(H5Dget_space(dataset));
   const PropertiesHandle properties(H5Dget_create_plist(dataset));
@@ -120,12 +468,12 @@ void describe_dataset(const WholeFile& file, hid_t dataset, Entry& entry, Kept& 
   std::vector<Filter> filters = filters_of(properties.get(), entry.type);
   if (entry.type.kind == TypeClass::kString) {
     if (entry.storage == StorageKind::kVirtual) throw_unsupported("virtual datasets of strings are not supported");
-    entry.strings = read_strings(dataset, entry.space, kept);
+    entry.strings = read_strings(dataset, entry.space, arena);
     return;
   }
   if (entry.storage == StorageKind::kChunked) entry.filters = std::move(filters);
   entry.fill = fill_of(properties.get(), type.get(), entry.type);
-  describe_storage(file, dataset, properties.get(), entry, kept);
+  describe_storage(file, dataset, properties.get(), entry, arena);
 }
 
 }  // namespace shard::hdf5

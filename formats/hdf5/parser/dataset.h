@@ -4,7 +4,7 @@
 
 #include "formats/hdf5/library/handle.h"
 #include "formats/hdf5/parser/channel.h"
-#include "formats/hdf5/parser/kept.h"
+#include "formats/hdf5/parser/entry_arena.h"
 
 namespace shard::hdf5 {
 
@@ -15,6 +15,6 @@ struct WholeFile {
 
 /// Fills all fields of a dataset in `entry` but its names and attributes.
 /// \throws Refusal  external storage, filters that cannot be undone; see read_mappings
-void describe_dataset(const WholeFile& file, hid_t dataset, Entry& entry, Kept& kept);
+void describe_dataset(const WholeFile& file, hid_t dataset, Entry& entry, EntryArena& arena);
 
 }  // namespace shard::hdf5

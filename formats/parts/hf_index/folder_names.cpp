@@ -1,10 +1,8 @@
 #include "formats/parts/hf_index/folder_names.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstdint>
 #include <iterator>
 #include <map>
@@ -14,6 +12,9 @@
 #include <tuple>
 #include <utility>
 
+#include "libshard/core/first_names.h"
+#include "libshard/core/parse_number.h"
+
 namespace shard::hf_index {
 
 namespace {
@@ -22,7 +23,6 @@ constexpr std::string_view kOthers = "other files of the folder are not read or 
 constexpr std::string_view kDigits = "0123456789";
 constexpr std::string_view kOf = "-of-";
 constexpr std::size_t kMostDigits = 9;
-constexpr std::size_t kFew = 5;
 
 struct PartName {
   std::string_view base;  ///< With the dash before the number.
@@ -37,11 +37,7 @@ bool is_number(std::string_view text) {
   return !text.empty() && text.size() <= kMostDigits && text.find_first_not_of(kDigits) == std::string_view::npos;
 }
 
-std::int64_t value_of(std::string_view digits) {
-  std::int64_t value = 0;
-  std::from_chars(digits.data(), digits.data() + digits.size(), value);
-  return value;
-}
+std::int64_t value_of(std::string_view digits) { return parse_natural(digits).value_or(0); }
 
 std::optional<PartName> parse_part_name(std::string_view name, std::string_view suffix) {
   if (name.starts_with('.') || !name.ends_with(suffix)) return std::nullopt;
@@ -126,14 +122,8 @@ WholeSet whole_set_beside(const std::vector<std::string>& names, const std::vect
   return whole;
 }
 
-std::string first_few(const std::vector<std::string>& names) {
-  const auto few = std::span(names).first(std::min(names.size(), kFew));
-  const std::size_t more = names.size() - few.size();
-  return fmt::format("{}{}", fmt::join(few, ", "), more == 0 ? "" : fmt::format(" and {} more", more));
-}
-
 std::string others_warning(const std::vector<std::string>& names) {
-  return fmt::format("{}: {}", kOthers, first_few(names));
+  return fmt::format("{}: {}", kOthers, first_names(names));
 }
 
 bool is_others_warning(std::string_view warning) { return warning.starts_with(kOthers); }

@@ -44,9 +44,6 @@ struct WholeSet {
 WholeSet whole_set_beside(const std::vector<std::string>& names, const std::vector<std::string>& listed,
                           std::string_view single, std::string_view suffix);
 
-/// "a, b, c, d, e and 3 more".
-std::string first_few(const std::vector<std::string>& names);
-
 /// The warning about files of the folder that are not read.
 std::string others_warning(const std::vector<std::string>& names);
 /// True for what others_warning makes.

@@ -7,6 +7,7 @@
 
 #include "libshard/core/error.h"
 #include "libshard/io/paths.h"
+#include "libshard/io/small_text.h"
 
 namespace shard::hf_index {
 
@@ -55,8 +56,7 @@ std::string choose_index(const std::string& folder, const std::vector<std::strin
 }
 
 bool is_index_file(const RandomReader& file, std::string_view data_suffix) {
-  std::string text(static_cast<std::size_t>(std::min(file.size(), kProbeBytes)), '\0');
-  file.read_at(0, std::as_writable_bytes(std::span(text)));
+  const std::string text = front_of(file, kProbeBytes);
   const std::size_t first = text.find_first_not_of(" \t\r\n");
   return first != std::string::npos && text[first] == '{' && text.find("\"weight_map\"") != std::string::npos &&
          text.find(std::string(data_suffix) + '"') != std::string::npos;

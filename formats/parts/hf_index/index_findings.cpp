@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "formats/parts/hf_index/folder_names.h"
+#include "libshard/core/first_names.h"
 #include "libshard/io/paths.h"
 
 namespace shard::hf_index {
@@ -14,7 +15,7 @@ namespace {
 
 constexpr std::string_view kIndexEnd = ".index.json";
 
-Error mismatch(const char* what, std::string_view name, const std::string& index) {
+Error mismatch(const std::string& what, std::string_view name, const std::string& index) {
   return Error(ErrorCode::kCorruption, what).in_file(index).of_tensor(name).of_kind(FindingKind::kIndexMismatch);
 }
 
@@ -76,7 +77,7 @@ std::optional<Error> lacks_parts(const std::string& index, const std::vector<std
                                                       : "the index does not name all parts of its checkpoint")
       .in_file(index)
       .of_kind(FindingKind::kIndexMismatch)
-      .because(fmt::format("their tensors would be left out: {}", first_few(parts)))
+      .because(fmt::format("their tensors would be left out: {}", first_names(parts)))
       .hint("download the index again, or rebuild it by repairing the checkpoint");
 }
 
@@ -95,7 +96,7 @@ std::optional<StaleIndex> find_stale(const SourceStore& store, const std::string
   Error error(ErrorCode::kNotFound, fmt::format("{} names {}, which is missing", index, *missing));
   error.in_file(folder).of_kind(FindingKind::kMissingFile);
   error.because(
-      fmt::format("the folder holds a whole checkpoint that the index does not name: {}", first_few(whole.names)));
+      fmt::format("the folder holds a whole checkpoint that the index does not name: {}", first_names(whole.names)));
   return StaleIndex{std::move(error), std::move(whole), std::ranges::all_of(listed, is_missing)};
 }
 
@@ -108,6 +109,10 @@ Error extra_file(const std::string& name) {
 
 Error unlisted_tensor(std::string_view name, const std::string& index) {
   return mismatch("the index does not list this tensor, which one of its files holds", name, index);
+}
+
+Error absent_tensor(std::string_view name, std::string_view file, const std::string& index) {
+  return mismatch(fmt::format("the index places '{}' in {}, which lacks it", name, file), name, index);
 }
 
 Error misplaced_tensor(std::string_view name, const std::string& index) {

@@ -42,5 +42,7 @@ Error extra_file(const std::string& name);
 Error unlisted_tensor(std::string_view name, const std::string& index);
 /// A tensor in a file other than the one that the index says.
 Error misplaced_tensor(std::string_view name, const std::string& index);
+/// A tensor that the index places in a file without it.
+Error absent_tensor(std::string_view name, std::string_view file, const std::string& index);
 
 }  // namespace shard::hf_index

@@ -1,14 +1,101 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <bit>
+#include <cassert>
+#include <cstdint>
 #include <cstring>
+#include <functional>
 #include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
 
-#include "formats/parts/pickle/dumper.h"
+#include "formats/parts/pickle/opcodes.h"
+#include "formats/parts/pickle/pickle.h"
 #include "libshard/core/error.h"
+#include "libshard/core/hash_table.h"
 
 namespace shard::pickle {
+
+/// The dumper's state and its opcodes.
+struct Dumper::Impl {
+  explicit Impl(DumpOptions dump_options) : options(std::move(dump_options)) {
+    op(kOpProto);
+    byte(static_cast<std::uint64_t>(options.protocol));
+  }
+
+  bool modern() const { return options.protocol >= 4; }
+  /// Hands what was written to the sink now and then.
+  void pass_on() {
+    constexpr std::size_t kPiece = 1 << 16;
+    if (out.size() >= kPiece && recording == nullptr && options.sink) hand_over();
+  }
+  void hand_over() {
+    options.sink(out);
+    out.clear();
+  }
+  void op(std::uint8_t opcode) { out += static_cast<char>(opcode); }
+  void byte(std::uint64_t number) { fixed(number, 1); }
+  void fixed(std::uint64_t number, std::size_t bytes) {
+    static_assert(std::endian::native == std::endian::little);
+    char raw[8];
+    std::memcpy(raw, &number, 8);
+    out.append(raw, bytes);
+  }
+  void counted(std::uint8_t op1, std::uint8_t op4, std::uint8_t op8, std::string_view bytes);
+
+  void memoize(std::uint32_t index);
+  std::uint32_t memoize() { return memoize(memo_size), memo_size++; }
+  void get(std::uint32_t index);
+  bool get_known(const Value& value);
+  void remember(const Value& value) { values[&value] = memoize(); }
+
+  void value(const Value& value);
+  void write(const Value& value);
+  void atom(const Value& value);
+  void text(const Value& value);
+  std::uint32_t string(std::string_view text);      ///< \returns its place in the memo.
+  std::uint32_t new_string(std::string_view text);  ///< One that strings will not know.
+  void integer(std::int64_t number);
+  void long_integer(std::string_view bytes);
+  void global(std::string_view module, std::string_view name);
+  void bytes(std::string_view text);
+  void byte_array(std::string_view text);
+  void tuple(std::span<Value* const> items);
+  void tuple_value(const Value& value);
+  void resolve(const Value& value);
+  void list_call(std::string_view name, const Value& value);
+  void pairs(std::span<Value* const> items);
+  void batches(std::span<Value* const> items, std::uint8_t one, std::uint8_t many);
+  void set(const Value& value);
+  void frozen_set(const Value& value);
+  void call(const Value& value);
+  void tensor(const Value& value);
+
+  void end_run();  ///< The bytes before an opcode that a replay writes anew are kept.
+  void note(Recording::Step::Kind kind, std::uint32_t number);
+  void note_put(std::uint32_t index);
+  void note_get(std::uint32_t index);
+
+  DumpOptions options;
+  Dumper* self = nullptr;
+  std::string out;
+  int depth = 0;
+  std::uint32_t memo_size = 0;
+  HashMap<const Value*, std::uint32_t> values;       ///< Places in the memo by node.
+  HashMap<std::string_view, std::uint32_t> strings;  ///< Their texts lie in `texts`.
+  Arena texts;
+  HashMap<std::string, std::uint32_t> globals;
+  std::string global_key{};
+  Recording* recording = nullptr;
+  std::size_t run_begin = 0;          ///< In `out`, of the bytes that are recorded next.
+  std::uint32_t recorded_from = 0;    ///< The first place in the memo that belongs to the recording.
+  std::vector<std::uint32_t> puts{};  ///< Places in the memo by kPut of the recording or replay.
+};
 
 namespace {
 
@@ -237,12 +324,12 @@ void Dumper::Impl::tuple_value(const Value& value) {
   if (value.items().empty()) return op(kOpEmptyTuple);
   if (get_known(value)) return;
   tuple(value.items());
-  settle(value);
+  resolve(value);
 }
 
 /// What is made after its parts may have come into the memo meanwhile, if a part refers back to it: that one then is
 /// it.
-void Dumper::Impl::settle(const Value& value) {
+void Dumper::Impl::resolve(const Value& value) {
   if (!values.contains(&value)) return remember(value);
   op(kOpPop);
   get_known(value);
@@ -276,7 +363,7 @@ void Dumper::Impl::list_call(std::string_view name, const Value& value) {
   batches(value.items(), kOpAppend, kOpAppends);
   op(kOpTuple1);
   op(kOpReduce);
-  settle(value);
+  resolve(value);
 }
 
 void Dumper::Impl::set(const Value& value) {
@@ -291,7 +378,7 @@ void Dumper::Impl::frozen_set(const Value& value) {
   op(kOpMark);
   for (const Value* item : value.items()) this->value(*item);
   op(kOpFrozenSet);
-  settle(value);
+  resolve(value);
 }
 
 void Dumper::Impl::call(const Value& value) {
@@ -306,7 +393,7 @@ void Dumper::Impl::call(const Value& value) {
   } else {
     op(extra.is_new ? kOpNewObj : kOpReduce);
   }
-  if (values.contains(&value)) return settle(value);
+  if (values.contains(&value)) return resolve(value);
   remember(value);  // Before what was added later, which may refer to the object.
   batches(extra.list_items, kOpAppend, kOpAppends);
   pairs(extra.dict_items);
@@ -334,6 +421,81 @@ std::string Dumper::finish() {
   impl_->op(kOpStop);
   if (impl_->options.sink) impl_->hand_over();
   return std::move(impl_->out);
+}
+
+void Dumper::Impl::end_run() {
+  if (recording == nullptr || run_begin == out.size()) return;
+  recording->bytes.append(out, run_begin);
+  note(Recording::Step::kBytes, static_cast<std::uint32_t>(recording->bytes.size()));
+}
+
+void Dumper::Impl::note(Recording::Step::Kind kind, std::uint32_t number) {
+  recording->steps.push_back({kind, number});
+  run_begin = out.size();
+}
+
+void Dumper::Impl::note_put(std::uint32_t index) {
+  if (recording == nullptr) return;
+  puts.push_back(index);
+  note(Recording::Step::kPut, 0);
+}
+
+void Dumper::Impl::note_get(std::uint32_t index) {
+  if (recording == nullptr) return;
+  if (index < recorded_from) return note(Recording::Step::kGet, index);
+  const auto own = std::ranges::lower_bound(puts, index);
+  assert(own != puts.end() && *own == index);
+  note(Recording::Step::kGetOwn, static_cast<std::uint32_t>(own - puts.begin()));
+}
+
+void Dumper::Impl::tensor(const Value& value) {
+  if (!options.tensor) {
+    throw Error(ErrorCode::kUnsupported, "cannot write a tensor where only plain values can be written");
+  }
+  end_run();
+  Recording* const recorded = std::exchange(recording, nullptr);  // A replay writes its own tensors.
+  options.tensor(*self, value);
+  remember(value);
+  recording = recorded;
+  if (recording != nullptr) note(Recording::Step::kTensor, 0);
+}
+
+Recording Dumper::record(const Value& value) {
+  Recording made;
+  impl_->recording = &made;
+  impl_->run_begin = impl_->out.size();
+  impl_->recorded_from = impl_->memo_size;
+  impl_->puts.clear();
+  impl_->value(value);
+  impl_->end_run();
+  impl_->recording = nullptr;
+  return made;
+}
+
+void Dumper::replay(const Recording& recording, std::span<const Value* const> tensors) {
+  Impl& to = *impl_;
+  to.puts.clear();
+  std::size_t begin = 0, next = 0;
+  for (const auto& [kind, number] : recording.steps) {
+    switch (kind) {
+      case Recording::Step::kBytes:
+        to.out.append(recording.bytes, begin, number - begin);
+        begin = number;
+        break;
+      case Recording::Step::kPut:
+        to.puts.push_back(to.memoize());
+        break;
+      case Recording::Step::kGet:
+        to.get(number);
+        break;
+      case Recording::Step::kGetOwn:
+        to.get(to.puts[number]);
+        break;
+      case Recording::Step::kTensor:
+        to.value(*tensors[next++]);
+        break;
+    }
+  }
 }
 
 }  // namespace shard::pickle

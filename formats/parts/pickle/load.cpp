@@ -1,13 +1,47 @@
+#include <algorithm>
 #include <array>
 #include <bit>
-#include <charconv>
 
 #include "formats/parts/pickle/machine.h"
 #include "formats/parts/pickle/opcodes.h"
+#include "libshard/core/parse_number.h"
 
 namespace shard::pickle {
 
 namespace {
+
+/// True if later opcodes may add to the value.
+bool may_receive(const Value& value) {
+  switch (value.kind) {
+    case ValueKind::kList:
+    case ValueKind::kDict:
+    case ValueKind::kSet:
+    case ValueKind::kCall:
+    case ValueKind::kOpaque:
+      return true;
+    default:
+      return false;
+  }
+}
+
+bool has_parts(const Value& value) {
+  return value.kind == ValueKind::kTuple || value.kind == ValueKind::kFrozenSet || may_receive(value);
+}
+
+/// Python hashes the keys of dicts and the elements of sets, and has no hash of these.
+bool is_unhashable(const Value& value) {
+  return value.kind == ValueKind::kList || value.kind == ValueKind::kDict || value.kind == ValueKind::kSet ||
+         value.kind == ValueKind::kByteArray;
+}
+
+/// True for a call that rebuilds a tensor of any kind, or a Parameter, and for a bare storage.
+bool is_tensor(const Value& value) {
+  if (value.kind == ValueKind::kPersid) return true;
+  if (value.kind != ValueKind::kCall || value.callee()->kind != ValueKind::kGlobal) return false;
+  const std::string_view module = value.callee()->module();
+  return (module == "torch._utils" || module == "torch._tensor" || module == "torch.tensor") &&
+         value.callee()->text().starts_with("_rebuild_");
+}
 
 constexpr std::size_t kMaxLongBytes = 64 << 10;
 constexpr int kMaxProtocol = 5;
@@ -40,10 +74,9 @@ std::string_view Machine::line() {
 }
 
 std::int64_t Machine::decimal(std::string_view text) const {
-  std::int64_t number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || end != text.data() + text.size()) fail("its line is not a 64-bit decimal number");
-  return number;
+  const std::optional<std::int64_t> number = parse_number(text);
+  if (!number) fail("its line is not a 64-bit decimal number");
+  return *number;
 }
 
 std::size_t Machine::marked() {
@@ -82,7 +115,7 @@ Value* Machine::run() {
       owner->extra()->dict_items = without_repeated_keys(owner->extra()->dict_items);
     }
   }
-  settle_open_parts();
+  resolve_open_parts();
   refuse_tensor_keys(*stack_[0]);
   return stack_[0];
 }
@@ -204,6 +237,100 @@ Value* load(Arena& arena, std::span<const std::byte> data, const LoadOptions& op
     return root;
   } catch (Error& error) {
     throw error.in_file(options.file);
+  }
+}
+
+/// Checks every `step`-th of `values`: the keys of a dict, or the elements of a set. Whether a tensor among them
+/// matters is known at the end: see refuse_tensor_keys.
+void Machine::check_keys(const Value& owner, std::span<Value* const> values, std::size_t step) {
+  for (std::size_t i = 0; i < values.size(); i += step) check_key(owner, *values[i]);
+}
+
+void Machine::check_key(const Value& owner, const Value& key) {
+  const auto check = [&](const Value& part) {
+    if (is_unhashable(part)) fail(fmt::format("a {} cannot be a key or an element of a set", type_name(part)));
+    if (is_tensor(part)) tensor_keyed_.push_back({&owner, op_at_});
+  };
+  check(key);
+  if (key.kind != ValueKind::kTuple) return;
+  std::vector<const Value*> tuples{&key};
+  while (!tuples.empty()) {
+    const Value& tuple = *tuples.back();
+    tuples.pop_back();
+    if (!checked_tuples_.insert(&tuple)) continue;
+    for (const Value* part : tuple.items()) {
+      check(*part);
+      if (part->kind == ValueKind::kTuple) tuples.push_back(part);
+    }
+  }
+}
+
+/// Python takes tensors for keys, by identity, which no other file can repeat. They are refused where the result holds
+/// them; the state of an opaque object, which is dropped, may hold such a dict (an optimizer does).
+void Machine::refuse_tensor_keys(const Value& root) {
+  if (tensor_keyed_.empty()) return;
+  VisitedSet reached;
+  ValueWalk walk(root, &reached);
+  while (walk.next() != nullptr) {
+  }
+  for (const auto& [owner, position] : tensor_keyed_) {
+    if (reached.insert(owner)) continue;
+    op_at_ = position;
+    fail("a tensor is a key or an element of a set, which cannot be kept", ErrorCode::kUnsupported);
+  }
+}
+
+void Machine::push_again(Value* value) {
+  const bool is_noted = options_.opaque_unknown && options_.behind_opaque == nullptr;
+  if (is_noted && may_receive(*value) && !storages_.contains(value)) open_.insert(value);
+  push(value);
+}
+
+void Machine::note_parts(Value& owner, std::span<Value* const> parts) {
+  for (Value* part : parts) note_part(owner, *part);
+}
+
+void Machine::note_part(Value& owner, Value& part) {
+  if (!options_.opaque_unknown || options_.behind_opaque != nullptr) return;
+  if (part.kind == ValueKind::kPersid) return note_storage(owner, part);
+  if (!has_parts(part)) return;
+  if (Value** storage = storages_.find(&part)) return note_storage(owner, **storage);
+  if (open_.size() == 0 || !open_.contains(&part)) return;
+  open_.insert(&owner);
+  open_parts_.emplace_back(&part, &owner);
+}
+
+/// Notes that `storage` is below `owner`.
+void Machine::note_storage(Value& owner, Value& storage) {
+  if (!storages_.try_emplace(&owner, &storage).is_new) return;
+  if (owner.kind == ValueKind::kOpaque) make_holder(owner, storage);
+}
+
+/// Makes an opaque object a call of its class, see is_foreign_holder.
+void Machine::make_holder(Value& owner, Value& storage) {
+  Value* const type = nodes_.make(ValueKind::kOpaque);
+  *type = owner;
+  Value* const parts[] = {&storage};
+  owner = *nodes_.make_call(type, nodes_.fixed(parts));
+}
+
+void Machine::resolve_open_parts() {
+  const auto place = [](const auto& each) { return reinterpret_cast<std::uintptr_t>(each.first); };
+  std::ranges::sort(open_parts_, {}, place);
+  std::vector<const Value*> found;
+  for (const auto& [part, owner] : open_parts_) {
+    const bool is_first = found.empty() || found.back() != part;
+    if (is_first && storages_.contains(part)) found.push_back(part);
+  }
+  while (!found.empty()) {
+    const Value* const part = found.back();
+    found.pop_back();
+    for (const auto& [same, owner] :
+         std::ranges::equal_range(open_parts_, reinterpret_cast<std::uintptr_t>(part), {}, place)) {
+      if (storages_.contains(owner)) continue;
+      note_storage(*owner, **storages_.find(part));
+      found.push_back(owner);
+    }
   }
 }
 

@@ -125,7 +125,7 @@ class Machine {
   Value* latin1_bytes(ValueKind kind, std::string_view text);
   void build();
 
-  // Subclasses of built-in types (load_subclasses.cpp).
+  // Subclasses of built-in types (load_objects.cpp).
   Value* plain_subclass(const Value& callee, std::span<Value*> arguments);
   void expect_items(const Value& opaque, const Value& callee);
   bool begin_filling(Value& target, ValueKind kind);
@@ -136,12 +136,12 @@ class Machine {
                                          std::size_t count);
   bool fill_with_parameters(Value& target, Value& state);
 
-  // Which values hold tensors (load_holding.cpp).
+  // Values that contain tensors (load.cpp).
   void note_part(Value& owner, Value& part);
   void note_parts(Value& owner, std::span<Value* const> parts);
   void note_storage(Value& owner, Value& storage);
   void make_holder(Value& owner, Value& storage);
-  void settle_open_parts();
+  void resolve_open_parts();
 
   std::string_view data_;
   const LoadOptions& options_;

@@ -31,8 +31,8 @@ std::unique_ptr<Device> open(int number) {
 
 constexpr DevicePlugin kPlugin{
     [](const ByteSink* system, const ErrorSink* errors) { return put_devices(system, errors, describe); },
-    [](int number, PlainDevice* made, const ErrorSink* errors) {
-      return open_plain_device(made, errors, [number] { return open(number); });
+    [](int number, CDevice* made, const ErrorSink* errors) {
+      return open_c_device(made, errors, [number] { return open(number); });
     }};
 
 }  // namespace

@@ -1,24 +1,96 @@
 // libshard_mpi.so: a Group over MPI. Everything is nonblocking and polled, so that a silent rank is missed within the
 // timeout, one of this host that ended at once, and a waiting rank leaves its core to those that copy.
 #include <fmt/format.h>
+#include <poll.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #define OMPI_SKIP_MPICXX 1
 #include <mpi.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <fstream>
+#include <functional>
 #include <future>
+#include <optional>
+#include <span>
+#include <string>
 #include <thread>
 #include <vector>
 
 #include "libshard/core/error.h"
-#include "libshard/ranks/mpi/peer_watch.h"
+#include "libshard/ranks/current_wait.h"
 #include "libshard/ranks/plugin.h"
-#include "libshard/ranks/present_wait.h"
 
 namespace shard {
 
 namespace {
+
+// Detects the end of processes on this host. MPI itself waits for a dead process until the launcher ends the others.
+
+/// A process, for those who can see it: `host` is the same for processes that share a kernel and its process ids.
+struct ProcessIdentity {
+  std::uint64_t host = 0;
+  std::int64_t pid = 0;
+};
+
+/// Threads: one.
+class PeerWatch {
+ public:
+  PeerWatch() = default;
+  ~PeerWatch();
+  PeerWatch(const PeerWatch&) = delete;
+  PeerWatch& operator=(const PeerWatch&) = delete;
+
+  /// From now on the others on this host are watched; `ranks` are all of the job, by rank. What the system does not let
+  /// us watch is not.
+  void watch(std::span<const ProcessIdentity> ranks, int own_rank);
+  /// Waits for `pause`, or until a watched process has ended. \returns its rank
+  std::optional<int> wait(std::chrono::nanoseconds pause);
+
+ private:
+  std::vector<pollfd> processes_;
+  std::vector<int> ranks_;  ///< The ranks of `processes_`.
+};
+
+ProcessIdentity own_identity() {
+  std::string host;
+  std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), host);
+  std::array<char, 64> space{};
+  const ssize_t length = readlink("/proc/self/ns/pid", space.data(), space.size());
+  if (host.empty() || length <= 0) return {};
+  host.append(space.data(), static_cast<std::size_t>(length));
+  return {std::hash<std::string>{}(host), getpid()};
+}
+
+PeerWatch::~PeerWatch() {
+  for (const pollfd& process : processes_) close(process.fd);
+}
+
+void PeerWatch::watch(std::span<const ProcessIdentity> ranks, int own_rank) {
+  const ProcessIdentity own = ranks[static_cast<std::size_t>(own_rank)];
+  for (int rank = 0; rank < static_cast<int>(ranks.size()); ++rank) {
+    const ProcessIdentity& peer = ranks[static_cast<std::size_t>(rank)];
+    if (rank == own_rank || peer.pid == 0 || peer.host != own.host) continue;
+    const int process = static_cast<int>(syscall(SYS_pidfd_open, static_cast<pid_t>(peer.pid), 0U));
+    if (process < 0) continue;
+    processes_.push_back({process, POLLIN, 0});
+    ranks_.push_back(rank);
+  }
+}
+
+std::optional<int> PeerWatch::wait(std::chrono::nanoseconds pause) {
+  const timespec time{pause.count() / 1'000'000'000, pause.count() % 1'000'000'000};
+  if (ppoll(processes_.data(), processes_.size(), &time, nullptr) <= 0) return std::nullopt;
+  for (std::size_t i = 0; i < processes_.size(); ++i) {
+    if (processes_[i].revents != 0) return ranks_[i];
+  }
+  return std::nullopt;
+}
 
 using Clock = std::chrono::steady_clock;
 constexpr std::size_t kMessage = std::size_t{1} << 30;  // Counts are ints.
@@ -219,7 +291,7 @@ class MpiGroup final : public Group {
   MPI_Comm comm_ = MPI_COMM_NULL;
   int rank_ = 0, size_ = 1;
   PeerWatch peers_;
-  PresentWait present_wait_;
+  CurrentWait present_wait_;
   std::atomic<std::chrono::milliseconds> timeout_;
   std::atomic<Clock::time_point> timeout_since_{Clock::time_point::min()};
   std::atomic<bool> broken_{false};
@@ -229,7 +301,7 @@ class MpiGroup final : public Group {
 
 }  // namespace shard
 
-extern "C" bool shard_make_group_2(shard::PlainBytes request, shard::PlainGroup* made, const shard::ErrorSink* errors) {
-  return shard::make_plain_group(
-      request, made, errors, [](const shard::GroupRequest& wish) { return std::make_unique<shard::MpiGroup>(wish); });
+extern "C" bool shard_make_group_2(shard::ConstBytes request, shard::CGroup* made, const shard::ErrorSink* errors) {
+  return shard::make_c_group(request, made, errors,
+                             [](const shard::GroupRequest& wish) { return std::make_unique<shard::MpiGroup>(wish); });
 }

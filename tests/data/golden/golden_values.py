@@ -1,4 +1,4 @@
-"""What the golden files hold, and what is expected of a reader. Runs under every torch that they come from."""
+"""The content of the golden files, and the expected results of a reader. Runs under every torch that they come from."""
 
 import functools
 import hashlib

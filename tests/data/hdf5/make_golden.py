@@ -1,7 +1,7 @@
 """Writes the golden HDF5 files of this folder: make_golden.py PREFIX.
 
 Run by Debian's python3 (h5py 3.7, HDF5 1.10) with the prefix h5py37, and by the project's (h5py 3.16, HDF5 2.0) with
-h5py316. What the parser says of each stands in the .txt beside it (tests/hdf5/describe_file prints it).
+h5py316. The .txt beside each contains the parser's reply (tests/hdf5/describe_file prints it).
 """
 import pathlib
 import sys

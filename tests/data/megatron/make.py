@@ -108,7 +108,7 @@ def fill(name: str, tensor: torch.Tensor) -> torch.Tensor:
 
 
 def arguments(args: dict, functions: bool = False) -> argparse.Namespace:
-    """What Megatron-LM's own namespace says of the model."""
+    """The facts about the model in Megatron-LM's own namespace."""
     ranks = torch.distributed.get_world_size()
     multiple = DIVISIBLE_BY * ranks
     more = {"tensor_model_parallel_size": ranks, "pipeline_model_parallel_size": 1, "expert_model_parallel_size": 1,

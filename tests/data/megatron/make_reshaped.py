@@ -47,7 +47,7 @@ def truth() -> dict[str, torch.Tensor]:
 
 
 def blocks(key: str, whole: torch.Tensor, name: str, tp: int):
-    """What one tensor-parallel rank has: ShardedTensors in their own shape."""
+    """The ShardedTensors of one tensor-parallel rank, in their own shape."""
     from megatron.core.dist_checkpointing import ShardedTensor
 
     _, axis, is_stacked = TENSORS[name]
@@ -64,7 +64,7 @@ def blocks(key: str, whole: torch.Tensor, name: str, tp: int):
 
 
 def no_compiler(*_, **__):
-    """Core 0.15 compiles for a GPU when it is imported, and goes on where it cannot."""
+    """Core 0.15 compiles for a GPU when it is imported, and continues if it cannot."""
     raise ImportError
 
 

@@ -1,8 +1,8 @@
 """Saves tiny models with the real Megatron-LM on the CPU, `--ckpt-format torch`: make.py OUT NAME, started by torchrun.
 
 The saves here came of megatron-core 0.16.1 from PyPI and megatron/{training,legacy} of Megatron-LM's tag core_v0.16.1, whose
-`save_checkpoint` wrote them, with torch 2.11 and gloo. No GPU: what asks torch for its CUDA device is told "cpu".
-Beside OUT lies OUT.safetensors, the truth: what Megatron's own sharded_state_dict of the same objects says of whole tensors.
+`save_checkpoint` wrote them, with torch 2.11 and gloo. No GPU: torch reports "cpu" as its CUDA device.
+OUT.safetensors beside OUT has the expected whole tensors, by Megatron's own sharded_state_dict of the same objects.
 
   dense    4 ranks  tensor 2, pipeline 2 with 2 virtual stages; GQA, SwiGLU, RMSNorm, tied embedding, distributed optimizer
   experts  4 ranks  tensor 2, expert 2; 4 experts beside a shared one with a gate (as Qwen2-MoE), distributed optimizer
@@ -20,7 +20,7 @@ from safetensors.torch import save_file
 
 
 class OnCpu(torch.overrides.TorchFunctionMode):
-    """Makes what is asked for on a GPU on the CPU, and says that it lies on one, as the optimizers ask."""
+    """Creates tensors for a GPU on the CPU, and reports a GPU as their device, as the optimizers require."""
 
     def __torch_function__(self, function, types, args=(), kwargs=None):
         kwargs = kwargs or {}
@@ -55,7 +55,7 @@ SPECS = {
     "experts": dict(norm="RMSNorm", tensor=2, expert=2, layers=2, gated=True, experts=4, distributed=True),
     "uneven": dict(pipeline=3, layers=4, first=1, last=1, bias=True, positions="learned_absolute"),
 }
-# What torch_dist calls what this format has under the names of the modules.
+# Names of torch_dist for tensors that this format stores under the names of the modules.
 NAMES = {"optimizer.state.param.": "optimizer.state.fp32_param.", "self_attention.linear_qkv.layer_norm_": "input_layernorm.",
          "mlp.linear_fc1.layer_norm_": "pre_mlp_layernorm."}
 
@@ -110,7 +110,7 @@ def step(models, optimizer):
 
 
 def arguments_of(spec, config, out):
-    """What Megatron-LM's command line would have made, as far as saving and reading need it."""
+    """The result of Megatron-LM's command line, as far as saving and reading need it."""
     known = {key: getattr(config, key) for key in (
         "num_layers", "hidden_size", "num_attention_heads", "num_query_groups", "kv_channels", "ffn_hidden_size", "normalization",
         "tensor_model_parallel_size", "pipeline_model_parallel_size", "expert_model_parallel_size", "moe_ffn_hidden_size",
@@ -126,8 +126,8 @@ def arguments_of(spec, config, out):
 
 
 def distributed_states(optimizer, model):
-    """What the distributed optimizer holds of each parameter. Its own way to whole tensors (fully_reshardable) takes other
-    elements than a parameter's in 0.16.1 where a bucket ends with padding."""
+    """The distributed optimizer's state of each parameter. In 0.16.1 its own way to whole tensors (fully_reshardable) uses
+    wrong elements if a bucket ends with padding."""
     by_param = {id(each.data): each for each in nested_values(model) if isinstance(each, (ShardedTensor, ShardedTensorFactory))}
     states = []
     for part in optimizer.chained_optimizers:

@@ -170,7 +170,7 @@ ProcessGroupScope::ProcessGroupScope(int rank, int world_size, const Options& op
   if (!options.init_pg) return;
   if (options.backend == "nccl") set_cuda_device(rank);
   c10::intrusive_ptr<c10d::Store> store;
-  if (world_size == 1) {  // Nobody to meet: needs no port.
+  if (world_size == 1) {  // A single rank needs no port.
     store = c10::make_intrusive<c10d::HashStore>();
   } else {
     store = create_tcp_store("localhost", world_size, rank == 0, std::stoi(options.port));

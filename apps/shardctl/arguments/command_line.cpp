@@ -1,0 +1,351 @@
+#include "apps/shardctl/arguments/command_line.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <sstream>
+
+#include "apps/shardctl/arguments/option_tree.h"
+#include "apps/shardctl/request/command_text.h"
+#include "apps/shardctl/request/request.h"
+#include "apps/shardctl/session/session.h"
+#include "libshard/core/nearest.h"
+#include "libshard/map/documents/builtin_maps.h"
+
+namespace shard::app {
+namespace {
+
+std::vector<CLI::Option*> settable(CLI::App& app) {
+  return app.get_options([](const CLI::Option* option) {
+    return !option->get_lnames().empty() && !option->check_lname("help") && !option->check_lname("version");
+  });
+}
+
+bool layout_given(const std::vector<CLI::Option*>& options) {
+  return std::any_of(options.begin(), options.end(),
+                     [](const CLI::Option* option) { return option->count() > 0 && chooses_layout(*option); });
+}
+
+void set(CLI::Option& option, const std::vector<std::string>& values, const std::string& origin) {
+  try {
+    for (const std::string& value : values) option.add_result(value);
+    option.run_callback();
+  } catch (const CLI::ParseError& error) {
+    throw usage(lower_first(error.what())).because(fmt::format("{} sets it", origin));
+  }
+}
+
+/// SHARDCTL_ and an option's long name in capitals: "dry-run" is SHARDCTL_DRY_RUN.
+std::string environment_name(std::string_view option) {
+  std::string name = "SHARDCTL_";
+  for (const char c : option) name += c == '-' ? '_' : c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c;
+  return name;
+}
+
+/// Fills options of `app` that have no value yet from SHARDCTL_* variables. Not --help and --version: SHARDCTL_VERSION
+/// may well be a version in somebody's build scripts. A layout on the command line hides those of the environment.
+/// \throws Error kInvalidArgument  a bad value, naming the variable.
+void apply_environment(CLI::App& app, const Session& session) {
+  const auto options = settable(app);
+  const bool fixed = layout_given(options);
+  for (CLI::Option* option : options) {
+    const std::string name = environment_name(option->get_lnames().front());
+    const auto value = session.env ? session.env(name) : std::nullopt;
+    const bool hidden = fixed && chooses_layout(*option);
+    if (option->count() == 0 && value && !value->empty() && !hidden) set(*option, {*value}, name);
+  }
+}
+
+/// The same from the file of --config, where there is one: keys above the first section, and those of the section named
+/// like the verb. \throws Error kNotFound; kInvalidArgument  an unknown key or a bad value, naming it.
+void apply_configuration(CLI::App& app, const Session& session, const Verb* verb) {
+  const std::string& path = session.common.config;
+  if (path.empty()) return;
+  const auto file = session.fs.open(path);
+  const std::vector<std::byte> bytes = read_whole(*file, 1 << 20);
+  std::istringstream text(std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
+  const auto settings = settable(app);
+  const bool fixed = layout_given(settings);
+  const auto known = all_long_names();
+  for (const CLI::ConfigItem& item : CLI::ConfigTOML().from_config(text)) {
+    if (item.name == "++" || item.name == "--") continue;  // CLI11's marks of a section's begin and end.
+    const std::string name = "--" + item.name;
+    if (!contains(known, name)) {
+      throw usage(fmt::format("{}: unknown key '{}'", path, item.fullname())).hint("use long option names as keys");
+    }
+    if (!item.parents.empty() && (verb == nullptr || item.parents.front() != verb->name)) continue;
+    for (CLI::Option* option : settings) {
+      const bool hidden = fixed && chooses_layout(*option);
+      if (option->check_lname(item.name) && option->count() == 0 && !hidden) set(*option, item.inputs, path);
+    }
+  }
+}
+
+// ---- Finding the verb.
+
+/// The option that a token names, or null; "--to=x" and "-ox" carry their value with them.
+struct Token {
+  const CLI::Option* option = nullptr;
+  bool has_value = false;
+  std::string name;
+};
+
+Token option_token(const CLI::App& known, const std::string& text) {
+  Token token;
+  const bool is_long = text.rfind("--", 0) == 0;
+  token.name = is_long ? text.substr(0, text.find('=')) : text.substr(0, 2);
+  token.has_value = token.name.size() < text.size();
+  token.option = known.get_option_no_throw(token.name);
+  return token;
+}
+
+struct Scan {
+  std::vector<std::string> words;    ///< Non-options, in order; those after "--" too.
+  std::vector<std::string> options;  ///< Names of options, in order.
+  std::size_t verb_at = 0;           ///< Index of the first word in the arguments, or how many there are.
+};
+
+/// A first look at the arguments. Options may stand before the verb that takes them, so the verb is only found by
+/// knowing which options of all verbs take a value.
+Scan scan(const std::vector<std::string>& arguments) {
+  CLI::App everything;
+  CommonOptions common;
+  Request ignored;
+  add_all_options(everything, common, ignored);
+  Scan result;
+  result.verb_at = arguments.size();
+  bool only_words = false;
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    const std::string& text = arguments[i];
+    if (!only_words && text == "--") {
+      only_words = true;
+    } else if (!only_words && text.size() > 1 && text[0] == '-') {
+      const Token token = option_token(everything, text);
+      result.options.push_back(token.name);
+      const bool cluster =
+          text[1] != '-' && text.size() > 2 && token.option != nullptr && token.option->get_items_expected_max() == 0;
+      for (std::size_t j = 2; cluster && j < text.size(); ++j) result.options.push_back({'-', text[j]});
+      if (token.option != nullptr && token.option->get_items_expected_max() > 0 && !token.has_value) ++i;
+    } else {
+      if (result.words.empty()) result.verb_at = i;
+      result.words.push_back(text);
+    }
+  }
+  return result;
+}
+
+// ---- Errors.
+
+std::string near_to(std::string_view typed, const std::vector<std::string>& words) {
+  return nearest(typed, std::vector<std::string_view>(words.begin(), words.end()));
+}
+
+/// Words that other tools use for a verb of this one.
+struct Synonym {
+  std::string_view word, verbs;
+};
+constexpr std::array kSynonyms{
+    Synonym{"merge", "'gather' or 'export'"},
+    Synonym{"consolidate", "'gather' or 'export'"},
+    Synonym{"join", "'gather'"},
+    Synonym{"combine", "'gather'"},
+    Synonym{"unshard", "'gather'"},
+    Synonym{"shard", "'split'"},
+    Synonym{"chunk", "'split'"},
+    Synonym{"resize", "'reshard'"},
+    Synonym{"redistribute", "'reshard'"},
+    Synonym{"cast", "'convert' with --cast"},
+    Synonym{"rename", "'convert' with --rename"},
+    Synonym{"ls", "'inspect'"},
+    Synonym{"list", "'inspect'"},
+    Synonym{"info", "'inspect'"},
+    Synonym{"show", "'inspect' or 'cat'"},
+    Synonym{"print", "'cat'"},
+    Synonym{"dump", "'cat'"},
+    Synonym{"compare", "'diff'"},
+    Synonym{"check", "'verify'"},
+    Synonym{"validate", "'verify'"},
+    Synonym{"fix", "'repair'"},
+    Synonym{"recover", "'repair'"},
+    Synonym{"hash", "'digest'"},
+    Synonym{"checksum", "'digest'"},
+    Synonym{"copy", "'convert'"},
+    Synonym{"to-hf", "'export'"},
+    Synonym{"save", "'convert' or 'export'"},
+};
+
+/// The verbs that a word may stand for, in quotes; empty if there is no good guess.
+std::string meant_verb(const std::string& word) {
+  const auto known = std::ranges::find(kSynonyms, word, &Synonym::word);
+  if (known != kSynonyms.end()) return std::string(known->verbs);
+  const std::string near = nearest(word, verb_names());
+  return near.empty() ? near : fmt::format("'{}'", near);
+}
+
+[[noreturn]] void refuse_verb(const std::string& verb) {
+  const std::string meant = meant_verb(verb);
+  throw usage("unknown verb '" + verb + "'")
+      .because(fmt::format("the verbs are {}", fmt::join(verb_names(), ", ")))
+      .hint(meant.empty() ? "run 'shardctl --help' for examples" : fmt::format("did you mean {}?", meant));
+}
+
+std::string see_help(const Request& request) {
+  return request.verb == nullptr ? "run 'shardctl --help' for the options"
+                                 : fmt::format("run 'shardctl help {}' for its options", request.verb->name);
+}
+
+/// The error for an argument that the verb does not know.
+Error unknown_argument(const CLI::App& app, const Request& request, const std::string& verb, const std::string& text) {
+  const std::string help = see_help(request);
+  if (text.size() < 2 || text[0] != '-') return usage(fmt::format("unexpected '{}'", text)).hint(help);
+  const std::string name = text.substr(0, text.find('='));
+  const std::string near = near_to(name, long_names(app));
+  if (contains(all_long_names(), name)) {
+    return usage(fmt::format("{} does not take {}", verb, name)).hint(help);
+  }
+  return usage("unknown option " + name).hint(near.empty() ? help : fmt::format("did you mean {}?", near));
+}
+
+// ---- What must hold between options.
+
+/// \pre the environment and the configuration file have been applied to `app`.
+void check_layout(const CLI::App& app, const LayoutRequest& layout) {
+  std::vector<std::string> given;
+  for (const CLI::Option* option : app.get_options()) {
+    if (option->count() > 0 && chooses_layout(*option)) given.push_back("--" + option->get_lnames().front());
+  }
+  if (given.size() > 1) {
+    throw usage(fmt::format("{} contradict each other", fmt::join(given, " and ")))
+        .because("each of them defines the whole layout")
+        .hint("give one of them");
+  }
+  if (layout.dim && !layout.ranks) throw usage("--dim needs --ranks").hint("add --ranks N");
+  if (!layout.place.empty() && layout.mesh.empty()) throw usage("--place needs --mesh").hint("add --mesh A=N");
+}
+
+/// The command with -o before its last word, if that word names nothing yet: it is the destination then. Otherwise with
+/// a destination to fill in.
+std::string with_destination(const Session& session, const Request& request) {
+  const std::vector<std::string>& paths = request.read.paths;
+  const bool is_destination = paths.size() > 1 && session.fs.status(paths.back()).kind == FileKind::kAbsent;
+  if (!is_destination) return repeat_command(session.command.arguments, "-o DST");
+  std::vector<std::string> words = session.command.arguments;
+  words.erase(std::find(words.rbegin(), words.rend(), paths.back()).base() - 1);
+  return repeat_command(words, "-o " + shell_quoted(paths.back()));
+}
+
+void check_paths(const Session& session, const Request& request) {
+  const std::string name(request.verb->name);
+  const bool reads_none = request.map.action == "list" || request.map.action == "show";
+  if (request.verb->uses.sources && !reads_none && request.read.paths.empty()) {
+    throw usage(name + " needs a checkpoint: a file, a folder, or several files of one")
+        .hint(fmt::format("run 'shardctl help {}' for examples", name));
+  }
+  if (contains(request.read.paths, "")) {
+    throw usage("a source is an empty string").hint("check for an unset shell variable");
+  }
+  if (request.verb->uses.target && request.write.path.empty()) {
+    throw usage(name + " needs a destination").hint(with_destination(session, request));
+  }
+  if (request.write.path == "-") {
+    throw usage("cannot write a checkpoint to standard output")
+        .hint("give a file or folder; if its name is '-', write ./-");
+  }
+}
+
+bool is_set(const Session& session, const std::string& name) {
+  const auto value = session.env ? session.env(name) : std::nullopt;
+  return value && !value->empty() && *value != "0" && *value != "false";
+}
+
+bool is_given(const CLI::App& app, const std::string& name) {
+  const CLI::Option* const option = app.get_option_no_throw(name);
+  return option != nullptr && option->count() > 0;
+}
+
+/// Options of the command line (not those of the environment, which stand for many runs) that a run without a model map
+/// would ignore.
+std::vector<std::string> stated_for_maps(const CLI::App& app, const Verb* verb) {
+  std::vector<std::string> stated;
+  const bool has_maps = verb != nullptr && verb->uses.maps;
+  if (has_maps && is_given(app, "--set")) stated.emplace_back("--set");
+  if (has_maps && verb->name != "export" && is_given(app, "--hf-ref")) stated.emplace_back("--hf-ref");
+  return stated;
+}
+
+void check_stated_for_maps(const std::vector<std::string>& stated, const Request& request) {
+  if (stated.empty() || !request.read.map.empty() || !request.write.map.empty()) return;
+  throw usage(fmt::format("{} needs a model map", stated.front()))
+      .hint(fmt::format("drop {}, or add --map NAME or --to-map NAME", stated.front()));
+}
+
+/// Fills everything but the words of the line, which CLI11 would change: it takes '[1:2]' for a list and unpacks it.
+void parse_options(std::vector<std::string> arguments, Session& session, Request& request) {
+  CLI::App app;
+  if (request.verb == nullptr) {
+    add_all_options(app, session.common, request);
+  } else {
+    add_options(app, *request.verb, session.common, request);
+  }
+  std::reverse(arguments.begin(), arguments.end());  // As CLI11 takes them.
+  try {
+    app.parse(std::move(arguments));
+  } catch (const CLI::ExtrasError&) {
+    throw unknown_argument(app, request, session.command.verb, app.remaining(true).front());
+  } catch (const CLI::ParseError& error) {
+    throw usage(lower_first(error.what())).hint(see_help(request));
+  }
+  for (const auto& [name, word] : request.read.choices) request.read.stated_choices.push_back(name);
+  const std::vector<std::string> for_maps = stated_for_maps(app, request.verb);
+  apply_environment(app, session);
+  apply_configuration(app, session, request.verb);
+  check_stated_for_maps(for_maps, request);
+  if (request.verb != nullptr) check_layout(app, request.write.layout);
+}
+
+/// Files besides SRC and --hf-ref that options name, --config included, and --log-file. A built-in map is no file.
+std::vector<std::string> named_inputs(const CommonOptions& common, const Request& request) {
+  std::vector<std::string> inputs;
+  const LayoutRequest& layout = request.write.layout;
+  for (const std::string& path : {layout.like, layout.layout, request.read.layout, request.like, request.against,
+                                  common.config, common.log_file}) {
+    if (!path.empty()) inputs.push_back(path);
+  }
+  for (const std::string& map : {request.read.map, request.write.map}) {
+    if (!map.empty() && find_builtin_map(map) == nullptr) inputs.push_back(map);
+  }
+  return inputs;
+}
+
+}  // namespace
+
+void parse_command_line(const std::vector<std::string>& arguments, Session& session, Request& request) {
+  session.command.arguments = arguments;
+  const Scan first = scan(arguments);
+  session.common.json = contains(first.options, "--json") || is_set(session, "SHARDCTL_JSON");
+  const bool asks_help = !first.words.empty() && first.words.front() == "help";
+  const std::size_t verb_word = asks_help ? 1 : 0;
+  if (first.words.size() > verb_word) session.command.verb = first.words[verb_word];
+  request.help = asks_help || contains(first.options, "-h") || contains(first.options, "--help");
+  request.all_options = contains(first.options, "--all");
+  request.version = contains(first.options, "--version");
+  request.verb = find_verb(session.command.verb);
+  if (!session.command.verb.empty() && request.verb == nullptr) refuse_verb(session.command.verb);
+  if (request.help || request.version) return;
+  std::vector<std::string> rest = arguments;
+  if (request.verb != nullptr) rest.erase(rest.begin() + static_cast<std::ptrdiff_t>(first.verb_at));
+  parse_options(std::move(rest), session, request);
+  if (request.verb == nullptr) return;
+  request.read.paths.assign(first.words.begin() + 1, first.words.end());
+  if (request.verb->check != nullptr) request.verb->check(session, request);
+  check_paths(session, request);
+  request.write.defaults = request.verb->target;
+  request.named_inputs = request.page.named_inputs = named_inputs(session.common, request);
+  if (request.read.ranks_expected && *request.read.ranks_expected < 1) {
+    throw usage("--ranks-expected must be at least 1").found(*request.read.ranks_expected);
+  }
+}
+
+}  // namespace shard::app

@@ -1,0 +1,19 @@
+/// \file
+/// Completion scripts for shells, made from the verbs and the tree of options.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace shard::app {
+
+/// "bash", "zsh", "fish".
+std::vector<std::string_view> shell_names();
+
+/// A script that the shell sources. It completes verbs, the options of each verb, the words that an option takes, and
+/// files.
+/// \pre `shell` is one of shell_names().
+std::string completion_script(std::string_view shell);
+
+}  // namespace shard::app

@@ -1,0 +1,50 @@
+/// \file
+/// The options of each verb as CLI11 holds them. Included by few: CLI11 is large.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "apps/shardctl/arguments/verb.h"
+#include "apps/shardctl/request/request.h"
+
+namespace shard::app {
+
+/// All options of a verb. They fill `common` and `request`, which must outlive `app`.
+void add_options(CLI::App& app, const Verb& verb, CommonOptions& common, Request& request);
+/// Those of all verbs, each once.
+void add_all_options(CLI::App& app, CommonOptions& common, Request& request);
+/// Those that every verb takes, and only those.
+void add_global_options(CLI::App& app, CommonOptions& common, Request& request);
+
+/// The options that only one verb has; see Verb::add_options.
+void add_help(CLI::App& app, Request& request);
+void add_inspect(CLI::App& app, Request& request);
+void add_repair(CLI::App& app, Request& request);
+void add_export(CLI::App& app, Request& request);
+void add_verify(CLI::App& app, Request& request);
+void add_diff(CLI::App& app, Request& request);
+void add_digest(CLI::App& app, Request& request);
+void add_cat(CLI::App& app, Request& request);
+void add_completion(CLI::App& app, Request& request);
+
+/// Whether the option is one of those that say how to cut the target: one of them may be given.
+bool chooses_layout(const CLI::Option& option);
+
+/// "--ranks", ... of those that help lists.
+std::vector<std::string> long_names(const CLI::App& app);
+/// The options of all verbs.
+std::vector<std::string> all_long_names();
+
+template <class List>
+bool contains(const List& list, std::string_view word) {
+  return std::find(list.begin(), list.end(), word) != list.end();
+}
+
+/// CLI11's message as the middle of a line.
+std::string lower_first(std::string text);
+
+}  // namespace shard::app

@@ -1,0 +1,141 @@
+#include "apps/shardctl/html/html_page.h"
+
+#include <fmt/format.h>
+#include <openssl/evp.h>
+
+#include <algorithm>
+#include <array>
+#include <exception>
+#include <ostream>
+#include <span>
+#include <streambuf>
+#include <string_view>
+#include <vector>
+
+#include "apps/shardctl/render/report.h"
+#include "apps/shardctl/session/ranks.h"
+#include "apps/shardctl/text/units.h"
+#include "formats/export/model_folder.h"
+#include "libshard/core/error.h"
+#include "libshard/io/local_output.h"
+#include "libshard/io/paths.h"
+
+namespace shard::app {
+
+// The parts that all pages share: the files of this folder, embedded by cmake/embed_page.cmake.
+
+/// page.html. It contains `@policy@`, `@style@`, `@document@` and `@script@` once each, in this order, for what goes
+/// there.
+extern const std::string_view kPageFrame;
+extern const std::string_view kPageStyle;   ///< page.css
+extern const std::string_view kPageScript;  ///< The scripts, one after another.
+
+namespace {
+
+/// Counts what a stream gets, and writes it where there is a file. Streams swallow exceptions, so it keeps the first.
+class FileBuffer final : public std::streambuf {
+ public:
+  explicit FileBuffer(FileWriter* file) : file_(file) {}
+  /// The bytes so far. \throws Error kResource  one of them could not be written
+  std::int64_t checked_bytes() const {
+    if (failure_) std::rethrow_exception(failure_);
+    return bytes_;
+  }
+
+ protected:
+  int_type overflow(int_type c) override {
+    const char byte = traits_type::to_char_type(c);
+    return xsputn(&byte, 1) == 1 ? c : traits_type::eof();
+  }
+  std::streamsize xsputn(const char* data, std::streamsize count) override try {
+    if (file_ != nullptr) file_->write_at(bytes_, std::as_bytes(std::span(data, static_cast<std::size_t>(count))));
+    bytes_ += count;
+    return count;
+  } catch (...) {
+    if (!failure_) failure_ = std::current_exception();
+    return 0;
+  }
+
+ private:
+  FileWriter* const file_;
+  std::int64_t bytes_ = 0;
+  std::exception_ptr failure_;
+};
+
+/// A source of a content security policy: this text alone.
+std::string hash_source(std::string_view text) {
+  std::array<unsigned char, 32> digest{};
+  std::array<unsigned char, 45> base64{};  // With the zero that ends it.
+  if (EVP_Digest(text.data(), text.size(), digest.data(), nullptr, EVP_sha256(), nullptr) != 1) {
+    throw Error(ErrorCode::kResource, "cannot hash the page");
+  }
+  EVP_EncodeBlock(base64.data(), digest.data(), static_cast<int>(digest.size()));
+  return fmt::format("'sha256-{}'", reinterpret_cast<const char*>(base64.data()));
+}
+
+/// Nothing is loaded, nothing is sent, only our script runs, and no text becomes markup, whatever the document holds.
+std::string policy() {
+  return fmt::format(
+      "default-src 'none'; style-src {}; script-src {}; base-uri 'none'; form-action 'none'; "
+      "require-trusted-types-for 'script'; trusted-types 'none'",
+      hash_source(kPageStyle), hash_source(kPageScript));
+}
+
+/// Writes the frame with everything in its place. \returns the bytes of the page. \throws Error kResource
+std::int64_t write_page(FileWriter* file, const std::function<void(JsonWriter&)>& render) {
+  FileBuffer buffer(file);
+  std::ostream out(&buffer);
+  std::string_view rest = kPageFrame;
+  const auto frame_before = [&](std::string_view mark) {
+    const std::size_t end = rest.find(mark);
+    out << rest.substr(0, end);
+    rest.remove_prefix(end + mark.size());
+  };
+  frame_before("@policy@");
+  out << policy();
+  frame_before("@style@");
+  out << kPageStyle;
+  frame_before("@document@");
+  {
+    JsonWriter json(out, {JsonEscapes::kInHtml});
+    render(json);
+  }
+  frame_before("@script@");
+  out << kPageScript << rest;
+  return buffer.checked_bytes();
+}
+
+}  // namespace
+
+HtmlPage::HtmlPage(const Session& session, const PageRequest& page, const ReadRequest& read)
+    : session_(session), path_(page.path) {
+  if (path_.empty() || !is_rank_zero(session)) return;
+  if (session.fs.status(path_).kind == FileKind::kFolder) {
+    throw Error(ErrorCode::kExists, "cannot write the page: a folder with this name exists").in_file(path_);
+  }
+  std::vector<std::string> sources = read.paths;
+  sources.insert(sources.end(), page.named_inputs.begin(), page.named_inputs.end());
+  const std::string& reference = read.numbers.hf_ref;
+  if (!reference.empty()) sources.push_back(join_path(reference, kConfigName));
+  store_ = local_output(session.fs, path_, sources, {.force = page.force});
+}
+
+void HtmlPage::write(const std::function<void(JsonWriter&)>& render) const try {
+  if (!is_wanted()) return;
+  const OutputFile file{.path = base_name(path_), .bytes = write_page(nullptr, render)};
+  const std::unique_ptr<Output> output = store_->begin(std::span(&file, 1), false);
+  const std::unique_ptr<OutputPart> part = store_->part(output->token());
+  write_page(&part->create(file), render);
+  part->finish();
+  if (session_.stop.stop_requested()) throw Error(ErrorCode::kInterrupted, "interrupted");
+  output->commit();
+  note(session_, fmt::format("wrote {} ({})", path_, human_bytes(file.bytes)));
+} catch (const Error& error) {
+  throw of_destination(error, path_);
+}
+
+void allow_sudden_end(const Session& session, const PageRequest& page) {
+  if (session.end_at_once && page.path.empty()) session.end_at_once();
+}
+
+}  // namespace shard::app

@@ -1,0 +1,177 @@
+#include "apps/shardctl/render/copy.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <span>
+
+#include "apps/shardctl/render/json_parts.h"
+#include "apps/shardctl/text/text_sink.h"
+#include "apps/shardctl/text/units.h"
+#include "libshard/core/plural.h"
+
+namespace shard::app {
+namespace {
+
+std::int64_t total_bytes(const CopyResult& result) {
+  std::int64_t bytes = 0;
+  for (const File& file : result.files) bytes += file.bytes;
+  return bytes;
+}
+
+void write_head(JsonWriter& json, const Session& session, const char* schema, const WriteRequest& write,
+                const std::string& source, const CopyResult& result) {
+  json.key("schema"), json.string(schema);
+  json.key("verb"), json.string(session.command.verb);
+  json.key("source"), json.string(source);
+  json.key("output"), json.string(write.path);
+  json.key("format"), json.string(result.format);
+  write_files(json, result.files);
+  json.line(1);
+  json.key("tensors"), json.number(result.tensors);
+  json.key("objects"), json.number(result.objects);
+}
+
+constexpr std::size_t kShownLosses = 10;
+
+std::string_view what_of(const Loss& loss) {
+  constexpr std::array<std::string_view, 3> kWhats{"tensor", "object", "file"};
+  return kWhats[static_cast<std::size_t>(loss.what)];
+}
+
+void write_loss(JsonWriter& json, const Loss& loss) {
+  json.line(2);
+  json.begin_object();
+  json.key("what"), json.string(what_of(loss));
+  json.key("name"), json.string_or_null(loss.name);
+  json.key("dtype"), json.string_or_null(loss.dtype);
+  json.key("shape"), loss.shape ? json.numbers(*loss.shape) : json.null();
+  json.key("boxes");
+  json.begin_array();
+  for (const LostBox& box : loss.boxes) {
+    json.begin_object();
+    json.key("offsets"), json.numbers(box.offsets);
+    json.key("sizes"), json.numbers(box.sizes);
+    json.end_object();
+  }
+  json.end_array();
+  json.key("file"), json.string_or_null(loss.file);
+  json.key("why"), json.string(loss.why);
+  json.end_object();
+}
+
+void write_salvage(JsonWriter& json, const Salvage* salvage) {
+  if (salvage == nullptr) return;
+  json.line(1);
+  json.key("lost");
+  json.begin_array();
+  for (const Loss& loss : salvage->losses()) write_loss(json, loss);
+  json.end_array();
+  write_texts(json, "repaired", salvage->mended());
+}
+
+void write_reports(JsonWriter& json, const VerbReports& reports) {
+  write_salvage(json, reports.salvage);
+  if (reports.exported != nullptr) write_export(json, *reports.exported);
+}
+
+void plan_json(const Session& session, const WriteRequest& write, const std::string& source, const CopyResult& plan,
+               const VerbReports& reports) {
+  JsonWriter json(session.out);
+  json.begin_object();
+  write_head(json, session, "shardctl.plan/1", write, source, plan);
+  json.key("bytes_to_read"), json.number(plan.bytes_to_read);
+  json.key("bytes_to_write"), json.number(plan.bytes_to_write);
+  json.key("copies"), json.number(plan.copies);
+  json.key("tiles"), json.number(plan.tiles);
+  json.key("memory_bytes"), json.number(plan.memory_bytes);
+  json.key("free_bytes"), json.number(plan.free_bytes);
+  write_texts(json, "warnings", plan.warnings);
+  write_reports(json, reports);
+  json.end_object();
+  json.end_line();
+}
+
+void result_json(const Session& session, const WriteRequest& write, const std::string& source, const CopyResult& result,
+                 const Progress& progress, double seconds, bool is_unchanged, const VerbReports& reports) {
+  JsonWriter json(session.out);
+  json.begin_object();
+  write_head(json, session, "shardctl.result/1", write, source, result);
+  json.key("bytes_read"), json.number(progress.bytes_read.load());
+  json.key("bytes_written"), json.number(progress.bytes_written.load());
+  json.key("bytes_cloned"), json.number(progress.bytes_cloned.load());
+  json.key("bytes_kept"), json.number(progress.bytes_kept.load());
+  json.key("cast_overflows"), json.number(progress.cast_overflows.load());
+  json.key("seconds"), json.real(seconds);
+  json.key("unchanged"), json.boolean(is_unchanged);
+  write_texts(json, "warnings", result.warnings);
+  write_reports(json, reports);
+  json.end_object();
+  json.end_line();
+}
+
+}  // namespace
+
+void render_plan(const Session& session, const WriteRequest& write, const std::string& source, const CopyResult& plan,
+                 const VerbReports& reports) {
+  if (session.common.json) return plan_json(session, write, source, plan, reports);
+  TextSink sink(session.out);
+  std::size_t width = 0;
+  for (const File& file : plan.files) width = std::max(width, std::to_string(file.bytes).size());
+  sink.line(fmt::format("{} {} -> {} ({}): {}, {}", session.command.verb, source, write.path, plan.format,
+                        plural(plan.tensors, "tensor"), plural(plan.objects, "object")));
+  for (const File& file : plan.files) sink.line(fmt::format("  {:>{}}  {}", file.bytes, width, file.path));
+  if (reports.exported != nullptr) print_export(sink, *reports.exported);
+  sink.line(fmt::format("read        {}", human_bytes(plan.bytes_to_read)));
+  sink.line(
+      fmt::format("write       {} in {}", human_bytes(total_bytes(plan)), plural(std::ssize(plan.files), "file")));
+  sink.line(fmt::format("copies      {} in {}", plan.copies, plural(plan.tiles, "tile")));
+  sink.line(fmt::format("memory      {}", human_bytes(plan.memory_bytes)));
+  sink.line(fmt::format("free disk   {}", plan.free_bytes == INT64_MAX ? "unknown" : human_bytes(plan.free_bytes)));
+  if (total_bytes(plan) > plan.free_bytes) sink.line("not enough free disk space");
+}
+
+void render_unchanged(const Session& session, const WriteRequest& write, const std::string& source,
+                      const Manifest& manifest) {
+  if (!session.common.json) {
+    return note(session, fmt::format("{}: {} is up to date: its manifest records this source and these options",
+                                     session.command.verb, write.path));
+  }
+  CopyResult result;
+  result.format = manifest.format;
+  result.tensors = manifest.tensors;
+  result.objects = manifest.objects;
+  for (const ManifestFile& file : manifest.files) result.files.push_back({file.path, file.bytes});
+  const Progress nothing;
+  result_json(session, write, source, result, nothing, 0, true, {});
+}
+
+void render_result(const Session& session, const WriteRequest& write, const std::string& source,
+                   const CopyResult& result, const Progress& progress, double seconds, const VerbReports& reports) {
+  if (!session.common.json) {
+    note(session, fmt::format("{}: wrote {}: {}, {}, {} in {}, {:.2f} s", session.command.verb, write.path,
+                              plural(result.tensors, "tensor"), plural(result.objects, "object"),
+                              human_bytes(total_bytes(result)), plural(std::ssize(result.files), "file"), seconds));
+    return;
+  }
+  result_json(session, write, source, result, progress, seconds, false, reports);
+}
+
+void warn_of_losses(const Session& session, const Salvage& salvage) {
+  for (const std::string& what : salvage.mended()) warn(session, "repaired: " + what);
+  const std::vector<Loss>& losses = salvage.losses();
+  for (const Loss& loss : std::span(losses).first(std::min(losses.size(), kShownLosses))) {
+    std::string subject(what_of(loss));
+    if (!loss.name.empty()) subject += fmt::format(" '{}'", loss.name);
+    if (!loss.dtype.empty()) subject += fmt::format(" ({})", loss.dtype);
+    if (!loss.file.empty() && loss.what != Loss::What::kFile) subject += fmt::format(" of {}", loss.file);
+    if (loss.what == Loss::What::kFile) subject = loss.file.empty() ? "part of the source" : loss.file;
+    warn(session, fmt::format("lost: {}: {}", subject, loss.why));
+  }
+  if (losses.size() > kShownLosses) {
+    warn(session, fmt::format("lost: {} more; --json lists all", losses.size() - kShownLosses));
+  }
+}
+
+}  // namespace shard::app

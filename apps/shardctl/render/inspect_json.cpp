@@ -1,0 +1,186 @@
+#include <algorithm>
+
+#include "apps/shardctl/render/inspect.h"
+#include "apps/shardctl/render/json_parts.h"
+#include "apps/shardctl/source/inspect_numbers.h"
+#include "apps/shardctl/text/sharding_text.h"
+#include "apps/shardctl/text/value_text.h"
+
+namespace shard::app {
+namespace {
+
+/// What the entries of tensors and objects need to know about the other entries.
+struct Context {
+  Aliases aliases;
+  std::vector<std::string_view> repeated;
+  Meshes meshes;
+};
+
+/// Leaves the path out where it is the name as one key and no other entry has that name.
+void write_path(JsonWriter& json, std::string_view name, Path path, const Context& context) {
+  if (path.empty() && !std::ranges::binary_search(context.repeated, name)) return;
+  json.key("path"), json.begin_array();
+  if (path.empty()) json.string(name);
+  for (const PathPart& part : path) {
+    if (part.is_index) {
+      json.number(part.index);
+    } else {
+      json.string(part.key());
+    }
+  }
+  json.end_array();
+}
+
+void write_chunk(JsonWriter& json, const Catalog& catalog, const Chunk& chunk) {
+  const StoredTensor& stored = catalog.stored[chunk.stored];
+  json.begin_object();
+  json.key("offsets"), json.numbers(chunk.offsets);
+  json.key("sizes"), json.numbers(chunk.sizes);
+  json.key("rank");
+  if (stored.rank >= 0) {
+    json.number(stored.rank);
+  } else {
+    json.null();
+  }
+  json.key("file"), json.string(catalog.files[catalog.storages[stored.storage].file].path);
+  const Place place = place_of(catalog, chunk);
+  json.key("byte_offset");
+  if (place.known) {
+    json.number(place.offset_bytes);
+    json.key("byte_length"), json.number(place.span_bytes);
+    json.key("strides"), json.numbers(chunk.strides);
+  } else {
+    json.null();
+    json.key("byte_length"), json.null();
+    json.key("strides"), json.null();
+  }
+  json.end_object();
+}
+
+void write_placements(JsonWriter& json, const Catalog& catalog, const Tensor& tensor, const Context& context) {
+  json.key("placements");
+  if (tensor.sharding == kNoIndex) return json.null();
+  json.begin_array();
+  for (const Placement& placement : catalog.shardings[tensor.sharding].placements) json.string(to_string(placement));
+  json.end_array();
+  json.key("mesh"), json.number(context.meshes.of_sharding[tensor.sharding]);
+}
+
+/// Tensors refer to meshes by index.
+void write_meshes(JsonWriter& json, const Meshes& meshes) {
+  json.key("meshes"), json.begin_array();
+  for (const Sharding* sharding : meshes.list) {
+    json.line(2);
+    json.begin_object();
+    json.key("axes"), json.begin_array();
+    for (const MeshAxis& axis : sharding->mesh) {
+      json.begin_object();
+      json.key("name"), json.string_or_null(axis.name);
+      json.key("size"), json.number(axis.size);
+      json.end_object();
+    }
+    json.end_array();
+    json.key("ranks"), json.numbers(ranks_of(*sharding));
+    json.end_object();
+  }
+  json.end_array();
+}
+
+void write_tensor(JsonWriter& json, const Catalog& catalog, const SelectedTensor& selected, const Context& context) {
+  const Tensor& tensor = catalog.tensors[selected.source];
+  json.begin_object();
+  json.key("name"), json.string(selected.name);
+  write_path(json, selected.name, selected.path, context);
+  json.key("dtype"), json.string(dtype_name(selected.dtype));
+  json.key("shape"), json.numbers(tensor.shape);
+  json.key("bytes"), json.number(packed_bytes(element_count(tensor.shape), selected.dtype));
+  write_placements(json, catalog, tensor, context);
+  json.key("alias_of");
+  if (const auto first = context.aliases.first_of(selected)) {
+    json.string(*first);
+  } else {
+    json.null();
+  }
+  if (tensor.rank >= 0) json.key("rank"), json.number(tensor.rank);
+  json.key("chunks"), json.begin_array();
+  for (const Chunk& chunk : catalog.chunks_of(tensor)) {
+    if (tensor.chunk_count > 1) json.line(4);
+    write_chunk(json, catalog, chunk);
+  }
+  json.end_array();
+  json.end_object();
+}
+
+void write_object(JsonWriter& json, const Catalog& catalog, const SelectedObject& selected, const Context& context) {
+  const Object& object = catalog.objects[selected.source];
+  json.begin_object();
+  json.key("name"), json.string(selected.name);
+  write_path(json, selected.name, selected.path, context);
+  json.key("type"), json.string(value_type(object.value));
+  json.key("value"), write_value(json, object.value);
+  if (!is_scalar(object.value)) json.key("summary"), json.string(value_text(catalog, object.value, kObjectPreview));
+  if (object.rank >= 0) json.key("rank"), json.number(object.rank);
+  json.end_object();
+}
+
+void write_head(JsonWriter& json, const OpenSource& source, const Selection& selection) {
+  const Catalog& catalog = source.catalog();
+  const Totals sum = totals(catalog, selection);
+  json.key("schema"), json.string("shardctl.inspect/1");
+  json.key("source"), json.string(source.label);
+  json.key("format"), json.string(catalog.format);
+  json.key("format_version"), json.string_or_null(catalog.format_version);
+  json.key("world_size");
+  if (catalog.world_size) {
+    json.number(*catalog.world_size);
+  } else {
+    json.null();
+  }
+  json.line(1);
+  json.key("tensor_count"), json.number(selection.tensors.size());
+  json.key("object_count"), json.number(selection.objects.size());
+  json.key("logical_bytes"), json.number(sum.logical_bytes);
+  json.key("stored_bytes"), json.number(sum.stored_bytes);
+  json.key("file_count"), json.number(catalog.files.size());
+  json.line(1);
+  write_files(json, catalog.files);
+}
+
+}  // namespace
+
+void render_json(JsonWriter& json, const OpenSource& source, const Selection& selection) {
+  const Catalog& catalog = source.catalog();
+  const Context context{Aliases(catalog, selection), repeated_names(selection), Meshes(catalog)};
+  json.begin_object();
+  json.line(1);
+  write_head(json, source, selection);
+  json.line(1);
+  write_meshes(json, context.meshes);
+  json.line(1);
+  json.key("tensors"), json.begin_array();
+  for (const SelectedTensor& tensor : selection.tensors) {
+    json.line(2);
+    write_tensor(json, catalog, tensor, context);
+  }
+  json.end_array();
+  json.line(1);
+  json.key("objects"), json.begin_array();
+  for (const SelectedObject& object : selection.objects) {
+    json.line(2);
+    write_object(json, catalog, object, context);
+  }
+  json.end_array();
+  json.line(1);
+  json.key("metadata"), json.begin_object();
+  for (const auto& [name, value] : catalog.metadata) {
+    json.member_name(name);
+    json.string(value);
+  }
+  json.end_object();
+  json.line(1);
+  write_texts(json, "warnings", catalog.warnings);
+  json.end_object();
+  json.end_line();
+}
+
+}  // namespace shard::app

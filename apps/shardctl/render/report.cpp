@@ -1,0 +1,176 @@
+#include "apps/shardctl/render/report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <csignal>
+#include <mutex>
+#include <thread>
+
+#include "apps/shardctl/arguments/remedy_text.h"
+#include "apps/shardctl/render/json_parts.h"
+#include "apps/shardctl/session/log.h"
+#include "apps/shardctl/session/ranks.h"
+#include "apps/shardctl/text/text_sink.h"
+#include "libshard/core/first_names.h"
+#include "libshard/core/json_writer.h"
+#include "libshard/io/paths.h"
+
+namespace shard::app {
+namespace {
+
+constexpr std::chrono::milliseconds kTurn{2000}, kLastTurn{6000};
+/// How long a rank that is asked to stop gives rank 0 to clean up: mpirun kills all ranks once one has ended.
+constexpr std::size_t kNameFront = 100;  ///< Bytes of DST's name that its siblings' names begin with.
+constexpr std::chrono::milliseconds kLinger{600};
+
+void print_lines(const Session& session, const Error& error, const std::string& hint, std::string_view label) {
+  const bool colour = colours_errors(session);
+  TextSink sink(session.err);
+  std::string where;
+  const std::string message = error.what();
+  if (!error.file().empty() && !mentions(message, error.file())) where = error.file() + ": ";
+  if (!error.tensor().empty() && message.find("'" + error.tensor() + "'") == std::string::npos) {
+    where += "tensor '" + error.tensor() + "': ";
+  }
+  if (session.group->size() > 1 && error.rank()) {
+    const std::string rank = fmt::format("rank {}", *error.rank());
+    if (!message.starts_with(rank)) where = rank + ": " + where;
+  }
+  sink.add("shardctl: ");
+  sink.painted("1;31", label, colour);
+  sink.line(" " + where + message);
+  std::string why = error.why();
+  if (why.empty() && !error.expected().empty()) {
+    why = fmt::format("expected {}, found {}", error.expected(), error.found().empty() ? "none" : error.found());
+  } else if (why.empty() && !error.found().empty() && message.find(error.found()) == std::string::npos) {
+    why = "found " + error.found();
+  }
+  std::string logged = where + message;
+  const auto line = [&](std::string_view code, std::string_view what, const std::string& text) {
+    if (text.empty()) return;
+    logged += fmt::format("; {}{}", what, text);
+    sink.spaces(2);
+    sink.painted(code, what, colour);
+    sink.line(text);
+  };
+  line("1", "why:", why.empty() ? "" : "  " + why);
+  line("36", "hint:", hint.empty() ? "" : " " + hint);
+  log_to_file(session, LogLevel::kError, logged);
+}
+
+/// `code` is the exit code, `kind` the finding's kind or, where there is none, the name of the error's code.
+void print_json(const Session& session, const Error& error, const std::string& hint, int code, std::string_view kind) {
+  JsonWriter json(session.out);
+  json.begin_object();
+  json.key("schema"), json.string("shardctl.error/1");
+  json.key("verb"), json.string_or_null(session.command.verb);
+  json.key("code"), json.number(code);
+  json.key("kind"), json.string(kind);
+  json.key("message"), json.string(error.what());
+  json.key("file"), json.string_or_null(error.file());
+  json.key("tensor"), json.string_or_null(error.tensor());
+  json.key("rank");
+  if (error.rank()) {
+    json.number(*error.rank());
+  } else {
+    json.null();
+  }
+  json.key("expected"), json.string_or_null(error.expected());
+  json.key("found"), json.string_or_null(error.found());
+  json.key("hint"), json.string_or_null(hint);
+  if (!session.error_details.empty()) write_texts(json, "details", session.error_details);
+  json.end_object();
+  json.end_line();
+}
+
+/// Whether the launcher lets this rank live until its turn to report. A failure that all ranks see (a lost rank, a
+/// failed rendezvous, bad usage) is reported by the first rank that is left; launchers end the others once that one has
+/// ended.
+bool is_still_wanted(const Session& session, int rank) {
+  std::mutex mutex;
+  std::unique_lock lock(mutex);
+  std::condition_variable_any never;
+  never.wait_for(lock, session.stop, std::min(rank * kTurn, kLastTurn), [] { return false; });
+  if (!session.stop.stop_requested()) return true;
+  if (rank > 0) std::this_thread::sleep_for(kLinger);
+  return false;
+}
+
+/// The rank that found the cause reports it.
+bool is_teller(const Session& session, const Error& error) {
+  const bool is_grouped = session.group->size() > 1;
+  if (!is_grouped) return session.launch.size == 1 || is_still_wanted(session, session.launch.rank);
+  const int own = session.group->rank();
+  if (error.rank()) return own == *error.rank();
+  const bool can_be_alone = session.group->backend() != "threads";
+  return own == 0 || (can_be_alone && is_still_wanted(session, own));
+}
+
+int tell(Session& session, const Request& request, Error error) {
+  const bool is_bug = error.code() == ErrorCode::kInternal;
+  if (is_bug) {
+    error.because("this is a bug in shardctl, not a mistake in the checkpoint or the command")
+        .hint("report it with the command line and the output of 'shardctl version'");
+  }
+  const bool is_told = is_teller(session, error);
+  const std::string hint = hint_text(error, request, session.command.arguments);
+  if (is_told) {
+    print_lines(session, error, hint, is_bug ? "internal error:" : "error:");
+    write_error_file(
+        session.fs, session.launch.error_file,
+        "shardctl: error: " + printable(error.what()) + (hint.empty() ? "" : "\nhint: " + printable(hint)));
+  }
+  // Which signal stopped another rank is not known here; launchers send SIGTERM.
+  const bool by_other = session.group->size() > 1 && session.stop_signal() == 0;
+  const bool is_term = error.code() == ErrorCode::kInterrupted && (session.stop_signal() == SIGTERM || by_other);
+  const int code = is_term ? 143 : exit_code_for(error.code());
+  if (session.common.json && (is_told || session.group->size() > 1))
+    print_json(session, error, hint, code, error.kind() ? kind_name(*error.kind()) : code_name(error.code()));
+  return code;
+}
+
+}  // namespace
+
+int exit_code_for(ErrorCode code) {
+  switch (code) {
+    case ErrorCode::kInvalidArgument:
+      return 2;
+    case ErrorCode::kNotFound:
+      return 3;
+    case ErrorCode::kCorruption:
+      return 4;
+    case ErrorCode::kExists:
+      return 5;
+    case ErrorCode::kResource:
+      return 6;
+    case ErrorCode::kPeer:
+      return 7;
+    case ErrorCode::kUnsupported:
+      return 8;
+    case ErrorCode::kInterrupted:
+      return 130;
+    case ErrorCode::kInternal:
+      break;
+  }
+  return kExitInternal;
+}
+
+Error of_destination(Error error, const std::string& destination) {
+  const std::string& path = error.file();
+  const std::size_t mark = path.find(".shardctl-");
+  if (mark == std::string::npos) return error;
+  const std::size_t begin = path.rfind('/', mark) + 1, end = path.find('/', mark);  // npos + 1 is 0.
+  const std::string front = "." + base_name(destination).substr(0, kNameFront);
+  if (!path.substr(begin).starts_with(front)) return error;
+  const std::string inside = end == std::string::npos ? base_name(destination) : path.substr(end + 1);
+  return error.replace_file(path.substr(0, begin) + inside);
+}
+
+int report(Session& session, const Request& request, const std::exception_ptr& failure) {
+  return tell(session, request, as_error(failure));
+}
+
+}  // namespace shard::app

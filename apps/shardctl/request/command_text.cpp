@@ -1,0 +1,65 @@
+#include "apps/shardctl/request/command_text.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+namespace shard::app {
+namespace {
+
+/// Options with one value: in a hint they take the place of the one that was given.
+constexpr std::array<std::string_view, 10> kSingleInHints{"--as",   "--backend",        "--dtype", "--format",
+                                                          "--from", "--hf-ref",         "--map",   "--objects",
+                                                          "--to",   "--unknown-globals"};
+
+/// True if `added`, options for the end of a command, has `option` among its words.
+bool adds(std::string_view added, std::string_view option) {
+  for (std::size_t at = added.find(option); at != std::string_view::npos; at = added.find(option, at + 1)) {
+    const std::size_t end = at + option.size();
+    if ((at == 0 || added[at - 1] == ' ') && (end == added.size() || added[end] == ' ' || added[end] == '='))
+      return true;
+  }
+  return false;
+}
+
+/// The option of kSingleInHints that `word` gives, alone or with "=VALUE"; empty for other words.
+std::string_view single_option(std::string_view word) {
+  const std::string_view name = word.substr(0, word.find('='));
+  const auto found = std::ranges::find(kSingleInHints, name);
+  return found == kSingleInHints.end() ? std::string_view() : *found;
+}
+
+}  // namespace
+
+std::string shell_quoted(const std::string& word) {
+  constexpr std::string_view kSafe = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./=:,+@%";
+  if (!word.empty() && word.find_first_not_of(kSafe) == std::string::npos) return word;
+  std::string quoted = "'";
+  for (const char c : word) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return quoted + "'";
+}
+
+std::string repeat_command(const std::vector<std::string>& arguments, const std::string& added) {
+  std::string line = "shardctl", rest;
+  bool only_words = false;
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    const std::string& word = arguments[i];
+    only_words = only_words || word == "--";  // An added option must come before it.
+    const std::string_view option = only_words ? std::string_view() : single_option(word);
+    if (!option.empty() && adds(added, option)) {
+      if (option.size() == word.size()) ++i;  // Its value is the next word.
+      continue;
+    }
+    (only_words ? rest : line) += " " + shell_quoted(word);
+  }
+  return line + (added.empty() ? "" : " " + added) + rest;
+}
+
+std::string glob_of_name(std::string_view name) {
+  std::string glob;
+  for (const char c : name) glob += c == '*' || c == '?' || c == '[' ? fmt::format("[{}]", c) : std::string(1, c);
+  return glob;
+}
+
+}  // namespace shard::app

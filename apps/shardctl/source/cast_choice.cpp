@@ -1,0 +1,36 @@
+#include "apps/shardctl/source/cast_choice.h"
+
+#include <fmt/format.h>
+
+#include "apps/shardctl/request/command_text.h"
+#include "formats/parts/quantization/config.h"
+#include "libshard/catalog/casts.h"
+#include "libshard/io/paths.h"
+
+namespace shard::app {
+
+QuantizationFacts facts_beside(const Session& session, const OpenSource& source) {
+  if (source.paths.empty()) return {};
+  const SourceStore& store = source_store(session);
+  const std::string& path = source.paths.front();
+  return read_quantization(store, store.status(path).kind == FileKind::kFolder ? path : parent_path(path));
+}
+
+std::vector<std::string> checked_casts(const Session& session, const SelectionOptions& select, const OpenSource& source,
+                                       std::span<const SelectedTensor> tensors, bool converts_all) {
+  if (!converts_all && select.cast.empty()) return {};
+  try {
+    return check_casts(source.catalog(), tensors, facts_beside(session, source),
+                       converts_all ? LoneFloats::kRefuse : LoneFloats::kConvert);
+  } catch (const QuantizedCast& refused) {
+    Error error(refused);
+    if (refused.globs().empty()) throw Error(error.hint("leave such tensors as they are with --cast 'GLOB=keep'"));
+    std::string words;
+    for (const std::string& glob : refused.globs()) {
+      words += fmt::format("{}--cast {}", words.empty() ? "" : " ", shell_quoted(glob + "=keep"));
+    }
+    throw Error(error.hint(repeat_command(session.command.arguments, words)));
+  }
+}
+
+}  // namespace shard::app

@@ -1,0 +1,77 @@
+#include "apps/shardctl/source/inspect_numbers.h"
+
+#include <algorithm>
+
+namespace shard::app {
+namespace {
+
+std::uint32_t root_of(const Catalog& catalog, const SelectedTensor& selected) {
+  const std::uint32_t alias_of = catalog.tensors[selected.source].alias_of;
+  return alias_of == kNoIndex ? selected.source : alias_of;
+}
+
+}  // namespace
+
+Totals totals(const Catalog& catalog, const Selection& selection) {
+  Totals sum;
+  std::vector<bool> seen(catalog.tensors.size(), false);
+  for (const SelectedTensor& selected : selection.tensors) {
+    const Tensor& tensor = catalog.tensors[selected.source];
+    const std::uint32_t root = root_of(catalog, selected);
+    if (seen[root]) continue;
+    seen[root] = true;
+    const std::int64_t elements = element_count(tensor.shape), bytes = packed_bytes(elements, selected.dtype);
+    sum.elements += elements;
+    sum.logical_bytes += bytes;
+    sum.bytes_of_dtype[static_cast<std::size_t>(selected.dtype)] += bytes;
+    for (const Chunk& chunk : catalog.chunks_of(tensor)) {
+      sum.stored_bytes += packed_bytes(element_count(chunk.sizes), catalog.stored[chunk.stored].dtype);
+    }
+  }
+  return sum;
+}
+
+Aliases::Aliases(const Catalog& catalog, const Selection& selection)
+    : catalog_(catalog), selection_(selection), first_(catalog.tensors.size(), kNoIndex) {
+  for (std::uint32_t i = 0; i < selection.tensors.size(); ++i) {
+    std::uint32_t& first = first_[root_of(catalog, selection.tensors[i])];
+    if (first == kNoIndex) first = i;
+  }
+}
+
+std::optional<std::string_view> Aliases::first_of(const SelectedTensor& selected) const {
+  const SelectedTensor& first = selection_.tensors[first_[root_of(catalog_, selected)]];
+  return first.source == selected.source ? std::nullopt : std::optional<std::string_view>(first.name);
+}
+
+std::vector<std::string_view> repeated_names(const Selection& selection) {
+  std::vector<std::string_view> repeated;
+  std::size_t next = 0;
+  for (std::size_t i = 0; i < selection.tensors.size(); ++i) {
+    const std::string_view name = selection.tensors[i].name;
+    while (next < selection.objects.size() && selection.objects[next].name < name) ++next;
+    const bool of_object = next < selection.objects.size() && selection.objects[next].name == name;
+    if (of_object || (i > 0 && selection.tensors[i - 1].name == name)) repeated.push_back(name);
+  }
+  for (std::size_t i = 1; i < selection.objects.size(); ++i) {
+    if (selection.objects[i - 1].name == selection.objects[i].name) repeated.push_back(selection.objects[i].name);
+  }
+  std::ranges::sort(repeated);
+  return repeated;
+}
+
+Place place_of(const Catalog& catalog, const Chunk& chunk) {
+  const StoredTensor& stored = catalog.stored[chunk.stored];
+  const Storage& storage = catalog.storages[stored.storage];
+  if (!storage.plain || storage.offset < 0) return {};
+  std::int64_t last = 0;
+  bool empty = false;
+  for (int d = 0; d < chunk.sizes.size(); ++d) {
+    empty = empty || chunk.sizes[d] == 0;
+    last += (chunk.sizes[d] - 1) * chunk.strides[d];
+  }
+  return {true, storage.offset + packed_bytes(chunk.first, stored.dtype),
+          empty ? 0 : packed_bytes(last + 1, stored.dtype)};
+}
+
+}  // namespace shard::app

@@ -1,0 +1,245 @@
+#include "apps/shardctl/source/map_choice.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "apps/shardctl/request/request.h"
+#include "formats/export/model_folder.h"
+#include "formats/parts/pickle/attributes.h"
+#include "formats/registry.h"
+#include "libshard/catalog/glob.h"
+#include "libshard/core/error.h"
+#include "libshard/core/hash_table.h"
+#include "libshard/core/nearest.h"
+#include "libshard/core/value.h"
+#include "libshard/io/paths.h"
+#include "libshard/map/documents/builtin_maps.h"
+#include "libshard/map/matching/rank_search.h"
+#include "libshard/map/passes/mapped_reader.h"
+
+namespace shard::app {
+namespace {
+
+constexpr std::int64_t kMaxBytes = 16 << 20;  ///< Of a document, or a config.json.
+constexpr std::string_view kArguments = "args.";
+constexpr std::string_view kParamShapes = "param_shapes";
+
+std::string read_text(const Session& session, const std::string& path) {
+  const auto file = source_store(session).open(path);
+  const std::vector<std::byte> bytes = read_whole(*file, kMaxBytes);
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+std::vector<std::pair<std::string, std::string>> parse_numbers(const std::vector<std::string>& set) {
+  std::vector<std::pair<std::string, std::string>> numbers;
+  for (const std::string& text : set) {
+    const std::size_t equals = text.find('=');
+    if (equals == std::string::npos || equals == 0) {
+      throw usage(fmt::format("--set '{}' is not NAME=VALUE", text)).hint("give a number such as --set heads=32");
+    }
+    numbers.emplace_back(text.substr(0, equals), text.substr(equals + 1));
+  }
+  return numbers;
+}
+
+/// An object of that name; null where there is none.
+const Value* value_of(const Catalog& catalog, std::string_view name) {
+  const auto object = std::ranges::find(catalog.objects, name, &Object::name);
+  return object == catalog.objects.end() ? nullptr : object->value;
+}
+
+/// An entry of its own, or an attribute of a Namespace `args`.
+std::optional<MapValue> argument_of(const Catalog& catalog, std::string_view name) {
+  const Value* found = value_of(catalog, std::string(kArguments) + std::string(name));
+  const Value* const all = value_of(catalog, kArguments.substr(0, kArguments.size() - 1));
+  if (found == nullptr && all != nullptr && all->extra() != nullptr && all->extra()->state != nullptr) {
+    found = find_key(*all->extra()->state, name);
+  }
+  if (found == nullptr) return std::nullopt;
+  const Value& value = *found;
+  if (value.kind == ValueKind::kInt || value.kind == ValueKind::kBool) return value.number;
+  if (value.kind == ValueKind::kString) return std::string(value.text());
+  return std::nullopt;
+}
+
+MapInputs inputs_of(const Session& session, const MapNumbers& numbers, const std::vector<std::string>& sources) {
+  MapInputs inputs;
+  inputs.given = parse_numbers(numbers.set);
+  inputs.config_file = find_config(session, numbers, sources);
+  if (!inputs.config_file.empty()) inputs.config = read_text(session, inputs.config_file);
+  return inputs;
+}
+
+/// What DeepSpeed lists beside a module: the names of its parameters by group, in the order of the flat buffers.
+/// \throws Error kCorruption  it is not a list of dicts, or before DeepSpeed 0.5.4 a dict, of names that differ
+std::vector<std::vector<std::string>> names_in_shapes(const Value& shapes) {
+  std::vector<std::vector<std::string>> groups;
+  HashSet<std::string_view> met;
+  const auto add = [&](const Value& group) {
+    const std::string what = fmt::format("{}[{}]", kParamShapes, groups.size());
+    const std::span<Value*> items = pickle::mapping(group, what);
+    groups.emplace_back();
+    for (std::size_t i = 0; i + 1 < items.size(); i += 2) {
+      const std::string_view name = pickle::string(*items[i], what);
+      if (!met.insert(name)) throw pickle::malformed(what, fmt::format("it lists '{}' again", name)).of_tensor(name);
+      groups.back().emplace_back(name);
+    }
+  };
+  if (is_mapping(shapes)) {
+    add(shapes);
+  } else {
+    for (const Value* const group : pickle::sequence(shapes, kParamShapes)) add(*group);
+  }
+  return groups;
+}
+
+/// Of rank 0: the lists of other ranks have the same names.
+std::vector<std::vector<std::string>> read_param_shapes(const Session& session, const OpenSource& source) {
+  const std::vector<RankPath> files = source.rank_paths ? source.rank_paths->files : std::vector<RankPath>();
+  OpenOptions how;
+  how.opaque_globals = source.opaque_globals;
+  for (const RankPath& file : files) {
+    const Source one{&source_store(session), {join_path(source.paths.front(), file.path)}};
+    const std::unique_ptr<Reader> reader = file_format_of(*source.format).open(one, how);
+    const Value* const root = reader->catalog().root;
+    const Value* const shapes = root == nullptr || !is_mapping(*root) ? nullptr : find_key(*root, kParamShapes);
+    if (shapes == nullptr) continue;
+    try {
+      return names_in_shapes(*shapes);
+    } catch (Error& error) {
+      throw error.in_file(file.path);
+    }
+  }
+  throw Error(ErrorCode::kInvalidArgument,
+              fmt::format("cannot undo the map's flatten: no file of the source lists {}", kParamShapes))
+      .in_file(source.paths.front());
+}
+
+/// The coordinates that the names of the files state are those of the map's mesh.
+void check_mesh(const ModelMap& map, const OpenSource& source) {
+  if (!source.rank_paths || source.rank_paths->mesh.empty() || source.rank_paths->mesh == map.mesh()) return;
+  throw Error(ErrorCode::kInvalidArgument, "cannot undo the map: its mesh does not match the files")
+      .in_file(source.paths.front())
+      .because("the file names determine the size of each axis")
+      .expected(fmt::format("{}", fmt::join(map.mesh(), " x ")))
+      .found(fmt::format("{}", fmt::join(source.rank_paths->mesh, " x ")));
+}
+
+}  // namespace
+
+std::string find_config(const Session& session, const MapNumbers& numbers, const std::vector<std::string>& sources) {
+  const SourceStore& store = source_store(session);
+  if (!numbers.hf_ref.empty()) {
+    const std::string path = join_path(numbers.hf_ref, kConfigName);
+    if (store.status(path).kind == FileKind::kFile) return path;
+    throw Error(ErrorCode::kNotFound, fmt::format("--hf-ref {} has no config.json", numbers.hf_ref)).in_file(path);
+  }
+  for (const std::string& path : sources) {
+    const std::string folder = find_model_folder(store, path, path).path;
+    if (!folder.empty()) return join_path(folder, kConfigName);
+  }
+  return {};
+}
+
+std::int64_t ranks_of(const OpenSource& source) {
+  if (source.rank_paths) return source.rank_paths->ranks;
+  const Catalog& catalog = source.catalog();
+  const auto is_of_a_rank = [](const Tensor& tensor) { return tensor.rank >= 0; };
+  return std::ranges::any_of(catalog.tensors, is_of_a_rank) ? catalog.world_size.value_or(1) : 1;
+}
+
+namespace {
+
+std::string read_map_text(const Session& session, const std::string& name) {
+  if (const BuiltinMap* const map = find_builtin_map(name)) return std::string(map->text);
+  if (source_store(session).status(name).kind != FileKind::kAbsent) return read_text(session, name);
+  std::vector<std::string_view> names;
+  for (const BuiltinMap& map : builtin_maps()) names.push_back(map.name);
+  const std::string near = nearest(name, names);
+  throw usage(fmt::format("'{}' is neither a built-in map nor a file", name))
+      .hint(near.empty() ? "list the built-in ones with 'shardctl map list'" : fmt::format("did you mean '{}'?", near));
+}
+
+}  // namespace
+
+const OpenedMap& open_map(const Session& session, const std::string& name) {
+  std::shared_ptr<const OpenedMap>& map = session.opened_maps[name];
+  if (map == nullptr) {
+    std::string text = read_map_text(session, name);
+    MapDocument document = parse_map_document(text, name);
+    map = std::make_shared<const OpenedMap>(OpenedMap{name, std::move(text), std::move(document)});
+  }
+  return *map;
+}
+
+std::optional<RankPaths> named_ranks(const Session& session, const ReadRequest& read) {
+  const MapDocument& document = open_map(session, read.map).document;
+  const SourceStore& store = source_store(session);
+  const std::string& folder = read.paths.front();
+  if (document.files.empty() || read.paths.size() != 1 || store.status(folder).kind != FileKind::kFolder) {
+    return std::nullopt;
+  }
+  const auto list = [&](const std::string& below) {
+    const std::string path = below.empty() ? folder : join_path(folder, below);
+    return store.status(path).kind == FileKind::kFolder ? store.list(path) : std::vector<std::string>();
+  };
+  const MapVariables known(document, inputs_of(session, read.numbers, read.paths));
+  std::optional<RankPaths> paths = find_rank_paths(document, known, list);
+  const auto says_more = [](const MapFiles& files) { return !files.root.empty() || !files.writer.empty(); };
+  if (!paths && (document.files.size() > 1 || says_more(document.files.front()))) {
+    throw Error(ErrorCode::kNotFound, fmt::format("'{}' contains none of the files that the map lists", folder))
+        .in_file(folder)
+        .expected(document.files.front().path);
+  }
+  return paths;
+}
+
+ModelMap choose_map(const Session& session, const std::string& name, const MapNumbers& numbers,
+                    const OpenSource& source, MapUse use, std::int64_t ranks) {
+  MapDocument document = open_map(session, name).document;
+  MapInputs inputs = inputs_of(session, numbers, source.paths);
+  const auto reads_arguments = [](const MapVariable& variable) {
+    return std::ranges::any_of(variable.from, [](const std::string& from) { return from.starts_with(kArguments); });
+  };
+  if (std::ranges::any_of(document.vars, reads_arguments)) source.reader->load_objects();
+  inputs.argument = [&](std::string_view argument) { return argument_of(source.catalog(), argument); };
+  inputs.ranks = ranks;
+  (use == MapUse::kUndo ? inputs.stored : inputs.logical) = &source.catalog();
+  MapVariables variables(document, inputs);
+  if (document.flatten && document.flatten->takes_param_shapes) {
+    if (use == MapUse::kMake) {
+      throw Error(ErrorCode::kUnsupported, "cannot make flat buffers in the order of param_shapes")
+          .because("only a source checkpoint has this list")
+          .hint("list the names in flatten.order");
+    }
+    document.flatten->param_shapes = read_param_shapes(session, source);
+  }
+  ModelMap map(std::move(document), std::move(variables));
+  if (use == MapUse::kUndo) check_mesh(map, source);
+  return map;
+}
+
+void undo_map(const Session& session, const ReadRequest& read, const SelectionOptions* selection, OpenSource& source,
+              Log& log) {
+  const ModelMap map = choose_map(session, read.map, read.numbers, source, MapUse::kUndo, ranks_of(source));
+  std::function<bool(std::string_view)> leaves_out;
+  if (selection != nullptr && (!selection->include.empty() || !selection->exclude.empty())) {
+    const auto include = std::make_shared<GlobSet>(selection->include),
+               exclude = std::make_shared<GlobSet>(selection->exclude);
+    const bool has_include = !selection->include.empty();
+    leaves_out = [=](std::string_view name) {
+      return !exclude->matching(name).empty() || (has_include && include->matching(name).empty());
+    };
+  }
+  auto reader = std::make_unique<MappedReader>(std::move(source.reader), map, leaves_out);
+  log.info(fmt::format("undid map {}: {} tensors, {} unchanged, {} dropped", read.map, reader->catalog().tensors.size(),
+                       reader->undone().copied(), reader->undone().dropped()));
+  source.is_mapped = true;
+  source.reader = std::move(reader);
+}
+
+}  // namespace shard::app

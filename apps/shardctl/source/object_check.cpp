@@ -1,0 +1,158 @@
+#include "apps/shardctl/source/object_check.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "apps/shardctl/request/command_text.h"
+#include "apps/shardctl/text/value_text.h"
+#include "formats/torch/foreign_classes.h"
+#include "formats/torch/tensor_subclass.h"
+#include "libshard/catalog/originals.h"
+#include "libshard/core/error.h"
+#include "libshard/core/hash_table.h"
+#include "libshard/core/plural.h"
+#include "libshard/core/visited.h"
+#include "libshard/export/model_part.h"
+
+namespace shard::app {
+namespace {
+
+constexpr std::size_t kMaxHintBytes = 2000;  ///< Longest list of options in a hint.
+
+/// What keeps an object from being used as a value.
+struct UnwritableObject {
+  std::string is;              ///< "is a sparse tensor"; empty: no obstacle.
+  bool droppable = false;      ///< --objects drop leaves it out.
+  bool holds_tensors = false;  ///< It then takes tensors with it.
+};
+
+/// \param met  the values of unknown classes that earlier calls found do not count again.
+UnwritableObject unwritable(const Object& object, const Originals* originals, VisitedSet& met) {
+  if (object.value == nullptr) return {};
+  const std::string kind = foreign_tensor(object.value);
+  const bool is_subclass = !torch_save::tensor_subclass(*object.value).empty();
+  // No --exclude names the root, so only --objects drop can leave it out.
+  if (!kind.empty()) return {"is a " + kind, is_subclass && object.name.empty(), true};
+  const torch_save::Opaques found = torch_save::find_opaques(*object.value, met, originals);
+  if (found.first == nullptr) return {};
+  const Value& type = found.holding != nullptr ? *found.holding : *found.first;
+  if (type.module() == "torch" && type.text() == "Tensor") return {"is a torch.Tensor inside an object", false, true};
+  if (type.module() == "h5py" && type.text().starts_with("Dataset (")) {
+    return {fmt::format("is an h5py.{}", type.text()), false, true};
+  }
+  const bool is_own = &type == object.value || &type == object.value->callee();
+  return {fmt::format("{} the unknown class {}.{}{}", is_own ? "is of" : "holds a value of", type.module(), type.text(),
+                      found.holding != nullptr ? " and holds tensors" : ""),
+          true, found.holding != nullptr};
+}
+
+/// An --exclude for each name, quoted for a shell.
+std::string exclude_words(const std::vector<std::string>& names) {
+  std::string words;
+  for (const std::string& name : names) {
+    words += fmt::format("{}--exclude {}", words.empty() ? "" : " ", shell_quoted(glob_of_name(name)));
+  }
+  return words;
+}
+
+/// The obstacles of a selection.
+struct UnwritableReport {
+  std::string first, is;  ///< The name of the first one, and what it is.
+  std::size_t count = 0;
+  std::vector<std::string> excludes;  ///< Those that must be named to be left out.
+  bool must_drop = false;             ///< Some objects are left out by --objects drop.
+
+  Error error(const std::vector<std::string>& arguments, std::string_view done) const {
+    const std::string more = count > 1 ? fmt::format("; {} more cannot either", count - 1) : std::string();
+    Error error(ErrorCode::kUnsupported, fmt::format("'{}' {}, which cannot be {}{}", first, is, done, more));
+    error.of_tensor(first);
+    std::string words = exclude_words(excludes);
+    if (words.size() > kMaxHintBytes) return error.hint("leave them out with patterns: --exclude '**.NAME'");
+    if (must_drop) words += excludes.empty() ? "--objects drop" : " --objects drop";
+    return error.hint(repeat_command(arguments, words));
+  }
+};
+
+/// The container of the model's tensors ("model"); empty where there is none, or not surely one.
+std::string model_container(const Catalog& catalog) try {
+  return find_model(catalog, [](std::string_view) { return true; }).container;
+} catch (const Error&) {
+  return {};  // Adapters, or clashing names.
+}
+
+/// The objects that the selection chooses, as those to be kept.
+std::vector<SelectedObject> chosen_objects(const Catalog& catalog, SelectionOptions selection) {
+  selection.keep_objects = true;
+  const bool chooses_all = selection.include.empty() && selection.exclude.empty() && selection.strip_prefix.empty() &&
+                           selection.add_prefix.empty() && selection.rename.empty() && selection.cast.empty();
+  if (!chooses_all) return select(catalog, selection).objects;
+  std::vector<SelectedObject> all;  // Names may repeat.
+  for (std::uint32_t i = 0; i < catalog.objects.size(); ++i) {
+    all.push_back({i, catalog.objects[i].name, catalog.objects[i].path});
+  }
+  return all;
+}
+
+}  // namespace
+
+/// Throws the fault of an object that the catalog does not list: no selection can have left it out.
+void throw_unlisted(const Catalog& catalog, const ObjectFaults& faults) {
+  HashMap<std::string, bool> listed;
+  for (const Object& object : catalog.objects) listed.try_emplace(std::string(object.name), true);
+  for (const auto& fault : faults.all()) {
+    if (listed.find(fault.key) == nullptr) throw Error(fault.value);
+  }
+}
+
+FirstNames check_objects(const Catalog& catalog, const ObjectCheck& check) {
+  const Originals* originals = catalog.originals.get();
+  if (originals != nullptr && originals->format != check.written_as) originals = nullptr;
+  const bool has_faults = check.faults != nullptr && !check.faults->empty();
+  if (has_faults) throw_unlisted(catalog, *check.faults);
+  VisitedSet checked;
+  const auto usable = [&](const Object& object) { return unwritable(object, originals, checked).is.empty(); };
+  FirstNames dropped;
+  if (!has_faults && std::all_of(catalog.objects.begin(), catalog.objects.end(), usable)) return dropped;
+  const std::string container = check.may_drop_tensors ? model_container(catalog) : std::string();
+  VisitedSet met;
+  UnwritableReport refused;
+  for (const SelectedObject& each : chosen_objects(catalog, check.selection)) {
+    const Object& object = catalog.objects[each.source];
+    if (const Error* const fault = has_faults ? check.faults->find(object.name) : nullptr) throw Error(*fault);
+    UnwritableObject found = unwritable(object, originals, met);
+    const bool is_in_model = !container.empty() && object.name.starts_with(container + ".");
+    if (found.holds_tensors) found.droppable = found.droppable && check.may_drop_tensors && !is_in_model;
+    const std::string name(object.name);  // --exclude sees source names.
+    const bool must_exclude = !name.empty() && (!found.droppable || found.holds_tensors);
+    refused.must_drop = refused.must_drop || (found.is.empty() ? !check.takes_objects : !must_exclude);
+    if (found.is.empty()) continue;
+    if (found.droppable && !check.selection.keep_objects) {
+      if (found.holds_tensors) dropped.add(name);
+      continue;
+    }
+    if (refused.count++ == 0) refused.first = name, refused.is = found.is;
+    if (must_exclude) refused.excludes.push_back(name);
+  }
+  if (refused.count > 0) throw refused.error(check.arguments, check.done);
+  return dropped;
+}
+
+std::string dropped_tensors_text(const FirstNames& dropped) {
+  if (dropped.count() == 0) return {};
+  return fmt::format("{} left out: {}",
+                     plural(static_cast<std::int64_t>(dropped.count()), "object that holds tensors is",
+                            "objects that hold tensors are"),
+                     dropped.text());
+}
+
+FirstNames objects_with_tensors(const Catalog& catalog, const std::function<bool(std::uint32_t object)>& takes) {
+  FirstNames names;
+  VisitedSet met;
+  for (std::uint32_t i = 0; i < catalog.objects.size(); ++i) {
+    if (takes(i) && unwritable(catalog.objects[i], nullptr, met).holds_tensors) names.add(catalog.objects[i].name);
+  }
+  return names;
+}
+
+}  // namespace shard::app

@@ -1,0 +1,62 @@
+#include "apps/shardctl/source/placeholder_file.h"
+
+#include <algorithm>
+
+#include "formats/foreign.h"
+#include "formats/megatron_tracker.h"
+#include "libshard/io/paths.h"
+
+namespace shard::app {
+namespace {
+
+std::vector<std::string> names_in(const SourceStore& store, const std::string& folder) {
+  return store.status(folder).kind == FileKind::kFolder ? store.list(folder) : std::vector<std::string>();
+}
+
+}  // namespace
+
+std::optional<Error> placeholder_at(const SourceStore& store, const std::string& path) {
+  const std::vector<std::string> names = names_in(store, parent_path(path));
+  return std::ranges::binary_search(names, base_name(path)) ? stand_in_of(store, path) : std::nullopt;
+}
+
+PlaceholderFiles::PlaceholderFiles(const SourceStore& store, const std::vector<std::string>& sources) : store_(store) {
+  for (const std::string& source : sources) {
+    if (store.status(source).kind != FileKind::kFolder) continue;
+    folders_.push_back(source);
+    const std::string iteration = tracked_iteration(store, source);
+    if (!iteration.empty()) folders_.push_back(join_path(source, iteration));
+  }
+}
+
+std::vector<Error> PlaceholderFiles::at_the_top() const {
+  std::vector<Error> found;
+  for (const std::string& folder : folders_) {
+    for (const std::string& name : names_in(store_, folder)) {
+      if (auto stand_in = stand_in_of(store_, join_path(folder, name))) found.push_back(*std::move(stand_in));
+    }
+  }
+  return found;
+}
+
+std::optional<Error> PlaceholderFiles::of_file(const std::string& file) {
+  std::vector<std::string> paths{file};
+  for (const std::string& folder : folders_) paths.push_back(join_path(folder, file));
+  for (const std::string& path : paths) {
+    if (!is_listed(path)) continue;
+    if (auto stand_in = stand_in_of(store_, path)) return stand_in;
+  }
+  return std::nullopt;
+}
+
+bool PlaceholderFiles::is_listed(const std::string& path) {
+  const std::string folder = parent_path(path);
+  const std::scoped_lock lock(mutex_);
+  const auto [known, is_new] = names_.try_emplace(folder);
+  if (is_new) {
+    for (std::string& name : names_in(store_, folder)) known->second.insert(std::move(name));
+  }
+  return known->second.contains(base_name(path));
+}
+
+}  // namespace shard::app

@@ -1,0 +1,72 @@
+#include "apps/shardctl/source/taken_source.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <optional>
+#include <string_view>
+
+#include "apps/shardctl/session/ranks.h"
+#include "apps/shardctl/source/map_choice.h"
+#include "apps/shardctl/source/source.h"
+#include "libshard/core/error.h"
+
+namespace shard::app {
+namespace {
+
+bool is_folder_at(const SourceStore& store, const std::string& path) {
+  return store.status(path).kind == FileKind::kFolder;
+}
+
+/// The one folder that was named, if it may be another than the checkpoint.
+std::optional<std::string> named_folder(const Session& session, const ReadRequest& read) {
+  if (!read.from.empty() || read.paths.size() != 1) return std::nullopt;
+  if (!is_folder_at(source_store(session), read.paths.front())) return std::nullopt;
+  if (!read.map.empty() && named_ranks(session, read)) return std::nullopt;
+  return read.paths.front();
+}
+
+/// The only checkpoint in the folder that was named; nothing if that stays the source.
+std::optional<TakenSource> take_checkpoint(const Session& session, const ReadRequest& read) {
+  try {
+    const std::optional<std::string> folder = named_folder(session, read);
+    return folder ? take_only_checkpoint(source_store(session), *folder) : std::nullopt;
+  } catch (const Error& error) {
+    if (error.code() == ErrorCode::kResource || error.code() == ErrorCode::kPeer) throw;
+    return std::nullopt;  // Opening it fails as well, and the verb says its findings then.
+  }
+}
+
+}  // namespace
+
+void take_sources(const Session& session, ReadRequest& read, bool takes_each) {
+  std::vector<std::string>& paths = read.paths;
+  if (paths.empty() || !read.from.empty() || (paths.size() > 1 && !takes_each)) return;
+  on_all_ranks(session, "find", [&] {
+    for (std::string& path : paths) {
+      ReadRequest one = read;
+      one.paths = {path};
+      const std::optional<TakenSource> taken = take_checkpoint(session, one);
+      if (!taken || (takes_each && taken->paths.size() > 1)) continue;
+      if (is_rank_zero(session)) {
+        note(session, fmt::format("{}: took {}, the only checkpoint in {}", session.command.verb, taken->label, path));
+      }
+      if (takes_each) {
+        path = taken->paths.front();
+      } else {
+        paths = taken->paths;
+        return;
+      }
+    }
+  });
+}
+
+TakenSource take_model(const Session& session, const ReadRequest& read) {
+  check_exists(session, read);
+  const std::optional<std::string> folder = named_folder(session, read);
+  if (folder) return shard::take_model(source_store(session), *folder);
+  return {.label = fmt::format("{}", fmt::join(read.paths, " ")), .paths = read.paths};
+}
+
+}  // namespace shard::app

@@ -1,0 +1,111 @@
+#include "apps/shardctl/target/conversion_warnings.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "apps/shardctl/source/inspect_numbers.h"
+#include "formats/megatron_tracker.h"
+#include "formats/parts/hf_index/folder_names.h"
+#include "libshard/core/first_names.h"
+#include "libshard/io/paths.h"
+
+namespace shard::app {
+namespace {
+
+/// Aliases, where the target neither shares storages nor takes notes.
+std::string lost_ties(const OpenSource& source, const SelectionOptions& options) {
+  const Catalog& catalog = source.catalog();
+  const auto repeats = [](const Tensor& tensor) { return tensor.alias_of != kNoIndex; };
+  if (std::ranges::none_of(catalog.tensors, repeats)) return {};
+  const Selection selection = choose(catalog, options);
+  const Aliases aliases(catalog, selection);
+  std::vector<std::string> names;
+  for (const SelectedTensor& tensor : selection.tensors) {
+    if (aliases.first_of(tensor)) names.emplace_back(tensor.name);
+  }
+  if (names.empty()) return {};
+  return fmt::format("{} stored as {}: {}",
+                     names.size() == 1 ? "1 tied tensor is" : fmt::format("{} tied tensors are", names.size()),
+                     names.size() == 1 ? "a separate copy" : "separate copies", first_names(names));
+}
+
+/// Attributes of Parameters, which only torch's own trees can hold.
+std::string lost_attributes(const OpenSource& source, const SelectionOptions& options) {
+  const Catalog& catalog = source.catalog();
+  if (std::ranges::none_of(catalog.stored, &StoredTensor::has_attributes)) return {};
+  std::vector<std::string> names;
+  for (const SelectedTensor& selected : choose(catalog, options).tensors) {
+    const std::span<const Chunk> chunks = catalog.chunks_of(catalog.tensors[selected.source]);
+    const auto has_attributes = [&](const Chunk& chunk) { return catalog.stored[chunk.stored].has_attributes; };
+    if (std::ranges::any_of(chunks, has_attributes)) names.emplace_back(selected.name);
+  }
+  if (names.empty()) return {};
+  return fmt::format("{} written without the attributes of {}: {}",
+                     names.size() == 1 ? std::string("1 tensor is") : fmt::format("{} tensors are", names.size()),
+                     names.size() == 1 ? "its Parameter" : "their Parameters", first_names(names));
+}
+
+std::string lost_metadata(const Catalog& catalog, const FormatTraits& traits) {
+  std::vector<std::string> keys;
+  for (const auto& [key, text] : catalog.metadata) {
+    const bool says_nothing = key == "format" && text == "pt";
+    if (!says_nothing && !key.starts_with("shardctl.")) keys.push_back(key);
+  }
+  if (keys.empty()) return {};
+  return fmt::format("{} cannot store the source's __metadata__; dropped: {}", traits.name, first_names(keys));
+}
+
+/// Whether the files of the checkpoint lie in that folder: those of one below are named from there on.
+bool holds(const SourceStore& store, const std::string& folder, const Catalog& catalog) {
+  const auto is_there = [&](const File& file) {
+    return store.status(join_path(folder, file.path)).kind != FileKind::kAbsent;
+  };
+  return catalog.files.empty() || std::ranges::any_of(catalog.files, is_there);
+}
+
+/// Files of the source's folder that are not part of the checkpoint and that its reader has not mentioned.
+std::string other_files(const Session& session, const OpenSource& source) {
+  const Catalog& catalog = source.catalog();
+  if (std::ranges::any_of(catalog.warnings, hf_index::is_others_warning)) return {};  // Its reader has told all.
+  std::set<std::string> read;
+  for (const File& file : catalog.files) read.insert(file.path);
+  std::vector<std::string> others = names_beside(session, source, read);
+  std::erase_if(others, [&](const std::string& name) {
+    return std::ranges::any_of(catalog.warnings, [&](const std::string& each) { return mentions(each, name); });
+  });
+  if (others.empty()) return {};
+  return fmt::format("ignored other files in the folder: {}", first_names(others));
+}
+
+}  // namespace
+
+std::vector<std::string> names_beside(const Session& session, const OpenSource& source,
+                                      const std::set<std::string>& read) {
+  const SourceStore& store = own_store(session);
+  if (source.paths.size() != 1 || store.status(source.paths.front()).kind != FileKind::kFolder) return {};
+  if (!holds(store, source.paths.front(), source.catalog())) return {};  // A run's folder, which names one below.
+  std::set<std::string_view> parts;
+  for (const std::string& path : read) parts.insert(std::string_view(path).substr(0, path.find('/')));
+  std::vector<std::string> names = store.list(source.paths.front());
+  std::erase_if(names, [&](const std::string& name) {
+    return name.starts_with('.') || name.ends_with(".index.json") || name == "layout.json" || name == kTrackerName ||
+           parts.contains(name);
+  });
+  std::ranges::sort(names);
+  return names;
+}
+
+std::vector<std::string> loss_warnings(const Session& session, const SelectionOptions& options,
+                                       const OpenSource& source, const FormatTraits& traits) {
+  std::vector<std::string> warnings;
+  if (!traits.sharing && !traits.notes) warnings.push_back(lost_ties(source, options));
+  if (!traits.sharing) warnings.push_back(lost_attributes(source, options));
+  if (!traits.notes) warnings.push_back(lost_metadata(source.catalog(), traits));
+  warnings.push_back(other_files(session, source));
+  std::erase(warnings, std::string());
+  return warnings;
+}
+
+}  // namespace shard::app

@@ -1,0 +1,107 @@
+/// \file
+/// Text for people. Whatever is added is made printable here, so that no caller can forget it: only this class writes
+/// the ends of lines, tabs and colours.
+#pragma once
+
+#include <charconv>
+#include <cstring>
+#include <ostream>
+#include <string_view>
+#include <vector>
+
+#include "apps/shardctl/text/printable.h"
+
+namespace shard::app {
+
+/// A buffer before a stream, so that many short lines become few large writes. Ownership: borrows the stream. Threads:
+/// one. Bytes that a closed pipe refuses are dropped; the stream's state shows it.
+class OutputBuffer {
+ public:
+  explicit OutputBuffer(std::ostream& out) : out_(out), buffer_(kBytes) {}
+  ~OutputBuffer() { flush(); }
+  OutputBuffer(const OutputBuffer&) = delete;
+  OutputBuffer& operator=(const OutputBuffer&) = delete;
+
+  void add(char c) {
+    if (used_ == kBytes) flush();
+    buffer_[used_++] = c;
+  }
+  void add(std::string_view text) {
+    if (text.size() > kBytes - used_) flush();
+    if (text.size() > kBytes) {
+      out_.write(text.data(), static_cast<std::streamsize>(text.size()));
+      return;
+    }
+    std::memcpy(buffer_.data() + used_, text.data(), text.size());
+    used_ += text.size();
+  }
+  template <class Integer>
+  void add_number(Integer number) {
+    if (kBytes - used_ < 32) flush();
+    char* const begin = buffer_.data() + used_;
+    used_ += static_cast<std::size_t>(std::to_chars(begin, begin + 32, number).ptr - begin);
+  }
+  void flush() {
+    if (used_ > 0 && out_.good()) {
+      out_.write(buffer_.data(), static_cast<std::streamsize>(used_));
+      out_.flush();
+    }
+    used_ = 0;
+  }
+
+ private:
+  static constexpr std::size_t kBytes = 1 << 16;
+  std::ostream& out_;
+  std::vector<char> buffer_;
+  std::size_t used_ = 0;
+};
+
+/// Ownership: borrows the stream. Threads: one. Lines arrive in large writes, the last when the sink goes.
+class TextSink {
+ public:
+  explicit TextSink(std::ostream& out) : buffer_(out) {}
+
+  /// A part of a line, shown as printable() has it. \pre it ends where a character ends
+  void add(std::string_view text) {
+    if (is_plain_ascii(text)) {
+      buffer_.add(text);
+    } else {
+      buffer_.add(printable(text));
+    }
+  }
+  template <class Integer>
+  void add_number(Integer number) {
+    buffer_.add_number(number);
+  }
+  void spaces(std::size_t count) {
+    for (std::size_t i = 0; i < count; ++i) buffer_.add(' ');
+  }
+  void tab() { buffer_.add('\t'); }
+  void end_line() { buffer_.add('\n'); }
+  void line(std::string_view text) {
+    add(text);
+    end_line();
+  }
+  /// A text that consists of lines: its newlines and tabs are kept. For texts of our own, and for a value that is all
+  /// that is printed.
+  void lines(std::string_view text) {
+    for (std::size_t end = 0; !text.empty(); text.remove_prefix(end)) {
+      end = std::min(text.find_first_of("\n\t"), text.size());
+      add(text.substr(0, end));
+      if (end < text.size()) buffer_.add(text[end++]);
+    }
+  }
+  /// `text` between an escape sequence of ours and its end; without `is_coloured` the text alone.
+  void painted(std::string_view code, std::string_view text, bool is_coloured) {
+    if (is_coloured) buffer_.add("\x1b["), buffer_.add(code), buffer_.add('m');
+    add(text);
+    if (is_coloured) buffer_.add("\x1b[0m");
+  }
+  /// Back to the begin of the line of a terminal, and nothing on it.
+  void erase_line() { buffer_.add("\r\x1b[K"); }
+
+ private:
+  OutputBuffer buffer_;
+};
+
+}  // namespace shard::app

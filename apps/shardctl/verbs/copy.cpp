@@ -1,0 +1,393 @@
+#include "apps/shardctl/verbs/copy.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <chrono>
+#include <iterator>
+#include <string_view>
+#include <utility>
+
+#include "apps/shardctl/render/copy.h"
+#include "apps/shardctl/render/report.h"
+#include "apps/shardctl/request/command_text.h"
+#include "apps/shardctl/request/request.h"
+#include "apps/shardctl/session/device.h"
+#include "apps/shardctl/session/progress.h"
+#include "apps/shardctl/session/ranks.h"
+#include "apps/shardctl/session/session.h"
+#include "apps/shardctl/session/versions.h"
+#include "apps/shardctl/source/cast_choice.h"
+#include "apps/shardctl/source/map_choice.h"
+#include "apps/shardctl/source/object_check.h"
+#include "apps/shardctl/source/source.h"
+#include "apps/shardctl/target/conversion_warnings.h"
+#include "apps/shardctl/target/target_choice.h"
+#include "apps/shardctl/target/up_to_date.h"
+#include "apps/shardctl/text/units.h"
+#include "apps/shardctl/text/value_text.h"
+#include "apps/shardctl/verbs/verbs.h"
+#include "formats/registry.h"
+#include "libshard/catalog/originals.h"
+#include "libshard/core/error.h"
+#include "libshard/core/plural.h"
+#include "libshard/io/local_output.h"
+#include "libshard/io/paths.h"
+#include "libshard/map/passes/padded_reader.h"
+
+namespace shard::app {
+namespace {
+
+/// The first option that asks for something else than all of the source, or empty.
+std::string find_change(const CopyRequest& request) {
+  const SelectionOptions& selection = request.select;
+  const LayoutRequest& layout = request.write.layout;
+  const struct {
+    bool is_given;
+    std::string_view option;
+  } changes[] = {{!selection.include.empty(), "--include"},
+                 {!selection.exclude.empty(), "--exclude"},
+                 {!selection.strip_prefix.empty(), "--strip-prefix"},
+                 {!selection.add_prefix.empty(), "--add-prefix"},
+                 {!selection.rename.empty(), "--rename"},
+                 {!selection.cast.empty(), "--cast"},
+                 {!selection.keep_objects, "--objects drop"},
+                 {!request.read.map.empty(), "--map"},
+                 {!request.write.map.empty(), "--to-map"},
+                 {layout.dim.has_value(), "--dim"},
+                 {!layout.mesh.empty(), "--mesh"},
+                 {!layout.layout.empty(), "--layout"},
+                 {!layout.like.empty(), "--like"}};
+  for (const auto& [is_given, option] : changes) {
+    if (is_given) return std::string(option);
+  }
+  for (const FormatOption& option : format_options(&Format::read_options)) {
+    if (choice(request.read.choices, option) != option.words.front()) return fmt::format("--{}", option.name);
+  }
+  return {};
+}
+
+/// Opens the source again, with all that its files hold, and lays out what `format` makes of it.
+/// \throws Error kUnsupported  the source is of another format; an option asks for something else than all of it, or
+///   for another layout than --ranks; the verb is not one that does this.
+Remake open_remake(const Session& session, const CopyRequest& request, const Format& format, const OpenSource& source) {
+  const std::string_view name = format.traits.name;
+  if (!request.write.defaults.remakes) {
+    throw Error(ErrorCode::kUnsupported, fmt::format("{} cannot write {}", session.command.verb, name))
+        .hint(fmt::format("use reshard or convert with --to {}", name));
+  }
+  if (source.format->traits.name != format.remakes) {
+    throw Error(ErrorCode::kUnsupported, fmt::format("--to {} needs a {} source", name, format.remakes))
+        .because("its files hold more than named tensors and objects")
+        .found(source.format->traits.name);
+  }
+  if (const std::string option = find_change(request); !option.empty()) {
+    throw Error(ErrorCode::kUnsupported, fmt::format("cannot write {} with {}", name, option))
+        .because("this format is always written whole and unchanged")
+        .hint(fmt::format("drop {}", option));
+  }
+  const Source opened{&source_store(session), source.paths};
+  OpenOptions how;
+  how.opaque_globals = request.read.opaque_globals;
+  how.ranks_expected = request.read.ranks_expected;
+  return format.remake(opened, how, {.ranks = request.write.layout.ranks});
+}
+
+/// What a run works on. The job borrows the rest.
+struct Work {
+  std::unique_ptr<Device> device;
+  TargetForm form;
+  OpenSource source;
+  ChosenLayout layout;
+  FormatTraits traits;  ///< Of the target.
+  CopyJob job;
+  std::unique_ptr<OutputStore> output;  ///< Checked, not begun.
+  std::unique_ptr<AppliedMap> to_map;   ///< Null: the target holds the tensors as they are.
+  std::vector<std::string> losses;
+  std::optional<ManifestRequest> manifest;
+};
+
+void append(std::vector<std::string>& all, const std::vector<std::string>& more) {
+  all.insert(all.end(), more.begin(), more.end());
+}
+
+/// Whether --to-map says what each rank stores, for a format that can hold that.
+bool is_cut_by_map(const Session& session, const std::string& to_map, const TargetForm& form) {
+  if (to_map.empty()) return false;
+  const OpenedMap& map = open_map(session, to_map);
+  if (!map.has_mesh()) return false;
+  return form.format->traits.mapped_ranks || form.format == &map_format(map.files_of_ranks().container);
+}
+
+/// Files of ranks with tensors of their own: no objects, and what tensors of the source share is not theirs to share.
+FormatTraits traits_of_own_tensors(std::string_view format) {
+  return {.name = format, .pieces = true, .many_files = false, .mapped_ranks = true};
+}
+
+CopyJob make_job(const Session& session, const CopyRequest& request, const CopyVerb& verb, Work& work) {
+  WriteOptions write = choose_write_options(request.write, work.form, work.source.catalog(), work.layout);
+  if (!work.form.single_file) write.base_name = verb.exported == nullptr ? std::string() : verb.exported->stem;
+  CopyJob job;
+  job.reader = work.source.reader.get();
+  work.traits = traits_of(*work.form.format, write);
+  // A map makes tensors of parts of others, which would keep all of those.
+  if (work.source.is_mapped) work.traits.sharing = false;
+  const Format* format = work.form.format;
+  if (is_cut_by_map(session, request.write.map, work.form) && !work.traits.mapped_ranks) {
+    work.traits = traits_of_own_tensors(work.traits.name);
+    format = &file_format_of(*format);
+    write.root = open_map(session, request.write.map).files_of_ranks().root;
+  }
+  job.make_writer = [format, write, wrap = verb.wrap_writer](const Catalog&) {
+    std::unique_ptr<Writer> writer = writer_of(*format, write);
+    return wrap ? wrap(std::move(writer)) : std::move(writer);
+  };
+  job.reflink_disk = &session.fs;
+  job.threads = worker_count(session);
+  job.max_memory_bytes = max_memory_bytes(session);
+  job.device = work.device.get();
+  job.timeout = timeout_of(request.run);
+  job.dry_run = request.write.dry_run;
+  job.version = own_version();
+  job.resume = request.write.resume;
+  job.stop = session.stop;
+  job.topology = {.peer_store = session.parts, .own_places = has_own_places(session, request.run)};
+  job.watched = session.watched;
+  job.manifest = work.manifest;
+  return job;
+}
+
+/// The checked destination. It must not touch anything that is read.
+std::unique_ptr<OutputStore> open_output(const Session& session, const CopyRequest& request, const CopyVerb& verb,
+                                         const OpenSource& source) {
+  const WriteRequest& target = request.write;
+  std::vector<std::string> sources = source.paths;
+  std::ranges::copy(request.named_inputs, std::back_inserter(sources));
+  const std::string& reference = request.read.numbers.hf_ref;
+  if (verb.exported == nullptr && !reference.empty()) sources.push_back(reference);
+  if (verb.exported != nullptr) {  // A trainer's folder may well hold the output; only the files that are read count.
+    std::ranges::copy(verb.exported->read_paths, std::back_inserter(sources));
+  }
+  return local_output(session.fs, target.path, sources, {.force = target.force, .sync = !target.no_fsync});
+}
+
+/// A map with a mesh says what each rank stores: of the layout options only the number of ranks goes with it.
+void check_layout_of_map(const Session& session, const WriteRequest& write, const TargetForm& form,
+                         const ModelMap& map) {
+  const LayoutRequest& layout = write.layout;
+  const bool has_mesh = !map.mesh().empty();
+  const bool is_laid_out = !layout.mesh.empty() || !layout.layout.empty() || !layout.like.empty() || layout.dim;
+  if (is_laid_out && (has_mesh || form.format->traits.mapped_ranks)) {
+    throw usage("cannot combine other layout options with a map that shards over ranks")
+        .because(fmt::format("{} already defines what each rank stores", write.map))
+        .hint("give only the number of ranks: --ranks N");
+  }
+  if (has_mesh && write.rank_files.value_or(RankFiles::kPlain) != RankFiles::kPlain) {
+    throw usage("--as applies only to tensors that a layout shards")
+        .because(fmt::format("{} says what each rank stores, and ranks store plain tensors", write.map));
+  }
+  const FormatTraits& traits = form.format->traits;
+  if (!has_mesh && layout.ranks && !traits.pieces) throw holds_whole_tensors(*form.format);
+  const Format& of_ranks = map_format(open_map(session, write.map).files_of_ranks().container);
+  if (map.ranks() > 1 && !traits.mapped_ranks && form.format != &of_ranks) {
+    throw Error(ErrorCode::kUnsupported, fmt::format("{} cannot store tensors that {} shards over {} ranks",
+                                                     traits.name, write.map, map.ranks()))
+        .suggest(Remedy::kWriteAs, of_ranks.traits.name);
+  }
+  const std::int64_t wanted = layout.ranks.value_or(map.ranks());
+  if (wanted == map.ranks() || !(has_mesh || form.format->traits.mapped_ranks)) return;
+  throw usage(fmt::format("{} is a map for a different number of ranks", write.map))
+      .expected(map.ranks())
+      .found(wanted);
+}
+
+/// Makes the job one that writes the selection in the form of --to-map.
+void apply_map(const Session& session, const CopyRequest& request, const Selection& selection, Work& work) {
+  const ModelMap map = choose_map(session, request.write.map, request.read.numbers, work.source, MapUse::kMake,
+                                  request.write.layout.ranks.value_or(1));
+  check_layout_of_map(session, request.write, work.form, map);
+  work.to_map = std::make_unique<AppliedMap>(work.source.catalog(), selection, map);
+  std::uint32_t first_padding = 0;
+  if (!work.to_map->paddings().empty()) {
+    auto padded = std::make_unique<PaddedReader>(std::move(work.source.reader), work.to_map->paddings());
+    first_padding = padded->first_padding();
+    work.source.reader = std::move(padded);
+    work.job.reader = work.source.reader.get();
+  }
+  work.job.target = mapped_target(*work.to_map, work.layout.layout, work.traits, first_padding);
+}
+
+/// Makes the job one that writes all of the source as it is, spread or arranged otherwise.
+void prepare_remake(const Session& session, const CopyRequest& request, const CopyVerb& verb, Work& work, Log& log) {
+  const auto made = std::make_shared<Remake>(open_remake(session, request, *work.form.format, work.source));
+  work.source.reader = std::move(made->reader);
+  log.debug(fmt::format("remade: {} tensors, {} objects", made->target.tensors.size(), made->target.objects.size()));
+  work.job = make_job(session, request, verb, work);
+  work.job.target.make = [made] { return std::move(made->target); };
+  work.job.make_writer = [made](const Catalog&) { return std::move(made->writer); };
+  work.output = open_output(session, request, verb, work.source);
+  check_objects(
+      work.source.catalog(),
+      {.selection = request.select, .arguments = session.command.arguments, .done = "written", .faults = verb.faults});
+}
+
+/// Items that are copied as they are go into the source's format only, under their own names.
+void refuse_kept_items(const Catalog& source, const SelectionOptions& selection, std::string_view format) {
+  if (source.originals == nullptr || source.originals->kept.empty()) return;
+  const bool is_renamed = !selection.rename.empty() || !selection.strip_prefix.empty() || !selection.add_prefix.empty();
+  if (source.originals->format == format && !is_renamed) return;
+  const std::string name(source.originals->kept.front().name);
+  throw Error(ErrorCode::kUnsupported,
+              fmt::format("cannot write '{}' as {}{}", name, format, is_renamed ? " under another name" : ""))
+      .of_tensor(name)
+      .because("its class is not read, so it can only be copied as it is")
+      .suggest(Remedy::kExclude, name);
+}
+
+/// Plans the run and rejects invalid requests, cheapest checks first, because reading objects can be expensive.
+Work prepare(const Session& session, const CopyRequest& request, const CopyVerb& verb, Log& log) {
+  Work work;
+  work.manifest = manifest_request(session, request, verb.beside);  // The source as it is before it is read.
+  // --to and DST's suffix may contradict each other, whatever the source is.
+  work.form = choose_form(session, request.write);
+  work.device = open_device(session, request.run);
+  if (work.device != nullptr) {
+    const DeviceInfo& info = work.device->info();
+    log.info(fmt::format("device cuda:{}: {}, {} free", info.number, info.name,
+                         human_bytes(work.device->memory().free_bytes)));
+  }
+  work.source = verb.open(session, request, log);
+  // Only now is the format known that a verb keeps, and with it the default layout.
+  if (work.form.format == nullptr) work.form.format = work.source.format;
+  if (work.form.format->traits.mapped_ranks && request.write.map.empty()) {
+    throw usage(fmt::format("cannot write {} without a model map", work.form.format->traits.name))
+        .hint(repeat_command(session.command.arguments, "--to-map NAME"));
+  }
+  work.layout = choose_layout(session, request.write, request.read.opaque_globals, work.form, log);
+  if (work.form.format->remake != nullptr) {
+    prepare_remake(session, request, verb, work, log);
+    return work;
+  }
+  work.job = make_job(session, request, verb, work);
+  work.output = open_output(session, request, verb, work.source);
+  const Catalog& source = work.source.catalog();
+  ObjectCheck check{.selection = request.select,
+                    .arguments = session.command.arguments,
+                    .done = "written",
+                    .takes_objects = work.traits.objects,
+                    .written_as = work.traits.name,
+                    .faults = verb.faults,
+                    .may_drop_tensors = verb.exported == nullptr};
+  work.losses.push_back(dropped_tensors_text(check_objects(source, check)));
+  if (request.select.keep_objects) {
+    work.source.reader->load_objects();
+    check.takes_objects = true;
+    check_objects(source, check);  // Obstacles inside values that were not read before.
+  }
+  refuse_kept_items(source, request.select, work.traits.name);
+  // After loading: --include may name a leaf of an object.
+  check_include({&source}, request.select);
+  Selection selection = select(source, request.select);
+  std::erase_if(selection.tensors, [&](const auto& tensor) { return source.tensors[tensor.source].damaged; });
+  if (verb.adjust) verb.adjust(work.source, selection);
+  append(work.losses, checked_casts(session, request.select, work.source, selection.tensors, verb.converts_all));
+  if (verb.exported != nullptr) append(work.losses, warnings_of_dtypes(*verb.exported));
+  if (request.write.map.empty()) {
+    work.job.target = selected_target(*work.source.reader, std::move(selection), work.layout.layout, work.traits);
+  } else {
+    apply_map(session, request, selection, work);
+  }
+  if (verb.exported == nullptr) {
+    append(work.losses, loss_warnings(session, request.select, work.source, work.traits));
+  }
+  std::erase(work.losses, std::string());
+  return work;
+}
+
+bool holds_something(const Catalog& catalog) { return !catalog.tensors.empty() || !catalog.objects.empty(); }
+
+CopyResult run_job(Session& session, const std::string& destination, OutputStore& output, CopyJob job,
+                   Progress& progress, Log& log) {
+  ProgressMeter meter(
+      session, log, session.command.verb, [&] { return progress.own_bytes(); }, progress.others_bytes);
+  job.awaited = meter.awaited();
+  const auto on_plan = [&, threads = job.threads](const CopyResult& plan) {
+    meter.set_total(plan.bytes_to_write);
+    log.info(fmt::format("plan: {} tensors into {} files, read {}, write {}", plan.tensors, plan.files.size(),
+                         human_bytes(plan.bytes_to_read), human_bytes(plan.bytes_to_write)));
+    log.debug(fmt::format("plan: {} copies in {} tiles, {} of memory, {} threads", plan.copies, plan.tiles,
+                          human_bytes(plan.memory_bytes), threads));
+  };
+  try {
+    return run_copy_job(output, *session.group, std::move(job), progress, on_plan);
+  } catch (const Error& error) {
+    throw of_destination(error, destination);
+  }
+}
+
+/// Adds what the job cannot know to its warnings.
+void add_warnings(CopyResult& result, const Work& work, const Progress& progress) {
+  if (const std::int64_t overflows = progress.cast_overflows.load(); overflows > 0) {
+    result.warnings.push_back(
+        fmt::format("{} too large for the new dtype", plural(overflows, "value is", "values are")));
+  }
+  result.warnings.insert(result.warnings.end(), work.losses.begin(), work.losses.end());
+  const bool is_empty = result.tensors == 0 && result.objects == 0;
+  if (is_empty && holds_something(work.source.catalog())) {
+    result.warnings.emplace_back(
+        "the output is empty: nothing in the source was selected, or nothing selected can be stored");
+  }
+}
+
+/// With --if-changed: whether DST is what would be made; then rank 0 says so.
+bool is_unchanged(const Session& session, const CopyRequest& request, const CopyVerb& verb) {
+  if (!request.write.if_changed) return false;
+  const std::optional<Manifest> manifest = unchanged_output(session, request, verb.beside);
+  if (manifest && is_rank_zero(session))
+    render_unchanged(session, request.write, fmt::format("{}", fmt::join(request.read.paths, " ")), *manifest);
+  return manifest.has_value();
+}
+
+}  // namespace
+
+int run_copy(Session& session, const Request& request) {
+  ObjectFaults faults;
+  const auto open = [&faults](const Session& own, const CopyRequest& given, Log& log) {
+    return open_source(own, given.read, log, {.selection = &given.select, .findings = &faults});
+  };
+  return run_copy_verb(session, request, {.open = open, .faults = &faults});
+}
+
+int run_copy_verb(Session& session, const CopyRequest& request, const CopyVerb& verb) {
+  const auto start = std::chrono::steady_clock::now();
+  const auto log = open_log(session);
+  if (is_unchanged(session, request, verb)) return 0;
+  Work work;
+  on_all_ranks(session, "catalog", [&] { work = prepare(session, request, verb, *log); });
+  work.job.on_step = [&](std::string_view step) {
+    log->debug(fmt::format("step {}", step));
+    begin_step(session, step);
+  };
+  Progress progress;
+  CopyResult result = run_job(session, request.write.path, *work.output, std::move(work.job), progress, *log);
+  if (!is_rank_zero(session)) return 0;
+  add_warnings(result, work, progress);
+  warn_all(session, result.warnings);
+  if (verb.salvage != nullptr) warn_of_losses(session, *verb.salvage);
+  if (request.write.dry_run) {
+    render_plan(session, request.write, work.source.label, result, {verb.salvage, verb.exported});
+    return 0;
+  }
+  const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
+  log->debug(fmt::format("{} reads, {} writes, {} between ranks", progress.read_calls.load(),
+                         progress.write_calls.load(), human_bytes(progress.bytes_sent.load())));
+  if (request.write.resume) {
+    log->info(fmt::format("resumed: {} were in place", human_bytes(progress.bytes_kept.load())));
+  }
+  render_result(session, request.write, work.source.label, result, progress, taken.count(),
+                {verb.salvage, verb.exported});
+  return 0;
+}
+
+}  // namespace shard::app

@@ -1,0 +1,283 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <limits>
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "apps/shardctl/render/export_report.h"
+#include "apps/shardctl/request/command_text.h"
+#include "apps/shardctl/request/request.h"
+#include "apps/shardctl/session/ranks.h"
+#include "apps/shardctl/source/map_choice.h"
+#include "apps/shardctl/source/object_check.h"
+#include "apps/shardctl/source/source.h"
+#include "apps/shardctl/source/taken_source.h"
+#include "apps/shardctl/verbs/copy.h"
+#include "apps/shardctl/verbs/verbs.h"
+#include "formats/export/model_export.h"
+#include "formats/registry.h"
+#include "libshard/core/error.h"
+#include "libshard/core/first_names.h"
+#include "libshard/core/plural.h"
+#include "libshard/export/adapter.h"
+#include "libshard/export/model_reader.h"
+#include "libshard/export/reference_check.h"
+#include "libshard/export/tied_weights.h"
+#include "libshard/io/paths.h"
+#include "libshard/map/passes/undo.h"
+
+namespace shard::app {
+namespace {
+
+constexpr std::string_view kOlderNames = "hf-v5";
+
+ExportOptions export_options(const Session& session, const CopyRequest& request) {
+  ExportOptions result{.reference = request.read.numbers.hf_ref,
+                       .dtype = request.exporting.dtype,
+                       .cast = request.select.cast,
+                       .is_checked = !request.exporting.no_check,
+                       .names = request.exporting.names,
+                       .is_mapped = !request.read.map.empty(),
+                       .holds_files = session.parts != nullptr,  // Other ranks' files can be read during a step only.
+                       .max_memory_bytes = reading_memory_bytes(session)};
+  if (session.common.json) result.most_renames = std::numeric_limits<std::size_t>::max();
+  return result;
+}
+
+/// One export from the command line to the output: the words around the library's decisions.
+class Export {
+ public:
+  Export(Session& session, const CopyRequest& request)
+      : session_(session), request_(request), export_(source_store(session), export_options(session, request)) {}
+
+  int run();
+
+ private:
+  void find_source();
+  void say_what_was_found() const;
+  OpenSource open(const Session& session, const CopyRequest& request, Log& log);
+  ModelPart find_part(const Catalog& catalog);
+  void say_what_is_taken() const;
+  std::vector<std::string> warnings_of(const Catalog& catalog, const ModelPart& part) const;
+  void adjust(OpenSource& source, Selection& selection);
+  bool fits_by_names(const OpenSource& source) const;
+  std::string remedy_for(const ReferenceDifference& difference, bool fits_by_map) const;
+
+  Session& session_;
+  CopyRequest request_;  ///< `read` is the checkpoint that was chosen; renaming that export does itself is removed.
+  ModelExport export_;
+  ObjectFaults faults_;  ///< Not asked: objects are dropped, whatever they are.
+};
+
+int Export::run() {
+  on_all_ranks(session_, "find", [this] { find_source(); });
+  say_what_was_found();
+  CopyVerb verb;
+  verb.open = [this](const Session& session, const CopyRequest& request, Log& log) {
+    return open(session, request, log);
+  };
+  verb.adjust = [this](OpenSource& source, Selection& selection) { adjust(source, selection); };
+  verb.wrap_writer = [this](std::unique_ptr<Writer> writer) {
+    return export_.add_files(std::move(writer), session_.parts == nullptr ? &session_.fs : nullptr);
+  };
+  verb.exported = &export_.report();
+  verb.converts_all = request_.exporting.dtype != kKeepDtypes;
+  verb.beside = export_.beside();
+  return run_copy_verb(session_, request_, verb);
+}
+
+void Export::find_source() {
+  const std::string named = request_.read.paths.front();
+  export_.find_files(take_model(session_, request_.read), named);
+  request_.read.paths = export_.source().paths;
+  if (!export_.folder().path.empty()) request_.read.numbers.hf_ref = export_.reference();
+}
+
+void Export::say_what_was_found() const {
+  if (!is_rank_zero(session_)) return;
+  const TakenSource& taken = export_.source();
+  if (taken.is_found) note(session_, fmt::format("export: took {}", taken.label));
+  const std::string &dtype = request_.exporting.dtype, &config = export_.config().dtype;
+  const bool is_named = dtype != kKeepDtypes && dtype != kAutoDtypes;
+  if (is_named && !config.empty() && config != dtype) {
+    warn(session_,
+         fmt::format("config.json is copied unchanged and says {}; loaders that follow it will convert the {} weights",
+                     config, dtype));
+  }
+}
+
+OpenSource Export::open(const Session& session, const CopyRequest& request, Log& log) {
+  OpenSource source =
+      open_source(session, request.read, log, {.keeps_map = true, .findings = &faults_});  // Its names lack wrappers.
+  source.label = export_.source().label;
+  const Catalog& catalog = source.catalog();
+  ModelPart part = find_part(catalog);
+  export_.take(catalog, part);
+  LayoutRequest& layout = request_.write.layout;
+  if (part.is_adapter && !layout.cuts_files()) layout.shards = 1;  // PEFT opens one file only.
+  say_what_is_taken();
+  part.warnings = warnings_of(catalog, part);
+  source.reader = model_reader(std::move(source.reader), part);
+  if (!request.read.map.empty()) undo_map(session, request.read, nullptr, source, log);
+  return source;
+}
+
+/// A line for each of several models in one source, and one for all of them as one model.
+[[noreturn]] void refuse_choices(const std::vector<std::string>& arguments, const std::string& label,
+                                 const std::vector<std::string>& choices) {
+  std::vector<std::string> lines;
+  for (const std::string& each : choices) {
+    lines.push_back(repeat_command(arguments, "--include " + shell_quoted(glob_of_name(each) + ".**")));
+  }
+  throw usage(fmt::format("cannot tell which model of '{}' to export", label))
+      .in_file(label)
+      .because(fmt::format("it holds several: {}", fmt::join(choices, ", ")))
+      .hint(fmt::format("{}; --include '**' exports all of them as one model", fmt::join(lines, ", or ")));
+}
+
+/// A line for each of several adapters, which leaves the others out.
+[[noreturn]] void refuse_adapters(const std::vector<std::string>& arguments, const std::string& label,
+                                  const std::vector<std::string>& adapters) {
+  std::vector<std::string> lines;
+  for (const std::string& taken : adapters) {
+    std::string words;
+    for (const std::string& other : adapters) {
+      if (other == taken) continue;
+      words +=
+          fmt::format("{}--exclude {}", words.empty() ? "" : " ", shell_quoted("**." + glob_of_name(other) + "**"));
+    }
+    lines.push_back(repeat_command(arguments, words));
+  }
+  throw usage(fmt::format("cannot tell which adapter of '{}' to export", label))
+      .in_file(label)
+      .because(fmt::format("it holds several: {}", fmt::join(adapters, ", ")))
+      .hint(fmt::format("{}", fmt::join(lines, ", or ")));
+}
+
+/// The line that exports the adapter of a source that holds its base model too.
+std::string adapter_line(const std::vector<std::string>& arguments, const Catalog& catalog) {
+  const auto is_saved = [](const Tensor& each) {
+    return each.name.find(".modules_to_save.") != std::string_view::npos;
+  };
+  std::string words = "--include '**lora_**'";
+  if (std::ranges::any_of(catalog.tensors, is_saved)) words += " --include '**.modules_to_save.**'";
+  return repeat_command(arguments, words);
+}
+
+ModelPart Export::find_part(const Catalog& catalog) {
+  check_include({&catalog}, request_.exporting.names);
+  const std::string& label = export_.source().label;
+  try {
+    ModelPart part = export_.find_part(catalog);
+    if (!part.choices.empty()) refuse_choices(session_.command.arguments, label, part.choices);
+    if (part.adapters.size() > 1) refuse_adapters(session_.command.arguments, label, part.adapters);
+    return part;
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kUnsupported || !is_lora(error.tensor())) throw;
+    throw Error(error).hint(
+        fmt::format("merge the adapter first, as peft's merge_and_unload() does, or export the adapter alone: {}",
+                    adapter_line(session_.command.arguments, catalog)));
+  }
+}
+
+void Export::say_what_is_taken() const {
+  if (!is_rank_zero(session_)) return;
+  if (const std::vector<std::string>& code = export_.carried().listed.code; !code.empty()) {
+    note(session_, fmt::format("export: copied code: {}", first_names(code)));
+  }
+  const ExportReport& report = export_.report();
+  if (report.other_tensors + report.objects > 0) {
+    note(session_, fmt::format("export: left out {} of other states, {}", plural(report.other_tensors, "tensor"),
+                               plural(report.objects, "object")));
+  }
+}
+
+std::vector<std::string> Export::warnings_of(const Catalog& catalog, const ModelPart& part) const {
+  std::vector<std::string> warnings = warnings_of_source(catalog.warnings);
+  const auto add = [&](const std::vector<std::string>& more) {
+    warnings.insert(warnings.end(), more.begin(), more.end());
+  };
+  add(warnings_of_reference(part.is_adapter, part.is_adapter ? export_.adapter_folder() : export_.folder()));
+  const auto takes_part = export_.chosen_names();
+  const FirstNames dropped = objects_with_tensors(catalog, [&](std::uint32_t object) {
+    return takes_part(catalog.objects[object].name) && !std::ranges::binary_search(part.objects, object);
+  });
+  if (dropped.count() > 0) warnings.push_back(dropped_tensors_text(dropped));
+  for (const BesideModel& each : part.beside) {
+    const bool is_container = each.tensors != 1 || catalog.find(each.container) == nullptr;
+    const std::string glob = glob_of_name(each.container) + (is_container ? ".**" : "");
+    warnings.push_back(fmt::format("'{}' is left out: {} beside '{}'; to export it instead: {}", each.container,
+                                   plural(each.tensors, "tensor"), part.container,
+                                   repeat_command(session_.command.arguments, "--include " + shell_quoted(glob))));
+  }
+  const std::string& reference = export_.report().reference;
+  add(warnings_of_files(export_.carried().listed, reference));
+  add(warnings_of_others(left_behind(source_store(session_), export_.source(), catalog, export_.carried(), reference)));
+  return warnings;
+}
+
+void Export::adjust(OpenSource& source, Selection& selection) {
+  const ReferenceDifference difference = export_.adjust(*source.reader, selection);
+  if (difference.empty()) return;
+  const bool fits_by_map = request_.read.map.empty() && fits_by_names(source);
+  session_.error_details = lines_of(difference);
+  throw export_.mismatch(difference).hint(remedy_for(difference, fits_by_map));
+}
+
+/// True if the names of transformers 4 are the reference's.
+bool Export::fits_by_names(const OpenSource& source) const try {
+  const std::set<std::string> may_lack = export_.may_lack();
+  const ModelMap map = choose_map(session_, std::string(kOlderNames), request_.read.numbers, source, MapUse::kUndo, 1);
+  const Catalog logical = UndoneMap(source.catalog(), map).make_catalog(source.catalog());
+  std::vector<SelectedTensor> tensors;
+  for (std::uint32_t i = 0; i < logical.tensors.size(); ++i) {
+    const Tensor& tensor = logical.tensors[i];
+    if (!may_lack.contains(std::string(tensor.name))) tensors.push_back({i, tensor.dtype, tensor.name, {}});
+  }
+  const ReferenceDifference left = compare_with_reference(tensors, logical, *export_.reference_weights(), may_lack);
+  return left.missing.empty() && left.shapes.empty() && left.unexpected.size() <= 1;  // A tied head.
+} catch (const Error&) {
+  return false;  // The map is not this model's: there is nothing to hint at.
+}
+
+std::string Export::remedy_for(const ReferenceDifference& difference, bool fits_by_map) const {
+  const PrefixGuess guess = guess_prefix(difference);
+  if (!guess.strip.empty()) return repeat_command(session_.command.arguments, "--strip-prefix " + guess.strip);
+  if (!guess.add.empty()) return repeat_command(session_.command.arguments, "--add-prefix " + guess.add);
+  if (fits_by_map) return repeat_command(session_.command.arguments, fmt::format("--map {}", kOlderNames));
+  return "see all of them with --json, or export anyway with --no-check";
+}
+
+}  // namespace
+
+void check_export(const Session&, Request& request) {
+  const std::string& dtype = request.exporting.dtype;
+  if (dtype != kKeepDtypes && dtype != kAutoDtypes && !dtype_of_name(dtype)) {
+    throw usage(fmt::format("--dtype {}: not a dtype", dtype)).hint("give a dtype such as bfloat16, or auto, or keep");
+  }
+  if (!format_of_suffix(request.write.path).empty()) {
+    throw usage("export writes a folder")
+        .because(fmt::format("'{}' has the suffix of a single file", request.write.path));
+  }
+  const std::string& to = request.write.to;
+  std::vector<std::string_view> loaded;
+  for (const Format* format : formats()) {
+    if (!format->loader_suffix.empty()) loaded.push_back(format->traits.name);
+  }
+  if (!to.empty() && std::ranges::find(loaded, to) == loaded.end()) {
+    throw usage(fmt::format("export does not write {}", to))
+        .hint(fmt::format("drop --to, or write {}", fmt::join(loaded, " or ")));
+  }
+  request.select.keep_objects = false;
+  request.exporting.names.include = std::exchange(request.select.include, {});
+  request.exporting.names.exclude = std::exchange(request.select.exclude, {});
+}
+
+int run_export(Session& session, const Request& request) { return Export(session, request).run(); }
+
+}  // namespace shard::app

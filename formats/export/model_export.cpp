@@ -1,0 +1,250 @@
+#include "formats/export/model_export.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <functional>
+
+#include "formats/parts/quantization/config.h"
+#include "formats/registry.h"
+#include "libshard/catalog/casts.h"
+#include "libshard/catalog/glob.h"
+#include "libshard/compare/equal_tensors.h"
+#include "libshard/core/error.h"
+#include "libshard/core/hash_table.h"
+#include "libshard/core/suffixes.h"
+#include "libshard/export/auto_dtypes.h"
+#include "libshard/export/tied_weights.h"
+#include "libshard/io/paths.h"
+
+namespace shard {
+
+namespace {
+
+constexpr std::string_view kMappedStates = "optimizer.state.";  ///< Prefix of moments and masters that maps name.
+constexpr std::size_t kMostRepeated = 8;
+constexpr const char *kModelStem = "diffusion_pytorch_model", *kAdapterStem = "adapter_model";
+
+/// True if a catalog, which is sorted by name, has a tensor.
+bool has_tensor(const Catalog& catalog, std::string_view name) {
+  return std::ranges::binary_search(catalog.tensors, name, {}, &Tensor::name);
+}
+
+/// Adds the matrices that the reference lacks with those of its own that they may repeat.
+void add_repeated(const Catalog& source, const Selection& selection, const Catalog& reference,
+                  std::vector<TiedPair>& pairs) {
+  std::vector<std::size_t> unknown, known;
+  for (std::size_t i = 0; i < selection.tensors.size(); ++i) {
+    const SelectedTensor& each = selection.tensors[i];
+    if (source.tensors[each.source].shape.size() < 2) continue;
+    (has_tensor(reference, each.name) ? known : unknown).push_back(i);
+  }
+  if (unknown.size() > kMostRepeated) return;  // Another model's names.
+  for (const std::size_t repeated : unknown) {
+    const Tensor& tensor = source.tensors[selection.tensors[repeated].source];
+    for (const std::size_t original : known) {
+      const Tensor& other = source.tensors[selection.tensors[original].source];
+      if (other.shape == tensor.shape && other.dtype == tensor.dtype) pairs.push_back({repeated, original, true});
+    }
+  }
+}
+
+/// The tensors that kAutoDtypes leaves as they are.
+LeftByAuto left_by_auto(const Selection& selection, const QuantizedPart& quantized, DType wanted,
+                        const std::vector<bool>& decided) {
+  HashSet<std::uint32_t> modules;
+  LeftByAuto left;
+  left.wanted = dtype_name(wanted);
+  for (std::size_t i = 0; i < selection.tensors.size(); ++i) {
+    if (decided[i]) continue;
+    const SelectedTensor& each = selection.tensors[i];
+    const std::uint32_t module = quantized.module_of[each.source];
+    if (module != kNoIndex) {
+      ++left.quantized_tensors;
+      if (modules.insert(module)) left.modules.add(quantized.modules[module].name);
+    } else if (is_float(each.dtype) && !is_plain_float(each.dtype)) {
+      left.scaled.add(each.name);
+    } else if (is_plain_float(each.dtype) && each.dtype != wanted) {
+      left.wider.add(each.name);
+    }
+  }
+  return left;
+}
+
+}  // namespace
+
+void ModelExport::find_files(TakenSource taken, const std::string& named) {
+  taken_ = std::move(taken);
+  report_.found = taken_.label;
+  const bool is_loaded = !taken_.place.empty() && taken_.paths.front() != taken_.place;
+  if (is_loaded) beside_ = reference_files(store_, taken_.place);
+  const std::string& start = taken_.place.empty() ? taken_.paths.front() : taken_.place;
+  adapter_folder_ = find_model_folder(store_, start, named, kAdapterConfigName);
+  if (const std::string& stated = options_.reference; !stated.empty()) {
+    folder_ = {stated};
+    if (store_.status(join_path(stated, kAdapterConfigName)).kind == FileKind::kFile) adapter_folder_ = folder_;
+  } else {
+    has_own_reference_ = true;
+    folder_ = find_model_folder(store_, start, named);
+  }
+  find_reference();
+}
+
+void ModelExport::find_reference() {
+  if (folder_.path.empty()) return;
+  const bool is_adapters = folder_.path == adapter_folder_.path &&
+                           store_.status(join_path(folder_.path, kConfigName)).kind == FileKind::kAbsent;
+  if (is_adapters) return;  // It has no numbers of a model.
+  config_ = read_model_config(store_, folder_.path);
+  facts_ = read_quantization(store_, folder_.path);
+  reference_ = folder_.path;
+  for (const std::string& name : model_files(store_, folder_, FilesOf::kModel, has_own_reference_).names) {
+    if (name.find('/') != std::string::npos) beside_.push_back(join_path(folder_.path, name));
+  }
+}
+
+std::function<bool(std::string_view)> ModelExport::chosen_names() const {
+  const SelectionOptions& names = options_.names;
+  return [include = std::make_shared<GlobSet>(names.include), exclude = std::make_shared<GlobSet>(names.exclude)](
+             std::string_view name) { return (include->empty() || include->matches(name)) && !exclude->matches(name); };
+}
+
+/// The weights of the reference; null if there are none, or if they are the source.
+std::unique_ptr<Reader> ModelExport::open_reference() const {
+  const Source reference{&store_, {folder_.path}};
+  const Format& of_reference = loader_format(kSafetensorsSuffix);
+  const bool is_source = taken_.place == folder_.path || taken_.paths.front() == folder_.path;
+  if (folder_.path.empty() || is_source || !of_reference.detect(reference)) return nullptr;
+  return of_reference.open(reference, {});
+}
+
+/// Hints about the model's own names; a map's are others.
+ModelHints ModelExport::hints() const {
+  const bool takes_several = !options_.names.include.empty();
+  if (options_.is_mapped) return {.takes_several = takes_several};
+  ModelHints hints{.type = config_.type, .takes_several = takes_several};
+  if (reference_weights_) {
+    hints.has = [this](std::string_view name) { return has_tensor(reference_weights_->catalog(), name); };
+  }
+  return hints;
+}
+
+ModelPart ModelExport::find_part(const Catalog& catalog) {
+  if (options_.is_checked) reference_weights_ = open_reference();
+  return find_model(catalog, chosen_names(), hints());
+}
+
+void ModelExport::take(const Catalog& catalog, const ModelPart& part) {
+  is_adapter_ = part.is_adapter;
+  carried_ = carried_files(store_, is_adapter_ ? adapter_folder_ : folder_,
+                           is_adapter_ ? FilesOf::kAdapter : FilesOf::kModel, has_own_reference_, options_.holds_files);
+  if (is_adapter_) report_.stem = kAdapterStem;
+  if (!is_adapter_ && config_.is_diffusers) report_.stem = kModelStem;
+  report_.container = part.container;
+  report_.reference = is_adapter_ ? adapter_folder_.path : folder_.path;
+  report_.renamed = part.renamed;
+  report_.other_tensors = part.other_tensors;
+  report_.objects = part.other_objects + std::ssize(part.objects);
+  for (const AddedFile& file : carried_.files) report_.copied.push_back(file.path);
+  report_.read_paths = carried_.paths;
+  if (!taken_.place.empty()) {
+    for (const File& file : catalog.files) report_.read_paths.push_back(join_path(taken_.place, file.path));
+  }
+  for (const ModelTensor& each : part.tensors) {
+    const std::string_view name = catalog.tensors[each.source].name;
+    if (name == each.name) continue;
+    if (report_.renames.size() == options_.most_renames) break;
+    report_.renames.emplace_back(name, each.name);
+  }
+}
+
+ReferenceDifference ModelExport::adjust(Reader& source, Selection& selection) {
+  report_.other_tensors += std::ssize(selection.tensors);
+  std::erase_if(selection.tensors, [](const SelectedTensor& each) { return each.name.starts_with(kMappedStates); });
+  report_.other_tensors -= std::ssize(selection.tensors);
+  if (selection.tensors.empty()) {
+    throw Error(ErrorCode::kCorruption, fmt::format("'{}' has no model tensors", taken_.label))
+        .in_file(taken_.paths.front());
+  }
+  const Catalog* const reference = is_adapter_ ? nullptr : reference_weights();
+  if (!is_adapter_) drop_tied(source, selection, reference);
+  change_dtypes(source.catalog(), selection);
+  if (reference == nullptr) return {};
+  report_.is_checked = true;
+  return compare_with_reference(selection.tensors, source.catalog(), *reference, may_lack());
+}
+
+const Catalog* ModelExport::reference_weights() const {
+  return reference_weights_ ? &reference_weights_->catalog() : nullptr;
+}
+
+std::set<std::string> ModelExport::may_lack() const {
+  std::set<std::string> names(report_.tied.begin(), report_.tied.end());
+  if (config_.ties_embeddings) names.insert("lm_head.weight");
+  return names;
+}
+
+void ModelExport::drop_tied(Reader& source, Selection& selection, const Catalog* reference) {
+  std::vector<std::size_t> dropped;
+  std::vector<TiedPair> pairs = find_tied(selection.tensors);
+  if (reference != nullptr) add_repeated(source.catalog(), selection, *reference, pairs);
+  EqualTensors tensors(source, options_.max_memory_bytes);
+  for (const TiedPair& pair : pairs) {
+    const SelectedTensor &repeated = selection.tensors[pair.repeated], &original = selection.tensors[pair.original];
+    if (std::ranges::find(dropped, pair.repeated) != dropped.end()) continue;
+    const bool is_once =
+        reference != nullptr && !has_tensor(*reference, repeated.name) && has_tensor(*reference, original.name);
+    if (!config_.ties_embeddings && !is_once) continue;
+    if (pair.is_guess && !tensors.may_be_equal(repeated, original)) continue;
+    if (tensors.are_equal(repeated, original)) {
+      report_.tied.emplace_back(repeated.name);
+      dropped.push_back(pair.repeated);
+    } else if (config_.ties_embeddings && !pair.is_guess) {
+      throw Error(ErrorCode::kCorruption, fmt::format("'{}' and '{}' differ", repeated.name, original.name))
+          .of_tensor(repeated.name)
+          .because("config.json ties them (tie_word_embeddings), so loaders would use one for both")
+          .hint("if the head was trained separately, set tie_word_embeddings to false in config.json");
+    }
+  }
+  std::ranges::sort(dropped, std::greater());
+  for (const std::size_t each : dropped) {
+    selection.tensors.erase(selection.tensors.begin() + static_cast<std::ptrdiff_t>(each));
+  }
+}
+
+/// A rule of `cast` precedes `dtype`.
+void ModelExport::change_dtypes(const Catalog& source, Selection& selection) {
+  const bool is_auto = options_.dtype == kAutoDtypes;
+  if (options_.dtype == kKeepDtypes) return;
+  const std::optional<DType> wanted = dtype_of_name(is_auto ? config_.dtype : options_.dtype);
+  if (!wanted) {
+    throw Error(ErrorCode::kInvalidArgument, "cannot find the model's dtype: no config.json states one")
+        .in_file(folder_.path.empty() ? "" : join_path(folder_.path, kConfigName))
+        .suggest(Remedy::kNameReference);
+  }
+  const std::vector<bool> decided = decided_by_rules(options_.cast, source, selection.tensors);
+  const QuantizedPart quantized = find_quantized(source, facts_);
+  std::vector<DType> dtypes;
+  if (is_auto) dtypes = auto_dtypes(selection.tensors, source, quantized, reference_weights(), *wanted);
+  for (std::size_t i = 0; i < decided.size(); ++i) {
+    SelectedTensor& each = selection.tensors[i];
+    if (!decided[i] && is_float(each.dtype)) each.dtype = is_auto ? dtypes[i] : *wanted;
+  }
+  if (is_auto) report_.left_by_auto = left_by_auto(selection, quantized, *wanted, decided);
+}
+
+Error ModelExport::mismatch(const ReferenceDifference& difference) const {
+  return Error(
+             ErrorCode::kCorruption,
+             fmt::format(
+                 "the tensors do not match the reference '{}': {} missing, {} unexpected, {} with a different shape",
+                 report_.reference, difference.missing.size(), difference.unexpected.size(), difference.shapes.size()))
+      .in_file(report_.reference)
+      .because(first_names(lines_of(difference)));
+}
+
+std::unique_ptr<Writer> ModelExport::add_files(std::unique_ptr<Writer> writer, LocalDisk* cloner) const {
+  return carried_.files.empty() ? std::move(writer) : with_added_files(std::move(writer), carried_.files, cloner);
+}
+
+}  // namespace shard

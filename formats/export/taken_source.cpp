@@ -1,0 +1,224 @@
+#include "formats/export/taken_source.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include "formats/detect.h"
+#include "formats/export/model_folder.h"
+#include "formats/finder.h"
+#include "formats/foreign.h"
+#include "formats/parts/hf_index/folder_names.h"
+#include "formats/registry.h"
+#include "libshard/core/error.h"
+#include "libshard/core/suffixes.h"
+#include "libshard/export/loader_files.h"
+#include "libshard/io/paths.h"
+#include "libshard/io/small_text.h"
+#include "libshard/manifest/manifest.h"
+
+namespace shard {
+
+namespace {
+
+constexpr const char* kPipeline = "model_index.json";
+
+bool is_folder_at(const SourceStore& store, const std::string& path) {
+  return store.status(path).kind == FileKind::kFolder;
+}
+
+TakenSource found_below(const FoundCheckpoint& found) {
+  const bool is_folder_of_one = found.kind == FoundCheckpoint::Kind::kFolder;
+  return {.label = found.path,
+          .paths = found.paths(),
+          .is_found = true,
+          .place = is_folder_of_one ? found.path : parent_path(found.path)};
+}
+
+[[noreturn]] void refuse_several(const std::string& folder, const std::vector<FoundCheckpoint>& found) {
+  const std::size_t folder_bytes = join_path(folder, "").size();
+  std::vector<std::string> names;
+  Error error(ErrorCode::kInvalidArgument, fmt::format("cannot tell which checkpoint of '{}' to export", folder));
+  error.in_file(folder);
+  for (const FoundCheckpoint& each : found) {
+    names.push_back(each.path.substr(folder_bytes));
+    error.suggest(each.kind == FoundCheckpoint::Kind::kFiles ? Remedy::kReadFiles : Remedy::kReadFolder, each.path);
+  }
+  throw Error(error.because(fmt::format("it holds several: {}", fmt::join(names, ", "))));
+}
+
+[[noreturn]] void refuse_several_files(const std::string& folder, const std::vector<std::string>& names) {
+  std::vector<FoundCheckpoint> found;
+  for (const std::string& name : names) found.push_back({FoundCheckpoint::Kind::kFile, join_path(folder, name)});
+  refuse_several(folder, found);
+}
+
+/// The library that loads a folder, by the configuration in it.
+Loader loader_of(const SourceStore& store, const std::string& folder, const std::vector<std::string>& names) {
+  const auto has = [&](const char* name) { return std::ranges::find(names, name) != names.end(); };
+  if (has(kConfigName)) {
+    return read_model_config(store, folder).is_diffusers ? Loader::kDiffusers : Loader::kTransformers;
+  }
+  return has(kAdapterConfigName) ? Loader::kPeft : Loader::kTransformers;
+}
+
+/// The sets of weights that the folder's loader opens. Without a configuration the usual names tell the loader.
+std::vector<LoaderFiles> sets_of_loader(const SourceStore& store, const std::string& folder,
+                                        const std::vector<std::string>& names) {
+  const Loader loader = loader_of(store, folder, names);
+  std::vector<LoaderFiles> sets = loader_files(names, loader);
+  for (const Loader other : {Loader::kTransformers, Loader::kDiffusers, Loader::kPeft}) {
+    if (sets.empty() && other != loader) sets = loader_files(names, other);
+  }
+  return sets;
+}
+
+std::string first_file(const LoaderFiles& set) { return set.index.empty() ? set.weights.front() : set.index; }
+
+/// Without a config.json it is unknown whether a model or the adapter beside it is meant.
+void refuse_model_with_adapter(const std::string& folder, const std::vector<std::string>& names) {
+  if (std::ranges::find(names, kConfigName) != names.end()) return;
+  const std::vector<LoaderFiles> models = loader_files(names, Loader::kTransformers),
+                                 adapters = loader_files(names, Loader::kPeft);
+  if (models.empty() || adapters.empty()) return;
+  refuse_several_files(folder, {first_file(models.front()), first_file(adapters.front())});
+}
+
+/// If sets differ in their variants, only the user knows which one to take.
+void check_variants(const std::string& folder, const std::vector<LoaderFiles>& sets) {
+  if (sets.front().variant.empty()) return;
+  std::vector<std::string> choices;
+  bool do_differ = false;
+  for (const LoaderFiles& set : sets) {
+    do_differ = do_differ || set.variant != sets.front().variant;
+    choices.push_back(first_file(set));
+  }
+  if (do_differ) refuse_several_files(folder, choices);
+}
+
+void check_parts(const std::string& folder, const LoaderFiles& set) {
+  const std::string missing = hf_index::missing_part(set.weights, set.suffix);
+  if (missing.empty()) return;
+  throw Error(ErrorCode::kNotFound, "a part that the names of the others count is missing")
+      .in_file(join_path(folder, missing))
+      .of_kind(FindingKind::kMissingFile)
+      .hint("fetch the missing file");
+}
+
+/// The weights that the loader of a model's folder opens; nothing if it is not one.
+std::optional<TakenSource> take_loaded(const SourceStore& store, const std::string& folder) {
+  const Source source{&store, {folder}};
+  if (superseding_format(source, loader_format(kSafetensorsSuffix)) != nullptr) return std::nullopt;
+  const std::vector<std::string> names = store.list(folder);
+  const std::vector<LoaderFiles> sets = sets_of_loader(store, folder, names);
+  if (sets.empty()) return std::nullopt;
+  if (auto error = foreign_look_alike(source)) throw Error(*error);
+  refuse_model_with_adapter(folder, names);
+  check_variants(folder, sets);
+  const LoaderFiles& set = sets.front();
+  TakenSource taken;
+  taken.label = taken.place = folder;
+  if (!set.index.empty()) {
+    const std::string index = join_path(folder, set.index);
+    const Format& format = loader_format(set.suffix);
+    taken.paths = {format.detect({&store, {index}}) ? index : folder};  // The folder's reader reports its problem.
+  } else if (set.weights.size() > 1 && set.suffix == kBinSuffix) {
+    return std::nullopt;  // Parts of torch without their index.
+  } else {
+    check_parts(folder, set);
+    for (const std::string& name : set.weights) taken.paths.push_back(join_path(folder, name));
+  }
+  for (const std::string& name : names) {
+    const bool is_own = std::ranges::find(set.weights, name) != set.weights.end();
+    if (!is_own && !name.starts_with('.') && is_weights_name(name)) taken.other_weights.push_back(name);
+  }
+  return taken;
+}
+
+/// A pipeline of diffusers is several models, each in a folder of its own.
+void refuse_pipeline(const SourceStore& store, const std::string& folder) {
+  if (store.status(join_path(folder, kPipeline)).kind != FileKind::kFile) return;
+  std::vector<FoundCheckpoint> models;
+  for (const std::string& name : store.list(folder)) {
+    const std::string path = join_path(folder, name);
+    if (name.starts_with('.') || !is_folder_at(store, path)) continue;
+    if (!sets_of_loader(store, path, store.list(path)).empty()) {
+      models.push_back({FoundCheckpoint::Kind::kFolder, path});
+    }
+  }
+  if (models.size() > 1) refuse_several(folder, models);
+}
+
+/// Files of tensors that no loader opens by their names, such as the output of an earlier run, beside checkpoints.
+std::vector<FoundCheckpoint> with_loose_files(const SourceStore& store, const std::string& folder,
+                                              std::vector<FoundCheckpoint> found) {
+  const Format& format = loader_format(kSafetensorsSuffix);
+  for (const std::string& name : store.list(folder)) {
+    const std::string path = join_path(folder, name);
+    const bool is_one = !name.starts_with('.') && name.ends_with(kSafetensorsSuffix) && format.detect({&store, {path}});
+    if (is_one) found.push_back({FoundCheckpoint::Kind::kFile, path});
+  }
+  return found;
+}
+
+/// One of the checkpoints in a folder.
+TakenSource take_one(const SourceStore& store, const Source& folder, std::vector<FoundCheckpoint> below) {
+  const std::vector<FoundCheckpoint> found = model_candidates(folder, std::move(below));
+  if (found.empty()) detect_format(folder);  // Throws, as for every verb: nothing there is a model.
+  if (found.size() != 1) refuse_several(folder.paths.front(), found);
+  TakenSource taken = found_below(found.front());
+  if (found.front().kind != FoundCheckpoint::Kind::kFolder) return taken;
+  std::optional<TakenSource> loaded = take_loaded(store, found.front().path);
+  if (!loaded) return taken;
+  loaded->is_found = true;
+  return *std::move(loaded);
+}
+
+/// True if the folder's file `latest`, as DeepSpeed and others write it, names a different save than `found`. That one
+/// may be lost, so an older one must not take its place in silence.
+bool contradicts_latest(const SourceStore& store, const std::string& folder, const FoundCheckpoint& found) {
+  constexpr std::int64_t kMostBytes = 4096;
+  const std::string latest = join_path(folder, "latest");
+  const FileStatus status = store.status(latest);
+  if (status.kind != FileKind::kFile || status.bytes > kMostBytes) return false;
+  const std::string name = small_text(store, latest, kMostBytes), named = join_path(folder, name);
+  return name.empty() || (found.path != named && !found.path.starts_with(named + "/"));
+}
+
+}  // namespace
+
+std::optional<TakenSource> take_only_checkpoint(const SourceStore& store, const std::string& folder) try {
+  // A manifest belongs to the whole folder, so no file in it is the checkpoint.
+  if (store.status(join_path(folder, kManifestName)).kind != FileKind::kAbsent) return std::nullopt;
+  const Recognised recognised = recognise({&store, {folder}});
+  if (recognised.format != nullptr || recognised.below.size() != 1) return std::nullopt;
+  if (contradicts_latest(store, folder, recognised.below.front())) return std::nullopt;
+  return found_below(recognised.below.front());
+} catch (const Error& error) {
+  if (error.code() == ErrorCode::kResource || error.code() == ErrorCode::kPeer) throw;
+  return std::nullopt;  // Opening it fails as well, and its reader has more to report then.
+}
+
+TakenSource take_model(const SourceStore& store, const std::string& folder) {
+  const Source source{&store, {folder}};
+  if (const std::vector<FoundCheckpoint> models = numbered_models(source); !models.empty()) {
+    refuse_several(folder, models);
+  }
+  refuse_pipeline(store, folder);
+  if (std::optional<TakenSource> loaded = take_loaded(store, folder)) return *std::move(loaded);
+  const Recognised recognised = recognise(source);
+  if (recognised.format == nullptr) return take_one(store, source, recognised.below);
+  TakenSource taken{.label = folder, .paths = {folder}, .place = folder};
+  if (recognised.format != &loader_format(kSafetensorsSuffix)) return taken;
+  std::vector<FoundCheckpoint> below = checkpoints_below(source);
+  const std::vector<FoundCheckpoint> loose = with_loose_files(store, folder, {});
+  if (below.empty() && loose.size() == 1) taken.paths = loose.front().paths();
+  if (below.empty() || loose.empty()) return taken;
+  return take_one(store, source, with_loose_files(store, folder, std::move(below)));
+}
+
+}  // namespace shard

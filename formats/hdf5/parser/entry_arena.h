@@ -1,0 +1,40 @@
+/// \file
+/// EntryArena: memory that an entry's views point into. Inside formats/hdf5/parser only.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <string>
+#include <string_view>
+
+#include "formats/hdf5/parser/refusal.h"
+
+namespace shard::hdf5 {
+
+class EntryArena {
+ public:
+  /// `limit_bytes`: the most that one entry may hold.
+  explicit EntryArena(std::int64_t limit_bytes) : limit_bytes_(limit_bytes) {}
+
+  /// Room for `count` items of `bytes` bytes. \throws Refusal  there is more than the limit
+  std::string& room(std::int64_t count, std::int64_t bytes) {
+    std::int64_t wanted = 0;
+    if (__builtin_mul_overflow(count, bytes, &wanted) || wanted > limit_bytes_ - held_bytes_) {
+      throw_malformed(std::to_string(count) + " elements of " + std::to_string(bytes) +
+                      " bytes are more than a file of this size holds");
+    }
+    held_bytes_ += wanted;
+    return texts_.emplace_back(static_cast<std::size_t>(wanted), '\0');
+  }
+  std::string_view text(std::string_view text) { return room(1, static_cast<std::int64_t>(text.size())).assign(text); }
+  void clear() {
+    texts_.clear();
+    held_bytes_ = 0;
+  }
+
+ private:
+  std::int64_t limit_bytes_, held_bytes_ = 0;
+  std::deque<std::string> texts_;
+};
+
+}  // namespace shard::hdf5

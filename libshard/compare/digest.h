@@ -1,0 +1,49 @@
+/// \file
+/// Digests of tensors' elements, which do not depend on the checkpoint's format and layout.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <stop_token>
+#include <string>
+#include <vector>
+
+#include "libshard/catalog/selection.h"
+#include "libshard/checkpoint/reader.h"
+#include "libshard/compare/pass.h"
+#include "libshard/core/digest.h"
+#include "libshard/exec/execute.h"
+#include "libshard/ranks/group.h"
+
+namespace shard {
+
+/// The hash of each chosen tensor's elements, row-major, packed, little-endian, in the dtype that the selection
+/// converts it to. One rank's part of the work: each rank of a group makes one over the same source.
+class DigestPass {
+ public:
+  /// Collective. \throws Error kInvalidArgument  the ranks see different tensors
+  /// Ownership: all must outlive this.
+  DigestPass(Reader& reader, const Selection& selection, HashAlgorithm algorithm, const PassOptions& options,
+             Group& group, Progress& progress);
+  ~DigestPass();
+  /// Reads and hashes this rank's share; work for a collective step. \throws Error  a file cannot be read or is damaged
+  void read(const std::stop_token& stop);
+  /// In the order of the selection. Collective: rank 0 receives the digests of all tensors, other ranks keep those of
+  /// their own share. \pre read
+  std::vector<std::string> finish();
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+/// All three steps in one process: hexadecimal digests in the order of the selection.
+std::vector<std::string> tensor_digests(Reader& reader, const Selection& selection, HashAlgorithm algorithm,
+                                        const PassOptions& options = {});
+
+/// One digest of all chosen tensors: the hash of the lines `name TAB dtype TAB d0,d1,... TAB digest LF`, sorted by
+/// name.
+std::string checkpoint_digest(const Catalog& catalog, const Selection& selection, std::span<const std::string> digests,
+                              HashAlgorithm algorithm);
+
+}  // namespace shard

@@ -1,0 +1,41 @@
+#include "libshard/compare/pass.h"
+
+#include <fmt/format.h>
+
+#include <numeric>
+
+#include "libshard/core/checked.h"
+#include "libshard/core/digest.h"
+#include "libshard/core/error.h"
+#include "libshard/ranks/collective_step.h"
+
+namespace shard {
+
+namespace {
+
+void check_same_tensors(Group& group, std::span<const std::int64_t> bytes) {
+  Hasher hasher(HashAlgorithm::kXxh3_128);
+  hasher.update(std::as_bytes(bytes));
+  const std::int64_t total = std::accumulate(bytes.begin(), bytes.end(), std::int64_t{0});
+  expect_same(group, fmt::format("{} tensors of {} bytes ({})", bytes.size(), total, hasher.finish_hex()),
+              ErrorCode::kInvalidArgument, "they see different tensors");
+}
+
+}  // namespace
+
+std::pair<std::size_t, std::size_t> own_share(Group& group, std::span<const std::int64_t> bytes) {
+  const std::int64_t rank = group.rank(), ranks = group.size();
+  std::int64_t total = 0;
+  for (const std::int64_t each : bytes) total += each + 1;  // Empty tensors are divided as well.
+  if (ranks > 1) check_same_tensors(group, bytes);
+  const auto begin_of = [&](std::int64_t part) {
+    const std::int64_t wanted = begin_of_share(total, part, ranks);
+    std::int64_t before = 0;
+    std::size_t i = 0;
+    while (i < bytes.size() && before < wanted) before += bytes[i++] + 1;
+    return i;
+  };
+  return {begin_of(rank), rank + 1 == ranks ? bytes.size() : begin_of(rank + 1)};
+}
+
+}  // namespace shard

@@ -1,0 +1,65 @@
+/// \file
+/// Names of files with numbers in them: patterns with fields, and sets of names that differ only in numbers. Pure.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace shard {
+
+/// A pattern such as "shard-{rank:05d}-model-{file:05d}-of-{count:05d}.safetensors".
+///
+/// A field in braces stands for a number from 0 to INT64_MAX. ":05d", as in Python, writes at least five digits. A
+/// field reads any number of digits, zeros before the number included.
+class NamePattern {
+ public:
+  /// Text, and the field after it; only the last part has no field.
+  struct Part {
+    std::string text, field;
+    std::size_t digits = 0;  ///< Least number of digits that are written: zeros precede shorter numbers.
+
+    /// `value` as a name has it.
+    std::string padded(std::string value) const;
+  };
+
+  /// Nothing if the text has braces that are not fields.
+  static std::optional<NamePattern> parse(std::string_view text);
+  /// \pre the braces in `text` are fields
+  explicit NamePattern(std::string_view text) : NamePattern(*parse(text)) {}
+
+  const std::vector<Part>& parts() const { return parts_; }
+
+  /// Reads the fields' numbers, in order. \returns false if the name has another form. \pre one place per field
+  bool read(std::string_view name, std::span<std::int64_t> numbers) const;
+  template <std::size_t kFields>
+  std::optional<std::array<std::int64_t, kFields>> read(std::string_view name) const {
+    std::array<std::int64_t, kFields> numbers{};
+    return read(name, numbers) ? std::optional(numbers) : std::nullopt;
+  }
+  bool fits(std::string_view name) const;
+  /// The name with these numbers. \pre one number per field
+  std::string write(std::span<const std::int64_t> numbers) const;
+
+ private:
+  NamePattern() = default;
+  std::vector<Part> parts_;
+};
+
+/// Cuts a name before and after each run of digits: texts at even places, digits at odd ones. The first text may be
+/// empty.
+std::vector<std::string> cut_at_numbers(std::string_view name);
+
+/// The name with '#' for each run of digits: equal for the names of one set.
+std::string without_numbers(std::string_view name);
+
+/// A shell's pattern for a set of names: '*' for each number that differs. \pre all have the same texts around the
+/// numbers
+std::string shell_pattern(std::span<const std::string> names);
+
+}  // namespace shard

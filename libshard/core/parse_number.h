@@ -1,0 +1,42 @@
+/// \file
+/// Numbers in texts: decimal digits, after a '-' if the type is signed. No '+', no spaces, no leading "0x".
+#pragma once
+
+#include <charconv>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <system_error>
+
+namespace shard {
+
+/// The number at the front of `text`, which loses it. Nothing, and `text` unchanged, if no number is there or `Number`
+/// cannot hold it. `Number` is an integer or floating-point type.
+template <class Number = std::int64_t>
+std::optional<Number> take_number(std::string_view& text) {
+  Number number{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc()) return std::nullopt;
+  text.remove_prefix(static_cast<std::size_t>(end - text.data()));
+  return number;
+}
+
+/// The number that is all of `text`.
+template <class Number = std::int64_t>
+std::optional<Number> parse_number(std::string_view text) {
+  const std::optional<Number> number = take_number<Number>(text);
+  return text.empty() ? number : std::nullopt;
+}
+
+/// The same without a sign: digits only.
+template <class Number = std::int64_t>
+std::optional<Number> take_natural(std::string_view& text) {
+  return text.starts_with('-') ? std::nullopt : take_number<Number>(text);
+}
+template <class Number = std::int64_t>
+std::optional<Number> parse_natural(std::string_view text) {
+  return text.starts_with('-') ? std::nullopt : parse_number<Number>(text);
+}
+
+}  // namespace shard

@@ -1,0 +1,107 @@
+#include "libshard/core/value_equality.h"
+
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "libshard/core/hash_table.h"
+
+namespace shard {
+
+/// Walks two values side by side, by the algorithm of Hopcroft and Karp for the equivalence of automata. Invariant: if
+/// all pairs in `todo_` are equal, so are the members of each class. A pair of one class needs no look, and every other
+/// pair makes one class of two, so there are fewer looks than nodes.
+class ValueEquality::Comparison {
+ public:
+  explicit Comparison(ValueEquality& equality) : options_(equality.options_), known_(equality) {}
+
+  bool run(const Value& a, const Value& b) {
+    push(&a, &b);
+    while (!todo_.empty() && is_same_) {
+      const auto [left, right] = todo_.back();
+      todo_.pop_back();
+      charge(*left, *right);
+      compare(*left, *right);
+    }
+    return is_same_;
+  }
+
+ private:
+  static constexpr std::int64_t kTextBytesOfVisit = 256;  ///< So much text costs about as much as a value.
+
+  void charge(const Value& a, const Value& b) {
+    if (options_.budget == nullptr) return;
+    const std::int64_t text = a.text().size() == b.text().size() ? std::ssize(a.text()) : 0;
+    options_.budget->charge(Charge::kVisits, 1 + text / kTextBytesOfVisit);
+  }
+
+  const Value* class_of(const Value* value) {
+    const Value** above = known_.classes_.find(value);
+    if (above == nullptr) return value;
+    while (const Value** next = known_.classes_.find(*above)) {
+      *above = *next;  // So that the way is shorter next time.
+      above = next;
+    }
+    return *above;
+  }
+
+  /// \returns false where the two are known to be equal.
+  bool join(const Value* a, const Value* b) {
+    if (a == b) return known_.selves_.insert(a);
+    const Value *left = class_of(a), *right = class_of(b);
+    if (left == right) return false;
+    known_.classes_.try_emplace(left, right);
+    return true;
+  }
+
+  void push(const Value* a, const Value* b) {
+    if (a == nullptr || b == nullptr) {
+      is_same_ = is_same_ && a == b;
+    } else if (a != b || !options_.opaque_by_class || options_.same_tensor) {
+      if (join(a, b)) todo_.emplace_back(a, b);
+    }
+  }
+
+  void push(std::span<Value* const> a, std::span<Value* const> b) {
+    is_same_ = is_same_ && a.size() == b.size();
+    for (std::size_t i = 0; i < a.size() && is_same_; ++i) push(a[i], b[i]);
+  }
+
+  /// `number` holds the bits of a float too: NaNs of one payload are equal, 0.0 and -0.0 are not.
+  static bool has_same_number(const Value& a, const Value& b) {
+    const bool has_number = !a.has_text() && !a.has_elements() && a.kind != ValueKind::kCall;
+    return !has_number || a.number == b.number;
+  }
+
+  void compare(const Value& a, const Value& b) {
+    if (a.kind == ValueKind::kTensor && b.kind == ValueKind::kTensor && options_.same_tensor) {
+      is_same_ = options_.same_tensor(a, b);
+      return;
+    }
+    is_same_ = a.kind == b.kind && has_same_number(a, b) && a.text() == b.text() && a.module() == b.module() &&
+               (a.kind != ValueKind::kOpaque || options_.opaque_by_class);
+    push(a.items(), b.items());
+    push(a.callee(), b.callee());
+    const CallExtra none;
+    const CallExtra &left = a.extra() != nullptr ? *a.extra() : none, &right = b.extra() != nullptr ? *b.extra() : none;
+    is_same_ = is_same_ && left.is_new == right.is_new;
+    push(left.list_items, right.list_items);
+    push(left.dict_items, right.dict_items);
+    push(left.state, right.state);
+    push(left.kwargs, right.kwargs);
+  }
+
+  const Options& options_;
+  ValueEquality& known_;
+  std::vector<std::pair<const Value*, const Value*>> todo_;
+  bool is_same_ = true;
+};
+
+bool ValueEquality::is_equal(const Value& a, const Value& b) {
+  if (Comparison(*this).run(a, b)) return true;
+  classes_.clear();  // Some hold only if the two had been equal.
+  selves_ = {};
+  return false;
+}
+
+}  // namespace shard

@@ -1,0 +1,72 @@
+/// \file
+/// A Device as plain functions, so that the one of a plug-in serves a program with another C++ library. Between them
+/// lies C alone (libshard/ranks/c_group.h).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "libshard/device/device.h"
+#include "libshard/ranks/c_group.h"
+
+namespace shard {
+
+struct CBuffer {
+  void* buffer;
+  std::byte* data;
+  std::int64_t size;
+};
+
+/// A box of elements between two addresses: DeviceStream::strided_copy's arguments.
+struct CBox {
+  const std::int64_t* sizes;
+  const std::int64_t* from_strides;
+  const std::int64_t* to_strides;
+  std::size_t dimensions, element_bytes;
+};
+
+enum class CCopy : int { kIn, kOut, kInside };
+
+/// The operations of device.h, with its preconditions, errors and threads. Those that can fail return false then.
+struct DeviceFunctions {
+  bool (*memory)(void* device, std::int64_t* free_bytes, std::int64_t* total_bytes, const ErrorSink* errors);
+  bool (*allocate)(void* device, std::int64_t bytes, bool is_pinned, CBuffer* made, const ErrorSink* errors);
+  bool (*make_stream)(void* device, void** made, const ErrorSink* errors);
+  bool (*make_event)(void* device, void** made, const ErrorSink* errors);
+  /// The group stays the caller's; the link is destroyed before it.
+  bool (*connect)(void* device, CGroup group, std::int64_t milliseconds, void** made, const ErrorSink* errors);
+
+  bool (*synchronize_event)(void* event, const ErrorSink* errors);
+
+  bool (*copy)(void* stream, CCopy how, std::byte* to, const std::byte* from, std::int64_t bytes,
+               const ErrorSink* errors);
+  bool (*strided_copy)(void* stream, CBox box, const std::byte* from, std::byte* to, const ErrorSink* errors);
+  bool (*cast)(void* stream, int from, ConstBytes in, int to, MutableBytes out, std::int64_t* overflows,
+               const ErrorSink* errors);
+  bool (*record)(void* stream, void* event, const ErrorSink* errors);
+  bool (*wait)(void* stream, void* event, const ErrorSink* errors);
+  bool (*synchronize_stream)(void* stream, const ErrorSink* errors);
+
+  /// As many pieces each as the group has ranks.
+  bool (*exchange)(void* link, const ConstBytes* to, const MutableBytes* from, std::size_t ranks,
+                   const ErrorSink* errors);
+
+  void (*destroy_buffer)(void* buffer);
+  void (*destroy_event)(void* event);
+  void (*destroy_stream)(void* stream);
+  void (*destroy_link)(void* link);
+  void (*destroy_device)(void* device);
+};
+
+struct CDevice {
+  void* device;
+  const DeviceFunctions* functions;  ///< Live as long as the library that made it.
+};
+
+/// Ownership: whoever has it calls `destroy_device`, or gives it to from_c.
+CDevice to_c(std::unique_ptr<Device> device);
+/// The device whose functions they are; it owns them. \param info  of that device, which does not cross once more
+std::unique_ptr<Device> from_c(const CDevice& plain, const DeviceInfo& info);
+
+}  // namespace shard

@@ -1,0 +1,24 @@
+#include "libshard/io/small_text.h"
+
+#include <algorithm>
+#include <memory>
+#include <span>
+
+namespace shard {
+
+std::string front_of(const RandomReader& file, std::int64_t bytes) {
+  std::string front(static_cast<std::size_t>(std::min(file.size(), bytes)), '\0');
+  file.read_at(0, std::as_writable_bytes(std::span(front)));
+  return front;
+}
+
+std::string small_text(const SourceStore& store, const std::string& path, std::int64_t limit_bytes) {
+  if (store.status(path).kind != FileKind::kFile) return {};
+  const std::unique_ptr<RandomReader> file = store.open(path);
+  if (file->size() > limit_bytes) return {};
+  std::string text = front_of(*file, limit_bytes);
+  text.erase(text.find_last_not_of(" \t\r\n") + 1);
+  return text;
+}
+
+}  // namespace shard

@@ -1,0 +1,75 @@
+#include "libshard/job/topology.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <map>
+
+#include "libshard/core/checked.h"
+#include "libshard/job/exchange_schedule.h"
+#include "libshard/ranks/wire.h"
+
+namespace shard {
+
+namespace {
+
+/// Timeouts of the ranks that wait for rank 0 to clean up after a failure, and of rank 0 when it tells them.
+constexpr std::chrono::milliseconds kCleanUp{5000}, kTellCleanUp{100};
+
+}  // namespace
+
+std::int64_t Topology::copy_memory(std::int64_t rank_bytes) const {
+  return exchanges() ? exchange_unit(rank_bytes) : rank_bytes;
+}
+
+std::int64_t Topology::rank_memory(std::int64_t copy_bytes) const {
+  return exchanges() ? kExchangeParts * copy_bytes : copy_bytes;
+}
+
+std::string Topology::text(int ranks) const {
+  return fmt::format("{} {} {} {}", ranks, by_owner, peer_store != nullptr, own_places);
+}
+
+Bytes OutputPlaces::share_token(Group& group, const Bytes& own) const {
+  if (is_one) return broadcast(group, own, 0);
+  return all_gather(group, own)[static_cast<std::size_t>(root(group.rank()))];
+}
+
+void OutputPlaces::await_clean_up(Group& group) const {
+  std::byte done{};
+  const bool only_tells = is_one && is_root(group.rank());
+  group.set_timeout(only_tells ? kTellCleanUp : kCleanUp);
+  is_one ? group.broadcast({&done, 1}, 0) : group.barrier();
+}
+
+OutputPlaces one_place(int ranks) { return {std::vector<int>(static_cast<std::size_t>(ranks), 0)}; }
+
+OutputPlaces find_places(Group& group, const OutputStore& store) {
+  std::map<std::string, int> first;
+  OutputPlaces places{.roots = {}, .is_one = false};
+  for (const Bytes& place : all_gather(group, to_bytes(store.place()))) {
+    const int rank = static_cast<int>(places.roots.size());
+    places.roots.push_back(first.try_emplace(std::string(as_text(place)), rank).first->second);
+  }
+  return places;
+}
+
+std::vector<PlaceSpace> find_space(Group& group, const OutputPlaces& places, const std::vector<File>& files,
+                                   const std::vector<int>& owners, std::int64_t own_free_bytes) {
+  std::vector<std::int64_t> free(places.roots.size());
+  group.all_gather(std::as_bytes(std::span(&own_free_bytes, 1)), std::as_writable_bytes(std::span(free)));
+  std::map<int, PlaceSpace> by_root;
+  for (int rank = 0; rank < group.size(); ++rank) {
+    const int root = places.root(rank);
+    by_root[root] = {root, 0, free[static_cast<std::size_t>(root)]};
+  }
+  for (std::size_t i = 0; i < files.size(); ++i) {
+    std::int64_t& needed = by_root.at(places.root(owners[i])).needed_bytes;
+    needed = checked_add(needed, files[i].bytes);
+  }
+  std::vector<PlaceSpace> all;
+  for (const auto& [root, space] : by_root) all.push_back(space);
+  return all;
+}
+
+}  // namespace shard

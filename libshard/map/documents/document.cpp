@@ -1,0 +1,205 @@
+#include "libshard/map/documents/document.h"
+
+#include <fmt/ranges.h>
+
+#include "libshard/catalog/document_text.h"
+#include "libshard/catalog/json_place.h"
+#include "libshard/catalog/read_split.h"
+#include "libshard/map/documents/document_rules.h"
+
+namespace shard {
+
+namespace {
+
+constexpr std::string_view kSchema = "shardctl.layout/1";
+
+/// `from` names something of config.json, of the checkpoint's own arguments or of its names.
+std::string read_from(const JsonPlace& place, PatternSizes& sizes) {
+  std::string from = place.text();
+  if (from.starts_with("config.json#/") || from.starts_with("args.")) return from;
+  for (const std::string_view names : {"stored#", "logical#"}) {
+    if (!from.starts_with(names)) continue;
+    const auto pattern = read_pattern(place, std::string_view(from).substr(names.size()), sizes);
+    if (pattern->NumberOfCapturingGroups() > 1) throw place.not_a("a pattern with one group at most");
+    return from;
+  }
+  throw JsonPlace::wrong(place.where() + " does not say where a number is")
+      .expected("config.json#/POINTER, args.NAME, stored#PATTERN, logical#PATTERN")
+      .found(from);
+}
+
+MapVariable read_variable(const std::string& name, const JsonPlace& place, PatternSizes& sizes) {
+  MapVariable variable{name};
+  if (!place.json().is_object()) {
+    variable.values.emplace_back(place.integer());
+    return variable;
+  }
+  place.check_keys({"from", "value", "word"});
+  if (const auto from = place.find("from")) {
+    for (const JsonPlace& item : from->items_or_self()) variable.from.push_back(read_from(item, sizes));
+  }
+  if (const auto value = place.find("value")) {
+    for (const JsonPlace& item : value->items_or_self()) variable.values.push_back(item.expression());
+  }
+  if (const auto word = place.find("word")) variable.word = word->text();
+  return variable;
+}
+
+MapIndex read_index(const std::string& name, const JsonPlace& place, const MapDocument& document) {
+  place.check_keys({"begin", "count", "axis", "split", "counts", "table", "chunks", "offset", "stacked"});
+  MapIndex index{name};
+  if (const auto begin = place.find("begin")) index.begin = begin->expression();
+  if (const auto count = place.find("count")) index.count = count->expression();
+  if (const auto axis = place.find("axis")) index.axis = read_axis(*axis, document.mesh);
+  if (const auto split = place.find("split")) index.split = read_split(*split);
+  if (const auto counts = place.find("counts")) index.counts = counts->expressions();
+  if (const auto table = place.find("table")) {
+    for (const JsonPlace& part : table->items()) index.table.push_back(part.expressions());
+    if (place.find("split") || place.find("counts") || !index.count) {
+      throw JsonPlace::wrong(table->where() + " stands with count, in place of split and counts");
+    }
+  }
+  if (const auto chunks = place.find("chunks")) index.chunks = chunks->expression();
+  if (const auto offset = place.find("offset")) index.offset = offset->expression();
+  if (const auto stacked = place.find("stacked")) index.stacked = read_conditions(*stacked, document);
+  if (index.begin && !index.count) throw JsonPlace::wrong(place.where() + " has begin without count");
+  return index;
+}
+
+NameTemplate read_key_template(const std::string& where, const std::string& text) {
+  try {
+    NameTemplate names(text);
+    if (names.placeholders() == std::vector<std::string>{"key"}) return names;
+  } catch (const Error& error) {
+    throw JsonPlace::wrong(fmt::format("{}: {}", where, error.what())).because(error.why());
+  }
+  throw JsonPlace::wrong(where + " is not a name with the placeholder {key}").found(text);
+}
+
+MapState read_state(const JsonPlace& place) {
+  place.check_keys({"name", "key", "dtype", "inherit"});
+  MapState state{place.at("name").text(), {}, {}, {}};
+  const JsonPlace key = place.at("key");
+  state.stored = read_key_template(key.where(), key.text());
+  state.logical = read_key_template(place.where(), fmt::format("optimizer.state.{{key}}.{}", state.name));
+  if (const auto dtype = place.find("dtype")) state.dtype = read_dtype(*dtype);
+  const auto inherit = place.find("inherit");
+  if (inherit && !inherit->boolean()) throw JsonPlace(inherit->json(), inherit->where() + " false").absent();
+  return state;
+}
+
+MapRefusal read_refusal(const JsonPlace& place, const MapDocument& document) {
+  place.check_keys({"when", "because"});
+  return {read_conditions(place.at("when"), document), place.at("because").text()};
+}
+
+void read_strict(const JsonPlace& place, MapDocument& document) {
+  place.check_keys({"unmatched", "unused_rule", "replica", "hole"});
+  if (const auto unmatched = place.find("unmatched"))
+    document.copies_unmatched = unmatched->word({"error", "copy"}) == 1;
+  if (const auto unused = place.find("unused_rule")) document.must_use_rules = unused->word({"error", "warn"}) == 0;
+  if (const auto hole = place.find("hole")) hole->word({"error"});
+  const auto replica = place.find("replica");
+  if (!replica) return;
+  const std::size_t word = replica->word({"equal", "first", "mean"});
+  if (word == 2) throw JsonPlace(replica->json(), replica->where() + " \"mean\"").computes();
+  for (MapRule& rule : document.rules) {
+    if (word == 1) rule.reduce = ReduceRule::kFirst;
+  }
+}
+
+/// A list of keys, or a text with '.' between them.
+std::vector<std::string> read_root(const JsonPlace& place) {
+  std::vector<std::string> keys;
+  if (place.json().is_array()) {
+    for (const JsonPlace& item : place.items()) keys.push_back(item.text());
+    return keys;
+  }
+  std::string rest = place.text();
+  for (std::size_t dot = rest.find('.'); dot != std::string::npos; dot = rest.find('.')) {
+    keys.push_back(rest.substr(0, dot));
+    rest.erase(0, dot + 1);
+  }
+  keys.push_back(rest);
+  return keys;
+}
+
+MapContainer read_container(const JsonPlace& place) {
+  const std::size_t word = place.word({"torch_zip", "pth", "safetensors", "dcp", "hdf5"});
+  if (word <= 1) return MapContainer::kTorch;
+  if (word == 2) return MapContainer::kSafetensors;
+  throw JsonPlace(place.json(), fmt::format("{} \"{}\"", place.where(), place.text())).absent();
+}
+
+MapFiles read_files(const JsonPlace& place, const MapDocument& document) {
+  place.check_keys({"path", "container", "root", "writer", "states"});
+  MapFiles files{place.at("path").text()};
+  if (const auto container = place.find("container")) files.container = read_container(*container);
+  if (!document.files.empty() && document.files.front().container != files.container) {
+    throw JsonPlace::wrong(place.where() + ".container is not that of the entries before it");
+  }
+  if (const auto root = place.find("root")) files.root = read_root(*root);
+  if (!files.root.empty() && files.container == MapContainer::kSafetensors) {
+    throw JsonPlace::wrong(place.where() + ".root stands with torch.save files: safetensors files have no keys");
+  }
+  if (const auto writer = place.find("writer")) files.writer = read_on(*writer, document.mesh);
+  if (const auto states = place.find("states")) {
+    for (const JsonPlace& state : states->items()) files.states.push_back(state.text());
+  }
+  return files;
+}
+
+void check_count(const JsonPlace& list, std::size_t most) {
+  if (list.json().size() <= most) return;
+  throw JsonPlace::wrong(list.where() + " is too long")
+      .expected(fmt::format("at most {}", most))
+      .found(list.json().size());
+}
+
+}  // namespace
+
+MapDocument parse_map_document(std::string_view text, const std::string& file) try {
+  const JsonPlace::Json json = parse_document_text(text, kMaxMapValues);
+  const JsonPlace top(json, "the document");
+  top.check_keys({"schema", "name", "description", "vars", "mesh", "files", "index", "types", "rules", "states",
+                  "refuse", "flatten", "strict"});
+  const std::string schema = top.at("schema").text();
+  if (schema != kSchema) throw JsonPlace::wrong("it has another schema").expected(kSchema).found(schema);
+  MapDocument document;
+  PatternSizes sizes;
+  if (const auto name = top.find("name")) document.name = name->text();
+  if (const auto description = top.find("description")) description->text();
+  if (const auto vars = top.find("vars")) {
+    for (const auto& [name, place] : vars->members()) document.vars.push_back(read_variable(name, place, sizes));
+  }
+  if (const auto mesh = top.find("mesh")) {
+    for (const auto& [name, place] : mesh->members()) document.mesh.push_back({name, place.expression()});
+  }
+  if (const auto files = top.find("files")) {
+    for (const JsonPlace& place : files->items_or_self()) document.files.push_back(read_files(place, document));
+    if (document.mesh.empty()) throw JsonPlace::wrong(files->where() + " stands with a mesh");
+  }
+  if (const auto types = top.find("types")) {
+    for (const auto& [name, place] : types->members()) document.types.emplace_back(name, place.text());
+  }
+  if (const auto index = top.find("index")) {
+    for (const auto& [name, place] : index->members()) document.index.push_back(read_index(name, place, document));
+  }
+  const JsonPlace rules = top.at("rules");
+  check_count(rules, kMaxSettledRules);
+  for (const JsonPlace& place : rules.items()) document.rules.push_back(read_rule(place, document, sizes));
+  if (const auto flatten = top.find("flatten")) document.flatten = read_flatten(*flatten, document, sizes);
+  if (const auto states = top.find("states")) {
+    check_count(*states, kMaxStates);
+    for (const JsonPlace& place : states->items()) document.states.push_back(read_state(place));
+  }
+  if (const auto refuse = top.find("refuse")) {
+    for (const JsonPlace& place : refuse->items()) document.refusals.push_back(read_refusal(place, document));
+  }
+  if (const auto strict = top.find("strict")) read_strict(*strict, document);
+  return document;
+} catch (Error& error) {
+  throw error.in_file(file);
+}
+
+}  // namespace shard

@@ -1,0 +1,435 @@
+#include "libshard/map/documents/document_rules.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <re2/re2.h>
+
+#include <algorithm>
+#include <array>
+
+#include "libshard/catalog/read_split.h"
+#include "libshard/core/box.h"
+
+namespace shard {
+
+namespace {
+
+constexpr std::array kKinds{FlatKind::kZero12, FlatKind::kZero3, FlatKind::kFsdp1, FlatKind::kMcoreBucket};
+
+bool is_in(const std::vector<std::string>& names, std::string_view name) {
+  return std::ranges::find(names, name) != names.end();
+}
+
+FlatFamily read_family(const std::string& state, const JsonPlace& place, const MapDocument& document) {
+  FlatFamily family{state, read_template(place)};
+  for (const std::string& name : family.stored.placeholders()) {
+    const bool is_variable = std::ranges::find(document.vars, name, &MapVariable::name) != document.vars.end();
+    if (name == "group" || name == "bucket" || is_variable) continue;
+    throw JsonPlace::wrong(fmt::format("{} has the placeholder '{{{}}}'", place.where(), name))
+        .expected("{group}, {bucket} or a variable");
+  }
+  return family;
+}
+
+std::vector<std::vector<NameTemplate>> read_order(const JsonPlace& place) {
+  if (place.json().is_string()) {
+    place.word({"stored", "param_shapes"});
+    return {};
+  }
+  std::vector<std::vector<NameTemplate>> order;
+  for (const JsonPlace& item : place.items()) {
+    order.emplace_back();
+    for (const JsonPlace& name : item.items_or_self()) {
+      order.back().push_back(read_template(name));
+      if (order.back().back().placeholders() == order.back().front().placeholders()) continue;
+      throw JsonPlace::wrong(item.where() + " lists names with other placeholders").found(name.text());
+    }
+    if (order.back().empty()) throw item.not_a("a name or a list of names");
+  }
+  if (order.empty()) throw place.not_a("a word or a list of names");
+  return order;
+}
+
+std::vector<std::string> read_groups(const JsonPlace& place, PatternSizes& sizes) {
+  std::vector<std::string> groups;
+  for (const JsonPlace& item : place.items()) {
+    if (read_pattern(item, item.text(), sizes)->NumberOfCapturingGroups() > 1)
+      throw item.not_a("a pattern with one group at most");
+    groups.push_back(item.text());
+  }
+  if (groups.empty()) throw place.not_a("a list of patterns");
+  return groups;
+}
+
+void read_buckets(const JsonPlace& place, MapFlatten& flatten) {
+  if (flatten.kind != FlatKind::kMcoreBucket) throw JsonPlace::wrong(place.where() + " is for the kind mcore_bucket");
+  if (!place.json().is_array()) {
+    flatten.bucket_size = place.expression();
+    return;
+  }
+  for (const JsonPlace& item : place.items()) flatten.bucket_ends.push_back(item.text());
+  if (flatten.bucket_ends.empty()) throw place.not_a("a size or a list of names");
+}
+
+void read_shapes(const JsonPlace& place, MapFlatten& flatten) {
+  for (const auto& [name, shape] : place.members()) {
+    const JsonPlace::Json key = name;
+    flatten.shapes.emplace_back(read_template(JsonPlace(key, shape.where())), shape.expressions());
+  }
+}
+
+void check_flatten(const JsonPlace& place, const MapFlatten& flatten, const MapDocument& document) {
+  if (flatten.families.empty()) throw JsonPlace::wrong(place.where() + " has neither stored nor states");
+  for (const FlatFamily& family : flatten.families) {
+    const bool has_buckets = is_in(family.stored.placeholders(), "bucket");
+    if (has_buckets && flatten.kind != FlatKind::kMcoreBucket) {
+      throw JsonPlace::wrong(place.where() + ": {bucket} is for the kind mcore_bucket").found(family.stored.text());
+    }
+  }
+  const auto is_same = [&](std::size_t axis) { return axis == flatten.axis; };
+  const auto refuse = [&](const std::string& where) {
+    throw JsonPlace::wrong(fmt::format("{} cuts over the axis '{}', over which flat buffers are cut", where,
+                                       document.mesh[flatten.axis].name));
+  };
+  for (const MapRule& rule : document.rules) {
+    if (std::ranges::any_of(rule.shard, is_same, &MapCut::axis)) refuse(rule.where);
+    if (std::ranges::any_of(rule.on, is_same, &MapOn::axis)) refuse(rule.where);
+  }
+  for (const MapIndex& index : document.index) {
+    if (index.axis && is_same(*index.axis)) refuse(fmt::format("index '{}'", index.name));
+  }
+}
+
+int read_dim(const JsonPlace& place) {
+  const std::int64_t dim = place.integer();
+  if (dim < 0 || dim >= kMaxDims) throw place.not_a("a dimension").expected("0 to 63").found(dim);
+  return static_cast<int>(dim);
+}
+
+/// A list of widths for each segment; null for one that is cut as `shard` says.
+std::vector<std::vector<Expression>> read_widths(const JsonPlace& place, std::size_t segments) {
+  std::vector<std::vector<Expression>> all;
+  for (const JsonPlace& item : place.items()) {
+    all.push_back(item.json().is_null() ? std::vector<Expression>() : item.expressions());
+    if (all.back().empty() && !item.json().is_null()) throw item.not_a("null or a list of widths");
+  }
+  if (all.size() != segments) throw place.not_a(fmt::format("a list of {} lists of widths", segments));
+  return all;
+}
+
+MapConcat read_concat(const JsonPlace& place, std::size_t segments) {
+  place.check_keys({"dim", "sizes", "interleave", "per_segment", "replicas", "widths"});
+  MapConcat concat;
+  if (const auto dim = place.find("dim")) concat.dim = read_dim(*dim);
+  if (const auto sizes = place.find("sizes")) {
+    if (sizes->json().is_string()) {
+      sizes->word({"equal"});
+      concat.is_equal = true;
+    } else {
+      concat.sizes = sizes->expressions();
+      if (concat.sizes.size() != segments) throw sizes->not_a(fmt::format("a list of {} sizes", segments));
+    }
+  }
+  if (const auto groups = place.find("interleave")) concat.interleave = groups->expression();
+  if (const auto per_segment = place.find("per_segment")) concat.per_segment = per_segment->boolean();
+  if (const auto replicas = place.find("replicas")) {
+    concat.replicas = replicas->expressions();
+    if (concat.replicas.size() != segments) throw replicas->not_a(fmt::format("a list of {} numbers", segments));
+    if (!concat.per_segment) throw JsonPlace::wrong(replicas->where() + " is for cuts per_segment");
+  }
+  if (const auto widths = place.find("widths")) concat.widths = read_widths(*widths, segments);
+  if (!concat.widths.empty() && !concat.per_segment) {
+    throw JsonPlace::wrong(place.where() + ": widths is for cuts per_segment");
+  }
+  if (concat.per_segment && place.find("interleave")) {
+    throw JsonPlace::wrong(place.where() + ": interleave and per_segment contradict each other");
+  }
+  return concat;
+}
+
+MapCut read_cut(const JsonPlace& place, const std::vector<MapMeshAxis>& mesh) {
+  place.check_keys({"axis", "dim", "split", "widths"});
+  MapCut cut;
+  cut.axis = read_axis(place.at("axis"), mesh);
+  if (const auto dim = place.find("dim")) cut.dim = read_dim(*dim);
+  SplitWords words = read_split_words(place, CutRule::kEven);
+  cut.split = words.split;
+  cut.widths = std::move(words.widths);
+  return cut;
+}
+
+MapPad read_pad(const JsonPlace& place) {
+  place.check_keys({"dim", "to", "fill", "true"});
+  MapPad pad;
+  if (const auto dim = place.find("dim")) pad.dim = read_dim(*dim);
+  pad.to = place.at("to").expression();
+  if (const auto fill = place.find("fill")) {
+    const std::size_t word = fill->word({"zero", "last_row", "keep"});
+    pad.fill = std::array{MapPad::Fill::kZero, MapPad::Fill::kLastRow, MapPad::Fill::kKeep}[word];
+  }
+  if (const auto size = place.find("true")) pad.true_size = size->expression();
+  return pad;
+}
+
+/// "transpose", "rope_half_to_pairs(HEADS)" or "rope_pairs_to_half(HEADS)"; null for a segment that stays as it is.
+MapPermute read_permute(const JsonPlace& place) {
+  if (place.json().is_null()) return {};
+  const std::string text = place.text();
+  if (text == "transpose") return {MapPermute::Kind::kTranspose};
+  for (const auto& [name, kind] : {std::pair{"rope_half_to_pairs(", MapPermute::Kind::kHalfToPairs},
+                                   std::pair{"rope_pairs_to_half(", MapPermute::Kind::kPairsToHalf}}) {
+    if (!text.starts_with(name) || !text.ends_with(")")) continue;
+    const std::size_t begin = std::string_view(name).size();
+    const JsonPlace::Json heads = text.substr(begin, text.size() - begin - 1);
+    return {kind, JsonPlace(heads, place.where()).expression()};
+  }
+  throw JsonPlace::wrong(place.where() + " is not a permutation")
+      .expected("transpose, rope_half_to_pairs(HEADS), rope_pairs_to_half(HEADS)")
+      .found(text);
+}
+
+bool is_variable(const MapDocument& document, const std::string& name) {
+  return std::ranges::find(document.vars, name, &MapVariable::name) != document.vars.end();
+}
+
+/// The stored name, or a list of it and others that are undone alike.
+void read_stored(const JsonPlace& place, MapRule& rule) {
+  for (const JsonPlace& item : place.items_or_self()) rule.others.push_back(read_template(item));
+  if (rule.others.empty()) throw place.not_a("a name or a list of names");
+  rule.stored = rule.others.front();
+  rule.others.erase(rule.others.begin());
+  for (const NameTemplate& other : rule.others) {
+    if (other.placeholders() == rule.stored.placeholders()) continue;
+    throw JsonPlace::wrong(
+        fmt::format("{}: '{}' and '{}' have other placeholders", place.where(), rule.stored.text(), other.text()));
+  }
+}
+
+void read_match(const JsonPlace& place, const JsonPlace& match, MapRule& rule, PatternSizes& sizes) {
+  for (const char* key : {"logical", "stored", "beside", "alias"}) {
+    if (place.find(key)) throw JsonPlace::wrong(fmt::format("{}: match stands in place of {}", place.where(), key));
+  }
+  rule.match = match.text();
+  read_pattern(match, rule.match, sizes);
+  rule.logical.resize(1);
+}
+
+void read_names(const JsonPlace& place, MapRule& rule, PatternSizes& sizes) {
+  const auto drop = place.find("drop");
+  rule.drops = drop && drop->boolean();
+  const auto match = place.find("match");
+  if (match) return read_match(place, *match, rule, sizes);
+  if (rule.drops) throw JsonPlace::wrong(place.where() + ": drop is for rules with match");
+  const auto alias = place.find("alias");
+  if (alias && place.find("logical")) throw JsonPlace::wrong(place.where() + ": alias stands in place of logical");
+  rule.is_alias = alias.has_value();
+  const JsonPlace logical = alias ? *alias : place.at("logical");
+  for (const JsonPlace& item : logical.items_or_self()) rule.logical.push_back(read_template(item));
+  if (rule.logical.empty()) throw logical.not_a("a name or a list of names");
+  if (rule.is_alias && rule.logical.size() > 1) throw alias->not_a("one name");
+  read_stored(place.at("stored"), rule);
+  if (const auto beside = place.find("beside")) rule.beside = read_template(*beside);
+}
+
+std::vector<MapStack> read_stack(const JsonPlace& place) {
+  std::vector<MapStack> all;
+  for (const JsonPlace& item : place.items()) {
+    item.check_keys({"index", "dim"});
+    const auto dim = item.find("dim");
+    all.push_back({item.at("index").text(), dim ? read_dim(*dim) : 0});
+  }
+  return all;
+}
+
+MapBlock read_block(const JsonPlace& place, const MapRule& rule) {
+  place.check_keys({"of", "shape"});
+  MapBlock block;
+  const JsonPlace of = place.at("of");
+  for (const JsonPlace& item : of.items_or_self()) block.of.push_back(read_template(item));
+  if (block.of.size() != rule.logical.size()) throw of.not_a(fmt::format("a list of {} names", rule.logical.size()));
+  block.shape = place.at("shape").expressions();
+  if (!rule.match.empty()) throw JsonPlace::wrong(rule.where + ": block is for rules with stored");
+  return block;
+}
+
+/// Both sides must say the same numbers and words: every placeholder of one stands in the other, but for what is
+/// stacked, for `{NAME_local}` and `{NAME_chunk}`, which stand for `{NAME}`, and for variables.
+void check_placeholders(const MapRule& rule, const MapDocument& document) {
+  const auto base_of = [&](std::string name) {
+    for (const MapIndex& index : document.index) {
+      if (name == index.name + "_local" || name == index.name + "_chunk") return index.name;
+    }
+    return name;
+  };
+  std::vector<std::string> stored;
+  for (const std::string& name : rule.stored.placeholders()) stored.push_back(base_of(name));
+  for (const MapStack& stack : rule.stack) stored.push_back(stack.index);
+  const auto has = [](const std::vector<std::string>& names, const std::string& name) {
+    return std::ranges::find(names, name) != names.end();
+  };
+  const auto check = [&](const std::vector<std::string>& names, const std::vector<std::string>& others) {
+    for (const std::string& name : names) {
+      if (has(others, name) || is_variable(document, name)) continue;
+      throw JsonPlace::wrong(fmt::format("{}: '{{{}}}' stands on one side only", rule.where, name));
+    }
+  };
+  for (const NameTemplate& segment : rule.logical) {
+    check(segment.placeholders(), stored);
+    check(stored, segment.placeholders());
+    if (rule.beside) check(rule.beside->placeholders(), segment.placeholders());
+    const auto number = static_cast<std::size_t>(&segment - rule.logical.data());
+    if (rule.block) check(rule.block->of[number].placeholders(), segment.placeholders());
+  }
+  for (const MapStack& stack : rule.stack) {
+    if (!has(rule.stored.placeholders(), stack.index)) continue;
+    throw JsonPlace::wrong(fmt::format("{}: the name of what is stacked has '{{{}}}'", rule.where, stack.index));
+  }
+}
+
+void check_rule(const JsonPlace& place, const MapRule& rule) {
+  if (rule.logical.size() > 1 && !rule.concat) throw JsonPlace::wrong(rule.where + " has several names but no concat");
+  if (rule.pad && rule.concat && rule.concat->per_segment && rule.pad->dim == rule.concat->dim) {
+    throw JsonPlace::wrong(place.where() + ": pad cannot go with cuts per_segment of the same dimension");
+  }
+  if (rule.concat && !rule.concat->widths.empty()) {
+    const auto cuts = std::ranges::count(rule.shard, rule.concat->dim, &MapCut::dim);
+    if (cuts != 1)
+      throw JsonPlace::wrong(rule.where + ": concat.widths needs one cut of the same dimension").found(cuts);
+  }
+  for (std::size_t i = 1; i < rule.stack.size(); ++i) {
+    if (rule.stack[i].dim <= rule.stack[i - 1].dim) throw JsonPlace::wrong(rule.where + ": stack lists dims that rise");
+  }
+}
+
+}  // namespace
+
+std::vector<MapOn> read_on(const JsonPlace& place, const std::vector<MapMeshAxis>& mesh) {
+  std::vector<MapOn> all;
+  for (const auto& [axis, where] : place.members()) {
+    const JsonPlace::Json name = axis;
+    MapOn on{read_axis(JsonPlace(name, where.where()), mesh)};
+    if (where.json().is_string()) {
+      on.coordinates = {where.word({"first", "last"}) == 0 ? 0 : -1};
+    } else {
+      for (const JsonPlace& item : where.items_or_self()) on.coordinates.push_back(item.integer());
+    }
+    all.push_back(std::move(on));
+  }
+  return all;
+}
+
+std::unique_ptr<RE2> read_pattern(const JsonPlace& place, std::string_view pattern, PatternSizes& sizes) {
+  std::unique_ptr<RE2> compiled = sizes.compile(pattern);
+  if (compiled == nullptr) {
+    throw JsonPlace::wrong(fmt::format("the patterns are too large at {}", place.where()))
+        .expected(fmt::format("at most {} instructions together, and {} bytes each", PatternSizes::kMaxPrograms,
+                              PatternSizes::kMaxText));
+  }
+  if (!compiled->ok()) throw place.not_a("a regular expression").because(compiled->error());
+  return compiled;
+}
+
+NameTemplate read_template(const JsonPlace& place) {
+  try {
+    return NameTemplate(place.text());
+  } catch (const Error& error) {
+    throw JsonPlace::wrong(fmt::format("{}: {}", place.where(), error.what())).because(error.why());
+  }
+}
+
+std::size_t read_axis(const JsonPlace& place, const std::vector<MapMeshAxis>& mesh) {
+  const std::string name = place.text();
+  const auto axis = std::ranges::find(mesh, name, &MapMeshAxis::name);
+  if (axis != mesh.end()) return static_cast<std::size_t>(axis - mesh.begin());
+  throw JsonPlace::wrong(fmt::format("{} names the axis '{}', which mesh lacks", place.where(), name)).found(name);
+}
+
+std::vector<MapCondition> read_conditions(const JsonPlace& place, const MapDocument& document) {
+  std::vector<MapCondition> all;
+  for (const auto& [name, values] : place.members()) {
+    if (!is_variable(document, name)) {
+      throw JsonPlace::wrong(fmt::format("{} names '{}', which vars lacks", place.where(), name));
+    }
+    std::vector<std::string> texts;
+    for (const JsonPlace& value : values.items_or_self()) {
+      texts.push_back(value.json().is_string() ? value.text() : std::to_string(value.integer()));
+    }
+    all.emplace_back(name, std::move(texts));
+  }
+  return all;
+}
+
+DType read_dtype(const JsonPlace& place) {
+  std::string name = place.text();
+  std::ranges::transform(name, name.begin(), [](char c) { return c >= 'A' && c <= 'Z' ? c + ('a' - 'A') : c; });
+  if (const std::optional<DType> dtype = dtype_of_name(name)) return *dtype;
+  throw JsonPlace::wrong(place.where() + " is not a dtype").expected("such as bfloat16 or BF16").found(place.text());
+}
+
+MapRule read_rule(const JsonPlace& place, const MapDocument& document, PatternSizes& sizes) {
+  place.check_keys({"id", "logical", "stored", "match", "concat", "shard", "pad", "on", "reduce", "stack", "permute",
+                    "block", "alias", "dtype", "optional", "when", "beside", "drop"});
+  MapRule rule;
+  rule.where = place.where();
+  if (const auto id = place.find("id")) rule.where = fmt::format("rule '{}'", id->text());
+  read_names(place, rule, sizes);
+  const std::size_t segments = rule.logical.size();
+  if (const auto concat = place.find("concat")) rule.concat = read_concat(*concat, segments);
+  if (const auto shard = place.find("shard")) {
+    for (const JsonPlace& cut : shard->items()) rule.shard.push_back(read_cut(cut, document.mesh));
+  }
+  if (const auto pad = place.find("pad")) rule.pad = read_pad(*pad);
+  if (const auto on = place.find("on")) rule.on = read_on(*on, document.mesh);
+  if (const auto stack = place.find("stack")) rule.stack = read_stack(*stack);
+  if (const auto block = place.find("block")) rule.block = read_block(*block, rule);
+  if (const auto permute = place.find("permute")) {
+    for (const JsonPlace& item : permute->items_or_self()) rule.permute.push_back(read_permute(item));
+    if (rule.permute.size() != 1 && rule.permute.size() != segments) throw permute->not_a("one permutation a segment");
+  }
+  rule.permute.resize(segments, rule.permute.size() == 1 ? rule.permute.front() : MapPermute());
+  if (const auto reduce = place.find("reduce")) {
+    const std::size_t word = reduce->word({"equal", "first", "mean", "sum"});
+    if (word > 1)
+      throw JsonPlace(reduce->json(), fmt::format("{}: reduce \"{}\"", rule.where, reduce->text())).computes();
+    rule.reduce = word == 1 ? ReduceRule::kFirst : ReduceRule::kEqual;
+  }
+  if (const auto dtype = place.find("dtype")) rule.dtype = read_dtype(*dtype);
+  const auto optional = place.find("optional");
+  rule.optional = optional ? optional->boolean() : false;
+  if (const auto when = place.find("when")) rule.when = read_conditions(*when, document);
+  check_rule(place, rule);
+  if (rule.match.empty()) check_placeholders(rule, document);
+  return rule;
+}
+
+MapFlatten read_flatten(const JsonPlace& place, const MapDocument& document, PatternSizes& sizes) {
+  place.check_keys({"axis", "kind", "stored", "states", "order", "groups", "buckets", "align", "fill", "shapes"});
+  MapFlatten flatten;
+  flatten.axis = read_axis(place.at("axis"), document.mesh);
+  flatten.kind = kKinds[place.at("kind").word({"zero12", "zero3", "fsdp1", "mcore_bucket"})];
+  if (const auto stored = place.find("stored")) flatten.families.push_back(read_family("", *stored, document));
+  if (const auto states = place.find("states")) {
+    for (const auto& [state, name] : states->members()) {
+      flatten.families.push_back(read_family(state, name, document));
+    }
+  }
+  if (const auto order = place.find("order")) {
+    flatten.order = read_order(*order);
+    flatten.takes_param_shapes = order->json() == "param_shapes";
+  }
+  if (const auto groups = place.find("groups")) {
+    if (flatten.takes_param_shapes) throw JsonPlace::wrong(groups->where() + ": param_shapes states the groups");
+    flatten.groups = read_groups(*groups, sizes);
+  }
+  if (const auto buckets = place.find("buckets")) read_buckets(*buckets, flatten);
+  if (const auto align = place.find("align")) {
+    if (flatten.kind != FlatKind::kFsdp1) throw JsonPlace::wrong(align->where() + " is for the kind fsdp1");
+    flatten.align = align->expression();
+  }
+  if (const auto fill = place.find("fill")) flatten.checks_padding = fill->word({"zero", "keep"}) == 0;
+  if (const auto shapes = place.find("shapes")) read_shapes(*shapes, flatten);
+  check_flatten(place, flatten, document);
+  return flatten;
+}
+
+}  // namespace shard

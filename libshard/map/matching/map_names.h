@@ -1,0 +1,104 @@
+/// \file
+/// MapNames: the names of a map's tensors on both sides, by the numbers and words in them. Inside libshard/map only.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "libshard/core/keyed_hash.h"
+#include "libshard/map/documents/model_map.h"
+
+namespace shard {
+
+/// What stands for a rule's placeholders: one text for each of its first logical name, in that order; empty where the
+/// placeholder is stacked.
+using NameValues = std::vector<std::string>;
+
+/// What tensors of one rule share that are parts of one another.
+struct GroupKey {
+  std::size_t rule = 0;
+  NameValues values{};
+  std::int32_t rank = -1;  ///< Whose own they are, without a mesh.
+
+  bool operator==(const GroupKey&) const = default;
+};
+struct GroupKeyHash {
+  KeyedHash hash{};
+  std::uint64_t operator()(const GroupKey& key) const;
+};
+
+/// Pure. Ownership: the map must outlive it.
+class MapNames {
+ public:
+  /// Numbers and parts of all indexes of a document: each takes some 60 bytes.
+  static constexpr std::int64_t kMaxIndexNumbers = 2 << 20;
+  /// \throws Error kInvalidArgument  an index whose numbers do not fit its axis.
+  explicit MapNames(const ModelMap& map);
+
+  /// Of a stored name at a coordinate; nothing where no tensor of the rule has these numbers there.
+  std::optional<NameValues> values_of_stored(const NameMatch& match, std::span<const std::int64_t> coordinate) const;
+  /// Of a logical name, and the positions of its stacked indices. \throws Error kInvalidArgument  one is not a number
+  std::pair<NameValues, std::vector<std::int64_t>> values_of_logical(const NameMatch& match) const;
+
+  /// Whether the tensor of these values lies at the coordinate, as far as its indices lie on axes.
+  bool is_at(std::size_t rule, const NameValues& values, std::span<const std::int64_t> coordinate) const;
+  std::string stored_name(std::size_t rule, const NameValues& values) const;
+  std::string logical_name(std::size_t rule, std::size_t segment, NameValues values,
+                           std::span<const std::int64_t> stack) const;
+  /// Which positions of a rule's stacked indices, of so many each, lie at a coordinate.
+  struct StackRange {
+    std::vector<std::int64_t> begin, size;
+  };
+  StackRange stack_at(std::size_t rule, std::span<const std::int64_t> stack,
+                      std::span<const std::int64_t> coordinate) const;
+  /// The number of positions of a stacked index that the document states.
+  std::optional<std::int64_t> stated_count(const std::string& index) const;
+
+ private:
+  /// Where a number of an index lies.
+  struct Place {
+    std::int64_t coordinate = 0, chunk = 0, local = -1;
+
+    auto operator<=>(const Place&) const = default;
+  };
+  struct Index {
+    const MapIndex* document = nullptr;
+    std::int64_t begin = 0;     ///< The first number.
+    std::vector<Place> places;  ///< By number from `begin` on; none where the document does not say how many there are.
+    std::vector<std::pair<Place, std::int64_t>> numbers;  ///< Of places, by place.
+  };
+  /// A placeholder of a stored name.
+  struct StoredPart {
+    enum class Is : std::uint8_t { kValue, kLocal, kChunk } is = Is::kValue;
+    std::size_t value = 0;  ///< Index into NameValues.
+    const Index* index = nullptr;
+  };
+  struct Rule {
+    std::vector<std::vector<std::size_t>> order;  ///< By segment and placeholder: the index into NameValues.
+    std::vector<StoredPart> stored;               ///< By placeholder.
+    std::vector<std::size_t> stack;               ///< By stacked index: the index into NameValues.
+    std::vector<const Index*> on_axis;            ///< By NameValues: the index, where it has an axis; else null.
+  };
+
+  Index make_index(const MapIndex& document);
+  /// The numbers of each part of an index of `count` in `parts` parts, counted from `begin`.
+  std::vector<std::vector<std::int64_t>> parts_of(const MapIndex& document, std::int64_t begin, std::int64_t count,
+                                                  std::int64_t parts) const;
+  std::vector<std::vector<std::int64_t>> parts_of_table(const MapIndex& document, std::int64_t begin,
+                                                        std::int64_t count, std::int64_t parts) const;
+  Rule make_rule(const MapRule& rule) const;
+  const Index* find_index(const std::string& name) const;
+  std::int64_t begin_of(std::size_t rule, std::size_t stacked) const;
+  static const Place* place_of(const Index& index, const std::string& value);
+
+  const ModelMap& map_;
+  std::int64_t numbers_left_ = kMaxIndexNumbers;
+  std::vector<Index> indices_;
+  std::vector<Rule> rules_;
+};
+
+}  // namespace shard

@@ -1,0 +1,92 @@
+/// \file
+/// FlatUndo: from flat buffers to the logical tensors in them. Inside libshard/map only.
+///
+/// The buffers do not say what they hold, so they are made on paper: of tensors of which shapes are known, the map is
+/// applied, and each buffer that it makes is looked up in the checkpoint.
+#pragma once
+
+#include <re2/re2.h>
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "libshard/catalog/catalog.h"
+#include "libshard/core/hash_table.h"
+#include "libshard/map/documents/model_map.h"
+#include "libshard/map/passes/apply.h"
+
+namespace shard {
+
+struct FlatBuffer;
+
+/// Ownership: catalog, map and arena must outlive it.
+class FlatUndo {
+ public:
+  /// A logical tensor that is known without the buffers.
+  struct Known {
+    std::string_view name;
+    Dims shape;
+  };
+  /// A tensor in buffers, or padding of what is stored. Views of `paper`.
+  struct Made {
+    std::string_view name;
+    Dims shape;
+    DType dtype{};
+    bool is_padding = false, is_compared = true;
+    std::vector<MapLink> links{};  ///< To stored tensors of the checkpoint, and to local ones.
+  };
+
+  /// Boxes of tails lie in `arena`.
+  FlatUndo(const Catalog& stored, const ModelMap& map, Arena& arena);
+
+  /// Whether a stored tensor is a buffer by its name; it is then remembered.
+  /// \throws Error kInvalidArgument  a rank has two of that name
+  bool take(std::uint32_t index);
+
+  /// Makes all buffers on paper. States' shapes are those of `known` where the document states none.
+  /// \throws Error kInvalidArgument  shapes that are not known, a buffer of another shape or that the map does not make
+  /// \throws Error kNotFound         a rank lacks a buffer
+  /// \throws Error kCorruption       buffers of one tensor have different dtypes
+  void run(std::span<const Known> known);
+
+  const std::vector<Made>& made() const { return made_; }
+  /// Null where there are no buffers. It must be kept: `made` and FlatBuffers are in it.
+  std::shared_ptr<const AppliedMap> paper() const { return paper_; }
+  const FlatBuffers* buffers() const { return paper_->flat_.get(); }
+  /// By buffer: the stored tensor.
+  const std::vector<std::uint32_t>& buffer_of() const { return buffer_of_; }
+
+ private:
+  struct Family {
+    std::unique_ptr<RE2> names;
+    bool is_there = false;
+    DType dtype{};  ///< Of the first buffer.
+  };
+
+  void add_stated(std::size_t family, Catalog& catalog);
+  void add_like(std::size_t family, std::span<const Known> known, Catalog& catalog);
+  void add(std::string_view name, std::span<const std::int64_t> shape, DType dtype, Catalog& catalog);
+  void find_buffers();
+  std::uint32_t find_buffer(const FlatBuffer& buffer);
+  void take_tail(const FlatBuffer& buffer, std::uint32_t index);
+  void find_dtypes();
+  DType dtype_of(std::string_view name, std::span<const MapLink> links) const;
+
+  const Catalog& stored_;
+  const ModelMap& map_;
+  const MapFlatten& flatten_;
+  Arena& arena_;
+  std::vector<Family> families_;
+  HashMap<std::string, std::uint32_t> found_;  ///< Of "RANK NAME" (-1: all ranks hold it alike).
+  HashSet<std::uint32_t> used_;
+  std::shared_ptr<AppliedMap> paper_;
+  std::vector<std::uint32_t> buffer_of_;
+  std::vector<DType> dtypes_;  ///< By local tensor.
+  std::vector<Made> made_;
+};
+
+}  // namespace shard

@@ -1,0 +1,118 @@
+#include "libshard/verify/verify_findings.h"
+
+#include <algorithm>
+#include <string_view>
+#include <tuple>
+
+#include "libshard/io/paths.h"
+#include "libshard/ranks/wire.h"
+#include "libshard/repair/unread.h"
+
+namespace shard {
+
+namespace {
+
+auto order_of(const Finding& finding) {
+  const Error& error = finding.error;
+  return std::tuple(finding.severity, std::string_view(error.file()), std::string_view(error.tensor()), *error.kind(),
+                    std::string_view(error.what()));
+}
+
+/// Whether the system did not let the bytes be read (permission, EIO), which says nothing about the checkpoint.
+bool is_withheld(const Error& error) { return error.code() == ErrorCode::kNotFound && !error.kind(); }
+
+}  // namespace
+
+void VerifyFindings::add(const Error& finding, Severity severity) {
+  if (is_unread(finding)) severity = Severity::kUnread;
+  const bool is_error = severity == Severity::kError;
+  if (is_error && is_withheld(finding)) throw Error(finding);
+  if (is_error) look_at(finding.file());
+  const std::scoped_lock lock(mutex_);
+  has_errors_ = has_errors_ || (is_error && !explained_.contains(shown_from(sources_, finding.file())));
+  if (all_.size() == kMost) {
+    ++left_out_;
+    return;
+  }
+  Error error(finding);
+  error.of_kind(finding.kind().value_or(FindingKind::kBadHeader)).replace_file(shown_from(sources_, error.file()));
+  if (explained_.contains(error.file())) return;
+  if (severity != Severity::kUnread) mentioned_.insert(error.file());
+  all_.push_back({std::move(error), severity});
+}
+
+void VerifyFindings::explain(const Error& finding) {
+  {
+    const std::scoped_lock lock(mutex_);
+    looked_at_.insert(finding.file());
+  }
+  add(finding, Severity::kError);
+  const std::scoped_lock lock(mutex_);
+  explained_.insert(shown_from(sources_, finding.file()));
+}
+
+void VerifyFindings::look_at(const std::string& file) {
+  if (!look_ || file.empty()) return;
+  {
+    const std::scoped_lock lock(mutex_);
+    if (!looked_at_.insert(file).second) return;
+  }
+  if (std::optional<Error> why = look_(file)) explain(why->replace_file(file));
+}
+
+bool VerifyFindings::mentions(const std::string& file) const {
+  const std::scoped_lock lock(mutex_);
+  return mentioned_.contains(file);
+}
+
+std::vector<Finding> VerifyFindings::sorted() const {
+  const std::scoped_lock lock(mutex_);
+  std::vector<Finding> all = all_;
+  std::ranges::stable_sort(all, {}, order_of);
+  const auto repeated = std::ranges::unique(all, {}, order_of);
+  all.erase(repeated.begin(), repeated.end());
+  return all;
+}
+
+bool VerifyFindings::has_errors() const {
+  const std::scoped_lock lock(mutex_);
+  return has_errors_;
+}
+
+std::optional<Error> VerifyFindings::first_unread() const {
+  const std::scoped_lock lock(mutex_);
+  const auto unread = std::ranges::find(all_, Severity::kUnread, &Finding::severity);
+  return unread == all_.end() ? std::nullopt : std::optional(unread->error);
+}
+
+void VerifyFindings::gather(Group& group) {
+  if (group.size() == 1) return;
+  WireWriter own;
+  if (group.rank() > 0) {
+    own.number(static_cast<std::int64_t>(left_out_));
+    own.number(has_errors_ ? 1 : 0);
+    for (const Finding& each : all_) {
+      own.number(static_cast<std::int64_t>(each.severity));
+      own.error(each.error);
+    }
+  }
+  for (const Bytes& piece : shard::gather(group, own.take(), 0)) {
+    if (piece.empty()) continue;
+    WireReader from(piece);
+    left_out_ += static_cast<std::size_t>(from.number());
+    has_errors_ = from.number_below(2) == 1 || has_errors_;
+    while (!from.at_end()) {
+      const auto severity = static_cast<Severity>(from.number_below(3));
+      add(from.error(), severity);
+    }
+  }
+}
+
+void take_finding(Findings& findings, const Error& error) {
+  const bool is_finding = error.code() == ErrorCode::kUnsupported || error.code() == ErrorCode::kCorruption ||
+                          error.code() == ErrorCode::kNotFound;
+  if (!is_finding) throw Error(error);
+  findings.report(error);
+}
+
+}  // namespace shard

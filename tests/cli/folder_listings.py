@@ -1,0 +1,103 @@
+"""A verb lists each folder of a checkpoint once: on NFS and in object stores each listing is a round trip.
+
+Environment: SHARDCTL is the program, SHARD_DATA the folder tests/data.
+"""
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+SHARDCTL = os.environ["SHARDCTL"]
+DATA = pathlib.Path(os.environ["SHARD_DATA"])
+GOLDEN = DATA / "golden/2.11.0"
+END = re.compile(r"getdents64\(\d+<([^>]*)>.*\) += 0$")  # A listing is complete when nothing is left to read.
+VERBS = {
+    "inspect": ["inspect", "source"],
+    "verify": ["verify", "source"],
+    "digest": ["digest", "source"],
+    "gather": ["gather", "source", "-o", "out.safetensors", "--objects", "drop"],
+    "convert": ["convert", "source", "-o", "out", "--to", "dcp", "--objects", "drop"],
+    "split": ["split", "source", "-o", "ranks", "--ranks", "2", "--objects", "drop"],
+}
+
+
+class Listings(unittest.TestCase):
+    def setUp(self):
+        self.dir = pathlib.Path(tempfile.mkdtemp())
+        self.addCleanup(shutil.rmtree, self.dir)
+
+    def listings(self, *words: str) -> dict[str, int]:
+        """How often the run listed each folder of the source."""
+        log = self.dir / "trace"
+        done = subprocess.run(["strace", "-f", "-y", "-e", "trace=getdents64", "-o", log, SHARDCTL, *words], cwd=self.dir,
+                              capture_output=True, text=True, timeout=100)
+        self.assertEqual(done.returncode, 0, f"{words}: {done.stderr}")
+        counts: dict[str, int] = {}
+        for line in log.read_text().splitlines():
+            found = END.search(line)
+            if found and pathlib.Path(found[1]).is_relative_to(self.dir / "source"):
+                counts[found[1]] = counts.get(found[1], 0) + 1
+        self.assertIn(str(self.dir / "source"), counts, f"{words}: the folder was not listed")
+        return counts
+
+    def check(self, most: int, *words: str):
+        for folder, count in self.listings(*words).items():
+            self.assertLessEqual(count, most, f"{' '.join(words)} lists {folder} {count} times")
+
+    def check_verbs(self, folder: pathlib.Path, verbs=tuple(VERBS)):
+        shutil.copytree(folder, self.dir / "source")
+        for verb in verbs:
+            self.check(1, *VERBS[verb])
+
+
+class EveryFormat(Listings):
+    def test_dcp(self):
+        self.check_verbs(GOLDEN / "dcp_training_r2")
+        self.check(1, "gather", "source", "-o", "all.pt")
+        self.check(1, "diff", "source", "all.pt")
+        self.check(1, "repair", "source", "-o", "repaired")
+
+    def test_dcp_hf(self):
+        self.check_verbs(GOLDEN / "dcp_hf_r4")
+
+    def test_torch_ranks(self):
+        self.check_verbs(GOLDEN / "ranks_dtensor_r4")
+
+    def test_torch_with_an_index(self):
+        self.check_verbs(GOLDEN / "hub")
+
+    def test_safetensors_with_an_index(self):
+        subprocess.run([SHARDCTL, "convert", GOLDEN / "model.pt", "-o", self.dir / "made", "--to", "safetensors", "--shards", "2",
+                        "--objects", "drop", "-q"], check=True)
+        self.check_verbs(self.dir / "made")
+
+    def test_deepspeed(self):
+        self.check_verbs(DATA / "deepspeed/stage1", ("inspect", "verify", "gather"))
+
+    def test_deepspeed_universal(self):
+        self.check_verbs(DATA / "deepspeed/universal_of_stage1", ("inspect", "verify", "gather"))
+
+    def test_megatron(self):
+        self.check_verbs(DATA / "megatron/dense", ("inspect", "verify", "gather"))
+
+
+class Export(Listings):
+    def test_lists_the_source_at_most_twice(self):
+        for folder in (GOLDEN / "dcp_training_r2", GOLDEN / "hub"):
+            shutil.rmtree(self.dir / "source", ignore_errors=True)
+            shutil.copytree(folder, self.dir / "source")
+            self.check(2, "export", "source", "-o", f"exported_{folder.name}")
+
+    def test_takes_a_model_of_a_trainers_folder(self):
+        (self.dir / "source").mkdir()
+        shutil.copytree(GOLDEN / "hub", self.dir / "source/checkpoint-10")
+        (self.dir / "source/checkpoint-10/config.json").write_text("{}")
+        self.check(2, "export", "source", "-o", "exported")
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv)

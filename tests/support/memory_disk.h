@@ -1,0 +1,43 @@
+/// \file
+/// A file system in memory for tests. It counts every call and can fail the n-th.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "libshard/io/local_disk.h"
+
+namespace shard {
+
+/// The disk's content and log as a test reads them, and its faults as a test sets them. Threads: safe.
+///
+/// Relative paths start at "/"; "." and ".." are resolved as text; there are no links. Files and folders are born with
+/// their parents only through `put`. A failed call changes nothing and is Error kNotFound on the read side (status,
+/// list, open, open_below, read_at) and kResource on the write side; a lock or an exchange that fails throws as well.
+struct MemoryState {
+  MemoryState();
+  ~MemoryState();
+  /// Fails call number `call` (from 0) and, when `persistent`, all after it. Negative: none.
+  void fail_at(std::int64_t call, bool persistent = false);
+  std::int64_t calls() const;              ///< Calls so far, reads included.
+  std::vector<std::string> log() const;    ///< "create /x", "write /x 0 4", "sync /x", "rename /a /b", ...; also
+                                           ///< "expect_sync /x", which cannot fail and is not counted as a call.
+  std::vector<std::string> paths() const;  ///< All files and folders, sorted.
+  /// \throws Error kNotFound
+  std::vector<std::byte> content(const std::string& path) const;
+  void put(const std::string& path, std::span<const std::byte> content);  ///< Makes parents.
+  int open_files() const;                      ///< Handles (readers, writers, locks) not yet destroyed.
+  void without_exchange(bool missing = true);  ///< exchange() answers false, as on systems without it.
+
+  struct Impl;
+  std::unique_ptr<Impl> impl;
+};
+
+/// Threads: safe. The state may outlive the file system and the other way round.
+std::unique_ptr<LocalDisk> make_memory_disk(std::shared_ptr<MemoryState> state);
+
+}  // namespace shard
