@@ -20,7 +20,6 @@
 #include "libshard/checkpoint/writer.h"
 #include "libshard/core/findings.h"
 #include "libshard/io/source_store.h"
-#include "libshard/repair/salvage.h"
 
 namespace shard {
 
@@ -62,8 +61,6 @@ struct OpenOptions {
   bool metadata_only = false;
   /// The number of ranks that must have written the checkpoint, where the user knows it and the format cannot say.
   std::optional<std::int64_t> ranks_expected;
-  /// Set where the source is opened for repair, and `findings` then too: what cannot be read is a loss, see Salvage.
-  Salvage* salvage = nullptr;
   /// For repair: another checkpoint of the same job and format, where the source's own metadata does not say which
   /// tensor is which. Null: there is none.
   const Source* like = nullptr;

@@ -101,15 +101,9 @@ ONE_USER = {  # Exceptions, to become fewer.
     "apps/shardctl/source/unread_values.h",
     "apps/shardctl/target/up_to_date.h",
     "formats/dcp/tensor_entry.h",
-    "formats/deepspeed/catalog_builder.h",
     "libshard/catalog/quantized_names.h",
     "libshard/catalog/renaming.h",
-    "libshard/catalog/target_checks.h",
-    "libshard/catalog/target_cut.h",
-    "libshard/catalog/target_files.h",
     "libshard/catalog/target_sharing.h",
-    "libshard/catalog/target_tree.h",
-    "libshard/catalog/target_whole.h",
     "libshard/export/containers.h",
 }
 

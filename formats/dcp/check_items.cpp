@@ -11,7 +11,7 @@
 #include "formats/torch/check_saved.h"
 #include "libshard/core/digest.h"
 #include "libshard/core/error.h"
-#include "libshard/repair/salvage.h"
+#include "libshard/core/findings.h"
 
 namespace shard::dcp {
 namespace {

@@ -12,7 +12,7 @@
 #include "formats/torch/tensor_subclass.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
-#include "libshard/repair/salvage.h"
+#include "libshard/core/findings.h"
 
 namespace shard::dcp {
 namespace {

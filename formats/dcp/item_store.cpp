@@ -50,10 +50,10 @@ void check_run(const Tensor& tensor, const ItemTensor& found) {
 
 }  // namespace
 
-ItemStore::ItemStore(const SourceStore& store, const std::string& folder, Catalog& catalog, Salvage* salvage)
+ItemStore::ItemStore(const SourceStore& store, const std::string& folder, Catalog& catalog, Findings& findings)
     : catalog_(catalog),
-      salvage_(salvage),
-      opener_(*catalog.arena, salvage != nullptr),
+      findings_(findings),
+      opener_(*catalog.arena, findings.goes_on()),
       files_([&store, folder, &catalog](std::uint32_t index) {
         return store.open_below(folder, catalog.files[index].path);
       }) {}
@@ -111,7 +111,7 @@ void ItemStore::locate(std::span<const std::uint32_t> tensors) {
       const std::uint32_t stored = catalog_.chunks[c].stored;
       if (c > tensor.first_chunk && catalog_.chunks[c - 1].stored == stored) continue;  // One more box of a run.
       const std::uint32_t storage = catalog_.stored[stored].storage;
-      if (salvage_ != nullptr && salvage_->lost_storage(storage) != nullptr) continue;
+      if (findings_.lost_storage(storage) != nullptr) continue;
       if (catalog_.storages[storage].offset < 0) wanted.push_back({items_[storage], t, c});
     }
   }
@@ -125,7 +125,7 @@ void ItemStore::locate_one(const std::shared_ptr<FetchedFile>& file, const Wante
   StoredTensor& stored = catalog_.stored[chunk.stored];
   bool is_open = false;
   try {
-    if (one.item.zstd || salvage_ != nullptr) earn(*file, one.item);  // All of it is read.
+    if (one.item.zstd || findings_.goes_on()) earn(*file, one.item);  // All of it is read.
     const ItemTensor found = opener_.open(file, one.item, catalog_.storages[stored.storage].bytes);
     is_open = true;
     check_item(tensor, chunk, stored, found);
@@ -136,14 +136,14 @@ void ItemStore::locate_one(const std::shared_ptr<FetchedFile>& file, const Wante
     stored.first = found.first;
   } catch (Error& error) {
     error.of_tensor(tensor.name).in_file(catalog_.files[one.item.file].path);
-    if (salvage_ != nullptr && is_unread(error)) {
+    if (findings_.goes_on() && is_unread(error)) {
       if (unread_.empty() || unread_.back().tensor != one.entry) unread_.push_back({one.entry, error});
       return;
     }
     if (error.code() == ErrorCode::kUnsupported && error.hint().empty()) error.suggest(Remedy::kExclude, tensor.name);
-    if (salvage_ == nullptr || !is_damage(error)) throw;
+    if (!findings_.goes_on() || !is_damage(error)) throw;
     if (is_open) misplaced_.try_emplace(one.item.file, misplaced(error.what()).in_file(error.file()));
-    salvage_->lose_storage(stored.storage, error);
+    findings_.lose_storage(stored.storage, error);
   }
 }
 
@@ -153,7 +153,7 @@ void ItemStore::look_for_misplaced() {
 
 void ItemStore::lose_misplaced() {
   for (std::uint32_t item = 0; item < items_.size(); ++item) {
-    if (const Error* const why = misplaced_.find(items_[item].file)) salvage_->lose_storage(item, *why);
+    if (const Error* const why = misplaced_.find(items_[item].file)) findings_.lose_storage(item, *why);
   }
 }
 

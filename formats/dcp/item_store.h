@@ -18,9 +18,9 @@
 #include "formats/dcp/metadata.h"
 #include "formats/parts/decoded_view/view_cache.h"
 #include "libshard/catalog/catalog.h"
+#include "libshard/core/findings.h"
 #include "libshard/core/hash_table.h"
 #include "libshard/io/open_files.h"
-#include "libshard/repair/salvage.h"
 
 namespace shard::dcp {
 
@@ -28,8 +28,9 @@ namespace shard::dcp {
 class ItemStore {
  public:
   /// Ownership: `store` and `catalog` must outlive this.
-  /// With `salvage` (see OpenOptions) `locate` loses the storages that it throws for otherwise, and those stay lost.
-  ItemStore(const SourceStore& store, const std::string& folder, Catalog& catalog, Salvage* salvage = nullptr);
+  /// If `findings` goes on, `locate` loses the storages for which it throws otherwise, and those stay lost.
+  ItemStore(const SourceStore& store, const std::string& folder, Catalog& catalog,
+            Findings& findings = throwing_findings());
 
   /// Appends one storage for each item. \pre the catalog has the items' files and no storages yet.
   void set_items(std::vector<Item> items);
@@ -87,7 +88,7 @@ class ItemStore {
   void resolve(std::uint32_t storage, const Location& location);
 
   Catalog& catalog_;
-  Salvage* salvage_;
+  Findings& findings_;
   std::vector<Item> items_;
   HashMap<std::uint32_t, Decoding> decodings_;  ///< By storage, of those that are not plain.
   ItemOpener opener_;

@@ -18,13 +18,13 @@
 #include "formats/parts/pickle/attributes.h"
 #include "formats/torch/saved_file.h"
 #include "libshard/catalog/catalog.h"
+#include "libshard/catalog/catalog_builder.h"
 #include "libshard/catalog/originals.h"
 #include "libshard/catalog/tree.h"
 #include "libshard/core/error.h"
 #include "libshard/core/object_faults.h"
 #include "libshard/io/paths.h"
 #include "libshard/io/source_store.h"
-#include "libshard/repair/salvage.h"
 #include "libshard/repair/unread.h"
 
 namespace shard::dcp {
@@ -75,7 +75,7 @@ void add_copies(std::span<const Inner> copies, RankCopies& rank_copies, Catalog&
     const InnerTensor& from = *inner.tensor;
     StoredTensor stored = torch_save::stored_tensor(from.view, inner.storage);
     stored.rank = catalog.files[catalog.storages[inner.storage].file].rank;
-    add_whole_tensor(catalog, from.name, compact_path(from.path, from.name), stored);
+    CatalogBuilder(catalog).add_tensor(from.name, compact_path(from.path, from.name), stored);
   }
   const bool differ = join(begin, copies.size(), rank_copies, catalog);
   for (std::size_t i = 0; i < copies.size(); ++i) {
@@ -86,7 +86,7 @@ void add_copies(std::span<const Inner> copies, RankCopies& rank_copies, Catalog&
 /// Appends the tensors that were found in loaded objects, and their storages. Those of one name that several ranks have
 /// become one tensor, or one for each rank where they differ. kTensor values in the objects get the tensors' numbers.
 /// \param loaded  of each of `objects`, which are by name and rank
-/// \throws Error kCorruption  see add_whole_tensor. Cost: n log n in tensors.
+/// \throws Error kCorruption  see CatalogBuilder::add_tensor. Cost: n log n in tensors.
 void add_inner_tensors(std::span<const ObjectEntry> objects, std::span<LoadedObject> loaded, ItemStore& items,
                        RankCopies& rank_copies, Catalog& catalog) {
   std::vector<Inner> inner = add_storages(objects, loaded, items, catalog);
@@ -131,13 +131,13 @@ Value* plain_common(Arena& arena, const Value& common, Originals& originals) {
 /// tensors are opaque. \returns the dict; in the catalog's arena.
 /// \throws Error kCorruption, kUnsupported  naming the file: as open_saved_file; it holds no dict.
 Value* read_common_file(const SourceStore& store, const std::string& folder, const std::string& name, Catalog& catalog,
-                        Salvage* salvage, Originals& originals) {
+                        Findings& findings, Originals& originals) {
   const std::shared_ptr<const RandomReader> file = store.open_below(folder, name);
   catalog.files.push_back({name, file->size(), -1, file->identity()});
   catalog.arena->earn(0, file->allocated_bytes(0, file->size()));
   try {
     HashMap<const Value*, Value*> behind_opaque;
-    const auto saved = torch_save::open_saved_file(file, *catalog.arena, {name, true, salvage, &behind_opaque});
+    const auto saved = torch_save::open_saved_file(file, *catalog.arena, {name, true, &findings, &behind_opaque});
     originals.add(behind_opaque, false);
     return plain_common(*catalog.arena, saved->root(), originals);
   } catch (Error& error) {
@@ -192,10 +192,10 @@ void ItemKeeper::keep_tensor(std::uint32_t index, const Error& why) {
     const bool is_reshaped = chunk.sizes.size() != stored.shape.size();
     const bool can_be = items.is_item(stored.storage) && is_copied(items.item(stored.storage)) && !is_reshaped;
     if (!can_be) throw cannot_keep(tensor.name, why.file(), why);
-    if (salvage.lost_storage(stored.storage) != nullptr) {
+    if (findings.lost_storage(stored.storage) != nullptr) {
       is_whole = false;
     } else if (const std::optional<Error> fault = fault_of(stored.storage)) {
-      salvage.lose_storage(stored.storage, *fault);
+      findings.lose_storage(stored.storage, *fault);
       is_whole = false;
     }
     kept.requires_grad = kept.requires_grad || stored.requires_grad;
@@ -233,13 +233,8 @@ Originals::KeptItem ItemKeeper::keep(std::uint32_t index) {
 }
 
 ObjectItems::ObjectItems(const FolderForm& form, bool opaque_globals, Catalog& catalog, ItemStore& items,
-                         Findings& findings, Salvage* salvage)
-    : form_(form),
-      opaque_globals_(opaque_globals),
-      catalog_(catalog),
-      items_(items),
-      findings_(findings),
-      salvage_(salvage) {
+                         Findings& findings)
+    : form_(form), opaque_globals_(opaque_globals), catalog_(catalog), items_(items), findings_(findings) {
   originals_->format = form.format;
   if (form.keeps_objects_whole) catalog_.originals = originals_;
 }
@@ -259,7 +254,7 @@ void ObjectItems::read_common(const SourceStore& store, const std::string& folde
     return;
   }
   common_file_ = static_cast<std::uint32_t>(catalog_.files.size());
-  common_ = read_common_file(store, folder, name, catalog_, salvage_, *originals_);
+  common_ = read_common_file(store, folder, name, catalog_, findings_, *originals_);
 }
 
 void ObjectItems::open(std::vector<ObjectEntry> objects, RankCopies& rank_copies, bool looks_inside) {
@@ -355,12 +350,12 @@ void ObjectItems::look_inside(RankCopies& rank_copies) {
 
 ItemKeeper ObjectItems::keeper() {
   catalog_.originals = originals_;
-  return {catalog_, items_, *salvage_, *originals_};
+  return {catalog_, items_, findings_, *originals_};
 }
 
 void ObjectItems::take_failure(std::uint32_t object, Error& error, const std::string& file) {
   error.in_file(file);
-  if (salvage_ == nullptr) return report_bad(object, error);
+  if (!findings_.goes_on()) return report_bad(object, error);
   error.of_tensor(objects_[object].name);
   std::optional<Error> damage = error;
   if (is_unread(error)) damage = keeper().keep_object(objects_[object], error);
@@ -369,20 +364,19 @@ void ObjectItems::take_failure(std::uint32_t object, Error& error, const std::st
 }
 
 bool ObjectItems::is_lost_object(std::uint32_t object) {
-  if (salvage_ == nullptr) return false;
-  const Error* const why = salvage_->lost_storage(objects_[object].item);
+  const Error* const why = findings_.lost_storage(objects_[object].item);
   if (why != nullptr) lose_object(object, *why);
   return why != nullptr;
 }
 
 void ObjectItems::lose_object(std::uint32_t object, const Error& why) {
-  salvage_->lose_storage(objects_[object].item, why);
+  findings_.lose_storage(objects_[object].item, why);
   Loss loss;
   loss.what = Loss::What::kObject;
   loss.name = objects_[object].name;
   loss.file = catalog_.files[items_.item(objects_[object].item).file].path;
   loss.why = reason_of(why);
-  salvage_->lose(std::move(loss));
+  findings_.lose(std::move(loss));
 }
 
 void ObjectItems::report_bad(std::uint32_t object, const Error& error) {
@@ -394,7 +388,7 @@ void ObjectItems::report_bad(std::uint32_t object, const Error& error) {
 LoadedObject ObjectItems::load(const std::shared_ptr<FetchedFile>& file, const Wanted& one, bool if_tensors) {
   items_.earn(*file, one.item);
   catalog_.arena->charge(Charge::kEntries, 0);  // Decodes nothing more once the checkpoint is out of proportion.
-  const OpenItem item(file, one.item, kMaxDecodedObject, *catalog_.arena, salvage_ != nullptr);
+  const OpenItem item(file, one.item, kMaxDecodedObject, *catalog_.arena, findings_.goes_on());
   if (if_tensors && !item.has_storages()) return {};
   Originals originals;
   LoadedObject loaded = load_object(*catalog_.arena, item, objects_[one.entry],
@@ -403,7 +397,7 @@ LoadedObject ObjectItems::load(const std::shared_ptr<FetchedFile>& file, const W
                                      .with_tensors = if_tensors,
                                      .hidden_as = form_.keeps_objects_whole ? kInnerTensor : "torch.Tensor",
                                      .originals = form_.keeps_objects_whole ? &originals : nullptr});
-  if (loaded.foreign && salvage_ != nullptr) throw Error(*loaded.foreign);
+  if (loaded.foreign && findings_.goes_on()) throw Error(*loaded.foreign);
   if (loaded.foreign) report_bad(one.entry, loaded.foreign->in_file(file->name()));
   const bool in_item = !is_common(objects_[one.entry]);
   if (!in_item || is_carried(one.item)) originals_->add(originals.values, in_item);
@@ -456,7 +450,7 @@ Value* ObjectItems::take_common(std::uint32_t object) {
     return common_of_item(*catalog_.arena, *loaded_[object].root, *originals_);
   } catch (Error& error) {
     loaded_[object].root = nullptr;
-    if (salvage_ != nullptr && is_damage(error)) {
+    if (findings_.goes_on() && is_damage(error)) {
       lose_object(object, error);
     } else {
       report_bad(object, error.in_file(items_.file(items_.item(objects_[object].item).file)->name()));
@@ -497,7 +491,7 @@ bool ObjectItems::is_common(const ObjectEntry& object) const {
 
 bool ObjectItems::is_inner(const Tensor& tensor) const {
   if (tensor.chunk_count == 0) return false;
-  return !items_.is_item(catalog_.stored[catalog_.chunks[tensor.first_chunk].stored].storage);
+  return !items_.is_item(catalog_.stored_of(tensor).storage);
 }
 
 }  // namespace shard::dcp

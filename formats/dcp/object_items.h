@@ -17,7 +17,6 @@
 #include "libshard/catalog/catalog.h"
 #include "libshard/catalog/originals.h"
 #include "libshard/core/findings.h"
-#include "libshard/repair/salvage.h"
 
 namespace shard::dcp {
 
@@ -25,7 +24,7 @@ namespace shard::dcp {
 struct ItemKeeper {
   Catalog& catalog;
   ItemStore& items;
-  Salvage& salvage;
+  Findings& findings;
   Originals& originals;
 
   /// Adds a tensor of the catalog to `originals`, and marks it `damaged`. A box whose item is damaged is lost instead.
@@ -42,13 +41,12 @@ struct ItemKeeper {
 };
 
 /// Fills the objects of the catalog: with names when the folder is opened, with leaves and values in `load_all`. What
-/// is wrong with one object is reported to `findings`, or is lost to `salvage`. Threads: one.
+/// is wrong with one object is reported to `findings`, or is a loss if they go on. Threads: one.
 class ObjectItems {
  public:
   /// \param opaque_globals  see OpenOptions; all objects of a form that keeps them whole are read so.
-  /// Ownership: all must outlive this; `salvage` may be null.
-  ObjectItems(const FolderForm& form, bool opaque_globals, Catalog& catalog, ItemStore& items, Findings& findings,
-              Salvage* salvage);
+  /// Ownership: all must outlive this.
+  ObjectItems(const FolderForm& form, bool opaque_globals, Catalog& catalog, ItemStore& items, Findings& findings);
 
   /// Reads the file of common data, which becomes the catalog's last, if the form has one.
   /// \param objects  those of the metadata. \throws Error  see read_common_file
@@ -99,7 +97,6 @@ class ObjectItems {
   Catalog& catalog_;
   ItemStore& items_;
   Findings& findings_;
-  Salvage* salvage_;
   std::uint32_t common_file_ = kNoIndex;
   Value* common_ = nullptr;  ///< The common data, as its file or its item holds it.
   std::shared_ptr<Originals> originals_ = std::make_shared<Originals>();

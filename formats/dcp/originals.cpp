@@ -20,18 +20,13 @@ constexpr std::size_t kKeyPart = 2;  // Of ('storage', class, key, location, cou
 /// Calls `visit` once with each persistent id that is written where `value` is.
 void visit_persistent_ids(const Value& value, const Originals& originals,
                           const std::function<void(const Value& id)>& visit) {
-  VisitedSet visited;
-  std::vector<const Value*> open{&value};
-  while (!open.empty()) {
-    const Value& next = *open.back();
-    open.pop_back();
-    if (!visited.insert(&next)) continue;
-    if (next.kind == ValueKind::kPersid) visit(next);
-    if (next.kind == ValueKind::kOpaque) {
-      Value* const* behind = originals.values.find(&next);
-      if (behind != nullptr && *behind != nullptr) open.push_back(*behind);
-    }
-    for_each_child(next, [&open](const Value& child) { open.push_back(&child); });
+  VisitedSet ids;
+  ValueWalk walk(value);
+  while (const Value* const next = walk.next()) {
+    if (next->kind == ValueKind::kPersid && ids.insert(next)) visit(*next);
+    if (next->kind != ValueKind::kOpaque || !ids.insert(next)) continue;
+    Value* const* behind = originals.values.find(next);
+    if (behind != nullptr && *behind != nullptr) walk.add(**behind);
   }
 }
 

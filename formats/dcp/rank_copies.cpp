@@ -27,7 +27,7 @@ bool RankCopies::split_unless_equal(std::uint32_t index) {
     Tensor own = tensor;
     own.first_chunk = tensor.first_chunk + i;
     own.chunk_count = 1;
-    own.rank = catalog_.stored[catalog_.chunks[own.first_chunk].stored].rank;
+    own.rank = catalog_.stored_of(own).rank;
     if (i == 0) {
       catalog_.tensors[index] = own;
     } else {
@@ -38,7 +38,7 @@ bool RankCopies::split_unless_equal(std::uint32_t index) {
 }
 
 bool RankCopies::is_lost(const Chunk& chunk) const {
-  return salvage_ != nullptr && salvage_->lost_storage(catalog_.stored[chunk.stored].storage) != nullptr;
+  return findings_.lost_storage(catalog_.stored_of(chunk).storage) != nullptr;
 }
 
 bool RankCopies::is_equal(const Chunk& a, const Chunk& b) {

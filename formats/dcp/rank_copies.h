@@ -6,16 +6,16 @@
 
 #include "formats/dcp/item_store.h"
 #include "libshard/catalog/catalog.h"
-#include "libshard/repair/salvage.h"
+#include "libshard/core/findings.h"
 
 namespace shard::dcp {
 
 /// Metadata of ranks does not tell the two apart. The zips' CRCs do. Threads: one.
 class RankCopies {
  public:
-  /// Ownership: all must outlive this; `salvage` may be null.
-  RankCopies(Catalog& catalog, ItemStore& items, const Salvage* salvage)
-      : catalog_(catalog), items_(items), salvage_(salvage) {}
+  /// Ownership: all must outlive this.
+  RankCopies(Catalog& catalog, ItemStore& items, const Findings& findings)
+      : catalog_(catalog), items_(items), findings_(findings) {}
 
   /// Makes an entry for each rank of every tensor whose copies differ. Locates what it compares.
   /// \throws Error  as ItemStore::locate.
@@ -30,7 +30,7 @@ class RankCopies {
 
   Catalog& catalog_;
   ItemStore& items_;
-  const Salvage* salvage_;
+  const Findings& findings_;
   bool has_warned_ = false;
 };
 

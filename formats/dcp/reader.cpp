@@ -24,7 +24,7 @@
 #include "formats/dcp/source_files.h"
 #include "formats/dcp/tensor_entry.h"
 #include "formats/torch/check_saved.h"
-#include "libshard/catalog/catalog.h"
+#include "libshard/catalog/catalog_builder.h"
 #include "libshard/core/error.h"
 #include "libshard/io/paths.h"
 
@@ -123,20 +123,19 @@ class DcpReader : public Reader {
         store_(store),
         folder_(folder),
         findings_(*options.findings),
-        salvage_(options.salvage),
         opaque_globals_(options.opaque_globals || form.keeps_objects_whole),
-        items_(store_, folder_, catalog_, salvage_),
-        objects_(form_, opaque_globals_, catalog_, items_, findings_, salvage_) {
+        items_(store_, folder_, catalog_, findings_),
+        objects_(form_, opaque_globals_, catalog_, items_, findings_) {
     catalog_.format = form.format;
-    Metadata metadata = salvage_ == nullptr ? read_metadata() : salvage_metadata(options.like);
+    Metadata metadata = findings_.goes_on() ? salvage_metadata(options.like) : read_metadata();
     if (!metadata.lost_note.empty()) catalog_.metadata[kLostNote] = metadata.lost_note;
     if (form_.is_unreadable != nullptr) set_apart(metadata, form_.is_unreadable, form_.why_unreadable);
     const std::vector<bool> are_there = add_files(store_, folder_, metadata, options, catalog_);
     objects_.read_common(store_, folder_, metadata.objects);
     CollectedFindings of_items;  // For repair each item is looked into.
-    check_items(metadata, catalog_, are_there, salvage_ == nullptr ? findings_ : of_items,
+    check_items(metadata, catalog_, are_there, findings_.goes_on() ? of_items : findings_,
                 [this](std::uint32_t index) { return file(index); });
-    if (salvage_ != nullptr) clip_items(metadata, lost_items_, catalog_, *salvage_);
+    if (findings_.goes_on()) clip_items(metadata, lost_items_, catalog_, findings_);
     items_.set_items(std::move(metadata.items));
     fill_catalog(metadata, options.metadata_only);
   }
@@ -151,7 +150,7 @@ class DcpReader : public Reader {
 
   void locate(std::span<const std::uint32_t> tensors) override {
     items_.locate(tensors);
-    if (!is_of_ranks_ && salvage_ == nullptr) warn_of_copies(tensors);
+    if (!is_of_ranks_ && !findings_.goes_on()) warn_of_copies(tensors);
   }
 
   bool check_container(std::uint32_t index, ContainerReport& report) const override {
@@ -192,7 +191,7 @@ class DcpReader : public Reader {
     for (const MetadataChoice& choice : metadata_choices(store_, folder_, findings_)) {
       try {
         Metadata metadata = read_files(choice.files);
-        if (!why.empty()) salvage_->mend(fmt::format("rebuilt .metadata from {}: {}", choice.shown, why));
+        if (!why.empty()) findings_.mend(fmt::format("rebuilt .metadata from {}: {}", choice.shown, why));
         return metadata;
       } catch (const Error& error) {
         if (!is_damage(error)) throw;
@@ -203,7 +202,7 @@ class DcpReader : public Reader {
     catalog_.files.push_back({std::string(kMetadataName), 0, -1});
     is_of_ranks_ = false;
     is_rebuilt_ = true;
-    return rebuild_metadata({store_, folder_, like, opaque_globals_}, why, *catalog_.arena, *salvage_, lost_items_);
+    return rebuild_metadata({store_, folder_, like, opaque_globals_}, why, *catalog_.arena, findings_, lost_items_);
   }
 
   void fill_catalog(Metadata& metadata, bool metadata_only) {
@@ -212,7 +211,7 @@ class DcpReader : public Reader {
     if (metadata.defect) findings_.tolerate(Error(*metadata.defect).in_file(catalog_.files.front().path));
     try {
       add_tensors(metadata);
-      if (salvage_ != nullptr) check_all_items();
+      if (findings_.goes_on()) check_all_items();
       if (is_of_ranks_) rank_copies_.split_differing();
       objects_.open(std::move(metadata.objects), rank_copies_, !metadata_only || !metadata.has_paths);
       finish();
@@ -274,12 +273,11 @@ class DcpReader : public Reader {
     catalog_.chunks.reserve(metadata.chunks.size());
     catalog_.stored.reserve(metadata.chunks.size());
     for (const TensorEntry& entry : metadata.tensors) {
-      const std::size_t chunks = catalog_.chunks.size(), stored = catalog_.stored.size();
+      CatalogMark mark(catalog_);
       try {
         add_tensor(catalog_, metadata, entry);
+        mark.keep();
       } catch (Error& error) {
-        catalog_.chunks.resize(chunks);
-        catalog_.stored.resize(stored);
         if (!error.kind()) error.of_kind(FindingKind::kBadPickle);
         findings_.report(error.of_tensor(entry.name).in_file(catalog_.files.front().path));
       }
@@ -290,12 +288,11 @@ class DcpReader : public Reader {
   const SourceStore& store_;
   std::string folder_;
   Findings& findings_;
-  Salvage* salvage_;
   std::uint32_t metadata_files_ = 0;  // They are the catalog's first.
   bool opaque_globals_ = false, is_of_ranks_ = false, is_rebuilt_ = false;
   Catalog catalog_ = source_catalog();
   ItemStore items_;
-  RankCopies rank_copies_{catalog_, items_, salvage_};
+  RankCopies rank_copies_{catalog_, items_, findings_};
   ObjectItems objects_;
   std::set<std::pair<std::uint32_t, std::uint32_t>> copies_;  // Those that were told.
   std::vector<std::uint32_t> lost_items_;  // Of metadata that was made anew: those that were not found.

@@ -325,7 +325,7 @@ Pairing pair_by_kind(const std::vector<FoundItem>& found, std::span<const Expect
 /// Gives the items of the other save's metadata the places of those that were found.
 class Placer {
  public:
-  Placer(Metadata& metadata, Salvage& salvage) : metadata_(metadata), salvage_(salvage) {
+  Placer(Metadata& metadata, Findings& findings) : metadata_(metadata), findings_(findings) {
     is_found_.assign(metadata.items.size(), false);
   }
 
@@ -362,11 +362,11 @@ class Placer {
     loss.why = fmt::format("an item of {} bytes at {} cannot be named: {}", item.end - item.begin, item.begin, why);
     if (item.dtype) loss.dtype = dtype_name(*item.dtype);
     if (item.dtype) loss.shape = item.sizes;
-    salvage_.lose(std::move(loss));
+    findings_.lose(std::move(loss));
   }
 
   Metadata& metadata_;
-  Salvage& salvage_;
+  Findings& findings_;
   std::vector<bool> is_found_;
   std::size_t placed_ = 0;
 };
@@ -409,7 +409,7 @@ void name_overlapping_ranks(Error& error, const Catalog& catalog) {
   for (std::size_t i = 0; i < chunks.size(); ++i) {
     for (std::size_t k = 0; k < i; ++k) {
       if (!overlap(chunks[i], chunks[k])) continue;
-      const int first = catalog.stored[chunks[k].stored].rank, other = catalog.stored[chunks[i].stored].rank;
+      const int first = catalog.stored_of(chunks[k]).rank, other = catalog.stored_of(chunks[i]).rank;
       error.because(fmt::format("__{}.metadata has a chunk of {}, __{}.metadata one of {}", first, shown(chunks[k]),
                                 other, shown(chunks[i])));
       error.in_file(fmt::format("__{}.metadata", other)).of_rank(other);
@@ -418,7 +418,7 @@ void name_overlapping_ranks(Error& error, const Catalog& catalog) {
   }
 }
 
-Metadata rebuild_metadata(const RebuildFrom& from, const std::string& why, Arena& arena, Salvage& salvage,
+Metadata rebuild_metadata(const RebuildFrom& from, const std::string& why, Arena& arena, Findings& findings,
                           std::vector<std::uint32_t>& lost_items) {
   std::map<std::string, std::vector<FoundItem>> found;
   for (const std::string& name : from.store.list(from.folder)) {
@@ -433,7 +433,7 @@ Metadata rebuild_metadata(const RebuildFrom& from, const std::string& why, Arena
   for (const auto& [name, items] : found) pairings[name] = pair_by_order(items, expected[name]);
   // One file in another order, and the order of none is known.
   const bool is_ordered = std::ranges::none_of(pairings, [](const auto& each) { return each.second.contradicts; });
-  Placer placer(metadata, salvage);
+  Placer placer(metadata, findings);
   for (const auto& [name, items] : found) {
     placer.place(name, items, expected[name], is_ordered ? pairings[name] : pair_by_kind(items, expected[name]));
   }
@@ -441,16 +441,16 @@ Metadata rebuild_metadata(const RebuildFrom& from, const std::string& why, Arena
     throw Error(unnamed(from, reason).hint("pass a checkpoint of the same job; this one has different items"));
   }
   lost_items = placer.lost_items();
-  salvage.mend(fmt::format(".metadata was made anew: names, shapes and offsets of {} items are those of '{}', by {}",
-                           placer.placed(), base_name(from.like->paths.front()),
-                           is_ordered ? "their order, dtypes and sizes" : "dtypes and sizes that no others have"));
+  findings.mend(fmt::format(".metadata was made anew: names, shapes and offsets of {} items are those of '{}', by {}",
+                            placer.placed(), base_name(from.like->paths.front()),
+                            is_ordered ? "their order, dtypes and sizes" : "dtypes and sizes that no others have"));
   return metadata;
 }
 
 void clip_items(Metadata& metadata, const std::vector<std::uint32_t>& lost_items, const Catalog& catalog,
-                Salvage& salvage) {
+                Findings& findings) {
   for (const std::uint32_t item : lost_items) {
-    salvage.lose_storage(item, Error(ErrorCode::kCorruption, "no item was found for it"));
+    findings.lose_storage(item, Error(ErrorCode::kCorruption, "no item was found for it"));
   }
   for (std::uint32_t i = 0; i < metadata.items.size(); ++i) {
     Item& item = metadata.items[i];
@@ -461,7 +461,7 @@ void clip_items(Metadata& metadata, const std::vector<std::uint32_t>& lost_items
     item.is_cut = true;
     item.offset = std::min(item.offset, file.bytes);
     if (there > 0) continue;
-    salvage.lose_storage(i, Error(ErrorCode::kCorruption, fmt::format("{} ends before it", file.path)));
+    findings.lose_storage(i, Error(ErrorCode::kCorruption, fmt::format("{} ends before it", file.path)));
   }
 }
 

@@ -15,7 +15,7 @@
 #include "formats/dcp/metadata.h"
 #include "formats/format.h"
 #include "libshard/core/error.h"
-#include "libshard/repair/salvage.h"
+#include "libshard/core/findings.h"
 
 namespace shard::dcp {
 
@@ -53,12 +53,12 @@ struct RebuildFrom {
 /// \throws Error kCorruption  there is no other save, or it is not one of the same job: no file of it has the items'
 ///   dtypes and sizes. Others: as parse_metadata.
 /// Cost: every byte of the files is read twice.
-Metadata rebuild_metadata(const RebuildFrom& from, const std::string& why, Arena& arena, Salvage& salvage,
+Metadata rebuild_metadata(const RebuildFrom& from, const std::string& why, Arena& arena, Findings& findings,
                           std::vector<std::uint32_t>& lost_items);
 
 /// For repair: items end where their files end, and those of which nothing is there are lost, as `lost_items` are.
 /// \pre the files of `catalog` are those of the folder
 void clip_items(Metadata& metadata, const std::vector<std::uint32_t>& lost_items, const Catalog& catalog,
-                Salvage& salvage);
+                Findings& findings);
 
 }  // namespace shard::dcp

@@ -3,6 +3,7 @@
 #include <optional>
 #include <vector>
 
+#include "libshard/catalog/catalog_builder.h"
 #include "libshard/catalog/flat_run.h"
 #include "libshard/core/box.h"
 #include "libshard/core/checked.h"
@@ -11,28 +12,25 @@ namespace shard::dcp {
 namespace {
 
 /// The item of a chunk, as a stored tensor. \returns its index.
-std::uint32_t add_stored(Catalog& catalog, const TensorEntry& entry, const ChunkEntry& chunk) {
+std::uint32_t add_stored(CatalogBuilder& builder, const TensorEntry& entry, const ChunkEntry& chunk) {
+  Catalog& catalog = builder.catalog();
   Storage& storage = catalog.storages[chunk.item];
   storage.bytes = checked_bytes(checked_numel(chunk.sizes.span()), entry.dtype);
-  StoredTensor stored;
-  stored.shape = chunk.sizes;
-  stored.strides = row_major_strides(*catalog.arena, chunk.sizes);
-  stored.storage = chunk.item;
-  stored.rank = catalog.files[storage.file].rank;
-  stored.dtype = entry.dtype;
-  stored.requires_grad = entry.requires_grad;
-  catalog.stored.push_back(stored);
-  return static_cast<std::uint32_t>(catalog.stored.size() - 1);
+  const std::uint32_t stored =
+      builder.add_row_major(chunk.item, chunk.sizes, entry.dtype, catalog.files[storage.file].rank);
+  catalog.stored[stored].requires_grad = entry.requires_grad;
+  return stored;
 }
 
-/// Appends the boxes that a run of a block's elements makes, see TensorEntry::stored_size.
+/// Adds the boxes that a run of a block's elements makes, see TensorEntry::stored_size.
 class RunAdder {
  public:
-  RunAdder(Catalog& catalog, const TensorEntry& entry) : catalog_(catalog), block_(at(entry.size.size())) {
+  RunAdder(CatalogBuilder& builder, const TensorEntry& entry) : builder_(builder), block_(at(entry.size.size())) {
     for (std::size_t d = 0; d < block_.size(); ++d) {
       block_[d] = entry.size[static_cast<int>(d)] / entry.stored_size[static_cast<int>(d)];
     }
-    strides_ = row_major_strides(*catalog.arena, catalog.arena->dims(block_));
+    Arena& arena = *builder.catalog().arena;
+    strides_ = row_major_strides(arena, arena.dims(block_));
   }
 
   void add(const ChunkEntry& chunk, std::uint32_t stored) {
@@ -44,9 +42,7 @@ class RunAdder {
           for (std::size_t d = 0; d < block_.size(); ++d) {
             corner[d] = chunk.offsets[static_cast<int>(d)] * block_[d] + offsets[d];
           }
-          catalog_.arena->charge(Charge::kChunks);
-          catalog_.chunks.push_back(
-              {catalog_.arena->dims(corner), catalog_.arena->dims(sizes), strides_, before, stored});
+          builder_.add_chunk(stored, corner, sizes, strides_, before);
         });
   }
 
@@ -55,7 +51,7 @@ class RunAdder {
     return std::vector<std::int64_t>(static_cast<std::size_t>(dimensions));
   }
 
-  Catalog& catalog_;
+  CatalogBuilder& builder_;
   std::vector<std::int64_t> block_;
   Dims strides_;
 };
@@ -63,26 +59,19 @@ class RunAdder {
 }  // namespace
 
 void add_tensor(Catalog& catalog, const Metadata& metadata, const TensorEntry& entry) {
-  Tensor tensor;
-  tensor.name = entry.name;
-  tensor.path = entry.path;
-  tensor.shape = entry.size;
-  tensor.dtype = entry.dtype;
-  tensor.first_chunk = static_cast<std::uint32_t>(catalog.chunks.size());
+  CatalogBuilder builder(catalog);
+  builder.begin(entry.name, entry.path, entry.dtype, entry.size);
   std::optional<RunAdder> runs;
-  if (!entry.stored_size.empty()) runs.emplace(catalog, entry);
+  if (!entry.stored_size.empty()) runs.emplace(builder, entry);
   for (std::uint32_t i = 0; i < entry.chunk_count; ++i) {
     const ChunkEntry& chunk = metadata.chunks[entry.first_chunk + i];
-    const std::uint32_t stored = add_stored(catalog, entry, chunk);
+    const std::uint32_t stored = add_stored(builder, entry, chunk);
     if (runs) {
       runs->add(chunk, stored);
     } else {
-      catalog.chunks.push_back({chunk.offsets, chunk.sizes, catalog.stored[stored].strides, 0, stored});
+      builder.add_chunk({chunk.offsets, chunk.sizes, catalog.stored[stored].strides, 0, stored});
     }
   }
-  tensor.chunk_count = static_cast<std::uint32_t>(catalog.chunks.size()) - tensor.first_chunk;
-  catalog.arena->charge(Charge::kEntries);
-  catalog.tensors.push_back(tensor);
 }
 
 }  // namespace shard::dcp

@@ -147,7 +147,7 @@ void PieceTable::check_bounds(const Piece& piece) const {
   }
 }
 
-void PieceTable::build(Findings& findings, Salvage* salvage) {
+void PieceTable::build(Findings& findings) {
   std::vector<std::uint32_t> begin(names_.size() + 1), order(pieces_.size());
   for (const Piece& piece : pieces_) ++begin[piece.name + 1];
   for (std::size_t i = 1; i < begin.size(); ++i) begin[i] += begin[i - 1];
@@ -159,7 +159,7 @@ void PieceTable::build(Findings& findings, Salvage* salvage) {
   catalog_.storages.reserve(pieces_.size());
   for (std::size_t i = 0; i < names_.size(); ++i) {
     const auto pieces = std::span(std::as_const(order)).subspan(begin[i], begin[i + 1] - begin[i]);
-    if (!pieces.empty() && check_alike(pieces, findings)) add_tensor(names_[i], pieces, salvage);
+    if (!pieces.empty() && check_alike(pieces, findings)) add_tensor(names_[i], pieces, findings);
   }
 }
 
@@ -222,35 +222,19 @@ Dims PieceTable::shape_of(std::span<const std::uint32_t> pieces) const {
   return catalog_.arena->dims(std::span(ends).first(static_cast<std::size_t>(first.sizes.size())));
 }
 
-void PieceTable::add_tensor(std::string_view name, std::span<const std::uint32_t> pieces, Salvage* salvage) {
-  Tensor tensor;
-  tensor.name = name;
-  tensor.shape = shape_of(pieces);
-  tensor.dtype = pieces_[pieces.front()].dtype;
-  tensor.first_chunk = static_cast<std::uint32_t>(catalog_.chunks.size());
-  tensor.chunk_count = static_cast<std::uint32_t>(pieces.size());
-  for (const std::uint32_t i : pieces) add_chunk(pieces_[i], salvage);
-  catalog_.tensors.push_back(tensor);
+void PieceTable::add_tensor(std::string_view name, std::span<const std::uint32_t> pieces, Findings& findings) {
+  builder_.begin(name, {}, pieces_[pieces.front()].dtype, shape_of(pieces));
+  for (const std::uint32_t i : pieces) add_chunk(pieces_[i], findings);
 }
 
-void PieceTable::add_chunk(const Piece& piece, Salvage* salvage) {
-  std::array<std::int64_t, kMaxDims> strides;
-  const auto used = std::span(strides).first(static_cast<std::size_t>(piece.sizes.size()));
-  row_major_strides(piece.sizes, used);
-  StoredTensor stored;
-  stored.shape = piece.sizes;
-  stored.strides = catalog_.arena->dims(used);
-  stored.storage = static_cast<std::uint32_t>(catalog_.storages.size());
-  stored.rank = catalog_.files[piece.file].rank;
-  stored.dtype = piece.dtype;
+void PieceTable::add_chunk(const Piece& piece, Findings& findings) {
   const File& file = catalog_.files[piece.file];
-  if (salvage != nullptr && piece.bytes > 0 && piece.place + piece.bytes > file.bytes) {
-    salvage->lose_storage(stored.storage, Error(ErrorCode::kCorruption, "the file ends before it does"));
+  const std::uint32_t storage = builder_.add_storage({.offset = piece.place, .bytes = piece.bytes, .file = piece.file});
+  if (piece.bytes > 0 && piece.place + piece.bytes > file.bytes) {
+    findings.lose_storage(storage, Error(ErrorCode::kCorruption, "the file ends before it does"));
   }
-  catalog_.storages.push_back({.offset = piece.place, .bytes = piece.bytes, .file = piece.file});
-  catalog_.chunks.push_back(
-      {piece.offsets, piece.sizes, stored.strides, 0, static_cast<std::uint32_t>(catalog_.stored.size())});
-  catalog_.stored.push_back(stored);
+  const std::uint32_t stored = builder_.add_row_major(storage, piece.sizes, piece.dtype, file.rank);
+  builder_.add_chunk({piece.offsets, piece.sizes, catalog_.stored[stored].strides, 0, stored});
 }
 
 }  // namespace shard::dcp_hf

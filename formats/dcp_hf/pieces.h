@@ -13,10 +13,9 @@
 
 #include "formats/safetensors/header.h"
 #include "formats/safetensors/metadata.h"
-#include "libshard/catalog/catalog.h"
+#include "libshard/catalog/catalog_builder.h"
 #include "libshard/core/findings.h"
 #include "libshard/core/hash_table.h"
-#include "libshard/repair/salvage.h"
 
 namespace shard::dcp_hf {
 
@@ -25,7 +24,7 @@ namespace shard::dcp_hf {
 class PieceTable {
  public:
   /// Names and shapes are kept in the catalog's arena, which must hold the headers' texts too.
-  explicit PieceTable(Catalog& catalog) : catalog_(catalog) {}
+  explicit PieceTable(Catalog& catalog) : catalog_(catalog), builder_(catalog) {}
 
   /// What is added from now on belongs to that file of the catalog.
   void begin_file(std::uint32_t file);
@@ -45,9 +44,9 @@ class PieceTable {
   void drop_file();
 
   /// Adds tensors, chunks, stored tensors and storages to the catalog; not sorted or checked for coverage yet. Reports
-  /// tensors whose pieces contradict one another (dtype_mismatch, shape_mismatch) and leaves them out. For repair
-  /// (`salvage`) pieces that reach past the end of their file are lost.
-  void build(Findings& findings, Salvage* salvage);
+  /// tensors whose pieces contradict one another (dtype_mismatch, shape_mismatch) and leaves them out. Loses pieces
+  /// that reach past the end of their file.
+  void build(Findings& findings);
 
  private:
   struct Piece {
@@ -71,10 +70,11 @@ class PieceTable {
   bool check_alike(std::span<const std::uint32_t> pieces, Findings& findings) const;
   const Piece* find_whole(std::span<const std::uint32_t> pieces) const;  ///< The first that says it, or null.
   Dims shape_of(std::span<const std::uint32_t> pieces) const;
-  void add_tensor(std::string_view name, std::span<const std::uint32_t> pieces, Salvage* salvage);
-  void add_chunk(const Piece& piece, Salvage* salvage);
+  void add_tensor(std::string_view name, std::span<const std::uint32_t> pieces, Findings& findings);
+  void add_chunk(const Piece& piece, Findings& findings);
 
   Catalog& catalog_;
+  CatalogBuilder builder_;
   std::vector<Piece> pieces_;
   std::vector<std::string_view> names_;    ///< Names of tensors and of keys.
   std::vector<std::uint32_t> last_piece_;  ///< Each key's last piece, in any file; kNoIndex where a name is not a key.

@@ -30,7 +30,6 @@ class DcpHfReader final : public Reader {
   DcpHfReader(const Source& source, const OpenOptions& options)
       : store_(*source.store),
         findings_(*options.findings),
-        salvage_(options.salvage),
         source_(find_shard_files(source, findings_)),
         files_([this](std::uint32_t index) { return open_file(source_.files[index].path); }),
         pieces_(catalog_) {
@@ -43,8 +42,8 @@ class DcpHfReader final : public Reader {
     for (std::uint32_t i = 0; i < source_.files.size(); ++i) try_file(i);
     check_ranks(options.ranks_expected);
     note_others();
-    if (salvage_ != nullptr) refuse_unknown_shapes();
-    pieces_.build(findings_, salvage_);
+    if (findings_.goes_on()) refuse_unknown_shapes();
+    pieces_.build(findings_);
     finish();
   }
 
@@ -81,8 +80,8 @@ class DcpHfReader final : public Reader {
     CollectedFindings ends;
     safetensors::parse_header(
         header, file.path, file.bytes, metadata, [&](const safetensors::HeaderEntry& entry) { pieces_.add(entry); },
-        salvage_ == nullptr ? throwing_findings() : ends);
-    for (const Error& end : ends.all()) salvage_->mend(fmt::format("{}: {}", file.path, reason_of(end)));
+        findings_.goes_on() ? ends : throwing_findings());
+    for (const Error& end : ends.all()) findings_.mend(fmt::format("{}: {}", file.path, reason_of(end)));
     take_sharding_info(metadata, file.path);
     check_version(metadata, file.path);
     const std::optional<Recorded> recorded = take_recorded(metadata, file.path);
@@ -239,7 +238,7 @@ class DcpHfReader final : public Reader {
   void add_details(Error& error) const {
     if (const Tensor* tensor = catalog_.find(error.tensor()); tensor != nullptr && tensor->chunk_count > 0) {
       const Chunk& chunk = catalog_.chunks[tensor->first_chunk];
-      error.in_file(catalog_.files[catalog_.storages[catalog_.stored[chunk.stored].storage].file].path);
+      error.in_file(catalog_.file_of(chunk).path);
     }
     if (error.kind() != FindingKind::kGap) return;
     error
@@ -252,7 +251,6 @@ class DcpHfReader final : public Reader {
 
   const SourceStore& store_;
   Findings& findings_;
-  Salvage* salvage_;
   ShardFiles source_;
   mutable OpenFiles files_;
   Catalog catalog_ = source_catalog();

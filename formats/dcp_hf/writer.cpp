@@ -61,7 +61,7 @@ class DcpHfWriter final : public Writer {
  private:
   static void add_tensor(Catalog& target, const Tensor& tensor, std::vector<Shard>& shards) {
     for (const Chunk& chunk : target.chunks_of(tensor)) {
-      Storage& storage = target.storages[target.stored[chunk.stored].storage];
+      Storage& storage = target.storage_of(chunk);
       Shard& shard = shards[storage.file];
       if (!shard.tensors.empty() && shard.tensors.back().tensor == &tensor) {
         refuse_second_box(tensor, target.files[storage.file].rank);

@@ -15,9 +15,9 @@ namespace {
 
 constexpr std::array<std::int64_t, 2> kAlignments{2, 1};  // Elements; the second until DeepSpeed 0.5.2.
 
-class FlatLayout {
+class ParamLayout {
  public:
-  FlatLayout(Catalog& catalog, const std::vector<ParamGroup>& groups, const std::vector<OptimizerStates>& ranks)
+  ParamLayout(Catalog& catalog, const std::vector<ParamGroup>& groups, const std::vector<OptimizerStates>& ranks)
       : catalog_(catalog), groups_(groups), ranks_(ranks) {}
 
   FlatParams make() {
@@ -40,60 +40,54 @@ class FlatLayout {
     }
   }
 
-  std::int64_t elements() const {
-    std::int64_t sum = 0;
-    for (const ParamShape& param : groups_[group_]) sum = checked_add(sum, checked_numel(param.shape));
-    return sum;
-  }
-
-  void add(const ParamShape& param, std::vector<FlatRun> runs) {
-    catalog_.arena->charge(Charge::kShards, static_cast<std::int64_t>(runs.size()));
-    laid_.params.push_back({param.name, param.shape, group_, std::move(runs)});
+  void add(const ParamShape& param, std::vector<FlatPiece> pieces) {
+    catalog_.arena->charge(Charge::kShards, std::ssize(pieces));
+    laid_.params.push_back({param.name, param.shape, group_, std::move(pieces)});
   }
 
   void lay_slices() {
-    const auto [sliced, alignment] = find_slices();
+    auto [sliced, alignment] = find_slices();
     laid_.alignments.push_back(alignment);
     for (const OptimizerStates& rank : ranks_) {
       for (const FlatState& state : rank.states) {
         if (state.groups[group_]) check_length(rank, state.name, *state.groups[group_], sliced);
       }
     }
-    std::int64_t offset = 0;
-    for (const ParamShape& param : groups_[group_]) {
-      const std::int64_t numel = checked_numel(param.shape);
-      add(param, sliced.runs(offset, numel));
-      offset += numel;
-    }
+    const ParamGroup& params = groups_[group_];
+    for (std::size_t i = 0; i < params.size(); ++i) add(params[i], std::move(sliced.tensors[i]));
   }
 
   /// The slices that the masters' lengths fit, and their alignment.
-  std::pair<SlicedGroup, std::int64_t> find_slices() const {
-    const std::int64_t all = elements();
-    std::optional<SlicedGroup> usual;
+  std::pair<FlatLayout, std::int64_t> find_slices() const {
     for (const std::int64_t alignment : kAlignments) {
-      const auto sliced = SlicedGroup::of(all, std::ssize(ranks_), alignment);
-      if (!sliced)
-        throw Error(ErrorCode::kCorruption, "the sizes of the parameters overflow").of_kind(FindingKind::kBadPickle);
-      if (std::ranges::all_of(ranks_, [&](const OptimizerStates& rank) { return fits(rank, *sliced); }))
-        return {*sliced, alignment};
-      if (!usual) usual = sliced;
+      FlatLayout sliced = slice(alignment);
+      if (std::ranges::all_of(ranks_, [&](const OptimizerStates& rank) { return fits(rank, sliced); }))
+        return {std::move(sliced), alignment};
     }
-    for (const OptimizerStates& rank : ranks_) check_length(rank, "fp32", rank.masters[group_], *usual);
-    return {*usual, kAlignments.front()};  // Not reached: one of them did not fit.
+    FlatLayout usual = slice(kAlignments.front());
+    for (const OptimizerStates& rank : ranks_) check_length(rank, "fp32", rank.masters[group_], usual);
+    return {std::move(usual), kAlignments.front()};  // Not reached: one of them did not fit.
   }
 
-  bool fits(const OptimizerStates& rank, const SlicedGroup& sliced) const {
+  FlatLayout slice(std::int64_t alignment) const {
+    try {
+      return lay_flat(numels_of(groups_[group_]), {}, FlatRule::zero12(std::ssize(ranks_), alignment));
+    } catch (Error& error) {
+      throw error.of_kind(FindingKind::kBadPickle);
+    }
+  }
+
+  bool fits(const OptimizerStates& rank, const FlatLayout& sliced) const {
     const std::int64_t length = rank.masters[group_].shape[0];
-    return length == sliced.slice || length == sliced.real(rank.ranks.data_rank);
+    return length == sliced.part_size() || length == sliced.used_by(rank.ranks.data_rank);
   }
 
   void check_length(const OptimizerStates& rank, std::string_view what, const TensorView& view,
-                    const SlicedGroup& sliced) const {
-    const std::int64_t real = sliced.real(rank.ranks.data_rank), length = view.shape[0];
-    if (length == sliced.slice || length == real) return;
-    throw wrong_length(rank, what,
-                       real == sliced.slice ? fmt::format("{}", real) : fmt::format("{} or {}", real, sliced.slice),
+                    const FlatLayout& sliced) const {
+    const std::int64_t real = sliced.used_by(rank.ranks.data_rank), padded = sliced.part_size();
+    const std::int64_t length = view.shape[0];
+    if (length == padded || length == real) return;
+    throw wrong_length(rank, what, real == padded ? fmt::format("{}", real) : fmt::format("{} or {}", real, padded),
                        length);
   }
 
@@ -101,8 +95,8 @@ class FlatLayout {
     std::int64_t sum = 0;
     for (const ParamShape& param : groups_[group_]) {
       const std::int64_t numel = checked_numel(param.shape), count = std::ssize(ranks_);
-      add(param, runs_in_parts(numel, count, sum));
-      sum = checked_add(sum, part_of(numel, count));
+      add(param, lay_parted(numel, count, sum));
+      sum = checked_add(sum, parted_size(numel, count));
     }
     for (const OptimizerStates& rank : ranks_) {
       check_part(rank, "fp32", rank.masters[group_], sum);
@@ -139,8 +133,14 @@ class FlatLayout {
 
 }  // namespace
 
+std::vector<std::int64_t> numels_of(const ParamGroup& params) {
+  std::vector<std::int64_t> numels;
+  for (const ParamShape& param : params) numels.push_back(checked_numel(param.shape));
+  return numels;
+}
+
 FlatParams lay_out(Catalog& catalog, const std::vector<ParamGroup>& groups, const std::vector<OptimizerStates>& ranks) {
-  return FlatLayout(catalog, groups, ranks).make();
+  return ParamLayout(catalog, groups, ranks).make();
 }
 
 }  // namespace shard::deepspeed

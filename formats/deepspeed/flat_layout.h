@@ -7,8 +7,8 @@
 #include <string_view>
 #include <vector>
 
-#include "formats/deepspeed/partition.h"
 #include "formats/deepspeed/states.h"
+#include "libshard/catalog/flat_buffer.h"
 
 namespace shard::deepspeed {
 
@@ -16,13 +16,16 @@ struct FlatParam {
   std::string_view name;
   Dims shape;
   std::size_t group = 0;
-  std::vector<FlatRun> runs;  ///< By rank, which is an index of the save's optimizer states.
+  std::vector<FlatPiece> pieces;  ///< By part: a rank, which is an index of the save's optimizer states.
 };
 
 struct FlatParams {
   std::vector<FlatParam> params;         ///< In order.
-  std::vector<std::int64_t> alignments;  ///< Of each group, see SlicedGroup; none in stage 3.
+  std::vector<std::int64_t> alignments;  ///< Of each group, see FlatRule::zero12; none in stage 3.
 };
+
+/// The elements of each parameter. \throws Error kCorruption  a number past 63 bits.
+std::vector<std::int64_t> numels_of(const ParamGroup& params);
 
 /// The parameters of `groups`, in order.
 ///

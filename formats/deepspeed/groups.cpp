@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "formats/deepspeed/partition.h"
+#include "libshard/catalog/flat_buffer.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
 #include "libshard/core/value_equality.h"
@@ -45,11 +45,11 @@ ParamGroup deal_again(const ParamGroup& group, std::int64_t old_hands, std::int6
 std::vector<std::size_t> cut_sub_groups(const ParamGroup& params, std::int64_t ranks, std::int64_t size) {
   std::vector<std::size_t> counts;
   std::int64_t all = 0, sum = 0;
-  for (const ParamShape& param : params) all = checked_add(all, part_of(checked_numel(param.shape), ranks));
+  for (const ParamShape& param : params) all = checked_add(all, parted_size(checked_numel(param.shape), ranks));
   if (size >= all) return {params.size()};
   std::size_t count = 0;
   for (std::size_t i = 0; i < params.size(); ++i) {
-    sum += part_of(checked_numel(params[i].shape), ranks);
+    sum += parted_size(checked_numel(params[i].shape), ranks);
     ++count;
     if (sum < size && i + 1 < params.size()) continue;
     counts.push_back(count);

@@ -6,6 +6,7 @@
 
 #include "formats/deepspeed/join_rules.h"
 #include "formats/deepspeed/state_values.h"
+#include "libshard/catalog/catalog_builder.h"
 #include "libshard/core/box.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/first_names.h"
@@ -22,7 +23,7 @@ struct Stretch {
 class Join {
  public:
   Join(Catalog& catalog, const ModelStates& model, const std::vector<RankEntries>& ranks, const Value& info)
-      : catalog_(catalog), arena_(*catalog.arena), model_(model), ranks_(ranks), rules_(info) {}
+      : catalog_(catalog), builder_(catalog), arena_(*catalog.arena), model_(model), ranks_(ranks), rules_(info) {}
 
   void run() {
     std::vector<HashMap<std::string_view, const Tensor*>> by_name(ranks_.size());
@@ -63,10 +64,10 @@ class Join {
 
   /// Tensors inside of objects.
   void keep_others() {
-    for (Tensor& tensor : catalog_.tensors) {
-      const auto chunks = std::span(old_).subspan(tensor.first_chunk, tensor.chunk_count);
-      tensor.first_chunk = static_cast<std::uint32_t>(catalog_.chunks.size());
-      catalog_.chunks.insert(catalog_.chunks.end(), chunks.begin(), chunks.end());
+    for (std::uint32_t i = 0; i < catalog_.tensors.size(); ++i) {
+      const std::span<const Chunk> chunks = old_chunks(catalog_.tensors[i]);
+      builder_.resume(i);
+      for (const Chunk& chunk : chunks) builder_.add_chunk(chunk);
     }
   }
 
@@ -87,20 +88,20 @@ class Join {
     for (const Tensor* part : parts) {
       if (part->shape != first.shape || part->dtype != first.dtype) throw does_not_fit(*part);
     }
-    Tensor whole = first;
-    whole.first_chunk = static_cast<std::uint32_t>(catalog_.chunks.size());
+    builder_.begin(first);
     if (rule.kind == JoinRule::Kind::kReplicated || parts.size() == 1) {
       for (const Tensor* part : parts) {
-        const auto chunks = std::span(old_).subspan(part->first_chunk, part->chunk_count);
-        catalog_.chunks.insert(catalog_.chunks.end(), chunks.begin(), chunks.end());
+        for (const Chunk& chunk : old_chunks(*part)) builder_.add_chunk(chunk);
       }
     } else {
-      whole.shape = whole_shape(first, rule);
+      builder_.tensor().shape = whole_shape(first, rule);
       for (std::size_t rank = 0; rank < parts.size(); ++rank) place(*parts[rank], rule, rank);
     }
-    if (rule.rows) cut_rows(whole, *rule.rows);
-    whole.chunk_count = static_cast<std::uint32_t>(catalog_.chunks.size()) - whole.first_chunk;
-    catalog_.tensors.push_back(whole);
+    if (rule.rows) cut_rows(*rule.rows);
+  }
+
+  std::span<const Chunk> old_chunks(const Tensor& tensor) const {
+    return std::span(old_).subspan(tensor.first_chunk, tensor.chunk_count);
   }
 
   Dims whole_shape(const Tensor& part, const JoinRule& rule) const {
@@ -135,7 +136,7 @@ class Join {
   void place(const Tensor& part, const JoinRule& rule, std::size_t rank) {
     const auto d = static_cast<std::size_t>(rule.dim);
     for (const Stretch& stretch : stretches(part, rule, rank)) {
-      for (const Chunk& chunk : std::span(old_).subspan(part.first_chunk, part.chunk_count)) {
+      for (const Chunk& chunk : old_chunks(part)) {
         const std::int64_t offset = chunk.offsets[rule.dim], end = offset + chunk.sizes[rule.dim];
         const std::int64_t from = std::max(offset, stretch.begin), till = std::min(end, stretch.end);
         const bool is_empty_part = stretch.begin == stretch.end || is_empty(chunk.sizes);
@@ -144,33 +145,29 @@ class Join {
         std::vector<std::int64_t> sizes(chunk.sizes.begin(), chunk.sizes.end());
         offsets[d] = stretch.to + from - stretch.begin;
         sizes[d] = std::max<std::int64_t>(till - from, 0);
-        add(chunk, offsets, sizes, (from - offset) * chunk.strides[rule.dim]);
+        builder_.add_chunk(chunk.stored, offsets, sizes, chunk.strides,
+                           chunk.first + (from - offset) * chunk.strides[rule.dim]);
       }
     }
   }
 
-  void add(const Chunk& like, std::span<const std::int64_t> offsets, std::span<const std::int64_t> sizes,
-           std::int64_t first) {
-    arena_.charge(Charge::kChunks);
-    catalog_.chunks.push_back(
-        {arena_.dims(offsets), arena_.dims(sizes), like.strides, like.first + first, like.stored});
-  }
-
-  /// Leaves out the rows past `rows` of the tensor whose chunks are the last ones.
-  void cut_rows(Tensor& whole, std::int64_t rows) {
+  /// Drops the rows past `rows` of the last tensor.
+  void cut_rows(std::int64_t rows) {
+    Tensor& whole = builder_.tensor();
     if (whole.shape.size() == 0 || rows > whole.shape[0]) throw does_not_fit(whole);
     std::vector<std::int64_t> shape(whole.shape.begin(), whole.shape.end());
     shape[0] = rows;
     whole.shape = arena_.dims(shape);
     const std::vector<Chunk> chunks(catalog_.chunks.begin() + whole.first_chunk, catalog_.chunks.end());
     catalog_.chunks.resize(whole.first_chunk);
+    whole.chunk_count = 0;
     for (const Chunk& chunk : chunks) {
       if (chunk.offsets[0] >= rows && rows > 0) continue;
       std::vector<std::int64_t> sizes(chunk.sizes.begin(), chunk.sizes.end());
       sizes[0] = std::clamp<std::int64_t>(rows - chunk.offsets[0], 0, sizes[0]);
       std::vector<std::int64_t> offsets(chunk.offsets.begin(), chunk.offsets.end());
       if (rows == 0) offsets[0] = 0;
-      add(chunk, offsets, sizes, 0);
+      builder_.add_chunk(chunk.stored, offsets, sizes, chunk.strides, chunk.first);
     }
   }
 
@@ -185,6 +182,7 @@ class Join {
   }
 
   Catalog& catalog_;
+  CatalogBuilder builder_;
   Arena& arena_;
   const ModelStates& model_;
   const std::vector<RankEntries>& ranks_;

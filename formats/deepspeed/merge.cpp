@@ -6,21 +6,107 @@
 #include <array>
 #include <utility>
 
-#include "formats/deepspeed/catalog_builder.h"
 #include "formats/deepspeed/flat_layout.h"
 #include "formats/deepspeed/groups.h"
 #include "formats/deepspeed/join.h"
 #include "formats/deepspeed/universal_folder.h"
 #include "formats/parts/pickle/attributes.h"
 #include "formats/torch/load_tree.h"
+#include "libshard/catalog/catalog_builder.h"
 #include "libshard/core/box.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
+#include "libshard/core/hash_table.h"
 #include "libshard/core/value_equality.h"
 
 namespace shard::deepspeed {
 
 namespace {
+
+/// A tensor as one rank's file has it.
+struct HeldView {
+  std::uint32_t file = 0;
+  std::int64_t rank = 0;  ///< -1: no rank's.
+  TensorView view;
+};
+
+/// Adds tensors that are spread over several files to a catalog. Names must stay valid.
+class TensorAdder {
+ public:
+  TensorAdder(Catalog& catalog, torch_save::SavedFiles& files) : catalog_(catalog), builder_(catalog), files_(files) {}
+
+  /// The indices of tensors by name, before the catalog is sorted.
+  const HashMap<std::string_view, std::uint32_t>& by_name() const { return by_name_; }
+
+  std::uint32_t add_stored(const HeldView& held) {
+    StoredTensor stored = torch_save::stored_tensor(held.view, files_.storage_of(held.file, held.view));
+    stored.rank = static_cast<std::int32_t>(held.rank);
+    return builder_.add_stored(stored);
+  }
+
+  /// A tensor that is whole in each of these.
+  void add_whole(std::string_view name, Path path, std::span<const HeldView> copies) {
+    const TensorView& first = copies.front().view;
+    begin(name, path, first.dtype, first.shape);
+    for (const HeldView& held : copies) {
+      if (held.view.dtype != first.dtype || held.view.shape != first.shape) {
+        throw Error(ErrorCode::kCorruption, fmt::format("ranks hold '{}' in different shapes or dtypes", name))
+            .in_file(catalog_.files[held.file].path)
+            .of_tensor(name)
+            .of_kind(FindingKind::kReplicaMismatch);
+      }
+      builder_.add_whole(add_stored(held));
+    }
+  }
+
+  /// A tensor of that shape whose elements are those of a row. \pre as many
+  void add_row(std::string_view name, Path path, Dims shape, const HeldView& row) {
+    begin(name, path, row.view.dtype, shape);
+    builder_.add_run(add_stored(row), 0, checked_numel(shape), row.view.first);
+  }
+
+  /// A tensor whose pieces are in buffers. `buffers` are by rank; absent ones are kNoIndex.
+  void add_flat(std::string_view name, Path path, Dims shape, std::span<const FlatPiece> pieces,
+                std::span<const std::uint32_t> buffers, DType dtype) {
+    begin(name, path, dtype, shape);
+    if (pieces.empty()) {
+      const std::uint32_t any = *std::ranges::find_if(buffers, [](std::uint32_t each) { return each != kNoIndex; });
+      builder_.add_run(any, 0, 0, catalog_.stored[any].first);
+    }
+    for (const FlatPiece& piece : pieces) {
+      const std::uint32_t buffer = buffers[static_cast<std::size_t>(piece.part)];
+      if (buffer == kNoIndex) {
+        throw Error(ErrorCode::kCorruption, fmt::format("rank {} does not hold its part of '{}'", piece.part, name))
+            .of_tensor(name)
+            .of_rank(static_cast<int>(piece.part))
+            .of_kind(FindingKind::kGap);
+      }
+      builder_.add_run(buffer, piece.begin, piece.count, catalog_.stored[buffer].first + piece.first);
+    }
+  }
+
+  /// Another name of a tensor.
+  void add_alias(std::string_view name, std::uint32_t original) {
+    const Tensor& tensor = catalog_.tensors[original];
+    begin(name, {}, tensor.dtype, tensor.shape);
+    builder_.add_alias_chunks(original);
+  }
+
+ private:
+  void begin(std::string_view name, Path path, DType dtype, Dims shape) {
+    if (by_name_.contains(name)) {
+      throw Error(ErrorCode::kCorruption, fmt::format("the save holds '{}' twice", name))
+          .of_tensor(name)
+          .of_kind(FindingKind::kDuplicateName);
+    }
+    by_name_[name] = builder_.begin(name, path, dtype, shape);
+  }
+
+  Catalog& catalog_;
+  CatalogBuilder builder_;
+  torch_save::SavedFiles& files_;
+  HashMap<std::string_view, std::uint32_t> by_name_;
+};
 
 class Merge {
  public:
@@ -168,7 +254,7 @@ class Merge {
       const bool is_held = std::ranges::any_of(buffers, [](std::uint32_t each) { return each != kNoIndex; });
       if (!is_held) continue;  // A group that was never stepped has no states.
       const auto [name, path] = name_of(state, param.name);
-      out_.add_flat(name, path, param.shape, param.runs, buffers, dtype);
+      out_.add_flat(name, path, param.shape, param.pieces, buffers, dtype);
     }
   }
 
@@ -233,7 +319,7 @@ class Merge {
   }
 
   void add_frozen_parts(std::string_view name, Dims shape, std::span<const HeldView> parts) {
-    const std::int64_t numel = checked_numel(shape), size = part_of(numel, std::ssize(parts));
+    const std::int64_t numel = checked_numel(shape), size = parted_size(numel, std::ssize(parts));
     std::vector<std::uint32_t> buffers;
     for (const HeldView& part : parts) {
       if (part.view.shape.size() != 1 || part.view.shape[0] != size || part.view.dtype != parts.front().view.dtype) {
@@ -246,7 +332,7 @@ class Merge {
       }
       buffers.push_back(out_.add_stored(part));
     }
-    out_.add_flat(name, {}, shape, runs_in_parts(numel, std::ssize(parts), 0), buffers, parts.front().view.dtype);
+    out_.add_flat(name, {}, shape, lay_parted(numel, std::ssize(parts)), buffers, parts.front().view.dtype);
   }
 
   /// Buffers, and the frozen parameters of stage 1, which nothing but the module holds. Without an optimizer all of it.
@@ -279,15 +365,7 @@ class Merge {
             .of_tensor(alias)
             .of_kind(FindingKind::kIndexMismatch);
       }
-      const Tensor original = catalog_.tensors[*found];
-      out_.begin(alias, {}, original.dtype, original.shape);
-      for (std::uint32_t i = 0; i < original.chunk_count; ++i) {
-        const Chunk chunk = catalog_.chunks[original.first_chunk + i];
-        arena_.charge(Charge::kChunks);
-        catalog_.stored.push_back(StoredTensor(catalog_.stored[chunk.stored]));  // An entry of its own, as others have.
-        out_.add_chunk(static_cast<std::uint32_t>(catalog_.stored.size() - 1), chunk.offsets, chunk.sizes,
-                       chunk.strides, chunk.first);
-      }
+      out_.add_alias(alias, *found);
     }
   }
 
@@ -328,7 +406,7 @@ class Merge {
   torch_save::SavedFiles& files_;
   const Save& save_;
   bool from_module_;
-  CatalogBuilder out_;
+  TensorAdder out_;
 };
 
 std::string prefix_of(std::size_t model_rank) {

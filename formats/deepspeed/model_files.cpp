@@ -20,8 +20,8 @@ void ModelFiles::add_frozen(TreeFiles& files, std::span<RankParts> parts) const 
   }
   for (const auto& [name, shape] : whole_.save.models.front().frozen_shapes.entries()) {
     const std::uint32_t tensor = whole_.flat_tensor(name);
-    const StoredTensor& stored = source.stored[source.chunks[source.tensors[tensor].first_chunk].stored];
-    const std::int64_t numel = checked_numel(shape), size = part_of(numel, ranks_);
+    const StoredTensor& stored = source.stored_of(source.tensors[tensor]);
+    const std::int64_t numel = checked_numel(shape), size = parted_size(numel, ranks_);
     std::vector<std::uint32_t> rows;
     for (std::size_t rank = 0; rank < parts.size(); ++rank) {
       rows.push_back(files.add_row(first_ + static_cast<std::uint32_t>(rank),
@@ -29,16 +29,16 @@ void ModelFiles::add_frozen(TreeFiles& files, std::span<RankParts> parts) const 
                                    source.storages[stored.storage].location));
       parts[rank].frozen[name] = files.number_of(rows.back());
     }
-    add_in_rows(files, tensor, rows, runs_in_parts(numel, ranks_, 0));
+    add_in_rows(files, tensor, rows, lay_parted(numel, ranks_));
   }
 }
 
 void add_in_rows(TreeFiles& files, std::uint32_t tensor, std::span<const std::uint32_t> rows,
-                 std::span<const FlatRun> runs) {
+                 std::span<const FlatPiece> pieces) {
   files.begin_tensor(tensor);
-  if (runs.empty()) files.add_run(rows.front(), 0, 0, 0);
-  for (const FlatRun& run : runs) {
-    files.add_run(rows[static_cast<std::size_t>(run.rank)], run.begin, run.count, run.first);
+  if (pieces.empty()) files.add_run(rows.front(), 0, 0, 0);
+  for (const FlatPiece& piece : pieces) {
+    files.add_run(rows[static_cast<std::size_t>(piece.part)], piece.begin, piece.count, piece.first);
   }
 }
 

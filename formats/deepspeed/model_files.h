@@ -8,10 +8,10 @@
 #include <string>
 #include <vector>
 
-#include "formats/deepspeed/partition.h"
 #include "formats/deepspeed/save_reader.h"
 #include "formats/deepspeed/state_trees.h"
 #include "formats/deepspeed/tree_files.h"
+#include "libshard/catalog/flat_buffer.h"
 
 namespace shard::deepspeed {
 
@@ -36,6 +36,6 @@ class ModelFiles {
 
 /// Adds a tensor that is made of the source's `tensor` and lies in rows, which are by rank.
 void add_in_rows(TreeFiles& files, std::uint32_t tensor, std::span<const std::uint32_t> rows,
-                 std::span<const FlatRun> runs);
+                 std::span<const FlatPiece> pieces);
 
 }  // namespace shard::deepspeed

@@ -184,7 +184,7 @@ SaveReader::SaveReader(const Source& source, const OpenOptions& options, Listing
     : SaveReader(source, options, listing, find_tag_folder(source)) {}
 
 SaveReader::SaveReader(const Source& source, const OpenOptions& options, Listing listing, TagFolder folder)
-    : SavedReader(*source.store, {folder.path, options.opaque_globals, nullptr}), folder_(std::move(folder)) {
+    : SavedReader(*source.store, {folder.path, options.opaque_globals}), folder_(std::move(folder)) {
   catalog_.format = "deepspeed";
   std::int64_t last = 0;
   for (const auto* files : {&folder_.models, &folder_.sharded_models, &folder_.optimizers}) {

@@ -137,26 +137,20 @@ class Respread {
 
   void add_slices(std::string_view state, std::size_t g, const BufferKind& kind) {
     const ParamGroup& params = all_->groups.groups[g].params;
-    std::int64_t elements = 0;
-    for (const ParamShape& param : params) elements = checked_add(elements, checked_numel(param.shape));
-    const auto sliced = SlicedGroup::of(elements, all_->ranks, alignments_[g]);
-    if (!sliced) throw Error(ErrorCode::kInvalidArgument, "there are too many ranks").found(all_->ranks);
+    const FlatLayout sliced = lay_flat(numels_of(params), {}, FlatRule::zero12(all_->ranks, alignments_[g]));
     std::vector<std::uint32_t> rows;
     for (std::int64_t rank = 0; rank < all_->ranks; ++rank) {
-      const std::int64_t real = sliced->real(rank);
-      rows.push_back(add_buffer(state, g, rank, is_lean(state) ? real : sliced->slice, kind));
-      if (state.empty()) all_->parts[static_cast<std::size_t>(rank)].paddings.push_back(sliced->slice - real);
+      const std::int64_t real = sliced.used_by(rank), padded = sliced.part_size();
+      rows.push_back(add_buffer(state, g, rank, is_lean(state) ? real : padded, kind));
+      if (state.empty()) all_->parts[static_cast<std::size_t>(rank)].paddings.push_back(padded - real);
       if (state.empty()) all_->parts[static_cast<std::size_t>(rank)].fragments.emplace_back();
     }
-    std::int64_t offset = 0;
-    for (const ParamShape& param : params) {
-      const std::int64_t numel = checked_numel(param.shape);
-      const std::vector<FlatRun> runs = sliced->runs(offset, numel);
-      add_in_rows(files_, tensor_of(param, state), rows, runs);
-      offset += numel;
+    for (std::size_t i = 0; i < params.size(); ++i) {
+      add_in_rows(files_, tensor_of(params[i], state), rows, sliced.tensors[i]);
       if (!state.empty()) continue;
-      for (const FlatRun& run : runs) {
-        all_->parts[static_cast<std::size_t>(run.rank)].fragments[g].push_back({param.name, run.count, run.first});
+      for (const FlatPiece& piece : sliced.tensors[i]) {
+        all_->parts[static_cast<std::size_t>(piece.part)].fragments[g].push_back(
+            {params[i].name, piece.count, piece.first});
       }
     }
   }
@@ -164,14 +158,14 @@ class Respread {
   void add_parts(std::string_view state, std::size_t g, const BufferKind& kind) {
     const ParamGroup& params = all_->groups.groups[g].params;
     std::int64_t sum = 0;
-    for (const ParamShape& param : params) sum = checked_add(sum, part_of(checked_numel(param.shape), all_->ranks));
+    for (const ParamShape& param : params) sum = checked_add(sum, parted_size(checked_numel(param.shape), all_->ranks));
     std::vector<std::uint32_t> rows;
     for (std::int64_t rank = 0; rank < all_->ranks; ++rank) rows.push_back(add_buffer(state, g, rank, sum, kind));
     std::int64_t offset = 0;
     for (const ParamShape& param : params) {
       const std::int64_t numel = checked_numel(param.shape);
-      add_in_rows(files_, tensor_of(param, state), rows, runs_in_parts(numel, all_->ranks, offset));
-      offset += part_of(numel, all_->ranks);
+      add_in_rows(files_, tensor_of(param, state), rows, lay_parted(numel, all_->ranks, offset));
+      offset += parted_size(numel, all_->ranks);
     }
   }
 

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "formats/torch/zips_writer.h"
-#include "libshard/catalog/flat_run.h"
 #include "libshard/core/box.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
@@ -17,28 +16,13 @@ namespace shard::deepspeed {
 
 namespace {
 
-/// Calls `visit` with the numbers of all kTensor values under `root`, each value once.
-void for_each_tensor(const Value& root, const std::function<void(std::int64_t number)>& visit) {
-  VisitedSet met;
-  std::vector<const Value*> open{&root};
-  while (!open.empty()) {
-    const Value& next = *open.back();
-    open.pop_back();
-    if (next.kind == ValueKind::kTensor) {
-      visit(next.number);
-    } else if (next.kind >= ValueKind::kList && met.insert(&next)) {
-      for_each_child(next, [&open](const Value& child) { open.push_back(&child); });
-    }
-  }
-}
-
 /// By file: the stored tensors that source tensors became.
 using StoredByFile = std::vector<HashMap<std::uint32_t, std::uint32_t>>;
 
 /// Adds to the target what its files take over from the source: whole storages, so that tensors share them as they did.
 class CopiedTensors {
  public:
-  CopiedTensors(const Catalog& source, Catalog& target) : source_(source), target_(target) {}
+  CopiedTensors(const Catalog& source, Catalog& target) : source_(source), target_(target), builder_(target) {}
 
   void begin_file() {
     by_file_.emplace_back();
@@ -48,10 +32,9 @@ class CopiedTensors {
   void add(std::uint32_t tensor) {
     const auto [stored, is_new] = by_file_.back().try_emplace(tensor, 0U);
     if (!is_new) return;
-    StoredTensor copy = source_.stored[source_.chunks[source_.tensors[tensor].first_chunk].stored];
+    StoredTensor copy = source_.stored_of(source_.tensors[tensor]);
     copy.storage = copied(copy.storage);
-    stored = static_cast<std::uint32_t>(target_.stored.size());
-    target_.stored.push_back(copy);
+    stored = builder_.add_stored(copy);
     if (known_.insert(tensor)) add_tensor(tensor, stored);
   }
 
@@ -61,31 +44,30 @@ class CopiedTensors {
   std::uint32_t copied(std::uint32_t storage) {
     const auto [number, is_new] = storages_.try_emplace(storage, 0U);
     if (!is_new) return number;
-    number = static_cast<std::uint32_t>(target_.storages.size());
     const Storage& from = source_.storages[storage];
     Storage copy;
     copy.bytes = from.bytes;
     copy.file = static_cast<std::uint32_t>(by_file_.size() - 1);
     copy.location = from.location;
     copy.whole_copy = true;
-    target_.storages.push_back(copy);
+    number = builder_.add_storage(copy);
     if (from.bytes > 0) target_.storage_copies.push_back({storage, number, 0, 0, from.bytes});
     return number;
   }
 
   void add_tensor(std::uint32_t index, std::uint32_t stored) {
     Tensor tensor = source_.tensors[index];
-    Chunk chunk = source_.chunks[tensor.first_chunk];
-    tensor.first_chunk = static_cast<std::uint32_t>(target_.chunks.size());
+    Chunk chunk = source_.chunks_of(tensor).front();
     tensor.alias_of = kNoIndex;
     tensor.source = index;
-    target_.tensors.push_back(tensor);
+    builder_.begin(tensor);
     chunk.stored = stored;
-    target_.chunks.push_back(chunk);
+    builder_.add_chunk(chunk);
   }
 
   const Catalog& source_;
   Catalog& target_;
+  CatalogBuilder builder_;
   StoredByFile by_file_;
   HashMap<std::uint32_t, std::uint32_t> storages_;  ///< Of the last file: the source's to the target's.
   HashSet<std::uint32_t> known_;                    ///< Source tensors that are tensors of the target.
@@ -141,7 +123,7 @@ class TreeWriter final : public torch_save::ZipsWriter {
 }  // namespace
 
 TreeFiles::TreeFiles(const Catalog& source, std::string_view format)
-    : source_(source), source_tensors_(std::ssize(source.tensors)) {
+    : source_(source), source_tensors_(std::ssize(source.tensors)), builder_(target) {
   target.format = format;
   target.locations = source.locations;
   target.objects = source.objects;
@@ -155,45 +137,25 @@ std::uint32_t TreeFiles::add_row(std::uint32_t file, int rank, DType dtype, std:
   storage.bytes = checked_bytes(elements, dtype);
   storage.file = file;
   storage.location = location;
-  StoredTensor stored;
-  stored.shape = target.arena->dims(std::span(&elements, 1));
-  stored.strides = row_major_strides(*target.arena, stored.shape);
-  stored.storage = static_cast<std::uint32_t>(target.storages.size());
-  stored.rank = rank;
-  stored.dtype = dtype;
-  target.storages.push_back(storage);
-  target.stored.push_back(stored);
-  return static_cast<std::uint32_t>(target.stored.size() - 1);
+  return builder_.add_row_major(builder_.add_storage(storage), target.arena->dims(std::span(&elements, 1)), dtype,
+                                rank);
 }
 
 void TreeFiles::begin_tensor(std::uint32_t source) {
   Tensor tensor = source_.tensors[source];
-  tensor.first_chunk = static_cast<std::uint32_t>(target.chunks.size());
-  tensor.chunk_count = 0;
   tensor.alias_of = kNoIndex;
   tensor.source = source;
-  target.tensors.push_back(tensor);
+  builder_.begin(tensor);
 }
 
 void TreeFiles::add_run(std::uint32_t stored, std::int64_t begin, std::int64_t count, std::int64_t first) {
-  Tensor& tensor = target.tensors.back();
-  Arena& arena = *target.arena;
-  const Dims strides = row_major_strides(arena, tensor.shape);
-  if (count == 0) {
-    target.chunks.push_back({arena.zeros(tensor.shape.size()), tensor.shape, strides, first, stored});
-    ++tensor.chunk_count;
-  }
-  for_each_box_of_run(tensor.shape.span(), begin, count, [&](auto offsets, auto sizes, std::int64_t before) {
-    target.chunks.push_back({arena.dims(offsets), arena.dims(sizes), strides, first + before, stored});
-    ++tensor.chunk_count;
-  });
+  builder_.add_run(stored, begin, count, first);
 }
 
 std::uint32_t TreeFiles::add_whole(std::uint32_t file, std::uint32_t source, bool as_row) {
   const Tensor& tensor = source_.tensors[source];
-  const StoredTensor& from = source_.stored[source_.chunks[tensor.first_chunk].stored];
   const std::int64_t numel = checked_numel(tensor.shape);
-  const std::uint32_t row = add_row(file, -1, tensor.dtype, numel, source_.storages[from.storage].location);
+  const std::uint32_t row = add_row(file, -1, tensor.dtype, numel, source_.storage_of(tensor).location);
   if (!as_row) {
     target.stored[row].shape = tensor.shape;
     target.stored[row].strides = row_major_strides(*target.arena, tensor.shape);
@@ -210,9 +172,11 @@ std::unique_ptr<Writer> TreeFiles::finish(std::vector<TreeFile> files, std::vect
     Arena arena;
     target.files.push_back({file.path, 0, file.rank});
     copied.begin_file();
-    for_each_tensor(*file.tree(arena), [&](std::int64_t number) {
-      if (number < source_tensors_) copied.add(static_cast<std::uint32_t>(number));
-    });
+    ValueWalk walk(*file.tree(arena));
+    while (const Value* const value = walk.next()) {
+      if (value->kind != ValueKind::kTensor || value->number >= source_tensors_) continue;
+      copied.add(static_cast<std::uint32_t>(value->number));
+    }
   }
   return std::make_unique<TreeWriter>(source_tensors_, copied.take(), std::move(files), std::move(texts));
 }

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "libshard/catalog/catalog.h"
+#include "libshard/catalog/catalog_builder.h"
 #include "libshard/checkpoint/writer.h"
 
 namespace shard::deepspeed {
@@ -54,6 +54,7 @@ class TreeFiles {
  private:
   const Catalog& source_;
   std::int64_t source_tensors_;
+  CatalogBuilder builder_;
 };
 
 }  // namespace shard::deepspeed

@@ -35,7 +35,7 @@ class UniversalReader final : public torch_save::SavedReader {
 
  private:
   UniversalReader(const Source& source, const OpenOptions& options, UniversalFolder folder)
-      : SavedReader(*source.store, {folder.path, options.opaque_globals, nullptr}), folder_(std::move(folder)) {
+      : SavedReader(*source.store, {folder.path, options.opaque_globals}), folder_(std::move(folder)) {
     catalog_.format = "deepspeed-universal";
     Save save;
     for (const StateFile& file : folder_.models) {

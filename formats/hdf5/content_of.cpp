@@ -37,24 +37,15 @@ OutgoingContent string_content(std::string_view text) {
   return {type, {}, {}, {std::string(text)}};
 }
 
-/// The first part of a value that a pickle cannot say, or null.
-const Value* unsayable(const Value& value) {
-  std::vector<const Value*> open{&value};
-  VisitedSet seen;
-  while (!open.empty()) {
-    const Value* const next = open.back();
-    open.pop_back();
-    const bool is_inert = next->kind != ValueKind::kPersid && next->kind != ValueKind::kTensor;
-    if (!is_inert || next->kind == ValueKind::kOpaque) return next;
-    for_each_child(*next, [&](const Value& child) {
-      if (seen.insert(&child)) open.push_back(&child);
-    });
-  }
-  return nullptr;
+/// The first part of a value that a pickle cannot contain, or null.
+const Value* find_unpicklable(const Value& value) {
+  return find_below(value, [](const Value& part) {
+    return part.kind == ValueKind::kPersid || part.kind == ValueKind::kTensor || part.kind == ValueKind::kOpaque;
+  });
 }
 
 OutgoingContent pickled(const Value& value) {
-  if (const Value* part = unsayable(value); part != nullptr) {
+  if (const Value* part = find_unpicklable(value); part != nullptr) {
     const std::string_view what = part->kind == ValueKind::kTensor   ? "tensors"
                                   : part->kind == ValueKind::kPersid ? "storages of tensors"
                                                                      : "an opaque object";

@@ -43,6 +43,14 @@ constexpr std::array kIntegers{
 
 constexpr std::array kComplexes{DType::kComplex32, DType::kComplex64, DType::kComplex128};
 
+/// Integers and castable complex numbers have an HDF5 type. Other dtypes without a row are opaque, with their name in
+/// an attribute.
+static_assert(std::ranges::all_of(kDTypeRows, [](const DTypeRow& row) {
+  const bool is_complex = row.kind == DTypeClass::kComplex && row.is_castable;
+  return (row.kind == DTypeClass::kInteger) == (std::ranges::count(kIntegers, row.dtype, &IntegerRow::dtype) == 1) &&
+         is_complex == (std::ranges::count(kComplexes, row.dtype) == 1);
+}));
+
 std::optional<DType> integer_dtype(const Type& type) {
   const auto row = std::ranges::find_if(
       kIntegers, [&](const IntegerRow& each) { return each.bytes == type.bytes && each.is_signed == type.is_signed; });

@@ -53,25 +53,18 @@ std::string_view dtype_attribute(const Entry& entry) {
   return is_text ? found->content.strings.front() : std::string_view();
 }
 
-/// A row-major one over a whole storage. \returns its index
-std::uint32_t add_stored_tensor(Catalog& catalog, std::uint32_t storage, std::span<const std::int64_t> shape,
-                                DType dtype, std::int32_t rank) {
-  StoredTensor stored;
-  stored.shape = catalog.arena->dims(shape);
-  stored.strides = row_major_strides(*catalog.arena, shape);
-  stored.storage = storage;
-  stored.rank = rank;
-  stored.dtype = dtype;
-  catalog.stored.push_back(stored);
-  return static_cast<std::uint32_t>(catalog.stored.size() - 1);
-}
-
 /// Adds one dataset's storages.
 class Placer {
  public:
   Placer(Catalog& catalog, StoredViews& views, std::uint32_t file, std::int32_t rank, const Entry& entry,
          const ElementType& element)
-      : catalog_(catalog), views_(views), file_(file), rank_(rank), entry_(entry), element_(element) {
+      : catalog_(catalog),
+        builder_(catalog),
+        views_(views),
+        file_(file),
+        rank_(rank),
+        entry_(entry),
+        element_(element) {
     code_.swap_bytes = element.swap ? decoded_view::swapped_bytes(element.dtype) : 1;
     code_.dtype = element.dtype;
   }
@@ -199,7 +192,7 @@ class Placer {
   }
 
   void add_fill() {
-    placed_.fill_stored = add_constant(catalog_, views_, file_, rank_, placed_.dtype, placed_.box,
+    placed_.fill_stored = add_constant(builder_, views_, file_, rank_, placed_.dtype, placed_.box,
                                        fill_of(*catalog_.arena, entry_, element_));
     placed_.stored.push_back(placed_.fill_stored);
   }
@@ -209,23 +202,23 @@ class Placer {
       add_stored(add_view({.place = {.offset = offset}, .code = code_}, bytes));
       return;
     }
-    catalog_.storages.push_back({.offset = offset, .bytes = bytes, .file = file_});
-    add_stored(static_cast<std::uint32_t>(catalog_.storages.size() - 1));
+    add_stored(builder_.add_storage({.offset = offset, .bytes = bytes, .file = file_}));
   }
 
   std::uint32_t add_view(const StoredView& view, std::int64_t bytes) {
-    const auto storage = static_cast<std::uint32_t>(catalog_.storages.size());
     const bool is_decoded = view.kind == StoredView::Kind::kChunk;
-    catalog_.storages.push_back({.offset = 0, .bytes = bytes, .file = file_, .plain = false, .is_stream = is_decoded});
+    const std::uint32_t storage =
+        builder_.add_storage({.offset = 0, .bytes = bytes, .file = file_, .plain = false, .is_stream = is_decoded});
     views_.add(storage, view);
     return storage;
   }
 
   void add_stored(std::uint32_t storage) {
-    placed_.stored.push_back(add_stored_tensor(catalog_, storage, placed_.box, placed_.dtype, rank_));
+    placed_.stored.push_back(builder_.add_row_major(storage, catalog_.arena->dims(placed_.box), placed_.dtype, rank_));
   }
 
   Catalog& catalog_;
+  CatalogBuilder builder_;
   StoredViews& views_;
   std::uint32_t file_;
   std::int32_t rank_;
@@ -240,9 +233,17 @@ class Placer {
 /// The part of a dataset that a tensor's box shows, cut by the grid.
 class BoxCutter {
  public:
-  BoxCutter(Catalog& catalog, StoredViews& views, const PlacedDataset& dataset, std::span<const std::int64_t> from,
-            std::span<const std::int64_t> sizes, std::span<const std::int64_t> to, std::span<const int> dims)
-      : catalog_(catalog), views_(views), dataset_(dataset), from_(from), sizes_(sizes), to_(to), dims_(dims) {
+  BoxCutter(CatalogBuilder& builder, StoredViews& views, const PlacedDataset& dataset,
+            std::span<const std::int64_t> from, std::span<const std::int64_t> sizes, std::span<const std::int64_t> to,
+            std::span<const int> dims)
+      : builder_(builder),
+        catalog_(builder.catalog()),
+        views_(views),
+        dataset_(dataset),
+        from_(from),
+        sizes_(sizes),
+        to_(to),
+        dims_(dims) {
     for (std::size_t d = 0; d < from.size(); ++d) {
       grid_.push_back(boxes_along(dataset.shape[d], dataset.box[d]));
       begin_.push_back(from[d] / dataset.box[d]);
@@ -300,12 +301,11 @@ class BoxCutter {
     for (std::size_t d = 0; d < shape.size(); ++d) shape[d] = checked_mul(shape[d], cells[d]);
     const StoredTensor one = catalog_.stored[dataset_.fill_stored];
     const Storage storage = catalog_.storages[one.storage];
-    return add_constant(catalog_, views_, storage.file, one.rank, one.dtype, shape, views_.fill_of(one.storage));
+    return add_constant(builder_, views_, storage.file, one.rank, one.dtype, shape, views_.fill_of(one.storage));
   }
 
-  /// Appends the chunk of a box of cells at `step`. \pre `stored` is of the shape of that box
+  /// Adds the chunk of a box of cells at `step`. \pre `stored` is of the shape of that box
   void add(const std::vector<std::int64_t>& step, std::span<const std::int64_t> cells, std::uint32_t stored) {
-    catalog_.arena->charge(Charge::kChunks);
     const Dims strides = catalog_.stored[stored].strides;
     Chunk chunk;
     chunk.stored = stored;
@@ -328,14 +328,15 @@ class BoxCutter {
     chunk.offsets = catalog_.arena->dims(offsets_);
     chunk.sizes = catalog_.arena->dims(cut_sizes_);
     chunk.strides = catalog_.arena->dims(cut_strides_);
-    catalog_.chunks.push_back(chunk);
+    builder_.add_chunk(chunk);
   }
 
   std::int64_t corner_of(const std::vector<std::int64_t>& step, std::size_t d) const {
     return (begin_[d] + step[d]) * dataset_.box[d];
   }
 
-  Catalog& catalog_;
+  CatalogBuilder& builder_;
+  const Catalog& catalog_;
   StoredViews& views_;
   const PlacedDataset& dataset_;
   std::span<const std::int64_t> from_, sizes_, to_;
@@ -381,13 +382,12 @@ std::span<const std::byte> fill_of(Arena& arena, const Entry& entry, const Eleme
   return fill;
 }
 
-std::uint32_t add_constant(Catalog& catalog, StoredViews& views, std::uint32_t file, std::int32_t rank, DType dtype,
-                           std::span<const std::int64_t> shape, std::span<const std::byte> fill) {
-  const auto storage = static_cast<std::uint32_t>(catalog.storages.size());
+std::uint32_t add_constant(CatalogBuilder& builder, StoredViews& views, std::uint32_t file, std::int32_t rank,
+                           DType dtype, std::span<const std::int64_t> shape, std::span<const std::byte> fill) {
   const std::int64_t bytes = checked_bytes(checked_numel(shape), dtype);
-  catalog.storages.push_back({.offset = 0, .bytes = bytes, .file = file, .plain = false});
+  const std::uint32_t storage = builder.add_storage({.offset = 0, .bytes = bytes, .file = file, .plain = false});
   views.add(storage, {.kind = StoredView::Kind::kConstant, .data = fill});
-  return add_stored_tensor(catalog, storage, shape, dtype, rank);
+  return builder.add_row_major(storage, builder.catalog().arena->dims(shape), dtype, rank);
 }
 
 PlacedDataset place_dataset(Catalog& catalog, StoredViews& views, std::uint32_t file, std::int32_t rank,
@@ -396,17 +396,17 @@ PlacedDataset place_dataset(Catalog& catalog, StoredViews& views, std::uint32_t 
   return Placer(catalog, views, file, rank, entry, element).place();
 }
 
-void append_chunks(Catalog& catalog, StoredViews& views, const PlacedDataset& dataset,
+void append_chunks(CatalogBuilder& builder, StoredViews& views, const PlacedDataset& dataset,
                    std::span<const std::int64_t> from, std::span<const std::int64_t> sizes,
                    std::span<const std::int64_t> to, std::span<const int> dims) {
-  if (!is_empty(sizes)) BoxCutter(catalog, views, dataset, from, sizes, to, dims).cut();
+  if (!is_empty(sizes)) BoxCutter(builder, views, dataset, from, sizes, to, dims).cut();
 }
 
-void append_whole(Catalog& catalog, StoredViews& views, const PlacedDataset& dataset) {
+void append_whole(CatalogBuilder& builder, StoredViews& views, const PlacedDataset& dataset) {
   const std::vector<std::int64_t> zeros(dataset.shape.size());
   std::vector<int> dims(dataset.shape.size());
   std::iota(dims.begin(), dims.end(), 0);
-  append_chunks(catalog, views, dataset, zeros, dataset.shape, zeros, dims);
+  append_chunks(builder, views, dataset, zeros, dataset.shape, zeros, dims);
 }
 
 }  // namespace shard::hdf5

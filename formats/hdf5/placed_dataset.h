@@ -16,7 +16,7 @@
 #include "formats/hdf5/described.h"
 #include "formats/parts/decoded_view/decoded_view.h"
 #include "formats/parts/decoded_view/view_cache.h"
-#include "libshard/catalog/catalog.h"
+#include "libshard/catalog/catalog_builder.h"
 
 namespace shard::hdf5 {
 
@@ -76,20 +76,20 @@ ElementType element_of(const Entry& entry);
 PlacedDataset place_dataset(Catalog& catalog, StoredViews& views, std::uint32_t file, std::int32_t rank,
                             const Entry& entry);
 
-/// Appends the chunks of a tensor whose box at `to` is the dataset's box of `sizes` at `from`. `dims` says for each
+/// Adds the chunks of a tensor whose box at `to` is the dataset's box of `sizes` at `from`. `dims` says for each
 /// dimension of the tensor which one of the dataset it is, -1 for one of size 1 that the dataset lacks.
-void append_chunks(Catalog& catalog, StoredViews& views, const PlacedDataset& dataset,
+void append_chunks(CatalogBuilder& builder, StoredViews& views, const PlacedDataset& dataset,
                    std::span<const std::int64_t> from, std::span<const std::int64_t> sizes,
                    std::span<const std::int64_t> to, std::span<const int> dims);
 
-/// Appends the chunks of a tensor that is the whole dataset.
-void append_whole(Catalog& catalog, StoredViews& views, const PlacedDataset& dataset);
+/// Adds the chunks of a tensor that is the whole dataset.
+void append_whole(CatalogBuilder& builder, StoredViews& views, const PlacedDataset& dataset);
 
 /// The fill value of a dataset as plain elements, or nothing for zeros; in the arena.
 std::span<const std::byte> fill_of(Arena& arena, const Entry& entry, const ElementType& element);
 
 /// Adds a storage of fill values and a stored tensor of `shape` over it. \returns the stored tensor's index
-std::uint32_t add_constant(Catalog& catalog, StoredViews& views, std::uint32_t file, std::int32_t rank, DType dtype,
-                           std::span<const std::int64_t> shape, std::span<const std::byte> fill);
+std::uint32_t add_constant(CatalogBuilder& builder, StoredViews& views, std::uint32_t file, std::int32_t rank,
+                           DType dtype, std::span<const std::int64_t> shape, std::span<const std::byte> fill);
 
 }  // namespace shard::hdf5

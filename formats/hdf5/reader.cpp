@@ -354,46 +354,31 @@ class Hdf5Reader final : public Reader {
   }
 
   void add_tensor(const MainFile& main, const EntryPaths::Place& place, const Entry& entry) {
-    catalog_.arena->charge(Charge::kEntries);
     const auto index = static_cast<std::uint32_t>(catalog_.tensors.size());
     const auto object = std::pair(main.file, entry.object);
     if (const std::uint32_t* const known = tensor_of_object_.find(object)) return add_again(place, *known);
-    const auto first_chunk = static_cast<std::uint32_t>(catalog_.chunks.size());
     const bool is_virtual = entry.storage == StorageKind::kVirtual;
     const std::int32_t rank = catalog_.world_size ? 0 : -1;
     const PlacedDataset placed =
         is_virtual ? virtual_.add(entry, main.file, index) : place_dataset(catalog_, views_, main.file, rank, entry);
     tensor_of_object_.try_emplace(object, index);
     if (placed.is_enum) enums_.add(place.name);
-    if (!is_virtual) append_whole(catalog_, views_, placed);
-    Tensor tensor;
-    tensor.name = place.name;
-    tensor.path = place.path;
-    tensor.shape = catalog_.arena->dims(placed.shape);
-    tensor.dtype = placed.dtype;
-    tensor.first_chunk = first_chunk;
-    tensor.chunk_count = static_cast<std::uint32_t>(catalog_.chunks.size()) - first_chunk;
-    catalog_.tensors.push_back(tensor);
+    builder_.begin(place.name, place.path, placed.dtype, catalog_.arena->dims(placed.shape));
+    if (!is_virtual) append_whole(builder_, views_, placed);
   }
 
-  /// Another name of a dataset. Of a virtual one the chunks come later, and this one's with them.
+  /// Another name of a dataset. Its chunks are added last, because those of a virtual dataset come late.
   void add_again(const EntryPaths::Place& place, std::uint32_t first) {
     again_.push_back({static_cast<std::uint32_t>(catalog_.tensors.size()), first});
-    Tensor tensor = catalog_.tensors[first];
-    tensor.name = place.name;
-    tensor.path = place.path;
-    catalog_.tensors.push_back(tensor);
+    const Tensor original = catalog_.tensors[first];
+    builder_.begin(place.name, place.path, original.dtype, original.shape);
   }
 
   void read_virtual() {
     virtual_.resolve([this](std::string_view name, const VirtualDatasets::Take& take) { read_source(name, take); });
     for (const auto& [index, first] : again_) {
-      Tensor& tensor = catalog_.tensors[index];
-      const Tensor& original = catalog_.tensors[first];
-      tensor.first_chunk = static_cast<std::uint32_t>(catalog_.chunks.size());
-      tensor.chunk_count = original.chunk_count;
-      catalog_.arena->charge(Charge::kChunks, original.chunk_count);
-      for (std::uint32_t i = 0; i < original.chunk_count; ++i) add_chunk_again(original.first_chunk + i);
+      builder_.resume(index);
+      builder_.add_alias_chunks(first);
     }
     if (unread_.count() > 0) {
       catalog_.warnings.push_back(
@@ -409,15 +394,6 @@ class Hdf5Reader final : public Reader {
     if (enums_.count() > 0) {
       catalog_.warnings.push_back(fmt::format("names of enums' values are not kept: {}", enums_.text()));
     }
-  }
-
-  /// As a stored tensor of its own over the same storage, as aliases have it.
-  void add_chunk_again(std::uint32_t number) {
-    Chunk chunk = catalog_.chunks[number];
-    const StoredTensor stored = catalog_.stored[chunk.stored];
-    chunk.stored = static_cast<std::uint32_t>(catalog_.stored.size());
-    catalog_.stored.push_back(stored);
-    catalog_.chunks.push_back(chunk);
   }
 
   /// A file of which virtual datasets take parts.
@@ -524,7 +500,7 @@ class Hdf5Reader final : public Reader {
   std::string_view file_of(const Tensor& tensor) const {
     if (tensor.chunk_count == 0) return catalog_.files.front().path;
     const Chunk& chunk = catalog_.chunks[tensor.first_chunk];
-    return catalog_.files[catalog_.storages[catalog_.stored[chunk.stored].storage].file].path;
+    return catalog_.file_of(chunk).path;
   }
 
   /// Several files may say the same of the groups that they share.
@@ -559,6 +535,7 @@ class Hdf5Reader final : public Reader {
   mutable OpenFiles files_;
   ParserTime time_;
   Catalog catalog_ = source_catalog();
+  CatalogBuilder builder_{catalog_};
   std::shared_ptr<Originals> originals_ = std::make_shared<Originals>();
   StoredViews views_;
   VirtualDatasets virtual_;

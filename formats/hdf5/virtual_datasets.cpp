@@ -121,15 +121,13 @@ PlacedDataset VirtualDatasets::add(const Entry& entry, std::uint32_t file, std::
 void VirtualDatasets::resolve(const std::function<void(std::string_view, const Take&)>& read) {
   read_sources(read);
   for (const Pending& pending : pending_) {
-    Tensor& tensor = catalog_.tensors[pending.tensor];
-    tensor.first_chunk = static_cast<std::uint32_t>(catalog_.chunks.size());
+    builder_.resume(pending.tensor);
     try {
       append_mapped(pending);
       append_rest(pending);
     } catch (Error& error) {
-      throw error.of_tensor(tensor.name);
+      throw error.of_tensor(builder_.tensor().name);
     }
-    tensor.chunk_count = static_cast<std::uint32_t>(catalog_.chunks.size()) - tensor.first_chunk;
   }
 }
 
@@ -190,7 +188,7 @@ void VirtualDatasets::append_box(const Tensor& tensor, const Mapping& mapping, c
         .expected(shard::to_string(source.shape))
         .found(shard::to_string(Box(box.source_offsets, box.source_sizes)));
   }
-  append_chunks(catalog_, views_, source, box.source_offsets, box.source_sizes, box.offsets, matching_dims(box));
+  append_chunks(builder_, views_, source, box.source_offsets, box.source_sizes, box.offsets, matching_dims(box));
 }
 
 void VirtualDatasets::append_rest(const Pending& pending) {
@@ -213,14 +211,8 @@ void VirtualDatasets::append_rest(const Pending& pending) {
   for (const Box& each : rest) {
     const auto dims = static_cast<std::size_t>(each.dims);
     const std::span<const std::int64_t> sizes(each.size.data(), dims), offsets(each.offset.data(), dims);
-    const std::uint32_t stored = add_constant(catalog_, views_, pending.file, -1, tensor.dtype, sizes, pending.fill);
-    Chunk chunk;
-    chunk.offsets = catalog_.arena->dims(offsets);
-    chunk.sizes = catalog_.arena->dims(sizes);
-    chunk.strides = catalog_.stored[stored].strides;
-    chunk.stored = stored;
-    catalog_.arena->charge(Charge::kChunks);
-    catalog_.chunks.push_back(chunk);
+    const std::uint32_t stored = add_constant(builder_, views_, pending.file, -1, tensor.dtype, sizes, pending.fill);
+    builder_.add_chunk(stored, offsets, sizes, catalog_.stored[stored].strides, 0);
   }
 }
 

@@ -19,7 +19,7 @@ namespace shard::hdf5 {
 /// dataset that is missing is an error, though HDF5 would read fill values there too.
 class VirtualDatasets {
  public:
-  VirtualDatasets(Catalog& catalog, StoredViews& views) : catalog_(catalog), views_(views) {}
+  VirtualDatasets(Catalog& catalog, StoredViews& views) : catalog_(catalog), builder_(catalog), views_(views) {}
 
   /// Notes the dataset of an entry, for the tensor of that index, whose chunks come with `resolve`.
   /// \returns the tensor's dtype and shape
@@ -49,6 +49,7 @@ class VirtualDatasets {
   void append_rest(const Pending& pending);
 
   Catalog& catalog_;
+  CatalogBuilder builder_;
   StoredViews& views_;
   std::vector<Pending> pending_;
   /// By file, then by path; empty until read.

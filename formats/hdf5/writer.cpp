@@ -478,7 +478,7 @@ std::int64_t alignment_of(std::int64_t bytes) {
 std::vector<std::int64_t> place_storages(Catalog& target) {
   std::vector<std::int64_t> ends(target.files.size(), kSuperblockBytes);
   for (const Chunk& chunk : target.chunks) {
-    Storage& storage = target.storages[target.stored[chunk.stored].storage];
+    Storage& storage = target.storage_of(chunk);
     if (storage.offset >= 0) continue;
     std::int64_t& end = ends[storage.file];
     storage.offset = storage.bytes == 0 ? kSuperblockBytes : aligned(end, alignment_of(storage.bytes));
@@ -513,7 +513,7 @@ Outline whole_outline(const Catalog& target) {
   Outline outline;
   std::vector<std::uint32_t> datasets(target.storages.size(), kNoIndex);
   for (const Tensor& tensor : target.tensors) {
-    const std::uint32_t number = target.stored[target.chunks[tensor.first_chunk].stored].storage;
+    const std::uint32_t number = target.stored_of(tensor).storage;
     const Storage& storage = target.storages[number];
     if (datasets[number] == kNoIndex) {
       datasets[number] = outline.add_dataset(tensor.dtype, tensor.shape, storage.offset, storage.bytes);

@@ -1,6 +1,6 @@
 #include "formats/megatron/flat_states.h"
 
-#include "formats/megatron/flat_buffer.h"
+#include "libshard/catalog/flat_buffer.h"
 #include "libshard/core/box.h"
 #include "libshard/core/checked.h"
 
@@ -54,7 +54,7 @@ class FlatMerge {
         numels.push_back(checked_numel(view.shape));
       }
       const std::optional<std::int64_t> elements = elements_of(stage, optimizers, optimizer, chunk);
-      const auto begins = elements ? begins_in_buffer(numels, *elements) : std::nullopt;
+      const auto begins = elements ? begins_in_saved_buffer(numels, *elements) : std::nullopt;
       if (!begins) return false;
       for (std::size_t i = 0; i < begins->size(); ++i) all[first + i].begin = (*begins)[i];
     }

@@ -8,7 +8,7 @@ namespace shard::megatron {
 
 /// Adds masters and moments of all parameters to `wholes` as optimizer.state.{fp32_param,exp_avg,exp_avg_sq}.NAME.
 /// \returns false, and adds nothing, where the save has no such buffers, or where it is not certain where parameters
-///   lie in them (see begins_in_buffer).
+///   lie in them (see begins_in_saved_buffer).
 bool add_flat_states(Wholes& wholes, Arena& arena, const Save& save);
 
 }  // namespace shard::megatron

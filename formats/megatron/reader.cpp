@@ -3,9 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "formats/megatron/merge.h"
-#include "formats/torch/check_saved.h"
+#include "formats/torch/saved_reader.h"
 #include "libshard/core/error.h"
 #include "libshard/core/first_names.h"
 #include "libshard/io/paths.h"
@@ -27,10 +28,14 @@ void check_version(const Catalog& catalog, const RankStates& rank) {
       .found(version == nullptr ? "none" : fmt::format("{}", number));
 }
 
-class MegatronReader final : public Reader {
+class MegatronReader final : public torch_save::SavedReader {
  public:
   MegatronReader(const Source& source, const OpenOptions& options)
-      : folder_(find_save_folder(source)), files_(*source.store, catalog_, {folder_.path, true, nullptr}) {
+      : MegatronReader(source, options, find_save_folder(source)) {}
+
+ private:
+  MegatronReader(const Source& source, const OpenOptions& options, SaveFolder folder)
+      : SavedReader(*source.store, {folder.path, true}), folder_(std::move(folder)) {
     catalog_.format = "megatron";
     Save save = open_ranks(options);
     for (RankStates& rank : save.ranks) read_chunks(catalog_, rank, save.arguments.stages.chunks);
@@ -42,18 +47,6 @@ class MegatronReader final : public Reader {
     validate_catalog(catalog_, *options.findings);
   }
 
-  const Catalog& catalog() const override { return catalog_; }
-  std::shared_ptr<const RandomReader> file(std::uint32_t index) const override { return files_.file(index); }
-  std::shared_ptr<const RandomReader> bytes_of(std::uint32_t storage) const override {
-    return files_.bytes_of(storage);
-  }
-  void locate(std::span<const std::uint32_t> tensors) override { files_.locate_tensors(tensors); }
-  bool check_container(std::uint32_t index, ContainerReport& report) const override {
-    torch_save::check_saved_file(files_.file(index), report);
-    return true;
-  }
-
- private:
   /// The first folder by name is that of rank 0, unless rank 0's is missing; any rank's arguments say which ranks there
   /// are.
   Save open_ranks(const OpenOptions& options) {
@@ -114,9 +107,7 @@ class MegatronReader final : public Reader {
         fmt::format("tensor {}, pipeline {}, expert {}", arguments.tensor, arguments.pipeline, arguments.expert);
   }
 
-  Catalog catalog_ = source_catalog();
   SaveFolder folder_;
-  torch_save::SavedFiles files_;
 };
 
 }  // namespace

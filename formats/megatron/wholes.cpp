@@ -38,11 +38,9 @@ std::optional<Cut> Wholes::cut_of_down_projection(std::string_view name, const T
 }
 
 std::uint32_t Wholes::store(std::size_t rank, std::uint32_t file, const TensorView& view) {
-  arena_.charge(Charge::kChunks);
   StoredTensor stored = torch_save::stored_tensor(view, files_.storage_of(file, view));
   stored.rank = static_cast<std::int32_t>(rank);
-  catalog_.stored.push_back(stored);
-  return static_cast<std::uint32_t>(catalog_.stored.size() - 1);
+  return builder_.add_stored(stored);
 }
 
 void Wholes::add(std::string_view name, Path path, const Meaning& meaning, std::size_t rank, std::uint32_t stored,
@@ -106,15 +104,8 @@ void Wholes::add_pieces(std::string_view name, Path path, std::uint32_t stored, 
 
 void Wholes::finish() {
   for (const auto& [name, whole] : wholes_.entries()) {
-    arena_.charge(Charge::kEntries);
-    Tensor& tensor = catalog_.tensors.emplace_back();
-    tensor.name = name;
-    tensor.path = whole.path;
-    tensor.dtype = whole.dtype;
-    tensor.shape = whole.shape;
-    tensor.first_chunk = static_cast<std::uint32_t>(catalog_.chunks.size());
-    tensor.chunk_count = static_cast<std::uint32_t>(whole.chunks.size());
-    catalog_.chunks.insert(catalog_.chunks.end(), whole.chunks.begin(), whole.chunks.end());
+    builder_.begin(name, whole.path, whole.dtype, whole.shape);
+    for (const Chunk& chunk : whole.chunks) builder_.add_chunk(chunk);
   }
 }
 

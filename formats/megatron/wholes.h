@@ -9,7 +9,7 @@
 
 #include "formats/megatron/names.h"
 #include "formats/megatron/save.h"
-#include "libshard/catalog/catalog.h"
+#include "libshard/catalog/catalog_builder.h"
 #include "libshard/core/hash_table.h"
 
 namespace shard::megatron {
@@ -21,7 +21,7 @@ class Wholes {
  public:
   /// Ownership: all of them must outlive this.
   Wholes(Catalog& catalog, torch_save::SavedFiles& files, const Save& save)
-      : catalog_(catalog), arena_(*catalog.arena), files_(files), save_(save) {}
+      : catalog_(catalog), builder_(catalog), arena_(*catalog.arena), files_(files), save_(save) {}
 
   /// The name of a chunk's tensor or object with its layer counted through the model.
   std::string counted(std::string_view name, std::int64_t stage, std::int64_t chunk) const;
@@ -62,6 +62,7 @@ class Wholes {
   void add_pieces(std::string_view name, Path path, std::uint32_t stored, const Pieces& pieces);
 
   Catalog& catalog_;
+  CatalogBuilder builder_;
   Arena& arena_;
   torch_save::SavedFiles& files_;
   const Save& save_;

@@ -199,15 +199,7 @@ class Content {
   }
 
   static bool holds(const Value& value, ValueKind kind) {
-    VisitedSet visited;
-    std::vector<const Value*> open{&value};
-    while (!open.empty()) {
-      const Value& next = *open.back();
-      open.pop_back();
-      if (next.kind == kind) return true;
-      if (visited.insert(&next)) for_each_child(next, [&open](const Value& child) { open.push_back(&child); });
-    }
-    return false;
+    return find_below(value, [kind](const Value& each) { return each.kind == kind; }) != nullptr;
   }
 
   static void add(dcp::Flat& flat, std::string_view name, const Value* value) {

@@ -20,30 +20,23 @@ namespace {
 /// The least text of a tensor: `"":{"dtype":"U8","shape":[],"data_offsets":[0,0]}`.
 constexpr std::size_t kLeastEntryBytes = 48;
 
-constexpr std::array kDTypes{
-    HeaderDType{"BOOL", DType::kBool},
-    HeaderDType{"F4", DType::kFloat4E2m1fnX2},
-    HeaderDType{"F6_E2M3", DType::kFloat6E2m3fn},
-    HeaderDType{"F6_E3M2", DType::kFloat6E3m2fn},
-    HeaderDType{"U8", DType::kUint8},
-    HeaderDType{"I8", DType::kInt8},
-    HeaderDType{"F8_E5M2", DType::kFloat8E5m2},
-    HeaderDType{"F8_E4M3", DType::kFloat8E4m3fn},
-    HeaderDType{"F8_E8M0", DType::kFloat8E8m0fnu},
-    HeaderDType{"F8_E4M3FNUZ", DType::kFloat8E4m3fnuz},
-    HeaderDType{"F8_E5M2FNUZ", DType::kFloat8E5m2fnuz},
-    HeaderDType{"I16", DType::kInt16},
-    HeaderDType{"U16", DType::kUint16},
-    HeaderDType{"F16", DType::kFloat16},
-    HeaderDType{"BF16", DType::kBfloat16},
-    HeaderDType{"I32", DType::kInt32},
-    HeaderDType{"U32", DType::kUint32},
-    HeaderDType{"F32", DType::kFloat32},
-    HeaderDType{"C64", DType::kComplex64},
-    HeaderDType{"F64", DType::kFloat64},
-    HeaderDType{"I64", DType::kInt64},
-    HeaderDType{"U64", DType::kUint64},
+/// The order of the format's own enum, by which writers sort tensors.
+constexpr std::array kOrder{
+    DType::kBool,           DType::kFloat4E2m1fnX2, DType::kFloat6E2m3fn, DType::kFloat6E3m2fn,  DType::kUint8,
+    DType::kInt8,           DType::kFloat8E5m2,     DType::kFloat8E4m3fn, DType::kFloat8E8m0fnu, DType::kFloat8E4m3fnuz,
+    DType::kFloat8E5m2fnuz, DType::kInt16,          DType::kUint16,       DType::kFloat16,       DType::kBfloat16,
+    DType::kInt32,          DType::kUint32,         DType::kFloat32,      DType::kComplex64,     DType::kFloat64,
+    DType::kInt64,          DType::kUint64,
 };
+
+constexpr auto kDTypes = [] {
+  std::array<HeaderDType, kOrder.size()> all{};
+  for (std::size_t i = 0; i < all.size(); ++i) all[i] = {dtype_row(kOrder[i]).safetensors, kOrder[i]};
+  return all;
+}();
+static_assert(std::ranges::all_of(kDTypeRows, [](const DTypeRow& row) {
+  return row.safetensors.empty() == (std::ranges::find(kOrder, row.dtype) == kOrder.end());
+}));
 
 std::uint64_t read_length(const RandomReader& file) {
   std::array<std::byte, kLengthBytes> raw;

@@ -13,6 +13,7 @@
 #include "formats/safetensors/header.h"
 #include "formats/safetensors/metadata.h"
 #include "formats/safetensors/source_files.h"
+#include "libshard/catalog/catalog_builder.h"
 #include "libshard/core/box.h"
 #include "libshard/core/error.h"
 #include "libshard/core/suffixes.h"
@@ -35,7 +36,6 @@ class SafetensorsReader final : public Reader {
   SafetensorsReader(const Source& source, const OpenOptions& options)
       : store_(*source.store),
         findings_(*options.findings),
-        salvage_(options.salvage),
         source_(options.rank_paths != nullptr ? hf_index::DataFiles{.folder = source.paths.front()}
                                               : find_tensor_files(source)),
         files_([this](std::uint32_t index) { return open_file(paths_[index]); }) {
@@ -93,20 +93,23 @@ class SafetensorsReader final : public Reader {
   bool try_file(const std::string& name, const std::string& shown, std::uint32_t index_file) {
     const auto index = static_cast<std::uint32_t>(catalog_.files.size());
     const std::size_t tensors = catalog_.tensors.size();
+    CatalogMark mark(catalog_, CatalogMark::Storages::kRemoved);
     paths_.push_back(name);
     catalog_.files.push_back({shown, 0, -1});
     try {
       read_file(index, index_file);
+      mark.keep();
       return true;
     } catch (Error& error) {
       error.in_file(shown);
       const bool is_cut = error.kind() == FindingKind::kTruncated && catalog_.tensors.size() > tensors;
       if (is_cut) {  // The header is whole.
+        mark.keep();
         findings_.report(error.of_tensor(mark_cut(tensors, catalog_.files[index].bytes)));
         return true;
       }
       const std::string repeated = error.kind() == FindingKind::kOverlap ? repeated_name(tensors) : std::string();
-      forget_tensors_from(tensors);
+      mark.roll_back();
       findings_.report(repeated.empty() ? error : duplicate(repeated).in_file(shown));
       return false;
     }
@@ -138,14 +141,6 @@ class SafetensorsReader final : public Reader {
     return first;
   }
 
-  /// All four arrays grow by one with each tensor.
-  void forget_tensors_from(std::size_t count) {
-    catalog_.tensors.resize(count);
-    catalog_.chunks.resize(count);
-    catalog_.stored.resize(count);
-    catalog_.storages.resize(count);
-  }
-
   void read_file(std::uint32_t index, std::uint32_t index_file) {
     const std::shared_ptr<const RandomReader> opened = files_.get(index);
     File& file = catalog_.files[index];
@@ -164,7 +159,7 @@ class SafetensorsReader final : public Reader {
     const auto take = [&](const HeaderEntry& entry) {
       if (index_file == kNoIndex || index_.take(entry.name, index_file)) add_tensor(entry, index);
     };
-    parse_header(header, file.path, file.bytes, metadata, take, salvage_ == nullptr ? throwing_findings() : ends);
+    parse_header(header, file.path, file.bytes, metadata, take, findings_.goes_on() ? ends : throwing_findings());
     drop_sharding_info(metadata, file.path);
     merge_metadata(catalog_, metadata, file.path);
     for (const Error& end : ends.all()) lose_beyond(file, first_storage, end);
@@ -172,11 +167,11 @@ class SafetensorsReader final : public Reader {
 
   /// For repair: tensors whose bytes reach past the end of the file are lost; all others are not.
   void lose_beyond(const File& file, std::size_t first_storage, const Error& end) {
-    salvage_->mend(fmt::format("{}: {}", file.path, reason_of(end)));
+    findings_.mend(fmt::format("{}: {}", file.path, reason_of(end)));
     for (std::size_t i = first_storage; i < catalog_.storages.size(); ++i) {
       const Storage& storage = catalog_.storages[i];
       if (storage.bytes > 0 && storage.offset + storage.bytes > file.bytes) {
-        salvage_->lose_storage(static_cast<std::uint32_t>(i), end);
+        findings_.lose_storage(static_cast<std::uint32_t>(i), end);
       }
     }
   }
@@ -185,9 +180,8 @@ class SafetensorsReader final : public Reader {
     StoredTensor stored;
     set_shape(entry.shape, stored);
     stored.dtype = entry.dtype;
-    stored.storage = static_cast<std::uint32_t>(catalog_.storages.size());
-    catalog_.storages.push_back({.offset = entry.offset, .bytes = entry.bytes, .file = file});
-    add_whole_tensor(catalog_, catalog_.arena->copy(entry.name), {}, stored);
+    stored.storage = builder_.add_storage({.offset = entry.offset, .bytes = entry.bytes, .file = file});
+    builder_.add_tensor(catalog_.arena->copy(entry.name), {}, stored);
   }
 
   void set_shape(std::span<const std::int64_t> shape, StoredTensor& stored) {
@@ -227,10 +221,7 @@ class SafetensorsReader final : public Reader {
     source_.others.erase(shards);
   }
 
-  std::string_view file_of(const Tensor& tensor) const {
-    const Chunk& chunk = catalog_.chunks[tensor.first_chunk];
-    return catalog_.files[catalog_.storages[catalog_.stored[chunk.stored].storage].file].path;
-  }
+  std::string_view file_of(const Tensor& tensor) const { return catalog_.file_of(tensor).path; }
 
   void check_duplicates() {
     std::vector<Tensor>& tensors = catalog_.tensors;
@@ -252,13 +243,13 @@ class SafetensorsReader final : public Reader {
 
   const SourceStore& store_;
   Findings& findings_;
-  Salvage* salvage_;
   hf_index::DataFiles source_;
   std::vector<std::string> paths_;  ///< The path of each file of the catalog, to open it again.
   mutable OpenFiles files_;
   Catalog catalog_ = source_catalog();
+  CatalogBuilder builder_{catalog_};
   // As transformers does, all tensors of a listed file are read but those that the index places elsewhere.
-  hf_index::IndexedFolder index_{store_, source_, {kSafetensorsSuffix, "headers", true, true}, findings_, salvage_};
+  hf_index::IndexedFolder index_{store_, source_, {kSafetensorsSuffix, "headers", true, true}, findings_};
 };
 
 }  // namespace

@@ -52,9 +52,7 @@ class SafetensorsWriter final : public Writer {
   bool is_folder() const override { return !options_.single_file; }
 
  private:
-  static Storage& storage_of(Catalog& target, const Tensor& tensor) {
-    return target.storages[target.stored[target.chunks[tensor.first_chunk].stored].storage];
-  }
+  static Storage& storage_of(Catalog& target, const Tensor& tensor) { return target.storage_of(tensor); }
 
   static std::vector<std::vector<OutgoingTensor>> tensors_by_file(Catalog& target) {
     std::vector<std::vector<OutgoingTensor>> by_file(target.files.size());

@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <vector>
-
 #include "formats/parts/pickle/foreign_holder.h"
 #include "formats/torch/tensor_subclass.h"
 #include "libshard/core/object_faults.h"
@@ -12,21 +10,19 @@ namespace shard::torch_save {
 
 Opaques find_opaques(const Value& value, VisitedSet& met, const Originals* originals) {
   Opaques found;
-  std::vector<const Value*> open{&value};
-  while (!open.empty()) {
-    const Value& next = *open.back();
-    open.pop_back();
+  ValueWalk walk(value, &met);
+  while (const Value* const each = walk.next()) {
+    const Value& next = *each;
     const bool is_holder = pickle::is_foreign_holder(next);
     if (next.kind == ValueKind::kOpaque || is_holder) {
+      walk.skip_children();
       if (originals != nullptr && originals->values.contains(&next)) continue;
       const Value* const type = is_holder ? next.callee() : &next;
       if (found.first == nullptr) found.first = type;
       if (found.holding == nullptr && is_holder) found.holding = type;
-      continue;
+    } else if (!tensor_subclass(next).empty()) {
+      walk.skip_children();
     }
-    const bool is_leaf = next.items().empty() && next.callee() == nullptr && next.extra() == nullptr;
-    if (is_leaf || !met.insert(&next) || !tensor_subclass(next).empty()) continue;
-    for_each_child(next, [&open](const Value& child) { open.push_back(&child); });
   }
   return found;
 }

@@ -97,9 +97,9 @@ class LegacyFile final : public SavedFile {
     try {
       place_storages(*next_pickle());
     } catch (const Error& error) {
-      if (options.salvage == nullptr || !is_damage(error)) throw;
+      if (!options.findings->goes_on() || !is_damage(error)) throw;
       why_lost_ = error.what();
-      options.salvage->mend(fmt::format("{}: storages up to a fault were read: {}", options.shown, why_lost_));
+      options.findings->mend(fmt::format("{}: storages up to a fault were read: {}", options.shown, why_lost_));
     }
   }
 

@@ -84,14 +84,13 @@ void TreeLoader::visit(const TreeLeaf& leaf) {
 void TreeLoader::add_tensor(const TreeLeaf& leaf, Value& node, const TensorView& view, bool requires_grad) {
   StoredTensor stored = stored_tensor(view, files_.storage_of(file_, view));
   stored.requires_grad = requires_grad;
-  become_tensor(node, add_whole_tensor(catalog_, leaf.name, compact_path(leaf.path, leaf.name), stored));
+  become_tensor(node, builder_.add_tensor(leaf.name, compact_path(leaf.path, leaf.name), stored));
 }
 
 // One tensor object under several names: one entry each; the node keeps the first one's number.
 void TreeLoader::add_again(const TreeLeaf& leaf, const Value& node) {
-  const Tensor& first = catalog_.tensors[static_cast<std::size_t>(node.number)];
-  const StoredTensor stored = catalog_.stored[catalog_.chunks[first.first_chunk].stored];
-  add_whole_tensor(catalog_, leaf.name, compact_path(leaf.path, leaf.name), stored);
+  const StoredTensor stored = catalog_.stored_of(catalog_.tensors[static_cast<std::size_t>(node.number)]);
+  builder_.add_tensor(leaf.name, compact_path(leaf.path, leaf.name), stored);
 }
 
 void TreeLoader::add_object(const TreeLeaf& leaf) {

@@ -9,7 +9,7 @@
 #include "formats/torch/saved_file.h"
 #include "formats/torch/saved_files.h"
 #include "formats/torch/tensor_pickle.h"
-#include "libshard/catalog/catalog.h"
+#include "libshard/catalog/catalog_builder.h"
 #include "libshard/catalog/tree.h"
 #include "libshard/core/first_names.h"
 
@@ -21,7 +21,7 @@ namespace shard::torch_save {
 class TreeLoader {
  public:
   TreeLoader(Catalog& catalog, SavedFiles& files, std::uint32_t file)
-      : catalog_(catalog), files_(files), file_(file), hidden_(*catalog.arena) {}
+      : catalog_(catalog), builder_(catalog), files_(files), file_(file), hidden_(*catalog.arena) {}
   /// \throws Error kCorruption, kUnsupported  naming file and tensor.
   void load(Value& root);
 
@@ -33,6 +33,7 @@ class TreeLoader {
   void warn(const FirstNames& names, std::string_view one, std::string_view many);
 
   Catalog& catalog_;
+  CatalogBuilder builder_;
   SavedFiles& files_;
   std::uint32_t file_;
   HiddenTensors hidden_;

@@ -12,6 +12,7 @@
 #include "formats/torch/load_tree.h"
 #include "formats/torch/saved_reader.h"
 #include "formats/torch/source_files.h"
+#include "libshard/catalog/catalog_builder.h"
 #include "libshard/core/error.h"
 #include "libshard/core/suffixes.h"
 #include "libshard/io/paths.h"
@@ -23,15 +24,14 @@ namespace {
 class TorchReader final : public SavedReader {
  public:
   TorchReader(const Source& source, const OpenOptions& options)
-      : TorchReader(source, options, find_saved_files(source, options.salvage)) {}
+      : TorchReader(source, options, find_saved_files(source, *options.findings)) {}
 
  private:
   TorchReader(const Source& source, const OpenOptions& options, hf_index::DataFiles files)
-      : SavedReader(*source.store, {files.folder, true, options.salvage}),
+      : SavedReader(*source.store, {files.folder, true, options.findings}),
         store_(*source.store),
         takes_foreign_(options.opaque_globals),
         findings_(*options.findings),
-        salvage_(options.salvage),
         source_(std::move(files)) {
     catalog_.format = "torch";
     if (!index_.read_index()) {
@@ -62,15 +62,12 @@ class TorchReader final : public SavedReader {
   /// Reads one file; what is wrong with it is a finding, and the file is left out.
   /// \returns whether it was read.
   bool try_file(const std::string& name, std::uint32_t index_file) {
-    const std::size_t tensors = catalog_.tensors.size(), objects = catalog_.objects.size();
+    CatalogMark mark(catalog_);
     try {
       read_file(name, index_file);
+      mark.keep();
       return true;
     } catch (const Error& error) {
-      catalog_.tensors.resize(tensors);  // One chunk and one stored tensor each.
-      catalog_.chunks.resize(tensors);
-      catalog_.stored.resize(tensors);
-      catalog_.objects.resize(objects);
       findings_.report(error);
       return false;
     }
@@ -88,10 +85,7 @@ class TorchReader final : public SavedReader {
     if (catalog_.format_version.empty()) catalog_.format_version = files_.version(index);
   }
 
-  std::uint32_t file_of(const Tensor& tensor) const {
-    const Chunk& chunk = catalog_.chunks[tensor.first_chunk];
-    return catalog_.storages[catalog_.stored[chunk.stored].storage].file;
-  }
+  std::uint32_t file_of(const Tensor& tensor) const { return catalog_.storage_of(tensor).file; }
 
   /// The files of a folder hold one dict between them.
   void merge_roots() {
@@ -130,9 +124,8 @@ class TorchReader final : public SavedReader {
   const SourceStore& store_;
   bool takes_foreign_;
   Findings& findings_;
-  Salvage* salvage_;
   hf_index::DataFiles source_;
-  hf_index::IndexedFolder index_{store_, source_, {kBinSuffix, "parts"}, findings_, salvage_};
+  hf_index::IndexedFolder index_{store_, source_, {kBinSuffix, "parts"}, findings_};
   std::vector<Value*> roots_;               ///< By file; null where it is damaged.
   std::vector<std::uint32_t> index_files_;  ///< By file: its number in the index.
 };

@@ -145,8 +145,8 @@ std::unique_ptr<SavedFile> salvage_file(const std::shared_ptr<const RandomReader
                                         const SavedFileOptions& options) {
   zip::SalvagedZip salvaged = salvage_saved_zip(file, 0, file->size(), arena, options.shown);
   if (!salvaged.why_scanned.empty()) {
-    options.salvage->mend(fmt::format("{}: the zip's directory was made anew from its {} whole records: {}",
-                                      options.shown, salvaged.zip->records().size(), salvaged.why_scanned));
+    options.findings->mend(fmt::format("{}: the zip's directory was made anew from its {} whole records: {}",
+                                       options.shown, salvaged.zip->records().size(), salvaged.why_scanned));
   }
   return std::make_unique<ZipFile>(std::move(*salvaged.zip), std::move(salvaged.lost), arena, options);
 }
@@ -166,25 +166,20 @@ pickle::LoadOptions load_options(const SavedFileOptions& options) {
 std::unique_ptr<SavedFile> open_saved_file(std::shared_ptr<const RandomReader> file, Arena& arena,
                                            const SavedFileOptions& options) {
   if (is_legacy_file(*file)) return open_legacy_file(std::move(file), arena, options);
-  if (options.salvage != nullptr) return salvage_file(file, arena, options);
+  if (options.findings->goes_on()) return salvage_file(file, arena, options);
   return std::make_unique<ZipFile>(zip::ZipReader(file, 0, file->size()), std::vector<zip::LostRecord>(), arena,
                                    options);
 }
 
 std::string_view HiddenTensors::kind_in(const Value& object) {
   if (object.kind != ValueKind::kCall && object.items().empty()) return {};  // Nearly all: numbers and strings.
-  VisitedSet visited;
-  std::vector<const Value*> stack{&object};
-  while (!stack.empty()) {
-    const Value& value = *stack.back();
-    stack.pop_back();
+  ValueWalk walk(object);
+  while (const Value* const value = walk.next()) {
     arena_.charge(Charge::kVisits);
-    if (!visited.insert(&value)) continue;
-    if (const std::string_view kind = unsupported_tensor_kind(value); !kind.empty()) return kind;
-    if (value.kind == ValueKind::kTensor || is_rebuilt_tensor(value) || pickle::is_foreign_holder(value)) {
+    if (const std::string_view kind = unsupported_tensor_kind(*value); !kind.empty()) return kind;
+    if (value->kind == ValueKind::kTensor || is_rebuilt_tensor(*value) || pickle::is_foreign_holder(*value)) {
       return "attribute";
     }
-    for_each_child(value, [&stack](const Value& child) { stack.push_back(&child); });
   }
   return {};
 }

@@ -11,9 +11,9 @@
 
 #include "formats/parts/pickle/pickle.h"
 #include "libshard/core/arena.h"
+#include "libshard/core/findings.h"
 #include "libshard/core/value.h"
 #include "libshard/io/source_store.h"
-#include "libshard/repair/salvage.h"
 
 namespace shard::torch_save {
 
@@ -68,7 +68,7 @@ class SavedFile {
 struct SavedFileOptions {
   std::string shown;                                       ///< Names the file in messages.
   bool opaque_globals = false;                             ///< See OpenOptions.
-  Salvage* salvage = nullptr;                              ///< See OpenOptions.
+  Findings* findings = &throwing_findings();               ///< Of the open source; not null.
   HashMap<const Value*, Value*>* behind_opaque = nullptr;  ///< See pickle::LoadOptions.
 };
 
@@ -76,7 +76,7 @@ struct SavedFileOptions {
 pickle::LoadOptions load_options(const SavedFileOptions& options);
 
 /// Opens a zip or a legacy file, told by its first bytes, and reads its pickle. What the tree points to, `arena` keeps.
-/// With `salvage` every byte of a zip is read, and records that are damaged are as if they were not there.
+/// If `findings` goes on, every byte of a zip is read, and damaged records count as missing.
 /// \throws Error kUnsupported  TorchScript.
 /// \throws Error kCorruption   see ZipReader, pickle::load and open_legacy_file; no data.pkl, a byte order that is
 /// none, a version that torch refuses.

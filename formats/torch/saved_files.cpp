@@ -213,7 +213,7 @@ struct SavedFiles::Impl {
     catalog.files.back().identity = file->identity();
     catalog.arena->earn(0, file->allocated_bytes(0, file->size()));
     last.saved =
-        open_saved_file(std::move(file), tree, {catalog.files.back().path, options.opaque_globals, options.salvage});
+        open_saved_file(std::move(file), tree, {catalog.files.back().path, options.opaque_globals, options.findings});
     last.first.assign(last.saved->record_count(), kNoIndex);
     if (!last.saved->lost_note().empty()) catalog.metadata.try_emplace(kLostNote, last.saved->lost_note());
     return &last.saved->root();
@@ -236,7 +236,7 @@ struct SavedFiles::Impl {
 
   std::uint32_t record_of(const SavedFile& saved_file, const TensorView& view) const {
     const std::uint32_t number = saved_file.find(view.key);
-    if (number == kNoIndex && options.salvage != nullptr) {
+    if (number == kNoIndex && options.findings->goes_on()) {
       throw Error(ErrorCode::kCorruption, saved_file.why_lost(view.key));
     }
     if (number == kNoIndex) {
@@ -318,7 +318,7 @@ struct SavedFiles::Impl {
     const auto index = static_cast<std::uint32_t>(catalog.storages.size());
     catalog.storages.push_back({.bytes = view.storage_bytes, .file = file, .location = location_of(view.location)});
     sources.resize(index + 1);
-    options.salvage->lose_storage(index, why);
+    options.findings->lose_storage(index, why);
     return index;
   }
 
@@ -370,7 +370,7 @@ std::uint32_t SavedFiles::storage_of(std::uint32_t file, const TensorView& view)
   try {
     source = impl_->source_of(file, view);
   } catch (const Error& error) {
-    if (impl_->options.salvage == nullptr || !is_damage(error)) throw;
+    if (!impl_->options.findings->goes_on() || !is_damage(error)) throw;
     return impl_->add_lost(file, view, error);
   }
   if (source.record == kNoIndex) return impl_->add_storage(file, view, source);
@@ -383,11 +383,9 @@ std::uint32_t SavedFiles::storage_of(std::uint32_t file, const TensorView& view)
   return first;
 }
 
-Salvage* SavedFiles::salvage() const { return impl_->options.salvage; }
+Findings& SavedFiles::findings() const { return *impl_->options.findings; }
 
-bool SavedFiles::is_lost(std::uint32_t storage) const {
-  return salvage() != nullptr && salvage()->lost_storage(storage) != nullptr;
-}
+bool SavedFiles::is_lost(std::uint32_t storage) const { return findings().lost_storage(storage) != nullptr; }
 
 void SavedFiles::locate(std::vector<std::uint32_t> storages) {
   Catalog& catalog = impl_->catalog;

@@ -11,15 +11,15 @@
 
 #include "formats/torch/tensor_pickle.h"
 #include "libshard/catalog/catalog.h"
+#include "libshard/core/findings.h"
 #include "libshard/io/source_store.h"
-#include "libshard/repair/salvage.h"
 
 namespace shard::torch_save {
 
 struct SavedFilesOptions {
-  std::string folder;           ///< What names lie in; empty when they are paths as given.
-  bool opaque_globals = false;  ///< See OpenOptions.
-  Salvage* salvage = nullptr;   ///< See OpenOptions.
+  std::string folder;                         ///< What names lie in; empty when they are paths as given.
+  bool opaque_globals = false;                ///< See OpenOptions.
+  Findings* findings = &throwing_findings();  ///< Of the open source; not null.
 };
 
 /// Zips and legacy files alike. Threads: `file` and `bytes_of` are safe; the rest by one.
@@ -53,8 +53,8 @@ class SavedFiles {
 
   /// For repair: whether storage_of has found that its bytes are lost.
   bool is_lost(std::uint32_t storage) const;
-  /// Whether damage is a loss, see SavedFilesOptions. Null where it is refused.
-  Salvage* salvage() const;
+  /// The sink of the open source, see SavedFilesOptions.
+  Findings& findings() const;
 
   /// Sets Storage::offset of those that have none yet, in file order. \throws Error kCorruption
   void locate(std::vector<std::uint32_t> storages);

@@ -46,7 +46,7 @@ std::vector<std::string> beside_index(const std::vector<std::string>& names) {
   return files;
 }
 
-DataFiles from_folder(const SourceStore& store, const std::string& folder, Salvage* salvage) {
+DataFiles from_folder(const SourceStore& store, const std::string& folder, Findings& findings) {
   const std::vector<std::string> names = store.list(folder);
   DataFiles files;
   files.folder = folder;
@@ -60,8 +60,8 @@ DataFiles from_folder(const SourceStore& store, const std::string& folder, Salva
     return files;
   }
   const bool has_parts = std::ranges::any_of(names, is_part_name);
-  if (has_parts && salvage != nullptr) {
-    salvage->mend(fmt::format("{}: rebuilt the index from the parts", kUsualIndex));
+  if (has_parts && findings.goes_on()) {
+    findings.mend(fmt::format("{}: rebuilt the index from the parts", kUsualIndex));
     std::ranges::copy_if(names, std::back_inserter(files.names), is_part_name);
     return files;
   }
@@ -73,7 +73,7 @@ DataFiles from_folder(const SourceStore& store, const std::string& folder, Salva
 
 }  // namespace
 
-DataFiles find_saved_files(const Source& source, Salvage* salvage) {
+DataFiles find_saved_files(const Source& source, Findings& findings) {
   if (source.paths.empty()) throw Error(ErrorCode::kInvalidArgument, "no source was named");
   const std::string& first = source.paths.front();
   if (source.paths.size() > 1) {
@@ -81,7 +81,7 @@ DataFiles find_saved_files(const Source& source, Salvage* salvage) {
         .in_file(first)
         .because("this build reads one file, or a folder with an index");
   }
-  if (is_one_folder(source)) return from_folder(*source.store, first, salvage);
+  if (is_one_folder(source)) return from_folder(*source.store, first, findings);
   DataFiles files;
   const auto file = source.store->open(first);
   if (!is_saved_zip(*file) && !is_legacy_file(*file) && hf_index::is_index_file(*file, kBinSuffix)) {

@@ -7,10 +7,10 @@
 
 namespace shard::torch_save {
 
-/// For repair (`salvage`) the parts of a folder whose index is lost are the files.
+/// If `findings.goes_on()`, the parts of a folder whose index is lost are the files.
 /// \throws Error kNotFound     nothing there, or parts without their index.
 /// \throws Error kCorruption   several indices and none of the usual name.
 /// \throws Error kUnsupported  several files without an index: one per rank.
-hf_index::DataFiles find_saved_files(const Source& source, Salvage* salvage = nullptr);
+hf_index::DataFiles find_saved_files(const Source& source, Findings& findings = throwing_findings());
 
 }  // namespace shard::torch_save

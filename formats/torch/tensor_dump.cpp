@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "formats/parts/pickle/opcodes.h"
-#include "formats/torch/storage_classes.h"
 #include "formats/torch/tensor_pickle.h"
 #include "libshard/core/error.h"
 
@@ -14,14 +13,12 @@ namespace {
 /// Writes one tensor as torch/_tensor.py, _reduce_ex_internal, and torch/serialization.py, persistent_id, do.
 class TensorWriter {
  public:
-  TensorWriter(pickle::Dumper& dumper, const TensorView& view) : dumper_(dumper), view_(view) {
-    const auto* known = std::ranges::find(kStorageClasses, view.dtype, &StorageClass::dtype);
-    class_ = known == kStorageClasses.end() ? nullptr : known;
-  }
+  TensorWriter(pickle::Dumper& dumper, const TensorView& view)
+      : dumper_(dumper), view_(view), class_(dtype_row(view.dtype).torch_class) {}
 
   void write() {
     check_dtype();
-    dumper_.global("torch._utils", class_ != nullptr ? "_rebuild_tensor_v2" : "_rebuild_tensor_v3");
+    dumper_.global("torch._utils", class_.empty() ? "_rebuild_tensor_v3" : "_rebuild_tensor_v2");
     dumper_.mark();
     storage();
     dumper_.integer(view_.first);
@@ -31,7 +28,7 @@ class TensorWriter {
     dumper_.global("collections", "OrderedDict");  // No hooks.
     dumper_.empty_tuple();
     dumper_.op(pickle::kOpReduce);
-    if (class_ == nullptr) dumper_.global("torch", dtype_name(view_.dtype));
+    if (class_.empty()) dumper_.global("torch", dtype_name(view_.dtype));
     if (view_.conj || view_.neg) flags();
     dumper_.tuple();
     dumper_.op(pickle::kOpReduce);
@@ -39,7 +36,7 @@ class TensorWriter {
 
  private:
   void check_dtype() const {
-    const bool is_quantized = class_ != nullptr && class_->name.starts_with("Q");
+    const bool is_quantized = class_.starts_with("Q");
     if (!is_quantized) return;
     throw Error(ErrorCode::kUnsupported,
                 fmt::format("torch files cannot hold plain tensors of dtype {}", dtype_name(view_.dtype)));
@@ -48,10 +45,10 @@ class TensorWriter {
   void storage() {
     dumper_.mark();
     dumper_.string("storage");
-    class_ != nullptr ? dumper_.global("torch", class_->name) : dumper_.global("torch.storage", "UntypedStorage");
+    class_.empty() ? dumper_.global("torch.storage", "UntypedStorage") : dumper_.global("torch", class_);
     dumper_.string(view_.key);
     dumper_.string(view_.location);
-    dumper_.integer(class_ != nullptr ? view_.storage_bytes / element_bytes(view_.dtype) : view_.storage_bytes);
+    dumper_.integer(class_.empty() ? view_.storage_bytes : view_.storage_bytes / element_bytes(view_.dtype));
     dumper_.tuple();
     dumper_.op(pickle::kOpBinPersid);
   }
@@ -75,7 +72,7 @@ class TensorWriter {
 
   pickle::Dumper& dumper_;
   const TensorView& view_;
-  const StorageClass* class_;  ///< Null: an untyped storage.
+  std::string_view class_;  ///< Empty: an untyped storage.
 };
 
 }  // namespace

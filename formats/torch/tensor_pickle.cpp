@@ -8,7 +8,6 @@
 #include "formats/parts/pickle/attributes.h"
 #include "formats/parts/pickle/numpy_values.h"
 #include "formats/torch/saved_file.h"
-#include "formats/torch/storage_classes.h"
 #include "formats/torch/tensor_subclass.h"
 #include "libshard/core/box.h"
 #include "libshard/core/checked.h"
@@ -170,8 +169,8 @@ std::optional<DType> storage_dtype(const Value& storage_class) {
   const std::string_view name = storage_class.text();
   const std::string_view module = storage_class.module();
   if (name == "UntypedStorage" && (module == "torch.storage" || module == "torch")) return std::nullopt;
-  const auto* known = std::ranges::find(kStorageClasses, name, &StorageClass::name);
-  if (known == kStorageClasses.end() || (module != "torch" && module != "torch.cuda")) {
+  const auto* known = std::ranges::find(kDTypeRows, name, &DTypeRow::torch_class);
+  if (name.empty() || known == kDTypeRows.end() || (module != "torch" && module != "torch.cuda")) {
     malformed(fmt::format("its storage's class is {}.{}", module, name));
   }
   return known->dtype;

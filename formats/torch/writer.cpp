@@ -26,9 +26,7 @@ void check_names(const Catalog& target) {
       .suggest(Remedy::kRename, twice->name);
 }
 
-const StoredTensor& stored_of(const Catalog& target, const Tensor& tensor) {
-  return target.stored[target.chunks[tensor.first_chunk].stored];
-}
+const StoredTensor& stored_of(const Catalog& target, const Tensor& tensor) { return target.stored_of(tensor); }
 
 // A dict of names: what a target without a tree becomes.
 Value* flat_dict(Catalog& target, std::span<const std::uint32_t> tensors, std::span<const Object> objects) {

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "libshard/catalog/bounds.h"
+#include "libshard/catalog/catalog_builder.h"
 #include "libshard/core/box.h"
 #include "libshard/core/checked.h"
 #include "libshard/exec/tensor_reader.h"
@@ -19,13 +20,12 @@ class LoneTensor final : public Reader {
  public:
   LoneTensor(torch_save::SavedFiles& files, const Catalog& from, const StoredTensor& stored)
       : files_(files), storage_(stored.storage) {
-    catalog_.storages.push_back(from.storages[stored.storage]);
-    Storage& storage = catalog_.storages.back();
+    Storage& storage = catalog_.storages.emplace_back(from.storages[stored.storage]);
     catalog_.files.push_back(from.files[storage.file]);
     storage.file = 0;
     StoredTensor alone = stored;
     alone.storage = 0;
-    add_whole_tensor(catalog_, "", {}, alone);
+    CatalogBuilder(catalog_).add_tensor("", {}, alone);
   }
   const Catalog& catalog() const override { return catalog_; }
   void locate(std::span<const std::uint32_t>) override {}

@@ -37,7 +37,7 @@ class Merge {
   Merge(Catalog& catalog, torch_save::SavedFiles& files, const std::vector<RankFile>& ranks, const MeshLayout* layout,
         bool own_tensors, Findings& findings)
       : shardings_(catalog),
-        context_{catalog, files, shardings_, catalog.world_size.value()},
+        context_{catalog, CatalogBuilder(catalog), files, shardings_, catalog.world_size.value()},
         ranks_(ranks),
         layout_(layout),
         own_tensors_(own_tensors),
@@ -65,20 +65,16 @@ class Merge {
     return all;
   }
 
-  /// Where ranks contradict one another, all that was begun of the name is left out.
+  /// Leaves out a name about which ranks contradict one another.
   void try_name(Holders holders) {
-    Catalog& catalog = context_.catalog;
-    const std::size_t tensors = catalog.tensors.size(), chunks = catalog.chunks.size(), stored = catalog.stored.size();
-    const std::size_t objects = catalog.objects.size(), nodes = nodes_.size();
+    CatalogMark mark(context_.catalog);
+    const std::size_t nodes = nodes_.size();
     try {
       merge_name(holders);
+      mark.keep();
     } catch (const Error& error) {
       if (error.code() != ErrorCode::kCorruption) throw;
       findings_.report(error);
-      catalog.tensors.resize(tensors);
-      catalog.chunks.resize(chunks);
-      catalog.stored.resize(stored);
-      catalog.objects.resize(objects);
       nodes_.resize(nodes);
       is_in_root_ = false;
     }
@@ -139,11 +135,11 @@ class Merge {
 
   /// For repair: whether all ranks that are left hold it, where that is more than one.
   bool is_on_all_left(Holders holders) {
-    Salvage* const salvage = context_.files.salvage();
-    if (is_on_all(holders) || salvage == nullptr) return is_on_all(holders);
+    Findings& findings = context_.files.findings();
+    if (is_on_all(holders) || !findings.goes_on()) return is_on_all(holders);
     if (holders.size() < 2 || holders.size() != ranks_.size()) return false;
     if (!std::exchange(has_told_of_left_, true)) {
-      salvage->mend("assumed that lost ranks held the values on which all remaining ranks agree");
+      findings.mend("assumed that lost ranks held the values on which all remaining ranks agree");
     }
     return true;
   }
@@ -201,7 +197,7 @@ class Merge {
   static const torch_save::TensorView& view_of(const Holder& holder) { return holder.file->plain[holder.leaf->item]; }
 
   std::uint32_t stored_of(std::uint32_t tensor) const {
-    return context_.catalog.chunks[context_.catalog.tensors[tensor].first_chunk].stored;
+    return context_.catalog.chunks_of(context_.catalog.tensors[tensor]).front().stored;
   }
 
   std::uint32_t add_plain(const Holder& holder, std::int32_t rank) {
@@ -209,12 +205,10 @@ class Merge {
   }
 
   std::uint32_t add_whole(const Holder& holder, std::uint32_t stored, std::int32_t rank) {
-    Catalog& catalog = context_.catalog;
-    const StoredTensor& from = catalog.stored[stored];
-    Tensor tensor = begin_tensor(context_, holder, from.dtype, from.shape);
-    tensor.rank = rank;
-    catalog.chunks.push_back({catalog.arena->zeros(from.shape.size()), from.shape, from.strides, from.first, stored});
-    const std::uint32_t index = end_tensor(context_, tensor);
+    const StoredTensor& from = context_.catalog.stored[stored];
+    const std::uint32_t index = begin_tensor(context_, holder, from.dtype, from.shape);
+    context_.builder.tensor().rank = rank;
+    context_.builder.add_whole(stored);
     set_tensor(holder, index);
     return index;
   }
@@ -237,7 +231,7 @@ class Merge {
 
   void warn() {
     if (taken_from_others_ > 0) {
-      context_.files.salvage()->mend(fmt::format("{} damaged plain {} taken from another rank", taken_from_others_,
+      context_.files.findings().mend(fmt::format("{} damaged plain {} taken from another rank", taken_from_others_,
                                                  taken_from_others_ == 1 ? "tensor was" : "tensors were"));
     }
     if (holding_.count() == 0) return;

@@ -42,15 +42,17 @@ class DTensorMerge {
       : context_(context), holders_(holders), first_(value_of(holders.front())) {}
 
   std::uint32_t run() {
-    Tensor tensor = begin_tensor(context_, holders_.front(), first_.dtype, first_.shape);
+    const std::uint32_t index = begin_tensor(context_, holders_.front(), first_.dtype, first_.shape);
     for (const Holder& holder : holders_) {
       check_same(holder);
       add_local(holder);
     }
     check_all_found();
     if (meshes_.size() > 1) check_replicas();
-    if (cuts_slowest_first({first_.sharding, first_.order})) tensor.sharding = context_.shardings.index_of(words());
-    return end_tensor(context_, tensor);
+    if (cuts_slowest_first({first_.sharding, first_.order})) {
+      context_.builder.tensor().sharding = context_.shardings.index_of(words());
+    }
+    return index;
   }
 
  private:
@@ -108,7 +110,7 @@ class DTensorMerge {
     const RankPiece& piece = pieces[index];
     const torch_save::TensorView view = local_view(context_, holder, *value.local, value.dtype, piece.local_sizes);
     parts.stored[index] = add_stored(context_, holder, view);
-    add_pieces(context_, value.shape, piece, parts.stored[index]);
+    add_pieces(context_, piece, parts.stored[index]);
   }
 
   void check_all_found() {

@@ -3,11 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <vector>
 
 #include "formats/torch_ranks/pickled_object.h"
 #include "libshard/core/box.h"
-#include "libshard/core/checked.h"
 
 namespace shard::torch_ranks {
 
@@ -55,62 +53,24 @@ std::uint32_t add_stored(MergeContext& context, const Holder& holder, const torc
   } catch (const Error& error) {
     throw named(error, holder.leaf->name).in_file(catalog.files[holder.file->number].path);
   }
-  catalog.arena->charge(Charge::kChunks);
   stored.rank = holder.rank();
   stored.requires_grad = holder.leaf->requires_grad;
   stored.has_attributes = holder.leaf->has_attributes;
-  catalog.stored.push_back(stored);
-  return static_cast<std::uint32_t>(catalog.stored.size() - 1);
+  return context.builder.add_stored(stored);
 }
 
-namespace {
-
-/// A local tensor without elements lies where its cut would be: at the end of each dimension of which it has nothing.
-Chunk empty_chunk(Arena& arena, Dims shape, const StoredTensor& local) {
-  std::vector<std::int64_t> offsets;
-  for (int d = 0; d < shape.size(); ++d) offsets.push_back(local.shape[d] == 0 ? shape[d] : 0);
-  return {arena.dims(offsets), local.shape, local.strides, local.first};
-}
-
-}  // namespace
-
-void add_pieces(MergeContext& context, Dims shape, const RankPiece& piece, std::uint32_t stored) {
-  Catalog& catalog = context.catalog;
-  Arena& arena = *catalog.arena;
-  const StoredTensor local = catalog.stored[stored];
-  arena.charge(Charge::kChunks, std::ssize(piece.boxes));
-  if (piece.boxes.empty()) {
-    catalog.chunks.push_back(empty_chunk(arena, shape, local));
-    catalog.chunks.back().stored = stored;
-  }
+void add_pieces(MergeContext& context, const RankPiece& piece, std::uint32_t stored) {
+  if (piece.boxes.empty()) context.builder.add_empty(stored);
   for (std::size_t i = 0; i < piece.boxes.size(); ++i) {
-    const auto dims = static_cast<std::size_t>(piece.boxes[i].dims);
-    Chunk chunk{arena.dims(std::span(piece.boxes[i].offset).first(dims)),
-                arena.dims(std::span(piece.boxes[i].size).first(dims)), local.strides, local.first, stored};
-    for (std::size_t d = 0; d < dims; ++d) {
-      chunk.first =
-          checked_add(chunk.first, checked_mul(piece.local_offsets[i][d], local.strides[static_cast<int>(d)]));
-    }
-    catalog.chunks.push_back(chunk);
+    const Box& box = piece.boxes[i];
+    const auto dims = static_cast<std::size_t>(box.dims);
+    context.builder.add_part(stored, std::span(box.offset).first(dims), std::span(box.size).first(dims),
+                             std::span<const std::int64_t>(piece.local_offsets[i]).first(dims));
   }
 }
 
-Tensor begin_tensor(const MergeContext& context, const Holder& first, DType dtype, Dims shape) {
-  Tensor tensor;
-  tensor.name = first.leaf->name;
-  tensor.path = first.leaf->path;
-  tensor.shape = shape;
-  tensor.dtype = dtype;
-  tensor.first_chunk = static_cast<std::uint32_t>(context.catalog.chunks.size());
-  return tensor;
-}
-
-std::uint32_t end_tensor(MergeContext& context, Tensor tensor) {
-  Catalog& catalog = context.catalog;
-  catalog.arena->charge(Charge::kEntries);
-  tensor.chunk_count = static_cast<std::uint32_t>(catalog.chunks.size()) - tensor.first_chunk;
-  catalog.tensors.push_back(tensor);
-  return static_cast<std::uint32_t>(catalog.tensors.size() - 1);
+std::uint32_t begin_tensor(MergeContext& context, const Holder& first, DType dtype, Dims shape) {
+  return context.builder.begin(first.leaf->name, first.leaf->path, dtype, shape);
 }
 
 }  // namespace shard::torch_ranks

@@ -10,6 +10,7 @@
 #include "formats/torch/saved_files.h"
 #include "formats/torch_ranks/rank_file.h"
 #include "formats/torch_ranks/shardings.h"
+#include "libshard/catalog/catalog_builder.h"
 #include "libshard/core/error.h"
 
 namespace shard::torch_ranks {
@@ -27,6 +28,7 @@ using Holders = std::span<const Holder>;
 /// What the merging of every tensor needs.
 struct MergeContext {
   Catalog& catalog;
+  CatalogBuilder builder;  ///< Of `catalog`.
   torch_save::SavedFiles& files;
   Shardings& shardings;
   std::int64_t world_size;
@@ -42,13 +44,11 @@ std::uint32_t add_stored(MergeContext& context, const Holder& holder, const torc
 torch_save::TensorView local_view(MergeContext& context, const Holder& holder, const Value& local, DType dtype,
                                   std::span<const std::int64_t> shape);
 
-/// Adds a chunk of `piece.boxes`' elements, or for a piece without elements one empty chunk.
-void add_pieces(MergeContext& context, Dims shape, const RankPiece& piece, std::uint32_t stored);
+/// Adds a chunk for each box of `piece`, or one empty chunk for a piece without elements.
+void add_pieces(MergeContext& context, const RankPiece& piece, std::uint32_t stored);
 
-/// Begins a tensor; its chunks are those added until `end_tensor`.
-Tensor begin_tensor(const MergeContext& context, const Holder& first, DType dtype, Dims shape);
-/// \returns the tensor's index.
-std::uint32_t end_tensor(MergeContext& context, Tensor tensor);
+/// Starts the tensor of that leaf's name. \returns its index.
+std::uint32_t begin_tensor(MergeContext& context, const Holder& first, DType dtype, Dims shape);
 
 std::uint32_t merge_sharded_tensor(MergeContext& context, Holders holders);
 std::uint32_t merge_dtensor(MergeContext& context, Holders holders);

@@ -35,14 +35,14 @@ class ShardedTensorMerge {
   }
 
   std::uint32_t run() {
-    Tensor tensor = begin_tensor(context_, holders_.front(), first_.dtype, first_.shape);
+    const std::uint32_t index = begin_tensor(context_, holders_.front(), first_.dtype, first_.shape);
     for (const Holder& holder : holders_) {
       check_metadata(holder);
       for (const LocalShard& local : value_of(holder).local) add_local(holder, local);
     }
     check_all_found();
-    if (first_.spec.is_chunk) tensor.sharding = sharding_of_spec();
-    return end_tensor(context_, tensor);
+    if (first_.spec.is_chunk) context_.builder.tensor().sharding = sharding_of_spec();
+    return index;
   }
 
  private:
@@ -105,7 +105,7 @@ class ShardedTensorMerge {
     }
     const torch_save::TensorView view = local_view(context_, holder, *local.tensor, first_.dtype, local.box.sizes);
     const std::uint32_t stored = add_stored(context_, holder, view);
-    context_.catalog.chunks.push_back({local.box.offsets, local.box.sizes, view.strides, view.first, stored});
+    context_.builder.add_chunk({local.box.offsets, local.box.sizes, view.strides, view.first, stored});
     found_.push_back(box);
   }
 

@@ -27,12 +27,12 @@ class SliceMerge {
     for (const Holder& holder : holders_) check_kind(holder);
     const Cut cut{sharding_, order_};
     const Dims shape = whole_shape();
-    Tensor tensor = begin_tensor(context_, holders_.front(), view_of(holders_.front()).dtype, shape);
+    const std::uint32_t index = begin_tensor(context_, holders_.front(), view_of(holders_.front()).dtype, shape);
     const std::vector<RankPiece>& pieces = pieces_of(shape, cut);
     for (std::size_t rank = 0; rank < pieces.size(); ++rank) add(holders_[rank], shape, pieces[rank]);
     std::ranges::transform(sharding_.placements, sharding_.placements.begin(), in_dtensor_terms);
-    if (cuts_slowest_first(cut)) tensor.sharding = context_.shardings.index_of(sharding_);
-    return end_tensor(context_, tensor);
+    if (cuts_slowest_first(cut)) context_.builder.tensor().sharding = context_.shardings.index_of(sharding_);
+    return index;
   }
 
  private:
@@ -100,7 +100,7 @@ class SliceMerge {
           .expected(to_string(piece.local_sizes))
           .found(to_string(view.shape));
     }
-    add_pieces(context_, shape, piece, add_stored(context_, holder, view));
+    add_pieces(context_, piece, add_stored(context_, holder, view));
   }
 
   MergeContext& context_;

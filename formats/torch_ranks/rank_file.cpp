@@ -316,7 +316,7 @@ std::uint32_t merge_placed_tensor(MergeContext& context, Holders holders) {
     return each.file->placed[each.leaf->item];
   };
   const PlacedTensorValue& first = value_of(holders.front());
-  const Tensor tensor = begin_tensor(context, holders.front(), first.view.dtype, first.shape);
+  const std::uint32_t index = begin_tensor(context, holders.front(), first.view.dtype, first.shape);
   for (const Holder& holder : holders) {
     const PlacedTensorValue& value = value_of(holder);
     if (!(value.shape == first.shape)) {
@@ -330,16 +330,11 @@ std::uint32_t merge_placed_tensor(MergeContext& context, Holders holders) {
           .found(dtype_name(value.view.dtype));
     }
     const std::uint32_t stored = add_stored(context, holder, value.view);
-    context.catalog.arena->charge(Charge::kChunks, std::ssize(value.pieces));
     for (const PlacedPiece& piece : value.pieces) {
-      Chunk chunk{piece.offsets, piece.sizes, value.view.strides, value.view.first, stored};
-      for (int d = 0; d < piece.from.size(); ++d) {
-        chunk.first = checked_add(chunk.first, checked_mul(piece.from[d], value.view.strides[d]));
-      }
-      context.catalog.chunks.push_back(chunk);
+      context.builder.add_part(stored, piece.offsets, piece.sizes, piece.from);
     }
   }
-  return end_tensor(context, tensor);
+  return index;
 }
 
 std::string_view name_of(LeafKind kind) {

@@ -265,7 +265,7 @@ class RanksReader final : public torch_save::SavedReader {
 
  private:
   RanksReader(const Source& source, const OpenOptions& options, RankSource files)
-      : SavedReader(*source.store, {files.folder, true, options.salvage}),
+      : SavedReader(*source.store, {files.folder, true, options.findings}),
         findings_(*options.findings),
         takes_foreign_(options.opaque_globals),
         source_(std::move(files)) {

@@ -147,7 +147,7 @@ PiecesByRank::PiecesByRank(const Catalog& target) : begins_(target.files.size() 
   const auto for_each = [&](const auto& call) {
     for (std::uint32_t i = 0; i < target.tensors.size(); ++i) {
       for (const Chunk& chunk : target.chunks_of(target.tensors[i])) {
-        call(target.storages[target.stored[chunk.stored].storage].file, Piece{i, chunk.stored});
+        call(target.storage_of(chunk).file, Piece{i, chunk.stored});
       }
     }
   };
@@ -235,7 +235,7 @@ torch_save::TensorView WrittenRank::view(std::int64_t number) {
 
 std::string_view WrittenRank::location_of(std::uint32_t tensor) const {
   const Tensor& each = target_.tensors[tensor];
-  const StoredTensor& stored = target_.stored[target_.chunks[each.first_chunk].stored];
+  const StoredTensor& stored = target_.stored_of(each);
   return target_.locations[target_.storages[stored.storage].location];
 }
 
@@ -391,8 +391,8 @@ void check_sharded_tensor(const Catalog& target, const Tensor& tensor) {
     if (chunks[i].offsets != chunks[i - 1].offsets || is_empty(chunks[i].sizes) || is_empty(chunks[i - 1].sizes))
       continue;
     throw not_describable(tensor, fmt::format("'{}' has replicas, which a ShardedTensor cannot have", tensor.name))
-        .found(fmt::format("one box on ranks {} and {}", target.stored[chunks[i - 1].stored].rank,
-                           target.stored[chunks[i].stored].rank))
+        .found(fmt::format("one box on ranks {} and {}", target.stored_of(chunks[i - 1]).rank,
+                           target.stored_of(chunks[i]).rank))
         .suggest(Remedy::kHoldAs, "dtensor");
   }
 }

@@ -18,7 +18,7 @@ class VllmWriter final : public Writer {
     safetensors::check_tensors(target);
     std::vector<std::vector<safetensors::OutgoingTensor>> by_file(target.files.size());
     for (const Tensor& tensor : target.tensors) {
-      Storage& storage = target.storages[target.stored[target.chunks[tensor.first_chunk].stored].storage];
+      Storage& storage = target.storage_of(tensor);
       by_file[storage.file].push_back({&tensor, tensor.shape, &storage});
     }
     std::map<int, int> parts;  // So many files of each rank so far.

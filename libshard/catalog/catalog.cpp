@@ -4,10 +4,8 @@
 #include <limits>
 #include <optional>
 
-#include "libshard/catalog/bounds.h"
 #include "libshard/core/box.h"
 #include "libshard/core/checked.h"
-#include "libshard/core/error.h"
 
 namespace shard {
 
@@ -56,34 +54,6 @@ Catalog source_catalog() {
   Catalog catalog;
   catalog.arena = std::make_shared<Arena>(std::make_shared<Budget>());
   return catalog;
-}
-
-std::uint32_t add_whole_tensor(Catalog& catalog, std::string_view name, Path path, const StoredTensor& stored) {
-  try {
-    checked_bytes(checked_numel(stored.shape), stored.dtype);
-  } catch (Error& error) {
-    throw error.of_tensor(name).of_kind(FindingKind::kBadHeader);
-  }
-  catalog.arena->charge(Charge::kEntries);
-  check_view(name, stored.shape, stored.strides, stored.first, stored.dtype, catalog.storages.at(stored.storage));
-  const auto index = static_cast<std::uint32_t>(catalog.tensors.size());
-  Tensor tensor;
-  tensor.name = name;
-  tensor.path = path;
-  tensor.shape = stored.shape;
-  tensor.first_chunk = static_cast<std::uint32_t>(catalog.chunks.size());
-  tensor.chunk_count = 1;
-  tensor.dtype = stored.dtype;
-  Chunk chunk;
-  chunk.offsets = catalog.arena->zeros(stored.shape.size());
-  chunk.sizes = stored.shape;
-  chunk.strides = stored.strides;
-  chunk.first = stored.first;
-  chunk.stored = static_cast<std::uint32_t>(catalog.stored.size());
-  catalog.tensors.push_back(tensor);
-  catalog.chunks.push_back(chunk);
-  catalog.stored.push_back(stored);
-  return index;
 }
 
 }  // namespace shard

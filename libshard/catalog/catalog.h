@@ -6,8 +6,8 @@
 /// chunk per stored tensor; a fused or strided layout has several. Stored elements that no chunk covers are padding.
 ///
 /// The same type describes a source (made by a reader) and a target (made by `make_target`, its places filled in by a
-/// writer). All entries are flat arrays that refer to each other by index, 192 bytes a tensor, so that a million
-/// tensors stay cheap.
+/// writer). A CatalogBuilder (catalog_builder.h) adds the tensors of both. All entries are flat arrays that refer to
+/// each other by index, 192 bytes a tensor, so that a million tensors stay cheap.
 ///
 /// Units: offsets, sizes, strides and `first` count ELEMENTS of the tensor's dtype; names that end in `_bytes`, and
 /// Storage::offset and Storage::bytes, count bytes.
@@ -142,6 +142,15 @@ struct Catalog {
   std::span<const Chunk> chunks_of(const Tensor& tensor) const {
     return std::span(chunks).subspan(tensor.first_chunk, tensor.chunk_count);
   }
+  /// The stored tensor, storage and file of a chunk, or of a tensor's first chunk. \pre the tensor has a chunk
+  const StoredTensor& stored_of(const Chunk& chunk) const { return stored[chunk.stored]; }
+  const StoredTensor& stored_of(const Tensor& tensor) const { return stored_of(chunks[tensor.first_chunk]); }
+  const Storage& storage_of(const Chunk& chunk) const { return storages[stored_of(chunk).storage]; }
+  const Storage& storage_of(const Tensor& tensor) const { return storage_of(chunks[tensor.first_chunk]); }
+  Storage& storage_of(const Chunk& chunk) { return storages[stored_of(chunk).storage]; }
+  Storage& storage_of(const Tensor& tensor) { return storage_of(chunks[tensor.first_chunk]); }
+  const File& file_of(const Chunk& chunk) const { return files[storage_of(chunk).file]; }
+  const File& file_of(const Tensor& tensor) const { return files[storage_of(tensor).file]; }
   /// The tensor of that name (of the lowest rank), or null.
   const Tensor* find(std::string_view name) const;
   std::int64_t logical_bytes() const;  ///< Aliases counted once.
@@ -150,11 +159,6 @@ struct Catalog {
 
 /// Returns an empty catalog for a reader to fill. Its arena charges everything that a file causes to a budget.
 Catalog source_catalog();
-
-/// Adds a tensor that is one chunk of one stored tensor of a storage. Appends to all arrays; does not sort.
-/// \returns the tensor's index before sorting.
-/// \throws Error kCorruption  shape or bytes overflow, the view leaves its storage, or the budget is spent.
-std::uint32_t add_whole_tensor(Catalog& catalog, std::string_view name, Path path, const StoredTensor& stored);
 
 /// Sorts and validates a newly filled catalog: sorts tensors and objects by name, rank and path and chunks by offsets
 /// and rank (renumbering kTensor values under `root`), finds aliases, and runs the checks that all readers need: bounds

@@ -6,6 +6,7 @@
 #include <optional>
 #include <span>
 
+#include "libshard/catalog/catalog_builder.h"
 #include "libshard/core/error.h"
 #include "libshard/core/parse_number.h"
 
@@ -122,6 +123,12 @@ Catalog sliced(const Catalog& catalog, std::uint32_t tensor, const Box& box) {
   view.borrowed = catalog.borrowed;
   view.borrowed.push_back(catalog.arena);
   const auto dims = static_cast<std::size_t>(box.dims);
+  Tensor to = from;
+  to.shape = view.arena->dims(std::span(box.size).first(dims));
+  to.alias_of = kNoIndex;
+  to.sharding = kNoIndex;
+  CatalogBuilder builder(view);
+  builder.begin(to);
   for (const Chunk& chunk : catalog.chunks_of(from)) {
     Box part = intersect(box, Box(chunk.offsets, chunk.sizes));
     if (part.empty()) continue;
@@ -132,21 +139,13 @@ Catalog sliced(const Catalog& catalog, std::uint32_t tensor, const Box& box) {
     }
     piece.offsets = view.arena->dims(std::span(part.offset).first(dims));
     piece.sizes = view.arena->dims(std::span(part.size).first(dims));
-    piece.stored = static_cast<std::uint32_t>(view.stored.size());
-    view.stored.push_back(catalog.stored[chunk.stored]);
-    view.chunks.push_back(piece);
+    piece.stored = builder.add_stored(catalog.stored_of(chunk));
+    builder.add_chunk(piece);
   }
   // Cutting off their beginnings may change which chunk comes first; replicas stay in the order of their ranks.
   std::ranges::stable_sort(view.chunks, [](const Chunk& a, const Chunk& b) {
     return std::ranges::lexicographical_compare(a.offsets, b.offsets);
   });
-  Tensor to = from;
-  to.shape = view.arena->dims(std::span(box.size).first(dims));
-  to.first_chunk = 0;
-  to.chunk_count = static_cast<std::uint32_t>(view.chunks.size());
-  to.alias_of = kNoIndex;
-  to.sharding = kNoIndex;
-  view.tensors.push_back(to);
   return view;
 }
 

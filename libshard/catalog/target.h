@@ -13,9 +13,9 @@ namespace shard {
 /// files with a rank, in file order. The writer fills in paths, sizes and Storage::offset.
 /// `rank_files` is the source's.
 ///
-/// Layouts that may cut make pieces where the format holds them (target_cut.h): row-major, a file for every rank that
-/// holds something. All else makes whole tensors (target_whole.h), which keep storages and strides where the format has
-/// those. Objects come with a tree of containers where the format holds objects (target_tree.h).
+/// Layouts that may cut make pieces if the format has pieces (target_cut.cpp): row-major, a file for every rank that
+/// stores something. All other layouts make whole tensors, which keep storages and strides if the format has those.
+/// Objects come with a tree of containers if the format has objects.
 ///
 /// \throws Error kInvalidArgument  a layout that does not fit: the followed checkpoint lacks a name or has another
 ///   shape, a rule matches nothing or has the wrong number of placements, no tensor has the dimension to cut (0 aside),

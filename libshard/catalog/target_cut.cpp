@@ -1,5 +1,3 @@
-#include "libshard/catalog/target_cut.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -8,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "libshard/catalog/layout.h"
+#include "libshard/catalog/target_draft.h"
 #include "libshard/catalog/target_pieces.h"
 #include "libshard/core/box.h"
 #include "libshard/core/first_names.h"
@@ -18,22 +18,21 @@ namespace {
 
 class PieceAdder {
  public:
-  explicit PieceAdder(TargetDraft& draft) : draft_(draft), target_(draft.target) {}
+  explicit PieceAdder(TargetDraft& draft) : draft_(draft), target_(draft.target), builder_(draft.builder) {}
 
   void add_tensor(std::size_t selected, const TensorPieces& placed) {
-    Tensor& tensor = draft_.add_tensor(selected);
+    Tensor& tensor = draft_.begin_tensor(selected);
     tensor.sharding = placed.sharding;
     const std::size_t first_storage = target_.storages.size();
     for (const RankPiece& piece : placed.pieces) {
       if (piece.boxes.empty()) {
-        add_empty(selected, piece);
+        builder_.add_empty(add_rank_tensor(selected, piece.rank, piece.local_sizes));
       } else if (draft_.traits.one_box_per_item) {
         for (const Box& box : piece.boxes) add_box(selected, piece.rank, box);
       } else {
         add_joined(selected, piece);
       }
     }
-    tensor.chunk_count = static_cast<std::uint32_t>(target_.chunks.size()) - tensor.first_chunk;
     sort_chunks(tensor);
     if (draft_.traits.aliases && tensor.alias_of != kNoIndex) share_pieces(tensor, first_storage);
   }
@@ -47,14 +46,14 @@ class PieceAdder {
     const auto less = [this](const Chunk& a, const Chunk& b) {
       const auto by_offsets = std::lexicographical_compare_three_way(a.offsets.begin(), a.offsets.end(),
                                                                      b.offsets.begin(), b.offsets.end());
-      return by_offsets != 0 ? by_offsets < 0 : target_.stored[a.stored].rank < target_.stored[b.stored].rank;
+      return by_offsets != 0 ? by_offsets < 0 : target_.stored_of(a).rank < target_.stored_of(b).rank;
     };
     std::ranges::stable_sort(std::span(target_.chunks).subspan(tensor.first_chunk), less);
   }
 
   bool is_cut_alike(const Tensor& a, const Tensor& b) const {
     const auto is_same = [this](const Chunk& x, const Chunk& y) {
-      const StoredTensor &of_x = target_.stored[x.stored], &of_y = target_.stored[y.stored];
+      const StoredTensor &of_x = target_.stored_of(x), &of_y = target_.stored_of(y);
       return x.offsets == y.offsets && x.sizes == y.sizes && x.first == y.first && of_x.rank == of_y.rank &&
              of_x.shape == of_y.shape;
     };
@@ -70,63 +69,42 @@ class PieceAdder {
     }
     for (std::uint32_t i = 0; i < tensor.chunk_count; ++i) {
       target_.stored[target_.chunks[tensor.first_chunk + i].stored].storage =
-          target_.stored[target_.chunks[first.first_chunk + i].stored].storage;
+          target_.stored_of(target_.chunks[first.first_chunk + i]).storage;
     }
     target_.storages.resize(first_storage);
   }
 
-  /// A stored tensor, row-major in a storage of its own, for one rank.
-  std::uint32_t add_rank_tensor(std::size_t selected, std::int64_t rank, Dims sizes) {
-    StoredTensor stored = draft_.make_stored(selected, sizes);
+  /// A stored tensor for one rank, row-major, with a separate storage.
+  std::uint32_t add_rank_tensor(std::size_t selected, std::int64_t rank, std::span<const std::int64_t> sizes) {
+    StoredTensor stored = draft_.make_stored(selected, target_.arena->dims(sizes));
     stored.strides = row_major_strides(*target_.arena, sizes);
     stored.rank = static_cast<std::int32_t>(rank);
-    stored.storage = draft_.add_storage(selected, TargetDraft::bytes_of(sizes, stored.dtype));
-    return draft_.add_stored(stored);
+    stored.storage = draft_.add_storage(selected, TargetDraft::bytes_of(stored.shape, stored.dtype));
+    return builder_.add_stored(stored);
   }
 
-  /// A chunk that is a stored tensor of its own.
-  void add_chunk(std::size_t selected, std::int64_t rank, std::span<const std::int64_t> offsets,
-                 std::span<const std::int64_t> sizes) {
-    Chunk chunk;
-    chunk.offsets = target_.arena->dims(offsets);
-    chunk.sizes = target_.arena->dims(sizes);
-    chunk.stored = add_rank_tensor(selected, rank, chunk.sizes);
-    chunk.strides = target_.stored[chunk.stored].strides;
-    target_.chunks.push_back(chunk);
-  }
-
+  /// A box that is a separate stored tensor.
   void add_box(std::size_t selected, std::int64_t rank, const Box& box) {
     const auto dims = static_cast<std::size_t>(box.dims);
-    add_chunk(selected, rank, std::span(box.offset).first(dims), std::span(box.size).first(dims));
-  }
-
-  /// A piece without elements lies past the end of the dimensions in which nothing was left for it.
-  void add_empty(std::size_t selected, const RankPiece& piece) {
-    const Dims shape = draft_.source_tensor(selected).shape;
-    std::vector<std::int64_t> offsets(piece.local_sizes.size());
-    for (std::size_t d = 0; d < offsets.size(); ++d)
-      offsets[d] = piece.local_sizes[d] == 0 ? shape[static_cast<int>(d)] : 0;
-    add_chunk(selected, piece.rank, offsets, piece.local_sizes);
+    const std::span<const std::int64_t> sizes = std::span(box.size).first(dims);
+    const std::uint32_t stored = add_rank_tensor(selected, rank, sizes);
+    builder_.add_chunk(stored, std::span(box.offset).first(dims), sizes, target_.stored[stored].strides, 0);
   }
 
   /// All boxes of a rank as one stored tensor, the local one.
   void add_joined(std::size_t selected, const RankPiece& piece) {
-    const std::uint32_t stored = add_rank_tensor(selected, piece.rank, target_.arena->dims(piece.local_sizes));
-    const Dims strides = target_.stored[stored].strides;
+    const std::uint32_t stored = add_rank_tensor(selected, piece.rank, piece.local_sizes);
     for (std::size_t i = 0; i < piece.boxes.size(); ++i) {
-      const auto dims = static_cast<std::size_t>(piece.boxes[i].dims);
-      Chunk chunk;
-      chunk.offsets = target_.arena->dims(std::span(piece.boxes[i].offset).first(dims));
-      chunk.sizes = target_.arena->dims(std::span(piece.boxes[i].size).first(dims));
-      chunk.strides = strides;
-      chunk.stored = stored;
-      for (std::size_t d = 0; d < dims; ++d) chunk.first += piece.local_offsets[i][d] * strides[static_cast<int>(d)];
-      target_.chunks.push_back(chunk);
+      const Box& box = piece.boxes[i];
+      const auto dims = static_cast<std::size_t>(box.dims);
+      builder_.add_part(stored, std::span(box.offset).first(dims), std::span(box.size).first(dims),
+                        std::span(piece.local_offsets[i]).first(dims));
     }
   }
 
   TargetDraft& draft_;
   Catalog& target_;
+  CatalogBuilder& builder_;
   FirstNames aliases_apart_;
 };
 

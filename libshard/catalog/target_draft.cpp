@@ -18,18 +18,17 @@ TargetDraft::TargetDraft(const Catalog& from, const Selection& what, const Forma
   target.storages.reserve(selection.tensors.size());
 }
 
-Tensor& TargetDraft::add_tensor(std::size_t selected) {
+Tensor& TargetDraft::begin_tensor(std::size_t selected) {
   const SelectedTensor& from = selection.tensors[selected];
   Tensor tensor;
   tensor.name = from.name;
   tensor.path = from.path;
   tensor.shape = source_tensor(selected).shape;
-  tensor.first_chunk = static_cast<std::uint32_t>(target.chunks.size());
   tensor.alias_of = sharing.alias(selected);
   tensor.source = from.source;
   tensor.dtype = from.dtype;
-  target.tensors.push_back(tensor);
-  return target.tensors.back();
+  builder.begin(tensor);
+  return builder.tensor();
 }
 
 StoredTensor TargetDraft::make_stored(std::size_t selected, Dims shape) const {
@@ -37,25 +36,16 @@ StoredTensor TargetDraft::make_stored(std::size_t selected, Dims shape) const {
   stored.shape = shape;
   stored.dtype = selection.tensors[selected].dtype;
   const Tensor& tensor = source_tensor(selected);
-  if (tensor.chunk_count > 0)
-    stored.requires_grad = source.stored[source.chunks[tensor.first_chunk].stored].requires_grad;
+  if (tensor.chunk_count > 0) stored.requires_grad = source.stored_of(tensor).requires_grad;
   return stored;
-}
-
-std::uint32_t TargetDraft::add_stored(const StoredTensor& stored) {
-  target.stored.push_back(stored);
-  return static_cast<std::uint32_t>(target.stored.size() - 1);
 }
 
 std::uint32_t TargetDraft::add_storage(std::size_t selected, std::int64_t bytes) {
   Storage storage;
   storage.bytes = bytes;
   const Tensor& tensor = source_tensor(selected);
-  if (tensor.chunk_count > 0) {
-    storage.location = source.storages[source.stored[source.chunks[tensor.first_chunk].stored].storage].location;
-  }
-  target.storages.push_back(storage);
-  return static_cast<std::uint32_t>(target.storages.size() - 1);
+  if (tensor.chunk_count > 0) storage.location = source.storage_of(tensor).location;
+  return builder.add_storage(storage);
 }
 
 }  // namespace shard

@@ -261,8 +261,7 @@ void check_bounds(const Catalog& catalog, const Tensor& tensor) {
   }
   for (const Chunk& chunk : catalog.chunks_of(tensor)) {
     check_box(tensor, chunk);
-    check_view(tensor.name, chunk.sizes, chunk.strides, chunk.first, tensor.dtype,
-               catalog.storages[catalog.stored[chunk.stored].storage]);
+    check_view(tensor.name, chunk.sizes, chunk.strides, chunk.first, tensor.dtype, catalog.storage_of(chunk));
   }
 }
 

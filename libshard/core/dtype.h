@@ -1,7 +1,12 @@
 /// \file
 /// Element types: all of torch and of safetensors, sub-byte ones included.
+///
+/// A dtype is one row of kDTypeRows, which has its size and its name in each format. Tables elsewhere that need code
+/// per dtype (conversion, text, HDF5 types) are checked against the rows when they are compiled.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string_view>
@@ -49,11 +54,6 @@ enum class DType : std::uint8_t {
 };
 inline constexpr int kDTypeCount = static_cast<int>(DType::kQuint2x4) + 1;
 
-/// torch's name without "torch.": "bfloat16", "float8_e4m3fn", ...
-std::string_view dtype_name(DType dtype);
-/// The dtype of that name, or nothing. Also takes common short spellings (bf16, fp16, f32, half, float, ...).
-std::optional<DType> dtype_of_name(std::string_view name);
-
 /// The fewest elements that fill whole bytes, and those bytes. Packed elements can be addressed and cut only between
 /// blocks.
 struct DTypeBlock {
@@ -62,14 +62,92 @@ struct DTypeBlock {
 
   friend bool operator==(const DTypeBlock&, const DTypeBlock&) = default;
 };
-DTypeBlock dtype_block(DType dtype);
+
+enum class DTypeClass : std::uint8_t {
+  kOther,
+  kInteger,  ///< Signed and unsigned; not bool.
+  kFloat,    ///< Real floating point of any width (float4 and float6 too).
+  kComplex,
+};
+
+/// Names are empty if the format has none.
+struct DTypeRow {
+  DType dtype;
+  std::string_view name;  ///< torch's, without "torch.".
+  DTypeBlock block;
+  DTypeClass kind;
+  DType component;               ///< The dtype of a complex dtype's two parts; any other dtype itself.
+  bool is_castable;              ///< convert::with_type then has its type.
+  std::string_view safetensors;  ///< In headers.
+  std::string_view torch_class;  ///< The storage class of pickles; others have untyped storages.
+  std::string_view numpy;        ///< In .npy files.
+};
+
+// clang-format off
+/// In DType's order.
+inline constexpr std::array<DTypeRow, kDTypeCount> kDTypeRows{{
+    {DType::kBool, "bool", {1, 1}, DTypeClass::kOther, DType::kBool, true, "BOOL", "BoolStorage", "|b1"},
+    {DType::kUint8, "uint8", {1, 1}, DTypeClass::kInteger, DType::kUint8, true, "U8", "ByteStorage", "|u1"},
+    {DType::kInt8, "int8", {1, 1}, DTypeClass::kInteger, DType::kInt8, true, "I8", "CharStorage", "|i1"},
+    {DType::kUint16, "uint16", {1, 2}, DTypeClass::kInteger, DType::kUint16, true, "U16", {}, "<u2"},
+    {DType::kInt16, "int16", {1, 2}, DTypeClass::kInteger, DType::kInt16, true, "I16", "ShortStorage", "<i2"},
+    {DType::kUint32, "uint32", {1, 4}, DTypeClass::kInteger, DType::kUint32, true, "U32", {}, "<u4"},
+    {DType::kInt32, "int32", {1, 4}, DTypeClass::kInteger, DType::kInt32, true, "I32", "IntStorage", "<i4"},
+    {DType::kUint64, "uint64", {1, 8}, DTypeClass::kInteger, DType::kUint64, true, "U64", {}, "<u8"},
+    {DType::kInt64, "int64", {1, 8}, DTypeClass::kInteger, DType::kInt64, true, "I64", "LongStorage", "<i8"},
+    {DType::kFloat16, "float16", {1, 2}, DTypeClass::kFloat, DType::kFloat16, true, "F16", "HalfStorage", "<f2"},
+    {DType::kBfloat16, "bfloat16", {1, 2}, DTypeClass::kFloat, DType::kBfloat16, true, "BF16", "BFloat16Storage", {}},
+    {DType::kFloat32, "float32", {1, 4}, DTypeClass::kFloat, DType::kFloat32, true, "F32", "FloatStorage", "<f4"},
+    {DType::kFloat64, "float64", {1, 8}, DTypeClass::kFloat, DType::kFloat64, true, "F64", "DoubleStorage", "<f8"},
+    {DType::kComplex32, "complex32", {1, 4}, DTypeClass::kComplex, DType::kFloat16, true, {}, {}, {}},
+    {DType::kComplex64, "complex64", {1, 8}, DTypeClass::kComplex, DType::kFloat32, true, "C64", "ComplexFloatStorage", "<c8"},
+    {DType::kComplex128, "complex128", {1, 16}, DTypeClass::kComplex, DType::kFloat64, true, {}, "ComplexDoubleStorage", "<c16"},
+    {DType::kFloat8E4m3fn, "float8_e4m3fn", {1, 1}, DTypeClass::kFloat, DType::kFloat8E4m3fn, true, "F8_E4M3", {}, {}},
+    {DType::kFloat8E5m2, "float8_e5m2", {1, 1}, DTypeClass::kFloat, DType::kFloat8E5m2, true, "F8_E5M2", {}, {}},
+    {DType::kFloat8E4m3fnuz, "float8_e4m3fnuz", {1, 1}, DTypeClass::kFloat, DType::kFloat8E4m3fnuz, true, "F8_E4M3FNUZ", {}, {}},
+    {DType::kFloat8E5m2fnuz, "float8_e5m2fnuz", {1, 1}, DTypeClass::kFloat, DType::kFloat8E5m2fnuz, true, "F8_E5M2FNUZ", {}, {}},
+    {DType::kFloat8E8m0fnu, "float8_e8m0fnu", {1, 1}, DTypeClass::kFloat, DType::kFloat8E8m0fnu, true, "F8_E8M0", {}, {}},
+    {DType::kFloat4E2m1fnX2, "float4_e2m1fn_x2", {1, 1}, DTypeClass::kFloat, DType::kFloat4E2m1fnX2, false, "F4", {}, {}},
+    {DType::kFloat6E2m3fn, "float6_e2m3fn", {4, 3}, DTypeClass::kFloat, DType::kFloat6E2m3fn, false, "F6_E2M3", {}, {}},
+    {DType::kFloat6E3m2fn, "float6_e3m2fn", {4, 3}, DTypeClass::kFloat, DType::kFloat6E3m2fn, false, "F6_E3M2", {}, {}},
+    {DType::kBits8, "bits8", {1, 1}, DTypeClass::kOther, DType::kBits8, false, {}, {}, {}},
+    {DType::kBits16, "bits16", {1, 2}, DTypeClass::kOther, DType::kBits16, false, {}, {}, {}},
+    {DType::kBits1x8, "bits1x8", {1, 1}, DTypeClass::kOther, DType::kBits1x8, false, {}, {}, {}},
+    {DType::kBits2x4, "bits2x4", {1, 1}, DTypeClass::kOther, DType::kBits2x4, false, {}, {}, {}},
+    {DType::kBits4x2, "bits4x2", {1, 1}, DTypeClass::kOther, DType::kBits4x2, false, {}, {}, {}},
+    {DType::kBcomplex32, "bcomplex32", {1, 4}, DTypeClass::kComplex, DType::kBfloat16, false, {}, {}, {}},
+    {DType::kQint8, "qint8", {1, 1}, DTypeClass::kOther, DType::kQint8, false, {}, "QInt8Storage", {}},
+    {DType::kQuint8, "quint8", {1, 1}, DTypeClass::kOther, DType::kQuint8, false, {}, "QUInt8Storage", {}},
+    {DType::kQint32, "qint32", {1, 4}, DTypeClass::kOther, DType::kQint32, false, {}, "QInt32Storage", {}},
+    {DType::kQuint4x2, "quint4x2", {1, 1}, DTypeClass::kOther, DType::kQuint4x2, false, {}, "QUInt4x2Storage", {}},
+    {DType::kQuint2x4, "quint2x4", {1, 1}, DTypeClass::kOther, DType::kQuint2x4, false, {}, "QUInt2x4Storage", {}},
+}};
+// clang-format on
+
+constexpr const DTypeRow& dtype_row(DType dtype) { return kDTypeRows[static_cast<std::size_t>(dtype)]; }
+
+/// True if rows are in DType's order and every dtype has its own.
+consteval bool are_dtype_rows_complete() {
+  for (std::size_t i = 0; i < kDTypeRows.size(); ++i) {
+    if (kDTypeRows[i].dtype != static_cast<DType>(i) || kDTypeRows[i].name.empty()) return false;
+  }
+  return true;
+}
+static_assert(are_dtype_rows_complete());
+
+/// torch's name without "torch.": "bfloat16", "float8_e4m3fn", ...
+constexpr std::string_view dtype_name(DType dtype) { return dtype_row(dtype).name; }
+/// The dtype of that name, or nothing. Also takes common short spellings (bf16, fp16, f32, half, float, ...).
+std::optional<DType> dtype_of_name(std::string_view name);
+
+constexpr DTypeBlock dtype_block(DType dtype) { return dtype_row(dtype).block; }
 /// Bytes of one element. \pre a block of `dtype` is one element
 int element_bytes(DType dtype);
-bool is_float(DType dtype);  ///< Real floating point of any width (float4 and float6 too).
-bool is_complex(DType dtype);
-DType component_of(DType dtype);  ///< The dtype of a complex dtype's two parts; any other dtype itself.
-bool is_integer(DType dtype);     ///< Signed and unsigned; not bool.
+constexpr bool is_float(DType dtype) { return dtype_row(dtype).kind == DTypeClass::kFloat; }
+constexpr bool is_complex(DType dtype) { return dtype_row(dtype).kind == DTypeClass::kComplex; }
+constexpr bool is_integer(DType dtype) { return dtype_row(dtype).kind == DTypeClass::kInteger; }
+constexpr DType component_of(DType dtype) { return dtype_row(dtype).component; }
 /// Whether its elements can be converted: all but float4, float6, bits, bcomplex32 and quantized types.
-bool is_castable(DType dtype);
+constexpr bool is_castable(DType dtype) { return dtype_row(dtype).is_castable; }
 
 }  // namespace shard

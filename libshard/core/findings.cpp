@@ -1,5 +1,7 @@
 #include "libshard/core/findings.h"
 
+#include <fmt/format.h>
+
 namespace shard {
 
 namespace {
@@ -10,6 +12,10 @@ class ThrowingFindings final : public Findings {
 };
 
 }  // namespace
+
+std::string reason_of(const Error& error) {
+  return error.why().empty() ? error.what() : fmt::format("{}: {}", error.what(), error.why());
+}
 
 Findings& throwing_findings() {
   static ThrowingFindings findings;  // Holds nothing, so all may share it.

@@ -1,15 +1,48 @@
 /// \file
-/// Findings: a sink for what is wrong with a checkpoint. The default one throws the first finding; one that collects
-/// sees all that the readers and checks can tell.
+/// Findings: the sink for everything that is wrong with a checkpoint. There are three kinds of sinks. The default one
+/// throws the first finding. A collecting one receives all that readers and checks can tell. Salvage, for
+/// repair, also receives losses: the reader continues past damage.
 #pragma once
 
+#include <cstdint>
 #include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "libshard/core/error.h"
 
 namespace shard {
+
+/// A box of a tensor.
+struct LostBox {
+  std::vector<std::int64_t> offsets, sizes;  ///< Elements.
+  friend bool operator==(const LostBox&, const LostBox&) = default;
+};
+
+/// One thing that cannot be read.
+struct Loss {
+  enum class What : std::uint8_t { kTensor, kObject, kFile };  ///< kFile: a file, or a part of one.
+
+  What what = What::kFile;
+  std::string name{};                                ///< The tensor's or object's; empty if unknown.
+  std::string dtype{};                               ///< Empty if unknown.
+  std::optional<std::vector<std::int64_t>> shape{};  ///< Nothing if unknown.
+  std::vector<LostBox> boxes{};                      ///< The unreadable boxes of a tensor in several boxes.
+  std::string file{};
+  std::string why{};
+  friend bool operator==(const Loss&, const Loss&) = default;
+};
+
+/// True for errors of the source that a repair can skip: damage, or bytes that the system cannot read.
+inline bool is_damage(const Error& error) {
+  return error.code() == ErrorCode::kCorruption || error.code() == ErrorCode::kNotFound;
+}
+
+/// The message of an error and its reason, as a loss records them.
+std::string reason_of(const Error& error);
 
 /// Threads: callers must serialize calls.
 class Findings {
@@ -21,6 +54,21 @@ class Findings {
   virtual void tolerate(const Error& /*finding*/) {}
   /// Records something unusual that may be intentional. The default ignores it.
   virtual void warn(const Error& /*finding*/) {}
+
+  // For repair. Other sinks record none of it.
+
+  /// True if the reader must continue past damage and record losses, rather than report it.
+  virtual bool goes_on() const { return false; }
+  /// Records a loss. If the tensor or object is lost already, only its boxes are added.
+  virtual void lose(Loss /*loss*/) {}
+  /// Same, for a tensor of which only the name is left.
+  virtual void lose_tensor(std::string_view /*name*/, std::string_view /*file*/, std::string_view /*why*/) {}
+  /// Records that bytes of a storage of the catalog are missing or changed.
+  virtual void lose_storage(std::uint32_t /*storage*/, const Error& /*why*/) {}
+  /// The reason for which a storage is lost, or null. Valid until the next call.
+  virtual const Error* lost_storage(std::uint32_t /*storage*/) const { return nullptr; }
+  /// Records a defect that was fixed without loss: "a.pt: rebuilt the directory of the zip".
+  virtual void mend(std::string /*what*/) {}
 };
 
 /// Throws what is reported.
@@ -48,6 +96,14 @@ class DetailedFindings final : public Findings {
   void report(const Error& finding) override { next_.report(detailed(finding)); }
   void tolerate(const Error& finding) override { next_.tolerate(detailed(finding)); }
   void warn(const Error& finding) override { next_.warn(detailed(finding)); }
+  bool goes_on() const override { return next_.goes_on(); }
+  void lose(Loss loss) override { next_.lose(std::move(loss)); }
+  void lose_tensor(std::string_view name, std::string_view file, std::string_view why) override {
+    next_.lose_tensor(name, file, why);
+  }
+  void lose_storage(std::uint32_t storage, const Error& why) override { next_.lose_storage(storage, why); }
+  const Error* lost_storage(std::uint32_t storage) const override { return next_.lost_storage(storage); }
+  void mend(std::string what) override { next_.mend(std::move(what)); }
 
  private:
   Error detailed(const Error& finding) const;

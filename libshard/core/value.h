@@ -116,6 +116,7 @@ static_assert(sizeof(Value) == 16);
 
 /// Calls `visit` with each value that `value` refers to directly: its elements or arguments, its callee, and what a
 /// call received later. Walks go through this function, so that none of them misses a part. In no promised order.
+/// Loops that need no recursion use ValueWalk (visited.h).
 template <class AnyValue, class Visit>
 requires std::same_as<std::remove_const_t<AnyValue>, Value>
 void for_each_child(AnyValue& value, Visit&& visit) {

@@ -172,8 +172,8 @@ constexpr std::uint32_t overflows(From value) {
 
 // --- from DType to types
 
-/// Calls `use` with a default value of std::type_identity of the type that stands for a real dtype; any dtype that has
-/// none counts as float32.
+/// Calls `use` with a default value of std::type_identity of the type of a real, castable dtype; any other dtype counts
+/// as float32. The compiler warns of a dtype that has no case.
 template <class Use>
 constexpr auto with_type(DType dtype, Use use) {
   switch (dtype) {
@@ -211,9 +211,28 @@ constexpr auto with_type(DType dtype, Use use) {
       return use(std::type_identity<Float8E5m2fnuz>());
     case DType::kFloat8E8m0fnu:
       return use(std::type_identity<Float8E8m0fnu>());
-    default:
+    case DType::kFloat32:
       return use(std::type_identity<float>());
+    case DType::kComplex32:
+    case DType::kComplex64:
+    case DType::kComplex128:
+    case DType::kFloat4E2m1fnX2:
+    case DType::kFloat6E2m3fn:
+    case DType::kFloat6E3m2fn:
+    case DType::kBits8:
+    case DType::kBits16:
+    case DType::kBits1x8:
+    case DType::kBits2x4:
+    case DType::kBits4x2:
+    case DType::kBcomplex32:
+    case DType::kQint8:
+    case DType::kQuint8:
+    case DType::kQint32:
+    case DType::kQuint4x2:
+    case DType::kQuint2x4:
+      break;
   }
+  return use(std::type_identity<float>());
 }
 
 }  // namespace shard::convert

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 
+#include "libshard/catalog/catalog_builder.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
 #include "libshard/exec/runs.h"
@@ -17,7 +18,7 @@ namespace {
 void check_size(const Catalog& catalog, std::span<const Chunk> chunks, std::int64_t bytes) {
   std::int64_t most = ScratchTensor::kFreely;
   for (const Chunk& chunk : chunks) {
-    const File& file = catalog.files[catalog.storages[catalog.stored[chunk.stored].storage].file];
+    const File& file = catalog.file_of(chunk);
     most = std::max(most, checked_mul(ScratchTensor::kTimes, file.bytes));
   }
   if (bytes <= most) return;
@@ -55,23 +56,14 @@ Lying lie(const Tensor& tensor, std::span<const Chunk> chunks, ScratchTensor::Or
 
 /// Adds the tensor, with what is written of it as its only chunk.
 void add_tensor(Catalog& catalog, const Tensor& source, std::uint32_t index, Dims sizes, Dims strides) {
+  CatalogBuilder builder(catalog);
   StoredTensor stored;
   stored.shape = sizes;
   stored.strides = strides;
   stored.dtype = source.dtype;
-  catalog.stored.push_back(stored);
-  Chunk chunk;
-  chunk.offsets = catalog.arena->zeros(sizes.size());
-  chunk.sizes = sizes;
-  chunk.strides = strides;
-  catalog.chunks.push_back(chunk);
-  Tensor tensor;
-  tensor.name = source.name;
-  tensor.shape = source.shape;
-  tensor.dtype = source.dtype;
-  tensor.chunk_count = 1;
-  tensor.source = index;
-  catalog.tensors.push_back(tensor);
+  builder.begin(source.name, {}, source.dtype, source.shape);
+  builder.tensor().source = index;
+  builder.add_whole(builder.add_stored(stored));
 }
 
 }  // namespace

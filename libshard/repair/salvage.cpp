@@ -1,17 +1,11 @@
 #include "libshard/repair/salvage.h"
 
-#include <fmt/format.h>
-
 #include <utility>
 
 #include "libshard/io/paths.h"
 #include "libshard/repair/unread.h"
 
 namespace shard {
-
-std::string reason_of(const Error& error) {
-  return error.why().empty() ? error.what() : fmt::format("{}: {}", error.what(), error.why());
-}
 
 void Salvage::report(const Error& finding) {
   if (!is_damage(finding) || is_unread(finding)) throw Error(finding);

@@ -74,7 +74,7 @@ class SalvagedReader final : public Reader {
     for (std::size_t begin = 0, end = 0; begin < chunks.size(); begin = end) {
       const std::size_t lost_before = lost.size();
       for (end = begin; end < chunks.size() && is_same_box(chunks[begin], chunks[end]); ++end) {
-        const Error* const why = salvage.lost_storage(source.stored[chunks[end].stored].storage);
+        const Error* const why = salvage.lost_storage(source.stored_of(chunks[end]).storage);
         if (why == nullptr) continue;
         lost.emplace_back(&chunks[end], why);
         is_left_out_[tensor.first_chunk + end] = true;
@@ -99,7 +99,7 @@ class SalvagedReader final : public Reader {
     loss.dtype = dtype_name(tensor.dtype);
     loss.shape = numbers(tensor.shape);
     const Chunk& first = *lost.front().first;
-    loss.file = source.files[source.storages[source.stored[first.stored].storage].file].path;
+    loss.file = source.file_of(first).path;
     loss.why = reason_of(*lost.front().second);
     const Chunk* last = nullptr;
     for (const auto& [chunk, why] : lost) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "libshard/catalog/catalog_builder.h"
 #include "libshard/core/box.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/digest.h"
@@ -20,9 +21,7 @@ namespace {
 
 constexpr std::int64_t kBlockBytes = 1 << 20;
 
-bool is_located(const Catalog& catalog, const Chunk& chunk) {
-  return catalog.storages[catalog.stored[chunk.stored].storage].offset >= 0;
-}
+bool is_located(const Catalog& catalog, const Chunk& chunk) { return catalog.storage_of(chunk).offset >= 0; }
 
 bool is_same_place(const Catalog& catalog, const Chunk& a, const Chunk& b) {
   return catalog.stored[a.stored].storage == catalog.stored[b.stored].storage && a.first == b.first &&
@@ -46,15 +45,12 @@ void add_pairs(const Catalog& catalog, std::uint32_t index, std::vector<ReplicaP
 
 /// The tensor that is one chunk of another.
 void add_chunk(const Catalog& from, const ReplicaPair& pair, std::uint32_t chunk, Catalog& to) {
-  Tensor tensor;
-  tensor.name = from.tensors[pair.tensor].name;
-  tensor.dtype = from.tensors[pair.tensor].dtype;
-  tensor.shape = from.chunks[chunk].sizes;
-  tensor.first_chunk = static_cast<std::uint32_t>(to.chunks.size());
-  tensor.chunk_count = 1;
-  to.chunks.push_back(from.chunks[chunk]);
-  to.chunks.back().offsets = to.arena->zeros(tensor.shape.size());
-  to.tensors.push_back(tensor);
+  const Tensor& tensor = from.tensors[pair.tensor];
+  Chunk whole = from.chunks[chunk];
+  whole.offsets = to.arena->zeros(whole.sizes.size());
+  CatalogBuilder builder(to);
+  builder.begin(tensor.name, {}, tensor.dtype, whole.sizes);
+  builder.add_chunk(whole);
 }
 
 constexpr std::int64_t kRead = 256 << 10;  // Stays in a core's cache between the hashes.
@@ -99,7 +95,7 @@ void StoredCrcs::compare(std::uint32_t file, const StoredCrc& run, std::uint32_t
 std::string StoredCrcs::tensor_in(std::uint32_t file, const StoredCrc& run) const {
   for (const Tensor& tensor : catalog_.tensors) {
     for (const Chunk& chunk : catalog_.chunks_of(tensor)) {
-      const Storage& storage = catalog_.storages[catalog_.stored[chunk.stored].storage];
+      const Storage& storage = catalog_.storage_of(chunk);
       const bool lies_there = storage.file == file && storage.offset >= run.offset && storage.offset < run.end();
       if (storage.plain && lies_there) return std::string(tensor.name);
     }

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "formats/detect.h"
+#include "libshard/catalog/catalog_builder.h"
 #include "libshard/catalog/tree_walk.h"
 #include "libshard/checkpoint/reader.h"
 #include "libshard/core/box.h"
@@ -78,6 +79,7 @@ class Loading {
   const LoadOptions options_;
   std::unique_ptr<Reader> reader_;
   Catalog target_;  ///< One file: memory_.
+  CatalogBuilder builder_{target_};
   TensorMemory memory_;
   Plan plan_;
   std::unordered_set<const void*> filled_;                  ///< Memory that is read into directly.
@@ -264,13 +266,8 @@ void Loading::add_target(const WantedTensor& wanted, const Tensor& found) {
   if (!std::ranges::equal(tensor.sizes(), found.shape)) {
     throw mismatch(wanted.name, "shape", to_string(tensor.sizes()), to_string(found.shape));
   }
-  Tensor target;
-  target.name = target_.arena->copy(wanted.name);
-  target.shape = found.shape;
-  target.dtype = dtype;
-  target.source = static_cast<std::uint32_t>(&found - reader_->catalog().tensors.data());
-  target.first_chunk = static_cast<std::uint32_t>(target_.chunks.size());
-  target_.tensors.push_back(target);
+  builder_.begin(target_.arena->copy(wanted.name), {}, dtype, found.shape);
+  builder_.tensor().source = static_cast<std::uint32_t>(&found - reader_->catalog().tensors.data());
   const ShardedTensor sharded = ShardedTensor::of(tensor);
   if (sharded.defined()) {
     for (const Shard& shard : sharded.local_shards()) {
@@ -282,20 +279,18 @@ void Loading::add_target(const WantedTensor& wanted, const Tensor& found) {
   } else {
     add_box(tensor, Sizes(static_cast<std::size_t>(tensor.dim())));
   }
-  const auto chunks = std::span(target_.chunks).subspan(target.first_chunk);
+  const auto chunks = std::span(target_.chunks).subspan(builder_.tensor().first_chunk);
   std::ranges::sort(
       chunks, [](Dims a, Dims b) { return std::ranges::lexicographical_compare(a, b); }, &Chunk::offsets);
-  target_.tensors.back().chunk_count = static_cast<std::uint32_t>(chunks.size());
 }
 
 void Loading::add_box(const at::Tensor& local, at::IntArrayRef offsets) {
   check_fillable(local);
   if (local.numel() == 0) return;
-  const auto storage = static_cast<std::uint32_t>(target_.storages.size());
-  target_.storages.push_back(
+  const std::uint32_t storage = builder_.add_storage(
       {.offset = memory_.add(memory_for(local)), .bytes = static_cast<std::int64_t>(local.nbytes())});
-  add_packed_chunk(target_, offsets, local.sizes(),
-                   {.shape = {}, .strides = {}, .storage = storage, .dtype = target_.tensors.back().dtype});
+  add_packed_chunk(builder_, offsets, local.sizes(),
+                   {.shape = {}, .strides = {}, .storage = storage, .dtype = builder_.tensor().dtype});
 }
 
 /// The tensor itself if no other name fills its elements.

@@ -177,34 +177,19 @@ class CatalogMaker {
 
   /// Another name for a tensor: the same storages.
   void add_again(std::string_view name, Path path, std::uint32_t first) {
-    Catalog& catalog = merged_.catalog;
-    Tensor tensor = catalog.tensors[first];
+    Tensor tensor = merged_.catalog.tensors[first];
     tensor.name = name;
     tensor.path = path;
-    tensor.first_chunk = static_cast<std::uint32_t>(catalog.chunks.size());
-    for (std::uint32_t i = 0; i < tensor.chunk_count; ++i) {
-      Chunk chunk = catalog.chunks[catalog.tensors[first].first_chunk + i];
-      catalog.stored.push_back(StoredTensor(catalog.stored[chunk.stored]));
-      chunk.stored = static_cast<std::uint32_t>(catalog.stored.size() - 1);
-      catalog.chunks.push_back(chunk);
-    }
-    catalog.tensors.push_back(tensor);
+    builder_.begin(tensor);
+    builder_.add_alias_chunks(first);
   }
 
   void add_tensor(std::string_view name, Path path, const std::vector<Holder>& holders) {
-    Catalog& catalog = merged_.catalog;
     const TensorInfo& first = info(holders.front());
-    Tensor tensor;
-    tensor.name = name;
-    tensor.path = path;
-    tensor.shape = catalog.arena->dims(first.shape);
-    tensor.dtype = first.dtype;
-    tensor.first_chunk = static_cast<std::uint32_t>(catalog.chunks.size());
-    if (keeps_shardings_ && first.sharding) tensor.sharding = index_of(*first.sharding);
+    builder_.begin(name, path, first.dtype, merged_.catalog.arena->dims(first.shape));
+    if (keeps_shardings_ && first.sharding) builder_.tensor().sharding = index_of(*first.sharding);
     for (const Holder& holder : holders) check_alike(name, first, info(holder), holder.rank);
     add_boxes(holders);
-    tensor.chunk_count = static_cast<std::uint32_t>(catalog.chunks.size()) - tensor.first_chunk;
-    catalog.tensors.push_back(tensor);
   }
 
   static void check_alike(std::string_view name, const TensorInfo& a, const TensorInfo& b, int rank) {
@@ -275,7 +260,7 @@ class CatalogMaker {
   }
 
   void add_box(const TensorInfo& held, const HeldBox& box, int rank) {
-    add_packed_chunk(merged_.catalog, box.offsets, box.sizes,
+    add_packed_chunk(builder_, box.offsets, box.sizes,
                      {.shape = {},
                       .strides = {},
                       .storage = add_storage(held, bytes_of(held, box), rank),
@@ -289,12 +274,12 @@ class CatalogMaker {
     const auto location = std::ranges::find(catalog.locations, held.location) - catalog.locations.begin();
     if (location == std::ssize(catalog.locations)) catalog.locations.push_back(held.location);
     File& file = catalog.files[static_cast<std::size_t>(rank)];
-    catalog.storages.push_back({.offset = file.bytes,
-                                .bytes = bytes,
-                                .file = static_cast<std::uint32_t>(rank),
-                                .location = static_cast<std::uint16_t>(location)});
+    const std::int64_t offset = file.bytes;
     file.bytes = checked_add(file.bytes, bytes);
-    return static_cast<std::uint32_t>(catalog.storages.size() - 1);
+    return builder_.add_storage({.offset = offset,
+                                 .bytes = bytes,
+                                 .file = static_cast<std::uint32_t>(rank),
+                                 .location = static_cast<std::uint16_t>(location)});
   }
 
   /// An error that is damage in a file is a mistake of the ranks here.
@@ -314,22 +299,20 @@ class CatalogMaker {
   const bool keeps_replicas_, keeps_shardings_;
   std::vector<std::int64_t> bytes_;  ///< The bytes to write so far, by rank.
   MergedState merged_;
+  CatalogBuilder builder_{merged_.catalog};
   HashMap<Value*, std::uint32_t> tensors_;  ///< The tensors by their value in the tree.
 };
 
 }  // namespace
 
-void add_packed_chunk(Catalog& catalog, std::span<const std::int64_t> offsets, std::span<const std::int64_t> sizes,
-                      StoredTensor stored) {
+void add_packed_chunk(CatalogBuilder& builder, std::span<const std::int64_t> offsets,
+                      std::span<const std::int64_t> sizes, StoredTensor stored) {
   Sizes strides(sizes.size());
   row_major_strides(sizes, strides);
-  stored.shape = catalog.arena->dims(sizes);
-  stored.strides = catalog.arena->dims(strides);
-  catalog.chunks.push_back({.offsets = catalog.arena->dims(offsets),
-                            .sizes = stored.shape,
-                            .strides = stored.strides,
-                            .stored = static_cast<std::uint32_t>(catalog.stored.size())});
-  catalog.stored.push_back(stored);
+  Arena& arena = *builder.catalog().arena;
+  stored.shape = arena.dims(sizes);
+  stored.strides = arena.dims(strides);
+  builder.add_chunk({arena.dims(offsets), stored.shape, stored.strides, 0, builder.add_stored(stored)});
 }
 
 MergedState merge_states(const std::vector<RankState>& ranks, int own_rank, bool keeps_replicas, bool keeps_shardings) {

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "libshard/catalog/catalog.h"
+#include "libshard/catalog/catalog_builder.h"
 #include "libshard/ranks/group.h"
 #include "shardtorch/dtensor/dtensor.h"
 #include "shardtorch/state/state_dict.h"
@@ -69,8 +69,8 @@ Bytes to_bytes(const RankState& state);
 RankState rank_state(std::span<const std::byte> bytes);
 
 /// Adds a box whose elements are packed, row-major, in a separate storage: `stored` has storage, dtype and rank.
-void add_packed_chunk(Catalog& catalog, std::span<const std::int64_t> offsets, std::span<const std::int64_t> sizes,
-                      StoredTensor stored);
+void add_packed_chunk(CatalogBuilder& builder, std::span<const std::int64_t> offsets,
+                      std::span<const std::int64_t> sizes, StoredTensor stored);
 
 /// The states of all ranks as one checkpoint whose file r is rank r's memory. Shards are the chunks of one tensor. If
 /// several ranks have a plain tensor or a shard of one box, the rank with the fewest bytes to write provides it (the

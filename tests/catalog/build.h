@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "libshard/catalog/catalog.h"
+#include "libshard/catalog/catalog_builder.h"
 #include "libshard/core/box.h"
 #include "libshard/core/checked.h"
 
@@ -38,7 +38,7 @@ inline std::uint32_t add_view(Catalog& catalog, std::string_view name, std::uint
   stored.first = first;
   stored.storage = storage;
   stored.dtype = dtype;
-  return add_whole_tensor(catalog, catalog.arena->copy(name), path, stored);
+  return CatalogBuilder(catalog).add_tensor(catalog.arena->copy(name), path, stored);
 }
 
 /// A row-major tensor with a separate storage.

@@ -6,6 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "libshard/core/visited.h"
+
 namespace shard {
 namespace {
 
@@ -145,6 +147,50 @@ TEST_F(TypeName, OfAGlobalIsTypeOrDtype) {
 }
 
 TEST_F(TypeName, OfACallOfNoGlobalIsObject) { EXPECT_EQ(type_name(*make_call(arena_, text("x"), {})), "object"); }
+
+using ValueWalks = ValueTest;
+
+TEST_F(ValueWalks, ReturnASharedValueForEachReferenceAndDescendIntoItOnce) {
+  Value* const shared = make_list(arena_, ValueKind::kList, std::vector{number(1)});
+  Value* const root = make_list(arena_, ValueKind::kList, std::vector{shared, shared});
+  ValueWalk walk(*root);
+  int lists = 0, numbers = 0;
+  while (const Value* const value = walk.next()) ++(value->kind == ValueKind::kInt ? numbers : lists);
+  EXPECT_EQ(lists, 3);
+  EXPECT_EQ(numbers, 1);
+}
+
+TEST_F(ValueWalks, EndInACycle) {
+  Value* const root = make_list(arena_, ValueKind::kList, std::vector{number(1)});
+  root->items()[0] = root;
+  EXPECT_EQ(find_below(*root, [](const Value& value) { return value.kind == ValueKind::kInt; }), nullptr);
+}
+
+TEST_F(ValueWalks, SkipChildrenAndWalkOverMore) {
+  Value* const skipped = make_list(arena_, ValueKind::kTuple, std::vector{number(1)});
+  Value* const root = make_list(arena_, ValueKind::kList, std::vector{skipped});
+  Value* const more = number(2);
+  ValueWalk walk(*root);
+  std::vector<const Value*> met;
+  while (const Value* const value = walk.next()) {
+    met.push_back(value);
+    if (value != skipped) continue;
+    walk.skip_children();
+    walk.add(*more);
+  }
+  EXPECT_EQ(met, (std::vector<const Value*>{root, skipped, more}));
+}
+
+TEST_F(ValueWalks, DoNotDescendIntoWhatAnEarlierOneMet) {
+  Value* const shared = make_list(arena_, ValueKind::kList, std::vector{number(1)});
+  VisitedSet met;
+  ValueWalk first(*shared, &met);
+  while (first.next() != nullptr) {
+  }
+  ValueWalk second(*shared, &met);
+  EXPECT_EQ(second.next(), shared);
+  EXPECT_EQ(second.next(), nullptr);
+}
 
 }  // namespace
 }  // namespace shard

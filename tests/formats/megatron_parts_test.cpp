@@ -4,7 +4,6 @@
 
 #include <numeric>
 
-#include "formats/megatron/flat_buffer.h"
 #include "formats/megatron/names.h"
 #include "formats/megatron/old_names.h"
 #include "formats/megatron/pieces.h"
@@ -15,7 +14,6 @@ namespace shard::megatron {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::Optional;
 
 TEST(Stages, EvenStagesFollowOneAnother) {
   const Stages stages{.layers = 8, .stages = 4};
@@ -113,16 +111,6 @@ TEST(Pieces, PackedExpertsAreTransposedMatricesOneAfterTheOther) {
   EXPECT_THAT(second[1].shape, ElementsAre(3, 4));
   EXPECT_EQ(at(second[1], 1, 2), 12 + 2 * 3 + 1);
   test::expect_error(ErrorCode::kCorruption, "shape", [] { packed_experts(part_of({3, 7}), true, 2); });
-}
-
-TEST(FlatBuffer, ParametersLieInReverseFromMultiplesOf64) {
-  EXPECT_THAT(begins_in_buffer(std::vector<std::int64_t>{10, 70, 64}, 64 + 70 + 58 + 10),
-              Optional(ElementsAre(192, 64, 0)));
-}
-
-TEST(FlatBuffer, AnotherLengthMeansThatPlacesAreNotKnown) {
-  EXPECT_EQ(begins_in_buffer(std::vector<std::int64_t>{10, 70, 64}, 144), std::nullopt);  // Two buckets.
-  EXPECT_EQ(begins_in_buffer({}, 1), std::nullopt);
 }
 
 TEST(Names, ExpertsAreOneTensorHoweverTheyAreStored) {

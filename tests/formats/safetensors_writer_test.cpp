@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "formats/safetensors/format.h"
+#include "libshard/catalog/catalog_builder.h"
 #include "libshard/checkpoint/writer.h"
 #include "libshard/core/box.h"
 #include "libshard/io/file_writer.h"
@@ -34,7 +35,7 @@ class Target {
     stored.dtype = dtype;
     stored.storage = static_cast<std::uint32_t>(catalog.storages.size());
     catalog.storages.push_back({.bytes = bytes, .file = file});
-    add_whole_tensor(catalog, catalog.arena->copy(name), {}, stored);
+    CatalogBuilder(catalog).add_tensor(catalog.arena->copy(name), {}, stored);
     return *this;
   }
   Catalog& finished() {

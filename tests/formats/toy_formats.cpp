@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "formats/plugins.h"
-#include "libshard/catalog/catalog.h"
+#include "libshard/catalog/catalog_builder.h"
 #include "libshard/core/error.h"
 
 namespace shard {
@@ -24,7 +24,7 @@ class ToyReader final : public Reader {
     stored.shape = catalog_.arena->dims(shape);
     stored.strides = catalog_.arena->dims(strides);
     stored.dtype = DType::kUint8;
-    add_whole_tensor(catalog_, "x", {}, stored);
+    CatalogBuilder(catalog_).add_tensor("x", {}, stored);
     validate_catalog(catalog_);
   }
   const Catalog& catalog() const override { return catalog_; }

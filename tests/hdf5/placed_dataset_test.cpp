@@ -32,6 +32,7 @@ void write_chunks(Entry& entry, std::span<const std::int64_t> numbers, std::uint
 
 struct Placed {
   Catalog catalog = source_catalog();
+  CatalogBuilder builder{catalog};
   StoredViews views;
   PlacedDataset dataset;
 };
@@ -39,6 +40,7 @@ std::unique_ptr<Placed> place(const Entry& entry) {
   auto placed = std::make_unique<Placed>();
   placed->catalog.files.push_back({"f.h5", 1 << 20, -1});
   placed->dataset = place_dataset(placed->catalog, placed->views, 0, -1, entry);
+  placed->builder.begin("x", {}, placed->dataset.dtype, placed->catalog.arena->dims(placed->dataset.shape));
   return placed;
 }
 
@@ -86,7 +88,7 @@ TEST(PlacedDataset, EveryElementOfAnyBoxLiesWhereTheGridSays) {
     std::iota(numbers.begin(), numbers.end(), 0);
     write_chunks(entry, numbers, static_cast<std::uint32_t>(4 * elements));
     const auto placed = place(entry);
-    append_chunks(placed->catalog, placed->views, placed->dataset, from, sizes, to, dims);
+    append_chunks(placed->builder, placed->views, placed->dataset, from, sizes, to, dims);
     Places places;
     for (const Chunk& chunk : placed->catalog.chunks) visit(placed->catalog, chunk, places);
     EXPECT_EQ(places.size(), static_cast<std::size_t>(
@@ -139,7 +141,7 @@ TEST(PlacedDataset, RunsOfChunksThatWereNeverWrittenAreLargeChunksOfTheTensor) {
         entry, written,
         static_cast<std::uint32_t>(4 * std::accumulate(box.begin(), box.end(), std::int64_t{1}, std::multiplies<>())));
     const auto placed = place(entry);
-    append_whole(placed->catalog, placed->views, placed->dataset);
+    append_whole(placed->builder, placed->views, placed->dataset);
     Places places;
     for (const Chunk& chunk : placed->catalog.chunks) visit(placed->catalog, chunk, places);
     EXPECT_EQ(std::ssize(places), elements);
@@ -159,7 +161,7 @@ TEST(PlacedDataset, NarrowChunksThatWereNeverWrittenAreOne) {
     Entry entry = chunked(std::move(shape), std::move(box));
     write_chunks(entry, written, 4 * 100);
     const auto placed = place(entry);
-    append_whole(placed->catalog, placed->views, placed->dataset);
+    append_whole(placed->builder, placed->views, placed->dataset);
     return placed->catalog.chunks.size();
   };
   EXPECT_EQ(chunks({100, 1000}, {100, 1}, {}), 1U);
@@ -204,7 +206,7 @@ TEST(PlacedDataset, WhatContradictsItselfIsRefused) {
 TEST(PlacedDataset, NoElementsNeedNoPlace) {
   const auto placed = place(chunked({3, 0}, {1, 1}));
   EXPECT_TRUE(placed->dataset.stored.empty());
-  append_whole(placed->catalog, placed->views, placed->dataset);
+  append_whole(placed->builder, placed->views, placed->dataset);
   EXPECT_TRUE(placed->catalog.chunks.empty());
 }
 

@@ -6,13 +6,14 @@
 
 #include <ctime>
 #include <numeric>
+#include <optional>
 #include <random>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "libshard/catalog/flat_buffer.h"
 #include "libshard/core/error.h"
-#include "libshard/map/arithmetic/flat_layout.h"
 #include "libshard/map/documents/model_map.h"
 #include "libshard/map/passes/apply.h"
 #include "libshard/map/passes/undo.h"
@@ -36,8 +37,28 @@ Numbers slice_of(const Numbers& numbers, std::int64_t part, std::int64_t parts) 
   return {numbers.begin() + part * size, numbers.begin() + (part + 1) * size};
 }
 
+struct GivenRule {
+  FlatKind kind;
+  std::int64_t parts, align;
+  std::optional<std::int64_t> bucket_size;
+};
+
+FlatRule rule_of(const GivenRule& given) {
+  switch (given.kind) {
+    case FlatKind::kZero12:
+      return FlatRule::zero12(given.parts);
+    case FlatKind::kZero3:
+      return FlatRule::zero3(given.parts);
+    case FlatKind::kFsdp1:
+      return FlatRule::fsdp1(given.parts, given.align);
+    case FlatKind::kMcoreBucket:
+      break;
+  }
+  return FlatRule::mcore(given.parts, given.bucket_size);
+}
+
 /// The tensors that part `part` stores: a list of buckets.
-std::vector<Numbers> obvious(const std::vector<Numbers>& tensors, std::int64_t part, const FlatRule& rule,
+std::vector<Numbers> obvious(const std::vector<Numbers>& tensors, std::int64_t part, const GivenRule& rule,
                              const std::vector<bool>& ends = {}) {
   Numbers all;
   std::vector<Numbers> buckets;
@@ -88,7 +109,7 @@ Numbers joined(const std::vector<Numbers>& buckets) {
 TEST(FlatLayout, EveryElementLiesWhereTheObviousWayPutsIt) {
   std::mt19937 random(7);
   for (int round = 0; round < 400; ++round) {
-    FlatRule rule{static_cast<FlatKind>(round % 4), 1 + static_cast<std::int64_t>(random() % 9), 1, {}};
+    GivenRule rule{static_cast<FlatKind>(round % 4), 1 + static_cast<std::int64_t>(random() % 9), 1, {}};
     if (rule.kind == FlatKind::kFsdp1) rule.align = 1 + static_cast<std::int64_t>(random() % 5);
     if (rule.kind == FlatKind::kMcoreBucket && random() % 2 == 0)
       rule.bucket_size = 1 + static_cast<std::int64_t>(random() % 300);
@@ -101,7 +122,7 @@ TEST(FlatLayout, EveryElementLiesWhereTheObviousWayPutsIt) {
       std::iota(tensors.back().begin(), tensors.back().end(), 1000 * std::ssize(tensors));
       if (rule.kind == FlatKind::kMcoreBucket && !rule.bucket_size) ends.push_back(random() % 3 == 0);
     }
-    const FlatLayout layout = lay_flat(sizes, ends, rule);
+    const FlatLayout layout = lay_flat(sizes, ends, rule_of(rule));
     for (std::int64_t part = 0; part < rule.parts; ++part) {
       std::vector<Numbers> made;
       for (const std::int64_t slice : layout.slices) made.emplace_back(static_cast<std::size_t>(slice), -1);
@@ -123,17 +144,6 @@ TEST(FlatLayout, EveryElementLiesWhereTheObviousWayPutsIt) {
       EXPECT_EQ(all, joined(obvious(tensors, part, rule, ends))) << "round " << round << " part " << part;
     }
   }
-}
-
-TEST(FlatLayout, RefusesNumbersThatAreNone) {
-  const Numbers sizes{3};
-  EXPECT_EQ(error_of([&] { lay_flat(sizes, {}, {FlatKind::kFsdp1, 2, 0, {}}); }).code(), ErrorCode::kInvalidArgument);
-  EXPECT_EQ(error_of([&] {
-              lay_flat(sizes, {}, {FlatKind::kMcoreBucket, 2, 1, 0});
-            }).code(),
-            ErrorCode::kInvalidArgument);
-  const Numbers vast{INT64_MAX};
-  EXPECT_EQ(error_of([&] { lay_flat(vast, {}, {FlatKind::kZero12, 8, 1, {}}); }).code(), ErrorCode::kCorruption);
 }
 
 // ---- Layouts of a model: queries, keys and values fused by groups, an embedding that is padded, norms on all ranks.
@@ -160,7 +170,7 @@ Model make_model() {
 
 struct Layout {
   std::string flatten;  ///< Without axis, order and shapes.
-  FlatRule rule;
+  GivenRule rule;
   std::int64_t tp;
   bool has_groups, has_buckets;
   std::vector<std::string> bucket_ends{};
@@ -280,6 +290,17 @@ Flat made(const std::string& document, const Model& model) {
   const Stored logical({model});
   const AppliedMap applied(logical.catalog(), everything(logical.catalog()), map_of(document));
   return copied(logical.catalog(), logical.elements(), applied);
+}
+
+TEST(MapFlatten, RefusesNumbersThatAreNone) {
+  const auto code_of = [](const std::string& flatten) {
+    return error_of([&] {
+             made(document_of({flatten, {FlatKind::kFsdp1, 2, 1, {}}, 1, false, false}), make_model());
+           })
+        .code();
+  };
+  EXPECT_EQ(code_of(R"("kind": "fsdp1", "align": "1-1", "stored": "flat")"), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code_of(R"("kind": "mcore_bucket", "buckets": "1-1", "stored": "flat")"), ErrorCode::kInvalidArgument);
 }
 
 TEST(MapFlatten, UndoesEachKind) {

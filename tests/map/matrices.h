@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "libshard/catalog/catalog.h"
+#include "libshard/catalog/catalog_builder.h"
 #include "libshard/catalog/selection.h"
 #include "libshard/core/box.h"
 #include "libshard/core/checked.h"
@@ -102,7 +102,7 @@ class Stored {
     stored.rank = rank;
     stored.storage = static_cast<std::uint32_t>(catalog_.storages.size());
     catalog_.storages.push_back({.offset = 0, .bytes = 8 * std::ssize(elements_.back())});
-    add_whole_tensor(catalog_, catalog_.arena->copy(name), {}, stored);
+    CatalogBuilder(catalog_).add_tensor(catalog_.arena->copy(name), {}, stored);
     catalog_.tensors.back().rank = rank;
   }
 

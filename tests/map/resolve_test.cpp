@@ -7,6 +7,7 @@
 #include <ctime>
 #include <numeric>
 
+#include "libshard/catalog/catalog_builder.h"
 #include "libshard/core/error.h"
 #include "libshard/map/documents/model_map.h"
 #include "libshard/map/passes/undo.h"
@@ -198,7 +199,7 @@ TEST(ResolvedMap, StackedExpertsTakeTimeByTheirNumber) {
   whole.shape = stored.arena->dims(shape);
   whole.strides = row_major_strides(*stored.arena, shape);
   whole.dtype = DType::kInt64;
-  add_whole_tensor(stored, "layers.w", {}, whole);
+  CatalogBuilder(stored).add_tensor("layers.w", {}, whole);
   const Chunk all = stored.chunks.front();
   stored.chunks.clear();
   for (std::int64_t i = 0; i < kLayers * kExperts; ++i) {

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "formats/detect.h"
+#include "libshard/catalog/catalog_builder.h"
 #include "libshard/core/box.h"
 #include "libshard/core/checked.h"
 #include "libshard/exec/tensor_reader.h"
@@ -43,7 +44,7 @@ class ContentReader : public Reader {
       stored.storage = static_cast<std::uint32_t>(catalog_.storages.size());
       stored.dtype = tensor.dtype;
       catalog_.storages.push_back({.offset = static_cast<std::int64_t>(bytes.size()), .bytes = size});
-      add_whole_tensor(catalog_, catalog_.arena->copy(name), {}, stored);
+      CatalogBuilder(catalog_).add_tensor(catalog_.arena->copy(name), {}, stored);
       bytes.insert(bytes.end(), tensor.bytes.begin(), tensor.bytes.end());
     }
     catalog_.files.push_back({"content", static_cast<std::int64_t>(bytes.size()), -1});

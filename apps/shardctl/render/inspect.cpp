@@ -24,9 +24,7 @@ constexpr std::size_t kLayoutsShown = 8;
 /// Between the columns of a terminal, or between fields for programs.
 void gap(TextSink& sink, bool in_columns) { in_columns ? sink.spaces(2) : sink.tab(); }
 
-std::uint32_t file_of(const Catalog& catalog, const Chunk& chunk) {
-  return catalog.storages[catalog.stored[chunk.stored].storage].file;
-}
+std::uint32_t file_of(const Catalog& catalog, const Chunk& chunk) { return catalog.storage_of(chunk).file; }
 
 /// "a.pt", or "a.pt and 3 more": the first file and how many others there are. "-" without any.
 std::string files_text(const Catalog& catalog, std::vector<std::uint32_t> files) {
@@ -200,11 +198,11 @@ void tensor_line(TextSink& sink, const Catalog& catalog, const SelectedTensor& s
   sink.add(human_bytes(packed_bytes(element_count(tensor.shape), selected.dtype)));
   sink.tab();
   const bool simple = tensor.chunk_count == 1 && tensor.rank < 0 && tensor.sharding == kNoIndex &&
-                      catalog.stored[catalog.chunks[tensor.first_chunk].stored].rank < 0 && !aliases.first_of(selected);
+                      catalog.stored_of(tensor).rank < 0 && !aliases.first_of(selected);
   if (simple) {
     const Chunk& chunk = catalog.chunks[tensor.first_chunk];
     sink.tab();
-    sink.add(catalog.files[catalog.storages[catalog.stored[chunk.stored].storage].file].path);
+    sink.add(catalog.file_of(chunk).path);
   } else {
     sink.add(layout_text(catalog, selected, aliases));
     sink.tab();

@@ -165,7 +165,6 @@ OpenSource open_source(const Session& session, const ReadRequest& read, Log& log
   }
   if (!read.map.empty()) how.own_tensors = open_map(session, read.map).has_mesh();
   if (opened.rank_paths) how.rank_paths = &*opened.rank_paths;
-  how.salvage = request.salvage;
   how.like = request.like;
   if (request.salvage != nullptr) how.findings = request.salvage;
   opened.reader = opened.format->open(source, how);

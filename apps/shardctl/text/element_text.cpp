@@ -88,9 +88,33 @@ char* put_element(char* to, const std::byte* from, DType dtype, Spelling spellin
       return put_complex<float>(to, from, spelling);
     case DType::kComplex128:
       return put_complex<double>(to, from, spelling);
-    default:
+    case DType::kFloat32:
       return put_real(to, load<float>(from), spelling);
+    case DType::kFloat16:
+    case DType::kBfloat16:
+    case DType::kComplex32:
+    case DType::kFloat8E4m3fn:
+    case DType::kFloat8E5m2:
+    case DType::kFloat8E4m3fnuz:
+    case DType::kFloat8E5m2fnuz:
+    case DType::kFloat8E8m0fnu:
+    case DType::kFloat4E2m1fnX2:
+    case DType::kFloat6E2m3fn:
+    case DType::kFloat6E3m2fn:
+    case DType::kBits8:
+    case DType::kBits16:
+    case DType::kBits1x8:
+    case DType::kBits2x4:
+    case DType::kBits4x2:
+    case DType::kBcomplex32:
+    case DType::kQint8:
+    case DType::kQuint8:
+    case DType::kQint32:
+    case DType::kQuint4x2:
+    case DType::kQuint2x4:
+      break;  // See shown_as and can_show.
   }
+  return put_real(to, load<float>(from), spelling);
 }
 
 }  // namespace

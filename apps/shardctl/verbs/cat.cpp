@@ -2,7 +2,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <array>
 #include <optional>
 #include <vector>
 
@@ -45,35 +44,11 @@ void for_each_block(const Session& session, BlockReader& elements, const Each& e
   }
 }
 
-struct NumpyName {
-  DType dtype;
-  std::string_view name;
-};
-constexpr std::array<NumpyName, 14> kNumpyNames{{{DType::kBool, "|b1"},
-                                                 {DType::kUint8, "|u1"},
-                                                 {DType::kInt8, "|i1"},
-                                                 {DType::kUint16, "<u2"},
-                                                 {DType::kInt16, "<i2"},
-                                                 {DType::kUint32, "<u4"},
-                                                 {DType::kInt32, "<i4"},
-                                                 {DType::kUint64, "<u8"},
-                                                 {DType::kInt64, "<i8"},
-                                                 {DType::kFloat16, "<f2"},
-                                                 {DType::kFloat32, "<f4"},
-                                                 {DType::kFloat64, "<f8"},
-                                                 {DType::kComplex64, "<c8"},
-                                                 {DType::kComplex128, "<c16"}}};
-
-const NumpyName* numpy_name(DType dtype) {
-  const auto* found = std::ranges::find(kNumpyNames, dtype, &NumpyName::dtype);
-  return found == kNumpyNames.end() ? nullptr : found;
-}
-
 /// Magic, version, length and a Python dict, padded so that the data begins at a multiple of 64.
 std::string npy_header(DType dtype, const std::vector<std::int64_t>& shape) {
   constexpr std::size_t kLead = 10;
-  std::string dict = fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': ({}{}), }}",
-                                 numpy_name(dtype)->name, fmt::join(shape, ", "), shape.size() == 1 ? "," : "");
+  std::string dict = fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': ({}{}), }}", dtype_row(dtype).numpy,
+                                 fmt::join(shape, ", "), shape.size() == 1 ? "," : "");
   dict.append(63 - (kLead + dict.size()) % 64, ' ');
   dict += '\n';
   std::string header = "\x93NUMPY\x01";
@@ -127,7 +102,7 @@ std::size_t aligned_width(const Session& session, const Printed& tensor, Element
 }
 
 /// Whether numpy has the dtype.
-bool fits_npy(DType dtype) { return numpy_name(dtype) != nullptr; }
+bool fits_npy(DType dtype) { return !dtype_row(dtype).numpy.empty(); }
 
 /// The packed little-endian elements.
 void cat_raw(const Session& session, const Printed& tensor) {

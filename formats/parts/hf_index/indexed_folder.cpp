@@ -32,11 +32,11 @@ bool IndexedFolder::read_index() {
   try {
     map_ = read_weight_map(*store_.open(files_.index));
     const auto fault = lacks_parts(index_name(), files_.names, map_.files, use_.suffix);
-    if (fault) (salvage_ == nullptr ? findings_ : throwing_findings()).report(*fault);
+    if (fault) (findings_.goes_on() ? throwing_findings() : findings_).report(*fault);
     check_stale();
   } catch (const Error& error) {
-    if (salvage_ == nullptr || !is_damage(error)) throw;
-    salvage_->mend(
+    if (!findings_.goes_on() || !is_damage(error)) throw;
+    findings_.mend(
         fmt::format("{}: rebuilt the index from the {}: {}", index_name(), use_.rebuilt_from, reason_of(error)));
     return false;
   }
@@ -53,7 +53,7 @@ void IndexedFolder::check_stale() {
   } else {
     stale->error.hint("repair the checkpoint, which rebuilds the index");
   }
-  if (salvage_ == nullptr) return findings_.report(stale->error);
+  if (!findings_.goes_on()) return findings_.report(stale->error);
   if (!stale->is_all_missing) return;
   files_.names = files_.shown = std::move(stale->whole.names);
   throw Error(stale->error);
@@ -92,8 +92,7 @@ void IndexedFolder::finish(std::vector<std::string>& warnings) {
   for (const WeightMapEntry& entry : map_.entries) {
     const std::string& file = map_.files[entry.file];
     if (!was_read_[entry.file]) {
-      if (salvage_ == nullptr) continue;
-      salvage_->lose_tensor(entry.name, file, "the index places it in a file that is missing or damaged");
+      findings_.lose_tensor(entry.name, file, "the index places it in a file that is missing or damaged");
     } else if (!entry.seen) {
       findings_.report(absent_tensor(entry.name, file, index_name()));
     }

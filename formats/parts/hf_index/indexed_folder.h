@@ -14,7 +14,6 @@
 #include "formats/parts/hf_index/weight_map.h"
 #include "libshard/core/findings.h"
 #include "libshard/io/source_store.h"
-#include "libshard/repair/salvage.h"
 
 namespace shard::hf_index {
 
@@ -41,9 +40,9 @@ struct IndexUse {
 /// Reads the files that an index lists, and reports on what index and files disagree.
 class IndexedFolder {
  public:
-  /// For repair (`salvage`) a damaged index is no loss. Ownership: all references must outlive this.
-  IndexedFolder(const SourceStore& store, DataFiles& files, const IndexUse& use, Findings& findings, Salvage* salvage)
-      : store_(store), files_(files), use_(use), findings_(findings), salvage_(salvage) {}
+  /// If `findings.goes_on()`, a damaged index is no loss. Ownership: all references must outlive this.
+  IndexedFolder(const SourceStore& store, DataFiles& files, const IndexUse& use, Findings& findings)
+      : store_(store), files_(files), use_(use), findings_(findings) {}
 
   /// \returns whether there is an index to read files by; else `files.names` are to be read. \throws Error kCorruption
   bool read_index();
@@ -65,7 +64,6 @@ class IndexedFolder {
   DataFiles& files_;
   IndexUse use_;
   Findings& findings_;
-  Salvage* salvage_;
   WeightMap map_;               ///< Empty without an index.
   std::vector<bool> was_read_;  ///< By file of the index.
   std::vector<std::string> unlisted_, elsewhere_;

@@ -270,11 +270,8 @@ void Machine::check_key(const Value& owner, const Value& key) {
 void Machine::refuse_tensor_keys(const Value& root) {
   if (tensor_keyed_.empty()) return;
   VisitedSet reached;
-  std::vector<const Value*> open{&root};
-  while (!open.empty()) {
-    const Value& value = *open.back();
-    open.pop_back();
-    if (reached.insert(&value)) for_each_child(value, [&open](const Value& child) { open.push_back(&child); });
+  ValueWalk walk(root, &reached);
+  while (walk.next() != nullptr) {
   }
   for (const auto& [owner, position] : tensor_keyed_) {
     if (reached.insert(owner)) continue;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 #include <tuple>
 
 #include "libshard/catalog/flat_run.h"
@@ -31,6 +32,34 @@ std::string buffer_name(const FlatFamily& family, const std::string& group, cons
   std::vector<std::string_view> values;
   for (const std::string& name : family.stored.placeholders()) values.emplace_back(name == "group" ? group : bucket);
   return family.stored.fill(values);
+}
+
+FlatRule rule_of_kind(const MapFlatten& flatten, std::int64_t parts, const MapVariables& variables) {
+  const std::int64_t align = variables.evaluate(flatten.align);
+  if (align < 1) throw wrong("the map's flatten.align is not a number of elements").found(align);
+  std::optional<std::int64_t> bucket_size;
+  if (flatten.bucket_size) bucket_size = variables.evaluate(*flatten.bucket_size);
+  if (bucket_size.value_or(1) < 1) {
+    throw wrong("the map's flatten.buckets is not a number of elements").found(*bucket_size);
+  }
+  switch (flatten.kind) {
+    case FlatKind::kZero12:
+      return FlatRule::zero12(parts);
+    case FlatKind::kZero3:
+      return FlatRule::zero3(parts);
+    case FlatKind::kFsdp1:
+      return FlatRule::fsdp1(parts, align);
+    case FlatKind::kMcoreBucket:
+      break;
+  }
+  return FlatRule::mcore(parts, bucket_size);
+}
+
+FlatRule rule_of(const ModelMap& map) {
+  const MapFlatten& flatten = *map.document().flatten;
+  FlatRule rule = rule_of_kind(flatten, map.mesh()[flatten.axis], map.variables());
+  rule.max_pieces = kMaxFlatPieces;
+  return rule;
 }
 
 /// Names that the document lists without placeholders are those of some tensor.
@@ -207,8 +236,6 @@ FlatBuffers::FlatBuffers(const ModelMap& map, std::vector<FlatLocal> locals) : l
 void FlatBuffers::lay_group(const ModelMap& map, std::span<const std::uint32_t> locals, const std::string& group) {
   const MapFlatten& flatten = *map.document().flatten;
   const FlatLocal& first = locals_[locals.front()];
-  FlatRule rule{flatten.kind, map.mesh()[flatten.axis], map.variables().evaluate(flatten.align), {}};
-  if (flatten.bucket_size) rule.bucket_size = map.variables().evaluate(*flatten.bucket_size);
   std::vector<std::int64_t> numels;
   std::vector<bool> ends;
   for (const std::uint32_t i : locals) {
@@ -223,7 +250,7 @@ void FlatBuffers::lay_group(const ModelMap& map, std::span<const std::uint32_t> 
     numels.push_back(checked_numel(local.shape));
     if (!flatten.bucket_ends.empty()) ends.push_back(bucket_ends_.contains(local.key));
   }
-  const FlatLayout layout = lay_flat(numels, ends, rule);
+  const FlatLayout layout = lay_flat(numels, ends, rule_of(map));
   const BucketPlaces buckets = add_buffers(map, first, group, layout);
   const auto place_of = [&](const FlatPiece& piece) {
     const auto bucket = static_cast<std::size_t>(piece.bucket);
@@ -318,7 +345,8 @@ void FlatBuffers::add_padding(const FlatPlace& place) {
 
 void FlatBuffers::count_pieces(std::size_t more) {
   pieces_ += more;
-  if (pieces_ > kMaxFlatPieces) throw too_many_pieces();
+  if (pieces_ <= kMaxFlatPieces) return;
+  throw Error(ErrorCode::kUnsupported, fmt::format("the map's flatten makes more than {} pieces", kMaxFlatPieces));
 }
 
 std::span<const FlatPlace> FlatBuffers::places_in(std::uint32_t local, std::int64_t begin, std::int64_t end) const {

@@ -12,9 +12,9 @@
 #include <vector>
 
 #include "libshard/catalog/catalog.h"
+#include "libshard/catalog/flat_buffer.h"
 #include "libshard/catalog/pattern_sets.h"
 #include "libshard/core/hash_table.h"
-#include "libshard/map/arithmetic/flat_layout.h"
 #include "libshard/map/documents/flatten.h"
 #include "libshard/map/documents/model_map.h"
 
@@ -77,6 +77,9 @@ struct FlatPlace {
   std::uint32_t buffer = 0;
   std::int64_t first = 0, begin = 0, count = 0;
 };
+
+/// Limit on the pieces of tensors and padding in one map.
+inline constexpr std::size_t kMaxFlatPieces = 1 << 24;
 
 class FlatBuffers {
  public:

@@ -18,7 +18,7 @@
 
 namespace shard {
 
-enum class FlatKind : std::uint8_t { kZero12, kZero3, kFsdp1, kMcoreBucket };  ///< See flat_layout.h.
+enum class FlatKind : std::uint8_t { kZero12, kZero3, kFsdp1, kMcoreBucket };  ///< See FlatRule in flat_buffer.h.
 
 /// What buffers hold, and their names.
 struct FlatFamily {

@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "libshard/catalog/catalog_builder.h"
 #include "libshard/core/box.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
@@ -159,19 +160,13 @@ class Applying {
 
   /// \returns its index.
   std::uint32_t add_stored(std::int64_t rank, std::string_view name, Path path, Dims shape, DType dtype) {
-    const auto index = static_cast<std::uint32_t>(made_.stored_.tensors.size());
     check_new(fmt::format("{} {}", rank, name), name);
-    Storage storage;
-    storage.bytes = checked_bytes(checked_numel(shape), dtype);
-    StoredTensor stored;
-    stored.shape = shape;
-    stored.strides = row_major_strides(arena_, shape);
-    stored.dtype = dtype;
-    stored.storage = static_cast<std::uint32_t>(made_.stored_.storages.size());
-    if (map_.ranks() > 1) stored.rank = static_cast<std::int32_t>(rank);
-    made_.stored_.storages.push_back(storage);
-    add_whole_tensor(made_.stored_, name, path, stored);
-    made_.stored_.tensors.back().rank = stored.rank;
+    const std::int32_t own_rank = map_.ranks() > 1 ? static_cast<std::int32_t>(rank) : -1;
+    CatalogBuilder builder(made_.stored_);
+    const std::uint32_t storage = builder.add_storage({.bytes = checked_bytes(checked_numel(shape), dtype)});
+    const std::uint32_t index = builder.begin(name, path, dtype, shape);
+    builder.tensor().rank = own_rank;
+    builder.add_whole(builder.add_row_major(storage, shape, dtype, own_rank));
     return index;
   }
 
@@ -402,10 +397,10 @@ Catalog AppliedMap::ranked_target(std::string_view format, std::int64_t max_file
   target.world_size = ranks_;
   std::vector<std::uint32_t> file_of(static_cast<std::size_t>(ranks_), kNoIndex);  // Each rank's last one.
   std::vector<std::int64_t> bytes_of(file_of.size());
+  CatalogBuilder builder(target);
   for (const SelectedTensor& selected : selection_.tensors) {
     Tensor tensor = stored_.tensors[selected.source];
-    const Chunk chunk = stored_.chunks[tensor.first_chunk];
-    StoredTensor stored = stored_.stored[chunk.stored];
+    StoredTensor stored = stored_.stored_of(tensor);
     Storage storage = stored_.storages[stored.storage];
     const auto rank = static_cast<std::size_t>(std::max(tensor.rank, 0));
     if (file_of[rank] == kNoIndex || bytes_of[rank] + storage.bytes > max_file_bytes) {
@@ -416,13 +411,9 @@ Catalog AppliedMap::ranked_target(std::string_view format, std::int64_t max_file
     bytes_of[rank] += storage.bytes;
     storage.file = file_of[rank];
     tensor.source = selected.source;
-    tensor.first_chunk = static_cast<std::uint32_t>(target.chunks.size());
-    stored.storage = static_cast<std::uint32_t>(target.storages.size());
-    target.chunks.push_back(chunk);
-    target.chunks.back().stored = static_cast<std::uint32_t>(target.stored.size());
-    target.stored.push_back(stored);
-    target.storages.push_back(storage);
-    target.tensors.push_back(tensor);
+    stored.storage = builder.add_storage(storage);
+    builder.begin(tensor);
+    builder.add_whole(builder.add_stored(stored));
   }
   const auto idle = std::ranges::find(file_of, kNoIndex);
   if (idle == file_of.end()) return target;
@@ -443,17 +434,15 @@ Catalog AppliedMap::plan_target(const Catalog& placed, std::uint32_t first_paddi
   const std::vector<int> singles = single_dims(placed);
   const std::span<const std::uint32_t> buffer_of = std::span(placed_of).subspan(flat_ ? first_buffer_ : 0);
   const LinkTargets targets{placed, singles, placed_of, flat_.get(), buffer_of};
+  CatalogBuilder builder(target);
+  std::vector<Chunk> chunks;
   for (const Entry& entry : entries_) {
     if (entry.is_dropped) continue;
-    Tensor tensor;
-    tensor.name = entry.name;
-    tensor.shape = entry.shape;
-    tensor.dtype = entry.dtype;
-    tensor.source = entry.is_padding ? first_padding + entry.source : entry.source;
-    tensor.first_chunk = static_cast<std::uint32_t>(target.chunks.size());
-    append_linked(targets, entry.links, *target.arena, target.chunks);
-    tensor.chunk_count = static_cast<std::uint32_t>(target.chunks.size()) - tensor.first_chunk;
-    target.tensors.push_back(tensor);
+    builder.begin(entry.name, {}, entry.dtype, entry.shape);
+    builder.tensor().source = entry.is_padding ? first_padding + entry.source : entry.source;
+    chunks.clear();
+    append_linked(targets, entry.links, *target.arena, chunks);
+    for (const Chunk& chunk : chunks) builder.add_chunk(chunk);
   }
   return target;
 }

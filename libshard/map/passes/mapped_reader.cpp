@@ -97,7 +97,7 @@ void check_equal(const Reader& reader, const Tensor& tensor, const Chunk& a, con
                  if (of_a == of_b) return true;
                  const Catalog& catalog = reader.catalog();
                  const auto file_of = [&](const Chunk& chunk) -> const std::string& {
-                   return catalog.files[catalog.storages[catalog.stored[chunk.stored].storage].file].path;
+                   return catalog.file_of(chunk).path;
                  };
                  throw Error(ErrorCode::kCorruption, fmt::format("replicas of '{}' differ", tensor.name))
                      .of_tensor(tensor.name)

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "libshard/catalog/catalog_builder.h"
 #include "libshard/core/box.h"
 #include "libshard/core/checked.h"
 
@@ -34,21 +35,18 @@ void PaddedReader::add_zeros() {
   first_padding_ = static_cast<std::uint32_t>(catalog_.tensors.size());
   File file;
   const auto number = static_cast<std::uint32_t>(catalog_.files.size());
+  CatalogBuilder builder(catalog_);
   for (const PaddingTensor& padding : paddings_) {
     Storage storage;
     storage.offset = file.bytes;
     storage.bytes = checked_bytes(checked_numel(padding.shape), padding.dtype);
     storage.file = number;
     file.bytes = checked_add(file.bytes, storage.bytes);
-    StoredTensor stored;
-    stored.shape = catalog_.arena->dims(padding.shape.span());
-    stored.strides = row_major_strides(*catalog_.arena, padding.shape.span());
-    stored.dtype = padding.dtype;
-    stored.storage = static_cast<std::uint32_t>(catalog_.storages.size());
-    catalog_.storages.push_back(storage);
+    const Dims shape = catalog_.arena->dims(padding.shape.span());
     catalog_.files.resize(number + 1);
     catalog_.files.back() = file;
-    add_whole_tensor(catalog_, "", {}, stored);
+    builder.begin("", {}, padding.dtype, shape);
+    builder.add_whole(builder.add_row_major(builder.add_storage(storage), shape, padding.dtype, -1));
   }
   zeros_ = std::make_shared<Zeros>(file.bytes);
 }

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "libshard/catalog/catalog_builder.h"
 #include "libshard/core/box.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
@@ -474,21 +475,19 @@ Catalog UndoneMap::make_catalog(const Catalog& stored) const {
   logical.chunks.clear();
   logical.metadata.erase(kAliasesNote);
   logical.warnings.insert(logical.warnings.end(), warnings_.begin(), warnings_.end());
+  CatalogBuilder builder(logical);
+  std::vector<Chunk> chunks;
   for (const Entry& entry : entries_) {
-    Tensor tensor;
-    tensor.name = entry.name;
-    tensor.path = entry.path;
-    tensor.shape = entry.shape;
-    tensor.dtype = entry.dtype;
+    builder.begin(entry.name, entry.path, entry.dtype, entry.shape);
+    chunks.clear();
+    append_linked(targets_in(stored), entry.links, *arena_, chunks);
+    for (const Chunk& chunk : chunks) builder.add_chunk(chunk);
+    Tensor& tensor = builder.tensor();
     tensor.rank = entry.rank;
-    tensor.first_chunk = static_cast<std::uint32_t>(logical.chunks.size());
-    append_linked(targets_in(stored), entry.links, *arena_, logical.chunks);
-    tensor.chunk_count = static_cast<std::uint32_t>(logical.chunks.size()) - tensor.first_chunk;
     if (entry.links.size() == 1 && entry.links[0].is_whole) {
       tensor.sharding = stored.tensors[entry.links[0].stored].sharding;
       tensor.damaged = stored.tensors[entry.links[0].stored].damaged;
     }
-    logical.tensors.push_back(tensor);
   }
   validate_catalog(logical);
   return logical;

@@ -1,0 +1,87 @@
+/// \file
+/// Flat buffers: tensors one after the other, cut over ranks. Pure arithmetic for maps, DeepSpeed and Megatron.
+///
+/// A group of tensors is laid out in *buckets*. A bucket contains tensors one after the other, each from a multiple of
+/// `align` on, and is padded to a multiple of `end`. Each bucket is cut into equal slices, one per part. Part r stores
+/// slice r of each bucket, one after the other. The kinds differ in their numbers only:
+///
+///     rule          order     align    end                  a bucket ends
+///     zero12        as given  1        alignment x parts    with the last tensor; see stores_tail
+///     zero3         as given  1        parts                with each tensor
+///     fsdp1         as given  `align`  parts                with the last tensor
+///     mcore         reversed  64       lcm(parts, 128)      with the tensor that fills it, or as `ends` says
+///     mcore_saved   reversed  64       1                    with the last tensor (distrib_optim.pt, joined over parts)
+///
+/// Source: stage_1_and_2.py and stage3.py of DeepSpeed 0.18.2, torch/distributed/fsdp/_flat_param.py of PyTorch 2.11,
+/// core/distributed/param_and_grad_buffer.py and core/optimizer/distrib_optimizer.py of Megatron-Core 0.16.1.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+namespace shard {
+
+/// Counts are elements.
+struct FlatRule {
+  std::int64_t parts = 1;
+  std::int64_t align = 1;
+  std::int64_t end = 1;  ///< A multiple of `parts`.
+  bool is_reversed = false;
+  bool has_bucket_per_tensor = false;
+  bool stores_tail = true;                    ///< False: the last part does not store the padding at its end.
+  std::optional<std::int64_t> bucket_size{};  ///< A bucket of this size or more is full.
+  std::size_t max_pieces = SIZE_MAX;          ///< Limit on pieces of tensors and padding.
+
+  /// \throws Error kCorruption  a number past 63 bits. \pre for all: positive numbers
+  static FlatRule zero12(std::int64_t parts, std::int64_t alignment = 2);
+  static FlatRule zero3(std::int64_t parts);
+  static FlatRule fsdp1(std::int64_t parts, std::int64_t align);
+  static FlatRule mcore(std::int64_t parts, std::optional<std::int64_t> bucket_size);
+  static FlatRule mcore_saved();
+};
+
+/// Consecutive elements in one part's slice of a bucket.
+struct FlatPiece {
+  std::int64_t part = 0, bucket = 0;
+  std::int64_t first = 0;  ///< In the slice.
+  std::int64_t begin = 0;  ///< In the tensor in row-major order, or in the padding.
+  std::int64_t count = 0;
+
+  friend bool operator==(const FlatPiece&, const FlatPiece&) = default;
+};
+
+struct FlatLayout {
+  std::vector<std::vector<FlatPiece>> tensors;  ///< By tensor, as given; then by part.
+  std::vector<FlatPiece> padding;               ///< Without `tail`.
+  std::vector<std::int64_t> slices;             ///< By bucket: elements of each part.
+  std::vector<std::int64_t> used;               ///< By bucket: elements up to the end of its last tensor.
+  std::int64_t tail = 0;                        ///< Elements of padding at the last part's end that it does not store.
+
+  /// Elements of each part, with padding.
+  std::int64_t part_size() const;
+  /// Elements of a part up to the end of its last tensor. \pre at most one bucket
+  std::int64_t used_by(std::int64_t part) const;
+};
+
+/// `numels` are the tensors' elements in their order. `ends`, if not empty, is true for each tensor that ends a bucket.
+/// \throws Error kCorruption   a size past 63 bits
+/// \throws Error kUnsupported  more than rule.max_pieces
+/// Cost: tensors, and the slices that each of them meets.
+FlatLayout lay_flat(std::span<const std::int64_t> numels, const std::vector<bool>& ends, const FlatRule& rule);
+
+/// The pieces of one tensor under `zero3`, if its slice starts at `offset` of each part.
+/// \throws Error kCorruption  as lay_flat.
+std::vector<FlatPiece> lay_parted(std::int64_t numel, std::int64_t parts, std::int64_t offset = 0);
+/// Elements of that tensor in each part, with padding.
+std::int64_t parted_size(std::int64_t numel, std::int64_t parts);
+
+/// The first element of each tensor under `mcore_saved`, or nothing if a buffer of these tensors does not have that
+/// many `elements`. It then has several buckets whose ends nothing records: a bucket's end is stored without padding.
+/// Their number does not matter if all tensors but the model's first one have multiples of 64 elements.
+std::optional<std::vector<std::int64_t>> begins_in_saved_buffer(std::span<const std::int64_t> numels,
+                                                                std::int64_t elements);
+
+}  // namespace shard
