@@ -28,6 +28,7 @@
 #include "libshard/core/name_pattern.h"
 #include "libshard/core/plural.h"
 #include "libshard/io/paths.h"
+#include "libshard/map/documents/layout_document.h"
 
 namespace shard::torch_ranks {
 

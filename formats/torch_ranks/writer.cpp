@@ -28,6 +28,7 @@
 #include "libshard/core/hash_table.h"
 #include "libshard/core/key_text.h"
 #include "libshard/core/value.h"
+#include "libshard/map/documents/layout_document.h"
 
 namespace shard::torch_ranks {
 

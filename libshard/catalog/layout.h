@@ -63,28 +63,6 @@ struct WholeLayout {};
 
 using Layout = std::variant<WholeLayout, KeepLayout, RanksLayout, MeshLayout, LikeLayout, ShardsLayout, SizeLayout>;
 
-/// Reads a `shardctl.layout/1` document, JSON or YAML: the keys `schema`, `name`, `mesh` (axes slowest first),
-/// `files.path`, and `rules` with `id`, `match` (RE2, whole name) and `shard`: a list of `{"axis", "dim"}` in the order
-/// of cutting, each cut by the rule of torch.chunk, with keys `split` and `widths` as maps have them, or with
-/// `split_factor` as _StridedShard. Axes that a rule does not name hold replicas. A `match` that only lists names
-/// (escaped, with '|' between them) may list millions; all others together may have 16,384 instructions of RE2 (a few
-/// hundred patterns), as a name may lead to all of them at once.
-///
-/// \throws Error kInvalidArgument  neither JSON nor YAML, the wrong schema, a key of the wrong type, an unknown axis,
-///   too deep.
-/// \throws Error kUnsupported      any other key, by name; too large patterns.
-MeshLayout parse_layout_document(std::string_view text, const std::string& file);
-
-/// A tensor and its placement on each mesh axis.
-struct PlacedName {
-  std::string_view name;
-  std::span<const Placement> placements;  ///< One per axis; dims not negative.
-};
-/// The document from which parse_layout_document reads these placements for exactly these names.
-/// \throws Error kUnsupported  a name that is not valid UTF-8.
-std::string dump_layout_document(const std::string& file_path, std::span<const MeshAxis> mesh,
-                                 std::span<const PlacedName> names);
-
 /// One rank's part of one tensor, in local element order.
 struct RankPiece {
   std::int64_t rank = 0;

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "libshard/catalog/glob.h"
+#include "libshard/map/documents/layout_document.h"
 #include "tests/catalog/build.h"
 #include "tests/support/expect_error.h"
 

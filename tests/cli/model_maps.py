@@ -327,7 +327,7 @@ def check_flat_buffers():
     assert "lists param_shapes" in run("digest", "one.safetensors", "--map", "orders.json", expect=2)
     assert "in the order of param_shapes" in run("gather", "one.safetensors", "-o", "x.pt", "--to-map", "orders.json", expect=8)
     document("mean.json", rules=[{"match": ".*", "reduce": "mean"}])
-    assert "computes no values" in run("digest", "one.safetensors", "--map", "mean.json", expect=8)
+    assert "is not one of the words" in run("digest", "one.safetensors", "--map", "mean.json", expect=2)
 
 
 def check_files_of_ranks():
@@ -373,7 +373,7 @@ def check_files_are_written():
     document("bad.json", files={"path": "a"}, rules=[])
     assert "stands with a mesh" in run("map", "show", "bad.json", expect=2)
     document("bad.json", mesh={"mp": 1}, files={"path": "a", "container": "dcp"}, rules=[])
-    assert "files.container \"dcp\" is not supported" in run("map", "show", "bad.json", expect=8)
+    assert "files.container is not one of the words" in run("map", "show", "bad.json", expect=2)
 
 
 def check_safetensors_of_ranks():

@@ -9,6 +9,7 @@
 #include "formats/torch_ranks/sharded_values.h"
 #include "libshard/catalog/layout.h"
 #include "libshard/catalog/tree.h"
+#include "libshard/map/documents/layout_document.h"
 #include "tests/formats/torch_files.h"
 #include "tests/support/content.h"
 #include "tests/support/expect_error.h"

@@ -17,6 +17,7 @@
 #include "libshard/core/nearest.h"
 #include "libshard/io/paths.h"
 #include "libshard/job/file_holders.h"
+#include "libshard/map/documents/layout_document.h"
 #include "libshard/repair/salvaged_reader.h"
 
 namespace shard::app {

@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "libshard/catalog/expression.h"
+#include "libshard/map/documents/expression.h"
 #include "libshard/catalog/split.h"
 #include "libshard/core/dtype.h"
 #include "libshard/map/documents/flatten.h"
@@ -179,9 +179,8 @@ struct MapDocument {
   bool must_use_rules = true;     ///< A rule that matches nothing is an error unless it is optional; else a warning.
 };
 
-/// From JSON or YAML (catalog/document_text.h).
+/// From JSON or YAML (document_text.h).
 /// \throws Error kInvalidArgument  not such a document: naming the key and where it stands.
-/// \throws Error kUnsupported      a key or value of the schema that this build does not do, by name.
 MapDocument parse_map_document(std::string_view text, const std::string& file);
 
 }  // namespace shard

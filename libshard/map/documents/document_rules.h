@@ -8,7 +8,7 @@
 #include <memory>
 #include <vector>
 
-#include "libshard/catalog/json_place.h"
+#include "libshard/map/documents/json_place.h"
 #include "libshard/catalog/pattern_sets.h"
 #include "libshard/map/documents/document.h"
 
@@ -21,8 +21,8 @@ inline constexpr std::size_t kMaxSettledRules = 1 << 16, kMaxStates = 1 << 12;
 MapRule read_rule(const JsonPlace& place, const MapDocument& document, PatternSizes& sizes);
 /// A regular expression. `sizes` has all of the document.
 std::unique_ptr<RE2> read_pattern(const JsonPlace& place, std::string_view pattern, PatternSizes& sizes);
-/// The axis that a text names, as its index in the mesh.
-std::size_t read_axis(const JsonPlace& place, const std::vector<MapMeshAxis>& mesh);
+/// The word for what is done with replicas.
+ReduceRule read_reduce(const JsonPlace& place);
 /// Axes and the coordinates on them.
 std::vector<MapOn> read_on(const JsonPlace& place, const std::vector<MapMeshAxis>& mesh);
 /// A name with placeholders.

@@ -1,4 +1,4 @@
-#include "libshard/catalog/document_text.h"
+#include "libshard/map/documents/document_text.h"
 
 #include <fmt/format.h>
 #include <yaml.h>

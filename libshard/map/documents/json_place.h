@@ -1,6 +1,5 @@
 /// \file
-/// JsonPlace: a value of a JSON document with the words that lead to it, read strictly. Inside libshard/catalog and
-/// libshard/map only.
+/// JsonPlace: a value of a JSON document with the words that lead to it, read strictly. Inside libshard/map only.
 #pragma once
 
 #include <fmt/format.h>
@@ -13,7 +12,7 @@
 #include <string_view>
 #include <vector>
 
-#include "libshard/catalog/expression.h"
+#include "libshard/map/documents/expression.h"
 #include "libshard/core/error.h"
 
 namespace shard {
@@ -31,25 +30,25 @@ class JsonPlace {
   static Error wrong(const std::string& message) {
     return Error(ErrorCode::kInvalidArgument, "cannot use the layout document: " + message);
   }
-  /// A part of the schema that this build does not have.
-  Error absent() const {
-    return Error(ErrorCode::kUnsupported, fmt::format("layout document: {} is not supported", where_));
-  }
-  /// A part of the schema that computes values, which no map does.
-  Error computes() const { return absent().because("a map moves bytes and computes no values"); }
   Error not_a(std::string_view kind) const {
     return wrong(fmt::format("{} is not {}", where_, kind)).found(value_->type_name());
   }
 
   /// \throws Error kInvalidArgument  not an object, or a key that is not one of these
   void check_keys(std::initializer_list<std::string_view> known) const {
+    if (const std::optional<std::string> key = other_key(known)) {
+      throw wrong(fmt::format("{} has an unknown key '{}'", where_, *key))
+          .expected(fmt::format("{}", fmt::join(known, ", ")))
+          .found(*key);
+    }
+  }
+  /// The first key that is not one of these. \throws Error kInvalidArgument  not an object
+  std::optional<std::string> other_key(std::initializer_list<std::string_view> known) const {
     if (!value_->is_object()) throw not_a("an object");
     for (const auto& [key, value] : value_->items()) {
-      if (std::ranges::find(known, std::string_view(key)) != known.end()) continue;
-      throw wrong(fmt::format("{} has an unknown key '{}'", where_, key))
-          .expected(fmt::format("{}", fmt::join(known, ", ")))
-          .found(key);
+      if (std::ranges::find(known, std::string_view(key)) == known.end()) return key;
     }
+    return std::nullopt;
   }
 
   std::optional<JsonPlace> find(const char* key) const {
@@ -65,6 +64,11 @@ class JsonPlace {
   std::string text() const {
     if (!value_->is_string()) throw not_a("a string");
     return value_->get<std::string>();
+  }
+  /// The text under a key; empty without it.
+  std::string text_of(const char* key) const {
+    const auto found = find(key);
+    return found ? found->text() : std::string();
   }
   bool boolean() const {
     if (!value_->is_boolean()) throw not_a("true or false");

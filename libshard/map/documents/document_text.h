@@ -1,6 +1,5 @@
 /// \file
-/// The text of a layout document as values of JSON, whichever of two languages it is written in. Inside
-/// libshard/catalog and libshard/map only.
+/// The text of a document as values of JSON, whichever of two languages it is written in. Inside libshard/map only.
 #pragma once
 
 #include <nlohmann/json.hpp>

@@ -1,12 +1,12 @@
 // Documents as JSON and as YAML: one tree, and only the JSON subset of YAML.
-#include "libshard/catalog/document_text.h"
+#include "libshard/map/documents/document_text.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "libshard/catalog/layout.h"
 #include "libshard/core/error.h"
+#include "libshard/map/documents/layout_document.h"
 #include "tests/support/expect_error.h"
 
 namespace shard {

@@ -1,18 +1,25 @@
+#include "libshard/map/documents/layout_document.h"
+
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cctype>
-#include <functional>
+#include <initializer_list>
+#include <map>
 #include <memory>
 #include <optional>
-#include <span>
+#include <utility>
+#include <vector>
 
-#include "libshard/catalog/document_text.h"
-#include "libshard/catalog/json_place.h"
-#include "libshard/catalog/layout.h"
 #include "libshard/catalog/pattern_sets.h"
-#include "libshard/catalog/read_split.h"
+#include "libshard/core/box.h"
 #include "libshard/core/error.h"
+#include "libshard/core/json_writer.h"
+#include "libshard/core/utf8.h"
+#include "libshard/map/documents/common_keys.h"
+#include "libshard/map/documents/document_text.h"
+#include "libshard/map/documents/json_place.h"
 
 namespace shard {
 
@@ -20,20 +27,14 @@ namespace {
 
 constexpr std::size_t kMaxPlacements = 1 << 21;  ///< Each rule has one for every axis.
 
-void check_keys(const JsonPlace& place, std::initializer_list<std::string_view> known) {
-  for (const auto& [key, value] : place.members()) {
-    if (std::ranges::find(known, std::string_view(key)) != known.end()) continue;
-    throw Error(ErrorCode::kUnsupported,
-                fmt::format("layout document: key '{}' of {} is not supported", key, place.where()))
-        .expected(fmt::format("{}", fmt::join(known, ", ")))
-        .found(key)
-        .hint("use a model map, which can express more than a layout (docs/maps.md)");
-  }
-}
-
-std::string text_at(const JsonPlace& place, const char* key) {
-  const auto found = place.find(key);
-  return found ? found->text() : std::string();
+void check_layout_keys(const JsonPlace& place, std::initializer_list<std::string_view> known) {
+  const std::optional<std::string> key = place.other_key(known);
+  if (!key) return;
+  throw Error(ErrorCode::kUnsupported,
+              fmt::format("layout document: key '{}' of {} is not supported", *key, place.where()))
+      .expected(fmt::format("{}", fmt::join(known, ", ")))
+      .found(*key)
+      .hint("use a model map, which can express more than a layout (docs/maps.md)");
 }
 
 /// An integer from 1 to `most`, if it is one.
@@ -61,22 +62,6 @@ std::vector<MeshAxis> read_mesh(const JsonPlace& place) {
   return read;
 }
 
-std::size_t read_axis(const JsonPlace& place, const std::vector<MeshAxis>& mesh) {
-  const std::string name = place.text();
-  const auto axis = std::ranges::find(mesh, name, &MeshAxis::name);
-  if (axis != mesh.end()) return static_cast<std::size_t>(axis - mesh.begin());
-  throw JsonPlace::wrong(fmt::format("{} names the axis '{}', which mesh lacks", place.where(), name)).found(name);
-}
-
-int read_dim(const JsonPlace& place) {
-  const JsonPlace::Json& dim = place.json();
-  const bool fits =
-      dim.is_number_integer() && (dim.is_number_unsigned() ? dim.get<std::uint64_t>() < std::uint64_t{kMaxDims}
-                                                           : dim.get<std::int64_t>() >= -kMaxDims);
-  if (!fits) throw place.not_a("a dimension").expected("-64 to 63").found(dim.dump());
-  return dim.get<int>();
-}
-
 /// Widths as ends. They may name the mesh's axes, whose sizes they then mean.
 std::vector<std::int64_t> read_ends(const JsonPlace& place, std::span<const Expression> widths,
                                     const std::vector<MeshAxis>& mesh, std::int64_t parts) {
@@ -95,34 +80,35 @@ std::vector<std::int64_t> read_ends(const JsonPlace& place, std::span<const Expr
   return ends_of(numbers, place.where());
 }
 
-void read_split_into(const JsonPlace& cut, const std::vector<MeshAxis>& mesh, std::int64_t parts,
-                     Placement& placement) {
-  const SplitWords words = read_split_words(cut, CutRule::kChunk);
-  placement.split = words.split;
-  if (words.split == CutRule::kWidths) placement.ends = read_ends(cut.at("widths"), words.widths, mesh, parts);
-  const auto factor = cut.find("split_factor");
-  if (!factor) return;
-  if (cut.find("split")) {
-    throw JsonPlace::wrong(cut.where() + ": split and split_factor contradict each other");
+Placement read_placement(const JsonPlace& place, const MapCut& cut, const std::vector<MeshAxis>& mesh) {
+  Placement placement{Placement::kShard, cut.dim, 1, cut.split};
+  if (cut.split == CutRule::kWidths) {
+    placement.ends = read_ends(place.at("widths"), cut.widths, mesh, mesh[cut.axis].size);
+  }
+  const auto factor = place.find("split_factor");
+  if (!factor) return placement;
+  if (place.find("split")) {
+    throw JsonPlace::wrong(place.where() + ": split and split_factor contradict each other");
   }
   const std::optional<std::int64_t> size = size_of(*factor, kMaxRanks);
   if (!size) throw factor->not_a("a size").found(factor->json().dump());
   placement.kind = Placement::kStridedShard;
   placement.split_factor = *size;
+  return placement;
 }
 
 /// The axes in the order of cutting: those of `shard` first, then the others, which hold replicas.
 void read_shard(const JsonPlace& place, const std::vector<MeshAxis>& mesh, MeshLayout::Rule& rule) {
-  for (const JsonPlace& cut : place.items()) {
-    check_keys(cut, {"axis", "dim", "split", "widths", "split_factor"});
-    const std::size_t axis = read_axis(cut.at("axis"), mesh);
+  for (const JsonPlace& entry : place.items()) {
+    check_layout_keys(entry, {"axis", "dim", "split", "widths", "split_factor"});
+    const std::size_t axis = read_axis(entry.at("axis"), mesh);
+    entry.at("dim");
+    const MapCut cut = read_cut(entry, axis, CutRule::kChunk, -kMaxDims);
     if (std::ranges::find(rule.order, axis) != rule.order.end()) {
-      throw JsonPlace::wrong(fmt::format("{} names the axis '{}' a second time", cut.where(), mesh[axis].name));
+      throw JsonPlace::wrong(fmt::format("{} names the axis '{}' a second time", entry.where(), mesh[axis].name));
     }
     rule.order.push_back(axis);
-    Placement& placement = rule.placements[axis];
-    placement = {Placement::kShard, read_dim(cut.at("dim")), 1};
-    read_split_into(cut, mesh, mesh[axis].size, placement);
+    rule.placements[axis] = read_placement(entry, cut, mesh);
   }
   for (std::size_t axis = 0; axis < mesh.size(); ++axis) {
     if (std::ranges::find(rule.order, axis) == rule.order.end()) rule.order.push_back(axis);
@@ -163,15 +149,13 @@ class DocumentMatcher {
       for (const std::string& name : *names) names_.emplace_back(name, rule);
       return;
     }
-    const std::unique_ptr<RE2> pattern = patterns_.add(rule, match);
-    if (pattern == nullptr) throw too_large();
-    if (!pattern->ok()) throw place.not_a("a regular expression").found(match).because(pattern->error());
+    checked_pattern(place, patterns_.add(rule, match));
   }
 
   void finish() {
     std::ranges::sort(names_);
     names_.erase(std::ranges::unique(names_).begin(), names_.end());
-    if (!patterns_.compile()) throw too_large();
+    if (!patterns_.compile()) throw too_large_patterns();
   }
 
   std::vector<std::size_t> operator()(std::string_view name) const {
@@ -188,21 +172,15 @@ class DocumentMatcher {
 
  private:
   using Listed = std::pair<std::string, std::size_t>;
-  static Error too_large() {
-    return JsonPlace::wrong("the patterns of the rules are too large")
-        .because(fmt::format("together they may compile to at most {} RE2 instructions, and {} bytes each",
-                             PatternSets::kMaxPrograms, PatternSizes::kMaxText));
-  }
-
   std::vector<Listed> names_;  ///< Sorted.
   PatternSets patterns_{RE2::ANCHOR_BOTH};
   MatchTime time_;
 };
 
-MeshLayout::Rule read_rule(const JsonPlace& place, const std::vector<MeshAxis>& mesh, std::size_t number,
+MeshLayout::Rule read_layout_rule(const JsonPlace& place, const std::vector<MeshAxis>& mesh, std::size_t number,
                            DocumentMatcher& matcher) {
-  check_keys(place, {"id", "match", "shard"});
-  text_at(place, "id");
+  check_layout_keys(place, {"id", "match", "shard"});
+  place.text_of("id");
   const JsonPlace match = place.at("match");
   MeshLayout::Rule rule;
   rule.source = match.text();
@@ -212,21 +190,58 @@ MeshLayout::Rule read_rule(const JsonPlace& place, const std::vector<MeshAxis>& 
   return rule;
 }
 
+/// RE2 for exactly this name.
+void append_quoted(std::string& pattern, std::string_view name) {
+  for (const char c : name) {
+    const bool is_word = (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || c == '_';
+    if (c == '\0') {
+      pattern += "\\x00";
+    } else if (is_word || static_cast<unsigned char>(c) >= 0x80) {
+      pattern += c;
+    } else {
+      pattern += {'\\', c};
+    }
+  }
+}
+
+std::string_view valid_utf8(std::string_view text) {
+  if (is_utf8(text)) return text;
+  throw Error(ErrorCode::kUnsupported, "cannot name a tensor in a layout document: its name is not valid UTF-8")
+      .of_tensor(text)
+      .suggest(Remedy::kRename, text);
+}
+
+/// The items of the list of cuts, slowest axis first, without axes of replicas.
+std::string shard_text(std::span<const MeshAxis> mesh, std::span<const Placement> placements) {
+  std::string text;
+  JsonWriter json(text, kPythonJson);
+  for (std::size_t axis = 0; axis < mesh.size(); ++axis) {
+    const Placement& placement = placements[axis];
+    if (placement.kind == Placement::kReplicate) continue;
+    json.begin_object();
+    json.key("axis"), json.string(valid_utf8(mesh[axis].name));
+    json.key("dim"), json.number(placement.dim);
+    if (placement.kind == Placement::kStridedShard) json.key("split_factor"), json.number(placement.split_factor);
+    if (placement.split != CutRule::kChunk) json.key("split"), json.string(to_string(placement.split));
+    if (!placement.ends.empty()) json.key("widths"), json.numbers(widths_of(placement));
+    json.end_object();
+  }
+  return text;
+}
+
 }  // namespace
 
 MeshLayout parse_layout_document(std::string_view text, const std::string& file) try {
   const JsonPlace::Json document = parse_document_text(text, kMaxLayoutValues);
   const JsonPlace top(document, "the document");
-  if (!document.is_object()) throw top.not_a("an object");
-  const std::string schema = text_at(top, "schema");
-  if (schema != "shardctl.layout/1") throw JsonPlace::wrong("wrong schema").expected("shardctl.layout/1").found(schema);
-  check_keys(top, {"schema", "name", "mesh", "files", "rules"});
-  text_at(top, "name");
+  check_schema(top);
+  check_layout_keys(top, {"schema", "name", "mesh", "files", "rules"});
+  top.text_of("name");
   MeshLayout layout;
   layout.mesh = read_mesh(top.at("mesh"));
   if (const auto files = top.find("files")) {
-    check_keys(*files, {"path"});
-    layout.file_path = text_at(*files, "path");
+    check_layout_keys(*files, {"path"});
+    layout.file_path = files->text_of("path");
   }
   const auto rules = top.find("rules");
   if (!rules) return layout;
@@ -237,13 +252,53 @@ MeshLayout parse_layout_document(std::string_view text, const std::string& file)
   }
   const auto matcher = std::make_shared<DocumentMatcher>();
   for (const JsonPlace& rule : rules->items()) {
-    layout.rules.push_back(read_rule(rule, layout.mesh, layout.rules.size(), *matcher));
+    layout.rules.push_back(read_layout_rule(rule, layout.mesh, layout.rules.size(), *matcher));
   }
   matcher->finish();
   layout.matching = [matcher](std::string_view name) { return (*matcher)(name); };
   return layout;
 } catch (Error& error) {
   throw error.in_file(file);
+}
+
+std::string dump_layout_document(const std::string& file_path, std::span<const MeshAxis> mesh,
+                                 std::span<const PlacedName> names) {
+  std::map<std::string, std::string> pattern_of;  // By the text of the cuts.
+  for (const PlacedName& each : names) {
+    const std::string shard = shard_text(mesh, each.placements);
+    if (shard.empty()) continue;
+    const auto [entry, is_new] = pattern_of.try_emplace(shard);
+    if (!is_new) entry->second += '|';
+    append_quoted(entry->second, each.name);
+  }
+  std::string text;
+  JsonWriter json(text, kPythonJson);
+  json.begin_object();
+  json.line(2);
+  json.key("schema"), json.string("shardctl.layout/1");
+  json.line(2);
+  json.key("mesh"), json.begin_object();
+  for (const MeshAxis& axis : mesh) json.member_name(valid_utf8(axis.name)), json.number(axis.size);
+  json.end_object();
+  json.line(2);
+  json.key("files"), json.begin_object();
+  json.key("path"), json.string(valid_utf8(file_path));
+  json.end_object();
+  json.line(2);
+  json.key("rules"), json.begin_array();
+  for (const auto& [shard, pattern] : pattern_of) {
+    json.line(4);
+    json.begin_object();
+    json.key("match"), json.string(valid_utf8(pattern));
+    json.key("shard"), json.begin_array(), json.literal(shard), json.end_array();
+    json.end_object();
+  }
+  if (!pattern_of.empty()) json.end_line(2);
+  json.end_array();
+  json.end_line();
+  json.end_object();
+  json.end_line();
+  return text;
 }
 
 }  // namespace shard
