@@ -11,11 +11,12 @@
 #include <variant>
 #include <vector>
 
-#include "libshard/catalog/catalog.h"
 #include "libshard/catalog/placement.h"
 #include "libshard/core/box.h"
 
 namespace shard {
+
+struct Catalog;
 
 /// Every tensor cut along `dim` into `ranks` pieces of ceil(n / ranks), as torch.chunk.
 struct RanksLayout {
