@@ -5,13 +5,14 @@
 #include <gtest/gtest.h>
 
 #include "libshard/core/error.h"
+#include "tests/catalog/build.h"
 #include "tests/support/expect_error.h"
 
 namespace shard {
 namespace {
 
 using testing::ElementsAre;
-using Numbers = std::vector<std::int64_t>;
+using test::Numbers;
 
 Dims dims(Catalog& catalog, const Numbers& numbers) { return catalog.arena->dims(numbers); }
 
@@ -33,7 +34,7 @@ TEST(CatalogBuilder, ATensorHasTheChunksThatAreAddedBeforeTheNextOne) {
   EXPECT_EQ(catalog.chunks_of(catalog.tensors[0]).size(), 2U);
   EXPECT_EQ(catalog.chunks_of(catalog.tensors[0])[1].first, 2);
   ASSERT_EQ(catalog.chunks_of(catalog.tensors[1]).size(), 1U);
-  EXPECT_THAT(catalog.chunks_of(catalog.tensors[1])[0].sizes, ElementsAre(4, 2));
+  EXPECT_THAT(test::to_numbers(catalog.chunks_of(catalog.tensors[1])[0].sizes), ElementsAre(4, 2));
   EXPECT_EQ(catalog.stored_of(catalog.tensors[1]).rank, 3);
   EXPECT_EQ(catalog.storage_of(catalog.tensors[1]).bytes, 1000);
 }
@@ -46,11 +47,11 @@ TEST(CatalogBuilder, ARunIsTheBoxesOfItsElements) {
   builder.add_run(stored, 2, 8, 50);  // Half a row, one row, half a row.
   const auto chunks = catalog.chunks_of(catalog.tensors[0]);
   ASSERT_EQ(chunks.size(), 3U);
-  EXPECT_THAT(chunks[0].offsets, ElementsAre(0, 2));
-  EXPECT_THAT(chunks[1].offsets, ElementsAre(1, 0));
-  EXPECT_THAT(chunks[2].sizes, ElementsAre(1, 2));
+  EXPECT_THAT(test::to_numbers(chunks[0].offsets), ElementsAre(0, 2));
+  EXPECT_THAT(test::to_numbers(chunks[1].offsets), ElementsAre(1, 0));
+  EXPECT_THAT(test::to_numbers(chunks[2].sizes), ElementsAre(1, 2));
   EXPECT_THAT((Numbers{chunks[0].first, chunks[1].first, chunks[2].first}), ElementsAre(50, 52, 56));
-  EXPECT_THAT(chunks[0].strides, ElementsAre(4, 1));
+  EXPECT_THAT(test::to_numbers(chunks[0].strides), ElementsAre(4, 1));
 }
 
 TEST(CatalogBuilder, AnEmptyChunkIsAtTheEndOfTheDimensionThatHasNoElements) {
@@ -58,8 +59,8 @@ TEST(CatalogBuilder, AnEmptyChunkIsAtTheEndOfTheDimensionThatHasNoElements) {
   CatalogBuilder builder(catalog);
   builder.begin("a", {}, DType::kUint8, dims(catalog, {6, 5}));
   builder.add_empty(add_bytes(builder, {0, 5}));
-  EXPECT_THAT(catalog.chunks[0].offsets, ElementsAre(6, 0));
-  EXPECT_THAT(catalog.chunks[0].sizes, ElementsAre(0, 5));
+  EXPECT_THAT(test::to_numbers(catalog.chunks[0].offsets), ElementsAre(6, 0));
+  EXPECT_THAT(test::to_numbers(catalog.chunks[0].sizes), ElementsAre(0, 5));
 }
 
 TEST(CatalogBuilder, AnAliasHasStoredTensorsOverTheSameStorage) {
