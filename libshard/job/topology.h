@@ -45,7 +45,7 @@ struct Topology {
 struct OutputPlaces {
   std::vector<int> roots;  ///< By rank: the rank that creates and commits its place's output, which is the lowest rank
                            ///< that writes there.
-  bool is_one = true;  ///< All ranks write to one place. Otherwise no rank writes to another's files.
+  bool is_one = true;      ///< All ranks write to one place. Otherwise no rank writes to another's files.
 
   bool is_root(int rank) const { return root(rank) == rank; }
   int root(int rank) const { return roots[static_cast<std::size_t>(rank)]; }
