@@ -1,6 +1,5 @@
-/// \file
-/// Keys that layout documents and maps have in common: the schema, axes, dimensions, patterns and the entries of
-/// `shard`. Inside libshard/map only.
+/// \file Reads the keys that layout documents and maps share: the schema, axes, dimensions, patterns and the entries of
+///   `shard`. Inside libshard/map only.
 #pragma once
 
 #include <fmt/format.h>
@@ -17,10 +16,10 @@
 
 namespace shard {
 
-/// \throws Error kInvalidArgument  not an object, or its key `schema` is not "shardctl.layout/1".
+/// Checks the schema. \throws Error kInvalidArgument  the document is not an object, or its key `schema` is not "shardctl.layout/1".
 void check_schema(const JsonPlace& top);
 
-/// The axis of a mesh that a text names, as its index.
+/// Reads the name of an axis. \returns its index in the mesh.
 template <class Axis>
 std::size_t read_axis(const JsonPlace& place, const std::vector<Axis>& mesh) {
   const std::string name = place.text();
@@ -29,20 +28,20 @@ std::size_t read_axis(const JsonPlace& place, const std::vector<Axis>& mesh) {
   throw JsonPlace::wrong(fmt::format("{} names the axis '{}', which mesh lacks", place.where(), name)).found(name);
 }
 
-/// The number of a dimension, from `least` on.
+/// Reads the number of a dimension, which is at least `least`.
 int read_dim(const JsonPlace& place, int least = 0);
 
-/// \throws Error kInvalidArgument  none of the four words.
+/// \throws Error kInvalidArgument  the text is none of the four words.
 CutRule read_split(const JsonPlace& place);
 
-/// The keys `dim`, `split` and `widths` of an entry of `shard`; `otherwise` counts without `split`.
-/// \throws Error kInvalidArgument  one of widths and split "widths" without the other.
+/// Reads the keys `dim`, `split` and `widths` of an entry of `shard`. `otherwise` is the rule without `split`.
+/// \throws Error kInvalidArgument  either widths or split "widths" is missing.
 MapCut read_cut(const JsonPlace& place, std::size_t axis, CutRule otherwise, int least_dim = 0);
 
-/// `compiled` is the pattern at `place`, or null if PatternSizes refuses it.
-/// \throws Error kInvalidArgument  null, or not a regular expression
+/// Checks the compiled pattern at `place`, which is null if PatternSizes refuses it. \returns the pattern.
+/// \throws Error kInvalidArgument  the pattern is null, or not a regular expression.
 std::unique_ptr<RE2> checked_pattern(const JsonPlace& place, std::unique_ptr<RE2> compiled);
-/// Error for patterns that are too large together.
+/// The error for patterns that are too large together.
 Error too_large_patterns();
 
 }  // namespace shard

@@ -1,5 +1,4 @@
-/// \file
-/// JsonPlace: a value of a JSON document with the words that lead to it, read strictly. Inside libshard/map only.
+/// \file JsonPlace: a value of a JSON document together with its path, read strictly. Inside libshard/map only.
 #pragma once
 
 #include <fmt/format.h>
@@ -34,7 +33,7 @@ class JsonPlace {
     return wrong(fmt::format("{} is not {}", where_, kind)).found(value_->type_name());
   }
 
-  /// \throws Error kInvalidArgument  not an object, or a key that is not one of these
+  /// Checks the keys of an object. \throws Error kInvalidArgument  not an object, or a key that is not in `known`
   void check_keys(std::initializer_list<std::string_view> known) const {
     if (const std::optional<std::string> key = other_key(known)) {
       throw wrong(fmt::format("{} has an unknown key '{}'", where_, *key))
@@ -80,7 +79,7 @@ class JsonPlace {
     if (!fits) throw not_a("an integer");
     return value_->get<std::int64_t>();
   }
-  /// An integer, or a text that is an expression.
+  /// Reads an integer, or a text that is an expression.
   Expression expression() const {
     if (!value_->is_string()) return Expression(integer());
     try {
@@ -89,7 +88,7 @@ class JsonPlace {
       throw wrong(fmt::format("{}: {}", where_, error.what())).because(error.why());
     }
   }
-  /// One of these words, as its index.
+  /// Reads one of these words. \returns its index.
   std::size_t word(std::initializer_list<std::string_view> words) const {
     const std::string given = text();
     const auto* const found = std::ranges::find(words, std::string_view(given));
@@ -106,7 +105,7 @@ class JsonPlace {
       places.emplace_back((*value_)[i], fmt::format("{}[{}]", where_, i));
     return places;
   }
-  /// The items of a list, or the value alone.
+  /// The items of a list, or the value itself as the only item.
   std::vector<JsonPlace> items_or_self() const { return value_->is_array() ? items() : std::vector{*this}; }
   /// Keys and values of an object, in the document's order.
   std::vector<std::pair<std::string, JsonPlace>> members() const {

@@ -25,7 +25,8 @@ namespace shard {
 
 namespace {
 
-constexpr std::size_t kMaxPlacements = 1 << 21;  ///< Each rule has one for every axis.
+constexpr std::size_t kMaxPlacements = 1 << 21;  ///< The limit for all rules, because each rule has a placement for
+                                                 ///< every axis.
 
 void check_layout_keys(const JsonPlace& place, std::initializer_list<std::string_view> known) {
   const std::optional<std::string> key = place.other_key(known);
@@ -37,7 +38,7 @@ void check_layout_keys(const JsonPlace& place, std::initializer_list<std::string
       .hint("use a model map, which can express more than a layout (docs/maps.md)");
 }
 
-/// An integer from 1 to `most`, if it is one.
+/// Reads an integer from 1 to `most`, if the value is one.
 std::optional<std::int64_t> size_of(const JsonPlace& place, std::int64_t most) {
   const JsonPlace::Json& json = place.json();
   if (!json.is_number_unsigned() || json.get<std::uint64_t>() < 1) return std::nullopt;
@@ -62,7 +63,7 @@ std::vector<MeshAxis> read_mesh(const JsonPlace& place) {
   return read;
 }
 
-/// Widths as ends. They may name the mesh's axes, whose sizes they then mean.
+/// Converts widths to ends. Widths may contain the names of the mesh's axes, which stand for their sizes.
 std::vector<std::int64_t> read_ends(const JsonPlace& place, std::span<const Expression> widths,
                                     const std::vector<MeshAxis>& mesh, std::int64_t parts) {
   const auto size_of_axis = [&](std::string_view name) {
@@ -97,7 +98,7 @@ Placement read_placement(const JsonPlace& place, const MapCut& cut, const std::v
   return placement;
 }
 
-/// The axes in the order of cutting: those of `shard` first, then the others, which hold replicas.
+/// Reads the axes in the order of cutting: those of `shard` first, then the others, which hold replicas.
 void read_shard(const JsonPlace& place, const std::vector<MeshAxis>& mesh, MeshLayout::Rule& rule) {
   for (const JsonPlace& entry : place.items()) {
     check_layout_keys(entry, {"axis", "dim", "split", "widths", "split_factor"});
@@ -115,7 +116,7 @@ void read_shard(const JsonPlace& place, const std::vector<MeshAxis>& mesh, MeshL
   }
 }
 
-/// The names that a pattern lists one by one; nothing where it is a true pattern.
+/// The names in a pattern that only lists names, or nothing if it is a real pattern.
 std::optional<std::vector<std::string>> listed_names(std::string_view pattern) {
   std::vector<std::string> names(1);
   for (std::size_t i = 0; i < pattern.size(); ++i) {
@@ -139,11 +140,11 @@ std::optional<std::vector<std::string>> listed_names(std::string_view pattern) {
   return names;
 }
 
-/// What the rules of a document match: lists of names by binary search, patterns in sets, so that a name is passed over
-/// once for many of them.
+/// Matches names against the rules of a document: lists of names by binary search, and patterns in sets, so that one
+/// pass over a name matches many patterns.
 class DocumentMatcher {
  public:
-  /// Rules are added in their order.
+  /// Adds a rule. Rules must be added in their order.
   void add(std::size_t rule, const std::string& match, const JsonPlace& place) {
     if (const std::optional<std::vector<std::string>> names = listed_names(match)) {
       for (const std::string& name : *names) names_.emplace_back(name, rule);
@@ -190,7 +191,7 @@ MeshLayout::Rule read_layout_rule(const JsonPlace& place, const std::vector<Mesh
   return rule;
 }
 
-/// RE2 for exactly this name.
+/// Appends an RE2 pattern that matches exactly this name.
 void append_quoted(std::string& pattern, std::string_view name) {
   for (const char c : name) {
     const bool is_word = (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || c == '_';
@@ -211,7 +212,7 @@ std::string_view valid_utf8(std::string_view text) {
       .suggest(Remedy::kRename, text);
 }
 
-/// The items of the list of cuts, slowest axis first, without axes of replicas.
+/// The items of the list of cuts, slowest axis first, without the axes of replicas.
 std::string shard_text(std::span<const MeshAxis> mesh, std::span<const Placement> placements) {
   std::string text;
   JsonWriter json(text, kPythonJson);
