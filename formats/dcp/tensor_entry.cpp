@@ -11,7 +11,7 @@
 namespace shard::dcp {
 namespace {
 
-/// The item of a chunk, as a stored tensor. \returns its index.
+/// Adds the item of a chunk as a stored tensor. \returns its index.
 std::uint32_t add_stored(CatalogBuilder& builder, const TensorEntry& entry, const ChunkEntry& chunk) {
   Catalog& catalog = builder.catalog();
   Storage& storage = catalog.storages[chunk.item];
@@ -22,7 +22,7 @@ std::uint32_t add_stored(CatalogBuilder& builder, const TensorEntry& entry, cons
   return stored;
 }
 
-/// Adds the boxes that a run of a block's elements makes, see TensorEntry::stored_size.
+/// Adds the boxes into which a run of a block's elements is divided, see TensorEntry::stored_size.
 class RunAdder {
  public:
   RunAdder(CatalogBuilder& builder, const TensorEntry& entry) : builder_(builder), block_(at(entry.size.size())) {
