@@ -16,7 +16,7 @@ namespace shard::safetensors {
 namespace {
 
 constexpr JsonStyle kHeaderJson{JsonEscapes::kNone, true};
-constexpr std::size_t kAlignment = 8;  ///< The data's first byte is aligned so, as the reference does.
+constexpr std::size_t kAlignment = 8;  ///< The alignment of the data's first byte, as in the reference.
 
 std::size_t dtype_order(DType dtype) {
   const std::span<const HeaderDType> all = header_dtypes();
@@ -82,7 +82,7 @@ void write_metadata(JsonWriter& json, const std::map<std::string, std::string>& 
   json.end_object();
 }
 
-/// The number in front of the header.
+/// Writes the number before the header.
 void set_length(std::string& head, const std::string& file) {
   std::size_t length = head.size() - kLengthBytes;
   if (length > static_cast<std::size_t>(kMaxHeaderBytes)) {

@@ -9,12 +9,13 @@
 namespace shard::zip {
 namespace {
 
-// Deflate options (bits 1 and 2), descriptor, UTF-8. All others change how the bytes are to be read.
+// Deflate options (bits 1 and 2), descriptor, UTF-8. Any other flag changes how the bytes must be read.
 constexpr std::uint16_t kKnownFlags = 0x0006 | kDescriptorFlag | kUtf8Flag;
 constexpr std::uint16_t kEncryptionFlags = 0x0001 | 0x0040 | 0x2000;
-constexpr std::int64_t kDeflateRatio = 1032;  // Deflate cannot do better.
+constexpr std::int64_t kDeflateRatio = 1032;  // The best ratio that deflate can reach.
 
-// The content of extra field `id`, or an empty span. `leaves_header` is set if a field before it does.
+// The content of extra field `id`, or an empty span. `leaves_header` is set if a field before it extends past the
+// header.
 std::span<const std::byte> find_extra(std::span<const std::byte> extra, std::uint16_t id, bool& leaves_header) {
   while (extra.size() >= 4) {
     const std::size_t bytes = load<std::uint16_t>(extra, 2);
@@ -26,7 +27,7 @@ std::span<const std::byte> find_extra(std::span<const std::byte> extra, std::uin
   return {};
 }
 
-// Why a record's name may lead elsewhere; empty: it does not.
+// The reason why a record's name may lead outside its folder; empty if it cannot.
 std::string_view fault_of_name(std::string_view name) {
   if (name.empty()) return "is empty";
   if (name.front() == '/') return "is absolute";

@@ -20,7 +20,7 @@ namespace {
 constexpr std::int64_t kAlignment = 64;
 constexpr std::int64_t kPadHeaderBytes = 4;
 
-// Bytes of the zip64 extra field (id 1): sizes and offset stand in it only where 32 bits cannot hold them.
+// The size of the zip64 extra field (id 1). It contains sizes and the offset only if they exceed 32 bits.
 std::int64_t zip64_bytes(std::int64_t bytes, std::int64_t header) {
   const bool wide_size = bytes >= kMax32, wide_offset = header >= kMax32;
   return wide_size || wide_offset ? 4 + (wide_size ? 16 : 0) + (wide_offset ? 8 : 0) : 0;
@@ -44,7 +44,8 @@ std::uint16_t flags_of(std::int64_t bytes) {
   return static_cast<std::uint16_t>(kUtf8Flag | (bytes > 0 ? kDescriptorFlag : 0));
 }
 
-// Empty records have no descriptor. Those with a zip64 field have the wide one, also where only the offset is wide.
+// The size of a descriptor. Empty records have none. Records with a zip64 field have the wide form, even if only the
+// offset exceeds 32 bits.
 std::int64_t descriptor_bytes(std::int64_t bytes, std::int64_t header) {
   if (bytes == 0) return 0;
   return zip64_bytes(bytes, header) > 0 ? 24 : 16;
@@ -88,13 +89,15 @@ void store_end(std::string& out, std::int64_t entries, std::int64_t directory, s
   store(out, std::uint16_t{0});
 }
 
-constexpr std::int64_t kReadWhole = 8192;           // Zips up to this size are read at once.
-constexpr std::int64_t kWindow = 4096;              // Of the front and of the end of larger zips.
-constexpr std::int64_t kUsualExtra = 128;           // Read along with a local header; torch's padding is shorter.
-constexpr std::int64_t kDirectoryWindow = 1 << 20;  // Bytes of a directory read at once, whatever size it claims.
+constexpr std::int64_t kReadWhole = 8192;  // Zips up to this size are read in one call.
+// The number of bytes read from the front and from the end of a larger zip.
+constexpr std::int64_t kWindow = 4096;
+constexpr std::int64_t kUsualExtra = 128;  // Read together with a local header; torch's padding is shorter.
+// The number of bytes of a directory that are read at once, regardless of its recorded size.
+constexpr std::int64_t kDirectoryWindow = 1 << 20;
 constexpr std::size_t kLongestEntry = kDirectoryBytes + 3 * 0xFFFF;
 
-/// Memory grows with what really comes out, not with what the directory promises.
+/// Inflates a record. Memory grows with the actual output, not with the size recorded in the directory.
 std::vector<std::byte> inflated(const decoded_view::Compressed& from) {
   constexpr std::int64_t kStep = 1 << 20;
   const auto view = decoded_view::decompressed(from);
@@ -106,14 +109,14 @@ std::vector<std::byte> inflated(const decoded_view::Compressed& from) {
   return content;
 }
 
-/// The name in a local header, as far as `header` reaches.
+/// The name in a local header, as far as `header` contains it.
 std::string_view local_name(std::span<const std::byte> header) {
   const std::span<const std::byte> rest = header.subspan(kLocalBytes);
   return {reinterpret_cast<const char*>(rest.data()),
           std::min<std::size_t>(load<std::uint16_t>(header, 26), rest.size())};
 }
 
-/// On one disk are all records that there are.
+/// Checks that the disk contains all records.
 void check_counts(std::uint64_t here, std::uint64_t all, std::string_view where) {
   if (here == all) return;
   throw damaged(FindingKind::kBadHeader, fmt::format("the {} counts {} records and {} in all", where, here, all))
@@ -193,8 +196,8 @@ std::int64_t ZipReader::find_end() const {
   throw error.because("the file was cut short, or bytes were appended to it").hint("fetch it again");
 }
 
-/// The last part of an archive that was split begins inside a record. What begins with a local header is all on one
-/// disk, and its numbers of disks are damaged.
+/// Throws for an archive of several disks. The last part of a split archive starts inside a record. An archive that
+/// starts with a local header is complete, so its disk numbers are damaged.
 void ZipReader::throw_disks(std::string_view where) const {
   std::vector<std::byte> scratch;
   if (load<std::uint32_t>(view(0, 4, scratch), 0) != kLocalSignature) {
@@ -244,7 +247,8 @@ ZipReader::End ZipReader::read_zip64_end(std::int64_t locator, const End& classi
       load<std::uint64_t>(record, 4) != static_cast<std::uint64_t>(kZip64EndBytes) - 12) {
     throw damaged(FindingKind::kBadHeader, "the zip64 end record has no signature or another size");
   }
-  if (load<std::uint64_t>(record, 16) != 0) throw_disks("zip64 end record");  // Its own disk, and the directory's.
+  // The number of this disk, and that of the directory's disk.
+  if (load<std::uint64_t>(record, 16) != 0) throw_disks("zip64 end record");
   check_counts(load<std::uint64_t>(record, 24), load<std::uint64_t>(record, 32), "zip64 end record");
   const End end{to_size(load<std::uint64_t>(record, 32), "record count"),
                 to_size(load<std::uint64_t>(record, 48), "directory offset"),
@@ -263,7 +267,7 @@ void ZipReader::read_directory(const End& end) {
   std::vector<std::byte> scratch;
   std::span<const std::byte> rest;
   const std::int64_t directory_end = end.directory + end.directory_bytes;
-  std::int64_t next = end.directory;  // Behind `rest`.
+  std::int64_t next = end.directory;  // The offset of the directory's end.
   for (std::int64_t i = 0; i < end.entries; ++i) {
     if (rest.size() < kLongestEntry && next < directory_end) {
       next -= static_cast<std::int64_t>(rest.size());
@@ -338,15 +342,15 @@ const Record* ZipReader::find(std::string_view name) const {
   return &records_[found->record];
 }
 
-/// Only the descriptor follows the data. Damaged lengths in a local header would move the data's begin, and this check
-/// is what notices it.
+/// Checks that only the descriptor follows the data. Damaged lengths in a local header would shift the data's start,
+/// and only this check detects that.
 void ZipReader::check_gap(const Record& record, std::int64_t gap, bool has_extra) const {
   bool fits = gap == 0;
   if ((record.flags & kDescriptorFlag) != 0) {
     const bool is_wide = record.bytes >= kMax32 || record.stored_bytes >= kMax32;
-    const bool lies_far = record.header_offset >= kMax32;  // torch then writes the wide one, others the narrow one.
+    const bool lies_far = record.header_offset >= kMax32;  // torch then writes the wide form, others the narrow one.
     fits = (gap == 16 && !is_wide) || (gap == 24 && (is_wide || lies_far));
-    fits = fits || (!has_extra && (gap == 12 || gap == 20));  // Without the signature, as some others write it.
+    fits = fits || (!has_extra && (gap == 12 || gap == 20));  // Some other writers omit the signature.
   }
   if (fits) return;
   throw damaged(FindingKind::kBadHeader,
@@ -376,7 +380,7 @@ std::int64_t ZipReader::data_offset(const Record& record) const {
                       bytes = load<std::uint32_t>(header, 22);
   const std::int64_t extra_offset = record.header_offset + kLocalBytes + name_bytes;
   const std::int64_t extra_bytes = load<std::uint16_t>(header, 28);
-  // With a descriptor the local numbers are zeros, as torch writes them, and the descriptor's count.
+  // With a descriptor, the local sizes and CRC are zeros, and the values of the descriptor count.
   const bool deferred = (record.flags & kDescriptorFlag) != 0 && crc == 0 && stored == 0 && bytes == 0;
   if (!deferred) {
     if (crc != record.crc32) throw wrong("CRC");
@@ -471,7 +475,7 @@ void ZipLayout::append_header(std::size_t record, std::string& out) const {
   store(out, static_cast<std::uint16_t>(name_bytes));
   store(out, static_cast<std::uint16_t>(extra));
   out.append(folder_).append(name);
-  store_zip64(out, bytes, 0, header);  // The compressed size is not known yet when torch writes this.
+  store_zip64(out, bytes, 0, header);  // torch does not know the compressed size yet when it writes this field.
   out += "FB";
   store(out, static_cast<std::uint16_t>(padding));
   out.append(static_cast<std::size_t>(padding), 'Z');
