@@ -13,7 +13,7 @@ namespace shard::deepspeed {
 
 namespace {
 
-constexpr std::array<std::int64_t, 2> kAlignments{2, 1};  // Elements; the second until DeepSpeed 0.5.2.
+constexpr std::array<std::int64_t, 2> kAlignments{2, 1};  // In elements; the second one until DeepSpeed 0.5.2.
 
 class ParamLayout {
  public:
@@ -57,7 +57,7 @@ class ParamLayout {
     for (std::size_t i = 0; i < params.size(); ++i) add(params[i], std::move(sliced.tensors[i]));
   }
 
-  /// The slices that the masters' lengths fit, and their alignment.
+  /// The slices that match the lengths of the master weights, and their alignment.
   std::pair<FlatLayout, std::int64_t> find_slices() const {
     for (const std::int64_t alignment : kAlignments) {
       FlatLayout sliced = slice(alignment);
@@ -66,7 +66,7 @@ class ParamLayout {
     }
     FlatLayout usual = slice(kAlignments.front());
     for (const OptimizerStates& rank : ranks_) check_length(rank, "fp32", rank.masters[group_], usual);
-    return {std::move(usual), kAlignments.front()};  // Not reached: one of them did not fit.
+    return {std::move(usual), kAlignments.front()};  // Not reached, because one of them did not match.
   }
 
   FlatLayout slice(std::int64_t alignment) const {
