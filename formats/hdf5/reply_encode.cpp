@@ -8,7 +8,7 @@ namespace shard::hdf5 {
 
 namespace {
 
-/// Appends to the payload. Counts are 32 bits wide; what does not fit cannot have come out of one frame either.
+/// Appends to the payload. Counts have 32 bits; a larger one could not fit in a frame.
 class Encoder {
  public:
   template <class Number>
