@@ -73,6 +73,8 @@ bool is_of_blocks(Dims shape, Dims stored) {
   return block == stored[dimensions];
 }
 
+/// Whether the chunk is inside the stored shape and in one block: its size is 1 in every dimension but the last, which
+/// counts the elements of a block.
 bool is_run_of_block(const ChunkEntry& chunk, Dims stored) {
   if (chunk.sizes.size() != stored.size()) return false;
   for (int d = 0; d < stored.size(); ++d) {

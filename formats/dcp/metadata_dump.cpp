@@ -65,6 +65,7 @@ class MetadataDumper {
   }
   void end_dict() { out_.op(kSetItems); }
 
+  /// torch.Size((...)): REDUCE of the class with a tuple that contains one tuple of integers.
   void size(Dims dims) {
     out_.global("torch", "Size");
     out_.mark();
@@ -112,6 +113,8 @@ class MetadataDumper {
     end_object();
   }
 
+  /// TensorProperties by BUILD with the tuple (dtype, layout, requires_grad, memory format, pin_memory). The layout and the
+  /// memory format are calls, because enums and layouts have no opcode.
   void properties(const TensorEntry& tensor) {
     out_.global(kModule, "TensorProperties");
     out_.empty_tuple();

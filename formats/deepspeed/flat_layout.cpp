@@ -45,6 +45,7 @@ class ParamLayout {
     laid_.params.push_back({param.name, param.shape, group_, std::move(pieces)});
   }
 
+  /// Stages 1 and 2: the parameters of a group in a row, padded at the end, divided into one slice per rank.
   void lay_slices() {
     auto [sliced, alignment] = find_slices();
     laid_.alignments.push_back(alignment);
@@ -91,6 +92,8 @@ class ParamLayout {
                        length);
   }
 
+  /// Stage 3: each parameter of n elements is divided into parts of ceil(n / ranks) elements. A rank's buffer has its parts
+  /// of all parameters in a row, so a parameter is at the same offset on every rank.
   void lay_parts() {
     std::int64_t sum = 0;
     for (const ParamShape& param : groups_[group_]) {

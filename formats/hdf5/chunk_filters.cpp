@@ -27,7 +27,7 @@ Error damaged(std::string_view shown, std::string_view why, FindingKind kind = F
 /// needs a 32nd more for bytes without repetitions.
 std::int64_t longest_stream(std::int64_t bytes) { return checked_add(bytes, bytes / 32 + 4096); }
 
-/// Fast check of a valid stream: the whole stream decodes to exactly `out`, and the Adler-32 matches.
+/// Fast decoder for valid streams. \returns whether the whole stream decodes to exactly `out` and its Adler-32 matches.
 bool inflate_fast(std::span<const std::byte> stream, std::span<std::byte> out) {
   const auto state = std::make_unique_for_overwrite<inflate_state>();
   isal_inflate_init(state.get());
@@ -146,6 +146,8 @@ void unshuffle_any(const std::byte* planes, std::size_t count, std::size_t eleme
 
 std::vector<FilterStep> steps_to_undo(std::span<const Filter> filters, const ChunkPlace& place, std::int64_t bytes,
                                       std::string_view shown) {
+  // Follows the sizes in the order of writing: shuffle keeps the size, fletcher32 adds its sum, and after a compression
+  // only an upper limit is known.
   std::vector<FilterStep> steps;
   ByteCount count{bytes};
   for (std::size_t i = 0; i < filters.size(); ++i) {
@@ -198,6 +200,8 @@ void unshuffle(std::span<const std::byte> planes, std::size_t element_bytes, std
   std::ranges::copy(planes.subspan(whole), elements.begin() + static_cast<std::ptrdiff_t>(whole));
 }
 
+// The sum of the data's big-endian 16-bit words, and the sum of all sums so far, both modulo 65535. Folding the upper half
+// into the lower one keeps the value modulo 65535.
 void Fletcher32::add(std::span<const std::byte> data) {
   constexpr std::size_t kWords = 360;  // The block size that keeps sum_of_sums_ below 2^32.
   const auto fold = [](std::uint32_t& sum) { sum = (sum & 0xFFFF) + (sum >> 16); };
@@ -221,6 +225,7 @@ void Fletcher32::check(std::span<const std::byte> stored, std::string_view shown
   std::uint32_t expected = 0;
   std::memcpy(&expected, stored.data(), sizeof expected);
   const std::uint32_t sum = sum_of_sums_ << 16 | sum_;
+  // Each half of the sum with its two bytes exchanged.
   const std::uint32_t swapped = (sum & 0x00FF00FF) << 8 | (sum >> 8 & 0x00FF00FF);
   if (expected == sum || expected == swapped) return;
   throw damaged(shown, "its checksum differs", FindingKind::kCrcMismatch)

@@ -145,6 +145,8 @@ class Placer {
     add_bytes(entry_.offset, bytes_);
   }
 
+  /// Chunks are numbered row-major in the grid and listed in ascending order. The numbers between two listed chunks were
+  /// never written.
   void place_chunked() {
     if (entry_.chunk_shape.size() != entry_.space.shape.size())
       throw contradiction("chunks do not have the dataset's dimensions");
@@ -170,6 +172,7 @@ class Placer {
   }
 
   void add_chunk(const ChunkPlace& chunk) {
+    // A chunk is plain if its mask skips every filter.
     const bool is_filtered = !filters_.empty() && (~chunk.skipped & ((1U << filters_.size()) - 1)) != 0;
     if (is_filtered) {
       add_stored(add_view({.kind = StoredView::Kind::kChunk, .place = chunk, .filters = filters_, .code = code_},
@@ -270,6 +273,7 @@ class BoxCutter {
   }
 
  private:
+  /// The stored tensor of a cell: its number is the row-major index in the whole grid.
   std::uint32_t stored_at(const std::vector<std::int64_t>& step) const {
     std::int64_t number = 0;
     for (std::size_t d = 0; d < step.size(); ++d) number = number * grid_[d] + begin_[d] + step[d];
@@ -284,6 +288,7 @@ class BoxCutter {
     while (begin < end) {
       std::int64_t rest = begin;
       for (std::size_t d = 0; d < step.size(); ++d) step[d] = rest / below_[d], rest %= below_[d];
+      // The slowest dimension along which a step stays inside the range: whole rows of all faster dimensions.
       std::size_t along = 0;
       while (along + 1 < step.size() && (begin % below_[along] != 0 || begin + below_[along] > end)) ++along;
       cells.assign(step.size(), 1);
@@ -313,6 +318,7 @@ class BoxCutter {
     offsets_.assign(to_.begin(), to_.end());
     cut_sizes_.assign(to_.size(), 1);
     cut_strides_.assign(to_.size(), 0);
+    // The first element skips the part of the cells before the box, in every dimension of the dataset.
     for (std::size_t d = 0; d < step.size(); ++d) {
       const std::int64_t corner = corner_of(step, d), low = std::max(from_[d], corner);
       chunk.first += (low - corner) * strides[static_cast<int>(d)];

@@ -43,16 +43,22 @@ namespace shard::hdf5 {
 namespace {
 
 // The end of a file according to its superblock. Source: "HDF5 File Format Specification Version 3.0", II.A.
+//
+//   versions 0, 1   signature (8 bytes), version (1), versions of other parts (4), size of offsets (1), size of lengths
+//                   (1), further fields (9 or 13), then base address, address of free space, end of file, ...
+//   versions 2, 3   signature (8), version (1), size of offsets (1), size of lengths (1), flags (1), then base address,
+//                   address of the extension, end of file, ...
 
 using std::string_view_literals::operator""sv;
 constexpr std::string_view kSignature = "\x89HDF\r\n\x1a\n"sv;
 constexpr std::size_t kVersionAt = 8, kLongest = 64;
 
-/// Offsets in a superblock.
+/// Offsets in a superblock, for offsets of 8 bytes.
 struct Fields {
   std::size_t offset_size, base, end;
 };
 
+// Indexed by the version.
 constexpr std::array kFields{
     Fields{13, 24, 40},
     Fields{13, 28, 44},
@@ -91,6 +97,7 @@ void warn_of_bytes_behind(const RandomReader& file, const std::string& shown, Fi
                     .because("something was appended to it"));
 }
 
+/// A range of a file as a file.
 class FilePart final : public RandomReader {
  public:
   FilePart(std::shared_ptr<const RandomReader> file, std::int64_t offset, std::int64_t bytes)
@@ -327,8 +334,7 @@ class Hdf5Reader final : public Reader {
     }
   }
 
-  /// True for a content that a different file has too. Files may share attributes of groups; those that differ are
-  /// dropped from all.
+  /// True if an earlier file has an attribute at the same place, because files may share groups. Records differing contents, which are dropped at the end.
   bool is_repeated(const EntryPaths::Place& place, const Content& content) {
     if (source_.names.size() == 1) return false;
     Entry entry;

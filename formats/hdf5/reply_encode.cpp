@@ -44,6 +44,8 @@ class Encoder {
   std::string out_;
 };
 
+// A type: kind, bytes, five flags, padding, ten numbers, tag, dimensions, then the number of members and each member's
+// name, offset, value and type. In an enum only the first member has a type, the base. Decoder::type reads the same.
 void Encoder::type(const Type& type) {
   number(type.kind);
   number(type.bytes);

@@ -118,6 +118,7 @@ std::string place_file(std::vector<OutgoingTensor>& tensors, const std::map<std:
   head.append((kAlignment - head.size() % kAlignment) % kAlignment, ' ');
   set_length(head, file.path);
   const auto data = static_cast<std::int64_t>(head.size());
+  // The header counts offsets from the start of the data, the catalog from the start of the file.
   for (const OutgoingTensor& each : tensors) each.storage->offset += data;
   file.bytes = checked_add(data, end);
   return head;

@@ -112,6 +112,7 @@ class LegacyFile final : public SavedFile {
     return pickle::load(arena_, *data, load_options_);
   }
 
+  /// Reads the first three pickles: magic number, protocol, description of the machine.
   void read_header() {
     next_pickle();  // Skips the magic number, which is_legacy_file has checked.
     const Value& protocol = *next_pickle();
@@ -126,6 +127,7 @@ class LegacyFile final : public SavedFile {
     }
   }
 
+  /// Places the storages, which follow the list of keys in its order and end with the file.
   void place_storages(const Value& keys) {
     if (keys.kind != ValueKind::kList) {
       throw Error(ErrorCode::kCorruption, "the storages' keys are not a list").of_kind(FindingKind::kBadHeader);
@@ -152,6 +154,7 @@ class LegacyFile final : public SavedFile {
     return number;
   }
 
+  /// Places one storage: an i64 with the number of its elements, then the elements.
   void place_storage(const Value& key) {
     const auto wrong = [&](std::string_view what) {
       return Error(ErrorCode::kCorruption, fmt::format("the storage '{}' {}", key.is_string() ? key.text() : "?", what))
@@ -197,6 +200,7 @@ bool is_legacy_file(const RandomReader& file) {
   std::string head(static_cast<std::size_t>(std::min<std::int64_t>(file.size(), 32)), '\0');
   file.read_at(0, std::as_writable_bytes(std::span(head)));
   std::string_view rest = head;
+  // PROTO and the version, with protocol 4 a frame, then the magic number as LONG1.
   if (rest.size() < 2 || rest[0] != '\x80' || rest[1] < 2 || rest[1] > 5) return false;
   rest.remove_prefix(2);
   if (rest.starts_with(kFrame)) rest.remove_prefix(kFrame.size());

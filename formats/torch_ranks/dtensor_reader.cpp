@@ -150,6 +150,7 @@ std::vector<std::int64_t> read_ranks(Arena& arena, const Value& value, const Rea
   return integers(*view);
 }
 
+/// Flattens nested sizes and strides, which have the same form, to steps.
 void append_steps(const Value& sizes, const Value& strides, AxisSteps& steps, int depth = 0) {
   if (sizes.kind == ValueKind::kInt) {
     const std::int64_t size = natural(sizes, "mesh layout's size");
@@ -165,6 +166,7 @@ void append_steps(const Value& sizes, const Value& strides, AxisSteps& steps, in
   for (std::size_t i = 0; i < each_size.size(); ++i) append_steps(*each_size[i], *each_stride[i], steps, depth + 1);
 }
 
+/// The steps of each axis: from a `_FlatLayout` per axis (torch 2.15), or from one pair of tuples (2.11).
 std::vector<AxisSteps> read_layout(const Value& layout) {
   std::vector<AxisSteps> axes;
   if (const Value* list = attribute(layout, "axes")) {
@@ -202,6 +204,7 @@ std::int64_t first_position(const Value& mesh, const std::vector<std::int64_t>& 
   return position - steps;
 }
 
+/// Extends each position by all multiples of the stride. The last step varies fastest, so the result is row-major.
 void append_positions(std::vector<std::int64_t>& positions, const Step& step) {
   const std::size_t count = positions.size();
   if (checked_mul(static_cast<std::int64_t>(count), step.size) > kMaxRanks) {
@@ -216,6 +219,7 @@ void append_positions(std::vector<std::int64_t>& positions, const Step& step) {
   positions = std::move(all);
 }
 
+/// Computes the mesh's ranks: positions in the root mesh's flat map, by the sizes and strides of the layout.
 void read_mapped(Arena& arena, const Value& mesh, const ReadIntegers& integers, DeviceMeshValue& result) {
   Dims shape;
   const std::vector<std::int64_t> map = read_ranks(arena, need(mesh, "_rank_map"), integers, shape);

@@ -53,7 +53,7 @@ class SliceMerge {
     }
   }
 
-  /// The part of the whole tensor on each rank; empty if the layout cannot shard that shape.
+  /// The part of the whole tensor on each rank. \throws Error kCorruption  the layout cannot shard that shape
   const std::vector<RankPiece>& pieces_of(Dims shape, const Cut& cut) {
     try {
       return context_.shardings.pieces(shape, cut);
@@ -81,6 +81,7 @@ class SliceMerge {
 
   /// True if the rank's coordinate is 0 on every axis that does not shard dimension `d`.
   bool is_first_but_for(int d, std::size_t rank) const {
+    // Ranks are numbered row-major on the mesh, so the coordinates are the digits of the rank, the last axis first.
     for (std::size_t axis = sharding_.mesh.size(); axis-- > 0;) {
       const auto size = static_cast<std::size_t>(sharding_.mesh[axis].size);
       const Placement& placement = sharding_.placements[axis];

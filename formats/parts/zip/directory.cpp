@@ -17,6 +17,7 @@ constexpr std::int64_t kDeflateRatio = 1032;  // The best ratio that deflate can
 // The content of extra field `id`, or an empty span. `leaves_header` is set if a field before it extends past the
 // header.
 std::span<const std::byte> find_extra(std::span<const std::byte> extra, std::uint16_t id, bool& leaves_header) {
+  // Extra fields in a row, each: id (2 bytes), length of the content (2), content.
   while (extra.size() >= 4) {
     const std::size_t bytes = load<std::uint16_t>(extra, 2);
     leaves_header = bytes > extra.size() - 4;
@@ -102,6 +103,10 @@ std::optional<std::uint64_t> Zip64::take() {
   return number;
 }
 
+// Offsets in an entry: 0 signature, 4 versions, 8 flags, 10 method, 12 time and date, 16 CRC-32, 20 compressed size,
+// 24 size, 28 name length, 30 extra length, 32 comment length, 34 disk, 36 attributes, 42 offset of the local header,
+// 46 name, extra fields, comment. A zip64 field has the numbers that are all ones here, in the order size, compressed
+// size, offset.
 Record take_entry(std::span<const std::byte>& rest) {
   if (rest.size() < kDirectoryBytes) throw damaged(FindingKind::kBadHeader, "the directory ends inside an entry");
   if (load<std::uint32_t>(rest, 0) != kDirectorySignature) {

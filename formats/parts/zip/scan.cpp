@@ -100,6 +100,7 @@ class Scanner {
  private:
   // --- Signatures ---
 
+  /// Finds all signatures. Windows overlap by the longest descriptor, so none is divided.
   void find_marks() {
     std::vector<std::byte> window;
     for (std::int64_t at = begin_; at < end_; at += kScanWindow) {
@@ -127,6 +128,8 @@ class Scanner {
     }
   }
 
+  /// Descriptor: signature (4 bytes), CRC-32 (4), compressed size and size, either 4 + 4 or 8 + 8. Both readings are kept,
+  /// because only the CRC of the data shows which one applies.
   void add_claims(std::span<const std::byte> descriptor, std::int64_t at) {
     if (descriptor.size() < 16) return;
     const auto crc = load<std::uint32_t>(descriptor, 4);
@@ -144,6 +147,7 @@ class Scanner {
     claims_.push_back(claim);
   }
 
+  /// Whether a signature, or the end of the range, is at `at`.
   bool is_mark(std::int64_t at) const {
     const auto found = std::ranges::lower_bound(marks_, at, {}, &Mark::at);
     return at == end_ || (found != marks_.end() && found->at == at);
