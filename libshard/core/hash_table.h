@@ -31,7 +31,7 @@ class HashSlots {
     return slots_.empty() ? kNone : slots_[place_of(static_cast<std::uint32_t>(hash), is_equal)].entry;
   }
 
-  /// As find. If there is none, adds entry number `size()` and returns it. \pre size() < kNone - 1
+  /// Does the same as find. If there is none, adds entry number `size()` and returns it. \pre size() < kNone - 1
   template <class IsEqual>
   std::uint32_t find_or_add(std::uint64_t hash, IsEqual&& is_equal) {
     if (2 * (std::size_t{count_} + 1) > slots_.size()) resize(slots_.empty() ? 16 : 2 * slots_.size());

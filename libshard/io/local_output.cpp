@@ -94,7 +94,7 @@ void LocalRemoval::abort() noexcept {
 struct Staged {
   std::string sibling;  ///< Its name beside DST.
   FileStatus status;
-  bool is_folder = true;     ///< What will be DST.
+  bool is_folder = true;     ///< The future DST.
   bool is_taken_up = false;  ///< An earlier run began it, so files may exist already.
 
   std::vector<std::byte> token() const;
