@@ -13,7 +13,7 @@ namespace shard {
 /// One step: a dict key or a list index.
 struct PathPart {
   union {
-    const char* characters = nullptr;  ///< Of the key, `size` bytes.
+    const char* characters = nullptr;  ///< The key's text, `size` bytes.
     std::int64_t index;                ///< If is_index: a list index or an integer dict key.
   };
   std::uint64_t size : 62 = 0;
