@@ -96,9 +96,9 @@ struct RemakeOptions {
 
 struct Format {
   FormatTraits traits;
-  /// Suffixes of single-file destinations: ".safetensors"; empty: folders only. Names of the formats whose files this
-  /// one uses. A source that both recognise belongs to this format.
+  /// Suffixes of single-file destinations: ".safetensors"; empty: folders only.
   std::span<const std::string_view> suffixes;
+  /// Names of the formats whose files this one uses. A source that both recognise belongs to this format.
   std::span<const std::string_view> supersedes{};
   /// `detect` also accepts files of other kinds of checkpoints. So the others are tried first, and the files of a
   /// folder must form one set by their names.

@@ -1,6 +1,5 @@
 /// \file
-/// Restores the shapes of optimizer tensors that Megatron-Core up to 0.15 stored reshaped. Only for use inside
-/// formats/dcp.
+/// Restores the shapes of optimizer tensors that Megatron-Core up to 0.15 stored reshaped. Inside formats/dcp only.
 ///
 /// If each rank has a block of [x, y] of a tensor [X, Y], the tensor is stored as [X/x, Y/y, x*y]. A chunk is a run of
 /// one block's elements in row-major order. The original shape is recorded in `mcore_data`, an attribute of Metadata.

@@ -113,8 +113,8 @@ class MetadataDumper {
     end_object();
   }
 
-  /// TensorProperties by BUILD with the tuple (dtype, layout, requires_grad, memory format, pin_memory). The layout and the
-  /// memory format are calls, because enums and layouts have no opcode.
+  /// TensorProperties by BUILD with the tuple (dtype, layout, requires_grad, memory format, pin_memory). The layout and
+  /// the memory format are calls, because enums and layouts have no opcode.
   void properties(const TensorEntry& tensor) {
     out_.global(kModule, "TensorProperties");
     out_.empty_tuple();

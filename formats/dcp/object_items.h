@@ -1,5 +1,5 @@
 /// \file
-/// The objects of a dcp folder: its bytes items and its common data. Only for use inside formats/dcp.
+/// The objects of a dcp folder: its bytes items and its common data. Inside formats/dcp only.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 /// \file
-/// Tensors that several ranks store whole under one name: replicas, or a separate value per rank. Only for use inside
-/// formats/dcp.
+/// Tensors that several ranks store whole under one name: replicas, or a separate value per rank. Inside formats/dcp
+/// only.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 /// \file
-/// Converts a tensor of `.metadata` to one of the catalog. Only for use inside formats/dcp.
+/// Converts a tensor of `.metadata` to one of the catalog. Inside formats/dcp only.
 #pragma once
 
 #include "formats/dcp/metadata.h"

@@ -23,7 +23,7 @@ namespace shard::dcp_hf {
 /// Cost: linear; one hash table of names.
 class PieceTable {
  public:
-  /// Names and shapes are stored in the catalog's arena, which must also own the headers' texts.
+  /// Names and shapes are copied into the catalog's arena. Ownership: `catalog` must outlive this.
   explicit PieceTable(Catalog& catalog) : catalog_(catalog), builder_(catalog) {}
 
   /// Starts a file: the following calls concern this file of the catalog.

@@ -92,8 +92,8 @@ class ParamLayout {
                        length);
   }
 
-  /// Stage 3: each parameter of n elements is divided into parts of ceil(n / ranks) elements. A rank's buffer has its parts
-  /// of all parameters in a row, so a parameter is at the same offset on every rank.
+  /// Stage 3: each parameter of n elements is divided into parts of ceil(n / ranks) elements. A rank's buffer has its
+  /// parts of all parameters in a row, so a parameter is at the same offset on every rank.
   void lay_parts() {
     std::int64_t sum = 0;
     for (const ParamShape& param : groups_[group_]) {

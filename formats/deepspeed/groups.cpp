@@ -42,8 +42,8 @@ ParamGroup deal_again(const ParamGroup& group, std::int64_t old_hands, std::int6
   return again;
 }
 
-/// The number of parameters in each sub-group. A sub-group is closed when the elements of its parameters on one rank reach
-/// `size`; if all together do not exceed `size`, there is one sub-group.
+/// The number of parameters in each sub-group. A sub-group is closed when the elements of its parameters on one rank
+/// reach `size`; if all together do not exceed `size`, there is one sub-group.
 std::vector<std::size_t> cut_sub_groups(const ParamGroup& params, std::int64_t ranks, std::int64_t size) {
   std::vector<std::size_t> counts;
   std::int64_t all = 0, sum = 0;

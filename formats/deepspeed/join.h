@@ -1,5 +1,5 @@
 /// \file
-/// Joins the tensors of all model-parallel ranks to those of the model. Only for use inside formats/deepspeed.
+/// Joins the tensors of all model-parallel ranks to those of the model. Inside formats/deepspeed only.
 #pragma once
 
 #include <cstddef>

@@ -1,6 +1,6 @@
 /// \file
 /// The rules by which the parameters of several model-parallel ranks are joined: the patterns of
-/// universal_checkpoint_info. Only for use inside formats/deepspeed.
+/// universal_checkpoint_info. Inside formats/deepspeed only.
 ///
 /// Source: deepspeed/checkpoint/ds_to_universal.py (merge_tp_slices), constants.py of 0.18.2.
 #pragma once

@@ -1,5 +1,5 @@
 /// \file
-/// Merges the states of all ranks into tensors and objects of one catalog. Only for use inside formats/deepspeed.
+/// Merges the states of all ranks into tensors and objects of one catalog. Inside formats/deepspeed only.
 #pragma once
 
 #include <span>

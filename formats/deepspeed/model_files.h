@@ -1,5 +1,5 @@
 /// \file
-/// The files of model states of a save that is rewritten. Only for use inside formats/deepspeed.
+/// The files of model states of a save that is rewritten. Inside formats/deepspeed only.
 #pragma once
 
 #include <cstddef>

@@ -1,6 +1,6 @@
 /// \file
-/// SaveReader: an open save, listed as named tensors or with the entire content of its files. Only for use inside
-/// formats/deepspeed.
+/// SaveReader: an open save, listed as named tensors or with the entire content of its files. Inside formats/deepspeed
+/// only.
 #pragma once
 
 #include <cstdint>

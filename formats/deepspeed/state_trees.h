@@ -1,5 +1,5 @@
 /// \file
-/// Adapts the trees of a save's files to a different number of ranks. Only for use inside formats/deepspeed.
+/// Adapts the trees of a save's files to a different number of ranks. Inside formats/deepspeed only.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 /// \file
-/// Reads values in the pickles of a DeepSpeed save. Only for use inside formats/deepspeed.
+/// Reads values in the pickles of a DeepSpeed save. Inside formats/deepspeed only.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,5 @@
 /// \file
-/// TreeFiles: a target whose files are torch.save files, each with a separate tree. Only for use inside
-/// formats/deepspeed.
+/// TreeFiles: a target whose files are torch.save files, each with a separate tree. Inside formats/deepspeed only.
 #pragma once
 
 #include <cstdint>

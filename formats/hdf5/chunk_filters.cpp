@@ -200,8 +200,8 @@ void unshuffle(std::span<const std::byte> planes, std::size_t element_bytes, std
   std::ranges::copy(planes.subspan(whole), elements.begin() + static_cast<std::ptrdiff_t>(whole));
 }
 
-// The sum of the data's big-endian 16-bit words, and the sum of all sums so far, both modulo 65535. Folding the upper half
-// into the lower one keeps the value modulo 65535.
+// The sum of the data's big-endian 16-bit words, and the sum of all sums so far, both modulo 65535. Folding the upper
+// half into the lower one keeps the value modulo 65535.
 void Fletcher32::add(std::span<const std::byte> data) {
   constexpr std::size_t kWords = 360;  // The block size that keeps sum_of_sums_ below 2^32.
   const auto fold = [](std::uint32_t& sum) { sum = (sum & 0xFFFF) + (sum >> 16); };

@@ -1,5 +1,5 @@
 /// \file
-/// Undoes HDF5's filters in memory: deflate, lzf, shuffle, fletcher32. Pure. Only for use inside formats/hdf5.
+/// Undoes HDF5's filters in memory: deflate, lzf, shuffle, fletcher32. Pure. Inside formats/hdf5 only.
 #pragma once
 
 #include <cstddef>

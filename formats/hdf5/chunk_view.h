@@ -1,6 +1,5 @@
 /// \file
-/// Shows the bytes of chunked datasets as plain elements: filters are undone while reading. Only for use inside
-/// formats/hdf5.
+/// Shows the bytes of chunked datasets as plain elements: filters are undone while reading. Inside formats/hdf5 only.
 #pragma once
 
 #include <cstdint>

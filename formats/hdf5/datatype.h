@@ -1,5 +1,5 @@
 /// \file
-/// Converts between HDF5's datatypes and our dtypes. Pure. Only for use inside formats/hdf5.
+/// Converts between HDF5's datatypes and our dtypes. Pure. Inside formats/hdf5 only.
 ///
 /// | dtype | in the file |
 /// |---|---|

@@ -1,6 +1,6 @@
 /// \file
 /// The content of an HDF5 file as plain data: the form in which the parser's process returns it and in which the writer
-/// requests it. Independent of libhdf5. Only for use inside formats/hdf5.
+/// requests it. Independent of libhdf5. Inside formats/hdf5 only.
 ///
 /// Views point into a buffer of the function that made the description. The comment of each function states their
 /// lifetime.

@@ -1,5 +1,5 @@
 /// \file
-/// Names and paths of entries, stored in an arena. Only for use inside formats/hdf5.
+/// Names and paths of entries, stored in an arena. Inside formats/hdf5 only.
 #pragma once
 
 #include <span>

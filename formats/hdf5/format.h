@@ -1,5 +1,5 @@
 /// \file
-/// The format hdf5. Only for use inside formats/hdf5: it is a plug-in, which formats/registry.h opens.
+/// The format hdf5. Inside formats/hdf5 only: it is a plug-in, which formats/registry.h opens.
 #pragma once
 
 #include "formats/format.h"

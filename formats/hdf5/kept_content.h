@@ -1,6 +1,6 @@
 /// \file
 /// Preserves attributes and datasets of strings as their file stores them. A copy from HDF5 to HDF5 thus keeps types,
-/// lengths and shapes, which objects lack. Only for use inside formats/hdf5.
+/// lengths and shapes, which objects lack. Inside formats/hdf5 only.
 #pragma once
 
 #include <cstdint>

@@ -5,7 +5,7 @@
 ///
 /// `NAME.h5.index.json`, which transformers 4 wrote beside TensorFlow's weights, has the same form. Its keys are names
 /// of weights: the model's own name, then the path of a dataset. Source: transformers/modeling_tf_utils.py of 4.57.
-/// Only for use inside formats/hdf5.
+/// Inside formats/hdf5 only.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 /// \file
-/// Reads a chunk that is too large to be decoded whole, in bounded memory. Only for use inside formats/hdf5.
+/// Reads a chunk that is too large to be decoded whole, in bounded memory. Inside formats/hdf5 only.
 #pragma once
 
 #include <memory>

@@ -1,5 +1,5 @@
 /// \file
-/// Converts between keys of paths and HDF5's names of links and attributes. Only for use inside formats/hdf5.
+/// Converts between keys of paths and HDF5's names of links and attributes. Inside formats/hdf5 only.
 ///
 /// A link's name cannot contain '/' or NUL, and cannot be empty, "." or ".."; keys can. In shardctl's files such keys
 /// are percent-encoded, and '%' with them; the root's attribute `shardctl.names` records this. Names of attributes are

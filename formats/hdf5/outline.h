@@ -1,6 +1,6 @@
 /// \file
-/// The content of one HDF5 file to be written, as plain data: groups, datasets and their attributes. Only for use
-/// inside formats/hdf5.
+/// The content of one HDF5 file to be written, as plain data: groups, datasets and their attributes. Inside
+/// formats/hdf5 only.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 /// \file
-/// Reads the content of an HDF5 file with libhdf5 in a separate process. Only for use inside formats/hdf5.
+/// Reads the content of an HDF5 file with libhdf5 in a separate process. Inside formats/hdf5 only.
 ///
 /// libhdf5 1.10 has known faults that malformed files trigger, so libhdf5 never opens a source file in this process. A
 /// program beside the plug-in (shard-hdf5-parser) is started for each file. It cannot open files: it requests bytes of

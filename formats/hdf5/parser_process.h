@@ -1,5 +1,5 @@
 /// \file
-/// A process that can only answer over a socket. Only for use inside formats/hdf5.
+/// A process that can only answer over a socket. Inside formats/hdf5 only.
 #pragma once
 
 #include <sys/types.h>

@@ -145,8 +145,8 @@ class Placer {
     add_bytes(entry_.offset, bytes_);
   }
 
-  /// Chunks are numbered row-major in the grid and listed in ascending order. The numbers between two listed chunks were
-  /// never written.
+  /// Chunks are numbered row-major in the grid and listed in ascending order. The numbers between two listed chunks
+  /// were never written.
   void place_chunked() {
     if (entry_.chunk_shape.size() != entry_.space.shape.size())
       throw contradiction("chunks do not have the dataset's dimensions");

@@ -1,5 +1,5 @@
 /// \file
-/// Adds the elements of a dataset to a catalog. Only for use inside formats/hdf5.
+/// Adds the elements of a dataset to a catalog. Inside formats/hdf5 only.
 ///
 /// A dataset is a grid of equal boxes, row-major; the last box of a dimension may extend past the dataset. A contiguous
 /// or compact dataset is a grid of one box. A chunked one has one stored tensor per chunk. Chunks that were never

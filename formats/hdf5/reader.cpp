@@ -334,7 +334,8 @@ class Hdf5Reader final : public Reader {
     }
   }
 
-  /// True if an earlier file has an attribute at the same place, because files may share groups. Records differing contents, which are dropped at the end.
+  /// True if an earlier file has an attribute at the same place, because files may share groups. Records differing
+  /// contents, which are dropped at the end.
   bool is_repeated(const EntryPaths::Place& place, const Content& content) {
     if (source_.names.size() == 1) return false;
     Entry entry;

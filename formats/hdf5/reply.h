@@ -1,5 +1,5 @@
 /// \file
-/// The messages between the parser's process and ours on their socket. Only for use inside formats/hdf5.
+/// The messages between the parser's process and ours on their socket. Inside formats/hdf5 only.
 ///
 /// The child sends frames: a FrameHead and its payload. After kRead it waits for the blocks, which are sent without a
 /// head. The last frame is kDone or kFailure. Both processes run on one machine, so numbers are in the machine's own

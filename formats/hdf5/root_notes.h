@@ -1,6 +1,5 @@
 /// \file
-/// The attributes of the root group in which shardctl's files record their properties. Only for use inside
-/// formats/hdf5.
+/// The attributes of the root group in which shardctl's files record their properties. Inside formats/hdf5 only.
 ///
 /// | attribute | content |
 /// |---|---|

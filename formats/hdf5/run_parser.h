@@ -1,5 +1,5 @@
 /// \file
-/// parse_file() with a given parser program. Only for use inside formats/hdf5 and formats.
+/// parse_file() with a given parser program. Inside formats/hdf5 and formats only.
 #pragma once
 
 #include <chrono>

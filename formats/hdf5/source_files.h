@@ -1,5 +1,5 @@
 /// \file
-/// Finds the files of an HDF5 source. Only for use inside formats/hdf5.
+/// Finds the files of an HDF5 source. Inside formats/hdf5 only.
 #pragma once
 
 #include <string>

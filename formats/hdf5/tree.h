@@ -1,6 +1,6 @@
 /// \file
 /// The container tree of a checkpoint, as far as groups cannot express it: lists and tuples, keys that are integers,
-/// the order of keys, classes of containers. Only for use inside formats/hdf5.
+/// the order of keys, classes of containers. Inside formats/hdf5 only.
 ///
 /// It is a pickle in the root's attribute `shardctl.tree`. A meaningless persistent id replaces each tensor and object;
 /// its path gives its name. Other readers can ignore it.

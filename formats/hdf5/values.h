@@ -1,5 +1,5 @@
 /// \file
-/// Converts between objects and HDF5's attributes. Only for use inside formats/hdf5.
+/// Converts between objects and HDF5's attributes. Inside formats/hdf5 only.
 ///
 /// | object | attribute |
 /// |---|---|

@@ -1,5 +1,5 @@
 /// \file
-/// Virtual datasets: tensors whose elements are in datasets of other files. Only for use inside formats/hdf5.
+/// Virtual datasets: tensors whose elements are in datasets of other files. Inside formats/hdf5 only.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 /// \file
 /// Writes HDF5: one file, or files of tensors or of ranks with a master file of virtual datasets. README.md shows their
-/// layout. Only for use inside formats/hdf5.
+/// layout. Inside formats/hdf5 only.
 #pragma once
 
 #include <memory>

@@ -68,7 +68,8 @@ class FlatMerge {
     return states.size() == 2 && optimizer == 0 && states[0].empty() && save_.ranks[rank].rank.expert > 0;
   }
 
-  /// The length of the buffers of one optimizer and chunk, which must be equal on all ranks of the stage. Nothing if they differ.
+  /// The length of the buffers of one optimizer and chunk, which must be equal on all ranks of the stage. Nothing if
+  /// they differ.
   std::optional<std::int64_t> elements_of(std::int64_t stage, std::size_t optimizers, std::size_t optimizer,
                                           std::size_t chunk) const {
     std::optional<std::int64_t> elements;

@@ -31,8 +31,8 @@ Pieces cut_along(const Part& part, std::size_t dim, const TensorRank& tensor) {
   return pieces;
 }
 
-/// The whole has two halves of `half * ranks` rows, and a part has `half` rows of each: the first half of the part is at
-/// r * half, the second one at half * ranks + r * half.
+/// The whole has two halves of `half * ranks` rows, and a part has `half` rows of each: the first half of the part is
+/// at r * half, the second one at half * ranks + r * half.
 Pieces cut_halves(const Part& part, const TensorRank& tensor) {
   if (part.shape.empty() || part.shape[0] % 2 != 0) throw misshapen(part, "an even dimension 0");
   if (tensor.ranks == 1) return whole_of(part);

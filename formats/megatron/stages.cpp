@@ -26,8 +26,8 @@ std::optional<LayerRange> uneven_range(const Stages& all, std::int64_t stage, st
   const std::int64_t each = stages == 0 ? 0 : between / stages;
   if (first % all.chunks != 0 || last % all.chunks != 0 || each % all.chunks != 0) return std::nullopt;
   const std::int64_t before = stage == 0 ? 0 : first + (stage - (all.first ? 1 : 0)) * each;
-  // Chunk c of all stages precedes chunk c + 1 of all stages. Each chunk has layers / chunks layers in total, and a stage
-  // starts in it after the layers of the stages before, divided by the chunks in the same way.
+  // Chunk c of all stages precedes chunk c + 1 of all stages. Each chunk has layers / chunks layers in total, and a
+  // stage starts in it after the layers of the stages before, divided by the chunks in the same way.
   return LayerRange{(chunk * all.layers + before) / all.chunks, (is_first  ? first
                                                                  : is_last ? last
                                                                            : each) /

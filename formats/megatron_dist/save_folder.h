@@ -1,5 +1,5 @@
 /// \file
-/// Finds the checkpoint in a run's save folder. Only for use inside formats/megatron_dist.
+/// Finds the checkpoint in a run's save folder. Inside formats/megatron_dist only.
 #pragma once
 
 #include <string>

@@ -1,6 +1,5 @@
 /// \file
-/// Merges one tensor's parts: the code that all kinds of tensors in merge.cpp share. Only for use inside
-/// formats/torch_ranks.
+/// Merges one tensor's parts: the code that all kinds of tensors in merge.cpp share. Inside formats/torch_ranks only.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 /// \file
-/// Merges a tensor whose ranks record the position of their pieces in it. Only for use inside formats/torch_ranks.
+/// Merges a tensor whose ranks record the position of their pieces in it. Inside formats/torch_ranks only.
 #pragma once
 
 #include <cstdint>

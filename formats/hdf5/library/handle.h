@@ -1,5 +1,5 @@
 /// \file
-/// Closes libhdf5's identifiers automatically, and converts its errors to exceptions. Only for use inside formats/hdf5.
+/// Closes libhdf5's identifiers automatically, and converts its errors to exceptions. Inside formats/hdf5 only.
 ///
 /// Threads: only one thread at a time may use libhdf5; see library_lock().
 #pragma once

@@ -1,6 +1,6 @@
 /// \file
 /// Builds a new HDF5 file without its elements. libhdf5 makes it in memory, so that all offsets are known before a byte
-/// is written. Only for use inside formats/hdf5.
+/// is written. Inside formats/hdf5 only.
 ///
 ///     0        superblock (48 bytes)
 ///     48       elements of datasets, at offsets that the caller chooses

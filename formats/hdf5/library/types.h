@@ -1,5 +1,5 @@
 /// \file
-/// Makes libhdf5's datatypes, dataspaces and attributes from plain descriptions. Only for use inside formats/hdf5.
+/// Makes libhdf5's datatypes, dataspaces and attributes from plain descriptions. Inside formats/hdf5 only.
 ///
 /// Threads: the caller must hold library_lock(). All functions may throw LibraryError.
 #pragma once

@@ -1,5 +1,5 @@
 /// \file
-/// The parser's side of its socket (see ../reply.h). Only for use inside formats/hdf5/parser.
+/// The parser's side of its socket (see ../reply.h). Inside formats/hdf5/parser only.
 #pragma once
 
 #include <cstddef>

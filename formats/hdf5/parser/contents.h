@@ -1,5 +1,5 @@
 /// \file
-/// Reads attributes and strings, which libhdf5 itself must decode. Only for use inside formats/hdf5/parser.
+/// Reads attributes and strings, which libhdf5 itself must decode. Inside formats/hdf5/parser only.
 #pragma once
 
 #include "formats/hdf5/library/handle.h"

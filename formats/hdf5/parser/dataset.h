@@ -1,5 +1,5 @@
 /// \file
-/// Describes a dataset as plain data. Only for use inside formats/hdf5/parser.
+/// Describes a dataset as plain data. Inside formats/hdf5/parser only.
 #pragma once
 
 #include "formats/hdf5/library/handle.h"

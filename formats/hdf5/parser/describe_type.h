@@ -1,5 +1,5 @@
 /// \file
-/// Describes datatypes and dataspaces of libhdf5 as plain data. Only for use inside formats/hdf5/parser.
+/// Describes datatypes and dataspaces of libhdf5 as plain data. Inside formats/hdf5/parser only.
 #pragma once
 
 #include "formats/hdf5/described.h"

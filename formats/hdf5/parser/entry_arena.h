@@ -1,5 +1,5 @@
 /// \file
-/// EntryArena: the memory to which an entry's views point. Only for use inside formats/hdf5/parser.
+/// EntryArena: the memory to which an entry's views point. Inside formats/hdf5/parser only.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,5 @@
 /// \file
-/// Implements h5py's filter lzf for libhdf5, which reads chunks of strings itself. Only for use inside
-/// formats/hdf5/parser.
+/// Implements h5py's filter lzf for libhdf5, which reads chunks of strings itself. Inside formats/hdf5/parser only.
 #pragma once
 
 #include <hdf5.h>

@@ -1,5 +1,5 @@
 /// \file
-/// The parser's process, from its start to its end. Only for use inside formats/hdf5 and formats.
+/// The parser's process, from its start to its end. Inside formats/hdf5 and formats only.
 #pragma once
 
 #include <span>

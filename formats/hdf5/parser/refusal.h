@@ -1,5 +1,5 @@
 /// \file
-/// The exception that ends the parsing of a file. Only for use inside formats/hdf5/parser.
+/// The exception that ends the parsing of a file. Inside formats/hdf5/parser only.
 #pragma once
 
 #include <stdexcept>

@@ -111,8 +111,8 @@ Value* Machine::run() {
   for (Value* owner : paired_) {
     if (owner->kind == ValueKind::kDict) {
       owner->set_items(without_repeated_keys(owner->items()));
-      // An object that holds tensors has no state.
     } else if (owner->kind == ValueKind::kCall && owner->extra() != nullptr) {
+      // The call of an object that contains tensors has no extra data.
       owner->extra()->dict_items = without_repeated_keys(owner->extra()->dict_items);
     }
   }

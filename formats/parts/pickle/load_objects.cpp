@@ -141,7 +141,7 @@ void Machine::append(std::size_t count) {
   if (target.kind == ValueKind::kList) {
     nodes_.append(target, last(count));
   } else if (is_foreign_holder(target)) {
-    // Its state is not kept.
+    // Its items are not kept.
   } else if (is_object(target)) {
     nodes_.append(nodes_.extra_of(target).list_items, last(count));
   } else if (target.kind != ValueKind::kOpaque) {

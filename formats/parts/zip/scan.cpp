@@ -128,8 +128,8 @@ class Scanner {
     }
   }
 
-  /// Descriptor: signature (4 bytes), CRC-32 (4), compressed size and size, either 4 + 4 or 8 + 8. Both readings are kept,
-  /// because only the CRC of the data shows which one applies.
+  /// Descriptor: signature (4 bytes), CRC-32 (4), compressed size and size, either 4 + 4 or 8 + 8. Both readings are
+  /// kept, because only the CRC of the data shows which one applies.
   void add_claims(std::span<const std::byte> descriptor, std::int64_t at) {
     if (descriptor.size() < 16) return;
     const auto crc = load<std::uint32_t>(descriptor, 4);

@@ -71,14 +71,15 @@ void store_descriptor(std::string& out, std::int64_t bytes, std::int64_t header,
 //   zip64 end    signature (4), bytes after this field (8), versions (2 + 2), disks (4 + 4), entries here and in all
 //                (8 + 8), size and offset of the directory (8 + 8)
 //   locator      signature (4), disk (4), offset of the zip64 end record (8), number of disks (4)
-//   end          signature (4), disks (2 + 2), entries here and in all (2 + 2), size and offset of the directory (4 + 4),
+//   end          signature (4), disks (2 + 2), entries here and in all (2 + 2), size and offset of the directory (4 +
+//   4),
 //                length of the comment (2); a number that does not fit is all ones
 void store_end(std::string& out, std::int64_t entries, std::int64_t directory, std::int64_t directory_bytes) {
   store(out, kZip64EndSignature);
   store(out, kZip64EndBytes - 12);
   store(out, std::uint16_t{0x031E});  // Made by: Unix, version 3.0, as miniz writes it.
   store(out, std::uint16_t{0x002D});  // Needed: version 4.5, the first with zip64.
-  store(out, std::uint64_t{0});  // Both disk numbers.
+  store(out, std::uint64_t{0});       // Both disk numbers.
   store(out, entries);
   store(out, entries);
   store(out, directory_bytes);
@@ -191,8 +192,8 @@ std::int64_t ZipReader::find_end() const {
     return load<std::uint32_t>(bytes, 0) == kEndSignature &&
            kEndBytes + load<std::uint16_t>(bytes, 20) == static_cast<std::int64_t>(bytes.size());
   };
-  // The usual case: no comment, so the record is at the very end. Otherwise search backwards, because a comment of up to
-  // 65,535 bytes may follow it.
+  // The usual case: no comment, so the record is at the very end. Otherwise search backwards, because a comment of up
+  // to 65,535 bytes may follow it.
   if (is_end(view(bytes_ - kEndBytes, kEndBytes, scratch))) return bytes_ - kEndBytes;
   const std::int64_t begin = std::max<std::int64_t>(0, bytes_ - kEndBytes - 0xFFFF);
   const std::span<const std::byte> tail = view(begin, bytes_ - begin, scratch);
@@ -378,8 +379,8 @@ std::int64_t ZipReader::data_offset(const Record& record) const {
                    fmt::format("record '{}': the local header's {} is not the directory's", record.name, what))
         .in_file(file_->name());
   };
-  // Local header: signature (4 bytes), version (2), flags (2), method (2), time and date (4), CRC-32 (4), compressed size
-  // (4), size (4), lengths of name and extra fields (2 + 2), name, extra fields. The data follow.
+  // Local header: signature (4 bytes), version (2), flags (2), method (2), time and date (4), CRC-32 (4), compressed
+  // size (4), size (4), lengths of name and extra fields (2 + 2), name, extra fields. The data follow.
   const std::int64_t usual = kLocalBytes + name_bytes + kUsualExtra;
   const std::span<const std::byte> header =
       view(record.header_offset, std::min(usual, record.limit - record.header_offset), scratch);
