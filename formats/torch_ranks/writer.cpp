@@ -1,5 +1,3 @@
-#include "formats/torch_ranks/writer.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -17,6 +15,7 @@
 #include "formats/torch/placed_zip.h"
 #include "formats/torch/saved_file.h"
 #include "formats/torch/zips_writer.h"
+#include "formats/torch_ranks/format.h"
 #include "formats/torch_ranks/sharded_value_maker.h"
 #include "formats/torch_ranks/shardings.h"
 #include "libshard/catalog/catalog.h"

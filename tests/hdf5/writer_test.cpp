@@ -1,11 +1,10 @@
-#include "formats/hdf5/writer.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
 #include "formats/hdf5/datatype.h"
+#include "formats/hdf5/format.h"
 #include "formats/hdf5/library/types.h"
 #include "libshard/catalog/target.h"
 #include "libshard/io/file_writer.h"
