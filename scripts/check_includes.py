@@ -13,14 +13,19 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 CORE = {"libshard/core"}
-CATALOG = CORE | {"libshard/catalog"}
+LAYOUTS = CORE | {"libshard/catalog/layouts"}
+SELECTION = LAYOUTS | {"libshard/catalog", "libshard/catalog/selection"}
+CATALOG = SELECTION | {"libshard/catalog/targets"}
 CHECKPOINT = CATALOG | {"libshard/io", "libshard/checkpoint"}
 MAP_INDICES = CHECKPOINT | {"libshard/map/documents"}
 MAP_PASSES = MAP_INDICES | {"libshard/map/arithmetic", "libshard/map/matching"}
 USES = {  # A folder may include from itself and from these.
     "libshard/core": set(),
     "libshard/io": CORE,
-    "libshard/catalog": CORE,
+    "libshard/catalog/layouts": CORE,
+    "libshard/catalog": LAYOUTS,
+    "libshard/catalog/selection": LAYOUTS | {"libshard/catalog"},
+    "libshard/catalog/targets": SELECTION,
     "libshard/plan": CATALOG,
     "libshard/checkpoint": CATALOG | {"libshard/io"},
     "libshard/exec": CHECKPOINT | {"libshard/plan", "libshard/device"},

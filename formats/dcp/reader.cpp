@@ -26,7 +26,7 @@
 #include "formats/torch/check_saved.h"
 #include "libshard/catalog/catalog.h"
 #include "libshard/catalog/catalog_builder.h"
-#include "libshard/catalog/flat_run.h"
+#include "libshard/catalog/layouts/flat_run.h"
 #include "libshard/core/box.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"

@@ -9,7 +9,7 @@
 #include "formats/parts/pickle/attributes.h"
 #include "formats/torch/load_tree.h"
 #include "formats/torch/saved_file.h"
-#include "libshard/catalog/flat_buffer.h"
+#include "libshard/catalog/layouts/flat_buffer.h"
 #include "libshard/core/box.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/plural.h"

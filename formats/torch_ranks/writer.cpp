@@ -19,7 +19,7 @@
 #include "formats/torch_ranks/sharded_value_maker.h"
 #include "formats/torch_ranks/shardings.h"
 #include "libshard/catalog/catalog.h"
-#include "libshard/catalog/layout.h"
+#include "libshard/catalog/layouts/layout.h"
 #include "libshard/catalog/tree.h"
 #include "libshard/core/box.h"
 #include "libshard/core/error.h"

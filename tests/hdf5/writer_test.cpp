@@ -6,7 +6,7 @@
 #include "formats/hdf5/datatype.h"
 #include "formats/hdf5/format.h"
 #include "formats/hdf5/library/types.h"
-#include "libshard/catalog/target.h"
+#include "libshard/catalog/targets/target.h"
 #include "libshard/io/file_writer.h"
 #include "tests/support/bytes.h"
 #include "tests/support/content.h"

@@ -12,7 +12,7 @@
 #include "formats/detect.h"
 #include "formats/parts/hf_index/folder_names.h"
 #include "formats/registry.h"
-#include "libshard/catalog/glob.h"
+#include "libshard/catalog/selection/glob.h"
 #include "libshard/core/error.h"
 #include "libshard/core/nearest.h"
 #include "libshard/io/paths.h"

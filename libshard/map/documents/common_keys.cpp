@@ -4,7 +4,7 @@
 #include <optional>
 #include <string_view>
 
-#include "libshard/catalog/pattern_sets.h"
+#include "libshard/catalog/selection/pattern_sets.h"
 #include "libshard/core/box.h"
 
 namespace shard {

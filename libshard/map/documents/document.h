@@ -13,9 +13,9 @@
 #include <utility>
 #include <vector>
 
-#include "libshard/map/documents/expression.h"
-#include "libshard/catalog/split.h"
+#include "libshard/catalog/layouts/split.h"
 #include "libshard/core/dtype.h"
+#include "libshard/map/documents/expression.h"
 #include "libshard/map/documents/flatten.h"
 #include "libshard/map/documents/name_template.h"
 

@@ -7,9 +7,9 @@
 #include <memory>
 #include <vector>
 
-#include "libshard/map/documents/json_place.h"
-#include "libshard/catalog/pattern_sets.h"
+#include "libshard/catalog/selection/pattern_sets.h"
 #include "libshard/map/documents/document.h"
+#include "libshard/map/documents/json_place.h"
 
 namespace shard {
 

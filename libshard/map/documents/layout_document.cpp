@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "libshard/catalog/pattern_sets.h"
+#include "libshard/catalog/selection/pattern_sets.h"
 #include "libshard/core/box.h"
 #include "libshard/core/error.h"
 #include "libshard/core/json_writer.h"
@@ -179,7 +179,7 @@ class DocumentMatcher {
 };
 
 MeshLayout::Rule read_layout_rule(const JsonPlace& place, const std::vector<MeshAxis>& mesh, std::size_t number,
-                           DocumentMatcher& matcher) {
+                                  DocumentMatcher& matcher) {
   check_layout_keys(place, {"id", "match", "shard"});
   place.text_of("id");
   const JsonPlace match = place.at("match");

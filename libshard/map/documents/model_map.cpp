@@ -7,8 +7,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "libshard/catalog/pattern_sets.h"
-#include "libshard/catalog/placement.h"
+#include "libshard/catalog/layouts/placement.h"
+#include "libshard/catalog/selection/pattern_sets.h"
 #include "libshard/core/error.h"
 #include "libshard/core/index_walk.h"
 #include "libshard/core/parse_number.h"

@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "libshard/catalog/pattern_sets.h"
+#include "libshard/catalog/selection/pattern_sets.h"
 #include "libshard/core/error.h"
 #include "libshard/core/json_builder.h"
 #include "libshard/core/parse_number.h"

@@ -1,4 +1,4 @@
-#include "libshard/catalog/selection.h"
+#include "libshard/catalog/selection/selection.h"
 
 #include <fmt/format.h>
 #include <re2/re2.h>
@@ -9,9 +9,9 @@
 #include <string_view>
 #include <vector>
 
-#include "libshard/catalog/casts.h"
-#include "libshard/catalog/glob.h"
-#include "libshard/catalog/pattern_sets.h"
+#include "libshard/catalog/selection/casts.h"
+#include "libshard/catalog/selection/glob.h"
+#include "libshard/catalog/selection/pattern_sets.h"
 #include "libshard/catalog/tree.h"
 #include "libshard/core/error.h"
 #include "libshard/core/hash_table.h"

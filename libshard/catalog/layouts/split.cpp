@@ -1,4 +1,4 @@
-#include "libshard/catalog/split.h"
+#include "libshard/catalog/layouts/split.h"
 
 #include <fmt/format.h>
 

@@ -1,11 +1,11 @@
-#include "libshard/catalog/flat_buffer.h"
+#include "libshard/catalog/layouts/flat_buffer.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <numeric>
 
-#include "libshard/catalog/flat_run.h"
+#include "libshard/catalog/layouts/flat_run.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
 

@@ -1,4 +1,4 @@
-#include "libshard/catalog/placement.h"
+#include "libshard/catalog/layouts/placement.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

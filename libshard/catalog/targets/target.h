@@ -3,9 +3,9 @@
 #pragma once
 
 #include "libshard/catalog/catalog.h"
-#include "libshard/catalog/format_traits.h"
-#include "libshard/catalog/layout.h"
-#include "libshard/catalog/selection.h"
+#include "libshard/catalog/layouts/layout.h"
+#include "libshard/catalog/selection/selection.h"
+#include "libshard/catalog/targets/format_traits.h"
 
 namespace shard {
 

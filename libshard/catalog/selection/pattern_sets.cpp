@@ -1,4 +1,4 @@
-#include "libshard/catalog/pattern_sets.h"
+#include "libshard/catalog/selection/pattern_sets.h"
 
 #include <fmt/format.h>
 

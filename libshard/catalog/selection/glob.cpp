@@ -1,4 +1,4 @@
-#include "libshard/catalog/glob.h"
+#include "libshard/catalog/selection/glob.h"
 
 #include <algorithm>
 #include <utility>

@@ -1,4 +1,4 @@
-#include "libshard/catalog/layout.h"
+#include "libshard/catalog/layouts/layout.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "libshard/catalog/target.h"
+#include "libshard/catalog/targets/target.h"
 
 #include <fmt/format.h>
 
@@ -9,8 +9,8 @@
 #include <variant>
 #include <vector>
 
-#include "libshard/catalog/target_draft.h"
-#include "libshard/catalog/target_pieces.h"
+#include "libshard/catalog/targets/target_draft.h"
+#include "libshard/catalog/targets/target_pieces.h"
 #include "libshard/catalog/tree.h"
 #include "libshard/core/box.h"
 #include "libshard/core/checked.h"

@@ -1,4 +1,4 @@
-/// \file Layouts of pieces: the parts of each tensor that each rank stores. Inside libshard/catalog only.
+/// \file Layouts of pieces: the parts of each tensor that each rank stores. Inside libshard/catalog/targets only.
 #pragma once
 
 #include <cstdint>
@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "libshard/catalog/catalog.h"
-#include "libshard/catalog/layout.h"
-#include "libshard/catalog/target.h"
+#include "libshard/catalog/layouts/layout.h"
+#include "libshard/catalog/targets/target.h"
 
 namespace shard {
 

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "libshard/catalog/layout.h"
-#include "libshard/catalog/target_draft.h"
-#include "libshard/catalog/target_pieces.h"
+#include "libshard/catalog/layouts/layout.h"
+#include "libshard/catalog/targets/target_draft.h"
+#include "libshard/catalog/targets/target_pieces.h"
 #include "libshard/core/box.h"
 #include "libshard/core/first_names.h"
 

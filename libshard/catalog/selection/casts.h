@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "libshard/catalog/quantized.h"
-#include "libshard/catalog/selection.h"
+#include "libshard/catalog/selection/selection.h"
 #include "libshard/core/error.h"
 
 namespace shard {

@@ -1,4 +1,4 @@
-#include "libshard/catalog/casts.h"
+#include "libshard/catalog/selection/casts.h"
 
 #include <fmt/format.h>
 
@@ -7,7 +7,7 @@
 #include <optional>
 #include <utility>
 
-#include "libshard/catalog/glob.h"
+#include "libshard/catalog/selection/glob.h"
 #include "libshard/core/first_names.h"
 #include "libshard/core/nearest.h"
 #include "libshard/core/plural.h"

@@ -1,4 +1,4 @@
-#include "libshard/catalog/target_draft.h"
+#include "libshard/catalog/targets/target_draft.h"
 
 #include <fmt/format.h>
 

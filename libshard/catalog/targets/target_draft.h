@@ -1,5 +1,6 @@
 /// \file
-/// A target catalog while it is built, and the step that cuts tensors (target_cut.cpp). Inside libshard/catalog only.
+/// A target catalog while it is built, and the step that cuts tensors (target_cut.cpp). Inside libshard/catalog/targets
+/// only.
 #pragma once
 
 #include <cstddef>
@@ -10,9 +11,9 @@
 
 #include "libshard/catalog/catalog.h"
 #include "libshard/catalog/catalog_builder.h"
-#include "libshard/catalog/format_traits.h"
-#include "libshard/catalog/layout.h"
-#include "libshard/catalog/selection.h"
+#include "libshard/catalog/layouts/layout.h"
+#include "libshard/catalog/selection/selection.h"
+#include "libshard/catalog/targets/format_traits.h"
 #include "libshard/core/checked.h"
 
 namespace shard {

@@ -1,4 +1,4 @@
-#include "libshard/catalog/flat_run.h"
+#include "libshard/catalog/layouts/flat_run.h"
 
 #include <vector>
 

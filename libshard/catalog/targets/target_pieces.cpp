@@ -1,4 +1,4 @@
-#include "libshard/catalog/target_pieces.h"
+#include "libshard/catalog/targets/target_pieces.h"
 
 #include <fmt/format.h>
 

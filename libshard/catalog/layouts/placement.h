@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "libshard/catalog/split.h"
+#include "libshard/catalog/layouts/split.h"
 
 namespace shard {
 
