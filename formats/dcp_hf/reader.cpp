@@ -29,6 +29,8 @@ namespace shard::dcp_hf {
 
 namespace {
 
+// The files of a source. Their names are checked against one another.
+
 struct ShardFile {
   std::string path;   ///< The path to open; inside `folder` if that is set.
   std::string shown;  ///< The file's path in the catalog.

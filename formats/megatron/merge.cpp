@@ -18,6 +18,9 @@ namespace shard::megatron {
 
 namespace {
 
+// The states of a torch optimizer, which numbers parameters, by the parameters' names.
+// Source: megatron/core/optimizer/{__init__,optimizer}.py of Megatron-Core 0.16.1.
+
 constexpr std::string_view kMastersKey = "fp32_from_fp16_params";
 constexpr std::size_t kMaxStates = 16;
 
@@ -229,6 +232,8 @@ Value* without_indexed_states(Arena& arena, const RankStates& rank) {
   return with_value(arena, *with_value(arena, outer, kMastersKey, nullptr), "optimizer", torch);
 }
 
+// The tensors in the flat buffers of the distributed optimizer, by the names of their parameters.
+
 /// A parameter's position in the buffers of the ranks of its stage.
 struct FlatParameter {
   std::string_view name;  ///< The name in the ranks' files.
@@ -344,6 +349,7 @@ class FlatMerge {
 ///   certain (see begins_in_saved_buffer).
 bool add_flat_states(Wholes& wholes, Arena& arena, const Save& save) { return FlatMerge(wholes, arena, save).run(); }
 
+/// Merges all ranks of a save.
 class Merge {
  public:
   Merge(Catalog& catalog, torch_save::SavedFiles& files, const Save& save)

@@ -18,6 +18,8 @@
 
 namespace shard::megatron {
 
+// The folders of a save. Source: megatron/training/checkpointing.py of Megatron-Core 0.16.1, get_checkpoint_name.
+
 inline constexpr std::string_view kModelFile = "model_optim_rng.pt";
 /// The file of the distributed optimizer: beside each model file, or beside none.
 inline constexpr std::string_view kOptimizerFile = "distrib_optim.pt";

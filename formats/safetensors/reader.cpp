@@ -24,6 +24,8 @@ namespace shard::safetensors {
 
 namespace {
 
+// The files of a source: one file, several, a folder, or an index.
+
 /// \throws Error kNotFound    the folder contains no such file.
 /// \throws Error kCorruption  the folder has several indexes, and none has the usual name.
 hf_index::DataFiles find_tensor_files(const Source& source);

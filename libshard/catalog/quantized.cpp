@@ -11,6 +11,8 @@ namespace shard {
 
 namespace {
 
+// The names of tensors in quantized modules, by tool.
+
 /// Evidence in a name. Bits of KnownName::marks.
 enum NameMark : std::uint8_t {
   kIsWeight = 1,        ///< It is the weight itself, if its dtype packs numbers.

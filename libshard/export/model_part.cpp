@@ -21,6 +21,8 @@ namespace shard {
 
 namespace {
 
+// The containers of a training checkpoint: which one holds the model, and which hold other states.
+
 struct Containers {
   std::vector<std::string> model{};    ///< Keys from the root to the model's tensors; empty: they are in no container.
   std::vector<BesideModel> beside{};   ///< Other containers that may hold a model.

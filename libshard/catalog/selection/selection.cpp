@@ -20,6 +20,8 @@ namespace shard {
 
 namespace {
 
+// Names and paths after prefixes are stripped and added and renaming rules are applied.
+
 struct NamedPath {
   std::string_view name;
   Path path;

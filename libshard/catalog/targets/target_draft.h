@@ -1,6 +1,6 @@
 /// \file
-/// A target catalog while it is built, and the step that cuts tensors (target_cut.cpp). Inside libshard/catalog/targets
-/// only.
+/// A target catalog while it is built: the storages that its tensors share, and the step that cuts tensors
+/// (target_cut.cpp). Inside libshard/catalog/targets only.
 #pragma once
 
 #include <cstddef>
