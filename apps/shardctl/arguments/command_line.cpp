@@ -342,7 +342,7 @@ void parse_command_line(const std::vector<std::string>& arguments, Session& sess
   if (request.verb->check != nullptr) request.verb->check(session, request);
   check_paths(session, request);
   request.write.defaults = request.verb->target;
-  request.named_inputs = request.page.named_inputs = named_inputs(session.common, request);
+  request.read.named_inputs = named_inputs(session.common, request);
   if (request.read.ranks_expected && *request.read.ranks_expected < 1) {
     throw usage("--ranks-expected must be at least 1").found(*request.read.ranks_expected);
   }

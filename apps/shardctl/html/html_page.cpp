@@ -114,7 +114,7 @@ HtmlPage::HtmlPage(const Session& session, const PageRequest& page, const ReadRe
     throw Error(ErrorCode::kExists, "cannot write the page: a folder with this name exists").in_file(path_);
   }
   std::vector<std::string> sources = read.paths;
-  sources.insert(sources.end(), page.named_inputs.begin(), page.named_inputs.end());
+  sources.insert(sources.end(), read.named_inputs.begin(), read.named_inputs.end());
   const std::string& reference = read.numbers.hf_ref;
   if (!reference.empty()) sources.push_back(join_path(reference, kConfigName));
   store_ = local_output(session.fs, path_, sources, {.force = page.force});

@@ -37,6 +37,8 @@ struct ReadRequest {
   std::optional<std::int64_t> ranks_expected;
   std::string map;  ///< Name or path of a model map that is undone; empty: none.
   MapNumbers numbers;
+  /// Files besides `paths` and --hf-ref that options name, and --log-file. No output and no page may replace them.
+  std::vector<std::string> named_inputs;
 };
 
 /// How the target is cut; at most one kind is given (checked by the parser).
@@ -99,8 +101,6 @@ struct InspectRequest {
 struct PageRequest {
   std::string path;    ///< Empty: no page.
   bool force = false;  ///< Replace an existing page.
-  /// Files besides SRC and --hf-ref that options name, and --log-file. The page may not replace them.
-  std::vector<std::string> named_inputs{};
 };
 
 struct ExportRequest {
@@ -138,8 +138,6 @@ struct CopyRequest {
   SelectionOptions select;
   WriteRequest write;
   RunRequest run;
-  /// Files besides SRC and --hf-ref that options name, and --log-file. No output may replace them.
-  std::vector<std::string> named_inputs;
   ExportRequest exporting;  ///< export only.
   std::string like;         ///< repair only: path of a checkpoint of the same job.
 };

@@ -163,7 +163,7 @@ std::unique_ptr<OutputStore> open_output(const Session& session, const CopyReque
                                          const OpenSource& source) {
   const WriteRequest& target = request.write;
   std::vector<std::string> sources = source.paths;
-  std::ranges::copy(request.named_inputs, std::back_inserter(sources));
+  std::ranges::copy(request.read.named_inputs, std::back_inserter(sources));
   const std::string& reference = request.read.numbers.hf_ref;
   if (verb.exported == nullptr && !reference.empty()) sources.push_back(reference);
   if (verb.exported != nullptr) {  // A trainer's folder may well hold the output; only the files that are read count.
