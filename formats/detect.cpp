@@ -22,7 +22,8 @@ std::string shown(const Source& source) {
   return source.paths.size() == 1 ? source.paths.front() : fmt::format("{} files", source.paths.size());
 }
 
-/// The format that the names hint at. Only for what no format recognised: its reader then says what is wrong there.
+/// The format that the names suggest. Only for a source that no format recognises; the format's reader then reports the
+/// problem.
 const Format* format_by_names(const Source& source) {
   const bool is_folder = is_one_folder(source);
   const std::vector<std::string> names = is_folder ? source.store->list(source.paths.front()) : source.paths;
@@ -70,7 +71,7 @@ bool is_one_set(const Source& source, const Format& format) {
   return !format.is_guessed || !is_one_folder(source) || holds_one_set(source);
 }
 
-/// With `known`, where its plug-in has not been loaded.
+/// The names of the formats; includes `known` if its plug-in has not been loaded.
 std::vector<std::string_view> names_of(std::span<const Format* const> all, const KnownFormat* known) {
   std::vector<std::string_view> names;
   for (const Format* format : all) names.push_back(format->traits.name);
@@ -84,14 +85,14 @@ bool is_checkpoint(const Source& source) {
     const std::vector<const Format*> fitting = fitting_formats(source);
     const KnownFormat* const known = known_format_of(source);
     if (fitting.empty()) return known != nullptr;
-    // One of several formats is a checkpoint too: opening it says which formats those are.
+    // A source of several formats is also a checkpoint: opening it names them.
     return names_of(fitting, known).size() > 1 || is_one_set(source, *fitting.front());
   } catch (const Error&) {
-    return false;  // A damaged one is not suggested.
+    return false;  // A damaged checkpoint is not suggested.
   }
 }
 
-/// True where it cannot be read: then the file may have some.
+/// True if the file contains tensors, or if it cannot be read and so may contain some.
 bool holds_tensors(const Source& source) {
   try {
     const std::vector<const Format*> fitting = fitting_formats(source);
@@ -109,7 +110,7 @@ Error not_a_checkpoint(const Source& source) {
       .in_file(source.paths.front());
 }
 
-/// For a folder above checkpoints.
+/// Throws the error for a folder above checkpoints.
 [[noreturn]] void throw_above(const Source& source, std::span<const FoundCheckpoint> found) {
   const std::size_t folder_bytes = join_path(source.paths.front(), "").size();
   std::vector<std::string> names;
@@ -137,7 +138,7 @@ Recognised recognise(const Source& source) {
   check_exists(source);
   if (auto error = foreign_look_alike(source)) throw Error(*error);
   const std::vector<const Format*> fitting = fitting_formats(source);
-  const bool is_mixed = is_one_folder(source);  // Then the files of a format that is not loaded may lie there too.
+  const bool is_mixed = is_one_folder(source);  // The folder may also contain files of a format that is not loaded.
   const KnownFormat* const known = fitting.empty() || is_mixed ? known_format_of(source) : nullptr;
   const std::vector<std::string_view> names = names_of(fitting, known);
   if (names.size() > 1) throw_several(source, names);

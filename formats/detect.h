@@ -1,5 +1,5 @@
 /// \file
-/// Recognises what a path holds.
+/// Recognises the content of a path.
 #pragma once
 
 #include <vector>
@@ -9,22 +9,23 @@
 
 namespace shard {
 
-/// What a source is: a checkpoint, or a folder above checkpoints.
+/// The kind of a source: a checkpoint, or a folder above checkpoints.
 struct Recognised {
-  const Format* format = nullptr;        ///< Null: it is not a checkpoint itself.
-  std::vector<FoundCheckpoint> below{};  ///< Then those in it, at least one; see find_checkpoints.
+  const Format* format = nullptr;  ///< Null if it is not a checkpoint itself.
+  /// If `format` is null: the checkpoints in it, at least one; see find_checkpoints.
+  std::vector<FoundCheckpoint> below{};
 };
 
-/// As detect_format, but that a folder above checkpoints is an answer. \throws Error as detect_format
+/// Like detect_format, but accepts a folder above checkpoints. \throws Error  as detect_format
 Recognised recognise(const Source& source);
 
-/// The checkpoints in a folder and below it, see find_checkpoints. Empty where `source` is not one folder.
+/// The checkpoints in a folder and below it, see find_checkpoints. Empty if `source` is not one folder.
 std::vector<FoundCheckpoint> checkpoints_below(const Source& source);
 
-/// The format of `source`, by its content. Plug-ins are loaded where no other format fits.
-/// \throws Error kNotFound  it does not exist; kCorruption  it fits none or two, naming them, or it is a folder above
-///   checkpoints, suggesting those; kUnsupported  it is a known kind that this build cannot read (ByteCheckpoint,
-///   TorchScript, GGUF, ...), by name.
+/// The format of `source`, by its content. Plug-ins are loaded if no other format matches.
+/// \throws Error kNotFound  it does not exist; kCorruption  it matches no format or two (names them), or it is a folder
+///   above checkpoints (suggests them); kUnsupported  it is of a known kind that this build cannot read
+///   (ByteCheckpoint, TorchScript, GGUF, ...), by name.
 const Format& detect_format(const Source& source);
 
 }  // namespace shard

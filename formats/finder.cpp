@@ -23,19 +23,19 @@ namespace {
 
 constexpr std::size_t kMaxFound = 8;
 constexpr int kMaxDepth = 2, kMaxNames = 4096, kMaxProbes = 64;
-/// How the names of files and folders begin in which trainers keep their own state.
+/// Prefixes of the files and folders in which trainers store their own state.
 constexpr std::array<std::string_view, 15> kSideBegins{"training_args", "scheduler",     "lr_scheduler", "rng",
                                                        "random_states", "scaler",        "grad_scaler",  "sampler",
                                                        "trainer_state", "extra_state",   "extra_info",   "recipe_state",
                                                        "dataloader",    "dl_state_dict", "train_state"};
-/// Whole names of such files and folders, suffixes aside.
+/// Whole names of such files and folders, without suffixes.
 constexpr std::array<std::string_view, 4> kSideNames{"data", "train", "meta", "args"};
 constexpr std::string_view kWorldSize = "world_size_", kOptimizer = "optim", kModel = "model", kRank = "rank";
-/// verl's name of the last step that was saved whole.
+/// verl's names: the file about the last complete step, and the folders of steps.
 constexpr const char *kLastStep = "latest_checkpointed_iteration.txt", *kStepFolder = "global_step_";
 constexpr std::int64_t kMaxStepBytes = 32;
 
-/// Equal for the files of one set: the digits aside, but for the number of ranks.
+/// A key that is equal for the files of one set: the name without digits, except for the number of ranks.
 std::string set_of(const std::string& name) {
   std::string key;
   const std::vector<std::string> pieces = cut_at_numbers(name);
@@ -48,14 +48,14 @@ std::string set_of(const std::string& name) {
 
 using Sets = std::map<std::string, std::vector<std::string>>;
 
-/// The names of each set of files that may be those of ranks, by set.
+/// The names in each set of files that may belong to ranks.
 Sets rank_sets_in(const Source& source) {
   Sets sets;
   for (const std::string& name : torch_ranks::find_rank_files(source).names) sets[set_of(name)].push_back(name);
   return sets;
 }
 
-/// The same of all files that torch.save may have written.
+/// Does the same for all files that torch.save may have written.
 Sets sets_in(const Source& source) {
   Sets sets = rank_sets_in(source);
   const std::string& folder = source.paths.front();
@@ -76,10 +76,11 @@ std::int64_t number_in(const std::string& name) {
 
 bool has_word(std::string_view name, std::string_view word) { return name.find(word) != std::string_view::npos; }
 
-/// True for a name that means an optimizer's state. One that means a model too is the model's: model_and_optim.
+/// True for a name of an optimizer's state. A name that also mentions a model, such as model_and_optim, belongs to the
+/// model.
 bool is_optimizers(std::string_view name) { return has_word(name, kOptimizer) && !has_word(name, kModel); }
 
-/// Models come before other checkpoints, and optimizers last.
+/// Orders models before other checkpoints, and optimizers last.
 int order_of(std::string_view name) {
   if (is_optimizers(name)) return 2;
   return has_word(name, kModel) ? 0 : 1;
@@ -91,7 +92,7 @@ bool is_side_name(std::string_view name) {
          std::ranges::any_of(kSideBegins, [&](std::string_view begin) { return name.starts_with(begin); });
 }
 
-/// True for a trainer's own state: by its name, or files in a folder of such a name.
+/// True for a trainer's own state: a file with such a name, or files in a folder with such a name.
 bool is_side_state(const FoundCheckpoint& found) {
   return is_side_name(base_name(found.path)) ||
          (found.kind != FoundCheckpoint::Kind::kFolder && is_side_name(base_name(parent_path(found.path))));
@@ -133,7 +134,7 @@ class Finder {
       }
       add_sets(folder);
     } catch (const Error&) {
-      return;  // A folder that cannot be read is not the one to name.
+      return;  // A folder that cannot be read is not a candidate.
     }
   }
 
@@ -158,7 +159,7 @@ class Finder {
     if (to.size() < kMaxFound) to.push_back(std::move(found));
   }
 
-  /// Sets of files in `folder` itself.
+  /// Adds the sets of files in `folder` itself.
   void add_sets(const std::string& folder) {
     std::vector<std::vector<std::string>> sets;
     for (auto& [key, names] : sets_in(source_of(folder))) sets.push_back(std::move(names));
@@ -170,7 +171,8 @@ class Finder {
     }
   }
 
-  /// Files of ranks are read together if their tensors are cut, or if their names say so. Others are steps.
+  /// Adds one set. Files of ranks are read together if their tensors are sharded, or if their names mark them as ranks.
+  /// Other files are steps.
   void add_set(const std::string& folder, std::vector<std::string>& names) {
     const std::string first = join_path(folder, names.front());
     if (!probe(first)) return;
@@ -196,7 +198,7 @@ class Finder {
   int names_left_ = kMaxNames, probes_left_ = kMaxProbes;
 };
 
-/// The folder of the step that a trainer says is the last; empty where no file says so.
+/// The folder of the last step according to the trainer's file; empty if there is no such file.
 std::string last_step(const SourceStore& store, const std::string& folder) {
   std::string number = small_text(store, join_path(folder, kLastStep), kMaxStepBytes);
   if (number.empty()) return {};

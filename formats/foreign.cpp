@@ -23,11 +23,11 @@ using std::string_view_literals::operator""sv;
 constexpr std::int64_t kHeadBytes = 4096;
 constexpr std::string_view kLegacyTorch = "\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19\x2e"sv;
 
-/// A kind that the first bytes of a file tell.
+/// A kind that is recognised by the first bytes of a file.
 struct Magic {
   std::string_view bytes;
   std::string_view what;
-  std::string_view unpacker = {};  ///< The program that unpacks it; empty: none.
+  std::string_view unpacker = {};  ///< The program that unpacks it; empty if none is needed.
 };
 constexpr std::array kMagics{
     Magic{"GGUF"sv, "a GGUF file"},
@@ -42,7 +42,7 @@ constexpr std::array kMagics{
     Magic{"BZh"sv, "a bzip2 file", "bzip2"},
 };
 
-/// A kind that a name in the folder tells.
+/// A kind that is recognised by a name in the folder.
 struct Mark {
   std::string_view name;
   std::string_view what;
@@ -60,7 +60,7 @@ constexpr std::array kMarks{
     Mark{"flax_model.msgpack", "a Flax checkpoint"},
 };
 
-/// The first bytes of a file; empty where `path` is not a file.
+/// The first bytes of a file; empty if `path` is not a file.
 std::string head_of(const SourceStore& store, const std::string& path) {
   if (store.status(path).kind != FileKind::kFile) return {};
   return front_of(*store.open(path), kHeadBytes);
@@ -72,13 +72,13 @@ Error unsupported(std::string_view what, const std::string& path) {
 
 constexpr std::string_view kKerasFile = "a Keras file of compressed weights";
 
-/// What a zip with these records is where it is not a torch.save file; empty for one of those.
+/// The kind of a zip with these records; empty for a torch.save file.
 std::string_view foreign_records(const zip::ZipReader& zip) {
   const auto any = [&](const auto& predicate) {
     return std::ranges::any_of(zip.records(), predicate, &zip::Record::name);
   };
   const auto in_folder = [&](std::string_view name) { return zip.folder() + std::string(name); };
-  const auto is_export = [&](std::string_view name) {  // Of today, and of torch 2.1 to 2.6.
+  const auto is_export = [&](std::string_view name) {  // The record of current versions, and of torch 2.1 to 2.6.
     return name == in_folder("/archive_format") || name == "serialized_exported_program.json";
   };
   const auto is_script = [&](std::string_view name) {
@@ -93,17 +93,17 @@ std::string_view foreign_records(const zip::ZipReader& zip) {
   return are_arrays && !zip.records().empty() ? "a NumPy archive" : std::string_view();
 }
 
-/// The same for the zip at `path`.
+/// The kind of the zip at `path`.
 std::string_view foreign_zip(const SourceStore& store, const std::string& path) {
   try {
     const std::shared_ptr<const RandomReader> file = store.open(path);
     return foreign_records(zip::ZipReader(file, 0, file->size()));
   } catch (const Error&) {
-    return {};  // A damaged zip: the torch reader says how.
+    return {};  // The torch reader reports the damage of a zip.
   }
 }
 
-/// True for a page that a server sent instead of the file: a login, an error.
+/// True for a web page that a server sent instead of the file, such as a login or an error.
 bool is_web_page(std::string_view head) {
   constexpr std::array kBegins{"<!doctype html"sv, "<html"sv, "<?xml"sv};
   const auto same = [](char a, char b) { return std::tolower(static_cast<unsigned char>(a)) == b; };
@@ -111,7 +111,7 @@ bool is_web_page(std::string_view head) {
       kBegins, [&](std::string_view begin) { return std::ranges::equal(head.substr(0, begin.size()), begin, same); });
 }
 
-/// What a version control system leaves in the place of a large file.
+/// The error for a pointer that a version control system left for a large file.
 std::optional<Error> pointer_file(std::string_view head, const std::string& path) {
   const auto stand_in = [&](const char* what) {
     return Error(ErrorCode::kCorruption, what).in_file(path).of_kind(FindingKind::kMissingFile);
@@ -137,7 +137,7 @@ std::optional<Error> file_of_dcp(const SourceStore& store, const std::string& pa
       .suggest(Remedy::kReadFolder, folder);
 }
 
-/// The way out for an archive whose weights cannot be read in their place.
+/// Suggests to unpack an archive whose weights cannot be read inside it.
 Error unpacked_keras(const std::string& path) {
   return unsupported(kKerasFile, path)
       .because(fmt::format("{} is an HDF5 file in this zip", kKerasWeightsName))
@@ -162,15 +162,15 @@ std::optional<Error> look_alike_file(const SourceStore& store, const std::string
   return std::nullopt;
 }
 
-/// True for a file of vLLM's rank 1 or later. Each rank has parts of its own, with the same tensor names.
+/// True for a file of vLLM's rank 1 or later. Each rank has its own parts, under the same tensor names.
 bool is_vllm_part(std::string_view name) {
   return name.starts_with("model-rank-") && !name.starts_with("model-rank-0-") && name.ends_with(".safetensors");
 }
 
-/// Folders with files of dcp or safetensors that are something else, or more.
+/// Recognises folders with files of dcp or safetensors that have a different or a further format.
 std::optional<Error> look_alike_folder(const SourceStore& store, const std::string& folder) {
   const std::string metadata = head_of(store, join_path(folder, ".metadata"));
-  // Its metadata is a pickle of a class of its own, and the items beside it are bare bytes.
+  // Its metadata is a pickle of its own class, and the items beside it are bytes without a header.
   if (metadata.find("bytecheckpoint.checkpointer.meta_type") != std::string::npos) {
     return unsupported("a ByteCheckpoint checkpoint", folder);
   }
@@ -178,7 +178,7 @@ std::optional<Error> look_alike_folder(const SourceStore& store, const std::stri
   return std::nullopt;
 }
 
-/// A kind that the beginning and the end of a name in the folder tell.
+/// A kind that is recognised by the start and the end of a name in the folder.
 struct Pattern {
   std::string_view begin, end;
   std::string_view what;
@@ -189,20 +189,21 @@ constexpr std::array kPatterns{
     Pattern{"", ".onnx", "a folder of ONNX models"},
 };
 
-/// True for the folder above Megatron's iterations. verl leaves a file of that name too, beside its global_step_N.
+/// True for the folder above Megatron's iterations. verl also writes a file of that name, beside its global_step_N.
 bool is_megatron_root(const std::vector<std::string>& names) {
   const auto is_step = [](std::string_view name) { return name.starts_with("global_step_"); };
   return std::ranges::binary_search(names, kTrackerName) && std::ranges::none_of(names, is_step);
 }
 
-/// Whether a folder holds a whole metadata.json that names a back end of Megatron-core: one that no format here knows.
+/// Whether a folder contains a complete metadata.json that names a back end of Megatron-Core. No format of this build
+/// supports that back end.
 bool names_backend(const SourceStore& store, const std::string& folder) {
   std::string text = head_of(store, join_path(folder, "metadata.json"));
   text.erase(text.find_last_not_of(" \t\r\n") + 1);
   return text.find("\"sharded_backend\"") != std::string::npos && text.ends_with('}');
 }
 
-/// Why the folder above Megatron's iterations is not a checkpoint.
+/// The reason why the folder above Megatron's iterations is not a checkpoint.
 Error megatron_root(const SourceStore& store, const std::string& folder) {
   const std::string iteration = tracked_iteration(store, folder);
   if (iteration.empty()) {
@@ -244,13 +245,14 @@ std::optional<Error> foreign_folder(const SourceStore& store, const std::string&
 
 constexpr std::string_view kTar = "a tar archive";
 
-/// True for a name that compressed tar archives have; NeMo's are called .nemo.
+/// True for a usual name of a compressed tar archive; NeMo's archives end in .nemo.
 bool is_packed_tar(std::string_view path) {
   constexpr std::array kEnds{".tgz"sv, ".nemo"sv, ".tar.gz"sv, ".tar.bz2"sv, ".tar.xz"sv, ".tar.zst"sv};
   return std::ranges::any_of(kEnds, [&](std::string_view end) { return path.ends_with(end); });
 }
 
-/// The kind of a tar archive, which POSIX marks at byte 257; empty for other files. The first member tells torch 0.1's.
+/// The kind of a tar archive, which POSIX marks at byte 257; empty for other files. The first member identifies torch
+/// 0.1's.
 std::string_view tar_kind(std::string_view head) {
   if (head.size() <= 262 || head.substr(257, 5) != "ustar") return {};
   constexpr std::array kMembers{"storages"sv, "sys_info"sv, "pickle"sv, "tensors"sv};
@@ -258,7 +260,7 @@ std::string_view tar_kind(std::string_view head) {
   return is_torch ? "a torch.save tar archive of torch 0.1" : kTar;
 }
 
-/// A pickle of protocol 2 or later, from its first to its last byte.
+/// True if the whole file is one pickle of protocol 2 or later.
 bool is_plain_pickle(const SourceStore& store, const std::string& path, std::string_view head) {
   if (head.size() < 3 || head[0] != '\x80' || head[1] < 2 || head[1] > 5) return false;
   const auto file = store.open(path);

@@ -1,5 +1,5 @@
 /// \file
-/// Format: one format's entry in the registry, and what its functions are given.
+/// Format: one format's entry in the registry, and the arguments of its functions.
 #pragma once
 
 #include <cstdint>
@@ -39,16 +39,17 @@ inline bool is_one_folder(const Source& source) {
   return source.paths.size() == 1 && source.store->status(source.paths.front()).kind == FileKind::kFolder;
 }
 
-/// A choice that one format leaves to the user: how it is read, or how it is written.
+/// A choice of how a format reads or writes, which is left to the user.
 struct FormatOption {
   std::string_view name;                    ///< "weights".
-  std::span<const std::string_view> words;  ///< The first is the default.
-  std::string_view help;                    ///< One line; says what the words mean.
-  std::string_view owners;                  ///< What has this choice: "DeepSpeed checkpoints", or a format's name.
-  std::string_view others{};                ///< Why others do not have it, if that needs a word.
+  std::span<const std::string_view> words;  ///< The first one is the default.
+  std::string_view help;                    ///< One line that explains the words.
+  /// The formats with this choice, for messages: "DeepSpeed checkpoints", or a format's name.
+  std::string_view owners;
+  std::string_view others{};  ///< The reason why other formats lack it, if it needs an explanation.
 };
 
-/// The chosen words, by the option's name. An option that is absent has its default.
+/// The chosen words, by the option's name. A missing option has its default.
 using FormatChoices = std::map<std::string, std::string, std::less<>>;
 
 /// The word for `option`. \pre a word in `choices` is one of the option's
@@ -57,50 +58,50 @@ std::string_view choice(const FormatChoices& choices, const FormatOption& option
 struct OpenOptions {
   Findings* findings = &throwing_findings();
   bool opaque_globals = false;  ///< Classes outside the list become opaque values instead of a refusal.
-  /// A look at names and shapes alone: tensors that a format would have to look for inside objects stay unlisted.
+  /// Read only names and shapes. Tensors that a format would have to find inside objects are not listed.
   bool metadata_only = false;
-  /// The number of ranks that must have written the checkpoint, where the user knows it and the format cannot say.
+  /// The number of ranks that must have written the checkpoint, if the user knows it and the format does not record it.
   std::optional<std::int64_t> ranks_expected;
-  /// For repair: another checkpoint of the same job and format, where the source's own metadata does not say which
-  /// tensor is which. Null: there is none.
+  /// For repair: a different checkpoint of the same job and format, used if the source's own metadata does not identify
+  /// its tensors. Null: there is none.
   const Source* like = nullptr;
-  FormatChoices choices{};  ///< Of Format::read_options.
-  /// Plain tensors in files of ranks are each rank's own: a model map will say how they fit together.
+  FormatChoices choices{};  ///< The choices among Format::read_options.
+  /// Plain tensors in files of ranks differ between ranks; a model map will define how they fit together.
   bool own_tensors = false;
-  const RankPaths* rank_paths = nullptr;  ///< With own_tensors: which files there are. The source is their folder.
-  const MeshLayout* layout = nullptr;     ///< A layout document for files that do not say how tensors were cut.
+  const RankPaths* rank_paths = nullptr;  ///< With own_tensors: the list of files. The source is their folder.
+  const MeshLayout* layout = nullptr;     ///< A layout document for files that do not record how tensors were sharded.
 };
 
 struct WriteOptions {
   bool single_file = false;  ///< DST is one file, not a folder.
-  /// A single file: DST's last component. A folder: how names of files of weights begin ("adapter_model"); empty: as
-  /// the format usually calls them.
+  /// For a single file: DST's last component. For a folder: the prefix of the names of weight files ("adapter_model");
+  /// empty: the format's usual one.
   std::string base_name{};
-  std::optional<RankFiles> rank_files{};  ///< What files of ranks shall hold.
-  /// torch, of several files without an index: keys under which each holds its tensors.
+  std::optional<RankFiles> rank_files{};  ///< The content of files of ranks.
+  /// For torch, with several files without an index: the keys under which each file stores its tensors.
   std::vector<std::string> root{};
-  FormatChoices choices{};  ///< Of Format::write_options.
+  FormatChoices choices{};  ///< The choices among Format::write_options.
 };
 
-/// The whole of a source, to be written as it was but for how it is spread or arranged.
+/// A rewrite of a whole source: only its distribution over ranks or its arrangement changes.
 struct Remake {
-  std::unique_ptr<Reader> reader;  ///< Lists all that the target takes. It must outlive the writer.
+  std::unique_ptr<Reader> reader;  ///< Lists everything that the target takes. It must outlive the writer.
   Catalog target;                  ///< Not yet placed.
   std::unique_ptr<Writer> writer;
 };
 
 struct RemakeOptions {
-  std::optional<std::int64_t> ranks{};  ///< None: as many as the source has.
+  std::optional<std::int64_t> ranks{};  ///< Empty: as many as the source has.
 };
 
 struct Format {
   FormatTraits traits;
-  std::span<const std::string_view>
-      suffixes;  ///< Suffixes of single-file destinations: ".safetensors"; empty: folders only.
-  /// Names of the formats of whose files this one consists. A source that both recognise is this format's.
+  /// Suffixes of single-file destinations: ".safetensors"; empty: folders only.
+  std::span<const std::string_view> suffixes;
+  /// Names of the formats whose files this one uses. A source that both recognise belongs to this format.
   std::span<const std::string_view> supersedes{};
-  /// `detect` accepts files that other kinds of checkpoints consist of too. So those are looked for first, and the
-  /// files of a folder must be one set by their names.
+  /// `detect` also accepts files of other kinds of checkpoints. So the others are tried first, and the files of a
+  /// folder must form one set by their names.
   bool is_guessed = false;
   /// A folder that no format recognises may be a damaged one of this format if a name in it has one of the suffixes.
   bool suffixes_tell_folders = true;
@@ -108,32 +109,33 @@ struct Format {
   std::string_view loader_suffix{};
   /// The format of each file by itself, if every rank has one with tensors of its own. Empty: this format.
   std::string_view file_format{};
-  /// Model maps whose files of ranks have this container are read by this format.
+  /// This format reads model maps whose files of ranks have this container.
   std::optional<MapContainer> map_container{};
-  bool objects_apart = true;      ///< An object that cannot be read hides no other object.
-  bool has_rank_kinds = false;    ///< Its files of ranks hold what WriteOptions::rank_files says.
-  bool ranks_may_differ = false;  ///< Ranks' copies of a tensor are their own, so that they may differ.
-  /// Choices of the user. Options of one name are the same in all formats that have them.
+  bool objects_apart = true;      ///< An object that cannot be read does not affect other objects.
+  bool has_rank_kinds = false;    ///< WriteOptions::rank_files selects the content of its files of ranks.
+  bool ranks_may_differ = false;  ///< Ranks' copies of a tensor are independent and may differ.
+  /// Choices of the user. Options with one name are identical in all formats that have them.
   std::span<const FormatOption> read_options{}, write_options{};
-  /// True when the content says that it is this format; never by suffix alone. Reads at most a few KiB.
+  /// True if the content identifies this format; the suffix is never enough. Reads at most a few KiB.
   bool (*detect)(const Source& source);
   /// \throws Error kCorruption, kNotFound, kUnsupported
   std::unique_ptr<Reader> (*open)(const Source& source, const OpenOptions& options);
   std::unique_ptr<Writer> (*make_writer)(const WriteOptions& options);  ///< Null: see `remake`.
-  /// The traits under these options, where they depend on them; null: always `traits`.
+  /// The traits for these options, if they depend on them; null: always `traits`.
   FormatTraits (*traits_for)(const WriteOptions& options) = nullptr;
-  /// For formats whose files hold more than names and tensors can say: writes one source of the format `remakes`, all
-  /// of it. Without it and make_writer the format is read only. \throws Error  as `open`; kUnsupported
+  /// For formats whose files contain more than names and tensors can express: rewrites one source of the format
+  /// `remakes` completely. A format without it and without make_writer is read only. \throws Error  as `open`;
+  /// kUnsupported
   Remake (*remake)(const Source& source, const OpenOptions& open, const RemakeOptions& options) = nullptr;
   std::string_view remakes{};
 
   bool is_written() const { return make_writer != nullptr || remake != nullptr; }
 };
 
-/// What `format` can hold when it is written with `options`.
+/// The content that `format` can store when it is written with `options`.
 FormatTraits traits_of(const Format& format, const WriteOptions& options);
 
-/// A writer of `format`. \throws Error kInvalidArgument  it writes folders only, and one file is wanted. \pre
+/// A writer of `format`. \throws Error kInvalidArgument  it writes only folders, and one file is requested. \pre
 /// format.make_writer is not null
 std::unique_ptr<Writer> writer_of(const Format& format, const WriteOptions& options);
 

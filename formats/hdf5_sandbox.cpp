@@ -8,7 +8,8 @@
 namespace shard {
 
 bool has_call_filters() {
-  // The kernel looks for the filter's address before anything else that depends on it.
+  // The kernel checks the filter's address before anything that depends on it, so a null address fails without side
+  // effects.
   return prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, nullptr, 0, 0) != 0 && errno == EFAULT;
 }
 

@@ -1,5 +1,5 @@
 /// \file
-/// Whether HDF5 files can be read on this system: their parser runs only if it can filter its own system calls.
+/// Whether this system can read HDF5 files: their parser runs only if it can filter its own system calls.
 #pragma once
 
 namespace shard {

@@ -20,7 +20,8 @@ bool has_signature_at(const RandomReader& file, std::int64_t offset) {
   return std::string_view(found.data(), found.size()) == kSignature;
 }
 
-/// The specification lets a superblock stand at 0, 512, 1024, ... without an end; blocks of users are small.
+/// Searches the signature. The specification permits a superblock at 0, 512, 1024, ... without a limit, but user blocks
+/// are small.
 bool is_hdf5_file(const SourceStore& store, const std::string& path) {
   if (store.status(path).kind != FileKind::kFile) return false;
   const auto file = store.open(path);
@@ -54,7 +55,7 @@ std::optional<KerasWeights> keras_weights_in(const std::shared_ptr<const RandomR
     if (found == zip.records().end() || found->method != 0) return std::nullopt;
     return KerasWeights{zip.data_offset(*found), found->bytes};
   } catch (const Error&) {
-    return std::nullopt;  // Not a zip, or a damaged one.
+    return std::nullopt;  // It is not a zip, or a damaged one.
   }
 }
 

@@ -1,8 +1,8 @@
 /// \file
-/// What a program that links the formats was started as: itself, or a helper of itself.
+/// Distinguishes a normal start of a program that links the formats from a start as its own helper.
 ///
-/// The parser of HDF5 files runs in a process of its own (formats/hdf5/README.md). It is a program beside the plug-in;
-/// in the program as one file there is nothing beside it, and that program starts itself under the parser's name.
+/// The parser of HDF5 files runs in a separate process (formats/hdf5/README.md). It is a program beside the plug-in.
+/// The one-file program has no files beside it, so it starts itself under the parser's name.
 #pragma once
 
 #include <optional>
@@ -10,8 +10,8 @@
 
 namespace shard {
 
-/// To be called first in main(). `arguments`: argv, the program's name included. Does a helper's work and takes its
-/// rights away from the process. \returns its exit code; nothing where the program was started as itself
+/// Must be called first in main(). `arguments` is argv, including the program's name. If the program was started as a
+/// helper, does its work and drops the process's rights. \returns the helper's exit code; nothing after a normal start
 std::optional<int> run_as_helper(std::span<char*> arguments);
 
 }  // namespace shard

@@ -1,5 +1,5 @@
 /// \file
-/// The file with which Megatron's programs say which iteration of a run they saved last.
+/// The file in which Megatron's programs record the last saved iteration of a run.
 #pragma once
 
 #include <string>
@@ -11,9 +11,8 @@ namespace shard {
 
 inline constexpr std::string_view kTrackerName = "latest_checkpointed_iteration.txt";
 
-/// The name of the iteration's folder that latest_checkpointed_iteration.txt in `folder` says: "iter_0000100" or
-/// "release"; empty where there is no such file, or where it says something else. \throws Error kNotFound  it cannot
-/// be read.
+/// The name of the iteration's folder according to latest_checkpointed_iteration.txt in `folder`: "iter_0000100" or
+/// "release". Empty if the file is missing or has a different content. \throws Error kNotFound  it cannot be read.
 std::string tracked_iteration(const SourceStore& store, const std::string& folder);
 
 }  // namespace shard

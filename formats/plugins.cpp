@@ -46,7 +46,7 @@ const InsidePlugin* inside(const KnownFormat& format) {
   return found == kInside.end() ? nullptr : &*found;
 }
 
-/// What the plug-in says of its library; empty where it cannot be opened or does not say.
+/// The version of its library that a plug-in reports; empty if it cannot be opened or does not report one.
 std::string library_version_of(const KnownFormat& format) {
   if (const InsidePlugin* const plugin = inside(format); plugin != nullptr) return plugin->version();
   const SharedLibrary library(path_of(format));
@@ -106,7 +106,7 @@ void load_installed_plugins() {
     try {
       if (is_installed(format)) load_plugin_of(format);
     } catch (const Error&) {
-      continue;  // format_named() says why when one of its formats is asked for.
+      continue;  // format_named() reports the reason when one of its formats is requested.
     }
   }
 }

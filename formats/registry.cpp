@@ -25,7 +25,7 @@ namespace shard {
 
 namespace {
 
-/// What is registered. A function's static object: no format depends on the order in which objects are initialised.
+/// The registered formats. A static object inside a function, so that no format depends on the order of initialisation.
 class Registry {
  public:
   static Registry& instance() {
@@ -73,7 +73,7 @@ const Format* find_format(std::string_view name) {
   return found == all.end() ? nullptr : *found;
 }
 
-/// The format of that name once its plug-in is loaded.
+/// Loads the plug-in of a known format. \returns the format of that name.
 const Format& load_known(const KnownFormat& known) {
   Error absent(ErrorCode::kUnsupported, fmt::format("this build does not have the format '{}'", known.name));
   absent.hint(fmt::format("formats here: {}", all_names()));
@@ -160,7 +160,7 @@ const Format& format_named(std::string_view name) {
   if (const Format* format = find_format(name); format != nullptr) return *format;
   const auto known = std::ranges::find(known_formats(), name, &KnownFormat::name);
   if (known != known_formats().end()) return load_known(*known);
-  load_installed_plugins();  // One may bring more than is known of it here.
+  load_installed_plugins();  // A plug-in may contain further formats that are not in this list.
   if (const Format* format = find_format(name); format != nullptr) return *format;
   const std::vector<std::string> names = format_names();
   const std::string guess = nearest(name, std::vector<std::string_view>(names.begin(), names.end()));

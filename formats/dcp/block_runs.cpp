@@ -15,7 +15,7 @@ namespace {
 
 using Shapes = HashMap<std::string_view, Dims>;
 
-/// The number of elements; nothing for a shape that cannot be one.
+/// The number of elements; nothing if the shape is invalid.
 std::optional<std::int64_t> count_of(Dims shape) {
   std::int64_t count = 1;
   for (const std::int64_t size : shape.span()) {
@@ -24,7 +24,7 @@ std::optional<std::int64_t> count_of(Dims shape) {
   return count;
 }
 
-/// KEY of "[chained_K.]optimizer.state.STATE.KEY"; empty where the name is another.
+/// KEY of "[chained_K.]optimizer.state.STATE.KEY"; empty if the name has a different form.
 std::string_view parameter_of_state(std::string_view name) {
   constexpr std::string_view kStates = "optimizer.state.";
   if (name.starts_with("chained_")) name.remove_prefix(std::min(name.size(), name.find('.')) + 1);
@@ -34,7 +34,7 @@ std::string_view parameter_of_state(std::string_view name) {
   return dot == std::string_view::npos ? std::string_view() : name.substr(dot + 1);
 }
 
-/// The shapes that stand in `mcore_data`. An empty one is that of a tensor that is stored as it is.
+/// The shapes in `mcore_data`. An empty shape marks a tensor that is stored with its original shape.
 Shapes listed_shapes(Arena& arena, const Value* mcore_data) {
   Shapes shapes;
   if (mcore_data == nullptr) return shapes;
@@ -48,7 +48,7 @@ Shapes listed_shapes(Arena& arena, const Value* mcore_data) {
   return shapes;
 }
 
-/// Appends the shapes of parameters whose states have as many elements in another shape.
+/// Adds the parameters' shapes for states that have the same number of elements in a different shape.
 void add_shapes_of_parameters(const Metadata& metadata, Shapes& shapes) {
   Shapes stored;
   for (const TensorEntry& tensor : metadata.tensors) stored.try_emplace(tensor.name, tensor.size);
@@ -61,7 +61,7 @@ void add_shapes_of_parameters(const Metadata& metadata, Shapes& shapes) {
   }
 }
 
-/// Whether [X/x, Y/y, x*y] is `stored`, for blocks of one element at least.
+/// Whether `stored` is [X/x, Y/y, x*y] for blocks of at least one element.
 bool is_of_blocks(Dims shape, Dims stored) {
   const int dimensions = shape.size();
   if (stored.size() != dimensions + 1) return false;
@@ -73,6 +73,8 @@ bool is_of_blocks(Dims shape, Dims stored) {
   return block == stored[dimensions];
 }
 
+/// Whether the chunk is inside the stored shape and in one block: its size is 1 in every dimension but the last, which
+/// counts the elements of a block.
 bool is_run_of_block(const ChunkEntry& chunk, Dims stored) {
   if (chunk.sizes.size() != stored.size()) return false;
   for (int d = 0; d < stored.size(); ++d) {
@@ -84,7 +86,7 @@ bool is_run_of_block(const ChunkEntry& chunk, Dims stored) {
   return true;
 }
 
-/// \returns false, and changes nothing, where the chunks are not runs of blocks of that shape.
+/// \returns false, without changes, if the chunks are not runs of blocks of that shape.
 bool restore_shape(const Metadata& metadata, Dims shape, TensorEntry& tensor) {
   const auto chunks = std::span(metadata.chunks).subspan(tensor.first_chunk, tensor.chunk_count);
   const auto is_run = [&](const ChunkEntry& chunk) { return is_run_of_block(chunk, tensor.size); };

@@ -24,8 +24,9 @@ class ItemFileCheck {
   void run(std::span<const Item> items) {
     std::int64_t at = 0;
     for (const Item& item : items) {
-      if (item.offset < at) continue;                                 // A replica.
-      const bool is_cut = item.length > file_->size() - item.offset;  // It was reported.
+      if (item.offset < at) continue;  // A replica.
+      // An item past the file's end has been reported already.
+      const bool is_cut = item.length > file_->size() - item.offset;
       if (item.offset > at) check_gap(at, std::min(item.offset, file_->size()));
       if (is_cut) return;
       check_item(item);
@@ -71,7 +72,7 @@ class ItemFileCheck {
   torch_save::GlobalLister globals_;
 };
 
-/// Reads and compares at once all that a container hands over.
+/// Reads and compares at once everything that a container reports.
 class ItemReport final : public ContainerReport {
  public:
   explicit ItemReport(std::shared_ptr<const RandomReader> file) : file_(std::move(file)) {}

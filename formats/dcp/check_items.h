@@ -1,5 +1,5 @@
 /// \file
-/// Checks all bytes of a dcp folder's files: every item's zip, and what lies between items.
+/// Checks all bytes of a dcp folder's files: the zip of every item, and the bytes between items.
 #pragma once
 
 #include <memory>
@@ -12,16 +12,16 @@
 
 namespace shard::dcp {
 
-/// Checks a file of items, which are `items`, by offset. Zips that no item names, as torch leaves them where ranks
-/// wrote one tensor, are checked too and warned of; other bytes outside items are reported.
+/// Checks a file that contains `items`, given by offset. Zips that no item names are checked and reported as a warning:
+/// torch leaves them behind if several ranks wrote one tensor. Other bytes outside items are a finding.
 void check_item_file(const std::shared_ptr<const RandomReader>& file, std::span<const Item> items,
                      ContainerReport& report);
 
-/// The first thing that is wrong with the zip of one item, or nothing: its directory, headers and all checksums.
-/// \pre not of zstd. Cost: reads all of it.
+/// Checks the directory, the headers and all checksums of one item's zip. \returns the first problem, or nothing.
+/// \pre the item is not compressed with zstd. Cost: reads all of it.
 std::optional<Error> fault_of_item(const std::shared_ptr<const RandomReader>& file, const Item& item);
 
-/// Checks `.metadata` or one rank's: nothing follows its pickle. Lists its globals.
+/// Checks `.metadata` or a rank's metadata: no bytes follow its pickle. Lists its globals.
 void check_metadata_file(const RandomReader& file, ContainerReport& report);
 
 }  // namespace shard::dcp

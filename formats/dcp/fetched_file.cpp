@@ -7,10 +7,10 @@
 namespace shard::dcp {
 namespace {
 
-constexpr std::int64_t kWholeItem = 8192;  // Items up to this size are fetched whole,
-constexpr std::int64_t kWindow = 4096;     // of larger ones this much of the front and of the end,
-constexpr std::int64_t kFetch = 1 << 20;   // this much at a time,
-constexpr std::int64_t kBridge = 4096;     // and gaps up to this size are read rather than skipped.
+constexpr std::int64_t kWholeItem = 8192;  // Items up to this size are loaded whole.
+constexpr std::int64_t kWindow = 4096;     // The bytes loaded from the front and from the end of a larger item.
+constexpr std::int64_t kFetch = 1 << 20;   // The bytes that one `fetch` loads at most.
+constexpr std::int64_t kBridge = 4096;     // Gaps up to this size are read, because a second call would cost more.
 
 }  // namespace
 

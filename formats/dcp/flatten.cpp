@@ -29,7 +29,7 @@ std::string path_text(Path path) {
   return text + "]";
 }
 
-/// Losses of one kind: the first place, and how many more.
+/// Losses of one kind: the first location, and the number of further ones.
 struct Loss {
   std::string first;
   std::int64_t count = 0;
@@ -119,7 +119,7 @@ class Flattener {
     for (std::size_t i = 0; i < items.size(); i += 2) enter(key_text(*items[i]), *items[i + 1], depth);
   }
 
-  // str(key), as torch makes it.
+  // str(key), as torch computes it.
   std::string_view key_text(const Value& key) {
     if (key.is_string()) return key.text();
     lose(key.kind == ValueKind::kInt ? kIntegerKeys : kOtherKeys);
@@ -147,7 +147,7 @@ class Flattener {
     });
   }
 
-  /// What `answer` says of a container, asked once of each, however many share it and however deep it lies in others.
+  /// Caches `answer` per container, so that each container is visited once even if it is shared or deeply nested.
   template <class Answer>
   bool remembered(HashMap<const Value*, bool>& known, const Value& value, int depth, const Answer& answer) {
     check_nesting(depth);
@@ -191,7 +191,7 @@ class Flattener {
     return joined_;
   }
 
-  /// Where a leaf is listed.
+  /// The list and the index of a leaf.
   struct Place {
     std::uint32_t number : 31;
     bool is_object : 1;
@@ -205,7 +205,7 @@ class Flattener {
     return with_entry(place, [](const auto& entry) { return entry.name; });
   }
 
-  /// \pre the path's parts are path_
+  /// \pre `path_` contains the path's parts.
   void leaf(Path path, const Value* value, std::uint32_t tensor) {
     if (value == nullptr && tensor == kNoIndex) return;
     const PathPart& last = path_.back();
@@ -232,7 +232,7 @@ class Flattener {
     }
   }
 
-  /// path_, to stay. Its parts before the last are copied for the first leaf of their container.
+  /// A lasting copy of `path_`. The parts before the last one are copied only for the first leaf of their container.
   Path kept_path() {
     const std::size_t depth = path_.size() - 1;
     std::span<const PathPart>& container = containers_[depth];
@@ -270,14 +270,14 @@ class Flattener {
   const Catalog& catalog_;
   Flat out_;
   std::vector<PathPart> path_;
-  std::vector<std::span<const PathPart>> containers_{{}};  ///< By depth: the first parts of path_, once kept.
+  std::vector<std::span<const PathPart>> containers_{{}};  ///< The kept first parts of `path_`, by depth.
   std::string joined_;
   std::array<Loss, kLossKinds> losses_;
   HashMap<const Value*, bool> descended_, holding_;
   VisitedSet storable_;
   KeyedHash hash_;
-  HashSlots names_;            ///< Of places_.
-  std::vector<Place> places_;  ///< Of all leaves.
+  HashSlots names_;            ///< Slots of places_.
+  std::vector<Place> places_;  ///< The places of all leaves.
 };
 
 }  // namespace

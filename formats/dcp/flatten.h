@@ -1,9 +1,9 @@
 /// \file
-/// A tree of containers as the flat dict that dcp stores.
+/// Flattens a tree of containers to the flat dict that dcp stores.
 ///
-/// Source: torch/distributed/checkpoint/_traverse.py of torch 2.11. Mappings are always descended, lists when they hold
-/// a tensor, a mapping or such a list; everything else is a leaf, a tuple too. Differing from torch, which would hide
-/// the tensors in a bytes item, a tuple that holds tensors is descended like a list.
+/// Source: torch/distributed/checkpoint/_traverse.py of torch 2.11. Mappings are always descended. Lists are descended
+/// if they contain a tensor, a mapping or such a list. Everything else is a leaf, including tuples. One difference from
+/// torch: a tuple that contains tensors is descended like a list, because torch would hide its tensors in a bytes item.
 #pragma once
 
 #include <cstdint>
@@ -22,18 +22,18 @@ struct TensorLeaf {
   std::uint32_t tensor;   ///< Index into the catalog's tensors.
 };
 
-/// Leaves in the order of the tree. There may be millions, so nothing is held twice.
+/// Leaves in the order of the tree. There may be millions, so no value is stored twice.
 struct Flat {
   std::vector<TensorLeaf> tensors;
-  std::vector<ObjectEntry> objects;   ///< With paths; their items are their own numbers.
-  std::vector<const Value*> values;   ///< Of each object.
-  std::vector<std::string> warnings;  ///< One line for each kind of loss.
+  std::vector<ObjectEntry> objects;   ///< With paths. The number of an object's item is its own index.
+  std::vector<const Value*> values;   ///< The value of each object.
+  std::vector<std::string> warnings;  ///< One line per kind of loss.
 };
 
-/// Flattens `catalog.root`, or without one the tensors' and objects' paths. Names and paths go into the catalog's
-/// arena. \throws Error kUnsupported  two paths with one flat key, naming both; a leaf that cannot be stored (a tensor
-/// inside
-///   an object, an opaque value), by name; a bare tensor.
+/// Flattens `catalog.root`, or the paths of the tensors and objects if there is no root. Names and paths are stored in
+/// the catalog's arena.
+/// \throws Error kUnsupported  two paths have the same flat key (names both); a leaf cannot be stored, such as a tensor
+///   inside an object or an opaque value (names it); the root is a bare tensor.
 Flat flatten(const Catalog& catalog);
 
 }  // namespace shard::dcp

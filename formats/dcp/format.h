@@ -1,5 +1,5 @@
 /// \file
-/// The dcp format's entry in the registry. Bytes, limits and refusals: README.md beside this file.
+/// The dcp format's entry in the registry. README.md in this folder documents bytes, limits and refusals.
 #pragma once
 
 #include "formats/format.h"

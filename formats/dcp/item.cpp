@@ -19,9 +19,10 @@ namespace {
 
 using torch_save::TensorView;
 
-constexpr std::int64_t kFrame = 1 << 16;       // What a zip with one tensor has besides its elements, at most.
-constexpr std::size_t kKnownPickles = 4096;    // So many are remembered,
-constexpr std::size_t kMostKnownBytes = 4096;  // and none that is longer.
+// The largest size of everything but the elements in a zip with one tensor.
+constexpr std::int64_t kFrame = 1 << 16;
+constexpr std::size_t kKnownPickles = 4096;    // The number of pickles in the cache,
+constexpr std::size_t kMostKnownBytes = 4096;  // and the size of the longest one.
 
 std::string_view as_text(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
@@ -51,14 +52,14 @@ Error not_a_tensor(const Value& value) {
       .of_kind(FindingKind::kBadPickle);
 }
 
-// A safetensors file: the length of a JSON header, then the header.
+// Recognises a safetensors file: the length of a JSON header, then the header.
 bool is_safetensors(std::span<const std::byte> head) {
   std::uint64_t length = 0;
   for (std::size_t i = 8; i-- > 0;) length = length << 8 | std::to_integer<std::uint64_t>(head[i]);
   return length <= 100'000'000 && as_text(head.subspan(8)) == "{\"";
 }
 
-// An item that is not a zip: what may have written it?
+// If an item is not a zip, names its likely writer in the error.
 void check_signature(const RandomReader& content, std::int64_t begin, std::int64_t bytes, const Item& item) {
   std::array<std::byte, 10> head{};
   const std::int64_t there = std::min<std::int64_t>(head.size(), content.size() - begin);
@@ -201,7 +202,7 @@ const ItemOpener::Pickled& ItemOpener::pickled(std::string_view data_pkl, const 
   const std::optional<TensorView> view = torch_save::as_tensor(arena_, *root);
   if (!view) throw not_a_tensor(*root);
   Pickled pickled{*view, std::string(view->key)};
-  pickled.view.location = {};  // It lay in the scratch arena.
+  pickled.view.location = {};  // The location points into the scratch arena.
   if (data_pkl.size() > kMostKnownBytes) return last_ = std::move(pickled);
   if (known_.size() >= kKnownPickles) known_.clear();
   return known_.try_emplace(data_pkl, std::move(pickled)).value;

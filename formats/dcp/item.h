@@ -1,8 +1,8 @@
 /// \file
-/// Items: the torch.save zips that lie one behind the other in a `.distcp` file.
+/// Items: the torch.save zips that follow one another in a `.distcp` file.
 ///
-/// A tensor's item holds one pickled tensor and its storage; a bytes item any Python object. Zips count from their own
-/// first byte, so a tensor's elements lie at any offset of the file.
+/// A tensor's item contains one pickled tensor and its storage. A bytes item contains any Python object. Offsets in a
+/// zip count from its own first byte, so a tensor's elements can be at any offset of the file.
 #pragma once
 
 #include <memory>
@@ -22,11 +22,12 @@
 
 namespace shard::dcp {
 
-/// How elements that are not plain in their file become so.
+/// How to decode elements that are not plain in their file.
 struct Decoding {
   Item item;
-  std::int64_t zstd_bytes = 0;                           ///< The item's bytes, decoded, where it is one of zstd.
-  std::int64_t offset = 0, stored_bytes = 0, bytes = 0;  ///< The record: in the file, or in the decoded item.
+  /// The size of the decoded item if it is compressed with zstd.
+  std::int64_t zstd_bytes = 0;
+  std::int64_t offset = 0, stored_bytes = 0, bytes = 0;  ///< The record's offset in the file, or in the decoded item.
   bool deflated = false;
   decoded_view::ElementCode code;
   friend bool operator==(const Decoding& a, const Decoding& b);
@@ -35,31 +36,31 @@ struct Decoding {
 /// A view of the elements. Threads: safe.
 std::shared_ptr<const RandomReader> decoded_view(std::shared_ptr<const RandomReader> file, const Decoding& decoding);
 
-/// Where a tensor's elements lie.
+/// The location of a tensor's elements.
 struct Location {
-  std::int64_t offset = 0;  ///< Where the storage begins, in the file or in the view.
+  std::int64_t offset = 0;  ///< The offset of the storage in the file or in the decoded view.
   std::int64_t bytes = 0;
-  std::optional<Decoding> decoding;    ///< Nothing: the file has them plain.
-  std::optional<std::uint32_t> crc32;  ///< The CRC of the plain elements, where the zip has one of them.
+  std::optional<Decoding> decoding;    ///< Empty if the elements are plain in the file.
+  std::optional<std::uint32_t> crc32;  ///< The CRC-32 of the plain elements, if the zip records one.
 };
 
-/// The zip of an item, open. Threads: one.
+/// The open zip of an item. Threads: one.
 class OpenItem {
  public:
-  /// \param limit_bytes  what an item of zstd may decode to.
-  /// \param arena        its budget pays for what is decoded and read; must outlive this.
-  /// \throws Error kCorruption   not a torch.save zip there; see ZstdItem.
-  /// \throws Error kUnsupported  a safetensors file is there (SerializationFormat.SAFETENSORS).
-  /// With `salvage` records that are damaged are as if they were not there, see torch_save::salvage_saved_zip.
+  /// \param limit_bytes  the largest size to which an item compressed with zstd may decode.
+  /// \param arena        decoded and read bytes are charged to its budget; must outlive this.
+  /// \param salvage      damaged records count as missing, see torch_save::salvage_saved_zip.
+  /// \throws Error kCorruption   the bytes are not a torch.save zip; see ZstdItem.
+  /// \throws Error kUnsupported  the bytes are a safetensors file (SerializationFormat.SAFETENSORS).
   OpenItem(const std::shared_ptr<FetchedFile>& file, const Item& item, std::int64_t limit_bytes, Arena& arena,
            bool salvage = false);
-  /// \throws Error kCorruption  it is missing, or the budget is spent.
+  /// \throws Error kCorruption  the record is missing, or the budget is exhausted.
   std::vector<std::byte> data_pkl(Arena& arena) const;
-  /// Whether storages lie beside the pickle.
+  /// Whether the zip has records of storages beside the pickle.
   bool has_storages() const;
-  /// \throws Error kCorruption  the storage's record is missing or of another size than the view says.
+  /// \throws Error kCorruption  the storage's record is missing, or its size differs from the one in the view.
   Location location_of(const torch_save::TensorView& view) const;
-  /// The little-endian bytes of a storage; nothing where there are none, or more than `limit_bytes`, or damaged ones.
+  /// The little-endian bytes of a storage. Empty if it is missing, damaged or larger than `limit_bytes`.
   std::optional<std::vector<std::byte>> storage_bytes(std::string_view key, std::int64_t limit_bytes) const;
 
  private:
@@ -72,29 +73,29 @@ class OpenItem {
   std::vector<zip::LostRecord> lost_;  ///< For repair.
 };
 
-/// What a tensor's item holds.
+/// The tensor in a tensor's item.
 struct ItemTensor {
   DType dtype{};
   Dims shape, strides;
-  std::int64_t first = 0;  ///< Elements from the storage's begin.
+  std::int64_t first = 0;  ///< The first element, counted from the storage's start.
   Location location;
 };
 
-/// Opens tensors' items. What pickles say is remembered by their bytes: the pieces of one tensor mostly have equal
-/// ones. Threads: one.
+/// Opens the items of tensors. Parsed pickles are cached by their bytes, because the chunks of one tensor usually have
+/// equal pickles. Threads: one.
 class ItemOpener {
  public:
-  /// Shapes and strides go into `arena`, and its budget pays for what is read.
+  /// Shapes and strides are stored in `arena`; bytes read are charged to its budget.
   explicit ItemOpener(Arena& arena, bool salvage = false) : arena_(arena), salvage_(salvage) {}
-  /// \param box_bytes  what the item's tensor has by `.metadata`; bounds what a zstd stream may decode to.
-  /// \throws Error kCorruption   no zip with one tensor in it.
-  /// \throws Error kUnsupported  a tensor of another kind (sparse, quantized, ...); see OpenItem.
+  /// \param box_bytes  the size of the item's box by `.metadata`; limits the decoded size of a zstd stream.
+  /// \throws Error kCorruption   the item is not a zip with one tensor.
+  /// \throws Error kUnsupported  the tensor is of an unsupported kind (sparse, quantized, ...); see OpenItem.
   ItemTensor open(const std::shared_ptr<FetchedFile>& file, const Item& item, std::int64_t box_bytes);
 
  private:
   struct Pickled {
     torch_save::TensorView view;
-    std::string key;  ///< What view.key points to.
+    std::string key;  ///< Storage for the text of view.key.
   };
   /// Valid until the next call.
   const Pickled& pickled(std::string_view data_pkl, const std::string& file);
@@ -102,7 +103,7 @@ class ItemOpener {
   Arena& arena_;
   bool salvage_;
   HashMap<std::string, Pickled> known_;
-  Pickled last_;  ///< One that is too long to be remembered.
+  Pickled last_;  ///< The last pickle, if it is too long for the cache.
 };
 
 }  // namespace shard::dcp

@@ -15,7 +15,7 @@
 namespace shard::dcp {
 namespace {
 
-constexpr std::size_t kBatch = 8192;  // Items that are offered to one fetch.
+constexpr std::size_t kBatch = 8192;  // The number of items offered to one fetch.
 
 void check_item(const Tensor& tensor, const Chunk& chunk, const StoredTensor& stored, const ItemTensor& found) {
   const auto differs = [&](std::string_view what) {
@@ -40,7 +40,7 @@ void check_item(const Tensor& tensor, const Chunk& chunk, const StoredTensor& st
 /// Whether the chunks of a stored tensor are boxes of a run of elements, see TensorEntry::stored_size.
 bool is_run(const Chunk& chunk, const StoredTensor& stored) { return chunk.sizes.size() != stored.shape.size(); }
 
-/// All dimensions before a run's last have one element.
+/// Checks that all dimensions before a run's last one have one element.
 void check_run(const Tensor& tensor, const ItemTensor& found) {
   const int last = found.shape.size() - 1;
   if (found.shape[last] <= 1 || found.strides[last] == 1) return;
@@ -109,7 +109,8 @@ void ItemStore::locate(std::span<const std::uint32_t> tensors) {
     const Tensor& tensor = catalog_.tensors[t];
     for (std::uint32_t c = tensor.first_chunk; c < tensor.first_chunk + tensor.chunk_count; ++c) {
       const std::uint32_t stored = catalog_.chunks[c].stored;
-      if (c > tensor.first_chunk && catalog_.chunks[c - 1].stored == stored) continue;  // One more box of a run.
+      // A further box of the same run.
+      if (c > tensor.first_chunk && catalog_.chunks[c - 1].stored == stored) continue;
       const std::uint32_t storage = catalog_.stored[stored].storage;
       if (findings_.lost_storage(storage) != nullptr) continue;
       if (catalog_.storages[storage].offset < 0) wanted.push_back({items_[storage], t, c});
@@ -164,7 +165,7 @@ void ItemStore::look_into(std::uint32_t index) {
     std::optional<Error> why = misplaced_items(file(index), items, *catalog_.arena);
     if (why) misplaced_.try_emplace(index, why->in_file(catalog_.files[index].path));
   } catch (const Error& error) {
-    if (error.code() != ErrorCode::kNotFound) throw;  // Bytes that cannot be read show nothing.
+    if (error.code() != ErrorCode::kNotFound) throw;  // Unreadable bytes prove nothing.
   }
 }
 

@@ -23,7 +23,7 @@ namespace shard::dcp {
 
 namespace {
 
-// The classes in `.metadata`, under each module where some torch version defines them.
+// The classes in `.metadata`, under each module in which some torch version defines them.
 
 enum class Class { kMetadata, kTensor, kBytes, kChunk, kProperties, kIndex, kStorageInfo };
 
@@ -32,7 +32,7 @@ inline constexpr std::string_view kMetadataModule = "torch.distributed.checkpoin
 inline constexpr std::string_view kOldMetadataModule = "torch.distributed._shard.checkpoint.metadata";  ///< torch 1.13.
 bool is_megatron_metadata(std::string_view module, std::string_view name);
 
-/// Tells the classes of one pickle apart. Threads: one. Cost: mostly one comparison of pointers.
+/// Identifies the classes of one pickle. Threads: one. Cost: usually one comparison of pointers.
 class MetadataClasses {
  public:
   bool is(const Value& value, Class id);
@@ -40,7 +40,7 @@ class MetadataClasses {
   void need(const Value& object, Class id);
 
  private:
-  std::array<const Value*, kClassCount> seen_{};  ///< The global that named each class last: mostly there is one.
+  std::array<const Value*, kClassCount> seen_{};  ///< The last global that named each class; usually there is only one.
 };
 
 struct ClassName {
@@ -74,8 +74,8 @@ bool names(const Value& callee, Class id) {
   return std::ranges::any_of(wanted.modules, is_module);
 }
 
-/// True for the class that Megatron-core 0.15 derives from torch's Metadata, with the attribute `mcore_data`;
-/// forks keep it in modules of their own.
+/// True for the class that Megatron-Core 0.15 derives from torch's Metadata, with the attribute `mcore_data`. Forks
+/// define it in modules of their own.
 bool is_megatron_metadata(std::string_view module, std::string_view name) {
   return name == "MCoreMetadata" && module.starts_with("megatron.");
 }
@@ -116,7 +116,7 @@ Error no_place(std::string_view name, const std::string& offsets) {
   return bad_places(fmt::format("'{}':{}{} has no place", name, offsets.empty() ? " it" : "", chunk)).of_tensor(name);
 }
 
-/// True if the item is compressed with zstd. \throws Error kUnsupported  through anything else.
+/// True if the item is compressed with zstd. \throws Error kUnsupported  the item has any other transform
 bool is_zstd(std::string_view name, const Value& transforms) {
   if (transforms.kind == ValueKind::kNone) return false;
   const std::span<Value* const> items = pickle::sequence(transforms, "transform_descriptors");
@@ -166,7 +166,7 @@ class StorageDataReader {
     }
   }
 
-  /// The item number, still to be set, of what a MetadataIndex names.
+  /// The item number, not set yet, of the chunk or object that a MetadataIndex names.
   std::uint32_t& slot_of(std::string_view name, Target target, const Value& index) {
     if (target.is_object) return out_.objects[target.index].item;
     const TensorEntry& tensor = out_.tensors[target.index];
@@ -199,7 +199,8 @@ class StorageDataReader {
     }
   };
 
-  /// The chunk of a tensor that begins there: of several the first that is not empty. Null where none does.
+  /// The chunk of a tensor that starts at `offsets`, or null. If several chunks start there, the first one that is not
+  /// empty.
   ChunkEntry* chunk_at(std::uint32_t tensor, Dims offsets) {
     if (corners_.empty()) index_corners();
     const std::uint32_t* found = corners_.find(Corner{tensor, offsets});
@@ -235,7 +236,7 @@ class StorageDataReader {
     out_.chunks = std::move(kept);
   }
 
-  /// \returns false for an empty chunk that can be left out.
+  /// \returns false for an empty chunk that can be skipped.
   bool adopt_item(std::uint32_t tensor, ChunkEntry& chunk) {
     ChunkEntry* holder = chunk_at(tensor, chunk.offsets);
     const std::string_view name = out_.tensors[tensor].name;
@@ -286,18 +287,18 @@ class StorageDataReader {
   HashMap<Corner, std::uint32_t, CornerHash> corners_;
 };
 
-/// Gives every chunk and object of `metadata` its item; chunks that need none of their own are left out.
+/// Gives every chunk and object of `metadata` its item. Empty chunks that need no item are skipped.
 ///
-/// storage_data's keys name a tensor's chunks by where they begin. Chunks that begin at one corner therefore share one
-/// place: equal boxes are replicas, and of an empty and a full one it is the full one's.
-/// \throws Error kCorruption, kUnsupported  see parse_metadata. Cost: one hash look-up per item.
-/// Sizes go into `arena`.
+/// The keys of storage_data name a tensor's chunks by their offsets. Chunks with equal offsets therefore share one
+/// location: equal boxes are replicas; for an empty and a non-empty box, the location belongs to the non-empty one.
+/// \throws Error kCorruption, kUnsupported  see parse_metadata. Cost: one hash look-up per item. Sizes are stored in
+///   `arena`.
 void read_storage_data(Arena& arena, MetadataClasses& classes, const Value& storage_data, const Targets& targets,
                        Metadata& metadata) {
   StorageDataReader(arena, classes, targets, metadata).run(storage_data);
 }
 
-/// Walks the value tree of one pickle into a Metadata.
+/// Converts the value tree of one pickle to a Metadata.
 class Parser {
  public:
   Parser(Arena& arena, const MetadataOptions& options) : arena_(arena), options_(options) {}
@@ -324,7 +325,8 @@ class Parser {
       const std::string_view name = arena_.copy(pickle::string(*items[i], "name in state_dict_metadata"));
       const bool is_object = classes_.is(*items[i + 1], Class::kBytes);
       const std::size_t index = is_object ? out_.objects.size() : out_.tensors.size();
-      targets_.try_emplace(name, Target{static_cast<std::uint32_t>(index), is_object});  // The keys of a dict differ.
+      // The keys of a dict are distinct.
+      targets_.try_emplace(name, Target{static_cast<std::uint32_t>(index), is_object});
       if (is_object) {
         out_.objects.push_back({name, {}, kNoIndex});
       } else {
@@ -384,11 +386,12 @@ class Parser {
     return chunk;
   }
 
-  /// A tuple (dtype, layout, requires_grad, memory format, pin_memory, ...) of five or more, or a dict of those.
+  /// A tuple (dtype, layout, requires_grad, memory format, pin_memory, ...) of at least five values, or a dict of the
+  /// same.
   void properties(const Value& value, TensorEntry& entry) {
     classes_.need(value, Class::kProperties);
     if (value.callee()->module() == kMetadataModule)
-      out_.maker = "torch>=2.3";  // Before, the class was ShardedTensor's.
+      out_.maker = "torch>=2.3";  // In earlier versions the class belonged to ShardedTensor.
     const Value& state = *value.extra()->state;
     const bool is_tuple = state.kind == ValueKind::kTuple && state.items().size() >= 5;
     const Value& dtype = is_tuple ? *state.items()[0] : pickle::need(value, "dtype");
@@ -431,7 +434,7 @@ class Parser {
             .found(type_name(*items[i + 1]));
       }
       const Target* found = targets_.find(items[i]->text());
-      if (found == nullptr) continue;  // A name of a rank that wrote nothing for it.
+      if (found == nullptr) continue;  // The name belongs to a rank that wrote nothing for it.
       const auto [index, is_object] = *found;
       const std::string_view name = is_object ? out_.objects[index].name : out_.tensors[index].name;
       (is_object ? out_.objects[index].path : out_.tensors[index].path) = path_of(name, *items[i + 1]);
@@ -451,7 +454,8 @@ class Parser {
     for (std::size_t i = 0; i < parts.size(); ++i) {
       if (parts[i]->is_string()) {
         const std::string_view key = parts[i]->text();
-        const bool in_name = at <= name.size() && name.substr(at).starts_with(key);  // Mostly: then it costs no memory.
+        // Usually the key is part of the name, and then it takes no memory.
+        const bool in_name = at <= name.size() && name.substr(at).starts_with(key);
         path[i] = PathPart::of_key(in_name ? name.substr(at, key.size()) : arena_.copy(key));
         at += key.size() + 1;
       } else if (parts[i]->kind == ValueKind::kInt) {
@@ -474,7 +478,7 @@ class Parser {
   DType last_dtype_{};
 };
 
-/// Other makers have `.metadata` of their own classes; they are named rather than called damaged.
+/// Other frameworks have a `.metadata` of their own classes. The error names the framework instead of reporting damage.
 void refuse_foreign_class(std::string_view module, std::string_view name) {
   const auto is_of = [&](std::string_view package) {
     return module.starts_with(package) && (module.size() == package.size() || module[package.size()] == '.');

@@ -1,11 +1,11 @@
 /// \file
 /// `.metadata` of a dcp checkpoint as plain data, read from its pickle and written as one.
 ///
-/// It says which tensors there are, their dtypes and sizes, the boxes (chunks) they were cut into, and in which bytes
-/// of which file the item of each box and of each object lies. An item is a torch.save zip; what is in it, item.h says.
+/// It lists the tensors with dtypes and sizes, the boxes (chunks) into which they are divided, and for each box and
+/// object the file and the bytes of its item. An item is a torch.save zip; item.h describes its content.
 ///
-/// Source: torch/distributed/checkpoint/metadata.py and filesystem.py of torch 2.11; the spellings of torch 1.13 to
-/// 2.15 are read alike (README.md).
+/// Source: torch/distributed/checkpoint/metadata.py and filesystem.py of torch 2.11. All spellings from torch 1.13 to
+/// 2.15 are read (README.md).
 #pragma once
 
 #include <cstddef>
@@ -23,16 +23,17 @@
 
 namespace shard::dcp {
 
-/// The attribute of Metadata that holds the note of what a repair could not save.
+/// The attribute of Metadata in which a repair records its losses.
 inline constexpr const char* kLostAttribute = "shardctl_lost";
 
-/// Where one item lies.
+/// The location of one item.
 struct Item {
-  std::int64_t offset = 0;   ///< Bytes, in its file.
-  std::int64_t length = -1;  ///< Bytes; -1 where the metadata does not say.
+  std::int64_t offset = 0;   ///< Bytes from the file's start.
+  std::int64_t length = -1;  ///< Bytes; -1 if the metadata does not record it.
   std::uint32_t file = 0;    ///< Index into Metadata::files.
   bool zstd = false;         ///< The bytes are a zstd stream of the item (torch's transform stream.zstd/1).
-  bool is_cut = false;       ///< For repair: it is longer than its file, and `length` is what is there.
+  /// For repair: the item extends past the end of its file, and `length` is the part that exists.
+  bool is_cut = false;
 };
 
 struct ChunkEntry {
@@ -42,67 +43,67 @@ struct ChunkEntry {
 
 struct TensorEntry {
   std::string_view name;  ///< The flat key.
-  Path path;              ///< Empty when it says no more than `name`.
+  Path path;              ///< Empty if the path is `name` as a single key.
   Dims size;
   DType dtype{};
   bool requires_grad = false;
   std::uint32_t first_chunk = 0, chunk_count = 0;  ///< Into Metadata::chunks.
-  /// Not empty where Megatron-core stored the tensor reshaped: into how many blocks each dimension is cut, and how many
-  /// elements a block has. A chunk is a run of a block's elements in row-major order: its offsets are the block's
-  /// indices and where in it the run begins, its sizes ones and the run's length.
+  /// Not empty if Megatron-Core stored the tensor reshaped: the number of blocks in each dimension, then the number of
+  /// elements in a block. A chunk is a run of a block's elements in row-major order. Its offsets are the block's
+  /// indices and the start of the run; its sizes are ones and the length of the run.
   Dims stored_size{};
 };
 
-/// A value that is not a tensor, a bytes item.
+/// A value that is not a tensor; its item is a bytes item.
 struct ObjectEntry {
   std::string_view name;
   Path path;
   std::uint32_t item = kNoIndex;
-  int rank = -1;             ///< The rank whose own metadata names it (use_collectives=False), else -1.
-  bool is_reshaped = false;  ///< A tensor that cannot be read for what it is: see set_apart.
+  int rank = -1;             ///< The rank whose own metadata names it (use_collectives=False), otherwise -1.
+  bool is_reshaped = false;  ///< A tensor that cannot be read as a tensor, see set_apart.
 };
 
 struct Metadata {
-  std::vector<std::string> files;  ///< Names of `.distcp` files, in the order in which they are first named.
+  std::vector<std::string> files;  ///< Names of `.distcp` files, in order of first use.
   std::vector<Item> items;
   std::vector<TensorEntry> tensors;
   std::vector<ChunkEntry> chunks;
   std::vector<ObjectEntry> objects;
-  /// Without them (torch 1.13, Megatron-core) names do not nest, and objects hold whatever lies below the top.
+  /// False for torch 1.13 and Megatron-Core: names do not nest, and objects contain everything below the top level.
   bool has_paths = false;
-  std::string lost_note;  ///< What a repair noted, see kLostNote; an attribute of Metadata that torch does not look at.
-  std::string maker;      ///< What the classes' modules say about who wrote it: "torch<=1.13", "torch>=2.3", ...
+  std::string lost_note;  ///< The record of a repair, see kLostNote. It is an attribute of Metadata that torch ignores.
+  /// The writer's version, derived from the modules of the classes: "torch<=1.13", "torch>=2.3", ...
+  std::string maker;
   std::vector<std::string> warnings;
-  std::optional<Error>
-      defect;  ///< What is wrong, and leaves the rest as it is meant; of some tensors that are set apart.
+  /// A problem that does not affect the other values; it concerns tensors that are set apart.
+  std::optional<Error> defect;
 };
 
 struct MetadataOptions {
-  bool opaque_globals = false;    ///< Classes outside the list may stand where nothing is read (storage_meta).
-  bool sets_short_apart = false;  ///< Tensors of which a chunk's sizes lack leading dimensions are set apart.
-  bool names_megatron = false;    ///< States are known by their names, see restore_block_runs.
+  bool opaque_globals = false;    ///< Classes outside the list are accepted in values that are not read (storage_meta).
+  bool sets_short_apart = false;  ///< A tensor is set apart if the sizes of one of its chunks lack leading dimensions.
+  bool names_megatron = false;    ///< Optimizer states are recognised by their names, see restore_block_runs.
 };
 
-/// Reads the pickle. Every chunk and every object has its item afterwards, and every item belongs to one; chunks lie
-/// nowhere in particular yet (validate_catalog checks bounds and coverage). Names, paths and sizes are copied into
-/// `arena`.
+/// Reads the pickle. Afterwards every chunk and every object has its item, and every item belongs to one. Bounds and
+/// coverage of chunks are not checked yet (validate_catalog does). Names, paths and sizes are copied into `arena`.
 ///
-/// Tensors of the optimizer that Megatron-core up to 0.15 stored reshaped have their own shapes (block_runs.h).
+/// Optimizer tensors that Megatron-Core up to 0.15 stored reshaped have their original shapes (block_runs.h).
 ///
-/// \throws Error kCorruption   not such a pickle; a field of the wrong type; a chunk or object without a place; a place
-///   without a chunk; two places for one chunk; a file name that is not one plain name.
-/// \throws Error kUnsupported  items that were transformed by other than zstd, other tensor layouts than strided,
-///   ByteCheckpoint, classes of Megatron-core other than its Metadata.
+/// \throws Error kCorruption   the pickle is not dcp metadata; a field has the wrong type; a chunk or object has no
+///   location; a location has no chunk; a chunk has two locations; a file name is not a single plain name.
+/// \throws Error kUnsupported  items were transformed by anything but zstd; tensor layouts other than strided;
+///   ByteCheckpoint; classes of Megatron-Core other than its Metadata.
 /// Cost: linear; one hash look-up per item.
 Metadata parse_metadata(Arena& arena, std::span<const std::byte> pickle, const std::string& file,
                         const MetadataOptions& options = {});
 
-/// Turns unreadable tensors into opaque objects, which no writer accepts. Warns with
-/// their number: "<count> tensors <why>, '<name>' first".
+/// Turns unreadable tensors into opaque objects, which no writer accepts. Adds the warning "<count> tensors <why>,
+/// '<name>' first".
 void set_apart(Metadata& metadata, const std::function<bool(std::string_view name)>& is_unreadable,
                std::string_view why);
 
-/// Writes the pickle, protocol 4, as torch 2.11 writes it (version 1.0.0). \pre every chunk and object has an item; all
+/// Writes the pickle with protocol 4, as torch 2.11 does (version 1.0.0). \pre every chunk and object has an item; all
 /// lengths are set.
 void dump_metadata(const Metadata& metadata, const pickle::Sink& sink);
 

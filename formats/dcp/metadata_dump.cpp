@@ -21,8 +21,8 @@ enum Opcode : std::uint8_t {
   kTuple1 = 0x85,
 };
 
-/// Writes opcodes directly: a tree of values for a million chunks would be many times their metadata. No two names
-/// are alike, so that their places in the memo are numbers in a list, not texts in a table.
+/// Writes opcodes directly, because a tree of values for a million chunks would take many times the memory of the
+/// metadata. All names are distinct, so their memo numbers are kept in a list, without a table of texts.
 class MetadataDumper {
  public:
   MetadataDumper(const Metadata& metadata, const pickle::Sink& sink)
@@ -65,6 +65,7 @@ class MetadataDumper {
   }
   void end_dict() { out_.op(kSetItems); }
 
+  /// torch.Size((...)): REDUCE of the class with a tuple that contains one tuple of integers.
   void size(Dims dims) {
     out_.global("torch", "Size");
     out_.mark();
@@ -112,6 +113,8 @@ class MetadataDumper {
     end_object();
   }
 
+  /// TensorProperties by BUILD with the tuple (dtype, layout, requires_grad, memory format, pin_memory). The layout and
+  /// the memory format are calls, because enums and layouts have no opcode.
   void properties(const TensorEntry& tensor) {
     out_.global(kModule, "TensorProperties");
     out_.empty_tuple();
@@ -141,7 +144,7 @@ class MetadataDumper {
     end_dict();
   }
 
-  /// \param place  of the name, in the memo.
+  /// \param place  the name's number in the memo.
   void path(std::uint32_t place, std::string_view name, Path path) {
     out_.get(place);
     out_.mark();
@@ -199,7 +202,8 @@ class MetadataDumper {
     end_object();
   }
 
-  /// No checkpoint_id: it would reveal the writer's folder. No save_id: equal inputs give equal files.
+  /// checkpoint_id is omitted because it would reveal the writer's folder, save_id because equal inputs must give equal
+  /// files.
   void storage_meta() {
     begin_object(kModule, "StorageMeta");
     for (const std::string_view name : {"checkpoint_id", "save_id", "load_id"}) {
@@ -213,7 +217,7 @@ class MetadataDumper {
 
   const Metadata& metadata_;
   pickle::Dumper out_;
-  std::vector<std::uint32_t> names_;  ///< Places in the memo: of tensors, then of objects.
+  std::vector<std::uint32_t> names_;  ///< Memo numbers of the tensors' names, then of the objects' names.
 };
 
 }  // namespace

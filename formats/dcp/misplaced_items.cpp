@@ -11,7 +11,7 @@ namespace shard::dcp {
 
 namespace {
 
-/// Whether all parts of a zip stand where they must, in all of the bytes.
+/// Whether the range is exactly one zip, with all its parts at their proper offsets.
 bool is_zip(const std::shared_ptr<const RandomReader>& file, std::int64_t offset, std::int64_t length) {
   try {
     const zip::ZipReader zip(file, offset, length);
@@ -22,7 +22,7 @@ bool is_zip(const std::shared_ptr<const RandomReader>& file, std::int64_t offset
   }
 }
 
-/// \pre `items` are by offset
+/// Returns the error for a zip that starts at an item's offset but ends elsewhere. \pre `items` are by offset
 std::optional<Error> other_border(const zip::FoundZip& found, std::span<const Item> items) {
   const std::int64_t last_end = items.back().offset + items.back().length;
   if (found.begin == last_end) {

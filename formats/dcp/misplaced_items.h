@@ -1,9 +1,9 @@
 /// \file
-/// Whether the items of a `.distcp` file are those that `.metadata` names.
+/// Checks whether the items of a `.distcp` file are those that `.metadata` names.
 ///
-/// Items do not say what they belong to. A file in whose place another one lies (of another rank, of another save) may
-/// hold items of the dtypes and sizes that are expected at some places, with other elements. Its items have other
-/// borders elsewhere, which damage does not make.
+/// Items do not record which tensor they belong to. A file that was replaced by a different one (of another rank or
+/// another save) may contain items with the expected dtypes and sizes at some offsets, but with different elements.
+/// Such a file also has item borders at unexpected offsets, which damage alone cannot produce.
 #pragma once
 
 #include <memory>
@@ -18,14 +18,15 @@
 
 namespace shard::dcp {
 
-/// That an item of a file is not the one that `.metadata` names, so that no other item of it can be taken for its own.
+/// The error for an item that is not the one that `.metadata` names. No other item of the file can be trusted then.
 Error misplaced(std::string what);
 
-/// What shows that `items` are not those of the file; nothing where that may be, damaged or not: a whole zip begins
-/// where an item begins and ends elsewhere, one begins where the last item ends, or the file ends between two items.
-/// \pre `items` are all of the file, by offset, with their lengths. The budget of `arena` pays for the scan.
-/// Cost: opens each item's zip. Where one cannot be opened, or the file does not end with the last, all bytes are read
-/// twice.
+/// Evidence that `items` are not those of the file: a whole zip starts at an item's offset but ends elsewhere; a zip
+/// starts at the end of the last item; or the file ends between two items. Empty if there is no such evidence, whether
+/// the file is damaged or not.
+/// \pre `items` are all items of the file, by offset, with their lengths. The scan is charged to the budget of `arena`.
+/// Cost: opens each item's zip. If one cannot be opened, or the file does not end with the last item, all bytes are
+/// read twice.
 std::optional<Error> misplaced_items(const std::shared_ptr<const RandomReader>& file, std::span<const Item> items,
                                      Arena& arena);
 

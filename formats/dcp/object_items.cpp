@@ -35,8 +35,8 @@ namespace {
 
 struct Inner {
   InnerTensor* tensor;
-  int rank;       // Of its object.
-  bool is_first;  // Of its node.
+  int rank;       // The rank of its object.
+  bool is_first;  // The first name of its node.
   std::uint32_t storage;
 };
 
@@ -61,7 +61,8 @@ bool are_copies(const Inner& a, const Inner& b) {
          a.tensor->view.dtype == b.tensor->view.dtype;
 }
 
-/// Makes one tensor of the last `count`, unless they differ: then each becomes its rank's. \returns whether they do.
+/// Merges the last `count` tensors into one if they are equal. Otherwise each becomes a tensor of its rank. \returns
+/// whether they differ.
 bool join(std::uint32_t first, std::size_t count, RankCopies& rank_copies, Catalog& catalog) {
   if (count == 1) return false;
   catalog.tensors[first].chunk_count = static_cast<std::uint32_t>(count);
@@ -83,14 +84,15 @@ void add_copies(std::span<const Inner> copies, RankCopies& rank_copies, Catalog&
   }
 }
 
-/// Appends the tensors that were found in loaded objects, and their storages. Those of one name that several ranks have
-/// become one tensor, or one for each rank where they differ. kTensor values in the objects get the tensors' numbers.
-/// \param loaded  of each of `objects`, which are by name and rank
+/// Appends the tensors that were found in loaded objects, and their storages. Tensors of one name on several ranks
+/// become one tensor if they are equal, otherwise one tensor per rank. kTensor values in the objects get the tensors'
+/// numbers.
+/// \param loaded  one entry per object of `objects`, which are sorted by name and rank
 /// \throws Error kCorruption  see CatalogBuilder::add_tensor. Cost: n log n in tensors.
 void add_inner_tensors(std::span<const ObjectEntry> objects, std::span<LoadedObject> loaded, ItemStore& items,
                        RankCopies& rank_copies, Catalog& catalog) {
   std::vector<Inner> inner = add_storages(objects, loaded, items, catalog);
-  // Objects are by name and rank; so equal names of ranks are found by sorting what is mostly sorted.
+  // Objects are sorted by name and rank, so this list is nearly sorted already.
   std::ranges::stable_sort(inner, [](const Inner& a, const Inner& b) { return a.tensor->name < b.tensor->name; });
   for (std::size_t i = 0; i < inner.size();) {
     std::size_t end = i + 1;
@@ -100,17 +102,17 @@ void add_inner_tensors(std::span<const ObjectEntry> objects, std::span<LoadedObj
   }
 }
 
-// Data in a folder of dcp files beside its items: one dict of plain data, as Megatron-core keeps its arguments in
-// `common.pt`. Its entries become objects of the checkpoint under their own names.
+// Data in a folder of dcp files beside its items: one dict of plain data. Megatron-Core stores its arguments this way,
+// in `common.pt`. The entries become objects of the checkpoint under their own names.
 
-/// The attributes of an argparse.Namespace or a types.SimpleNamespace; null of everything else.
+/// The attributes of an argparse.Namespace or a types.SimpleNamespace; null for any other value.
 Value* attributes_of(const Value& value) {
   const bool is_namespace = value.is_call_of("argparse", "Namespace") || value.is_call_of("types", "SimpleNamespace");
   if (!is_namespace || value.extra() == nullptr || value.extra()->state == nullptr) return nullptr;
   return is_mapping(*value.extra()->state) ? value.extra()->state : nullptr;
 }
 
-/// The dict with its namespaces as dicts.
+/// The dict, with its namespaces converted to dicts.
 Value* plain_common(Arena& arena, const Value& common, Originals& originals) {
   if (!is_mapping(common)) throw pickle::malformed("common data", "it is not a dict").found(type_name(common));
   std::vector<Value*> items;
@@ -127,9 +129,10 @@ Value* plain_common(Arena& arena, const Value& common, Originals& originals) {
   return plain;
 }
 
-/// Reads the torch.save file `name` in `folder`, which becomes the catalog's last file. Classes outside the list and
-/// tensors are opaque. \returns the dict; in the catalog's arena.
-/// \throws Error kCorruption, kUnsupported  naming the file: as open_saved_file; it holds no dict.
+/// Reads the torch.save file `name` in `folder`, which becomes the catalog's last file. Tensors and classes outside the
+/// list are opaque. \returns the dict; it is stored in the catalog's arena.
+/// \throws Error kCorruption, kUnsupported  with the file's name: as open_saved_file; or the file does not contain a
+///   dict.
 Value* read_common_file(const SourceStore& store, const std::string& folder, const std::string& name, Catalog& catalog,
                         Findings& findings, Originals& originals) {
   const std::shared_ptr<const RandomReader> file = store.open_below(folder, name);
@@ -145,7 +148,7 @@ Value* read_common_file(const SourceStore& store, const std::string& folder, con
   }
 }
 
-/// The same of a loaded item: a list of one dict. \throws Error kCorruption  it is something else.
+/// Does the same for a loaded item: a list of one dict. \throws Error kCorruption  it has a different content.
 Value* common_of_item(Arena& arena, const Value& loaded, Originals& originals) {
   if (loaded.kind != ValueKind::kList || loaded.items().size() != 1) {
     throw pickle::malformed("common data", "it is not a list of one dict").found(type_name(loaded));
@@ -153,8 +156,8 @@ Value* common_of_item(Arena& arena, const Value& loaded, Originals& originals) {
   return plain_common(arena, *loaded.items().front(), originals);
 }
 
-/// Appends the leaves of the dict to `objects`, and its entries to those of the checkpoint's tree. Namespaces are dicts
-/// of their attributes. Cost: linear in leaves.
+/// Appends the leaves of the dict to `objects`, and its entries to those of the checkpoint's tree. Namespaces become
+/// dicts of their attributes. Cost: linear in leaves.
 void list_common(Arena& arena, Value& common, std::vector<Object>& objects, std::vector<TreeEntry>& entries) {
   const auto none = [](const Value&) { return false; };
   visit_leaves(arena, common, none, [&](const TreeLeaf& leaf) {
@@ -170,7 +173,7 @@ Error cannot_keep(std::string_view name, std::string_view file, const Error& why
   return error.of_tensor(name).in_file(file).because(reason_of(why)).found(why.found());
 }
 
-/// The same error, its message led by the object's name.
+/// The same error with the object's name before its message.
 Error about_object(const Error& error, std::string_view name) {
   Error longer(error.code(), fmt::format("object '{}': {}", name, error.what()));
   longer.in_file(error.file()).because(error.why()).hint(error.hint()).of_kind(error.kind());
@@ -305,7 +308,8 @@ std::int64_t ObjectItems::unread_bytes() const {
   return bytes;
 }
 
-/// Like tensors that no path leads to: a writer refuses what it cannot put into its own shape.
+/// A reshaped tensor is treated like a tensor without a path: a writer refuses it because it cannot write its original
+/// shape.
 void ObjectItems::hide_reshaped() {
   for (std::size_t i = 0; i < objects_.size(); ++i) {
     if (!objects_[i].is_reshaped) continue;
@@ -314,7 +318,7 @@ void ObjectItems::hide_reshaped() {
   }
 }
 
-/// Values are read when they are asked for; but one in which tensors are hidden must be seen by all.
+/// Values are read on request, except that an object with hidden tensors must be opened now.
 void ObjectItems::list_names() {
   for (std::size_t i = 0; i < objects_.size(); ++i) {
     const bool is_known = !catalog_.objects.empty() && catalog_.objects.back().name == objects_[i].name;
@@ -340,7 +344,7 @@ void ObjectItems::look_inside(RankCopies& rank_copies) {
   items_.for_each(std::move(wanted), [&](const std::shared_ptr<FetchedFile>& file, const Wanted& one) {
     try {
       loaded_[one.entry] = load(file, one, true);
-    } catch (Error& error) {  // Tensors may be in it that would be missing unnoticed.
+    } catch (Error& error) {  // The object may contain tensors, which must not be missing unnoticed.
       take_failure(one.entry, error, file->name());
       is_reported_[one.entry] = true;
     }
@@ -387,7 +391,7 @@ void ObjectItems::report_bad(std::uint32_t object, const Error& error) {
 
 LoadedObject ObjectItems::load(const std::shared_ptr<FetchedFile>& file, const Wanted& one, bool if_tensors) {
   items_.earn(*file, one.item);
-  catalog_.arena->charge(Charge::kEntries, 0);  // Decodes nothing more once the checkpoint is out of proportion.
+  catalog_.arena->charge(Charge::kEntries, 0);  // Stops decoding once the checkpoint has exhausted its budget.
   const OpenItem item(file, one.item, kMaxDecodedObject, *catalog_.arena, findings_.goes_on());
   if (if_tensors && !item.has_storages()) return {};
   Originals originals;
@@ -404,7 +408,7 @@ LoadedObject ObjectItems::load(const std::shared_ptr<FetchedFile>& file, const W
   return loaded;
 }
 
-/// Puts the objects' leaves in the place of the objects, and everything into a tree that keeps tuples and the like.
+/// Replaces the objects by their leaves, and builds a tree that preserves tuples and similar containers.
 void ObjectItems::list_leaves() {
   catalog_.objects.clear();
   std::vector<TreeEntry> entries;
@@ -423,7 +427,7 @@ void ObjectItems::list_leaves() {
     }
     if (loaded_[i].root != nullptr) ranks.push_back({&objects_[i], &loaded_[i]});
     if (i + 1 < objects_.size() && objects_[i + 1].name == objects_[i].name) continue;
-    if (ranks.empty()) {  // Lost, or a finding.
+    if (ranks.empty()) {  // All were lost or reported.
       list_if_faulty(objects_[i]);
       continue;
     }
@@ -437,10 +441,11 @@ void ObjectItems::list_leaves() {
   const auto is_of_one_rank = [](const auto& each) { return each.rank >= 0; };
   const bool differ =
       std::ranges::any_of(catalog_.tensors, is_of_one_rank) || std::ranges::any_of(catalog_.objects, is_of_one_rank);
-  if (!differ) catalog_.root = tree_of_paths(*catalog_.arena, entries);  // No tree holds what ranks have each.
+  // A tree cannot contain values that differ between ranks.
+  if (!differ) catalog_.root = tree_of_paths(*catalog_.arena, entries);
 }
 
-/// Keeps the name of an object that could not be read, so that a selection which takes it is refused.
+/// Keeps the name of an object that could not be read, so that a selection which includes it is refused.
 void ObjectItems::list_if_faulty(const ObjectEntry& object) {
   if (has_fault(findings_, object.name)) catalog_.objects.push_back({object.name, object.path});
 }

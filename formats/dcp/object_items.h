@@ -27,11 +27,13 @@ struct ItemKeeper {
   Findings& findings;
   Originals& originals;
 
-  /// Adds a tensor of the catalog to `originals`, and marks it `damaged`. A box whose item is damaged is lost instead.
-  /// \param why  is_unread is true for it
-  /// \throws Error kUnsupported  its items cannot be copied as they are: compressed, cut, or of a reshaped tensor
+  /// Adds a tensor of the catalog to `originals`, and marks it `damaged`. A box whose item is damaged becomes a loss.
+  /// \param why  an error for which is_unread is true
+  /// \throws Error kUnsupported  the tensor's items cannot be copied unchanged: they are compressed, truncated, or of a
+  ///   reshaped tensor
   void keep_tensor(std::uint32_t tensor, const Error& why);
-  /// The same of an object. \returns why its item is damaged; nothing: it is kept. \throws Error  the same
+  /// Does the same for an object. \returns the damage of its item; nothing if it was kept. \throws Error  as
+  /// keep_tensor
   std::optional<Error> keep_object(const ObjectEntry& object, const Error& why);
 
  private:
@@ -40,28 +42,28 @@ struct ItemKeeper {
   Originals::KeptItem keep(std::uint32_t item);
 };
 
-/// Fills the objects of the catalog: with names when the folder is opened, with leaves and values in `load_all`. What
-/// is wrong with one object is reported to `findings`, or is a loss if they go on. Threads: one.
+/// Fills the objects of the catalog: with names when the folder is opened, with leaves and values in `load_all`. A
+/// problem of one object is reported to `findings`, or becomes a loss if `findings` continues. Threads: one.
 class ObjectItems {
  public:
-  /// \param opaque_globals  see OpenOptions; all objects of a form that keeps them whole are read so.
+  /// \param opaque_globals  see OpenOptions; always true if the form keeps objects whole.
   /// Ownership: all must outlive this.
   ObjectItems(const FolderForm& form, bool opaque_globals, Catalog& catalog, ItemStore& items, Findings& findings);
 
-  /// Reads the file of common data, which becomes the catalog's last, if the form has one.
-  /// \param objects  those of the metadata. \throws Error  see read_common_file
+  /// Reads the file of common data, which becomes the catalog's last file, if the form has one.
+  /// \param objects  the objects of the metadata. \throws Error  see read_common_file
   void read_common(const SourceStore& store, const std::string& folder, std::span<const ObjectEntry> objects);
-  /// The index of that file; kNoIndex: there is none.
+  /// The index of that file; kNoIndex if it does not exist.
   std::uint32_t common_file() const { return common_file_; }
 
-  /// Lists the objects' names; and where it looks inside and the form does not keep objects whole, the tensors in them,
-  /// with `rank_copies`. \pre the items are set, the catalog has its other tensors. \throws Error  see
-  /// add_inner_tensors
+  /// Lists the names of the objects. If `looks_inside` is true and the form does not keep objects whole, also lists the
+  /// tensors inside them, with `rank_copies`.
+  /// \pre the items are set; the catalog contains its other tensors. \throws Error  see add_inner_tensors
   void open(std::vector<ObjectEntry> objects, RankCopies& rank_copies, bool looks_inside);
-  /// What was loaded by then, whose kTensor values number tensors of the catalog.
+  /// The objects loaded so far. Their kTensor values are numbers of the catalog's tensors.
   std::vector<Value*> roots() const;
 
-  /// For repair: where items of classes that are not read are kept; the catalog has the originals then.
+  /// For repair: the destination for items of unsupported classes. \pre the catalog has originals
   ItemKeeper keeper();
 
   /// See Reader.
@@ -78,16 +80,16 @@ class ObjectItems {
   void sort_objects();
   void keep_originals();
   void keep_common(const std::shared_ptr<const RandomReader>& file, const Item& item);
-  /// \param if_tensors  nothing is loaded where the item holds none.
+  /// \param if_tensors  loads nothing if the item contains no tensors.
   LoadedObject load(const std::shared_ptr<FetchedFile>& file, const Wanted& one, bool if_tensors);
-  /// For repair: also notes what the storage of its item was lost for.
+  /// For repair: also records why the storage of its item was lost.
   bool is_lost_object(std::uint32_t object);
-  /// What is wrong with an object, or not read, is kept, lost or reported.
+  /// Handles an object that is damaged or unsupported: it is kept, lost or reported.
   void take_failure(std::uint32_t object, Error& error, const std::string& file);
   void lose_object(std::uint32_t object, const Error& why);
   void report_bad(std::uint32_t object, const Error& error);
   void list_if_faulty(const ObjectEntry& object);
-  /// The common data of a loaded item; null where it holds none, which is a finding or a loss.
+  /// The common data of a loaded item. Null if it contains none, which is a finding or a loss.
   Value* take_common(std::uint32_t object);
   bool is_common(const ObjectEntry& object) const;
   bool is_inner(const Tensor& tensor) const;
@@ -98,11 +100,11 @@ class ObjectItems {
   ItemStore& items_;
   Findings& findings_;
   std::uint32_t common_file_ = kNoIndex;
-  Value* common_ = nullptr;  ///< The common data, as its file or its item holds it.
+  Value* common_ = nullptr;  ///< The common data, as its file or its item stores it.
   std::shared_ptr<Originals> originals_ = std::make_shared<Originals>();
-  std::vector<ObjectEntry> objects_;  ///< By name and rank where they are of ranks.
-  std::vector<LoadedObject> loaded_;  ///< Of each object; without a root until it is loaded.
-  std::vector<bool> is_reported_;     ///< Of each object: it cannot be loaded, which was reported.
+  std::vector<ObjectEntry> objects_;  ///< By name; objects of several ranks by rank.
+  std::vector<LoadedObject> loaded_;  ///< One entry per object; without a root until the object is loaded.
+  std::vector<bool> is_reported_;     ///< One entry per object: true if it could not be loaded and that was reported.
 };
 
 }  // namespace shard::dcp

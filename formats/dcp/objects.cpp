@@ -18,7 +18,7 @@ namespace {
 
 using torch_save::TensorView;
 
-/// Puts an opaque value in the place of every tensor that is still a call.
+/// Replaces every tensor that is still a call by an opaque value.
 class TensorHider {
  public:
   TensorHider(Arena& arena, std::string_view called, Originals* originals)
@@ -89,7 +89,7 @@ class InnerTensorFinder {
   void visit(const TreeLeaf& leaf) {
     const bool wrapped = torch_save::is_parameter(*leaf.value, hidden_);
     Value& node = wrapped ? *leaf.value->items()[0] : *leaf.value;
-    if (node.kind == ValueKind::kTensor) {  // Again, under another name.
+    if (node.kind == ValueKind::kTensor) {  // A node that was seen before, under a different name.
       add(leaf, node, out_.tensors[static_cast<std::size_t>(node.number)]);
       return;
     }
@@ -141,7 +141,7 @@ Object object_of(Arena& arena, const ObjectEntry& entry, const TreeLeaf& leaf, i
   return {name_below(arena, entry, leaf), path_below(arena, entry, leaf.path), leaf.value, rank};
 }
 
-/// Leaves of ranks whose pickles differ: those that are equal on all ranks that have them become one entry again.
+/// Lists the leaves of ranks whose pickles differ. A leaf that is equal on all ranks that have it becomes one entry.
 void list_differing(Arena& arena, std::span<const RankObject> ranks, std::vector<Object>& objects) {
   struct Known {
     const Value* value;

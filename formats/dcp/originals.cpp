@@ -15,9 +15,9 @@
 namespace shard::dcp {
 namespace {
 
-constexpr std::size_t kKeyPart = 2;  // Of ('storage', class, key, location, count).
+constexpr std::size_t kKeyPart = 2;  // The index of the key in ('storage', class, key, location, count).
 
-/// Calls `visit` once with each persistent id that is written where `value` is.
+/// Calls `visit` once for each persistent id that is written in place of `value`.
 void visit_persistent_ids(const Value& value, const Originals& originals,
                           const std::function<void(const Value& id)>& visit) {
   VisitedSet ids;
@@ -30,7 +30,7 @@ void visit_persistent_ids(const Value& value, const Originals& originals,
   }
 }
 
-/// Null where the id names no storage.
+/// Null if the id does not name a storage.
 Value* key_of(const Value& id) {
   const std::span<Value*> parts = id.items()[0]->items();
   return parts.size() > kKeyPart && parts[kKeyPart]->is_string() ? parts[kKeyPart] : nullptr;

@@ -1,5 +1,5 @@
 /// \file
-/// The common data of a folder as its file has them: with classes outside the list and tensors.
+/// Preserves the common data of a folder exactly as its file stores them, with tensors and classes outside the list.
 #pragma once
 
 #include <string>
@@ -9,16 +9,17 @@
 
 namespace shard::dcp {
 
-/// What all tensors in common data may take of memory, together.
+/// The largest total size of the tensors in common data that are kept in memory.
 inline constexpr std::int64_t kMaxKeptStorages = std::int64_t{64} << 20;
 
-/// Reads the storages of the tensors that are hidden in `common`, and numbers them anew. Where that cannot be (they
-/// are larger than kMaxKeptStorages, damaged, or not little-endian), the originals forget what values stand for. Cost:
-/// linear. \pre the values were loaded and hidden with `originals`
+/// Reads the storages of the tensors that are hidden in `common`, and renumbers them. If they are larger than
+/// kMaxKeptStorages, damaged, or not little-endian, the entries of `originals` are dropped instead. Cost: linear.
+/// \pre the values were loaded and hidden with `originals`
 void keep_storages(Arena& arena, const Value& common, const OpenItem& item, Originals& originals);
 
-/// A complete torch.save zip of an object, in which opaque values are what they stand for by `originals` (null: there
-/// are none), with the storages of those tensors alone. \throws Error kUnsupported  it holds other opaque values.
+/// A complete torch.save zip of an object. Opaque values are replaced by their originals (null: there are none), and
+/// the zip contains the storages of only those tensors. \throws Error kUnsupported  the object contains other opaque
+/// values.
 std::string saved_object(const std::string& folder, const Value& value, const Originals* originals);
 
 }  // namespace shard::dcp

@@ -1,5 +1,6 @@
 /// \file
-/// Tensors of one name that several ranks have whole: replicas, or each rank's own values. Inside formats/dcp only.
+/// Tensors that several ranks store whole under one name: replicas, or a separate value per rank. Inside formats/dcp
+/// only.
 #pragma once
 
 #include <cstdint>
@@ -10,17 +11,17 @@
 
 namespace shard::dcp {
 
-/// Metadata of ranks does not tell the two apart. The zips' CRCs do. Threads: one.
+/// The ranks' metadata cannot distinguish replicas from separate values. The CRCs of the zips can. Threads: one.
 class RankCopies {
  public:
   /// Ownership: all must outlive this.
   RankCopies(Catalog& catalog, ItemStore& items, const Findings& findings)
       : catalog_(catalog), items_(items), findings_(findings) {}
 
-  /// Makes an entry for each rank of every tensor whose copies differ. Locates what it compares.
+  /// Adds one entry per rank for every tensor whose copies differ. Locates the storages that it compares.
   /// \throws Error  as ItemStore::locate.
   void split_differing();
-  /// The same for one tensor, all of whose chunks are located copies. \returns whether they differ.
+  /// Does the same for one tensor. \pre all its chunks are copies and located. \returns whether they differ.
   bool split_unless_equal(std::uint32_t tensor);
 
  private:

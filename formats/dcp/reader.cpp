@@ -32,8 +32,8 @@ namespace shard::dcp {
 
 namespace {
 
-// Finds `.distcp` files that were overwritten with a copy of another rank's file. Ranks' files of one layout have items
-// of the same dtypes and sizes at the same offsets, so only the elements differ.
+// Finds `.distcp` files that were overwritten with a copy of another rank's file. Files of ranks in one layout have
+// items of the same dtypes and sizes at the same offsets, so only the elements differ.
 
 constexpr std::int64_t kBlock = 1 << 16;
 
@@ -46,21 +46,21 @@ struct ItemBox {
 
 struct FileBoxes {
   std::uint32_t file = 0;
-  std::vector<ItemBox> boxes;                             ///< In order.
-  std::vector<std::pair<std::uint32_t, DType>> storages;  ///< Of the boxes.
+  std::vector<ItemBox> boxes;                             ///< In file order.
+  std::vector<std::pair<std::uint32_t, DType>> storages;  ///< The storages of the boxes.
 };
 
 std::vector<FileBoxes> boxes_by_file(const Catalog& catalog, const ItemStore& items,
                                      std::span<const std::uint32_t> tensors) {
   std::map<std::uint32_t, FileBoxes> files;
   for (const std::uint32_t t : tensors) {
-    if (catalog.tensors[t].chunk_count < 2) continue;  // Only one file has it.
+    if (catalog.tensors[t].chunk_count < 2) continue;  // A tensor with one chunk is in one file only.
     for (const Chunk& chunk : catalog.chunks_of(catalog.tensors[t])) {
       const std::uint32_t index = catalog.stored[chunk.stored].storage;
       const Storage& storage = catalog.storages[index];
       if (!items.is_item(index) || storage.offset < 0 || !storage.crc32) continue;
       FileBoxes& file = files[storage.file];
-      if (!file.storages.empty() && file.storages.back().first == index) continue;  // One more box of a run.
+      if (!file.storages.empty() && file.storages.back().first == index) continue;  // A further box of the same run.
       file.boxes.push_back({items.item(index).offset, items.item(index).length, t, *storage.crc32});
       file.storages.emplace_back(index, catalog.tensors[t].dtype);
     }
@@ -86,15 +86,15 @@ bool is_constant(const Catalog& catalog, const ItemStore& items, std::uint32_t i
   return true;
 }
 
-/// Pairs of files of one size that should hold different boxes of these tensors and do not: what lies in one of them,
-/// of tensors in several boxes, lies in the other too, at the same places and with the same CRC-32s. Not those of which
-/// each box is one value over and over (as in a fresh optimizer). Each pair by file.
-/// \pre what can be located of the tensors is
-/// Cost: n log n in boxes, and a small read for each pair.
+/// Pairs of files of equal size that should contain different boxes of these tensors but do not: the items of tensors
+/// with several boxes in one file also exist in the other, at the same offsets and with the same CRC-32s. Pairs whose
+/// boxes all consist of one repeated value (as in a fresh optimizer) are ignored. Each pair is sorted by file.
+/// \pre the storages of the tensors are located, as far as possible
+/// Cost: n log n in boxes, and one small read per pair.
 std::vector<std::pair<std::uint32_t, std::uint32_t>> copied_files(const Catalog& catalog, const ItemStore& items,
                                                                   std::span<const std::uint32_t> tensors) {
   std::vector<FileBoxes> files = boxes_by_file(catalog, items, tensors);
-  // A copy may hold more than is looked for in its place, so files are compared with the one that has the most.
+  // A copy may contain more than the file that it replaced, so files are compared with the one that contains the most.
   std::ranges::stable_sort(files, std::ranges::greater(), [](const FileBoxes& each) { return each.boxes.size(); });
   std::map<std::pair<std::int64_t, ItemBox>, const FileBoxes*> most;  // By size and first box.
   std::vector<std::pair<std::uint32_t, std::uint32_t>> pairs;
@@ -132,7 +132,7 @@ class DcpReader : public Reader {
     if (form_.is_unreadable != nullptr) set_apart(metadata, form_.is_unreadable, form_.why_unreadable);
     const std::vector<bool> are_there = add_files(store_, folder_, metadata, options, catalog_);
     objects_.read_common(store_, folder_, metadata.objects);
-    CollectedFindings of_items;  // For repair each item is looked into.
+    CollectedFindings of_items;  // A repair inspects every item.
     check_items(metadata, catalog_, are_there, findings_.goes_on() ? of_items : findings_,
                 [this](std::uint32_t index) { return file(index); });
     if (findings_.goes_on()) clip_items(metadata, lost_items_, catalog_, findings_);
@@ -221,7 +221,7 @@ class DcpReader : public Reader {
     }
   }
 
-  /// Says in which file what is wrong with a tensor is stated.
+  /// Adds the file in which the tensor's problem is recorded.
   void add_details(Error& error) const {
     if (is_of_ranks_) name_overlapping_ranks(error, catalog_);
     error.in_file(catalog_.files.front().path);
@@ -232,7 +232,7 @@ class DcpReader : public Reader {
     std::iota(all.begin(), all.end(), 0U);
     items_.locate(all);
     if (!is_rebuilt_) items_.look_for_misplaced();
-    if (!is_of_ranks_) misplace_copies(all);  // Those hold replicas.
+    if (!is_of_ranks_) misplace_copies(all);  // The metadata of ranks contains replicas.
     items_.lose_misplaced();
     for (const ItemStore::Unread& each : items_.unread()) {
       if (is_of_ranks_) throw Error(each.why);
@@ -240,7 +240,7 @@ class DcpReader : public Reader {
     }
   }
 
-  /// Where one of two is misplaced in any case, it is the copy.
+  /// If one of the two is misplaced for another reason, it is the copy.
   void misplace_copies(std::span<const std::uint32_t> tensors) {
     auto pairs = copied_files(catalog_, items_, tensors);
     std::erase_if(pairs, [this](const auto& each) {
@@ -260,7 +260,7 @@ class DcpReader : public Reader {
     }
   }
 
-  // Numbers inside objects follow the order of tensors, as those of a tree do.
+  // The numbers inside objects follow the order of tensors, like those of a tree.
   void finish() {
     catalog_.root = make_list(*catalog_.arena, ValueKind::kList, objects_.roots());
     DetailedFindings detailed(findings_, [this](Error& error) { add_details(error); });
@@ -288,14 +288,14 @@ class DcpReader : public Reader {
   const SourceStore& store_;
   std::string folder_;
   Findings& findings_;
-  std::uint32_t metadata_files_ = 0;  // They are the catalog's first.
+  std::uint32_t metadata_files_ = 0;  // The number of metadata files, which are the catalog's first files.
   bool opaque_globals_ = false, is_of_ranks_ = false, is_rebuilt_ = false;
   Catalog catalog_ = source_catalog();
   ItemStore items_;
   RankCopies rank_copies_{catalog_, items_, findings_};
   ObjectItems objects_;
-  std::set<std::pair<std::uint32_t, std::uint32_t>> copies_;  // Those that were told.
-  std::vector<std::uint32_t> lost_items_;  // Of metadata that was made anew: those that were not found.
+  std::set<std::pair<std::uint32_t, std::uint32_t>> copies_;  // Copies that were reported.
+  std::vector<std::uint32_t> lost_items_;                     // For rebuilt metadata: the items that were not found.
 };
 
 }  // namespace

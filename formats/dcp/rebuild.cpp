@@ -19,7 +19,7 @@ namespace shard::dcp {
 
 namespace {
 
-constexpr std::uint32_t kMaxCompared = 4096;  // Chunks of one tensor between which an overlap is looked for.
+constexpr std::uint32_t kMaxCompared = 4096;  // The number of chunks of one tensor that are searched for an overlap.
 
 Error contradiction(std::string_view name, const RankMetadata& first, const RankMetadata& other,
                     std::string_view what) {
@@ -31,7 +31,7 @@ Error contradiction(std::string_view name, const RankMetadata& first, const Rank
       .because("ranks of one save have one dtype and one shape for a name");
 }
 
-/// A tensor as one rank has it.
+/// A tensor of one rank.
 struct Part {
   std::uint32_t tensor;  ///< Index in the merged metadata.
   std::uint32_t rank;    ///< Index into the ranks.
@@ -112,7 +112,7 @@ class Merger {
     }
   }
 
-  /// The first entry that was seen under a name.
+  /// The first entry with a given name.
   struct Known {
     std::uint32_t index;  ///< Into the merged tensors.
     std::uint32_t rank;
@@ -138,7 +138,7 @@ class Merger {
     }
   }
 
-  /// Chunks of one tensor lie side by side, by rank.
+  /// The chunks of one tensor are consecutive, sorted by rank.
   void add_chunks() {
     std::ranges::stable_sort(parts_, {}, &Part::tensor);
     for (std::size_t i = 0; i < parts_.size(); ++i) {
@@ -159,7 +159,7 @@ class Merger {
 
   std::vector<RankMetadata>& ranks_;
   Metadata out_;
-  std::vector<std::uint32_t> first_item_;  // Of each rank.
+  std::vector<std::uint32_t> first_item_;  // One entry per rank.
   HashMap<std::string_view, Known> known_;
   std::vector<Part> parts_;
 };
@@ -173,20 +173,20 @@ std::string shown(const Chunk& chunk) {
   return fmt::format("{} at {}", to_string(chunk.sizes.span()), to_string(chunk.offsets.span()));
 }
 
-/// What a file holds, by place: a torch.save zip, or what is left of one.
+/// An item found in a file, by offset: a torch.save zip, or the remains of one.
 struct FoundItem {
   std::int64_t begin = 0, end = 0;
-  bool is_readable = false;    ///< Its pickle is whole.
-  bool is_whole = false;       ///< All of it is: where it ends is certain.
-  std::optional<DType> dtype;  ///< Of a tensor's item; nothing for an object's.
+  bool is_readable = false;    ///< Its pickle is intact.
+  bool is_whole = false;       ///< All of it is intact, so its end is certain.
+  std::optional<DType> dtype;  ///< The dtype of a tensor's item; empty for an object's item.
   std::vector<std::int64_t> sizes;
 };
 
-/// What the other save has in a file, by place.
+/// An item that the other save has in a file, by offset.
 struct ExpectedItem {
   std::int64_t offset = 0, length = 0;
   std::uint32_t item = 0;      ///< Index into Metadata::items.
-  std::optional<DType> dtype;  ///< As above.
+  std::optional<DType> dtype;  ///< See FoundItem.
   Dims sizes;
 };
 
@@ -251,24 +251,25 @@ bool is_same_kind(const FoundItem& found, const ExpectedItem& expected) {
   return found.dtype == expected.dtype && (!found.dtype || std::ranges::equal(found.sizes, expected.sizes));
 }
 
-/// Which found item is which expected one, in one file.
+/// The pairs of found and expected items in one file.
 struct Pairing {
   struct Pair {
     std::size_t found, expected;
   };
   std::vector<Pair> pairs;
-  std::string why_unnamed;   ///< Of the items that are in no pair.
-  bool contradicts = false;  ///< The other save has other items in this file.
+  std::string why_unnamed;   ///< The reason why items have no pair.
+  bool contradicts = false;  ///< The other save has different items in this file.
 };
 
-/// A damaged item may be two whose border is lost. The last one may be cut.
+/// False for a damaged item, which may be two items with a lost border. The last item may be truncated.
 bool has_sure_end(const std::vector<FoundItem>& found, std::size_t i, const ExpectedItem& expected) {
   const std::int64_t length = found[i].end - found[i].begin;
   const bool is_cut = i + 1 == found.size() && found[i].is_readable && length < expected.length;
   return found[i].is_whole || length == expected.length || is_cut;
 }
 
-/// The expected item that follows those that fill `bytes` from `next` on; 0 where none does.
+/// Finds the expected items from `next` on that fill exactly `bytes`. \returns the index of the item after them; 0 if
+/// there are none.
 std::size_t behind_hole(std::span<const ExpectedItem> expected, std::size_t next, std::int64_t bytes) {
   while (next < expected.size() && bytes > 0) bytes -= expected[next++].length;
   return bytes == 0 ? next : 0;
@@ -287,7 +288,7 @@ Pairing pair_by_order(const std::vector<FoundItem>& found, std::span<const Expec
     pairing.contradicts = next == expected.size() || (found[i].is_readable && !is_same_kind(found[i], expected[next]));
     if (pairing.contradicts) return pairing;
     at = found[i].begin;
-    if (!has_sure_end(found, i, expected[next])) continue;  // Damaged bytes, as far as the order is concerned.
+    if (!has_sure_end(found, i, expected[next])) continue;  // For the order of items, these bytes count as damaged.
     at = found[i].end;
     pairing.pairs.push_back({i, next++});
   }
@@ -295,7 +296,7 @@ Pairing pair_by_order(const std::vector<FoundItem>& found, std::span<const Expec
   return pairing;
 }
 
-/// Tensors whose dtype and sizes no other item of the file has, found or expected.
+/// Pairs tensors whose dtype and sizes occur only once in the file, among the found and among the expected items.
 Pairing pair_by_kind(const std::vector<FoundItem>& found, std::span<const ExpectedItem> expected) {
   using Kind = std::pair<DType, std::vector<std::int64_t>>;
   std::map<Kind, std::pair<std::vector<std::size_t>, std::vector<std::size_t>>> kinds;
@@ -322,7 +323,7 @@ Pairing pair_by_kind(const std::vector<FoundItem>& found, std::span<const Expect
   return pairing;
 }
 
-/// Gives the items of the other save's metadata the places of those that were found.
+/// Copies the offsets of found items to the items of the other save's metadata.
 class Placer {
  public:
   Placer(Metadata& metadata, Findings& findings) : metadata_(metadata), findings_(findings) {
@@ -387,7 +388,7 @@ Error unnamed(const RebuildFrom& from, const std::string& why) {
       .because(why.empty() ? ".metadata is lost" : why);
 }
 
-/// What is there, for an error.
+/// Lists the found items, for an error.
 std::string summary(const std::map<std::string, std::vector<FoundItem>>& found) {
   std::size_t tensors = 0, objects = 0;
   for (const auto& [name, items] : found) {
@@ -431,7 +432,7 @@ Metadata rebuild_metadata(const RebuildFrom& from, const std::string& why, Arena
   ExpectedFiles expected = expected_files(metadata);
   std::map<std::string, Pairing> pairings;
   for (const auto& [name, items] : found) pairings[name] = pair_by_order(items, expected[name]);
-  // One file in another order, and the order of none is known.
+  // One file has a different order, so the order is unknown in all of them.
   const bool is_ordered = std::ranges::none_of(pairings, [](const auto& each) { return each.second.contradicts; });
   Placer placer(metadata, findings);
   for (const auto& [name, items] : found) {

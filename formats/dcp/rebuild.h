@@ -1,11 +1,11 @@
 /// \file
-/// Makes the metadata of a dcp checkpoint anew from its `.distcp` files and the metadata of another save of the job.
+/// Rebuilds the metadata of a dcp checkpoint from its `.distcp` files and the metadata of another save of the same job.
 ///
-/// An item says its dtype, its box's sizes and its bytes, and no name: so names, whole shapes and offsets come from the
-/// other save. A writer puts items into a file in the order of its plan, which is the same for every save of a job:
-/// so the first item found is the first item of the other save's file, and so on, as long as nothing lies between
-/// them and each has the dtype and sizes that are expected. Where bytes between two items are damaged, the order goes
-/// on only where the missing items of the other save have exactly as many bytes. Nothing else is taken for known.
+/// An item records its dtype, the sizes of its box and its bytes, but no name. Names, whole shapes and offsets
+/// therefore come from the other save. A writer puts items into a file in the order of its plan, which is the same for
+/// every save of a job. So the first item found is the first item of the other save's file, and so on, as long as no
+/// bytes are between them and each has the expected dtype and sizes. If bytes between two items are damaged, pairing
+/// continues only if the missing items of the other save have exactly that many bytes. Nothing else is assumed.
 #pragma once
 
 #include <cstdint>
@@ -19,11 +19,11 @@
 
 namespace shard::dcp {
 
-// One metadata from those that ranks wrote for themselves (torch's use_collectives=False).
+// Merges the metadata that ranks wrote for themselves (torch's use_collectives=False) into one.
 //
-// `__R.metadata` lists rank R's shards with their offsets in the whole tensor, and every plain tensor and object of its
-// state dict, because replicas were not divided between ranks. Source: state_dict_saver.py, filesystem.py of
-// torch 2.11.
+// `__R.metadata` lists rank R's shards with their offsets in the whole tensor. It also lists every plain tensor and
+// object of the rank's state dict, because replicas were not divided between ranks. Source: state_dict_saver.py,
+// filesystem.py of torch 2.11.
 
 struct RankMetadata {
   int rank = 0;
@@ -31,32 +31,35 @@ struct RankMetadata {
   Metadata metadata;
 };
 
-/// Joins them by name: a tensor's chunks are those of all ranks, replicas included; an object is one entry per rank.
-/// \pre by rank; views in them outlive the result.
-/// \throws Error kCorruption  naming both files: a name with two dtypes, sizes or kinds; a rank whose items lie in the
-///   files of another (kind rank_mismatch). Cost: n log n in entries.
+/// Merges by name: a tensor has the chunks of all ranks, replicas included; an object becomes one entry per rank.
+/// \pre `ranks` is sorted by rank; the data behind its views outlives the result.
+/// \throws Error kCorruption  with the names of both files: a name has two dtypes, sizes or kinds; the items of a rank
+///   are in the files of a different rank (kind rank_mismatch). Cost: n log n in entries.
 Metadata merge_ranks(std::vector<RankMetadata> ranks);
 
-/// Names the files of two ranks whose chunks of one tensor overlap, if that is what `error` is about.
-/// Cost: linear in the catalog and squared in that tensor's chunks up to a bound; for a check that has failed.
+/// Adds to `error` the files of two ranks whose chunks of one tensor overlap, if `error` is about an overlap.
+/// Cost: linear in the catalog, and quadratic in that tensor's chunks up to a limit; called only after a check has
+/// failed.
 void name_overlapping_ranks(Error& error, const Catalog& catalog);
 
 struct RebuildFrom {
   const SourceStore& store;
   const std::string& folder;
-  const Source* like;  ///< A dcp folder; null: there is none.
+  const Source* like;  ///< The other save's dcp folder; null if there is none.
   bool opaque_globals;
 };
 
-/// The metadata; items of it that were not found are in `lost_items`, and what was found and cannot be named is lost.
-/// \param why  what is wrong with the metadata that there is; empty where there is none.
-/// \throws Error kCorruption  there is no other save, or it is not one of the same job: no file of it has the items'
-///   dtypes and sizes. Others: as parse_metadata.
+/// Rebuilds the metadata. Its items that were not found are listed in `lost_items`. Items that were found but cannot be
+/// named are losses.
+/// \param why  the problem of the existing metadata; empty if there is none.
+/// \throws Error kCorruption  there is no other save, or it is not a save of the same job: none of its files has the
+///   items' dtypes and sizes. Other errors: as parse_metadata.
 /// Cost: every byte of the files is read twice.
 Metadata rebuild_metadata(const RebuildFrom& from, const std::string& why, Arena& arena, Findings& findings,
                           std::vector<std::uint32_t>& lost_items);
 
-/// For repair: items end where their files end, and those of which nothing is there are lost, as `lost_items` are.
+/// For repair: shortens items that extend past the end of their files. Items without any bytes are losses, like
+/// `lost_items`.
 /// \pre the files of `catalog` are those of the folder
 void clip_items(Metadata& metadata, const std::vector<std::uint32_t>& lost_items, const Catalog& catalog,
                 Findings& findings);

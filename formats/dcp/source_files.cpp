@@ -130,7 +130,7 @@ Error past_the_end(const Item& item, const File& file) {
       .of_kind(FindingKind::kTruncated);
 }
 
-/// Places in files of SerializationFormat.SAFETENSORS lie over one another; whoever looks there names that format.
+/// False for files of SerializationFormat.SAFETENSORS, whose recorded items overlap. The reader then names that format.
 bool is_of_torch_save(const RandomReader& file, const Item& item) {
   std::byte head[2]{};
   if (item.zstd || item.length < 2) return true;
@@ -204,7 +204,7 @@ std::vector<bool> add_files(const SourceStore& store, const std::string& folder,
   FirstNames unused;
   for (const std::string& name : store.list(folder)) {
     if (!name.ends_with(".distcp") || named.contains(name)) continue;
-    if (store.status(join_path(folder, name)).bytes == 0) {  // Of a rank that had nothing to write.
+    if (store.status(join_path(folder, name)).bytes == 0) {  // The file of a rank without any items.
       last_rank = std::max(last_rank, file_numbers(name).rank);
     } else {
       unused.add(name);
@@ -232,7 +232,7 @@ void check_items(Metadata& metadata, const Catalog& catalog, const std::vector<b
     const bool is_last = i + 1 == order.size() || order[i + 1].file != item.file;
     const std::int64_t next = is_last ? file.bytes : order[i + 1].offset;
     if (item.length < 0) item.length = std::max<std::int64_t>(0, next - item.offset);
-    if (!are_there[item.file]) continue;  // Which was reported.
+    if (!are_there[item.file]) continue;  // A missing file has been reported.
     if (!is_inside(item, file)) {
       findings.report(past_the_end(item, file));
     } else if (!is_last && item.offset + item.length > next && is_of_torch_save(*open(item.file), item)) {

@@ -1,5 +1,5 @@
 /// \file
-/// The files of a dcp folder: which metadata there is, which items' files it names, what sizes they have.
+/// The files of a dcp folder: finds its metadata, the files of the items, and their sizes.
 #pragma once
 
 #include <cstdint>
@@ -18,33 +18,34 @@ struct MetadataFile {
   int rank = -1;  ///< R in `__R.metadata`.
 };
 
-/// `.metadata`, or where it is missing `__0.metadata`, `__1.metadata`, ... by rank, all of them. That is torch's order
-/// too; a line in `warnings` says which were left aside.
-/// \throws Error kNotFound    there is none; a rank's is missing: a number up to the highest, also of `__R_I.distcp`.
-/// \throws Error kCorruption  one rank has two.
+/// Finds `.metadata`, or if it is missing all of `__0.metadata`, `__1.metadata`, ... by rank. torch uses the same
+/// order. A line in `warnings` names the metadata that were ignored.
+/// \throws Error kNotFound    there is no metadata, or that of a rank is missing: of any number up to the highest,
+///   which may also come from `__R_I.distcp`.
+/// \throws Error kCorruption  a rank has two files.
 std::vector<MetadataFile> find_metadata(const SourceStore& store, const std::string& folder, Findings& findings,
                                         std::vector<std::string>& warnings);
 
-/// For repair: metadata to try, the best first.
+/// For repair: a choice of metadata, the best first.
 struct MetadataChoice {
   std::string shown;
   std::vector<MetadataFile> files;
 };
 
-/// `.metadata`; `.metadata.tmp`, which torch renames at the end of a save; that of ranks, of which those that lack are
-/// reported where there is no other. Those that are there.
-/// \throws Error kCorruption  one rank has two.
+/// The existing choices among: `.metadata`; `.metadata.tmp`, which torch renames at the end of a save; the metadata of
+/// ranks. Missing metadata of ranks are reported if there is no other choice.
+/// \throws Error kCorruption  a rank has two files.
 std::vector<MetadataChoice> metadata_choices(const SourceStore& store, const std::string& folder, Findings& findings);
 
 /// Adds the files that `metadata` names to the catalog, by rank and number, and replaces the items' file numbers by the
-/// catalog's. Sets world_size, and checks it against options.ranks_expected. Files that nothing lies in are a warning.
-/// \returns which of the catalog's files are there.
-/// \throws Error kNotFound (kind missing_file)  a file is missing, or ranks are; kCorruption  there are too many ranks.
+/// catalog's. Sets world_size, and checks it against options.ranks_expected. Unused files are a warning.
+/// \returns for each of the catalog's files whether it exists.
+/// \throws Error kNotFound (kind missing_file)  a file or a rank is missing; kCorruption  there are too many ranks.
 std::vector<bool> add_files(const SourceStore& store, const std::string& folder, Metadata& metadata,
                             const OpenOptions& options, Catalog& catalog);
 
-/// Sets lengths that the metadata leaves out (to the next item or the end); checks that items lie in their files and
-/// apart from one another, as far as these `are_there`. `open` is asked only where they do not. Cost: n log n in items.
+/// Sets lengths that the metadata omits (to the next item or the end of the file). Checks that items are inside their
+/// files and do not overlap, for files with `are_there`. Calls `open` only if a check fails. Cost: n log n in items.
 /// \throws Error kCorruption  of kind truncated or overlap.
 void check_items(Metadata& metadata, const Catalog& catalog, const std::vector<bool>& are_there, Findings& findings,
                  const std::function<std::shared_ptr<const RandomReader>(std::uint32_t file)>& open);

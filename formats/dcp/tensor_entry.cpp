@@ -11,7 +11,7 @@
 namespace shard::dcp {
 namespace {
 
-/// The item of a chunk, as a stored tensor. \returns its index.
+/// Adds the item of a chunk as a stored tensor. \returns its index.
 std::uint32_t add_stored(CatalogBuilder& builder, const TensorEntry& entry, const ChunkEntry& chunk) {
   Catalog& catalog = builder.catalog();
   Storage& storage = catalog.storages[chunk.item];
@@ -22,7 +22,7 @@ std::uint32_t add_stored(CatalogBuilder& builder, const TensorEntry& entry, cons
   return stored;
 }
 
-/// Adds the boxes that a run of a block's elements makes, see TensorEntry::stored_size.
+/// Adds the boxes into which a run of a block's elements is divided, see TensorEntry::stored_size.
 class RunAdder {
  public:
   RunAdder(CatalogBuilder& builder, const TensorEntry& entry) : builder_(builder), block_(at(entry.size.size())) {
@@ -33,6 +33,9 @@ class RunAdder {
     strides_ = row_major_strides(arena, arena.dims(block_));
   }
 
+  /// Adds the run of one chunk. Its offsets but the last are the block's indices, so the block starts at index times
+  /// block size in every dimension. The last offset and size are the run in the block's row-major order, which is a few
+  /// boxes.
   void add(const ChunkEntry& chunk, std::uint32_t stored) {
     const auto last = static_cast<int>(block_.size());
     std::vector<std::int64_t> corner(block_.size());

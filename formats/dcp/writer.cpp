@@ -26,7 +26,7 @@ namespace shard::dcp {
 
 namespace {
 
-// Zips around the elements of one storage. Items of equal shape and dtype differ in CRCs only, so few zips are laid
+// The zips around the elements of storages. Items of equal shape and dtype differ only in CRCs, so few zips are laid
 // out.
 
 /// The zip of one item.
@@ -40,9 +40,9 @@ class ItemZip {
   }
   std::int64_t total_bytes() const { return zip_.total_bytes(); }
   std::int64_t data_offset() const { return zip_.data_offset(0); }
-  /// All that stands before the elements, from the zip's begin.
+  /// All bytes of the zip before the elements.
   const std::string& before() const { return before_; }
-  /// Appends all that stands after them, to the zip's end.
+  /// Appends all bytes of the zip after the elements.
   void append_after(std::uint32_t crc, std::string& out) const;
 
  private:
@@ -56,7 +56,7 @@ class ItemZip {
   std::string before_;
 };
 
-/// Makes zips of items, and remembers the last few. Threads: one.
+/// Lays out the zips of items, and caches the last few. Threads: one.
 class ItemZips {
  public:
   /// Valid until the next call.
@@ -119,7 +119,7 @@ const ItemZip& ItemZips::zip_of(const Catalog& target, std::uint32_t stored) {
 
 using torch_save::SavedZip;
 
-/// An item is one box, so all of its zip but the elements is the frame of the box's storage.
+/// Each item is one box, so its zip without the elements is the frame of the box's storage.
 class ItemFrames final : public StorageFrames {
  public:
   ItemFrames(const Catalog& target, const std::vector<std::uint32_t>& boxes) : target_(target), boxes_(boxes) {}
@@ -131,7 +131,7 @@ class ItemFrames final : public StorageFrames {
   }
 
  private:
-  /// Others are whole items of objects.
+  /// Other storages are whole items of objects.
   bool is_box(std::uint32_t storage) const { return storage < boxes_.size(); }
   const ItemZip& zip_of(std::uint32_t storage) { return zips_.zip_of(target_, boxes_[storage]); }
 
@@ -203,7 +203,7 @@ class DcpWriter : public Writer {
   }
 
  private:
-  /// Items are numbered here and made when the leaves are gone: there may be millions of either.
+  /// Numbers the items here. They are written after the leaves are released, because there may be millions of both.
   void list_leaves(Catalog& target, Flat flat) {
     target.warnings.insert(target.warnings.end(), flat.warnings.begin(), flat.warnings.end());
     metadata_.objects = std::move(flat.objects);
@@ -213,7 +213,7 @@ class DcpWriter : public Writer {
     list_tensors(target, flat.tensors);
   }
 
-  /// Bytes items come first, all in the first file: the number of an object's item is its own.
+  /// Bytes items come first, all in the first file, so the number of an object's item is the object's own.
   void pickle_objects(std::span<const Value* const> values) {
     pickle_ends_.reserve(values.size());
     for (std::size_t i = 0; i < values.size(); ++i) {
@@ -247,7 +247,7 @@ class DcpWriter : public Writer {
     target.storage_copies.push_back({from, storage, 0, 0, item.length});
   }
 
-  // --- Items that the source has and no value describes, see Originals::Kept.
+  // --- Items that exist only in the source and are copied unchanged, see Originals::Kept.
 
   void keep_objects(const Catalog& target, Flat& flat) {
     if (target.originals == nullptr) return;
@@ -276,7 +276,7 @@ class DcpWriter : public Writer {
     }
   }
 
-  /// The index of the file of that rank, which is added if there is none. Files without ranks are the first one's.
+  /// The index of that rank's file, which is added if it is missing. Files without ranks count as rank 0's.
   static std::uint32_t file_of_rank(Catalog& target, int rank) {
     const auto has_it = [rank](const File& file) { return file.rank < 0 || file.rank == rank; };
     const auto found = std::ranges::find_if(target.files, has_it);
@@ -292,14 +292,14 @@ class DcpWriter : public Writer {
 
   static SavedZip zip_of(std::string_view pickle) { return SavedZip("archive", std::ssize(pickle), {}); }
 
-  /// Objects lie with rank 0, which may hold no box.
+  /// Rank 0 stores the objects, even if it has no box.
   static void open_first_file(Catalog& target) {
     if (!target.files.empty() && target.files.front().rank <= 0) return;
     target.files.insert(target.files.begin(), File{"", 0, 0});
     for (Storage& storage : target.storages) ++storage.file;
   }
 
-  /// Those of boxes follow, in the order in which place_boxes makes them.
+  /// The items of boxes follow those of objects, in the order of place_boxes.
   void number_boxes(const Catalog& target) {
     item_of_.assign(target.stored.size(), kNoIndex);
     auto item = static_cast<std::uint32_t>(metadata_.objects.size());
@@ -308,7 +308,7 @@ class DcpWriter : public Writer {
     }
   }
 
-  /// Storages get their offsets in their items.
+  /// Gives the storages their offsets in their items.
   void place_boxes(Catalog& target) {
     boxes_.assign(target.storages.size(), kNoIndex);
     ItemZips zips;
@@ -348,7 +348,7 @@ class DcpWriter : public Writer {
         .suggest(Remedy::kExclude, tensor.name);
   }
 
-  /// Gives each item its offset behind those before it in its file, and keeps the files that hold something.
+  /// Places each item after the ones before it in its file. Files without content are dropped.
   void assign_offsets(Catalog& target) {
     std::vector<std::int64_t> bytes(target.files.size(), 0);
     for (Item& item : metadata_.items) {
@@ -380,8 +380,8 @@ class DcpWriter : public Writer {
   std::vector<FileBeside> beside_;
   HashMap<std::size_t, ReadyItem> ready_;
   std::uint32_t metadata_file_ = 0;
-  std::string pickles_;                   // Of objects, one behind the other.
-  std::vector<std::size_t> pickle_ends_;  // Where each ends.
+  std::string pickles_;                   // The encoded objects, one after the other.
+  std::vector<std::size_t> pickle_ends_;  // The end of each object in pickles_.
   std::vector<std::uint32_t> boxes_;      // Storage -> its stored tensor.
   std::vector<std::uint32_t> item_of_;    // Stored tensor -> its number in the metadata's items.
   /// Boxes of kept tensors: their number in the metadata's items, and the source's storage.

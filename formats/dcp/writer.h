@@ -1,5 +1,5 @@
 /// \file
-/// Writes dcp checkpoints as torch 2.11 does: one `__R_0.distcp` for each rank that holds something, `.metadata` last.
+/// Writes dcp checkpoints as torch 2.11 does: one `__R_0.distcp` for each rank with content, then `.metadata`.
 #pragma once
 
 #include <functional>
@@ -17,27 +17,27 @@ namespace shard::dcp {
 
 std::unique_ptr<Writer> make_writer(const WriteOptions& options);
 
-/// A file that stands beside dcp's.
+/// An additional file in the folder.
 struct FileBeside {
   std::string name, content;
 };
 
-/// An object's item that is not made of its value.
+/// An object's item that is already encoded.
 struct ReadyItem {
-  std::string content{};  ///< All of it; empty: the source has it.
+  std::string content{};  ///< The whole item; if empty, it is copied from the source.
   std::optional<Originals::Item> original{};
 };
 
-/// What a format that is made of dcp's files writes into its folder.
+/// The content of a folder of a format that is based on dcp's files.
 struct FolderContent {
   Flat flat;                                ///< The items.
-  bool has_paths = true;                    ///< Whether planner_data says how names nest.
-  std::vector<FileBeside> beside{};         ///< Written behind .metadata, in this order.
-  HashMap<std::size_t, ReadyItem> ready{};  ///< By the object's number in `flat`.
+  bool has_paths = true;                    ///< Whether planner_data records how names nest.
+  std::vector<FileBeside> beside{};         ///< Written after .metadata, in this order.
+  HashMap<std::size_t, ReadyItem> ready{};  ///< Keyed by the object's number in `flat`.
 };
 
-/// The same for such a format. `content_of` is called once, by Writer::place; values that it makes lie in the target's
-/// arena. \throws Error  what it throws.
+/// Makes a writer for such a format. Writer::place calls `content_of` once. The values that it returns are stored in
+/// the target's arena. \throws Error  the errors of `content_of`.
 std::unique_ptr<Writer> make_folder_writer(std::function<FolderContent(Catalog& target)> content_of);
 
 }  // namespace shard::dcp

@@ -10,7 +10,7 @@
 namespace shard::dcp {
 namespace {
 
-constexpr std::size_t kEnd = 1 << 16;  // As much of each end is kept.
+constexpr std::size_t kEnd = 1 << 16;  // The number of bytes kept of each end.
 
 std::string shown(const Item& item) { return fmt::format("the item at {}", item.offset); }
 

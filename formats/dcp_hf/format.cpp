@@ -10,7 +10,7 @@ namespace shard {
 
 namespace {
 
-/// Its files are safetensors files, whose reader would take pieces for whole tensors.
+/// The files are valid safetensors files, but the safetensors reader would take pieces for whole tensors.
 constexpr std::array<std::string_view, 1> kSupersedes{"safetensors"};
 
 }  // namespace

@@ -42,7 +42,7 @@ std::uint32_t PieceTable::number_of(std::string_view name) {
 
 PieceTable::Piece* PieceTable::piece_here(std::uint32_t key) {
   const std::size_t last = last_piece_[key];
-  // After drop_file another key's piece may stand there.
+  // After drop_file the slot may contain the piece of a different key.
   if (last < file_begin_ || last >= pieces_.size() || pieces_[last].key != key) return nullptr;
   return &pieces_[last];
 }
@@ -204,7 +204,7 @@ const PieceTable::Piece* PieceTable::find_whole(std::span<const std::uint32_t> p
   return found == pieces.end() ? nullptr : &pieces_[*found];
 }
 
-/// Pieces without elements may lie past the end, so they count only where all are empty.
+/// Pieces without elements may be past the end, so they count only if all pieces are empty.
 Dims PieceTable::shape_of(std::span<const std::uint32_t> pieces) const {
   const Piece& first = pieces_[pieces.front()];
   if (const Piece* const piece = find_whole(pieces); piece != nullptr) return piece->whole;

@@ -48,7 +48,7 @@ class DcpHfReader final : public Reader {
   }
 
   const Catalog& catalog() const override { return catalog_; }
-  void locate(std::span<const std::uint32_t>) override {}  // Headers hold all places.
+  void locate(std::span<const std::uint32_t>) override {}  // Does nothing: headers contain all offsets.
   std::shared_ptr<const RandomReader> file(std::uint32_t index) const override { return files_.get(index); }
 
  private:
@@ -56,7 +56,7 @@ class DcpHfReader final : public Reader {
     return source_.folder.empty() ? store_.open(path) : store_.open_below(source_.folder, path);
   }
 
-  /// A fault in a file is a finding, and the file is left out.
+  /// Adds a file. A fault in it is a finding, and the file is skipped.
   void try_file(std::uint32_t index) {
     pieces_.begin_file(index);
     try {
@@ -119,7 +119,7 @@ class DcpHfReader final : public Reader {
     catalog_.format_version = version.mapped();
   }
 
-  /// Each file written here says the same about the save.
+  /// Checks that each file written by shardctl records the same world size and ranks.
   void check_same_save(const std::optional<Recorded>& recorded, std::uint32_t index) {
     if (!first_read_) {
       first_read_ = index;
@@ -202,7 +202,7 @@ class DcpHfReader final : public Reader {
             .of_kind(FindingKind::kMissingFile));
   }
 
-  /// Ranks that have a file and should not.
+  /// Reports ranks that have a file although the files exclude it.
   void report_strangers(const NumberRuns& strangers, const std::string& expected) {
     if (strangers.empty()) return;
     const std::int64_t rank = strangers.front().first;
@@ -215,7 +215,7 @@ class DcpHfReader final : public Reader {
                          .of_kind(FindingKind::kWorldSizeMismatch));
   }
 
-  /// Without a file a tensor whose whole shape no other states would look smaller than it is.
+  /// If a file is missing, a tensor whose whole shape is not recorded would seem smaller than it is.
   void refuse_unknown_shapes() const {
     if (!has_lost_file_ || recorded_) return;
     throw Error(ErrorCode::kCorruption, "cannot tell how large the tensors are")
@@ -255,10 +255,10 @@ class DcpHfReader final : public Reader {
   mutable OpenFiles files_;
   Catalog catalog_ = source_catalog();
   PieceTable pieces_;
-  std::vector<std::int64_t> ranks_;  ///< The rank of each file that has one, ascending.
+  std::vector<std::int64_t> ranks_;  ///< The ranks that have files, in ascending order.
   std::optional<std::uint32_t> first_read_;
   bool has_lost_file_ = false;
-  std::optional<Recorded> recorded_;  ///< What the first file says.
+  std::optional<Recorded> recorded_;  ///< The record of the first file.
 };
 
 }  // namespace

@@ -30,7 +30,7 @@ std::optional<Recorded> take_recorded(safetensors::MetadataMap& metadata, const 
   if (ranks.empty()) fail(kRanksKey, "is missing", file);
   if (shapes.empty()) fail(kShapesKey, "is missing", file);
 
-  // One number is a run of one.
+  // A single number is a run of one.
   const auto size = parse_runs(world_size.mapped());
   if (!size || size->size() != 1 || size->front().first != size->front().second || size->front().first == 0) {
     fail(kWorldSizeKey, fmt::format("is '{}', not a number of ranks", world_size.mapped()), file);

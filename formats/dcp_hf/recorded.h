@@ -1,12 +1,11 @@
 /// \file
-/// What files written here say besides what torch writes, in `__metadata__`, so that nothing of them can be lost
-/// unseen:
+/// The record that shardctl adds to torch's metadata in `__metadata__`, so that no loss stays unnoticed:
 ///
 ///     "shardctl.world_size": "4"               ranks of the layout
 ///     "shardctl.ranks": "0-2"                  ranks that have a file, as ranges
-///     "shardctl.shapes": "{\"w\": [17, 16]}"   whole shapes of the file's tensors that are cut; others are whole
+///     "shardctl.shapes": "{\"w\": [17, 16]}"   whole shapes of the file's sharded tensors; others are whole
 ///
-/// The first two are the same in every file. torch and Hugging Face's libraries do not look at them.
+/// The first two are the same in every file. torch and Hugging Face's libraries ignore them.
 #pragma once
 
 #include <cstdint>
@@ -25,13 +24,13 @@ inline constexpr const char* kShapesKey = "shardctl.shapes";
 struct Recorded {
   std::int64_t world_size = 0;
   NumberRuns ranks;
-  std::string shapes;  ///< JSON text, this file's own.
+  std::string shapes;  ///< JSON text, different in each file.
 };
 
 void record(const Recorded& recorded, safetensors::MetadataMap& metadata);
 
-/// Takes the three keys out of `metadata`. \returns nothing when none is there: a file of others.
-/// \throws Error kCorruption (kind bad_header)  not all three, or not of that form.
+/// Removes the three keys from `metadata`. \returns nothing if none exists, because shardctl did not write the file.
+/// \throws Error kCorruption (kind bad_header)  some of them are missing, or have a different form.
 std::optional<Recorded> take_recorded(safetensors::MetadataMap& metadata, const std::string& file);
 
 }  // namespace shard::dcp_hf

@@ -54,7 +54,8 @@ ShardFiles from_folder(const SourceStore& store, const std::string& folder, Find
   return files;
 }
 
-/// Shards in the folders of the named files that were not named. Without them a tensor may look smaller than it is.
+/// Reports shards that are in the folders of the named files but were not named. Without them a tensor may seem smaller
+/// than it is.
 void check_neighbours(const SourceStore& store, const std::vector<std::string>& paths, Findings& findings) {
   std::set<std::string> named, folders;
   bool are_shards = false;
@@ -95,7 +96,7 @@ void report_name(Findings& findings, const ShardFile& file, FindingKind kind, co
       Error(ErrorCode::kCorruption, what).in_file(file.shown).of_kind(kind).expected(expected).found(found));
 }
 
-/// \pre sorted
+/// \pre the files are sorted
 void check_names(const ShardFiles& files, Findings& findings) {
   const ShardFile* last = nullptr;
   for (const ShardFile& file : files.files) {
@@ -124,7 +125,7 @@ void check_names(const ShardFiles& files, Findings& findings) {
   }
 }
 
-/// Each number holds some tensor of some rank.
+/// Checks that each number has a file: each contains some tensor of some rank.
 void check_numbers(const ShardFiles& files, Findings& findings) {
   std::vector<std::int64_t> numbers;
   for (const ShardFile& file : files.files) numbers.push_back(file.name.index);
@@ -152,7 +153,7 @@ ShardFiles find_shard_files(const Source& source, Findings& findings) {
   std::ranges::sort(files.files, {}, [](const ShardFile& file) {
     return std::tuple(file.name.rank, file.name.index, std::string_view(file.shown));
   });
-  if (files.files.empty()) return files;  // All names were reported.
+  if (files.files.empty()) return files;  // All names were invalid and reported.
   check_names(files, findings);
   check_numbers(files, findings);
   return files;

@@ -22,7 +22,7 @@ namespace {
 /// A JSON object that grows with every tensor of a file.
 struct GrowingObject {
   GrowingObject() { json.begin_object(); }
-  /// The whole text, which the object loses.
+  /// Returns the whole text and clears the object.
   std::string take() {
     json.end_object();
     return std::move(text);
@@ -103,7 +103,7 @@ class DcpHfWriter final : public Writer {
     shard.tensors = {};
   }
 
-  std::vector<std::string> heads_;  ///< What stands at the beginning of each file.
+  std::vector<std::string> heads_;  ///< The header of each file, with its length before it.
 };
 
 }  // namespace

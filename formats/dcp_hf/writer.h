@@ -1,5 +1,6 @@
 /// \file
-/// The dcp-hf Writer: a folder of shards that torch's HuggingFaceStorageReader loads. See README.md beside this file.
+/// The dcp-hf Writer: a folder of shards that torch's HuggingFaceStorageReader loads. README.md in this folder
+/// documents it.
 #pragma once
 
 #include <memory>
@@ -9,9 +10,9 @@
 
 namespace shard::dcp_hf {
 
-/// `place` sets target.metadata["format"] to "pt" where it is absent, and "shardctl.aliases" where names share bytes in
-/// the source. \throws Error kUnsupported (from place)  what safetensors cannot hold, and several boxes of one tensor
-/// on one rank.
+/// Makes the writer. `place` sets target.metadata["format"] to "pt" if it is missing, and "shardctl.aliases" if names
+/// share bytes in the source. \throws Error kUnsupported (from place)  tensors that safetensors cannot store; several
+/// boxes of one tensor on one rank.
 std::unique_ptr<Writer> make_writer(const WriteOptions& options);
 
 }  // namespace shard::dcp_hf

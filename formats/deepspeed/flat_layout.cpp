@@ -13,7 +13,7 @@ namespace shard::deepspeed {
 
 namespace {
 
-constexpr std::array<std::int64_t, 2> kAlignments{2, 1};  // Elements; the second until DeepSpeed 0.5.2.
+constexpr std::array<std::int64_t, 2> kAlignments{2, 1};  // In elements; the second one until DeepSpeed 0.5.2.
 
 class ParamLayout {
  public:
@@ -45,6 +45,7 @@ class ParamLayout {
     laid_.params.push_back({param.name, param.shape, group_, std::move(pieces)});
   }
 
+  /// Stages 1 and 2: the parameters of a group in a row, padded at the end, divided into one slice per rank.
   void lay_slices() {
     auto [sliced, alignment] = find_slices();
     laid_.alignments.push_back(alignment);
@@ -57,7 +58,7 @@ class ParamLayout {
     for (std::size_t i = 0; i < params.size(); ++i) add(params[i], std::move(sliced.tensors[i]));
   }
 
-  /// The slices that the masters' lengths fit, and their alignment.
+  /// The slices that match the lengths of the master weights, and their alignment.
   std::pair<FlatLayout, std::int64_t> find_slices() const {
     for (const std::int64_t alignment : kAlignments) {
       FlatLayout sliced = slice(alignment);
@@ -66,7 +67,7 @@ class ParamLayout {
     }
     FlatLayout usual = slice(kAlignments.front());
     for (const OptimizerStates& rank : ranks_) check_length(rank, "fp32", rank.masters[group_], usual);
-    return {std::move(usual), kAlignments.front()};  // Not reached: one of them did not fit.
+    return {std::move(usual), kAlignments.front()};  // Not reached, because one of them did not match.
   }
 
   FlatLayout slice(std::int64_t alignment) const {
@@ -91,6 +92,8 @@ class ParamLayout {
                        length);
   }
 
+  /// Stage 3: each parameter of n elements is divided into parts of ceil(n / ranks) elements. A rank's buffer has its
+  /// parts of all parameters in a row, so a parameter is at the same offset on every rank.
   void lay_parts() {
     std::int64_t sum = 0;
     for (const ParamShape& param : groups_[group_]) {

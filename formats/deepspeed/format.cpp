@@ -10,7 +10,7 @@ namespace shard {
 
 namespace {
 
-/// Files of a save are torch.save files, which only DeepSpeed's own formats can join.
+/// The files of a save are torch.save files, but only DeepSpeed's own formats can join them.
 constexpr std::array<std::string_view, 2> kSupersedes{"torch", "torch-ranks"};
 constexpr std::array<std::string_view, 2> kWeights{"masters", "16bit"};
 constexpr std::array kReadOptions{

@@ -1,6 +1,6 @@
 /// \file
-/// The entries of deepspeed and deepspeed-universal in the registry. Bytes, limits and refusals: README.md beside this
-/// file.
+/// The entries of deepspeed and deepspeed-universal in the registry. README.md in this folder documents bytes, limits
+/// and refusals.
 #pragma once
 
 #include "formats/format.h"
@@ -12,7 +12,7 @@ extern const Format kDeepSpeedUniversalFormat;
 
 namespace deepspeed {
 
-/// Whether a reader is to read the module's copies of parameters, of 16 bits, instead of the optimizer's masters.
+/// Whether a reader is to read the module's 16-bit copies of parameters instead of the optimizer's master weights.
 bool wants_module(const OpenOptions& options);
 
 }  // namespace deepspeed

@@ -24,7 +24,7 @@ Error cannot_regroup(const std::string& why) {
   return Error(ErrorCode::kUnsupported, "cannot write the checkpoint for a different number of ranks").because(why);
 }
 
-/// Where round robin puts each of `count` parameters: dealt out to `hands`, hand after hand.
+/// The round-robin order of `count` parameters: they are dealt to `hands`, and the order is hand after hand.
 std::vector<std::size_t> dealt(std::size_t count, std::size_t hands) {
   std::vector<std::size_t> order;
   for (std::size_t hand = 0; hand < std::min(hands, count); ++hand) {
@@ -33,6 +33,7 @@ std::vector<std::size_t> dealt(std::size_t count, std::size_t hands) {
   return order;
 }
 
+/// Undoes the deal to `old_hands`, and deals the original order to `new_hands`.
 ParamGroup deal_again(const ParamGroup& group, std::int64_t old_hands, std::int64_t new_hands) {
   ParamGroup original(group.size()), again;
   const std::vector<std::size_t> old_order = dealt(group.size(), static_cast<std::size_t>(old_hands));
@@ -41,7 +42,8 @@ ParamGroup deal_again(const ParamGroup& group, std::int64_t old_hands, std::int6
   return again;
 }
 
-/// How many parameters each sub-group takes.
+/// The number of parameters in each sub-group. A sub-group is closed when the elements of its parameters on one rank
+/// reach `size`; if all together do not exceed `size`, there is one sub-group.
 std::vector<std::size_t> cut_sub_groups(const ParamGroup& params, std::int64_t ranks, std::int64_t size) {
   std::vector<std::size_t> counts;
   std::int64_t all = 0, sum = 0;
@@ -73,7 +75,7 @@ NewGroups deal_all(const Save& save, const std::vector<ParamGroup>& groups, std:
   return dealt;
 }
 
-/// Cuts the sub-groups of stage 3 anew.
+/// Rebuilds the sub-groups of stage 3.
 class SubGroups {
  public:
   SubGroups(const Save& save, const std::vector<ParamGroup>& groups, std::int64_t ranks)

@@ -1,6 +1,6 @@
 /// \file
-/// In which groups and in which order flat buffers hold parameters, as a save says and as another number of ranks would
-/// have it. Pure. Inside formats/deepspeed only.
+/// The groups and the order of parameters in flat buffers: as a save records them, and as a different number of ranks
+/// requires them. Pure. Inside formats/deepspeed only.
 ///
 /// Source: deepspeed/runtime/zero/stage_1_and_2.py (_round_robin_reorder), stage3.py (_create_fp16_sub_groups) of
 /// 0.18.2.
@@ -14,27 +14,27 @@
 
 namespace shard::deepspeed {
 
-/// The groups as the model's states list them, else as those of old or of BF16_Optimizer's saves do.
-/// \throws Error kCorruption  the optimizer names a parameter that the module does not hold.
+/// The groups as the model's states list them. If they do not, as older saves or saves of BF16_Optimizer record them.
+/// \throws Error kCorruption  the optimizer names a parameter that the module lacks.
 std::vector<ParamGroup> groups_of(const Save& save);
 
-/// A group or sub-group as it shall be written.
+/// A group or sub-group to be written.
 struct NewGroup {
   ParamGroup params;
-  std::vector<std::size_t> from;  ///< The save's groups of which it has parameters, rising; one at least.
+  std::vector<std::size_t> from;  ///< The save's groups from which its parameters come, ascending; at least one.
 };
 
 struct NewGroups {
   std::vector<NewGroup> groups;
-  bool differ = false;  ///< From those of the save, in members or order.
-  /// Of stage 3: the numbers of the sub-groups of each group of the user's; none where nothing differs.
+  bool differ = false;  ///< The groups differ from those of the save in members or order.
+  /// For stage 3: the numbers of the sub-groups of each user's group; empty if they do not differ.
   std::vector<std::vector<std::int64_t>> members;
 };
 
-/// What the engine would make of `groups` with `ranks` ranks: with round_robin_gradients parameters are dealt out to as
-/// many hands, and stage 3 cuts sub-groups by the elements that one rank holds.
-/// \throws Error kUnsupported  the save does not say how its groups were made, or they are not what its configuration
-///   makes; sub-groups that would be joined were not updated equally often.
+/// The groups that the engine would make from `groups` with `ranks` ranks. With round_robin_gradients the parameters
+/// are dealt to that many hands. Stage 3 forms sub-groups by the number of elements on one rank.
+/// \throws Error kUnsupported  the save does not record how its groups were made, or they do not match its
+///   configuration; sub-groups that would be joined had different numbers of updates.
 NewGroups regroup(const Save& save, const std::vector<ParamGroup>& groups, std::int64_t ranks);
 
 }  // namespace shard::deepspeed

@@ -15,7 +15,7 @@ namespace shard::deepspeed {
 
 namespace {
 
-/// A stretch of a rank's part along the rule's dimension, and where it lies in the whole.
+/// A range of a rank's part along the rule's dimension, and its offset in the whole parameter.
 struct Stretch {
   std::int64_t begin, end, to;
 };
@@ -62,7 +62,7 @@ class Join {
     return error.found(to_string(tensor.shape));
   }
 
-  /// Tensors inside of objects.
+  /// Keeps the chunks of tensors inside objects.
   void keep_others() {
     for (std::uint32_t i = 0; i < catalog_.tensors.size(); ++i) {
       const std::span<const Chunk> chunks = old_chunks(catalog_.tensors[i]);
@@ -112,7 +112,7 @@ class Join {
     return arena_.dims(shape);
   }
 
-  /// The stretches of rank `rank`'s part, in order.
+  /// The ranges of rank `rank`'s part, in order.
   std::vector<Stretch> stretches(const Tensor& part, const JoinRule& rule, std::size_t rank) const {
     const std::int64_t ranks = std::ssize(ranks_), own = part.shape[rule.dim], number = static_cast<std::int64_t>(rank);
     std::vector<std::int64_t> segments = rule.segments;
@@ -151,7 +151,7 @@ class Join {
     }
   }
 
-  /// Drops the rows past `rows` of the last tensor.
+  /// Drops the rows from `rows` on from the last tensor.
   void cut_rows(std::int64_t rows) {
     Tensor& whole = builder_.tensor();
     if (whole.shape.size() == 0 || rows > whole.shape[0]) throw does_not_fit(whole);
@@ -191,7 +191,7 @@ class Join {
   FirstNames buffers_;
 };
 
-/// Null where there is none.
+/// Null if there is none.
 const Value* info_of(const ModelStates& model) {
   const Value* const info = find_value(*model.root, "universal_checkpoint_info");
   return info != nullptr && is_mapping(*info) ? info : nullptr;

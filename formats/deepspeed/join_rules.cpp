@@ -13,14 +13,14 @@ namespace shard::deepspeed {
 namespace {
 
 constexpr std::size_t kMaxPatterns = 256;
-constexpr std::int64_t kMaxPrograms = 1 << 14;  ///< Instructions of all patterns.
+constexpr std::int64_t kMaxPrograms = 1 << 14;  ///< The largest number of instructions of all patterns.
 
 Error unsupported_info(const std::string& what) {
   return Error(ErrorCode::kUnsupported, "cannot join the files of several model-parallel ranks")
       .because(fmt::format("their universal_checkpoint_info {}", what));
 }
 
-/// The sizes along `dim` of a sub-parameter shape; a single one is no segment.
+/// The sizes along `dim` of a sub-parameter shape; empty for a single size, which is not a segment.
 std::vector<std::int64_t> segments_of(const Value& shape, int dim) {
   const std::span<Value* const> sizes = pickle::sequence(shape, "parameter_with_sub_params");
   if (dim < 0 || static_cast<std::size_t>(dim) >= sizes.size()) {
@@ -39,7 +39,7 @@ struct JoinRules::List {
   bool is_vocabulary = false;
 };
 
-/// The patterns of all lists, each with the number of its list. A name is passed over once for all of them.
+/// The patterns of all lists, each with the number of its list. One pass over a name tests all of them.
 struct JoinRules::Patterns {
   PatternSets sets{RE2::ANCHOR_START};
   std::vector<std::size_t> lists{};  ///< By pattern.
@@ -56,7 +56,7 @@ struct JoinRules::Patterns {
     lists.push_back(list);
   }
 
-  /// The lists that have a matching pattern, rising, each once.
+  /// The lists that have a matching pattern, ascending, without duplicates.
   std::vector<std::size_t> matching(std::string_view name) const {
     std::vector<std::size_t> numbers;
     const auto match = [&] { return name.size() > MatchTime::kLongestName || sets.append_matching(name, numbers); };

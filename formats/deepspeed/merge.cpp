@@ -23,14 +23,14 @@ namespace shard::deepspeed {
 
 namespace {
 
-/// A tensor as one rank's file has it.
+/// A tensor in one rank's file.
 struct HeldView {
   std::uint32_t file = 0;
-  std::int64_t rank = 0;  ///< -1: no rank's.
+  std::int64_t rank = 0;  ///< -1 if it belongs to no rank.
   TensorView view;
 };
 
-/// Adds tensors that are spread over several files to a catalog. Names must stay valid.
+/// Adds tensors that are distributed over several files to a catalog. Names must stay valid.
 class TensorAdder {
  public:
   TensorAdder(Catalog& catalog, torch_save::SavedFiles& files) : catalog_(catalog), builder_(catalog), files_(files) {}
@@ -44,7 +44,7 @@ class TensorAdder {
     return builder_.add_stored(stored);
   }
 
-  /// A tensor that is whole in each of these.
+  /// Adds a tensor that is whole in each of `copies`.
   void add_whole(std::string_view name, Path path, std::span<const HeldView> copies) {
     const TensorView& first = copies.front().view;
     begin(name, path, first.dtype, first.shape);
@@ -59,13 +59,13 @@ class TensorAdder {
     }
   }
 
-  /// A tensor of that shape whose elements are those of a row. \pre as many
+  /// Adds a tensor of that shape whose elements are those of a row. \pre their numbers are equal
   void add_row(std::string_view name, Path path, Dims shape, const HeldView& row) {
     begin(name, path, row.view.dtype, shape);
     builder_.add_run(add_stored(row), 0, checked_numel(shape), row.view.first);
   }
 
-  /// A tensor whose pieces are in buffers. `buffers` are by rank; absent ones are kNoIndex.
+  /// Adds a tensor whose pieces are in buffers. `buffers` are by rank; missing ones are kNoIndex.
   void add_flat(std::string_view name, Path path, Dims shape, std::span<const FlatPiece> pieces,
                 std::span<const std::uint32_t> buffers, DType dtype) {
     begin(name, path, dtype, shape);
@@ -85,7 +85,7 @@ class TensorAdder {
     }
   }
 
-  /// Another name of a tensor.
+  /// Adds a further name of a tensor.
   void add_alias(std::string_view name, std::uint32_t original) {
     const Tensor& tensor = catalog_.tensors[original];
     begin(name, {}, tensor.dtype, tensor.shape);
@@ -126,13 +126,13 @@ class Merge {
     add_shared();
   }
 
-  /// What data-parallel ranks have parts of.
+  /// Adds the tensors that have parts on several data-parallel ranks.
   void add_spread() {
     if (!save_.optimizers.empty()) add_parameters();
     if (save_.is_parted()) add_frozen();
   }
 
-  /// The trees of the files, each under a name that `prefix` leads.
+  /// Adds the trees of the files, with `prefix` before each name.
   void add_trees(std::string_view prefix, std::vector<Value*>& trees) {
     const ModelStates& model = save_.models.front();
     load_tree(fmt::format("{}model_states", prefix), model.file, *model.root, trees);
@@ -142,7 +142,7 @@ class Merge {
     load_tree(fmt::format("{}optim_states", prefix), first.file, *first.root, trees);
   }
 
-  /// What the model states hold besides, and what rank 0's optimizer does.
+  /// Adds the rest of the model states and of rank 0's optimizer as objects.
   void add_objects() {
     const ModelStates& model = save_.models.front();
     std::vector<Value*> items;
@@ -181,7 +181,7 @@ class Merge {
     }
   }
 
-  /// Of stage 3 the files hold rows; only the model's states say their shapes.
+  /// For stage 3: the files contain rows, and only the model's states record their shapes.
   HashMap<std::string_view, Dims> shapes_of_rows() const {
     HashMap<std::string_view, Dims> shapes;
     if (!save_.models.front().groups) return shapes;
@@ -240,7 +240,7 @@ class Merge {
     out_.add_whole(name, {}, std::array{HeldView{model.file, 0, *view}});
   }
 
-  /// One state of all parameters that have it; without a name the parameters themselves.
+  /// Adds one state of all parameters that have it, or the parameters themselves if the name is empty.
   template <class BufferOf>
   void add_state(std::string_view state, const std::vector<FlatParam>& params, const BufferOf& buffer_of) {
     std::vector<std::uint32_t> buffers;
@@ -252,7 +252,7 @@ class Merge {
         buffers = add_buffers(state, group, buffer_of, dtype);
       }
       const bool is_held = std::ranges::any_of(buffers, [](std::uint32_t each) { return each != kNoIndex; });
-      if (!is_held) continue;  // A group that was never stepped has no states.
+      if (!is_held) continue;  // A group without any update has no states.
       const auto [name, path] = name_of(state, param.name);
       out_.add_flat(name, path, param.shape, param.pieces, buffers, dtype);
     }
@@ -295,9 +295,10 @@ class Merge {
     return {arena_.copy(name), Path(container, PathPart::of_key(state))};
   }
 
-  // What no optimizer updates
+  // Tensors that no optimizer updates
 
-  /// For a look at each rank's states: many names in one file and many small files make work beyond their bytes.
+  /// Charges a scan of each rank's states, because many names in one file with many small files make more work than
+  /// their bytes.
   void charge_look() { arena_.charge(Charge::kVisits, std::ssize(save_.models)); }
 
   void add_frozen() {
@@ -335,7 +336,8 @@ class Merge {
     out_.add_flat(name, {}, shape, lay_parted(numel, std::ssize(parts)), buffers, parts.front().view.dtype);
   }
 
-  /// Buffers, and the frozen parameters of stage 1, which nothing but the module holds. Without an optimizer all of it.
+  /// Adds buffers, and the frozen parameters of stage 1, which only the module contains. Without an optimizer, adds all
+  /// of it.
   void add_module() {
     const ModelStates& model = save_.models.front();
     for (const auto& [name, view] : model.module.entries()) {
@@ -413,7 +415,7 @@ std::string prefix_of(std::size_t model_rank) {
   return model_rank == 0 ? std::string() : fmt::format("mp_rank_{:02}.", model_rank);
 }
 
-/// Leads the names of the tensors from `first` on.
+/// Puts the prefix before the names of the tensors from `first` on.
 void add_prefix(Catalog& catalog, std::size_t first, const std::string& prefix) {
   for (Tensor& tensor : std::span(catalog.tensors).subspan(first)) {
     tensor.name = catalog.arena->copy(prefix + std::string(tensor.name));

@@ -1,5 +1,5 @@
 /// \file
-/// The files of model states of a save that is written again. Inside formats/deepspeed only.
+/// The files of model states of a save that is rewritten. Inside formats/deepspeed only.
 #pragma once
 
 #include <cstddef>
@@ -15,8 +15,8 @@
 
 namespace shard::deepspeed {
 
-/// They follow one another in the target, from file `first` on: one, or one of each rank where the save has them so.
-/// Ownership: refers to what it is made of.
+/// Consecutive files in the target, starting at file `first`: one file, or one per rank if the save has them so.
+/// Ownership: refers to its arguments.
 class ModelFiles {
  public:
   ModelFiles(const WholeSave& whole, std::int64_t ranks, std::uint32_t first)
@@ -25,7 +25,7 @@ class ModelFiles {
   bool are_of_ranks() const { return whole_.folder.models.empty(); }
   std::size_t count() const { return are_of_ranks() ? static_cast<std::size_t>(ranks_) : 1; }
   std::string name(std::size_t file) const;
-  /// Stage 3: adds each rank's part of the frozen parameters, also to `parts`.
+  /// For stage 3: adds each rank's part of the frozen parameters, also to `parts`.
   void add_frozen(TreeFiles& files, std::span<RankParts> parts) const;
 
  private:
@@ -34,7 +34,7 @@ class ModelFiles {
   std::uint32_t first_;
 };
 
-/// Adds a tensor that is made of the source's `tensor` and lies in rows, which are by rank.
+/// Adds a tensor with the elements of the source's `tensor`, stored in `rows`, one per rank.
 void add_in_rows(TreeFiles& files, std::uint32_t tensor, std::span<const std::uint32_t> rows,
                  std::span<const FlatPiece> pieces);
 

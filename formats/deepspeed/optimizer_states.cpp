@@ -28,13 +28,13 @@ Value* without_keys(Arena& arena, const Value& mapping, std::span<const std::str
   return make_list(arena, ValueKind::kDict, items);
 }
 
-/// An integer, or an enum's, which is a call with one.
+/// An integer, or that of an enum, which is a call with one argument.
 std::int64_t integer(const Value& value, std::string_view what) {
   const bool is_enum = value.kind == ValueKind::kCall && value.items().size() == 1;
   return pickle::natural(is_enum ? *value.items().front() : value, what);
 }
 
-/// The number that a 0-d tensor holds, which no rank has a part of; null for other tensors and dtypes.
+/// The number in a 0-d tensor, which is not distributed over ranks; null for other tensors and dtypes.
 Value* number_of(Arena& arena, torch_save::SavedFiles& files, std::uint32_t file, const TensorView& view) {
   if (!view.shape.empty()) return nullptr;
   if (is_integer(view.dtype)) return make_int(arena, files.integers(file, view, 1).front());
@@ -51,7 +51,7 @@ Value* number_of(Arena& arena, torch_save::SavedFiles& files, std::uint32_t file
   return number;
 }
 
-/// Reads what a rank's file says of its optimizer.
+/// Reads the optimizer in a rank's file.
 class OptimizerReader {
  public:
   OptimizerReader(Catalog& catalog, torch_save::SavedFiles& files, OptimizerStates& states)
@@ -71,7 +71,8 @@ class OptimizerReader {
     states_.root = with_value(arena_, *states_.root, "optimizer_state_dict", others);
   }
 
-  /// What a universal checkpoint keeps of rank 0's states: of stage 3 also its buffers, which say nothing of the rest.
+  /// Reads the part of rank 0's states that a universal checkpoint keeps. For stage 3 that includes its buffers, which
+  /// do not show those of other ranks.
   void read_universal() {
     read_stage(*states_.root);
     if (const Value* masters = find_value(*states_.root, "fp32_flat_groups"))
@@ -109,7 +110,7 @@ class OptimizerReader {
     }
   }
 
-  /// With experts one number for each group, of which theirs are smaller.
+  /// With experts there is one number per group, smaller for the experts' groups.
   static std::int64_t partition_count(const Value& value) {
     if (value.kind == ValueKind::kInt) return pickle::natural(value, "partition_count");
     const std::vector<std::int64_t> counts = pickle::naturals(value, "partition_count");
@@ -141,7 +142,7 @@ class OptimizerReader {
     }
   }
 
-  /// The states of group number `group`: flat tensors are spread over ranks, the rest stays.
+  /// Reads the states of group number `group`: flat tensors are distributed over ranks, the rest is kept.
   Value* read_group(const Value& value, std::size_t group) {
     std::vector<Value*> rest;
     const std::span<Value*> items = pickle::mapping(value, "state");
@@ -171,7 +172,8 @@ class OptimizerReader {
     state->groups[group] = view;
   }
 
-  /// torch's form, {"state": {group: ...}, "param_groups": ...}, or before DeepSpeed 0.5.10 a list of the groups'.
+  /// Reads torch's form, {"state": {group: ...}, "param_groups": ...}, or before DeepSpeed 0.5.10 a list of the groups'
+  /// states.
   Value* read_base(const Value& base) {
     std::vector<Value*> groups;
     if (!is_mapping(base)) {

@@ -94,8 +94,8 @@ void check_models(const Catalog& catalog, const TagFolder& folder, const Save& s
 }
 
 /// Checks by their names that `files` are those of ranks 0, 1, ..., each once.
-/// \throws Error kNotFound     a rank before the last is missing (kind missing_file), naming its file.
-/// \throws Error kCorruption   two files of a rank (kind extra_file).
+/// \throws Error kNotFound     a rank before the last one is missing (kind missing_file); with the name of its file.
+/// \throws Error kCorruption   a rank has two files (kind extra_file).
 /// \pre they are of one model-parallel rank
 void check_names(const TagFolder& folder, const std::vector<StateFile>& files) {
   std::int64_t next = 0;
@@ -110,9 +110,9 @@ void check_names(const TagFolder& folder, const std::vector<StateFile>& files) {
   }
 }
 
-/// Checks what the files say of one another: number of ranks, stage, steps. \pre names were checked
-/// \returns the number of data-parallel ranks; 0 where nothing says it.
-/// \throws Error kNotFound    files of ranks are missing at the end, or all of the optimizer's.
+/// Checks that the files agree on the number of ranks, the stage and the steps. \pre names were checked
+/// \returns the number of data-parallel ranks; 0 if it is unknown.
+/// \throws Error kNotFound    files of the last ranks are missing, or all of the optimizer's.
 /// \throws Error kCorruption  kinds world_size_mismatch, mixed_save.
 std::int64_t check_save(const Catalog& catalog, const TagFolder& folder, const Save& save, bool from_module,
                         std::optional<std::int64_t> ranks_expected) {
@@ -134,7 +134,7 @@ std::int64_t check_save(const Catalog& catalog, const TagFolder& folder, const S
   return ranks;
 }
 
-/// Checks that no file was saved under the name of another one of the save.
+/// Checks that no file was saved under the name of a different file of the save.
 /// \throws Error kCorruption (kind rank_mismatch)
 void check_saved_names(const Catalog& catalog, const torch_save::SavedFiles& files) {
   HashSet<std::string_view> names;
@@ -152,8 +152,8 @@ void check_saved_names(const Catalog& catalog, const torch_save::SavedFiles& fil
   }
 }
 
-/// Checks that the saves of model-parallel ranks are one save: all of them, of one step and number of data-parallel
-/// ranks. \throws Error kNotFound, kCorruption
+/// Checks that the saves of model-parallel ranks form one save: all exist, with the same step and number of
+/// data-parallel ranks. \throws Error kNotFound, kCorruption
 void check_model_ranks(const Catalog& catalog, const TagFolder& folder, const std::vector<Save>& saves) {
   const ModelStates& first = saves.front().models.front();
   const Value* const count = find_key(*first.root, "mp_world_size");
@@ -270,7 +270,8 @@ void SaveReader::describe(std::int64_t ranks) {
 bool detect(const Source& source) {
   const SourceStore& store = *source.store;
   if (source.paths.size() != 1 || !is_tag_folder(store, source.paths.front())) return false;
-  return !holds_universal(store, source.paths.front());  // That has files of the model's states too.
+  // A universal checkpoint also contains files of the model's states.
+  return !holds_universal(store, source.paths.front());
 }
 
 std::unique_ptr<Reader> open(const Source& source, const OpenOptions& options) {

@@ -9,22 +9,23 @@
 
 namespace shard::deepspeed {
 
-/// A folder that holds DeepSpeed's files of states, or whose file `latest` names one that does. By names alone.
+/// True for a folder with DeepSpeed's files of states, and for one whose file `latest` names such a folder. Reads only
+/// names.
 bool detect(const Source& source);
 
-/// Reads the pickles of all files, not their tensors.
-/// \throws Error kNotFound     the file of a rank is missing, by name; all files of optimizer states.
-/// \throws Error kCorruption   files that contradict one another: file, expected, found (kinds world_size_mismatch,
+/// Opens the save: reads the pickles of all files, without their tensors.
+/// \throws Error kNotFound     the file of a rank is missing (with its name), or all files of optimizer states are.
+/// \throws Error kCorruption   files contradict one another; with file, expected, found (kinds world_size_mismatch,
 ///   mixed_save, shape_mismatch, ...).
 /// \throws Error kUnsupported  parallel models, pipelines, experts, offloaded tensors.
 std::unique_ptr<Reader> open(const Source& source, const OpenOptions& options);
 
 /// True for a universal checkpoint: a folder with zero/optimizer_state.pt, or one that the file `latest_universal`
-/// names. Uses names only.
+/// names. Reads only names.
 bool detect_universal(const Source& source);
 
 /// Opens a universal checkpoint: a folder per parameter with its weight and states, whole. Reads the pickles of all
-/// files, not their tensors. \throws Error  as open
+/// files, without their tensors. \throws Error  as open
 std::unique_ptr<Reader> open_universal(const Source& source, const OpenOptions& options);
 
 }  // namespace shard::deepspeed

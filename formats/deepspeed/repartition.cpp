@@ -18,14 +18,14 @@ namespace shard::deepspeed {
 
 namespace {
 
-/// A state of a group in the save: what its new buffers are like.
+/// The properties of a state's buffers in the save, which the new ones get.
 struct BufferKind {
   DType dtype{};
   std::uint16_t location = 0;
   friend bool operator==(const BufferKind&, const BufferKind&) = default;
 };
 
-/// All that the trees of a model-parallel rank's files are made of. The files share it.
+/// The data for the trees of a model-parallel rank's files, which share it.
 struct Respreading {
   WholeSave whole;
   NewGroups groups;
@@ -35,7 +35,7 @@ struct Respreading {
   NewSpread spread() const { return {whole.save, groups, ranks}; }
 };
 
-/// The files of one model-parallel rank, which begin at file `first` of the target.
+/// The files of one model-parallel rank, starting at file `first` of the target.
 class Respread {
  public:
   Respread(const WholeSave& whole, std::int64_t ranks, TreeFiles& files, std::uint32_t first)
@@ -52,7 +52,7 @@ class Respread {
 
   std::vector<TreeFile> make() {
     if (!save_.optimizers.empty()) {
-      // Checks anew, and says how slices were aligned.
+      // Checks the layout again, and returns the alignment of the slices.
       Catalog charged = source_catalog();
       const std::vector<ParamGroup> old = groups_of(save_);
       all_->groups = regroup(save_, old, all_->ranks);
@@ -87,7 +87,7 @@ class Respread {
     return std::nullopt;
   }
 
-  /// What the group's buffers are like; nothing where no rank has that state of it.
+  /// The properties of the group's buffers; nothing if no rank has that state of the group.
   std::optional<BufferKind> kind_of(std::string_view state, const NewGroup& group) const {
     const std::optional<BufferKind> first = kind_in(state, group.from.front());
     for (const std::size_t from : group.from) {
@@ -127,7 +127,7 @@ class Respread {
     return all_->whole.flat_tensor(name_of_state(param.name, state));
   }
 
-  /// Whether buffers end where the parameters do: masters of ZeRO, and states in the form of a list.
+  /// Whether buffers end without padding: those of ZeRO's master weights, and of states in the form of a list.
   bool is_lean(std::string_view state) const {
     if (!save_.optimizers.front().stage) return false;
     if (state.empty()) return true;

@@ -1,5 +1,6 @@
 /// \file
-/// SaveReader: an open save, as named tensors or with all that its files hold. Inside formats/deepspeed only.
+/// SaveReader: an open save, listed as named tensors or with the entire content of its files. Inside formats/deepspeed
+/// only.
 #pragma once
 
 #include <cstdint>
@@ -13,24 +14,24 @@
 
 namespace shard::deepspeed {
 
-/// What a reader lists of a save.
+/// The entries of a save that a reader lists.
 enum class Listing {
   kNamed,   ///< See merge.
   kWhole,   ///< See merge_whole.
-  kJoined,  ///< Like kWhole, with the parameters of several model-parallel ranks joined where rules exist.
+  kJoined,  ///< Like kWhole, but the parameters of several model-parallel ranks are joined if there are rules.
 };
 
-/// What is listed of one model-parallel rank. Ownership: refers to the reader.
+/// The listed entries of one model-parallel rank. Ownership: refers to the reader.
 struct WholeSave {
   const Catalog& catalog;
   const TagFolder& folder;  ///< Its files.
   const Save& save;
-  const FlatTensors& flat;  ///< Of Listing::kJoined those of all model-parallel ranks.
+  const FlatTensors& flat;  ///< With Listing::kJoined, those of all model-parallel ranks.
   int model_rank = 0, model_ranks = 1;
 
-  /// The catalog's index of a parameter, a state or a frozen part; kNoIndex where there is none.
+  /// The catalog's index of a parameter, a state or a frozen part; kNoIndex if it does not exist.
   std::uint32_t flat_tensor(std::string_view name) const;
-  /// Its data-parallel rank `rank` among all ranks.
+  /// The number of its data-parallel rank `rank` among all ranks.
   int number_of(std::int64_t rank) const { return static_cast<int>(rank) * model_ranks + model_rank; }
 };
 
@@ -39,9 +40,9 @@ class SaveReader final : public torch_save::SavedReader {
   /// \throws Error  see open (reader.h)
   SaveReader(const Source& source, const OpenOptions& options, Listing listing);
 
-  /// The folder's name, or where its path does not say it ("."), the one that the engine gives by default.
+  /// The folder's name. If its path does not contain it ("."), the engine's default name.
   std::string tag() const;
-  /// By model-parallel rank; not of Listing::kNamed.
+  /// By model-parallel rank. \pre the listing is not kNamed
   std::vector<WholeSave> wholes() const;
 
  private:
@@ -51,8 +52,8 @@ class SaveReader final : public torch_save::SavedReader {
 
   TagFolder folder_;
   std::vector<TagFolder> folders_;  ///< The files of each model-parallel rank.
-  std::vector<Save> saves_;         ///< As folders_.
-  std::vector<FlatTensors> flat_;   ///< As folders_, or one; see merge_whole.
+  std::vector<Save> saves_;         ///< One per model-parallel rank.
+  std::vector<FlatTensors> flat_;   ///< One per model-parallel rank, or a single one; see merge_whole.
 };
 
 }  // namespace shard::deepspeed

@@ -10,7 +10,7 @@ namespace shard::deepspeed {
 
 namespace {
 
-/// A copy of a mapping with these keys and values in turn.
+/// A copy of a mapping with these alternating keys and values.
 Value* with_items(Arena& arena, const Value& mapping, std::span<Value* const> items) {
   if (mapping.kind != ValueKind::kCall) return make_list(arena, ValueKind::kDict, items);
   const bool is_filled = mapping.extra() != nullptr && !mapping.extra()->dict_items.empty();
@@ -33,13 +33,13 @@ Value* value_under(const Value& mapping, std::string_view key) {
   return value == nullptr || value->kind == ValueKind::kNone ? nullptr : value;
 }
 
-/// The numbers of groups as they were, of the new ones.
+/// The counts of the new groups, taken from those of the old ones.
 Value* counts_of(Arena& arena, const Value& old, const NewSpread& spread) {
   if (old.kind == ValueKind::kInt) return make_int(arena, spread.ranks);
   return list_of(arena, std::vector<std::int64_t>(spread.groups.groups.size(), spread.ranks), make_int);
 }
 
-/// param_shapes with the parameters of the new groups, each with the name and shape that the file has.
+/// param_shapes with the parameters of the new groups, each with its name and shape in the file.
 Value* shapes_of(Arena& arena, const Value& old, const NewSpread& spread) {
   HashMap<std::string_view, std::array<Value*, 2>> pairs;
   const Value* like = nullptr;
@@ -126,7 +126,7 @@ class OptimizerTree {
     std::vector<Value*> groups;
     for (std::size_t g = 0; g < spread_.groups.groups.size(); ++g) {
       Value* const* const found = old.find(static_cast<std::int64_t>(spread_.groups.groups[g].from.front()));
-      if (found == nullptr) continue;  // It was never stepped.
+      if (found == nullptr) continue;  // The group has had no update.
       groups.insert(groups.end(), {make_int(arena_, static_cast<std::int64_t>(g)), states_of(**found, g)});
     }
     return with_items(arena_, state, groups);
@@ -204,7 +204,7 @@ const Value* model_tree(Arena& arena, const NewSpread& spread, const RankParts& 
   Value* root = spread.save.models.front().root;
   root = with_value(arena, *root, "dp_world_size", make_int(arena, spread.ranks));
   root = with_shapes(arena, *root, spread);
-  if (parts.rank > 0) {  // Only rank 0 says which parameters are shared.
+  if (parts.rank > 0) {  // Only rank 0's file lists shared parameters.
     root = with_value(arena, *root, "shared_params", make_list(arena, ValueKind::kDict, {}));
   }
   Value* const frozen = value_under(*root, "frozen_param_fragments");

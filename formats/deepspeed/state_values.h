@@ -1,5 +1,5 @@
 /// \file
-/// Values of the pickles of a DeepSpeed save. Inside formats/deepspeed only.
+/// Reads values in the pickles of a DeepSpeed save. Inside formats/deepspeed only.
 #pragma once
 
 #include <cstdint>
@@ -15,15 +15,15 @@
 
 namespace shard::deepspeed {
 
-/// The value under `key`; null where it is None or not there.
+/// The value under `key`; null if it is None or missing.
 Value* find_value(const Value& mapping, std::string_view key);
-/// \throws Error kCorruption  there is none.
+/// \throws Error kCorruption  the value is None or missing.
 Value& need_value(const Value& mapping, std::string_view key);
 
-/// The groups of param_shapes: a list of them, or before DeepSpeed 0.5.4 one. Nothing where there are none.
+/// The groups of param_shapes: a list of them, or before DeepSpeed 0.5.4 a single one. Nothing if it is missing.
 std::optional<std::vector<ParamGroup>> read_groups(Arena& arena, const Value& root);
 
-/// Opens the file and calls `read` with its root, naming the file in what is thrown.
+/// Opens the file and calls `read` with its root. Adds the file's name to errors.
 template <class Read>
 void open_file(Catalog& catalog, torch_save::SavedFiles& files, const std::string& name, const Read& read) {
   Value* const root = files.add(name);

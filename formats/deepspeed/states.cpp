@@ -35,7 +35,7 @@ void read_module(Arena& arena, torch_save::TensorFinder& tensors, const Value& m
   if (!rest.empty()) states.module_rest = make_list(arena, ValueKind::kDict, rest);
 }
 
-/// What ds_config["zero_optimization"] says, where that is plain data.
+/// Reads ds_config["zero_optimization"], if that is plain data.
 void read_configuration(const Value& root, ModelStates& states) {
   const Value* const config = find_value(root, "ds_config");
   if (config == nullptr || !is_mapping(*config)) return;
@@ -52,7 +52,7 @@ void read_configuration(const Value& root, ModelStates& states) {
   if (size == nullptr) return;
   if (size->kind == ValueKind::kInt) states.sub_group_size = size->number;
   if (size->kind == ValueKind::kFloat && size->real >= 1 && size->real < 1e18) {
-    states.sub_group_size = static_cast<std::int64_t>(size->real);  // 1e9, as JSON files have it.
+    states.sub_group_size = static_cast<std::int64_t>(size->real);  // JSON files may contain it as 1e9.
   }
 }
 

@@ -1,5 +1,6 @@
 /// \file
-/// What the pickles of a DeepSpeed save say: model states and a rank's optimizer states, parsed and checked for kind.
+/// The content of a DeepSpeed save's pickles: model states and a rank's optimizer states, parsed and checked for
+/// unsupported kinds.
 ///
 /// Source: deepspeed/runtime/engine.py, runtime/zero/*.py, runtime/bf16_optimizer.py; older forms by their releases.
 #pragma once
@@ -18,35 +19,37 @@ namespace shard::deepspeed {
 
 using torch_save::TensorView;
 
-/// A parameter by name and whole shape (of one model-parallel rank).
+/// A parameter of one model-parallel rank, by name and whole shape.
 struct ParamShape {
   std::string_view name;
   Dims shape;
 };
-/// Parameters in the order in which buffers hold them: of a group (stages 1 and 2) or sub-group (stage 3).
+/// The parameters of a group (stages 1 and 2) or sub-group (stage 3), in the order of the buffers.
 using ParamGroup = std::vector<ParamShape>;
 
-inline constexpr std::int64_t kSubGroupSize = 1'000'000'000;  ///< Where the configuration does not say.
+/// DeepSpeed's default, if the configuration does not contain a value.
+inline constexpr std::int64_t kSubGroupSize = 1'000'000'000;
 
 struct ModelStates {
   std::uint32_t file = 0;  ///< Index in the catalog.
   StateFile ranks;
   Value* root = nullptr;
   HashMap<std::string_view, TensorView> module;  ///< The tensors of the module by name, in its order.
-  Value* module_rest = nullptr;                  ///< A dict of what else the module holds, or null.
-  HashSet<std::string_view> buffers;             ///< Their names.
+  Value* module_rest = nullptr;                  ///< A dict of the module's other values, or null.
+  HashSet<std::string_view> buffers;             ///< The names of buffers.
   std::optional<std::vector<ParamGroup>> groups;
   HashMap<std::string_view, Dims> frozen_shapes;
   HashMap<std::string_view, TensorView> frozen_parts;
-  HashMap<std::string_view, std::string_view> shared;  ///< Alias to the name that it repeats.
-  std::int64_t data_ranks = 0;                         ///< 0 where it does not say.
-  std::int64_t stage = -1;                             ///< By its configuration; -1 where that does not say.
+  HashMap<std::string_view, std::string_view> shared;  ///< From an alias to the name that it repeats.
+  std::int64_t data_ranks = 0;                         ///< 0 if the file does not record it.
+  std::int64_t stage = -1;                             ///< From its configuration; -1 if that does not contain it.
   bool round_robin = false;                            ///< round_robin_gradients of its configuration.
-  bool is_mics = false;                                ///< It says mics_shard_size: groups of ranks hold copies.
-  std::int64_t sub_group_size = kSubGroupSize;         ///< Elements, by its configuration.
+  /// Its configuration has mics_shard_size: groups of ranks have copies.
+  bool is_mics = false;
+  std::int64_t sub_group_size = kSubGroupSize;  ///< Elements, from its configuration.
 };
 
-/// A state of the optimizer, such as exp_avg: a flat tensor for each group.
+/// A state of the optimizer, such as exp_avg: one flat tensor per group.
 struct FlatState {
   std::string_view name;
   std::vector<std::optional<TensorView>> groups;
@@ -55,16 +58,19 @@ struct FlatState {
 struct OptimizerStates {
   std::uint32_t file = 0;
   StateFile ranks;
-  Value* root = nullptr;  ///< The file's tree, without masters.
-  Value* rest = nullptr;  ///< A dict of what is not spread over ranks, numbers that were 0-d tensors among it.
-  HashMap<std::int64_t, Value*> steps;  ///< By group: the part of `rest` that says how often it was updated.
-  std::optional<std::int64_t> stage;    ///< None: BF16_Optimizer.
+  Value* root = nullptr;  ///< The file's tree, without the master weights.
+  /// A dict of the values that are not distributed over ranks, including numbers that were 0-d tensors.
+  Value* rest = nullptr;
+  HashMap<std::int64_t, Value*> steps;  ///< By group: the part of `rest` that counts its updates.
+  std::optional<std::int64_t> stage;    ///< Empty for BF16_Optimizer.
   std::int64_t data_ranks = 0;          ///< partition_count.
-  std::vector<TensorView> masters;      ///< Of each group or sub-group.
+  std::vector<TensorView> masters;      ///< One per group or sub-group.
   std::vector<FlatState> states;
-  std::optional<std::vector<ParamGroup>> groups;            ///< Where the save is older than DeepSpeed 0.6.
-  std::vector<std::vector<std::string_view>> mapped_names;  ///< Of param_slice_mappings: this rank's part of a group.
-  std::vector<std::vector<std::int64_t>> members;           ///< Of param_groups: which of the groups each consists of.
+  std::optional<std::vector<ParamGroup>> groups;  ///< Set only for saves of DeepSpeed before 0.6.
+  /// From param_slice_mappings: the names in this rank's part of each group.
+  std::vector<std::vector<std::string_view>> mapped_names;
+  /// From param_groups: the groups of which each one consists.
+  std::vector<std::vector<std::int64_t>> members;
 
   bool is_parted() const { return stage == 3; }
 };
@@ -74,40 +80,41 @@ struct UniversalFile {
   std::string_view param;
   std::string_view name;  ///< "fp32", "exp_avg", ...
   std::uint32_t file = 0;
-  std::optional<TensorView> view;  ///< One row where the save was of stage 3.
-  Value* number = nullptr;         ///< In place of the view: a step.
+  std::optional<TensorView> view;  ///< A single row if the save was of stage 3.
+  Value* number = nullptr;         ///< A step, instead of the view.
 };
 
 struct UniversalStates {
-  bool is_parted = false;            ///< The save was of stage 3.
-  bool is_joined = false;            ///< Of several model-parallel ranks, whose states hold the shapes of parts.
-  std::uint32_t file = 0;            ///< Of the optimizer's states.
-  Value* rest = nullptr;             ///< A dict of those, less what was spread over ranks.
+  bool is_parted = false;  ///< The save was of stage 3.
+  /// Joined from several model-parallel ranks, whose states contain the shapes of parts.
+  bool is_joined = false;
+  std::uint32_t file = 0;            ///< The file of the optimizer's states.
+  Value* rest = nullptr;             ///< A dict of these states, without those that were distributed over ranks.
   std::vector<UniversalFile> files;  ///< By parameter, then name.
 };
 
-/// What the files of one save say, by data-parallel rank. \pre each rank is there once
+/// The content of the files of one save, by data-parallel rank. \pre each rank occurs once
 struct Save {
-  std::vector<ModelStates> models;          ///< One, or with stage 3 one of each rank.
-  std::vector<OptimizerStates> optimizers;  ///< None: nothing is spread over ranks.
+  std::vector<ModelStates> models;          ///< One, or with stage 3 one per rank.
+  std::vector<OptimizerStates> optimizers;  ///< Empty if nothing is distributed over ranks.
 
-  /// In place of `optimizers`, of a universal checkpoint.
+  /// Instead of `optimizers`, for a universal checkpoint.
   std::optional<UniversalStates> universal{};
 
-  /// Whether ranks hold parts of each parameter, as stage 3 has it.
+  /// Whether each rank has a part of each parameter, as in stage 3.
   bool is_parted() const {
     return universal ? universal->is_parted : !optimizers.empty() && optimizers.front().is_parted();
   }
 };
 
-/// Opens the next file of `files`. \throws Error  naming the file: as SavedFiles::add; kCorruption (kind bad_pickle)
-///   what is not as DeepSpeed writes it; kUnsupported  saves of kinds that are not read (README.md).
+/// Opens the next file of `files`. \throws Error  with the file's name: as SavedFiles::add; kCorruption (kind
+/// bad_pickle)  a value does not have DeepSpeed's form; kUnsupported  a kind of save that is not supported (README.md).
 ModelStates read_model_states(Catalog& catalog, torch_save::SavedFiles& files, const StateFile& file);
 OptimizerStates read_optimizer_states(Catalog& catalog, torch_save::SavedFiles& files, const StateFile& file);
-/// The optimizer's states of a universal checkpoint; sets `file` and `rest`.
+/// Reads the optimizer's states of a universal checkpoint; sets `file` and `rest`.
 void read_universal_states(Catalog& catalog, torch_save::SavedFiles& files, const std::string& name,
                            UniversalStates& states);
-/// The file `name`.pt of a parameter. `path` is the file's. \throws Error  as above
+/// Reads the file `name`.pt of a parameter; `path` is its path. \throws Error  as read_model_states
 UniversalFile read_universal_file(Catalog& catalog, torch_save::SavedFiles& files, const std::string& path,
                                   std::string_view param, std::string_view name);
 

@@ -25,7 +25,7 @@ std::string_view without_precision(std::string_view name) {
   return name;
 }
 
-/// Adds the file to the list that its name tells. \returns false for other files.
+/// Adds the file to the list that its name selects. \returns false for other files.
 bool sort_in(const std::string& name, TagFolder& folder) {
   static const NamePattern kModel("mp_rank_{model}_model_states.pt"),
       kShardedModel("zero_pp_rank_{data}_mp_rank_{model}_model_states.pt"),
@@ -46,7 +46,7 @@ bool holds_states(std::span<const std::string> names) {
   return std::ranges::any_of(names, [](const std::string& name) { return is_state_file(name); });
 }
 
-/// Parts of a save that are named here and joined nowhere.
+/// The kind of a save's part that is recognised but cannot be joined.
 std::string_view kind_of_other(std::string_view name) {
   if (name.starts_with("layer_") && name.find("expert") != std::string_view::npos) return "the experts of a model";
   if (name.starts_with("expert_") || name.starts_with("expp_rank_")) return "the experts of a model";

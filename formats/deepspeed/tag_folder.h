@@ -1,5 +1,5 @@
 /// \file
-/// Which files a DeepSpeed save consists of, and what their names say. Source: deepspeed/runtime/engine.py of 0.18.2.
+/// Finds the files of a DeepSpeed save and reads their names. Source: deepspeed/runtime/engine.py of 0.18.2.
 #pragma once
 
 #include <cstdint>
@@ -12,14 +12,14 @@
 
 namespace shard::deepspeed {
 
-/// One rank's file. Names count data-parallel ranks ("pp_rank" in older names too) and model-parallel ones.
+/// One rank's file. Its name contains the data-parallel rank ("pp_rank" in older names) and the model-parallel one.
 struct StateFile {
   std::string name;
-  std::int64_t data_rank = 0;   ///< 0 in files of all data-parallel ranks.
+  std::int64_t data_rank = 0;   ///< 0 for a file of all data-parallel ranks.
   std::int64_t model_rank = 0;  ///< Tensor or pipeline parallel.
 };
 
-/// The name that the file of data-parallel rank `rank` has beside `other`. \pre its name counts data-parallel ranks
+/// The name of data-parallel rank `rank`'s file beside `other`. \pre the name of `other` contains a data-parallel rank
 std::string name_beside(const StateFile& other, std::int64_t rank);
 
 struct TagFolder {
@@ -29,22 +29,22 @@ struct TagFolder {
   std::vector<StateFile> optimizers;      ///< [bf16_]zero_pp_rank_D_mp_rank_M_optim_states.pt, in the same order.
 };
 
-/// Its files of one model-parallel rank.
+/// The files of one model-parallel rank.
 TagFolder of_model_rank(const TagFolder& folder, std::int64_t model_rank);
 
-/// True for a folder that holds such files, or whose file `latest` names one that does. Reads names alone.
+/// True for a folder with such files, and for one whose file `latest` names such a folder. Reads only names.
 bool is_tag_folder(const SourceStore& store, const std::string& path);
 /// True for the name of a file of model or optimizer states.
 bool is_state_file(std::string_view name);
 
-/// The files of that kind among `names`, which lie in `path`.
+/// The files of states among `names`; their folder is `path`.
 TagFolder sort_state_files(const std::string& path, std::span<const std::string> names);
-/// The folder in `path` that its text file `file` names; empty where there is none.
+/// The folder in `path` that its text file `file` names; empty if there is none.
 std::string named_folder(const SourceStore& store, const std::string& path, std::string_view file);
 
 /// The files of the folder, or of the one that its `latest` names.
-/// \throws Error kNotFound     neither holds such files.
-/// \throws Error kUnsupported  what no reader here can join: layers of a pipeline, experts, tensors offloaded to disk,
+/// \throws Error kNotFound     neither contains such files.
+/// \throws Error kUnsupported  files that no reader can join: layers of a pipeline, experts, tensors offloaded to disk,
 ///   files in pieces; more than one file of a folder as the source.
 TagFolder find_tag_folder(const Source& source);
 

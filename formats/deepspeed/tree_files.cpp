@@ -16,10 +16,10 @@ namespace shard::deepspeed {
 
 namespace {
 
-/// By file: the stored tensors that source tensors became.
+/// By file: the stored tensor for each source tensor.
 using StoredByFile = std::vector<HashMap<std::uint32_t, std::uint32_t>>;
 
-/// Adds to the target what its files take over from the source: whole storages, so that tensors share them as they did.
+/// Adds the tensors that files copy from the source. Whole storages are copied, so tensors share them as before.
 class CopiedTensors {
  public:
   CopiedTensors(const Catalog& source, Catalog& target) : source_(source), target_(target), builder_(target) {}
@@ -69,11 +69,11 @@ class CopiedTensors {
   Catalog& target_;
   CatalogBuilder builder_;
   StoredByFile by_file_;
-  HashMap<std::uint32_t, std::uint32_t> storages_;  ///< Of the last file: the source's to the target's.
+  HashMap<std::uint32_t, std::uint32_t> storages_;  ///< For the last file: from the source's storages to the target's.
   HashSet<std::uint32_t> known_;                    ///< Source tensors that are tensors of the target.
 };
 
-/// A row that no tree names lies nowhere: rank 0's tree, of which all are made, has no place for it.
+/// Checks that a tree names every row. All trees are built from rank 0's, which may lack a row's state.
 void check_all_placed(const Catalog& target) {
   const auto lost = std::ranges::find_if(target.storages, [](const Storage& storage) { return storage.offset < 0; });
   if (lost == target.storages.end()) return;

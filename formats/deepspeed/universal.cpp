@@ -59,7 +59,8 @@ class UniversalReader final : public torch_save::SavedReader {
         .of_kind(FindingKind::kMissingFile);
   }
 
-  /// Parameters are whole; of what only the modules hold, rank 0's buffers are read as those of all.
+  /// Checks that all data are whole. Parameters are; of data that only modules contain, rank 0's buffers count for all
+  /// ranks.
   void check_module(const Save& save, bool wants_module) {
     const ModelStates& model = save.models.front();
     const auto refuse = [&](std::string_view what) {
@@ -90,8 +91,8 @@ class UniversalReader final : public torch_save::SavedReader {
     }
   }
 
-  /// Parameters have one set of files each, mostly the same. One that is a part of the most frequent has lost some;
-  /// other sets are those of other optimizers.
+  /// Checks the files of the parameters. Most have the same set. A parameter with a part of the most frequent set has
+  /// lost files; other sets belong to other optimizers.
   void check_states(Findings& findings) {
     std::map<std::vector<std::string>, std::size_t> counts;
     for (const UniversalFolder::Param& param : folder_.params) ++counts[param.files];
@@ -116,7 +117,7 @@ class UniversalReader final : public torch_save::SavedReader {
   UniversalFolder folder_;
 };
 
-constexpr double kVersion = 0.2;  ///< Of the form of plain data parallelism, the same in DeepSpeed 0.11.2 and later.
+constexpr double kVersion = 0.2;  ///< The version of plain data parallelism's form, unchanged since DeepSpeed 0.11.2.
 constexpr std::string_view kInfo = "universal_checkpoint_info";
 
 Value* make_float(Arena& arena, double number) {
@@ -131,7 +132,7 @@ Value* make_dict(Arena& arena, std::initializer_list<std::pair<std::string_view,
   return make_list(arena, ValueKind::kDict, items);
 }
 
-/// A copy of a dict without these keys and with one more entry, unless it has that.
+/// A copy of a dict without these keys and with one more entry, unless it already has that.
 Value* without(Arena& arena, const Value& mapping, std::span<const std::string_view> keys, std::string_view added,
                Value* value) {
   std::vector<Value*> items;
@@ -146,7 +147,7 @@ Value* without(Arena& arena, const Value& mapping, std::span<const std::string_v
   return make_list(arena, ValueKind::kDict, items);
 }
 
-/// What the trees of a model-parallel rank's files are made of. The files share it.
+/// The data for the trees of a model-parallel rank's files, which share it.
 struct Universal {
   WholeSave whole;
   NewGroups groups;
@@ -155,7 +156,7 @@ struct Universal {
   NewSpread spread() const { return {whole.save, groups, std::ssize(parts)}; }
 };
 
-/// The model's states of a rank, with what the engine asks for, which trainers do not write.
+/// The model's states of a rank, with the entries that the engine requires and that trainers do not write.
 const Value* universal_model_tree(Arena& arena, const Universal& all, std::size_t rank) {
   const Value* const tree = model_tree(arena, all.spread(), all.parts[rank]);
   if (all.whole.save.is_parted()) return tree;
@@ -163,14 +164,14 @@ const Value* universal_model_tree(Arena& arena, const Universal& all, std::size_
                  make_dict(arena, {{"universal_checkpoint_version", make_float(arena, kVersion)}}));
 }
 
-/// The states of a group without those that each parameter's folder holds.
+/// The states of a group, without those in each parameter's folder.
 Value* common_states(Arena& arena, const Value& states, const OptimizerStates& optimizer) {
   std::vector<std::string_view> names;
   for (const FlatState& state : optimizer.states) names.push_back(state.name);
   return without(arena, states, names, {}, nullptr);
 }
 
-/// What the optimizer says for all parameters.
+/// The optimizer's values for all parameters.
 const Value* common_tree(Arena& arena, const OptimizerStates& optimizer) {
   constexpr std::array<std::string_view, 3> kSharded{"base_optimizer_state", "param_slice_mappings",
                                                      "single_partition_of_fp32_groups"};
@@ -199,7 +200,7 @@ void check_name(std::string_view name) {
       .of_tensor(name);
 }
 
-/// What the engine cuts a parameter by for its tensor-parallel ranks.
+/// The entries by which the engine shards a parameter for its tensor-parallel ranks.
 Value* cut_tree(Arena& arena, const JoinRule& rule, Value* tensor) {
   std::vector<Value*> items;
   const auto add = [&](std::string_view key, Value* value) {
@@ -299,7 +300,7 @@ class UniversalMaker {
 
   void add_tensor(std::string_view name, std::string_view state, std::string_view file, const JoinRule& rule) {
     const std::uint32_t tensor = first().flat_tensor(name_of_state(name, state));
-    if (tensor == kNoIndex) return;  // The group was never stepped.
+    if (tensor == kNoIndex) return;  // The group has had no update.
     const bool is_row = first().save.is_parted();
     const std::uint32_t stored = target_files_.add_whole(static_cast<std::uint32_t>(files_.size()), tensor, is_row);
     add_file(path_of(name, file),
@@ -322,7 +323,7 @@ class UniversalMaker {
 
   const SaveReader& reader_;
   std::vector<WholeSave> wholes_;   ///< By model-parallel rank.
-  std::optional<JoinRules> rules_;  ///< Of the first.
+  std::optional<JoinRules> rules_;  ///< The rules of the first rank.
   TreeFiles target_files_;
   std::vector<TreeFile> files_;
 };

@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::string_view kSuffix = ".pt";
 
-/// The folder itself or the one that latest_universal names; empty where neither is one.
+/// The folder itself or the one that latest_universal names; empty if neither is a universal checkpoint.
 std::string universal_folder(const SourceStore& store, const std::string& path) {
   if (store.status(path).kind != FileKind::kFolder) return {};
   if (holds_universal(store, path)) return path;
@@ -27,7 +27,7 @@ Error missing_in(const std::string& path, const std::string& message) {
 
 }  // namespace
 
-/// By the optimizer's file, or without it by the weights of a parameter.
+/// Recognised by the optimizer's file, or if that is missing, by the weights of a parameter.
 bool holds_universal(const SourceStore& store, const std::string& path) {
   const std::string zero = join_path(path, kZeroFolder);
   if (store.status(join_path(zero, kOptimizerFile)).kind == FileKind::kFile) return true;

@@ -15,7 +15,7 @@ namespace shard {
 
 namespace {
 
-constexpr std::size_t kMostFiles = 1000;  ///< Each is open in the output until that is whole.
+constexpr std::size_t kMostFiles = 1000;  ///< Limited because each file stays open until the output is complete.
 
 /// The names in a folder that are not in `known` and that no library needs.
 std::vector<std::string> other_names(const SourceStore& store, const std::string& folder,
@@ -29,7 +29,7 @@ std::vector<std::string> other_names(const SourceStore& store, const std::string
 
 std::string first_component(std::string_view path) { return std::string(path.substr(0, path.find('/'))); }
 
-/// The name in `folder` that leads to `path`; empty if the path is elsewhere.
+/// The name in `folder` on the way to `path`; empty if the path is elsewhere.
 std::string name_towards(const std::string& folder, const std::string& path) {
   const std::string inside = join_path(folder, "");
   return path.starts_with(inside) ? first_component(std::string_view(path).substr(inside.size())) : std::string();
@@ -70,7 +70,7 @@ CarriedFiles carried_files(const SourceStore& store, const FilesFolder& folder, 
 LeftBehind left_behind(const SourceStore& store, const TakenSource& taken, const Catalog& source,
                        const CarriedFiles& carried, const std::string& folder) {
   LeftBehind left{.weights = taken.other_weights, .others = {}};
-  std::erase_if(left.weights, [&](const std::string& name) {  // The reader has named some.
+  std::erase_if(left.weights, [&](const std::string& name) {  // The reader has already named some.
     return std::ranges::any_of(source.warnings, [&](const std::string& warning) { return mentions(warning, name); });
   });
   std::set<std::string> folders;

@@ -21,16 +21,17 @@ namespace shard {
 
 namespace {
 
-constexpr std::string_view kMappedStates = "optimizer.state.";  ///< Prefix of moments and masters that maps name.
+/// Prefix of moments and master weights in the names that maps produce.
+constexpr std::string_view kMappedStates = "optimizer.state.";
 constexpr std::size_t kMostRepeated = 8;
 constexpr const char *kModelStem = "diffusion_pytorch_model", *kAdapterStem = "adapter_model";
 
-/// True if a catalog, which is sorted by name, has a tensor.
+/// True if a catalog, which is sorted by name, has a tensor with that name.
 bool has_tensor(const Catalog& catalog, std::string_view name) {
   return std::ranges::binary_search(catalog.tensors, name, {}, &Tensor::name);
 }
 
-/// Adds the matrices that the reference lacks with those of its own that they may repeat.
+/// Adds the matrices that the reference lacks, each with those of the reference that it may repeat.
 void add_repeated(const Catalog& source, const Selection& selection, const Catalog& reference,
                   std::vector<TiedPair>& pairs) {
   std::vector<std::size_t> unknown, known;
@@ -39,7 +40,7 @@ void add_repeated(const Catalog& source, const Selection& selection, const Catal
     if (source.tensors[each.source].shape.size() < 2) continue;
     (has_tensor(reference, each.name) ? known : unknown).push_back(i);
   }
-  if (unknown.size() > kMostRepeated) return;  // Another model's names.
+  if (unknown.size() > kMostRepeated) return;  // These are the names of a different model.
   for (const std::size_t repeated : unknown) {
     const Tensor& tensor = source.tensors[selection.tensors[repeated].source];
     for (const std::size_t original : known) {
@@ -49,7 +50,7 @@ void add_repeated(const Catalog& source, const Selection& selection, const Catal
   }
 }
 
-/// The tensors that kAutoDtypes leaves as they are.
+/// The tensors whose dtype kAutoDtypes does not change.
 LeftByAuto left_by_auto(const Selection& selection, const QuantizedPart& quantized, DType wanted,
                         const std::vector<bool>& decided) {
   HashSet<std::uint32_t> modules;
@@ -94,7 +95,7 @@ void ModelExport::find_reference() {
   if (folder_.path.empty()) return;
   const bool is_adapters = folder_.path == adapter_folder_.path &&
                            store_.status(join_path(folder_.path, kConfigName)).kind == FileKind::kAbsent;
-  if (is_adapters) return;  // It has no numbers of a model.
+  if (is_adapters) return;  // An adapter's part contains no weights of a model.
   config_ = read_model_config(store_, folder_.path);
   facts_ = read_quantization(store_, folder_.path);
   reference_ = folder_.path;
@@ -118,7 +119,7 @@ std::unique_ptr<Reader> ModelExport::open_reference() const {
   return of_reference.open(reference, {});
 }
 
-/// Hints about the model's own names; a map's are others.
+/// Hints about the model's own names. With a map there are none, because its names differ.
 ModelHints ModelExport::hints() const {
   const bool takes_several = !options_.names.include.empty();
   if (options_.is_mapped) return {.takes_several = takes_several};
@@ -212,7 +213,7 @@ void ModelExport::drop_tied(Reader& source, Selection& selection, const Catalog*
   }
 }
 
-/// A rule of `cast` precedes `dtype`.
+/// A rule of `cast` takes precedence over `dtype`.
 void ModelExport::change_dtypes(const Catalog& source, Selection& selection) {
   const bool is_auto = options_.dtype == kAutoDtypes;
   if (options_.dtype == kKeepDtypes) return;

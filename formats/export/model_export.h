@@ -1,6 +1,6 @@
 /// \file
-/// The decisions of an export: which tensors of a checkpoint are the model's, what they are called, in which dtypes
-/// they are written, and which files go with them.
+/// The decisions of an export: which tensors of a checkpoint belong to the model, their names and dtypes in the output,
+/// and the files that accompany them.
 ///
 /// A copy job does the rest. Steps, in this order: find_files, find_part, take, model_reader, select, adjust,
 /// add_files.
@@ -37,46 +37,49 @@ struct ExportOptions {
   std::string reference;           ///< Folder with the model's config and tokenizer; empty: looked for near the source.
   std::string dtype{kKeepDtypes};  ///< kKeepDtypes, kAutoDtypes (as the reference's config states) or a dtype's name.
   std::vector<std::string> cast;   ///< Rules "GLOB=DTYPE" that precede `dtype`.
-  bool is_checked = true;          ///< Names and shapes are compared with the reference's weights.
+  bool is_checked = true;          ///< Compare names and shapes with the reference's weights.
   SelectionOptions names;          ///< `include` and `exclude`, on the source's names.
-  bool is_mapped = false;          ///< A model map is undone on the model's tensors: their names are others.
-  bool holds_files = false;        ///< See carried_files.
+  /// A model map is undone on the model's tensors, so their names differ from the source's.
+  bool is_mapped = false;
+  bool holds_files = false;  ///< See carried_files.
   std::int64_t max_memory_bytes = 64 << 20;
-  std::size_t most_renames = 16;  ///< In the report.
+  std::size_t most_renames = 16;  ///< The largest number of renames in the report.
 };
 
-/// Tensors that kAutoDtypes leaves as they are.
+/// Tensors whose dtype kAutoDtypes does not change.
 struct LeftByAuto {
   std::int64_t quantized_tensors = 0;
-  FirstNames modules;  ///< Quantized ones, which have those tensors.
+  FirstNames modules;  ///< Names of quantized modules.
   FirstNames scaled;   ///< Tensors of dtypes that need scales.
-  FirstNames wider;    ///< Tensors that stay wider than `wanted`, as the model does.
-  std::string wanted;  ///< The name of the config's dtype.
+  FirstNames wider;    ///< Tensors that stay wider than `wanted`, as in the model.
+  std::string wanted;  ///< The config's dtype.
 };
 
 /// Findings and decisions of an export.
 struct ExportReport {
   std::string found;        ///< The source that was taken; files of ranks as a pattern.
-  std::string container;    ///< The container of the model's tensors there; empty: none.
-  std::string reference;    ///< The folder that config and tokenizer come from; empty: none.
-  bool is_checked = false;  ///< Names and shapes were compared with the reference's.
+  std::string container;    ///< The container of the model's tensors in it; empty: none.
+  std::string reference;    ///< The folder of config and tokenizer; empty: none.
+  bool is_checked = false;  ///< Whether names and shapes were compared with the reference's.
   std::int64_t renamed = 0;
-  std::vector<std::pair<std::string, std::string>> renames{};  ///< Source's names and resulting ones: the first few.
-  std::int64_t other_tensors = 0, objects = 0;                 ///< Left out.
-  std::vector<std::string> tied{};                             ///< Left out, as another tensor stands for them.
-  std::vector<std::string> copied{};                           ///< Files that are copied, by their names in the output.
+  /// The first few pairs of the source's name and the resulting one.
+  std::vector<std::pair<std::string, std::string>> renames{};
+  std::int64_t other_tensors = 0, objects = 0;  ///< The numbers of skipped tensors and objects.
+  /// Skipped, because a different tensor has the same values.
+  std::vector<std::string> tied{};
+  std::vector<std::string> copied{};  ///< Copied files, by their names in the output.
   std::optional<LeftByAuto> left_by_auto{};
-  std::string stem{};                     ///< Start of the names of files of weights; empty: the format's usual one.
+  std::string stem{};                     ///< Prefix of the names of weight files; empty: the format's usual one.
   std::vector<std::string> read_paths{};  ///< Files that are read beside the source; no output may replace them.
 };
 
 /// One export. Threads: one.
 class ModelExport {
  public:
-  /// Ownership: the store must outlive it, and writers made by it.
+  /// Ownership: the store must outlive it, and the writers that it makes.
   ModelExport(const SourceStore& store, ExportOptions options) : store_(store), options_(std::move(options)) {}
 
-  /// Looks for the files that belong to the model `taken` near it, up to `named`, what the user named.
+  /// Finds the files that belong to the model `taken`: searches near it, up to `named`, the path that the user gave.
   /// \throws Error kCorruption  config.json is not JSON
   void find_files(TakenSource taken, const std::string& named);
   const TakenSource& source() const { return taken_; }
@@ -84,31 +87,30 @@ class ModelExport {
   const std::string& reference() const { return reference_; }
   const FilesFolder& folder() const {
     return folder_;
-  }  ///< Folder of the model's files; an adapter's only if it has no model's.
+  }  ///< Folder of the model's files; that of an adapter's files only if it has no model's.
   const FilesFolder& adapter_folder() const { return adapter_folder_; }
   const ModelConfig& config() const { return config_; }
-  /// Files that decide what is written and are neither the source's nor directly in the reference.
+  /// Files that affect the output and are neither the source's nor directly in the reference.
   const std::vector<std::string>& beside() const { return beside_; }
 
-  /// True for names of the source that `names` chooses.
+  /// A predicate that is true for names of the source selected by `names`.
   std::function<bool(std::string_view)> chosen_names() const;
 
-  /// The model's part of the checkpoint. Opens the reference's weights. \pre find_files
-  /// Several models are an answer: its `choices`, or more than one of its `adapters`. \throws Error  see find_model
+  /// The model's part of the checkpoint. Opens the reference's weights. The result may have several models: its
+  /// `choices`, or several `adapters`. \pre find_files was called. \throws Error  see find_model
   ModelPart find_part(const Catalog& catalog);
-  /// Decides on the files that are copied. \pre `part` is one model \throws Error  see carried_files
+  /// Selects the files to copy. \pre `part` is one model \throws Error  see carried_files
   void take(const Catalog& catalog, const ModelPart& part);
   const CarriedFiles& carried() const { return carried_; }
 
-  /// Takes out tied weights and states that a map has named, and sets dtypes.
-  /// \returns how the rest differs from the reference's weights; nothing of it if they are not compared
-  /// \throws Error kCorruption  no tensor is left, or tensors that config.json ties differ; kInvalidArgument
-  /// kAutoDtypes
-  ///   without a dtype in the config
+  /// Removes tied weights and states that a map has named from the selection, and sets dtypes.
+  /// \returns the differences of the rest from the reference's weights; empty if they are not compared
+  /// \throws Error kCorruption  no tensor remains, or tensors that config.json ties differ; kInvalidArgument
+  ///   kAutoDtypes without a dtype in the config
   ReferenceDifference adjust(Reader& source, Selection& selection);
-  /// Names that the model may lack although the reference has them. \pre adjust
+  /// Names that the model may lack although the reference has them. \pre adjust was called
   std::set<std::string> may_lack() const;
-  const Catalog* reference_weights() const;  ///< Null: there are none to compare with.
+  const Catalog* reference_weights() const;  ///< Null if there are none to compare with.
   /// The error for a difference that `adjust` returned.
   Error mismatch(const ReferenceDifference& difference) const;
 
@@ -128,7 +130,7 @@ class ModelExport {
   const ExportOptions options_;
   TakenSource taken_;
   FilesFolder folder_, adapter_folder_;
-  bool has_own_reference_ = false;  ///< Neither folder was stated.
+  bool has_own_reference_ = false;  ///< The folder was found near the source, because the user named none.
   std::string reference_;
   ModelConfig config_;
   QuantizationFacts facts_;  ///< From the files of the reference.

@@ -71,7 +71,7 @@ bool is_model_file(std::string_view name) {
 
 bool is_letter_or_digit(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9'); }
 
-/// Whether a name from the source may be one in the output. '_' may begin it, as in __init__.py.
+/// Whether a name from the source may be used in the output. It may begin with '_', as __init__.py does.
 bool is_plain_name(std::string_view name) {
   const auto is_plain_character = [](char c) {
     return is_letter_or_digit(c) || std::string_view("._+=-").find(c) != std::string_view::npos;
@@ -86,7 +86,7 @@ bool is_module_folder(std::string_view name) {
   return digits != 0 && digits != std::string_view::npos && name[digits] == '_';
 }
 
-/// A value of a config as it is in the text: `true`, `"bfloat16"`.
+/// A value of a config as spelled in the text: `true`, `"bfloat16"`.
 struct RawConfig {
   std::string ties, dtype, type, class_name;
 };
@@ -167,7 +167,7 @@ FilesFolder find_model_folder(const SourceStore& store, const std::string& sourc
     if (is_file(store, join_path(folder.path, name))) return folder;
     const std::string beside = join_path(folder.path, kBeside);
     if (!is_file(store, join_path(beside, name))) continue;
-    store.open_below(folder.path, join_path(kBeside, name));  // Refuses a link that leads elsewhere.
+    store.open_below(folder.path, join_path(kBeside, name));  // Refuses a link that leads out of the folder.
     return {beside, folder.is_above};
   }
   return {};

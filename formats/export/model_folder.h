@@ -1,5 +1,5 @@
 /// \file
-/// The folder with a model's config and tokenizer, as Hugging Face's libraries know it.
+/// The folder with a model's config and tokenizer, in the form of Hugging Face's libraries.
 #pragma once
 
 #include <string>
@@ -9,35 +9,36 @@
 
 namespace shard {
 
-/// The name of the file with a model's numbers.
+/// The name of the file with a model's parameters such as sizes.
 inline constexpr const char* kConfigName = "config.json";
-/// The name of the file with an adapter's numbers.
+/// The name of the file with an adapter's parameters.
 inline constexpr const char* kAdapterConfigName = "adapter_config.json";
 
 /// The parts of a config.json that decide which tensors are exported.
 struct ModelConfig {
-  bool ties_embeddings = false;  ///< `tie_word_embeddings`, that of the text model if the model itself has none.
+  bool ties_embeddings = false;  ///< `tie_word_embeddings`, or that of the text model if the model itself has none.
   std::string type;              ///< `model_type`; empty: none.
   std::string dtype;             ///< `torch_dtype` or `dtype`; empty: none.
   bool is_diffusers = false;     ///< It has `_class_name`: a model of diffusers.
 };
 
-/// A folder that files around the weights come from.
+/// The folder from which files beside the weights are copied.
 struct FilesFolder {
-  std::string path;       ///< Empty: there is none.
-  bool is_above = false;  ///< It is above what the user named, so that code in it need not be the source's.
+  std::string path;       ///< Empty if there is none.
+  bool is_above = false;  ///< It is above the path that the user named, so its code may not belong to the source.
 };
 
-/// The nearest folder to a source that has the file `name`: the source's own, `huggingface` in it, and the same for the
-/// folders above it, as far as `named`, what the user named, or one folder above that.
+/// The nearest folder to a source that has the file `name`. The search starts with the source's own folder and
+/// `huggingface` in it, and continues with the same for each parent folder, up to `named`, the path that the user gave,
+/// or one folder above that.
 /// \throws Error kCorruption  `huggingface` is a link that leads out of its folder
 FilesFolder find_model_folder(const SourceStore& store, const std::string& source, const std::string& named,
                               const char* name = kConfigName);
 
-/// \throws Error kNotFound  there is no config.json; kCorruption  it is not JSON.
+/// \throws Error kNotFound  config.json is missing; kCorruption  it is not JSON.
 ModelConfig read_model_config(const SourceStore& store, const std::string& folder);
 
-/// The kind of weights that files belong to.
+/// The kind of weights to which files belong.
 enum class FilesOf {
   kModel,    ///< A model: its configuration, tokenizer, chat templates, Python modules.
   kAdapter,  ///< An adapter: adapter_config.json, tokenizer and chat templates.
@@ -45,20 +46,22 @@ enum class FilesOf {
 
 /// Files of a folder, sorted. Never a file of a model's own weights.
 struct FolderFiles {
-  std::vector<std::string> names{};       ///< Files that a folder needs to load.
-  std::vector<std::string> code{};        ///< Python modules among them.
-  std::vector<std::string> code_above{};  ///< Python modules that stay behind because the folder is above the source.
-  std::vector<std::string> odd_names{};   ///< Files that stay behind because their names are not plain.
-  std::vector<std::string> module_weights{};  ///< Weights of further modules that stay behind (sentence-transformers).
+  std::vector<std::string> names{};  ///< Files that are needed to load a folder.
+  std::vector<std::string> code{};   ///< Python modules among them.
+  /// Python modules that are not copied because the folder is above the source.
+  std::vector<std::string> code_above{};
+  std::vector<std::string> odd_names{};  ///< Files that are not copied because their names are not plain.
+  /// Weights of further modules that are not copied (sentence-transformers).
+  std::vector<std::string> module_weights{};
 };
 
-/// The files of `folder` that go beside the weights. A name is plain if it has letters, digits and ._+=- only, and
-/// begins with none of the signs. In a folder of sentence-transformers (modules.json) the folders of its modules
-/// (1_Pooling) count; their weights only if `takes_modules`.
+/// The files of `folder` that accompany the weights. A name is plain if it has only letters, digits and ._+=-, and does
+/// not begin with one of these signs. In a folder of sentence-transformers (modules.json) the folders of its modules
+/// (1_Pooling) are included; their weights only if `takes_modules`.
 FolderFiles model_files(const SourceStore& store, const FilesFolder& folder, FilesOf what, bool takes_modules);
 
-/// Paths of all files of such a folder that may decide what is written: those in it and its chat templates. Folders in
-/// it do not count, as the output may be one.
+/// Paths of all files of such a folder that may affect the output: those directly in it, and its chat templates. Its
+/// other folders do not count, because the output may be one.
 std::vector<std::string> reference_files(const SourceStore& store, const std::string& folder);
 
 }  // namespace shard

@@ -66,7 +66,7 @@ Loader loader_of(const SourceStore& store, const std::string& folder, const std:
   return has(kAdapterConfigName) ? Loader::kPeft : Loader::kTransformers;
 }
 
-/// The sets of weights that the folder's loader opens. Without a configuration the usual names tell the loader.
+/// The sets of weights that the folder's loader opens. Without a configuration, the usual names identify the loader.
 std::vector<LoaderFiles> sets_of_loader(const SourceStore& store, const std::string& folder,
                                         const std::vector<std::string>& names) {
   const Loader loader = loader_of(store, folder, names);
@@ -109,7 +109,7 @@ void check_parts(const std::string& folder, const LoaderFiles& set) {
       .hint("fetch the missing file");
 }
 
-/// The weights that the loader of a model's folder opens; nothing if it is not one.
+/// The weights that the loader of a model's folder opens; nothing for any other folder.
 std::optional<TakenSource> take_loaded(const SourceStore& store, const std::string& folder) {
   const Source source{&store, {folder}};
   if (superseding_format(source, loader_format(kSafetensorsSuffix)) != nullptr) return std::nullopt;
@@ -139,7 +139,7 @@ std::optional<TakenSource> take_loaded(const SourceStore& store, const std::stri
   return taken;
 }
 
-/// A pipeline of diffusers is several models, each in a folder of its own.
+/// Refuses a pipeline of diffusers, which consists of several models in separate folders.
 void refuse_pipeline(const SourceStore& store, const std::string& folder) {
   if (store.status(join_path(folder, kPipeline)).kind != FileKind::kFile) return;
   std::vector<FoundCheckpoint> models;
@@ -153,7 +153,7 @@ void refuse_pipeline(const SourceStore& store, const std::string& folder) {
   if (models.size() > 1) refuse_several(folder, models);
 }
 
-/// Files of tensors that no loader opens by their names, such as the output of an earlier run, beside checkpoints.
+/// Adds files of tensors beside checkpoints that no loader opens by their names, such as the output of an earlier run.
 std::vector<FoundCheckpoint> with_loose_files(const SourceStore& store, const std::string& folder,
                                               std::vector<FoundCheckpoint> found) {
   const Format& format = loader_format(kSafetensorsSuffix);
@@ -165,10 +165,10 @@ std::vector<FoundCheckpoint> with_loose_files(const SourceStore& store, const st
   return found;
 }
 
-/// One of the checkpoints in a folder.
+/// Selects one of the checkpoints in a folder.
 TakenSource take_one(const SourceStore& store, const Source& folder, std::vector<FoundCheckpoint> below) {
   const std::vector<FoundCheckpoint> found = model_candidates(folder, std::move(below));
-  if (found.empty()) detect_format(folder);  // Throws, as for every verb: nothing there is a model.
+  if (found.empty()) detect_format(folder);  // Throws the same error as for every verb, because there is no model.
   if (found.size() != 1) refuse_several(folder.paths.front(), found);
   TakenSource taken = found_below(found.front());
   if (found.front().kind != FoundCheckpoint::Kind::kFolder) return taken;
@@ -178,8 +178,8 @@ TakenSource take_one(const SourceStore& store, const Source& folder, std::vector
   return *std::move(loaded);
 }
 
-/// True if the folder's file `latest`, as DeepSpeed and others write it, names a different save than `found`. That one
-/// may be lost, so an older one must not take its place in silence.
+/// True if the folder's file `latest`, as DeepSpeed and others write it, names a different save from `found`. The named
+/// save may be lost, and an older one must not replace it silently.
 bool contradicts_latest(const SourceStore& store, const std::string& folder, const FoundCheckpoint& found) {
   constexpr std::int64_t kMostBytes = 4096;
   const std::string latest = join_path(folder, "latest");
@@ -200,7 +200,7 @@ std::optional<TakenSource> take_only_checkpoint(const SourceStore& store, const 
   return found_below(recognised.below.front());
 } catch (const Error& error) {
   if (error.code() == ErrorCode::kResource || error.code() == ErrorCode::kPeer) throw;
-  return std::nullopt;  // Opening it fails as well, and its reader has more to report then.
+  return std::nullopt;  // Opening it fails in the same way, and its reader reports more.
 }
 
 TakenSource take_model(const SourceStore& store, const std::string& folder) {

@@ -23,11 +23,11 @@ Error damaged(std::string_view shown, std::string_view why, FindingKind kind = F
   return Error(ErrorCode::kCorruption, fmt::format("cannot decode {}", shown)).because(why).of_kind(kind);
 }
 
-/// The most that a compressed stream of `bytes` bytes may take. HDF5 allows zlib a thousandth more than the bytes, and
-/// LZF of bytes without repetitions takes a 32nd more.
+/// The largest size of a compressed stream of `bytes` bytes. HDF5 allows zlib a thousandth more than the bytes, and LZF
+/// needs a 32nd more for bytes without repetitions.
 std::int64_t longest_stream(std::int64_t bytes) { return checked_add(bytes, bytes / 32 + 4096); }
 
-/// Fast, for what is right: the whole stream, exactly `out`, and the Adler-32 fits.
+/// Fast decoder for valid streams. \returns whether the whole stream decodes to exactly `out` and its Adler-32 matches.
 bool inflate_fast(std::span<const std::byte> stream, std::span<std::byte> out) {
   const auto state = std::make_unique_for_overwrite<inflate_state>();
   isal_inflate_init(state.get());
@@ -41,14 +41,14 @@ bool inflate_fast(std::span<const std::byte> stream, std::span<std::byte> out) {
          state->avail_out == 0;
 }
 
-/// Thorough, and says what is wrong. \returns the bytes that came out.
+/// Slow decoder that reports the fault. \returns the number of decoded bytes.
 std::size_t inflate_or_say(std::span<const std::byte> stream, std::span<std::byte> out, std::string_view shown) {
   z_stream state{};
   if (inflateInit(&state) != Z_OK) {
     throw Error(ErrorCode::kResource, fmt::format("cannot decode {}: out of memory", shown));
   }
   const std::unique_ptr<z_stream, decltype(&inflateEnd)> closed(&state, inflateEnd);
-  std::byte more[1];  // zlib needs room to see the end of a stream of nothing.
+  std::byte more[1];  // zlib needs output space even to detect the end of an empty stream.
   state.next_in = reinterpret_cast<Bytef*>(const_cast<std::byte*>(stream.data()));
   state.avail_in = static_cast<uInt>(stream.size());
   state.next_out = reinterpret_cast<Bytef*>(out.empty() ? more : out.data());
@@ -119,7 +119,7 @@ Bytes checked_sum(Bytes data, std::string_view shown) {
   return data;
 }
 
-/// Elements of two, four or eight bytes: loops that compilers make vectors of.
+/// Elements of two, four or eight bytes: loops that compilers can vectorize.
 template <class Word>
 void unshuffle_words(const std::byte* __restrict planes, std::size_t count, std::byte* __restrict out) {
   for (std::size_t i = 0; i < count; ++i) {
@@ -131,7 +131,7 @@ void unshuffle_words(const std::byte* __restrict planes, std::size_t count, std:
   }
 }
 
-/// In blocks that stay in the cache while plane after plane is dealt out to them.
+/// Works in blocks that stay in the cache while the planes are written to them one by one.
 void unshuffle_any(const std::byte* planes, std::size_t count, std::size_t element_bytes, std::byte* out) {
   const std::size_t block = std::max<std::size_t>(1, (16 << 10) / element_bytes);
   for (std::size_t begin = 0; begin < count; begin += block) {
@@ -146,6 +146,8 @@ void unshuffle_any(const std::byte* planes, std::size_t count, std::size_t eleme
 
 std::vector<FilterStep> steps_to_undo(std::span<const Filter> filters, const ChunkPlace& place, std::int64_t bytes,
                                       std::string_view shown) {
+  // Follows the sizes in the order of writing: shuffle keeps the size, fletcher32 adds its sum, and after a compression
+  // only an upper limit is known.
   std::vector<FilterStep> steps;
   ByteCount count{bytes};
   for (std::size_t i = 0; i < filters.size(); ++i) {
@@ -198,8 +200,10 @@ void unshuffle(std::span<const std::byte> planes, std::size_t element_bytes, std
   std::ranges::copy(planes.subspan(whole), elements.begin() + static_cast<std::ptrdiff_t>(whole));
 }
 
+// The sum of the data's big-endian 16-bit words, and the sum of all sums so far, both modulo 65535. Folding the upper
+// half into the lower one keeps the value modulo 65535.
 void Fletcher32::add(std::span<const std::byte> data) {
-  constexpr std::size_t kWords = 360;  // So that sum_of_sums_ stays below 2^32.
+  constexpr std::size_t kWords = 360;  // The block size that keeps sum_of_sums_ below 2^32.
   const auto fold = [](std::uint32_t& sum) { sum = (sum & 0xFFFF) + (sum >> 16); };
   const auto fold_all = [&] { fold(sum_), fold(sum_), fold(sum_of_sums_), fold(sum_of_sums_); };
   while (data.size() >= 2) {
@@ -221,6 +225,7 @@ void Fletcher32::check(std::span<const std::byte> stored, std::string_view shown
   std::uint32_t expected = 0;
   std::memcpy(&expected, stored.data(), sizeof expected);
   const std::uint32_t sum = sum_of_sums_ << 16 | sum_;
+  // Each half of the sum with its two bytes exchanged.
   const std::uint32_t swapped = (sum & 0x00FF00FF) << 8 | (sum >> 8 & 0x00FF00FF);
   if (expected == sum || expected == swapped) return;
   throw damaged(shown, "its checksum differs", FindingKind::kCrcMismatch)

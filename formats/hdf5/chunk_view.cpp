@@ -15,7 +15,7 @@ namespace shard::hdf5 {
 
 namespace {
 
-/// Decoded by the first read, and kept.
+/// Decoded by the first read, then kept.
 class SmallChunk final : public RandomReader {
  public:
   explicit SmallChunk(const FilteredChunk& chunk)
@@ -24,7 +24,7 @@ class SmallChunk final : public RandomReader {
     chunk_.filters = filters_;
   }
   std::int64_t size() const override { return chunk_.bytes; }
-  /// From the begin: a view is made to be read.
+  /// Counted from the start, because a view is made to be read.
   std::int64_t held_bytes() const override { return chunk_.bytes; }
 
   void read_at(std::int64_t offset, std::span<std::byte> out) const override {
@@ -67,7 +67,7 @@ class Constant final : public RandomReader {
     const auto skipped = static_cast<std::size_t>(offset) % fill_.size();
     std::size_t done = std::min(out.size(), fill_.size());
     for (std::size_t i = 0; i < done; ++i) out[i] = fill_[(skipped + i) % fill_.size()];
-    while (done < out.size()) {  // What is there repeats: it is copied behind itself, twice as much each time.
+    while (done < out.size()) {  // Copies the finished part after itself, which doubles it each time.
       const std::size_t more = std::min(done, out.size() - done);
       std::memcpy(out.data() + done, out.data(), more);
       done += more;
@@ -75,7 +75,7 @@ class Constant final : public RandomReader {
   }
 
  private:
-  std::vector<std::byte> fill_;  ///< A zero where none was given.
+  std::vector<std::byte> fill_;  ///< A single zero if none was given.
   std::int64_t bytes_;
 };
 

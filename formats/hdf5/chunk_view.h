@@ -1,5 +1,5 @@
 /// \file
-/// The bytes of chunked datasets as plain elements: filters are undone on the way. Inside formats/hdf5 only.
+/// Shows the bytes of chunked datasets as plain elements: filters are undone while reading. Inside formats/hdf5 only.
 #pragma once
 
 #include <cstdint>
@@ -16,29 +16,30 @@ namespace shard::hdf5 {
 struct FilteredChunk {
   std::shared_ptr<const RandomReader> file;
   ChunkPlace place{};
-  std::int64_t bytes = 0;  ///< Of its elements: the chunk's shape whole, also at an edge.
+  std::int64_t bytes = 0;  ///< The size of its elements: the whole chunk's shape, even at an edge.
   std::span<const Filter> filters{};
   std::string shown{};  ///< "chunk (3, 0) of dataset /w", for messages.
 };
 
-/// Chunks of up to so many bytes are decoded whole.
+/// Chunks up to this size are decoded whole.
 inline constexpr std::int64_t kWholeChunk = 4 << 20;
 
-/// The elements' bytes, as they lie in the chunk (big-endian ones still are). Nothing is read before the first read.
+/// A view of the elements' bytes in the chunk's order (the byte order is unchanged). Nothing is read before the first
+/// read.
 ///
-/// A chunk of up to kWholeChunk is decoded by the first read, and kept (held_bytes); several threads may read it in any
-/// order. A larger one is read in bounded memory: deflated ones best front to back, see turn(), where a checksum of
-/// deflate is only compared at the end; shuffled ones of those take a pass over the whole chunk before. A fletcher32
-/// checksum is compared before the first byte is given out.
+/// The first read decodes a chunk of up to kWholeChunk and keeps it (held_bytes); several threads may read it in any
+/// order. A larger chunk is read in bounded memory. If it is deflated, reads should go front to back, see turn(), and
+/// deflate's checksum is only compared at the end. If it is also shuffled, one pass over the whole chunk precedes the
+/// first read. A fletcher32 checksum is compared before the first byte is returned.
 ///
-/// \throws Error kCorruption (kind crc_mismatch, bad_header, truncated)  from read_at, naming the chunk: a checksum
-///   differs; it is not a zlib stream; more or fewer bytes come out; bytes follow it.
-/// \throws Error kUnsupported  from read_at: a larger one with shuffled elements of more than 64 bytes.
-/// Ownership: `filters` are copied. Threads: safe. Memory: a larger one takes up to 40 MiB; while a small one is
-/// decoded three times its size.
+/// \throws Error kCorruption (kind crc_mismatch, bad_header, truncated)  from read_at, with the chunk's name: a
+///   checksum differs; the bytes are not a zlib stream; it decodes to more or fewer bytes; bytes follow it.
+/// \throws Error kUnsupported  from read_at: a larger chunk with shuffled elements of more than 64 bytes.
+/// Ownership: `filters` are copied. Threads: safe. Memory: up to 40 MiB for a larger chunk; three times its size while
+/// a small chunk is decoded.
 std::shared_ptr<const RandomReader> decoded_chunk(const FilteredChunk& chunk);
 
-/// `bytes` bytes of the element `fill` again and again; of zeros where it is empty.
+/// `bytes` bytes that repeat the element `fill`; zeros if `fill` is empty.
 std::shared_ptr<const RandomReader> constant_view(std::span<const std::byte> fill, std::int64_t bytes,
                                                   std::string name);
 

@@ -1,4 +1,4 @@
-// Objects to attributes.
+// Converts objects to attributes.
 #include <fmt/format.h>
 
 #include <bit>
@@ -26,7 +26,7 @@ OutgoingContent scalar(DType dtype, std::string bytes) { return {type_of(dtype),
 
 OutgoingContent none_content() { return {type_of(DType::kInt8), {SpaceKind::kNull, {}}, {}, {}}; }
 
-/// A string of variable length is a pointer in memory.
+/// In memory, a string of variable length is a pointer.
 constexpr std::uint32_t kVariableStringBytes = sizeof(void*);
 
 OutgoingContent string_content(std::string_view text) {
@@ -63,7 +63,7 @@ OutgoingContent empty_list_content() { return {type_of(DType::kFloat64), {SpaceK
 
 }  // namespace
 
-/// A lone surrogate is not UTF-8 for other programs. It is a byte 0xED and a next one from 0xA0 on.
+/// False for a lone surrogate, which other programs do not accept as UTF-8: a byte 0xED, then a byte of at least 0xA0.
 bool is_plain_text(std::string_view text) {
   if (text.find('\0') != std::string_view::npos || !pickle::is_python_utf8(text)) return false;
   for (std::size_t i = 0; i + 1 < text.size(); ++i) {

@@ -20,8 +20,8 @@ constexpr FloatFields ieee(std::uint32_t bits, std::uint32_t exponent_bits, std:
   return {bits, 0, bits - 1, mantissa_bits, exponent_bits, 0, mantissa_bits, bias, true};
 }
 
-/// The first rows are also how a dtype is written; the others are read. As a file has them, an e4m3 of bias 7 may be
-/// IEEE's or OCP's: frameworks mean OCP's, without infinities.
+/// The first rows are also used for writing a dtype; the others only for reading. A file does not record whether an
+/// e4m3 of bias 7 is IEEE's or OCP's; frameworks use OCP's, without infinities.
 constexpr std::array kFloats{
     FloatRow{DType::kFloat16, 2, ieee(16, 5, 15)},      FloatRow{DType::kBfloat16, 2, ieee(16, 8, 127)},
     FloatRow{DType::kFloat32, 4, ieee(32, 8, 127)},     FloatRow{DType::kFloat64, 8, ieee(64, 11, 1023)},
@@ -64,7 +64,7 @@ std::optional<DType> float_dtype(const Type& type) {
   return row == kFloats.end() ? std::nullopt : std::optional(row->dtype);
 }
 
-/// Names from TRUE = 1 and FALSE = 0, in any order and case.
+/// Accepts the names TRUE = 1 and FALSE = 0, in any order and case.
 bool is_bool(const Type& type) {
   if (type.bytes != 1 || type.inner.size() != 3) return false;
   const auto has = [&](std::string_view name, std::int64_t value) {
@@ -77,7 +77,7 @@ bool is_bool(const Type& type) {
   return has("FALSE", 0) && has("TRUE", 1);
 }
 
-/// Two floats of one type that fill the compound, real first, of any names that say so.
+/// Two floats of one type that fill the compound, real part first, with any of the known names.
 std::optional<ElementType> complex_type(const Type& type) {
   if (type.inner.size() != 2) return std::nullopt;
   const Type::Member &real = type.inner[0], &imaginary = type.inner[1];

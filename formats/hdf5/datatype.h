@@ -1,5 +1,5 @@
 /// \file
-/// Between HDF5's datatypes and ours. Pure. Inside formats/hdf5 only.
+/// Converts between HDF5's datatypes and our dtypes. Pure. Inside formats/hdf5 only.
 ///
 /// | dtype | in the file |
 /// |---|---|
@@ -10,7 +10,7 @@
 /// | all others | opaque, one element each (float6: bytes), with a string attribute `dtype`, as Keras marks its
 /// bfloat16 |
 ///
-/// float8_e4m3fn is opaque because as a float its 448 would read as NaN: HDF5 knows IEEE's infinities only.
+/// float8_e4m3fn is opaque, because as a float its 448 would be read as NaN: HDF5 only supports IEEE's infinities.
 #pragma once
 
 #include <optional>
@@ -23,20 +23,20 @@ namespace shard::hdf5 {
 
 /// The attribute that names the dtype of opaque elements.
 inline constexpr std::string_view kDtypeAttribute = "dtype";
-/// The attribute with the shape of a tensor whose elements are packed (float6): its dataset is one of bytes.
+/// The attribute with the shape of a tensor whose elements are packed (float6); its dataset contains bytes.
 inline constexpr std::string_view kShapeAttribute = "shardctl.shape";
 
 /// How elements of a datatype are read.
 struct ElementType {
   DType dtype{};
   bool swap = false;                 ///< Big-endian.
-  std::vector<std::int64_t> dims{};  ///< Of an array type: more dimensions, behind those of the dataset.
-  bool is_enum = false;              ///< An enum other than bool: its names are lost.
+  std::vector<std::int64_t> dims{};  ///< For an array type: dimensions that follow those of the dataset.
+  bool is_enum = false;              ///< An enum other than bool; the names of its values are lost.
 };
 
-/// The dtype of elements of `type`. `dtype_attribute`: the text of the dataset's attribute `dtype`, which says what
-/// opaque elements are; those of one and two bytes without one are bits8 and bits16. \returns nothing for types that no
-/// dtype stands for: strings, references, compounds other than complex numbers, ...
+/// The dtype of elements of `type`. `dtype_attribute` is the text of the dataset's attribute `dtype`, which defines
+/// opaque elements; without it, those of one and two bytes are bits8 and bits16. \returns nothing for types without a
+/// dtype: strings, references, compounds other than complex numbers, ...
 std::optional<ElementType> element_type(const Type& type, std::string_view dtype_attribute);
 
 /// The datatype in which `dtype` is written.
@@ -44,8 +44,8 @@ Type type_of(DType dtype);
 /// Whether `dtype` is written as opaque elements, which need the attribute `dtype`.
 bool is_opaque(DType dtype);
 
-/// Whether attributes and datasets of strings are written in this type: all but references, sequences of variable
-/// length, times and HDF5 2.0's complex numbers, and types made of those.
+/// Whether attributes and datasets of strings can be written in this type. True for all except references, sequences of
+/// variable length, times and HDF5 2.0's complex numbers, and types that contain those.
 bool is_writable(const Type& type);
 
 /// "big-endian float of 16 bytes", "reference", ...: for messages.

@@ -51,7 +51,7 @@ EntryPaths::Place place_below(Arena& arena, const EntryPaths::Place& place, cons
   if (leaf.path.empty()) return place;
   const std::size_t above = std::max<std::size_t>(place.path.size(), 1);
   const std::span<PathPart> path = arena.array<PathPart>(above + leaf.path.size());
-  path[0] = PathPart::of_key(place.name);  // What an empty path says.
+  path[0] = PathPart::of_key(place.name);  // An empty path stands for the name as a single key.
   std::ranges::copy(place.path, path.begin());
   std::ranges::copy(leaf.path, path.begin() + static_cast<std::ptrdiff_t>(above));
   return {copy_name(arena, fmt::format("{}.{}", place.name, leaf.name)), Path(path)};

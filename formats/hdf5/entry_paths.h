@@ -1,5 +1,5 @@
 /// \file
-/// Names and paths of entries, in an arena. Inside formats/hdf5 only.
+/// Names and paths of entries, stored in an arena. Inside formats/hdf5 only.
 #pragma once
 
 #include <span>
@@ -15,28 +15,29 @@ namespace shard::hdf5 {
 /// A key, or the digits of an index.
 std::string part_text(const PathPart& part);
 
-/// Entries come depth first, so neighbours share the keys of the groups above them.
+/// The paths of entries. Entries are in depth-first order, so neighbours share the keys of their parent groups.
 class EntryPaths {
  public:
   explicit EntryPaths(Arena& arena) : arena_(arena) {}
 
-  /// From now on names of links and attributes are percent-encoded keys (link_names.h).
+  /// Declares that names of links and attributes from here on are percent-encoded keys (link_names.h).
   void decode_names() { are_encoded_ = true; }
 
-  /// Goes to the entry that these links lead to.
+  /// Moves to the entry at the end of these links.
   void move_to(std::span<const std::string_view> links);
 
   struct Place {
     std::string_view name;  ///< The path joined by '.'.
     Path path;              ///< Compact: see compact_path.
   };
-  /// Of the entry itself.
+  /// The place of the entry itself.
   Place place() const { return place_of(keys_); }
   /// An attribute's name as a key; in the arena only if it is decoded.
   std::string_view key_of(std::string_view attribute) const;
-  /// Of a group's attribute: one more key.
+  /// The place of a group's attribute: one more key.
   Place in_group(std::string_view key) const;
-  /// Of a dataset's attribute, beside the dataset: its last key, a dot, and the attribute's name.
+  /// The place of a dataset's attribute, which is beside the dataset: the dataset's last key, a dot, and the
+  /// attribute's name.
   Place beside_dataset(std::string_view key) const;
 
  private:
@@ -44,11 +45,11 @@ class EntryPaths {
 
   Arena& arena_;
   bool are_encoded_ = false;
-  std::vector<std::string> links_;      ///< Where it stands.
-  std::vector<std::string_view> keys_;  ///< The same as keys, in the arena.
+  std::vector<std::string> links_;      ///< The links of the current entry.
+  std::vector<std::string_view> keys_;  ///< The same links as keys, in the arena.
 };
 
-/// Of a leaf inside the value that stands at `place`.
+/// The place of a leaf inside the value at `place`.
 EntryPaths::Place place_below(Arena& arena, const EntryPaths::Place& place, const TreeLeaf& leaf);
 
 }  // namespace shard::hdf5

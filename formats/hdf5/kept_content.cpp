@@ -18,7 +18,7 @@ namespace shard::hdf5 {
 
 namespace {
 
-/// An attribute under a name that begins with the digit of `as`, in the parser's encoding.
+/// An attribute in the parser's encoding. Its name starts with the digit of `as`.
 std::string encoded(KeptAs as, std::string_view name, const Content& content) {
   const std::string marked = fmt::format("{}{}", static_cast<int>(as), name);
   Entry entry;
@@ -51,14 +51,14 @@ std::vector<std::string> texts_of(const Path& path, std::size_t begin, std::size
   return texts;
 }
 
-/// An object's name without the indexes that lead into an array, and the indexes.
+/// An object's name without the indexes of an array's element, and the indexes.
 struct SplitName {
   std::string name;
-  std::vector<PathPart> parts;  ///< Of the path; none if it is the name.
+  std::vector<PathPart> parts;  ///< The parts of the path; empty if it is the name.
   std::string indexes;          ///< Joined as visit_leaves() joins the name of a leaf.
 };
 
-/// Nothing if the object is not so deep. A renamed object may have no path but its name.
+/// Nothing if the object's path is too short. A renamed object may have only a name.
 std::optional<SplitName> split(const Object& object, std::size_t depth) {
   SplitName split{std::string(object.name), {}, {}};
   if (depth == 0 || object.path.size() > depth) {
@@ -79,7 +79,7 @@ std::optional<SplitName> split(const Object& object, std::size_t depth) {
   return split;
 }
 
-/// Some objects of a target that share a StoredObject.
+/// Objects of a target that share a StoredObject.
 class Sharers {
  public:
   Sharers(const Catalog& target, const StoredObject& stored) : target_(target), stored_(stored) {}
@@ -90,7 +90,7 @@ class Sharers {
     if (objects_.size() != stored_.objects) return std::nullopt;
     std::optional<SplitName> first = split(target_.objects[objects_.front()], stored_.depth);
     if (!first) return std::nullopt;
-    Arena arena;  // The source's budget has paid for the same values.
+    Arena arena;  // The source's budget was already charged for the same values.
     const Entry entry = decode_entry(stored_.bytes, 0, arena);
     const Attribute& attribute = entry.attributes.at(0);
     if (!are_all_of(first->name, arena, attribute.content)) return std::nullopt;
@@ -102,7 +102,7 @@ class Sharers {
   }
 
  private:
-  /// Names may have been exchanged: each object must be under `name` and have the value at its indexes.
+  /// Names may have been swapped, so each object must be under `name` and have the value at its indexes.
   bool are_all_of(const std::string& name, Arena& arena, const Content& content) const {
     HashMap<std::string, const Value*> values;
     for (const std::uint32_t number : objects_) {

@@ -1,6 +1,6 @@
 /// \file
-/// Attributes and datasets of strings as their file stores them, so that HDF5 to HDF5 keeps types, lengths and shapes
-/// that objects do not have. Inside formats/hdf5 only.
+/// Preserves attributes and datasets of strings as their file stores them. A copy from HDF5 to HDF5 thus keeps types,
+/// lengths and shapes, which objects lack. Inside formats/hdf5 only.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 
 namespace shard::hdf5 {
 
-/// Originals::format of sources of HDF5.
+/// Originals::format of HDF5 sources.
 inline constexpr std::string_view kOriginalsFormat = "hdf5";
 
 /// The kind of an object in its file.
@@ -23,31 +23,31 @@ enum class KeptAs : std::uint8_t {
   kGroupAttribute,
   kDatasetAttribute,
   kDataset,
-  kList,  ///< Nothing of HDF5: the list of another format. It becomes an attribute, see writer.cpp.
+  kList,  ///< Not from HDF5: the list of a different format. It becomes an attribute, see writer.cpp.
 };
 
 /// The content for Originals::stored, or null for a type that is not written. Ownership: in the arena.
-/// \param name     the attribute's, decoded
-/// \param objects  how many objects are made of it, each `depth` indexes below its path
+/// \param name     the attribute's name, decoded
+/// \param objects  the number of objects built from it, each `depth` indexes below its path
 const StoredObject* keep_content(Arena& arena, KeptAs as, std::string_view name, const Content& content,
                                  std::uint32_t objects, std::uint32_t depth);
 
-/// A content that is written as it was.
+/// A content that is written unchanged.
 struct KeptContent {
   KeptAs as{};
   std::string attribute;        ///< The name of an attribute.
-  std::string name;             ///< The name of the object, or of all that are made of it, without their indexes.
-  std::vector<PathPart> parts;  ///< The same as a path; empty if it is `name`.
+  std::string name;             ///< The name of the object, or of all objects built from it, without their indexes.
+  std::vector<PathPart> parts;  ///< The same name as a path; empty if it is `name`.
   OutgoingContent content;
 
   Path path() const { return Path(parts); }
 };
 struct KeptContents {
   std::vector<KeptContent> contents{};
-  std::vector<bool> is_kept{};  ///< By object: one of the contents has it.
+  std::vector<bool> is_kept{};  ///< By object: whether one of the contents includes it.
 };
 
-/// The contents all of whose objects are in `target`, unchanged and under one path.
+/// The contents whose objects are all in `target`, unchanged and under one path.
 /// \throws Error kCorruption  a malformed StoredObject
 KeptContents kept_contents(const Catalog& target);
 

@@ -22,10 +22,10 @@ using Input = std::shared_ptr<const RandomReader>;
 using decoded_view::check_within;
 using decoded_view::Compressed;
 
-constexpr std::size_t kBlock = 256 << 10;  // Even, as Fletcher32::add wants it.
+constexpr std::size_t kBlock = 256 << 10;  // An even number, which Fletcher32::add requires.
 constexpr std::uint32_t kMostPlanes = 64;
 
-/// The data before a fletcher32 checksum, once that was compared.
+/// The data before a fletcher32 checksum, after the checksum was compared.
 class Checked final : public RandomReader {
  public:
   Checked(Input input, std::string shown) : input_(std::move(input)), shown_(std::move(shown)) {
@@ -58,8 +58,8 @@ class Checked final : public RandomReader {
   mutable std::once_flag compared_;
 };
 
-/// Elements whose byte planes lie behind one another in `planes[0]`; `planes[k]` has the same bytes and reads plane k
-/// best.
+/// Shows elements whose byte planes are consecutive in `planes[0]`. `planes[k]` has the same bytes and is the fastest
+/// to read plane k.
 class Unshuffled final : public RandomReader {
  public:
   Unshuffled(std::vector<Input> planes, std::int64_t bytes)
@@ -112,10 +112,10 @@ class Unshuffled final : public RandomReader {
   std::int64_t width_, count_, bytes_;
 };
 
-/// What filters were undone so far.
+/// The view after some filters were undone.
 struct Stage {
   Input bytes;
-  std::optional<Compressed> stream{};  ///< Where it has the bytes of `bytes`, and more.
+  std::optional<Compressed> stream{};  ///< The compressed range that decodes to `bytes`, if there is one.
 };
 
 std::int64_t count_bytes(const Compressed& from, const ByteCount& most) {
@@ -150,7 +150,7 @@ Stage checked_sum(const Stage& stage, const std::string& shown) {
   return {std::make_shared<Checked>(stage.bytes, shown), stage.stream};
 }
 
-/// Elements of one byte, or of more bytes than there are, lie as they did.
+/// Elements of one byte, and chunks with less than one element, are unchanged.
 Stage unshuffled(const Stage& stage, std::uint32_t width, const std::string& shown) {
   const std::int64_t bytes = stage.bytes->size(), count = bytes / width;
   if (width == 1 || count < 2) return stage;
@@ -162,7 +162,7 @@ Stage unshuffled(const Stage& stage, std::uint32_t width, const std::string& sho
   }
   if (!stage.stream) return {std::make_shared<Unshuffled>(std::vector<Input>(width, stage.bytes), bytes)};
   std::byte first[1];
-  stage.bytes->read_at(0, first);  // Compares the checksum, if there is one.
+  stage.bytes->read_at(0, first);  // Reading compares the checksum, if there is one.
   std::vector<std::int64_t> begins(width);
   for (std::size_t k = 0; k < begins.size(); ++k) begins[k] = static_cast<std::int64_t>(k) * count;
   return {std::make_shared<Unshuffled>(decoded_view::decompressed_at(*stage.stream, begins), bytes)};

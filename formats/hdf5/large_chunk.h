@@ -1,5 +1,5 @@
 /// \file
-/// A chunk that is too large to be decoded whole, read in bounded memory. Inside formats/hdf5 only.
+/// Reads a chunk that is too large to be decoded whole, in bounded memory. Inside formats/hdf5 only.
 #pragma once
 
 #include <memory>
@@ -8,8 +8,9 @@
 
 namespace shard::hdf5 {
 
-/// See decoded_chunk. Compressed ones stream through a decoder; shuffled ones of those through one for each byte of an
-/// element, and are decoded once more before, to set them up. A checksum is compared in one pass before the first byte.
+/// See decoded_chunk. A compressed chunk streams through one decoder. A compressed and shuffled one streams through one
+/// decoder for each byte of an element, and is decoded once before that to set them up. A checksum is compared in one
+/// pass before the first byte.
 /// \throws Error kUnsupported  from read_at: shuffled elements of more than 64 bytes.
 /// Memory: up to 40 MiB. Nothing is read before the first read.
 std::shared_ptr<const RandomReader> large_chunk(const FilteredChunk& chunk);

@@ -15,13 +15,13 @@ namespace shard::hdf5 {
 
 namespace {
 
-constexpr std::size_t kMaxAttributeName = 65534;  // Its length stands in 16 bits, with a NUL.
+constexpr std::size_t kMaxAttributeName = 65534;  // The length, including a NUL, is stored in 16 bits.
 
 std::string last_key(const Outline::Keys& keys) {
   return keys.path.empty() ? std::string(keys.name) : part_text(keys.path.back());
 }
 
-/// An attribute that says something else of a dataset than an object would.
+/// True for an attribute of a dataset that has a different meaning from an object.
 bool is_reserved(std::string_view attribute) {
   return attribute.empty() || attribute == kDtypeAttribute || attribute.starts_with(kReserved);
 }
@@ -83,8 +83,8 @@ OutgoingDataset* Outline::dataset_named(OutgoingNode& group, std::string_view ke
   return is_dataset ? &datasets_[member->second.dataset] : nullptr;
 }
 
-/// The key is that of the dataset, a dot, and the attribute's name, unless it was renamed. A dataset with several names
-/// shows an attribute under each of them, and gets it once.
+/// Adds a kept attribute to its dataset. The key is that of the dataset, a dot, and the attribute's name, unless it was
+/// renamed. A dataset with several names shows an attribute under each of them, so it is added once.
 bool Outline::add_kept_to_dataset(OutgoingNode& group, std::string_view key, const KeptContent& kept) {
   const std::string behind = "." + kept.attribute;
   if (!key.ends_with(behind)) return false;
@@ -114,8 +114,8 @@ void Outline::add_kept(const KeptContent& kept) {
   group.attributes.emplace_back(std::move(name), kept.content);
 }
 
-/// An object "w.units" beside a dataset "w" is the attribute "units" of that dataset, as other programs expect it.
-/// Datasets with two names would show it under both.
+/// Adds an object "w.units" beside a dataset "w" as the attribute "units" of that dataset, as other programs expect it.
+/// Datasets with two names are skipped, because they would show it under both.
 bool Outline::add_to_dataset(OutgoingNode& group, std::string_view key, const OutgoingContent& content) {
   for (std::size_t dot = key.find('.'); dot != std::string_view::npos; dot = key.find('.', dot + 1)) {
     OutgoingDataset* const dataset = dataset_named(group, key.substr(0, dot));

@@ -1,5 +1,5 @@
 /// \file
-/// What one HDF5 file that is to be written holds, as plain data: groups, datasets and their attributes. Inside
+/// The content of one HDF5 file to be written, as plain data: groups, datasets and their attributes. Inside
 /// formats/hdf5 only.
 #pragma once
 
@@ -17,8 +17,8 @@
 
 namespace shard::hdf5 {
 
-/// A box of a virtual dataset and the whole dataset of another file that it is made of. Elements are those of the file:
-/// bytes for packed dtypes.
+/// A box of a virtual dataset, and the whole dataset of a different file that provides it. Elements are counted as in
+/// the file: as bytes for packed dtypes.
 struct OutgoingBox {
   std::vector<std::int64_t> offsets, sizes;
   std::string file;     ///< Relative to the folder.
@@ -27,15 +27,16 @@ struct OutgoingBox {
 
 struct OutgoingDataset {
   DType dtype{};
-  std::vector<std::int64_t> shape;  ///< Of elements in the file; none: a scalar.
+  std::vector<std::int64_t> shape;  ///< Counted in elements of the file; empty for a scalar.
   std::int64_t offset = -1, bytes = 0;
-  std::vector<OutgoingBox> boxes{};          ///< Not empty: virtual, without elements of its own.
-  std::optional<OutgoingContent> content{};  ///< Of an object: type, shape and elements, which are metadata.
+  std::vector<OutgoingBox> boxes{};  ///< If not empty, the dataset is virtual and has no elements of its own.
+  /// For an object: type, shape and elements, which are part of the metadata.
+  std::optional<OutgoingContent> content{};
   std::vector<std::pair<std::string, OutgoingContent>> attributes{};
-  int names = 0;  ///< How many lead to it.
+  int names = 0;  ///< The number of its names.
 };
 
-/// Dataset `kNoIndex` is a group.
+/// A group if the dataset is `kNoIndex`.
 struct OutgoingNode {
   std::uint32_t dataset = kNoIndex;
   std::map<std::string, OutgoingNode, std::less<>> members{};
@@ -51,23 +52,24 @@ class Outline {
     Path path;
   };
 
-  /// Adds a dataset of elements of a tensor of `dtype` and `shape` in `bytes` bytes at `offset`; its number.
+  /// Adds a dataset with the elements of a tensor of `dtype` and `shape`, in `bytes` bytes at `offset`. \returns its
+  /// number.
   std::uint32_t add_dataset(DType dtype, Dims shape, std::int64_t offset, std::int64_t bytes);
-  /// Adds a virtual dataset of the tensor; its number.
+  /// Adds a virtual dataset of the tensor. \returns its number.
   std::uint32_t add_virtual(DType dtype, Dims shape, std::int64_t bytes, std::vector<OutgoingBox> boxes);
-  /// Gives it a name. `suffix` stands behind the last link as it is. \returns the path from the root.
+  /// Adds a name to a dataset. `suffix` is appended to the last link without encoding. \returns the path from the root.
   std::string link(const Keys& keys, std::uint32_t dataset, std::string_view suffix = {});
 
-  /// An attribute or dataset as its source stored it. Datasets are added first.
-  /// \throws Error kUnsupported  a key too long for an attribute; with the name.
+  /// Adds an attribute or dataset as its source stored it. \pre datasets were added.
+  /// \throws Error kUnsupported  a key is too long for an attribute; with the name.
   void add_kept(const KeptContent& kept);
-  /// An empty dict becomes an empty group, all else an attribute.
-  /// \throws Error kUnsupported  a value that cannot be an attribute, a key too long for one; with the name.
+  /// Adds an object: an empty dict becomes an empty group, any other value an attribute.
+  /// \throws Error kUnsupported  the value cannot be an attribute, or its key is too long for one; with the name.
   void add_object(const Keys& keys, const Value& value);
   void add_root_attribute(std::string_view name, OutgoingContent content);
-  /// A text of Catalog::metadata.
+  /// Adds a text of Catalog::metadata.
   void add_text(std::string_view key, std::string_view text);
-  /// Notes at the root what a reader needs to know of names. Called last.
+  /// Adds the root's attribute about encoded names, if necessary. Called last.
   void finish();
 
   const OutgoingNode& root() const { return root_; }

@@ -16,7 +16,7 @@ namespace shard::hdf5 {
 
 namespace {
 
-/// One run of the parser over one file, as this side sees it.
+/// This side of one run of the parser over one file.
 class Conversation {
  public:
   Conversation(const ParserProgram& program, const RandomReader& file, Arena& arena, ParserTime& time)
@@ -58,7 +58,7 @@ class Conversation {
   }
 
  private:
-  /// The child's limits grow with what the file really holds: a hole cannot describe anything.
+  /// The process's limits depend on the allocated bytes of the file, because a hole cannot describe anything.
   static std::vector<std::string> arguments_for(const RandomReader& file, ParserTime& time) {
     constexpr std::int64_t kMiB = 1 << 20;
     const std::int64_t held_bytes = file.allocated_bytes(0, file.size()), held_mib = held_bytes / kMiB;
@@ -121,7 +121,8 @@ class Conversation {
     const std::int64_t offset = first * kReadBlock;
     const std::int64_t count = std::min(request.blocks * kReadBlock, file_.size() - offset);
     for (std::int64_t block = first; block < first + request.blocks; ++block) {
-      if (!served_.insert(block)) continue;  // Again, and not held: the child's limit of CPU time bounds how often.
+      // The block was read before and is not kept. The parser's limit of CPU time limits the repetitions.
+      if (!served_.insert(block)) continue;
       const std::int64_t bytes = std::min(kReadBlock, file_.size() - block * kReadBlock);
       arena_.earn(file_.allocated_bytes(block * kReadBlock, bytes));
       arena_.charge(Charge::kBytes, bytes);
@@ -140,7 +141,7 @@ class Conversation {
   HashSet<std::int64_t> served_;
 };
 
-/// A program beside the library that holds this code; in the program as one file, that program (formats/helper.h).
+/// The program beside the library with this code. In the one-file program, that program itself (formats/helper.h).
 std::string path_of_parser() {
 #ifdef SHARD_HDF5_INSIDE
   return "/proc/self/exe";

@@ -1,12 +1,12 @@
 /// \file
-/// Reading what an HDF5 file holds, by libhdf5 in a process of its own. Inside formats/hdf5 only.
+/// Reads the content of an HDF5 file with libhdf5 in a separate process. Inside formats/hdf5 only.
 ///
-/// libhdf5 1.10 has known faults that malformed files reach, so libhdf5 never opens a source file in this process. A
-/// program beside the plug-in (shard-hdf5-parser) is started for each file. It can open nothing: it asks for bytes of
+/// libhdf5 1.10 has known faults that malformed files trigger, so libhdf5 never opens a source file in this process. A
+/// program beside the plug-in (shard-hdf5-parser) is started for each file. It cannot open files: it requests bytes of
 /// the file through a socket, which this side reads and counts, and answers with entries. Before the first byte of the
-/// file it gives up everything else: limits of memory, processor time and file size, and a seccomp filter that leaves
-/// reading and writing the socket and taking memory. Its answer is not trusted either: lengths, kinds and numbers are
-/// checked when it is decoded.
+/// file it drops all its other rights. It sets limits of memory, processor time and file size, and a seccomp filter
+/// that only permits using the socket and allocating memory. Its answer is not trusted either: lengths, kinds and
+/// numbers are checked when it is decoded.
 #pragma once
 
 #include <chrono>
@@ -19,14 +19,13 @@
 
 namespace shard::hdf5 {
 
-/// The processor time that the parsers of one source's files may take together: in proportion to the bytes of the
-/// files.
+/// Limits the total processor time of the parsers of one source's files, in proportion to the bytes of the files.
 class ParserTime {
  public:
-  /// For a file that holds so many bytes: a hole cannot describe anything.
+  /// Adds time for a file with this many allocated bytes. Holes do not count, because they cannot describe anything.
   void earn(std::int64_t held_bytes) { held_bytes_ += held_bytes; }
   void spend(std::chrono::microseconds time) { spent_ += time; }
-  /// The time left in whole seconds, at least 1; 0: none.
+  /// The remaining time in whole seconds, at least 1; 0 if there is none.
   std::int64_t seconds_left() const;
 
  private:
@@ -34,16 +33,16 @@ class ParserTime {
   std::chrono::microseconds spent_{};
 };
 
-/// Calls `each` for every entry of the file. An entry and its views live during the call only. `each` may throw to end
-/// it. The arena's budget earns the bytes that were read (each once) and pays for entries, chunks, boxes and contents.
-/// \throws Error kCorruption  the file is malformed, or its parser crashed or ran into a limit
-/// What is not supported is an entry kUnread: external links and storage, user-defined links, filters that are not
-/// FilterKind, virtual datasets that are not made of boxes.
+/// Calls `each` for every entry of the file. An entry and its views are only valid during the call. `each` may throw to
+/// stop. The bytes read are added to the arena's budget, each once; entries, chunks, boxes and contents are charged to
+/// it. Unsupported parts become an entry kUnread: external links and storage, user-defined links, filters that are not
+/// FilterKind, virtual datasets that do not consist of boxes.
+/// \throws Error kCorruption  the file is malformed, or its parser crashed or exceeded a limit
 /// \throws Error kUnsupported  by name: groups more than 1024 deep, a file of a newer version, a virtual dataset whose
-/// selections take libhdf5 all of the time; this system lets the parser not give up what it does not need
+///   selections take libhdf5 all of the time; or this system does not let the parser drop its rights
 /// \throws Error kResource  the parser cannot be started
-/// \throws Error  what `file` throws
-/// Threads: safe, one process each. Cost: a process (milliseconds), then linear in what the file describes.
+/// \throws Error  the errors of `file`
+/// Threads: safe, one process per call. Cost: a process (milliseconds), then linear in the file's description.
 FileFacts parse_file(const RandomReader& file, Arena& arena, ParserTime& time,
                      const std::function<void(const Entry&)>& each);
 

@@ -26,7 +26,7 @@ namespace {
       .because(fmt::format("HDF5 files are read by the program '{}'", program));
 }
 
-/// What the new process does before it becomes the program.
+/// The actions of the new process before it executes the program.
 class SpawnPlan {
  public:
   explicit SpawnPlan(int socket) {
@@ -139,7 +139,7 @@ bool ParserProcess::send(std::span<const std::byte> data) {
 void ParserProcess::wait_for(short events) {
   pollfd poll_for{socket_, events, 0};
   const int ready = poll(&poll_for, 1, static_cast<int>(silence_.count()));
-  if (ready != 0) return;  // A signal as well: the caller tries again.
+  if (ready != 0) return;  // Also for a signal: the caller tries again.
   throw Error(ErrorCode::kCorruption, "cannot read the HDF5 file: its parser stopped answering")
       .of_kind(FindingKind::kBadHeader)
       .because(fmt::format("it was silent for {} s", silence_.count() / 1000));
@@ -156,7 +156,7 @@ int ParserProcess::reap() {
 }
 
 Fate ParserProcess::fate() {
-  // Its end of the socket may be closed while it lives on, so it is ended here unless it is about to end by itself.
+  // It may live on with its end of the socket closed, so it is killed unless it is about to end by itself.
   for (int turn = 0; turn < 100; ++turn) {
     siginfo_t info{};
     if (waitid(P_PID, static_cast<id_t>(process_), &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid != 0) break;

@@ -46,7 +46,7 @@ Error contradiction(const std::string& what) {
   return Error(ErrorCode::kCorruption, what).of_kind(FindingKind::kBadHeader);
 }
 
-/// The text of a dataset's attribute `dtype`, or none.
+/// The text of a dataset's attribute `dtype`, or empty.
 std::string_view dtype_attribute(const Entry& entry) {
   const auto found = std::ranges::find(entry.attributes, kDtypeAttribute, &Attribute::name);
   const bool is_text = found != entry.attributes.end() && found->content.strings.size() == 1;
@@ -102,7 +102,7 @@ class Placer {
     return dims;
   }
 
-  /// Packed elements lie in a dataset of bytes, and an attribute has their shape.
+  /// Packed elements are in a dataset of bytes, and an attribute contains their shape.
   void set_packed_shape() {
     if (dtype_block(element_.dtype).elements == 1) return;
     const auto shape = std::ranges::find(entry_.attributes, kShapeAttribute, &Attribute::name);
@@ -145,6 +145,8 @@ class Placer {
     add_bytes(entry_.offset, bytes_);
   }
 
+  /// Chunks are numbered row-major in the grid and listed in ascending order. The numbers between two listed chunks
+  /// were never written.
   void place_chunked() {
     if (entry_.chunk_shape.size() != entry_.space.shape.size())
       throw contradiction("chunks do not have the dataset's dimensions");
@@ -170,6 +172,7 @@ class Placer {
   }
 
   void add_chunk(const ChunkPlace& chunk) {
+    // A chunk is plain if its mask skips every filter.
     const bool is_filtered = !filters_.empty() && (~chunk.skipped & ((1U << filters_.size()) - 1)) != 0;
     if (is_filtered) {
       add_stored(add_view({.kind = StoredView::Kind::kChunk, .place = chunk, .filters = filters_, .code = code_},
@@ -184,7 +187,7 @@ class Placer {
     add_bytes(chunk.offset, chunk_bytes_);
   }
 
-  /// Chunks up to number `end` were never written.
+  /// Marks the chunks up to number `end` as never written.
   void fill_until(std::size_t end) {
     while (placed_.stored.size() < end) {
       placed_.fill_stored == kNoIndex ? add_fill() : placed_.stored.push_back(placed_.fill_stored);
@@ -230,7 +233,7 @@ class Placer {
   std::span<Filter> filters_;
 };
 
-/// The part of a dataset that a tensor's box shows, cut by the grid.
+/// Divides a box of a tensor by the grid of its dataset.
 class BoxCutter {
  public:
   BoxCutter(CatalogBuilder& builder, StoredViews& views, const PlacedDataset& dataset,
@@ -270,19 +273,22 @@ class BoxCutter {
   }
 
  private:
+  /// The stored tensor of a cell: its number is the row-major index in the whole grid.
   std::uint32_t stored_at(const std::vector<std::int64_t>& step) const {
     std::int64_t number = 0;
     for (std::size_t d = 0; d < step.size(); ++d) number = number * grid_[d] + begin_[d] + step[d];
     return dataset_.stored[static_cast<std::size_t>(number)];
   }
 
-  /// Cells [begin, end), row-major among those that are cut, were never written: as few boxes as hold them all.
+  /// Cells [begin, end), in row-major order of the box's cells, were never written. Adds as few boxes as possible for
+  /// them.
   void add_fill(std::int64_t begin, std::int64_t end) {
     if (begin < 0) return;
     std::vector<std::int64_t> step(counts_.size()), cells;
     while (begin < end) {
       std::int64_t rest = begin;
       for (std::size_t d = 0; d < step.size(); ++d) step[d] = rest / below_[d], rest %= below_[d];
+      // The slowest dimension along which a step stays inside the range: whole rows of all faster dimensions.
       std::size_t along = 0;
       while (along + 1 < step.size() && (begin % below_[along] != 0 || begin + below_[along] > end)) ++along;
       cells.assign(step.size(), 1);
@@ -295,7 +301,7 @@ class BoxCutter {
     }
   }
 
-  /// A stored tensor of fill values for a box of so many cells.
+  /// A stored tensor of fill values for a box of that many cells.
   std::uint32_t fill_of_cells(const std::vector<std::int64_t>& cells) {
     std::vector<std::int64_t> shape = dataset_.box;
     for (std::size_t d = 0; d < shape.size(); ++d) shape[d] = checked_mul(shape[d], cells[d]);
@@ -304,7 +310,7 @@ class BoxCutter {
     return add_constant(builder_, views_, storage.file, one.rank, one.dtype, shape, views_.fill_of(one.storage));
   }
 
-  /// Adds the chunk of a box of cells at `step`. \pre `stored` is of the shape of that box
+  /// Adds the chunk of a box of cells at `step`. \pre `stored` has the shape of that box
   void add(const std::vector<std::int64_t>& step, std::span<const std::int64_t> cells, std::uint32_t stored) {
     const Dims strides = catalog_.stored[stored].strides;
     Chunk chunk;
@@ -312,6 +318,7 @@ class BoxCutter {
     offsets_.assign(to_.begin(), to_.end());
     cut_sizes_.assign(to_.size(), 1);
     cut_strides_.assign(to_.size(), 0);
+    // The first element skips the part of the cells before the box, in every dimension of the dataset.
     for (std::size_t d = 0; d < step.size(); ++d) {
       const std::int64_t corner = corner_of(step, d), low = std::max(from_[d], corner);
       chunk.first += (low - corner) * strides[static_cast<int>(d)];
@@ -341,9 +348,9 @@ class BoxCutter {
   const PlacedDataset& dataset_;
   std::span<const std::int64_t> from_, sizes_, to_;
   std::span<const int> dims_;
-  std::vector<std::int64_t> grid_;            ///< How many boxes the dataset has along each dimension.
-  std::vector<std::int64_t> begin_, counts_;  ///< Of those that are cut.
-  std::vector<std::int64_t> below_;           ///< How many of those one step along a dimension passes.
+  std::vector<std::int64_t> grid_;            ///< The number of the dataset's boxes along each dimension.
+  std::vector<std::int64_t> begin_, counts_;  ///< The first cell and the number of cells of the divided box.
+  std::vector<std::int64_t> below_;           ///< The number of its cells that one step along a dimension passes.
   std::vector<std::int64_t> ones_ = std::vector<std::int64_t>(from_.size(), 1);
   std::vector<std::int64_t> offsets_, cut_sizes_, cut_strides_;
 };

@@ -42,17 +42,23 @@ namespace shard::hdf5 {
 
 namespace {
 
-// The end of a file by its superblock. Source: "HDF5 File Format Specification Version 3.0", II.A.
+// The end of a file according to its superblock. Source: "HDF5 File Format Specification Version 3.0", II.A.
+//
+//   versions 0, 1   signature (8 bytes), version (1), versions of other parts (4), size of offsets (1), size of lengths
+//                   (1), further fields (9 or 13), then base address, address of free space, end of file, ...
+//   versions 2, 3   signature (8), version (1), size of offsets (1), size of lengths (1), flags (1), then base address,
+//                   address of the extension, end of file, ...
 
 using std::string_view_literals::operator""sv;
 constexpr std::string_view kSignature = "\x89HDF\r\n\x1a\n"sv;
 constexpr std::size_t kVersionAt = 8, kLongest = 64;
 
-/// Offsets in a superblock.
+/// Offsets in a superblock, for offsets of 8 bytes.
 struct Fields {
   std::size_t offset_size, base, end;
 };
 
+// Indexed by the version.
 constexpr std::array kFields{
     Fields{13, 24, 40},
     Fields{13, 28, 44},
@@ -60,8 +66,8 @@ constexpr std::array kFields{
     Fields{9, 12, 28},
 };
 
-/// The end that the superblock at the file's beginning states, in bytes; nothing where there is none (behind a user
-/// block), or where addresses are not 8 bytes. \throws Error kNotFound, kCorruption  the file cannot be read.
+/// The end of the file in bytes, from the superblock at its start. Nothing if there is none at the start (it follows a
+/// user block), or if addresses do not have 8 bytes. \throws Error kNotFound, kCorruption  the file cannot be read.
 std::optional<std::int64_t> stated_end(const RandomReader& file) {
   std::array<std::byte, kLongest> head{};
   if (file.size() < std::ssize(head)) return std::nullopt;
@@ -78,7 +84,7 @@ std::optional<std::int64_t> stated_end(const RandomReader& file) {
   return number_at(kFields[version].base) == 0 && end >= 0 ? std::optional(end) : std::nullopt;
 }
 
-/// Warns of bytes behind it, which HDF5 itself passes by. `shown` is the file's name.
+/// Warns of bytes after that end, which HDF5 itself ignores. `shown` is the file's name.
 void warn_of_bytes_behind(const RandomReader& file, const std::string& shown, Findings& findings) {
   const std::optional<std::int64_t> end = stated_end(file);
   if (!end || file.size() <= *end) return;
@@ -91,6 +97,7 @@ void warn_of_bytes_behind(const RandomReader& file, const std::string& shown, Fi
                     .because("something was appended to it"));
 }
 
+/// A range of a file as a file.
 class FilePart final : public RandomReader {
  public:
   FilePart(std::shared_ptr<const RandomReader> file, std::int64_t offset, std::int64_t bytes)
@@ -161,9 +168,9 @@ class Hdf5Reader final : public Reader {
 
   bool check_container(std::uint32_t index, ContainerReport& report) const override {
     warn_of_bytes_behind(*file(index), catalog_.files[index].path, report.findings());
-    return false;  // Storages are the caller's to read.
+    return false;  // The caller reads storages.
   }
-  void locate(std::span<const std::uint32_t>) override {}  // The parser says all places.
+  void locate(std::span<const std::uint32_t>) override {}  // Does nothing: the parser returns all offsets.
   std::shared_ptr<const RandomReader> file(std::uint32_t index) const override { return files_.get(index); }
   std::shared_ptr<const RandomReader> bytes_of(std::uint32_t storage) const override {
     const Storage& stored = catalog_.storages[storage];
@@ -192,7 +199,7 @@ class Hdf5Reader final : public Reader {
     return weights ? file_part(archive, weights->offset, weights->bytes) : store_.open(paths_[index]);
   }
 
-  /// \returns the facts of the file, each entry given to `each`; errors name the file.
+  /// Parses the file and calls `each` for each entry. \returns the facts of the file; errors name the file.
   FileFacts parse(std::uint32_t index, const std::function<void(const Entry&)>& each) {
     const std::shared_ptr<const RandomReader> opened = files_.get(index);
     catalog_.files[index].bytes = opened->size();
@@ -289,7 +296,7 @@ class Hdf5Reader final : public Reader {
     }
   }
 
-  /// A dataset whose elements cannot be read. It is an object that nothing writes, compares or hashes.
+  /// Adds a dataset whose elements cannot be read, as an object that no verb writes, compares or hashes.
   void add_unread(const MainFile& main, const EntryPaths::Place& place, std::string_view why) {
     catalog_.arena->charge(Charge::kEntries);
     Value* const value = make_global(*catalog_.arena, "h5py", fmt::format("Dataset ({})", why));
@@ -302,7 +309,7 @@ class Hdf5Reader final : public Reader {
                        .in_file(catalog_.files[main.file].path));
   }
 
-  /// \returns false  its type is one that no object has: it is named in a warning.
+  /// \returns false if an object cannot have its type; a warning names it.
   bool add_object(const MainFile& main, const EntryPaths::Place& place, const Attribute& attribute, KeptAs as) {
     if (!is_read(attribute.content)) {
       lost_.add(fmt::format("{} ({})", place.name, to_string(attribute.content.type)));
@@ -327,7 +334,8 @@ class Hdf5Reader final : public Reader {
     }
   }
 
-  /// Several files may say the same of the groups that they share. What they say differently is left out of all.
+  /// True if an earlier file has an attribute at the same place, because files may share groups. Records differing
+  /// contents, which are dropped at the end.
   bool is_repeated(const EntryPaths::Place& place, const Content& content) {
     if (source_.names.size() == 1) return false;
     Entry entry;
@@ -338,7 +346,8 @@ class Hdf5Reader final : public Reader {
     return !is_new;
   }
 
-  /// Lists are listed element by element. \returns how many indexes lead to each of them, if it is the same for all
+  /// Adds a value. Lists are listed element by element. \returns the number of indexes of each element, if it is the
+  /// same for all
   std::optional<std::uint32_t> add_value(const EntryPaths::Place& place, Value* value) {
     const auto none = [](const Value&) { return false; };
     std::optional<std::size_t> depth;
@@ -367,7 +376,7 @@ class Hdf5Reader final : public Reader {
     if (!is_virtual) append_whole(builder_, views_, placed);
   }
 
-  /// Another name of a dataset. Its chunks are added last, because those of a virtual dataset come late.
+  /// Adds a further name of a dataset. Its chunks are added last, because those of a virtual dataset are added late.
   void add_again(const EntryPaths::Place& place, std::uint32_t first) {
     again_.push_back({static_cast<std::uint32_t>(catalog_.tensors.size()), first});
     const Tensor original = catalog_.tensors[first];
@@ -396,7 +405,7 @@ class Hdf5Reader final : public Reader {
     }
   }
 
-  /// A file of which virtual datasets take parts.
+  /// Reads a file of which virtual datasets use parts.
   void read_source(std::string_view name, const VirtualDatasets::Take& take) {
     if (source_.names.size() > 1) {
       throw Error(ErrorCode::kUnsupported, "cannot read several files at once where one has virtual datasets")
@@ -412,7 +421,8 @@ class Hdf5Reader final : public Reader {
     });
   }
 
-  /// The rank that a file states, which must be the one in its name, of as many ranks as the master states; -1: none.
+  /// The rank that a file records; -1 if none. It must match the one in its name, and the number of ranks that of the
+  /// master.
   std::int32_t rank_of(std::string_view name, const RootNotes& notes) const {
     if (!notes.rank) return -1;
     if (notes.world_size != catalog_.world_size) {
@@ -435,7 +445,8 @@ class Hdf5Reader final : public Reader {
   }
 
   std::uint32_t add_sibling(std::string name) {
-    if (source_.folder.empty()) {  // The one main file was named by its path; names of others count from its folder.
+    // The single main file was named by its path; names of others are relative to its folder.
+    if (source_.folder.empty()) {
       source_.folder = parent_path(paths_.front());
       paths_.front() = base_name(paths_.front());
     }
@@ -450,7 +461,7 @@ class Hdf5Reader final : public Reader {
     return add_file(name, name);
   }
 
-  /// The content decides what a file is; other programs may go by its name, and see something else in it.
+  /// The content decides the format of a file. Other programs may decide by its name, and expect a different format.
   void note_other_suffixes() {
     for (const std::string& name : source_.shown) {
       const std::string_view other = format_of_suffix(name);
@@ -461,7 +472,7 @@ class Hdf5Reader final : public Reader {
     }
   }
 
-  /// Every group that Keras' index places in a file must be there.
+  /// Checks that every group that Keras' index assigns to a file is in it.
   void check_index() {
     for (const KerasIndex::Entry& entry : source_.keras.entries) {
       if (seen_.contains(seen_key(entry.file, entry.path))) continue;
@@ -474,7 +485,7 @@ class Hdf5Reader final : public Reader {
     }
   }
 
-  /// An object and the elements of a list, by the name in front.
+  /// Drops the differing objects, and the elements of differing lists, by their common name.
   void drop_differing() {
     if (differing_.empty()) return;
     std::ranges::sort(differing_);
@@ -503,7 +514,7 @@ class Hdf5Reader final : public Reader {
     return catalog_.file_of(chunk).path;
   }
 
-  /// Several files may say the same of the groups that they share.
+  /// Several files may have the same groups with equal attributes.
   void check_duplicates() {
     if (source_.names.size() == 1) return;
     ValueEquality equality({.budget = catalog_.arena->budget().get()});
@@ -530,7 +541,8 @@ class Hdf5Reader final : public Reader {
   const SourceStore& store_;
   Findings& findings_;
   bool opaque_;
-  Hdf5Files source_;                ///< Files that were named one by one get a folder when one has virtual datasets.
+  /// Files that were named one by one get a folder if one of them has virtual datasets.
+  Hdf5Files source_;
   std::vector<std::string> paths_;  ///< The path of each file of the catalog, to open it again.
   mutable OpenFiles files_;
   ParserTime time_;
@@ -540,11 +552,11 @@ class Hdf5Reader final : public Reader {
   StoredViews views_;
   VirtualDatasets virtual_;
   HashMap<std::pair<std::uint32_t, std::uint64_t>, std::uint32_t> tensor_of_object_;  ///< By file and object.
-  std::vector<Again> again_;                    ///< Tensors that are other names of datasets.
-  HashSet<std::string> seen_;                   ///< Of files under Keras' index: "FILE:path" of each entry.
+  std::vector<Again> again_;                    ///< Tensors that are further names of datasets.
+  HashSet<std::string> seen_;                   ///< For files under Keras' index: "FILE:path" of each entry.
   std::span<const std::byte> tree_;             ///< The attribute shardctl.tree; in the arena.
   HashMap<std::string, std::string> contents_;  ///< With several files: objects by name, encoded.
-  std::vector<std::string> differing_;          ///< Those that files have in two ways.
+  std::vector<std::string> differing_;          ///< Names whose contents differ between files.
   FirstNames enums_, unread_, lost_, bytes_;
 };
 

@@ -1,5 +1,5 @@
 /// \file
-/// Reading HDF5: one file, files of ranks under a master of virtual datasets, or Keras' files under their weights.json.
+/// Reads HDF5: one file, files of ranks under a master of virtual datasets, or Keras' files under their weights.json.
 #pragma once
 
 #include <memory>

@@ -18,13 +18,13 @@ namespace {
       .because(what);
 }
 
-/// What a file can say that no file may.
+/// Throws for a description that no valid file can have.
 [[noreturn]] void throw_contradiction(std::string_view what) {
   throw Error(ErrorCode::kCorruption, fmt::format("cannot read the HDF5 file: {}", what))
       .of_kind(FindingKind::kBadHeader);
 }
 
-/// Takes the payload apart. Every count is compared with what is left before anything is made of it.
+/// Decodes the payload. Every count is compared with the bytes left before memory is allocated for it.
 class Decoder {
  public:
   Decoder(std::span<const std::byte> payload, Arena& arena) : left_(payload), arena_(arena) {}
@@ -52,7 +52,7 @@ class Decoder {
     if (value < 0) throw_malformed("a number is negative");
     return value;
   }
-  /// How many items follow, each of `least` bytes or more.
+  /// The number of items that follow, each of at least `least` bytes.
   std::size_t count(std::size_t least) {
     const auto value = number<std::uint32_t>();
     if (value > left_.size() / least) throw_malformed("more items than it has bytes for");
@@ -136,7 +136,8 @@ Space Decoder::space() {
 
 std::int64_t elements_of(const Space& space) { return space.kind == SpaceKind::kNull ? 0 : checked_numel(space.shape); }
 
-/// Whether there are as many bytes or strings as elements; none of both: the parser does not read such a type.
+/// Checks that there are as many bytes or strings as elements, or neither, because the parser does not read such a
+/// type.
 void check_content(const Type& type, const Space& space, std::size_t bytes, std::size_t strings) {
   const std::int64_t elements = elements_of(space);
   const auto is = [](std::size_t found, std::int64_t wanted) { return static_cast<std::int64_t>(found) == wanted; };

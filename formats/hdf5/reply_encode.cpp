@@ -8,7 +8,7 @@ namespace shard::hdf5 {
 
 namespace {
 
-/// Appends to the payload. Counts are 32 bits wide; what does not fit cannot have come out of one frame either.
+/// Appends to the payload. Counts have 32 bits; a larger one could not fit in a frame.
 class Encoder {
  public:
   template <class Number>
@@ -44,6 +44,8 @@ class Encoder {
   std::string out_;
 };
 
+// A type: kind, bytes, five flags, padding, ten numbers, tag, dimensions, then the number of members and each member's
+// name, offset, value and type. In an enum only the first member has a type, the base. Decoder::type reads the same.
 void Encoder::type(const Type& type) {
   number(type.kind);
   number(type.bytes);

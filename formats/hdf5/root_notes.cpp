@@ -24,7 +24,7 @@ std::string_view text_of(const Attribute& attribute) {
   return attribute.content.strings.front();
 }
 
-/// As text_content() makes it of any text.
+/// The text of an attribute as text_content() writes it.
 std::string_view any_text_of(Arena& arena, const Attribute& attribute) {
   if (attribute.content.strings.size() == 1) return attribute.content.strings.front();
   const Value* const value = value_of(arena, attribute.content, false);

@@ -1,13 +1,13 @@
 /// \file
-/// What our files say of themselves in attributes of the root group. Inside formats/hdf5 only.
+/// The attributes of the root group in which shardctl's files record their properties. Inside formats/hdf5 only.
 ///
-/// | attribute | says |
+/// | attribute | content |
 /// |---|---|
 /// | shardctl.names | names of links are percent-encoded keys (link_names.h) |
 /// | shardctl.tree | the container tree (tree.h) |
-/// | shardctl.world_size | of a master, and of ranks' files: the number of ranks |
-/// | shardctl.rank | of a rank's file: whose pieces it holds |
-/// | shardctl.metadata.KEY | Catalog::metadata; KEY as link_name() writes it |
+/// | shardctl.world_size | in a master and in ranks' files: the number of ranks |
+/// | shardctl.rank | in a rank's file: the rank of its pieces |
+/// | shardctl.metadata.KEY | Catalog::metadata; KEY is encoded by link_name() |
 #pragma once
 
 #include <cstddef>
@@ -35,13 +35,13 @@ struct RootNotes {
   std::vector<std::pair<std::string, std::string>> metadata{};
 };
 
-/// What a rank's file is called: "rank-00000-of-00004.h5".
+/// The name of a rank's file: "rank-00000-of-00004.h5".
 std::string rank_file_name(std::int64_t rank, std::int64_t world_size);
 
-/// \throws Error kCorruption  an attribute of ours that holds something else.
+/// \throws Error kCorruption  one of these attributes has a different type.
 RootNotes root_notes(Arena& arena, const Entry& root);
 
-/// Whether an attribute of the root is one of these, and not an object.
+/// Whether an attribute of the root is one of these instead of an object.
 bool is_root_note(std::string_view name);
 
 }  // namespace shard::hdf5

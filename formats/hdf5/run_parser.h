@@ -1,5 +1,5 @@
 /// \file
-/// parse_file() with a parser of choice. Inside formats/hdf5 and formats only.
+/// parse_file() with a given parser program. Inside formats/hdf5 and formats only.
 #pragma once
 
 #include <chrono>
@@ -9,16 +9,16 @@
 
 namespace shard::hdf5 {
 
-/// The name that the parser is started under, whatever its file is called.
+/// The parser's argv[0], regardless of its file's name.
 inline constexpr char kParserName[] = "shard-hdf5-parser";
 
 struct ParserProgram {
   std::string path;
-  std::chrono::milliseconds silence{120'000};  ///< So long it may neither ask nor answer.
+  std::chrono::milliseconds silence{120'000};  ///< The longest time without a request or an answer.
 };
 
-/// See parse_file(). The program is started with the file's size, the seconds of processor time and the bytes of memory
-/// that it may take.
+/// See parse_file(). The program's arguments are the file's size, and the limits of processor time in seconds and of
+/// memory in bytes.
 FileFacts run_parser(const ParserProgram& program, const RandomReader& file, Arena& arena, ParserTime& time,
                      const std::function<void(const Entry&)>& each);
 

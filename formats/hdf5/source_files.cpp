@@ -56,7 +56,7 @@ std::string index_in(const std::string& folder, const std::vector<std::string>& 
   throw Error(error);
 }
 
-/// Files without a master or an index. Those of ranks need the master more than each other.
+/// Refuses files without a master or an index. For files of ranks the missing file is the master.
 void refuse_lone_parts(const std::string& folder, const std::vector<std::string>& files) {
   if (!files.empty() && files.front().starts_with(kRankPrefix)) refuse_folder(folder, files);
   for (const std::string_view suffix : kHdf5Suffixes) {
@@ -74,7 +74,7 @@ Hdf5Files from_index(const SourceStore& store, const std::string& path) {
   return files;
 }
 
-/// The names that take part, and the rest.
+/// Selects the files of a folder; the rest are the others.
 Hdf5Files from_folder(const SourceStore& store, const std::string& folder) {
   const std::vector<std::string> names = store.list(folder);
   const std::string index = index_in(folder, names);

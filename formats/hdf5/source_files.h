@@ -1,5 +1,5 @@
 /// \file
-/// Which files an HDF5 source consists of. Inside formats/hdf5 only.
+/// Finds the files of an HDF5 source. Inside formats/hdf5 only.
 #pragma once
 
 #include <string>
@@ -11,19 +11,19 @@
 
 namespace shard::hdf5 {
 
-/// Of `names`, virtual datasets may name further files.
+/// Virtual datasets in `names` may refer to further files.
 struct Hdf5Files : hf_index::DataFiles {
   KerasIndex keras{};               ///< The content of Keras' index, if there is one.
-  std::vector<std::string> data{};  ///< Of a folder: the names of all HDF5 files.
+  std::vector<std::string> data{};  ///< For a folder: the names of all HDF5 files.
 };
 
-/// Of a folder: what Keras' index names, else master.h5, else the only file.
+/// The files of a source. In a folder: those in Keras' index, or else master.h5, or else the only file.
 /// \throws Error kNotFound (kind missing_file)  rank files without a master, or no file at all.
-/// \throws Error kCorruption  several files that nothing holds together.
+/// \throws Error kCorruption  several files without an index or a master.
 Hdf5Files find_hdf5_files(const Source& source);
 
-/// Adds to a catalog's warnings which files of the folder are not read, and warns of those of HDF5. \pre its files are
-/// all that are read
+/// Adds a warning about the files of the folder that are not read, and a finding for HDF5 files among them. \pre the
+/// catalog's files are all files that are read
 void note_others(const Hdf5Files& files, Catalog& catalog, Findings& findings);
 
 }  // namespace shard::hdf5

@@ -15,7 +15,7 @@ namespace shard::hdf5 {
 
 namespace {
 
-/// What stands in the place of a tensor or object: an id that says nothing, for its path names it.
+/// The placeholder of a tensor or object: an id without content, because its path names it.
 Value* make_placeholder(Arena& arena) {
   Value* number = make_int(arena, 0);
   return make_list(arena, ValueKind::kPersid, std::span(&number, 1));
@@ -26,8 +26,7 @@ std::span<Value* const> members_of(const Value& value) {
   return is_sequence ? value.items() : mapping_items(value);
 }
 
-/// Whether groups with names in bytewise order say all of the containers under `value`. The root is a group, not a
-/// leaf.
+/// Whether groups with names in bytewise order express all containers under `value`. The root is a group, not a leaf.
 bool is_plain(const Value& value, int depth = 0) {
   check_depth(depth);
   if (members_of(value).empty()) return depth > 0;
@@ -44,7 +43,7 @@ bool is_plain(const Value& value, int depth = 0) {
 
 namespace {
 
-/// Every tensor and object as a placeholder, but the objects that `is_left_out` marks.
+/// Every tensor and object as a placeholder, except the objects that `is_left_out` marks.
 std::vector<TreeEntry> placeholders(const Catalog& catalog, Value* placeholder, const std::vector<bool>& is_left_out) {
   std::vector<TreeEntry> entries;
   entries.reserve(catalog.tensors.size() + catalog.objects.size());
@@ -57,7 +56,7 @@ std::vector<TreeEntry> placeholders(const Catalog& catalog, Value* placeholder, 
   return entries;
 }
 
-/// Whether groups say all of the tree but for the lists of arrays.
+/// Whether groups express the whole tree except for the lists of arrays.
 bool is_plain_without(Arena& arena, const Catalog& catalog, Value* placeholder, const std::vector<bool>& is_kept) {
   if (std::ranges::find(is_kept, true) == is_kept.end()) return false;
   const Value* const rest = prune_tree(arena, *catalog.root, placeholders(catalog, placeholder, is_kept));
@@ -79,7 +78,7 @@ std::string dump_tree(const Catalog& catalog, const std::vector<bool>& is_kept) 
 
 namespace {
 
-/// The leaves of a tree, matched with the tensors and objects that they stand for.
+/// The leaves of a tree, matched with their tensors and objects.
 class TreeMatch {
  public:
   explicit TreeMatch(Catalog& catalog) : catalog_(catalog) {
@@ -98,7 +97,7 @@ class TreeMatch {
     return fits_ && std::ranges::none_of(found_, [](const TreeLeaf& leaf) { return leaf.value == nullptr; });
   }
 
-  /// Gives every entry its path, and the tree its tensors and objects. `root` itself may be one.
+  /// Gives every entry its path, and puts tensors and objects into the tree. `root` itself may be one.
   Value* apply(Value& root) {
     std::vector<TreeEntry> entries;
     for (std::uint32_t i = 0; i < found_.size(); ++i) {

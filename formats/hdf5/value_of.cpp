@@ -1,4 +1,4 @@
-// Attributes to objects.
+// Converts attributes to objects.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -34,7 +34,7 @@ Value* make_real(Arena& arena, double number) {
   return value;
 }
 
-/// Past 63 bits: as Python's pickles have it, with a byte for the sign.
+/// Above 63 bits, an integer has Python's pickled form, with an additional byte for the sign.
 Value* make_unsigned(Arena& arena, std::uint64_t number) {
   if (number <= static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max())) {
     return make_int(arena, static_cast<std::int64_t>(number));
@@ -46,7 +46,7 @@ Value* make_unsigned(Arena& arena, std::uint64_t number) {
   return value;
 }
 
-/// An element as one of a wider type that has its value.
+/// An element converted to a wider type with the same value.
 template <class Number>
 Number widened(DType from, std::span<const std::byte> element, DType to) {
   Number number{};
@@ -60,7 +60,7 @@ Value* make_text(Arena& arena, std::string_view text) {
   return value;
 }
 
-/// Makes elements of one type, one after the other.
+/// Makes values from elements of one type, one after the other.
 class ElementMaker {
  public:
   ElementMaker(Arena& arena, const ElementType& type, std::span<const std::byte> data)
@@ -94,7 +94,7 @@ class ElementMaker {
   std::vector<std::byte> element_;
 };
 
-/// Lists of lists of what `next` makes, in row-major order. \pre as many elements as the shape says
+/// Makes nested lists of the results of `next`, in row-major order. \pre as many elements as the shape has
 template <class Next>
 Value* nested(Arena& arena, std::span<const std::int64_t> shape, Next&& next) {
   if (shape.empty()) return next();
@@ -103,7 +103,8 @@ Value* nested(Arena& arena, std::span<const std::int64_t> shape, Next&& next) {
   return make_list(arena, ValueKind::kList, items);
 }
 
-/// Whether the shape has exactly `count` elements. Dimensions before a 0 may not make more lists than a file pays for.
+/// Whether the shape has exactly `count` elements. Also limits the dimensions before a 0, which would otherwise make
+/// more lists than the file's size justifies.
 bool has_elements(std::span<const std::int64_t> shape, std::size_t count) {
   constexpr std::int64_t kMaxEmptyLists = 1 << 16;
   std::int64_t all = 1, lists = 1;
@@ -136,7 +137,7 @@ Value* strings_value(Arena& arena, const Content& content) {
   return nested(arena, content.space.shape, [&] { return make_text(arena, *text++); });
 }
 
-/// Elements that are not numbers are bytes.
+/// Elements that are not numbers become bytes.
 Value* bytes_value(Arena& arena, const Content& content) {
   const std::size_t bytes = content.type.bytes;
   std::span<const std::byte> data = content.data;

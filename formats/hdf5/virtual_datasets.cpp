@@ -27,7 +27,7 @@ std::string normal_path(std::string_view path) {
   return normal;
 }
 
-/// For each dimension of a tensor's box the dimension of the source's; sizes of 1 may be left out on either side.
+/// The source's dimension for each dimension of a tensor's box; sizes of 1 may be missing on either side.
 std::vector<int> matching_dims(const VirtualBox& box) {
   std::vector<int> dims(box.sizes.size(), -1);
   if (box.sizes == box.source_sizes) {
@@ -54,7 +54,7 @@ std::vector<int> matching_dims(const VirtualBox& box) {
   return dims;
 }
 
-/// Where all of a source is meant, the file does not say its dimensions of size 1.
+/// Adds the dimensions of size 1, which the file does not record if the whole source is selected.
 VirtualBox with_source_dims(VirtualBox box, const std::vector<std::int64_t>& shape) {
   const auto without_ones = [](std::vector<std::int64_t> sizes) {
     std::erase(sizes, 1);
@@ -79,7 +79,7 @@ bool lies_within(std::span<const std::int64_t> offsets, std::span<const std::int
   return true;
 }
 
-/// Appends the parts of `whole` that lie outside `hole`: at most two slabs for each dimension.
+/// Appends the parts of `whole` outside `hole`: at most two slabs for each dimension.
 void subtract(const Box& whole, const Box& hole, std::vector<Box>& rest) {
   if (intersect(whole, hole).empty()) {
     rest.push_back(whole);
@@ -197,7 +197,7 @@ void VirtualDatasets::append_rest(const Pending& pending) {
   for (const Mapping& mapping : pending.mappings) {
     for (const VirtualBox& box : mapping.boxes) mapped = checked_add(mapped, checked_numel(box.sizes));
   }
-  if (mapped >= checked_numel(tensor.shape)) return;  // Overlaps are found with everything else.
+  if (mapped >= checked_numel(tensor.shape)) return;  // Overlaps are found later, together with all others.
   const std::vector<std::int64_t> zeros(static_cast<std::size_t>(tensor.shape.size()));
   std::vector<Box> rest{Box(zeros, tensor.shape)}, next;
   for (const Mapping& mapping : pending.mappings) {

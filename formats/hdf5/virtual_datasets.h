@@ -1,5 +1,5 @@
 /// \file
-/// Virtual datasets: tensors whose elements lie in datasets of other files. Inside formats/hdf5 only.
+/// Virtual datasets: tensors whose elements are in datasets of other files. Inside formats/hdf5 only.
 #pragma once
 
 #include <cstdint>
@@ -14,27 +14,27 @@
 
 namespace shard::hdf5 {
 
-/// The virtual datasets of one file. They are noted while it is read; then the files that they name are read, each
-/// once, and the tensors get their chunks. What no mapping covers is made of fill values, as HDF5 says; a file or
-/// dataset that is missing is an error, though HDF5 would read fill values there too.
+/// The virtual datasets of one file. They are collected while the file is read. Then the files that they name are read,
+/// each once, and the tensors get their chunks. Elements without a mapping have the fill value, as HDF5 specifies. A
+/// missing file or dataset is an error, although HDF5 would read fill values.
 class VirtualDatasets {
  public:
   VirtualDatasets(Catalog& catalog, StoredViews& views) : catalog_(catalog), builder_(catalog), views_(views) {}
 
-  /// Notes the dataset of an entry, for the tensor of that index, whose chunks come with `resolve`.
+  /// Records the dataset of an entry for the tensor with that index; `resolve` adds its chunks.
   /// \returns the tensor's dtype and shape
   PlacedDataset add(const Entry& entry, std::uint32_t file, std::uint32_t tensor);
 
-  /// Calls `read` for each file that is named, with a function that takes what is in it: entries, the file's index in
-  /// the catalog and its rank. Then appends the chunks of all tensors. \throws Error kCorruption  a file lacks a
-  /// dataset, or holds it in another shape or dtype
+  /// Calls `read` for each file that is named, with a function to which it must pass the file's entries, the file's
+  /// index in the catalog and its rank. Then appends the chunks of all tensors. \throws Error kCorruption  a file lacks
+  /// a dataset, or has it with a different shape or dtype
   using Take = std::function<void(const Entry& entry, std::uint32_t file, std::int32_t rank)>;
   void resolve(const std::function<void(std::string_view name, const Take& take)>& read);
 
  private:
   struct Mapping {
     std::string_view file;
-    std::string dataset;  ///< Parts joined by '/', none in front.
+    std::string dataset;  ///< The parts joined by '/', without a leading one.
     std::vector<VirtualBox> boxes;
   };
   struct Pending {

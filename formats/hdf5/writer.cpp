@@ -36,14 +36,15 @@ namespace shard::hdf5 {
 
 namespace {
 
-// Several files with a master file, which shows the tensors of all as virtual datasets. A virtual dataset needs at
-// least one dimension and one element; other tensors are stored in the master itself.
+// Several files with a master file, which shows the tensors of all files as virtual datasets. A virtual dataset needs
+// at least one dimension and one element; other tensors are stored in the master itself.
 
 inline constexpr const char* kMasterName = "master.h5";
 
 struct Parts {
-  std::uint32_t master = 0;                        ///< Its file, which is the last; files before it are parts.
-  std::int64_t world_size = 0;                     ///< 0: the parts hold whole tensors and are not those of ranks.
+  /// The index of the master, which is the last file; files before it are parts.
+  std::uint32_t master = 0;
+  std::int64_t world_size = 0;                     ///< 0 if the parts contain whole tensors and do not belong to ranks.
   std::vector<std::vector<std::uint32_t>> chunks;  ///< By part: its chunks, in the order of tensors.
   std::vector<std::uint32_t> tensor_of_chunk;
 };
@@ -59,7 +60,7 @@ void move_to_master(Catalog& target, std::uint32_t master) {
   }
 }
 
-/// All but the last file, the master, may go.
+/// Drops empty files, except the master, which is last.
 void drop_empty_files(Catalog& target) {
   std::vector<bool> holds(target.files.size());
   for (const Storage& storage : target.storages) holds[storage.file] = true;
@@ -74,7 +75,7 @@ void drop_empty_files(Catalog& target) {
   target.files = std::move(files);
 }
 
-/// The world size of files of ranks, the last before the master the highest.
+/// The world size of files of ranks. The last file before the master has the highest rank.
 std::int64_t world_size_of(const Catalog& target) {
   std::int64_t size = target.world_size.value_or(0);
   for (const File& file : target.files) size = std::max<std::int64_t>(size, file.rank + std::int64_t{1});
@@ -90,7 +91,7 @@ void name_files(Catalog& target, const Parts& parts) {
   target.files[parts.master].path = kMasterName;
 }
 
-/// "%[4:8,0:16]". Names of keys hold no '%' before a bracket.
+/// "%[4:8,0:16]". Encoded keys have no '%' before a bracket.
 std::string suffix_of(const Chunk& chunk) {
   std::string suffix = "%[";
   for (int d = 0; d < chunk.sizes.size(); ++d) {
@@ -109,7 +110,7 @@ bool is_run(Dims shape, const Chunk& chunk) {
   return true;
 }
 
-/// Packed elements are a dataset of bytes.
+/// Packed elements are in a dataset of bytes.
 OutgoingBox packed_box(const Tensor& tensor, const Chunk& chunk) {
   if (!is_run(tensor.shape, chunk)) {
     throw Error(ErrorCode::kUnsupported, fmt::format("cannot write pieces of tensor '{}' to HDF5", tensor.name))
@@ -134,7 +135,7 @@ OutgoingBox box_of(const Tensor& tensor, const Chunk& chunk) {
 
 std::int64_t bytes_of(const Tensor& tensor) { return checked_bytes(checked_numel(tensor.shape), tensor.dtype); }
 
-/// Adds the master, moves to it what cannot be virtual, drops parts that hold nothing then, and names all files.
+/// Adds the master, moves tensors that cannot be virtual to it, drops parts that become empty, and names all files.
 Parts arrange_parts(Catalog& target) {
   target.files.push_back({"", 0, -1});
   move_to_master(target, static_cast<std::uint32_t>(target.files.size() - 1));
@@ -158,10 +159,10 @@ Parts arrange_parts(Catalog& target) {
   return parts;
 }
 
-/// The datasets of a part. A second box of one tensor has its place behind its name. Fills in `paths`, by chunk.
+/// The datasets of a part. A further box of a tensor has its offset after its name. Sets `paths`, by chunk.
 Outline part_outline(const Catalog& target, const Parts& parts, std::uint32_t file, std::vector<std::string>& paths) {
   Outline outline;
-  HashMap<std::uint64_t, std::uint32_t> datasets;  // By storage: aliases share theirs.
+  HashMap<std::uint64_t, std::uint32_t> datasets;  // By storage, because aliases share a dataset.
   std::uint32_t last = kNoIndex;
   for (const std::uint32_t number : parts.chunks[file]) {
     const Chunk& chunk = target.chunks[number];
@@ -179,7 +180,7 @@ Outline part_outline(const Catalog& target, const Parts& parts, std::uint32_t fi
   return outline;
 }
 
-/// The tensors of all files. `paths` are those of chunks in their files.
+/// The tensors of all files. `paths` has the path of each chunk in its file.
 /// \throws Error kUnsupported  a box of packed elements that is not a run of bytes.
 Outline master_outline(const Catalog& target, const Parts& parts, const std::vector<std::string>& paths) {
   Outline outline;
@@ -274,9 +275,9 @@ class ObjectNumbers {
   HashMap<std::string_view, std::uint32_t> numbers_;
 };
 
-/// Takes the lists of `target` that are written as arrays, and marks their objects in `is_written`. Those of lists are
-/// marked in `needs_no_tree` too; a tuple is told from a list by the tree only.
-/// Objects that are marked in `is_written` already are left alone. `arena` holds the paths of the result.
+/// Takes the lists of `target` that are written as arrays, and marks their objects in `is_written`; objects that are
+/// already marked are skipped. Objects of lists are also marked in `needs_no_tree`; those of tuples are not, because
+/// only the tree distinguishes a tuple from a list. `arena` stores the paths of the result.
 std::vector<KeptContent> take_lists(const Catalog& target, Arena& arena, std::vector<bool>& is_written,
                                     std::vector<bool>& needs_no_tree) {
   std::vector<KeptContent> contents;
@@ -298,7 +299,7 @@ std::vector<KeptContent> take_lists(const Catalog& target, Arena& arena, std::ve
 
 // From an outline to a file's image.
 
-/// Attributes beyond the eighth, and those that a header cannot hold, go to an indexed heap: libhdf5's defaults.
+/// Attributes after the eighth, and those too large for a header, are stored in an indexed heap: libhdf5's defaults.
 PropertiesHandle filled_properties() {
   PropertiesHandle properties(H5Pcreate(H5P_DATASET_CREATE));
   checked(H5Pset_obj_track_times(properties.get(), false));
@@ -311,7 +312,7 @@ PropertiesHandle dataset_properties() {
   return properties;
 }
 
-/// Without attributes a header of a dataset takes half the bytes.
+/// The header of a dataset without attributes takes half the bytes.
 PropertiesHandle contiguous_properties(bool has_attributes) {
   PropertiesHandle properties = dataset_properties();
   checked(H5Pset_layout(properties.get(), H5D_CONTIGUOUS));
@@ -388,7 +389,7 @@ class Builder {
     return dataset.boxes.empty() ? make_contiguous(group, name, dataset) : make_virtual(group, name, dataset);
   }
 
-  /// Elements that libhdf5 writes itself, among the metadata.
+  /// Makes a dataset whose elements libhdf5 writes itself, among the metadata.
   DatasetHandle make_of_content(hid_t group, const std::string& name, const OutgoingDataset& dataset) {
     const Content content = dataset.content->view();
     DatasetHandle made(H5Dcreate2(group, name.c_str(), make_type(content.type).get(), make_space(content.space).get(),
@@ -406,7 +407,7 @@ class Builder {
     return made;
   }
 
-  /// In the names of sources '%' begins the number of a block.
+  /// Escapes '%' in the name of a source, where it introduces the number of a block.
   static std::string without_numbers(std::string_view name) {
     std::string doubled;
     for (const char each : name) doubled.append(each == '%' ? 2 : 1, each);
@@ -442,12 +443,13 @@ class Builder {
   const Outline& outline_;
   std::unique_ptr<Image> image_;
   PropertiesHandle links_, groups_;
-  std::array<PropertiesHandle, 2> contiguous_;  ///< Without attributes, and with.
+  std::array<PropertiesHandle, 2> contiguous_;  ///< Without and with attributes.
   std::map<DType, TypeHandle> types_;
-  std::vector<std::string> first_paths_;  ///< By dataset: its first name, where it has several.
+  std::vector<std::string> first_paths_;  ///< By dataset: its first name, if it has several.
 };
 
-/// Makes the file of `outline`. \pre library_lock() is held; datasets with bytes lie apart, before `metadata_begin`
+/// Builds the file of `outline`. \pre library_lock() is held; datasets with bytes do not overlap and are before
+/// `metadata_begin`
 /// \throws LibraryError
 /// Cost: linear in names and attributes, about 20 us each.
 std::unique_ptr<Image> build_image(const Outline& outline, std::int64_t metadata_begin) {
@@ -468,13 +470,13 @@ void check_tensors(const Catalog& target) {
 
 std::int64_t aligned(std::int64_t offset, std::int64_t step) { return (offset + step - 1) / step * step; }
 
-/// Large storages begin on pages of the file, so that they can be mapped and cloned; small ones lie close together.
+/// Large storages start on pages of the file, so that they can be mapped and cloned; small ones are packed closely.
 std::int64_t alignment_of(std::int64_t bytes) {
   constexpr std::int64_t kLarge = 64 << 10, kPage = 4096, kCacheLine = 64;
   return bytes >= kLarge ? kPage : kCacheLine;
 }
 
-/// Puts storages into their files in the order of tensors. \returns for each file where its elements end.
+/// Places storages in their files in the order of tensors. \returns the end of the elements in each file.
 std::vector<std::int64_t> place_storages(Catalog& target) {
   std::vector<std::int64_t> ends(target.files.size(), kSuperblockBytes);
   for (const Chunk& chunk : target.chunks) {
@@ -508,7 +510,7 @@ void add_objects(const Catalog& target, Outline& outline) {
   }
 }
 
-/// A file of whole tensors with all that belongs to them.
+/// A file of whole tensors with all objects.
 Outline whole_outline(const Catalog& target) {
   Outline outline;
   std::vector<std::uint32_t> datasets(target.storages.size(), kNoIndex);
@@ -564,7 +566,7 @@ class Hdf5Writer final : public Writer {
     add_image(target, std::move(master), ends[parts.master]);
   }
 
-  /// The image of the next file.
+  /// Adds the image of the next file.
   void add_image(Catalog& target, Outline outline, std::int64_t metadata_begin) {
     outline.finish();
     File& file = target.files[images_.size()];

@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::int64_t kMostRanks = 1 << 20, kMostLayers = 1 << 20, kMostRows = std::int64_t{1} << 40;
 
-/// The value of an argument; null where it is None or not there.
+/// The value of an argument; null if it is None or missing.
 const Value* find_argument(const Value& arguments, std::string_view name) {
   const Value* const value = find_key(arguments, name);
   return value == nullptr || value->kind == ValueKind::kNone ? nullptr : value;
@@ -27,7 +27,7 @@ std::optional<std::int64_t> optional_number(const Value& arguments, std::string_
   return number;
 }
 
-/// A degree of parallelism, which is 1 in saves that are older than it.
+/// A degree of parallelism; 1 in saves of versions that did not have it.
 std::int64_t degree(const Value& arguments, std::string_view name) {
   const std::int64_t number = optional_number(arguments, name, kMostRanks).value_or(1);
   if (number == 0) throw pickle::malformed(name, "it is 0");

@@ -1,7 +1,7 @@
 /// \file
-/// What the arguments of a training run say of how its model was spread: degrees of parallelism, layers, experts.
+/// The arguments of a training run that define how its model was distributed: degrees of parallelism, layers, experts.
 ///
-/// Source: megatron/training/arguments.py of core 0.16.1.
+/// Source: megatron/training/arguments.py of Megatron-Core 0.16.1.
 #pragma once
 
 #include <cstdint>
@@ -14,27 +14,30 @@
 namespace shard::megatron {
 
 struct Arguments {
-  std::int64_t tensor = 1, pipeline = 1, expert = 1;  ///< Ranks of each kind of model parallelism.
+  std::int64_t tensor = 1, pipeline = 1, expert = 1;  ///< The number of ranks of each kind of model parallelism.
   Stages stages;
-  std::int64_t experts = 0;     ///< Of all ranks; 0: the model has none.
-  std::int64_t query_rows = 0;  ///< Of MLA's whole linear_q_down_proj; 0: it has none, or the arguments do not say.
-  std::int64_t key_rows = 0;    ///< The same of linear_kv_down_proj.
-  bool gated = false;           ///< linear_fc1 holds a gate's rows, then those of the other half.
-  bool tied = false;            ///< output_layer.weight is a copy of the word embedding.
+  std::int64_t experts = 0;  ///< The total on all ranks; 0 if the model has none.
+  /// The rows of MLA's whole linear_q_down_proj; 0 if there is none, or the arguments do not record it.
+  std::int64_t query_rows = 0;
+  std::int64_t key_rows = 0;  ///< The same for linear_kv_down_proj.
+  bool gated = false;         ///< linear_fc1 contains the rows of a gate, then those of the other half.
+  bool tied = false;          ///< output_layer.weight is a copy of the word embedding.
 
   friend bool operator==(const Arguments&, const Arguments&) = default;
 };
 
 /// The attributes of `args`, an argparse.Namespace, as a dict: arguments by name.
-/// \throws Error kCorruption (bad_pickle)  there is none.
+/// \throws Error kCorruption (bad_pickle)  `args` is missing.
 Value& arguments_of(const Value& root);
 
-/// The process that wrote the file; nothing where the arguments do not say. \throws Error kCorruption  no such number
+/// The process that wrote the file; nothing if the arguments do not record it. \throws Error kCorruption  it is not a
+/// valid number
 std::optional<std::int64_t> writer_of(const Value& arguments);
 
-/// \param arguments  as arguments_of returns them
+/// \param arguments  the result of arguments_of
 /// \throws Error kCorruption   a number is missing, negative, or contradicts another one.
-/// \throws Error kUnsupported  layers spread by a list of their own, experts cut over other ranks than the rest.
+/// \throws Error kUnsupported  layers are distributed by an explicit list; experts are sharded over different ranks
+///   from the rest.
 Arguments read_arguments(const Value& arguments);
 
 }  // namespace shard::megatron

@@ -8,9 +8,9 @@ namespace shard::megatron {
 
 namespace {
 
-/// A parameter's place in the buffers of the ranks of its stage.
+/// A parameter's position in the buffers of the ranks of its stage.
 struct FlatParameter {
-  std::string_view name;  ///< As its ranks have it.
+  std::string_view name;  ///< The name in the ranks' files.
   Dims shape;
   std::size_t optimizer = 0;
   std::int64_t begin = 0;
@@ -39,8 +39,8 @@ class FlatMerge {
  private:
   std::size_t chunks() const { return save_.ranks.front().chunks.size(); }
 
-  /// Finds the places of a chunk's parameters; false where they are not certain. With two optimizers the second one
-  /// has the experts, whose data-parallel ranks are fewer.
+  /// Finds the positions of a chunk's parameters; false if they are not certain. If there are two optimizers, the
+  /// second one has the experts, which have fewer data-parallel ranks.
   bool lay_out(std::int64_t stage, std::size_t chunk, std::vector<FlatParameter>& all) const {
     const std::size_t optimizers = save_.optimizers[save_.first_rank(stage)].optimizers.size();
     if (optimizers == 0 || optimizers > 2) return false;
@@ -61,13 +61,15 @@ class FlatMerge {
     return true;
   }
 
-  /// Ranks with other experts are data-parallel ranks of the rest, whose buffers the first one of them saves.
+  /// Ranks with different experts are data-parallel ranks of the other parameters, whose buffers only the first of them
+  /// saves.
   bool is_elsewhere(std::size_t rank, std::size_t optimizer) const {
     const auto& states = save_.optimizers[rank].optimizers;
     return states.size() == 2 && optimizer == 0 && states[0].empty() && save_.ranks[rank].rank.expert > 0;
   }
 
-  /// The length of all buffers of one optimizer and chunk, on all ranks of the stage; nothing where they differ.
+  /// The length of the buffers of one optimizer and chunk, which must be equal on all ranks of the stage. Nothing if
+  /// they differ.
   std::optional<std::int64_t> elements_of(std::int64_t stage, std::size_t optimizers, std::size_t optimizer,
                                           std::size_t chunk) const {
     std::optional<std::int64_t> elements;

@@ -15,7 +15,7 @@ namespace {
 constexpr std::string_view kMastersKey = "fp32_from_fp16_params";
 constexpr std::size_t kMaxStates = 16;
 
-/// The dict of torch's optimizer in that of Megatron's, or the same one where Megatron's has no masters.
+/// The dict of torch's optimizer inside Megatron's. If Megatron's has no master weights, it is that dict itself.
 const Value* torch_optimizer(const RankStates& rank) {
   const Value* const outer = find_key(*rank.root, "optimizer");
   const Value* const inner = outer == nullptr ? nullptr : find_key(*outer, "optimizer");
@@ -29,14 +29,14 @@ std::span<Value*> states_of(const RankStates& rank) {
   return state == nullptr ? std::span<Value*>() : mapping_items(*state);
 }
 
-/// A parameter as an optimizer's groups count it.
+/// A parameter in the numbering of an optimizer's groups.
 struct Parameter {
-  std::string_view name;  ///< As its rank has it.
+  std::string_view name;  ///< The name in its rank's file.
   std::size_t chunk = 0;
-  const TensorView* view = nullptr;  ///< The model's own copy.
+  const TensorView* view = nullptr;  ///< The copy in the model.
 };
 
-/// A state of a parameter, or its master.
+/// A state of a parameter, or its master weights.
 struct State {
   std::size_t parameter = 0;
   std::string_view name;
@@ -45,7 +45,7 @@ struct State {
 
 bool is_half(DType dtype) { return dtype == DType::kBfloat16 || dtype == DType::kFloat16; }
 
-/// The states of one rank by parameter; nothing where it is not certain whose they are.
+/// The states of one rank by parameter; nothing if the assignment is not certain.
 class RankIndex {
  public:
   RankIndex(Arena& arena, const Save& save, const RankStates& rank)
@@ -75,7 +75,7 @@ class RankIndex {
     }
   }
 
-  /// Adds the parameters that the group must have by what it says of itself, under its numbers.
+  /// Adds the parameters that the group must have by its own settings, under its numbers.
   bool number_group(const Value& group) {
     const Value* const decay = find_key(group, "wd_mult");
     const Value* const numbers = find_key(group, "params");
@@ -127,7 +127,7 @@ class RankIndex {
     return true;
   }
 
-  /// By group, of the parameters of 16 bits.
+  /// Reads the master weights of 16-bit parameters, by group.
   bool read_masters() {
     const Value* const outer = find_key(*rank_.root, "optimizer");
     const Value* const masters = find_key(*outer, kMastersKey);
@@ -151,9 +151,9 @@ class RankIndex {
   torch_save::HiddenTensors hidden_;
   const Save& save_;
   const RankStates& rank_;
-  std::size_t count_ = 0;              ///< Of all parameters.
+  std::size_t count_ = 0;              ///< The number of all parameters.
   std::vector<Parameter> parameters_;  ///< In the order of groups.
-  std::vector<std::size_t> groups_;    ///< Their numbers of parameters.
+  std::vector<std::size_t> groups_;    ///< The number of parameters in each group.
   HashMap<std::int64_t, std::size_t> by_index_;
   std::vector<State> states_;
 };
@@ -186,7 +186,7 @@ bool add_indexed_states(Wholes& wholes, Arena& arena, const Save& save) {
 
 namespace {
 
-/// The mapping with another value under a key, or without the key where there is no value.
+/// The mapping with a different value under a key; without the key if `value` is null.
 Value* with_value(Arena& arena, const Value& mapping, std::string_view key, Value* value) {
   std::vector<Value*> items;
   const std::span<Value*> all = mapping_items(mapping);

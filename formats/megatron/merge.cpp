@@ -60,7 +60,8 @@ class Merge {
     }
   }
 
-  /// What rank 0 holds besides its part of the model. Random states are tensors that differ from rank to rank.
+  /// Adds the content of rank 0's file other than its part of the model. Random states are tensors that differ between
+  /// ranks.
   void add_objects() {
     const RankStates& first = save_.ranks.front();
     HashSet<std::string> chunks;

@@ -13,11 +13,11 @@ namespace {
 constexpr std::string_view kLayers = "decoder.layers.", kExperts = ".mlp.experts.", kLocal = "local_experts.";
 
 struct CutRule {
-  std::string_view end;  ///< Of the name: whole dotted parts.
+  std::string_view end;  ///< The end of the name, in whole dotted parts.
   Cut cut;
 };
 
-/// The first that fits counts. linear_fc1 is in gated models of kGatedRows.
+/// The first match applies. In gated models linear_fc1 is kGatedRows.
 constexpr auto kCutRules = std::to_array<CutRule>({
     {"word_embeddings.weight", Cut::kRows},
     {"position_embeddings.weight", Cut::kNot},
@@ -48,7 +48,7 @@ constexpr auto kCutRules = std::to_array<CutRule>({
     {"eh_proj.weight", Cut::kRows},
 });
 
-/// True where `name` ends with `end`, and a part of it begins there.
+/// True if `name` ends with `end`, at the start of one of its dotted parts.
 bool ends_with_parts(std::string_view name, std::string_view end) {
   return name == end || (name.ends_with(end) && name[name.size() - end.size() - 1] == '.');
 }
@@ -68,7 +68,7 @@ std::optional<Cut> cut_of(std::string_view name, bool gated) {
   return std::nullopt;
 }
 
-/// What of an expert's tensor is named after "mlp.experts.".
+/// The parts of an expert's name after "mlp.experts.".
 struct ExpertName {
   std::string_view module;  ///< "linear_fc1.weight"
   Meaning::Experts experts;
@@ -86,7 +86,7 @@ std::optional<ExpertName> expert_name(std::string_view rest) {
   }
   for (const std::string_view module :
        {"linear_fc1.weight", "linear_fc1.bias", "linear_fc2.weight", "linear_fc2.bias"}) {
-    if (!rest.starts_with(module)) continue;  // Grouped: linear_fc1.weight0, linear_fc1.weight1, ...
+    if (!rest.starts_with(module)) continue;  // Grouped experts: linear_fc1.weight0, linear_fc1.weight1, ...
     rest.remove_prefix(module.size());
     const std::optional<std::int64_t> expert = take_natural(rest);
     if (expert && rest.empty()) return ExpertName{module, Meaning::Experts::kOne, *expert};

@@ -15,7 +15,7 @@ struct Renaming {
   std::string_view old, present;
 };
 
-/// Modules of a layer; weight and bias keep their names.
+/// Modules of a layer; the suffixes weight and bias stay the same.
 constexpr auto kModules = std::to_array<Renaming>({
     {"input_layernorm", "input_layernorm"},
     {"input_norm", "input_layernorm"},

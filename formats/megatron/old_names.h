@@ -1,8 +1,7 @@
 /// \file
-/// The names that Megatron-LM gave tensors before its models were Megatron-Core's: "language_model.encoder.layers.0.
-/// ..."
+/// The tensor names of Megatron-LM before its models were Megatron-Core's: "language_model.encoder.layers.0. ..."
 ///
-/// Source: megatron/legacy/model/{language_model,transformer,gpt_model}.py of core 0.8.
+/// Source: megatron/legacy/model/{language_model,transformer,gpt_model}.py of Megatron-Core 0.8.
 #pragma once
 
 #include <optional>
@@ -14,7 +13,7 @@ namespace shard::megatron {
 /// True for such a name.
 bool is_old_name(std::string_view name);
 
-/// What Megatron-Core calls the same tensor; nothing where it has no such tensor. \pre is_old_name(name)
+/// Megatron-Core's name of the same tensor; nothing if it has no such tensor. \pre is_old_name(name)
 std::optional<std::string> present_name(std::string_view name);
 
 }  // namespace shard::megatron

@@ -22,6 +22,7 @@ Pieces whole_of(const Part& part) {
   return {part.shape, {{std::vector<std::int64_t>(part.shape.size(), 0), part.shape, part.strides, part.first}}};
 }
 
+/// Equal parts of dimension `dim`: rank r has [r * size, (r + 1) * size) of the whole.
 Pieces cut_along(const Part& part, std::size_t dim, const TensorRank& tensor) {
   if (dim >= part.shape.size()) throw misshapen(part, fmt::format("{} dimensions or more", dim + 1));
   Pieces pieces = whole_of(part);
@@ -30,6 +31,8 @@ Pieces cut_along(const Part& part, std::size_t dim, const TensorRank& tensor) {
   return pieces;
 }
 
+/// The whole has two halves of `half * ranks` rows, and a part has `half` rows of each: the first half of the part is
+/// at r * half, the second one at half * ranks + r * half.
 Pieces cut_halves(const Part& part, const TensorRank& tensor) {
   if (part.shape.empty() || part.shape[0] % 2 != 0) throw misshapen(part, "an even dimension 0");
   if (tensor.ranks == 1) return whole_of(part);
@@ -79,6 +82,8 @@ std::vector<Part> packed_experts(const Part& part, bool are_first, std::int64_t 
   if (part.shape.size() != 2 || part.shape[packed_dim] % count != 0) {
     throw misshapen(part, fmt::format("2 dimensions, dimension {} of {} experts", packed_dim, count));
   }
+  // Expert i has the elements from i * inner * outer on. Its matrix is stored transposed: [outer, inner] for first
+  // weights, [inner, outer] for second ones, so the strides of the result are swapped.
   const std::int64_t inner = part.shape[packed_dim] / count, outer = part.shape[1 - packed_dim];
   std::vector<Part> experts;
   for (std::int64_t i = 0; i < count; ++i) {

@@ -15,7 +15,7 @@ namespace shard::megatron {
 
 namespace {
 
-/// The order of queries, keys and values changed with version 2.0.
+/// Refuses versions before 2.0, which have a different order of queries, keys and values.
 void check_version(const Catalog& catalog, const RankStates& rank) {
   const Value* const version = find_key(*rank.root, "checkpoint_version");
   const bool is_number = version != nullptr && version->kind == ValueKind::kFloat;
@@ -47,8 +47,8 @@ class MegatronReader final : public torch_save::SavedReader {
     validate_catalog(catalog_, *options.findings);
   }
 
-  /// The first folder by name is that of rank 0, unless rank 0's is missing; any rank's arguments say which ranks there
-  /// are.
+  /// Opens the first folder by name, which is rank 0's unless that is missing. The arguments of any rank define the
+  /// list of all ranks.
   Save open_ranks(const OpenOptions& options) {
     Save save;
     save.ranks.push_back(open_rank(catalog_, files_, folder_.ranks.front()));
@@ -79,7 +79,7 @@ class MegatronReader final : public torch_save::SavedReader {
     });
   }
 
-  /// Files of rank 0 that are not read, and what is missing beside its optimizer.
+  /// Warns of rank 0's files that are not read, and of those that are missing beside its optimizer.
   void warn_of_files(const SourceStore& store, const Save& save) {
     FirstNames others;
     for (const std::string& name : store.list(join_path(folder_.path, folder_.ranks.front()))) {

@@ -1,6 +1,6 @@
 /// \file
-/// Opens a Megatron-LM save of `--ckpt-format torch`: a folder for each model-parallel rank. Bytes, checks and
-/// refusals: README.md beside this file.
+/// Opens a Megatron-LM save of `--ckpt-format torch`: a folder per model-parallel rank. README.md in this folder
+/// documents bytes, checks and refusals.
 #pragma once
 
 #include <memory>
@@ -9,14 +9,15 @@
 
 namespace shard::megatron {
 
-/// A folder of mp_rank folders, or the folder above whose latest_checkpointed_iteration.txt names one. By names alone.
+/// True for a folder of mp_rank folders, and for the one above it whose latest_checkpointed_iteration.txt names it.
+/// Reads only names.
 bool detect(const Source& source);
 
-/// Reads the pickles of all files, not their tensors.
-/// \throws Error kNotFound     the folder of a rank, or its file, is missing, by name.
-/// \throws Error kCorruption   folders or files that contradict one another (kinds extra_file, mixed_save,
+/// Opens the save: reads the pickles of all files, without their tensors.
+/// \throws Error kNotFound     the folder of a rank, or its file, is missing; with its name.
+/// \throws Error kCorruption   folders or files contradict one another (kinds extra_file, mixed_save,
 ///   world_size_mismatch, shape_mismatch, index_mismatch, gap, ...).
-/// \throws Error kUnsupported  layers or tensors that nothing says how to join (README.md).
+/// \throws Error kUnsupported  layers or tensors that cannot be joined without further information (README.md).
 std::unique_ptr<Reader> open(const Source& source, const OpenOptions& options);
 
 }  // namespace shard::megatron

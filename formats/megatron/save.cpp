@@ -62,7 +62,7 @@ class ChunkReader {
   ChunkStates& chunk_;
 };
 
-/// Reads what a file of the distributed optimizer says; forms that are not known leave nothing.
+/// Reads a file of the distributed optimizer; skips unknown forms.
 class FlatReader {
  public:
   explicit FlatReader(Arena& arena) : tensors_(arena) {}
@@ -112,7 +112,7 @@ class FlatReader {
   TensorFinder tensors_;
 };
 
-/// Calls `read`, naming the file in what is thrown.
+/// Calls `read`. Adds the file's name to errors.
 template <class Read>
 void with_file(const Catalog& catalog, std::uint32_t file, const Read& read) {
   try {
@@ -130,7 +130,7 @@ Error differs(const Catalog& catalog, const RankStates& rank, std::string_view n
   return error.in_file(file_of(catalog, rank)).of_tensor(name).of_kind(kind);
 }
 
-/// That `other` holds no tensor that `one` does not hold alike.
+/// Checks that `one` contains all tensors of `other`, with the same shapes and dtypes.
 void check_alike(const Catalog& catalog, const RankStates& rank, const ChunkStates& one, const ChunkStates& other) {
   for (const auto& [name, view] : other.tensors.entries()) {
     const TensorView* const same = one.tensors.find(name);
@@ -147,7 +147,8 @@ void check_alike(const Catalog& catalog, const RankStates& rank, const ChunkStat
 void check_layers(const Catalog& catalog, const RankStates& rank, const ChunkStates& chunk, const LayerRange& range) {
   HashSet<std::int64_t> found;
   for (const auto& [name, view] : chunk.tensors.entries()) {
-    if (name.starts_with("encoder.layers.")) {  // Counted from another first layer, which no argument tells.
+    // Such layers are numbered from a different first layer, which no argument records.
+    if (name.starts_with("encoder.layers.")) {
       throw Error(ErrorCode::kUnsupported, fmt::format("cannot join '{}': only decoders are joined", name))
           .in_file(file_of(catalog, rank))
           .of_tensor(name);
@@ -170,7 +171,7 @@ void check_layers(const Catalog& catalog, const RankStates& rank, const ChunkSta
       .found(std::ssize(found.keys()));
 }
 
-/// The files were written at one step, and say the same of how the model is spread.
+/// Checks that the files were written at one step, and agree on how the model is distributed.
 void check_one_save(const Catalog& catalog, const Save& save) {
   const RankStates& first = save.ranks.front();
   ValueEquality equality({.budget = catalog.arena->budget().get()});
@@ -191,8 +192,8 @@ void check_one_save(const Catalog& catalog, const Save& save) {
   }
 }
 
-/// Processes are numbered by tensor, then expert, then pipeline ranks, whatever else there is between them. Converters
-/// write all files from one.
+/// Checks the order of the writers. Processes are numbered by tensor, then expert, then pipeline ranks, with other
+/// kinds in between. Converters write all files from one process.
 void check_writers(const Catalog& catalog, const Save& save) {
   std::vector<std::int64_t> writers;
   for (const RankStates& rank : save.ranks) {

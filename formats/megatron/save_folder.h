@@ -1,5 +1,6 @@
 /// \file
-/// Which folders a save consists of. Source: megatron/training/checkpointing.py of core 0.16.1, get_checkpoint_name.
+/// Finds the folders of a save. Source: megatron/training/checkpointing.py of Megatron-Core 0.16.1,
+/// get_checkpoint_name.
 #pragma once
 
 #include <functional>
@@ -13,10 +14,10 @@
 namespace shard::megatron {
 
 inline constexpr std::string_view kModelFile = "model_optim_rng.pt";
-/// Of the distributed optimizer: one beside each model file, or none.
+/// The file of the distributed optimizer: beside each model file, or beside none.
 inline constexpr std::string_view kOptimizerFile = "distrib_optim.pt";
 
-/// A model-parallel rank.
+/// The numbers of a model-parallel rank.
 struct Coordinates {
   std::int64_t tensor = 0, pipeline = 0, expert = 0;
 
@@ -24,25 +25,26 @@ struct Coordinates {
 };
 
 struct SaveFolder {
-  std::string path;                ///< The source.
-  std::string prefix;              ///< Of the iteration in it: "iter_0000100/", or empty where it is the source.
+  std::string path;  ///< The source.
+  /// The iteration's folder in it: "iter_0000100/", or empty if it is the source itself.
+  std::string prefix;
   std::vector<std::string> ranks;  ///< The mp_rank folders with the prefix, sorted.
 };
 
-/// True for a folder of mp_rank folders, or one whose latest_checkpointed_iteration.txt names such a folder.
+/// True for a folder of mp_rank folders, and for one whose latest_checkpointed_iteration.txt names such a folder.
 bool is_save_folder(const SourceStore& store, const std::string& path);
 
-/// The iteration's folder: the source, or what its latest_checkpointed_iteration.txt names.
-/// \throws Error kNotFound     neither holds mp_rank folders.
+/// The iteration's folder: the source, or the folder that its latest_checkpointed_iteration.txt names.
+/// \throws Error kNotFound     neither contains mp_rank folders.
 /// \throws Error kUnsupported  single files of a save.
 SaveFolder find_save_folder(const Source& source);
 
-/// Calls `visit` with the ranks of a save, pipeline stages slowest, tensor-parallel ranks fastest; it may throw to end
-/// that.
+/// Calls `visit` with the ranks of a save, pipeline stages slowest, tensor-parallel ranks fastest; it may throw to
+/// stop.
 void for_each_rank(const Arguments& arguments, const std::function<void(const Coordinates& rank)>& visit);
 
-/// "mp_rank_01_000": the pipeline's part is there if it has several stages, the experts' if they have several ranks. So
-/// a name does not say what its second number counts.
+/// "mp_rank_01_000": the pipeline's part exists if there are several stages, the experts' if there are several expert
+/// ranks. So a name does not show which of them its second number counts.
 std::string folder_of(const Coordinates& rank, const Arguments& arguments);
 
 }  // namespace shard::megatron

@@ -1,5 +1,5 @@
 /// \file
-/// Whole tensors, made of the parts that ranks hold.
+/// Builds whole tensors from the parts of all ranks.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace shard::megatron {
 
-/// The state that holds the masters of parameters of 16 bits.
+/// The name of the state with the master weights of 16-bit parameters.
 inline constexpr std::string_view kMasters = "fp32_param";
 
 class Wholes {
@@ -23,23 +23,24 @@ class Wholes {
   Wholes(Catalog& catalog, torch_save::SavedFiles& files, const Save& save)
       : catalog_(catalog), builder_(catalog), arena_(*catalog.arena), files_(files), save_(save) {}
 
-  /// The name of a chunk's tensor or object with its layer counted through the model.
+  /// The name of a chunk's tensor or object, with its layer numbered through the model.
   std::string counted(std::string_view name, std::int64_t stage, std::int64_t chunk) const;
 
-  /// What the tensor `name` of a chunk is a part of.
-  /// \throws Error kUnsupported  tensor-parallel ranks share it in a way that its name does not tell.
+  /// The meaning of the name `name` of a chunk's tensor, with all rules applied.
+  /// \throws Error kUnsupported  tensor-parallel ranks share it in a way that its name does not define.
   Meaning meaning(std::string_view name, std::int64_t stage, std::int64_t chunk) const;
 
-  /// Adds to the catalog what `view` of file number `file` describes. \returns its index in Catalog::stored
+  /// Adds the stored tensor of `view` in file number `file`. \returns its index in Catalog::stored
   std::uint32_t store(std::size_t rank, std::uint32_t file, const TensorView& view);
 
-  /// Adds the part that rank number `rank` holds of tensor `name`, in Catalog::stored[stored].
-  /// \param path  empty where it says no more than the name
-  /// \throws Error kCorruption  its shape or dtype contradicts that of other parts, or its expert is not of the rank.
+  /// Adds rank number `rank`'s part of tensor `name`, in Catalog::stored[stored].
+  /// \param path  empty if it is the name as a single key
+  /// \throws Error kCorruption  its shape or dtype contradicts that of other parts, or its expert does not belong to
+  ///   the rank.
   void add(std::string_view name, Path path, const Meaning& meaning, std::size_t rank, std::uint32_t stored,
            const Part& part);
 
-  /// The same of an optimizer's state of that tensor: optimizer.state.STATE.NAME.
+  /// Adds a part of an optimizer state of that tensor: optimizer.state.STATE.NAME.
   void add_state(std::string_view state, const Meaning& meaning, std::size_t rank, std::uint32_t stored,
                  const Part& part);
 
@@ -47,7 +48,7 @@ class Wholes {
   void finish();
 
  private:
-  /// How ranks share one of MLA's down projections, which some layer specifications cut and others do not.
+  /// How ranks share one of MLA's down projections, which only some layer specifications shard.
   std::optional<Cut> cut_of_down_projection(std::string_view name, const TensorView& view) const;
 
   struct Whole {

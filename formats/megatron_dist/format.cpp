@@ -10,7 +10,7 @@ namespace shard {
 
 namespace {
 
-/// The folder is one of dcp too, which does not know the files beside the items.
+/// The folder is also valid for dcp, which ignores the files beside the items.
 constexpr std::array<std::string_view, 1> kSupersedes{"dcp"};
 constexpr std::array kWriteOptions{megatron_dist::kCoreVersion};
 

@@ -7,8 +7,8 @@
 namespace shard::megatron_dist {
 namespace {
 
-/// A flat buffer of a data-parallel group. Between its parameters lies memory that was never written, and only the job
-/// knows their order.
+/// True for a flat buffer of a data-parallel group. It contains uninitialised memory between its parameters, and only
+/// the training job knows their order.
 bool is_bucket(std::string_view name) {
   return name.find("optimizer.distributed.dp_group_idx_") != std::string_view::npos &&
          name.find(".bucket_idx_") != std::string_view::npos;

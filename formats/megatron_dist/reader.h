@@ -1,5 +1,5 @@
 /// \file
-/// Opens checkpoints of Megatron-core's dist_checkpointing (torch_dist), which are folders of dcp's files and more.
+/// Opens checkpoints of Megatron-Core's dist_checkpointing (torch_dist): folders of dcp's files and further ones.
 #pragma once
 
 #include <memory>
@@ -8,10 +8,11 @@
 
 namespace shard::megatron_dist {
 
-/// A folder whose metadata.json names torch_dist, or one that holds such a folder: see find_checkpoint.
+/// True for a folder whose metadata.json names torch_dist, and for a parent of such a folder: see find_checkpoint.
 bool detect(const Source& source);
 
-/// \throws Error kNotFound  the source does not hold a checkpoint. Others: as dcp::open, of which this is a form.
+/// \throws Error kNotFound  the source does not contain a checkpoint. Other errors: as dcp::open, which reads the
+///   folder.
 std::unique_ptr<Reader> open(const Source& source, const OpenOptions& options);
 
 }  // namespace shard::megatron_dist

@@ -16,13 +16,13 @@ namespace {
 
 constexpr std::int64_t kMaxConfigBytes = 64 << 10;
 
-/// Versions are the texts of their values; empty where there is none.
+/// The versions are stored as the text of their JSON values; empty if missing.
 struct Config {
   bool is_torch_dist = false, names_common = false;
   std::string version{}, common_backend{}, common_version{};
 };
 
-/// What stands there, of any type, as it is spelled.
+/// The next value, of any type, with its spelling in the file.
 std::string next_value(JsonCursor& json, std::string_view text) {
   const auto before = static_cast<std::size_t>(json.position());
   json.skip();
@@ -58,7 +58,7 @@ Config read_config(const SourceStore& store, const std::string& folder) {
   return config;
 }
 
-/// Core has written no other than 1, and takes that where none stands. Another whole number is one that we do not know.
+/// Megatron-Core has only written version 1, and assumes 1 if none is given. Any other integer is an unknown version.
 void check_version(std::string_view key, const std::string& found) {
   if (found.empty() || found == "1") return;
   const bool is_number = std::ranges::all_of(found, [](char c) { return c >= '0' && c <= '9'; });
@@ -89,7 +89,7 @@ bool is_checkpoint(const SourceStore& store, const std::string& folder) {
   try {
     return read_config(store, folder).is_torch_dist;
   } catch (const Error&) {
-    return false;  // A file of that name, of someone else.
+    return false;  // A metadata.json of a different program.
   }
 }
 

@@ -25,14 +25,14 @@ namespace shard::megatron_dist {
 
 namespace {
 
-// The `_extra_state` objects that Megatron-core's linear layers save.
+// The `_extra_state` objects that Megatron-Core's linear layers save.
 //
-// Each linear layer of Core itself (without Transformer Engine) saves one object beside its weight: None. Core's load
-// requires every one of them by default. Core 0.16.1 and 0.19.2 write the same names: layers below `decoder.layers` or
-// `mtp.layers` whose name starts with `linear_`, and `eh_proj` of multi-token prediction. Embedding, head, router and
-// norms have none.
+// Each linear layer of Megatron-Core itself (without Transformer Engine) saves one object beside its weight: None. A
+// load requires every one of them by default. Megatron-Core 0.16.1 and 0.19.2 write the same names: for layers below
+// `decoder.layers` or `mtp.layers` whose name starts with `linear_`, and for `eh_proj` of multi-token prediction.
+// Embedding, head, router and norms have none.
 
-/// At most this many are made. DeepSeek-V3 has 31,000.
+/// The largest number of objects that are created. DeepSeek-V3 has 31,000.
 inline constexpr std::size_t kMaxExtraStates = 1 << 20;
 
 bool remove_prefix(std::string_view& text, std::string_view prefix) {
@@ -48,7 +48,8 @@ bool is_in_layers(std::string_view name) {
   return name.starts_with("decoder.layers.") || name.starts_with("mtp.layers.");
 }
 
-/// The linear layer of which a tensor is the weight, or the first of two halves with keys of their own; else empty.
+/// The linear layer whose weight the tensor is; empty for any other tensor. If a weight is stored in two halves with
+/// separate keys, only the first half counts.
 std::string_view linear_module(std::string_view name) {
   const std::size_t dot = name.rfind('.');
   if (dot == std::string_view::npos || !is_in_layers(name)) return {};
@@ -73,8 +74,8 @@ void append_names(std::string_view module, std::span<const std::int64_t> stacked
   } while (next_index<std::int64_t>(offset, stacked) >= 0);
 }
 
-/// The names of the items that a save of these tensors has: `MODULE._extra_state/shard_OFFSET_SHAPE`, one for each
-/// matrix of a stacked weight, in the order of tensors and offsets. Tensors without elements have none.
+/// The names of the items that a save of these tensors has: `MODULE._extra_state/shard_OFFSET_SHAPE`, one per matrix of
+/// a stacked weight, in the order of tensors and offsets. Tensors without elements have none.
 /// \throws Error kUnsupported  more than kMaxExtraStates.
 std::vector<std::string> extra_state_names(const Catalog& catalog) {
   std::vector<std::string> names;
@@ -106,7 +107,7 @@ Value* number(Arena& arena, double real) {
   return value;
 }
 
-/// Splits what a target holds into items and common data.
+/// Divides a target's content into items and common data.
 class Content {
  public:
   Content(Catalog& target, bool common_file) : target_(target), arena_(*target.arena), common_file_(common_file) {}
@@ -143,7 +144,8 @@ class Content {
     return target_.originals == nullptr ? nullptr : target_.originals->items.find(&value);
   }
 
-  /// Objects that Core's load asks for and that only its own saves have. A source of this format is kept as it is.
+  /// Adds the objects that Megatron-Core's load requires and that only its own saves have. A source of this format gets
+  /// none.
   void add_extra_states() {
     if (target_.originals != nullptr && target_.originals->format == kMegatronDistFormat.traits.name) return;
     HashSet<std::string_view> known;
@@ -165,8 +167,8 @@ class Content {
     return dcp::saved_object(folder, value, target_.originals.get());
   }
 
-  /// Sharded objects stay as they are, and plain data under a key of the top become common data as they are; dcp's
-  /// rules name all else.
+  /// Sharded objects are kept unchanged. Plain data under a top-level key become common data unchanged. All others are
+  /// named by dcp's rules.
   dcp::Flat flatten_others() {
     Value* const root = target_.root;
     if (root == nullptr || !is_mapping(*root)) return dcp::flatten(target_);
@@ -187,7 +189,8 @@ class Content {
     return flat;
   }
 
-  /// What lies in an item with tensors or unknown classes is carried over with the item, or not at all.
+  /// Refuses parts of an item with tensors or unknown classes, because such an item can only be copied whole or dropped
+  /// whole.
   static void check_written(std::string_view name, const Value& value) {
     if (!holds(value, ValueKind::kOpaque)) return;
     throw Error(
@@ -207,11 +210,11 @@ class Content {
     flat.values.push_back(value);
   }
 
-  /// The dict of the objects, with what a load asks for. What is made up is a warning.
+  /// The dict of the objects, with the entries that a load requires. There is a warning for each created entry.
   Value* common_of(const dcp::Flat& flat) {
     std::vector<TreeEntry> entries;
     for (std::size_t i = 0; i < flat.objects.size(); ++i) {
-      // Objects without a value are empty containers of no tree.
+      // An object without a value is an empty container that belongs to no tree.
       Value* const value = flat.values[i] == nullptr ? make_value(arena_, ValueKind::kNone) : copy(*flat.values[i]);
       entries.push_back({flat.objects[i].name, flat.objects[i].path, kNoIndex, value});
     }
@@ -236,7 +239,7 @@ class Content {
     return make_list(arena_, ValueKind::kDict, items);
   }
 
-  /// The namespace that a dict was read from; `args` is always one.
+  /// Restores the namespace from which a dict was read; `args` is always a namespace.
   Value* with_namespace(const Value& key, Value* value) {
     if (!is_mapping(*value)) return value;
     Value* const* known = target_.originals == nullptr ? nullptr : target_.originals->values.find(value);
@@ -254,7 +257,7 @@ class Content {
   Arena& arena_;
   bool common_file_;
   std::vector<std::pair<std::string_view, const Value*>> items_;
-  std::vector<Value*> common_;  ///< Keys and values.
+  std::vector<Value*> common_;  ///< Keys and values, alternating.
 };
 
 }  // namespace

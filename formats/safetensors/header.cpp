@@ -17,7 +17,7 @@ namespace shard::safetensors {
 
 namespace {
 
-/// The least text of a tensor: `"":{"dtype":"U8","shape":[],"data_offsets":[0,0]}`.
+/// The shortest text of a tensor: `"":{"dtype":"U8","shape":[],"data_offsets":[0,0]}`.
 constexpr std::size_t kLeastEntryBytes = 48;
 
 /// The order of the format's own enum, by which writers sort tensors.
@@ -138,7 +138,7 @@ class HeaderParser {
         once(fields.has_offsets, name, field);
         read_offsets(fields);
       } else {
-        json_.skip();  // As the reference does: later versions may say more.
+        json_.skip();  // The reference skips unknown fields, because later versions may add some.
       }
     }
     if (!fields.has_dtype) fail_field(name, "dtype", "lacks");
@@ -181,7 +181,7 @@ class HeaderParser {
         .of_kind(FindingKind::kBadHeader);
   }
 
-  /// The bytes that the shape asks for; turns F4's shape into torch's.
+  /// The number of bytes of the shape. Converts the shape of F4 to torch's.
   std::int64_t size_of(DType dtype) {
     if (shape_.size() > static_cast<std::size_t>(kMaxDims)) {
       throw Error(ErrorCode::kUnsupported, fmt::format("{} dimensions, at most {} are read", shape_.size(), kMaxDims));
@@ -225,7 +225,7 @@ class HeaderParser {
     on_entry_({name, dtype, shape_, checked_add(data_begin_, fields.begin), stored});
   }
 
-  /// Ranges that follow each other become one; in a header as the reference writes it that is one for all.
+  /// Joins consecutive ranges. A header from the reference then has a single range.
   void add_range(std::int64_t begin, std::int64_t end) {
     if (!ranges_.empty() && ranges_.back().second == begin) {
       ranges_.back().second = end;
@@ -234,7 +234,8 @@ class HeaderParser {
     }
   }
 
-  /// Sorted by place, each range begins where the one before ends, and the last ends with the file.
+  /// Checks that, sorted by offset, each range starts at the end of the one before, and the last ends at the file's
+  /// end.
   void check_ranges() {
     if (!std::ranges::is_sorted(ranges_)) std::ranges::sort(ranges_);
     std::int64_t at = 0;
@@ -267,7 +268,7 @@ class HeaderParser {
   const std::function<void(const HeaderEntry&)>& on_entry_;
   Findings& ends_;
   JsonCursor json_;
-  std::string name_, dtype_;         ///< Decoded ones.
+  std::string name_, dtype_;         ///< Decoded texts.
   std::vector<std::int64_t> shape_;  ///< The shape of the tensor being read.
   std::vector<std::pair<std::int64_t, std::int64_t>> ranges_;
 };

@@ -16,7 +16,7 @@ namespace shard::safetensors {
 namespace {
 
 constexpr JsonStyle kHeaderJson{JsonEscapes::kNone, true};
-constexpr std::size_t kAlignment = 8;  ///< The data's first byte is aligned so, as the reference does.
+constexpr std::size_t kAlignment = 8;  ///< The alignment of the data's first byte, as in the reference.
 
 std::size_t dtype_order(DType dtype) {
   const std::span<const HeaderDType> all = header_dtypes();
@@ -82,7 +82,7 @@ void write_metadata(JsonWriter& json, const std::map<std::string, std::string>& 
   json.end_object();
 }
 
-/// The number in front of the header.
+/// Writes the number before the header.
 void set_length(std::string& head, const std::string& file) {
   std::size_t length = head.size() - kLengthBytes;
   if (length > static_cast<std::size_t>(kMaxHeaderBytes)) {
@@ -118,6 +118,7 @@ std::string place_file(std::vector<OutgoingTensor>& tensors, const std::map<std:
   head.append((kAlignment - head.size() % kAlignment) % kAlignment, ' ');
   set_length(head, file.path);
   const auto data = static_cast<std::int64_t>(head.size());
+  // The header counts offsets from the start of the data, the catalog from the start of the file.
   for (const OutgoingTensor& each : tensors) each.storage->offset += data;
   file.bytes = checked_add(data, end);
   return head;

@@ -1,6 +1,6 @@
 /// \file
-/// The header of a safetensors file that is to be written, byte for byte as the reference's `save_file` writes it.
-/// Shared by every format whose files are safetensors.
+/// Writes the header of a safetensors file, byte for byte as the reference's `save_file` does. All formats whose files
+/// are safetensors share it.
 #pragma once
 
 #include <map>
@@ -12,27 +12,27 @@
 
 namespace shard::safetensors {
 
-/// What a file holds of one tensor: all of it or a piece, row-major in a storage of its own.
+/// The part of a tensor that a file contains: the whole tensor or a piece, row-major in a separate storage.
 struct OutgoingTensor {
   const Tensor* tensor = nullptr;
-  Dims shape;  ///< The piece's.
+  Dims shape;  ///< The piece's shape.
   Storage* storage = nullptr;
 };
 
-/// Whether the format can hold what the catalog's tensors are. To be asked before any of their names is written.
+/// Checks that the format can store the catalog's tensors. Must be called before any of their names is written.
 /// \throws Error kUnsupported  a dtype that safetensors lacks, a name that is not UTF-8 or is "__metadata__", float4
 ///   without dimensions.
 void check_tensors(const Catalog& target);
 
-/// Puts tensors into a file: orders them as the reference does (dtypes descending, so that wide elements come first and
-/// every tensor is aligned, then as they come), sets each storage's offset and `file.bytes`.
-/// \pre check_tensors; file.path is set, for messages.
+/// Places tensors in a file. Orders them as the reference does: dtypes descending, so that wide elements come first and
+/// every tensor is aligned; tensors of one dtype keep their order. Sets each storage's offset and `file.bytes`.
+/// \pre check_tensors was called; file.path is set, for messages.
 /// \returns the file's bytes up to its data.
 /// \throws Error kUnsupported  metadata that is not UTF-8, a header over kMaxHeaderBytes.
 std::string place_file(std::vector<OutgoingTensor>& tensors, const std::map<std::string, std::string>& metadata,
                        File& file);
 
-/// {"name":"the name that it shares its bytes with"} as JSON text, for "shardctl.aliases"; empty where there are none.
+/// {"name": "the name with which it shares its bytes"} as JSON text, for "shardctl.aliases"; empty if there are none.
 std::string aliases_text(const Catalog& target);
 
 }  // namespace shard::safetensors

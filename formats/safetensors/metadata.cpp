@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::int64_t kProbeBytes = 4096;
 
-/// A document inside a string of the header: one object by tensors' names.
+/// A document inside a string of the header: one object with an entry per tensor.
 class NamedDocument {
  public:
   NamedDocument(const std::string& text, const std::string& key, const std::string& file)
@@ -37,7 +37,7 @@ class NamedDocument {
 
   std::span<const std::int64_t> read_dims(std::string_view name) { return read_numbers(name, first_); }
 
-  /// The fields of one entry of DCP_SHARDING_INFO. Its views hold until the next call.
+  /// The fields of one entry of DCP_SHARDING_INFO. The views are valid until the next call.
   ShardingEntry read_sharding(std::string_view name) {
     ShardingEntry entry{name, name, {}, std::nullopt};
     bool has_offsets = false, has_tensor = false;
@@ -109,7 +109,7 @@ class NamedDocument {
   std::string text_;
 };
 
-/// Runs `read`; what the text of `key` has wrong is said of it.
+/// Runs `read`. Adds the metadata's key to the error of a malformed text.
 template <class Read>
 void in_document(const std::string& key, const Read& read) {
   try {
@@ -141,7 +141,7 @@ bool names_sharding_info(const RandomReader& file) {
   std::size_t at = head.find(key);
   if (at == std::string::npos) return false;
   at = head.find_first_not_of(" \t\r\n:", at + key.size());
-  return at != std::string::npos && head[at] == '"';  // A tensor of that name would be an object.
+  return at != std::string::npos && head[at] == '"';  // A tensor with that name would have an object as its value.
 }
 
 void parse_sharding_info(const std::string& text, const std::string& file, const OnSharding& on_entry) {

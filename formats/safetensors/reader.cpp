@@ -24,7 +24,7 @@ namespace shard::safetensors {
 
 namespace {
 
-/// Makes room for `more` entries without moving the vector for every small file.
+/// Reserves room for `more` entries without moving the vector for every small file.
 template <class T>
 void make_room(std::vector<T>& vector, std::size_t more) {
   const std::size_t needed = vector.size() + more;
@@ -57,11 +57,11 @@ class SafetensorsReader final : public Reader {
   }
 
   const Catalog& catalog() const override { return catalog_; }
-  void locate(std::span<const std::uint32_t>) override {}  // Headers hold all places.
+  void locate(std::span<const std::uint32_t>) override {}  // Does nothing: headers contain all offsets.
   std::shared_ptr<const RandomReader> file(std::uint32_t index) const override { return files_.get(index); }
 
  private:
-  /// Ranks are what `paths` says.
+  /// Reads files whose ranks `paths` gives.
   void read_named(const RankPaths& paths) {
     catalog_.world_size = paths.ranks;
     catalog_.rank_files = RankFiles::kPlain;
@@ -77,7 +77,7 @@ class SafetensorsReader final : public Reader {
     return source_.folder.empty() ? store_.open(name) : store_.open_below(source_.folder, name);
   }
 
-  /// Parts count themselves in their names. Files that are named one by one may be some of them.
+  /// Checks the parts whose names count them. Files that were named one by one may be a subset.
   void check_parts() {
     if (!source_.folder.empty()) {
       if (const auto fault = hf_index::counted_fault(source_.folder, source_.names, kSafetensorsSuffix)) {
@@ -88,7 +88,7 @@ class SafetensorsReader final : public Reader {
     hf_index::note_unnamed_parts(source_.names, std::array{kSafetensorsSuffix}, findings_, catalog_.warnings);
   }
 
-  /// Reads one file's header. A fault in it is a finding, and the file is left out.
+  /// Reads one file's header. A fault in it is a finding, and the file is skipped.
   /// \returns whether it was read.
   bool try_file(const std::string& name, const std::string& shown, std::uint32_t index_file) {
     const auto index = static_cast<std::uint32_t>(catalog_.files.size());
@@ -103,7 +103,7 @@ class SafetensorsReader final : public Reader {
     } catch (Error& error) {
       error.in_file(shown);
       const bool is_cut = error.kind() == FindingKind::kTruncated && catalog_.tensors.size() > tensors;
-      if (is_cut) {  // The header is whole.
+      if (is_cut) {  // The header is complete, and only data is missing.
         mark.keep();
         findings_.report(error.of_tensor(mark_cut(tensors, catalog_.files[index].bytes)));
         return true;
@@ -121,7 +121,7 @@ class SafetensorsReader final : public Reader {
         .of_kind(FindingKind::kDuplicateName);
   }
 
-  /// A name that several tensors from `begin` on have, or empty.
+  /// A name that occurs twice among the tensors from `begin` on, or empty.
   std::string repeated_name(std::size_t begin) const {
     std::vector<std::string_view> names;
     for (std::size_t i = begin; i < catalog_.tensors.size(); ++i) names.push_back(catalog_.tensors[i].name);
@@ -130,7 +130,8 @@ class SafetensorsReader final : public Reader {
     return twice == names.end() ? std::string() : std::string(*twice);
   }
 
-  /// Marks tensors from `begin` on that a file of so many bytes does not hold. \returns the first one's name.
+  /// Marks the tensors from `begin` on that extend past the end of a file of `file_bytes`. \returns the first one's
+  /// name.
   std::string mark_cut(std::size_t begin, std::int64_t file_bytes) {
     std::string first;
     for (std::size_t i = begin; i < catalog_.tensors.size(); ++i) {
@@ -165,7 +166,7 @@ class SafetensorsReader final : public Reader {
     for (const Error& end : ends.all()) lose_beyond(file, first_storage, end);
   }
 
-  /// For repair: tensors whose bytes reach past the end of the file are lost; all others are not.
+  /// For repair: tensors whose bytes extend past the end of the file are losses; the others are kept.
   void lose_beyond(const File& file, std::size_t first_storage, const Error& end) {
     findings_.mend(fmt::format("{}: {}", file.path, reason_of(end)));
     for (std::size_t i = first_storage; i < catalog_.storages.size(); ++i) {
@@ -192,7 +193,8 @@ class SafetensorsReader final : public Reader {
     stored.strides = catalog_.arena->dims(used);
   }
 
-  /// Refuses pieces. Whole tensors may say where they begin, at 0, as torch's writer of full checkpoints does.
+  /// Refuses pieces. Offsets of whole tensors are accepted if they are 0, as torch's writer of full checkpoints records
+  /// them.
   static void drop_sharding_info(MetadataMap& metadata, const std::string& file) {
     const auto info = metadata.find(kShardingInfoKey);
     if (info == metadata.end()) return;
@@ -211,7 +213,7 @@ class SafetensorsReader final : public Reader {
     metadata.erase(kDcpVersionKey);
   }
 
-  /// What torch leaves beside the files when it saves with enable_consolidation.
+  /// Adds a warning about the folder that torch leaves beside the files when it saves with enable_consolidation.
   void note_shards() {
     const auto shards = std::ranges::find(source_.others, "sharded");
     if (shards == source_.others.end()) return;
@@ -237,7 +239,7 @@ class SafetensorsReader final : public Reader {
                 .hint("pass only files that belong together, or add their index");
       }
       findings_.report(error.in_file(second));
-      tensors[i - 1].damaged = tensors[i].damaged = true;  // Nothing says which of them it is.
+      tensors[i - 1].damaged = tensors[i].damaged = true;  // It is unknown which of the two is the original.
     }
   }
 
@@ -248,7 +250,7 @@ class SafetensorsReader final : public Reader {
   mutable OpenFiles files_;
   Catalog catalog_ = source_catalog();
   CatalogBuilder builder_{catalog_};
-  // As transformers does, all tensors of a listed file are read but those that the index places elsewhere.
+  // Reads all tensors of a listed file except those that the index places in a different file, as transformers does.
   hf_index::IndexedFolder index_{store_, source_, {kSafetensorsSuffix, "headers", true, true}, findings_};
 };
 

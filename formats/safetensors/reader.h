@@ -1,5 +1,5 @@
 /// \file
-/// Recognises and opens safetensors checkpoints. Bytes, limits and refusals: README.md beside this file.
+/// Recognises and opens safetensors checkpoints. README.md in this folder documents bytes, limits and refusals.
 #pragma once
 
 #include <memory>
@@ -8,12 +8,12 @@
 
 namespace shard::safetensors {
 
-/// Safetensors files of whole tensors, or an index of such: see Format::detect.
+/// True for safetensors files of whole tensors, and for an index of such files: see Format::detect.
 bool detect(const Source& source);
 
-/// Opens one file, several, a folder with or without index, or an index.
-/// \throws Error kCorruption, kNotFound, kUnsupported  see parse_header and read_weight_map; besides kCorruption of
-///   kind index_mismatch (the index names a tensor that its file lacks) and duplicate_name (a tensor twice),
+/// Opens one file, several files, a folder with or without an index, or an index.
+/// \throws Error kCorruption, kNotFound, kUnsupported  see parse_header and read_weight_map. Also kCorruption of kind
+///   index_mismatch (the index lists a tensor that its file lacks) and duplicate_name (a tensor occurs twice), and
 ///   kUnsupported for shards of dcp-hf.
 std::unique_ptr<Reader> open(const Source& source, const OpenOptions& options);
 

@@ -46,7 +46,7 @@ DataFiles from_folder(const SourceStore& store, const std::string& folder) {
   return files;
 }
 
-/// An index named directly: its folder's data files, without the folder's other files being of interest.
+/// The data files of an index that was named directly. Other files of its folder are ignored.
 DataFiles from_index(const SourceStore& store, const std::string& path) {
   DataFiles files;
   files.folder = parent_path(path);
@@ -58,7 +58,7 @@ DataFiles from_index(const SourceStore& store, const std::string& path) {
   return files;
 }
 
-/// Whole tensors, as far as the file's front says.
+/// Whether the file contains whole tensors, as far as its start shows.
 bool is_whole_file(const SourceStore& store, const std::string& path) {
   if (store.status(path).kind != FileKind::kFile) return false;
   const auto file = store.open(path);
@@ -74,7 +74,7 @@ bool is_safetensors_folder(const SourceStore& store, const std::string& folder) 
     const std::string path = join_path(folder, name);
     if (store.status(path).kind != FileKind::kFile) continue;
     const auto file = store.open(path);
-    if (names_sharding_info(*file)) return false;  // One shard makes all of them shards.
+    if (names_sharding_info(*file)) return false;  // If one file is a shard, all are.
     is_any_whole = is_any_whole || looks_like_header(*file);
   }
   return is_any_whole;

@@ -1,5 +1,5 @@
 /// \file
-/// Which files a safetensors source consists of: one file, several, a folder, or an index.
+/// Finds the files of a safetensors source: one file, several, a folder, or an index.
 #pragma once
 
 #include "formats/format.h"
@@ -7,8 +7,8 @@
 
 namespace shard::safetensors {
 
-/// \throws Error kNotFound    the folder holds none.
-/// \throws Error kCorruption  several indices and none of the usual name.
+/// \throws Error kNotFound    the folder contains no such file.
+/// \throws Error kCorruption  the folder has several indexes, and none has the usual name.
 hf_index::DataFiles find_tensor_files(const Source& source);
 
 }  // namespace shard::safetensors

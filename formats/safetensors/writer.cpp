@@ -31,7 +31,8 @@ class SafetensorsWriter final : public Writer {
       target.metadata[kAliasesNote] = std::move(aliases);
     }
     std::vector<std::vector<OutgoingTensor>> by_file = tensors_by_file(target);
-    const bool is_named = !target.files.front().path.empty();  // Files of ranks, which may hold the same names.
+    // True for files of ranks, which may contain equal names.
+    const bool is_named = !target.files.front().path.empty();
     for (std::size_t i = 0; i < by_file.size(); ++i) {
       File& file = target.files[i];
       if (!is_named) file.path = file_name(i, by_file.size());
@@ -73,7 +74,7 @@ class SafetensorsWriter final : public Writer {
 
   void place_index(Catalog& target) {
     std::vector<hf_index::IndexEntry> entries;
-    for (const Tensor& tensor : target.tensors) {  // By name already.
+    for (const Tensor& tensor : target.tensors) {  // The tensors are sorted by name already.
       entries.push_back({tensor.name, target.files[storage_of(target, tensor).file].path});
     }
     index_ = hf_index::dump_index(total_bytes_, entries);
@@ -82,7 +83,7 @@ class SafetensorsWriter final : public Writer {
 
   WriteOptions options_;
   std::vector<std::string> heads_;  ///< The headers, by file.
-  std::string index_;               ///< Content of the index, which is the last file, or empty.
+  std::string index_;               ///< The content of the index, which is the last file; empty if there is none.
   std::int64_t total_bytes_ = 0;
 };
 

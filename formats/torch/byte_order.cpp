@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::int64_t kLongestOrder = 64;
 
-/// \throws Error  a record other than a storage has two names.
+/// \throws Error  a record that is not a storage has two different names.
 void check_no_other_name(const zip::ZipReader& zip) {
   const std::string storages = zip.folder() + "/data/";
   for (const zip::Record& record : zip.records()) {

@@ -19,7 +19,7 @@ constexpr int kLegacyPickles = 5;  ///< Magic number, protocol, machine, object,
 
 bool is_pickle(std::string_view record) { return record.ends_with(".pkl"); }
 
-/// Hands over a record that is not read at once.
+/// Passes on a record that is not read at once.
 void hand_over(const ZipPlace& place, const zip::ZipReader& zip, const zip::Record& record, std::int64_t data,
                ContainerReport& report) {
   CrcRange run{.offset = data, .bytes = record.bytes, .name = fmt::format("record '{}'", record.name)};
@@ -67,7 +67,7 @@ void check_saved_zip(const ZipPlace& place, GlobalLister& globals, ContainerRepo
                  [&](const zip::ZipReader& zip, const zip::Record& record, std::int64_t data) {
                    const bool is_read = is_pickle(record.name) || record.bytes <= kSmall;
                    if (!is_read) return hand_over(place, zip, record, data, report);
-                   Arena arena(std::make_shared<Budget>());  // What a pickle may inflate to.
+                   Arena arena(std::make_shared<Budget>());  // Limits the inflated size of a pickle.
                    arena.earn(zip.allocated_bytes(record));
                    const std::vector<std::byte> content = zip.read(record, arena);
                    if (zip.has_checksums() && record.checksum()) report.on_crcs_checked(1);
@@ -87,7 +87,7 @@ void check_saved_file(const std::shared_ptr<const RandomReader>& file, Container
       globals.list(pickle);
       at += bytes;
     }
-  } catch (const Error&) {  // Who opened the file has reported it.
+  } catch (const Error&) {  // The function that opened the file has reported it.
   }
 }
 

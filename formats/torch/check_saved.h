@@ -1,5 +1,5 @@
 /// \file
-/// Checks all bytes of torch.save files that are not elements, and the checksums that zips have for the rest.
+/// Checks all bytes of torch.save files that are not elements, and the checksums that zips have for the elements.
 #pragma once
 
 #include <cstdint>
@@ -13,12 +13,13 @@
 
 namespace shard::torch_save {
 
-/// Tells the globals of pickles. Equal pickles, as the items of one tensor have them, are read once. Threads: one.
+/// Reports the globals of pickles. Equal pickles, such as those of one tensor's items, are read once. Threads: one.
 class GlobalLister {
  public:
   /// Ownership: `report` must outlive this.
   explicit GlobalLister(ContainerReport& report) : report_(report) {}
-  /// A damaged pickle tells what stands before the damage: who reads the checkpoint reports it.
+  /// Reports the globals of a pickle; of a damaged one those before the damage. The reader of the checkpoint reports
+  /// the damage.
   void list(std::span<const std::byte> pickle);
 
  private:
@@ -26,7 +27,7 @@ class GlobalLister {
   HashSet<std::string> seen_;  ///< By digest.
 };
 
-/// A zip in a file, or one that comes out of a stream: then `decoded` opens the view for whoever reads on.
+/// A zip in a file, or a zip in a decoded stream. In the second case, `decoded` opens the view for further readers.
 struct ZipPlace {
   std::shared_ptr<const RandomReader> file;
   std::int64_t begin = 0, bytes = 0;
@@ -34,7 +35,7 @@ struct ZipPlace {
 };
 
 /// Checks a zip of torch.save: see zip::check_zip. Small records and pickles are compared at once; longer ones are
-/// handed over with their checksums.
+/// passed to the report with their checksums.
 void check_saved_zip(const ZipPlace& place, GlobalLister& globals, ContainerReport& report);
 
 /// Checks a whole file: a zip, or one of torch before 1.6, which has no checksums.

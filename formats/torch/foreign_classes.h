@@ -1,5 +1,5 @@
 /// \file
-/// Values of classes outside the list, among those that a pickle holds.
+/// Finds values of classes outside the list in a pickle.
 #pragma once
 
 #include <string_view>
@@ -14,20 +14,20 @@ namespace shard::torch_save {
 
 /// The opaque values below a value.
 struct Opaques {
-  const Value* first = nullptr;    ///< Null: there is none.
-  const Value* holding = nullptr;  ///< The class of the first object that holds tensors; null: there is none.
+  const Value* first = nullptr;    ///< Null if there is none.
+  const Value* holding = nullptr;  ///< The class of the first object that contains tensors; null if there is none.
 };
 
-/// Looks for opaque values at and below `value`. Those below tensors of foreign classes do not count: such tensors are
-/// objects that no writer takes (unsupported_tensor_kind). Values that `originals` carries over do not count either;
-/// null: there are none. Cost: each node once for all calls with one `met`; nodes that it has are not visited again.
+/// Finds opaque values at and below `value`. Two kinds do not count: those below tensors of foreign classes, because
+/// such tensors are objects that no writer accepts (unsupported_tensor_kind), and values that `originals` carries over
+/// (null: there are none). Cost: each node once for all calls with one `met`; nodes in it are not visited again.
 Opaques find_opaques(const Value& value, VisitedSet& met, const Originals* originals = nullptr);
 
-/// The refusal of an object that is or holds `opaque`.
+/// The error for an object that is or contains `opaque`.
 Error foreign_class(const Value& opaque, const Value& object, std::string_view name);
 
-/// Refuses the objects with values of classes outside the list, from index `first` on, of `file`: reports each
-/// (report_object), of kind forbidden_global.
+/// Refuses the objects of `file`, from index `first` on, that contain values of classes outside the list. Reports each
+/// (report_object) with kind forbidden_global.
 void refuse_foreign_classes(const Catalog& catalog, std::size_t first, std::string_view file, Findings& findings);
 
 }  // namespace shard::torch_save

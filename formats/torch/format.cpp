@@ -17,7 +17,7 @@ constexpr std::array<std::string_view, 5> kSuffixes{".pt", ".pth", ".bin", ".ckp
 const Format kTorchFormat{
     .traits = {.name = "torch", .objects = true, .sharing = true, .aliases = true},
     .suffixes = kSuffixes,
-    .suffixes_tell_folders = false,  // Its folders have names of their own.
+    .suffixes_tell_folders = false,  // Folders of this format are recognised by their files' names.
     .loader_suffix = kBinSuffix,
     .objects_apart = false,
     .detect = torch_save::detect,

@@ -17,17 +17,18 @@ namespace {
 using std::string_view_literals::operator""sv;
 
 constexpr std::string_view kMagic = "\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19\x2e"sv;  // LONG1 10 ... STOP
-constexpr std::string_view kFrame = "\x95\x0d\0\0\0\0\0\0\0"sv;  // What protocol 4 puts before so short a pickle.
+// Protocol 4 writes this frame before such a short pickle.
+constexpr std::string_view kFrame = "\x95\x0d\0\0\0\0\0\0\0"sv;
 constexpr std::int64_t kProtocol = 1001;
 constexpr std::int64_t kWindow = 4096, kCountBytes = 8;
 
 struct LegacyStorage {
   std::string_view key;
   std::int64_t element_bytes = 0, bytes = 0;
-  std::int64_t offset = -1;  ///< Where the elements begin in the file.
+  std::int64_t offset = -1;  ///< The offset of the elements in the file.
 };
 
-/// What the persistent ids of the object say about storages: by key, each once.
+/// Collects the storages that the persistent ids of the object describe, by key, without duplicates.
 std::vector<LegacyStorage> storages_of(std::span<Value* const> ids) {
   std::vector<LegacyStorage> storages;
   storages.reserve(ids.size());
@@ -35,7 +36,7 @@ std::vector<LegacyStorage> storages_of(std::span<Value* const> ids) {
     const StorageId said = as_storage_id(*id);
     storages.push_back({said.key, element_bytes(said.dtype), said.bytes});
   }
-  // Several ids may name one storage; torch counts its elements in the dtype of the first.
+  // Several ids may name one storage. torch counts its elements in the dtype of the first.
   std::ranges::stable_sort(storages, {}, &LegacyStorage::key);
   for (std::size_t i = 1; i < storages.size(); ++i) {
     const LegacyStorage &a = storages[i - 1], &b = storages[i];
@@ -92,7 +93,7 @@ class LegacyFile final : public SavedFile {
   std::int64_t locate(std::uint32_t number) const override { return storages_[number].offset; }
 
  private:
-  /// For repair what stands behind a fault is lost: nothing says where a storage begins but the one before it.
+  /// For repair: everything after a fault is lost, because a storage's offset is only known from the one before it.
   void place_or_lose(const SavedFileOptions& options) {
     try {
       place_storages(*next_pickle());
@@ -111,8 +112,9 @@ class LegacyFile final : public SavedFile {
     return pickle::load(arena_, *data, load_options_);
   }
 
+  /// Reads the first three pickles: magic number, protocol, description of the machine.
   void read_header() {
-    next_pickle();  // The magic number, which is_legacy_file has seen.
+    next_pickle();  // Skips the magic number, which is_legacy_file has checked.
     const Value& protocol = *next_pickle();
     if (protocol.kind != ValueKind::kInt || protocol.number != kProtocol) {
       Error error(ErrorCode::kUnsupported, "a legacy torch.save file of another protocol than 1001");
@@ -125,6 +127,7 @@ class LegacyFile final : public SavedFile {
     }
   }
 
+  /// Places the storages, which follow the list of keys in its order and end with the file.
   void place_storages(const Value& keys) {
     if (keys.kind != ValueKind::kList) {
       throw Error(ErrorCode::kCorruption, "the storages' keys are not a list").of_kind(FindingKind::kBadHeader);
@@ -138,7 +141,7 @@ class LegacyFile final : public SavedFile {
         .because("something was appended to the file, or a key was lost");
   }
 
-  /// The i64 there. Small storages lie close together, so what follows is read along.
+  /// The i64 at `offset`. Reads the bytes after it too, because small storages are close together.
   std::int64_t number_at(std::int64_t offset) {
     const std::int64_t have = window_begin_ + static_cast<std::int64_t>(window_.size());
     if (offset < window_begin_ || offset + kCountBytes > have) {
@@ -151,6 +154,7 @@ class LegacyFile final : public SavedFile {
     return number;
   }
 
+  /// Places one storage: an i64 with the number of its elements, then the elements.
   void place_storage(const Value& key) {
     const auto wrong = [&](std::string_view what) {
       return Error(ErrorCode::kCorruption, fmt::format("the storage '{}' {}", key.is_string() ? key.text() : "?", what))
@@ -183,9 +187,9 @@ class LegacyFile final : public SavedFile {
   std::shared_ptr<const RandomReader> file_;
   Arena& arena_;
   pickle::LoadOptions load_options_;
-  std::int64_t at_ = 0;                  ///< What is read next.
+  std::int64_t at_ = 0;                  ///< The offset of the next read.
   std::vector<LegacyStorage> storages_;  ///< By key.
-  std::vector<std::byte> window_;        ///< What was read last.
+  std::vector<std::byte> window_;        ///< The bytes of the last read.
   std::int64_t window_begin_ = 0;
   std::string why_lost_;
 };
@@ -196,6 +200,7 @@ bool is_legacy_file(const RandomReader& file) {
   std::string head(static_cast<std::size_t>(std::min<std::int64_t>(file.size(), 32)), '\0');
   file.read_at(0, std::as_writable_bytes(std::span(head)));
   std::string_view rest = head;
+  // PROTO and the version, with protocol 4 a frame, then the magic number as LONG1.
   if (rest.size() < 2 || rest[0] != '\x80' || rest[1] < 2 || rest[1] > 5) return false;
   rest.remove_prefix(2);
   if (rest.starts_with(kFrame)) rest.remove_prefix(kFrame.size());

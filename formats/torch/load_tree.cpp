@@ -13,15 +13,15 @@ namespace shard::torch_save {
 
 namespace {
 
-// Parameter(data) and Variable(data) with the state (requires_grad, volatile, hooks), as torch 0.3 and 0.4 pickled
-// them.
+// True for Parameter(data) and Variable(data) with the state (requires_grad, volatile, hooks), as torch 0.3 and 0.4
+// pickled them.
 bool is_old_parameter(const Value& value) {
   const bool names_class =
       value.is_call_of("torch.nn.parameter", "Parameter") || value.is_call_of("torch.autograd.variable", "Variable");
   return names_class && !value.items().empty() && value.items().size() <= 2;
 }
 
-// Turns such a call into the one that torch makes today.
+// Converts such a call to today's form.
 void modernize(Arena& arena, Value& node) {
   const Value* state = node.extra() != nullptr ? node.extra()->state : nullptr;
   const bool has_state = state != nullptr && state->kind == ValueKind::kTuple && !state->items().empty();
@@ -87,7 +87,7 @@ void TreeLoader::add_tensor(const TreeLeaf& leaf, Value& node, const TensorView&
   become_tensor(node, builder_.add_tensor(leaf.name, compact_path(leaf.path, leaf.name), stored));
 }
 
-// One tensor object under several names: one entry each; the node keeps the first one's number.
+// Adds an entry for a further name of a tensor object. The node keeps the number of the first name.
 void TreeLoader::add_again(const TreeLeaf& leaf, const Value& node) {
   const StoredTensor stored = catalog_.stored_of(catalog_.tensors[static_cast<std::size_t>(node.number)]);
   builder_.add_tensor(leaf.name, compact_path(leaf.path, leaf.name), stored);

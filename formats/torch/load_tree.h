@@ -1,5 +1,5 @@
 /// \file
-/// From the tree of one torch.save file to the tensors, storages and objects of a catalog.
+/// Converts the tree of one torch.save file to tensors, storages and objects of a catalog.
 #pragma once
 
 #include <cstdint>
@@ -15,14 +15,14 @@
 
 namespace shard::torch_save {
 
-/// Appends what file number `file` of `files` holds. In the tree, calls that rebuild a tensor become kTensor values in
-/// place; a Parameter stays a call around one (of torch 0.3 too, as a call that torch makes today). Storages are not
+/// Appends the content of file number `file` of `files`. Calls in the tree that rebuild a tensor become kTensor values
+/// in place. A Parameter stays a call around one; that of torch 0.3 becomes a call in today's form. Storages are not
 /// located yet.
 class TreeLoader {
  public:
   TreeLoader(Catalog& catalog, SavedFiles& files, std::uint32_t file)
       : catalog_(catalog), builder_(catalog), files_(files), file_(file), hidden_(*catalog.arena) {}
-  /// \throws Error kCorruption, kUnsupported  naming file and tensor.
+  /// \throws Error kCorruption, kUnsupported  with file and tensor.
   void load(Value& root);
 
  private:
@@ -37,7 +37,7 @@ class TreeLoader {
   SavedFiles& files_;
   std::uint32_t file_;
   HiddenTensors hidden_;
-  FirstNames flagged_, attributed_, moved_, holding_;  ///< What a user wants to know: see load.
+  FirstNames flagged_, attributed_, moved_, holding_;  ///< Names for the warnings, see load.
 };
 
 }  // namespace shard::torch_save

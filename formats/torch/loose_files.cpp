@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::size_t kMostFiles = 10'000;
 
-/// Adds the files of `path`, which is `shown` in messages, and of folders `depth` levels below.
+/// Adds the files of `path`, which messages call `shown`, and of folders up to `depth` levels below.
 void list_files(const SourceStore& store, const std::string& path, const std::string& shown, int depth,
                 std::vector<std::pair<std::string, std::string>>& files) {
   const FileKind kind = store.status(path).kind;
@@ -76,8 +76,8 @@ std::unique_ptr<Reader> open_loose_files(const SourceStore& store, const std::ve
     const bool is_folder = store.status(path).kind == FileKind::kFolder;
     list_files(store, path, is_folder ? std::string() : base_name(path), is_folder ? kDepth : 0, files);
   }
-  if (files.size() < 2) return nullptr;  // The only file is what could not be opened.
-  // Items of dcp are zips one behind the other, which only their metadata tells apart.
+  if (files.size() < 2) return nullptr;  // The only file is the one that could not be opened.
+  // Items of dcp are consecutive zips, whose borders only their metadata records.
   if (std::ranges::any_of(files, [](const auto& each) { return each.second.ends_with(".distcp"); })) return nullptr;
   auto reader = std::make_unique<LooseFiles>(store, std::move(files));
   return reader->empty() ? nullptr : std::move(reader);

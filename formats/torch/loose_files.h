@@ -1,5 +1,5 @@
 /// \file
-/// The files of a source that cannot be opened as a checkpoint, one by one.
+/// Opens the files of a source one by one if it cannot be opened as a checkpoint.
 #pragma once
 
 #include <memory>
@@ -11,10 +11,9 @@
 
 namespace shard::torch_save {
 
-/// Files of `paths`, and files in folders among them and below these, that torch.save may have written.
-/// The catalog has nothing but files; check_container checks each. Null: there are none, or files of dcp are
-/// among them. Ownership: `store` must outlive
-/// the result. Cost: opens each file; 10,000 at most are looked at.
+/// Finds files that torch.save may have written among `paths`, and in the folders among them and below. The catalog
+/// contains only files; check_container checks each. Null if there are none, or if some are files of dcp. Ownership:
+/// `store` must outlive the result. Cost: opens each file; at most 10,000 are opened.
 std::unique_ptr<Reader> open_loose_files(const SourceStore& store, const std::vector<std::string>& paths);
 
 }  // namespace shard::torch_save

@@ -18,8 +18,8 @@ namespace shard::torch_save {
 
 namespace {
 
-// The top folder inside the zip: the file's name without its last extension, as torch takes it. Names that torch
-// cannot use, or opens as a stream, get what streams get.
+// The top folder inside the zip: the file's name without its last extension, as in torch. Names that torch cannot use,
+// or opens as a stream, get the folder name of streams.
 std::string top_folder(std::string_view file_name) {
   const std::string_view stem = file_name.substr(0, std::min(file_name.rfind('.'), file_name.size()));
   const bool is_plain =

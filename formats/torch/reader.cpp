@@ -51,7 +51,7 @@ class TorchReader final : public SavedReader {
     if (source_.folder.empty()) {
       return hf_index::note_unnamed_parts(source_.names, kTorchSuffixes, findings_, catalog_.warnings);
     }
-    // For repair only, parts are read without their index. They count themselves in their names.
+    // Parts without their index are read only for repair. Their names contain the count.
     const std::string missing = hf_index::missing_part(source_.names, kBinSuffix);
     if (missing.empty()) return;
     findings_.report(Error(ErrorCode::kNotFound, "a part that the names of the others count is missing")
@@ -59,7 +59,7 @@ class TorchReader final : public SavedReader {
                          .of_kind(FindingKind::kMissingFile));
   }
 
-  /// Reads one file; what is wrong with it is a finding, and the file is left out.
+  /// Reads one file. A fault in it is a finding, and the file is skipped.
   /// \returns whether it was read.
   bool try_file(const std::string& name, std::uint32_t index_file) {
     CatalogMark mark(catalog_);
@@ -87,7 +87,7 @@ class TorchReader final : public SavedReader {
 
   std::uint32_t file_of(const Tensor& tensor) const { return catalog_.storage_of(tensor).file; }
 
-  /// The files of a folder hold one dict between them.
+  /// Merges the dicts of the files of a folder into one.
   void merge_roots() {
     std::erase(roots_, nullptr);
     if (roots_.size() == 1) catalog_.root = roots_.front();
@@ -117,7 +117,7 @@ class TorchReader final : public SavedReader {
               .in_file(second)
               .of_tensor(tensors[i].name)
               .of_kind(FindingKind::kDuplicateName));
-      tensors[i - 1].damaged = tensors[i].damaged = true;  // Nothing says which of them it is.
+      tensors[i - 1].damaged = tensors[i].damaged = true;  // It is unknown which of the two is the original.
     }
   }
 
@@ -126,8 +126,8 @@ class TorchReader final : public SavedReader {
   Findings& findings_;
   hf_index::DataFiles source_;
   hf_index::IndexedFolder index_{store_, source_, {kBinSuffix, "parts"}, findings_};
-  std::vector<Value*> roots_;               ///< By file; null where it is damaged.
-  std::vector<std::uint32_t> index_files_;  ///< By file: its number in the index.
+  std::vector<Value*> roots_;               ///< By file; null if the file is damaged.
+  std::vector<std::uint32_t> index_files_;  ///< The number of each file in the index.
 };
 
 }  // namespace

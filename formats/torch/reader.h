@@ -1,5 +1,5 @@
 /// \file
-/// Recognises and opens torch.save files. Bytes, limits and refusals: README.md beside this file.
+/// Recognises and opens torch.save files. README.md in this folder documents bytes, limits and refusals.
 #pragma once
 
 #include <memory>
@@ -8,13 +8,13 @@
 
 namespace shard::torch_save {
 
-/// One file of torch.save, an index of such, or a folder with names that Hugging Face gives them.
+/// True for one file of torch.save, an index of such files, and a folder with Hugging Face's names for them.
 bool detect(const Source& source);
 
 /// Opens one torch.save file, a folder with `pytorch_model.bin` or with an index, or an index.
-/// \throws Error kCorruption, kNotFound, kUnsupported  see find_saved_files, open_saved_file and as_tensor; besides
-///   kCorruption where a storage's record is absent or has another size, where the index and the files disagree (kind
-///   index_mismatch), and where two files hold one tensor (kind duplicate_name).
+/// \throws Error kCorruption, kNotFound, kUnsupported  see find_saved_files, open_saved_file and as_tensor. Also
+///   kCorruption if a storage's record is missing or has a different size, if the index contradicts the files (kind
+///   index_mismatch), and if two files contain one tensor (kind duplicate_name).
 std::unique_ptr<Reader> open(const Source& source, const OpenOptions& options);
 
 }  // namespace shard::torch_save

@@ -10,7 +10,7 @@ namespace shard::torch_save {
 
 namespace {
 
-/// Without its pickle nothing in a file has a name, and without its byte order no bytes have a meaning.
+/// Refuses a zip without its pickle, which contains all names, or without its byte order, which defines the elements.
 void refuse_unnamed(const zip::SalvagedZip& salvaged, const std::string& shown) {
   const zip::ZipReader& zip = *salvaged.zip;
   const auto is_lost = [&](std::string_view name) {

@@ -45,11 +45,12 @@ bool has_big_endian_mark(const zip::ZipReader& zip, const std::string& shown) {
   }
 }
 
-/// torch reads the number at the record's begin (caffe2/serialize/inline_container.cc) and knows versions 1 to 10.
+/// Checks the version as torch does: it reads the number at the record's start (caffe2/serialize/inline_container.cc)
+/// and accepts versions 1 to 10.
 void check_version(const zip::ZipReader& zip, const std::string& shown) {
   const zip::Record* record = zip.find(".data/version");
   if (record == nullptr) record = zip.find("version");
-  if (record == nullptr) return;  // Nothing is read otherwise for it.
+  if (record == nullptr) return;  // The record's local header is only read if the record exists.
   const std::vector<std::byte> content = zip.read(*record, kSmallRecord);
   const std::string_view text = as_text(content).substr(0, as_text(content).find_last_not_of(" \t\r\n") + 1);
   const int version = parse_number<int>(text).value_or(0);
@@ -67,7 +68,7 @@ std::string_view version_of(const zip::ZipReader& zip) {
   return zip.find("byteorder") != nullptr ? "zip, torch>=2.1" : "zip, torch>=1.6";
 }
 
-/// Whether torch.save closed the zip without the pickle: it pickles everything first, but closes the zip in any case.
+/// True if torch.save closed the zip without the pickle. It pickles everything first, but always closes the zip.
 bool is_cut_save(const zip::ZipReader& zip) {
   return zip.find("version") != nullptr || zip.find(".data/version") != nullptr ||
          zip.find(".data/serialization_id") != nullptr;
@@ -172,7 +173,8 @@ std::unique_ptr<SavedFile> open_saved_file(std::shared_ptr<const RandomReader> f
 }
 
 std::string_view HiddenTensors::kind_in(const Value& object) {
-  if (object.kind != ValueKind::kCall && object.items().empty()) return {};  // Nearly all: numbers and strings.
+  // Nearly all objects are numbers and strings.
+  if (object.kind != ValueKind::kCall && object.items().empty()) return {};
   ValueWalk walk(object);
   while (const Value* const value = walk.next()) {
     arena_.charge(Charge::kVisits);

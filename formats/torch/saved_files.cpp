@@ -29,7 +29,7 @@ namespace shard::torch_save {
 
 namespace {
 
-// Checksums of records that are decoded while being read, because later stages never see the stored bytes.
+// Checks the CRCs of records that are decoded while they are read, because later stages never see the stored bytes.
 
 constexpr std::size_t kMostSummedRuns = 1 << 16;
 
@@ -81,22 +81,22 @@ class SummedRecord final : public RandomReader {
   const std::string record_;
   mutable std::mutex mutex_;
   mutable CrcRuns runs_;
-  mutable bool is_over_ = false;  ///< All is summed, or it would take too much.
+  mutable bool is_over_ = false;  ///< The record is complete, or summing it would take too much memory.
 };
 
-/// Bytes [offset, offset + bytes) of `file`, from 0 on. What is read is summed, in any order and each byte once, unless
-/// it comes in very many pieces.
-/// \throws Error kCorruption (kind crc_mismatch)  from the read that completes them, where they do not match `crc32`;
-///   messages call them `record`
-/// Threads: safe. Memory: at most 65,536 runs. Cost: a CRC-32 of what is read.
+/// Shows bytes [offset, offset + bytes) of `file`, starting at 0. Every byte that is read is added to a CRC once, in
+/// any order, unless the reads come in very many pieces.
+/// \throws Error kCorruption (kind crc_mismatch)  from the read that completes the record, if its CRC differs from
+///   `crc32`; messages call it `record`
+/// Threads: safe. Memory: at most 65,536 runs. Cost: a CRC-32 of the bytes read.
 std::shared_ptr<const RandomReader> summed_record(std::shared_ptr<const RandomReader> file, std::int64_t offset,
                                                   std::int64_t bytes, std::uint32_t crc32, std::string record) {
   return std::make_shared<SummedRecord>(std::move(file), offset, bytes, crc32, std::move(record));
 }
 
-constexpr std::size_t kMaxLocations = 4096;  // Devices; a file that names more is not of this world.
+constexpr std::size_t kMaxLocations = 4096;  // The largest number of devices; no real file names more.
 
-/// A file by its number, opened when it is read: thousands of zips need no descriptors of their own.
+/// A file by its number, opened for each read, so that thousands of zips need no descriptors.
 class FileByNumber final : public RandomReader {
  public:
   FileByNumber(OpenFiles& files, std::uint32_t number) : files_(files), number_(number) {
@@ -121,13 +121,13 @@ class FileByNumber final : public RandomReader {
   FileIdentity identity_;
 };
 
-/// \throws Error kCorruption  bytes [offset, offset + count) leave `reader`, which lies in memory.
+/// \throws Error kCorruption  bytes [offset, offset + count) extend past `reader`, which is in memory.
 void check_inside(const RandomReader& reader, std::int64_t offset, std::size_t count) {
   if (offset >= 0 && checked_add(offset, static_cast<std::int64_t>(count)) <= reader.size()) return;
   throw Error(ErrorCode::kCorruption, "a read past the end").in_file(reader.name()).of_kind(FindingKind::kTruncated);
 }
 
-/// Bytes of a pickle, or of a file that somebody read already.
+/// The bytes of a pickle, or of a file that is already in memory.
 class BytesInMemory final : public RandomReader {
  public:
   BytesInMemory(std::string_view bytes, std::string name) : bytes_(std::as_bytes(std::span(bytes))) {
@@ -143,8 +143,8 @@ class BytesInMemory final : public RandomReader {
   std::span<const std::byte> bytes_;
 };
 
-/// The upper halves of float32 elements that lie in a pickle: the bfloat16 ones that they were made from. Not copied,
-/// as any number of tensors may share one array.
+/// The upper halves of float32 elements in a pickle: the bfloat16 elements from which they were widened. Not copied,
+/// because any number of tensors may share one array.
 class UpperHalves final : public RandomReader {
  public:
   UpperHalves(std::string_view floats, bool big_endian, std::string name)
@@ -163,14 +163,14 @@ class UpperHalves final : public RandomReader {
 
  private:
   std::span<const std::byte> floats_;
-  std::size_t half_;  ///< Where it begins in an element.
+  std::size_t half_;  ///< The offset of the upper half in an element.
 };
 
-/// Where a storage of the catalog comes from, and how its elements are decoded.
+/// The record of a storage of the catalog, and the way in which its elements are decoded.
 struct StorageSource {
-  std::uint32_t record = kNoIndex;  ///< kNoIndex: in the pickle.
+  std::uint32_t record = kNoIndex;  ///< kNoIndex if the bytes are in the pickle.
   decoded_view::ElementCode code;
-  std::int64_t offset = -1;       ///< Where the record begins in the file.
+  std::int64_t offset = -1;       ///< The offset of the record in the file.
   std::uint32_t next = kNoIndex;  ///< The next storage over the same record.
   std::string_view inside;
   bool inside_widened = false;  ///< See TensorView.
@@ -180,10 +180,10 @@ struct StorageSource {
 
 struct SavedFiles::Impl {
   struct Opened {
-    std::string name;                               ///< To be opened again.
-    std::shared_ptr<const RandomReader> in_memory;  ///< Null: opened by name.
-    std::unique_ptr<SavedFile> saved;               ///< Null where it is damaged.
-    std::vector<std::uint32_t> first;               ///< By record: its first storage.
+    std::string name;                               ///< The name with which the file is opened again.
+    std::shared_ptr<const RandomReader> in_memory;  ///< Null if the file is opened by its name.
+    std::unique_ptr<SavedFile> saved;               ///< Null if the file is damaged.
+    std::vector<std::uint32_t> first;               ///< The first storage of each record.
   };
 
   const SourceStore& store;
@@ -206,7 +206,7 @@ struct SavedFiles::Impl {
     return opened[index].in_memory != nullptr ? opened[index].in_memory : files.get(index);
   }
 
-  /// The last of `opened`, whose bytes `file` reads.
+  /// Opens the last of `opened`, whose bytes `file` reads.
   Value* open(std::shared_ptr<const RandomReader> file, Arena& tree) {
     Opened& last = opened.back();
     catalog.files.back().bytes = file->size();
@@ -219,7 +219,7 @@ struct SavedFiles::Impl {
     return &last.saved->root();
   }
 
-  /// Record and decoding of `view`; not located. \throws Error kCorruption
+  /// The record and the decoding of `view`, not located yet. \throws Error kCorruption
   StorageSource source_of(std::uint32_t file, const TensorView& view) const {
     StorageSource source;
     const SavedFile& saved_file = saved(file);
@@ -261,7 +261,7 @@ struct SavedFiles::Impl {
     return source.record != kNoIndex && saved(file).record(source.record).coding == SavedRecord::Coding::kDeflated;
   }
 
-  /// The CRC of the plain elements, where the file has one.
+  /// The CRC of the plain elements, if the file has one.
   std::optional<std::uint32_t> crc32_of(std::uint32_t file, const StorageSource& source) const {
     if (source.record == kNoIndex || !source.code.is_plain()) return std::nullopt;
     return saved(file).record(source.record).crc32;
@@ -272,7 +272,7 @@ struct SavedFiles::Impl {
     return std::make_shared<UpperHalves>(source.inside, source.code.swap_bytes > 1, name);
   }
 
-  /// A view of a located source's plain elements.
+  /// A view of the plain elements of a located source.
   std::shared_ptr<const RandomReader> open_source(std::uint32_t file, const StorageSource& source) const {
     std::shared_ptr<const RandomReader> from;
     std::int64_t offset = 0, bytes = 0;
@@ -330,7 +330,7 @@ struct SavedFiles::Impl {
                                 .plain = is_plain(file, source),
                                 .is_stream = is_stream(file, source),
                                 .crc32 = crc32_of(file, source)});
-    sources.resize(index);  // Storages that others added have no source here.
+    sources.resize(index);  // Storages that other code added have no source here.
     sources.push_back(source);
     return index;
   }

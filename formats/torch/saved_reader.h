@@ -1,5 +1,5 @@
 /// \file
-/// SavedReader: what all readers over torch.save files have in common, whatever the files make together.
+/// SavedReader: the base of all readers of torch.save files, regardless of the format that the files form together.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@ class SavedReader : public Reader {
   }
 
  protected:
-  /// For a class that fills catalog_ from the files that it adds. Ownership: `store` must outlive this.
+  /// The base of a class that fills catalog_ from the files that it adds. Ownership: `store` must outlive this.
   SavedReader(const SourceStore& store, const SavedFilesOptions& options) : files_(store, catalog_, options) {}
 
   Catalog catalog_ = source_catalog();

@@ -18,7 +18,7 @@ struct SmallRecord {
   std::uint32_t crc() const { return crc_of(content); }
 };
 constexpr std::array<SmallRecord, 3> kBeforeStorages{{
-    {".format_version", "1"},  // Storages stand in the order of their keys as numbers.
+    {".format_version", "1"},  // Storages are in the numeric order of their keys.
     {".storage_alignment", "64"},
     {"byteorder", "little"},
 }};
@@ -26,8 +26,8 @@ constexpr SmallRecord kVersion{"version", "3\n"};
 constexpr std::string_view kIdName = ".data/serialization_id";
 constexpr std::int64_t kIdDigits = 40;
 
-// Forty digits that tell saves apart. torch derives them from its own hash of names and CRCs, which differs between
-// platforms; ours come from XXH3 of the same, so that equal content has an equal id.
+// Forty digits that distinguish saves. torch derives them from its own hash of names and CRCs, which differs between
+// platforms. This function uses XXH3 of the same data, so that equal content has an equal id.
 std::string serialization_id(Hasher& crcs) {
   const std::string hex = crcs.finish_hex();
   std::string digits;
@@ -66,7 +66,7 @@ void SavedZip::write_end(std::uint32_t pickle_crc, const std::function<std::uint
                          const std::function<void(std::string_view)>& sink) const {
   constexpr std::size_t kPiece = 1 << 16;
   const std::size_t version = kFirstStorage + storages_;
-  std::vector<std::string> ending{std::string(kVersion.content)};  // The records from `version` on.
+  std::vector<std::string> ending{std::string(kVersion.content)};  // The content of the records from `version` on.
   if (!note_.empty()) ending.push_back(note_);
   const auto crc_of_record = [&](std::size_t record) {
     if (record == 0) return pickle_crc;

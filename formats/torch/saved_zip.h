@@ -1,5 +1,5 @@
 /// \file
-/// A complete torch.save zip laid out, as torch 2.11 writes one: data.pkl, .format_version, .storage_alignment,
+/// The layout of a complete torch.save zip, as torch 2.11 writes it: data.pkl, .format_version, .storage_alignment,
 /// byteorder, data/<key>..., version, .data/serialization_id.
 #pragma once
 
@@ -14,37 +14,37 @@
 
 namespace shard::torch_save {
 
-/// The record of the note of what a repair could not save.
+/// The name of the record in which a repair lists its losses.
 inline constexpr const char* kLostRecord = "shardctl.lost";
 
-/// Offsets count from the zip's first byte. Threads: const members may be called by several at once.
+/// Offsets count from the zip's first byte. Threads: const members may be called by several threads at once.
 class SavedZip {
  public:
-  /// `storage_bytes[i]` is the size of `data/<i>`. `note`: what a repair noted (kLostNote), a record of its own that
-  /// torch does not look at; empty: there is none.
+  /// `storage_bytes[i]` is the size of `data/<i>`. `note` is the record of a repair (kLostNote), in a separate record
+  /// that torch ignores; empty if there is none.
   SavedZip(std::string folder, std::int64_t pickle_bytes, std::span<const std::int64_t> storage_bytes,
            std::string note = {});
   std::int64_t total_bytes() const { return layout_.total_bytes(); }
   std::int64_t data_offset(std::size_t storage) const { return layout_.data_offset(kFirstStorage + storage); }
 
-  /// Appends what stands before the pickle, at the zip's begin.
+  /// Appends the bytes from the zip's start to the pickle.
   void append_begin(std::string& out) const { layout_.append_header(0, out); }
   /// Appends what follows the pickle up to the first storage's header.
   void append_after_pickle(std::uint32_t pickle_crc, std::string& out) const;
-  /// Appends what stands before a storage and behind the one before it.
+  /// Appends the bytes between the previous storage and this one.
   void append_before(std::size_t storage, std::string& out) const {
     layout_.append_header(kFirstStorage + storage, out);
   }
   void append_after(std::size_t storage, std::uint32_t crc, std::string& out) const {
     layout_.append_descriptor(kFirstStorage + storage, crc, out);
   }
-  /// Where what follows the last storage begins.
+  /// The offset of the first byte after the last storage.
   std::int64_t end_offset() const { return layout_.header_offset(kFirstStorage + storages_); }
-  /// Hands over, in pieces, what follows the last storage to the zip's end.
+  /// Passes on the bytes from the last storage to the zip's end, in pieces.
   void write_end(std::uint32_t pickle_crc, const std::function<std::uint32_t(std::size_t storage)>& crc_of,
                  const std::function<void(std::string_view piece)>& sink) const;
 
-  /// All bytes but the storages' own, as pieces (offset, content).
+  /// All bytes except the storages' own, as pieces (offset, content).
   struct Span {
     std::int64_t offset;
     std::string content;
@@ -52,7 +52,7 @@ class SavedZip {
   std::vector<Span> frame(std::string_view data_pkl, std::span<const std::uint32_t> storage_crcs) const;
 
  private:
-  static constexpr std::size_t kFirstStorage = 4;  ///< Among the records.
+  static constexpr std::size_t kFirstStorage = 4;  ///< The index of the first storage's record.
 
   zip::ZipLayout layout_;
   std::size_t storages_;

@@ -27,7 +27,7 @@ using hf_index::DataFiles;
 bool is_index_name(std::string_view name) { return hf_index::is_index_name(name, kIndexSuffix); }
 bool is_part_name(std::string_view name) { return name.starts_with("pytorch_model-") && name.ends_with(kBinSuffix); }
 
-// torch puts every record into one top folder; other zips (.npz) do not.
+// True if all records are in one top folder, as torch writes them. Other zips (.npz) differ.
 bool is_saved_zip(const RandomReader& file) {
   const std::string head = front_of(file, zip::kLocalBytes + kNameProbeBytes);
   const auto bytes = std::as_bytes(std::span(head));

@@ -25,7 +25,7 @@ class TensorWriter {
     dims(view_.shape);
     dims(view_.strides);
     dumper_.boolean(view_.requires_grad);
-    dumper_.global("collections", "OrderedDict");  // No hooks.
+    dumper_.global("collections", "OrderedDict");  // An empty dict of hooks.
     dumper_.empty_tuple();
     dumper_.op(pickle::kOpReduce);
     if (class_.empty()) dumper_.global("torch", dtype_name(view_.dtype));
@@ -72,7 +72,7 @@ class TensorWriter {
 
   pickle::Dumper& dumper_;
   const TensorView& view_;
-  std::string_view class_;  ///< Empty: an untyped storage.
+  std::string_view class_;  ///< Empty for an untyped storage.
 };
 
 }  // namespace

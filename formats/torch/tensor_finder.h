@@ -1,5 +1,5 @@
 /// \file
-/// Tensors among the values of a torch.save file.
+/// Finds tensors among the values of a torch.save file.
 #pragma once
 
 #include <optional>
@@ -12,18 +12,19 @@
 
 namespace shard::torch_save {
 
-/// Tells tensors, Parameters among them, from other values. Views lie in the arena, which must outlive the finder.
+/// Distinguishes tensors and Parameters from other values. Views are stored in the arena, which must outlive the
+/// finder.
 /// Threads: one at a time.
 class TensorFinder {
  public:
   explicit TensorFinder(Arena& arena) : arena_(arena), hidden_(arena) {}
 
-  /// Nothing for what is not a tensor. \throws Error kCorruption  it is a damaged one.
+  /// The view of a tensor; nothing for any other value. \throws Error kCorruption  the tensor is damaged.
   std::optional<TensorView> find(const Value& value) {
     const bool wrapped = is_parameter(value, hidden_);
     return as_tensor(arena_, wrapped ? *value.items()[0] : value);
   }
-  /// \throws Error kCorruption  it is not a tensor, naming `what` and its type.
+  /// \throws Error kCorruption  the value is not a tensor; with `what` and its type.
   TensorView need(const Value& value, std::string_view what) {
     const std::optional<TensorView> view = find(value);
     if (!view) throw pickle::malformed(what, "it is not a tensor").found(type_name(value));

@@ -17,7 +17,7 @@ namespace shard::torch_save {
 
 namespace {
 
-// Tensors that pickles wrap into more calls: those of devices without storages, and those with Python attributes.
+// Tensors that pickles wrap in further calls: those of devices without storages, and those with Python attributes.
 
 /// A call of _rebuild_tensor, _rebuild_tensor_v2 or _rebuild_tensor_v3.
 std::optional<TensorView> as_plain_tensor(Arena& arena, const Value& value);
@@ -41,7 +41,7 @@ Dims contiguous_strides(Arena& arena, Dims shape, bool column_major) {
   return arena.dims(strides);
 }
 
-/// The elements of a numpy array as a tensor of `dtype`; torch saved bfloat16 as float32, for numpy has none.
+/// The elements of a numpy array as a tensor of `dtype`. torch saved bfloat16 as float32, because numpy lacks it.
 std::optional<TensorView> from_numpy(Arena& arena, const Value& data, DType dtype) {
   const std::optional<NumpyValue> array = pickle::as_numpy(data);
   if (!array || array->kind != NumpyValue::Kind::kArray || !array->bytes) return std::nullopt;
@@ -84,7 +84,7 @@ bool is_tensor_class(const Value& value) {
   return value.is_global("torch", "Tensor") || value.is_global("torch.nn.parameter", "Buffer");
 }
 
-/// True where the state of a tensor's object says more than that it is a module's buffer.
+/// True if the state of a tensor's object contains more than the mark of a module's buffer.
 bool sets_attributes(const Value& state) {
   if (state.kind == ValueKind::kNone) return false;
   const std::span<Value*> pairs = mapping_items(state);
@@ -94,8 +94,8 @@ bool sets_attributes(const Value& state) {
   return !is_mapping(state);
 }
 
-/// The only tensor among the attributes of a tensor's object; null where there are none or several. The state is a
-/// dict, or (dict or None, dict of slots).
+/// The only tensor among the attributes of a tensor's object; null if there are none or several. The state is a dict,
+/// or (dict or None, dict of slots).
 const Value* only_tensor(Arena& arena, const Value& state) {
   HiddenTensors hidden(arena);
   const Value* found = nullptr;
@@ -114,7 +114,7 @@ const Value* only_tensor(Arena& arena, const Value& state) {
   return is_read ? found : nullptr;
 }
 
-/// (class, dtype, size, stride, offset, layout, device, requires_grad) and the state of a wrapper subclass.
+/// Arguments: (class, dtype, size, stride, offset, layout, device, requires_grad) and the state of a wrapper subclass.
 std::optional<TensorView> as_wrapper_subclass(Arena& arena, const Value& value) {
   constexpr std::size_t kWrapperArguments = 8;
   const Value &type = *value.items()[1], &arguments = *value.items()[2];
@@ -132,10 +132,11 @@ std::optional<TensorView> as_wrapper_subclass(Arena& arena, const Value& value) 
   return view;
 }
 
-/// A call of _rebuild_device_tensor_from_cpu_tensor, _rebuild_device_tensor_from_numpy (_rebuild_xla_tensor), or of
-/// _rebuild_from_type_v2 (_rebuild_from_type) around one of all those with the class torch.Tensor or a Buffer. Also a
-/// wrapper subclass outside the list whose state holds one plain tensor, of the wrapper's own shape and dtype. Nothing
-/// where the value that it stands for cannot be told: a cast on the way, another subclass.
+/// The tensor of a call of _rebuild_device_tensor_from_cpu_tensor or _rebuild_device_tensor_from_numpy
+/// (_rebuild_xla_tensor), or of _rebuild_from_type_v2 (_rebuild_from_type) around one of all those with the class
+/// torch.Tensor or a Buffer. Also the tensor of a wrapper subclass outside the list whose state contains one plain
+/// tensor of the wrapper's own shape and dtype. Nothing if the original value is unknown: there is a cast in between,
+/// or a different subclass.
 std::optional<TensorView> as_wrapped_tensor(Arena& arena, const Value& value) {
   std::string_view function = function_of(value, "torch._tensor");
   if (function.empty()) function = function_of(value, "torch.tensor");
@@ -192,7 +193,7 @@ void read_storage(const StorageId& storage, const Value& persistent, TensorView&
   view.storage_bytes = storage.bytes;
   const std::span<Value* const> id = storage_id_items(persistent);
   if (id.size() == 5 || id[5]->kind == ValueKind::kNone) return;
-  // Legacy files: the storage is itself a view, (key, offset, size), of the one that the file holds.
+  // In legacy files the storage itself is a view, (key, offset, size), of a stored one.
   const Value& part = *id[5];
   if (part.kind != ValueKind::kTuple || part.items().size() != 3) malformed("its storage's view is not a triple");
   view.first = natural(*part.items()[1], "storage view's offset");
@@ -213,7 +214,7 @@ void read_flags(const Value& metadata, TensorView& view) {
   }
 }
 
-/// \throws Error kCorruption  an element of the view lies past the storage's end.
+/// \throws Error kCorruption  an element of the view is past the storage's end.
 void check_bounds(const TensorView& view) {
   if (checked_numel(view.shape) == 0) return;
   std::int64_t last = view.first;
@@ -237,7 +238,8 @@ int rebuild_version(const Value& value) {
   return function.text() == "_rebuild_tensor_v3" ? 3 : 0;
 }
 
-/// The tensor inside a call of _rebuild_parameter, or `value` if it is none. One call only: torch makes no more.
+/// The tensor inside a call of _rebuild_parameter, or `value` if it is not such a call. Unwraps one call, because torch
+/// never nests them.
 const Value& without_parameter(const Value& value) {
   const bool is_parameter = value.is_call_of(kUtils, "_rebuild_parameter") && !value.items().empty();
   return is_parameter ? *value.items()[0] : value;

@@ -8,7 +8,8 @@
 
 namespace shard::torch_save {
 
-/// The class ("module.Name") of a tensor that `value`, or a Parameter around it, rebuilds as a subclass; else empty.
+/// The class ("module.Name") of a tensor that `value`, or a Parameter around it, rebuilds as a subclass; otherwise
+/// empty.
 std::string_view tensor_subclass(const Value& value);
 
 }  // namespace shard::torch_save

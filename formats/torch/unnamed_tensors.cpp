@@ -13,8 +13,7 @@ namespace {
 
 constexpr std::size_t kNoContainer = SIZE_MAX;
 
-// A container that was met, and where: the number of the one that holds it, and its key there or, without one, its
-// index.
+// A container that was visited, with the number of its parent and its key there; without a key, its index.
 struct MetContainer {
   const Value* value;
   std::size_t holder = kNoContainer;

@@ -1,5 +1,5 @@
 /// \file
-/// Tensors in containers where no name leads to them. For formats that read torch's pickles.
+/// Finds tensors that have no name in their container. For formats that read torch's pickles.
 #pragma once
 
 #include <string>
@@ -9,11 +9,10 @@
 
 namespace shard::torch_save {
 
-/// The names of the containers under `root` of which an attribute or an argument of the class is or holds a tensor (an
-/// OrderedDict to which a list of tensors was given as an attribute): visit_leaves comes past no such tensor.
-/// A container under several names is listed under one of them. Cost: each node once; `hidden`'s arena pays for what
-/// is searched.
-/// \throws Error kCorruption  the budget is spent.
+/// The names of the containers under `root` with a tensor in an attribute or in an argument of the class (an
+/// OrderedDict with a list of tensors as an attribute). visit_leaves does not reach such tensors. A container with
+/// several names is listed once. Cost: each node once; the search is charged to the budget of `hidden`'s arena.
+/// \throws Error kCorruption  the budget is exhausted.
 std::vector<std::string> containers_with_unnamed_tensors(const Value& root, HiddenTensors& hidden);
 
 }  // namespace shard::torch_save

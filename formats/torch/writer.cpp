@@ -28,7 +28,7 @@ void check_names(const Catalog& target) {
 
 const StoredTensor& stored_of(const Catalog& target, const Tensor& tensor) { return target.stored_of(tensor); }
 
-// A dict of names: what a target without a tree becomes.
+// The dict of names for a target without a tree.
 Value* flat_dict(Catalog& target, std::span<const std::uint32_t> tensors, std::span<const Object> objects) {
   Arena& arena = *target.arena;
   std::vector<Value*> items;
@@ -44,7 +44,7 @@ Value* flat_dict(Catalog& target, std::span<const std::uint32_t> tensors, std::s
   return make_list(arena, ValueKind::kDict, items);
 }
 
-// What one file alone holds: the tree, or without one the names; a tensor with the empty name alone is bare.
+// The root of a single file: the tree, or the names if there is no tree. A single tensor with the empty name is bare.
 Value* root_of(Catalog& target, std::span<const std::uint32_t> tensors) {
   if (target.root != nullptr) return target.root;
   Value* dict = flat_dict(target, tensors, target.objects);
@@ -96,7 +96,7 @@ class TorchWriter final : public ZipsWriter {
  private:
   std::string stem() const { return options_.base_name.empty() ? "pytorch_model" : options_.base_name; }
 
-  /// Files of ranks, which may hold the same names.
+  /// Places files of ranks, which may contain equal names.
   void place_named(Catalog& target, const std::vector<std::vector<std::uint32_t>>& by_file) {
     for (std::uint32_t i = 0; i < by_file.size(); ++i) {
       const std::string name = target.files[i].path;
@@ -142,7 +142,7 @@ class TorchWriter final : public ZipsWriter {
   }
 
   WriteOptions options_;
-  std::vector<const Value*> roots_;  ///< What each data file holds; in the target's arena.
+  std::vector<const Value*> roots_;  ///< The root of each data file; stored in the target's arena.
 };
 
 }  // namespace

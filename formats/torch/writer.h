@@ -1,5 +1,5 @@
 /// \file
-/// The torch Writer: torch.save zips as torch 2.11 writes them. Bytes and limits: README.md beside this file.
+/// The torch Writer: torch.save zips as torch 2.11 writes them. README.md in this folder documents bytes and limits.
 #pragma once
 
 #include <memory>
@@ -9,13 +9,13 @@
 
 namespace shard::torch_save {
 
-/// One file, or a folder: `pytorch_model.bin`, or `pytorch_model-00001-of-00002.bin` and so on with an index.
+/// Writes one file or a folder: `pytorch_model.bin`, or `pytorch_model-00001-of-00002.bin` and so on with an index.
 ///
-/// Files of the target that have names keep them: each holds a flat dict of its tensors, and there is no index.
+/// Files of the target that have names keep them: each contains a flat dict of its tensors, and there is no index.
 ///
-/// One file holds the target's tree. Several hold flat dicts, as Hugging Face's loaders want them; objects are in the
-/// first. `place` throws kUnsupported for objects in which tensors are hidden (see HiddenTensors), for dtypes that
-/// torch has not, and in several files for two tensors of one name.
+/// A single file contains the target's tree. Several files contain flat dicts, which Hugging Face's loaders require;
+/// the first one contains the objects. `place` throws kUnsupported for objects with hidden tensors (see HiddenTensors),
+/// for dtypes that torch lacks, and, with several files, for two tensors of one name.
 std::unique_ptr<Writer> make_writer(const WriteOptions& options);
 
 }  // namespace shard::torch_save

@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::int64_t kBlockBytes = 256 << 10;
 
-/// One tensor as a checkpoint of its own.
+/// A checkpoint of only one tensor.
 class LoneTensor final : public Reader {
  public:
   LoneTensor(torch_save::SavedFiles& files, const Catalog& from, const StoredTensor& stored)
@@ -38,8 +38,8 @@ class LoneTensor final : public Reader {
   Catalog catalog_;
 };
 
-/// A view in which elements lie on one another, as expand() makes it, may have any number of elements: then what it
-/// looks into, as one line, which is no longer than its storage.
+/// A view whose elements overlap, as expand() makes it, may have any number of elements. Such a view is replaced by the
+/// range of its storage as one dimension, which is at most as long as the storage.
 StoredTensor without_overlap(const StoredTensor& stored, Arena& arena) {
   const std::int64_t span = last_element(stored.shape, stored.strides, stored.first) - stored.first + 1;
   if (checked_numel(stored.shape) <= span) return stored;

@@ -1,5 +1,5 @@
 /// \file
-/// Whether ranks hold the same tensor, by its bytes.
+/// Compares the tensors of ranks by their bytes.
 #pragma once
 
 #include "formats/torch/saved_files.h"
@@ -7,9 +7,9 @@
 
 namespace shard::torch_ranks {
 
-/// True when both have the same dtype, shape and element bytes, whatever their strides. Locates their storages.
-/// What is lost (for repair) differs from nothing.
-/// \throws Error kCorruption  what lies there contradicts the metadata, or cannot be decoded.
+/// True if both have the same dtype, shape and element bytes; strides may differ. Locates their storages. A lost tensor
+/// (for repair) equals any other.
+/// \throws Error kCorruption  the stored bytes contradict the metadata, or cannot be decoded.
 /// Cost: reads both up to the first difference. Memory: two blocks of 256 KiB.
 bool is_equal(torch_save::SavedFiles& files, const Catalog& catalog, const StoredTensor& a, const StoredTensor& b);
 

@@ -19,10 +19,10 @@ namespace shard::torch_ranks {
 
 namespace {
 
-constexpr std::string_view kModule = "torch.distributed.";  // Of every class whose objects are cut.
+constexpr std::string_view kModule = "torch.distributed.";  // The start of the module names of all sharded classes.
 constexpr std::int64_t kScanBytes = 1 << 20;
 
-/// True when the module's name lies in [begin, end) of the file.
+/// True if the module's name is in [begin, end) of the file.
 bool names_module(const RandomReader& file, std::int64_t begin, std::int64_t end) {
   std::string block;
   for (std::int64_t at = begin; at < end; at += kScanBytes) {
@@ -34,7 +34,7 @@ bool names_module(const RandomReader& file, std::int64_t begin, std::int64_t end
   return false;
 }
 
-/// Where the pickle of a zip begins, which torch writes first; -1 for another record, or where it is compressed.
+/// The offset of a zip's pickle, which torch writes first; -1 for a different record, or if it is compressed.
 std::int64_t pickle_begin(const RandomReader& file) {
   std::vector<std::byte> head(static_cast<std::size_t>(zip::kLocalBytes));
   if (file.size() < zip::kLocalBytes) return -1;
@@ -46,7 +46,7 @@ std::int64_t pickle_begin(const RandomReader& file) {
   return name.ends_with("/data.pkl") ? zip::kLocalBytes + name_bytes + extra_bytes : -1;
 }
 
-/// False only where the file's pickle surely names no class of torch.distributed.
+/// False only if the file's pickle certainly names no class of torch.distributed.
 bool may_hold_sharded(const RandomReader& file) {
   if (torch_save::is_legacy_file(file)) return true;
   const std::int64_t begin = pickle_begin(file);
@@ -68,7 +68,8 @@ bool holds_sharded(const SourceStore& store, const std::string& path) {
   return found;
 }
 
-/// True for another format's folder, in which files of torch's suffixes may lie too (training_args.bin, optimizer.pt).
+/// True for a folder of a different format, which may also contain files with torch's suffixes (training_args.bin,
+/// optimizer.pt).
 bool is_other_folder(const std::vector<std::string>& names) {
   return std::ranges::any_of(names, [](const std::string& name) {
     return name == ".metadata" || name.ends_with(".metadata") || name.ends_with(kSafetensorsSuffix) ||
@@ -82,7 +83,7 @@ bool is_torch_file(const SourceStore* store, const std::string& path) {
          torch_save::detect(Source{store, {path}});
 }
 
-/// One file alone is of a rank if something in it is cut, or a layout document lies beside it.
+/// A single file belongs to a rank if it contains a sharded tensor, or if a layout document is beside it.
 bool is_rank_file(const Source& source, const RankSource& files, const std::string& path) {
   return is_torch_file(source.store, path) &&
          ((!files.layout.empty() && !files.folder.empty()) || holds_sharded(*source.store, path));
@@ -98,7 +99,7 @@ bool detect_files(const Source& source) {
   if (paths.size() == 1) return is_rank_file(source, files, paths.front());
   const auto is_torch = [&](const std::string& path) { return is_torch_file(source.store, path); };
   if (std::ranges::all_of(paths, is_torch)) return true;
-  // Ranks' files with a damaged one among them, which the reader names.
+  // One of the ranks' files may be damaged; the reader names it.
   const auto first = std::ranges::find_if(paths, is_torch);
   return first != paths.end() && is_rank_file(source, files, *first);
 }
@@ -109,8 +110,8 @@ bool detect(const Source& source) {
   try {
     return detect_files(source);
   } catch (const Error& error) {
-    if (error.code() == ErrorCode::kNotFound) throw;  // It cannot be read at all.
-    return false;  // Damaged, so that it tells nothing: the format that claims it says what is wrong.
+    if (error.code() == ErrorCode::kNotFound) throw;  // The file cannot be read at all.
+    return false;  // A damaged file proves nothing. The format that claims it reports the damage.
   }
 }
 

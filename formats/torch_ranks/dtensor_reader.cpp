@@ -24,7 +24,7 @@ Value& need_state(const Subclass& from, std::string_view name) {
   return *found;
 }
 
-/// A result that was still under way when it was saved lies in a wrapper of its own.
+/// The local tensor. A result that was not finished when it was saved is inside a further wrapper.
 Value& local_tensor(const Subclass& from) {
   Value& local = need_state(from, "_local_tensor");
   if (subclass_name(local) != "AsyncCollectiveTensor") return local;
@@ -91,8 +91,8 @@ void check_meta(Arena& arena, const Value* value, const DTensorValue& tensor) {
   }
 }
 
-/// The order of cutting, from ShardOrderEntry(tensor_dim, mesh_dims) for each dimension that is cut; torch 2.10 on.
-/// Empty: slowest axis first. Strided shards say the order themselves.
+/// The order of sharding, from ShardOrderEntry(tensor_dim, mesh_dims) for each sharded dimension; since torch 2.10.
+/// Empty: slowest axis first. Strided shards record the order themselves.
 std::vector<std::size_t> read_order(const Value* value, const Sharding& sharding) {
   const std::size_t axes = sharding.mesh.size();
   const bool is_strided = std::ranges::any_of(
@@ -124,7 +124,7 @@ constexpr std::string_view kMeshClass = "DeviceMesh";
 constexpr std::size_t kMaxAxes = 64;
 constexpr int kMaxNesting = 8;
 
-/// One size and stride of a layout; an axis that joins several others has several.
+/// One size and stride of a layout; an axis that merges several others has several.
 struct Step {
   std::int64_t size, stride;
 };
@@ -135,7 +135,7 @@ const Value* first_of(const Value& mesh, std::string_view name, std::string_view
   return found != nullptr ? found : attribute(mesh, other);
 }
 
-/// The elements of a small integer tensor, no more than a mesh may have ranks.
+/// The elements of a small integer tensor, at most as many as a mesh may have ranks.
 std::vector<std::int64_t> read_ranks(Arena& arena, const Value& value, const ReadIntegers& integers, Dims& shape) {
   const std::optional<torch_save::TensorView> view = torch_save::as_tensor(arena, value);
   if (!view) throw malformed(kMeshClass, "its ranks are not a tensor").found(type_name(value));
@@ -150,6 +150,7 @@ std::vector<std::int64_t> read_ranks(Arena& arena, const Value& value, const Rea
   return integers(*view);
 }
 
+/// Flattens nested sizes and strides, which have the same form, to steps.
 void append_steps(const Value& sizes, const Value& strides, AxisSteps& steps, int depth = 0) {
   if (sizes.kind == ValueKind::kInt) {
     const std::int64_t size = natural(sizes, "mesh layout's size");
@@ -165,6 +166,7 @@ void append_steps(const Value& sizes, const Value& strides, AxisSteps& steps, in
   for (std::size_t i = 0; i < each_size.size(); ++i) append_steps(*each_size[i], *each_stride[i], steps, depth + 1);
 }
 
+/// The steps of each axis: from a `_FlatLayout` per axis (torch 2.15), or from one pair of tuples (2.11).
 std::vector<AxisSteps> read_layout(const Value& layout) {
   std::vector<AxisSteps> axes;
   if (const Value* list = attribute(layout, "axes")) {
@@ -185,7 +187,7 @@ std::vector<AxisSteps> read_layout(const Value& layout) {
   return axes;
 }
 
-/// The position in the rank map of the mesh's first rank: where this rank stands, less its steps on the mesh.
+/// The position of the mesh's first rank in the rank map: this rank's position minus its steps on the mesh.
 std::int64_t first_position(const Value& mesh, const std::vector<std::int64_t>& map,
                             const std::vector<AxisSteps>& axes) {
   const Value* own = attribute(mesh, "_rank");
@@ -202,6 +204,7 @@ std::int64_t first_position(const Value& mesh, const std::vector<std::int64_t>& 
   return position - steps;
 }
 
+/// Extends each position by all multiples of the stride. The last step varies fastest, so the result is row-major.
 void append_positions(std::vector<std::int64_t>& positions, const Step& step) {
   const std::size_t count = positions.size();
   if (checked_mul(static_cast<std::int64_t>(count), step.size) > kMaxRanks) {
@@ -216,6 +219,7 @@ void append_positions(std::vector<std::int64_t>& positions, const Step& step) {
   positions = std::move(all);
 }
 
+/// Computes the mesh's ranks: positions in the root mesh's flat map, by the sizes and strides of the layout.
 void read_mapped(Arena& arena, const Value& mesh, const ReadIntegers& integers, DeviceMeshValue& result) {
   Dims shape;
   const std::vector<std::int64_t> map = read_ranks(arena, need(mesh, "_rank_map"), integers, shape);
@@ -264,7 +268,8 @@ void read_coordinate(const Value& mesh, DeviceMeshValue& result) {
       .of_kind(FindingKind::kRankMismatch);
 }
 
-/// Every rank once, and none past what a world has; the place says the same as the rank does, where both are there.
+/// Checks that each rank occurs once and is in the world, and that the coordinate and the rank agree if both are
+/// recorded.
 void check_ranks(const Value& mesh, const DeviceMeshValue& result) {
   std::vector<std::int64_t> sorted = result.ranks;
   std::ranges::sort(sorted);
@@ -332,7 +337,7 @@ std::optional<DTensorValue> DTensorReader::read(const Value& value) {
   const Value& spec = need_state(from, "_spec");
   need_class(spec, "DTensorSpec");
   const DeviceMeshValue& mesh = mesh_of(need(spec, "mesh"));
-  arena_.charge(Charge::kRanks, std::ssize(mesh.ranks));  // They are copied.
+  arena_.charge(Charge::kRanks, std::ssize(mesh.ranks));  // The ranks are copied.
   tensor.sharding.mesh = mesh.axes;
   tensor.sharding.ranks = mesh.ranks;
   tensor.coordinate = mesh.coordinate;

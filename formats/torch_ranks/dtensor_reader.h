@@ -1,5 +1,5 @@
 /// \file
-/// Reads the DTensors of one file; what they share is read once.
+/// Reads the DTensors of one file; parts that they share are read once.
 #pragma once
 
 #include <cstdint>
@@ -23,12 +23,15 @@ struct DeviceMeshValue {
   std::vector<MeshAxis> axes;
   std::vector<std::int64_t> ranks;  ///< Row-major.
   std::vector<std::int64_t>
-      coordinate;  ///< The coordinate of the rank that wrote it; empty where it is not on the mesh, or not said.
-  std::int64_t world_size = 1;  ///< As far as it says: ranks of its root mesh, or 1 + the highest.
+      /// The coordinate of the rank that wrote the mesh; empty if the rank is not on the mesh, or the mesh does not
+      /// record it.
+      coordinate;
+  /// The lower bound that the mesh implies: the ranks of its root mesh, or 1 + the highest rank.
+  std::int64_t world_size = 1;
   std::string_view device_type = "cpu";
 };
 
-/// \throws Error kCorruption  a malformed one: kinds bad_pickle, rank_mismatch, world_size_mismatch.
+/// \throws Error kCorruption  a malformed mesh: kinds bad_pickle, rank_mismatch, world_size_mismatch.
 DeviceMeshValue read_device_mesh(Arena& arena, const Value& value, const ReadIntegers& integers);
 
 class DTensorReader {
@@ -44,7 +47,8 @@ class DTensorReader {
 
   Arena& arena_;
   ReadIntegers integers_;
-  HashMap<const Value*, std::unique_ptr<DeviceMeshValue>> meshes_;  ///< Pickles share them.
+  /// Cached, because the tensors of a pickle share meshes.
+  HashMap<const Value*, std::unique_ptr<DeviceMeshValue>> meshes_;
 };
 
 }  // namespace shard::torch_ranks

@@ -11,7 +11,7 @@ namespace shard {
 
 namespace {
 
-/// A file with sharded tensors is one of torch too, which cannot join the ranks.
+/// A file with sharded tensors is also valid for torch, which cannot merge the ranks.
 constexpr std::array<std::string_view, 1> kSupersedes{"torch"};
 
 }  // namespace

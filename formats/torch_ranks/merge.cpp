@@ -25,7 +25,7 @@ std::strong_ordering compare_parts(const PathPart& a, const PathPart& b) {
   return a.is_index ? a.index <=> b.index : a.key() <=> b.key();
 }
 
-/// By name, path, rank. A file that has one path twice has it in its own order.
+/// Orders by name, path, rank. If a file has one path twice, its order is kept.
 std::strong_ordering compare_place(const RankLeaf& a, const RankLeaf& b) {
   if (const auto order = a.name <=> b.name; order != 0) return order;
   return std::lexicographical_compare_three_way(a.path.begin(), a.path.end(), b.path.begin(), b.path.end(),
@@ -65,7 +65,7 @@ class Merge {
     return all;
   }
 
-  /// Leaves out a name about which ranks contradict one another.
+  /// Skips a name about which ranks contradict one another.
   void try_name(Holders holders) {
     CatalogMark mark(context_.catalog);
     const std::size_t nodes = nodes_.size();
@@ -100,7 +100,7 @@ class Merge {
     }
   }
 
-  /// A dict with equal keys, as no Python dict has them.
+  /// Refuses a dict with equal keys, which no Python dict has.
   void check_twice(Holders holders) const {
     for (std::size_t i = 1; i < holders.size(); ++i) {
       if (holders[i].rank() != holders[i - 1].rank()) continue;
@@ -133,7 +133,7 @@ class Merge {
 
   bool is_on_all(Holders holders) const { return std::ssize(holders) == context_.world_size; }
 
-  /// For repair: whether all ranks that are left hold it, where that is more than one.
+  /// For repair: whether all remaining ranks have it, if there are several.
   bool is_on_all_left(Holders holders) {
     Findings& findings = context_.files.findings();
     if (is_on_all(holders) || !findings.goes_on()) return is_on_all(holders);
@@ -169,7 +169,7 @@ class Merge {
     const std::uint32_t first = add_plain(holders[0], -1);
     std::vector<std::uint32_t> stored;
     bool is_same = true;
-    std::uint32_t whole = stored_of(first);  // That the others are compared with: not a lost one, where there is one.
+    std::uint32_t whole = stored_of(first);  // The reference for the comparison: an intact copy, if there is one.
     for (const Holder& holder : holders.subspan(1)) {
       stored.push_back(add_stored(context_, holder, view_of(holder)));
       const std::vector<StoredTensor>& all = context_.catalog.stored;
@@ -179,7 +179,7 @@ class Merge {
     finish_plain(holders, first, stored, is_same ? std::optional(whole) : std::nullopt);
   }
 
-  /// \param same  what stands for all of them; nothing where they differ.
+  /// \param same  the stored tensor that represents all of them; nothing if they differ.
   void finish_plain(Holders holders, std::uint32_t first, const std::vector<std::uint32_t>& stored,
                     std::optional<std::uint32_t> same) {
     Catalog& catalog = context_.catalog;
@@ -239,7 +239,7 @@ class Merge {
         fmt::format("objects have tensors as attributes, which are not listed: {}", holding_.text()));
   }
 
-  /// Values are compared as the pickles say them, so rank 0's tree changes only when all were.
+  /// Values are compared as they are in the pickles, so rank 0's tree is changed only after all comparisons.
   void set_tensor(const Holder& holder, std::uint32_t index) {
     if (holder.file == &ranks_.front()) nodes_.emplace_back(holder.leaf->node, index);
   }
@@ -262,10 +262,10 @@ class Merge {
   torch_save::HiddenTensors hidden_;
   ValueEquality objects_{{.budget = context_.catalog.arena->budget().get()}};
   bool has_told_of_left_ = false;
-  std::size_t taken_from_others_ = 0;  ///< For repair: tensors of which the first rank's copy is lost.
-  FirstNames holding_;                 ///< Objects with tensors inside.
+  std::size_t taken_from_others_ = 0;  ///< For repair: the number of tensors whose first rank's copy is lost.
+  FirstNames holding_;                 ///< Names of objects that contain tensors.
   std::vector<std::pair<Value*, std::uint32_t>> nodes_;  ///< Nodes of rank 0's tree, and their tensors.
-  bool is_in_root_ = *ranks_.front().rank == 0;          ///< Every name is in rank 0's tree.
+  bool is_in_root_ = *ranks_.front().rank == 0;          ///< All names so far are in rank 0's tree.
 };
 
 }  // namespace

@@ -14,7 +14,7 @@ namespace shard::torch_ranks {
 
 namespace {
 
-/// What is stored for each coordinate of one mesh, row-major; kNoIndex where no file was met yet.
+/// The stored tensor for each coordinate of one mesh, row-major; kNoIndex if no file of it was read yet.
 struct MeshParts {
   const DTensorValue* first;
   std::vector<std::uint32_t> stored;
@@ -28,7 +28,7 @@ std::string shown(const Sharding& sharding) {
   return fmt::format("{} on a mesh of {}", fmt::join(placements, ","), fmt::join(axes, ","));
 }
 
-/// Of `rows` rows, one after the other, the columns one after the other.
+/// The columns of `values`, a matrix of `rows` rows, one after the other.
 std::vector<std::int64_t> transposed(const std::vector<std::int64_t>& values, std::size_t rows) {
   const std::size_t columns = values.size() / rows;
   std::vector<std::int64_t> result;
@@ -82,7 +82,8 @@ class DTensorMerge {
     throw differs(FindingKind::kMixedSave, "sharding").expected(shown(first_.sharding)).found(shown(value.sharding));
   }
 
-  /// Meshes of the same axes may be of different ranks, as the parts of a larger one are; then no rank is on two.
+  /// Meshes of the same axes may have different ranks, if they are parts of a larger mesh. A rank is on only one of
+  /// them.
   MeshParts& parts_of(const Holder& holder, const std::vector<RankPiece>& pieces) {
     const DTensorValue& value = value_of(holder);
     const auto [entry, is_new] = meshes_.try_emplace(value.sharding.ranks);
@@ -127,7 +128,7 @@ class DTensorMerge {
     }
   }
 
-  /// What several meshes hold is the same only if it is: no placement says so.
+  /// Checks that the parts on several meshes are equal, because no placement guarantees it.
   void check_replicas() const {
     const MeshParts& one = meshes_.begin()->second;
     for (auto other = std::next(meshes_.begin()); other != meshes_.end(); ++other) {
@@ -142,8 +143,8 @@ class DTensorMerge {
     }
   }
 
-  /// Joins several meshes: returns one that has them side by side, with an axis along which they repeat each other. It
-  /// is the fastest axis where the ranks count up along it, as on slices of a larger mesh, else the slowest.
+  /// Joins several meshes to one, with an additional axis along which they repeat one another. This axis is the fastest
+  /// if the ranks count up along it, as on slices of a larger mesh, otherwise the slowest.
   Sharding words() const {
     Sharding sharding = first_.sharding;
     if (meshes_.size() == 1) return sharding;

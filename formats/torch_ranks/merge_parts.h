@@ -1,5 +1,5 @@
 /// \file
-/// Merging one tensor's parts: what merge.cpp's kinds of tensors share. Inside formats/torch_ranks only.
+/// Merges one tensor's parts: the code that all kinds of tensors in merge.cpp share. Inside formats/torch_ranks only.
 #pragma once
 
 #include <cstdint>
@@ -25,10 +25,10 @@ struct Holder {
 /// The leaves of one name, by rank.
 using Holders = std::span<const Holder>;
 
-/// What the merging of every tensor needs.
+/// The context of merging, for all tensors.
 struct MergeContext {
   Catalog& catalog;
-  CatalogBuilder builder;  ///< Of `catalog`.
+  CatalogBuilder builder;  ///< The builder of `catalog`.
   torch_save::SavedFiles& files;
   Shardings& shardings;
   std::int64_t world_size;
@@ -37,22 +37,22 @@ struct MergeContext {
 /// The start of an error about `holder`'s part: kCorruption with tensor, file and rank.
 Error contradiction(const MergeContext& context, const Holder& holder, FindingKind kind, const std::string& message);
 
-/// Adds the tensor that the `local` call rebuilds as a stored one of `holder`'s rank. \returns its index.
-/// \throws Error kCorruption, kUnsupported  see as_tensor; another dtype than `dtype` (kind dtype_mismatch).
+/// Adds the tensor of the `local` call as a stored tensor of `holder`'s rank. \returns its index.
+/// \throws Error kCorruption, kUnsupported  see as_tensor; its dtype differs from `dtype` (kind dtype_mismatch).
 std::uint32_t add_stored(MergeContext& context, const Holder& holder, const torch_save::TensorView& view);
-/// The view of a local shard. \throws Error  it is not a plain tensor, or has another dtype or shape.
+/// The view of a local shard. \throws Error  it is not a plain tensor, or its dtype or shape differs.
 torch_save::TensorView local_view(MergeContext& context, const Holder& holder, const Value& local, DType dtype,
                                   std::span<const std::int64_t> shape);
 
 /// Adds a chunk for each box of `piece`, or one empty chunk for a piece without elements.
 void add_pieces(MergeContext& context, const RankPiece& piece, std::uint32_t stored);
 
-/// Starts the tensor of that leaf's name. \returns its index.
+/// Starts the tensor with the name of that leaf. \returns its index.
 std::uint32_t begin_tensor(MergeContext& context, const Holder& first, DType dtype, Dims shape);
 
 std::uint32_t merge_sharded_tensor(MergeContext& context, Holders holders);
 std::uint32_t merge_dtensor(MergeContext& context, Holders holders);
-/// \pre `rule` cuts the tensor.
+/// \pre `rule` shards the tensor.
 std::uint32_t merge_slices(MergeContext& context, Holders holders, const MeshLayout& layout,
                            const MeshLayout::Rule& rule);
 

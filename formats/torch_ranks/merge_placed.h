@@ -1,5 +1,5 @@
 /// \file
-/// Merging a tensor whose ranks state their pieces of it. Inside formats/torch_ranks only.
+/// Merges a tensor whose ranks record the position of their pieces in it. Inside formats/torch_ranks only.
 #pragma once
 
 #include <cstdint>

@@ -10,7 +10,7 @@ namespace shard::torch_ranks {
 
 namespace {
 
-/// Offsets and sizes of a shard: what tells the shards of one tensor apart.
+/// Offsets and sizes of a shard, which identify it within its tensor.
 struct ShardExtent {
   Dims offsets, sizes;
 };
@@ -48,7 +48,7 @@ class ShardedTensorMerge {
  private:
   static const ShardedTensorValue& value_of(const Holder& holder) { return holder.file->sharded[holder.leaf->item]; }
 
-  /// Process groups of a part of the world name ranks of their own.
+  /// False for process groups of a part of the world, which number their ranks differently.
   static bool is_of_world(const ShardedTensorValue& value) {
     return value.group.local_world_size == value.group.world_size;
   }
@@ -109,7 +109,7 @@ class ShardedTensorMerge {
     found_.push_back(box);
   }
 
-  /// Every shard with elements that the metadata names lies in some file.
+  /// Checks that every nonempty shard in the metadata is in some file.
   void check_all_found() {
     std::ranges::sort(found_, std::less<>());
     for (const ShardBox& box : first_.all) {
@@ -122,7 +122,8 @@ class ShardedTensorMerge {
     }
   }
 
-  /// The words for a ChunkShardingSpec over ranks of the world, if its boxes are where the words say.
+  /// The sharding of a ChunkShardingSpec over ranks of the world, if its boxes are at the positions that the sharding
+  /// defines.
   std::uint32_t sharding_of_spec() {
     const std::vector<std::string_view>& placements = first_.spec.placements;
     if (!is_of_world(first_) || first_.all.size() > placements.size() || placements.empty()) return kNoIndex;
@@ -143,7 +144,7 @@ class ShardedTensorMerge {
     return context_.shardings.index_of(words);
   }
 
-  /// Shards without elements may be left out at the end.
+  /// Shards without elements may be missing at the end.
   bool says_the_same(std::size_t index, const RankPiece& piece) const {
     if (index >= first_.all.size()) return piece.boxes.empty();
     const ShardBox& box = first_.all[index];
@@ -154,7 +155,7 @@ class ShardedTensorMerge {
            std::ranges::equal(box.offsets, std::span(piece.boxes[0].offset).first(dims));
   }
 
-  /// Empties ranks that are 0, 1, 2, ... \returns false where one is there twice.
+  /// Clears ranks that are 0, 1, 2, ... \returns false if one occurs twice.
   static bool forget_counting(std::vector<std::int64_t>& ranks) {
     std::vector<std::int64_t> sorted = ranks;
     std::ranges::sort(sorted);
@@ -166,7 +167,7 @@ class ShardedTensorMerge {
   MergeContext& context_;
   Holders holders_;
   const ShardedTensorValue& first_;
-  std::vector<ShardExtent> stated_, found_;  ///< By the metadata, in the files.
+  std::vector<ShardExtent> stated_, found_;  ///< The shards in the metadata and those in the files.
 };
 
 }  // namespace

@@ -53,7 +53,7 @@ class SliceMerge {
     }
   }
 
-  /// What each rank holds of the whole, if the layout can cut it at all.
+  /// The part of the whole tensor on each rank. \throws Error kCorruption  the layout cannot shard that shape
   const std::vector<RankPiece>& pieces_of(Dims shape, const Cut& cut) {
     try {
       return context_.shardings.pieces(shape, cut);
@@ -66,7 +66,7 @@ class SliceMerge {
     }
   }
 
-  /// Along each dimension the sum over the ranks that differ only on the axes that cut it.
+  /// The whole shape: along each dimension, the sum over the ranks that differ only on the axes that shard it.
   Dims whole_shape() const {
     std::vector<std::int64_t> shape;
     for (int d = 0; d < dims_; ++d) {
@@ -79,8 +79,9 @@ class SliceMerge {
     return context_.catalog.arena->dims(shape);
   }
 
-  /// True where the rank's coordinate is 0 on every axis that does not cut dimension `d`.
+  /// True if the rank's coordinate is 0 on every axis that does not shard dimension `d`.
   bool is_first_but_for(int d, std::size_t rank) const {
+    // Ranks are numbered row-major on the mesh, so the coordinates are the digits of the rank, the last axis first.
     for (std::size_t axis = sharding_.mesh.size(); axis-- > 0;) {
       const auto size = static_cast<std::size_t>(sharding_.mesh[axis].size);
       const Placement& placement = sharding_.placements[axis];

@@ -1,5 +1,5 @@
 /// \file
-/// Tensor subclasses inside pickles: the calls that rebuild a ShardedTensor or DTensor, argument by argument.
+/// Tensor subclasses inside pickles: parses the calls that rebuild a ShardedTensor or DTensor, argument by argument.
 #pragma once
 
 #include <string_view>
@@ -25,19 +25,19 @@ using pickle::need_class;
 using pickle::sequence;
 using pickle::string;
 
-/// What `torch._tensor._rebuild_from_type_v2(_rebuild_wrapper_subclass, class, arguments, state)` says.
+/// The content of a call `torch._tensor._rebuild_from_type_v2(_rebuild_wrapper_subclass, class, arguments, state)`.
 struct Subclass {
-  std::string_view name;  ///< The class's: "DTensor", "ShardedTensor", "AsyncCollectiveTensor".
+  std::string_view name;  ///< The class name: "DTensor", "ShardedTensor", "AsyncCollectiveTensor".
   Value* arguments = nullptr;
   Value* state = nullptr;
 };
 
-/// The class's name in a call that rebuilds a tensor subclass of torch.distributed; empty for anything else.
+/// The class name in a call that rebuilds a tensor subclass of torch.distributed; empty for any other value.
 std::string_view subclass_name(const Value& value);
 /// \pre subclass_name(value) is not empty.
 Subclass subclass(const Value& value);
 
-/// The arguments of _rebuild_wrapper_subclass: of the whole tensor.
+/// The arguments of _rebuild_wrapper_subclass, which describe the whole tensor.
 struct Wrapper {
   DType dtype{};
   Dims shape;
@@ -46,7 +46,7 @@ struct Wrapper {
 };
 Wrapper wrapper(Arena& arena, const Subclass& subclass);
 
-/// "cuda:1" of a torch.device or a string.
+/// "cuda:1" from a torch.device or a string.
 std::string_view device(const Value& value, Arena& arena, std::string_view what);
 
 }  // namespace shard::torch_ranks

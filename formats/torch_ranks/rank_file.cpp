@@ -37,7 +37,7 @@ std::vector<Dims> read_boxes(Arena& arena, const Value& list, std::string_view w
   return boxes;
 }
 
-/// \throws Error kCorruption  the box leaves the shape.
+/// \throws Error kCorruption  the box extends past the shape.
 void check_inside(Dims offset, Dims size, Dims shape, std::string_view what) {
   for (int d = 0; d < shape.size(); ++d) {
     if (checked_add(offset[d], size[d]) <= shape[d]) continue;
@@ -80,7 +80,7 @@ class Keeper {
     keep(tensor.all, boxes_like(leaf, position));
   }
 
-  /// Leaves of one container share its parts.
+  /// Keeps the path. Leaves of one container share its parts.
   void keep(Path& path) {
     if (path.empty()) return;
     const std::size_t depth = path.size() - 1;
@@ -122,13 +122,14 @@ class Keeper {
   const RankFile* like_;
   Arena& to_;
   ValueCopier values_;
-  std::span<const PathPart> container_;  ///< Of the last path that was kept.
+  std::span<const PathPart> container_;  ///< The container of the last path that was kept.
 };
 
-/// Copies all that the file's leaves refer to into `to`, so that the arena of its tree can end: each rank's tree names
-/// the shards of all ranks. Lists of shards that are those of the same leaf of `like` are shared with it.
-/// \returns false, and leaves the file as it is, where the tree is needed (that of rank 0) or is small (without
-///   ShardedTensors). Cost: linear in the leaves and their shards.
+/// Copies everything to which the file's leaves refer into `to`, so that the arena of its tree can be released: each
+/// rank's tree names the shards of all ranks. Lists of shards that equal those of the same leaf of `like` are shared
+/// with it.
+/// \returns false, without changes, if the tree is needed (that of rank 0) or is small (without ShardedTensors). Cost:
+///   linear in the leaves and their shards.
 bool keep_without_tree(RankFile& file, const RankFile* like, Arena& to) {
   const bool is_needed = !file.rank || *file.rank == 0;
   const bool lies_in_tree =
@@ -143,7 +144,7 @@ using torch_save::TensorView;
 
 class LeafReader {
  public:
-  /// What is read lies in `arena`, and refers to the tree.
+  /// The result is stored in `arena`, and refers to the tree.
   LeafReader(Arena& arena, torch_save::SavedFiles& files, RankFile& file, const RankRoot& root)
       : arena_(arena),
         file_(file),
@@ -166,7 +167,7 @@ class LeafReader {
   }
 
  private:
-  /// Whether a leaf lies below the root, and further down than it.
+  /// Whether a leaf is below the root, at any deeper level.
   bool is_inside(const TreeLeaf& leaf) const {
     if (leaf.path.size() <= root_.size()) return root_.empty();
     for (std::size_t i = 0; i < root_.size(); ++i) {
@@ -217,7 +218,7 @@ class LeafReader {
     return true;
   }
 
-  /// A shard of a subclass that is not read: the whole tensor is then an object, which no writer takes.
+  /// True for a shard of an unsupported subclass. The whole tensor is then an object, which no writer accepts.
   bool is_foreign_tensor(const Value& local) const {
     return torch_save::unsupported_tensor_kind(local) == "subclass" && !torch_save::as_tensor(arena_, local);
   }
@@ -230,7 +231,7 @@ class LeafReader {
     items.push_back(std::move(item));
   }
 
-  /// By its mesh and coordinate; nothing for a rank that is not on the mesh.
+  /// The rank by its mesh and coordinate; nothing for a rank that is not on the mesh.
   static std::optional<std::int64_t> rank_of(const DTensorValue& tensor) {
     if (tensor.coordinate.size() != tensor.sharding.mesh.size()) return std::nullopt;
     std::size_t index = 0;
@@ -362,10 +363,10 @@ RankFile read_rank_file(Catalog& catalog, torch_save::SavedFiles& files, const s
   try {
     LeafReader(*tree, files, file, root).read();
   } catch (Error& error) {
-    catalog.arena->adopt(tree);  // `files` still has the file.
+    catalog.arena->adopt(tree);  // `files` still refers to the tree's arena.
     throw error.in_file(catalog.files[file.number].path);
   }
-  const bool is_zip = files.version(file.number).starts_with("zip");  // Others refer to their tree.
+  const bool is_zip = files.version(file.number).starts_with("zip");  // Files of other kinds refer to their tree.
   if (!is_zip || !keep_without_tree(file, like, *catalog.arena)) catalog.arena->adopt(tree);
   for (const DTensorValue& tensor : file.dtensors) {
     const Sharding& sharding = tensor.sharding;

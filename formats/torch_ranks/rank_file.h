@@ -16,24 +16,24 @@
 
 namespace shard::torch_ranks {
 
-// Plain tensors whose Python attributes state the pieces of a whole tensor that they contain (torch 2.15:
+// Plain tensors whose Python attributes record the positions of their pieces in a whole tensor (torch 2.15:
 // CheckpointableTensor): global_shape, global_offsets, local_offsets and local_sizes. Bytes between the pieces are
 // padding.
 
-/// A box of a tensor inside the tensor that a rank holds.
+/// A box of a whole tensor inside the tensor of a rank.
 struct PlacedPiece {
   Dims offsets, sizes;  ///< In the whole tensor.
-  Dims from;            ///< Where it begins in the rank's tensor.
+  Dims from;            ///< The offset of the box in the rank's tensor.
 };
 
 struct PlacedTensorValue {
   torch_save::TensorView view;
-  Dims shape;  ///< Of the whole tensor.
+  Dims shape;  ///< The shape of the whole tensor.
   std::vector<PlacedPiece> pieces;
   bool requires_grad = false;
 };
 
-/// The pieces that `value` states if it rebuilds such a tensor; nothing if it is something else.
+/// The pieces that `value` records if it rebuilds such a tensor; nothing for any other value.
 /// \throws Error kCorruption  its attributes contradict one another.
 std::optional<PlacedTensorValue> as_placed_tensor(Arena& arena, const Value& value);
 
@@ -44,8 +44,8 @@ std::string_view name_of(LeafKind kind);
 struct RankLeaf {
   std::string_view name;
   Path path;  ///< Compact, see compact_path.
-  /// What becomes a kTensor value; of a Parameter the tensor inside; of an object its value. Null of tensors where the
-  /// file's root is.
+  /// The value that becomes a kTensor value: of a Parameter, the tensor inside; of an object, its value. Null if the
+  /// leaf is a tensor and the file's root itself.
   Value* node = nullptr;
   LeafKind kind{};
   bool requires_grad = false;
@@ -55,33 +55,36 @@ struct RankLeaf {
 
 struct RankFile {
   std::uint32_t number = 0;  ///< The file's index in the catalog.
-  Value* root = nullptr;     ///< Null where the tree was not kept, see keep_without_tree.
+  Value* root = nullptr;     ///< Null if the tree was not kept, see keep_without_tree.
   std::vector<RankLeaf> leaves;
   std::vector<ShardedTensorValue> sharded;
   std::vector<DTensorValue> dtensors;
   std::vector<PlacedTensorValue> placed;
   std::vector<torch_save::TensorView> plain;
 
-  std::optional<std::int64_t> rank;  ///< From the content, or later from the file name or layout document.
-  std::int64_t world_size = 0;       ///< By the content; 0 where it does not say. Of DTensors alone at least this.
-  bool is_exact = false;             ///< A process group said the world size.
-  const Sharding* mesh = nullptr;    ///< The mesh of its DTensors that has the most ranks.
+  /// From the content; set later from the file name or the layout document if the content does not record it.
+  std::optional<std::int64_t> rank;
+  /// From the content; 0 if it is unknown. A lower bound if only DTensors record it.
+  std::int64_t world_size = 0;
+  bool is_exact = false;           ///< A process group recorded the world size.
+  const Sharding* mesh = nullptr;  ///< The largest mesh of its DTensors.
 
   bool states_world() const { return world_size > 0; }
   bool is_sharded() const { return !sharded.empty() || !dtensors.empty() || !placed.empty(); }
 };
 
-/// Where the tensors of a file lie.
+/// The position of a file's tensors in its tree.
 struct RankRoot {
   std::span<const std::string>
-      keys{};                ///< Tensors below them alone count, under their names there; objects keep theirs.
-  bool takes_beside = true;  ///< Objects that lie elsewhere count too.
+      /// Only tensors below these keys count, and their names start there. Objects keep their whole names.
+      keys{};
+  bool takes_beside = true;  ///< Objects at other positions also count.
 };
 
 /// Opens `name` as the next file of `files` and reads its leaves, which live as long as the catalog.
-/// \param like  the file of another rank, whose lists of shards this one's may share; may be null
-/// \throws Error kCorruption, kNotFound, kUnsupported  naming file and tensor; kCorruption (kinds rank_mismatch,
-///   world_size_mismatch) too where its tensors do not agree about its rank or world size.
+/// \param like  the file of a different rank, with which this one may share lists of shards; may be null
+/// \throws Error kCorruption, kNotFound, kUnsupported  with file and tensor. Also kCorruption (kinds rank_mismatch,
+///   world_size_mismatch) if its tensors disagree about its rank or world size.
 RankFile read_rank_file(Catalog& catalog, torch_save::SavedFiles& files, const std::string& name,
                         const RankRoot& root = {}, const RankFile* like = nullptr);
 

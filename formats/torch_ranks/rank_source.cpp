@@ -20,7 +20,7 @@ constexpr std::string_view kLayout = "layout.json";
 
 /// The only number that differs between names.
 struct Numbering {
-  std::vector<std::string> pieces;    ///< The first name, cut at its numbers.
+  std::vector<std::string> pieces;    ///< The first name, divided at its numbers.
   std::size_t piece;                  ///< The one that differs.
   std::vector<std::int64_t> numbers;  ///< By name.
 };

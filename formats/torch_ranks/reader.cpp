@@ -37,9 +37,9 @@ namespace {
 
 struct RankCheck {
   std::vector<std::string> names;      ///< The files' names as given, by RankFile::number.
-  const MeshLayout* layout = nullptr;  ///< How plain slices were cut, or null.
+  const MeshLayout* layout = nullptr;  ///< The sharding of plain slices, or null.
   std::optional<std::int64_t> ranks_expected;
-  bool counts_files = false;  ///< Nothing but the number of files says how many ranks there are.
+  bool counts_files = false;  ///< The number of ranks is known only from the number of files.
 };
 
 constexpr std::size_t kNamedRanks = 8;
@@ -86,7 +86,7 @@ class RankAssigner {
 
   std::int64_t layout_ranks() const { return check_.layout == nullptr ? 0 : mesh_size(check_.layout->mesh); }
 
-  /// Process groups and documents say it; meshes say how many at least.
+  /// The world size from process groups and documents; meshes give a lower bound.
   std::int64_t find_world_size() {
     std::int64_t world_size = check_.counts_files ? std::ssize(files_) : layout_ranks();
     const RankFile* teller = nullptr;
@@ -123,7 +123,8 @@ class RankAssigner {
                          .found(world_size));
   }
 
-  /// A file whose rank is on another file's mesh has that same mesh; meshes of parts of the world are disjoint.
+  /// Checks meshes: a file whose rank is on another file's mesh must have the same mesh; meshes of parts of the world
+  /// must be disjoint.
   void check_meshes() const {
     const RankFile* first = nullptr;
     for (const RankFile& file : files_) {
@@ -166,7 +167,7 @@ class RankAssigner {
                        globs);
   }
 
-  /// Reports the first file too many, and drops all such.
+  /// Reports the first superfluous file, and drops all superfluous ones.
   void check_each_once(std::int64_t world_size) {
     const RankFile *again = nullptr, *before = nullptr;
     for (std::size_t i = 1; i < files_.size() && again == nullptr; ++i) {
@@ -221,7 +222,7 @@ class RankAssigner {
             .hint("name the files of all ranks, or the folder that holds them"));
   }
 
-  /// Expected name of the missing file, or an existing file's name if names carry no rank.
+  /// Expected name of the missing file, or an existing file's name if names contain no rank.
   std::string name_of(std::int64_t rank) const {
     if (files_.empty()) return catalog_.files.front().path;
     std::vector<std::string> names;
@@ -242,13 +243,14 @@ class RankAssigner {
   Findings& findings_;
 };
 
-/// Gives every file its rank (by its content, else a layout's files.path, else the only number that differs between the
-/// names) and sorts them by it. Where the sink goes on, `files` loses those that do not fit the others.
+/// Gives every file its rank and sorts them by it. The rank comes from the content, or else from a layout's files.path,
+/// or else from the only number that differs between the names. If the sink continues, `files` loses those that do not
+/// fit the others.
 /// Reports kNotFound    a rank is missing (kind missing_file).
-/// Reports kCorruption  a rank twice, a rank past the world, files of saves of different sizes, more files than ranks,
-///   another number than expected (kinds rank_mismatch, world_size_mismatch, extra_file).
+/// Reports kCorruption  a rank occurs twice or is past the world; files are of saves of different sizes; there are more
+/// files than ranks, or not the expected number (kinds rank_mismatch, world_size_mismatch, extra_file).
 /// \returns the world size.
-/// \throws Error kInvalidArgument  nothing tells the ranks.
+/// \throws Error kInvalidArgument  the ranks are unknown.
 std::int64_t assign_ranks(std::vector<RankFile>& files, const RankCheck& check, const Catalog& catalog,
                           Findings& findings) {
   return RankAssigner(files, check, catalog, findings).assign();
@@ -279,7 +281,7 @@ class RanksReader final : public torch_save::SavedReader {
     }
     std::vector<RankFile> ranks;
     for (const std::string& name : source_.names) try_file(name, ranks);
-    if (ranks.empty()) return;  // The findings say why.
+    if (ranks.empty()) return;  // The findings contain the reason.
     catalog_.format_version = files_.version(ranks.front().number);
     std::optional<MeshLayout> read;
     const MeshLayout* layout = nullptr;
@@ -302,8 +304,8 @@ class RanksReader final : public torch_save::SavedReader {
     if (!takes_foreign_) torch_save::refuse_foreign_classes(catalog_, 0, catalog_.files.front().path, findings_);
   }
 
-  /// True of files that only their names number and that hold nothing of which ranks may have parts: objects, single
-  /// numbers and integers (the states of random generators, data loaders, schedulers).
+  /// True for files whose ranks are only in their names and that contain nothing that could be sharded: only objects,
+  /// single numbers and integers (the states of random generators, data loaders, schedulers).
   bool is_nothing_cut(const std::vector<RankFile>& ranks, const OpenOptions& options) const {
     if (options.layout != nullptr || !source_.layout.empty() || !differing_numbers(source_.names)) return false;
     const auto may_be_cut = [](const torch_save::TensorView& view) {
@@ -313,7 +315,7 @@ class RanksReader final : public torch_save::SavedReader {
                                 [&](const RankFile& file) { return std::ranges::any_of(file.plain, may_be_cut); });
   }
 
-  /// Ranks are what `paths` says. What lies beside the tensors is that of a rank's first file.
+  /// Reads files whose ranks `paths` gives. Objects beside the tensors come from a rank's first file.
   void read_named(const RankPaths& paths) {
     std::vector<RankFile> ranks;
     for (const RankPath& path : paths.files) {
@@ -330,12 +332,12 @@ class RanksReader final : public torch_save::SavedReader {
     catalog_.format_version = files_.version(ranks.front().number);
     catalog_.world_size = paths.ranks;
     merge(catalog_, files_, ranks, nullptr, true, findings_);
-    catalog_.root = nullptr;  // It has what lies beside the tensors, too.
+    catalog_.root = nullptr;  // The tree also contains the objects beside the tensors.
     catalog_.rank_files = RankFiles::kPlain;
     finish();
   }
 
-  /// What is wrong with a file is a finding, and then the file is left out.
+  /// Reads a file. A fault in it is a finding, and the file is skipped.
   void try_file(const std::string& name, std::vector<RankFile>& ranks) {
     try {
       ranks.push_back(read_rank_file(catalog_, files_, name, {}, ranks.empty() ? nullptr : &ranks.front()));
@@ -350,7 +352,7 @@ class RanksReader final : public torch_save::SavedReader {
     return names;
   }
 
-  /// Plain files say nothing of ranks: only their names can show that they belong together.
+  /// Plain files do not record ranks, so only their names can show that they belong together.
   void check_names(const std::vector<RankFile>& ranks) const {
     const std::set<std::string_view> expected = names_of(ranks.front());
     for (const RankFile& file : ranks) {
@@ -364,7 +366,7 @@ class RanksReader final : public torch_save::SavedReader {
     }
   }
 
-  /// The one that was given, else the one that lies beside the files.
+  /// The given layout, or else the one beside the files.
   const MeshLayout* find_layout(const SourceStore& store, const OpenOptions& options,
                                 std::optional<MeshLayout>& read) const {
     if (options.layout != nullptr) return options.layout;
@@ -379,7 +381,7 @@ class RanksReader final : public torch_save::SavedReader {
         .suggest(Remedy::kStateLayout);
   }
 
-  /// A document that nobody wrote by hand: what is wrong with it is damage.
+  /// Parses a document that shardctl wrote, so a fault in it is damage.
   MeshLayout parse_own_layout(std::string_view text) const {
     try {
       return parse_layout_document(text, source_.layout);

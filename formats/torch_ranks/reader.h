@@ -1,6 +1,6 @@
 /// \file
-/// Opens torch-ranks: one torch.save file per rank, that hold ShardedTensors, DTensors or, with a layout document,
-/// plain slices. Bytes, checks and refusals: README.md beside this file.
+/// Opens torch-ranks: one torch.save file per rank, with ShardedTensors, DTensors or, with a layout document, plain
+/// slices. README.md in this folder documents bytes, checks and refusals.
 #pragma once
 
 #include <memory>
@@ -9,15 +9,16 @@
 
 namespace shard::torch_ranks {
 
-/// Several torch.save files without an index that hold the same names, a folder of such, or one file in which a
-/// ShardedTensor or DTensor lies. Reads the pickles' beginnings, not their tensors.
+/// True for several torch.save files without an index that contain the same names, for a folder of such files, and for
+/// one file that contains a ShardedTensor or DTensor. Reads only the starts of the pickles, no tensors.
 bool detect(const Source& source);
 
-/// Opens and checks all files: every rank from 0 to the world size less one, once, all of one save.
-/// \throws Error kNotFound         a rank is missing, by number.
-/// \throws Error kCorruption       a rank twice, files that contradict one another, more files than ranks: file,
-///   expected, found (kinds rank_mismatch, world_size_mismatch, shape_mismatch, dtype_mismatch, missing_file).
-/// \throws Error kInvalidArgument  plain slices without a layout document; ranks that no file and no name tells.
+/// Opens and checks all files: every rank below the world size occurs once, and all files are from one save.
+/// \throws Error kNotFound         a rank is missing; with its number.
+/// \throws Error kCorruption       a rank occurs twice, files contradict one another, there are more files than ranks;
+///   with file, expected, found (kinds rank_mismatch, world_size_mismatch, shape_mismatch, dtype_mismatch,
+///   missing_file).
+/// \throws Error kInvalidArgument  plain slices without a layout document; neither files nor names record the ranks.
 /// \throws Error kUnsupported      Partial placements.
 std::unique_ptr<Reader> open(const Source& source, const OpenOptions& options);
 

@@ -14,10 +14,9 @@ namespace {
 
 constexpr std::string_view kShardedTensorClass = "ShardedTensor";
 constexpr std::size_t kStateItems = 5;       // Shards, metadata, process group, spec, init_rrefs.
-constexpr std::size_t kPropertiesItems = 5;  // torch 2.15 adds a sixth.
+constexpr std::size_t kPropertiesItems = 5;  // torch 2.15 adds a sixth item.
 
-/// Fills in the placement of a _remote_device ("rank:1/cuda:0"), as an object or, in specs that were made of text, as
-/// that text.
+/// Sets the placement from a _remote_device ("rank:1/cuda:0"): an object, or a text if the spec was made from text.
 void read_placement(Arena& arena, const Value& value, ShardBox& box) {
   if (value.kind == ValueKind::kNone) return;
   if (value.is_string()) {
@@ -53,7 +52,7 @@ ShardBox read_box(Arena& arena, const Value& value, int dimensions) {
   return box;
 }
 
-/// What may say anything where a checkpoint is read: True or else.
+/// For attributes that do not matter when a checkpoint is read: only True is true.
 bool is_true(const Value& value) { return value.kind == ValueKind::kBool && value.boolean(); }
 
 /// A MEM_FORMAT_ENCODING, by number or (Python 3.11) by name.

@@ -16,7 +16,7 @@ namespace {
 constexpr std::string_view kPackage = "torch.distributed._shard.";
 constexpr std::string_view kMetadata = "torch.distributed._shard.sharded_tensor.metadata";
 
-/// "cuda:0" of "rank:1/cuda:0", and of itself.
+/// "cuda:0" for "rank:1/cuda:0" and for "cuda:0".
 std::string_view device_of(std::string_view placement) { return placement.substr(placement.find('/') + 1); }
 
 bool is_same(const ShardBox& a, const ShardBox& b) {
@@ -93,7 +93,7 @@ Value* ShardedValueMaker::strides(Dims shape) {
   return integers(ValueKind::kTuple, used);
 }
 
-// device('cpu') or device('cuda', 1), as torch pickles "cuda:1".
+// device('cpu'), or device('cuda', 1) for "cuda:1", as torch pickles them.
 Value* ShardedValueMaker::device(std::string_view text_of_device) {
   Value*& known = devices_[text_of_device];
   if (known != nullptr) return known;
@@ -125,7 +125,7 @@ std::vector<std::string> GroupNames::add_mesh(const Sharding& sharding, std::int
       names.push_back("0");
       continue;
     }
-    // Rows in the order of their first ranks: the number of this rank's row is its index without the axis.
+    // Rows are in the order of their first ranks, so the number of this rank's row is its index without the axis.
     const std::int64_t row = index / (strides[axis] * sizes[axis]) * strides[axis] + index % strides[axis];
     names.push_back(std::to_string(next_ + row));
     next_ += ranks / sizes[axis];
@@ -145,7 +145,8 @@ Value* ShardedValueMaker::mesh_layout(std::span<const std::int64_t> sizes, std::
   if (form == LayoutForm::kPair) return pair("_MeshLayout", sizes, strides);
   std::vector<Value*> axes;
   for (std::size_t axis = 0; axis < sizes.size(); ++axis) {
-    const std::size_t dims = sizes[axis] == 1 ? 0 : 1;  // Such an axis has none: equal layouts are to be equal values.
+    // An axis of size 1 has no dimension, so that equal layouts are equal values.
+    const std::size_t dims = sizes[axis] == 1 ? 0 : 1;
     axes.push_back(pair("_FlatLayout", sizes.subspan(axis, dims), strides.subspan(axis, dims)));
   }
   return make("_MeshLayout", {{"axes", make_list(arena_, ValueKind::kTuple, axes)}});
@@ -195,7 +196,7 @@ Value* ShardedValueMaker::placement(const Placement& placement) {
               dict({{"dim", integer(placement.dim)}, {"split_factor", integer(placement.split_factor)}}));
 }
 
-// The mesh axes that cut each dimension.
+// The mesh axes that shard each dimension.
 Value* ShardedValueMaker::shard_order(std::span<const Placement> placements) {
   std::map<int, std::vector<std::int64_t>> axes_of;
   for (std::size_t axis = 0; axis < placements.size(); ++axis) {
@@ -215,7 +216,7 @@ Value* ShardedValueMaker::dtensor(const DTensorValue& tensor, Value* mesh) {
   const std::vector<Placement>& placements = tensor.sharding.placements;
   std::vector<Value*> places;
   for (const Placement& each : placements) places.push_back(placement(each));
-  // Follows DTensorSpec.__post_init__: strided shards carry the order themselves.
+  // Follows DTensorSpec.__post_init__: strided shards record the order themselves.
   const bool is_strided =
       std::ranges::any_of(placements, [](const Placement& each) { return each.kind == Placement::kStridedShard; });
   Value* meta = tuple({size(tensor.shape), strides(tensor.shape), global("torch", dtype_name(tensor.dtype))});
@@ -262,7 +263,7 @@ Value* ShardedValueMaker::tensor_properties(const ShardedTensorValue& tensor) {
   return instance(global(kMetadata, "TensorProperties"), {}, state);
 }
 
-// A nested class: protocol 2 pickles it as getattr(ShardedTensor, 'ProcessGroupState').
+// A nested class, which protocol 2 pickles as getattr(ShardedTensor, 'ProcessGroupState').
 Value* ShardedValueMaker::group_state(Value* cls, const GroupState& group) {
   Value* name = tuple({cls, text("ProcessGroupState")});
   Value* nested = make_call(arena_, global("builtins", "getattr"), name->items());

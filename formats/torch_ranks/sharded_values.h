@@ -1,9 +1,10 @@
 /// \file
-/// ShardedTensors and DTensors inside torch.save pickles: from calls to plain structs. Back: sharded_value_maker.h.
+/// Converts the calls of ShardedTensors and DTensors inside torch.save pickles to plain structs. sharded_value_maker.h
+/// converts back.
 ///
 /// Source: torch/distributed/_shard/sharded_tensor/{api,shard,metadata}.py, torch/distributed/_shard/metadata.py,
 /// torch/distributed/tensor/{_api,_dtensor_spec,placement_types}.py and torch/distributed/device_mesh.py, torch 1.13 to
-/// 2.15. Read by attribute names, so that attributes that come and go do not matter.
+/// 2.15. Attributes are read by name, so new and removed ones have no effect.
 #pragma once
 
 #include <cstdint>
@@ -23,14 +24,14 @@ namespace shard::torch_ranks {
 
 /// One entry of a ShardedTensor's metadata: torch's ShardMetadata.
 struct ShardBox {
-  Dims offsets, sizes;         ///< May be empty and lie past the end.
-  std::string_view placement;  ///< As text: "rank:1/cpu", "rank:0/cuda:0"; empty where there is none.
+  Dims offsets, sizes;         ///< May be empty, and past the end.
+  std::string_view placement;  ///< A text such as "rank:1/cpu" or "rank:0/cuda:0"; empty if there is none.
   std::int64_t rank = -1;      ///< From the placement, or -1.
 
   friend bool operator==(const ShardBox&, const ShardBox&) = default;
 };
 
-/// Boxes that are never changed, so that the values of several ranks may share them. Copied freely.
+/// Boxes that never change, so that the values of several ranks may share them. Copies are cheap.
 class SharedBoxes {
  public:
   SharedBoxes() : SharedBoxes(std::vector<ShardBox>()) {}
@@ -47,11 +48,12 @@ class SharedBoxes {
   std::shared_ptr<const std::vector<ShardBox>> boxes_;
 };
 
-/// 1 of "rank:1/cuda:0"; nothing for a placement that names no rank ("worker1/cpu", or "cuda:0": the process itself).
+/// 1 for "rank:1/cuda:0"; nothing for a placement without a rank ("worker1/cpu", or "cuda:0", which is the process
+/// itself).
 std::optional<std::int64_t> rank_of_placement(std::string_view placement);
 
-/// ShardedTensor's process-group state: rank and size in the tensor's group ("local") and in the world. A process that
-/// is no member of the group has local rank -1 and local size -1.
+/// ShardedTensor's process-group state: rank and size in the tensor's group ("local") and in the world. A process
+/// outside the group has local rank -1 and local size -1.
 struct GroupState {
   std::int64_t local_rank = 0, rank = 0, local_world_size = 1, world_size = 1;
 
@@ -60,14 +62,16 @@ struct GroupState {
 
 struct LocalShard {
   ShardBox box;
-  Value* tensor = nullptr;  ///< A call that as_tensor takes; for making: a kTensor value.
+  Value* tensor = nullptr;  ///< A call that as_tensor accepts; when a value is made, a kTensor value.
 };
 
-/// How a ShardedTensor says that it is cut.
+/// The description of a ShardedTensor's sharding.
 struct ShardSpec {
-  bool is_chunk = false;                     ///< ChunkShardingSpec; else EnumerableShardingSpec over all shards.
-  int dim = 0;                               ///< A ChunkShardingSpec's, as written: negative ones count from the end.
-  std::vector<std::string_view> placements;  ///< A ChunkShardingSpec's, in the order of cutting.
+  /// True for a ChunkShardingSpec; otherwise an EnumerableShardingSpec over all shards.
+  bool is_chunk = false;
+  /// The dimension of a ChunkShardingSpec, as written: negative ones count from the end.
+  int dim = 0;
+  std::vector<std::string_view> placements;  ///< The placements of a ChunkShardingSpec, in the order of its shards.
 };
 
 struct ShardedTensorValue {
@@ -75,41 +79,41 @@ struct ShardedTensorValue {
   Dims shape;
   bool requires_grad = false;
   bool pin_memory = false;
-  bool init_rrefs = false;  ///< Its ranks reach one another's shards.
+  bool init_rrefs = false;  ///< Whether ranks can reach one another's shards.
   std::int64_t memory_format =
-      0;  ///< MEM_FORMAT_ENCODING: 0 contiguous, 1 channels_last, 2 preserve; -1 anything else.
+      0;  ///< MEM_FORMAT_ENCODING: 0 contiguous, 1 channels_last, 2 preserve; -1 for any other value.
   std::vector<LocalShard> local;
-  SharedBoxes all;  ///< Every rank's.
+  SharedBoxes all;  ///< The boxes of all ranks.
   GroupState group;
   ShardSpec spec;
 };
 
-/// What `value` says if it rebuilds a ShardedTensor; nothing if it is something else.
-/// \throws Error kCorruption  a malformed one.
+/// The content of `value` if it rebuilds a ShardedTensor; nothing for any other value.
+/// \throws Error kCorruption  the call is malformed.
 std::optional<ShardedTensorValue> as_sharded_tensor(Arena& arena, const Value& value);
 
 struct DTensorValue {
   DType dtype{};
   Dims shape;
   bool requires_grad = false;
-  bool is_parameter = false;             ///< For making: an nn.Parameter around it.
-  Value* local = nullptr;                ///< A call that as_tensor takes; for making: a kTensor value.
+  bool is_parameter = false;             ///< Only when a value is made: wrap it in an nn.Parameter.
+  Value* local = nullptr;                ///< A call that as_tensor accepts; when a value is made, a kTensor value.
   Sharding sharding;                     ///< Its mesh, ranks and placements; axis names may be empty.
-  std::vector<std::int64_t> coordinate;  ///< This rank's on the mesh; empty where the file does not say.
-  std::vector<std::size_t> order;  ///< Axes in the order of cutting (DTensorSpec.shard_order); empty: slowest first.
-  std::int64_t world_size = 1;     ///< As far as the mesh says: at least 1 + its highest rank.
+  std::vector<std::int64_t> coordinate;  ///< This rank's coordinate on the mesh; empty if the file does not record it.
+  std::vector<std::size_t> order;  ///< Axes in the order of sharding (DTensorSpec.shard_order); empty: slowest first.
+  std::int64_t world_size = 1;     ///< The lower bound that the mesh implies: at least 1 + its highest rank.
   std::string_view device_type = "cpu";
 };
 
 /// Reads the elements of a small integer tensor (SavedFiles::integers).
 using ReadIntegers = std::function<std::vector<std::int64_t>(const torch_save::TensorView& view)>;
 
-/// What `value` says if it rebuilds a DTensor; nothing if it is something else.
-/// \throws Error kCorruption   a malformed one.
+/// The content of `value` if it rebuilds a DTensor; nothing for any other value.
+/// \throws Error kCorruption   the call is malformed.
 /// \throws Error kUnsupported  a Partial placement, by name.
 std::optional<DTensorValue> as_dtensor(Arena& arena, const Value& value, const ReadIntegers& integers);
 
-/// True where `value` rebuilds a ShardedTensor or DTensor; looks at names only.
+/// True if `value` rebuilds a ShardedTensor or DTensor; reads only names.
 bool is_sharded(const Value& value);
 
 }  // namespace shard::torch_ranks

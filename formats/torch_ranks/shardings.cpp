@@ -12,14 +12,14 @@ namespace shard::torch_ranks {
 
 namespace {
 
-constexpr std::size_t kMaxPlacedBoxes = 1 << 16;  // That are kept for the next tensor; a KiB each.
+constexpr std::size_t kMaxPlacedBoxes = 1 << 16;  // The largest number of boxes in the cache, about one KiB each.
 
 std::int64_t saturating_mul(std::int64_t a, std::int64_t b) {
   std::int64_t product = 0;
   return __builtin_mul_overflow(a, b, &product) ? std::numeric_limits<std::int64_t>::max() : product;
 }
 
-/// The most boxes that the ranks' parts may have, as the split factors say: small files may claim any.
+/// The upper bound of the boxes of the ranks' parts by the split factors, because small files may contain any factor.
 std::int64_t most_boxes(Dims shape, const Sharding& sharding) {
   std::map<int, std::int64_t> runs;
   for (const Placement& placement : sharding.placements) {

@@ -1,5 +1,5 @@
 /// \file
-/// The catalog's list of shardings, each once, and the pieces that they mean for a shape.
+/// The catalog's list of shardings without duplicates, and the pieces into which they divide a shape.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace shard::torch_ranks {
 
-/// How a tensor is cut; `order` is that of MeshLayout::Rule.
+/// The sharding of a tensor; `order` is that of MeshLayout::Rule.
 struct Cut {
   const Sharding& sharding;
   const std::vector<std::size_t>& order;
@@ -23,11 +23,10 @@ class Shardings {
  public:
   explicit Shardings(Catalog& catalog) : catalog_(catalog) {}
 
-  /// The index of `sharding` in the catalog; added when it is new.
+  /// The index of `sharding` in the catalog; added if it is new.
   std::uint32_t index_of(const Sharding& sharding);
-  /// place(), with ranks as the sharding names them. Worked out once for equal shapes, as long as they are not too
-  /// many. Valid until the next call. \throws Error kUnsupported  strided shards that cut a rank's part into more than
-  /// 65,536 boxes.
+  /// The result of place(), with the sharding's own ranks. Cached for equal shapes, up to a limit. Valid until the next
+  /// call. \throws Error kUnsupported  strided shards that divide a rank's part into more than 65,536 boxes.
   const std::vector<RankPiece>& pieces(Dims shape, const Cut& cut);
 
  private:
@@ -37,14 +36,15 @@ class Shardings {
   std::size_t placed_boxes_ = 0;
 };
 
-/// True where cutting slowest axis first means the same: no dimension is cut by a faster axis before a slower one.
+/// True if sharding by the slowest axis first has the same result: no dimension is sharded by a faster axis before a
+/// slower one.
 bool cuts_slowest_first(const Cut& cut);
 
-/// True for 0, 1, 2, ..., which Sharding::ranks leaves out.
+/// True for 0, 1, 2, ..., which Sharding::ranks omits.
 bool is_counting(const std::vector<std::int64_t>& ranks);
 /// The ranks of a mesh of these axes.
 std::int64_t mesh_size(std::span<const MeshAxis> mesh);
-/// Elements of `sharding.ranks`, also where those are left out.
+/// The ranks of the mesh, even if `sharding.ranks` omits them.
 std::vector<std::int64_t> mesh_ranks(const Sharding& sharding);
 
 }  // namespace shard::torch_ranks

@@ -42,12 +42,12 @@ class PiecesByRank {
   struct Piece {
     std::uint32_t tensor, stored;
   };
-  /// In the order of the tensor's chunks; a stored tensor of several chunks once for each.
+  /// In the order of the tensor's chunks; a stored tensor with several chunks occurs once per chunk.
   std::span<const Piece> of(std::uint32_t rank, std::uint32_t tensor) const;
 
  private:
   std::vector<Piece> pieces_;        ///< By rank, then tensor.
-  std::vector<std::size_t> begins_;  ///< Each rank's, and the end.
+  std::vector<std::size_t> begins_;  ///< The start of each rank's pieces, and the end.
 };
 
 /// The parts that the files of all ranks share.
@@ -61,22 +61,23 @@ struct WrittenSet {
 
   RankFiles kind;
   std::uint32_t ranks;
-  const Value* root = nullptr;     ///< The target's tree, Parameters of sharded tensors unwrapped.
+  const Value* root = nullptr;     ///< The target's tree, with the Parameters of sharded tensors unwrapped.
   std::vector<bool> is_cut;        ///< By tensor.
-  std::vector<bool> is_parameter;  ///< By tensor: it was unwrapped.
+  std::vector<bool> is_parameter;  ///< By tensor: whether it was unwrapped.
   PiecesByRank pieces;
 };
 
-/// Numbers of kTensor values in the pickle: tensors of the target, then its stored tensors, then meshes' ranks.
+/// Writes one rank's pickle. Its kTensor values are numbered: tensors of the target, then its stored tensors, then
+/// meshes' ranks.
 class WrittenRank {
  public:
   WrittenRank(const Catalog& target, const WrittenSet& set, std::uint32_t rank, torch_save::PlacedZip& zip);
-  /// The tree with this rank's part of every tensor. Called once.
+  /// Writes the tree with this rank's part of every tensor. Called once.
   void dump(const pickle::Sink& sink);
 
  private:
   bool write_instead(pickle::Dumper& dumper, std::int64_t number);
-  /// Tensors of one dtype, shape and sharding are written alike but for the local tensors.
+  /// Writes a tensor. Tensors of one dtype, shape and sharding differ only in their local tensors.
   void write_like_others(pickle::Dumper& dumper, const std::string& looks, std::span<const Value* const> locals,
                          const std::function<Value*()>& make);
   torch_save::TensorView view(std::int64_t number);
@@ -85,14 +86,14 @@ class WrittenRank {
   Value* local_tensor(std::uint32_t stored);
   void write_sharded_tensor(pickle::Dumper& dumper, std::uint32_t tensor);
   void write_dtensor(pickle::Dumper& dumper, std::uint32_t tensor);
-  /// The boxes of a tensor that is cut along one dimension, as ChunkShardingSpec has them.
+  /// The boxes of a tensor that is sharded along one dimension, in the form of a ChunkShardingSpec.
   std::vector<ShardBox> chunk_boxes(const Tensor& tensor, const Sharding& sharding, std::string_view location);
   std::vector<ShardBox> enumerated_boxes(const Tensor& tensor, std::string_view location);
   std::string_view placement_of(std::int64_t rank, std::string_view location);
   Value* mesh_of(const Sharding& sharding, std::string_view device_type);
 
   struct Mesh {
-    const Sharding* sharding;  ///< Its axes and ranks count, not its placements.
+    const Sharding* sharding;  ///< Only its axes and ranks are used, not its placements.
     Value* value;
   };
 
@@ -111,7 +112,7 @@ class WrittenRank {
   GroupNames groups_;
   HashMap<std::string, Mesh> meshes_;  ///< By axes, device type and ranks.
   std::map<std::pair<std::int64_t, std::string_view>, std::string_view> placements_;
-  HashMap<std::string, Known> known_;  ///< By what tensors look like.
+  HashMap<std::string, Known> known_;  ///< Keyed by looks_of.
   std::size_t known_bytes_ = 0;
 };
 
@@ -124,7 +125,7 @@ std::string rank_bytes(std::span<const std::int64_t> ranks) {
   return bytes;
 }
 
-/// True if a ChunkShardingSpec is equivalent: one axis, split like torch.chunk.
+/// True if a ChunkShardingSpec is equivalent: one axis, divided like torch.chunk.
 bool is_chunked(const Sharding& sharding) {
   return sharding.mesh.size() == 1 && sharding.placements[0].kind == Placement::kShard &&
          sharding.placements[0].split == CutRule::kChunk;
@@ -164,7 +165,7 @@ std::span<const PiecesByRank::Piece> PiecesByRank::of(std::uint32_t rank, std::u
   return {found.begin(), found.end()};
 }
 
-/// By tensor: whether some rank holds less than all of it.
+/// By tensor: whether some rank has less than the whole tensor.
 std::vector<bool> find_cut_tensors(const Catalog& target) {
   std::vector<bool> is_cut(target.tensors.size());
   for (std::size_t i = 0; i < is_cut.size(); ++i) {
@@ -198,7 +199,7 @@ bool WrittenRank::write_instead(pickle::Dumper& dumper, std::int64_t number) {
   return true;
 }
 
-// The second one is recorded: what it shares with others was written with the first.
+// The second one is recorded, because the first one writes the parts that are shared.
 void WrittenRank::write_like_others(pickle::Dumper& dumper, const std::string& looks,
                                     std::span<const Value* const> locals, const std::function<Value*()>& make) {
   constexpr std::size_t kMostBytes = 16 << 20;
@@ -224,7 +225,7 @@ torch_save::TensorView WrittenRank::view(std::int64_t number) {
   index -= target_.tensors.size();
   if (index < target_.stored.size()) {
     torch_save::TensorView local = zip_.view_of(target_, target_.stored[index]);
-    // The tensor around it requires the gradient; a DTensor's local one is detached.
+    // Only the tensor around it requires the gradient; a DTensor's local tensor is detached.
     if (set_.kind == RankFiles::kDTensor) local.requires_grad = false;
     return local;
   }
@@ -249,8 +250,8 @@ std::string_view WrittenRank::placement_of(std::int64_t rank, std::string_view l
   return known;
 }
 
-// Pieces without elements lie at the end. torch leaves them where their rank's piece would begin, which may be past the
-// end: its gather() fails on that, and its DCP refuses it.
+// Pieces without elements are placed at the end. torch places them at their rank's offset, which may be past the end;
+// its gather() then fails, and its DCP refuses them.
 std::vector<ShardBox> WrittenRank::chunk_boxes(const Tensor& tensor, const Sharding& sharding,
                                                std::string_view location) {
   const int dim = sharding.placements[0].dim;
@@ -350,10 +351,10 @@ std::int64_t wrapped_tensor(const Value& value) {
   return is_parameter ? value.items()[0]->number : -1;
 }
 
-/// The tree under `root` in which `_rebuild_parameter(tensor, ...)` of each tensor in `is_cut` is the tensor itself, by
-/// number; `is_parameter` then says so. Containers in which nothing changed are shared with `root`. `lose` gets the
-/// name of each whose call held attributes.
-/// Ownership: new nodes lie in `arena`. \throws Error kCorruption  too deep, or too many steps.
+/// Replaces `_rebuild_parameter(tensor, ...)` under `root` by the tensor itself, for each tensor in `is_cut`, by
+/// number, and sets its `is_parameter`. Unchanged containers are shared with `root`. `lose` receives the name of each
+/// tensor whose call had attributes.
+/// Ownership: new nodes are stored in `arena`. \throws Error kCorruption  too deep, or too many steps.
 Value* unwrap_parameters(Arena& arena, Value& root, const std::vector<bool>& is_cut, std::vector<bool>& is_parameter,
                          const std::function<void(std::string_view name)>& lose) {
   is_parameter.assign(is_cut.size(), false);
@@ -384,7 +385,7 @@ Error not_describable(const Tensor& tensor, const std::string& message) {
   return error;
 }
 
-/// A ShardedTensor's metadata has each element once.
+/// Checks that each element occurs once, as a ShardedTensor's metadata requires.
 void check_sharded_tensor(const Catalog& target, const Tensor& tensor) {
   const std::span<const Chunk> chunks = target.chunks_of(tensor);
   for (std::size_t i = 1; i < chunks.size(); ++i) {
@@ -397,7 +398,7 @@ void check_sharded_tensor(const Catalog& target, const Tensor& tensor) {
   }
 }
 
-/// Placements on a mesh of all ranks, one local tensor on each.
+/// Checks that the tensor has placements on a mesh of all ranks, with one local tensor on each.
 void check_words(const Catalog& target, const Tensor& tensor) {
   if (tensor.sharding == kNoIndex) {
     throw not_describable(tensor, fmt::format("'{}' is cut into boxes that no placement describes", tensor.name))
@@ -414,7 +415,7 @@ void check_words(const Catalog& target, const Tensor& tensor) {
       .suggest(Remedy::kUseMesh);
 }
 
-/// DTensor's placements are cuts as torch.chunk makes them.
+/// Checks that the placements divide as torch.chunk does, which DTensor requires.
 void check_dtensor(const Catalog& target, const Tensor& tensor) {
   check_words(target, tensor);
   const std::vector<Placement>& placements = target.shardings[tensor.sharding].placements;
@@ -428,7 +429,7 @@ void check_dtensor(const Catalog& target, const Tensor& tensor) {
       .suggest(Remedy::kHoldAs, "sharded_tensor");
 }
 
-/// The axes of a layout document have names.
+/// Gives the axes names, which a layout document requires.
 std::vector<MeshAxis> named(std::vector<MeshAxis> mesh) {
   if (mesh.size() == 1 && mesh[0].name.empty()) mesh[0].name = "rank";
   if (std::ranges::none_of(mesh, [](const MeshAxis& axis) { return axis.name.empty(); })) return mesh;
@@ -451,7 +452,7 @@ class RanksWriter final : public torch_save::ZipsWriter {
     for (std::uint32_t rank = 0; rank < set_->ranks; ++rank) {
       place_zip(target, fmt::format("rank-{:05}-of-{:05}.pt", rank, set_->ranks));
     }
-    // Files in which nothing is cut would not say that they are ranks' either.
+    // Without a sharded tensor, the files themselves do not show that they are files of ranks.
     const bool is_any_cut = std::ranges::find(is_cut, true) != is_cut.end();
     if (kind_ == RankFiles::kPlain || !is_any_cut) place_layout(target, is_cut);
   }
@@ -488,7 +489,7 @@ class RanksWriter final : public torch_save::ZipsWriter {
     }
   }
 
-  /// A document has one mesh, whose coordinates are the ranks in order.
+  /// The single mesh of a document, in which the ranks are numbered in order.
   static std::vector<MeshAxis> common_mesh(const Catalog& target, const std::vector<bool>& is_cut) {
     const std::vector<MeshAxis>* mesh = nullptr;
     for (std::size_t i = 0; i < is_cut.size(); ++i) {
@@ -514,7 +515,7 @@ class RanksWriter final : public torch_save::ZipsWriter {
     std::vector<PlacedName> names;
     for (std::size_t i = 0; i < is_cut.size(); ++i) {
       const Tensor& tensor = target.tensors[i];
-      // Rules go by name: of two paths with one name both must be cut alike. They are neighbours.
+      // Rules apply to names, so two tensors with one name must be sharded alike. They are neighbours.
       const bool is_second = i > 0 && tensor.name == target.tensors[i - 1].name;
       if (is_second &&
           (is_cut[i] != is_cut[i - 1] || (is_cut[i] && tensor.sharding != target.tensors[i - 1].sharding))) {

@@ -21,7 +21,7 @@ class VllmWriter final : public Writer {
       Storage& storage = target.storage_of(tensor);
       by_file[storage.file].push_back({&tensor, tensor.shape, &storage});
     }
-    std::map<int, int> parts;  // So many files of each rank so far.
+    std::map<int, int> parts;  // The number of parts so far, by rank.
     for (std::size_t i = 0; i < by_file.size(); ++i) {
       File& file = target.files[i];
       file.path = fmt::format("model-rank-{}-part-{}.safetensors", file.rank, parts[file.rank]++);

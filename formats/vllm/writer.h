@@ -1,5 +1,5 @@
 /// \file
-/// The vllm Writer: a safetensors file for each part of each rank. See README.md beside this file.
+/// The vllm Writer: one safetensors file for each part of each rank. README.md in this folder documents it.
 #pragma once
 
 #include <memory>
@@ -9,7 +9,7 @@
 
 namespace shard::vllm {
 
-/// \pre each file of the target has a rank, and whole tensors
+/// \pre each file of the target has a rank, and contains whole tensors
 /// \throws Error kUnsupported (from place)  as safetensors
 std::unique_ptr<Writer> make_writer(const WriteOptions& options);
 

@@ -9,7 +9,7 @@ struct Innermost {
   bool is_unsupported = false;
 };
 
-/// The first entry of an upward walk is the innermost.
+/// An upward walk starts with the innermost entry.
 herr_t look_at(unsigned depth, const H5E_error2_t* entry, void* data) {
   Innermost& innermost = *static_cast<Innermost*>(data);
   if (depth == 0 && entry->desc != nullptr) innermost.text = entry->desc;
@@ -25,7 +25,7 @@ void throw_library_error() {
   Innermost innermost;
   H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, look_at, &innermost);
   H5Eclear2(H5E_DEFAULT);
-  // A newer layout message, superblock, ...: libhdf5 gives these no code of their own.
+  // libhdf5 has no error code for a newer layout message, superblock, ...
   if (innermost.text.find("version number") != std::string::npos) innermost.is_unsupported = true;
   if (innermost.text.empty()) innermost.text = "libhdf5 gives no reason";
   throw LibraryError(innermost.text, innermost.is_unsupported);

@@ -1,7 +1,7 @@
 /// \file
-/// libhdf5's identifiers, closed by themselves, and its errors as exceptions. Inside formats/hdf5 only.
+/// Closes libhdf5's identifiers automatically, and converts its errors to exceptions. Inside formats/hdf5 only.
 ///
-/// Threads: libhdf5 is used by one thread at a time; see library_lock().
+/// Threads: only one thread at a time may use libhdf5; see library_lock().
 #pragma once
 
 #include <hdf5.h>
@@ -17,25 +17,25 @@ namespace shard::hdf5 {
 class LibraryError : public std::runtime_error {
  public:
   LibraryError(const std::string& text, bool is_unsupported) : std::runtime_error(text), unsupported_(is_unsupported) {}
-  /// The file is of a newer version than the library, or has a part that it was built without.
+  /// The file needs a newer version of the library, or a part with which this one was not built.
   bool is_unsupported() const { return unsupported_; }
 
  private:
   bool unsupported_;
 };
 
-/// Throws what libhdf5 says of the call that failed, and empties its error stack.
+/// Throws libhdf5's message about the failed call, and empties its error stack.
 [[noreturn]] void throw_library_error();
 
-/// Passes on what a call returned. \throws LibraryError  for negative values: the call failed.
+/// Returns the result of a call. \throws LibraryError  it is negative: the call failed.
 template <class Result>
 Result checked(Result result) {
   if (result < 0) throw_library_error();
   return result;
 }
 
-/// Held while this process uses libhdf5, which need not be built for threads. The first call turns off printing of
-/// errors and the loading of plug-ins.
+/// Held while this process uses libhdf5, which may be built without thread support. The first call disables libhdf5's
+/// error output and its loading of plug-ins.
 std::unique_lock<std::mutex> library_lock();
 
 /// Owns an identifier.
@@ -43,7 +43,7 @@ template <herr_t (*Close)(hid_t)>
 class Handle {
  public:
   Handle() = default;
-  /// \throws LibraryError  `id` is what a call returned that failed.
+  /// \throws LibraryError  `id` is the result of a failed call.
   explicit Handle(hid_t id) : id_(checked(id)) {}
   Handle(Handle&& other) noexcept : id_(std::exchange(other.id_, H5I_INVALID_HID)) {}
   Handle& operator=(Handle&& other) noexcept {
@@ -54,7 +54,7 @@ class Handle {
     if (id_ >= 0) Close(id_);
   }
   hid_t get() const { return id_; }
-  /// Gives up the identifier, for a caller that wants to know whether closing it succeeds.
+  /// Releases the identifier, for a caller that checks the result of closing it.
   hid_t release() { return std::exchange(id_, H5I_INVALID_HID); }
 
  private:

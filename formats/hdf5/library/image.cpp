@@ -9,7 +9,7 @@
 
 namespace shard::hdf5 {
 
-/// Places, and the bytes of metadata in blocks of one size.
+/// Assigns offsets, and stores the bytes of metadata in blocks of one size.
 class Image::Blocks {
  public:
   explicit Blocks(std::int64_t begin) : begin_(begin), end_(begin) {}
@@ -29,14 +29,14 @@ class Image::Blocks {
     return static_cast<haddr_t>(at);
   }
 
-  /// Only the last piece comes back; others are kept by libhdf5 for its next requests.
+  /// Only the last piece is returned; libhdf5 keeps others for its next requests.
   void free(haddr_t address, hsize_t bytes) {
     if (address >= static_cast<haddr_t>(begin_) && address + bytes == static_cast<haddr_t>(end_)) {
       end_ = static_cast<std::int64_t>(address);
     }
   }
 
-  /// libhdf5 lengthens the last piece in this way.
+  /// libhdf5 extends the last piece with this call.
   void set_end(haddr_t end) {
     if (end >= static_cast<haddr_t>(begin_)) end_ = static_cast<std::int64_t>(end);
   }
@@ -72,7 +72,7 @@ class Image::Blocks {
   static constexpr std::int64_t kBlockBytes = 1 << 18;
   using Block = std::array<std::byte, kBlockBytes>;
 
-  /// Calls `each` for the memory of an extent, block by block. False for an extent that holds elements.
+  /// Calls `each` for the memory of an extent, block by block. False for an extent of elements.
   template <class Each>
   bool visit(haddr_t address, std::size_t bytes, Each&& each) {
     if (address + bytes <= superblock_.size()) {
@@ -92,7 +92,7 @@ class Image::Blocks {
     return true;
   }
 
-  std::int64_t begin_, end_;  ///< Of the metadata.
+  std::int64_t begin_, end_;  ///< The range of the metadata.
   bool has_superblock_ = false;
   std::int64_t next_elements_ = -1;
   std::array<std::byte, kSuperblockBytes> superblock_{};
@@ -101,7 +101,7 @@ class Image::Blocks {
 
 /// The functions that libhdf5 calls. None of them may throw.
 struct Image::Driver {
-  H5FD_t common;  ///< First: libhdf5 fills it.
+  H5FD_t common;  ///< The first member, because libhdf5 fills it.
   Blocks* blocks;
 
   static Blocks& blocks_of(const H5FD_t* file) { return *reinterpret_cast<const Driver*>(file)->blocks; }
@@ -167,7 +167,7 @@ struct Image::Driver {
       driver.get_eof = end;
       driver.read = read;
       driver.write = write;
-      // Elements and metadata never take each other's free space.
+      // Keeps the free space of elements and metadata apart.
       const H5FD_mem_t map[] = H5FD_FLMAP_DICHOTOMY;
       std::ranges::copy(map, driver.fl_map);
       driver.fl_map[H5FD_MEM_GHEAP] = H5FD_MEM_SUPER;  // The strings of attributes are metadata.
@@ -186,12 +186,13 @@ PropertiesHandle creation_properties() {
   return properties;
 }
 
-/// libhdf5 1.10 crashes where what it needs for a file that it opens, of 2 MiB and more, cannot be allocated: try
-/// before.
+/// libhdf5 1.10 crashes if it cannot allocate the memory for opening a file, 2 MiB or more. Allocating it here first
+/// throws instead.
 void expect_memory_for_file() {
   constexpr std::size_t kBytes = 8 << 20;
   const auto room = std::make_unique_for_overwrite<std::byte[]>(kBytes);
-  *static_cast<volatile std::byte*>(room.get()) = std::byte{0};  // A use, or the compiler leaves out the allocation.
+  // A use of the memory, because the compiler may otherwise omit the allocation.
+  *static_cast<volatile std::byte*>(room.get()) = std::byte{0};
 }
 
 }  // namespace

@@ -1,13 +1,13 @@
 /// \file
-/// A new HDF5 file without its elements: libhdf5 makes it in memory, so that its places are known before a byte is
-/// written. Inside formats/hdf5 only.
+/// Builds a new HDF5 file without its elements. libhdf5 makes it in memory, so that all offsets are known before a byte
+/// is written. Inside formats/hdf5 only.
 ///
 ///     0        superblock (48 bytes)
-///     48       elements of datasets, where their owner says
+///     48       elements of datasets, at offsets that the caller chooses
 ///     begin    everything else that libhdf5 writes, to the end of the file
 ///
-/// A virtual file driver of libhdf5 gives out the places and keeps what is written behind `begin`; nothing else can be
-/// written. Memory: that of the metadata, whatever the size of the file.
+/// A virtual file driver of libhdf5 assigns the offsets and keeps all writes from `begin` on; libhdf5 cannot write
+/// anything else. Memory: that of the metadata, regardless of the size of the file.
 #pragma once
 
 #include <cstddef>
@@ -20,11 +20,11 @@
 
 namespace shard::hdf5 {
 
-/// Elements may begin here.
+/// The first possible offset of elements.
 inline constexpr std::int64_t kSuperblockBytes = 48;
 
-/// The file while libhdf5 has it open, and what it wrote. Threads: one, which holds library_lock(); extents() needs no
-/// lock.
+/// The file while libhdf5 has it open, and the bytes that libhdf5 wrote. Threads: one, which must hold library_lock();
+/// extents() needs no lock.
 class Image {
  public:
   /// Creates the file. \pre metadata_begin >= kSuperblockBytes \throws LibraryError
@@ -32,15 +32,15 @@ class Image {
   ~Image();
 
   hid_t file() const { return file_.get(); }
-  /// The elements of the next dataset that is made lie at `offset`. \pre kSuperblockBytes <= offset; they end before
-  /// the metadata
+  /// Sets the offset of the next dataset's elements. \pre kSuperblockBytes <= offset; the elements end before the
+  /// metadata
   void place_next(std::int64_t offset);
-  /// Writes all out and closes the file. \pre every handle into it is closed \throws LibraryError
+  /// Flushes and closes the file. \pre every handle into it is closed \throws LibraryError
   void close();
 
-  /// The size of the whole file. \pre close()
+  /// The size of the whole file. \pre close() was called
   std::int64_t bytes() const;
-  /// What was written, piece by piece. \pre close()
+  /// Calls `each` for all written bytes, piece by piece. \pre close() was called
   void visit(const std::function<void(std::int64_t offset, std::span<const std::byte> bytes)>& each) const;
 
  private:

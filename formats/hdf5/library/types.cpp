@@ -16,7 +16,7 @@ void set_order(const TypeHandle& made, const Type& type) {
   checked(H5Tset_order(made.get(), type.big_endian ? H5T_ORDER_BE : H5T_ORDER_LE));
 }
 
-/// Significant bits that do not fill the element, as few programs have them.
+/// Sets the significant bits if they do not fill the element, which is rare.
 void set_bits(const TypeHandle& made, std::uint32_t precision, std::uint32_t offset) {
   if (precision != 0) checked(H5Tset_precision(made.get(), precision));
   checked(H5Tset_offset(made.get(), offset));
@@ -38,7 +38,7 @@ TypeHandle make_bitfield(const Type& type) {
   return made;
 }
 
-/// Fields are set while the type is wide enough: before a smaller size, and after a larger one.
+/// Fields are set while the type is wide enough for them: before the size is reduced, or after it is increased.
 TypeHandle make_float(const Type& type) {
   constexpr std::uint32_t kDouble = 8;
   TypeHandle made = copy_of(H5T_IEEE_F64LE);
@@ -60,7 +60,7 @@ TypeHandle make_float(const Type& type) {
   return made;
 }
 
-/// A number as an element of the base type of an enum.
+/// A number as an element of an enum's base type.
 std::array<std::byte, 8> base_element(std::int64_t value, const Type& base) {
   std::array<std::byte, 8> element{};
   std::memcpy(element.data(), &value, sizeof value);

@@ -1,7 +1,7 @@
 /// \file
-/// libhdf5's datatypes, dataspaces and attributes, made from plain descriptions. Inside formats/hdf5 only.
+/// Makes libhdf5's datatypes, dataspaces and attributes from plain descriptions. Inside formats/hdf5 only.
 ///
-/// Threads: the caller holds library_lock(). \throws LibraryError  from all.
+/// Threads: the caller must hold library_lock(). All functions may throw LibraryError.
 #pragma once
 
 #include <span>
@@ -17,9 +17,9 @@ namespace shard::hdf5 {
 TypeHandle make_type(const Type& type);
 SpaceHandle make_space(const Space& space);
 
-/// Adds an attribute to a group or dataset. \pre `content` has all elements (data or strings), unless the space is null
+/// Adds an attribute to a group or dataset. \pre `content` has all elements (data or strings), unless its space is null
 void add_attribute(hid_t object, const std::string& name, const Content& content);
-/// Writes all elements of a dataset. \pre as add_attribute; `dataset` is of the type and space of `content`
+/// Writes all elements of a dataset. \pre as add_attribute; `dataset` has the type and space of `content`
 void write_elements(hid_t dataset, const Content& content);
 
 }  // namespace shard::hdf5

@@ -14,11 +14,11 @@ namespace {
 constexpr int kSocket = 0;
 constexpr auto kBlock = static_cast<std::uint64_t>(kReadBlock);
 constexpr std::uint64_t kNone = ~std::uint64_t{0};
-constexpr std::uint64_t kMostSlots = 4096;  ///< 64 MiB, of which only what is used takes memory.
+constexpr std::uint64_t kMostSlots = 4096;  ///< 64 MiB, of which only the used part takes memory.
 
-volatile std::sig_atomic_t speaking = 0;  ///< Not 0: a frame is sent, or an answer is awaited.
+volatile std::sig_atomic_t speaking = 0;  ///< Not 0 while a frame is sent or an answer is awaited.
 
-/// Lives as long as the socket is used.
+/// Exists while the socket is in use.
 struct Speaking {
   Speaking() { speaking = speaking + 1; }
   ~Speaking() { speaking = speaking - 1; }
@@ -86,7 +86,7 @@ void Channel::read(std::uint64_t offset, std::span<std::byte> out) {
     const std::uint64_t number = offset / kBlock, skip = offset % kBlock;
     const std::uint64_t whole = std::min<std::uint64_t>(std::min(out.size(), end - offset) / kBlock, kMostReadBlocks);
     std::size_t count;
-    if (skip == 0 && whole > 1) {  // Long reads go past the cache.
+    if (skip == 0 && whole > 1) {  // Long reads bypass the cache.
       count = whole * kBlock;
       ask(number, static_cast<std::uint32_t>(whole), out.first(count));
     } else {

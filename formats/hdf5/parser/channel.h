@@ -13,13 +13,13 @@
 
 namespace shard::hdf5 {
 
-/// Ends the process where the other side is gone.
+/// The socket. Ends the process if the other side has closed it.
 class Channel {
  public:
   explicit Channel(std::int64_t file_bytes);
 
   std::int64_t file_bytes() const { return file_bytes_; }
-  /// Bytes of the file; zeros behind its end.
+  /// Reads bytes of the file; zeros after its end.
   void read(std::uint64_t offset, std::span<std::byte> out);
   void send(FrameKind kind, std::string_view payload);
   /// Whether a frame is being sent, or an answer awaited. For handlers of signals.
@@ -30,8 +30,8 @@ class Channel {
   void ask(std::uint64_t first_block, std::uint32_t blocks, std::span<std::byte> out);
 
   std::int64_t file_bytes_;
-  /// A direct-mapped cache: block n may lie in slot n % held_.size(). Datasets are read in the order of their names,
-  /// and lie in any: of most files it holds all.
+  /// A direct-mapped cache: block n can only be in slot n % held_.size(). Datasets are read in the order of their
+  /// names, and stored in any order. The cache contains most files completely.
   std::vector<std::uint64_t> held_;
   std::unique_ptr<std::byte[]> memory_;
 };

@@ -29,7 +29,7 @@ std::vector<std::string_view> fixed_strings(hid_t type, std::int64_t count, cons
   return result;
 }
 
-/// libhdf5's copies of strings of variable length, given back at the end.
+/// libhdf5's copies of strings of variable length, which the destructor frees.
 class VariableStrings {
  public:
   VariableStrings(hid_t type, hid_t space, std::string& room) : type_(type), space_(space), room_(room) {}

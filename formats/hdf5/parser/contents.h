@@ -1,5 +1,5 @@
 /// \file
-/// Attributes and strings: contents that libhdf5 itself reads. Inside formats/hdf5/parser only.
+/// Reads attributes and strings, which libhdf5 itself must decode. Inside formats/hdf5/parser only.
 #pragma once
 
 #include "formats/hdf5/library/handle.h"
@@ -12,7 +12,7 @@ namespace shard::hdf5 {
 std::vector<Attribute> read_attributes(hid_t object, EntryArena& arena);
 /// The elements of a dataset of strings.
 std::vector<std::string_view> read_strings(hid_t dataset, const Space& space, EntryArena& arena);
-/// The elements of a dataset, as they lie in the file. \pre is_plain() of its type
+/// The elements of a dataset, unconverted. \pre is_plain() of its type
 std::span<const std::byte> read_elements(hid_t dataset, const Space& space, EntryArena& arena);
 
 }  // namespace shard::hdf5

@@ -19,13 +19,13 @@ namespace shard::hdf5 {
 
 namespace {
 
-// Boxes of other datasets that make up a virtual one.
+// The boxes of other datasets of which a virtual one consists.
 
 struct Run {
   std::int64_t at = 0, length = 0;
 };
 
-/// The indices that a selection takes of one dimension, as runs.
+/// The indices that a selection takes in one dimension, as runs.
 using Runs = std::vector<Run>;
 
 /// The positions that a regular selection takes in each dimension.
@@ -46,7 +46,7 @@ Runs runs_of(hsize_t start, hsize_t stride, hsize_t count, hsize_t block, EntryA
   if (count == 1 || stride == block) {
     return {{signed_of(start), signed_of(count == 1 ? block : count * block)}};
   }
-  arena.room(signed_of(count), sizeof(Run));  // Counted, so that a stride over a huge shape has its limit.
+  arena.room(signed_of(count), sizeof(Run));  // Counted, so that a stride over a huge shape is limited.
   Runs runs;
   for (hsize_t i = 0; i < count; ++i) runs.push_back({signed_of(start + i * stride), signed_of(block)});
   return runs;
@@ -87,8 +87,8 @@ Selected selected(hid_t space, EntryArena& arena) {
   }
 }
 
-/// Where all of a source is meant, its shape need not be in the file: it is what the virtual dataset takes of it. Then
-/// it may read as a scalar.
+/// The selection in the source. If it is the whole source, the file need not contain the source's shape: it is the part
+/// of the virtual dataset. The source may then read as a scalar.
 Selected source_of(hid_t space, const Selected& to, EntryArena& arena) {
   const bool is_all = checked(H5Sget_select_type(space)) == H5S_SEL_ALL;
   const std::vector<std::int64_t> shape = shape_of(to);
@@ -97,7 +97,7 @@ Selected source_of(hid_t space, const Selected& to, EntryArena& arena) {
   return is_all && !fits ? whole(shape) : selected(space, arena);
 }
 
-/// Cuts the runs of both sides where either ends.
+/// Divides the runs of both sides wherever either ends.
 std::vector<std::pair<Run, Run>> joined(const Runs& runs, const Runs& sources) {
   std::vector<std::pair<Run, Run>> result;
   std::size_t i = 0, j = 0;
@@ -113,7 +113,7 @@ std::vector<std::pair<Run, Run>> joined(const Runs& runs, const Runs& sources) {
   }
 }
 
-/// For each dimension of a virtual dataset that of its source, or none: dimensions of size 1 need no partner.
+/// For each dimension of a virtual dataset the one of its source, or none: dimensions of size 1 need no partner.
 constexpr std::size_t kNone = ~std::size_t{0};
 
 std::vector<std::size_t> partners(const Selected& to, const Selected& from) {
@@ -132,7 +132,7 @@ std::vector<std::size_t> partners(const Selected& to, const Selected& from) {
   return result;
 }
 
-/// Every combination of one pair of runs per dimension is a box.
+/// Makes a box from every combination of one pair of runs per dimension.
 class BoxMaker {
  public:
   BoxMaker(const Selected& to, const Selected& from, EntryArena& arena)
@@ -188,7 +188,7 @@ class BoxMaker {
   std::vector<std::vector<std::pair<Run, Run>>> pairs_;
 };
 
-/// Names of sources have "%b" for the number of a block, and "%%" for '%'.
+/// The name of a source without its escapes: "%b" is the number of a block, "%%" is '%'.
 std::string_view without_escapes(std::string name, EntryArena& arena) {
   for (std::size_t at = name.find('%'); at != name.npos; at = name.find('%', at + 1)) {
     if (name.substr(at, 2) != "%%") throw_unsupported("virtual datasets over numbered sources are not supported");
@@ -223,21 +223,23 @@ std::vector<VirtualMapping> read_mappings(hid_t properties, EntryArena& arena) {
   return result;
 }
 
-// Places of the chunks of a dataset.
+// Offsets of the chunks of a dataset.
 
 struct ChunkedLayout {
-  hid_t dataset, properties;  ///< Open.
+  hid_t dataset, properties;  ///< Open identifiers.
   std::int64_t file_bytes = 0, base_offset = 0;
 };
 
 constexpr std::uint32_t kAllFilters = ~std::uint32_t{0};
 
-/// H5Dget_chunk_info of libhdf5 1.10 walks the index from its begin for each chunk. Only H5Ddebug walks it once, and
-/// prints it on stdout. This stands in for stdout and takes lines of the form
+/// The index of chunks, read from printed text. H5Dget_chunk_info of libhdf5 1.10 walks the index from its start for
+/// each chunk. Only H5Ddebug walks it once, and it prints to stdout. This class replaces stdout and parses lines of the
+/// form
 ///
 ///     0x00000000      256       4016 [0, 8, 0]
 ///
-/// that is: filters left out, stored bytes, address, and the first element with a zero for the bytes of elements.
+/// which contain: skipped filters, stored bytes, address, and the first element with an additional zero for the bytes
+/// of elements.
 class PrintedIndex {
  public:
   PrintedIndex(const Entry& entry, std::int64_t base_offset, bool partial_are_bare)
@@ -278,7 +280,7 @@ class PrintedIndex {
 
   void take_line() {
     const char* at = line_.c_str() + std::min(line_.find_first_not_of(' '), line_.size());
-    if (!std::string_view(at).starts_with("0x")) return;  // The index as a whole, and the table's head.
+    if (!std::string_view(at).starts_with("0x")) return;  // A line about the index as a whole, or the table's head.
     const auto number = [&](int base) {
       char* end = nullptr;
       const unsigned long long value = std::strtoull(at, &end, base);
@@ -294,7 +296,7 @@ class PrintedIndex {
     bool is_partial = false;
     for (std::size_t i = 0; i < entry_.space.shape.size(); ++i) {
       const auto first = static_cast<std::int64_t>(number(10));
-      if (first < 0 || first >= entry_.space.shape[i]) return;  // Left over from a larger shape.
+      if (first < 0 || first >= entry_.space.shape[i]) return;  // A chunk that remains from a larger shape.
       const std::int64_t size = entry_.chunk_shape[i], shape = entry_.space.shape[i];
       chunk.number = chunk.number * boxes_along(shape, size) + first / size;
       is_partial |= first > shape - size;
@@ -305,7 +307,7 @@ class PrintedIndex {
 
   const Entry& entry_;
   std::int64_t base_offset_;
-  bool partial_are_bare_;  ///< Chunks that reach over the dataset's end are stored without filters.
+  bool partial_are_bare_;  ///< Chunks that extend past the dataset's end are stored without filters.
   FILE* stream_ = nullptr;
   std::string line_;
   std::vector<ChunkPlace> chunks_;
@@ -320,7 +322,7 @@ std::int64_t positions_of(const Entry& entry) {
   return elements_of(grid);
 }
 
-/// An implicit index lists every position of the grid without holding anything, so the chunks must lie in the file.
+/// Checks that the chunks are in the file. An implicit index lists every position of the grid without storing anything.
 void check_implicit(const ChunkedLayout& layout, const Entry& entry) {
   H5D_chunk_index_t kind{};
   checked(H5Dget_chunk_index_type(layout.dataset, &kind));
@@ -330,7 +332,7 @@ void check_implicit(const ChunkedLayout& layout, const Entry& entry) {
   }
 }
 
-/// True if there is an index. The first chunk need not be in it, which is an error of the lookup.
+/// True if there is an index. The lookup fails if the first chunk is not in it, so that error is ignored.
 bool has_index(const ChunkedLayout& layout, const Entry& entry) {
   const std::vector<hsize_t> first(entry.space.shape.size());
   hsize_t bytes = 0;
@@ -344,7 +346,7 @@ std::vector<ChunkPlace> list_chunks(const ChunkedLayout& layout, const Entry& en
   checked(H5Pget_chunk_opts(layout.properties, &options));
   PrintedIndex printed(entry, layout.base_offset, (options & H5D_CHUNK_DONT_FILTER_PARTIAL_CHUNKS) != 0);
   checked(H5Ddebug(layout.dataset));
-  if (H5Eget_num(H5E_DEFAULT) > 0) throw_library_error();  // H5Ddebug itself ignores what fails.
+  if (H5Eget_num(H5E_DEFAULT) > 0) throw_library_error();  // H5Ddebug itself ignores failures.
   return printed.finish();
 }
 
@@ -411,7 +413,7 @@ std::vector<Filter> filters_of(hid_t properties, const Type& type) {
   return result;
 }
 
-/// Empty where it is zeros, or where the file has none.
+/// Empty if it is zero, or if the file has none.
 std::vector<std::byte> fill_of(hid_t properties, hid_t type, const Type& described) {
   H5D_fill_value_t kind{};
   checked(H5Pfill_value_defined(properties, &kind));
@@ -424,7 +426,7 @@ std::vector<std::byte> fill_of(hid_t properties, hid_t type, const Type& describ
 
 void describe_contiguous(hid_t dataset, Entry& entry) {
   entry.stored_bytes = signed_of(H5Dget_storage_size(dataset));
-  if (entry.stored_bytes == 0) return;  // H5Dget_offset adds the user block to "nowhere" as well.
+  if (entry.stored_bytes == 0) return;  // H5Dget_offset adds the user block even to an undefined address.
   const haddr_t offset = H5Dget_offset(dataset);
   if (offset == HADDR_UNDEF) throw_library_error();
   entry.offset = signed_of(offset);

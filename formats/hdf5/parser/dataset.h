@@ -1,5 +1,5 @@
 /// \file
-/// A dataset as plain data. Inside formats/hdf5/parser only.
+/// Describes a dataset as plain data. Inside formats/hdf5/parser only.
 #pragma once
 
 #include "formats/hdf5/library/handle.h"
@@ -13,7 +13,7 @@ struct WholeFile {
   FileFacts facts{};
 };
 
-/// Fills all fields of a dataset in `entry` but its names and attributes.
+/// Fills all fields of a dataset in `entry` except its names and attributes.
 /// \throws Refusal  external storage, filters that cannot be undone; see read_mappings
 void describe_dataset(const WholeFile& file, hid_t dataset, Entry& entry, EntryArena& arena);
 

@@ -199,7 +199,7 @@ Type describe_type(hid_t type) { return describe_at(type, 0); }
 
 namespace {
 
-/// Whether elements of a part of a type are bytes that need no library to be read.
+/// Whether the elements of a part of a type are bytes that can be read without the library.
 bool is_plain_part(const Type& type) { return type.kind == TypeClass::kString ? !type.is_variable : is_plain(type); }
 
 }  // namespace

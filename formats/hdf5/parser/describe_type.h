@@ -1,5 +1,5 @@
 /// \file
-/// Datatypes and dataspaces of libhdf5 as plain data. Inside formats/hdf5/parser only.
+/// Describes datatypes and dataspaces of libhdf5 as plain data. Inside formats/hdf5/parser only.
 #pragma once
 
 #include "formats/hdf5/described.h"
@@ -7,15 +7,15 @@
 
 namespace shard::hdf5 {
 
-/// \throws Refusal  byte orders and sizes that nothing here can express; LibraryError
+/// \throws Refusal  byte orders and sizes that described.h cannot express; LibraryError
 Type describe_type(hid_t type);
-/// Whether elements hold all that they mean: no references and nothing of variable length.
+/// Whether elements contain their whole value: no references and no parts of variable length.
 bool is_plain(const Type& type);
 
 Space describe_space(hid_t space);
 std::int64_t elements_of(const Space& space);
 
-/// The signed numbers of the interface. \throws Refusal  it has more than 63 bits
+/// A signed number of the interface. \throws Refusal  it exceeds 63 bits
 std::int64_t signed_of(hsize_t value);
 
 }  // namespace shard::hdf5

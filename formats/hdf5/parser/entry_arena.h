@@ -1,5 +1,5 @@
 /// \file
-/// EntryArena: memory that an entry's views point into. Inside formats/hdf5/parser only.
+/// EntryArena: the memory to which an entry's views point. Inside formats/hdf5/parser only.
 #pragma once
 
 #include <cstdint>
@@ -13,10 +13,10 @@ namespace shard::hdf5 {
 
 class EntryArena {
  public:
-  /// `limit_bytes`: the most that one entry may hold.
+  /// `limit_bytes` is the largest size of one entry.
   explicit EntryArena(std::int64_t limit_bytes) : limit_bytes_(limit_bytes) {}
 
-  /// Room for `count` items of `bytes` bytes. \throws Refusal  there is more than the limit
+  /// Memory for `count` items of `bytes` bytes. \throws Refusal  it exceeds the limit
   std::string& room(std::int64_t count, std::int64_t bytes) {
     std::int64_t wanted = 0;
     if (__builtin_mul_overflow(count, bytes, &wanted) || wanted > limit_bytes_ - held_bytes_) {

@@ -12,7 +12,7 @@ namespace shard::hdf5 {
 
 namespace {
 
-/// Parameter 2 is the size of a chunk, which is the most that may come out. \returns the bytes in `*buffer`; 0: failed
+/// Decodes a chunk. Parameter 2 is its size, which limits the output. \returns the bytes in `*buffer`; 0 if it failed
 std::size_t decode(unsigned flags, std::size_t parameter_count, const unsigned* parameters, std::size_t bytes,
                    std::size_t* room, void** buffer) noexcept {
   constexpr std::size_t kChunkBytes = 2;

@@ -1,4 +1,4 @@
-// Instead of the dynamic loader's functions, which libhdf5.a asks for: this program can never open a library.
+// Replaces the functions of the dynamic loader that libhdf5.a calls, so that this program can never open a library.
 #include <dlfcn.h>
 
 extern "C" {

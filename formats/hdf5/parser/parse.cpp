@@ -38,19 +38,19 @@ namespace {
 
 struct SandboxLimits {
   std::int64_t cpu_seconds = 0;
-  std::int64_t memory_bytes = 0;  ///< Of address space.
+  std::int64_t memory_bytes = 0;  ///< The limit of address space.
 };
 
 /// Closes the descriptors that the parent had open.
 void close_all_but_socket() {
   if (syscall(__NR_close_range, 1U, ~0U, 0U) == 0) return;
-  constexpr rlim_t kMost = 1 << 20;  // What kernels before 5.9 give to a process that asks for no more.
+  constexpr rlim_t kMost = 1 << 20;  // The largest number of descriptors that kernels before 5.9 permit by default.
   rlimit descriptors{};
   getrlimit(RLIMIT_NOFILE, &descriptors);
   for (rlim_t each = 1; each < std::min(descriptors.rlim_cur, kMost); ++each) close(static_cast<int>(each));
 }
 
-/// Lowers a limit, whose signal comes at `most`. One that is lower already stays: a process may not raise it.
+/// Lowers a limit, whose signal is sent at `most`. A lower limit stays, because a process may not raise it.
 bool limit(__rlimit_resource resource, std::int64_t most, std::int64_t grace = 0) {
   rlimit now{};
   if (getrlimit(resource, &now) != 0) return false;
@@ -60,13 +60,13 @@ bool limit(__rlimit_resource resource, std::int64_t most, std::int64_t grace = 0
 }
 
 bool set_limits(const SandboxLimits& limits) {
-  constexpr int kDescriptors = 1;  // The socket, so that nothing can be opened.
-  constexpr int kGrace = 1;        // Seconds, so that the signal is SIGXCPU.
+  constexpr int kDescriptors = 1;  // Only the socket, so that nothing can be opened.
+  constexpr int kGrace = 1;        // The seconds after which SIGKILL follows SIGXCPU.
   return limit(RLIMIT_AS, limits.memory_bytes) && limit(RLIMIT_CPU, limits.cpu_seconds, kGrace) &&
          limit(RLIMIT_FSIZE, 0) && limit(RLIMIT_CORE, 0) && limit(RLIMIT_NOFILE, kDescriptors);
 }
 
-/// All other calls fail with EPERM.
+/// Permits the necessary calls. All others fail with EPERM.
 bool add_rules(scmp_filter_ctx filter) {
   const scmp_arg_cmp of_socket = SCMP_A0(SCMP_CMP_EQ, 0);
   const scmp_arg_cmp of_memory = SCMP_A3(SCMP_CMP_MASKED_EQ, MAP_ANONYMOUS, MAP_ANONYMOUS);
@@ -79,7 +79,7 @@ bool add_rules(scmp_filter_ctx filter) {
   for (const int call : {SCMP_SYS(munmap), SCMP_SYS(mremap), SCMP_SYS(madvise), SCMP_SYS(brk), SCMP_SYS(exit),
                          SCMP_SYS(exit_group), SCMP_SYS(futex), SCMP_SYS(rt_sigreturn), SCMP_SYS(restart_syscall),
                          SCMP_SYS(clock_gettime), SCMP_SYS(gettimeofday),
-                         SCMP_SYS(gettid)}) {  // LLVM's C++ library asks it where a static object is initialised.
+                         SCMP_SYS(gettid)}) {  // LLVM's C++ library calls it when a static object is initialised.
     is_added &= seccomp_rule_add(filter, SCMP_ACT_ALLOW, call, 0) == 0;
   }
   return is_added;
@@ -93,9 +93,9 @@ bool filter_calls() {
   return is_loaded;
 }
 
-/// Closes all descriptors but 0. Afterwards this process can read and write that one, take memory and end. It ends with
-/// its parent.
-/// \returns false  a limit or the filter of system calls (seccomp) cannot be set: no file may be parsed then.
+/// Closes all descriptors but 0. Afterwards this process can only read and write that one, allocate memory and end. It
+/// ends with its parent.
+/// \returns false if a limit or the filter of system calls (seccomp) cannot be set; then no file may be parsed.
 bool enter_sandbox(const SandboxLimits& limits) {
   close_all_but_socket();
   prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -106,13 +106,13 @@ bool enter_sandbox(const SandboxLimits& limits) {
 
 // libhdf5's virtual file driver that reads through a Channel.
 
-/// Absolute, so that libhdf5 does not ask for the working directory.
+/// Absolute, so that libhdf5 does not request the working directory.
 constexpr const char* kName = "/the file";
 constexpr haddr_t kMostAddress = std::numeric_limits<std::int64_t>::max();
-Channel* the_channel = nullptr;  ///< A driver's open() gets no argument of ours.
+Channel* the_channel = nullptr;  ///< Global, because a driver's open() has no argument for it.
 
 struct OpenFile {
-  H5FD_t base;  ///< libhdf5's part, which must be the first.
+  H5FD_t base;  ///< libhdf5's part, which must be the first member.
   haddr_t end_of_addresses;
 };
 
@@ -168,15 +168,15 @@ H5FD_class_t driver() {
   return driver;
 }
 
-/// Opens the one file that there is; any other name fails, as those that links and virtual datasets lead to.
-/// \pre `channel` outlives all that is opened
+/// Opens the only file. Any other name fails, such as those in links and virtual datasets.
+/// \pre `channel` outlives everything that is opened
 FileHandle open_file(Channel& channel) {
   the_channel = &channel;
   static const H5FD_class_t the_driver = driver();
   const hid_t id = checked(H5FDregister(&the_driver));
   const PropertiesHandle access(H5Pcreate(H5P_FILE_ACCESS));
   checked(H5Pset_driver(access.get(), id, nullptr));
-  checked(H5Pset_cache(access.get(), 0, 0, 0, 0));  // No cache of chunks: their contents are not read here.
+  checked(H5Pset_cache(access.get(), 0, 0, 0, 0));  // No cache of chunks, because their contents are not read here.
   return FileHandle(H5Fopen(kName, H5F_ACC_RDONLY, access.get()));
 }
 
@@ -185,7 +185,7 @@ FileHandle open_file(Channel& channel) {
 // libhdf5 decodes the mappings of a virtual dataset when it opens it, in time quadratic in the blocks of a selection.
 // Nothing can be counted before that, so only the time limit stops it.
 
-/// Lives as long as libhdf5 opens the object at `path`. One at a time; nothing may be sent meanwhile.
+/// Exists while libhdf5 opens the object at `path`. Only one at a time; nothing may be sent meanwhile.
 class Opening {
  public:
   explicit Opening(std::string_view path);
@@ -199,9 +199,9 @@ constexpr std::string_view kWhy =
     "': opening it takes more processor time than a file of this size may use: the selections of a virtual dataset may "
     "have too many blocks";
 
-/// A whole kFailure, ready before the signal comes: a handler may do little more than write it.
+/// A complete kFailure, prepared before the signal, because a handler may do little more than write it.
 std::array<char, sizeof(FrameHead) + 2 + kMostPath + kWhy.size()> frame;
-volatile std::sig_atomic_t frame_bytes = 0;  ///< 0: no object is being opened.
+volatile std::sig_atomic_t frame_bytes = 0;  ///< 0 if no object is being opened.
 
 void end_by_signal(int) {
   const auto bytes = static_cast<std::size_t>(frame_bytes);
@@ -210,7 +210,7 @@ void end_by_signal(int) {
   _exit(kExitOutOfTime);
 }
 
-/// From now on SIGXCPU during an Opening is a kFailure of a file that is not supported, and ends the process.
+/// Makes SIGXCPU during an Opening send a kFailure for an unsupported file and end the process.
 void say_what_took_the_time() { std::signal(SIGXCPU, end_by_signal); }
 
 Opening::Opening(std::string_view path) {
@@ -218,7 +218,7 @@ Opening::Opening(std::string_view path) {
   const FrameHead head{FrameKind::kFailure, static_cast<std::uint32_t>(2 + path.size() + kWhy.size())};
   std::memcpy(frame.data(), &head, sizeof head);
   char* at = frame.data() + sizeof head;
-  *at++ = '\1';  // Valid, but not supported.
+  *at++ = '\1';  // The flag of a file that is valid but unsupported.
   *at++ = '\'';
   at = std::copy(path.begin(), path.end(), at);
   at = std::copy(kWhy.begin(), kWhy.end(), at);
@@ -227,7 +227,7 @@ Opening::Opening(std::string_view path) {
 
 Opening::~Opening() { frame_bytes = 0; }
 
-// All groups and datasets of a file, in the order that Entry promises.
+// All groups and datasets of a file, in the order that Entry guarantees.
 
 /// Each level holds an open group.
 constexpr std::size_t kMostDepth = 1024;
@@ -266,7 +266,7 @@ std::string target_of(hid_t group, const Link& link) {
   return target;
 }
 
-/// True if the target of a soft link exists. libhdf5 answers only where all but the last part of a path exists.
+/// True if the target of a soft link exists. libhdf5 only answers if all parts of a path but the last exist.
 bool exists(hid_t group, const std::string& path) {
   for (std::size_t end = path.find('/', 1); true; end = path.find('/', end + 1)) {
     const std::string begin = path.substr(0, end);
@@ -276,7 +276,7 @@ bool exists(hid_t group, const std::string& path) {
   }
 }
 
-/// Calls `describe`. \returns what it finds not supported; empty: nothing
+/// Calls `describe`. \returns the unsupported part that it finds; empty if there is none
 template <class Describe>
 std::string unsupported_by(Describe&& describe) {
   try {
@@ -309,7 +309,7 @@ class Walk {
   }
 
  private:
-  /// Afterwards `path_` is that of the last level.
+  /// Afterwards `path_` is the path of the last level again.
   void visit_named(hid_t group, const Link& link) {
     try {
       visit(group, link);
@@ -432,11 +432,11 @@ class Walk {
   const WholeFile& file_;
   EntryArena arena_;
   std::vector<Level> levels_;
-  std::vector<std::string> path_;  ///< Of what is visited.
+  std::vector<std::string> path_;  ///< The path of the current object.
   std::set<haddr_t> entered_;
 };
 
-/// Sends every entry, and what is skipped. \throws Refusal  its text names the object; LibraryError for the root
+/// Sends every entry, and the skipped objects. \throws Refusal  its text names the object; LibraryError for the root
 void walk(const WholeFile& file, hid_t root, std::int64_t most_entry_bytes) { Walk(file, most_entry_bytes).from(root); }
 
 FileFacts facts_of(hid_t file) {
@@ -480,7 +480,7 @@ int run_parse(std::span<char*> arguments) {
   say_what_took_the_time();
   if (!enter_sandbox(limits)) return kExitWithoutSandbox;
   parse(channel, limits.memory_bytes / 4);
-  // Everything is said. What libhdf5 would do on the way out is not worth a fault.
+  // The answer is complete. Skipping libhdf5's clean-up avoids its faults.
   _exit(0);
 }
 

@@ -1,5 +1,5 @@
 /// \file
-/// What ends the parsing of a file. Inside formats/hdf5/parser only.
+/// The exception that ends the parsing of a file. Inside formats/hdf5/parser only.
 #pragma once
 
 #include <stdexcept>

@@ -24,19 +24,19 @@ namespace shard::decoded_view {
 
 namespace {
 
-/// Reads compressed bytes front to back. Threads: one at a time.
+/// Decodes compressed bytes front to back. Threads: one at a time.
 class Decoder {
  public:
   virtual ~Decoder() = default;
-  /// Fills the front of `out`; 0 only at the end of the input. \pre out is not empty
+  /// Fills the front of `out`. \returns the number of bytes, 0 only at the end of the input. \pre out is not empty
   /// \throws Error  see decompressed()
   virtual std::size_t produce(std::span<std::byte> out) = 0;
-  /// A decoder that goes on from here, or null where none can begin.
+  /// A second decoder with the same state, or null if the state cannot be copied here.
   virtual std::unique_ptr<Decoder> copy() const = 0;
   virtual std::size_t memory_bytes() const = 0;
 };
 
-/// An error of the compressed bytes: kind bad_header unless it is told another.
+/// An error about the compressed bytes, of kind bad_header unless the caller changes it.
 Error damaged(const Compressed& from, std::string_view what) {
   return Error(ErrorCode::kCorruption, fmt::format("'{}' {}", from.shown, what))
       .in_file(from.file->name())
@@ -55,7 +55,7 @@ Error out_of_memory(const Compressed& from) {
 class Input {
  public:
   explicit Input(const Compressed& from, std::int64_t at = 0) : from_(from), at_(at) {}
-  /// The bytes that are read and not taken; more of them if there were none. Empty at the end.
+  /// The bytes that were read and not consumed. Reads more if there are none. Empty at the end.
   std::span<const std::byte> ahead() {
     if (rest_.empty() && at_ < from_.stored_bytes) {
       buffer_.resize(static_cast<std::size_t>(std::min<std::int64_t>(kInput, from_.stored_bytes - at_)));
@@ -76,7 +76,7 @@ class Input {
   std::span<const std::byte> rest_;
 };
 
-/// ISA-L's inflate_state has no pointers but those to input and output, so that it is copied as it is.
+/// A plain copy of ISA-L's inflate_state is valid, because its only pointers are those to input and output.
 class Inflater final : public Decoder {
  public:
   explicit Inflater(const Compressed& from) : from_(from), input_(from) {
@@ -100,7 +100,8 @@ class Inflater final : public Decoder {
   std::size_t memory_bytes() const override { return sizeof(*this) + input_.memory_bytes(); }
 
  private:
-  /// A call that neither takes nor makes a byte will never do so.
+  /// Decodes once. A call that neither consumes nor produces a byte is an error, because the next call would not
+  /// either.
   void step() {
     const std::span<const std::byte> ahead = input_.ahead();
     const std::uint32_t room = state_.avail_out;
@@ -127,7 +128,7 @@ class ZstdDecoder final : public Decoder {
     ZSTD_DCtx_setParameter(context_.get(), ZSTD_d_windowLogMax, kMaxZstdWindowLog);
   }
 
-  /// Ends at the end of a frame, so that a copy may be made there.
+  /// Stops at the end of a frame, so that the state may be copied there.
   std::size_t produce(std::span<std::byte> out) override {
     ZSTD_outBuffer target{out.data(), out.size(), 0};
     while (target.pos == 0) {
@@ -208,12 +209,12 @@ constexpr std::size_t kMaxPoints = 32;
 constexpr std::int64_t kFirstSpacing = 1 << 20;
 constexpr std::int64_t kMostPasses = 16, kAlwaysDecoded = 256 << 20;
 
-/// What a view may keep.
+/// The limits of one view: bytes per block of the window, number of blocks, number of copied decoders.
 struct Room {
   std::size_t block = kBlock, blocks = kWindowBlocks, points = kMaxPoints;
 };
 
-/// A decoder that stands at a position; never moved, only copied.
+/// A copy of the decoder at a position. It never advances; it is only copied.
 struct Point {
   std::int64_t position = 0;
   std::unique_ptr<Decoder> stream;
@@ -225,7 +226,7 @@ struct Point {
       .found(decoded > from.bytes ? fmt::format("more than {}", from.bytes) : fmt::format("{}", decoded));
 }
 
-/// The last bytes of the output, so that threads may read in turns. In blocks, which are full but for the last.
+/// The last bytes of the output, so that threads may read in turns. All blocks but the last are full.
 class Window {
  public:
   Window(std::size_t block_bytes, std::size_t most_blocks) : block_bytes_(block_bytes), most_blocks_(most_blocks) {}
@@ -235,15 +236,15 @@ class Window {
     blocks_.clear();
     begin_ = end_ = at;
   }
-  /// Room behind the end, for which the oldest block may be dropped. Never empty.
+  /// Free room after the end. The oldest block may be dropped to make it. Never empty.
   std::span<std::byte> room() {
     if (static_cast<std::int64_t>(memory_bytes()) == end_ - begin_) add_block();
     const std::size_t used = static_cast<std::size_t>(end_ - begin_) % block_bytes_;
     return {blocks_.back().get() + used, block_bytes_ - used};
   }
-  /// Takes bytes of the room.
+  /// Appends the first bytes of the room to the window.
   void extend(std::size_t bytes) { end_ += static_cast<std::int64_t>(bytes); }
-  /// Bytes from `offset` on, as far as they lie together. \pre begin() <= offset < end()
+  /// The consecutive bytes from `offset` on. \pre begin() <= offset < end()
   std::span<const std::byte> from(std::int64_t offset) const {
     const auto at = static_cast<std::size_t>(offset - begin_), skipped = at % block_bytes_;
     return {blocks_[at / block_bytes_].get() + skipped,
@@ -271,10 +272,11 @@ class Window {
   std::int64_t begin_ = 0, end_ = 0;
 };
 
-/// Output is kept in a window behind the decoder; decoders are copied now and then, to begin again at the copies.
+/// Keeps the decoder's last output in a window. Copies the decoder now and then, so that it can restart from a copy.
 class Decompressed final : public RandomReader {
  public:
-  /// `begin` is where it begins first, and again for what lies behind; without a stream at the front.
+  /// `begin` is the first state of the decoder, and the one from which it restarts. Without a stream it starts at the
+  /// front.
   Decompressed(std::shared_ptr<const Compressed> from, const Room& room, Point begin = {})
       : kept_(std::move(from)),
         from_(*kept_),
@@ -308,7 +310,7 @@ class Decompressed final : public RandomReader {
   }
 
  private:
-  /// Begins again at the last point before `offset`.
+  /// Restarts the decoder at the last point before `offset`.
   void begin_again(std::int64_t offset) const {
     const auto after = std::ranges::upper_bound(points_, offset, {}, &Point::position);
     const Point& point = after != points_.begin() ? *std::prev(after) : begin_;
@@ -317,8 +319,8 @@ class Decompressed final : public RandomReader {
     window_.restart(is_before ? point.position : 0);
   }
 
-  /// Begins again at the last point before `offset` if that is nearer, then decodes until `offset` is in the window or
-  /// next.
+  /// Restarts at the last point before `offset` if that is nearer, then decodes until `offset` is in the window or is
+  /// the next byte.
   void seek(std::int64_t offset) const {
     const auto after = std::ranges::upper_bound(points_, offset, {}, &Point::position);
     const bool has_point = after != points_.begin();
@@ -326,7 +328,7 @@ class Decompressed final : public RandomReader {
     while (window_.end() < offset) decode_block();
   }
 
-  /// After a failure the next read begins again, and fails as well.
+  /// After a failure the next read restarts and fails again.
   void decode_block() const {
     try {
       extend_window();
@@ -339,7 +341,7 @@ class Decompressed final : public RandomReader {
 
   void extend_window() const {
     std::span<std::byte> room = window_.room();
-    // One byte of room past the end shows an excess.
+    // One byte of room past the end reveals an excess.
     const std::int64_t most = from_.bytes - window_.end() + 1;
     if (static_cast<std::int64_t>(room.size()) > most) room = room.first(static_cast<std::size_t>(most));
     const std::size_t produced = stream_->produce(room);
@@ -351,12 +353,12 @@ class Decompressed final : public RandomReader {
       remember();
     } else {
       check_end();
-      stream_.reset();  // What is read from now on lies in the window or begins again.
+      stream_.reset();  // Later reads are served from the window, or restart the decoder.
     }
     count_held();
   }
 
-  /// Readers go front to back, but views may be made to send the decoder to and fro.
+  /// Readers usually go front to back, but a file may be built to make the decoder jump back and forth.
   void count_decoded(std::int64_t bytes) const {
     decoded_bytes_ += bytes;
     if ((decoded_bytes_ - kAlwaysDecoded) / kMostPasses <= from_.bytes) return;
@@ -396,13 +398,13 @@ class Decompressed final : public RandomReader {
   const Compressed& from_;
   const std::size_t most_points_;
   const Point begin_;
-  mutable std::mutex turn_;                  ///< Of readers.
-  mutable std::mutex mutex_;                 ///< Guards what follows.
-  mutable std::unique_ptr<Decoder> stream_;  ///< Null behind the end.
-  mutable Window window_;                    ///< The decoder stands at its end.
+  mutable std::mutex turn_;                  ///< Lets readers take turns.
+  mutable std::mutex mutex_;                 ///< Guards the following members.
+  mutable std::unique_ptr<Decoder> stream_;  ///< Null after the end.
+  mutable Window window_;                    ///< Its end is the decoder's position.
   mutable std::vector<Point> points_;
   mutable std::int64_t spacing_ = kFirstSpacing;
-  mutable std::int64_t decoded_bytes_ = 0;  ///< In all passes.
+  mutable std::int64_t decoded_bytes_ = 0;  ///< The total of all passes.
   mutable std::atomic<std::int64_t> held_bytes_{0};
 };
 

@@ -26,7 +26,7 @@ void reverse_groups(std::span<std::byte> bytes, std::size_t group) {
   if (group == 8) swap(+[](std::uint64_t word) { return __builtin_bswap64(word); });
 }
 
-/// Flips the sign bit of every `step`-th part of `part_bytes`, beginning with the part at `first`.
+/// Flips the sign bit of every `step`-th part of `part_bytes`, starting with part number `first`.
 void flip_signs(std::span<std::byte> bytes, std::size_t part_bytes, std::size_t first, std::size_t step) {
   for (std::size_t i = (first + 1) * part_bytes - 1; i < bytes.size(); i += step * part_bytes)
     bytes[i] ^= std::byte{0x80};
@@ -49,7 +49,7 @@ void negate_integers(std::span<std::byte> bytes, std::size_t element_bytes) {
   if (element_bytes == 8) negate_words<std::uint64_t>(bytes);
 }
 
-/// A floating-point format with a sign bit on top, as torch can negate it.
+/// Whether the highest bit is a sign that torch can negate: true for floating-point formats with a sign.
 bool has_sign_bit(DType dtype) {
   return dtype == DType::kFloat16 || dtype == DType::kBfloat16 || dtype == DType::kFloat32 ||
          dtype == DType::kFloat64 || is_complex(dtype);
@@ -96,7 +96,7 @@ class Elements final : public RandomReader {
     }
   }
 
-  /// Bytes of one element. Behind the last whole one there is nothing to decode.
+  /// Reads bytes of one element. Bytes after the last whole element are copied without decoding.
   void read_part(std::int64_t offset, std::span<std::byte> out) const {
     const std::int64_t begin = offset - offset % group_;
     if (begin + group_ > bytes_) return file_->read_at(offset_ + offset, out);
@@ -109,7 +109,7 @@ class Elements final : public RandomReader {
   std::shared_ptr<const RandomReader> file_;
   std::int64_t offset_, bytes_;
   ElementCode code_;
-  std::int64_t group_;  ///< Bytes that are decoded together.
+  std::int64_t group_;  ///< The number of bytes that are decoded together.
 };
 
 }  // namespace

@@ -35,7 +35,7 @@ std::optional<std::size_t> LzfStream::decode(std::span<const std::byte>& in, std
         if (left_ > 0) return done;
         state_ = State::kToken;
         break;
-      case State::kLength:
+      case State::kLength:  // The second byte of a token with length 7.
         left_ += next();
         state_ = State::kDistance;
         break;

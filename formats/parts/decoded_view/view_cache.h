@@ -1,5 +1,5 @@
 /// \file
-/// The decoding views that were made last, so that readers in turn share a decoder.
+/// A cache of the last decoding views, so that readers that alternate share a decoder.
 #pragma once
 
 #include <cstdint>
@@ -13,13 +13,13 @@
 
 namespace shard::decoded_view {
 
-/// What was asked for last is kept, as long as its memory (RandomReader::held_bytes) is together at most kMostHeld, and
-/// always the last. Threads: safe; one view is made at a time. Cost: constant, on average.
+/// Keeps the last requested views, as long as their memory (RandomReader::held_bytes) is at most kMostHeld in total.
+/// The most recent one is always kept. Threads: safe; one view is made at a time. Cost: constant, on average.
 class ViewCache {
  public:
   static constexpr std::int64_t kMostHeld = 32 << 20;
 
-  /// The view of a storage; `make` makes one that is not kept.
+  /// The view of a storage. Calls `make` if the view is not in the cache.
   template <class Make>
   std::shared_ptr<const RandomReader> get(std::uint32_t storage, const Make& make) {
     const std::scoped_lock lock(mutex_);
@@ -33,18 +33,19 @@ class ViewCache {
     if (!is_new) views_.splice(views_.end(), views_, found->second);
     found->second = std::prev(views_.end());
     count(views_.back());
-    if (++uncounted_ > views_.size() / 8) count_all();  // Views grow as they are read.
+    if (++uncounted_ > views_.size() / 8) count_all();  // The memory of a view grows while it is read.
     while (views_.size() > 1 && held_bytes_ > kMostHeld) drop_first();
     return views_.back().view;
   }
 
  private:
-  static constexpr std::int64_t kOwnBytes = 4 << 10;  ///< Of any view; so there are a few thousand at most.
+  /// Added to the size of each view, so there are at most a few thousand.
+  static constexpr std::int64_t kOwnBytes = 4 << 10;
 
   struct Kept {
     std::uint32_t storage;
     std::shared_ptr<const RandomReader> view;
-    std::int64_t counted = 0;  ///< Part of held_bytes_.
+    std::int64_t counted = 0;  ///< This view's part of held_bytes_.
   };
 
   void count(Kept& kept) {
@@ -62,10 +63,10 @@ class ViewCache {
   }
 
   std::mutex mutex_;
-  std::list<Kept> views_;  ///< The last that was asked for is the last.
+  std::list<Kept> views_;  ///< Ordered by last request, the most recent last.
   std::map<std::uint32_t, std::list<Kept>::iterator> places_;
   std::int64_t held_bytes_ = 0;
-  std::size_t uncounted_ = 0;  ///< Calls since all were counted.
+  std::size_t uncounted_ = 0;  ///< Calls since all views were counted.
 };
 
 }  // namespace shard::decoded_view

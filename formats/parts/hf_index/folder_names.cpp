@@ -28,7 +28,7 @@ struct PartName {
   std::string_view base;  ///< With the dash before the number.
   std::string_view number;
   std::string_view count;
-  std::string_view end;  ///< All behind the count.
+  std::string_view end;  ///< Everything after the count.
 
   auto set() const { return std::tuple(base, end, count); }
 };
@@ -44,7 +44,7 @@ std::optional<PartName> parse_part_name(std::string_view name, std::string_view 
   const std::size_t of = name.substr(0, name.size() - suffix.size()).rfind(kOf);
   if (of == std::string_view::npos) return std::nullopt;
   const std::string_view front = name.substr(0, of), back = name.substr(of + kOf.size());
-  const std::size_t base = front.rfind('-') + 1;  // 0 where there is no dash.
+  const std::size_t base = front.rfind('-') + 1;  // 0 if there is no dash.
   const std::size_t end = std::min(back.find('.'), back.size());
   const PartName part{front.substr(0, base), front.substr(base), back.substr(0, end), back.substr(end)};
   return base > 0 && is_number(part.number) && is_number(part.count) ? std::optional(part) : std::nullopt;

@@ -27,7 +27,7 @@ std::string_view variant_behind(std::string_view name, std::string_view suffix) 
   return name.substr(dot + 1);
 }
 
-/// Whether the name has no variant: nothing behind ".index", and no dot in what is before the suffix.
+/// Whether the name has no variant: nothing follows ".index", and the part before the suffix has no dot.
 bool is_plain_index(std::string_view name, std::string_view suffix) {
   return name.ends_with(suffix) && name.substr(0, name.size() - suffix.size()).find('.') == std::string_view::npos;
 }

@@ -14,13 +14,13 @@ namespace shard::hf_index {
 /// variant (model.safetensors.index.fp16.json).
 bool is_index_name(std::string_view name, std::string_view suffix);
 
-/// The index among a folder's `names`, or empty. If there are several, the one called `usual`, or the only one that is
-/// not of a variant (model.fp16.safetensors.index.json and model.safetensors.index.fp16.json are).
-/// \throws Error kCorruption  several, and neither decides; it suggests each.
+/// The index among a folder's `names`, or empty. If there are several, the one called `usual`, or the only one without
+/// a variant (model.fp16.safetensors.index.json and model.safetensors.index.fp16.json have one).
+/// \throws Error kCorruption  there are several, and neither rule decides; the error suggests each.
 std::string choose_index(const std::string& folder, const std::vector<std::string>& names, std::string_view suffix,
                          std::string_view usual);
 
-/// True when the file's front reads as an index whose files end in `data_suffix` (".safetensors", ".bin").
+/// True if the file's start is that of an index whose files end in `data_suffix` (".safetensors", ".bin").
 bool is_index_file(const RandomReader& file, std::string_view data_suffix);
 
 }  // namespace shard::hf_index

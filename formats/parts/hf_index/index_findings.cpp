@@ -19,10 +19,10 @@ Error mismatch(const std::string& what, std::string_view name, const std::string
   return Error(ErrorCode::kCorruption, what).in_file(index).of_tensor(name).of_kind(FindingKind::kIndexMismatch);
 }
 
-/// Two sets that differ in the count or the variant only, or null.
+/// Two sets that differ only in the count or the variant, or null.
 std::pair<const CountedSet*, const CountedSet*> rivals(const std::vector<CountedSet>& sets) {
   const auto same = [](const CountedSet& a, const CountedSet& b) { return a.base == b.base; };
-  const auto first = std::ranges::adjacent_find(sets, same);  // They are sorted by base.
+  const auto first = std::ranges::adjacent_find(sets, same);  // The sets are sorted by base.
   return first == sets.end() ? std::pair<const CountedSet*, const CountedSet*>() : std::pair(&*first, &*(first + 1));
 }
 

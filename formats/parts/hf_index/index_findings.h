@@ -1,5 +1,5 @@
 /// \file
-/// Faults of an index and its files, and of parts that count themselves and have no index.
+/// The faults of an index and its files, and of counted parts without an index.
 #pragma once
 
 #include <optional>
@@ -13,36 +13,37 @@
 
 namespace shard::hf_index {
 
-/// What an index does not name of the parts of its own checkpoint, or nothing. `names` are the files of the folder,
-/// `listed` those of the index, sorted.
+/// The error for parts of the index's own checkpoint that it does not list, or nothing. `names` are the files of the
+/// folder, `listed` those of the index, sorted.
 std::optional<Error> lacks_parts(const std::string& index, const std::vector<std::string>& names,
                                  const std::vector<std::string>& listed, std::string_view suffix);
-/// An index that names files which are missing, though its folder holds a whole checkpoint.
+/// An index that lists missing files although its folder contains a complete checkpoint.
 struct StaleIndex {
-  Error error;                  ///< Names the folder, in whose place the set may be read.
+  Error error;                  ///< Names the folder, instead of which the complete set may be read.
   WholeSet whole;               ///< Not empty.
-  bool is_all_missing = false;  ///< None of the files exists that the index names.
+  bool is_all_missing = false;  ///< None of the files that the index lists exists.
 };
 
-/// Whether the index is such a one. `names` and `listed` are as for lacks_parts.
+/// Returns the fault if the index is stale in this sense. `names` and `listed` are as for lacks_parts.
 std::optional<StaleIndex> find_stale(const SourceStore& store, const std::string& folder, const std::string& index,
                                      const std::vector<std::string>& names, const std::vector<std::string>& listed,
                                      std::string_view suffix);
-/// For files of `folder` without an index: parts of two counts under one name (-of-00003 and -of-00005) are two
-/// checkpoints. Otherwise a part may be missing. \returns nothing if there is no such fault
+/// The fault of files in `folder` without an index, or nothing. Parts of two counts under one name (-of-00003 and
+/// -of-00005) are two checkpoints. Otherwise a part may be missing.
 std::optional<Error> counted_fault(const std::string& folder, const std::vector<std::string>& names,
                                    std::string_view suffix);
-/// A finding for files that were named one by one, with base names `names`: other parts are not read. Not a fault, as
-/// one may ask for some of them. \returns nothing if they are all, or do not count themselves
+/// A finding for files with base names `names` that were named one by one: other parts exist and are not read. It is
+/// not a fault, because a user may select some parts. \returns nothing if all parts are named, or their names do not
+/// count them
 std::optional<Error> unnamed_parts(const std::vector<std::string>& names, std::string_view suffix);
 
-/// A file in the folder that the index does not name.
+/// The finding for a file in the folder that the index does not list.
 Error extra_file(const std::string& name);
-/// A tensor that a file of the index holds and the index does not list.
+/// The finding for a tensor in a listed file that the index does not list.
 Error unlisted_tensor(std::string_view name, const std::string& index);
-/// A tensor in a file other than the one that the index says.
+/// The finding for a tensor in a different file from the one in the index.
 Error misplaced_tensor(std::string_view name, const std::string& index);
-/// A tensor that the index places in a file without it.
+/// The finding for a tensor that is missing from the file that the index lists for it.
 Error absent_tensor(std::string_view name, std::string_view file, const std::string& index);
 
 }  // namespace shard::hf_index

@@ -1,5 +1,5 @@
 /// \file
-/// Hugging Face's index of a folder as its own libraries write it.
+/// Writes Hugging Face's index of a folder as its own libraries do.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace shard::hf_index {
 
-/// One line of the index: the file that holds a tensor.
+/// One line of the index: a tensor and its file.
 struct IndexEntry {
   std::string_view tensor, file;
 };

@@ -43,8 +43,8 @@ bool IndexedFolder::read_index() {
   return true;
 }
 
-/// The index may name files that are missing, beside a whole checkpoint. For repair that checkpoint is read, unless
-/// some of the index's own files are left.
+/// The index may list missing files while the folder contains a complete checkpoint. A repair reads that checkpoint,
+/// unless some of the index's own files exist.
 void IndexedFolder::check_stale() {
   auto stale = find_stale(store_, files_.folder, index_name(), files_.names, map_.files, use_.suffix);
   if (!stale) return;
@@ -88,7 +88,7 @@ bool IndexedFolder::take(std::string_view tensor, std::uint32_t file) {
 }
 
 void IndexedFolder::finish(std::vector<std::string>& warnings) {
-  // Files that were not read are findings already, so their tensors are none.
+  // A missing file is already a finding, so its tensors are not reported.
   for (const WeightMapEntry& entry : map_.entries) {
     const std::string& file = map_.files[entry.file];
     if (!was_read_[entry.file]) {

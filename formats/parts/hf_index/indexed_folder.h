@@ -1,6 +1,6 @@
 /// \file
-/// A checkpoint whose tensors are spread over files: which files those are, and the index that places each tensor in
-/// one of them.
+/// A checkpoint whose tensors are distributed over files: the list of the files, and the index that selects the file of
+/// each tensor.
 #pragma once
 
 #include <cstdint>
@@ -20,40 +20,42 @@ namespace shard::hf_index {
 /// The files of a source.
 struct DataFiles {
   std::string folder{};               ///< The folder of `names`; empty if they are paths as given.
-  std::vector<std::string> names{};   ///< Data files to read. With an index: those that could belong to it.
-  std::vector<std::string> shown{};   ///< Their names in the catalog, one per name.
+  std::vector<std::string> names{};   ///< Data files to read. With an index: the candidates.
+  std::vector<std::string> shown{};   ///< Their names in the catalog, in the same order.
   std::string index{};                ///< Path of the index, or empty.
-  std::vector<std::string> others{};  ///< Other names in the folder, hidden ones aside.
+  std::vector<std::string> others{};  ///< Other names in the folder, except hidden ones.
 };
 
-/// Files that were named one by one. They are shown by their base names if those differ.
+/// Files that were named one by one. They are shown with their base names if those differ.
 DataFiles files_as_given(const std::vector<std::string>& paths);
 
 /// How a format uses an index.
 struct IndexUse {
-  std::string_view suffix;        ///< Of its data files: ".safetensors".
-  std::string_view rebuilt_from;  ///< What replaces a damaged index: "headers", "parts".
-  bool reads_sets = false;        ///< Parts without an index are a checkpoint.
-  bool skips_misplaced = false;   ///< Tensors that the index places elsewhere are not read.
+  std::string_view suffix;  ///< The suffix of the format's data files: ".safetensors".
+  /// The source from which a damaged index is rebuilt, for messages: "headers", "parts".
+  std::string_view rebuilt_from;
+  bool reads_sets = false;       ///< Parts without an index are a checkpoint.
+  bool skips_misplaced = false;  ///< Tensors that the index places in a different file are not read.
 };
 
-/// Reads the files that an index lists, and reports on what index and files disagree.
+/// Reads the files that an index lists, and reports contradictions between the index and the files.
 class IndexedFolder {
  public:
-  /// If `findings.goes_on()`, a damaged index is no loss. Ownership: all references must outlive this.
+  /// If `findings.goes_on()`, a damaged index is not a loss. Ownership: all references must outlive this.
   IndexedFolder(const SourceStore& store, DataFiles& files, const IndexUse& use, Findings& findings)
       : store_(store), files_(files), use_(use), findings_(findings) {}
 
-  /// \returns whether there is an index to read files by; else `files.names` are to be read. \throws Error kCorruption
+  /// \returns whether the files are to be read by an index. If not, `files.names` are to be read. \throws Error
+  ///   kCorruption
   bool read_index();
-  /// Calls `read` for each listed file that exists; it returns whether the file's tensors are known. Reports the
+  /// Calls `read` for each listed file that exists; `read` returns whether the file's tensors are known. Reports the
   /// others.
   void read_files(const std::function<bool(const std::string& name, std::uint32_t file)>& read);
-  /// Notes that file number `file` contains a tensor. \returns false if the index places it in another file.
+  /// Records that file number `file` contains a tensor. \returns false if the index places it in a different file.
   bool take(std::string_view tensor, std::uint32_t file);
-  /// Reports what the index and the files disagree on; some of that goes to `warnings` too. \pre all tensors were taken
+  /// Reports contradictions between the index and the files, some as a line in `warnings`. \pre all tensors were taken
   void finish(std::vector<std::string>& warnings);
-  /// The memory of the index's names.
+  /// The arena that stores the index's names.
   const std::shared_ptr<Arena>& arena() const { return map_.arena; }
 
  private:
@@ -69,8 +71,8 @@ class IndexedFolder {
   std::vector<std::string> unlisted_, elsewhere_;
 };
 
-/// Files that were named one by one may be some of the parts that their names count; then says so. `suffixes`: those of
-/// the format's data files.
+/// Adds to `warnings` that files which were named one by one are only some of the parts that their names count.
+/// `suffixes`: those of the format's data files.
 void note_unnamed_parts(std::span<const std::string> paths, std::span<const std::string_view> suffixes,
                         Findings& findings, std::vector<std::string>& warnings);
 

@@ -13,13 +13,13 @@ namespace shard::hf_index {
 
 namespace {
 
-/// Gives files numbers in the order in which they are met.
+/// Numbers files in the order of their first use.
 class FileNumbers {
  public:
   std::uint32_t number(const std::string& name) {
     return numbers_.try_emplace(name, static_cast<std::uint32_t>(numbers_.size())).value;
   }
-  /// Sorts the names. \returns where each number went.
+  /// Sorts the names. \returns the new number of each old one.
   std::vector<std::uint32_t> sort(std::vector<std::string>& sorted) {
     for (const auto& [name, number] : numbers_.entries()) sorted.push_back(name);
     std::ranges::sort(sorted);

@@ -1,7 +1,8 @@
 /// \file
 /// Hugging Face's index of a sharded checkpoint: `{"metadata": {...}, "weight_map": {"<tensor>": "<file>"}}`.
 ///
-/// Only weight_map is read: `total_size` means bytes to some writers and parameters times two to others.
+/// Only weight_map is read. `total_size` is a number of bytes for some writers and twice the number of parameters for
+/// others.
 #pragma once
 
 #include <cstdint>
@@ -20,31 +21,31 @@ namespace shard::hf_index {
 struct WeightMapEntry {
   std::string_view name;
   std::uint32_t file = 0;  ///< Index into WeightMap::files.
-  bool seen = false;       ///< Set by the caller: the file holds it.
+  bool seen = false;       ///< Set by the caller: the file contains the tensor.
 };
 
 struct WeightMap {
-  std::vector<WeightMapEntry> entries;  ///< By name, each once.
+  std::vector<WeightMapEntry> entries;  ///< By name, without duplicates.
   std::vector<std::string> files;       ///< Sorted; each one a safe path.
-  /// Holds the names; its budget pays for the file.
+  /// Stores the names; the file's bytes are charged to its budget.
   std::shared_ptr<Arena> arena = std::make_shared<Arena>(std::make_shared<Budget>());
 
-  /// The entry of that name, or null.
+  /// The entry with that name, or null.
   WeightMapEntry* find(std::string_view name);
 };
 
-/// Whether `name` is a path that cannot lead out of the folder of an index: "part.h5", "sub/part.h5".
+/// Whether `name` is a path that cannot leave the folder of an index: "part.h5", "sub/part.h5".
 bool is_safe_path(std::string_view name);
 
-/// Why an index may not place something in a file of another path, for messages.
+/// The reason why an index may not refer to any other path, for messages.
 inline constexpr std::string_view kMustBeBelow = "files must be in the folder of the index, or in folders below it";
 
-/// Walks over an index; `read_map` is called where its weight_map begins, and reads it.
-/// \throws Error kCorruption  not an object with one weight_map.
+/// Walks over an index. Calls `read_map` at the start of its weight_map, which must consume it.
+/// \throws Error kCorruption  it is not an object with one weight_map.
 void walk_index(JsonCursor& json, const std::function<void()>& read_map);
 
-/// \throws Error kCorruption (kind bad_header, duplicate_name)  not such a document, a name twice, a file outside the
-///   index's folder.
+/// \throws Error kCorruption (kind bad_header, duplicate_name)  a different document, a repeated name, a file outside
+///   the index's folder.
 WeightMap read_weight_map(const RandomReader& file);
 
 }  // namespace shard::hf_index

@@ -15,7 +15,7 @@ namespace {
 
 constexpr int kMaxDepth = 64;
 
-/// True for bytes that a string runs over without a look: all but control characters, the quote and the backslash.
+/// True for bytes that a string skips at once: all except control characters, the quote and the backslash.
 constexpr std::array<bool, 256> make_plain_bytes() {
   std::array<bool, 256> plain{};
   for (std::size_t c = 0x20; c < plain.size(); ++c) plain[c] = c != '"' && c != '\\';
@@ -125,7 +125,7 @@ std::string_view JsonCursor::string() {
     if (*at_ != '\\') fail(at_ == end_ ? "a string does not end" : "a control character in a string");
     has_escapes_ = true;
     if (++at_ == end_) fail("a string does not end");
-    ++at_;  // Whatever it is; decode() looks closer.
+    ++at_;  // Any byte may follow a backslash here; decode() checks it.
   }
   return {begin, static_cast<std::size_t>(at_++ - begin)};
 }

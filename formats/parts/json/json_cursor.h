@@ -1,10 +1,11 @@
 /// \file
-/// A strict JSON reader that walks a text once and keeps nothing, for maps of a million entries.
+/// A strict JSON reader that walks once over a text and stores nothing, for maps of a million entries.
 ///
-/// Why own code: a header of a million tensors (75 MB) must be read with no memory beside the text itself, with names
-/// as views into it and with doubled keys seen. A DOM doubles keys silently and needs many times the text, and a parser
-/// that indexes first (simdjson) needs 1.3 times of it; UTF-8 is still checked by simdjson, once for the whole text.
-/// Grammar: RFC 8259. Stricter where it matters: integers only, lone surrogates refused.
+/// A separate parser is necessary because a header of a million tensors (75 MB) must be read without memory besides the
+/// text: names are views into it, and repeated keys are detected. A DOM hides repeated keys and takes several times the
+/// memory of the text. A parser that builds an index first (simdjson) takes 1.3 times its memory; simdjson is only used
+/// to check UTF-8, once for the whole text. Grammar: RFC 8259. Two rules are stricter: only integers are accepted, and
+/// lone surrogates are refused.
 #pragma once
 
 #include <cstdint>
@@ -15,39 +16,41 @@
 
 namespace shard {
 
-/// Ownership: a view of the text, which must live and must end in a NUL that is not part of it (the sentinel).
+/// A position in a JSON text. Ownership: a view of the text, which must outlive it and must end in a NUL that is not
+/// part of it (the sentinel).
 /// \throws Error kCorruption (kind bad_header or as given), with the byte position, from every member.
 class JsonCursor {
  public:
   /// Checks that the text is UTF-8. `file` and `kind` are for messages.
   JsonCursor(const char* begin, const char* end, std::string file, FindingKind kind);
 
-  /// From now on `skip` takes what Python writes for numbers that JSON lacks, too: NaN, Infinity, -Infinity.
+  /// Makes `skip` also accept the constants that Python writes for numbers which JSON lacks: NaN, Infinity, -Infinity.
   void take_python_numbers() { takes_python_numbers_ = true; }
 
-  /// Enters an object: `{`, then next_key() until it says no.
+  /// Enters an object: consumes `{`. Then call next_key() until it returns false.
   void enter_object();
-  /// Moves to the next member's value. `is_first` is set by the caller before the first call and cleared here.
+  /// Moves to the next member's value. The caller sets `is_first` before the first call; this function clears it.
   /// \returns false at the object's end.
   bool next_key(std::string_view& key, bool& is_first);
-  /// The same with the key's escapes resolved: such a key lies in `decoded`, another one in the text.
+  /// Does the same and resolves the escapes of the key. A key with escapes is stored in `decoded`, any other is a view
+  /// of the text.
   bool next_name(std::string_view& name, std::string& decoded, bool& is_first);
   bool at_array();  ///< Whether the next value is an array.
   void enter_array();
   bool next_element(bool& is_first);
 
-  /// A string as it stands between its quotes. `decode` it where has_escapes().
+  /// A string as spelled between its quotes. Call `decode` if has_escapes().
   std::string_view string();
-  bool has_escapes() const { return has_escapes_; }  ///< Whether the string or key read last has any.
-  /// The text that an escaped string means.
+  bool has_escapes() const { return has_escapes_; }  ///< Whether the last string or key has escapes.
+  /// The text of a string with its escapes resolved.
   std::string decode(std::string_view raw) const;
-  /// A whole number in [0, 2^63).
+  /// An integer in [0, 2^63).
   std::int64_t integer();
-  /// Takes `null` if it is there.
+  /// Consumes `null` if it is next.
   bool take_null();
-  /// Walks over any value, at most 64 deep.
+  /// Skips any value, nested up to 64 levels.
   void skip();
-  /// After the last value: only white space may follow.
+  /// Checks that only white space follows the last value.
   void finish();
 
   std::int64_t position() const { return at_ - begin_; }

@@ -11,7 +11,7 @@ namespace shard::pickle {
 
 namespace {
 
-constexpr std::size_t kMaxAttributes = 256;  // The classes that are read have up to 20, subclasses a few more.
+constexpr std::size_t kMaxAttributes = 256;  // Known classes have up to 20 attributes, subclasses a few more.
 
 std::string shown(const Value& value) {
   return value.kind == ValueKind::kInt ? std::to_string(value.number) : std::string(type_name(value));

@@ -29,7 +29,7 @@ struct Dumper::Impl {
   }
 
   bool modern() const { return options.protocol >= 4; }
-  /// Hands what was written to the sink now and then.
+  /// Passes the written bytes to the sink from time to time.
   void pass_on() {
     constexpr std::size_t kPiece = 1 << 16;
     if (out.size() >= kPiece && recording == nullptr && options.sink) hand_over();
@@ -58,8 +58,8 @@ struct Dumper::Impl {
   void write(const Value& value);
   void atom(const Value& value);
   void text(const Value& value);
-  std::uint32_t string(std::string_view text);      ///< \returns its place in the memo.
-  std::uint32_t new_string(std::string_view text);  ///< One that strings will not know.
+  std::uint32_t string(std::string_view text);      ///< \returns its number in the memo.
+  std::uint32_t new_string(std::string_view text);  ///< Writes a string that is not added to `strings`.
   void integer(std::int64_t number);
   void long_integer(std::string_view bytes);
   void global(std::string_view module, std::string_view name);
@@ -76,7 +76,7 @@ struct Dumper::Impl {
   void call(const Value& value);
   void tensor(const Value& value);
 
-  void end_run();  ///< The bytes before an opcode that a replay writes anew are kept.
+  void end_run();  ///< Ends a run of recorded bytes before an opcode that a replay writes itself.
   void note(Recording::Step::Kind kind, std::uint32_t number);
   void note_put(std::uint32_t index);
   void note_get(std::uint32_t index);
@@ -86,20 +86,20 @@ struct Dumper::Impl {
   std::string out;
   int depth = 0;
   std::uint32_t memo_size = 0;
-  HashMap<const Value*, std::uint32_t> values;       ///< Places in the memo by node.
-  HashMap<std::string_view, std::uint32_t> strings;  ///< Their texts lie in `texts`.
+  HashMap<const Value*, std::uint32_t> values;       ///< Memo numbers by node.
+  HashMap<std::string_view, std::uint32_t> strings;  ///< Memo numbers by text; the keys are stored in `texts`.
   Arena texts;
   HashMap<std::string, std::uint32_t> globals;
   std::string global_key{};
   Recording* recording = nullptr;
-  std::size_t run_begin = 0;          ///< In `out`, of the bytes that are recorded next.
-  std::uint32_t recorded_from = 0;    ///< The first place in the memo that belongs to the recording.
-  std::vector<std::uint32_t> puts{};  ///< Places in the memo by kPut of the recording or replay.
+  std::size_t run_begin = 0;          ///< The start of the next recorded run, in `out`.
+  std::uint32_t recorded_from = 0;    ///< The first memo number that belongs to the recording.
+  std::vector<std::uint32_t> puts{};  ///< Memo numbers by kPut of the recording or replay.
 };
 
 namespace {
 
-constexpr std::size_t kBatch = 1000;  // As CPython's pickler.
+constexpr std::size_t kBatch = 1000;  // The batch size of CPython's pickler.
 
 std::string_view old_builtin(std::string_view name) {
   if (name == "str") return "unicode";
@@ -107,7 +107,7 @@ std::string_view old_builtin(std::string_view name) {
   return name == "int" ? "long" : name;
 }
 
-/// Protocol 2 knows no bytes: each becomes the character of its number.
+/// Protocol 2 has no opcode for bytes: each byte becomes the character with its number.
 std::string latin1_to_utf8(std::string_view bytes) {
   std::string text;
   text.reserve(bytes.size());
@@ -186,7 +186,7 @@ void Dumper::Impl::write(const Value& value) {
     case ValueKind::kList:
       if (get_known(value)) return;
       op(kOpEmptyList);
-      remember(value);  // Before the items, which may hold the list itself.
+      remember(value);  // Before the items, which may contain the list itself.
       return batches(value.items(), kOpAppend, kOpAppends);
     case ValueKind::kDict:
       if (get_known(value)) return;
@@ -272,7 +272,7 @@ std::uint32_t Dumper::Impl::string(std::string_view text) {
   return strings.try_emplace(texts.copy(text), new_string(text)).value;
 }
 
-/// A long text that is met often is not looked at again each time.
+/// Writes a text. A long text is remembered by its node, so that it is not hashed at each use.
 void Dumper::Impl::text(const Value& value) {
   constexpr std::size_t kShort = 256;
   if (value.text().size() > kShort && get_known(value)) return;
@@ -327,8 +327,8 @@ void Dumper::Impl::tuple_value(const Value& value) {
   resolve(value);
 }
 
-/// What is made after its parts may have come into the memo meanwhile, if a part refers back to it: that one then is
-/// it.
+/// Finishes an object that is created after its parts. If a part refers back to it, the part has already added it to
+/// the memo, and that object is used instead.
 void Dumper::Impl::resolve(const Value& value) {
   if (!values.contains(&value)) return remember(value);
   op(kOpPop);
@@ -394,7 +394,7 @@ void Dumper::Impl::call(const Value& value) {
     op(extra.is_new ? kOpNewObj : kOpReduce);
   }
   if (values.contains(&value)) return resolve(value);
-  remember(value);  // Before what was added later, which may refer to the object.
+  remember(value);  // Before later additions, which may refer to the object.
   batches(extra.list_items, kOpAppend, kOpAppends);
   pairs(extra.dict_items);
   if (extra.state == nullptr) return;

@@ -10,7 +10,7 @@ namespace shard::pickle {
 
 namespace {
 
-using Names = std::string_view;  // Separated and enclosed by spaces.
+using Names = std::string_view;  // Names with a space before and after each.
 
 struct Module {
   std::string_view name;
@@ -38,7 +38,7 @@ constexpr Names kShardedTensor =
 constexpr Names kShardingSpecs =
     " ChunkShardingSpec EnumerableShardingSpec DevicePlacementSpec PlacementSpec ShardingSpec ShardMetadata ";
 constexpr Names kPlacements = " Placement Shard Replicate Partial _Partial _StridedShard _MaskPartial ";
-constexpr Names kOldPlacements =  // Until torch 2.4 the specs stood beside them.
+constexpr Names kOldPlacements =  // The module of the specs up to torch 2.3.
     " Placement Shard Replicate Partial _Partial _StridedShard _MaskPartial DTensorSpec TensorMeta ";
 constexpr Names kDTensorClasses = " DTensor DTensorSpec TensorMeta ShardOrderEntry ";
 constexpr Names kMetadataClasses =
@@ -48,9 +48,10 @@ constexpr Names kMetadataClasses =
 constexpr Names kRerunEnums = " RerunDiagnostic RerunMode RerunState ";
 constexpr Names kTransformerEnums = " AttnBackend CudaGraphModule CudaGraphScope InferenceCudaGraphScope ";
 
-// By module name. From: torch/_weights_only_unpickler.py, and what else torch-made files hold; deepspeed: the classes
-// in the states of a model and of a ZeRO optimizer, module by module; megatron, and with it _io, numpy.dtypes, signal,
-// torch._C and types: megatron/core/safe_globals.py. Values of all these classes are data here: nothing of them runs.
+// The allowed globals by module name. Sources: torch/_weights_only_unpickler.py, and the other classes in files that
+// torch writes. deepspeed: the classes in the states of a model and of a ZeRO optimizer, module by module. megatron,
+// _io, numpy.dtypes, signal, torch._C and types: megatron/core/safe_globals.py. Values of all these classes are data;
+// no code of them runs.
 constexpr auto kModules = std::to_array<Module>({
     {"_codecs", " encode "},
     {"_io", " BytesIO "},
@@ -133,7 +134,7 @@ constexpr auto kModules = std::to_array<Module>({
 });
 static_assert(std::ranges::is_sorted(kModules, {}, &Module::name));
 
-// The enums among them. Some Pythons pickle a member as getattr(Class, 'member').
+// The enums among them. Some Python versions pickle a member as getattr(Class, 'member').
 constexpr auto kEnums = std::to_array<Module>({
     {"deepspeed.runtime.zero.config", " ZeroStageEnum "},
     {"megatron.core.enums", " ModelType "},

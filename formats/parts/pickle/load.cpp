@@ -28,13 +28,13 @@ bool has_parts(const Value& value) {
   return value.kind == ValueKind::kTuple || value.kind == ValueKind::kFrozenSet || may_receive(value);
 }
 
-/// Python hashes the keys of dicts and the elements of sets, and has no hash of these.
+/// True for values that Python cannot hash, so they cannot be keys of dicts or elements of sets.
 bool is_unhashable(const Value& value) {
   return value.kind == ValueKind::kList || value.kind == ValueKind::kDict || value.kind == ValueKind::kSet ||
          value.kind == ValueKind::kByteArray;
 }
 
-/// True for a call that rebuilds a tensor of any kind, or a Parameter, and for a bare storage.
+/// True for a call that rebuilds a tensor of any kind or a Parameter, and for a bare storage.
 bool is_tensor(const Value& value) {
   if (value.kind == ValueKind::kPersid) return true;
   if (value.kind != ValueKind::kCall || value.callee()->kind != ValueKind::kGlobal) return false;
@@ -111,7 +111,8 @@ Value* Machine::run() {
   for (Value* owner : paired_) {
     if (owner->kind == ValueKind::kDict) {
       owner->set_items(without_repeated_keys(owner->items()));
-    } else if (owner->kind == ValueKind::kCall && owner->extra() != nullptr) {  // A holder of tensors has none.
+    } else if (owner->kind == ValueKind::kCall && owner->extra() != nullptr) {
+      // The call of an object that contains tensors has no extra data.
       owner->extra()->dict_items = without_repeated_keys(owner->extra()->dict_items);
     }
   }
@@ -120,7 +121,7 @@ Value* Machine::run() {
   return stack_[0];
 }
 
-/// What each opcode does; those that are not listed are refused.
+/// The function of each opcode. An opcode without one is refused.
 constinit const Machine::Steps Machine::kSteps = steps_of({
     // The memo.
     {kOpMemoize, [](Machine& m) { m.put(m.memo_count_); }},
@@ -200,7 +201,7 @@ void Machine::push_float() {
   push(value);
 }
 
-/// Python 2 wrote integers between 32 and 64 bits, and older bools, as text.
+/// Python 2 wrote integers from 32 to 64 bits, and older bools, as text.
 void Machine::push_int_line() {
   const std::string_view digits = line();
   const bool is_bool = digits == "00" || digits == "01";
@@ -219,7 +220,7 @@ void Machine::push_long(std::string_view bytes) {
   push(nodes_.integer(std::bit_cast<std::int64_t>(full)));
 }
 
-/// Python 2's str: text, as torch decodes it, or else bytes.
+/// Python 2's str: a text if torch can decode it, otherwise bytes.
 void Machine::push_old_string(std::string_view bytes) {
   push(nodes_.make_text(is_python_utf8(bytes) ? ValueKind::kString : ValueKind::kBytes, bytes));
 }
@@ -241,7 +242,7 @@ Value* load(Arena& arena, std::span<const std::byte> data, const LoadOptions& op
 }
 
 /// Checks every `step`-th of `values`: the keys of a dict, or the elements of a set. Whether a tensor among them
-/// matters is known at the end: see refuse_tensor_keys.
+/// matters is decided at the end: see refuse_tensor_keys.
 void Machine::check_keys(const Value& owner, std::span<Value* const> values, std::size_t step) {
   for (std::size_t i = 0; i < values.size(); i += step) check_key(owner, *values[i]);
 }
@@ -265,8 +266,8 @@ void Machine::check_key(const Value& owner, const Value& key) {
   }
 }
 
-/// Python takes tensors for keys, by identity, which no other file can repeat. They are refused where the result holds
-/// them; the state of an opaque object, which is dropped, may hold such a dict (an optimizer does).
+/// Refuses tensors as keys, if the result contains them: Python compares them by identity, which no other file can
+/// reproduce. The state of an opaque object may contain such a dict (an optimizer's does), because it is dropped.
 void Machine::refuse_tensor_keys(const Value& root) {
   if (tensor_keyed_.empty()) return;
   VisitedSet reached;
@@ -300,13 +301,13 @@ void Machine::note_part(Value& owner, Value& part) {
   open_parts_.emplace_back(&part, &owner);
 }
 
-/// Notes that `storage` is below `owner`.
+/// Records that `owner` contains `storage`.
 void Machine::note_storage(Value& owner, Value& storage) {
   if (!storages_.try_emplace(&owner, &storage).is_new) return;
   if (owner.kind == ValueKind::kOpaque) make_holder(owner, storage);
 }
 
-/// Makes an opaque object a call of its class, see is_foreign_holder.
+/// Turns an opaque object into a call of its class, see is_foreign_holder.
 void Machine::make_holder(Value& owner, Value& storage) {
   Value* const type = nodes_.make(ValueKind::kOpaque);
   *type = owner;

@@ -1,4 +1,4 @@
-// What the machine does to containers, the memo, and objects.
+// The machine's operations on containers, the memo, and objects.
 
 #include <algorithm>
 #include <optional>
@@ -32,13 +32,13 @@ bool is_empty_container(const Value& value) {
          (is_mapping(value) && mapping_items(value).empty());
 }
 
-/// True for attributes that every module has and that hold no parameters.
+/// True for attributes that every module has and that contain no parameters.
 bool is_module_setting(std::string_view name, const Value& value) {
   return value.kind == ValueKind::kBool || is_empty_container(value) || name == "_size" || name == "_keys" ||
          name == "_parameters";
 }
 
-/// True if `state` has only settings and as many elements as `count`, less those among the parameters.
+/// True if `state` has only settings and `count` elements, minus those among the parameters.
 bool has_only_elements(const Value& state, const Value& parameters, std::size_t count) {
   const std::span<Value*> pairs = mapping_items(state);
   std::size_t others = 0;
@@ -49,9 +49,10 @@ bool has_only_elements(const Value& state, const Value& parameters, std::size_t 
   return others + mapping_items(parameters).size() / 2 <= count;
 }
 
-constexpr std::size_t kMaxGlobalBytes = 1024;  // A long one, named again and again, would be compared each time.
+// The longest global name. A long name could be repeated, and each use would compare it.
+constexpr std::size_t kMaxGlobalBytes = 1024;
 
-/// What Python 2 called modules and names, as far as such pickles hold data.
+/// The Python 3 name of a module of Python 2, for modules whose pickles contain data.
 std::string_view modern_module(std::string_view module) {
   if (module == "__builtin__") return "builtins";
   return module == "copy_reg" ? "copyreg" : module;
@@ -62,7 +63,7 @@ std::string_view modern_builtin(std::string_view name) {
   return name == "long" ? "int" : name;
 }
 
-/// The class of which a call makes an object, where the callee or an argument of it names one; else the callee.
+/// The class of the object that a call creates, if the callee or an argument names one; otherwise the callee.
 const Value& class_made(const Value& callee, std::span<Value* const> arguments) {
   const bool names_first = callee.is_global("builtins", "getattr") || callee.is_global("copyreg", "_reconstructor");
   if (names_first && !arguments.empty()) return *arguments[0];
@@ -71,13 +72,13 @@ const Value& class_made(const Value& callee, std::span<Value* const> arguments) 
 
 bool is_getattr_call(const Value& value) { return value.is_call_of("builtins", "getattr"); }
 
-/// True for what REDUCE and NEWOBJ may call: a class or function by name, or a class inside a class.
+/// True for values that REDUCE and NEWOBJ may call: a class or function by name, or a class inside a class.
 bool is_callable(const Value& value) {
   return value.kind == ValueKind::kGlobal || value.kind == ValueKind::kOpaque || is_getattr_call(value);
 }
 
-/// The bytes of a text whose characters are their numbers: protocol 2 spells bytes so. `bytes` is as long as the text;
-/// the length used, or nothing if a character is past 255.
+/// The bytes that protocol 2 spells as a text, one character per byte. `bytes` must have the text's length. \returns
+/// the number of bytes written; nothing if a character is above 255.
 std::optional<std::size_t> bytes_of_latin1(std::string_view text, std::span<char> bytes) {
   std::size_t count = 0;
   for (std::size_t i = 0; i < text.size(); ++i) {
@@ -97,7 +98,7 @@ bool is_latin1(const Value& value) {
   return value.is_string() && (value.text() == "latin1" || value.text() == "latin-1");
 }
 
-constexpr std::size_t kModuleIdParts = 4;   // ('module', class, file, source), of torch before 1.6.
+constexpr std::size_t kModuleIdParts = 4;   // ('module', class, file, source), as torch before 1.6 wrote it.
 constexpr std::size_t kStorageIdParts = 5;  // ('storage', class, key, location, count), and perhaps a view.
 
 /// The class in a persistent id of a module, or null.
@@ -107,7 +108,7 @@ Value* module_class(const Value& id) {
   return kind == ValueKind::kGlobal || kind == ValueKind::kOpaque ? id.items()[1] : nullptr;
 }
 
-/// True for an object that took or may take items and state: a call, but not one that only looks up a name.
+/// True for an object that received or may receive items and state: a call, except one that only looks up a name.
 bool is_object(const Value& value) { return value.kind == ValueKind::kCall && !is_getattr_call(value); }
 
 }  // namespace
@@ -140,7 +141,7 @@ void Machine::append(std::size_t count) {
   if (target.kind == ValueKind::kList) {
     nodes_.append(target, last(count));
   } else if (is_foreign_holder(target)) {
-    // Nothing more is kept of it.
+    // Its items are not kept.
   } else if (is_object(target)) {
     nodes_.append(nodes_.extra_of(target).list_items, last(count));
   } else if (target.kind != ValueKind::kOpaque) {
@@ -180,7 +181,8 @@ void Machine::add_items(std::size_t count) {
 }
 
 void Machine::put(std::uint64_t index) {
-  // Picklers count up, so an index past the bytes read so far is damage; this bounds the table by the input.
+  // Picklers count upwards, so an index larger than the number of bytes read is damage. The check bounds the table by
+  // the input's size.
   if (index > at_) fail(fmt::format("memo index {} is out of turn", index));
   if (index >= memo_.size()) memo_.resize(static_cast<std::size_t>(index) + 1, nullptr);
   Value*& entry = memo_[static_cast<std::size_t>(index)];
@@ -195,7 +197,7 @@ void Machine::get(std::uint64_t index) {
   push_again(memo_[static_cast<std::size_t>(index)]);
 }
 
-/// Removes the mark on top, or else the value.
+/// Removes the topmost mark if it is on top, otherwise the topmost value.
 void Machine::pop_value_or_mark() {
   if (!marks_.empty() && stack_.size() == marks_.back()) {
     marks_.pop_back();
@@ -290,8 +292,8 @@ void Machine::reduce() {
   push(data);
 }
 
-/// The bytes, bytearray, set or frozenset that a call of an older protocol spells, so that what a value is does not
-/// depend on the protocol; null for other calls.
+/// The bytes, bytearray, set or frozenset that an older protocol spells as a call, so that values do not depend on the
+/// protocol. Null for other calls.
 Value* Machine::plain_data(const Value& callee, std::span<Value* const> arguments) {
   const std::size_t count = arguments.size();
   const bool is_latin1_text = count == 2 && arguments[0]->is_string() && is_latin1(*arguments[1]);
@@ -313,8 +315,8 @@ Value* Machine::plain_data(const Value& callee, std::span<Value* const> argument
   return set;
 }
 
-/// OrderedDict([[key, value], ...]), as Python 2 spells it, as the call and the assignments that Python 3 makes of it;
-/// null for other calls.
+/// Converts OrderedDict([[key, value], ...]), Python 2's spelling, to the call and the assignments that Python 3
+/// writes. Null for other calls.
 Value* Machine::ordered_dict(Value& callee, std::span<Value* const> arguments) {
   if (!callee.is_global("collections", "OrderedDict")) return nullptr;
   if (arguments.size() != 1 || arguments[0]->kind != ValueKind::kList) return nullptr;
@@ -331,7 +333,7 @@ Value* Machine::ordered_dict(Value& callee, std::span<Value* const> arguments) {
   return dict;
 }
 
-/// Bytes from their protocol 2 spelling; null if a character is past 255.
+/// Bytes from their spelling in protocol 2; null if a character is above 255.
 Value* Machine::latin1_bytes(ValueKind kind, std::string_view text) {
   const bool is_ascii = std::ranges::all_of(text, [](char c) { return static_cast<unsigned char>(c) < 0x80; });
   if (is_ascii) return nodes_.make_text(kind, text);
@@ -340,8 +342,9 @@ Value* Machine::latin1_bytes(ValueKind kind, std::string_view text) {
   return size ? nodes_.make_text(kind, std::string_view(bytes.data(), *size)) : nullptr;
 }
 
-/// getattr(Class, 'Name') is how protocol 2 spells nested classes and how some Pythons spell enum members. Nothing else
-/// is accepted: not of values, not of another getattr, no methods. Members of known enums may begin in lower case.
+/// Protocol 2 spells nested classes as getattr(Class, 'Name'), and some Python versions spell enum members this way.
+/// Nothing else is accepted: no values, no getattr of a getattr, no methods. Members of known enums may begin in lower
+/// case.
 void Machine::check_getattr(const Value& arguments) const {
   const bool two = arguments.items().size() == 2 && arguments.items()[1]->is_string();
   if (!two) fail("getattr without a class and a name");
@@ -372,8 +375,8 @@ void Machine::new_object(Value* kwargs) {
   push_call(true, kwargs);
 }
 
-/// Replaces callee and arguments, the last two values, by the call. An opaque class makes opaque objects, unless it is
-/// a subclass of a built-in type. A call of torch that rebuilds a tensor of an opaque class stays a call.
+/// Replaces callee and arguments, the last two values, by the call. An opaque class creates opaque objects, unless it
+/// is a subclass of a built-in type. A torch call that rebuilds a tensor of an opaque class stays a call.
 void Machine::push_call(bool is_new, Value* kwargs) {
   Value* callee = &below(1);
   Value& tuple = below(0);
@@ -400,7 +403,7 @@ void Machine::push_call(bool is_new, Value* kwargs) {
   push(opaque != nullptr ? opaque : call);
 }
 
-/// The call that an opaque value stands for, to be added to; null where it is not kept.
+/// The original call of an opaque value, to which items and state are added; null if originals are not kept.
 Value* Machine::call_behind(const Value& opaque) {
   if (options_.behind_opaque == nullptr) return nullptr;
   Value** behind = options_.behind_opaque->find(&opaque);
@@ -423,7 +426,8 @@ void Machine::build() {
   drop(1);
 }
 
-/// The value that a call of NEWOBJ fills, or null. A tuple's subclass with named fields gets them as arguments.
+/// The value that a NEWOBJ call creates for later opcodes to fill, or null. A subclass of tuple with named fields
+/// receives them as arguments.
 Value* Machine::plain_subclass(const Value& callee, std::span<Value*> arguments) {
   if (options_.behind_opaque != nullptr || arguments.empty()) return nullptr;
   if (arguments.size() == 1 && !is_made_with(arguments[0]->kind)) return nullptr;
@@ -437,12 +441,13 @@ Value* Machine::plain_subclass(const Value& callee, std::span<Value*> arguments)
   return made;
 }
 
-/// Notes an object that a call without arguments has made, and that the next opcodes may fill.
+/// Records an object that a call without arguments created and that the next opcodes may fill.
 void Machine::expect_items(const Value& opaque, const Value& callee) {
   if (options_.behind_opaque == nullptr) subclasses_.try_emplace(&opaque, &callee);
 }
 
-/// Makes `target`, an opaque value that has received nothing, an empty list or dict. \returns false for another one.
+/// Turns `target`, an opaque value without any items or state, into an empty list or dict. \returns false for any other
+/// value.
 bool Machine::begin_filling(Value& target, ValueKind kind) {
   const Value* const* known = subclasses_.find(&target);
   if (known == nullptr || *known == nullptr) return false;
@@ -451,14 +456,14 @@ bool Machine::begin_filling(Value& target, ValueKind kind) {
   return true;
 }
 
-/// True if `target` was taken for a value of a built-in type because of its form.
+/// True if `target` was converted to a value of a built-in type because of its form.
 bool Machine::is_subclass(const Value& target) const {
   if (target.kind == ValueKind::kOpaque || subclasses_.empty()) return false;
   const Value* const* known = subclasses_.find(&target);
   return known != nullptr && *known != nullptr;
 }
 
-/// Makes `target` opaque again: it received what no built-in type has.
+/// Makes `target` opaque again, because it received a state that no built-in type has.
 void Machine::become_opaque(Value& target) {
   const Value*& known = *subclasses_.find(&target);
   target = *known;
@@ -466,8 +471,8 @@ void Machine::become_opaque(Value& target) {
   if (Value* const* const storage = storages_.find(&target)) make_holder(target, **storage);
 }
 
-/// Gives a state to an object of a subclass, or of a container of parameters. \returns whether `target` took it: other
-/// values may take it as objects do.
+/// Gives a state to an object of a subclass, or of a container of parameters. \returns whether `target` took it. If
+/// not, it receives the state like any object.
 bool Machine::take_state(Value& target, Value& state) {
   if (target.kind == ValueKind::kOpaque) {
     if (is_empty_container(state)) return options_.behind_opaque == nullptr;
@@ -481,8 +486,8 @@ bool Machine::take_state(Value& target, Value& state) {
   return false;
 }
 
-/// The elements of a torch.nn.ParameterDict (with their keys) or ParameterList, by the state of that module; empty
-/// where they are not all there.
+/// The elements of a torch.nn.ParameterDict (with their keys) or ParameterList, from the state of that module. Empty if
+/// some are missing.
 std::vector<Value*> Machine::elements_of(const Value& state, const Value& parameters, std::span<Value* const> keys,
                                          std::size_t count) {
   HashMap<std::string_view, Value*> by_name;
@@ -500,15 +505,16 @@ std::vector<Value*> Machine::elements_of(const Value& state, const Value& parame
   return elements;
 }
 
-/// torch.nn.ParameterDict and ParameterList are modules: their elements are parameters or, if they are no tensors,
-/// attributes. Hooks, buffers or other attributes make them more than containers.
+/// Converts torch.nn.ParameterDict and ParameterList, which are modules: their elements are parameters, or attributes
+/// if they are not tensors. A module with hooks, buffers or other attributes is more than a container and is not
+/// converted.
 bool Machine::fill_with_parameters(Value& target, Value& state) {
   const bool is_dict = target.text() == "ParameterDict", is_list = target.text() == "ParameterList";
   if (target.module() != "torch.nn.modules.container" || (!is_dict && !is_list)) return false;
   if (state.kind != ValueKind::kDict || state.items().size() / 2 > kMaxModuleState) return false;
   const Value* const parameters = find_key(state, "_parameters");
   if (parameters == nullptr || !is_mapping(*parameters)) return false;
-  const Value* const keys = find_key(state, "_keys");  // Absent before torch 1.12, as is `_size`.
+  const Value* const keys = find_key(state, "_keys");  // Missing before torch 1.12, like `_size`.
   const std::span<Value*> named = mapping_items(keys != nullptr && is_mapping(*keys) ? *keys : *parameters);
   for (std::size_t i = 0; i < named.size(); i += 2) {
     if (!named[i]->is_string()) return false;

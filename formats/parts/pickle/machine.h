@@ -1,5 +1,5 @@
 /// \file
-/// The pickle machine: a stack, marks and a memo. Private to this folder; see pickle.h.
+/// The pickle machine: a stack, marks and a memo. Only for use inside this folder; see pickle.h.
 #pragma once
 
 #include <fmt/format.h>
@@ -25,7 +25,7 @@
 
 namespace shard::pickle {
 
-/// The machine of one pickle. Every opcode checks what it takes before it takes it.
+/// The machine for one pickle. Every opcode checks its operands before it removes them from the stack.
 /// Cost: linear in the input; no recursion.
 class Machine {
  public:
@@ -57,16 +57,16 @@ class Machine {
 
   // The stack.
   void push(Value* value) { stack_.push_back(value); }
-  void push_again(Value* value);  ///< One that was pushed before.
+  void push_again(Value* value);  ///< Pushes a value that was pushed before.
   std::size_t floor() const { return marks_.empty() ? 0 : marks_.back(); }
   void need(std::size_t count) const {
     if (stack_.size() - floor() < count) fail_shallow(count);
   }
   [[noreturn]] void fail_shallow(std::size_t count) const;
-  std::size_t marked();  ///< Removes the last mark; the number of values above it, which stay.
+  std::size_t marked();  ///< Removes the last mark. \returns the number of values above it, which stay.
   std::span<Value* const> last(std::size_t count) const { return std::span(stack_).last(count); }
   void drop(std::size_t count) { stack_.resize(stack_.size() - count); }
-  Value& below(std::size_t count) const {  ///< The value under the last `count`.
+  Value& below(std::size_t count) const {  ///< The value below the last `count` values.
     need(count + 1);
     return *stack_[stack_.size() - count - 1];
   }
@@ -84,9 +84,9 @@ class Machine {
     for (const Row& row : rows) steps[row.op] = row.step;
     return steps;
   }
-  static const Steps kSteps;  ///< A table: a step costs one indirect call.
+  static const Steps kSteps;  ///< A table, so that a step costs one indirect call.
 
-  [[noreturn]] void refuse();  ///< The opcode in execution.
+  [[noreturn]] void refuse();  ///< Refuses the current opcode.
   void check_frame(std::uint64_t length) const;
 
   void push_float();
@@ -115,7 +115,7 @@ class Machine {
   void persistent_id();
   void check_persistent_id(const Value& id) const;
   void reduce();
-  void new_object(Value* kwargs);  ///< Null: none.
+  void new_object(Value* kwargs);  ///< `kwargs` is null if there are none.
   void new_object_with_keywords();
   void push_call(bool is_new, Value* kwargs);
   Value* call_behind(const Value& opaque);
@@ -146,23 +146,26 @@ class Machine {
   std::string_view data_;
   const LoadOptions& options_;
   Nodes nodes_;
-  std::size_t at_ = 0;     ///< The next byte.
-  std::size_t op_at_ = 0;  ///< The opcode in execution, for messages.
+  std::size_t at_ = 0;     ///< The offset of the next byte.
+  std::size_t op_at_ = 0;  ///< The offset of the current opcode, for messages.
   std::uint64_t protocol_ = 0;
   std::vector<Value*> stack_;
-  std::vector<std::size_t> marks_;  ///< Stack sizes.
-  std::vector<Value*> memo_;        ///< Null where nothing was put.
+  std::vector<std::size_t> marks_;  ///< The stack's sizes at the marks.
+  std::vector<Value*> memo_;        ///< Null for unused indices.
   std::size_t memo_count_ = 0;
   HashMap<std::string, Value*> globals_;  ///< By "module\nname".
   std::vector<Value*> paired_;            ///< Dicts and calls that received keys.
-  /// Values of classes outside the list that are, or may become, values of a built-in type, and their classes. A
-  /// kOpaque among them has received nothing yet; null: it stays opaque.
+  /// The values of classes outside the list that are, or may become, values of a built-in type, with their classes. A
+  /// kOpaque among them has received nothing yet. With a null class it stays opaque.
   HashMap<const Value*, const Value*> subclasses_;
-  HashMap<const Value*, Value*> storages_;                   ///< Of each value that holds tensors: a storage below it.
-  HashSet<const Value*> open_;                               ///< They may still receive tensors, or hold such a value.
-  std::vector<std::pair<const Value*, Value*>> open_parts_;  ///< A value in `open_`, and a value that received it.
-  VisitedSet checked_tuples_;                                ///< Keys, and tuples inside them.
-  std::vector<std::pair<const Value*, std::size_t>> tensor_keyed_;  ///< Who received a tensor as a key, and where.
+  /// For each value that contains tensors, one of their storages.
+  HashMap<const Value*, Value*> storages_;
+  /// Values that may still receive tensors, or contain such a value.
+  HashSet<const Value*> open_;
+  std::vector<std::pair<const Value*, Value*>> open_parts_;  ///< A value in `open_`, and a value that contains it.
+  VisitedSet checked_tuples_;                                ///< Keys, and the tuples inside them.
+  /// The values that received a tensor as a key, with the opcode's offset.
+  std::vector<std::pair<const Value*, std::size_t>> tensor_keyed_;
 };
 
 }  // namespace shard::pickle

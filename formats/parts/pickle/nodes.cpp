@@ -12,7 +12,7 @@ namespace shard::pickle {
 
 namespace {
 
-/// A key's value as a number and a text; 1 and True are one key in Python.
+/// A key's value as a number and a text. 1 and True are the same key in Python.
 struct KeyText {
   bool comparable = false;
   ValueKind kind = ValueKind::kNone;
@@ -50,8 +50,8 @@ struct HashedPair {
   std::size_t pair;
 };
 
-/// Pairs in an order that brings equal keys together. Sorted, not looked up in a hash table, because a file could be
-/// made such that all its keys collide.
+/// Sorts pairs so that equal keys are adjacent. Sorting replaces a hash table, because a file could be built so that
+/// all its keys collide.
 std::vector<HashedPair> by_key(std::span<Value* const> pairs) {
   std::vector<HashedPair> order;
   order.reserve(pairs.size() / 2);
@@ -67,7 +67,7 @@ std::vector<HashedPair> by_key(std::span<Value* const> pairs) {
   return order;
 }
 
-/// True when no key repeats, found by comparing a few with each other.
+/// True if no key repeats. Compares all pairs of a few keys.
 bool few_keys_differ(std::span<Value* const> pairs) {
   for (std::size_t i = 2; i < pairs.size(); i += 2) {
     const KeyText key(*pairs[i]);
@@ -97,7 +97,7 @@ std::size_t character_length(std::string_view text, std::size_t at) {
   return (first == 0xF0 && second < 0x90) || (first == 0xF4 && second > 0x8F) ? 0 : 4;
 }
 
-/// Small arrays take what they need, rounded up to a pair: most never grow. Others double.
+/// Small arrays have exactly the needed capacity, rounded up to a pair, because most never grow. Others double.
 std::size_t capacity_of(std::size_t size) { return size <= 16 ? size + size % 2 : std::bit_ceil(size); }
 
 }  // namespace

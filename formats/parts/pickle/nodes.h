@@ -1,5 +1,5 @@
 /// \file
-/// Makes the Values of one pickle within a budget of memory.
+/// Creates the Values of one pickle within a memory budget.
 #pragma once
 
 #include <array>
@@ -14,14 +14,14 @@
 
 namespace shard::pickle {
 
-/// None, bools and repeated integers share a node, for they never change. Lists and dicts grow in amortised constant
-/// time: an array's capacity follows from its size, so it is not stored.
+/// None, bools and repeated integers share a node, because they never change. Lists and dicts grow in amortised
+/// constant time. The capacity of an array follows from its size, so it is not stored.
 class Nodes {
  public:
   explicit Nodes(Arena& arena);
 
   Value* make(ValueKind kind);
-  Value* make_text(ValueKind kind, std::string_view text);  ///< Does not copy the text.
+  Value* make_text(ValueKind kind, std::string_view text);  ///< Refers to the text without copying it.
   Value* make_call(Value* callee, std::span<Value*> arguments);
   Value* make_global(ValueKind kind, std::string_view module, std::string_view name);
   std::span<char> characters(std::size_t count);  ///< Memory for a text.
@@ -31,11 +31,11 @@ class Nodes {
   Value* integer(std::int64_t number);
   CallExtra& extra_of(Value& call);
 
-  /// An array that will not grow.
+  /// An array that cannot grow.
   std::span<Value*> fixed(std::span<Value* const> items);
-  /// Appends to an array that only this function made; an empty span is one.
+  /// Appends to an array. \pre the array is empty or was grown only by this function
   void append(std::span<Value*>& array, std::span<Value* const> items);
-  /// The same of the items of a list, dict or set.
+  /// Appends to the items of a list, dict or set.
   void append(Value& container, std::span<Value* const> items) {
     std::span<Value*> array = container.items();
     append(array, items);
@@ -43,8 +43,8 @@ class Nodes {
   }
 
  private:
-  /// Memory for `count` objects of a type that is aligned as a pointer is. Cut from blocks: half the time of a call of
-  /// the arena each.
+  /// Memory for `count` objects of a type with a pointer's alignment. It comes from larger blocks, which takes half the
+  /// time of a call of the arena per object.
   template <class T>
   T* room_for(std::size_t count) {
     static_assert(alignof(T) == alignof(Value*) && std::is_trivially_destructible_v<T>);
@@ -58,16 +58,16 @@ class Nodes {
 
   Arena& arena_;
   std::span<std::byte> block_;
-  std::size_t block_bytes_ = 1024;  ///< Grows, so that a small pickle takes little memory.
+  std::size_t block_bytes_ = 1024;  ///< Doubles from a small start, so that a small pickle takes little memory.
   Value *none_, *true_, *false_, *empty_tuple_;
   std::array<Value*, 1024> recent_ints_{};  ///< By hash.
 };
 
-/// `pairs`, in place, without keys that repeat, as assignments to a Python dict do: the first place, the last value.
-/// Compares strings, bytes, integers, bools and None; other keys stay. Cost: n log n for n > 8.
+/// Removes repeated keys from `pairs` in place, as assignments to a Python dict do: the first position and the last
+/// value remain. Compares strings, bytes, integers, bools and None; other keys stay. Cost: n log n for n > 8.
 std::span<Value*> without_repeated_keys(std::span<Value*> pairs);
 
-/// True for UTF-8 as Python's "surrogatepass" takes it: also lone surrogates, no other abuse.
+/// True for UTF-8 as Python's "surrogatepass" accepts it: lone surrogates are valid, other malformed sequences are not.
 bool is_python_utf8(std::string_view text);
 
 }  // namespace shard::pickle

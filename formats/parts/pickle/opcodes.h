@@ -7,7 +7,7 @@
 
 namespace shard::pickle {
 
-/// Those that the machine executes or the dumper writes, by their byte.
+/// The opcodes that the machine executes or the dumper writes, with their bytes.
 enum Op : std::uint8_t {
   kOpMark = 0x28,
   kOpEmptyTuple = 0x29,
@@ -67,7 +67,7 @@ enum Op : std::uint8_t {
   kOpByteArray8 = 0x96,
 };
 
-/// Python's name of any opcode, also of those that are refused ("INST"); empty for a byte that is none.
+/// Python's name of any opcode, including refused ones ("INST"); empty if the byte is not an opcode.
 std::string_view op_name(std::uint8_t byte);
 
 }  // namespace shard::pickle

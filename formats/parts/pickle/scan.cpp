@@ -15,7 +15,8 @@ namespace {
 
 constexpr std::int64_t kWindow = 64 << 10;
 
-/// What follows an opcode: so many bytes, a length field of so many bytes and the content, or so many lines.
+/// The argument of an opcode: a fixed number of bytes, a length field of `n` bytes and the content, or a number of
+/// lines.
 struct Argument {
   int fixed = 0, counted = 0, lines = 0;
 };
@@ -101,7 +102,7 @@ class Scanner {
         .of_kind(FindingKind::kTruncated);
   }
 
-  /// Bytes from the present position on, at least one.
+  /// The bytes from the current position on, at least one.
   std::string_view ahead() {
     if (at_ >= file_.size()) fail_short();
     if (at_ < window_begin_ || at_ >= window_begin_ + static_cast<std::int64_t>(window_.size())) {

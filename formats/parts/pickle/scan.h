@@ -1,5 +1,5 @@
 /// \file
-/// How long a pickle is, without reading it as one: for files in which pickles lie one behind the other.
+/// Finds the end of a pickle without loading it, for files that contain several pickles in a row.
 #pragma once
 
 #include <cstdint>
@@ -8,9 +8,10 @@
 
 namespace shard::pickle {
 
-/// Bytes of the pickle at `offset`, up to and with STOP; found by stepping from opcode to opcode.
-/// \throws Error kCorruption (kind bad_pickle, truncated)  not an opcode of Python, or the file ends before STOP.
-/// Memory: one window of 64 KiB. Cost: linear, counted strings are skipped.
+/// The number of bytes of the pickle at `offset`, up to and including STOP. Steps from opcode to opcode.
+/// \throws Error kCorruption (kind bad_pickle, truncated)  a byte that is not a Python opcode, or the file ends before
+///   STOP.
+/// Memory: one window of 64 KiB. Cost: linear; strings with a length are skipped.
 std::int64_t scan(const RandomReader& file, std::int64_t offset);
 
 }  // namespace shard::pickle

@@ -39,7 +39,7 @@ class Walk {
     return at != std::string_view::npos && text_[at] == '{';
   }
 
-  /// A value as it is in the text, without its quotes.
+  /// A value as spelled in the text, without its quotes.
   std::string_view value() {
     const auto begin = static_cast<std::size_t>(json_.position());
     json_.skip();
@@ -48,7 +48,7 @@ class Walk {
     return first == std::string_view::npos ? std::string_view() : value.substr(first, last - first + 1);
   }
 
-  /// \param states  it is about quantization itself.
+  /// \param states  whether the object is about quantization itself.
   void object(bool states, int level) {
     facts_.is_quantized = facts_.is_quantized || states;
     json_.enter_object();

@@ -1,5 +1,6 @@
 /// \file
-/// Statements of a model folder's JSON files about quantization. Tensors are judged by libshard/catalog/quantized.h.
+/// Statements of a model folder's JSON files about quantization. libshard/catalog/quantized.h decides about the
+/// tensors.
 #pragma once
 
 #include <array>
@@ -21,8 +22,8 @@ inline constexpr std::array<std::string_view, 4> kQuantizationFiles{"hf_quant_co
 /// \pre a NUL follows `text`  \throws Error kCorruption  it is not JSON
 QuantizationFacts parse_quantization(std::string_view text, const std::string& file);
 
-/// Facts from the files of a folder. A file that is missing, too large or no JSON states nothing: it need not be a
-/// model's.
+/// Facts from the files of a folder. A file that is missing, too large or not JSON contributes nothing, because it may
+/// not belong to a model.
 QuantizationFacts read_quantization(const SourceStore& store, const std::string& folder);
 
 }  // namespace shard

@@ -23,7 +23,7 @@ inline constexpr std::uint16_t kZip64Extra = 1;
 inline constexpr std::uint16_t kDescriptorFlag = 0x0008, kUtf8Flag = 0x0800;
 inline constexpr std::uint32_t kMax32 = 0xFFFFFFFF;
 
-/// The number at `at`. \pre it lies inside `data`; the host is little-endian, as every target of this project.
+/// The number at `at`. \pre it is inside `data`; the host is little-endian, as every target of this project is.
 template <class T>
 T load(std::span<const std::byte> data, std::size_t at) {
   T number;

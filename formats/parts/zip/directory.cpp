@@ -9,13 +9,15 @@
 namespace shard::zip {
 namespace {
 
-// Deflate options (bits 1 and 2), descriptor, UTF-8. All others change how the bytes are to be read.
+// Deflate options (bits 1 and 2), descriptor, UTF-8. Any other flag changes how the bytes must be read.
 constexpr std::uint16_t kKnownFlags = 0x0006 | kDescriptorFlag | kUtf8Flag;
 constexpr std::uint16_t kEncryptionFlags = 0x0001 | 0x0040 | 0x2000;
-constexpr std::int64_t kDeflateRatio = 1032;  // Deflate cannot do better.
+constexpr std::int64_t kDeflateRatio = 1032;  // The best ratio that deflate can reach.
 
-// The content of extra field `id`, or an empty span. `leaves_header` is set if a field before it does.
+// The content of extra field `id`, or an empty span. `leaves_header` is set if a field before it extends past the
+// header.
 std::span<const std::byte> find_extra(std::span<const std::byte> extra, std::uint16_t id, bool& leaves_header) {
+  // Extra fields in a row, each: id (2 bytes), length of the content (2), content.
   while (extra.size() >= 4) {
     const std::size_t bytes = load<std::uint16_t>(extra, 2);
     leaves_header = bytes > extra.size() - 4;
@@ -26,7 +28,7 @@ std::span<const std::byte> find_extra(std::span<const std::byte> extra, std::uin
   return {};
 }
 
-// Why a record's name may lead elsewhere; empty: it does not.
+// The reason why a record's name may lead outside its folder; empty if it cannot.
 std::string_view fault_of_name(std::string_view name) {
   if (name.empty()) return "is empty";
   if (name.front() == '/') return "is absolute";
@@ -101,6 +103,10 @@ std::optional<std::uint64_t> Zip64::take() {
   return number;
 }
 
+// Offsets in an entry: 0 signature, 4 versions, 8 flags, 10 method, 12 time and date, 16 CRC-32, 20 compressed size,
+// 24 size, 28 name length, 30 extra length, 32 comment length, 34 disk, 36 attributes, 42 offset of the local header,
+// 46 name, extra fields, comment. A zip64 field has the numbers that are all ones here, in the order size, compressed
+// size, offset.
 Record take_entry(std::span<const std::byte>& rest) {
   if (rest.size() < kDirectoryBytes) throw damaged(FindingKind::kBadHeader, "the directory ends inside an entry");
   if (load<std::uint32_t>(rest, 0) != kDirectorySignature) {

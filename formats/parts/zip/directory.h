@@ -1,5 +1,5 @@
 /// \file
-/// Entries of a zip's central directory and its zip64 fields, checked as they are read. Private to this folder.
+/// Parses and checks the entries of a zip's central directory and its zip64 fields. Only for use inside this folder.
 #pragma once
 
 #include <cstddef>
@@ -16,21 +16,22 @@ namespace shard::zip {
 
 inline constexpr std::uint16_t kDeflated = 8;
 
-/// A kCorruption of that kind.
+/// An error of kCorruption with that kind.
 Error damaged(FindingKind kind, const std::string& message);
 
-/// A number of a header as a size. \throws Error kCorruption (kind bad_header)  it does not fit 63 bits.
+/// A number of a header as a size. \throws Error kCorruption (kind bad_header)  it exceeds 63 bits.
 std::int64_t to_size(std::uint64_t number, std::string_view field);
 
-/// Takes 64-bit numbers from a zip64 extra field, one for each 32-bit field that says that it is there, in the order of
-/// the fields.
+/// Reads 64-bit numbers from a zip64 extra field. The field has one number for each 32-bit field that is at its
+/// maximum, in the order of the fields.
 class Zip64 {
  public:
   /// Ownership: a view of a header's extra fields.
   explicit Zip64(std::span<const std::byte> extra) : extra_(extra) {}
-  /// \throws Error kCorruption (kind bad_header)  the number is not there.
+  /// \throws Error kCorruption (kind bad_header)  the number is missing.
   std::int64_t value(std::uint32_t field, std::string_view what);
-  /// The same without an exception: nothing if the number is missing or does not fit 63 bits. Takes numbers as `value`.
+  /// Does the same without an exception: nothing if the number is missing or exceeds 63 bits. Consumes numbers as
+  /// `value` does.
   std::optional<std::int64_t> find(std::uint32_t field);
 
  private:
@@ -41,7 +42,7 @@ class Zip64 {
   bool found_ = false, leaves_header_ = false;
 };
 
-/// \throws Error kCorruption (kind bad_header)  a record of that name may lead elsewhere.
+/// \throws Error kCorruption (kind bad_header)  a record of that name may be extracted outside its folder.
 void check_name(std::string_view name);
 /// \throws Error kUnsupported  encryption, unknown flags. `name` is for messages.
 void check_flags(std::uint16_t flags, std::string_view name);
@@ -49,9 +50,9 @@ void check_flags(std::uint16_t flags, std::string_view name);
 bool is_safe_name(std::string_view name);
 bool are_known_flags(std::uint16_t flags);
 
-/// The directory entry at the front of `rest`, all but its `limit`; moves `rest` past it.
-/// \throws Error kCorruption (kind bad_header)  it is cut short, its name may lead elsewhere, its sizes cannot be,
-///   it is of another disk.
+/// Parses the directory entry at the front of `rest`, except its `limit`, and moves `rest` past it.
+/// \throws Error kCorruption (kind bad_header)  it is truncated, its name may lead outside the folder, its sizes are
+///   impossible, or it is on a different disk.
 /// \throws Error kUnsupported  encryption, unknown flags.
 Record take_entry(std::span<const std::byte>& rest);
 

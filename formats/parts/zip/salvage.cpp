@@ -17,7 +17,7 @@ namespace {
 
 using File = std::shared_ptr<const RandomReader>;
 
-/// The records of a zip whose directory can be read, each of which may be damaged.
+/// Checks the records of a zip with a readable directory. Each record may be damaged.
 class Checker {
  public:
   Checker(const File& file, std::int64_t begin, const ZipReader& zip) : file_(file), begin_(begin), zip_(zip) {}
@@ -47,7 +47,8 @@ class Checker {
     }
   }
 
-  /// The data ends where the next record or the directory begins, but for a descriptor.
+  /// Checks a record without using its local header: its data end at the next record or the directory, possibly before
+  /// a descriptor.
   void check_without_header(Record record, const Error& error, std::vector<LostRecord>& lost) {
     const std::int64_t room = record.limit - record.header_offset - kLocalBytes - record.stored_bytes;
     for (const std::int64_t descriptor : {16, 24, 0, 12, 20}) {
@@ -66,7 +67,7 @@ class Checker {
         {record.name, begin_ + record.header_offset, error.kind().value_or(FindingKind::kBadHeader), error.what()});
   }
 
-  /// By the CRC of the directory, or where that is what is damaged by the descriptor's.
+  /// Checks the content against the CRC in the directory, or if that is the damaged part, in the descriptor.
   bool is_whole(const Record& record) const {
     if (!record.checksum()) return true;
     try {
@@ -74,7 +75,7 @@ class Checker {
       return crc == record.crc32 || descriptor_crc(record) == crc;
     } catch (const Error& error) {
       if (error.code() == ErrorCode::kInterrupted) throw;
-      return false;  // It cannot be read or decompressed.
+      return false;  // The content cannot be read or decompressed.
     }
   }
 
@@ -104,12 +105,12 @@ class Checker {
   const File& file_;
   std::int64_t begin_;
   const ZipReader& zip_;
-  std::vector<Record> agreed_;    ///< By directory and local header.
-  std::vector<Record> doubtful_;  ///< Whole by their CRC, but their local header is not the directory's.
+  std::vector<Record> agreed_;    ///< Records whose directory entry and local header agree.
+  std::vector<Record> doubtful_;  ///< Records with a correct CRC whose local header differs from the directory.
   HashSet<std::string> names_;
 };
 
-/// One of several records of a name is not told from the others, so none is taken.
+/// Drops all records that share a name, because they cannot be told apart.
 void drop_doubled(std::vector<Record>& records, std::vector<LostRecord>& lost, std::int64_t begin) {
   HashMap<std::string, int> counts;
   for (const Record& record : records) ++counts.try_emplace(record.name, 0).value;
@@ -121,7 +122,7 @@ void drop_doubled(std::vector<Record>& records, std::vector<LostRecord>& lost, s
   });
 }
 
-/// Whether something was lost between the first record and the first of a storage.
+/// Whether something is missing between the first record and the first one of a storage.
 bool has_hole_before_data(const std::vector<Record>& whole, const std::vector<LostRecord>& lost, std::int64_t begin) {
   const auto data =
       std::ranges::find_if(whole, [](const Record& record) { return record.name.find("/data/") != std::string::npos; });
@@ -131,7 +132,7 @@ bool has_hole_before_data(const std::vector<Record>& whole, const std::vector<Lo
   });
 }
 
-/// A file holds one zip. What follows the first one's end may lie inside a record of it.
+/// Scans a file that contains one zip. Anything after the first zip's end may be inside one of its records.
 SalvagedZip scanned(const File& file, std::int64_t begin, std::int64_t bytes, Arena& arena, const Error& why) {
   std::vector<FoundZip> zips = scan_zips(file, begin, bytes, arena);
   if (zips.empty() || zips.front().records.empty()) throw why;

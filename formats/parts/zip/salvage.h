@@ -1,5 +1,5 @@
 /// \file
-/// What can still be read of a damaged zip.
+/// Recovers the readable records of a damaged zip.
 #pragma once
 
 #include <cstdint>
@@ -12,19 +12,20 @@
 
 namespace shard::zip {
 
-/// The records of one zip, all checked.
+/// The records of one zip, after all were checked.
 struct SalvagedZip {
-  std::unique_ptr<ZipReader> zip;  ///< Of the whole records alone.
+  std::unique_ptr<ZipReader> zip;  ///< Contains only the intact records.
   std::vector<LostRecord> lost;
-  std::string why_scanned;  ///< Why the directory was of no use; empty where it was.
-  bool has_order = true;    ///< No record may have been lost unseen between its front and its first data record.
+  std::string why_scanned;  ///< The reason why the directory was unusable; empty if it was used.
+  /// True if no record between the zip's front and its first data record can be missing unnoticed.
+  bool has_order = true;
 };
 
-/// Checks every record of the zip at [begin, begin + bytes): by the directory where there is one, else by what the scan
-/// finds (scan.h). A record that directory and local header name differently is there under both names, as far as no
-/// other record has one of them: nothing tells which of them is damaged.
-/// \throws Error  that of ZipReader, where nothing is found; kCorruption  the arena's budget is spent
-/// Cost: reads every byte, twice where the directory is of no use.
+/// Checks every record of the zip at [begin, begin + bytes). The records come from the directory if it is usable,
+/// otherwise from the scan (scan.h). If the directory and the local header name a record differently, it is added under
+/// both names, unless another record has that name, because it is unknown which name is damaged.
+/// \throws Error  the error of ZipReader if nothing is found; kCorruption  the arena's budget is exhausted
+/// Cost: reads every byte; twice if the directory is unusable.
 SalvagedZip salvage_zip(const std::shared_ptr<const RandomReader>& file, std::int64_t begin, std::int64_t bytes,
                         Arena& arena);
 

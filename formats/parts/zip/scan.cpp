@@ -19,18 +19,20 @@ namespace shard::zip {
 namespace {
 
 constexpr std::int64_t kScanWindow = 1 << 20;
-constexpr std::int64_t kLookAhead = 24;   // The longest descriptor.
-constexpr std::int64_t kMostChecked = 4;  // Times the bytes scanned: what candidates of ends may have checked in all.
+constexpr std::int64_t kLookAhead = 24;  // The longest descriptor.
+// The largest number of bytes that all candidates of ends may read for their CRCs, as a multiple of the bytes scanned.
+constexpr std::int64_t kMostChecked = 4;
 
-/// Bytes of names and extra fields that may be looked at, as times the bytes scanned: headers that are none overlap.
+/// The largest number of bytes of names and extra fields that are read, as a multiple of the bytes scanned. False
+/// headers may overlap, so they could otherwise cost much more.
 constexpr std::int64_t kMostOfHeaders = 8;
 
-/// Short runs of bytes of a file, from a window in memory that moves on with what is asked for.
+/// Short runs of a file's bytes, from a window in memory that follows the requests.
 class Window {
  public:
   Window(const RandomReader& file, std::int64_t end) : file_(file), end_(end) {}
 
-  /// Valid until the next call. \pre they lie before `end`
+  /// Valid until the next call. \pre the bytes are before `end`
   std::span<const std::byte> at(std::int64_t offset, std::int64_t bytes) {
     if (offset < begin_ || offset + bytes > begin_ + std::ssize(bytes_)) {
       bytes_.resize(static_cast<std::size_t>(std::min(std::max(bytes, kScanWindow), end_ - offset)));
@@ -47,25 +49,25 @@ class Window {
   std::vector<std::byte> bytes_;
 };
 
-/// A place where a part of a zip may begin.
+/// An offset at which a part of a zip may start.
 struct Mark {
   std::int64_t at;
   std::uint32_t signature;
 };
 
-/// What a descriptor at `at` says, of two readings one: that a record's data begins at `data`.
+/// One of two possible readings of a descriptor at `at`: the data of its record start at `data`.
 struct Claim {
   std::int64_t data, at, bytes, stored;
   std::uint32_t crc;
-  std::int64_t length;  ///< Of the descriptor.
+  std::int64_t length;  ///< The descriptor's length.
 };
 
 struct LocalHeader {
   Record record;
-  bool is_deferred = false;  ///< Sizes stand in the descriptor.
+  bool is_deferred = false;  ///< The sizes are in the descriptor.
 };
 
-/// How a record ends: where what follows it begins.
+/// The end of a record: the offset of the next structure.
 struct RecordEnd {
   std::int64_t next = 0;
   bool is_whole = false;
@@ -98,6 +100,7 @@ class Scanner {
  private:
   // --- Signatures ---
 
+  /// Finds all signatures. Windows overlap by the longest descriptor, so none is divided.
   void find_marks() {
     std::vector<std::byte> window;
     for (std::int64_t at = begin_; at < end_; at += kScanWindow) {
@@ -109,7 +112,7 @@ class Scanner {
     std::ranges::sort(claims_, {}, [](const Claim& claim) { return std::pair(claim.data, claim.at); });
   }
 
-  /// \param count  signatures begin before this.
+  /// \param count  only signatures that start before this position are taken.
   void find_in(std::span<const std::byte> window, std::size_t count, std::int64_t window_at) {
     for (std::size_t i = 0; i < count; ++i) {
       const void* const found = std::memchr(window.data() + i, 'P', count - i);
@@ -125,6 +128,8 @@ class Scanner {
     }
   }
 
+  /// Descriptor: signature (4 bytes), CRC-32 (4), compressed size and size, either 4 + 4 or 8 + 8. Both readings are
+  /// kept, because only the CRC of the data shows which one applies.
   void add_claims(std::span<const std::byte> descriptor, std::int64_t at) {
     if (descriptor.size() < 16) return;
     const auto crc = load<std::uint32_t>(descriptor, 4);
@@ -142,6 +147,7 @@ class Scanner {
     claims_.push_back(claim);
   }
 
+  /// Whether a signature, or the end of the range, is at `at`.
   bool is_mark(std::int64_t at) const {
     const auto found = std::ranges::lower_bound(marks_, at, {}, &Mark::at);
     return at == end_ || (found != marks_.end() && found->at == at);
@@ -152,7 +158,7 @@ class Scanner {
   void take_record(std::int64_t at) {
     const std::optional<LocalHeader> header = read_header(at);
     if (!header) {
-      if (end_ - at >= kLocalBytes) return;  // By chance: four bytes of something else.
+      if (end_ - at >= kLocalBytes) return;  // The four bytes match the signature by chance.
       open(at);
       lose({}, at, FindingKind::kTruncated, "it ends inside the header of a record");
       return;
@@ -193,7 +199,7 @@ class Scanner {
     return header;
   }
 
-  /// The end of a record whose header states its size.
+  /// The end of a record whose header records its size.
   RecordEnd stated_end(const LocalHeader& header) {
     Record record = header.record;
     if (record.stored_bytes > end_ - record.data_offset) {
@@ -209,7 +215,7 @@ class Scanner {
       }
     }
     if (keep_if_whole(record)) return {next, true};
-    if (!is_mark(next)) return {0, false};  // The size may be what is wrong.
+    if (!is_mark(next)) return {0, false};  // The recorded size may be damaged.
     lose(record.name, record.header_offset, FindingKind::kCrcMismatch, "its bytes do not match their checksum");
     return {next, false};
   }
@@ -220,7 +226,7 @@ class Scanner {
     return found != claims_.end() && found->data == data && found->at == at ? &*found : nullptr;
   }
 
-  /// The end of a record whose size its descriptor states: the first whose CRC is that of the bytes before it.
+  /// The end of a record whose size is in its descriptor: the first descriptor whose CRC matches the bytes before it.
   RecordEnd find_end(const LocalHeader& header) {
     const std::int64_t data = header.record.data_offset;
     auto claim = std::ranges::lower_bound(claims_, data, {}, &Claim::data);
@@ -271,8 +277,8 @@ class Scanner {
     zips_.back().lost.push_back({std::move(name), at, kind, std::move(why)});
   }
 
-  /// After a record whose end is unknown: goes on where a damaged descriptor of it still states its size, else behind
-  /// the end of the zip.
+  /// Continues after a record whose end is unknown: at its damaged descriptor if that still has the size, otherwise
+  /// after the end of the zip.
   void skip_unknown(const LocalHeader& header) {
     const Record& record = header.record;
     const std::int64_t data = record.data_offset;
@@ -293,7 +299,7 @@ class Scanner {
     next_ = mark == marks_.end() ? end_ : mark->at;
   }
 
-  /// Whether the 16 bytes before `at` are a descriptor, perhaps damaged, of data that begins at `data`.
+  /// Whether the 16 bytes before `at` are a descriptor, perhaps damaged, of data that start at `data`.
   bool states_size(std::int64_t at, std::int64_t data) {
     if (at - data < 16) return false;
     const std::span<const std::byte> bytes = window_.at(at - 16, 16);
@@ -303,8 +309,8 @@ class Scanner {
 
   // --- Zips ---
 
-  /// Whether the end record of the open zip is lost: behind its directory, or by a name that it has, another one
-  /// begins.
+  /// Whether the end record of the open zip is missing: a record follows its directory, or has the name of its first
+  /// record.
   bool begins_next_zip(const std::string& name) const {
     if (!is_open_) return false;
     const FoundZip& zip = zips_.back();
@@ -339,12 +345,12 @@ class Scanner {
   Arena& arena_;
   Window window_;
   std::int64_t checks_left_, headers_left_;
-  std::vector<Mark> marks_;    ///< By place.
-  std::vector<Claim> claims_;  ///< By data, place.
+  std::vector<Mark> marks_;    ///< By offset.
+  std::vector<Claim> claims_;  ///< By data offset, then by descriptor offset.
   std::vector<FoundZip> zips_;
-  bool is_open_ = false;          ///< The last of `zips_` has not ended.
-  bool is_in_directory_ = false;  ///< Its directory has begun.
-  std::int64_t next_ = 0;         ///< What lies before is explained.
+  bool is_open_ = false;          ///< The last one of `zips_` is not complete yet.
+  bool is_in_directory_ = false;  ///< The scan is inside its directory.
+  std::int64_t next_ = 0;         ///< All bytes before this offset are assigned.
 };
 
 }  // namespace
@@ -370,7 +376,7 @@ std::uint32_t content_crc(const std::shared_ptr<const RandomReader>& file, const
                 fmt::format("zip: record '{}' has compression method {}", record.name, record.method))
         .of_kind(FindingKind::kBadHeader);
   }
-  constexpr std::int64_t kBlock = 64 << 10;  // Larger buffers would cost fresh pages for each of many small records.
+  constexpr std::int64_t kBlock = 64 << 10;  // Larger buffers would touch fresh pages for each of many small records.
   std::vector<std::byte> buffer;
   std::uint32_t crc = 0;
   for (std::int64_t done = 0; done < record.bytes;) {

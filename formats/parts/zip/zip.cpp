@@ -20,12 +20,13 @@ namespace {
 constexpr std::int64_t kAlignment = 64;
 constexpr std::int64_t kPadHeaderBytes = 4;
 
-// Bytes of the zip64 extra field (id 1): sizes and offset stand in it only where 32 bits cannot hold them.
+// The size of the zip64 extra field (id 1). It contains sizes and the offset only if they exceed 32 bits.
 std::int64_t zip64_bytes(std::int64_t bytes, std::int64_t header) {
   const bool wide_size = bytes >= kMax32, wide_offset = header >= kMax32;
   return wide_size || wide_offset ? 4 + (wide_size ? 16 : 0) + (wide_offset ? 8 : 0) : 0;
 }
 
+// Extra field 1: id (2 bytes), length of the rest (2), size (8), compressed size (8), offset of the local header (8).
 void store_zip64(std::string& out, std::int64_t bytes, std::int64_t compressed, std::int64_t header) {
   const std::int64_t all = zip64_bytes(bytes, header);
   if (all == 0) return;
@@ -44,12 +45,14 @@ std::uint16_t flags_of(std::int64_t bytes) {
   return static_cast<std::uint16_t>(kUtf8Flag | (bytes > 0 ? kDescriptorFlag : 0));
 }
 
-// Empty records have no descriptor. Those with a zip64 field have the wide one, also where only the offset is wide.
+// The size of a descriptor. Empty records have none. Records with a zip64 field have the wide form, even if only the
+// offset exceeds 32 bits.
 std::int64_t descriptor_bytes(std::int64_t bytes, std::int64_t header) {
   if (bytes == 0) return 0;
   return zip64_bytes(bytes, header) > 0 ? 24 : 16;
 }
 
+// Descriptor: signature (4 bytes), CRC-32 (4), compressed size and size (4 each, 8 each in the wide form).
 void store_descriptor(std::string& out, std::int64_t bytes, std::int64_t header, std::uint32_t crc) {
   const std::int64_t all = descriptor_bytes(bytes, header);
   if (all == 0) return;
@@ -64,12 +67,19 @@ void store_descriptor(std::string& out, std::int64_t bytes, std::int64_t header,
   }
 }
 
+// The end of a zip, three records in a row:
+//   zip64 end    signature (4), bytes after this field (8), versions (2 + 2), disks (4 + 4), entries here and in all
+//                (8 + 8), size and offset of the directory (8 + 8)
+//   locator      signature (4), disk (4), offset of the zip64 end record (8), number of disks (4)
+//   end          signature (4), disks (2 + 2), entries here and in all (2 + 2), size and offset of the directory (4 +
+//   4),
+//                length of the comment (2); a number that does not fit is all ones
 void store_end(std::string& out, std::int64_t entries, std::int64_t directory, std::int64_t directory_bytes) {
   store(out, kZip64EndSignature);
   store(out, kZip64EndBytes - 12);
-  store(out, std::uint16_t{0x031E});
-  store(out, std::uint16_t{0x002D});
-  store(out, std::uint64_t{0});  // Both disk numbers.
+  store(out, std::uint16_t{0x031E});  // Made by: Unix, version 3.0, as miniz writes it.
+  store(out, std::uint16_t{0x002D});  // Needed: version 4.5, the first with zip64.
+  store(out, std::uint64_t{0});       // Both disk numbers.
   store(out, entries);
   store(out, entries);
   store(out, directory_bytes);
@@ -88,13 +98,15 @@ void store_end(std::string& out, std::int64_t entries, std::int64_t directory, s
   store(out, std::uint16_t{0});
 }
 
-constexpr std::int64_t kReadWhole = 8192;           // Zips up to this size are read at once.
-constexpr std::int64_t kWindow = 4096;              // Of the front and of the end of larger zips.
-constexpr std::int64_t kUsualExtra = 128;           // Read along with a local header; torch's padding is shorter.
-constexpr std::int64_t kDirectoryWindow = 1 << 20;  // Bytes of a directory read at once, whatever size it claims.
+constexpr std::int64_t kReadWhole = 8192;  // Zips up to this size are read in one call.
+// The number of bytes read from the front and from the end of a larger zip.
+constexpr std::int64_t kWindow = 4096;
+constexpr std::int64_t kUsualExtra = 128;  // Read together with a local header; torch's padding is shorter.
+// The number of bytes of a directory that are read at once, regardless of its recorded size.
+constexpr std::int64_t kDirectoryWindow = 1 << 20;
 constexpr std::size_t kLongestEntry = kDirectoryBytes + 3 * 0xFFFF;
 
-/// Memory grows with what really comes out, not with what the directory promises.
+/// Inflates a record. Memory grows with the actual output, not with the size recorded in the directory.
 std::vector<std::byte> inflated(const decoded_view::Compressed& from) {
   constexpr std::int64_t kStep = 1 << 20;
   const auto view = decoded_view::decompressed(from);
@@ -106,14 +118,14 @@ std::vector<std::byte> inflated(const decoded_view::Compressed& from) {
   return content;
 }
 
-/// The name in a local header, as far as `header` reaches.
+/// The name in a local header, as far as `header` contains it.
 std::string_view local_name(std::span<const std::byte> header) {
   const std::span<const std::byte> rest = header.subspan(kLocalBytes);
   return {reinterpret_cast<const char*>(rest.data()),
           std::min<std::size_t>(load<std::uint16_t>(header, 26), rest.size())};
 }
 
-/// On one disk are all records that there are.
+/// Checks that the disk contains all records.
 void check_counts(std::uint64_t here, std::uint64_t all, std::string_view where) {
   if (here == all) return;
   throw damaged(FindingKind::kBadHeader, fmt::format("the {} counts {} records and {} in all", where, here, all))
@@ -180,6 +192,8 @@ std::int64_t ZipReader::find_end() const {
     return load<std::uint32_t>(bytes, 0) == kEndSignature &&
            kEndBytes + load<std::uint16_t>(bytes, 20) == static_cast<std::int64_t>(bytes.size());
   };
+  // The usual case: no comment, so the record is at the very end. Otherwise search backwards, because a comment of up
+  // to 65,535 bytes may follow it.
   if (is_end(view(bytes_ - kEndBytes, kEndBytes, scratch))) return bytes_ - kEndBytes;
   const std::int64_t begin = std::max<std::int64_t>(0, bytes_ - kEndBytes - 0xFFFF);
   const std::span<const std::byte> tail = view(begin, bytes_ - begin, scratch);
@@ -193,8 +207,8 @@ std::int64_t ZipReader::find_end() const {
   throw error.because("the file was cut short, or bytes were appended to it").hint("fetch it again");
 }
 
-/// The last part of an archive that was split begins inside a record. What begins with a local header is all on one
-/// disk, and its numbers of disks are damaged.
+/// Throws for an archive of several disks. The last part of a split archive starts inside a record. An archive that
+/// starts with a local header is complete, so its disk numbers are damaged.
 void ZipReader::throw_disks(std::string_view where) const {
   std::vector<std::byte> scratch;
   if (load<std::uint32_t>(view(0, 4, scratch), 0) != kLocalSignature) {
@@ -244,7 +258,8 @@ ZipReader::End ZipReader::read_zip64_end(std::int64_t locator, const End& classi
       load<std::uint64_t>(record, 4) != static_cast<std::uint64_t>(kZip64EndBytes) - 12) {
     throw damaged(FindingKind::kBadHeader, "the zip64 end record has no signature or another size");
   }
-  if (load<std::uint64_t>(record, 16) != 0) throw_disks("zip64 end record");  // Its own disk, and the directory's.
+  // The number of this disk, and that of the directory's disk.
+  if (load<std::uint64_t>(record, 16) != 0) throw_disks("zip64 end record");
   check_counts(load<std::uint64_t>(record, 24), load<std::uint64_t>(record, 32), "zip64 end record");
   const End end{to_size(load<std::uint64_t>(record, 32), "record count"),
                 to_size(load<std::uint64_t>(record, 48), "directory offset"),
@@ -263,7 +278,7 @@ void ZipReader::read_directory(const End& end) {
   std::vector<std::byte> scratch;
   std::span<const std::byte> rest;
   const std::int64_t directory_end = end.directory + end.directory_bytes;
-  std::int64_t next = end.directory;  // Behind `rest`.
+  std::int64_t next = end.directory;  // The offset after the bytes in `rest`.
   for (std::int64_t i = 0; i < end.entries; ++i) {
     if (rest.size() < kLongestEntry && next < directory_end) {
       next -= static_cast<std::int64_t>(rest.size());
@@ -338,15 +353,15 @@ const Record* ZipReader::find(std::string_view name) const {
   return &records_[found->record];
 }
 
-/// Only the descriptor follows the data. Damaged lengths in a local header would move the data's begin, and this check
-/// is what notices it.
+/// Checks that only the descriptor follows the data. Damaged lengths in a local header would shift the data's start,
+/// and only this check detects that.
 void ZipReader::check_gap(const Record& record, std::int64_t gap, bool has_extra) const {
   bool fits = gap == 0;
   if ((record.flags & kDescriptorFlag) != 0) {
     const bool is_wide = record.bytes >= kMax32 || record.stored_bytes >= kMax32;
-    const bool lies_far = record.header_offset >= kMax32;  // torch then writes the wide one, others the narrow one.
+    const bool lies_far = record.header_offset >= kMax32;  // torch then writes the wide form, others the narrow one.
     fits = (gap == 16 && !is_wide) || (gap == 24 && (is_wide || lies_far));
-    fits = fits || (!has_extra && (gap == 12 || gap == 20));  // Without the signature, as some others write it.
+    fits = fits || (!has_extra && (gap == 12 || gap == 20));  // Some other writers omit the signature.
   }
   if (fits) return;
   throw damaged(FindingKind::kBadHeader,
@@ -364,6 +379,8 @@ std::int64_t ZipReader::data_offset(const Record& record) const {
                    fmt::format("record '{}': the local header's {} is not the directory's", record.name, what))
         .in_file(file_->name());
   };
+  // Local header: signature (4 bytes), version (2), flags (2), method (2), time and date (4), CRC-32 (4), compressed
+  // size (4), size (4), lengths of name and extra fields (2 + 2), name, extra fields. The data follow.
   const std::int64_t usual = kLocalBytes + name_bytes + kUsualExtra;
   const std::span<const std::byte> header =
       view(record.header_offset, std::min(usual, record.limit - record.header_offset), scratch);
@@ -376,7 +393,7 @@ std::int64_t ZipReader::data_offset(const Record& record) const {
                       bytes = load<std::uint32_t>(header, 22);
   const std::int64_t extra_offset = record.header_offset + kLocalBytes + name_bytes;
   const std::int64_t extra_bytes = load<std::uint16_t>(header, 28);
-  // With a descriptor the local numbers are zeros, as torch writes them, and the descriptor's count.
+  // With a descriptor, the local sizes and CRC are zeros, and the values of the descriptor count.
   const bool deferred = (record.flags & kDescriptorFlag) != 0 && crc == 0 && stored == 0 && bytes == 0;
   if (!deferred) {
     if (crc != record.crc32) throw wrong("CRC");
@@ -471,7 +488,7 @@ void ZipLayout::append_header(std::size_t record, std::string& out) const {
   store(out, static_cast<std::uint16_t>(name_bytes));
   store(out, static_cast<std::uint16_t>(extra));
   out.append(folder_).append(name);
-  store_zip64(out, bytes, 0, header);  // The compressed size is not known yet when torch writes this.
+  store_zip64(out, bytes, 0, header);  // torch does not know the compressed size yet when it writes this field.
   out += "FB";
   store(out, static_cast<std::uint16_t>(padding));
   out.append(static_cast<std::size_t>(padding), 'Z');

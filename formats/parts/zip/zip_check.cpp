@@ -12,11 +12,11 @@
 namespace shard::zip {
 namespace {
 
-constexpr std::uint16_t kPadding = 0x4246;  // "FB"
+constexpr std::uint16_t kPadding = 0x4246;  // The id "FB" of torch's padding field.
 constexpr std::byte kFill{'Z'};
-constexpr std::uint32_t kTorchZip64Versions = 0x002D031E;  // Made by and needed, as miniz has them.
+constexpr std::uint32_t kTorchZip64Versions = 0x002D031E;  // The versions "made by" and "needed", as miniz writes them.
 
-/// Reads a little more than what is asked for, as small records lie close together. Threads: one.
+/// Reads a little more than requested, because small records are close together. Threads: one.
 class ReadAhead final : public RandomReader {
  public:
   explicit ReadAhead(std::shared_ptr<const RandomReader> file) : file_(std::move(file)) { name_ = file_->name(); }
@@ -46,11 +46,11 @@ class ReadAhead final : public RandomReader {
   mutable std::int64_t begin_ = 0;
 };
 
-/// Fields that the directory states and no reader needs.
+/// Fields that only the directory contains and no reader needs.
 struct Attributes {
   std::uint16_t made_by = 0, needed = 0, time = 0, date = 0, comment_bytes = 0, internal = 0;
   std::uint32_t external = 0;
-  bool has_other_extra = false;  ///< Other than zip64's.
+  bool has_other_extra = false;  ///< True for fields other than zip64's.
 
   bool is_of_torch() const {
     return made_by == 0 && time == 0 && date == 0 && comment_bytes == 0 && internal == 0 && external == 0 &&
@@ -58,7 +58,7 @@ struct Attributes {
   }
 };
 
-/// Whether `extra` is fields of these ids only, from its begin to its end; calls `each(id, content)`.
+/// Whether `extra` consists only of fields with these ids; calls `each(id, content)`.
 template <class Each>
 bool walk_extra(std::span<const std::byte> extra, const Each& each) {
   while (extra.size() >= 4) {
@@ -115,7 +115,7 @@ class ZipCheck {
     return content;
   }
 
-  /// Entries as ZipReader found them sound.
+  /// Reads the attributes of the entries, which ZipReader has validated.
   void read_attributes() {
     std::int64_t at = zip_->directory_offset();
     for (std::size_t i = 0; i < zip_->records().size(); ++i) {
@@ -172,7 +172,7 @@ class ZipCheck {
     }
   }
 
-  /// What data_offset does not compare.
+  /// Compares the fields of a local header that data_offset does not compare.
   void check_local(const Record& record, const Attributes& stated, std::int64_t data) {
     const std::vector<std::byte> header = read(record.header_offset, data - record.header_offset);
     const auto differs = [&](std::string_view what) {
