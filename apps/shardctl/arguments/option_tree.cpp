@@ -146,8 +146,8 @@ void add_tensor_cuts(CLI::App& app, Request& o) {
   };
   group
       .word("--as", as,
-            "torch-ranks: store shards as sharded_tensor, dtensor or plain (default: as in the source, else dtensor "
-            "with --mesh, else sharded_tensor)")
+            "torch-ranks: store shards as sharded_tensor, dtensor or plain (default: same as in the source, or else "
+            "dtensor with --mesh and sharded_tensor without)")
       ->check(CLI::IsMember({"sharded_tensor", "dtensor", "plain"}));
 }
 
@@ -208,7 +208,7 @@ void add_ranks(CLI::App& app, const Uses& uses, RunRequest& ranks) {
       ->check(CLI::Range(1, 1024));
   if (uses.sources) {
     group.flag("--local-input", ranks.local_input,
-               "each rank sees only its own files of SRC; ranks exchange what they lack");
+               "each rank reads only its own files of SRC and receives other data from the other ranks");
   }
   if (uses.target) {
     group.flag("--local-output", ranks.local_output, "each rank writes its own files to its own DST");
