@@ -2,7 +2,6 @@
 /// The boxes to transfer when a tensor's placements change, with their sources and destinations. Pure: uses no mesh and
 /// no elements, and ranks are only numbers.
 ///
-///
 /// Ranks are the indices of a mesh, row-major. Offsets count elements of the local tensors, whose shapes and boxes are
 /// those of libshard's place().
 #pragma once
