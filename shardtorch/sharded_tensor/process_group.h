@@ -160,8 +160,8 @@ ProcessGroupPtr group_or_default(ProcessGroupPtr group);
 c10::intrusive_ptr<c10d::Store> default_store();
 
 struct NewGroupOptions {
-  std::string
-      backend{};  ///< Empty: the world's backend. "gloo" in a world of NCCL creates a group for shards on the CPU.
+  /// Empty: the world's backend. "gloo" in a world of NCCL creates a group for shards on the CPU.
+  std::string backend{};
   std::optional<std::chrono::milliseconds> timeout{};  ///< The timeout of the group's operations; nothing: the world's.
   bool local_synchronization = false;  ///< True: only the members call new_group; false: all ranks of the world do.
 };

@@ -20,8 +20,8 @@ struct Transfer {
 
   at::ScalarType travel_as;  ///< The dtype of elements in transit, also on this rank.
   std::vector<std::vector<at::Tensor>> to, from;
-  std::vector<std::string>
-      arguments;  ///< The call's arguments as text. Like `travel_as`, they are the same on all ranks.
+  /// The call's arguments as text. Like `travel_as`, they are the same on all ranks.
+  std::vector<std::string> arguments;
 };
 
 /// Whether the elements are contiguous in this host's memory, in their plain form.

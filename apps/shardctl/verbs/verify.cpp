@@ -228,8 +228,8 @@ struct Opened {
   std::optional<StatedFiles> stated;
   std::optional<WholeHashes> hashes;
   std::optional<Error> unreadable;  ///< The reason why `source` has no reader.
-  std::unique_ptr<Reader>
-      loose;  ///< Reads the files of such a source one by one; null: none can be checked in this way.
+  /// Reads the files of such a source one by one; null: none can be checked in this way.
+  std::unique_ptr<Reader> loose;
 
   Reader* reader() const { return source.reader != nullptr ? source.reader.get() : loose.get(); }
 };
