@@ -60,7 +60,7 @@ USES |= {
     "formats/hdf5/parser": CORE | {"formats/hdf5", "formats/hdf5/library", "formats/parts/decoded_view"},
 }
 for folder in sorted(path.name for path in (ROOT / "formats").iterdir() if path.is_dir()):
-    if folder != "parts":  # A format that is not made of another's files needs no row above.
+    if folder != "parts":  # A format that is not based on another's files needs no row above.
         USES.setdefault(f"formats/{folder}", LIBSHARD | PARTS | {"formats"})
 FORMATS = set(USES) - LIBSHARD
 USES |= {
@@ -95,7 +95,7 @@ USES |= {f"apps/shardctl/{room}": BELOW_APP | {f"apps/shardctl/{each}" for each 
 USES["apps/shardctl"] = BELOW_APP | {f"apps/shardctl/{room}" for room in ROOMS}
 
 STANDARD = {"format.h", "reader.h", "writer.h"}  # Every format's folder has these.
-LONGEST = 600  # A header may have one user if the user's source would be longer with the header's source in it.
+LONGEST = 600  # A header may have one user if the user's source would become longer with the header's source in it.
 ONE_USER = {  # Exceptions, to become fewer.
     "apps/shardctl/render/diff.h",
     "apps/shardctl/source/unread_values.h",
