@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::string_view kKeep = "keep";
 constexpr const char* kKeepHint = "leave such tensors as they are with cast rules GLOB=keep";
-constexpr std::size_t kMostGlobs = 16;  ///< In a hint.
+constexpr std::size_t kMostGlobs = 16;  ///< The limit on globs in a hint.
 
 // ---- Rules.
 
@@ -39,7 +39,7 @@ std::string nearest_name(const std::vector<SelectedTensor>& tensors, std::string
 
 struct CastRule {
   std::string_view text, glob;
-  std::optional<DType> dtype;  ///< None: keep.
+  std::optional<DType> dtype;  ///< Empty: keep the dtype.
   bool exact;
   bool used = false;
 
@@ -68,7 +68,7 @@ std::vector<CastRule> parse_casts(const std::vector<std::string>& texts) {
   return rules;
 }
 
-/// The glob that was probably meant by a rule without a match; empty if there is no good guess.
+/// The glob that the user probably meant by a rule without a match. Empty if there is no good guess.
 std::string meant_glob(const std::vector<SelectedTensor>& tensors, const CastRule& rule) {
   if (rule.exact) return nearest_name(tensors, rule.glob);
   std::string crossing = crossing_dots(rule.glob);
@@ -83,8 +83,8 @@ GlobSet globs_of(const std::vector<CastRule>& rules) {
   return globs;
 }
 
-/// A rule that keeps decides, or the first one that matches. A pattern passes integers and bools by, as those are
-/// mostly ids and masks. \returns null if no rule decides.
+/// Returns the rule that decides: one that keeps the dtype, or else the first one that matches. A pattern skips
+/// integers and bools, because those are mostly ids and masks. \returns null if no rule decides.
 const CastRule* deciding_rule(std::vector<CastRule>& rules, const GlobSet& globs, std::string_view name, DType dtype) {
   const bool is_number = !is_integer(dtype) && dtype != DType::kBool;
   const CastRule *first = nullptr, *keeping = nullptr;
@@ -103,7 +103,7 @@ bool changes(const Catalog& source, const SelectedTensor& tensor) {
   return tensor.dtype != source.tensors[tensor.source].dtype;
 }
 
-/// Digits of two that a dtype holds of any whole number: up to 2^digits each is exact.
+/// The number of binary digits of whole numbers that a dtype represents exactly: all numbers up to 2^digits.
 int exact_digits(DType dtype) {
   switch (component_of(dtype)) {
     case DType::kFloat64:
@@ -115,7 +115,7 @@ int exact_digits(DType dtype) {
     case DType::kBfloat16:
       return 8;
     default:
-      return 3;  // Float8 types hold few numbers, or fewer.
+      return 3;  // Float8 types represent this many or fewer.
   }
 }
 
@@ -123,7 +123,7 @@ bool is_signed(DType dtype) {
   return dtype == DType::kInt8 || dtype == DType::kInt16 || dtype == DType::kInt32 || dtype == DType::kInt64;
 }
 
-/// Whether `to` holds every number of the integer dtype `from`.
+/// Whether `to` represents every number of the integer dtype `from`.
 bool holds_all(DType from, DType to) {
   if (to == DType::kBool) return false;
   const int digits = 8 * element_bytes(from) - (is_signed(from) ? 1 : 0);
@@ -138,7 +138,7 @@ bool rounds(DType from, DType to) {
   return !is_plain_float(component_of(to)) || exact_digits(to) < exact_digits(from);
 }
 
-/// `name` as a glob in which parts that are numbers match any number.
+/// `name` as a glob in which numeric parts match any number.
 std::string glob_over_numbers(std::string_view name) {
   std::string glob;
   for (bool is_first = true; is_first || !name.empty(); is_first = false) {
@@ -154,7 +154,8 @@ std::string glob_over_numbers(std::string_view name) {
   return glob;
 }
 
-/// A glob over resulting names for the tensors of the module that `tensor` belongs to, and their like in other layers.
+/// A glob over resulting names for the tensors of the module that `tensor` belongs to, and for the same tensors in
+/// other layers.
 std::string glob_of_module(const Catalog& source, const SelectedTensor& tensor, const QuantizedModule& module) {
   const std::string_view rest = source.tensors[tensor.source].name.substr(module.name.size());
   if (module.name.empty() || rest.empty() || !tensor.name.ends_with(rest)) return glob_over_numbers(tensor.name);
@@ -162,13 +163,13 @@ std::string glob_of_module(const Catalog& source, const SelectedTensor& tensor, 
   return glob_over_numbers(name) + (rest.front() == '.' ? ".**" : "*");
 }
 
-/// Adds a new one, up to one more than a hint holds.
+/// Adds a new glob, up to one more than a hint can contain.
 void add_glob(std::vector<std::string>& globs, std::string glob) {
   if (globs.size() > kMostGlobs || std::ranges::find(globs, glob) != globs.end()) return;
   globs.push_back(std::move(glob));
 }
 
-/// Globs for a hint; none if there are too many.
+/// The globs for a hint, or none if there are too many.
 std::vector<std::string> hinted(const std::vector<std::string>& globs) {
   return globs.size() > kMostGlobs ? std::vector<std::string>() : globs;
 }
@@ -233,7 +234,7 @@ void check_castable(std::string_view name, DType from, DType to) {
       .of_tensor(name);
 }
 
-/// Names by what they are converted from and to.
+/// Names by their source and target dtypes.
 using Conversions = std::map<std::pair<DType, DType>, FirstNames>;
 
 void describe(const Conversions& conversions, std::string_view one, std::string_view many, std::string_view effect,

@@ -1,6 +1,5 @@
-/// \file
-/// Conversions of selected tensors to other dtypes: the rules that ask for them, and the ones that would do damage.
-/// Pure.
+/// \file Conversions of selected tensors to other dtypes: the rules that request them, and the check for conversions
+///   that would destroy data. Pure.
 #pragma once
 
 #include <span>
@@ -14,30 +13,31 @@
 
 namespace shard {
 
-/// A conversion would touch a quantized module.
+/// A conversion would change a quantized module.
 class QuantizedCast : public Error {
  public:
   QuantizedCast(const Error& error, std::vector<std::string> globs) : Error(error), globs_(std::move(globs)) {}
 
-  /// Globs over resulting names, which with "=keep" are rules that leave such modules as they are. Empty: too many.
+  /// Globs over resulting names. With "=keep", they are rules that keep such modules unchanged. Empty: too many.
   const std::vector<std::string>& globs() const { return globs_; }
 
  private:
   std::vector<std::string> globs_;
 };
 
-/// Sets the dtypes that rules ask for, see SelectionOptions::cast. "GLOB=keep" leaves tensors as they are, and wins
-/// over all other rules. `select` does this, and leaves `check_casts` to its caller. \pre the dtypes are the source's
+/// Sets the dtypes that rules request, see SelectionOptions::cast. "GLOB=keep" keeps tensors unchanged, and takes
+/// precedence over all other rules. `select` calls this, but not `check_casts`, which is left to its caller. \pre the
+/// dtypes are the source's
 /// \throws Error kInvalidArgument  as for `select`; kUnsupported  there is no such cast
 void apply_casts(const std::vector<std::string>& rules, std::vector<SelectedTensor>& tensors);
 
-/// For each tensor whether one of the rules decides on its dtype.
+/// For each tensor, whether a rule decides on its dtype.
 std::vector<bool> decided_by_rules(const std::vector<std::string>& rules, const Catalog& source,
                                    std::span<const SelectedTensor> tensors);
 
-/// Float8 tensors in a checkpoint without any scales: QuantizedPart::lone_floats.
+/// The treatment of float8 tensors in a checkpoint without any scales: QuantizedPart::lone_floats.
 enum class LoneFloats {
-  kConvert,  ///< They are numbers like others; a warning names them.
+  kConvert,  ///< They are ordinary numbers, and a warning names them.
   kRefuse,   ///< They are weights whose scales are missing.
 };
 

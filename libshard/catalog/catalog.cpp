@@ -11,7 +11,8 @@ namespace shard {
 
 namespace {
 
-/// Bytes of elements, for sums: a hostile expanded tensor may claim any number, so it stops at the largest.
+/// The size of elements, for sums. It saturates at the largest number, because a hostile expanded tensor may claim any
+/// size.
 std::int64_t bytes_of(std::span<const std::int64_t> sizes, DType dtype) {
   if (is_empty(sizes)) return 0;
   std::int64_t elements = 1;

@@ -14,11 +14,13 @@ namespace shard {
 
 namespace {
 
-constexpr int kMaxLevels = 32;  // Levels of straight cuts; a grid needs one for each dimension that is cut.
+constexpr int kMaxLevels = 32;  // The limit on nested levels of straight cuts. A grid needs one level for each
+                                // dimension that is cut.
 constexpr std::size_t kMaxCornerDims = 6;
 
-/// The boxes to check: without empty ones, equal ones once. Equal boxes are neighbours as equal offsets are; of those
-/// only the first is compared with, since two boxes of different sizes at one place overlap and will be found so.
+/// The boxes to check: without empty ones, and each set of equal boxes once. Equal boxes are adjacent, because equal
+/// offsets are. It compares each box only with the first one at the same offsets: two boxes of different sizes with
+/// equal offsets overlap, and are found later.
 std::vector<const Chunk*> distinct_boxes(std::span<const Chunk> chunks) {
   std::vector<const Chunk*> boxes;
   boxes.reserve(chunks.size());
@@ -50,7 +52,7 @@ Error gap(std::string_view tensor, Dims shape, std::span<const std::int64_t> ele
       .found(fmt::format("a gap at {}", to_string(element)));
 }
 
-/// Names the first two boxes that hold the element.
+/// The error for two overlapping boxes; it names the first two that contain the element.
 Error overlap(std::string_view tensor, const std::vector<const Chunk*>& boxes, std::span<const std::int64_t> element) {
   std::vector<std::string> holders;
   for (const Chunk* box : boxes) {
@@ -65,24 +67,26 @@ Error overlap(std::string_view tensor, const std::vector<const Chunk*>& boxes, s
       .found(fmt::format("an overlap at {}", to_string(element)));
 }
 
-/// An element that is not covered once.
+/// An element that is not covered exactly once.
 struct Fault {
   std::vector<std::int64_t> element;
   bool is_gap;
 };
 
-/// A box of elements that some boxes should cover; they lie inside it.
+/// A box of elements that the boxes inside it should cover.
 struct Region {
   std::vector<std::int64_t> begin, end;
 };
 
-/// Corner number `upper` of box number `box`: bit k says that dimension cut[k] is at the box's end, not its begin.
+/// Corner number `upper` of box number `box`. If bit k is set, the corner is at the box's end in dimension cut[k],
+/// otherwise at its begin.
 struct Corner {
   std::uint32_t box;
   std::uint32_t upper;
 };
 
-/// The corners of a region's boxes, in order. \pre at most 31 dimensions in `cut`, those in which some box is smaller
+/// The corners of a region's boxes, in order. `cut` has the dimensions in which a box is smaller than the region. \pre
+/// `cut` has at most 31 dimensions
 class CornerSum {
  public:
   CornerSum(const Region& region, std::span<const Chunk* const> boxes, const std::vector<int>& cut)
@@ -91,7 +95,7 @@ class CornerSum {
     std::ranges::sort(corners_, [this](const Corner& a, const Corner& b) { return compare(a, b) < 0; });
   }
 
-  /// Invariant: the sums at all corners before `i` are those of the region, 1 at its begin and else 0, so that every
+  /// Invariant: the sums at all corners before `i` are those of the region: 1 at its begin and 0 elsewhere. So every
   /// element before the corner is covered once.
   std::optional<Fault> first_fault() const {
     const bool begins = !corners_.empty() && is_begin(corners_[0]);
@@ -128,7 +132,7 @@ class CornerSum {
     }
     return true;
   }
-  /// Corners at the region's end lie outside it and say nothing about elements inside.
+  /// Corners at the region's end are outside it, and do not affect elements inside.
   void add_corners(std::uint32_t box) {
     std::uint32_t at_end = 0;
     for (std::size_t k = 0; k < cut_.size(); ++k) {
@@ -145,13 +149,14 @@ class CornerSum {
   std::vector<Corner> corners_;
 };
 
-/// Checks a region and the slabs that straight cuts make of it.
+/// Checks a region, and recursively the slabs into which straight cuts divide it.
 class RegionCheck {
  public:
   RegionCheck(std::string_view tensor, Dims shape)
       : tensor_(tensor), region_{std::vector<std::int64_t>(shape.span().size()), {shape.begin(), shape.end()}} {}
 
-  /// The first fault in row-major order of the tensor's elements; nothing if boxes cover it. Reorders `boxes`.
+  /// The first fault in row-major order of the tensor's elements, or nothing if the boxes cover the region. Reorders
+  /// `boxes`.
   std::optional<Fault> first_fault(std::span<const Chunk*> boxes) {
     check(boxes, 0);
     return first_;
@@ -163,13 +168,13 @@ class RegionCheck {
       for (int d = 0; d < dims(); ++d) {
         if (cut(boxes, d, level)) return;
       }
-      if (boxes.size() == 1) return;  // No cut and no gap along any dimension: it is the region.
+      if (boxes.size() == 1) return;  // There is no cut and no gap along any dimension, so the box is the whole region.
     }
     check_corners(boxes);
   }
 
-  /// Cuts the region along `dim` into slabs, and checks them. \returns false where one slab is the whole region.
-  /// Invariant: elements of the region before `reached` lie in slabs that were checked, or in gaps that were noted.
+  /// Cuts the region along `dim` into slabs, and checks them. \returns false if one slab is the whole region.
+  /// Invariant: elements of the region before `reached` are in slabs that were checked, or in gaps that were recorded.
   bool cut(std::span<const Chunk*> boxes, int dim, int level) {
     const auto d = static_cast<std::size_t>(dim);
     const auto begin_of = [dim](const Chunk* box) { return box->offsets[dim]; };
@@ -229,7 +234,7 @@ class RegionCheck {
   int dims() const { return static_cast<int>(region_.begin.size()); }
 
   std::string_view tensor_;
-  Region region_;  ///< The one that is being checked.
+  Region region_;  ///< The region that is being checked.
   std::optional<Fault> first_;
 };
 

@@ -1,17 +1,18 @@
-/// \file
-/// Checks that boxes cover a tensor exactly once.
+/// \file Checks that boxes cover a tensor exactly once.
 ///
-/// Method: straight cuts, then corner sums. A region is cut along a dimension wherever no box crosses the cut, into all
-/// slabs at once; slabs are cut along the other dimensions, and so on. What is left uncovered between slabs is a gap.
-/// Grids, uneven and nested ones too, end as regions of one box each (they are guillotine partitions: Gilmore and
-/// Gomory 1965). Boxes that no straight cut separates (a pinwheel, an overlap) are checked by their corners: a box is
-/// the sum of 2^d signed corners of its indicator function's differences (the identity behind summed-area tables, Crow
-/// 1984), and boxes cover a region exactly once if and only if their corners sum to those of the region. The first
+/// Method: straight cuts, then corner sums. A region is cut along a dimension at all positions that no box crosses,
+/// into slabs. The slabs are then cut along the other dimensions, and so on. Uncovered elements between slabs are a
+/// gap. Grids, including uneven and nested ones, end as regions of one box each (they are guillotine partitions:
+/// Gilmore and Gomory 1965).
+///
+/// Boxes that no straight cut separates (a pinwheel, an overlap) are checked by their corners. A box is the sum of 2^d
+/// signed corners of its indicator function's differences (the identity behind summed-area tables, Crow 1984).
+/// Therefore boxes cover a region exactly once if and only if their corners sum to those of the region. The first
 /// corner (lexicographically) that does not match is the first element that is covered zero times (a gap) or more than
 /// once (an overlap). Regions are disjoint, so the first of their faults is the tensor's first.
 ///
 /// No pair of boxes is ever compared. Cost: O(d n log n) for each of at most 32 levels of cuts, and O(64 n log n) for
-/// corners, as boxes may interlock along at most 6 dimensions.
+/// corners, because boxes may interlock along at most 6 dimensions.
 #pragma once
 
 #include <span>

@@ -15,14 +15,14 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// An ordered object is searched from its beginning.
+/// Keys of an ordered object are searched linearly, so their number has a limit.
 JsonLimits limits_of(std::size_t max_values) { return {.depth = 32, .keys = 256, .values = max_values}; }
 
 Error wrong_text(const std::string& message) {
   return Error(ErrorCode::kInvalidArgument, "cannot use the layout document: " + message);
 }
 
-/// One event of libyaml's, which owns its texts.
+/// One event of libyaml, which owns the event's texts.
 class YamlEvent {
  public:
   YamlEvent() = default;
@@ -54,13 +54,14 @@ class YamlEvent {
   yaml_event_t event_{};
 };
 
-/// Passes libyaml's events to a builder. Nothing is kept by name, so a document costs what its text does.
+/// Passes libyaml's events to a builder. Nothing is stored by name, so the cost of a document is proportional to its
+/// text.
 class YamlReader {
  public:
   YamlReader(std::string_view text, const JsonLimits& limits) : builder_(text.size(), limits, wrong_text) {
     if (yaml_parser_initialize(&parser_) == 0) throw Error(ErrorCode::kResource, "out of memory");
     yaml_parser_set_encoding(&parser_, YAML_UTF8_ENCODING);
-    const char* const begin = text.empty() ? "" : text.data();  // libyaml asserts that there is one.
+    const char* const begin = text.empty() ? "" : text.data();  // libyaml asserts that the pointer is not null.
     yaml_parser_set_input_string(&parser_, reinterpret_cast<const unsigned char*>(begin), text.size());
   }
   YamlReader(const YamlReader&) = delete;
@@ -101,7 +102,7 @@ class YamlReader {
     throw refused(event.line(), "a second document");
   }
 
-  /// \pre the event begins a value. The builder bounds the depth.
+  /// Reads a value. \pre the event begins a value. The builder limits the depth.
   void read_value(const YamlEvent& event) {
     if (event.type() == YAML_SEQUENCE_START_EVENT) return read_list();
     if (event.type() == YAML_MAPPING_START_EVENT) return read_object();
@@ -113,7 +114,7 @@ class YamlReader {
     }
   }
 
-  /// \returns whether the text is a number, true, false or null of JSON.
+  /// Reads a plain scalar. \returns whether the text is a number, true, false or null of JSON.
   bool read_plain(const std::string& text) {
     const Json value = Json::parse(text, nullptr, false);
     if (value.is_number_unsigned()) return builder_.number_unsigned(value.get<std::uint64_t>());

@@ -1,6 +1,5 @@
-/// \file
-/// The text of a layout document as values of JSON, whichever of two languages it is written in. Inside
-/// libshard/catalog and libshard/map only.
+/// \file Parses the text of a layout document, which is JSON or YAML, into JSON values. Inside libshard/catalog and
+///   libshard/map only.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -8,17 +7,17 @@
 
 namespace shard {
 
-/// A text whose first character is '{' or '[' is JSON, any other YAML. Of YAML it reads what JSON can say: mappings,
-/// lists and scalars. A plain scalar is a number, true, false or null where JSON says it so (and null where it is
-/// empty), else a string: `no` and `0x10` are strings.
-/// Cost: linear in the text (JsonBuilder); depth (32), keys of one object (256) and `max_values` in all are bounded.
-/// \throws Error kInvalidArgument  neither language, naming the line; a key that stands twice in one object; too
-///   deep, too many keys or values, or too many for the text's length; anchors, aliases, tags, several documents.
+/// Parses a document. A text whose first character is '{' or '[' is JSON; any other text is YAML. In YAML, only JSON's
+/// features are allowed: mappings, lists and scalars. A plain scalar is a number, true, false or null if JSON would
+/// read it so (and null if it is empty), otherwise a string: `no` and `0x10` are strings. Cost: linear in the text
+/// (JsonBuilder). Depth (32), keys of one object (256) and `max_values` have limits.
+/// \throws Error kInvalidArgument  neither language, naming the line; a repeated key in one object; too deep; too many
+///   keys or values, or too many for the text's length; anchors, aliases, tags, several documents.
 nlohmann::ordered_json parse_document_text(std::string_view text, std::size_t max_values);
 
-/// Of a map: its values become rules, expressions and templates, which take 200 bytes each.
+/// The limit for a map. Its values become rules, expressions and templates, which need 200 bytes each.
 inline constexpr std::size_t kMaxMapValues = 1 << 19;
-/// Of a layout document, which may have a rule for each tensor.
+/// The limit for a layout document, which may have a rule for each tensor.
 inline constexpr std::size_t kMaxLayoutValues = 1 << 22;
 
 }  // namespace shard

@@ -1,5 +1,4 @@
-/// \file
-/// Sizes of tensors of a catalog that validate_catalog has checked: no step can overflow.
+/// \file Sizes of tensors in a catalog that validate_catalog has checked, so that nothing can overflow.
 #pragma once
 
 #include <cstdint>
@@ -9,14 +8,14 @@
 
 namespace shard {
 
-/// Elements of a shape; 1 without dimensions.
+/// The number of elements of a shape; 1 without dimensions.
 inline std::int64_t element_count(std::span<const std::int64_t> shape) {
   std::int64_t count = 1;
   for (const std::int64_t size : shape) count *= size;
   return count;
 }
 
-/// Bytes of `elements` packed elements; a last block that is used in part counts whole.
+/// The bytes of `elements` packed elements. A partly used last block counts as whole.
 inline std::int64_t packed_bytes(std::int64_t elements, DType dtype) {
   const DTypeBlock block = dtype_block(dtype);
   return (elements + block.elements - 1) / block.elements * block.bytes;

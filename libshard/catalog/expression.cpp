@@ -16,17 +16,17 @@ constexpr int kMaxDepth = 32;
 bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
-/// Has the sign of b, as Python's. \pre b is not 0; the quotient is a number.
+/// The remainder with the sign of b, as in Python. \pre b is not 0; the quotient is a number.
 std::int64_t floor_mod(std::int64_t a, std::int64_t b) {
   const std::int64_t rest = a % b;
   return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
 }
-/// Rounds down. \pre the same
+/// The quotient rounded down. \pre as floor_mod
 std::int64_t floor_div(std::int64_t a, std::int64_t b) { return a / b - (a % b == floor_mod(a, b) ? 0 : 1); }
 
 }  // namespace
 
-/// Recursive descent; a method for each line of the grammar.
+/// A recursive-descent parser with a method for each line of the grammar.
 class ExpressionParser {
  public:
   explicit ExpressionParser(std::string_view text) : text_(text) { parsed_.text_ = text; }
@@ -51,7 +51,7 @@ class ExpressionParser {
     while (at_ < text_.size() && text_[at_] == ' ') ++at_;
   }
 
-  /// Takes `token` where it comes next.
+  /// Consumes `token` if it is next.
   bool take(std::string_view token) {
     skip_spaces();
     if (!text_.substr(at_).starts_with(token)) return false;

@@ -1,12 +1,11 @@
-/// \file
-/// Expression: integer arithmetic over named numbers, as map documents have it: `ceil_to(n, 128*tp)`.
+/// \file Expression: integer arithmetic over named numbers in map documents, for example `ceil_to(n, 128*tp)`.
 ///
 ///     sum     = product { ("+" | "-") product }
-///     product = unary { ("*" | "//" | "%") unary }
+///         product = unary { ("*" | "//" | "%") unary }
 ///     unary   = "-" unary | number | name | name "(" sum { "," sum } ")" | "(" sum ")"
 ///
-/// Functions: min and max of one or more numbers, ceil_to(n, step) with a positive step. `//` and `%` round down, as
-/// Python's.
+/// Functions: min and max of one or more numbers, ceil_to(n, step) with a positive step. `//` and `%` round down, as in
+/// Python.
 #pragma once
 
 #include <cstdint>
@@ -21,14 +20,14 @@ namespace shard {
 /// A parsed expression. Pure.
 class Expression {
  public:
-  static constexpr std::size_t kMaxText = 1024;  ///< Bytes of an expression.
+  static constexpr std::size_t kMaxText = 1024;  ///< The limit in bytes.
 
   Expression() = default;
   explicit Expression(std::int64_t constant);
-  /// \throws Error kInvalidArgument  not an expression, or too long or deep.
+  /// \throws Error kInvalidArgument  the text is not an expression, or is too long or too deeply nested.
   static Expression parse(std::string_view text);
 
-  /// `number_of` gives the number of a name; it may throw.
+  /// Evaluates the expression. `number_of` returns the number of a name; it may throw.
   /// \throws Error kInvalidArgument  a division by 0, or a number past 63 bits.
   std::int64_t evaluate(const std::function<std::int64_t(std::string_view name)>& number_of) const;
   const std::string& text() const { return text_; }
@@ -50,7 +49,7 @@ class Expression {
   };
   struct Step {
     Op op;
-    std::int64_t number = 0;  ///< The constant; of a name its index in `names_`.
+    std::int64_t number = 0;  ///< The constant; for a name, its index in `names_`.
   };
   std::int64_t apply(Op op, std::int64_t a, std::int64_t b) const;
 

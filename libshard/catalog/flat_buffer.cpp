@@ -21,6 +21,8 @@ class FlatMaker {
   FlatMaker(std::span<const std::int64_t> numels, const std::vector<bool>& ends, const FlatRule& rule)
       : numels_(numels), ends_(ends), rule_(rule) {}
 
+  // Tensors are placed one after another, with padding before each one for its alignment. close() then divides the full
+  // bucket into equal slices, one per part.
   FlatLayout run() {
     layout_.tensors.resize(numels_.size());
     for (std::size_t i = 0; i < numels_.size(); ++i) place(rule_.is_reversed ? numels_.size() - 1 - i : i);
@@ -36,6 +38,7 @@ class FlatMaker {
 
   static std::int64_t rounded(std::int64_t n, std::int64_t step) { return checked_mul(ceil_div(n, step), step); }
 
+  // An empty tensor is kept as an empty run; empty padding is dropped.
   void add_run(std::size_t tensor, std::int64_t count) {
     if (count > 0 || tensor != kNoTensor) runs_.push_back({tensor, used_, count});
     used_ = checked_add(used_, count);
@@ -48,12 +51,14 @@ class FlatMaker {
     if (rule_.has_bucket_per_tensor || is_full || (!ends_.empty() && ends_[tensor])) close();
   }
 
-  /// Ends the bucket, and cuts its runs into slices.
+  /// Ends the bucket: pads it to a multiple of rule_.end, and cuts its runs at the borders of the slices.
   void close() {
     const std::int64_t used = used_;
     add_run(kNoTensor, rounded(used_, rule_.end) - used_);
     const std::int64_t slice = used_ / rule_.parts, last = used_ - slice;
     const auto bucket = std::ssize(layout_.slices);
+    // If the format does not store the tail, the padding at the end of the last part is not written. It has at most one
+    // slice.
     if (!rule_.stores_tail) layout_.tail = used_ - std::max(used, last);
     for (const Run& run : runs_) {
       for_each_slice_of_run(run.begin, run.count, slice,
@@ -80,8 +85,8 @@ class FlatMaker {
   const std::vector<bool>& ends_;
   const FlatRule& rule_;
   FlatLayout layout_;
-  std::vector<Run> runs_;  ///< The bucket's tensors and padding.
-  std::int64_t used_ = 0;  ///< Elements of the bucket.
+  std::vector<Run> runs_;  ///< The tensors and padding in the current bucket.
+  std::int64_t used_ = 0;  ///< The number of elements in the current bucket.
   std::size_t pieces_ = 0;
 };
 
@@ -97,6 +102,7 @@ FlatRule FlatRule::fsdp1(std::int64_t parts, std::int64_t align) {
   return {.parts = parts, .align = align, .end = parts};
 }
 
+// A bucket's size is a multiple of both the number of parts and kCoreEnd (their least common multiple).
 FlatRule FlatRule::mcore(std::int64_t parts, std::optional<std::int64_t> bucket_size) {
   return {.parts = parts,
           .align = kCoreAlign,
@@ -109,6 +115,7 @@ FlatRule FlatRule::mcore_saved() { return {.align = kCoreAlign, .is_reversed = t
 
 std::int64_t FlatLayout::part_size() const { return std::accumulate(slices.begin(), slices.end(), std::int64_t{0}); }
 
+// The elements of the only bucket fill one part after another.
 std::int64_t FlatLayout::used_by(std::int64_t part) const {
   if (slices.empty() || slices.front() == 0) return 0;
   return std::clamp<std::int64_t>(used.front() - part * slices.front(), 0, slices.front());

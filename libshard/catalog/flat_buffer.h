@@ -1,9 +1,9 @@
-/// \file
-/// Flat buffers: tensors one after the other, cut over ranks. Pure arithmetic for maps, DeepSpeed and Megatron.
+/// \file Flat buffers: tensors stored consecutively and divided among ranks. Pure arithmetic for maps, DeepSpeed and
+///   Megatron.
 ///
-/// A group of tensors is laid out in *buckets*. A bucket contains tensors one after the other, each from a multiple of
-/// `align` on, and is padded to a multiple of `end`. Each bucket is cut into equal slices, one per part. Part r stores
-/// slice r of each bucket, one after the other. The kinds differ in their numbers only:
+/// A group of tensors is laid out in *buckets*. A bucket contains tensors one after the other. Each begins at a
+/// multiple of `align`, and the bucket is padded to a multiple of `end`. Each bucket is divided into equal slices, one
+/// per part. Part r stores slice r of each bucket, one after the other. The kinds differ only in their numbers:
 ///
 ///     rule          order     align    end                  a bucket ends
 ///     zero12        as given  1        alignment x parts    with the last tensor; see stores_tail
@@ -24,7 +24,7 @@
 
 namespace shard {
 
-/// Counts are elements.
+/// The parameters of a kind. All counts are in elements.
 struct FlatRule {
   std::int64_t parts = 1;
   std::int64_t align = 1;
@@ -33,7 +33,7 @@ struct FlatRule {
   bool has_bucket_per_tensor = false;
   bool stores_tail = true;                    ///< False: the last part does not store the padding at its end.
   std::optional<std::int64_t> bucket_size{};  ///< A bucket of this size or more is full.
-  std::size_t max_pieces = SIZE_MAX;          ///< Limit on pieces of tensors and padding.
+  std::size_t max_pieces = SIZE_MAX;          ///< The limit on pieces of tensors and padding.
 
   /// \throws Error kCorruption  a number past 63 bits. \pre for all: positive numbers
   static FlatRule zero12(std::int64_t parts, std::int64_t alignment = 2);
@@ -46,41 +46,44 @@ struct FlatRule {
 /// Consecutive elements in one part's slice of a bucket.
 struct FlatPiece {
   std::int64_t part = 0, bucket = 0;
-  std::int64_t first = 0;  ///< In the slice.
-  std::int64_t begin = 0;  ///< In the tensor in row-major order, or in the padding.
+  std::int64_t first = 0;  ///< The position in the slice.
+  std::int64_t begin = 0;  ///< The position in the tensor in row-major order, or in the padding.
   std::int64_t count = 0;
 
   friend bool operator==(const FlatPiece&, const FlatPiece&) = default;
 };
 
 struct FlatLayout {
-  std::vector<std::vector<FlatPiece>> tensors;  ///< By tensor, as given; then by part.
-  std::vector<FlatPiece> padding;               ///< Without `tail`.
-  std::vector<std::int64_t> slices;             ///< By bucket: elements of each part.
-  std::vector<std::int64_t> used;               ///< By bucket: elements up to the end of its last tensor.
-  std::int64_t tail = 0;                        ///< Elements of padding at the last part's end that it does not store.
+  std::vector<std::vector<FlatPiece>> tensors;  ///< By tensor in the given order, then by part.
+  std::vector<FlatPiece> padding;               ///< All padding except `tail`.
+  std::vector<std::int64_t> slices;             ///< By bucket: the number of elements of each part.
+  std::vector<std::int64_t> used;               ///< By bucket: the number of elements up to the end of its last tensor.
+  std::int64_t tail = 0;                        ///< The number of padding elements at the last part's end that it does
+                                                ///< not store.
 
-  /// Elements of each part, with padding.
+  /// The number of elements of each part, including padding.
   std::int64_t part_size() const;
-  /// Elements of a part up to the end of its last tensor. \pre at most one bucket
+  /// The number of elements of a part up to the end of its last tensor. \pre at most one bucket
   std::int64_t used_by(std::int64_t part) const;
 };
 
-/// `numels` are the tensors' elements in their order. `ends`, if not empty, is true for each tensor that ends a bucket.
+/// Lays out tensors. `numels` are the tensors' sizes in their order. `ends`, if not empty, is true for each tensor that
+/// ends a bucket.
 /// \throws Error kCorruption   a size past 63 bits
 /// \throws Error kUnsupported  more than rule.max_pieces
-/// Cost: tensors, and the slices that each of them meets.
+/// Cost: linear in tensors, and in the slices that each of them overlaps.
 FlatLayout lay_flat(std::span<const std::int64_t> numels, const std::vector<bool>& ends, const FlatRule& rule);
 
 /// The pieces of one tensor under `zero3`, if its slice starts at `offset` of each part.
 /// \throws Error kCorruption  as lay_flat.
 std::vector<FlatPiece> lay_parted(std::int64_t numel, std::int64_t parts, std::int64_t offset = 0);
-/// Elements of that tensor in each part, with padding.
+/// The number of elements of that tensor in each part, including padding.
 std::int64_t parted_size(std::int64_t numel, std::int64_t parts);
 
-/// The first element of each tensor under `mcore_saved`, or nothing if a buffer of these tensors does not have that
-/// many `elements`. It then has several buckets whose ends nothing records: a bucket's end is stored without padding.
-/// Their number does not matter if all tensors but the model's first one have multiples of 64 elements.
+/// The first element of each tensor under `mcore_saved`. Nothing if a buffer of these tensors would not have this
+/// number of `elements`. It then has several buckets, and no file records their ends, because a bucket's end is stored
+/// without padding. The number of buckets does not matter if all tensors except the model's first one have multiples of
+/// 64 elements.
 std::optional<std::vector<std::int64_t>> begins_in_saved_buffer(std::span<const std::int64_t> numels,
                                                                 std::int64_t elements);
 

@@ -15,7 +15,7 @@ class Peeler {
     for (std::size_t d = shape.size(); d-- > 1;) row_[d - 1] = row_[d] * shape[d];
   }
 
-  /// Elements [begin, end) of the rest of the tensor, from dimension `d` on.
+  /// Visits elements [begin, end) of the remaining dimensions, from dimension `d` on.
   void peel(std::size_t d, std::int64_t begin, std::int64_t end) {
     if (begin >= end) return;
     if (d >= shape_.size()) return emit(d, 0, 1);
@@ -39,7 +39,7 @@ class Peeler {
     peel(d + 1, begin, end);
   }
 
-  /// `count` whole rows of dimension `d`.
+  /// Visits `count` whole rows of dimension `d`.
   void emit(std::size_t d, std::int64_t first, std::int64_t count) {
     std::int64_t elements = 1;
     for (std::size_t i = d; i < shape_.size(); ++i) {
@@ -52,7 +52,7 @@ class Peeler {
   }
 
   std::span<const std::int64_t> shape_;
-  std::vector<std::int64_t> row_;  ///< Elements of one row of each dimension.
+  std::vector<std::int64_t> row_;  ///< The number of elements in one row of each dimension.
   std::vector<std::int64_t> offsets_, sizes_;
   std::int64_t before_ = 0;
   const Visit& visit_;

@@ -7,18 +7,19 @@ namespace shard {
 
 namespace {
 
-/// Past the ']' of the class that begins at `at`, or `at` when it has none: then '[' is a character.
+/// The index after the ']' of the class that begins at `at`. If there is no ']', returns `at`, and '[' is a literal
+/// character.
 std::size_t class_end(std::string_view glob, std::size_t at) {
   std::size_t first = at + 1;
   if (first < glob.size() && (glob[first] == '!' || glob[first] == '^')) ++first;
-  const std::size_t close = glob.find(']', first + 1);  // A ']' that comes first is a member.
+  const std::size_t close = glob.find(']', first + 1);  // A ']' in first position is a member of the class.
   return close == std::string_view::npos ? at : close + 1;
 }
 
 bool is_in_class(std::string_view members, char c) {
   if (members == "?") return c != '.';
   const bool negated = members[1] == '!' || members[1] == '^';
-  if (negated && c == '.') return false;  // Like '?': what is not written out stays inside a part.
+  if (negated && c == '.') return false;  // A negated class behaves like '?': it never matches a dot.
   const auto byte = [](char each) { return static_cast<unsigned char>(each); };
   for (std::size_t i = negated ? 2 : 1; i + 1 < members.size(); ++i) {
     const bool is_range = i + 3 < members.size() && members[i + 1] == '-';
@@ -66,7 +67,7 @@ std::uint32_t GlobSet::child(std::uint32_t node, const Step& step) {
   return made;
 }
 
-/// A star may match nothing.
+/// A star may match an empty text.
 void GlobSet::enter(std::uint32_t node, Nodes& active) const {
   active.push_back(node);
   for (std::uint32_t each = nodes_[node].first_child; each != kNone; each = nodes_[each].next_sibling) {
@@ -74,7 +75,7 @@ void GlobSet::enter(std::uint32_t node, Nodes& active) const {
   }
 }
 
-/// The nodes to which the whole name can have led. Invariant: `active` holds each of them once.
+/// The nodes that the whole name can reach. Invariant: `active` has no duplicates.
 GlobSet::Nodes GlobSet::reached(std::string_view name) const {
   Nodes active, next;
   enter(0, active);

@@ -1,6 +1,5 @@
-/// \file
-/// Globs over dotted names: `*` stays inside one dotted part, `**` crosses, `?` is one character other than a dot,
-/// `[...]` a class (`[!...]` what is not in it, a dot never). Bytewise.
+/// \file Globs over dotted names: `*` matches inside one dotted part, `**` also across dots, `?` is one character other
+///   than a dot, `[...]` is a class (`[!...]` is its complement, without dots). Bytewise.
 #pragma once
 
 #include <cstddef>
@@ -11,13 +10,12 @@
 
 namespace shard {
 
-/// Many globs that are matched against whole names at once.
+/// Matches many globs against whole names at once.
 ///
-/// They form a tree of steps (a character, a class, a star) in which equal beginnings are one; a name is passed over
-/// once, with the nodes that its characters so far can have led to. So n globs that begin alike or with other literals
-/// cost a name little more than one does.
-/// Cost of a match: O(|name|) times those nodes, at most as many as the globs have characters. Threads: safe once all
-/// globs are in.
+/// The globs form a tree of steps (a character, a class, a star) in which equal beginnings are shared. One pass over a
+/// name tracks the nodes that its characters so far can reach. So n globs that begin with the same or with different
+/// literals cost little more per name than a single glob. Cost of a match: O(|name|) times those nodes, which are at
+/// most as many as the globs have characters. Threads: safe once all globs are added.
 class GlobSet {
  public:
   GlobSet() = default;
@@ -27,7 +25,7 @@ class GlobSet {
   void add(std::string_view glob);
   bool empty() const { return same_end_.empty(); }
   std::size_t size() const { return same_end_.size(); }
-  /// The numbers of the globs that match the whole name, rising.
+  /// The numbers of the globs that match the whole name, in rising order.
   std::vector<std::size_t> matching(std::string_view name) const;
   bool matches(std::string_view name) const;
 
@@ -39,12 +37,12 @@ class GlobSet {
     Kind kind;
     std::string_view text;  ///< The character, "?", or the class with its brackets.
   };
-  /// A step, reached after all those above it.
+  /// A step, reached after all those above it in the tree.
   struct Node {
     Kind kind = Kind::kCharacter;
     std::string text{};
     std::uint32_t first_child = kNone, next_sibling = kNone;
-    std::uint32_t last_glob = kNone;  ///< The last one that ends here; `same_end_` has the others.
+    std::uint32_t last_glob = kNone;  ///< The last glob that ends at this node; `same_end_` has the others.
   };
 
   static Step step_at(std::string_view glob, std::size_t at);
@@ -53,11 +51,11 @@ class GlobSet {
   Nodes reached(std::string_view name) const;
 
   std::vector<Node> nodes_{1};
-  std::vector<std::uint32_t> same_end_;  ///< By glob: the one before that ends at the same node.
+  std::vector<std::uint32_t> same_end_;  ///< By glob: the previous one that ends at the same node.
 };
 
-/// `glob` with stars that cross dots: "*norm*" becomes "**norm**". People who know a shell's globs leave the second
-/// star out.
+/// Replaces the stars of `glob` by ones that match across dots: "*norm*" becomes "**norm**". Users who know a shell's
+/// globs often omit the second star.
 std::string crossing_dots(std::string_view glob);
 
 }  // namespace shard

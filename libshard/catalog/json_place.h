@@ -1,6 +1,5 @@
-/// \file
-/// JsonPlace: a value of a JSON document with the words that lead to it, read strictly. Inside libshard/catalog and
-/// libshard/map only.
+/// \file JsonPlace: a value of a JSON document together with its path, read strictly. Inside libshard/catalog and
+///   libshard/map only.
 #pragma once
 
 #include <fmt/format.h>
@@ -31,17 +30,17 @@ class JsonPlace {
   static Error wrong(const std::string& message) {
     return Error(ErrorCode::kInvalidArgument, "cannot use the layout document: " + message);
   }
-  /// A part of the schema that this build does not have.
+  /// The error for a part of the schema that this build does not support.
   Error absent() const {
     return Error(ErrorCode::kUnsupported, fmt::format("layout document: {} is not supported", where_));
   }
-  /// A part of the schema that computes values, which no map does.
+  /// The error for a part of the schema that computes values, which no map does.
   Error computes() const { return absent().because("a map moves bytes and computes no values"); }
   Error not_a(std::string_view kind) const {
     return wrong(fmt::format("{} is not {}", where_, kind)).found(value_->type_name());
   }
 
-  /// \throws Error kInvalidArgument  not an object, or a key that is not one of these
+  /// Checks the keys of an object. \throws Error kInvalidArgument  not an object, or a key that is not in `known`
   void check_keys(std::initializer_list<std::string_view> known) const {
     if (!value_->is_object()) throw not_a("an object");
     for (const auto& [key, value] : value_->items()) {
@@ -76,7 +75,7 @@ class JsonPlace {
     if (!fits) throw not_a("an integer");
     return value_->get<std::int64_t>();
   }
-  /// An integer, or a text that is an expression.
+  /// Reads an integer, or a text that is an expression.
   Expression expression() const {
     if (!value_->is_string()) return Expression(integer());
     try {
@@ -85,7 +84,7 @@ class JsonPlace {
       throw wrong(fmt::format("{}: {}", where_, error.what())).because(error.why());
     }
   }
-  /// One of these words, as its index.
+  /// Reads one of these words. \returns its index.
   std::size_t word(std::initializer_list<std::string_view> words) const {
     const std::string given = text();
     const auto* const found = std::ranges::find(words, std::string_view(given));
@@ -102,7 +101,7 @@ class JsonPlace {
       places.emplace_back((*value_)[i], fmt::format("{}[{}]", where_, i));
     return places;
   }
-  /// The items of a list, or the value alone.
+  /// The items of a list, or the value itself as the only item.
   std::vector<JsonPlace> items_or_self() const { return value_->is_array() ? items() : std::vector{*this}; }
   /// Keys and values of an object, in the document's order.
   std::vector<std::pair<std::string, JsonPlace>> members() const {

@@ -14,13 +14,13 @@ namespace shard {
 
 namespace {
 
-constexpr std::size_t kMaxRuns = 1 << 20;   // In one dimension.
-constexpr std::size_t kMaxBoxes = 1 << 20;  // In one tensor, over all ranks.
+constexpr std::size_t kMaxRuns = 1 << 20;   // The limit for one dimension.
+constexpr std::size_t kMaxBoxes = 1 << 20;  // The limit for one tensor, over all ranks.
 
 struct Run {
   std::int64_t begin, end;
 };
-using Runs = std::vector<Run>;  // The runs of one dimension. Joined, they are the local dimension.
+using Runs = std::vector<Run>;  // The runs of one dimension. Concatenated, they are the local dimension.
 
 std::int64_t length(const Runs& runs) {
   return std::accumulate(runs.begin(), runs.end(), std::int64_t{0},
@@ -36,8 +36,8 @@ void append_run(Runs& runs, Run run) {
   }
 }
 
-/// Appends the elements at the local positions `cut` of the joined `runs`, starting with run `next`, which starts at
-/// local position `position`. Both advance, so that a sequence of rising cuts passes over the runs once.
+/// Appends the elements at the local positions `cut` of the concatenated `runs`. Starts with run `next`, which begins
+/// at local position `position`, and advances both, so that a sequence of rising cuts visits the runs once.
 void append_cut(const Runs& runs, Run cut, std::size_t& next, std::int64_t& position, Runs& out) {
   while (next < runs.size()) {
     const Run& run = runs[next];
@@ -51,7 +51,8 @@ void append_cut(const Runs& runs, Run cut, std::size_t& next, std::int64_t& posi
   }
 }
 
-/// An axis that cuts, with its part: of every piece, where the placement is strided.
+/// An axis that cuts a dimension, and the rank's part on it. If the placement is strided, it is the part of every
+/// piece.
 struct AxisCut {
   const Placement* placement = nullptr;
   DimCut numbers{};
@@ -75,9 +76,9 @@ std::vector<AxisCut> cuts_of(std::span<const MeshAxis> mesh, std::span<const Pla
 /// The share of a part in a dimension with the remaining `runs`.
 ///
 /// Method: torch's _StridedShard._split_tensor (torch/distributed/tensor/placement_types.py), on runs instead of
-/// elements: the local dimension is cut into `split_factor` pieces, each of them into parts, and the same part of
-/// every piece is joined. Shard is a strided shard of factor 1. Invariant: pieces rise, so `next` and `position` pass
-/// over the runs once; cost O(runs + pieces).
+/// elements. The local dimension is cut into `split_factor` pieces, each piece is cut into parts, and the same part of
+/// every piece is concatenated. Shard is a strided shard of factor 1. Invariant: pieces rise, so `next` and `position`
+/// visit the runs once. Cost: O(runs + pieces).
 Runs cut_runs(const Runs& runs, const AxisCut& cut) {
   const Placement& placement = *cut.placement;
   const std::int64_t n = length(runs);
@@ -103,19 +104,20 @@ Runs cut_runs(const Runs& runs, const AxisCut& cut) {
   return out;
 }
 
-/// The dimension that a placement cuts of a tensor of `dims` dimensions, or -1.
+/// The dimension that a placement cuts, for a tensor of `dims` dimensions, or -1.
 int cut_dim(const Placement& placement, int dims) {
   if (placement.kind == Placement::kReplicate) return -1;
   const int dim = placement.dim < 0 ? placement.dim + dims : placement.dim;
   return dim >= 0 && dim < dims ? dim : -1;
 }
 
-/// All combinations of the dimensions' runs, the last dimension's fastest, as local elements are ordered.
+/// Appends a box for every combination of the dimensions' runs. The last dimension varies fastest, in the order of
+/// local elements.
 void append_boxes(const std::vector<Runs>& runs, RankPiece& piece) {
   if (is_empty(piece.local_sizes)) return;
   const std::size_t dims = runs.size();
   std::vector<std::size_t> at(dims), counts(dims);
-  std::vector<std::vector<std::int64_t>> begins(dims);  // The start of each run in the local tensor.
+  std::vector<std::vector<std::int64_t>> begins(dims);  // The begin of each run in the local tensor.
   for (std::size_t d = 0; d < dims; ++d) {
     counts[d] = runs[d].size();
     std::int64_t begin = 0;
@@ -136,7 +138,7 @@ void append_boxes(const std::vector<Runs>& runs, RankPiece& piece) {
   } while (next_index<std::size_t>(at, counts) >= 0);
 }
 
-/// Whether runs of these dimensions make at most `most` boxes. \pre no dimension is empty
+/// Whether the runs of these dimensions produce at most `most` boxes. \pre no dimension is empty
 bool fit(const std::vector<Runs>& runs, std::size_t most) {
   std::size_t boxes = 1;
   for (const Runs& each : runs) {
@@ -146,7 +148,7 @@ bool fit(const std::vector<Runs>& runs, std::size_t most) {
   return boxes <= most;
 }
 
-/// \param most  boxes that the tensor may still have.
+/// \param most  the number of boxes that the tensor may still have.
 RankPiece place_rank(std::int64_t rank, std::span<const std::int64_t> shape, std::span<const MeshAxis> mesh,
                      std::span<AxisCut> cuts, std::span<const std::size_t> order, std::size_t most) {
   std::vector<std::int64_t> sizes, coordinate(mesh.size());

@@ -17,34 +17,35 @@
 
 namespace shard {
 
-/// Every tensor cut along `dim` into `ranks` pieces of ceil(n / ranks), as torch.chunk.
+/// Every tensor is split along `dim` into `ranks` pieces of ceil(n / ranks), as in torch.chunk.
 struct RanksLayout {
   std::int64_t ranks = 1;
   int dim = 0;
 };
-/// Indices of the rules that match a name, rising. Cost: one pass over the name where a file chose the rules.
+/// Returns the indices of the rules that match a name, in rising order. Cost: one pass over the name if the rules come
+/// from a file.
 using RuleMatcher = std::function<std::vector<std::size_t>(std::string_view name)>;
-/// For a layout of one rule for all names.
+/// The matcher of a layout with one rule for all names.
 inline std::vector<std::size_t> match_first_rule(std::string_view) { return {0}; }
 
-/// A mesh of ranks: the first rule that matches a name says its placements.
+/// A mesh of ranks. The first rule that matches a name defines its placements.
 struct MeshLayout {
   struct Rule {
     std::string source;                 ///< The rule as its author wrote it, for messages.
-    std::vector<Placement> placements;  ///< One per axis, slowest first.
-    std::vector<std::size_t> order;     ///< Axes in the order of cutting; empty: slowest first, as torch.
+    std::vector<Placement> placements;  ///< One per axis, slowest axis first.
+    std::vector<std::size_t> order;     ///< The axes in the order of cutting. Empty: slowest first, as in torch.
   };
   std::vector<MeshAxis> mesh;
-  std::vector<Rule> rules;  ///< No match: replicated on all axes.
-  RuleMatcher matching;     ///< Set where there are rules.
+  std::vector<Rule> rules;  ///< A name without a match is replicated on all axes.
+  RuleMatcher matching;     ///< Set if there are rules.
   std::string file_path{};  ///< A layout document's files.path template, or empty.
 
-  /// \returns matching(name); nothing where there are no rules.
+  /// \returns matching(name), or nothing if there are no rules.
   std::vector<std::size_t> rules_for(std::string_view name) const {
     return rules.empty() ? std::vector<std::size_t>() : matching(name);
   }
 };
-/// The boxes that another checkpoint has. The catalog must outlive the layout.
+/// The same boxes as in a different checkpoint. The catalog must outlive the layout.
 struct LikeLayout {
   const Catalog* like;
 };
@@ -63,12 +64,13 @@ struct WholeLayout {};
 
 using Layout = std::variant<WholeLayout, KeepLayout, RanksLayout, MeshLayout, LikeLayout, ShardsLayout, SizeLayout>;
 
-/// Reads a `shardctl.layout/1` document, JSON or YAML: the keys `schema`, `name`, `mesh` (axes slowest first),
-/// `files.path`, and `rules` with `id`, `match` (RE2, whole name) and `shard`: a list of `{"axis", "dim"}` in the order
-/// of cutting, each cut by the rule of torch.chunk, with keys `split` and `widths` as maps have them, or with
-/// `split_factor` as _StridedShard. Axes that a rule does not name hold replicas. A `match` that only lists names
-/// (escaped, with '|' between them) may list millions; all others together may have 16,384 instructions of RE2 (a few
-/// hundred patterns), as a name may lead to all of them at once.
+/// Parses a `shardctl.layout/1` document, JSON or YAML. Its keys are `schema`, `name`, `mesh` (axes slowest first),
+/// `files.path`, and `rules` with `id`, `match` (RE2, whole name) and `shard`. `shard` is a list of `{"axis", "dim"}`
+/// in the order of cutting. Each cut follows the rule of torch.chunk, the keys `split` and `widths` as in maps, or
+/// `split_factor` as in _StridedShard. Tensors are replicated over axes that a rule does not name.
+///
+/// A `match` that only lists names (escaped, with '|' between them) may list millions. All other patterns together may
+/// have 16,384 instructions of RE2 (a few hundred patterns), because a name may have to be matched against all of them.
 ///
 /// \throws Error kInvalidArgument  neither JSON nor YAML, the wrong schema, a key of the wrong type, an unknown axis,
 ///   too deep.
@@ -78,9 +80,9 @@ MeshLayout parse_layout_document(std::string_view text, const std::string& file)
 /// A tensor and its placement on each mesh axis.
 struct PlacedName {
   std::string_view name;
-  std::span<const Placement> placements;  ///< One per axis; dims not negative.
+  std::span<const Placement> placements;  ///< One per axis; dims are not negative.
 };
-/// The document from which parse_layout_document reads these placements for exactly these names.
+/// Writes a document from which parse_layout_document reads these placements for exactly these names.
 /// \throws Error kUnsupported  a name that is not valid UTF-8.
 std::string dump_layout_document(const std::string& file_path, std::span<const MeshAxis> mesh,
                                  std::span<const PlacedName> names);
@@ -88,16 +90,17 @@ std::string dump_layout_document(const std::string& file_path, std::span<const M
 /// One rank's part of one tensor, in local element order.
 struct RankPiece {
   std::int64_t rank = 0;
-  std::vector<std::int64_t> local_sizes;  ///< The local tensor's shape; may hold zeros.
-  std::vector<Box> boxes;                 ///< In the tensor; concatenated they are the local tensor. None when empty.
-  std::vector<std::vector<std::int64_t>> local_offsets;  ///< Each box's in the local tensor.
-  bool replica = false;                                  ///< A lower rank holds the same.
+  std::vector<std::int64_t> local_sizes;  ///< The local tensor's shape; may contain zeros.
+  std::vector<Box> boxes;                 ///< Boxes in the tensor. Concatenated, they are the local tensor. Empty if it
+                                          ///< has no elements.
+  std::vector<std::vector<std::int64_t>> local_offsets;  ///< The position of each box in the local tensor.
+  bool replica = false;                                  ///< Whether a lower rank has the same piece.
 };
 
-/// The pieces of a tensor of `shape` on every rank, by the placements of a mesh (rank = row-major index).
-/// A placement on a dimension that the tensor does not have is treated as R. Arithmetic of torch's Shard and
-/// _StridedShard (torch/distributed/tensor/placement_types.py), and of cut_range. `order` is that of MeshLayout::Rule.
-/// \throws Error kInvalidArgument  a dimension that does not divide evenly, or that widths do not make up.
+/// The pieces of a tensor of `shape` on every rank, by the placements of a mesh (rank = row-major index). A placement
+/// on a dimension that the tensor does not have is treated as R. The arithmetic is that of torch's Shard and
+/// _StridedShard (torch/distributed/tensor/placement_types.py), and of cut_range. `order`: see MeshLayout::Rule.
+/// \throws Error kInvalidArgument  a dimension that does not divide evenly, or widths with a different sum.
 /// \throws Error kUnsupported  placements that cut one dimension into more than 2^20 runs, or the tensor into more than
 ///   2^20 boxes.
 std::vector<RankPiece> place(std::span<const std::int64_t> shape, std::span<const MeshAxis> mesh,

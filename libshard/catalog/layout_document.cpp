@@ -18,7 +18,8 @@ namespace shard {
 
 namespace {
 
-constexpr std::size_t kMaxPlacements = 1 << 21;  ///< Each rule has one for every axis.
+constexpr std::size_t kMaxPlacements = 1 << 21;  ///< The limit for all rules, because each rule has a placement for
+                                                 ///< every axis.
 
 void check_keys(const JsonPlace& place, std::initializer_list<std::string_view> known) {
   for (const auto& [key, value] : place.members()) {
@@ -36,7 +37,7 @@ std::string text_at(const JsonPlace& place, const char* key) {
   return found ? found->text() : std::string();
 }
 
-/// An integer from 1 to `most`, if it is one.
+/// Reads an integer from 1 to `most`, if the value is one.
 std::optional<std::int64_t> size_of(const JsonPlace& place, std::int64_t most) {
   const JsonPlace::Json& json = place.json();
   if (!json.is_number_unsigned() || json.get<std::uint64_t>() < 1) return std::nullopt;
@@ -77,7 +78,7 @@ int read_dim(const JsonPlace& place) {
   return dim.get<int>();
 }
 
-/// Widths as ends. They may name the mesh's axes, whose sizes they then mean.
+/// Converts widths to ends. Widths may contain the names of the mesh's axes, which stand for their sizes.
 std::vector<std::int64_t> read_ends(const JsonPlace& place, std::span<const Expression> widths,
                                     const std::vector<MeshAxis>& mesh, std::int64_t parts) {
   const auto size_of_axis = [&](std::string_view name) {
@@ -111,7 +112,7 @@ void read_split_into(const JsonPlace& cut, const std::vector<MeshAxis>& mesh, st
   placement.split_factor = *size;
 }
 
-/// The axes in the order of cutting: those of `shard` first, then the others, which hold replicas.
+/// Reads the axes in the order of cutting: those of `shard` first, then the others, which hold replicas.
 void read_shard(const JsonPlace& place, const std::vector<MeshAxis>& mesh, MeshLayout::Rule& rule) {
   for (const JsonPlace& cut : place.items()) {
     check_keys(cut, {"axis", "dim", "split", "widths", "split_factor"});
@@ -129,7 +130,7 @@ void read_shard(const JsonPlace& place, const std::vector<MeshAxis>& mesh, MeshL
   }
 }
 
-/// The names that a pattern lists one by one; nothing where it is a true pattern.
+/// The names in a pattern that only lists names, or nothing if it is a real pattern.
 std::optional<std::vector<std::string>> listed_names(std::string_view pattern) {
   std::vector<std::string> names(1);
   for (std::size_t i = 0; i < pattern.size(); ++i) {
@@ -153,11 +154,11 @@ std::optional<std::vector<std::string>> listed_names(std::string_view pattern) {
   return names;
 }
 
-/// What the rules of a document match: lists of names by binary search, patterns in sets, so that a name is passed over
-/// once for many of them.
+/// Matches names against the rules of a document: lists of names by binary search, and patterns in sets, so that one
+/// pass over a name matches many patterns.
 class DocumentMatcher {
  public:
-  /// Rules are added in their order.
+  /// Adds a rule. Rules must be added in their order.
   void add(std::size_t rule, const std::string& match, const JsonPlace& place) {
     if (const std::optional<std::vector<std::string>> names = listed_names(match)) {
       for (const std::string& name : *names) names_.emplace_back(name, rule);

@@ -12,7 +12,7 @@ namespace shard {
 
 namespace {
 
-/// RE2 for exactly this name.
+/// Appends an RE2 pattern that matches exactly this name.
 void append_quoted(std::string& pattern, std::string_view name) {
   for (const char c : name) {
     const bool is_word = (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || c == '_';
@@ -33,7 +33,7 @@ std::string_view checked(std::string_view text) {
       .suggest(Remedy::kRename, text);
 }
 
-/// The items of the list of cuts, slowest axis first, without axes of replicas.
+/// The items of the list of cuts, slowest axis first, without the axes of replicas.
 std::string shard_text(std::span<const MeshAxis> mesh, std::span<const Placement> placements) {
   std::string text;
   JsonWriter json(text, kPythonJson);

@@ -13,28 +13,28 @@ namespace shard {
 /// One step: a dict key or a list index.
 struct PathPart {
   union {
-    const char* characters = nullptr;  ///< Of the key, `size` bytes.
-    std::int64_t index;                ///< Where is_index: a list index or an integer dict key.
+    const char* characters = nullptr;  ///< The key's text, `size` bytes.
+    std::int64_t index;                ///< If is_index: a list index or an integer dict key.
   };
   std::uint64_t size : 62 = 0;
   bool is_index : 1 = false;
-  bool is_int_key : 1 = false;  ///< With is_index: an integer dict key, not the index of a list or tuple.
+  bool is_int_key : 1 = false;  ///< If is_index: an integer dict key, not the index of a list or tuple.
 
-  static PathPart of_key(std::string_view key);  ///< Not copied.
+  static PathPart of_key(std::string_view key);  ///< A part that refers to `key` without a copy.
   static PathPart of_index(std::int64_t index);
   static PathPart of_int_key(std::int64_t key);
 
   std::string_view key() const { return is_index ? std::string_view() : std::string_view(characters, size); }
-  /// An integer key is equal to the index of that number: both have one text in names.
+  /// An integer key equals the index with the same number, because both have the same text in names.
   friend bool operator==(const PathPart& a, const PathPart& b) {
     return a.is_index == b.is_index && (a.is_index ? a.index == b.index : a.key() == b.key());
   }
 };
 static_assert(sizeof(PathPart) == 16);
 
-/// The parts of a leaf's container, which all its leaves share, and the last part: 24 bytes, copied freely, so that a
-/// list of a million numbers deep in a tree costs its depth once. A range of PathPart.
-/// Ownership: a view of the container's parts and of keys, which mostly lie in an Arena. Default: no parts.
+/// The parts of a leaf's container, which all its leaves share, and the last part. It has 24 bytes and is cheap to
+/// copy, so that the depth of a list of a million numbers is stored only once. A range of PathPart. Ownership: a view
+/// of the container's parts and of keys, which are usually in an Arena. Default: no parts.
 class Path {
  public:
   static constexpr std::size_t kMaxParts = (1 << 24) - 1;
@@ -49,7 +49,7 @@ class Path {
   /// \pre i < size()
   PathPart operator[](std::size_t i) const { return i + 1 < count_ ? container_[i] : back(); }
   PathPart back() const;  ///< \pre not empty
-  /// What is left without the first `n` parts. \pre n < size()
+  /// The path without the first `n` parts. \pre n < size()
   Path without_first(std::size_t n) const;
 
   class Iterator {
@@ -80,7 +80,7 @@ class Path {
     const char* characters_ = nullptr;
     std::int64_t index_;
   };
-  std::uint64_t size_ : 38 = 0;  ///< Of the last part's key.
+  std::uint64_t size_ : 38 = 0;  ///< The size of the last part's key.
   std::uint64_t count_ : 24 = 0;
   bool is_index_ : 1 = false;
   bool is_int_key_ : 1 = false;

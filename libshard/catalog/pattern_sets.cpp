@@ -11,8 +11,9 @@ namespace shard {
 
 namespace {
 
-constexpr std::int64_t kSetPrograms = 1 << 14;  // Instructions of the patterns of one set: their automaton stays small.
-constexpr std::int64_t kAutomata = 64 << 20, kLeastAutomaton = 2 << 20, kMostAutomaton = 8 << 20;  // Bytes.
+constexpr std::int64_t kSetPrograms = 1 << 14;  // The limit on instructions of one set's patterns, so that their
+                                                // automaton stays small.
+constexpr std::int64_t kAutomata = 64 << 20, kLeastAutomaton = 2 << 20, kMostAutomaton = 8 << 20;  // In bytes.
 
 }  // namespace
 
@@ -78,8 +79,8 @@ std::int64_t MatchTime::processor_ns() {
   return std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
 }
 
-/// Wall time is cheap to measure, and is no less than processor time. On a busy machine it is more, so that the
-/// process's own clock decides.
+/// Wall time is cheap to measure, and is at least the processor time. On a busy machine it is longer, so the process's
+/// own clock decides in the end.
 void MatchTime::add(std::chrono::nanoseconds taken, std::string_view name) const {
   const std::int64_t allowed = allowed_ += kNsPerByte * static_cast<std::int64_t>(name.size());
   if ((taken_ += taken.count()) <= allowed || processor_ns() - processor_begin_ <= allowed) return;

@@ -1,6 +1,5 @@
-/// \file
-/// RE2 patterns of users and of documents: many of them are matched against a text in few passes, and what they may
-/// take is bounded. Inside libshard/catalog, libshard/map and formats/deepspeed only.
+/// \file RE2 patterns of users and of documents. Many of them are matched against a text in few passes, and their cost
+///   has limits. Inside libshard/catalog, libshard/map and formats/deepspeed only.
 #pragma once
 
 #include <re2/re2.h>
@@ -18,10 +17,10 @@
 
 namespace shard {
 
-/// The options of every pattern that a user or a file gives: RE2 writes no log.
+/// The options of every pattern from a user or a file. RE2 writes no log.
 RE2::Options quiet_patterns();
 
-/// Compiles the patterns of one document, and counts what they have in all.
+/// Compiles the patterns of one document, and limits their total size.
 class PatternSizes {
  public:
   static constexpr std::int64_t kMaxPrograms = 1 << 19;           ///< Instructions of all patterns.
@@ -36,28 +35,29 @@ class PatternSizes {
   std::size_t texts_ = 0;
 };
 
-/// Patterns in sets that are small enough for RE2's automata, so that a text is passed over once for hundreds of them.
+/// Groups patterns into sets that are small enough for RE2's automata, so that one pass over a text matches hundreds of
+/// them.
 class PatternSets {
  public:
   static constexpr std::int64_t kMaxPrograms = PatternSizes::kMaxPrograms;
 
   explicit PatternSets(RE2::Anchor anchor) : anchor_(anchor) {}
-  /// Patterns are numbered by the caller.
-  /// \returns the pattern by itself; null if it or all together are too large (PatternSizes). A pattern that is not
+  /// Adds a pattern, which the caller numbers.
+  /// \returns the compiled pattern, or null if it or all together are too large (PatternSizes). A pattern that is not
   ///   `ok()` was not added.
   std::unique_ptr<RE2> add(std::size_t number, const std::string& pattern);
-  /// Called once, after the last one. \returns false when they are too large.
-  /// Memory: the automata of all sets may take 64 MiB.
+  /// Compiles the sets. Called once, after the last pattern. \returns false if they are too large. Memory: 64 MiB for
+  /// the automata of all sets.
   bool compile();
   /// Appends the numbers of the patterns that match, in no order.
-  /// \returns false where a set's automaton grew too large: all numbers of that set were appended.
+  /// \returns false if a set's automaton grew too large. All numbers of that set were then appended.
   bool append_matching(std::string_view text, std::vector<std::size_t>& numbers) const;
 
  private:
   struct PatternSet {
     std::vector<std::pair<std::size_t, std::string>> added;  ///< Until they are compiled.
     std::unique_ptr<RE2::Set> patterns{};
-    std::vector<std::size_t> numbers{};  ///< By pattern.
+    std::vector<std::size_t> numbers{};  ///< Indexed by pattern.
   };
 
   RE2::Anchor anchor_;
@@ -66,14 +66,14 @@ class PatternSets {
   std::int64_t set_programs_ = 0;  ///< Instructions of the last set's patterns.
 };
 
-/// The processor time that the patterns of a document may take over the names of a checkpoint. Both may come from
-/// strangers, and no count of instructions and bytes separates honest ones from those that are made to be slow.
-/// Threads: any.
+/// Limits the processor time for matching a document's patterns against the names of a checkpoint. Both may come from
+/// untrusted sources, and no limit on instructions and bytes separates honest patterns from those that are built to be
+/// slow. Threads: any.
 class MatchTime {
  public:
   /// Longer names match no pattern of a document.
   static constexpr std::size_t kLongestName = 4096;
-  /// All calls together may take so much; patterns of honest documents take a tenth of it.
+  /// The limit on the time of all calls. Patterns of honest documents use a tenth of it.
   static constexpr std::int64_t kFreeNs = 500'000'000, kNsPerByte = 50;
 
   /// Calls `match` and returns its result. \throws Error kUnsupported  all calls together took too long

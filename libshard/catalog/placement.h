@@ -1,5 +1,5 @@
-/// \file
-/// How tensors are sharded over a mesh of ranks, in DTensor's terms. Plain data; the arithmetic is place() in layout.h.
+/// \file The sharding of tensors over a mesh of ranks, in DTensor's terms. Plain data; the arithmetic is place() in
+///   layout.h.
 #pragma once
 
 #include <cstdint>
@@ -11,24 +11,24 @@
 
 namespace shard {
 
-/// DTensor placements of one mesh axis, and cuts into other parts than DTensor's.
+/// A DTensor placement on one mesh axis, or a cut into parts that DTensor does not have.
 struct Placement {
   enum Kind : std::uint8_t { kReplicate, kShard, kStridedShard } kind = kReplicate;
-  int dim = 0;                       ///< Negative counts from the end.
+  int dim = 0;                       ///< A negative dimension counts from the end.
   std::int64_t split_factor = 1;     ///< kStridedShard only.
   CutRule split = CutRule::kChunk;   ///< kShard only. DTensor has kChunk.
   std::vector<std::int64_t> ends{};  ///< CutRule::kWidths only, see ends_of.
 
   friend bool operator==(const Placement&, const Placement&) = default;
 };
-/// "R", "S(0)", "_S(0,2)", ...; spaces between the parts do not matter. \throws Error kInvalidArgument
+/// Parses "R", "S(0)", "_S(0,2)", ... Spaces between the parts are ignored. \throws Error kInvalidArgument
 Placement parse_placement(std::string_view text);
-/// Other parts than DTensor's are named: "S(0,even)", "S(0,first_extra)", "S(0,widths=3+5)".
+/// Rules that DTensor does not have are included: "S(0,even)", "S(0,first_extra)", "S(0,widths=3+5)".
 std::string to_string(const Placement& placement);
-/// The widths that its ends state.
+/// The widths that correspond to its ends.
 std::vector<std::int64_t> widths_of(const Placement& placement);
 
-/// The same parts in DTensor's terms where they are those of torch.chunk: equal ones are.
+/// An equivalent placement in DTensor's terms if the parts equal those of torch.chunk, as equal parts do.
 Placement in_dtensor_terms(Placement placement);
 
 struct MeshAxis {
@@ -39,22 +39,23 @@ struct MeshAxis {
 };
 /// A mesh has at most this many ranks.
 inline constexpr std::int64_t kMaxRanks = 1 << 20;
-/// "A=N[,B=M...]" or "N". \throws Error kInvalidArgument  also for an axis twice, or more than kMaxRanks ranks.
+/// Parses "A=N[,B=M...]" or "N". \throws Error kInvalidArgument  malformed, a repeated axis, or more than kMaxRanks
+/// ranks.
 std::vector<MeshAxis> parse_mesh(std::string_view text);
 
-/// A tensor's sharding as its checkpoint describes it. Its chunks say the same in boxes.
+/// A tensor's sharding as its checkpoint describes it. Its chunks describe the same in boxes.
 struct Sharding {
   std::vector<MeshAxis> mesh;         ///< Slowest axis first.
-  std::vector<std::int64_t> ranks;    ///< At the mesh's coordinates, row-major; empty: 0, 1, 2, ...
-  std::vector<Placement> placements;  ///< One per axis; dims not negative, and the tensor has them.
+  std::vector<std::int64_t> ranks;    ///< The ranks at the mesh's coordinates, row-major. Empty: 0, 1, 2, ...
+  std::vector<Placement> placements;  ///< One per axis. Dims are not negative and exist in the tensor.
 
   friend bool operator==(const Sharding&, const Sharding&) = default;
 };
-/// The key of a sharding in tables: equal for equal ones, and only for those.
+/// The key of a sharding in tables. Keys are equal if and only if the shardings are.
 std::string key_of(const Sharding& sharding);
 
-/// What a checkpoint of one file per rank holds for a tensor that is cut: an object that describes the whole tensor
-/// beside its local part, or the local part alone.
+/// The form of a sharded tensor in a checkpoint of one file per rank: an object that describes the whole tensor in
+/// addition to its local part, or only the local part.
 enum class RankFiles : std::uint8_t { kShardedTensor, kDTensor, kPlain };
 
 }  // namespace shard

@@ -15,7 +15,7 @@ using Form = QuantizedForm;
 
 bool is_small_float(DType dtype) { return is_float(dtype) && !is_plain_float(dtype); }
 
-/// Whether an element may be a code that needs a scale, or several codes.
+/// Whether an element may be a code that needs a scale, or several packed codes.
 bool packs_numbers(DType dtype) { return !is_plain_float(dtype) && !is_complex(dtype) && dtype != DType::kBool; }
 
 // ---- The form of a module.
@@ -23,7 +23,7 @@ bool packs_numbers(DType dtype) { return !is_plain_float(dtype) && !is_complex(d
 /// The tensors of a module that decide its form; null if there are none.
 struct Parts {
   const Tensor *weight = nullptr, *scale = nullptr;
-  std::string_view weight_end;  ///< KnownName::end of the weight; empty: it has no known one.
+  std::string_view weight_end;  ///< KnownName::end of the weight. Empty if the name is unknown.
   bool has_second_scale = false, has_group_index = false, has_code_book = false, has_scb = false;
 
   void add(const Tensor& tensor, const QuantizedName& name, Role role) {
@@ -58,7 +58,7 @@ Form form_of_packed(const Parts& parts) {
   return are_exponents(parts.scale) && !parts.has_second_scale ? Form::kMxfp4Packed : Form::kNvfp4Packed;
 }
 
-/// The form of a weight called `weight`, or by its own name.
+/// The form of a weight with the name `weight`, or a name of its own.
 Form form_of_plain_name(const Parts& parts) {
   const DType dtype = parts.weight->dtype;
   if (parts.has_scb) return Form::kBitsandbytes8;
@@ -93,14 +93,14 @@ Form form_of(const Parts& parts) {
 
 // ---- From tensors to modules.
 
-/// Evidence about one module from the names met so far.
+/// Evidence about one module from the names seen so far.
 struct Draft {
   bool has_weight = false;  ///< A weight whose dtype packs numbers, under `weight` or a name of its own.
   bool has_floats = false;  ///< Such a weight of a different dtype.
   bool has_named = false;   ///< A weight whose name proves more: `qweight`.
   bool needs_pair = false;  ///< With has_named.
   bool pairs = false, proves = false, is_alone = false;
-  std::uint32_t module = kNoIndex;  ///< Index into the result's modules, once its first tensor is met.
+  std::uint32_t module = kNoIndex;  ///< Index into the result's modules, set at its first tensor.
 
   bool is_quantized() const {
     if (has_named && (!needs_pair || pairs || proves)) return true;
@@ -146,7 +146,7 @@ class Finder {
     draft.is_alone = draft.is_alone || (marks & kAlone) != 0 || ((marks & kAloneOfWeight) != 0 && name.is_of_weight);
   }
 
-  /// Decides on one tensor; its role waits in roles_.
+  /// Decides on one tensor, and stores its role in roles_.
   void assign(std::uint32_t index) {
     roles_.push_back(kPlain);
     const QuantizedName& name = names_[index];
@@ -174,7 +174,7 @@ class Finder {
     return packs || drafts_.find(names_[index].module)->proves ? Role::kWeight : Role::kOther;
   }
 
-  /// In a checkpoint that is quantized: a scale that needs no weight beside it, or a weight whose scales are missing.
+  /// In a quantized checkpoint: a scale that needs no weight, or a weight whose scales are missing.
   bool is_lost_half(std::uint32_t index) const {
     const QuantizedName& name = names_[index];
     const Tensor& tensor = catalog_.tensors[index];
@@ -198,7 +198,7 @@ class Finder {
     parts_[draft.module].add(catalog_.tensors[index], names_[index], role);
   }
 
-  /// Puts each module's tensors behind one another.
+  /// Makes each module's tensors adjacent.
   void gather() {
     std::uint32_t first = 0;
     for (std::size_t i = 0; i < part_.modules.size(); ++i) {

@@ -1,13 +1,13 @@
-/// \file
-/// Which tensors of a checkpoint are quantized weights, or belong to some: the one home of that question. Pure.
+/// \file Decides which tensors of a checkpoint are quantized weights, or belong to some. All other code asks this file.
+///   Pure.
 ///
 /// A quantized module is stored as several tensors that have a meaning only together: packed codes, scales, zero
-/// points, code books. This file groups them by names, dtypes and shapes, as the tools that write them choose these.
-/// It computes no value. A conversion of one of these tensors by itself would destroy the weights.
+/// points, code books. This file groups them by names, dtypes and shapes, according to the tools that write them. It
+/// computes no values. Converting one of these tensors by itself would destroy the weights.
 ///
-/// A name by itself is no proof: `scales`, `absmax` and `*.scale` are also names of plain tensors. The weight beside it
-/// must have a dtype that packs numbers. A few names that only these tools write (`weight_scale_inv`, `quant_map`)
-/// count without a weight, as parts of one checkpoint may be read by themselves.
+/// A name by itself is no proof: `scales`, `absmax` and `*.scale` are also names of plain tensors. The weight in the
+/// same module must have a dtype that packs numbers. A few names that only these tools write (`weight_scale_inv`,
+/// `quant_map`) count without a weight, because parts of one checkpoint may be read separately.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,8 @@
 
 namespace shard {
 
-/// The form in which a module is stored. It follows from the tensors; names of tools are those of the first writer.
+/// The form in which a module is stored. It follows from the tensors. If several tools write it, the name is that of
+/// the first one.
 enum class QuantizedForm : std::uint8_t {
   kFloat8,         ///< `weight` of a float8 dtype, with `weight_scale_inv`, `weight_scale` or `scale`.
   kMxfp8,          ///< Float8 with exponents (uint8 or float8_e8m0fnu) for 32 numbers each.
@@ -39,8 +40,8 @@ enum class QuantizedForm : std::uint8_t {
   kQuanto,         ///< `weight._data`.
   kTorchao,        ///< `_weight_qdata`.
   kState,          ///< A state of an 8-bit optimizer: `state1`, `qmap1`, `absmax1`.
-  kScales,         ///< Scales of activations or of a cache, with no weight beside them.
-  kOther,          ///< Known to be quantized, by no form above: AQLM, EXL2, EXL3, HIGGS, BitNet.
+  kScales,         ///< Scales of activations or of a cache, without a weight.
+  kOther,          ///< Known to be quantized, but in none of the forms above: AQLM, EXL2, EXL3, HIGGS, BitNet.
 };
 /// Its usual name: "GPTQ", "float8 with scales".
 std::string_view quantized_form_name(QuantizedForm form);
@@ -66,7 +67,7 @@ struct QuantizedMember {
 };
 
 struct QuantizedModule {
-  std::string_view name;  ///< Before `.weight`, or the parameter's own name if it is no `weight`. May be empty.
+  std::string_view name;  ///< The text before `.weight`, or the parameter's name if that is not `weight`. May be empty.
   QuantizedForm form;
   bool has_weight = false, has_scales = false;  ///< One of them may be in a file that is not read, or be lost.
   std::uint32_t first_member = 0, member_count = 0;
@@ -74,16 +75,16 @@ struct QuantizedModule {
 
 /// Statements of a model's configuration. Default: none.
 struct QuantizationFacts {
-  bool is_quantized = false;  ///< There is a `quantization_config` or its like.
+  bool is_quantized = false;  ///< Whether there is a `quantization_config` or an equivalent.
   std::string method{};       ///< In its own words: "gptq", "NVFP4". May be empty.
 };
 
 struct QuantizedPart {
-  std::vector<QuantizedModule> modules;  ///< By their first tensors.
-  std::vector<QuantizedMember> members;  ///< Members of one module are adjacent, by tensor.
-  std::vector<std::uint32_t> module_of;  ///< By tensor: index into `modules`, or kNoIndex: it is plain.
+  std::vector<QuantizedModule> modules;  ///< Sorted by their first tensors.
+  std::vector<QuantizedMember> members;  ///< Members of one module are adjacent, sorted by tensor.
+  std::vector<std::uint32_t> module_of;  ///< By tensor: index into `modules`; kNoIndex for a plain tensor.
   std::vector<std::uint32_t>
-      lone_floats;  ///< Plain tensors of float8 and the like, in a checkpoint without any scales.
+      lone_floats;  ///< Plain tensors of float8 or similar dtypes, in a checkpoint without any scales.
 
   std::span<const QuantizedMember> members_of(const QuantizedModule& module) const {
     return std::span(members).subspan(module.first_member, module.member_count);
@@ -94,8 +95,8 @@ struct QuantizedPart {
 /// Cost: linear in the bytes of the names.
 QuantizedPart find_quantized(const Catalog& catalog, const QuantizationFacts& facts = {});
 
-/// Whether a tensor of that name would hold scales if it belonged to a quantized module: `X.weight_scale`, `X.scales`,
-/// `X.absmax`. Not `X.scale`, which is the name of many plain weights.
+/// Whether a tensor with that name would contain scales if it belonged to a quantized module: `X.weight_scale`,
+/// `X.scales`, `X.absmax`. `X.scale` is excluded, because many plain weights have this name.
 bool is_scale_name(std::string_view name);
 
 /// Whether numbers of that dtype are a model's plain weights: floating point of 16 bits or more.

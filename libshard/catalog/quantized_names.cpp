@@ -12,7 +12,7 @@ using Role = QuantizedRole;
 constexpr std::string_view kWeightPart = "weight", kState = ".quant_state.bitsandbytes__";
 constexpr KnownName kDescribed{kState, Role::kDescription, kProves | kAlone};
 
-/// Whole last parts of names, beside the weight's in its module.
+/// Whole last parts of names of tensors in a weight's module.
 constexpr std::array kOfModule{
     // GPTQ, AWQ and similar forms.
     KnownName{"qweight", Role::kWeight, kIsWeight},
@@ -62,7 +62,7 @@ constexpr std::array kOfModule{
     KnownName{"absmax2", Role::kScale, kPairs},
 };
 
-/// Ends after a parameter's name, longer ones before those that they end with.
+/// Suffixes of a parameter's name. Longer ones precede those that they end with.
 constexpr std::array kOfParameter{
     // Float8, compressed-tensors, ModelOpt.
     KnownName{"_scale_inv", Role::kScale, kPairs | kAlone},
@@ -108,7 +108,7 @@ constexpr std::array kOfParameter{
     KnownName{"_scale", Role::kScale, kPairs | kAloneOfWeight},
 };
 
-/// Whether the last parts of a name are `part`.
+/// Whether the name ends with the parts `part`.
 bool ends_with_part(std::string_view name, std::string_view part) {
   if (!name.ends_with(part)) return false;
   return name.size() == part.size() || name[name.size() - part.size() - 1] == '.';

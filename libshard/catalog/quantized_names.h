@@ -1,5 +1,4 @@
-/// \file
-/// The names that tools give the tensors of quantized modules. Inside libshard/catalog only.
+/// \file The names of tensors in quantized modules, by tool. Inside libshard/catalog only.
 #pragma once
 
 #include <cstdint>
@@ -13,11 +12,11 @@ namespace shard {
 enum NameMark : std::uint8_t {
   kIsWeight = 1,        ///< It is the weight itself, if its dtype packs numbers.
   kNeedsPair = 2,       ///< With kIsWeight: only beside one that `kPairs`, or if kAloneOfWeight holds.
-  kPairs = 4,           ///< With a weight that packs numbers it makes a module.
-  kProves = 8,          ///< With a weight of any dtype it makes a module.
-  kAlone = 16,          ///< Without any weight it makes a module.
-  kAloneOfWeight = 32,  ///< Like kAlone if the parameter is called `weight`; with kIsWeight it needs no pair then.
-  kJoins = 64,          ///< In a checkpoint that is quantized otherwise, it is quantized too.
+  kPairs = 4,           ///< It forms a module with a weight that packs numbers.
+  kProves = 8,          ///< It forms a module with a weight of any dtype.
+  kAlone = 16,          ///< It forms a module without any weight.
+  kAloneOfWeight = 32,  ///< Like kAlone if the parameter's name is `weight`; with kIsWeight, it then needs no pair.
+  kJoins = 64,          ///< In a checkpoint with other quantized tensors, it is quantized too.
 };
 
 struct KnownName {
@@ -26,12 +25,12 @@ struct KnownName {
   std::uint8_t marks;
 };
 
-/// A name, taken apart.
+/// A name, split into its parts.
 struct QuantizedName {
   std::string_view module;           ///< See QuantizedModule::name.
-  const KnownName* known = nullptr;  ///< Null: `weight`, or a parameter with a name of its own.
+  const KnownName* known = nullptr;  ///< Null: `weight`, or a parameter with an unknown name.
   bool is_weight = false;            ///< The last part is `weight`.
-  bool is_of_weight = false;         ///< With `known`: it belongs to a parameter that is called `weight`.
+  bool is_of_weight = false;         ///< With `known`: it belongs to a parameter with the name `weight`.
 };
 
 QuantizedName take_apart(std::string_view name);

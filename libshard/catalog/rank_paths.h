@@ -1,5 +1,4 @@
-/// \file
-/// RankPaths: which file of a source is which rank's, where something outside of the files says so.
+/// \file RankPaths: assigns the files of a source to ranks, if this is known from outside of the files.
 #pragma once
 
 #include <cstdint>
@@ -10,14 +9,15 @@ namespace shard {
 
 /// A file that holds tensors of one rank.
 struct RankPath {
-  std::string path;  ///< Below the source's folder, or as given.
+  std::string path;  ///< Relative to the source's folder, or as given.
   std::int64_t rank = 0;
-  std::vector<std::string> root{};  ///< Keys that lead to the tensors in it; what lies beside is no tensor of the rank.
+  std::vector<std::string> root{};  ///< The keys that lead to the tensors in it. Other content is not a tensor of the
+                                    ///< rank.
 };
 
 struct RankPaths {
-  std::vector<RankPath> files;     ///< By rank; a rank may have several, or none.
-  std::vector<std::int64_t> mesh;  ///< Sizes of its axes, slowest first; none where files are named by rank.
+  std::vector<RankPath> files;     ///< By rank. A rank may have several files, or none.
+  std::vector<std::int64_t> mesh;  ///< The sizes of its axes, slowest first. Empty if files are named by rank.
   std::int64_t ranks = 0;
 };
 

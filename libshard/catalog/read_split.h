@@ -1,6 +1,5 @@
-/// \file
-/// Reads `split` and `widths`, which maps and layout documents have in common. Inside libshard/catalog and libshard/map
-/// only.
+/// \file Reads `split` and `widths`, which maps and layout documents share. Inside libshard/catalog and libshard/map
+///   only.
 #pragma once
 
 #include <vector>
@@ -15,11 +14,11 @@ struct SplitWords {
   std::vector<Expression> widths{};  ///< kWidths only.
 };
 
-/// \throws Error kInvalidArgument  none of the four words.
+/// \throws Error kInvalidArgument  the text is none of the four words.
 CutRule read_split(const JsonPlace& place);
 
-/// The keys `split` and `widths` of a cut; `otherwise` counts without `split`.
-/// \throws Error kInvalidArgument  one of widths and split "widths" without the other.
+/// Reads the keys `split` and `widths` of a cut. `otherwise` is the rule without `split`.
+/// \throws Error kInvalidArgument  either widths or split "widths" is missing.
 SplitWords read_split_words(const JsonPlace& cut, CutRule otherwise);
 
 }  // namespace shard

@@ -11,8 +11,8 @@
 
 namespace shard {
 
-/// Rules apply in their order, each to what the ones before made of a name. Invariant: of the rules from `next` on that
-/// match the name as it is, the first is applied; those between match nothing, so they change nothing.
+/// Applies rules in order, each to the result of the rules before it. Invariant: among the rules from `next` on, the
+/// first one that matches the current name is applied. The rules before that one do not match, so they change nothing.
 class Renaming::Rules {
  public:
   void add(const std::string& text);
@@ -62,7 +62,8 @@ std::int64_t joined_size(const PathPart& part) {
   return static_cast<std::int64_t>(part.is_index ? fmt::formatted_size("{}", part.index) : part.key().size());
 }
 
-/// How many whole leading parts, with the dots after them, are `bytes` long; -1 where the prefix ends inside a part.
+/// The number of whole leading parts, including the dots after them, that are `bytes` long. -1 if the prefix ends
+/// inside a part.
 int whole_parts(Path path, std::size_t bytes) {
   std::int64_t rest = static_cast<std::int64_t>(bytes);
   int parts = 0;
@@ -142,7 +143,7 @@ NamedPath Renaming::apply(NamedPath entry) {
   return entry;
 }
 
-/// The first prefix to strip from number `next` on that the name begins with.
+/// The first prefix to strip, from number `next` on, with which the name begins.
 std::size_t Renaming::prefix_of(std::string_view name, std::size_t next) const {
   std::size_t first = used_.size();
   for (const std::size_t length : prefix_lengths_) {

@@ -1,6 +1,5 @@
-/// \file
-/// Names and paths after prefixes were stripped and added and renaming rules were applied. Inside libshard/catalog
-/// only.
+/// \file Computes names and paths after prefixes are stripped and added and renaming rules are applied. Inside
+///   libshard/catalog only.
 #pragma once
 
 #include <memory>
@@ -18,15 +17,15 @@ struct NamedPath {
   Path path;
 };
 
-/// The options' renaming rules, compiled. Cost of a name: what its own changes take, not the number of rules.
+/// The options' renaming rules, compiled. The cost of a name depends on its own changes, not on the number of rules.
 class Renaming {
  public:
-  /// `nested`: some path of the source has several parts, so that a prefix that is added becomes a container.
+  /// \param nested  whether some path of the source has several parts, so that an added prefix becomes a container.
   /// \throws Error kInvalidArgument  a malformed renaming rule.
   Renaming(const SelectionOptions& options, bool nested, Arena& arena);
   ~Renaming();
   bool changes_names() const;
-  /// What an entry is called. New names and paths lie in the arena.
+  /// The resulting name and path of an entry. New names and paths are allocated in the arena.
   NamedPath apply(NamedPath entry);
   /// \throws Error kInvalidArgument  a prefix to strip that no entry had.
   void check_used() const;
@@ -41,8 +40,8 @@ class Renaming {
   const bool nested_;
   Arena& arena_;
   std::vector<bool> used_;                                   ///< Whether each prefix to strip was used.
-  HashMap<std::string, std::vector<std::size_t>> prefixes_;  ///< Their numbers, rising.
-  std::vector<std::size_t> prefix_lengths_;                  ///< Rising.
+  HashMap<std::string, std::vector<std::size_t>> prefixes_;  ///< The numbers of each prefix, in rising order.
+  std::vector<std::size_t> prefix_lengths_;                  ///< In rising order.
   std::unique_ptr<Rules> rules_;
   std::string scratch_;
 };

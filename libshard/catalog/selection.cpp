@@ -13,7 +13,7 @@ namespace shard {
 
 namespace {
 
-/// Neighbours of one name are fine where they had one name before: then rank or path tells them apart.
+/// Adjacent entries with equal names are allowed if they had one name before: then rank or path distinguishes them.
 template <class Entry, class Of>
 void check_names(const std::vector<Entry>& entries, const std::vector<Of>& source, const char* what) {
   for (std::size_t i = 1; i < entries.size(); ++i) {
@@ -66,7 +66,7 @@ class Selector {
       selection_.objects.push_back({i, named.name, named.path});
     }
     renaming_.check_used();
-    sort_by_name(selection_.tensors);  // Stable: the source's order is by rank within a name.
+    sort_by_name(selection_.tensors);  // Stable, because the source's order within a name is by rank.
     sort_by_name(selection_.objects);
     check_names(selection_.tensors, source_.tensors, "tensor");
     check_names(selection_.objects, source_.objects, "object");

@@ -35,7 +35,7 @@ std::vector<std::string_view> split(std::string_view text, char separator) {
   return parts;
 }
 
-/// The number in `part`; nothing if it is empty.
+/// Parses the number in `part`, or nothing if it is empty.
 std::optional<std::int64_t> number(std::string_view part, std::string_view slice) {
   if (part.empty()) return std::nullopt;
   const std::optional<std::int64_t> value = parse_number(part);
@@ -43,7 +43,7 @@ std::optional<std::int64_t> number(std::string_view part, std::string_view slice
   return value;
 }
 
-/// A bound of begin:end in a dimension of `size`.
+/// Resolves a bound of begin:end in a dimension of `size`.
 std::int64_t clamped(std::int64_t bound, std::int64_t size) {
   return std::clamp<std::int64_t>(bound < 0 ? bound + size : bound, 0, size);
 }
@@ -66,7 +66,7 @@ void apply_index(std::int64_t index, std::string_view slice, int d, Slice& resul
   result.box.size[static_cast<std::size_t>(d)] = 1;
 }
 
-/// One part between commas, for dimension `d`.
+/// Applies one part between commas to dimension `d`.
 void apply(std::string_view part, std::string_view slice, int d, Slice& result) {
   const std::vector<std::string_view> bounds = split(part, ':');
   if (bounds.size() > 2) throw malformed(slice, fmt::format("'{}' has a step; steps are not supported", part));
@@ -142,7 +142,7 @@ Catalog sliced(const Catalog& catalog, std::uint32_t tensor, const Box& box) {
     piece.stored = builder.add_stored(catalog.stored_of(chunk));
     builder.add_chunk(piece);
   }
-  // Cutting off their beginnings may change which chunk comes first; replicas stay in the order of their ranks.
+  // Cropping the chunks may change their order. Replicas stay in the order of their ranks.
   std::ranges::stable_sort(view.chunks, [](const Chunk& a, const Chunk& b) {
     return std::ranges::lexicographical_compare(a.offsets, b.offsets);
   });

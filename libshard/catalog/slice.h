@@ -13,29 +13,30 @@
 namespace shard {
 
 struct Slice {
-  Box box;  ///< Part of the tensor.
+  Box box;  ///< The selected part of the tensor.
   std::vector<std::int64_t>
-      shape;  ///< Shape of the result: the box's sizes without the dimensions that an index fixed.
+      shape;  ///< The shape of the result: the box's sizes without the dimensions that an index fixed.
 };
 
 /// The whole tensor.
 Slice whole(Dims shape);
 
-/// Parses the text between the brackets: for each dimension from the first on `begin:end` (either may be absent,
-/// negative ones count from the end, both are clamped), an index, or once `...`; dimensions that are not named are
-/// whole. \throws Error kInvalidArgument  malformed, a step, an index out of range, more dimensions than `tensor` has.
+/// Parses the text between the brackets. For each dimension, from the first on, it has `begin:end` (either may be
+/// missing, negative ones count from the end, both are clamped) or an index, and `...` at most once. Other dimensions
+/// are whole.
+/// \throws Error kInvalidArgument  malformed, a step, an index out of range, more dimensions than `tensor` has.
 Slice parse_slice(std::string_view text, Dims shape, std::string_view tensor);
 
-/// "w[0][1:3]" is the name "w[0]" and the slice "1:3"; without brackets at the end there is none.
+/// A name with an optional slice. "w[0][1:3]" is the name "w[0]" and the slice "1:3". Without brackets at the end,
+/// there is no slice.
 struct SlicedName {
   std::string_view name, slice;
   bool has_slice = false;
 };
 SlicedName split_slice(std::string_view text);
 
-/// A catalog whose only tensor is `box` of tensor number `tensor` of `catalog`. Storages keep their numbers, so that
-/// the reader of `catalog` reads it. \pre the tensor is located. Ownership: borrows nothing of `catalog` but its
-/// arenas.
+/// A catalog whose only tensor is `box` of tensor number `tensor` in `catalog`. Storages keep their numbers, so that
+/// the reader of `catalog` can read it. \pre the tensor is located. Ownership: borrows only the arenas of `catalog`.
 Catalog sliced(const Catalog& catalog, std::uint32_t tensor, const Box& box);
 
 }  // namespace shard

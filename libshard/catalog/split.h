@@ -1,5 +1,4 @@
-/// \file
-/// How a dimension is cut into parts: the `split` of maps and layout documents. Pure.
+/// \file Rules that divide a dimension into parts: the `split` of maps and layout documents. Pure.
 #pragma once
 
 #include <cstdint>
@@ -12,9 +11,9 @@ namespace shard {
 
 enum class CutRule : std::uint8_t {
   kEven,        ///< Equal parts.
-  kChunk,       ///< As torch.chunk: ceil(n / parts) each, the last shorter.
-  kFirstExtra,  ///< n % parts parts hold one more, the first ones.
-  kWidths,      ///< As listed.
+  kChunk,       ///< Like torch.chunk: ceil(n / parts) each; the last one is shorter.
+  kFirstExtra,  ///< The first n % parts parts have one more.
+  kWidths,      ///< The widths are listed.
 };
 /// "even", "chunk", "first_extra" or "widths".
 std::string_view to_string(CutRule rule);
@@ -31,13 +30,13 @@ struct DimCut {
   std::vector<std::int64_t> ends{};  ///< kWidths only, see ends_of.
 };
 
-/// Where each part of a list of widths ends. `where` names the list in messages.
+/// The end of each part in a list of widths. `where` names the list in messages.
 /// \throws Error kInvalidArgument  a negative width, or a sum past 63 bits.
 std::vector<std::int64_t> ends_of(std::span<const std::int64_t> widths, const std::string& where);
 
-/// Part of [0, n). Cost: constant.
-/// \throws Error kInvalidArgument  kEven where `parts` do not divide n; widths that are not one for each part or do not
-/// sum to n.
+/// The part of [0, n). Cost: constant.
+/// \throws Error kInvalidArgument  kEven if `parts` does not divide n; widths that are not one per part or do not sum
+///   to n.
 DimRange cut_range(std::int64_t n, const DimCut& cut, const std::string& where);
 
 }  // namespace shard

@@ -22,7 +22,7 @@ namespace shard {
 
 namespace {
 
-// --- Checks: whether a selection and a layout fit a format, before anything is built
+// --- Checks, before anything is built, whether a selection and a layout fit a format.
 
 bool keeps_tree(const Catalog& source, const Selection& selection, const FormatTraits& traits) {
   return traits.sharing && source.root != nullptr && !selection.renamed;
@@ -39,7 +39,7 @@ bool keeps_tree(const Catalog& source, const Selection& selection, const FormatT
   throw Error(ErrorCode::kUnsupported, fmt::format("ranks hold different values of '{}'", name)).of_tensor(name);
 }
 
-/// "['a', 0]", for messages.
+/// A path for messages, for example "['a', 0]".
 std::string to_string(Path path, std::string_view name) {
   if (path.empty()) return fmt::format("['{}']", name);
   std::vector<std::string> parts;
@@ -64,7 +64,7 @@ struct NamedEntry {
   std::int32_t rank;
 };
 
-/// Tensors and objects together, by name; each list is sorted by name already.
+/// The names of tensors and objects, merged in order. Each list is already sorted by name.
 std::vector<NamedEntry> all_names(const Catalog& source, const Selection& selection) {
   std::vector<NamedEntry> tensors, objects, all;
   tensors.reserve(selection.tensors.size());
@@ -81,7 +81,7 @@ std::vector<NamedEntry> all_names(const Catalog& source, const Selection& select
 }
 
 /// \throws Error kInvalidArgument  a layout of pieces for a format without them (KeepLayout then means whole tensors),
-///   one of several files for a format with a file for every rank.
+///   or a layout of several files for a format with a file for every rank.
 void check_layout(const Layout& layout, const FormatTraits& traits) {
   if (cuts_tensors(layout) && !std::holds_alternative<KeepLayout>(layout) && !traits.pieces) {
     throw Error(ErrorCode::kInvalidArgument, fmt::format("{} holds whole tensors only", traits.name))
@@ -117,13 +117,14 @@ void check_names(const Catalog& source, const Selection& selection, const Format
   }
 }
 
-// --- Files of whole tensors
+// --- Files of whole tensors.
 
 Error too_few(const std::string& message, std::int64_t number) {
   return Error(ErrorCode::kInvalidArgument, message).expected("at least 1").found(number);
 }
 
-/// Each file ends where the bytes so far come nearest to its share of all, and holds at least one unit.
+/// Divides units into files balanced by bytes. Each file ends at the unit at which the sum so far is nearest to its
+/// share of the total, and has at least one unit.
 std::vector<std::uint32_t> balanced(std::int64_t shards, std::span<const std::int64_t> bytes) {
   if (shards < 1) throw too_few(fmt::format("cannot spread tensors over {}", plural(shards, "file")), shards);
   const auto units = static_cast<std::int64_t>(bytes.size());
@@ -134,7 +135,7 @@ std::vector<std::uint32_t> balanced(std::int64_t shards, std::span<const std::in
   std::int64_t unit = 0, sum = 0;
   for (std::int64_t file = 0; file < files; ++file) {
     const std::int64_t share_end = begin_of_share(total, file + 1, files);
-    const std::int64_t last = units - (files - 1 - file);  // The others need one each.
+    const std::int64_t last = units - (files - 1 - file);  // Each of the remaining files needs at least one unit.
     const auto nearer = [&] { return share_end - sum > bytes[static_cast<std::size_t>(unit)] / 2; };
     for (bool is_first = true; unit < last && (is_first || file == files - 1 || nearer()); ++unit) {
       assigned[static_cast<std::size_t>(unit)] = static_cast<std::uint32_t>(file);
@@ -170,22 +171,22 @@ std::vector<std::uint32_t> greedy(std::int64_t limit, std::span<const std::int64
   return assigned;
 }
 
-/// Assigns a file to each unit: a tensor, or several that share a storage and therefore stay together. `bytes` are of
-/// units, in name order. \returns file numbers, counted from 0 without gaps.
+/// Assigns a file to each unit: a tensor, or several tensors that share a storage and therefore stay together. `bytes`
+/// are the sizes of units, in name order. \returns file numbers, from 0 without gaps.
 /// \throws Error kInvalidArgument  less than one shard or byte.
 ///
-/// ShardsLayout: contiguous runs balanced by bytes; as many files as shards when there are as many units.
-/// SizeLayout: greedily, as huggingface_hub's split_state_dict_into_shards_factory: a unit that is too large by itself
-/// has a separate file and does not close the one being filled.
+/// ShardsLayout: contiguous runs balanced by bytes; as many files as shards if there are enough units. SizeLayout:
+/// greedy, as in huggingface_hub's split_state_dict_into_shards_factory: a unit that is larger than the limit gets a
+/// separate file, and does not close the current one.
 std::vector<std::uint32_t> assign_files(const Layout& layout, std::span<const std::int64_t> bytes) {
   if (const auto* shards = std::get_if<ShardsLayout>(&layout)) return balanced(shards->shards, bytes);
   if (const auto* size = std::get_if<SizeLayout>(&layout)) return greedy(size->bytes, bytes);
   return std::vector<std::uint32_t>(bytes.size());
 }
 
-// --- Whole tensors
+// --- Whole tensors.
 
-/// The file of each selected tensor. Tensors that share a storage are one unit, led by the first of them.
+/// The file of each selected tensor. Tensors that share a storage form one unit.
 std::vector<std::uint32_t> files_of_tensors(const TargetDraft& draft, const Layout& layout) {
   const SharingPlan& sharing = draft.sharing;
   const std::size_t count = draft.selection.tensors.size();
@@ -288,9 +289,9 @@ void add_whole_tensors(TargetDraft& draft, const Layout& layout) {
   for (std::size_t i = 0; i < files.size(); ++i) adder.add_tensor(i);
 }
 
-// --- Objects
+// --- Objects.
 
-/// Whether a tensor that is an alias in the source is a first one here.
+/// Whether a tensor that is an alias in the source is not an alias here.
 bool has_parted_aliases(const TargetDraft& draft) {
   return std::ranges::any_of(draft.target.tensors, [&](const Tensor& tensor) {
     return tensor.alias_of == kNoIndex && draft.source.tensors[tensor.source].alias_of != kNoIndex;
@@ -313,12 +314,13 @@ Value* make_root(TargetDraft& draft, bool aliases_apart) {
   return is_pruned ? prune_tree(*target.arena, *source.root, entries) : tree_of_paths(*target.arena, entries);
 }
 
-/// Adds the selected objects and the root if the format holds objects.
+/// Adds the selected objects and the root if the format supports objects.
 ///
-/// The root is the source's tree without what was not selected, or, when names changed or there was none, one rebuilt
-/// from the paths (dicts with string and integer keys become dicts, runs of indices from 0 become lists). In a tree one
-/// value may stand for all aliases of a tensor; with `aliases_apart` some are separate tensors, and need one each.
-/// \throws Error kInvalidArgument  leaves of a rebuilt tree inside one another.
+/// The root is the source's tree without unselected entries. If names changed or there was no tree, it is rebuilt from
+/// the paths (dicts with string and integer keys become dicts, runs of indices from 0 become lists). In a tree, one
+/// value may represent all aliases of a tensor; with `aliases_apart`, some of them are separate tensors, and need
+/// separate values.
+/// \throws Error kInvalidArgument  a leaf of a rebuilt tree is inside a different leaf.
 void add_objects(TargetDraft& draft, bool aliases_apart) {
   if (!draft.traits.objects) return;
   draft.target.objects.reserve(draft.selection.objects.size());

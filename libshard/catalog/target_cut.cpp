@@ -41,7 +41,7 @@ class PieceAdder {
   const FirstNames& aliases_apart() const { return aliases_apart_; }
 
  private:
-  /// By offsets, those of one place by rank.
+  /// Sorts chunks by offsets, and those at the same offsets by rank.
   void sort_chunks(const Tensor& tensor) {
     const auto less = [this](const Chunk& a, const Chunk& b) {
       const auto by_offsets = std::lexicographical_compare_three_way(a.offsets.begin(), a.offsets.end(),
@@ -60,7 +60,8 @@ class PieceAdder {
     return std::ranges::equal(target_.chunks_of(a), target_.chunks_of(b), is_same);
   }
 
-  /// An alias that is cut alike has its pieces in the storages of the first one; its own, the last ones made, go.
+  /// Makes an alias with equal cuts use the storages of the first tensor's pieces. Its own storages, which were added
+  /// last, are removed.
   void share_pieces(const Tensor& tensor, std::size_t first_storage) {
     const Tensor& first = target_.tensors[tensor.alias_of];
     if (!is_cut_alike(tensor, first)) {

@@ -6,7 +6,7 @@ TargetDraft::TargetDraft(const Catalog& from, const Selection& what, const Forma
     : source(from), selection(what), traits(format), sharing(from, what, format.sharing) {
   target.format = traits.name;
   target.metadata = source.metadata;
-  if (selection.renamed) target.metadata.erase(kAliasesNote);  // It would name what is not there.
+  if (selection.renamed) target.metadata.erase(kAliasesNote);  // The note would contain names that no longer exist.
   target.originals = source.originals;
   target.locations = source.locations;
   target.borrowed = source.borrowed;

@@ -14,10 +14,10 @@
 
 namespace shard {
 
-/// The steps of make_target share one. `selected` is an index into Selection::tensors; target tensors have the same.
-/// Ownership: source, selection and traits must outlive it.
+/// The state that the steps of make_target share. `selected` is an index into Selection::tensors; target tensors have
+/// the same indices. Ownership: source, selection and traits must outlive it.
 struct TargetDraft {
-  /// Notes the metadata and what is borrowed; there are no tensors yet.
+  /// Copies the metadata and records the borrowed arenas. There are no tensors yet.
   TargetDraft(const Catalog& from, const Selection& what, const FormatTraits& format);
 
   const Tensor& source_tensor(std::size_t selected) const { return source.tensors[selection.tensors[selected].source]; }
@@ -38,23 +38,26 @@ struct TargetDraft {
 };
 
 /// Adds the selected tensors in pieces, each row-major in a separate storage, with its rank in StoredTensor::rank. With
-/// `traits.aliases`, aliases that are cut alike share the storages of their pieces; all other sharing ends, with a
+/// `traits.aliases`, aliases with equal cuts share the storages of their pieces; all other sharing ends, with a
 /// warning. A tensor without elements that no rank would hold is stored on rank 0. Sets shardings and world_size.
 ///
-/// Shardings say in words what the chunks say in boxes, where words exist: for RanksLayout (one axis without a name)
-/// and MeshLayout those of the layout, negative and missing dimensions resolved; for KeepLayout and LikeLayout those of
-/// the checkpoint that is followed, or where that has none and the format keeps empty pieces, S(d) on one axis if its
-/// boxes are those of torch.chunk, one a rank in order. A rule that cuts a dimension in another order than slowest axis
-/// first has none. Where a format joins a rank's boxes (not `one_box_per_item`), KeepLayout and LikeLayout join them as
-/// the sharding says, and where it keeps empty pieces they add them.
+/// Shardings describe in placements what the chunks describe in boxes, if placements can express it. For RanksLayout
+/// (one axis without a name) and MeshLayout, they are the layout's, with negative and missing dimensions resolved. For
+/// KeepLayout and LikeLayout, they are those of the followed checkpoint. If that has none and the format keeps empty
+/// pieces, they are S(d) on one axis if its boxes are those of torch.chunk, one per rank in order. A rule that cuts a
+/// dimension in a different order than slowest axis first has none.
+///
+/// If a format joins a rank's boxes (not `one_box_per_item`), KeepLayout and LikeLayout join them according to the
+/// sharding, and add empty pieces if the format keeps them.
 ///
 /// \pre the layout may cut, and the format has pieces
 /// \returns whether some aliases are stored apart from their originals.
 /// \throws Error  as make_target.
 bool add_pieces(TargetDraft& draft, const Layout& layout);
 
-/// Adds one file per rank that holds something, rank 0 also for objects alone, or with `uncut_on_all` one for every
-/// rank of world_size; in rank order. Storages get the files of their ranks. \pre add_pieces, and objects are added
+/// Adds one file per rank that stores something, in rank order. Rank 0 has one even if it stores only objects. With
+/// `uncut_on_all`, every rank of world_size has one. Storages receive the files of their ranks. \pre add_pieces, and
+/// objects are added
 void add_rank_files(TargetDraft& draft);
 
 }  // namespace shard

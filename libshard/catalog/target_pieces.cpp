@@ -31,7 +31,7 @@ RankPiece whole_piece(Dims shape, std::int64_t rank) {
   return piece;
 }
 
-/// The chunks of a checkpoint as pieces. Equal boxes are neighbours in the order of chunks.
+/// Converts the chunks of a checkpoint to pieces. Equal boxes are adjacent in the order of chunks.
 std::vector<RankPiece> pieces_of_chunks(const Catalog& catalog, const Tensor& tensor) {
   std::vector<RankPiece> pieces;
   for (const Chunk& chunk : catalog.chunks_of(tensor)) {
@@ -51,7 +51,7 @@ std::vector<RankPiece> pieces_of_chunks(const Catalog& catalog, const Tensor& te
   return pieces;
 }
 
-/// Every placement on a dimension that the tensor has, counted from the front; others are R.
+/// The placements with dimensions counted from the front. Those on dimensions that the tensor does not have become R.
 std::vector<Placement> resolved(std::span<const Placement> placements, int dims) {
   std::vector<Placement> all;
   for (Placement placement : placements) {
@@ -62,7 +62,8 @@ std::vector<Placement> resolved(std::span<const Placement> placements, int dims)
   return all;
 }
 
-/// Placements mean cuts of the slowest axis first; where each dimension is cut by one axis the order does not matter.
+/// Whether the cuts are equivalent to cuts with the slowest axis first, as placements define them. If each dimension is
+/// cut by one axis, the order does not matter.
 bool cuts_slowest_first(const Sharding& words, std::span<const std::size_t> order) {
   std::map<int, std::size_t> last;
   for (const std::size_t axis : order) {
@@ -74,7 +75,7 @@ bool cuts_slowest_first(const Sharding& words, std::span<const std::size_t> orde
   return true;
 }
 
-/// Whether the words are of ranks below `ranks`, each once.
+/// Whether the sharding's ranks are below `ranks`, without duplicates.
 bool fits(const Sharding& words, std::int64_t ranks) {
   std::int64_t product = 1;
   for (const MeshAxis& axis : words.mesh) {
@@ -89,7 +90,8 @@ bool fits(const Sharding& words, std::int64_t ranks) {
   return is_listed && product <= ranks && words.placements.size() == words.mesh.size();
 }
 
-/// For each mesh coordinate, by number, the number of that which holds the same and is 0 on all axes of replicas.
+/// For each mesh coordinate, by number: the number of the coordinate with the same data that is 0 on all axes of
+/// replicas.
 std::vector<std::size_t> first_replicas(const Sharding& words) {
   const std::size_t axes = words.mesh.size();
   std::vector<std::size_t> sizes(axes), steps(axes), coordinate(axes), numbers;
@@ -103,7 +105,7 @@ std::vector<std::size_t> first_replicas(const Sharding& words) {
   return numbers;
 }
 
-/// The pieces that the words say, by rank.
+/// The pieces that a sharding describes, by rank.
 std::vector<RankPiece> place(Dims shape, const Sharding& words) {
   const Sharding known{words.mesh, {}, resolved(words.placements, shape.size())};
   std::vector<RankPiece> pieces = place(shape, known.mesh, known.placements);
@@ -122,8 +124,8 @@ std::vector<RankPiece> place(Dims shape, const Sharding& words) {
   return pieces;
 }
 
-/// The dimension that torch.chunk would have to cut into `ranks` pieces, one a rank in order, to give these chunks; -1
-/// where none does. Pieces without elements may be absent.
+/// The dimension that torch.chunk would have to split into `ranks` pieces, one per rank in order, to produce these
+/// chunks; -1 if there is none. Pieces without elements may be missing.
 int chunked_dim(const Catalog& catalog, const Tensor& tensor, std::int64_t ranks) {
   const std::span<const Chunk> chunks = catalog.chunks_of(tensor);
   if (chunks.size() < 2) return -1;
@@ -144,7 +146,8 @@ int chunked_dim(const Catalog& catalog, const Tensor& tensor, std::int64_t ranks
   return dim;
 }
 
-/// Packed elements are cut between blocks: the runs of the innermost cut dimension must begin and end there.
+/// Checks that packed elements are split between blocks: the runs of the innermost cut dimension must begin and end
+/// there.
 void check_cut(const SelectedTensor& selected, Dims shape, DType dtype, const Box& box) {
   const DTypeBlock block = dtype_block(dtype);
   if (block.elements == 1) return;
@@ -206,7 +209,7 @@ struct PieceRule::Impl {
         .found(static_cast<std::int64_t>(rule.placements.size()));
   }
 
-  /// The first rule that matches; mesh.rules.size() for none. Later rules that match count as used.
+  /// The first rule that matches, or mesh.rules.size(). Later rules that match count as used.
   std::size_t rule_of(std::string_view name) {
     const std::vector<std::size_t> matching = mesh.rules_for(name);
     for (const std::size_t rule : matching) used[rule] = true;
@@ -246,8 +249,8 @@ struct PieceRule::Impl {
         .found(to_string(tensor->shape));
   }
 
-  /// As another checkpoint has it. Where every rank has a file, or joins its boxes, words say what boxes alone do not:
-  /// which ranks hold nothing, and how boxes join.
+  /// The pieces as in the followed checkpoint. If every rank has a file, or joins its boxes, its sharding is needed in
+  /// addition to its boxes: it shows which ranks hold nothing, and how boxes are joined.
   const Placed& followed(const Catalog& catalog, const Tensor& tensor) {
     current.sharding = words_of(catalog, tensor);
     const bool by_words = current.sharding != kNoIndex && (traits.keeps_empty || !traits.one_box_per_item);
@@ -276,7 +279,7 @@ struct PieceRule::Impl {
     return index;
   }
 
-  /// What a followed checkpoint says, or the ranks that its boxes name.
+  /// The number of ranks that a followed checkpoint states, or that its boxes have.
   std::int64_t ranks_of(const Catalog& catalog) {
     if (followed_ranks > 0) return followed_ranks;
     followed_ranks = catalog.world_size.value_or(0);
@@ -294,7 +297,7 @@ struct PieceRule::Impl {
     return product;
   }
 
-  /// Drops what the format does not store.
+  /// Drops pieces that the format does not store.
   std::vector<RankPiece> stored(std::vector<RankPiece> pieces, Dims shape) {
     const bool is_uncut = std::ranges::all_of(pieces, [&](const auto& p) { return is_whole(p, shape); });
     if (is_uncut && traits.uncut_on_all) {
@@ -312,14 +315,14 @@ struct PieceRule::Impl {
   const Catalog& source;
   const Layout& layout;
   const FormatTraits& traits;
-  MeshLayout mesh;  ///< Also what a RanksLayout means.
+  MeshLayout mesh;  ///< Also the equivalent of a RanksLayout.
   std::vector<bool> used;
   bool was_cut = false;
   std::map<std::pair<std::size_t, std::vector<std::int64_t>>, Placed> cache;
   Placed current;
   std::vector<Sharding> words;
   HashMap<std::string, std::uint32_t> word_numbers;
-  std::vector<std::uint32_t> followed_words;  ///< By number in the followed checkpoint: that in `words`.
+  std::vector<std::uint32_t> followed_words;  ///< By sharding of the followed checkpoint: its index in `words`.
   std::int64_t followed_ranks = 0;
 };
 
@@ -355,7 +358,7 @@ TensorPieces PieceRule::pieces(const SelectedTensor& selected) {
 void PieceRule::check_used() const {
   const Impl& impl = *impl_;
   const auto* ranks = std::get_if<RanksLayout>(&impl.layout);
-  // Dimension 0 is the default, so a checkpoint of scalars alone is not a mistake.
+  // Dimension 0 is the default, so a checkpoint that contains only scalars is not a mistake.
   if (ranks != nullptr && ranks->dim != 0 && !impl.was_cut) {
     throw Error(ErrorCode::kInvalidArgument,
                 fmt::format("cannot shard along dimension {}: no tensor has that dimension", ranks->dim))

@@ -1,5 +1,4 @@
-/// \file
-/// Layouts of pieces: what each rank stores of each tensor. Inside libshard/catalog only.
+/// \file Layouts of pieces: the parts of each tensor that each rank stores. Inside libshard/catalog only.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +15,7 @@ namespace shard {
 /// True for layouts that may cut tensors.
 bool cuts_tensors(const Layout& layout);
 
-/// What is stored of one tensor, and its sharding.
+/// The stored pieces of one tensor, and its sharding.
 struct TensorPieces {
   std::span<const RankPiece> pieces;  ///< By rank.
   std::uint32_t sharding = kNoIndex;  ///< Index into PieceRule::shardings, or kNoIndex.
@@ -36,9 +35,9 @@ class PieceRule {
 
   /// \throws Error kInvalidArgument  a rule that no tensor matched, a dimension that no tensor has.
   void check_used() const;
-  /// How many ranks the layout has, as far as it says; for formats with a file for every rank always a number.
+  /// The number of ranks in the layout, if it is defined. Always defined for formats with a file for every rank.
   std::optional<std::int64_t> world_size() const;
-  /// All that were used so far, each once.
+  /// All shardings used so far, without duplicates.
   const std::vector<Sharding>& shardings() const;
 
  private:

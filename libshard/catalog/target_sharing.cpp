@@ -14,7 +14,7 @@ namespace shard {
 
 namespace {
 
-/// Sorts spans and joins those that overlap or touch.
+/// Sorts spans, and joins those that overlap or are adjacent.
 void merge(std::vector<UsedSpan>& spans) {
   std::ranges::sort(spans, {}, &UsedSpan::begin);
   std::size_t kept = 0;
@@ -38,12 +38,12 @@ SharingPlan::SharingPlan(const Catalog& source, const Selection& selection, bool
   collect_spans();
 }
 
-/// A whole tensor in one piece, as torch files have them.
+/// Whether the tensor is whole and in one piece, as in torch files.
 bool SharingPlan::is_view(std::size_t selected) const {
   return tensor(selected).chunk_count == 1 && chunk(selected).sizes == tensor(selected).shape;
 }
 
-/// Its bytes can move as they are, those of a decoded storage as Reader::bytes_of gives them.
+/// Whether its bytes can be copied unchanged. A decoded storage's bytes come from Reader::bytes_of.
 bool SharingPlan::is_verbatim(std::size_t selected) const {
   return is_view(selected) && selection_.tensors[selected].dtype == tensor(selected).dtype;
 }
@@ -54,7 +54,7 @@ void SharingPlan::find_aliases() {
   for (const Tensor& each : source_.tensors) {
     if (each.alias_of != kNoIndex) has_alias[each.alias_of] = true;
   }
-  HashMap<std::uint64_t, std::uint32_t> first;  // By the source's first alias and the wanted dtype.
+  HashMap<std::uint64_t, std::uint32_t> first;  // The key combines the source's first alias and the requested dtype.
   for (std::uint32_t i = 0; i < alias_.size(); ++i) {
     const SelectedTensor& selected = selection_.tensors[i];
     const std::uint32_t alias_of = source_.tensors[selected.source].alias_of;
@@ -65,8 +65,8 @@ void SharingPlan::find_aliases() {
   }
 }
 
-/// Storages with several views keep them; so does the storage of one view that is not row-major. The rest, nearly all
-/// of most checkpoints, are tensors of their own.
+/// Finds shared storages. Storages with several views keep them, and so does a storage with one view that is not
+/// row-major. All others, which are nearly all in most checkpoints, become separate tensors.
 void SharingPlan::group_views() {
   const std::size_t count = selection_.tensors.size();
   shared_.assign(count, kNoIndex);
@@ -88,7 +88,7 @@ void SharingPlan::group_views() {
 }
 
 void SharingPlan::collect_spans() {
-  std::vector<std::int64_t> largest(storages_.size(), 1);  // Bytes of the largest element of each storage.
+  std::vector<std::int64_t> largest(storages_.size(), 1);  // The size of the largest element in each storage.
   for (std::size_t i = 0; i < shared_.size(); ++i) {
     if (shared_[i] == kNoIndex || is_empty(tensor(i).shape)) continue;
     const std::int64_t bytes = element_bytes(tensor(i).dtype);
@@ -99,7 +99,7 @@ void SharingPlan::collect_spans() {
   for (std::size_t i = 0; i < storages_.size(); ++i) {
     SharedStorage& shared = storages_[i];
     merge(shared.spans);
-    // A span keeps its place modulo the largest element, so that views of any dtype begin at whole elements.
+    // A span keeps its offset modulo the largest element, so that views of any dtype begin at whole elements.
     const std::int64_t step = largest[i];
     for (UsedSpan& span : shared.spans) {
       span.to = shared.bytes + (span.begin % step - shared.bytes % step + step) % step;
@@ -119,7 +119,7 @@ std::int64_t SharingPlan::first(std::size_t selected) const {
 
 std::vector<std::string> SharingPlan::warnings(bool cut) const {
   if (!enabled_) return {};
-  std::vector<std::uint32_t> views(source_.storages.size());  // Views of each storage, aliases aside.
+  std::vector<std::uint32_t> views(source_.storages.size());  // The number of views of each storage, without aliases.
   for (std::size_t i = 0; i < alias_.size(); ++i) {
     if (is_view(i) && alias_[i] == kNoIndex) ++views[storage(i)];
   }

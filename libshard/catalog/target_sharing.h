@@ -1,5 +1,4 @@
-/// \file
-/// Which target tensors share a storage, and what of it they need. Inside libshard/catalog only.
+/// \file Decides which target tensors share a storage, and which parts of it they need. Inside libshard/catalog only.
 #pragma once
 
 #include <cstdint>
@@ -12,31 +11,32 @@
 
 namespace shard {
 
-/// A run of bytes of a source storage that some view uses, and where it goes in the target's.
+/// A run of bytes of a source storage that some view uses, and its position in the target's storage.
 struct UsedSpan {
   std::int64_t begin, end;  ///< Bytes in the source storage.
   std::int64_t to;          ///< Bytes in the target storage.
 };
 
-/// A source storage that moves as its bytes are.
+/// A source storage whose bytes are copied unchanged.
 struct SharedStorage {
   std::uint32_t from;           ///< Index of the source storage.
-  std::vector<UsedSpan> spans;  ///< By begin, apart from each other.
+  std::vector<UsedSpan> spans;  ///< Sorted by begin, without overlaps.
   std::int64_t bytes = 0;       ///< The target storage's size: the spans one after the other.
 };
 
 /// The selection's tensors seen as views, for formats with storages and strides.
 class SharingPlan {
  public:
-  /// With `enabled` false nothing is shared; `alias` still says whose bytes a tensor repeats.
+  /// If `enabled` is false, nothing is shared; `alias` still returns the tensor whose bytes a tensor repeats.
   SharingPlan(const Catalog& source, const Selection& selection, bool enabled);
 
-  /// Index into `storages` of the storage that this selected tensor is a view of, or kNoIndex: it is stored row-major.
+  /// The index into `storages` of the storage of which this selected tensor is a view. kNoIndex: it is stored
+  /// row-major.
   std::uint32_t shared(std::size_t selected) const { return enabled_ ? shared_[selected] : kNoIndex; }
   const std::vector<SharedStorage>& storages() const { return storages_; }
-  /// The first selected tensor that is the same view, cast alike, or kNoIndex.
+  /// The first selected tensor with an equal view and an equal cast, or kNoIndex.
   std::uint32_t alias(std::size_t selected) const { return alias_[selected]; }
-  /// Where a view of a shared storage begins in the target's, in elements.
+  /// The begin of a view of a shared storage in the target's, in elements.
   std::int64_t first(std::size_t selected) const;
   /// Warnings about tensors that no longer share storage: cast tensors; with `cut`, all but aliases.
   std::vector<std::string> warnings(bool cut) const;

@@ -20,7 +20,7 @@ namespace {
 constexpr std::size_t kMaxKeyText = 256;
 constexpr std::size_t kMaxNameBytes = 16 << 20;
 
-/// The beginning of `text`, not cut inside a character.
+/// The beginning of `text`, split between characters.
 std::string_view front_of(std::string_view text) { return text.substr(0, front_of_characters(text, kMaxKeyText)); }
 
 std::string quoted_key(std::string_view text, bool bytes) {
@@ -28,8 +28,8 @@ std::string quoted_key(std::string_view text, bool bytes) {
          (text.size() > kMaxKeyText ? "..." : "");
 }
 
-/// Python's repr() of a key that is not a string (torch flattens names by str(), which is the same for those), clipped:
-/// a tuple may hold itself many times over.
+/// Python's repr() of a key that is not a string (torch flattens names by str(), which is equal for those). It is
+/// clipped, because a tuple may contain itself many times.
 std::string key_text(const Value& key, int depth = 0) {
   switch (key.kind) {
     case ValueKind::kNone:
@@ -56,14 +56,14 @@ std::string key_text(const Value& key, int depth = 0) {
       if (text.size() > kMaxKeyText) return std::string(front_of(text)) + "...)";
       return text + (key.items().size() == 1 ? ",)" : ")");
     }
-    case ValueKind::kGlobal:  // A dtype: "torch.float32".
+    case ValueKind::kGlobal:  // For a dtype, for example "torch.float32".
       return fmt::format("{}.{}", key.module(), key.text());
     default:
       return std::string(type_name(key));
   }
 }
 
-/// "cpu" and "cuda:1": str() of a device is not its repr().
+/// For example "cpu" and "cuda:1": str() of a device, which differs from its repr().
 std::string device_text(const Value& device) {
   std::string text;
   for (const Value* part : device.items()) {
@@ -149,7 +149,7 @@ class LeafWalk {
   }
   void emit(Value& value) {
     const std::span<const PathPart> parts = position_.parts();
-    // One key needs no copy of its text: it lies in an arena already.
+    // A single key needs no copy of its text, which is already in an arena.
     const bool one_key = parts.size() == 1 && !parts[0].is_index;
     charge(value);
     visit_({&value, path(), one_key ? parts[0].key() : copy_name(arena_, position_.name())});
@@ -166,12 +166,12 @@ class LeafWalk {
     return {*container_, parts.back()};
   }
 
-  /// A node under many names is listed under each: an entry, and its text where that is long.
+  /// Charges a node under each of its names: an entry, and its text if that is long.
   void charge(const Value& value) {
     constexpr std::size_t kShortText = 64;
     arena_.charge(Charge::kEntries);
     if (value.text().size() <= kShortText || visited_.insert(&value)) return;
-    // The decimal digits of an integer cost more to make than its bytes.
+    // Converting an integer to decimal digits costs more than its bytes.
     arena_.charge(Charge::kBytes, std::ssize(value.text()) * (value.kind == ValueKind::kLong ? 8 : 1));
   }
 
@@ -179,8 +179,8 @@ class LeafWalk {
   const std::function<bool(const Value&)>& is_leaf_;
   const std::function<void(const TreeLeaf&)>& visit_;
   TreePosition position_;
-  std::optional<std::span<const PathPart>> container_;  ///< Its parts, once one of its leaves needed them.
-  VisitedSet visited_;                                  ///< Those with long texts.
+  std::optional<std::span<const PathPart>> container_;  ///< The parts of its path, once one of its leaves needed them.
+  VisitedSet visited_;                                  ///< Nodes with long texts.
 };
 
 }  // namespace

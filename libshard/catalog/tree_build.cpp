@@ -18,7 +18,7 @@ Value* make_leaf(Arena& arena, const TreeEntry& entry) {
   return entry.tensor != kNoIndex ? make_tensor(arena, entry.tensor) : entry.object;
 }
 
-/// A copy of a mapping with other items; class, constructor arguments and state stay.
+/// A copy of a mapping with other items. Class, constructor arguments and state are unchanged.
 Value* with_items(Arena& arena, const Value& mapping, std::span<Value* const> items) {
   Value* dict = make_list(arena, ValueKind::kDict, items);
   if (mapping.kind == ValueKind::kDict) return dict;
@@ -45,7 +45,7 @@ class Pruner {
     }
   }
 
-  /// What is left of `value` at the walk's position: itself, a copy, or null.
+  /// The pruned `value` at the walk's position: the value itself, a copy, or null.
   Value* prune(Value& value) {
     const std::span<Value*> items = is_container(value) ? container_items(value) : std::span<Value*>();
     const TreeEntry* entry = find();
@@ -110,7 +110,7 @@ class Pruner {
 
   Arena& arena_;
   HashMap<std::string_view, std::uint32_t> last_of_name_;
-  std::vector<std::uint32_t> next_;  ///< The next entry of the same name.
+  std::vector<std::uint32_t> next_;  ///< By entry: the next entry with the same name.
   std::span<const TreeEntry> entries_;
   TreePosition position_;
 };
@@ -151,7 +151,7 @@ class TreeBuilder {
     return size(a) == size(b) ? 0 : size(a) < size(b) ? -1 : 1;
   }
 
-  /// The container of entries that have their first `depth` parts in common.
+  /// Builds the container of entries that share their first `depth` parts.
   Value* build(Range range, std::size_t depth) {
     check_depth(static_cast<int>(depth));
     std::vector<Value*> keyed;
@@ -170,7 +170,8 @@ class TreeBuilder {
     return make_list(arena_, ValueKind::kList, items);
   }
 
-  /// Among sorted entries with common parts the shortest comes first: if it ends here, it must be alone.
+  /// Builds the value of entries that share `depth` parts. The shortest entry comes first; if it ends here, it must be
+  /// the only one.
   Value* build_child(Range range, std::size_t depth) {
     if (size(*range[0]) > depth) return build(range, depth);
     if (range.size() == 1) return make_leaf(arena_, *range[0]);
@@ -181,7 +182,7 @@ class TreeBuilder {
         .because("one path is equal to the other or is a prefix of it");
   }
 
-  /// Key texts lie in the catalogs' arenas already.
+  /// Key texts are in the catalogs' arenas already.
   Value* make_key(std::string_view text) {
     Value* key = make_value(arena_, ValueKind::kString);
     key->set_text(text);

@@ -1,5 +1,4 @@
-/// \file
-/// What walks over container trees share: children of containers, keys as path parts, the position of a walk.
+/// \file Helpers for visiting container trees: children of containers, keys as path parts, the position of a visit.
 #pragma once
 
 #include <cstdint>
@@ -15,11 +14,11 @@ namespace shard {
 bool is_container(const Value& value);
 /// Key-value pairs of a mapping, elements of a list or tuple.
 std::span<Value*> container_items(const Value& value);
-/// A dict key as a path part; the text of a key that is not a string lies in `arena`.
+/// A dict key as a path part. The text of a key that is not a string is allocated in `arena`.
 PathPart key_part(Arena& arena, const Value& key);
 inline PathPart index_part(std::size_t index) { return PathPart::of_index(static_cast<std::int64_t>(index)); }
 
-/// The path and name of the node that a walk is at. \throws Error kCorruption  from push: too deep.
+/// The path and name of the node that is being visited. \throws Error kCorruption  from push: too deep.
 class TreePosition {
  public:
   void push(const PathPart& part);

@@ -18,10 +18,11 @@ namespace shard {
 
 namespace {
 
-// --- Order ---
+// --- Sorting.
 
-/// What a tensor is sorted by, close together: sorting whole entries, or indices into them, misses the cache. `head` is
-/// the first bytes past what all names have in common, as a number that compares as they do; mostly it decides.
+/// The sort key of a tensor, in compact form: sorting whole entries, or indices into them, causes cache misses. `head`
+/// consists of the first bytes after the prefix that all names share, as a number that compares like them. It usually
+/// decides.
 struct SortKey {
   std::uint64_t head;
   std::string_view name;
@@ -53,7 +54,7 @@ std::size_t common_prefix(const std::vector<Entry>& entries) {
   return common.size();
 }
 
-/// Of two paths with one name; "a.b" as one key comes before "a" and "b".
+/// Compares two paths with one name. "a.b" as one key precedes "a" and "b".
 bool path_less(const Path& a, const Path& b) {
   return std::ranges::lexicographical_compare(a, b, [](const PathPart& x, const PathPart& y) {
     if (x.is_index != y.is_index) return x.is_index;
@@ -61,7 +62,7 @@ bool path_less(const Path& a, const Path& b) {
   });
 }
 
-/// The positions of `entries` in order of name, rank and path; nothing when they lie in that order already.
+/// The positions of `entries` in order of name, rank and path. Nothing if they are in that order already.
 template <class Entry>
 std::vector<std::uint32_t> sorted_order(const std::vector<Entry>& entries) {
   const auto key_less = [](const Entry& a, const Entry& b) {
@@ -85,11 +86,11 @@ std::vector<std::uint32_t> sorted_order(const std::vector<Entry>& entries) {
   std::vector<std::uint32_t> order;
   order.reserve(keys.size());
   for (const SortKey& key : keys) order.push_back(key.index);
-  return order;  // Without the keys, which would take their room while entries are moved.
+  return order;  // The keys are freed here, before the entries are moved.
 }
 
-/// Moves entry order[i] to place i, in place: each cycle of the permutation is passed through once, and what is in its
-/// place says so in `order`.
+/// Moves entry order[i] to position i, in place. Follows each cycle of the permutation once, and marks finished
+/// positions in `order`.
 template <class Entry>
 void reorder(std::vector<Entry>& entries, std::vector<std::uint32_t> order) {
   for (std::uint32_t first = 0; first < order.size(); ++first) {
@@ -105,7 +106,7 @@ void reorder(std::vector<Entry>& entries, std::vector<std::uint32_t> order) {
   }
 }
 
-/// Gives kTensor values their tensors' new numbers, each node once however often it is shared.
+/// Sets the tensors' new numbers in kTensor values. Visits each node once, regardless of how often it is shared.
 class Renumbering {
  public:
   explicit Renumbering(const std::vector<std::uint32_t>& order) : new_index_(order.size()) {
@@ -151,9 +152,9 @@ void sort_chunks(Catalog& catalog) {
   }
 }
 
-// --- Aliases ---
+// --- Aliases.
 
-/// Finds equal views. A storage that one tensor uses needs no look.
+/// Finds equal views. A storage with only one tensor needs no comparison.
 class AliasFinder {
  public:
   explicit AliasFinder(Catalog& catalog) : catalog_(catalog), uses_(catalog.storages.size()) {
@@ -172,7 +173,7 @@ class AliasFinder {
     return !tensor.damaged && tensor.chunk_count > 0 && uses_[storage(catalog_.chunks[tensor.first_chunk])] > 1;
   }
 
-  /// Of everything that same_view compares.
+  /// A hash of everything that same_view compares.
   std::uint64_t hash(const Tensor& tensor) {
     numbers_.assign({static_cast<std::int64_t>(tensor.dtype)});
     const auto add = [this](Dims dims) { numbers_.insert(numbers_.end(), dims.begin(), dims.end()); };
@@ -186,7 +187,7 @@ class AliasFinder {
     return hash_(numbers_);
   }
 
-  /// A tensor in pieces is the same view where every piece is.
+  /// Tensors in several pieces are equal views if all their pieces are.
   bool same_view(const Tensor& a, const Tensor& b) const {
     const auto same_chunk = [this](const Chunk& x, const Chunk& y) {
       return storage(x) == storage(y) && x.first == y.first && x.strides == y.strides && x.sizes == y.sizes &&
@@ -196,7 +197,7 @@ class AliasFinder {
            std::ranges::equal(catalog_.chunks_of(a), catalog_.chunks_of(b), same_chunk);
   }
 
-  /// The earlier tensor of the same view, or kNoIndex after noting this one as the first.
+  /// The earlier tensor with the same view. If there is none, records this one as the first and returns kNoIndex.
   std::uint32_t find_or_insert(std::uint32_t index) {
     const Tensor& tensor = catalog_.tensors[index];
     const auto is_same = [&](std::uint32_t view) { return same_view(catalog_.tensors[first_[view]], tensor); };
@@ -211,10 +212,10 @@ class AliasFinder {
   KeyedHash hash_;
   HashSlots views_;
   std::vector<std::uint32_t> first_;   ///< The first tensor of each view.
-  std::vector<std::int64_t> numbers_;  ///< Of one tensor, while it is hashed.
+  std::vector<std::int64_t> numbers_;  ///< The numbers of one tensor, while it is hashed.
 };
 
-// --- Checks ---
+// --- Checks.
 
 [[noreturn]] void refuse_box(const Tensor& tensor, const Chunk& chunk, FindingKind kind, const char* why) {
   throw Error(ErrorCode::kCorruption,
@@ -246,7 +247,7 @@ bool is_whole(const Tensor& tensor, const Chunk& chunk) {
   return chunk.sizes == tensor.shape && std::ranges::all_of(chunk.offsets, [](std::int64_t n) { return n == 0; });
 }
 
-/// What can be said of a tensor without looking at its coverage. \throws Error kCorruption
+/// Checks everything about a tensor except its coverage. \throws Error kCorruption
 void check_bounds(const Catalog& catalog, const Tensor& tensor) {
   if (tensor.shape.size() > kMaxDims) {
     throw Error(ErrorCode::kCorruption, fmt::format("tensor '{}' has {} dimensions", tensor.name, tensor.shape.size()))
@@ -265,7 +266,7 @@ void check_bounds(const Catalog& catalog, const Tensor& tensor) {
   }
 }
 
-/// \returns whether nothing was reported.
+/// Checks one tensor. \returns whether nothing was reported.
 bool check_tensor(const Catalog& catalog, const Tensor& tensor, Findings& findings) {
   try {
     check_bounds(catalog, tensor);
@@ -278,9 +279,10 @@ bool check_tensor(const Catalog& catalog, const Tensor& tensor, Findings& findin
   return check_coverage(tensor.name, tensor.shape, chunks, findings);
 }
 
-/// Views may name an element many times over (a stride of 0, many names for one storage), and zeros shrink to nothing.
-/// A file of a few bytes that claims terabytes in this way keeps its readers busy. The files' sizes are known before
-/// any place is, and count each stored byte once, regardless of what storages and items claim of them.
+/// Limits the claimed sizes. Views may use an element many times (a stride of 0, many names for one storage), and zeros
+/// compress to nothing. A file of a few bytes that claims terabytes in this way would exhaust its readers' time. The
+/// files' sizes are known before any offset is, and count each stored byte once, regardless of the claims of storages
+/// and items.
 class Proportion {
  public:
   explicit Proportion(Catalog& catalog) : catalog_(catalog) {
@@ -292,8 +294,8 @@ class Proportion {
     }
   }
 
-  /// Reports the largest tensors, which are `damaged` then, until the rest is in proportion to the files: no reader
-  /// works on more than that.
+  /// Reports the largest tensors, which become `damaged`, until the rest is in proportion to the files. No reader
+  /// processes more than that.
   void check(Findings& findings) {
     constexpr auto always = static_cast<double>(kNamedFloor), times = static_cast<double>(kNamedPerFileByte);
     const double limit = std::max(always, times * stored_);
@@ -308,7 +310,7 @@ class Proportion {
   }
 
  private:
-  // Sums may pass 63 bits, and need not be exact.
+  // A double, because sums may exceed 63 bits and need not be exact.
   static double bytes_of(const Tensor& tensor) {
     return static_cast<double>(checked_bytes(checked_numel(tensor.shape), tensor.dtype));
   }

@@ -1,5 +1,5 @@
-/// \file
-/// ContainerReport: what a reader tells of a file's container beside its elements, for whoever checks the whole file.
+/// \file ContainerReport: receives a reader's findings about a file's container, apart from its elements. verify uses
+///   it to check whole files.
 #pragma once
 
 #include <cstdint>
@@ -17,9 +17,10 @@ namespace shard {
 /// A run of bytes that is checked by reading all of it.
 struct CrcRange {
   std::int64_t offset = 0, bytes = 0;    ///< In the file, or in the decoded view.
-  std::optional<std::uint32_t> crc32{};  ///< What the container states; none: that the bytes can be read is the check.
-  std::string name{};                    ///< For messages: "record 'archive/data/0'".
-  /// Opens the view that decodes a compressed run; empty: the run lies in the file as it is.
+  std::optional<std::uint32_t> crc32{};  ///< The CRC-32 that the container records. If it records none, the check is
+                                         ///< that the bytes can be read.
+  std::string name{};                    ///< Used in messages, for example "record 'archive/data/0'".
+  /// Opens the view that decodes a compressed run. Empty: the run is stored uncompressed in the file.
   std::function<std::shared_ptr<const RandomReader>()> decoded{};
 };
 
@@ -27,13 +28,13 @@ struct CrcRange {
 class ContainerReport {
  public:
   virtual ~ContainerReport() = default;
-  /// Bytes that the caller shall read and compare.
+  /// Requests that the caller reads these bytes and compares their CRC-32.
   virtual void on_crc_run(CrcRange bytes) = 0;
-  /// So many CRC-32s were compared already.
+  /// Counts CRC-32s that the reader has already compared.
   virtual void on_crcs_checked(std::int64_t crc32s) = 0;
-  /// A pickle of the file names "module.name".
+  /// Records a global "module.name" that a pickle of the file uses.
   virtual void on_global(std::string_view name) = 0;
-  /// Takes what is wrong with headers, directories, indexes and what lies between records.
+  /// Receives findings about headers, directories, indexes and the bytes between records.
   virtual Findings& findings() = 0;
 };
 

@@ -1,5 +1,4 @@
-/// \file
-/// Reader: an open source checkpoint, as the rest of libshard sees it.
+/// \file Reader: an open source checkpoint, as the rest of libshard uses it.
 #pragma once
 
 #include <cstdint>
@@ -12,33 +11,34 @@
 
 namespace shard {
 
-/// An open source checkpoint. Its bytes are read by the executor, with positioned reads at the catalog's places.
+/// An open source checkpoint. The executor reads its bytes with positioned reads at the offsets that the catalog gives.
 class Reader {
  public:
   virtual ~Reader() = default;
-  /// Metadata only, already checked. The reference stays valid as long as the reader.
+  /// The checkpoint's metadata, already validated. The reference stays valid as long as the reader.
   virtual const Catalog& catalog() const = 0;
-  /// Makes sure that the storages of these tensors are located, in file order. Formats whose metadata holds all places
+  /// Determines the file offsets of these tensors' storages, in file order. Formats whose metadata contains all offsets
   /// do nothing. Not thread-safe.
-  /// \throws Error kCorruption  what lies there contradicts the metadata.
+  /// \throws Error kCorruption  the bytes of a storage contradict the metadata.
   virtual void locate(std::span<const std::uint32_t> tensors) = 0;
-  /// Loads the values of objects if they are not loaded yet. Until then an object that costs I/O to learn (a bytes item
-  /// of dcp) is one entry whose value is null; afterwards its leaves are entries of their own, and `root` holds them as
-  /// they are. Indices of tensors do not change. Not thread-safe. \throws Error kCorruption, kUnsupported
+  /// Loads the values of objects that are not loaded yet. Until then, an object whose value costs I/O (a bytes item of
+  /// dcp) is one entry with a null value. Afterwards each of its leaves is a separate entry, and `root` contains the
+  /// values themselves. Indices of tensors do not change. Not thread-safe.
+  /// \throws Error kCorruption, kUnsupported
   virtual void load_objects() {}
   /// Bytes that load_objects would read now; INT64_MAX if unknown.
   virtual std::int64_t unread_object_bytes() const { return 0; }
-  /// The open file of that index. Threads: safe. Ownership: shared; at most a few hundred are kept open.
+  /// The open file with this index. Threads: safe. Ownership: shared; at most a few hundred files are kept open.
   virtual std::shared_ptr<const RandomReader> file(std::uint32_t index) const = 0;
-  /// Where the plain little-endian elements of a located storage are read: its file, or for one that is not plain a
-  /// view that decodes on the way. Storage::offset counts there. Threads and ownership: as `file`.
+  /// The reader of a located storage's plain little-endian elements: the file itself, or a view that decodes a storage
+  /// that is not plain. Storage::offset counts in this reader. Threads and ownership: as `file`.
   virtual std::shared_ptr<const RandomReader> bytes_of(std::uint32_t storage) const {
     return file(catalog().storages[storage].file);
   }
-  /// Checks all of a file that opening, `locate` and reading elements do not look at, and hands over the runs of bytes
-  /// whose checksums the container states. What is wrong goes to the report. Threads: safe for different files.
-  /// \returns false where nothing but the catalog knows the file's containers: compressed storages then remain to be
-  ///   read as they are. \pre all tensors that can be are located
+  /// Checks the parts of a file that opening, `locate` and reading elements do not check. The report receives the
+  /// findings, and the runs of bytes whose checksums the container records. Threads: safe for different files.
+  /// \returns false if only the catalog knows the file's containers. The caller must then read compressed storages
+  ///   without decoding them. \pre all tensors that can be located are located
   virtual bool check_container(std::uint32_t /*file*/, ContainerReport& /*report*/) const { return false; }
 };
 

@@ -1,8 +1,7 @@
-/// \file
-/// Writer: how a format puts a target catalog into files.
+/// \file Writer: stores a target catalog in the files of one format.
 ///
-/// Every file has one owner among the ranks of a job (job/file_owners.h). The owner writes all of the file that is not
-/// tensors' elements: begin_file before them, the frames of storages, and finish_file after them.
+/// Every file has one owner among the ranks of a job (job/file_owners.h). The owner writes everything in the file
+/// except the elements of tensors: begin_file before them, the frames around storages, and finish_file after them.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +13,7 @@
 
 namespace shard {
 
-/// CRC-32 of each target storage, joined from pieces that workers made.
+/// The CRC-32 of each target storage, combined from the CRC-32s of pieces that workers computed.
 class Checksums {
  public:
   virtual ~Checksums() = default;
@@ -22,37 +21,40 @@ class Checksums {
   virtual std::uint32_t crc32_of(std::uint32_t storage) const = 0;
 };
 
-/// The bytes right around storages, such as a zip's local headers. Small storages are written together with them.
-/// Threads: one; each makes its own by Writer::frames.
+/// The bytes directly before and after storages, such as a zip file's local headers. Small storages are written
+/// together with their frames. Threads: one; each thread calls Writer::frames for its own.
 class StorageFrames {
  public:
   virtual ~StorageFrames() = default;
-  /// Appends what ends where the storage begins.
+  /// Appends the bytes that end where the storage begins.
   virtual void append_before(std::uint32_t storage, std::string& out) = 0;
-  /// Appends what begins where the storage ends.
+  /// Appends the bytes that begin where the storage ends.
   virtual void append_after(std::uint32_t storage, std::uint32_t crc32, std::string& out) = 0;
 };
 
-/// Puts a target catalog into files of one format. Made for one target. On every rank of a job there is one.
-/// Threads: begin_file and finish_file may be called at once for different files; frames by any.
+/// Writes one target catalog in one format. Every rank of a job has its own Writer. Threads: begin_file and finish_file
+/// may run at once for different files; any thread may call frames.
 class Writer {
  public:
   virtual ~Writer() = default;
-  /// Fixes every file's path and size and every storage's offset in `target`; adds files of its own (index, metadata).
-  /// Pure: writes nothing. Called once, before the others, which are given the same target.
-  /// \throws Error kUnsupported  something that the format cannot hold, by name.
+  /// Assigns every file's path and size and every storage's offset in `target`, and adds the format's own files (index,
+  /// metadata). Pure: writes nothing. The caller calls it once, before the other functions, and passes the same target
+  /// to them.
+  /// \throws Error kUnsupported  the format cannot store an item; the message names it.
   virtual void place(Catalog& target) = 0;
-  /// Whether frames and what finish_file writes hold CRC-32s of storages.
+  /// Whether frames or finish_file write CRC-32s of storages.
   virtual bool needs_checksums() const { return false; }
-  /// Writes what is known before the elements, such as headers. Called once, before any element of the file is written.
+  /// Writes everything that is known before the elements, such as headers. Called once, before any element of the file
+  /// is written.
   virtual void begin_file(const Catalog& /*target*/, std::uint32_t /*file*/, FileWriter& /*to*/) {}
-  /// The frames of the target's storages; null if storages have none. Ownership: must not outlive the target or the
+  /// The frames of the target's storages, or null if storages have none. Ownership: must not outlive the target or the
   /// Writer.
   virtual std::unique_ptr<StorageFrames> frames(const Catalog& /*target*/) const { return nullptr; }
-  /// Writes what is left, such as directories and metadata. Called once, when all else of the file was written.
+  /// Writes the rest of the file, such as directories and metadata. Called once, after everything else in the file is
+  /// written.
   virtual void finish_file(const Catalog& /*target*/, std::uint32_t /*file*/, const Checksums& /*checksums*/,
                            FileWriter& /*to*/) {}
-  /// Whether DST is a folder or one file, given the placed target.
+  /// Whether the output is a folder rather than one file, given the placed target.
   virtual bool is_folder() const = 0;
 };
 

@@ -1,5 +1,5 @@
-/// \file
-/// A chosen tensor's elements, block by block, in the dtype that the selection converts them to.
+/// \file BlockReader: reads a selected tensor's elements block by block, in the dtype that the selection converts them
+///   to.
 #pragma once
 
 #include <cstddef>
@@ -14,16 +14,16 @@ namespace shard {
 
 inline constexpr std::int64_t kBlockBytes = 1 << 20;  ///< Tensors are read in blocks of this size.
 
-/// Threads: one each.
+/// Threads: each thread needs its own.
 class BlockReader {
  public:
-  /// `pool`, `threads`: see TensorReader.
+  /// \param pool, threads  see TensorReader.
   BlockReader(const Catalog& catalog, const Reader& reader, const SelectedTensor& tensor, Progress& progress,
               BufferPool& pool, int threads);
   std::int64_t elements() const { return elements_; }
-  /// Elements of a block of about `bytes`: at least one; ends fall on bytes.
+  /// The number of elements in a block of about `bytes`, at least one. Blocks end on whole bytes.
   std::int64_t block_elements(std::int64_t bytes) const;
-  /// Elements [begin, end), packed. The view is valid until the next call.
+  /// Reads elements [begin, end), packed. The view is valid until the next call.
   std::span<const std::byte> read(std::int64_t begin, std::int64_t end);
 
  private:

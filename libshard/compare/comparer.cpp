@@ -35,7 +35,8 @@ bool any_above(std::span<const std::byte> data, Word mask, Word infinity) {
   return found;
 }
 
-/// Whether some element may be NaN. The narrow float8 types differ too much for a bit trick, so for them it is true.
+/// Whether an element may be NaN. The narrow float8 types differ too much for one bit trick, so the result is true for
+/// them.
 bool may_hold_nan(DType part, std::span<const std::byte> data) {
   switch (part) {
     case DType::kFloat16:
@@ -69,9 +70,10 @@ double relative(double distance, double b) {
   return b == 0 ? std::numeric_limits<double>::infinity() : distance / std::abs(b);
 }
 
-constexpr int kLowestDecade = -324, kDecades = 633;  ///< From the smallest positive double to the largest.
+constexpr int kLowestDecade = -324, kDecades = 633;  ///< The range from the smallest positive double to the largest.
 
-/// The exponent e with 10^e <= x < 10^(e + 1), by comparison with the doubles nearest to these powers. \pre finite, > 0
+/// The exponent e with 10^e <= x < 10^(e + 1), found by comparison with the doubles nearest to these powers. \pre x is
+/// finite and > 0
 int decade_of(double x) {
   static const std::array<double, kDecades> kPowers = [] {
     std::array<double, kDecades> powers{};
@@ -161,7 +163,7 @@ void Comparer::add_integers(std::int64_t begin, std::span<const std::byte> a, st
   const auto width = static_cast<std::size_t>(bytes);
   const std::uint64_t sign = is_signed(dtype_) ? std::uint64_t{1} << (8 * bytes - 1) : 0;
   for (std::size_t i = 0; i * width < a.size(); ++i) {
-    // With the sign bit flipped, two's complement numbers have the order of unsigned ones.
+    // With the sign bit flipped, two's complement numbers sort like unsigned ones.
     const std::uint64_t x = load(a.data() + i * width, bytes) ^ sign, y = load(b.data() + i * width, bytes) ^ sign;
     if (x == y) continue;
     const double distance = static_cast<double>(std::max(x, y) - std::min(x, y));

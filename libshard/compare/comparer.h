@@ -1,9 +1,9 @@
-/// \file
-/// Compares elements of two tensors of one dtype: how many differ, by how much, and which first.
+/// \file Compares the elements of two tensors of one dtype: how many differ, by how much, and which element is the
+///   first.
 ///
-/// Values are compared as numbers: 0 equals -0; NaN equals nothing unless the tolerance says otherwise. Floats and
-/// complex numbers are compared as float64, which is exact for all of them, and integers as they are. Other dtypes
-/// (float4, float6, bits, quantized) are compared by their bits, without distances.
+/// Values are compared as numbers: 0 equals -0, and NaN equals nothing unless the tolerance accepts it. Floats and
+/// complex numbers are compared as float64, which represents all of them exactly. Integers are compared in their own
+/// type. Other dtypes (float4, float6, bits, quantized) are compared by their bits, without distances.
 #pragma once
 
 #include <cstddef>
@@ -29,27 +29,28 @@ struct HistogramBin {
   std::int64_t count = 0;
   friend bool operator==(const HistogramBin&, const HistogramBin&) = default;
 };
-/// Bins that are not empty, sorted by exponent. Distances that are NaN or infinite are in none.
+/// The non-empty bins, sorted by exponent. No bin counts distances that are NaN or infinite.
 using Histogram = std::vector<HistogramBin>;
 
-/// Distances are over the differing elements; absent if the dtype has none.
+/// The differences between two tensors. Distances cover only the differing elements, and are absent if the dtype has
+/// none.
 struct ValueDifference {
   std::int64_t elements = 0, differing = 0;
-  std::int64_t first = -1;  ///< Row-major number of the first differing element.
+  std::int64_t first = -1;  ///< The row-major index of the first differing element.
   std::optional<double> max_abs, max_rel;
   std::optional<std::uint64_t> max_ulp;
-  Histogram abs;  ///< Distances |a - b|; the base is 10.
-  Histogram ulp;  ///< Counts of representable numbers between a and b; the base is 2.
+  Histogram abs;  ///< Distances |a - b|. The base is 10.
+  Histogram ulp;  ///< Counts of representable numbers between a and b. The base is 2.
 };
 
-/// Takes a tensor block by block, in order. Blocks of equal bytes cost a memcmp and a look for NaN. Memory for 1,000
+/// Receives a tensor block by block, in order. Blocks of equal bytes cost a memcmp and a search for NaN. Memory: 1,000
 /// counts.
 class Comparer {
  public:
   Comparer(DType dtype, const Tolerance& tolerance);
   /// \pre a and b are the packed elements [begin, begin + count).
   void add(std::int64_t begin, std::int64_t count, std::span<const std::byte> a, std::span<const std::byte> b);
-  /// The difference in all blocks so far.
+  /// The differences in all blocks so far.
   ValueDifference result() const;
 
  private:
@@ -61,12 +62,13 @@ class Comparer {
   void differs_by(std::int64_t element, double abs, double rel);
   std::uint64_t ulps_apart(const std::byte* a, const std::byte* b) const;
 
-  DType dtype_, part_;  ///< part_: a complex number's halves, or the dtype itself.
+  DType dtype_, part_;  ///< part_ is the dtype of a complex number's halves, or the dtype itself.
   int parts_ = 1;
   Kind kind_;
   Tolerance tolerance_;
-  ValueDifference result_;                             ///< Without histograms, which result() makes of the counts.
-  std::vector<std::int64_t> abs_counts_, ulp_counts_;  ///< By exponent from the lowest; empty until one is counted.
+  ValueDifference result_;                             ///< Has no histograms; result() builds them from the counts.
+  std::vector<std::int64_t> abs_counts_, ulp_counts_;  ///< Counts by exponent, from the lowest one. Empty until
+                                                       ///< something is counted.
   std::vector<double> a_, b_;
 };
 

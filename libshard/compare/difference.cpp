@@ -21,7 +21,7 @@ namespace shard {
 
 namespace {
 
-/// Walks two lists that are sorted by name in step: visits each name of A, of B, or of both once.
+/// Walks two lists that are sorted by name in step. Visits each name once, with its entry in A, in B, or in both.
 template <class List, class Visit>
 void merge(const List& a, const List& b, const Visit& visit) {
   std::size_t i = 0, j = 0;
@@ -127,7 +127,7 @@ struct ValuePass::Impl {
   Group& group;
   Progress& progress;
   std::int64_t bytes = 0;
-  std::size_t first = 0, last = 0;  ///< This rank's share of `found.values`.
+  std::size_t first = 0, last = 0;  ///< This rank's part of `found.values`.
 
   ValueDifference compare(const TensorPair& pair, const std::stop_token& stop, WorkerShare& share);
   void collect();
@@ -146,7 +146,7 @@ ValueDifference ValuePass::Impl::compare(const TensorPair& pair, const std::stop
   return comparer.result();
 }
 
-/// Shares what each rank found with all ranks, so that each knows whether the two differ.
+/// Sends each rank's results to all ranks, so that every rank knows whether the two differ.
 void ValuePass::Impl::collect() {
   WireWriter own;
   own.number(static_cast<std::int64_t>(first));

@@ -22,7 +22,7 @@ struct TensorPair {
   const SelectedTensor* b = nullptr;
   ValueDifference values;  ///< Filled if dtypes and shapes are equal.
 };
-/// An object that differs; one of the two is null if that side lacks the name.
+/// An object that differs. One of the two is null if that side lacks the name.
 struct ObjectPair {
   const SelectedObject* a = nullptr;
   const SelectedObject* b = nullptr;
@@ -41,8 +41,8 @@ struct Difference {
   }
 };
 
-/// One of the two checkpoints, and what is compared of it: tensors in the dtypes that the selection converts them to.
-/// Both lists of the selection are sorted by name, as `select` returns them.
+/// One of the two checkpoints, and the part of it that is compared. Tensors are compared in the dtypes that the
+/// selection converts them to. Both lists of the selection are sorted by name, as `select` returns them.
 struct ComparedSide {
   Reader& reader;
   const Selection& selection;
@@ -50,28 +50,29 @@ struct ComparedSide {
   const Catalog& catalog() const { return reader.catalog(); }
 };
 
-/// Whether a format stores two objects in different forms, such as strings of fixed and of variable length. False for
-/// objects of different formats.
+/// Whether a format stores two objects in different forms, such as strings of fixed and of variable length. The result
+/// is false for objects of different formats.
 bool differ_in_form(const Catalog& a, const Catalog& b, const Value* in_a, const Value* in_b);
 
-/// Compares names, dtypes, shapes and objects; reads no elements. `values` of the result are the pairs whose values are
-/// still to be compared. \pre the readers have loaded their objects if the selections have any
+/// Compares names, dtypes, shapes and objects; reads no elements. `values` of the result lists the pairs whose values
+/// are still to be compared. \pre the readers have loaded their objects if the selections contain any
 Difference compare_entries(const ComparedSide& a, const ComparedSide& b);
 
-/// Compares the elements of the pairs in `found.values`. One rank's part of the work: each rank of a group makes one
-/// over the same sources.
+/// Compares the elements of the pairs in `found.values`. It does one rank's part of the work: each rank of a group has
+/// one over the same sources.
 class ValuePass {
  public:
-  /// Collective. \throws Error kInvalidArgument  the ranks see different tensors
-  /// Ownership: all must outlive this.
+  /// Collective.
+  /// \throws Error kInvalidArgument  the ranks see different tensors
+  /// Ownership: all arguments must outlive this object.
   ValuePass(const ComparedSide& a, const ComparedSide& b, Difference& found, const Tolerance& tolerance,
             const PassOptions& options, Group& group, Progress& progress);
   ~ValuePass();
-  std::int64_t total_bytes() const;  ///< Bytes that all ranks together read.
-  /// Reads and compares this rank's share; work for a collective step. \throws Error  a file cannot be read or is
-  /// damaged
+  std::int64_t total_bytes() const;  ///< The number of bytes that all ranks together read.
+  /// Reads and compares this rank's share. Runs as the work of a collective step.
+  /// \throws Error  a file cannot be read or is damaged
   void read(const std::stop_token& stop);
-  /// Leaves in `found.values` the pairs that differ, on all ranks. Collective. \pre read
+  /// Reduces `found.values` to the pairs that differ, on all ranks. Collective. \pre read() has finished
   void finish();
 
  private:
@@ -79,7 +80,7 @@ class ValuePass {
   std::unique_ptr<Impl> impl_;
 };
 
-/// The whole comparison in one process.
+/// Runs the whole comparison in one process.
 Difference compare_checkpoints(const ComparedSide& a, const ComparedSide& b, const Tolerance& tolerance = {},
                                const PassOptions& options = {});
 

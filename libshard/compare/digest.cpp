@@ -38,7 +38,7 @@ std::string DigestPass::Impl::digest_of(const SelectedTensor& tensor) {
   return hasher.finish_hex();
 }
 
-/// Gathers the digests of each rank's share on rank 0.
+/// Gathers the digests of all ranks' shares on rank 0.
 void DigestPass::Impl::collect() {
   WireWriter own;
   own.number(static_cast<std::int64_t>(share.first));

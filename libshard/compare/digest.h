@@ -1,5 +1,4 @@
-/// \file
-/// Digests of tensors' elements, which do not depend on the checkpoint's format and layout.
+/// \file Digests of tensors' elements. They do not depend on the checkpoint's format or layout.
 #pragma once
 
 #include <memory>
@@ -17,19 +16,21 @@
 
 namespace shard {
 
-/// The hash of each chosen tensor's elements, row-major, packed, little-endian, in the dtype that the selection
-/// converts it to. One rank's part of the work: each rank of a group makes one over the same source.
+/// Hashes the elements of each selected tensor: row-major, packed, little-endian, in the dtype that the selection
+/// converts them to. It does one rank's part of the work: each rank of a group has one over the same source.
 class DigestPass {
  public:
-  /// Collective. \throws Error kInvalidArgument  the ranks see different tensors
-  /// Ownership: all must outlive this.
+  /// Collective.
+  /// \throws Error kInvalidArgument  the ranks see different tensors
+  /// Ownership: all arguments must outlive this object.
   DigestPass(Reader& reader, const Selection& selection, HashAlgorithm algorithm, const PassOptions& options,
              Group& group, Progress& progress);
   ~DigestPass();
-  /// Reads and hashes this rank's share; work for a collective step. \throws Error  a file cannot be read or is damaged
+  /// Reads and hashes this rank's share. Runs as the work of a collective step.
+  /// \throws Error  a file cannot be read or is damaged
   void read(const std::stop_token& stop);
-  /// In the order of the selection. Collective: rank 0 receives the digests of all tensors, other ranks keep those of
-  /// their own share. \pre read
+  /// The digests in the order of the selection. Collective: rank 0 receives the digests of all tensors; other ranks
+  /// keep those of their own share. \pre read() has finished
   std::vector<std::string> finish();
 
  private:
@@ -37,11 +38,11 @@ class DigestPass {
   std::unique_ptr<Impl> impl_;
 };
 
-/// All three steps in one process: hexadecimal digests in the order of the selection.
+/// Runs all three steps in one process. \returns hexadecimal digests in the order of the selection.
 std::vector<std::string> tensor_digests(Reader& reader, const Selection& selection, HashAlgorithm algorithm,
                                         const PassOptions& options = {});
 
-/// One digest of all chosen tensors: the hash of the lines `name TAB dtype TAB d0,d1,... TAB digest LF`, sorted by
+/// One digest of all selected tensors: the hash of the lines `name TAB dtype TAB d0,d1,... TAB digest LF`, sorted by
 /// name.
 std::string checkpoint_digest(const Catalog& catalog, const Selection& selection, std::span<const std::string> digests,
                               HashAlgorithm algorithm);

@@ -9,7 +9,7 @@ namespace shard {
 
 namespace {
 
-/// The comparison of two catalog entries, without their elements.
+/// The result of comparing two catalog entries without reading their elements.
 enum class Known : std::uint8_t { kEqual, kDifferent, kOpen };
 
 Known compare_entries(const Catalog& catalog, const SelectedTensor& a, const SelectedTensor& b) {
@@ -40,7 +40,8 @@ bool EqualTensors::are_equal(const SelectedTensor& a, const SelectedTensor& b) {
 bool EqualTensors::may_be_equal(const SelectedTensor& a, const SelectedTensor& b) {
   const Known known = compare_entries(reader_.catalog(), a, b);
   if (known != Known::kOpen) return known == Known::kEqual;
-  const std::string first = first_block(a);  // A copy: the next call may move what it refers to.
+  const std::string first = first_block(a);  // Copied because the next call may move the string that the result refers
+                                             // to.
   if (first != first_block(b)) return false;
   const std::string all = whole(a);
   return all == whole(b);

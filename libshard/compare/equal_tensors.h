@@ -1,5 +1,4 @@
-/// \file
-/// Whether tensors of an open source hold the same elements.
+/// \file EqualTensors: finds out whether tensors of an open source have the same elements.
 #pragma once
 
 #include <cstdint>
@@ -12,23 +11,24 @@
 
 namespace shard {
 
-/// Tensors of one dtype and shape are compared byte by byte; others differ, and aliases of one tensor are equal.
-/// Threads: one. Ownership: the reader must outlive it.
+/// Compares tensors byte by byte if they have one dtype and shape. Tensors of different dtypes or shapes differ, and
+/// aliases of one tensor are equal. Threads: one. Ownership: the reader must outlive it.
 class EqualTensors {
  public:
-  /// `memory_bytes`: of buffers for reading.
+  /// \param memory_bytes  the size of all buffers for reading.
   EqualTensors(Reader& reader, std::int64_t memory_bytes)
       : reader_(reader), pool_a_(memory_bytes / 2), pool_b_(memory_bytes / 2) {}
 
-  /// Cost: reads both up to the first block that differs.
+  /// Compares two tensors exactly. Cost: reads both up to the first block that differs.
   bool are_equal(const SelectedTensor& a, const SelectedTensor& b);
 
-  /// False: they differ. Cost: however many pairs are asked about, each tensor's first block is read once, and the
-  /// whole once more if another tensor begins like it.
+  /// Compares prints of two tensors: false means that they differ. Cost: regardless of the number of pairs, each
+  /// tensor's first block is read once. The whole tensor is read once more if another tensor begins with the same
+  /// block.
   bool may_be_equal(const SelectedTensor& a, const SelectedTensor& b);
 
  private:
-  /// XXH3-128 of elements; empty until it is needed.
+  /// XXH3-128 hashes of elements. Empty until they are needed.
   struct Prints {
     std::string first_block, whole;
   };
@@ -40,7 +40,7 @@ class EqualTensors {
   Reader& reader_;
   Progress progress_;
   BufferPool pool_a_, pool_b_;
-  HashMap<std::uint32_t, Prints> prints_;  ///< By index in the catalog.
+  HashMap<std::uint32_t, Prints> prints_;  ///< Key: the tensor's index in the catalog.
 };
 
 }  // namespace shard

@@ -9,7 +9,7 @@ namespace shard {
 
 namespace {
 
-/// Spreads shapes over the slots of recently made ones; a plain multiplicative hash is enough for a cache.
+/// Spreads shapes over the slots of recent shapes. A plain multiplicative hash is enough for a cache.
 std::size_t slot_of(std::span<const std::int64_t> values, std::size_t slots) {
   std::uint64_t hash = values.size();
   for (const std::int64_t value : values) hash = (hash ^ static_cast<std::uint64_t>(value)) * 0x9E3779B97F4A7C15U;
@@ -24,7 +24,8 @@ void* Arena::Blocks::do_allocate(std::size_t bytes, std::size_t align) {
   if (budget != nullptr) budget->charge(Charge::kArena, static_cast<std::int64_t>(bytes));
   if (bytes < 2 * kHugePage) return ::operator new(bytes, std::align_val_t(align));
   void* block = ::operator new(bytes, std::align_val_t(kHugePage));
-  ::madvise(block, bytes / kHugePage * kHugePage, MADV_HUGEPAGE);  // Advice: without it all works, slower.
+  ::madvise(block, bytes / kHugePage * kHugePage, MADV_HUGEPAGE);  // This is only advice: without it, everything works,
+                                                                   // but slower.
   return block;
 }
 

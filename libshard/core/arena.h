@@ -47,21 +47,21 @@ class Dims {
 class Arena {
  public:
   Arena() = default;
-  /// For what a file describes: all memory is charged to `budget` (Charge::kArena), as it is taken from the system, so
-  /// that whatever allocates here may throw Error kCorruption.
+  /// For data that a file describes. All memory is charged to `budget` (Charge::kArena) when it is taken from the
+  /// system, so every allocation may throw Error kCorruption.
   explicit Arena(std::shared_ptr<Budget> budget) : blocks_(std::move(budget)) {}
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
 
-  /// Charges the budget, where there is one. \throws Error kCorruption
+  /// Charges the budget, if there is one. \throws Error kCorruption
   void charge(Charge what, std::int64_t count = 1) {
     if (Budget* const budget = blocks_.budget.get()) budget->charge(what, count);
   }
-  /// Adds to the budget, where there is one: see Budget::earn.
+  /// Adds to the budget, if there is one: see Budget::earn.
   void earn(std::int64_t bytes, std::int64_t data_bytes = 0) {
     if (Budget* const budget = blocks_.budget.get()) budget->earn(bytes, data_bytes);
   }
-  /// Null where nothing is charged.
+  /// Null if nothing is charged.
   const std::shared_ptr<Budget>& budget() const { return blocks_.budget; }
 
   void* allocate(std::size_t bytes, std::size_t align) { return pool_.allocate(bytes, align); }
@@ -74,15 +74,15 @@ class Arena {
     return {data, n};
   }
   std::string_view copy(std::string_view text);
-  /// Equal neighbours share memory: a run of tensors of one shape costs one copy.
+  /// Adjacent calls with equal values share memory: a run of tensors of one shape costs one copy.
   Dims dims(std::span<const std::int64_t> values);
   Dims zeros(int n);
   /// Keeps `owner` alive as long as the arena, so that views into it may be stored.
   void adopt(std::shared_ptr<const void> owner) { adopted_.push_back(std::move(owner)); }
 
  private:
-  /// Where the pool's blocks come from. Large ones lie on huge pages where the system has them on request: a catalog of
-  /// a hundred megabytes otherwise spends as long in page faults as in being made.
+  /// Provides the pool's blocks. Large blocks use huge pages if the system supports them on request. Otherwise, a
+  /// catalog of a hundred megabytes spends as much time in page faults as in its construction.
   struct Blocks final : std::pmr::memory_resource {
     explicit Blocks(std::shared_ptr<Budget> budget_or_null = nullptr) : budget(std::move(budget_or_null)) {}
     void* do_allocate(std::size_t bytes, std::size_t align) override;

@@ -9,7 +9,7 @@ namespace shard {
 
 namespace {
 
-/// Wraps instead of overflowing: where one dimension is 0 the others may be anything, and the product is not used.
+/// Wraps instead of overflowing. If one dimension is 0, the others may be anything, and the product is not used.
 std::int64_t wrapping_product(std::int64_t a, std::int64_t b) {
   return static_cast<std::int64_t>(static_cast<std::uint64_t>(a) * static_cast<std::uint64_t>(b));
 }
@@ -68,7 +68,7 @@ void row_major_strides(std::span<const std::int64_t> sizes, std::span<std::int64
   std::int64_t stride = 1;
   for (std::size_t d = sizes.size(); d-- > 0;) {
     out[d] = stride;
-    stride = wrapping_product(stride, std::max<std::int64_t>(sizes[d], 1));  // As torch: an empty dimension counts 1.
+    stride = wrapping_product(stride, std::max<std::int64_t>(sizes[d], 1));  // An empty dimension counts as 1.
   }
 }
 

@@ -17,7 +17,7 @@ inline constexpr int kMaxDims = 64;
 /// A box that owns its numbers, for arithmetic; catalogs store Dims.
 struct Box {
   int dims = 0;
-  std::array<std::int64_t, kMaxDims> offset;  ///< Only the first `dims` are meaningful.
+  std::array<std::int64_t, kMaxDims> offset;  ///< Only the first `dims` entries are meaningful.
   std::array<std::int64_t, kMaxDims> size;
 
   Box() = default;
@@ -26,17 +26,17 @@ struct Box {
   bool empty() const { return numel() == 0; }
 };
 
-/// The common part of two boxes of equal dimensions; empty (all sizes 0) where there is none.
+/// The common part of two boxes of equal dimensions. Empty (all sizes 0) if they do not overlap.
 Box intersect(const Box& a, const Box& b);
 /// "[0:4, 0:16]", for messages.
 std::string to_string(const Box& box);
 /// "[4, 16]", for messages.
 std::string to_string(std::span<const std::int64_t> dims);
-/// True when some size is 0; no dimensions are one element.
+/// True if some size is 0. A shape without dimensions has one element.
 bool is_empty(std::span<const std::int64_t> sizes);
 /// Row-major strides in elements of a shape, in `arena`.
 Dims row_major_strides(Arena& arena, std::span<const std::int64_t> sizes);
-/// The same, into `out` (of the same length).
+/// Does the same, into `out` (of the same length).
 void row_major_strides(std::span<const std::int64_t> sizes, std::span<std::int64_t> out);
 /// Whether `strides` walk `sizes` row-major without gaps (dimensions of size 1 may have any stride, as in torch).
 bool is_row_major(std::span<const std::int64_t> sizes, std::span<const std::int64_t> strides);

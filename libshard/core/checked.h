@@ -1,5 +1,4 @@
-/// \file
-/// Arithmetic on sizes that were read from a file: every step is checked, none wraps.
+/// \file Checked arithmetic on sizes that were read from a file: no step wraps.
 #pragma once
 
 #include <cstdint>
@@ -20,14 +19,14 @@ std::int64_t checked_numel(std::span<const std::int64_t> shape);
 /// \throws Error kCorruption  it does not fit 63 bits, or the last block is not full.
 std::int64_t checked_bytes(std::int64_t elements, DType dtype);
 
-/// Bytes of the blocks that hold `elements`, the last of which may be used in part; nothing where they do not fit 63
-/// bits. \pre elements >= 0
+/// The bytes of the blocks that contain `elements`; the last block may be partly used. Nothing if they exceed 63 bits.
+/// \pre elements >= 0
 std::optional<std::int64_t> bytes_within(std::int64_t elements, DType dtype);
 
 /// a / b, rounded up. \pre 0 <= a, 0 < b
 constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return a / b + (a % b != 0 ? 1 : 0); }
 
-/// Start of part `part` when `total` items are divided evenly into `parts`; part == parts: `total`.
+/// The start of part `part` if `total` items are divided evenly into `parts`. For part == parts, `total`.
 /// \pre 0 <= part <= parts <= 2^31, 0 <= total
 std::int64_t begin_of_share(std::int64_t total, std::int64_t part, std::int64_t parts);
 

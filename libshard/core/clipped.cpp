@@ -6,7 +6,7 @@ namespace shard {
 
 namespace {
 
-constexpr std::size_t kBetween = 48;  ///< Room for what stands between begin and end.
+constexpr std::size_t kBetween = 48;  ///< The space for the text between begin and end.
 
 bool continues(std::string_view text, std::size_t at) { return (static_cast<unsigned char>(text[at]) & 0xC0) == 0x80; }
 
@@ -16,7 +16,7 @@ std::size_t front_of_characters(std::string_view text, std::size_t limit) {
   if (text.size() <= limit) return text.size();
   std::size_t end = limit;
   while (end > 0 && limit - end < 3 && continues(text, end)) --end;
-  return continues(text, end) ? limit : end;  // Not UTF-8: cut anywhere.
+  return continues(text, end) ? limit : end;  // Text that is not UTF-8 may be split anywhere.
 }
 
 std::string clipped(std::string_view text, std::size_t limit) {

@@ -10,7 +10,7 @@
 #ifdef __x86_64__
 #include <immintrin.h>
 #if __has_include(<xxh_x86dispatch.h>)
-#include <xxh_x86dispatch.h>  // XXH3 by the widest vectors that the processor has, 4 times as fast as by SSE2.
+#include <xxh_x86dispatch.h>  // XXH3 with the widest vectors of the processor, 4 times as fast as with SSE2.
 #endif
 #endif
 
@@ -36,8 +36,8 @@ void require(bool ok, const char* what) {
   if (!ok) throw Error(ErrorCode::kResource, what);
 }
 
-/// ISA-L's CRC leaves the upper halves of AVX registers in use. Code for SSE, such as libxxhash's and our own, then
-/// runs at a quarter of its speed until they are released.
+/// ISA-L's CRC leaves data in the upper halves of AVX registers. Code for SSE, such as libxxhash's and this project's,
+/// then runs at a quarter of its speed until they are cleared.
 #ifdef __x86_64__
 [[gnu::target("avx")]] void zero_upper_halves() { _mm256_zeroupper(); }
 void release_upper_halves() {
@@ -56,7 +56,7 @@ std::uint32_t crc32(std::span<const std::byte> data, std::uint32_t crc) {
 }
 
 std::uint32_t crc32_combine(std::uint32_t crc_a, std::uint32_t crc_b, std::int64_t bytes_b) {
-  // Runs come one after another in one length, and what depends on it alone is most of the work.
+  // Many consecutive runs have one length, and the part of the work that depends only on it is the largest one.
   thread_local std::int64_t last_bytes = 0;
   thread_local uLong operation = crc32_combine_gen64(last_bytes);
   if (bytes_b != last_bytes) operation = crc32_combine_gen64(last_bytes = bytes_b);

@@ -1,5 +1,4 @@
-/// \file
-/// Hashes: CRC-32 (zip), XXH3-128 and SHA-256 (digests). Thin covers over ISA-L, zlib, libxxhash and OpenSSL.
+/// \file Hashes: CRC-32 (zip), XXH3-128 and SHA-256 (digests). Thin wrappers of ISA-L, zlib, libxxhash and OpenSSL.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +20,7 @@ enum class HashAlgorithm { kXxh3_128, kSha256 };
 HashAlgorithm parse_hash_algorithm(std::string_view name);
 std::string_view hash_name(HashAlgorithm algorithm);
 
-/// A running hash. Threads: one each.
+/// An incremental hash. Threads: each thread needs its own.
 class Hasher {
  public:
   explicit Hasher(HashAlgorithm algorithm);
@@ -29,7 +28,8 @@ class Hasher {
   Hasher(Hasher&&) noexcept;
   void update(std::span<const std::byte> data);
   void update(std::string_view text);
-  std::string finish_hex();  ///< Lower-case; XXH3-128 in its canonical (big-endian) form. Called once, last.
+  std::string finish_hex();  ///< The hash in lower-case hexadecimal; XXH3-128 in its canonical (big-endian) form.
+                             ///< Called once, last.
 
  private:
   struct Impl;

@@ -8,7 +8,7 @@ namespace shard {
 
 namespace {
 
-/// Other spellings that people type: torch's own second names, and short ones.
+/// Further spellings that users type: torch's own alternative names, and short ones.
 constexpr std::pair<std::string_view, DType> kAliases[] = {
     {"bf16", DType::kBfloat16},
     {"fp16", DType::kFloat16},

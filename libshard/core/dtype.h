@@ -54,10 +54,10 @@ enum class DType : std::uint8_t {
 };
 inline constexpr int kDTypeCount = static_cast<int>(DType::kQuint2x4) + 1;
 
-/// The fewest elements that fill whole bytes, and those bytes. Packed elements can be addressed and cut only between
-/// blocks.
+/// The smallest number of elements that fill whole bytes, and the number of those bytes. Packed elements can be
+/// addressed and split only between blocks.
 struct DTypeBlock {
-  int elements;  ///< 1 for all but float6.
+  int elements;  ///< 1 for all dtypes except float6.
   int bytes;
 
   friend bool operator==(const DTypeBlock&, const DTypeBlock&) = default;
@@ -73,11 +73,11 @@ enum class DTypeClass : std::uint8_t {
 /// Names are empty if the format has none.
 struct DTypeRow {
   DType dtype;
-  std::string_view name;  ///< torch's, without "torch.".
+  std::string_view name;  ///< torch's name without "torch.".
   DTypeBlock block;
   DTypeClass kind;
   DType component;               ///< The dtype of a complex dtype's two parts; any other dtype itself.
-  bool is_castable;              ///< convert::with_type then has its type.
+  bool is_castable;              ///< Whether convert::with_type has its type.
   std::string_view safetensors;  ///< In headers.
   std::string_view torch_class;  ///< The storage class of pickles; others have untyped storages.
   std::string_view numpy;        ///< In .npy files.
@@ -126,7 +126,7 @@ inline constexpr std::array<DTypeRow, kDTypeCount> kDTypeRows{{
 
 constexpr const DTypeRow& dtype_row(DType dtype) { return kDTypeRows[static_cast<std::size_t>(dtype)]; }
 
-/// True if rows are in DType's order and every dtype has its own.
+/// True if rows are in DType's order and every dtype has a row.
 consteval bool are_dtype_rows_complete() {
   for (std::size_t i = 0; i < kDTypeRows.size(); ++i) {
     if (kDTypeRows[i].dtype != static_cast<DType>(i) || kDTypeRows[i].name.empty()) return false;
@@ -137,7 +137,7 @@ static_assert(are_dtype_rows_complete());
 
 /// torch's name without "torch.": "bfloat16", "float8_e4m3fn", ...
 constexpr std::string_view dtype_name(DType dtype) { return dtype_row(dtype).name; }
-/// The dtype of that name, or nothing. Also takes common short spellings (bf16, fp16, f32, half, float, ...).
+/// The dtype with that name, or nothing. Accepts common short spellings too (bf16, fp16, f32, half, float, ...).
 std::optional<DType> dtype_of_name(std::string_view name);
 
 constexpr DTypeBlock dtype_block(DType dtype) { return dtype_row(dtype).block; }
@@ -147,7 +147,7 @@ constexpr bool is_float(DType dtype) { return dtype_row(dtype).kind == DTypeClas
 constexpr bool is_complex(DType dtype) { return dtype_row(dtype).kind == DTypeClass::kComplex; }
 constexpr bool is_integer(DType dtype) { return dtype_row(dtype).kind == DTypeClass::kInteger; }
 constexpr DType component_of(DType dtype) { return dtype_row(dtype).component; }
-/// Whether its elements can be converted: all but float4, float6, bits, bcomplex32 and quantized types.
+/// Whether its elements can be converted: all dtypes except float4, float6, bits, bcomplex32 and quantized types.
 constexpr bool is_castable(DType dtype) { return dtype_row(dtype).is_castable; }
 
 }  // namespace shard

@@ -9,9 +9,9 @@ namespace shard {
 
 namespace {
 
-constexpr std::size_t kLongest = 2 * kMaxMessageBytes;  ///< Of paths, and of lines that repeat the command.
+constexpr std::size_t kLongest = 2 * kMaxMessageBytes;  ///< The limit on paths, and on lines that repeat the command.
 
-/// what() ends at a NUL, which names of tensors may have.
+/// what() ends at a NUL, which names of tensors may contain.
 std::string without_nul(std::string text) {
   for (std::size_t at = text.find('\0'); at != std::string::npos; at = text.find('\0', at))
     text.replace(at, 1, "\\x00");
@@ -111,9 +111,9 @@ Error as_error(const std::exception_ptr& failure) {
     return error;
   } catch (const std::bad_alloc&) {
     return out_of_memory();
-  } catch (const std::length_error&) {  // A container that would be larger than all memory.
+  } catch (const std::length_error&) {  // A container would be larger than all memory.
     return out_of_memory();
-  } catch (const std::system_error& error) {  // No memory for a thread, or too many of them.
+  } catch (const std::system_error& error) {  // There is no memory for a thread, or there are too many threads.
     return Error(ErrorCode::kResource, error.what()).hint("give this process more memory and threads");
   } catch (const std::exception& error) {
     return Error(ErrorCode::kInternal, error.what());

@@ -1,9 +1,8 @@
-/// \file
-/// The one exception type that crosses a libshard header.
+/// \file Error: the only exception type that crosses a libshard header.
 ///
-/// An Error says what is wrong, where, what was expected and what was found, and what to do about it. Handlers branch
-/// on `code()` only; the other fields are for display and for `shardctl.error/1`. Names from files may be of any
-/// length: texts are kept as clipped() cuts them.
+/// An Error records what failed, where, the expected and the actual value, and a remedy. Handlers branch only on
+/// `code()`; the other fields are for display and for `shardctl.error/1`. Names from files may have any length, so
+/// texts are stored as clipped() shortens them.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +31,7 @@ enum class ErrorCode {
   kInternal,         ///< A broken invariant: a bug.                       exit 70
 };
 
-/// The code's name, for example "corruption": the `kind` of a `shardctl.error/1` that has no closer one.
+/// The code's name, for example "corruption". It is the `kind` of a `shardctl.error/1` that has no more specific one.
 std::string_view code_name(ErrorCode code);
 
 /// See the file comment. The fluent setters return the error itself, so that one expression builds and throws it:
@@ -43,14 +42,14 @@ class Error : public std::runtime_error {
   Error(ErrorCode code, const std::string& message);
 
   ErrorCode code() const noexcept { return code_; }
-  const std::string& file() const noexcept { return file_; }      ///< Empty where none applies.
-  const std::string& tensor() const noexcept { return tensor_; }  ///< Empty where none applies.
+  const std::string& file() const noexcept { return file_; }      ///< Empty if none applies.
+  const std::string& tensor() const noexcept { return tensor_; }  ///< Empty if none applies.
   const std::string& why() const noexcept { return why_; }
   const std::string& hint() const noexcept { return hint_; }
   const std::string& expected() const noexcept { return expected_; }
   const std::string& found() const noexcept { return found_; }
   std::optional<int> rank() const noexcept { return rank_; }
-  /// What is wrong with the checkpoint; none where the checkpoint is not at fault.
+  /// The kind of defect in the checkpoint. Empty if the checkpoint is not at fault.
   std::optional<FindingKind> kind() const noexcept { return kind_; }
   /// Alternative requests, best first. Shown after `hint` if both are set.
   const std::vector<Suggestion>& suggestions() const noexcept { return suggestions_; }
@@ -78,8 +77,8 @@ class Error : public std::runtime_error {
   std::vector<Suggestion> suggestions_;
 };
 
-/// Converts any exception to an Error: an Error stays as it is, failed allocations and thread creation become
-/// kResource, everything else kInternal.
+/// Converts any exception to an Error. An Error is unchanged, failed allocations and thread creation become kResource,
+/// and everything else becomes kInternal.
 Error as_error(const std::exception_ptr& failure);
 
 }  // namespace shard

@@ -1,5 +1,5 @@
-/// \file
-/// FileIdentity: which file a name leads to. Two names of one file (hard links, symlinks) have one.
+/// \file FileIdentity: identifies the file to which a name leads. Two names of one file (hard links, symlinks) have one
+///   identity.
 #pragma once
 
 #include <compare>
@@ -7,7 +7,7 @@
 
 namespace shard {
 
-/// Default: not known, as of files that lie in memory; such files are all different.
+/// Default: unknown, as for files in memory. Such files are all different.
 struct FileIdentity {
   std::uint64_t device = 0, inode = 0;
 

@@ -18,7 +18,7 @@ std::string reason_of(const Error& error) {
 }
 
 Findings& throwing_findings() {
-  static ThrowingFindings findings;  // Holds nothing, so all may share it.
+  static ThrowingFindings findings;  // It has no state, so all callers may share it.
   return findings;
 }
 

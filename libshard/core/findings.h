@@ -1,7 +1,6 @@
-/// \file
-/// Findings: the sink for everything that is wrong with a checkpoint. There are three kinds of sinks. The default one
-/// throws the first finding. A collecting one receives all that readers and checks can tell. Salvage, for
-/// repair, also receives losses: the reader continues past damage.
+/// \file Findings: the sink for all defects of a checkpoint. There are three kinds of sinks. The default one throws the
+///   first finding. A collecting one receives everything that readers and checks find. Salvage, for repair, also
+///   receives losses: the reader continues past damage.
 #pragma once
 
 #include <cstdint>
@@ -18,11 +17,11 @@ namespace shard {
 
 /// A box of a tensor.
 struct LostBox {
-  std::vector<std::int64_t> offsets, sizes;  ///< Elements.
+  std::vector<std::int64_t> offsets, sizes;  ///< In elements.
   friend bool operator==(const LostBox&, const LostBox&) = default;
 };
 
-/// One thing that cannot be read.
+/// A tensor, object or file that cannot be read.
 struct Loss {
   enum class What : std::uint8_t { kTensor, kObject, kFile };  ///< kFile: a file, or a part of one.
 
@@ -61,7 +60,7 @@ class Findings {
   virtual bool goes_on() const { return false; }
   /// Records a loss. If the tensor or object is lost already, only its boxes are added.
   virtual void lose(Loss /*loss*/) {}
-  /// Same, for a tensor of which only the name is left.
+  /// Does the same for a tensor of which only the name is known.
   virtual void lose_tensor(std::string_view /*name*/, std::string_view /*file*/, std::string_view /*why*/) {}
   /// Records that bytes of a storage of the catalog are missing or changed.
   virtual void lose_storage(std::uint32_t /*storage*/, const Error& /*why*/) {}
@@ -71,10 +70,10 @@ class Findings {
   virtual void mend(std::string /*what*/) {}
 };
 
-/// Throws what is reported.
+/// A sink that throws every finding.
 Findings& throwing_findings();
 
-/// Keeps what is reported, in order.
+/// Stores findings, in order.
 class CollectedFindings final : public Findings {
  public:
   void report(const Error& finding) override { all_.push_back(finding); }
@@ -82,13 +81,13 @@ class CollectedFindings final : public Findings {
   void warn(const Error& finding) override { warnings_.push_back(finding); }
   const std::vector<Error>& all() const { return all_; }
   const std::vector<Error>& warnings() const { return warnings_; }
-  std::vector<FindingKind> kinds() const;  ///< Those of `all`. \pre every finding has a kind.
+  std::vector<FindingKind> kinds() const;  ///< The kinds of `all`. \pre every finding has a kind.
 
  private:
   std::vector<Error> all_, warnings_;
 };
 
-/// Adds what a reader knows to findings of a check that it calls, and passes them on.
+/// Adds details that a reader knows to the findings of a check that it calls, and forwards them.
 class DetailedFindings final : public Findings {
  public:
   /// Ownership: `next` must outlive this.

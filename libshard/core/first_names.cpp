@@ -36,7 +36,7 @@ bool mentions(std::string_view text, std::string_view name) {
   };
   for (std::size_t at = text.find(name); at != std::string_view::npos; at = text.find(name, at + 1)) {
     std::string_view rest = text.substr(at + name.size());
-    if (rest.starts_with('.')) rest.remove_prefix(1);  // The end of a sentence, unless more follows.
+    if (rest.starts_with('.')) rest.remove_prefix(1);  // A period that ends a sentence, unless more text follows.
     const bool begins = at == 0 || text[at - 1] == '/' || !is_part(text[at - 1]),
                ends = rest.empty() || !is_part(rest.front());
     if (begins && ends) return true;

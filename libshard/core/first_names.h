@@ -1,5 +1,4 @@
-/// \file
-/// Names in messages: the first few of many, and whether a message mentions one.
+/// \file Names in messages: the first few of many, and a search for a name in a message.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +13,7 @@ namespace shard {
 class FirstNames {
  public:
   void add(std::string_view name);
-  std::size_t count() const { return count_; }  ///< All that were added.
+  std::size_t count() const { return count_; }  ///< The number of all added names.
   /// "'a', 'b', 'c' and 7 more"; long names are clipped.
   std::string text() const;
 
@@ -34,8 +33,8 @@ std::string first_names(const Names& names) {
 /// "1, 2, 3 and 7 more": `first` are the first of `count` numbers.
 std::string first_numbers(std::span<const std::int64_t> first, std::int64_t count);
 
-/// Whether a message has that name as a whole: not as a part of a word or of a longer name. The end of a path is
-/// a name.
+/// Whether a message contains that name as a whole, not as a part of a word or of a longer name. The end of a path
+/// counts as a name.
 bool mentions(std::string_view text, std::string_view name);
 
 }  // namespace shard

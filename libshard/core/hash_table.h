@@ -1,8 +1,7 @@
-/// \file
-/// The project's hash tables, for keys that a file may choose: texts, numbers, dims, nodes.
+/// \file The project's hash tables, for keys that a file may choose: texts, numbers, dims, nodes.
 ///
-/// Their hash is keyed (keyed_hash.h), so that no choice of keys makes them slow, and they are walked in order of
-/// insertion, so that what is made of them does not depend on the key. std::unordered_map and its like offer neither; a
+/// Their hash is keyed (keyed_hash.h), so that no choice of keys can make them slow. They are iterated in order of
+/// insertion, so that results do not depend on the key. std::unordered_map and similar types have neither property; a
 /// test (scripts/check_includes.py) refuses them.
 #pragma once
 
@@ -18,21 +17,21 @@
 
 namespace shard {
 
-/// Finds entries, which lie elsewhere and are numbered in order of insertion, by their hashes.
+/// Finds entries by their hashes. The entries themselves are stored elsewhere, and are numbered in order of insertion.
 ///
-/// Method: open addressing with linear probing, at most half full. A slot keeps 32 bits of its entry's hash: they say
-/// where the entry belongs when the table grows, and spare nearly all looks at entries that differ.
+/// Method: open addressing with linear probing, at most half full. A slot stores 32 bits of its entry's hash. They
+/// determine the entry's slot when the table grows, and avoid nearly all comparisons with different entries.
 class HashSlots {
  public:
   static constexpr std::uint32_t kNone = UINT32_MAX;
 
-  /// The entry of that hash for which `is_equal(entry)`; kNone where there is none.
+  /// The entry with that hash for which `is_equal(entry)` is true, or kNone.
   template <class IsEqual>
   std::uint32_t find(std::uint64_t hash, IsEqual&& is_equal) const {
     return slots_.empty() ? kNone : slots_[place_of(static_cast<std::uint32_t>(hash), is_equal)].entry;
   }
 
-  /// As find; where there is none, adds entry number `size()`, and returns that. \pre size() < kNone - 1
+  /// Does the same as find. If there is none, adds entry number `size()` and returns it. \pre size() < kNone - 1
   template <class IsEqual>
   std::uint32_t find_or_add(std::uint64_t hash, IsEqual&& is_equal) {
     if (2 * (std::size_t{count_} + 1) > slots_.size()) resize(slots_.empty() ? 16 : 2 * slots_.size());
@@ -56,7 +55,7 @@ class HashSlots {
     std::uint32_t tag = 0, entry = kNone;
   };
 
-  /// The slot of the equal entry, or the empty one where it would go.
+  /// The slot of the equal entry, or the empty slot for it.
   template <class IsEqual>
   std::size_t place_of(std::uint32_t tag, IsEqual&& is_equal) const {
     const std::size_t mask = slots_.size() - 1;
@@ -68,7 +67,7 @@ class HashSlots {
   }
 
   void resize(std::size_t slots) {
-    assert(slots - 1 <= UINT32_MAX);  // Beyond it tags would not say all places.
+    assert(slots - 1 <= UINT32_MAX);  // With more slots, a tag could not identify every slot.
     std::vector<Slot> old(slots);
     old.swap(slots_);
     for (const Slot& slot : old) {
@@ -76,13 +75,13 @@ class HashSlots {
     }
   }
 
-  std::vector<Slot> slots_;  ///< A power of two of them, or none.
+  std::vector<Slot> slots_;  ///< The number of slots is a power of two, or 0.
   std::uint32_t count_ = 0;
 };
 
-/// A map; nothing is ever taken out but all at once. Keys are looked up by whatever `Hash` takes and a key compares
-/// with: texts by string_view. Pointers and references to values hold until the next insertion. \pre fewer than 2^31
-/// entries
+/// A map from which entries are never removed individually. Keys can be looked up by any type that `Hash` accepts and
+/// that is comparable with a key, for example texts by string_view. Pointers and references to values are valid until
+/// the next insertion. \pre fewer than 2^31 entries
 template <class Key, class Mapped, class Hash = KeyedHash>
 class HashMap {
  public:
@@ -95,7 +94,7 @@ class HashMap {
     bool is_new;
   };
 
-  /// Null where there is none.
+  /// Null if there is none.
   const Mapped* find(const auto& key) const {
     const std::uint32_t entry = slots_.find(hash_(key), is_equal(key));
     return entry == HashSlots::kNone ? nullptr : &entries_[entry].value;
@@ -103,7 +102,7 @@ class HashMap {
   Mapped* find(const auto& key) { return const_cast<Mapped*>(std::as_const(*this).find(key)); }
   bool contains(const auto& key) const { return find(key) != nullptr; }
 
-  /// The value of `key`; where there is none, first makes it of `arguments`.
+  /// The value of `key`. If there is none, first constructs it from `arguments`.
   template <class Looked, class... Arguments>
   Inserted try_emplace(Looked&& key, Arguments&&... arguments) {
     const std::uint32_t entry = slots_.find_or_add(hash_(key), is_equal(key));
@@ -118,7 +117,7 @@ class HashMap {
 
   /// In order of insertion.
   std::span<const Entry> entries() const { return entries_; }
-  /// Keys must stay as they are.
+  /// The caller must not change keys.
   std::span<Entry> entries() { return entries_; }
   std::size_t size() const { return entries_.size(); }
   bool empty() const { return entries_.empty(); }
@@ -145,7 +144,7 @@ class HashMap {
 template <class Key>
 class HashSet {
  public:
-  /// \returns true when `key` was not in it.
+  /// \returns true if `key` was not in it.
   bool insert(const auto& key) {
     if (slots_.find_or_add(hash_(key), is_equal(key)) < keys_.size()) return false;
     keys_.emplace_back(key);

@@ -7,9 +7,8 @@
 
 namespace shard {
 
-/// Moves `index` to the one after it among those below `sizes`, in row-major order. \pre all sizes are positive
-/// \returns the dimension that moved on, those after it being 0 again; -1 after the last index, which becomes the
-/// first.
+/// Advances `index` to the next index below `sizes`, in row-major order. \pre all sizes are positive
+/// \returns the dimension that advanced (those after it are 0 again); -1 after the last index, which becomes the first.
 template <class Number>
 int next_index(std::span<Number> index, std::span<const Number> sizes) {
   for (std::size_t d = sizes.size(); d-- > 0;) {
@@ -19,7 +18,7 @@ int next_index(std::span<Number> index, std::span<const Number> sizes) {
   return -1;
 }
 
-/// Sets `index` to that of element `number`, counted in row-major order, among those below `sizes`.
+/// Sets `index` to the index of element `number`, counted in row-major order, among the indices below `sizes`.
 /// \pre all sizes are positive, and `number` is less than their product
 template <class Number>
 void set_index(std::span<Number> index, std::span<const Number> sizes, Number number) {

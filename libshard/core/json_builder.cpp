@@ -9,7 +9,7 @@ namespace shard {
 
 namespace {
 
-/// Bytes of memory, with what an allocation and the growth of a list add.
+/// The memory of each kind of value in bytes, including overhead of an allocation and of a list's growth.
 constexpr std::size_t kValueBytes = 32, kStringBytes = 48, kListBytes = 32, kObjectBytes = 48, kKeyBytes = 80;
 
 template <class Json>

@@ -19,14 +19,15 @@
 
 namespace shard {
 
-/// Makes the error for a document that is refused; `what` continues the sentence "cannot use FILE: ".
+/// Creates the error for a refused document. `what` continues the sentence "cannot use FILE: ".
 using JsonRefusal = std::function<Error(const std::string& what)>;
 
 struct JsonLimits {
   int depth = 32;
-  std::size_t keys = SIZE_MAX;    ///< Of one object.
-  std::size_t values = SIZE_MAX;  ///< In all.
-  bool repeats_keys = false;      ///< The last value of a repeated key counts, as in Python; never in an ordered_json.
+  std::size_t keys = SIZE_MAX;    ///< The limit for one object.
+  std::size_t values = SIZE_MAX;  ///< The limit for the document.
+  bool repeats_keys = false;      ///< The last value of a repeated key is used, as in Python. Never set for an
+                                  ///< ordered_json.
 };
 
 /// The handler of nlohmann::json::sax_parse, and of any other parser that has the same events.
@@ -37,7 +38,7 @@ struct JsonLimits {
 template <class Json>
 class JsonBuilder {
  public:
-  /// A long list of single digits takes 16 times its text, a list of honest entries less than 14 times.
+  /// A long list of single digits needs 16 times its text, a list of honest entries less than 14 times.
   static constexpr std::size_t kMostEach = 15, kFree = 64 << 10;
 
   JsonBuilder(std::size_t text_bytes, const JsonLimits& limits, JsonRefusal refusal)
@@ -46,8 +47,8 @@ class JsonBuilder {
   /// The document. \pre the parser has seen its end
   Json take() { return std::move(root_); }
 
-  // Events. \throws Error  by the refusal: too deep, too many keys or values, a repeated key, too many values
-  //   for the text
+  // Events of the parser. \throws Error  from the refusal: too deep, too many keys or values, a repeated key, too many
+  // values for the text
   bool null() { return add(nullptr); }
   bool boolean(bool value) { return add(value); }
   bool number_integer(std::int64_t value) { return add(value); }
@@ -71,12 +72,13 @@ class JsonBuilder {
   std::size_t memory_left_, values_ = 0;
   const JsonLimits limits_;
   const JsonRefusal refusal_;
-  std::vector<Json*> open_;                  ///< Lists and objects, from the outermost on.
-  std::vector<std::set<std::string>> keys_;  ///< By open object, if `Json` is ordered: it is not searched for keys.
+  std::vector<Json*> open_;                  ///< Open lists and objects, from the outermost one.
+  std::vector<std::set<std::string>> keys_;  ///< By open object, if `Json` is ordered, because that is not searched for
+                                             ///< keys.
   Json* slot_ = nullptr;                     ///< The value of the last key.
 };
 
-/// \throws Error  by `refusal`: not JSON, or beyond the limits. Cost: that of JsonBuilder.
+/// \throws Error  from `refusal`: not JSON, or beyond the limits. Cost: that of JsonBuilder.
 template <class Json>
 Json parse_json(std::string_view text, const JsonLimits& limits, const JsonRefusal& refusal);
 

@@ -16,7 +16,7 @@ namespace {
 
 using ByteSet = std::array<bool, 256>;
 
-/// ASCII from the space to `last` without quotes, backslashes and `others`.
+/// ASCII from the space to `last`, except quotes, backslashes and `others`.
 constexpr ByteSet plain_up_to(unsigned last, std::string_view others) {
   ByteSet plain{};
   for (unsigned c = 0x20; c <= last; ++c) {
@@ -25,7 +25,7 @@ constexpr ByteSet plain_up_to(unsigned last, std::string_view others) {
   return plain;
 }
 
-/// True for bytes that a string contains unchanged.
+/// True for bytes that a string may contain unchanged.
 constexpr ByteSet kPlain = plain_up_to(0x7E, ""), kPlainInHtml = plain_up_to(0x7E, "<>&"),
                   kPlainWithDelete = plain_up_to(0x7F, "");
 
@@ -34,7 +34,7 @@ const ByteSet& plain_bytes(JsonEscapes escapes) {
   return escapes == JsonEscapes::kNone ? kPlainWithDelete : kPlain;
 }
 
-/// True for the two styles that escape for people who read the document.
+/// True for the two styles whose documents are shown to people.
 bool is_shown(JsonEscapes escapes) { return escapes == JsonEscapes::kControls || escapes == JsonEscapes::kInHtml; }
 
 bool must_escape(unsigned point, JsonEscapes escapes) {
@@ -75,7 +75,7 @@ void append_escape(std::string& text, unsigned point) {
 
 }  // namespace
 
-// Writes the front of `text`, which is not a plain byte. Returns the number of its bytes.
+// Writes the first character of `text`, which is not a plain byte. Returns the number of its bytes.
 std::size_t JsonWriter::escape_one(std::string_view text) {
   if (const char letter = letter_of(text[0], style_.escapes); letter != '\0') {
     put('\\'), put(letter);

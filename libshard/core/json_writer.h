@@ -1,9 +1,8 @@
-/// \file
-/// JsonWriter: every JSON document that the libraries and the program write.
+/// \file JsonWriter: writes every JSON document of the libraries and the program.
 ///
-/// A writer appends to a text or streams. It never holds a document as a tree, so a header with a million names costs
-/// what its bytes cost. Strings are always valid UTF-8: bytes that are not UTF-8 become U+FFFD. Code
-/// that must keep a name exactly checks it with is_utf8 first.
+/// A writer appends to a text or a stream. It never stores a document as a tree, so the cost of a header with a million
+/// names is that of its bytes. Strings are always valid UTF-8: bytes that are not UTF-8 become U+FFFD. Code that must
+/// preserve a name exactly checks it with is_utf8 first.
 #pragma once
 
 #include <charconv>
@@ -17,12 +16,12 @@
 
 namespace shard {
 
-/// Characters that a string escapes beside quotes, backslashes and C0 controls.
+/// Characters that a string escapes in addition to quotes, backslashes and C0 controls.
 enum class JsonEscapes {
-  kControls,  ///< All that is_control names: the document may end up on a terminal.
-  kInHtml,    ///< Also `<`, `>` and `&`: no string can end the HTML element that contains the document.
-  kNone,      ///< Everything else stays as it is, as serde_json writes it.
-  kAscii,     ///< DEL and all that is not ASCII, as Python's json.dumps does.
+  kControls,  ///< All characters that is_control accepts, because the document may be shown on a terminal.
+  kInHtml,    ///< Also `<`, `>` and `&`, so that no string can end the HTML element that contains the document.
+  kNone,      ///< Nothing else, like serde_json.
+  kAscii,     ///< DEL and all characters that are not ASCII, like Python's json.dumps.
 };
 
 struct JsonStyle {
@@ -33,10 +32,10 @@ struct JsonStyle {
 /// The style of Python's json.dumps.
 inline constexpr JsonStyle kPythonJson{JsonEscapes::kAscii, false};
 
-/// The caller opens and closes in pairs and gives every member of an object a key.
+/// The caller must open and close in pairs, and give every member of an object a key.
 ///
-/// Ownership: borrows the text or the stream. Threads: one. A stream is written in blocks of 64 KiB, and at the end;
-/// text that a closed pipe refuses is dropped, and the stream's state shows it.
+/// Ownership: borrows the text or the stream. Threads: one. A stream is written in blocks of 64 KiB, and at the end.
+/// Text that a closed pipe refuses is dropped, and the stream's state shows the failure.
 class JsonWriter {
  public:
   explicit JsonWriter(std::string& text, JsonStyle style = {}) : text_(text), style_(style) {}
@@ -55,13 +54,13 @@ class JsonWriter {
     put('"'), put(name), put('"');
     colon();
   }
-  /// A key that may need escapes.
+  /// Writes a key that may need escapes.
   void member_name(std::string_view name) {
     string(name);
     colon();
   }
   void string(std::string_view text);
-  /// A string in pieces that cut no character: begin, pieces, end.
+  /// Writes a string in pieces that split no character: begin, pieces, end.
   void begin_string();
   void piece(std::string_view text);
   void end_string();
@@ -73,10 +72,10 @@ class JsonWriter {
     char digits[24];
     put({digits, static_cast<std::size_t>(std::to_chars(digits, digits + sizeof digits, value).ptr - digits)});
   }
-  void real(double value);  ///< NaN and infinities as strings, as Python spells them.
+  void real(double value);  ///< Writes a number. NaN and infinities become strings, in Python's spelling.
   void boolean(bool value) { word(value ? "true" : "false"); }
   void null() { word("null"); }
-  /// Text that is JSON already.
+  /// Writes text that is already JSON.
   void literal(std::string_view text) { word(text); }
   void numbers(std::span<const std::int64_t> values);
   /// Starts a new line, indented by `spaces`, before the next item.

@@ -1,5 +1,5 @@
-/// \file
-/// A text made of numbers and texts, as the key of a table: equal for equal sequences, and only for those.
+/// \file KeyText: a text built from numbers and texts, as the key of a table. Texts are equal if and only if the
+///   sequences are.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ namespace shard {
 
 class KeyText {
  public:
-  /// \pre keys that are compared have the same numbers of single numbers at the same places
+  /// \pre keys that are compared have equal numbers of single numbers at the same positions
   template <class... Number>
   KeyText& numbers(Number... number) {
     (append(static_cast<std::int64_t>(number)), ...);

@@ -10,7 +10,7 @@ namespace shard {
 
 namespace {
 
-constexpr std::size_t kSecretBytes = 192;  // As XXH3's own; the kernel gives up to 256 in one piece.
+constexpr std::size_t kSecretBytes = 192;  // The size of XXH3's own secret. The kernel returns up to 256 bytes at once.
 static_assert(kSecretBytes >= XXH3_SECRET_SIZE_MIN);
 
 struct Secret {

@@ -1,8 +1,7 @@
-/// \file
-/// Hashes that no file can foresee: they depend on a secret that each process draws from the kernel.
+/// \file Hashes that no file can predict: they depend on a secret that each process obtains from the kernel.
 ///
-/// Two keys that were chosen without knowing the secret collide as rarely as random ones. Nothing that is written or
-/// printed may depend on these hashes: they differ from run to run.
+/// Two keys that were chosen without knowing the secret collide as rarely as random ones. No output may depend on these
+/// hashes, because they differ from run to run.
 #pragma once
 
 #include <concepts>
@@ -15,11 +14,11 @@
 
 namespace shard {
 
-/// XXH3 under a secret of 192 random bytes. \throws Error kResource  the kernel gives no random bytes.
+/// XXH3 with a secret of 192 random bytes. \throws Error kResource  the kernel returns no random bytes.
 std::uint64_t keyed_hash(std::span<const std::byte> bytes);
 
-/// The hash of HashMap and HashSet: texts, sequences of numbers, single numbers, nodes by address, pairs of the latter.
-/// Threads: safe.
+/// The hash of HashMap and HashSet: for texts, sequences of numbers, single numbers, nodes by address, and pairs of the
+/// latter. Threads: safe.
 class KeyedHash {
  public:
   KeyedHash();
@@ -37,14 +36,15 @@ class KeyedHash {
   }
 
  private:
-  /// A folded multiplication: both halves of the product, as all bits of the number reach them together.
+  /// A folded multiplication. It uses both halves of the product, because all bits of the number affect only the two
+  /// together.
   std::uint64_t mix(std::uint64_t number) const {
     __extension__ using Product = unsigned __int128;
     const Product product = static_cast<Product>(number ^ added_) * factor_;
     return static_cast<std::uint64_t>(product) ^ static_cast<std::uint64_t>(product >> 64);
   }
 
-  std::uint64_t added_, factor_;  ///< Of the process's secret; the factor is odd.
+  std::uint64_t added_, factor_;  ///< Derived from the process's secret. The factor is odd.
 };
 
 }  // namespace shard

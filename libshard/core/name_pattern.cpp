@@ -15,7 +15,7 @@ std::size_t digits_at_front(std::string_view text) {
   return std::min(text.find_first_not_of(kDecimalDigits), text.size());
 }
 
-/// Sets the name and the digits of a field from the text between its braces. \returns false if it is no field.
+/// Sets the name and the digits of a field from the text between its braces. \returns false if it is not a field.
 bool parse_field(std::string_view text, NamePattern::Part& part) {
   const std::size_t colon = text.find(':');
   part.field = text.substr(0, colon);

@@ -1,5 +1,4 @@
-/// \file
-/// Names of files with numbers in them: patterns with fields, and sets of names that differ only in numbers. Pure.
+/// \file File names with numbers in them: patterns with fields, and sets of names that differ only in numbers. Pure.
 #pragma once
 
 #include <array>
@@ -15,16 +14,16 @@ namespace shard {
 
 /// A pattern such as "shard-{rank:05d}-model-{file:05d}-of-{count:05d}.safetensors".
 ///
-/// A field in braces stands for a number from 0 to INT64_MAX. ":05d", as in Python, writes at least five digits. A
-/// field reads any number of digits, zeros before the number included.
+/// A field in braces represents a number from 0 to INT64_MAX. ":05d", as in Python, writes at least five digits. A
+/// field reads any number of digits, including leading zeros.
 class NamePattern {
  public:
   /// Text, and the field after it; only the last part has no field.
   struct Part {
     std::string text, field;
-    std::size_t digits = 0;  ///< Least number of digits that are written: zeros precede shorter numbers.
+    std::size_t digits = 0;  ///< The least number of digits in writing; shorter numbers receive leading zeros.
 
-    /// `value` as a name has it.
+    /// `value` as it appears in a name.
     std::string padded(std::string value) const;
   };
 
@@ -35,7 +34,8 @@ class NamePattern {
 
   const std::vector<Part>& parts() const { return parts_; }
 
-  /// Reads the fields' numbers, in order. \returns false if the name has another form. \pre one place per field
+  /// Reads the fields' numbers, in order. \returns false if the name has a different form. \pre one element of
+  /// `numbers` per field
   bool read(std::string_view name, std::span<std::int64_t> numbers) const;
   template <std::size_t kFields>
   std::optional<std::array<std::int64_t, kFields>> read(std::string_view name) const {
@@ -51,11 +51,11 @@ class NamePattern {
   std::vector<Part> parts_;
 };
 
-/// Cuts a name before and after each run of digits: texts at even places, digits at odd ones. The first text may be
+/// Splits a name before and after each run of digits: texts at even indices, digits at odd ones. The first text may be
 /// empty.
 std::vector<std::string> cut_at_numbers(std::string_view name);
 
-/// The name with '#' for each run of digits: equal for the names of one set.
+/// The name with '#' in place of each run of digits. Equal for the names of one set.
 std::string without_numbers(std::string_view name);
 
 /// A shell's pattern for a set of names: '*' for each number that differs. \pre all have the same texts around the

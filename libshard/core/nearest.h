@@ -8,11 +8,12 @@
 
 namespace shard {
 
-/// Damerau's edit distance (insert, delete, replace, swap neighbours), or `limit` + 1 when it is larger.
-/// Cost: O(|a| * |b|).
+/// Damerau's edit distance (insert, delete, replace, swap neighbours), or `limit` + 1 if it is larger. Cost: O(|a| *
+/// |b|).
 int edit_distance(std::string_view a, std::string_view b, int limit);
 
-/// The word nearest to `typed` (the first of equals), or empty when none is near enough to be what was meant.
+/// The word nearest to `typed` (the first of equally near ones). Empty if none is near enough to be a plausible
+/// correction.
 std::string nearest(std::string_view typed, std::span<const std::string_view> words);
 
 }  // namespace shard

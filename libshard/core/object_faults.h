@@ -1,5 +1,4 @@
-/// \file
-/// What keeps single objects of a checkpoint from being read.
+/// \file Errors that prevent single objects of a checkpoint from being read.
 #pragma once
 
 #include <string>
@@ -10,13 +9,13 @@
 
 namespace shard {
 
-/// A sink for a reader that shall go on without the objects that cannot be read: it keeps what is reported of those, by
-/// name, and throws everything else.
+/// A sink for a reader that continues without unreadable objects. It stores the findings about those by name, and
+/// throws everything else.
 class ObjectFaults final : public Findings {
  public:
   void report(const Error& finding) override { throw Error(finding); }
   void report_object(std::string_view name, const Error& fault) { faults_.try_emplace(std::string(name), fault); }
-  /// Null: nothing was reported of it.
+  /// Null if nothing was reported about it.
   const Error* find(std::string_view name) const { return faults_.find(name); }
   bool empty() const { return faults_.empty(); }
   /// In the order of the reports.
@@ -28,13 +27,13 @@ class ObjectFaults final : public Findings {
   HashMap<std::string, Error> faults_;
 };
 
-/// Reports what is wrong with one object: other sinks than ObjectFaults take it as any finding.
+/// Reports a fault of one object. Sinks other than ObjectFaults treat it as any finding.
 inline void report_object(Findings& findings, std::string_view name, const Error& fault) {
   if (auto* const faults = dynamic_cast<ObjectFaults*>(&findings)) return faults->report_object(name, fault);
   findings.report(fault);
 }
 
-/// Whether the sink keeps a fault of that object.
+/// Whether the sink has a fault of that object.
 inline bool has_fault(Findings& findings, std::string_view name) {
   const auto* const faults = dynamic_cast<ObjectFaults*>(&findings);
   return faults != nullptr && faults->find(name) != nullptr;

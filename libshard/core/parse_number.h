@@ -11,8 +11,8 @@
 
 namespace shard {
 
-/// The number at the front of `text`, which loses it. Nothing, and `text` unchanged, if no number is there or `Number`
-/// cannot hold it. `Number` is an integer or floating-point type.
+/// Removes the number at the front of `text` and returns it. Returns nothing, and leaves `text` unchanged, if there is
+/// no number or `Number` cannot represent it. `Number` is an integer or floating-point type.
 template <class Number = std::int64_t>
 std::optional<Number> take_number(std::string_view& text) {
   Number number{};
@@ -22,14 +22,14 @@ std::optional<Number> take_number(std::string_view& text) {
   return number;
 }
 
-/// The number that is all of `text`.
+/// The number that is the whole `text`.
 template <class Number = std::int64_t>
 std::optional<Number> parse_number(std::string_view text) {
   const std::optional<Number> number = take_number<Number>(text);
   return text.empty() ? number : std::nullopt;
 }
 
-/// The same without a sign: digits only.
+/// Does the same without a sign: digits only.
 template <class Number = std::int64_t>
 std::optional<Number> take_natural(std::string_view& text) {
   return text.starts_with('-') ? std::nullopt : take_number<Number>(text);

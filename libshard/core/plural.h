@@ -8,7 +8,7 @@
 
 namespace shard {
 
-/// "1 tensor", "2 tensors"; where the plural is not `word` with an s: plural(2, "axis", "axes").
+/// For example "1 tensor", "2 tensors". If the plural is not `word` with an s: plural(2, "axis", "axes").
 std::string plural(std::int64_t count, std::string_view word, std::string_view many = {});
 
 }  // namespace shard

@@ -7,11 +7,11 @@
 
 namespace shard {
 
-// By the instruction itself: for __builtin_cpu_supports a compiler's own library is needed, which zig lacks.
+// Uses the instruction directly, because __builtin_cpu_supports needs the compiler's own library, which zig lacks.
 #ifdef __x86_64__
 namespace {
 
-/// The system saves the upper halves of AVX registers when it switches threads.
+/// Whether the system saves the upper halves of AVX registers when it switches threads.
 [[gnu::target("xsave")]] bool keeps_upper_halves() {
   constexpr unsigned long long kSseAndAvx = 6;
   return (_xgetbv(0) & kSseAndAvx) == kSseAndAvx;

@@ -1,10 +1,9 @@
-/// \file
-/// What the processor and the system that runs it allow beyond the architecture's oldest. Asked once; threads may ask.
+/// \file Features of the processor that both it and the system support. Determined once. Threads: any.
 #pragma once
 
 namespace shard {
 
-bool has_avx();   ///< False on other architectures than x86-64.
-bool has_avx2();  ///< The same.
+bool has_avx();   ///< False on architectures other than x86-64.
+bool has_avx2();  ///< False on architectures other than x86-64.
 
 }  // namespace shard

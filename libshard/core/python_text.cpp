@@ -58,7 +58,7 @@ std::string integer_text(std::string_view bytes) {
   if (bytes.size() > kMaxDecimalBytes) return fmt::format("<int of {} bytes>", bytes.size());
   const bool negative = (static_cast<unsigned char>(bytes.back()) & 0x80) != 0;
   std::vector<std::uint32_t> digits = magnitude(bytes, negative);
-  std::string text;  // Backwards: repeated division by 10^9.
+  std::string text;  // The digits in reverse order, by repeated division by 10^9.
   while (!digits.empty()) {
     std::uint64_t rest = 0;
     for (std::size_t i = digits.size(); i-- > 0;) {

@@ -11,7 +11,7 @@
 namespace shard {
 
 void draw_random(std::span<std::byte> bytes) {
-  assert(bytes.size() <= 256);  // So much comes in one piece.
+  assert(bytes.size() <= 256);  // The kernel returns up to this size at once.
   if (getrandom(bytes.data(), bytes.size(), 0) == std::ssize(bytes)) return;
   throw Error(ErrorCode::kResource, "cannot draw random bytes from the kernel").because(std::strerror(errno));
 }

@@ -1,5 +1,4 @@
-/// \file
-/// Random bytes that nobody can foresee.
+/// \file Unpredictable random bytes.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +7,7 @@
 namespace shard {
 
 /// Fills `bytes` from the kernel's generator. \pre at most 256 bytes
-/// \throws Error kResource  the kernel gives none.
+/// \throws Error kResource  the kernel returns none.
 void draw_random(std::span<std::byte> bytes);
 
 }  // namespace shard

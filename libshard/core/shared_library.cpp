@@ -22,8 +22,8 @@ std::string path_of_program() {
   return std::filesystem::read_symlink("/proc/self/exe", failure).string();
 }
 
-/// The loader says that it cannot map, but not why: for want of memory where there is a limit on it, else because the
-/// file system lets nothing run (noexec).
+/// The loader reports that it cannot map the library, but not why. If memory is limited, that is the reason; otherwise
+/// the file system does not allow execution (noexec).
 bool is_for_want_of_memory(std::string_view why) {
   rlimit limit{};
   const bool is_limited = ::getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;

@@ -1,5 +1,5 @@
-/// \file
-/// SharedLibrary: a library that is opened at run time, such as a plug-in beside the library that asks for it.
+/// \file SharedLibrary: a library that is opened at run time, such as a plug-in in the folder of the library that needs
+///   it.
 #pragma once
 
 #include <string>
@@ -7,32 +7,32 @@
 
 namespace shard {
 
-/// The folder of the program or library that holds `code`, the address of a function or of an object in it. The
-/// program's is the one where its file is, whatever it was called by. "." where the system does not say.
+/// The folder of the program or library that contains `code`, the address of a function or an object. For the program,
+/// it is the folder of its file, regardless of the name by which it was started. "." if the system does not know.
 std::string folder_of_code(const void* code);
 
-/// Whether a file is at `path`, which may still be no library.
+/// Whether there is a file at `path`. It may not be a library.
 bool is_file_there(const std::string& path);
 
-/// Where the plug-in `name` is: beside the program or library that holds `code`, as an installation has it, or in
-/// ../lib/shardctl from there, as a Python environment does. Where it is in neither, its path beside.
+/// The path of the plug-in `name`: in the folder of the program or library that contains `code`, as in an installation,
+/// or in ../lib/shardctl from there, as in a Python environment. If it is in neither, the first of the two paths.
 std::string plugin_path(const void* code, std::string_view name);
 
 /// A library of the file system. It stays open until the program ends: its threads and data may outlive every user.
 class SharedLibrary {
  public:
-  /// Opens it with symbols of its own. Opening a library again costs nothing. Whether it could be opened: is_open().
-  /// \throws std::bad_alloc  the loader was refused the memory
+  /// Opens it with its own symbols. Opening a library again costs nothing. is_open() returns whether this succeeded.
+  /// \throws std::bad_alloc  the loader could not allocate memory
   explicit SharedLibrary(const std::string& path);
 
   const std::string& path() const { return path_; }
   bool is_open() const { return handle_ != nullptr; }
-  const std::string& why() const { return why_; }  ///< What the dynamic loader says where it cannot be opened.
+  const std::string& why() const { return why_; }  ///< The dynamic loader's message if it could not be opened.
 
-  /// The function or object of that name, or null. \pre is_open()
+  /// The function or object with that name, or null. \pre is_open()
   void* find(const char* name) const;
-  /// The same where it must be there. \pre is_open()
-  /// \throws Error kUnsupported  the library lacks it, being of a different version.
+  /// Does the same for a name that must exist. \pre is_open()
+  /// \throws Error kUnsupported  the library lacks it, because it has a different version.
   void* entry(const char* name) const;
 
  private:

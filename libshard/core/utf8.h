@@ -9,24 +9,24 @@ namespace shard {
 
 struct CodePoint {
   unsigned value = 0;
-  std::size_t length = 0;  ///< In bytes; 0: not the start of UTF-8.
+  std::size_t length = 0;  ///< In bytes. 0: not the start of a UTF-8 character.
 
   bool is_surrogate() const { return value >= 0xD800 && value < 0xE000; }
 };
 
-/// Decodes the character at the front of `text`. Encoded surrogates, which pickles may hold, are decoded too.
+/// Decodes the character at the front of `text`. Encoded surrogates, which pickles may contain, are decoded too.
 /// \pre `text` is not empty
 CodePoint decode_utf8(std::string_view text);
 
-/// Bytes at the front of `text` that one U+FFFD replaces: the start of a character that something else interrupts, or
-/// one byte (as Unicode recommends and Python does it). \pre `text` is not empty and does not start with a character
+/// The number of bytes at the front of `text` that one U+FFFD replaces: an incomplete character, or one byte (as
+/// Unicode recommends and Python does). \pre `text` is not empty and does not start with a character
 std::size_t invalid_prefix(std::string_view text);
 
 /// True for valid UTF-8 without surrogates. Cost: linear; ASCII at 8 bytes a step.
 bool is_utf8(std::string_view text);
 
-/// True for C0 and C1 controls, DEL, line and paragraph separators, and marks of the direction of reading: characters
-/// that steer a terminal or hide text.
+/// True for C0 and C1 controls, DEL, line and paragraph separators, and marks of the text direction: characters that
+/// control a terminal or hide text.
 bool is_control(unsigned code_point);
 
 }  // namespace shard

@@ -21,7 +21,7 @@ bool is_mapping_class(const Value& callee) {
   return callee.text() == "OrderedDict" || callee.text() == "defaultdict" || callee.text() == "Counter";
 }
 
-/// "module.name"; the bare name of builtins and collections.
+/// The name "module.name"; without the module for builtins and collections.
 std::string_view qualified_name(const Value& global) {
   const std::string_view module = global.module();
   const bool bare = module.empty() || module == "builtins" || module == "__builtin__" || module == "collections";
@@ -34,7 +34,7 @@ std::string_view global_type_name(const Value& global) {
   return global.module() == "torch" && dtype_of_name(global.text()) ? "torch.dtype" : "type";
 }
 
-/// The class whose object a call makes, or whose member getattr names; null where the callee is not a global.
+/// The class of which a call creates an object, or whose member getattr names. Null if the callee is not a global.
 const Value* class_of_call(const Value& call) {
   const bool names_class = call.is_call_of("copyreg", "_reconstructor") ||
                            call.is_call_of("copy_reg", "_reconstructor") || call.is_call_of("builtins", "getattr");
@@ -147,14 +147,15 @@ std::span<Value*> mapping_items(const Value& value) {
   if (value.kind == ValueKind::kDict) return value.items();
   if (!is_mapping(value)) return {};
   if (value.extra() != nullptr && !value.extra()->dict_items.empty()) return value.extra()->dict_items;
-  // Counter is called with its dict; so is an OrderedDict that was pickled by hand.
+  // Counter is called with its dict. So is an OrderedDict in a pickle that was written by hand.
   const bool has_dict = !value.items().empty() && value.items()[0]->kind == ValueKind::kDict;
   return has_dict ? value.items()[0]->items() : std::span<Value*>();
 }
 
 Value* find_key(const Value& mapping, std::string_view key) {
   const std::span<Value*> items = mapping_items(mapping);
-  for (std::size_t i = items.size() / 2; i-- > 0;) {  // From the back: of equal keys Python keeps the last value.
+  for (std::size_t i = items.size() / 2; i-- > 0;) {  // Searches from the back, because Python keeps the last value of
+                                                      // equal keys.
     const Value& candidate = *items[2 * i];
     if (candidate.is_string() && candidate.text() == key) return items[2 * i + 1];
   }

@@ -1,12 +1,12 @@
-/// \file
-/// Value: the tree of what a checkpoint holds besides tensors' bytes. It is what a pickle says, symbolically.
+/// \file Value: the tree of a checkpoint's content other than tensors' bytes: the content of a pickle, in symbolic
+///   form.
 ///
 /// A Value is inert. Names of Python functions and classes are text (kGlobal); "calling" one is a node (kCall) that
-/// records who was called with what. Nothing is ever resolved or run. A pickle that is read into a Value and written
-/// again says the same thing.
+/// records the callee and its arguments. Nothing is ever resolved or executed. A pickle that is read into a Value and
+/// written again has the same meaning.
 ///
-/// Ownership: nodes lie in an Arena and are shared where the pickle shared them, so the "tree" may be a DAG and, in a
-/// hostile file, a cycle. Every walk therefore bounds its depth (kMaxValueDepth), and either visits each node once
+/// Ownership: nodes are in an Arena, and are shared if the pickle shared them, so the "tree" may be a DAG and, in a
+/// hostile file, a cycle. Every walk therefore limits its depth (kMaxValueDepth), and either visits each node once
 /// (VisitedSet) or charges its steps to the source's Budget.
 #pragma once
 
@@ -45,29 +45,30 @@ enum class ValueKind : std::uint8_t {
 
 struct Value;
 
-/// What a kCall received after it was made: APPENDS / SETITEMS / ADDITEMS (`items`) and BUILD (`state`).
+/// The data that a kCall received after it was created: APPENDS / SETITEMS / ADDITEMS (`items`) and BUILD (`state`).
 struct CallExtra {
   std::span<Value*> list_items;  ///< APPEND(S) onto the object.
   std::span<Value*> dict_items;  ///< SETITEM(S) onto the object: key, value, ...
   Value* state = nullptr;        ///< BUILD's argument.
-  Value* kwargs = nullptr;       ///< NEWOBJ_EX's dict, else null.
+  Value* kwargs = nullptr;       ///< NEWOBJ_EX's dict, otherwise null.
   bool is_new = false;           ///< NEWOBJ (cls.__new__) rather than REDUCE (cls()).
 };
 
-/// What a kCall was called with. Beside the value, as few are calls.
+/// The callee and arguments of a kCall. They are stored outside of the value, because few values are calls.
 struct CallParts {
-  Value* callee = nullptr;  ///< Mostly a kGlobal, or for nested classes a call of getattr.
+  Value* callee = nullptr;  ///< Usually a kGlobal; for nested classes, a call of getattr.
   std::span<Value*> arguments;
-  CallExtra* extra = nullptr;  ///< Null when nothing was added.
+  CallExtra* extra = nullptr;  ///< Null if nothing was added.
 };
 
-/// 16 bytes: a list of a million small things is a million of these and as many pointers. The union's member follows
-/// from `kind`; text(), items(), callee() and extra() know which, and are empty of kinds that have none.
+/// A value has 16 bytes: a list of a million small objects consists of a million of these and as many pointers. `kind`
+/// determines the union's member. text(), items(), callee() and extra() check it, and are empty for kinds that lack the
+/// member.
 struct Value {
   ValueKind kind = ValueKind::kNone;
-  /// kGlobal, kOpaque: the module stands before the text, with a dot between them.
+  /// kGlobal, kOpaque: the module precedes the text, with a dot between them.
   std::uint64_t module_bytes : 16 = 0;
-  std::uint64_t size : 40 = 0;  ///< Of `characters` or `elements`.
+  std::uint64_t size : 40 = 0;  ///< The size of `characters` or `elements`.
   union {
     std::int64_t number = 0;  ///< kInt; kBool: 0 or 1; index of kTensor.
     double real;              ///< kFloat.
@@ -100,7 +101,7 @@ struct Value {
     return (kind >= ValueKind::kList && kind <= ValueKind::kFrozenSet) || kind == ValueKind::kPersid;
   }
   bool is_string() const { return kind == ValueKind::kString; }
-  /// kGlobal, kOpaque; empty of all others.
+  /// kGlobal, kOpaque; empty for all others.
   std::string_view module() const {
     return module_bytes == 0 ? std::string_view() : std::string_view(characters - 1 - module_bytes, module_bytes);
   }
@@ -114,9 +115,9 @@ struct Value {
 };
 static_assert(sizeof(Value) == 16);
 
-/// Calls `visit` with each value that `value` refers to directly: its elements or arguments, its callee, and what a
-/// call received later. Walks go through this function, so that none of them misses a part. In no promised order.
-/// Loops that need no recursion use ValueWalk (visited.h).
+/// Calls `visit` with each value to which `value` refers directly: its elements or arguments, its callee, and the data
+/// that a call received later. All walks use this function, so that none of them misses a part. The order is not
+/// defined. Loops that need no recursion use ValueWalk (visited.h).
 template <class AnyValue, class Visit>
 requires std::same_as<std::remove_const_t<AnyValue>, Value>
 void for_each_child(AnyValue& value, Visit&& visit) {
@@ -141,19 +142,19 @@ Value* make_int(Arena& arena, std::int64_t number);
 Value* make_bool(Arena& arena, bool value);
 Value* make_string(Arena& arena, std::string_view text);  ///< Copies the text.
 Value* make_tensor(Arena& arena, std::int64_t index);
-/// Turns a value, with all that refers to it, into the kTensor of that index.
+/// Converts a value, for all that refer to it, into the kTensor with that index.
 void become_tensor(Value& value, std::int64_t index);
 Value* make_list(Arena& arena, ValueKind kind, std::span<Value* const> items);
 /// A kGlobal; `module` and `name` become parts of one text "module.name". \pre a module below 64 KiB
 Value* make_global(Arena& arena, std::string_view module, std::string_view name);
 Value* make_call(Arena& arena, Value* callee, std::span<Value* const> arguments);
-/// What was added to a call; made when there is none. \pre a kCall
+/// The data that was added to a call; created if there is none. \pre a kCall
 CallExtra& extra_of(Arena& arena, Value& call);
 
-/// The key-value pairs of a mapping (dict, OrderedDict, Counter, defaultdict), or an empty span of another value.
+/// The key-value pairs of a mapping (dict, OrderedDict, Counter, defaultdict). Empty for other values.
 std::span<Value*> mapping_items(const Value& value);
 bool is_mapping(const Value& value);
-/// The value under a string key of a mapping, or null; of equal keys the last, as in Python. Cost: linear.
+/// The value of a string key in a mapping, or null. The last of equal keys, as in Python. Cost: linear.
 Value* find_key(const Value& mapping, std::string_view key);
 
 /// Python's type name for JSON's `type`: "int", "str", "OrderedDict", "torch.Size", "module.Class", ...

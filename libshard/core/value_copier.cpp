@@ -12,7 +12,7 @@ Value* ValueCopier::copy(const Value& value) {
   return made;
 }
 
-/// A copy that still refers to the parts of the original, until it is filled.
+/// A copy that refers to the parts of the original until its own parts are copied.
 Value* ValueCopier::copied(Value* value) {
   if (value == nullptr) return nullptr;
   if (Value* const* const known = copies_.find(value)) return *known;

@@ -1,5 +1,4 @@
-/// \file
-/// ValueCopier: copies values into another arena, so that the one they lie in can end.
+/// \file ValueCopier: copies values into a different arena, so that the original arena can be freed.
 #pragma once
 
 #include <span>
@@ -11,12 +10,12 @@
 
 namespace shard {
 
-/// Values that share a part do so in their copies, as far as one copier made them. Threads: one.
+/// Values that share a part also share it in their copies, if one copier creates them. Threads: one.
 class ValueCopier {
  public:
-  /// Ownership: `to` and all that was copied must outlive this.
+  /// Ownership: `to` and all copied values must outlive this.
   explicit ValueCopier(Arena& to) : to_(to) {}
-  /// With texts. Cost: linear in the nodes that were not copied yet; no recursion.
+  /// Copies a value including its texts. Cost: linear in the nodes that were not copied yet; no recursion.
   Value* copy(const Value& value);
 
  private:
@@ -26,7 +25,7 @@ class ValueCopier {
 
   Arena& to_;
   HashMap<const Value*, Value*> copies_;
-  std::vector<Value*> open_;  ///< Copies that refer to what was not copied yet.
+  std::vector<Value*> open_;  ///< Copies that still refer to parts of the original.
 };
 
 }  // namespace shard

@@ -8,9 +8,9 @@
 
 namespace shard {
 
-/// Walks two values side by side, by the algorithm of Hopcroft and Karp for the equivalence of automata. Invariant: if
-/// all pairs in `todo_` are equal, so are the members of each class. A pair of one class needs no look, and every other
-/// pair makes one class of two, so there are fewer looks than nodes.
+/// Compares two values with the algorithm of Hopcroft and Karp for the equivalence of automata. Invariant: if all pairs
+/// in `todo_` are equal, so are the members of each class. A pair in one class needs no comparison, and every other
+/// pair merges two classes, so there are fewer comparisons than nodes.
 class ValueEquality::Comparison {
  public:
   explicit Comparison(ValueEquality& equality) : options_(equality.options_), known_(equality) {}
@@ -27,7 +27,7 @@ class ValueEquality::Comparison {
   }
 
  private:
-  static constexpr std::int64_t kTextBytesOfVisit = 256;  ///< So much text costs about as much as a value.
+  static constexpr std::int64_t kTextBytesOfVisit = 256;  ///< Comparing this much text costs about as much as a value.
 
   void charge(const Value& a, const Value& b) {
     if (options_.budget == nullptr) return;
@@ -39,13 +39,13 @@ class ValueEquality::Comparison {
     const Value** above = known_.classes_.find(value);
     if (above == nullptr) return value;
     while (const Value** next = known_.classes_.find(*above)) {
-      *above = *next;  // So that the way is shorter next time.
+      *above = *next;  // Shortens the path for the next search.
       above = next;
     }
     return *above;
   }
 
-  /// \returns false where the two are known to be equal.
+  /// \returns false if the two are already known to be equal.
   bool join(const Value* a, const Value* b) {
     if (a == b) return known_.selves_.insert(a);
     const Value *left = class_of(a), *right = class_of(b);
@@ -67,7 +67,7 @@ class ValueEquality::Comparison {
     for (std::size_t i = 0; i < a.size() && is_same_; ++i) push(a[i], b[i]);
   }
 
-  /// `number` holds the bits of a float too: NaNs of one payload are equal, 0.0 and -0.0 are not.
+  /// `number` contains the bits of a float too: NaNs with equal payloads are equal, 0.0 and -0.0 are not.
   static bool has_same_number(const Value& a, const Value& b) {
     const bool has_number = !a.has_text() && !a.has_elements() && a.kind != ValueKind::kCall;
     return !has_number || a.number == b.number;
@@ -99,7 +99,7 @@ class ValueEquality::Comparison {
 
 bool ValueEquality::is_equal(const Value& a, const Value& b) {
   if (Comparison(*this).run(a, b)) return true;
-  classes_.clear();  // Some hold only if the two had been equal.
+  classes_.clear();  // Some classes are valid only if the two values are equal, which they are not.
   selves_ = {};
   return false;
 }

@@ -11,23 +11,24 @@
 
 namespace shard {
 
-/// Compares the values of one checkpoint, or of two. Cost: linear in the nodes of both, however often nodes are shared,
-/// while values are equal; what is found to be equal is kept for later calls. Steps are charged to a budget, so that
-/// many objects that differ and share one large value end. Threads: one.
+/// Compares the values of one or two checkpoints. Cost: linear in the nodes of both while values are equal, regardless
+/// of how often nodes are shared; equal values are remembered for later calls. Steps are charged to a budget, so that
+/// many different objects with one large shared value cannot take forever. Threads: one.
 class ValueEquality {
  public:
   struct Options {
-    /// Whether two kTensor values mean the same, an equivalence; without it, those of one number do.
+    /// Whether two kTensor values are equivalent. Without it, those with equal numbers are.
     std::function<bool(const Value&, const Value&)> same_tensor = {};
-    /// The content of an opaque value is unknown: such values are equal if their classes are, or never.
+    /// The content of an opaque value is unknown. Such values are equal if their classes are, or never.
     bool opaque_by_class = true;
-    Budget* budget = nullptr;  ///< The source's; null: nothing is charged.
+    Budget* budget = nullptr;  ///< The source's budget. Null: nothing is charged.
   };
   ValueEquality() = default;
   explicit ValueEquality(Options options) : options_(std::move(options)) {}
 
-  /// True when both say the same in every node: kinds, numbers, texts, the order of items, what calls received. Floats
-  /// by their bits. What is shared, and how the two are spelled, does not matter. Values may hold themselves.
+  /// True if both are equal in every node: kinds, numbers, texts, the order of items, and the data that calls received.
+  /// Floats are compared by their bits. Sharing, and the encoding of the two, do not matter. Values may contain
+  /// themselves.
   /// \throws Error kCorruption  the budget is spent.
   bool is_equal(const Value& a, const Value& b);
 

@@ -1,5 +1,4 @@
-/// \file
-/// Walks over values, and their bounds: the nodes met so far, and their depth.
+/// \file Walks over values, and their limits: the nodes visited so far, and their depth.
 #pragma once
 
 #include <vector>
@@ -12,10 +11,10 @@ namespace shard {
 /// \throws Error kCorruption  deeper than kMaxValueDepth.
 void check_depth(int depth);
 
-/// The nodes that a walk met: it visits each once, however often it is shared.
+/// The nodes that a walk has visited. It visits each once, regardless of how often it is shared.
 class VisitedSet {
  public:
-  /// \returns true when `value` was not in it.
+  /// \returns true if `value` was not in it.
   bool insert(const Value* value) { return nodes_.insert(value); }
 
  private:
@@ -31,17 +30,17 @@ class VisitedSet {
 /// values many times must charge its steps to the source's Budget.
 class ValueWalk {
  public:
-  /// The walk descends into no value in `met`, and adds those into which it descends; null: none were met before.
-  /// Ownership: root and met must outlive the walk.
+  /// The walk skips the children of values in `met`, and adds each value whose children it visits. Null: a set of its
+  /// own. Ownership: root and met must outlive the walk.
   explicit ValueWalk(const Value& root, VisitedSet* met = nullptr) : met_(met == nullptr ? own_ : *met) { add(root); }
   ValueWalk(const ValueWalk&) = delete;
   ValueWalk& operator=(const ValueWalk&) = delete;
 
   /// Null at the end.
   const Value* next();
-  /// Does not descend into the value that was returned last.
+  /// Skips the children of the value that was returned last.
   void skip_children() { last_ = nullptr; }
-  /// Walks over another value and all below it, too.
+  /// Also visits a further value and all values below it.
   void add(const Value& value) { open_.push_back(&value); }
 
  private:

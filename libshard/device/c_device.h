@@ -1,6 +1,5 @@
-/// \file
-/// A Device as plain functions, so that the one of a plug-in serves a program with another C++ library. Between them
-/// lies C alone (libshard/ranks/c_group.h).
+/// \file A Device as plain C functions, so that a plug-in's device works in a program with a different C++ library
+///   (libshard/ranks/c_group.h).
 #pragma once
 
 #include <cstddef>
@@ -28,13 +27,14 @@ struct CBox {
 
 enum class CCopy : int { kIn, kOut, kInside };
 
-/// The operations of device.h, with its preconditions, errors and threads. Those that can fail return false then.
+/// The operations of device.h, with its preconditions, errors and threads. Operations that can fail return false on
+/// errors.
 struct DeviceFunctions {
   bool (*memory)(void* device, std::int64_t* free_bytes, std::int64_t* total_bytes, const ErrorSink* errors);
   bool (*allocate)(void* device, std::int64_t bytes, bool is_pinned, CBuffer* made, const ErrorSink* errors);
   bool (*make_stream)(void* device, void** made, const ErrorSink* errors);
   bool (*make_event)(void* device, void** made, const ErrorSink* errors);
-  /// The group stays the caller's; the link is destroyed before it.
+  /// The caller keeps the group; the link is destroyed before it.
   bool (*connect)(void* device, CGroup group, std::int64_t milliseconds, void** made, const ErrorSink* errors);
 
   bool (*synchronize_event)(void* event, const ErrorSink* errors);
@@ -48,7 +48,7 @@ struct DeviceFunctions {
   bool (*wait)(void* stream, void* event, const ErrorSink* errors);
   bool (*synchronize_stream)(void* stream, const ErrorSink* errors);
 
-  /// As many pieces each as the group has ranks.
+  /// `to` and `from` have one piece per rank of the group.
   bool (*exchange)(void* link, const ConstBytes* to, const MutableBytes* from, std::size_t ranks,
                    const ErrorSink* errors);
 
@@ -61,12 +61,12 @@ struct DeviceFunctions {
 
 struct CDevice {
   void* device;
-  const DeviceFunctions* functions;  ///< Live as long as the library that made it.
+  const DeviceFunctions* functions;  ///< Valid as long as the library that created it is open.
 };
 
-/// Ownership: whoever has it calls `destroy_device`, or gives it to from_c.
+/// Ownership: the receiver calls `destroy_device`, or passes it to from_c.
 CDevice to_c(std::unique_ptr<Device> device);
-/// The device whose functions they are; it owns them. \param info  of that device, which does not cross once more
+/// The device with these functions; it owns them. \param info  the device's description, which is not requested again
 std::unique_ptr<Device> from_c(const CDevice& plain, const DeviceInfo& info);
 
 }  // namespace shard

@@ -1,13 +1,12 @@
-/// \file
-/// Device: an accelerator with memory of its own, as the executor sees it: buffers, asynchronous streams of work, and
-/// the two operations that a tile needs between reading and writing.
+/// \file Device: an accelerator with separate memory, as the executor uses it: buffers, asynchronous streams of work,
+///   and the two operations that a tile needs between reading and writing.
 ///
-/// Implementations: CUDA (libshard_cuda.so, opened on demand: device_system.h) and a double of the tests, whose memory
-/// is the host's (tests/support/device_double.h).
+/// Implementations: CUDA (libshard_cuda.so, opened on demand: device_system.h), and an in-memory fake for tests
+/// (tests/support/device_double.h).
 ///
-/// A device address is a `std::byte*` that the host must not follow. Streams take work in order and run it later;
-/// streams synchronize only through events. A failure of the device may show in any later call, as Error kResource or
-/// kInternal.
+/// A device address is a `std::byte*` that the host must not dereference. Streams receive work in order and run it
+/// later; they synchronize only through events. Any later call may report a failure of the device, as Error kResource
+/// or kInternal.
 #pragma once
 
 #include <chrono>
@@ -25,9 +24,9 @@
 namespace shard {
 
 struct DeviceInfo {
-  int number = 0;  ///< As "cuda:1" counts.
+  int number = 0;  ///< The number as in "cuda:1".
   std::string name;
-  int major = 0, minor = 0;  ///< Compute capability.
+  int major = 0, minor = 0;  ///< The compute capability.
   std::int64_t memory_bytes = 0;
 };
 
@@ -35,8 +34,9 @@ struct DeviceMemory {
   std::int64_t free_bytes = 0, total_bytes = 0;
 };
 
-/// Memory of a device, or of the host where a device can reach it at full speed ("pinned"). Its content is undefined
-/// until it is written. Ownership: of the memory; streams must be through with it. Must not outlive its device.
+/// Memory of a device, or memory of the host that a device can access at full speed ("pinned"). Its content is
+/// undefined until it is written. Ownership: owns the memory; streams must have finished using it. Must not outlive its
+/// device.
 class DeviceBuffer {
  public:
   virtual ~DeviceBuffer() = default;
@@ -51,7 +51,7 @@ class DeviceBuffer {
   std::int64_t size_;
 };
 
-/// A point in a stream's work; before DeviceStream::record it is a point that was passed.
+/// A point in a stream's work. Before DeviceStream::record, the point counts as passed.
 class DeviceEvent {
  public:
   virtual ~DeviceEvent() = default;
@@ -66,39 +66,40 @@ class DeviceStream {
 
   virtual void copy_in(std::byte* to, const std::byte* from_pinned, std::int64_t bytes) = 0;
   virtual void copy_out(std::byte* to_pinned, const std::byte* from, std::int64_t bytes) = 0;
-  /// Both in this device's memory.
+  /// Copies between two addresses in this device's memory.
   virtual void copy(std::byte* to, const std::byte* from, std::int64_t bytes) = 0;
 
-  /// As strided_copy (exec/strided_copy.h), between addresses of the device. The spans may end with the call.
+  /// Does the same as strided_copy (exec/strided_copy.h), between addresses of the device. The spans need to be valid
+  /// only during the call.
   virtual void strided_copy(std::span<const std::int64_t> sizes, const std::byte* from,
                             std::span<const std::int64_t> from_strides, std::byte* to,
                             std::span<const std::int64_t> to_strides, std::size_t element_bytes) = 0;
-  /// As cast (exec/cast.h), with the same bits, between addresses of the device. `in` and `out` begin at multiples of
-  /// their elements' bytes, and do not overlap. \param overflows  device address of a number that grows by how many
-  /// finite values became infinite or NaN.
+  /// Does the same as cast (exec/cast.h), with the same bits, between addresses of the device. `in` and `out` are
+  /// aligned to their elements' sizes, and do not overlap. \param overflows  device address of a counter, to which the
+  /// number of finite values that became infinite or NaN is added.
   virtual void cast(DType from, std::span<const std::byte> in, DType to, std::span<std::byte> out,
                     std::int64_t* overflows) = 0;
 
-  /// `event` becomes the point after all work so far.
+  /// Sets `event` to the point after all work so far.
   virtual void record(DeviceEvent& event) = 0;
-  /// Later work begins once the event's point is passed. The host does not wait.
+  /// Later work starts after the event's point is passed. The host does not wait.
   virtual void wait(DeviceEvent& event) = 0;
   /// The host waits until all work is done.
   virtual void synchronize() = 0;
 };
 
-/// Moves bytes between the devices of ranks: what Group::exchange is for memory of the host. Must not outlive the
-/// device or the group that it was made from.
+/// Transfers bytes between the devices of ranks, as Group::exchange does for memory of the host. Must not outlive the
+/// device or the group from which it was created.
 class DeviceLink {
  public:
   virtual ~DeviceLink() = default;
-  /// Sends to[i], at this rank's device, to rank i, which receives it in its from[own rank], at its own. Returns when
-  /// all of it has arrived. Collective; both sides agree on each piece's bytes, which may be none.
-  /// \throws Error kPeer  a rank is lost, or silent for longer than the timeout; the link is broken then.
+  /// Sends to[i], in this rank's device memory, to rank i, which receives it in its from[own rank], in its device
+  /// memory. Returns when everything has arrived. Collective; both sides agree on each piece's size, which may be 0.
+  /// \throws Error kPeer  a rank is lost, or silent for longer than the timeout. The link is then broken.
   virtual void exchange(std::span<const std::span<const std::byte>> to, std::span<const std::span<std::byte>> from) = 0;
 };
 
-/// Threads: any, but for connect. Ownership: what it makes must not outlive it.
+/// Threads: any, except for connect. Ownership: the objects that it creates must not outlive it.
 class Device {
  public:
   virtual ~Device() = default;
@@ -106,11 +107,11 @@ class Device {
   virtual DeviceMemory memory() const = 0;
   /// \throws Error kResource  the device has too little memory; the error gives both numbers.
   virtual std::unique_ptr<DeviceBuffer> allocate(std::int64_t bytes) = 0;
-  /// Memory of the host that copy_in and copy_out reach. \throws Error kResource
+  /// Memory of the host that copy_in and copy_out can access. \throws Error kResource
   virtual std::unique_ptr<DeviceBuffer> allocate_pinned(std::int64_t bytes) = 0;
   virtual std::unique_ptr<DeviceStream> make_stream() = 0;
   virtual std::unique_ptr<DeviceEvent> make_event() = 0;
-  /// Collective: a link between the devices of the group's ranks, each a device of its own.
+  /// Collective: creates a link between the devices of the group's ranks, each of which is a different device.
   /// \throws Error  the same on all ranks: kUnsupported  a rank lacks the library; kPeer
   virtual std::unique_ptr<DeviceLink> connect(Group& group, std::chrono::milliseconds timeout) = 0;
 };

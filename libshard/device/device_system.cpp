@@ -35,7 +35,7 @@ DeviceSystem describe(const DevicePlugin& plugin) {
 
 Error refusal(const std::string& what) { return Error(ErrorCode::kUnsupported, "cannot use a GPU: " + what); }
 
-/// A driver serves the runtimes of its own major version, and older ones.
+/// A driver supports the runtimes of its own major version and of older ones.
 bool is_too_old(const DeviceSystem& system) { return system.driver / 1000 < system.runtime / 1000; }
 
 }  // namespace

@@ -1,6 +1,5 @@
-/// \file
-/// The interface of a plug-in that brings devices, libshard_cuda.so: one C entry. It may have another C++ library than
-/// the program (libshard/ranks/c_group.h).
+/// \file The interface of a plug-in that provides devices, libshard_cuda.so: one C entry. It may use a different C++
+///   library from the program's (libshard/ranks/c_group.h).
 #pragma once
 
 #include <functional>
@@ -12,12 +11,12 @@
 
 namespace shard {
 
-/// As bytes (wire.h), which are what crosses.
+/// The system as bytes (wire.h), the form in which it is passed to the program.
 Bytes to_bytes(const DeviceSystem& system);
-/// \throws Error kPeer  they are not such bytes
+/// \throws Error kPeer  the bytes are not a DeviceSystem
 DeviceSystem to_device_system(std::span<const std::byte> bytes);
 
-/// Both return false where they put an error.
+/// The functions of a plug-in. Both return false after they put an error.
 struct DevicePlugin {
   bool (*describe)(const ByteSink* system, const ErrorSink* errors);
   /// \pre describe() lists it. Ownership: the caller's.
@@ -28,7 +27,7 @@ struct DevicePlugin {
 inline constexpr char kDevicePluginEntry[] = "shard_devices_2";
 using GetDevicePlugin = const DevicePlugin* (*)();
 
-/// What a plug-in's functions do.
+/// The implementation of a plug-in's functions.
 bool put_devices(const ByteSink* system, const ErrorSink* errors,
                  const std::function<DeviceSystem()>& describe) noexcept;
 bool open_c_device(CDevice* made, const ErrorSink* errors,

@@ -8,8 +8,8 @@ namespace shard {
 
 namespace {
 
-/// Large buffers lie in huge pages: elements that are put in order are written to thousands of rows in turn, each of
-/// which would be a page of its own.
+/// Large buffers use huge pages. Elements that are put in order are written to thousands of rows in turn, and with
+/// small pages each of those rows would be on a separate page.
 std::byte* allocate(std::int64_t bytes) {
   constexpr std::size_t kHugePage = 2 << 20, kLine = 64;
   const auto wanted = static_cast<std::size_t>(bytes);
@@ -17,7 +17,9 @@ std::byte* allocate(std::int64_t bytes) {
   const std::size_t whole = wanted / alignment * alignment;
   void* const data = std::aligned_alloc(alignment, whole == wanted ? wanted : whole + alignment);
   if (data == nullptr) throw std::bad_alloc();
-  if (alignment == kHugePage) ::madvise(data, whole, MADV_HUGEPAGE);  // Advice: without it all works, slower.
+  if (alignment == kHugePage)
+    ::madvise(data, whole, MADV_HUGEPAGE);  // This is only advice: without it, everything
+                                            // works, but slower.
   return static_cast<std::byte*>(data);
 }
 

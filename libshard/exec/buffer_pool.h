@@ -1,5 +1,4 @@
-/// \file
-/// The only memory that workers use for large buffers: a sum that is never exceeded.
+/// \file BufferPool: the only memory that workers use for large buffers. The sum of all buffers never exceeds a limit.
 #pragma once
 
 #include <condition_variable>
@@ -12,7 +11,8 @@
 
 namespace shard {
 
-/// Threads: safe. Served in the order of asking, so that a large request is not passed by small ones for ever.
+/// Threads: safe. Requests are served in the order in which they were made, so that small requests cannot delay a large
+/// one forever.
 class BufferPool {
  public:
   explicit BufferPool(std::int64_t limit_bytes) : limit_(limit_bytes) {}
@@ -31,16 +31,16 @@ class BufferPool {
   std::condition_variable changed_;
 };
 
-/// A worker's buffer. Kept from tile to tile while it is large enough and nobody waits for memory.
+/// A worker's buffer. It is kept from tile to tile as long as it is large enough and no worker waits for memory.
 class Buffer {
  public:
   explicit Buffer(BufferPool& pool) : pool_(pool) {}
   ~Buffer() { release(); }
   Buffer(const Buffer&) = delete;
   Buffer& operator=(const Buffer&) = delete;
-  /// At least `bytes`; what it held is lost. Waits until the pool has them.
+  /// Provides at least `bytes`; the old content is lost. Waits until the pool has enough free memory.
   std::span<std::byte> ensure(std::int64_t bytes);
-  /// Gives the memory back to the pool.
+  /// Returns the memory to the pool.
   void release();
 
  private:

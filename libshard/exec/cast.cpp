@@ -10,15 +10,15 @@
 #include "libshard/exec/small_float.h"
 #include "libshard/exec/strided_copy.h"
 
-// `widen` and `narrow` (convert.h) run over a block that stays in the first cache. Compiled with -fno-trapping-math:
-// nobody looks at floating-point exceptions here, and without them the compiler may compute both sides of a choice in
-// vectors.
+// Runs `widen` and `narrow` (convert.h) over a block that fits in the first-level cache. Compiled with
+// -fno-trapping-math: no code here reads floating-point exceptions, so the compiler may compute both sides of a choice
+// in vectors.
 
 namespace shard {
 
 namespace {
 
-constexpr std::size_t kBlock = 1024;  // Elements; 8 KiB of the widest wide type.
+constexpr std::size_t kBlock = 1024;  // Elements per block: 8 KiB of the widest wide type.
 
 using convert::Bits;
 using convert::with_type;
@@ -35,7 +35,7 @@ void store(std::byte* to, std::size_t index, T value) {
   std::memcpy(to + index * sizeof(T), &value, sizeof(T));
 }
 
-/// A lookup needs no arithmetic and no care for subnormal results.
+/// A table lookup needs no arithmetic and no special case for subnormal results.
 template <class From>
 convert::Wide<From> widen_one(Bits<From> bits) {
   if constexpr (!convert::kIsNative<From> && sizeof(Bits<From>) == 1 && !std::is_same_v<From, convert::Bool>) {
@@ -45,7 +45,7 @@ convert::Wide<From> widen_one(Bits<From> bits) {
   }
 }
 
-// --- at most kBlock elements, compiled for any CPU and for AVX2
+// --- Blocks of at most kBlock elements, compiled for any CPU and for AVX2.
 
 template <class From>
 [[gnu::always_inline]] inline void widen_loop(const std::byte* in, std::byte* out, std::size_t n) {
@@ -106,7 +106,7 @@ Narrow pick_narrow() {
 }
 #endif
 
-// --- from DType to types
+// --- From DType to types.
 
 Widen widen_of(DType from) {
   return with_type(from, []<class From>(std::type_identity<From>) { return pick_widen<From>(); });
@@ -123,7 +123,7 @@ Narrow narrow_of(DType wide, DType to) {
 
 std::size_t bytes_of(DType dtype) { return static_cast<std::size_t>(element_bytes(dtype)); }
 
-// --- whole arrays
+// --- Whole arrays.
 
 std::int64_t cast_real(DType from, const std::byte* in, DType to, std::byte* out, std::size_t elements) {
   if (from == to) {
@@ -151,7 +151,7 @@ void copy_strided(std::size_t n, const std::byte* from, std::int64_t from_stride
   strided_copy({&size, 1}, from, {&from_stride, 1}, to, {&to_stride, 1}, element_bytes);
 }
 
-/// Complex to real: the real parts. To bool: whether either part is not zero.
+/// Complex to real keeps the real parts. Complex to bool is true if either part is not zero.
 std::int64_t cast_from_complex(DType part, const std::byte* in, DType to, std::byte* out, std::size_t elements) {
   const std::size_t part_bytes = bytes_of(part);
   alignas(64) std::byte parts[kBlock * 8];

@@ -7,7 +7,8 @@ namespace shard {
 
 namespace {
 
-/// CRC-32 of `bytes` zeros, by doubling.
+/// The CRC-32 of `bytes` zeros, by doubling: `power` is the CRC-32 of `length` zeros, and the lengths of all bits that
+/// are set in `bytes` are combined.
 std::uint32_t crc32_of_zeros(std::int64_t bytes) {
   constexpr std::byte kZero[1] = {};
   std::uint32_t crc = 0, power = crc32(kZero);
@@ -28,6 +29,7 @@ bool fits(const CrcRun& run, std::span<const Storage> storages) {
 
 std::optional<std::uint32_t> StorageChecksums::record(std::uint32_t storage, std::int64_t offset_bytes,
                                                       std::int64_t bytes, std::uint32_t crc) {
+  // A run that is the whole storage, which is the usual case, needs no lock: no other thread records this storage.
   if (bytes == storages_[storage].bytes) {
     whole_[storage] = crc;
     is_whole_[storage] = 1;
@@ -64,6 +66,7 @@ void StorageChecksums::record_all(std::span<const CrcRun> runs) {
 
 std::uint32_t StorageChecksums::crc32_of(std::uint32_t storage) const {
   if (is_whole_[storage] != 0) return whole_[storage];
+  // Bytes without a record are zeros (holes of the file), so their CRC-32 is computed rather than read.
   std::uint32_t crc = 0;
   std::int64_t done = 0;
   const auto skip_to = [&](std::int64_t offset) {

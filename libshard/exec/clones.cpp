@@ -10,7 +10,7 @@ namespace shard {
 
 namespace {
 
-constexpr std::int64_t kBlock = 4096;  // What file systems clone by.
+constexpr std::int64_t kBlock = 4096;  // The block size by which file systems clone.
 constexpr std::int64_t kLeast = 1 << 20;
 
 class Cloner {
@@ -19,7 +19,8 @@ class Cloner {
          LocalDisk& fs, Progress& progress)
       : source_(source), reader_(reader), target_(target), files_(files), fs_(fs), progress_(progress) {}
 
-  /// Clones what it can of bytes [low, high) of a line.
+  /// Clones the parts of bytes [low, high) of a line that can be cloned. Walks source and target pieces in step; each
+  /// pair of overlapping pieces is one candidate.
   std::vector<std::pair<std::int64_t, std::int64_t>> clone(std::span<const Piece> from, std::span<const Piece> to,
                                                            std::int64_t low, std::int64_t high) {
     std::vector<std::pair<std::int64_t, std::int64_t>> done;
@@ -39,8 +40,11 @@ class Cloner {
     if (end - begin < kLeast || !source_.storages[from.storage].plain) return;
     const Storage& read = source_.storages[from.storage];
     const Storage& written = target_.storages[to.storage];
-    const std::int64_t from_bytes = read.offset + from.first - from.offsets[0];  // Where the line's byte 0 would be.
+    const std::int64_t from_bytes = read.offset + from.first - from.offsets[0];  // The position in the file that the
+                                                                                 // line's byte 0 would have.
     const std::int64_t to_bytes = written.offset + to.first - to.offsets[0];
+    // A clone needs equal offsets within a block on both sides. The range is then rounded inward to whole blocks of the
+    // target; the workers copy the rest.
     if ((from_bytes - to_bytes) % kBlock != 0 || refused_.contains({read.file, written.file})) return;
     begin = (to_bytes + begin + kBlock - 1) / kBlock * kBlock - to_bytes;
     end = (to_bytes + end) / kBlock * kBlock - to_bytes;
@@ -80,6 +84,7 @@ Clones clone_runs(const Plan& plan, const TileRange& tiles, const Catalog& sourc
   Cloner each(source, reader, target, files, reflink_disk, progress);
   for (const Unit& unit : plan.units) {
     if (!unit.is_line || unit.shape[0] < kLeast || has_replicas(plan, unit)) continue;
+    // The rank's tiles of this unit are a contiguous range of the line's bytes.
     const std::int64_t low = std::max<std::int64_t>(0, tiles.begin - unit.first_tile) * unit.tile[0];
     const std::int64_t tiles_before_end = std::min(unit.tile_count, tiles.end - unit.first_tile);
     const std::int64_t high = tiles_before_end >= unit.tile_count ? unit.shape[0] : tiles_before_end * unit.tile[0];

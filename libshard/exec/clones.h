@@ -1,5 +1,4 @@
-/// \file
-/// Copies by reference, before the workers begin. Inside libshard/exec only.
+/// \file Copies by reference (reflinks), before the workers begin. Inside libshard/exec only.
 #pragma once
 
 #include <algorithm>
@@ -14,18 +13,19 @@
 
 namespace shard {
 
-/// Which elements of units are in place already.
+/// Records the elements of units that are already cloned.
 class Clones {
  public:
-  /// The parts of a box of a unit that are left to copy. Cost: log n in the unit's clones.
+  /// Calls `each` with the parts of a unit's box that still must be copied. Cost: log n in the unit's clones.
   template <class Each>
   void for_each_rest(const Unit& unit, const Box& box, const Each& each) const;
 
-  std::map<std::int64_t, std::vector<std::pair<std::int64_t, std::int64_t>>> ranges;  ///< By Unit::first_tile; sorted.
+  std::map<std::int64_t, std::vector<std::pair<std::int64_t, std::int64_t>>> ranges;  ///< Keys are Unit::first_tile;
+                                                                                      ///< each list is sorted.
 };
 
-/// Clones what it can: of lines of bytes without replicas the runs of 1 MiB and more that lie at the same place within
-/// a block on both sides, in `tiles` only. A pair of files that refuses once is not asked again.
+/// Clones runs of at least 1 MiB in lines of bytes without replicas, within `tiles`. The runs must have the same offset
+/// within a block on both sides. If the file system refuses a pair of files once, the pair is not tried again.
 Clones clone_runs(const Plan& plan, const TileRange& tiles, const Catalog& source, const Reader& reader,
                   const Catalog& target, std::span<FileWriter* const> files, LocalDisk& reflink_disk,
                   Progress& progress);

@@ -1,11 +1,11 @@
-/// \file
-/// Conversion of one element between dtypes, for loops on the CPU (cast.cpp) and kernels on a device. Inside
-/// libshard/exec and libshard/device only.
+/// \file Conversion of one element between dtypes, for loops on the CPU (cast.cpp) and kernels on a device. Inside
+///   libshard/exec and libshard/device only.
 ///
-/// Every conversion goes through one of four wide types that holds all values of the source exactly: float, double,
-/// int64 or uint64. `widen` makes them, `narrow` makes targets of them. So n sources and m targets need 4 m + n loops
-/// instead of n m. All functions are constexpr, so that nvcc compiles them for devices too, and give the same bits on
-/// every processor: what C++ or hardware leaves open (floats out of an integer's range, NaN) is spelled out.
+/// Every conversion goes through one of four wide types that represents all values of the source exactly: float,
+/// double, int64 or uint64. `widen` converts to a wide type, `narrow` converts from it. So n sources and m targets need
+/// 4 m + n loops instead of n m. All functions are constexpr, so that nvcc compiles them for devices too. They return
+/// the same bits on every processor, because the code defines all results that C++ or hardware leaves open (floats out
+/// of an integer's range, NaN).
 #pragma once
 
 #include <bit>
@@ -35,7 +35,7 @@ requires kIsNative<T>
 struct BitsOf<T> {
   using Type = T;
 };
-/// What an element of T is loaded and stored as.
+/// The type in which an element of T is loaded and stored.
 template <class T>
 using Bits = typename BitsOf<T>::Type;
 
@@ -45,14 +45,14 @@ using Wide =
     std::conditional_t<std::is_same_v<T, double> || std::is_same_v<T, std::uint64_t>, T,
                        std::conditional_t<std::is_integral_v<T> || std::is_same_v<T, Bool>, std::int64_t, float>>;
 
-/// The dtype of Wide<T>, for T the type of `from`.
+/// The dtype of Wide<T>, if T is the type of `from`.
 constexpr DType wide_of(DType from, bool is_floating) {
   if (from == DType::kFloat64 || from == DType::kUint64) return from;
   return is_floating ? DType::kFloat32 : DType::kInt64;
 }
 
-/// NaN keeps its sign and the upper bits of its payload, and becomes quiet, as CPUs convert it. GPUs make one NaN of
-/// all, so there it is spelled out; a test holds both to the same bits.
+/// NaN keeps its sign and the upper bits of its payload, and becomes quiet, as in conversions of CPUs. GPUs convert
+/// every NaN to the same one, so the code defines the result there; a test compares the bits of both.
 constexpr float to_float_by_bits(double value) {
   const auto bits = std::bit_cast<std::uint64_t>(value);
   const bool is_nan = (bits << 1) > (std::uint64_t{0x7FF} << 53);
@@ -96,18 +96,19 @@ constexpr Wide<From> widen(Bits<From> bits) {
   }
 }
 
-/// Truncates; what does not fit Integer becomes its smallest value, as x86's conversions make it.
+/// Truncates. A value that does not fit Integer becomes its smallest value, as in x86's conversions.
 template <std::signed_integral Integer, std::floating_point Real>
 constexpr Integer truncate(Real value) {
-  constexpr Real kEnd = -static_cast<Real>(std::numeric_limits<Integer>::min());  // 2^31 or 2^63, exact.
+  constexpr Real kEnd = -static_cast<Real>(std::numeric_limits<Integer>::min());  // This is 2^31 or 2^63, exactly.
   const bool fits = value < kEnd && value > -kEnd - (sizeof(Integer) < sizeof(Real) ? Real{1} : Real{0});
   return fits ? static_cast<Integer>(value) : std::numeric_limits<Integer>::min();
 }
 
-/// C++ leaves a float out of the integer's range undefined. Chosen here is what torch gives on x86: narrow types are
-/// cut from an int32 (uint8 from an int64), uint64 is made of two halves of its range. For uint32 torch itself gives
-/// two answers (vectorised or not) outside [-2^31, 2^32); here it is the low half of an int64. NaN of the fnuz types
-/// and of float8_e8m0fnu becomes 0 in torch; here it is like any other NaN.
+/// In C++, converting a float out of the integer's range is undefined. This function returns torch's results on x86.
+/// Narrow types are the low bits of an int32 (uint8 of an int64); uint64 is computed in two halves of its range.
+///
+/// torch has two results for uint32 outside [-2^31, 2^32) (vectorized or not); here it is the low half of an int64. In
+/// torch, NaN of the fnuz types and of float8_e8m0fnu becomes 0; here it is converted like any other NaN.
 template <std::integral To, std::floating_point Real>
 constexpr To to_integer(Real value) {
   if constexpr (std::is_same_v<To, std::int64_t>) {
@@ -135,11 +136,11 @@ constexpr Bits<To> narrow(From value) {
   } else if constexpr (std::is_integral_v<To>) {
     return to_integer<To>(value);
   } else {
-    return To::encode(to_real<float>(value));  // As torch: first to float, then to the target.
+    return To::encode(to_real<float>(value));  // Converts to float first and then to the target, like torch.
   }
 }
 
-// --- overflow
+// --- Overflow.
 
 template <class To>
 constexpr std::uint32_t overflow_of() {
@@ -150,7 +151,7 @@ constexpr std::uint32_t overflow_of() {
   }
 }
 
-/// Whether a finite From can become infinite or NaN.
+/// Whether a finite From can become infinite or NaN in To.
 template <class To, class From>
 constexpr bool kMayOverflow = !std::is_integral_v<To> && !std::is_same_v<To, Bool> && !std::is_same_v<To, double> &&
                               !(std::is_same_v<To, float> && !std::is_same_v<From, double>);
@@ -163,17 +164,17 @@ constexpr bool is_finite(float value) {
 }
 constexpr bool is_finite(std::integral auto) { return true; }
 
-/// 1 where the finite `value` becomes infinite or NaN.
+/// 1 if the finite `value` becomes infinite or NaN, otherwise 0.
 template <class To, class From>
 constexpr std::uint32_t overflows(From value) {
   const std::uint32_t magnitude = std::bit_cast<std::uint32_t>(to_real<float>(value)) & 0x7FFFFFFFU;
   return static_cast<std::uint32_t>(magnitude >= overflow_of<To>()) & static_cast<std::uint32_t>(is_finite(value));
 }
 
-// --- from DType to types
+// --- From DType to types.
 
-/// Calls `use` with a default value of std::type_identity of the type of a real, castable dtype; any other dtype counts
-/// as float32. The compiler warns of a dtype that has no case.
+/// Calls `use` with a std::type_identity of the type of a real, castable dtype. Any other dtype counts as float32. The
+/// compiler warns about a dtype that has no case.
 template <class Use>
 constexpr auto with_type(DType dtype, Use use) {
   switch (dtype) {

@@ -14,7 +14,8 @@ namespace shard {
 
 namespace {
 
-constexpr std::int64_t kHead = 64;  // Before the elements of pinned and raw memory: the count of overflows.
+constexpr std::int64_t kHead = 64;  // The bytes before the elements in pinned and raw memory, for the count of
+                                    // overflows.
 
 }  // namespace
 
@@ -25,6 +26,7 @@ DeviceShare device_share(const Plan& plan, std::int64_t max_memory_bytes, int th
     share.slot_bytes = std::max(share.slot_bytes, checked_numel(unit.tile.span()) * widest);
   }
   share.staging_bytes = staging_bytes(max_memory_bytes / 4);
+  // A slot has one buffer in pinned memory and two on the device, and each worker has two slots.
   const std::int64_t pinned = 2 * (share.slot_bytes + kHead) + share.staging_bytes;
   const std::int64_t on_device = 2 * (2 * share.slot_bytes + kHead);
   const std::int64_t fit = std::min(max_memory_bytes / 2 / pinned, max_memory_bytes / on_device);
@@ -56,7 +58,7 @@ DeviceWorker::~DeviceWorker() {
   try {
     for (DeviceStream* stream : {in_.get(), operations_.get(), out_.get()}) stream->synchronize();
   } catch (const Error&) {
-    return;  // The device failed, and that is known already.
+    return;  // The device failed, which was reported already.
   }
 }
 
@@ -76,6 +78,7 @@ void DeviceWorker::begin(std::int64_t tile) {
 
 void DeviceWorker::begin(const Unit& unit, const Box& box, std::int64_t tile, bool ends_tile) {
   Slot& slot = slots_[next_];
+  // The slot's earlier tile must be written before its buffers are filled again.
   finish(slot);
   take_memory(slot);
   next_ = 1 - next_;
@@ -90,13 +93,15 @@ void DeviceWorker::begin(const Unit& unit, const Box& box, std::int64_t tile, bo
     name_tensor(error, work_, unit);
     throw;
   }
+  // The operations run on a second stream, and the event makes them wait for the copy. Meanwhile the host continues
+  // with the next tile.
   in_->copy_in(slot.raw->data(), slot.pinned->data(), kHead + bytes);
   in_->record(*slot.loaded);
   operations_->wait(*slot.loaded);
   compute(slot);
 }
 
-/// Reads what the tile needs, each box packed in the order in which it lies in its storage. \returns bytes in pinned
+/// Reads everything that the tile needs, each box packed in its storage order. \returns the number of bytes in pinned
 /// memory, after the head
 std::int64_t DeviceWorker::load(Slot& slot, const Box& tile_part) {
   loaded_.clear();
@@ -108,6 +113,7 @@ std::int64_t DeviceWorker::load(Slot& slot, const Box& tile_part) {
     const auto dims = static_cast<std::size_t>(box.dims);
     const auto received = feed_.received(slot.tile, piece);
     Loaded& loaded = loaded_.emplace_back(Loaded{box, {}, slot.raw->data() + end});
+    // A box that a different rank sent is row-major. If it is on the device already, it is used there without a copy.
     if (received) {
       loaded.box = Box(received->offsets, received->sizes);
       if (work_.options.log != nullptr) {
@@ -135,13 +141,15 @@ std::int64_t DeviceWorker::load(Slot& slot, const Box& tile_part) {
   return end - kHead;
 }
 
-/// Permutes and casts what was loaded, and has it copied out.
+/// Permutes and casts the loaded boxes, and starts copying the result to pinned memory.
 void DeviceWorker::compute(Slot& slot) {
   const Unit& unit = *slot.unit;
   const std::span<const Piece> to = work_.plan.to(unit);
   const std::int64_t width = element_bytes(unit.from);
   slot.boxes.place(slot.permuted->data(), width);
   for (const Loaded& loaded : loaded_) {
+    // Finds the position of the common part in the loaded box and in the target's box, and copies it with both sides'
+    // strides.
     const std::span steps = std::span(loaded.strides).first(static_cast<std::size_t>(loaded.box.dims));
     for (const BufferBox& box : slot.boxes.boxes_for(to, loaded.box)) {
       const Box common = intersect(loaded.box, box.box());
@@ -154,6 +162,7 @@ void DeviceWorker::compute(Slot& slot) {
   }
   const std::int64_t elements = slot.boxes.elements();
   const std::int64_t bytes = elements * element_bytes(unit.to);
+  // `raw` is free again after the permutation, so it receives the cast elements.
   if (unit.from != unit.to) {
     const auto overflows = reinterpret_cast<std::int64_t*>(slot.raw->data());
     operations_->cast(unit.from, {slot.permuted->data(), static_cast<std::size_t>(elements * width)}, unit.to,

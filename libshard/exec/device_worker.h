@@ -1,6 +1,5 @@
-/// \file
-/// Copies tiles through a device: they are read as they lie, permuted and converted there, and written as they shall
-/// lie. Inside libshard/exec only.
+/// \file Copies tiles through a device: reads them in stored order, permutes and converts them on the device, and
+///   writes them in target order. Inside libshard/exec only.
 #pragma once
 
 #include <array>
@@ -18,39 +17,42 @@
 
 namespace shard {
 
-/// Pinned and device memory of the workers of a run.
+/// The pinned and device memory of all workers in a run.
 struct DeviceShare {
-  std::int64_t slot_bytes = 0;  ///< The largest tile, before or after it is converted.
+  std::int64_t slot_bytes = 0;  ///< The size of the largest tile, before or after conversion.
   std::int64_t staging_bytes = 0;
   int workers = 1;
 };
-/// As many workers as fit: pinned memory takes at most half of `max_memory_bytes`, the device's at most all of it.
+/// Chooses as many workers as fit: pinned memory uses at most half of `max_memory_bytes`, and the device's at most all
+/// of it.
 DeviceShare device_share(const Plan& plan, std::int64_t max_memory_bytes, int threads);
 
-/// A worker has two slots: while one's tile is on the device, the other's is read or written. Of each slot
+/// A worker with two slots: while one slot's tile is on the device, the worker reads or writes the other's. The steps
+/// of each slot are:
 ///
-///     files --read--> [pinned] --in--> [raw] --permute--> [permuted] --cast--> [raw] --out--> [pinned] --write-->
-///     files
+///         files --read--> [pinned] --in--> [raw] --permute--> [permuted] --cast--> [raw] --out--> [pinned] --write-->
+///         files
 ///
-/// `in`, the two operations and `out` are three streams, and events hold back what needs the step before it. A slot is
-/// filled again only once its tile is written.
+/// `in`, the two operations and `out` run on three streams. Events make each step wait for the one before it. A slot is
+/// filled again only after its tile is written.
 class DeviceWorker {
  public:
-  /// Takes its share of memory with its first tiles. Ownership: all that it is given must outlive it.
+  /// Allocates its share of memory with its first tiles. Ownership: all arguments must outlive it.
   DeviceWorker(const TileWork& work, TileFeed& feed, const DeviceShare& share);
-  /// Waits for the device, whatever was not finished.
+  /// Waits for the device, even if tiles are unfinished.
   ~DeviceWorker();
 
-  /// Whether a tile goes through the device. Bytes that move as they are do not, unless they lie there already.
+  /// Whether a tile goes through the device. Tiles that are copied unchanged do not, unless their data is already
+  /// there.
   bool takes(std::int64_t tile) const;
-  /// Reads a tile and sends it through the device; writes the one before the last. \throws Error kResource  too little
-  /// memory; what reading, writing and the device throw
+  /// Reads a tile and starts its work on the device. Writes the tile before the last one.
+  /// \throws Error kResource  too little memory; and the errors of reading, writing and the device
   void begin(std::int64_t tile);
-  /// Writes all tiles that were begun.
+  /// Writes all tiles that are still in a slot.
   void finish();
 
  private:
-  /// Where a tile's part is between begin and finish.
+  /// The buffers that a tile's part occupies between begin and finish.
   struct Slot {
     std::unique_ptr<DeviceBuffer> pinned, raw, permuted;
     std::unique_ptr<DeviceEvent> loaded, computed, done;
@@ -58,8 +60,8 @@ class DeviceWorker {
     const Unit* unit = nullptr;  ///< Null: the slot is free.
     std::int64_t tile = 0;
     bool ends_tile = false;
-    std::vector<CrcRun> sources;  ///< As in TileRecord.
-    bool is_summed = true;        ///< `sources` says all that a later run must know.
+    std::vector<CrcRun> sources;  ///< See TileRecord::sources.
+    bool is_summed = true;        ///< Whether `sources` contains everything that a later run needs.
   };
   /// A box of source elements in the device's memory.
   struct Loaded {
@@ -81,11 +83,11 @@ class DeviceWorker {
   TileWriter writer_;
   std::unique_ptr<DeviceStream> in_, operations_, out_;
   std::array<Slot, 2> slots_;
-  std::size_t next_ = 0;  ///< The slot that is filled next; the other was filled before it.
+  std::size_t next_ = 0;  ///< The slot to fill next. The other one was filled before it.
   std::vector<std::byte> staging_;
   std::vector<Loaded> loaded_;
-  TileRecord record_;      ///< Of the tile that is being written.
-  bool is_summed_ = true;  ///< As Slot::is_summed.
+  TileRecord record_;      ///< The record of the tile that is being written.
+  bool is_summed_ = true;  ///< See Slot::is_summed.
 };
 
 }  // namespace shard

@@ -32,7 +32,7 @@ namespace shard {
 
 namespace {
 
-/// Calls `each` with the checksums of a run of a storage of the target.
+/// Calls `each` with the checksums of a run of a storage of the target, which it reads back.
 template <class Each>
 void sum_back(const TileWork& work, std::uint32_t storage, std::int64_t offset, std::int64_t bytes,
               std::span<std::byte> staging, const Each& each) {
@@ -45,9 +45,9 @@ void sum_back(const TileWork& work, std::uint32_t storage, std::int64_t offset, 
   }
 }
 
-/// Reads the tile back and compares it with its record. Where it is right, its checksums count as if it were copied
-/// now; frames of its storages are written with the rest. \param staging  memory to read into
-/// \throws Error kResource  what is there cannot be read; kInterrupted
+/// Reads the tile back and compares it with its record. If they match, its checksums count as if it had just been
+/// copied. The frames of its storages are written with the rest. \param staging  memory to read into
+/// \throws Error kResource  the written bytes cannot be read; kInterrupted
 bool is_still_written(const TileWork& work, const TileRecord& before, std::span<std::byte> staging) {
   const Unit& unit = work.plan.unit_of(before.tile);
   const std::span<const Piece> to = work.plan.to(unit);
@@ -75,13 +75,13 @@ bool is_still_written(const TileWork& work, const TileRecord& before, std::span<
   return true;
 }
 
-constexpr std::int64_t kLeastPlan = 1 << 20;  // The least memory that plan_copies takes.
+constexpr std::int64_t kLeastPlan = 1 << 20;  // The least memory that plan_copies accepts.
 
 /// Copies tiles, each in three steps:
-/// 1. lay out: reserve a box in the worker's buffer for each target piece that overlaps the tile.
-/// 2. read: every source piece that overlaps the tile fills its part of those boxes. Elements that a source keeps in
-///    memory as they shall be written stay there.
-/// 3. write: write each target piece's box.
+/// 1. Lay out: reserve a box in the worker's buffer for each target piece that overlaps the tile.
+/// 2. Read: every source piece that overlaps the tile fills its part of those boxes. If a source has the elements in
+/// memory in the target's order, they are used there without a copy.
+/// 3. Write: write each target piece's box.
 class Worker {
  public:
   explicit Worker(const TileWork& work)
@@ -93,7 +93,7 @@ class Worker {
     if (work.options.log != nullptr) piece_reader_.set_summed(&record_.sources);
   }
 
-  /// Whether an earlier run wrote the tile; it then counts as copied.
+  /// Whether an earlier run wrote the tile. Such a tile counts as copied.
   bool keeps(std::int64_t tile) {
     if (work_.options.log == nullptr) return false;
     const TileRecord* const before = work_.options.log->written_before(tile);
@@ -113,11 +113,11 @@ class Worker {
     record_.tile = tile;
     work_.options.log->add(std::move(record_));
   }
-  /// Until the next tile.
+  /// Releases the buffer until the next tile.
   void release_memory() { buffer_.release(); }
 
  private:
-  /// Copies a box of a unit.
+  /// Copies one box of a unit.
   void copy(const Unit& unit, const Box& box) try {
     element_bytes_ = element_bytes(unit.from);
     const std::span<const Piece> to = work_.plan.to(unit), from = work_.plan.from(unit);
@@ -145,13 +145,14 @@ class Worker {
           piece_reader_.find_in_memory(from[i], static_cast<std::size_t>(element_bytes_), boxes_.boxes().front());
       if (data == nullptr) continue;
       staging_ = buffer_.ensure(staging_bytes_);
-      boxes_.place(const_cast<std::byte*>(data), element_bytes_);  // Boxes are only written from, here.
+      boxes_.place(const_cast<std::byte*>(data), element_bytes_);  // The boxes are only read here, never modified.
       return true;
     }
     return false;
   }
 
-  /// Reads what is wanted of a box to where a target keeps it in memory, where one target piece wants any of it.
+  /// If only one target piece needs data from the box, and its target keeps it in memory, reads the box directly into
+  /// that memory.
   bool fill_in_memory(const Unit& unit, std::span<const Piece> from, std::span<const Piece> to, const Box& box) {
     if (boxes_.wanted().size() != 1) return false;
     const TileBoxes::Wanted& wanted = boxes_.wanted().front();
@@ -170,7 +171,7 @@ class Worker {
     boxes_.place(memory.data(), element_bytes_);
   }
 
-  /// Reads what is wanted of a box into the boxes.
+  /// Reads the needed parts of a box into the buffer's boxes.
   void fill(std::span<const Piece> from, std::span<const Piece> to, const Box& box) {
     const auto [begin, end] = candidates(from, box);
     for (std::uint32_t i = begin; i < end; ++i) {
@@ -179,13 +180,13 @@ class Worker {
     }
   }
 
-  /// Reads `box` of a source piece into the boxes of those target pieces that may overlap it.
+  /// Reads `box` of a source piece into the boxes of the target pieces that may overlap it.
   void read(const Piece& piece, const Box& box, std::span<const Piece> to) {
     const std::span<const BufferBox> boxes = boxes_.boxes_for(to, box);
     if (!boxes.empty()) piece_reader_.read(piece, box, static_cast<std::size_t>(element_bytes_), boxes, staging_);
   }
 
-  /// Copies what has arrived of a source piece into the boxes that want it. \returns false where nothing has.
+  /// Copies the received data of a source piece into the boxes that need it. \returns false if nothing was received.
   bool take_received(const Piece& source_piece, std::uint32_t piece) {
     const auto arrived = work_.options.feed == nullptr ? std::nullopt : work_.options.feed->received(tile_, piece);
     if (!arrived) return false;
@@ -212,14 +213,15 @@ class Worker {
   Buffer buffer_;
   const std::int64_t staging_bytes_;
   std::int64_t tile_ = 0;
-  std::int64_t element_bytes_ = 1;  ///< In the source's dtype: the buffer holds elements as they were read.
+  std::int64_t element_bytes_ = 1;  ///< The size in the source's dtype, because the buffer contains elements before
+                                    ///< conversion.
   std::span<std::byte> staging_;
   TileBoxes boxes_;
-  TileRecord record_;      ///< Of the tile so far.
-  bool is_summed_ = true;  ///< The record's sources say all that a later run must know.
+  TileRecord record_;      ///< The record of the current tile so far.
+  bool is_summed_ = true;  ///< Whether the record's sources contain everything that a later run needs.
 };
 
-/// Tiles of a range, all of them ready.
+/// A feed of the tiles in a range, all of which are ready.
 class RangeFeed final : public TileFeed {
  public:
   RangeFeed(const TileRange& tiles, std::stop_token stop)
@@ -245,7 +247,7 @@ class RangeFeed final : public TileFeed {
   std::atomic<bool> is_aborted_ = false;
 };
 
-/// By tile of the plan, whether an earlier run wrote it; those of `tiles` that it did count as copied.
+/// Returns for each tile of the plan whether an earlier run wrote it. Such tiles in `tiles` count as copied.
 std::vector<std::uint8_t> find_written(const TileWork& work, const TileRange& tiles) {
   std::vector<std::uint8_t> written(static_cast<std::size_t>(work.plan.tile_count));
   if (work.options.log == nullptr) return written;
@@ -259,7 +261,7 @@ std::vector<std::uint8_t> find_written(const TileWork& work, const TileRange& ti
   return written;
 }
 
-/// Calls `copy_all` with the feed in `workers` threads. \throws Error  the first one of any
+/// Calls `copy_all` in `workers` threads with the feed. \throws Error  the first error of any thread
 void with_feed(const TileWork& work, int workers, TileFeed& feed, const std::function<void()>& copy_all) {
   for_each_index(static_cast<std::size_t>(workers), workers, work.options.stop, [&]() -> IndexWorker {
     return [&](std::size_t) {
@@ -273,11 +275,11 @@ void with_feed(const TileWork& work, int workers, TileFeed& feed, const std::fun
   });
 }
 
-/// Copies tiles as they become ready.
+/// Copies tiles in the order in which they become ready.
 void execute_feed(const TileWork& work, TileFeed& feed) {
   with_feed(work, std::max(1, work.options.threads), feed, [&] {
     Worker worker(work);
-    // A tile that waits for memory may be the one that other ranks wait for.
+    // Releases memory before waiting, because other ranks may be waiting for a tile that waits for memory.
     const auto let_go = [&worker] { worker.release_memory(); };
     while (const std::optional<std::int64_t> tile = feed.next(let_go)) {
       worker.copy_tile(*tile);
@@ -286,7 +288,7 @@ void execute_feed(const TileWork& work, TileFeed& feed) {
   });
 }
 
-/// The same through a device, but for tiles that have nothing to do there.
+/// Does the same through a device, except for tiles that do not need it.
 void execute_on_device(const TileWork& work, TileFeed& feed) {
   const DeviceShare share = device_share(work.plan, work.options.max_memory_bytes, work.options.threads);
   with_feed(work, share.workers, feed, [&] {
@@ -308,7 +310,7 @@ void execute_on_device(const TileWork& work, TileFeed& feed) {
   });
 }
 
-/// How much wider elements become, at most.
+/// The largest factor by which elements grow in a conversion.
 std::int64_t widest_growth(const Catalog& source, const Catalog& target) {
   std::int64_t growth = 1;
   for (const Tensor& tensor : target.tensors) {

@@ -21,6 +21,7 @@ std::string_view as_text(std::span<const std::byte> bytes) {
 
 Framing::Framing(const Catalog& target, const Writer& writer, std::vector<bool> is_own)
     : target_(target), writer_(writer), is_own_(std::move(is_own)) {
+  // A null result means that this format's storages have no frames.
   if (frames() == nullptr) {
     is_own_.assign(target.files.size(), false);
     return;
@@ -33,7 +34,8 @@ Framing::Framing(const Catalog& target, const Writer& writer, std::vector<bool> 
   }
   std::ranges::sort(in_order_, {}, [&](std::uint32_t i) {
     const Storage& storage = target.storages[i];
-    return std::tuple(storage.file, storage.offset, storage.bytes);  // Empty ones go first.
+    return std::tuple(storage.file, storage.offset, storage.bytes);  // Empty storages precede others at the same
+                                                                     // offset.
   });
   for (std::uint32_t i = 0; i < in_order_.size(); ++i) position_[in_order_[i]] = i;
 }
@@ -46,6 +48,8 @@ bool Framing::is_first(std::uint32_t storage) const {
 
 void Framing::append_gap(std::uint32_t file, std::size_t position, std::int64_t at, StorageFrames& frames,
                          std::string& out) {
+  // Continues while the frames are adjacent, so that one write can include them. An empty storage ends where it begins,
+  // so its frames on both sides belong to the gap.
   for (; position < in_order_.size() && out.size() < kMostCollected; ++position) {
     const std::uint32_t next = in_order_[position];
     const Storage& place = target_.storages[next];
@@ -53,6 +57,7 @@ void Framing::append_gap(std::uint32_t file, std::size_t position, std::int64_t 
     const std::size_t known = out.size();
     frames.append_before(next, out);
     at += static_cast<std::int64_t>(out.size() - known);
+    // The next frame begins farther on. It is taken back and written by write_rest.
     if (at != place.offset) return out.resize(known);
     has_before_[next] = 1;
     if (place.bytes > 0) return;
@@ -82,6 +87,7 @@ void Framing::write_rest(std::uint32_t file, const Checksums& checksums, FileWri
   const std::unique_ptr<StorageFrames> made = frames();
   JoinedWrites writes(to);
   std::string text;
+  // Storages are sorted by file, so those of this file are a contiguous range.
   const auto of_file = std::ranges::equal_range(
       in_order_, file, {}, [this](std::uint32_t storage) { return target_.storages[storage].file; });
   for (const std::uint32_t i : of_file) {
@@ -105,6 +111,7 @@ FramedWrites::FramedWrites(Framing& framing, std::span<FileWriter* const> files)
 
 int FramedWrites::add(std::uint32_t storage, std::span<const std::byte> bytes, std::uint32_t crc32) {
   const Storage& place = framing_.target().storages[storage];
+  // Storages whose frames are adjacent in the file form one run, which is written with one call.
   int writes = collected_ > kMostCollected ? flush() : 0;
   text_.clear();
   framing_.append_before(storage, *frames_, text_);

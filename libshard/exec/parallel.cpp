@@ -17,6 +17,8 @@ void for_each_index(std::size_t count, int threads, const std::stop_token& stop,
   std::atomic<bool> failed{false};
   std::exception_ptr first;
   std::mutex mutex;
+  // Threads take the next index from a shared counter, so that fast threads process more of them. After an error or a
+  // stop, no thread takes a further index.
   const auto work = [&] {
     try {
       const IndexWorker worker = make_worker();
@@ -29,6 +31,7 @@ void for_each_index(std::size_t count, int threads, const std::stop_token& stop,
   };
   {
     std::vector<std::jthread> others;
+    // The caller's thread works as well; the jthreads join at the end of the block.
     const std::size_t wanted = std::min(count, static_cast<std::size_t>(std::max(1, threads)));
     for (std::size_t i = 1; i < wanted; ++i) others.emplace_back(work);
     work();

@@ -1,5 +1,4 @@
-/// \file
-/// The same work over many things, by several threads: the first error stops all.
+/// \file Runs the same work for many indices on several threads. The first error stops all of them.
 #pragma once
 
 #include <cstddef>
@@ -8,12 +7,12 @@
 
 namespace shard {
 
-/// Handles one index. Each thread has its own, so that it may keep buffers between calls.
+/// Handles one index. Each thread has its own worker, which may therefore keep buffers between calls.
 using IndexWorker = std::function<void(std::size_t)>;
 
-/// Handles every index in [0, count) exactly once, taken from the front in order, on `threads` threads (the caller's is
-/// one of them; more threads than cores are possible). `make_worker` is called once on each thread.
-/// \throws  the first exception that a worker threw, after all threads have ended; Error kInterrupted  `stop` asked.
+/// Handles every index in [0, count) exactly once, in rising order, on `threads` threads (the caller's is one of them;
+/// more threads than cores are possible). Each thread calls `make_worker` once.
+/// \throws  the first exception of a worker, after all threads have ended; Error kInterrupted  `stop` was requested.
 void for_each_index(std::size_t count, int threads, const std::stop_token& stop,
                     const std::function<IndexWorker()>& make_worker);
 

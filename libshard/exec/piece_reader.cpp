@@ -13,17 +13,19 @@ namespace shard {
 
 namespace {
 
-/// How a block lies in the staging buffer. Dimensions of small strides are `joined`: their span is read with one call,
-/// gaps and all, and lies in the buffer as it does in the storage. Spans of the others follow one another without gaps.
+/// The layout of a block in the staging buffer. Dimensions with small strides are `joined`: one call reads their whole
+/// span including gaps, and the buffer has the same layout as the storage. The spans of the other dimensions follow one
+/// another without gaps.
 struct Staged {
-  Numbers sides;                   ///< The block.
-  Numbers strides;                 ///< In the buffer, elements; 0 where the storage repeats elements.
-  Numbers rows;                    ///< The block with every joined dimension 1 long: one read for each index.
-  std::int64_t span_elements = 1;  ///< Of one read.
+  Numbers sides;                   ///< The sizes of the block.
+  Numbers strides;                 ///< Element strides in the buffer; 0 in a dimension in which the storage repeats
+                                   ///< elements.
+  Numbers rows;                    ///< The block with size 1 in every joined dimension: one read per index.
+  std::int64_t span_elements = 1;  ///< The length of one read.
 };
 
-/// The side of a dimension of `size` where `room` elements fit: parts are balanced, so that the last is not much
-/// shorter. Where it can be a side is whole cache lines, for what is transposed fills those best.
+/// The side of a dimension of `size` if `room` elements fit. Parts are balanced, so that the last one is not much
+/// shorter. If possible, a side is a number of whole cache lines, because those are the best unit for a transpose.
 std::int64_t balanced_side(std::int64_t size, std::int64_t room, std::int64_t element_bytes) {
   const auto whole = static_cast<std::int64_t>(kCacheLine) / element_bytes;
   const std::int64_t line = room < size && room >= whole ? std::max<std::int64_t>(whole, 1) : 1;
@@ -33,10 +35,13 @@ std::int64_t balanced_side(std::int64_t size, std::int64_t room, std::int64_t el
   return (side + line - 1) / line * line;
 }
 
-/// The largest block of a box of `sizes` within a piece that takes at most `elements` of the buffer, along the order of
-/// the piece's strides: whole inner dimensions as far as they fit, a part of the next one, 1 in the others. Invariants
-/// of the loop: the dimensions so far take `held` elements, which is `span_elements` as long as all of them are joined,
-/// and have `piece_span` elements from their first to their last in the whole piece.
+/// Chooses the largest block of a box of `sizes` within a piece that uses at most `elements` of the buffer. It follows
+/// the order of the piece's strides: whole inner dimensions while they fit, a part of the next one, and 1 in the
+/// others.
+///
+/// Invariants of the loop: the dimensions so far use `held` elements of the buffer, which equals `span_elements` as
+/// long as all of them are joined. `piece_span` is the number of elements from their first to their last in the whole
+/// piece.
 Staged stage(const Piece& piece, std::span<const std::int64_t> sizes, std::int64_t elements,
              std::int64_t element_bytes) {
   Staged staged;
@@ -68,7 +73,7 @@ Staged stage(const Piece& piece, std::span<const std::int64_t> sizes, std::int64
   return staged;
 }
 
-/// Calls `each` with boxes of `sides` (shorter at the end) that make up `box`, in the order of `strides`.
+/// Calls `each` with boxes of `sides` (shorter at the end) that together are `box`, in the order of `strides`.
 template <class Each>
 void for_each_block(const Box& box, std::span<const std::int64_t> strides, const Numbers& sides, const Each& each) {
   const Order order = order_of(strides);
@@ -109,10 +114,10 @@ struct PieceReader::Request {
   std::int64_t element_bytes;
   std::span<const BufferBox> boxes;
   std::span<std::byte> staging;
-  bool may_complete;  ///< Reads of the whole piece take every byte of its span, each once.
+  bool may_complete;  ///< Whether reads of the whole piece read every byte of its span exactly once.
 
   std::size_t bytes(std::int64_t elements) const { return static_cast<std::size_t>(elements * element_bytes); }
-  /// The number in the storage of the element at `offset`.
+  /// The index in the storage of the element at `offset`.
   std::int64_t element_at(const std::int64_t* offset) const {
     return piece.first + distance(piece.offsets.begin(), offset, piece.strides.span());
   }
@@ -140,7 +145,7 @@ void PieceReader::read_run(const Request& request, std::int64_t element, std::sp
   count_read(request, offset, out);
 }
 
-/// What was read has its checksum made by the next `check_reads`.
+/// Counts a read. The next `check_reads` computes the checksum of its bytes.
 void PieceReader::count_read(const Request& request, std::int64_t offset_bytes, std::span<const std::byte> bytes) {
   if (request.may_complete) reads_.push_back({offset_bytes, bytes});
   progress_.read_calls.fetch_add(1, std::memory_order_relaxed);
@@ -152,8 +157,8 @@ void PieceReader::check_reads(const Request& request) {
   reads_.clear();
 }
 
-/// Reads the box with one call, where it is one run of its storage and every element goes to the same distance from
-/// where it lies in that run. \returns false, having read nothing, where it is not so.
+/// Reads the box with one call if it is one run of its storage, and every element's offset in the buffer equals its
+/// offset in that run. Otherwise reads nothing and returns false.
 bool PieceReader::read_directly(const Request& request) {
   const std::span<const std::int64_t> strides = request.piece.strides.span();
   const Box& box = request.box;
@@ -207,7 +212,7 @@ void PieceReader::read(const Piece& piece, const Box& box, std::size_t element_b
   const Request request{piece, box,     static_cast<std::int64_t>(element_bytes),
                         boxes, staging, is_one_run(piece.sizes.span(), piece.strides.span())};
   const std::unique_lock<std::mutex> turn = bytes_of(piece.storage).turn();
-  reads_.clear();  // Of a read that failed.
+  reads_.clear();  // The entries may belong to a read that failed.
   if (read_directly(request)) return;
   const auto room = static_cast<std::int64_t>(staging.size() / element_bytes);
   const Staged largest = stage(piece, sizes_of(box), room, request.element_bytes);

@@ -1,5 +1,4 @@
-/// \file
-/// Reads boxes of source pieces into memory, whatever the strides on either side. Inside libshard/exec only.
+/// \file Reads boxes of source pieces into memory, with any strides on either side. Inside libshard/exec only.
 #pragma once
 
 #include <cstddef>
@@ -13,35 +12,35 @@
 
 namespace shard {
 
-/// A box of a unit, strided in a buffer. Ownership: a view.
+/// A box of a unit, with its strides in a buffer. Ownership: a view.
 struct BufferBox {
   std::span<const std::int64_t> offsets, sizes;
-  std::span<const std::int64_t> strides;  ///< In the buffer, elements.
-  std::byte* data = nullptr;              ///< The element at `offsets`.
+  std::span<const std::int64_t> strides;  ///< In the buffer, in elements.
+  std::byte* data = nullptr;              ///< The address of the element at `offsets`.
 
   Box box() const { return Box(offsets, sizes); }
 };
 
-/// All of `box`, row-major without gaps at `data`. Ownership: a view of `box` and of `strides`, which it fills.
+/// The whole `box`, row-major and without gaps at `data`. Ownership: a view of `box` and of `strides`, which it fills.
 BufferBox row_major_box(const Box& box, std::byte* data, Numbers& strides);
 
-/// Threads: one each; the reader and the counters are shared.
+/// Threads: each thread needs its own; the reader and the counters are shared.
 class PieceReader {
  public:
   PieceReader(const Catalog& source, const Reader& reader, SourceChecks& checks, Progress& progress,
               std::stop_token stop)
       : source_(source), reader_(reader), checks_(checks), progress_(progress), stop_(std::move(stop)) {}
 
-  /// Where checksums of what is read go to as well; null: nowhere.
+  /// Sets a second receiver of the checksums of all reads. Null: none.
   void set_summed(std::vector<CrcRun>* summed) { summed_ = summed; }
 
-  /// Reads `box`, which lies within `piece`, into the parts of `boxes` that lie in it. `boxes` do not overlap.
-  /// One read where the box is one run in its storage and in the buffer and `boxes` cover it; else reads of up to
-  /// `staging`, from where elements are scattered.
+  /// Reads `box` of `piece` into the parts of `boxes` inside it. `boxes` do not overlap. This is a single read if the
+  /// box is one run in its storage and in the buffer, and `boxes` cover it. Otherwise each read fills at most
+  /// `staging`, and its elements are scattered from there. \pre `box` is inside `piece`
   void read(const Piece& piece, const Box& box, std::size_t element_bytes, std::span<const BufferBox> boxes,
             std::span<std::byte> staging);
-  /// The elements of `wanted` where they lie in memory, if all are of `piece` and lie there as they shall in the box;
-  /// else null. They then count as read.
+  /// The elements of `wanted` in memory, if the piece contains them all in the order that the box needs. Otherwise
+  /// null. If the result is not null, they count as read.
   const std::byte* find_in_memory(const Piece& piece, std::size_t element_bytes, const BufferBox& wanted);
 
  private:
@@ -59,9 +58,9 @@ class PieceReader {
   Progress& progress_;
   std::stop_token stop_;
   std::vector<CrcRun>* summed_ = nullptr;
-  std::vector<ReadBytes> reads_;  ///< Those whose checksums are yet to be made.
+  std::vector<ReadBytes> reads_;  ///< Reads whose checksums are not computed yet.
   std::uint32_t open_storage_ = kNoIndex;
-  std::shared_ptr<const RandomReader> open_file_;  ///< Where `open_storage_` is read.
+  std::shared_ptr<const RandomReader> open_file_;  ///< The reader of `open_storage_`.
 };
 
 }  // namespace shard

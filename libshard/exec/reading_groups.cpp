@@ -13,6 +13,8 @@ std::vector<std::vector<std::size_t>> reading_groups(const Catalog& catalog, std
     auto operator<=>(const InStream&) const = default;
   };
   std::vector<std::vector<std::size_t>> groups;
+  // A tensor that begins in a stream is sorted by its storage and position there. Every other tensor is a group by
+  // itself.
   std::vector<InStream> in_streams;
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     const std::span<const Chunk> chunks = catalog.chunks_of(catalog.tensors[tensors[i]]);
@@ -24,6 +26,7 @@ std::vector<std::vector<std::size_t>> reading_groups(const Catalog& catalog, std
     }
   }
   std::ranges::sort(in_streams);
+  // Tensors of one stream form one group.
   for (std::size_t i = 0; i < in_streams.size(); ++i) {
     if (i == 0 || in_streams[i].storage != in_streams[i - 1].storage) groups.emplace_back();
     groups.back().push_back(in_streams[i].position);

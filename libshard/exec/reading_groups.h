@@ -1,5 +1,4 @@
-/// \file
-/// Which tensors one thread reads, and in which order: for digest and diff.
+/// \file Assigns tensors to reading threads, in reading order. digest and diff use it.
 #pragma once
 
 #include <cstddef>
@@ -11,9 +10,9 @@
 
 namespace shard {
 
-/// Tensors that one thread is to read one after another: those that begin in one compressed storage, as they lie in it,
-/// so that it is decoded front to back; every other tensor alone. \returns positions in `tensors`. \pre they are
-/// located
+/// Groups of tensors that one thread reads one after another. Tensors that begin in the same compressed storage form
+/// one group in storage order, so that the storage is decoded front to back. Every other tensor is a separate group.
+/// \returns positions in `tensors`. \pre they are located
 std::vector<std::vector<std::size_t>> reading_groups(const Catalog& catalog, std::span<const std::uint32_t> tensors);
 
 }  // namespace shard

@@ -5,12 +5,13 @@
 namespace shard {
 
 RowCuts::RowCuts(std::span<const Piece> pieces, std::int64_t rows) {
-  std::int64_t begin = 0, end = 0;  // Of the pieces since the last cut.
+  std::int64_t begin = 0, end = 0;  // The range of the pieces since the last cut.
   const auto cut = [&](std::int64_t at) {
     ends_.push_back(at);
     widest_ = std::max(widest_, at - begin);
     begin = at;
   };
+  // Pieces are sorted by their begin. A piece that begins at or after the end of all earlier ones starts after a cut.
   for (const Piece& piece : pieces) {
     if (piece.offsets[0] >= end && piece.offsets[0] > begin) cut(piece.offsets[0]);
     end = std::max(end, piece.offsets[0] + piece.sizes[0]);

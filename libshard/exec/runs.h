@@ -1,5 +1,4 @@
-/// \file
-/// Walks a box that lies strided in two places, run by run. Inside libshard/exec only.
+/// \file Visits a box that is stored with strides in two places, run by run. Inside libshard/exec only.
 #pragma once
 
 #include <cstdint>
@@ -9,19 +8,19 @@
 
 namespace shard {
 
-/// Of a box that stays where it is.
+/// The sizes of a box. The box must outlive the result.
 inline std::span<const std::int64_t> sizes_of(const Box& box) {
   return std::span(box.size).first(static_cast<std::size_t>(box.dims));
 }
 
-/// Elements from the first to the last of a box of `sizes`, gaps included. \pre no size is 0
+/// The number of elements from the first to the last of a box of `sizes`, including gaps. \pre no size is 0
 inline std::int64_t span_of(std::span<const std::int64_t> sizes, std::span<const std::int64_t> strides) {
   std::int64_t span = 1;
   for (std::size_t d = 0; d < sizes.size(); ++d) span += (sizes[d] - 1) * strides[d];
   return span;
 }
 
-/// Whether a box lies in one run without gaps or elements that share an address.
+/// Whether a box is one run without gaps and without elements that share an address.
 inline bool is_one_run(std::span<const std::int64_t> sizes, std::span<const std::int64_t> strides) {
   const Order order = order_of(strides);
   std::int64_t run = 1;
@@ -33,14 +32,14 @@ inline bool is_one_run(std::span<const std::int64_t> sizes, std::span<const std:
   return true;
 }
 
-/// Elements between two points of a strided place.
+/// The number of elements between two points of a strided array.
 inline std::int64_t distance(const std::int64_t* from, const std::int64_t* to, std::span<const std::int64_t> strides) {
   std::int64_t distance = 0;
   for (std::size_t d = 0; d < strides.size(); ++d) distance += (to[d] - from[d]) * strides[d];
   return distance;
 }
 
-/// Strides of a box packed without gaps in the order of `strides`.
+/// The strides of a box that is packed without gaps in the order of `strides`.
 inline void pack(std::span<const std::int64_t> sizes, std::span<const std::int64_t> strides, Numbers& packed) {
   const Order order = order_of(strides);
   std::int64_t step = 1;
@@ -52,7 +51,7 @@ inline void pack(std::span<const std::int64_t> sizes, std::span<const std::int64
 }
 
 /// Calls `each(a_offset, b_offset, elements)` for the longest runs that are contiguous in both places, in the order of
-/// the first place. Offsets in elements from the box's first. \pre no size is 0
+/// the first place. Offsets are in elements from the first one of the box. \pre no size is 0
 template <class Each>
 void walk_runs(std::span<const std::int64_t> sizes, std::span<const std::int64_t> a, std::span<const std::int64_t> b,
                const Each& each) {
@@ -71,7 +70,8 @@ void walk_runs(std::span<const std::int64_t> sizes, std::span<const std::int64_t
   for (;;) {
     each(in_a, in_b, run);
     std::size_t d = dims;
-    for (; d-- > 0;) {  // The next index; a dimension that is through starts again and moves the one before it.
+    for (; d-- > 0;) {  // Advances to the next index, like an odometer: a dimension that reaches its end restarts at 0
+                        // and advances the one before it.
       in_a += step_a[d], in_b += step_b[d];
       if (++at[d] < side[d]) break;
       in_a -= side[d] * step_a[d], in_b -= side[d] * step_b[d], at[d] = 0;

@@ -27,17 +27,17 @@ void check_size(const Catalog& catalog, std::span<const Chunk> chunks, std::int6
       .found(bytes);
 }
 
-/// How the elements lie in the file.
+/// The layout of the elements in the file.
 struct Lying {
-  Numbers sizes{};      ///< Of what is written: 1 in dimensions whose elements are repeated.
-  Numbers strides{};    ///< Of what is written.
-  Numbers repeating{};  ///< The strides of the tensor: 0 where elements are repeated.
+  Numbers sizes{};      ///< The sizes that are written: 1 in dimensions that repeat elements.
+  Numbers strides{};    ///< The strides of the written elements.
+  Numbers repeating{};  ///< The strides of the tensor: 0 in dimensions that repeat elements.
 };
 
 Lying lie(const Tensor& tensor, std::span<const Chunk> chunks, ScratchTensor::Order order) {
   Lying lying;
   const auto dims = static_cast<std::size_t>(tensor.shape.size());
-  const bool is_packed = dtype_block(tensor.dtype).elements > 1;  // Elements that share bytes stay beside each other.
+  const bool is_packed = dtype_block(tensor.dtype).elements > 1;  // Elements that share bytes must stay adjacent.
   std::array<bool, kMaxDims> repeats{};
   for (std::size_t d = 0; d < dims; ++d) {
     const auto i = static_cast<int>(d);
@@ -54,7 +54,7 @@ Lying lie(const Tensor& tensor, std::span<const Chunk> chunks, ScratchTensor::Or
   return lying;
 }
 
-/// Adds the tensor, with what is written of it as its only chunk.
+/// Adds the tensor, with the written part as its only chunk.
 void add_tensor(Catalog& catalog, const Tensor& source, std::uint32_t index, Dims sizes, Dims strides) {
   CatalogBuilder builder(catalog);
   StoredTensor stored;

@@ -10,16 +10,16 @@
 
 namespace shard {
 
-/// A checkpoint of one tensor, in one chunk of plain elements. Elements that the source repeats (stride 0) are there
+/// A checkpoint with one tensor, in one chunk of plain elements. Elements that the source repeats (stride 0) are stored
 /// once. Threads: safe.
 class ScratchTensor final : public Reader {
  public:
   enum class Order { kRowMajor, kAsStored };
 
-  /// Copies the tensor as a gather does: every source byte is read once, a stream from its begin to its end.
-  /// \pre `options` ask for no checksums
-  /// \throws Error kResource  the file cannot be written, or would be out of proportion: it may have kFreely, and
-  /// kTimes the bytes of a file that it is made of.
+  /// Copies the tensor in the way of a gather: every source byte is read once, and a stream from its begin to its end.
+  /// \pre `options` do not request checksums
+  /// \throws Error kResource  the file cannot be written, or would be out of proportion. It may have kFreely bytes, and
+  ///   kTimes the bytes of its source file.
   ScratchTensor(const Catalog& source, const Reader& reader, std::uint32_t tensor, Order order,
                 const ExecuteOptions& options);
 

@@ -1,9 +1,8 @@
-/// \file
-/// The bits of floating-point types narrower than 32 bits: how torch reads and rounds them.
+/// \file The bits of floating-point types narrower than 32 bits, and torch's rules for reading and rounding them.
 ///
-/// A type is described by its numbers of exponent and mantissa bits and by what stands at its end; encode and decode
-/// follow from those. Checked against torch bit for bit (tests/live/cast_against_torch.py). Inside libshard/exec and
-/// libshard/device only.
+/// A type is described by its numbers of exponent and mantissa bits and by the meaning of its highest codes. encode and
+/// decode follow from those. tests/live/cast_against_torch.py compares them with torch bit by bit. Inside libshard/exec
+/// and libshard/device only.
 #pragma once
 
 #include <array>
@@ -14,16 +13,18 @@
 
 namespace shard {
 
-/// Absolute bits of float32 from which on a finite value has no finite neighbour to round to: `kOverflow` of a type.
+/// The infinity of float32. A type's `kOverflow` is the smallest float32, as absolute bits, that has no finite value to
+/// round to.
 inline constexpr std::uint32_t kFloat32Infinity = 0x7F800000;
 
 enum class SmallFloatEnd {
-  kIeee,    ///< The highest exponent is infinity and NaN.
-  kFinite,  ///< "fn": no infinity; all ones is NaN.
-  kFnuz,    ///< "fnuz": no infinity and no negative zero, whose code is NaN.
+  kIeee,    ///< The highest exponent encodes infinity and NaN.
+  kFinite,  ///< Named "fn": no infinity; all ones encode NaN.
+  kFnuz,    ///< Named "fnuz": no infinity and no negative zero, whose code is NaN.
 };
 
-/// `kOverflow` is half a step past the largest value (with the tie where it rounds up), as float32 bits.
+/// A type of this format. `kOverflow` is half a step past the largest value, as float32 bits, and includes the tie if
+/// the tie rounds up.
 template <class BitsType, int kExponentBits, int kMantissaBits, int kExponentBias, SmallFloatEnd kEnd,
           std::uint32_t kOverflowBits>
 struct SmallFloat {
@@ -37,9 +38,9 @@ struct SmallFloat {
                                                                               : kSignBit;
   static constexpr std::uint32_t kNan = kEnd == SmallFloatEnd::kFnuz ? kSignBit : kSignBit - 1;
 
-  /// Rounds to nearest even, without branches, so that loops over it are vectorised.
-  /// Normal results: the exponent is rebased and the mantissa rounded by integer addition. Subnormal results: adding a
-  /// float whose last mantissa bit weighs as much as the target's lets the addition itself round.
+  /// Rounds to nearest even without branches, so that loops over it can be vectorized. For normal results, integer
+  /// addition rounds the mantissa after the exponent is rebased. For subnormal results, the code adds a float whose
+  /// last mantissa bit has the weight of the target's last bit, so that the addition itself rounds.
   static constexpr Bits encode(float value) {
     constexpr std::uint32_t kMinNormal = static_cast<std::uint32_t>(128 - kExponentBias) << 23;
     constexpr std::uint32_t kAligner = static_cast<std::uint32_t>(128 - kExponentBias + kShift) << 23;
@@ -81,11 +82,11 @@ struct SmallFloat {
   static constexpr std::uint32_t kQuietNan = 0x7FC00000;
 };
 
-using Float16 = SmallFloat<std::uint16_t, 5, 10, 15, SmallFloatEnd::kIeee, 0x477FF000>;       // 65520
-using Float8E4m3fn = SmallFloat<std::uint8_t, 4, 3, 7, SmallFloatEnd::kFinite, 0x43E80001>;   // past 464
-using Float8E5m2 = SmallFloat<std::uint8_t, 5, 2, 15, SmallFloatEnd::kIeee, 0x47700000>;      // 61440
-using Float8E4m3fnuz = SmallFloat<std::uint8_t, 4, 3, 8, SmallFloatEnd::kFnuz, 0x43780000>;   // 248
-using Float8E5m2fnuz = SmallFloat<std::uint8_t, 5, 2, 16, SmallFloatEnd::kFnuz, 0x47700000>;  // 61440
+using Float16 = SmallFloat<std::uint16_t, 5, 10, 15, SmallFloatEnd::kIeee, 0x477FF000>;       // Overflows from 65520.
+using Float8E4m3fn = SmallFloat<std::uint8_t, 4, 3, 7, SmallFloatEnd::kFinite, 0x43E80001>;   // Overflows past 464.
+using Float8E5m2 = SmallFloat<std::uint8_t, 5, 2, 15, SmallFloatEnd::kIeee, 0x47700000>;      // Overflows from 61440.
+using Float8E4m3fnuz = SmallFloat<std::uint8_t, 4, 3, 8, SmallFloatEnd::kFnuz, 0x43780000>;   // Overflows from 248.
+using Float8E5m2fnuz = SmallFloat<std::uint8_t, 5, 2, 16, SmallFloatEnd::kFnuz, 0x47700000>;  // Overflows from 61440.
 
 /// The upper half of a float32.
 struct Bfloat16 {
@@ -99,14 +100,15 @@ struct Bfloat16 {
   static constexpr float decode(Bits bits) { return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16); }
 };
 
-/// Only an exponent: powers of two from 2^-127 on. The sign is lost and zero becomes 2^-127, as in torch.
+/// Consists only of an exponent: powers of two from 2^-127. The sign is lost and zero becomes 2^-127, as in torch.
 struct Float8E8m0fnu {
   using Bits = std::uint8_t;
-  static constexpr std::uint32_t kOverflow = 0x7F400000;  // 1.5 * 2^127
+  static constexpr std::uint32_t kOverflow = 0x7F400000;  // Overflows from 1.5 * 2^127.
   static constexpr Bits encode(float value) {
     const std::uint32_t magnitude = std::bit_cast<std::uint32_t>(value) & 0x7FFFFFFFU;
     const std::uint32_t exponent = magnitude >> 23;
-    // A tie goes up from a normal number and down from a subnormal one, whose last kept bit is the absent leading 1.
+    // A tie rounds up from a normal number and down from a subnormal one, whose last kept bit is the implicit leading
+    // 1, which is 0.
     const std::uint32_t tie = exponent > 0 ? 0x400000U : 0x400001U;
     const std::uint32_t up = (magnitude & 0x7FFFFFU) >= tie ? 1U : 0U;
     return static_cast<Bits>(magnitude >= kFloat32Infinity ? 255U : exponent + up);
@@ -118,7 +120,8 @@ struct Float8E8m0fnu {
   }
 };
 
-/// All values of an 8-bit type: a lookup needs no arithmetic and no care for subnormal results.
+/// The values of all codes of an 8-bit type. A table lookup needs no arithmetic and no special case for subnormal
+/// results.
 template <class F>
 inline constexpr std::array<float, 256> kDecoded = [] {
   std::array<float, 256> table{};

@@ -17,7 +17,7 @@ void SourceChecks::add(std::uint32_t storage, std::span<const ReadBytes> reads, 
   if (summed != nullptr) summed->insert(summed->end(), runs.begin(), runs.end());
 }
 
-/// What of the reads is yet to be summed.
+/// The parts of the reads that have no checksum yet.
 std::vector<ReadBytes> SourceChecks::missing(std::uint32_t storage, std::span<const ReadBytes> reads) const {
   std::vector<ReadBytes> parts;
   const std::scoped_lock lock(mutex_);
@@ -54,10 +54,12 @@ void SourceChecks::add_all(std::span<const CrcRun> runs) {
   }
 }
 
-/// \returns the checksum of the run's storage, once that is complete.
+/// Adds a run. \returns the checksum of the run's storage if that is now complete.
 std::optional<std::uint32_t> SourceChecks::add_locked(const CrcRun& run) {
   if (skipped_.contains(run.storage)) return std::nullopt;
   CrcRuns& runs = begun_[run.storage];
+  // run_count_ excludes the storage while its runs change. If the storage is complete or skipped, its runs are freed
+  // and not counted again.
   run_count_ -= runs.runs().size();
   runs.add(run.offset_bytes, run.bytes, run.crc);
   std::optional<std::uint32_t> found;
@@ -69,7 +71,7 @@ std::optional<std::uint32_t> SourceChecks::add_locked(const CrcRun& run) {
   return found;
 }
 
-/// All of one storage.
+/// Adds runs of one storage. The report is made outside of mutex_, so that other threads can continue to add runs.
 void SourceChecks::add_runs(std::uint32_t storage_index, std::span<const CrcRun> runs) {
   const Storage& storage = source_.storages[storage_index];
   std::optional<std::uint32_t> found;

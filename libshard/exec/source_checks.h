@@ -1,5 +1,4 @@
-/// \file
-/// Checks source storages against their container's CRC-32 (Storage::crc32) while they are read.
+/// \file SourceChecks: checks source storages against their container's CRC-32 (Storage::crc32) while they are read.
 #pragma once
 
 #include <cstddef>
@@ -18,32 +17,34 @@
 
 namespace shard {
 
-/// Bytes of a storage, as they were read. Ownership: a view.
+/// Bytes of a storage that were read. Ownership: a view.
 struct ReadBytes {
   std::int64_t offset_bytes;
   std::span<const std::byte> bytes;
 };
 
-/// A storage is checked once all its bytes were read, in any order. Storages that are read in part are not checked, nor
-/// those that exceed kMostRuns pieces in total. Bytes that are read again count once. Threads: any. Memory: 64 bytes
-/// for each run of storages that are begun and not complete.
+/// Checks a storage when all its bytes were read, in any order. It does not check storages that are only partly read,
+/// or those beyond a total of kMostRuns runs. Bytes that are read again count once. Threads: any. Memory: 64 bytes per
+/// run of storages that are started and not complete.
 class SourceChecks {
  public:
   /// Ownership: both must outlive this.
   explicit SourceChecks(const Catalog& source, Findings& findings = throwing_findings())
       : source_(source), findings_(findings) {}
 
-  /// Reads of one storage that do not overlap. Reports (kCorruption of kind crc_mismatch) a storage that is complete
-  /// and differs. Appends to `summed`, unless null, what it made the CRC-32 of. Cost: that, where the storage has one.
+  /// Adds reads of one storage that do not overlap. If the storage is complete and differs, reports kCorruption of kind
+  /// crc_mismatch. Appends the new CRC-32s to `summed`, unless it is null. Cost: the CRC-32 of the bytes, if the
+  /// storage has one.
   void add(std::uint32_t storage, std::span<const ReadBytes> reads, std::vector<CrcRun>* summed = nullptr);
 
-  /// What was read of storages that are not complete, for another rank's add_all.
+  /// The runs of storages that are not complete, for add_all on a different rank.
   std::vector<CrcRun> incomplete() const;
-  /// What another rank, or an earlier run, has read. Reports as `add`. \throws Error kPeer  a run that cannot be.
+  /// Adds runs that a different rank, or an earlier run, has read. Reports like `add`. \throws Error kPeer  a run is
+  /// invalid.
   void add_all(std::span<const CrcRun> runs);
 
  private:
-  static constexpr std::size_t kMostRuns = 1 << 18;  ///< 16 MiB.
+  static constexpr std::size_t kMostRuns = 1 << 18;  ///< Limits the memory to 16 MiB.
 
   std::vector<ReadBytes> missing(std::uint32_t storage, std::span<const ReadBytes> reads) const;
   void add_runs(std::uint32_t storage, std::span<const CrcRun> runs);
@@ -51,11 +52,11 @@ class SourceChecks {
 
   const Catalog& source_;
   Findings& findings_;
-  std::mutex reporting_;  ///< The sink is called by one thread at a time.
+  std::mutex reporting_;  ///< Only one thread at a time calls the sink.
   mutable std::mutex mutex_;
   std::map<std::uint32_t, CrcRuns> begun_;
-  std::size_t run_count_ = 0;        ///< Of all storages that are begun.
-  std::set<std::uint32_t> skipped_;  ///< Storages that are not compared: they came in too many runs.
+  std::size_t run_count_ = 0;        ///< The number of runs of all started storages.
+  std::set<std::uint32_t> skipped_;  ///< Storages that are not checked because they came in too many runs.
 };
 
 }  // namespace shard

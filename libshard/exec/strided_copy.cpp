@@ -14,28 +14,30 @@ namespace shard {
 
 namespace {
 
-/// Everything below counts in bytes: a unit is one element, or a run of them that is contiguous on both sides.
+/// One dimension of the copy. All numbers are bytes. A unit is one element, or a run of elements that is contiguous on
+/// both sides.
 struct Dim {
   std::int64_t size;
-  std::int64_t from;  // Strides.
+  std::int64_t from;  // Byte strides in the source and in the target.
   std::int64_t to;
 };
 
 struct Walk {
-  std::array<Dim, kMaxDims> dims;  // Outermost first.
+  std::array<Dim, kMaxDims> dims;  // The outermost dimension first.
   std::size_t count = 0;
   std::size_t unit = 0;
 };
 
-constexpr std::int64_t kTile = 32;  // Units on each side of a tile that is not transposed in vectors.
+constexpr std::int64_t kTile = 32;  // The number of units on each side of a tile that is not transposed in vectors.
 
-// --- making the walk
+// --- Building the walk.
 
 bool continues(const Dim& outer, const Dim& inner) {
   return outer.from == inner.from * inner.size && outer.to == inner.to * inner.size;
 }
 
-/// Orders dimensions as the target has them, so that it is written forward, and joins those that are one on both sides.
+/// Orders dimensions by the target's strides, so that it is written forward. Merges adjacent dimensions that form one
+/// dimension on both sides.
 void order_and_merge(Walk& walk) {
   const auto begin = walk.dims.begin();
   std::stable_sort(begin, begin + static_cast<std::ptrdiff_t>(walk.count), [](const Dim& a, const Dim& b) {
@@ -51,6 +53,7 @@ void order_and_merge(Walk& walk) {
     }
   }
   walk.count = kept;
+  // If the innermost dimension is contiguous on both sides, it becomes part of the unit.
   const auto unit = static_cast<std::int64_t>(walk.unit);
   if (kept > 0 && walk.dims[kept - 1].from == unit && walk.dims[kept - 1].to == unit) {
     walk.unit *= static_cast<std::size_t>(walk.dims[kept - 1].size);
@@ -58,7 +61,7 @@ void order_and_merge(Walk& walk) {
   }
 }
 
-// --- rows of units
+// --- Rows of units.
 
 template <std::size_t kUnit>
 void copy_row(std::int64_t n, const std::byte* from, std::int64_t from_stride, std::byte* to, std::int64_t to_stride,
@@ -70,6 +73,7 @@ void copy_row(std::int64_t n, const std::byte* from, std::int64_t from_stride, s
 
 using CopyRow = void (*)(std::int64_t, const std::byte*, std::int64_t, std::byte*, std::int64_t, std::size_t);
 
+// A constant size lets the compiler replace memcpy by one load and one store. A size of 0 selects the general case.
 CopyRow copy_row_of(std::size_t unit) {
   switch (unit) {
     case 1:
@@ -87,7 +91,8 @@ CopyRow copy_row_of(std::size_t unit) {
   }
 }
 
-/// A plane in tiles: the target's rows run along `inner`, the source's along `outer`.
+/// Copies a plane in square tiles, so that the cache lines of both sides stay cached while they are needed. The
+/// target's rows run along `inner`, the source's along `outer`.
 void copy_tiled(const Dim& outer, const Dim& inner, const std::byte* from, std::byte* to, std::size_t unit) {
   const CopyRow copy = copy_row_of(unit);
   for (std::int64_t j0 = 0; j0 < outer.size; j0 += kTile) {
@@ -108,9 +113,10 @@ void copy_plane(const Dim& outer, const Dim& inner, const std::byte* from, std::
   copy_tiled(outer, inner, from, to, unit);
 }
 
-// --- the walk
+// --- The walk.
 
-/// Which dimension shares a plane with the innermost: the source's fastest, where units are smaller than a line.
+/// Chooses the dimension that forms a plane with the innermost one: the source's fastest dimension if units are smaller
+/// than a cache line.
 std::size_t plane_mate(const Walk& walk) {
   const std::size_t last = walk.count - 1;
   std::size_t mate = last - 1;
@@ -126,7 +132,7 @@ std::size_t plane_mate(const Walk& walk) {
   return mate;
 }
 
-/// Copies the plane of the last two dimensions for every index of those before.
+/// Copies the plane of the last two dimensions for every index of the outer ones.
 void copy_planes(const Walk& walk, const std::byte* from, std::byte* to) {
   const std::size_t outer_count = walk.count - 2;
   std::array<std::int64_t, kMaxDims> index{};
@@ -158,6 +164,7 @@ void strided_copy(std::span<const std::int64_t> sizes, const std::byte* from,
   walk.unit = element_bytes;
   for (std::size_t d = 0; d < sizes.size(); ++d) {
     if (sizes[d] == 0) return;
+    // Dimensions of size 1 do not move, so their strides do not matter.
     if (sizes[d] > 1) walk.dims[walk.count++] = {sizes[d], from_strides[d] * scale, to_strides[d] * scale};
   }
   order_and_merge(walk);
@@ -167,6 +174,7 @@ void strided_copy(std::span<const std::int64_t> sizes, const std::byte* from,
     const Dim& dim = walk.dims[0];
     copy_row_of(walk.unit)(dim.size, from, dim.from, to, dim.to, walk.unit);
   } else {
+    // Moves the chosen dimension next to the innermost one. The order of the others is unchanged.
     const std::size_t mate = plane_mate(walk);
     const auto first = walk.dims.begin() + static_cast<std::ptrdiff_t>(mate);
     std::rotate(first, first + 1, walk.dims.begin() + static_cast<std::ptrdiff_t>(walk.count) - 1);

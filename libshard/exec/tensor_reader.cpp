@@ -25,17 +25,20 @@ namespace shard {
 namespace {
 
 constexpr std::int64_t kStaging = 1 << 20;
-constexpr std::int64_t kLeastInParts = 8 << 20;  // Less is not worth a thread.
+constexpr std::int64_t kLeastInParts = 8 << 20;  // Smaller reads are not divided among threads.
 constexpr std::int64_t kOwnPool = 64 << 20;
 constexpr std::int64_t kLeastToDecode = 1 << 20;
-constexpr std::int64_t kGridPanel = 16 << 20;  // Of compressed pieces: fills every thread, and a cache.
-constexpr std::int64_t kLeastCopy = 1 << 20;   // Memory that a copy in order takes at least (plan_copies).
-constexpr double kShortRead = 1024;            // Bytes. Where reads are shorter, writing and reading a file is faster.
-constexpr std::size_t kStreamsAtOnce = 4;      // Decoders that are surely kept (ViewCache).
-constexpr std::int64_t kKeptOfStream = 4 << 20;  // What a decoder surely keeps behind it (Decompressed).
+constexpr std::int64_t kGridPanel = 16 << 20;  // The panel size for compressed pieces: enough work for every thread,
+                                               // and still within a cache.
+constexpr std::int64_t kLeastCopy = 1 << 20;   // The least memory for a copy in order (plan_copies).
+constexpr double kShortRead = 1024;            // In bytes. If reads are shorter on average, writing and reading a file
+                                               // is faster.
+constexpr std::size_t kStreamsAtOnce = 4;      // The number of decoders that are certain to be kept (ViewCache).
+constexpr std::int64_t kKeptOfStream = 4 << 20;  // The amount of decoded data that a decoder is certain to keep
+                                                 // (Decompressed).
 
-/// Calls `each(box)` for the boxes, one after another, that make up elements [begin, end) of `shape` from dimension `d`
-/// on; `box` holds the indices of the dimensions before. At most two for each dimension, less one.
+/// Calls `each(box)` for consecutive boxes that together are elements [begin, end) of `shape` from dimension `d` on.
+/// `box` has the indices of the dimensions before. There are at most two boxes per dimension, minus one.
 template <class Each>
 void peel(std::span<const std::int64_t> shape, std::size_t d, std::int64_t begin, std::int64_t end, Box& box,
           const Each& each) {
@@ -58,7 +61,7 @@ void peel(std::span<const std::int64_t> shape, std::size_t d, std::int64_t begin
   if (last_whole * inner < end) peel_within(last_whole, last_whole * inner, end);
 }
 
-/// Of how many elements of the storage row-major order goes back to the first; 1 where it never goes back.
+/// The number of storage elements after which row-major order returns to the first one; 1 if it never does.
 std::int64_t repeated_span(const Piece& piece) {
   bool repeats = false;
   std::int64_t span = 1;
@@ -70,10 +73,10 @@ std::int64_t repeated_span(const Piece& piece) {
   return span;
 }
 
-/// The most pieces that hold a part of one index of the first dimension.
+/// The largest number of pieces that contain a part of one index of the first dimension.
 std::size_t most_side_by_side(std::span<const Piece> pieces) {
   if (pieces.front().sizes.size() == 0) return pieces.size();
-  std::vector<std::pair<std::int64_t, int>> edges;  // An end comes before a begin at the same index.
+  std::vector<std::pair<std::int64_t, int>> edges;  // At the same index, an end precedes a begin.
   for (const Piece& piece : pieces) {
     edges.emplace_back(piece.offsets[0], 1);
     edges.emplace_back(piece.offsets[0] + piece.sizes[0], -1);
@@ -87,7 +90,7 @@ std::size_t most_side_by_side(std::span<const Piece> pieces) {
   return most;
 }
 
-/// Whether row-major order is the order of the storage, as far as elements have an address of their own.
+/// Whether row-major order equals storage order, for elements that have separate addresses.
 bool is_in_order(const Piece& piece) {
   std::int64_t last = INT64_MAX;
   for (int d = 0; d < piece.sizes.size(); ++d) {
@@ -136,7 +139,7 @@ struct TensorReader::Impl {
     is_scattered = is_permuted || is_to_and_fro || cuts;
   }
 
-  /// Panels that no compressed piece reaches out of are read with all threads, and decode each piece once.
+  /// Finds the ends of panels that split no compressed piece. All threads read such panels, and decode each piece once.
   void find_cuts(bool is_needed) {
     const RowCuts found(pieces, shape[0]);
     const std::int64_t bytes = found.widest() * row_units() * unit_bytes();
@@ -145,12 +148,12 @@ struct TensorReader::Impl {
     if (bytes <= panel_room() && (is_needed || is_faster)) cuts = found;
   }
 
-  /// Units of one index of the first dimension.
+  /// The number of units per index of the first dimension.
   std::int64_t row_units() const { return checked_numel(shape.span()) / shape[0]; }
 
   std::int64_t unit_bytes() const { return is_in_bytes ? 1 : element_bytes(dtype); }
 
-  /// A number of units near `bytes`, at least 1: whole rows of the inner dimensions.
+  /// A number of units near `bytes`, at least 1: whole rows of the inner dimensions if possible.
   std::int64_t rows_within(std::int64_t bytes) const {
     const std::int64_t wanted = std::max<std::int64_t>(1, bytes / unit_bytes());
     std::int64_t row = 1;
@@ -158,7 +161,7 @@ struct TensorReader::Impl {
     return wanted / row * row;
   }
 
-  /// Units [first, last), through `memory` where they are permuted.
+  /// Reads units [first, last), through `memory` if they are permuted.
   void read_units(std::int64_t first, std::int64_t last, std::byte* to, std::span<std::byte> memory) {
     Box box;
     box.dims = shape.size();
@@ -188,7 +191,7 @@ struct TensorReader::Impl {
     return all / most + (all % most != 0 ? 1 : 0);
   }
 
-  /// Whether panels take reads of less than kShortRead on average, as of the columns of a matrix of many rows.
+  /// Whether panels need reads of less than kShortRead on average, as for the columns of a matrix with many rows.
   bool has_short_reads() const {
     Numbers sides{};
     std::int64_t rest = panel_units();
@@ -200,9 +203,9 @@ struct TensorReader::Impl {
     return estimate_reads(pieces, sides, unit_bytes(), kStaging) * kShortRead > bytes;
   }
 
-  /// A tensor of several panels, each of which would take the whole of a stream or very many reads, is copied to a file
-  /// first: in the order of the storage, for long reads, else in that of the rows. Where no file takes it, panels must
-  /// do.
+  /// Chooses between panels and a temporary file. The file is used if a tensor has several panels, and each panel would
+  /// need to decode a whole stream or to make very many reads. The file has storage order if this allows long reads,
+  /// otherwise row order. If no file has room for it, panels are used.
   void choose_way() {
     is_way_chosen = true;
     const bool is_short = has_short_reads();
@@ -248,7 +251,7 @@ struct TensorReader::Impl {
     return cuts->after(unit / row, std::max<std::int64_t>(1, wanted)) * row;
   }
 
-  /// Reads a box with all threads, each some of its pieces.
+  /// Reads a box with all threads; each of them reads some of its pieces.
   void read_by_pieces(const Box& box, std::byte* out, std::span<std::byte> memory) {
     const auto [first, last] = candidates(pieces, box);
     const std::span<const Piece> within = std::span<const Piece>(pieces).subspan(first, last - first);
@@ -264,7 +267,8 @@ struct TensorReader::Impl {
     });
   }
 
-  /// Reads a box with all threads, each a part of what is slowest in the storage. A stream has one decoder.
+  /// Reads a box with all threads; each of them reads a part of the dimension that is slowest in the storage. A stream
+  /// has one decoder, so it is not divided.
   void read_in_parts(const Box& box, std::byte* out, std::span<std::byte> memory) {
     const auto slowest = static_cast<std::size_t>(order_of(pieces.front().strides.span())[0]);
     const std::int64_t size = box.size[slowest];
@@ -297,13 +301,13 @@ struct TensorReader::Impl {
     read_part(piece_reader, box, box, out, memory);
   }
 
-  /// Reads a part of `box`, which lies row-major at `out`.
+  /// Reads a part of `box`, which is row-major at `out`.
   void read_part(PieceReader& from, const Box& box, const Box& part, std::byte* out, std::span<std::byte> memory) {
     const auto [first, last] = candidates(pieces, part);
     read_pieces(from, box, part, std::span<const Piece>(pieces).subspan(first, last - first), out, memory);
   }
 
-  /// What lies in some of the pieces.
+  /// Reads the data of some of the pieces.
   void read_pieces(PieceReader& from, const Box& box, const Box& part, std::span<const Piece> some, std::byte* out,
                    std::span<std::byte> memory) try {
     Numbers strides;
@@ -321,7 +325,7 @@ struct TensorReader::Impl {
   const Catalog& catalog;
   const Reader& reader;
   Progress& progress;
-  const std::uint32_t index;  ///< Of the tensor.
+  const std::uint32_t index;  ///< The tensor's index in the catalog.
   const Tensor& tensor;
   const int threads;
   BufferPool own_pool{kOwnPool};
@@ -329,18 +333,18 @@ struct TensorReader::Impl {
   Buffer panel{pool};
   const std::int64_t panel_limit = pool.limit_bytes();
   std::byte* panel_data = nullptr;
-  std::int64_t panel_begin = 0, panel_end = 0;  ///< Units that the panel holds.
+  std::int64_t panel_begin = 0, panel_end = 0;  ///< The range of units in the panel.
   Arena arena;
   SourceChecks checks;
-  std::optional<RowCuts> cuts;  ///< Where panels end, if they need not end elsewhere.
+  std::optional<RowCuts> cuts;  ///< Preferred ends of panels, if there are any.
   PieceReader piece_reader;
   std::unique_ptr<ScratchTensor> scratch;
-  std::unique_ptr<TensorReader> in_scratch;  ///< Where all is read, once it is there.
-  Dims shape;                                ///< In units: elements, or bytes.
+  std::unique_ptr<TensorReader> in_scratch;  ///< Reads everything from the temporary file, once that exists.
+  Dims shape;                                ///< In units, which are elements or bytes.
   DType dtype;
   bool is_in_bytes = false, is_line = false;
-  bool has_stream = false;     ///< Some bytes are decoded as they are read.
-  bool is_scattered = false;   ///< A block of rows lies in many places, so that it is read in panels.
+  bool has_stream = false;     ///< Some bytes must be decoded.
+  bool is_scattered = false;   ///< A block of rows is in many places, so it is read in panels.
   bool is_way_chosen = false;  ///< choose_way was called.
   std::vector<Piece> pieces;
   std::vector<std::byte> staging;
@@ -362,7 +366,7 @@ void TensorReader::read(std::int64_t begin, std::int64_t end, std::span<std::byt
   if (impl.is_scattered && !impl.is_way_chosen) impl.choose_way();
   if (impl.in_scratch != nullptr) return impl.in_scratch->read(begin, end, out);
   if (impl.is_scattered) return impl.read_from_panels(first, last, out.data());
-  // Lines are read straight into their place; only what is permuted needs the second buffer.
+  // Lines are read directly into their final position. Only permuted data needs the second buffer.
   const std::int64_t staging = impl.is_line ? unit : std::min(kStaging, (last - first) * unit);
   if (static_cast<std::int64_t>(impl.staging.size()) < staging) impl.staging.resize(static_cast<std::size_t>(staging));
   impl.read_units(first, last, out.data(), impl.staging);

@@ -1,5 +1,5 @@
-/// \file
-/// Reads any range of a tensor's elements in row-major order, whatever its chunks: for digest, diff and cat.
+/// \file TensorReader: reads any range of a tensor's elements in row-major order, regardless of its chunks. digest,
+///   diff and cat use it.
 #pragma once
 
 #include <cstddef>
@@ -12,26 +12,29 @@
 
 namespace shard {
 
-/// A tensor that is stored in another order than row-major (transposed, say) is read in panels: as many of its rows as
-/// the memory holds, read in the order in which they are stored. One of several panels is copied to a temporary file
-/// first where it is compressed, or would take very many reads; without a file it is decoded once for each panel.
-/// One in many compressed chunks is read in panels that end where chunks end, by all threads, each chunk by one.
+/// A tensor in a different order than row-major (for example transposed) is read in panels: as many of its rows as fit
+/// in memory, read in the order in which they are stored.
+///
+/// If a tensor needs several panels, and is compressed or would need very many reads, it is first copied to a temporary
+/// file. Without a file, it is decoded once per panel. For a tensor in many compressed chunks, panels end where chunks
+/// end; all threads read such a panel, and one thread reads each chunk.
 /// \pre the tensor is located and not damaged. Threads: one reader per thread.
 class TensorReader {
  public:
-  /// `findings` is told of a storage that was read whole and does not match its checksum, see SourceChecks.
-  /// `pool` has the memory for panels; readers that share one wait for one another, so that a thread which reads two
-  /// tensors at once needs two pools. Null: 64 MiB of its own. `threads` fill a panel.
-  /// Ownership: all must outlive this.
+  /// \param findings  receives an error for a storage that was read completely and does not match its checksum, see
+  ///   SourceChecks.
+  /// \param pool  the memory for panels. Readers that share a pool wait for one another, so a thread that reads two
+  ///   tensors at once needs two pools. Null: the reader's own, of 64 MiB.
+  /// \param threads  the number of threads that fill a panel. Ownership: all arguments must outlive this.
   TensorReader(const Catalog& catalog, const Reader& reader, std::uint32_t tensor, Progress& progress,
                Findings& findings = throwing_findings(), BufferPool* pool = nullptr, int threads = 1);
   ~TensorReader();
-  /// Fills `out` with elements [begin, end), packed little-endian as stored. Sub-byte elements: begin and end must fall
-  /// on bytes. \pre out.size() is their bytes.
+  /// Fills `out` with elements [begin, end), packed and little-endian as stored. If elements are smaller than a byte,
+  /// begin and end must be on byte boundaries. \pre out.size() is the size of the elements.
   /// \throws Error kResource  the memory is so small that a compressed tensor would be decoded more than kMostPasses
-  /// times, and no temporary file takes it (see ScratchTensor).
+  ///   times, and a temporary file has no room for it (see ScratchTensor).
   void read(std::int64_t begin, std::int64_t end, std::span<std::byte> out);
-  /// A number of elements near `bytes` that reads well: whole rows of the cut dimensions where they fit.
+  /// A number of elements near `bytes` that can be read efficiently: whole rows of the split dimensions if they fit.
   std::int64_t block_elements(std::int64_t bytes) const;
 
   static constexpr std::int64_t kMostPasses = 8;

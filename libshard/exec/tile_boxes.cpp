@@ -16,11 +16,13 @@ bool is_replica_of(const Piece& a, const Piece& b) { return a.offsets == b.offse
 void TileBoxes::lay_out(std::span<const Piece> to, const Box& tile) {
   boxes_.clear(), begins_.clear(), wanted_.clear(), numbers_.clear();
   const auto [first, last] = candidates(to, tile);
-  numbers_.reserve((last - first) * static_cast<std::size_t>(tile.dims) * 3);  // Never moves: boxes point into it.
+  numbers_.reserve((last - first) * static_cast<std::size_t>(tile.dims) * 3);  // Prevents reallocation, because boxes
+                                                                               // point into it.
   elements_ = 0;
   for (std::uint32_t i = first; i < last; ++i) {
     const Box common = intersect(tile, Box(to[i].offsets, to[i].sizes));
     if (common.empty()) continue;
+    // Pieces are sorted, so a replica directly follows the piece that it equals, and shares that piece's box.
     const bool is_replica = !wanted_.empty() && is_replica_of(to[wanted_.back().piece], to[i]);
     if (!is_replica) {
       boxes_.push_back(packed_box(to[i], common));
@@ -35,7 +37,7 @@ void TileBoxes::place(std::byte* data, std::int64_t element_bytes) {
   for (std::size_t i = 0; i < boxes_.size(); ++i) boxes_[i].data = data + begins_[i] * element_bytes;
 }
 
-/// `box` without gaps, in the order of the piece's strides; its data are set later.
+/// `box` packed without gaps in the order of the piece's strides. Its data pointer is set later.
 BufferBox TileBoxes::packed_box(const Piece& piece, const Box& box) {
   const auto dims = static_cast<std::size_t>(box.dims);
   const auto keep = [&](const auto& values) {
@@ -53,6 +55,8 @@ BufferBox TileBoxes::packed_box(const Piece& piece, const Box& box) {
 }
 
 std::span<const BufferBox> TileBoxes::boxes_for(std::span<const Piece> to, const Box& box) const {
+  // The pieces that may overlap are a range, so their boxes are a range too. Pieces outside of the tile have no entry
+  // in wanted_.
   const auto [begin, end] = candidates(to, box);
   const auto low = std::ranges::lower_bound(wanted_, begin, {}, &Wanted::piece);
   const auto high = std::ranges::lower_bound(low, wanted_.end(), end, {}, &Wanted::piece);

@@ -12,9 +12,10 @@ namespace shard {
 
 namespace {
 
-constexpr std::int64_t kLeastRun = 256;  ///< Bytes, on average: a record is then at most an eighth of what it is of.
+constexpr std::int64_t kLeastRun = 256;  ///< The least average length of a run, in bytes. The size of a record is then
+                                         ///< at most an eighth of its data.
 
-/// Makes `all` the smallest box around both.
+/// Extends `all` to the smallest box that contains both.
 void widen(Box& all, const Box& more) {
   for (std::size_t d = 0; d < static_cast<std::size_t>(all.dims); ++d) {
     const std::int64_t end = std::max(all.offset[d] + all.size[d], more.offset[d] + more.size[d]);
@@ -27,6 +28,7 @@ void widen(Box& all, const Box& more) {
 
 bool sum_received(const Catalog& source, const Piece& piece, const ReceivedBox& received, std::int64_t element_bytes,
                   std::vector<CrcRun>& runs) {
+  // Runs can only complete the checksum of a storage if the whole piece is one run of it.
   if (!source.storages[piece.storage].crc32 || !is_one_run(piece.sizes.span(), piece.strides.span())) return true;
   if (received.is_on_device) return false;
   const Box box(received.offsets, received.sizes);
@@ -56,6 +58,7 @@ void for_each_need(const Plan& plan, const Unit& unit, std::int64_t tile,
 void for_each_need(const Plan& plan, const Unit& unit, const Box& box,
                    const std::function<void(std::uint32_t piece, const Box& box)>& each) {
   const std::span<const Piece> from = plan.from(unit), to = plan.to(unit);
+  // For each source piece in the tile, the needed box is the bounding box of its overlaps with the target pieces.
   const auto [begin, end] = candidates(from, box);
   for (std::uint32_t i = begin; i < end; ++i) {
     const Box common = intersect(box, Box(from[i].offsets, from[i].sizes));

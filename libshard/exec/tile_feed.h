@@ -1,6 +1,5 @@
-/// \file
-/// Tiles whose elements partly come from other ranks: the boxes that a tile needs, and the interface through which
-/// `execute` receives tiles as their boxes arrive.
+/// \file Tiles with elements from other ranks: the boxes that a tile needs, and the interface through which `execute`
+///   receives tiles when their boxes have arrived.
 #pragma once
 
 #include <cstddef>
@@ -26,44 +25,47 @@ struct Progress;
 struct ReceivedBox {
   std::span<const std::int64_t> offsets, sizes;
   std::byte* data = nullptr;
-  bool is_on_device = false;  ///< `data` is an address of the executor's device.
+  bool is_on_device = false;  ///< Whether `data` is an address in the memory of the executor's device.
 };
 
 /// Threads: any.
 class TileFeed {
  public:
   virtual ~TileFeed() = default;
-  /// By tile, whether an earlier run wrote it: `next` gives out the others. Called once, before all else.
+  /// Receives for each tile whether an earlier run wrote it. `next` then returns only the others. Called once, before
+  /// all other functions.
   virtual void set_written(std::vector<std::uint8_t> written) = 0;
-  /// The next tile to copy, which is ready; calls `before_waiting` before it waits for one. Nothing when all were given
-  /// out, or after `abort`. \throws Error kInterrupted
+  /// The next tile that is ready to be copied. Calls `before_waiting` before it waits for one. Returns nothing if all
+  /// tiles were returned, or after `abort`. \throws Error kInterrupted
   virtual std::optional<std::int64_t> next(const std::function<void()>& before_waiting) = 0;
-  /// What has arrived of a source piece (its number in the unit) for a tile that `next` gave out; nothing: it is read.
+  /// The data of a source piece (its number in the unit) that has arrived for a tile from `next`. Nothing: the piece
+  /// must be read.
   virtual std::optional<ReceivedBox> received(std::int64_t tile, std::uint32_t piece) = 0;
-  /// Whether something that has arrived for a tile lies on the device.
+  /// Whether data that arrived for a tile is in the device's memory.
   virtual bool has_on_device(std::int64_t /*tile*/) { return false; }
   virtual void done(std::int64_t tile) = 0;
-  /// A worker failed: nobody waits any more.
+  /// Reports that a worker failed: `next` stops waiting.
   virtual void abort() = 0;
 };
 
-/// Calls `each` with every source piece (its number in the unit) that a tile needs something of, in order, and with the
-/// smallest box around what it needs. A tile needs the part of a piece that overlaps both the tile and the unit's
+/// Calls `each` with every source piece (its number in the unit) from which a tile needs elements, in order, and with
+/// the smallest box around those elements. A tile needs the part of a piece that overlaps both the tile and the unit's
 /// target pieces.
 void for_each_need(const Plan& plan, const Unit& unit, std::int64_t tile,
                    const std::function<void(std::uint32_t piece, const Box& box)>& each);
-/// The same for a part of a tile.
+/// Does the same for a part of a tile.
 void for_each_need(const Plan& plan, const Unit& unit, const Box& tile_part,
                    const std::function<void(std::uint32_t piece, const Box& box)>& each);
 
-/// Reads boxes of a source's storages, packed row-major. Threads: one each.
+/// Reads boxes of a source's storages, packed row-major. Threads: each thread needs its own.
 class BoxReader {
  public:
-  /// Memory: `staging_bytes`. Ownership: all that it is given must outlive it.
+  /// Memory: `staging_bytes`. Ownership: all arguments must outlive it.
   BoxReader(const Catalog& source, const Reader& reader, SourceChecks& checks, Progress& progress,
             std::int64_t staging_bytes, std::stop_token stop);
   ~BoxReader();
-  /// `box` lies in `piece`; `out` takes exactly its elements. \throws Error  as RandomReader::read_at; kInterrupted
+  /// Reads `box` into `out`, which has exactly its size. \pre `box` is inside `piece` \throws Error  as
+  /// RandomReader::read_at; kInterrupted
   void read(const Piece& piece, const Box& box, std::int64_t element_bytes, std::span<std::byte> out);
 
  private:

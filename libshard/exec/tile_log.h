@@ -1,5 +1,4 @@
-/// \file
-/// TileLog: what is remembered of tiles, so that a later run of the same plan need not copy them again.
+/// \file TileLog: records finished tiles, so that a later run of the same plan need not copy them again.
 #pragma once
 
 #include <cstdint>
@@ -9,22 +8,22 @@
 
 namespace shard {
 
-/// What was written of a tile, and what of the source it was made of.
+/// The data written for a tile, and the source data from which it was made.
 struct TileRecord {
   std::int64_t tile = 0;
-  std::int64_t bytes = 0;  ///< Written, in the order of the plan, but for what was cloned.
-  std::uint32_t crc = 0;   ///< CRC-32 of those.
+  std::int64_t bytes = 0;  ///< The number of bytes written, in the order of the plan, without cloned ones.
+  std::uint32_t crc = 0;   ///< The CRC-32 of those bytes.
   std::int64_t cast_overflows = 0;
-  std::vector<CrcRun> sources;  ///< Of source storages that have a checksum to be held against.
+  std::vector<CrcRun> sources;  ///< The runs of source storages that have a checksum to compare with.
 };
 
 /// Threads: any.
 class TileLog {
  public:
   virtual ~TileLog() = default;
-  /// What an earlier run wrote of the tile; null: nothing is known. Valid as long as the log.
+  /// The record of an earlier run for the tile, or null if there is none. Valid as long as the log.
   virtual const TileRecord* written_before(std::int64_t tile) const = 0;
-  /// A tile is written. \throws Error kResource
+  /// Records a written tile. \throws Error kResource
   virtual void add(TileRecord record) = 0;
 };
 

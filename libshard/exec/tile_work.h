@@ -1,5 +1,4 @@
-/// \file
-/// What the workers of one run share. Inside libshard/exec only.
+/// \file The data that the workers of one run share. Inside libshard/exec only.
 #pragma once
 
 #include <span>
@@ -18,14 +17,14 @@ struct TileWork {
   std::span<FileWriter* const> files;
   const ExecuteOptions& options;
   Progress& progress;
-  StorageChecksums* checksums;  ///< Null when not wanted.
+  StorageChecksums* checksums;  ///< Null if no checksums are needed.
   SourceChecks& source_checks;
   const Clones& clones;
   BufferPool& pool;
-  std::int64_t memory_bytes;  ///< Of the workers' own buffers.
+  std::int64_t memory_bytes;  ///< The total size of the workers' own buffers.
 };
 
-/// Names the tensor of `unit` in an error of what is read.
+/// Adds the name of the tensor of `unit` to an error from reading.
 inline void name_tensor(Error& error, const TileWork& work, const Unit& unit) {
   const bool is_input = error.code() == ErrorCode::kCorruption || error.code() == ErrorCode::kNotFound;
   if (is_input && unit.tensor != kNoIndex) error.of_tensor(work.target.tensors[unit.tensor].name);

@@ -9,7 +9,8 @@ namespace shard {
 
 namespace {
 
-constexpr std::int64_t kLongestWrite = 8 << 20;  // Longer runs are cut, so that a stop need not wait for long.
+constexpr std::int64_t kLongestWrite = 8 << 20;  // Longer runs are split, so that a stop request need not wait for
+                                                 // long.
 
 }  // namespace
 
@@ -25,6 +26,8 @@ void count(TileRecord& record, const CrcRun& run) {
 void TileWriter::write(const Unit& unit, const Piece& piece, const BufferBox& box, DType held,
                        std::span<std::byte> staging, TileRecord& record) {
   const std::int64_t held_bytes = element_bytes(held);
+  // Runs that are contiguous in the box and in the storage are written directly. If the dtype differs, they pass
+  // through the staging buffer.
   for_each_run(unit, piece, box, [&](std::int64_t offset, std::int64_t in_box, std::int64_t elements) {
     const std::byte* data = box.data + in_box * held_bytes;
     if (held == unit.to) return put(piece.storage, offset, data, elements * held_bytes, record);
@@ -33,6 +36,7 @@ void TileWriter::write(const Unit& unit, const Piece& piece, const BufferBox& bo
 }
 
 std::byte* TileWriter::find_in_memory(const Unit& unit, const Piece& piece, const BufferBox& box, DType held) {
+  // A caller may fill the target's memory only if no later step needs the bytes: no frame, checksum, record or cast.
   const bool is_made_of = framed_ || work_.checksums != nullptr || work_.options.log != nullptr || held != unit.to;
   if (is_made_of || !is_one_run(box.sizes, piece.strides.span())) return nullptr;
   std::byte* data = nullptr;
@@ -54,6 +58,7 @@ void TileWriter::flush() {
 void TileWriter::put_cast(const Unit& unit, std::uint32_t storage, std::int64_t offset, const std::byte* data,
                           std::int64_t elements, std::span<std::byte> staging, TileRecord& record) {
   const std::int64_t from_bytes = element_bytes(unit.from), to_bytes = element_bytes(unit.to);
+  // Casts as many elements at once as fit in the staging buffer.
   const std::int64_t most = static_cast<std::int64_t>(staging.size()) / to_bytes;
   for (std::int64_t done = 0; done < elements; done += most) {
     const std::int64_t count = std::min(most, elements - done);
@@ -66,7 +71,8 @@ void TileWriter::put_cast(const Unit& unit, std::uint32_t storage, std::int64_t 
   }
 }
 
-/// Writes bytes at an offset of a storage.
+/// Writes bytes at an offset of a storage. Its frame is part of the same write if the storage is small, or follows its
+/// last bytes.
 void TileWriter::put(std::uint32_t storage, std::int64_t offset, const std::byte* data, std::int64_t bytes,
                      TileRecord& record) {
   const Storage& written = work_.target.storages[storage];
@@ -88,7 +94,7 @@ void TileWriter::put(std::uint32_t storage, std::int64_t offset, const std::byte
   }
 }
 
-/// A whole storage: its frame is written with it.
+/// Writes a whole storage together with its frame.
 void TileWriter::put_framed(std::uint32_t storage, std::span<const std::byte> bytes, TileRecord& record) {
   const std::uint32_t crc = crc32(bytes);
   if (work_.options.log != nullptr) count(record, {0, std::ssize(bytes), storage, crc});

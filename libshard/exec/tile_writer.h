@@ -14,8 +14,8 @@
 
 namespace shard {
 
-/// Calls `each` with every run of a target piece that takes `box`: where it begins in the storage, in bytes, and in the
-/// box, in elements, and how many elements it has.
+/// Calls `each` with every run of a target piece that receives `box`: its begin in the storage (in bytes), its begin in
+/// the box (in elements), and its number of elements.
 template <class Each>
 void for_each_run(const Unit& unit, const Piece& piece, const BufferBox& box, const Each& each) {
   const std::int64_t to_bytes = element_bytes(unit.to);
@@ -26,22 +26,22 @@ void for_each_run(const Unit& unit, const Piece& piece, const BufferBox& box, co
             });
 }
 
-/// Adds a run of what was written to a tile's record.
+/// Adds a written run to a tile's record.
 void count(TileRecord& record, const CrcRun& run);
 
-/// Threads: one each.
+/// Threads: each thread needs its own.
 class TileWriter {
  public:
   explicit TileWriter(const TileWork& work);
-  /// Writes the box that a target piece wants; its elements are of dtype `held`, and converted where that is not the
-  /// unit's own. \param staging  takes elements that are converted; may be empty where none are
-  /// \param record  of the tile; with a log it counts what is written
+  /// Writes the box that a target piece needs. Its elements have the dtype `held`, and are converted if the unit's
+  /// dtype differs. \param staging  memory for converted elements; may be empty if nothing is converted
+  /// \param record  the tile's record; with a log, it counts everything that is written
   void write(const Unit& unit, const Piece& piece, const BufferBox& box, DType held, std::span<std::byte> staging,
              TileRecord& record);
-  /// Where the elements of such a box shall lie in memory, if a target keeps them there packed in the box's order and
-  /// nothing else is to be made of them; else null. The box then counts as written.
+  /// The address in the target's memory for the elements of such a box, if the target keeps them packed in the box's
+  /// order and no other step needs them. Otherwise null. If the result is not null, the box counts as written.
   std::byte* find_in_memory(const Unit& unit, const Piece& piece, const BufferBox& box, DType held);
-  /// To be called after the boxes of a tile.
+  /// Call it after the boxes of a tile.
   void flush();
 
  private:

@@ -12,8 +12,8 @@ namespace shard {
 
 namespace {
 
-constexpr std::int64_t kBand = 512;  // Rows whose pages are in use at once, few enough for the TLB.
-// A target that spans more is out of the cache before it is used: its lines are written past the cache, so that the
+constexpr std::int64_t kBand = 512;  // The number of rows whose pages are in use at once, small enough for the TLB.
+// A target with a larger span leaves the cache before it is used. Its lines are written past the cache, so that the
 // processor does not read each of them first.
 constexpr std::int64_t kStreamedSpan = 4 << 20;
 
@@ -24,7 +24,7 @@ void stream_line(const std::byte* from, std::byte* to) {
     _mm_stream_si128(reinterpret_cast<__m128i*>(to + i), _mm_load_si128(reinterpret_cast<const __m128i*>(from + i)));
   }
 }
-/// Makes streamed lines visible to whoever sees what this thread writes next.
+/// Makes streamed lines visible to all threads that see this thread's next write.
 void end_streams() { _mm_sfence(); }
 #else
 constexpr bool kHasStreams = false;
@@ -51,7 +51,7 @@ struct VectorOf<8> {
   using Type [[gnu::vector_size(16)]] = std::uint64_t;
 };
 
-/// Takes elements of `a` and `b` in turn, from their lower or upper halves.
+/// Takes elements of `a` and `b` alternately, from their lower or upper halves.
 template <std::size_t kUnit, bool kUpper, class Vector, std::size_t... kIndex>
 Vector interleave(Vector a, Vector b, std::index_sequence<kIndex...>) {
   constexpr std::size_t kUnits = 16 / kUnit;
@@ -59,7 +59,7 @@ Vector interleave(Vector a, Vector b, std::index_sequence<kIndex...>) {
   return __builtin_shufflevector(a, b, static_cast<int>(kFirst + kIndex / 2 + kIndex % 2 * kUnits)...);
 }
 
-/// Transposes kUnits rows of kUnits elements: log2(kUnits) perfect shuffles of rows i and i + kUnits / 2.
+/// Transposes kUnits rows of kUnits elements with log2(kUnits) perfect shuffles of rows i and i + kUnits / 2.
 template <std::size_t kUnit>
 void transpose_square(const std::byte* from, std::int64_t from_stride, std::byte* to, std::size_t to_stride) {
   if constexpr (kUnit == 16) {
@@ -72,6 +72,8 @@ void transpose_square(const std::byte* from, std::int64_t from_stride, std::byte
     for (std::size_t i = 0; i < kUnits; ++i) {
       std::memcpy(&rows[i], from + static_cast<std::int64_t>(i) * from_stride, 16);
     }
+    // If elements are numbered row by row, each step rotates the bits of their numbers by one. After log2(kUnits)
+    // steps, the bits of row and column have changed places.
     for (std::size_t step = 1; step < kUnits; step *= 2) {
       Vector next[kUnits];
       for (std::size_t i = 0; i < kUnits / 2; ++i) {
@@ -84,13 +86,15 @@ void transpose_square(const std::byte* from, std::int64_t from_stride, std::byte
   }
 }
 
-/// One tile of a line by a line. Whole lines are read and whole lines are written, each once: where strides are powers
-/// of two all lines of a tile share a few sets of the cache, and would push each other out before their second use.
+/// Transposes one tile whose rows and columns are one cache line long. Whole lines are read and written, each once. If
+/// strides are powers of two, all lines of a tile share a few sets of the cache, and would evict each other before
+/// their second use.
 template <std::size_t kUnit, bool kStreamed>
 void transpose_tile(const std::byte* from, std::int64_t from_stride, std::byte* to, std::int64_t to_stride) {
   constexpr std::size_t kSide = kCacheLine / kUnit;
   constexpr std::size_t kSquare = 16 / kUnit;
   alignas(kCacheLine) std::array<std::byte, kSide * kCacheLine> tile;
+  // The squares are transposed into a local tile, whose lines are then written one by one.
   for (std::size_t i = 0; i < kSide; i += kSquare) {
     const std::byte* rows = from + static_cast<std::int64_t>(i) * from_stride;
     for (std::size_t j = 0; j < kSide; j += kSquare) {
@@ -107,7 +111,8 @@ void transpose_tile(const std::byte* from, std::int64_t from_stride, std::byte* 
   }
 }
 
-/// What fills no tile: one element at a time, in blocks of columns whose lines in the target stay in the cache.
+/// Transposes the parts outside of whole tiles: one element at a time, in blocks of columns whose target lines stay in
+/// the cache.
 template <std::size_t kUnit>
 void transpose_edge(std::int64_t rows, std::int64_t columns, const std::byte* from, std::int64_t from_stride,
                     std::byte* to, std::int64_t to_stride) {
@@ -122,7 +127,7 @@ void transpose_edge(std::int64_t rows, std::int64_t columns, const std::byte* fr
   }
 }
 
-/// Whole tiles, down one column of tiles in a band of rows after another.
+/// Transposes whole tiles, one column of tiles after another in each band of rows.
 template <std::size_t kUnit, bool kStreamed>
 void transpose_tiles(std::int64_t rows, std::int64_t columns, const std::byte* from, std::int64_t from_stride,
                      std::byte* to, std::int64_t to_stride) {
@@ -145,7 +150,7 @@ bool is_streamed(std::int64_t columns, const std::byte* to, std::int64_t to_stri
   return kHasStreams && is_aligned && columns * to_stride > kStreamedSpan;
 }
 
-/// Whole tiles; then the columns at the right and the rows at the bottom that fill none.
+/// Transposes whole tiles, and then the partial columns at the right and the partial rows at the bottom.
 template <std::size_t kUnit>
 bool transpose_all(std::int64_t rows, std::int64_t columns, const std::byte* from, std::int64_t from_stride,
                    std::byte* to, std::int64_t to_stride) {

@@ -32,14 +32,14 @@ bool has_part(std::string_view name, std::string_view part) {
   return std::ranges::find(parts, part) != parts.end();
 }
 
-/// What follows PEFT's wrapper in a name; the whole name where it is not in one.
+/// The part of a name after PEFT's wrapper. The whole name if it is not in a wrapper.
 std::string_view inside_wrapper(std::string_view name) {
   const std::size_t at = name.find(kWrapper);
   const bool is_part = at == 0 || (at != std::string_view::npos && name[at - 1] == '.');
   return is_part ? name.substr(at + kWrapper.size()) : name;
 }
 
-/// Takes the adapter's own name out of the parts that follow number `at`. \returns it; empty where there is none.
+/// Removes the adapter's own name from the parts after number `at`. \returns it; empty if there is none.
 std::string take_adapter_name(std::vector<std::string_view>& parts, std::size_t at) {
   const auto next = parts.begin() + static_cast<std::ptrdiff_t>(at) + 1;
   if (next == parts.end() || *next == "weight" || *next == "bias") return {};
@@ -48,10 +48,10 @@ std::string take_adapter_name(std::vector<std::string_view>& parts, std::size_t 
   return name;
 }
 
-/// Changes the parts of a name to those in PEFT's files. \returns the adapter's own name; empty where there is none.
+/// Changes the parts of a name to those in PEFT's files. \returns the adapter's own name; empty if there is none.
 std::string rename_parts(std::vector<std::string_view>& parts) {
   for (std::size_t i = 0; i < parts.size(); ++i) {
-    if (parts[i] == kMagnitude) {  // A tensor by itself, though it is a module's weight in memory.
+    if (parts[i] == kMagnitude) {  // A separate tensor in the files, although it is a module's weight in memory.
       std::string name = take_adapter_name(parts, i);
       parts.resize(i + 1);
       return name;

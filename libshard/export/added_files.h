@@ -1,5 +1,4 @@
-/// \file
-/// Files that are copied into the output beside those of the format: a model's config, its tokenizer.
+/// \file Files that are copied into the output in addition to those of the format: a model's config, its tokenizer.
 #pragma once
 
 #include <cstdint>
@@ -20,14 +19,15 @@ struct AddedFile {
   std::function<std::shared_ptr<const RandomReader>()> open{};
 };
 
-/// A writer that writes what `inner` does, and then `files`, which are committed with the rest. Each is cloned where
-/// `reflink_disk` (may be null) can. \pre inner writes a folder, and none of its files has the name of an added one
-/// Its begin_file \throws Error kCorruption  a content has another size by then
+/// A writer that does the same as `inner`, and then writes `files`, which are committed with the rest. Each is cloned
+/// if `reflink_disk` (may be null) supports it. \pre inner writes a folder, and none of its files has the name of an
+/// added one
+/// Its begin_file \throws Error kCorruption  the size of a content has changed
 /// Ownership: `reflink_disk` must outlive the writer.
 std::unique_ptr<Writer> with_added_files(std::unique_ptr<Writer> inner, std::vector<AddedFile> files,
                                          LocalDisk* reflink_disk);
 
-/// The content of a small file, which can be read wherever the file itself can no longer be.
+/// Reads the content of a small file into memory, so that it is available even if the file no longer is.
 /// \throws Error kCorruption  it is larger than 256 MiB
 std::shared_ptr<const RandomReader> held_in_memory(const RandomReader& file);
 

@@ -14,7 +14,8 @@ bool is_wider(DType dtype, DType wanted) {
   return is_plain_float(dtype) && element_bytes(dtype) > element_bytes(wanted);
 }
 
-/// Whether most of a checkpoint has the dtype `wanted`, by tensors or by elements: wider ones are exceptions.
+/// Whether most of a checkpoint has the dtype `wanted`, by tensors or by elements, so that wider tensors are
+/// exceptions.
 bool mostly_has(const Catalog& catalog, const QuantizedPart& quantized, DType wanted) {
   std::int64_t equal = 0, wider = 0;
   double equal_elements = 0, wider_elements = 0;

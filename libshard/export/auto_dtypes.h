@@ -1,5 +1,4 @@
-/// \file
-/// The dtypes of a model that is exported as its config states. Pure.
+/// \file Chooses the dtypes of an exported model from its config. Pure.
 #pragma once
 
 #include <span>
@@ -11,17 +10,17 @@
 
 namespace shard {
 
-/// The dtypes of the tensors of `model` when the config states `wanted`.
+/// The dtypes of the tensors in `model` if the config states `wanted`.
 ///
-/// Floating-point tensors of 16 bits or more become `wanted`; others, and those of quantized modules, stay as they are.
-/// A config names one dtype, but some tensors must stay wider: routers, their correction biases, states of Mamba. The
-/// weights show which: if most of a checkpoint has the dtype `wanted`, its wider tensors are so on purpose. The
-/// reference decides on the tensors that it has, the source on the others. A training checkpoint in which all is
-/// float32 is no such sign. A name that transformers keeps in float32 for every model (`e_score_correction_bias`) needs
-/// no sign.
+/// Floating-point tensors of 16 bits or more become `wanted`. Others, and those of quantized modules, are unchanged. A
+/// config names one dtype, but some tensors must stay wider: routers, their correction biases, states of Mamba. The
+/// weights show which: if most of a checkpoint has the dtype `wanted`, its wider tensors are intended. The reference
+/// decides for the tensors that it has, the source for the others. A training checkpoint that is entirely float32 is no
+/// such evidence. A name that transformers keeps in float32 for every model (`e_score_correction_bias`) needs no
+/// evidence.
 ///
 /// \param quantized  of `source`  \param reference  may be null
-/// \returns one dtype for each of `model`, never wider than the source's, except that it is `wanted`
+/// \returns one dtype for each tensor of `model`: never wider than the source's, unless it is `wanted`
 std::vector<DType> auto_dtypes(std::span<const SelectedTensor> model, const Catalog& source,
                                const QuantizedPart& quantized, const Catalog* reference, DType wanted);
 

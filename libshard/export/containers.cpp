@@ -11,14 +11,14 @@ namespace shard::exporting {
 
 namespace {
 
-/// The keys under which trainers keep a model, the surest first. Keys that name one model of several (`generator`) and
-/// averages of one (`ema`) are not among them.
+/// The keys under which trainers store a model, the most certain first. Keys of one model among several (`generator`)
+/// and of averages of one (`ema`) are not included.
 constexpr std::array<std::string_view, 12> kModels{
     "model",         "state_dict", "model_state_dict", "module", "model_state", "network_weights",
     "model_weights", "net",        "network",          "params", "state",       "app"};
-/// Of those the ones that may also hold other states beside the model.
+/// The ones among them that may contain other states in addition to the model.
 constexpr std::array<std::string_view, 2> kOuter{"state", "app"};
-/// The same inside another container, where a model's own modules may have names like the rest.
+/// The keys inside a different container, in which a model's own modules may have names like the others.
 constexpr std::array<std::string_view, 4> kInner{"model", "state_dict", "model_state_dict", "module"};
 /// Keys of whole models and of averages of one. Other keys count if the names below them are those of a state_dict.
 constexpr std::array<std::string_view, 24> kOtherModels{
@@ -51,12 +51,12 @@ constexpr std::array<std::string_view, 24> kOthers{"optimizer",
                                                    "scaler",
                                                    "grad_scaler",
                                                    "trainer_state"};
-/// Words, separated by '_', of which one makes a container such a state: optimizer_policy, amp_scaler.
+/// Words, separated by '_', that identify such a state: optimizer_policy, amp_scaler.
 constexpr std::array<std::string_view, 11> kOtherWords{"optimizer", "optimizers", "optim",    "opt",
                                                        "scheduler", "schedulers", "scaler",   "rng",
                                                        "sampler",   "dataloader", "callbacks"};
 
-/// Containers in containers that are looked into.
+/// The limit on nested containers that are searched.
 constexpr std::size_t kMostDepth = 8;
 
 template <class List>
@@ -79,12 +79,12 @@ bool has_other_word(std::string_view key) {
   return false;
 }
 
-/// Whether a container is one of an optimizer and the like.
+/// Whether a container belongs to an optimizer or a similar state.
 bool is_other_key(std::string_view key) {
   return contains(kOthers, key) || has_other_word(key) || key.starts_with("optimizer");
 }
 
-/// Megatron-core's name of what one of several optimizers holds.
+/// Whether this is Megatron-core's name for the state of one of several optimizers.
 bool is_of_chained_optimizer(std::string_view name) {
   return name.starts_with("chained_") && name.substr(first_part(name).size()).starts_with(".optimizer.");
 }
@@ -94,12 +94,12 @@ struct Group {
   PathPart key{};
   std::string text{};
   std::vector<std::uint32_t> tensors{};
-  bool is_state_dict = false;  ///< A key below it has dots, as names of modules' parameters have.
+  bool is_state_dict = false;  ///< A key below it contains dots, like the names of modules' parameters.
 };
 
 /// The tensors at one depth of the tree.
 struct Level {
-  std::vector<Group> groups{};          ///< In the order of names.
+  std::vector<Group> groups{};          ///< Sorted by name.
   std::vector<std::uint32_t> leaves{};  ///< Tensors that are in no container below.
   bool has_dotted_leaves = false;
 
@@ -135,13 +135,13 @@ Level look_at(const Catalog& source, std::span<const std::uint32_t> tensors, std
   return level;
 }
 
-/// Whether a container at `depth` that may hold other states too has a model in it.
+/// Whether a container at `depth` that may contain other states has a model in it.
 bool holds_model(const Catalog& source, const Group& group, std::size_t depth) {
   const Level inner = look_at(source, group.tensors, depth + 1);
   return inner.find("model") != nullptr || inner.has_dotted_leaves;
 }
 
-/// The container that surely is the model's, or null.
+/// The container that is certain to be the model's, or null.
 const Group* sure_model(const Catalog& source, const Level& level, std::size_t depth) {
   const std::span<const std::string_view> keys =
       depth == 0 ? std::span<const std::string_view>(kModels) : std::span<const std::string_view>(kInner);
@@ -169,7 +169,7 @@ class Search {
     return joined(keys);
   }
 
-  /// Goes into the model's container at this depth. \returns false where there is none.
+  /// Enters the model's container at this depth. \returns false if there is none.
   bool descend(std::vector<std::uint32_t>& inside) {
     const std::size_t depth = found_.model.size();
     const Level level = look_at(source_, inside, depth);
@@ -195,12 +195,12 @@ class Search {
     }
   }
 
-  /// The one container that holds a model by what is in it, or by its key. Several are choices.
+  /// The only container with a model, judged by its content or its key. If there are several, they are choices.
   const Group* only_model(const Level& level, std::size_t depth) {
     std::vector<const Group*> models;
     for (const Group& group : level.groups) {
       const bool is_model = group.is_state_dict || contains(kOtherModels, group.text);
-      // Below the model's own container only a list is one of several models.
+      // Below the model's own container, only a list can be one of several models.
       if (is_model && !is_other_key(group.text) && (depth == 0 || group.key.is_index)) models.push_back(&group);
     }
     if (models.size() == 1) return models.front();

@@ -36,7 +36,7 @@ struct WeightsName {
   std::string_view variant;
 };
 
-/// Takes `end` off; false where the text does not end so.
+/// Removes `end` from the text's end. \returns false if the text does not end with it.
 bool take_end(std::string_view& text, std::string_view end) {
   if (!text.ends_with(end)) return false;
   text.remove_suffix(end.size());
@@ -79,7 +79,7 @@ std::optional<WeightsName> parse_middle(std::string_view middle, std::string_vie
   return is_variant(variant) ? std::optional(WeightsName{Form::kPart, variant}) : std::nullopt;
 }
 
-/// What a name is among those that begin with `stem` and have `suffix`; nothing where it is none of them.
+/// Parses a name that begins with `stem` and ends with `suffix`. Nothing if it is not a file of weights.
 std::optional<WeightsName> parse_name(std::string_view name, std::string_view stem, std::string_view suffix) {
   if (!name.starts_with(stem)) return std::nullopt;
   std::string_view middle = name.substr(stem.size());
@@ -102,14 +102,14 @@ struct Names {
   std::vector<std::string> parts;
 };
 
-/// The sets of one variant, in the order in which the loader looks for them.
+/// Adds the sets of one variant, in the order in which the loader searches for them.
 void add_sets(const Names& names, const LoaderFiles& common, Loader loader, std::vector<LoaderFiles>& sets) {
   LoaderFiles whole = common, parts = common;
   whole.weights = {names.whole};
   parts.index = names.index;
   parts.weights = names.parts;
   const bool has_parts = !names.index.empty() || !names.parts.empty();
-  // transformers looks for one file first, diffusers for an index; neither opens parts without one.
+  // transformers looks for a single file first, diffusers for an index. Neither opens parts without an index.
   const bool is_index_first = loader == Loader::kDiffusers && !names.index.empty();
   if (has_parts && is_index_first) sets.push_back(parts);
   if (!names.whole.empty()) sets.push_back(whole);

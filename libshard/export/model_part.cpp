@@ -18,7 +18,7 @@ constexpr std::array<std::string_view, 4> kWrappers{"_orig_mod", "_fsdp_wrapped_
                                                     "_forward_module"};
 constexpr std::string_view kDataParallel = "module", kFlatParameter = "_flat_param";
 constexpr std::string_view kModelPrefix = "model.", kAverages = "n_averaged";
-/// Modules that transformers' models have beside the model proper.
+/// Modules of transformers' models outside of the base model.
 constexpr std::array<std::string_view, 12> kHeads{"lm_head",
                                                   "embed_out",
                                                   "cls",
@@ -31,7 +31,7 @@ constexpr std::array<std::string_view, 12> kHeads{"lm_head",
                                                   "text_projection",
                                                   "visual_projection",
                                                   "pre_classifier"};
-/// What the classes of several families call the model proper; those of others call it by its type.
+/// The names of the base model in the classes of several families. Other families use the model's type.
 constexpr std::array<std::string_view, 2> kModelNames{"transformer", "backbone"};
 
 template <class List>
@@ -41,13 +41,14 @@ bool contains(const List& list, std::string_view word) {
 
 std::string_view first_part(std::string_view name) { return name.substr(0, name.find('.')); }
 
-/// A name without its container and without what wrappers add.
+/// A name without its container and without the parts that wrappers add.
 std::string clean(std::string_view name, std::string_view container) {
   if (!container.empty()) name.remove_prefix(std::min(name.size(), container.size() + 1));
   return without_wrappers(name);
 }
 
-/// Whether some name begins with `model.` twice, or a head, which has no module above it, with it once.
+/// Whether some name begins with `model.` twice, or the name of a head, which is in no other module, begins with it
+/// once.
 bool has_outer_model(const std::vector<ModelTensor>& tensors) {
   return std::ranges::any_of(tensors, [](const ModelTensor& each) {
     if (!each.name.starts_with(kModelPrefix)) return false;
@@ -56,7 +57,7 @@ bool has_outer_model(const std::vector<ModelTensor>& tensors) {
   });
 }
 
-/// Whether all names begin with `model.`, and the hints tell that a module outside of the model does it.
+/// Whether all names begin with `model.`, and the hints show that a module outside of the model causes it.
 bool is_in_module(const std::vector<ModelTensor>& tensors, const ModelHints& hints) {
   std::size_t with = 0, without = 0;
   bool is_named = false;
@@ -72,7 +73,7 @@ bool is_in_module(const std::vector<ModelTensor>& tensors, const ModelHints& hin
   return hints.has ? without > with : is_named && !type.empty();
 }
 
-/// A module that holds the model as its attribute `model` puts that before all names.
+/// Removes the prefix of a module that holds the model as its attribute `model`.
 void undouble(std::vector<ModelTensor>& tensors, const ModelHints& hints) {
   if (is_in_module(tensors, hints)) {
     for (ModelTensor& each : tensors) each.name.erase(0, kModelPrefix.size());
@@ -96,7 +97,7 @@ void check_names(const Catalog& source, const std::vector<ModelTensor>& tensors)
   }
 }
 
-/// Names the tensors as PEFT does where they are an adapter's.
+/// Renames the tensors as PEFT does if they belong to an adapter.
 void take_adapter(const Catalog& source, ModelPart& part) {
   const auto found = std::ranges::find_if(part.tensors, is_lora, &ModelTensor::name);
   if (found == part.tensors.end()) return;
@@ -134,7 +135,7 @@ void refuse_flat_parameters(const std::vector<ModelTensor>& tensors) {
 
 std::string without_wrappers(std::string_view name) {
   std::string cleaned;
-  bool is_wrapped = true;  // The part stands at the beginning, or after a wrapper's.
+  bool is_wrapped = true;  // The part is at the beginning, or follows a wrapper's.
   for (std::string_view rest = name;;) {
     const std::size_t dot = rest.find('.');
     const std::string_view part = rest.substr(0, dot);

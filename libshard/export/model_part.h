@@ -1,5 +1,4 @@
-/// \file
-/// Which tensors of a training checkpoint are the model's, and what the model's own modules call them. Pure.
+/// \file Finds the model's tensors in a training checkpoint, and their names in the model's own modules. Pure.
 #pragma once
 
 #include <cstdint>
@@ -12,9 +11,9 @@
 
 namespace shard {
 
-/// `name` without what wrappers of modules add to it: the parts `_orig_mod` (torch.compile), `_fsdp_wrapped_module`,
-/// `_checkpoint_wrapped_module` and `_forward_module` (Lightning) wherever they stand, and `module`
-/// (DistributedDataParallel) at the beginning or right after one of them. A last part is never taken away.
+/// `name` without the parts that wrappers of modules add: `_orig_mod` (torch.compile), `_fsdp_wrapped_module`,
+/// `_checkpoint_wrapped_module` and `_forward_module` (Lightning) anywhere, and `module` (DistributedDataParallel) at
+/// the beginning or right after one of them. The last part is never removed.
 std::string without_wrappers(std::string_view name);
 
 struct ModelTensor {
@@ -22,27 +21,29 @@ struct ModelTensor {
   std::string name;
 };
 
-/// A container beside the model's that may hold another model, or another copy of this one.
+/// A container next to the model's that may have a different model, or a different copy of this one.
 struct BesideModel {
   std::string container;  ///< "state_dict_ema".
   std::int64_t tensors = 0;
 };
 
 struct ModelPart {
-  std::string container{};               ///< The model's tensors are in it: "model", "state.model"; empty: in none.
+  std::string container{};               ///< The container of the model's tensors, for example "model", "state.model".
+                                         ///< Empty: they are in none.
   std::vector<ModelTensor> tensors{};    ///< By name, then source rank.
-  std::vector<std::uint32_t> objects{};  ///< Those that lie with the model's tensors.
-  std::int64_t other_tensors = 0, other_objects = 0;  ///< Of optimizers, schedulers and the like.
-  std::int64_t renamed = 0;                           ///< Tensors whose name is another than the source's.
-  std::vector<std::string> warnings{};                ///< What model_reader's catalog warns of: for the caller to fill.
+  std::vector<std::uint32_t> objects{};  ///< Objects that are stored with the model's tensors.
+  std::int64_t other_tensors = 0, other_objects = 0;  ///< The numbers of entries of optimizers, schedulers and similar
+                                                      ///< states.
+  std::int64_t renamed = 0;                           ///< The number of tensors whose name differs from the source's.
+  std::vector<std::string> warnings{};                ///< Warnings for model_reader's catalog, which the caller adds.
   std::vector<BesideModel> beside{};                  ///< Part of `other_tensors`.
-  /// Containers that each hold a model, where there are several and none is surely the one. `tensors` is empty then.
+  /// Containers that each have a model, if there are several and none is certain. `tensors` is then empty.
   std::vector<std::string> choices{};
   bool is_adapter = false;  ///< The tensors are an adapter (LoRA) without its base model, under PEFT's names.
-  std::vector<std::string> adapters{};  ///< The adapters' own names, where the source has them: "default".
+  std::vector<std::string> adapters{};  ///< The adapters' own names, if the source has them: "default".
 };
 
-/// What is known of the model beside the checkpoint: it tells whether a module holds the model as its attribute
+/// Facts about the model from outside of the checkpoint. They show whether a module holds the model as its attribute
 /// `model`.
 struct ModelHints {
   std::function<bool(std::string_view name)> has{};  ///< Whether a reference has a tensor; null: there is none.
@@ -50,16 +51,17 @@ struct ModelHints {
   bool takes_several = false;  ///< The entries were chosen by name: several containers are one model.
 };
 
-/// The model's part of the entries that `takes_part` (source names). Where tensors are in a container in which trainers
-/// keep a model (`model`, `state_dict`, `app.model`, ...), those are the model. Otherwise they are the tensors of the
-/// one container whose names are those of a state_dict (`generator`, `ema`, ...), and otherwise all but those of other
-/// states
-/// (`optimizer`, `lr_scheduler`, ...). Names lose the container, what wrappers add, and, where some
-/// begin with `model.model.` or `model.lm_head.` (or another head), one leading `model.` each. Where all names begin
-/// with `model.` they lose it if the reference has more of them without; where there is none, if the next part is one
-/// that `type` calls the model, such as `model.bert.`. Tensors of an adapter (LoRA) without its base model get PEFT's
-/// names. \throws Error kInvalidArgument  two tensors would have one name; kUnsupported  tensors of an adapter beside
-/// those of its base model, or flat parameters of FSDP, whose names nothing in the checkpoint says.
+/// Finds the model's part of the entries that `takes_part` accepts (by source name). If tensors are in a container in
+/// which trainers store a model (`model`, `state_dict`, `app.model`, ...), those are the model. Otherwise, they are the
+/// tensors of the one container whose names are those of a state_dict (`generator`, `ema`, ...), or else all except
+/// those of other states (`optimizer`, `lr_scheduler`, ...).
+///
+/// Names lose the container and the parts that wrappers add. If some begin with `model.model.` or `model.lm_head.` (or
+/// a different head), each loses one leading `model.`. If all names begin with `model.`, they lose it if more of them
+/// match the reference without it. Without a reference, they lose it if the next part is a name of the model according
+/// to `type`, such as `model.bert.`. Tensors of an adapter (LoRA) without its base model get PEFT's names.
+/// \throws Error kInvalidArgument  two tensors would have one name; kUnsupported  tensors of an adapter together with
+///   those of its base model, or flat parameters of FSDP, whose names the checkpoint does not contain.
 ModelPart find_model(const Catalog& source, const std::function<bool(std::string_view name)>& takes_part,
                      const ModelHints& hints = {});
 

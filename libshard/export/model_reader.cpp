@@ -42,7 +42,7 @@ class ModelReader final : public Reader {
   }
 
  private:
-  /// Tensors that share bytes are noted at the first of them by name, which may be another one now.
+  /// Tensors that share bytes refer to the first of them by name, which may now be a different one.
   void take_tensors(const ModelPart& part) {
     const std::vector<Tensor>& source = inner_->catalog().tensors;
     std::vector<std::uint32_t> first_of(source.size(), kNoIndex);

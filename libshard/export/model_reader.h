@@ -1,5 +1,4 @@
-/// \file
-/// A reader of a training checkpoint as one of its model alone.
+/// \file Presents a training checkpoint as a checkpoint of only its model.
 #pragma once
 
 #include <memory>
@@ -9,8 +8,8 @@
 
 namespace shard {
 
-/// What is left of `inner`: the tensors of `part` under their new names, each a path of its own, and the objects with
-/// them, which keep their names. \pre `part` is of inner's catalog. Cost: that of a copy of the catalog.
+/// The model in `inner`: the tensors of `part` under their new names, each with a separate path, and their objects,
+/// whose names are unchanged. \pre `part` belongs to inner's catalog. Cost: a copy of the catalog.
 std::unique_ptr<Reader> model_reader(std::unique_ptr<Reader> inner, const ModelPart& part);
 
 }  // namespace shard

@@ -12,7 +12,7 @@ namespace {
 
 std::vector<std::int64_t> numbers(Dims dims) { return {dims.begin(), dims.end()}; }
 
-/// The prefix of whole parts that turns every one of `shorter` into one of `longer`; empty where there is none.
+/// The prefix of whole parts that converts every name in `shorter` to one in `longer`. Empty if there is none.
 std::string common_prefix(const std::vector<std::string>& shorter, const std::vector<std::string>& longer) {
   if (shorter.empty() || longer.empty()) return {};
   for (const std::string& name : longer) {

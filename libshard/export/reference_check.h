@@ -1,5 +1,4 @@
-/// \file
-/// Compares what shall be exported with a reference checkpoint of the same architecture: names and shapes. Pure.
+/// \file Compares a model to export with a reference checkpoint of the same architecture: names and shapes. Pure.
 #pragma once
 
 #include <cstdint>
@@ -26,14 +25,15 @@ struct ReferenceDifference {
   bool empty() const { return missing.empty() && unexpected.empty() && shapes.empty(); }
 };
 
-/// \param model  by resulting name. \param may_lack  tensors that the model need not have: another one stands for them.
+/// \param model  sorted by resulting name. \param may_lack  tensors that the model need not have, because a different
+///   one represents them.
 ReferenceDifference compare_with_reference(std::span<const SelectedTensor> model, const Catalog& source,
                                            const Catalog& reference, const std::set<std::string>& may_lack);
 
 /// One line for each difference: "missing: NAME [2, 3]".
 std::vector<std::string> lines_of(const ReferenceDifference& difference);
 
-/// The longest prefix of whole parts without which, or else with which, every name would be one of the reference's.
+/// The longest prefix of whole parts that, when removed or added, makes every name one of the reference's.
 struct PrefixGuess {
   std::string strip, add;  ///< At most one is set.
 };

@@ -9,8 +9,8 @@ namespace shard {
 
 namespace {
 
-/// How names end that transformers' models tie (`_tied_weights_keys` of their classes), and of those that they repeat,
-/// the surest first.
+/// The ends of names that transformers' models tie (`_tied_weights_keys` of their classes), and of the names that they
+/// repeat, the most certain first.
 struct TiedNames {
   std::string_view repeated;
   std::array<std::string_view, 6> originals;
@@ -54,7 +54,7 @@ std::vector<TiedPair> find_tied(std::span<const SelectedTensor> tensors) {
       break;
     }
   }
-  for (TiedPair& pair : pairs) {  // What a head repeats may repeat another one itself.
+  for (TiedPair& pair : pairs) {  // The tensor that a head repeats may itself repeat a different one.
     const auto inner = std::ranges::find(pairs, pair.original, &TiedPair::repeated);
     if (inner != pairs.end()) pair.original = inner->original;
   }

@@ -1,6 +1,5 @@
-/// \file
-/// Tied weights of a model: an output head that is the input embedding, an encoder's embedding that is the decoder's.
-/// Pure.
+/// \file Tied weights of a model: an output head that equals the input embedding, an encoder's embedding that equals
+///   the decoder's. Pure.
 #pragma once
 
 #include <cstddef>
@@ -17,8 +16,8 @@ struct TiedPair {
   bool is_guess = false;  ///< Inferred from shapes only; the other may be an independent tensor.
 };
 
-/// The pairs whose tensors are both there, by the names that models of transformers have; a tensor is `repeated` in at
-/// most one.
+/// The pairs of which both tensors exist, by the names in transformers' models. A tensor is `repeated` in at most one
+/// pair.
 std::vector<TiedPair> find_tied(std::span<const SelectedTensor> tensors);
 
 }  // namespace shard

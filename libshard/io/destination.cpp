@@ -16,16 +16,17 @@ namespace {
 
 constexpr std::string_view kMark = ".shardctl-";
 constexpr std::size_t kRandomDigits = 8;
-constexpr std::size_t kMaxNameBytes = 200;  ///< Of DST's name in a sibling's: what is added must fit into 255 as well.
+constexpr std::size_t kMaxNameBytes = 200;  ///< The limit on the part of DST's name in a sibling's, because the whole
+                                            ///< must fit into 255.
 constexpr int kMaxFolderDepth = 4096;       ///< At most so many parents are checked.
 
 std::string random_digits() {
   std::uint32_t number = 0;
-  draw_random(std::as_writable_bytes(std::span(&number, 1)));  // std::random_device may want a file in /dev.
+  draw_random(std::as_writable_bytes(std::span(&number, 1)));  // Not std::random_device, which may need a file in /dev.
   return fmt::format("{:08x}", number);
 }
 
-/// What siblings of a DST of that name begin with: the name, or where it is long its front and its hash.
+/// The common prefix of all siblings of a DST with that name: the name, or for a long name its front and its hash.
 std::string front_of(const std::string& name) {
   if (name.size() <= kMaxNameBytes) return fmt::format(".{}{}", name, kMark);
   Hasher hasher(HashAlgorithm::kXxh3_128);
@@ -34,7 +35,7 @@ std::string front_of(const std::string& name) {
   return fmt::format(".{}~{}{}", std::string_view(name).substr(0, kMaxNameBytes - hash.size() - 1), hash, kMark);
 }
 
-/// True when `folder` or a folder above it is `wanted`.
+/// Whether `folder` or a parent folder is `wanted`.
 bool is_or_lies_in(const LocalDisk& fs, std::string folder, const FileStatus& wanted) {
   FileStatus at = fs.status(folder);
   for (int depth = 0; depth < kMaxFolderDepth; ++depth) {
@@ -47,7 +48,7 @@ bool is_or_lies_in(const LocalDisk& fs, std::string folder, const FileStatus& wa
   return false;
 }
 
-/// True when a file of the folder is `wanted`, by another name perhaps.
+/// Whether a file in the folder is `wanted`, perhaps under a different name.
 bool holds_file(const LocalDisk& fs, const std::string& folder, const FileStatus& wanted) {
   for (const std::string& name : fs.list(folder)) {
     if (is_same(fs.status(join_path(folder, name)), wanted)) return true;
@@ -55,7 +56,7 @@ bool holds_file(const LocalDisk& fs, const std::string& folder, const FileStatus
   return false;
 }
 
-/// True when the source or a file of it lies in the folder `wanted`, itself or at the end of links.
+/// Whether the source or one of its files is in the folder `wanted`, directly or through links.
 bool has_file_in(const LocalDisk& fs, const std::string& source, const FileStatus& from, const FileStatus& wanted) {
   const std::string whole = fs.resolved(source);
   if (is_or_lies_in(fs, parent_path(source), wanted) || is_or_lies_in(fs, parent_path(whole), wanted)) return true;
@@ -76,7 +77,7 @@ Destination::Destination(const std::string& destination)
     throw Error(ErrorCode::kInvalidArgument,
                 fmt::format("cannot write to '{}': it does not name a new file or folder", destination));
   }
-  if (parent == "." && destination.front() != '.') path = name;  // As the user wrote it.
+  if (parent == "." && destination.front() != '.') path = name;  // Written in the user's spelling.
 }
 
 std::string Destination::sibling(std::string_view kind) const {

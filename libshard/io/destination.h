@@ -1,5 +1,5 @@
-/// \file
-/// Where a local output goes, and whether that harms what is read. Inside libshard/io only.
+/// \file The destination of a local output, and the check that writing it does not damage the source. Inside
+///   libshard/io only.
 #pragma once
 
 #include <string>
@@ -9,25 +9,26 @@
 
 namespace shard {
 
-/// DST taken apart: `parent`/`name`, without slashes at the end.
+/// DST split into `parent`/`name`, without trailing slashes.
 struct Destination {
-  /// \throws Error kInvalidArgument  it names nothing new ("/", "..")
+  /// \throws Error kInvalidArgument  DST names nothing new ("/", "..")
   explicit Destination(const std::string& destination);
-  /// A new name for an entry beside DST; `kind` tells entries of several purposes apart.
+  /// A new name for an entry next to DST. `kind` distinguishes entries with different purposes.
   std::string sibling(std::string_view kind = "") const;
-  /// True for what sibling() makes.
+  /// True for names that sibling() returns.
   bool is_sibling(std::string_view entry) const;
 
   std::string parent, name, path;
 };
 
-/// By identity, so that links count too. \throws Error kExists  `to` is, lies in or holds the source or a file of it
+/// Compares identities, so that links are recognized. \throws Error kExists  `to` is the source or one of its files, or
+/// is inside or contains one
 void check_overlap(const LocalDisk& disk, const Destination& to, const std::string& source);
 
 /// \throws Error kExists  DST is a device, a pipe or a socket, or a link to one: not even to be replaced
 void check_replaceable(const LocalDisk& disk, const Destination& to);
 
-/// `there` is what has DST's name. \throws Error kExists
+/// `there` is the status of DST's name. \throws Error kExists
 void check_absent(const FileStatus& there, const Destination& to);
 
 }  // namespace shard

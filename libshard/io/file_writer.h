@@ -1,5 +1,4 @@
-/// \file
-/// A new file that takes positioned writes.
+/// \file FileWriter: a new file with positioned writes.
 #pragma once
 
 #include <cstddef>
@@ -10,29 +9,29 @@
 
 namespace shard {
 
-/// What read_back throws where there are no such bytes.
+/// The error of read_back if there are no such bytes.
 inline Error cannot_read_back() { return {ErrorCode::kResource, "cannot read back what was written"}; }
 
 /// Threads: write_at may be called by several at once on disjoint ranges.
 /// \throws Error kResource  from every member: the file cannot be written.
 class FileWriter {
  public:
-  virtual ~FileWriter() = default;  ///< Releases; does not sync.
+  virtual ~FileWriter() = default;  ///< Releases the file without a sync.
   virtual void write_at(std::int64_t offset_bytes, std::span<const std::byte> data) = 0;
-  /// Where the bytes shall lie in this process's memory, to be filled instead of a write; they then count as written.
-  /// Empty where they do not lie there. Ownership: a view, as long as this. Threads: as write_at.
+  /// The address of the bytes in this process's memory, if the file has one. The caller fills it instead of a write;
+  /// the bytes then count as written. Otherwise empty. Ownership: a view, as long as this. Threads: as write_at.
   virtual std::span<std::byte> in_memory(std::int64_t /*offset_bytes*/, std::size_t /*bytes*/) { return {}; }
-  /// Fills `out` with what lies there, from this run, another rank or an earlier run. Threads: as write_at.
-  /// \throws Error kResource  here also: the file ends before, or this kind of file cannot be read back
+  /// Fills `out` with the written bytes, from this run, a different rank or an earlier run. Threads: as write_at.
+  /// \throws Error kResource  as above; the file ends too early, or this kind of file cannot be read back
   virtual void read_back(std::int64_t /*offset_bytes*/, std::span<std::byte> /*out*/) { throw cannot_read_back(); }
-  /// Reserves space so that later writes cannot run out of it; falls back to setting the size where not supported.
+  /// Reserves space so that later writes cannot run out of it. If this is not supported, only sets the size.
   virtual void allocate(std::int64_t bytes) = 0;
-  /// Says that sync will be called: what is written from now on may begin its way to the disk at once, so that sync
-  /// waits for less. \pre no write is under way
+  /// Announces that sync will be called: bytes written after this may be sent to the disk at once, so that sync waits
+  /// for less. \pre no write is in progress
   virtual void expect_sync() {}
   /// Forces data and metadata to disk. A failed sync must never be retried on the same file.
   virtual void sync() = 0;
-  virtual void close() = 0;  ///< Explicit, may throw.
+  virtual void close() = 0;  ///< Closes the file. May throw, unlike the destructor.
   /// The kernel's descriptor for reflinks, or -1.
   virtual int descriptor() const { return -1; }
 };

@@ -1,5 +1,4 @@
-/// \file
-/// Small writes side by side in a file, joined to long ones.
+/// \file JoinedWrites: joins small adjacent writes in a file to long ones.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +10,7 @@
 
 namespace shard {
 
-/// Memory: 256 KiB and the longest text that is added. Threads: one. What was not flushed is lost.
+/// Memory: 256 KiB and the longest added text. Threads: one. Text that was not flushed is lost.
 class JoinedWrites {
  public:
   explicit JoinedWrites(FileWriter& file, std::int64_t begin = 0) : file_(file), begin_(begin) {}
@@ -23,7 +22,7 @@ class JoinedWrites {
     }
     append(bytes);
   }
-  /// Right behind what was added last, or at `begin`.
+  /// Appends directly after the last added text, or at `begin`.
   void append(std::string_view bytes) {
     if (buffer_.size() >= kLimit) flush();
     buffer_ += bytes;

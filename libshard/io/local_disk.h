@@ -18,13 +18,14 @@ class LocalDisk : public SourceStore {
  public:
   /// Opens a folder for writing. Follows symlinks. Null if there is no folder.
   virtual std::unique_ptr<LocalFolder> open_folder(const std::string& path) = 0;
-  /// The path without links; unchanged where that cannot be told.
+  /// The path with links resolved. Unchanged if it cannot be resolved.
   virtual std::string resolved(const std::string& path) const = 0;
-  /// Copies `bytes` by reference where the file system clones (FICLONERANGE). \returns false where it cannot.
+  /// Copies `bytes` by reference if the file system supports it (FICLONERANGE). \returns false if it does not.
   virtual bool clone_range(const RandomReader& from, std::int64_t from_bytes, FileWriter& to, std::int64_t to_bytes,
                            std::int64_t bytes) = 0;
 
-  /// The calls of LocalFolder on the folder that `path` lies in. \throws Error kResource  it is not there
+  /// Calls the LocalFolder functions on the folder that contains `path`. \throws Error kResource  the folder does not
+  /// exist
   std::unique_ptr<FileWriter> create(const std::string& path);
   void make_folder(const std::string& path);
   void rename_new(const std::string& from, const std::string& to);

@@ -10,8 +10,8 @@ namespace shard {
 
 namespace {
 
-/// Calls `each` with the siblings that nobody holds, locked, until it says that it is enough. What cannot be listed,
-/// opened or locked is passed over.
+/// Calls `each` with the unlocked siblings, locked, until it returns that this is enough. Skips siblings that cannot be
+/// listed, opened or locked.
 void for_each_left(LocalFolder& parent, const Destination& to,
                    const std::function<bool(const std::string& name, std::unique_ptr<LocalFolder>& folder)>& each) {
   std::vector<std::string> names;

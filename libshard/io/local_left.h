@@ -1,6 +1,5 @@
-/// \file
-/// What killed runs left behind beside a local output's destination: siblings, and the notes in them. Inside
-/// libshard/io only.
+/// \file Remains of killed runs next to a local output's destination: siblings, and the notes in them. Inside
+///   libshard/io only.
 #pragma once
 
 #include <memory>
@@ -14,11 +13,12 @@
 
 namespace shard {
 
-/// Notes lie in the sibling, beside what will be DST and its companion.
+/// Notes are in the sibling, next to the future DST and its companion.
 inline std::string note_file(const std::string& destination, std::string_view note) {
   return destination + ".note." + std::string(note);
 }
-/// Bytes of a note, and of all that are read at once; those that begin a note hold what it is of.
+/// The limits in bytes: on a note and on all notes that are read at once, and on the begin of a note, which identifies
+/// its job.
 inline constexpr std::int64_t kLargestNote = 256 << 20, kNoteBegin = 16 << 20;
 /// The first `most` bytes of each note, sorted by name; all together take no more than kLargestNote, or eight times
 /// `most` if that is less, and those past it are empty. \throws Error kResource
@@ -40,8 +40,7 @@ class LocalLeft final : public LeftOutput {
   std::unique_ptr<LocalFolder> sibling_;
   const std::vector<OutputNote> notes_;
 };
-/// The first sibling of DST that has notes, with their begins, that only this user may enter and that nobody holds; or
-/// null.
+/// The first unlocked sibling of DST that has notes and that only this user may enter, with the notes' begins; or null.
 std::unique_ptr<LocalLeft> find_left_sibling(LocalFolder& parent, const Destination& to);
 
 /// Removes all unlocked leftovers. Best effort: failures are harmless and ignored.

@@ -32,8 +32,8 @@ namespace shard {
 
 namespace {
 
-/// The commit moves what stands at the destination aside, as `.NAME.shardctl-old-XXXXXXXX`; it is removed when the
-/// output goes.
+/// The commit moves the existing destination aside, as `.NAME.shardctl-old-XXXXXXXX`. It is removed when the output is
+/// destroyed.
 class LocalRemoval final : public Output {
  public:
   LocalRemoval(std::shared_ptr<LocalFolder> parent, Destination to, bool sync)
@@ -56,7 +56,7 @@ class LocalRemoval final : public Output {
 };
 
 void LocalRemoval::commit() {
-  if (parent_->status_of(to_.name).kind == FileKind::kAbsent) return;  // Somebody else removed it.
+  if (parent_->status_of(to_.name).kind == FileKind::kAbsent) return;  // It was removed by a different process.
   const std::string aside = to_.sibling("old-");
   parent_->rename_new(to_.name, *parent_, aside);
   aside_ = aside;
@@ -83,7 +83,7 @@ void LocalRemoval::abort() noexcept {
   if (aside_.empty()) return;
   try {
     parent_->remove_all(aside_);
-  } catch (...) {  // It is not at the destination any more.
+  } catch (...) {  // It is no longer at the destination.
   }
   aside_.clear();
 }
@@ -94,11 +94,11 @@ void LocalRemoval::abort() noexcept {
 struct Staged {
   std::string sibling;  ///< Its name beside DST.
   FileStatus status;
-  bool is_folder = true;     ///< What will be DST.
-  bool is_taken_up = false;  ///< An earlier run began it: files may be there already.
+  bool is_folder = true;     ///< The future DST.
+  bool is_taken_up = false;  ///< An earlier run began it, so files may exist already.
 
   std::vector<std::byte> token() const;
-  /// One folder has other device numbers on other hosts. \throws Error kPeer  a token without a place
+  /// One folder has different device numbers on different hosts. \throws Error kPeer  a token without a place
   static Staged of_token(std::span<const std::byte> token, std::uint64_t device_of_parent);
 };
 
@@ -108,7 +108,8 @@ bool has_other_names(const FileWriter& file) {
   return file.descriptor() >= 0 && ::fstat(file.descriptor(), &info) == 0 && info.st_nlink > 1;
 }
 
-/// Writing to it would change a file of the same bytes elsewhere. No run of this program leaves one.
+/// The error for a file with several names: writing to it would change the same file elsewhere. No run of this program
+/// leaves one.
 Error linked(const LocalFolder& folder, const std::string& name) {
   return Error(ErrorCode::kExists, "cannot resume: a file of the interrupted run has a second name (a hard link)")
       .in_file(join_path(folder.path(), name))
@@ -162,7 +163,7 @@ class LocalPart final : public OutputPart {
     writers_.push_back(std::move(writer));
     return *writers_.back();
   }
-  /// Calls `open` with the folder of that file and its name there.
+  /// Calls `open` with the folder that contains the file, and its name there.
   template <class Open>
   std::invoke_result_t<Open, LocalFolder&, std::string> at(const std::string& path, const Open& open) {
     if (!is_folder_) return open(*sibling_, name_);
@@ -220,9 +221,9 @@ std::unique_ptr<OutputPart> make_local_part(std::unique_ptr<LocalFolder> sibling
   return std::make_unique<LocalPart>(std::move(sibling), name, staged, sync);
 }
 
-constexpr const char* kOldCompanion = "old-companion";  ///< In the sibling, which is then removed with it.
+constexpr const char* kOldCompanion = "old-companion";  ///< A name in the sibling, with which it is removed.
 
-/// The name of what lies beside the file DST and is of it; empty where nothing does.
+/// The name of the existing companion of file DST. Empty if there is none.
 std::string find_companion(const LocalFolder& parent, const Destination& to) {
   const std::string name = to.name + std::string(kCompanionSuffix);
   return parent.status_of(name).kind == FileKind::kAbsent ? std::string() : name;
@@ -234,7 +235,7 @@ std::string find_companion(const LocalFolder& parent, const Destination& to) {
       .suggest(Remedy::kReplaceDestination);
 }
 
-/// Everything is done through two folders that are held open: the sibling and the one that holds it and DST.
+/// Uses two open folders for everything: the sibling, and the folder that contains it and DST.
 class LocalOutput final : public Output {
  public:
   LocalOutput(std::shared_ptr<LocalFolder> parent, const Destination& to, const LocalOutputOptions& options,
@@ -253,7 +254,7 @@ class LocalOutput final : public Output {
       staged_ = sibling_->status();
       if (is_folder) make_folders(files);
     } catch (...) {
-      abort();  // The destructor of an unfinished object does not run.
+      abort();  // The destructor of an incomplete object does not run.
       throw;
     }
   }
@@ -270,7 +271,7 @@ class LocalOutput final : public Output {
     old_companion_ = is_folder_ && old.kind != FileKind::kFile ? std::string() : find_companion(*parent_, to_);
     if (!options_.force && !old_companion_.empty()) fail_companion(to_, old_companion_);
     finish_modes(old);
-    const bool had_notes = remove_notes(*sibling_, to_.name);  // Nobody goes on with a part of what is committed.
+    const bool had_notes = remove_notes(*sibling_, to_.name);  // No later run resumes a part of a committed output.
     if (options_.sync) {
       for (const auto& [path, folder] : folders_) folder->sync();
       if (had_notes) sibling_->sync();
@@ -294,14 +295,14 @@ class LocalOutput final : public Output {
     sibling_.reset();
   }
 
-  /// After a commit this removes what is left of the sibling, and the old DST. Failing to do so undoes nothing.
+  /// After a commit, this removes the rest of the sibling and the old DST. If that fails, the commit remains valid.
   void abort() noexcept override {
     folders_.clear();
     undo_.clear();
     if (sibling_ == nullptr) return;
     try {
       if (!aside_.empty()) parent_->remove_all(aside_);
-    } catch (...) {  // The new content is there; what is left is the old one.
+    } catch (...) {  // The new content is in position; only the old one remains.
     }
     try {
       parent_->remove_folder(sibling_name_, *sibling_);
@@ -312,17 +313,17 @@ class LocalOutput final : public Output {
 
  private:
   void make_sibling() {
-    constexpr int kAttempts = 4;  // Another run may take a folder that is not locked yet for a left one.
+    constexpr int kAttempts = 4;  // A different run may treat a folder that is not locked yet as an abandoned one.
     for (int attempt = 0; attempt < kAttempts; ++attempt) {
       if (sibling_ != nullptr) parent_->remove_folder(sibling_name_, *sibling_);
       sibling_name_ = to_.sibling();
       sibling_ = parent_->make_folder(sibling_name_);
       if (sibling_ != nullptr && sibling_->try_lock()) return;
-    }  // No lock: the file system has none, and nobody else can take it either.
+    }  // There is no lock because the file system has none, so no other run can take it either.
     if (sibling_ == nullptr) fail_swapped(*parent_, sibling_name_);
   }
 
-  /// Makes the folder `name` of `above`, known as `path` below DST.
+  /// Creates the folder `name` in `above`, with the path `path` below DST.
   LocalFolder& make_folder(LocalFolder& above, const std::string& name, const std::string& path) {
     const bool is_there = is_taken_up_ && above.status_of(name).kind == FileKind::kFolder;
     std::unique_ptr<LocalFolder> made = is_there ? above.open_folder(name) : above.make_folder(name);
@@ -335,7 +336,7 @@ class LocalOutput final : public Output {
     for (const OutputFile& file : files) make_parents(root, file.path);
   }
 
-  /// Makes the folders in a file's path.
+  /// Creates the folders in a file's path.
   void make_parents(LocalFolder& root, const std::string& path) {
     LocalFolder* above = &root;
     std::size_t begin = 0;
@@ -355,7 +356,7 @@ class LocalOutput final : public Output {
     }
   }
 
-  /// What is replaced hands its mode on: DST itself, and in a folder the files of the same names.
+  /// Copies the modes of replaced entries: DST itself, and files of the same names in a folder.
   void finish_modes(const FileStatus& old) {
     const bool keeps_folder = is_folder_ && old.kind == FileKind::kFolder;
     if (keeps_folder) keep_modes_of_files(*folders_.at(""));
@@ -372,7 +373,7 @@ class LocalOutput final : public Output {
         const FileStatus old = replaced->status_of(name);
         if (old.kind == FileKind::kFile) keep_mode(staged, name, old);
       }
-    } catch (const Error&) {  // Not ours to look into: then its files have no modes that we know of.
+    } catch (const Error&) {  // This process may not read the old folder, so the modes of its files are unknown.
     }
   }
 
@@ -381,8 +382,9 @@ class LocalOutput final : public Output {
     if (made.kind == FileKind::kFile && made.mode != old.mode) staged.set_mode_of(name, old.mode, options_.sync);
   }
 
-  /// Makes the new content visible. A failure after that takes it back, so that an error always means the old state.
-  /// A companion goes before the file that it is of is replaced, and comes after: it never stands beside another one.
+  /// Makes the new content visible. A failure after that rolls back, so that an error always means the old state. A
+  /// companion is removed before its file is replaced, and created after it, so that it never belongs to a different
+  /// file.
   void publish(bool replaces) {
     try {
       if (!old_companion_.empty()) {
@@ -428,7 +430,7 @@ class LocalOutput final : public Output {
     undo_.push_back(std::move(back));
   }
 
-  /// The last step first.
+  /// Undoes the last step first.
   void undo() {
     while (!undo_.empty()) {
       const std::function<void()> back = std::move(undo_.back());
@@ -446,10 +448,12 @@ class LocalOutput final : public Output {
   std::unique_ptr<LocalFolder> sibling_;
   FileStatus staged_;  ///< The sibling's identity.
   bool is_prepared_ = false;
-  std::string companion_, old_companion_;    ///< Names beside DST; empty where there is none.
-  std::vector<std::function<void()>> undo_;  ///< Takes the commit back, from the last to the first.
-  std::string aside_;                        ///< Where the old DST waits for its removal, if it was moved aside.
-  std::map<std::string, std::unique_ptr<LocalFolder>> folders_;  ///< By path below DST, "" is DST; parents come first.
+  std::string companion_, old_companion_;    ///< Names next to DST. Empty if there is none.
+  std::vector<std::function<void()>> undo_;  ///< Steps that roll back the commit, from the last to the first.
+  std::string aside_;                        ///< The temporary name of the old DST until it is removed, if it was moved
+                                             ///< aside.
+  std::map<std::string, std::unique_ptr<LocalFolder>> folders_;  ///< By path below DST; "" is DST. Parents precede
+                                                                 ///< their children.
 };
 
 std::unique_ptr<LocalFolder> open_parent(LocalDisk& disk, const Destination& to) {
@@ -509,7 +513,7 @@ class LocalStore final : public OutputStore {
   }
 
  private:
-  /// After the removal of what killed runs left behind.
+  /// Called after the remains of killed runs are removed.
   void check_space(std::span<const OutputFile> files) const {
     std::int64_t needed = 0;
     for (const OutputFile& file : files) needed = checked_add(needed, file.bytes);

@@ -1,22 +1,21 @@
-/// \file
-/// An Output on a local disk. Files are written beside the destination and become visible in one step.
+/// \file An Output on a local disk. Files are written next to the destination and become visible in one step.
 ///
-/// Everything goes through two folders that are held open, the one that DST is in and the sibling, so that whoever may
-/// rename there cannot turn it elsewhere: a sibling that was moved or replaced fails the output (kResource). Every part
-/// makes sure, by device and inode, that it opened the root's sibling.
+/// All operations use two open folders, the one that contains DST and the sibling, so that a process with permission to
+/// rename there cannot redirect them: a sibling that was moved or replaced fails the output (kResource). Every part
+/// verifies by device and inode that it opened the root's sibling.
 ///
-/// begin: a temporary sibling `.NAME.shardctl-XXXXXXXX` (a folder, locked, mode 0700; of a NAME over 200 bytes its
-/// front and hash) beside DST, and in it what will be DST; create: a new file there, its space allocated first; commit:
-/// sync folders, rename to DST (or swap with it), sync the parent, remove the sibling with what DST was before. Any
-/// other end leaves DST as it was.
-/// A killed run leaves its sibling without a lock; the next run to the same DST removes such siblings.
+/// begin: creates a temporary sibling `.NAME.shardctl-XXXXXXXX` (a folder, locked, mode 0700; for a NAME over 200
+/// bytes, its front and hash) next to DST, and in it the future DST. create: creates a new file there and allocates its
+/// space first. commit: syncs folders, renames to DST (or swaps with it), syncs the parent, removes the sibling with
+/// the old DST. Any other end leaves DST unchanged. A killed run leaves its sibling without a lock; the next run to the
+/// same DST removes such siblings.
 ///
-/// Where the system cannot swap two names, an old DST is kept as `.NAME.shardctl-old-XXXXXXXX` until the new one is
-/// there, which no later run removes by itself: a file by a second name, so that DST is never absent, a folder, or a
-/// file that can have no second name, by moving it aside. A DST that is a symbolic link is replaced as a name; what it
-/// points to stays. The companion of a single file (output.h) is renamed right after it; an old one goes before. A kill
-/// in between leaves the file without a companion, never beside one of another file. What replaces a file or a folder
-/// gets its permission bits, and so do files of the same names in a replaced folder.
+/// If the system cannot swap two names, an old DST is kept as `.NAME.shardctl-old-XXXXXXXX` until the new one is in
+/// position. No later run removes it. A file is kept by a second name, so that DST is never absent. A folder, or a file
+/// that can have no second name, is moved aside. A DST that is a symbolic link is replaced as a name; its target stays.
+/// The companion of a single file (output.h) is renamed right after it; an old one is removed before. A kill in between
+/// leaves the file without a companion, never with one of a different file. A new file or folder gets the permission
+/// bits of the one that it replaces, and so do files of the same names in a replaced folder.
 #pragma once
 
 #include <memory>
@@ -34,11 +33,11 @@ struct LocalOutputOptions {
 };
 
 /// Checks the destination and changes nothing yet.
-/// \throws Error kExists  DST exists and not `force`; or it is, lies in, or holds one of `sources` or a file of them
-/// (by
-///   identity and through links: hard links count, and the folders that a source's links lead to).
+/// \throws Error kExists  DST exists and not `force`; or it is one of `sources` or of their files, or is inside or
+///   contains one (by identity and through links, including hard links and the folders to which a source's links lead).
 /// \throws Error kResource  its parent is not a folder. \throws Error kInvalidArgument  DST names nothing new ("/",
-/// ".."). Ownership: `disk` must outlive the store and all that it begins.
+///   "..").
+/// Ownership: `disk` must outlive the store and everything that it creates.
 std::unique_ptr<OutputStore> local_output(LocalDisk& disk, const std::string& destination,
                                           const std::vector<std::string>& sources, const LocalOutputOptions& options);
 

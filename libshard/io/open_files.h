@@ -1,6 +1,5 @@
-/// \file
-/// Open files of a checkpoint by index: opened on first use, a few hundred kept, so that a checkpoint of thousands of
-/// files does not meet the limit of descriptors.
+/// \file OpenFiles: open files of a checkpoint by index. They are opened on first use. A few hundred are kept, so that
+///   a checkpoint of thousands of files does not exceed the limit of descriptors.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +19,8 @@ class OpenFiles {
   using Opener = std::function<std::unique_ptr<RandomReader>(std::uint32_t index)>;
   explicit OpenFiles(Opener opener, std::size_t limit = 256) : opener_(std::move(opener)), limit_(limit) {}
 
-  /// The file of that index; when too many are open, the one that was opened first is let go (readers that still hold
-  /// it keep it open). \throws Error  what the opener throws.
+  /// The file with this index. If too many are open, releases the one that was opened first (readers that still use it
+  /// keep it open). \throws Error  from the opener.
   std::shared_ptr<const RandomReader> get(std::uint32_t index);
 
  private:

@@ -6,7 +6,7 @@ namespace shard {
 
 namespace {
 
-/// Without slashes at the end, but "/" stays "/".
+/// Removes trailing slashes, but "/" stays "/".
 std::string_view without_slashes(std::string_view path) {
   while (path.size() > 1 && path.back() == '/') path.remove_suffix(1);
   return path;

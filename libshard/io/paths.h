@@ -9,11 +9,11 @@
 namespace shard {
 
 std::string join_path(std::string_view folder, std::string_view name);
-std::string base_name(std::string_view path);    ///< "b" for "/a/b" and for "/a/b/".
-std::string parent_path(std::string_view path);  ///< "/a" for "/a/b"; "." where there is none.
+std::string base_name(std::string_view path);    ///< For example "b" for "/a/b" and for "/a/b/".
+std::string parent_path(std::string_view path);  ///< For example "/a" for "/a/b"; "." if there is none.
 
-/// A file as people know it who named `sources`: what follows a source's folder, a source itself by its last component,
-/// any other as it is.
+/// A file's path as shown to the user who named `sources`: the path in a source's folder, the last component of a
+/// source itself, any other path unchanged.
 std::string shown_from(std::span<const std::string> sources, const std::string& file);
 
 }  // namespace shard

@@ -38,7 +38,7 @@ constexpr int kReadFlags = O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
       .because(why);
 }
 
-/// Parts of a path that must stay below its folder.
+/// The parts of a path that must stay below its folder.
 std::vector<std::string> safe_parts(const std::string& folder, const std::string& relative) {
   if (relative.empty() || relative.front() == '/') refuse_name(folder, relative, "it is not a relative path");
   if (relative.find('\0') != std::string::npos) refuse_name(folder, relative, "it holds a NUL character");
@@ -54,7 +54,7 @@ std::vector<std::string> safe_parts(const std::string& folder, const std::string
   return parts;
 }
 
-/// One step into a sub-folder. Where openat2 is missing, links as folders are refused altogether.
+/// Opens one sub-folder. If openat2 is missing, folders that are links are refused.
 Descriptor open_sub_folder(const Descriptor& folder, const std::string& name, bool& has_openat2) {
   if (has_openat2) {
     open_how how{};
@@ -68,7 +68,7 @@ Descriptor open_sub_folder(const Descriptor& folder, const std::string& name, bo
   return open_at(folder.get(), name, kFolderFlags | O_NOFOLLOW);
 }
 
-/// The folder that holds the last of `parts`; no link on the way leads out of `folder`.
+/// Opens the folder that contains the last of `parts`. No link on the way leads out of `folder`.
 Descriptor open_folder_of(const std::string& folder, const std::string& relative,
                           const std::vector<std::string>& parts) {
   Descriptor base = open_at(AT_FDCWD, folder, kFolderFlags);
@@ -95,7 +95,9 @@ class PosixDisk final : public LocalDisk {
     struct stat info {};
     if (::stat(path.c_str(), &info) != 0) {
       if (errno == ENOENT || errno == ENOTDIR || errno == ELOOP) return {};
-      if (errno == ENAMETOOLONG && base_name(path).size() > NAME_MAX) return {};  // And not the whole path.
+      if (errno == ENAMETOOLONG && base_name(path).size() > NAME_MAX)
+        return {};  // The name itself is too long, not
+                    // the whole path.
       fail_reading(path, "cannot stat", errno);
     }
     return posix::status_from(info);
@@ -138,7 +140,8 @@ class PosixDisk final : public LocalDisk {
     return error ? path : whole.string();
   }
 
-  /// Any failure is a "cannot": the ordinary copy that follows meets the same cause, if it is one, and names it.
+  /// Every failure returns false. The ordinary copy that follows fails for the same cause, if it is serious, and
+  /// reports it.
   bool clone_range(const RandomReader& from, std::int64_t from_bytes, FileWriter& to, std::int64_t to_bytes,
                    std::int64_t bytes) override {
     if (from.descriptor() < 0 || to.descriptor() < 0 || bytes <= 0) return false;
@@ -154,7 +157,7 @@ class PosixDisk final : public LocalDisk {
 }  // namespace
 
 LocalDisk& posix_disk() {
-  static PosixDisk disk;  // Holds nothing.
+  static PosixDisk disk;  // It has no state.
   return disk;
 }
 

@@ -46,7 +46,8 @@ class PosixReader final : public RandomReader {
     for (std::int64_t at = offset_bytes; at < end;) {
       const std::int64_t data = ::lseek(descriptor_.get(), at, SEEK_DATA);
       if (data < 0)
-        return errno == ENXIO ? held : count;  // ENXIO: a hole up to the end. Else holes are not known here.
+        return errno == ENXIO ? held : count;  // ENXIO: a hole up to the end of the file. Other errors mean that holes
+                                               // are unknown.
       if (data >= end) break;
       const std::int64_t hole = ::lseek(descriptor_.get(), data, SEEK_HOLE);
       if (hole < 0) return count;
@@ -65,7 +66,7 @@ class PosixReader final : public RandomReader {
   }
 
   Descriptor descriptor_;
-  const FileStatus status_;  ///< As of the open.
+  const FileStatus status_;  ///< The status when the file was opened.
 };
 
 class PosixWriter final : public FileWriter {
@@ -94,7 +95,8 @@ class PosixWriter final : public FileWriter {
     }
   }
 
-  /// The system call rather than posix_fallocate: where the file system cannot reserve, glibc would write every block.
+  /// Uses the system call instead of posix_fallocate. If the file system cannot reserve space, glibc would write every
+  /// block.
   void allocate(std::int64_t bytes) override {
     if (bytes == 0) return;
     if (retry([&] { return ::fallocate(descriptor_.get(), 0, 0, bytes); }) == 0) return;
@@ -120,7 +122,7 @@ class PosixWriter final : public FileWriter {
  private:
   static constexpr std::size_t kWorthBeginning = 1 << 16;
 
-  /// Only a hint. Without the flags that wait it does not take an error of the disk away from fsync.
+  /// This is only a hint. Without the flags that wait, it does not consume a disk error that fsync must report.
   void begin_sync(std::int64_t offset_bytes, std::int64_t bytes) const {
     ::sync_file_range(descriptor_.get(), offset_bytes, bytes, SYNC_FILE_RANGE_WRITE);
   }
@@ -168,7 +170,8 @@ std::optional<std::vector<std::string>> list(Descriptor folder) {
 
 void fail_reading(const std::string& path, const char* doing, int error_number) {
   if (error_number == ENOMEM) throw std::bad_alloc();
-  const bool is_limit = error_number == EMFILE || error_number == ENFILE;  // Says nothing about the file.
+  const bool is_limit = error_number == EMFILE || error_number == ENFILE;  // The limit on open files, which is not a
+                                                                           // property of this file.
   Error error(is_limit ? ErrorCode::kResource : ErrorCode::kNotFound,
               fmt::format("{}: {}", doing, text_of(error_number)));
   error.in_file(path);

@@ -18,7 +18,7 @@
 
 namespace shard::posix {
 
-/// A file descriptor that closes itself. Ownership: of the descriptor.
+/// Owns a file descriptor and closes it.
 class Descriptor {
  public:
   explicit Descriptor(int fd = -1) : fd_(fd) {}
@@ -48,25 +48,25 @@ auto retry(Call call) {
   return result;
 }
 
-/// openat that no signal interrupts.
+/// Calls openat again if a signal interrupts it.
 Descriptor open_at(int folder, const std::string& path, int flags, mode_t mode = 0);
 inline constexpr int kFolderFlags = O_RDONLY | O_CLOEXEC | O_DIRECTORY;
 
 FileStatus status_from(const struct stat& info);
-/// Names in a folder, sorted bytewise, without "." and ".."; nothing when errno says why not.
+/// The names in a folder, sorted bytewise, without "." and "..". Nothing on an error, which is in errno.
 std::optional<std::vector<std::string>> list(Descriptor folder);
 
-/// Something that is read is absent or unreadable: kNotFound; kResource where too many files are open. `doing` as in
-/// "cannot open".
+/// Throws the error for a source that is absent or unreadable: kNotFound, or kResource if too many files are open.
+/// `doing` is for example "cannot open".
 [[noreturn]] void fail_reading(const std::string& path, const char* doing, int error_number);
-/// Something that is written cannot be: kResource.
+/// Throws the error for an output that cannot be written: kResource.
 [[noreturn]] void fail_writing(const std::string& path, const char* doing, int error_number);
 
-/// Takes an open descriptor as a reader. \throws Error kNotFound  it is not a regular file.
+/// Converts an open descriptor to a reader. \throws Error kNotFound  it is not a regular file.
 std::unique_ptr<RandomReader> make_reader(Descriptor descriptor, const std::string& path);
 std::unique_ptr<FileWriter> make_writer(Descriptor descriptor, const std::string& path);
 
-/// Takes an open folder. posix_folder.cpp
+/// Converts an open folder to a handle. posix_folder.cpp
 std::unique_ptr<LocalFolder> make_folder_handle(Descriptor descriptor, const std::string& path);
 
 }  // namespace shard::posix

@@ -20,30 +20,31 @@ namespace shard::posix {
 
 namespace {
 
-constexpr int kMaxDepth = 256;  ///< Of folders that are removed: each level keeps a descriptor.
+constexpr int kMaxDepth = 256;  ///< The limit on nested folders in a removal, because each level keeps a descriptor
+                                ///< open.
 
 int rename_at(int from, const std::string& name, int to, const std::string& new_name, unsigned int flags) {
   return static_cast<int>(::syscall(SYS_renameat2, from, name.c_str(), to, new_name.c_str(), flags));
 }
 
-/// True when the kernel or the file system lacks what was asked of renameat2.
+/// Whether the kernel or the file system lacks the requested feature of renameat2.
 bool is_missing_call(int error_number) {
   return error_number == ENOSYS || error_number == EINVAL || error_number == EOPNOTSUPP;
 }
 
-/// The umask, without changing it for other threads as umask(2) would.
+/// Reads the umask without changing it for other threads, unlike umask(2).
 mode_t current_umask() {
   std::ifstream status("/proc/self/status");
   for (std::string line; std::getline(status, line);) {
     unsigned int mask = 0;
     if (std::sscanf(line.c_str(), "Umask: %o", &mask) == 1) return mask;
   }
-  const mode_t mask = ::umask(077);  // No /proc.
+  const mode_t mask = ::umask(077);  // There is no /proc.
   ::umask(mask);
   return mask;
 }
 
-/// Whether a folder's owner is the one that new files in it get: not always this process's user on network disks.
+/// Whether a folder's owner is the owner of new files in it. On network disks, this is not always the process's user.
 bool is_ours(int folder) {
   struct stat info {
   }, file_info{};
@@ -58,7 +59,7 @@ bool is_ours(int folder) {
 
 bool remove_entry(int folder, const std::string& name, int depth);
 
-/// \returns false when errno says why not.
+/// \returns false on an error, which is in errno.
 bool remove_all_in(int folder, int depth) {
   if (depth > kMaxDepth) {
     errno = ENAMETOOLONG;
@@ -112,7 +113,7 @@ class PosixFolder final : public LocalFolder {
   std::int64_t free_bytes() const override {
     struct statvfs info {};
     if (retry([&] { return ::fstatvfs(fd(), &info); }) != 0) fail_writing(path(), "cannot ask for free space", errno);
-    if (info.f_blocks == 0) return INT64_MAX;  // What FUSE makes of a file system that does not tell.
+    if (info.f_blocks == 0) return INT64_MAX;  // FUSE reports this for a file system that does not know.
     return static_cast<std::int64_t>(info.f_bavail) * static_cast<std::int64_t>(info.f_frsize);
   }
 
@@ -129,7 +130,8 @@ class PosixFolder final : public LocalFolder {
     return make_writer(std::move(descriptor), path_of(name));
   }
 
-  /// mkdir gives no descriptor: whoever may rename here could put another folder in its place before it is opened.
+  /// mkdir returns no descriptor. Before the folder is opened, a process with permission to rename here could put a
+  /// different folder in its place.
   std::unique_ptr<LocalFolder> make_folder(const std::string& name) override {
     if (::mkdirat(fd(), name.c_str(), 0700) != 0) fail_making(name, "cannot create the folder");
     Descriptor made = open_at(fd(), name, kFolderFlags | O_NOFOLLOW);
@@ -162,7 +164,7 @@ class PosixFolder final : public LocalFolder {
     if (sync && retry([&] { return ::fsync(file.get()); }) != 0) fail_writing(path_of(name), "cannot sync", errno);
   }
 
-  /// Some network file systems cannot sync a folder and say so; their servers order names by themselves.
+  /// Some network file systems cannot sync a folder and report this; their servers keep the order of names themselves.
   void sync() override {
     if (retry([&] { return ::fsync(fd()); }) == 0 || errno == EINVAL || errno == EOPNOTSUPP) return;
     fail_writing(path(), "cannot sync the folder", errno);
@@ -171,7 +173,7 @@ class PosixFolder final : public LocalFolder {
   void rename_new(const std::string& name, LocalFolder& other, const std::string& new_name) override {
     auto& to = static_cast<PosixFolder&>(other);
     if (rename_at(fd(), name, to.fd(), new_name, RENAME_NOREPLACE) == 0) return;
-    if (is_missing_call(errno)) {  // Then look first; a name that appears in between is the price.
+    if (is_missing_call(errno)) {  // Checks first instead. A name that appears in between would be overwritten.
       if (to.status_of(new_name).kind != FileKind::kAbsent) {
         errno = EEXIST;
       } else if (::renameat(fd(), name.c_str(), to.fd(), new_name.c_str()) == 0) {
@@ -213,7 +215,7 @@ class PosixFolder final : public LocalFolder {
   bool try_lock() override {
     if (retry([&] { return ::flock(fd(), LOCK_EX | LOCK_NB); }) != 0) return false;
     struct stat info {};
-    return ::fstat(fd(), &info) == 0 && info.st_nlink > 0;  // Else it was removed meanwhile.
+    return ::fstat(fd(), &info) == 0 && info.st_nlink > 0;  // Otherwise it was removed in the meantime.
   }
 
  private:

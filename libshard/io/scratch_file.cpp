@@ -14,7 +14,7 @@ namespace {
 
 using posix::Descriptor;
 
-/// File systems that know no unnamed files have one whose name is removed at once.
+/// On file systems without unnamed files, creates a file and removes its name at once.
 Descriptor open_unnamed(const std::string& folder) {
   Descriptor file = posix::open_at(AT_FDCWD, folder, O_TMPFILE | O_RDWR | O_CLOEXEC | O_EXCL, 0600);
   if (file.valid() || (errno != EOPNOTSUPP && errno != EISDIR && errno != ENOENT)) return file;

@@ -10,14 +10,15 @@
 
 namespace shard {
 
-/// Both ends of one file. It is gone when both are closed, or with the process.
+/// A writer and a reader of one file. The file is removed when both are closed, or when the process ends.
 struct ScratchFile {
   std::unique_ptr<FileWriter> writer;
   std::unique_ptr<RandomReader> reader;
 };
 
-/// A file of `bytes`, whose space is reserved, in the folder for temporary files (TMPDIR, else /var/tmp, which is
-/// seldom memory as /tmp may be). \throws Error kResource  there is no such folder, or it cannot hold the file.
+/// Creates a file of `bytes`, whose space is reserved, in the folder for temporary files (TMPDIR, or else /var/tmp,
+/// which unlike /tmp is rarely in memory).
+/// \throws Error kResource  there is no such folder, or it has no room for the file.
 ScratchFile make_scratch_file(std::int64_t bytes);
 
 }  // namespace shard

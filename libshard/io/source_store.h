@@ -1,8 +1,7 @@
-/// \file
-/// SourceStore: the minimal interface through which formats read checkpoint files.
+/// \file SourceStore: the minimal interface through which formats read checkpoint files.
 ///
-/// Paths are as the process sees them, separated by '/'. Errors are Error with the path in `file`: kNotFound where a
-/// path is absent or unreadable (EIO too).
+/// Paths are those of the process, separated by '/'. Errors are Error with the path in `file`: kNotFound if a path is
+/// absent or unreadable (also for EIO).
 #pragma once
 
 #include <cstddef>
@@ -29,9 +28,9 @@ struct RangedRead {
 class RandomReader {
  public:
   virtual ~RandomReader() = default;
-  /// Fills `out` from `offset_bytes`. \throws Error kCorruption (kind truncated) when the file ends before.
+  /// Fills `out` from `offset_bytes`. \throws Error kCorruption (kind truncated)  the file ends too early.
   virtual void read_at(std::int64_t offset_bytes, std::span<std::byte> out) const = 0;
-  /// Fills every range. A store with a long round trip overrides it to have all of them under way at once.
+  /// Fills every range. A store with a long round trip overrides it to request all of them at once.
   /// \throws Error as read_at, for the first range that fails
   virtual void read_many(std::span<const RangedRead> ranges) const {
     for (const RangedRead& range : ranges) read_at(range.offset_bytes, range.out);
@@ -46,10 +45,10 @@ class RandomReader {
   virtual std::unique_lock<std::mutex> turn() const { return {}; }
   /// Memory kept for later reads (a decoder, decoded bytes).
   virtual std::int64_t held_bytes() const { return 0; }
-  virtual std::int64_t size() const = 0;  ///< Bytes, as of the open.
+  virtual std::int64_t size() const = 0;  ///< The size in bytes when the file was opened.
   virtual FileIdentity identity() const { return {}; }
-  virtual std::int64_t modified_ns() const { return 0; }  ///< FileStatus::modified_ns, as of the open.
-  /// How many of these bytes are allocated; holes in sparse files do not count.
+  virtual std::int64_t modified_ns() const { return 0; }  ///< FileStatus::modified_ns when the file was opened.
+  /// The number of these bytes that are allocated; holes in sparse files do not count.
   virtual std::int64_t allocated_bytes(std::int64_t /*offset_bytes*/, std::int64_t count) const { return count; }
   const std::string& name() const { return name_; }  ///< For messages.
   /// The kernel's descriptor for reflinks, or -1.
@@ -76,10 +75,10 @@ inline bool is_same(const FileStatus& a, const FileStatus& b) {
   return a.kind != FileKind::kAbsent && b.kind != FileKind::kAbsent && a.identity() == b.identity();
 }
 
-/// What read_at throws where the file `name` ends at byte `have` and bytes up to `need` are wanted.
+/// The error of read_at if the file `name` ends at byte `have`, and bytes up to `need` were requested.
 Error file_too_short(const std::string& name, std::int64_t have, std::int64_t need);
 
-/// A place that holds source checkpoints: a local disk, its in-memory fake, or an object store. Threads: safe.
+/// Stores source checkpoints: a local disk, its in-memory fake, or an object store. Threads: safe.
 class SourceStore {
  public:
   virtual ~SourceStore() = default;
@@ -87,17 +86,17 @@ class SourceStore {
   /// Names in a folder, sorted bytewise, without "." and "..".
   virtual std::vector<std::string> list(const std::string& folder) const = 0;
   virtual std::unique_ptr<RandomReader> open(const std::string& path) const = 0;
-  /// Opens `relative` below `folder`: refuses absolute paths, "..", and folders on the way that are links which lead
-  /// out (kCorruption). The file itself may be a link to a regular file anywhere, as in Hugging Face caches.
+  /// Opens `relative` below `folder`. Refuses absolute paths, "..", and links to folders outside of `folder`
+  /// (kCorruption). The file itself may be a link to a regular file anywhere, as in Hugging Face caches.
   virtual std::unique_ptr<RandomReader> open_below(const std::string& folder, const std::string& relative) const = 0;
 };
 
-/// Bytes of metadata. The arena's budget earns what the file holds of them and pays for what they take, so a hole of a
-/// sparse file is refused before it is read. \throws Error kCorruption  see Budget::charge and read_at
+/// Reads metadata. The arena's budget is raised by the allocated bytes of the file, and is charged for all bytes, so a
+/// hole of a sparse file is refused before it is read. \throws Error kCorruption  see Budget::charge and read_at
 std::vector<std::byte> read_metadata(const RandomReader& file, std::int64_t offset_bytes, std::int64_t count,
                                      Arena& arena);
 
-/// The whole file, no larger than `limit_bytes`. \throws Error kCorruption  it is larger.
+/// Reads the whole file. \throws Error kCorruption  it is larger than `limit_bytes`.
 std::vector<std::byte> read_whole(const RandomReader& file, std::int64_t limit_bytes);
 
 }  // namespace shard

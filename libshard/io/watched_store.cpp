@@ -17,8 +17,7 @@ Error changed(const std::string& path) {
       .hint("run again when nothing is writing to the source");
 }
 
-/// The value of `key` in `known`, which `ask` returns the first time. Callers that ask at once all get the first
-/// answer.
+/// The value of `key` in `known`, which `ask` returns the first time. Concurrent callers all receive the first answer.
 template <class Value, class Ask>
 Value asked_once(HashMap<std::string, Value>& known, const std::string& key, std::mutex& mutex, const Ask& ask) {
   {

@@ -1,13 +1,11 @@
-/// \file
-/// WatchedStore: a source as one run sees it.
+/// \file WatchedStore: a consistent view of a source during one run.
 ///
-/// Each folder is listed once, and the status of each path is taken once. Later calls return the first answer, so that
+/// Each folder is listed once, and the status of each path is read once. Later calls return the first answer, so that
 /// all parts of a run see the same files, and a store with a long round trip is asked once. Names that appear or vanish
 /// during the run are not noticed.
 ///
-/// Contents are watched: a file must stay what it was when it was first opened, the same one (its identity), of the
-/// same size, modified at the same time. A change in the middle of a file by somebody who set its time back is not
-/// seen.
+/// Contents are watched: from its first opening on, a file must keep its identity, size and modification time. A change
+/// in the middle of a file is not noticed if the modification time was reset.
 #pragma once
 
 #include <cstdint>
@@ -26,17 +24,17 @@ namespace shard {
 class WatchedStore final : public SourceStore {
  public:
   explicit WatchedStore(const SourceStore& inner) : inner_(inner) {}
-  /// As of the first call for that path. Failures are not remembered.
+  /// The status at the first call for that path. Failures are not remembered.
   FileStatus status(const std::string& path) const override;
-  /// As of the first call for that folder. Failures are not remembered. Cost: a copy of the names.
+  /// The names at the first call for that folder. Failures are not remembered. Cost: a copy of the names.
   std::vector<std::string> list(const std::string& folder) const override;
-  /// \throws Error kCorruption  here also: the file is not what it was when it was opened before
+  /// \throws Error kCorruption  also if the file changed since it was opened before
   std::unique_ptr<RandomReader> open(const std::string& path) const override;
   std::unique_ptr<RandomReader> open_below(const std::string& folder, const std::string& relative) const override;
 
-  /// To be called when all was read; takes the statuses anew. \throws Error kCorruption  a file is not what it was when
-  /// it was opened
-  /// Cost: a look at the status of each file that was opened.
+  /// Call it after everything was read. It reads all statuses again. \throws Error kCorruption  a file changed since it
+  /// was opened
+  /// Cost: a status call for each file that was opened.
   void expect_unchanged() const;
 
  private:
@@ -51,7 +49,7 @@ class WatchedStore final : public SourceStore {
   mutable std::mutex mutex_;
   mutable HashMap<std::string, FileStatus> statuses_;             ///< By path.
   mutable HashMap<std::string, std::vector<std::string>> lists_;  ///< By folder.
-  mutable std::map<std::string, Facts> opened_;                   ///< By path; as of the first time.
+  mutable std::map<std::string, Facts> opened_;                   ///< By path, from the first opening.
 };
 
 }  // namespace shard

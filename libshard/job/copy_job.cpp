@@ -26,17 +26,17 @@ namespace shard {
 
 namespace {
 
-// Resuming an earlier, killed run, and the record that later runs need to resume this one.
+// Resuming an earlier, interrupted run, and the record that later runs need to resume this one.
 
-/// A rank's remains of the run that it resumes; empty if there is none.
+/// The part of the resumed run that this rank found. Empty if there is none.
 struct Left {
-  std::unique_ptr<LeftOutput> output;  ///< A root's.
-  JournalHeads heads;                  ///< Of all ranks, on all.
+  std::unique_ptr<LeftOutput> output;  ///< Only on a root.
+  JournalHeads heads;                  ///< The journal heads of all ranks, on all ranks.
 
   bool is_found() const { return !heads.empty(); }
 };
 
-/// Over every copy, and what it is made for.
+/// A hash of every copy and of the job's parameters.
 std::string hash_of_plan(const PreparedCopy& prepared, const std::string& inputs, const CopyJob& job,
                          const Group& group) {
   Hasher hasher(HashAlgorithm::kXxh3_128);
@@ -66,7 +66,7 @@ std::string hash_of_plan(const PreparedCopy& prepared, const std::string& inputs
   return hasher.finish_hex();
 }
 
-/// Collective. \throws Error kPeer
+/// Finds the output of an interrupted run. Collective. \throws Error kPeer
 Left find_left(OutputStore& store, Group& group, const CopyJob& job, const OutputPlaces& places) {
   Left left;
   if (!job.resume || job.dry_run) return left;
@@ -76,20 +76,22 @@ Left find_left(OutputStore& store, Group& group, const CopyJob& job, const Outpu
     if (left.output != nullptr) own = heads_of(left.output->notes());
   });
   left.heads = read_heads(all_gather(group, own));
-  if (left.heads.empty()) left.output.reset();  // It says nothing that can be gone on with.
+  if (left.heads.empty()) left.output.reset();  // Without a journal, the output cannot be resumed.
   return left;
 }
 
-/// The grid of tiles of the run that is resumed, else that of this one. Both may differ in threads and memory.
+/// The grid of tiles of the run that is resumed, or else that of this run. The two runs may differ in threads and
+/// memory.
 PlanGrid grid_of(const Left& left, const PlanGrid& now) {
   return left.is_found() ? left.heads.begin()->second.grid : now;
 }
 
-/// \throws Error kInvalidArgument  a tile of `plan`, made for `grid`, does not fit into `memory_bytes`
+/// \throws Error kInvalidArgument  a tile of `plan`, which was made for `grid`, does not fit into `memory_bytes`
 void check_memory(const CopyJob& job, const Plan& plan, const PlanGrid& grid, std::int64_t memory_bytes) {
   if (grid.max_memory_bytes <= memory_bytes) return;
   const bool is_tile_alone =
-      job.device == nullptr && job.topology.peer_store == nullptr;  // Else buffers beside tiles depend on it.
+      job.device == nullptr && job.topology.peer_store == nullptr;  // In the other cases, the buffers next to tiles
+                                                                    // depend on the memory.
   if (is_tile_alone && fits_in_memory(plan, memory_bytes)) return;
   throw Error(ErrorCode::kInvalidArgument, "cannot resume: the interrupted run had a higher memory limit")
       .expected(grid.max_memory_bytes)
@@ -100,8 +102,8 @@ bool keeps_journal(const CopyJob& job, const Plan& plan) {
   return !job.version.empty() && !job.dry_run && plan.bytes_to_write >= kLeastJournaledBytes;
 }
 
-/// \param files  what is written, for people; `inputs` is a hash over what all ranks' plans are made from.
-/// Cost: linear in pieces, and identify_files'.
+/// \param files  the output's description in messages. \param inputs  a hash of the data from which all ranks' plans
+///   are made. Cost: linear in pieces, and that of identify_files.
 JournalHead make_head(const PreparedCopy& prepared, const std::string& files, const std::string& inputs,
                       const CopyJob& job, const Group& group, const PlanGrid& grid) {
   JournalHead head{grid, {}};
@@ -112,7 +114,7 @@ JournalHead make_head(const PreparedCopy& prepared, const std::string& files, co
   return head;
 }
 
-/// \throws Error kInvalidArgument  this rank's job is not the one that was interrupted
+/// \throws Error kInvalidArgument  this rank's job is not the interrupted one
 void check_resumed(const Left& left, const PreparedCopy& prepared, const CopyJob& job, int rank) {
   if (!left.is_found()) return;
   const auto own = left.heads.find(rank);
@@ -121,10 +123,10 @@ void check_resumed(const Left& left, const PreparedCopy& prepared, const CopyJob
   expect_same_job(head.job, prepared.journal->job);
 }
 
-constexpr std::int64_t kPartBytes = std::int64_t{5}
-                                    << 30;  ///< Of a rank's file, where the layout does not say; as vLLM.
+constexpr std::int64_t kPartBytes = std::int64_t{5} << 30;  ///< The size limit of a rank's file if the layout does not
+                                                            ///< set one, as in vLLM.
 
-/// The source tensors that a target is made of, each once.
+/// The source tensors that a target needs, without duplicates.
 std::vector<std::uint32_t> needed_tensors(const Catalog& target) {
   std::vector<std::uint32_t> tensors;
   tensors.reserve(target.tensors.size());
@@ -137,14 +139,14 @@ std::vector<std::uint32_t> needed_tensors(const Catalog& target) {
   return tensors;
 }
 
-/// "3 files of 500 bytes"
+/// For example "3 files of 500 bytes".
 std::string name_files(const std::vector<File>& files) {
   std::int64_t bytes = 0;
   for (const File& file : files) bytes = checked_add(bytes, file.bytes);
   return fmt::format("{} files of {} bytes", files.size(), bytes);
 }
 
-/// Source's and target's, each text once.
+/// The warnings of source and target, without duplicates.
 std::vector<std::string> all_warnings(const Catalog& source, const Catalog& target) {
   std::vector<std::string> warnings;
   std::set<std::string_view> seen;
@@ -172,7 +174,8 @@ CopyResult describe(const Catalog& source, const Catalog& target, const Plan& pl
   return result;
 }
 
-/// Of replicas one that this rank holds itself; else they share the reading by where they are stored.
+/// Chooses a replica on this rank, if there is one. Otherwise the choice depends on where replicas are stored, so that
+/// ranks share the reading.
 std::function<std::size_t(std::span<const Piece>)> replica_choice(const Catalog& source, const FileHolders& holders,
                                                                   int rank) {
   return [&source, &holders, rank](std::span<const Piece> replicas) {
@@ -183,15 +186,16 @@ std::function<std::size_t(std::span<const Piece>)> replica_choice(const Catalog&
   };
 }
 
-/// What this rank may take: all that is allowed, or what its device has free, leaving an eighth to others.
+/// The memory that this rank may use: the job's limit, or the free memory of its device minus an eighth for other
+/// programs.
 std::int64_t own_memory(const CopyJob& job) {
   if (job.device == nullptr) return job.max_memory_bytes;
   const std::int64_t free_bytes = job.device->memory().free_bytes;
   return std::min(job.max_memory_bytes, free_bytes - free_bytes / 8);
 }
 
-/// What a plan's tiles may take of a rank's memory.
-/// \throws Error kResource  a device has too little; kInvalidArgument  too little is allowed
+/// The part of a rank's memory that a plan's tiles may use.
+/// \throws Error kResource  a device has too little memory; kInvalidArgument  the limit is too small
 std::int64_t tile_memory(const CopyJob& job, std::int64_t memory_bytes, const Catalog& target) {
   if (job.device == nullptr) return job.topology.copy_memory(memory_bytes);
   const Catalog& source = job.reader->catalog();
@@ -203,14 +207,14 @@ std::int64_t tile_memory(const CopyJob& job, std::int64_t memory_bytes, const Ca
   return tile_memory_on_device(job.topology.copy_memory(memory_bytes), source, target);
 }
 
-/// The least of what all ranks may take: they plan alike.
+/// The smallest limit of all ranks, because all must make the same plan.
 std::int64_t agree_on_memory(Group& group, std::int64_t own_bytes) {
   std::vector<std::int64_t> all(static_cast<std::size_t>(group.size()));
   group.all_gather(std::as_bytes(std::span(&own_bytes, 1)), std::as_writable_bytes(std::span(all)));
   return *std::ranges::min_element(all);
 }
 
-/// Which copies are this rank's to plan. \pre all but the plan is prepared
+/// Plans the copies of this rank. \pre everything except the plan is prepared
 Plan plan_for(const CopyJob& job, const PreparedCopy& prepared, int rank, const PlanGrid& grid) {
   const Catalog& source = job.reader->catalog();
   PlanOptions options{.max_memory_bytes = tile_memory(job, grid.max_memory_bytes, prepared.planned()),
@@ -243,8 +247,8 @@ Catalog make_mapped_target(const AppliedMap& map, const Layout& layout, const Fo
               fmt::format("{} cannot hold what a map cuts over {}", traits.name, plural(map.ranks(), "rank")));
 }
 
-/// Frees the job's TargetMaker. `memory_bytes` is what this run may take, which made no `grid` where it resumes
-/// another.
+/// Makes all decisions of a run, and frees the job's TargetMaker. `memory_bytes` is the limit of this run. It may
+/// differ from the one in `grid` if the run resumes an earlier one.
 PreparedCopy prepare(CopyJob& job, const Group& group, const PlanGrid& grid, std::int64_t memory_bytes) {
   PreparedCopy prepared;
   prepared.memory_bytes = std::min(grid.max_memory_bytes, memory_bytes);
@@ -268,7 +272,7 @@ PreparedCopy prepare(CopyJob& job, const Group& group, const PlanGrid& grid, std
   return prepared;
 }
 
-/// Ranks that saw other files or were given other options planned something else.
+/// A hash that differs if ranks saw different files or have different options, because their plans would differ.
 std::string fingerprint(const PreparedCopy& prepared, const Catalog& source, bool differ) {
   Hasher hasher(HashAlgorithm::kXxh3_128);
   const auto add = [&](const auto&... numbers) {
@@ -280,10 +284,11 @@ std::string fingerprint(const PreparedCopy& prepared, const Catalog& source, boo
     add(file.bytes);
   }
   for (const Storage& storage : prepared.target.storages) add(storage.offset, storage.bytes, storage.file);
-  if (differ) {  // What the plans of all ranks are made from.
+  if (differ) {  // The data from which the plans of all ranks are made.
     for (const Storage& storage : source.storages) add(storage.offset, storage.bytes, storage.file);
     for (const Tensor& tensor : prepared.planned().tensors) add(tensor.source, tensor.dtype);
-    for (const Catalog* catalog : {&source, &prepared.planned()}) {  // A model map may permute within a storage.
+    for (const Catalog* catalog : {&source, &prepared.planned()}) {  // A model map may permute elements within a
+                                                                     // storage, so positions are part of the hash.
       for (const Chunk& chunk : catalog->chunks) {
         add(chunk.first, chunk.stored);
         for (const Dims dims : {chunk.offsets, chunk.sizes, chunk.strides}) hasher.update(std::as_bytes(dims.span()));
@@ -297,7 +302,7 @@ std::string fingerprint(const PreparedCopy& prepared, const Catalog& source, boo
   return hasher.finish_hex();
 }
 
-/// The plans of all ranks as one.
+/// Adds up the numbers of all ranks' plans.
 void sum_plans(Group& group, CopyResult& result) {
   const std::array numbers{&result.bytes_to_read, &result.bytes_to_write, &result.copies, &result.tiles};
   std::array<std::int64_t, numbers.size() + 1> own{};
@@ -312,7 +317,7 @@ void sum_plans(Group& group, CopyResult& result) {
   for (const auto& each : all) result.memory_bytes = std::max(result.memory_bytes, each.back());
 }
 
-/// Adds what the places lack to the warnings, and the least that one has free.
+/// Adds missing space to the warnings, and sets the smallest free space of any place.
 void describe_space(std::span<const PlaceSpace> spaces, bool is_one, CopyResult& result) {
   result.free_bytes = spaces.front().free_bytes;
   for (const PlaceSpace& space : spaces) {
@@ -324,7 +329,7 @@ void describe_space(std::span<const PlaceSpace> spaces, bool is_one, CopyResult&
   }
 }
 
-/// One number of rank 0's, on all ranks.
+/// Returns rank 0's number on all ranks.
 int from_rank_zero(Group& group, int number) {
   group.broadcast(std::as_writable_bytes(std::span(&number, 1)), 0);
   return number;
@@ -345,7 +350,7 @@ TargetMaker mapped_target(const AppliedMap& map, Layout layout, FormatTraits tra
 
 CopyResult run_copy_job(OutputStore& output, Group& group, CopyJob job, Progress& progress,
                         const std::function<void(const CopyResult&)>& on_plan) {
-  const int threads = from_rank_zero(group, job.threads);  // Tiles depend on it.
+  const int threads = from_rank_zero(group, job.threads);  // Tiles depend on the number of threads.
   std::int64_t memory_bytes = job.max_memory_bytes;
   if (job.device != nullptr) {
     collective_step(group, {.stop = job.stop}, [&](const std::stop_token&) { memory_bytes = own_memory(job); });
@@ -378,7 +383,7 @@ CopyResult run_copy_job(OutputStore& output, Group& group, CopyJob job, Progress
   }
   CopyResult result = describe(source, prepared.target, prepared.plan, free_bytes);
   if (job.device != nullptr)
-    result.memory_bytes = job.topology.copy_memory(memory_bytes);  // On the host, and on the device.
+    result.memory_bytes = job.topology.copy_memory(memory_bytes);  // The limit applies to the host and to the device.
   if (prepared.manifest) result.files.push_back(*prepared.manifest);
   if (job.topology.sums_plans()) sum_plans(group, result);
   if (prepared.holders) {

@@ -1,5 +1,4 @@
-/// \file
-/// The one operation behind split, gather, reshard and convert: reader -> plan -> execute -> commit.
+/// \file The operation that split, gather, reshard and convert share: reader -> plan -> execute -> commit.
 #pragma once
 
 #include <chrono>
@@ -27,7 +26,7 @@
 
 namespace shard {
 
-/// Request for a manifest, including the provenance to record in it.
+/// A request for a manifest, with the provenance that it records.
 struct ManifestRequest {
   HashAlgorithm algorithm = HashAlgorithm::kXxh3_128;
   std::string tool;                ///< Manifest::tool
@@ -35,15 +34,16 @@ struct ManifestRequest {
   std::vector<SourceFile> source;  ///< Manifest::source
 };
 
-/// Builds the target of a job. Called once; the job then frees it, and with it a selection as large as the target.
+/// Builds the target of a job. It is called once. The job then frees it, together with a selection that is as large as
+/// the target.
 struct TargetMaker {
-  /// The output's files, tensors and storages, not yet placed.
+  /// Builds the output's files, tensors and storages, without offsets.
   std::function<Catalog()> make;
-  /// The catalog that the plan fills, in the files and storages of the placed target. Empty: the target itself.
+  /// Builds the catalog that the plan fills, in the files and storages of the placed target. Empty: the target itself.
   std::function<Catalog(const Catalog& target)> fill{};
 };
 
-/// The selected tensors and objects of the reader's catalog, as they are. \pre `reader` outlives the result
+/// A target with the selected tensors and objects of the reader's catalog, unchanged. \pre `reader` outlives the result
 TargetMaker selected_target(const Reader& reader, Selection selection, Layout layout, FormatTraits traits);
 
 /// The selected tensors in the form that a map defines. \pre `map` outlives the result
@@ -54,36 +54,36 @@ struct CopyJob {
   Reader* reader = nullptr;
   TargetMaker target;
   std::function<std::unique_ptr<Writer>(const Catalog& target)> make_writer;
-  LocalDisk* reflink_disk = nullptr;  ///< Where source and output may share blocks; null: nowhere.
+  LocalDisk* reflink_disk = nullptr;  ///< The disk on which source and output may share blocks. Null: none.
   int threads = 1;
   std::int64_t max_memory_bytes = 64 << 20;
-  /// Where tiles are permuted and converted; null: by the workers. On all ranks or on none, each rank with its own.
-  /// With ranks that read for one another pieces travel from device to device, where the group's backend is nccl, or
-  /// ranks are threads.
+  /// The device that permutes and converts tiles. Null: the workers do. Either all ranks have a device, or none has. If
+  /// ranks read for one another, pieces are sent from device to device if the group's backend is nccl or ranks are
+  /// threads.
   Device* device = nullptr;
   std::chrono::milliseconds timeout{300'000};  ///< How long another rank's device may be silent.
   Topology topology{};
   /// The source files that this rank opened. The job fails if they changed before the commit. Null: no check.
   const WatchedStore* watched = nullptr;
-  std::optional<ManifestRequest> manifest{};  ///< None: no manifest is written.
+  std::optional<ManifestRequest> manifest{};  ///< Empty: no manifest is written.
   bool dry_run = false;
-  /// Of the program. Not empty: a journal is kept beside the output, by which a later run can go on where this one is
-  /// killed.
+  /// The program's version. If it is not empty, the job keeps a journal next to the output, from which a later run can
+  /// resume an interrupted one.
   std::string version;
-  /// Resumes a killed run of the same job; starts from scratch if there is none. Threads and the number of ranks
-  /// may be others. An interruption or a lost rank leaves what was written for a further run.
+  /// Resumes an interrupted run of the same job, or starts from scratch if there is none. Threads and the number of
+  /// ranks may differ. After an interruption or the failure of a rank, the output is kept for a further run.
   bool resume = false;
   std::stop_token stop;
-  LateRanks* awaited = nullptr;  ///< Is told on rank 0 whom the others wait for; may be null.
-  /// Told by every rank what it does next: "plan", "begin", "copy", "finish", "manifest", "commit", and with
-  /// Topology::own_places, once all are prepared, "publish". May be empty; may throw.
+  LateRanks* awaited = nullptr;  ///< On rank 0, receives the ranks that the others wait for. May be null.
+  /// Every rank calls it with the name of its next step: "plan", "begin", "copy", "finish", "manifest", "commit", and
+  /// with Topology::own_places, once all outputs are prepared, "publish". May be empty; may throw.
   std::function<void(std::string_view step)> on_step;
 };
 
-/// What was done, or with `dry_run` would be: all that `shardctl.result/1` and `shardctl.plan/1` say. The numbers of
-/// bytes, copies, tiles and memory of a job by owner are this rank's. With several places, or
-/// Topology::peer_store, the same numbers are sums over ranks, but of memory the most of a rank, and of free bytes the
-/// least of a place.
+/// The results of a job, or of its plan with `dry_run`: all fields of `shardctl.result/1` and `shardctl.plan/1`. In a
+/// job by owner, the numbers of bytes, copies, tiles and memory are this rank's. With several places, or with
+/// Topology::peer_store, they are sums over ranks. In that case, memory is the largest of any rank, and free bytes are
+/// the smallest of any place.
 struct CopyResult {
   std::string format;
   std::vector<File> files;
@@ -92,19 +92,22 @@ struct CopyResult {
   std::vector<std::string> warnings;
 };
 
-/// Runs the job by all ranks of `group` (solo_group(): by this process alone), each with a store for one and the same
-/// destination, or for a place of its own. Every rank plans alike, copies its share of the bytes and finishes the files
-/// that it owns; rank 0, or the lowest rank of each place, begins and commits the output. The bytes written are the
-/// same for any group. `progress` may be read by another thread meanwhile; in the end rank 0's holds the sums over
-/// ranks. `on_plan` (may be empty) is told the numbers before bytes move. Once all ranks have finished, an output of
-/// one place is whole: losing a rank after that has no effect, and rank 0 returns. With several places all are
-/// committed, or none; a rank that is lost between is an error that says where the output stands.
-/// With a device its free memory is asked before anything is planned, and the least of all ranks' counts: the job takes
-/// no more than that, on the hosts either.
-/// \throws Error  of any step, the same on all ranks; the destination is then as it was, but for such a loss.
-///   kInvalidArgument  ranks have other options or see other files than rank 0; or what is resumed was another job:
-///   what it left behind then stays. kCorruption  the source changed while it was read.
-///   kResource  a device has too little memory, with both numbers.
+/// Runs the job on all ranks of `group` (solo_group(): only this process). Each rank has a store for the same
+/// destination, or for its own place. All ranks make the same plan; each copies its share of the bytes and finishes the
+/// files that it owns. Rank 0, or the lowest rank of each place, creates and commits the output. The output has the
+/// same bytes for any group.
+///
+/// A different thread may read `progress` during the run; at the end, rank 0's contains the sums over ranks. `on_plan`
+/// (may be empty) receives the numbers before the copy starts.
+///
+/// Once all ranks have finished, an output in one place is complete: the failure of a rank after that has no effect,
+/// and rank 0 returns. With several places, either all are committed or none. If a rank fails in between, the error
+/// states which places are committed. With a device, the job asks for its free memory before it plans, and uses the
+/// smallest value of all ranks as its limit, on the hosts as well.
+/// \throws Error  of any step, the same on all ranks. The destination is then unchanged, except in the case above.
+///     kInvalidArgument  ranks have different options or see different files from rank 0; or the output to resume
+///   belongs to a different job and is kept. kCorruption  the source changed during the run.
+///     kResource  a device has too little memory; the message has both numbers.
 /// Memory: move the job in, because its selection is freed once the target, which is equally large, is built.
 CopyResult run_copy_job(OutputStore& output, Group& group, CopyJob job, Progress& progress,
                         const std::function<void(const CopyResult&)>& on_plan);

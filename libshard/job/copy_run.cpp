@@ -30,9 +30,9 @@ namespace {
 class CommitWatch final : public StepTraffic {
  public:
   explicit CommitWatch(int ranks) : has_committed_(static_cast<std::size_t>(ranks)) {}
-  /// This rank has. Threads: any.
+  /// Records that this rank has committed. Threads: any.
   void set_committed() { is_own_ = true; }
-  /// The error after a rank was lost: the ranks that have committed, as far as `rank` knows.
+  /// The error after the failure of a rank. It names the ranks that have committed, as far as `rank` knows.
   Error lost(int rank) const;
 
   void begin(StepHandle&) override {}
@@ -42,10 +42,11 @@ class CommitWatch final : public StepTraffic {
   bool move(Group& group, std::span<const std::int64_t> words) override;
 
  private:
-  static constexpr std::int64_t kCommitted = -1;  ///< Not above 0: nothing is to be moved.
+  static constexpr std::int64_t kCommitted = -1;  ///< A negative count means that the rank has no data to send, only
+                                                  ///< this state.
 
   std::atomic<bool> is_own_{false};
-  std::vector<bool> has_committed_;  ///< By rank, as of the last meeting.
+  std::vector<bool> has_committed_;  ///< By rank, as of the last exchange.
 };
 
 std::string list_of(const std::vector<bool>& ranks, bool wanted) {
@@ -69,7 +70,7 @@ Error CommitWatch::lost(int rank) const {
       .suggest(Remedy::kReplaceDestination);
 }
 
-/// The number of runs that each rank sends here.
+/// The number of runs that each rank will send to this one.
 std::vector<std::size_t> exchange_counts(Group& group, std::span<const std::vector<CrcRun>> outgoing) {
   std::vector<std::uint64_t> sent, counts(outgoing.size());
   for (const std::vector<CrcRun>& each : outgoing) sent.push_back(each.size());
@@ -86,7 +87,7 @@ std::vector<std::size_t> exchange_counts(Group& group, std::span<const std::vect
 }
 
 /// Sends each run to `owners[storages[run.storage].file]`. Collective.
-/// \returns what the other ranks sent here. \throws Error kPeer
+/// \returns the runs that other ranks sent to this one. \throws Error kPeer
 /// Cost: an exchange of 8 bytes with each rank, then the runs themselves.
 std::vector<CrcRun> send_to_owners(Group& group, std::span<const CrcRun> runs, std::span<const Storage> storages,
                                    std::span<const int> owners) {
@@ -159,7 +160,7 @@ void CopyRun::run() {
   }
 }
 
-/// The roots remove the staged output while the others wait for them.
+/// The roots remove the staged output, and the other ranks wait for them.
 void CopyRun::clean_up() noexcept {
   files_.clear();
   journal_.reset();
@@ -168,7 +169,7 @@ void CopyRun::clean_up() noexcept {
   try {
     places_.await_clean_up(group_);
   } catch (const Error&) {
-    return;  // A rank is lost, and the cause known already.
+    return;  // A rank failed, and the cause was reported already.
   }
 }
 
@@ -190,11 +191,12 @@ void CopyRun::begin() {
     }
     const bool has_manifest = manifest_ && places_.root(prepared_.manifest_owner) == group_.rank();
     if (has_manifest) files.push_back(manifest_output());
-    // A folder is made at every place. A single file lies with its owner alone: elsewhere an old one must not stay.
+    // Every place receives its folder. A single file is stored only at its owner's place, and an old file must not
+    // remain at the others.
     const bool is_folder = prepared_.writer->is_folder();
     output_ = is_folder || !files.empty() ? store_.begin(files, is_folder, std::move(left_)) : store_.begin_removal();
   });
-  // Empty if no file goes to this rank's place.
+  // Empty if no file is stored at this rank's place.
   const Bytes token = places_.share_token(group_, output_ == nullptr ? Bytes() : output_->token());
   collective_step(group_, {.stop = job_.stop}, [&](const std::stop_token& stop) {
     if (!token.empty()) part_ = store_.part(token);
@@ -210,7 +212,7 @@ OutputFile CopyRun::manifest_output() const {
   return {is_beside ? std::string(kManifestSuffix) : prepared_.manifest->path, prepared_.manifest->bytes, is_beside};
 }
 
-/// A journal of this rank and run, which knows what earlier runs wrote.
+/// Opens a journal for this rank and run, which includes the records of earlier runs.
 void CopyRun::open_journal() {
   const int rank = group_.rank();
   const std::vector<OutputNote> notes = part_->notes();
@@ -221,7 +223,7 @@ void CopyRun::open_journal() {
   journal_ = std::make_unique<Journal>(*prepared_.journal,
                                        [this, run, rank] { return part_->create_note(journal_name(run, rank)); });
   for (const OutputNote& note : notes) {
-    // Where plans differ, the numbers of tiles mean something to their own rank only.
+    // If plans differ, the numbers of tiles are meaningful only to their own rank.
     if (job_.topology.plans_differ() && rank_of_journal(note.name) != rank) continue;
     journal_->read(note.content, own_tiles(), job_.reader->catalog().storages);
   }
@@ -243,7 +245,7 @@ FileWriter& CopyRun::hashed(std::uint32_t file, FileWriter& to) {
   return manifest_ ? manifest_->hashing(file, to) : to;
 }
 
-/// Those that the plan writes to.
+/// Opens the other files to which the plan writes.
 void CopyRun::open_others() {
   const Catalog& target = prepared_.target;
   for (const Piece& piece : prepared_.plan.to_pieces) {
@@ -315,10 +317,10 @@ void CopyRun::copy() {
   });
 }
 
-/// Storages that several ranks read a part of.
+/// Combines the checksums of storages of which several ranks read a part.
 void CopyRun::exchange_source_checks() {
   if (group_.size() == 1) return;
-  const Catalog& source = job_.reader->catalog();  // The same on all ranks.
+  const Catalog& source = job_.reader->catalog();  // The catalog is the same on all ranks.
   if (std::ranges::none_of(source.storages, [](const Storage& each) { return each.crc32.has_value(); })) return;
   const std::vector<CrcRun> received =
       send_to_owners(group_, source_checks_.incomplete(), source.storages, file_owners(source, group_.size()));
@@ -341,7 +343,7 @@ void CopyRun::sum_progress() {
   group_.all_gather(std::as_bytes(std::span(own)), std::as_writable_bytes(std::span(all)));
   if (!is_root()) return;
   const std::int64_t own_bytes = progress_.done_bytes();
-  progress_.others_bytes = 0;  // What is drawn meanwhile is never more than the sum.
+  progress_.others_bytes = 0;  // A progress bar that is drawn at the same time never shows more than the sum.
   for (std::size_t rank = 1; rank < all.size(); ++rank) {
     for (std::size_t i = 0; i < own.size(); ++i) *counters[i] += all[rank][i];
   }
@@ -360,7 +362,7 @@ void CopyRun::finish() {
   });
 }
 
-/// The owner of a file reads it back, perhaps on another host.
+/// The owner of a file, perhaps on a different host, reads it back.
 void CopyRun::sync_others() {
   for (std::size_t i = 0; i < files_.size(); ++i) {
     if (files_[i] != nullptr && !is_own(i)) files_[i]->sync();
@@ -379,7 +381,7 @@ void CopyRun::make_manifest() {
   });
 }
 
-/// A rank that is lost meanwhile does not make a failure of what is on disk.
+/// If a rank fails during the commit, the data on disk is still complete, so this is not an error.
 void CopyRun::commit() {
   try {
     collective_step(group_, {}, [&](const std::stop_token&) {
@@ -392,8 +394,8 @@ void CopyRun::commit() {
   }
 }
 
-/// All outputs are prepared, so each rank commits regardless of the others; ranks that lose contact then behave
-/// identically. Only a commit that fails on a rank that can say so is taken back by all.
+/// All outputs are prepared, so each rank commits regardless of the others. Ranks that lose contact then behave
+/// identically. If a commit fails and the rank can still report it, all ranks roll back.
 void CopyRun::commit_everywhere() {
   CommitWatch watch(group_.size());
   try {

@@ -28,31 +28,31 @@ namespace shard {
 /// Decisions that are identical on all ranks, made before copying.
 struct PreparedCopy {
   Catalog target;
-  std::optional<Catalog> filled{};  ///< TargetMaker::fill's, if the plan does not fill the target itself.
+  std::optional<Catalog> filled{};  ///< The result of TargetMaker::fill, if the plan does not fill the target itself.
   std::unique_ptr<Writer> writer;
-  std::vector<int> owners;         ///< By file of the target.
-  std::optional<File> manifest{};  ///< Not one of the target's files: no writer knows of it.
+  std::vector<int> owners;         ///< The owner's rank, by file of the target.
+  std::optional<File> manifest{};  ///< Not one of the target's files, so writers do not know it.
   int manifest_owner = 0;
-  FilePlaces file_places{};              ///< For the manifest.
+  FilePlaces file_places{};              ///< Used by the manifest.
   std::optional<FileHolders> holders{};  ///< By file of the source, with Topology::peer_store.
-  std::optional<JournalHead> journal{};  ///< This rank's, where one is kept.
-  Plan plan;                             ///< All ranks' together, or what this rank alone copies.
-  std::int64_t memory_bytes = 0;         ///< What a rank may take; the same on all.
+  std::optional<JournalHead> journal{};  ///< The head of this rank's journal, if it keeps one.
+  Plan plan;                             ///< The plan of all ranks, or only this rank's copies.
+  std::int64_t memory_bytes = 0;         ///< The memory limit of a rank, equal on all ranks.
 
-  /// What the plan fills.
+  /// The catalog that the plan fills.
   const Catalog& planned() const { return filled ? *filled : target; }
 };
 
-/// Tells CopyJob::on_step, if there is one.
+/// Calls CopyJob::on_step, if there is one.
 void notify(const CopyJob& job, std::string_view step);
 
-/// Ownership: all that it is made of must outlive it.
+/// Ownership: all constructor arguments must outlive it.
 class CopyRun {
  public:
-  /// \param left  what this rank's place is to be taken up from, or null.
+  /// \param left  the output to resume at this rank's place, or null.
   CopyRun(OutputStore& store, Group& group, const CopyJob& job, PreparedCopy& prepared, const OutputPlaces& places,
           std::unique_ptr<LeftOutput> left, Progress& progress);
-  /// \throws Error  of any step, the same on all ranks; the output was aborted then.
+  /// \throws Error  of any step, the same on all ranks. The output was then aborted.
   void run();
 
  private:
@@ -79,7 +79,7 @@ class CopyRun {
   bool is_root() const { return places_.is_root(group_.rank()); }
   bool is_own(std::size_t file) const { return prepared_.owners[file] == group_.rank(); }
   TileRange own_tiles() const;
-  /// Work on each of this rank's files, by all its threads.
+  /// Runs `work` for each of this rank's files, on all its threads.
   void for_each_own_file(const std::stop_token& stop,
                          const std::function<void(std::uint32_t file, FileWriter& to)>& work);
   void step(std::string_view name, const std::function<void(const std::stop_token& stop)>& work);
@@ -92,18 +92,18 @@ class CopyRun {
   SourceChecks source_checks_;
   Progress& progress_;
   std::unique_ptr<LeftOutput> left_;
-  std::unique_ptr<Output> output_;  ///< A root's, where files go to its place.
+  std::unique_ptr<Output> output_;  ///< Only on a root whose place receives files.
   bool is_committed_ = false;
   std::unique_ptr<OutputPart> part_;
   std::unique_ptr<Journal> journal_;
   std::vector<FileWriter*> files_;  ///< Null if this rank does not write to the file.
   std::optional<ManifestRun> manifest_;
-  FileWriter* manifest_writer_ = nullptr;  ///< The owner's.
+  FileWriter* manifest_writer_ = nullptr;  ///< Only on the owner.
   std::unique_ptr<Framing> framing_;
   std::unique_ptr<StorageChecksums> checksums_;
-  std::unique_ptr<DeviceLink> link_;  ///< Between the ranks' devices, where pieces travel by it.
+  std::unique_ptr<DeviceLink> link_;  ///< The link between the ranks' devices, if pieces are sent over it.
   std::unique_ptr<PieceTransport> transport_;
-  std::unique_ptr<Exchange> exchange_;  ///< Where ranks read for one another.
+  std::unique_ptr<Exchange> exchange_;  ///< Not null if ranks read for one another.
 };
 
 }  // namespace shard

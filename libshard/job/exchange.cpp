@@ -1,4 +1,4 @@
-// Exchange: tiles that wait for other ranks' boxes, the rounds in which boxes travel, and the work that fills them.
+// Exchange: tiles that wait for other ranks' boxes, the rounds in which boxes are sent, and the work that fills them.
 #include "libshard/job/exchange.h"
 
 #include <fmt/format.h>
@@ -27,7 +27,7 @@ Dims read_dims(WireReader& from, Arena& arena, int count, std::int64_t least) {
   return arena.dims(std::span(numbers).first(static_cast<std::size_t>(count)));
 }
 
-/// Every number of the request was at least 0 when it was read.
+/// Checks a request. All its numbers were checked to be at least 0 when it was parsed.
 void check(const BoxRequest& request, const Catalog& source, std::int64_t limit_bytes) {
   const Piece& piece = request.piece;
   std::int64_t last = piece.first;
@@ -36,20 +36,22 @@ void check(const BoxRequest& request, const Catalog& source, std::int64_t limit_
     last = checked_add(last, checked_mul(piece.sizes[d] - 1, piece.strides[d]));
   }
   const Storage& storage = source.storages[piece.storage];
-  // Small neighbours in a file are one piece, which begins in the first one's storage.
+  // Small storages that are adjacent in a file can form one piece, which begins in the first one's storage. The limit
+  // is therefore the end of the file.
   const std::int64_t bytes = storage.plain ? source.files[storage.file].bytes - storage.offset : storage.bytes;
   if (storage.offset < 0 || checked_mul(checked_add(last, 1), request.element_bytes) > bytes) refuse();
   if (request.bytes > limit_bytes) refuse();
 }
 
-/// Words. A rank that is not ready keeps all from moving; flags say what the others bring.
+/// The words that ranks exchange before each round. A rank that is not ready delays the round for all; the flags
+/// announce the content of the round.
 constexpr std::int64_t kNotReady = -1, kFinished = 0, kReady = 1, kHasRequests = 2, kHasBoxes = 4, kHasWaiting = 8;
 
 [[noreturn]] void fail_protocol(int rank) {
   throw Error(ErrorCode::kPeer, fmt::format("rank {} sent data that no rank requested", rank));
 }
 
-constexpr int kMostPackers = 8;  ///< Their buffers together take a unit of the memory.
+constexpr int kMostPackers = 8;  ///< The buffers of all packers together use one unit of the memory.
 
 }  // namespace
 
@@ -85,7 +87,7 @@ RequestList read_requests(std::span<const std::byte> message, const Catalog& sou
     }
   } catch (const Error& error) {
     if (error.code() == ErrorCode::kPeer) throw;
-    refuse();  // Numbers too large to count with.
+    refuse();  // The numbers are too large to compute with.
   }
   return list;
 }
@@ -288,7 +290,7 @@ bool Exchange::has_on_device(std::int64_t tile) {
 void Exchange::done(std::int64_t tile) {
   const std::scoped_lock lock(mutex_);
   const auto given = given_.find(tile);
-  if (given == given_.end()) return;  // It needed nothing of others.
+  if (given == given_.end()) return;  // The tile needed nothing from other ranks.
   ExchangeBatch* const batch = given->second.first;
   given_.erase(given);
   if (!batch->write()) return;
@@ -308,7 +310,7 @@ bool Exchange::waits() const {
   return (is_copied_ || idle_ == std::max(1, of_.threads)) && shipment_.is_packed();
 }
 
-/// Reads what goes out next.
+/// Reads and packs the boxes that are sent in the next round.
 void Exchange::pack(const std::stop_token& stop) {
   BoxReader reader(source_, of_.reader, of_.source_checks, of_.progress, unit_bytes_ / kMostPackers, stop);
   std::unique_lock lock(mutex_);
@@ -316,7 +318,7 @@ void Exchange::pack(const std::stop_token& stop) {
     changed_.wait(lock, [this] { return is_over_ || must_end() || shipment_.taken < shipment_.boxes.size(); });
     if (is_over_ || must_end()) return;
     const std::size_t i = shipment_.taken++;
-    const BoxRequest box = shipment_.boxes[i];  // The shipment stays until all of it is packed.
+    const BoxRequest box = shipment_.boxes[i];  // The shipment remains valid until all of it is packed.
     const PieceMemory memory = shipment_.memory;
     const std::int64_t begin = shipment_.begins[i];
     lock.unlock();
@@ -329,7 +331,7 @@ void Exchange::pack(const std::stop_token& stop) {
   }
 }
 
-/// Tells the ranks how much each will want of each, and in which rounds they meet.
+/// Exchanges the amounts that each rank will request from each other one, and the rounds in which they meet.
 void Exchange::agree(Group& group) {
   std::vector<std::span<const std::byte>> to;
   std::vector<std::span<std::byte>> from;
@@ -368,7 +370,7 @@ std::int64_t Exchange::word() {
          (outlet_.is_empty() ? 0 : kHasWaiting);
 }
 
-/// Opens the batches that this round asks for, as far as there is memory for them.
+/// Opens the batches that this round requests, as far as memory allows.
 void Exchange::prepare_round() {
   for (;;) {
     const auto from = tiles_.begin() + next_remote_;
@@ -390,7 +392,7 @@ void Exchange::open_batch() {
     batch->add(of_.plan, next_remote_, sender_of_, rank_, requests);
   }
   batch->lay_out(of_.transport.memory_to_receive(batch->bytes()));
-  // A round asks for one batch or two.
+  // A round requests one or two batches.
   for (auto& [sender, writer] : requests) requests_[sender].text(as_text(writer.take()));
   intake_.open();
   batches_.push_back(std::move(batch));
@@ -414,7 +416,7 @@ bool Exchange::move(Group& group, std::span<const std::int64_t> words) {
   Shipment packed;
   {
     const std::scoped_lock lock(mutex_);
-    packed = std::exchange(shipment_, make_shipment());  // Threads pack the next one while this one travels.
+    packed = std::exchange(shipment_, make_shipment());  // Threads pack the next shipment while this one is sent.
     changed_.notify_all();
   }
   if ((flags & kHasBoxes) != 0) exchange_boxes(group, packed, boxes);
@@ -425,18 +427,19 @@ bool Exchange::move(Group& group, std::span<const std::int64_t> words) {
   return true;
 }
 
-/// True if this rank receives from that one in this round.
+/// Whether this rank receives from rank `rank` in this round.
 bool Exchange::asks(std::size_t rank) const {
   return expect_[rank] > 0 && meetings_->as_writer(round_, static_cast<int>(rank));
 }
 
-/// True if this rank sends to that one in this round.
+/// Whether this rank sends to rank `rank` in this round.
 bool Exchange::sends(std::size_t rank) const {
   return owe_[rank] > 0 && meetings_->as_sender(round_, static_cast<int>(rank));
 }
 
-/// Counts that ranks which still have boxes for each other tell: bytes of requests to those who send, boxes to those
-/// who receive. \returns what this rank is told, by rank: the former, then the latter.
+/// Exchanges counts with the ranks that still have boxes for this one, or need boxes from it: the bytes of requests
+/// with senders, the number of boxes with receivers. \returns the counts that this rank received, by rank: first the
+/// former, then the latter.
 std::vector<std::int64_t> Exchange::exchange_controls(Group& group) {
   const auto ranks = static_cast<std::size_t>(group.size());
   messages_.clear();
@@ -466,7 +469,7 @@ std::vector<std::int64_t> Exchange::exchange_controls(Group& group) {
   group.exchange(to, from);
   std::vector<std::int64_t> all(2 * ranks);
   for (std::size_t rank = 0; rank < ranks; ++rank) {
-    // It tells first what it wants of this rank, then what it sends here.
+    // Each message first has the requests to this rank, then the boxes for it.
     std::size_t i = 0;
     if (sends(rank)) all[rank] = heard[rank][i++];
     if (asks(rank)) all[ranks + rank] = heard[rank][i];
@@ -499,7 +502,7 @@ void Exchange::exchange_requests(Group& group, std::span<const std::int64_t> siz
   }
 }
 
-/// Boxes that are sent in the next round.
+/// Selects the boxes that are sent in the next round.
 Exchange::Shipment Exchange::make_shipment() {
   Shipment shipment;
   shipment.grants =
@@ -544,14 +547,14 @@ void Exchange::exchange_boxes(Group& group, const Shipment& sent, std::span<cons
   }
 }
 
-/// The first batch that waits for boxes of that rank. \throws Error kPeer  none does
+/// The first batch that waits for boxes from that rank. \throws Error kPeer  there is none
 ExchangeBatch& Exchange::batch_for(int sender) {
   const auto batch = std::ranges::find_if(batches_, [&](const auto& each) { return each->awaits(sender); });
   if (batch == batches_.end()) fail_protocol(sender);
   return **batch;
 }
 
-/// Memory for the next boxes of that rank.
+/// The memory for the next boxes from that rank.
 std::span<std::byte> Exchange::place_for(int sender, std::size_t boxes) {
   const std::scoped_lock lock(mutex_);
   const std::span<std::byte> place = batch_for(sender).place_for(sender, boxes);
@@ -559,7 +562,7 @@ std::span<std::byte> Exchange::place_for(int sender, std::size_t boxes) {
   return place;
 }
 
-/// Tiles that are complete now may be written.
+/// Records the arrival of boxes. Tiles that are now complete may be written.
 void Exchange::take_arrived(int sender, std::int64_t boxes) {
   ExchangeBatch& batch = batch_for(sender);
   for (AwaitedTile* const tile : batch.arrive(sender, static_cast<std::size_t>(boxes))) {

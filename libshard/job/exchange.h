@@ -1,14 +1,15 @@
-/// \file
-/// Exchange: copies a plan of which other ranks read a part. Inside libshard/job only.
+/// \file Exchange: copies a plan whose data is partly read by other ranks. Inside libshard/job only.
 ///
-/// Every rank writes the tiles of its own plan; what a tile needs of a piece that another rank holds, that rank reads
-/// and sends (exchange_schedule.h has the order). Meanwhile on each rank: workers write tiles that are complete, other
-/// threads read and pack what goes out in the next round, and the group's thread moves the present one:
+/// Every rank writes the tiles of its own plan. If a tile needs data of a piece that a different rank holds, that rank
+/// reads the data and sends it (exchange_schedule.h defines the order). On each rank, three things happen at the same
+/// time: workers write complete tiles, other threads read and pack the data for the next round, and the group's thread
+/// transfers the current round:
 ///
-///     holder: read, pack --> send buffer --(round)--> memory of a batch --> tile's buffer --> write :writer
+///         holder: read, pack --> send buffer --(round)--> memory of a batch --> tile's buffer --> write :writer
 ///
-/// A round is up to three exchanges between ranks that still have boxes for each other: counts, requests, boxes. Before
-/// the first one the ranks tell how much they will want, once each knows which of its tiles an earlier run wrote.
+/// A round has up to three exchanges between ranks that still have boxes for each other: counts, requests, boxes.
+/// Before the first round, once each rank knows which of its tiles an earlier run wrote, the ranks announce how much
+/// they will request.
 #pragma once
 
 #include <cstddef>
@@ -37,16 +38,16 @@
 
 namespace shard {
 
-/// `box` is counted from the corner of `piece`, whose own offsets are 0.
+/// Appends a request. `box` is relative to the corner of `piece`, and the offsets of the piece itself are 0.
 void write_request(WireWriter& to, const Piece& piece, const Box& box, std::int64_t element_bytes);
 
 struct BoxRequest {
   Piece piece;
-  Dims offsets, sizes;  ///< The box.
+  Dims offsets, sizes;  ///< The offsets and sizes of the box.
   std::int64_t element_bytes = 1, bytes = 0;
 };
 
-/// The requests of one message, and the numbers that they point to.
+/// The requests of one message, and the numbers to which they refer.
 struct RequestList {
   std::vector<BoxRequest> boxes;
   std::unique_ptr<Arena> arena = std::make_unique<Arena>();
@@ -63,36 +64,37 @@ std::vector<BoxNeed> needs_of(const Plan& plan, std::int64_t tile, const SenderO
 
 struct AwaitedTile {
   struct Box {
-    std::uint32_t piece;  ///< Of the tile's unit.
+    std::uint32_t piece;  ///< Its number in the tile's unit.
     int dims, sender;
-    std::size_t numbers;  ///< Where its offsets and sizes begin in the batch's numbers.
+    std::size_t numbers;  ///< The begin of its offsets and sizes in the batch's numbers.
     std::int64_t bytes;
     std::byte* data = nullptr;
   };
   std::int64_t tile = 0;
-  std::vector<Box> boxes;   ///< By piece.
-  std::size_t missing = 0;  ///< Boxes that have not arrived.
+  std::vector<Box> boxes;   ///< Sorted by piece.
+  std::size_t missing = 0;  ///< The number of boxes that have not arrived.
 };
 
-/// Threads: one at a time; `received` by any while nothing is added.
+/// A group of tiles whose boxes are requested together. Threads: one at a time; `received` by any while nothing is
+/// added.
 class ExchangeBatch {
  public:
-  /// Adds a tile, and what is to be asked of each rank to `requests`.
+  /// Adds a tile. Appends the requests to each rank to `requests`.
   void add(const Plan& plan, std::int64_t tile, const SenderOf& sender_of, int own,
            std::map<int, WireWriter>& requests);
-  /// Sum over all boxes.
+  /// The size of all boxes.
   std::int64_t bytes() const;
-  /// Gives every box its part of `memory`, of bytes(): boxes of one rank follow one another as they will arrive. Called
-  /// once, after all tiles.
+  /// Assigns every box its part of `memory`, which has bytes() bytes. The boxes of one rank are adjacent, in the order
+  /// of their arrival. Called once, after all tiles are added.
   void lay_out(PieceMemory memory);
 
   bool awaits(int sender) const;
-  /// Memory for the next `boxes` boxes of a rank; empty if it has fewer to send.
+  /// The memory for the next `boxes` boxes from a rank. Empty if it has fewer to send.
   std::span<std::byte> place_for(int sender, std::size_t boxes);
-  /// Takes note that they have arrived. \returns the tiles that are complete now
+  /// Records that the next boxes have arrived. \returns the tiles that are now complete
   std::vector<AwaitedTile*> arrive(int sender, std::size_t boxes);
   bool has_arrived() const { return missing_ == 0; }
-  /// Takes note that a tile was written. \returns whether all are
+  /// Records that a tile was written. \returns whether all tiles are written
   bool write() { return --unwritten_ == 0; }
   ReceivedBox received(const AwaitedTile::Box& box) const;
 
@@ -101,7 +103,7 @@ class ExchangeBatch {
   struct Region {
     std::byte* data = nullptr;
     std::int64_t bytes = 0, arrived_bytes = 0;
-    std::vector<std::pair<AwaitedTile*, std::int64_t>> boxes;  ///< Each box's tile and bytes.
+    std::vector<std::pair<AwaitedTile*, std::int64_t>> boxes;  ///< The tile and size of each box.
     std::size_t arrived = 0;
   };
 
@@ -109,12 +111,12 @@ class ExchangeBatch {
   std::vector<std::int64_t> numbers_;
   std::map<int, Region> regions_;
   PieceMemory memory_;
-  std::size_t missing_ = 0, unwritten_ = 0;  ///< Boxes; tiles.
+  std::size_t missing_ = 0, unwritten_ = 0;  ///< Counts of boxes and of tiles.
 };
 
-/// What an exchange works on. Ownership: all must outlive it.
+/// The objects that an exchange works with. Ownership: all must outlive it.
 struct ExchangeOf {
-  const Plan& plan;  ///< This rank's, made for exchange_unit() of the memory.
+  const Plan& plan;  ///< This rank's plan, made for exchange_unit() of the memory.
   const Reader& reader;
   const FileHolders& holders;
   SourceChecks& source_checks;
@@ -127,11 +129,11 @@ struct ExchangeOf {
 class Exchange final : public AwaitedTraffic, public TileFeed {
  public:
   Exchange(const ExchangeOf& of, int rank, int ranks);
-  /// The work of the step whose traffic this is: `copy` runs the executor with this as its feed. Returns when this
-  /// rank's tiles are written and all that others want was sent. \throws Error  what `copy` or a read throws
+  /// The work of the step whose traffic this is. `copy` runs the executor with this object as its feed. Returns when
+  /// this rank's tiles are written and all data for other ranks was sent. \throws Error  from `copy` or from a read
   void run(const std::function<void()>& copy, const std::stop_token& stop);
 
-  /// Looks through the whole plan. Cost: linear in tiles and the boxes that they need.
+  /// Visits the whole plan. Cost: linear in tiles and the boxes that they need.
   void set_written(std::vector<std::uint8_t> written) override;
   std::optional<std::int64_t> next(const std::function<void()>& before_waiting) override;
   std::optional<ReceivedBox> received(std::int64_t tile, std::uint32_t piece) override;
@@ -144,19 +146,20 @@ class Exchange final : public AwaitedTraffic, public TileFeed {
   bool move(Group& group, std::span<const std::int64_t> words) override;
 
  private:
-  /// A round's boxes for all ranks that get some.
+  /// The boxes of one round, for all ranks that receive some.
   struct Shipment {
     std::vector<Outlet::Grant> grants;
     PieceMemory memory;
     std::vector<BoxRequest> boxes;     ///< In the order of the memory.
-    std::vector<std::int64_t> begins;  ///< Of each box.
-    std::vector<RequestList> lists;    ///< That were used up; they hold the boxes' numbers.
+    std::vector<std::int64_t> begins;  ///< The position of each box in the memory.
+    std::vector<RequestList> lists;    ///< Lists that are completely used. They are kept because they contain the
+                                       ///< boxes' numbers.
     std::size_t taken = 0, packed = 0;
     bool is_packed() const { return packed == boxes.size(); }
   };
   struct Owed {
     std::deque<RequestList> lists;
-    std::size_t used = 0;  ///< Of the front one.
+    std::size_t used = 0;  ///< The number of used requests of the front list.
   };
 
   void agree(Group& group);
@@ -182,30 +185,34 @@ class Exchange final : public AwaitedTraffic, public TileFeed {
   const std::int64_t unit_bytes_;
   const SenderOf sender_of_;
 
-  // mutex_ guards all below.
+  // mutex_ guards everything below.
   enum class Tile : std::uint8_t { kLocal, kRemote, kWritten };
-  std::vector<Tile> tiles_;                    ///< What each needs: its own rank, another one too, or nothing.
-  std::vector<std::int64_t> expect_, owe_;     ///< By rank: boxes not yet received from it, not yet sent to it.
-  std::int64_t to_receive_ = 0, to_send_ = 0;  ///< Their sums.
-  bool is_known_ = false;                      ///< Which tiles an earlier run wrote, and so what is wanted of others.
+  std::vector<Tile> tiles_;                    ///< By tile: it needs only its own rank, or also a different one, or an
+                                               ///< earlier run wrote it.
+  std::vector<std::int64_t> expect_, owe_;     ///< By rank: the number of boxes not yet received from it, and not yet
+                                               ///< sent to it.
+  std::int64_t to_receive_ = 0, to_send_ = 0;  ///< The sums of the two.
+  bool is_known_ = false;                      ///< Whether the tiles of earlier runs, and therefore this rank's
+                                               ///< requests, are known.
   bool is_aborted_ = false, is_copied_ = false, is_over_ = false;
-  int idle_ = 0;  ///< Threads that wait in `next`.
+  int idle_ = 0;  ///< The number of threads that wait in `next`.
   std::exception_ptr failure_;
-  std::int64_t next_local_ = 0, next_remote_ = 0;  ///< Tiles.
-  std::size_t remote_left_ = 0;                    ///< Tiles with boxes of other ranks that `next` has not given out.
+  std::int64_t next_local_ = 0, next_remote_ = 0;  ///< Numbers of tiles.
+  std::size_t remote_left_ = 0;                    ///< The number of tiles with boxes from other ranks that `next` has
+                                                   ///< not returned yet.
   std::deque<AwaitedTile*> ready_;
-  std::map<std::int64_t, std::pair<ExchangeBatch*, AwaitedTile*>> given_;  ///< By tile, until it is done.
+  std::map<std::int64_t, std::pair<ExchangeBatch*, AwaitedTile*>> given_;  ///< By tile, until the tile is done.
   std::deque<std::unique_ptr<ExchangeBatch>> batches_;
-  std::optional<Meetings> meetings_;  ///< Once the ranks know how much each will want of each.
+  std::optional<Meetings> meetings_;  ///< Set once the ranks know how much each requests from each other one.
   std::int64_t round_ = 0;
   Intake intake_;
   Outlet outlet_;
   std::map<int, Owed> owed_;
-  Shipment shipment_;  ///< Being packed, or packed for the next round.
+  Shipment shipment_;  ///< The shipment that is being packed, or is ready for the next round.
   bool is_round_prepared_ = false;
-  /// Until the next round in which the ranks meet; a text for each batch.
+  /// Requests until the next round in which the two ranks meet; one text per batch.
   std::map<int, WireWriter> requests_;
-  std::map<int, Bytes> messages_;  ///< Of this round.
+  std::map<int, Bytes> messages_;  ///< The messages of this round.
 };
 
 }  // namespace shard

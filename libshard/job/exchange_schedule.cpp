@@ -10,7 +10,7 @@ namespace shard {
 
 namespace {
 
-constexpr std::int64_t kMostMeetings = 64;  ///< Of a sender in one round.
+constexpr std::int64_t kMostMeetings = 64;  ///< The largest number of ranks that a sender meets in one round.
 
 }  // namespace
 
@@ -68,7 +68,7 @@ std::vector<Outlet::Grant> Outlet::next_round(std::int64_t limit_bytes, const st
   for (auto each = waiting_.begin(); each != first; ++each) add(*each);
   if (grants.empty()) return grants;
   begins_ = grants.front().rank + 1;
-  // Invariant: `left` bytes of the buffer are free; `open` ranks still have a box that was not too large.
+  // Invariant: `left` bytes of the buffer are free, and `open` ranks still have a box that was not too large.
   std::int64_t left = limit_bytes;
   bool is_first = true;
   std::vector<std::size_t> open(grants.size());

@@ -1,17 +1,18 @@
-/// \file
-/// The order in which pieces travel between ranks: who asks for how much, and who sends what in which round. Pure.
+/// \file The order in which pieces are sent between ranks: which rank requests how much, and which sends how much in
+///   each round. Pure.
 ///
-/// Each rank writes tiles of its own plan. What a tile needs of another rank is a box. Its writer takes tiles in order
-/// into batches of bounded bytes and asks for the boxes of a batch; the ranks that hold them send them in the order in
-/// which they were asked for, in rounds that all ranks make together, as much in each as their buffer takes and fairly
-/// over those who ask. What a round holds follows from the plans alone: two runs of one job send the same in the same
-/// rounds.
+/// Each rank writes tiles of its own plan. A box is the data that a tile needs from a different rank. The writer of the
+/// tiles groups them, in order, into batches of bounded size and requests the boxes of a batch. The ranks that hold
+/// them send them in the order of the requests, in rounds in which all ranks take part. In each round, a rank sends as
+/// much as its buffer can hold, divided fairly among the receivers. The content of a round depends only on the plans:
+/// two runs of one job send the same data in the same rounds.
 ///
-/// A rank knows its own plan and what it was asked for, nothing of what others do among themselves. One that sends to
-/// many meets some of them in each round, in turn, so that no number here, of a rank, grows with ranks squared. That
-/// nobody waits for ever: a batch that was received waits for its writer's disk alone; a
-/// rank that has been asked can always send; and a rank that may not open a batch yet has two that are on their way, or
-/// one to write.
+/// A rank knows its own plan and the requests that it received, but nothing about the traffic between other ranks. A
+/// rank that sends to many ranks meets some of them in each round, in turn, so that no number on a rank grows with the
+/// square of the ranks.
+///
+/// No rank waits forever, for three reasons. A received batch waits only for its writer's disk. A rank with requests
+/// can always send. A rank that may not open a batch yet has two batches on their way, or one to write.
 #pragma once
 
 #include <cstdint>
@@ -24,20 +25,22 @@
 namespace shard {
 
 inline constexpr std::int64_t kExchangeParts = 8;
-/// Parts of the memory of a rank: one for tiles, up to three for batches, two for what is sent, one for threads that
-/// read it; an eighth is left for lists. \throws Error kInvalidArgument  it is too little
+/// The size of one part of a rank's memory: one part is for tiles, up to three are for batches, two for data to send,
+/// and one for the threads that read it. An eighth of the memory is reserved for lists. \throws Error kInvalidArgument
+/// the memory is too small
 std::int64_t exchange_unit(std::int64_t max_memory_bytes);
 
-/// How many boxes of one rank a batch may ask for, so that nobody is sent too long lists, however many ask.
+/// The largest number of boxes that a batch may request from one rank. It bounds the lists that a rank receives,
+/// regardless of the number of ranks.
 std::int64_t most_boxes(int ranks);
 
-/// Which ranks speak to each other in a round: a sender and a writer that still have boxes for each other meet in every
-/// round, or where a sender has many writers in one of several.
+/// Determines which ranks communicate in a round. A sender and a writer that still have boxes for each other meet in
+/// every round. If a sender has many writers, it meets each of them only once in several rounds.
 class Meetings {
  public:
-  /// \param writers  how many ranks this one sends to.
+  /// \param writers  the number of ranks to which this one sends.
   Meetings(int rank, int ranks, std::int64_t writers);
-  /// In how many rounds this rank meets each of those that it sends to once; theirs is set_period's.
+  /// The number of rounds in which this rank meets each of its receivers once. set_period sets that of other senders.
   std::int64_t own_period() const { return own_period_; }
   void set_period(int sender, std::int64_t period) { periods_[static_cast<std::size_t>(sender)] = period; }
   bool as_sender(std::int64_t round, int writer) const { return (round + rank_ + writer) % own_period_ == 0; }
@@ -51,18 +54,18 @@ class Meetings {
   std::vector<std::int64_t> periods_;
 };
 
-/// A box that a tile needs of another rank.
+/// A box that a tile needs from a different rank.
 struct BoxNeed {
   int sender = 0;
   std::int64_t bytes = 0;
 };
 
-/// How far a batch goes: the tiles whose boxes take no more than a unit of memory, and not too many of one rank; one
-/// tile in any case.
+/// The limit of a batch: the boxes of its tiles use at most a unit of memory, and there are not too many from one rank.
+/// A batch always has at least one tile.
 class BatchLimit {
  public:
   BatchLimit(std::int64_t unit_bytes, int ranks) : unit_bytes_(unit_bytes), most_boxes_(most_boxes(ranks)) {}
-  /// Whether a tile that needs these still belongs to the batch; counts it then.
+  /// Whether a tile that needs these boxes still belongs to the batch. If so, counts it.
   bool takes(std::span<const BoxNeed> boxes);
 
  private:
@@ -72,12 +75,12 @@ class BatchLimit {
   std::map<int, std::int64_t> boxes_;  ///< By sender.
 };
 
-/// The batches of a writer.
+/// Counts a writer's batches.
 class Intake {
  public:
-  /// Whether it is time to ask for the next batch: fewer than two are on their way.
+  /// Whether to request the next batch: fewer than two are on their way.
   bool wants_batch() const { return opened_ - received_ < kOnTheWay; }
-  /// Whether there is memory for it: fewer than three are on their way or to be written.
+  /// Whether there is memory for the next batch: fewer than three are on their way or to be written.
   bool has_room() const { return opened_ - written_ < kInMemory; }
   void open() { ++opened_; }
   void receive() { ++received_; }
@@ -89,19 +92,20 @@ class Intake {
   std::int64_t opened_ = 0, received_ = 0, written_ = 0;
 };
 
-/// What a rank was asked for and has not sent yet.
+/// The requests that a rank received and has not answered yet.
 class Outlet {
  public:
-  /// What goes to one rank in a round: its next `boxes` boxes, all of one batch.
+  /// The boxes for one rank in a round: its next `boxes` boxes, all of one batch.
   struct Grant {
     int rank = 0;
     std::int64_t boxes = 0, bytes = 0;
   };
 
-  /// `rank` asks for a batch of boxes of these bytes.
+  /// Adds the request of `rank` for a batch with boxes of these sizes.
   void ask(int rank, std::span<const std::int64_t> box_bytes);
-  /// The next round's for those that it meets, at most `limit_bytes` (but one box in any case), by rank. Ranks take
-  /// turns by boxes; who begins differs from round to round. Cost: linear in ranks that wait, and boxes.
+  /// Chooses the boxes of the next round for the ranks that it meets: at most `limit_bytes`, but always at least one
+  /// box, sorted by rank. Ranks take turns by boxes, and a different rank begins in each round. Cost: linear in waiting
+  /// ranks and boxes.
   std::vector<Grant> next_round(std::int64_t limit_bytes, const std::function<bool(int rank)>& meets);
   bool is_empty() const { return waiting_.empty(); }
 
@@ -110,8 +114,9 @@ class Outlet {
     std::vector<std::int64_t> box_bytes;
     std::size_t sent = 0;
   };
-  std::map<int, std::deque<Batch>> waiting_;  ///< By rank; none is empty.
-  int begins_ = 0;                            ///< The rank that begins the next round, or the first after it.
+  std::map<int, std::deque<Batch>> waiting_;  ///< By rank. No queue is empty.
+  int begins_ = 0;                            ///< The rank that begins the next round. If it has no requests, the first
+                                              ///< rank after it begins.
 };
 
 }  // namespace shard

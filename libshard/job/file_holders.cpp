@@ -10,7 +10,7 @@ namespace shard {
 
 namespace {
 
-/// Whether ranks hold a file that names a rank, and that one does not.
+/// Whether a file names a rank, and is held by other ranks but not by that one.
 bool lies_with_another(const File& file, std::uint32_t index, const FileHolders& holders) {
   return file.rank >= 0 && !holders.of(index).empty() && !holders.holds(file.rank, index);
 }

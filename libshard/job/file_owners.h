@@ -1,5 +1,4 @@
-/// \file
-/// Which rank owns each file: the one that creates it and writes its headers, frames and ends. Pure.
+/// \file Assigns an owner to each file: the rank that creates it and writes its headers, frames and ends. Pure.
 #pragma once
 
 #include <vector>
@@ -8,9 +7,9 @@
 
 namespace shard {
 
-/// By file, among `ranks` ranks that share the work. The file of rank r of T in the checkpoint is floor(r * ranks /
-/// T)'s; file i of F that hold whole tensors floor(i * ranks / F)'s; metadata and indexes are rank 0's. \pre ranks >=
-/// 1; File::rank of no file is its world size or more
+/// The owner of each file, among `ranks` ranks that share the work. The file of rank r of T in the checkpoint belongs
+/// to rank floor(r * ranks / T). File i of F that contain whole tensors belongs to rank floor(i * ranks / F). Metadata
+/// and indexes belong to rank 0. \pre ranks >= 1; every File::rank is less than its world size
 std::vector<int> file_owners(const Catalog& catalog, int ranks);
 
 }  // namespace shard

@@ -35,10 +35,11 @@ std::string seen_text(FileKind kind, std::int64_t bytes) {
   return kind == FileKind::kFile ? fmt::format("{} bytes", bytes) : kind_text(kind);
 }
 
-/// The distinct pieces of all ranks.
+/// The distinct contributions of all ranks.
 struct GatheredPieces {
   std::vector<Bytes> pieces;
-  std::vector<std::vector<int>> ranks;  ///< By piece: the ranks that have it, rising; pieces by their first ones.
+  std::vector<std::vector<int>> ranks;  ///< By contribution: the ranks that have it, in rising order. Contributions are
+                                        ///< sorted by their first rank.
 };
 
 /// A rank's description of its bytes, exchanged before they are sent.
@@ -56,7 +57,7 @@ Head head_of(const Bytes& piece) {
   return head;
 }
 
-/// The ranks by what they have: groups of rising ranks, in the order of their first ones.
+/// Groups ranks with equal bytes. The ranks of a group rise, and the groups are sorted by their first rank.
 std::vector<std::vector<int>> ranks_alike(std::span<const Head> heads) {
   std::vector<std::vector<int>> groups;
   std::map<std::array<char, 32>, std::size_t> known;
@@ -68,7 +69,7 @@ std::vector<std::vector<int>> ranks_alike(std::span<const Head> heads) {
   return groups;
 }
 
-/// Sends `own` of the first rank of each group to all others. \returns by group.
+/// Sends the `own` bytes of each group's first rank to all others. \returns the bytes by group.
 std::vector<Bytes> exchange_once(Group& group, const Bytes& own, std::span<const Head> heads,
                                  std::span<const std::vector<int>> alike) {
   std::vector<std::span<const std::byte>> to(heads.size());
@@ -89,7 +90,7 @@ std::vector<Bytes> exchange_once(Group& group, const Bytes& own, std::span<const
   return all;
 }
 
-/// Collects every rank's `own` on all ranks; equal ones travel once. \throws Error kPeer
+/// Collects every rank's `own` bytes on all ranks. Equal bytes are sent once. \throws Error kPeer
 /// Cost: an all_gather of 40 bytes, then the bytes that differ.
 GatheredPieces all_gather_dedup(Group& group, const Bytes& own) {
   const Head head = head_of(own);
@@ -102,10 +103,11 @@ GatheredPieces all_gather_dedup(Group& group, const Bytes& own) {
 }
 
 constexpr std::int64_t kBlock = 16 << 10, kSmallRead = 64 << 10, kLongestAsk = 1 << 20;
-constexpr std::int64_t kMostReplies = GroupStore::kMemoryBytes / 3;  ///< Sent, and received, at one meeting.
+constexpr std::int64_t kMostReplies = GroupStore::kMemoryBytes / 3;  ///< The limit on bytes that a rank sends, and on
+                                                                     ///< those that it receives, in one round.
 constexpr std::size_t kBlocksKept = GroupStore::kMemoryBytes / 3 / kBlock, kAsksAtOnce = 64, kFilesServed = 64;
 
-/// Whether a name below a folder is one that every store refuses.
+/// Whether every store refuses a name in a folder.
 bool is_unsafe(const std::string& relative) {
   const std::string framed = "/" + relative + "/";
   return relative.empty() || relative.front() == '/' || framed.find("/../") != std::string::npos ||
@@ -174,7 +176,7 @@ void PeerPaths::add_one(const std::string& path, std::span<const std::pair<std::
                         std::span<const std::vector<int>> ranks) {
   const auto [entry, is_new] = paths_.try_emplace(path);
   PeerPath& all = entry->second;
-  if (!is_new) return;  // What was seen first holds for the whole job.
+  if (!is_new) return;  // The first view of a path remains valid for the whole job.
   all.number = static_cast<std::uint32_t>(paths_.size());
   std::vector<std::size_t> views;
   for (const auto& [view, one] : seen) {
@@ -254,7 +256,7 @@ class GroupStore::RemoteFile final : public RandomReader {
   const std::int64_t bytes_;
 };
 
-// ---- The work's side.
+// ---- Called by the work's threads.
 
 PeerPath GroupStore::seen(const std::string& path) const {
   for (;;) {
@@ -296,7 +298,7 @@ std::vector<std::string> GroupStore::list(const std::string& folder) const {
     wait_for(ask);
     what = seen(folder);
   }
-  if (what.kind != FileKind::kFolder) return own_.list(folder);  // Fails as it should.
+  if (what.kind != FileKind::kFolder) return own_.list(folder);  // The store then throws the right error.
   const std::scoped_lock lock(mutex_);
   check_agreement(what, paths_.holders(what), folder);
   return what.names;
@@ -305,14 +307,14 @@ std::vector<std::string> GroupStore::list(const std::string& folder) const {
 std::unique_ptr<RandomReader> GroupStore::open(const std::string& path) const { return open(FileName{path, {}}); }
 
 std::unique_ptr<RandomReader> GroupStore::open_below(const std::string& folder, const std::string& relative) const {
-  if (is_unsafe(relative)) return own_.open_below(folder, relative);  // Refuses it.
+  if (is_unsafe(relative)) return own_.open_below(folder, relative);  // The store then refuses the name.
   return open(FileName{folder, relative});
 }
 
 std::unique_ptr<RandomReader> GroupStore::open(const FileName& file) const {
   const std::string path = file.path();
   const PeerPath what = seen(path);
-  bool is_own = what.kind != FileKind::kFile;  // Then opening fails as it should.
+  bool is_own = what.kind != FileKind::kFile;  // Opening then throws the right error.
   if (!is_own) {
     const std::scoped_lock lock(mutex_);
     const std::vector<int>& ranks = paths_.holders(what);
@@ -373,7 +375,7 @@ void GroupStore::read_blocks(const FileName& file, std::int64_t file_bytes, std:
   std::copy_n(std::span(bytes).data() + skipped, out.size(), out.data());
 }
 
-// ---- The group's side.
+// ---- Called by the group's thread.
 
 void GroupStore::end() {
   AwaitedTraffic::end();
@@ -449,7 +451,7 @@ std::vector<GroupStore::Wish> GroupStore::exchange_wishes(Group& group, std::spa
   return wishes;
 }
 
-/// What this rank sees; a path that it cannot look at fails the step.
+/// This rank's views of the paths. A path that it cannot access fails the step.
 Bytes GroupStore::own_views(const std::vector<std::string>& paths) {
   WireWriter writer;
   for (const std::string& path : paths) {
@@ -475,7 +477,7 @@ void GroupStore::look(Group& group, const std::vector<std::string>& paths) {
     std::vector<const PathView*> pointers;
     views.reserve(readers.size());
     for (WireReader& reader : readers) pointers.push_back(&views.emplace_back(read_view(reader)));
-    // Where a rank could not look the step ends, and nobody goes on with what the others saw.
+    // If a rank could not access the path, the step fails, and no rank uses the views of the others.
     if (std::ranges::none_of(views, &PathView::is_unknown)) paths_.add(path, pointers, alike);
   }
   for (Ask* ask : asks_) {
@@ -485,14 +487,14 @@ void GroupStore::look(Group& group, const std::vector<std::string>& paths) {
   changed_.notify_all();
 }
 
-/// One wish that is served now.
+/// A request that is answered in this round.
 struct GroupStore::Reply {
   const Wish* wish;
   int holder;
 };
 
-/// The same on all ranks. At one meeting a rank sends each other one range, and sends and receives in all as much as it
-/// may hold; who has to wait differs from meeting to meeting.
+/// Chooses the requests to answer, with the same result on all ranks. In one round, a rank sends at most one range to
+/// each other rank, and its total sent and received bytes have limits. A different rank has precedence in each round.
 std::vector<GroupStore::Reply> GroupStore::choose_replies(std::span<const Wish> wishes, int ranks) {
   const int first = static_cast<int>(meeting_ % static_cast<std::uint64_t>(ranks));
   const auto middle = std::ranges::lower_bound(wishes, first, {}, &Wish::asker);
@@ -531,7 +533,8 @@ std::vector<GroupStore::Reply> GroupStore::choose_replies(std::span<const Wish> 
   return replies;
 }
 
-/// Each reply is a byte that says whether the file could be read, and the file's bytes.
+/// Sends and receives the replies. Each reply has a byte that is 1 if the file could be read, and then the file's
+/// bytes.
 void GroupStore::reply(Group& group, std::span<const Wish> wishes) {
   const auto ranks = static_cast<std::size_t>(group.size());
   std::vector<std::span<const std::byte>> to(ranks);
@@ -559,7 +562,8 @@ void GroupStore::reply(Group& group, std::span<const Wish> wishes) {
   for (const auto& [wish, bytes] : received) finish_read(*wish, bytes);
 }
 
-/// A file that cannot be read fails the step: here is where its path means something.
+/// Reads bytes of an own file for a different rank. A file that cannot be read fails the step, because only this rank
+/// can report its path.
 void GroupStore::read_into(const Wish& wish, std::span<std::byte> out) {
   try {
     const std::string path = wish.file.path();
@@ -576,7 +580,7 @@ void GroupStore::read_into(const Wish& wish, std::span<std::byte> out) {
 }
 
 void GroupStore::finish_read(const Wish& wish, std::span<const std::byte> bytes) {
-  if (bytes.front() != std::byte{1}) return;  // The holder ends the step.
+  if (bytes.front() != std::byte{1}) return;  // The holder of the file ends the step.
   const std::scoped_lock lock(mutex_);
   for (Ask* ask : asks_) {
     const bool is_it = !ask->is_done && ask->offset_bytes == wish.offset_bytes && std::ssize(ask->out) == wish.bytes &&

@@ -1,13 +1,14 @@
-/// \file
-/// GroupStore: a source of which each rank sees its own files only, as if all of them lay in one place.
+/// \file GroupStore: a source whose files are distributed over ranks, as if they were all in one place.
 ///
-/// Every rank reads its own files from its own store. What lies elsewhere is asked of the ranks that hold it, while a
-/// collective step goes on whose traffic this is (ranks/step_traffic.h): at each meeting the ranks tell one another
-/// what their work asks for, and the holders send it. Any rank may ask for anything at any time, so readers need not
-/// know, and need not run in step; where they do, as when a checkpoint is opened, all ask for the same at once.
+/// Every rank reads its own files from its own store. It requests all other files from the ranks that hold them, during
+/// the collective step to which this traffic belongs (ranks/step_traffic.h). In each round, the ranks exchange the
+/// requests of their work, and the holders send the data. Any rank may request anything at any time, so readers need
+/// not know about the ranks and need not run in step. If they do run in step, for example when a checkpoint is opened,
+/// all ranks request the same data at once.
 ///
-/// Looks: a path that nobody has looked at is looked at by all ranks; ranks that see the same say it once. Reads: up to
-/// 1 MiB an ask; small ones in blocks of 16 KiB, of which the last 128 are kept until the step ends.
+/// Views: the first access to a path asks all ranks for their view of it. Ranks with equal views send them only once.
+/// Reads: up to 1 MiB per request. Small reads use blocks of 16 KiB, and the last 128 blocks are cached until the step
+/// ends.
 #pragma once
 
 #include <cstdint>
@@ -35,43 +36,43 @@ struct PathView {
   };
   FileKind kind = FileKind::kAbsent;
   std::int64_t bytes = 0;
-  std::vector<Entry> entries;  ///< Of a folder, by name.
-  bool is_unknown = false;     ///< The rank could not look.
+  std::vector<Entry> entries;  ///< The entries of a folder, by name.
+  bool is_unknown = false;     ///< The rank could not access the path.
 };
 
-/// \throws Error kNotFound  the path is there and cannot be looked at.
+/// This rank's view of a path. \throws Error kNotFound  the path exists and cannot be accessed.
 PathView view_of(const SourceStore& store, const std::string& path);
 void write_view(WireWriter& to, const PathView& view);
 
-/// \throws Error kPeer
+/// Parses a view. \throws Error kPeer
 PathView read_view(WireReader& from);
 
 /// The union of all ranks' views of a path.
 struct PeerPath {
-  FileKind kind = FileKind::kAbsent;  ///< The lowest rank's.
-  std::int64_t bytes = 0;             ///< The lowest rank's.
-  std::uint32_t number = 0;           ///< Of its own.
-  std::uint32_t holders = 0;          ///< See PeerPaths::holders.
-  bool is_listed = false;             ///< `names` are those of all ranks.
-  std::vector<std::string> names;     ///< Of a folder, sorted.
-  int other = -1;                     ///< A rank that sees another kind or size; -1: none does.
+  FileKind kind = FileKind::kAbsent;  ///< On the lowest rank.
+  std::int64_t bytes = 0;             ///< On the lowest rank.
+  std::uint32_t number = 0;           ///< An index that identifies the path.
+  std::uint32_t holders = 0;          ///< Index for PeerPaths::holders.
+  bool is_listed = false;             ///< Whether `names` has the entries of all ranks.
+  std::vector<std::string> names;     ///< The entries of a folder, sorted.
+  int other = -1;                     ///< A rank with a different kind or size, or -1.
   FileKind other_kind = FileKind::kAbsent;
   std::int64_t other_bytes = 0;
 };
 
-/// Paths as they were asked for, '/' between parts. Threads: one at a time.
-/// Memory: what the ranks see that differs, once each; sets of holders once each.
+/// The known paths, as they were requested, with '/' between parts. Threads: one at a time. Memory: each different view
+/// once, and each set of holders once.
 class PeerPaths {
  public:
   PeerPaths() { holders_.emplace_back(); }
-  /// Adds `path` and the entries of a folder. `views[i]` is what the ranks `ranks[i]` (rising) see of it; the views are
-  /// in the order of their first ranks.
+  /// Adds `path` and the entries of a folder. `views[i]` is the view of the ranks `ranks[i]` (in rising order). The
+  /// views are sorted by their first ranks.
   void add(const std::string& path, std::span<const PathView* const> views, std::span<const std::vector<int>> ranks);
-  /// Null where nobody knows yet. What a listed folder does not hold is known to be absent.
+  /// Null if the path is not known yet. A name that is missing in a listed folder is known to be absent.
   const PeerPath* find(const std::string& path) const;
-  /// The same for a file that a message names by the end of its path; null where none or several end so.
+  /// Finds a file by the end of its path, as messages name it. Null if no path or several paths match.
   const PeerPath* find_file(const std::string& end_of_path) const;
-  /// The ranks that see it, rising.
+  /// The ranks that have it, in rising order.
   const std::vector<int>& holders(const PeerPath& seen) const { return holders_[seen.holders]; }
 
  private:
@@ -84,27 +85,28 @@ class PeerPaths {
   std::map<std::vector<int>, std::uint32_t> known_holders_;
 };
 
-/// \throws Error kCorruption  ranks see different things at `path`, naming two of them.
+/// \throws Error kCorruption  ranks have different views of `path`; the message names two of them.
 void check_agreement(const PeerPath& seen, const std::vector<int>& holders, const std::string& path);
 
-/// Threads: safe. Ownership: the rank's own store must outlive it, and it what it opens.
-/// Cost: of a look 3 exchanges between all ranks, of reads 2; an ask waits for the next meeting.
+/// Threads: safe. Ownership: the rank's own store must outlive this object, which must outlive the files that it opens.
+/// Cost: 3 exchanges between all ranks for a view, 2 for reads. A request waits for the next round.
 class GroupStore final : public SourceStore, public AwaitedTraffic {
  public:
-  /// What it holds at most of files' bytes while a step goes on, a third each for blocks that are kept, what is sent,
-  /// and what is received; nothing between steps.
+  /// The limit on cached bytes of files during a step: a third each for cached blocks, data to send, and received data.
+  /// Between steps, nothing is cached.
   static constexpr std::int64_t kMemoryBytes = 6 << 20;
 
   GroupStore(const SourceStore& own, int rank) : own_(own), rank_(rank) {}
 
-  /// \throws Error kInterrupted  from all that reads: the step has failed, or no step with this traffic goes on;
-  ///   kCorruption  from `list` and `open`: ranks hold different things of one name.
+  /// \throws Error kInterrupted  from all functions that read: the step has failed, or no step with this traffic is
+  ///   running;
+  ///     kCorruption  from `list` and `open`: ranks have different files of one name.
   FileStatus status(const std::string& path) const override;
   std::vector<std::string> list(const std::string& folder) const override;
   std::unique_ptr<RandomReader> open(const std::string& path) const override;
   std::unique_ptr<RandomReader> open_below(const std::string& folder, const std::string& relative) const override;
 
-  /// The ranks that hold an opened file, by RandomReader::name; rising.
+  /// The ranks that hold an opened file, by RandomReader::name, in rising order.
   std::vector<int> holders(const std::string& name) const;
 
   void end() override;
@@ -115,19 +117,19 @@ class GroupStore final : public SourceStore, public AwaitedTraffic {
 
  private:
   class RemoteFile;
-  /// A file as it is opened: `folder` and a path below it, or a path alone.
+  /// The name of a file to open: `folder` and a path below it, or only a path.
   struct FileName {
     std::string folder, relative;
     std::string path() const;
   };
-  /// What a thread of the work waits for.
+  /// A request for which a thread of the work waits.
   struct Ask {
     FileName file;
     std::int64_t offset_bytes = 0;
-    std::span<std::byte> out{};  ///< Empty: a look at file.path().
+    std::span<std::byte> out{};  ///< Empty: a request for a view of file.path().
     bool is_done = false;
   };
-  /// The same as another rank hears it.
+  /// A request in the form in which other ranks receive it.
   struct Wish {
     FileName file;
     std::int64_t offset_bytes = 0, bytes = 0;
@@ -152,15 +154,16 @@ class GroupStore final : public SourceStore, public AwaitedTraffic {
 
   const SourceStore& own_;
   const int rank_;
-  mutable std::list<Ask*> asks_;  ///< mutex_ guards it, and all up to block_order_.
+  mutable std::list<Ask*> asks_;  ///< mutex_ guards it and all members up to block_order_.
   PeerPaths paths_;
   using BlockName = std::pair<std::string, std::int64_t>;
   mutable std::map<BlockName, Bytes> blocks_;
   mutable std::deque<BlockName> block_order_;
 
-  Bytes batch_;  ///< This rank's asks as the last word counted them. The group's thread only, as all below.
+  Bytes batch_;  ///< This rank's requests in the last exchange. Only the group's thread uses this and all members
+                 ///< below.
   std::uint64_t meeting_ = 0;
-  std::map<std::string, std::unique_ptr<RandomReader>> served_;  ///< Own files that others read.
+  std::map<std::string, std::unique_ptr<RandomReader>> served_;  ///< Own files that other ranks read.
 };
 
 }  // namespace shard

@@ -16,10 +16,10 @@ namespace shard {
 namespace {
 
 constexpr std::string_view kMagic = "shardctl.journal/1";
-/// Tiles of so many bytes are written down together: a kill loses no more than that.
+/// Tiles of this size are recorded together, so a kill loses at most this much work.
 constexpr std::int64_t kBatchBytes = kLeastJournaledBytes;
 
-/// A block's length and CRC-32, then the block.
+/// The frame of a block: its length and CRC-32, then the block.
 Bytes framed(const Bytes& block) {
   WireWriter frame;
   frame.number(std::ssize(block));
@@ -29,7 +29,7 @@ Bytes framed(const Bytes& block) {
   return all;
 }
 
-/// Takes a framed block off the front; nothing where it is cut short or damaged.
+/// Removes a framed block from the front. Returns nothing if it is truncated or damaged.
 std::optional<std::span<const std::byte>> take_block(std::span<const std::byte>& rest) {
   constexpr std::size_t kFrame = 2 * sizeof(std::int64_t);
   if (rest.size() < kFrame) return std::nullopt;
@@ -143,7 +143,7 @@ std::vector<SourceFile> identify_files(const Reader& reader) {
   const std::vector<File>& files = reader.catalog().files;
   std::vector<SourceFile> identified;
   for (std::uint32_t i = 0; i < files.size(); ++i) {
-    const std::string& path = files[i].path;  // One without bytes may be lost, in a source that is repaired.
+    const std::string& path = files[i].path;  // In a source that is repaired, a file without bytes may be missing.
     identified.push_back(files[i].bytes == 0 ? SourceFile{path, 0, 0, {}} : identify(*reader.file(i), path));
   }
   return identified;
@@ -210,7 +210,7 @@ void Journal::end() noexcept try {
 }
 
 void Journal::read(std::span<const std::byte> note, TileRange tiles, std::span<const Storage> sources) {
-  if (!take_block(note)) return;  // The head.
+  if (!take_block(note)) return;  // Skips the head.
   try {
     while (const auto block = take_block(note)) {
       WireReader in(*block);
@@ -223,7 +223,7 @@ void Journal::read(std::span<const std::byte> note, TileRange tiles, std::span<c
         }
       }
     }
-  } catch (const Error&) {  // The rest is not of this version.
+  } catch (const Error&) {  // The rest has a different version.
   }
 }
 

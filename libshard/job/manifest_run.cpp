@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::int64_t kRead = 256 << 10;
 
-/// Names, dtypes, shapes and boxes.
+/// A digest of names, dtypes, shapes and boxes.
 std::string layout_digest(const Catalog& target) {
   Hasher hasher(HashAlgorithm::kXxh3_128);
   const auto add = [&](Dims numbers) { hasher.update(std::as_bytes(numbers.span())); };
@@ -31,7 +31,7 @@ std::string layout_digest(const Catalog& target) {
   return hasher.finish_hex();
 }
 
-/// The manifest, its hashes still zeros.
+/// The manifest, with zeros in place of its hashes.
 Manifest draft_of(const ManifestRequest& request, const Catalog& target, const FilePlaces& places) {
   Manifest manifest{.tool = request.tool,
                     .algorithm = request.algorithm,
@@ -53,7 +53,7 @@ Manifest draft_of(const ManifestRequest& request, const Catalog& target, const F
   return manifest;
 }
 
-/// `bytes` are those of the whole file.
+/// Hashes a block of a file. `bytes` is the size of the whole file.
 std::string hash_block(FileWriter& file, std::int64_t bytes, std::int64_t block, HashAlgorithm algorithm,
                        std::vector<std::byte>& buffer) {
   Hasher hasher(algorithm);

@@ -1,6 +1,5 @@
-/// \file
-/// Makes the manifest of one run of a copy job: hashes what is written, reads back what was not written in order,
-/// brings together what the ranks know. Inside libshard/job only.
+/// \file ManifestRun: builds the manifest of one run of a copy job. It hashes data as it is written, reads back blocks
+///   that were not written in order, and collects the hashes of all ranks. Inside libshard/job only.
 #pragma once
 
 #include <cstdint>
@@ -18,10 +17,10 @@
 
 namespace shard {
 
-/// Which rank each file of the target lies with; empty: all lie at one place.
+/// The rank whose place contains each file of the target. Empty: all files are in one place.
 using FilePlaces = std::vector<int>;
 
-/// The manifest of a placed target's files, as a file of the output: its size is known before its hashes are.
+/// The manifest of a placed target's files, as a file of the output. Its size is known before its hashes are.
 File manifest_file(const ManifestRequest& request, bool is_folder, const Catalog& target, const FilePlaces& places);
 
 /// Ownership: request and target must outlive this.
@@ -30,15 +29,15 @@ class ManifestRun {
   ManifestRun(const ManifestRequest& request, const Catalog& target, FilePlaces places)
       : request_(request), target_(target), places_(std::move(places)), hashes_(target.files.size()) {}
 
-  /// A writer that also hashes. Ownership: this keeps it; `to` must outlive its use.
+  /// A writer that also hashes. Ownership: this object owns it; `to` must outlive its use.
   FileWriter& hashing(std::uint32_t file, FileWriter& to);
-  /// Rank 0 learns what all ranks hashed and what is missing, which all ranks are told. Collective.
+  /// Rank 0 collects the hashes of all ranks, and sends the list of missing blocks to all. Collective.
   void share(Group& group);
-  /// Reads back the blocks that are missing in files of which `owners` says that they are this rank's.
-  /// \throws Error kResource  from reading back what was written
+  /// Reads back the missing blocks in the files that this rank owns according to `owners`.
+  /// \throws Error kResource  from reading back the written data
   void read_back(std::span<FileWriter* const> files, const std::vector<int>& owners, int rank, int threads,
                  const std::stop_token& stop);
-  /// Rank 0 learns what was read back. \returns the document, on all ranks. Collective.
+  /// Rank 0 collects the hashes of blocks that were read back. \returns the document, on all ranks. Collective.
   std::string finish(Group& group);
 
  private:
@@ -51,10 +50,10 @@ class ManifestRun {
   const ManifestRequest& request_;
   const Catalog& target_;
   const FilePlaces places_;
-  std::vector<std::unique_ptr<BlockHashes>> hashes_;  ///< By file; null where this rank knows nothing of it.
+  std::vector<std::unique_ptr<BlockHashes>> hashes_;  ///< By file. Null if this rank hashed nothing of it.
   std::vector<std::unique_ptr<HashingWriter>> writers_;
   std::vector<Block> missing_;
-  std::vector<std::pair<Block, std::string>> read_;  ///< What this rank read back.
+  std::vector<std::pair<Block, std::string>> read_;  ///< The hashes of blocks that this rank read back.
 };
 
 }  // namespace shard

@@ -25,7 +25,7 @@ class ByGroup final : public PieceTransport {
   }
 };
 
-/// Things that are lent and come back.
+/// A set of objects that are lent and returned.
 template <class T>
 class Shelf {
  public:
@@ -95,7 +95,7 @@ class ByLink final : public PieceTransport {
 
   Device& device_;
   DeviceLink& link_;
-  std::mutex mutex_;  ///< Guards all below.
+  std::mutex mutex_;  ///< Guards everything below.
   Shelf<Unit> to_send_, to_receive_;
   Shelf<std::unique_ptr<DeviceStream>> streams_;
 };

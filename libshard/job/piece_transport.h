@@ -1,6 +1,5 @@
-/// \file
-/// Where pieces that travel between ranks lie, and how they travel: in memory of the host by the group, or in that of
-/// the ranks' devices by the link between them. Inside libshard/job only.
+/// \file PieceTransport: the memory of pieces that are sent between ranks, and the way they are sent. The group sends
+///   pieces in host memory; a link between the ranks' devices sends pieces in device memory. Inside libshard/job only.
 #pragma once
 
 #include <cstddef>
@@ -13,31 +12,31 @@
 
 namespace shard {
 
-/// Memory for boxes, returned when its last owner releases it.
+/// Memory for boxes. It is returned when its last owner releases it.
 struct PieceMemory {
-  std::byte* packed = nullptr;   ///< Where a sender packs boxes: on the host.
-  std::byte* carried = nullptr;  ///< Where they leave from, or arrive: where they travel.
+  std::byte* packed = nullptr;   ///< The host memory in which a sender packs boxes.
+  std::byte* carried = nullptr;  ///< The memory from which boxes are sent, or in which they arrive.
   std::shared_ptr<void> owner{};
 };
 
-/// Threads: any, but for exchange.
+/// Threads: any, except for exchange.
 class PieceTransport {
  public:
   virtual ~PieceTransport() = default;
   virtual bool is_on_device() const = 0;
   virtual PieceMemory memory_to_send(std::int64_t bytes) = 0;
   virtual PieceMemory memory_to_receive(std::int64_t bytes) = 0;
-  /// A box of `bytes` at `begin` was packed: brings it to where it leaves from.
+  /// Prepares a box of `bytes` at `begin` for sending after it was packed.
   virtual void seal(const PieceMemory& memory, std::int64_t begin, std::int64_t bytes) = 0;
-  /// As Group::exchange, between carried memory. Collective.
+  /// Does the same as Group::exchange, between carried memory. Collective.
   virtual void exchange(Group& group, std::span<const std::span<const std::byte>> to,
                         std::span<const std::span<std::byte>> from) = 0;
 };
 
 std::unique_ptr<PieceTransport> transport_by_group();
 
-/// Takes memory for two rounds that are sent, on host and device, and for three batches, on the device, each of
-/// `unit_bytes`: nothing that is asked for is larger. \throws Error kResource
+/// A transport by a link between devices. It allocates memory for two sent rounds, on host and device, and for three
+/// batches, on the device, each of `unit_bytes`. No request is larger. \throws Error kResource
 /// Ownership: device and link must outlive it.
 std::unique_ptr<PieceTransport> transport_by_link(Device& device, DeviceLink& link, std::int64_t unit_bytes);
 

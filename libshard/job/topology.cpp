@@ -13,7 +13,7 @@ namespace shard {
 
 namespace {
 
-/// Timeouts of the ranks that wait for rank 0 to clean up after a failure, and of rank 0 when it tells them.
+/// Timeouts of the ranks that wait for rank 0 to clean up after a failure, and of rank 0 when it notifies them.
 constexpr std::chrono::milliseconds kCleanUp{5000}, kTellCleanUp{100};
 
 }  // namespace

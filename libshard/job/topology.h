@@ -20,11 +20,11 @@ struct Topology {
   /// Each rank copies the data in the source's files of its own rank (File::rank). Other ranks need not be able to read
   /// these files.
   bool by_owner = false;
-  /// The store that the reader was opened from, if each rank sees only its own files of the source. Each rank then
-  /// reads those. Null: all ranks see all files.
+  /// The store from which the reader was opened, if each rank sees only its own files of the source. Each rank then
+  /// reads its own files. Null: all ranks see all files.
   GroupStore* peer_store = nullptr;
-  /// Each rank writes the files that it owns to its own place, and no other rank's. With `peer_store`, ranks send the
-  /// data that they read for others.
+  /// Each rank writes the files that it owns to its own place, and writes to no other place. With `peer_store`, ranks
+  /// send the data that they read for others.
   bool own_places = false;
 
   /// True if a rank's plan contains its own copies only.
@@ -33,23 +33,23 @@ struct Topology {
   bool sums_plans() const { return peer_store != nullptr || own_places; }
   /// True if ranks read for one another.
   bool exchanges() const { return peer_store != nullptr && own_places; }
-  /// The part of a rank's memory for tiles; the rest is for pieces in transit. \throws Error kInvalidArgument
+  /// The part of a rank's memory for tiles. The rest is for pieces in transit. \throws Error kInvalidArgument
   std::int64_t copy_memory(std::int64_t rank_bytes) const;
   /// The memory that a rank needs so that tiles may take `copy_bytes`.
   std::int64_t rank_memory(std::int64_t copy_bytes) const;
-  /// The form in which journals record it.
+  /// The text that journals store for this topology.
   std::string text(int ranks) const;
 };
 
-/// The places that ranks write to: one for all, or one for each rank, or for ranks that share a folder.
+/// The places to which ranks write: one for all ranks, one per rank, or one per group of ranks that share a folder.
 struct OutputPlaces {
-  std::vector<int>
-      roots;           ///< By rank: the rank that begins and commits its place's output, the lowest that writes there.
-  bool is_one = true;  ///< All ranks write to one place. Otherwise no rank writes to another's files.
+  std::vector<int> roots;  ///< By rank: the rank that creates and commits its place's output, which is the lowest rank
+                           ///< that writes there.
+  bool is_one = true;      ///< All ranks write to one place. Otherwise no rank writes to another's files.
 
   bool is_root(int rank) const { return root(rank) == rank; }
   int root(int rank) const { return roots[static_cast<std::size_t>(rank)]; }
-  /// The token of this rank's place, which its root made. Collective. \throws Error kPeer
+  /// The token of this rank's place, which its root created. Collective. \throws Error kPeer
   Bytes share_token(Group& group, const Bytes& own) const;
   /// Waits a few seconds for the roots to remove a failed output, because mpirun kills all ranks when one exits.
   /// Collective. \throws Error kPeer
@@ -61,12 +61,13 @@ OutputPlaces one_place(int ranks);
 /// A place for each value of OutputStore::place. Collective. \throws Error kPeer
 OutputPlaces find_places(Group& group, const OutputStore& store);
 
-/// Bytes that a place needs and has.
+/// The number of bytes that a place needs, and the number that it has.
 struct PlaceSpace {
   int root = 0;
   std::int64_t needed_bytes = 0, free_bytes = 0;
 };
-/// In rising order of roots; `owners` are those of the files. Collective. \throws Error kPeer
+/// The space of all places, in rising order of roots. `owners` are the owners of the files. Collective. \throws Error
+/// kPeer
 std::vector<PlaceSpace> find_space(Group& group, const OutputPlaces& places, const std::vector<File>& files,
                                    const std::vector<int>& owners, std::int64_t own_free_bytes);
 

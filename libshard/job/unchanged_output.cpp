@@ -17,10 +17,10 @@ namespace shard {
 
 namespace {
 
-/// An output that may be the one that a job would write.
+/// An existing output that may be the one that a job would write.
 struct StatedOutput {
   bool is_folder = false;
-  std::string manifest;  ///< Its text; empty: it is not.
+  std::string manifest;  ///< The manifest's text. Empty: it is a different output.
 };
 
 StatedOutput find_stated(const LocalDisk& disk, const std::string& destination, const ManifestRequest& request) {
@@ -32,12 +32,12 @@ StatedOutput find_stated(const LocalDisk& disk, const std::string& destination, 
     const bool is_same = manifest.tool == request.tool && manifest.algorithm == request.algorithm &&
                          manifest.options == request.options && manifest.source == request.source;
     if (is_same) return {disk.status(destination).kind == FileKind::kFolder, std::move(text)};
-  } catch (const Error&) {  // A manifest that cannot be read counts as none.
+  } catch (const Error&) {  // An unreadable manifest counts as missing.
   }
   return {};
 }
 
-/// Sends what rank 0 found to all ranks.
+/// Sends rank 0's result to all ranks.
 StatedOutput shared(Group& group, const StatedOutput& stated) {
   WireWriter out;
   out.number(stated.is_folder ? 1 : 0);
@@ -48,7 +48,7 @@ StatedOutput shared(Group& group, const StatedOutput& stated) {
   return {is_folder, in.text()};
 }
 
-/// True if a place has its files in their sizes; only the root of a place looks.
+/// True if a place has its files in the right sizes. Only the root of a place checks.
 bool has_files(const Group& group, const LocalDisk& disk, const std::string& destination, bool is_folder,
                const Manifest& manifest, const OutputPlaces& places) {
   const int own = group.rank();

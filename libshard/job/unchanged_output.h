@@ -1,5 +1,4 @@
-/// \file
-/// Whether the destination of a copy job already has the output that the job would write.
+/// \file Checks whether the destination of a copy job already has the output that the job would write.
 #pragma once
 
 #include <functional>
@@ -14,9 +13,9 @@
 
 namespace shard {
 
-/// The manifest of `destination` if the request of this job equals the one that it records (tool, algorithm, options,
-/// and the files of the source), and if the files there have the sizes that it states. With `has_own_places` each rank
-/// writes to a place of its own, and looks for the files of its place. Reads no byte of the output; `verify` does.
+/// Returns the manifest of `destination` if it records the same request as this job's (tool, algorithm, options, and
+/// the files of the source), and if the files there have the recorded sizes. With `has_own_places`, each rank writes to
+/// its own place, and checks the files of its place. Reads no byte of the output; only `verify` does.
 ///
 /// \param request  called on rank 0
 /// \param step  options of the collective steps

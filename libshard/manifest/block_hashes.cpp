@@ -11,7 +11,7 @@ namespace shard {
 
 namespace {
 
-constexpr std::size_t kMostEarly = 64;  ///< Spans of a block.
+constexpr std::size_t kMostEarly = 64;  ///< The limit on separate early spans in a block.
 constexpr std::int64_t kRead = 64 << 10;
 
 }  // namespace
@@ -46,7 +46,7 @@ void BlockHashes::add_written(std::int64_t offset, std::span<const std::byte> pi
   hash(block, *begun, piece, file);
 }
 
-/// Whether the caller is to hash [begin, end) now; nobody else hashes the block until it has.
+/// Decides whether the caller hashes [begin, end) now. Until the caller has finished, no other thread hashes the block.
 BlockHashes::Turn BlockHashes::claim(std::int64_t block, std::int64_t begin, std::int64_t end, BegunPtr& begun) {
   State& state = states_[static_cast<std::size_t>(block)];
   if (state == State::kLost || state == State::kDone) return lose(block);
@@ -85,7 +85,7 @@ void BlockHashes::keep_early(std::int64_t block, Begun& begun, std::int64_t begi
   }
 }
 
-/// Hashes a claimed piece, and the early ones whose turn comes by that.
+/// Hashes a claimed piece, and then the early spans that directly follow it.
 void BlockHashes::hash(std::int64_t block, Begun& begun, std::span<const std::byte> piece, FileWriter& file) {
   begun.hasher.update(piece);
   std::array<std::byte, kRead> buffer;
@@ -98,7 +98,7 @@ void BlockHashes::hash(std::int64_t block, Begun& begun, std::span<const std::by
   }
 }
 
-/// Claims the span that begins at the end of what is hashed; without one lets the block go, or ends it.
+/// Claims the early span that begins where the hashed part ends. If there is none, releases the block or completes it.
 bool BlockHashes::take_early(std::int64_t block, Begun& begun, std::int64_t& from) {
   const std::scoped_lock lock(mutex_);
   State& state = states_[static_cast<std::size_t>(block)];
@@ -136,8 +136,8 @@ std::string_view BlockHashes::hash_of(std::int64_t block) const {
   return std::string_view(hashes_).substr(static_cast<std::size_t>(block) * digits, digits);
 }
 
-/// Before the write as far as it is the bytes' turn, while they are in the processor's cache; the rest, whose turn has
-/// mostly come by then, after it.
+/// Hashes as much as possible before the write, while the bytes are in the processor's cache. The rest is hashed after
+/// the write, because by then the bytes before it have usually been hashed.
 void HashingWriter::write_at(std::int64_t offset_bytes, std::span<const std::byte> data) {
   std::vector<std::pair<std::int64_t, std::span<const std::byte>>> later;
   const std::int64_t end = offset_bytes + std::ssize(data);

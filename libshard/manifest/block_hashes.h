@@ -1,5 +1,4 @@
-/// \file
-/// BlockHashes: the hashes of a file's blocks, made while the file is written.
+/// \file BlockHashes: computes the hashes of a file's blocks while the file is written.
 #pragma once
 
 #include <cstddef>
@@ -17,41 +16,46 @@
 
 namespace shard {
 
-/// Bytes of a block may come in any pieces and in nearly any order. A piece is hashed on arrival if everything before
-/// it in the block is already hashed. An early piece is read back later, usually from the page cache. A block of which
-/// a piece comes twice, or never (a clone, a hole), or of which very many come early, is not known in the end and must
-/// be read back. Threads: any may add. Memory: a hash in hexadecimal and a byte for each block, 600 bytes for each that
-/// is begun, and at most 64 spans of it.
+/// Computes block hashes from pieces that arrive in nearly any order. A piece is hashed on arrival if everything before
+/// it in the block is already hashed. An early piece is read back later, usually from the page cache.
+///
+/// Some blocks remain unknown and must be read back at the end: a block with a piece that came twice or never (a clone,
+/// a hole), or one with very many early pieces.
+///
+/// Threads: any may add. Memory: a hash in hexadecimal and a byte per block, and 600 bytes and at most 64 spans for
+/// each block in progress.
 class BlockHashes {
  public:
   BlockHashes(std::int64_t bytes, HashAlgorithm algorithm);
-  /// Hashes a piece of one block if it is its turn. \returns whether that is all: else the piece must be written to
-  /// `file`, and then added. `file` is the one that all pieces are of. \throws Error kResource  from reading back
+  /// Hashes a piece of one block if all bytes before it in the block are hashed. \returns whether the piece is done. If
+  /// not, the caller must write the piece to `file`, and then call add_written. `file` is the file that contains all
+  /// pieces.
+  /// \throws Error kResource  from reading back
   bool add_next(std::int64_t offset_bytes, std::span<const std::byte> piece, FileWriter& file);
-  /// The same for a piece that was written: it is hashed now or later.
+  /// Adds a piece that is already written. It is hashed now or later.
   void add_written(std::int64_t offset_bytes, std::span<const std::byte> piece, FileWriter& file);
-  /// Sets the hash of a block that was read back, or that another rank made.
+  /// Sets the hash of a block that was read back, or that a different rank computed.
   void set(std::int64_t block, std::string_view hash);
   bool is_known(std::int64_t block) const { return states_[static_cast<std::size_t>(block)] == State::kDone; }
   std::int64_t blocks() const { return static_cast<std::int64_t>(states_.size()); }
   std::string_view hash_of(std::int64_t block) const;
-  /// All of them, as ManifestFile::blocks. \pre every block is known
+  /// All hashes, in the form of ManifestFile::blocks. \pre every block is known
   std::string take() { return std::move(hashes_); }
 
  private:
   enum class State : std::uint8_t {
-    kFresh,  ///< Nothing was added.
+    kFresh,  ///< No piece was added.
     kBegun,
-    kLost,  ///< Must be read back.
+    kLost,  ///< The block must be read back.
     kDone,
   };
-  /// Invariant: what lies before `end` is hashed, or is being hashed by the one thread for which is_busy stands; what
-  /// is in `early` is written and begins behind `end`, or at it while is_busy.
+  /// A block in progress. Invariant: the bytes before `end` are hashed, or the one thread that set is_busy is hashing
+  /// them. The spans in `early` are written and begin after `end`, or at `end` while is_busy is set.
   struct Begun {
     Begun(std::int64_t from, HashAlgorithm algorithm) : end(from), hasher(algorithm) {}
     std::int64_t end;
     bool is_busy = false;
-    std::map<std::int64_t, std::int64_t> early;  ///< Spans of the file, from begin to end; neighbours are joined.
+    std::map<std::int64_t, std::int64_t> early;  ///< Spans of the file: begin to end. Adjacent spans are joined.
     Hasher hasher;
   };
   using BegunPtr =
@@ -72,7 +76,7 @@ class BlockHashes {
   std::string hashes_;
 };
 
-/// Writes through to another writer and hashes what passes. Ownership: borrows both.
+/// Forwards all writes to another writer and hashes the bytes. Ownership: borrows both.
 class HashingWriter final : public FileWriter {
  public:
   HashingWriter(FileWriter& to, BlockHashes& hashes) : to_(to), hashes_(hashes) {}

@@ -1,6 +1,5 @@
-/// \file
-/// Megatron-core's `integrity.json`: `{"algorithm": "sha256", "files": {NAME: HEX}}`, a SHA-256 of each whole file of a
-/// folder but itself. Source: Megatron-LM PR 4305 of 2026-04.
+/// \file Megatron-core's `integrity.json`: `{"algorithm": "sha256", "files": {NAME: HEX}}`, with the SHA-256 of each
+///   whole file in a folder, except its own. Source: Megatron-LM PR 4305 of 2026-04.
 #pragma once
 
 #include <map>
@@ -11,8 +10,8 @@ namespace shard {
 
 inline constexpr std::string_view kIntegrityName = "integrity.json";
 
-/// The hashes in hexadecimal, lower case, by path below the folder.
-/// \throws Error kCorruption (kind bad_header)  not such a document; kUnsupported  another algorithm.
+/// Parses the document. \returns the hashes in lower-case hexadecimal, by path relative to the folder.
+/// \throws Error kCorruption (kind bad_header)  the text is not such a document; kUnsupported  a different algorithm.
 std::map<std::string, std::string> parse_integrity(std::string_view text, const std::string& file);
 
 }  // namespace shard

@@ -99,7 +99,7 @@ bool is_hex(std::string_view text, std::size_t digits) {
   return text.size() == digits && text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
 }
 
-/// A hash that this program wrote, whatever algorithm the blocks have.
+/// Reads a hash that this program wrote, with any of the block algorithms.
 std::string hash_of(const json& object, const char* key) {
   std::string text = text_of(object, key);
   if (is_hex(text, hex_digits(HashAlgorithm::kXxh3_128))) return text;
@@ -146,7 +146,7 @@ void check_schema(const json& document) {
       .expected("shardctl.manifest/1, blocks of 4194304 bytes");
 }
 
-/// The text ends with a hash of all that stands before it.
+/// Checks the hash at the end of the text, which covers all text before it.
 void check_sum(std::string_view text) {
   const std::size_t digits = hex_digits(HashAlgorithm::kXxh3_128);
   const std::size_t tail = kSumBegin.size() + digits + kSumEnd.size();
@@ -154,7 +154,7 @@ void check_sum(std::string_view text) {
   if (text.size() < tail || !text.ends_with(kSumEnd) || !text.substr(text.size() - tail).starts_with(kSumBegin)) {
     throw changed.because("its last line is not the hash of the lines before it");
   }
-  const std::string_view summed = text.substr(0, text.size() - tail + 1);  // With the newline.
+  const std::string_view summed = text.substr(0, text.size() - tail + 1);  // Includes the newline.
   Hasher hasher(HashAlgorithm::kXxh3_128);
   hasher.update(summed);
   const std::string found = hasher.finish_hex();
@@ -214,7 +214,7 @@ Manifest parse_manifest(std::string_view text, const std::string& file) {
     return manifest_of(read_json(text, "manifest", kManifestDepth));
   } catch (Error& error) {
     throw error.in_file(file);
-  } catch (const json::exception& error) {  // A number that fits no integer.
+  } catch (const json::exception& error) {  // A number in the text exceeds the range of integers.
     throw bad_manifest("it contains an impossible value").because(error.what()).in_file(file);
   }
 }
@@ -239,7 +239,7 @@ std::string manifest_text(const Manifest& manifest) {
   write_files(manifest, out);
   out.line(0);
   Hasher hasher(HashAlgorithm::kXxh3_128);
-  hasher.update(text);  // Up to the line of the sum.
+  hasher.update(text);  // The text before the line with the sum.
   text += ' ';
   out.key("sum"), out.string(hasher.finish_hex());
   out.end_line();

@@ -10,7 +10,7 @@ namespace shard {
 
 namespace {
 
-constexpr std::int64_t kMaxManifestBytes = std::int64_t{1} << 28;  // The manifest of 25 TB.
+constexpr std::int64_t kMaxManifestBytes = std::int64_t{1} << 28;  // The size of a manifest for 25 TB.
 
 }  // namespace
 

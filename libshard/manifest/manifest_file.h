@@ -1,5 +1,4 @@
-/// \file
-/// Manifests as files beside checkpoints.
+/// \file Finds and reads the manifest file of a checkpoint.
 #pragma once
 
 #include <string>
@@ -9,10 +8,10 @@
 
 namespace shard {
 
-/// The path of the manifest in the one folder of `paths`, or beside the one file; empty if there is none.
+/// The path of the manifest in the one folder in `paths`, or next to the one file. Empty if there is none.
 std::string manifest_beside(const SourceStore& store, const std::vector<std::string>& paths);
 
-/// Its text. \throws Error kNotFound, kCorruption  it is larger than a manifest can be
+/// The text of a manifest. \throws Error kNotFound; kCorruption  it is larger than any manifest can be
 std::string manifest_bytes(const SourceStore& store, const std::string& path);
 
 }  // namespace shard

@@ -10,7 +10,7 @@ namespace shard {
 namespace {
 
 constexpr std::int64_t kEnd = 4096;
-constexpr int kMostFolders = 16;  ///< In one another.
+constexpr int kMostFolders = 16;  ///< The limit on nested folders.
 
 void add(const SourceStore& store, const std::string& path, const std::string& name, int depth,
          std::vector<SourceFile>& files) {

@@ -1,8 +1,7 @@
-/// \file
-/// What tells a source's files from others without reading them whole: their names, sizes, times of modification, and
-/// the hash of their first and last bytes, where headers and directories lie.
+/// \file Identifies a source's files without reading them whole: by their names, sizes, modification times, and the
+///   hash of their first and last bytes, which usually contain headers and directories.
 ///
-/// It cannot tell that the middle of a file was changed by somebody who set its time back, or that a disk lost bits.
+/// It does not notice changes in the middle of a file if the modification time was reset, or bits that a disk lost.
 #pragma once
 
 #include <string>
@@ -13,11 +12,11 @@
 
 namespace shard {
 
-/// \throws Error kNotFound  the file cannot be read. Cost: two reads of up to 4 KiB.
+/// Identifies one file. \throws Error kNotFound  the file cannot be read. Cost: two reads of up to 4 KiB.
 SourceFile identify(const RandomReader& file, const std::string& name);
 
-/// All regular files of `paths`, those in folders too, by path. Entries that lead nowhere are left out.
-/// \throws Error kNotFound  a path or a file cannot be read. Cost: identify's for each file.
+/// Identifies all regular files in `paths` and their folders, sorted by path. Skips dangling links.
+/// \throws Error kNotFound  a path or a file cannot be read. Cost: that of identify, per file.
 std::vector<SourceFile> identify_source(const SourceStore& store, const std::vector<std::string>& paths);
 
 }  // namespace shard

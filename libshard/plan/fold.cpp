@@ -9,9 +9,9 @@ namespace shard {
 
 namespace {
 
-constexpr std::size_t kFewPieces = 4;  ///< So many are copied as they are.
+constexpr std::size_t kFewPieces = 4;  ///< Up to this many pieces are not worth folding.
 
-/// Dimension `dim` of size outer * inner * run as three: [outer, inner, run].
+/// A factorization of dimension `dim`, whose size is outer * inner * run, into three dimensions [outer, inner, run].
 struct Factors {
   int dim;
   std::int64_t inner, run;
@@ -19,7 +19,7 @@ struct Factors {
   std::int64_t block() const { return inner * run; }
 };
 
-/// Whether two pieces are alike but for their place along `dim`.
+/// Whether two pieces are equal except for their offset along `dim` and their position in the storage.
 bool are_alike(const Piece& a, const Piece& b, int dim) {
   if (a.storage != b.storage || a.strides != b.strides || a.sizes != b.sizes) return false;
   for (int d = 0; d < a.offsets.size(); ++d) {
@@ -28,20 +28,23 @@ bool are_alike(const Piece& a, const Piece& b, int dim) {
   return true;
 }
 
-/// The dimension along which the pieces follow one another, and the factors of their repetition: after `inner` pieces
-/// of `run` positions the first ones repeat.
+/// Finds the dimension along which the pieces follow one another, and the factors of their repetition: positions in the
+/// storage advance by equal steps for `inner` pieces of `run` elements each, and then the pattern starts again.
 std::optional<Factors> find_factors(Dims shape, std::span<const Piece> pieces) {
   if (pieces.size() <= kFewPieces) return std::nullopt;
+  // Pieces are sorted, so the first dimension in which two neighbours differ is the one that is split.
   const Piece &first = pieces[0], &second = pieces[1];
   int dim = 0;
   while (dim < shape.size() && first.offsets[dim] == second.offsets[dim]) ++dim;
   if (dim == shape.size() || first.offsets[dim] != 0) return std::nullopt;
   const std::int64_t run = first.sizes[dim], step = second.first - first.first;
   if (run == 0 || shape[dim] != run * std::ssize(pieces)) return std::nullopt;
+  // The pieces must cover the whole dimension, one after another, in runs of equal length.
   for (std::size_t i = 0; i < pieces.size(); ++i) {
     const bool follows = pieces[i].offsets[dim] == run * static_cast<std::int64_t>(i) && pieces[i].sizes[dim] == run;
     if (!follows) return std::nullopt;
   }
+  // Each equal step in the storage extends the pattern. A different step ends it.
   std::int64_t inner = 1;
   for (std::size_t i = 1;
        i < pieces.size() && are_alike(first, pieces[i], dim) && pieces[i].first - pieces[i - 1].first == step; ++i) {
@@ -51,7 +54,7 @@ std::optional<Factors> find_factors(Dims shape, std::span<const Piece> pieces) {
   return repeats ? std::optional(Factors{dim, inner, run}) : std::nullopt;
 }
 
-/// `numbers` with the three of the factors in place of number `dim`.
+/// `numbers` with the three factors in place of number `dim`.
 Dims replaced(Arena& arena, Dims numbers, int dim, std::int64_t outer, std::int64_t inner, std::int64_t run) {
   Numbers all;
   std::size_t count = 0;
@@ -65,10 +68,11 @@ Dims replaced(Arena& arena, Dims numbers, int dim, std::int64_t outer, std::int6
   return arena.dims(std::span(all).first(count));
 }
 
-/// The piece as a box of the factors; nothing where it is not one.
+/// The piece as a box in the factored dimensions, or nothing if it is not such a box.
 std::optional<Piece> factored(Arena& arena, const Piece& piece, const Factors& by) {
   const std::int64_t begin = piece.offsets[by.dim], size = piece.sizes[by.dim], stride = piece.strides[by.dim];
   std::int64_t outer = 1, inner = 1, run = size;
+  // A range is a box in three cases: it consists of whole blocks, of whole runs in one block, or of a part of one run.
   if (begin % by.block() == 0 && size % by.block() == 0) {
     outer = size / by.block(), inner = by.inner, run = by.run;
   } else if (begin % by.run == 0 && size % by.run == 0 && begin % by.block() + size <= by.block()) {
@@ -83,7 +87,7 @@ std::optional<Piece> factored(Arena& arena, const Piece& piece, const Factors& b
   return box;
 }
 
-/// All pieces of a side as boxes of the factors; nothing where one is not.
+/// All pieces of a side as boxes in the factored dimensions, or nothing if one of them is not such a box.
 std::optional<std::vector<Piece>> all_factored(Arena& arena, std::span<const Piece> pieces, const Factors& by) {
   std::vector<Piece> boxes;
   boxes.reserve(pieces.size());
@@ -95,7 +99,7 @@ std::optional<std::vector<Piece>> all_factored(Arena& arena, std::span<const Pie
   return boxes;
 }
 
-/// Whether `next` goes on where `piece` ends along dimension `dim`, with `stride` from one position to the next.
+/// Whether `next` continues where `piece` ends along dimension `dim`, with `stride` between positions.
 bool goes_on(const Piece& piece, const Piece& next, int dim, std::int64_t stride) {
   if (piece.storage != next.storage) return false;
   for (int d = 0; d < piece.offsets.size(); ++d) {
@@ -106,7 +110,8 @@ bool goes_on(const Piece& piece, const Piece& next, int dim, std::int64_t stride
          next.first == piece.first + piece.sizes[dim] * stride;
 }
 
-/// Joins boxes that follow one another along `dim` with equal steps. Boxes of one size along it may take any stride.
+/// Joins consecutive boxes along `dim` if their positions in the storage have equal steps. A box of size 1 along `dim`
+/// fits any stride.
 void join_along(Arena& arena, std::vector<Piece>& pieces, int dim) {
   std::vector<Piece> joined;
   for (const Piece& piece : pieces) {
@@ -146,9 +151,11 @@ void fold(Arena& arena, Dims& shape, std::vector<Piece>& from, std::size_t from_
   std::optional<Factors> by = find_factors(shape, sources);
   if (!by) by = find_factors(shape, targets);
   if (!by || shape[by->dim] % by->block() != 0) return;
+  // Both sides need boxes in the same factors, because they share the unit's shape.
   std::optional<std::vector<Piece>> in_from = all_factored(arena, sources, *by),
                                     in_to = all_factored(arena, targets, *by);
   if (!in_from || !in_to) return;
+  // Joins the inner factor first. Only then are the boxes whole along it, so that the outer factor can be joined.
   for (std::vector<Piece>* pieces : {&*in_from, &*in_to}) {
     join_along(arena, *pieces, by->dim + 1);
     join_along(arena, *pieces, by->dim);

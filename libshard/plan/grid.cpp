@@ -10,31 +10,32 @@ namespace shard {
 namespace {
 
 constexpr std::int64_t kMiB = 1 << 20;
-// Goal: at most 2,500 reads and writes per GB (10^9 bytes), so that call overhead is small next to the data transfer.
-// The search stops a little below, because its numbers are estimates.
+// The goal is at most 2,500 reads and writes per GB (10^9 bytes), so that call overhead is small next to the data
+// transfer. The search stops a little below, because its numbers are estimates.
 constexpr double kCallsPerByte = 2400e-9;
-// If source and target order differ, tiles trade short reads against short writes. A short write makes the
-// page cache of a new file grow here and there and costs about four short reads of one that is there.
+// If source and target order differ, tiles trade short reads against short writes. A short write makes the page cache
+// of a new file grow in scattered places, and costs about as much as four short reads of an existing file.
 constexpr double kWriteCost = 4;
-// A larger tile must save 5 % of the calls: the smaller one stays in the CPU's cache, and differences of a few percent
+// A larger tile must save 5 % of the calls. The smaller one stays in the CPU's cache, and differences of a few percent
 // are within the estimate's error.
 constexpr double kGain = 0.95;
 // Using one worker with all the memory is worthwhile only if it nearly halves the number of calls, because the others
 // wait.
 constexpr double kAloneGain = 0.55;
-// A compressed piece of up to so many bytes is read by one worker, where that one's share of the memory holds it.
+// One worker reads a compressed piece of up to this size, if its share of the memory can hold the piece.
 constexpr std::int64_t kWholePiece = 8 * kMiB;
-constexpr std::size_t kSample = 2048;  // Pieces that an estimate looks at, so that its cost is bounded.
+constexpr std::size_t kSample = 2048;  // The number of pieces that an estimate samples, so that its cost is bounded.
 
 std::size_t at(int i) { return static_cast<std::size_t>(i); }
 
-/// Sides in balance: a slab along one side's order has long runs there and runs of 1 on the other side; here neither is
-/// short. Greedy: each step doubles one dimension of that side whose run is the shorter one (its innermost dimension
-/// that is not whole yet), until the next doubling would take more than `elements`. Invariant: the tile holds at most
-/// `elements`. At most log2(elements) steps plus one.
+/// Chooses a tile with balanced sides. A slab along one side's order has long runs on that side and runs of 1 on the
+/// other side; in a balanced tile neither is short. Greedy: each step doubles one dimension of the side whose run is
+/// shorter (its innermost dimension that is not whole yet), until the next doubling would take more than `elements`.
+/// Invariant: the tile has at most `elements`. At most log2(elements) steps plus one.
 void fill_balanced(Dims shape, const Order& from, const Order& to, std::int64_t elements, Numbers& tile) {
   std::fill_n(tile.begin(), shape.size(), std::int64_t{1});
-  const auto grow = [&](const Order& order, bool really) {  // \returns the run's length along `order`.
+  const auto grow = [&](const Order& order, bool really) {  // Doubles a dimension if `really` is set. \returns the
+                                                            // run's length along `order`.
     std::int64_t run = 1;
     for (int i = shape.size(); i-- > 0;) {
       const int d = order[at(i)];
@@ -55,20 +56,20 @@ void fill_balanced(Dims shape, const Order& from, const Order& to, std::int64_t 
   }
 }
 
-/// What one call reads or writes: `span` elements of the storage, of which `elements` are wanted.
+/// One read or write call: `span` elements of the storage, of which `elements` are wanted.
 struct Run {
   std::int64_t elements = 1, span = 1;
 };
 
-/// How one side of a copy is read or written.
+/// The limits on read or write calls of one side of a copy.
 struct Access {
-  std::int64_t longest;        ///< Elements of one call.
-  std::int64_t element_bytes;  ///< Of a source; 0: a target, of which no gap is written.
+  std::int64_t longest;        ///< The limit on elements of one call.
+  std::int64_t element_bytes;  ///< The element size of a source. 0 for a target, whose gaps are never written.
 };
 
-/// The longest run in the storage of a piece, cut to `tile`: dimensions are merged from the smallest stride on, as long
-/// as one continues what is merged so far, or is read over the gap. A source may repeat elements: such a dimension has
-/// a stride shorter than the run.
+/// The longest run of a piece in the storage, within `tile`. Dimensions are merged from the smallest stride up, as long
+/// as the next one continues the merged run, or the gap between them is read over. A source may repeat elements: such a
+/// dimension has a stride shorter than the run.
 Run longest_run(const Piece& piece, const Numbers& tile, const Access& access) {
   Run run;
   std::int64_t piece_run = 1;
@@ -86,8 +87,8 @@ Run longest_run(const Piece& piece, const Numbers& tile, const Access& access) {
   return run;
 }
 
-/// I/O calls that one piece needs: the tiles that it overlaps times the runs in one of them. Tiles at its edges count
-/// as full, so this is an upper estimate.
+/// The number of I/O calls for one piece: the tiles that it overlaps times the runs in one of them. Tiles at its edges
+/// count as full, so this is an upper estimate.
 double calls_of(const Piece& piece, const Numbers& tile, const Access& access) {
   double tiles = 1, elements = 1;
   for (int d = 0; d < piece.sizes.size(); ++d) {
@@ -111,8 +112,8 @@ double calls_of(std::span<const Piece> pieces, const Numbers& tile, const Access
 /// Tries tiles of one size and keeps the one that needs the fewest calls so far.
 class TileSearch {
  public:
-  /// Lines are read directly into place, whatever their length. Other reads, and writes of cast elements, use the
-  /// staging buffer.
+  /// Line units are read directly into their final position, regardless of their length. Other reads, and writes of
+  /// cast elements, use the staging buffer.
   TileSearch(const Unit& unit, std::span<const Piece> from, std::span<const Piece> to, std::int64_t staging_bytes)
       : shape_(unit.shape),
         from_(from),
@@ -128,16 +129,16 @@ class TileSearch {
     if (is_stream_) measure_pieces();
   }
 
-  /// \param is_alone  only one worker can hold a tile of this size.
+  /// Tries a tile of about this size. \param is_alone  only one worker can hold a tile of this size.
   void try_size(std::int64_t bytes, bool is_alone) {
     gain_ = permuted_ && is_alone ? kAloneGain : kGain;
     const std::int64_t elements = std::max<std::int64_t>(1, bytes / element_bytes_);
     Numbers tile;
     if (least_bytes() > 0 && piece_elements_ <= elements) {
       fill_pieces(elements, tile);
-      return keep_better(tile, 0);  // Each piece is read once, whatever the tile.
+      return keep_better(tile, 0);  // Each piece is read once, regardless of the tile.
     }
-    if (is_stream_ && !is_line_) {  // Along one stream after another.
+    if (is_stream_ && !is_line_) {  // A stream must be read in its stored order, one stream after another.
       fill_slab(std::span(piece_).first(at(shape_.size())), from_order_, elements, tile);
       return keep_better(tile, reads_of(tile));
     }
@@ -149,7 +150,7 @@ class TileSearch {
     fill_balanced(shape_, from_order_, to_order_, elements, tile);
     keep_better(tile, reads_of(tile));
   }
-  /// So that a tile holds a whole compressed piece; 0 where that is too large.
+  /// The smallest tile that contains a whole compressed piece, or 0 if that is too large.
   std::int64_t least_bytes() const {
     const std::int64_t bytes = piece_elements_ * element_bytes_;
     return is_stream_ && bytes <= kWholePiece ? bytes : 0;
@@ -167,8 +168,8 @@ class TileSearch {
     }
   }
 
-  /// Whole source pieces, as many side by side along the target as `elements` are enough for: in a grid of chunks each
-  /// is in one tile.
+  /// Fills the tile with whole source pieces, side by side along the target, up to `elements`. In a grid of chunks,
+  /// each chunk is then in one tile.
   void fill_pieces(std::int64_t elements, Numbers& tile) const {
     Numbers grid, pieces;
     for (std::size_t d = 0; d < at(shape_.size()); ++d) {
@@ -182,7 +183,7 @@ class TileSearch {
 
   double reads_of(const Numbers& tile) const { return calls_of(from_, tile, read_); }
 
-  /// A later tile, which is mostly a larger one, must save some of the calls.
+  /// Keeps a later tile, which is usually larger, only if it saves enough calls.
   void keep_better(const Numbers& tile, double reads) {
     const double writes = calls_of(to_, tile, write_);
     const double calls = reads + (permuted_ ? kWriteCost : 1) * writes;
@@ -196,15 +197,15 @@ class TileSearch {
   Order from_order_, to_order_;
   std::int64_t element_bytes_;
   Access read_{}, write_{};
-  Numbers piece_{};  ///< Of a stream: the sides of the largest source piece.
+  Numbers piece_{};  ///< For a stream: the sides of the largest source piece.
   std::int64_t piece_elements_ = 1;
   bool permuted_ = false, is_stream_ = false, is_line_ = false;
   double calls_ = 1e300, gain_ = kGain;
   Numbers best_{};
 };
 
-/// Cuts the dimension that has most parts into up to twice as many, so that workers who take turns end together. Many
-/// tiles are shared evenly as they are.
+/// Splits the dimension that has most parts into up to twice as many parts, so that workers finish at about the same
+/// time. Many tiles already balance without this.
 void share_evenly(Dims shape, std::int64_t workers, Numbers& tile) {
   constexpr std::int64_t kManyRounds = 16;
   const auto parts_of = [&](int d) { return (shape[d] + tile[at(d)] - 1) / tile[at(d)]; };
@@ -239,14 +240,14 @@ Dims choose_tile(Arena& arena, const Unit& unit, std::span<const Piece> from, st
   const std::int64_t bytes = checked_numel(unit.shape) * element_bytes(unit.from);
   if (bytes <= std::min(kMiB, limits.share_bytes)) return unit.shape;
   TileSearch search(unit, from, to, limits.staging_bytes);
-  // Calls fall at most in proportion to the tile's size. Doubling therefore ends at less than twice the size that would
-  // do, after at most log2 of the memory in MiB steps.
+  // Calls fall at most in proportion to the tile's size. Therefore doubling ends at less than twice the size that
+  // suffices, after at most log2 of the memory in MiB steps.
   const std::int64_t first = std::min(std::max(kMiB, search.least_bytes()), limits.share_bytes);
   const bool is_in_pieces = search.least_bytes() > 0 && search.least_bytes() <= limits.share_bytes;
-  // Decoding is work for all workers.
+  // All workers take part in decoding, so the limit is each worker's share.
   const std::int64_t full_bytes = is_in_pieces ? limits.share_bytes : limits.full_bytes;
   for (std::int64_t size = first;; size *= 2) {
-    // Both limits are tried as they are, not only the powers of two next to them.
+    // Both limits are tried exactly, in addition to the powers of two near them.
     if (size / 2 < limits.share_bytes && limits.share_bytes < size) search.try_size(limits.share_bytes, false);
     search.try_size(std::min(size, full_bytes), size > limits.share_bytes);
     if (search.calls() <= kCallsPerByte * static_cast<double>(bytes)) break;

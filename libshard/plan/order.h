@@ -1,5 +1,5 @@
-/// \file
-/// The order in which strides walk a box, and slabs along it. Inside libshard/plan and libshard/exec only.
+/// \file The order in which strides visit a box's elements, and slabs along it. Inside libshard/plan and libshard/exec
+///   only.
 #pragma once
 
 #include <algorithm>
@@ -11,23 +11,25 @@
 
 namespace shard {
 
-using Numbers = std::array<std::int64_t, kMaxDims>;  ///< One a dimension; only the first few are meaningful.
+using Numbers = std::array<std::int64_t, kMaxDims>;  ///< One number per dimension; only the first few are meaningful.
 using Order = std::array<int, kMaxDims>;             ///< Dimensions, the slowest first.
 
 /// Dimensions from the largest stride to the smallest; equal ones keep their order.
 Order order_of(std::span<const std::int64_t> strides);
 
-/// Whether a source is read over the gaps between runs that lie `stride` apart and span `run` elements each. A gap of a
-/// page that the view itself leaves out is read as fast as a call is made, and is read from the disk in any case.
-/// Elements that a tile skips inside the view's own run of `piece_run` elements are read by other tiles anyway, so at
-/// most 1 in 100 of those may be read twice.
+/// Whether a source is read over the gaps between runs whose begins are `stride` apart and that span `run` elements
+/// each.
+///
+/// Reading a gap of a page that the view itself skips costs about as much as one more call, and the disk reads that
+/// page in any case. Elements that a tile skips within the view's own run of `piece_run` elements are read for other
+/// tiles anyway, so at most 1 in 100 of those may be read twice.
 inline bool is_read_over(std::int64_t stride, std::int64_t run, std::int64_t piece_run, std::int64_t element_bytes) {
   constexpr std::int64_t kPage = 4096;
   return stride - piece_run <= kPage / element_bytes && std::min(stride, piece_run) - run <= run / 100;
 }
 
-/// The shape of a slab of at most `elements` (at least one): whole inner dimensions while they fit, part of the next
-/// dimension, and 1 in the rest. Parts are balanced, so that the last is not much shorter.
+/// Computes the shape of a slab of at most `elements` (at least one): whole inner dimensions while they fit, part of
+/// the next dimension, and 1 in the rest. Parts are balanced, so that the last part is not much shorter.
 void fill_slab(std::span<const std::int64_t> shape, const Order& order, std::int64_t elements, Numbers& sides);
 
 }  // namespace shard

@@ -7,7 +7,7 @@ namespace shard {
 
 namespace {
 
-/// The first dimension in which sorted pieces differ; all of them begin at the same place in those before it.
+/// The first dimension in which sorted pieces differ. In all dimensions before it, the pieces have equal offsets.
 int first_cut(std::span<const Piece> pieces) {
   const Piece& first = pieces.front();
   const Piece& last = pieces.back();
@@ -23,7 +23,7 @@ bool overlap(const Piece& a, const Piece& b) {
   return true;
 }
 
-/// Where the pieces begin in each dimension, if they form a grid, else nothing.
+/// The distinct offsets of the pieces in each dimension if the pieces form a grid, otherwise nothing.
 std::vector<std::vector<std::int64_t>> grid_of(std::span<const Piece> pieces) {
   std::vector<std::vector<std::int64_t>> begins(static_cast<std::size_t>(pieces.front().offsets.size()));
   std::size_t cells = 1;
@@ -35,11 +35,13 @@ std::vector<std::vector<std::int64_t>> grid_of(std::span<const Piece> pieces) {
     cells *= begins[d].size();
     if (cells > pieces.size()) return {};
   }
-  return begins;  // The pieces cover the tensor once, so as many pieces as cells means one cell each.
+  return begins;  // Pieces do not overlap, so if there are as many pieces as cells, each cell is one piece.
 }
 
 std::int64_t cells_overlapped(const std::vector<std::vector<std::int64_t>>& begins, const Piece& piece) {
   std::int64_t cells = 1;
+  // Counts the cells that the piece overlaps along `d`: the cell that contains its first position, and each cell that
+  // begins within it.
   for (std::size_t d = 0; d < begins.size(); ++d) {
     const auto dim = static_cast<int>(d);
     const auto first = std::ranges::upper_bound(begins[d], piece.offsets[dim]);
@@ -54,7 +56,9 @@ std::int64_t cells_overlapped(const std::vector<std::vector<std::int64_t>>& begi
 void set_running_ends(std::span<Piece> pieces) {
   if (pieces.empty()) return;
   const int d = first_cut(pieces);
-  if (d == pieces.front().offsets.size()) return;  // One box, or replicas of one: nothing to search in.
+  if (d == pieces.front().offsets.size())
+    return;  // There is only one box, or replicas of one, so there is nothing to
+             // search.
   std::int64_t end = 0;
   for (Piece& piece : pieces) {
     end = std::max(end, piece.offsets[d] + piece.sizes[d]);
@@ -69,6 +73,7 @@ std::pair<std::uint32_t, std::uint32_t> candidates(std::span<const Piece> pieces
   if (d == box.dims) return {0, count};
   const std::int64_t begin = box.offset[static_cast<std::size_t>(d)];
   const std::int64_t end = begin + box.size[static_cast<std::size_t>(d)];
+  // Pieces before `first` end before the box begins. Pieces from `last` on begin after the box ends.
   const auto first =
       std::ranges::partition_point(pieces, [&](const Piece& piece) { return piece.running_end <= begin; });
   const auto last =

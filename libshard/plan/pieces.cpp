@@ -14,7 +14,8 @@ namespace shard {
 
 namespace {
 
-/// Whether a box is one run of the row-major elements of `shape`: 1 long, then cut once, then whole.
+/// Whether a box is one run of the row-major elements of `shape`. The sizes of such a box are 1 in outer dimensions,
+/// any number in one dimension, and the whole dimension in all inner ones.
 bool is_run_of_rows(Dims shape, Dims sizes) {
   int d = 0;
   while (d < sizes.size() && sizes[d] == 1) ++d;
@@ -39,6 +40,7 @@ Piece line_piece(Arena& arena, const Piece& piece, std::int64_t offset, std::int
 }
 
 Piece flattened(Arena& arena, Dims shape, const Piece& piece) {
+  // The row-major index of the box's first element (Horner's scheme), and the number of its elements.
   std::int64_t offset = 0, size = 1;
   for (int d = 0; d < shape.size(); ++d) {
     offset = offset * shape[d] + piece.offsets[d];
@@ -49,7 +51,7 @@ Piece flattened(Arena& arena, Dims shape, const Piece& piece) {
 
 Dims one_dim(Arena& arena, std::int64_t n) { return arena.dims(std::span(&n, 1)); }
 
-/// Whether a piece's rows and cuts begin and end between blocks.
+/// Whether the piece's rows begin and end on block boundaries.
 bool is_cut_in_blocks(const Piece& piece, const DTypeBlock& block) {
   const auto is_between = [&](std::int64_t n) { return n % block.elements == 0; };
   const int last = piece.sizes.size() - 1;
@@ -65,7 +67,7 @@ std::int64_t block_bytes(std::int64_t elements, const DTypeBlock& block) {
   return elements / block.elements * block.bytes;
 }
 
-/// The piece in bytes: its last dimension, its strides and `first`.
+/// The piece in bytes: converts its last dimension, its strides and `first`.
 Piece piece_in_bytes(Arena& arena, const Piece& piece, const DTypeBlock& block) {
   std::array<std::int64_t, kMaxDims> numbers;
   const auto scale = [&](Dims dims, int from) {
@@ -78,7 +80,7 @@ Piece piece_in_bytes(Arena& arena, const Piece& piece, const DTypeBlock& block) 
   const int last = piece.sizes.size() - 1;
   bytes.offsets = scale(piece.offsets, last);
   bytes.sizes = scale(piece.sizes, last);
-  bytes.strides = scale(piece.strides, 0);  // The last becomes 0, put right next.
+  bytes.strides = scale(piece.strides, 0);  // The last stride is corrected below.
   std::ranges::copy(bytes.strides.span(), numbers.begin());
   numbers[static_cast<std::size_t>(last)] = 1;
   bytes.strides = arena.dims(std::span(numbers).first(static_cast<std::size_t>(last + 1)));
@@ -114,7 +116,7 @@ void choose_replicas(std::vector<Piece>& pieces, std::size_t begin,
                      const std::function<std::size_t(std::span<const Piece>)>& choose) {
   std::size_t kept = begin;
   for (std::size_t first = begin, end = begin; first < pieces.size(); first = end) {
-    // Chunks that are not equal do not overlap: equal begins mean equal boxes.
+    // Chunks with different boxes do not overlap, so equal offsets mean equal boxes.
     while (end < pieces.size() && pieces[end].offsets == pieces[first].offsets) ++end;
     const std::span<const Piece> replicas = std::span(pieces).subspan(first, end - first);
     const Piece chosen = replicas[choose && replicas.size() > 1 ? choose(replicas) : 0];
@@ -135,6 +137,8 @@ Piece part_of(Arena& arena, const Piece& piece, const Box& part) {
 std::vector<Piece> parts_filled(Arena& arena, std::span<const Piece> to, std::span<const Piece> from) {
   std::vector<Piece> parts;
   for (const Piece& piece : to) {
+    // Finds by binary search the source pieces that may overlap, and keeps each nonempty intersection as a part of
+    // `piece`.
     const Box box(piece.offsets, piece.sizes);
     const auto [begin, end] = candidates(from, box);
     for (const Piece& source : from.subspan(begin, end - begin)) {
@@ -142,7 +146,7 @@ std::vector<Piece> parts_filled(Arena& arena, std::span<const Piece> to, std::sp
       if (!common.empty()) parts.push_back(part_of(arena, piece, common));
     }
   }
-  // Stable: replicas stay in the order of their ranks.
+  // The sort is stable, so replicas stay in the order of their ranks.
   std::ranges::stable_sort(
       parts, [](Dims a, Dims b) { return std::ranges::lexicographical_compare(a, b); }, &Piece::offsets);
   return parts;
@@ -175,6 +179,7 @@ void crop(Arena& arena, const Box& box, std::vector<Piece>& pieces, std::size_t 
 }
 
 bool flatten(Arena& arena, Dims& shape, std::span<Piece> from, std::span<Piece> to) {
+  // A tensor is one line only if every piece on both sides is one run of its storage and one run of rows.
   const auto fits = [&](const Piece& piece) { return is_line_piece(shape, piece); };
   if (!std::ranges::all_of(from, fits) || !std::ranges::all_of(to, fits)) return false;
   for (Piece& piece : from) piece = flattened(arena, shape, piece);
@@ -200,6 +205,8 @@ void count_in_bytes(Arena& arena, std::string_view tensor, const DTypeBlock& blo
 }
 
 void order_as_stored(Arena& arena, Dims& shape, std::span<Piece> from, std::span<Piece> to) {
+  // Sorts dimensions by stride. Then moves the dimensions along which source pieces differ to the front, so that all
+  // tiles of one piece come before those of the next.
   Order order = order_of(from.front().strides.span());
   const auto dims = static_cast<std::ptrdiff_t>(shape.size());
   std::stable_partition(order.begin(), order.begin() + dims, [&](int d) {

@@ -18,13 +18,14 @@ namespace shard {
 
 namespace {
 
-constexpr std::int64_t kJoinedBytes = 1 << 20;  // Small neighbours are joined up to one ordinary tile.
+constexpr std::int64_t kJoinedBytes = 1 << 20;  // Small adjacent lines are joined up to this size, which is one
+                                                // ordinary tile.
 
-/// What is to be filled, ordered by the place that it goes to.
+/// A tensor or a storage copy to fill. Jobs are ordered by their position in the target.
 struct Job {
   std::uint32_t file;
   std::int64_t place;
-  std::uint32_t index;  ///< Into the target's tensors or storage_copies.
+  std::uint32_t index;  ///< Index into the target's tensors or storage_copies.
   bool is_copy;
   auto operator<=>(const Job&) const = default;
 };
@@ -46,12 +47,16 @@ class Planner {
     plan_.from_pieces.reserve(source_.chunks.size());
     plan_.to_pieces.reserve(target_.chunks.size());
     for (const Job& job : jobs()) {
+      // Each job becomes a unit: it collects and simplifies the pieces of both sides. A small line is joined to the
+      // unit before it, if that one is small too.
       Unit unit = job.is_copy ? begin_copy(target_.storage_copies[job.index]) : begin_tensor(job.index);
       if (unit.to_count == 0) continue;
       const bool is_small = is_joinable(unit);
       if (!is_small || !is_open_ || !join(unit)) plan_.units.push_back(unit);
       is_open_ = is_small;
     }
+    // Target order is good for writing. Units that read compressed streams follow after all others, in the order of
+    // their streams.
     std::ranges::stable_sort(plan_.units, {}, [this](const Unit& unit) { return stream_place(unit); });
     for (Unit& unit : plan_.units) finish(unit);
     const std::int64_t at_once = std::min<std::int64_t>(options_.threads, plan_.tile_count);
@@ -71,7 +76,7 @@ class Planner {
       const Chunk* const chunk = first_own(tensor);
       if (chunk == nullptr) continue;
       const std::uint32_t storage = target_.stored[chunk->stored].storage;
-      // A format without aliases stores each of them in full.
+      // A format without aliases stores each aliased tensor in full.
       if (tensor.alias_of != kNoIndex && storage == target_first_storage(tensor.alias_of)) continue;
       if (!target_.storages[storage].whole_copy) jobs.push_back(job_at(storage, chunk->first, i, false));
     }
@@ -83,12 +88,12 @@ class Planner {
     return jobs;
   }
 
-  /// Whether this plan fills that storage of the target.
+  /// Whether this plan fills the storage of the target.
   bool is_own(std::uint32_t storage) const {
     return options_.own_files.empty() || options_.own_files[target_.storages[storage].file] != 0;
   }
 
-  /// The first chunk of a target's tensor that this plan fills, or null.
+  /// The first chunk of a target's tensor that this plan fills, or null if there is none.
   const Chunk* first_own(const Tensor& tensor) const {
     const std::span<const Chunk> chunks = target_.chunks_of(tensor);
     const auto own = std::ranges::find_if(
@@ -103,6 +108,7 @@ class Planner {
 
   Job job_at(std::uint32_t storage, std::int64_t first, std::uint32_t index, bool is_copy) const {
     const Storage& place = target_.storages[storage];
+    // Before the target is placed, the number of the storage replaces its offset.
     const bool is_placed = place.offset >= 0;
     return {place.file, is_placed ? place.offset + (is_copy ? first : 0) : storage, index, is_copy};
   }
@@ -137,6 +143,7 @@ class Planner {
     plan_.to_pieces.erase(
         std::remove_if(first, plan_.to_pieces.end(), [this](const Piece& piece) { return !is_own(piece.storage); }),
         plan_.to_pieces.end());
+    // If this rank fills no piece of the tensor, the source's pieces are not needed.
     if (plan_.to_pieces.size() > unit.to_begin) {
       append_pieces(source_, stored, plan_.from_pieces);
       choose_replicas(plan_.from_pieces, unit.from_begin, options_.choose_replica);
@@ -155,7 +162,7 @@ class Planner {
     return unit;
   }
 
-  /// Sorts units from streams by what they read, behind all others.
+  /// The sort key of a unit: units from streams follow all others, in the order of the bytes that they read.
   std::pair<std::int64_t, std::int64_t> stream_place(const Unit& unit) const {
     const Piece& first = plan_.from_pieces[unit.from_begin];
     if (!source_.storages[first.storage].is_stream) return {-1, 0};
@@ -168,7 +175,7 @@ class Planner {
     return options_.only_rank == (options_.readers.empty() ? source_.files[file].rank : options_.readers[file]);
   }
 
-  /// Keeps the source pieces that the rank's files hold, and the parts of the target's that those fill.
+  /// Keeps the source pieces in files that the rank owns, and reduces the target's pieces to the parts that those fill.
   void keep_owned(Unit& unit) {
     std::vector<Piece>&from = plan_.from_pieces, &to = plan_.to_pieces;
     const auto begin = from.begin() + unit.from_begin;
@@ -181,7 +188,7 @@ class Planner {
     to.insert(to.end(), filled.begin(), filled.end());
   }
 
-  /// No tiles lie where the target wants nothing.
+  /// Shrinks the unit's box to the target's pieces, so that no tile is outside them.
   void crop_to_target(Unit& unit) {
     const std::span<const Piece> to = std::span(plan_.to_pieces).subspan(unit.to_begin);
     const Box wanted = bounding_box(to);
@@ -211,7 +218,7 @@ class Planner {
     return unit;
   }
 
-  /// Makes a line, if possible of bytes, of a tensor whose pieces allow it.
+  /// Converts a tensor to a line if its pieces allow it, and to a line of bytes if no element is cast.
   void simplify(Unit& unit) {
     Arena& arena = *plan_.arena;
     if (dtype_block(unit.from).elements > 1) {
@@ -225,8 +232,8 @@ class Planner {
     }
   }
 
-  /// Joins a small line of bytes to the one before it, and pieces that are neighbours in their file to one piece:
-  /// a thousand small tensors then take a few reads and writes. \returns false where the two are too much for one tile.
+  /// Joins a small line of bytes to the unit before it. Pieces that are adjacent in their file become one piece, so
+  /// that a thousand small tensors take a few reads and writes. \returns false if the two are too large for one tile.
   bool join(const Unit& unit) {
     Unit& joined = plan_.units.back();
     const std::int64_t begin = joined.shape[0];
@@ -247,13 +254,15 @@ class Planner {
     };
     std::int64_t end = 0;
     for (const Piece& piece : to_of(unit)) {
-      if (piece.offsets[0] != end || !is_located(target_, piece)) return false;  // A replica.
+      if (piece.offsets[0] != end || !is_located(target_, piece))
+        return false;  // A piece that does not continue the
+                       // one before it is a replica.
       end += piece.sizes[0];
     }
     return std::ranges::all_of(from_of(unit), [&](const Piece& piece) { return is_located(source_, piece); });
   }
 
-  /// Appends pieces [from, end) to those before, moved by `begin` bytes.
+  /// Appends pieces [from, end) to the ones before them, with offsets increased by `begin` bytes.
   void join_pieces(std::vector<Piece>& pieces, std::uint32_t from, std::int64_t begin, const Catalog& catalog,
                    bool over_storages) {
     std::size_t kept = from;
@@ -275,6 +284,8 @@ class Planner {
   static bool are_neighbours(const Catalog& catalog, const Piece& a, const Piece& b) {
     const Storage& in_a = catalog.storages[a.storage];
     const Storage& in_b = catalog.storages[b.storage];
+    // Offsets of two storages are comparable only if both are plain, because a decoded storage counts offsets in its
+    // own view.
     const bool share_offsets = a.storage == b.storage || (in_a.plain && in_b.plain);
     return share_offsets && in_a.file == in_b.file && in_a.offset + a.first + a.sizes[0] == in_b.offset + b.first;
   }
@@ -297,7 +308,7 @@ class Planner {
   const Catalog& target_;
   const PlanOptions& options_;
   const TileLimits limits_;
-  bool is_open_ = false;  ///< The last unit takes small neighbours.
+  bool is_open_ = false;  ///< Whether the last unit accepts small neighbours.
   Plan plan_;
 };
 
@@ -310,7 +321,7 @@ const Unit& Plan::unit_of(std::int64_t tile) const {
 
 namespace {
 
-/// The first tile behind `part` of `parts` of all bytes.
+/// The first tile after `part` of `parts` of all bytes.
 std::int64_t tile_after(const Plan& plan, std::int64_t part, std::int64_t parts) {
   const auto bytes_of_unit = [](const Unit& unit) { return checked_bytes(checked_numel(unit.shape), unit.to); };
   std::int64_t total = 0, before = 0;
@@ -318,6 +329,7 @@ std::int64_t tile_after(const Plan& plan, std::int64_t part, std::int64_t parts)
   const std::int64_t wanted = begin_of_share(total, part, parts);
   for (const Unit& unit : plan.units) {
     const std::int64_t bytes = bytes_of_unit(unit);
+    // The share ends within this unit. All its tiles count as equal; the + 1 rounds their size up.
     if (before + bytes > wanted) return unit.first_tile + (wanted - before) / (bytes / unit.tile_count + 1);
     before += bytes;
   }
@@ -343,6 +355,7 @@ Box tile_box(const Unit& unit, std::int64_t number) {
     const auto i = static_cast<int>(d);
     tiles[d] = (unit.shape[i] + unit.tile[i] - 1) / unit.tile[i];
   }
+  // Converts the tile's number to its index in the grid of tiles, in row-major order.
   set_index<std::int64_t>(std::span(at).first(dims), std::span(tiles).first(dims), number);
   for (std::size_t d = 0; d < dims; ++d) {
     const auto i = static_cast<int>(d);

@@ -27,7 +27,7 @@ std::vector<To> spans_of(std::span<const From> pieces) {
   return result;
 }
 
-/// The made side: a Group behind an address.
+/// The providing side: a Group behind an address.
 struct Served {
   explicit Served(Group& served) : group(served), backend(served.backend()) {}
 

@@ -27,7 +27,7 @@ struct MutableBytes {
   std::size_t count;
 };
 
-/// Made by the caller: receives the bytes of the answer, or of the error of a failed call.
+/// Provided by the caller: receives the bytes of the answer, or of the error of a failed call.
 struct ByteSink {
   void* place;
   void (*put)(void* place, ConstBytes bytes);  ///< Copies them. Throws nothing.
@@ -35,24 +35,23 @@ struct ByteSink {
 
 using ErrorSink = ByteSink;
 
-/// A sink that fills `bytes`, which lives longer; empty where the memory is lacking.
+/// A sink that fills `bytes`, which must outlive it. Empty if there is not enough memory.
 ByteSink sink_into(Bytes& bytes);
 
-/// The side that is called: runs `body` and puts what it throws (as_error) into the sink. Returns whether it threw
-/// nothing.
+/// For the called side: runs `body` and writes an exception (as_error) into the sink. Returns whether there was none.
 bool put_error(const ErrorSink* errors, const std::function<void()>& body) noexcept;
 
-/// The side that calls: hands a sink to `function`, which returns whether all went well.
-/// \throws Error  the one that was put there
+/// For the calling side: passes a sink to `function`, which returns whether it succeeded.
+/// \throws Error  the one in the sink
 void throw_error(const std::function<bool(const ErrorSink* errors)>& function);
 
-/// The same for a function of a table, whose last argument is the sink.
+/// Does the same for a function of a table, whose last argument is the sink.
 template <class... Parameters, class... Arguments>
 void call(bool (*function)(Parameters...), Arguments... arguments) {
   throw_error([&](const ErrorSink* errors) { return function(arguments..., errors); });
 }
 
-/// Pieces as C has them, and back. The bytes stay where they are.
+/// Converts pieces to C and back. The bytes are not copied.
 std::vector<ConstBytes> to_c(std::span<const std::span<const std::byte>> pieces);
 std::vector<MutableBytes> to_c(std::span<const std::span<std::byte>> pieces);
 std::vector<std::span<const std::byte>> from_c(std::span<const ConstBytes> pieces);
@@ -74,14 +73,14 @@ struct GroupFunctions {
 
 struct CGroup {
   void* group;
-  const GroupFunctions* functions;  ///< Live as long as the library that made it.
+  const GroupFunctions* functions;  ///< Valid as long as the library that created it is open.
   int rank, size;
-  const char* backend;  ///< Lives as long as the group.
+  const char* backend;  ///< Valid as long as the group.
 };
 
-/// Ownership: whoever has it calls `destroy`, or gives it to from_c.
+/// Ownership: the receiver calls `destroy`, or passes it to from_c.
 CGroup to_c(std::unique_ptr<Group> group);
-/// The same, for a group that the caller keeps and that outlives the result.
+/// Does the same for a group that the caller keeps and that outlives the result.
 CGroup to_c(Group& group);
 /// The group whose functions they are; it owns them.
 std::unique_ptr<Group> from_c(const CGroup& imported);

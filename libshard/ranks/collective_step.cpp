@@ -29,22 +29,22 @@ enum State : std::int64_t { kWorking, kDone, kFailed };
 struct Tick {
   std::int64_t state = kWorking;
   std::int64_t done_bytes = 0;
-  std::int64_t word = 0;  ///< The traffic's.
+  std::int64_t word = 0;  ///< The word of the traffic.
   std::int64_t flags = 0;
 };
-/// Flags: the rank is done, or its work waits for others; it wants to know for whom it waits (rank 0).
+/// Flags: the rank's work is done, or waits for others; the rank (rank 0) requests names of late ranks.
 constexpr std::int64_t kWaits = 1, kWantsNames = 2;
 
-/// What went wrong on this rank, whoever found it; a rank that a file names says its message.
+/// The error of this rank, including the rank's number unless a file already names one.
 Error to_error(const std::exception_ptr& failure, int rank) { return as_error(failure).of_rank(rank); }
 
-/// Work on a thread of its own. That there is no thread for it is a failure of the work.
+/// Runs the work on a separate thread. If no thread can be created, the work has failed.
 class Worker final : public StepHandle {
  public:
   Worker(const std::function<void(std::stop_token)>& work, const std::stop_token& outer, StepTraffic* traffic)
       : traffic_(traffic), forward_(outer, [this] { request_stop(); }) {
     if (traffic_ != nullptr) traffic_->begin(*this);
-    if (outer.stop_requested()) request_stop();  // Perhaps the traffic had not begun yet.
+    if (outer.stop_requested()) request_stop();  // The traffic may not have begun yet.
     try {
       thread_ = std::thread([this, &work] { run(work); });
     } catch (const std::system_error&) {
@@ -76,7 +76,7 @@ class Worker final : public StepHandle {
     }
     request_stop();
   }
-  /// Waits until the work ended or the traffic wakes this rank, no longer than `most`.
+  /// Waits until the work ends or the traffic wakes this rank, at most `most`.
   State wait(milliseconds most) {
     std::unique_lock lock(mutex_);
     changed_.wait_for(lock, most, [this] { return ended_ || is_awake_; });
@@ -119,7 +119,7 @@ std::vector<Tick> exchange_ticks(Group& group, const Tick& own) {
   return ticks;
 }
 
-/// The same through rank 0, which thus knows whose tick it lacks (Group::waits_for).
+/// Does the same through rank 0, which therefore knows whose tick is missing (Group::waits_for).
 std::vector<Tick> exchange_ticks_by_name(Group& group, const Tick& own) {
   const auto ranks = static_cast<std::size_t>(group.size());
   std::vector<Tick> ticks(ranks);
@@ -134,7 +134,7 @@ std::vector<Tick> exchange_ticks_by_name(Group& group, const Tick& own) {
   return ticks;
 }
 
-/// Tells all ranks what went wrong where. \returns the cause.
+/// Sends all failures to all ranks. \returns the cause.
 Error exchange_failures(Group& group, const std::optional<Error>& own) {
   WireWriter writer;
   if (own) writer.error(*own);
@@ -148,8 +148,8 @@ Error exchange_failures(Group& group, const std::optional<Error>& own) {
   return *cause;
 }
 
-/// A lost peer is not the cause where this rank knows one: its own failure, or that it was told to stop and then waited
-/// for the others in vain.
+/// A lost peer is not the cause if this rank knows one: its own failure, or a stop request after which it waited for
+/// the others in vain.
 Error cause_of_loss(Worker& worker, int rank, const Error& lost, bool waited_in_vain) {
   if (worker.wait(milliseconds(0)) == kFailed) {
     Error own = to_error(worker.failure(), rank);
@@ -166,13 +166,13 @@ bool any_is(const std::vector<Tick>& ticks, State state) {
   return std::ranges::any_of(ticks, [&](const Tick& tick) { return tick.state == state; });
 }
 
-/// A rank that was told to stop does not wait for the others' work when its own is done.
+/// After a stop request, a rank does not wait for the others' work once its own is done.
 State state_of(Worker& worker, milliseconds most, const std::stop_token& stop) {
   const State state = worker.wait(most);
   return state == kDone && stop.stop_requested() ? kFailed : state;
 }
 
-/// This rank's part in the cause. An interruption is none where it follows another rank's failure.
+/// This rank's own failure. An interruption that follows a different rank's failure is not one.
 std::optional<Error> own_failure(Worker& worker, State state, int rank, const StepTraffic* traffic,
                                  bool is_of_the_first) {
   if (state != kFailed) return std::nullopt;
@@ -184,7 +184,7 @@ std::optional<Error> own_failure(Worker& worker, State state, int rank, const St
   return own;
 }
 
-/// How long this rank waits for the next meeting, while it has nothing to move itself.
+/// The time until the next exchange of a rank that has nothing to send.
 class Pace {
  public:
   milliseconds next(Clock::time_point begin) const {
@@ -202,7 +202,7 @@ class Pace {
   milliseconds in_traffic_{0};
 };
 
-/// Rank 0's share of what the ranks said: it tells others of this process.
+/// On rank 0: reports the content of all ticks to the rest of this process.
 void tell(const CollectiveStepOptions& options, const std::vector<Tick>& ticks) {
   if (options.on_sum) {
     options.on_sum(std::accumulate(ticks.begin(), ticks.end(), std::int64_t{0},
@@ -220,7 +220,7 @@ Tick own_tick(const CollectiveStepOptions& options, State state, std::int64_t wo
           (waits ? kWaits : 0) | (options.awaited != nullptr ? kWantsNames : 0)};
 }
 
-/// Moves the traffic that the ranks spoke of.
+/// Transfers the traffic that the ranks announced.
 void move_traffic(Group& group, StepTraffic* traffic, const std::vector<Tick>& ticks, Pace& pace) {
   if (traffic == nullptr) return;
   std::vector<std::int64_t> words;
@@ -229,18 +229,19 @@ void move_traffic(Group& group, StepTraffic* traffic, const std::vector<Tick>& t
   pace.see(std::ranges::any_of(words, [](std::int64_t word) { return word > 0; }), was_moved);
 }
 
-/// Meets the other ranks until the work of all is done. \returns what went wrong, if anything. \throws Error kPeer
+/// Exchanges ticks with the other ranks until the work of all is done. \returns the failure, if there is one. \throws
+/// Error kPeer
 std::optional<Error> run_together(Group& group, const CollectiveStepOptions& options, Worker& worker,
                                   Clock::time_point begin) {
   const std::int64_t last_meetings = options.patience / kLongest;
   bool is_of_the_first = false;
-  bool is_by_name = true;  // At the first meeting only rank 0 knows whether it wants names.
+  bool is_by_name = true;  // At the first exchange, only rank 0 knows whether it needs names.
   Pace pace;
   for (std::int64_t after_failure = 0;;) {
     std::int64_t word = options.traffic == nullptr ? 0 : options.traffic->word();
     const milliseconds most = after_failure != 0 ? kLongest : word > 0 ? milliseconds(0) : pace.next(begin);
     const State state = state_of(worker, most, options.stop);
-    if (options.traffic != nullptr && word <= 0) word = options.traffic->word();  // What it was woken for.
+    if (options.traffic != nullptr && word <= 0) word = options.traffic->word();  // The word that caused the wake-up.
     const Tick own = own_tick(options, state, word);
     const std::vector<Tick> ticks = is_by_name ? exchange_ticks_by_name(group, own) : exchange_ticks(group, own);
     is_by_name = (ticks.front().flags & kWantsNames) != 0;
@@ -272,9 +273,9 @@ void collective_step(Group& group, const CollectiveStepOptions& options,
   try {
     cause = run_together(group, options, worker, begin);
   } catch (const Error& lost) {
-    group.abort();  // Not all of the others need have seen it.
+    group.abort();  // Other ranks may not have noticed the loss.
     throw cause_of_loss(worker, group.rank(), lost, Clock::now() >= patience_ends.load());
-  } catch (...) {  // No memory to say what went wrong: the others must not wait for it.
+  } catch (...) {  // There is no memory for the failure's message. The others must not wait for it.
     group.abort();
     throw;
   }

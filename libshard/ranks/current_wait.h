@@ -12,7 +12,7 @@ namespace shard {
 /// Threads: any.
 class CurrentWait {
  public:
-  /// The operation lacks something of `rank` since `since`.
+  /// Records that the operation has waited for `rank` since `since`.
   void set(int rank, std::chrono::steady_clock::time_point since) {
     const std::scoped_lock lock(mutex_);
     rank_ = rank;

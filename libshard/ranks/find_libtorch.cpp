@@ -25,7 +25,7 @@ std::vector<fs::path> prefixes(const std::string& program_folder, const Environm
   return found;
 }
 
-/// The entries of `folder` whose names begin with `begin`, sorted; none where it cannot be read.
+/// The entries of `folder` whose names begin with `begin`, sorted. Empty if it cannot be read.
 std::vector<fs::path> entries(const fs::path& folder, std::string_view begin) {
   std::error_code failure;
   std::vector<fs::path> found;
@@ -36,7 +36,7 @@ std::vector<fs::path> entries(const fs::path& folder, std::string_view begin) {
   return found;
 }
 
-/// Where environments keep Python's packages; Debian's own Python has a name of its own for it.
+/// The folders of Python packages in environments. Debian's own Python uses a different name for it.
 std::vector<fs::path> package_folders(const std::vector<fs::path>& prefixes) {
   std::vector<fs::path> found;
   for (const fs::path& prefix : prefixes) {

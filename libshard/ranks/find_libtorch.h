@@ -1,6 +1,5 @@
-/// \file
-/// Where Python environments keep LibTorch, for a plug-in that the dynamic loader finds none for: one that was made on
-/// another machine.
+/// \file Finds LibTorch in Python environments, for a plug-in that was built on a different machine and for which the
+///   dynamic loader finds none.
 #pragma once
 
 #include <string>
@@ -11,12 +10,12 @@
 namespace shard {
 
 struct FoundLibtorch {
-  std::string folder;   ///< PREFIX/lib/python3.N/site-packages/torch/lib, or with dist-packages
-  std::string version;  ///< As its package says, without the part after '+'; empty where no package is there.
+  std::string folder;   ///< For example PREFIX/lib/python3.N/site-packages/torch/lib, or with dist-packages.
+  std::string version;  ///< The version of its package, without the part after '+'. Empty if there is no package.
 };
 
-/// The LibTorch of the environment that `program_folder` is the bin of, of $VIRTUAL_ENV, of $CONDA_PREFIX, and of those
-/// that the folders of $PATH are the bin of; in this order, each once. Reads the names of files alone.
+/// Finds LibTorch in these environments, in this order and without duplicates: the one whose bin is `program_folder`,
+/// $VIRTUAL_ENV, $CONDA_PREFIX, and those whose bin is in $PATH. Reads only the names of files.
 std::vector<FoundLibtorch> find_libtorch(const std::string& program_folder, const Environment& environment);
 
 }  // namespace shard

@@ -25,14 +25,14 @@ class Group {
   virtual ~Group() = default;
   virtual int rank() const = 0;
   virtual int size() const = 0;
-  virtual std::string_view backend() const = 0;  ///< "none", "threads", "mpi", "gloo", "nccl".
+  virtual std::string_view backend() const = 0;  ///< One of "none", "threads", "mpi", "gloo", "nccl".
 
   /// \throws Error kPeer  here and below: a rank is gone, silent for longer than the timeout, or aborted.
   virtual void barrier() = 0;
   /// Sends the root's `data` to all ranks. \pre equal sizes on all ranks
   virtual void broadcast(std::span<std::byte> data, int root) = 0;
-  /// Collects every rank's `own` on all ranks: rank i's becomes part i of `all`. \pre equal sizes; all.size() == size()
-  /// * own.size()
+  /// Collects every rank's `own` on all ranks: rank i's bytes become part i of `all`. \pre equal sizes; all.size() ==
+  /// size() * own.size()
   virtual void all_gather(std::span<const std::byte> own, std::span<std::byte> all) = 0;
   /// Sends to[i] to rank i, which receives it in its from[own rank]. Empty pieces send nothing.
   /// \pre size() spans each; both sides agree on each piece's bytes. Pieces may be larger than 2 GiB.
@@ -43,13 +43,13 @@ class Group {
     int rank = 0;
     std::chrono::milliseconds lasts{0};
   };
-  /// Nothing where no operation waits, and where the transport does not tell (NCCL; all_gather and barrier of all but
+  /// Nothing if no operation waits, or if the transport does not report it (NCCL; all_gather and barrier of all except
   /// threads). Threads: any.
   virtual std::optional<Wait> waits_for() const { return std::nullopt; }
 
-  /// Applies to later operations, and to pending ones where the transport can (MPI). Threads: any.
+  /// Applies to later operations, and to pending ones if the transport supports it (MPI). Threads: any.
   virtual void set_timeout(std::chrono::milliseconds timeout) = 0;
-  /// Breaks the group: pending and later operations of the others end in Error kPeer as soon as they can see it.
+  /// Breaks the group: pending and later operations of the others fail with Error kPeer as soon as they can notice it.
   /// Threads: any.
   virtual void abort() noexcept = 0;
 };

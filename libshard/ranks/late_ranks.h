@@ -1,5 +1,4 @@
-/// \file
-/// LateRanks: the ranks that the others wait for, as progress shows them.
+/// \file LateRanks: the ranks for which the others wait, for the progress display.
 #pragma once
 
 #include <chrono>
@@ -12,18 +11,18 @@ namespace shard {
 /// Threads: any.
 class LateRanks {
  public:
-  /// What a meeting of all ranks saw: `waits[i]`, rank i can do nothing until others have done something. The others
-  /// are awaited where at least half of all ranks wait.
+  /// Records one exchange of all ranks. `waits[i]`: rank i cannot continue until others have acted. If at least half of
+  /// all ranks wait, the others are awaited.
   void see(const std::vector<bool>& waits);
-  /// Nobody waits any more.
+  /// Records that no rank waits any longer.
   void clear();
-  /// The ranks that were awaited at every meeting for at least this time; rising.
+  /// The ranks that were awaited at every exchange for at least this time, in rising order.
   std::vector<int> for_at_least(std::chrono::milliseconds time) const;
 
  private:
   using Clock = std::chrono::steady_clock;
   mutable std::mutex mutex_;
-  std::vector<std::optional<Clock::time_point>> since_;  ///< By rank; nothing: it is not awaited.
+  std::vector<std::optional<Clock::time_point>> since_;  ///< By rank. Nothing: the rank is not awaited.
 };
 
 }  // namespace shard

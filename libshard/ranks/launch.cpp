@@ -17,11 +17,11 @@ namespace shard {
 
 namespace {
 
-constexpr int kFirstPort = 20'000, kPorts = 20'000;  // Where ports that are derived from a job's number lie.
+constexpr int kFirstPort = 20'000, kPorts = 20'000;  // The range of ports that are derived from a job's number.
 
 Error invalid(const std::string& what) { return Error(ErrorCode::kInvalidArgument, what); }
 
-/// Variables that are incomplete or contradict one another.
+/// The error for variables that are incomplete or contradict one another.
 Error wrong(const std::string& what) { return invalid(what).suggest(Remedy::kIgnoreLauncher); }
 
 /// One launcher's variables, read with its name for messages.
@@ -38,7 +38,7 @@ class Variables {
     return std::ranges::any_of(names, [&](std::string_view name) { return has(name); });
   }
 
-  /// \throws Error kInvalidArgument  some are set and some are not.
+  /// \throws Error kInvalidArgument  only some of them are set.
   void require_all(std::initializer_list<std::string_view> names) const {
     std::vector<std::string_view> set, missing;
     for (const std::string_view name : names) (has(name) ? set : missing).push_back(name);
@@ -76,7 +76,7 @@ class Variables {
       throw wrong(fmt::format("{}={} contradicts a world of {}", size, launch.local_size, launch.size));
     }
   }
-  /// MASTER_ADDR and MASTER_PORT, where a user passes them on.
+  /// Reads MASTER_ADDR and MASTER_PORT, if a user passes them on.
   void read_address(Launch& launch) const {
     if (has_any({"MASTER_ADDR", "MASTER_PORT"})) require_all({"MASTER_ADDR", "MASTER_PORT"});
     launch.address = text("MASTER_ADDR").value_or("");
@@ -95,15 +95,15 @@ Launch torchrun(const Variables& variables) {
   variables.read_local(launch, "LOCAL_RANK", "LOCAL_WORLD_SIZE");
   variables.read_address(launch);
   launch.agent_hosts_store = variables.text("TORCHELASTIC_USE_AGENT_STORE") == "True";
-  // A restarted job may find the same store with the words of the dead ranks in it.
+  // A restarted job may find the same store, with data of the failed ranks in it.
   launch.job = fmt::format("{}/{}", variables.text("TORCHELASTIC_RUN_ID").value_or("none"),
                            variables.text("TORCHELASTIC_RESTART_COUNT").value_or("0"));
   launch.error_file = variables.text("TORCHELASTIC_ERROR_FILE").value_or("");
   return launch;
 }
 
-/// Variables that were set by hand or left in a shell, under a launcher of MPI that says something else. A torchrun may
-/// well be one rank of another launcher's.
+/// Checks for variables that were set by hand or remain from a shell, under a launcher of MPI whose variables differ. A
+/// torchrun may well be one rank of a different launcher.
 void check_set_by_hand(const Variables& variables) {
   constexpr std::array<std::array<std::string_view, 2>, 3> kOthers{{{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
                                                                     {"MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE"},
@@ -120,7 +120,7 @@ void check_set_by_hand(const Variables& variables) {
   }
 }
 
-/// What the launchers of MPI have in common.
+/// Reads the variables that all launchers of MPI share.
 Launch of_mpi(const Variables& variables, Launcher launcher, std::string_view rank, std::string_view size,
               std::string_view local_rank, std::string_view local_size) {
   variables.require_all({rank, size});
@@ -154,7 +154,7 @@ Launch pmi(const Variables& variables) {
   return launch;
 }
 
-/// Tasks on node number `node` by Slurm's "2(x3),1": 2, 2, 2, 1. 0 where it does not say.
+/// The tasks on node number `node` in Slurm's "2(x3),1", which means 2, 2, 2, 1. 0 if it is not listed.
 int tasks_on_node(std::string_view text, int node) {
   while (!text.empty()) {
     std::string_view part = text.substr(0, text.find(','));
@@ -187,7 +187,7 @@ Launch slurm(const Variables& variables) {
   const std::string job = variables.text("SLURM_JOB_ID").value_or("0");
   launch.job = fmt::format("{}.{}", job, variables.text("SLURM_STEP_ID").value_or("0"));
   variables.read_address(launch);
-  if (!launch.address.empty() || launch.is_on_one_host()) return launch;  // On one host they meet by a file.
+  if (!launch.address.empty() || launch.is_on_one_host()) return launch;  // On one host, ranks meet through a file.
   launch.address = first_host(variables.text("SLURM_STEP_NODELIST").value_or("localhost"));
   const std::size_t mixed = std::hash<std::string>{}(launch.job);
   launch.port = kFirstPort + static_cast<int>(mixed % kPorts);
@@ -246,7 +246,7 @@ Launch by_hand(const LaunchOptions& options) {
   return launch;
 }
 
-/// "HOST:PORT", "[::1]:PORT"
+/// Parses "HOST:PORT" or "[::1]:PORT".
 void use_rdzv(Launch& launch, const std::string& rdzv) {
   const std::size_t colon = rdzv.rfind(':');
   const std::string_view digits =

@@ -15,7 +15,7 @@ namespace {
 
 struct Plugin {
   std::string_view backend, library, needs;
-  std::string_view torch_library{};  ///< The one of LibTorch that brings all the others it needs.
+  std::string_view torch_library{};  ///< The library of LibTorch that loads all others that the plug-in needs.
 };
 constexpr std::string_view kLibtorch = SHARD_LIBTORCH;
 constexpr std::array kPlugins{
@@ -35,8 +35,8 @@ Error unavailable(const Plugin& plugin, const SharedLibrary& library) {
                 : fmt::format("put the plug-in {} there, and install {}", plugin.library, plugin.needs));
 }
 
-/// For a plug-in to which the loader gives no LibTorch: opens that of the first environment that has the plug-in's
-/// version, which the loader then gives it. \throws Error  the reason, where no environment has it.
+/// For a plug-in for which the loader finds no LibTorch. Opens that of the first environment with the plug-in's
+/// version, so that the loader uses it. \throws Error  the reason, if no environment has this version.
 void open_libtorch(const Plugin& plugin, const Error& reason) {
   const std::vector<FoundLibtorch> found = find_libtorch(folder_of_code(kPlugins.data()), process_environment());
   const auto fitting = std::ranges::find(found, kLibtorch, &FoundLibtorch::version);
@@ -78,7 +78,7 @@ MakeGroup load_auto(const Launch& launch) {
     try {
       return load(plugin_of("mpi"));
     } catch (const Error&) {
-      return load(plugin_of("gloo"));  // mpirun without our MPI plug-in: ranks meet over TCP.
+      return load(plugin_of("gloo"));  // mpirun without the MPI plug-in: ranks connect over TCP.
     }
   }
   return load(plugin_of("gloo"));
@@ -93,7 +93,7 @@ std::vector<std::string> backends_here() {
       load(plugin);
       found.emplace_back(plugin.backend);
     } catch (const Error&) {
-      continue;  // Not available: that is the answer.
+      continue;  // The backend is not available, which is a valid answer.
     }
   }
   return found;

@@ -19,7 +19,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// Where the threads of one group meet.
+/// The shared state of the threads in one group.
 struct Meeting {
   explicit Meeting(int ranks)
       : size(static_cast<std::size_t>(ranks)), arrived(size), to(size), broadcast_from(size), gather_from(size) {}
@@ -27,12 +27,12 @@ struct Meeting {
   const std::size_t size;
   std::mutex mutex;
   std::condition_variable changed;
-  std::vector<char> arrived;  ///< By rank, at the present meeting.
+  std::vector<char> arrived;  ///< By rank, for the current operation.
   std::size_t waiting = 0;
   std::uint64_t number = 0;  ///< Counts operations that were completed.
-  std::string broken;        ///< Why, once it is.
+  std::string broken;        ///< The reason, once the group is broken.
 
-  // What ranks show one another between two meetings.
+  // The pieces that ranks show one another during an operation.
   std::vector<std::span<const std::span<const std::byte>>> to;
   std::vector<std::span<std::byte>> broadcast_from;
   std::vector<std::span<const std::byte>> gather_from;
@@ -89,7 +89,8 @@ class ThreadGroup final : public Group {
     meeting_->to[rank_] = to;
     meet();
     for (std::size_t i = 0; i < meeting_->size; ++i) {
-      const std::size_t sender = (rank_ + i) % meeting_->size;  // Not all from one at once.
+      const std::size_t sender = (rank_ + i) % meeting_->size;  // Each rank starts with a different sender, so that not
+                                                                // all read from one at once.
       copy_or_break(meeting_->to[sender][rank_], from[sender], sender);
     }
     meet();
@@ -116,7 +117,7 @@ class ThreadGroup final : public Group {
     }
   }
 
-  /// Returns when all ranks are here.
+  /// Returns when all ranks have arrived.
   void meet() {
     Meeting& all = *meeting_;
     std::unique_lock lock(all.mutex);
@@ -194,7 +195,7 @@ void run_as_threads(int size, const std::function<void(Group&)>& body) {
     };
     try {
       for (std::size_t rank = 0; rank < groups.size(); ++rank) threads.emplace_back(run, rank);
-    } catch (...) {  // No memory for a thread: those that run must not wait for it.
+    } catch (...) {  // There is no memory for a thread. The threads that run already must not wait for it.
       for (const auto& group : groups) group->abort();
       throw;
     }

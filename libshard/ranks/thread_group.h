@@ -10,12 +10,12 @@
 
 namespace shard {
 
-/// Makes one Group per thread, for `size` ranks in this process. A group that is destroyed while others wait for it
+/// Creates one Group per thread, for `size` ranks in this process. A group that is destroyed while others wait for it
 /// breaks the group for them. Ownership: the groups share their state; any may outlive the others.
 std::vector<std::unique_ptr<Group>> make_thread_groups(int size);
 
 /// Runs `body` on `size` threads at once, each with its rank's group, and waits for all of them.
-/// \throws  what the lowest rank threw, an Error other than kPeer before all others.
+/// \throws  the exception of the lowest rank; an Error other than kPeer takes precedence.
 void run_as_threads(int size, const std::function<void(Group&)>& body);
 
 }  // namespace shard

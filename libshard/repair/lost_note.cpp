@@ -15,7 +15,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr std::array<std::string_view, 3> kWhats{"tensor", "object", "file"};  // By Loss::What.
+constexpr std::array<std::string_view, 3> kWhats{"tensor", "object", "file"};  // Indexed by Loss::What.
 constexpr const char* kSchema = "shardctl.lost/1";
 constexpr std::size_t kMaxNoteBytes = 16 << 20;
 constexpr int kMaxNoteDepth = 8;

@@ -1,10 +1,9 @@
-/// \file
-/// The note that a repaired checkpoint carries in its metadata of what its source had lost.
+/// \file The note in a repaired checkpoint's metadata that lists the losses of its source.
 ///
-///     "shardctl.lost": "{\"schema\":\"shardctl.lost/1\",\"count\":1,\"lost\":[{\"what\":\"tensor\",\"name\":\"w\",
-///       \"dtype\":\"float32\",\"shape\":[4,3],\"boxes\":[],\"file\":\"a.pt\",\"why\":\"...\"}]}"
+///         "shardctl.lost": "{\"schema\":\"shardctl.lost/1\",\"count\":1,\"lost\":[{\"what\":\"tensor\",\"name\":\"w\",
+///             \"dtype\":\"float32\",\"shape\":[4,3],\"boxes\":[],\"file\":\"a.pt\",\"why\":\"...\"}]}"
 ///
-/// Readers put it into Catalog::metadata, wherever their format keeps it.
+/// Readers of all formats store it in Catalog::metadata, regardless of where the format keeps it.
 #pragma once
 
 #include <cstdint>
@@ -18,17 +17,17 @@
 
 namespace shard {
 
-/// At most so many losses are listed; the count says how many there were.
+/// At most this many losses are listed; `count` includes all of them.
 inline constexpr std::size_t kMostNoted = 10'000;
 
 struct LostNote {
   std::vector<Loss> losses;
-  std::int64_t count = 0;  ///< All of them, those that are not listed too.
+  std::int64_t count = 0;  ///< The number of all losses, including those that are not listed.
 };
 
 std::string dump_lost_note(std::span<const Loss> losses);
 
-/// What a repair noted in this checkpoint's metadata; nothing where there is no note.
+/// Reads the note of a repair in this checkpoint's metadata, or nothing if there is none.
 /// \throws Error kCorruption (kind bad_header)  the note is not such a document, or is larger than 16 MiB.
 std::optional<LostNote> read_lost_note(const Catalog& catalog);
 

@@ -1,8 +1,8 @@
-/// \file
-/// Salvage: what a source that is opened for repair has lost, and what was read in another way than its metadata says.
+/// \file Salvage: records the losses of a source that is opened for repair, and the data that was read differently from
+///   what its metadata states.
 ///
-/// A reader whose findings go to a Salvage continues past damage: everything that it cannot read is a loss, with its
-/// name if one is left. It never guesses, fills in or drops anything silently.
+/// A reader that reports its findings to a Salvage continues past damage. Everything that it cannot read is a loss,
+/// with its name if the name is known. It never guesses values, fills gaps or drops anything silently.
 #pragma once
 
 #include <cstdint>
@@ -19,9 +19,10 @@ namespace shard {
 /// Threads: one at a time.
 class Salvage final : public Findings {
  public:
-  /// Files are named from `sources` on (shown_from).
+  /// `sources`: the prefixes that file names are shown without (shown_from).
   explicit Salvage(std::vector<std::string> sources = {}) : sources_(std::move(sources)) {}
-  /// A loss of the tensor that the finding names, or else of its file. \throws  the finding, if it is not damage.
+  /// Records a loss of the tensor that the finding names, or else of its file. \throws  the finding, if it is not
+  /// damage.
   void report(const Error& finding) override;
   bool goes_on() const override { return true; }
   void lose(Loss loss) override;
@@ -37,7 +38,7 @@ class Salvage final : public Findings {
   const std::vector<std::string> sources_;
   std::vector<Loss> losses_;
   std::vector<std::string> mended_;
-  HashMap<std::string, std::uint32_t> named_;  ///< "t" or "o" and the name: the index of its loss.
+  HashMap<std::string, std::uint32_t> named_;  ///< Key: "t" or "o" and the name. Value: the index of the loss.
   HashMap<std::uint32_t, Error> storages_;
 };
 

@@ -54,7 +54,7 @@ class SalvagedReader final : public Reader {
  private:
   static bool is_same_box(const Chunk& a, const Chunk& b) { return a.offsets == b.offsets && a.sizes == b.sizes; }
 
-  /// Decides of each tensor whether it is lost, and which of its chunks are left out.
+  /// Decides for each tensor whether it is lost, and which of its chunks are dropped.
   void keep_whole(Salvage& salvage) {
     const Catalog& source = inner_->catalog();
     is_left_out_.assign(source.chunks.size(), false);
@@ -65,7 +65,7 @@ class SalvagedReader final : public Reader {
     }
   }
 
-  /// Equal boxes stand side by side, as validate_catalog sorts them.
+  /// Equal boxes are adjacent, because validate_catalog sorts them.
   bool is_whole(const Tensor& tensor, Salvage& salvage) {
     const Catalog& source = inner_->catalog();
     const std::span<const Chunk> chunks = source.chunks_of(tensor);
@@ -79,7 +79,7 @@ class SalvagedReader final : public Reader {
         lost.emplace_back(&chunks[end], why);
         is_left_out_[tensor.first_chunk + end] = true;
       }
-      if (lost.size() - lost_before == end - begin) continue;  // No replica of the box is whole.
+      if (lost.size() - lost_before == end - begin) continue;  // No replica of the box is intact.
       replaced += lost.size() - lost_before;
       lost.resize(lost_before);
     }
@@ -118,7 +118,8 @@ class SalvagedReader final : public Reader {
     return kept;
   }
 
-  /// Reads what no checksum made anybody read, for bytes that the disk does not give. \returns whether some are lost.
+  /// Reads the bytes that no checksum check has read, to find those that the disk cannot deliver. \returns whether some
+  /// are lost.
   bool read_unchecked(std::span<const std::uint32_t> tensors, Salvage& salvage) const {
     const std::vector<Part> parts = unchecked_parts(tensors, salvage);
     std::vector<std::optional<Error>> failures(parts.size());
@@ -147,7 +148,7 @@ class SalvagedReader final : public Reader {
     std::int64_t begin = 0, end = 0;
   };
 
-  /// Compressed storages are streams: one part each.
+  /// Compressed storages are streams, so each is one part.
   std::vector<Part> unchecked_parts(std::span<const std::uint32_t> tensors, const Salvage& salvage) const {
     constexpr std::int64_t kPart = 64 << 20;
     const Catalog& source = inner_->catalog();
@@ -199,8 +200,8 @@ class SalvagedReader final : public Reader {
     }
   }
 
-  /// Loses the largest tensors until those that are left are in proportion to their storages: the output holds only
-  /// these, and must be one that readers accept.
+  /// Drops the largest tensors until the remaining ones are in proportion to their storages. The output contains only
+  /// these, and readers must accept it.
   void lose_disproportionate(Salvage& salvage) {
     constexpr auto always = static_cast<double>(kNamedFloor), times = static_cast<double>(kNamedPerFileByte);
     const Catalog& source = inner_->catalog();
@@ -231,7 +232,7 @@ class SalvagedReader final : public Reader {
     }
   }
 
-  /// Leaves out the items that are copied as they are and not wanted, and says of the others that they are.
+  /// Drops the unwanted ones among items that are copied unchanged, and reports that the others are copied.
   void keep_items(Salvage& salvage, const IsWanted& is_wanted) {
     if (catalog_.originals == nullptr || catalog_.originals->kept.empty()) return;
     auto wanted = std::make_shared<Originals>(*catalog_.originals);
@@ -270,10 +271,10 @@ class SalvagedReader final : public Reader {
   std::unique_ptr<Reader> inner_;
   const int threads_;
   Catalog catalog_;
-  std::vector<bool> is_lost_;      ///< By tensor.
-  std::vector<bool> is_left_out_;  ///< By chunk of the inner catalog.
+  std::vector<bool> is_lost_;      ///< Indexed by tensor.
+  std::vector<bool> is_left_out_;  ///< Indexed by chunk of the inner catalog.
   bool has_kept_items_ = false;
-  std::size_t replaced_ = 0;  ///< Chunks that another replica stands in for.
+  std::size_t replaced_ = 0;  ///< The number of chunks that are read from a different replica.
 };
 
 }  // namespace

@@ -11,16 +11,20 @@
 
 namespace shard {
 
-/// Of an item that is copied as it is: whether it is written.
+/// Decides whether an item that is copied unchanged is written.
 using IsWanted = std::function<bool(const Originals::Kept& kept)>;
 
-/// The checkpoint of `reader`, which was opened with `salvage`, with all objects read and all storages located. A chunk
-/// whose storage is lost, or whose bytes the system cannot read, is left out where another of the same box is whole;
-/// else its tensor is a loss and `damaged`, as are tensors of which a finding was reported. Losses are noted in the
-/// catalog's metadata (lost_note.h), those that an earlier repair noted too. \throws Error kCorruption  nothing is
-/// left: neither a tensor nor an object. Ownership: `salvage` may go first. Cost: reads all storages that have no
-/// CRC-32, by so many threads; others were checked when they were opened.
-/// Tensors that claim bytes out of proportion to their storages are lost as well. \param is_wanted  empty: all are.
+/// Returns the intact part of `reader`'s checkpoint. \pre `reader` was opened with `salvage`, all its objects are read
+/// and all its storages are located.
+///
+/// A chunk is dropped if its storage is lost or the system cannot read its bytes, and a different chunk with the same
+/// box is intact. Without such a replica, its tensor is a loss and `damaged`. Tensors with a reported finding are
+/// losses too, and so are tensors that claim bytes out of proportion to their storages. The catalog's metadata receives
+/// a note of all losses (lost_note.h), including those that an earlier repair noted.
+/// \param is_wanted  empty: all items are wanted.
+/// \throws Error kCorruption  neither a tensor nor an object is left.
+/// Ownership: `salvage` may be destroyed first. Cost: `threads` threads read all storages that have no CRC-32; the
+/// others were checked when they were opened.
 std::unique_ptr<Reader> without_losses(std::unique_ptr<Reader> reader, Salvage& salvage, int threads,
                                        const IsWanted& is_wanted = {});
 

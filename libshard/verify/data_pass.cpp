@@ -43,7 +43,7 @@ void add_pairs(const Catalog& catalog, std::uint32_t index, std::vector<ReplicaP
   }
 }
 
-/// The tensor that is one chunk of another.
+/// Adds the tensor that consists of one chunk of another tensor.
 void add_chunk(const Catalog& from, const ReplicaPair& pair, std::uint32_t chunk, Catalog& to) {
   const Tensor& tensor = from.tensors[pair.tensor];
   Chunk whole = from.chunks[chunk];
@@ -53,7 +53,7 @@ void add_chunk(const Catalog& from, const ReplicaPair& pair, std::uint32_t chunk
   builder.add_chunk(whole);
 }
 
-constexpr std::int64_t kRead = 256 << 10;  // Stays in a core's cache between the hashes.
+constexpr std::int64_t kRead = 256 << 10;  // Small enough to stay in a core's cache between the hashes.
 
 }  // namespace
 
@@ -91,7 +91,7 @@ void StoredCrcs::compare(std::uint32_t file, const StoredCrc& run, std::uint32_t
                        .hint("fetch the file again, or restore it from a copy"));
 }
 
-/// The first tensor by name that has elements in the run; empty where none has.
+/// The first tensor by name that has elements in the run, or an empty string if none has.
 std::string StoredCrcs::tensor_in(std::uint32_t file, const StoredCrc& run) const {
   for (const Tensor& tensor : catalog_.tensors) {
     for (const Chunk& chunk : catalog_.chunks_of(tensor)) {
@@ -153,7 +153,7 @@ ReplicaCompare::ReplicaCompare(const Reader& reader, std::span<const ReplicaPair
   const Catalog& source = reader.catalog();
   catalog_.files = source.files;
   catalog_.storages = source.storages;
-  for (Storage& storage : catalog_.storages) storage.crc32.reset();  // Checked with the files.
+  for (Storage& storage : catalog_.storages) storage.crc32.reset();  // CRC-32s are checked with the files.
   catalog_.stored = source.stored;
   for (const ReplicaPair& pair : pairs) {
     add_chunk(source, pair, pair.first, catalog_);
@@ -225,7 +225,7 @@ class DataPass::Worker {
     }
   }
 
-  /// One block, or all of a file whose hash is known as a whole.
+  /// Reads one block, or the whole file if its hash covers the whole file.
   void read_blocks(const Unit& unit) {
     const PassFile& file = parts_.files[unit.index];
     std::optional<Hasher> whole;
@@ -266,7 +266,7 @@ class DataPass::Worker {
                                 .hint("fetch the file again, or restore it from a copy"));
   }
 
-  /// Finds the first run that ends behind the unit's begin.
+  /// Finds the first run that ends after the unit's begin.
   void begin_runs(const PassFile& file, const Unit& unit) {
     runs_ = file.file == kNoIndex || parts_.sums == nullptr ? std::span<const StoredCrc>() : parts_.sums->of(file.file);
     const auto first = std::ranges::upper_bound(runs_, unit.begin, {}, &StoredCrc::end);
@@ -274,7 +274,8 @@ class DataPass::Worker {
     crc_ = 0;
   }
 
-  /// Invariant: crc_ is that of the part of run run_ that lies in the unit before `at`.
+  /// Adds a piece to the CRC-32s of its runs. Invariant: crc_ covers the part of run run_ that is in the unit before
+  /// `at`.
   void sum(const PassFile& file, const Unit& unit, std::int64_t at, std::span<const std::byte> piece) {
     const std::int64_t end = at + static_cast<std::int64_t>(piece.size());
     while (run_ < runs_.size() && runs_[run_].offset < end) {

@@ -1,6 +1,5 @@
-/// \file
-/// One pass over all bytes of a checkpoint's files: CRC-32s, the manifest's blocks, and what is compressed.
-/// Inside libshard/verify only.
+/// \file Reads all bytes of a checkpoint's files once: checks CRC-32s, the manifest's blocks, and compressed data.
+///   Inside libshard/verify only.
 #pragma once
 
 #include <atomic>
@@ -28,7 +27,7 @@
 
 namespace shard {
 
-/// A run in one file, with what messages say of it.
+/// A run of one file that has a stored CRC-32, and its description for messages.
 struct StoredCrc {
   std::int64_t offset = 0, bytes = 0;
   std::uint32_t crc32 = 0;
@@ -37,7 +36,8 @@ struct StoredCrc {
   std::int64_t end() const { return offset + bytes; }
 };
 
-/// Threads: `set` for different files at once; then `add` and `compare` by any.
+/// Compares stored CRC-32s. Threads: `set` may run for different files at once; any thread may then call `add` and
+/// `compare`.
 class StoredCrcs {
  public:
   /// Ownership: both must outlive this.
@@ -48,15 +48,16 @@ class StoredCrcs {
   void set(std::uint32_t file, std::vector<StoredCrc> runs);
   std::span<const StoredCrc> of(std::uint32_t file) const { return by_file_[file]; }
 
-  /// The CRC-32 of bytes [offset, offset + bytes) of a run. Pieces come in any order, each once. Reports a run that is
-  /// complete and differs.
+  /// Adds the CRC-32 of bytes [offset, offset + bytes) of a run. Pieces come in any order, each once. Reports the run
+  /// if it is complete and its CRC-32 differs.
   void add(std::uint32_t file, std::size_t run, std::int64_t offset, std::int64_t bytes, std::uint32_t crc);
-  /// Reports `run` of the file unless `found` is what its container states.
+  /// Reports `run` of the file unless `found` is the CRC-32 that its container states.
   void compare(std::uint32_t file, const StoredCrc& run, std::uint32_t found);
   std::int64_t compared() const { return compared_; }
   void count(std::int64_t more) { compared_ += more; }
 
-  /// Sends what is known of incomplete runs to rank 0, which compares them. Collective. \throws Error kPeer
+  /// Sends the partial sums of incomplete runs to rank 0, which combines and compares them. Collective. \throws Error
+  /// kPeer
   void gather(Group& group);
 
  private:
@@ -64,29 +65,29 @@ class StoredCrcs {
 
   const Catalog& catalog_;
   Findings& findings_;
-  std::vector<std::vector<StoredCrc>> by_file_;  ///< By offset.
+  std::vector<std::vector<StoredCrc>> by_file_;  ///< Per file, sorted by offset.
   std::mutex mutex_;
   std::map<std::pair<std::uint32_t, std::size_t>, CrcRuns> begun_;
   std::atomic<std::int64_t> compared_{0};
 };
 
-/// A chunk and the first of its box, which it should equal.
+/// A chunk and the first chunk with the same box, which should have the same elements.
 struct ReplicaPair {
-  std::uint32_t tensor = 0, first = 0, other = 0;  ///< The chunks: indices into Catalog::chunks.
+  std::uint32_t tensor = 0, first = 0, other = 0;  ///< The tensor, and the two chunks as indices into Catalog::chunks.
   std::int64_t bytes = 0;
 };
 
-/// All pairs of located chunks that do not lie at one place. Aliases and damaged tensors are left out.
+/// All pairs of located replicas at different positions. Skips aliases and damaged tensors.
 std::vector<ReplicaPair> replica_pairs(const Catalog& catalog);
 
-/// Compares pairs. Threads: any. Memory: the pools', and 2 MiB a call.
+/// Compares pairs of replicas. Threads: any. Memory: the pools, and 2 MiB per call.
 class ReplicaCompare {
  public:
   /// Ownership: all must outlive this.
   ReplicaCompare(const Reader& reader, std::span<const ReplicaPair> pairs, std::int64_t max_memory_bytes,
                  Progress& progress, Findings& findings, bool may_differ = false);
-  /// Reports (replica_mismatch) pair `index` if its elements differ; warns if they may. \throws Error  they cannot be
-  /// read
+  /// Reports pair `index` (replica_mismatch) if its elements differ, or warns if they may differ. \throws Error  a
+  /// chunk cannot be read
   void compare(std::size_t index, const std::stop_token& stop);
 
  private:
@@ -94,33 +95,35 @@ class ReplicaCompare {
 
   const Reader& reader_;
   std::span<const ReplicaPair> pairs_;
-  Catalog catalog_;                     ///< Each chunk of a pair is a tensor of its own: pair i's are 2i and 2i + 1.
+  Catalog catalog_;                     ///< Each chunk of a pair is a separate tensor: those of pair i are 2i and 2i +
+                                        ///< 1.
   BufferPool first_pool_, other_pool_;  ///< A thread that reads two tensors at once needs two.
   Progress& progress_;
   Findings& findings_;
   const bool may_differ_;
 };
 
-/// A file that is read from its begin to its end.
+/// A file that the pass reads from begin to end.
 struct PassFile {
-  std::string path;  ///< For messages.
+  std::string path;  ///< The path for messages.
   std::int64_t bytes = 0;
-  std::uint32_t file = kNoIndex;        ///< The catalog's; kNoIndex where only the manifest knows it.
-  std::optional<std::size_t> stated{};  ///< Index into Manifest::files.
-  std::string sha256{};                 ///< What the whole file's should be; empty: nobody says.
+  std::uint32_t file = kNoIndex;        ///< The index in the catalog; kNoIndex if only the manifest names the file.
+  std::optional<std::size_t> stated{};  ///< The index in Manifest::files.
+  std::string sha256{};                 ///< The expected hash of the whole file. Empty if there is none.
 };
 
-/// Bytes that come out of a view, which are read as a whole.
+/// A run of bytes that a view decodes, read as a whole.
 struct DecodedRun {
   std::uint32_t file = 0;
   CrcRange bytes;
 };
 
-/// What a pass reads and where it tells of it. Pointers may be null where there is nothing of the kind.
+/// The inputs of a pass, and the receivers of its results. Pointers may be null if there is nothing of the kind.
 struct PassParts {
   const Reader* reader = nullptr;
   const StatedFiles* stated = nullptr;
-  std::function<std::unique_ptr<RandomReader>(const PassFile& file)> open_other;  ///< Files that no catalog has.
+  std::function<std::unique_ptr<RandomReader>(const PassFile& file)> open_other;  ///< Opens files that are not in the
+                                                                                  ///< catalog.
   std::vector<PassFile> files;
   std::vector<DecodedRun> decoded;
   std::vector<ReplicaPair> pairs;
@@ -130,27 +133,27 @@ struct PassParts {
   Findings* findings = nullptr;
 };
 
-/// The work is cut into units: blocks of files, views, pairs of replicas.
-/// Threads: run() makes its own. Memory: 256 KiB a thread, decoders, and what ReplicaCompare takes.
+/// Reads everything once. The work is divided into units: blocks of files, views, and pairs of replicas. Threads: run()
+/// starts its own. Memory: 256 KiB per thread, decoders, and the memory of ReplicaCompare.
 class DataPass {
  public:
-  /// Ownership: `parts` and what it points to must outlive this.
+  /// Ownership: `parts` and the objects it points to must outlive this.
   DataPass(const PassParts& parts, Progress& progress);
   std::int64_t total_bytes() const { return total_bytes_; }
-  /// Does the share of one rank of `ranks`. What cannot be read is reported.
+  /// Does the share of one rank of `ranks`. Reports everything that cannot be read.
   void run(int rank, int ranks, int threads, const std::stop_token& stop);
 
  private:
   struct Unit {
     enum class Kind : std::uint8_t { kBlock, kDecoded, kPair } kind;
-    std::uint32_t index;  ///< Into files, decoded or pairs.
+    std::uint32_t index;  ///< Index into files, decoded or pairs.
     std::int64_t begin = 0, end = 0;
     std::int64_t bytes() const { return end - begin; }
   };
   class Worker;
 
   std::shared_ptr<const RandomReader> open(std::uint32_t file) const;
-  /// Reports what keeps a unit from being read, once for a file that was cut short. \throws Error  of another code
+  /// Reports why a unit cannot be read, only once for a truncated file. \throws Error  one that is not about the source
   void take(const Unit& unit, Error& error);
   bool is_given_up(const Unit& unit);
 

@@ -14,7 +14,7 @@ namespace shard {
 
 namespace {
 
-/// Leaves the entries of `paths` in the manifest.
+/// Reduces the manifest to the entries for `paths`.
 void keep_files(StatedFiles& stated, const std::vector<std::string>& paths) {
   std::vector<ManifestFile> kept;
   for (const std::string& path : paths) {
@@ -56,7 +56,7 @@ std::vector<bool> ManifestCheck::check_files() {
   return is_there;
 }
 
-/// A name that leads out of the folder is refused before the disk is asked for it.
+/// Refuses a name that leads out of the folder before it accesses the disk.
 bool ManifestCheck::check_file(const ManifestFile& file) {
   try {
     const std::int64_t bytes = stated_.open(file)->size();
@@ -81,7 +81,7 @@ bool ManifestCheck::check_file(const ManifestFile& file) {
   return false;
 }
 
-/// In the folder itself: folders below belong to nobody here.
+/// Checks only the folder itself, because subfolders may belong to other programs.
 void ManifestCheck::warn_of_extra_files() const {
   std::set<std::string_view> named;
   for (const ManifestFile& file : stated_.manifest.files) named.insert(file.path);
@@ -97,7 +97,7 @@ void ManifestCheck::warn_of_extra_files() const {
 
 void ManifestCheck::compare(std::size_t file, std::int64_t block, const std::string& hash) {
   const ManifestFile& stated = stated_.manifest.files[file];
-  if (block >= block_count(stated.bytes)) return;  // The file is longer than stated, which was reported.
+  if (block >= block_count(stated.bytes)) return;  // The file is longer than stated, which was reported already.
   const bool differs = hash != stated.block(block, stated_.manifest.algorithm);
   const std::scoped_lock lock(mutex_);
   ++compared_;

@@ -1,5 +1,4 @@
-/// \file
-/// A checkpoint's files against the manifest that was written with them.
+/// \file Compares a checkpoint's files with the manifest that was written with them.
 #pragma once
 
 #include <cstdint>
@@ -17,38 +16,38 @@
 
 namespace shard {
 
-/// A manifest and where its files lie.
+/// A manifest and the location of its files.
 struct StatedFiles {
   Manifest manifest;
   const SourceStore* store = nullptr;
-  std::string folder;  ///< What the files lie in; empty: the manifest is of the one file `file`.
+  std::string folder;  ///< The folder that contains the files. Empty: the manifest describes the one file `file`.
   std::string file;
-  bool is_part = false;  ///< `manifest` is of some of the files that lie there.
+  bool is_part = false;  ///< `manifest` describes only some of the files in the folder.
 
   std::unique_ptr<RandomReader> open(const ManifestFile& stated) const {
     return folder.empty() ? store->open(file) : store->open_below(folder, stated.path);
   }
 };
 
-/// Reads a manifest for the checkpoint at `paths`. Of several files, or of one file among many in the manifest, only
-/// the entries of those count. \throws Error kNotFound; kCorruption  see parse_manifest, or it has no entry for one of
-/// `paths`
+/// Reads a manifest for the checkpoint at `paths`. If `paths` are several files, or one of many files in the manifest,
+/// only the entries for those files are kept.
+/// \throws Error kNotFound; kCorruption  see parse_manifest, or the manifest has no entry for one of `paths`
 StatedFiles read_manifest(const SourceStore& store, const std::string& manifest, const std::vector<std::string>& paths);
 
-/// Compares sizes, and blocks as others read them. Threads: `compare` by any.
+/// Compares the sizes of files, and the hashes of blocks that the data pass reads. Threads: any may call `compare`.
 class ManifestCheck {
  public:
   /// Ownership: both must outlive this.
   ManifestCheck(const StatedFiles& stated, Findings& findings) : stated_(stated), findings_(findings) {}
-  /// Reports files that are missing or have another size; warns of files in the folder that the manifest does not
-  /// name. \returns which files can be read, by index into Manifest::files.
+  /// Reports files that are missing or have a different size. Warns about files in the folder that the manifest does
+  /// not list. \returns which files can be read, by index into Manifest::files.
   std::vector<bool> check_files();
-  /// Takes the hash of a block as it was read.
+  /// Compares the hash of a block that was read.
   void compare(std::size_t file, std::int64_t block, const std::string& hash);
   std::int64_t compared() const { return compared_; }
-  /// Sends what was found to rank 0. Collective. \throws Error kPeer
+  /// Sends the results to rank 0. Collective. \throws Error kPeer
   void gather(Group& group);
-  /// Reports the blocks that differ, neighbours together.
+  /// Reports the blocks that differ; adjacent blocks are reported together.
   void report() const;
 
  private:

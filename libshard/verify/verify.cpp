@@ -40,7 +40,7 @@ class FileReport final : public ContainerReport {
   Findings& findings_;
 };
 
-/// Names at the top of a checkpoint whose value all ranks of one save share.
+/// Whether this is a top-level name whose value all ranks of one checkpoint share.
 bool tells_the_save(std::string_view name) {
   constexpr std::array<std::string_view, 6> kNames{"step", "epoch", "iteration", "global_step", "global_steps", "iter"};
   return std::ranges::find(kNames, name) != kNames.end();
@@ -53,8 +53,8 @@ struct Verification::Impl {
   Group& group;
   VerifyFindings& found;
   Progress& progress;
-  VerifyFindings unheard{{}};  ///< What all ranks see alike, rank 0 alone reports.
-  Findings& metadata;          ///< One of the two.
+  VerifyFindings unheard{{}};  ///< All ranks see the same metadata, so only rank 0 reports findings about it.
+  Findings& metadata;          ///< Refers to `unheard` or to the shared findings.
   VerifyCounts counts;
   std::set<std::string> globals;
   Catalog nothing;
@@ -72,7 +72,7 @@ struct Verification::Impl {
 
   const Catalog& catalog() const { return job.reader == nullptr ? nothing : job.reader->catalog(); }
 
-  /// Runs `work`; what is wrong with the source is a finding.
+  /// Runs `work`; an error about the source becomes a finding.
   template <class Work>
   void guarded(const Work& work) {
     try {
@@ -82,7 +82,8 @@ struct Verification::Impl {
     }
   }
 
-  /// Together, which is fast; one by one where one of them cannot be, so that each is told.
+  /// Locates all tensors together, which is fast. If this fails, locates them one by one, so that each failure is
+  /// reported.
   void locate_all() {
     std::vector<std::uint32_t> tensors;
     for (std::uint32_t i = 0; i < catalog().tensors.size(); ++i) {
@@ -121,7 +122,7 @@ struct Verification::Impl {
     }
   }
 
-  /// Tensors of one name that are each rank's own, because their values differ.
+  /// Warns about tensors with one name that are each rank's own, because their values differ.
   void warn_of_ranks() {
     const std::vector<Tensor>& tensors = catalog().tensors;
     for (std::size_t begin = 0, end = 0; begin < tensors.size(); begin = end) {
@@ -134,7 +135,7 @@ struct Verification::Impl {
     }
   }
 
-  /// The storages of each file that are compressed.
+  /// The compressed storages of each file.
   std::map<std::uint32_t, std::vector<std::uint32_t>> compressed() const {
     std::map<std::uint32_t, std::vector<std::uint32_t>> by_file;
     for (std::uint32_t i = 0; i < catalog().storages.size(); ++i) {
@@ -144,8 +145,8 @@ struct Verification::Impl {
     return by_file;
   }
 
-  /// Reports the largest runs that are decoded, and drops them, until the rest is in proportion to the files: items
-  /// claim their sizes themselves, whatever the catalog's tensors are.
+  /// Reports and drops the largest decoded runs until the rest is in proportion to the files. Items state their sizes
+  /// themselves, independent of the catalog's tensors.
   void limit_decoded() {
     double stored = 0, decoded = 0;
     for (const File& file : catalog().files) stored += static_cast<double>(file.bytes);
@@ -203,7 +204,7 @@ struct Verification::Impl {
     if (group.rank() == 0) sums->count(report.crc32s_compared);
   }
 
-  // ---- What is read.
+  // ---- Reading.
 
   void list_files() {
     const std::vector<File>& files = catalog().files;
@@ -242,7 +243,7 @@ struct Verification::Impl {
     return job.hashes->store->open_below(job.hashes->folder, file.path);
   }
 
-  /// What a repair could not save is not here, though nothing else tells.
+  /// Lists the data that an earlier repair could not recover. No other check finds it.
   void list_lost() try {
     const std::optional<LostNote> note = read_lost_note(catalog());
     if (!note) return;

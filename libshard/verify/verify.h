@@ -1,10 +1,9 @@
-/// \file
-/// Verification: every check that can be made of an open checkpoint, and of what a manifest says of its files. Every
-/// finding is reported; none ends it.
+/// \file Verification: runs every check that is possible on an open checkpoint and its manifest. Every finding is
+///   reported; none stops the verification.
 ///
-/// prepare() checks metadata: places of all tensors, objects, containers. read() reads every byte of the files once,
-/// replicas once more where there are any. finish() brings together what the ranks found. Each rank of a group makes
-/// one, over the same source; the first two are work for a collective step.
+/// prepare() checks metadata: the positions of all tensors, objects, containers. read() reads every byte of the files
+/// once, and replicas once more. finish() collects the findings of all ranks. Each rank of a group has one
+/// Verification, over the same source; the first two functions are the work of a collective step.
 #pragma once
 
 #include <cstdint>
@@ -22,24 +21,25 @@
 
 namespace shard {
 
-/// SHA-256s of whole files of a folder, as Megatron-core's integrity.json has them.
+/// SHA-256s of the whole files in a folder, from Megatron-core's integrity.json.
 struct WholeHashes {
-  std::map<std::string, std::string> files;  ///< By path below the folder.
+  std::map<std::string, std::string> files;  ///< By path relative to the folder.
   const SourceStore* store = nullptr;
   std::string folder;
 };
 
 struct VerifyJob {
-  Reader* reader = nullptr;             ///< Null: nothing but the manifest's files can be read.
+  Reader* reader = nullptr;             ///< Null: only the manifest's files can be read.
   const StatedFiles* stated = nullptr;  ///< Null: there is no manifest.
   const WholeHashes* hashes = nullptr;  ///< Null: there are none.
-  /// Replicas are each rank's own copy, which the format does not keep equal: where they differ is a warning.
+  /// Whether replicas are each rank's own copy, which the format does not keep equal. If they differ, this is only a
+  /// warning.
   bool ranks_may_differ = false;
   int threads = 1;
   std::int64_t max_memory_bytes = 64 << 20;
 };
 
-/// Counts of what was checked.
+/// Counts of the completed checks.
 struct VerifyCounts {
   std::int64_t files = 0, bytes = 0;
   std::int64_t containers = 0;  ///< Files in which records were found.
@@ -50,19 +50,20 @@ struct VerifyCounts {
 
 class Verification {
  public:
-  /// `found` has what opening the reader reported, on every rank. Ownership: all must outlive this.
+  /// \param found  contains the findings from opening the reader, on every rank. Ownership: all arguments must outlive
+  ///   this.
   Verification(const VerifyJob& job, Group& group, VerifyFindings& found, Progress& progress);
   ~Verification();
   /// \throws Error  (here and below) only for failures that are not the source's fault
   void prepare(const std::stop_token& stop);
-  /// The files that are read, as the catalog, the manifest or the hashes name them. \pre prepared
+  /// The files that are read, by the names in the catalog, the manifest or the hashes. \pre prepare() has finished
   std::set<std::string> file_names() const;
-  std::int64_t total_bytes() const;  ///< What all ranks together read. \pre prepared
+  std::int64_t total_bytes() const;  ///< The number of bytes that all ranks together read. \pre prepare() has finished
   void read(const std::stop_token& stop);
-  /// Collective. Rank 0's `found` then has all findings. \throws Error kPeer
+  /// Collects findings and counts. Collective. Rank 0's `found` then contains all findings. \throws Error kPeer
   void finish();
-  const VerifyCounts& counts() const;            ///< \pre finished; rank 0's are of all ranks.
-  const std::set<std::string>& globals() const;  ///< "module.name" of all globals in pickles.
+  const VerifyCounts& counts() const;            ///< \pre finish() has finished. Rank 0's counts cover all ranks.
+  const std::set<std::string>& globals() const;  ///< The "module.name" of all globals in pickles.
 
  private:
   struct Impl;

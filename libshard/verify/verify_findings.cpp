@@ -18,7 +18,7 @@ auto order_of(const Finding& finding) {
                     std::string_view(error.what()));
 }
 
-/// Whether the system did not let the bytes be read (permission, EIO), which says nothing about the checkpoint.
+/// Whether the system did not return the bytes (permission, EIO). This is not a finding about the checkpoint.
 bool is_withheld(const Error& error) { return error.code() == ErrorCode::kNotFound && !error.kind(); }
 
 }  // namespace

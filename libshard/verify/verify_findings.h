@@ -1,5 +1,4 @@
-/// \file
-/// VerifyFindings: the findings of one verification, with their severity.
+/// \file VerifyFindings: the findings of one verification, and their severity.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +18,7 @@ namespace shard {
 enum class Severity : std::uint8_t {
   kError,
   kWarning,
-  kUnread,  ///< This build does not read it, and it may be whole: no damage.
+  kUnread,  ///< This build cannot read the content, which may be intact. This is not damage.
 };
 
 struct Finding {
@@ -29,35 +28,39 @@ struct Finding {
   bool is_error() const { return severity == Severity::kError; }
 };
 
-/// Threads: any may report. Each finding has a kind afterwards. Beyond kMost findings, only the count is kept. What
-/// is_unread of an error (repair/unread.h) is true for becomes Severity::kUnread, however it is reported. \throws Error
-/// kNotFound  what is reported is a failure of the system to read (permission, EIO), which no finding is.
+/// Collects findings. Threads: any may report. Every finding has a kind afterwards. Beyond kMost findings, only the
+/// count is kept. An error that is_unread (repair/unread.h) accepts becomes Severity::kUnread, regardless of how it is
+/// reported.
+/// \throws Error kNotFound  the reported error is a failure of the system to read (permission, EIO), which is never a
+///   finding.
 class VerifyFindings final : public Findings {
  public:
   static constexpr std::size_t kMost = 100'000;
 
-  /// Files are named from `sources` on: those in a folder by what follows it, a source itself by its last component.
+  /// Names files relative to `sources`: a file in a source folder by its path in the folder, a source itself by its
+  /// last component.
   explicit VerifyFindings(std::vector<std::string> sources) : sources_(std::move(sources)) {}
 
   void report(const Error& finding) override { add(finding, Severity::kError); }
   void tolerate(const Error& finding) override { add(finding, Severity::kError); }
   void warn(const Error& finding) override { add(finding, Severity::kWarning); }
 
-  /// Reports the root cause for a file; its other findings are suppressed.
+  /// Reports the root cause for a file, and suppresses the file's other findings.
   void explain(const Error& finding);
-  /// Asked once for each file that a finding is of, as the finding names it: an Error explains it.
+  /// Sets a function that is called once for each file with a finding, with the name that the finding uses. If it
+  /// returns an Error, this error explains the file's findings.
   void explain_by(std::function<std::optional<Error>(const std::string& file)> look) { look_ = std::move(look); }
 
-  /// Errors first, then warnings; those by file, tensor and text, each once.
+  /// All findings without duplicates: errors first, then warnings, each sorted by file, tensor and text.
   std::vector<Finding> sorted() const;
   bool has_errors() const;
-  /// The first finding of something that is not read, if there is one.
+  /// The first finding about unread content, if there is one.
   std::optional<Error> first_unread() const;
-  bool mentions(const std::string& file) const;  ///< Whether a finding is of that file.
+  bool mentions(const std::string& file) const;  ///< Whether a finding names this file.
   std::size_t left_out() const { return left_out_; }
   void clear() { all_.clear(), mentioned_.clear(), has_errors_ = false; }
 
-  /// Adds those of all other ranks to rank 0's. Collective. \throws Error kPeer
+  /// Adds the findings of all other ranks to rank 0's. Collective. \throws Error kPeer
   void gather(Group& group);
 
  private:
@@ -68,12 +71,12 @@ class VerifyFindings final : public Findings {
   std::function<std::optional<Error>(const std::string&)> look_;
   mutable std::mutex mutex_;
   std::vector<Finding> all_;
-  std::set<std::string> mentioned_, explained_, looked_at_;  ///< Files.
+  std::set<std::string> mentioned_, explained_, looked_at_;  ///< Names of files.
   std::size_t left_out_ = 0;
   bool has_errors_ = false;
 };
 
-/// Reports what is wrong with the source and what this build does not read, and throws everything else.
+/// Reports an error about the source or about unread content, and throws every other error.
 void take_finding(Findings& findings, const Error& error);
 
 }  // namespace shard

@@ -109,7 +109,7 @@ class CudaDevice final : public Device {
     void* data = nullptr;
     const cudaError_t status = cudaMalloc(&data, static_cast<std::size_t>(bytes));
     if (status == cudaErrorMemoryAllocation) {
-      cudaGetLastError();  // Else the next call would report it again.
+      cudaGetLastError();  // Clears the error. Otherwise, the next call would report it again.
       throw out_of_device_memory(info_, bytes, memory().free_bytes);
     }
     check(status, info_, "allocate memory");

@@ -1,5 +1,4 @@
-/// \file
-/// A CUDA device, and what its parts share. Inside libshard/device/cuda only.
+/// \file A CUDA device, and the helpers that its parts share. Inside libshard/device/cuda only.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -11,10 +10,10 @@
 
 namespace shard::cuda {
 
-/// \throws Error kResource  CUDA refused: "cannot WHAT on device N (name)".
+/// Checks a result. \throws Error kResource  CUDA failed: "cannot WHAT on device N (name)".
 void check(cudaError_t status, const DeviceInfo& device, const char* what);
 
-/// A stream of CUDA's own, for what has no place in DeviceStream.
+/// A separate CUDA stream, for work that DeviceStream does not offer.
 class Stream {
  public:
   explicit Stream(const DeviceInfo& device);
@@ -27,7 +26,7 @@ class Stream {
   cudaStream_t stream_ = nullptr;
 };
 
-/// Makes the device the calling thread's current one.
+/// Makes the device the current one of the calling thread.
 void use(const DeviceInfo& device);
 
 /// The devices that CUDA lists. \returns why there are none, or an empty text.
@@ -35,9 +34,9 @@ std::string list_devices(std::vector<DeviceInfo>& devices);
 
 std::unique_ptr<Device> open_device(const DeviceInfo& info);
 
-/// NCCL's version, or an empty text where it cannot be loaded.
+/// NCCL's version, or an empty text if it cannot be loaded.
 std::string nccl_version();
-/// As Device::connect. Ownership: `device` outlives the link.
+/// Does the same as Device::connect. Ownership: `device` outlives the link.
 std::unique_ptr<DeviceLink> connect_by_nccl(const DeviceInfo& device, Group& group, std::chrono::milliseconds timeout);
 
 }  // namespace shard::cuda

@@ -12,7 +12,7 @@
 
 namespace shard::cuda {
 
-/// What CUDA refuses shows in cudaGetLastError.
+/// Errors are reported by cudaGetLastError.
 void start_copy(const kernels::CopyShape& shape, const std::byte* from, std::byte* to, cudaStream_t stream);
 void start_cast(const kernels::CastShape& shape, const std::byte* in, std::byte* out, std::int64_t* overflows,
                 cudaStream_t stream);

@@ -1,4 +1,4 @@
-// DeviceLink over NCCL, which is loaded when it is asked for: a job without it needs no NCCL on the machine.
+// DeviceLink over NCCL, which is loaded on demand: a job without it needs no NCCL on the machine.
 #include <fmt/format.h>
 #include <nccl.h>
 
@@ -33,7 +33,7 @@ struct Nccl {
 /// \throws Error kUnsupported  it is not installed, or too old.
 Nccl load_nccl() {
   SharedLibrary library("libnccl.so.2");
-  if (!library.is_open()) library = SharedLibrary(SHARD_NCCL_LIBRARY);  // Where it was when this was built.
+  if (!library.is_open()) library = SharedLibrary(SHARD_NCCL_LIBRARY);  // The path that was found when this was built.
   if (!library.is_open()) {
     throw Error(ErrorCode::kUnsupported, "cannot connect GPUs: NCCL is not installed")
         .because(library.why())
@@ -56,7 +56,7 @@ Nccl load_nccl() {
   return nccl;
 }
 
-/// Calls of NCCL return at once (a communicator that does not block), so that a rank that is lost can be noticed here.
+/// NCCL calls return at once (a non-blocking communicator), so that a lost rank is noticed here.
 class NcclLink final : public DeviceLink {
  public:
   NcclLink(const Nccl& nccl, const DeviceInfo& device, std::chrono::milliseconds timeout)
@@ -68,7 +68,7 @@ class NcclLink final : public DeviceLink {
     cudaEventDestroy(done_);
   }
 
-  /// All ranks of the group.
+  /// Forms the communicator of all ranks in the group.
   void form(const ncclUniqueId& id, int rank, int ranks, const std::stop_token& stop) {
     use(device_);
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
@@ -152,7 +152,7 @@ std::string nccl_version() {
     load_nccl().get_version(&version);
     return fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
   } catch (const Error&) {
-    return {};  // Not installed: that is the answer.
+    return {};  // NCCL is not installed, which is a valid answer.
   }
 }
 

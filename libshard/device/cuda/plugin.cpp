@@ -12,11 +12,13 @@ namespace {
 
 DeviceSystem describe() {
   DeviceSystem system;
-  cudaDriverGetVersion(&system.driver);  // 0 where there is none.
+  cudaDriverGetVersion(&system.driver);  // 0 if there is no driver.
   system.runtime = CUDART_VERSION;
   system.nccl = nccl_version();
   system.problem = list_devices(system.devices);
-  if (system.driver == 0) system.problem = "no NVIDIA driver was found";  // CUDA calls that a driver that is too old.
+  if (system.driver == 0)
+    system.problem = "no NVIDIA driver was found";  // CUDA reports a missing driver as one that
+                                                    // is too old.
   return system;
 }
 

@@ -11,15 +11,15 @@
 
 namespace shard::kernels {
 
-/// A cast in numbers of one part: complex elements are two of them.
+/// A cast described in numbers of one part. A complex element is two numbers.
 struct CastShape {
   DType from, to, wide;      ///< The parts' dtypes, and that of convert::Wide between them.
-  std::int64_t numbers = 0;  ///< To convert.
+  std::int64_t numbers = 0;  ///< The count of numbers to convert.
   int from_step = 1;         ///< Number i is read at i * from_step, and written at i * to_step.
-  int to_step = 1;           ///< 2: zero is written behind it.
+  int to_step = 1;           ///< 2: a zero is written after it.
   bool is_either = false;    ///< Complex to bool: whether either part is not zero.
 };
-/// \pre can_cast (exec/cast.h)
+/// Describes a cast. \pre can_cast (exec/cast.h)
 CastShape cast_shape(DType from, DType to, std::int64_t elements);
 
 SHARD_KERNEL inline void add_to(std::int64_t* sum, std::uint32_t more) {

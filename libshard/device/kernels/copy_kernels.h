@@ -9,8 +9,8 @@
 
 namespace shard::kernels {
 
-/// Unit after unit in the order of the target, so that neighbouring threads write neighbouring units. Index holds the
-/// number of units: 32 bits where they do, as division is slow.
+/// Copies unit after unit in the order of the target, so that adjacent threads write adjacent units. Index is the type
+/// of unit numbers: 32 bits if they suffice, because division is slow.
 template <class Unit, class Index>
 struct FlatCopy {
   CopyShape shape;
@@ -40,7 +40,7 @@ struct FlatCopy {
   }
 };
 
-/// A square of a plane, in shared memory. Rows are padded, so that a column's units lie in different banks.
+/// A square of a plane, in shared memory. Rows are padded, so that a column's units use different banks.
 template <class Unit>
 struct PlaneTile {
   static constexpr int kSide = sizeof(Unit) < 4 ? 128 / static_cast<int>(sizeof(Unit)) : 32;
@@ -57,7 +57,7 @@ struct TiledCopy {
   const std::byte* from;
   std::byte* to;
 
-  /// How many blocks take a copy.
+  /// The number of blocks for a copy.
   static std::int64_t blocks(const CopyShape& shape) {
     std::int64_t count = 1;
     for (int d = 0; d < shape.count; ++d) {
@@ -94,7 +94,7 @@ struct TiledCopy {
  private:
   static constexpr std::int64_t kUnit = sizeof(Unit);
 
-  /// Where a block's tile begins: in the plane, and in units on both sides.
+  /// The begin of a block's tile: its position in the plane, and its unit offsets on both sides.
   struct Origin {
     std::int64_t across, along, in, out;
   };
@@ -135,8 +135,8 @@ void launch_copy_of(const CopyShape& shape, const std::byte* from, std::byte* to
   }
 }
 
-/// Calls `launch.flat(body, blocks)` or `launch.tiled(body, blocks)` with the body that makes the copy; neither where
-/// there is nothing to copy.
+/// Calls `launch.flat(body, blocks)` or `launch.tiled(body, blocks)` with the body of the copy. Calls neither if there
+/// is nothing to copy.
 template <class Launch>
 void launch_copy(const CopyShape& shape, const std::byte* from, std::byte* to, const Launch& launch) {
   if (shape.units == 0) return;

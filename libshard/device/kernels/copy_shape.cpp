@@ -10,19 +10,21 @@ namespace shard::kernels {
 namespace {
 
 constexpr std::uint64_t kLongestUnit = 16;
-constexpr std::int64_t kLeastSide = 8;  // Of a plane: a narrower one would leave most of a tile's threads idle.
+constexpr std::int64_t kLeastSide = 8;  // The least side of a plane. A narrower one would leave most of a tile's
+                                        // threads idle.
 
 bool continues(const CopyDim& outer, const CopyDim& inner) {
   return outer.from == inner.from * inner.size && outer.to == inner.to * inner.size;
 }
 
-/// Orders dimensions but the last as the target has them, and joins those that are one on both sides.
+/// Orders all dimensions except the last by the target's strides, and merges those that are one dimension on both
+/// sides.
 void order_and_merge(CopyShape& shape) {
   const auto begin = shape.dims.begin(), end = begin + shape.count;
   std::stable_sort(begin, end - 1, [](const CopyDim& a, const CopyDim& b) {
     return std::tuple(std::abs(a.to), std::abs(a.from)) > std::tuple(std::abs(b.to), std::abs(b.from));
   });
-  auto kept = begin;  // One behind the last of those that are merged.
+  auto kept = begin;  // The end of the merged dimensions.
   for (auto dim = begin; dim != end; ++dim) {
     const CopyDim each = *dim;
     if (kept != begin && continues(kept[-1], each)) {
@@ -34,7 +36,7 @@ void order_and_merge(CopyShape& shape) {
   shape.count = static_cast<int>(kept - begin);
 }
 
-/// The longest unit that divides the run of the last dimension, whose elements are bytes, all strides, and addresses.
+/// The longest unit that divides the run of the last dimension (in bytes), all strides, and both addresses.
 std::int64_t longest_unit(const CopyShape& shape, const std::byte* from, const std::byte* to) {
   std::uint64_t bits = kLongestUnit | reinterpret_cast<std::uintptr_t>(from) | reinterpret_cast<std::uintptr_t>(to);
   for (int d = 0; d + 1 < shape.count; ++d) {
@@ -42,10 +44,10 @@ std::int64_t longest_unit(const CopyShape& shape, const std::byte* from, const s
     bits |= static_cast<std::uint64_t>(dim.from) | static_cast<std::uint64_t>(dim.to);
   }
   bits |= static_cast<std::uint64_t>(shape.dims[static_cast<std::size_t>(shape.count - 1)].size);
-  return static_cast<std::int64_t>(bits & (~bits + 1));  // The lowest bit that is set anywhere.
+  return static_cast<std::int64_t>(bits & (~bits + 1));  // The lowest bit that is set in any of them.
 }
 
-/// Puts the source's fastest dimension before the target's, where they differ.
+/// Moves the source's fastest dimension before the target's, if they differ.
 void choose_plane(CopyShape& shape) {
   if (shape.count < 2) return;
   const auto begin = shape.dims.begin(), last = begin + shape.count - 1;
@@ -75,7 +77,7 @@ CopyShape copy_shape(std::span<const std::int64_t> sizes, const std::byte* from,
     shape.count = 0;
     return shape;
   }
-  add({scale, 1, 1});  // An element is a run of bytes; what follows counts in bytes.
+  add({scale, 1, 1});  // Treats an element as a run of bytes. Everything below counts in bytes.
   order_and_merge(shape);
   const std::int64_t unit = longest_unit(shape, from, to);
   shape.unit_bytes = static_cast<int>(unit);

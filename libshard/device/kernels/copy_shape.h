@@ -1,6 +1,5 @@
-/// \file
-/// A strided copy as a device makes it: few dimensions, the longest units that every address allows, and which threads
-/// take what. Pure functions of the host. Inside libshard/device only.
+/// \file CopyShape: a strided copy in a form for devices: few dimensions, the longest units that every address allows,
+///   and the assignment of units to threads. Pure functions of the host. Inside libshard/device only.
 #pragma once
 
 #include <array>
@@ -20,13 +19,14 @@ struct CopyDim {
 };
 
 struct CopyShape {
-  /// The slowest of the target first. Of a tiled copy the last two are a plane: the dimension that is fastest in the
-  /// source, then that which is fastest in the target.
+  /// The target's slowest dimension first. In a tiled copy, the last two form a plane: the dimension that is fastest in
+  /// the source, then the one that is fastest in the target.
   std::array<CopyDim, kMaxDims + 1> dims;
   int count = 0;
-  int unit_bytes = 1;      ///< 1, 2, 4, 8 or 16: what one load takes.
+  int unit_bytes = 1;      ///< The size of one load: 1, 2, 4, 8 or 16.
   std::int64_t units = 0;  ///< The product of the sizes.
-  bool is_tiled = false;   ///< Neighbours in the target are far apart in the source: planes go through shared memory.
+  bool is_tiled = false;   ///< Adjacent units in the target are far apart in the source, so planes are copied through
+                           ///< shared memory.
 };
 
 /// Dimensions that continue each other on both sides are merged. A unit is as long as runs, strides and addresses

@@ -1,6 +1,6 @@
-/// \file
-/// What bodies of kernels share: a body is a struct that says what one thread of one block does, compiled by nvcc for
-/// devices and by the host's compiler for tests, which call it for every thread in a loop. Inside libshard/device only.
+/// \file Helpers for the bodies of kernels. A body is a struct that defines the work of one thread of one block. nvcc
+///   compiles it for devices, and the host's compiler for tests, which call it for every thread in a loop. Inside
+///   libshard/device only.
 #pragma once
 
 #include <cstddef>
@@ -15,8 +15,8 @@
 
 namespace shard::kernels {
 
-inline constexpr int kThreads = 256;  ///< Of a block.
-inline constexpr int kPerThread = 4;  ///< Units or elements that a thread takes, a block's width apart.
+inline constexpr int kThreads = 256;  ///< The number of threads in a block.
+inline constexpr int kPerThread = 4;  ///< The number of units or elements per thread, a block's width apart.
 inline constexpr int kPerBlock = kThreads * kPerThread;
 
 constexpr std::int64_t blocks_for(std::int64_t count) { return (count + kPerBlock - 1) / kPerBlock; }

@@ -18,7 +18,8 @@ namespace shard {
 namespace {
 
 using BlockNumbers = std::vector<std::int64_t>;
-/// Rank, and by dimension where a box begins in the logical tensor, its size, and where it begins in the stored one.
+/// One entry per link: its rank, and for each dimension the box's begin in the logical tensor, its size, and its begin
+/// in the stored tensor.
 using BlockPlaces = std::vector<BlockNumbers>;
 
 class BlockCheck {
@@ -37,7 +38,10 @@ class BlockCheck {
   void run() const {
     check_shape();
     const auto has_rank = [&](const MapLink& link) { return rank_of_(link) >= 0; };
+    // Ranks are compared only if both tensors have them in every link.
     const bool by_rank = std::ranges::all_of(scale_.links, has_rank) && std::ranges::all_of(scaled_.links, has_rank);
+    // An element of the scale corresponds to a block. So the places of the scale in elements must equal those of the
+    // scaled tensor in blocks.
     const BlockNumbers ones(block_.size(), 1);
     if (places_of(scale_, ones, by_rank) == places_of(scaled_, block_, by_rank)) return;
     throw wrong(fmt::format("{} cuts '{}' other than its scale '{}'", rule_.where, scaled_.name, scale_.name))
@@ -69,7 +73,8 @@ class BlockCheck {
                              fmt::join(block_, ", "), dim));
   }
 
-  /// Of all links, in units of `unit`, each once and in order. \throws Error kInvalidArgument  one inside a unit
+  /// The places of all links in units of `unit`, sorted and without duplicates. \throws Error kInvalidArgument  a link
+  /// begins or ends inside a unit
   BlockPlaces places_of(const BlockedTensor& tensor, const BlockNumbers& unit, bool by_rank) const {
     BlockPlaces places;
     for (const MapLink& link : tensor.links) {
@@ -79,6 +84,8 @@ class BlockCheck {
         const std::int64_t offset = link.is_whole ? 0 : link.box.offsets[d];
         const std::int64_t size = link.is_whole ? whole : link.box.sizes[d];
         const std::int64_t begin = link.is_whole ? 0 : link.box.begin[static_cast<int>(link.box.axis[d])];
+        // The last block of a tensor may be shorter than the others. A box with a step greater than 1 would split every
+        // block.
         const bool ends_well = (offset + size) % step == 0 || offset + size == whole;
         const bool is_spread = !link.is_whole && link.box.step[d] != 1 && step != 1;
         if (offset % step != 0 || begin % step != 0 || !ends_well || is_spread) throw inside_block(d);

@@ -13,10 +13,10 @@ namespace {
 
 using Numbers = std::array<std::int64_t, kMaxDims>;
 
-/// Whether the box has one position of a stored dimension.
+/// Whether the box has a single position in a stored dimension, which is then not the axis of any logical dimension.
 bool is_fixed(const MapBox& box, int dim) { return std::ranges::find(box.axis, dim) == box.axis.end(); }
 
-/// The part of the box that one chunk holds. \returns false where there is none
+/// Intersects the box with one chunk. \returns false if they do not overlap
 bool part_in_chunk(const MapBox& box, const Chunk& chunk, Numbers& first, Numbers& count) {
   for (int s = 0; s < box.begin.size(); ++s) {
     if (is_fixed(box, s) && (box.begin[s] < chunk.offsets[s] || box.begin[s] >= chunk.offsets[s] + chunk.sizes[s]))
@@ -24,7 +24,7 @@ bool part_in_chunk(const MapBox& box, const Chunk& chunk, Numbers& first, Number
   }
   for (int d = 0; d < box.sizes.size(); ++d) {
     const auto s = static_cast<int>(box.axis[d]);
-    // Positions begin + i * step that lie in the chunk.
+    // Element i of the box is at begin + i * step. Finds the range of i that is inside the chunk.
     const std::int64_t before = chunk.offsets[s] - box.begin[s], end = before + chunk.sizes[s];
     const std::int64_t from = before <= 0 ? 0 : ceil_div(before, box.step[d]);
     const std::int64_t to = end <= 0 ? 0 : std::min(box.sizes[d], ceil_div(end, box.step[d]));
@@ -35,7 +35,7 @@ bool part_in_chunk(const MapBox& box, const Chunk& chunk, Numbers& first, Number
   return true;
 }
 
-/// The chunks at the box's position of those of the first `singles` dimensions in which it has one.
+/// The chunks at the box's position in the leading single dimensions (of the first `singles`) in which it is fixed.
 std::span<const Chunk> chunks_at(std::span<const Chunk> chunks, int singles, const MapBox& box) {
   int dims = 0;
   while (dims < singles && is_fixed(box, dims)) ++dims;
@@ -60,13 +60,15 @@ int single_dims_of(std::span<const Chunk> chunks, int dims) {
   return singles;
 }
 
-/// Appends what the chunks of a stored tensor hold of a box.
+/// Appends the parts of a stored tensor's chunks that are inside a box, as chunks of the logical tensor.
 void append_chunks(std::span<const Chunk> chunks, const MapBox& box, Arena& arena, std::vector<Chunk>& out) {
   const int dims = box.sizes.size();
   const auto count_dims = static_cast<std::size_t>(dims);
   Numbers first, count, offsets, strides;
   for (const Chunk& chunk : chunks) {
     if (!part_in_chunk(box, chunk, first, count)) continue;
+    // The part's first element: the box's corner relative to the chunk's, and then `first` steps along each logical
+    // dimension. A logical dimension's stride is that of its stored axis times its step.
     std::int64_t begin = chunk.first;
     for (int s = 0; s < box.begin.size(); ++s) begin += (box.begin[s] - chunk.offsets[s]) * chunk.strides[s];
     for (int d = 0; d < dims; ++d) {
@@ -85,12 +87,13 @@ void append_chunks(std::span<const Chunk> chunks, const MapBox& box, Arena& aren
   }
 }
 
-/// Appends what flat buffers hold of a box of a local tensor.
+/// Appends the parts of flat buffers that are inside a box of a local tensor.
 void append_flat(const LinkTargets& targets, const MapLink& link, Arena& arena, std::vector<Chunk>& out) {
   const MapBox& box = link.box;
   if (is_empty(box.sizes)) return;
   Arena scratch;
   const Dims row_major = row_major_strides(scratch, targets.flat->locals()[link.stored].shape);
+  // The first and last flat element of the box. Only chunks between the two can contain parts of it.
   std::int64_t begin = 0;
   for (int s = 0; s < box.begin.size(); ++s) begin += box.begin[s] * row_major[s];
   std::int64_t last = begin;
@@ -102,7 +105,7 @@ void append_flat(const LinkTargets& targets, const MapLink& link, Arena& arena, 
   append_chunks(chunks, box, arena, out);
 }
 
-/// Puts chunks into the order of a catalog: by offsets, then rank. Stable.
+/// Sorts chunks in the order of a catalog: by offsets, then rank. Stable.
 void sort_chunks(const Catalog& catalog, std::span<Chunk> chunks) {
   std::ranges::stable_sort(chunks, [&](const Chunk& a, const Chunk& b) {
     const auto order =

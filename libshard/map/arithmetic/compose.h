@@ -1,5 +1,4 @@
-/// \file
-/// From a stored tensor's chunks to those of the logical tensors in it.
+/// \file Converts a stored tensor's chunks to chunks of the logical tensors in it.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +12,8 @@ namespace shard {
 
 class FlatBuffers;
 
-/// How many of a tensor's first dimensions its chunks cut into single positions, as layers and experts that are
-/// stacked; 0 where chunks do not lie in the order of a catalog. By tensor of the catalog. Cost: a look at each chunk.
+/// For each tensor of the catalog, the number of its leading dimensions in which every chunk has size 1, as with
+/// stacked layers and experts. 0 if its chunks are not in a catalog's order. Cost: visits each chunk.
 std::vector<int> single_dims(const Catalog& stored);
 
 /// The part of a stored tensor that a logical tensor uses: a box, or all of an unchanged tensor.
@@ -25,18 +24,19 @@ struct MapLink {
   MapBox box{};
 };
 
-/// Where what links name lies.
+/// The catalogs to which links refer.
 struct LinkTargets {
   const Catalog& stored;
-  std::span<const int> singles;               ///< single_dims of it.
-  std::span<const std::uint32_t> index_of{};  ///< By stored tensor of a link: its index in `stored`; none: the same.
+  std::span<const int> singles;               ///< The result of single_dims(stored).
+  std::span<const std::uint32_t> index_of{};  ///< By stored tensor of a link: its index in `stored`. Empty: the indices
+                                              ///< are equal.
   const FlatBuffers* flat = nullptr;
   std::span<const std::uint32_t> buffer_of{};  ///< By buffer of `flat`: its index in `stored`.
 };
 
-/// Appends the chunks of links to `out`, in the order of a catalog: as many as their boxes meet. Of a stored tensor's
-/// first single dimensions those that a box has at one position are searched, not walked, and so are flat buffers. Dims
-/// lie in `arena`.
+/// Appends the chunks of links to `out`, in the order of a catalog: one per overlap of a chunk and a box. Leading
+/// single dimensions in which a box has one position are searched by bisection instead of a scan, and so are flat
+/// buffers. Dims are allocated in `arena`.
 void append_linked(const LinkTargets& targets, std::span<const MapLink> links, Arena& arena, std::vector<Chunk>& out);
 
 }  // namespace shard

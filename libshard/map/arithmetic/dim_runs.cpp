@@ -22,8 +22,11 @@ void add_run(std::vector<DimRun>& runs, const DimRun& run, const std::string& wh
   runs.push_back(run);
 }
 
-/// The part of a run whose local positions lie in `range`, counted from its begin; of length 0 where there is none.
+/// The part of a run whose local positions are in `range`, with positions relative to its begin. Its length is 0 if
+/// there is none.
 DimRun part_in(const DimRun& run, DimRange range) {
+  // Position i of the run is at local + i * step. `first` and `last` are the smallest i at or after each end of the
+  // range.
   const std::int64_t first =
       std::max(std::int64_t{0}, ceil_div(std::max(std::int64_t{0}, range.begin - run.local), run.step));
   const std::int64_t end = range.begin + range.size;
@@ -47,11 +50,12 @@ std::vector<DimRun> interleaved_runs(std::span<const std::int64_t> sizes, std::i
           .found(sizes[segment]);
     }
     const std::int64_t width = sizes[segment] / groups;
+    // If a group has one element of the segment, all groups together are one strided run.
     if (width == 1) {
       const DimRun run = part_in({segment, 0, before, group_size, groups}, range);
       if (run.length > 0) add_run(runs, run, where);
     } else if (width > 0) {
-      // Group g is at [g * group_size + before, ... + width): those that meet the range.
+      // Group g occupies [g * group_size + before, ... + width). The loop visits the groups that overlap the range.
       const std::int64_t first =
           std::max(std::int64_t{0}, (range.begin - before - width) / std::max<std::int64_t>(group_size, 1));
       for (std::int64_t g = first; g < groups && g * group_size + before < range.begin + range.size; ++g) {
@@ -86,12 +90,12 @@ std::vector<DimRun> without_rotary(std::span<const DimRun> runs, MapPermute::Kin
   const std::int64_t head = rows / heads, half = head / 2;
   std::vector<DimRun> result;
   for (const DimRun& run : runs) {
-    const std::int64_t begin = run.logical, end = run.logical + run.length;  // Of permuted positions.
+    const std::int64_t begin = run.logical, end = run.logical + run.length;  // Permuted positions.
     const auto local = [&](std::int64_t position) { return run.local + (position - begin) * run.step; };
     for (std::int64_t h = head == 0 ? heads : begin / head; h < heads && h * head < end; ++h) {
       const std::int64_t base = h * head, low = std::max(begin, base) - base, high = std::min(end, base + head) - base;
       if (kind == MapPermute::Kind::kHalfToPairs) {
-        // Permuted 2k + j was j * half + k.
+        // Permuted position 2k + j was j * half + k. For each j, the k in range are one run of step 2.
         for (std::int64_t j = 0; j < 2; ++j) {
           const std::int64_t first = (low - j + 1) / 2, last = (high - j + 1) / 2;
           if (first >= last) continue;
@@ -101,12 +105,13 @@ std::vector<DimRun> without_rotary(std::span<const DimRun> runs, MapPermute::Kin
         }
         continue;
       }
-      // Permuted j * half + k was 2k + j: two neighbours at a time where both are there.
+      // Permuted position j * half + k was 2k + j. The two neighbours 2k and 2k + 1 are one run if both are in range.
       for (std::int64_t k = std::max(low - half, std::int64_t{0}); k < half; ++k) {
         const bool has_first = k >= low && k < high, has_second = half + k >= low && half + k < high;
         if (!has_first && !has_second && (k >= low || low >= high)) break;
         if (!has_first && !has_second) {
-          k = low - 1;  // The part ends in the second half before what it has of the first.
+          k = low - 1;  // The part ends in the second half before the positions that it has in the first half, so skip
+                        // the gap between them.
           continue;
         }
         const std::int64_t j = has_first ? 0 : 1;

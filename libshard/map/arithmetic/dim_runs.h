@@ -20,20 +20,22 @@ struct DimRun {
   friend bool operator==(const DimRun&, const DimRun&) = default;
 };
 
-/// The runs of concatenated segments of `sizes` in `groups` groups, group g holding the g-th part of each, as far as
-/// they lie in `range`; local positions count from its begin. If groups have one element per segment, each segment is
-/// one strided run. \throws Error kInvalidArgument  groups that do not divide a size; kUnsupported  more than 2^20
-/// runs.
+/// The runs of concatenated segments of `sizes` in `groups` groups, within `range`. Group g consists of the g-th part
+/// of each segment. Local positions are relative to the begin of `range`. If groups have one element per segment, each
+/// segment is one strided run.
+/// \throws Error kInvalidArgument  the number of groups does not divide a size; kUnsupported  more than 2^20 runs.
 std::vector<DimRun> interleaved_runs(std::span<const std::int64_t> sizes, std::int64_t groups, DimRange range,
                                      const std::string& where);
 
-/// Positions of `padding` repeat the one that `last` says, which becomes a run of its own among `runs` where it is in
-/// one. \throws Error kUnsupported  more than 2^20 runs.
+/// Makes the positions of `padding` repeat the position of `last`. If that position is part of a longer run, it becomes
+/// a separate run first.
+/// \throws Error kUnsupported  more than 2^20 runs.
 void repeat_run(std::vector<DimRun>& runs, const DimRun& last, DimRange padding, const std::string& where);
 
-/// `runs` count positions of a permuted dimension of `rows`, in `heads` heads of halves or pairs; the result those of
-/// the dimension as it was. \throws Error kInvalidArgument  heads that do not divide it into even parts; kUnsupported
-/// more than 2^20 runs.
+/// Undoes a rotary permutation. `runs` use positions of a permuted dimension of `rows`, in `heads` heads of halves or
+/// pairs; the result uses the positions before the permutation.
+/// \throws Error kInvalidArgument  the heads do not divide the dimension into even parts; kUnsupported  more than 2^20
+///   runs.
 std::vector<DimRun> without_rotary(std::span<const DimRun> runs, MapPermute::Kind kind, std::int64_t rows,
                                    std::int64_t heads, const std::string& where);
 

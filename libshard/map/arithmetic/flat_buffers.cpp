@@ -62,7 +62,7 @@ FlatRule rule_of(const ModelMap& map) {
   return rule;
 }
 
-/// Names that the document lists without placeholders are those of some tensor.
+/// Checks that every name that the document lists without placeholders is that of a tensor.
 void check_listed(const MapFlatten& flatten, const HashSet<std::string>& keys) {
   const auto check = [&](const char* key, const std::string& name) {
     if (keys.contains(name)) return;
@@ -83,13 +83,15 @@ void append_place(const Catalog& stored, const Tensor& buffer, Dims shape, const
   const Dims row_major = row_major_strides(arena, shape);
   const std::span<const Chunk> chunks = stored.chunks_of(buffer);
   const auto end_of = [](const Chunk& chunk) { return chunk.offsets[0] + chunk.sizes[0]; };
-  // A buffer's chunks follow one another; replicas of one are neighbours.
+  // A buffer's chunks are consecutive; replicas are adjacent.
   auto chunk = std::ranges::upper_bound(chunks, place.first, {}, end_of);
   for (; chunk != chunks.end() && chunk->offsets[0] < place.first + place.count; ++chunk) {
     const std::int64_t from = std::max(place.first, chunk->offsets[0]);
     const std::int64_t to = std::min(place.first + place.count, end_of(*chunk)), step = chunk->strides[0];
     const std::int64_t at = chunk->first + (from - chunk->offsets[0]) * step;
     std::vector<std::int64_t> strides(row_major.begin(), row_major.end());
+    // A run of row-major elements is not one box in general, but a few boxes. Each becomes a chunk whose strides are
+    // row-major, in units of the buffer's stride.
     for (std::int64_t& stride : strides) stride *= step;
     for_each_box_of_run(
         shape, place.begin + from - place.first, to - from,
@@ -218,6 +220,7 @@ FlatBuffers::FlatBuffers(const ModelMap& map, std::vector<FlatLocal> locals) : l
     sorted.push_back({local.family, local.rank, std::move(*place), local.key, i});
   }
   check_listed(flatten, there);
+  // Buffers are laid out group by group: the tensors of one family, rank and group, in the document's order.
   const auto group_of = [](const Sorted& each) { return std::tie(each.family, each.rank, each.place.group); };
   std::ranges::sort(sorted, [&](const Sorted& a, const Sorted& b) {
     return group_of(a) != group_of(b) ? group_of(a) < group_of(b)
@@ -264,7 +267,7 @@ void FlatBuffers::lay_group(const ModelMap& map, std::span<const std::uint32_t> 
   for (const FlatPiece& piece : layout.padding) add_padding(place_of(piece));
 }
 
-/// Each part has one buffer of all buckets, or one a bucket.
+/// Adds the buffers of all parts: one per part for all buckets, or one per part and bucket.
 FlatBuffers::BucketPlaces FlatBuffers::add_buffers(const ModelMap& map, const FlatLocal& first,
                                                    const std::string& group, const FlatLayout& layout) {
   const MapFlatten& flatten = *map.document().flatten;
@@ -275,14 +278,15 @@ FlatBuffers::BucketPlaces FlatBuffers::add_buffers(const ModelMap& map, const Fl
   if (buckets.stride * parts > static_cast<std::int64_t>(kMaxFlatPieces - buffers_.size())) {
     throw Error(ErrorCode::kUnsupported, fmt::format("the map's flatten makes more than {} buffers", kMaxFlatPieces));
   }
-  std::vector<std::int64_t> sizes;  // Of one part's buffers.
+  std::vector<std::int64_t> sizes;  // The sizes of one part's buffers.
   for (const std::int64_t slice : layout.slices) {
     if (is_apart || sizes.empty()) sizes.push_back(0);
     buckets.buffers.push_back(static_cast<std::uint32_t>(buffers_.size() + sizes.size() - 1));
     buckets.begins.push_back(sizes.back());
     sizes.back() = checked_add(sizes.back(), slice);
   }
-  std::int64_t rank = first.rank, stride = 1;  // Ranks from one coordinate of the axis to the next.
+  std::int64_t rank = first.rank, stride = 1;  // `stride` is the difference between the ranks of adjacent coordinates
+                                               // on the axis.
   for (std::size_t axis = flatten.axis + 1; axis < map.mesh().size(); ++axis) stride *= map.mesh()[axis];
   for (std::int64_t part = 0; part < parts; ++part, rank += stride) {
     const std::int64_t tail = part == parts - 1 ? layout.tail : 0;
@@ -293,8 +297,8 @@ FlatBuffers::BucketPlaces FlatBuffers::add_buffers(const ModelMap& map, const Fl
   return buckets;
 }
 
-/// Buffers of two ranks may be cut at different elements of one tensor. Its replicas are cut wherever one of them is,
-/// so that their boxes are equal.
+/// Splits replicas alike. Buffers of two ranks may split one tensor at different elements. Each of its replicas is
+/// split at all those elements, so that the boxes of replicas are equal.
 void FlatBuffers::cut_replicas() {
   std::vector<std::uint32_t> order(locals_.size());
   for (std::uint32_t i = 0; i < order.size(); ++i) order[i] = i;
@@ -304,6 +308,8 @@ void FlatBuffers::cut_replicas() {
     return std::ranges::lexicographical_compare(x.shape, y.shape);
   };
   std::ranges::sort(order, compare);
+  // Locals with one origin and shape are replicas. First collects the begins of all their pieces, then splits every
+  // piece at them.
   for (std::size_t begin = 0, end = 0; begin < order.size(); begin = end) {
     std::vector<std::int64_t> cuts;
     for (; end < order.size() && !compare(order[begin], order[end]); ++end) {
@@ -330,7 +336,8 @@ void FlatBuffers::cut_replicas() {
   }
 }
 
-/// What pads one tensor may begin where the padding of the one before ends. \pre places of a buffer are added in order
+/// Adds padding, and joins it with the padding before it if the two are adjacent. \pre places of a buffer are added in
+/// order
 void FlatBuffers::add_padding(const FlatPlace& place) {
   last_padding_.resize(buffers_.size(), kNoIndex);
   std::uint32_t& last = last_padding_[place.buffer];

@@ -1,5 +1,4 @@
-/// \file
-/// FlatBuffers: which run of which flat buffer each local tensor lies in. Pure. Inside libshard/map only.
+/// \file FlatBuffers: locates each local tensor in flat buffers. Pure. Inside libshard/map only.
 #pragma once
 
 #include <cstddef>
@@ -23,16 +22,17 @@ namespace shard {
 class FlatKeys {
  public:
   struct Place {
-    std::string group;  ///< What stands for {group}: its number, or what its pattern captures.
-    /// In the document's order: item, numbers of its placeholders, name of the item; none where names decide.
+    std::string group;  ///< The text for {group}: its number, or the text that its pattern captures.
+    /// The sort key of the document's order: the item, the numbers of its placeholders, and the name within the item.
+    /// Empty if names alone decide.
     std::vector<std::int64_t> order;
   };
 
-  /// \throws Error kInvalidArgument  patterns that are too large
+  /// \throws Error kInvalidArgument  the patterns are too large
   explicit FlatKeys(const MapFlatten& flatten);
 
   /// The key for a model's stored name, or nothing if no group matches or the list of names does not contain it.
-  /// \throws Error kInvalidArgument  two items of the list have it
+  /// \throws Error kInvalidArgument  two items of the list match
   std::optional<Place> find(std::string_view key) const;
 
  private:
@@ -46,19 +46,21 @@ class FlatKeys {
   };
   const MapFlatten& flatten_;
   std::vector<std::unique_ptr<RE2>> groups_;
-  HashMap<std::string, std::vector<std::int64_t>> plain_;  ///< Names of the list without placeholders.
-  HashMap<std::string, std::string> group_of_name_;        ///< Of param_shapes.
-  std::vector<Pattern> patterns_;                          ///< Those with some.
-  PatternSets sets_{RE2::ANCHOR_BOTH};                     ///< By pattern.
+  HashMap<std::string, std::vector<std::int64_t>> plain_;  ///< Names in the list that have no placeholders.
+  HashMap<std::string, std::string> group_of_name_;        ///< The group of each name in param_shapes.
+  std::vector<Pattern> patterns_;                          ///< Names in the list that have placeholders.
+  PatternSets sets_{RE2::ANCHOR_BOTH};                     ///< Indexed by pattern.
   MatchTime time_;
 };
 
-/// What a rule makes for one rank and stores in flat buffers.
+/// A tensor that a rule produces for one rank and stores in flat buffers.
 struct FlatLocal {
   std::size_t family = 0;
   std::string key;           ///< The model's stored name.
-  std::int64_t rank = 0;     ///< With coordinate 0 on the flat axis; the tensor is all of these ranks'.
-  std::uint32_t origin = 0;  ///< Says which locals may be replicas: the logical tensor that it begins with.
+  std::int64_t rank = 0;     ///< The rank with coordinate 0 on the flat axis. The tensor is shared by all ranks along
+                             ///< this axis.
+  std::uint32_t origin = 0;  ///< Identifies locals that may be replicas: the index of the logical tensor with which it
+                             ///< begins.
   Dims shape;
   DType dtype{};
 };
@@ -67,12 +69,12 @@ struct FlatLocal {
 struct FlatBuffer {
   std::string name;
   std::int64_t rank = 0;
-  std::int64_t size = 0;   ///< Elements that are made.
-  std::int64_t whole = 0;  ///< The most that may be read: with a tail of padding.
+  std::int64_t size = 0;   ///< The number of elements that a map writes.
+  std::int64_t whole = 0;  ///< The largest number of elements that may be read, including a tail of padding.
   DType dtype{};
 };
 
-/// Elements [begin, begin + count) of a local tensor, from element `first` of a buffer on.
+/// Elements [begin, begin + count) of a local tensor, stored from element `first` of a buffer.
 struct FlatPlace {
   std::uint32_t buffer = 0;
   std::int64_t first = 0, begin = 0, count = 0;
@@ -83,29 +85,29 @@ inline constexpr std::size_t kMaxFlatPieces = 1 << 24;
 
 class FlatBuffers {
  public:
-  /// \throws Error kInvalidArgument  a local tensor that no group or order has, a name of `order` or `buckets` that no
-  ///   tensor has, tensors of different dtypes in one buffer
+  /// \throws Error kInvalidArgument  no group or order contains a local tensor; `order` or `buckets` has a name without
+  ///   a tensor; tensors of different dtypes are in one buffer
   /// \throws Error kUnsupported      more buffers or pieces than kMaxFlatPieces
   FlatBuffers(const ModelMap& map, std::vector<FlatLocal> locals);
 
   std::span<const FlatLocal> locals() const { return locals_; }
   std::span<const FlatBuffer> buffers() const { return buffers_; }
-  /// Rising in both.
+  /// The places of a local tensor, with rising buffers and begins.
   std::span<const FlatPlace> places_of(std::uint32_t local) const { return places_[local]; }
-  /// Of one buffer rising, never touching; `begin` means nothing.
+  /// The padding of all buffers. Entries of one buffer rise and are not adjacent; `begin` has no meaning.
   std::span<const FlatPlace> padding() const { return padding_; }
 
-  /// Appends to `out` what the buffers hold of elements [begin, end) of a local tensor and little more, as chunks of
-  /// it. `buffer_of` has the index in `stored` of each buffer. Dims lie in `arena`.
+  /// Appends the parts of buffers that contain elements [begin, end) of a local tensor, and a few more, to `out` as
+  /// chunks of the tensor. `buffer_of` has the index in `stored` of each buffer. Dims are allocated in `arena`.
   void append_chunks(const Catalog& stored, std::span<const std::uint32_t> buffer_of, std::uint32_t local,
                      std::int64_t begin, std::int64_t end, Arena& arena, std::vector<Chunk>& out) const;
 
  private:
-  /// Where the buckets of a group lie in the buffers of its parts.
+  /// The locations of a group's buckets in the buffers of its parts.
   struct BucketPlaces {
-    std::int64_t stride;                 ///< Buffers from one part to the next.
-    std::vector<std::uint32_t> buffers;  ///< By bucket: of part 0.
-    std::vector<std::int64_t> begins;    ///< By bucket: where its slice begins in the buffer.
+    std::int64_t stride;                 ///< The number of buffers from one part to the next.
+    std::vector<std::uint32_t> buffers;  ///< By bucket: its buffer in part 0.
+    std::vector<std::int64_t> begins;    ///< By bucket: the begin of its slice in the buffer.
   };
   std::span<const FlatPlace> places_in(std::uint32_t local, std::int64_t begin, std::int64_t end) const;
   void lay_group(const ModelMap& map, std::span<const std::uint32_t> locals, const std::string& group);
@@ -119,7 +121,7 @@ class FlatBuffers {
   std::vector<FlatBuffer> buffers_;
   std::vector<std::vector<FlatPlace>> places_;  ///< By local tensor.
   std::vector<FlatPlace> padding_;
-  std::vector<std::uint32_t> last_padding_;  ///< By buffer: the last of its padding_.
+  std::vector<std::uint32_t> last_padding_;  ///< By buffer: the index in padding_ of its last padding.
   HashSet<std::string> bucket_ends_;
   std::size_t pieces_ = 0;
 };

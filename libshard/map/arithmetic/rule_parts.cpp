@@ -22,7 +22,7 @@ constexpr std::size_t kMaxBoxes = 1 << 20;
 
 bool swaps_last(const MapPermute& permute) { return permute.kind == MapPermute::Kind::kTranspose; }
 
-/// One rule for one coordinate.
+/// Applies one rule for one coordinate.
 class PartMaker {
  public:
   PartMaker(const ModelMap& map, const RuleTensors& tensors, std::span<const std::int64_t> coordinate)
@@ -33,11 +33,12 @@ class PartMaker {
     check_shapes();
   }
 
-  /// The local shape without stacked dimensions; then runs_ are set.
+  /// Computes the local shape without stacked dimensions, and sets runs_.
   Sizes cut() {
     Sizes local;
     for (int d = 0; d < dims(); ++d) {
       Sizes sizes;
+      // A concatenated dimension has the sizes of all segments; in the other dimensions the segments are equal.
       if (is_concat(d)) {
         for (const Sizes& shape : shapes_) sizes.push_back(shape[static_cast<std::size_t>(d)]);
       } else {
@@ -49,7 +50,8 @@ class PartMaker {
     return local;
   }
 
-  /// Calls `add(segment, runs)`, one run a dimension, for each box of a segment.
+  /// Calls `add(segment, runs)` for each box of a segment, with one run per dimension. The boxes are the product of the
+  /// runs of all dimensions.
   template <class Add>
   void for_each_box(Add&& add) const {
     for (std::size_t segment = 0; segment < shapes_.size(); ++segment) {
@@ -98,7 +100,7 @@ class PartMaker {
     }
   }
 
-  /// A size that the document states must be the tensor's.
+  /// Checks that a size stated in the document equals the tensor's.
   void check_size(std::size_t segment) const {
     if (!rule_.concat || (rule_.concat->sizes.empty() && !rule_.concat->is_equal)) return;
     const auto dim = static_cast<std::size_t>(rule_.concat->dim);
@@ -116,12 +118,13 @@ class PartMaker {
         fmt::format("{} names dimension {}, which a tensor of {} lacks", rule_.where, dim, to_string(shapes_[0])));
   }
 
-  /// `widths`, where there are some, count in place of the cut's split.
+  /// The parameters of a cut at this coordinate. `widths`, if there are any, replace the cut's split.
   DimCut number_of(const MapCut& cut, std::int64_t replicas, const std::vector<Expression>& widths) const {
     DimCut numbers{widths.empty() ? cut.split : CutRule::kWidths, map_.mesh()[cut.axis], coordinate_[cut.axis], {}};
     if (replicas < 1 || numbers.parts % replicas != 0) {
       throw wrong(fmt::format("{}: {} replicas do not divide {} ranks", rule_.where, replicas, numbers.parts));
     }
+    // Adjacent coordinates hold the replicas of one part.
     numbers.parts /= replicas;
     numbers.index /= replicas;
     std::vector<std::int64_t> listed;
@@ -133,6 +136,7 @@ class PartMaker {
   }
 
   DimRange cut_all(int d, std::int64_t n, std::int64_t replicas = 1, const std::vector<Expression>& widths = {}) const {
+    // If several cuts share a dimension, each one divides the part that the ones before left.
     DimRange range{0, n};
     for (const MapCut& cut : rule_.shard) {
       if (cut.dim != d) continue;
@@ -142,9 +146,10 @@ class PartMaker {
     return range;
   }
 
-  /// \returns the local size.
+  /// Cuts dimension `d` and adds its runs. \returns the local size.
   std::int64_t cut_dim(int d, std::span<const std::int64_t> sizes) {
     std::vector<DimRun>& runs = runs_.back();
+    // Each segment is cut separately, and the parts are concatenated.
     if (is_concat(d) && rule_.concat->per_segment) {
       std::int64_t local = 0;
       for (std::size_t i = 0; i < sizes.size(); ++i) {
@@ -157,6 +162,7 @@ class PartMaker {
       }
       return local;
     }
+    // The whole concatenated and padded dimension is cut. Its runs are then found within the resulting range.
     std::int64_t total = 0;
     for (const std::int64_t size : sizes) total = checked_add(total, size);
     const DimRange range = cut_all(d, padded(d, total));
@@ -169,7 +175,7 @@ class PartMaker {
     return range.size;
   }
 
-  /// Padding repeats the last of `total` positions.
+  /// Makes padding repeat the last of `total` positions.
   void repeat_last(std::span<const std::int64_t> sizes, std::int64_t groups, std::int64_t total, DimRange range) {
     if (total == 0) throw wrong(rule_.where + " cannot pad with the last row: there is none");
     const std::vector<DimRun> last = interleaved_runs(sizes, groups, {total - 1, 1}, rule_.where);
@@ -185,6 +191,7 @@ class PartMaker {
           .expected(*stated)
           .found(n);
     }
+    // The stored size precedes the document's, if it is known.
     const std::int64_t to = padded_ ? *padded_ : map_.variables().evaluate(rule_.pad->to, n);
     if (to >= n) return to;
     if (padded_) {
@@ -202,6 +209,7 @@ class PartMaker {
     const MapPermute& permute = rule_.permute[segment];
     const bool is_rotary =
         permute.kind == MapPermute::Kind::kHalfToPairs || permute.kind == MapPermute::Kind::kPairsToHalf;
+    // Only the first dimension of a segment can be permuted by a rotary rule.
     if (d > 0 || !is_rotary) return runs;
     return without_rotary(runs, permute.kind, shapes_[segment][0], map_.variables().evaluate(permute.heads),
                           rule_.where);
@@ -211,12 +219,12 @@ class PartMaker {
   const MapRule& rule_;
   std::span<const std::int64_t> coordinate_;
   std::optional<std::int64_t> padded_;
-  std::vector<Sizes> shapes_;  ///< Permuted.
+  std::vector<Sizes> shapes_;  ///< The shapes after the permutation.
   std::vector<std::vector<DimRun>> runs_;
-  std::int64_t padding_begin_ = 0;  ///< Local, where the rule pads.
+  std::int64_t padding_begin_ = 0;  ///< The local position at which padding begins, if the rule pads.
 };
 
-/// `shape` with the stacked dimensions put in. \throws Error kInvalidArgument  one beyond the others
+/// Inserts the stacked dimensions into `shape`. \throws Error kInvalidArgument  a stacked dimension is past the last
 Sizes with_stack(Sizes shape, const MapRule& rule, std::span<const std::int64_t> sizes) {
   for (std::size_t i = 0; i < rule.stack.size(); ++i) {
     if (rule.stack[i].dim > std::ssize(shape)) throw wrong(rule.where + ": stack names a dimension past the last");
@@ -225,7 +233,7 @@ Sizes with_stack(Sizes shape, const MapRule& rule, std::span<const std::int64_t>
   return shape;
 }
 
-/// For each dimension without stacked ones its place among all of them.
+/// The position of each unstacked dimension among all dimensions.
 std::vector<int> places_of_dims(const MapRule& rule, int dims) {
   std::vector<int> places(static_cast<std::size_t>(dims));
   std::iota(places.begin(), places.end(), 0);
@@ -268,6 +276,8 @@ RankPart part_of_rank(const ModelMap& map, const RuleTensors& tensors, std::span
   const auto segments = static_cast<std::int64_t>(tensors.shapes.size());
   if (is_empty(stack_size)) return part;
   Sizes at(stack_size.size());
+  // Visits all positions of the stacked indices. Each position has its own logical tensors, and fixes the stored
+  // tensor's begin in the stacked dimensions.
   do {
     std::int64_t position = 0;
     Sizes begin(part.shape.size());
@@ -282,6 +292,7 @@ RankPart part_of_rank(const ModelMap& map, const RuleTensors& tensors, std::span
       }
       Sizes offsets(dims), sizes(dims), axis(dims), step(dims);
       for (std::size_t d = 0; d < dims; ++d) {
+        // A transposed segment exchanges the last two dimensions, d and 2 * dims - 3 - d.
         const bool is_swapped = swaps_last(rule.permute[segment]) && d + 2 >= dims;
         const std::size_t logical = is_swapped ? 2 * dims - 3 - d : d;
         offsets[logical] = runs[d].logical;

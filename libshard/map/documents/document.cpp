@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::string_view kSchema = "shardctl.layout/1";
 
-/// `from` names something of config.json, of the checkpoint's own arguments or of its names.
+/// `from` names a value in config.json, in the checkpoint's own arguments or in its names.
 std::string read_from(const JsonPlace& place, PatternSizes& sizes) {
   std::string from = place.text();
   if (from.starts_with("config.json#/") || from.starts_with("args.")) return from;
@@ -108,7 +108,7 @@ void read_strict(const JsonPlace& place, MapDocument& document) {
   }
 }
 
-/// A list of keys, or a text with '.' between them.
+/// Reads a list of keys, or a text with '.' between them.
 std::vector<std::string> read_root(const JsonPlace& place) {
   std::vector<std::string> keys;
   if (place.json().is_array()) {

@@ -1,9 +1,8 @@
-/// \file
-/// MapDocument: a `shardctl.layout/1` document that says how a framework stores a model: rules from logical tensors
-/// (Hugging Face's names) to stored ones. docs/schemas.md has every key.
+/// \file MapDocument: a `shardctl.layout/1` document that defines how a framework stores a model, as rules from logical
+///   tensors (Hugging Face's names) to stored ones. docs/schemas.md has every key.
 ///
 /// Terms: a *segment* is one of the logical tensors that a rule concatenates. Dimensions of `concat`, `shard` and `pad`
-/// are those of a segment after its permutation, without stacked dimensions; operations are named from logical to
+/// are those of a segment after its permutation, without stacked dimensions. Operations are named from logical to
 /// stored.
 #pragma once
 
@@ -22,39 +21,42 @@
 
 namespace shard {
 
-/// A named number or text, and where it comes from.
+/// A named number or text, and its sources.
 struct MapVariable {
   std::string name;
-  /// "config.json#/POINTER", "args.NAME", "stored#PATTERN" or "logical#PATTERN": the first that is there counts.
+  /// "config.json#/POINTER", "args.NAME", "stored#PATTERN" or "logical#PATTERN". The first one that exists is used.
   std::vector<std::string> from{};
-  /// Where nothing of `from` is there, the first that can be evaluated; they may name earlier variables.
+  /// Used if nothing in `from` exists: the first expression that can be evaluated. Expressions may refer to earlier
+  /// variables.
   std::vector<Expression> values{};
-  std::optional<std::string> word{};  ///< Where no expression can be.
+  std::optional<std::string> word{};  ///< Used if no expression can be evaluated.
 };
 
-/// A variable with the texts or numbers that it must have.
+/// A variable, and the texts or numbers that it may have.
 using MapCondition = std::pair<std::string, std::vector<std::string>>;
 
 struct MapMeshAxis {
   std::string name;
-  Expression size;  ///< May name variables, and `ranks`.
+  Expression size;  ///< May refer to variables, and to `ranks`.
 };
 
 struct MapCut {
   std::size_t axis = 0;  ///< Index into the mesh.
   int dim = 0;
   CutRule split = CutRule::kEven;
-  std::vector<Expression> widths{};  ///< Of kWidths, one a part.
+  std::vector<Expression> widths{};  ///< For kWidths: one per part.
 };
 
 struct MapConcat {
   int dim = 0;
-  std::vector<Expression> sizes{};  ///< One a segment; none: `is_equal`, or known from the logical tensors alone.
+  std::vector<Expression> sizes{};  ///< One per segment. Empty: `is_equal`, or the sizes are known only from the
+                                    ///< logical tensors.
   bool is_equal = false;
-  Expression interleave{1};            ///< Groups.
-  bool per_segment = false;            ///< Cuts are made in each segment.
-  std::vector<Expression> replicas{};  ///< One a segment, or none: 1 each.
-  /// One list a segment, or none: the width of each part of it, in place of the cut's split; empty where that counts.
+  Expression interleave{1};            ///< The number of groups.
+  bool per_segment = false;            ///< Whether each segment is cut separately.
+  std::vector<Expression> replicas{};  ///< One per segment, or empty: 1 each.
+  /// One list per segment, or empty. A list has the width of each part and replaces the cut's split; an empty list does
+  /// not.
   std::vector<std::vector<Expression>> widths{};
 };
 
@@ -62,11 +64,11 @@ struct MapPad {
   enum class Fill : std::uint8_t {
     kZero,
     kLastRow,  ///< Repeats the last position, as replicas of it.
-    kKeep,     ///< Zeros are made; undone is any size from the true one on, whatever the padding holds.
+    kKeep,     ///< Writes zeros. Reading accepts any size from the true one up, and any content in the padding.
   };
 
   int dim = 0;
-  Expression to{};  ///< May name `n`, the true size.
+  Expression to{};  ///< May refer to `n`, the true size.
   Fill fill = Fill::kZero;
   std::optional<Expression> true_size{};
 };
@@ -78,110 +80,117 @@ struct MapPermute {
   Expression heads{1};
 };
 
-/// A tensor of one element for each block of another one: the scales of values that are quantised in blocks.
+/// Describes a tensor with one element per block of a different tensor: the scales of values that are quantized in
+/// blocks.
 struct MapBlock {
-  std::vector<NameTemplate> of;  ///< Logical names, one a segment.
+  std::vector<NameTemplate> of;  ///< The logical names of the scaled tensors, one per segment.
   std::vector<Expression> shape;
 };
 
 struct MapStack {
   std::string index;
-  int dim = 0;  ///< Of the stored tensor, without those of indices that are stacked by themselves.
+  int dim = 0;  ///< A dimension of the stored tensor, without indices that are stacked by themselves.
 };
 
-/// Which coordinates of an axis hold a tensor.
+/// The coordinates of an axis that hold a tensor.
 struct MapOn {
   std::size_t axis = 0;
-  std::vector<std::int64_t> coordinates{};  ///< Negative ones count from the end: -1 is the last.
+  std::vector<std::int64_t> coordinates{};  ///< Negative coordinates count from the end: -1 is the last.
 };
 
-/// What is done with replicas that are read.
+/// The treatment of replicas when they are read.
 enum class ReduceRule : std::uint8_t { kEqual, kFirst };
 
 struct MapRule {
-  std::string where;                  ///< "rule 'qkv'", for messages.
-  std::vector<NameTemplate> logical;  ///< Segments.
+  std::string where;                  ///< Used in messages, for example "rule 'qkv'".
+  std::vector<NameTemplate> logical;  ///< The names of the segments.
   NameTemplate stored;
-  std::vector<NameTemplate> others{};    ///< Stored names that are undone alike; with stored's placeholders in order.
-  std::optional<NameTemplate> beside{};  ///< A logical name without which there the rule makes nothing.
-  std::string match{};                   ///< A pattern of names that stay as they are; empty: templates.
-  bool drops = false;                    ///< What `match` names is left out.
-  std::optional<MapConcat> concat{};     ///< Set where there are several segments.
+  std::vector<NameTemplate> others{};    ///< Further stored names to which the same rule applies in reading, with the
+                                         ///< placeholders of `stored` in the same order.
+  std::optional<NameTemplate> beside{};  ///< A logical name. Without it, the rule produces nothing.
+  std::string match{};                   ///< A pattern of names that are copied unchanged. Empty: the rule uses
+                                         ///< templates.
+  bool drops = false;                    ///< Whether tensors that `match` names are dropped.
+  std::optional<MapConcat> concat{};     ///< Set if there are several segments.
   std::vector<MapCut> shard{};
   std::optional<MapPad> pad{};
   std::vector<MapOn> on{};
   std::vector<MapStack> stack{};
-  std::vector<MapPermute> permute{};  ///< One a segment.
+  std::vector<MapPermute> permute{};  ///< One per segment.
   std::optional<MapBlock> block{};
   ReduceRule reduce = ReduceRule::kEqual;
-  std::optional<DType> dtype{};      ///< Of what is stored: made tensors are converted to it, others are not undone.
-  bool is_alias = false;             ///< Its stored tensor repeats what another rule stores.
-  bool optional = false;             ///< May match nothing.
-  std::vector<MapCondition> when{};  ///< All must hold for the rule to count.
-  /// Index of a family of MapFlatten: what the rule makes lies in flat buffers, and under no name of its own.
+  std::optional<DType> dtype{};      ///< The dtype of the stored tensor. Written tensors are converted to it; other
+                                     ///< dtypes are not read.
+  bool is_alias = false;             ///< Whether its stored tensor repeats one that a different rule stores.
+  bool optional = false;             ///< Whether it may match nothing.
+  std::vector<MapCondition> when{};  ///< The rule applies only if all conditions are true.
+  /// Index of a family in MapFlatten. The rule's tensors are stored in flat buffers, and have no stored names.
   std::optional<std::size_t> family{};
 };
 
-/// How the numbers of an index lie on an axis, for names with `{NAME_local}` and `{NAME_chunk}`.
+/// The distribution of an index's numbers over an axis, for names with `{NAME_local}` and `{NAME_chunk}`.
 struct MapIndex {
   std::string name;
-  std::optional<Expression> begin{};  ///< Set: names with numbers outside [begin, begin + count) are not of the rule.
+  std::optional<Expression> begin{};  ///< If set, names with numbers outside [begin, begin + count) do not match the
+                                      ///< rule.
   std::optional<Expression> count{};
   std::optional<std::size_t> axis{};
   CutRule split = CutRule::kEven;
-  std::vector<Expression> counts{};  ///< By coordinate, in place of `split`.
-  /// By part, as those of `split` are numbered, in place of it: its numbers in the order of their local ones.
+  std::vector<Expression> counts{};  ///< By coordinate. Replaces `split`.
+  /// By part, numbered as in `split`, which it replaces: the numbers of a part in the order of their local ones.
   std::vector<std::vector<Expression>> table{};
   Expression chunks{1};  ///< Virtual pipeline stages.
-  Expression offset{0};  ///< What `_local` numbers begin with.
-  /// Where this holds, the index is the first dimension of what is stored under names with its placeholder, and its
-  /// placeholder no part of them.
+  Expression offset{0};  ///< The first number of `_local`.
+  /// If these conditions are true, the index is the first dimension of stored tensors whose names have its placeholder,
+  /// and the placeholder is removed from the names.
   std::optional<std::vector<MapCondition>> stacked{};
 };
 
-/// Tensors beside each of the model's, which are stored as it is: moments of an optimizer.
+/// Tensors that belong to each of the model's tensors and have the same layout: moments of an optimizer.
 struct MapState {
   std::string name;
-  NameTemplate logical, stored;  ///< With the placeholder {key}: the tensor's name.
-  std::optional<DType> dtype{};  ///< As a rule's; that of the tensor's own rule does not count.
+  NameTemplate logical, stored;  ///< Names with the placeholder {key}, which is the tensor's name.
+  std::optional<DType> dtype{};  ///< See MapRule::dtype. The dtype of the tensor's own rule is not used.
 };
 
-/// What the map would get wrong.
+/// A case that the map would convert wrongly, and therefore refuses.
 struct MapRefusal {
   std::vector<MapCondition> when;
   std::string because;
 };
 
-/// What kind of files ranks have.
+/// The container of per-rank files.
 enum class MapContainer : std::uint8_t { kTorch, kSafetensors };
 
-/// Files of ranks: one for each combination of the coordinates that the path names.
+/// Per-rank files: one for each combination of the coordinates in the path.
 struct MapFiles {
-  std::string path;                   ///< How they are named, see file_names.h.
-  std::vector<std::string> root{};    ///< Keys that lead to the tensors in each.
-  std::vector<MapOn> writer{};        ///< The coordinates that own them: what other ranks hold is not stored.
-  std::vector<std::string> states{};  ///< The states that lie there; none: the model's tensors.
-  MapContainer container = MapContainer::kTorch;  ///< The same of all entries of a document.
+  std::string path;                   ///< The template of their names, see file_names.h.
+  std::vector<std::string> root{};    ///< The keys that lead to the tensors in each file.
+  std::vector<MapOn> writer{};        ///< The coordinates that write the files. Copies on other ranks are not stored.
+  std::vector<std::string> states{};  ///< The states in these files. Empty: the model's tensors.
+  MapContainer container = MapContainer::kTorch;  ///< Equal in all entries of a document.
 };
 
 struct MapDocument {
   std::string name;
   std::vector<MapVariable> vars;
   std::vector<MapMeshAxis> mesh;
-  std::vector<MapFiles> files{};                           ///< None: the document does not say.
-  std::vector<std::pair<std::string, std::string>> types;  ///< Placeholder and pattern.
+  std::vector<MapFiles> files{};                           ///< Empty: the document does not define files.
+  std::vector<std::pair<std::string, std::string>> types;  ///< Pairs of a placeholder and its pattern.
   std::vector<MapIndex> index;
   std::vector<MapRule> rules;
   std::vector<MapState> states;
   std::vector<MapRefusal> refusals;
   std::optional<MapFlatten> flatten{};
-  bool copies_unmatched = false;  ///< Names that no rule matches stay as they are; else they are an error.
-  bool must_use_rules = true;     ///< A rule that matches nothing is an error unless it is optional; else a warning.
+  bool copies_unmatched = false;  ///< Whether names that no rule matches are copied unchanged. If not, they are an
+                                  ///< error.
+  bool must_use_rules = true;     ///< Whether a rule that matches nothing is an error, unless it is optional. If not,
+                                  ///< it is a warning.
 };
 
-/// From JSON or YAML (catalog/document_text.h).
-/// \throws Error kInvalidArgument  not such a document: naming the key and where it stands.
-/// \throws Error kUnsupported      a key or value of the schema that this build does not do, by name.
+/// Parses JSON or YAML (catalog/document_text.h).
+/// \throws Error kInvalidArgument  the text is not such a document; the message names the key and its position.
+/// \throws Error kUnsupported      this build does not support a key or value of the schema; the message names it.
 MapDocument parse_map_document(std::string_view text, const std::string& file);
 
 }  // namespace shard

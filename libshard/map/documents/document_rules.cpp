@@ -106,7 +106,7 @@ int read_dim(const JsonPlace& place) {
   return static_cast<int>(dim);
 }
 
-/// A list of widths for each segment; null for one that is cut as `shard` says.
+/// Reads a list of widths per segment. The list is null for a segment that is cut by `shard`.
 std::vector<std::vector<Expression>> read_widths(const JsonPlace& place, std::size_t segments) {
   std::vector<std::vector<Expression>> all;
   for (const JsonPlace& item : place.items()) {
@@ -171,7 +171,7 @@ MapPad read_pad(const JsonPlace& place) {
   return pad;
 }
 
-/// "transpose", "rope_half_to_pairs(HEADS)" or "rope_pairs_to_half(HEADS)"; null for a segment that stays as it is.
+/// Parses "transpose", "rope_half_to_pairs(HEADS)" or "rope_pairs_to_half(HEADS)". Null: the segment is unchanged.
 MapPermute read_permute(const JsonPlace& place) {
   if (place.json().is_null()) return {};
   const std::string text = place.text();
@@ -192,7 +192,7 @@ bool is_variable(const MapDocument& document, const std::string& name) {
   return std::ranges::find(document.vars, name, &MapVariable::name) != document.vars.end();
 }
 
-/// The stored name, or a list of it and others that are undone alike.
+/// Reads the stored name, or a list of it and further names for reading.
 void read_stored(const JsonPlace& place, MapRule& rule) {
   for (const JsonPlace& item : place.items_or_self()) rule.others.push_back(read_template(item));
   if (rule.others.empty()) throw place.not_a("a name or a list of names");
@@ -252,8 +252,8 @@ MapBlock read_block(const JsonPlace& place, const MapRule& rule) {
   return block;
 }
 
-/// Both sides must say the same numbers and words: every placeholder of one stands in the other, but for what is
-/// stacked, for `{NAME_local}` and `{NAME_chunk}`, which stand for `{NAME}`, and for variables.
+/// Checks that both sides have the same placeholders. Exceptions are stacked indices, variables, and `{NAME_local}` and
+/// `{NAME_chunk}`, which together correspond to `{NAME}`.
 void check_placeholders(const MapRule& rule, const MapDocument& document) {
   const auto base_of = [&](std::string name) {
     for (const MapIndex& index : document.index) {

@@ -1,5 +1,4 @@
-/// \file
-/// Reads the rules of a map document, and how it lays them in flat buffers. Inside libshard/map only.
+/// \file Reads the rules of a map document, and its layout of flat buffers. Inside libshard/map only.
 #pragma once
 
 #include <re2/re2.h>
@@ -14,24 +13,24 @@
 
 namespace shard {
 
-/// Rules of a document, and those that it has for all its states together; and states.
+/// The limit on rules, including the copies for all states, and the limit on states.
 inline constexpr std::size_t kMaxSettledRules = 1 << 16, kMaxStates = 1 << 12;
 
 /// \pre the document's mesh was read
 MapRule read_rule(const JsonPlace& place, const MapDocument& document, PatternSizes& sizes);
-/// A regular expression. `sizes` has all of the document.
+/// Compiles a regular expression. `sizes` limits the size of all patterns in the document.
 std::unique_ptr<RE2> read_pattern(const JsonPlace& place, std::string_view pattern, PatternSizes& sizes);
-/// The axis that a text names, as its index in the mesh.
+/// Reads the name of an axis. \returns its index in the mesh.
 std::size_t read_axis(const JsonPlace& place, const std::vector<MapMeshAxis>& mesh);
-/// Axes and the coordinates on them.
+/// Reads axes and the coordinates on them.
 std::vector<MapOn> read_on(const JsonPlace& place, const std::vector<MapMeshAxis>& mesh);
-/// A name with placeholders.
+/// Reads a name with placeholders.
 NameTemplate read_template(const JsonPlace& place);
 /// \pre the document's vars, mesh, index and rules were read
 MapFlatten read_flatten(const JsonPlace& place, const MapDocument& document, PatternSizes& sizes);
-/// By torch's name or a short one, in letters of either case.
+/// Reads torch's name of a dtype, or a short one. Case does not matter.
 DType read_dtype(const JsonPlace& place);
-/// Variables with the texts or numbers that they must have. \pre the document's vars were read
+/// Reads variables and the texts or numbers that they may have. \pre the document's vars were read
 std::vector<MapCondition> read_conditions(const JsonPlace& place, const MapDocument& document);
 
 }  // namespace shard

@@ -19,7 +19,7 @@ namespace shard {
 
 namespace {
 
-/// Decimal digits as a number, if they are at most 18.
+/// Parses at most 18 decimal digits.
 std::optional<std::int64_t> number_of(const std::string& text) {
   constexpr std::size_t kMaxDigits = 18;
   return text.size() <= kMaxDigits ? parse_number(text) : std::nullopt;
@@ -27,7 +27,7 @@ std::optional<std::int64_t> number_of(const std::string& text) {
 
 }  // namespace
 
-/// The templates and patterns of one side in sets, so that a name is passed over once for all of them.
+/// The templates and patterns of one side in sets, so that one pass over a name matches all of them.
 class ModelMap::Names {
  public:
   Names(const MapDocument& document, bool stored) {
@@ -48,7 +48,7 @@ class ModelMap::Names {
     if (!sets_.compile()) throw too_large();
   }
 
-  /// In the order of rules and segments.
+  /// All matches, in the order of rules and segments.
   std::vector<NameMatch> find(std::string_view name) const {
     if (name.size() > MatchTime::kLongestName) return {};
     return time_(name, [&] { return matches_of(name); });
@@ -76,7 +76,7 @@ class ModelMap::Names {
 
   struct Pattern {
     std::size_t rule, segment;
-    const NameTemplate* names;  ///< Null: a pattern of whole names.
+    const NameTemplate* names;  ///< Null: the entry is a pattern of whole names.
     std::unique_ptr<RE2> compiled;
   };
 
@@ -189,7 +189,7 @@ bool ModelMap::has_companion(const NameMatch& match, const std::function<bool(co
   return is_there(found.beside->fill(values));
 }
 
-/// Of templates one may match; of patterns the first one counts, where no template matches.
+/// Selects the rules that apply. At most one template may match. If none does, the first pattern that matches applies.
 std::vector<NameMatch> ModelMap::decide(std::string_view name, std::vector<NameMatch> matches) const {
   for (const NameMatch& match : matches) {
     for (const auto& [variable, values] : rule(match.rule).when) {

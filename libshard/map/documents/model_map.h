@@ -1,5 +1,4 @@
-/// \file
-/// ModelMap: a map document with its numbers, ready to be asked which rule a name falls under. Pure.
+/// \file ModelMap: a map document with the values of its variables. It finds the rules that apply to a name. Pure.
 #pragma once
 
 #include <cstdint>
@@ -15,20 +14,20 @@
 
 namespace shard {
 
-/// A name and the rule that it falls under.
+/// A name and the rule that applies to it.
 struct NameMatch {
   std::size_t rule = 0;
-  std::size_t segment = 0;          ///< Of a logical name.
-  std::vector<std::string> values;  ///< One a placeholder of the side's template. Of a `match` rule: the name.
+  std::size_t segment = 0;          ///< For a logical name.
+  std::vector<std::string> values;  ///< One text per placeholder of the side's template. For a `match` rule: the name
+                                    ///< itself.
 };
 
-/// Threads: a name may be asked for by any.
+/// Threads: any may look up a name.
 class ModelMap {
  public:
-  /// \throws Error kInvalidArgument  sizes of the mesh, rules on none of its coordinates, types that are not patterns,
-  /// patterns that are too large, a
-  ///   variable that names or rules depend on is missing
-  /// \throws Error kUnsupported      the document refuses what the variables say
+  /// \throws Error kInvalidArgument  invalid sizes of the mesh; rules on none of its coordinates; types that are not
+  ///   patterns; patterns that are too large; a missing variable that names or rules depend on
+  /// \throws Error kUnsupported      the document refuses the values of the variables
   ModelMap(MapDocument document, MapVariables variables);
   ~ModelMap();
   ModelMap(ModelMap&&) noexcept;
@@ -39,23 +38,23 @@ class ModelMap {
   const MapRule& rule(std::size_t index) const { return document_.rules[index]; }
   /// Sizes of the mesh's axes, slowest first; none without a mesh.
   const std::vector<std::int64_t>& mesh() const { return mesh_; }
-  std::int64_t ranks() const { return ranks_; }  ///< Of the mesh; 1 without one.
+  std::int64_t ranks() const { return ranks_; }  ///< The number of ranks in the mesh; 1 without one.
   std::vector<std::int64_t> coordinate_of(std::int64_t rank) const;
 
-  /// Whether the known variables let a rule count.
+  /// Whether a rule applies with the known variables.
   bool counts(const MapRule& rule) const { return variables_.allow(rule.when); }
-  /// The rule of a stored name; nothing where there is none.
-  /// \throws Error kInvalidArgument  two rules match it, or the variable that would decide is missing.
+  /// The rule of a stored name, or nothing if there is none.
+  /// \throws Error kInvalidArgument  two rules match it, or the variable that decides is missing.
   std::optional<NameMatch> match_stored(std::string_view name) const;
-  /// The rules of a logical name: one, and the rules that say it once more by `alias`. `is_there` says of another
-  /// logical name whether it is there.
+  /// The rules of a logical name: one, and the rules that repeat it by `alias`. `is_there` returns whether a different
+  /// logical name exists.
   /// \throws Error  as match_stored
   std::vector<NameMatch> match_logical(std::string_view name,
                                        const std::function<bool(const std::string&)>& is_there) const;
 
  private:
   class Names;
-  /// Which numbers of a placeholder are a rule's.
+  /// The range of a placeholder's numbers that a rule accepts.
   struct Range {
     std::string index;
     std::int64_t begin, end;

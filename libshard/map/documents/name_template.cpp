@@ -11,7 +11,7 @@ namespace shard {
 
 namespace {
 
-constexpr std::size_t kMaxText = 8192;  ///< Bytes of a template; names of checkpoints are far shorter.
+constexpr std::size_t kMaxText = 8192;  ///< The limit in bytes. Names in checkpoints are far shorter.
 
 bool is_word(std::string_view text) {
   const auto fits = [](char c) {

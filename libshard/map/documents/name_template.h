@@ -9,27 +9,27 @@
 
 namespace shard {
 
-/// A parsed template. `{{` and `}}` are plain braces.
+/// A parsed template. `{{` and `}}` are literal braces.
 class NameTemplate {
  public:
   NameTemplate() = default;
-  /// \throws Error kInvalidArgument  a brace without its partner, an empty or malformed placeholder.
+  /// \throws Error kInvalidArgument  an unbalanced brace, or an empty or malformed placeholder.
   explicit NameTemplate(std::string_view text);
 
   const std::string& text() const { return text_; }
-  /// Each placeholder once, in the order in which it first stands.
+  /// The placeholders without duplicates, in the order of their first occurrence.
   const std::vector<std::string>& placeholders() const { return placeholders_; }
-  /// The name for these values, one a placeholder.
+  /// The name for these values, one per placeholder.
   std::string fill(std::span<const std::string_view> values) const;
-  /// The template with another one in place of a placeholder.
+  /// The template with a placeholder replaced by a different template.
   NameTemplate with(std::string_view placeholder, const NameTemplate& other) const;
-  /// Of text that is no template.
+  /// A template for text without placeholders.
   static NameTemplate plain(std::string_view text);
-  /// The template without a placeholder and the dot behind it.
-  /// \throws Error kInvalidArgument  no dot stands there
+  /// The template without a placeholder and the dot after it.
+  /// \throws Error kInvalidArgument  no dot follows it
   NameTemplate without(std::string_view placeholder) const;
-  /// RE2 for all names of this form: `pattern_of(placeholder)` is what a placeholder may be. The first place of each is
-  /// a group, in order; of one that repeats the others are groups too, see `groups`.
+  /// An RE2 pattern that matches all names of this form. `pattern_of(placeholder)` is the pattern of a placeholder.
+  /// Each occurrence of a placeholder is a group, see `groups`.
   template <class PatternOf>
   std::string pattern(PatternOf&& pattern_of) const {
     std::string result = literal_pattern(0);
@@ -38,15 +38,15 @@ class NameTemplate {
     }
     return result;
   }
-  /// By group of the pattern: the index of its placeholder. Groups of one placeholder must hold one text.
+  /// By group of the pattern: the index of its placeholder. All groups of one placeholder must match the same text.
   const std::vector<std::size_t>& groups() const { return places_; }
 
  private:
   std::string literal_pattern(std::size_t literal) const;
 
   std::string text_;
-  std::vector<std::string> literals_{""};  ///< Around the places: one more than those.
-  std::vector<std::size_t> places_;        ///< Index into placeholders_.
+  std::vector<std::string> literals_{""};  ///< The texts around the placeholders: one more than there are.
+  std::vector<std::size_t> places_;        ///< Indices into placeholders_.
   std::vector<std::string> placeholders_;
 };
 

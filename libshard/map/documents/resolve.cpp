@@ -13,7 +13,8 @@ namespace shard {
 namespace {
 
 constexpr std::string_view kKey = "key";
-constexpr std::size_t kMaxCopiedBytes = 32 << 20;  ///< Of rules, in all states together.
+constexpr std::size_t kMaxCopiedBytes = 32 << 20;  ///< The limit on the size of rules, including the copies for all
+                                                   ///< states.
 
 void refuse(const MapDocument& document, const MapVariables& variables) {
   for (const MapRefusal& refusal : document.refusals) {
@@ -49,7 +50,7 @@ void fill_in(NameTemplate& names, const MapDocument& document, const MapVariable
   }
 }
 
-/// Stacks an index in the rules whose stored names have its placeholder.
+/// Stacks an index in the rules whose stored names contain its placeholder.
 void stack_index(const std::string& index, std::vector<MapRule>& rules) {
   for (MapRule& rule : rules) {
     const std::vector<std::string>& names = rule.stored.placeholders();
@@ -83,7 +84,7 @@ MapRule of_state(MapRule rule, const MapState& state) {
   return rule;
 }
 
-/// What a rule holds, without what each rule has: bytes of names, and list entries at what they take at the least.
+/// The memory of a rule's contents: bytes of names, and list entries at their least size.
 std::size_t weight_of(const MapRule& rule) {
   constexpr std::size_t kEntry = 100;
   std::size_t bytes = rule.stored.text().size() + rule.match.size() + rule.where.size();
@@ -100,7 +101,7 @@ std::size_t weight_of(const MapRule& rule) {
   return bytes + kEntry * entries;
 }
 
-/// Every rule is copied for every state and family, with all that it holds.
+/// Limits the total size, because every rule is copied for every state and family with all its contents.
 void check_product(const MapDocument& document) {
   const std::size_t families = document.flatten ? document.flatten->families.size() : 0;
   const std::size_t rules = document.rules.size(), copies = document.states.size() + families;
@@ -117,7 +118,8 @@ void check_product(const MapDocument& document) {
       .found(fmt::format("{} bytes and {} states", bytes, copies));
 }
 
-/// The first `count` rules are the document's own: they make what lies in buffers, or are repeated for it.
+/// Adds the rules of tensors in flat buffers. The first `count` rules are the document's own; they are moved into
+/// buffers, or repeated for them.
 void lay_in_buffers(MapDocument& document, const MapVariables& variables, std::size_t count) {
   MapFlatten& flatten = *document.flatten;
   for (std::size_t family = 0; family < flatten.families.size(); ++family) {
@@ -139,7 +141,7 @@ void lay_in_buffers(MapDocument& document, const MapVariables& variables, std::s
   for (auto& [names, shape] : flatten.shapes) fill_in(names, document, variables);
 }
 
-/// What an entry of `files` holds lies with its writers alone.
+/// Restricts a rule to the ranks that write its entry of `files`.
 void leave_to_writers(MapRule& rule, const std::string& state, const MapDocument& document) {
   const auto holds = [&](const MapFiles& files) {
     return state.empty() ? files.states.empty() : std::ranges::find(files.states, state) != files.states.end();

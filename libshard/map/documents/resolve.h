@@ -1,5 +1,4 @@
-/// \file
-/// From a document as it is written to its rules as they are for these variables. Inside libshard/map only.
+/// \file Resolves a document as written into its rules for given variables. Inside libshard/map only.
 #pragma once
 
 #include <string>
@@ -9,14 +8,14 @@
 
 namespace shard {
 
-/// Puts variables into names, decides of what may be stacked whether it is, and adds the rules of states. What is left
-/// has no condition but `when` of rules. Pure.
-/// \throws Error kUnsupported      the document refuses what the variables say
-/// \throws Error kInvalidArgument  a variable that decides is missing; names that are no templates then
+/// Replaces variables in names, decides which optional stacks apply, and adds the rules of states. The only conditions
+/// that remain are those in `when` of rules. Pure.
+/// \throws Error kUnsupported      the document refuses the values of the variables
+/// \throws Error kInvalidArgument  a variable that decides is missing; names are not templates after the replacement
 void resolve(MapDocument& document, const MapVariables& variables);
 
-/// A state of an optimizer whose tensors lie in flat buffers: the names of its logical tensors, and of the local ones,
-/// which are called as the model's.
+/// An optimizer state whose tensors are in flat buffers: the names of its logical tensors, and of the local ones, which
+/// have the same names as the model's.
 MapState flat_state(const std::string& state);
 
 }  // namespace shard

@@ -17,17 +17,18 @@ namespace shard {
 
 namespace {
 
-constexpr std::size_t kMaxWord = 1024;  ///< Of what a name of a file says, which may become part of many patterns.
+constexpr std::size_t kMaxWord = 1024;  ///< The limit on a text from a file name, because it may become part of many
+                                        ///< patterns.
 constexpr int kConfigDepth = 64;
 constexpr std::string_view kConfig = "config.json#", kArguments = "args.", kStored = "stored#", kLogical = "logical#";
 
-/// A number where it is one, else a word.
+/// Reads a number if the text is one, otherwise a word.
 MapValue read_stated(const std::string& text) {
   const std::optional<std::int64_t> number = parse_number(text);
   return number ? MapValue(*number) : MapValue(text);
 }
 
-/// The text with null for what Python writes where JSON has no number: NaN, Infinity, -Infinity.
+/// Replaces NaN, Infinity and -Infinity by null. Python writes them, but JSON has no such numbers.
 std::string without_python_numbers(std::string_view text) {
   std::string plain;
   plain.reserve(text.size());
@@ -70,14 +71,14 @@ std::optional<MapValue> find_in_config(const nlohmann::json& config, const std::
   return std::nullopt;
 }
 
-/// The patterns of one prefix that a document's variables come from, and what they find in names.
+/// The patterns of one prefix from which a document's variables come, and the texts that they match in names.
 class NamePatterns {
  public:
   NamePatterns(const Catalog* catalog, const MapDocument& document, std::string_view prefix)
       : catalog_(catalog), document_(document), prefix_(prefix) {}
 
-  /// The text of the pattern's group in a name that it matches: the least of several (numbers before words). Without a
-  /// group: 1. All patterns are looked for together, at the first call.
+  /// The text of the pattern's group in a name that it matches. If there are several, the smallest (numbers before
+  /// words). Without a group: 1. The first call searches for all patterns together.
   std::optional<MapValue> find(std::string_view pattern) {
     if (catalog_ == nullptr) return std::nullopt;
     if (patterns_.empty()) look();
@@ -93,7 +94,7 @@ class NamePatterns {
     std::string_view text;
     std::unique_ptr<RE2> compiled;
     std::optional<MapValue> least{};
-    const Tensor* too_long = nullptr;  ///< Its name has a longer word.
+    const Tensor* too_long = nullptr;  ///< A tensor whose name has a longer word.
   };
 
   void look() {
@@ -196,7 +197,7 @@ MapVariables::MapVariables(const MapDocument& document, const MapInputs& inputs)
     sources_.emplace_back(variable.name, fmt::format("{}", fmt::join(variable.from, ", ")));
     for (const Expression& value : variable.values) {
       if (found) break;
-      // One that is missing is named when this one is asked for.
+      // If a variable of the expression is missing, the error is reported only when this one is used.
       if (const std::optional<std::int64_t> known = evaluate_known(value)) found = *known;
     }
     if (!found && variable.word) found = *variable.word;

@@ -1,5 +1,4 @@
-/// \file
-/// The numbers and words of a map document: where they are looked up, and their values.
+/// \file MapVariables: the numbers and words of a map document, and the sources of their values.
 #pragma once
 
 #include <cstdint>
@@ -21,50 +20,50 @@ namespace shard {
 using MapValue = std::variant<std::int64_t, std::string>;
 std::string text_of(const MapValue& value);
 
-/// Where variables may come from.
+/// The sources of variables.
 struct MapInputs {
-  std::vector<std::pair<std::string, std::string>> given{};  ///< Names and values that the user states.
+  std::vector<std::pair<std::string, std::string>> given{};  ///< Names and values that the user passes.
   std::string config;                                        ///< The text of a config.json; may be empty.
-  std::string config_file;                                   ///< Its path, for messages.
-  /// The checkpoint's own argument of that name; nothing where it has none. May be empty.
+  std::string config_file;                                   ///< The path of the config.json, for messages.
+  /// Returns the checkpoint's own argument with this name, or nothing if it has none. May be empty.
   std::function<std::optional<MapValue>(std::string_view name)> argument{};
-  std::optional<std::int64_t> ranks{};  ///< The variable `ranks`.
-  const Catalog* stored = nullptr;      ///< Of a map that is undone: what it is undone on.
-  const Catalog* logical = nullptr;     ///< Of a map that is made: what it is made of.
+  std::optional<std::int64_t> ranks{};  ///< The value of the variable `ranks`.
+  const Catalog* stored = nullptr;      ///< The stored catalog, if the map is undone.
+  const Catalog* logical = nullptr;     ///< The logical catalog, if the map is applied.
 };
 
-/// Variables by name. Those without a value are missed when they are asked for, not before: a rule that matches nothing
-/// needs none. Pure.
+/// Variables by name. A missing value is an error only when it is used, because a rule that matches nothing needs none.
+/// Pure.
 class MapVariables {
  public:
   MapVariables() = default;
-  /// Looks up each variable: the first of its `from` that is there, else what the user states, else the first of its
-  /// expressions that can be evaluated, else its word. Cost: patterns of names times tensors.
-  /// \throws Error kInvalidArgument  config.json is not JSON; a name gives a word of more than 1024 bytes; what the
-  /// user states contradicts what was found, or names
-  ///   no variable; an expression that cannot be evaluated.
+  /// Looks up each variable: the first existing source in its `from`, or else the user's value, the first of its
+  /// expressions that can be evaluated, or its word. Cost: patterns of names times tensors.
+  /// \throws Error kInvalidArgument  config.json is not JSON; a name contains a word of more than 1024 bytes; the
+  ///   user's value contradicts the one that was found, or names no variable; an expression cannot be evaluated.
   MapVariables(const MapDocument& document, const MapInputs& inputs);
 
-  /// Null where it has no value.
+  /// The value, or null if it has none.
   const MapValue* find(std::string_view name) const;
   /// \throws Error kInvalidArgument  it has no value, or is a word
   std::int64_t number(std::string_view name) const;
-  /// Whether no known variable has another value than the conditions want.
+  /// Whether no known variable contradicts the conditions.
   bool allow(const std::vector<MapCondition>& conditions) const;
-  /// The error that says that a variable is missing.
+  /// The error for a missing variable.
   Error missing(std::string_view name) const;
-  /// `expression` with these variables.
+  /// Evaluates `expression` with these variables.
   std::int64_t evaluate(const Expression& expression) const;
-  /// The same; nothing where it cannot be evaluated.
+  /// Does the same, but returns nothing if it cannot be evaluated.
   std::optional<std::int64_t> evaluate_known(const Expression& expression) const;
-  /// With `n` too.
+  /// Evaluates it with these variables and `n`.
   std::int64_t evaluate(const Expression& expression, std::int64_t n) const;
-  /// Gives one more name a number: the size of an axis.
+  /// Adds a variable for the size of an axis.
   void add(std::string name, std::int64_t number) { values_.emplace_back(std::move(name), number); }
 
  private:
   std::vector<std::pair<std::string, MapValue>> values_;
-  std::vector<std::pair<std::string, std::string>> sources_;  ///< Names, and where each would have come from.
+  std::vector<std::pair<std::string, std::string>> sources_;  ///< Names, and the sources from which each could have
+                                                              ///< come.
 };
 
 }  // namespace shard

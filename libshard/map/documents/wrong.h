@@ -1,5 +1,4 @@
-/// \file
-/// The error of a map that contradicts itself or what it is used on. Inside libshard/map only.
+/// \file The error for a map that contradicts itself or its input. Inside libshard/map only.
 #pragma once
 
 #include <string>

@@ -14,7 +14,7 @@ namespace shard {
 
 namespace {
 
-/// What a field stands for on a rank.
+/// The text of a field on a rank.
 std::string value_of_field(const ModelMap& map, const std::string& name, std::int64_t rank) {
   const std::vector<MapMeshAxis>& axes = map.document().mesh;
   const auto axis = std::ranges::find(axes, name, &MapMeshAxis::name);
@@ -30,7 +30,7 @@ std::string value_of_field(const ModelMap& map, const std::string& name, std::in
       .found(name);
 }
 
-/// Names of files and folders with '/' between them, none of them hidden, and no control characters.
+/// Whether this is a relative path without hidden names or control characters.
 bool is_file_name(std::string_view name) {
   constexpr unsigned char kFirstPlain = 0x20, kDelete = 0x7f;
   const auto is_control = [](unsigned char c) { return c < kFirstPlain || c == kDelete; };

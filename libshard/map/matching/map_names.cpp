@@ -13,9 +13,9 @@ namespace shard {
 
 namespace {
 
-constexpr std::int64_t kMaxCount = 1 << 20;  ///< Of an index.
+constexpr std::int64_t kMaxCount = 1 << 20;  ///< The limit on an index's numbers.
 
-/// A number without signs and leading zeros.
+/// Parses a number without signs and leading zeros.
 std::optional<std::int64_t> read_number(const std::string& text) {
   return text == "0" || !text.starts_with('0') ? parse_natural(text) : std::nullopt;
 }
@@ -37,7 +37,7 @@ MapNames::MapNames(const ModelMap& map) : map_(map) {
   for (const MapRule& rule : map.document().rules) rules_.push_back(make_rule(rule));
 }
 
-/// Virtual stage v of pipeline stage p holds part v * stages + p of the numbers, as Megatron cuts layers.
+/// Virtual stage v of pipeline stage p has part v * stages + p of the numbers, as in Megatron's division of layers.
 MapNames::Index MapNames::make_index(const MapIndex& document) {
   Index index{&document, document.begin ? map_.variables().evaluate(*document.begin) : 0, {}, {}};
   const std::string where = fmt::format("index '{}'", document.name);
@@ -89,7 +89,7 @@ std::vector<std::vector<std::int64_t>> MapNames::parts_of(const MapIndex& docume
   return numbers;
 }
 
-/// \throws Error kInvalidArgument  a part too few or too many, or a number that does not stand in it once
+/// \throws Error kInvalidArgument  the number of parts is wrong, or a number is not in the table exactly once
 std::vector<std::vector<std::int64_t>> MapNames::parts_of_table(const MapIndex& document, std::int64_t begin,
                                                                 std::int64_t count, std::int64_t parts) const {
   const auto misfit = [&](const std::string& what) {
@@ -148,7 +148,7 @@ const MapNames::Index* MapNames::find_index(const std::string& name) const {
   return found == indices_.end() ? nullptr : &*found;
 }
 
-/// Null where the index has no such number. \throws Error kInvalidArgument  it does not say how many there are
+/// Null if the index does not have this number. \throws Error kInvalidArgument  the document does not define the count
 const MapNames::Place* MapNames::place_of(const Index& index, const std::string& value) {
   if (!index.document->count) throw wrong(fmt::format("the map's index '{}' has no count", index.document->name));
   const std::int64_t place = read_number(value).value_or(-1) - index.begin;

@@ -1,5 +1,5 @@
-/// \file
-/// MapNames: the names of a map's tensors on both sides, by the numbers and words in them. Inside libshard/map only.
+/// \file MapNames: relates the names of a map's tensors on both sides by the numbers and words in them. Inside
+///   libshard/map only.
 #pragma once
 
 #include <cstdint>
@@ -14,15 +14,15 @@
 
 namespace shard {
 
-/// What stands for a rule's placeholders: one text for each of its first logical name, in that order; empty where the
-/// placeholder is stacked.
+/// The values of a rule's placeholders: one text per placeholder of its first logical name, in that order. Empty text
+/// if the placeholder is stacked.
 using NameValues = std::vector<std::string>;
 
-/// What tensors of one rule share that are parts of one another.
+/// The key that all parts of one stored tensor's group share.
 struct GroupKey {
   std::size_t rule = 0;
   NameValues values{};
-  std::int32_t rank = -1;  ///< Whose own they are, without a mesh.
+  std::int32_t rank = -1;  ///< The rank that owns them, without a mesh.
 
   bool operator==(const GroupKey&) const = default;
 };
@@ -34,32 +34,33 @@ struct GroupKeyHash {
 /// Pure. Ownership: the map must outlive it.
 class MapNames {
  public:
-  /// Numbers and parts of all indexes of a document: each takes some 60 bytes.
+  /// The limit on the numbers and parts of all indexes in a document. Each uses about 60 bytes.
   static constexpr std::int64_t kMaxIndexNumbers = 2 << 20;
-  /// \throws Error kInvalidArgument  an index whose numbers do not fit its axis.
+  /// \throws Error kInvalidArgument  the numbers of an index do not fit its axis.
   explicit MapNames(const ModelMap& map);
 
-  /// Of a stored name at a coordinate; nothing where no tensor of the rule has these numbers there.
+  /// The values for a stored name at a coordinate, or nothing if no tensor of the rule has these numbers there.
   std::optional<NameValues> values_of_stored(const NameMatch& match, std::span<const std::int64_t> coordinate) const;
-  /// Of a logical name, and the positions of its stacked indices. \throws Error kInvalidArgument  one is not a number
+  /// The values for a logical name, and the positions of its stacked indices. \throws Error kInvalidArgument  one of
+  /// them is not a number
   std::pair<NameValues, std::vector<std::int64_t>> values_of_logical(const NameMatch& match) const;
 
-  /// Whether the tensor of these values lies at the coordinate, as far as its indices lie on axes.
+  /// Whether the tensor with these values is at the coordinate, judged by the indices that have an axis.
   bool is_at(std::size_t rule, const NameValues& values, std::span<const std::int64_t> coordinate) const;
   std::string stored_name(std::size_t rule, const NameValues& values) const;
   std::string logical_name(std::size_t rule, std::size_t segment, NameValues values,
                            std::span<const std::int64_t> stack) const;
-  /// Which positions of a rule's stacked indices, of so many each, lie at a coordinate.
+  /// The positions of a rule's stacked indices that are at a coordinate, given the sizes of the indices.
   struct StackRange {
     std::vector<std::int64_t> begin, size;
   };
   StackRange stack_at(std::size_t rule, std::span<const std::int64_t> stack,
                       std::span<const std::int64_t> coordinate) const;
-  /// The number of positions of a stacked index that the document states.
+  /// The number of positions of a stacked index, if the document states it.
   std::optional<std::int64_t> stated_count(const std::string& index) const;
 
  private:
-  /// Where a number of an index lies.
+  /// The place of an index's number.
   struct Place {
     std::int64_t coordinate = 0, chunk = 0, local = -1;
 
@@ -68,10 +69,10 @@ class MapNames {
   struct Index {
     const MapIndex* document = nullptr;
     std::int64_t begin = 0;     ///< The first number.
-    std::vector<Place> places;  ///< By number from `begin` on; none where the document does not say how many there are.
-    std::vector<std::pair<Place, std::int64_t>> numbers;  ///< Of places, by place.
+    std::vector<Place> places;  ///< By number from `begin`. Empty if the document does not state the count.
+    std::vector<std::pair<Place, std::int64_t>> numbers;  ///< The numbers, sorted by place.
   };
-  /// A placeholder of a stored name.
+  /// A placeholder in a stored name.
   struct StoredPart {
     enum class Is : std::uint8_t { kValue, kLocal, kChunk } is = Is::kValue;
     std::size_t value = 0;  ///< Index into NameValues.
@@ -81,11 +82,11 @@ class MapNames {
     std::vector<std::vector<std::size_t>> order;  ///< By segment and placeholder: the index into NameValues.
     std::vector<StoredPart> stored;               ///< By placeholder.
     std::vector<std::size_t> stack;               ///< By stacked index: the index into NameValues.
-    std::vector<const Index*> on_axis;            ///< By NameValues: the index, where it has an axis; else null.
+    std::vector<const Index*> on_axis;            ///< By NameValues: the index if it has an axis, otherwise null.
   };
 
   Index make_index(const MapIndex& document);
-  /// The numbers of each part of an index of `count` in `parts` parts, counted from `begin`.
+  /// The numbers of each part, if an index of `count` numbers from `begin` has `parts` parts.
   std::vector<std::vector<std::int64_t>> parts_of(const MapIndex& document, std::int64_t begin, std::int64_t count,
                                                   std::int64_t parts) const;
   std::vector<std::vector<std::int64_t>> parts_of_table(const MapIndex& document, std::int64_t begin,

@@ -18,9 +18,9 @@ namespace shard {
 
 namespace {
 
-using FieldValues = std::map<std::string, std::string>;  ///< By field; numbers without zeros before them.
+using FieldValues = std::map<std::string, std::string>;  ///< Values by field. Numbers have no leading zeros.
 
-/// A file that fits a template.
+/// A file whose name matches a template.
 struct FittingFile {
   std::string path;
   FieldValues values;
@@ -78,7 +78,8 @@ class RankSearch {
     return pattern;
   }
 
-  /// Adds what the fields of a name are. \returns false where one has another value already, or other zeros
+  /// Adds the values of the fields in a name. \returns false if a field already has a different value, or different
+  /// leading zeros
   bool take(const std::vector<NamePattern::Part>& parts, const std::vector<re2::StringPiece>& texts,
             FieldValues& values) const {
     for (std::size_t i = 0; i + 1 < texts.size(); ++i) {
@@ -115,7 +116,7 @@ class RankSearch {
     }
   }
 
-  /// All files are of one save.
+  /// Checks that all files belong to one checkpoint.
   void check_variables() const {
     FieldValues first;
     for (const auto& files : found_) {
@@ -152,14 +153,14 @@ class RankSearch {
     return mesh;
   }
 
-  /// 0 where the source must be read to know it.
+  /// The size of the axis, or 0 if it depends on the content of the source.
   std::int64_t stated_size(const MapMeshAxis& axis) const try {
     return known_.evaluate(axis.size);
   } catch (const Error&) {
     return 0;
   }
 
-  /// The coordinate on an axis of which the names say nothing.
+  /// The coordinate on an axis that the names do not contain.
   std::int64_t writer_on(const MapFiles& files, std::size_t axis, std::int64_t size) const {
     const auto writer = std::ranges::find(files.writer, axis, &MapOn::axis);
     if (writer == files.writer.end() && size == 1) return 0;
@@ -195,8 +196,8 @@ class RankSearch {
     }
   }
 
-  /// One file for each combination of the coordinates that its name states. At most one more than there are is looked
-  /// for, whatever the mesh.
+  /// Checks that there is a file for each combination of the coordinates in its name. It looks for at most one more
+  /// than exist, regardless of the mesh's size.
   void check_all_there(const MapFiles& files, const std::vector<FittingFile>& found,
                        const std::vector<std::int64_t>& mesh) const {
     const std::vector<NamePattern::Part> parts = parse_file_name(files.path).parts();

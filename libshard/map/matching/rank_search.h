@@ -1,5 +1,4 @@
-/// \file
-/// Finds the files of ranks that a map document names (`files`). Pure.
+/// \file Finds the per-rank files that a map document names (`files`). Pure.
 #pragma once
 
 #include <functional>
@@ -13,16 +12,16 @@
 
 namespace shard {
 
-/// The names in a folder of the source, "" being the source itself; none where there is no such folder.
+/// Lists the names in a folder of the source. "" is the source itself. Empty if there is no such folder.
 using ListFolder = std::function<std::vector<std::string>(const std::string& folder)>;
 
-/// The files whose names the templates of `files` fit. Coordinates come from the names; sizes of axes that no name
-/// states from the mesh, as far as `known` evaluates it, else they are 1.
-/// \returns nothing where no file fits any template
-/// \throws Error kNotFound         a rank's file is missing, by name
-/// \throws Error kInvalidArgument  a template that is not one; files with several values of one variable; an axis that
-///   neither the template nor `writer` places
-/// Cost: the names in the folders that fit.
+/// Finds the files whose names match the templates of `files`. Coordinates come from the names. Sizes of axes that are
+/// in no name come from the mesh if `known` can evaluate it, and are otherwise 1.
+/// \returns nothing if no file matches any template
+/// \throws Error kNotFound         a rank's file is missing; the message names it
+/// \throws Error kInvalidArgument  an invalid template; files with several values of one variable; an axis that neither
+///   the template nor `writer` contains
+/// Cost: linear in the names in the matching folders.
 std::optional<RankPaths> find_rank_paths(const MapDocument& document, const MapVariables& known,
                                          const ListFolder& list);
 

@@ -15,7 +15,7 @@ class RuleUse {
  public:
   explicit RuleUse(const ModelMap& map) : map_(map), used_(map.document().rules.size()) {}
   void add(std::size_t rule) { used_[rule] = true; }
-  /// \returns warnings of rules that nothing matched, where the document only warns of those.
+  /// \returns warnings about rules that matched nothing, if the document demands only warnings.
   /// \throws Error kInvalidArgument  a rule that must match did not.
   std::vector<std::string> check() const;
 

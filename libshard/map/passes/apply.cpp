@@ -26,7 +26,7 @@ namespace shard {
 
 namespace {
 
-/// Logical tensors that make one stored tensor.
+/// Logical tensors from which one stored tensor is built.
 struct LogicalGroup {
   struct Member {
     std::vector<std::int64_t> stack;
@@ -40,7 +40,7 @@ struct LogicalGroup {
 
 }  // namespace
 
-/// The making of an AppliedMap.
+/// Builds an AppliedMap.
 class Applying {
  public:
   Applying(const Catalog& source, const Selection& selection, const ModelMap& map, bool flat_only, AppliedMap& made)
@@ -109,7 +109,7 @@ class Applying {
     made_.selection_.renamed = true;
   }
 
-  /// Puts the tensor into the groups of its rules. \returns false where no rule matches
+  /// Adds the tensor to the groups of its rules. \returns false if no rule matches
   bool take(std::uint32_t selected) {
     const std::vector<NameMatch> matches = map_.match_logical(
         given_.tensors[selected].name, [this](const std::string& name) { return names_there_.contains(name); });
@@ -127,7 +127,8 @@ class Applying {
     return !matches.empty();
   }
 
-  /// What a rule stores has the rule's dtype. \throws Error  no conversion leads to it, or two rules want two
+  /// Sets the rule's dtype for the stored tensor. \throws Error  there is no conversion to it, or two rules need
+  /// different dtypes
   void set_dtype(std::uint32_t selected, const MapRule& rule) {
     DType& dtype = made_.entries_[selected].dtype;
     if (!rule.dtype || dtype == *rule.dtype) return;
@@ -158,7 +159,7 @@ class Applying {
     throw wrong(fmt::format("cannot map the tensors: two stored ones have the name '{}'", name)).of_tensor(name);
   }
 
-  /// \returns its index.
+  /// Adds a stored tensor. \returns its index.
   std::uint32_t add_stored(std::int64_t rank, std::string_view name, Path path, Dims shape, DType dtype) {
     check_new(fmt::format("{} {}", rank, name), name);
     const std::int32_t own_rank = map_.ranks() > 1 ? static_cast<std::int32_t>(rank) : -1;
@@ -187,7 +188,7 @@ class Applying {
         .of_tensor(first.name);
   }
 
-  /// \returns whether the rank has a part.
+  /// Adds a rank's part of the group's stored tensor. \returns whether the rank has a part.
   bool store_part(const LogicalGroup& group, const RuleTensors& tensors, const std::vector<std::uint32_t>& members,
                   std::int64_t rank) {
     const std::vector<std::int64_t> coordinate = map_.coordinate_of(rank);
@@ -214,7 +215,7 @@ class Applying {
     return true;
   }
 
-  /// The number of positions of each stacked index: what the document states, or what the names have.
+  /// The number of positions of each stacked index, from the document or from the names.
   std::vector<std::int64_t> positions(const LogicalGroup& group) const {
     const std::vector<MapStack>& stack = map_.rule(group.rule).stack;
     std::vector<std::int64_t> counts;
@@ -240,7 +241,7 @@ class Applying {
                              map_.rule(group.rule).where));
   }
 
-  /// By position, then segment. \throws Error kNotFound  one is missing
+  /// The members sorted by position, then segment. \throws Error kNotFound  one is missing
   std::vector<std::uint32_t> members_in_order(const LogicalGroup& group, const RuleTensors& tensors) const {
     const std::size_t segments = map_.rule(group.rule).logical.size();
     const std::int64_t wanted = tensors.stacked() * static_cast<std::int64_t>(segments);
@@ -261,7 +262,7 @@ class Applying {
     return members;
   }
 
-  /// Of one segment all have one shape, and all have one dtype.
+  /// Checks that all members of one segment have one shape, and that all members have one dtype.
   void check_member(RuleTensors& tensors, std::size_t segment, std::uint32_t selected, DType dtype) const {
     const SelectedTensor& tensor = given_.tensors[selected];
     const Dims shape = made_.entries_[selected].shape;
@@ -281,7 +282,7 @@ class Applying {
         .suggest(Remedy::kCast, tensor.name);
   }
 
-  /// `is_checked`: whether undoing compares it with zeros.
+  /// \param is_checked  whether a reader compares the padding with zeros.
   void add_padding(std::string_view name, const MapLink& link, DType dtype, bool is_checked) {
     AppliedMap::Entry entry{name, link.box.sizes, dtype, static_cast<std::uint32_t>(made_.paddings_.size()), true};
     entry.is_compared = is_checked;
@@ -290,14 +291,14 @@ class Applying {
     made_.paddings_.push_back({link.box.sizes, dtype});
   }
 
-  /// \returns its number.
+  /// Adds a local tensor for flat buffers. \returns its number.
   std::uint32_t add_local(FlatLocal local) {
     check_new(fmt::format("{} {} {}", local.family, local.rank, local.key), local.key);
     locals_.push_back(std::move(local));
     return static_cast<std::uint32_t>(locals_.size() - 1);
   }
 
-  /// Stores the buffers in which local tensors lie.
+  /// Stores the buffers that contain local tensors.
   void store_buffers() {
     if (locals_.empty()) return;
     auto flat = std::make_unique<const FlatBuffers>(map_, std::move(locals_));
@@ -315,7 +316,8 @@ class Applying {
     made_.flat_ = std::move(flat);
   }
 
-  /// Boxes of one tensor are equal, as replicas are, or do not overlap.
+  /// Checks that all elements are stored. Boxes of one tensor are either equal, which makes them replicas, or do not
+  /// overlap.
   void check_all_stored() const {
     for (const AppliedMap::Entry& entry : made_.entries_) {
       if (entry.is_padding || entry.is_dropped || std::ranges::any_of(entry.links, &MapLink::is_whole)) continue;
@@ -326,7 +328,7 @@ class Applying {
     }
   }
 
-  /// Of boxes that are equal one counts.
+  /// The number of elements in different boxes.
   static std::int64_t elements_in(std::span<const MapLink> links) {
     std::vector<const MapBox*> boxes;
     for (const MapLink& link : links) boxes.push_back(&link.box);
@@ -354,7 +356,7 @@ class Applying {
     });
   }
 
-  /// Tensors by name, as make_target takes them.
+  /// Selects all tensors, sorted by name as make_target needs them.
   void select_all() {
     Catalog& stored = made_.stored_;
     stored.files.front().bytes = stored.stored_bytes();
@@ -377,10 +379,10 @@ class Applying {
   Arena& arena_;
   std::vector<LogicalGroup> groups_;
   HashMap<GroupKey, std::uint32_t, GroupKeyHash> group_of_;
-  HashSet<std::string> keys_there_;  ///< Ranks and names of what is stored.
-  std::vector<FlatLocal> locals_;    ///< What lies in flat buffers.
+  HashSet<std::string> keys_there_;  ///< The rank and name of each stored tensor.
+  std::vector<FlatLocal> locals_;    ///< The tensors that are stored in flat buffers.
   HashSet<std::string> names_there_;
-  bool is_on_paper_;  ///< Nothing will be written.
+  bool is_on_paper_;  ///< Whether the result is only used to find the layout, and nothing will be written.
 };
 
 AppliedMap::AppliedMap(const Catalog& source, const Selection& selection, const ModelMap& map, bool flat_only) {
@@ -395,7 +397,7 @@ Catalog AppliedMap::ranked_target(std::string_view format, std::int64_t max_file
   target.borrowed = stored_.borrowed;
   target.borrowed.insert(target.borrowed.end(), {stored_.arena, selection_.arena});
   target.world_size = ranks_;
-  std::vector<std::uint32_t> file_of(static_cast<std::size_t>(ranks_), kNoIndex);  // Each rank's last one.
+  std::vector<std::uint32_t> file_of(static_cast<std::size_t>(ranks_), kNoIndex);  // The last file of each rank.
   std::vector<std::int64_t> bytes_of(file_of.size());
   CatalogBuilder builder(target);
   for (const SelectedTensor& selected : selection_.tensors) {

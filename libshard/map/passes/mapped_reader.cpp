@@ -20,14 +20,14 @@ namespace {
 
 // Checks that need the bytes of a mapped source: replicas are equal, and padding is zero.
 
-constexpr std::int64_t kMaxBlock = 1 << 20;  ///< Bytes of a read.
+constexpr std::int64_t kMaxBlock = 1 << 20;  ///< The largest size of a read, in bytes.
 
-/// The bytes of a strided view, run by run.
+/// Reads the bytes of a strided view run by run.
 class ViewBlocks {
  public:
   using Sizes = std::vector<std::int64_t>;
 
-  /// From `offsets` of the chunk on.
+  /// A view of the chunk from `offsets`.
   ViewBlocks(const Reader& reader, const Chunk& chunk, const Sizes& offsets)
       : strides_(chunk.strides.begin(), chunk.strides.end()) {
     const Catalog& catalog = reader.catalog();
@@ -40,14 +40,14 @@ class ViewBlocks {
     bytes_ = reader.bytes_of(stored.storage);
   }
 
-  /// The run at an index of the outer dimensions, from element `from` on.
+  /// Reads from the run at an index of the outer dimensions, starting at element `from`.
   void read(std::span<const std::int64_t> outer, std::int64_t from, std::span<std::byte> to) const {
     std::int64_t at = first_ + from;
     for (std::size_t d = 0; d < outer.size(); ++d) at += outer[d] * strides_[d];
     bytes_->read_at(begin_ + at * element_bytes_, to);
   }
 
-  /// How many of the last dimensions are one run.
+  /// The number of trailing dimensions that form one run.
   static int contiguous_dims(std::span<const std::int64_t> sizes, std::span<const std::int64_t> strides) {
     std::int64_t run = 1;
     int dims = 0;
@@ -66,7 +66,7 @@ class ViewBlocks {
   std::shared_ptr<const RandomReader> bytes_;
 };
 
-/// Calls `visit(outer, from, count)` for runs of at most kMaxBlock bytes; stops where it returns false.
+/// Calls `visit(outer, from, count)` for runs of at most kMaxBlock bytes. Stops if it returns false.
 template <class Visit>
 void for_each_run(const std::vector<std::int64_t>& sizes, int run_dims, std::int64_t element_bytes, Visit&& visit) {
   if (is_empty(sizes)) return;
@@ -108,7 +108,7 @@ void check_equal(const Reader& reader, const Tensor& tensor, const Chunk& a, con
                });
 }
 
-/// Compares chunks of one box with the first of them. \pre located
+/// Compares replicas with the first one of the same box. \pre located
 /// \throws Error kCorruption (kind replica_mismatch)  they differ
 void check_replicas(const Reader& reader, const Tensor& tensor) {
   const std::span<const Chunk> chunks = reader.catalog().chunks_of(tensor);
@@ -122,8 +122,8 @@ void check_replicas(const Reader& reader, const Tensor& tensor) {
   }
 }
 
-/// Reads a chunk of what is stored under `name`. \pre located
-/// \throws Error kCorruption (kind shape_mismatch)  not all is zero
+/// Reads a chunk of the tensor stored under `name`. \pre located
+/// \throws Error kCorruption (kind shape_mismatch)  an element is not zero
 void check_padding(const Reader& reader, std::string_view name, const Chunk& chunk) {
   const std::vector<std::int64_t> sizes(chunk.sizes.begin(), chunk.sizes.end()), zeros(sizes.size());
   const int run_dims = ViewBlocks::contiguous_dims(sizes, chunk.strides.span());
@@ -177,7 +177,7 @@ void MappedReader::locate(std::span<const std::uint32_t> tensors) {
   }
 }
 
-/// The tensors whose last stored tensor is located now.
+/// Checks the paddings for which the last stored tensor has now been located.
 void MappedReader::check_paddings(std::uint32_t stored) {
   using Pair = std::pair<std::uint32_t, std::uint32_t>;
   for (const auto& [tensor, number] : std::ranges::equal_range(paddings_of_, stored, {}, &Pair::first)) {

@@ -1,5 +1,4 @@
-/// \file
-/// MappedReader: a source whose map is undone, as a Reader of logical tensors.
+/// \file MappedReader: a Reader of logical tensors, which undoes a map on a stored source.
 #pragma once
 
 #include <functional>
@@ -16,14 +15,14 @@ namespace shard {
 
 class MappedReader final : public Reader {
  public:
-  /// See UndoneMap for `leaves_out` and for what is refused.
+  /// See UndoneMap for `leaves_out` and for errors.
   MappedReader(std::unique_ptr<Reader> inner, const ModelMap& map,
                const std::function<bool(std::string_view)>& leaves_out = {});
 
   const UndoneMap& undone() const { return undone_; }
   const Catalog& catalog() const override { return catalog_; }
-  /// Compares replicas too, unless the document says that the first counts, and padding with zeros.
-  /// \throws Error kCorruption  as the inner reader; of kind replica_mismatch, or padding that is not zero.
+  /// Also compares replicas, unless the document selects the first one, and compares padding with zeros.
+  /// \throws Error kCorruption  as the inner reader; kind replica_mismatch; padding that is not zero.
   void locate(std::span<const std::uint32_t> tensors) override;
   void load_objects() override;
   std::int64_t unread_object_bytes() const override { return inner_->unread_object_bytes(); }
@@ -38,10 +37,11 @@ class MappedReader final : public Reader {
   std::unique_ptr<Reader> inner_;
   UndoneMap undone_;
   Catalog catalog_;
-  std::vector<bool> is_checked_;  ///< By tensor: it was located, and what can be compared was.
+  std::vector<bool> is_checked_;  ///< By tensor: whether it was located and everything comparable was compared.
   std::vector<bool> is_located_;  ///< By stored tensor.
-  std::vector<std::pair<std::uint32_t, std::uint32_t>> paddings_of_;  ///< Stored tensors, and paddings in them; sorted.
-  std::vector<std::uint32_t> unread_;  ///< By padding: stored tensors that are not located yet.
+  std::vector<std::pair<std::uint32_t, std::uint32_t>> paddings_of_;  ///< Pairs of a stored tensor and a padding in it,
+                                                                      ///< sorted.
+  std::vector<std::uint32_t> unread_;  ///< By padding: the number of its stored tensors that are not located yet.
 };
 
 }  // namespace shard

@@ -1,5 +1,4 @@
-/// \file
-/// PaddedReader: a source with tensors of zeros behind its own, which fill the padding of what is written.
+/// \file PaddedReader: a source to which tensors of zeros are appended, for the padding of the output.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +11,7 @@
 
 namespace shard {
 
-/// The zeros lie in one more file, which no store has. Tensors keep their indices.
+/// Appends tensors of zeros, in one more file that no store contains. Tensors keep their indices.
 class PaddedReader final : public Reader {
  public:
   PaddedReader(std::unique_ptr<Reader> inner, std::span<const PaddingTensor> paddings);

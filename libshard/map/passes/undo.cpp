@@ -38,9 +38,9 @@ void sort_unique(std::vector<std::uint32_t>& numbers) {
   numbers.erase(repeated.begin(), repeated.end());
 }
 
-// From the shapes of stored tensors to those of the logical tensors in them.
+// Derives the shapes of logical tensors from those of stored tensors.
 
-/// Answers what was stored, from what is.
+/// Reconstructs sizes before cuts and padding from the stored sizes.
 class ShapeFinder {
  public:
   using ShapeAt = std::function<std::span<const std::int64_t>(std::span<const std::int64_t>)>;
@@ -68,7 +68,7 @@ class ShapeFinder {
   }
 
  private:
-  /// The stored shape at a coordinate without stacked dimensions; their sizes go to `stack`.
+  /// The stored shape at a coordinate without stacked dimensions, whose sizes are appended to `stack`.
   Sizes unstacked(std::span<const std::int64_t> coordinate, std::vector<std::int64_t>* stack) const {
     const std::span<const std::int64_t> stored = shape_at_(coordinate);
     Sizes shape(stored.begin(), stored.end());
@@ -84,7 +84,7 @@ class ShapeFinder {
     return shape;
   }
 
-  /// The size of a dimension over all ranks that have parts of it, with its padding.
+  /// The size of a dimension over all ranks that have parts of it, including padding.
   std::int64_t whole_size(int d) const {
     Sizes at = coordinate_, counts(at.size(), 1);
     for (const MapCut& cut : rule_.shard) {
@@ -103,7 +103,7 @@ class ShapeFinder {
     return size;
   }
 
-  /// By its own size, or the sum of its parts' widths.
+  /// The stated size of a segment, or the sum of the widths of its parts.
   std::optional<std::int64_t> stated_size(std::size_t segment) const {
     const MapConcat& concat = *rule_.concat;
     if (!concat.sizes.empty()) return map_.variables().evaluate(concat.sizes[segment]);
@@ -146,25 +146,26 @@ class ShapeFinder {
   RuleTensors tensors_;
 };
 
-/// The shapes of the logical tensors, by what ranks store: `shape_at` gives the shape at a coordinate. Their stack is
-/// the stored one's. \throws Error kInvalidArgument  the document does not say enough, or contradicts the shapes.
+/// The shapes of the logical tensors, given the shapes that ranks store: `shape_at` returns the shape at a coordinate.
+/// The stack sizes are those of the stored tensor.
+/// \throws Error kInvalidArgument  the document does not define enough, or contradicts the shapes.
 RuleTensors tensors_of_stored(
     const ModelMap& map, std::size_t rule, std::span<const std::int64_t> coordinate,
     const std::function<std::span<const std::int64_t>(std::span<const std::int64_t>)>& shape_at) {
   return ShapeFinder(map, rule, coordinate, shape_at).run();
 }
 
-/// Stored tensors of one rule and one set of values: one a rank of the mesh.
+/// The stored tensors of one rule and one set of values: one per rank of the mesh.
 struct StoredGroup {
   std::size_t rule = 0;
   NameValues values{};
-  std::int32_t rank = -1;               ///< Of an entry that is one rank's own, without a mesh.
+  std::int32_t rank = -1;               ///< The rank, if an entry belongs to one rank and there is no mesh.
   std::vector<std::uint32_t> stored{};  ///< By rank of the mesh, or kNoIndex.
 };
 
 }  // namespace
 
-/// The making of an UndoneMap.
+/// Builds an UndoneMap.
 class Undoing {
  public:
   Undoing(const Catalog& stored, const ModelMap& map, UndoneMap& made)
@@ -204,7 +205,7 @@ class Undoing {
 
   bool has_mesh() const { return !map_.mesh().empty(); }
 
-  /// Puts the tensor into its group, on each rank that has it. \returns false where no rule matches
+  /// Adds the tensor to its group, on each rank that has it. \returns false if no rule matches
   bool take(std::uint32_t index) {
     if (flat_ && flat_->take(index)) return true;
     const Tensor& tensor = stored_.tensors[index];
@@ -224,7 +225,7 @@ class Undoing {
           .found(dtype_name(tensor.dtype));
     }
     if (!rule.match.empty() && !has_mesh() && is_plain(rule)) return copy(index), true;
-    // One entry without a rank is what all ranks hold alike.
+    // A tensor without a rank is equal on all ranks.
     const std::int64_t first = has_mesh() ? std::max(tensor.rank, 0) : 0;
     const std::int64_t end = has_mesh() && tensor.rank < 0 ? map_.ranks() : first + 1;
     bool is_taken = false;
@@ -302,12 +303,12 @@ class Undoing {
     const std::vector<MapStack>& stack = map_.rule(group.rule).stack;
     for (std::size_t i = 0; i < stack.size(); ++i) {
       const std::optional<std::int64_t> count = names_.stated_count(stack[i].index);
-      if (count) tensors.stack[i] = *count;  // The part's shape shows whether it fits.
+      if (count) tensors.stack[i] = *count;  // The shape of the part shows whether this count fits.
     }
     return tensors;
   }
 
-  /// \returns the index of the first one
+  /// Adds the logical tensors of a group. \returns the index of the first one
   std::size_t add_entries(const StoredGroup& group, const RuleTensors& tensors, const Tensor& model) {
     const std::size_t base = made_.entries_.size();
     const MapRule& rule = map_.rule(group.rule);
@@ -330,7 +331,7 @@ class Undoing {
     return base;
   }
 
-  /// Boxes of what all ranks hold alike, and its padding, which several of them may make.
+  /// The boxes that all ranks hold equally, including padding, which several ranks may add.
   using HeldBoxes = std::set<std::vector<std::int64_t>>;
 
   static std::vector<std::int64_t> key_of(const MapBox& box) {
@@ -379,8 +380,8 @@ class Undoing {
     if (tensor.dtype != dtype) throw dtypes_differ(tensor.name, dtype, tensor.dtype);
   }
 
-  /// Adds what lies in flat buffers to the entries. Their number is the document's, or was paid for: nothing is
-  /// charged.
+  /// Adds the tensors in flat buffers to the entries. The document or the checkpoint bounds their number, so no budget
+  /// is needed here.
   void undo_flat() {
     std::vector<FlatUndo::Known> known;
     for (const UndoneMap::Entry& entry : made_.entries_) {
@@ -406,7 +407,7 @@ class Undoing {
     made_.buffer_of_ = flat_->buffer_of();
   }
 
-  /// Sorts, and joins aliases with what they repeat.
+  /// Sorts the entries, and joins aliases with the tensors that they repeat.
   void finish() {
     std::vector<UndoneMap::Entry>& entries = made_.entries_;
     std::ranges::stable_sort(entries, [](const UndoneMap::Entry& a, const UndoneMap::Entry& b) {
@@ -521,7 +522,7 @@ std::vector<std::uint32_t> UndoneMap::stored_of(const Padding& padding) const {
   return stored;
 }
 
-/// All of a local tensor, that its padding can be read with it.
+/// The whole local tensor, so that its padding can be read with it.
 void UndoneMap::append_stored(const MapLink& link, std::vector<std::uint32_t>& out) const {
   if (!link.is_flat) return out.push_back(link.stored);
   for (const FlatPlace& place : flat_->places_of(link.stored)) out.push_back(buffer_of_[place.buffer]);

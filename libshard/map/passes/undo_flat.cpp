@@ -19,16 +19,16 @@ namespace shard {
 
 namespace {
 
-constexpr std::int64_t kMaxStated = 1 << 20;  ///< Names that one of `shapes` stands for.
+constexpr std::int64_t kMaxStated = 1 << 20;  ///< The limit on names of one entry in `shapes`.
 
 std::string key_of(std::int64_t rank, std::string_view name) { return fmt::format("{} {}", rank, name); }
 
-/// The logical name of a state of a tensor.
+/// The logical name of a tensor's state.
 std::string state_name(const std::string& state, std::string_view name) {
   return state.empty() ? std::string(name) : flat_state(state).logical.fill(std::vector{name});
 }
 
-/// Calls `visit` with each name that a template stands for.
+/// Calls `visit` with each name that a template can have.
 template <class Visit>
 void for_each_stated(const ModelMap& map, const NameTemplate& names, Visit&& visit) {
   std::vector<std::int64_t> begins, counts;
@@ -126,7 +126,7 @@ void FlatUndo::add_stated(std::size_t family, Catalog& catalog) {
   }
 }
 
-/// The states of those known tensors that a group and the order have.
+/// Adds the states of the known tensors that are in a group and in the order.
 void FlatUndo::add_like(std::size_t family, std::span<const Known> known, Catalog& catalog) {
   const MapNames names(map_);
   const FlatKeys keys(flatten_);
@@ -162,7 +162,7 @@ void FlatUndo::find_buffers() {
   }
 }
 
-/// The checkpoint's one, whose length may have the padding that is not made.
+/// Finds the checkpoint's buffer. Its length may include padding that the map does not write.
 std::uint32_t FlatUndo::find_buffer(const FlatBuffer& buffer) {
   const std::uint32_t* found = found_.find(key_of(buffer.rank, buffer.name));
   if (found == nullptr) found = found_.find(key_of(-1, buffer.name));
@@ -183,7 +183,7 @@ std::uint32_t FlatUndo::find_buffer(const FlatBuffer& buffer) {
   return *found;
 }
 
-/// Padding at a buffer's end that is stored although none is made.
+/// Accepts padding at a buffer's end that is stored although the map does not write it.
 void FlatUndo::take_tail(const FlatBuffer& buffer, std::uint32_t index) {
   const std::int64_t count = buffer.whole - buffer.size;
   MapLink link{.stored = index, .box = run_box(buffer.size, count, arena_)};

@@ -1,8 +1,7 @@
-/// \file
-/// FlatUndo: from flat buffers to the logical tensors in them. Inside libshard/map only.
+/// \file FlatUndo: finds the logical tensors in flat buffers. Inside libshard/map only.
 ///
-/// The buffers do not say what they hold, so they are made on paper: of tensors of which shapes are known, the map is
-/// applied, and each buffer that it makes is looked up in the checkpoint.
+/// The buffers do not record their content, so it is computed. The map is applied to tensors with known shapes, without
+/// data, and each resulting buffer is looked up in the checkpoint.
 #pragma once
 
 #include <re2/re2.h>
@@ -31,30 +30,31 @@ class FlatUndo {
     std::string_view name;
     Dims shape;
   };
-  /// A tensor in buffers, or padding of what is stored. Views of `paper`.
+  /// A tensor in buffers, or stored padding. A view of `paper`.
   struct Made {
     std::string_view name;
     Dims shape;
     DType dtype{};
     bool is_padding = false, is_compared = true;
-    std::vector<MapLink> links{};  ///< To stored tensors of the checkpoint, and to local ones.
+    std::vector<MapLink> links{};  ///< Links to stored tensors of the checkpoint, and to local ones.
   };
 
-  /// Boxes of tails lie in `arena`.
+  /// \param arena  holds the boxes of tails.
   FlatUndo(const Catalog& stored, const ModelMap& map, Arena& arena);
 
-  /// Whether a stored tensor is a buffer by its name; it is then remembered.
-  /// \throws Error kInvalidArgument  a rank has two of that name
+  /// Records a stored tensor if its name is that of a buffer. \returns whether it is.
+  /// \throws Error kInvalidArgument  a rank has two with that name
   bool take(std::uint32_t index);
 
-  /// Makes all buffers on paper. States' shapes are those of `known` where the document states none.
-  /// \throws Error kInvalidArgument  shapes that are not known, a buffer of another shape or that the map does not make
+  /// Computes all buffers. If the document does not state the shapes of states, those of `known` are used.
+  /// \throws Error kInvalidArgument  unknown shapes, a buffer with a different shape or one that the map does not
+  ///   produce
   /// \throws Error kNotFound         a rank lacks a buffer
   /// \throws Error kCorruption       buffers of one tensor have different dtypes
   void run(std::span<const Known> known);
 
   const std::vector<Made>& made() const { return made_; }
-  /// Null where there are no buffers. It must be kept: `made` and FlatBuffers are in it.
+  /// Null if there are no buffers. The caller must keep it, because `made` and FlatBuffers are parts of it.
   std::shared_ptr<const AppliedMap> paper() const { return paper_; }
   const FlatBuffers* buffers() const { return paper_->flat_.get(); }
   /// By buffer: the stored tensor.
@@ -64,7 +64,7 @@ class FlatUndo {
   struct Family {
     std::unique_ptr<RE2> names;
     bool is_there = false;
-    DType dtype{};  ///< Of the first buffer.
+    DType dtype{};  ///< The dtype of the first buffer.
   };
 
   void add_stated(std::size_t family, Catalog& catalog);
@@ -81,7 +81,7 @@ class FlatUndo {
   const MapFlatten& flatten_;
   Arena& arena_;
   std::vector<Family> families_;
-  HashMap<std::string, std::uint32_t> found_;  ///< Of "RANK NAME" (-1: all ranks hold it alike).
+  HashMap<std::string, std::uint32_t> found_;  ///< Keys are "RANK NAME" (-1: all ranks hold it equally).
   HashSet<std::uint32_t> used_;
   std::shared_ptr<AppliedMap> paper_;
   std::vector<std::uint32_t> buffer_of_;

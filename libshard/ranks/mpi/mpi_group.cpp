@@ -1,5 +1,5 @@
-// libshard_mpi.so: a Group over MPI. Everything is nonblocking and polled, so that a silent rank is missed within the
-// timeout, one of this host that ended at once, and a waiting rank leaves its core to those that copy.
+// libshard_mpi.so: a Group over MPI. Everything is nonblocking and polled. A silent rank is therefore noticed within
+// the timeout, and a rank that ended on this host at once. A waiting rank leaves its core to the ranks that copy.
 #include <fmt/format.h>
 #include <poll.h>
 #include <sys/syscall.h>
@@ -32,7 +32,8 @@ namespace {
 
 // Detects the end of processes on this host. MPI itself waits for a dead process until the launcher ends the others.
 
-/// A process, for those who can see it: `host` is the same for processes that share a kernel and its process ids.
+/// Identifies a process to those that can see it: `host` is equal for processes that share a kernel and its process
+/// ids.
 struct ProcessIdentity {
   std::uint64_t host = 0;
   std::int64_t pid = 0;
@@ -46,8 +47,8 @@ class PeerWatch {
   PeerWatch(const PeerWatch&) = delete;
   PeerWatch& operator=(const PeerWatch&) = delete;
 
-  /// From now on the others on this host are watched; `ranks` are all of the job, by rank. What the system does not let
-  /// us watch is not.
+  /// Starts watching the other processes on this host. `ranks` are all processes of the job, by rank. Processes that
+  /// the system does not allow us to watch are skipped.
   void watch(std::span<const ProcessIdentity> ranks, int own_rank);
   /// Waits for `pause`, or until a watched process has ended. \returns its rank
   std::optional<int> wait(std::chrono::nanoseconds pause);
@@ -93,8 +94,9 @@ std::optional<int> PeerWatch::wait(std::chrono::nanoseconds pause) {
 }
 
 using Clock = std::chrono::steady_clock;
-constexpr std::size_t kMessage = std::size_t{1} << 30;  // Counts are ints.
-constexpr std::chrono::milliseconds kLook{100};         // How often a long wait looks whom it is for.
+constexpr std::size_t kMessage = std::size_t{1} << 30;  // MPI's counts are ints.
+constexpr std::chrono::milliseconds kLook{100};         // The interval at which a long wait determines the rank that it
+                                                        // waits for.
 
 void check(int result, const char* doing) {
   if (result == MPI_SUCCESS) return;
@@ -112,7 +114,8 @@ MPI_Comm init_and_dup() {
   return own;
 }
 
-/// MPI waits for absent ranks for ever; this does not, and leaves the thread that does behind.
+/// Initializes MPI within a timeout. MPI waits forever for absent ranks; this function does not, and abandons the
+/// thread that does.
 MPI_Comm begin_mpi(std::chrono::milliseconds timeout) {
   std::packaged_task<MPI_Comm()> task(init_and_dup);
   std::future<MPI_Comm> comm = task.get_future();
@@ -139,9 +142,9 @@ class MpiGroup final : public Group {
   }
   ~MpiGroup() override {
     try {
-      barrier();  // MPI_Finalize waits for ever.
+      barrier();  // Needed because MPI_Finalize waits forever.
     } catch (const Error&) {
-      return;  // Requests are pending: only the end of the process ends them, with its own exit code.
+      return;  // Requests are pending. Only the end of the process ends them, with its own exit code.
     }
     MPI_Comm_free(&comm_);
     MPI_Finalize();
@@ -178,7 +181,7 @@ class MpiGroup final : public Group {
 
   void exchange(std::span<const std::span<const std::byte>> to, std::span<const std::span<std::byte>> from) override {
     std::vector<MPI_Request> requests;
-    std::vector<int> senders;  // Of the first requests.
+    std::vector<int> senders;  // The senders of the first requests.
     for (int i = 0; i < size_; ++i) {
       const int sender = (rank_ + size_ - i) % size_;
       const std::span<std::byte> piece = from[static_cast<std::size_t>(sender)];
@@ -206,7 +209,7 @@ class MpiGroup final : public Group {
     timeout_since_ = Clock::now();
     timeout_ = timeout;
   }
-  /// The others see it when this process ends.
+  /// The others notice it when this process ends.
   void abort() noexcept override { broken_ = true; }
 
  private:
@@ -226,8 +229,8 @@ class MpiGroup final : public Group {
     exchange(to, from);
   }
 
-  /// \throws Error kPeer  requests of an operation that failed may be pending, in buffers that are gone: MPI must not
-  ///   be called any more.
+  /// \throws Error kPeer  requests of a failed operation may be pending, in buffers that no longer exist, so MPI must
+  ///   not be called any more.
   MPI_Comm comm() const {
     if (broken_) throw Error(ErrorCode::kPeer, "a rank died or stopped responding earlier");
     return comm_;
@@ -253,7 +256,7 @@ class MpiGroup final : public Group {
     throw Error(ErrorCode::kPeer, fmt::format("{}, in {}", why, doing));
   }
 
-  /// Looks which of the first requests, of these senders, waits.
+  /// Finds the first of these requests that is still waiting, and records its sender.
   void note_missing(std::span<MPI_Request> requests, std::span<const int> senders, Clock::time_point begin) {
     for (std::size_t i = 0; i < senders.size(); ++i) {
       int done = 0;
@@ -278,7 +281,7 @@ class MpiGroup final : public Group {
         break_up(fmt::format("a rank sent nothing for {:.1f} s", std::chrono::duration<double>(timeout).count()),
                  doing);
       }
-      if (now - begin < std::chrono::microseconds(100)) continue;  // Most messages are there by then.
+      if (now - begin < std::chrono::microseconds(100)) continue;  // Most messages have arrived by then.
       const std::optional<int> ended = peers_.wait(pause);
       if (ended && !is_done(requests, doing)) break_up(fmt::format("rank {} has ended", *ended), doing);
       pause = std::min(pause + std::chrono::microseconds(10), std::chrono::microseconds(500));
