@@ -101,11 +101,6 @@ struct InspectRequest {
 struct PageRequest {
   std::string path;    ///< Empty: no page.
   bool force = false;  ///< Replace an existing page.
-<<<<<<< HEAD
-=======
-  /// Files besides SRC and --hf-ref that options name, including --log-file. The page must not replace them.
-  std::vector<std::string> named_inputs{};
->>>>>>> h/wapp
 };
 
 struct ExportRequest {
@@ -143,11 +138,6 @@ struct CopyRequest {
   SelectionOptions select;
   WriteRequest write;
   RunRequest run;
-<<<<<<< HEAD
-=======
-  /// Files besides SRC and --hf-ref that options name, including --log-file. The output must not replace them.
-  std::vector<std::string> named_inputs;
->>>>>>> h/wapp
   ExportRequest exporting;  ///< export only.
   std::string like;         ///< repair only: path of a checkpoint of the same job.
 };
