@@ -12,10 +12,10 @@
 #include <string_view>
 #include <vector>
 
-#include "libshard/catalog/format_traits.h"
-#include "libshard/catalog/layout.h"
-#include "libshard/catalog/placement.h"
+#include "libshard/catalog/layouts/layout.h"
+#include "libshard/catalog/layouts/placement.h"
 #include "libshard/catalog/rank_paths.h"
+#include "libshard/catalog/targets/format_traits.h"
 #include "libshard/checkpoint/reader.h"
 #include "libshard/checkpoint/writer.h"
 #include "libshard/core/findings.h"

@@ -1,5 +1,10 @@
 #include "formats/helper.h"
 
+#include <linux/seccomp.h>
+#include <sys/prctl.h>
+
+#include <cerrno>
+
 #ifdef SHARD_HDF5_INSIDE
 #include <string_view>
 
@@ -14,6 +19,12 @@ std::optional<int> run_as_helper([[maybe_unused]] std::span<char*> arguments) {
   if (!arguments.empty() && arguments.front() == std::string_view(hdf5::kParserName)) return hdf5::run_parse(arguments);
 #endif
   return std::nullopt;
+}
+
+bool has_call_filters() {
+  // The kernel checks the filter's address before anything that depends on it, so a null address fails without side
+  // effects.
+  return prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, nullptr, 0, 0) != 0 && errno == EFAULT;
 }
 
 }  // namespace shard

@@ -14,4 +14,7 @@ namespace shard {
 /// helper, does its work and drops the process's rights. \returns the helper's exit code; nothing after a normal start
 std::optional<int> run_as_helper(std::span<char*> arguments);
 
+/// Whether the kernel lets a process filter its system calls (seccomp). Changes nothing. Threads: safe.
+bool has_call_filters();
+
 }  // namespace shard

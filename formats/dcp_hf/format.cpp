@@ -3,9 +3,6 @@
 #include <array>
 #include <string_view>
 
-#include "formats/dcp_hf/reader.h"
-#include "formats/dcp_hf/writer.h"
-
 namespace shard {
 
 namespace {

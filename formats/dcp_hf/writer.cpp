@@ -1,4 +1,4 @@
-#include "formats/dcp_hf/writer.h"
+#include "libshard/checkpoint/writer.h"
 
 #include <fmt/format.h>
 
@@ -6,11 +6,11 @@
 #include <utility>
 #include <vector>
 
+#include "formats/dcp_hf/format.h"
 #include "formats/dcp_hf/names.h"
 #include "formats/dcp_hf/recorded.h"
 #include "formats/safetensors/header_writer.h"
 #include "formats/safetensors/metadata.h"
-#include "libshard/checkpoint/writer.h"
 #include "libshard/core/error.h"
 #include "libshard/core/json_writer.h"
 #include "libshard/io/file_writer.h"

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "formats/deepspeed/states.h"
-#include "libshard/catalog/flat_buffer.h"
+#include "libshard/catalog/layouts/flat_buffer.h"
 
 namespace shard::deepspeed {
 

@@ -3,9 +3,6 @@
 #include <array>
 #include <string_view>
 
-#include "formats/deepspeed/reader.h"
-#include "formats/deepspeed/writer.h"
-
 namespace shard {
 
 namespace {

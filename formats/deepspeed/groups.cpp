@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "libshard/catalog/flat_buffer.h"
+#include "libshard/catalog/layouts/flat_buffer.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
 #include "libshard/core/value_equality.h"

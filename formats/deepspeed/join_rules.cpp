@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "formats/deepspeed/state_values.h"
-#include "libshard/catalog/pattern_sets.h"
+#include "libshard/catalog/selection/pattern_sets.h"
 
 namespace shard::deepspeed {
 

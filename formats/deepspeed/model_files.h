@@ -11,7 +11,7 @@
 #include "formats/deepspeed/save_reader.h"
 #include "formats/deepspeed/state_trees.h"
 #include "formats/deepspeed/tree_files.h"
-#include "libshard/catalog/flat_buffer.h"
+#include "libshard/catalog/layouts/flat_buffer.h"
 
 namespace shard::deepspeed {
 

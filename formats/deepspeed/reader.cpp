@@ -1,5 +1,3 @@
-#include "formats/deepspeed/reader.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -5,11 +5,11 @@
 #include <utility>
 
 #include "formats/deepspeed/flat_layout.h"
+#include "formats/deepspeed/format.h"
 #include "formats/deepspeed/model_files.h"
 #include "formats/deepspeed/save_reader.h"
 #include "formats/deepspeed/state_trees.h"
 #include "formats/deepspeed/tree_files.h"
-#include "formats/deepspeed/writer.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
 #include "libshard/io/paths.h"

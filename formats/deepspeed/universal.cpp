@@ -1,4 +1,3 @@
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -15,10 +14,8 @@
 #include "formats/deepspeed/join_rules.h"
 #include "formats/deepspeed/merge.h"
 #include "formats/deepspeed/model_files.h"
-#include "formats/deepspeed/reader.h"
 #include "formats/deepspeed/state_values.h"
 #include "formats/deepspeed/universal_folder.h"
-#include "formats/deepspeed/writer.h"
 #include "formats/torch/saved_reader.h"
 #include "libshard/core/error.h"
 #include "libshard/core/first_names.h"

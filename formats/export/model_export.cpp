@@ -7,8 +7,8 @@
 
 #include "formats/parts/quantization/config.h"
 #include "formats/registry.h"
-#include "libshard/catalog/casts.h"
-#include "libshard/catalog/glob.h"
+#include "libshard/catalog/selection/casts.h"
+#include "libshard/catalog/selection/glob.h"
 #include "libshard/compare/equal_tensors.h"
 #include "libshard/core/error.h"
 #include "libshard/core/hash_table.h"

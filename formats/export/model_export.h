@@ -21,7 +21,7 @@
 #include "formats/export/model_folder.h"
 #include "formats/export/taken_source.h"
 #include "libshard/catalog/quantized.h"
-#include "libshard/catalog/selection.h"
+#include "libshard/catalog/selection/selection.h"
 #include "libshard/checkpoint/reader.h"
 #include "libshard/checkpoint/writer.h"
 #include "libshard/core/first_names.h"

@@ -3,8 +3,6 @@
 #include <fmt/format.h>
 
 #include "formats/hdf5/library/handle.h"
-#include "formats/hdf5/reader.h"
-#include "formats/hdf5/writer.h"
 #include "formats/hdf5_source.h"
 #include "formats/plugins.h"
 

@@ -1,5 +1,3 @@
-#include "formats/hdf5/reader.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -15,6 +13,7 @@
 
 #include "formats/hdf5/datatype.h"
 #include "formats/hdf5/entry_paths.h"
+#include "formats/hdf5/format.h"
 #include "formats/hdf5/kept_content.h"
 #include "formats/hdf5/link_names.h"
 #include "formats/hdf5/parser.h"

@@ -7,7 +7,7 @@
 #include "formats/hdf5/link_names.h"
 #include "formats/hdf5/tree.h"
 #include "formats/hdf5/values.h"
-#include "libshard/catalog/placement.h"
+#include "libshard/catalog/layouts/placement.h"
 #include "libshard/core/error.h"
 
 namespace shard::hdf5 {

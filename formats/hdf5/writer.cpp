@@ -1,4 +1,4 @@
-#include "formats/hdf5/writer.h"
+#include "libshard/checkpoint/writer.h"
 
 #include <fmt/format.h>
 
@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "formats/hdf5/datatype.h"
+#include "formats/hdf5/format.h"
 #include "formats/hdf5/kept_content.h"
 #include "formats/hdf5/library/image.h"
 #include "formats/hdf5/library/types.h"
@@ -24,7 +25,6 @@
 #include "formats/hdf5/tree.h"
 #include "libshard/catalog/catalog.h"
 #include "libshard/catalog/tree.h"
-#include "libshard/checkpoint/writer.h"
 #include "libshard/core/arena.h"
 #include "libshard/core/box.h"
 #include "libshard/core/checked.h"

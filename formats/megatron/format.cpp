@@ -1,7 +1,5 @@
 #include "formats/megatron/format.h"
 
-#include "formats/megatron/reader.h"
-
 namespace shard {
 
 const Format kMegatronFormat{

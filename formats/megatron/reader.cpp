@@ -1,10 +1,9 @@
-#include "formats/megatron/reader.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <utility>
 
+#include "formats/megatron/format.h"
 #include "formats/megatron/merge.h"
 #include "formats/torch/saved_reader.h"
 #include "libshard/core/error.h"

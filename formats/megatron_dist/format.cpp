@@ -3,9 +3,6 @@
 #include <array>
 #include <string_view>
 
-#include "formats/megatron_dist/reader.h"
-#include "formats/megatron_dist/writer.h"
-
 namespace shard {
 
 namespace {

@@ -1,6 +1,6 @@
-#include "formats/megatron_dist/reader.h"
-
 #include "formats/dcp/reader.h"
+
+#include "formats/megatron_dist/format.h"
 #include "formats/megatron_dist/save_folder.h"
 #include "libshard/core/error.h"
 

@@ -1,4 +1,4 @@
-#include "formats/megatron_dist/writer.h"
+#include "formats/dcp/writer.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "formats/dcp/originals.h"
-#include "formats/dcp/writer.h"
 #include "formats/megatron_dist/format.h"
 #include "formats/megatron_dist/save_folder.h"
 #include "libshard/catalog/catalog.h"

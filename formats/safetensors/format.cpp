@@ -2,8 +2,6 @@
 
 #include <array>
 
-#include "formats/safetensors/reader.h"
-#include "formats/safetensors/writer.h"
 #include "libshard/core/suffixes.h"
 #include "libshard/map/documents/document.h"
 

@@ -1,12 +1,12 @@
-#include "formats/safetensors/writer.h"
+#include "libshard/checkpoint/writer.h"
 
 #include <fmt/format.h>
 
 #include <vector>
 
 #include "formats/parts/hf_index/index_writer.h"
+#include "formats/safetensors/format.h"
 #include "formats/safetensors/header_writer.h"
-#include "libshard/checkpoint/writer.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
 #include "libshard/io/file_writer.h"

@@ -3,7 +3,6 @@
 #include <array>
 
 #include "formats/torch/reader.h"
-#include "formats/torch/writer.h"
 #include "libshard/core/suffixes.h"
 
 namespace shard {

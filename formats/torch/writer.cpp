@@ -1,4 +1,4 @@
-#include "formats/torch/writer.h"
+#include "libshard/checkpoint/writer.h"
 
 #include <fmt/format.h>
 
@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "formats/parts/hf_index/index_writer.h"
+#include "formats/torch/format.h"
 #include "formats/torch/tensor_pickle.h"
 #include "formats/torch/zips_writer.h"
-#include "libshard/checkpoint/writer.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
 

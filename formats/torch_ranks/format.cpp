@@ -4,7 +4,6 @@
 #include <string_view>
 
 #include "formats/torch_ranks/reader.h"
-#include "formats/torch_ranks/writer.h"
 #include "libshard/map/documents/document.h"
 
 namespace shard {

@@ -6,7 +6,7 @@
 
 #include "formats/torch/saved_files.h"
 #include "formats/torch_ranks/rank_file.h"
-#include "libshard/catalog/layout.h"
+#include "libshard/catalog/layouts/layout.h"
 #include "libshard/core/findings.h"
 
 namespace shard::torch_ranks {

@@ -19,7 +19,7 @@
 #include "formats/torch_ranks/rank_file.h"
 #include "formats/torch_ranks/rank_source.h"
 #include "formats/torch_ranks/shardings.h"
-#include "libshard/catalog/layout.h"
+#include "libshard/catalog/layouts/layout.h"
 #include "libshard/catalog/tree.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
@@ -28,6 +28,7 @@
 #include "libshard/core/name_pattern.h"
 #include "libshard/core/plural.h"
 #include "libshard/io/paths.h"
+#include "libshard/map/documents/layout_document.h"
 
 namespace shard::torch_ranks {
 

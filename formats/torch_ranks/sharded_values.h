@@ -18,7 +18,7 @@
 
 #include "formats/torch/tensor_pickle.h"
 #include "libshard/catalog/catalog.h"
-#include "libshard/catalog/placement.h"
+#include "libshard/catalog/layouts/placement.h"
 
 namespace shard::torch_ranks {
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "libshard/catalog/catalog.h"
-#include "libshard/catalog/layout.h"
+#include "libshard/catalog/layouts/layout.h"
 #include "libshard/core/hash_table.h"
 
 namespace shard::torch_ranks {

@@ -1,5 +1,3 @@
-#include "formats/torch_ranks/writer.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -17,10 +15,11 @@
 #include "formats/torch/placed_zip.h"
 #include "formats/torch/saved_file.h"
 #include "formats/torch/zips_writer.h"
+#include "formats/torch_ranks/format.h"
 #include "formats/torch_ranks/sharded_value_maker.h"
 #include "formats/torch_ranks/shardings.h"
 #include "libshard/catalog/catalog.h"
-#include "libshard/catalog/layout.h"
+#include "libshard/catalog/layouts/layout.h"
 #include "libshard/catalog/tree.h"
 #include "libshard/core/box.h"
 #include "libshard/core/error.h"
@@ -28,6 +27,7 @@
 #include "libshard/core/hash_table.h"
 #include "libshard/core/key_text.h"
 #include "libshard/core/value.h"
+#include "libshard/map/documents/layout_document.h"
 
 namespace shard::torch_ranks {
 

@@ -1,6 +1,5 @@
 #include "formats/vllm/format.h"
 
-#include "formats/vllm/writer.h"
 #include "libshard/core/error.h"
 
 namespace shard {

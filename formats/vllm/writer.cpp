@@ -1,11 +1,10 @@
-#include "formats/vllm/writer.h"
-
 #include <fmt/format.h>
 
 #include <map>
 #include <vector>
 
 #include "formats/safetensors/header_writer.h"
+#include "formats/vllm/format.h"
 #include "libshard/io/file_writer.h"
 
 namespace shard::vllm {

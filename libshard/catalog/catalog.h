@@ -23,8 +23,8 @@
 #include <string_view>
 #include <vector>
 
+#include "libshard/catalog/layouts/placement.h"
 #include "libshard/catalog/path.h"
-#include "libshard/catalog/placement.h"
 #include "libshard/core/arena.h"
 #include "libshard/core/dtype.h"
 #include "libshard/core/file_identity.h"

@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "libshard/catalog/bounds.h"
-#include "libshard/catalog/flat_run.h"
+#include "libshard/catalog/layouts/flat_run.h"
 #include "libshard/core/box.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"

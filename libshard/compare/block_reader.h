@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "libshard/catalog/selection.h"
+#include "libshard/catalog/selection/selection.h"
 #include "libshard/exec/tensor_reader.h"
 
 namespace shard {

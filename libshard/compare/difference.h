@@ -8,7 +8,7 @@
 #include <stop_token>
 #include <vector>
 
-#include "libshard/catalog/selection.h"
+#include "libshard/catalog/selection/selection.h"
 #include "libshard/checkpoint/reader.h"
 #include "libshard/compare/comparer.h"
 #include "libshard/compare/pass.h"

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "libshard/catalog/selection.h"
+#include "libshard/catalog/selection/selection.h"
 #include "libshard/checkpoint/reader.h"
 #include "libshard/compare/pass.h"
 #include "libshard/core/digest.h"

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "libshard/catalog/selection.h"
+#include "libshard/catalog/selection/selection.h"
 #include "libshard/checkpoint/reader.h"
 #include "libshard/compare/block_reader.h"
 #include "libshard/core/hash_table.h"

@@ -6,7 +6,7 @@
 
 #include "libshard/catalog/catalog.h"
 #include "libshard/catalog/quantized.h"
-#include "libshard/catalog/selection.h"
+#include "libshard/catalog/selection/selection.h"
 
 namespace shard {
 

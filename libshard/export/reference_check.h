@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "libshard/catalog/catalog.h"
-#include "libshard/catalog/selection.h"
+#include "libshard/catalog/selection/selection.h"
 
 namespace shard {
 

@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "libshard/catalog/selection.h"
+#include "libshard/catalog/selection/selection.h"
 
 namespace shard {
 

@@ -9,8 +9,8 @@
 #include <string_view>
 #include <vector>
 
-#include "libshard/catalog/selection.h"
-#include "libshard/catalog/target.h"
+#include "libshard/catalog/selection/selection.h"
+#include "libshard/catalog/targets/target.h"
 #include "libshard/checkpoint/reader.h"
 #include "libshard/checkpoint/writer.h"
 #include "libshard/device/device.h"

@@ -7,7 +7,7 @@
 #include <stop_token>
 #include <string>
 
-#include "libshard/catalog/placement.h"
+#include "libshard/catalog/layouts/placement.h"
 #include "libshard/io/output.h"
 #include "libshard/ranks/group.h"
 #include "shardtorch/checkpoint/checkpoint.h"

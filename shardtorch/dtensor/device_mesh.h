@@ -15,7 +15,7 @@
 #include <string_view>
 #include <vector>
 
-#include "libshard/catalog/placement.h"
+#include "libshard/catalog/layouts/placement.h"
 #include "shardtorch/sharded_tensor/process_group.h"
 
 namespace shard::dtensor {

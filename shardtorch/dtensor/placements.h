@@ -11,7 +11,7 @@
 #include <variant>
 #include <vector>
 
-#include "libshard/catalog/placement.h"
+#include "libshard/catalog/layouts/placement.h"
 #include "shardtorch/sharded_tensor/collectives.h"
 
 namespace shard::dtensor {

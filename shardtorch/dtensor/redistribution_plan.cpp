@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "libshard/catalog/layout.h"
+#include "libshard/catalog/layouts/layout.h"
 #include "libshard/core/box.h"
 #include "libshard/core/index_walk.h"
 

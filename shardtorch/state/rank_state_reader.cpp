@@ -9,7 +9,7 @@
 #include "formats/torch_ranks/pickled_object.h"
 #include "formats/torch_ranks/sharded_values.h"
 #include "formats/torch_ranks/shardings.h"
-#include "libshard/catalog/layout.h"
+#include "libshard/catalog/layouts/layout.h"
 #include "libshard/core/box.h"
 #include "libshard/io/local_disk.h"
 #include "shardtorch/dtensor/dtensor.h"

@@ -2,7 +2,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "libshard/catalog/target.h"
+#include "libshard/catalog/targets/target.h"
 #include "tests/catalog/build.h"
 #include "tests/support/cpu_time.h"
 

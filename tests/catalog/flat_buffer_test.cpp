@@ -1,6 +1,6 @@
 // Flat buffers of DeepSpeed and Megatron: vectors that were computed by hand, and a walk over every element. All kinds
 // are compared with the obvious way in tests/map/flatten_test.cpp.
-#include "libshard/catalog/flat_buffer.h"
+#include "libshard/catalog/layouts/flat_buffer.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

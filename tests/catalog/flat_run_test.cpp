@@ -1,5 +1,5 @@
 // Runs of elements as boxes, against a walk over every element.
-#include "libshard/catalog/flat_run.h"
+#include "libshard/catalog/layouts/flat_run.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

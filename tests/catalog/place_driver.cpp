@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "libshard/catalog/layout.h"
+#include "libshard/catalog/layouts/layout.h"
 
 namespace {
 

@@ -1,9 +1,9 @@
-#include "libshard/catalog/selection.h"
+#include "libshard/catalog/selection/selection.h"
 
 #include <gtest/gtest.h>
 
-#include "libshard/catalog/casts.h"
-#include "libshard/catalog/glob.h"
+#include "libshard/catalog/selection/casts.h"
+#include "libshard/catalog/selection/glob.h"
 #include "tests/catalog/build.h"
 #include "tests/support/cpu_time.h"
 #include "tests/support/expect_error.h"

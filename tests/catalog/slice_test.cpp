@@ -1,4 +1,4 @@
-#include "libshard/catalog/slice.h"
+#include "libshard/catalog/selection/slice.h"
 
 #include <gtest/gtest.h>
 

@@ -1,7 +1,7 @@
 // Shared storages, strides and aliases on their way into a format that has them.
 #include <gtest/gtest.h>
 
-#include "libshard/catalog/target.h"
+#include "libshard/catalog/targets/target.h"
 #include "tests/catalog/build.h"
 
 namespace shard {

@@ -1,8 +1,9 @@
-#include "libshard/catalog/target.h"
+#include "libshard/catalog/targets/target.h"
 
 #include <gtest/gtest.h>
 
-#include "libshard/catalog/glob.h"
+#include "libshard/catalog/selection/glob.h"
+#include "libshard/map/documents/layout_document.h"
 #include "tests/catalog/build.h"
 #include "tests/support/expect_error.h"
 

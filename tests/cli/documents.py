@@ -3,6 +3,7 @@
 - Every field of every JSON document that the program prints has a row in the tables of docs/schemas.md, with its types
   and with when it is present; every row, type and absence is met; every schema that the sources name has a section.
 - The table of docs/layouts.md has the keys that the program takes, and no others.
+- Every key of maps has a user: a built-in map, or a row of docs/map-documents.md with the framework that needs it.
 - Every command of their `console` blocks runs and prints what the page shows, as console_blocks.py says.
 
 Environment: SHARDCTL is the program, SHARD_LIBRARY libshard.so under its SONAME, SHARD_CUDA_STAND_IN the stand-in for its
@@ -290,6 +291,47 @@ def wrong_layout_keys(work: Path):
             yield f"docs/layouts.md names the keys '{level}' {said}, the program takes {taken}"
 
 
+# A map document with an unknown key at each level; `*` is any name.
+MAP_LEVELS = {
+    "": {"no": 0}, "vars.*": {"vars": {"a": {"no": 0}}}, "files": {"mesh": {"a": 1}, "files": {"path": "a", "no": 0}},
+    "index.*": {"index": {"l": {"no": 0}}}, "states": {"rules": [], "states": [{"no": 0}]},
+    "refuse": {"rules": [], "refuse": [{"no": 0}]}, "strict": {"rules": [], "strict": {"no": 0}},
+    "flatten": {"rules": [], "flatten": {"no": 0}}, "rules": {"rules": [{"no": 0}]},
+    **{f"rules.{key}": {"mesh": {"a": 1}, "rules": [{"logical": "a", "stored": "a", key: value}]}
+       for key, value in (("concat", {"no": 0}), ("shard", [{"no": 0}]), ("pad", {"no": 0}), ("stack", [{"no": 0}]), ("block", {"no": 0}))},
+}
+
+
+def keys_in(value, path: str, named=("vars", "index", "mesh", "types")) -> set[str]:
+    """The paths of all keys in a map document, as MAP_LEVELS has them."""
+    if isinstance(value, list):
+        return set().union(*(keys_in(item, path) for item in value))
+    if not isinstance(value, dict):
+        return set()
+    if path in named:
+        return set().union(*(keys_in(item, f"{path}.*") for item in value.values()))
+    paths = {f"{path}.{key}".lstrip("."): item for key, item in value.items()}
+    return set(paths) | set().union(*(keys_in(item, key) for key, item in paths.items()))
+
+
+def wrong_map_keys(work: Path):
+    taken = set()
+    for level, document in MAP_LEVELS.items():
+        (work / "map.json").write_text(json.dumps({"schema": "shardctl.layout/1", **document}))
+        done = run("shardctl map show map.json --json", work)
+        taken |= {f"{level}.{key}".lstrip(".") for key in json.loads(done.stdout)["expected"].split(", ")}
+    built_in = set().union(*(keys_in(json.loads(path.read_text()), "") for path in (SOURCE / "maps").glob("*.json")))
+    page = (SOURCE / "docs/map-documents.md").read_text()
+    table = page.split("## Who needs a key")[1].split("\n## ")[0]
+    needed = {key for row in re.findall(r"^\| (`[^|]+) \|", table, re.MULTILINE) for key in re.findall(r"`([^`]+)`", row)}
+    for key in sorted(taken - built_in - needed):
+        yield f"no built-in map has the key {key}, and docs/map-documents.md names nobody who needs it"
+    for key in sorted(needed & built_in):
+        yield f"docs/map-documents.md says who needs {key}, which a built-in map has"
+    for key in sorted(needed - taken):
+        yield f"docs/map-documents.md names the key {key}, which the program does not take"
+
+
 def main() -> int:
     mistakes, printed = [], []
     for path in PAGES:
@@ -303,7 +345,7 @@ def main() -> int:
             printed.append(done.stdout + done.stderr)
         printed += [describe_machine(machine, work) for machine in MACHINES]
         printed += [(work / name).read_text() for name in MANIFESTS]
-        mistakes += wrong_layout_keys(work)
+        mistakes += [*wrong_layout_keys(work), *wrong_map_keys(work)]
     mistakes += [*wrong_fields(printed), *wrong_kinds()]
     for mistake in mistakes:
         print(mistake)

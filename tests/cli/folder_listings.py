@@ -1,7 +1,9 @@
-"""A verb lists each folder of a checkpoint once: on NFS and in object stores each listing is a round trip.
+"""A verb lists each folder of a checkpoint once, and opens a model map once: on NFS and in object stores each is a round
+trip.
 
 Environment: SHARDCTL is the program, SHARD_DATA the folder tests/data.
 """
+import json
 import os
 import pathlib
 import re
@@ -15,6 +17,7 @@ SHARDCTL = os.environ["SHARDCTL"]
 DATA = pathlib.Path(os.environ["SHARD_DATA"])
 GOLDEN = DATA / "golden/2.11.0"
 END = re.compile(r"getdents64\(\d+<([^>]*)>.*\) += 0$")  # A listing is complete when nothing is left to read.
+OPENED = re.compile(r"openat.*\) += \d+<([^>]*)>$")
 VERBS = {
     "inspect": ["inspect", "source"],
     "verify": ["verify", "source"],
@@ -30,19 +33,25 @@ class Listings(unittest.TestCase):
         self.dir = pathlib.Path(tempfile.mkdtemp())
         self.addCleanup(shutil.rmtree, self.dir)
 
-    def listings(self, *words: str) -> dict[str, int]:
-        """How often the run listed each folder of the source."""
+    def count(self, call: str, done: re.Pattern, *words: str) -> dict[str, int]:
+        """How often a run made a system call on each path below the test's folder."""
         log = self.dir / "trace"
-        done = subprocess.run(["strace", "-f", "-y", "-e", "trace=getdents64", "-o", log, SHARDCTL, *words], cwd=self.dir,
-                              capture_output=True, text=True, timeout=100)
-        self.assertEqual(done.returncode, 0, f"{words}: {done.stderr}")
+        run = subprocess.run(["strace", "-f", "-y", "-e", f"trace={call}", "-o", log, SHARDCTL, *words], cwd=self.dir,
+                             capture_output=True, text=True, timeout=100)
+        self.assertEqual(run.returncode, 0, f"{words}: {run.stderr}")
         counts: dict[str, int] = {}
         for line in log.read_text().splitlines():
-            found = END.search(line)
-            if found and pathlib.Path(found[1]).is_relative_to(self.dir / "source"):
-                counts[found[1]] = counts.get(found[1], 0) + 1
-        self.assertIn(str(self.dir / "source"), counts, f"{words}: the folder was not listed")
+            found = done.search(line)
+            if found and pathlib.Path(found[1]).is_relative_to(self.dir):
+                path = str(pathlib.Path(found[1]).relative_to(self.dir))
+                counts[path] = counts.get(path, 0) + 1
         return counts
+
+    def listings(self, *words: str) -> dict[str, int]:
+        """How often the run listed each folder of the source."""
+        counts = self.count("getdents64", END, *words)
+        self.assertIn("source", counts, f"{words}: the folder was not listed")
+        return {path: count for path, count in counts.items() if pathlib.Path(path).is_relative_to("source")}
 
     def check(self, most: int, *words: str):
         for folder, count in self.listings(*words).items():
@@ -97,6 +106,37 @@ class Export(Listings):
         shutil.copytree(GOLDEN / "hub", self.dir / "source/checkpoint-10")
         (self.dir / "source/checkpoint-10/config.json").write_text("{}")
         self.check(2, "export", "source", "-o", "exported")
+
+
+class MapDocuments(Listings):
+    """Each rank opens a map once, however many parts of the run need it."""
+
+    def opens(self, times: int, *words: str, maps=("map.json",)):
+        counts = self.count("openat", OPENED, *words)
+        self.assertEqual({name: counts.get(name, 0) for name in maps}, dict.fromkeys(maps, times), " ".join(words))
+
+    def test_of_one_file(self):
+        for name in ("map.json", "other.json"):
+            (self.dir / name).write_text(json.dumps({"schema": "shardctl.layout/1", "rules": [{"match": ".*"}]}))
+        source = str(GOLDEN / "model.pt")
+        drop = ["--objects", "drop"]
+        self.opens(1, "inspect", source, "--map", "map.json")
+        self.opens(1, "digest", source, "--map", "map.json", *drop)
+        self.opens(1, "diff", source, source, "--map", "map.json")
+        gather = ["gather", source, "-o", "a.safetensors", "--map", "map.json", "--if-changed", *drop]
+        self.opens(1, *gather)
+        self.opens(1, *gather)
+        self.opens(1, "convert", source, "-o", "b.safetensors", "--map", "map.json", "--to-map", "other.json", *drop,
+                   maps=("map.json", "other.json"))
+
+    def test_of_ranks(self):
+        (self.dir / "map.json").write_text(json.dumps({
+            "schema": "shardctl.layout/1", "mesh": {"tp": "ranks"}, "files": {"path": "part{tp}.pt"}, "rules": [{"match": ".*"}]}))
+        split = ["split", str(GOLDEN / "model.pt"), "--to", "torch-ranks", "--to-map", "map.json", "--ranks", "2", "--objects", "drop"]
+        self.opens(1, *split, "-o", "one")
+        self.opens(2, *split, "-o", "two", "--local-ranks", "2")
+        self.opens(1, "gather", "two", "-o", "whole.safetensors", "--map", "map.json")
+        self.opens(2, "gather", "two", "-o", "again.safetensors", "--map", "map.json", "--local-ranks", "2")
 
 
 if __name__ == "__main__":

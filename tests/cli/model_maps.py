@@ -327,7 +327,7 @@ def check_flat_buffers():
     assert "lists param_shapes" in run("digest", "one.safetensors", "--map", "orders.json", expect=2)
     assert "in the order of param_shapes" in run("gather", "one.safetensors", "-o", "x.pt", "--to-map", "orders.json", expect=8)
     document("mean.json", rules=[{"match": ".*", "reduce": "mean"}])
-    assert "computes no values" in run("digest", "one.safetensors", "--map", "mean.json", expect=8)
+    assert "is not one of the words" in run("digest", "one.safetensors", "--map", "mean.json", expect=2)
 
 
 def check_files_of_ranks():
@@ -373,7 +373,7 @@ def check_files_are_written():
     document("bad.json", files={"path": "a"}, rules=[])
     assert "stands with a mesh" in run("map", "show", "bad.json", expect=2)
     document("bad.json", mesh={"mp": 1}, files={"path": "a", "container": "dcp"}, rules=[])
-    assert "files.container \"dcp\" is not supported" in run("map", "show", "bad.json", expect=8)
+    assert "files.container is not one of the words" in run("map", "show", "bad.json", expect=2)
 
 
 def check_safetensors_of_ranks():
@@ -457,8 +457,8 @@ def with_entry(source, target, key, value):
             new.writestr(name, content)
 
 
-def check_saves_of_frameworks():
-    """Real saves of DeepSpeed and Megatron-LM with only documents, compared with their formats."""
+def check_save_of_deepspeed():
+    """A real save of DeepSpeed with only a document, compared with its format; docs/map-documents.md has one of Megatron-LM."""
     saved = DATA / "deepspeed/stage1/global_step2"
     document("zero.json", mesh={"dp": "ranks"}, types={"name": r"(?:embed|a|norm|b|head)\.(?:weight|bias)"},
              files=[{"path": "mp_rank_00_model_states.pt", "root": "module", "writer": {"dp": 0}},
@@ -487,26 +487,9 @@ def check_saves_of_frameworks():
     run("export", saved, "-o", "zero-model", *words[:-2])
     names = [each["name"] for each in json.loads(run("inspect", "zero-model", "--json"))["tensors"]]
     assert names == ["a.bias", "a.weight", "b.weight", "embed.weight", "head.weight", "mask", "norm.bias", "norm.weight", "scale", "steps"]
-    saved = DATA / "megatron_legacy/dense"
-    layer, at = "decoder.layers.{l}", "model{l_chunk}.decoder.layers.{l_local}"
-    cuts = {"self_attention.linear_qkv": 0, "self_attention.linear_proj": 1, "mlp.linear_fc2": 1}
-    document("core.json", mesh={"pp": 2, "tp": 2}, types={"norm": "input_layernorm|pre_mlp_layernorm"},
-             files={"path": "iter_{step}/mp_rank_{tp:02d}_{pp:03d}/model_optim_rng.pt"},
-             index={"l": {"count": "L", "axis": "pp", "chunks": 2}}, vars={"L": {"from": "args.num_layers"}},
-             rules=[{"match": r"(optimizer|rng_state)\..*|.*\.linear_fc1\.weight", "drop": True},
-                    {"logical": f"{layer}.{{norm}}.weight", "stored": f"{at}.{{norm}}.weight"},
-                    {"logical": "decoder.final_layernorm.weight", "stored": "model1.decoder.final_layernorm.weight", "on": {"pp": "last"}},
-                    {"logical": "embedding.word_embeddings.weight", "stored": "model0.embedding.word_embeddings.weight",
-                     "on": {"pp": "first"}, "shard": [{"axis": "tp", "dim": 0}]},
-                    {"alias": "embedding.word_embeddings.weight", "stored": "model1.output_layer.weight", "on": {"pp": "last"},
-                     "shard": [{"axis": "tp", "dim": 0}]},
-                    *[{"logical": f"{layer}.{name}.weight", "stored": f"{at}.{name}.weight", "shard": [{"axis": "tp", "dim": dim}]}
-                      for name, dim in cuts.items()]])
-    run("gather", saved, "-o", "core.safetensors", "--map", "core.json", "--unknown-globals", "opaque", "--objects", "drop")
-    assert "equal" in run("diff", "core.safetensors", saved, "--exclude", "optimizer.**", "--exclude", "**.linear_fc1.weight", "--objects", "drop")
 
 
-for check in (check_files_of_ranks, check_files_are_written, check_safetensors_of_ranks, check_files_in_folders, check_saves_of_frameworks, check_flat_buffers, check_experts, check_rotary,
+for check in (check_files_of_ranks, check_files_are_written, check_safetensors_of_ranks, check_files_in_folders, check_save_of_deepspeed, check_flat_buffers, check_experts, check_rotary,
               check_padding_and_replicas, check_last_row, check_names, check_ranks, check_like, check_padding_of_ranks,
               check_config_beside, check_dtypes):
     check()

@@ -2,7 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "libshard/catalog/layout.h"
+#include "libshard/map/documents/layout_document.h"
 #include "libshard/core/error.h"
 
 namespace shard {
@@ -124,7 +124,7 @@ TEST(LayoutKeys, PatternsThatAreTooLargeTogetherAreRefused) {
   const std::string text = R"({"schema":"shardctl.layout/1","mesh":{"a":2},"rules":[)" + rules + R"({"match":"y"}]})";
   const Error error = error_of(text);
   EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
-  EXPECT_THAT(error.what(), HasSubstr("the patterns of the rules are too large"));
+  EXPECT_THAT(error.what(), HasSubstr("the patterns of the document are too large"));
 }
 
 }  // namespace

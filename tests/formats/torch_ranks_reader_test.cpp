@@ -6,8 +6,9 @@
 
 #include "formats/detect.h"
 #include "formats/registry.h"
-#include "libshard/catalog/layout.h"
+#include "libshard/catalog/layouts/layout.h"
 #include "libshard/io/paths.h"
+#include "libshard/map/documents/layout_document.h"
 #include "tests/formats/rank_files.h"
 #include "tests/support/expect_error.h"
 

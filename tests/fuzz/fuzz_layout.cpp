@@ -1,5 +1,5 @@
-#include "libshard/catalog/layout.h"
 #include "libshard/map/documents/document.h"
+#include "libshard/map/documents/layout_document.h"
 #include "tests/fuzz/target.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

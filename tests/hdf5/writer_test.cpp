@@ -1,13 +1,12 @@
-#include "formats/hdf5/writer.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
 #include "formats/hdf5/datatype.h"
+#include "formats/hdf5/format.h"
 #include "formats/hdf5/library/types.h"
-#include "libshard/catalog/target.h"
+#include "libshard/catalog/targets/target.h"
 #include "libshard/io/file_writer.h"
 #include "tests/support/bytes.h"
 #include "tests/support/content.h"

@@ -1,4 +1,4 @@
-#include "libshard/catalog/expression.h"
+#include "libshard/map/documents/expression.h"
 
 #include <gtest/gtest.h>
 

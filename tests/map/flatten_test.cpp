@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "libshard/catalog/flat_buffer.h"
+#include "libshard/catalog/layouts/flat_buffer.h"
 #include "libshard/core/error.h"
 #include "libshard/map/documents/model_map.h"
 #include "libshard/map/passes/apply.h"

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "libshard/catalog/catalog_builder.h"
-#include "libshard/catalog/selection.h"
+#include "libshard/catalog/selection/selection.h"
 #include "libshard/core/box.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/index_walk.h"

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "formats/format.h"
-#include "libshard/catalog/placement.h"
-#include "libshard/catalog/selection.h"
+#include "libshard/catalog/layouts/placement.h"
+#include "libshard/catalog/selection/selection.h"
 #include "libshard/core/error.h"
 
 namespace shard::app {

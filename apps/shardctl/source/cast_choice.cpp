@@ -4,7 +4,7 @@
 
 #include "apps/shardctl/request/command_text.h"
 #include "formats/parts/quantization/config.h"
-#include "libshard/catalog/casts.h"
+#include "libshard/catalog/selection/casts.h"
 #include "libshard/io/paths.h"
 
 namespace shard::app {

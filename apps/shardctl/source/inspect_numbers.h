@@ -10,7 +10,7 @@
 
 #include "libshard/catalog/catalog.h"
 #include "libshard/catalog/element_counts.h"
-#include "libshard/catalog/selection.h"
+#include "libshard/catalog/selection/selection.h"
 
 namespace shard::app {
 

@@ -11,7 +11,7 @@
 #include "formats/export/model_folder.h"
 #include "formats/parts/pickle/attributes.h"
 #include "formats/registry.h"
-#include "libshard/catalog/glob.h"
+#include "libshard/catalog/selection/glob.h"
 #include "libshard/core/error.h"
 #include "libshard/core/hash_table.h"
 #include "libshard/core/nearest.h"

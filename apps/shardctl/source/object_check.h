@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "libshard/catalog/catalog.h"
-#include "libshard/catalog/selection.h"
+#include "libshard/catalog/selection/selection.h"
 #include "libshard/core/first_names.h"
 #include "libshard/core/object_faults.h"
 

@@ -12,11 +12,12 @@
 #include "formats/detect.h"
 #include "formats/parts/hf_index/folder_names.h"
 #include "formats/registry.h"
-#include "libshard/catalog/glob.h"
+#include "libshard/catalog/selection/glob.h"
 #include "libshard/core/error.h"
 #include "libshard/core/nearest.h"
 #include "libshard/io/paths.h"
 #include "libshard/job/file_holders.h"
+#include "libshard/map/documents/layout_document.h"
 #include "libshard/repair/salvaged_reader.h"
 
 namespace shard::app {

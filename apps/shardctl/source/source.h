@@ -12,8 +12,8 @@
 #include "apps/shardctl/session/log.h"
 #include "apps/shardctl/session/session.h"
 #include "formats/registry.h"
-#include "libshard/catalog/layout.h"
-#include "libshard/catalog/selection.h"
+#include "libshard/catalog/layouts/layout.h"
+#include "libshard/catalog/selection/selection.h"
 #include "libshard/repair/salvage.h"
 
 namespace shard::app {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "apps/shardctl/source/source.h"
-#include "libshard/catalog/target.h"
+#include "libshard/catalog/targets/target.h"
 
 namespace shard::app {
 

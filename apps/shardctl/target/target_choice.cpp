@@ -10,7 +10,7 @@
 #include "apps/shardctl/request/request.h"
 #include "formats/plugins.h"
 #include "formats/registry.h"
-#include "libshard/catalog/glob.h"
+#include "libshard/catalog/selection/glob.h"
 #include "libshard/core/error.h"
 #include "libshard/core/nearest.h"
 #include "libshard/core/plural.h"

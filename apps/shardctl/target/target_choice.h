@@ -7,7 +7,7 @@
 
 #include "apps/shardctl/request/request.h"
 #include "apps/shardctl/source/source.h"
-#include "libshard/catalog/layout.h"
+#include "libshard/catalog/layouts/layout.h"
 
 namespace shard::app {
 

@@ -14,7 +14,7 @@
 #include "apps/shardctl/text/text_sink.h"
 #include "apps/shardctl/text/units.h"
 #include "apps/shardctl/verbs/verbs.h"
-#include "formats/hdf5_sandbox.h"
+#include "formats/helper.h"
 #include "formats/registry.h"
 #include "libshard/device/device_system.h"
 #include "libshard/ranks/open_group.h"

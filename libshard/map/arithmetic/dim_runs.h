@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "libshard/catalog/split.h"
+#include "libshard/catalog/layouts/split.h"
 #include "libshard/map/documents/document.h"
 
 namespace shard {

@@ -6,7 +6,7 @@
 #include <optional>
 #include <tuple>
 
-#include "libshard/catalog/flat_run.h"
+#include "libshard/catalog/layouts/flat_run.h"
 #include "libshard/core/box.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "libshard/catalog/catalog.h"
-#include "libshard/catalog/flat_buffer.h"
-#include "libshard/catalog/pattern_sets.h"
+#include "libshard/catalog/layouts/flat_buffer.h"
+#include "libshard/catalog/selection/pattern_sets.h"
 #include "libshard/core/hash_table.h"
 #include "libshard/map/documents/flatten.h"
 #include "libshard/map/documents/model_map.h"

@@ -2,16 +2,14 @@
 
 #include <fmt/ranges.h>
 
-#include "libshard/catalog/document_text.h"
-#include "libshard/catalog/json_place.h"
-#include "libshard/catalog/read_split.h"
+#include "libshard/map/documents/document_text.h"
+#include "libshard/map/documents/json_place.h"
+#include "libshard/map/documents/common_keys.h"
 #include "libshard/map/documents/document_rules.h"
 
 namespace shard {
 
 namespace {
-
-constexpr std::string_view kSchema = "shardctl.layout/1";
 
 /// `from` names a value in config.json, in the checkpoint's own arguments or in its names.
 std::string read_from(const JsonPlace& place, PatternSizes& sizes) {
@@ -77,14 +75,12 @@ NameTemplate read_key_template(const std::string& where, const std::string& text
 }
 
 MapState read_state(const JsonPlace& place) {
-  place.check_keys({"name", "key", "dtype", "inherit"});
+  place.check_keys({"name", "key", "dtype"});
   MapState state{place.at("name").text(), {}, {}, {}};
   const JsonPlace key = place.at("key");
   state.stored = read_key_template(key.where(), key.text());
   state.logical = read_key_template(place.where(), fmt::format("optimizer.state.{{key}}.{}", state.name));
   if (const auto dtype = place.find("dtype")) state.dtype = read_dtype(*dtype);
-  const auto inherit = place.find("inherit");
-  if (inherit && !inherit->boolean()) throw JsonPlace(inherit->json(), inherit->where() + " false").absent();
   return state;
 }
 
@@ -94,18 +90,13 @@ MapRefusal read_refusal(const JsonPlace& place, const MapDocument& document) {
 }
 
 void read_strict(const JsonPlace& place, MapDocument& document) {
-  place.check_keys({"unmatched", "unused_rule", "replica", "hole"});
+  place.check_keys({"unmatched", "unused_rule", "replica"});
   if (const auto unmatched = place.find("unmatched"))
     document.copies_unmatched = unmatched->word({"error", "copy"}) == 1;
   if (const auto unused = place.find("unused_rule")) document.must_use_rules = unused->word({"error", "warn"}) == 0;
-  if (const auto hole = place.find("hole")) hole->word({"error"});
   const auto replica = place.find("replica");
-  if (!replica) return;
-  const std::size_t word = replica->word({"equal", "first", "mean"});
-  if (word == 2) throw JsonPlace(replica->json(), replica->where() + " \"mean\"").computes();
-  for (MapRule& rule : document.rules) {
-    if (word == 1) rule.reduce = ReduceRule::kFirst;
-  }
+  if (!replica || read_reduce(*replica) == ReduceRule::kEqual) return;
+  for (MapRule& rule : document.rules) rule.reduce = ReduceRule::kFirst;
 }
 
 /// Reads a list of keys, or a text with '.' between them.
@@ -125,10 +116,8 @@ std::vector<std::string> read_root(const JsonPlace& place) {
 }
 
 MapContainer read_container(const JsonPlace& place) {
-  const std::size_t word = place.word({"torch_zip", "pth", "safetensors", "dcp", "hdf5"});
-  if (word <= 1) return MapContainer::kTorch;
-  if (word == 2) return MapContainer::kSafetensors;
-  throw JsonPlace(place.json(), fmt::format("{} \"{}\"", place.where(), place.text())).absent();
+  const bool is_torch = place.word({"torch_zip", "pth", "safetensors"}) < 2;
+  return is_torch ? MapContainer::kTorch : MapContainer::kSafetensors;
 }
 
 MapFiles read_files(const JsonPlace& place, const MapDocument& document) {
@@ -161,14 +150,13 @@ void check_count(const JsonPlace& list, std::size_t most) {
 MapDocument parse_map_document(std::string_view text, const std::string& file) try {
   const JsonPlace::Json json = parse_document_text(text, kMaxMapValues);
   const JsonPlace top(json, "the document");
+  check_schema(top);
   top.check_keys({"schema", "name", "description", "vars", "mesh", "files", "index", "types", "rules", "states",
                   "refuse", "flatten", "strict"});
-  const std::string schema = top.at("schema").text();
-  if (schema != kSchema) throw JsonPlace::wrong("it has another schema").expected(kSchema).found(schema);
   MapDocument document;
   PatternSizes sizes;
-  if (const auto name = top.find("name")) document.name = name->text();
-  if (const auto description = top.find("description")) description->text();
+  document.name = top.text_of("name");
+  top.text_of("description");
   if (const auto vars = top.find("vars")) {
     for (const auto& [name, place] : vars->members()) document.vars.push_back(read_variable(name, place, sizes));
   }

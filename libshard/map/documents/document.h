@@ -13,9 +13,9 @@
 #include <utility>
 #include <vector>
 
-#include "libshard/catalog/expression.h"
-#include "libshard/catalog/split.h"
+#include "libshard/catalog/layouts/split.h"
 #include "libshard/core/dtype.h"
+#include "libshard/map/documents/expression.h"
 #include "libshard/map/documents/flatten.h"
 #include "libshard/map/documents/name_template.h"
 
@@ -188,9 +188,8 @@ struct MapDocument {
                                   ///< it is a warning.
 };
 
-/// Parses JSON or YAML (catalog/document_text.h).
+/// Parses JSON or YAML (document_text.h).
 /// \throws Error kInvalidArgument  the text is not such a document; the message names the key and its position.
-/// \throws Error kUnsupported      this build does not support a key or value of the schema; the message names it.
 MapDocument parse_map_document(std::string_view text, const std::string& file);
 
 }  // namespace shard

@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <array>
 
-#include "libshard/catalog/read_split.h"
+#include "libshard/map/documents/common_keys.h"
 #include "libshard/core/box.h"
 
 namespace shard {
@@ -100,12 +100,6 @@ void check_flatten(const JsonPlace& place, const MapFlatten& flatten, const MapD
   }
 }
 
-int read_dim(const JsonPlace& place) {
-  const std::int64_t dim = place.integer();
-  if (dim < 0 || dim >= kMaxDims) throw place.not_a("a dimension").expected("0 to 63").found(dim);
-  return static_cast<int>(dim);
-}
-
 /// Reads a list of widths per segment. The list is null for a segment that is cut by `shard`.
 std::vector<std::vector<Expression>> read_widths(const JsonPlace& place, std::size_t segments) {
   std::vector<std::vector<Expression>> all;
@@ -145,17 +139,6 @@ MapConcat read_concat(const JsonPlace& place, std::size_t segments) {
     throw JsonPlace::wrong(place.where() + ": interleave and per_segment contradict each other");
   }
   return concat;
-}
-
-MapCut read_cut(const JsonPlace& place, const std::vector<MapMeshAxis>& mesh) {
-  place.check_keys({"axis", "dim", "split", "widths"});
-  MapCut cut;
-  cut.axis = read_axis(place.at("axis"), mesh);
-  if (const auto dim = place.find("dim")) cut.dim = read_dim(*dim);
-  SplitWords words = read_split_words(place, CutRule::kEven);
-  cut.split = words.split;
-  cut.widths = std::move(words.widths);
-  return cut;
 }
 
 MapPad read_pad(const JsonPlace& place) {
@@ -318,15 +301,12 @@ std::vector<MapOn> read_on(const JsonPlace& place, const std::vector<MapMeshAxis
   return all;
 }
 
+ReduceRule read_reduce(const JsonPlace& place) {
+  return place.word({"equal", "first"}) == 0 ? ReduceRule::kEqual : ReduceRule::kFirst;
+}
+
 std::unique_ptr<RE2> read_pattern(const JsonPlace& place, std::string_view pattern, PatternSizes& sizes) {
-  std::unique_ptr<RE2> compiled = sizes.compile(pattern);
-  if (compiled == nullptr) {
-    throw JsonPlace::wrong(fmt::format("the patterns are too large at {}", place.where()))
-        .expected(fmt::format("at most {} instructions together, and {} bytes each", PatternSizes::kMaxPrograms,
-                              PatternSizes::kMaxText));
-  }
-  if (!compiled->ok()) throw place.not_a("a regular expression").because(compiled->error());
-  return compiled;
+  return checked_pattern(place, sizes.compile(pattern));
 }
 
 NameTemplate read_template(const JsonPlace& place) {
@@ -335,13 +315,6 @@ NameTemplate read_template(const JsonPlace& place) {
   } catch (const Error& error) {
     throw JsonPlace::wrong(fmt::format("{}: {}", place.where(), error.what())).because(error.why());
   }
-}
-
-std::size_t read_axis(const JsonPlace& place, const std::vector<MapMeshAxis>& mesh) {
-  const std::string name = place.text();
-  const auto axis = std::ranges::find(mesh, name, &MapMeshAxis::name);
-  if (axis != mesh.end()) return static_cast<std::size_t>(axis - mesh.begin());
-  throw JsonPlace::wrong(fmt::format("{} names the axis '{}', which mesh lacks", place.where(), name)).found(name);
 }
 
 std::vector<MapCondition> read_conditions(const JsonPlace& place, const MapDocument& document) {
@@ -376,7 +349,10 @@ MapRule read_rule(const JsonPlace& place, const MapDocument& document, PatternSi
   const std::size_t segments = rule.logical.size();
   if (const auto concat = place.find("concat")) rule.concat = read_concat(*concat, segments);
   if (const auto shard = place.find("shard")) {
-    for (const JsonPlace& cut : shard->items()) rule.shard.push_back(read_cut(cut, document.mesh));
+    for (const JsonPlace& cut : shard->items()) {
+      cut.check_keys({"axis", "dim", "split", "widths"});
+      rule.shard.push_back(read_cut(cut, read_axis(cut.at("axis"), document.mesh), CutRule::kEven));
+    }
   }
   if (const auto pad = place.find("pad")) rule.pad = read_pad(*pad);
   if (const auto on = place.find("on")) rule.on = read_on(*on, document.mesh);
@@ -387,12 +363,7 @@ MapRule read_rule(const JsonPlace& place, const MapDocument& document, PatternSi
     if (rule.permute.size() != 1 && rule.permute.size() != segments) throw permute->not_a("one permutation a segment");
   }
   rule.permute.resize(segments, rule.permute.size() == 1 ? rule.permute.front() : MapPermute());
-  if (const auto reduce = place.find("reduce")) {
-    const std::size_t word = reduce->word({"equal", "first", "mean", "sum"});
-    if (word > 1)
-      throw JsonPlace(reduce->json(), fmt::format("{}: reduce \"{}\"", rule.where, reduce->text())).computes();
-    rule.reduce = word == 1 ? ReduceRule::kFirst : ReduceRule::kEqual;
-  }
+  if (const auto reduce = place.find("reduce")) rule.reduce = read_reduce(*reduce);
   if (const auto dtype = place.find("dtype")) rule.dtype = read_dtype(*dtype);
   const auto optional = place.find("optional");
   rule.optional = optional ? optional->boolean() : false;

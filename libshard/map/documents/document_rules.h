@@ -7,9 +7,9 @@
 #include <memory>
 #include <vector>
 
-#include "libshard/catalog/json_place.h"
-#include "libshard/catalog/pattern_sets.h"
+#include "libshard/catalog/selection/pattern_sets.h"
 #include "libshard/map/documents/document.h"
+#include "libshard/map/documents/json_place.h"
 
 namespace shard {
 
@@ -20,8 +20,8 @@ inline constexpr std::size_t kMaxSettledRules = 1 << 16, kMaxStates = 1 << 12;
 MapRule read_rule(const JsonPlace& place, const MapDocument& document, PatternSizes& sizes);
 /// Compiles a regular expression. `sizes` limits the size of all patterns in the document.
 std::unique_ptr<RE2> read_pattern(const JsonPlace& place, std::string_view pattern, PatternSizes& sizes);
-/// Reads the name of an axis. \returns its index in the mesh.
-std::size_t read_axis(const JsonPlace& place, const std::vector<MapMeshAxis>& mesh);
+/// Reads the word that says which replica is read.
+ReduceRule read_reduce(const JsonPlace& place);
 /// Reads axes and the coordinates on them.
 std::vector<MapOn> read_on(const JsonPlace& place, const std::vector<MapMeshAxis>& mesh);
 /// Reads a name with placeholders.

@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "libshard/catalog/expression.h"
+#include "libshard/map/documents/expression.h"
 #include "libshard/map/documents/name_template.h"
 
 namespace shard {

@@ -7,11 +7,12 @@
 #include <algorithm>
 #include <utility>
 
-#include "libshard/catalog/pattern_sets.h"
-#include "libshard/catalog/placement.h"
+#include "libshard/catalog/layouts/placement.h"
+#include "libshard/catalog/selection/pattern_sets.h"
 #include "libshard/core/error.h"
 #include "libshard/core/index_walk.h"
 #include "libshard/core/parse_number.h"
+#include "libshard/map/documents/common_keys.h"
 #include "libshard/map/documents/resolve.h"
 #include "libshard/map/documents/wrong.h"
 
@@ -45,7 +46,7 @@ class ModelMap::Names {
         }
       }
     }
-    if (!sets_.compile()) throw too_large();
+    if (!sets_.compile()) throw too_large_patterns();
   }
 
   /// All matches, in the order of rules and segments.
@@ -80,8 +81,6 @@ class ModelMap::Names {
     std::unique_ptr<RE2> compiled;
   };
 
-  static Error too_large() { return wrong("cannot use the layout document: the patterns of its rules are too large"); }
-
   static std::string pattern_of(const NameTemplate& names, const MapDocument& document) {
     return names.pattern([&](const std::string& placeholder) -> std::string {
       const auto type = std::ranges::find(document.types, placeholder, [](const auto& each) { return each.first; });
@@ -92,7 +91,7 @@ class ModelMap::Names {
   void add(std::size_t rule, std::size_t segment, const NameTemplate* names, const std::string& pattern,
            const std::string& where) {
     auto compiled = sets_.add(patterns_.size(), pattern);
-    if (compiled == nullptr) throw too_large();
+    if (compiled == nullptr) throw too_large_patterns();
     if (!compiled->ok()) throw wrong(where + " does not make a regular expression").because(compiled->error());
     const bool has_groups = names != nullptr && compiled->NumberOfCapturingGroups() != std::ssize(names->groups());
     if (has_groups) throw wrong(where + ": a type has a group; write (?:...)");

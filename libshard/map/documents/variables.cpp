@@ -7,10 +7,11 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "libshard/catalog/pattern_sets.h"
+#include "libshard/catalog/selection/pattern_sets.h"
 #include "libshard/core/error.h"
 #include "libshard/core/json_builder.h"
 #include "libshard/core/parse_number.h"
+#include "libshard/map/documents/common_keys.h"
 #include "libshard/map/documents/wrong.h"
 
 namespace shard {
@@ -104,11 +105,11 @@ class NamePatterns {
         if (!from.starts_with(prefix_)) continue;
         const std::string_view text = from.substr(prefix_.size());
         auto compiled = sets.add(patterns_.size(), std::string(text));
-        if (compiled == nullptr) throw wrong("the patterns of the map's variables are too large");
+        if (compiled == nullptr) throw too_large_patterns();
         patterns_.push_back({text, std::move(compiled)});
       }
     }
-    if (!sets.compile()) throw wrong("the patterns of the map's variables are too large");
+    if (!sets.compile()) throw too_large_patterns();
     const MatchTime time;
     for (const Tensor& tensor : catalog_->tensors) {
       if (tensor.name.size() > MatchTime::kLongestName) continue;

@@ -8,7 +8,7 @@
 #include <set>
 #include <utility>
 
-#include "libshard/catalog/pattern_sets.h"
+#include "libshard/catalog/selection/pattern_sets.h"
 #include "libshard/core/error.h"
 #include "libshard/core/parse_number.h"
 #include "libshard/map/documents/wrong.h"

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "libshard/catalog/catalog.h"
-#include "libshard/catalog/selection.h"
+#include "libshard/catalog/selection/selection.h"
 #include "libshard/map/arithmetic/compose.h"
 #include "libshard/map/arithmetic/rule_parts.h"
 #include "libshard/map/documents/model_map.h"

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "libshard/catalog/pattern_sets.h"
+#include "libshard/catalog/selection/pattern_sets.h"
 #include "libshard/core/box.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"

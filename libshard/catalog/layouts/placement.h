@@ -1,0 +1,61 @@
+/// \file The sharding of tensors over a mesh of ranks, in DTensor's terms. Plain data; the arithmetic is place() in
+///   layout.h.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "libshard/catalog/layouts/split.h"
+
+namespace shard {
+
+/// A DTensor placement on one mesh axis, or a cut into parts that DTensor does not have.
+struct Placement {
+  enum Kind : std::uint8_t { kReplicate, kShard, kStridedShard } kind = kReplicate;
+  int dim = 0;                       ///< A negative dimension counts from the end.
+  std::int64_t split_factor = 1;     ///< kStridedShard only.
+  CutRule split = CutRule::kChunk;   ///< kShard only. DTensor has kChunk.
+  std::vector<std::int64_t> ends{};  ///< CutRule::kWidths only, see ends_of.
+
+  friend bool operator==(const Placement&, const Placement&) = default;
+};
+/// Parses "R", "S(0)", "_S(0,2)", ... Spaces between the parts are ignored. \throws Error kInvalidArgument
+Placement parse_placement(std::string_view text);
+/// Rules that DTensor does not have are included: "S(0,even)", "S(0,first_extra)", "S(0,widths=3+5)".
+std::string to_string(const Placement& placement);
+/// The widths that correspond to its ends.
+std::vector<std::int64_t> widths_of(const Placement& placement);
+
+/// An equivalent placement in DTensor's terms if the parts equal those of torch.chunk, as equal parts do.
+Placement in_dtensor_terms(Placement placement);
+
+struct MeshAxis {
+  std::string name;  ///< May be empty: torch's meshes need no names.
+  std::int64_t size;
+
+  friend bool operator==(const MeshAxis&, const MeshAxis&) = default;
+};
+/// A mesh has at most this many ranks.
+inline constexpr std::int64_t kMaxRanks = 1 << 20;
+/// Parses "A=N[,B=M...]" or "N". \throws Error kInvalidArgument  malformed, a repeated axis, or more than kMaxRanks
+/// ranks.
+std::vector<MeshAxis> parse_mesh(std::string_view text);
+
+/// A tensor's sharding as its checkpoint describes it. Its chunks describe the same in boxes.
+struct Sharding {
+  std::vector<MeshAxis> mesh;         ///< Slowest axis first.
+  std::vector<std::int64_t> ranks;    ///< The ranks at the mesh's coordinates, row-major. Empty: 0, 1, 2, ...
+  std::vector<Placement> placements;  ///< One per axis. Dims are not negative and exist in the tensor.
+
+  friend bool operator==(const Sharding&, const Sharding&) = default;
+};
+/// The key of a sharding in tables. Keys are equal if and only if the shardings are.
+std::string key_of(const Sharding& sharding);
+
+/// The form of a sharded tensor in a checkpoint of one file per rank: an object that describes the whole tensor in
+/// addition to its local part, or only the local part.
+enum class RankFiles : std::uint8_t { kShardedTensor, kDTensor, kPlain };
+
+}  // namespace shard

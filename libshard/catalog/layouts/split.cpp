@@ -1,0 +1,83 @@
+#include "libshard/catalog/layouts/split.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "libshard/core/checked.h"
+#include "libshard/core/error.h"
+
+namespace shard {
+
+namespace {
+
+Error misfit(const std::string& message) { return Error(ErrorCode::kInvalidArgument, message); }
+
+DimRange even_part(std::int64_t n, const DimCut& cut, const std::string& where) {
+  if (n % cut.parts != 0) {
+    throw misfit(fmt::format("{} cannot cut {} evenly into {}", where, n, cut.parts)).expected(cut.parts).found(n);
+  }
+  const std::int64_t size = n / cut.parts;
+  return {cut.index * size, size};
+}
+
+DimRange chunk_part(std::int64_t n, const DimCut& cut) {
+  const std::int64_t size = ceil_div(n, cut.parts);
+  const std::int64_t begin = size == 0 || cut.index > n / size ? n : cut.index * size;
+  return {begin, std::min(size, n - begin)};
+}
+
+DimRange first_extra_part(std::int64_t n, const DimCut& cut) {
+  const std::int64_t size = n / cut.parts, extra = n % cut.parts;
+  return {cut.index * size + std::min(cut.index, extra), size + (cut.index < extra ? 1 : 0)};
+}
+
+DimRange listed_part(std::int64_t n, const DimCut& cut, const std::string& where) {
+  const std::int64_t sum = cut.ends.empty() ? 0 : cut.ends.back();
+  if (std::ssize(cut.ends) != cut.parts || sum != n) {
+    throw misfit(fmt::format("{}: {} widths do not make up {} in {} parts", where, cut.ends.size(), n, cut.parts))
+        .expected(n)
+        .found(sum);
+  }
+  const auto index = static_cast<std::size_t>(cut.index);
+  const std::int64_t begin = index == 0 ? 0 : cut.ends[index - 1];
+  return {begin, cut.ends[index] - begin};
+}
+
+}  // namespace
+
+std::string_view to_string(CutRule rule) {
+  constexpr std::array<std::string_view, 4> kWords{"even", "chunk", "first_extra", "widths"};
+  return kWords[static_cast<std::size_t>(rule)];
+}
+
+std::vector<std::int64_t> ends_of(std::span<const std::int64_t> widths, const std::string& where) {
+  std::vector<std::int64_t> ends;
+  std::int64_t end = 0;
+  for (const std::int64_t width : widths) {
+    if (width < 0 || __builtin_add_overflow(end, width, &end)) {
+      throw misfit(fmt::format("{}: {} is not a width", where, width))
+          .expected("0 or more, with a sum of at most 63 bits")
+          .found(width);
+    }
+    ends.push_back(end);
+  }
+  return ends;
+}
+
+DimRange cut_range(std::int64_t n, const DimCut& cut, const std::string& where) {
+  switch (cut.split) {
+    case CutRule::kEven:
+      return even_part(n, cut, where);
+    case CutRule::kChunk:
+      return chunk_part(n, cut);
+    case CutRule::kFirstExtra:
+      return first_extra_part(n, cut);
+    case CutRule::kWidths:
+      break;
+  }
+  return listed_part(n, cut, where);
+}
+
+}  // namespace shard
