@@ -8,7 +8,7 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL GNU AND CMAKE_CXX_COMPILER_VERSION VERSION_LES
   # False alarms on concatenated std::strings: https://gcc.gnu.org/bugzilla/show_bug.cgi?id=105651
   list(APPEND shard_warnings -Wno-restrict -Wno-stringop-overflow -Wno-stringop-overread -Wno-array-bounds)
 endif()
-add_library(shard_build INTERFACE)  # How everything is compiled.
+add_library(shard_build INTERFACE)  # The options that compile everything.
 target_compile_options(shard_build INTERFACE -pthread ${shard_warnings})
 # If char were unsigned, bytes above 127 would sort and print differently.
 if(NOT CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")

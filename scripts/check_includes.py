@@ -65,7 +65,7 @@ USES |= {
     "formats/hdf5/parser": CORE | {"formats/hdf5", "formats/hdf5/library", "formats/parts/decoded_view"},
 }
 for folder in sorted(path.name for path in (ROOT / "formats").iterdir() if path.is_dir()):
-    if folder != "parts":  # A format that is not made of another's files needs no row above.
+    if folder != "parts":  # A format that is not based on another's files needs no row above.
         USES.setdefault(f"formats/{folder}", LIBSHARD | PARTS | {"formats"})
 FORMATS = set(USES) - LIBSHARD
 USES |= {

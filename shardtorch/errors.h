@@ -1,12 +1,12 @@
 /// \file
-/// Errors of this library's API for torch, as one family:
+/// Errors of this library's torch API:
 ///
-/// - invalid calls: c10's, whose types match Python's (c10::ValueError, IndexError, TypeError, NotImplementedError;
-///   RuntimeError and AssertionError are plain c10::Error), and AttributeError, which c10 lacks;
-/// - problems with files, memory and other ranks, and checkpoints (checkpoint/): shard::Error.
+/// - invalid calls: c10's errors, whose types match Python's (c10::ValueError, IndexError, TypeError,
+/// NotImplementedError; RuntimeError and AssertionError are plain c10::Error), and AttributeError, which c10 lacks;
+/// - problems with files, memory, other ranks, and checkpoints (checkpoint/): shard::Error.
 ///
-/// All are std::exceptions. what() of an exception from this library is the message without a backtrace; torch's own
-/// have a backtrace there, which message_of removes. code_of returns a code for both kinds.
+/// All of them are std::exceptions. If this library throws, what() is the message without a backtrace. In torch's own
+/// exceptions what() includes a backtrace, which message_of removes. code_of returns a code for both kinds.
 #pragma once
 
 #include <c10/util/Exception.h>
@@ -31,13 +31,13 @@ std::string message_of(const std::exception& error);
 /// (c10::DistError), otherwise kInvalidArgument. Nothing for other exceptions.
 std::optional<ErrorCode> code_of(const std::exception& error);
 
-/// The same as c10::maybe_wrap_dim, but its error, with the same text, has no backtrace. \throws c10::IndexError
+/// Does the same as c10::maybe_wrap_dim, but its error, with the same text, has no backtrace. \throws c10::IndexError
 std::int64_t wrapped_dim(std::int64_t dim, std::int64_t dims, bool wrap_scalar = true);
 
 }  // namespace shard
 
-/// The same as torch's TORCH_CHECK_VALUE and so on, but without a backtrace: throws `type` unless `condition`; the rest
-/// is the message.
+/// Does the same as torch's TORCH_CHECK_VALUE and similar macros, but without a backtrace: throws `type` unless
+/// `condition` holds. The other arguments are the message.
 #define SHARD_CHECK_AS(type, condition, ...)               \
   do {                                                     \
     if (!(condition)) throw type(::c10::str(__VA_ARGS__)); \

@@ -1,4 +1,4 @@
-// Shards a small module over the ranks of a job, saves it, and loads it on another number of ranks:
+// Shards a small module over the ranks of a job, saves it, and loads it on a different number of ranks:
 //
 //     torchrun --standalone --no-python --nproc-per-node 4 shard_module save checkpoint/
 //     mpirun -n 2 shard_module load checkpoint/
@@ -43,20 +43,20 @@ Net trained() {
   return {};
 }
 
-/// A chunk for each rank of the job, along `dim`.
+/// Splits a tensor along `dim`, one chunk per rank of the job.
 shard::ShardingSpecPtr over_all_ranks(const Job& job, std::int64_t dim) {
   std::vector<shard::RemoteDevice> placements;
   for (int rank = 0; rank < job.size(); ++rank) placements.emplace_back(rank, at::kCPU);
   return shard::chunk_spec(dim, placements);
 }
 
-/// Rows of the first weight and columns of the second go to the ranks; biases stay whole everywhere.
+/// Shards the first weight by rows and the second by columns. Each rank keeps whole biases.
 void shard_weights(const Job& job, Net& net) {
   shard::shard_parameter(*net.hidden, "weight", net.hidden->weight, over_all_ranks(job, 0));
   shard::shard_parameter(*net.output, "weight", net.output->weight, over_all_ranks(job, 1));
 }
 
-/// The whole of a sharded parameter on rank 0, nothing elsewhere.
+/// Gathers a sharded parameter on rank 0. Other ranks get an undefined tensor.
 at::Tensor gathered(const Job& job, const at::Tensor& parameter) {
   const shard::ShardedTensor sharded = shard::ShardedTensor::of(parameter);
   if (job.rank() != 0) {
@@ -76,7 +76,7 @@ void save(const Job& job, const std::string& folder) {
 }
 
 void load(const Job& job, const std::string& folder) {
-  Net net;  // Of other weights.
+  Net net;  // Its weights differ from the saved ones.
   shard_weights(job, net);
   shard::StateDict state = shard::state_dict(net);
   const shard::checkpoint::LoadResult result = shard::checkpoint::load(state, folder);

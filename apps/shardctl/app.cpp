@@ -35,10 +35,11 @@ int dispatch(Session& session, const Request& request) {
   return exit_code_for(ErrorCode::kInvalidArgument);
 }
 
-/// A reader that closed the pipe has seen enough; any other failure to write the data is an error. After a writing verb
-/// DST is complete, even if its description could not be printed.
+/// Flushes stdout and checks it. A closed pipe is not an error, because its reader has seen enough; any other failure
+/// to write is one. A writing verb only warns, because its DST is complete even if the description could not be
+/// printed.
 void check_stdout(const Session& session, const Request& request) {
-  if (!is_rank_zero(session)) return;  // Its output goes nowhere.
+  if (!is_rank_zero(session)) return;  // Other ranks print no data.
   session.out.flush();
   if (session.out.good() || session.out_error() == EPIPE) return;
   const bool has_written = !request.write.path.empty() && !request.write.dry_run;
@@ -66,7 +67,7 @@ int run_verb(Session& session, const Request& request) {
   } catch (const Error&) {
     return report(session, request, std::current_exception());
   } catch (...) {
-    session.group->abort();  // Ranks agree on Errors; of this one the others know nothing.
+    session.group->abort();  // All ranks learn of an Error, but not of this exception.
     return report(session, request, std::current_exception());
   }
 }
@@ -79,10 +80,10 @@ int run_alone(Session& session, const Request& request) {
   return code;
 }
 
-/// Runs as one rank of `group`: only rank 0 prints data.
+/// Runs as one rank of `group`. Only rank 0 prints data.
 int run_as_rank(const Session& session, const Request& request, Group& group) {
   std::ostream nowhere(nullptr);
-  std::osyncstream err(session.err);  // Ranks that are threads share the stream; each write reaches it as a whole.
+  std::osyncstream err(session.err);  // Ranks that are threads share the stream. Each write reaches it as a whole.
   err << std::emit_on_flush << std::unitbuf;
   const WatchedStore watched(session.fs);
   std::optional<GroupStore> parts;
@@ -96,7 +97,7 @@ int run_as_rank(const Session& session, const Request& request, Group& group) {
               .stop = session.stop,
               .stop_signal = session.stop_signal,
               .out_error = session.out_error,
-              .end_at_once = {},  // Ranks end together.
+              .end_at_once = {},  // All ranks end together.
               .mute_signals = {},
               .on_step = session.on_step,
               .group = &group,
@@ -109,13 +110,14 @@ int run_as_rank(const Session& session, const Request& request, Group& group) {
   return run_verb(own, request);
 }
 
-/// What each local rank may take of the memory of this process, and at least what it can work with.
+/// The memory of each local rank: its share of the process's memory, but at least the minimum that a rank needs.
 std::string memory_of_rank(const Session& session, const RunRequest& ranks) {
   const std::int64_t all = max_memory_bytes(session), least = (ranks.local_input ? 8 : 1) << 20;
   return std::to_string(ranks.device != "cpu" ? all : std::max(std::min(all, least), all / ranks.local_ranks));
 }
 
-/// Threads need no NCCL; who asks for it means a GPU a rank.
+/// Refuses --backend nccl if there are fewer GPUs than ranks. Threads do not need NCCL, so this option asks for one GPU
+/// per rank.
 void check_local_backend(const RunRequest& ranks) {
   if (ranks.backend != "nccl") return;
   const std::size_t devices = describe_devices().devices.size();
@@ -145,8 +147,8 @@ int run_local_ranks(Session& session, const Request& request) {
   return codes[0];
 }
 
-/// Launch facts are needed before the command line is parsed, so that all ranks together report a mistake in it once,
-/// and to the launcher; bad launcher variables are an error only after that.
+/// Reads the launcher's variables before the command line is parsed, so that the ranks report a usage error together,
+/// once, and to the launcher. Bad launcher variables become an error only after parsing.
 void expect_launch(Session& session) {
   try {
     take_launch(launch_of(session, RunRequest()), session);
@@ -159,7 +161,7 @@ int run_launched(Session& session, Request& request) {
   const Launch launch = launch_of(session, request.run);
   take_launch(launch, session);
   if (launch.rank > 0 && session.mute_signals) session.mute_signals();
-  // mpirun gives ranks a terminal of its own, wherever their output goes.
+  // mpirun gives each rank its own terminal, regardless of where the output goes.
   if (launch.launcher == Launcher::kOpenMpi) session.out_is_terminal = false;
   if (session.on_step) session.on_step(launch.rank, "rendezvous");
   const std::unique_ptr<Group> group = join_group(request.run, launch);

@@ -1,5 +1,5 @@
 /// \file
-/// The whole program without the process around it: tests call it with streams and a file system of their own.
+/// The whole program without its process. Tests call it with their own streams and file system.
 #pragma once
 
 #include <string>

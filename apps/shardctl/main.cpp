@@ -26,9 +26,9 @@
 namespace shard::app {
 namespace {
 
-/// SIGINT and SIGTERM as a stop token: the first asks the work to stop and clean up, the second ends the process.
-/// A thread waits for the signals, so that nothing runs inside a handler. Ignores SIGPIPE and SIGXFSZ (both then
-/// show as failing writes). Made first in main: threads that start later inherit the mask.
+/// Turns SIGINT and SIGTERM into a stop token. The first signal asks the work to stop and clean up; the second ends the
+/// process. A thread waits for the signals, so that no work runs inside a handler. Ignores SIGPIPE and SIGXFSZ, which
+/// then appear as failing writes. main creates it first, because threads inherit the signal mask.
 class SignalWatch {
  public:
   SignalWatch();
@@ -37,10 +37,10 @@ class SignalWatch {
   SignalWatch& operator=(const SignalWatch&) = delete;
 
   std::stop_token token() const { return stop_.get_token(); }
-  int signal() const { return signal_.load(); }  ///< The first one, or 0.
-  /// From now on the first signal ends the process too: nothing has to be cleaned up.
+  int signal() const { return signal_.load(); }  ///< The first signal, or 0.
+  /// From now on, even the first signal ends the process, because there is nothing to clean up.
   void end_at_once() { at_once_ = true; }
-  /// From now on no message is printed for a signal.
+  /// From now on, signals print no message.
   void mute() { mute_ = true; }
 
  private:
@@ -83,8 +83,8 @@ void SignalWatch::wait() {
   }
 }
 
-/// A stream buffer over a file descriptor that remembers why a write failed, which standard streams do not.
-/// Unbuffered: TextSink buffers. Does not close the descriptor.
+/// A stream buffer over a file descriptor. Unlike standard streams it remembers why a write failed. It is unbuffered,
+/// because TextSink buffers, and it does not close the descriptor.
 class DescriptorBuffer : public std::streambuf {
  public:
   explicit DescriptorBuffer(int descriptor) : descriptor_(descriptor) {}
@@ -115,8 +115,8 @@ class DescriptorBuffer : public std::streambuf {
 };
 
 #ifdef SHARD_TEST_HOOKS
-/// Hook for tests of failures (tests/launched/README.md): an observer of steps for a session. `hold` is
-/// SHARDCTL_TEST_HOLD, STEP:RANK:FILE: before that step that rank writes its process id to FILE, and continues when
+/// A hook for failure tests (tests/launched/README.md): an observer of steps. `hold` is the value of
+/// SHARDCTL_TEST_HOLD, STEP:RANK:FILE. Before that step, that rank writes its process id to FILE, and continues when
 /// FILE is removed.
 std::function<void(int rank, std::string_view step)> hold_step(LocalDisk& fs, std::string hold) {
   return [&fs, hold = std::move(hold)](int rank, std::string_view step) {
@@ -166,7 +166,7 @@ int main(int argc, char** argv) {
   if (const std::optional<int> code = shard::run_as_helper({argv, static_cast<std::size_t>(argc)})) return *code;
   try {
     return shard::app::run_process(argc, argv);
-  } catch (const std::exception&) {  // Not even enough to report it.
+  } catch (const std::exception&) {  // Not enough memory to report it.
     constexpr std::string_view kText = "shardctl: error: out of memory\n";
     [[maybe_unused]] const auto told = write(STDERR_FILENO, kText.data(), kText.size());
     return shard::app::exit_code_for(shard::ErrorCode::kResource);

@@ -1,6 +1,6 @@
 /// \file
-/// Writes the man pages and the completion scripts that are installed, at build time: shardctl_pages FOLDER. FOLDER
-/// has the structure of share. The pages are dated $SOURCE_DATE_EPOCH, as in reproducible builds, or not at all.
+/// Writes the installed man pages and completion scripts at build time: shardctl_pages FOLDER. FOLDER has the structure
+/// of share. Pages have the date of $SOURCE_DATE_EPOCH, for reproducible builds, or none.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -22,7 +22,7 @@
 namespace shard::app {
 namespace {
 
-/// What stands for a character that roff would read as its own or print as a typographic one.
+/// The roff escape of a character that roff would interpret, or print as a typographic character.
 std::string_view roff_of(char c) {
   switch (c) {
     case '\\':
@@ -42,7 +42,7 @@ std::string_view roff_of(char c) {
   }
 }
 
-/// Text as roff takes it: a line never begins with a request, and option dashes stay dashes.
+/// Text in roff: no line begins with a request, and option dashes stay dashes.
 std::string roff(std::string_view text) {
   std::string result;
   for (const char c : text) {
@@ -57,7 +57,7 @@ std::string roff(std::string_view text) {
 std::string bold(std::string_view text) { return fmt::format("\\fB{}\\fR", roff(text)); }
 std::string italic(std::string_view text) { return fmt::format("\\fI{}\\fR", roff(text)); }
 
-/// Lines that stay as they are. `lines` begin with two spaces, as help prints them.
+/// Lines that roff must not join. They begin with two spaces, as in the output of help.
 std::string examples(std::string_view lines) {
   std::string text = CLI::detail::find_and_replace("\n" + std::string(lines), "\n  ", "\n");
   CLI::detail::trim(text);
@@ -73,7 +73,7 @@ std::string option_entry(const CLI::Option& option) {
   return fmt::format("{}\n{}\n", text, roff(option.get_description()));
 }
 
-/// The options under the headings that help gives them.
+/// The options under the headings of help.
 std::string option_sections(CLI::App& app) {
   std::string text = ".SH OPTIONS\n";
   for (const std::string& group : app.get_groups()) {
@@ -96,7 +96,7 @@ std::string exit_status(const Verb* verb) {
 
 std::string page_name(const Verb& verb) { return fmt::format("shardctl-{}", verb.name); }
 
-/// The pages of the program and of all verbs but `verb`.
+/// The names of the pages of the program and of all verbs except `verb`.
 std::string see_also(const Verb* verb) {
   std::vector<std::string> pages;
   if (verb != nullptr) pages.push_back(bold("shardctl") + "(1)");
@@ -146,8 +146,8 @@ std::string program_page(std::string_view date) {
          see_also(nullptr);
 }
 
-/// The page shardctl-VERB(1) in the macros of man(7); shardctl(1) where `verb` is null. ASCII, ready for a file.
-/// `date`: of the page's foot, as "2026-01-31"; may be empty.
+/// The page shardctl-VERB(1), or shardctl(1) if `verb` is null, in the macros of man(7) and in ASCII.
+/// \param date  for the foot of the page, such as "2026-01-31"; may be empty
 std::string man_page(const Verb* verb, std::string_view date) {
   return verb == nullptr ? program_page(date) : verb_page(*verb, date);
 }

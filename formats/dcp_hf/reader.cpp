@@ -254,7 +254,7 @@ class DcpHfReader final : public Reader {
     File& file = catalog_.files[index];
     file.bytes = opened->size();
     file.identity = opened->identity();
-    const safetensors::HeaderText header = safetensors::read_header_text(*opened, file.path);
+    const safetensors::HeaderText header = safetensors::read_header_text(*opened, file.path, *catalog_.arena);
     MetadataMap metadata;
     CollectedFindings ends;
     safetensors::parse_header(

@@ -284,7 +284,7 @@ bool is_countable(std::span<const std::int64_t> shape) {
 
 std::span<const HeaderDType> header_dtypes() { return kDTypes; }
 
-HeaderText read_header_text(const RandomReader& file, const std::string& shown) {
+HeaderText read_header_text(const RandomReader& file, const std::string& shown, Arena& arena) {
   if (file.size() < kLengthBytes) {
     throw truncated(shown, fmt::format("the file has only {} bytes; the header length alone takes 8", file.size()),
                     kLengthBytes, file.size());
@@ -315,6 +315,7 @@ HeaderText read_header_text(const RandomReader& file, const std::string& shown) 
   std::unique_ptr<char[]> text = std::make_unique_for_overwrite<char[]>(size + 1);
   file.read_at(kLengthBytes, std::as_writable_bytes(std::span(text.get(), size)));
   text[size] = '\0';
+  arena.earn(file.allocated_bytes(0, bytes));
   return {std::move(text), bytes};
 }
 

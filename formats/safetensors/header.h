@@ -15,6 +15,7 @@
 #include <string>
 #include <string_view>
 
+#include "libshard/core/arena.h"
 #include "libshard/core/dtype.h"
 #include "libshard/core/findings.h"
 #include "libshard/io/source_store.h"
@@ -52,9 +53,10 @@ struct HeaderText {
   std::int64_t bytes = 0;
 };
 
-/// Reads the header's text. Checks its length before it allocates memory. `shown` names the file in messages.
+/// Reads the header's text and adds it to the budget of `arena`. Checks its length before it allocates memory. `shown`
+/// names the file in messages.
 /// \throws Error kCorruption (kind truncated, bad_header)
-HeaderText read_header_text(const RandomReader& file, const std::string& shown);
+HeaderText read_header_text(const RandomReader& file, const std::string& shown, Arena& arena);
 
 /// The largest number of tensors that the text can contain, for reserving memory.
 std::size_t max_entries(const HeaderText& header);

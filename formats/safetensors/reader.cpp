@@ -239,8 +239,7 @@ class SafetensorsReader final : public Reader {
     File& file = catalog_.files[index];
     file.bytes = opened->size();
     file.identity = opened->identity();
-    const HeaderText header = read_header_text(*opened, file.path);
-    catalog_.arena->earn(opened->allocated_bytes(0, header.bytes));
+    const HeaderText header = read_header_text(*opened, file.path, *catalog_.arena);
     const std::size_t entries = max_entries(header);
     make_room(catalog_.storages, entries);
     make_room(catalog_.stored, entries);

@@ -68,8 +68,7 @@ void row_major_strides(std::span<const std::int64_t> sizes, std::span<std::int64
   std::int64_t stride = 1;
   for (std::size_t d = sizes.size(); d-- > 0;) {
     out[d] = stride;
-    stride = wrapping_product(stride, std::max<std::int64_t>(sizes[d], 1));  // As in torch, an empty dimension counts
-                                                                             // as 1.
+    stride = wrapping_product(stride, std::max<std::int64_t>(sizes[d], 1));  // An empty dimension counts as 1.
   }
 }
 

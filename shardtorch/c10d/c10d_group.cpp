@@ -70,7 +70,7 @@ at::Tensor C10dGroup::incoming(std::span<std::byte> bytes) const {
 }
 
 void C10dGroup::land(const at::Tensor& tensor, std::span<std::byte> bytes) const {
-  if (device_.is_cpu() || bytes.empty()) return;  // It landed in place.
+  if (device_.is_cpu() || bytes.empty()) return;  // The bytes arrived in place.
   at::from_blob(bytes.data(), {tensor.numel()}, at::TensorOptions(at::kByte)).copy_(tensor);
 }
 
@@ -92,7 +92,7 @@ void C10dGroup::run(const char* doing, const std::function<void()>& operation) {
   try {
     as_errors(doing, operation);
   } catch (const Error&) {
-    close();  // While the caller's buffers are still there.
+    close();  // Closes while the caller's buffers still exist.
     throw;
   }
 }
@@ -160,8 +160,8 @@ void C10dGroup::exchange(std::span<const at::Tensor> to, std::span<const at::Ten
     const auto own = static_cast<std::size_t>(rank());
     if (to[own].numel() > 0) from[own].copy_(to[own]);
     std::vector<c10::intrusive_ptr<c10d::Work>> works;
-    std::vector<int> peers;  // By work.
-    // NCCL needs one group around sends and receives that depend on one another.
+    std::vector<int> peers;  // The peers of each element in `works`.
+    // NCCL needs one group around sends and receives that depend on each other.
     if (backend_->supportsCoalescing()) backend_->startCoalescing();
     for (int i = 1; i < size(); ++i) {
       const int sender = (rank() + size() - i) % size(), receiver = (rank() + i) % size();
@@ -216,7 +216,7 @@ void C10dGroup::close() noexcept {
   try {
     backend->abort();
   } catch (const std::exception&) {
-    return;  // A backend that cannot: to let go of it does the same.
+    return;  // For a backend that cannot abort, releasing it has the same effect.
   }
 }
 

@@ -1,5 +1,6 @@
 /// \file
-/// A Group over any c10d process group. Everything but reductions travels as bytes (uint8), which every backend takes.
+/// A Group over any c10d process group. All operations except reductions transfer bytes (uint8), which every backend
+/// supports.
 #pragma once
 
 #include <atomic>
@@ -18,8 +19,8 @@ namespace shard {
 
 class C10dGroup final : public Group {
  public:
-  /// `device` is the backend's device for tensors: on the CPU bytes move in place, otherwise through copies on the
-  /// device.
+  /// `device` is the backend's device for tensors. On the CPU, bytes are transferred in place; for other devices,
+  /// through copies there.
   C10dGroup(c10::intrusive_ptr<c10d::Backend> backend, std::string name, at::Device device,
             std::chrono::milliseconds timeout);
 
@@ -37,29 +38,29 @@ class C10dGroup final : public Group {
 
   /// The backend's device for tensors.
   at::Device device() const { return device_; }
-  /// Null once the group is broken. Waits for a pending operation of this rank.
+  /// The backend, or null once the group is broken. Waits for a pending operation of this rank.
   c10::intrusive_ptr<c10d::Backend> c10d_backend() const;
 
-  // The same operations on tensors, which are contiguous, on `device()` and of bytes: no copy elsewhere is made.
+  // The same operations on tensors. They must be contiguous, on `device()`, and of bytes, so no copy is needed.
   void broadcast(const at::Tensor& bytes, int root);
   void all_gather(const at::Tensor& own, const at::Tensor& all);
   /// Also copies to[own rank] into from[own rank].
   void exchange(std::span<const at::Tensor> to, std::span<const at::Tensor> from);
-  // Reductions of contiguous tensors there, of a dtype that the backend reduces.
+  // Reductions of contiguous tensors on `device()`. The backend must support the dtype.
   void all_reduce(const at::Tensor& tensor, c10d::ReduceOp how);
-  /// Part i of `whole`, summed over the ranks, becomes rank i's `own`.
+  /// Sums `whole` over the ranks; part i becomes rank i's `own`.
   void reduce_scatter(const at::Tensor& own, const at::Tensor& whole, c10d::ReduceOp how);
 
  private:
-  /// Runs an operation, after whose failure the group is broken.
+  /// Runs an operation. If it fails, the group is broken.
   void run(const char* doing, const std::function<void()>& operation);
-  /// Closes the connections: so the others know, and nothing arrives any more.
+  /// Closes the connections, so that the other ranks notice and no more data arrives.
   void close() noexcept;
   at::Tensor outgoing(std::span<const std::byte> bytes) const;
   at::Tensor incoming(std::span<std::byte> bytes) const;
   void land(const at::Tensor& tensor, std::span<std::byte> bytes) const;
   void finish(const c10::intrusive_ptr<c10d::Work>& work) const;
-  /// Several, of which each is waited for because of one rank; -1: of all.
+  /// Waits for several operations, each of which depends on one rank; -1: on all.
   void finish_all(std::span<const c10::intrusive_ptr<c10d::Work>> works, std::span<const int> peers);
 
   CurrentWait present_wait_;
@@ -71,11 +72,12 @@ class C10dGroup final : public Group {
   std::atomic<std::chrono::milliseconds> timeout_;
 };
 
-/// The store through which the ranks of a launch connect: torchrun's, or a TCP store of rank 0. Keys are the job's own.
+/// The store through which the ranks of a launch connect: torchrun's, or a TCP store on rank 0. Its keys belong to this
+/// job.
 /// \throws Error kPeer, kInvalidArgument  several hosts and no address
 c10::intrusive_ptr<c10d::Store> make_store(const Launch& launch, std::chrono::milliseconds timeout);
 
-/// Runs `body`; errors of torch and Gloo become Error kPeer without their backtraces.
+/// Runs `body`. Converts errors of torch and Gloo to Error kPeer and removes their backtraces.
 void as_errors(const char* doing, const std::function<void()>& body);
 
 }  // namespace shard

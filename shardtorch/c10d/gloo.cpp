@@ -12,8 +12,8 @@ namespace {
 /// Gloo multiplies the timeout by five while it connects.
 constexpr int kConnectFactor = 5;
 
-/// torch 2.11's flight recorder, one per process, has a race if threads use several Gloo groups at once, as a save in
-/// the background does. So it is off unless the environment sets it.
+/// The flight recorder of torch 2.11 exists once per process. It has a race if threads use several Gloo groups at once,
+/// as a background save does. Therefore it is off unless the environment sets it.
 void keep_flight_recorder_off() {
   static const int done = setenv("TORCH_FR_BUFFER_SIZE", "0", /*overwrite=*/0);
   static_cast<void>(done);
@@ -39,7 +39,7 @@ std::unique_ptr<Group> make_gloo_group(c10::intrusive_ptr<c10d::Store> store, in
     options->devices.push_back(std::move(device));
     auto gloo = c10::make_intrusive<c10d::ProcessGroupGloo>(std::move(store), rank, size, options);
     group = std::make_unique<C10dGroup>(gloo, "gloo", at::kCPU, timeout);
-    group->barrier();  // A rank that ends at once would be missed by one that still connects to others.
+    group->barrier();  // A rank that ends at once would be missed by a rank that still connects to others.
   });
   return group;
 }

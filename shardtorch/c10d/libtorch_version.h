@@ -1,5 +1,5 @@
 /// \file
-/// LibTorch's version is its binary interface: code for one version does not run with another.
+/// The version of LibTorch determines its binary interface. Code for one version does not run with another.
 #pragma once
 
 #include <cstdint>
@@ -7,10 +7,10 @@
 
 namespace shard {
 
-/// Compares the LibTorch that the plug-in of `backend` was built for with the one that is loaded; numbers as
-/// TORCH_ABI_VERSION. \throws Error kUnsupported  they differ; names both.
+/// Compares the LibTorch version for which the plug-in of `backend` was built with the loaded one, as numbers of the
+/// form TORCH_ABI_VERSION. \throws Error kUnsupported  they differ; names both.
 void check_libtorch(std::string_view backend, std::uint64_t built_for, std::uint64_t loaded);
-/// The versions of this code and of this process.
+/// Compares the version of this code with that of this process.
 void check_libtorch(std::string_view backend);
 
 }  // namespace shard

@@ -1,4 +1,4 @@
-// libshard_nccl.so's entries: Groups over c10d's NCCL backend, one GPU a rank.
+// Entries of libshard_nccl.so: Groups over c10d's NCCL backend, one GPU per rank.
 #include "shardtorch/c10d/nccl.h"
 
 #include <ATen/cuda/CUDAContext.h>

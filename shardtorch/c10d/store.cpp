@@ -24,10 +24,10 @@ namespace shard {
 
 namespace {
 
-// A TCP socket that listens at one address. torch's own store listens at all of a host's addresses.
+// A TCP socket that listens on one address. torch's own store listens on all addresses of a host.
 
 struct ListeningSocket {
-  int descriptor = -1;  ///< The caller's to close, or to give away.
+  int descriptor = -1;  ///< The caller closes it or passes it on.
   std::uint16_t port = 0;
 };
 
@@ -45,7 +45,7 @@ std::optional<ListeningSocket> listen_on(const addrinfo& address) {
   const int fd = socket(address.ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (fd < 0) return std::nullopt;
   const int on = 1;
-  setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);  // A port may be used again right after a job.
+  setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);  // Allows a port to be used again right after a job.
   sockaddr_storage bound{};
   socklen_t size = sizeof bound;
   if (bind(fd, address.ai_addr, address.ai_addrlen) != 0 || listen(fd, SOMAXCONN) != 0 ||
@@ -59,8 +59,8 @@ std::optional<ListeningSocket> listen_on(const addrinfo& address) {
   return ListeningSocket{fd, ntohs(port)};
 }
 
-/// Listens at `host`, a name or a number, and `port`; 0: any free one.
-/// \returns nothing if the host has no such address, or the port is in use.
+/// Listens on `host` (a name or a number) and `port`; 0: any free one.
+/// \returns nothing if the host has no such address, or if the port is in use.
 std::optional<ListeningSocket> listen_at(const std::string& host, std::uint16_t port) {
   const Addresses all = addresses_of(host, port);
   for (const addrinfo* each = all.get(); each != nullptr; each = each->ai_next) {
@@ -73,7 +73,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr const char* kThisHost = "127.0.0.1";
 
-/// A store, and the secret that only the job's ranks know.
+/// A store, and the secret that only the ranks of the job know.
 struct MeetingPoint {
   c10::intrusive_ptr<c10d::Store> store;
   std::string token;
@@ -93,13 +93,13 @@ c10::intrusive_ptr<c10d::TCPStore> client(const Launch& launch, const std::strin
   return c10::make_intrusive<c10d::TCPStore>(host, store_options(launch, port, timeout));
 }
 
-/// A name that means this host on every host. Other names may mean a loopback address on only their own host.
+/// A name that means this host on every host. Other names may resolve to a loopback address on their own host.
 bool is_loopback(const std::string& host) {
   return host == "localhost" || host == "::1" || host.compare(0, 4, "127.") == 0;
 }
 
-/// Rank 0's store. On one host it listens only at the loopback. For several hosts, and if the program already has a
-/// store at that port, it listens at every address, as torch does.
+/// The store on rank 0. On one host it listens only on the loopback. For several hosts, or if the program already has a
+/// store at that port, it listens on every address, as torch does.
 c10::intrusive_ptr<c10d::TCPStore> server(const Launch& launch, const std::string& host, int port,
                                           std::chrono::milliseconds timeout) {
   c10d::TCPStoreOptions options = store_options(launch, port, timeout);
@@ -125,9 +125,9 @@ std::string random_token() {
   return token;
 }
 
-/// The folder of the port file of rank 0 for a job on one host: the launcher's own folder of the job, or else one that
-/// only this user can write. Steps of Slurm have their own numbers; other ranks on one host have one parent, the
-/// launcher.
+/// The folder of rank 0's port file, for a job on one host: the launcher's folder for the job, or else one that only
+/// this user can write. Each step of Slurm has its own number. The ranks of other launchers on one host have a common
+/// parent process, the launcher.
 std::string meeting_folder(const Launch& launch) {
   if (!launch.session_folder.empty()) return launch.session_folder;
   const char* const temporary = std::getenv("TMPDIR");
@@ -142,20 +142,21 @@ std::string meeting_folder(const Launch& launch) {
   throw Error(ErrorCode::kPeer, "the ranks have no folder to meet in").in_file(folder).suggest(Remedy::kNameRendezvous);
 }
 
-/// A port file's name; characters that a path cannot contain are replaced.
+/// The name of a port file. Characters that a path cannot contain are replaced.
 std::string port_file(const Launch& launch) {
   std::string job = launch.job;
   for (char& c : job) c = c == '/' ? '_' : c;
   return meeting_folder(launch) + "/shardctl-" + job + ".port";
 }
 
-/// Takes the port file away: rank 0 when all have come, any rank when they do not, for rank 0 may be dead.
+/// Removes the port file. Rank 0 does so once all ranks have connected. If they do not connect, any rank does, because
+/// rank 0 may be dead.
 void remove_port_file(const Launch& launch) {
   std::remove(port_file(launch).c_str());
   if (launch.session_folder.empty()) rmdir(meeting_folder(launch).c_str());
 }
 
-/// Writes the data for the other ranks, readable only by this user.
+/// Writes the data for the other ranks. Only this user can read it.
 void write_port_file(const std::string& file, int port, const std::string& token) {
   const std::string text = std::to_string(port) + " " + token + "\n", made = file + ".new";
   std::remove(made.c_str());
@@ -166,7 +167,7 @@ void write_port_file(const std::string& file, int port, const std::string& token
   throw Error(ErrorCode::kPeer, "the port file cannot be written").in_file(file);
 }
 
-/// Rank 0's store, which takes any port and leaves it in a file with the job's token.
+/// The store on rank 0. It uses any free port and writes the port and the job's token to a file.
 MeetingPoint publish(const Launch& launch, std::chrono::milliseconds timeout) {
   const auto store = server(launch, kThisHost, 0, timeout);
   const std::string token = random_token();
@@ -185,8 +186,8 @@ MeetingPoint find(const Launch& launch, std::chrono::milliseconds timeout) {
   throw Error(ErrorCode::kPeer, "rank 0 did not publish its address").in_file(file);
 }
 
-/// The prefix of the job's keys: a process without the token cannot pass for one of its ranks. torchrun's store
-/// outlives a program, and a script may start shardctl twice, in the same order on every rank.
+/// The prefix of the job's keys. A process without the token cannot pose as one of the ranks. Numbers distinguish runs,
+/// because torchrun's store outlives a program, and a script may start shardctl twice, in the same order on every rank.
 std::string prefix_of(const Launch& launch, const MeetingPoint& point) {
   std::string job = "/shardctl/" + launch.job;
   if (!point.token.empty()) job += "/" + point.token;
@@ -212,7 +213,7 @@ MeetingPoint open_store(const Launch& launch, std::chrono::milliseconds timeout)
 
 std::string came(int rank) { return "came/" + std::to_string(rank); }
 
-/// "rank 1, rank 3": those that have not come; many are cut short.
+/// "rank 1, rank 3": the ranks that have not connected; a long list is truncated.
 std::string absent_ranks(c10d::Store& store, int size) {
   constexpr int kMost = 8;
   std::string names;
@@ -224,7 +225,7 @@ std::string absent_ranks(c10d::Store& store, int size) {
   return names;
 }
 
-/// Gloo and NCCL have less patience with ranks that start late than the user.
+/// Waits until all ranks have connected. Gloo and NCCL would give up before the timeout that the user set.
 void wait_for_all(c10d::Store& store, const Launch& launch, std::chrono::milliseconds timeout) {
   store.set(came(launch.rank), std::string("y"));
   if (store.add("number", 1) == launch.size) store.set("all", std::string("y"));
@@ -232,7 +233,7 @@ void wait_for_all(c10d::Store& store, const Launch& launch, std::chrono::millise
     store.wait({"all"}, timeout);
   } catch (const c10::Error&) {
     const std::string absent = absent_ranks(store, launch.size);
-    if (absent.empty()) return;  // The last one came this moment.
+    if (absent.empty()) return;  // The last rank has just connected.
     throw Error(ErrorCode::kPeer,
                 "not all ranks connected within " + std::to_string(timeout.count()) + " ms: " + absent + " did not");
   }

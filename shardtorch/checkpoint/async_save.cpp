@@ -10,7 +10,7 @@ namespace shard::checkpoint {
 
 namespace {
 
-/// The same ranks, with separate connections that move host memory.
+/// Creates a group of the same ranks with separate connections, which transfers host memory.
 ProcessGroupPtr twin_of(const ProcessGroup& group) {
   return new_group(group.global_ranks(),
                    {.backend = group.backend() == "nccl" ? "gloo" : "", .local_synchronization = true});
@@ -32,7 +32,7 @@ class AsyncSave::Task {
   const ProcessGroupPtr group_;
   std::stop_source stop_;
   std::stop_callback<std::function<void()>> forward_;
-  std::shared_future<void> done_;  ///< Its last reference waits, so it is destroyed first.
+  std::shared_future<void> done_;  ///< Destroying the last reference waits, so it is destroyed first.
 };
 
 AsyncSave::AsyncSave(std::unique_ptr<Task> task) : task_(std::move(task)) {}

@@ -1,5 +1,5 @@
 /// \file
-/// Saving in the background, while the program trains on.
+/// Saving in the background while the program continues to train.
 #pragma once
 
 #include <chrono>
@@ -10,23 +10,24 @@
 
 namespace shard::checkpoint {
 
-/// A running save: a handle like a future. Every rank has one. Movable. Threads: all members at any time from any
-/// thread, except move and destruction.
+/// A handle to a running save, like a future. Every rank has one. Movable. Threads: any thread may call any member at
+/// any time, except move and destruction.
 class AsyncSave {
  public:
   AsyncSave(AsyncSave&&) noexcept;
   AsyncSave& operator=(AsyncSave&&) noexcept;
-  /// Waits for the end, as std::async's future does. It neither cancels nor throws, so it loses an error. To end early,
+  /// Waits for the end, as std::async's future does. It neither cancels nor throws, so an error is lost. To end early,
   /// call `cancel` first.
   ~AsyncSave();
 
   bool is_done() const { return wait_for(std::chrono::milliseconds(0)); }
-  /// Whether it ended in that time, well or not.
+  /// Whether the save ended within that time, with or without an error.
   bool wait_for(std::chrono::milliseconds time) const;
-  /// Returns when the checkpoint is complete. May be called again. \throws Error  save()'s, the same on all ranks.
+  /// Returns when the checkpoint is complete. May be called again. \throws Error  the errors of save(), the same on all
+  /// ranks.
   void wait() const;
-  /// Requests the end: all ranks' `wait` then throw kInterrupted and the path is unchanged, unless the commit had
-  /// started before. Returns at once. One rank's call is enough.
+  /// Requests the end. `wait` then throws kInterrupted on all ranks, and the path is unchanged, unless the commit had
+  /// already started. Returns at once. A call on one rank is enough.
   void cancel() noexcept;
 
  private:

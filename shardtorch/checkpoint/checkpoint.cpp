@@ -38,17 +38,18 @@ namespace {
 /// Tensors of a state dict, and values without tensors, by name.
 struct WantedTensor {
   std::string name;
-  std::string stored;  ///< The name in the checkpoint.
+  std::string stored;  ///< Name in the checkpoint.
   at::Tensor tensor;
 };
 
 struct WantedValue {
   std::string name, stored;
-  bool is_empty_dict;  ///< Which some formats do not store.
+  bool is_empty_dict;  ///< Some formats do not store empty dicts.
   std::function<void(c10::IValue)> assign;
 };
 
-/// Three steps. An error before the last step changes no value, an error before the second no tensor.
+/// Loads in three steps. An error before the last step changes no value, and an error before the second step changes no
+/// tensor.
 class Loading {
  public:
   /// Ownership: `state` must outlive this.
@@ -60,7 +61,7 @@ class Loading {
   void prepare(const std::string& path);
   /// Reads this rank's bytes into the tensors.
   void read(const std::stop_token& stop);
-  /// Replaces the other values.
+  /// Assigns the other values.
   LoadResult finish();
 
  private:
@@ -78,7 +79,7 @@ class Loading {
   const int rank_;
   const LoadOptions options_;
   std::unique_ptr<Reader> reader_;
-  Catalog target_;  ///< One file: memory_.
+  Catalog target_;  ///< Describes one file: memory_.
   CatalogBuilder builder_{target_};
   TensorMemory memory_;
   Plan plan_;
@@ -87,7 +88,7 @@ class Loading {
                                                             ///< afterwards.
   std::vector<std::pair<WantedValue, c10::IValue>> found_;  ///< The values that finish() assigns.
   LoadResult result_;
-  std::string first_missing_;  ///< The name in the checkpoint.
+  std::string first_missing_;  ///< Name in the checkpoint.
 };
 
 bool holds_tensor(const c10::IValue& value) {
@@ -96,7 +97,7 @@ bool holds_tensor(const c10::IValue& value) {
   return found;
 }
 
-/// The leaves of a state dict: dicts, lists and tuples are entered if they contain a tensor.
+/// The leaves of a state dict. Dicts, lists and tuples are searched if they contain a tensor.
 class Wants {
  public:
   Wants(StateDict& state, const Rename& rename) : rename_(rename) {
@@ -163,7 +164,7 @@ class Wants {
   TreePosition position_;
 };
 
-/// Values of a checkpoint by name: objects, and containers as a whole.
+/// The values of a checkpoint by name: objects, and whole containers.
 class FoundValues {
  public:
   FoundValues(const Catalog& catalog, const std::vector<WantedValue>& wanted, int rank) {
@@ -196,12 +197,12 @@ class FoundValues {
     }
   }
 
-  HashMap<std::string, const Value*> values_;  ///< Null until it is found.
+  HashMap<std::string, const Value*> values_;  ///< Null until found.
   TreePosition position_;
   Arena arena_;
 };
 
-/// \throws Error  `tensor` has no elements that could be filled one by one.
+/// \throws Error  the elements of `tensor` cannot be filled individually.
 void check_fillable(const at::Tensor& tensor) {
   check_storable(tensor);
   if (at::has_internal_overlap(tensor) != at::MemOverlap::Yes) return;
@@ -293,7 +294,7 @@ void Loading::add_box(const at::Tensor& local, at::IntArrayRef offsets) {
                    {.shape = {}, .strides = {}, .storage = storage, .dtype = builder_.tensor().dtype});
 }
 
-/// The tensor itself if no other name fills its elements.
+/// Returns the tensor itself if no other name fills the same elements.
 at::Tensor Loading::memory_for(const at::Tensor& local) {
   if (filled_.insert(local.const_data_ptr()).second) return local;
   staged_.emplace_back(local, at::empty(local.sizes(), at::TensorOptions().dtype(local.scalar_type())));
@@ -336,7 +337,7 @@ void Loading::check_missing() const {
       .of_tensor(result_.missing.front());
 }
 
-/// A value that is wanted covers the names inside of it.
+/// If a container is wanted as a value, the names inside it count as wanted.
 void Loading::find_unexpected(const std::vector<WantedTensor>& tensors, const std::vector<WantedValue>& values) {
   HashSet<std::string_view> known, whole;
   for (const WantedTensor& each : tensors) known.insert(each.stored);

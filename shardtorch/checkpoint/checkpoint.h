@@ -1,5 +1,6 @@
 /// \file
-/// Checkpoints of sharded state: all ranks write one folder together, and any ranks read their parts of one.
+/// Checkpoints of sharded state. All ranks write one folder together, and any number of ranks can read their parts of
+/// it.
 #pragma once
 
 #include <torch/nn/module.h>
@@ -15,16 +16,16 @@
 
 namespace shard::checkpoint {
 
-/// Called by workers, one at a time, with the number of this rank's bytes that are done. An exception ends the call on
-/// all ranks.
+/// Called by one worker at a time, with the number of bytes that this rank has done. An exception ends the call on all
+/// ranks.
 using OnProgress = std::function<void(std::int64_t done_bytes, std::int64_t total_bytes)>;
 
 struct SaveOptions {
   std::string format = "dcp";                ///< "dcp", "dcp-hf" or "torch-ranks".
   bool force = false;                        ///< Replace an existing checkpoint.
   bool sync = true;                          ///< Make it durable before it is visible.
-  int threads = 1;                           ///< Each rank's: a host usually has several ranks.
-  std::int64_t max_memory_bytes = 64 << 20;  ///< Each rank's, for buffers.
+  int threads = 1;                           ///< Threads per rank. A host usually has several ranks.
+  std::int64_t max_memory_bytes = 64 << 20;  ///< Memory per rank for buffers.
   LocalDisk* disk = &posix_disk();           ///< The disk of `path`; must outlive the call.
   OnProgress on_progress{};                  ///< May be empty.
   std::stop_token stop{};                    ///< A stop ends the call on all ranks, before the commit.
@@ -57,13 +58,13 @@ struct LoadOptions {
   std::int64_t max_memory_bytes = 64 << 20;
   const SourceStore* store = &posix_disk();  ///< The store of `path`; must outlive the call.
   OnProgress on_progress{};                  ///< May be empty.
-  std::stop_token stop{};                    ///< A stop ends the call on all ranks; tensors may be half filled then.
+  std::stop_token stop{};                    ///< A stop ends the call on all ranks. Tensors may then be partly filled.
 };
 struct LoadResult {
   std::vector<std::string> missing;  ///< Names of `state` that the checkpoint lacks.
   /// Names of the checkpoint, as stored, that match no name of `state`; without those of only other ranks.
   std::vector<std::string> unexpected;
-  std::int64_t bytes_read = 0;  ///< This rank's bytes from tensors' files: elements, and small gaps between them.
+  std::int64_t bytes_read = 0;  ///< Bytes that this rank read from tensor files: elements, and small gaps between them.
 };
 
 /// Fills the tensors of `state` in place from the checkpoint at `path`, in any format that shardctl reads, saved by any
@@ -78,9 +79,10 @@ struct LoadResult {
 ///   not allow; kInterrupted  a stop was requested; kPeer
 LoadResult load(StateDict& state, const std::string& path, ProcessGroupPtr group = nullptr,
                 const LoadOptions& options = {});
-/// The same into a module's parameters, buffers and sharded attributes, from the part of the checkpoint whose names
-/// begin with `prefix` and a dot (empty: all of it). Its `weight` is stored as `<prefix>.weight`, or as the name to
-/// which `options.rename` maps that. `unexpected` lists only names of that part, unless there is such a renaming.
+/// Loads into a module's parameters, buffers and sharded attributes, from the part of the checkpoint whose names begin
+/// with `prefix` and a dot (empty: the whole checkpoint). The module's `weight` is stored as `<prefix>.weight`, or
+/// under the name to which `options.rename` maps this name. Without such a renaming, `unexpected` lists only names in
+/// that part.
 LoadResult load(torch::nn::Module& module, const std::string& path, const std::string& prefix = "",
                 ProcessGroupPtr group = nullptr, const LoadOptions& options = {});
 

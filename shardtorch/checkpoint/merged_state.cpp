@@ -51,8 +51,8 @@ class TreeMerger {
     return root;
   }
 
-  /// For each kTensor value that was ever parsed, by its number: its holders by rank. Numbers of rank 0 are those of
-  /// its state.
+  /// The holders of each kTensor value ever parsed, by its number and by rank. The numbers on rank 0 are those in its
+  /// state.
   std::vector<std::vector<Holder>> holders;
 
  private:
@@ -91,7 +91,7 @@ class TreeMerger {
     position_.pop();
   }
 
-  /// Keys that `into` lacks are added at its end.
+  /// Keys that are missing in `into` are added at its end.
   void merge_dicts(Value& into, Value& from) {
     HashMap<std::string, Value*> known;
     for (std::size_t i = 0; i < into.items().size(); i += 2)
@@ -114,7 +114,7 @@ class TreeMerger {
     return part.is_index ? c10::str(part.index) : c10::str("'", part.key());
   }
 
-  /// Values of several names are met several times.
+  /// A value with several names is visited several times.
   void add_holder(const Value& into, const Value& from) {
     std::vector<Holder>& known = holders.at(static_cast<std::size_t>(into.number));
     const Holder holder = holders.at(static_cast<std::size_t>(from.number)).front();
@@ -163,7 +163,7 @@ class CatalogMaker {
   }
 
   void add_leaf(const TreeLeaf& leaf, const std::vector<std::vector<Holder>>& holders) {
-    if (leaf.value == merged_.catalog.root) return;  // An empty state.
+    if (leaf.value == merged_.catalog.root) return;  // The state is empty.
     const Path path = compact_path(leaf.path, leaf.name);
     if (leaf.value->kind != ValueKind::kTensor) {
       merged_.catalog.objects.push_back({leaf.name, path, leaf.value, -1});
@@ -175,7 +175,7 @@ class CatalogMaker {
     add_tensor(leaf.name, path, holders.at(static_cast<std::size_t>(leaf.value->number)));
   }
 
-  /// Another name for a tensor: the same storages.
+  /// Adds another name of a tensor: it refers to the same storages.
   void add_again(std::string_view name, Path path, std::uint32_t first) {
     Tensor tensor = merged_.catalog.tensors[first];
     tensor.name = name;
@@ -211,7 +211,7 @@ class CatalogMaker {
     return index;
   }
 
-  /// Bytes that a rank writes in any case, besides the tensors that several ranks have.
+  /// Bytes that each rank must write, apart from tensors that several ranks have.
   static std::int64_t sharded_bytes(const RankState& rank) {
     std::int64_t bytes = 0;
     for (const TensorInfo& tensor : rank.tensors) {
@@ -224,10 +224,10 @@ class CatalogMaker {
     return checked_bytes(checked_numel(box.sizes), tensor.dtype);
   }
 
-  /// The ranks that have a box, each with its number there.
+  /// The ranks that have a box, and its number on each.
   using Replicas = std::vector<std::pair<Holder, std::uint32_t>>;
 
-  /// Holders in the order of ranks. Boxes without elements are not replicas.
+  /// Holders are in the order of ranks. Boxes without elements do not count as replicas.
   std::vector<Replicas> boxes_of(const std::vector<Holder>& holders) const {
     std::vector<Replicas> boxes;
     std::map<std::pair<Sizes, Sizes>, std::size_t> known;
@@ -245,7 +245,7 @@ class CatalogMaker {
     return boxes;
   }
 
-  /// The replica of the rank with the fewest bytes to write.
+  /// Chooses the replica on the rank with the fewest bytes to write.
   void add_boxes(const std::vector<Holder>& holders) {
     for (const Replicas& replicas : boxes_of(holders)) {
       const auto& [holder, i] = *std::ranges::min_element(
@@ -253,7 +253,7 @@ class CatalogMaker {
       const TensorInfo& held = info(holder);
       add_box(held, held.boxes[i], holder.rank);
       if (holder.rank == own_rank_) merged_.held.push_back({holder.tensor, i});
-      if (replicas.size() == 1 && held.is_sharded) continue;  // Counted already.
+      if (replicas.size() == 1 && held.is_sharded) continue;  // Already counted.
       std::int64_t& bytes = bytes_[static_cast<std::size_t>(holder.rank)];
       bytes = checked_add(bytes, bytes_of(held, held.boxes[i]));
     }
@@ -282,7 +282,7 @@ class CatalogMaker {
                                  .location = static_cast<std::uint16_t>(location)});
   }
 
-  /// An error that is damage in a file is a mistake of the ranks here.
+  /// Converts an error that would mean damage in a file to an error of the ranks.
   void finish() {
     try {
       validate_catalog(merged_.catalog);
@@ -297,7 +297,7 @@ class CatalogMaker {
   const std::vector<RankState>& ranks_;
   const int own_rank_;
   const bool keeps_replicas_, keeps_shardings_;
-  std::vector<std::int64_t> bytes_;  ///< The bytes to write so far, by rank.
+  std::vector<std::int64_t> bytes_;  ///< Bytes to write so far, by rank.
   MergedState merged_;
   CatalogBuilder builder_{merged_.catalog};
   HashMap<Value*, std::uint32_t> tensors_;  ///< The tensors by their value in the tree.

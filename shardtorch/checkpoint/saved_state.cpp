@@ -17,7 +17,7 @@ namespace shard::checkpoint {
 
 namespace {
 
-/// The mesh and the placements, by ranks of `group`; nothing if the mesh lacks one of them.
+/// The mesh and the placements in ranks of `group`; nothing if the group lacks one of the mesh's ranks.
 std::optional<Sharding> sharding_of(const dtensor::DTensor& tensor, const ProcessGroup& group) {
   const dtensor::DeviceMesh& mesh = *tensor.device_mesh();
   Sharding sharding{mesh.axes(), {}, in_catalog(tensor.placements())};
@@ -44,7 +44,7 @@ class Collector {
   }
 
  private:
-  /// A tensor of several names is one node.
+  /// A tensor with several names becomes one node.
   Value* value_of(const at::Tensor& tensor) {
     if (!tensor.defined()) return make_value(arena_, ValueKind::kNone);
     Value*& known = known_[tensor.unsafeGetTensorImpl()];
@@ -104,7 +104,7 @@ class Collector {
   const ProcessGroup& group_;
   Arena arena_;
   OwnState own_;
-  std::unordered_map<const c10::TensorImpl*, Value*> known_;  ///< The state keeps them alive.
+  std::unordered_map<const c10::TensorImpl*, Value*> known_;  ///< The state keeps the tensors alive.
 };
 
 void write_numbers(WireWriter& out, std::span<const std::int64_t> numbers) {
@@ -117,7 +117,7 @@ Sizes read_numbers(WireReader& in, std::int64_t count) {
   return numbers;
 }
 
-/// \throws Error kPeer  it is not 0 ... most.
+/// \throws Error kPeer  it is not in 0 ... most.
 std::int64_t read_count(WireReader& in, std::int64_t most) {
   const std::int64_t count = in.number();
   if (count >= 0 && count <= most) return count;

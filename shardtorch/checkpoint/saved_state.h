@@ -25,20 +25,20 @@ struct TensorInfo {
   DType dtype{};
   bool requires_grad = false;
   bool is_sharded = false;
-  Sizes shape;                 ///< The whole tensor's.
+  Sizes shape;                 ///< Shape of the whole tensor.
   std::string location;        ///< The device: "cpu", "cuda:0".
-  std::vector<HeldBox> boxes;  ///< The boxes on this rank; of a plain tensor the whole.
-  /// A DTensor's whose mesh has all ranks of the group that saves; its ranks are that group's.
+  std::vector<HeldBox> boxes;  ///< The boxes on this rank; for a plain tensor, one box that covers it.
+  /// Set for a DTensor whose mesh contains all ranks of the group that saves. Its ranks are numbered as in that group.
   std::optional<Sharding> sharding{};
 };
 
-/// A rank's state: its tree, and its tensors by the numbers of the tree's kTensor values.
+/// The state of one rank: a tree, and the tensors that the tree's kTensor values number.
 struct RankState {
   std::string tree;  ///< A pickle in which persistent ids represent tensors.
   std::vector<TensorInfo> tensors;
 };
 
-/// This rank's, with the local tensors themselves.
+/// The state of this rank, with the local tensors.
 struct OwnState : RankState {
   std::vector<std::vector<at::Tensor>> local;  ///< By tensor and box. Shared with the state dict.
 };
@@ -54,17 +54,18 @@ struct LocalBox {
   Sizes offsets;
   at::Tensor tensor;  ///< A view of the local tensor.
 };
-/// All of them; none on a rank without elements. If the tensor has no elements, each rank of its mesh has its part.
+/// All boxes of a DTensor; none on a rank without elements. If the tensor has no elements, each rank of its mesh has
+/// its part.
 /// \throws Error kUnsupported  Partial placements; as above.
 std::vector<LocalBox> local_boxes(const dtensor::DTensor& tensor);
 
 /// \throws Error kUnsupported  a value that no checkpoint can store, naming it; kInvalidArgument  see check_storable.
 OwnState own_state(const StateDict& state, const ProcessGroup& group);
 
-/// Whether all sharded tensors of all ranks are DTensors on meshes of all ranks, and there is one.
+/// Whether there are sharded tensors, and all of them on all ranks are DTensors on meshes of all ranks.
 bool are_dtensors(const std::vector<RankState>& ranks);
 
-/// For the way to other ranks and back. \throws Error kPeer  bytes that `to_bytes` did not make.
+/// Serialization, for transfer between ranks. \throws Error kPeer  bytes that `to_bytes` did not write.
 Bytes to_bytes(const RankState& state);
 RankState rank_state(std::span<const std::byte> bytes);
 
@@ -80,7 +81,7 @@ struct MergedState {
   struct Held {
     std::uint32_t tensor, box;  ///< Indices into the rank's own state.
   };
-  std::vector<Held> held;  ///< The content of the requesting rank's file, in its order.
+  std::vector<Held> held;  ///< The content of the calling rank's file, in the file's order.
 };
 
 /// `keeps_replicas`: every rank's shard stays, as in a format in which each rank stores its own. `keeps_shardings`: the

@@ -1,5 +1,5 @@
 /// \file
-/// The saving of all ranks' state, in steps. Inside shardtorch/checkpoint only.
+/// Saving in steps, on all ranks together. Inside shardtorch/checkpoint only.
 #pragma once
 
 #include <memory>
@@ -16,7 +16,7 @@ namespace shard::checkpoint {
 
 class StateReader;
 
-/// All ranks of a group run the same steps; each step succeeds or fails on all of them.
+/// One save. All ranks of a group run the same steps, and each step succeeds or fails on all of them.
 class Saving {
  public:
   /// Compares the ranks' requests and states. Ownership: shares the state's tensors until `stage`.
@@ -24,12 +24,12 @@ class Saving {
   Saving(const ProcessGroup& members, const StateDict& state, std::string path, const SaveOptions& options);
   ~Saving();
 
-  /// Whether the destination can be written now: its folder exists, and nothing is replaced unless `force`. Changes
-  /// nothing. \throws Error kExists, kResource  the same on all ranks
+  /// Checks whether the destination can be written: its folder exists, and nothing would be replaced unless `force`.
+  /// Changes nothing. \throws Error kExists, kResource  the same on all ranks
   void check_destination(Group& group, const std::stop_token& stop) const;
-  /// Copies this rank's part into separate host memory; afterwards the state may change.
+  /// Copies this rank's part into separate host memory. Afterwards the state may change.
   void stage(Group& group, const std::stop_token& stop);
-  /// Any group of the same ranks, in the same order. \throws Error  see save()
+  /// Writes the checkpoint. `group` may be any group of the same ranks in the same order. \throws Error  see save()
   void write(Group& group, const std::stop_token& stop) const;
 
  private:

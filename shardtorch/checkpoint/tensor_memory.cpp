@@ -29,7 +29,7 @@ at::Tensor as_raw(const at::Tensor& tensor) {
   }
 }
 
-/// A buffer for elements of one tensor, which the destructor returns to the memory.
+/// A buffer for elements of one tensor. Its destructor returns it to the memory.
 class TensorMemory::Stage {
  public:
   explicit Stage(const TensorMemory& memory) : memory_(memory) {
@@ -58,7 +58,7 @@ class TensorMemory::Stage {
   }
 
  private:
-  /// Calls with each view of the tensor and the part of the buffer that is its elements, packed.
+  /// Calls with each view of the tensor and the part of the buffer with its packed elements.
   template <class Each>
   void for_each_pair(const at::Tensor& tensor, std::int64_t first, std::int64_t count, const Each& each) const {
     const std::int64_t width = static_cast<std::int64_t>(tensor.element_size());
@@ -141,8 +141,8 @@ void TensorMemory::read_staged(const Region& region, std::int64_t offset, std::s
   }
 }
 
-/// Whole elements are stored directly. If the part begins or ends inside an element, another worker may write its rest
-/// at the same time. So the whole element is read, changed and stored under a lock.
+/// Stores bytes of a part. Whole elements are stored directly. If the part begins or ends inside an element, a
+/// different worker may be writing the other half, so the element is read, changed and stored under a lock.
 void TensorMemory::write_staged(const Region& region, std::int64_t offset, std::span<const std::byte> data) {
   const Stage stage(*this);
   const std::int64_t width = static_cast<std::int64_t>(region.tensor.element_size());

@@ -1,9 +1,9 @@
 /// \file
-/// Tensors' memory as one file, so that the copies of a plan read it or write it. Inside shardtorch/checkpoint only.
+/// Tensors' memory as one file, so that a plan's copies can read or write it. Inside shardtorch/checkpoint only.
 ///
-/// A tensor whose elements are packed in this host's memory is read and written in place. Any other one (on a GPU,
-/// strided, conjugated) is never copied whole: a call moves its part through a buffer of kStageBytes, pinned if a
-/// tensor is on a GPU. There are as many buffers as concurrent calls.
+/// Tensors that are packed in this host's memory are read and written in place. All others (on a GPU, strided,
+/// conjugated) are never copied whole: each call moves its part through a buffer of kStageBytes, which is pinned if any
+/// tensor is on a GPU. The number of buffers is that of concurrent calls.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -19,22 +19,23 @@
 
 namespace shard::checkpoint {
 
-/// The same elements as integers of their size, which every copy supports and which equal themselves. A tensor without
-/// such integers, or a conjugated one that is read by its meaning, is returned unchanged.
+/// The same elements as integers of their size. Every copy supports these, and each equals itself. Returns a tensor
+/// unchanged if no integer has that size, or if it is conjugated and is read by its meaning.
 at::Tensor as_raw(const at::Tensor& tensor);
 
-/// Told how much of a memory has moved so far. Calls come from workers, one at a time; may throw, which ends the job.
+/// Receives how many bytes of a memory have been transferred so far. Called by one worker at a time. It may throw,
+/// which ends the job.
 using OnMoved = std::function<void(std::int64_t done_bytes, std::int64_t total_bytes)>;
 
-/// The bytes of tensors, one after another. Threads: after the last `add` safe, writes on disjoint ranges.
+/// The bytes of several tensors in sequence. Threads: safe after the last `add`, for writes to disjoint ranges.
 class TensorMemory final : public RandomReader, public FileWriter {
  public:
   static constexpr std::int64_t kStageBytes = 4 << 20;
 
   explicit TensorMemory(OnMoved on_moved = {}) : on_moved_(std::move(on_moved)) { name_ = "memory"; }
 
-  /// \returns the offset of its bytes, as packed in row-major order. Ownership: shared; the memory lives as long as
-  ///   this.
+  /// Adds a tensor. \returns the offset of its bytes, packed in row-major order. Ownership: shared; the memory lives as
+  /// long as this object.
   std::int64_t add(const at::Tensor& tensor);
 
   std::int64_t size() const override { return size_; }
@@ -47,13 +48,13 @@ class TensorMemory final : public RandomReader, public FileWriter {
   void close() override {}
   int descriptor() const override { return -1; }
 
-  /// Waits until the work that GPUs were given for these tensors is done.
+  /// Waits until GPUs have finished their pending work on these tensors.
   void wait_for_devices() const;
-  std::size_t stages() const;  ///< Buffers that were made, for tests.
+  std::size_t stages() const;  ///< Number of allocated buffers, for tests.
 
  private:
   struct Region {
-    std::int64_t begin, end;  ///< In the file.
+    std::int64_t begin, end;  ///< Position in the file.
     std::byte* packed;        ///< Null unless the elements are packed.
     at::Tensor tensor;        ///< Detached.
   };
@@ -64,13 +65,13 @@ class TensorMemory final : public RandomReader, public FileWriter {
   void for_each_part(std::int64_t offset, Span bytes, const Each& each) const;
   void read_staged(const Region& region, std::int64_t offset, std::span<std::byte> out) const;
   void write_staged(const Region& region, std::int64_t offset, std::span<const std::byte> data);
-  /// Empty unless they belong to one packed region.
+  /// Empty unless all of them are in one packed region.
   std::span<std::byte> packed(std::int64_t offset_bytes, std::size_t bytes) const;
   void moved(std::size_t bytes) const;
 
   std::vector<Region> regions_;
   std::int64_t size_ = 0;
-  bool is_pinned_ = false;  ///< Whether buffers are.
+  bool is_pinned_ = false;  ///< Whether buffers are pinned.
   const OnMoved on_moved_;
   mutable std::mutex moved_mutex_;
   mutable std::int64_t moved_ = 0;

@@ -43,7 +43,7 @@ void check_ranks(std::vector<int> ranks, const ProcessGroup& world) {
   SHARD_CHECK_VALUE(twice == ranks.end(), "rank ", *twice, " is on the mesh twice");
 }
 
-/// The meshes that live, for find_device_mesh.
+/// The existing meshes, for find_device_mesh.
 struct Registry {
   std::mutex mutex;
   std::vector<std::weak_ptr<const DeviceMesh>> meshes;

@@ -38,19 +38,21 @@ struct FromLocalOptions {
   /// Compares sizes and dtypes over the ranks, and copies the elements of the first rank of each axis that replicates
   /// into the tensors of its others. A collective.
   bool run_check = false;
-  /// The whole tensor's. Required if ranks have parts of different sizes; otherwise computed from the local one's.
+  /// The whole tensor's shape. Required if ranks have parts of different sizes; otherwise computed from the local
+  /// shape.
   std::optional<Sizes> shape{};
-  /// In elements, with `shape`; row-major if not given.
+  /// Strides in elements, with `shape`; row-major if not given.
   std::optional<Sizes> strides{};
 };
 
 struct RedistributeOptions {
-  /// The result's: elements are converted before they move. Nothing: the tensor's own.
+  /// The dtype of the result. Elements are converted before they are sent. Nothing: the tensor's own dtype.
   std::optional<at::ScalarType> forward_dtype{};
-  /// The dtype in which gradients move back, before they are converted to the tensor's own. Nothing: the same.
+  /// The dtype in which gradients are sent back, before they are converted to the tensor's own dtype. Nothing: no
+  /// change.
   std::optional<at::ScalarType> backward_dtype{};
-  /// A different one of the same world. The call is then a collective of the world, autograd records nothing, and the
-  /// result is a leaf. Null: the tensor's own.
+  /// A different mesh of the same world. The call is then a collective of the world, autograd records nothing, and the
+  /// result is a leaf. Null: the tensor's own mesh.
   DeviceMeshPtr mesh{};
 };
 
@@ -72,20 +74,20 @@ class DTensor {
 
   /// This rank's part, as autograd knows it: a leaf for an optimizer if the tensor was created as one.
   const at::Tensor& local() const;
-  /// The same, as a new handle whose gradient comes in other placements (a collective in backward). Without them it is
-  /// local() itself. \throws c10::ValueError, c10::IndexError  see normalized()
+  /// The local tensor as a new handle, whose gradient is in `grad_placements` (a collective in backward). Without them,
+  /// the handle is local() itself. \throws c10::ValueError, c10::IndexError  see normalized()
   at::Tensor to_local(const std::optional<Placements>& grad_placements = std::nullopt) const;
 
-  /// The same whole in different placements; this very tensor if they are the same already. A collective, unless every
-  /// rank has all that it needs (Replicate to Shard). The new local tensor is contiguous.
+  /// The same tensor in different placements, or this very tensor if the placements are equal. A collective, unless
+  /// every rank already has all elements that it needs (Replicate to Shard). The new local tensor is contiguous.
   /// \throws c10::ValueError  see normalized(); ranks pass different placements. c10::Error  an axis becomes Partial:
   ///   "Can not redistribute from ... to ..., redistributing to Partial is for internal use only!"; errors of
   ///   reductions (an average of integers). shard::Error kPeer
-  /// Cost: one exchange of the elements that ranks lack; before it an all_reduce for each axis from Partial to
-  /// Replicate, and an exchange of terms if an axis goes from Partial to shards.
+  /// Cost: one exchange of the missing elements. Each axis from Partial to Replicate needs an all_reduce before it, and
+  /// axes from Partial to shards need an exchange of terms.
   DTensor redistribute(Placements placements, const RedistributeOptions& options = {}) const;
-  /// The whole tensor on every rank: redistributed to Replicate. `grad_placements` are the placements of the result's
-  /// gradients; Replicate if not given: all ranks use it for the same. A collective.
+  /// The whole tensor on every rank: redistributes to Replicate. `grad_placements` are the placements of the result's
+  /// gradients. The default is Replicate, which is right if all ranks use the result in the same way. A collective.
   at::Tensor full_tensor(const std::optional<Placements>& grad_placements = std::nullopt) const;
 
   at::IntArrayRef sizes() const;    ///< The whole tensor's.
@@ -107,7 +109,7 @@ class DTensor {
   friend DTensor make_dtensor(at::Tensor local, DeviceMeshPtr mesh, TensorLayout layout, Sizes strides);
   explicit DTensor(at::Tensor tensor) : tensor_(std::move(tensor)) {}
   const DTensorImpl& impl() const;
-  /// On a different mesh. See RedistributeOptions.
+  /// On a different mesh; see RedistributeOptions.
   DTensor on_mesh(const DeviceMeshPtr& mesh, Placements placements, at::ScalarType dtype) const;
 
   at::Tensor tensor_;
@@ -115,12 +117,12 @@ class DTensor {
 
 std::ostream& operator<<(std::ostream& out, const DTensor& tensor);
 
-/// `tensor` of the rank at position `src_data_rank` of every axis, sharded and sent to all: a new leaf, with its
-/// requires_grad. Without a source each rank shards its own, and nothing is sent. Partial: terms whose sum is the
-/// tensor. A collective.
-/// \throws c10::ValueError  see normalized(); sizes, dtypes or arguments differ between ranks; a source that is not on
-///   the mesh; a Partial of an operation that is not sum, avg, min or max. c10::Error  not a leaf. shard::Error kPeer
-/// Cost: one exchange; the source has the whole tensor, other ranks need only one of its size.
+/// Shards `tensor` of the rank at position `src_data_rank` on every axis, and sends each rank its part: a new leaf with
+/// the tensor's requires_grad. Without a source, each rank shards its own tensor and sends nothing. Partial: terms
+/// whose sum is the tensor. A collective.
+/// \throws c10::ValueError  see normalized(); sizes, dtypes or arguments differ between ranks; the source is not on the
+///   mesh; a Partial with an operation other than sum, avg, min or max. c10::Error  not a leaf. shard::Error kPeer
+/// Cost: one exchange. Only the source needs the whole tensor; on other ranks a tensor of the same size is enough.
 DTensor distribute_tensor(const at::Tensor& tensor, DeviceMeshPtr mesh, Placements placements,
                           std::optional<std::int64_t> src_data_rank = 0);
 
@@ -128,7 +130,7 @@ struct FactoryOptions {
   std::optional<at::ScalarType> dtype{};  ///< torch's default dtype if not given.
   bool requires_grad = false;
 };
-/// Tensors of which each rank allocates only its part. No collective.
+/// Tensors of which each rank allocates only its own part. Not a collective.
 /// \throws c10::ValueError, c10::IndexError  see normalized()
 DTensor empty(at::IntArrayRef size, DeviceMeshPtr mesh, Placements placements, const FactoryOptions& options = {});
 DTensor full(at::IntArrayRef size, const at::Scalar& value, DeviceMeshPtr mesh, Placements placements,
@@ -136,7 +138,7 @@ DTensor full(at::IntArrayRef size, const at::Scalar& value, DeviceMeshPtr mesh, 
 DTensor zeros(at::IntArrayRef size, DeviceMeshPtr mesh, Placements placements, const FactoryOptions& options = {});
 DTensor ones(at::IntArrayRef size, DeviceMeshPtr mesh, Placements placements, const FactoryOptions& options = {});
 
-/// The last step of all of the above. \pre `layout` is that of `mesh`; `local` is on its device
+/// The common last step of the functions above. \pre `layout` is for `mesh`; `local` is on the mesh's device
 /// \throws c10::ValueError  the local size does not match the layout.
 DTensor make_dtensor(at::Tensor local, DeviceMeshPtr mesh, TensorLayout layout, Sizes strides);
 

@@ -1,4 +1,4 @@
-// DTensors from tensors: a rank's own part, a whole one that is sharded, or values.
+// DTensors from tensors: from a rank's part, from a whole tensor to shard, or from values.
 #include <ATen/ATen.h>
 
 #include <utility>
@@ -23,15 +23,15 @@ Sizes row_major(const Sizes& shape) {
 
 at::Tensor nothing_like(const at::Tensor& tensor) { return at::empty({0}, tensor.options()); }
 
-/// The dimension that a placement cuts.
+/// The dimension that a placement shards.
 std::optional<std::size_t> cut_dim(const Placement& placement) {
   if (const auto* const shard = std::get_if<Shard>(&placement)) return static_cast<std::size_t>(shard->dim);
   if (const auto* const shard = std::get_if<StridedShard>(&placement)) return static_cast<std::size_t>(shard->dim);
   return std::nullopt;
 }
 
-/// Size and strides of the whole, if all ranks have as much as this one. Source: compute_global_tensor_info of torch
-/// 2.11.
+/// Size and strides of the whole tensor if every rank has a part of the same size. Source: compute_global_tensor_info
+/// of torch 2.11.
 std::pair<Sizes, Sizes> whole_of(const at::Tensor& local, const DeviceMesh& mesh, const Placements& placements) {
   Sizes shape = local.sizes().vec(), strides = local.strides().vec();
   for (std::size_t axis = 0; axis < placements.size(); ++axis) {
@@ -57,7 +57,7 @@ std::int64_t first_replica(const DeviceMesh& mesh, const Placements& placements,
   return first;
 }
 
-/// Compares the ranks' arguments, and copies the first replica of each part over the others. A collective.
+/// Compares the ranks' arguments, and copies the first replica of each part to its other replicas. A collective.
 void check_and_copy(const at::Tensor& local, const DeviceMesh& mesh, const Placements& placements, bool same_sizes) {
   const ProcessGroup& group = *mesh.group();
   const auto member = [&](std::int64_t rank) {
@@ -83,7 +83,7 @@ void check_source(std::int64_t source, const DeviceMesh& mesh) {
   }
 }
 
-/// The mesh's rank at place `source` of all axes.
+/// The mesh's rank at position `source` on all axes.
 std::int64_t source_index(std::int64_t source, const DeviceMesh& mesh) {
   std::int64_t index = 0;
   for (const MeshAxis& axis : mesh.axes()) index = index * axis.size + source;
@@ -128,7 +128,7 @@ at::Tensor cut(const at::Tensor& whole, const DeviceMesh& mesh, const TensorLayo
   return local;
 }
 
-/// Replicated axes that are to be Partial get a term each.
+/// Gives each rank a term for replicated axes that become Partial.
 at::Tensor partitioned(at::Tensor local, const DeviceMesh& mesh, const Placements& placements) {
   for (std::size_t axis = 0; axis < placements.size(); ++axis) {
     if (const auto* const partial = std::get_if<Partial>(&placements[axis])) {

@@ -17,7 +17,7 @@ std::size_t world_rank(const DeviceMesh& mesh, std::size_t index) {
   return static_cast<std::size_t>(mesh.ranks()[index]);
 }
 
-/// The replica of the mesh's lowest rank is read.
+/// Reads the replica on the mesh's lowest rank.
 Transfer plan_to_mesh(const DTensor& tensor, const DeviceMesh& mesh, const std::vector<LocalPart>& after,
                       const at::Tensor& fresh) {
   const DeviceMesh& own_mesh = *tensor.device_mesh();

@@ -25,13 +25,13 @@ const char* name_of(ReduceOp op) {
   return "max";
 }
 
-/// Overloads as one visitor.
+/// Combines overloads into one visitor.
 template <class... Cases>
 struct Visitor : Cases... {
   using Cases::operator()...;
 };
 
-/// Sum and mean commute with one another, other operations only with themselves.
+/// Sum and mean commute with each other, other operations only with themselves.
 ReduceOp family(ReduceOp op) { return op == ReduceOp::kMean ? ReduceOp::kSum : op; }
 
 void check_partials(const Placements& placements) {

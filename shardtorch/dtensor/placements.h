@@ -23,7 +23,7 @@ struct Replicate {
 
 /// Sharded along `dim` as by torch.chunk: the last ranks may have fewer elements, or none.
 struct Shard {
-  std::int64_t dim = 0;  ///< Negative ones count from the end until a DTensor has it.
+  std::int64_t dim = 0;  ///< Negative values count from the end until a DTensor uses the placement.
 
   friend bool operator==(const Shard&, const Shard&) = default;
 };
@@ -37,7 +37,7 @@ struct StridedShard {
   friend bool operator==(const StridedShard&, const StridedShard&) = default;
 };
 
-/// Every rank of the axis has a term of each element; `op` over all ranks gives the element.
+/// Every rank of the axis has one term of each element. Combining all ranks' terms by `op` gives the element.
 struct Partial {
   ReduceOp op = ReduceOp::kSum;
 
@@ -53,17 +53,18 @@ std::string to_string(const Placements& placements);  ///< "[S(0), R]"
 
 /// Normalizes placements for a tensor of `dims` dimensions on a mesh of `axes` axes: dimensions are counted from the
 /// front.
-/// \throws c10::ValueError  different numbers of placements and axes; a split factor below 1; Partial of operations
-///   that do not commute with one another (a sum and a mean do).
-/// \throws c10::IndexError  a dimension that the tensor lacks.
+/// \throws c10::ValueError  different numbers of placements and axes; a split factor below 1; Partial placements whose
+///   operations do not commute (sum and mean do).
+/// \throws c10::IndexError  the tensor has no such dimension.
 Placements normalized(Placements placements, std::size_t axes, std::int64_t dims);
 
-/// The placements of the gradient of a tensor with these: Replicate for Partial, the others unchanged.
+/// The placements of a gradient for these placements: Replicate for Partial, otherwise the same.
 Placements placements_of_gradient(Placements placements);
 
-/// The catalog's form of the placements. A Partial has the same elements as a Replicate: a value for each.
+/// Converts placements to the catalog's form. A Partial becomes like a Replicate, because each rank has a value for
+/// each element.
 std::vector<shard::Placement> in_catalog(const Placements& placements);
-/// The way back.
+/// Converts from the catalog's form.
 Placement from_catalog(const shard::Placement& placement);
 
 bool is_partial(const Placement& placement);

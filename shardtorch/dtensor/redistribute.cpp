@@ -19,8 +19,8 @@ std::vector<std::string> request(const TensorLayout& from, const Placements& to)
   return {to_string(from), "new placements=" + to_string(to)};
 }
 
-/// The parts of `local` that this rank sends, and those of `fresh` that it receives, by term; by ranks of the mesh's
-/// group.
+/// The parts of `local` that this rank sends, and the parts of `fresh` that it receives, by term and by rank of the
+/// mesh's group.
 Transfer plan_transfer(const RedistributionPlan& plan, const DeviceMesh& mesh, const at::Tensor& local,
                        const std::vector<at::Tensor>& fresh) {
   const ProcessGroup& group = *mesh.group();
@@ -37,7 +37,7 @@ Transfer plan_transfer(const RedistributionPlan& plan, const DeviceMesh& mesh, c
   return parts;
 }
 
-/// One exchange. Axes that are Partial in `from` and not in `to` are reduced.
+/// Performs one exchange. Reduces axes that are Partial in `from` and not in `to`.
 at::Tensor exchange(const at::Tensor& local, const DeviceMesh& mesh, const TensorLayout& from, const Placements& to) {
   const RedistributionPlan plan = plan_redistribution(from, to, *mesh.index());
   std::vector<at::Tensor> fresh;
@@ -56,7 +56,7 @@ at::Tensor exchange(const at::Tensor& local, const DeviceMesh& mesh, const Tenso
   return reduce_terms(std::move(fresh), from.placements, to, mesh);
 }
 
-/// The collectives, without autograd.
+/// Performs the collectives, without autograd.
 at::Tensor move(const at::Tensor& local, const DeviceMesh& mesh, TensorLayout from, const Placements& to) {
   at::Tensor moved = local;
   const auto reduces = [&](std::size_t axis, bool is_replicated) {

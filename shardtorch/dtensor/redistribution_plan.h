@@ -1,6 +1,6 @@
 /// \file
-/// Boxes that move when a tensor's placements change, with their sources and destinations. Pure: no mesh, ranks only as
-/// numbers, no elements.
+/// The boxes to transfer when a tensor's placements change, with their sources and destinations. Pure: uses no mesh and
+/// no elements, and ranks are only numbers.
 ///
 /// Ranks are the indices of a mesh, row-major. Offsets count elements of the local tensors, whose shapes and boxes are
 /// those of libshard's place().
@@ -25,7 +25,7 @@ struct TensorLayout {
 /// "size=[8, 4], placements=[S(0), R]"
 std::string to_string(const TensorLayout& layout);
 
-/// A part of a rank's local tensor that is a box of the whole tensor.
+/// A box of the whole tensor that is a part of a rank's local tensor.
 struct LocalBox {
   Sizes offsets;  ///< In the whole tensor.
   Sizes sizes;
@@ -36,13 +36,13 @@ struct LocalPart {
   std::vector<LocalBox> boxes;  ///< In the order of elements; several if a StridedShard leaves gaps; none if empty.
   bool is_replica = false;      ///< A lower rank has the same.
 };
-/// By rank of the mesh.
-/// \throws shard::Error kUnsupported  strided shards of too many boxes (place())
+/// The local tensor of each rank of the mesh.
+/// \throws shard::Error kUnsupported  strided shards with too many boxes (place())
 std::vector<LocalPart> parts_of(const TensorLayout& layout);
 
-/// A box on its way between two local tensors.
+/// A box to copy between two local tensors.
 struct BoxCopy {
-  Sizes from, to;  ///< Its first element in the one, and in the other.
+  Sizes from, to;  ///< Its first element in the source, and in the destination.
   Sizes sizes;
 
   friend bool operator==(const BoxCopy&, const BoxCopy&) = default;
@@ -54,21 +54,21 @@ std::vector<BoxCopy> common_boxes(const LocalPart& from, const LocalPart& to);
 /// Boxes that one rank sends and receives.
 struct RedistributionPlan {
   Sizes new_sizes;  ///< The shape of the new local tensor.
-  /// By rank of the mesh, itself included. The boxes from one rank fill no element twice. If no axis is Partial before,
-  /// every element of the new local tensor is received once; otherwise once from every rank that has a term of it.
+  /// By rank of the mesh, including this one. No two boxes from one rank fill the same element. If no axis was Partial
+  /// before, every element of the new local tensor is received once; otherwise, once from every rank with a term of it.
   std::vector<std::vector<BoxCopy>> to, from;
-  /// For each sending rank: the number of its terms among those of one element, in the order of ranks; 0 if there is
-  /// only one.
+  /// For each sending rank, the index of its term among the terms of one element, in the order of ranks; 0 if there is
+  /// only one term.
   std::vector<std::size_t> term_of;
   std::size_t terms = 1;  ///< The number of terms of each element.
   bool is_local = false;  ///< No rank receives data from another rank.
 };
 
-/// The plan from layout `from` to `placements`, for rank `own`. A rank reads the replica at its own position on all
-/// axes that replicate, so elements that it already has are not sent. An axis that is Partial before and not afterwards
-/// contributes terms; one that is Partial on both sides stays apart from the others of the axis.
+/// The plan from layout `from` to `placements` for rank `own`. A rank reads the replica at its own position on all axes
+/// that replicate, so elements that it already has are not sent. An axis that is Partial before and not afterwards
+/// contributes terms. On an axis that is Partial on both sides, each rank's terms stay separate.
 /// \pre `placements` are normalized; an axis that is Partial afterwards has the same operation before
-/// Cost: ranks times boxes of each pair of ranks that share elements or could.
+/// Cost: proportional to the ranks, times the boxes of each pair of ranks that may share elements.
 RedistributionPlan plan_redistribution(const TensorLayout& from, const Placements& placements, std::int64_t own);
 
 }  // namespace shard::dtensor

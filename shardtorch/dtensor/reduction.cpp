@@ -22,7 +22,7 @@ void add_term(at::Tensor& sum, const at::Tensor& term, ReduceOp op) {
       at::maximum_out(sum, sum, term);
       return;
     case ReduceOp::kSum:
-    case ReduceOp::kMean:  // Is divided afterwards.
+    case ReduceOp::kMean:  // The caller divides the sum afterwards.
       sum.add_(term);
   }
 }

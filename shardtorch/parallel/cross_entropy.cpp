@@ -18,7 +18,7 @@ void check_shapes(const at::Tensor& logits, const at::Tensor& targets, const Chu
                     targets.sizes(), ", but the logits ", logits.sizes());
 }
 
-/// The largest logit of each target, on all ranks; without gradient, which does not depend on it.
+/// The largest logit of each target over all ranks. Has no gradient, because the result does not depend on it.
 at::Tensor largest(const at::Tensor& logits, const ProcessGroupPtr& group) {
   at::Tensor most = logits.size(-1) > 0
                         ? logits.detach().amax(-1)
@@ -29,9 +29,9 @@ at::Tensor largest(const at::Tensor& logits, const ProcessGroupPtr& group) {
   return most;
 }
 
-/// The logit of each target that this rank has, 0 of the others.
+/// The logit of each target that is on this rank; 0 for the others.
 at::Tensor picked(const at::Tensor& logits, const at::Tensor& targets, const Chunk& chunk) {
-  if (chunk.size == 0) return logits.sum(-1);  // Zeros that need the gradients of the logits.
+  if (chunk.size == 0) return logits.sum(-1);  // Zeros that keep the logits in the graph.
   const at::Tensor local = targets - chunk.begin;
   const at::Tensor elsewhere = local.lt(0).logical_or(local.ge(chunk.size));
   return logits.gather(-1, local.masked_fill(elsewhere, 0).unsqueeze(-1)).squeeze(-1).masked_fill(elsewhere, 0);

@@ -1,6 +1,6 @@
 /// \file
-/// Cross entropy of logits whose classes are cut over the ranks of a group, as a column layer's output is: no rank ever
-/// has all of them.
+/// Cross entropy of logits whose classes are sharded over the ranks of a group, like the output of a column layer. No
+/// rank ever has all logits.
 #pragma once
 
 #include <torch/nn/module.h>
@@ -11,24 +11,24 @@
 namespace shard::parallel {
 
 struct CrossEntropyOptions {
-  std::int64_t ignore_index = -100;  ///< Targets that count for nothing.
+  std::int64_t ignore_index = -100;  ///< Targets with this value are ignored.
   double label_smoothing = 0;        ///< 0 to 1.
   enum class Reduction : std::uint8_t { kNone, kMean, kSum } reduction = Reduction::kMean;
 };
 
-/// torch::nn::CrossEntropyLoss of class indices, without weights of classes. A collective; so is backward, with the
+/// torch::nn::CrossEntropyLoss for class indices, without class weights. A collective, as is backward, which gives the
 /// gradient of this rank's logits.
 ///
-/// \param logits  [..., this rank's chunk of `classes`]: the last dimension is the classes'.
+/// \param logits  [..., this rank's chunk of `classes`]; the last dimension contains the classes.
 /// \param targets  [...], int64, the same on all ranks.
-/// \returns  As torch: on all ranks the same.
+/// \returns  The same as torch, on all ranks.
 /// \throws c10::ValueError  different shapes, only on this rank; c10::IndexError  on all ranks, a target that is not a
 ///   class.
 /// Cost: three all_reduces of a number per target (four with smoothing).
 at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& targets, std::int64_t classes,
                          const CrossEntropyOptions& options = {}, const ProcessGroupPtr& group = nullptr);
 
-/// The same as a module.
+/// The same loss as a module.
 class CrossEntropyLossImpl : public torch::nn::Module {
  public:
   explicit CrossEntropyLossImpl(std::int64_t classes, const CrossEntropyOptions& options = {},

@@ -47,7 +47,7 @@ at::Tensor rows_of(const at::Tensor& weight, const at::Tensor& indices, std::int
 
 namespace {
 
-/// Options of both kinds of tables that these layers do not support. \throws c10::NotImplementedError
+/// Checks for options of both kinds of tables that these layers do not support. \throws c10::NotImplementedError
 template <class Options>
 const Options& checked(const Options& options) {
   SHARD_CHECK_NOT_IMPLEMENTED(!options.max_norm().has_value(), "sharded embeddings have no max_norm");

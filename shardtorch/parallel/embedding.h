@@ -18,31 +18,31 @@
 
 namespace shard::parallel {
 
-/// Which dimension of a table is cut.
+/// The dimension along which a table is sharded.
 enum class TableCut : std::uint8_t {
-  kRows,     ///< A rank looks up the indices of its rows, and the ranks' results are summed.
-  kColumns,  ///< A rank looks up its columns of everything, and the ranks' results are put side by side.
+  kRows,     ///< A rank looks up the indices in its rows. The results of the ranks are summed.
+  kColumns,  ///< A rank looks up all indices in its columns. The results of the ranks are concatenated.
 };
 
-/// A layer whose weight is a table that is cut.
+/// A layer whose weight is a sharded table.
 /// \tparam Whole  torch::nn's layer of the same name: EmbeddingImpl or EmbeddingBagImpl; `Options` are its options.
 template <class Whole, class Options>
 class CutTable : public torch::nn::Module {
  public:
-  /// The elements of group rank 0's `whole`, which does not change. `group` null: the default group.
+  /// Shards the weight of `whole` on group rank 0, which does not change. `group` null: the default group.
   /// \throws c10::ValueError  this process is not a member; shapes differ between ranks
   /// \throws c10::NotImplementedError  max_norm, scale_grad_by_freq and sparse gradients
   explicit CutTable(const Whole& whole, TableCut cut = TableCut::kRows, ProcessGroupPtr group = nullptr);
-  /// New elements, which rank 0 draws as torch::nn does. Memory: temporarily the whole table.
+  /// Creates new elements, which rank 0 draws as torch::nn does. Memory: temporarily the whole table.
   explicit CutTable(const Options& options, TableCut cut = TableCut::kRows, ProcessGroupPtr group = nullptr)
       : CutTable(Whole(options), cut, std::move(group)) {}
   CutTable(std::int64_t num_embeddings, std::int64_t embedding_dim)
       : CutTable(Options(num_embeddings, embedding_dim)) {}
 
-  at::Tensor weight;  ///< [num_embeddings, embedding_dim], cut.
+  at::Tensor weight;  ///< [num_embeddings, embedding_dim], sharded.
 
  protected:
-  /// The row without gradient, as a number from 0 on; -1: none.
+  /// The row without gradient, as a number that is not negative; -1: none.
   std::int64_t padding() const;
 
   Options options_;

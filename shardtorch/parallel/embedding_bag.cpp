@@ -11,7 +11,7 @@ namespace shard::parallel {
 
 namespace {
 
-/// Numbers of at::embedding_bag.
+/// Constants of at::embedding_bag.
 enum Mode : std::int64_t { kSum = 0, kMean = 1, kMax = 2 };
 
 Mode mode_of(const torch::nn::EmbeddingBagOptions& options) {
@@ -19,7 +19,7 @@ Mode mode_of(const torch::nn::EmbeddingBagOptions& options) {
   return std::holds_alternative<torch::enumtype::kMean>(options.mode()) ? kMean : kMax;
 }
 
-/// All bags' indices one after the other, with the start of each bag. `weights` may be undefined.
+/// The indices of all bags in sequence, with the start of each bag. `weights` may be undefined.
 struct Bags {
   at::Tensor indices, begins, weights;
 
@@ -44,7 +44,7 @@ Bags bags_of(const at::Tensor& indices, const at::Tensor& offsets, const at::Ten
   return {indices, options.include_last_offset() ? offsets.slice(0, 0, -1) : offsets, flat};
 }
 
-/// Bags without the indices that are padding.
+/// Removes padding indices from bags.
 Bags without_padding(const Bags& bags, std::int64_t padding) {
   const at::Tensor kept = bags.indices.ne(padding);
   const at::Tensor before = at::cat({at::zeros({1}, at::kLong), kept.cumsum(0)});

@@ -19,14 +19,14 @@
 
 namespace shard::parallel {
 
-/// Output features are cut: rank i has the i-th chunk of the weight's rows and of the bias.
+/// Output features are sharded: rank i has the i-th chunk of the weight's rows and of the bias.
 class ColumnLinearImpl : public torch::nn::Module {
  public:
-  /// The elements of group rank 0's `whole`, which does not change. `group` null: the default group.
+  /// Shards the elements of `whole` on group rank 0, which does not change. `group` null: the default group.
   /// \throws c10::ValueError  this process is not a member; shapes differ between ranks
   explicit ColumnLinearImpl(const torch::nn::LinearImpl& whole, bool gather_output = false,
                             ProcessGroupPtr group = nullptr);
-  /// New elements, which rank 0 draws as torch::nn::Linear does. Memory: temporarily the whole weight.
+  /// Creates new elements, which rank 0 draws as torch::nn::Linear does. Memory: temporarily the whole weight.
   explicit ColumnLinearImpl(const torch::nn::LinearOptions& options, bool gather_output = false,
                             ProcessGroupPtr group = nullptr);
   ColumnLinearImpl(std::int64_t in_features, std::int64_t out_features)
@@ -36,8 +36,8 @@ class ColumnLinearImpl : public torch::nn::Module {
   /// \returns  [..., this rank's output features], with gather_output [..., out_features] on all ranks.
   at::Tensor forward(const at::Tensor& input);
 
-  at::Tensor weight;  ///< [out_features, in_features], cut along 0.
-  at::Tensor bias;    ///< [out_features], cut; undefined without.
+  at::Tensor weight;  ///< [out_features, in_features], sharded along 0.
+  at::Tensor bias;    ///< [out_features], sharded; undefined without.
 
  private:
   ProcessGroupPtr group_;
@@ -45,10 +45,10 @@ class ColumnLinearImpl : public torch::nn::Module {
 };
 TORCH_MODULE(ColumnLinear);
 
-/// Input features are cut: rank i has the i-th chunk of the weight's columns. The bias is whole on all ranks.
+/// Input features are sharded: rank i has the i-th chunk of the weight's columns. The bias is whole on all ranks.
 class RowLinearImpl : public torch::nn::Module {
  public:
-  /// The same as ColumnLinear's. `split_input`: the input is whole on all ranks, and each uses its part.
+  /// See ColumnLinear. With `split_input`, the input is whole on all ranks, and each rank uses its part.
   explicit RowLinearImpl(const torch::nn::LinearImpl& whole, bool split_input = false, ProcessGroupPtr group = nullptr);
   explicit RowLinearImpl(const torch::nn::LinearOptions& options, bool split_input = false,
                          ProcessGroupPtr group = nullptr);
@@ -59,7 +59,7 @@ class RowLinearImpl : public torch::nn::Module {
   /// \returns  [..., out_features], the same on all ranks.
   at::Tensor forward(const at::Tensor& input);
 
-  at::Tensor weight;  ///< [out_features, in_features], cut along 1.
+  at::Tensor weight;  ///< [out_features, in_features], sharded along 1.
   at::Tensor bias;    ///< [out_features]; undefined without.
 
  private:

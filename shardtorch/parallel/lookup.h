@@ -1,5 +1,5 @@
 /// \file
-/// Rows of a table that is cut. Inside shardtorch/parallel only.
+/// Looks up rows of a sharded table. Inside shardtorch/parallel only.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -12,17 +12,17 @@ namespace shard::parallel {
 /// \throws c10::IndexError  an index outside of the table.
 void check_indices(const at::Tensor& indices, std::int64_t rows);
 
-/// A zero that needs the gradients which `tensor` needs: layers of a rank without elements stay in its graph, whose
-/// backward other ranks wait for.
+/// A zero that depends on `tensor` in the autograd graph. With it, a rank without elements still takes part in the
+/// backward pass, for which other ranks wait.
 at::Tensor zero_of(const at::Tensor& tensor);
 
-/// Indices into this rank's rows, and which of them other ranks have; those are 0.
+/// Indices in this rank's rows, and a mask of those on other ranks, which are replaced by 0.
 struct OwnRows {
   at::Tensor indices, elsewhere;
 };
 OwnRows own_rows(const at::Tensor& indices, const ProcessGroup& group, std::int64_t rows);
 
-/// The rows of `indices` on all ranks, from a table that is cut by rows. `padding`: a row without gradient, or -1.
+/// The rows of `indices`, on all ranks, from a table that is sharded by rows. `padding`: a row without gradient, or -1.
 at::Tensor rows_of(const at::Tensor& weight, const at::Tensor& indices, std::int64_t padding,
                    const ProcessGroupPtr& group);
 

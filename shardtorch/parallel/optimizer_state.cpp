@@ -26,16 +26,16 @@ namespace shard::parallel {
 
 namespace {
 
-// States and options of torch::optim's Adam, AdamW and SGD, by Python's names.
+// States and options of torch::optim's Adam, AdamW and SGD under Python's names.
 
 struct Slot {
   const char* name;    ///< "exp_avg"
   at::Tensor* tensor;  ///< Defined.
 };
 
-/// A state's members. Ownership: they are part of the state.
+/// The members of a parameter's state. Ownership: they are part of the state.
 struct Slots {
-  std::int64_t* step = nullptr;  ///< Null if the class counts none.
+  std::int64_t* step = nullptr;  ///< Null if the class has no step counter.
   std::vector<Slot> tensors;
 };
 
@@ -102,7 +102,7 @@ GenericDict sgd_dict(const SGDOptions& options) {
   return dict;
 }
 
-/// Calls `set` with the value of `name`, if there is one.
+/// Calls `set` with the value of `name`, if it exists.
 template <class Set>
 void take(const GenericDict& dict, const char* name, const Set& set) {
   if (const auto found = dict.find(name); found != dict.end()) set(found->value());
@@ -139,7 +139,7 @@ std::unique_ptr<OptimizerOptions> sgd_options(SGDOptions options, const GenericD
 
 [[noreturn]] void refuse() { throw c10::ValueError("the optimizer is neither Adam nor AdamW nor SGD"); }
 
-/// Calls with the options as their own class. \throws c10::ValueError
+/// Calls with the options as objects of their own class. \throws c10::ValueError
 template <class Visit>
 auto visit_options(const OptimizerOptions& options, const Visit& visit) {
   if (const auto* adam = dynamic_cast<const AdamOptions*>(&options)) return visit(*adam);
@@ -197,13 +197,14 @@ Slots slots_of(torch::optim::OptimizerParamState& state) {
   refuse();
 }
 
-/// A state before the first step; null if that class and those options have none. \throws c10::ValueError
+/// A state before the first step; null if this class has none with these options. \throws c10::ValueError
 std::unique_ptr<torch::optim::OptimizerParamState> zero_state(const OptimizerOptions& options,
                                                               const at::Tensor& parameter) {
   return visit_options(options, ZeroState{parameter});
 }
 
-/// Without "params". Options that only Python has are included with their defaults. \throws c10::ValueError
+/// The options as a dict, without "params". Options that exist only in Python are included with their defaults. \throws
+/// c10::ValueError
 GenericDict dict_of_options(const OptimizerOptions& options) { return visit_options(options, DictOf{}); }
 
 /// A copy of `options` with the values of `dict`. \throws c10::ValueError  a different class; not a number.
@@ -216,24 +217,24 @@ using torch::optim::Optimizer;
 
 GenericDict make_dict() { return GenericDict(c10::StringType::get(), c10::AnyType::get()); }
 
-/// One parameter's states: of each of its local tensors one.
+/// The states of one parameter, one for each of its local tensors.
 struct ParameterState {
   std::vector<LocalParameter> locals;
   std::vector<Slots> slots;
 };
 
-/// An optimizer's parameters by name, and the names of each group, in its order.
+/// The parameters of an optimizer by name, and the names in each of its groups, in its order.
 struct NamedStates {
   std::map<std::string, ParameterState> by_name;
   std::vector<std::vector<std::string>> groups;
 };
 
-/// Whether it is a sharded parameter of which this rank has no shard.
+/// Whether the tensor is a sharded parameter without a shard on this rank.
 bool is_elsewhere(const ShardedTensor& sharded) {
   return sharded.defined() && sharded.local_shards().empty() && sharded.requires_grad();
 }
 
-/// The names, plus the sharded parameters without a shard on this rank, in the order of the module, so that all ranks
+/// Adds the sharded parameters without a shard on this rank to the names, in the order of the module, so that all ranks
 /// have the same names. Returns `names` unchanged if there is no such parameter.
 std::vector<std::string> with_those_of_other_ranks(const torch::nn::Module& module, std::vector<std::string> names) {
   const std::unordered_set<std::string> here(names.begin(), names.end());
@@ -268,13 +269,14 @@ NamedStates named_states(const torch::nn::Module& module, const Optimizer& optim
       states.by_name[local.name].slots.push_back(slots_of(*state->second));
     }
   }
-  // With several groups, or if some parameters are in none, the group on ranks with a shard is unknown.
+  // With several groups, or if some parameters are in no group, this rank cannot know the group on the ranks with a
+  // shard.
   const bool has_all = states.groups.size() == 1 && optimizer.param_groups().front().params().size() == known.size();
   if (has_all) states.groups.front() = with_those_of_other_ranks(module, std::move(states.groups.front()));
   return states;
 }
 
-/// The tensors of one slot of a parameter as one value.
+/// Combines the tensors of one slot of a parameter to one value.
 at::Tensor joined(const ParameterState& state, std::size_t slot) {
   const ShardedTensor& like = state.locals.front().sharded;
   if (!like.defined()) return *state.slots.front().tensors[slot].tensor;
@@ -290,7 +292,7 @@ at::Tensor joined(const ParameterState& state, std::size_t slot) {
       .as_tensor();
 }
 
-/// The same as torch.optim.optimizer._get_scalar_dtype.
+/// Does the same as torch.optim.optimizer._get_scalar_dtype.
 at::ScalarType step_dtype() { return c10::get_default_dtype_as_scalartype() == at::kDouble ? at::kDouble : at::kFloat; }
 
 GenericDict dict_of(const ParameterState& state) {
@@ -303,7 +305,7 @@ GenericDict dict_of(const ParameterState& state) {
 
 constexpr std::string_view kStates = "optim.state.";  ///< The prefix of state names in a training state.
 
-/// Without the states of parameters that have no shard on this rank.
+/// Removes the states of parameters without a shard on this rank.
 void drop_those_of_other_ranks(const torch::nn::Module& module, std::vector<std::string>& names) {
   std::unordered_set<std::string_view> elsewhere;
   const auto parameters = module.named_parameters();
@@ -313,11 +315,11 @@ void drop_those_of_other_ranks(const torch::nn::Module& module, std::vector<std:
   std::erase_if(names, [&](std::string_view name) {
     if (!name.starts_with(kStates)) return false;
     name.remove_prefix(kStates.size());
-    return elsewhere.contains(name.substr(0, name.rfind('.')));  // Slots have no dots.
+    return elsewhere.contains(name.substr(0, name.rfind('.')));  // Slot names have no dots.
   });
 }
 
-/// The changes that a state makes to an optimizer. Nothing is changed before `apply`.
+/// Changes to an optimizer by a state. Nothing changes before `apply`.
 class Restoring {
  public:
   Restoring(const torch::nn::Module& module, Optimizer& optimizer, const GenericDict& state)

@@ -19,16 +19,16 @@
 
 namespace shard::parallel {
 
-/// Tensors are shared with the optimizer; "step" is a separate scalar, as in Python: float64 if that is the default
-/// dtype, otherwise float32. Parameters that have had no step have no entry. Parameters without a shard on this rank
-/// are in "params" if the optimizer has one group, with all local parameters of `module`. With several groups, each
-/// needs a parameter of which rank 0 and the loading ranks have shards.
+/// The optimizer's state. Tensors are shared with the optimizer; "step" is a separate scalar, as in Python: float64 if
+/// that is the default dtype, otherwise float32. Parameters without a step so far have no entry. Parameters without a
+/// shard on this rank are in "params" if the optimizer has one group that contains all local parameters of `module`.
+/// With several groups, each group needs a parameter of which both rank 0 and the loading ranks have shards.
 /// \throws c10::ValueError  an optimizer of a different class; one of its tensors is not a local parameter of `module`
 ///   (parameters.h).
 c10::IValue optimizer_state(const torch::nn::Module& module, const torch::optim::Optimizer& optimizer);
 
-/// Gives every parameter that has had no step a state of zeros, to load into. Python does the same before it loads. An
-/// SGD without momentum has no state. \throws c10::ValueError  as above.
+/// Gives every parameter without a step so far a state of zeros, which a state can then be loaded into. Python does the
+/// same before it loads. An SGD without momentum has no state. \throws c10::ValueError  as above.
 void init_optimizer_state(torch::optim::Optimizer& optimizer);
 
 /// Copies steps and options (lr, betas, ...) from a state of the form above, and tensors that are not shared. Groups
@@ -37,12 +37,12 @@ void init_optimizer_state(torch::optim::Optimizer& optimizer);
 /// \throws c10::ValueError  as above; a parameter of the optimizer that the state lacks, different shapes or shards.
 void set_optimizer_state(const torch::nn::Module& module, torch::optim::Optimizer& optimizer, const c10::IValue& state);
 
-/// A checkpoint of a training run: {"model": the module's state dict, "optim": the optimizer's, ...}, as Python's
-/// dcp.save({"model": ..., "optim": ...}) has it. \throws  as optimizer_state.
+/// A checkpoint of a training run: {"model": the module's state dict, "optim": the optimizer's state dict, ...}, the
+/// same as in Python's dcp.save({"model": ..., "optim": ...}). \throws  as optimizer_state.
 StateDict training_state(const torch::nn::Module& module, const torch::optim::Optimizer& optimizer);
-/// Loads one into both, saved by any number of ranks. A collective. Other names of the checkpoint are
-/// `LoadResult::unexpected`, but for states of parameters of which this rank has no shard. \throws  as checkpoint::load
-/// and set_optimizer_state.
+/// Loads such a checkpoint, saved by any number of ranks, into module and optimizer. A collective. Other names in the
+/// checkpoint are in `LoadResult::unexpected`, except for states of parameters of which this rank has no shard. \throws
+/// as checkpoint::load and set_optimizer_state.
 checkpoint::LoadResult load_training_state(torch::nn::Module& module, torch::optim::Optimizer& optimizer,
                                            const std::string& path, ProcessGroupPtr group = nullptr,
                                            const checkpoint::LoadOptions& options = {});

@@ -31,7 +31,7 @@ namespace shard {
 
 namespace {
 
-// Workers that exchange bytes through a store, before a process group exists or after its end.
+// Exchanges bytes between workers through a store, before a process group exists or after its end.
 
 /// All workers create one and call it in the same order. Threads: one at a time.
 class Meeting {
@@ -40,15 +40,16 @@ class Meeting {
   /// store may be used again.
   Meeting(c10d::Store& store, int rank, int size, std::chrono::milliseconds timeout);
 
-  /// Part i is worker i's. Each call has its own keys; the last reader removes them.
+  /// Part i of the result comes from worker i. Each call uses new keys. The last reader removes them.
   /// \throws c10::Error  "RPC: worker 2 did not come within 2000 ms", or the store's own error.
   std::vector<Bytes> all_gather(std::span<const std::byte> own);
   void barrier() { all_gather({}); }
-  /// The last step: worker 0 waits for the others' last word, since the store often lives in its process.
+  /// Ends the meeting. Worker 0 waits for the last message of each other worker, because the store often lives in its
+  /// process.
   /// \throws c10::Error  as all_gather, in worker 0.
   void leave();
 
-  /// The store under this meeting's keys, for other users. Its timeout is the meeting's.
+  /// The store under this meeting's keys, for other users. It has the meeting's timeout.
   const c10::intrusive_ptr<c10d::Store>& store() const { return store_; }
 
  private:
@@ -121,7 +122,7 @@ namespace torch_rpc = ::torch::distributed::rpc;
 using torch_rpc::JitFuture;
 using torch_rpc::Message;
 
-constexpr int kThreads = 4;  // They serve fetches, which copy.
+constexpr int kThreads = 4;  // The threads serve fetches, which copy.
 
 float seconds(std::chrono::milliseconds time) { return static_cast<float>(time.count()) / 1000; }
 
@@ -160,7 +161,7 @@ class Shelf {
   std::unordered_map<std::int64_t, Shard> shards_;
 };
 
-/// A shard as an RRef's value: its tensor, on the CPU, and its metadata as text.
+/// The value of a shard's RRef: its tensor on the CPU, and its metadata as text.
 at::IValue to_value(const Shard& shard) {
   const ShardedTensorMetadata metadata{
       {shard.metadata}, shard.metadata.shard_sizes, TensorProperties::of(shard.tensor)};
@@ -207,7 +208,8 @@ class FetchCallback final : public torch_rpc::RequestCallback {
   std::shared_ptr<const Shelf> shelf_;
 };
 
-/// Threads that are made while it lives never get SIGPIPE: writing to a dead worker is an error, not the writer's end.
+/// Blocks SIGPIPE in threads that are created while it lives. Writing to a dead worker is then an error, and does not
+/// end the writer.
 class WithoutSigpipe {
  public:
   WithoutSigpipe() {
@@ -243,7 +245,7 @@ void end_agent(torch_rpc::RpcAgent& agent) {
   torch_rpc::RpcAgent::setCurrentRpcAgent(nullptr);
 }
 
-/// Torch's current agent, once it runs; none if it cannot start.
+/// Torch's current agent once it runs; null if it cannot start.
 std::shared_ptr<torch_rpc::TensorPipeAgent> start_agent(const Meeting& meeting, const RpcOptions& options,
                                                         std::shared_ptr<const Shelf> shelf) {
   const WithoutSigpipe in_all_its_threads;
@@ -274,7 +276,7 @@ class TensorPipeRpc final : public RpcAgent, public std::enable_shared_from_this
         meeting_(store, options.rank, options.world_size, options.timeout),
         workers_(gather_workers(meeting_, options)),
         agent_(start_agent(meeting_, options, shelf_)) {}
-  /// A program that ends without shutdown_rpc.
+  /// Ends the agent in a program without shutdown_rpc.
   ~TensorPipeRpc() override { stop(); }
   TensorPipeRpc(const TensorPipeRpc&) = delete;
   TensorPipeRpc& operator=(const TensorPipeRpc&) = delete;
@@ -287,12 +289,12 @@ class TensorPipeRpc final : public RpcAgent, public std::enable_shared_from_this
   RemoteShard remote_shard(int owner, const Bytes& published) override;
 
   Shard fetch(const Worker& owner, std::int64_t number) const;
-  /// With all workers. \throws c10::Error  one does not come; the agent is ended all the same.
+  /// Ends the agent together with all workers. \throws c10::Error  one does not connect; the agent is ended anyway.
   void shut_down();
 
  private:
   at::IValue request(const Worker& owner, std::int64_t number) const;
-  /// The device to which the device map sends shards from that device of `owner`.
+  /// The target device of the device map for shards on that device of `owner`.
   void bring(Shard& shard, const Worker& owner) const;
   void stop();
 
@@ -304,7 +306,7 @@ class TensorPipeRpc final : public RpcAgent, public std::enable_shared_from_this
   std::atomic<bool> stopped_ = false;
 };
 
-/// A shard at another worker; it may outlive the time in which it can be fetched.
+/// A shard on another worker. It may outlive the time in which it can be fetched.
 class Fetch final : public RemoteShard::Source {
  public:
   Fetch(std::shared_ptr<const TensorPipeRpc> rpc, Worker owner, std::int64_t number)
@@ -364,7 +366,8 @@ Shard TensorPipeRpc::fetch(const Worker& owner, std::int64_t number) const {
 
 void TensorPipeRpc::shut_down() {
   try {
-    meeting_.barrier();  // Names the missing workers, which torch's own does not; after it no worker fetches any more.
+    meeting_
+        .barrier();  // Names missing workers, which torch's own barrier does not. After it, no worker fetches any more.
     agent_->join(true);
     meeting_.leave();
   } catch (...) {

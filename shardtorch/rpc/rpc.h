@@ -1,16 +1,17 @@
 /// \file
-/// Remote shards over torch's TensorPipe RPC: libshard_rpc.so. Processes only: torch's RPC is one per process.
+/// Remote shards over torch's TensorPipe RPC: libshard_rpc.so. Only for ranks that are processes, because torch's RPC
+/// exists once per process.
 ///
-/// Order: init_rpc before init_process_group or after, on all workers; at the end a barrier, then shutdown_rpc, then
-/// destroy_process_group. A program that ends without shutdown_rpc ends, with warnings of torch's on stderr.
+/// Order: all workers call init_rpc before or after init_process_group. At the end they call a barrier, shutdown_rpc
+/// and destroy_process_group. A program without shutdown_rpc ends normally, with warnings from torch on stderr.
 ///
-/// A fetch returns the tensor's current contents, so owners should not write to it at the same time. Shards travel as
-/// copies on the CPU and arrive on the CPU, or on the device from RpcOptions::device_maps; their placement still names
-/// the owner's device. A shard is reachable until its owner's ShardedTensor is destroyed. A later fetch, or one from a
-/// dead worker, is an error within the timeout, mostly at once.
+/// A fetch returns the tensor's current contents, so owners should not write to it at the same time. Shards are sent as
+/// copies on the CPU. They are received on the CPU, or on the device from RpcOptions::device_maps; their placement
+/// still names the owner's device. A shard can be fetched until its owner's ShardedTensor is destroyed. A later fetch,
+/// or one from a dead worker, fails within the timeout, usually at once.
 ///
-/// Messages are TensorPipe's, over TCP, for a trusted network; only fetches of published shards are served, on four
-/// threads of the agent. Sources: torch/csrc/distributed/rpc/tensorpipe_agent.h and rref_proto.h (torch 2.11).
+/// Messages use TensorPipe over TCP, for a trusted network. The agent serves only fetches of published shards, on four
+/// threads. Sources: torch/csrc/distributed/rpc/tensorpipe_agent.h and rref_proto.h (torch 2.11).
 #pragma once
 
 #include <chrono>
@@ -27,8 +28,8 @@ namespace shard {
 struct RpcOptions {
   std::string name;  ///< "worker0"; unique for each worker.
   int rank = 0, world_size = 1;
-  std::chrono::milliseconds timeout{60'000};  ///< For each fetch, and for workers to come.
-  /// By the name of a worker: this process's device for shards from its devices. Others arrive on the CPU.
+  std::chrono::milliseconds timeout{60'000};  ///< The timeout of each fetch, and of waiting for workers.
+  /// The device of this process for shards on each of a worker's devices, by worker name. Other shards go to the CPU.
   std::map<std::string, std::unordered_map<at::Device, at::Device>> device_maps{};
 };
 
@@ -38,9 +39,9 @@ struct RpcOptions {
 /// again.
 /// \throws c10::Error  there is an agent already; a worker does not connect. c10::ValueError  rank, size or name
 std::shared_ptr<RpcAgent> init_rpc(c10::intrusive_ptr<c10d::Store> store, const RpcOptions& options);
-/// Waits for all workers, then ends the agent. Published shards that are left are withdrawn.
-/// \throws c10::Error  a worker does not come within the timeout, named; the agent is ended all the same. There is no
-///   agent.
+/// Waits for all workers, then ends the agent. Withdraws shards that are still published.
+/// \throws c10::Error  a worker does not call it within the timeout (names the worker; the agent is ended anyway);
+///   there is no agent.
 void shutdown_rpc();
 
 }  // namespace shard

@@ -59,7 +59,7 @@ Bytes failure_message(const std::exception_ptr& failure) {
   return out.take();
 }
 
-/// The data of a message; throws the error of a failing rank.
+/// The data of a message. Throws the error of a failing rank.
 Bytes data_of(std::span<const std::byte> message) {
   WireReader in(message);
   const auto answer = static_cast<Answer>(in.number());
@@ -82,7 +82,7 @@ Bytes message_of(const Words& words) {
 
 using Digest = std::array<char, 32>;
 
-/// Zeros for no words, which most calls have.
+/// A digest of words; zero if there are none, as in most calls.
 Digest digest_of(const Words& words) {
   Digest digest{};
   if (words.empty()) return digest;
@@ -113,7 +113,7 @@ bool all_equal(const Values& values) {
   return std::ranges::adjacent_find(values, std::ranges::not_equal_to()) == std::ranges::end(values);
 }
 
-/// The same as all_gather, in one operation if all messages are short, as they mostly are.
+/// Does the same as all_gather, in one operation if all messages are short, as they usually are.
 /// \throws c10::ValueError  ranks have different `facts`.
 std::vector<Bytes> gather_messages(Group& group, const Bytes& own, const Words& facts) {
   constexpr std::size_t kShort = 56;

@@ -1,5 +1,5 @@
 /// \file
-/// A handle on a node of autograd's graph, of the type that this LibTorch has.
+/// A handle to a node of autograd's graph, of the type that this LibTorch uses.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -26,7 +26,7 @@ bool true_on_all_ranks(Group& group, const Verdict& verdict, const Words& facts)
   return std::ranges::all_of(verdicts, [&](const Bytes& one) { return one == yes; });
 }
 
-/// Local shards are in their maker's order, which may differ between tensors of equal metadata.
+/// Local shards are in the order of their creator, which may differ between tensors with equal metadata.
 std::vector<const Shard*> by_box(const std::vector<Shard>& shards) {
   std::vector<const Shard*> sorted;
   for (const Shard& shard : shards) sorted.push_back(&shard);
@@ -49,7 +49,7 @@ bool same_local_shards(const ShardedTensorImpl& a, const ShardedTensorImpl& b, c
          });
 }
 
-/// The facts that all ranks must compare: these arguments, both tensors.
+/// The facts that all ranks compare: these arguments, and both tensors.
 Words facts_of_both(Words arguments, const ShardedTensorImpl& a, const ShardedTensorImpl& b) {
   for (const std::string& fact : facts_of(a.metadata)) arguments.push_back("first tensor: " + fact);
   for (const std::string& fact : facts_of(b.metadata)) arguments.push_back("second tensor: " + fact);
@@ -66,7 +66,7 @@ bool compare(const ShardedTensor& a, const ShardedTensor& b, const Words& argume
   return true_on_all_ranks(one.group->group(), verdict, facts_of_both(arguments, one, other));
 }
 
-/// A tensor as `like` is, of these local shards.
+/// A tensor like `like`, with these local shards.
 template <class Change>
 ShardedTensor with_local_tensors(const ShardedTensor& like, const Change& change, bool requires_grad) {
   const ShardedTensorImpl& old = impl_of(like);
@@ -125,7 +125,7 @@ std::optional<c10::IValue> run_type_as(Args args) {
   return tensor.to(args[1].toTensor().scalar_type()).as_tensor();
 }
 
-/// The elements of a wrapper, which has none, cannot be exchanged (Tensor::set_data).
+/// Refuses Tensor::set_data, because a wrapper has no elements to exchange.
 std::optional<c10::IValue> run_has_compatible_shallow_copy_type(Args) { return false; }
 
 }  // namespace

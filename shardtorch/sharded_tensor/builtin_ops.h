@@ -9,17 +9,17 @@
 
 namespace shard {
 
-/// Built-in operators of ShardedTensors. Nothing if the operator does not support these arguments (copy_ from an
-/// ordinary tensor). `args` by position; trailing ones may be missing, with their defaults.
+/// The built-in operators of ShardedTensors. The result is empty if the operator does not support these arguments
+/// (copy_ from an ordinary tensor). `args` are by position; trailing arguments with defaults may be missing.
 using BuiltinOp = std::optional<c10::IValue> (*)(at::ArrayRef<c10::IValue> args);
 
-/// Null if there is none.
+/// The built-in operator, or null.
 BuiltinOp builtin_op(std::string_view name);
 
-/// Whether the program registered `op` for these tensors, for all or for their class of specs.
+/// Whether the program registered `op` for these tensors, either for all tensors or for their class of specs.
 bool has_registered_op(const ShardingSpec& spec, std::string_view op);
 
-/// Argument `index`, undefined if it is not a ShardedTensor.
+/// Argument `index`; undefined if it is not a ShardedTensor.
 ShardedTensor sharded_arg(at::ArrayRef<c10::IValue> args, std::size_t index);
 /// Argument `index`, or `otherwise` if it is missing or None.
 c10::IValue arg_or(at::ArrayRef<c10::IValue> args, std::size_t index, c10::IValue otherwise);
@@ -36,7 +36,7 @@ std::optional<c10::IValue> run_zero(at::ArrayRef<c10::IValue> args);
 std::optional<c10::IValue> run_uniform(at::ArrayRef<c10::IValue> args);
 std::optional<c10::IValue> run_normal(at::ArrayRef<c10::IValue> args);
 
-// linear_op.cpp: the operators of torch::nn::functional::linear; each becomes the program's op "linear".
+// linear_op.cpp: the operators that torch::nn::functional::linear calls; each becomes the program's op "linear".
 std::optional<c10::IValue> run_t(at::ArrayRef<c10::IValue> args);
 std::optional<c10::IValue> run_matmul(at::ArrayRef<c10::IValue> args);
 std::optional<c10::IValue> run_addmm(at::ArrayRef<c10::IValue> args);
@@ -44,11 +44,11 @@ std::optional<c10::IValue> run_addmm(at::ArrayRef<c10::IValue> args);
 /// \throws c10::Error  "All distributed tensors should use the same ProcessGroup if used together in an op."
 void check_same_group(at::ArrayRef<ShardedTensor> tensors);
 
-/// Whether the local shards of both have the same boxes, in any order. Cost: n log n.
+/// Whether the local shards of both tensors have the same boxes, in any order. Cost: O(n log n).
 bool has_same_boxes(const ShardedTensor& a, const ShardedTensor& b);
 
-/// Copies the elements of local shards into those of the same boxes, in any order. False if the boxes differ; then
-/// nothing is copied. Cost: n log n in local shards, and their elements.
+/// Copies the elements of local shards into those with the same boxes, in any order. If the boxes differ, copies
+/// nothing and returns false. Cost: O(n log n) in local shards, plus their elements.
 bool copy_local_shards(const ShardedTensor& to, const ShardedTensor& from, bool non_blocking = false);
 
 }  // namespace shard

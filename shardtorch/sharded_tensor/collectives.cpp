@@ -22,13 +22,14 @@ const ProcessGroup& member_of(const ProcessGroupPtr& group) {
   return *group;
 }
 
-/// The elements of `tensor`, contiguous on the device that the transport reads: the tensor itself if it is so.
+/// The elements of `tensor`, contiguous on the device that the transport reads: either the tensor itself or a copy.
 at::Tensor packed(const ProcessGroup& group, const at::Tensor& tensor) {
   group.count_wire_bytes(tensor, tensor.scalar_type());
   return tensor.resolve_conj().resolve_neg().contiguous().to(group.preferred_device());
 }
 
-/// The destination of a tensor's elements: the tensor itself if the transport can write to it, otherwise a copy of it.
+/// The destination of a tensor's elements: the tensor itself if the transport can write to it, otherwise a temporary
+/// copy.
 class Landing {
  public:
   Landing(const ProcessGroup& group, at::Tensor tensor) : tensor_(std::move(tensor)) {
@@ -46,7 +47,7 @@ class Landing {
   at::Tensor tensor_, wire_;
 };
 
-/// \throws c10::TypeError  not of such numbers.
+/// \throws c10::TypeError  such numbers cannot be reduced.
 void check_reducible(at::ScalarType dtype, ReduceOp how) {
   const bool is_order = how == ReduceOp::kMin || how == ReduceOp::kMax;
   const bool is_number = at::isIntegralType(dtype, /*includeBool=*/false) ||
@@ -57,7 +58,7 @@ void check_reducible(at::ScalarType dtype, ReduceOp how) {
   SHARD_CHECK_TYPE(can || (is_order && dtype == at::kBool), "cannot reduce tensors of dtype ", dtype, " so");
 }
 
-/// The reductions that both Gloo and NCCL support; a mean is a divided sum.
+/// The reductions that both Gloo and NCCL support. A mean is computed as a sum.
 bool is_native(const ProcessGroup& group, at::ScalarType dtype, ReduceOp how) {
   if (group.c10d() == nullptr || (at::isComplexType(dtype) && how == ReduceOp::kProduct)) return false;
   constexpr at::ScalarType kNative[] = {at::kByte,     at::kChar,  at::kInt,    at::kLong,         at::kHalf,
@@ -80,7 +81,7 @@ c10d::ReduceOp c10d_op(ReduceOp how) {
   SHARD_CHECK(false, "not a reduction");
 }
 
-/// The numbers that a backend adds: a complex one is two.
+/// The numbers that a backend adds: two for each complex number.
 at::Tensor as_real(const at::Tensor& tensor) { return tensor.is_complex() ? at::view_as_real(tensor) : tensor; }
 
 at::Tensor reduced_rows(const at::Tensor& rows, ReduceOp how) {
@@ -102,7 +103,7 @@ void divide_if_mean(const at::Tensor& reduced, const ProcessGroup& group, Reduce
   if (how == ReduceOp::kMean) reduced.div_(group.size());
 }
 
-/// Rank i gets all ranks' parts[i], which all have one shape, and reduces them. \pre packed
+/// Sends parts[i] of all ranks to rank i, which reduces them. They all have one shape. \pre packed
 at::Tensor reduce_parts(const ProcessGroup& group, const Tensors& parts, ReduceOp how) {
   const at::Tensor& own = parts[static_cast<std::size_t>(group.rank())];
   const at::Tensor rows = at::empty({group.size(), own.numel()}, own.options());
@@ -110,15 +111,14 @@ at::Tensor reduce_parts(const ProcessGroup& group, const Tensors& parts, ReduceO
   return reduced_rows(rows, how).view(own.sizes());
 }
 
-/// Every rank reduces one part, which it sends to all. \pre packed
+/// Each rank reduces one part and sends it to all ranks. \pre packed
 void all_reduce_in_parts(const ProcessGroup& group, const at::Tensor& tensor, ReduceOp how) {
   const Tensors parts = tensor.view({tensor.numel()}).tensor_split(group.size());
   const at::Tensor own = bytes_of(reduce_parts(group, parts, how));
   exchange_bytes(group, Tensors(parts.size(), own), bytes_of(parts));
 }
 
-/// Equal parts along `dim`, one after the other in one more dimension. \throws c10::ValueError  there are no such
-/// parts.
+/// Splits `dim` into equal parts, stacked along a new first dimension. \throws c10::ValueError  this is not possible
 at::Tensor as_rows(const at::Tensor& whole, std::int64_t dim, int ranks) {
   SHARD_CHECK_VALUE(whole.dim() > 0 && whole.size(dim) % ranks == 0, "dimension ", dim, " of a tensor of size ",
                     whole.sizes(), " cannot be cut into ", ranks, " equal parts");
@@ -139,7 +139,7 @@ bool travels_as_it_lies(const ProcessGroup& group, const at::Tensor& tensor, at:
 }
 
 at::Tensor bytes_of(const at::Tensor& tensor) {
-  return tensor.as_strided({tensor.numel()}, {1}).view(at::kByte);  // One element may have any stride.
+  return tensor.as_strided({tensor.numel()}, {1}).view(at::kByte);  // A single element may have any stride.
 }
 
 Tensors bytes_of(const Tensors& tensors) {
@@ -222,7 +222,7 @@ at::Tensor reduce_scatter(const at::Tensor& whole, ReduceOp how, std::int64_t di
   check_reducible(whole.scalar_type(), how);
   const at::Tensor rows = packed(own, as_rows(whole, dim, own.size()));
   at::Tensor reduced;
-  // Gloo's own function reduces all parts on all ranks.
+  // Gloo's own function would reduce all parts on all ranks.
   if (is_native(own, whole.scalar_type(), how) && !own.preferred_device().is_cpu()) {
     reduced = at::empty(rows.sizes().slice(1), rows.options());
     own.c10d()->reduce_scatter(as_real(reduced).flatten(), as_real(rows).flatten(), c10d_op(how));

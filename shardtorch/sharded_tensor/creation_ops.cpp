@@ -1,4 +1,4 @@
-// Operators that make a tensor like a ShardedTensor, and those that fill one in place (torch::nn::init ends in these).
+// Operators that create a tensor like a ShardedTensor, and those that fill a tensor in place, as torch::nn::init does.
 //
 // Source: torch/distributed/_shard/sharded_tensor/_ops/init.py (torch 2.11).
 #include <ATen/ATen.h>
@@ -19,8 +19,8 @@ using Result = std::optional<c10::IValue>;
 
 bool is_given(Args args, std::size_t index) { return index < args.size() && !args[index].isNone(); }
 
-/// The arguments dtype, layout, device, pin_memory and memory_format at the end of each schema; argument `first` is the
-/// first.
+/// The arguments dtype, layout, device, pin_memory and memory_format at the end of each schema, from argument `first`
+/// on.
 CreateOptions options_like(const ShardedTensor& tensor, Args args, std::size_t first) {
   CreateOptions options;
   options.process_group = tensor.process_group();
@@ -34,7 +34,7 @@ CreateOptions options_like(const ShardedTensor& tensor, Args args, std::size_t f
   return options;
 }
 
-/// Nothing if the tensor to be like is not sharded.
+/// The new tensor, or nothing if the first argument is not sharded.
 Result made_like(Args args, std::size_t first_option, const FillShard& fill) {
   const ShardedTensor tensor = sharded_arg(args, 0);
   if (!tensor.defined()) return std::nullopt;
@@ -53,7 +53,7 @@ std::optional<at::Generator> generator(Args args, std::size_t index) {
   return is_given(args, index) ? std::optional(args[index].toGenerator()) : std::nullopt;
 }
 
-/// rand_like and randn_like have a second schema, with a generator after the tensor.
+/// rand_like and randn_like have a second schema with a generator after the tensor.
 Result drawn_like(Args args, const std::function<void(at::Tensor, std::optional<at::Generator>)>& draw) {
   constexpr std::size_t kWithGenerator = 7;
   const bool has_generator = args.size() == kWithGenerator;

@@ -8,7 +8,7 @@
 
 namespace shard {
 
-/// The same as c10::Device's constructor, but its error, with the same text, has no backtrace. \throws c10::Error
+/// Does the same as c10::Device's constructor, but its error, with the same text, has no backtrace. \throws c10::Error
 c10::Device device_named(const std::string& text);
 
 }  // namespace shard

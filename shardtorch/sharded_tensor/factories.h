@@ -8,17 +8,18 @@
 
 namespace shard::sharded_tensor {
 
-/// No communication, unless options.init_rrefs (see CreateOptions). Errors: ShardedTensor's constructor.
+/// Creates a tensor without communication, except with options.init_rrefs (see CreateOptions). Errors: ShardedTensor's
+/// constructor.
 ShardedTensor empty(ShardingSpecPtr spec, at::IntArrayRef size, const CreateOptions& options = {});
 ShardedTensor ones(ShardingSpecPtr spec, at::IntArrayRef size, const CreateOptions& options = {});
 ShardedTensor zeros(ShardingSpecPtr spec, at::IntArrayRef size, const CreateOptions& options = {});
 ShardedTensor full(ShardingSpecPtr spec, at::IntArrayRef size, const at::Scalar& value,
                    const CreateOptions& options = {});
-/// Each local shard is one draw of its shape from its device's generator, in the metadata's order.
+/// Draws each local shard separately, with its shape and from its device's generator, in the metadata's order.
 ShardedTensor rand(ShardingSpecPtr spec, at::IntArrayRef size, const CreateOptions& options = {});
 ShardedTensor randn(ShardingSpecPtr spec, at::IntArrayRef size, const CreateOptions& options = {});
 
-/// The spec and the size of `tensor`; everything else, including dtype and group, comes from `options`.
+/// Uses the spec and the size of `tensor`; everything else, including dtype and group, comes from `options`.
 ShardedTensor empty_like(const ShardedTensor& tensor, const CreateOptions& options = {});
 ShardedTensor ones_like(const ShardedTensor& tensor, const CreateOptions& options = {});
 ShardedTensor zeros_like(const ShardedTensor& tensor, const CreateOptions& options = {});
@@ -46,11 +47,11 @@ ShardedTensor shard_tensor(const at::Tensor& tensor, ShardingSpecPtr spec, int s
 
 namespace init {
 
-/// In place on each local shard, in order; returns the tensor. Sources of the distributions: torch::nn::init.
+/// Fills each local shard in place, in order; returns the tensor. Sources of the distributions: torch::nn::init.
 ShardedTensor uniform_(ShardedTensor tensor, double a = 0, double b = 1);
 ShardedTensor normal_(ShardedTensor tensor, double mean = 0, double std = 1);
 ShardedTensor constant_(ShardedTensor tensor, const at::Scalar& value);
-/// `mode` "fan_in" or "fan_out"; fans are those of the local shard, as torch's are. Shards without elements do not
+/// `mode` is "fan_in" or "fan_out". Fans are those of the local shard, as in torch. Shards without elements do not
 /// change. \throws c10::ValueError  any other mode or nonlinearity (torch's names: "relu", "conv2d", ...).
 ShardedTensor kaiming_uniform_(ShardedTensor tensor, double a = 0, const std::string& mode = "fan_in",
                                const std::string& nonlinearity = "leaky_relu");

@@ -34,12 +34,12 @@ class CollectiveNode final : public autograd::Node {
   std::function<Tensors(Tensors)> backward_;
 };
 
-/// A template so that only the branch for this LibTorch's `Pointer` is compiled.
+/// A template, so that only the branch for this LibTorch's `Pointer` is compiled.
 template <typename Pointer, typename Node>
 Pointer make_node(std::function<Tensors(Tensors)> backward) {
   if constexpr (std::is_same_v<Pointer, std::shared_ptr<autograd::Node>>) {
     return Pointer(new Node(std::move(backward)),
-                   [](auto* node) { deleteNode(node); });  // Long chains, without recursion.
+                   [](auto* node) { deleteNode(node); });  // Deletes long chains without recursion.
   } else {
     return c10::make_intrusive<Node>(std::move(backward));
   }
@@ -67,7 +67,7 @@ Tensors differentiable(const Tensors& inputs, const std::function<Tensors()>& fo
     const at::NoGradGuard no_grad;
     outputs = forward();
   }
-  // A view that was made without autograd could not be changed in place with it.
+  // Without this, a view that was created without autograd could not be changed in place with autograd.
   for (at::Tensor& output : outputs) output = output.variable_data();
   if (!records_gradients(inputs)) return outputs;
   const AutogradNodePtr node = make_node<AutogradNodePtr, CollectiveNode>(std::move(backward));
@@ -132,7 +132,7 @@ at::Tensor full_tensor(const ShardedTensor& tensor, Losses losses) {
   const std::vector<Shard> shards = tensor.local_shards();
   Tensors local;
   for (const Shard& shard : shards) local.push_back(shard.tensor);
-  if (shards.empty()) {  // Something that makes this rank's backward take part.
+  if (shards.empty()) {  // Adds an input that makes this rank take part in backward.
     local.push_back(at::empty({0}, at::TensorOptions(tensor.dtype())).set_requires_grad(tensor.requires_grad()));
   }
   const std::vector<std::string> facts{c10::str("losses=", losses == Losses::kSummed ? "summed" : "replicated"),

@@ -14,7 +14,7 @@ namespace shard {
 
 namespace {
 
-/// \throws c10::ValueError  `out` is invalid on the destination, or on another rank.
+/// \throws c10::ValueError  `out` is invalid on the destination, or is given on a different rank.
 void check_out(const std::optional<at::Tensor>& out, bool is_destination, int destination, at::IntArrayRef size) {
   if (!is_destination) {
     SHARD_CHECK_VALUE(!out.has_value(), "Argument ``dst_tensor`` must NOT be specified on non-destination ranks.");
@@ -27,7 +27,7 @@ void check_out(const std::optional<at::Tensor>& out, bool is_destination, int de
   at::assert_no_internal_overlap(*out);
 }
 
-/// This rank's shards by their offsets, without those that have no elements.
+/// This rank's shards by their offsets, without empty ones.
 std::map<Sizes, at::Tensor> own_by_offsets(const std::vector<Shard>& shards) {
   std::map<Sizes, at::Tensor> found;
   for (const Shard& shard : shards) {
@@ -53,7 +53,7 @@ void ask_for_large_pages(const at::Tensor& tensor) {
   ::madvise(reinterpret_cast<void*>(begin), tensor.storage().nbytes() - kPage, MADV_HUGEPAGE);
 }
 
-/// `out` is undefined but on the destination.
+/// Gathers to `dst`. `out` is undefined on all other ranks.
 Transfer plan_gather(const ShardedTensorImpl& tensor, at::ScalarType travel_as, int destination,
                      const at::Tensor& out) {
   const ProcessGroup& group = *tensor.group;
@@ -70,7 +70,7 @@ Transfer plan_gather(const ShardedTensorImpl& tensor, at::ScalarType travel_as, 
   return plan;
 }
 
-/// Every rank's shards to everybody.
+/// Sends every rank's shards to all ranks.
 Transfer plan_all_gather(const ShardedTensorImpl& tensor, const at::Tensor& whole) {
   const ProcessGroup& group = *tensor.group;
   const std::map<Sizes, at::Tensor> own = own_by_offsets(tensor.local_shards);

@@ -17,12 +17,13 @@ namespace shard {
 
 namespace {
 
-// Numbers of a header; from kParcels on two for each rank: its slot, and the elements that it gets.
+// Indices of numbers in a header. From kParcels on there are two numbers per rank: its slot, and the number of its
+// elements.
 constexpr std::size_t kToken = 0, kRounds = 1, kSlotBytes = 2, kParcels = 3;
 constexpr std::size_t kPage = 4096;
 constexpr std::int64_t kSlotAlignment = 64;  // The size of a cache line, and a multiple of every element's size.
 
-/// The processes that can open one another's memory through /proc.
+/// The namespaces of this process. Processes with the same ones can open each other's memory through /proc.
 std::string neighbourhood() {
   std::error_code ignored;
   return host_identity() + " " + std::filesystem::read_symlink("/proc/self/ns/pid", ignored).string();
@@ -103,7 +104,7 @@ std::unique_ptr<HostLink> HostLink::open(Group& group) {
     link.reset(new HostLink(group.size()));
     address = link->address();
   } catch (const Error&) {
-    address.clear();  // The others learn of it.
+    address.clear();  // The missing address informs the other ranks.
   }
   const std::vector<Bytes> addresses = all_gather(group, address);
   bool is_open = false;

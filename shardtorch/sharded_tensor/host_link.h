@@ -1,14 +1,14 @@
 /// \file
-/// Elements between the members of a group on one host, through shared memory. Inside shardtorch only.
+/// Transfers elements between the members of a group on one host through shared memory. Inside shardtorch only.
 ///
-/// Each rank has a segment that it writes and the others read: two headers, and two halves of kHalfBytes. A half has a
-/// slot for each different list of tensors that the rank sends: data for several receivers is written once. Elements go
-/// through a slot packed, in rounds, which use the halves in turn over all moves of a group: while the others read a
-/// round from one half, the next one is written to the other half.
+/// Each rank has a segment that it writes and the others read. It contains two headers and two halves of kHalfBytes. A
+/// half has a slot for each distinct list of tensors that the rank sends, so data for several receivers is written
+/// once. Elements pass through a slot in packed form, in rounds. All rounds of all moves of a group use the two halves
+/// in turn: while the others read one half, the next round is written to the other half.
 ///
-/// Invariant: only data that was read two rounds ago is overwritten, and no rank can be as far behind. A barrier of the
-/// group separates the rounds of a move, and the ranks' agreement on the next move separates moves; headers take turns
-/// by moves in the same way. Both fail on all ranks if one fails or dies.
+/// Invariant: only data that was read two rounds ago is overwritten, and no rank can be that far behind. A barrier of
+/// the group separates the rounds of a move, and the ranks' agreement on the next move separates moves. Headers
+/// alternate between moves in the same way. Barrier and agreement fail on all ranks if one rank fails or dies.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -27,30 +27,30 @@
 
 namespace shard {
 
-/// Keeps one storage of at most kMostBytes. Threads: one at a time.
+/// Keeps one storage of at most kMostBytes for reuse. Threads: one at a time.
 class SpareMemory {
  public:
   static constexpr std::size_t kMostBytes = 64 << 20;
 
-  /// Keeps the tensor's storage, in place of the previous one, if it has no other user and LibTorch's allocator for the
-  /// CPU created it.
+  /// Keeps the tensor's storage instead of the previous one, if the tensor is its only user and LibTorch's CPU
+  /// allocator created it.
   void offer(at::Tensor tensor);
-  /// A tensor as from `at::empty`, in the kept storage if that has the right number of bytes. Nothing is kept
-  /// afterwards.
+  /// A tensor as from `at::empty`. It uses the kept storage if that has the right number of bytes. Afterwards no
+  /// storage is kept.
   at::Tensor take(at::IntArrayRef sizes, const at::TensorOptions& options);
 
  private:
   c10::Storage kept_;
 };
 
-/// The segments of all members of a group. Memory of each rank, for as long as the group lives: as much as it ever sent
-/// in two rounds, and a spare shard.
+/// The segments of all members of a group. Each rank uses, until the group is destroyed, the memory of the largest two
+/// rounds that it sent, and a spare shard.
 class HostLink {
  public:
   static constexpr std::size_t kHalfBytes = 16 << 20;
 
-  /// A collective. Null on all ranks if one of them cannot read another's memory: on several hosts, in several
-  /// containers, or if the system does not allow it. \throws Error kPeer
+  /// Opens the segments. A collective. Null on all ranks if one of them cannot read the memory of another one: they are
+  /// on several hosts or in several containers, or the system does not allow it. \throws Error kPeer
   static std::unique_ptr<HostLink> open(Group& group);
 
   SpareMemory& spare_memory() { return spare_memory_; }
@@ -63,44 +63,44 @@ class HostLink {
   Bytes address() const;
   bool open_others(const std::vector<Bytes>& addresses, int own_rank);
 
-  /// The header of the present move.
+  /// The header of the current move.
   std::span<std::int64_t> header(std::size_t rank) const;
-  /// The half of a round of the present move; rounds count from 0.
+  /// The half for a round of the current move. Rounds count from 0.
   std::size_t half_begin(std::int64_t round) const;
-  /// Allocates this number of bytes of the own half.
+  /// Allocates this number of bytes in this rank's half.
   void reserve(std::size_t own_rank, std::int64_t round, std::size_t bytes);
 
-  std::size_t header_bytes_;                             ///< The size of one.
+  std::size_t header_bytes_;                             ///< The size of one header.
   std::vector<std::unique_ptr<SharedMemory>> segments_;  ///< By group rank.
   std::unique_ptr<SharedMemory> own_;                    ///< Until open_others.
   std::array<std::size_t, 2> reserved_{};                ///< The size of each half.
-  std::int64_t rounds_ = 0, moves_ = 0;                  ///< Before the present move: the same on all ranks.
+  std::int64_t rounds_ = 0, moves_ = 0;                  ///< Totals before the current move, the same on all ranks.
   SpareMemory spare_memory_;
 };
 
-/// One move of elements. \pre one at a time on a link
+/// One transfer of elements. \pre only one at a time per link
 class HostMove {
  public:
   using Tensors = std::vector<at::Tensor>;
 
-  /// Writes the first round. `to` and `from` are lists of tensors by group rank, of any strides, on any device; this
-  /// rank's from[i] has the shapes of rank i's to[this rank]. Those of the rank itself are empty. May throw errors of
-  /// copies, or Error kResource; nothing has moved then. No autograd.
+  /// Writes the first round. `to` and `from` are lists of tensors by group rank, of any strides, on any device. This
+  /// rank's from[i] has the shapes of rank i's to[this rank]. The lists for the rank itself are empty. May throw errors
+  /// of copies, or Error kResource; no element has been transferred then. No autograd.
   HostMove(HostLink& link, int own_rank, std::vector<Tensors> to, std::vector<Tensors> from, at::ScalarType travel_as);
 
-  /// A collective, which returns when this rank has received its data. \pre all ranks have constructed theirs, and know
-  /// this
+  /// A collective that returns when this rank has received its data. \pre all ranks have constructed their transfers,
+  /// and know this
   /// \throws Error kPeer; errors of copies, which break the group.
   void finish(Group& group);
 
  private:
-  /// A list of tensors whose elements go through a slot, one after another.
+  /// A list of tensors whose elements pass through a slot in sequence.
   class Stream {
    public:
     explicit Stream(Tensors tensors);
     const Tensors& tensors() const { return tensors_; }
     std::int64_t elements() const { return elements_; }
-    /// Calls `each` with the next views of the tensors and the same elements of `slot`, until either ends.
+    /// Calls `each` with consecutive views of the tensors and the corresponding elements of `slot`, until either ends.
     template <class Each>
     void next(const at::Tensor& slot, const Each& each);
 
@@ -108,14 +108,14 @@ class HostMove {
     Tensors tensors_;
     std::int64_t elements_ = 0;
     std::size_t index_ = 0;
-    std::int64_t done_ = 0;  ///< Elements of tensors_[index_].
+    std::int64_t done_ = 0;  ///< Elements of tensors_[index_] that are done.
   };
 
-  /// The slot of the same tensors, or a new one.
+  /// The slot for these tensors, or a new one.
   std::int64_t slot_of(Stream stream);
   /// The needed size, or the available space.
   void set_slots();
-  /// \throws Error kPeer  a rank sends more or less than this one takes.
+  /// \throws Error kPeer  a rank sends a different number of elements than this one expects.
   void check_incoming() const;
   void write(std::int64_t round);
   void read(std::int64_t round);
@@ -127,7 +127,7 @@ class HostMove {
   at::ScalarType travel_as_;
   std::vector<Stream> outgoing_;              ///< By slot.
   std::vector<Stream> incoming_;              ///< By group rank.
-  std::int64_t slot_bytes_ = 0, rounds_ = 0;  ///< The slots of this rank's outgoing data.
+  std::int64_t slot_bytes_ = 0, rounds_ = 0;  ///< Size of the slots of this rank's outgoing data; number of rounds.
 };
 
 }  // namespace shard

@@ -1,6 +1,6 @@
-// torch::nn::functional::linear is not an operator but C++ that calls weight.t(), then addmm or matmul. If the program
-// registered an op "linear" for a sharded weight, t() gives a ShardedTensor that remembers the weight, and the product
-// with it becomes that op. So an unchanged torch::nn::Linear reaches it.
+// torch::nn::functional::linear is not an operator but C++ code that calls weight.t(), then addmm or matmul. If the
+// program registered an op "linear" for a sharded weight, t() returns a ShardedTensor that remembers the weight, and
+// the product with it calls that op. So an unchanged torch::nn::Linear reaches it.
 #include <ATen/ATen.h>
 
 #include <algorithm>
@@ -45,7 +45,7 @@ ShardedTensor transposed(const ShardedTensor& tensor) {
   return ShardedTensor::of(at::Tensor(std::move(impl)));
 }
 
-/// linear(input, weight, bias), in which argument `weight_at` is a transposed weight.
+/// Calls linear(input, weight, bias), where argument `weight_at` is a transposed weight.
 Result linear(Args args, std::size_t weight_at, const c10::IValue& input, const c10::IValue& bias) {
   const ShardedTensor product = sharded_arg(args, weight_at);
   if (!product.defined() || !impl_of(product).transposed_of.defined()) return std::nullopt;

@@ -43,7 +43,7 @@ void check_properties(const Shard& shard, const TensorProperties& first, int ran
   check_same_here("requires_grad", own.requires_grad, first.requires_grad, rank);
 }
 
-/// Two members' metadata must be of one tensor.
+/// Checks that the metadata of two members describes one tensor.
 struct Members {
   const ShardedTensorMetadata &first, &other;
   std::size_t first_rank, other_rank;

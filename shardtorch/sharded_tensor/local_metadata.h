@@ -1,5 +1,5 @@
 /// \file
-/// Many ranks' local shards become one tensor's metadata. Pure but for `gather_metadata`.
+/// Merges the local shards of many ranks into one tensor's metadata. Pure, except `gather_metadata`.
 #pragma once
 
 #include <functional>
@@ -18,19 +18,20 @@ inline constexpr const char* kOnlyContiguous = "Only torch.contiguous_format mem
 /// \throws c10::ValueError  the tensor is on a different device; `where` ends the text.
 void check_device(const at::Tensor& tensor, at::Device placement, const std::string& where = "");
 
-/// Metadata of this rank's shards; properties of the first. `rank` is of the world.
-/// \throws c10::ValueError  for the first invalid shard, in this order: errors of resolve_placement; layout,
-///   contiguity, a placement of a different rank, a device, or a property that differs from the first shard's, naming
+/// The metadata of this rank's shards, with the properties of the first one. `rank` is a rank of the world.
+/// \throws c10::ValueError  for the first invalid shard, checked in this order: errors of resolve_placement; layout,
+///   contiguity, a placement on a different rank, a device, or a property that differs from the first shard's, naming
 ///   the rank.
 ShardedTensorMetadata metadata_of_local_shards(const std::vector<Shard>& shards, at::IntArrayRef global_size, int rank,
                                                const ProcessGroup& group);
 
-/// Makes one tensor of shards whose places are not known: one of each rank, one after the other along the first
-/// dimension. \throws c10::ValueError  a shard has no dimension.
+/// Places shards whose positions are unknown, one per rank, consecutively along the first dimension. \throws
+/// c10::ValueError  a shard has no dimension.
 void stack_rows(std::vector<std::optional<ShardedTensorMetadata>>& gathered);
 
-/// `gathered[i]` is group rank i's, or nothing if it has no shards. Shards in the order of ranks.
-/// \throws c10::ValueError  ranks differ in a property; overlap; gaps; no shards on all ranks.
+/// Merges metadata. `gathered[i]` is that of group rank i, or nothing if it has no shards. The result has the shards in
+/// the order of ranks.
+/// \throws c10::ValueError  ranks differ in a property; overlap; gaps; no shards on any rank.
 ShardedTensorMetadata merge_metadata(const std::vector<std::optional<ShardedTensorMetadata>>& gathered);
 
 /// The results of `make_own` on each member, by group rank. A collective; if it throws, all ranks throw (agree.h).

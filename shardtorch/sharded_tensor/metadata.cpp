@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::string_view kHead = "ShardedTensorMetadata/1";
 
-/// By number.
+/// Values by their number in files.
 constexpr at::MemoryFormat kMemoryFormats[] = {at::MemoryFormat::Contiguous, at::MemoryFormat::ChannelsLast,
                                                at::MemoryFormat::Preserve};
 
@@ -33,7 +33,7 @@ at::MemoryFormat decode_memory_format(std::int64_t number) {
   return *format;
 }
 
-/// An enumerator that was written as its number; `count` is one past the last.
+/// Reads an enumerator that was written as a number; `count` is one past the last.
 template <class Enum>
 Enum decode(std::int64_t number, Enum count, const char* what) {
   SHARD_CHECK(number >= 0 && number < static_cast<std::int64_t>(count), "Invalid ", what, " encoding: ", number);
@@ -58,7 +58,7 @@ bool read_flag(WireReader& in) {
 }
 
 Sizes read_sizes(WireReader& in) {
-  Sizes numbers;  // Grows as numbers come: their count is not trusted.
+  Sizes numbers;  // Grows while numbers are read, because their count is not trusted.
   for (std::int64_t rest = read_count(in); rest > 0; --rest) numbers.push_back(in.number());
   return numbers;
 }
@@ -117,7 +117,7 @@ void check_numbers(const Sizes& offsets, const Sizes& sizes) {
   check_all_non_negative(sizes, "shard_sizes should be >= 0");
 }
 
-/// Elements of a box. \throws c10::ValueError  they do not fit 64 bits.
+/// The number of elements of a box. \throws c10::ValueError  it does not fit into 64 bits.
 std::uint64_t volume_of(at::IntArrayRef sizes) {
   std::uint64_t volume = 0;
   SHARD_CHECK_VALUE(!c10::safe_multiplies_u64(sizes, &volume), "Volume of ", to_string(sizes), " does not fit 64 bits");

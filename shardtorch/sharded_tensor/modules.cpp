@@ -11,15 +11,14 @@
 namespace shard {
 namespace {
 
-/// torch::nn::Module lets only derived classes replace a parameter.
+/// Access to parameters: torch::nn::Module lets only derived classes replace them.
 struct Parameters : torch::nn::Module {
   static at::Tensor* find(torch::nn::Module& module, const std::string& name) {
     return (module.*(&Parameters::parameters_)).find(name);
   }
 };
 
-/// "Linear" for torch::nn::LinearImpl: without namespaces, template arguments and the suffix of classes behind a
-/// handle.
+/// "Linear" for torch::nn::LinearImpl: the name without namespaces, template arguments and the suffix "Impl".
 std::string type_name(const torch::nn::Module& module) {
   std::string name = module.name();
   name.erase(std::min(name.find('<'), name.size()));
@@ -39,7 +38,8 @@ void check_shardable(const std::string& path, const at::Tensor& tensor) {
                     " to be a Tensor, but found ", kind_of(tensor));
 }
 
-/// Errors of shard_parameter before anything is sent. `parameter` is null if the module has none of that name.
+/// Checks the arguments of shard_parameter before anything is sent. `parameter` is null if the module has none of that
+/// name.
 void check_parameter(const torch::nn::Module& module, const std::string& name, const at::Tensor* parameter,
                      const at::Tensor& member) {
   SHARD_CHECK_ATTRIBUTE(parameter != nullptr, type_name(module), " has no attribute `", name, "`");

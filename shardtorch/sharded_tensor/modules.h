@@ -1,8 +1,8 @@
 /// \file
 /// torch::nn modules with ShardedTensors: sharded parameters, attributes and outputs.
 ///
-/// Python's modules accept hooks and any attribute; C++ modules do not. Here a module with sharded attributes derives
-/// from ShardedAttributes and names them, and a hook of Python's forward becomes a module around the given one.
+/// Python's modules accept hooks and any attribute; C++ modules do not. Here, a module with sharded attributes derives
+/// from ShardedAttributes and names them. A hook of Python's forward becomes a module around the given one.
 #pragma once
 
 #include <torch/nn/module.h>
@@ -18,19 +18,19 @@
 
 namespace shard {
 
-/// Base, beside torch::nn::Module, of modules with ShardedTensors as members.
+/// Base class, beside torch::nn::Module, of modules with ShardedTensor members.
 class ShardedAttributes {
  public:
   virtual ~ShardedAttributes() = default;
   struct Attribute {
     std::string name;
-    ShardedTensor* tensor;  ///< The member; undefined while it is empty.
+    ShardedTensor* tensor;  ///< The member; undefined if it is empty.
   };
   const std::vector<Attribute>& sharded_attributes() const { return attributes_; }
 
  protected:
-  /// Names a member, in the constructor; it may be empty. Ownership: the member must live as long as this, and the
-  /// module must not move. \throws c10::ValueError  the name is in use, empty, or contains a dot.
+  /// Names a member, which may be empty; for the constructor. Ownership: the member must live as long as this object,
+  /// and the module must not move. \throws c10::ValueError  the name is in use, empty, or contains a dot.
   void register_sharded_tensor(std::string name, ShardedTensor& member);
 
  private:
@@ -47,16 +47,17 @@ class ShardedAttributes {
 ShardedTensor shard_parameter(torch::nn::Module& module, const std::string& name, at::Tensor& member,
                               ShardingSpecPtr spec, int src_rank = 0, ProcessGroupPtr group = nullptr);
 
-/// Reshards an output in place (ShardedTensor::reshard), which may be as_tensor() of one; ordinary tensors pass.
+/// Reshards an output in place (ShardedTensor::reshard); also accepts as_tensor() of one. Ordinary tensors are returned
+/// unchanged.
 ShardedTensor reshard_output(ShardedTensor output, const ShardingSpecPtr& spec);
 at::Tensor reshard_output(at::Tensor output, const ShardingSpecPtr& spec);
 /// The local tensor of an output. If it is sharded by a chunk spec and its local size is 1, the sharding dimension is
-/// squeezed away. Outputs that are ordinary tensors pass. \throws c10::NotImplementedError  see local_tensor.
+/// squeezed away. Ordinary tensors are returned unchanged. \throws c10::NotImplementedError  see local_tensor.
 at::Tensor collect_local_shard(const ShardedTensor& output);
 at::Tensor collect_local_shard(const at::Tensor& output);
 
-/// The `forward` of a module around another: with the same parameters, so that torch::nn::AnyModule, and therefore
-/// torch::nn::Sequential, accepts it. `Derived::run` runs it.
+/// The `forward` of a module around another one. It has the same parameters, so torch::nn::AnyModule, and therefore
+/// torch::nn::Sequential, accepts the module. It calls `Derived::run`.
 template <class Derived, class Forward>
 class ForwardLike;
 template <class Derived, class Inner, class Result, class... Arguments>
@@ -69,7 +70,7 @@ class ForwardLike<Derived, Result (Inner::*)(Arguments...)> {
 template <class Derived, class Inner, class Result, class... Arguments>
 class ForwardLike<Derived, Result (Inner::*)(Arguments...) const>
     : public ForwardLike<Derived, Result (Inner::*)(Arguments...)> {};
-/// For an inner module whose forward is overloaded or a template: the same, so AnyModule does not accept it.
+/// The same for an inner module whose forward is overloaded or a template. AnyModule does not accept it.
 template <class Derived>
 class ForwardLike<Derived, void> {
  public:
@@ -89,8 +90,8 @@ struct ForwardOf<Inner> {
   using type = decltype(&Inner::forward);
 };
 
-/// A module around another, named "inner", whose output goes through a function. It can be cloned if the inner one can
-/// (torch::nn::Cloneable).
+/// A module around another one, named "inner", whose output passes through a function. It can be cloned if the inner
+/// one can be (torch::nn::Cloneable).
 template <class Inner, class Hook>
 class OutputHook : public torch::nn::Module,
                    public ForwardLike<OutputHook<Inner, Hook>, typename ForwardOf<Inner>::type> {
@@ -106,7 +107,7 @@ class OutputHook : public torch::nn::Module,
   }
 
  private:
-  /// Called by a module that contains this one and is cloned.
+  /// Called when a module that contains this one is cloned.
   void clone_(torch::nn::Module& other, const std::optional<at::Device>& device) override {
     auto& original = dynamic_cast<OutputHook&>(other);
     inner_ = replace_module("inner", std::dynamic_pointer_cast<Inner>(original.inner_->clone(device)));
@@ -116,8 +117,8 @@ class OutputHook : public torch::nn::Module,
   Hook hook_;
 };
 
-/// A module that calls `module` and reshards, or collects, its output. `module` itself does not change: called directly
-/// it returns the same as before, and the keys of the new one's state begin with "inner.".
+/// A module that calls `module` and reshards, or collects, its output. `module` itself does not change: called
+/// directly, it returns the same as before. Keys of the new module's state begin with "inner.".
 template <class Inner>
 auto reshard_output(std::shared_ptr<Inner> module, ShardingSpecPtr spec) {
   auto hook = [spec](auto output) { return reshard_output(std::move(output), spec); };

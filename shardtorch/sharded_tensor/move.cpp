@@ -24,9 +24,10 @@ bool all_on(const ShardedTensorMetadata& metadata, c10::DeviceType type) {
   });
 }
 
-/// The destination of shards. Only the kind of device is known for other ranks, so placements of that kind stay.
+/// The destination of shards. For other ranks only the kind of device is known, so placements of that kind do not
+/// change.
 struct Move {
-  std::optional<at::Device> device;  ///< Nothing: all placements stay.
+  std::optional<at::Device> device;  ///< Nothing: no placement changes.
   const ProcessGroup& group;
 
   RemoteDevice operator()(RemoteDevice placement) const {
@@ -50,8 +51,8 @@ struct Move {
   }
 };
 
-/// The same as in torch's `to`: a result without autograd, or of numbers without gradients, requires none. Ranks may
-/// differ in whether they needed a new local tensor, so all of them use this rule.
+/// Whether the result requires gradients. As in torch's `to`, it does not without autograd or for integers. Ranks may
+/// differ in whether they need a new local tensor, so all of them use this rule.
 TensorProperties moved_properties(TensorProperties properties, at::ScalarType dtype) {
   const bool differentiable = at::isFloatingType(dtype) || at::isComplexType(dtype);
   properties.dtype = dtype;
@@ -60,7 +61,7 @@ TensorProperties moved_properties(TensorProperties properties, at::ScalarType dt
   return properties;
 }
 
-/// A local tensor on `device`, or on its own.
+/// Copies a local tensor to `device`, or to its own device.
 at::Tensor moved(const at::Tensor& tensor, const ShardedTensor::ToOptions& options,
                  const TensorProperties& properties) {
   const at::Device device = options.device.value_or(tensor.device());
@@ -69,7 +70,7 @@ at::Tensor moved(const at::Tensor& tensor, const ShardedTensor::ToOptions& optio
   return result.requires_grad() && !properties.requires_grad ? result.detach() : result;
 }
 
-/// Another object. \pre a CUDA device is the current one
+/// Always returns a new object. \pre a CUDA device is the current one
 ShardedTensor moved(const ShardedTensor& tensor, const ShardedTensor::ToOptions& options) {
   const ProcessGroupPtr& group = impl_of(tensor).checked_group();
   const Move move{options.device, *group};
@@ -85,7 +86,7 @@ ShardedTensor moved(const ShardedTensor& tensor, const ShardedTensor::ToOptions&
       move(tensor.sharding_spec()));
 }
 
-/// The device that `to` means by `asked`.
+/// The device that `asked` means in `to`.
 at::Device target_device(at::Device asked) {
   if (!asked.is_cuda()) return asked;
   const at::Device current = current_cuda_device();
@@ -96,7 +97,7 @@ at::Device target_device(at::Device asked) {
   return current;
 }
 
-/// Uses all placements, so that all ranks decide in the same way; the device index of other ranks is unknown.
+/// Considers all placements, so that all ranks decide in the same way. The device index of other ranks is unknown.
 bool is_on(const ShardedTensor& tensor, at::Device device) {
   return all_on(tensor.metadata(), device.type()) &&
          std::ranges::all_of(tensor.local_shards(),

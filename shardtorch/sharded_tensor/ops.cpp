@@ -18,7 +18,7 @@
 namespace shard {
 namespace {
 
-/// "linear" of "aten::linear".
+/// "linear" for "aten::linear".
 std::string_view name_of(std::string_view name) {
   constexpr std::string_view kTorch = "aten::";
   if (name.starts_with(kTorch)) name.remove_prefix(kTorch.size());
@@ -28,7 +28,7 @@ std::string_view name_of(std::string_view name) {
 using Handler = std::shared_ptr<const ShardedOp>;
 using TableAndOp = std::pair<std::string, std::string>;
 
-/// Handlers that are registered; the last one of an op is in force.
+/// The registered handlers. The last one registered for an op applies.
 class OpTables {
  public:
   void add(const TableAndOp& key, const Handler& handler) {
@@ -41,7 +41,7 @@ class OpTables {
     std::erase(handlers_[key], handler);
   }
 
-  /// Null if there is none. The handler outlives its registration while it runs.
+  /// The handler, or null. It outlives its registration while it runs.
   Handler find(std::string_view table, std::string_view op) const {
     const std::lock_guard lock(mutex_);
     const auto found = handlers_.find(TableAndOp(table, op));
@@ -53,13 +53,13 @@ class OpTables {
   std::map<TableAndOp, std::vector<Handler>> handlers_;
 };
 
-/// Shared with registrations, which may be static objects of the program that end later than this.
+/// Shared with registrations, because these may be static objects of the program that are destroyed later than this.
 const std::shared_ptr<OpTables>& op_tables() {
   static const auto tables = std::make_shared<OpTables>();
   return tables;
 }
 
-/// Names that may be registered for: those that torch knows, and those that the program declared.
+/// Names for which ops can be registered: those of torch, and those that the program declared.
 class KnownNames {
  public:
   void declare_op(std::string op) {
@@ -74,7 +74,7 @@ class KnownNames {
     const std::lock_guard lock(mutex_);
     return classes_.contains(name);
   }
-  /// Libraries that are loaded later add operators, so a missing name is looked up again.
+  /// Libraries that are loaded later add operators, so a missing name is searched again.
   bool has_op(const std::string& op) {
     const std::lock_guard lock(mutex_);
     if (ops_.contains(op)) return true;
@@ -95,7 +95,7 @@ KnownNames& known_names() {
   return names;
 }
 
-/// Also enters lists, tuples and dicts, at any depth, in order.
+/// Also visits the elements of lists, tuples and dicts, at any depth, in order.
 void append_sharded_tensors(const c10::IValue& value, std::vector<ShardedTensor>& tensors) {
   if (value.isTensor()) {
     if (auto tensor = ShardedTensor::of(value.toTensor()); tensor.defined()) tensors.push_back(std::move(tensor));
@@ -160,7 +160,7 @@ void print(std::ostream& out, const c10::IValue& value) {
   }
 }
 
-/// An operator's call: its name, its arguments and, if known, their names in the schema.
+/// The call of an operator: its name, its arguments and, if known, their names in the schema.
 struct Call {
   std::string_view op;
   at::ArrayRef<c10::IValue> args;
@@ -188,7 +188,7 @@ Handler custom_op(const ShardingSpec& spec, std::string_view op) {
   return handler ? handler : op_tables()->find(spec.class_name(), op);
 }
 
-/// Nothing if no op is for these tensors.
+/// Runs the op for these tensors; nothing if there is none.
 std::optional<c10::IValue> try_run(const Call& call, const std::vector<ShardedTensor>& tensors) {
   if (tensors.empty()) return std::nullopt;
   TORCH_WARN_ONCE(kDeprecated);
@@ -204,11 +204,11 @@ std::optional<c10::IValue> try_run(const Call& call, const std::vector<ShardedTe
 c10::IValue run(const Call& call, const std::vector<ShardedTensor>& tensors) {
   auto result = try_run(call, tensors);
   if (result) return std::move(*result);
-  // A tensor without a group was made as the base class, which has no ops at all.
+  // A tensor without a group was created as the base class, which has no ops.
   SHARD_CHECK(tensors.empty() || tensors.front().process_group() != nullptr,
               "A ShardedTensorBase object is being used from c++ while calling ", call.op,
               " but there is no custom __torch_dispatch__ implementation for it.");
-  // A call without a ShardedTensor has the other kind of tensor with this key.
+  // A call without a ShardedTensor has the other kind of tensor with this dispatch key.
   SHARD_CHECK(false, str(call), " not supported for ", tensors.empty() ? "DTensor" : "ShardedTensor", "!");
 }
 
@@ -221,7 +221,7 @@ void push_results(const Call& call, c10::IValue result, torch::jit::Stack& stack
   for (const auto& element : result.toTupleRef().elements()) stack.push_back(element);
 }
 
-/// Every operator that meets a ShardedTensor comes here, before autograd and all kernels.
+/// Every operator with such a tensor comes here, before autograd and all kernels.
 void run_boxed(const c10::OperatorHandle& handle, c10::DispatchKeySet, torch::jit::Stack* stack) {
   const c10::FunctionSchema& schema = handle.schema();
   const std::vector<c10::IValue> args = torch::jit::pop(*stack, schema.arguments().size());

@@ -35,19 +35,20 @@ class OverlapSearch {
 
  private:
   std::int64_t begin(const ShardMetadata* box, std::size_t level) const { return box->shard_offsets[dims_[level]]; }
-  /// Saturates: an end past 63 bits must not hide an overlap.
+  /// Saturates, so that an end past 63 bits does not hide an overlap.
   std::int64_t end(const ShardMetadata* box, std::size_t level) const {
     std::int64_t sum = 0;
     const std::int64_t size = box->shard_sizes[dims_[level]];
     return __builtin_add_overflow(begin(box, level), size, &sum) ? INT64_MAX : sum;
   }
-  /// The order of the sweep. Boxes of one list have addresses that can be compared.
+  /// The order of the sweep. Boxes are in one list, so their addresses can be compared.
   bool comes_before(const ShardMetadata* a, const ShardMetadata* b) const {
     return std::pair(begin(a, 0), a) < std::pair(begin(b, 0), b);
   }
 
-  /// A box of `intervals` that contains the begin of a box of `points` in dimension `level` and intersects it in the
-  /// lower ones. Both are in the order of the sweep, and already intersect in the higher dimensions.
+  /// Finds a box in `intervals` that contains the begin of a box in `points` in dimension `level` and intersects it in
+  /// the lower dimensions. Both lists are in the order of the sweep, and their boxes already intersect in the higher
+  /// dimensions.
   Pair find(const Boxes& intervals, const Boxes& points, std::size_t level) const {
     if (intervals.empty() || points.empty()) return std::nullopt;
     if (level == 0) return sweep(intervals, points);
@@ -80,7 +81,7 @@ class OverlapSearch {
     return std::ranges::min(rest);
   }
 
-  /// The interval that ends last decides among those that begin before a point.
+  /// Among the intervals that begin before a point, the one that ends last decides.
   Pair sweep(const Boxes& intervals, const Boxes& points) const {
     const ShardMetadata* longest = nullptr;
     auto next = intervals.begin();
@@ -96,7 +97,7 @@ class OverlapSearch {
   std::vector<std::size_t> dims_;
 };
 
-/// The dimensions in which some box differs from the first one.
+/// The dimensions in which any box differs from the first one.
 std::vector<std::size_t> differing_dims(const Boxes& boxes) {
   std::vector<std::size_t> dims;
   for (std::size_t d = 0; d < boxes.front()->shard_sizes.size(); ++d) {

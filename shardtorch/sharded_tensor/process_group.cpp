@@ -32,13 +32,13 @@ std::string joined(const std::vector<int>& ranks) {
   return text;
 }
 
-/// A world that is a default, and the names that its groups have had. All members count in the same way, so names
-/// agree.
+/// A world that is a default, and the names that its groups have had. All members count in the same way, so that they
+/// agree on names.
 class Default {
  public:
   explicit Default(std::shared_ptr<World> world)
       : world_(std::move(world)), group_(make_group("default_pg", all_ranks(world_->size()), {})) {}
-  /// `world` makes the groups of some ranks; null: none can be made.
+  /// `world` creates groups of some ranks; null: none can be created.
   Default(ProcessGroupPtr group, std::shared_ptr<World> world) : world_(std::move(world)), group_(std::move(group)) {}
 
   const ProcessGroupPtr& group() const { return group_; }
@@ -48,7 +48,7 @@ class Default {
     const std::string name = "group-" + std::to_string(count());
     return make_group(name, std::move(ranks), options);
   }
-  /// Ranks that are not members do not count it; the name distinguishes it from groups of other ranks.
+  /// Ranks that are not members do not count this group. Its name differs from those of groups of other ranks.
   ProcessGroupPtr make_local_group(std::vector<int> ranks, const NewGroupOptions& options) {
     const std::string name = "ranks-" + joined(ranks);
     return make_group(name + "-" + std::to_string(count_locally(name)), std::move(ranks), options);
@@ -86,7 +86,8 @@ class Default {
 
 using DefaultPtr = std::shared_ptr<Default>;
 
-/// The process's default and a lock for it. Torch's API has one per process; all other code takes a group as argument.
+/// The process's default and its lock. Torch's API has one default per process; all other code receives a group as an
+/// argument.
 struct OfProcess {
   std::mutex mutex;
   DefaultPtr current;
@@ -191,7 +192,8 @@ ProcessGroupPtr set_default_of_process(DefaultPtr made) {
 
 ProcessGroupPtr init_process_group(std::shared_ptr<World> world) {
   check_not_set(default_of_process());
-  return set_default_of_process(std::make_shared<Default>(std::move(world)));  // Waits for all ranks, without the lock.
+  return set_default_of_process(
+      std::make_shared<Default>(std::move(world)));  // Waits for all ranks without holding the lock.
 }
 
 ProcessGroupPtr init_process_group(ProcessGroupPtr group, c10::intrusive_ptr<c10d::Store> store) {
@@ -223,7 +225,7 @@ void destroy_process_group() {
     of_thread().reset();
     return;
   }
-  DefaultPtr dropped;  // Ends after the lock: a group's end takes time.
+  DefaultPtr dropped;  // Destroyed after the lock is released, because destroying a group takes time.
   const std::scoped_lock lock(of_process().mutex);
   dropped.swap(of_process().current);
 }

@@ -17,11 +17,11 @@ std::optional<c10::Device> local_device(const std::string& text) {
   try {
     return c10::Device(text);
   } catch (const c10::Error&) {
-    return std::nullopt;  // Then it names a worker.
+    return std::nullopt;  // The text names a worker.
   }
 }
 
-/// The number of "rank:<digits>".
+/// The number in "rank:<digits>".
 std::optional<int> rank_of(std::string_view worker) {
   constexpr std::string_view kPrefix = "rank:";
   if (!worker.starts_with(kPrefix)) return std::nullopt;

@@ -12,8 +12,8 @@
 
 namespace shard {
 
-/// A value: equal when worker, rank and device are ("cuda" is not "cuda:0"). Ranks are ranks of the whole world, even
-/// if the tensor is on a group of some of them.
+/// A value. Two are equal if worker, rank and device are equal ("cuda" is not "cuda:0"). Ranks are those of the whole
+/// world, even if the tensor is on a group of some of them.
 ///
 /// Text: "rank:1/cuda:0", "worker1/cuda:0", "cuda:0" (this process), "rank:1" and "worker1" (device cpu). Source of the
 /// grammar: torch/distributed/remote_device.py.

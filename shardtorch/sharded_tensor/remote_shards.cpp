@@ -10,16 +10,17 @@ namespace shard {
 
 namespace {
 
-/// A process's tensors with remote shards, and its agent. The agent is one per process, as in torch.
+/// The tensors with remote shards in this process, and its agent. As in torch, there is one agent per process.
 struct Process {
   std::mutex mutex;
-  std::int64_t next_id = 0;  // Never used twice.
+  std::int64_t next_id = 0;  // Never reused.
   std::set<std::int64_t> tensors;
   std::shared_ptr<RpcAgent> agent;
 };
 
 Process& process() {
-  static Process* const instance = new Process;  // Tensors may die after static objects.
+  static Process* const instance =
+      new Process;  // Never destroyed, because tensors may be destroyed after static objects.
   return *instance;
 }
 
@@ -37,7 +38,7 @@ Bytes message_of(const std::vector<Bytes>& published) {
   return out.take();
 }
 
-/// The shards that worker `owner` named in `bytes`.
+/// The shards of worker `owner` that `bytes` names.
 std::vector<RemoteShard> remote_shards_of(RpcAgent& agent, int owner, const Bytes& bytes) {
   WireReader in(bytes);
   std::vector<RemoteShard> shards;
@@ -47,7 +48,7 @@ std::vector<RemoteShard> remote_shards_of(RpcAgent& agent, int owner, const Byte
   return shards;
 }
 
-/// \throws c10::Error  no agent; c10::ValueError  the world's ranks are not the workers' ids.
+/// Checks the agent. \throws c10::Error  no agent; c10::ValueError  the world's ranks are not the workers' ids.
 std::shared_ptr<RpcAgent> checked_agent() {
   std::shared_ptr<RpcAgent> agent = current_rpc_agent();
   SHARD_CHECK(
@@ -68,7 +69,7 @@ std::shared_ptr<RpcAgent> current_rpc_agent() {
 
 void set_current_rpc_agent(std::shared_ptr<RpcAgent> agent) {
   const std::scoped_lock lock(process().mutex);
-  std::swap(process().agent, agent);  // The former one ends outside of the lock.
+  std::swap(process().agent, agent);  // The old agent is destroyed outside the lock.
 }
 
 std::size_t registered_sharded_tensors() {

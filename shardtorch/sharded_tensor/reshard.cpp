@@ -35,7 +35,7 @@ std::vector<ShardMetadata> by_member(const std::vector<ShardMetadata>& shards, c
   return members;
 }
 
-/// All shards of `spec`; those without elements begin inside or at the end.
+/// All shards of `spec`. Empty ones begin inside the tensor or at its end.
 std::vector<ShardMetadata> shards_of(const ShardingSpec& spec, const ShardedTensorMetadata& tensor) {
   std::vector<ShardMetadata> shards = spec.build_metadata(tensor.size, tensor.tensor_properties).shards_metadata;
   for (ShardMetadata& shard : shards) {
@@ -56,7 +56,7 @@ at::Tensor view_of(const at::Tensor& tensor, const ShardMetadata& shard, const B
   return view;
 }
 
-/// For each member the part of this rank's `tensor` that is also in the member's shard.
+/// For each member, the part of this rank's `tensor` that is also in the member's shard.
 std::vector<std::vector<at::Tensor>> cut(const at::Tensor& tensor, const ShardMetadata& own,
                                          const std::vector<ShardMetadata>& members) {
   std::vector<std::vector<at::Tensor>> parts(members.size());
@@ -67,12 +67,12 @@ std::vector<std::vector<at::Tensor>> cut(const at::Tensor& tensor, const ShardMe
   return parts;
 }
 
-/// One shard of each member, by group rank.
+/// One shard per member, by group rank.
 struct NewCut {
   std::vector<ShardMetadata> before, after;
 };
 
-/// Nothing if dimension and placements do not change. \throws c10::NotImplementedError
+/// The plan; nothing if dimension and placements do not change. \throws c10::NotImplementedError
 std::optional<NewCut> new_cut(const ShardedTensorImpl& tensor, const ShardingSpecPtr& spec) {
   const ChunkShardingSpec *from = as_chunk(*tensor.spec), *to = spec ? as_chunk(*spec) : nullptr;
   SHARD_CHECK_NOT_IMPLEMENTED(from != nullptr && to != nullptr, kOnlyChunk);
@@ -83,7 +83,7 @@ std::optional<NewCut> new_cut(const ShardedTensorImpl& tensor, const ShardingSpe
   return cut;
 }
 
-/// This member's `tensors` under one sharding as its tensor under the other, and `plan` to fill that.
+/// Converts this member's `tensors` under one sharding to its tensor under the other, with `plan` to fill it.
 /// \throws c10::NotImplementedError  there is not exactly one of `tensors`.
 at::Tensor plan_exchange(Transfer& plan, const ProcessGroup& group, const NewCut& cuts,
                          const std::vector<at::Tensor>& tensors) {
@@ -99,7 +99,7 @@ at::Tensor plan_exchange(Transfer& plan, const ProcessGroup& group, const NewCut
   return fresh;
 }
 
-/// Gradients from a cut to the one before it.
+/// Moves gradients from a sharding back to the previous one.
 at::Tensor exchange_back(const ProcessGroup& group, const NewCut& cuts, at::ScalarType dtype,
                          const std::vector<at::Tensor>& gradients) {
   at::Tensor fresh;
@@ -111,14 +111,15 @@ at::Tensor exchange_back(const ProcessGroup& group, const NewCut& cuts, at::Scal
   return fresh;
 }
 
-/// A member's new shards: nothing if the sharding does not change.
+/// A member's new shards; nothing if the sharding does not change.
 struct Resharded {
   std::optional<NewCut> cuts;
   std::vector<at::Tensor> local;
 };
 
-/// All members have the same tensor, request the same sharding and have this rank's elements under it, or all throw,
-/// after one exchange. Backward is a collective of all, so they also agree on whether there is one.
+/// Checks in one exchange that all members have the same tensor, request the same sharding and can take this rank's
+/// elements under it; otherwise all throw. Backward is a collective of all members, so they also agree on whether there
+/// is one.
 Resharded exchange(const ShardedTensorImpl& tensor, const ShardingSpecPtr& spec, const std::vector<at::Tensor>& local,
                    bool records_gradients) {
   const ProcessGroup& group = *tensor.group;
@@ -136,7 +137,7 @@ Resharded exchange(const ShardedTensorImpl& tensor, const ShardingSpecPtr& spec,
   return resharded;
 }
 
-/// The same, with the opposite exchange as its derivative if gradients are recorded.
+/// Does the same, with the opposite exchange as its derivative if gradients are recorded.
 Resharded reshard_local(const ShardedTensorImpl& tensor, const ShardingSpecPtr& spec) {
   const TensorProperties& properties = tensor.metadata.tensor_properties;
   std::vector<at::Tensor> local;

@@ -17,7 +17,7 @@ struct Worker {
   std::string name;
 };
 
-/// A shard on another worker (torch's RRef to it). A value; copies refer to the same shard.
+/// A shard on a different worker (torch's RRef to it). A value; copies refer to the same shard.
 class RemoteShard {
  public:
   struct Source {
@@ -27,7 +27,8 @@ class RemoteShard {
   RemoteShard(Worker owner, std::shared_ptr<Source> source) : owner_(std::move(owner)), source_(std::move(source)) {}
 
   const Worker& owner() const { return owner_; }
-  /// Copies tensor and metadata here; blocks. \throws c10::Error  the owner is gone or does not answer in time.
+  /// Copies tensor and metadata to this worker; blocks. \throws c10::Error  the owner is gone or does not answer in
+  /// time.
   Shard to_here() const { return source_->fetch(); }
 
  private:
@@ -42,13 +43,14 @@ class RpcAgent {
  public:
   virtual ~RpcAgent() = default;
   virtual Worker self() const = 0;
-  virtual const std::vector<Worker>& workers() const = 0;  ///< All, by id, this one included.
-  /// Collective over all workers; part i is worker i's. \throws c10::Error  a worker does not come within the timeout.
+  virtual const std::vector<Worker>& workers() const = 0;  ///< All workers by id, including this one.
+  /// Gathers bytes over all workers; part i is from worker i. A collective. \throws c10::Error  a worker does not call
+  /// it within the timeout.
   virtual std::vector<Bytes> all_gather(const Bytes& own) = 0;
-  /// Makes `shard` reachable by others until `withdraw`; others use the bytes to find it (remote_shard).
+  /// Makes `shard` available to other workers until `withdraw`. They find it by the returned bytes (remote_shard).
   virtual Bytes publish(const Shard& shard) = 0;
   virtual void withdraw(const Bytes& published) noexcept = 0;
-  /// From the result of `publish` on worker `owner`.
+  /// The shard that `publish` on worker `owner` returned as these bytes.
   virtual RemoteShard remote_shard(int owner, const Bytes& published) = 0;
 };
 

@@ -14,7 +14,7 @@ namespace shard {
 
 namespace {
 
-/// The source cuts `tensor`, everyone receives into its local shards.
+/// The source splits `tensor`; all ranks receive into their local shards.
 Transfer plan_scatter(const ShardedTensor& sharded, const at::Tensor& tensor, int source) {
   const ProcessGroup& group = *sharded.process_group();
   SHARD_CHECK_VALUE(source >= 0 && source < group.size(), "Source rank ", source, " is not in a group of ",
@@ -38,7 +38,7 @@ Transfer plan_scatter(const ShardedTensor& sharded, const at::Tensor& tensor, in
 ShardedTensor ChunkShardingSpec::shard(const at::Tensor& tensor, int src_rank, ProcessGroupPtr group) const {
   group = group_or_default(std::move(group));
   ShardingSpecPtr spec = weak_from_this().lock();
-  if (!spec) spec = std::make_shared<ChunkShardingSpec>(*this);  // Not made by chunk_spec().
+  if (!spec) spec = std::make_shared<ChunkShardingSpec>(*this);  // The spec was not created by chunk_spec().
   const auto allocate = [&] {
     const TensorProperties properties = TensorProperties::of(tensor);
     return ShardedTensor(spec, tensor.sizes(),

@@ -19,7 +19,7 @@ namespace {
 
 using ImplPtr = c10::intrusive_ptr<ShardedTensorImpl>;
 
-/// The shards of the metadata that this process allocates. All placements are looked at, also those of other ranks.
+/// The shards in the metadata that this process allocates. Checks all placements, including those of other ranks.
 std::vector<Shard> allocate_own(const ShardedTensorImpl& impl) {
   const int rank = world_rank(*impl.group);
   std::vector<Shard> shards;
@@ -60,7 +60,7 @@ at::Tensor allocate(ShardingSpecPtr spec, at::IntArrayRef size, const CreateOpti
   return finish(std::move(impl));
 }
 
-/// The object for `metadata`, whose own metadata is rebuilt: by `spec`, or inferred from its shards.
+/// The object for `metadata`. Its own metadata is rebuilt from `spec`, or inferred from its shards.
 ImplPtr make_anew(const ShardedTensorMetadata& metadata, ShardingSpecPtr spec) {
   SHARD_CHECK_VALUE(!metadata.shards_metadata.empty(), "shards_metadata must not be empty!");
   SHARD_CHECK_VALUE(metadata.tensor_properties.layout == at::kStrided, kOnlyStrided);
@@ -73,7 +73,7 @@ void check_shards(const ShardedTensorMetadata& metadata) {
   check_tensor(metadata.shards_metadata, metadata.size);
 }
 
-/// Shards with elements, by their offsets.
+/// Non-empty shards by their offsets.
 std::vector<ShardMetadata> with_elements(const ShardedTensorMetadata& metadata) {
   std::vector<ShardMetadata> shards;
   std::ranges::copy_if(metadata.shards_metadata, std::back_inserter(shards),
@@ -93,7 +93,7 @@ void check_count(const ShardedTensorMetadata& metadata, std::size_t local_shards
               ") ");
 }
 
-/// The properties that a local shard must match.
+/// The properties that each local shard must have.
 struct LocalShardCheck {
   const TensorProperties& properties;
   int rank;

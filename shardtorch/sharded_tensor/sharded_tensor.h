@@ -45,16 +45,16 @@ struct CreateOptions {
   bool pin_memory = false;  ///< CPU shards only; needs CUDA.
   at::MemoryFormat memory_format = at::MemoryFormat::Contiguous;
   ProcessGroupPtr process_group{};  ///< Null: the default group.
-  /// Creates remote_shards(): all workers of the RPC construct together. Only the failing worker throws an error that
-  /// precedes its local shards; the others wait for it in the RPC and throw a c10::Error at its timeout. This holds for
-  /// the constructor and its factories, the moves, clone and the loading of state.
+  /// Creates remote_shards(): all workers of the RPC construct the tensor together. If an error occurs before a worker
+  /// has its local shards, only this worker throws it; the others wait for it in the RPC and throw a c10::Error at its
+  /// timeout. This holds for the constructor and its factories, for moves, clone, and loading of state.
   bool init_rrefs = false;
 };
 
-/// The functions that need no process group: metadata, properties, and local shards of any ranks.
+/// The functions that need no process group: metadata, properties, and local shards on any ranks.
 class ShardedTensorBase {
  public:
-  ShardedTensorBase() = default;  ///< No tensor; only `defined`, `is_same` and assignment are allowed.
+  ShardedTensorBase() = default;  ///< No tensor. Only `defined`, `is_same` and assignment are allowed.
   /// Nothing is compared between ranks. Local tensors are used unchanged, even if they are not contiguous. `spec` null:
   /// inferred. The result's metadata is rebuilt from the spec.
   /// \throws c10::ValueError  "shards_metadata must not be empty!", a layout other than strided, overlap, gaps.
@@ -65,16 +65,16 @@ class ShardedTensorBase {
   bool defined() const { return tensor_.defined(); }
   bool is_same(const ShardedTensorBase& other) const { return tensor_.is_same(other.tensor_); }
 
-  const ShardedTensorMetadata& metadata() const;  ///< The whole tensor's, the same on every rank.
-  /// This rank's; may be empty. In the program's order, or else in the metadata's.
+  const ShardedTensorMetadata& metadata() const;  ///< Metadata of the whole tensor, the same on every rank.
+  /// This rank's shards, possibly none. In the program's order, or else in the metadata's.
   const std::vector<Shard>& local_shards() const;
   const ShardingSpecPtr& sharding_spec() const;
-  /// Sets the sharding, if it is known better than by inference.
-  /// \throws c10::ValueError  `spec` does not give the same shards, apart from those without elements.
+  /// Sets the sharding, if the program knows it better than it can be inferred.
+  /// \throws c10::ValueError  `spec` does not give the same shards, apart from empty ones.
   void set_sharding_spec(ShardingSpecPtr spec);
 
   at::IntArrayRef sizes() const;
-  /// \throws c10::IndexError  "Dimension out of range (expected to be in range of [-2, 1], but got 2)", or none.
+  /// \throws c10::IndexError  "Dimension out of range (expected to be in range of [-2, 1], but got 2)".
   std::int64_t size(std::int64_t dim) const;
   std::int64_t dim() const { return static_cast<std::int64_t>(sizes().size()); }
   std::int64_t numel() const;
@@ -83,12 +83,12 @@ class ShardedTensorBase {
   bool requires_grad() const;
   bool is_contiguous() const { return true; }
   bool is_floating_point() const;
-  bool is_pinned() const;  ///< By the metadata.
+  bool is_pinned() const;  ///< According to the metadata.
   bool is_leaf() const;
   at::Tensor grad() const;
-  AutogradNodePtr grad_fn() const;  ///< Null of a leaf.
+  AutogradNodePtr grad_fn() const;  ///< Null for a leaf.
   /// Python's assignment. \throws c10::Error  always: "torch function '__set__' ... not supported for ShardedTensor!";
-  ///   requires_grad_ (ops.h) does it.
+  /// use requires_grad_ (ops.h).
   void set_requires_grad(bool requires_grad);
 
   /// The same object as a tensor without storage. Its device() is the CPU, regardless of the shards. Its
@@ -109,30 +109,31 @@ class ShardedTensorBase {
 class ShardedTensor : public ShardedTensorBase {
  public:
   ShardedTensor() = default;
-  /// This rank's shards, not initialised. All placements are checked on all ranks, in the metadata's order.
+  /// Allocates this rank's shards without initialising them. All ranks check all placements, in the metadata's order.
   /// \throws c10::ValueError  the spec does not fit the size; a layout other than strided; a memory format other than
-  ///   contiguous; a placement outside the group or at an unknown worker. c10::Error  RPC is needed and not there.
+  ///   contiguous; a placement outside the group or on an unknown worker. c10::Error  RPC is needed but not
+  ///   initialized.
   ShardedTensor(ShardingSpecPtr spec, at::IntArrayRef size, const CreateOptions& options = {});
 
   /// The ShardedTensor of a `tensor` from as_tensor(), for objects of either class; undefined for an ordinary tensor.
   static ShardedTensor of(const at::Tensor& tensor);
 
-  /// Shards of the same tensor on all ranks become one: local metadata is gathered, merged (in the order of group
-  /// ranks) and validated. A rank may have no shards. A collective: an error on one rank makes all throw, even with
+  /// Joins shards of one tensor on all ranks: local metadata is gathered, merged (in the order of group ranks) and
+  /// validated. A rank may have no shards. A collective: an error on one rank makes all ranks throw, even with
   /// init_rrefs.
   /// \throws c10::ValueError  see local_metadata.h; c10::Error
-  /// Without a `global_size` every rank passes one shard, of which only the size counts: they follow one another along
-  /// the first dimension, in the order of ranks.
+  /// Without a `global_size`, every rank passes one shard. Only the shards' sizes count: they are placed consecutively
+  /// along the first dimension, in the order of ranks.
   static ShardedTensor init_from_local_shards(std::vector<Shard> local_shards, at::OptionalIntArrayRef global_size,
                                               ProcessGroupPtr group = nullptr, bool init_rrefs = false);
-  /// The same as above, if every rank knows the whole metadata: nothing is compared between ranks, no collective, and
-  /// errors are this rank's own (with init_rrefs see CreateOptions).
+  /// Does the same if every rank already knows the whole metadata. Nothing is compared between ranks, so it is not a
+  /// collective, and errors are only this rank's own (with init_rrefs see CreateOptions).
   static ShardedTensor init_from_local_shards_and_global_metadata(std::vector<Shard> local_shards,
                                                                   const ShardedTensorMetadata& metadata,
                                                                   ProcessGroupPtr group = nullptr,
                                                                   bool init_rrefs = false,
                                                                   ShardingSpecPtr spec = nullptr);
-  /// `local_tensor` becomes this rank's part of a tensor that is sharded by `spec`. No collective; errors as above.
+  /// `local_tensor` becomes this rank's part of a tensor sharded by `spec`. Not a collective; errors as above.
   /// Deprecated by torch, with one warning.
   /// \throws c10::ValueError  "local_tensor is not a contiguous Tensor."; errors of the spec and of Shard.
   static ShardedTensor init_from_local_tensor(at::Tensor local_tensor, ShardingSpecPtr spec,
@@ -145,17 +146,17 @@ class ShardedTensor : public ShardedTensorBase {
   bool init_rrefs() const;
   /// \throws c10::NotImplementedError  "Only single local shard is supported.": this rank has none, or several.
   at::Tensor local_tensor() const;
-  /// The first local shard's; without shards the group's preferred device.
+  /// Device of the first local shard, or the group's preferred device if there is none.
   at::Device device() const;
   bool is_meta() const { return device().is_meta(); }
 
-  /// By worker id, in that worker's order; never this worker's own, nor workers without shards.
+  /// Shards by worker id, in that worker's order. Never includes this worker's own shards, or workers without shards.
   /// \throws c10::Error  the tensor was created without init_rrefs.
   const std::map<int, std::vector<RemoteShard>>& remote_shards() const;
 
   struct GatherOptions {
-    bool enforce_dtype = false;  ///< Deprecated: elements travel as the tensor's dtype, regardless of `dtype`; warns.
-    /// Elements travel as this dtype; nothing: as the tensor's own, without loss.
+    bool enforce_dtype = false;  ///< Deprecated: elements are sent in the tensor's dtype, regardless of `dtype`; warns.
+    /// Elements are sent in this dtype; nothing: in the tensor's own, without loss.
     std::optional<at::ScalarType> dtype{};
   };
   /// Copies the whole tensor into `out` on group rank `dst`; `out` is passed only there and has the tensor's size; its
@@ -169,16 +170,17 @@ class ShardedTensor : public ShardedTensorBase {
   void gather(int dst, const std::optional<at::Tensor>& out, const GatherOptions& options) const;
   void gather(int dst = 0, const std::optional<at::Tensor>& out = std::nullopt) const { gather(dst, out, {}); }
 
-  /// The whole tensor, new, on every rank: of its dtype, on device(), without gradients. A collective.
+  /// The whole tensor, new, on every rank: in its dtype, on device(), without gradients. A collective.
   /// \throws c10::ValueError  this process is not a member; otherwise as gather. Cost: as gather, to every rank.
   at::Tensor full_tensor() const;
 
-  /// On the CPU; this very tensor if all placements, of all ranks, are on the CPU already. A chunk spec remains one;
-  /// other specs are inferred from the shards. `group` null: its own. The result is not pinned.
+  /// Moves to the CPU; returns this very tensor if all placements, on all ranks, are on the CPU already. A chunk spec
+  /// remains one; other specs are inferred from the shards. `group` null: the tensor's own. The result is not pinned.
   /// \throws c10::Error  a memory format other than preserve and contiguous.
   ShardedTensor cpu(at::MemoryFormat memory_format = at::MemoryFormat::Preserve, ProcessGroupPtr group = nullptr) const;
-  /// On the current CUDA device; always a new object, which shares the local tensors that are already there. Placements
-  /// of other ranks that are no CUDA device become this rank's, because theirs are unknown here.
+  /// Moves to the current CUDA device. Always returns a new object, which shares local tensors that are already there.
+  /// Placements of other ranks that are not on a CUDA device become this rank's device, because theirs are unknown
+  /// here.
   /// \throws c10::Error  no CUDA; a device other than the current one; an unsupported memory format.
   ShardedTensor cuda(std::optional<at::Device> device = std::nullopt, bool non_blocking = false,
                      at::MemoryFormat memory_format = at::MemoryFormat::Preserve,
@@ -191,17 +193,17 @@ class ShardedTensor : public ShardedTensorBase {
     at::MemoryFormat memory_format = at::MemoryFormat::Preserve;
     ProcessGroupPtr process_group{};
   };
-  /// This very tensor if dtype and all placements match already, unless `copy`. "cuda" is the current device, even if a
-  /// different index is given (which warns); without a device all placements stay. Integers lose requires_grad, and so
-  /// do results while gradients are off (cpu and cuda too); pinning is lost. `non_blocking` applies to copies to a CUDA
-  /// device.
+  /// Moves or converts; returns this very tensor if dtype and all placements match already, unless `copy`. "cuda" is
+  /// the current device, even if a different index is given (which warns). Without a device, placements do not change.
+  /// Integers lose requires_grad, as do results while gradients are off (cpu and cuda as well); pinning is lost.
+  /// `non_blocking` applies to copies to a CUDA device.
   ShardedTensor to(const ToOptions& options) const;
   ShardedTensor to(at::ScalarType dtype) const;
   ShardedTensor to(at::Device device) const;
   ShardedTensor to(const char* device) const;
   ShardedTensor to(int cuda_index) const;
   ShardedTensor to(bool) const = delete;
-  ShardedTensor to(const at::Tensor& other) const;  ///< Its dtype and device.
+  ShardedTensor to(const at::Tensor& other) const;  ///< To the dtype and device of `other`.
   ShardedTensor to(at::Device device, at::ScalarType dtype) const;
 
   /// Reshards the tensor in place, and returns it: from any dimension to any, in any order of owners. A collective, as
@@ -221,21 +223,21 @@ class ShardedTensor : public ShardedTensorBase {
 
 std::ostream& operator<<(std::ostream& out, const ShardedTensorBase& tensor);
 
-/// How many tensors with init_rrefs live in this process.
+/// The number of existing tensors with init_rrefs in this process.
 std::size_t registered_sharded_tensors();
 
-/// Rank (of the world) and device of a placement; a worker's id is its rank. -1 if it names neither.
+/// Rank (in the world) and device of a placement. A worker's id is its rank; -1 if the placement names neither.
 /// \throws c10::ValueError  "remote device is None", a rank that is not a member (checked only on members), an unknown
 ///   worker.
 /// \throws c10::Error  "RPC framework needs to be initialized for using worker names: ...".
 std::pair<int, at::Device> resolve_placement(const ProcessGroup& group, const std::optional<RemoteDevice>& placement);
 
-/// A tensor of these properties, not initialised. \throws c10::Error  torch's.
+/// A tensor with these properties, not initialised. \throws c10::Error  torch's.
 at::Tensor create_tensor(at::IntArrayRef size, at::Device device, const TensorProperties& properties);
 
 }  // namespace shard
 
-/// By identity, as `is_same` compares.
+/// Compares by identity, as `is_same`.
 template <>
 struct std::hash<shard::ShardedTensorBase> {
   std::size_t operator()(const shard::ShardedTensorBase& tensor) const noexcept {

@@ -1,5 +1,5 @@
 /// \file
-/// The object behind handles of a ShardedTensor. Inside shardtorch only.
+/// The object behind the handles of a ShardedTensor. Inside shardtorch only.
 #pragma once
 
 #include <c10/core/TensorImpl.h>
@@ -14,35 +14,35 @@
 
 namespace shard {
 
-/// A tensor without storage. Its only dispatch key is one that torch reserves for projects outside of it; ops.cpp
-/// registers the fallback that every operator comes to.
+/// A tensor without storage. Its only dispatch key is one that torch reserves for other projects. ops.cpp registers the
+/// fallback that every operator with this key reaches.
 class ShardedTensorImpl final : public c10::TensorImpl {
  public:
   static constexpr c10::DispatchKey kDispatchKey = c10::DispatchKey::DeferredInit;
 
-  /// Size, dtype, layout, pinning and requires_grad from `whole`. The wrapper itself reports the CPU, regardless of the
-  /// shards.
+  /// Takes size, dtype, layout, pinning and requires_grad from `whole`. The wrapper itself reports the CPU, regardless
+  /// of the shards.
   ShardedTensorImpl(ShardingSpecPtr cut, ShardedTensorMetadata whole);
-  ~ShardedTensorImpl() override;  ///< Leaves the registry (remote shards).
+  ~ShardedTensorImpl() override;  ///< Removes it from the registry of remote shards.
 
   ShardingSpecPtr spec;
   ShardedTensorMetadata metadata;
   std::vector<Shard> local_shards;
-  ProcessGroupPtr group;  ///< Null in a ShardedTensorBase.
+  ProcessGroupPtr group;  ///< Null for a ShardedTensorBase.
   bool init_rrefs = false;
-  std::optional<std::int64_t> id;  ///< In the registry.
-  std::vector<Bytes> published;    ///< At the RPC agent, by local shard.
+  std::optional<std::int64_t> id;  ///< Its id in the registry.
+  std::vector<Bytes> published;    ///< References at the RPC agent, by local shard.
   std::shared_ptr<RpcAgent> agent;
   std::map<int, std::vector<RemoteShard>> remote_shards;
-  at::Tensor transposed_of{};  ///< The weight whose t() this is, for linear_op.cpp.
+  at::Tensor transposed_of{};  ///< The weight of which this is the t(), for linear_op.cpp.
 
   /// Copies the wrapper's requires_grad, the only flag that torch's own setters change, to metadata and local shards.
   void apply_requires_grad();
-  /// \throws c10::Error  there is none: the tensor was created as a ShardedTensorBase.
+  /// The group. \throws c10::Error  there is none: the tensor was created as a ShardedTensorBase.
   const ProcessGroupPtr& checked_group() const;
 
   const char* tensorimpl_type_name() const override { return "ShardedTensor"; }
-  /// Torch's way to a second handle on the same elements, which would be a tensor with neither elements nor shards.
+  /// Torch's way to create a second handle on the same elements, which would have neither elements nor shards.
   /// \throws c10::Error  always; ops.h has detach().
   c10::intrusive_ptr<c10::TensorImpl> shallow_copy_and_detach(const c10::VariableVersion& version,
                                                               bool may_change) const override;
@@ -50,26 +50,26 @@ class ShardedTensorImpl final : public c10::TensorImpl {
                                                               bool may_change) const override;
 };
 
-/// The object of a handle, with its requires_grad updated. \throws c10::Error  an undefined one.
+/// The object of a handle, with its requires_grad updated. \throws c10::Error  an undefined handle.
 ShardedTensorImpl& impl_of(const ShardedTensorBase& tensor);
 
 /// Warns once per process about functions that torch deprecates.
 inline constexpr const char* kDeprecated = "Please use DTensor instead and we are deprecating ShardedTensor.";
 
-/// The first steps of every ShardedTensor: checks `spec`, builds the metadata, creates the object. The memory format is
-/// contiguous, regardless of `properties`. \throws c10::ValueError  no spec, more than 64 dimensions.
+/// The first steps of creating any ShardedTensor: checks `spec`, builds the metadata, creates the object. The memory
+/// format is contiguous, regardless of `properties`. \throws c10::ValueError  no spec, more than 64 dimensions.
 c10::intrusive_ptr<ShardedTensorImpl> make_impl(ShardingSpecPtr spec, at::IntArrayRef size,
                                                 TensorProperties properties);
 
 using FillShard = std::function<void(at::Tensor shard)>;
-/// In place, in order, without autograd.
+/// Fills local shards in place, in order, without autograd.
 void fill_shards(const std::vector<Shard>& shards, const FillShard& fill);
-/// ShardedTensor's constructor whose local shards have content before other ranks can see them.
+/// Does the same as ShardedTensor's constructor, but local shards get their content before other ranks can see them.
 ShardedTensor make_filled(ShardingSpecPtr spec, at::IntArrayRef size, const CreateOptions& options,
                           const FillShard& fill);
 
-/// The last step: with init_rrefs registers the tensor, publishes its shards and receives those of others (all workers
-/// call it). If it throws, the registry is unchanged once `impl` is destroyed.
+/// The last step of creating one: with init_rrefs it registers the tensor, publishes its shards and receives those of
+/// others (all workers call it). If it throws, the registry is unchanged once `impl` is destroyed.
 /// \throws c10::Error  no agent, or a worker does not connect; c10::ValueError  the world's ranks are not the workers'.
 void init_remote_shards(const c10::intrusive_ptr<ShardedTensorImpl>& impl);
 /// Undoes the above. Called by the destructor.
@@ -79,14 +79,14 @@ void leave_registry(ShardedTensorImpl& impl) noexcept;
 /// default group.
 int world_rank(const ProcessGroup& group);
 
-/// The facts that ranks must agree on before elements move: size, dtype, requires_grad, and each shard's box and
-/// placement, which counts by its rank and kind of device. A rank knows the device's index only of its own shards
-/// (ShardedTensor::cuda).
+/// The facts that ranks must agree on before elements are transferred: size, dtype, requires_grad, and each shard's box
+/// and placement. A placement counts by its rank and kind of device, because a rank knows device indices only for its
+/// own shards (ShardedTensor::cuda).
 std::vector<std::string> facts_of(const ShardedTensorMetadata& metadata);
 /// ShardedTensor::full_tensor for ranks that must agree on `more` facts.
 at::Tensor full_tensor(const ShardedTensor& tensor, const std::vector<std::string>& more);
 
-/// The group rank that has `shard`. \throws c10::Error  no member has; errors of resolve_placement.
+/// The group rank that has `shard`. \throws c10::Error  no member has it; errors of resolve_placement.
 std::size_t owner_in(const ProcessGroup& group, const ShardMetadata& shard);
 
 }  // namespace shard

@@ -25,7 +25,7 @@ std::string listed(const Range& items) {
   return out.str();
 }
 
-/// The only dimension with offsets other than 0; nothing if there is none or several.
+/// The only dimension with offsets other than 0; nothing if there is none, or more than one.
 std::optional<std::size_t> only_cut_dim(const std::vector<ShardMetadata>& shards) {
   std::optional<std::size_t> cut;
   for (const ShardMetadata& shard : shards) {
@@ -38,7 +38,7 @@ std::optional<std::size_t> only_cut_dim(const std::vector<ShardMetadata>& shards
   return cut;
 }
 
-/// The chunk size if the shards are chunks: the same in all dimensions except `dim`, in which they follow one another.
+/// The chunk size if the shards are chunks: equal in all dimensions except `dim`, along which they are consecutive.
 std::optional<Sizes> joint_size(const std::vector<ShardMetadata>& shards, std::size_t dim) {
   Sizes size = shards.front().shard_sizes;
   if (dim >= size.size()) return std::nullopt;
@@ -50,7 +50,7 @@ std::optional<Sizes> joint_size(const std::vector<ShardMetadata>& shards, std::s
   return size;
 }
 
-/// The chunk spec with these exact boxes, if there is one.
+/// The chunk spec with exactly these boxes, if it exists.
 ShardingSpecPtr infer_chunk_spec(std::vector<ShardMetadata> shards) {
   const std::optional<std::size_t> dim = only_cut_dim(shards);
   if (!dim.has_value()) return nullptr;

@@ -1,5 +1,5 @@
 /// \file
-/// Specs that define a tensor's shards and their placements. Pure: only `shard` communicates.
+/// Specs that define a tensor's shards and their placements. Pure; only `shard` communicates.
 ///
 /// Source: torch/distributed/_shard/sharding_spec/{api,chunk_sharding_spec,_internals}.py (torch 2.11).
 #pragma once
@@ -30,19 +30,20 @@ struct DevicePlacementSpec final : PlacementSpec {
   friend bool operator==(const DevicePlacementSpec& a, const DevicePlacementSpec& b) { return a.device == b.device; }
 };
 
-/// Immutable once made; shared by tensors, which keep the spec they are made by: make specs with chunk_spec and
-/// enumerable_spec, which return shared pointers.
+/// Immutable. Tensors share the spec from which they are created, so create specs with chunk_spec and enumerable_spec,
+/// which return shared pointers.
 class ShardingSpec : public PlacementSpec {
  public:
-  /// "ChunkShardingSpec": for messages, and the key of ops for a class of specs (ops.h).
+  /// "ChunkShardingSpec": for messages, and as the key of ops for a class of specs (ops.h).
   virtual std::string_view class_name() const = 0;
-  /// All shards of a tensor of that size. \throws c10::ValueError  it cannot be cut so.
+  /// All shards of a tensor of that size. \throws c10::ValueError  the spec cannot shard this size.
   virtual ShardedTensorMetadata build_metadata(at::IntArrayRef size, const TensorProperties& properties) const = 0;
-  /// Shards `tensor` of group rank `src_rank` and scatters it: a collective of ranks with equal specs, which
+  /// Shards `tensor` of group rank `src_rank` and scatters it. A collective of ranks with equal specs, which
   /// shard_tensor (factories.h) ensures. The result keeps this spec, or a copy if no shared_ptr owns it. `group` null:
-  /// the default group. \throws c10::NotImplementedError  not for such specs.
+  /// the default group. \throws c10::NotImplementedError  such specs do not support it.
   virtual ShardedTensor shard(const at::Tensor& tensor, int src_rank = 0, ProcessGroupPtr group = nullptr) const = 0;
-  /// All of it, in words that are equal exactly when specs are: "ChunkShardingSpec(dim=0, placements=[rank:0/cpu])".
+  /// The whole spec as text. Two texts are equal exactly if the specs are: "ChunkShardingSpec(dim=0,
+  /// placements=[rank:0/cpu])".
   virtual std::string str() const = 0;
 };
 
@@ -50,11 +51,11 @@ using ShardingSpecPtr = std::shared_ptr<const ShardingSpec>;
 
 inline bool operator==(const ShardingSpec& a, const ShardingSpec& b) { return a.str() == b.str(); }
 
-/// Divides one dimension into as many chunks of ceil(size / placements) as there are placements; the last ones may be
-/// shorter or empty, and chunk i begins at i times that length even past the end. A rank may appear several times.
+/// Divides one dimension into chunks of ceil(size / placements), one per placement. The last ones may be shorter or
+/// empty. Chunk i begins at i times that length, even past the end. A rank may appear several times.
 class ChunkShardingSpec final : public ShardingSpec, public std::enable_shared_from_this<ChunkShardingSpec> {
  public:
-  /// `dim` may be negative (from the end); whether it fits is seen when a size is known.
+  /// `dim` may be negative (from the end); it is checked once a size is known.
   /// \throws c10::ValueError  no placements.
   ChunkShardingSpec(std::int64_t dim, std::vector<RemoteDevice> placements);
   ChunkShardingSpec(std::floating_point auto dim, std::vector<RemoteDevice> placements) = delete;
@@ -78,7 +79,7 @@ class ChunkShardingSpec final : public ShardingSpec, public std::enable_shared_f
 /// Any boxes that do not overlap.
 class EnumerableShardingSpec final : public ShardingSpec {
  public:
-  /// \throws c10::ValueError  no shards, other numbers of dimensions, overlap.
+  /// \throws c10::ValueError  no shards, different numbers of dimensions, overlap.
   explicit EnumerableShardingSpec(std::vector<ShardMetadata> shards);
 
   const std::vector<ShardMetadata>& shards() const { return shards_; }
@@ -96,24 +97,26 @@ class EnumerableShardingSpec final : public ShardingSpec {
 ShardingSpecPtr chunk_spec(std::int64_t dim, std::vector<RemoteDevice> placements);
 ShardingSpecPtr chunk_spec(std::floating_point auto dim, std::vector<RemoteDevice> placements) = delete;
 ShardingSpecPtr enumerable_spec(std::vector<ShardMetadata> shards);
-/// Null if `spec` is not a chunk spec.
+/// `spec` as a chunk spec, or null.
 const ChunkShardingSpec* as_chunk(const ShardingSpec& spec);
 
-/// A chunk spec if it gives these boxes, its placements by offset; otherwise an enumerable one over the list.
+/// A chunk spec if its boxes are exactly these, with placements ordered by offset; otherwise an enumerable spec of the
+/// list.
 /// \throws c10::ValueError  errors of EnumerableShardingSpec.
 ShardingSpecPtr infer_spec(const std::vector<ShardMetadata>& shards);
 
-/// Elements of a chunk along a dimension of `dim_size`: ceil(dim_size / chunks).
+/// The number of elements of a chunk along a dimension of `dim_size`: ceil(dim_size / chunks).
 /// \throws c10::ValueError  no chunks, a negative size.
 std::int64_t split_size(std::int64_t dim_size, std::int64_t chunks);
-/// Elements of chunk `index`; 0 past the end. \throws c10::ValueError  a negative number.
+/// The number of elements of chunk `index`; 0 past the end. \throws c10::ValueError  a negative number.
 std::int64_t chunked_dim_size(std::int64_t dim_size, std::int64_t split, std::int64_t index);
-/// First element and elements of the chunk of `rank` (of the world), summing chunks in the order of the placements.
+/// The first element and the number of elements of the chunk of `rank` (in the world). If it has several, their numbers
+/// are added in the order of the placements.
 /// \throws c10::Error  "current_rank not in the placement."
 std::pair<std::int64_t, std::int64_t> chunk_of_rank(std::int64_t dim_size, const ChunkShardingSpec& spec, int rank);
 
-/// The part of `tensor` in `shard`: a view. Dimensions of full size do not change; a part without elements may be past
-/// the end. \throws c10::ValueError  different numbers of dimensions; torch's errors.
+/// The part of `tensor` in `shard`, as a view. Dimensions of full size do not change; an empty part may be past the
+/// end. \throws c10::ValueError  different numbers of dimensions; torch's errors.
 at::Tensor narrow_tensor(const at::Tensor& tensor, const ShardMetadata& shard);
 at::Tensor narrow_tensor_by_index(const at::Tensor& tensor, at::IntArrayRef offsets, at::IntArrayRef sizes);
 

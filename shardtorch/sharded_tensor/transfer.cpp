@@ -15,7 +15,7 @@ namespace {
 
 using Tensors = std::vector<at::Tensor>;
 
-/// All elements of one rank's `tensors`, one after the other on the group's device.
+/// All elements of one rank's `tensors`, packed in sequence on the group's device.
 struct Parcel {
   Parcel(const ProcessGroup& group, Tensors parts, at::ScalarType travel_as) : tensors(std::move(parts)) {
     std::int64_t elements = 0;
@@ -55,7 +55,7 @@ Tensors wires(const std::vector<Parcel>& parcels) {
   return tensors;
 }
 
-/// Both sides of this rank's traffic through the group's own transport.
+/// Sends and receives this rank's data through the group's own transport.
 class ByGroup {
  public:
   ByGroup(const ProcessGroup& group, Transfer plan) : group_(group) {
@@ -80,7 +80,7 @@ void count_wire_bytes(const ProcessGroup& group, const Transfer& plan) {
   }
 }
 
-/// The elements that stay on this rank.
+/// Copies the elements that stay on this rank.
 struct Own {
   Own(Transfer& plan, std::size_t rank)
       : travel_as(plan.travel_as), from(std::exchange(plan.to[rank], {})), to(std::exchange(plan.from[rank], {})) {}

@@ -1,5 +1,5 @@
 /// \file
-/// Elements between the members of a group, from tensors into tensors. Inside shardtorch only.
+/// Transfers elements between tensors of a group's members. Inside shardtorch only.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -20,23 +20,24 @@ struct Transfer {
 
   at::ScalarType travel_as;  ///< The dtype of elements in transit, also on this rank.
   std::vector<std::vector<at::Tensor>> to, from;
-  std::vector<std::string> arguments;  ///< The call's, in words: the same on all ranks, as `travel_as` is.
+  /// The call's arguments as text. Like `travel_as`, they are the same on all ranks.
+  std::vector<std::string> arguments;
 };
 
 /// Whether the elements are contiguous in this host's memory, in their plain form.
 bool is_packed_on_host(const at::Tensor& tensor);
 
-/// Copies the elements of each `to` into its `from` on the other side, and those that stay on this rank. Over Gloo,
-/// ranks of one host move them through shared memory (host_link.h). Otherwise a single contiguous tensor that travels
-/// as its dtype and is on the group's device is sent and received in place, and others are packed there. So between
-/// GPUs over NCCL no byte is in host memory (ProcessGroup::wire_bytes counts). No autograd.
-/// \param plan  Returns the transfers, on each rank separately; it may throw, and so may the packing: then all ranks
+/// Copies the elements of each `to` into the corresponding `from` of the other rank, and those that stay on this rank.
+/// Over Gloo, ranks on one host use shared memory (host_link.h). Otherwise, a single contiguous tensor that is on the
+/// group's device and already has the dtype in transit is sent and received in place; other tensors are packed there.
+/// So between GPUs over NCCL, no byte passes through host memory (ProcessGroup::wire_bytes counts). No autograd.
+/// \param plan  Returns the transfers, on each rank separately. If it throws, or if packing throws, then all ranks
 ///   throw (agree.h) and nothing is sent or written.
 /// \param facts  Values that must be the same on all ranks for any plan to make sense; compared before errors of plans
 ///   are thrown.
 /// \throws c10::ValueError  on all ranks, if facts or arguments differ; shard::Error kPeer
-/// Cost: one all_gather of a few bytes; then one exchange, and memory of the group's device for data that does not
-/// travel in place, or a barrier for every 16 MiB more that a rank sends.
+/// Cost: one all_gather of a few bytes and one exchange, with memory on the group's device for data that is not
+/// transferred in place; or, with shared memory, a barrier for each additional 16 MiB that a rank sends.
 void transfer(const ProcessGroup& group, const std::function<Transfer()>& plan,
               const std::vector<std::string>& facts = {});
 

@@ -1,5 +1,5 @@
 /// \file
-/// Tensors as a group's transport takes them. Inside shardtorch only.
+/// Tensors in the form that a group's transport needs. Inside shardtorch only.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -10,14 +10,14 @@
 
 namespace shard {
 
-/// Whether the elements are contiguous on the group's device, in their plain form: then no copy is needed.
+/// Whether the elements are contiguous on the group's device, in their plain form. If so, no copy is needed.
 bool travels_as_it_lies(const ProcessGroup& group, const at::Tensor& tensor, at::ScalarType travel_as);
 
 /// A view of one dimension. \pre `tensor` is contiguous
 at::Tensor bytes_of(const at::Tensor& tensor);
 std::vector<at::Tensor> bytes_of(const std::vector<at::Tensor>& tensors);
 
-/// to[i] becomes rank i's from[own rank]. \pre contiguous tensors of bytes on the group's device, one for each rank
+/// to[i] becomes rank i's from[own rank]. \pre contiguous tensors of bytes on the group's device, one per rank
 void exchange_bytes(const ProcessGroup& group, const std::vector<at::Tensor>& to, const std::vector<at::Tensor>& from);
 
 /// The memory of bytes on the CPU.

@@ -1,4 +1,4 @@
-// Worlds: processes that meet in a store, and threads of one process.
+// Worlds: processes that connect through a store, and threads of one process.
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <c10/util/Exception.h>
 
@@ -33,7 +33,7 @@ int member_of(const std::vector<int>& ranks, int rank) {
   return static_cast<int>(member - ranks.begin());
 }
 
-/// A name that was had before gets a number: its keys, or its meeting, may still be there.
+/// Adds a number to a name that was used before, because its keys, or its meeting, may still exist.
 class Names {
  public:
   std::string next(const std::string& name) {
@@ -46,7 +46,7 @@ class Names {
   std::map<std::string, int> uses_;
 };
 
-/// Waits for all ranks. Whether they are on one host. Cost: five requests to the store a rank.
+/// Waits for all ranks. Returns whether they are on one host. Cost: five requests to the store per rank.
 bool meet_on_one_host(c10d::Store& store, int size, milliseconds timeout) {
   const std::string own = host_identity();
   const auto bytes = [](const std::string& text) { return std::vector<std::uint8_t>(text.begin(), text.end()); };
@@ -56,13 +56,13 @@ bool meet_on_one_host(c10d::Store& store, int size, milliseconds timeout) {
   return store.add("elsewhere", 0) == 0;
 }
 
-/// Keeps apart the keys of worlds that all ranks create one after another over one store.
+/// Separates the keys of worlds that all ranks create one after another over one store.
 StorePtr own_part(const StorePtr& store, int rank) {
   const std::int64_t worlds = store->add("shard/worlds/" + std::to_string(rank), 1);
   return c10::make_intrusive<c10d::PrefixStore>("shard/world" + std::to_string(worlds), store);
 }
 
-/// Creates the group of a backend over its own store.
+/// Creates a backend's group over a store of its own.
 using MakeBackend = std::function<std::shared_ptr<Group>(StorePtr, int rank, int size)>;
 
 MakeBackend gloo_backend(bool is_one_host, milliseconds timeout) {
@@ -78,14 +78,14 @@ MakeBackend nccl_backend(milliseconds timeout) {
   } catch (const Error& error) {
     SHARD_CHECK(false, error.what(), ": ", error.why(), ". ", error.hint());
   }
-  const auto* const cuda = c10::impl::getDeviceGuardImpl(at::kCUDA);  // Registered by the plug-in's libraries.
+  const auto* const cuda = c10::impl::getDeviceGuardImpl(at::kCUDA);  // The plug-in's libraries register it.
   SHARD_CHECK(cuda->deviceCount() > 0, "backend nccl needs a GPU for each rank, but this host has none");
   return [make, timeout](StorePtr own, int rank, int ranks) {
     return std::shared_ptr<Group>(make(own, rank, ranks, timeout));
   };
 }
 
-/// The factories of a world's groups; each backend is opened at its first use. Threads: any.
+/// The factories of a world's groups. Each backend is opened when it is first used. Threads: any.
 class Backends {
  public:
   Backends(bool is_one_host, milliseconds timeout) : is_one_host_(is_one_host), timeout_(timeout) {}
@@ -146,7 +146,7 @@ class C10dWorld final : public World {
   Names names_;
 };
 
-/// Groups of threads that not all members have taken yet, by name.
+/// Groups of threads that some members have not taken yet, by name.
 class Meetings {
  public:
   std::unique_ptr<Group> take(const std::string& name, int rank, int size) {
@@ -191,7 +191,7 @@ std::shared_ptr<World> make_c10d_world(const std::string& backend, StorePtr stor
                                        milliseconds timeout) {
   SHARD_CHECK_VALUE(rank >= 0 && rank < size, "rank ", rank, " of a world of ", size);
   check_backend(backend);
-  if (backend == "nccl") nccl_backend(timeout);  // Reports a missing backend before it waits for other ranks.
+  if (backend == "nccl") nccl_backend(timeout);  // Reports a missing backend before waiting for other ranks.
   std::shared_ptr<World> world;
   as_errors("the rendezvous", [&] { world = std::make_shared<C10dWorld>(backend, store, rank, size, timeout); });
   return world;

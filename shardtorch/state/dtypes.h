@@ -1,5 +1,5 @@
 /// \file
-/// torch's element types and ours, by their common names.
+/// torch's element types and ours, matched by their common names.
 #pragma once
 
 #include <c10/core/ScalarType.h>
@@ -11,13 +11,13 @@
 
 namespace shard {
 
-/// \throws Error kUnsupported  a type that files have no name for.
+/// \throws Error kUnsupported  a type that has no name in files.
 inline DType dtype_of(at::ScalarType type) {
   if (const std::optional<DType> known = dtype_of_name(c10::getDtypeNames(type).first)) return *known;
   throw Error(ErrorCode::kUnsupported, std::string("tensors of dtype ") + c10::toString(type) + " are not supported");
 }
 
-/// \throws Error kUnsupported  a type that torch does not have (float6).
+/// \throws Error kUnsupported  a type that torch lacks (float6).
 inline at::ScalarType scalar_type_of(DType dtype) {
   const std::string name(dtype_name(dtype));
   const auto& known = c10::getStringToDtypeMap();

@@ -31,7 +31,7 @@ using torch_save::TensorView;
   throw Error(ErrorCode::kUnsupported, "a tensor cannot be loaded").because(why);
 }
 
-/// The ranks and sizes of a process, which must be those of the save.
+/// The ranks and sizes of a process. They must be the same as when the state was saved.
 void check_group(const torch_ranks::GroupState& saved, const ProcessGroup& group, const ProcessGroup& world) {
   const auto check = [](const char* what, std::int64_t at_save, std::int64_t now) {
     SHARD_CHECK(at_save == now, what, " at save time was ", at_save, ", but at load time was ", now);
@@ -44,7 +44,7 @@ void check_group(const torch_ranks::GroupState& saved, const ProcessGroup& group
 
 Sizes sizes_of(Dims dims) { return {dims.begin(), dims.end()}; }
 
-/// The present devices of saved ones.
+/// Maps saved devices to the current ones.
 class Locations {
  public:
   explicit Locations(MapLocation map) : map_(std::move(map)) {}
@@ -103,15 +103,15 @@ bool is_same_part(const RankPiece& a, const RankPiece& b) {
   return a.local_sizes == b.local_sizes && std::ranges::equal(a.boxes, b.boxes, is_same_box);
 }
 
-/// Placements that shard in the order of the axes as `value` shards in its own. Source:
-/// _convert_shard_order_to_StridedShard of torch 2.11.
+/// Placements that shard in the order of the axes, with the same result as `value`, which shards in its own order.
+/// Source: _convert_shard_order_to_StridedShard of torch 2.11.
 std::vector<Placement> in_order_of_axes(const torch_ranks::DTensorValue& value) {
   const Sharding& sharding = value.sharding;
   std::vector<Placement> placements = sharding.placements;
   if (value.order.empty()) return placements;
   for (std::size_t i = 0; i < value.order.size(); ++i) {
     Placement& later = placements[value.order[i]];
-    std::int64_t pieces = 1;  // The parts made by axes that shard earlier although they come later in the mesh.
+    std::int64_t pieces = 1;  // The number of parts that earlier shardings over later axes produce.
     for (const std::size_t earlier : std::span(value.order).first(i)) {
       const bool cuts_it = placements[earlier].kind != Placement::kReplicate && placements[earlier].dim == later.dim;
       if (cuts_it && earlier > value.order[i]) pieces *= sharding.mesh[earlier].size;
@@ -136,7 +136,7 @@ void check_local_size(const at::Tensor& local, const dtensor::TensorLayout& layo
       .found(to_string(local.sizes()));
 }
 
-/// torch.load's errors for tensors of devices that are not here.
+/// Throws torch.load's errors for tensors on devices that do not exist here.
 void check_here(at::Device device) {
   SHARD_CHECK(!device.is_cuda() || at::hasCUDA(),
               "Attempting to deserialize object on a CUDA device but CUDA is not available here: ", device);
@@ -239,7 +239,7 @@ class StateReader {
     return tensor.set_requires_grad(view.requires_grad);
   }
 
-  /// Read once, whole.
+  /// Read once, as a whole.
   const at::Storage& storage_of(const TensorView& view, at::Device device) {
     const std::uint32_t number = files_.storage_of(kFile, view);
     at::Storage& known = storages_[number];

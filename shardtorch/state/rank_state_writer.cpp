@@ -29,7 +29,7 @@ using torch_ranks::ShardBox;
 using torch_ranks::ShardedTensorValue;
 using torch_save::TensorView;
 
-/// The one that the Python of this LibTorch loads.
+/// The form that the Python of this LibTorch loads.
 constexpr torch_ranks::LayoutForm kLayoutForm = TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR < 13
                                                     ? torch_ranks::LayoutForm::kPair
                                                     : torch_ranks::LayoutForm::kAxes;
@@ -53,16 +53,16 @@ std::int64_t number_of(at::MemoryFormat format) {
   return *number;
 }
 
-/// The storages of a state, each once, numbered in the order in which they are met.
+/// The storages of a state without duplicates, numbered in the order in which they are visited.
 class Storages {
  public:
   struct Record {
     c10::Storage storage;
     std::int64_t bytes;
-    DType dtype;  ///< The first tensor's on it.
+    DType dtype;  ///< The dtype of the first tensor that uses it.
   };
 
-  /// \throws Error kUnsupported  tensors of different dtypes share it: files have one type for each storage.
+  /// \throws Error kUnsupported  tensors with different dtypes share it; files have one type per storage.
   std::size_t number_of(const at::Tensor& tensor) {
     const DType dtype = dtype_of(tensor.scalar_type());
     const auto [known, is_new] = numbers_.try_emplace(tensor.storage().unsafeGetStorageImpl(), records_.size());
@@ -81,7 +81,7 @@ class Storages {
   std::unordered_map<const c10::StorageImpl*, std::size_t> numbers_;
 };
 
-/// A state as the tree of its pickle. Tensors are numbers, one for each.
+/// A state as the tree of its pickle. Each tensor is a number.
 class StateTree {
  public:
   explicit StateTree(const StateDict& state)
@@ -153,7 +153,7 @@ class StateTree {
     return maker_.dtensor(value, mesh.value);
   }
 
-  /// A mesh, once for all tensors on it. The ranks number the groups of meshes in the order of their states.
+  /// Writes a mesh, once for all tensors on it. The ranks number the groups of meshes in the order of their states.
   struct SavedMesh {
     dtensor::DeviceMeshPtr mesh;
     Sharding sharding;  ///< Without placements.
@@ -220,14 +220,14 @@ class StateTree {
   Arena arena_;
   torch_ranks::ShardedValueMaker maker_;
   torch_ranks::GroupNames groups_;
-  std::list<SavedMesh> meshes_;  ///< Values refer to them.
+  std::list<SavedMesh> meshes_;  ///< A list, because values refer to its elements.
   Storages storages_;
   std::vector<PlainTensor> tensors_;  ///< By number.
   std::unordered_map<const c10::TensorImpl*, Value*> known_;
-  Value* root_;  ///< Last: its tensors go to the members above.
+  Value* root_;  ///< Declared last: its tensors are added to the members above.
 };
 
-/// A state's file, laid out.
+/// The layout of a state's file.
 class StateFile {
  public:
   explicit StateFile(const StateDict& state)
@@ -235,7 +235,7 @@ class StateFile {
 
   std::int64_t total_bytes() const { return zip_.total_bytes(); }
 
-  /// Passes every byte to `write`, straight from the storages if they are in this process's memory.
+  /// Passes every byte to `write`, directly from the storages if they are in this process's memory.
   void write(const std::function<void(std::int64_t offset, std::span<const std::byte> bytes)>& write) const {
     std::vector<std::uint32_t> crcs;
     for (const Storages::Record& record : tree_.records()) {
@@ -257,7 +257,7 @@ class StateFile {
     return bytes;
   }
 
-  /// The storage as bytes: itself if it is on the CPU.
+  /// The storage as bytes: the storage itself if it is on the CPU, or else a copy.
   static at::Tensor on_host(const Storages::Record& record) {
     const at::Tensor bytes = at::empty({0}, at::TensorOptions(at::kByte).device(record.storage.device()));
     return bytes.set_(record.storage, 0, {record.bytes}, {1}).cpu();

@@ -16,12 +16,12 @@ namespace shard {
 
 namespace {
 
-/// Parts of a key; prefixes may end in a dot already.
+/// Joins parts of a key. Prefixes may already end in a dot.
 std::string joined(const std::string& path, const std::string& name) {
   return path.empty() || path.ends_with('.') ? path + name : path + "." + name;
 }
 
-/// `visit(key, member)` for every sharded attribute, of the module itself first.
+/// Calls `visit(key, member)` for every sharded attribute, first for those of the module itself.
 void for_each_attribute(const torch::nn::Module& module, const std::string& prefix,
                         const std::function<void(const std::string& key, ShardedTensor& member)>& visit) {
   const auto visit_one = [&](const torch::nn::Module& each, const std::string& path) {
@@ -35,7 +35,7 @@ void for_each_attribute(const torch::nn::Module& module, const std::string& pref
   for (const auto& below : module.named_modules({}, false)) visit_one(*below.value(), joined(prefix, below.key()));
 }
 
-/// Parameters, then buffers.
+/// Visits parameters, then buffers.
 void for_each_tensor(const torch::nn::Module& module, const std::string& prefix,
                      const std::function<void(const std::string& key, const at::Tensor& tensor)>& visit) {
   for (const auto& parameter : module.named_parameters()) visit(joined(prefix, parameter.key()), parameter.value());
@@ -74,7 +74,7 @@ std::string mismatch_of(const std::string& key, const at::Tensor& to, const c10:
   return is_plain ? std::string() : c10::str(key, " is a ", from.toString(), ", here a ", to.toString());
 }
 
-/// The changes that a state makes to a module. Nothing is changed before `apply`.
+/// Changes to a module by a state. Nothing changes before `apply`.
 class ModuleLoad {
  public:
   ModuleLoad(torch::nn::Module& module, const StateDict& state) : module_(module), state_(state) {
@@ -91,7 +91,7 @@ class ModuleLoad {
     }
   }
 
-  /// \throws c10::Error  everything that does not fit, in one text.
+  /// \throws c10::Error  all mismatches, in one text.
   void check(bool strict) const {
     std::string text;
     const auto list = [&text](const char* what, const std::vector<std::string>& keys) {
@@ -132,7 +132,7 @@ class ModuleLoad {
   std::unordered_set<std::string> known_;
   LoadStateResult keys_;
   std::vector<std::string> mismatches_;
-  std::vector<std::pair<at::Tensor, at::Tensor>> copies_;  ///< To, from.
+  std::vector<std::pair<at::Tensor, at::Tensor>> copies_;  ///< (to, from).
 };
 
 /// The group of LoadWithProcessGroup.

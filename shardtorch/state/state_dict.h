@@ -22,22 +22,22 @@ namespace shard {
 /// dicts of these (keys: string, int, double, bool).
 using StateDict = torch::OrderedDict<std::string, c10::IValue>;
 
-/// Adds every sharded attribute (ShardedAttributes) of `module` and of its submodules: prefix, path and name joined by
-/// dots. Modules without such attributes do not change.
+/// Adds every sharded attribute (ShardedAttributes) of `module` and its submodules, under prefix, path and name joined
+/// by dots. Ignores modules without such attributes.
 void state_dict_hook(const torch::nn::Module& module, StateDict& destination, const std::string& prefix = "");
 /// Sets every sharded attribute, even an empty one, whose key has a ShardedTensor in `state`.
 void pre_load_state_dict_hook(torch::nn::Module& module, const StateDict& state, const std::string& prefix = "");
 
-/// Parameters and buffers by name, then the additions of state_dict_hook. Values are shared with the module.
+/// Parameters and buffers by name, and the additions of state_dict_hook. Values are shared with the module.
 StateDict state_dict(const torch::nn::Module& module, const std::string& prefix = "");
 
 struct LoadStateResult {
   std::vector<std::string> missing_keys, unexpected_keys;
 };
-/// pre_load_state_dict_hook, then copies tensors into parameters and buffers; into a sharded parameter shard by shard.
-/// If it throws, nothing has changed.
-/// \throws c10::Error  all mismatches, in one text as Python's: keys that are missing or unexpected (`strict`), values
-///   that are not tensors, sizes and boxes of shards that differ.
+/// Runs pre_load_state_dict_hook, then copies tensors into parameters and buffers; into a sharded parameter shard by
+/// shard. If it throws, nothing has changed.
+/// \throws c10::Error  all mismatches, in one text like Python's: missing or unexpected keys (`strict`), values that
+///   are not tensors, sizes and boxes of shards that differ.
 LoadStateResult load_state_dict(torch::nn::Module& module, const StateDict& state, bool strict = true);
 
 /// This rank's part of `state` as a torch.save file: Python's torch.load (weights_only=False, under
@@ -49,13 +49,13 @@ LoadStateResult load_state_dict(torch::nn::Module& module, const StateDict& stat
 /// \throws c10::ValueError  a ShardedTensor, and there is no default group.
 /// Cost: the bytes of the storages, copied once; those on a GPU are in host memory one at a time.
 std::string save_state(const StateDict& state);
-/// The same into a file, atomically; storages on the CPU are written directly.
+/// Writes this to a file, atomically; storages on the CPU are written directly.
 /// \throws Error kResource, kExists
 void save_state_file(const StateDict& state, const std::string& path, bool force = false,
                      LocalDisk& disk = posix_disk());
 
-/// The new device of a tensor from this saved device, as torch.load's map_location: also for placements, of all ranks.
-/// Empty: the same.
+/// Returns the new device for a saved device, as torch.load's map_location; also applied to placements of all ranks.
+/// Empty: devices do not change.
 using MapLocation = std::function<at::Device(at::Device saved)>;
 
 /// Reads a file of save_state or Python's torch.save from this rank. Every ShardedTensor gets the group of
@@ -73,7 +73,7 @@ StateDict load_state(std::string_view bytes, MapLocation map_location = {});
 StateDict load_state_file(const std::string& path, const SourceStore& store = posix_disk(),
                           MapLocation map_location = {});
 
-/// While it lives, ShardedTensors are loaded into `group`. Process-wide, not per thread.
+/// While it exists, ShardedTensors are loaded into `group`. Process-wide, not per thread.
 class LoadWithProcessGroup {
  public:
   /// \throws c10::Error  "ProcessGroup already set by previous "load_with_process_group" context manager".

@@ -21,7 +21,7 @@ void check_depth(int depth) {
   }
 }
 
-/// Runs `convert`; prefixes errors from inside a container with the path.
+/// Runs `convert`, and prefixes errors from inside a container with the path.
 template <class Name, class Convert>
 auto inside(const Name& name, const Convert& convert) {
   try {
@@ -114,14 +114,14 @@ class Packer {
 
   Arena& arena_;
   const ToValue& tensor_;
-  std::unordered_map<const void*, Value*> known_;  ///< By container; the containing values outlive this.
+  std::unordered_map<const void*, Value*> known_;  ///< By container. The containing values outlive this.
 };
 
 c10::TypePtr type_of(const c10::IValue& value) {
   return value.isTensor() ? c10::TypePtr(c10::TensorType::get()) : value.type();
 }
 
-/// The common type of all of these, otherwise Any.
+/// The common type of all of them; Any if there is none.
 c10::TypePtr common_type(const std::vector<c10::IValue>& values) {
   if (values.empty()) return c10::AnyType::get();
   c10::TypePtr type = type_of(values.front());

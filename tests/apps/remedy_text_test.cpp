@@ -30,7 +30,7 @@ struct Advice {
   std::string argument, text;
 };
 
-/// Beside another remedy, none of them gets a separate line.
+/// Beside other remedies, none of them gets a separate line.
 std::string advice(Remedy remedy, const std::string& argument) {
   return hint_text(failure().hint("wait").suggest(remedy, argument), of_line({"gather", "ckpt", "-o", "x"}));
 }

@@ -1,4 +1,4 @@
-// A format is added by its own files alone: every verb takes formats that the program has never heard of.
+// A format needs only its own files: every verb accepts formats that the program does not name.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

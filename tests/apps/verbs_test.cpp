@@ -524,7 +524,7 @@ TEST_F(Verbs, OtherFilesOfAFolderAreTold) {
   EXPECT_THAT(world.out, HasSubstr("\"warnings\": [\"ignored other files in the folder: 'config.json'\"]"));
 }
 
-/// 'a' is a letter of other warnings, which are about other files.
+/// 'a' is a letter in other warnings, which concern other files.
 TEST_F(Verbs, AnotherFileWhoseNameIsPartOfAWarningIsToldToo) {
   world.run({"split", "/m.safetensors", "-o", "/d", "--ranks", "2"});
   world.put("/d/__0.metadata", "left aside");

@@ -59,7 +59,7 @@ TEST(Zero12, PiecesCoverEveryElementOnce) {
     const auto ranks = static_cast<std::int64_t>(1 + random() % 7);
     const FlatLayout layout = lay_flat(numels, {}, FlatRule::zero12(ranks));
     EXPECT_EQ(layout.part_size() % 2, 0);
-    std::int64_t next = 0;  // The place in the group, whose slices are stored in the order of ranks.
+    std::int64_t next = 0;  // Position in the group, whose slices are stored in the order of ranks.
     for (std::size_t i = 0; i < numels.size(); ++i) {
       std::int64_t begin = 0;
       for (const FlatPiece& piece : layout.tensors[i]) {

@@ -142,7 +142,7 @@ TEST(Place, CutsHugeDimensionsWithoutOverflow) {
   EXPECT_EQ(pieces[2].boxes[0].offset[0] + pieces[2].boxes[0].size[0], n);
 }
 
-/// The parts of one dimension, by rank; nothing for a part without elements.
+/// The parts of one dimension, by rank; nothing for an empty part.
 All split_boxes(std::int64_t n, std::int64_t parts, CutRule split, const Numbers& widths = {}) {
   Placement placement{Placement::kShard, 0, 1, split, ends_of(widths, "w")};
   All all;

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Help, messages, pages and comments keep to the project's English (docs/glossary.md): none of the phrases below occurs in
-the output of help, in a string literal, in a page, or in a comment of a folder that is clean. Folders whose comments are not
-clean yet have a limit, which may only fall."""
+"""Checks that help, messages, pages and comments use the project's English (docs/glossary.md). The phrases below must not
+occur in the output of help, in a string literal, in a page, or in a comment of a clean folder. Folders whose comments are
+not clean yet have a limit, which may only fall."""
 import ast
 import fnmatch
 import io
@@ -15,10 +15,10 @@ from collections import Counter
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 SHARDCTL = os.environ["SHARDCTL"]
 
-#Folders whose string literals have been read; a folder that is added stays clean.
+# Folders whose string literals are clean. A folder in this list must stay clean.
 CLEAN = ["apps", "formats", "libshard", "shardtorch"]
 
-#Phrases to avoid in help and messages, as regular expressions without regard to case, with a better wording.
+# Phrases to avoid in help and messages: regular expressions that ignore case, each with a better wording.
 FORBIDDEN = {
     r"(?<!there )\b(is|are|was|were|be) no (?!longer)[a-z]": "is not a ...",
     r"\bleast of \d": "best of N",
@@ -45,7 +45,7 @@ FORBIDDEN = {
     r"\bcomplaints?\b": "finding",
 }
 
-#Phrases to avoid in comments and pages too.
+# Phrases to avoid also in comments and pages.
 FORBIDDEN_IN_COMMENTS = {
     r"\b(is|are) told\b": "receives, gets",
     r"\banew\b": "again, from scratch, rebuild",
@@ -60,12 +60,12 @@ FORBIDDEN_IN_COMMENTS = {
 }
 FIRST_WORD = re.compile(r"(Of|What|Where|That|As|Those)\b")  # A comment starts with a noun or a verb.
 
-#The largest number of such comments per top folder; a folder without a limit has none.A limit may only fall.
-LIMITS = {"apps": 134, "libshard": 626}
+# The largest number of such comments per top folder. A folder without a limit must have none. A limit may only fall.
+LIMITS = {}
 
-#A phrase that is right in one place, with the reason.
+# Phrases that are right in one place, with the reason.
 ALLOWED = {
-#(start of the location, text around the phrase) : reason
+# (start of the location, text around the phrase): reason
 }
 
 LITERAL = re.compile(r'(?:u8|L)?"((?:[^"\\\n]|\\.)*)"')
@@ -74,7 +74,7 @@ NO_COMMENT = re.compile(r'//[^\n]*|R"(\w*)\(.*?\)\1"|"(?:[^"\\\n]|\\.)*"|\'(?:[^
 
 
 def literals(path):
-    """The string literals of a C++ source with their line numbers; the compiler joins neighbours, and so does this."""
+    """The string literals of a C++ source with their line numbers. Adjacent literals are joined, as the compiler does."""
     with open(path, encoding="utf-8") as file:
         text = file.read()
     text = RAW.sub(lambda match: '""' + "\n" * match.group(0).count("\n"), text)
@@ -91,7 +91,7 @@ def literals(path):
 
 
 def joined_lines(lines):
-    """(line number, text) of comments, given as (number, whether it is alone on its line, text): lines below each other are one."""
+    """(line number, text) of comments, from (number, whether it is the whole line, text). Consecutive lines are joined."""
     joined, last = [], None
     for number, is_alone, text in lines:
         if is_alone and last == number - 1 and text and not text.startswith("\\"):
@@ -119,7 +119,7 @@ def comments_of_python(text):
 
 
 def comments_of_shell(text):
-    """Comments of scripts and CMake files that are whole lines; a # within a line may mean anything."""
+    """Comments in scripts and CMake files that are whole lines. A # inside a line may have another meaning."""
     found = ((number, re.match(r"\s*#(?!!) ?(.*)", line)) for number, line in enumerate(text.split("\n"), 1))
     return joined_lines((number, True, match[1].strip()) for number, match in found if match)
 
@@ -168,7 +168,7 @@ def commented():
 
 
 def pages():
-    """(where, text) of pages for readers, paragraph by paragraph; the changelog and the results are those of their time."""
+    """(where, text) of pages for readers, by paragraph. The changelog and the results are skipped: they record the past."""
     for name in tracked("*.md"):
         if name in ("CHANGELOG.md", "tests/RESULTS.md") or name.startswith("tests/data"):
             continue
@@ -179,7 +179,7 @@ def pages():
 
 
 def phrases(text, forbidden):
-    """(text around it, better wording) of each phrase to avoid."""
+    """(surrounding text, better wording) for each phrase to avoid."""
     flat = re.sub(r"\s+", " ", text.replace("\\n", " "))
     for pattern, better in forbidden.items():
         for match in re.finditer(pattern, flat, flags=re.I):
@@ -191,6 +191,7 @@ def in_comment(text):
         yield text[:60], "start with a noun or a verb"
     yield from phrases(text, FORBIDDEN_IN_COMMENTS)
 
+
 def found_in(texts, check):
     return [
         (where, f"{where}: ...{around}... (better: {better})")
@@ -199,7 +200,8 @@ def found_in(texts, check):
         if not any(where.startswith(place) and part in text for place, part in ALLOWED)
     ]
 
-#The check sees the phrases that it must see.
+
+# The check finds the phrases that it must find.
 for bad in ["'x' is no checkpoint", "put whole tensors\ntogether", "cannot look at: x", "rank 2 is not here"]:
     assert any(phrases(bad, FORBIDDEN)), bad
 assert not any(phrases("x is not a checkpoint; no such file", FORBIDDEN)), "a plain sentence"

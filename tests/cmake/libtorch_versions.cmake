@@ -1,11 +1,11 @@
-# Holds up folders that look like LibTorch and sees which of them the build takes:
+# Offers folders that look like LibTorch and checks which of them the build accepts:
 #   cmake -DSOURCE=... -DVERSIONS=2.11...<2.16 -DWORK=... -P libtorch_versions.cmake
 cmake_minimum_required(VERSION 3.25)
 set(CMAKE_FIND_LIBRARY_PREFIXES lib)
 set(CMAKE_FIND_LIBRARY_SUFFIXES .so)
 list(APPEND CMAKE_MODULE_PATH ${SOURCE}/cmake)
 
-# Configuring stops if LibTorch is refused, so each try is a separate run: this file with TRY.
+# Configuring stops if LibTorch is refused, so each try is a separate run of this file with TRY.
 if(TRY)
   set(LibTorch_ROOT ${TRY})
   find_package(LibTorch ${VERSIONS} REQUIRED)

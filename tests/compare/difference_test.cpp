@@ -15,7 +15,7 @@ using ::testing::ElementsAre;
 
 /// A checkpoint of uint8 tensors, which are added in the order of their names. All bytes are in one file.
 struct Checkpoint {
-  /// `cut`: where the second of two chunks begins; 0: one chunk.
+  /// `cut`: begin of the second of two chunks; 0: one chunk.
   Checkpoint& add(const std::string& name, const std::string& elements, std::int64_t cut = 0) {
     const auto size = static_cast<std::int64_t>(elements.size());
     std::vector<testing::MadeChunk> chunks;

@@ -30,7 +30,7 @@ std::string described(const std::string& content) {
   return all;
 }
 
-/// Which bytes of the file are elements, which no check of a reader guards.
+/// Marks the bytes of the file that are elements, because no check of a reader covers these.
 std::vector<bool> elements_of(const std::string& content) {
   const zip::ZipReader zip(std::make_shared<BytesFile>(content), 0, static_cast<std::int64_t>(content.size()));
   std::vector<bool> elements(content.size(), false);

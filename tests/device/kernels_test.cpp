@@ -119,7 +119,7 @@ TEST(CastKernel, GivesTheBitsAndTheCountOfTheCpuForEveryPair) {
   }
 }
 
-/// Functions that devices use in place of the processor's.
+/// Functions that devices use instead of the processor's.
 TEST(Convert, FloatAndDoubleConvertAsTheProcessorConvertsThemNanIncluded) {
   std::mt19937_64 random(3);
   for (int i = 0; i < 200'000; ++i) {

@@ -20,7 +20,7 @@
 namespace shard::testing {
 namespace {
 
-/// A backend that the job does not take for devices'.
+/// A backend that does not count as one of devices.
 class NamedGroup final : public Group {
  public:
   NamedGroup(Group& inner, std::string_view name) : inner_(inner), name_(name) {}

@@ -11,7 +11,7 @@
 
 namespace shard::testing {
 
-/// Clones as XFS does on disk, by copying; or refuses, and counts how often it was asked.
+/// Clones by copying, like XFS on disk, or refuses; counts the requests.
 class CloningDisk : public LocalDisk {
  public:
   explicit CloningDisk(bool can) : can_(can) {}

@@ -50,7 +50,7 @@ TEST(ForEachIndex, TakesIndicesFromTheFrontInOrder) {
   for (std::size_t i = 0; i < order.size(); ++i) EXPECT_EQ(order[i], i);
 }
 
-/// Both workers have started; the second fails while the first is ending.
+/// Both workers have started; the second one fails while the first one is ending.
 TEST(ForEachIndex, ThrowsTheFirstOfTwoErrors) {
   struct Leaving {
     std::atomic<bool>& flag;

@@ -1,5 +1,5 @@
 /// \file
-/// A file that is bytes in memory, and golden files of tests/data, for tests of containers.
+/// A file of bytes in memory, and golden files of tests/data, for tests of containers.
 #pragma once
 
 #include <cstring>

@@ -1,4 +1,4 @@
-// A sink that collects sees everything that is wrong with a checkpoint; the one that throws sees the first of it.
+// A sink that collects receives all problems of a checkpoint; a sink that throws stops at the first one.
 #include "libshard/core/findings.h"
 
 #include <gmock/gmock.h>

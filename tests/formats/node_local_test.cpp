@@ -361,7 +361,7 @@ TEST(NodeLocalCommit, StandsOnTheRanksThatAreLeftAndSaysWhere) {
   EXPECT_EQ(nodes.written(true), nodes.expected(kDcp, 3));  // All were prepared, and none was killed here.
 }
 
-/// Two ranks that read for one another lose each other once the first has recorded some of its tiles.
+/// Two ranks that read for each other lose the connection once the first one has recorded some of its tiles.
 class NodeLocalResume : public ::testing::Test {
  protected:
   NodeLocalResume() {

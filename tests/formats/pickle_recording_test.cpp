@@ -1,4 +1,4 @@
-// Values that are replayed give the bytes of values that are written.
+// Replayed values produce the same bytes as written values.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,5 +1,6 @@
 /// \file
-/// A file system of a few read-only files under /in, with no bookkeeping: fuzzing makes millions of them.
+/// A file system with a few read-only files under /in. It does no bookkeeping, because fuzzing creates millions of
+/// them.
 #pragma once
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 /// \file
-/// A torch.save zip around a pickle, with the records that it names: fuzzing need not find CRCs and sizes.
+/// A torch.save zip around a pickle, with the records that it names, so that fuzzing need not find CRCs and sizes.
 #pragma once
 
 #include <map>

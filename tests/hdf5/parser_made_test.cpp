@@ -1,4 +1,5 @@
-// The parser over files that libhdf5 makes here: many things, deep things, and little that claims to be much.
+// Tests the parser with files that libhdf5 creates here: many objects, deep nesting, and small files that claim large
+// sizes.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <hdf5.h>
@@ -63,7 +64,7 @@ double seconds_to_parse(const std::string& content, int expected) {
   return child_seconds() - begin;
 }
 
-/// A virtual dataset that takes every second element of its source.
+/// A virtual dataset with every second element of its source.
 std::string strided(hsize_t blocks) {
   return made([&](hid_t file) {
     const hid_t properties = H5Pcreate(H5P_DATASET_CREATE);

@@ -10,7 +10,7 @@
 namespace shard::hdf5 {
 namespace {
 
-/// A program in the parser's place: a shell script, whose descriptor 0 is the socket.
+/// A replacement for the parser program: a shell script, whose descriptor 0 is the socket.
 class Hdf5ParserProcess : public ::testing::Test {
  protected:
   void expect(const std::string& script, const std::string& words, ErrorCode code = ErrorCode::kCorruption) {

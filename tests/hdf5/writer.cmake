@@ -1,4 +1,4 @@
-# Writing HDF5, and the objects and trees in a file.
+# The writer of HDF5, and the objects and trees in a file.
 shard_test(hdf5_values_test
   SOURCES values_test.cpp tree_test.cpp
   LIBS shard_hdf5_chunks shard_hdf5_parser_client shard_hdf5_parts shard_test_support shard_formats libshard ZLIB::ZLIB PkgConfig::isal LABELS core)

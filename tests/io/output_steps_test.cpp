@@ -1,4 +1,4 @@
-// The steps of a commit, and the way back: prepared, committed, taken back.
+// The steps of a commit and of its reversal: prepared, committed, rolled back.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -139,7 +139,7 @@ TEST_P(OutputRemoval, EndsInAnErrorAndTheOldDestinationWhereACallFails) {
     state_->fail_at(-1);
     if (!was_reached) break;
   }
-  EXPECT_EQ(failures, 3);  // To look, to rename, to sync.
+  EXPECT_EQ(failures, 3);  // Failures of stat, rename and sync.
 }
 
 INSTANTIATE_TEST_SUITE_P(FoldersAndFiles, OutputRemoval, testing::Values("/out", "/out/a"));

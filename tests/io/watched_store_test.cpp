@@ -1,4 +1,4 @@
-// A run asks for each listing and status once. Any change of a source during reading is detected.
+// A run requests each listing and status once. Any change of a source during reading is detected.
 #include "libshard/io/watched_store.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// A source on several disks, read by ranks of which each sees only its own.
+// A source on several disks, read by ranks that each have access only to their own disk.
 #include "libshard/job/group_store.h"
 
 #include <gmock/gmock.h>
@@ -92,7 +92,7 @@ TEST_F(GroupStoreTest, ReadsSmallAndLargeRangesOfOtherRanksFiles) {
               }).empty());
 }
 
-/// Notes the most that one operation brings.
+/// Records the largest amount that one operation transfers.
 class NotingGroup final : public Group {
  public:
   explicit NotingGroup(Group& inner) : inner_(inner) {}

@@ -443,7 +443,7 @@ TEST(MapFlatten, RefusesWhatDoesNotFit) {
             ErrorCode::kInvalidArgument);
 }
 
-/// The number of small tensors of a large model, and their slices: no step compares pairs.
+/// The number of small tensors in a large model, and their slices. No step compares pairs.
 TEST(MapFlatten, ManySmallTensorsTakeTimeByTheirNumber) {
   constexpr std::int64_t kTensors = 10000, kRows = 3, kExperts = 2048, kParts = 32;
   const ModelMap map = map_of(fmt::format(R"J({{"schema": "shardctl.layout/1", "mesh": {{"dp": {}}},

@@ -18,7 +18,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kLong{60'000};  // Never waited for, also on a busy machine.
+constexpr milliseconds kLong{60'000};  // Never reached, even on a busy machine.
 
 /// A signal that one rank gets.
 struct Signal {

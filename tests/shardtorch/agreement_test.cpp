@@ -142,7 +142,7 @@ TEST(Agree, BytesOfAllRanksComeByRank) {
   });
 }
 
-/// All ranks must throw an `Exception` with `words` when rank 1's step is `fail`.
+/// All ranks must throw an `Exception` that contains `words` if rank 1's step is `fail`.
 template <class Exception>
 void expect_all_throw(const std::string& words, const std::function<void()>& fail) {
   spawn_threads_and_init_comms(3, [&](int rank) {

@@ -13,7 +13,7 @@ namespace {
 using checkpoint::AsyncSave;
 using ::testing::IsEmpty;
 
-/// A door that saves wait at, by their progress.
+/// Saves wait at this gate, depending on their progress.
 class Door {
  public:
   void open() {
@@ -83,7 +83,7 @@ TEST_F(AsyncSaves, AreCancelledForAllRanksByOne) {
     expect_error(ErrorCode::kInterrupted, "", [&] { save.wait(); });
     default_group()->group().barrier();
     EXPECT_THAT(names_in(folder_.path()), IsEmpty());
-    // The group is as it was, and so is the next save.
+    // The group is unchanged, and so is the next save.
     checkpoint::async_save(state(), path(), nullptr, as("dcp")).wait();
     expect_saved();
   });
@@ -121,7 +121,7 @@ TEST_F(AsyncSaves, FailAtTheCallWhereTheDestinationCannotBeWritten) {
     expect_error(ErrorCode::kResource, "its parent folder does not exist", save_to(path() + "/absent/step-1"));
     checkpoint::save(state(), path(), nullptr, as("dcp"));
     expect_error(ErrorCode::kExists, "the destination already exists", save_to(path()));
-    // The group is as it was, and `force` still replaces.
+    // The group is unchanged, and `force` still replaces.
     checkpoint::SaveOptions options = as("dcp");
     options.force = true;
     checkpoint::async_save(state(), path(), nullptr, options).wait();

@@ -34,7 +34,7 @@ inline std::vector<RemoteDevice> placements(int ranks, int first = 0) {
   return all;
 }
 
-/// Rows by columns blocks of a matrix, dealt out to ranks in turn; the cuts are uneven. The last block comes first.
+/// Blocks of a matrix, rows by columns, assigned to ranks in turn. Their sizes are uneven. The last block comes first.
 inline ShardingSpecPtr grid_spec(std::int64_t height, std::int64_t width, int rows, int columns, int ranks) {
   std::vector<ShardMetadata> shards;
   const auto cut = [](std::int64_t n, int parts, int i) { return i * (n / parts); };

@@ -24,7 +24,7 @@ std::vector<RemoteDevice> placements(int ranks, bool reversed = false) {
   return all;
 }
 
-/// An 8 by 8 matrix as four blocks, dealt out to the ranks in turn.
+/// An 8 by 8 matrix as four blocks, assigned to the ranks in turn.
 ShardingSpecPtr blocks(int ranks) {
   std::vector<ShardMetadata> shards;
   for (int i = 0; i < 4; ++i) {

@@ -29,7 +29,7 @@ INSTANTIATE_TEST_SUITE_P(Formats, CheckpointFormat, ::testing::Values("dcp", "dc
                            return name;
                          });
 
-/// Ways to cut a matrix over some ranks, one box a rank.
+/// Ways to shard a matrix over some ranks, one box per rank.
 std::vector<ShardingSpecPtr> single_box_specs(const at::Tensor& whole, int ranks) {
   std::vector<ShardingSpecPtr> specs{chunk_spec(0, placements(ranks)), chunk_spec(1, placements(ranks)),
                                      chunk_spec(-1, placements(ranks, 1))};
@@ -38,7 +38,7 @@ std::vector<ShardingSpecPtr> single_box_specs(const at::Tensor& whole, int ranks
   return specs;
 }
 
-/// The same, and with several boxes a rank.
+/// The same ways, and others with several boxes per rank.
 std::vector<ShardingSpecPtr> all_specs(const at::Tensor& whole, int ranks) {
   std::vector<ShardingSpecPtr> specs = single_box_specs(whole, ranks);
   specs.push_back(grid_spec(whole.size(0), whole.size(1), 3, 4, ranks));
@@ -216,7 +216,7 @@ TEST_P(CheckpointFormat, RefusesNamesThatAreNoUtf8) {
   EXPECT_THAT(names_in(folder_.path()), IsEmpty());
 }
 
-/// While it lives, files of this process do not grow past `bytes`: writing more fails, as on a full disk.
+/// During its lifetime, files of this process cannot grow past `bytes`: further writes fail, as on a full disk.
 class SmallFiles {
  public:
   explicit SmallFiles(rlim_t bytes) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
@@ -332,7 +332,7 @@ TEST_P(CheckpointFormat, OfAnEmptyStateIsACheckpointToo) {
   });
 }
 
-// Rank 1 has a name more, so that trees are merged; the dict is one object under two names.
+// Rank 1 has one more name, so that trees are merged. The dict is one object with two names.
 TEST_P(CheckpointObjects, KeepOneTensorOfSeveralNames) {
   as_ranks(2, [&](int rank) {
     const at::Tensor whole = content({4, 2}, at::kInt);

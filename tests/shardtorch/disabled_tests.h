@@ -1,5 +1,6 @@
 /// \file
-/// Tests that must fail or hang are disabled; others start them, in a process of this binary, and check the result.
+/// Tests that must fail or hang are disabled. Other tests start them in a separate process of this binary, and check
+/// the result.
 #pragma once
 
 #include <sys/wait.h>
@@ -13,10 +14,10 @@
 
 namespace shard::test {
 
-/// Longer than any of these tests may take: who waits for it hangs.
+/// Longer than any of these tests may take. A test that waits longer hangs.
 inline void wait_in_vain() { std::this_thread::sleep_for(std::chrono::minutes(10)); }
 
-/// Longer than a run without waiting, even on a busy machine; shorter than its time limit.
+/// Longer than a run without waiting, even on a busy machine; shorter than the time limit.
 inline constexpr std::chrono::seconds kSoon{35};
 
 struct Outcome {

@@ -1,5 +1,5 @@
-// Ranks that have different ideas of one ShardedTensor: every collective that takes it throws on all ranks, names both
-// sides, and leaves the group and the tensor as they were.
+// Ranks that disagree about one ShardedTensor: every collective with it throws on all ranks, names both sides, and
+// leaves the group and the tensor unchanged.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -115,7 +115,7 @@ const std::vector<Collective>& collectives() {
   return kCollectives;
 }
 
-/// The group carries elements, and gradients back.
+/// Checks that the group still transfers elements, and gradients back.
 void expect_alive() {
   default_group()->group().barrier();
   const at::Tensor whole = counted({5, 3}, at::kDouble);
@@ -187,7 +187,7 @@ SHARD_RANKS_TEST(Disagreement, AboutWhetherGradientsAreRecorded) {
   without_on_rank_1([&] { tensor.reshard(chunks(1, kRanks)); });
   without_on_rank_1([&] { functional::full_tensor(tensor, functional::Losses::kSummed); });
   const ShardedTensor frozen = make(chunks(0, kRanks), {4, 4});
-  if (rank() != 1) frozen.local_tensor().requires_grad_();  // Behind the metadata's back.
+  if (rank() != 1) frozen.local_tensor().requires_grad_();  // Changes the tensor without its metadata.
   expect_refused(usual, odd, [&] { functional::full_tensor(frozen, functional::Losses::kSummed); });
   expect_alive();
 }

@@ -1,4 +1,4 @@
-// Gradients through DTensors: as those of one process that has the whole.
+// Gradients through DTensors are those of one process with the whole tensor.
 #include <torch/csrc/autograd/autograd.h>
 
 #include "tests/shardtorch/dtensor_fixture.h"
@@ -99,8 +99,8 @@ SHARD_RANKS_TEST(DTensorGradients, AreDifferentiableThemselves) {
   EXPECT_TRUE(second[0].equal(tensor.local() * 6));
 }
 
-/// A linear layer over columns, then one over rows, as tensor parallel layers are: the same output and gradients as of
-/// one process.
+/// A linear layer sharded by columns, then one by rows, as in tensor parallelism: output and gradients are the same as
+/// in one process.
 SHARD_RANKS_TEST(DTensorGradients, OfTwoLinearLayersAreThoseOfOneProcess) {
   const at::Tensor input = numbered({5, 6}) / 30;
   const at::Tensor up = (numbered({8, 6}) / 48).requires_grad_(), down = (numbered({3, 8}) / 24).requires_grad_();

@@ -70,7 +70,7 @@ inline at::Tensor obvious_part(const at::Tensor& whole, const Sizes& mesh, const
   return part.contiguous();
 }
 
-/// `part` as the term that `rank` brings for the Partial axes: over all ranks of those axes they make `part`, exactly.
+/// `part` as the term of `rank` for the Partial axes. The terms of all ranks of those axes combine to `part`, exactly.
 inline at::Tensor obvious_term(at::Tensor part, const Sizes& mesh, const Placements& placements, std::int64_t rank) {
   const Sizes place = coordinate_of(mesh, rank);
   for (std::size_t axis = 0; axis < mesh.size(); ++axis) {
@@ -127,7 +127,7 @@ class RandomCases {
     return result;
   }
 
-  /// Some axes of `placements` Partial instead, all with operations that go together.
+  /// Makes some axes of `placements` Partial, all with operations that commute.
   Placements with_partials(Placements placements) {
     static constexpr ReduceOp kOps[] = {ReduceOp::kMin, ReduceOp::kMax, ReduceOp::kSum};
     const ReduceOp op = kOps[below(3)];

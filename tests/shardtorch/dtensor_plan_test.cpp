@@ -114,7 +114,7 @@ TEST(RedistributionPlan, ReplicasAreReadWhereTheyAre) {
 TEST(RedistributionPlan, ReplicateToShardIsLocal) {
   EXPECT_TRUE(plan_redistribution({{9, 4}, {2, 2}, {Replicate(), CutBy{1}}}, {CutBy{0}, CutBy{1}}, 0).is_local);
   EXPECT_TRUE(plan_redistribution({{9, 4}, {2, 2}, {CutBy{0}, Replicate()}}, {CutBy{0}, CutBy{0}}, 0).is_local);
-  // The first axis cuts first: the second's shards are others than before.
+  // The first axis shards first, so the second one's shards change.
   EXPECT_FALSE(plan_redistribution({{9, 4}, {2, 2}, {Replicate(), CutBy{0}}}, {CutBy{0}, CutBy{0}}, 0).is_local);
 }
 

@@ -237,7 +237,7 @@ TEST(FailingRanks, HN049_a_crash_that_is_seen_last_is_named_first) {
                                        "std::runtime_error: what rank 0 sees of it"));
 }
 
-/// Its descendant has the rank's socket open, and nothing else.
+/// A descendant has the rank's socket open, and nothing else.
 SHARD_RANKS_TEST(DISABLED_Ranks, OneLeavesADescendant) {
   if (rank() != 1 || ::fork() != 0) return;
   for (const int descriptor : {0, 1, 2}) ::close(descriptor);

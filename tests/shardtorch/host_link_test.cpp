@@ -66,7 +66,7 @@ TEST(HostLink, IsMadeWhereAllRanksAreOnThisHost) {
   over_gloo(1, [](const ProcessGroup& group) { EXPECT_EQ(group.host_link(), nullptr) << "nobody to share with"; });
 }
 
-/// Sends the message as `spoil` changes it: a rank elsewhere.
+/// Sends the message as `spoil` changes it, like a rank on a different host.
 class SpoiledGroup final : public Group {
  public:
   SpoiledGroup(Group& group, std::function<void(std::span<std::byte>)> spoil)
@@ -230,7 +230,7 @@ TEST(HostLink, WhatFailsInTheFirstRoundFailsOnAllRanksAndTheGroupLives) {
 }
 
 TEST(HostLink, WhatFailsLaterEndsTheMoveOnAllRanks) {
-  std::latch ended(2);  // Until then no group is destroyed, which would also end the other's wait.
+  std::latch ended(2);  // Until then no group is destroyed, because that would also end the other's wait.
   over_gloo(2, [&](const ProcessGroup& group) {
     const auto move = [&] {
       transfer(group, [&] {

@@ -278,7 +278,7 @@ SHARD_RANKS_TEST(ModuleHooks, OutputsThatAreTensorsAreLookedInto) {
   });
 }
 
-/// Gives its input, cut into rows, and knows how to be cloned.
+/// Returns its input, sharded by rows, and can be cloned.
 struct CutRowsImpl : torch::nn::Cloneable<CutRowsImpl> {
   explicit CutRowsImpl(ShardingSpecPtr own_spec) : spec(std::move(own_spec)) { reset(); }
   void reset() override { scale = register_parameter("scale", at::full({1}, 2.0)); }
@@ -372,7 +372,7 @@ SHARD_RANKS_TEST(CustomOps, ST057_custom_op_override) {
   });
 }
 
-/// A column-parallel layer as an op: each rank's rows of the weight, the outputs side by side.
+/// A column-parallel layer as an op: each rank computes its rows of the weight, and the outputs are concatenated.
 c10::IValue column_linear(std::string_view, at::ArrayRef<c10::IValue> args, const ProcessGroupPtr& group) {
   const auto weight = ShardedTensor::of(args[1].toTensor());
   const at::Tensor own = at::linear(args[0].toTensor(), weight.local_tensor());

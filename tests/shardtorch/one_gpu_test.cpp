@@ -1,5 +1,5 @@
-// Rows of the conformance table that run on GPUs, and further tests, with one rank over NCCL on one GPU; without one
-// they skip.
+// Rows of the conformance table that run on GPUs, and further tests, with one rank over NCCL on one GPU. They skip
+// without a GPU.
 #include <ATen/ATen.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/optim/sgd.h>

@@ -31,7 +31,7 @@ namespace {
 using namespace std::chrono_literals;
 using ::testing::ElementsAre;
 
-/// Runs `body(rank)` on `size` threads, whose default groups are gone afterwards.
+/// Runs `body(rank)` on `size` threads, whose default groups no longer exist afterwards.
 void on_threads(int size, const std::function<void(int)>& body) {
   std::vector<std::jthread> threads;
   for (int rank = 0; rank < size; ++rank) {
@@ -115,7 +115,7 @@ TEST(DefaultGroup, CanBeMadeAgainInTheSameWorld) {
   });
 }
 
-/// One rank; `meet` runs when a world waits for its ranks, `part` when its group ends.
+/// One rank. `meet` runs when a world waits for its ranks, `part` when its group ends.
 class SlowWorld final : public World {
  public:
   SlowWorld(std::function<void()> meet, std::function<void()> part) : meet_(std::move(meet)), part_(std::move(part)) {}
@@ -131,7 +131,7 @@ class SlowWorld final : public World {
   std::function<void()> meet_, part_;
 };
 
-/// Whether a second thread soon learns if there is a default group; if not, it keeps waiting.
+/// Checks whether a second thread soon learns if there is a default group; if not, it keeps waiting.
 bool another_thread_may_ask() {
   std::packaged_task<bool()> ask(has_default_group);
   const auto answer = ask.get_future();

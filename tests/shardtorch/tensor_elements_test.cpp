@@ -349,7 +349,7 @@ SHARD_RANKS_TEST(Reshard, NothingMovesWhereNothingChanges) {
   EXPECT_TRUE(st.local_tensor().is_same(before));
 }
 
-/// Counts the times that ranks meet.
+/// Counts how often ranks wait for each other.
 class MeetingsGroup final : public Group {
  public:
   explicit MeetingsGroup(Group& group) : group_(group) {}

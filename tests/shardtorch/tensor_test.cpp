@@ -19,7 +19,7 @@ using GlobalMetadata = Tensor;
 using FromLocalTensor = Tensor;
 using Handle = Tensor;
 
-// --- How they are made -----------------------------------------------------------------------------------------------
+// --- Creation --------------------------------------------------------------------------------------------------------
 
 SHARD_RANKS_TEST(Construction, TR03_ShardsPastTheEndKeepTheirOffsets) {
   const ShardedTensor st(chunks(0, {0, 1, 2, 3}), {2, 20});

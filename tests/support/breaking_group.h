@@ -1,5 +1,5 @@
 /// \file
-/// A group whose ranks lose one another in the middle of a job.
+/// A group that breaks in the middle of a job.
 #pragma once
 
 #include <functional>

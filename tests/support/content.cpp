@@ -77,7 +77,7 @@ Content random_content(std::mt19937_64& random, int tensors, std::int64_t most, 
     std::vector<std::int64_t> shape(random() % 5);
     for (std::int64_t& n : shape) n = static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(most + 1));
     const DType dtype = dtypes[random() % dtypes.size()];
-    // safetensors doubles the last dimension of packed float4, so there must be one.
+    // safetensors doubles the last dimension of packed float4, so the tensor needs one.
     if (dtype == DType::kFloat4E2m1fnX2 && shape.empty()) shape.push_back(2);
     content.emplace("part" + std::to_string(random() % 3) + ".w" + std::to_string(i),
                     random_tensor(random, dtype, std::move(shape)));
@@ -110,7 +110,7 @@ CopyResult write_checkpoint(LocalDisk& fs, Reader& reader, const WriteCheckpoint
 }
 
 CopyResult write_checkpoint(LocalDisk& fs, Group& group, Reader& reader, const WriteCheckpoint& what) {
-  std::unique_ptr<OutputStore> output;  // It looks at the destination, which can fail on one rank.
+  std::unique_ptr<OutputStore> output;  // Creating it checks the destination, which can fail on one rank.
   collective_step(group, {}, [&](const std::stop_token&) {
     output = local_output(fs, what.destination, {}, {.force = what.force});
   });

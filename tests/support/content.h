@@ -1,5 +1,5 @@
 /// \file
-/// Checkpoints as plain content, for tests, independent of format and layout.
+/// Checkpoints as plain content, for tests. Independent of format and layout.
 #pragma once
 
 #include <cstddef>
@@ -29,7 +29,7 @@ ContentTensor random_tensor(std::mt19937_64& random, DType dtype, std::vector<st
 /// Up to `tensors` random tensors of up to 4 dimensions, each up to `most` long.
 Content random_content(std::mt19937_64& random, int tensors, std::int64_t most, std::span<const DType> dtypes);
 
-/// A reader over content: one row-major storage a tensor. Ownership: owns everything.
+/// A reader of content: one row-major storage per tensor. Ownership: owns everything.
 std::unique_ptr<Reader> content_reader(const Content& content);
 /// The content of all of a reader's tensors.
 Content read_content(Reader& reader);
@@ -51,12 +51,12 @@ struct WriteCheckpoint {
 };
 /// Runs a copy job from `reader`.
 CopyResult write_checkpoint(LocalDisk& fs, Reader& reader, const WriteCheckpoint& what);
-/// The same by the rank of a group; all ranks call it, each with a separate reader.
+/// Does the same as a rank of a group. All ranks call it, each with a separate reader.
 CopyResult write_checkpoint(LocalDisk& fs, Group& group, Reader& reader, const WriteCheckpoint& what);
-/// The same into any output.
+/// Does the same into any output.
 CopyResult write_checkpoint(OutputStore& output, Group& group, Reader& reader, const WriteCheckpoint& what,
                             LocalDisk* reflink_disk = nullptr);
-/// Opens by `format`, or by detection when that is empty.
+/// Opens with `format`, or detects the format if it is empty.
 std::unique_ptr<Reader> open_checkpoint(LocalDisk& fs, const std::string& path, const std::string& format = "");
 
 }  // namespace shard::testing

@@ -1,5 +1,6 @@
 /// \file
-/// Rounds of random copies, each planned and executed normally and in random tiles: for every way to execute a plan.
+/// Rounds of random copies, for every way to execute a plan. Each copy is planned and executed normally and in random
+/// tiles.
 #pragma once
 
 #include <fmt/format.h>
@@ -20,9 +21,9 @@ namespace shard::testing {
 struct CopyRounds {
   std::uint64_t count;
   std::vector<DType> dtypes;  ///< The number of tensors.
-  bool is_cast;               ///< Sides differ in dtypes; otherwise they are equal.
+  bool is_cast;               ///< Sides differ in dtypes; false: they have the same.
   std::function<Plan(const RandomCopy& the, int threads, bool checksums)> plan;
-  std::function<std::unique_ptr<Device>()> make_device{};  ///< One a round; empty: tiles are copied by the workers.
+  std::function<std::unique_ptr<Device>()> make_device{};  ///< One per round; empty: the workers copy tiles.
   Lent lent{};
 };
 
@@ -37,7 +38,7 @@ inline RandomCopy random_copy(Random& random, const CopyRounds& rounds) {
   return the;
 }
 
-/// Expects in every round the same bytes and checksums as plain loops; stops at the first difference.
+/// Expects the same bytes and checksums as from plain loops, in every round. Stops at the first difference.
 /// \returns the sum of check_run's results over all rounds.
 inline std::int64_t expect_like_the_obvious_way(const CopyRounds& rounds) {
   std::int64_t lent_bytes = 0;

@@ -1,12 +1,12 @@
 /// \file
-/// Time bounds of tests that also hold on a busy machine.
+/// Time limits of tests that also hold on a busy machine.
 #pragma once
 
 #include <ctime>
 
 namespace shard::test {
 
-/// The factor of bounds of processor time.
+/// The factor for limits of processor time.
 #ifdef __SANITIZE_ADDRESS__
 inline constexpr double kInstrumented = 10;
 #else

@@ -23,7 +23,7 @@ void raise(std::atomic<std::int64_t>& most, std::int64_t value) {
   }
 }
 
-/// Work that waits until a caller synchronizes.
+/// Work that runs only when a caller synchronizes.
 struct Queue {
   std::recursive_mutex mutex;
   std::deque<std::function<void()>> work;
@@ -54,7 +54,7 @@ class DoubleEvent final : public DeviceEvent {
   std::int64_t point = 0;
 };
 
-/// The bytes before and after an address that a box of strides reaches.
+/// The number of bytes before and after an address that a strided box reaches.
 std::pair<std::int64_t, std::int64_t> reach(std::span<const std::int64_t> sizes, std::span<const std::int64_t> strides,
                                             std::size_t element_bytes) {
   std::int64_t low = 0, high = 1;
@@ -131,7 +131,7 @@ class DoubleStream final : public DeviceStream {
   std::shared_ptr<Queue> queue_;
 };
 
-/// Ranks of one process hand each other addresses; the receiver copies.
+/// Ranks of one process pass addresses to each other, and the receiver copies.
 class DoubleLink final : public DeviceLink {
  public:
   DoubleLink(DeviceDouble& device, Group& group) : device_(device), group_(group) {}
@@ -155,7 +155,7 @@ class DoubleLink final : public DeviceLink {
       device_.counters().bytes_received += bytes;
       std::memcpy(from[rank].data(), heard[rank], from[rank].size());
     }
-    group_.barrier();  // Sent data stays until all have received it.
+    group_.barrier();  // Sent data must not change until all have received it.
   }
 
  private:

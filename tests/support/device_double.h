@@ -1,10 +1,10 @@
 /// \file
-/// A fake device whose memory is the host's, so that GPU code can be tested without a GPU.
+/// A fake device that uses the host's memory, so that GPU code can be tested without a GPU.
 ///
-/// It runs the bodies of CUDA's kernels, thread after thread, and is as strict as a device may be. A stream's work runs
-/// as late as possible, when a caller waits for it, so a missing wait gives wrong bytes. Memory is poisoned when it is
-/// allocated; addresses outside its buffers throw std::logic_error; its memory is limited. All bytes that move are
-/// counted.
+/// It runs the bodies of CUDA kernels, one thread after another, and is as strict as a real device may be. A stream's
+/// work runs as late as possible, when a caller waits for it, so a missing wait gives wrong bytes. New memory contains
+/// a poison pattern, addresses outside its buffers throw std::logic_error, and its memory is limited. All transferred
+/// bytes are counted.
 #pragma once
 
 #include <atomic>
@@ -28,7 +28,7 @@ struct DeviceCounters {
 struct DoubleOptions {
   int number = 0;
   std::int64_t memory_bytes = 1 << 30;
-  std::int64_t taken_bytes = 0;  ///< By other programs.
+  std::int64_t taken_bytes = 0;  ///< Bytes that other programs use.
 };
 
 class DeviceDouble : public Device {
@@ -46,7 +46,7 @@ class DeviceDouble : public Device {
   std::unique_ptr<DeviceLink> connect(Group& group, std::chrono::milliseconds timeout) override;
 
   enum class Place { kDevice, kPinned };
-  /// \throws std::logic_error  not in one buffer of that place.
+  /// \throws std::logic_error  the range is not in one buffer of that kind.
   void check(Place place, const std::byte* data, std::int64_t bytes) const;
 
  private:

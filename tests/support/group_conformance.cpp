@@ -36,7 +36,7 @@ void ranks_are_numbered(Group& group) {
   for (int i = 0; i < group.size(); ++i) require(ranks[static_cast<std::size_t>(i)] == i, "ranks are not in order");
 }
 
-/// No rank leaves before the last has arrived, by the clock that the processes of a host share.
+/// Checks that no rank leaves before the last one has arrived, by the clock that the processes of a host share.
 void barriers_hold_everybody(Group& group) {
   const auto now = [] { return std::chrono::steady_clock::now().time_since_epoch().count(); };
   if (group.rank() == group.size() - 1) std::this_thread::sleep_for(std::chrono::milliseconds(30));
@@ -133,7 +133,7 @@ void keeps_order_over_many_operations(Group& group) {
   }
 }
 
-/// Whether a barrier ends in Error kPeer, long before `timeout`.
+/// Whether a barrier fails with Error kPeer, long before `timeout`.
 void require_broken(Group& group, std::chrono::seconds timeout, const std::string& what) {
   group.set_timeout(timeout);
   const auto begin = std::chrono::steady_clock::now();
@@ -147,14 +147,14 @@ void require_broken(Group& group, std::chrono::seconds timeout, const std::strin
   throw std::runtime_error(what + ": the barrier passed");
 }
 
-/// MPI's others see it when the process ends.
+/// With MPI, other ranks notice when the process ends.
 void abort_ends_the_others(Group& group) {
   if (group.size() == 1) return;
   if (group.rank() == group.size() - 1) return group.abort();
   require_broken(group, std::chrono::seconds(60), "after a rank gave up");
 }
 
-/// The last rank comes late; meanwhile rank 0 knows that it waits for it.
+/// The last rank arrives late; meanwhile rank 0 knows that it waits for this rank.
 void says_whom_it_waits_for(Group& group) {
   const auto last = static_cast<std::size_t>(group.size() - 1);
   if (last == 0 || group.backend() == "nccl") return;  // NCCL does not report it.
@@ -176,7 +176,7 @@ void says_whom_it_waits_for(Group& group) {
   to[0] = own;
   for (std::size_t i = 0; group.rank() == 0 && i <= last; ++i) from[i] = std::span(all).subspan(i, 1);
   group.exchange(to, from);
-  observer = {};  // Stops it and waits.
+  observer = {};  // Stops the thread and waits for it.
   require(group.rank() != 0 || has_said, "rank 0 does not say whom it waits for");
   require(!group.waits_for(), "a rank waits after an operation");
 }

@@ -1,5 +1,5 @@
 /// \file
-/// Duties of every Group, as checks that all ranks run: threads from a test, processes from `group_program`.
+/// The requirements for every Group, as checks that all ranks run: threads in a test, processes in `group_program`.
 #pragma once
 
 #include <span>
@@ -11,10 +11,10 @@ namespace shard::testing {
 
 struct GroupCheck {
   const char* name;
-  /// Run by all ranks. \throws std::exception  the group does not do it.
+  /// All ranks run it. \throws std::exception  the group fails the check.
   void (*run)(Group& group);
-  bool is_heavy = false;  ///< Gigabytes.
-  bool breaks = false;    ///< The group is of no use afterwards.
+  bool is_heavy = false;  ///< Uses gigabytes.
+  bool breaks = false;    ///< The group is unusable afterwards.
 };
 std::span<const GroupCheck> group_checks();
 

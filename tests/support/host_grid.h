@@ -1,5 +1,5 @@
 /// \file
-/// Runs bodies of kernels on the host, thread after thread.
+/// Runs the bodies of kernels on the host, one thread after another.
 #pragma once
 
 #include <memory>
@@ -17,7 +17,7 @@ struct HostGrid {
       for (int thread = 0; thread < kernels::kThreads; ++thread) body(block, thread);
     }
   }
-  /// All threads of a block fill its tile before any empties it, as between them a kernel synchronises.
+  /// All threads of a block fill its tile before any empties it, because a kernel synchronises between the two.
   template <class Body>
   void tiled(const Body& body, std::int64_t blocks) const {
     const auto tile = std::make_unique<typename Body::Tile>();

@@ -94,12 +94,12 @@ class CountingWriter : public FileWriter {
   void sync() override {}
   void close() override {}
 
-  bool is_lent = false;  ///< in_memory offers the bytes, and counts them as written.
+  bool is_lent = false;  ///< in_memory returns the bytes, and counts them as written.
   std::int64_t lent_bytes = 0;
   std::vector<std::byte> bytes;
   std::vector<unsigned char> writes;  ///< Visits of each byte.
-  int room_for_writes = -1;           ///< The number of calls that succeed, before all fail; negative: none fails.
-  int refused = 0;                    ///< Writes that failed for it.
+  int room_for_writes = -1;           ///< The number of writes that succeed before all fail; negative: none fails.
+  int refused = 0;                    ///< The number of writes that failed for this reason.
 
  private:
   std::mutex mutex_;
@@ -125,7 +125,7 @@ struct MadeChunk {
   std::int32_t rank = -1;
 };
 
-/// Adds a tensor with its chunks (sorted here); one stored tensor a chunk. Storages and files are the test's to add.
+/// Adds a tensor with its chunks, which are sorted here; one stored tensor per chunk. The test adds storages and files.
 inline std::uint32_t add_tensor(Catalog& catalog, const std::string& name, DType dtype, std::vector<std::int64_t> shape,
                                 std::vector<MadeChunk> chunks) {
   Arena& arena = *catalog.arena;
@@ -160,7 +160,7 @@ inline std::uint32_t add_tensor(Catalog& catalog, const std::string& name, DType
   return static_cast<std::uint32_t>(catalog.tensors.size() - 1);
 }
 
-/// Adds a storage of `bytes` at the end of a file (made when new). \returns its index.
+/// Adds a storage of `bytes` at the end of a file, which is created if necessary. \returns its index.
 inline std::uint32_t add_storage(Catalog& catalog, std::uint32_t file, std::int64_t bytes, std::int64_t gap = 0) {
   while (catalog.files.size() <= file) catalog.files.push_back({fmt::format("file{}", catalog.files.size()), 0, -1});
   catalog.storages.push_back({.offset = catalog.files[file].bytes + gap, .bytes = bytes, .file = file});

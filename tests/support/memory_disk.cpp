@@ -21,7 +21,7 @@ using NodePtr = std::shared_ptr<Node>;
 struct Node {
   bool is_folder = false;
   std::uint64_t inode = 0;
-  std::int64_t modified_ns = 0;  ///< A count of all changes.
+  std::int64_t modified_ns = 0;  ///< Counts all changes.
   std::vector<std::byte> content;
   std::map<std::string, NodePtr> entries;
   std::weak_ptr<void> lock;
@@ -30,7 +30,8 @@ struct Node {
 /// Shared by all users of a disk. Functions require `mutex` to be locked.
 struct MemoryState::Impl {
   mutable std::mutex mutex;
-  static inline std::atomic<std::uint64_t> last_inode{0};  ///< Shared by all disks, so that two disks are two places.
+  static inline std::atomic<std::uint64_t> last_inode{
+      0};  ///< Shared by all disks, so that files on two disks are different.
   static inline std::atomic<std::int64_t> changes{0};
   NodePtr root = std::make_shared<Node>(Node{true, ++last_inode, {}, {}, {}, {}});
   std::int64_t calls = 0, fail_call = -1;
@@ -38,7 +39,7 @@ struct MemoryState::Impl {
   std::vector<std::string> log;
   std::atomic<int> open_files{0};
 
-  /// Counts a call and fails it when it is its turn.
+  /// Counts a call, and fails it if its number is the chosen one.
   void tick(ErrorCode code, const std::string& path, const std::string& line);
   NodePtr find(const std::string& path) const;  ///< Null if there is none.
   /// \throws Error kExists
@@ -47,7 +48,7 @@ struct MemoryState::Impl {
 
 namespace {
 
-/// The parts of a path with "." and ".." resolved as text.
+/// The parts of a path. "." and ".." are resolved as text.
 std::vector<std::string> parts_of(const std::string& path) {
   std::vector<std::string> parts;
   for (std::size_t begin = 0; begin <= path.size();) {
@@ -97,7 +98,7 @@ void collect(const std::string& folder, const Node& node, std::vector<std::strin
 using Impl = MemoryState::Impl;
 using StatePtr = std::shared_ptr<MemoryState>;
 
-/// Counts itself as open while it lives.
+/// Counts as open during its lifetime.
 class Handle {
  public:
   Handle(StatePtr state, NodePtr node, std::string path)
@@ -142,7 +143,7 @@ class MemoryReader final : public RandomReader {
 
  private:
   Handle handle_;
-  const FileStatus status_;  ///< The status at the open.
+  const FileStatus status_;  ///< The status when it was opened.
 };
 
 class MemoryWriter final : public FileWriter {
@@ -295,7 +296,7 @@ class MemoryFolder final : public LocalFolder {
     const auto found = node_->entries.find(name);
     return found == node_->entries.end() ? nullptr : found->second;
   }
-  /// Counts the call, and keeps others out until the lock goes.
+  /// Counts the call, and excludes others until the lock is destroyed.
   std::unique_lock<std::mutex> begin(const std::string& what, const std::string& path) const {
     std::unique_lock lock(impl().mutex);
     impl().tick(ErrorCode::kResource, path, what + " " + path);

@@ -13,11 +13,11 @@
 
 namespace shard {
 
-/// The disk's content and log as a test reads them, and its faults as a test sets them. Threads: safe.
+/// The disk's content and log for tests to read, and its faults for tests to set. Threads: safe.
 ///
-/// Relative paths start at "/"; "." and ".." are resolved as text; there are no links. Files and folders are born with
-/// their parents only through `put`. A failed call changes nothing and is Error kNotFound on the read side (status,
-/// list, open, open_below, read_at) and kResource on the write side; a lock or an exchange that fails throws as well.
+/// Relative paths start at "/"; "." and ".." are resolved as text; there are no links. Only `put` creates parent
+/// folders. A failed call changes nothing and throws Error kNotFound when reading (status, list, open, open_below,
+/// read_at) and kResource when writing; a lock or an exchange that fails also throws.
 struct MemoryState {
   MemoryState();
   ~MemoryState();
@@ -29,15 +29,15 @@ struct MemoryState {
   std::vector<std::string> paths() const;  ///< All files and folders, sorted.
   /// \throws Error kNotFound
   std::vector<std::byte> content(const std::string& path) const;
-  void put(const std::string& path, std::span<const std::byte> content);  ///< Makes parents.
+  void put(const std::string& path, std::span<const std::byte> content);  ///< Creates parents.
   int open_files() const;                      ///< Handles (readers, writers, locks) not yet destroyed.
-  void without_exchange(bool missing = true);  ///< exchange() answers false, as on systems without it.
+  void without_exchange(bool missing = true);  ///< exchange() returns false, as on systems without it.
 
   struct Impl;
   std::unique_ptr<Impl> impl;
 };
 
-/// Threads: safe. The state may outlive the file system and the other way round.
+/// Threads: safe. The state may outlive the file system, and vice versa.
 std::unique_ptr<LocalDisk> make_memory_disk(std::shared_ptr<MemoryState> state);
 
 }  // namespace shard

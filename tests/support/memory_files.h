@@ -1,5 +1,5 @@
 /// \file
-/// A disk in memory with the files that a test puts there and finds there.
+/// A disk in memory, with helpers to put files there and to read them.
 #pragma once
 
 #include <cstddef>

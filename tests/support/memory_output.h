@@ -1,5 +1,5 @@
-// An Output that is not on a disk: objects in memory, each with exactly the bytes that are written to it, in any order,
-// visible all at once at the commit. Nothing is renamed, and there are no folders.
+// An Output that is not on a disk: objects in memory. Each object has exactly the bytes that are written to it, in any
+// order. All become visible together at the commit. There are no renames and no folders.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
 /// \file
-/// safetensors files by hand, for tests.
+/// safetensors files built by hand, for tests.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace shard::test {
 
-/// A number as the eight bytes in front of a header.
+/// A number as the eight bytes before a header.
 inline std::string length_bytes(std::uint64_t length) {
   std::string bytes;
   for (int i = 0; i < 8; ++i, length >>= 8) bytes += static_cast<char>(length & 0xFF);

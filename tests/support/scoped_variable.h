@@ -1,5 +1,5 @@
 /// \file
-/// An environment variable for a while.
+/// Sets an environment variable for a scope.
 #pragma once
 
 #include <cstdlib>

@@ -27,7 +27,7 @@ class TempFolder {
 
   const std::string& path() const { return path_; }
   std::string operator/(const std::string& name) const { return path_ + "/" + name; }
-  /// Writes a file, making its folders.
+  /// Writes a file, and creates its folders.
   void write(const std::string& name, const std::string& content) const {
     std::filesystem::create_directories(std::filesystem::path(*this / name).parent_path());
     std::ofstream(*this / name, std::ios::binary) << content;

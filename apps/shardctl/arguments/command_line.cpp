@@ -37,15 +37,16 @@ void set(CLI::Option& option, const std::vector<std::string>& values, const std:
   }
 }
 
-/// SHARDCTL_ and an option's long name in capitals: "dry-run" is SHARDCTL_DRY_RUN.
+/// The environment variable of an option: SHARDCTL_ and its long name in capitals, SHARDCTL_DRY_RUN for "dry-run".
 std::string environment_name(std::string_view option) {
   std::string name = "SHARDCTL_";
   for (const char c : option) name += c == '-' ? '_' : c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c;
   return name;
 }
 
-/// Fills options of `app` that have no value yet from SHARDCTL_* variables. Not --help and --version: SHARDCTL_VERSION
-/// may well be a version in somebody's build scripts. A layout on the command line hides those of the environment.
+/// Fills the options of `app` that have no value yet from SHARDCTL_* variables. Skips --help and --version, because
+/// build scripts may well set SHARDCTL_VERSION to a version. If the command line gives a layout, the environment's
+/// layout is ignored.
 /// \throws Error kInvalidArgument  a bad value, naming the variable.
 void apply_environment(CLI::App& app, const Session& session) {
   const auto options = settable(app);
@@ -58,8 +59,9 @@ void apply_environment(CLI::App& app, const Session& session) {
   }
 }
 
-/// The same from the file of --config, where there is one: keys above the first section, and those of the section named
-/// like the verb. \throws Error kNotFound; kInvalidArgument  an unknown key or a bad value, naming it.
+/// Fills the options of `app` that still have no value from the file that --config names, if it is given: from the keys
+/// above the first section and from those in the verb's section. A layout that is already set hides the file's.
+/// \throws Error kNotFound; kInvalidArgument  an unknown key or a bad value, naming it.
 void apply_configuration(CLI::App& app, const Session& session, const Verb* verb) {
   const std::string& path = session.common.config;
   if (path.empty()) return;
@@ -70,7 +72,8 @@ void apply_configuration(CLI::App& app, const Session& session, const Verb* verb
   const bool fixed = layout_given(settings);
   const auto known = all_long_names();
   for (const CLI::ConfigItem& item : CLI::ConfigTOML().from_config(text)) {
-    if (item.name == "++" || item.name == "--") continue;  // CLI11's marks of a section's begin and end.
+    if (item.name == "++" || item.name == "--")
+      continue;  // CLI11 marks the begin and end of a section with these names.
     const std::string name = "--" + item.name;
     if (!contains(known, name)) {
       throw usage(fmt::format("{}: unknown key '{}'", path, item.fullname())).hint("use long option names as keys");
@@ -85,7 +88,8 @@ void apply_configuration(CLI::App& app, const Session& session, const Verb* verb
 
 // ---- Finding the verb.
 
-/// The option that a token names, or null; "--to=x" and "-ox" carry their value with them.
+/// A token of the command line that names an option; `option` is null if none has this name. "--to=x" and "-ox" include
+/// the value.
 struct Token {
   const CLI::Option* option = nullptr;
   bool has_value = false;
@@ -102,13 +106,13 @@ Token option_token(const CLI::App& known, const std::string& text) {
 }
 
 struct Scan {
-  std::vector<std::string> words;    ///< Non-options, in order; those after "--" too.
+  std::vector<std::string> words;    ///< Arguments that are not options, in order, including those after "--".
   std::vector<std::string> options;  ///< Names of options, in order.
-  std::size_t verb_at = 0;           ///< Index of the first word in the arguments, or how many there are.
+  std::size_t verb_at = 0;           ///< Index of the first word in the arguments, or their number if there is no word.
 };
 
-/// A first look at the arguments. Options may stand before the verb that takes them, so the verb is only found by
-/// knowing which options of all verbs take a value.
+/// Scans the arguments for words and options. Options may precede the verb that takes them, so finding the verb
+/// requires knowing which options of all verbs take a value.
 Scan scan(const std::vector<std::string>& arguments) {
   CLI::App everything;
   CommonOptions common;
@@ -142,7 +146,7 @@ std::string near_to(std::string_view typed, const std::vector<std::string>& word
   return nearest(typed, std::vector<std::string_view>(words.begin(), words.end()));
 }
 
-/// Words that other tools use for a verb of this one.
+/// Names that other tools use for one of our verbs.
 struct Synonym {
   std::string_view word, verbs;
 };
@@ -176,7 +180,7 @@ constexpr std::array kSynonyms{
     Synonym{"save", "'convert' or 'export'"},
 };
 
-/// The verbs that a word may stand for, in quotes; empty if there is no good guess.
+/// The verbs that a word probably means, in quotes; empty if there is no good guess.
 std::string meant_verb(const std::string& word) {
   const auto known = std::ranges::find(kSynonyms, word, &Synonym::word);
   if (known != kSynonyms.end()) return std::string(known->verbs);
@@ -196,7 +200,7 @@ std::string see_help(const Request& request) {
                                  : fmt::format("run 'shardctl help {}' for its options", request.verb->name);
 }
 
-/// The error for an argument that the verb does not know.
+/// The error for an argument that is unknown to the verb.
 Error unknown_argument(const CLI::App& app, const Request& request, const std::string& verb, const std::string& text) {
   const std::string help = see_help(request);
   if (text.size() < 2 || text[0] != '-') return usage(fmt::format("unexpected '{}'", text)).hint(help);
@@ -225,8 +229,8 @@ void check_layout(const CLI::App& app, const LayoutRequest& layout) {
   if (!layout.place.empty() && layout.mesh.empty()) throw usage("--place needs --mesh").hint("add --mesh A=N");
 }
 
-/// The command with -o before its last word, if that word names nothing yet: it is the destination then. Otherwise with
-/// a destination to fill in.
+/// The command with its last word as -o, if no file has that name yet, because it is then meant as the destination.
+/// Otherwise the command with a destination to fill in.
 std::string with_destination(const Session& session, const Request& request) {
   const std::vector<std::string>& paths = request.read.paths;
   const bool is_destination = paths.size() > 1 && session.fs.status(paths.back()).kind == FileKind::kAbsent;
@@ -265,8 +269,8 @@ bool is_given(const CLI::App& app, const std::string& name) {
   return option != nullptr && option->count() > 0;
 }
 
-/// Options of the command line (not those of the environment, which stand for many runs) that a run without a model map
-/// would ignore.
+/// Options on the command line that a run without a model map would ignore. Those from the environment do not count,
+/// because they are set for many runs.
 std::vector<std::string> stated_for_maps(const CLI::App& app, const Verb* verb) {
   std::vector<std::string> stated;
   const bool has_maps = verb != nullptr && verb->uses.maps;
@@ -281,7 +285,8 @@ void check_stated_for_maps(const std::vector<std::string>& stated, const Request
       .hint(fmt::format("drop {}, or add --map NAME or --to-map NAME", stated.front()));
 }
 
-/// Fills everything but the words of the line, which CLI11 would change: it takes '[1:2]' for a list and unpacks it.
+/// Parses the options. The words of the line do not pass through CLI11, which would change them: it reads '[1:2]' as a
+/// list and unpacks it.
 void parse_options(std::vector<std::string> arguments, Session& session, Request& request) {
   CLI::App app;
   if (request.verb == nullptr) {
@@ -289,7 +294,7 @@ void parse_options(std::vector<std::string> arguments, Session& session, Request
   } else {
     add_options(app, *request.verb, session.common, request);
   }
-  std::reverse(arguments.begin(), arguments.end());  // As CLI11 takes them.
+  std::reverse(arguments.begin(), arguments.end());  // CLI11 takes them in reverse order.
   try {
     app.parse(std::move(arguments));
   } catch (const CLI::ExtrasError&) {
@@ -305,7 +310,8 @@ void parse_options(std::vector<std::string> arguments, Session& session, Request
   if (request.verb != nullptr) check_layout(app, request.write.layout);
 }
 
-/// The files that options name, --config and --log-file included, except SRC and --hf-ref. Built-in maps do not count.
+/// The files that options name, including --config and --log-file, but not SRC and --hf-ref. Built-in maps do not
+/// count.
 std::vector<std::string> named_inputs(const CommonOptions& common, const Request& request) {
   std::vector<std::string> inputs;
   const LayoutRequest& layout = request.write.layout;
@@ -342,7 +348,7 @@ void parse_command_line(const std::vector<std::string>& arguments, Session& sess
   if (request.verb->check != nullptr) request.verb->check(session, request);
   check_paths(session, request);
   request.write.defaults = request.verb->target;
-  request.named_inputs = request.page.named_inputs = named_inputs(session.common, request);
+  request.read.named_inputs = named_inputs(session.common, request);
   if (request.read.ranks_expected && *request.read.ranks_expected < 1) {
     throw usage("--ranks-expected must be at least 1").found(*request.read.ranks_expected);
   }

@@ -1,9 +1,9 @@
 /// \file
-/// From argv, the environment and a configuration file to a Request.
+/// Converts argv, the environment and a configuration file into a Request.
 ///
-/// An option that is not on the command line is looked up in the environment (SHARDCTL_ and its long name in capitals,
-/// dashes as underscores), then in the file that --config names: keys are long names, under the section of a verb or
-/// above the first section.
+/// The value of an option comes from the command line, or else from the environment (SHARDCTL_ and the long name in
+/// capitals, with underscores for dashes), or else from the file of --config. Keys in this file are long names. They
+/// are either above the first section or in the section of a verb.
 #pragma once
 
 #include <string>
@@ -14,10 +14,10 @@
 
 namespace shard::app {
 
-/// Fills `request`, `session.common` and `session.command`. What is known about --json, --color and --quiet is filled
-/// in before anything can fail, so that the failure is reported as asked for. \throws Error kInvalidArgument  usage,
-/// with the nearest word where one is near; kUnsupported  a verb or option that
-///   this build does not have.
+/// Fills `request`, `session.common` and `session.command`. Sets --json, --color and --quiet as far as they are known
+/// before anything can fail, so that the failure is reported as requested.
+/// \throws Error kInvalidArgument  usage, with the most similar word if there is one; kUnsupported  this build lacks
+///   the verb or the option
 void parse_command_line(const std::vector<std::string>& arguments, Session& session, Request& request);
 
 }  // namespace shard::app

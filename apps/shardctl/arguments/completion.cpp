@@ -15,16 +15,16 @@
 namespace shard::app {
 namespace {
 
-/// What a shell needs to know about an option.
+/// An option as the completion scripts describe it.
 struct Completed {
   std::vector<std::string> names;  ///< "-o", "--output".
   std::string help;
   std::string value;               ///< "DST"; empty for a flag.
-  std::vector<std::string> words;  ///< What the value may be; none: anything.
+  std::vector<std::string> words;  ///< The possible values; empty: any value.
   bool takes_file = false, repeats = false;
 };
 
-/// The words of CLI11's IsMember, which describes itself as "{a,b,c}".
+/// The words of a CLI11 IsMember check, whose description is "{a,b,c}".
 std::vector<std::string> words_of(const CLI::Option& option) {
   const std::string type = option.get_type_name();
   const std::size_t begin = type.find('{'), end = type.find('}');
@@ -46,7 +46,7 @@ Completed completed(const CLI::Option& option) {
   return result;
 }
 
-/// The options that help lists for a verb; for all verbs where it is null.
+/// The options that help lists for a verb, or those of all verbs if `verb` is null.
 std::vector<Completed> options_of(const Verb* verb) {
   CLI::App app;
   CommonOptions common;
@@ -75,14 +75,14 @@ std::vector<Completed> global_options() {
   return result;
 }
 
-/// Those of all verbs that take a value: the word after them is not a verb.
+/// The options of all verbs that take a value. The word after such an option is not a verb.
 std::vector<Completed> valued_options() {
   std::vector<Completed> options = options_of(nullptr);
   std::erase_if(options, [](const Completed& option) { return option.value.empty(); });
   return options;
 }
 
-/// The words that follow a verb in place of files, or none.
+/// The words that follow a verb instead of files, or none.
 std::vector<std::string_view> words_after(const Verb& verb) {
   return verb.words == nullptr ? std::vector<std::string_view>() : verb.words();
 }
@@ -93,7 +93,7 @@ std::string all_names(const std::vector<Completed>& options, std::string_view se
   return fmt::format("{}", fmt::join(names, separator));
 }
 
-/// In single quotes; fish takes backslashes inside them for escapes.
+/// Single-quotes a text. fish reads backslashes inside single quotes as escapes.
 std::string quoted_for_fish(std::string_view text) {
   const std::string escaped = CLI::detail::find_and_replace(std::string(text), "\\", "\\\\");
   return "'" + CLI::detail::find_and_replace(escaped, "'", "\\'") + "'";
@@ -157,7 +157,7 @@ std::string bash_script() {
 
 // ---- zsh.
 
-/// Inside a specification of _arguments.
+/// Escapes a text for a specification of _arguments.
 std::string zsh_escaped(std::string_view text) {
   std::string result;
   for (const char c : text) {
@@ -167,7 +167,7 @@ std::string zsh_escaped(std::string_view text) {
   return result;
 }
 
-/// ":DST:_files", or nothing for a flag.
+/// ":DST:_files" for an option with a value, nothing for a flag.
 std::string zsh_value(const Completed& option) {
   if (option.value.empty()) return {};
   const std::string what = zsh_escaped(option.value);

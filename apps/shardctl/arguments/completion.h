@@ -1,5 +1,5 @@
 /// \file
-/// Completion scripts for shells, made from the verbs and the tree of options.
+/// Completion scripts for shells, generated from the table of verbs and the options.
 #pragma once
 
 #include <string>
@@ -8,10 +8,10 @@
 
 namespace shard::app {
 
-/// "bash", "zsh", "fish".
+/// "bash", "zsh" and "fish".
 std::vector<std::string_view> shell_names();
 
-/// A script that the shell sources. It completes verbs, the options of each verb, the words that an option takes, and
+/// A script for the shell to source. It completes verbs, the options of each verb, the words that an option takes, and
 /// files.
 /// \pre `shell` is one of shell_names().
 std::string completion_script(std::string_view shell);

@@ -40,7 +40,7 @@ std::string exit_codes_help(const Verb* verb) {
   return text;
 }
 
-/// Lists options without environment variables, with our names for their values.
+/// Lists options without their environment variables and with our names for their values.
 class HelpFormatter : public CLI::Formatter {
  public:
   std::string make_option_opts(const CLI::Option* option) const override { return " " + option->get_option_text(); }
@@ -62,7 +62,7 @@ std::string filled(std::string_view paragraph) {
 /// Groups of options that many verbs share.
 constexpr std::array<std::string_view, 5> kShared{"Source", "Selection and names", "Model maps", "Ranks",
                                                   "Global options"};
-/// Options of these groups that most commands need.
+/// Options in these groups that most commands need.
 constexpr std::array<std::string_view, 6> kCommon{"include", "exclude", "objects", "threads", "max-memory", "json"};
 
 /// Long names of the options that only `verb` has.
@@ -74,8 +74,8 @@ std::vector<std::string> own_names(const Verb& verb) {
   return long_names(app);
 }
 
-/// Moves the common options of shared groups to a group of their own and hides the others, but for those that only
-/// `verb` has. \returns lines that name the hidden ones by group; empty if there are none.
+/// Moves the common options of shared groups into one group and hides the others, except those that only `verb` has.
+/// \returns lines that name the hidden options by group; empty if there are none.
 std::string hide_shared(CLI::App& app, const Verb& verb) {
   const std::vector<std::string> own = own_names(verb);
   std::vector<std::pair<std::string, std::string>> hidden;

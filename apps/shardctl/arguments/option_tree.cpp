@@ -24,7 +24,7 @@ struct Unwrapped<std::optional<T>> {
   using type = T;
 };
 
-/// CLI11 alone takes 010 for 8, and what is past 64 bits for the largest number.
+/// Parses an integer. CLI11 would read 010 as 8 and clamp values beyond 64 bits to the largest number.
 template <class T>
 std::string make_decimal(std::string& text) {
   T number = 0;
@@ -36,7 +36,7 @@ std::string make_decimal(std::string& text) {
   return {};
 }
 
-/// Adds options to one group of a help text.
+/// Adds options to one group of the help text.
 struct OptionGroup {
   CLI::App& app;
   const char* name;
@@ -55,14 +55,14 @@ struct OptionGroup {
   CLI::Option* flag(const char* names, T& value, const char* text) {
     return app.add_flag(names, value, text)->option_text(" ")->group(name);
   }
-  /// A word that is checked while it is parsed.
+  /// An option whose value is parsed by its own function, which also checks it.
   CLI::Option* word(const char* names, std::function<void(const std::string&)> take, const char* text) {
     return app.add_option_function<std::string>(names, std::move(take), text)
         ->option_text("WORD")
         ->take_last()
         ->group(name);
   }
-  /// The choices that formats leave to their users.
+  /// Adds the read or write options of all formats.
   void choices(std::span<const FormatOption> Format::*of, FormatChoices& chosen) {
     for (const FormatOption& option : format_options(of)) {
       const auto take = [&chosen, key = std::string(option.name)](const std::string& text) { chosen[key] = text; };
@@ -146,8 +146,8 @@ void add_tensor_cuts(CLI::App& app, Request& o) {
   };
   group
       .word("--as", as,
-            "torch-ranks: store shards as sharded_tensor, dtensor or plain (default: as in the source, else dtensor "
-            "with --mesh, else sharded_tensor)")
+            "torch-ranks: store shards as sharded_tensor, dtensor or plain (default: same as in the source, or else "
+            "dtensor with --mesh and sharded_tensor without)")
       ->check(CLI::IsMember({"sharded_tensor", "dtensor", "plain"}));
 }
 
@@ -171,7 +171,7 @@ void add_target(CLI::App& app, WriteRequest& target) {
              "--checksum xxh3)");
 }
 
-/// Libraries below count milliseconds in an int.
+/// Checks --timeout. The libraries that receive it count milliseconds in an int.
 std::string check_seconds(const std::string& text) {
   double seconds = 0;
   const bool is_number = CLI::detail::lexical_cast(text, seconds);
@@ -179,7 +179,7 @@ std::string check_seconds(const std::string& text) {
   return text + " is not between 0.001 and 1000000 seconds";
 }
 
-/// Verbs that only read take any device, so that one setting can serve all, and use none.
+/// Adds --device. Verbs that only read accept it and ignore it, so that one setting can serve all verbs.
 void add_device(CLI::App& app, const Uses& uses, RunRequest& ranks) {
   OptionGroup{app, uses.target ? "Ranks" : ""}
       .single("--device", ranks.device, "NAME",
@@ -208,7 +208,7 @@ void add_ranks(CLI::App& app, const Uses& uses, RunRequest& ranks) {
       ->check(CLI::Range(1, 1024));
   if (uses.sources) {
     group.flag("--local-input", ranks.local_input,
-               "each rank sees only its own files of SRC; ranks exchange what they lack");
+               "each rank reads only its own files of SRC and receives other data from the other ranks");
   }
   if (uses.target) {
     group.flag("--local-output", ranks.local_output, "each rank writes its own files to its own DST");
@@ -219,11 +219,11 @@ void add_page(CLI::App& app, Request& o) {
   OptionGroup group{app, "Output"};
   group.single("--html", o.page.path, "FILE", "also write the result as one self-contained HTML page")
       ->check([](const std::string& path) { return std::string(path.empty() ? "the name is empty" : ""); });
-  if (app.get_option_no_throw("--force") != nullptr) return;  // The target's.
+  if (app.get_option_no_throw("--force") != nullptr) return;  // The target's options include --force.
   group.flag("-f,--force", o.page.force, "replace an existing page");
 }
 
-/// The groups that `uses` names, and what each of `own` adds.
+/// Adds the groups that `uses` names, and then the options of each verb in `own`.
 void add_groups(CLI::App& app, const Uses& uses, std::span<const Verb> own, CommonOptions& common, Request& o) {
   app.set_help_flag();
   if (uses.sources) add_sources(app, o);
@@ -250,12 +250,14 @@ void add_inspect(CLI::App& app, Request& o) {
 }
 
 void add_help(CLI::App& app, Request& o) {
-  if (app.get_option_no_throw("--all") != nullptr) return;  // Among the options of all verbs: inspect's.
+  if (app.get_option_no_throw("--all") != nullptr)
+    return;  // If the options of all verbs are listed, inspect's --all exists already.
   OptionGroup{app, "Help"}.flag("--all", o.all_options, "describe every option of the verb");
 }
 
 void add_repair(CLI::App& app, Request& o) {
-  if (app.get_option_no_throw("--like") != nullptr) return;  // Among the options of all verbs: the target's.
+  if (app.get_option_no_throw("--like") != nullptr)
+    return;  // If the options of all verbs are listed, the target's --like exists already.
   OptionGroup{app, "Source"}.single(
       "--like", o.like, "CKPT",
       "another checkpoint of the same job, used to identify tensors when the metadata is lost");

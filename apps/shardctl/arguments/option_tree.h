@@ -1,5 +1,5 @@
 /// \file
-/// The options of each verb as CLI11 holds them. Included by few: CLI11 is large.
+/// The options of each verb as CLI11 objects. Few sources include this header, because CLI11 is large.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -13,11 +13,11 @@
 
 namespace shard::app {
 
-/// All options of a verb. They fill `common` and `request`, which must outlive `app`.
+/// Adds all options of a verb. They fill `common` and `request`, which must outlive `app`.
 void add_options(CLI::App& app, const Verb& verb, CommonOptions& common, Request& request);
-/// Those of all verbs, each once.
+/// Adds the options of all verbs, without duplicates.
 void add_all_options(CLI::App& app, CommonOptions& common, Request& request);
-/// Those that every verb takes, and only those.
+/// Adds only the options that every verb takes.
 void add_global_options(CLI::App& app, CommonOptions& common, Request& request);
 
 /// The options that only one verb has; see Verb::add_options.
@@ -31,12 +31,12 @@ void add_digest(CLI::App& app, Request& request);
 void add_cat(CLI::App& app, Request& request);
 void add_completion(CLI::App& app, Request& request);
 
-/// Whether the option is one of those that say how to cut the target: one of them may be given.
+/// Whether the option defines how the target is sharded. A command may have only one of these options.
 bool chooses_layout(const CLI::Option& option);
 
-/// "--ranks", ... of those that help lists.
+/// "--ranks" and the other long names that help lists.
 std::vector<std::string> long_names(const CLI::App& app);
-/// The options of all verbs.
+/// The long names of the options of all verbs.
 std::vector<std::string> all_long_names();
 
 template <class List>
@@ -44,7 +44,7 @@ bool contains(const List& list, std::string_view word) {
   return std::find(list.begin(), list.end(), word) != list.end();
 }
 
-/// CLI11's message as the middle of a line.
+/// CLI11's message with a small first letter, to follow other words in a line.
 std::string lower_first(std::string text);
 
 }  // namespace shard::app

@@ -24,7 +24,7 @@ std::string exclude_option(const std::string& name) {
   return "--exclude " + (name.empty() ? std::string("NAME") : shell_quoted(glob_of_name(name)));
 }
 
-/// The option that is the whole remedy; empty where more is needed: a value to fill in, or another command.
+/// The option that is the whole remedy; empty if the remedy also needs a value from the user, or a different command.
 std::string option_of(const Suggestion& suggestion) {
   const std::string& argument = suggestion.argument;
   switch (suggestion.remedy) {
@@ -39,7 +39,7 @@ std::string option_of(const Suggestion& suggestion) {
   }
 }
 
-/// What names the source that kReadFolder and kReadFiles suggest, for a shell: stars of a pattern stay outside quotes.
+/// Shell words for the source that kReadFolder or kReadFiles suggests. The stars of a pattern stay outside quotes.
 std::string paths_to_read(const Suggestion& suggestion) {
   if (suggestion.remedy != Remedy::kReadFiles) return shell_quoted(suggestion.argument);
   std::string_view pattern = suggestion.argument;
@@ -56,8 +56,8 @@ std::string paths_to_read(const Suggestion& suggestion) {
   return words;
 }
 
-/// The command with the suggested source in place of `path`; empty if no argument is that path. A folder also takes the
-/// place of the other files in it that were named.
+/// The command with the suggested source instead of `path`; empty if no argument is that path. A folder also replaces
+/// the other named files that it contains.
 std::string read_instead(const std::string& path, const Suggestion& suggestion, const Command& command) {
   std::string line = "shardctl";
   bool is_replaced = false;
@@ -74,7 +74,8 @@ std::string read_instead(const std::string& path, const Suggestion& suggestion, 
   return is_replaced ? line : std::string();
 }
 
-/// The command that unpacks `path`: an archive into a folder, anything else into a file, named without the suffix.
+/// The command that unpacks `path`: an archive into a folder, any other file into a file. The target's name lacks the
+/// suffix.
 std::string unpack_line(const std::string& path, const std::string& program) {
   constexpr std::string_view kUnzip = "unzip ";
   if (program.starts_with(kUnzip)) return fmt::format("unzip {} {}", shell_quoted(path), program.substr(kUnzip.size()));
@@ -86,7 +87,7 @@ std::string unpack_line(const std::string& path, const std::string& program) {
                           : fmt::format("{} -dc {} > {}", program, from, to);
 }
 
-/// The line to run; empty where the remedy leaves something to fill in.
+/// The command to run; empty if the user must fill something in.
 std::string line_of(const Suggestion& suggestion, const Error& error, const Command& command) {
   if (!error.hint().empty() || command.arguments.empty()) return {};
   if (suggestion.remedy == Remedy::kUnpack && !error.file().empty())
@@ -99,18 +100,18 @@ std::string line_of(const Suggestion& suggestion, const Error& error, const Comm
 
 std::string state_layout(const Command& command) {
   if (!command.takes_layout()) return "describe how the source is sharded: --layout FILE";
-  // Here --layout is the target's.
+  // For this verb --layout describes the target.
   return "describe how the source is sharded: run 'shardctl gather' with --layout FILE";
 }
 
-/// True for --world-size on a verb that writes a layout but was given none: the number of ranks to write was meant.
+/// True if --world-size was probably meant as --ranks: the verb writes a layout, but no layout was given.
 bool means_target_ranks(const Command& command) {
   const LayoutRequest& layout = command.request.write.layout;
   return command.takes_layout() && command.request.run.world_size && !command.request.run.rank &&
          !layout.cuts_tensors() && !layout.cuts_files();
 }
 
-/// The command with --ranks N in place of --world-size N.
+/// The command with --ranks N instead of --world-size N.
 std::string with_target_ranks(const Command& command) {
   std::vector<std::string> words;
   for (std::size_t i = 0; i < command.arguments.size(); ++i) {
@@ -124,7 +125,7 @@ std::string with_target_ranks(const Command& command) {
   return repeat_command(words, fmt::format("--ranks {}", *command.request.run.world_size));
 }
 
-/// Advice on remedies about the ranks of this job.
+/// Advice for remedies that concern the ranks of this job.
 std::string advice_on_launch(const Suggestion& suggestion, const Command& command) {
   switch (suggestion.remedy) {
     case Remedy::kIgnoreLauncher:
@@ -142,7 +143,7 @@ std::string advice_on_launch(const Suggestion& suggestion, const Command& comman
   }
 }
 
-/// Advice on remedies about the layout of the target.
+/// Advice for remedies that concern the layout of the target.
 std::string advice_on_layout(Remedy remedy) {
   switch (remedy) {
     case Remedy::kCutTensors:
@@ -156,7 +157,7 @@ std::string advice_on_layout(Remedy remedy) {
   }
 }
 
-/// An imperative.
+/// The advice as an imperative.
 std::string advice(const Suggestion& suggestion, const Command& command) {
   const std::string& argument = suggestion.argument;
   const auto or_word = [&](const char* word) { return argument.empty() ? std::string(word) : argument; };

@@ -1,5 +1,5 @@
 /// \file
-/// The `hint:` of an error: what the library suggests, in the options of the command line.
+/// The `hint:` line of an error. It expresses the library's suggestions as command-line options.
 #pragma once
 
 #include <string>
@@ -10,9 +10,10 @@
 
 namespace shard::app {
 
-/// The error's own hint and its suggestions as alternatives: "add --objects drop to leave them out, or ...". Where
-/// every alternative is one option to add or another source, the lines to run. Empty where the error has neither.
-/// `arguments`: the command line as typed.
+/// Joins the error's own hint and its suggestions as alternatives: "add --objects drop to leave them out, or ...". If
+/// each alternative is one option to add or a different source, the result contains the commands to run. Empty if the
+/// error has neither hint nor suggestion.
+/// \param arguments  the command line as typed
 std::string hint_text(const Error& error, const Request& request, const std::vector<std::string>& arguments);
 
 }  // namespace shard::app

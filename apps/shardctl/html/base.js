@@ -1,13 +1,13 @@
 "use strict";
-// What all views share: elements, texts for people, colours, the theme. Texts of the document reach the page through
-// textContent and attributes only; markup is never parsed.
+// Helpers of all views: elements, texts for people, colours, the theme. Texts of the document reach the page only
+// through textContent and attributes, so no text is ever parsed as markup.
 
-/// An element with attributes (`on...` are listeners, null and false are left out) and children (elements and texts).
+/// An element with attributes (`on...` adds a listener; null and false are skipped) and children (elements and texts).
 function make(tag, attributes = {}, ...children) {
   return fill(document.createElement(tag), attributes, children);
 }
 
-/// The same for drawings.
+/// An SVG element, with the same arguments as make().
 function draw(tag, attributes = {}, ...children) {
   return fill(document.createElementNS("http://www.w3.org/2000/svg", tag), attributes, children);
 }
@@ -22,13 +22,13 @@ function fill(element, attributes, children) {
   return element;
 }
 
-/// Controls, marks of the direction of reading and what cannot be seen, as escapes: a name must not disguise itself.
+/// Escapes control characters, direction marks and invisible characters, so that a name cannot disguise itself.
 const UNSEEN = /[\u0000-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]/g;
 function shown(text) {
   return text.replace(UNSEEN, (c) => `\\u${c.charCodeAt(0).toString(16).padStart(4, "0")}`);
 }
 
-/// A name that may break after its dots and slashes.
+/// A name with line-break opportunities after its dots, slashes and underscores.
 function breakable(text) {
   const name = make("bdi", { class: "name" });
   for (const part of shown(text).slice(0, 4000).split(/(?<=[./_])/)) name.append(part, make("wbr"));
@@ -48,7 +48,7 @@ function bytesText(bytes) {
   return `${value >= 100 ? value.toFixed(0) : value.toPrecision(3)} ${units[unit]}`;
 }
 
-/// 8.03 B, 596 M: parameters as people say them.
+/// Rounded counts such as 8.03 B or 596 M, in the usual form of parameter counts.
 function amountText(count) {
   if (count < 10000) return number(count);
   const units = ["k", "M", "B", "T"];
@@ -67,7 +67,8 @@ function shareText(part, whole) {
 const product = (numbers) => numbers.reduce((all, each) => all * each, 1);
 const shapeText = (shape) => (shape.length === 0 ? "scalar" : shape.map(number).join(" × "));
 
-/// Numbers inside names count as numbers: layer 2 comes before layer 10. What names are sorted by: texts and numbers in turn.
+/// The sort key of a name: texts and numbers in turn. Numbers in names compare as numbers, so layer 2 precedes layer
+/// 10.
 const nameKey = (name) => name.split(/(\d+)/).map((part, i) => (i % 2 === 1 ? Number(part) : part));
 
 function byNameKey(x, y) {
@@ -79,8 +80,8 @@ function byNameKey(x, y) {
 
 const byName = (a, b) => byNameKey(nameKey(a), nameKey(b));
 
-// Hues are a golden angle apart, so that neighbours differ whatever their number; every third is lighter, every third
-// darker. All carry dark text in both themes.
+// Consecutive hues differ by the golden angle, so that neighbours differ however many there are. Every third is
+// lighter, every third darker. All are readable under dark text in both themes.
 function colourOf(index) {
   const hue = (250 + index * 137.508) % 360;
   return `oklch(${[0.76, 0.68, 0.84][index % 3]} ${[0.125, 0.13, 0.11][index % 3]} ${hue.toFixed(1)})`;
@@ -89,7 +90,7 @@ const NO_RANK = "var(--unknown)";
 const rankColour = (rank) => (rank === null ? NO_RANK : colourOf(rank));
 const rankText = (rank) => (rank === null ? "unknown rank" : `rank ${rank}`);
 
-/// "0-3, 6": ranks in order, runs joined.
+/// "0-3, 6": sorted ranks, consecutive ones joined.
 function runsText(numbers) {
   const sorted = [...new Set(numbers)].sort((a, b) => a - b);
   const runs = [];
@@ -102,7 +103,7 @@ function runsText(numbers) {
   return texts.length > 6 ? `${texts.slice(0, 5).join(", ")}, … ${texts[texts.length - 1]}` : texts.join(", ");
 }
 
-// ---- Theme: the system's until the reader chooses another one.
+// ---- Theme: the system's until the reader chooses one.
 
 const THEMES = { auto: "Theme: system", light: "Theme: light", dark: "Theme: dark" };
 
@@ -110,7 +111,7 @@ function storedTheme() {
   try {
     return localStorage.getItem("shardctl-theme") ?? "auto";
   } catch {
-    return "auto"; // Pages from files may have no storage.
+    return "auto"; // Browsers may deny storage to pages from files.
   }
 }
 
@@ -123,7 +124,7 @@ function themeButton() {
     try {
       localStorage.setItem("shardctl-theme", theme);
     } catch {
-      // Then it lasts as long as the page.
+      // Without storage, the choice lasts as long as the page.
     }
   };
   let current = names.includes(storedTheme()) ? storedTheme() : "auto";
@@ -135,7 +136,7 @@ function themeButton() {
   return button;
 }
 
-// ---- Pieces of a page.
+// ---- Parts of a page.
 
 function pageHead(verb, title, badges) {
   document.title = `${shown(title)} – shardctl ${verb}`;
@@ -158,12 +159,12 @@ function card(title, ...content) {
   return make("section", { class: "card", "aria-label": title }, make("h2", {}, title), ...content);
 }
 
-/// Facts as a list: [name, value]; values are texts or elements.
+/// Facts as a list of [name, value]. Values are texts or elements.
 function facts(list) {
   return make("dl", { class: "facts" }, ...list.filter(Boolean).flatMap(([name, value]) => [make("dt", {}, name), make("dd", {}, value)]));
 }
 
-/// Tabs: [title, element] each; empty ones are left out by the caller.
+/// Tabs of [title, element]. The caller omits empty ones.
 function tabs(list) {
   const bar = make("div", { role: "tablist", class: "tabs", "aria-label": "Parts of the document" });
   const panels = list.map(([, content], i) => make("div", { role: "tabpanel", id: `panel${i}`, "aria-labelledby": `tab${i}` }, content));

@@ -1,6 +1,6 @@
-// Charts that are tables, or have one.
+// Charts. Each is a table or has one beside it.
 
-/// Parts of a whole as a table with bars: {label, value, note, colour, onChoose}. `text` prints a value.
+/// The parts of a total as a table with bars: {label, value, note, colour, onChoose}. `text` formats a value.
 function shares(caption, parts, text = bytesText) {
   const whole = parts.reduce((sum, part) => sum + part.value, 0);
   const most = parts.reduce((max, part) => Math.max(max, part.value), 0);
@@ -18,7 +18,7 @@ function shares(caption, parts, text = bytesText) {
     make("tbody", {}, ...rows));
 }
 
-/// The largest parts, and what is left as one.
+/// The largest parts, and one entry for all others.
 function largest(parts, limit) {
   const sorted = [...parts].sort((a, b) => b.value - a.value);
   if (sorted.length <= limit) return sorted;
@@ -27,7 +27,7 @@ function largest(parts, limit) {
   return [...sorted.slice(0, limit - 1), { label: `${number(rest.length)} others`, value, colour: "var(--unknown)" }];
 }
 
-/// Many values side by side, such as bytes of each rank: {label, value, colour}.
+/// Many values side by side, for example the bytes of each rank: {label, value, colour}.
 function columns(label, parts, text = bytesText) {
   const width = 560;
   const height = 120;
@@ -41,7 +41,7 @@ function columns(label, parts, text = bytesText) {
     }));
 }
 
-/// Counts in bins: {label, long, count}. The table says the same. Null without bins.
+/// A histogram of {label, long, count}, with a table of the same counts. Null without bins.
 function histogram(title, bins, unit, heading = "h3") {
   if (bins.length === 0) return null;
   const width = 440;
@@ -72,7 +72,7 @@ function histogram(title, bins, unit, heading = "h3") {
       make("th", { scope: "col", class: "right" }, `${unit}s`), make("th", { scope: "col", class: "right" }, "Share"))), make("tbody", {}, ...rows))));
 }
 
-/// Bins from [exponent, count] pairs; the empty ones between them are filled in where they are few.
+/// Bins from [exponent, count] pairs. Empty bins between them are added if there are only a few.
 function binsOf(pairs, base) {
   const counts = new Map();
   for (const [exponent, count] of pairs) counts.set(exponent, (counts.get(exponent) ?? 0) + count);

@@ -1,10 +1,10 @@
-// shardctl.diff/1: how two checkpoints differ.
+// shardctl.diff/1: the differences between two checkpoints.
 
 const real = (value) => (typeof value === "string" ? Number(value.replace("inf", "Infinity")) : value);
 const realText = (value) => (value === null ? "–" : typeof value === "string" ? value : value === 0 ? "0" : Number(value.toPrecision(4)).toString());
 const valueText = (value) => (value === undefined ? "absent" : value === null ? "None" : shown(String(value)));
 
-/// Every difference as one row: kind, name, a, b, and the entry it comes from.
+/// All differences as rows: kind, name, a, b, and the entry of the document.
 function differencesOf(doc) {
   const only = (side) => (name) => ({ kind: `only in ${side}`, name, a: side === "A" ? "there" : "absent", b: side === "B" ? "there" : "absent" });
   return [

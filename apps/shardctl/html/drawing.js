@@ -1,4 +1,4 @@
-// Where a tensor is cut: its chunks as boxes, coloured by rank, in one or two of its dimensions.
+// Drawings of sharded tensors: chunks as boxes, coloured by rank, in one or two dimensions.
 
 const MAX_BOXES = 4096;
 const MAX_STRIPES = 32;
@@ -7,12 +7,12 @@ const EDGE = { left: 46, top: 26, right: 2, bottom: 2 };
 const sliceText = (chunk) => `[${chunk.offsets.map((begin, d) => `${begin}:${begin + chunk.sizes[d]}`).join(", ")}]`;
 const isEmptyChunk = (chunk) => chunk.sizes.includes(0);
 
-/// Dimensions along which some chunk is shorter than the tensor.
+/// Dimensions in which at least one chunk is shorter than the tensor.
 function cutDims(tensor) {
   return tensor.shape.map((size, d) => d).filter((d) => tensor.chunks.some((chunk) => chunk.sizes[d] !== tensor.shape[d]));
 }
 
-/// What the chunks of a tensor amount to: distinct boxes that are not empty, the most chunks that hold one of them, ranks.
+/// A summary of a tensor's chunks: sharded dimensions, distinct non-empty boxes, most replicas of a box, ranks.
 function cutOf(tensor) {
   if (tensor.cutFacts) return tensor.cutFacts;
   const boxes = new Map();
@@ -28,7 +28,7 @@ function cutOf(tensor) {
   return tensor.cutFacts;
 }
 
-/// "8 boxes, dim 0", "whole ×4", "R, S(0) · 4 boxes ×2": one line.
+/// One line such as "8 boxes, dim 0", "whole ×4" or "R, S(0) · 4 boxes ×2".
 function cutText(tensor) {
   const { dims, boxes, replicas } = cutOf(tensor);
   const again = replicas > 1 ? ` ×${replicas}` : "";
@@ -37,7 +37,7 @@ function cutText(tensor) {
   return boxes <= 1 ? pieces : `${pieces}, dim ${dims.join(", ")}`;
 }
 
-/// The dimensions that are drawn downwards and to the right; null where there is none. Cut ones first, then the last.
+/// The dimensions drawn downwards and to the right, or null. Sharded dimensions come first, then the last ones.
 function drawnDims(tensor) {
   const cut = cutOf(tensor).dims;
   const rest = tensor.shape.map((size, d) => d).filter((d) => !cut.includes(d)).reverse();
@@ -45,7 +45,7 @@ function drawnDims(tensor) {
   return a === undefined ? [null, null] : b === undefined ? [null, a] : [a, b];
 }
 
-/// Chunks that are seen as one box.
+/// Groups chunks that appear as the same box.
 function seenBoxes(tensor, down, right) {
   const groups = new Map();
   const extent = (chunk, d) => (d === null ? [0, 1] : [chunk.offsets[d], chunk.offsets[d] + chunk.sizes[d]]);
@@ -69,7 +69,7 @@ function drawnSize(tensor, down, right) {
   return [Math.min(width, Math.max(200, height / ratio)), height];
 }
 
-/// Stripes of one box, one for each chunk, side by side along the longer side.
+/// Draws a box as stripes, one per chunk, side by side along the longer side.
 function drawBox(box, place, tensor) {
   const { x, y, width, height } = place(box);
   const chunks = box.chunks.slice(0, MAX_STRIPES);
@@ -96,7 +96,7 @@ function drawBox(box, place, tensor) {
   return draw("g", {}, ...stripes, ...(isBig ? seams : []), isBig ? draw("rect", { class: "outline", x, y, width, height }) : null);
 }
 
-/// The drawing with what it leaves out in words.
+/// The drawing, and a sentence about anything that it does not show.
 function chunkDrawing(tensor) {
   const [down, right] = drawnDims(tensor);
   const [width, height] = drawnSize(tensor, down, right);
@@ -136,7 +136,7 @@ function drawingNotes(tensor, down, right, boxes) {
   return notes;
 }
 
-/// Ranks with their colours; pointing at one dims the others.
+/// A legend of ranks and colours. Pointing at a rank dims the others.
 function rankLegend(tensor, picture) {
   const ranks = [...new Set(tensor.chunks.map((chunk) => chunk.rank))].sort((a, b) => (a ?? -1) - (b ?? -1));
   if (ranks.length < 2) return null;

@@ -1,31 +1,31 @@
-// A table of any length: only the rows in view are in the document. Keyboard and roles follow the ARIA patterns of grid
-// and treegrid; the focus stays on the grid, which names its active row.
+// A table of any length. Only the visible rows are in the document. Keyboard and roles follow the ARIA patterns grid
+// and treegrid. The focus stays on the grid, which names its active row.
 
-const ROW_HEIGHT = 30; // With its border; larger text makes rows higher. The style has the same number.
+const ROW_HEIGHT = 30; // Includes the border. Larger text makes rows higher. page.css has the same number.
 const HEAD_BORDER = 1;
-const MAX_HEIGHT = 8e6; // Browsers place content within half a pixel up to here; beyond that the scroll bar is scaled.
+const MAX_HEIGHT = 8e6; // Browsers place content within half a pixel up to here. Above it, the scroll bar is scaled.
 const PRINTED_ROWS = 3000;
 
 let gridCount = 0;
 
 class Grid {
   /// columns: {title, key, width, align, sortable, cell(row)}; cell returns an element or a text.
-  /// options: label, isTree, onSelect(row), onToggle(row), onSort(key). Rows of trees have level, isOpen (null: a leaf),
-  /// position and siblings.
+  /// options: label, isTree, onSelect(row), onToggle(row), onSort(key). Rows of a tree have level, isOpen (null: a
+  /// leaf), position and siblings.
   constructor(columns, options) {
     this.columns = columns;
     this.options = options;
     this.id = `grid${++gridCount}`;
     this.rows = [];
     this.rowHeight = ROW_HEIGHT;
-    this.barHeight = 0; // Of the horizontal scroll bar.
+    this.barHeight = 0; // Height of the horizontal scroll bar.
     this.active = -1;
     this.sort = { key: columns[0].key, descending: false };
     this.isWhole = false;
     this.makeElements();
     const observer = new ResizeObserver(() => {
       this.render();
-      this.schedule(); // A size that this sets must not be set while sizes are observed.
+      this.schedule(); // Sizes must not be set inside the observer's callback.
     });
     observer.observe(this.element);
     observer.observe(this.probe);
@@ -77,7 +77,7 @@ class Grid {
     });
   }
 
-  /// Shows other rows. The active one stays active where it is still there.
+  /// Shows different rows. The active row stays active if it is among them.
   setRows(rows, keepScroll = false) {
     const active = this.rows[this.active];
     this.rows = rows;
@@ -98,7 +98,8 @@ class Grid {
     });
   }
 
-  /// Rows are as high as the reader's text, and the grid shows whole rows beside a horizontal scroll bar too.
+  /// Measures the row height, which follows the reader's text size. The grid shows whole rows even with a horizontal
+  /// scroll bar.
   measure() {
     const row = Math.max(ROW_HEIGHT, this.probe.offsetHeight);
     const bar = Math.max(0, this.element.offsetHeight - this.element.clientHeight - 2);
@@ -118,12 +119,12 @@ class Grid {
     return this.rows.length * this.rowHeight;
   }
 
-  /// The height in which rows are seen: the head stays above them.
+  /// The height of the area that shows rows, below the head.
   viewHeight() {
     return Math.max(0, this.element.clientHeight - this.rowHeight - HEAD_BORDER);
   }
 
-  /// How many pixels of rows one pixel of scrolling passes. Both ends of the list are those of the scroll bar.
+  /// The pixels of rows per pixel of scrolling. Both ends of the list match both ends of the scroll bar.
   scale() {
     const view = this.viewHeight();
     return this.fullHeight() > MAX_HEIGHT ? (this.fullHeight() - view) / (MAX_HEIGHT - view) : 1;
@@ -148,7 +149,7 @@ class Grid {
     else this.element.removeAttribute("aria-activedescendant");
   }
 
-  /// For paper: all rows, up to a limit.
+  /// Renders all rows for printing, up to a limit.
   renderWhole(isWhole) {
     this.isWhole = isWhole;
     this.layer.style.transform = "";
@@ -194,7 +195,7 @@ class Grid {
     this.options.onSelect?.(this.rows[this.active]);
   }
 
-  /// Scrolls as little as needed.
+  /// Scrolls just enough to show the active row.
   reveal() {
     const scale = this.scale();
     const top = this.active * this.rowHeight;
@@ -238,7 +239,7 @@ class Grid {
   }
 }
 
-/// A search field, a count that is read aloud, buttons, a grid and beside it the details of what is selected.
+/// A search field, a count for screen readers, buttons, a grid, and the details of the selected row.
 function explorer({ grid, placeholder, label, onSearch, buttons = [], details }) {
   const field = make("input", { type: "search", placeholder, "aria-label": label, id: `${grid.id}search`, autocomplete: "off", spellcheck: "false" });
   const count = make("output", { class: "count", for: field.id, "aria-live": "polite" });

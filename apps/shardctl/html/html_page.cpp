@@ -22,21 +22,21 @@
 
 namespace shard::app {
 
-// The parts that all pages share: the files of this folder, embedded by cmake/embed_page.cmake.
+// Parts that all pages share: the files in this folder, which cmake/embed_page.cmake embeds.
 
-/// page.html. It contains `@policy@`, `@style@`, `@document@` and `@script@` once each, in this order, for what goes
-/// there.
+/// page.html. It contains the placeholders `@policy@`, `@style@`, `@document@` and `@script@` once each, in this order.
 extern const std::string_view kPageFrame;
 extern const std::string_view kPageStyle;   ///< page.css
-extern const std::string_view kPageScript;  ///< The scripts, one after another.
+extern const std::string_view kPageScript;  ///< The scripts, concatenated.
 
 namespace {
 
-/// Counts what a stream gets, and writes it where there is a file. Streams swallow exceptions, so it keeps the first.
+/// Counts the bytes of a stream and writes them if there is a file. Streams swallow exceptions, so this keeps the
+/// first.
 class FileBuffer final : public std::streambuf {
  public:
   explicit FileBuffer(FileWriter* file) : file_(file) {}
-  /// The bytes so far. \throws Error kResource  one of them could not be written
+  /// The bytes so far. \throws Error kResource  a write failed
   std::int64_t checked_bytes() const {
     if (failure_) std::rethrow_exception(failure_);
     return bytes_;
@@ -62,10 +62,10 @@ class FileBuffer final : public std::streambuf {
   std::exception_ptr failure_;
 };
 
-/// A source of a content security policy: this text alone.
+/// A content security policy source that allows only this text.
 std::string hash_source(std::string_view text) {
   std::array<unsigned char, 32> digest{};
-  std::array<unsigned char, 45> base64{};  // With the zero that ends it.
+  std::array<unsigned char, 45> base64{};  // Includes the terminating zero.
   if (EVP_Digest(text.data(), text.size(), digest.data(), nullptr, EVP_sha256(), nullptr) != 1) {
     throw Error(ErrorCode::kResource, "cannot hash the page");
   }
@@ -73,7 +73,8 @@ std::string hash_source(std::string_view text) {
   return fmt::format("'sha256-{}'", reinterpret_cast<const char*>(base64.data()));
 }
 
-/// Nothing is loaded, nothing is sent, only our script runs, and no text becomes markup, whatever the document holds.
+/// The page's security policy. It loads nothing, sends nothing, runs only our script, and turns no text into markup,
+/// regardless of the document's content.
 std::string policy() {
   return fmt::format(
       "default-src 'none'; style-src {}; script-src {}; base-uri 'none'; form-action 'none'; "
@@ -81,7 +82,7 @@ std::string policy() {
       hash_source(kPageStyle), hash_source(kPageScript));
 }
 
-/// Writes the frame with everything in its place. \returns the bytes of the page. \throws Error kResource
+/// Writes the page with all placeholders filled. \returns the bytes of the page. \throws Error kResource
 std::int64_t write_page(FileWriter* file, const std::function<void(JsonWriter&)>& render) {
   FileBuffer buffer(file);
   std::ostream out(&buffer);
@@ -114,7 +115,7 @@ HtmlPage::HtmlPage(const Session& session, const PageRequest& page, const ReadRe
     throw Error(ErrorCode::kExists, "cannot write the page: a folder with this name exists").in_file(path_);
   }
   std::vector<std::string> sources = read.paths;
-  sources.insert(sources.end(), page.named_inputs.begin(), page.named_inputs.end());
+  sources.insert(sources.end(), read.named_inputs.begin(), read.named_inputs.end());
   const std::string& reference = read.numbers.hf_ref;
   if (!reference.empty()) sources.push_back(join_path(reference, kConfigName));
   store_ = local_output(session.fs, path_, sources, {.force = page.force});

@@ -1,6 +1,6 @@
 /// \file
-/// The page of --html: a verb's JSON document in one HTML file that shows it. The file needs no network and no other
-/// file, and its policy lets a browser run its own script only.
+/// The page of --html: one HTML file that contains a verb's JSON document and shows it. It needs no network and no
+/// other file, and its policy allows only its own script to run.
 #pragma once
 
 #include <functional>
@@ -14,18 +14,19 @@
 
 namespace shard::app {
 
-/// Ownership: borrows the session and `page`. Threads: one; of several ranks only rank 0 has a file.
+/// Ownership: borrows the session and `page`. Threads: one. Only rank 0 has a file.
 class HtmlPage {
  public:
-  /// Checks FILE and changes nothing yet. To be called before long work.
-  /// \throws Error kExists  FILE exists and no --force; it is or is in a source, or is another file that the command
-  ///   line names, by any link; kResource  its folder is absent
+  /// Checks FILE without changing anything. Call it before long work.
+  /// \throws Error kExists  FILE exists without --force; it is or is in a source; or it is another file that the
+  ///   command line names, by any link; kResource  its folder does not exist
   HtmlPage(const Session& session, const PageRequest& page, const ReadRequest& read);
 
   /// Whether this rank writes a page.
   bool is_wanted() const { return store_ != nullptr; }
-  /// Writes the page all or nothing; does nothing unless wanted. `render` writes the document, and is called twice: its
-  /// bytes are counted first, so that a full disk is seen early and the document is never held in memory.
+  /// Writes the complete page, or leaves FILE as it was; does nothing unless is_wanted(). Calls `render`, which writes
+  /// the document, twice: the first call counts the bytes, so that a full disk is noticed early and memory never holds
+  /// the document.
   /// \throws Error kResource  FILE is then as it was; kInterrupted
   void write(const std::function<void(JsonWriter&)>& render) const;
 
@@ -35,7 +36,7 @@ class HtmlPage {
   std::unique_ptr<OutputStore> store_;
 };
 
-/// A signal may end a reading verb at once, unless it is to write a page: that is cleaned up.
+/// Lets a signal end a reading verb at once, unless the verb is to write a page, which needs cleanup.
 void allow_sudden_end(const Session& session, const PageRequest& page);
 
 }  // namespace shard::app

@@ -1,4 +1,4 @@
-// shardctl.inspect/1: what a checkpoint holds and where it lies.
+// shardctl.inspect/1: the content of a checkpoint and its layout.
 
 function showInspect(doc, main) {
   for (const tensor of doc.tensors) tensor.ownBytes = tensor.alias_of === null ? tensor.bytes : 0;
@@ -37,7 +37,7 @@ function inspectFigures(doc) {
   ]);
 }
 
-/// Bytes by dtype, by module and by rank or file.
+/// Charts of bytes by dtype, by module, and by rank or file.
 function overview(doc, view) {
   const dtypes = new Map();
   for (const tensor of doc.tensors) {
@@ -54,7 +54,7 @@ function overview(doc, view) {
     card("Bytes by module", shares("Bytes by module", modules)), wherePart(doc));
 }
 
-/// The folders below the first that branches.
+/// The modules at the first branch of the tree.
 function topModules(root) {
   let at = root;
   let path = "";
@@ -189,7 +189,7 @@ function tensorView(doc) {
   return { root, element: parts.element, choose };
 }
 
-/// The first row that has a drawing worth seeing, else the first.
+/// The first row whose tensor has several boxes, or else the first row.
 function firstCut(rows) {
   return Math.max(0, rows.slice(0, 200).findIndex((node) => node.tensor && cutOf(node.tensor).boxes > 1));
 }
@@ -285,7 +285,7 @@ function simpleView(label, placeholder, rows, columns, textOf, describe) {
   return { ...parts, grid };
 }
 
-/// A column of texts, which is sorted by them.
+/// A column of texts, sorted alphabetically.
 function textColumn(title, key, width, text) {
   return { title, key, width, text, sortable: true,
     cell: (row) => make("bdi", { title: shown(text(row)).slice(0, 1000) }, shown(text(row)).slice(0, 300)) };

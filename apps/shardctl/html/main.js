@@ -1,4 +1,4 @@
-// Reads the document that the page holds and shows it.
+// Reads the document in the page and shows it.
 
 const VIEWS = { "shardctl.inspect/1": showInspect, "shardctl.verify/1": showVerify, "shardctl.diff/1": showDiff };
 
@@ -8,5 +8,5 @@ VIEWS[shardDocument.schema](shardDocument, document.getElementById("main"));
 document.getElementById("bottom").append(
   make("p", {}, `${shardDocument.schema} · the whole document is in this file, in the element with the id “document”. Keys: `,
     ...["/", "↑", "↓", "←", "→", "Home", "End"].map((key) => make("kbd", {}, key)), " · / searches"));
-// For tests: milliseconds from the begin of the script to a page that can be used.
+// For tests: milliseconds from the start of the script to a usable page.
 document.documentElement.dataset.ready = Math.round(performance.now() - started);

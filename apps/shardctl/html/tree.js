@@ -1,12 +1,12 @@
-// Tensors as a tree of the dotted parts of their names. Plain objects and loops without recursion: names come from files
-// and may be as deep as they are long.
+// Tensors as a tree of the dotted parts of their names. Uses plain objects and loops instead of recursion, because
+// names come from files and may have any depth.
 
-/// The tree's root. A node: parts of its name (label), parent, children (folders and leaves), tensor (of leaves), bytes and
-/// count of the tensors below, matching ones among them. Tensors are sorted by name, so those of a folder follow one
-/// another: only the folders of the last name are looked at.
+/// Builds the tree and returns its root. A node has: parts of its name (label), parent, children (folders and leaves),
+/// tensor (leaves only), and the bytes, count and matching count of the tensors below. Tensors are sorted by name, so
+/// those in a folder are consecutive and only the folders of the previous name are searched.
 function makeTree(tensors) {
   const newFolder = (label, parent) => ({ label, parent, children: [], tensor: null, isOpen: false, bytes: 0, count: 0, matching: 0 });
-  const open = [{ folder: newFolder("", null), end: 0 }]; // The folders of the last name, and where their parts end in it.
+  const open = [{ folder: newFolder("", null), end: 0 }]; // The folders of the previous name, and where their parts end in it.
   let last = "";
   for (const tensor of tensors) {
     const { name } = tensor;
@@ -28,7 +28,7 @@ function makeTree(tensors) {
   return open[0].folder;
 }
 
-/// Adds up, and joins a folder with its only child: `mlp` and `up_proj.weight` read better than four steps.
+/// Adds up bytes and counts, and joins a folder with its only child: one row `mlp.up_proj.weight` instead of three.
 function finishFolders(root) {
   const order = [root];
   for (let i = 0; i < order.length; ++i) {
@@ -53,7 +53,7 @@ function onlyChild(child, parent) {
   return only;
 }
 
-/// Counts the tensors below each folder that match.
+/// Counts the matching tensors in each folder.
 function countMatching(root, leaves) {
   const stack = [root];
   while (stack.length > 0) {
@@ -77,7 +77,7 @@ function leavesOf(root) {
   return leaves;
 }
 
-/// The rows of the open folders, sorted by `compare` inside each; `sorting` names that order, for folders keep it.
+/// The rows of the open folders, sorted by `compare` in each folder. Folders cache the order named by `sorting`.
 function openRows(root, compare, sorting) {
   const rows = [];
   const stack = [[root, -1]];
@@ -102,7 +102,7 @@ function openRows(root, compare, sorting) {
   return rows;
 }
 
-/// Opens folders from the top, level by level, as long as at most `limit` rows are seen.
+/// Opens folders level by level from the top, as long as at most `limit` rows are visible.
 function openUpTo(root, limit) {
   let seen = root.children.length;
   let folders = [root];
@@ -126,7 +126,7 @@ function setOpen(root, isOpen) {
   }
 }
 
-/// "dtype:bfloat16 rank:3 q_proj": all words must hold. \returns a predicate of tensors
+/// A predicate of tensors for a text such as "dtype:bfloat16 rank:3 q_proj": all words must match.
 function predicateOf(text) {
   const words = text.toLowerCase().split(/\s+/).filter(Boolean);
   const tests = words.map((word) => {

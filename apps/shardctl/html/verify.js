@@ -1,4 +1,4 @@
-// shardctl.verify/1: what is wrong with a checkpoint.
+// shardctl.verify/1: the findings in a checkpoint.
 
 function showVerify(doc, main) {
   pageHead("verify", doc.source, []);

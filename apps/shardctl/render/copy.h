@@ -1,5 +1,5 @@
 /// \file
-/// What the writing verbs print: the plan of --dry-run, and the result.
+/// Output of the writing verbs: the plan of --dry-run, and the result.
 #pragma once
 
 #include "apps/shardctl/render/export_report.h"
@@ -10,24 +10,24 @@
 
 namespace shard::app {
 
-/// What the documents of some verbs say besides.
+/// Extra content for the documents of some verbs.
 struct VerbReports {
-  const Salvage* salvage = nullptr;        ///< repair: what was lost and repaired.
-  const ExportReport* exported = nullptr;  ///< export: what was found and decided.
+  const Salvage* salvage = nullptr;        ///< repair: lost and repaired tensors.
+  const ExportReport* exported = nullptr;  ///< export: findings and decisions.
 };
 
-/// The plan on stdout: for people, or `shardctl.plan/1`.
+/// Prints the plan on stdout, for people or as `shardctl.plan/1`.
 void render_plan(const Session& session, const WriteRequest& write, const std::string& source, const CopyResult& plan,
                  const VerbReports& reports);
 
-/// A line on stderr, or `shardctl.result/1` on stdout.
+/// Prints the result: a line on stderr, or `shardctl.result/1` on stdout.
 void render_result(const Session& session, const WriteRequest& write, const std::string& source,
                    const CopyResult& result, const Progress& progress, double seconds, const VerbReports& reports);
 
-/// On stderr what was repaired, and the first few things that were lost, with their number.
+/// Lists on stderr the repairs and the first few losses, with their number.
 void warn_of_losses(const Session& session, const Salvage& salvage);
 
-/// The same for an output that --if-changed left as it is.
+/// Prints the result for an output that --if-changed left as it was.
 void render_unchanged(const Session& session, const WriteRequest& write, const std::string& source,
                       const Manifest& manifest);
 

@@ -29,7 +29,7 @@ std::string object_text(const Catalog& catalog, const SelectedObject* object) {
   return object == nullptr ? "absent" : value_text(catalog, catalog.objects[object->source].value, kObjectPreview);
 }
 
-/// The form of an object whose value does not differ; empty for others.
+/// Prints the form of an object whose value does not differ; nothing for other objects.
 std::string_view form_text(const Catalog& a, const Catalog& b, const ObjectPair& pair, bool is_of_a) {
   if (pair.a == nullptr || pair.b == nullptr) return {};
   const Value *in_a = a.objects[pair.a->source].value, *in_b = b.objects[pair.b->source].value;
@@ -49,7 +49,7 @@ std::string value_line(const TensorPair& pair, Dims shape) {
   return line + fmt::format(", first at [{}]", fmt::join(index_of(v.first, shape), ", "));
 }
 
-/// Calls `print` for the first `limit` items and prints how many are left.
+/// Calls `print` for the first `limit` items and prints the number of the others.
 template <class List, class Print>
 void list_some(TextSink& sink, const List& list, std::size_t limit, const char* what, const Print& print) {
   for (std::size_t i = 0; i < std::min(limit, list.size()); ++i) sink.line(print(list[i]));
@@ -73,7 +73,7 @@ void optional_real(JsonWriter& json, std::string_view name, const std::optional<
   }
 }
 
-/// Pairs of an exponent and a count.
+/// Pairs of exponent and count.
 void write_histogram(JsonWriter& json, std::string_view name, const Histogram& histogram) {
   json.key(name), json.begin_array();
   for (const HistogramBin& bin : histogram) {
@@ -116,7 +116,7 @@ void write_side(JsonWriter& json, std::string_view side, const Catalog& catalog,
   }
 }
 
-/// How long each list is before it is cut.
+/// The longest list that is printed in full.
 void write_counts(JsonWriter& json, const Difference& difference) {
   json.key("counts"), json.begin_object();
   json.key("only_in_a"), json.number(difference.only_in_a.size());

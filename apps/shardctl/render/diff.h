@@ -1,5 +1,5 @@
 /// \file
-/// The result of `diff`, and how it is printed.
+/// The result of `diff` and its output.
 #pragma once
 
 #include <cstddef>
@@ -14,20 +14,20 @@ namespace shard::app {
 
 /// One of the two checkpoints.
 struct ShownSide {
-  const std::string& label;  ///< The source in the user's words.
+  const std::string& label;  ///< The source as the user wrote it.
   const Catalog& catalog;
 };
 
-/// The parts of a printed comparison. Ownership: refers to all of them.
+/// The parts of a comparison for printing. Ownership: borrows all of them.
 struct Compared {
   ShownSide a, b;
   const Difference& difference;
-  std::size_t limit;  ///< At most so many entries of each kind are listed.
+  std::size_t limit;  ///< At most this many entries of each kind are listed.
 };
 
-/// Lines.
+/// Prints lines for people.
 void render_text(const Session& session, const Compared& compared);
-/// One `shardctl.diff/1`.
+/// Prints one `shardctl.diff/1`.
 void render_json(JsonWriter& json, const Compared& compared);
 
 }  // namespace shard::app

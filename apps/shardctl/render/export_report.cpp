@@ -70,8 +70,8 @@ std::vector<std::string> warnings_of_reference(bool is_adapter, const FilesFolde
   if (!folder.path.empty()) return {};
   if (is_adapter) {
     return {
-        "there is no adapter_config.json beside the source, and PEFT needs one: copy that of the training into the "
-        "output, or name its folder with --hf-ref DIR"};
+        "no adapter_config.json beside the source, but PEFT needs one: copy the file that the training saved into the "
+        "output, or pass its folder with --hf-ref DIR"};
   }
   return {
       "found no config.json near the source, so the output has no config and no tokenizer; pass their folder with "

@@ -21,12 +21,12 @@ namespace {
 
 constexpr std::size_t kLayoutsShown = 8;
 
-/// Between the columns of a terminal, or between fields for programs.
+/// The separator of columns on a terminal, or of fields for programs.
 void gap(TextSink& sink, bool in_columns) { in_columns ? sink.spaces(2) : sink.tab(); }
 
 std::uint32_t file_of(const Catalog& catalog, const Chunk& chunk) { return catalog.storage_of(chunk).file; }
 
-/// "a.pt", or "a.pt and 3 more": the first file and how many others there are. "-" without any.
+/// "a.pt", or "a.pt and 3 more": the first file and the number of others. "-" if there is no file.
 std::string files_text(const Catalog& catalog, std::vector<std::uint32_t> files) {
   if (files.empty()) return "-";
   const std::string& first = catalog.files[files.front()].path;
@@ -41,7 +41,7 @@ std::string file_text(const Catalog& catalog, const Tensor& tensor) {
   return files_text(catalog, std::move(files));
 }
 
-/// How the tensor is cut, whether only one rank has it, and what it is an alias of.
+/// The layout column: the tensor's sharding, its rank if it is on only one, and the tensor of which it is an alias.
 std::string layout_text(const Catalog& catalog, const SelectedTensor& selected, const Aliases& aliases) {
   const Tensor& tensor = catalog.tensors[selected.source];
   std::string text =
@@ -53,12 +53,12 @@ std::string layout_text(const Catalog& catalog, const SelectedTensor& selected, 
 }
 
 constexpr std::size_t kColumns = 7;
-constexpr std::size_t kSizeColumn = 3;  ///< The column of a tensor's size.
-/// The last column is the number of tensors that share the line.
+constexpr std::size_t kSizeColumn = 3;  ///< The index of the size column.
+/// The index of the last column, which contains the number of tensors in the line.
 constexpr std::array<std::string_view, kColumns> kHeads{"name", "dtype", "shape", "size", "sharding", "file", ""};
 using Row = std::array<std::string, kColumns>;
 
-/// "  [0:9, 0:16]  rank 0  __0_0.distcp  bytes 832 to 1120": a line for each chunk. \pre the tensor is located
+/// A line per chunk: "  [0:9, 0:16]  rank 0  __0_0.distcp  bytes 832 to 1120". \pre the tensor is located
 void chunk_lines(TextSink& sink, const Catalog& catalog, const Tensor& tensor, bool in_columns) {
   for (const Chunk& chunk : catalog.chunks_of(tensor)) {
     const StoredTensor& stored = catalog.stored[chunk.stored];
@@ -75,7 +75,7 @@ void chunk_lines(TextSink& sink, const Catalog& catalog, const Tensor& tensor, b
   }
 }
 
-/// Numbers texts in the order in which they are first seen.
+/// Numbers texts in the order of their first appearance.
 class TextNumbers {
  public:
   std::uint32_t operator()(std::string text) {
@@ -86,7 +86,7 @@ class TextNumbers {
   HashMap<std::string, std::uint32_t> numbers_;
 };
 
-/// The lines of a terminal, in columns.
+/// The lines for a terminal, in columns.
 class TensorTable {
  public:
   TensorTable(const Catalog& catalog, const Selection& selection, const Aliases& aliases)
@@ -115,7 +115,7 @@ class TensorTable {
  private:
   const Tensor& tensor_of(std::uint32_t member) const { return catalog_.tensors[selection_.tensors[member].source]; }
 
-  /// Tensors of equal dtype, shape and layout may share a line.
+  /// Tensors with the same dtype, shape and layout may share a line.
   std::vector<LayerLine> lines_of(bool join_layers) const {
     TextNumbers kinds;
     std::vector<LayerTensor> tensors;
@@ -144,7 +144,7 @@ class TensorTable {
             count == 1 ? std::string() : fmt::format("x{}", count)};
   }
 
-  /// The file of the first chunk, and how many more files there are.
+  /// The file of the first chunk and the number of other files.
   std::string file_text(const LayerLine& line) const {
     std::vector<std::uint32_t> files;
     for (const std::uint32_t member : line.members) {
@@ -154,7 +154,7 @@ class TensorTable {
   }
 
   static void add_row(TextSink& sink, const Row& row, const std::array<std::size_t, kColumns>& widths) {
-    std::size_t pending = 0;  // Spaces that only stand before something.
+    std::size_t pending = 0;  // Spaces are printed only before more text.
     for (std::size_t i = 0; i < kColumns; ++i) {
       if (widths[i] == 0) continue;
       const std::size_t padding = widths[i] - printable(row[i]).size();
@@ -181,7 +181,7 @@ void heads_line(TextSink& sink) {
   sink.end_line();
 }
 
-/// One tab-separated line, with few temporary strings because there may be a million lines.
+/// Prints one tab-separated line. It creates few temporary strings, because there may be a million lines.
 void tensor_line(TextSink& sink, const Catalog& catalog, const SelectedTensor& selected, const Aliases& aliases) {
   const Tensor& tensor = catalog.tensors[selected.source];
   sink.add(selected.name);
@@ -211,8 +211,8 @@ void tensor_line(TextSink& sink, const Catalog& catalog, const SelectedTensor& s
   sink.end_line();
 }
 
-/// "      12 S(0) over 4 ranks": the number of tensors in each layout, the most frequent first. Nothing where no tensor
-/// is cut.
+/// "      12 S(0) over 4 ranks": the number of tensors per layout, the most frequent first. Nothing if no tensor is
+/// sharded.
 void layouts(TextSink& sink, const Catalog& catalog, const Selection& selection) {
   if (catalog.chunks.size() == catalog.tensors.size() && catalog.shardings.empty()) return;
   HashMap<std::string, std::size_t> counts;
@@ -259,7 +259,7 @@ std::string elements_text(std::int64_t count) {
                      is_billions ? "billion" : "million");
 }
 
-/// "bfloat16 16.1 GB, float32 4.1 kB", the largest first.
+/// "bfloat16 16.1 GB, float32 4.1 kB", largest first.
 std::string dtypes_text(const Totals& sum) {
   std::vector<std::pair<std::int64_t, std::string_view>> dtypes;
   for (int i = 0; i < kDTypeCount; ++i) {

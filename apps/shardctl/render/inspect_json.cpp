@@ -9,14 +9,14 @@
 namespace shard::app {
 namespace {
 
-/// What the entries of tensors and objects need to know about the other entries.
+/// Facts about all entries that each entry of a tensor or an object needs.
 struct Context {
   Aliases aliases;
   std::vector<std::string_view> repeated;
   Meshes meshes;
 };
 
-/// Leaves the path out where it is the name as one key and no other entry has that name.
+/// Writes the path, unless the path is the name as a single key and no other entry has this name.
 void write_path(JsonWriter& json, std::string_view name, Path path, const Context& context) {
   if (path.empty() && !std::ranges::binary_search(context.repeated, name)) return;
   json.key("path"), json.begin_array();
@@ -66,7 +66,7 @@ void write_placements(JsonWriter& json, const Catalog& catalog, const Tensor& te
   json.key("mesh"), json.number(context.meshes.of_sharding[tensor.sharding]);
 }
 
-/// Tensors refer to meshes by index.
+/// Lists the meshes. Tensors refer to them by index.
 void write_meshes(JsonWriter& json, const Meshes& meshes) {
   json.key("meshes"), json.begin_array();
   for (const Sharding* sharding : meshes.list) {

@@ -11,13 +11,13 @@
 
 namespace shard::app {
 
-/// `files`: path and bytes of each file, one line for each.
+/// Writes `files`: path and bytes of each file, one line per file.
 void write_files(JsonWriter& json, std::span<const File> files);
 
-/// A list of texts under a key.
+/// Writes a list of texts under a key.
 void write_texts(JsonWriter& json, std::string_view key, std::span<const std::string> texts);
 
-/// `libraries`: versions by name.
+/// Writes `libraries`: versions by name.
 void write_libraries(JsonWriter& json);
 
 }  // namespace shard::app

@@ -22,8 +22,8 @@ namespace shard::app {
 namespace {
 
 constexpr std::chrono::milliseconds kTurn{2000}, kLastTurn{6000};
-/// How long a rank that is asked to stop gives rank 0 to clean up: mpirun kills all ranks once one has ended.
 constexpr std::size_t kNameFront = 100;  ///< Bytes of DST's name that its siblings' names begin with.
+/// The time that a rank that is asked to stop gives rank 0 to clean up. mpirun kills all ranks once one has ended.
 constexpr std::chrono::milliseconds kLinger{600};
 
 void print_lines(const Session& session, const Error& error, const std::string& hint, std::string_view label) {
@@ -61,7 +61,8 @@ void print_lines(const Session& session, const Error& error, const std::string& 
   log_to_file(session, LogLevel::kError, logged);
 }
 
-/// `code` is the exit code, `kind` the finding's kind or, where there is none, the name of the error's code.
+/// Prints `shardctl.error/1`. `code` is the exit code. `kind` is the finding's kind, or the name of the error's code if
+/// there is no finding.
 void print_json(const Session& session, const Error& error, const std::string& hint, int code, std::string_view kind) {
   JsonWriter json(session.out);
   json.begin_object();
@@ -86,9 +87,9 @@ void print_json(const Session& session, const Error& error, const std::string& h
   json.end_line();
 }
 
-/// Whether the launcher lets this rank live until its turn to report. A failure that all ranks see (a lost rank, a
-/// failed rendezvous, bad usage) is reported by the first rank that is left; launchers end the others once that one has
-/// ended.
+/// Waits for this rank's turn to report. Returns whether the launcher has not asked it to stop meanwhile. If all ranks
+/// see a failure (a dead rank, a failed rendezvous, bad usage), the first rank still running reports it. Once that rank
+/// has ended, launchers end the others.
 bool is_still_wanted(const Session& session, int rank) {
   std::mutex mutex;
   std::unique_lock lock(mutex);
@@ -99,7 +100,7 @@ bool is_still_wanted(const Session& session, int rank) {
   return false;
 }
 
-/// The rank that found the cause reports it.
+/// Whether this rank reports the error: the rank that found the cause does.
 bool is_teller(const Session& session, const Error& error) {
   const bool is_grouped = session.group->size() > 1;
   if (!is_grouped) return session.launch.size == 1 || is_still_wanted(session, session.launch.rank);
@@ -123,7 +124,7 @@ int tell(Session& session, const Request& request, Error error) {
         session.fs, session.launch.error_file,
         "shardctl: error: " + printable(error.what()) + (hint.empty() ? "" : "\nhint: " + printable(hint)));
   }
-  // Which signal stopped another rank is not known here; launchers send SIGTERM.
+  // The signal that stopped a different rank is unknown. Launchers send SIGTERM.
   const bool by_other = session.group->size() > 1 && session.stop_signal() == 0;
   const bool is_term = error.code() == ErrorCode::kInterrupted && (session.stop_signal() == SIGTERM || by_other);
   const int code = is_term ? 143 : exit_code_for(error.code());

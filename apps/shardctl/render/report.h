@@ -1,5 +1,5 @@
 /// \file
-/// How a failure is reported: three lines on stderr, with --json also one `shardctl.error/1` on stdout.
+/// Reports of failures: three lines on stderr, and with --json also one `shardctl.error/1` on stdout.
 #pragma once
 
 #include <exception>
@@ -13,13 +13,13 @@ namespace shard::app {
 inline constexpr int kExitDiffers = 1;
 inline constexpr int kExitInternal = 70;
 
-/// The exit code of cli.md for an error.
+/// The exit code for an error, as documented in the help.
 int exit_code_for(ErrorCode code);
 
-/// The same error, with the file's final path instead of its staged path.
+/// The same error, with the final path of its file instead of the staged path.
 Error of_destination(Error error, const std::string& destination);
 
-/// Reports `failure` (any exception) and returns the exit code.
+/// Reports `failure`, which may be any exception, and returns the exit code.
 int report(Session& session, const Request& request, const std::exception_ptr& failure);
 
 }  // namespace shard::app

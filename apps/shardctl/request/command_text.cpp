@@ -8,12 +8,12 @@
 namespace shard::app {
 namespace {
 
-/// Options with one value: in a hint they take the place of the one that was given.
+/// Options with one value. In a hint they replace the given value.
 constexpr std::array<std::string_view, 10> kSingleInHints{"--as",   "--backend",        "--dtype", "--format",
                                                           "--from", "--hf-ref",         "--map",   "--objects",
                                                           "--to",   "--unknown-globals"};
 
-/// True if `added`, options for the end of a command, has `option` among its words.
+/// True if the words of `added`, options for the end of a command, include `option`.
 bool adds(std::string_view added, std::string_view option) {
   for (std::size_t at = added.find(option); at != std::string_view::npos; at = added.find(option, at + 1)) {
     const std::size_t end = at + option.size();
@@ -23,7 +23,7 @@ bool adds(std::string_view added, std::string_view option) {
   return false;
 }
 
-/// The option of kSingleInHints that `word` gives, alone or with "=VALUE"; empty for other words.
+/// The option in kSingleInHints that `word` gives, with or without "=VALUE"; empty for other words.
 std::string_view single_option(std::string_view word) {
   const std::string_view name = word.substr(0, word.find('='));
   const auto found = std::ranges::find(kSingleInHints, name);
@@ -45,10 +45,10 @@ std::string repeat_command(const std::vector<std::string>& arguments, const std:
   bool only_words = false;
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     const std::string& word = arguments[i];
-    only_words = only_words || word == "--";  // An added option must come before it.
+    only_words = only_words || word == "--";  // An added option must precede it.
     const std::string_view option = only_words ? std::string_view() : single_option(word);
     if (!option.empty() && adds(added, option)) {
-      if (option.size() == word.size()) ++i;  // Its value is the next word.
+      if (option.size() == word.size()) ++i;  // The next word is its value.
       continue;
     }
     (only_words ? rest : line) += " " + shell_quoted(word);

@@ -1,5 +1,5 @@
 /// \file
-/// Words of a command line as text: lines for hints that a shell takes as they are.
+/// Command lines as text, quoted for hints that users can paste into a shell.
 #pragma once
 
 #include <string>
@@ -8,11 +8,11 @@
 
 namespace shard::app {
 
-/// The command line with `added` at its end, quoted for a shell. An option of `added` that has one value replaces the
-/// one that was given; `added` may be empty.
+/// The command line with `added` at its end, quoted for a shell. An option in `added` that takes one value replaces the
+/// one on the command line. `added` may be empty.
 std::string repeat_command(const std::vector<std::string>& arguments, const std::string& added);
 
-/// A word in quotes, if a shell would change it.
+/// The word, in quotes if a shell would change it.
 std::string shell_quoted(const std::string& word);
 
 /// A pattern for --include, --exclude and --cast that matches only this name.

@@ -1,7 +1,6 @@
 /// \file
-/// The user's request as plain data: one struct for each thing that functions are asked for (what to read, what to
-/// write, how to run, ...). parse_command_line fills a Request; a verb hands its parts on, and no function below a verb
-/// sees the whole.
+/// The user's request as plain data, with one struct per purpose: what to read, what to write, how to run, and so on.
+/// parse_command_line fills a Request. A verb passes on only the parts that a function needs.
 #pragma once
 
 #include <cstdint>
@@ -19,27 +18,30 @@ namespace shard::app {
 
 struct Verb;
 
-/// Where a model map's numbers come from, beside the checkpoint.
+/// Sources of a model map's numbers, besides the checkpoint.
 struct MapNumbers {
   std::vector<std::string> set;  ///< "NAME=VALUE".
-  std::string hf_ref;            ///< A folder with a config.json; export takes more from it.
+  std::string hf_ref;            ///< A folder with a config.json. export also reads other files in it.
 };
 
-/// The source, and how to read it.
+/// The source and the way to read it.
 struct ReadRequest {
   std::vector<std::string> paths;
   std::string from;
-  std::string layout;  ///< Path of a layout document that says how the source was cut; verbs without a target layout.
+  std::string layout;  ///< Path of a layout document that describes how the source is sharded. Only for verbs without a
+                       ///< target layout.
   bool opaque_globals = false;
   FormatChoices choices;  ///< See Format::read_options.
-  /// The names in `choices` from the command line. If no source has such a choice, that is an error.
+  /// The names in `choices` that the command line gave. It is an error if no source has such a choice.
   std::vector<std::string> stated_choices;
   std::optional<std::int64_t> ranks_expected;
-  std::string map;  ///< Name or path of a model map that is undone; empty: none.
+  std::string map;  ///< Name or path of the model map to undo; empty: none.
   MapNumbers numbers;
+  /// Files besides `paths` and --hf-ref that options name, and --log-file. No output and no page may replace them.
+  std::vector<std::string> named_inputs;
 };
 
-/// How the target is cut; at most one kind is given (checked by the parser).
+/// The sharding of the target. The parser ensures that at most one kind is given.
 struct LayoutRequest {
   std::optional<std::int64_t> ranks;
   std::optional<int> dim;
@@ -57,15 +59,15 @@ struct LayoutRequest {
 /// A writing verb's defaults, used if neither options nor DST's suffix decide.
 struct TargetDefaults {
   std::string_view format{};            ///< For whole tensors.
-  std::string_view format_of_pieces{};  ///< Of sharded tensors.
-  bool keeps_format = false;            ///< The source's format.
-  bool keeps_layout = false;            ///< The source's layout, if the format can store pieces.
-  bool needs_layout = false;            ///< A layout must be given.
-  bool always_folder = false;           ///< DST is a folder, whatever its name.
-  bool remakes = false;                 ///< Also formats that take all of one source as it is (Format::remake).
+  std::string_view format_of_pieces{};  ///< For sharded tensors.
+  bool keeps_format = false;            ///< Use the source's format.
+  bool keeps_layout = false;            ///< Use the source's layout, if the format can store pieces.
+  bool needs_layout = false;            ///< A layout is required.
+  bool always_folder = false;           ///< DST is a folder, regardless of its name.
+  bool remakes = false;                 ///< Allow formats that convert a whole source unchanged (Format::remake).
 };
 
-/// What to write, and where.
+/// The target and the way to write it.
 struct WriteRequest {
   std::string path;  ///< -o.
   std::string to;
@@ -73,49 +75,47 @@ struct WriteRequest {
   FormatChoices choices;                ///< See Format::write_options.
   LayoutRequest layout;
   bool dry_run = false, force = false, no_fsync = false, resume = false;
-  std::string checksum = "none";  ///< "none", "xxh3", "sha256": of the manifest.
-  std::string map;                ///< Name or path of a model map for what is written, or of diff's B; empty: none.
+  std::string checksum = "none";  ///< The manifest's checksum: "none", "xxh3" or "sha256".
+  std::string map;                ///< Name or path of a model map for the output, or for B of diff; empty: none.
   bool if_changed = false;        ///< Do nothing if DST's manifest shows that it is up to date.
-  TargetDefaults defaults{};      ///< Of the verb.
+  TargetDefaults defaults{};      ///< The verb's defaults.
 
   bool wants_manifest() const { return checksum != "none" || if_changed; }
 };
 
-/// How to run: ranks and how they find one another (libshard/ranks/launch.h), and the device.
+/// How to run: the ranks, how they find each other (libshard/ranks/launch.h), and the device.
 struct RunRequest {
   std::string launcher = "auto", rdzv, backend = "auto";
   std::optional<int> rank, world_size;
-  int local_ranks = 0;   ///< Ranks as threads of this process; 0: none.
+  int local_ranks = 0;   ///< Ranks to run as threads in this process; 0: none.
   double timeout = 300;  ///< Seconds.
   bool local_input = false, local_output = false;
   std::string device = "cpu";  ///< "cpu", "cuda" or "cuda:N".
 };
 
 struct InspectRequest {
-  bool all = false;  ///< A line for each tensor on a terminal too.
+  bool all = false;  ///< On a terminal, print a line for each tensor.
 };
 
 /// The HTML page to write.
 struct PageRequest {
   std::string path;    ///< Empty: no page.
   bool force = false;  ///< Replace an existing page.
-  /// Files besides SRC and --hf-ref that options name, and --log-file. The page may not replace them.
-  std::vector<std::string> named_inputs{};
 };
 
 struct ExportRequest {
   std::string dtype = "keep";  ///< "keep", "auto" or a dtype's name.
-  bool no_check = false;       ///< Names and shapes need not be those of the reference.
-  SelectionOptions names{};    ///< --include and --exclude, which see the source's names.
+  bool no_check = false;       ///< Names and shapes may differ from the reference.
+  SelectionOptions names{};    ///< --include and --exclude, which match the source's names.
 };
 
-/// Changes of names on one side of a comparison.
+/// Renames on one side of a comparison.
 struct SideNames {
   std::vector<std::string> strip_prefix, add_prefix, rename;
 };
 
 struct DiffRequest {
-  SideNames names_a, names_b;  ///< After those of SelectionOptions, which change both sides.
+  SideNames names_a, names_b;  ///< Applied after those in SelectionOptions, which change both sides.
   double atol = 0, rtol = 0;
   std::int64_t ulp = 0;
   bool equal_nan = false;
@@ -124,31 +124,29 @@ struct DiffRequest {
 
 struct MapRequest {
   std::string action;  ///< "list", "show" or "check".
-  std::string name;    ///< Of a built-in map, or a path.
+  std::string name;    ///< Name of a built-in map, or a path.
 };
 
 struct CatRequest {
-  std::string name;  ///< A tensor's or an object's, perhaps followed by a slice.
+  std::string name;  ///< Name of a tensor or an object, possibly with a slice.
   std::string format = "text";
 };
 
-/// Request of the writing verbs.
+/// The request of the writing verbs.
 struct CopyRequest {
   ReadRequest read;
   SelectionOptions select;
   WriteRequest write;
   RunRequest run;
-  /// Files besides SRC and --hf-ref that options name, and --log-file. No output may replace them.
-  std::vector<std::string> named_inputs;
   ExportRequest exporting;  ///< export only.
   std::string like;         ///< repair only: path of a checkpoint of the same job.
 };
 
 /// The whole command line.
 struct Request : CopyRequest {
-  const Verb* verb = nullptr;  ///< Null for bare --help or --version.
+  const Verb* verb = nullptr;  ///< Null for plain --help or --version.
   bool help = false, version = false;
-  bool all_options = false;  ///< help: list every option.
+  bool all_options = false;  ///< help: describe every option.
 
   InspectRequest inspect;
   PageRequest page;
@@ -160,10 +158,10 @@ struct Request : CopyRequest {
   std::string shell;                   ///< completion.
 };
 
-/// A mistake in the command line.
+/// An error in the command line.
 Error usage(const std::string& message);
 
-/// "5GB" (10^9), "5GiB", "64k", "123": bytes. Letters in any case; decimals allowed ("1.5GB").
+/// Bytes from "5GB" (10^9), "5GiB", "64k" or "123". Case does not matter; decimals are allowed ("1.5GB").
 /// \throws Error kInvalidArgument  naming `option`.
 std::int64_t parse_size(const std::string& text, const std::string& option);
 

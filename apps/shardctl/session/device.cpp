@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::string_view kNumbered = "cuda:";
 
-/// The number in "cuda:N".
+/// The N in "cuda:N".
 std::optional<int> number_in(std::string_view text) {
   if (!text.starts_with(kNumbered)) return std::nullopt;
   text.remove_prefix(kNumbered.size());

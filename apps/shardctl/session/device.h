@@ -1,5 +1,5 @@
 /// \file
-/// The device that --device chooses.
+/// The device that --device selects.
 #pragma once
 
 #include <memory>
@@ -11,7 +11,7 @@
 
 namespace shard::app {
 
-/// What is wrong with the value of --device; empty: nothing.
+/// Checks the value of --device. \returns the problem; empty if there is none
 std::string check_device(const std::string& text);
 
 /// This rank's device; null for --device cpu. \throws Error kUnsupported, kInvalidArgument, kResource

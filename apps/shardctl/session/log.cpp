@@ -22,7 +22,7 @@ namespace shard::app {
 
 namespace {
 
-/// "rank 1 of 4 on host: " where there are several ranks; percent signs are doubled, as a pattern wants them.
+/// "rank 1 of 4 on host: " if there are several ranks. Percent signs are doubled for a spdlog pattern.
 std::string who_of(const Session& session) {
   if (session.group->size() == 1) return {};
   std::array<char, 256> host{};
@@ -34,13 +34,13 @@ std::string who_of(const Session& session) {
   return who;
 }
 
-/// A regular file that is appended to. Anything else could make the run wait, or take what it gets for something to do.
+/// Appends to a regular file. Other files could block the run, or act on the lines.
 class FileSink final : public spdlog::sinks::base_sink<std::mutex> {
  public:
   explicit FileSink(const std::string& path) : path_(path), descriptor_(open_regular(path_)) {}
   ~FileSink() override { ::close(descriptor_); }
 
-  /// How many lines are not in the file, and why; empty for none. \pre nobody logs any more
+  /// The number of lines that are missing in the file, and the reason; empty if there are none. \pre logging has ended
   std::string losses() const {
     if (lost_ == 0) return {};
     return fmt::format("cannot write {} to the log {}: {}", plural(lost_, "line"), path_, std::strerror(error_));
@@ -62,7 +62,7 @@ class FileSink final : public spdlog::sinks::base_sink<std::mutex> {
       done += static_cast<std::size_t>(written);
     }
   }
-  void flush_() override {}  // Nothing is kept back.
+  void flush_() override {}  // Lines are not buffered.
 
  private:
   [[noreturn]] static void fail(const std::string& path, const char* why) {
@@ -129,7 +129,7 @@ Log::~Log() {
   try {
     if (const std::string losses = impl_->file->losses(); !losses.empty()) warn(impl_->session, losses);
   } catch (const std::bad_alloc&) {
-    return;  // Then nobody is told.
+    return;  // Without memory there is no warning.
   }
 }
 
@@ -150,7 +150,7 @@ void log_to_file(const Session& session, LogLevel level, std::string_view text) 
                                              : spdlog::level::err,
                "{}", shown(text));
   } catch (const Error&) {
-    return;  // It is on stderr, or was when the log was opened.
+    return;  // The line is also on stderr, or stderr reported the failure when the log was opened.
   }
 }
 

@@ -1,6 +1,7 @@
 /// \file
-/// The log of -v, -vv and --log-file. Opened only when one of them is given, so that other runs start at once. The file
-/// is appended to, a line in one write: nothing waits in a buffer for a signal, and ranks may share a file.
+/// The log of -v, -vv and --log-file. It is opened only if one of them is given, so that other runs start at once. Each
+/// line is appended to the file in one write. No buffer could lose lines when a signal arrives, and ranks may share a
+/// file.
 #pragma once
 
 #include <memory>
@@ -15,10 +16,10 @@ class Log {
  public:
   /// \throws Error kResource  the log file cannot be opened, or is not a regular file.
   explicit Log(const Session& session);
-  ~Log();                                          ///< Warns of lines that could not be written.
-  bool is_on() const { return impl_ != nullptr; }  ///< Whether anybody gets the lines.
+  ~Log();                                          ///< Warns if lines could not be written.
+  bool is_on() const { return impl_ != nullptr; }  ///< Whether the lines go anywhere.
   void info(std::string_view text);                ///< -v: each step.
-  void debug(std::string_view text);               ///< -vv: figures too.
+  void debug(std::string_view text);               ///< -vv: figures as well.
 
  private:
   struct Impl;
@@ -26,8 +27,8 @@ class Log {
 };
 
 enum class LogLevel { kInfo, kWarning, kError };
-/// Adds to --log-file what stderr shows besides the log, or would without --quiet. A file that cannot be written is
-/// ignored here.
+/// Adds a line that stderr shows, or would show without --quiet, to the file of --log-file. Ignores a file that cannot
+/// be written.
 void log_to_file(const Session& session, LogLevel level, std::string_view text);
 
 }  // namespace shard::app

@@ -53,7 +53,7 @@ ProgressMeter::ProgressMeter(const Session& session, Log& log, std::string what,
   thread_ = std::thread([this] {
     try {
       run();
-    } catch (const std::bad_alloc&) {  // The run may do without.
+    } catch (const std::bad_alloc&) {  // The run can do without progress.
     }
   });
 }
@@ -89,12 +89,12 @@ void ProgressMeter::run() {
       logged = now;
     }
   }
-  // Of JSON one line at least, so that a reader sees the end.
+  // Print at least one line of JSON, so that a reader sees the end.
   if (style_ == Style::kJson || tells_own_ || (style_ == Style::kLines && drawn_)) draw();
   log_end();
 }
 
-/// Those that the others have waited for, for so long that it is worth a word: one that is silent, or slow ones.
+/// The ranks that others have waited for long enough to mention: one that is not responding, or slow ones.
 std::vector<int> ProgressMeter::late_ranks() const {
   constexpr std::chrono::milliseconds kLong{1000};
   const std::optional<Group::Wait> silent = session_.group->waits_for();
@@ -155,7 +155,7 @@ void ProgressMeter::draw_json(const Figures& now, const std::vector<int>& awaite
   json.end_line();
 }
 
-/// Nobody knows how much of the whole one of several ranks will do.
+/// With several ranks, each rank's share of the total is unknown, so the log gives no percentage.
 void ProgressMeter::log_progress() { log_.info(text_of(figures(own_(), session_.group->size() == 1 ? total_ : 0))); }
 
 void ProgressMeter::log_end() {

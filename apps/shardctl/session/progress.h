@@ -1,7 +1,7 @@
 /// \file
-/// Progress on stderr, drawn by its own thread: one line that is redrawn on a terminal, else several lines, or JSON
-/// Lines. Rank 0 shows the sum of all ranks. With -v or --log-file each rank also logs its own part; of several ranks
-/// with -v and JSON Lines each tells its own in a line of its own.
+/// Progress on stderr, drawn by its own thread: one redrawn line on a terminal, several lines otherwise, or JSON Lines.
+/// Rank 0 shows the sum of all ranks. With -v or --log-file each rank also logs its own progress. With -v and JSON
+/// Lines, each of several ranks also prints a line for itself.
 #pragma once
 
 #include <atomic>
@@ -21,17 +21,18 @@
 
 namespace shard::app {
 
-/// Starts to draw after one second; finish() (or the destructor) erases the line. Draws nothing with --quiet, or with
-/// `auto` where stderr is not a terminal or shows the log (-v). Logs a line every 10 seconds and one at the end.
+/// Starts to draw after one second. finish() or the destructor erases the line. Draws nothing with --quiet. With
+/// `auto`, draws nothing if stderr is not a terminal or shows the log (-v). Logs a line every 10 seconds and one at the
+/// end.
 class ProgressMeter {
  public:
-  /// `own` returns how many bytes this rank has done; the meter's thread calls it. `others`: what the other ranks did.
-  /// Ownership: borrows all of them.
+  /// `own` returns the bytes that this rank has done; the meter's thread calls it. `others` is the number of bytes that
+  /// the other ranks have done. Ownership: borrows all arguments.
   ProgressMeter(const Session& session, Log& log, std::string what, std::function<std::int64_t()> own,
                 const std::atomic<std::int64_t>& others);
   ~ProgressMeter();
   void set_total(std::int64_t bytes);
-  /// Where to tell whom the other ranks wait for; null where nothing is drawn.
+  /// Receives the ranks that the other ranks wait for; null if nothing is drawn.
   LateRanks* awaited() { return style_ == Style::kNone ? nullptr : &awaited_; }
   void finish();
 
@@ -40,7 +41,7 @@ class ProgressMeter {
   static Style style_of(const Session& session);
   void run();
   std::vector<int> late_ranks() const;
-  /// What a moment looks like; `total` is 0 where it is not known.
+  /// The figures at one moment; `total` is 0 if unknown.
   struct Figures {
     std::int64_t done, total;
     double seconds, bytes_per_second;
@@ -51,7 +52,7 @@ class ProgressMeter {
   Figures figures(std::int64_t done, std::int64_t total) const;
   std::string text_of(const Figures& now) const;
   void draw();
-  /// `rank`: whose figures these are; nothing for the sum of all ranks.
+  /// `rank` is the rank of these figures, or empty for the sum of all ranks.
   void draw_json(const Figures& now, const std::vector<int>& awaited, std::optional<int> rank);
   void log_progress();
   void log_end();

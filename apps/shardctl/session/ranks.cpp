@@ -15,7 +15,7 @@
 namespace shard::app {
 namespace {
 
-/// The command line without what may differ between ranks.
+/// The command line without the words that may differ between ranks.
 std::string common_arguments(const std::vector<std::string>& arguments) {
   constexpr std::array<std::string_view, 2> kOwn{"--rank", "--log-file"};
   std::string text;
@@ -25,7 +25,7 @@ std::string common_arguments(const std::vector<std::string>& arguments) {
     if (std::find(kOwn.begin(), kOwn.end(), name) == kOwn.end()) {
       text += (text.empty() ? "" : " ") + shell_quoted(word);
     } else if (name.size() == word.size()) {
-      ++i;  // Its value.
+      ++i;  // The next word is its value.
     }
   }
   return text;
@@ -113,8 +113,8 @@ PassOptions pass_options(const Session& session) { return {worker_count(session)
 void write_error_file(LocalDisk& fs, const std::string& path, const std::string& message) {
   if (path.empty()) return;
   using std::chrono::seconds;
-  // torchrun takes the earliest for the root cause. A second earlier, because stamps are whole seconds and ranks that
-  // leave no file get the time of their end.
+  // torchrun takes the earliest stamp for the root cause. Stamps are whole seconds, and ranks without a file get the
+  // time of their end, so this one is a second early.
   const auto told = std::chrono::system_clock::now().time_since_epoch() - seconds(1);
   std::string text;
   JsonWriter json(text, {JsonEscapes::kNone, true});
@@ -129,7 +129,7 @@ void write_error_file(LocalDisk& fs, const std::string& path, const std::string&
     file->write_at(0, std::as_bytes(std::span(text)));
     file->close();
   } catch (const Error&) {
-    return;  // The message is on stderr too.
+    return;  // The message is on stderr as well.
   }
 }
 

@@ -1,5 +1,5 @@
 /// \file
-/// The ranks of this job as the verbs see them: how they meet, and what only one of them does.
+/// The ranks of this job for the verbs: how they connect, and work that only one of them does.
 #pragma once
 
 #include <atomic>
@@ -22,41 +22,42 @@
 
 namespace shard::app {
 
-/// Who started this process, by the options and the environment. \throws Error kInvalidArgument
+/// The launcher of this process, from the options and the environment. \throws Error kInvalidArgument
 Launch launch_of(const Session& session, const RunRequest& run);
-/// How long a rank may be silent.
+/// How long a rank may take to respond.
 std::chrono::milliseconds timeout_of(const RunRequest& run);
 
-/// The group of the job's processes, or null where this process is alone.
+/// The group of the job's processes, or null if this process is alone.
 /// \throws Error kPeer, kUnsupported, kInvalidArgument
 std::unique_ptr<Group> join_group(const RunRequest& run, const Launch& launch);
 
-/// Makes sure that all ranks run the same version with the same command line.
-/// \throws Error kPeer  another version; kInvalidArgument  another command line; naming the rank.
+/// Checks that all ranks run the same version with the same command line.
+/// \throws Error kPeer  a version differs; kInvalidArgument  a command line differs; both name the rank.
 void check_same_job(Group& group, const std::vector<std::string>& arguments);
 
-/// Tells the session's observer which step this rank begins.
+/// Informs the session's observer that this rank begins the step.
 void begin_step(const Session& session, std::string_view step);
-/// Runs `work`, a job's step of that name, on all ranks of the session's group; see collective_step().
+/// Runs `work`, the job's step of that name, on all ranks of the session's group; see collective_step().
 void on_all_ranks(const Session& session, std::string_view step, const std::function<void()>& work);
-/// The same for long work: `work` is given the token to stop by, rank 0's `others` becomes the sum of all other ranks'
-/// `own` bytes, and rank 0's `awaited` (may be null) the ranks that the others wait for.
+/// Runs long work in the same way. `work` receives the token that stops it. On rank 0, `others` becomes the sum of the
+/// other ranks' `own` bytes, and `awaited` (may be null) receives the ranks that the others wait for.
 void on_all_ranks(const Session& session, const std::atomic<std::int64_t>& own, std::atomic<std::int64_t>& others,
                   LateRanks* awaited, const std::function<void(const std::stop_token&)>& work);
-/// Runs `work` on rank 0, while the others wait. \returns rank 0's result, on all ranks.
+/// Runs `work` on rank 0 while the others wait. \returns rank 0's result, on all ranks.
 int on_rank_zero(const Session& session, const std::function<int()>& work);
 
-/// This rank's log, once all ranks have theirs. \throws Error kResource
+/// Opens the logs of all ranks and returns this rank's. Collective. \throws Error kResource
 std::unique_ptr<Log> open_log(const Session& session);
-/// To be called when all of the source was read. Collective. \throws Error kCorruption  a file of it changed meanwhile
+/// Checks the source after all of it was read. Collective. \throws Error kCorruption  one of its files changed
+/// meanwhile
 void expect_unchanged_source(const Session& session);
 
 bool is_rank_zero(const Session& session);
 
-/// What a pass over tensors may use: this rank's threads and memory. \throws Error kInvalidArgument  --max-memory
+/// Options for a pass over tensors: this rank's threads and memory. \throws Error kInvalidArgument  --max-memory
 PassOptions pass_options(const Session& session);
 
-/// Writes torchrun's error file. A failure to do so is ignored.
+/// Writes torchrun's error file. Ignores a failure to do so.
 void write_error_file(LocalDisk& fs, const std::string& path, const std::string& message);
 
 }  // namespace shard::app

@@ -1,6 +1,6 @@
 /// \file
-/// Session: a verb's environment: streams, file system, ranks, output settings. Injected, so that tests can run every
-/// verb in one process.
+/// Session: the environment of a verb: streams, file system, ranks, output settings. It is injected, so that tests can
+/// run every verb in one process.
 #pragma once
 
 #include <functional>
@@ -19,94 +19,97 @@
 
 namespace shard::app {
 
-/// How to print and how to work: the options of every verb.
+/// Options of every verb for output and resources.
 struct CommonOptions {
   bool json = false, quiet = false;
-  int verbose = 0;  ///< Number of -v.
+  int verbose = 0;  ///< How often -v was given.
   std::string log_file, config, color = "auto", progress = "auto";
   int threads = 0;  ///< 0: all available CPUs.
   std::string max_memory = "64MiB";
 };
 
-/// The command line as typed, for texts that name the verb and hints that repeat the line.
+/// The command line as typed, for texts that name the verb and for hints that repeat the command.
 struct TypedCommand {
-  std::string verb;  ///< May be the name of a verb that does not exist.
+  std::string verb;  ///< May name a verb that does not exist.
   std::vector<std::string> arguments;
 };
 
-/// What the launcher says about this process.
+/// The launcher's variables for this process.
 struct LaunchFacts {
-  std::string error_file;  ///< torchrun shows its content.
-  int rank = 0, size = 1;  ///< Until there is a group.
+  std::string error_file;  ///< The file whose content torchrun shows.
+  int rank = 0, size = 1;  ///< Valid until there is a group.
   int local_rank = 0;
 };
 struct OpenedMap;
 
 struct Session {
   LocalDisk& fs;
-  std::ostream& out;  ///< Data, and nothing else.
-  std::ostream& err;  ///< Everything else.
+  std::ostream& out;  ///< Data only.
+  std::ostream& err;  ///< All other output.
   bool out_is_terminal = false, err_is_terminal = false;
-  std::function<std::optional<std::string>(const std::string& name)> env;  ///< An environment variable.
+  std::function<std::optional<std::string>(const std::string& name)> env;  ///< Returns an environment variable.
   std::stop_token stop;
   /// The signal that asked to stop, or 0.
   std::function<int()> stop_signal = [] { return 0; };
   /// The errno of the first failed write to `out`, or 0.
   std::function<int()> out_error = [] { return 0; };
-  /// Called once nothing has to be cleaned up any more: a signal may end the process at once. May be empty.
+  /// Called once no cleanup is needed any more, so that a signal may end the process at once. May be empty.
   std::function<void()> end_at_once;
-  /// Called where another rank says what a signal does. May be empty.
+  /// Called if a different rank prints the message about a signal. May be empty.
   std::function<void()> mute_signals{};
   /// Called by each rank before each step of a job. May be empty.
   std::function<void(int rank, std::string_view step)> on_step{};
   /// The ranks of this job; verbs use it through ranks.h. Ownership: outlives the session.
   Group* group = &solo_group();
-  /// With --local-input: what all ranks hold of SRC, while they take a step together (on_all_ranks). Else null.
+  /// With --local-input: the files of SRC on all ranks, during a step that all ranks take (on_all_ranks). Otherwise
+  /// null.
   GroupStore* parts = nullptr;
-  /// The source files opened by this rank, to be rechecked after reading. Null: no check.
+  /// The source files that this rank opened, to be rechecked after reading. Null: no check.
   const WatchedStore* watched = nullptr;
   CommonOptions common{};  ///< Filled by parse_command_line, as is `command`.
   TypedCommand command{};
   LaunchFacts launch{};
-  /// What the document of an error lists besides, filled by verbs: a line for each thing that is wrong.
+  /// Details for the document of an error, filled by verbs: a line for each problem.
   std::vector<std::string> error_details{};
-  /// The model maps of this run by name; open_map fills it.
+  /// The model maps of this run by name, filled by open_map.
   mutable std::map<std::string, std::shared_ptr<const OpenedMap>> opened_maps{};
   int ranks_here = 1;  ///< Ranks that share this machine's CPUs.
 };
 
-/// This rank's own disk, as this run sees it.
+/// This rank's own disk. Records the files that it opens, if they are to be rechecked.
 inline const SourceStore& own_store(const Session& session) {
   if (session.watched != nullptr) return *session.watched;
   return session.fs;
 }
 
-/// Where SRC is read: from the disk, or with --local-input from all ranks'.
+/// The store that contains SRC: the disk, or with --local-input the files of all ranks.
 inline const SourceStore& source_store(const Session& session) {
   if (session.parts != nullptr) return *session.parts;
   return own_store(session);
 }
 
-/// "rank 1 of 4", for people; empty where this process is alone.
+/// "rank 1 of 4", for people; empty if this process is alone.
 std::string rank_label(const Session& session);
-/// CPUs that this process may use; at least 1.
+/// The number of CPUs that this process may use, at least 1.
 int usable_cpus();
-/// Worker threads: what was asked for, else this rank's share of the available CPUs.
+/// The number of worker threads: --threads, or else this rank's share of the available CPUs.
 int worker_count(const Session& session);
-/// --max-memory. \throws Error kInvalidArgument  not a size.
+/// The value of --max-memory. \throws Error kInvalidArgument  not a size.
 std::int64_t max_memory_bytes(const Session& session);
-/// What a reading verb may take of it: with --local-input the store of all ranks' files takes a part.
-/// \throws Error kInvalidArgument  also where too little is left.
+/// The memory that a reading verb may use: --max-memory, with --local-input without the part for the store of all
+/// ranks' files.
+/// \throws Error kInvalidArgument  also if the rest is too small.
 std::int64_t reading_memory_bytes(const Session& session);
 
-/// Whether `err` may be coloured: --color, NO_COLOR, TERM=dumb, and whether it is a terminal.
+/// Whether `err` may be coloured: depends on --color, NO_COLOR, TERM=dumb, and whether it is a terminal.
 bool colours_errors(const Session& session);
 
-/// A line on stderr that begins with "shardctl: "; not with --quiet. In --log-file in any case, as are warnings.
+/// Prints a line "shardctl: ..." on stderr, except with --quiet. The file of --log-file receives it in any case, as it
+/// does warnings.
 void note(const Session& session, const std::string& text);
-/// "shardctl: warning: ..." on stderr; not with --quiet.
+/// Prints "shardctl: warning: ..." on stderr, except with --quiet.
 void warn(const Session& session, const std::string& text);
-/// A line for each of the first few, and one that says how many more there are.
+/// Warns of the first few texts, a line each, and of the number of others.
 void warn_all(const Session& session, const std::vector<std::string>& texts);
 
 }  // namespace shard::app

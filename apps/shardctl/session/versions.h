@@ -10,8 +10,8 @@ namespace shard::app {
 
 std::string own_version();  ///< "0.2.0"
 std::string compiler();     ///< "g++ 12.2.0, C++20"
-/// Names and versions; for shared libraries the version that was loaded. Those of plug-ins
-/// (libhdf5) where they are installed; they are opened for it.
+/// Names and versions. A shared library has the version that was loaded. Plug-ins (libhdf5) are included if they are
+/// installed; they are opened for this.
 std::vector<std::pair<std::string, std::string>> library_versions();
 
 }  // namespace shard::app

@@ -1,5 +1,5 @@
 /// \file
-/// Conversions of dtypes that the user asks for, and the files beside the source that tell which are refused.
+/// Conversions of dtypes that the user requests, and the files beside the source that determine which are refused.
 #pragma once
 
 #include <span>
@@ -15,9 +15,10 @@ namespace shard::app {
 /// Facts about quantization from the JSON files in the folder of a source.
 QuantizationFacts facts_beside(const Session& session, const OpenSource& source);
 
-/// `check_casts` with the facts beside the source, which are read only if something is converted. `converts_all`: for
-/// export --dtype, which treats float8 tensors without scales as weights. \returns warnings
-/// \throws Error kUnsupported  the hint is the line to run that leaves quantized modules as they are
+/// Calls `check_casts` with the facts beside the source, which are read only if something is converted. With
+/// `converts_all`, as for export --dtype, float8 tensors without scales count as weights.
+/// \returns warnings
+/// \throws Error kUnsupported  the hint is a command that does not convert quantized modules
 std::vector<std::string> checked_casts(const Session& session, const SelectionOptions& select, const OpenSource& source,
                                        std::span<const SelectedTensor> tensors, bool converts_all = false);
 

@@ -1,5 +1,5 @@
 /// \file
-/// Numbers about tensors for `inspect` and the summaries.
+/// Figures about tensors for `inspect` and the summaries.
 #pragma once
 
 #include <array>
@@ -15,30 +15,31 @@
 namespace shard::app {
 
 struct Totals {
-  std::int64_t elements = 0;                               ///< Aliases once.
-  std::int64_t logical_bytes = 0;                          ///< Aliases once.
-  std::int64_t stored_bytes = 0;                           ///< Every chunk, aliases once, each replica.
+  std::int64_t elements = 0;                               ///< Aliases count once.
+  std::int64_t logical_bytes = 0;                          ///< Aliases count once.
+  std::int64_t stored_bytes = 0;                           ///< All chunks with all replicas; aliases count once.
   std::array<std::int64_t, kDTypeCount> bytes_of_dtype{};  ///< Parts of logical_bytes.
 };
 Totals totals(const Catalog& catalog, const Selection& selection);
 
-/// Which of the chosen tensors are the same tensor under another name.
+/// Finds the chosen tensors that are the same tensor under different names.
 class Aliases {
  public:
   Aliases(const Catalog& catalog, const Selection& selection);
-  /// The resulting name of the first chosen tensor that `selected` is an alias of, if that is another one.
+  /// The resulting name of the first chosen tensor that `selected` is an alias of, if this is a different one.
   std::optional<std::string_view> first_of(const SelectedTensor& selected) const;
 
  private:
   const Catalog& catalog_;
   const Selection& selection_;
-  std::vector<std::uint32_t> first_;  ///< For each alias's root in the catalog, the index in the selection.
+  std::vector<std::uint32_t> first_;  ///< Index in the selection, by the root of the aliases in the catalog.
 };
 
-/// The names that more than one chosen tensor or object has, sorted.
+/// Names shared by several chosen tensors or objects, sorted.
 std::vector<std::string_view> repeated_names(const Selection& selection);
 
-/// The bytes of a chunk's elements in their file; `known` is false where they are not plain.
+/// The byte range of a chunk's elements in their file. `known` is false if they are not stored plainly, for example if
+/// they are compressed.
 struct Place {
   bool known = false;
   std::int64_t offset_bytes = 0, span_bytes = 0;

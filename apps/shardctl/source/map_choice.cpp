@@ -24,7 +24,7 @@
 namespace shard::app {
 namespace {
 
-constexpr std::int64_t kMaxBytes = 16 << 20;  ///< Of a document, or a config.json.
+constexpr std::int64_t kMaxBytes = 16 << 20;  ///< Largest document or config.json.
 constexpr std::string_view kArguments = "args.";
 constexpr std::string_view kParamShapes = "param_shapes";
 
@@ -46,13 +46,13 @@ std::vector<std::pair<std::string, std::string>> parse_numbers(const std::vector
   return numbers;
 }
 
-/// An object of that name; null where there is none.
+/// The object with that name, or null.
 const Value* value_of(const Catalog& catalog, std::string_view name) {
   const auto object = std::ranges::find(catalog.objects, name, &Object::name);
   return object == catalog.objects.end() ? nullptr : object->value;
 }
 
-/// An entry of its own, or an attribute of a Namespace `args`.
+/// A number or text of the source's arguments: an object with that name, or an attribute of a Namespace `args`.
 std::optional<MapValue> argument_of(const Catalog& catalog, std::string_view name) {
   const Value* found = value_of(catalog, std::string(kArguments) + std::string(name));
   const Value* const all = value_of(catalog, kArguments.substr(0, kArguments.size() - 1));
@@ -74,8 +74,8 @@ MapInputs inputs_of(const Session& session, const MapNumbers& numbers, const std
   return inputs;
 }
 
-/// What DeepSpeed lists beside a module: the names of its parameters by group, in the order of the flat buffers.
-/// \throws Error kCorruption  it is not a list of dicts, or before DeepSpeed 0.5.4 a dict, of names that differ
+/// The names that DeepSpeed lists beside a module: its parameters by group, in the order of the flat buffers.
+/// \throws Error kCorruption  not a list of dicts (before DeepSpeed 0.5.4: a dict), or a name appears twice
 std::vector<std::vector<std::string>> names_in_shapes(const Value& shapes) {
   std::vector<std::vector<std::string>> groups;
   HashSet<std::string_view> met;
@@ -97,7 +97,7 @@ std::vector<std::vector<std::string>> names_in_shapes(const Value& shapes) {
   return groups;
 }
 
-/// Of rank 0: the lists of other ranks have the same names.
+/// Reads the lists of rank 0. The other ranks' lists have the same names.
 std::vector<std::vector<std::string>> read_param_shapes(const Session& session, const OpenSource& source) {
   const std::vector<RankPath> files = source.rank_paths ? source.rank_paths->files : std::vector<RankPath>();
   OpenOptions how;
@@ -119,7 +119,7 @@ std::vector<std::vector<std::string>> read_param_shapes(const Session& session, 
       .in_file(source.paths.front());
 }
 
-/// The coordinates that the names of the files state are those of the map's mesh.
+/// Checks that the file names and the map define the same mesh.
 void check_mesh(const ModelMap& map, const OpenSource& source) {
   if (!source.rank_paths || source.rank_paths->mesh.empty() || source.rank_paths->mesh == map.mesh()) return;
   throw Error(ErrorCode::kInvalidArgument, "cannot undo the map: its mesh does not match the files")

@@ -1,5 +1,5 @@
 /// \file
-/// Model maps that the user names: where their documents and numbers are.
+/// Model maps that the user names: their documents and their numbers.
 #pragma once
 
 #include <string>
@@ -17,37 +17,39 @@ struct OpenedMap {
   std::string name, text;
   MapDocument document;
 
-  /// True if it defines what each of several ranks stores.
+  /// True if it defines the tensors that each of several ranks stores.
   bool has_mesh() const { return !document.mesh.empty(); }
-  /// The files of ranks that are written; defaults if the document lists none.
+  /// The per-rank files to write; defaults if the document lists none.
   MapFiles files_of_ranks() const { return document.files.empty() ? MapFiles() : document.files.front(); }
 };
 
-/// The built-in map of that name, or the file. Read and parsed when it is first asked for; valid as long as the
-/// session. \throws Error kInvalidArgument  neither exists; kNotFound  the file cannot be read; see parse_map_document
+/// Opens the built-in map with that name, or the file. The first call reads and parses it; the result lives as long as
+/// the session.
+/// \throws Error kInvalidArgument  neither exists; kNotFound  the file cannot be read; see parse_map_document
 const OpenedMap& open_map(const Session& session, const std::string& name);
 
-/// The files of ranks that the map of the request names in the one folder of the source; nothing where it names none.
-/// \throws Error  see find_rank_paths; kNotFound  none is there although the map says more of them than their names.
+/// The per-rank files that the request's map names in the source's only folder; nothing if it names none.
+/// \throws Error  see find_rank_paths; kNotFound  no such file exists, and the map describes more than their names.
 std::optional<RankPaths> named_ranks(const Session& session, const ReadRequest& read);
 
-/// The config.json of --hf-ref, else that of the folder that find_model_folder finds for a source; empty where there is
-/// none.
+/// The path of the config.json of --hf-ref, or else of the folder that find_model_folder finds for a source; empty if
+/// there is none.
 /// \throws Error kNotFound  --hf-ref has none
 std::string find_config(const Session& session, const MapNumbers& numbers, const std::vector<std::string>& sources);
 
-/// How many ranks hold tensors of their own in a source: the variable `ranks` of a map that is undone.
+/// The number of ranks whose own tensors a source stores: the variable `ranks` of a map that is undone.
 std::int64_t ranks_of(const OpenSource& source);
 
-/// What a map is chosen for: `source` holds what it is undone on, or what it is made of.
+/// The purpose of a map: to convert from the form of `source` (undo), or to it from `source` (make).
 enum class MapUse : std::uint8_t { kUndo, kMake };
 
-/// The map with its numbers: from the arguments and names of `source`, from the config.json of --hf-ref or beside the
-/// source, from --set. \throws Error  see parse_map_document, MapVariables
+/// The map with its numbers: from the arguments and names in `source`, from the config.json of --hf-ref or beside the
+/// source, and from --set.
+/// \throws Error  see parse_map_document, MapVariables
 ModelMap choose_map(const Session& session, const std::string& name, const MapNumbers& numbers,
                     const OpenSource& source, MapUse use, std::int64_t ranks);
 
-/// Makes the source one of logical tensors, by read.map. See UndoneMap for what is refused.
+/// Undoes read.map, so that the source consists of logical tensors. UndoneMap documents the errors.
 void undo_map(const Session& session, const ReadRequest& read, const SelectionOptions* selection, OpenSource& source,
               Log& log);
 

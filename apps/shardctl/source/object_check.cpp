@@ -20,19 +20,19 @@ namespace {
 
 constexpr std::size_t kMaxHintBytes = 2000;  ///< Longest list of options in a hint.
 
-/// What keeps an object from being used as a value.
+/// The reason why an object cannot be used as a value.
 struct UnwritableObject {
-  std::string is;              ///< "is a sparse tensor"; empty: no obstacle.
-  bool droppable = false;      ///< --objects drop leaves it out.
-  bool holds_tensors = false;  ///< It then takes tensors with it.
+  std::string is;              ///< "is a sparse tensor"; empty: no reason.
+  bool droppable = false;      ///< --objects drop skips it.
+  bool holds_tensors = false;  ///< Skipping it also skips tensors.
 };
 
-/// \param met  the values of unknown classes that earlier calls found do not count again.
+/// \param met  values visited by earlier calls; their unknown classes are not counted again.
 UnwritableObject unwritable(const Object& object, const Originals* originals, VisitedSet& met) {
   if (object.value == nullptr) return {};
   const std::string kind = foreign_tensor(object.value);
   const bool is_subclass = !torch_save::tensor_subclass(*object.value).empty();
-  // No --exclude names the root, so only --objects drop can leave it out.
+  // No --exclude can name the root, so only --objects drop can skip it.
   if (!kind.empty()) return {"is a " + kind, is_subclass && object.name.empty(), true};
   const torch_save::Opaques found = torch_save::find_opaques(*object.value, met, originals);
   if (found.first == nullptr) return {};
@@ -56,12 +56,12 @@ std::string exclude_words(const std::vector<std::string>& names) {
   return words;
 }
 
-/// The obstacles of a selection.
+/// The unusable objects in a selection.
 struct UnwritableReport {
-  std::string first, is;  ///< The name of the first one, and what it is.
+  std::string first, is;  ///< Name of the first one, and its reason.
   std::size_t count = 0;
-  std::vector<std::string> excludes;  ///< Those that must be named to be left out.
-  bool must_drop = false;             ///< Some objects are left out by --objects drop.
+  std::vector<std::string> excludes;  ///< Names that only --exclude skips.
+  bool must_drop = false;             ///< --objects drop is needed to skip some objects.
 
   Error error(const std::vector<std::string>& arguments, std::string_view done) const {
     const std::string more = count > 1 ? fmt::format("; {} more cannot either", count - 1) : std::string();
@@ -74,20 +74,20 @@ struct UnwritableReport {
   }
 };
 
-/// The container of the model's tensors ("model"); empty where there is none, or not surely one.
+/// The container of the model's tensors ("model"); empty if there is none, or if it is not certain.
 std::string model_container(const Catalog& catalog) try {
   return find_model(catalog, [](std::string_view) { return true; }).container;
 } catch (const Error&) {
-  return {};  // Adapters, or clashing names.
+  return {};  // The source contains adapters, or names clash.
 }
 
-/// The objects that the selection chooses, as those to be kept.
+/// The selected objects, as if objects were kept.
 std::vector<SelectedObject> chosen_objects(const Catalog& catalog, SelectionOptions selection) {
   selection.keep_objects = true;
   const bool chooses_all = selection.include.empty() && selection.exclude.empty() && selection.strip_prefix.empty() &&
                            selection.add_prefix.empty() && selection.rename.empty() && selection.cast.empty();
   if (!chooses_all) return select(catalog, selection).objects;
-  std::vector<SelectedObject> all;  // Names may repeat.
+  std::vector<SelectedObject> all;  // Skips select(), because names may repeat.
   for (std::uint32_t i = 0; i < catalog.objects.size(); ++i) {
     all.push_back({i, catalog.objects[i].name, catalog.objects[i].path});
   }
@@ -96,7 +96,7 @@ std::vector<SelectedObject> chosen_objects(const Catalog& catalog, SelectionOpti
 
 }  // namespace
 
-/// Throws the fault of an object that the catalog does not list: no selection can have left it out.
+/// Throws the fault of an object that the catalog does not list, because no selection can have skipped it.
 void throw_unlisted(const Catalog& catalog, const ObjectFaults& faults) {
   HashMap<std::string, bool> listed;
   for (const Object& object : catalog.objects) listed.try_emplace(std::string(object.name), true);
@@ -123,7 +123,7 @@ FirstNames check_objects(const Catalog& catalog, const ObjectCheck& check) {
     UnwritableObject found = unwritable(object, originals, met);
     const bool is_in_model = !container.empty() && object.name.starts_with(container + ".");
     if (found.holds_tensors) found.droppable = found.droppable && check.may_drop_tensors && !is_in_model;
-    const std::string name(object.name);  // --exclude sees source names.
+    const std::string name(object.name);  // --exclude matches source names.
     const bool must_exclude = !name.empty() && (!found.droppable || found.holds_tensors);
     refused.must_drop = refused.must_drop || (found.is.empty() ? !check.takes_objects : !must_exclude);
     if (found.is.empty()) continue;

@@ -1,5 +1,5 @@
 /// \file
-/// What lies in the place of files that were never fetched: pointers of Git LFS and git-annex, links that lead nowhere.
+/// Detects placeholders of files that were never fetched: pointers of Git LFS and git-annex, and broken links.
 #pragma once
 
 #include <map>
@@ -14,25 +14,25 @@
 
 namespace shard::app {
 
-/// What lies at `path` instead of a file, of kind missing_file; nothing where a file or a folder is, or not even a
-/// name.
+/// Describes the placeholder at `path`, as an error of kind missing_file. Returns nothing if `path` is a file or a
+/// folder, or does not exist.
 std::optional<Error> placeholder_at(const SourceStore& store, const std::string& path);
 
-/// Looks for them below the folders of a source. Threads: any. Cost: each folder is listed once.
+/// Finds placeholders in the folder trees of a source. Threads: any. Cost: lists each folder once.
 class PlaceholderFiles {
  public:
   /// Ownership: `store` must outlive this.
   PlaceholderFiles(const SourceStore& store, const std::vector<std::string>& sources);
-  /// In the sources' folders themselves.
+  /// Placeholders directly in the sources' folders.
   std::vector<Error> at_the_top() const;
-  /// What lies in the place of a file, which is named by its path or from the folder of a checkpoint on.
+  /// The placeholder of a file, given by its path or by its path relative to the folder of a checkpoint.
   std::optional<Error> of_file(const std::string& file);
 
  private:
   bool is_listed(const std::string& path);
 
   const SourceStore& store_;
-  std::vector<std::string> folders_;  ///< The sources', and that of a run's last iteration.
+  std::vector<std::string> folders_;  ///< The sources' folders, and the folder of a run's last iteration.
   std::mutex mutex_;
   std::map<std::string, std::set<std::string>> names_;  ///< By folder.
 };

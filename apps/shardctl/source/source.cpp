@@ -44,7 +44,7 @@ Selection everything(const Catalog& catalog, bool keep_objects) {
   return all;
 }
 
-/// Notes which globs match a tensor or an object.
+/// Marks the globs that match at least one tensor or object.
 void note_used(const GlobSet& globs, const Catalog& catalog, std::vector<bool>& used) {
   const auto note = [&](const auto& entry) {
     for (const std::size_t i : globs.matching(entry.name)) used[i] = true;
@@ -69,7 +69,8 @@ bool matches_any(const std::string& glob, const std::vector<const Catalog*>& cat
   return used.front();
 }
 
-/// The check that every format shares; readers of formats in which a rank can be missing look for that one.
+/// Checks --ranks-expected for every format. Missing ranks are found by the readers of formats in which a rank can be
+/// missing.
 void check_ranks(const OpenSource& source, std::int64_t expected, bool may_lack_ranks, Findings& findings) {
   const std::optional<std::int64_t> ranks = source.catalog().world_size;
   if (!ranks && !may_lack_ranks) {
@@ -86,7 +87,7 @@ void check_ranks(const OpenSource& source, std::int64_t expected, bool may_lack_
   }
 }
 
-/// Which items that a repair copies as they are the selection takes; null: all.
+/// Selects the items that a repair copies unchanged; null: all.
 IsWanted wanted_by(const SelectionOptions* options) {
   if (options == nullptr) return {};
   const auto include = std::make_shared<const GlobSet>(options->include);
@@ -99,7 +100,8 @@ IsWanted wanted_by(const SelectionOptions* options) {
 
 }  // namespace
 
-/// True for "ORG/NAME", as models on the Hugging Face Hub are named: two parts, neither a suffix nor a path.
+/// True for "ORG/NAME", the form of model names on the Hugging Face Hub: two parts, without a format's suffix, and not
+/// a path.
 bool is_hub_name(std::string_view path) {
   const std::size_t slash = path.find('/');
   if (slash == 0 || slash == std::string_view::npos || slash != path.rfind('/') || slash + 1 == path.size())

@@ -1,5 +1,5 @@
 /// \file
-/// Opening what the user named, and choosing from it.
+/// Opens the checkpoints that the user names, and selects tensors and objects from them.
 #pragma once
 
 #include <memory>
@@ -18,63 +18,65 @@
 
 namespace shard::app {
 
-/// With more names than this, searching for a similar one would be noticeably slow.
+/// With more names, the search for a similar one would be noticeably slow.
 inline constexpr std::size_t kMaxSuggestNames = 20'000;
 
 struct OpenSource {
-  std::string label;  ///< As the user wrote it; several paths joined by spaces.
+  std::string label;  ///< The user's words; several paths are joined by spaces.
   std::vector<std::string> paths;
   const Format* format = nullptr;
-  std::unique_ptr<MeshLayout>
-      layout;  ///< From --layout, where it is the source's. The reader may use it while it lives.
-  std::optional<RankPaths> rank_paths;  ///< Files that the map to undo names.
+  /// From --layout, if it describes the source. The reader may use it at any time.
+  std::unique_ptr<MeshLayout> layout;
+  std::optional<RankPaths> rank_paths;  ///< Files named by the map that is undone.
   std::unique_ptr<Reader> reader;
-  bool opaque_globals = false;  ///< As it was opened, see OpenOptions.
+  bool opaque_globals = false;  ///< The value of OpenOptions when it was opened.
   bool is_mapped = false;       ///< A model map was undone.
 
   const Catalog& catalog() const { return reader->catalog(); }
 };
 
-/// How a verb opens a source.
+/// Options for opening a source.
 struct OpenRequest {
   bool metadata_only = false;          ///< See OpenOptions.
-  bool may_lack_ranks = false;         ///< --ranks-expected is ignored where no ranks wrote the checkpoint.
-  bool may_lack_choices = false;       ///< Choices that the format does not leave are ignored: see check_choices.
-  bool of_other_ranks = false;         ///< With --local-input: the files need not be those of this job's ranks.
-  Salvage* salvage = nullptr;          ///< Opened for repair: what cannot be read is lost, see without_losses.
-  const SourceStore* store = nullptr;  ///< To read from instead of the session's.
-  bool keeps_map = false;              ///< ReadRequest::map is not undone.
-  /// With ReadRequest::map: a name that this leaves out needs no rule of the map. Null: each needs one.
+  bool may_lack_ranks = false;         ///< Ignore --ranks-expected if no ranks wrote the checkpoint.
+  bool may_lack_choices = false;       ///< Ignore choices that the format does not offer: see check_choices.
+  bool of_other_ranks = false;         ///< With --local-input: the files may belong to different ranks from this job's.
+  Salvage* salvage = nullptr;          ///< For repair: receives the unreadable parts, which without_losses drops.
+  const SourceStore* store = nullptr;  ///< Read from here instead of the session's store.
+  bool keeps_map = false;              ///< Do not undo ReadRequest::map.
+  /// With ReadRequest::map: names that it does not select need no rule in the map. Null: each name needs one.
   const SelectionOptions* selection = nullptr;
   const Source* like = nullptr;               ///< See OpenOptions.
-  Findings* findings = &throwing_findings();  ///< See OpenOptions. Of other ranks than expected it is told too.
+  Findings* findings = &throwing_findings();  ///< See OpenOptions. Also receives an unexpected number of ranks.
 };
 
-/// \throws Error kInvalidArgument  the command line has a choice of reading that none of the sources offers
+/// \throws Error kInvalidArgument  the command line has a reading choice that none of the sources offers
 void check_choices(const ReadRequest& read, std::initializer_list<const OpenSource*> sources);
 
-/// \throws Error kNotFound  a path of SRC is not there
+/// \throws Error kNotFound  a path of SRC does not exist
 void check_exists(const Session& session, const ReadRequest& read);
 
-/// Opens the checkpoint of `read.paths` as --from says, or as its content shows. Reads metadata only.
-/// \throws Error kCorruption  more ranks wrote it than --ranks-expected says, or with --local-input other ranks than
-/// this job's; kInvalidArgument  no ranks wrote it.
+/// Opens the checkpoint of `read.paths` in the format of --from, or else in the format that its content shows. Reads
+/// only metadata.
+/// \throws Error kCorruption  more ranks wrote it than --ranks-expected allows, or with --local-input different ranks
+///   from this job's; kInvalidArgument  no ranks wrote it.
 OpenSource open_source(const Session& session, const ReadRequest& read, Log& log, OpenRequest request = {});
 
 /// Reads a layout document. \throws Error kNotFound, kInvalidArgument, kUnsupported
 MeshLayout read_layout(const Session& session, const std::string& path);
 
-/// What a verb that only reads says of its source: what is left out of it. Other files of its folder are not mentioned.
+/// Warns of content that a reading verb skips in its source. Other files in the source's folder are not mentioned.
 void warn_of_source(const Session& session, const OpenSource& source);
 
-/// `select`, or everything unchanged where the options choose nothing (then names may repeat).
-/// \throws Error kInvalidArgument  an --include that matches nothing, with the nearest name.
+/// The selection of `options`, or everything unchanged if they select nothing in particular (names may then repeat).
+/// \throws Error kInvalidArgument  an --include that matches nothing, with the most similar name.
 Selection choose(const Catalog& catalog, const SelectionOptions& options);
 
-/// \throws Error kInvalidArgument  a glob of `include` matches nothing in any of the catalogs, with the nearest name.
+/// \throws Error kInvalidArgument  a glob in `include` matches nothing in any of the catalogs, with the most similar
+///   name.
 void check_include(const std::vector<const Catalog*>& catalogs, const SelectionOptions& options);
 
-/// Indices of the chosen tensors in the source, for Reader::locate.
+/// Indices of the selected tensors in the source, for Reader::locate.
 std::vector<std::uint32_t> source_indices(std::span<const SelectedTensor> tensors);
 
 }  // namespace shard::app

@@ -19,7 +19,7 @@ bool is_folder_at(const SourceStore& store, const std::string& path) {
   return store.status(path).kind == FileKind::kFolder;
 }
 
-/// The one folder that was named, if it may be another than the checkpoint.
+/// The only path, if it is a folder that may be a different one from the checkpoint's.
 std::optional<std::string> named_folder(const Session& session, const ReadRequest& read) {
   if (!read.from.empty() || read.paths.size() != 1) return std::nullopt;
   if (!is_folder_at(source_store(session), read.paths.front())) return std::nullopt;
@@ -27,14 +27,14 @@ std::optional<std::string> named_folder(const Session& session, const ReadReques
   return read.paths.front();
 }
 
-/// The only checkpoint in the folder that was named; nothing if that stays the source.
+/// The only checkpoint in the named folder; nothing if the folder itself remains the source.
 std::optional<TakenSource> take_checkpoint(const Session& session, const ReadRequest& read) {
   try {
     const std::optional<std::string> folder = named_folder(session, read);
     return folder ? take_only_checkpoint(source_store(session), *folder) : std::nullopt;
   } catch (const Error& error) {
     if (error.code() == ErrorCode::kResource || error.code() == ErrorCode::kPeer) throw;
-    return std::nullopt;  // Opening it fails as well, and the verb says its findings then.
+    return std::nullopt;  // Opening it will fail as well, and the verb reports the error then.
   }
 }
 

@@ -1,5 +1,5 @@
 /// \file
-/// The checkpoints in the folders that the user named.
+/// Finds the checkpoints in the folders that the user names.
 #pragma once
 
 #include "apps/shardctl/request/request.h"
@@ -8,12 +8,13 @@
 
 namespace shard::app {
 
-/// Replaces sources that are folders above exactly one checkpoint by that, with a note. Other sources stay: opening a
-/// folder above several fails with a line for each. `takes_each`: each source is a checkpoint of its own. Collective.
+/// Replaces each source that is a folder above exactly one checkpoint by this checkpoint, with a note. Other sources
+/// are unchanged; opening a folder above several checkpoints fails with a line for each. With `takes_each`, each source
+/// is a separate checkpoint. Collective.
 /// \throws Error kResource  a folder cannot be read
 void take_sources(const Session& session, ReadRequest& read, bool takes_each);
 
-/// The model that export reads; see shard::take_model. Paths that are not one folder are read as they are.
+/// The model that export reads; see shard::take_model. Paths are read unchanged unless they are one folder.
 TakenSource take_model(const Session& session, const ReadRequest& read);
 
 }  // namespace shard::app

@@ -12,14 +12,14 @@
 namespace shard::app {
 namespace {
 
-/// The class of an opaque value; empty for a tensor in an object, which has no class of its own, and for a dataset of
-/// HDF5, of which the reader warned.
+/// The class of an opaque value. Empty for a tensor in an object, which has no class name, and for a dataset of HDF5,
+/// whose reader has warned already.
 std::string class_of(const Value& opaque) {
   if (opaque.module() == "torch" || opaque.module() == "h5py") return {};
   return fmt::format("{}.{}", opaque.module(), opaque.text());
 }
 
-/// The classes of opaque values at and below `value` that no earlier call met.
+/// The classes of opaque values in `value` that no earlier call visited.
 std::set<std::string> opaque_classes(const Value& value, VisitedSet& met) {
   std::set<std::string> classes;
   ValueWalk walk(value, &met);

@@ -14,7 +14,7 @@
 namespace shard::app {
 namespace {
 
-/// Aliases, where the target neither shares storages nor takes notes.
+/// A warning about aliases, for a target that can store neither shared storages nor notes.
 std::string lost_ties(const OpenSource& source, const SelectionOptions& options) {
   const Catalog& catalog = source.catalog();
   const auto repeats = [](const Tensor& tensor) { return tensor.alias_of != kNoIndex; };
@@ -31,7 +31,7 @@ std::string lost_ties(const OpenSource& source, const SelectionOptions& options)
                      names.size() == 1 ? "a separate copy" : "separate copies", first_names(names));
 }
 
-/// Attributes of Parameters, which only torch's own trees can hold.
+/// A warning about attributes of Parameters, which only torch's own formats can store.
 std::string lost_attributes(const OpenSource& source, const SelectionOptions& options) {
   const Catalog& catalog = source.catalog();
   if (std::ranges::none_of(catalog.stored, &StoredTensor::has_attributes)) return {};
@@ -57,7 +57,8 @@ std::string lost_metadata(const Catalog& catalog, const FormatTraits& traits) {
   return fmt::format("{} cannot store the source's __metadata__; dropped: {}", traits.name, first_names(keys));
 }
 
-/// Whether the files of the checkpoint lie in that folder: those of one below are named from there on.
+/// Whether the folder itself contains the checkpoint's files. If a folder inside it does, their paths are relative to
+/// that one.
 bool holds(const SourceStore& store, const std::string& folder, const Catalog& catalog) {
   const auto is_there = [&](const File& file) {
     return store.status(join_path(folder, file.path)).kind != FileKind::kAbsent;
@@ -65,10 +66,12 @@ bool holds(const SourceStore& store, const std::string& folder, const Catalog& c
   return catalog.files.empty() || std::ranges::any_of(catalog.files, is_there);
 }
 
-/// Files of the source's folder that are not part of the checkpoint and that its reader has not mentioned.
+/// A warning about files in the source's folder that are not part of the checkpoint, except those that its reader has
+/// mentioned.
 std::string other_files(const Session& session, const OpenSource& source) {
   const Catalog& catalog = source.catalog();
-  if (std::ranges::any_of(catalog.warnings, hf_index::is_others_warning)) return {};  // Its reader has told all.
+  if (std::ranges::any_of(catalog.warnings, hf_index::is_others_warning))
+    return {};  // The reader has mentioned all of them.
   std::set<std::string> read;
   for (const File& file : catalog.files) read.insert(file.path);
   std::vector<std::string> others = names_beside(session, source, read);
@@ -85,7 +88,8 @@ std::vector<std::string> names_beside(const Session& session, const OpenSource& 
                                       const std::set<std::string>& read) {
   const SourceStore& store = own_store(session);
   if (source.paths.size() != 1 || store.status(source.paths.front()).kind != FileKind::kFolder) return {};
-  if (!holds(store, source.paths.front(), source.catalog())) return {};  // A run's folder, which names one below.
+  if (!holds(store, source.paths.front(), source.catalog()))
+    return {};  // This is the folder of a run, and the checkpoint is in a folder inside it.
   std::set<std::string_view> parts;
   for (const std::string& path : read) parts.insert(std::string_view(path).substr(0, path.find('/')));
   std::vector<std::string> names = store.list(source.paths.front());

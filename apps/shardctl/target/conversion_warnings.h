@@ -1,5 +1,5 @@
 /// \file
-/// What a writing verb leaves behind, as warnings.
+/// Warnings about content that a writing verb does not convert.
 #pragma once
 
 #include <set>
@@ -11,14 +11,14 @@
 
 namespace shard::app {
 
-/// Lines for `warnings`: aliases, attributes and texts of the source's metadata that the target cannot hold, and other
-/// files of the source's folder, which nothing else mentions.
+/// Warnings about aliases, attributes and metadata texts that the target cannot store, and about other files in the
+/// source's folder that no other warning mentions.
 std::vector<std::string> loss_warnings(const Session& session, const SelectionOptions& options,
                                        const OpenSource& source, const FormatTraits& traits);
 
-/// The visible entries of the source's folder that are none of `read`, paths below that folder, nor hold one of them,
-/// sorted. Indexes and other files that only describe the checkpoint are left out. Empty for a source that is no
-/// folder, or that is a folder above the checkpoint's.
+/// The visible entries of the source's folder that neither are in `read`, paths relative to that folder, nor contain
+/// one of these files. Sorted. Skips indexes and other files that only describe the checkpoint. Empty if the source is
+/// not a folder, or is a folder above the checkpoint's.
 std::vector<std::string> names_beside(const Session& session, const OpenSource& source,
                                       const std::set<std::string>& read);
 

@@ -19,7 +19,7 @@
 namespace shard::app {
 namespace {
 
-constexpr std::int64_t kDefaultFileBytes = 5'000'000'000;  ///< As Hugging Face.
+constexpr std::int64_t kDefaultFileBytes = 5'000'000'000;  ///< Same as Hugging Face.
 
 Error contradiction(const std::string& destination, std::string_view to) {
   return usage(fmt::format("--to {} contradicts the suffix of '{}'", to, destination))
@@ -27,7 +27,7 @@ Error contradiction(const std::string& destination, std::string_view to) {
 }
 
 /// The format whose single files have DST's suffix, or null.
-/// \throws Error kUnsupported  the suffix of a format that this build lacks; kInvalidArgument  `wanted` is another one.
+/// \throws Error kUnsupported  this build lacks the suffix's format; kInvalidArgument  `wanted` is a different format.
 const Format* choose_by_suffix(const std::string& destination, const Format* wanted) {
   const std::string_view name = format_of_suffix(destination);
   if (name.empty()) return nullptr;
@@ -37,8 +37,8 @@ const Format* choose_by_suffix(const std::string& destination, const Format* wan
   return &format_named(name);
 }
 
-/// The end of DST's name that looks like a file's suffix: a dot and a word that begins with a letter. Empty for a name
-/// with a slash at its end, and for numbers as in "Qwen2.5-7B".
+/// The end of DST's name that looks like a file suffix: a dot and a word that begins with a letter. Empty if the name
+/// ends in a slash, and for numbers as in "Qwen2.5-7B".
 std::string_view suffix_of(std::string_view destination) {
   const std::string_view name = destination.substr(destination.rfind('/') + 1);
   const std::size_t dot = name.rfind('.');
@@ -65,7 +65,7 @@ void refuse_unknown_suffix(const std::string& destination) {
                                        destination.substr(0, destination.size() - suffix.size()), near));
 }
 
-/// The names of the formats for which `fits`, in one line.
+/// The names of the formats for which `fits` is true, in one line.
 template <class Fits>
 std::string formats_that(const Fits& fits) {
   load_installed_plugins();
@@ -102,7 +102,8 @@ Error holds_whole_tensors(const Format& format) {
 
 namespace {
 
-/// What the library would refuse later too: here before the source is opened, and naming the formats that can.
+/// Refuses options that the library would refuse later. Here the source is not open yet, and the hint can name the
+/// formats that support the option.
 void check_form(const WriteRequest& write, const Format& format) {
   const LayoutRequest& layout = write.layout;
   if (!format.is_written()) {
@@ -121,7 +122,7 @@ void check_form(const WriteRequest& write, const Format& format) {
     if (!write.choices.contains(option.name) || has_option(format.write_options, option.name)) continue;
     throw inapplicable(option.name, option.owners);
   }
-  const bool is_maps_to_say = !write.map.empty() && layout.ranks;  // See check_layout_of_map.
+  const bool is_maps_to_say = !write.map.empty() && layout.ranks;  // check_layout_of_map decides.
   if (layout.cuts_tensors() && !format.traits.pieces && !is_maps_to_say) {
     throw holds_whole_tensors(format);
   }
@@ -131,7 +132,7 @@ void check_form(const WriteRequest& write, const Format& format) {
   }
 }
 
-/// "R,_S(0,2)" as "R" and "_S(0,2)".
+/// Splits "R,_S(0,2)" into "R" and "_S(0,2)".
 std::vector<std::string> split_outside_parentheses(std::string_view text) {
   std::vector<std::string> words(1);
   int depth = 0;
@@ -146,7 +147,7 @@ std::vector<std::string> split_outside_parentheses(std::string_view text) {
   return words;
 }
 
-/// A rule of "GLOB=P[,P...]", and its glob.
+/// The rule "GLOB=P[,P...]", and its glob.
 std::pair<MeshLayout::Rule, std::string> parse_place(const std::string& text, std::size_t axes) {
   const std::size_t equals = text.rfind('=');
   if (equals == std::string::npos || equals == 0) {
@@ -199,7 +200,7 @@ Layout default_layout(const Session& session, const WriteRequest& write, const T
   return SizeLayout{kDefaultFileBytes};
 }
 
-/// What the files of ranks hold.
+/// The kind of tensors in files of ranks.
 RankFiles choose_rank_files(const WriteRequest& write, const Catalog& source, const ChosenLayout& layout) {
   if (write.rank_files) return *write.rank_files;
   if (source.rank_files) return *source.rank_files;

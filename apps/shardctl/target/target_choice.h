@@ -1,5 +1,5 @@
 /// \file
-/// Which format and layout a writing verb produces, and whether it writes a file or a folder.
+/// Decides which format and layout a writing verb produces, and whether it writes a file or a folder.
 #pragma once
 
 #include <memory>
@@ -16,28 +16,29 @@ struct TargetForm {
   bool single_file = false;
 };
 
-/// For layout options that cut tensors.
+/// The error for layout options that shard tensors, if the format can only store whole ones.
 Error holds_whole_tensors(const Format& format);
 
-/// The form by --to, else by the suffix of DST, else by the verb's defaults.
-/// \throws Error kInvalidArgument  --to and the suffix, or the suffix and the layout options, contradict each other, or
-///   nothing says the format; kUnsupported  a format that this build does not have.
+/// The format of --to, or else of DST's suffix, or else of the verb's defaults.
+/// \throws Error kInvalidArgument  --to contradicts the suffix, the suffix contradicts the layout options, or no option
+///   determines the format; kUnsupported  this build lacks the format.
 TargetForm choose_form(const Session& session, const WriteRequest& write);
 
-/// A layout and the checkpoint that it may refer to (--like).
+/// A layout, and the checkpoint that it may refer to (--like).
 struct ChosenLayout {
   Layout layout;
   std::unique_ptr<OpenSource> like;
 };
 
-/// The layout of the options, else by the verb's defaults. Whole tensors go into folders of files of at most 5GB.
-/// \throws Error kInvalidArgument  a malformed layout, pieces for a format that holds whole tensors only (the hint
-///   names others), or no layout for a verb that needs one.
+/// The layout of the options, or else of the verb's defaults. By default, a folder of whole tensors has files of at
+/// most 5GB.
+/// \throws Error kInvalidArgument  a malformed layout; a layout of pieces for a format that stores only whole tensors
+///   (the hint lists others); or no layout although the verb needs one.
 ChosenLayout choose_layout(const Session& session, const WriteRequest& write, bool opaque_globals,
                            const TargetForm& form, Log& log);
 
-/// How to write the format. Files of ranks hold what --as says, else what the source's hold, else what those of --like
-/// hold, else DTensors with --mesh, else ShardedTensors.
+/// Options for the format's writer. Files of ranks contain the kind of tensors of --as, or else that of the source, or
+/// else that of --like, or else DTensors with --mesh and ShardedTensors without.
 WriteOptions choose_write_options(const WriteRequest& write, const TargetForm& form, const Catalog& source,
                                   const ChosenLayout& layout);
 

@@ -14,14 +14,14 @@
 namespace shard::app {
 namespace {
 
-/// Lengths stand before the values, which may hold anything.
+/// Lengths precede the values, which may contain anything.
 std::string lines(std::string_view what, const std::vector<std::string>& values) {
   std::string text = fmt::format("{} {}\n", what, values.size());
   for (const std::string& value : values) text += fmt::format("{} {}\n", value.size(), value);
   return text;
 }
 
-/// Everything that decides what is written, line by line.
+/// All options that influence the output, line by line.
 std::string options_text(const Session& session, const CopyRequest& request) {
   const ReadRequest& source = request.read;
   const WriteRequest& target = request.write;
@@ -44,7 +44,7 @@ std::string options_text(const Session& session, const CopyRequest& request) {
   return text + lines("rename", names.rename) + lines("cast", names.cast);
 }
 
-/// The files that options name, besides the source, count like options.
+/// A digest of all options. Files that options name count by their content.
 std::string options_digest(const Session& session, const CopyRequest& request, const std::vector<std::string>& beside) {
   Hasher hasher(HashAlgorithm::kXxh3_128);
   hasher.update(options_text(session, request));

@@ -1,5 +1,5 @@
 /// \file
-/// --checksum and --if-changed: what a manifest is to say of a job, and whether DST's says it already.
+/// --checksum and --if-changed: the manifest to write, and the check whether DST's manifest is equal already.
 #pragma once
 
 #include <optional>
@@ -12,16 +12,17 @@
 
 namespace shard::app {
 
-/// What the options ask for; nothing without --checksum and --if-changed. Reads the ends of the source's files.
-/// \param beside  other files that decide what is written
-/// \throws Error kNotFound  a path of the source is not there
+/// The manifest that the options request; nothing without --checksum and --if-changed. Reads the ends of the source's
+/// files.
+/// \param beside  other files that influence the output
+/// \throws Error kNotFound  a path of the source does not exist
 std::optional<ManifestRequest> manifest_request(const Session& session, const CopyRequest& request,
                                                 const std::vector<std::string>& beside);
 
-/// Whether ranks write to places of their own.
+/// Whether each rank writes to its own DST.
 bool has_own_places(const Session& session, const RunRequest& run);
 
-/// DST's manifest if DST is what would be written; see shard::unchanged_output. Collective.
+/// DST's manifest if DST already is what the command would write; see shard::unchanged_output. Collective.
 std::optional<Manifest> unchanged_output(const Session& session, const CopyRequest& request,
                                          const std::vector<std::string>& beside);
 

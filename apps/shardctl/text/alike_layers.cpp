@@ -14,13 +14,13 @@ namespace {
 
 constexpr std::size_t kNoSlot = static_cast<std::size_t>(-1);
 
-/// A part of a name that is a number, or stands for a run of them.
+/// A part of a name that is a number, or that represents a run of numbers.
 struct Slot {
-  std::size_t begin, size;  ///< In the name.
+  std::size_t begin, size;  ///< Position in the name.
   std::int64_t first, last;
 };
 
-/// A line while it may still be joined. \pre for `name`: it is that of one of the members.
+/// A line that may still be joined with others. `name` is the name of one member.
 struct Line {
   std::string_view name;
   std::uint32_t kind;
@@ -28,7 +28,7 @@ struct Line {
   std::vector<std::uint32_t> members;
 };
 
-/// A number as Python prints it, of at most nine digits.
+/// A number of at most nine digits in Python's form.
 std::optional<std::int64_t> number_of(std::string_view part) {
   if (part.size() > 9 || (part.size() > 1 && part.front() == '0')) return std::nullopt;
   return parse_natural(part);
@@ -45,7 +45,7 @@ std::vector<Slot> slots_of(std::string_view name) {
   return slots;
 }
 
-/// The name with what stands for each slot; `*` for the slot of that index.
+/// The name with the numbers of each slot in place, and `*` for `open_slot`.
 std::string pattern_of(const Line& line, std::size_t open_slot) {
   std::string text;
   std::size_t at = 0;
@@ -69,7 +69,7 @@ struct Numbered {
   std::uint32_t line, slot;
 };
 
-/// Makes one line of each run of consecutive numbers; the other lines of a run lose their members.
+/// Joins each run of consecutive numbers to one line. The other lines of the run lose their members.
 void join_runs(std::vector<Line>& lines, std::vector<Numbered>& alike) {
   std::ranges::sort(alike, {}, &Numbered::number);
   for (std::size_t i = 0, end = 0; i < alike.size(); i = end) {
@@ -90,7 +90,8 @@ void join_runs(std::vector<Line>& lines, std::vector<Numbered>& alike) {
   }
 }
 
-/// Joins lines that differ in the slot that has `later` slots behind it. \returns whether some line has such a slot.
+/// Joins lines that differ only in the slot that precedes `later` other slots. \returns whether any line has such a
+/// slot.
 bool join_slot(std::vector<Line>& lines, std::size_t later) {
   HashMap<std::string, std::vector<Numbered>> alike;
   for (std::uint32_t i = 0; i < lines.size(); ++i) {

@@ -12,7 +12,7 @@
 namespace shard::app {
 namespace {
 
-/// The dtype in which `dtype`'s values are spelled: it holds all of them.
+/// The dtype that is used to print values of `dtype`. It can represent all of them.
 DType shown_as(DType dtype) {
   if (is_float(dtype) && dtype_block(dtype).bytes < 4) return DType::kFloat32;
   return dtype == DType::kComplex32 ? DType::kComplex64 : dtype;
@@ -112,7 +112,7 @@ char* put_element(char* to, const std::byte* from, DType dtype, Spelling spellin
     case DType::kQint32:
     case DType::kQuint4x2:
     case DType::kQuint2x4:
-      break;  // See shown_as and can_show.
+      break;  // shown_as and can_show exclude the others.
   }
   return put_real(to, load<float>(from), spelling);
 }

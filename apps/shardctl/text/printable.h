@@ -1,6 +1,6 @@
 /// \file
-/// Texts that are safe to show. Names, types and values come from files: they must not steer a terminal, begin a line,
-/// or turn the direction of reading.
+/// Texts that are safe to show. Names, types and values come from files. They must not control a terminal, start a new
+/// line, or change the text direction.
 #pragma once
 
 #include <string>
@@ -8,10 +8,10 @@
 
 namespace shard::app {
 
-/// True where printable() would change nothing, for plain ASCII only: a quick look.
+/// A quick check: true if the text is plain ASCII that printable() would not change.
 bool is_plain_ascii(std::string_view text);
 
-/// The text with what is_control() and bytes that are not UTF-8 as \xHH, or \uHHHH above U+009F.
+/// The text with control characters (is_control()) and bytes that are not UTF-8 as \xHH, or \uHHHH above U+009F.
 std::string printable(std::string_view text);
 
 }  // namespace shard::app

@@ -14,11 +14,11 @@
 namespace shard::app {
 namespace {
 
-constexpr std::size_t kMaxListed = 8;  ///< Sizes and runs of ranks that are written out.
+constexpr std::size_t kMaxListed = 8;  ///< At most this many sizes or runs of ranks are printed.
 
 // ---- Sizes of pieces.
 
-/// "3, 3, 3, 0", or "15 of 9, 4, 48 empty" where there are many; empty where all are equal.
+/// "3, 3, 3, 0", or "15 of 9, 4, 48 empty" if there are many; empty if all sizes are equal.
 std::string uneven_text(std::span<const std::int64_t> sizes) {
   if (std::ranges::adjacent_find(sizes, std::ranges::not_equal_to()) == sizes.end()) return {};
   if (sizes.size() <= kMaxListed) return fmt::format("{}", fmt::join(sizes, ", "));
@@ -32,7 +32,7 @@ std::string uneven_text(std::span<const std::int64_t> sizes) {
   return fmt::format("{}", fmt::join(runs, ", "));
 }
 
-/// The pieces of torch.chunk: each ceil(n / parts) long, the last shorter, possibly none.
+/// Whether the sizes are those of torch.chunk: each piece has ceil(n / parts), the last ones less or nothing.
 std::vector<std::int64_t> chunk_sizes(std::int64_t n, std::int64_t parts) {
   const std::int64_t full = n / parts + (n % parts != 0 ? 1 : 0);
   std::vector<std::int64_t> sizes(static_cast<std::size_t>(parts));
@@ -43,7 +43,7 @@ std::vector<std::int64_t> chunk_sizes(std::int64_t n, std::int64_t parts) {
   return sizes;
 }
 
-/// "dim 1: 3, 2"; without the dimension where it is the only one that is cut. Empty where `sizes` is.
+/// "dim 1: 3, 2", without the dimension if it is the only sharded one. Empty if `sizes` is empty.
 std::string dim_sizes(int dim, const std::string& sizes, bool say_dim) {
   return sizes.empty() || !say_dim ? sizes : fmt::format("dim {}: {}", dim, sizes);
 }
@@ -55,7 +55,7 @@ std::string in_parentheses(std::vector<std::string> texts) {
 
 // ---- Shardings that the checkpoint records.
 
-/// " (3, 3, 3, 0)", or nothing where every piece has the same size.
+/// " (3, 3, 3, 0)", or nothing if all pieces have the same size.
 std::string uneven_words(const Sharding& sharding, Dims shape) {
   std::map<int, std::int64_t> parts;
   std::map<int, int> axes;
@@ -94,10 +94,10 @@ std::string words_text(const Sharding& sharding, Dims shape, Detail detail) {
 /// The chunks of a tensor as boxes, without replicas.
 struct Boxes {
   std::vector<const Chunk*> distinct;
-  std::vector<std::int64_t> ranks;    ///< Those of all chunks that record one, sorted, each once.
-  std::vector<std::int64_t> rank_of;  ///< The rank of the first chunk of each distinct box, or -1.
+  std::vector<std::int64_t> ranks;    ///< The ranks that the chunks record, sorted, without duplicates.
+  std::vector<std::int64_t> rank_of;  ///< For each distinct box, the rank of its first chunk, or -1.
   std::vector<int> cut_dims;
-  std::int64_t copies = 0;  ///< Chunks beyond the distinct ones.
+  std::int64_t copies = 0;  ///< Number of chunks that repeat a box.
 };
 
 Boxes boxes_of(const Catalog& catalog, const Tensor& tensor) {
@@ -124,8 +124,8 @@ Boxes boxes_of(const Catalog& catalog, const Tensor& tensor) {
   return boxes;
 }
 
-/// The sizes of the pieces of dimension `d`, if the boxes that begin at one place there also end at one, and follow
-/// each other; else nothing.
+/// The sizes of the pieces along dimension `d`, if the boxes form consecutive intervals in it: those with the same
+/// begin have the same end. Otherwise nothing.
 std::vector<std::int64_t> pieces_of(const Boxes& boxes, Dims shape, int d) {
   std::vector<std::pair<std::int64_t, std::int64_t>> pieces;
   for (const Chunk* chunk : boxes.distinct) pieces.emplace_back(chunk->offsets[d], chunk->sizes[d]);
@@ -136,14 +136,14 @@ std::vector<std::int64_t> pieces_of(const Boxes& boxes, Dims shape, int d) {
   std::int64_t at = 0;
   for (const auto& [offset, size] : pieces) {
     sizes.push_back(size);
-    if (size == 0) continue;  // Wherever it lies: past the end, too.
+    if (size == 0) continue;  // An empty box may be anywhere, even past the end.
     if (offset != at) return {};
     at += size;
   }
   return at == shape[d] ? sizes : std::vector<std::int64_t>();
 }
 
-/// The sizes along every cut dimension if the boxes are all cells of a grid; else nothing.
+/// The sizes along each sharded dimension if the boxes are all cells of a grid; otherwise nothing.
 std::vector<std::vector<std::int64_t>> grid_of(const Boxes& boxes, Dims shape) {
   std::vector<std::vector<std::int64_t>> grid;
   std::size_t cells = 1;
@@ -155,14 +155,14 @@ std::vector<std::vector<std::int64_t>> grid_of(const Boxes& boxes, Dims shape) {
   return cells == boxes.distinct.size() ? grid : std::vector<std::vector<std::int64_t>>();
 }
 
-/// ", ranks 0-3", or nothing where the format does not say them.
+/// ", ranks 0-3", or nothing if the format does not record ranks.
 std::string over(const Boxes& boxes) {
   if (boxes.ranks.empty()) return {};
   return fmt::format(", rank{} {}", boxes.ranks.size() == 1 ? "" : "s", ranks_text(boxes.ranks));
 }
 
-/// "S(0) over 4 ranks" where each rank has one piece, in order, of torch.chunk's size; "cut along dim 0 over 4 ranks"
-/// for other sizes; else "4 pieces along dim 0, rank 0".
+/// "S(0) over 4 ranks" if each rank has one piece, in order, of torch.chunk's size; "cut along dim 0 over 4 ranks" for
+/// other sizes; "4 pieces along dim 0, rank 0" in all other cases.
 std::string line_text(const Catalog& catalog, const Boxes& boxes, std::span<const std::int64_t> sizes) {
   const auto count = static_cast<std::int64_t>(boxes.distinct.size());
   const int dim = boxes.cut_dims.front();
@@ -195,7 +195,7 @@ std::string boxes_text(const Catalog& catalog, const Tensor& tensor, Detail deta
   const Boxes boxes = boxes_of(catalog, tensor);
   const std::size_t count = boxes.distinct.size();
   if (count == 0) return {};
-  if (boxes.cut_dims.empty()) {  // Replicas; chunks without elements may be several.
+  if (boxes.cut_dims.empty()) {  // All boxes are replicas. Chunks without elements may be distinct.
     if (boxes.copies > 0) return fmt::format("{} copies{}", 1 + boxes.copies, over(boxes));
     return boxes.ranks.empty() ? std::string() : fmt::format("rank {}", boxes.ranks.front());
   }

@@ -1,5 +1,5 @@
 /// \file
-/// How a tensor is cut and over which ranks, in a few words.
+/// Describes in a few words how a tensor is sharded, and over which ranks.
 #pragma once
 
 #include <string>
@@ -9,28 +9,28 @@
 
 namespace shard::app {
 
-/// Whether the sizes of uneven pieces are printed too: "S(0) over 4 ranks (3, 3, 3, 0)".
+/// Whether to include the sizes of uneven pieces: "S(0) over 4 ranks (3, 3, 3, 0)".
 enum class Detail { kBrief, kSizes };
 
-/// The sharding that the checkpoint records, if it does: "S(0) over 4 ranks", "dp=2 tp=4: R, S(1)". Else what the
-/// chunks show: the same text where they are torch.chunk's pieces of one dimension, one for each rank in order; "cut
-/// along dim 0 over 4 ranks" where the sizes differ from those; "2 x 3 grid (dims 0, 1), ranks 0-5" for a grid; else
-/// the number of boxes and replicas. Empty for a tensor in one piece that no rank wrote. Cost: n log n in chunks.
+/// The sharding that the checkpoint records: "S(0) over 4 ranks", "dp=2 tp=4: R, S(1)". If it records none, the text
+/// describes the chunks: "S(0) over 4 ranks" if they are torch.chunk's pieces of one dimension, one per rank in order;
+/// "cut along dim 0 over 4 ranks" for other sizes; "2 x 3 grid (dims 0, 1), ranks 0-5" for a grid; otherwise the
+/// numbers of boxes and replicas. Empty for a tensor in one piece without a recorded rank. Cost: O(n log n) in chunks.
 std::string sharding_text(const Catalog& catalog, const Tensor& tensor, Detail detail);
 
-/// "0-3", "0, 2, 5-7": for people. Sorts `ranks`.
+/// "0-3", "0, 2, 5-7": ranks for people. Sorts `ranks`.
 std::string ranks_text(std::vector<std::int64_t> ranks);
 
 /// The ranks of a mesh in row-major order.
 std::vector<std::int64_t> ranks_of(const Sharding& sharding);
-/// "dp=2 tp=4", "4 ranks", "2 x 4 ranks" where axes have no names.
+/// "dp=2 tp=4", "4 ranks", "2 x 4 ranks" if axes have no names.
 std::string mesh_text(const Sharding& sharding);
 
 /// The distinct meshes of a catalog's shardings.
 struct Meshes {
   explicit Meshes(const Catalog& catalog);
-  std::vector<const Sharding*> list;     ///< For each mesh, a sharding that has it.
-  std::vector<std::size_t> of_sharding;  ///< For each of Catalog::shardings, the index into `list`.
+  std::vector<const Sharding*> list;     ///< For each mesh, one sharding that uses it.
+  std::vector<std::size_t> of_sharding;  ///< For each of Catalog::shardings, the index in `list`.
 };
 
 }  // namespace shard::app

@@ -1,6 +1,6 @@
 /// \file
-/// Text for people. Whatever is added is made printable here, so that no caller can forget it: only this class writes
-/// the ends of lines, tabs and colours.
+/// Text for people. TextSink escapes all text that is added, so no caller can forget to. Only this class writes
+/// newlines, tabs and colours.
 #pragma once
 
 #include <charconv>
@@ -13,8 +13,8 @@
 
 namespace shard::app {
 
-/// A buffer before a stream, so that many short lines become few large writes. Ownership: borrows the stream. Threads:
-/// one. Bytes that a closed pipe refuses are dropped; the stream's state shows it.
+/// A buffer in front of a stream: turns many short lines into few large writes. Ownership: borrows the stream. Threads:
+/// one. Bytes that a closed pipe refuses are dropped; the stream's state shows this.
 class OutputBuffer {
  public:
   explicit OutputBuffer(std::ostream& out) : out_(out), buffer_(kBytes) {}
@@ -56,12 +56,12 @@ class OutputBuffer {
   std::size_t used_ = 0;
 };
 
-/// Ownership: borrows the stream. Threads: one. Lines arrive in large writes, the last when the sink goes.
+/// Ownership: borrows the stream. Threads: one. Lines are written in large blocks, the last one by the destructor.
 class TextSink {
  public:
   explicit TextSink(std::ostream& out) : buffer_(out) {}
 
-  /// A part of a line, shown as printable() has it. \pre it ends where a character ends
+  /// Adds a part of a line, escaped by printable(). \pre it ends at the end of a character
   void add(std::string_view text) {
     if (is_plain_ascii(text)) {
       buffer_.add(text);
@@ -82,8 +82,8 @@ class TextSink {
     add(text);
     end_line();
   }
-  /// A text that consists of lines: its newlines and tabs are kept. For texts of our own, and for a value that is all
-  /// that is printed.
+  /// Adds a text of several lines. Its newlines and tabs are kept. Only for our own texts, and for a value that is the
+  /// whole output.
   void lines(std::string_view text) {
     for (std::size_t end = 0; !text.empty(); text.remove_prefix(end)) {
       end = std::min(text.find_first_of("\n\t"), text.size());
@@ -91,13 +91,13 @@ class TextSink {
       if (end < text.size()) buffer_.add(text[end++]);
     }
   }
-  /// `text` between an escape sequence of ours and its end; without `is_coloured` the text alone.
+  /// Adds `text` between our escape sequence and its end; without `is_coloured`, only the text.
   void painted(std::string_view code, std::string_view text, bool is_coloured) {
     if (is_coloured) buffer_.add("\x1b["), buffer_.add(code), buffer_.add('m');
     add(text);
     if (is_coloured) buffer_.add("\x1b[0m");
   }
-  /// Back to the begin of the line of a terminal, and nothing on it.
+  /// Returns to the start of the terminal's line and erases the line.
   void erase_line() { buffer_.add("\r\x1b[K"); }
 
  private:

@@ -14,7 +14,7 @@ std::string human_bytes(std::int64_t bytes) {
   if (bytes == 1) return "1 byte";
   if (bytes < 1000) return plural(bytes, "byte");
   constexpr std::array<const char*, 6> kUnits{"kB", "MB", "GB", "TB", "PB", "EB"};
-  constexpr double kRoundsUp = 999.5;  // With three digits this is 1000.
+  constexpr double kRoundsUp = 999.5;  // Rounds to 1000 with three digits.
   double value = static_cast<double>(bytes) / 1e3;
   std::size_t unit = 0;
   for (; value >= kRoundsUp && unit + 1 < kUnits.size(); ++unit) value /= 1000;

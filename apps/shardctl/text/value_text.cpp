@@ -17,12 +17,13 @@
 namespace shard::app {
 namespace {
 
-/// Bytes of text that an object may have: always, and for each byte of the checkpoint's files. A class that is named
-/// again takes two bytes of a pickle and some thirty of text.
+/// Limits for the text of an object: a constant, and a part for each byte of the checkpoint's files. A class that is
+/// named again takes two bytes in a pickle and about thirty in the text.
 constexpr std::int64_t kAlwaysPrinted = 16 << 20, kPrintedPerByte = 64;
-constexpr std::int64_t kExactInt = std::int64_t{1} << 53;  ///< What every JSON reader holds exactly.
+constexpr std::int64_t kExactInt = std::int64_t{1}
+                                   << 53;  ///< Every JSON reader represents integers up to this one exactly.
 
-/// Walks a value and hands its text, piece by piece, to `Out`: `out.add(text)` is false when enough was said.
+/// Walks a value and passes its text to `Out` in parts. `out.add(text)` returns false to stop the walk.
 template <class Out>
 class Printer {
  public:
@@ -75,7 +76,7 @@ class Printer {
 
  private:
   bool text(std::string_view prefix, std::string_view content) {
-    // Pieces, so that a short preview of a long text stays cheap.
+    // Add a long text in parts, so that a short preview stays cheap.
     constexpr std::size_t kPiece = 4096;
     if (!out_.add(prefix) || !out_.add("'")) return false;
     for (std::size_t piece = 0; !content.empty(); content.remove_prefix(piece)) {
@@ -134,7 +135,7 @@ struct Preview {
   }
 };
 
-/// Every visit of a value prints something, so that a bound of the text bounds the visits too.
+/// Each visit of a value prints something, so a limit of the text also limits the visits.
 struct Count {
   std::int64_t limit;
   std::int64_t bytes = 0;

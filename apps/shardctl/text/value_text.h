@@ -11,19 +11,20 @@
 
 namespace shard::app {
 
-/// A value as Python would print it, cut with "..." after about `limit` bytes. Tensors appear by name; what is nested
-/// too deep, or holds itself, is "...". A null value (not read) is empty text. Cost: O(limit).
+/// The value as Python would print it, truncated with "..." after about `limit` bytes. Tensors appear by name. A value
+/// that is nested too deeply, or contains itself, appears as "...". A null value (not read) is an empty text. Cost:
+/// O(limit).
 std::string value_text(const Catalog& catalog, const Value* value, std::size_t limit);
 
-inline constexpr std::size_t kObjectPreview = 200;  ///< A `limit` for lists of objects.
+inline constexpr std::size_t kObjectPreview = 200;  ///< The `limit` for lists of objects.
 
-/// The whole text of a value, which is printed without being held. Ownership: borrows both.
+/// The whole text of a value. It is printed without being stored. Ownership: borrows both arguments.
 class WholeText {
  public:
-  /// \throws Error kCorruption  the text is out of proportion to the checkpoint's files: a value that repeats its parts
-  ///   over and over would print for ever
+  /// \throws Error kCorruption  the text is far too long for the checkpoint's files: a value that repeats its parts
+  ///   again and again would print forever
   WholeText(const Catalog& catalog, const Value* value);
-  /// Hands it over in pieces that cut no character.
+  /// Passes the text in pieces that end at character boundaries.
   void print(const std::function<void(std::string_view)>& piece) const;
 
  private:
@@ -31,17 +32,17 @@ class WholeText {
   const Value* value_;
 };
 
-/// "sparse tensor", "quantized tensor", "tensor subclass, module.Name", ... for a value that is a tensor after all, of
-/// a kind that cannot be written; else empty.
+/// "sparse tensor", "quantized tensor", "tensor subclass, module.Name", ... for a value that is a tensor of a kind that
+/// cannot be written; otherwise empty.
 std::string foreign_tensor(const Value* value);
 
-/// JSON's `type`: Python's name; "torch.Tensor (sparse)" and the like for a foreign tensor; "unknown" for a value that
-/// was not read.
+/// The `type` in JSON: Python's name; "torch.Tensor (sparse)" and the like for a foreign tensor; "unknown" for a value
+/// that was not read.
 std::string value_type(const Value* value);
 
-/// True for what JSON's `value` holds: none, bool, int, float, str.
+/// True if JSON's `value` can represent it: none, bool, int, float, str.
 bool is_scalar(const Value* value);
-/// The JSON of `value`: a scalar (integers beyond 2^53, NaN and infinities as strings), else null.
+/// The JSON of `value`: a scalar (integers beyond 2^53, NaN and infinities as strings), otherwise null.
 void write_value(JsonWriter& json, const Value* value);
 
 }  // namespace shard::app

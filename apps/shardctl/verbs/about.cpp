@@ -36,12 +36,12 @@ void print_version_json(Session& session) {
   json.end_line();
 }
 
-/// HOST:PORT, or empty where only rank 0 knows it.
+/// HOST:PORT, or empty if only rank 0 knows it.
 std::string rendezvous(const Launch& launch) {
   return launch.address.empty() ? std::string() : fmt::format("{}:{}", launch.address, launch.port);
 }
 
-/// Empty where there is none.
+/// An option's value as text; empty if it has none.
 std::string version_or_empty(DeviceVersion version) { return version == 0 ? std::string() : version_text(version); }
 
 std::string capability(const DeviceInfo& device) { return fmt::format("{}.{}", device.major, device.minor); }

@@ -27,7 +27,7 @@
 namespace shard::app {
 namespace {
 
-/// What is printed, and its elements.
+/// The tensor to print: its description and its elements.
 struct Printed {
   std::string_view name;
   DType dtype;
@@ -35,7 +35,7 @@ struct Printed {
   BlockReader& elements;
 };
 
-/// Calls `each` with one block of elements after another, until a reader of the pipe has seen enough.
+/// Calls `each` with consecutive blocks of elements, until the end or until the reader of the pipe stops.
 template <class Each>
 void for_each_block(const Session& session, BlockReader& elements, const Each& each) {
   const std::int64_t step = elements.block_elements(kBlockBytes);
@@ -44,7 +44,8 @@ void for_each_block(const Session& session, BlockReader& elements, const Each& e
   }
 }
 
-/// Magic, version, length and a Python dict, padded so that the data begins at a multiple of 64.
+/// The header of a .npy file: magic, version, length and a Python dict, padded so that the data begins at a multiple of
+/// 64.
 std::string npy_header(DType dtype, const std::vector<std::int64_t>& shape) {
   constexpr std::size_t kLead = 10;
   std::string dict = fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': ({}{}), }}", dtype_row(dtype).numpy,
@@ -93,7 +94,8 @@ class TextLayout {
   std::int64_t columns_ = 1, rows_ = 1, element_ = 0;
 };
 
-/// The width of the columns where they are aligned: on a terminal, and when the first block holds everything.
+/// The width of aligned columns; 0 if columns are not aligned. Columns are aligned on a terminal if the first block
+/// contains all elements.
 std::size_t aligned_width(const Session& session, const Printed& tensor, ElementText& text, std::int64_t in_block) {
   if (!session.out_is_terminal || tensor.shape.size() < 2 || in_block != tensor.elements.elements()) return 0;
   std::size_t width = 0;
@@ -101,24 +103,25 @@ std::size_t aligned_width(const Session& session, const Printed& tensor, Element
   return width;
 }
 
-/// Whether numpy has the dtype.
+/// Whether numpy supports the dtype.
 bool fits_npy(DType dtype) { return !dtype_row(dtype).numpy.empty(); }
 
-/// The packed little-endian elements.
+/// Prints the packed little-endian elements.
 void cat_raw(const Session& session, const Printed& tensor) {
   for_each_block(session, tensor.elements, [&](std::span<const std::byte> block) {
     session.out.write(reinterpret_cast<const char*>(block.data()), static_cast<std::streamsize>(block.size()));
   });
 }
 
-/// A .npy file (numpy/lib/format.py, version 1.0).
+/// Prints a .npy file (numpy/lib/format.py, version 1.0).
 void cat_npy(const Session& session, const Printed& tensor) {
   session.out << npy_header(tensor.dtype, tensor.shape);
   cat_raw(session, tensor);
 }
 
-/// One element a line of a vector, one row a line of a matrix; of more dimensions matrices, each led by "# [i, j, :,
-/// :]" and apart by an empty line. numpy.loadtxt reads it. On a terminal the columns of what is small are aligned.
+/// Prints one element per line for a vector and one row per line for a matrix. A tensor with more dimensions becomes a
+/// series of matrices, each after a line "# [i, j, :, :]" and separated by empty lines. numpy.loadtxt reads this. On a
+/// terminal, the columns of small tensors are aligned.
 void cat_text(const Session& session, const Printed& tensor) {
   TextSink sink(session.out);
   ElementText text(tensor.dtype, Spelling::kPython);
@@ -130,7 +133,7 @@ void cat_text(const Session& session, const Printed& tensor) {
   });
 }
 
-/// One document `shardctl.cat/1`: name, type, dtype, shape and all elements as one list, row-major.
+/// Prints one document `shardctl.cat/1`: name, type, dtype, shape, and all elements as one list, row-major.
 void cat_json(const Session& session, const Printed& tensor) {
   JsonWriter json(session.out);
   ElementText text(tensor.dtype, Spelling::kJson);
@@ -150,14 +153,14 @@ void cat_json(const Session& session, const Printed& tensor) {
   json.end_line();
 }
 
-/// The entries of that name. \pre entries are sorted by name
+/// The entries with that name. \pre entries are sorted by name
 template <class Entries>
 std::span<const typename Entries::value_type> named(const Entries& entries, std::string_view name) {
   const auto found = std::ranges::equal_range(entries, name, {}, [](const auto& entry) { return entry.name; });
   return {found.begin(), found.end()};
 }
 
-/// A command that shows the value of `rank`, if that rank's file can be read alone; else empty.
+/// A command that shows the value on `rank`, if that rank's file can be read alone; otherwise empty.
 std::string line_of_rank(const std::string& asked, const OpenSource& source, int rank) {
   const Catalog& catalog = source.catalog();
   const auto file = std::ranges::find(catalog.files, rank, &File::rank);
@@ -168,7 +171,7 @@ std::string line_of_rank(const std::string& asked, const OpenSource& source, int
   return fmt::format("shardctl cat {} {} --from torch", shell_quoted(path), shell_quoted(asked));
 }
 
-/// Refuses a name that several entries have: it is not clear which one is meant.
+/// Refuses a name that several entries have, because the user may mean any of them.
 template <class Entry, class OfCatalog>
 const Entry& only_one(std::span<const Entry> entries, const OfCatalog& of_catalog, const std::string& asked,
                       const OpenSource& source) {
@@ -191,7 +194,7 @@ bool starts_below(std::string_view entry, std::string_view name) {
   return entry.size() > name.size() && entry.starts_with(name) && entry[name.size()] == '.';
 }
 
-/// A command that lists the names that match a pattern; empty if `asked` is none or nothing matches.
+/// A command that lists the names that match a pattern; empty if `asked` is not a pattern, or matches nothing.
 std::string listing_of_glob(const std::vector<std::string_view>& names, std::string_view asked,
                             const std::vector<std::string>& paths) {
   if (asked.find_first_of("*?") == std::string_view::npos) return {};
@@ -247,7 +250,7 @@ void print_object_json(const Session& session, const Catalog& catalog, std::stri
   json.end_line();
 }
 
-/// Bytes that a value consists of: those of a str, in UTF-8, or of a bytes object. Nothing for other values.
+/// The bytes of a str (as UTF-8) or of a bytes object; nothing for other values.
 std::optional<std::string_view> content_of(const Value* value) {
   if (value == nullptr) return std::nullopt;
   const bool has_content =
@@ -337,7 +340,8 @@ int cat(Session& session, const Request& request) {
     const auto tensors = named(selection.tensors, with_slice ? asked.name : std::string_view(request.cat.name));
     if (tensors.empty()) continue;
     const SelectedTensor& tensor = only_one(tensors, catalog.tensors, request.cat.name, source);
-    warn_all(session, checked_casts(session, request.select, source, std::span(&tensor, 1)));  // Others are not read.
+    warn_all(session, checked_casts(session, request.select, source,
+                                    std::span(&tensor, 1)));  // Warnings about other tensors do not matter.
     const Dims shape = catalog.tensors[tensor.source].shape;
     print_tensor(session, request.cat.format, source, tensor,
                  with_slice ? parse_slice(asked.slice, shape, tensor.name) : whole(shape), log);

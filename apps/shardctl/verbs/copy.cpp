@@ -39,7 +39,7 @@
 namespace shard::app {
 namespace {
 
-/// The first option that asks for something else than all of the source, or empty.
+/// The first option that restricts or changes the source's content, or empty.
 std::string find_change(const CopyRequest& request) {
   const SelectionOptions& selection = request.select;
   const LayoutRequest& layout = request.write.layout;
@@ -68,9 +68,9 @@ std::string find_change(const CopyRequest& request) {
   return {};
 }
 
-/// Opens the source again, with all that its files hold, and lays out what `format` makes of it.
-/// \throws Error kUnsupported  the source is of another format; an option asks for something else than all of it, or
-///   for another layout than --ranks; the verb is not one that does this.
+/// Opens the source again, with everything in its files, and computes the output of `format`.
+/// \throws Error kUnsupported  the source has a different format; an option restricts or changes the content, or
+///   requests a layout other than --ranks; or the verb does not support this.
 Remake open_remake(const Session& session, const CopyRequest& request, const Format& format, const OpenSource& source) {
   const std::string_view name = format.traits.name;
   if (!request.write.defaults.remakes) {
@@ -94,16 +94,16 @@ Remake open_remake(const Session& session, const CopyRequest& request, const For
   return format.remake(opened, how, {.ranks = request.write.layout.ranks});
 }
 
-/// What a run works on. The job borrows the rest.
+/// The objects of a run. The job borrows those that it does not own.
 struct Work {
   std::unique_ptr<Device> device;
   TargetForm form;
   OpenSource source;
   ChosenLayout layout;
-  FormatTraits traits;  ///< Of the target.
+  FormatTraits traits;  ///< The target's traits.
   CopyJob job;
-  std::unique_ptr<OutputStore> output;  ///< Checked, not begun.
-  std::unique_ptr<AppliedMap> to_map;   ///< Null: the target holds the tensors as they are.
+  std::unique_ptr<OutputStore> output;  ///< Checked, but not created.
+  std::unique_ptr<AppliedMap> to_map;   ///< Null: the target stores the tensors in their own form.
   std::vector<std::string> losses;
   std::optional<ManifestRequest> manifest;
 };
@@ -112,7 +112,7 @@ void append(std::vector<std::string>& all, const std::vector<std::string>& more)
   all.insert(all.end(), more.begin(), more.end());
 }
 
-/// Whether --to-map says what each rank stores, for a format that can hold that.
+/// Whether --to-map defines the tensors of each rank, for a format that can store these.
 bool is_cut_by_map(const Session& session, const std::string& to_map, const TargetForm& form) {
   if (to_map.empty()) return false;
   const OpenedMap& map = open_map(session, to_map);
@@ -120,7 +120,8 @@ bool is_cut_by_map(const Session& session, const std::string& to_map, const Targ
   return form.format->traits.mapped_ranks || form.format == &map_format(map.files_of_ranks().container);
 }
 
-/// Files of ranks with tensors of their own: no objects, and what tensors of the source share is not theirs to share.
+/// The traits of files with each rank's own tensors: no objects, and no sharing of storages, which the files do not
+/// own.
 FormatTraits traits_of_own_tensors(std::string_view format) {
   return {.name = format, .pieces = true, .many_files = false, .mapped_ranks = true};
 }
@@ -131,7 +132,7 @@ CopyJob make_job(const Session& session, const CopyRequest& request, const CopyV
   CopyJob job;
   job.reader = work.source.reader.get();
   work.traits = traits_of(*work.form.format, write);
-  // A map makes tensors of parts of others, which would keep all of those.
+  // Tensors that a map makes from parts of a storage would keep the whole storage.
   if (work.source.is_mapped) work.traits.sharing = false;
   const Format* format = work.form.format;
   if (is_cut_by_map(session, request.write.map, work.form) && !work.traits.mapped_ranks) {
@@ -158,21 +159,22 @@ CopyJob make_job(const Session& session, const CopyRequest& request, const CopyV
   return job;
 }
 
-/// The checked destination. It must not touch anything that is read.
+/// Opens the destination after checking that it does not overlap any file that is read.
 std::unique_ptr<OutputStore> open_output(const Session& session, const CopyRequest& request, const CopyVerb& verb,
                                          const OpenSource& source) {
   const WriteRequest& target = request.write;
   std::vector<std::string> sources = source.paths;
-  std::ranges::copy(request.named_inputs, std::back_inserter(sources));
+  std::ranges::copy(request.read.named_inputs, std::back_inserter(sources));
   const std::string& reference = request.read.numbers.hf_ref;
   if (verb.exported == nullptr && !reference.empty()) sources.push_back(reference);
-  if (verb.exported != nullptr) {  // A trainer's folder may well hold the output; only the files that are read count.
+  if (verb.exported != nullptr) {  // A trainer's folder may contain the output. Only the files that are read count.
     std::ranges::copy(verb.exported->read_paths, std::back_inserter(sources));
   }
   return local_output(session.fs, target.path, sources, {.force = target.force, .sync = !target.no_fsync});
 }
 
-/// A map with a mesh says what each rank stores: of the layout options only the number of ranks goes with it.
+/// Checks the layout options against --to-map. A map with a mesh defines each rank's tensors, so it permits only the
+/// number of ranks.
 void check_layout_of_map(const Session& session, const WriteRequest& write, const TargetForm& form,
                          const ModelMap& map) {
   const LayoutRequest& layout = write.layout;
@@ -202,7 +204,7 @@ void check_layout_of_map(const Session& session, const WriteRequest& write, cons
       .found(wanted);
 }
 
-/// Makes the job one that writes the selection in the form of --to-map.
+/// Sets up the job to write the selection in the form of --to-map.
 void apply_map(const Session& session, const CopyRequest& request, const Selection& selection, Work& work) {
   const ModelMap map = choose_map(session, request.write.map, request.read.numbers, work.source, MapUse::kMake,
                                   request.write.layout.ranks.value_or(1));
@@ -218,7 +220,7 @@ void apply_map(const Session& session, const CopyRequest& request, const Selecti
   work.job.target = mapped_target(*work.to_map, work.layout.layout, work.traits, first_padding);
 }
 
-/// Makes the job one that writes all of the source as it is, spread or arranged otherwise.
+/// Sets up the job to write the whole source unchanged, in a different arrangement of files.
 void prepare_remake(const Session& session, const CopyRequest& request, const CopyVerb& verb, Work& work, Log& log) {
   const auto made = std::make_shared<Remake>(open_remake(session, request, *work.form.format, work.source));
   work.source.reader = std::move(made->reader);
@@ -232,7 +234,7 @@ void prepare_remake(const Session& session, const CopyRequest& request, const Co
       {.selection = request.select, .arguments = session.command.arguments, .done = "written", .faults = verb.faults});
 }
 
-/// Items that are copied as they are go into the source's format only, under their own names.
+/// Refuses to convert or rename items that can only be copied unchanged.
 void refuse_kept_items(const Catalog& source, const SelectionOptions& selection, std::string_view format) {
   if (source.originals == nullptr || source.originals->kept.empty()) return;
   const bool is_renamed = !selection.rename.empty() || !selection.strip_prefix.empty() || !selection.add_prefix.empty();
@@ -245,11 +247,12 @@ void refuse_kept_items(const Catalog& source, const SelectionOptions& selection,
       .suggest(Remedy::kExclude, name);
 }
 
-/// Plans the run and rejects invalid requests, cheapest checks first, because reading objects can be expensive.
+/// Plans the run and rejects invalid requests. The cheapest checks come first, because reading objects can be
+/// expensive.
 Work prepare(const Session& session, const CopyRequest& request, const CopyVerb& verb, Log& log) {
   Work work;
-  work.manifest = manifest_request(session, request, verb.beside);  // The source as it is before it is read.
-  // --to and DST's suffix may contradict each other, whatever the source is.
+  work.manifest = manifest_request(session, request, verb.beside);  // Record the source before reading it.
+  // --to and DST's suffix may contradict each other, regardless of the source.
   work.form = choose_form(session, request.write);
   work.device = open_device(session, request.run);
   if (work.device != nullptr) {
@@ -258,7 +261,7 @@ Work prepare(const Session& session, const CopyRequest& request, const CopyVerb&
                          human_bytes(work.device->memory().free_bytes)));
   }
   work.source = verb.open(session, request, log);
-  // Only now is the format known that a verb keeps, and with it the default layout.
+  // A verb may keep the source's format, which is known only now; the default layout depends on it.
   if (work.form.format == nullptr) work.form.format = work.source.format;
   if (work.form.format->traits.mapped_ranks && request.write.map.empty()) {
     throw usage(fmt::format("cannot write {} without a model map", work.form.format->traits.name))
@@ -283,10 +286,10 @@ Work prepare(const Session& session, const CopyRequest& request, const CopyVerb&
   if (request.select.keep_objects) {
     work.source.reader->load_objects();
     check.takes_objects = true;
-    check_objects(source, check);  // Obstacles inside values that were not read before.
+    check_objects(source, check);  // Finds obstacles inside values that were not read before.
   }
   refuse_kept_items(source, request.select, work.traits.name);
-  // After loading: --include may name a leaf of an object.
+  // Needs loaded objects, because --include may name a leaf of an object.
   check_include({&source}, request.select);
   Selection selection = select(source, request.select);
   std::erase_if(selection.tensors, [&](const auto& tensor) { return source.tensors[tensor.source].damaged; });
@@ -326,7 +329,7 @@ CopyResult run_job(Session& session, const std::string& destination, OutputStore
   }
 }
 
-/// Adds what the job cannot know to its warnings.
+/// Adds warnings about facts that are unknown to the job.
 void add_warnings(CopyResult& result, const Work& work, const Progress& progress) {
   if (const std::int64_t overflows = progress.cast_overflows.load(); overflows > 0) {
     result.warnings.push_back(
@@ -340,7 +343,7 @@ void add_warnings(CopyResult& result, const Work& work, const Progress& progress
   }
 }
 
-/// With --if-changed: whether DST is what would be made; then rank 0 says so.
+/// With --if-changed: whether DST is up to date. If so, rank 0 prints this.
 bool is_unchanged(const Session& session, const CopyRequest& request, const CopyVerb& verb) {
   if (!request.write.if_changed) return false;
   const std::optional<Manifest> manifest = unchanged_output(session, request, verb.beside);

@@ -1,5 +1,5 @@
 /// \file
-/// What the writing verbs share: open a source, copy it to DST, say what was done.
+/// The common part of the writing verbs: open a source, copy it to DST, report the result.
 #pragma once
 
 #include <functional>
@@ -17,25 +17,25 @@
 
 namespace shard::app {
 
-/// What is a verb's own.
+/// The parts that differ between verbs.
 struct CopyVerb {
   std::function<OpenSource(const Session& session, const CopyRequest& request, Log& log)> open;
-  /// What `open` could not save, for the result; null where it refuses all damage.
+  /// Damage that `open` found, for the result; null if `open` refuses all damage.
   const Salvage* salvage = nullptr;
-  /// Changes what was selected, and may refuse it. May be empty.
+  /// Changes the selection, and may refuse it. May be empty.
   std::function<void(OpenSource& source, Selection& selection)> adjust{};
-  /// Makes the writer of the output of the format's. May be empty.
+  /// Turns the format's writer into the output's. May be empty.
   std::function<std::unique_ptr<Writer>(std::unique_ptr<Writer> writer)> wrap_writer{};
-  /// What export decided, for the result; null for other verbs.
+  /// The decisions of export, for the result; null for other verbs.
   const ExportReport* exported = nullptr;
-  bool converts_all = false;  ///< export --dtype: all floating-point tensors are converted.
-  /// Files that decide what is written, besides those that options name.
+  bool converts_all = false;  ///< export --dtype: converts all floating-point tensors.
+  /// Files that influence the output, besides those that options name.
   std::vector<std::string> beside{};
-  /// The objects that `open` could not read. Null: objects are dropped, or `open` refuses them.
+  /// Objects that `open` could not read. Null: objects are dropped, or `open` refuses such objects.
   const ObjectFaults* faults = nullptr;
 };
 
-/// Runs a writing verb. Tensors of the source that are `damaged` are left out. \returns the exit code.
+/// Runs a writing verb. Skips the source's `damaged` tensors. \returns the exit code.
 int run_copy_verb(Session& session, const CopyRequest& request, const CopyVerb& verb);
 
 }  // namespace shard::app

@@ -35,7 +35,7 @@ bool has_prefix(const Catalog& catalog, const std::string& prefix) {
          std::any_of(catalog.objects.begin(), catalog.objects.end(), starts);
 }
 
-/// The options for one side: a prefix for both sides that only the other side has is not a mistake.
+/// The options for one side. A prefix for both sides may be on only one of them.
 SelectionOptions options_for(const SelectionOptions& options, const SideNames& own, const Catalog& mine,
                              const Catalog& other) {
   SelectionOptions result = options;
@@ -68,7 +68,7 @@ void open_sides(Session& session, const Request& request, Side& a, Side& b, Log&
   for (const auto& [to, path] : {std::pair{&a, request.read.paths[0]}, std::pair{&b, request.read.paths[1]}}) {
     side.paths = {path};
     side.map = to == &a ? request.read.map : request.write.map;
-    // One side may well be a whole one.
+    // One side may be sharded while the other is not.
     to->source = open_source(
         session, side, log,
         {.may_lack_ranks = true, .may_lack_choices = true, .selection = &request.select, .findings = &to->faults});

@@ -17,7 +17,7 @@
 namespace shard::app {
 namespace {
 
-/// On rank 0 all digests, on other ranks those of the rank's own share.
+/// All digests on rank 0; on other ranks, the digests of the rank's share.
 std::vector<std::string> all_digests(Session& session, HashAlgorithm algorithm, const OpenSource& source,
                                      const Selection& selection, Log& log) {
   Progress progress;

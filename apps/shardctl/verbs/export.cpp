@@ -43,13 +43,13 @@ ExportOptions export_options(const Session& session, const CopyRequest& request)
                        .is_checked = !request.exporting.no_check,
                        .names = request.exporting.names,
                        .is_mapped = !request.read.map.empty(),
-                       .holds_files = session.parts != nullptr,  // Other ranks' files can be read during a step only.
+                       .holds_files = session.parts != nullptr,  // Files of other ranks can be read only during a step.
                        .max_memory_bytes = reading_memory_bytes(session)};
   if (session.common.json) result.most_renames = std::numeric_limits<std::size_t>::max();
   return result;
 }
 
-/// One export from the command line to the output: the words around the library's decisions.
+/// One export from the command line to the output: prints the library's decisions.
 class Export {
  public:
   Export(Session& session, const CopyRequest& request)
@@ -69,9 +69,9 @@ class Export {
   std::string remedy_for(const ReferenceDifference& difference, bool fits_by_map) const;
 
   Session& session_;
-  CopyRequest request_;  ///< `read` is the checkpoint that was chosen; renaming that export does itself is removed.
+  CopyRequest request_;  ///< `read` is the chosen checkpoint; names that export itself renames are removed.
   ModelExport export_;
-  ObjectFaults faults_;  ///< Not asked: objects are dropped, whatever they are.
+  ObjectFaults faults_;  ///< Not used: export drops all objects.
 };
 
 int Export::run() {
@@ -112,14 +112,14 @@ void Export::say_what_was_found() const {
 }
 
 OpenSource Export::open(const Session& session, const CopyRequest& request, Log& log) {
-  OpenSource source =
-      open_source(session, request.read, log, {.keeps_map = true, .findings = &faults_});  // Its names lack wrappers.
+  OpenSource source = open_source(session, request.read, log,
+                                  {.keeps_map = true, .findings = &faults_});  // The map's names lack wrappers.
   source.label = export_.source().label;
   const Catalog& catalog = source.catalog();
   ModelPart part = find_part(catalog);
   export_.take(catalog, part);
   LayoutRequest& layout = request_.write.layout;
-  if (part.is_adapter && !layout.cuts_files()) layout.shards = 1;  // PEFT opens one file only.
+  if (part.is_adapter && !layout.cuts_files()) layout.shards = 1;  // PEFT opens only one file.
   say_what_is_taken();
   part.warnings = warnings_of(catalog, part);
   source.reader = model_reader(std::move(source.reader), part);
@@ -127,7 +127,7 @@ OpenSource Export::open(const Session& session, const CopyRequest& request, Log&
   return source;
 }
 
-/// A line for each of several models in one source, and one for all of them as one model.
+/// A command for each of several models in one source, and one for all of them as a single model.
 [[noreturn]] void refuse_choices(const std::vector<std::string>& arguments, const std::string& label,
                                  const std::vector<std::string>& choices) {
   std::vector<std::string> lines;
@@ -140,7 +140,7 @@ OpenSource Export::open(const Session& session, const CopyRequest& request, Log&
       .hint(fmt::format("{}; --include '**' exports all of them as one model", fmt::join(lines, ", or ")));
 }
 
-/// A line for each of several adapters, which leaves the others out.
+/// A command for each of several adapters, which excludes the others.
 [[noreturn]] void refuse_adapters(const std::vector<std::string>& arguments, const std::string& label,
                                   const std::vector<std::string>& adapters) {
   std::vector<std::string> lines;
@@ -159,7 +159,7 @@ OpenSource Export::open(const Session& session, const CopyRequest& request, Log&
       .hint(fmt::format("{}", fmt::join(lines, ", or ")));
 }
 
-/// The line that exports the adapter of a source that holds its base model too.
+/// The command that exports the adapter of a source that also contains the base model.
 std::string adapter_line(const std::vector<std::string>& arguments, const Catalog& catalog) {
   const auto is_saved = [](const Tensor& each) {
     return each.name.find(".modules_to_save.") != std::string_view::npos;
@@ -229,7 +229,7 @@ void Export::adjust(OpenSource& source, Selection& selection) {
   throw export_.mismatch(difference).hint(remedy_for(difference, fits_by_map));
 }
 
-/// True if the names of transformers 4 are the reference's.
+/// True if the names of transformers 4 would match the reference.
 bool Export::fits_by_names(const OpenSource& source) const try {
   const std::set<std::string> may_lack = export_.may_lack();
   const ModelMap map = choose_map(session_, std::string(kOlderNames), request_.read.numbers, source, MapUse::kUndo, 1);
@@ -240,9 +240,9 @@ bool Export::fits_by_names(const OpenSource& source) const try {
     if (!may_lack.contains(std::string(tensor.name))) tensors.push_back({i, tensor.dtype, tensor.name, {}});
   }
   const ReferenceDifference left = compare_with_reference(tensors, logical, *export_.reference_weights(), may_lack);
-  return left.missing.empty() && left.shapes.empty() && left.unexpected.size() <= 1;  // A tied head.
+  return left.missing.empty() && left.shapes.empty() && left.unexpected.size() <= 1;  // A tied head may remain.
 } catch (const Error&) {
-  return false;  // The map is not this model's: there is nothing to hint at.
+  return false;  // The map does not fit this model, so there is nothing to suggest.
 }
 
 std::string Export::remedy_for(const ReferenceDifference& difference, bool fits_by_map) const {

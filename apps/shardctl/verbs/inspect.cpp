@@ -16,10 +16,11 @@ namespace shard::app {
 
 namespace {
 
-/// Reading more than this for the values of objects is left to --json.
+/// If reading the values of objects would take more than this, only --json shows them.
 constexpr std::int64_t kMaxObjectBytes = 1 << 20;
 
-/// Text shows values that cost little; a value that cannot be read does not keep it from showing the rest.
+/// Loads values for the text output if they are cheap to read. An unreadable value does not prevent the rest of the
+/// output.
 void load_cheap_objects(Session& session, const OpenSource& source) {
   if (source.reader->unread_object_bytes() > kMaxObjectBytes) return;
   try {
@@ -29,7 +30,7 @@ void load_cheap_objects(Session& session, const OpenSource& source) {
   }
 }
 
-/// A document is complete or fails, but for values of classes that are not read by default.
+/// Fails if an object could not be read; values of classes that are not read by default only cause a warning.
 void judge_faults(Session& session, const OpenSource& source, const ObjectFaults& faults, bool is_document) {
   if (faults.empty()) return;
   FirstNames names;
@@ -41,7 +42,7 @@ void judge_faults(Session& session, const OpenSource& source, const ObjectFaults
   warn(session, fmt::format("cannot read the values of objects: {}: {}", names.text(), faults.first().what()));
 }
 
-/// Finds the places of tensors' elements. A tensor of a kind that cannot be read has none, and is listed all the same.
+/// Finds the locations of tensors' elements. A tensor of an unreadable kind has no location, but is still listed.
 void locate(Session& session, const OpenSource& source, std::span<const std::uint32_t> tensors) {
   std::vector<std::span<const std::uint32_t>> open{tensors};
   FirstNames unread;

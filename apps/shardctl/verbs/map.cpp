@@ -49,7 +49,7 @@ void print_list(Session& session) {
     sink.line(fmt::format("{:{}}  {}", map.name, width, description_of(map)));
 }
 
-/// Prints the document, which is valid: opening parses it.
+/// Prints the document. It is valid, because opening it parsed it.
 void print_document(Session& session, const std::string& name) {
   const std::string& text = open_map(session, name).text;
   TextSink sink(session.out);

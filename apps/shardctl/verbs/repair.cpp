@@ -19,14 +19,15 @@
 namespace shard::app {
 namespace {
 
-/// Ownership: the inner store must outlive this, and this whatever it opened. Threads: safe.
+/// A store whose reads stop on request and are counted. Ownership: the inner store must outlive this store, which must
+/// outlive the files that it opens. Threads: safe.
 class StoppableStore final : public SourceStore {
  public:
   StoppableStore(const SourceStore& inner, std::stop_token stop) : inner_(inner), stop_(std::move(stop)) {}
-  std::int64_t bytes_read() const { return counted_; }  ///< So far, of all files. Threads: any.
+  std::int64_t bytes_read() const { return counted_; }  ///< Bytes read so far, of all files. Threads: any.
   FileStatus status(const std::string& path) const override { return inner_.status(path); }
   std::vector<std::string> list(const std::string& folder) const override { return inner_.list(folder); }
-  /// The files' reads throw Error kInterrupted once the stop was asked for.
+  /// Reads of the opened files throw Error kInterrupted after a request to stop.
   std::unique_ptr<RandomReader> open(const std::string& path) const override;
   std::unique_ptr<RandomReader> open_below(const std::string& folder, const std::string& relative) const override;
 
@@ -92,7 +93,7 @@ void refuse_ranks(const LaunchFacts& launch) {
 int run_repair(Session& session, const Request& request) {
   refuse_ranks(session.launch);
   Salvage salvage(request.read.paths);
-  const StoppableStore store(source_store(session), session.stop);  // All of the source is read before the job begins.
+  const StoppableStore store(source_store(session), session.stop);  // The whole source is read before the job begins.
   const auto open = [&salvage, &store](const Session& own, const CopyRequest& given, Log& log) {
     const Source like{&store, {given.like}};
     const std::atomic<std::int64_t> none = 0;

@@ -1,5 +1,5 @@
 /// \file
-/// What the verbs take, refuse and do: the functions of the table in verbs.cpp.
+/// The functions of the table in verbs.cpp: the options, checks and work of the verbs.
 #pragma once
 
 #include "apps/shardctl/arguments/verb.h"
@@ -8,7 +8,7 @@
 namespace shard::app {
 
 int run_inspect(Session& session, const Request& request);
-/// split, gather, reshard and convert: one operation; they differ in defaults only (TargetDefaults).
+/// Runs split, gather, reshard and convert, which are one operation with different defaults (TargetDefaults).
 int run_copy(Session& session, const Request& request);
 int run_repair(Session& session, const Request& request);
 int run_export(Session& session, const Request& request);
@@ -20,7 +20,7 @@ int run_map(Session& session, const Request& request);
 int run_completion(Session& session, const Request& request);
 int run_env(Session& session, const Request& request);
 int run_version(Session& session, const Request& request);
-/// The one line of --version.
+/// The line of --version.
 int run_version_line(Session& session);
 int run_help(Session& session, const Request& request);
 
@@ -28,7 +28,7 @@ void check_export(const Session& session, Request& request);
 void check_diff(const Session& session, Request& request);
 /// The last argument is the tensor's name: moves it from the sources to CatRequest.
 void check_cat(const Session& session, Request& request);
-/// The first words say what to do and with which map: moves them from the sources to MapRequest.
+/// The first words are the action and the map: moves them from the sources to MapRequest.
 void check_map(const Session& session, Request& request);
 void check_completion(const Session& session, Request& request);
 

@@ -39,16 +39,16 @@
 namespace shard::app {
 namespace {
 
-/// All that `shardctl.verify/1` says.
+/// The content of `shardctl.verify/1`.
 struct VerifyReport {
   std::string label;  ///< The source, as the user wrote it.
   std::span<const Finding> findings;
-  std::size_t left_out = 0;  ///< Findings past those that are kept.
+  std::size_t left_out = 0;  ///< Number of findings beyond those that are kept.
   bool has_errors = false;
   VerifyCounts counts;
   std::set<std::string> globals;
-  const Catalog* catalog = nullptr;      ///< Null: nothing could be opened.
-  std::vector<std::string> not_checked;  ///< Entries of the source's folder beside it; folders end in '/'.
+  const Catalog* catalog = nullptr;      ///< Null: the source could not be opened.
+  std::vector<std::string> not_checked;  ///< Other entries in the source's folder; names of folders end in '/'.
 
   bool ok() const { return !has_errors; }
 };
@@ -63,7 +63,7 @@ std::string detail_of(const Error& error) {
   return text;
 }
 
-/// Contract of `shardctl.verify/1`: what is not read is a warning there, with `not_read` beside it.
+/// `shardctl.verify/1` represents unread content as a warning with `not_read` beside it.
 std::string_view severity_name(const Finding& finding) { return finding.is_error() ? "error" : "warning"; }
 
 std::string line_of(const Finding& finding) {
@@ -74,10 +74,10 @@ std::string line_of(const Finding& finding) {
   return line + ": " + detail_of(error);
 }
 
-/// What was not read, and why.
+/// Unread content, and the reason.
 struct Unread {
   std::set<std::string> tensors, objects, files;
-  std::set<std::string> classes;  ///< Or kinds of tensors and files, where no class is the reason.
+  std::set<std::string> classes;  ///< Classes, or kinds of tensors and files if no class is the reason.
 };
 
 Unread unread_of(const VerifyReport& report) {
@@ -114,7 +114,7 @@ std::string unread_text(const Unread& unread) {
                      first_names(unread.classes));
 }
 
-/// A line for each class, with the first few names.
+/// A line for each class, with its first few names.
 void list_unread(TextSink& sink, const VerifyReport& report) {
   std::map<std::string, FirstNames> by_reason;
   for (const Finding& finding : report.findings) {
@@ -157,14 +157,14 @@ void write_unread(JsonWriter& json, const Unread& unread) {
   json.end_object();
 }
 
-/// The first few names, those of weights and folders before others.
+/// The first few names; weights and folders precede others.
 std::string listed(std::vector<std::string> names) {
   const auto is_first = [](const std::string& name) { return name.ends_with('/') || is_weights_name(name); };
   std::ranges::stable_partition(names, is_first);
   return first_names(names);
 }
 
-/// One line a finding, the worst first, and a verdict.
+/// Prints one line per finding, the most severe first, and a verdict.
 void render_text(const Session& session, const VerifyReport& report) {
   TextSink sink(session.out);
   for (const Finding& finding : report.findings) {
@@ -222,18 +222,19 @@ void render_json(JsonWriter& json, const VerifyReport& report) {
 
 constexpr int kExitFindings = 1;
 
-/// What could be opened, and what is known to be wrong by then.
+/// The parts that could be opened. Errors until then are findings.
 struct Opened {
-  OpenSource source;  ///< Without a reader where nothing could be read.
+  OpenSource source;  ///< Has no reader if it could not be opened.
   std::optional<StatedFiles> stated;
   std::optional<WholeHashes> hashes;
-  std::optional<Error> unreadable;  ///< Why `source` has no reader.
-  std::unique_ptr<Reader> loose;    ///< Its files one by one then; null: none can be checked so.
+  std::optional<Error> unreadable;  ///< The reason why `source` has no reader.
+  /// Reads the files of such a source one by one; null: none can be checked in this way.
+  std::unique_ptr<Reader> loose;
 
   Reader* reader() const { return source.reader != nullptr ? source.reader.get() : loose.get(); }
 };
 
-/// A manifest that is damaged is a finding where it was found, and an error where it was named.
+/// Opens the manifest. A damaged manifest beside the source is a finding; one that the user names is an error.
 void open_manifest(const SourceStore& store, const std::vector<std::string>& paths, const std::string& against,
                    VerifyFindings& found, Opened& opened) {
   const bool is_named = !against.empty();
@@ -247,7 +248,7 @@ void open_manifest(const SourceStore& store, const std::vector<std::string>& pat
   }
 }
 
-/// Megatron-core's hashes, where they lie in the folder, or in that of the run's last iteration.
+/// Opens Megatron-core's hashes, if they are in the folder, or in the folder of the run's last iteration.
 void open_hashes(const SourceStore& store, const std::vector<std::string>& paths, VerifyFindings& found,
                  Opened& opened) {
   if (paths.size() != 1 || store.status(paths[0]).kind != FileKind::kFolder) return;
@@ -262,7 +263,7 @@ void open_hashes(const SourceStore& store, const std::vector<std::string>& paths
   }
 }
 
-/// \throws Error  why nothing is read, if nothing is damaged either: a kind of checkpoint that is not supported
+/// \throws Error  the reason why no data is read, if there is no damage either: an unsupported kind of checkpoint
 void refuse_nothing_read(const Catalog& catalog, const VerifyFindings& found) {
   if (!catalog.tensors.empty() || !catalog.objects.empty() || found.has_errors()) return;
   std::optional<Error> why = found.first_unread();
@@ -273,7 +274,7 @@ Opened open(const Session& session, ReadRequest read, const std::string& against
   Opened opened;
   open_manifest(source_store(session), read.paths, against, found, opened);
   open_hashes(source_store(session), read.paths, found, opened);
-  read.opaque_globals = true;  // What a class outside the list hides is not read; all else is.
+  read.opaque_globals = true;  // Values of classes outside the list are not read; everything else is.
   try {
     opened.source = open_source(session, read, log, {.may_lack_ranks = true, .findings = &found});
     refuse_nothing_read(opened.source.catalog(), found);
@@ -291,7 +292,7 @@ Opened open(const Session& session, ReadRequest read, const std::string& against
   return opened;
 }
 
-/// Whether no file of the checkpoint has a container that can be read.
+/// Whether the checkpoint has no file with a readable container.
 bool holds_nothing(const Opened& opened, const VerifyReport& report) {
   if (opened.reader() == nullptr) return true;
   const Catalog& catalog = opened.reader()->catalog();
@@ -304,7 +305,7 @@ int exit_code(const Opened& opened, const VerifyReport& report) {
   return exit_code_for(opened.unreadable ? opened.unreadable->code() : ErrorCode::kCorruption);
 }
 
-/// Entries of the source's folder that were not read; folders end in '/'.
+/// Entries of the source's folder that were not read; names of folders end in '/'.
 std::vector<std::string> not_checked(const Session& session, const Opened& opened, const std::set<std::string>& read) {
   if (opened.source.reader == nullptr || !is_rank_zero(session)) return {};
   std::vector<std::string> names = names_beside(session, opened.source, read);
@@ -357,7 +358,7 @@ int run_verify(Session& session, const Request& request) {
     meter.set_total(verification.total_bytes());
     verification.read(stop);
   });
-  found.explain_by({});  // Outside of steps other ranks' files cannot be asked for.
+  found.explain_by({});  // Files of other ranks can be read only during a step.
   verification.finish();
   meter.finish();
   expect_unchanged_source(session);

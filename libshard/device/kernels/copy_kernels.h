@@ -40,7 +40,7 @@ struct FlatCopy {
   }
 };
 
-/// A square of a plane, in shared memory. Rows are padded, so that a column's units lie in different banks.
+/// A square of a plane, in shared memory. Rows are padded, so that a column's units use different banks.
 template <class Unit>
 struct PlaneTile {
   static constexpr int kSide = sizeof(Unit) < 4 ? 128 / static_cast<int>(sizeof(Unit)) : 32;

@@ -1,5 +1,5 @@
 #pragma once
-// Called in an inline member of c10d's header that we never call: see rendezvous/store.h.
+// An inline member of c10d's header that we never call uses this: see rendezvous/store.h.
 
 #include <chrono>
 

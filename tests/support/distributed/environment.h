@@ -40,7 +40,7 @@ int number_variable(const std::string& name, int fallback);
 std::string test_backend();
 
 /// Sets a variable (nothing: unsets it) during its lifetime, then restores the old state, set or unset. Threads: none
-/// may read the environment at the time.
+/// may read the environment during this time.
 class EnvironmentGuard {
  public:
   EnvironmentGuard(std::string name, const std::optional<std::string>& value);
@@ -53,7 +53,7 @@ class EnvironmentGuard {
   std::optional<std::string> before_;
 };
 
-/// NCCL groups that are made while it lives wait in the calling thread.
+/// NCCL groups that are created during its lifetime wait in the calling thread.
 class NcclBlockingWait {
   EnvironmentGuard async_{"TORCH_NCCL_ASYNC_ERROR_HANDLING", std::nullopt};
   EnvironmentGuard blocking_{"TORCH_NCCL_BLOCKING_WAIT", "1"};
@@ -78,8 +78,8 @@ struct Output {
 };
 Output captured_output(const std::function<void()>& body);
 
-/// A folder with barrier/, test_dir/ and init_dir/ in TEMP_DIR, and the rendezvous in INIT_METHOD: `init_method`, or
-/// else file://<folder>/init_dir/shared_init_file. The destructor removes all of it.
+/// A folder in TEMP_DIR with barrier/, test_dir/ and init_dir/, and the rendezvous in INIT_METHOD: `init_method`, or
+/// else file://<folder>/init_dir/shared_init_file. The destructor removes all of this.
 class TempDirectories {
  public:
   explicit TempDirectories(const std::optional<std::string>& init_method = std::nullopt);
@@ -90,7 +90,7 @@ class TempDirectories {
   EnvironmentGuard temp_dir_, init_method_;
 };
 
-// --- Meeting --------------------------------------------------------------------------------------------------------
+// --- Rendezvous -----------------------------------------------------------------------------------------------------
 
 /// A TCP store; the master listens on a port that the system chooses if `port` is 0.
 c10::intrusive_ptr<c10d::Store> create_tcp_store(const std::string& address = "localhost", int world_size = 1,
@@ -100,7 +100,7 @@ c10::intrusive_ptr<c10d::Store> create_tcp_store(const std::string& address = "l
 /// Gloo's device on an interface ("lo"), or on 127.0.0.1.
 std::shared_ptr<::gloo::transport::Device> create_device(const std::string& interface = "");
 
-/// The default group of one process for a scope, as a rank of a world that meets at MASTER_ADDR:MASTER_PORT.
+/// The default group of one process for a scope, as a rank of a world whose ranks connect at MASTER_ADDR:MASTER_PORT.
 class ProcessGroupScope {
  public:
   struct Options {
@@ -123,14 +123,14 @@ class ProcessGroupScope {
 /// GPUs of each rank: rank i has [i]; none for all ranks if there are fewer GPUs than ranks.
 std::map<int, std::vector<int>> init_multigpu_helper(int world_size, int gpus);
 
-/// Elastic Fabric Adapter: `fi_info -p efa -t FI_EP_RDM` succeeds. Asked once.
+/// Elastic Fabric Adapter: whether `fi_info -p efa -t FI_EP_RDM` succeeds. Checked once.
 bool has_efa();
 /// TensorPipe transports to use: shm and uv with EFA, otherwise any (empty).
 std::vector<std::string> tp_transports();
 
 // --- Subtests -------------------------------------------------------------------------------------------------------
 
-/// A name and the values it takes, of any types.
+/// A name and its values, of any types.
 using SubtestConfig = std::vector<std::pair<std::string, std::vector<c10::IValue>>>;
 using SubtestValues = std::map<std::string, c10::IValue>;
 void run_each_subtest(const SubtestConfig& config, const std::function<void(const SubtestValues&)>& body);

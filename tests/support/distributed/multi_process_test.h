@@ -9,9 +9,9 @@
 /// exit code: 0; 10 after a failed assertion or an exception, whose texts reach the parent; a skip's code (skips.h).
 /// The parent runs set_up, waits, reports and runs tear_down.
 ///
-/// When a rank ends with 10 or by a signal, or when the time is over (get_timeout; ranks that are stuck then tell the
-/// stacks of all their threads), the others are ended. The test passes if all ranks return 0, and is skipped only if
-/// all agree why.
+/// When a rank ends with 10 or by a signal, or when the time limit (get_timeout) is over, the other ranks are ended;
+/// stuck ranks first print the stacks of all their threads. The test passes if all ranks return 0. It is skipped only
+/// if all ranks give the same reason.
 ///
 /// Source: MultiProcessTestCase in torch/testing/_internal/common_distributed.py (torch 2.11).
 #pragma once
@@ -53,18 +53,18 @@ class MultiProcessTestCase : public ::testing::Test {
   static std::string current_test_name();
 
  protected:
-  /// In the parent, before and after the test; both may skip. Those of this class start the ranks and end remaining
-  /// ones.
+  /// Run in the parent, before and after the test; both may skip. The versions in this class start the ranks and end
+  /// the remaining ones.
   virtual void set_up();
   virtual void tear_down();
-  /// In every rank.
+  /// Runs in every rank.
   virtual void run_rank() = 0;
 
   /// \pre in the parent, once
   void spawn_processes();
-  /// For tests whose ranks end themselves: codes other than 10 are not failures. Call it in set_up.
+  /// For tests whose ranks end themselves: exit codes other than 10 are not failures. Call it in set_up.
   void skip_return_code_checks() { check_return_codes_ = false; }
-  /// The limit of this test; get_timeout of its name unless overridden.
+  /// The time limit of this test: get_timeout of its name, unless overridden.
   virtual std::chrono::milliseconds timeout() const;
 
  private:

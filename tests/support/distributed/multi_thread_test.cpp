@@ -27,10 +27,10 @@ std::string thread(int rank) { return c10::str("Thread ", rank); }
 
 struct ThreadBody {
   std::function<void(int)> run;
-  std::function<void()> tear_down;  ///< Also after a failure; the group is gone.
+  std::function<void()> tear_down;  ///< Runs even after a failure; the group no longer exists.
 };
 
-/// Messages of the threads to the one that waits for them.
+/// Messages of the threads to the waiting thread.
 class ThreadRanks {
  public:
   ThreadRanks(int world_size, const ThreadBody& body) : body_(body), ended_(static_cast<std::size_t>(world_size)) {
@@ -42,7 +42,7 @@ class ThreadRanks {
   ThreadRanks(const ThreadRanks&) = delete;
   ThreadRanks& operator=(const ThreadRanks&) = delete;
 
-  /// A rank that still runs after `timeout`, each rank having its own; nothing if all have ended.
+  /// A rank that still runs after `timeout`, which each rank has separately; nothing if all have ended.
   std::optional<int> wait(std::chrono::milliseconds timeout) {
     std::unique_lock lock(mutex_);
     for (std::size_t rank = 0; rank < ended_.size(); ++rank) {
@@ -77,13 +77,13 @@ class ThreadRanks {
     destroy_process_group();
   }
 
-  /// Whether `step` ended well.
+  /// Whether `step` succeeded.
   bool guarded(int rank, const std::function<void()>& step) {
     try {
       step();
       return true;
     } catch (const Error& error) {
-      // Ranks that were woken fail because a different one has failed.
+      // Ranks that were woken fail because a different rank has failed.
       if (!(is_broken_ && error.code() == ErrorCode::kPeer)) remember(rank);
     } catch (...) {
       remember(rank);
@@ -103,7 +103,8 @@ class ThreadRanks {
   std::condition_variable rank_ended_;
   std::vector<bool> ended_;
   std::vector<Exception> exceptions_;
-  std::vector<std::jthread> threads_;  // Last: they use all of the above until they are joined.
+  std::vector<std::jthread>
+      threads_;  // Declared last, because the threads use all members above until they are joined.
 };
 
 struct ThreadFailures {
@@ -137,7 +138,7 @@ ThreadFailures failures_of(const std::vector<ThreadRanks::Exception>& exceptions
   return failures;
 }
 
-/// A thread cannot be stopped, so its data must stay.
+/// Kept, because a thread cannot be stopped and may still use its data.
 [[noreturn]] void end_process(int stuck_rank, std::chrono::milliseconds timeout, const ThreadFailures& failures) {
   ADD_FAILURE() << failures.text << thread(stuck_rank) << " terminated or timed out after "
                 << std::chrono::duration<double>(timeout).count() << " seconds\n\n"

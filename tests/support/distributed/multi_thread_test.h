@@ -39,14 +39,14 @@ class MultiThreadedTestCase : public ::testing::Test {
   static std::string current_test_name() { return MultiProcessTestCase::current_test_name(); }
 
  protected:
-  /// In every rank's thread, around the body; the group exists.
+  /// Run in every rank's thread, around the body; the group exists.
   virtual void per_thread_set_up() {}
   virtual void per_thread_tear_down() {}
   virtual void run_rank() = 0;
-  /// For one rank; the limit of the test's name unless overridden.
+  /// The time limit of one rank: that of the test's name, unless overridden.
   virtual std::chrono::milliseconds timeout() const;
 
-  /// Compare on only one rank: values from the shared random generator have a fixed order only on a chosen rank.
+  /// Only one rank compares, because values from the shared random generator have a fixed order only on a chosen rank.
   template <class X, class Y>
   void assert_equal_on_rank(const X& x, const Y& y, int on_rank = 0) const {
     if (rank() == on_rank) {

@@ -1,4 +1,4 @@
-// A rank's end of rank_processes.h.
+// The rank's end of rank_processes.h.
 #include <c10/util/StringUtil.h>
 #include <cxxabi.h>
 #include <fcntl.h>
@@ -36,7 +36,7 @@ class Parent {
     const std::string bytes = encode({kind, std::chrono::steady_clock::now().time_since_epoch().count(), text});
     for (std::size_t sent = 0; sent < bytes.size();) {
       const ssize_t count = ::send(socket_, bytes.data() + sent, bytes.size() - sent, MSG_NOSIGNAL);
-      if (count <= 0) return;  // The parent is gone; so will this process be.
+      if (count <= 0) return;  // The parent is gone, and this process will end soon.
       sent += static_cast<std::size_t>(count);
     }
   }
@@ -47,7 +47,7 @@ class Parent {
   std::mutex mutex_;
 };
 
-/// Sends GoogleTest's failures as they happen, because a rank may be stuck before it ends. Called under GoogleTest's
+/// Sends GoogleTest's failures when they happen, because a rank may get stuck before it ends. Called under GoogleTest's
 /// lock.
 class TellFailures : public ::testing::EmptyTestEventListener {
  public:
@@ -136,7 +136,7 @@ std::string type_name(const std::exception& error) {
   return status == 0 ? name.get() : typeid(error).name();
 }
 
-/// The code for an exception of `body`, or 0. GoogleTest knows of reported skips and failures.
+/// The exit code for an exception of `body`, or 0. GoogleTest knows reported skips and failures.
 int code_of(const RankContext& context, const std::function<void()>& body) {
   try {
     body();
@@ -166,7 +166,7 @@ const std::optional<RankContext>& rank_context() {
 
 void become_rank(const RankContext& context) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  ::fcntl(context.socket, F_SETFD, FD_CLOEXEC);  // Programs that it starts are not ranks.
+  ::fcntl(context.socket, F_SETFD, FD_CLOEXEC);  // Programs that the rank starts are not ranks.
   write_stack_on_fatal_signals();
   ::setenv("TORCH_SHOW_CPP_STACKTRACES", "1", 0);
   ::testing::TestEventListeners& listeners = ::testing::UnitTest::GetInstance()->listeners();
@@ -184,7 +184,7 @@ void run_rank_and_exit(const RankContext& context, const std::function<void()>& 
   std::cout.flush();
   std::cerr.flush();
   std::fflush(nullptr);
-  ::_exit(code);  // Threads of remaining groups must not delay the end.
+  ::_exit(code);  // Does not wait for threads of remaining groups.
 }
 
 std::string encode(const Message& message) {

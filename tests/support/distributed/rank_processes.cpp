@@ -40,7 +40,7 @@ std::string join(const std::vector<std::string>& texts) {
 
 bool died_of_signal(const RankResult& rank) { return rank.exit_code && *rank.exit_code < 0; }
 
-/// Minus the signal of a crash before the parent's signal; nothing if there was none.
+/// Minus the signal of a crash before the parent's signal; nothing if there was no crash.
 std::optional<int> own_signal(int status, int sent) {
   if (!WIFSIGNALED(status) || WTERMSIG(status) == SIGTERM || WTERMSIG(status) == sent) return std::nullopt;
   return -WTERMSIG(status);
@@ -59,7 +59,7 @@ std::string failure_text(const RankResult& rank) {
   return process(rank.rank) + how + join(rank.failures);
 }
 
-/// Ranks that died of a signal first, because they cause the others' failures.
+/// Ranks that died of a signal come first, because they cause the others' failures.
 std::string failures_in_order(std::span<const RankResult> all) {
   std::vector<RankResult> ranks(all.begin(), all.end());
   std::erase_if(ranks, [](const RankResult& rank) { return rank.failures.empty() && !failed_and_ended(rank); });
@@ -79,7 +79,8 @@ std::string unfinished_ranks(std::span<const RankResult> ranks, std::chrono::dur
   return text;
 }
 
-constexpr std::string_view kRunnersOwn = "GTEST_";  // Its filter, its report's file and so on are the parent's.
+constexpr std::string_view kRunnersOwn =
+    "GTEST_";  // GoogleTest's filter, report file and so on are for the parent only.
 
 std::vector<std::string> environment_of_rank(int rank, int world_size, const std::string& file_name, int socket) {
   std::vector<std::string> variables = {c10::str(kRankVariable, '=', rank), c10::str(kFileVariable, '=', file_name),
@@ -147,15 +148,15 @@ Verdict check_no_test_errors(std::span<const RankResult> ranks, std::chrono::dur
 
 struct RankProcesses::Process {
   RankResult result;
-  int socket = -1;  ///< -1: closed.
+  int socket = -1;  ///< -1 if closed.
   bool running = true;
-  std::string received{};  ///< Bytes that are not a whole message yet.
+  std::string received{};  ///< Bytes of an incomplete message.
   std::optional<std::string> stacks{};
 
   void take(const Message& message);
-  /// One piece, if there is one; true: there may be more.
+  /// Reads one piece, if there is one. True if there may be more.
   bool read_socket();
-  /// After the end: reads remaining data, and closes. It does not wait for a descendant with the other end.
+  /// Reads remaining data after the end, and closes. Does not wait for a descendant that has the other end.
   void ended(std::optional<int> exit_code);
 };
 
@@ -236,7 +237,7 @@ void RankProcesses::receive(std::chrono::milliseconds at_most) {
     sockets.push_back({each.socket, POLLIN, 0});
     owners.push_back(&each);
   }
-  // Without sockets this waits all the same: for processes that have closed theirs and end now.
+  // Also waits without sockets, for processes that have closed theirs and are ending.
   ::poll(sockets.data(), sockets.size(), static_cast<int>(at_most.count()));
   for (std::size_t i = 0; i < sockets.size(); ++i) {
     if (sockets[i].revents != 0) owners[i]->read_socket();
@@ -309,7 +310,7 @@ void RankProcesses::show_stacks() {
 }
 
 void RankProcesses::terminate(bool failed) {
-  reap();  // A process that has ended by now has its own code.
+  reap();  // A process that has already ended has its own code.
   for (const Process& each : processes_) {
     if (each.running) ::kill(each.result.pid, SIGTERM);
   }

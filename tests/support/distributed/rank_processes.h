@@ -34,24 +34,24 @@ struct Verdict {
   std::string text{};
 };
 
-/// Failed ranks first, in the order in which they failed, then ranks that did not end by themselves; otherwise all
-/// codes must be equal: 0, or a skip's.
+/// Reports failed ranks first, in the order in which they failed, then ranks that the parent ended. If there are none,
+/// all codes must be equal: 0, or a skip's.
 Verdict check_return_codes(std::span<const RankResult> ranks, std::chrono::duration<double> elapsed);
-/// All must have ended by themselves, none with 10.
+/// Checks that all ranks ended by themselves, and none with 10.
 Verdict check_no_test_errors(std::span<const RankResult> ranks, std::chrono::duration<double> elapsed);
 
-/// One process per rank of the test that runs now. Threads: one.
+/// One process per rank of the running test. Threads: one.
 class RankProcesses {
  public:
   /// Starts them. \throws std::system_error
   RankProcesses(int world_size, const std::string& file_name);
-  ~RankProcesses();  ///< Ends those that are left.
+  ~RankProcesses();  ///< Ends the remaining processes.
   RankProcesses(const RankProcesses&) = delete;
   RankProcesses& operator=(const RankProcesses&) = delete;
 
-  /// Waits until all have ended. Ends the rest if one returns 10 or (`signals_are_failures`) dies of a signal; and
-  /// after `timeout`. Remaining ranks then first print their stacks to stderr. Cost: after the timeout up to 5 s for
-  /// the stacks, 3 s for ranks that ignore SIGTERM.
+  /// Waits until all have ended. Ends the others if one returns 10 or (`signals_are_failures`) dies of a signal, and
+  /// after `timeout`. Before that, remaining ranks print their stacks to stderr. Cost: after the timeout, up to 5 s for
+  /// the stacks and 3 s for ranks that ignore SIGTERM.
   void join(std::chrono::milliseconds timeout, bool signals_are_failures);
   std::vector<RankResult> results() const;
   std::chrono::duration<double> elapsed() const { return elapsed_; }
@@ -64,7 +64,7 @@ class RankProcesses {
   bool all_ended() const;
   const Process* first_failed(bool signals_are_failures) const;
   void show_stacks();
-  /// `failed`: a rank has; a crash of a different one counts too, even if it is detected only now.
+  /// `failed`: whether a rank has failed. A crash of a different rank also counts, even if it is detected only now.
   void terminate(bool failed);
 
   std::vector<Process> processes_;
@@ -81,9 +81,10 @@ struct RankContext {
 };
 const std::optional<RankContext>& rank_context();
 
-/// Before RUN_ALL_TESTS: ends with the parent, reports failed assertions to it, prints no output of GoogleTest.
+/// Call it before RUN_ALL_TESTS. Ends this process with the parent, reports failed assertions to it, and suppresses
+/// GoogleTest's output.
 void become_rank(const RankContext& context);
-/// Runs the test's body, answers the parent meanwhile, and ends the process with the code of the result.
+/// Runs the test's body while it answers the parent, and ends the process with the code of the result.
 [[noreturn]] void run_rank_and_exit(const RankContext& context, const std::function<void()>& body);
 
 }  // namespace shard::test

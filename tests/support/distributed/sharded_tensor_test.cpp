@@ -12,7 +12,7 @@
 namespace shard::test {
 namespace {
 
-/// FileStore counts its users and removes the file after the last; here the test's folder is removed, so it must not.
+/// A FileStore counts its users and removes the file after the last one. Here the test's folder is removed instead.
 constexpr int kNobodyCounts = -1;
 
 bool is_backend_name(const std::string& backend) {

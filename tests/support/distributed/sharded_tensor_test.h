@@ -9,8 +9,8 @@
 ///       });
 ///     }
 ///
-/// The backend is BACKEND's (gloo unless set); shards live on the CPU with gloo, on GPU r with nccl, or where
-/// SHARD_TEST_DEVICE says; placement(r) and device(r) say which it is.
+/// BACKEND selects the backend (gloo if unset). Shards are on the CPU with gloo, on GPU r with nccl, or on the device
+/// of SHARD_TEST_DEVICE. placement(r) and device(r) return it.
 ///
 /// Source: torch/testing/_internal/distributed/_shard/sharded_tensor/__init__.py (torch 2.11).
 #pragma once
@@ -57,7 +57,7 @@ class ShardedTensorTestBase : public MultiProcessTestCase {
   at::Device device() const { return device(rank()); }  ///< This rank's.
   /// "rank:2/cpu" or "rank:2/cuda:2".
   RemoteDevice placement(int of_rank) const { return RemoteDevice(of_rank, device(of_rank)); }
-  /// A second device of that rank if each has a GPU: that of the rank after the next. Otherwise the same device.
+  /// A second device for that rank if each has a GPU: the GPU of the rank after the next. Otherwise the same device.
   RemoteDevice other_placement(int of_rank) const {
     return RemoteDevice(of_rank, device((of_rank + 2) % world_size()));
   }
@@ -95,7 +95,7 @@ class ShardedTensorTestBase : public MultiProcessTestCase {
  private:
   c10::intrusive_ptr<c10d::Store> store(const std::string& prefix);
   void skip_without_gpus() const;
-  /// Half the test's time, so that ranks that wait in vain still report the reason.
+  /// Half the test's time, so that ranks that wait in vain can still report the reason.
   std::chrono::milliseconds comms_timeout() const { return timeout() / 2; }
 
   std::string backend_ = test_backend();

@@ -1,11 +1,11 @@
 /// \file
-/// Why a test of ranks does not run here, as an exit code that all ranks agree on.
+/// The reason why a test of ranks cannot run here, as an exit code that all ranks agree on.
 ///
-/// The functions below throw Skip when the test cannot run. Who runs the test turns that into a skip: a rank's process
-/// ends with the code and its parent skips once all ranks have; a rank's thread hands it over; set_up skips before
-/// anything is started. A plain TEST writes SHARD_SKIP_HERE(skip_if_lt_x_gpu(1)).
+/// The functions below throw Skip if the test cannot run. The caller converts this to a skip: a rank's process ends
+/// with the code, and its parent skips once all ranks have ended so; a rank's thread passes the exception on; set_up
+/// skips before any rank starts. A plain TEST uses SHARD_SKIP_HERE(skip_if_lt_x_gpu(1)).
 ///
-/// Source: torch/testing/_internal/common_distributed.py (torch 2.11); the codes and texts are its.
+/// Source: torch/testing/_internal/common_distributed.py (torch 2.11), including the codes and texts.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -35,12 +35,12 @@ const TestSkip& test_skip(std::string_view key);
 /// Null if the code is not a skip.
 const TestSkip* find_test_skip(int exit_code);
 
-/// A rank cannot run the test.
+/// Thrown if a rank cannot run the test.
 class Skip : public std::runtime_error {
  public:
   /// A reason of the table.
   explicit Skip(const TestSkip& why) : std::runtime_error(std::string(why.message)), exit_code_(why.exit_code) {}
-  /// A separate reason: code 86, with the text in the rank's own output.
+  /// A reason outside the table: code 86, with the text in the rank's own output.
   explicit Skip(const std::string& why) : std::runtime_error(why), exit_code_(test_skip("generic").exit_code) {}
   int exit_code() const { return exit_code_; }
 
@@ -48,7 +48,7 @@ class Skip : public std::runtime_error {
   int exit_code_;
 };
 
-/// A rank asks to end with this code; skips aside, for tests that compare codes.
+/// Thrown if a rank requests to end with this code, for tests that compare codes. Not for skips.
 struct ExitRequest {
   int exit_code;
 };

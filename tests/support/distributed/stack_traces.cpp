@@ -52,7 +52,7 @@ void on_stack_signal(int, siginfo_t* info, void*) {
   errno = before;
 }
 
-/// False: the thread no longer exists.
+/// False if the thread no longer exists.
 bool send(StackRequest& request, pid_t thread) {
   siginfo_t info = {};
   info.si_code = SI_QUEUE;
@@ -76,7 +76,7 @@ bool is_answered(StackRequest& request) {
 
 void on_fatal_signal(int number) {
   write_stack(STDERR_FILENO);
-  ::raise(number);  // SA_RESETHAND: this time it ends the process.
+  ::raise(number);  // SA_RESETHAND: this time the signal ends the process.
 }
 
 /// "binary(_ZN1fEv+0x12) [0x...]" with the demangled name of the function.
@@ -102,7 +102,7 @@ std::string stack_of(pid_t thread) {
   auto request = std::make_unique<StackRequest>();
   if (!send(*request, thread)) return "(has ended)\n";
   if (is_answered(*request)) return text_of(request->descriptor);
-  request.release();  // The thread may answer yet: it must find it.
+  request.release();  // Not freed, because the thread may still answer.
   return "(does not take signals)\n";
 }
 
@@ -130,11 +130,12 @@ std::string stacks_of_other_threads() {
 
 void write_stack_on_fatal_signals() {
   std::array<void*, 1> frame;
-  ::backtrace(frame.data(), 1);  // Loads libgcc now, which a handler must not do.
+  ::backtrace(frame.data(), 1);  // Loads libgcc now, because a handler must not do so.
   struct sigaction action = {};
   action.sa_handler = on_fatal_signal;
   action.sa_flags = static_cast<int>(SA_RESETHAND | SA_NODEFER);
-  sigaddset(&action.sa_mask, SIGTERM);  // The parent's, while the stack is written: the crash would be lost.
+  sigaddset(&action.sa_mask,
+            SIGTERM);  // Blocks the parent's signal while the stack is written, because the crash would be lost.
   for (const int number : {SIGSEGV, SIGABRT, SIGBUS, SIGILL, SIGFPE}) ::sigaction(number, &action, nullptr);
 }
 

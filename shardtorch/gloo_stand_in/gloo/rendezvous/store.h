@@ -1,7 +1,7 @@
 #pragma once
-// The torch wheel ships c10d/ProcessGroupGloo.hpp but no Gloo headers. These few declarations let that header be
-// parsed: our code only hands pointers through, all of Gloo is inside libtorch_cpu. Nothing of gloo:: may be made or
-// called here.
+// The torch wheel contains c10d/ProcessGroupGloo.hpp but no Gloo headers. These few declarations let the compiler parse
+// that header. Our code only passes pointers; all of Gloo is inside libtorch_cpu. Code here must not create or call
+// anything in gloo::.
 
 #include <chrono>
 #include <string>

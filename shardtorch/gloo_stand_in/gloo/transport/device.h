@@ -1,5 +1,5 @@
 #pragma once
-// Named in c10d's header: see rendezvous/store.h.
+// c10d's header mentions this type: see rendezvous/store.h.
 
 namespace gloo::transport {
 
