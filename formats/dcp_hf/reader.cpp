@@ -186,22 +186,6 @@ ShardFiles find_shard_files(const Source& source, Findings& findings) {
   return files;
 }
 
-bool detect(const Source& source) {
-  const SourceStore& store = *source.store;
-  std::vector<std::string> paths = source.paths;
-  if (is_one_folder(source)) {
-    const std::string folder = paths.front();
-    paths = store.list(folder);
-    if (std::ranges::any_of(paths, [](const auto& name) { return hf_index::is_index_name(name, kIndexSuffix); }))
-      return false;
-    std::erase_if(paths, [](const std::string& name) { return !is_data_name(name); });
-    for (std::string& path : paths) path = join_path(folder, path);
-  }
-  return std::ranges::any_of(paths, [&](const std::string& path) {
-    return store.status(path).kind == FileKind::kFile && safetensors::names_sharding_info(*store.open(path));
-  });
-}
-
 using safetensors::MetadataMap;
 
 class DcpHfReader final : public Reader {
@@ -441,6 +425,22 @@ class DcpHfReader final : public Reader {
 };
 
 }  // namespace
+
+bool detect(const Source& source) {
+  const SourceStore& store = *source.store;
+  std::vector<std::string> paths = source.paths;
+  if (is_one_folder(source)) {
+    const std::string folder = paths.front();
+    paths = store.list(folder);
+    if (std::ranges::any_of(paths, [](const auto& name) { return hf_index::is_index_name(name, kIndexSuffix); }))
+      return false;
+    std::erase_if(paths, [](const std::string& name) { return !is_data_name(name); });
+    for (std::string& path : paths) path = join_path(folder, path);
+  }
+  return std::ranges::any_of(paths, [&](const std::string& path) {
+    return store.status(path).kind == FileKind::kFile && safetensors::names_sharding_info(*store.open(path));
+  });
+}
 
 std::unique_ptr<Reader> open(const Source& source, const OpenOptions& options) {
   return std::make_unique<DcpHfReader>(source, options);

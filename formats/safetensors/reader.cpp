@@ -106,16 +106,6 @@ DataFiles find_tensor_files(const Source& source) {
   return hf_index::files_as_given(source.paths);
 }
 
-bool detect(const Source& source) {
-  const SourceStore& store = *source.store;
-  if (is_one_folder(source)) return is_safetensors_folder(store, source.paths.front());
-  if (source.paths.size() == 1) {
-    const std::string& path = source.paths.front();
-    return is_whole_file(store, path) || hf_index::is_index_file(*store.open(path), kSafetensorsSuffix);
-  }
-  return std::ranges::all_of(source.paths, [&](const std::string& path) { return is_whole_file(store, path); });
-}
-
 /// Reserves room for `more` entries without moving the vector for every small file.
 template <class T>
 void make_room(std::vector<T>& vector, std::size_t more) {
@@ -346,6 +336,16 @@ class SafetensorsReader final : public Reader {
 };
 
 }  // namespace
+
+bool detect(const Source& source) {
+  const SourceStore& store = *source.store;
+  if (is_one_folder(source)) return is_safetensors_folder(store, source.paths.front());
+  if (source.paths.size() == 1) {
+    const std::string& path = source.paths.front();
+    return is_whole_file(store, path) || hf_index::is_index_file(*store.open(path), kSafetensorsSuffix);
+  }
+  return std::ranges::all_of(source.paths, [&](const std::string& path) { return is_whole_file(store, path); });
+}
 
 std::unique_ptr<Reader> open(const Source& source, const OpenOptions& options) {
   return std::make_unique<SafetensorsReader>(source, options);

@@ -170,14 +170,6 @@ QuantizedName take_apart(std::string_view name) {
   return {name, nullptr, false, false};
 }
 
-bool is_scale_name(std::string_view name) {
-  const QuantizedName parts = take_apart(name);
-  if (parts.known == nullptr || parts.known->end == "scale") return false;
-  if (parts.known->end == "_scale" && !parts.is_of_weight) return false;  // layer_scale, logit_scale
-  constexpr std::array kScales{Role::kScale, Role::kSecondScale, Role::kActivationScale, Role::kCacheScale};
-  return std::ranges::find(kScales, parts.known->role) != kScales.end();
-}
-
 using Role = QuantizedRole;
 using Form = QuantizedForm;
 
@@ -393,6 +385,14 @@ class Finder {
 };
 
 }  // namespace
+
+bool is_scale_name(std::string_view name) {
+  const QuantizedName parts = take_apart(name);
+  if (parts.known == nullptr || parts.known->end == "scale") return false;
+  if (parts.known->end == "_scale" && !parts.is_of_weight) return false;  // layer_scale, logit_scale
+  constexpr std::array kScales{Role::kScale, Role::kSecondScale, Role::kActivationScale, Role::kCacheScale};
+  return std::ranges::find(kScales, parts.known->role) != kScales.end();
+}
 
 std::string_view quantized_form_name(QuantizedForm form) {
   switch (form) {
