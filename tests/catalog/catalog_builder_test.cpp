@@ -10,7 +10,7 @@
 namespace shard {
 namespace {
 
-using testing::ElementsAre;
+using ::testing::ElementsAre;
 using Numbers = std::vector<std::int64_t>;
 
 Dims dims(Catalog& catalog, const Numbers& numbers) { return catalog.arena->dims(numbers); }
