@@ -77,7 +77,8 @@ function(shard_part name)
 endfunction()
 
 # shard_test(NAME SOURCES ... LIBS ... LABELS ... [MAIN LIB] [HEADERS NAME]): one GoogleTest binary, its cases found at
-# test time. MAIN replaces GoogleTest's main.
+# test time. MAIN replaces GoogleTest's main, HEADERS the precompiled headers, which have shard_test_options. Helpers of
+# its sources need different names, because a unity build compiles several sources together.
 function(shard_test name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "TIMEOUT;MAIN;HEADERS" "SOURCES;LIBS;LABELS")
   if(NOT arg_TIMEOUT)
@@ -90,10 +91,9 @@ function(shard_test name)
   target_link_libraries(${name} PRIVATE shard_build ${arg_LIBS} ${arg_MAIN} GTest::gtest GTest::gmock fmt::fmt)
   if(NOT arg_HEADERS)
     set(arg_HEADERS shard_test_headers)
-    target_compile_options(${name} PRIVATE ${shard_test_options})
   endif()
+  target_compile_options(${name} PRIVATE ${shard_test_options})
   shard_use_headers(${name} ${arg_HEADERS})
-  set_target_properties(${name} PROPERTIES UNITY_BUILD OFF)  # Tests of a folder may have helpers of one name.
   add_test(NAME ${name} COMMAND ${name})
   set_tests_properties(${name} PROPERTIES LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT})
 endfunction()

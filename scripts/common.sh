@@ -7,11 +7,15 @@ export SHARD_PYTHON="$venv/bin/python"
 
 say() { printf '\n== %s\n' "$*"; }
 
-# Configures and builds a preset: build PRESET [TARGET...]. Configures each time, because a library may have been
-# installed since; existing results stay.
+# Configures and builds a preset: build PRESET [-DOPTION=VALUE] [TARGET...]. Configures each time, because a library may have
+# been installed since; existing results stay.
 build() {
-  local preset=$1
+  local preset=$1 option=
   shift
-  cmake --preset "$preset" >/dev/null
+  if [[ ${1:-} = -D* ]]; then
+    option=$1
+    shift
+  fi
+  cmake --preset "$preset" $option >/dev/null
   cmake --build "build/$preset" ${1:+--target "$@"} | { grep -vE '^\[[0-9]+/[0-9]+\]|^ninja: ' || true; }
 }

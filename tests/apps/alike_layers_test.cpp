@@ -6,7 +6,7 @@
 namespace shard::app {
 namespace {
 
-using testing::ElementsAre;
+using ::testing::ElementsAre;
 
 /// "NAME xCOUNT" of each line.
 std::vector<std::string> lines_of(const std::vector<LayerTensor>& tensors) {

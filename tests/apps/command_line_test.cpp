@@ -11,7 +11,7 @@
 namespace shard::app {
 namespace {
 
-struct CommandLine : testing::Test {
+struct CommandLine : ::testing::Test {
   Request parse(const std::vector<std::string>& arguments) {
     std::ostringstream ignored;
     Session session{*world.fs,

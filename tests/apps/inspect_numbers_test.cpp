@@ -13,11 +13,11 @@ TEST(RepeatedNames, AreThoseOfTensorsAndObjects) {
   Selection selection;
   selection.tensors = {tensor(0, "a"), tensor(1, "a"), tensor(2, "b"), tensor(3, "c")};
   selection.objects = {object("b"), object("d"), object("e"), object("e")};
-  EXPECT_THAT(repeated_names(selection), testing::ElementsAre("a", "b", "e"));
+  EXPECT_THAT(repeated_names(selection), ::testing::ElementsAre("a", "b", "e"));
 }
 
 /// Three names of one tensor: 1 and 2 are aliases of 0.
-class AliasNames : public testing::Test {
+class AliasNames : public ::testing::Test {
  protected:
   AliasNames() {
     catalog.tensors.resize(3);

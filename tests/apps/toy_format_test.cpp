@@ -8,10 +8,10 @@
 namespace shard::app {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 /// Formats are registered for the whole process, and each test may run in one of its own.
-struct ToyFormat : testing::Test {
+struct ToyFormat : ::testing::Test {
   ToyFormat() {
     load_format_plugin(SHARD_TOY_FORMATS);
     world.put("/one", "TOY1 and more");

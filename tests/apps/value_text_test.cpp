@@ -10,7 +10,7 @@
 namespace shard::app {
 namespace {
 
-class ValueText : public testing::Test {
+class ValueText : public ::testing::Test {
  protected:
   Value* integer(std::int64_t number) { return make_int(arena_, number); }
   Value* string(std::string_view text) { return make_string(arena_, text); }

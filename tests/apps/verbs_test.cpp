@@ -10,11 +10,11 @@
 namespace shard::app {
 namespace {
 
-using testing::HasSubstr;
-using testing::Not;
-using testing::StartsWith;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
 
-struct Verbs : testing::Test {
+struct Verbs : ::testing::Test {
   Verbs() { world.put("/m.safetensors", small_model()); }
   World world;
 };
@@ -277,8 +277,8 @@ TEST_F(Verbs, ContradictionsAreRefusedBeforeAnythingIsWritten) {
   };
   const auto before = world.state->paths();
   for (const Contradiction& each : table) {
-    EXPECT_EQ(world.run(each.arguments), each.code) << testing::PrintToString(each.arguments) << world.err;
-    EXPECT_THAT(world.err, HasSubstr(each.words)) << testing::PrintToString(each.arguments);
+    EXPECT_EQ(world.run(each.arguments), each.code) << ::testing::PrintToString(each.arguments) << world.err;
+    EXPECT_THAT(world.err, HasSubstr(each.words)) << ::testing::PrintToString(each.arguments);
   }
   EXPECT_EQ(world.state->paths(), before);
 }
@@ -592,19 +592,19 @@ TEST_F(Verbs, ProgressAsJsonEndsWithTheTotal) {
 
 TEST_F(Verbs, ProgressAsJsonHasRateAndTimeLeft) {
   world.run({"gather", "/m.safetensors", "-o", "/out.safetensors", "--progress", "json"});
-  EXPECT_THAT(world.err, testing::ContainsRegex(R"("bytes_per_second": [0-9.]+, "seconds_left": 0.000)"));
+  EXPECT_THAT(world.err, ::testing::ContainsRegex(R"("bytes_per_second": [0-9.]+, "seconds_left": 0.000)"));
 }
 
 TEST_F(Verbs, ProgressAsJsonIsTheSumOfAllRanks) {
   world.run({"split", "/m.safetensors", "-o", "/out", "--progress", "json", "--ranks", "2", "--local-ranks", "2"});
   EXPECT_THAT(world.err, HasSubstr(R"("rank": null})"));
-  EXPECT_THAT(world.err, testing::Not(HasSubstr(R"("rank": 0)")));
+  EXPECT_THAT(world.err, ::testing::Not(HasSubstr(R"("rank": 0)")));
 }
 
 TEST_F(Verbs, TheLogTellsWhatEachRankDid) {
   world.run({"split", "/m.safetensors", "-o", "/out", "-v", "--ranks", "2", "--local-ranks", "2"});
-  EXPECT_THAT(world.err, testing::ContainsRegex("rank 0 of 2 on .*: split 0 bytes in [0-9.]+ s"));
-  EXPECT_THAT(world.err, testing::ContainsRegex("rank 1 of 2 on .*: split 10 bytes in [0-9.]+ s"));
+  EXPECT_THAT(world.err, ::testing::ContainsRegex("rank 0 of 2 on .*: split 0 bytes in [0-9.]+ s"));
+  EXPECT_THAT(world.err, ::testing::ContainsRegex("rank 1 of 2 on .*: split 10 bytes in [0-9.]+ s"));
 }
 
 TEST_F(Verbs, TheLogSaysWhatIsDone) {

@@ -11,7 +11,7 @@
 namespace shard {
 namespace {
 
-using testing::ElementsAre;
+using ::testing::ElementsAre;
 using test::Numbers;
 
 Dims dims(Catalog& catalog, const Numbers& numbers) { return catalog.arena->dims(numbers); }

@@ -13,9 +13,9 @@
 namespace shard {
 namespace {
 
-using testing::ElementsAre;
-using testing::IsEmpty;
-using testing::Optional;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+using ::testing::Optional;
 using Numbers = std::vector<std::int64_t>;
 
 Numbers used_lengths(const FlatLayout& layout, std::int64_t parts) {

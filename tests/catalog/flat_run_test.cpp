@@ -13,7 +13,7 @@
 namespace shard {
 namespace {
 
-using testing::ElementsAre;
+using ::testing::ElementsAre;
 
 /// Row-major numbers of the elements, in the order of the boxes.
 std::vector<std::int64_t> elements_of(const std::vector<std::int64_t>& shape, std::int64_t begin, std::int64_t count,

@@ -11,9 +11,9 @@ namespace {
 
 using test::expect_error;
 using test::Numbers;
-using testing::ElementsAre;
-using testing::IsEmpty;
-using testing::SizeIs;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
 
 std::vector<std::string> boxes_of(const RankPiece& piece) {
   std::vector<std::string> boxes;

@@ -11,11 +11,11 @@ using test::add_storage;
 using test::add_view;
 using test::Numbers;
 
-constexpr FormatTraits kTorch = {.name = "torch", .objects = true, .sharing = true, .aliases = true};
-constexpr FormatTraits kWhole = {.name = "safetensors"};
+constexpr FormatTraits kSharing = {.name = "torch", .objects = true, .sharing = true, .aliases = true};
+constexpr FormatTraits kWithoutSharing = {.name = "safetensors"};
 
-Catalog target_of(Catalog& source, const SelectionOptions& options = {}, const Layout& layout = WholeLayout{},
-                  const FormatTraits& traits = kTorch) {
+Catalog sharing_target_of(Catalog& source, const SelectionOptions& options = {}, const Layout& layout = WholeLayout{},
+                          const FormatTraits& traits = kSharing) {
   validate_catalog(source);
   return make_target(source, select(source, options), layout, traits);
 }
@@ -40,7 +40,7 @@ TEST(Sharing, CopiesTheUnionOfTheSpansThatViewsUse) {
   add_view(source, "a", storage, DType::kFloat32, {10}, {}, 5);
   add_view(source, "b", storage, DType::kFloat32, {10}, {}, 10);
   add_view(source, "c", storage, DType::kFloat32, {5}, {}, 50);
-  const Catalog target = target_of(source);
+  const Catalog target = sharing_target_of(source);
   EXPECT_EQ(copies(target), (std::vector<Copy>{{20, 0, 60}, {200, 60, 20}}));
   ASSERT_EQ(target.storages.size(), 1U);
   EXPECT_EQ(target.storages[0].bytes, 80);
@@ -54,7 +54,7 @@ TEST(Sharing, TakesAliasesOfWhichOneIsCastForTwoTensors) {
   Catalog source;
   const std::uint32_t storage = add_storage(source, 40);
   for (const char* name : {"a", "b", "c"}) add_view(source, name, storage, DType::kFloat32, {10});
-  const Catalog target = target_of(source, {.cast = {"b=bfloat16"}});
+  const Catalog target = sharing_target_of(source, {.cast = {"b=bfloat16"}});
   EXPECT_EQ(target.tensors[1].alias_of, kNoIndex);
   EXPECT_EQ(target.tensors[2].alias_of, 0U);
 }
@@ -64,7 +64,7 @@ TEST(Sharing, JoinsSpansThatTouch) {
   const std::uint32_t storage = add_storage(source, 40);
   add_view(source, "a", storage, DType::kFloat32, {5});
   add_view(source, "b", storage, DType::kFloat32, {5}, {}, 5);
-  EXPECT_EQ(copies(target_of(source)), (std::vector<Copy>{{0, 0, 40}}));
+  EXPECT_EQ(copies(sharing_target_of(source)), (std::vector<Copy>{{0, 0, 40}}));
 }
 
 TEST(Sharing, BeginsViewsOfAnyDtypeAtWholeElements) {
@@ -72,7 +72,7 @@ TEST(Sharing, BeginsViewsOfAnyDtypeAtWholeElements) {
   const std::uint32_t storage = add_storage(source, 64);
   add_view(source, "bytes", storage, DType::kUint8, {3}, {}, 1);
   add_view(source, "doubles", storage, DType::kFloat64, {2}, {}, 4);
-  const Catalog target = target_of(source);
+  const Catalog target = sharing_target_of(source);
   EXPECT_EQ(copies(target), (std::vector<Copy>{{1, 1, 3}, {32, 8, 16}}));
   EXPECT_EQ(target.storages[0].bytes, 24);
   EXPECT_EQ(stored(target, 0).first, 1);
@@ -82,7 +82,7 @@ TEST(Sharing, BeginsViewsOfAnyDtypeAtWholeElements) {
 TEST(Sharing, KeepsStridesOfATransposedTensor) {
   Catalog source;
   add_view(source, "t", add_storage(source, 24), DType::kFloat32, {2, 3}, {1, 2});
-  const Catalog target = target_of(source);
+  const Catalog target = sharing_target_of(source);
   EXPECT_EQ(test::to_numbers(stored(target, 0).strides), (Numbers{1, 2}));
   EXPECT_EQ(copies(target), (std::vector<Copy>{{0, 0, 24}}));
 }
@@ -90,7 +90,7 @@ TEST(Sharing, KeepsStridesOfATransposedTensor) {
 TEST(Sharing, KeepsSpanAndStridesOfEveryOtherColumn) {
   Catalog source;
   add_view(source, "t", add_storage(source, 100), DType::kFloat32, {2, 2}, {4, 2}, 3);
-  const Catalog target = target_of(source);
+  const Catalog target = sharing_target_of(source);
   EXPECT_EQ(test::to_numbers(stored(target, 0).strides), (Numbers{4, 2}));
   EXPECT_EQ(copies(target), (std::vector<Copy>{{12, 0, 28}}));
   EXPECT_EQ(stored(target, 0).first, 0);
@@ -99,7 +99,7 @@ TEST(Sharing, KeepsSpanAndStridesOfEveryOtherColumn) {
 TEST(Sharing, KeepsExpandedTensorsExpanded) {
   Catalog source;
   add_view(source, "e", add_storage(source, 4), DType::kFloat32, {1000}, {0});
-  const Catalog target = target_of(source);
+  const Catalog target = sharing_target_of(source);
   EXPECT_EQ(target.storages[0].bytes, 4);
   EXPECT_EQ(test::to_numbers(stored(target, 0).strides), Numbers{0});
 }
@@ -107,7 +107,7 @@ TEST(Sharing, KeepsExpandedTensorsExpanded) {
 TEST(Sharing, StoresARowMajorTensorAloneWithoutItsNeighbours) {
   Catalog source;
   add_view(source, "a", add_storage(source, 400), DType::kFloat32, {2}, {}, 50);
-  const Catalog target = target_of(source);
+  const Catalog target = sharing_target_of(source);
   EXPECT_EQ(target.storages[0].bytes, 8);
   EXPECT_FALSE(target.storages[0].whole_copy);
   EXPECT_TRUE(target.storage_copies.empty());
@@ -118,14 +118,14 @@ TEST(Sharing, ForgetsViewsThatAreNotSelected) {
   const std::uint32_t storage = add_storage(source, 400);
   add_view(source, "a", storage, DType::kFloat32, {100});
   add_view(source, "b", storage, DType::kFloat32, {2}, {}, 50);
-  EXPECT_EQ(target_of(source, {.exclude = {"a"}}).storages[0].bytes, 8);
+  EXPECT_EQ(sharing_target_of(source, {.exclude = {"a"}}).storages[0].bytes, 8);
 }
 
 TEST(Sharing, KeepsAliases) {
   Catalog source;
   const std::uint32_t storage = add_storage(source, 8);
   for (const char* name : {"a", "b"}) add_view(source, name, storage, DType::kFloat32, {2});
-  const Catalog target = target_of(source);
+  const Catalog target = sharing_target_of(source);
   EXPECT_EQ(target.tensors[1].alias_of, 0U);
   EXPECT_EQ(target.storages.size(), 1U);
 }
@@ -137,7 +137,7 @@ TEST(Sharing, OfAliasesAloneStoresThemOnceAndOtherViewsApart) {
   add_view(source, "a", storage, DType::kFloat32, {2, 3}, {1, 2});
   add_view(source, "b", storage, DType::kFloat32, {2, 3}, {1, 2});
   add_view(source, "c", storage, DType::kFloat32, {3, 2});
-  const Catalog target = target_of(source, {}, WholeLayout{}, traits);
+  const Catalog target = sharing_target_of(source, {}, WholeLayout{}, traits);
   EXPECT_EQ(target.storages.size(), 2U);
   EXPECT_EQ(stored(target, 1).storage, stored(target, 0).storage);
   EXPECT_NE(stored(target, 2).storage, stored(target, 0).storage);
@@ -149,7 +149,7 @@ TEST(Sharing, WholeTensorsOfAFormatThatPrefersThemLieInNoRanksFile) {
   constexpr FormatTraits traits = {.name = "hdf5", .pieces = true, .prefers_whole = true};
   Catalog source;
   add_view(source, "a", add_storage(source, 8), DType::kFloat32, {2});
-  const Catalog target = target_of(source, {}, WholeLayout{}, traits);
+  const Catalog target = sharing_target_of(source, {}, WholeLayout{}, traits);
   EXPECT_EQ(target.files[0].rank, -1);
   EXPECT_EQ(stored(target, 0).rank, -1);
   EXPECT_EQ(target.world_size, std::nullopt);
@@ -159,7 +159,7 @@ TEST(Sharing, KeepsAliasesThatAreCastAlike) {
   Catalog source;
   const std::uint32_t storage = add_storage(source, 8);
   for (const char* name : {"a", "b"}) add_view(source, name, storage, DType::kFloat32, {2});
-  const Catalog target = target_of(source, {.cast = {"*=float16"}});
+  const Catalog target = sharing_target_of(source, {.cast = {"*=float16"}});
   EXPECT_EQ(target.tensors[1].alias_of, 0U);
   ASSERT_EQ(target.storages.size(), 1U);
   EXPECT_EQ(target.storages[0].bytes, 4);
@@ -172,7 +172,7 @@ TEST(Sharing, TakesACastViewOutOfItsStorageAndSaysSo) {
   const std::uint32_t storage = add_storage(source, 40);
   add_view(source, "a", storage, DType::kFloat32, {10});
   add_view(source, "b", storage, DType::kFloat32, {2}, {2}, 1);
-  const Catalog target = target_of(source, {.cast = {"b=float16"}});
+  const Catalog target = sharing_target_of(source, {.cast = {"b=float16"}});
   ASSERT_EQ(target.storages.size(), 2U);
   EXPECT_EQ(target.storages[1].bytes, 4);
   EXPECT_EQ(test::to_numbers(stored(target, 1).strides), Numbers{1});
@@ -185,7 +185,7 @@ TEST(Sharing, KeepsViewsOfDecodedStoragesTogether) {
   source.storages[storage].plain = false;
   add_view(source, "a", storage, DType::kFloat32, {3, 2}, {1, 3});
   add_view(source, "b", storage, DType::kFloat32, {6});
-  const Catalog target = target_of(source);
+  const Catalog target = sharing_target_of(source);
   ASSERT_EQ(target.storages.size(), 1U);
   EXPECT_TRUE(target.storages[0].plain);
   EXPECT_EQ(test::to_numbers(stored(target, 0).strides), (Numbers{1, 3}));
@@ -199,7 +199,7 @@ TEST(Sharing, KeepsSharersInOneFile) {
   add_view(source, "a", storage, DType::kUint8, {8});
   test::add_tensor(source, "b", {8}, DType::kUint8);
   add_view(source, "c", storage, DType::kUint8, {4});
-  const Catalog target = target_of(source, {}, SizeLayout{8});
+  const Catalog target = sharing_target_of(source, {}, SizeLayout{8});
   EXPECT_EQ(target.files.size(), 2U);
   EXPECT_EQ(stored(target, 0).storage, stored(target, 2).storage);
   EXPECT_EQ(target.storages[stored(target, 0).storage].file, 0U);
@@ -210,7 +210,7 @@ TEST(Sharing, StoresEveryNameInFullWhereTheFormatHasNone) {
   Catalog source;
   const std::uint32_t storage = add_storage(source, 8);
   for (const char* name : {"a", "b"}) add_view(source, name, storage, DType::kFloat32, {2});
-  const Catalog target = target_of(source, {}, WholeLayout{}, kWhole);
+  const Catalog target = sharing_target_of(source, {}, WholeLayout{}, kWithoutSharing);
   EXPECT_EQ(target.storages.size(), 2U);
   EXPECT_NE(stored(target, 0).storage, stored(target, 1).storage);
   EXPECT_EQ(target.tensors[1].alias_of, 0U);
@@ -221,7 +221,7 @@ TEST(Sharing, PointsEmptyViewsAtTheBegin) {
   const std::uint32_t storage = add_storage(source, 8);
   add_view(source, "a", storage, DType::kFloat32, {2});
   add_view(source, "e", storage, DType::kFloat32, {0}, {}, 2);
-  const Catalog target = target_of(source);
+  const Catalog target = sharing_target_of(source);
   EXPECT_EQ(stored(target, 1).first, 0);
   EXPECT_EQ(target.storages[0].bytes, 8);
 }

@@ -11,7 +11,7 @@
 namespace shard {
 namespace {
 
-using testing::ElementsAre;
+using ::testing::ElementsAre;
 
 TEST(KeyedHash, GivesEqualKeysOneHash) {
   const KeyedHash a, b;

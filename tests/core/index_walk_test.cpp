@@ -9,7 +9,7 @@
 namespace shard {
 namespace {
 
-using testing::ElementsAre;
+using ::testing::ElementsAre;
 
 TEST(NextIndex, WalksInRowMajorOrderAndEndsAtTheFirst) {
   const std::array<int, 3> sizes{2, 1, 2};

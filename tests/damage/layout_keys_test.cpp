@@ -14,7 +14,7 @@ const std::string kGood =
     R"({"schema":"shardctl.layout/1","name":"x","mesh":{"dp":2,"tp":4},"files":{"path":"r{tp}.pt"},)"
     R"("rules":[{"id":"q","match":".*","shard":[{"axis":"tp","dim":0}]}]})";
 
-std::string replaced(std::string text, const std::string& from, const std::string& to) {
+std::string layout_with(std::string text, const std::string& from, const std::string& to) {
   return text.replace(text.find(from), from.size(), to);
 }
 
@@ -92,7 +92,7 @@ const Row kRows[] = {
      ErrorCode::kUnsupported},
 };
 
-Error error_of(const std::string& text) {
+Error error_of_layout(const std::string& text) {
   try {
     parse_layout_document(text, "layout.json");
   } catch (const Error& error) {
@@ -101,11 +101,11 @@ Error error_of(const std::string& text) {
   return Error(ErrorCode::kInterrupted, "it was read");
 }
 
-TEST(LayoutKeys, TheRightOneIsRead) { EXPECT_EQ(error_of(kGood).code(), ErrorCode::kInterrupted); }
+TEST(LayoutKeys, TheRightOneIsRead) { EXPECT_EQ(error_of_layout(kGood).code(), ErrorCode::kInterrupted); }
 
 TEST(LayoutKeys, EachIsRefusedByName) {
   for (const Row& row : kRows) {
-    const Error error = error_of(replaced(kGood, row.from, row.to));
+    const Error error = error_of_layout(layout_with(kGood, row.from, row.to));
     EXPECT_EQ(code_name(error.code()), code_name(row.code)) << row.to << ": " << error.what();
     EXPECT_THAT(error.what(), HasSubstr(row.words)) << row.from << " -> " << row.to;
     EXPECT_EQ(error.file(), "layout.json");
@@ -114,7 +114,7 @@ TEST(LayoutKeys, EachIsRefusedByName) {
 
 TEST(LayoutKeys, CutAnywhereItIsRefused) {
   for (std::size_t size = 0; size < kGood.size(); ++size) {
-    EXPECT_EQ(code_name(error_of(kGood.substr(0, size)).code()), "invalid_argument") << size;
+    EXPECT_EQ(code_name(error_of_layout(kGood.substr(0, size)).code()), "invalid_argument") << size;
   }
 }
 
@@ -122,7 +122,7 @@ TEST(LayoutKeys, PatternsThatAreTooLargeTogetherAreRefused) {
   std::string rules;
   for (int i = 0; i < 1000; ++i) rules += R"({"match":"x.{900}"},)";
   const std::string text = R"({"schema":"shardctl.layout/1","mesh":{"a":2},"rules":[)" + rules + R"({"match":"y"}]})";
-  const Error error = error_of(text);
+  const Error error = error_of_layout(text);
   EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
   EXPECT_THAT(error.what(), HasSubstr("the patterns of the document are too large"));
 }

@@ -246,9 +246,9 @@ TEST(PieceReader, LeavesAloneWhatNoBoxWantsOfARun) {
 }
 
 /// Decoded storages of one file: each has a separate view.
-class DecodingReader : public MemoryReader {
+class ViewedReader : public MemoryReader {
  public:
-  explicit DecodingReader(const Catalog& catalog) : MemoryReader(catalog, {{std::byte{9}}}) {}
+  explicit ViewedReader(const Catalog& catalog) : MemoryReader(catalog, {{std::byte{9}}}) {}
   std::shared_ptr<const RandomReader> bytes_of(std::uint32_t storage) const override {
     return std::make_shared<testing::MemoryFile>(std::vector<std::byte>(2, static_cast<std::byte>(storage + 1)));
   }
@@ -259,7 +259,7 @@ TEST(PieceReader, ReadsEachStorageThatIsNotPlainFromItsOwnView) {
   Catalog catalog;
   catalog.files.push_back({"f", 1, -1});
   catalog.storages = {{.offset = 0, .bytes = 2, .plain = false}, {.offset = 0, .bytes = 2, .plain = false}};
-  const DecodingReader reader(catalog);
+  const ViewedReader reader(catalog);
   SourceChecks checks(catalog);
   Progress progress;
   PieceReader pieces(catalog, reader, checks, progress, {});

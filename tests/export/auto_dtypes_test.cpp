@@ -18,7 +18,7 @@ struct Stored {
   DType dtype;
 };
 
-Catalog catalog_of(const std::vector<Stored>& tensors) {
+Catalog catalog_of_stored(const std::vector<Stored>& tensors) {
   Catalog catalog;
   for (const Stored& each : tensors) test::add_tensor(catalog, each.name, each.shape, each.dtype);
   validate_catalog(catalog);
@@ -27,7 +27,7 @@ Catalog catalog_of(const std::vector<Stored>& tensors) {
 
 /// The dtypes by name.
 std::map<std::string, DType> exported(const std::vector<Stored>& model, const std::vector<Stored>& reference = {}) {
-  const Catalog source = catalog_of(model), other = catalog_of(reference);
+  const Catalog source = catalog_of_stored(model), other = catalog_of_stored(reference);
   const Selection selection = select(source, {});
   const std::vector<DType> dtypes =
       auto_dtypes(selection.tensors, source, find_quantized(source), reference.empty() ? nullptr : &other, kBf16);

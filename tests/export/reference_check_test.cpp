@@ -17,7 +17,7 @@ struct Named {
   test::Numbers shape;
 };
 
-Catalog catalog_of(const std::vector<Named>& tensors) {
+Catalog catalog_of_named(const std::vector<Named>& tensors) {
   Catalog catalog;
   for (const Named& each : tensors) test::add_tensor(catalog, each.name, each.shape);
   return catalog;
@@ -25,7 +25,7 @@ Catalog catalog_of(const std::vector<Named>& tensors) {
 
 ReferenceDifference compare(const std::vector<Named>& model, const std::vector<Named>& reference,
                             const std::set<std::string>& may_lack = {}) {
-  const Catalog source = catalog_of(model), other = catalog_of(reference);
+  const Catalog source = catalog_of_named(model), other = catalog_of_named(reference);
   const Selection selection = select(source, {});
   return compare_with_reference(selection.tensors, source, other, may_lack);
 }

@@ -131,7 +131,7 @@ auto in_rank_1(std::string what, std::string with, int nth = 0) {
   return [=](GoldenDcp& golden) { golden.replace("__1.metadata", what, with, nth); };
 }
 using std::string_literals::operator""s;
-constexpr ErrorCode kBad = ErrorCode::kCorruption, kMissing = ErrorCode::kNotFound;
+constexpr ErrorCode kBadRank = ErrorCode::kCorruption, kMissing = ErrorCode::kNotFound;
 
 const RankDamage kRankDamages[] = {
     {"FirstMissing", [](GoldenDcp& golden) { golden.files.erase("__0.metadata"); }, kMissing, FindingKind::kMissingFile,
@@ -149,32 +149,34 @@ const RankDamage kRankDamages[] = {
        golden.files.erase("__1.metadata");
        golden.files.erase("__1_0.distcp");
      },
-     kBad, FindingKind::kGap, "rows"},
+     kBadRank, FindingKind::kGap, "rows"},
     {"ItemsMissing", [](GoldenDcp& golden) { golden.files.erase("__1_0.distcp"); }, kMissing, FindingKind::kMissingFile,
      "__1_0.distcp is missing"},
-    {"Twice", [](GoldenDcp& golden) { golden.files["__01.metadata"] = golden.files.at("__1.metadata"); }, kBad,
+    {"Twice", [](GoldenDcp& golden) { golden.files["__01.metadata"] = golden.files.at("__1.metadata"); }, kBadRank,
      FindingKind::kRankMismatch, "__01.metadata and __1.metadata are both of rank 1"},
-    {"FilesOfAnother", [](GoldenDcp& golden) { golden.files["__1.metadata"] = golden.files.at("__0.metadata"); }, kBad,
-     FindingKind::kRankMismatch, "__1.metadata says that its rank's items lie in __0_0.distcp"},
+    {"FilesOfAnother", [](GoldenDcp& golden) { golden.files["__1.metadata"] = golden.files.at("__0.metadata"); },
+     kBadRank, FindingKind::kRankMismatch, "__1.metadata says that its rank's items lie in __0_0.distcp"},
     {"OtherDtype",
      in_rank_1("\x8c\x07"
                "float32",
                "\x8c\x07"
                "float16"),
-     kBad, FindingKind::kDtypeMismatch, "__0.metadata and __1.metadata contradict each other: 'rows' has two dtypes"},
-    {"OtherShape", in_rank_1("K\x05K\x03\x86", "K\x06K\x03\x86"), kBad, FindingKind::kShapeMismatch,
+     kBadRank, FindingKind::kDtypeMismatch,
+     "__0.metadata and __1.metadata contradict each other: 'rows' has two dtypes"},
+    {"OtherShape", in_rank_1("K\x05K\x03\x86", "K\x06K\x03\x86"), kBadRank, FindingKind::kShapeMismatch,
      "__0.metadata and __1.metadata contradict each other: 'rows' has two shapes"},
     {"ObjectAndTensor",
      [](GoldenDcp& golden) {
        in_rank_1("\x8c\x04rows\x94", "\x8c\x04rowz\x94")(golden);
        in_rank_1("\x8c\x04step\x94", "\x8c\x04rows\x94")(golden);
      },
-     kBad, std::nullopt, "'rows' has a tensor in the former, an object in the latter"},
+     kBadRank, std::nullopt, "'rows' has a tensor in the former, an object in the latter"},
     {"Overlap",
      [](GoldenDcp& golden) {
        for (int i = 0; i < 2; ++i) in_rank_1("K\x03K\0\x86"s, "K\x02K\0\x86"s)(golden);
      },
-     kBad, FindingKind::kOverlap, "__0.metadata has a chunk of [3, 3] at [0, 0], __1.metadata one of [2, 3] at [2, 0]"},
+     kBadRank, FindingKind::kOverlap,
+     "__0.metadata has a chunk of [3, 3] at [0, 0], __1.metadata one of [2, 3] at [2, 0]"},
 };
 
 class DcpRankDamage : public ::testing::TestWithParam<RankDamage> {};

@@ -7,3 +7,4 @@ target_compile_definitions(pickle_test PRIVATE SHARD_TEST_DATA="${PROJECT_SOURCE
 
 add_executable(pickle_driver ${CMAKE_CURRENT_LIST_DIR}/pickle_driver.cpp)
 target_link_libraries(pickle_driver PRIVATE shard_build shard_formats libshard fmt::fmt)
+shard_use_headers(pickle_driver shard_common_headers)

@@ -40,14 +40,14 @@ struct BadCase {
 
 void PrintTo(const BadCase& bad, std::ostream* out) { *out << bad.name; }
 
-class BadHeader : public testing::TestWithParam<BadCase> {};
+class BadHeader : public ::testing::TestWithParam<BadCase> {};
 
 TEST_P(BadHeader, IsRefusedByNameAndKind) {
   const BadCase& bad = GetParam();
   const Error error = test::error_of([&] { open_content(bad.content); });
   EXPECT_EQ(code_name(error.code()), code_name(bad.code)) << error.what();
   EXPECT_EQ(error.kind(), bad.kind) << error.what();
-  EXPECT_THAT(error.what(), testing::HasSubstr(bad.words));
+  EXPECT_THAT(error.what(), ::testing::HasSubstr(bad.words));
   EXPECT_EQ(error.file(), "f.safetensors");
 }
 
@@ -166,11 +166,11 @@ const BadCase kTensors[] = {
      "odd last dimension"},  // 0.8.0 reads the header; safetensors.torch cannot load it.
 };
 
-const auto kName = [](const testing::TestParamInfo<BadCase>& tested) { return tested.param.name; };
-INSTANTIATE_TEST_SUITE_P(Frame, BadHeader, testing::ValuesIn(kFrame), kName);
-INSTANTIATE_TEST_SUITE_P(Json, BadHeader, testing::ValuesIn(kJson), kName);
-INSTANTIATE_TEST_SUITE_P(Metadata, BadHeader, testing::ValuesIn(kMetadata), kName);
-INSTANTIATE_TEST_SUITE_P(Tensors, BadHeader, testing::ValuesIn(kTensors), kName);
+const auto kName = [](const ::testing::TestParamInfo<BadCase>& tested) { return tested.param.name; };
+INSTANTIATE_TEST_SUITE_P(Frame, BadHeader, ::testing::ValuesIn(kFrame), kName);
+INSTANTIATE_TEST_SUITE_P(Json, BadHeader, ::testing::ValuesIn(kJson), kName);
+INSTANTIATE_TEST_SUITE_P(Metadata, BadHeader, ::testing::ValuesIn(kMetadata), kName);
+INSTANTIATE_TEST_SUITE_P(Tensors, BadHeader, ::testing::ValuesIn(kTensors), kName);
 
 TEST(Header, ShapesThatOverflowAreRefused) {
   for (const char* shape : {"[4294967296,4294967296]", "[9223372036854775807,2]", "[1099511627776,1099511627776,0]"}) {

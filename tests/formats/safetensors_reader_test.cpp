@@ -12,8 +12,8 @@ namespace shard {
 namespace {
 
 using test::safetensors_file;
-using testing::ElementsAre;
-using testing::HasSubstr;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 /// A file of one uint8 tensor of two elements for each name.
 std::string file_with(const std::vector<std::string>& names, const std::string& metadata = "") {
@@ -27,7 +27,7 @@ std::string file_with(const std::vector<std::string>& names, const std::string& 
   return safetensors_file(header + "}", data);
 }
 
-class SafetensorsReaderTest : public testing::Test {
+class SafetensorsReaderTest : public ::testing::Test {
  protected:
   void put(const std::string& path, const std::string& content) { state->put(path, test::as_span(content)); }
   std::unique_ptr<Reader> open(const std::vector<std::string>& paths) {
@@ -56,7 +56,7 @@ TEST_F(SafetensorsReaderTest, OneFileIsACatalogWithPlaces) {
   EXPECT_FALSE(catalog.world_size);
   EXPECT_THAT(names(*reader), ElementsAre("a", "b"));
   EXPECT_THAT(files(*reader), ElementsAre("f.safetensors"));
-  EXPECT_THAT(catalog.metadata, ElementsAre(testing::Pair("format", "pt")));
+  EXPECT_THAT(catalog.metadata, ElementsAre(::testing::Pair("format", "pt")));
   EXPECT_EQ(catalog.tensors[0].rank, -1);
   const Storage& storage = catalog.storages[catalog.stored[catalog.chunks_of(catalog.tensors[0])[0].stored].storage];
   EXPECT_EQ(storage.offset, catalog.files[0].bytes - 2);

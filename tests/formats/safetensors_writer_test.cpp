@@ -14,7 +14,7 @@
 namespace shard {
 namespace {
 
-using testing::ElementsAre;
+using ::testing::ElementsAre;
 
 class NoChecksums : public Checksums {
  public:
@@ -45,7 +45,7 @@ class Target {
   Catalog catalog;
 };
 
-class SafetensorsWriterTest : public testing::Test {
+class SafetensorsWriterTest : public ::testing::Test {
  protected:
   /// Places and writes; the elements stay zero.
   void write(Catalog& target, const WriteOptions& options = {}) {
@@ -155,7 +155,8 @@ TEST_F(SafetensorsWriterTest, MetadataIsKeptAndFormatAdded) {
   target.catalog.metadata = {{"author", "me"}};
   write(target.finished());
   const auto reader = kSafetensorsFormat.open({fs.get(), {"/model.safetensors"}}, {});
-  EXPECT_THAT(reader->catalog().metadata, ElementsAre(testing::Pair("author", "me"), testing::Pair("format", "pt")));
+  EXPECT_THAT(reader->catalog().metadata,
+              ElementsAre(::testing::Pair("author", "me"), ::testing::Pair("format", "pt")));
 }
 
 TEST_F(SafetensorsWriterTest, AFormatThatIsThereStays) {
@@ -181,7 +182,8 @@ TEST_F(SafetensorsWriterTest, Float4DoublesTheLastDimension) {
   Target target;
   target.add("a", DType::kFloat4E2m1fnX2, {2, 3}, 6);
   write(target.finished());
-  EXPECT_THAT(content("/model.safetensors"), testing::HasSubstr(R"("dtype":"F4","shape":[2,6],"data_offsets":[0,6])"));
+  EXPECT_THAT(content("/model.safetensors"),
+              ::testing::HasSubstr(R"("dtype":"F4","shape":[2,6],"data_offsets":[0,6])"));
 }
 
 TEST_F(SafetensorsWriterTest, DtypesThatItLacksAreRefusedByName) {
@@ -191,8 +193,8 @@ TEST_F(SafetensorsWriterTest, DtypesThatItLacksAreRefusedByName) {
     const Error error = test::error_of([&] { write(target.finished()); });
     EXPECT_EQ(error.code(), ErrorCode::kUnsupported);
     EXPECT_EQ(error.tensor(), "weight");
-    EXPECT_THAT(error.what(), testing::HasSubstr(std::string(dtype_name(dtype))));
-    EXPECT_THAT(error.suggestions(), testing::Contains(Suggestion{Remedy::kCast, "weight"}));
+    EXPECT_THAT(error.what(), ::testing::HasSubstr(std::string(dtype_name(dtype))));
+    EXPECT_THAT(error.suggestions(), ::testing::Contains(Suggestion{Remedy::kCast, "weight"}));
   }
 }
 
@@ -202,7 +204,7 @@ TEST_F(SafetensorsWriterTest, NamesThatItCannotHoldAreRefused) {
     target.add(name, DType::kUint8, {1}, 1);
     const Error error = test::error_of([&] { write(target.finished()); });
     EXPECT_EQ(error.code(), ErrorCode::kUnsupported);
-    EXPECT_THAT(error.suggestions(), testing::Contains(Suggestion{Remedy::kRename, name}));
+    EXPECT_THAT(error.suggestions(), ::testing::Contains(Suggestion{Remedy::kRename, name}));
   }
 }
 
@@ -220,7 +222,7 @@ TEST_F(SafetensorsWriterTest, AHeaderPastTheCapIsRefused) {
   target.catalog.metadata["long"] = std::string(100'000'000, 'x');
   const Error error = test::error_of([&] { kSafetensorsFormat.make_writer({})->place(target.finished()); });
   EXPECT_EQ(error.code(), ErrorCode::kUnsupported);
-  EXPECT_THAT(error.suggestions(), testing::Contains(Suggestion{Remedy::kSpreadFiles}));
+  EXPECT_THAT(error.suggestions(), ::testing::Contains(Suggestion{Remedy::kSpreadFiles}));
 }
 
 TEST_F(SafetensorsWriterTest, WithoutTensorsItIsAValidFile) {

@@ -13,9 +13,9 @@ namespace {
 
 using test::as_span;
 using test::as_text;
-using testing::ElementsAre;
+using ::testing::ElementsAre;
 
-class MemoryTwin : public testing::Test {
+class MemoryTwin : public ::testing::Test {
  protected:
   std::shared_ptr<MemoryState> state = std::make_shared<MemoryState>();
   std::unique_ptr<LocalDisk> fs = make_memory_disk(state);

@@ -9,7 +9,7 @@
 namespace shard {
 namespace {
 
-class OpenFilesTest : public testing::Test {
+class OpenFilesTest : public ::testing::Test {
  protected:
   OpenFilesTest() {
     for (const char* name : {"/0", "/1", "/2"}) state->put(name, test::as_span("x"));

@@ -21,7 +21,7 @@ struct Case {
   bool folder, force, exchange;
 };
 
-class OutputFailures : public testing::TestWithParam<Case> {
+class OutputFailures : public ::testing::TestWithParam<Case> {
  protected:
   struct Outcome {
     bool committed = false, failed = false;
@@ -94,10 +94,10 @@ TEST_P(OutputFailures, DestinationIsOldOrCommittedAndNothingLeaks) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, OutputFailures,
-                         testing::Values(Case{"Folder", true, false, true}, Case{"FolderForce", true, true, true},
-                                         Case{"FolderForceBySteps", true, true, false},
-                                         Case{"File", false, false, true}, Case{"FileForce", false, true, true},
-                                         Case{"FileForceBySteps", false, true, false}),
+                         ::testing::Values(Case{"Folder", true, false, true}, Case{"FolderForce", true, true, true},
+                                           Case{"FolderForceBySteps", true, true, false},
+                                           Case{"File", false, false, true}, Case{"FileForce", false, true, true},
+                                           Case{"FileForceBySteps", false, true, false}),
                          [](const auto& tested) { return tested.param.name; });
 
 }  // namespace

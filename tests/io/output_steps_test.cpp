@@ -14,10 +14,10 @@ namespace {
 
 using test::as_span;
 using test::as_text;
-using testing::ElementsAre;
+using ::testing::ElementsAre;
 
 /// A staged output of one file "a" with the content "new", in a folder or as DST itself.
-class OutputSteps : public testing::TestWithParam<std::pair<bool, bool>> {
+class OutputSteps : public ::testing::TestWithParam<std::pair<bool, bool>> {
  protected:
   OutputSteps() {
     state_->without_exchange(!GetParam().second);
@@ -85,11 +85,11 @@ TEST_P(OutputSteps, WhatAppearsAfterThePreparationIsNotReplaced) {
 }
 
 INSTANTIATE_TEST_SUITE_P(FoldersAndFiles, OutputSteps,
-                         testing::Values(std::pair{true, true}, std::pair{true, false}, std::pair{false, true},
-                                         std::pair{false, false}));
+                         ::testing::Values(std::pair{true, true}, std::pair{true, false}, std::pair{false, true},
+                                           std::pair{false, false}));
 
 /// An old destination on a rank that gets no file.
-class OutputRemoval : public testing::TestWithParam<std::string> {
+class OutputRemoval : public ::testing::TestWithParam<std::string> {
  protected:
   OutputRemoval() { state_->put(GetParam(), as_span("old")); }
   std::unique_ptr<Output> begin() const { return local_output(*disk_, "/out", {}, {.force = true})->begin_removal(); }
@@ -142,7 +142,7 @@ TEST_P(OutputRemoval, EndsInAnErrorAndTheOldDestinationWhereACallFails) {
   EXPECT_EQ(failures, 3);  // Failures of stat, rename and sync.
 }
 
-INSTANTIATE_TEST_SUITE_P(FoldersAndFiles, OutputRemoval, testing::Values("/out", "/out/a"));
+INSTANTIATE_TEST_SUITE_P(FoldersAndFiles, OutputRemoval, ::testing::Values("/out", "/out/a"));
 
 TEST(OutputRemovals, AreNothingWhereNothingStandsAndRefusedWithoutForce) {
   const auto state = std::make_shared<MemoryState>();

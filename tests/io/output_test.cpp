@@ -16,11 +16,11 @@ namespace {
 using test::as_span;
 using test::as_text;
 using test::WrittenOutput;
-using testing::ElementsAre;
+using ::testing::ElementsAre;
 
 const WrittenOutput::Files kOneFile{{"a.bin", "new"}};
 
-class OutputTest : public testing::Test {
+class OutputTest : public ::testing::Test {
  protected:
   void write_folder(const std::string& destination, const LocalOutputOptions& options) {
     WrittenOutput(*fs, destination, kOneFile, options).commit();
@@ -70,7 +70,7 @@ TEST_F(OutputTest, CommitSyncsFilesThenFoldersThenRenamesThenSyncsTheParent) {
 
 TEST_F(OutputTest, WithoutSyncNothingIsSynced) {
   write_folder("/out", {.sync = false});
-  EXPECT_THAT(changes(), testing::Not(testing::Contains(testing::HasSubstr("sync"))));
+  EXPECT_THAT(changes(), ::testing::Not(::testing::Contains(::testing::HasSubstr("sync"))));
 }
 
 TEST_F(OutputTest, ASingleFileTakesTheDestinationsName) {

@@ -22,7 +22,7 @@ using test::as_span;
 using test::as_text;
 using test::expect_error;
 using test::TempFolder;
-using testing::ElementsAre;
+using ::testing::ElementsAre;
 
 mode_t mode_of(const std::string& path) {
   struct stat info {};
@@ -40,7 +40,7 @@ class Umask {
   mode_t before_;
 };
 
-class PosixTest : public testing::Test {
+class PosixTest : public ::testing::Test {
  protected:
   void write_output(const std::string& destination, const LocalOutputOptions& options) {
     test::WrittenOutput(fs, destination, {{"a.bin", "new"}}, options).commit();
@@ -159,7 +159,8 @@ TEST_F(PosixTest, MoreSpaceThanThereIsIsAResourceError) {
   const std::int64_t too_much = fs.open_folder(temp.path())->free_bytes() + (std::int64_t{1} << 40);
   const Error error = test::error_of([&] { file->allocate(too_much); });
   EXPECT_EQ(error.code(), ErrorCode::kResource);
-  EXPECT_THAT(error.what(), testing::AnyOf(testing::HasSubstr("disk full"), testing::HasSubstr("file too large")));
+  EXPECT_THAT(error.what(),
+              ::testing::AnyOf(::testing::HasSubstr("disk full"), ::testing::HasSubstr("file too large")));
 }
 
 /// The behaviour of FUSE file systems without statfs.

@@ -192,14 +192,14 @@ def left_overs(folder: Path) -> list[str]:
     return left + [path for path in segments if not is_mapped(path)]
 
 
-def check_nothing_left(checks: Checks, folder: Path) -> None:
+def check_nothing_left(checks: Checks, folder: Path, what: str = "nothing is left", result: Result | None = None) -> None:
     """Jobs of tests that run at the same time leave something too, but not for long."""
     for _ in range(100):
         left = left_overs(folder)
         if not left:
             break
         time.sleep(0.1)
-    checks.that(left == [], f"nothing is left, but {left}")
+    checks.that(left == [], f"{what}, but {left}", result)
 
 
 def is_mapped(path: str) -> bool:

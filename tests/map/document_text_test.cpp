@@ -55,35 +55,35 @@ TEST(DocumentText, APlainScalarIsANumberOnlyWhereJsonSaysSo) {
 }
 
 TEST(DocumentText, WhatJsonCannotSayIsRefusedByLine) {
-  EXPECT_THAT(refusal_of("a: &x 1\nb: *x\n"), testing::HasSubstr("line 1 uses an anchor"));
-  EXPECT_THAT(refusal_of("a: 1\nb: *x\n"), testing::HasSubstr("line 2 uses an alias"));
-  EXPECT_THAT(refusal_of("a: !!str 1\n"), testing::HasSubstr("line 1 uses a tag"));
-  EXPECT_THAT(refusal_of("? [a]\n: 1\n"), testing::HasSubstr("a key that is a list"));
-  EXPECT_THAT(refusal_of("a: 1\n---\nb: 2\n"), testing::HasSubstr("line 2 uses a second document"));
-  EXPECT_THAT(refusal_of("a: 1\na: 2\n"), testing::HasSubstr("'a' appears twice"));
-  EXPECT_THAT(refusal_of("a: [1\nb: 2\n"), testing::HasSubstr("nor YAML"));
-  EXPECT_THAT(refusal_of("a: \x01\n"), testing::HasSubstr("nor YAML"));
-  EXPECT_THAT(refusal_of(""), testing::HasSubstr("it is empty"));
+  EXPECT_THAT(refusal_of("a: &x 1\nb: *x\n"), ::testing::HasSubstr("line 1 uses an anchor"));
+  EXPECT_THAT(refusal_of("a: 1\nb: *x\n"), ::testing::HasSubstr("line 2 uses an alias"));
+  EXPECT_THAT(refusal_of("a: !!str 1\n"), ::testing::HasSubstr("line 1 uses a tag"));
+  EXPECT_THAT(refusal_of("? [a]\n: 1\n"), ::testing::HasSubstr("a key that is a list"));
+  EXPECT_THAT(refusal_of("a: 1\n---\nb: 2\n"), ::testing::HasSubstr("line 2 uses a second document"));
+  EXPECT_THAT(refusal_of("a: 1\na: 2\n"), ::testing::HasSubstr("'a' appears twice"));
+  EXPECT_THAT(refusal_of("a: [1\nb: 2\n"), ::testing::HasSubstr("nor YAML"));
+  EXPECT_THAT(refusal_of("a: \x01\n"), ::testing::HasSubstr("nor YAML"));
+  EXPECT_THAT(refusal_of(""), ::testing::HasSubstr("it is empty"));
   test::expect_error(ErrorCode::kInvalidArgument, "it is empty", [] { parsed(std::string_view()); });
-  EXPECT_THAT(refusal_of("# nothing\n"), testing::HasSubstr("it is empty"));
-  EXPECT_THAT(refusal_of("{\"a\": 1, \"a\": 2}"), testing::HasSubstr("'a' appears twice"));
+  EXPECT_THAT(refusal_of("# nothing\n"), ::testing::HasSubstr("it is empty"));
+  EXPECT_THAT(refusal_of("{\"a\": 1, \"a\": 2}"), ::testing::HasSubstr("'a' appears twice"));
 }
 
 TEST(DocumentText, LaughsAreRefusedBeforeTheyGrow) {
   std::string laughs = "a0: &a0 [lol]\n";
   for (int i = 1; i < 40; ++i) laughs += fmt::format("a{}: &a{} [*a{}, *a{}]\n", i, i, i - 1, i - 1);
-  EXPECT_THAT(refusal_of(laughs), testing::HasSubstr("an anchor"));
+  EXPECT_THAT(refusal_of(laughs), ::testing::HasSubstr("an anchor"));
 }
 
 TEST(DocumentText, DepthAndKeysAreBounded) {
   const std::string deep(1 << 18, '[');
-  EXPECT_THAT(refusal_of("a: " + deep), testing::HasSubstr("deeper than 32"));
-  EXPECT_THAT(refusal_of(deep), testing::HasSubstr("deeper than 32"));
+  EXPECT_THAT(refusal_of("a: " + deep), ::testing::HasSubstr("deeper than 32"));
+  EXPECT_THAT(refusal_of(deep), ::testing::HasSubstr("deeper than 32"));
   std::string blocks, keys;
   for (int i = 0; i < 500; ++i) blocks += "- ";
-  EXPECT_THAT(refusal_of(blocks + "1\n"), testing::HasSubstr("deeper than 32"));
+  EXPECT_THAT(refusal_of(blocks + "1\n"), ::testing::HasSubstr("deeper than 32"));
   for (int i = 0; i < 300; ++i) keys += fmt::format("k{}: 1\n", i);
-  EXPECT_THAT(refusal_of(keys), testing::HasSubstr("more than 256 keys"));
+  EXPECT_THAT(refusal_of(keys), ::testing::HasSubstr("more than 256 keys"));
 }
 
 TEST(DocumentText, ManyTinyValuesAreRefusedAndHonestEntriesAreNot) {
@@ -91,14 +91,14 @@ TEST(DocumentText, ManyTinyValuesAreRefusedAndHonestEntriesAreNot) {
   for (const char* tiny : {"{},", "[],", "0,", "\"a\","}) {
     std::string many;
     while (many.size() < 200'000) many += tiny;
-    EXPECT_THAT(refusal_of("{\"rules\": [" + many + "0]}"), testing::HasSubstr("out of proportion")) << tiny;
+    EXPECT_THAT(refusal_of("{\"rules\": [" + many + "0]}"), ::testing::HasSubstr("out of proportion")) << tiny;
   }
   for (int i = 0; i < 5000; ++i) rules += fmt::format(R"({{"match":"a{}","shard":[{{"axis":"tp","dim":0}}]}},)", i);
   EXPECT_EQ(parsed("[" + rules + "0]").size(), 5001U);
   EXPECT_EQ(parsed("[\"" + std::string(200'000, ',') + "\"]")[0].get<std::string>().size(), 200'000U);
   std::string lines;
   while (lines.size() < 200'000) lines += "- {}\n";
-  EXPECT_THAT(refusal_of(lines), testing::HasSubstr("out of proportion"));
+  EXPECT_THAT(refusal_of(lines), ::testing::HasSubstr("out of proportion"));
 }
 
 TEST(DocumentText, ValuesAreBounded) {

@@ -17,33 +17,33 @@
 namespace shard::test {
 namespace {
 
-ModelMap map_of(const std::string& keys) {
+ModelMap map_with(const std::string& keys) {
   MapDocument document = parse_map_document(R"({"schema": "shardctl.layout/1", )" + keys + "}", "map.json");
   MapVariables variables(document, {});
   return ModelMap(std::move(document), std::move(variables));
 }
 
-Flat undone(const std::string& keys, const std::vector<Model>& ranks) {
+Flat undone_with(const std::string& keys, const std::vector<Model>& ranks) {
   const Stored stored(ranks);
-  return read_all(UndoneMap(stored.catalog(), map_of(keys)).make_catalog(stored.catalog()), stored.elements());
+  return read_all(UndoneMap(stored.catalog(), map_with(keys)).make_catalog(stored.catalog()), stored.elements());
 }
 
-Flat made(const std::string& keys, const Model& model) {
+Flat made_with(const std::string& keys, const Model& model) {
   const Stored logical({model});
-  const AppliedMap applied(logical.catalog(), everything(logical.catalog()), map_of(keys));
+  const AppliedMap applied(logical.catalog(), everything(logical.catalog()), map_with(keys));
   return copied(logical.catalog(), logical.elements(), applied);
 }
 
 void expect_both(const std::string& keys, const Model& model, const std::vector<Model>& ranks) {
-  EXPECT_EQ(undone(keys, ranks), flat(model)) << keys;
-  EXPECT_EQ(made(keys, model), flat(ranks)) << keys;
+  EXPECT_EQ(undone_with(keys, ranks), flat(model)) << keys;
+  EXPECT_EQ(made_with(keys, model), flat(ranks)) << keys;
 }
 
 Matrix rows_of(const Matrix& matrix, std::int64_t begin, std::int64_t count) {
   return {matrix.begin() + begin, matrix.begin() + begin + count};
 }
 
-Matrix joined(std::initializer_list<Matrix> parts) {
+Matrix joined_rows(std::initializer_list<Matrix> parts) {
   Matrix all;
   for (const Matrix& part : parts) append_rows(all, part);
   return all;
@@ -55,8 +55,8 @@ TEST(MapOperations, WidthsCutEachSegmentAsListed) {
   std::vector<Model> ranks;
   for (std::size_t r = 0; r < 3; ++r) {
     ranks.push_back(
-        {{"qkv", joined({rows_of(q, of_q[r], of_q[r + 1] - of_q[r]), rows_of(k, of_k[r], of_k[r + 1] - of_k[r]),
-                         rows_of(v, std::vector<std::int64_t>{0, 2, 3, 4}[r], r == 0 ? 2 : 1)})}});
+        {{"qkv", joined_rows({rows_of(q, of_q[r], of_q[r + 1] - of_q[r]), rows_of(k, of_k[r], of_k[r + 1] - of_k[r]),
+                              rows_of(v, std::vector<std::int64_t>{0, 2, 3, 4}[r], r == 0 ? 2 : 1)})}});
   }
   expect_both(R"("vars": {"a": 4}, "mesh": {"tp": 3}, "rules": [{"logical": ["q", "k", "v"], "stored": "qkv",
       "concat": {"per_segment": true, "widths": [["a", 1, "a-2"], [1, 0, 3], null], "sizes": [7, 4, 4]},
@@ -69,10 +69,10 @@ TEST(MapOperations, WidthsSayHowLargeSegmentsAre) {
   expect_both(R"("mesh": {"tp": 4}, "rules": [{"logical": ["a", "b"], "stored": "ab", "shard": [{"axis": "tp"}],
       "concat": {"per_segment": true, "replicas": [2, 2], "widths": [[1, 2], [4, 1]]}}])",
               {{"a", a}, {"b", b}},
-              {{{"ab", joined({rows_of(a, 0, 1), rows_of(b, 0, 4)})}},
-               {{"ab", joined({rows_of(a, 0, 1), rows_of(b, 0, 4)})}},
-               {{"ab", joined({rows_of(a, 1, 2), rows_of(b, 4, 1)})}},
-               {{"ab", joined({rows_of(a, 1, 2), rows_of(b, 4, 1)})}}});
+              {{{"ab", joined_rows({rows_of(a, 0, 1), rows_of(b, 0, 4)})}},
+               {{"ab", joined_rows({rows_of(a, 0, 1), rows_of(b, 0, 4)})}},
+               {{"ab", joined_rows({rows_of(a, 1, 2), rows_of(b, 4, 1)})}},
+               {{"ab", joined_rows({rows_of(a, 1, 2), rows_of(b, 4, 1)})}}});
 }
 
 TEST(MapOperations, WidthsThatDoNotFitAreRefused) {
@@ -81,16 +81,20 @@ TEST(MapOperations, WidthsThatDoNotFitAreRefused) {
     const std::string keys = std::string(R"("mesh": {"tp": 2}, "rules": [{"logical": "a", "stored": "b",
         "shard": [{"axis": "tp"}], "concat": {"per_segment": true, "widths": )") +
                              widths + "}}]";
-    EXPECT_EQ(error_of([&] { made(keys, {{"a", counted(3, 2, 1)}}); }).code(), ErrorCode::kInvalidArgument) << widths;
+    EXPECT_EQ(error_of([&] {
+                made_with(keys, {{"a", counted(3, 2, 1)}});
+              }).code(),
+              ErrorCode::kInvalidArgument)
+        << widths;
   }
 }
 
 TEST(MapOperations, WidthsWhoseSumIsOutOfBoundsAreRefused) {
   const std::vector<Model> ranks{{{"b", counted(1, 2, 1)}}, {{"b", counted(1, 2, 9)}}};
   const Error error = error_of([&] {
-    undone(R"("mesh": {"tp": 2}, "rules": [{"logical": "a", "stored": "b", "shard": [{"axis": "tp"}],
+    undone_with(R"("mesh": {"tp": 2}, "rules": [{"logical": "a", "stored": "b", "shard": [{"axis": "tp"}],
            "concat": {"per_segment": true, "widths": [[9223372036854775807, 1]]}}])",
-           ranks);
+                ranks);
   });
   EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
   EXPECT_NE(std::string(error.what()).find("the sum of its widths does not fit 63 bits"), std::string::npos);
@@ -114,7 +118,7 @@ TEST(MapOperations, TablesThatDoNotHaveEachNumberOnceAreRefused) {
   for (const char* table : {"[[0, 1]]", "[[0], [1], []]", "[[0], [0]]", "[[0], []]", "[[0], [2]]", "[[0, -1], [1]]"}) {
     const std::string keys =
         std::string(kTable) + R"("index": {"l": {"count": 2, "axis": "pp", "table": )" + table + "}}";
-    const Error error = error_of([&] { made(keys, {{"x.0", counted(2, 2, 1)}, {"x.1", counted(2, 2, 9)}}); });
+    const Error error = error_of([&] { made_with(keys, {{"x.0", counted(2, 2, 1)}, {"x.1", counted(2, 2, 9)}}); });
     EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument) << table;
   }
 }
@@ -126,10 +130,10 @@ TEST(MapOperations, ATableOfAStackedIndexListsNeighbours) {
               "index": {"l": {"count": 3, "axis": "pp", "table": )" +
            table + "}}";
   };
-  EXPECT_EQ(made(keys("[[1, 2], [0]]"), model),
+  EXPECT_EQ(made_with(keys("[[1, 2], [0]]"), model),
             (Flat{{{"x", 0}, {11, 12, 13, 14, 21, 22, 23, 24}}, {{"x", 1}, {1, 2, 3, 4}}}));
   for (const char* table : {"[[0, 2], [1]]", "[[1, 0], [2]]"}) {
-    EXPECT_EQ(error_of([&] { made(keys(table), model); }).code(), ErrorCode::kInvalidArgument) << table;
+    EXPECT_EQ(error_of([&] { made_with(keys(table), model); }).code(), ErrorCode::kInvalidArgument) << table;
   }
 }
 
@@ -153,22 +157,22 @@ TEST(MapOperations, PaddingOfTheLastRowRepeatsIt) {
 TEST(MapOperations, PaddingOfTheLastRowKnowsGroupsAndPermutations) {
   const Matrix a = counted(4, 2, 1), b = counted(2, 2, 50);
   // Groups of two rows of a and one of b; the last of five padded rows is b's second.
-  const Matrix groups = joined(
+  const Matrix groups = joined_rows(
       {rows_of(a, 0, 2), rows_of(b, 0, 1), rows_of(a, 2, 2), rows_of(b, 1, 1), rows_of(b, 1, 1), rows_of(b, 1, 1)});
   expect_both(R"("mesh": {"tp": 2}, "rules": [{"logical": ["a", "b"], "stored": "w", "shard": [{"axis": "tp"}],
       "concat": {"interleave": 2, "sizes": [4, 2]}, "pad": {"to": 8, "fill": "last_row", "true": 6}}])",
               {{"a", a}, {"b", b}}, {{{"w", row_part(groups, 0, 2)}}, {{"w", row_part(groups, 1, 2)}}});
   const Matrix pairs =
-      joined({rows_of(a, 0, 1), rows_of(a, 2, 1), rows_of(a, 1, 1), rows_of(a, 3, 1), rows_of(a, 3, 1)});
+      joined_rows({rows_of(a, 0, 1), rows_of(a, 2, 1), rows_of(a, 1, 1), rows_of(a, 3, 1), rows_of(a, 3, 1)});
   expect_both(R"J("rules": [{"logical": "a", "stored": "w", "permute": "rope_half_to_pairs(1)",
       "pad": {"to": 5, "fill": "last_row", "true": 4}}])J",
               {{"a", a}}, {{{"w", pairs}}});
 }
 
 TEST(MapOperations, PaddingOfTheLastRowIsReadAsReplicas) {
-  Matrix padded = joined({counted(5, 3, 1), counted(3, 3, 90)});
+  Matrix padded = joined_rows({counted(5, 3, 1), counted(3, 3, 90)});
   // read_all gives -2 if replicas differ.
-  const std::vector<std::int64_t> read = undone(last_row(1), {{{"w", padded}}}).begin()->second;
+  const std::vector<std::int64_t> read = undone_with(last_row(1), {{{"w", padded}}}).begin()->second;
   EXPECT_EQ(std::vector<std::int64_t>(read.end() - 3, read.end()), (std::vector<std::int64_t>{-2, -2, -2}));
   EXPECT_EQ(read.front(), 1);
 }
@@ -182,7 +186,7 @@ std::string groups_on_two_ranks(std::int64_t groups, const std::string& pad = ""
 
 TEST(MapOperations, WhatAllRanksHoldAlikeIsTakenOnce) {
   const Stored stored({{{"w", padded_to(counted(8, 3, 1), 10)}}});
-  const UndoneMap undone(stored.catalog(), map_of(groups_on_two_ranks(2, R"(, "pad": {"to": 10, "true": 8})")));
+  const UndoneMap undone(stored.catalog(), map_with(groups_on_two_ranks(2, R"(, "pad": {"to": 10, "true": 8})")));
   EXPECT_EQ(undone.make_catalog(stored.catalog()).chunks.size(), 4U);
   EXPECT_EQ(undone.paddings().size(), 1U);
 }
@@ -191,7 +195,7 @@ TEST(MapOperations, ManyBoxesThatAllRanksHoldAlikeCostNoSquare) {
   constexpr std::int64_t kGroupCount = 1 << 16;  // In pairs their boxes take much longer.
   const Stored stored({{{"w", counted(4 * kGroupCount, 1, 1)}}});
   const std::clock_t begin = std::clock();
-  const UndoneMap undone(stored.catalog(), map_of(groups_on_two_ranks(kGroupCount)));
+  const UndoneMap undone(stored.catalog(), map_with(groups_on_two_ranks(kGroupCount)));
   EXPECT_LT(std::clock() - begin, 5 * CLOCKS_PER_SEC);
   EXPECT_EQ(undone.make_catalog(stored.catalog()).chunks.size(), 2U * kGroupCount);
 }
@@ -220,8 +224,8 @@ TEST(MapOperations, ScalesAreCutAsTheirBlocks) {
   std::vector<Model> ranks;
   for (std::int64_t t = 0; t < 2; ++t) {
     const auto part = [&](const char* name) { return row_part(model.at(name), t, 2); };
-    ranks.push_back({{"y.0.w", joined({part("x.0.gate"), part("x.0.up")})},
-                     {"y.0.s", joined({part("x.0.gate_scale"), part("x.0.up_scale")})}});
+    ranks.push_back({{"y.0.w", joined_rows({part("x.0.gate"), part("x.0.up")})},
+                     {"y.0.s", joined_rows({part("x.0.gate_scale"), part("x.0.up_scale")})}});
   }
   expect_both(blocked(kCutEvenly, kCutEvenly), model, ranks);
   // The last block of five rows has one.
@@ -250,18 +254,18 @@ TEST(MapOperations, WhatNoRankWouldStoreIsRefused) {
   for (const char* on : {"2", "-3", "[]", "[2, 5]"}) {
     const std::string keys =
         fmt::format(R"("mesh": {{"pp": 2}}, "rules": [{{"logical": "w", "stored": "w", "on": {{"pp": {}}}}}])", on);
-    test::expect_error(ErrorCode::kInvalidArgument, "on no coordinate of the axis 'pp'", [&] { map_of(keys); });
+    test::expect_error(ErrorCode::kInvalidArgument, "on no coordinate of the axis 'pp'", [&] { map_with(keys); });
   }
   const Model layers{{"l.0", counted(4, 2, 1)}, {"l.1", counted(4, 2, 100)}};
   test::expect_error(ErrorCode::kInvalidArgument, "does not store it on any rank", [&] {
-    made(R"("mesh": {"pp": 2}, "index": {"l": {"count": 2, "axis": "pp"}}, "rules": [{"logical": "l.{l}",
+    made_with(R"("mesh": {"pp": 2}, "index": {"l": {"count": 2, "axis": "pp"}}, "rules": [{"logical": "l.{l}",
          "stored": "l.{l}", "on": {"pp": "first"}}])",
-         layers);
+              layers);
   });
 }
 
 void expect_refused(const std::string& keys, const Model& model, const std::string& words) {
-  test::expect_error(ErrorCode::kInvalidArgument, words, [&] { made(keys, model); });
+  test::expect_error(ErrorCode::kInvalidArgument, words, [&] { made_with(keys, model); });
 }
 
 TEST(MapOperations, WhatCouldNotBeUndoneIsNotMade) {
@@ -282,7 +286,9 @@ TEST(MapOperations, WhatCouldNotBeUndoneIsNotMade) {
 }
 
 TEST(MapOperations, CutsInsideBlocksAreRefused) {
-  const auto error = [](const std::string& keys, const Model& model) { return error_of([&] { made(keys, model); }); };
+  const auto error = [](const std::string& keys, const Model& model) {
+    return error_of([&] { made_with(keys, model); });
+  };
   const std::string fused = R"("concat": {"sizes": "equal"}, "shard": [{"axis": "tp"}])";
   const std::string widths =
       R"("concat": {"per_segment": true, "widths": [[4, 4], [3, 5]]}, "shard": [{"axis": "tp"}])";
@@ -301,7 +307,7 @@ TEST(MapOperations, CutsInsideBlocksAreRefused) {
   EXPECT_EQ(error(blocked(kCutEvenly, kCutEvenly, "[0, 2]"), blocked_model()).code(), ErrorCode::kInvalidArgument);
   const std::string alone = R"("rules": [{"logical": "s", "stored": "s", "block": {"of": "w", "shape": [2, 2]}}])";
   EXPECT_EQ(error(alone, {{"s", counted(2, 2, 1)}}).code(), ErrorCode::kNotFound);
-  EXPECT_EQ(error_of([&] { undone(alone, {{{"s", counted(2, 2, 1)}}}); }).code(), ErrorCode::kNotFound);
+  EXPECT_EQ(error_of([&] { undone_with(alone, {{{"s", counted(2, 2, 1)}}}); }).code(), ErrorCode::kNotFound);
 }
 
 }  // namespace

@@ -43,7 +43,7 @@ void add_matrix(Catalog& catalog, std::int64_t rows, std::int64_t columns, int d
   add_tensor(catalog, "w", DType::kFloat32, {rows, columns}, chunks);
 }
 
-std::vector<std::int64_t> numbers(Dims dims) { return {dims.begin(), dims.end()}; }
+std::vector<std::int64_t> extents(Dims dims) { return {dims.begin(), dims.end()}; }
 
 ErrorCode code_of(const Catalog& source, const Catalog& target, const PlanOptions& options = {}) {
   try {
@@ -62,9 +62,9 @@ TEST(PlanCopies, MakesALineOfBytesOfRowShards) {
   const Plan plan = plan_copies(source, target, {});
   ASSERT_EQ(plan.units.size(), 1);
   EXPECT_TRUE(plan.units[0].is_line);
-  EXPECT_THAT(numbers(plan.units[0].shape), ElementsAre(96));
-  EXPECT_THAT(numbers(plan.from(plan.units[0])[1].offsets), ElementsAre(32));
-  EXPECT_THAT(numbers(plan.to(plan.units[0])[1].offsets), ElementsAre(48));
+  EXPECT_THAT(extents(plan.units[0].shape), ElementsAre(96));
+  EXPECT_THAT(extents(plan.from(plan.units[0])[1].offsets), ElementsAre(32));
+  EXPECT_THAT(extents(plan.to(plan.units[0])[1].offsets), ElementsAre(48));
   EXPECT_EQ(plan.bytes_to_read, 96);
   EXPECT_EQ(plan.bytes_to_write, 96);
   EXPECT_EQ(plan.copies, 4);
@@ -188,7 +188,7 @@ TEST(PlanCopies, JoinsNoMoreThanOneMebibyte) {
   }
   const Plan plan = plan_copies(source, target, {});
   ASSERT_EQ(plan.units.size(), 2U);
-  EXPECT_THAT(numbers(plan.units[0].shape), ElementsAre(2 * kBytes));
+  EXPECT_THAT(extents(plan.units[0].shape), ElementsAre(2 * kBytes));
 }
 
 TEST(PlanCopies, KeepsStoragesApartForChecksums) {
@@ -272,7 +272,7 @@ TEST(PlanCopies, ReadsATransposedStreamFrontToBack) {
   ASSERT_EQ(plan.units.size(), 1U);
   EXPECT_TRUE(plan.units[0].is_stream);
   EXPECT_GT(plan.tile_count, 8);
-  EXPECT_EQ(numbers(plan.units[0].shape), (std::vector<std::int64_t>{128, 512, 64}));
+  EXPECT_EQ(extents(plan.units[0].shape), (std::vector<std::int64_t>{128, 512, 64}));
   expect_front_to_back(plan, plan.units[0]);
 }
 
@@ -356,7 +356,7 @@ TEST(PlanCopies, TakesOfOneRankWhatItsFilesHold) {
   const Catalog source = of_ranks(6, 4, 0, 3), target = of_ranks(6, 4, 0, 3);
   const Plan plan = plan_copies(source, target, {.only_rank = 1});
   ASSERT_EQ(plan.units.size(), 1);
-  EXPECT_THAT(numbers(plan.units[0].shape), ElementsAre(32));
+  EXPECT_THAT(extents(plan.units[0].shape), ElementsAre(32));
   EXPECT_EQ(source.storages[plan.from_pieces[0].storage].file, 1);
   EXPECT_EQ(target.storages[plan.to_pieces[0].storage].file, 1);
   EXPECT_EQ(plan.bytes_to_read, 32);
@@ -368,11 +368,11 @@ TEST(PlanCopies, CutsTargetPiecesToWhatOneRankHas) {
   const Catalog source = of_ranks(6, 6, 1, 3), target = of_ranks(6, 6, 0, 2);
   const Plan plan = plan_copies(source, target, {.only_rank = 1});
   ASSERT_EQ(plan.units.size(), 1);
-  EXPECT_THAT(numbers(plan.units[0].shape), ElementsAre(6, 2));
+  EXPECT_THAT(extents(plan.units[0].shape), ElementsAre(6, 2));
   const auto to = plan.to(plan.units[0]);
   ASSERT_EQ(to.size(), 2);
-  EXPECT_THAT(numbers(to[1].offsets), ElementsAre(3, 0));
-  EXPECT_THAT(numbers(to[1].sizes), ElementsAre(3, 2));
+  EXPECT_THAT(extents(to[1].offsets), ElementsAre(3, 0));
+  EXPECT_THAT(extents(to[1].sizes), ElementsAre(3, 2));
   EXPECT_EQ(to[1].first, 2);
   EXPECT_EQ(plan.bytes_to_read, 48);
   EXPECT_EQ(plan.bytes_to_write, 48);
@@ -396,7 +396,7 @@ TEST(PlanCopies, FillsTheFilesOfOneRankFromAllOthers) {
   const std::vector<std::uint8_t> own_files{0, 1};
   const Plan plan = plan_copies(source, target, {.own_files = own_files});
   ASSERT_EQ(plan.units.size(), 1);
-  EXPECT_THAT(numbers(plan.units[0].shape), ElementsAre(3, 6));
+  EXPECT_THAT(extents(plan.units[0].shape), ElementsAre(3, 6));
   ASSERT_EQ(plan.to_pieces.size(), 1);
   EXPECT_EQ(target.storages[plan.to_pieces[0].storage].file, 1);
   EXPECT_EQ(plan.from_pieces.size(), 3);
@@ -422,7 +422,7 @@ TEST(PlanCopies, LaysNoTilesWhereAPartialTargetWantsNothing) {
   add_tensor(target, "w", DType::kFloat32, {4096, 1024}, {piece(target, 0, {1000, 256}, {100, 512}, 4)});
   const Plan plan = plan_copies(source, target, {});
   EXPECT_EQ(plan.tile_count, 1);
-  EXPECT_THAT(numbers(plan.units[0].shape), ElementsAre(100, 512));
+  EXPECT_THAT(extents(plan.units[0].shape), ElementsAre(100, 512));
   EXPECT_EQ(plan.bytes_to_read, 100 * 512 * 4);
   EXPECT_EQ(plan.copies, 2);  // It reaches over the border of two source pieces at row 1024.
 }
@@ -448,15 +448,15 @@ Catalog float6(int dim, std::int64_t first) {
 
 TEST(PlanCopies, CountsFloat6InBytes) {
   const Plan plan = plan_copies(float6(0, 1), float6(0, 3), {});
-  EXPECT_THAT(numbers(plan.units[0].shape), ElementsAre(24));
+  EXPECT_THAT(extents(plan.units[0].shape), ElementsAre(24));
   EXPECT_EQ(plan.bytes_to_write, 24);
 }
 
 TEST(PlanCopies, CutsFloat6BetweenGroups) {
   const Plan plan = plan_copies(float6(0, 1), float6(1, 4), {});
-  EXPECT_THAT(numbers(plan.units[0].shape), ElementsAre(4, 6));
-  EXPECT_THAT(numbers(plan.to_pieces[1].offsets), ElementsAre(0, 3));
-  EXPECT_THAT(numbers(plan.to_pieces[1].strides), ElementsAre(3, 1));
+  EXPECT_THAT(extents(plan.units[0].shape), ElementsAre(4, 6));
+  EXPECT_THAT(extents(plan.to_pieces[1].offsets), ElementsAre(0, 3));
+  EXPECT_THAT(extents(plan.to_pieces[1].strides), ElementsAre(3, 1));
 }
 
 TEST(PlanCopies, RefusesACutInsideAByte) { EXPECT_EQ(code_of(float6(0, 1), float6(1, 2)), ErrorCode::kUnsupported); }

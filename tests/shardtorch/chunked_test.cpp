@@ -12,7 +12,6 @@
 namespace shard::test {
 namespace {
 
-const CommsOptions kNoRpc{.rpc = false};
 const CreateOptions kRrefs{.init_rrefs = true};
 
 class ShardedTensorChunked : public ShardedTensorTestBase {

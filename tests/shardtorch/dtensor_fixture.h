@@ -70,6 +70,14 @@ inline at::Tensor obvious_part(const at::Tensor& whole, const Sizes& mesh, const
   return part.contiguous();
 }
 
+/// `tensor` has the expected part of `whole` on this rank.
+inline void expect_part(const DTensor& tensor, const at::Tensor& whole, const std::string& what = "") {
+  const at::Tensor expected =
+      obvious_part(whole, tensor.device_mesh()->shape(), tensor.placements(), *tensor.device_mesh()->index());
+  EXPECT_EQ(tensor.sizes(), whole.sizes());
+  EXPECT_TRUE(tensor.local().equal(expected)) << tensor << what << '\n' << tensor.local() << '\n' << expected;
+}
+
 /// `part` as the term of `rank` for the Partial axes. The terms of all ranks of those axes combine to `part`, exactly.
 inline at::Tensor obvious_term(at::Tensor part, const Sizes& mesh, const Placements& placements, std::int64_t rank) {
   const Sizes place = coordinate_of(mesh, rank);

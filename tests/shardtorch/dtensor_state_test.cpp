@@ -15,8 +15,6 @@ using dtensor::distribute_tensor;
 using dtensor::init_device_mesh;
 using dtensor::make_device_mesh;
 
-void as_ranks(int ranks, const std::function<void(int)>& body) { spawn_threads_and_init_comms(ranks, body); }
-
 StateDict state_of(std::initializer_list<std::pair<std::string, at::Tensor>> items) {
   StateDict state;
   for (const auto& [name, tensor] : items) state.insert(name, tensor);
@@ -25,12 +23,6 @@ StateDict state_of(std::initializer_list<std::pair<std::string, at::Tensor>> ite
 
 DTensor cut(const at::Tensor& whole, const DeviceMeshPtr& mesh, const Placements& placements) {
   return distribute_tensor(whole, mesh, placements, std::nullopt);
-}
-
-void expect_part(const DTensor& tensor, const at::Tensor& whole) {
-  const at::Tensor expected =
-      obvious_part(whole, tensor.device_mesh()->shape(), tensor.placements(), *tensor.device_mesh()->index());
-  EXPECT_TRUE(tensor.local().equal(expected)) << tensor << '\n' << tensor.local() << '\n' << expected;
 }
 
 class DTensorCheckpoints : public ::testing::Test {
@@ -44,7 +36,7 @@ const checkpoint::SaveOptions kFast{.sync = false};
 
 TEST_F(DTensorCheckpoints, AnyPlacementsAreLoadedIntoAnyOthers) {
   std::vector<std::pair<at::Tensor, Placements>> saved;
-  as_ranks(4, [&](int rank) {
+  spawn_threads_and_init_comms(4, [&](int rank) {
     RandomCases random(40);
     const DeviceMeshPtr mesh = init_device_mesh(at::kCPU, {2, 2});
     StateDict state;
@@ -57,7 +49,7 @@ TEST_F(DTensorCheckpoints, AnyPlacementsAreLoadedIntoAnyOthers) {
     checkpoint::save(state, path(), nullptr, kFast);
   });
   for (const int ranks : {4, 3, 1}) {
-    as_ranks(ranks, [&](int) {
+    spawn_threads_and_init_comms(ranks, [&](int) {
       RandomCases random(41);
       const DeviceMeshPtr mesh = init_device_mesh(at::kCPU, {ranks});
       StateDict state;
@@ -74,7 +66,7 @@ TEST_F(DTensorCheckpoints, AnyPlacementsAreLoadedIntoAnyOthers) {
 }
 
 TEST_F(DTensorCheckpoints, ReplicasAreWrittenOnceByRanksInTurn) {
-  as_ranks(4, [&](int) {
+  spawn_threads_and_init_comms(4, [&](int) {
     const DeviceMeshPtr mesh = init_device_mesh(at::kCPU, {4});
     StateDict state;
     for (int i = 0; i < 4; ++i) {
@@ -94,7 +86,7 @@ TEST_F(DTensorCheckpoints, ReplicasAreWrittenOnceByRanksInTurn) {
 
 TEST_F(DTensorCheckpoints, ShardedTensorsAndPlainOnesReadThemAndAreReadByThem) {
   const at::Tensor whole = numbered({6, 5});
-  as_ranks(2, [&](int rank) {
+  spawn_threads_and_init_comms(2, [&](int rank) {
     const DeviceMeshPtr mesh = init_device_mesh(at::kCPU, {2});
     const ShardingSpecPtr columns = chunk_spec(1, {RemoteDevice(1, at::kCPU), RemoteDevice(0, at::kCPU)});
     const ShardedTensor sharded(columns, whole.sizes(), {.dtype = at::kDouble});
@@ -122,7 +114,7 @@ TEST_F(DTensorCheckpoints, ShardedTensorsAndPlainOnesReadThemAndAreReadByThem) {
 TEST_F(DTensorCheckpoints, FilesOfRanksHoldDTensorsWhereAllThatIsCutAreThose) {
   const at::Tensor whole = numbered({9, 4}), plain = numbered({3});
   const Placements nested{CutBy{0}, CutBy{0}}, replica{Replicate(), CutBy{1}};
-  as_ranks(4, [&](int rank) {
+  spawn_threads_and_init_comms(4, [&](int rank) {
     const DeviceMeshPtr square = make_device_mesh(at::kCPU, {0, 1, 2, 3}, {{"dp", 2}, {"tp", 2}});
     const DeviceMeshPtr line = make_device_mesh(at::kCPU, {3, 1, 2, 0}, {{"all", 4}});
     StateDict state = state_of({{"nested", cut(whole, square, nested).as_tensor()},
@@ -141,7 +133,7 @@ TEST_F(DTensorCheckpoints, FilesOfRanksHoldDTensorsWhereAllThatIsCutAreThose) {
     }
     EXPECT_TRUE(own["plain"].toTensor().equal(plain));
   });
-  as_ranks(3, [&](int) {
+  spawn_threads_and_init_comms(3, [&](int) {
     const DTensor tensor = dtensor::zeros({9, 4}, init_device_mesh(at::kCPU, {3}), {CutBy{1}}, {.dtype = at::kDouble});
     StateDict state = state_of({{"line", tensor.as_tensor()}});
     checkpoint::load(state, path());
@@ -151,7 +143,7 @@ TEST_F(DTensorCheckpoints, FilesOfRanksHoldDTensorsWhereAllThatIsCutAreThose) {
 
 TEST_F(DTensorCheckpoints, FilesOfRanksHoldShardedTensorsWhereSomeAreOrAMeshHasNotAllRanks) {
   const at::Tensor whole = numbered({6, 2});
-  as_ranks(3, [&](int rank) {
+  spawn_threads_and_init_comms(3, [&](int rank) {
     const DeviceMeshPtr part = make_device_mesh(at::kCPU, {2, 0}, {{"", 2}});
     checkpoint::save(state_of({{"a", cut(whole, part, {CutBy{0}}).as_tensor()}}), path(), nullptr,
                      {.format = "torch-ranks", .sync = false});
@@ -160,7 +152,7 @@ TEST_F(DTensorCheckpoints, FilesOfRanksHoldShardedTensorsWhereSomeAreOrAMeshHasN
     ASSERT_TRUE(found.defined());
     EXPECT_TRUE(found.full_tensor().equal(whole));
   });
-  as_ranks(2, [&](int rank) {
+  spawn_threads_and_init_comms(2, [&](int rank) {
     const DeviceMeshPtr mesh = init_device_mesh(at::kCPU, {2});
     const ShardedTensor sharded(chunk_spec(0, {"rank:0/cpu", "rank:1/cpu"}), {4}, {.dtype = at::kDouble});
     checkpoint::save(state_of({{"a", cut(whole, mesh, {CutBy{1}}).as_tensor()}, {"b", sharded.as_tensor()}}),
@@ -172,7 +164,7 @@ TEST_F(DTensorCheckpoints, FilesOfRanksHoldShardedTensorsWhereSomeAreOrAMeshHasN
 
 TEST_F(DTensorCheckpoints, RanksOutsideOfTheMeshTakePart) {
   const at::Tensor whole = numbered({5, 2});
-  as_ranks(3, [&](int) {
+  spawn_threads_and_init_comms(3, [&](int) {
     const DeviceMeshPtr mesh = make_device_mesh(at::kCPU, {2, 0}, {{"", 2}});
     checkpoint::save(state_of({{"a", cut(whole, mesh, {CutBy{0}}).as_tensor()}}), path(), nullptr, kFast);
     const DTensor again = dtensor::zeros({5, 2}, mesh, {Replicate()}, {.dtype = at::kDouble});
@@ -185,7 +177,7 @@ TEST_F(DTensorCheckpoints, RanksOutsideOfTheMeshTakePart) {
 }
 
 TEST_F(DTensorCheckpoints, PartialIsRefused) {
-  as_ranks(2, [&](int) {
+  spawn_threads_and_init_comms(2, [&](int) {
     const DTensor tensor = dtensor::zeros({4}, init_device_mesh(at::kCPU, {2}), {Partial()});
     StateDict state = state_of({{"a", tensor.as_tensor()}});
     expect_error(ErrorCode::kUnsupported, "DTensors with Partial placements",
@@ -196,7 +188,7 @@ TEST_F(DTensorCheckpoints, PartialIsRefused) {
 }
 
 TEST(DTensorStates, AreLoadedOnTheSameMesh) {
-  as_ranks(4, [](int) {
+  spawn_threads_and_init_comms(4, [](int) {
     const DeviceMeshPtr square = init_device_mesh(at::kCPU, {2, 2}, {"dp", "tp"});
     const DeviceMeshPtr reversed = make_device_mesh(at::kCPU, {3, 2, 1, 0}, {{"", 4}});
     const DTensor a = cut(numbered({7, 3}).requires_grad_(), square, {CutBy{0}, CutBy{0}});
@@ -219,7 +211,7 @@ TEST(DTensorStates, AreLoadedOnTheSameMesh) {
 
 TEST(DTensorStates, NeedTheirMeshAndTheirPlaceOnIt) {
   std::vector<std::string> files(2);
-  as_ranks(2, [&](int rank) {
+  spawn_threads_and_init_comms(2, [&](int rank) {
     const DeviceMeshPtr mesh = init_device_mesh(at::kCPU, {2}, {"dp"});
     files[static_cast<std::size_t>(rank)] =
         save_state(state_of({{"a", cut(numbered({4}), mesh, {CutBy{0}}).as_tensor()}}));
@@ -227,7 +219,7 @@ TEST(DTensorStates, NeedTheirMeshAndTheirPlaceOnIt) {
   EXPECT_THAT([&] { load_state(files[0]); },
               RefusesWith<c10::Error>("Need to initialize default process group using \"init_process_group\" before "
                                       "loading DTensor"));
-  as_ranks(2, [&](int rank) {
+  spawn_threads_and_init_comms(2, [&](int rank) {
     EXPECT_THAT([&] { load_state(files[static_cast<std::size_t>(rank)]); },
                 RefusesWith<c10::Error>("Need to initialize the device mesh before loading DTensor: "
                                         "DeviceMesh((dp=2), 'cpu') of ranks [0, 1]"));
@@ -242,7 +234,7 @@ TEST(DTensorStates, NeedTheirMeshAndTheirPlaceOnIt) {
 /// The wholes of the state that four ranks of this torch saved on a 2 by 2 mesh, or on a line.
 std::vector<std::pair<std::string, at::Tensor>> golden_wholes(const std::string& torch, const std::string& name) {
   std::vector<std::pair<std::string, at::Tensor>> wholes;
-  as_ranks(4, [&](int rank) {
+  spawn_threads_and_init_comms(4, [&](int rank) {
     const DeviceMeshPtr square = init_device_mesh(at::kCPU, {2, 2}, {"dp", "tp"});
     const DeviceMeshPtr line = init_device_mesh(at::kCPU, {4}, {"dp"});
     const std::string file = c10::str(SHARD_TEST_DATA "/golden/", torch, "/", name, "/rank_", rank, ".pt");

@@ -13,14 +13,6 @@ void as_ranks(std::int64_t ranks, const std::function<void(std::int64_t)>& body)
   spawn_threads_and_init_comms(static_cast<int>(ranks), [&](int rank) { body(rank); });
 }
 
-/// `tensor` has the expected part of `whole` on this rank.
-void expect_part(const DTensor& tensor, const at::Tensor& whole, const std::string& what = "") {
-  const at::Tensor expected =
-      obvious_part(whole, tensor.device_mesh()->shape(), tensor.placements(), *tensor.device_mesh()->index());
-  EXPECT_EQ(tensor.sizes(), whole.sizes());
-  EXPECT_TRUE(tensor.local().equal(expected)) << tensor << what << '\n' << tensor.local() << '\n' << expected;
-}
-
 DTensor of_parts(const at::Tensor& whole, const DeviceMeshPtr& mesh, const Placements& placements) {
   const at::Tensor part = obvious_part(whole, mesh->shape(), placements, *mesh->index());
   const at::Tensor term = obvious_term(part, mesh->shape(), placements, *mesh->index());

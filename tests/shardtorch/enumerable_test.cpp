@@ -7,8 +7,6 @@
 namespace shard::test {
 namespace {
 
-const CommsOptions kNoRpc{.rpc = false};
-
 class ShardedTensorEnumerable : public ShardedTensorTestBase {
  protected:
   /// Placements of all ranks, for shards on the CPU.

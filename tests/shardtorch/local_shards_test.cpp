@@ -9,8 +9,6 @@
 namespace shard::test {
 namespace {
 
-const CommsOptions kNoRpc{.rpc = false};
-
 class FromLocal : public ShardedTensorTestBase {
  protected:
   /// The quarters of a (10, 10) tensor.

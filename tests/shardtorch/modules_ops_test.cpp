@@ -28,8 +28,6 @@
 namespace shard::test {
 namespace {
 
-const CommsOptions kNoRpc{.rpc = false};
-
 class WithSpecs : public ShardedTensorTestBase {
  protected:
   ShardingSpecPtr rows() const { return chunk_spec(0, placements()); }

@@ -25,7 +25,7 @@
 namespace shard::test {
 namespace {
 
-ShardingSpecPtr rows() { return chunk_spec(0, cpu_placements({0})); }
+ShardingSpecPtr rows_of_one() { return chunk_spec(0, cpu_placements({0})); }
 
 auto answer(c10::IValue value) {
   return [value](std::string_view, at::ArrayRef<c10::IValue>, const ProcessGroupPtr&) { return value; };
@@ -37,7 +37,7 @@ class Dispatch : public MultiThreadedTestCase {
   int world_size() const override { return 1; }
 
  protected:
-  ShardedTensor zeros() const { return sharded_tensor::zeros(rows(), {10, 20}); }
+  ShardedTensor zeros() const { return sharded_tensor::zeros(rows_of_one(), {10, 20}); }
 };
 
 /// The result of at::asin: the number of the op that ran; 0 if none did.
@@ -89,14 +89,14 @@ SHARD_RANKS_TEST(Dispatch, RegistrationsEndInAnyOrder) {
 
 SHARD_RANKS_TEST(Dispatch, ASpecsOpsAreKnownByItsClass) {
   const auto registration = custom_sharding_spec_op("ChunkShardingSpec", "linear", answer(1));
-  EXPECT_TRUE(has_custom_op(*rows(), "linear"));
-  EXPECT_FALSE(has_custom_op(*rows(), "asin"));
+  EXPECT_TRUE(has_custom_op(*rows_of_one(), "linear"));
+  EXPECT_FALSE(has_custom_op(*rows_of_one(), "asin"));
 }
 
 SHARD_RANKS_TEST(Dispatch, ASpecsOpIsRunForTheSpecOrMissedByName) {
   const auto registration = custom_sharding_spec_op("ChunkShardingSpec", "linear", answer(7));
-  EXPECT_EQ(dispatch_custom_op(*rows(), "linear", {}, nullptr).toInt(), 7);
-  SHARD_EXPECT_THROW(dispatch_custom_op(*rows(), "asin", {}, nullptr), c10::Error,
+  EXPECT_EQ(dispatch_custom_op(*rows_of_one(), "linear", {}, nullptr).toInt(), 7);
+  SHARD_EXPECT_THROW(dispatch_custom_op(*rows_of_one(), "asin", {}, nullptr), c10::Error,
                      "Custom op: asin not registered for ChunkShardingSpec");
   const auto boxes = enumerable_spec({ShardMetadata({0}, {4}, RemoteDevice(0, at::kCPU))});
   SHARD_EXPECT_THROW(dispatch_custom_op(*boxes, "linear", {}, nullptr), c10::Error,
@@ -264,18 +264,18 @@ std::vector<std::string> warnings_of(const std::function<void()>& body) {
 
 SHARD_RANKS_TEST(Dispatch, WhatTorchDeprecatesIsWarnedOf) {
   ShardedTensor st = zeros();
-  const auto deprecated = testing::ElementsAre("Please use DTensor instead and we are deprecating ShardedTensor.");
+  const auto deprecated = ::testing::ElementsAre("Please use DTensor instead and we are deprecating ShardedTensor.");
   EXPECT_THAT(warnings_of([&] { at::equal(st.as_tensor(), st.as_tensor()); }), deprecated);
-  EXPECT_THAT(warnings_of([&] { st.reshard(rows()); }), deprecated);
+  EXPECT_THAT(warnings_of([&] { st.reshard(rows_of_one()); }), deprecated);
   EXPECT_THAT(warnings_of([&] {
-                ShardedTensor::init_from_local_tensor(st.local_tensor(), rows(), {10, 20});
+                ShardedTensor::init_from_local_tensor(st.local_tensor(), rows_of_one(), {10, 20});
               }),
               deprecated);
   EXPECT_THAT(warnings_of([&] {
                 st.gather(0, at::empty({10, 20}), {.enforce_dtype = true});
               }),
-              testing::ElementsAre("`enforce_dtype` is deprecated. Please use `dtype` instead."));
-  EXPECT_THAT(warnings_of([&] { zeros().gather(0, at::empty({10, 20})); }), testing::IsEmpty());
+              ::testing::ElementsAre("`enforce_dtype` is deprecated. Please use `dtype` instead."));
+  EXPECT_THAT(warnings_of([&] { zeros().gather(0, at::empty({10, 20})); }), ::testing::IsEmpty());
 }
 
 // --- Never memory ---------------------------------------------------------------------------------------------------

@@ -18,8 +18,6 @@ namespace {
 
 using Shards = std::vector<ShardMetadata>;
 
-Shards quarters() { return test::quarters(cpu_placements()); }
-
 TEST(Overlap, OneShardOrNoneIsFine) {
   EXPECT_NO_THROW(check_no_overlap({}));
   EXPECT_NO_THROW(check_no_overlap({ShardMetadata({3}, {4})}));
@@ -48,7 +46,7 @@ TEST(Overlap, EmptyShardsOverlapNothing) {
 }
 
 TEST(Overlap, NeighboursTouchOnly) {
-  EXPECT_NO_THROW(check_no_overlap(quarters()));
+  EXPECT_NO_THROW(check_no_overlap(quarters(cpu_placements())));
   EXPECT_NO_THROW(check_no_overlap({ShardMetadata({5}, {5}), ShardMetadata({0}, {5})}));
 }
 
@@ -155,14 +153,15 @@ TEST(Overlap, OneOfAHundredThousandIsFound) {
 
 // Coverage
 
-TEST(CheckTensor, ACoverIsFine) { EXPECT_NO_THROW(check_tensor(quarters(), {10, 10})); }
+TEST(CheckTensor, ACoverIsFine) { EXPECT_NO_THROW(check_tensor(quarters(cpu_placements()), {10, 10})); }
 
 TEST(CheckTensor, TR21_ThreeTexts) {
-  SHARD_EXPECT_THROW(check_tensor(quarters(), {100}), c10::ValueError, "Rank of tensor is 1, but shards rank is 2");
-  SHARD_EXPECT_THROW(check_tensor(quarters(), {10, 9}), c10::ValueError,
+  SHARD_EXPECT_THROW(check_tensor(quarters(cpu_placements()), {100}), c10::ValueError,
+                     "Rank of tensor is 1, but shards rank is 2");
+  SHARD_EXPECT_THROW(check_tensor(quarters(cpu_placements()), {10, 9}), c10::ValueError,
                      "Shard offset 5 and length 5 exceeds tensor dim: 9 for shard ShardMetadata(shard_offsets=[0, 5], "
                      "shard_sizes=[5, 5], placement=rank:1/cpu)");
-  SHARD_EXPECT_THROW(check_tensor(quarters(), {10, 11}), c10::ValueError,
+  SHARD_EXPECT_THROW(check_tensor(quarters(cpu_placements()), {10, 11}), c10::ValueError,
                      "Total volume of shards: 100 does not match tensor volume: 110, in other words all the individual "
                      "shards do not cover the entire tensor");
 }

@@ -47,7 +47,7 @@ void on_threads(int size, const std::function<void(int)>& body) {
 }
 
 /// The same, each thread with its rank of a world of threads as default.
-void on_ranks(int size, const std::function<void(int)>& body) {
+void on_ranks_of_size(int size, const std::function<void(int)>& body) {
   const auto worlds = make_thread_worlds(size);
   on_threads(size, [&](int rank) {
     const ProcessGroupPtr group = init_thread_process_group(worlds[static_cast<std::size_t>(rank)]);
@@ -86,7 +86,7 @@ TEST(DefaultGroup, IsTheProcesssForAllThreads) {
 
 TEST(DefaultGroup, TR39_OfAThreadHidesTheProcesss) {
   const ProcessGroupPtr of_process = init_process_group(make_thread_worlds(1)[0]);
-  on_ranks(2, [&](int rank) {
+  on_ranks_of_size(2, [&](int rank) {
     EXPECT_NE(default_group(), of_process);
     EXPECT_EQ(default_group()->rank(), rank);
     SHARD_EXPECT_THROW(init_thread_process_group(make_thread_worlds(1)[0]), c10::Error, "twice");
@@ -97,7 +97,7 @@ TEST(DefaultGroup, TR39_OfAThreadHidesTheProcesss) {
 }
 
 TEST(DefaultGroup, IsUsedWhereNoneIsGiven) {
-  on_ranks(2, [](int) {
+  on_ranks_of_size(2, [](int) {
     const ProcessGroupPtr other = new_group({0, 1});
     EXPECT_EQ(group_or_default(other), other);
     EXPECT_EQ(group_or_default(nullptr), default_group());
@@ -151,7 +151,7 @@ TEST(DefaultGroup, OtherThreadsMayAskWhileItIsMadeAndWhileItEnds) {
 TEST(DefaultGroup, DestroyingNoneDoesNothing) { EXPECT_NO_THROW(destroy_process_group()); }
 
 TEST(NewGroup, TR07_OutsidersAreMinusOneOfMinusOne) {
-  on_ranks(4, [](int rank) {
+  on_ranks_of_size(4, [](int rank) {
     const ProcessGroupPtr group = new_group({1, 2, 3});
     EXPECT_THAT(group->global_ranks(), ElementsAre(1, 2, 3));
     EXPECT_EQ(group->name(), "group-1");
@@ -167,7 +167,7 @@ TEST(NewGroup, TR07_OutsidersAreMinusOneOfMinusOne) {
 }
 
 TEST(NewGroup, TR06_RanksAreTranslated) {
-  on_ranks(3, [](int) {
+  on_ranks_of_size(3, [](int) {
     const ProcessGroupPtr group = new_group({2, 0});
     EXPECT_THAT(group->global_ranks(), ElementsAre(0, 2));
     EXPECT_EQ(group->group_rank_of(2), 1);
@@ -180,7 +180,7 @@ TEST(NewGroup, TR06_RanksAreTranslated) {
 }
 
 TEST(NewGroup, TR39_TwoAtTheSameTimeByTheirMembersOnly) {
-  on_ranks(4, [](int rank) {
+  on_ranks_of_size(4, [](int rank) {
     const std::vector<int> own = rank < 2 ? std::vector{0, 1} : std::vector{2, 3};
     const ProcessGroupPtr group = new_group(own, {.local_synchronization = true});
     EXPECT_EQ(group->rank(), rank % 2);
@@ -190,7 +190,7 @@ TEST(NewGroup, TR39_TwoAtTheSameTimeByTheirMembersOnly) {
 }
 
 TEST(NewGroup, TheSameRanksMayHaveSeveral) {
-  on_ranks(3, [](int rank) {
+  on_ranks_of_size(3, [](int rank) {
     if (rank == 2) return;
     const ProcessGroupPtr first = new_group({0, 1}, {.local_synchronization = true}),
                           second = new_group({0, 1}, {.local_synchronization = true});
@@ -201,7 +201,7 @@ TEST(NewGroup, TheSameRanksMayHaveSeveral) {
 }
 
 TEST(NewGroup, LocalGroupsDoNotCountForOthers) {
-  on_ranks(3, [](int rank) {
+  on_ranks_of_size(3, [](int rank) {
     if (rank == 0) new_group({0}, {.local_synchronization = true});
     const ProcessGroupPtr all = new_group({0, 1, 2});
     EXPECT_EQ(all->name(), "group-1");
@@ -210,7 +210,7 @@ TEST(NewGroup, LocalGroupsDoNotCountForOthers) {
 }
 
 TEST(NewGroup, WrongRanksAreRefused) {
-  on_ranks(2, [](int) {
+  on_ranks_of_size(2, [](int) {
     SHARD_EXPECT_THROW(new_group({}), c10::ValueError, "a group needs a rank");
     SHARD_EXPECT_THROW(new_group({0, 2}), c10::ValueError, "within 0 to 1, found 0,2");
     SHARD_EXPECT_THROW(new_group({-1}), c10::ValueError, "within 0 to 1");
@@ -219,7 +219,7 @@ TEST(NewGroup, WrongRanksAreRefused) {
 }
 
 TEST(NewGroup, ThreadsRefuseOtherBackendsByName) {
-  on_ranks(2, [](int rank) {
+  on_ranks_of_size(2, [](int rank) {
     EXPECT_THAT(ranks_met(new_group({0, 1}, {.backend = "threads"})->group(), rank), ElementsAre(0, 1));
     SHARD_EXPECT_THROW(new_group({0, 1}, {.backend = "gloo"}), c10::Error,
                        "ranks that are threads have no backend 'gloo': expected threads");

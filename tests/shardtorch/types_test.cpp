@@ -26,7 +26,7 @@ ProcessGroup group_of_one(int rank) {
 }
 
 /// (10, 10) in four quarters, one a rank.
-Shards quarters() {
+Shards cuda_quarters() {
   return {ShardMetadata({0, 0}, {5, 5}, "rank:0/cuda:0"), ShardMetadata({0, 5}, {5, 5}, "rank:1/cuda:1"),
           ShardMetadata({5, 0}, {5, 5}, "rank:2/cuda:2"), ShardMetadata({5, 5}, {5, 5}, "rank:3/cuda:3")};
 }
@@ -147,7 +147,7 @@ TEST(ShardMetadata, ItsTextNamesAllParts) {
 TEST(ShardMetadata, HashesAsItCompares) {
   std::unordered_set<ShardMetadata> shards;
   for (int i = 0; i < 2; ++i) {
-    for (const ShardMetadata& shard : quarters()) shards.insert(shard);
+    for (const ShardMetadata& shard : cuda_quarters()) shards.insert(shard);
   }
   shards.insert(ShardMetadata({0, 0}, {5, 5}));
   EXPECT_EQ(shards.size(), 5U);
@@ -199,7 +199,7 @@ TEST(TestShardedTensorMetadata, ST001_serialize_and_deserialize) {
              {at::MemoryFormat::Contiguous, at::MemoryFormat::ChannelsLast, at::MemoryFormat::Preserve}) {
           for (const bool pin_memory : {true, false}) {
             const ShardedTensorMetadata metadata{
-                quarters(), {10, 10}, {dtype, layout, requires_grad, format, pin_memory}};
+                cuda_quarters(), {10, 10}, {dtype, layout, requires_grad, format, pin_memory}};
             EXPECT_EQ(deserialize_metadata(serialize(metadata)), metadata) << metadata.tensor_properties;
             ++cases;
           }
@@ -247,7 +247,7 @@ TEST(MetadataBytes, NumbersThatSerializeDoesNotWriteAreRefused) {
 }
 
 TEST(MetadataBytes, EveryCutIsRefused) {
-  const std::string bytes = serialize({quarters(), {10, 10}, {}});
+  const std::string bytes = serialize({cuda_quarters(), {10, 10}, {}});
   for (std::size_t size = 0; size < bytes.size(); ++size) {
     EXPECT_THROW(deserialize_metadata(bytes.substr(0, size)), c10::Error) << size;
   }
@@ -255,7 +255,7 @@ TEST(MetadataBytes, EveryCutIsRefused) {
 }
 
 TEST(MetadataBytes, DamageIsRefusedOrReadAndNeverAnythingElse) {
-  const std::string bytes = serialize({quarters(), {10, 10}, {}});
+  const std::string bytes = serialize({cuda_quarters(), {10, 10}, {}});
   for (std::size_t at = 0; at < bytes.size(); ++at) {
     std::string damaged = bytes;
     damaged[at] = static_cast<char>(damaged[at] ^ 0x55);

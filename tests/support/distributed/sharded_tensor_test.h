@@ -41,6 +41,7 @@ struct CommsOptions {
   bool rpc = true;
   std::string backend = test_backend();
 };
+inline const CommsOptions kNoRpc{.rpc = false};
 
 class ShardedTensorTestBase : public MultiProcessTestCase {
  public:
