@@ -20,7 +20,7 @@ inline constexpr std::size_t kMaxSettledRules = 1 << 16, kMaxStates = 1 << 12;
 MapRule read_rule(const JsonPlace& place, const MapDocument& document, PatternSizes& sizes);
 /// Compiles a regular expression. `sizes` limits the size of all patterns in the document.
 std::unique_ptr<RE2> read_pattern(const JsonPlace& place, std::string_view pattern, PatternSizes& sizes);
-/// Reads the word that says which replica is read.
+/// Reads the rule for replicas: `equal` or `first`.
 ReduceRule read_reduce(const JsonPlace& place);
 /// Reads axes and the coordinates on them.
 std::vector<MapOn> read_on(const JsonPlace& place, const std::vector<MapMeshAxis>& mesh);
