@@ -2,8 +2,8 @@
 /// The bits of floating-point types narrower than 32 bits: how torch reads and rounds them.
 ///
 /// A type is described by its numbers of exponent and mantissa bits and by what stands at its end; encode and decode
-/// follow from those. Checked against torch bit for bit (tests/live/cast_against_torch.py). Inside libshard/exec and
-/// libshard/device only.
+/// follow from those. Checked against torch bit for bit (tests/live/cast_against_torch.py). Inside libshard/exec,
+/// libshard/device and libshard/compute only.
 #pragma once
 
 #include <array>

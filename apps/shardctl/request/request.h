@@ -13,6 +13,7 @@
 #include "formats/format.h"
 #include "libshard/catalog/placement.h"
 #include "libshard/catalog/selection.h"
+#include "libshard/core/dtype.h"
 #include "libshard/core/error.h"
 
 namespace shard::app {
@@ -35,7 +36,8 @@ struct ReadRequest {
   /// The names in `choices` from the command line. If no source has such a choice, that is an error.
   std::vector<std::string> stated_choices;
   std::optional<std::int64_t> ranks_expected;
-  std::string map;  ///< Name or path of a model map that is undone; empty: none.
+  std::optional<DType> dequantize;  ///< Quantized weights are computed in this dtype.
+  std::string map;                  ///< Name or path of a model map that is undone; empty: none.
   MapNumbers numbers;
 };
 
