@@ -39,6 +39,7 @@ struct ExportOptions {
   std::vector<std::string> cast;   ///< Rules "GLOB=DTYPE" that precede `dtype`.
   bool is_checked = true;          ///< Names and shapes are compared with the reference's weights.
   SelectionOptions names;          ///< `include` and `exclude`, on the source's names.
+  std::optional<DType> dequantized{};  ///< The source's weights were computed in this dtype.
   bool is_mapped = false;          ///< A model map is undone on the model's tensors: their names are others.
   bool holds_files = false;        ///< See carried_files.
   std::int64_t max_memory_bytes = 64 << 20;
@@ -118,6 +119,7 @@ class ModelExport {
   const ExportReport& report() const { return report_; }
 
  private:
+  void state_plain_weights(DType dtype);
   void find_reference();
   ModelHints hints() const;
   std::unique_ptr<Reader> open_reference() const;

@@ -35,6 +35,11 @@ std::vector<std::string> checked_casts(const Session& session, const SelectionOp
 }
 
 void dequantize(const Session& session, DType dtype, OpenSource& source, Log& log) {
+  if (session.parts != nullptr) {
+    throw Error(ErrorCode::kUnsupported, "cannot dequantize files that are spread over ranks")
+        .because("a weight and its scales may be in the files of different ranks")
+        .hint("drop --local-input, or gather the quantized checkpoint first");
+  }
   const std::size_t before = source.catalog().tensors.size();
   source.reader = dequantized(std::move(source.reader), dtype, facts_beside(session, source));
   log.info(fmt::format("dequantized to {}: {} tensors of {}", dtype_name(dtype), source.catalog().tensors.size(), before));

@@ -1,7 +1,10 @@
 #include "formats/parts/quantization/config.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <charconv>
+#include <utility>
 #include <vector>
 
 #include "formats/parts/json/json_cursor.h"
@@ -102,6 +105,75 @@ class Walk {
   QuantizationFacts facts_;
 };
 
+/// Copies the text of an object without some members.
+class PlainConfig {
+ public:
+  PlainConfig(std::string_view text, const std::string& file, DType dtype)
+      : text_(text), json_(text.data(), text.data() + text.size(), file, FindingKind::kBadHeader), dtype_(dtype) {
+    json_.take_python_numbers();
+  }
+
+  std::string run() {
+    object(0);
+    const std::size_t end = here();
+    json_.finish();
+    return std::move(out_).append(text_.substr(end));
+  }
+
+ private:
+  std::size_t here() const { return static_cast<std::size_t>(json_.position()); }
+  bool is_object() const {
+    const std::size_t at = text_.find_first_not_of(" \t\r\n", here());
+    return at != std::string_view::npos && text_[at] == '{';
+  }
+
+  /// Appends all from `here` to the object's end. White space before each member is that before the first one, so that
+  /// lines stay lines.
+  void object(int level) {
+    const std::size_t begin = here();
+    json_.enter_object();
+    std::size_t last = here();  // Behind the last member or the brace.
+    out_.append(text_.substr(begin, last - begin));
+    std::string_view space, key;
+    bool has_any = false, is_before_first = true;
+    for (bool is_first = true; json_.next_key(key, is_first);) {
+      const auto at = static_cast<std::size_t>(key.data() - text_.data()) - 1;
+      if (is_before_first) space = text_.substr(last, at - last);
+      is_before_first = false;
+      const bool is_removed = key == "quantization_config" || key == "compression_config";
+      const std::size_t value = here();
+      if (is_removed) {
+        json_.skip();
+        last = here();
+        continue;
+      }
+      if (has_any) out_ += ',';
+      out_.append(space).append(text_.substr(at, value - at));
+      has_any = true;
+      member(key, level);
+      last = here();
+    }
+    out_.append(text_.substr(last, here() - last));
+  }
+
+  /// Appends the value of a member.
+  void member(std::string_view name, int level) {
+    if (name.ends_with(kPartEnd) && level < kMostLevels && is_object()) return object(level + 1);
+    const std::size_t begin = here();
+    json_.skip();
+    const std::string_view value = text_.substr(begin, here() - begin);
+    const std::size_t quote = value.find('"');
+    const bool is_dtype = (name == "dtype" || name == "torch_dtype") && quote != std::string_view::npos;
+    out_.append(is_dtype ? value.substr(0, quote) : value);
+    if (is_dtype) out_.append(fmt::format("\"{}\"", dtype_name(dtype_)));
+  }
+
+  std::string_view text_;
+  JsonCursor json_;
+  DType dtype_;
+  std::string out_;
+};
+
 /// Facts from one file; none if it cannot be read as JSON.
 QuantizationFacts facts_of(const SourceStore& store, const std::string& folder, std::string_view name) try {
   const std::string path = join_path(folder, std::string(name));
@@ -120,6 +192,10 @@ QuantizationFacts facts_of(const SourceStore& store, const std::string& folder, 
 
 QuantizationFacts parse_quantization(std::string_view text, const std::string& file) {
   return Walk(text, file).run(false);
+}
+
+std::string plain_config(std::string_view text, const std::string& file, DType dtype) {
+  return PlainConfig(text, file, dtype).run();
 }
 
 QuantizationFacts read_quantization(const SourceStore& store, const std::string& folder) {
