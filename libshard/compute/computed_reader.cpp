@@ -39,7 +39,7 @@ class ComputedBytes final : public RandomReader {
     read_elements(first, last, out.subspan(head, whole));
     if (head + whole < out.size()) read_part(last, 0, out.subspan(head + whole));
   } catch (Error& error) {
-    error.of_tensor(formula_.name);
+    if (error.tensor().empty()) error.of_tensor(formula_.name);
     throw;
   }
 

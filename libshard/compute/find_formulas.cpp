@@ -252,7 +252,12 @@ class ModuleFormula {
   void make_bytes(CodeKind kind) {
     set_matrices(weight().shape.span());
     codes_.kind = kind;
-    set_grid();
+    if (module_.form == Form::kMxfp8) {
+      codes_.scales.are_exponents = true;
+      set_row_groups(32);
+    } else {
+      set_grid();
+    }
     if (second_ != kNone) throw unsupported("it has scales of two levels");
     if (zeros_ == kNone) return;
     if (kind != CodeKind::kSigned || at(zeros_).dtype != DType::kInt8) throw unsupported("it has zero points");
@@ -319,7 +324,7 @@ class ModuleFormula {
     check_count(scale_, checked_mul(checked_mul(codes_.slices, codes_.rows), groups));
     codes_.scales.grid = {1, ceil_div(columns, groups)};
     if (zeros_ != kNone) {
-      check_count(zeros_, checked_mul(checked_mul(codes_.slices, ceil_div(codes_.rows * bits, kPackedWordBits)), groups));
+      check_count(zeros_, checked_mul(checked_mul(codes_.slices, ceil_div(checked_mul(codes_.rows, bits), kPackedWordBits)), groups));
       codes_.zeros = ZeroPoints{{Leaf{zeros_}, bits, Packing::kDownColumn}, 0};
     }
     if (shape_ != kNone) state_shape(shape);
@@ -404,7 +409,7 @@ class ModuleFormula {
     need(zeros_, "its zero points are");
     const int bits = gptq_bits(packed[0]);
     if (checked_mul(packed[0], kPackedWordBits) % bits != 0) throw wrong(weight_, "its rows of words contain no whole codes");
-    const std::int64_t rows = packed[0] * kPackedWordBits / bits;
+    const std::int64_t rows = checked_mul(packed[0], kPackedWordBits) / bits;
     set_in_out(rows, packed[1]);
     codes_.codes.bits = bits;
     codes_.codes.packing = Packing::kDownColumn;
@@ -420,7 +425,8 @@ class ModuleFormula {
   /// From the group index, or else from the zero points, which are packed alike.
   int gptq_bits(std::int64_t words) const {
     const auto from = [&](std::int64_t all_words, std::int64_t codes) -> std::int64_t {
-      return codes > 0 && all_words * kPackedWordBits % codes == 0 ? all_words * kPackedWordBits / codes : 0;
+      const std::int64_t all_bits = checked_mul(all_words, kPackedWordBits);
+      return codes > 0 && all_bits % codes == 0 ? all_bits / codes : 0;
     };
     std::int64_t bits = 0;
     if (group_index_ != kNone) bits = from(words, checked_numel(at(group_index_).shape));

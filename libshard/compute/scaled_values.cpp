@@ -234,7 +234,11 @@ class ScaledValues final : public Values {
     const std::int64_t whole = (begin + kMostTaken) / columns;  // Behind the last row that fits.
     const std::int64_t panel = matrix_.panel_rows();
     std::int64_t last = std::max(whole, row + 1);
-    if (panel > 1) last = std::max(last - last % panel, row - row % panel + panel);
+    if (panel > 1) {  // What is left of a panel is in memory.
+      const bool is_begun = row % panel != 0 || begin % columns != 0;
+      const std::int64_t panel_end = row - row % panel + panel;
+      last = is_begun ? panel_end : std::max(last - last % panel, panel_end);
+    }
     if (whole <= row && panel == 1) end = std::min(end, begin + kMostTaken);
     end = std::min({end, last * columns, (row / codes_.rows + 1) * codes_.rows * columns});
     const bool is_one = (end - 1) / columns == row;
@@ -310,6 +314,12 @@ class ScaledValues final : public Values {
   void load_indices(std::int64_t begin, std::int64_t end, std::vector<std::int32_t>& out) {
     out.resize(static_cast<std::size_t>(end - begin));
     cast(group_->dtype(), group_->read(begin, end), DType::kInt32, std::as_writable_bytes(std::span(out)));
+    if (std::ranges::find(out, -1) != out.end()) {  // Never filled in: groups are in order.
+      const std::int64_t all = codes_.row_group ? codes_.rows : codes_.columns, size = ceil_div(all, codes_.groups);
+      for (std::size_t i = 0; i < out.size(); ++i) {
+        out[i] = static_cast<std::int32_t>((begin + static_cast<std::int64_t>(i)) / size);
+      }
+    }
     const auto is_group = [this](std::int32_t index) { return index >= 0 && index < codes_.groups; };
     const auto wrong = std::ranges::find_if_not(out, is_group);
     if (wrong == out.end()) return;

@@ -210,7 +210,7 @@ TEST(Dequantized, PackedIntegersOfAnyWidth) {
   for (int bits = 1; bits <= 8; ++bits) {
     for (const bool is_symmetric : {true, false}) {
       for (const bool has_facts : {true, false}) {
-        SCOPED_TRACE(testing::Message() << bits << " bits, symmetric " << is_symmetric << ", facts " << has_facts);
+        SCOPED_TRACE(::testing::Message() << bits << " bits, symmetric " << is_symmetric << ", facts " << has_facts);
         expect_packed_ints(bits, 40, is_symmetric, has_facts);
         expect_packed_ints(bits, 160, is_symmetric, has_facts);
       }
@@ -292,7 +292,7 @@ TEST(Dequantized, GptqOfBothVersionsAndAnyOrderOfGroups) {
   for (const int bits : {2, 3, 4, 8}) {
     for (const bool is_second_version : {false, true}) {
       for (const bool is_in_order : {false, true}) {
-        SCOPED_TRACE(testing::Message() << bits << " bits, v2 " << is_second_version << ", in order " << is_in_order);
+        SCOPED_TRACE(::testing::Message() << bits << " bits, v2 " << is_second_version << ", in order " << is_in_order);
         expect_gptq(bits, is_second_version, is_in_order);
       }
     }
@@ -314,7 +314,7 @@ TEST(ComputedReader, ReadsEachStoredByteOnce) {
     stored.add("a.qzeros", kI32, {kIn / 128, kOut / 8}, random.bytes(kIn / 128 * kOut / 2));
     stored.add("a.scales", kF16, {kIn / 128, kOut}, ones);
     auto inner = stored.reader();
-    const StoredReader& counted = *inner;
+    const test::StoredReader& counted = *inner;
     const auto reader = dequantized(std::move(inner), kBf16, {});
     const auto bytes = reader->bytes_of(reader->catalog().stored_of(reader->catalog().tensors[0]).storage);
     Bytes out(300 << 10);
