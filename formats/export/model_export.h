@@ -40,8 +40,8 @@ struct ExportOptions {
   bool is_checked = true;          ///< Names and shapes are compared with the reference's weights.
   SelectionOptions names;          ///< `include` and `exclude`, on the source's names.
   std::optional<DType> dequantized{};  ///< The source's weights were computed in this dtype.
-  bool is_mapped = false;          ///< A model map is undone on the model's tensors: their names are others.
-  bool holds_files = false;        ///< See carried_files.
+  bool is_mapped = false;              ///< A model map is undone on the model's tensors: their names are others.
+  bool holds_files = false;            ///< See carried_files.
   std::int64_t max_memory_bytes = 64 << 20;
   std::size_t most_renames = 16;  ///< In the report.
 };

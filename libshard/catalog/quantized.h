@@ -82,8 +82,8 @@ struct QuantizationScheme {
 
 /// Statements of a model's configuration. Default: none.
 struct QuantizationFacts {
-  bool is_quantized = false;  ///< There is a `quantization_config` or its like.
-  std::string method{};       ///< In its own words: "gptq", "NVFP4". May be empty.
+  bool is_quantized = false;                  ///< There is a `quantization_config` or its like.
+  std::string method{};                       ///< In its own words: "gptq", "NVFP4". May be empty.
   std::vector<QuantizationScheme> schemes{};  ///< Without those that state nothing.
 };
 

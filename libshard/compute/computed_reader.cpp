@@ -136,8 +136,8 @@ void ComputedReader::check(const Formula& formula) const {
   for (const Leaf& leaf : leaves_of(formula.value)) {
     const Tensor& tensor = readers_[leaf.reader]->catalog().tensors[leaf.tensor];
     if (tensor.rank < 0) continue;
-    throw Error(ErrorCode::kUnsupported, fmt::format("'{}' cannot be computed: '{}' differs between ranks",
-                                                     formula.name, tensor.name))
+    throw Error(ErrorCode::kUnsupported,
+                fmt::format("'{}' cannot be computed: '{}' differs between ranks", formula.name, tensor.name))
         .of_tensor(tensor.name);
   }
 }

@@ -42,10 +42,10 @@ class ComputedReader final : public Reader {
   std::vector<std::unique_ptr<Reader>> readers_;
   std::vector<Formula> formulas_;
   Catalog catalog_;
-  std::vector<std::uint32_t> first_file_;     ///< By reader.
-  std::uint32_t first_storage_ = 0;           ///< Of the formulas'.
-  std::vector<std::uint32_t> inner_;          ///< By tensor: its index in the first reader, or kNoIndex.
-  std::vector<std::uint32_t> formula_;        ///< By tensor: its formula, or kNoIndex.
+  std::vector<std::uint32_t> first_file_;  ///< By reader.
+  std::uint32_t first_storage_ = 0;        ///< Of the formulas'.
+  std::vector<std::uint32_t> inner_;       ///< By tensor: its index in the first reader, or kNoIndex.
+  std::vector<std::uint32_t> formula_;     ///< By tensor: its formula, or kNoIndex.
 };
 
 }  // namespace shard

@@ -25,7 +25,6 @@ namespace {
 using Form = QuantizedForm;
 using Role = QuantizedRole;
 
-
 /// Matrices behind one another: the last two dimensions, and the product of those before.
 struct Matrices {
   std::int64_t slices = 1, rows = 1, columns = 1;
@@ -40,9 +39,7 @@ Matrices matrices_of(std::span<const std::int64_t> shape) {
   return result;
 }
 
-bool are_exponents(const Tensor& scale) {
-  return scale.dtype == DType::kUint8 || scale.dtype == DType::kFloat8E8m0fnu;
-}
+bool are_exponents(const Tensor& scale) { return scale.dtype == DType::kUint8 || scale.dtype == DType::kFloat8E8m0fnu; }
 
 /// The formula of one module.
 class ModuleFormula {
@@ -324,7 +321,9 @@ class ModuleFormula {
     check_count(scale_, checked_mul(checked_mul(codes_.slices, codes_.rows), groups));
     codes_.scales.grid = {1, ceil_div(columns, groups)};
     if (zeros_ != kNone) {
-      check_count(zeros_, checked_mul(checked_mul(codes_.slices, ceil_div(checked_mul(codes_.rows, bits), kPackedWordBits)), groups));
+      check_count(
+          zeros_,
+          checked_mul(checked_mul(codes_.slices, ceil_div(checked_mul(codes_.rows, bits), kPackedWordBits)), groups));
       codes_.zeros = ZeroPoints{{Leaf{zeros_}, bits, Packing::kDownColumn}, 0};
     }
     if (shape_ != kNone) state_shape(shape);
@@ -381,7 +380,8 @@ class ModuleFormula {
     round_as_scales();
     const Dims scales = scale().shape;
     if (scales.size() != 2 || scales[1] != columns || scales[0] < 1 || scales[0] > std::max<std::int64_t>(rows, 1)) {
-      throw wrong(scale_, "the number of scales does not fit the weight").expected(fmt::format("[groups, {}]", columns));
+      throw wrong(scale_, "the number of scales does not fit the weight")
+          .expected(fmt::format("[groups, {}]", columns));
     }
     codes_.groups = scales[0];
     codes_.scales.grid = {ceil_div(std::max<std::int64_t>(rows, 1), scales[0]), 1};
@@ -408,7 +408,8 @@ class ModuleFormula {
     if (packed.size() != 2 || weight().dtype != DType::kInt32) throw wrong(weight_, "the codes are no matrix of words");
     need(zeros_, "its zero points are");
     const int bits = gptq_bits(packed[0]);
-    if (checked_mul(packed[0], kPackedWordBits) % bits != 0) throw wrong(weight_, "its rows of words contain no whole codes");
+    if (checked_mul(packed[0], kPackedWordBits) % bits != 0)
+      throw wrong(weight_, "its rows of words contain no whole codes");
     const std::int64_t rows = checked_mul(packed[0], kPackedWordBits) / bits;
     set_in_out(rows, packed[1]);
     codes_.codes.bits = bits;

@@ -1,5 +1,3 @@
-#include "libshard/compute/values.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -11,6 +9,7 @@
 
 #include "libshard/compute/operand.h"
 #include "libshard/compute/unpack.h"
+#include "libshard/compute/values.h"
 #include "libshard/core/box.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
@@ -330,7 +329,9 @@ class ScaledValues final : public Values {
         .found(*wrong);
   }
 
-  void load_row_groups() { load_indices(taken_.first % codes_.rows, (taken_.last - 1) % codes_.rows + 1, group_of_row_); }
+  void load_row_groups() {
+    load_indices(taken_.first % codes_.rows, (taken_.last - 1) % codes_.rows + 1, group_of_row_);
+  }
 
   std::span<const float> in_grid(const std::vector<float>& numbers, std::int64_t row, std::int64_t column) const {
     if (numbers.empty()) return {};

@@ -128,7 +128,8 @@ TEST(Dequantized, ModelOptMultipliesByTheSecondScale) {
   const Bytes codes = random.bytes(4 * 16), scales = random.float8(4 * 2);
   Stored stored;
   stored.add("a.weight", kU8, {4, 16}, codes).add("a.weight_scale", kF8, {4, 2}, scales);
-  stored.add("a.weight_scale_2", kF32, {}, std::vector<float>{0.0123F}).add("a.input_scale", kF32, {}, std::vector<float>{1});
+  stored.add("a.weight_scale_2", kF32, {}, std::vector<float>{0.0123F})
+      .add("a.input_scale", kF32, {}, std::vector<float>{1});
   stored.add("a.k_scale", kF32, {}, std::vector<float>{1}).add("a.bias", kF32, {4}, std::vector<float>{1, 2, 3, 4});
   const auto reader = opened(stored);
   ASSERT_EQ(reader->catalog().tensors.size(), 2U);
@@ -165,13 +166,15 @@ TEST(Dequantized, BlocksOfGptOssAreTransposed) {
   stored.add("x.down_proj_scales", kU8, {kExperts, kRows, kGroups}, scales);
   stored.add("x.down_proj_bias", kF32, {2}, std::vector<float>{1, 2});
   const auto reader = opened(stored);
-  EXPECT_EQ(Numbers(reader->catalog().find("x.down_proj")->shape.begin(), reader->catalog().find("x.down_proj")->shape.end()),
-            (Numbers{kExperts, kColumns, kRows}));
+  EXPECT_EQ(
+      Numbers(reader->catalog().find("x.down_proj")->shape.begin(), reader->catalog().find("x.down_proj")->shape.end()),
+      (Numbers{kExperts, kColumns, kRows}));
   EXPECT_NE(reader->catalog().find("x.down_proj_bias"), nullptr);
   expect_all(*reader, "x.down_proj", [&](std::int64_t i) {
     const std::int64_t expert = i / (kColumns * kRows), column = i / kRows % kColumns, row = i % kRows;
     const std::int64_t at = (expert * kRows + row) * kColumns + column;
-    return std::ldexp(kE2m1[code_at(codes, 4 * at, 4)], static_cast<int>(scales[static_cast<std::size_t>(at / 32)]) - 127);
+    return std::ldexp(kE2m1[code_at(codes, 4 * at, 4)],
+                      static_cast<int>(scales[static_cast<std::size_t>(at / 32)]) - 127);
   });
 }
 
@@ -338,7 +341,8 @@ TEST(ComputedReader, AnyRangeOfBytesIsThatOfTheWhole) {
   const auto bytes = reader->bytes_of(reader->catalog().stored_of(reader->catalog().tensors[0]).storage);
   for (int i = 0; i < 500; ++i) {
     const std::size_t begin = random.below(static_cast<std::uint32_t>(whole.size()));
-    const std::size_t count = random.below(static_cast<std::uint32_t>(std::min<std::size_t>(whole.size() - begin, 300)) + 1);
+    const std::size_t count =
+        random.below(static_cast<std::uint32_t>(std::min<std::size_t>(whole.size() - begin, 300)) + 1);
     Bytes part(count);
     bytes->read_at(static_cast<std::int64_t>(begin), part);
     ASSERT_TRUE(std::equal(part.begin(), part.end(), whole.begin() + static_cast<std::ptrdiff_t>(begin)))

@@ -32,7 +32,8 @@ Bytes bytes_of(const std::vector<T>& values) {
 /// Owns the catalog that it refers to, and counts the bytes that are read.
 class StoredReader final : public Reader {
  public:
-  StoredReader(Catalog catalog, Bytes file) : catalog_(std::move(catalog)), file_(std::make_shared<File>(std::move(file))) {}
+  StoredReader(Catalog catalog, Bytes file)
+      : catalog_(std::move(catalog)), file_(std::make_shared<File>(std::move(file))) {}
 
   const Catalog& catalog() const override { return catalog_; }
   void locate(std::span<const std::uint32_t>) override {}

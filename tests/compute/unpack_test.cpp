@@ -69,7 +69,8 @@ TEST(Unpack, ColumnsOfWordsAreStringsOfBits) {
       std::vector<float> out(100);
       unpack_column(low, high, shift, width, out);
       for (std::size_t i = 0; i < 100; ++i) {
-        Bytes column(low.begin() + static_cast<std::ptrdiff_t>(4 * i), low.begin() + static_cast<std::ptrdiff_t>(4 * i + 4));
+        Bytes column(low.begin() + static_cast<std::ptrdiff_t>(4 * i),
+                     low.begin() + static_cast<std::ptrdiff_t>(4 * i + 4));
         column.insert(column.end(), high.begin() + static_cast<std::ptrdiff_t>(4 * i),
                       high.begin() + static_cast<std::ptrdiff_t>(4 * i + 4));
         ASSERT_EQ(out[i], static_cast<float>(code_at(column, shift, width))) << width << " bits at " << shift;

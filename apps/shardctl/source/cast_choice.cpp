@@ -42,7 +42,8 @@ void dequantize(const Session& session, DType dtype, OpenSource& source, Log& lo
   }
   const std::size_t before = source.catalog().tensors.size();
   source.reader = dequantized(std::move(source.reader), dtype, facts_beside(session, source));
-  log.info(fmt::format("dequantized to {}: {} tensors of {}", dtype_name(dtype), source.catalog().tensors.size(), before));
+  log.info(
+      fmt::format("dequantized to {}: {} tensors of {}", dtype_name(dtype), source.catalog().tensors.size(), before));
 }
 
 }  // namespace shard::app
