@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "libshard/catalog/catalog_builder.h"
+#include "libshard/compute/unpack.h"
 #include "libshard/compute/values.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
@@ -69,14 +70,7 @@ class ComputedBytes final : public RandomReader {
   }
 
   void round(std::span<float> values, std::span<std::byte> out) const {
-    if (formula_.first_rounding && *formula_.first_rounding != formula_.dtype) {
-      const DType first = *formula_.first_rounding;
-      std::array<std::byte, 4 * Values::kBlock> rounded;
-      const auto all = std::span(rounded).first(values.size() * static_cast<std::size_t>(element_bytes(first)));
-      cast(DType::kFloat32, std::as_bytes(values), first, all);
-      cast(first, all, formula_.dtype, out);
-      return;
-    }
+    if (formula_.through_float16) round_to_float16(values);
     cast(DType::kFloat32, std::as_bytes(values), formula_.dtype, out);
   }
 

@@ -303,7 +303,7 @@ class ModuleFormula {
 
   /// References compute in the dtype of the scales.
   void round_as_scales() {
-    if (scale().dtype == DType::kFloat16) formula_.first_rounding = DType::kFloat16;
+    formula_.through_float16 = scale().dtype == DType::kFloat16;
   }
 
   void make_packed_ints() {

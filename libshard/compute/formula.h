@@ -124,7 +124,7 @@ struct Formula {
   DType dtype{};
   std::vector<std::int64_t> shape, strides;  ///< Strides in elements of the expression.
   Expression value;
-  std::optional<DType> first_rounding{};  ///< A dtype to round to before `dtype`, as references that compute in it do.
+  bool through_float16 = false;  ///< Rounds to float16 before `dtype`, as references that compute in it do.
 };
 
 /// Tensors to compute, and the tensors of the first reader that are no tensors of the result, such as the operands.

@@ -74,6 +74,12 @@ class PackedMatrix {
                                     : unpack_bits(bits, first, codes_.bits, table, out);
   }
 
+  DType dtype() const { return operand_.dtype(); }
+  /// Codes of 8 bits from a column on. \pre as unpack
+  std::span<const std::byte> bytes(std::int64_t row, std::int64_t from, std::int64_t count) const {
+    return kept_.subspan(static_cast<std::size_t>(row * line_elements_ - begin_ + from), static_cast<std::size_t>(count));
+  }
+
  private:
   /// Bits between two places at which a byte or word and a code begin.
   std::int64_t unit_bits() const {
@@ -165,7 +171,8 @@ class ScaleReader {
       const auto end = std::min(out.size(), static_cast<std::size_t>((slice + 1) * per_slice_ - begin));
       float second = 0;
       second_->read_floats(second_->elements() == 1 ? 0 : slice, std::span(&second, 1));
-      for (; i < end; ++i) out[i] = scales_.divides ? out[i] / second : out[i] * second;
+      scales_.divides ? divide(out.subspan(i, end - i), second) : multiply(out.subspan(i, end - i), second);
+      i = end;
     }
   }
 
@@ -211,6 +218,7 @@ class ScaledValues final : public Values {
         grid_columns_(ceil_div(codes.columns, codes.scales.grid.block_columns)),
         matrix_(codes.codes, readers, codes.slices, codes.rows, codes.columns),
         table_(table_of(codes, readers)) {
+    is_e4m3_ = codes.kind == CodeKind::kFloat8 && matrix_.dtype() == DType::kFloat8E4m3fn;
     if (codes.row_group) grid_rows_ = codes.groups;
     if (codes.column_group) grid_columns_ = codes.groups;
     scales_.emplace(codes.scales, readers, checked_mul(grid_rows_, grid_columns_));
@@ -340,7 +348,7 @@ class ScaledValues final : public Values {
   }
 
   void compute_in_row(std::int64_t row, std::int64_t from, std::span<float> out) {
-    matrix_.unpack(row, from, table_, out);
+    is_e4m3_ ? unpack_e4m3(matrix_.bytes(row, from, std::ssize(out)), out) : matrix_.unpack(row, from, table_, out);
     const std::int64_t grid_row = grid_row_of(row), block = codes_.scales.grid.block_columns;
     if (grid_row < loaded_.first || grid_row >= loaded_.last) load_grid({grid_row, grid_row + 1, 0, grid_columns_});
     if (codes_.column_group) {
@@ -356,6 +364,7 @@ class ScaledValues final : public Values {
   std::int64_t grid_rows_, grid_columns_;  ///< Of a slice.
   PackedMatrix matrix_;
   CodeTable table_, zero_table_;
+  bool is_e4m3_ = false;
   std::optional<ScaleReader> scales_;
   std::optional<PackedMatrix> zeros_;
   std::optional<Operand> group_;

@@ -1,11 +1,13 @@
 #include "libshard/compute/unpack.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
 #include "libshard/core/processor.h"
+#include "libshard/exec/small_float.h"
 
-// Compiled with -ffp-contract=off, so that each operation is rounded on every processor.
+// Compiled with -fno-trapping-math, so that choices may be computed in vectors, as cast.cpp is.
 
 namespace shard {
 
@@ -61,6 +63,26 @@ constexpr std::uint32_t spread(std::uint32_t word) {
   }
 }
 
+[[gnu::always_inline]] inline void e4m3_loop(const std::byte* codes, float* out, std::size_t n) {
+  for (std::size_t i = 0; i < n; ++i) out[i] = Float8E4m3fn::decode(static_cast<std::uint8_t>(codes[i]));
+}
+
+/// Normal results: the mantissa is rounded by integer addition. Subnormal ones: a sum with 0.5, whose last bit weighs as
+/// much as float16's, rounds by itself.
+[[gnu::always_inline]] inline void float16_loop(float* values, std::size_t n) {
+  constexpr std::uint32_t kLeastNormal = 0x38800000U, kRest = 0x1FFFU;
+  for (std::size_t i = 0; i < n; ++i) {
+    const auto bits = std::bit_cast<std::uint32_t>(values[i]);
+    const std::uint32_t magnitude = bits & 0x7FFFFFFFU;
+    const std::uint32_t normal = (magnitude + (kRest >> 1) + ((magnitude >> 13) & 1U)) & ~kRest;
+    const float sum = std::bit_cast<float>(magnitude) + 0.5F;
+    std::uint32_t result = magnitude < kLeastNormal ? std::bit_cast<std::uint32_t>(sum - 0.5F) : normal;
+    result = magnitude >= Float16::kOverflow ? kFloat32Infinity : result;
+    result = magnitude > kFloat32Infinity ? magnitude : result;
+    values[i] = std::bit_cast<float>(result | (bits & 0x80000000U));
+  }
+}
+
 [[gnu::always_inline]] inline void each_loop(float* values, const float* scales, const float* zeros, std::size_t n) {
   if (zeros == nullptr) {
     for (std::size_t i = 0; i < n; ++i) values[i] *= scales[i];
@@ -70,16 +92,25 @@ constexpr std::uint32_t spread(std::uint32_t word) {
 }
 
 /// One scale for `n` values.
-[[gnu::always_inline]] inline void same_loop(float* values, float scale, float zero, std::size_t n) {
-  for (std::size_t i = 0; i < n; ++i) values[i] = (values[i] - zero) * scale;
+[[gnu::always_inline]] inline void same_loop(float* values, float scale, const float* zero, std::size_t n) {
+  if (zero == nullptr) {
+    for (std::size_t i = 0; i < n; ++i) values[i] *= scale;
+  } else {
+    const float subtracted = *zero;
+    for (std::size_t i = 0; i < n; ++i) values[i] = (values[i] - subtracted) * scale;
+  }
 }
 
 /// Whole blocks of `kBlock` values.
 template <std::size_t kBlock>
 [[gnu::always_inline]] inline void whole_blocks(float* values, const float* scales, const float* zeros, std::size_t n) {
-  for (std::size_t i = 0; i < n; ++i) {
-    same_loop(values + i * kBlock, scales[i], zeros == nullptr ? 0.0F : zeros[i], kBlock);
+  if (zeros == nullptr) {
+    for (std::size_t i = 0; i < n; ++i) {
+      for (std::size_t j = 0; j < kBlock; ++j) values[i * kBlock + j] *= scales[i];
+    }
+    return;
   }
+  for (std::size_t i = 0; i < n; ++i) same_loop(values + i * kBlock, scales[i], zeros + i, kBlock);
 }
 
 [[gnu::always_inline]] inline void blocks_loop(float* values, std::int64_t first, std::int64_t block,
@@ -97,7 +128,7 @@ template <std::size_t kBlock>
       continue;
     }
     const std::int64_t count = std::min(block - in_block, n - i);
-    same_loop(values + i, *scales, zeros == nullptr ? 0.0F : *zeros, static_cast<std::size_t>(count));
+    same_loop(values + i, *scales, zeros, static_cast<std::size_t>(count));
     i += count;
     ++scales;
     if (zeros != nullptr) ++zeros;
@@ -112,7 +143,12 @@ void blocks_any(float* values, std::int64_t first, std::int64_t block, const flo
   blocks_loop(values, first, block, scales, zeros, n);
 }
 
+void e4m3_any(const std::byte* codes, float* out, std::size_t n) { e4m3_loop(codes, out, n); }
+void float16_any(float* values, std::size_t n) { float16_loop(values, n); }
+
 #if defined(__x86_64__)
+[[gnu::target("avx2")]] void e4m3_avx2(const std::byte* codes, float* out, std::size_t n) { e4m3_loop(codes, out, n); }
+[[gnu::target("avx2")]] void float16_avx2(float* values, std::size_t n) { float16_loop(values, n); }
 [[gnu::target("avx2")]] void column_avx2(const std::byte* low, const std::byte* high, int shift, int width, float* out,
                                          std::size_t n) {
   column_loop(low, high, shift, width, out, n);
@@ -121,9 +157,13 @@ void blocks_any(float* values, std::int64_t first, std::int64_t block, const flo
                                          const float* zeros, std::int64_t n) {
   blocks_loop(values, first, block, scales, zeros, n);
 }
+const auto kE4m3 = has_avx2() ? e4m3_avx2 : e4m3_any;
+const auto kFloat16 = has_avx2() ? float16_avx2 : float16_any;
 const auto kColumn = has_avx2() ? column_avx2 : column_any;
 const auto kBlocks = has_avx2() ? blocks_avx2 : blocks_any;
 #else
+constexpr auto kE4m3 = e4m3_any;
+constexpr auto kFloat16 = float16_any;
 constexpr auto kColumn = column_any;
 constexpr auto kBlocks = blocks_any;
 #endif
@@ -155,6 +195,8 @@ void unpack_bits(std::span<const std::byte> bits, std::int64_t first, int width,
     bit += width;
   }
 }
+
+void unpack_e4m3(std::span<const std::byte> codes, std::span<float> out) { kE4m3(codes.data(), out.data(), out.size()); }
 
 void unpack_awq(std::span<const std::byte> bits, std::int64_t first, const CodeTable& table, std::span<float> out) {
   constexpr std::int64_t kWords = 128;
@@ -195,6 +237,12 @@ void apply_indexed(std::span<float> values, std::span<const std::int32_t> index,
 void multiply(std::span<float> values, float factor) {
   for (float& each : values) each *= factor;
 }
+
+void divide(std::span<float> values, float divisor) {
+  for (float& each : values) each /= divisor;
+}
+
+void round_to_float16(std::span<float> values) { kFloat16(values.data(), values.size()); }
 
 void add_weighted(std::span<float> sums, std::span<const float> values, float weight) {
   for (std::size_t i = 0; i < sums.size(); ++i) {

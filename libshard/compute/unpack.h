@@ -25,6 +25,8 @@ struct CodeTable {
 /// halves of a byte are in the order of table.pairs. \pre `bits` has all of them; 1 <= width <= 8
 void unpack_bits(std::span<const std::byte> bits, std::int64_t first, int width, const CodeTable& table,
                  std::span<float> out);
+/// The numbers of codes that are E4M3 (float8_e4m3fn): as unpack_bits with 8 bits, without a table.
+void unpack_e4m3(std::span<const std::byte> codes, std::span<float> out);
 /// The same for AWQ's 32-bit words of 8 codes. \pre `bits` begins at a word and ends at one
 void unpack_awq(std::span<const std::byte> bits, std::int64_t first, const CodeTable& table, std::span<float> out);
 /// Codes of one row of columns packed into 32-bit words: bits from `shift` on of each word of `low`, the rest, if there
@@ -40,6 +42,9 @@ void apply_blocks(std::span<float> values, std::int64_t first, std::int64_t bloc
 void apply_indexed(std::span<float> values, std::span<const std::int32_t> index, std::span<const float> scales,
                    std::span<const float> zeros);
 void multiply(std::span<float> values, float factor);
+void divide(std::span<float> values, float divisor);
+/// Rounds each value to the nearest number of float16, as a conversion there and back does; NaN stays NaN.
+void round_to_float16(std::span<float> values);
 /// sums[i] += weight * values[i], with two roundings.
 void add_weighted(std::span<float> sums, std::span<const float> values, float weight);
 

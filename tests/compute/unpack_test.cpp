@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <bit>
+#include <cmath>
 #include <random>
 #include <vector>
 
@@ -75,6 +77,37 @@ TEST(Unpack, ColumnsOfWordsAreStringsOfBits) {
                       high.begin() + static_cast<std::ptrdiff_t>(4 * i + 4));
         ASSERT_EQ(out[i], static_cast<float>(code_at(column, shift, width))) << width << " bits at " << shift;
       }
+    }
+  }
+}
+
+TEST(Unpack, E4m3IsThatOfTheDtype) {
+  Bytes codes(256);
+  for (std::size_t i = 0; i < 256; ++i) codes[i] = static_cast<std::byte>(i);
+  std::vector<float> out(256);
+  unpack_e4m3(codes, out);
+  for (std::size_t i = 0; i < 256; ++i) {
+    const float wanted = Float8E4m3fn::decode(static_cast<std::uint8_t>(i));
+    ASSERT_EQ(std::bit_cast<std::uint32_t>(out[i]), std::bit_cast<std::uint32_t>(wanted)) << i;
+  }
+}
+
+TEST(Unpack, RoundingToFloat16IsAConversionThereAndBack) {
+  std::vector<float> values{0.0F, -0.0F, 65519.0F, 65520.0F, -1e30F, INFINITY, 0x1p-25F, 0x1.000002p-25F, 0x1.8p-24F, 1.0F};
+  std::mt19937 random(4);
+  for (int i = 0; i < 20'000; ++i) {  // Around the numbers of float16, and ties between them.
+    const auto code = static_cast<std::uint16_t>(random() & 0x7FFFU);
+    const std::uint32_t bits = std::bit_cast<std::uint32_t>(Float16::decode(code)) + (random() % 4) * 0x800U + random() % 3 - 1;
+    values.push_back(std::bit_cast<float>(bits ^ (random() % 2 << 31)));
+  }
+  std::vector<float> rounded = values;
+  round_to_float16(rounded);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const float wanted = Float16::decode(Float16::encode(values[i]));
+    if (std::isnan(wanted)) {
+      ASSERT_TRUE(std::isnan(rounded[i]));
+    } else {
+      ASSERT_EQ(std::bit_cast<std::uint32_t>(rounded[i]), std::bit_cast<std::uint32_t>(wanted)) << values[i];
     }
   }
 }
