@@ -19,7 +19,7 @@ void append(const ScaledCodes& codes, std::vector<Leaf>& out) {
   if (codes.stated) out.push_back(codes.stated->first);
 }
 
-void append(const Expression& expression, std::vector<Leaf>& out) {
+void append(const TensorExpression& expression, std::vector<Leaf>& out) {
   if (const Leaf* const leaf = std::get_if<Leaf>(&expression.node)) {
     out.push_back(*leaf);
   } else if (const ScaledCodes* const codes = std::get_if<ScaledCodes>(&expression.node)) {
@@ -31,7 +31,7 @@ void append(const Expression& expression, std::vector<Leaf>& out) {
 
 }  // namespace
 
-std::vector<Leaf> leaves_of(const Expression& expression) {
+std::vector<Leaf> leaves_of(const TensorExpression& expression) {
   std::vector<Leaf> leaves;
   append(expression, leaves);
   return leaves;

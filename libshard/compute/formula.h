@@ -101,20 +101,20 @@ struct ScaledCodes {
   std::optional<std::pair<Leaf, std::vector<std::int64_t>>> stated{};
 };
 
-struct Expression;
+struct TensorExpression;
 
 /// The sum of weight * expression over all terms, in their order, beginning with the constant. All terms have equally
 /// many elements.
 struct WeightedSum {
   struct Term {
     float weight = 1;
-    std::shared_ptr<const Expression> value;
+    std::shared_ptr<const TensorExpression> value;
   };
   std::vector<Term> terms;
   float constant = 0;
 };
 
-struct Expression {
+struct TensorExpression {
   std::variant<Leaf, ScaledCodes, WeightedSum> node;
 };
 
@@ -123,7 +123,7 @@ struct Formula {
   std::string name;
   DType dtype{};
   std::vector<std::int64_t> shape, strides;  ///< Strides in elements of the expression.
-  Expression value;
+  TensorExpression value;
   bool through_float16 = false;  ///< Rounds to float16 before `dtype`, as references that compute in it do.
 };
 
@@ -134,6 +134,6 @@ struct Computation {
 };
 
 /// The tensors that an expression reads.
-std::vector<Leaf> leaves_of(const Expression& expression);
+std::vector<Leaf> leaves_of(const TensorExpression& expression);
 
 }  // namespace shard

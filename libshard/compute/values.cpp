@@ -58,7 +58,7 @@ class SumValues final : public Values {
 
 }  // namespace
 
-std::unique_ptr<Values> open_values(const Expression& expression, Readers readers) {
+std::unique_ptr<Values> open_values(const TensorExpression& expression, Readers readers) {
   if (const Leaf* const leaf = std::get_if<Leaf>(&expression.node)) return std::make_unique<LeafValues>(*leaf, readers);
   if (const WeightedSum* const sum = std::get_if<WeightedSum>(&expression.node)) {
     return std::make_unique<SumValues>(*sum, readers);

@@ -30,7 +30,7 @@ class Values {
 };
 
 /// \pre the leaves are located. Memory: 2 MiB for each leaf at most, unless a leaf is stored in a permuted order.
-std::unique_ptr<Values> open_values(const Expression& expression, Readers readers);
+std::unique_ptr<Values> open_values(const TensorExpression& expression, Readers readers);
 std::unique_ptr<Values> open_values(const ScaledCodes& codes, Readers readers);  ///< The same for one kind.
 
 }  // namespace shard
