@@ -32,6 +32,7 @@ USES = {  # A folder may include from itself and from these.
     "libshard/ranks": CORE,
     "libshard/repair": CHECKPOINT | {"libshard/exec"},
     "libshard/compare": CHECKPOINT | {"libshard/exec", "libshard/ranks"},
+    "libshard/compute": CHECKPOINT | {"libshard/exec"},
     "libshard/export": CHECKPOINT,
     "libshard/map/documents": CHECKPOINT,
     "libshard/map/arithmetic": MAP_INDICES,

@@ -15,7 +15,7 @@ namespace shard {
 
 struct CarriedFiles {
   std::vector<AddedFile> files;
-  std::vector<std::string> paths;  ///< Paths to read, in the order of `files`.
+  std::vector<std::string> paths;  ///< Paths of the files in the folder that belong to the model.
   FolderFiles listed;  ///< Their names in the output, and files that are not copied although a model may need them.
 };
 

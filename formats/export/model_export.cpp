@@ -24,6 +24,7 @@ namespace {
 /// Prefix of moments and master weights in the names that maps produce.
 constexpr std::string_view kMappedStates = "optimizer.state.";
 constexpr std::size_t kMostRepeated = 8;
+constexpr std::int64_t kMostConfig = 16 << 20;
 constexpr const char *kModelStem = "diffusion_pytorch_model", *kAdapterStem = "adapter_model";
 
 /// True if a catalog, which is sorted by name, has a tensor with that name.
@@ -135,10 +136,25 @@ ModelPart ModelExport::find_part(const Catalog& catalog) {
   return find_model(catalog, chosen_names(), hints());
 }
 
+/// Loaders would dequantize the weights once more if the files beside them said so.
+void ModelExport::state_plain_weights(DType dtype) {
+  std::erase_if(carried_.files, [](const AddedFile& file) {
+    return std::ranges::find(kQuantizationFiles, file.path) != kQuantizationFiles.end();
+  });
+  const auto config = std::ranges::find(carried_.files, kConfigName, &AddedFile::path);
+  if (config == carried_.files.end()) return;
+  const std::vector<std::byte> bytes = read_whole(*config->open(), kMostConfig);
+  const std::string text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  const std::string name = join_path(folder_.path, config->path), plain = plain_config(text, name, dtype);
+  config->bytes = std::ssize(plain);
+  config->open = [held = held_in_memory(plain, name)] { return held; };
+}
+
 void ModelExport::take(const Catalog& catalog, const ModelPart& part) {
   is_adapter_ = part.is_adapter;
   carried_ = carried_files(store_, is_adapter_ ? adapter_folder_ : folder_,
                            is_adapter_ ? FilesOf::kAdapter : FilesOf::kModel, has_own_reference_, options_.holds_files);
+  if (options_.dequantized && !is_adapter_) state_plain_weights(*options_.dequantized);
   if (is_adapter_) report_.stem = kAdapterStem;
   if (!is_adapter_ && config_.is_diffusers) report_.stem = kModelStem;
   report_.container = part.container;

@@ -39,9 +39,9 @@ struct ExportOptions {
   std::vector<std::string> cast;   ///< Rules "GLOB=DTYPE" that precede `dtype`.
   bool is_checked = true;          ///< Compare names and shapes with the reference's weights.
   SelectionOptions names;          ///< `include` and `exclude`, on the source's names.
-  /// A model map is undone on the model's tensors, so their names differ from the source's.
-  bool is_mapped = false;
-  bool holds_files = false;  ///< See carried_files.
+  std::optional<DType> dequantized{};  ///< The source's weights were computed in this dtype.
+  bool is_mapped = false;              ///< A model map is undone on the model's tensors, so their names differ.
+  bool holds_files = false;            ///< See carried_files.
   std::int64_t max_memory_bytes = 64 << 20;
   std::size_t most_renames = 16;  ///< The largest number of renames in the report.
 };
@@ -120,6 +120,7 @@ class ModelExport {
   const ExportReport& report() const { return report_; }
 
  private:
+  void state_plain_weights(DType dtype);
   void find_reference();
   ModelHints hints() const;
   std::unique_ptr<Reader> open_reference() const;

@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -73,10 +74,18 @@ struct QuantizedModule {
   std::uint32_t first_member = 0, member_count = 0;
 };
 
+/// Numbers of a scheme, as a model's configuration states them for all modules or for one group of them.
+struct QuantizationScheme {
+  std::string format{};  ///< In its own words: "pack-quantized", "gptq_v2". May be empty.
+  std::optional<std::int64_t> bits{}, group_size{};
+  std::vector<std::int64_t> block{};  ///< Rows and columns of a block that has one scale. May be empty.
+};
+
 /// Statements of a model's configuration. Default: none.
 struct QuantizationFacts {
-  bool is_quantized = false;  ///< Whether there is a `quantization_config` or an equivalent.
-  std::string method{};       ///< In its own words: "gptq", "NVFP4". May be empty.
+  bool is_quantized = false;                  ///< Whether there is a `quantization_config` or an equivalent.
+  std::string method{};                       ///< In its own words: "gptq", "NVFP4". May be empty.
+  std::vector<QuantizationScheme> schemes{};  ///< Without those that state nothing.
 };
 
 struct QuantizedPart {

@@ -13,7 +13,7 @@ constexpr std::int64_t kBlock = 1 << 20, kMostHeld = 256 << 20;
 
 class HeldFile final : public RandomReader {
  public:
-  explicit HeldFile(const RandomReader& file) : bytes_(read_whole(file, kMostHeld)) { name_ = file.name(); }
+  HeldFile(std::vector<std::byte> bytes, const std::string& name) : bytes_(std::move(bytes)) { name_ = name; }
   void read_at(std::int64_t offset_bytes, std::span<std::byte> out) const override {
     const std::int64_t end = offset_bytes + std::ssize(out);
     if (offset_bytes < 0 || end > size()) throw file_too_short(name_, size(), end);
@@ -83,7 +83,12 @@ std::unique_ptr<Writer> with_added_files(std::unique_ptr<Writer> inner, std::vec
 }
 
 std::shared_ptr<const RandomReader> held_in_memory(const RandomReader& file) {
-  return std::make_shared<HeldFile>(file);
+  return std::make_shared<HeldFile>(read_whole(file, kMostHeld), file.name());
+}
+
+std::shared_ptr<const RandomReader> held_in_memory(std::string_view text, const std::string& name) {
+  const auto bytes = std::as_bytes(std::span(text));
+  return std::make_shared<HeldFile>(std::vector<std::byte>(bytes.begin(), bytes.end()), name);
 }
 
 }  // namespace shard

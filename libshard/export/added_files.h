@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "libshard/checkpoint/writer.h"
@@ -30,5 +31,7 @@ std::unique_ptr<Writer> with_added_files(std::unique_ptr<Writer> inner, std::vec
 /// Reads the content of a small file into memory, so that it is available even if the file no longer is.
 /// \throws Error kCorruption  it is larger than 256 MiB
 std::shared_ptr<const RandomReader> held_in_memory(const RandomReader& file);
+/// A text as the content of a file. `name` is for messages.
+std::shared_ptr<const RandomReader> held_in_memory(std::string_view text, const std::string& name);
 
 }  // namespace shard

@@ -107,6 +107,14 @@ class Object:
 
 
 @dataclass(frozen=True)
+class QuantizedForm:
+    """The number of modules whose weights are quantized in one form."""
+
+    form: str
+    modules: int
+
+
+@dataclass(frozen=True)
 class Inspection(Document):
     """The content of a checkpoint: `shardctl.inspect/1`."""
 
@@ -125,6 +133,7 @@ class Inspection(Document):
     objects: tuple[Object, ...] = field(repr=False)
     metadata: Mapping[str, str] = field(repr=False)
     warnings: tuple[str, ...] = ()
+    quantized: tuple[QuantizedForm, ...] = ()
 
     def _repr_html_(self) -> str:
         return inspection_html(self)

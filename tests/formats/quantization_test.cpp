@@ -40,6 +40,38 @@ TEST(QuantizationConfig, IsStatedByFilesOfToolsAndNotByBrokenOnes) {
   EXPECT_FALSE(read_quantization(*disk, "/m").is_quantized);
   put("/m/quantize_config.json", R"({"bits": 4})");
   EXPECT_TRUE(read_quantization(*disk, "/m").is_quantized);
+  EXPECT_EQ(read_quantization(*disk, "/m").schemes.at(0).bits, 4);
+}
+
+TEST(QuantizationConfig, SchemesAreThoseOfWeightsAndNotOfActivations) {
+  const QuantizationFacts found = facts(R"({"hidden_size": 8, "bits": 1, "quantization_config": {
+      "config_groups": {"group_0": {"format": "pack-quantized", "input_activations": {"num_bits": 3},
+                                    "weights": {"num_bits": 4, "group_size": 32, "block_structure": null}},
+                        "group_1": {"weights": {"num_bits": 8, "block_structure": [128, 64]}}},
+      "kv_cache_scheme": {"num_bits": 5}, "checkpoint_format": "gptq_v2"}})");
+  ASSERT_EQ(found.schemes.size(), 4U);
+  EXPECT_EQ(found.schemes[0].bits, 4);
+  EXPECT_EQ(found.schemes[0].group_size, 32);
+  EXPECT_EQ(found.schemes[1].format, "pack-quantized");
+  EXPECT_EQ(found.schemes[2].block, (std::vector<std::int64_t>{128, 64}));
+  EXPECT_EQ(found.schemes[3].format, "gptq_v2");
+}
+
+std::string plain(const std::string& text) { return plain_config(text, "config.json", DType::kBfloat16); }
+
+TEST(PlainConfig, LosesStatementsAboutQuantizationAndNothingElse) {
+  EXPECT_EQ(plain(R"({"a": 1, "quantization_config": {"bits": 4}, "b": [1, 2]})"), R"({"a": 1,"b": [1, 2]})");
+  EXPECT_EQ(plain(R"({"quantization_config": {}, "a": NaN})"), R"({"a": NaN})");
+  EXPECT_EQ(plain(R"({"a": 1, "quantization_config": {}, "compression_config": {}})"), R"({"a": 1})");
+  EXPECT_EQ(plain(R"({"quantization_config": {}})"), "{}");
+  EXPECT_EQ(plain("{\n  \"a\": 1,\n  \"text_config\": {\n    \"b\": 2,\n    \"quantization_config\": {}\n  }\n}\n"),
+            "{\n  \"a\": 1,\n  \"text_config\": {\n    \"b\": 2\n  }\n}\n");
+}
+
+TEST(PlainConfig, StatesTheDtypeWhereOneIsStated) {
+  EXPECT_EQ(plain(R"({"torch_dtype": "float16", "text_config": {"dtype": "float32"}, "dtype": null})"),
+            R"({"torch_dtype": "bfloat16","text_config": {"dtype": "bfloat16"},"dtype": null})");
+  EXPECT_THROW(plain("["), Error);
 }
 
 }  // namespace

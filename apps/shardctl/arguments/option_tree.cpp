@@ -83,6 +83,30 @@ void add_sources(CLI::App& app, Request& o) {
   group.choices(&Format::read_options, o.read.choices);
 }
 
+/// A flag, so that no path after it is taken for its value: another dtype follows '='.
+void add_dequantize(CLI::App& app, Request& o) {
+  const auto take = [&o](const std::string& word) {
+    const bool is_default = word == "true" || word == "1";
+    if (word == "false" || word == "0") return;
+    o.read.dequantize = is_default ? DType::kBfloat16 : *dtype_of_name(word);
+  };
+  const auto check = [](const std::string& word) -> std::string {
+    const bool is_flag = word == "true" || word == "1" || word == "false" || word == "0";
+    const auto dtype = dtype_of_name(word);
+    if (is_flag || dtype == DType::kBfloat16 || dtype == DType::kFloat16 || dtype == DType::kFloat32) return {};
+    return word + " is not bfloat16, float16 or float32";
+  };
+  app.add_option_function<std::string>("--dequantize", take,
+                                       "compute plain weights from quantized ones, in bfloat16 or =DTYPE (float16, "
+                                       "float32)")
+      ->option_text("[=DTYPE]")
+      ->expected(0)
+      ->default_str("true")
+      ->check(check)
+      ->take_last()
+      ->group("Source");
+}
+
 void add_source_layout(CLI::App& app, Request& o) {
   OptionGroup{app, "Source"}.single("--layout", o.read.layout, "FILE",
                                     "layout document that describes how the source is sharded");
@@ -228,6 +252,7 @@ void add_groups(CLI::App& app, const Uses& uses, std::span<const Verb> own, Comm
   app.set_help_flag();
   if (uses.sources) add_sources(app, o);
   if (uses.sources && !uses.target_layout) add_source_layout(app, o);
+  if (uses.maps) add_dequantize(app, o);
   if (uses.target) {
     add_target(app, o.write);
     if (uses.target_layout) add_tensor_cuts(app, o);

@@ -287,6 +287,9 @@ void summary(TextSink& sink, const OpenSource& source, const Selection& selectio
   if (sum.stored_bytes != sum.logical_bytes) sink.add(fmt::format(", {} stored", human_bytes(sum.stored_bytes)));
   sink.end_line();
   if (const std::string dtypes = dtypes_text(sum); !dtypes.empty()) sink.line(dtypes);
+  for (const QuantizedCount& count : quantized_counts(catalog)) {
+    sink.line(fmt::format("quantized: {} ({})", plural(count.modules, "module"), quantized_form_name(count.form)));
+  }
 }
 
 }  // namespace

@@ -144,6 +144,17 @@ void write_head(JsonWriter& json, const OpenSource& source, const Selection& sel
   json.key("file_count"), json.number(catalog.files.size());
   json.line(1);
   write_files(json, catalog.files);
+  const std::vector<QuantizedCount> counts = quantized_counts(catalog);
+  if (counts.empty()) return;
+  json.line(1);
+  json.key("quantized"), json.begin_array();
+  for (const QuantizedCount& count : counts) {
+    json.begin_object();
+    json.key("form"), json.string(quantized_form_name(count.form));
+    json.key("modules"), json.number(count.modules);
+    json.end_object();
+  }
+  json.end_array();
 }
 
 }  // namespace

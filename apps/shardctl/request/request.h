@@ -12,6 +12,7 @@
 #include "formats/format.h"
 #include "libshard/catalog/layouts/placement.h"
 #include "libshard/catalog/selection/selection.h"
+#include "libshard/core/dtype.h"
 #include "libshard/core/error.h"
 
 namespace shard::app {
@@ -35,7 +36,8 @@ struct ReadRequest {
   /// The names in `choices` that the command line gave. It is an error if no source has such a choice.
   std::vector<std::string> stated_choices;
   std::optional<std::int64_t> ranks_expected;
-  std::string map;  ///< Name or path of the model map to undo; empty: none.
+  std::optional<DType> dequantize;  ///< Compute quantized weights in this dtype.
+  std::string map;                  ///< Name or path of the model map to undo; empty: none.
   MapNumbers numbers;
   /// Files besides `paths` and --hf-ref that options name, and --log-file. No output and no page may replace them.
   std::vector<std::string> named_inputs;

@@ -5,6 +5,7 @@
 #include "apps/shardctl/request/command_text.h"
 #include "formats/parts/quantization/config.h"
 #include "libshard/catalog/selection/casts.h"
+#include "libshard/compute/find_formulas.h"
 #include "libshard/io/paths.h"
 
 namespace shard::app {
@@ -31,6 +32,18 @@ std::vector<std::string> checked_casts(const Session& session, const SelectionOp
     }
     throw Error(error.hint(repeat_command(session.command.arguments, words)));
   }
+}
+
+void dequantize(const Session& session, DType dtype, OpenSource& source, Log& log) {
+  if (session.parts != nullptr) {
+    throw Error(ErrorCode::kUnsupported, "cannot dequantize files that are spread over ranks")
+        .because("a weight and its scales may be in the files of different ranks")
+        .hint("drop --local-input, or gather the quantized checkpoint first");
+  }
+  const std::size_t before = source.catalog().tensors.size();
+  source.reader = dequantized(std::move(source.reader), dtype, facts_beside(session, source));
+  log.info(
+      fmt::format("dequantized to {}: {} tensors of {}", dtype_name(dtype), source.catalog().tensors.size(), before));
 }
 
 }  // namespace shard::app

@@ -22,4 +22,7 @@ QuantizationFacts facts_beside(const Session& session, const OpenSource& source)
 std::vector<std::string> checked_casts(const Session& session, const SelectionOptions& select, const OpenSource& source,
                                        std::span<const SelectedTensor> tensors, bool converts_all = false);
 
+/// Makes the source one of plain weights, with the facts beside it. \throws Error  see shard::dequantized
+void dequantize(const Session& session, DType dtype, OpenSource& source, Log& log);
+
 }  // namespace shard::app

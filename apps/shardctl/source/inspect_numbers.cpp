@@ -1,6 +1,7 @@
 #include "apps/shardctl/source/inspect_numbers.h"
 
 #include <algorithm>
+#include <map>
 
 namespace shard::app {
 namespace {
@@ -29,6 +30,22 @@ Totals totals(const Catalog& catalog, const Selection& selection) {
     }
   }
   return sum;
+}
+
+std::vector<QuantizedCount> quantized_counts(const Catalog& catalog) {
+  const auto may_be_codes = [](const Tensor& tensor) {
+    return tensor.shape.size() > 0 && (is_integer(tensor.dtype) || is_float(tensor.dtype)) &&
+           !is_plain_float(tensor.dtype);
+  };
+  if (std::ranges::none_of(catalog.tensors, may_be_codes)) return {};
+  std::map<QuantizedForm, std::int64_t> counts;
+  for (const QuantizedModule& module : find_quantized(catalog).modules)
+    counts[module.form] += module.has_weight ? 1 : 0;
+  std::vector<QuantizedCount> found;
+  for (const auto& [form, modules] : counts) {
+    if (modules > 0) found.push_back({form, modules});
+  }
+  return found;
 }
 
 Aliases::Aliases(const Catalog& catalog, const Selection& selection)

@@ -10,6 +10,7 @@
 
 #include "libshard/catalog/catalog.h"
 #include "libshard/catalog/element_counts.h"
+#include "libshard/catalog/quantized.h"
 #include "libshard/catalog/selection/selection.h"
 
 namespace shard::app {
@@ -21,6 +22,15 @@ struct Totals {
   std::array<std::int64_t, kDTypeCount> bytes_of_dtype{};  ///< Parts of logical_bytes.
 };
 Totals totals(const Catalog& catalog, const Selection& selection);
+
+/// The quantized modules of a form.
+struct QuantizedCount {
+  QuantizedForm form;
+  std::int64_t modules = 0;
+};
+/// By form; empty if nothing is quantized. Judges by the tensors only, whether they are chosen or not. Cost: linear in
+/// the names if a tensor has a dtype of codes.
+std::vector<QuantizedCount> quantized_counts(const Catalog& catalog);
 
 /// Finds the chosen tensors that are the same tensor under different names.
 class Aliases {

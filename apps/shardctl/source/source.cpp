@@ -7,6 +7,7 @@
 
 #include "apps/shardctl/request/request.h"
 #include "apps/shardctl/session/ranks.h"
+#include "apps/shardctl/source/cast_choice.h"
 #include "apps/shardctl/source/map_choice.h"
 #include "apps/shardctl/source/placeholder_file.h"
 #include "formats/detect.h"
@@ -174,6 +175,7 @@ OpenSource open_source(const Session& session, const ReadRequest& read, Log& log
   if (request.salvage != nullptr)
     opened.reader =
         without_losses(std::move(opened.reader), *request.salvage, worker_count(session), wanted_by(request.selection));
+  if (read.dequantize) dequantize(session, *read.dequantize, opened, log);
   if (!read.map.empty() && !request.keeps_map) undo_map(session, read, request.selection, opened, log);
   if (!request.may_lack_choices) check_choices(read, {&opened});
   const Catalog& catalog = opened.catalog();

@@ -29,6 +29,7 @@ std::string options_text(const Session& session, const CopyRequest& request) {
   const SelectionOptions& names = request.select;
   std::string text = lines("texts", {session.command.verb, source.from, target.to, layout.mesh, layout.max_shard_size,
                                      base_name(target.path), source.map, target.map, request.exporting.dtype});
+  if (source.dequantize) text += lines("dequantize", {std::string(dtype_name(*source.dequantize))});
   text += fmt::format("opaque {} ranks-expected {}\n", source.opaque_globals, source.ranks_expected.value_or(0));
   for (const FormatChoices* choices : {&source.choices, &target.choices}) {
     for (const auto& [name, word] : *choices) text += lines("choice", {name, word});

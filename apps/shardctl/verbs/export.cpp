@@ -42,6 +42,7 @@ ExportOptions export_options(const Session& session, const CopyRequest& request)
                        .cast = request.select.cast,
                        .is_checked = !request.exporting.no_check,
                        .names = request.exporting.names,
+                       .dequantized = request.read.dequantize,
                        .is_mapped = !request.read.map.empty(),
                        .holds_files = session.parts != nullptr,  // Files of other ranks can be read only during a step.
                        .max_memory_bytes = reading_memory_bytes(session)};

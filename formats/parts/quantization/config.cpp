@@ -1,6 +1,10 @@
 #include "formats/parts/quantization/config.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <charconv>
+#include <utility>
 #include <vector>
 
 #include "formats/parts/json/json_cursor.h"
@@ -23,9 +27,10 @@ class Walk {
     json_.take_python_numbers();
   }
 
-  QuantizationFacts run() {
+  /// \param is_all  the whole text is about quantization
+  QuantizationFacts run(bool is_all) {
     if (is_object()) {
-      object(false, 0);
+      object(false, is_all, 0);
     } else {
       json_.skip();
     }
@@ -48,28 +53,126 @@ class Walk {
     return first == std::string_view::npos ? std::string_view() : value.substr(first, last - first + 1);
   }
 
-  /// \param states  whether the object is about quantization itself.
-  void object(bool states, int level) {
+  /// \param states     whether the object is about quantization itself.
+  /// \param is_scheme  whether it may have numbers of a scheme.
+  void object(bool states, bool is_scheme, int level) {
     facts_.is_quantized = facts_.is_quantized || states;
     json_.enter_object();
+    QuantizationScheme scheme;
     std::string_view key;
     for (bool is_first = true; json_.next_key(key, is_first);) {
       const std::string_view name = key;
       const bool is_about_it = name == "quantization_config" || name == "compression_config" || name == "quantization";
-      const bool is_part = is_about_it || name.ends_with(kPartEnd);
+      const bool is_of_weights = is_scheme && !name.ends_with("activations") && !name.starts_with("kv_cache");
+      const bool is_part = is_about_it || is_of_weights || name.ends_with(kPartEnd);
       if (is_part && level < kMostLevels && is_object()) {
-        object(is_about_it, level + 1);
+        object(is_about_it, is_about_it || is_of_weights, level + 1);
         continue;
       }
       const std::string_view found = value();
       const bool is_method = name == "quant_method" || name == "quant_algo" || name == "quant_type";
-      if (is_method && found != "null" && !found.empty() && facts_.method.empty()) facts_.method = found;
+      if (found == "null" || found.empty()) continue;
+      if (is_method && facts_.method.empty()) facts_.method = found;
+      if (is_scheme) take_number(name, found, scheme);
     }
+    if (!scheme.format.empty() || scheme.bits || scheme.group_size || !scheme.block.empty()) {
+      facts_.schemes.push_back(std::move(scheme));
+    }
+  }
+
+  static std::vector<std::int64_t> numbers_in(std::string_view text) {
+    std::vector<std::int64_t> numbers;
+    const char* const end = text.data() + text.size();
+    for (const char* at = text.data(); at != end;) {
+      std::int64_t number = 0;
+      const auto [stopped, failure] = std::from_chars(at, end, number);
+      if (failure == std::errc()) numbers.push_back(number);
+      at = failure == std::errc() ? stopped : at + 1;
+    }
+    return numbers;
+  }
+
+  static void take_number(std::string_view name, std::string_view found, QuantizationScheme& scheme) {
+    if (name == "format" || name == "version" || name == "checkpoint_format") scheme.format = found;
+    const std::vector<std::int64_t> numbers = numbers_in(found);
+    if (name == "weight_block_size" || name == "block_structure") scheme.block = numbers;
+    if (numbers.size() != 1) return;
+    if (name == "bits" || name == "num_bits" || name == "w_bit") scheme.bits = numbers.front();
+    if (name == "group_size" || name == "q_group_size") scheme.group_size = numbers.front();
   }
 
   std::string_view text_;
   JsonCursor json_;
   QuantizationFacts facts_;
+};
+
+/// Copies the text of an object without some members.
+class PlainConfig {
+ public:
+  PlainConfig(std::string_view text, const std::string& file, DType dtype)
+      : text_(text), json_(text.data(), text.data() + text.size(), file, FindingKind::kBadHeader), dtype_(dtype) {
+    json_.take_python_numbers();
+  }
+
+  std::string run() {
+    object(0);
+    const std::size_t end = here();
+    json_.finish();
+    return std::move(out_).append(text_.substr(end));
+  }
+
+ private:
+  std::size_t here() const { return static_cast<std::size_t>(json_.position()); }
+  bool is_object() const {
+    const std::size_t at = text_.find_first_not_of(" \t\r\n", here());
+    return at != std::string_view::npos && text_[at] == '{';
+  }
+
+  /// Appends all from `here` to the object's end. White space before each member is that before the first one, so that
+  /// lines stay lines.
+  void object(int level) {
+    const std::size_t begin = here();
+    json_.enter_object();
+    std::size_t last = here();  // Behind the last member or the brace.
+    out_.append(text_.substr(begin, last - begin));
+    std::string_view space, key;
+    bool has_any = false, is_before_first = true;
+    for (bool is_first = true; json_.next_key(key, is_first);) {
+      const auto at = static_cast<std::size_t>(key.data() - text_.data()) - 1;
+      if (is_before_first) space = text_.substr(last, at - last);
+      is_before_first = false;
+      const bool is_removed = key == "quantization_config" || key == "compression_config";
+      const std::size_t value = here();
+      if (is_removed) {
+        json_.skip();
+        last = here();
+        continue;
+      }
+      if (has_any) out_ += ',';
+      out_.append(space).append(text_.substr(at, value - at));
+      has_any = true;
+      member(key, level);
+      last = here();
+    }
+    out_.append(text_.substr(last, here() - last));
+  }
+
+  /// Appends the value of a member.
+  void member(std::string_view name, int level) {
+    if (name.ends_with(kPartEnd) && level < kMostLevels && is_object()) return object(level + 1);
+    const std::size_t begin = here();
+    json_.skip();
+    const std::string_view value = text_.substr(begin, here() - begin);
+    const std::size_t quote = value.find('"');
+    const bool is_dtype = (name == "dtype" || name == "torch_dtype") && quote != std::string_view::npos;
+    out_.append(is_dtype ? value.substr(0, quote) : value);
+    if (is_dtype) out_.append(fmt::format("\"{}\"", dtype_name(dtype_)));
+  }
+
+  std::string_view text_;
+  JsonCursor json_;
+  DType dtype_;
+  std::string out_;
 };
 
 /// Facts from one file; none if it cannot be read as JSON.
@@ -78,7 +181,7 @@ QuantizationFacts facts_of(const SourceStore& store, const std::string& folder, 
   if (store.status(path).kind != FileKind::kFile) return {};
   const std::vector<std::byte> bytes = read_whole(*store.open_below(folder, std::string(name)), kMaxBytes);
   const std::string text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-  QuantizationFacts facts = parse_quantization(text, path);
+  QuantizationFacts facts = Walk(text, path).run(name != kConfig);
   facts.is_quantized = facts.is_quantized || name != kConfig;
   return facts;
 } catch (const Error& error) {
@@ -88,7 +191,13 @@ QuantizationFacts facts_of(const SourceStore& store, const std::string& folder, 
 
 }  // namespace
 
-QuantizationFacts parse_quantization(std::string_view text, const std::string& file) { return Walk(text, file).run(); }
+QuantizationFacts parse_quantization(std::string_view text, const std::string& file) {
+  return Walk(text, file).run(false);
+}
+
+std::string plain_config(std::string_view text, const std::string& file, DType dtype) {
+  return PlainConfig(text, file, dtype).run();
+}
 
 QuantizationFacts read_quantization(const SourceStore& store, const std::string& folder) {
   QuantizationFacts facts = facts_of(store, folder, kConfig);
@@ -96,6 +205,7 @@ QuantizationFacts read_quantization(const SourceStore& store, const std::string&
     const QuantizationFacts more = facts_of(store, folder, name);
     facts.is_quantized = facts.is_quantized || more.is_quantized;
     if (facts.method.empty()) facts.method = more.method;
+    facts.schemes.insert(facts.schemes.end(), more.schemes.begin(), more.schemes.end());
   }
   return facts;
 }

@@ -1,0 +1,205 @@
+#include "libshard/compute/computed_reader.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <mutex>
+#include <utility>
+
+#include "libshard/catalog/catalog_builder.h"
+#include "libshard/compute/unpack.h"
+#include "libshard/compute/values.h"
+#include "libshard/core/checked.h"
+#include "libshard/core/error.h"
+#include "libshard/exec/cast.h"
+
+namespace shard {
+
+namespace {
+
+/// The elements of a formula, computed as they are read.
+class ComputedBytes final : public RandomReader {
+ public:
+  ComputedBytes(const Formula& formula, Readers readers, std::int64_t bytes)
+      : formula_(formula), values_(open_values(formula.value, readers)), bytes_(bytes) {
+    name_ = formula.name;
+  }
+
+  std::int64_t size() const override { return bytes_; }
+
+  void read_at(std::int64_t offset, std::span<std::byte> out) const override try {
+    const std::scoped_lock lock(mutex_);
+    const std::int64_t element = element_bytes(formula_.dtype), end = offset + std::ssize(out);
+    if (offset < 0 || end > bytes_) throw file_too_short(name_, bytes_, end);
+    const std::int64_t first = ceil_div(offset, element), last = end / element;
+    if (first > last) return read_part(last, offset - last * element, out);
+    const auto head = static_cast<std::size_t>(first * element - offset);
+    if (head > 0) read_part(first - 1, element - static_cast<std::int64_t>(head), out.first(head));
+    const auto whole = static_cast<std::size_t>((last - first) * element);
+    read_elements(first, last, out.subspan(head, whole));
+    if (head + whole < out.size()) read_part(last, 0, out.subspan(head + whole));
+  } catch (Error& error) {
+    if (error.tensor().empty()) error.of_tensor(formula_.name);
+    throw;
+  }
+
+ private:
+  /// Bytes of one element, from `skipped` on.
+  void read_part(std::int64_t element, std::int64_t skipped, std::span<std::byte> out) const {
+    std::array<std::byte, 16> whole;
+    const auto bytes = static_cast<std::size_t>(element_bytes(formula_.dtype));
+    read_elements(element, element + 1, std::span(whole).first(bytes));
+    std::copy_n(whole.data() + skipped, out.size(), out.data());
+  }
+
+  void read_elements(std::int64_t begin, std::int64_t end, std::span<std::byte> out) const {
+    std::array<float, Values::kBlock> block;
+    while (begin < end) {
+      const std::int64_t taken = values_->take(begin, end);
+      while (begin < taken) {
+        const std::int64_t count = std::min(Values::kBlock, taken - begin);
+        const auto bytes = static_cast<std::size_t>(count * element_bytes(formula_.dtype));
+        const std::span<float> values = std::span(block).first(static_cast<std::size_t>(count));
+        values_->compute(begin, values);
+        round(values, out.first(bytes));
+        out = out.subspan(bytes);
+        begin += count;
+      }
+    }
+  }
+
+  void round(std::span<float> values, std::span<std::byte> out) const {
+    if (formula_.through_float16) round_to_float16(values);
+    cast(DType::kFloat32, std::as_bytes(values), formula_.dtype, out);
+  }
+
+  const Formula& formula_;
+  std::unique_ptr<Values> values_;
+  std::int64_t bytes_;
+  mutable std::mutex mutex_;
+};
+
+}  // namespace
+
+ComputedReader::ComputedReader(std::vector<std::unique_ptr<Reader>> readers, Computation computation)
+    : readers_(std::move(readers)), formulas_(std::move(computation.formulas)) {
+  const Catalog& first = readers_.front()->catalog();
+  catalog_ = first;
+  catalog_.arena = std::make_shared<Arena>();
+  catalog_.root = nullptr;
+  catalog_.originals = nullptr;
+  catalog_.objects.clear();  // They have no part in the checks below.
+  catalog_.metadata.erase(kAliasesNote);
+  for (const std::unique_ptr<Reader>& reader : readers_) {
+    const Catalog& other = reader->catalog();
+    catalog_.borrowed.push_back(other.arena);
+    first_file_.push_back(reader == readers_.front() ? 0 : static_cast<std::uint32_t>(catalog_.files.size()));
+    if (reader != readers_.front()) catalog_.files.insert(catalog_.files.end(), other.files.begin(), other.files.end());
+  }
+  std::vector<bool> is_dropped(first.tensors.size());
+  for (const std::uint32_t tensor : computation.dropped) is_dropped[tensor] = true;
+  // Until the tensors are sorted, their source fields have their indices here: a tensor, or behind those a formula.
+  catalog_.tensors.clear();
+  for (std::uint32_t i = 0; i < first.tensors.size(); ++i) {
+    if (is_dropped[i]) continue;
+    catalog_.tensors.push_back(first.tensors[i]);
+    catalog_.tensors.back().alias_of = kNoIndex;
+    catalog_.tensors.back().source = i;
+  }
+  first_storage_ = static_cast<std::uint32_t>(first.storages.size());
+  for (std::uint32_t i = 0; i < formulas_.size(); ++i) add_formula(formulas_[i], i);
+  validate_catalog(catalog_);
+  for (std::size_t i = 0; i < catalog_.tensors.size(); ++i) {
+    Tensor& tensor = catalog_.tensors[i];
+    const auto own = static_cast<std::uint32_t>(first.tensors.size());
+    inner_.push_back(tensor.source < own ? tensor.source : kNoIndex);
+    formula_.push_back(tensor.source < own ? kNoIndex : tensor.source - own);
+    tensor.source = kNoIndex;
+    if (i > 0 && tensor.name == catalog_.tensors[i - 1].name && tensor.rank == catalog_.tensors[i - 1].rank &&
+        (formula_[i] != kNoIndex || formula_[i - 1] != kNoIndex)) {
+      throw Error(ErrorCode::kCorruption, fmt::format("tensor '{}' exists twice, once to be computed", tensor.name))
+          .of_tensor(tensor.name)
+          .of_kind(FindingKind::kBadHeader);
+    }
+  }
+  catalog_.objects = first.objects;
+}
+
+void ComputedReader::check(const Formula& formula) const {
+  for (const Leaf& leaf : leaves_of(formula.value)) {
+    const Tensor& tensor = readers_[leaf.reader]->catalog().tensors[leaf.tensor];
+    if (tensor.rank < 0) continue;
+    throw Error(ErrorCode::kUnsupported,
+                fmt::format("'{}' cannot be computed: '{}' differs between ranks", formula.name, tensor.name))
+        .of_tensor(tensor.name);
+  }
+}
+
+void ComputedReader::add_formula(const Formula& formula, std::uint32_t number) {
+  check(formula);
+  const std::vector<Leaf> leaves = leaves_of(formula.value);
+  const Leaf main = leaves.front();
+  const Catalog& inner = readers_[main.reader]->catalog();
+  const Tensor& like = inner.tensors[main.tensor];
+  CatalogBuilder builder(catalog_);
+  Storage storage;
+  storage.offset = 0;
+  storage.bytes = checked_bytes(checked_numel(formula.shape), formula.dtype);
+  storage.file = first_file_[main.reader] + (like.chunk_count > 0 ? inner.storage_of(like).file : 0);
+  storage.plain = false;
+  StoredTensor stored;
+  stored.shape = catalog_.arena->dims(formula.shape);
+  stored.strides = catalog_.arena->dims(formula.strides);
+  stored.storage = builder.add_storage(storage);
+  stored.dtype = formula.dtype;
+  builder.add_tensor(formula.name, like.name == formula.name ? like.path : Path(), stored);
+  Tensor& tensor = builder.tensor();
+  tensor.source = static_cast<std::uint32_t>(readers_.front()->catalog().tensors.size()) + number;
+  for (const Leaf& leaf : leaves) {
+    tensor.damaged = tensor.damaged || readers_[leaf.reader]->catalog().tensors[leaf.tensor].damaged;
+  }
+}
+
+/// Refreshes the entries that are the first reader's, which are in front.
+void ComputedReader::take_stored() {
+  const Catalog& first = readers_.front()->catalog();
+  std::ranges::copy(first.storages, catalog_.storages.begin());
+  std::ranges::copy(first.stored, catalog_.stored.begin());
+  std::ranges::copy(first.chunks, catalog_.chunks.begin());
+}
+
+void ComputedReader::locate(std::span<const std::uint32_t> tensors) {
+  std::vector<std::vector<std::uint32_t>> wanted(readers_.size());
+  for (const std::uint32_t tensor : tensors) {
+    if (inner_[tensor] != kNoIndex) wanted[0].push_back(inner_[tensor]);
+    if (formula_[tensor] == kNoIndex) continue;
+    for (const Leaf& leaf : leaves_of(formulas_[formula_[tensor]].value)) wanted[leaf.reader].push_back(leaf.tensor);
+  }
+  for (std::size_t i = 0; i < readers_.size(); ++i) {
+    std::ranges::sort(wanted[i]);
+    const auto repeated = std::ranges::unique(wanted[i]);
+    wanted[i].erase(repeated.begin(), repeated.end());
+    if (!wanted[i].empty()) readers_[i]->locate(wanted[i]);
+  }
+  take_stored();
+}
+
+void ComputedReader::load_objects() {
+  readers_.front()->load_objects();
+  catalog_.objects = readers_.front()->catalog().objects;
+}
+
+std::shared_ptr<const RandomReader> ComputedReader::file(std::uint32_t index) const {
+  const auto after = std::ranges::upper_bound(first_file_, index);
+  const auto reader = static_cast<std::size_t>(after - first_file_.begin()) - 1;
+  return readers_[reader]->file(index - first_file_[reader]);
+}
+
+std::shared_ptr<const RandomReader> ComputedReader::bytes_of(std::uint32_t storage) const {
+  if (storage < first_storage_) return readers_.front()->bytes_of(storage);
+  return std::make_shared<ComputedBytes>(formulas_[storage - first_storage_], readers_,
+                                         catalog_.storages[storage].bytes);
+}
+
+}  // namespace shard

@@ -1,0 +1,51 @@
+/// \file
+/// ComputedReader: a source of tensors that are computed on the way, by formulas over the tensors of other sources.
+///
+/// Each formula is one more tensor with one storage that is not plain, behind the storages of the first reader. Its
+/// bytes are computed when they are read (Reader::bytes_of), so selection, planner, writers, ranks and verbs treat it
+/// like any other tensor. Nothing is computed twice if ranges are read in order.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "libshard/checkpoint/reader.h"
+#include "libshard/compute/formula.h"
+
+namespace shard {
+
+class ComputedReader final : public Reader {
+ public:
+  /// The tensors of the first reader that are not dropped, as they are, and those of the formulas. The files of the
+  /// other readers follow those of the first. \pre there is a reader
+  /// \throws Error kCorruption       a name occurs twice; the computed tensors are out of proportion to the files
+  /// \throws Error kUnsupported      ranks have different values of an operand
+  ComputedReader(std::vector<std::unique_ptr<Reader>> readers, Computation computation);
+
+  const std::vector<Formula>& formulas() const { return formulas_; }
+
+  const Catalog& catalog() const override { return catalog_; }
+  void locate(std::span<const std::uint32_t> tensors) override;
+  void load_objects() override;
+  std::int64_t unread_object_bytes() const override { return readers_.front()->unread_object_bytes(); }
+  std::shared_ptr<const RandomReader> file(std::uint32_t index) const override;
+  /// Threads: each call returns a view with its own memory, at most 16 MiB beside scales; those who share one take
+  /// turns.
+  std::shared_ptr<const RandomReader> bytes_of(std::uint32_t storage) const override;
+
+ private:
+  void add_formula(const Formula& formula, std::uint32_t number);
+  void check(const Formula& formula) const;
+  void take_stored();
+
+  std::vector<std::unique_ptr<Reader>> readers_;
+  std::vector<Formula> formulas_;
+  Catalog catalog_;
+  std::vector<std::uint32_t> first_file_;  ///< By reader.
+  std::uint32_t first_storage_ = 0;        ///< Of the formulas'.
+  std::vector<std::uint32_t> inner_;       ///< By tensor: its index in the first reader, or kNoIndex.
+  std::vector<std::uint32_t> formula_;     ///< By tensor: its formula, or kNoIndex.
+};
+
+}  // namespace shard

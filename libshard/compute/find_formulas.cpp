@@ -1,0 +1,572 @@
+#include "libshard/compute/find_formulas.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "libshard/compute/computed_reader.h"
+#include "libshard/core/box.h"
+#include "libshard/core/checked.h"
+#include "libshard/core/error.h"
+#include "libshard/exec/cast.h"
+#include "libshard/exec/tensor_reader.h"
+
+namespace shard {
+
+namespace {
+
+using Form = QuantizedForm;
+using Role = QuantizedRole;
+
+/// Matrices behind one another: the last two dimensions, and the product of those before.
+struct Matrices {
+  std::int64_t slices = 1, rows = 1, columns = 1;
+};
+
+Matrices matrices_of(std::span<const std::int64_t> shape) {
+  Matrices result;
+  const std::size_t dims = shape.size();
+  for (std::size_t d = 0; d + 2 < dims; ++d) result.slices = checked_mul(result.slices, shape[d]);
+  if (dims >= 2) result.rows = shape[dims - 2];
+  if (dims >= 1) result.columns = shape[dims - 1];
+  return result;
+}
+
+bool are_exponents(const Tensor& scale) { return scale.dtype == DType::kUint8 || scale.dtype == DType::kFloat8E8m0fnu; }
+
+/// The formula of one module.
+class ModuleFormula {
+ public:
+  ModuleFormula(const Catalog& catalog, const QuantizedPart& part, const QuantizedModule& module,
+                const QuantizationFacts& facts, const ReadSmall& read)
+      : catalog_(catalog), module_(module), facts_(facts), read_(read) {
+    for (const QuantizedMember& member : part.members_of(module)) take(member);
+  }
+
+  Formula make(DType dtype) {
+    formula_.dtype = dtype;
+    formula_.name = plain_name();
+    make_codes();
+    if (formula_.strides.empty()) {
+      formula_.strides.resize(formula_.shape.size());
+      row_major_strides(formula_.shape, formula_.strides);
+    }
+    formula_.value.node = codes_;
+    return std::move(formula_);
+  }
+
+ private:
+  static constexpr std::uint32_t kNone = kNoIndex;
+
+  void take(const QuantizedMember& member) {
+    const std::string_view name = catalog_.tensors[member.tensor].name;
+    const auto keep_first = [&](std::uint32_t& place) { place = place == kNone ? member.tensor : place; };
+    switch (member.role) {
+      case Role::kWeight:
+        return keep_first(weight_);
+      case Role::kScale:
+        return keep_first(scale_);
+      case Role::kSecondScale:
+        return keep_first(second_);
+      case Role::kZeroPoint:
+        return keep_first(zeros_);
+      case Role::kShape:
+        return keep_first(shape_);
+      case Role::kGroupIndex:
+        return keep_first(group_index_);
+      case Role::kCodeBook:
+        return keep_first(name.ends_with("nested_quant_map") ? nested_book_ : book_);
+      case Role::kDescription:
+        return keep_first(description_);
+      case Role::kActivationScale:
+      case Role::kCacheScale:
+      case Role::kOther:
+        return;
+    }
+  }
+
+  const Tensor& at(std::uint32_t tensor) const { return catalog_.tensors[tensor]; }
+  const Tensor& weight() const { return at(weight_); }
+  const Tensor& scale() const { return at(scale_); }
+
+  Error wrong(std::uint32_t tensor, std::string_view what) const {
+    return Error(ErrorCode::kCorruption, fmt::format("cannot dequantize '{}': {}", module_.name, what))
+        .of_tensor(at(tensor).name)
+        .of_kind(FindingKind::kShapeMismatch)
+        .because(fmt::format("its form is {}", quantized_form_name(module_.form)))
+        .found(fmt::format("{} {}", dtype_name(at(tensor).dtype), to_string(at(tensor).shape.span())));
+  }
+
+  Error unsupported(std::string_view what) const {
+    return Error(ErrorCode::kUnsupported, fmt::format("cannot dequantize '{}': {}", module_.name, what))
+        .of_tensor(weight().name)
+        .because(fmt::format("its form is {}", quantized_form_name(module_.form)));
+  }
+
+  void need(std::uint32_t tensor, std::string_view what) const {
+    if (tensor == kNone) throw wrong(weight_, fmt::format("{} missing", what));
+  }
+
+  std::string plain_name() const {
+    std::string name(weight().name);
+    constexpr std::string_view kPacked = "_packed", kBlocks = "_blocks", kCodes = "qweight";
+    if (module_.form == Form::kMxfp4Blocks && name.ends_with(kBlocks)) name.resize(name.size() - kBlocks.size());
+    if (name.ends_with("weight_packed")) name.resize(name.size() - kPacked.size());
+    if (name.ends_with(kCodes)) name.erase(name.size() - kCodes.size(), 1);
+    return name;
+  }
+
+  void make_codes() {
+    codes_.codes.tensor.tensor = weight_;
+    codes_.scales.tensor.tensor = scale_;
+    switch (module_.form) {
+      case Form::kFloat8:
+      case Form::kMxfp8:
+        return make_bytes(CodeKind::kFloat8);
+      case Form::kInt8:
+        return make_bytes(CodeKind::kSigned);
+      case Form::kPackedInts:
+        return make_packed_ints();
+      case Form::kNvfp4Packed:
+      case Form::kNvfp4:
+        return make_nvfp4();
+      case Form::kMxfp4Packed:
+      case Form::kFp4Exponents:
+        return make_mxfp4();
+      case Form::kMxfp4Blocks:
+        return make_mxfp4_blocks();
+      case Form::kBitsandbytes4:
+        return make_bitsandbytes4();
+      case Form::kBitsandbytes8:
+        return make_bitsandbytes8();
+      case Form::kGptq:
+        return make_gptq();
+      case Form::kAwq:
+        return make_awq();
+      default:
+        throw unsupported("this form has no formula");
+    }
+  }
+
+  void set_matrices(std::span<const std::int64_t> shape) {
+    const Matrices matrices = matrices_of(shape);
+    formula_.shape.assign(shape.begin(), shape.end());
+    codes_.slices = matrices.slices;
+    codes_.rows = matrices.rows;
+    codes_.columns = matrices.columns;
+  }
+
+  /// The shape of codes that pack `per` numbers in each element of the last dimension.
+  std::vector<std::int64_t> unpacked_shape(std::int64_t per) const {
+    std::vector<std::int64_t> shape(weight().shape.begin(), weight().shape.end());
+    if (shape.size() < 2) throw wrong(weight_, "the codes are no matrix");
+    shape.back() = checked_mul(shape.back(), per);
+    return shape;
+  }
+
+  // ---- Grids of scales.
+
+  /// The side of blocks of which `count` cover `size` numbers. `stated`: sides that the configuration states.
+  std::optional<std::int64_t> side_of(std::int64_t size, std::int64_t count, std::vector<std::int64_t> stated) const {
+    if (count == 1) return std::max<std::int64_t>(size, 1);
+    if (count == size) return 1;
+    if (count < 1 || count > size) return std::nullopt;
+    if (stated.empty()) {
+      stated = {128};
+      if (size % count == 0) stated.push_back(size / count);
+    }
+    for (const std::int64_t side : stated) {
+      if (side > 0 && ceil_div(size, side) == count) return side;
+    }
+    return std::nullopt;
+  }
+
+  std::vector<std::int64_t> stated_sides(bool of_rows) const {
+    std::vector<std::int64_t> sides;
+    for (const QuantizationScheme& scheme : facts_.schemes) {
+      if (scheme.block.size() == 2) sides.push_back(scheme.block[of_rows ? 0 : 1]);
+      if (!of_rows && scheme.group_size && *scheme.group_size > 0) sides.push_back(*scheme.group_size);
+    }
+    return sides;
+  }
+
+  /// Sets the grid from the shapes of weight and scales.
+  void set_grid() {
+    const Tensor& tensor = scale();
+    const std::int64_t numbers = checked_numel(tensor.shape);
+    BlockGrid& grid = codes_.scales.grid;
+    grid = {std::max<std::int64_t>(1, codes_.rows), std::max<std::int64_t>(1, codes_.columns)};
+    codes_.scales.are_exponents = are_exponents(tensor);
+    if (numbers == 1) {  // For the whole tensor.
+      codes_.rows = codes_.rows > 0 ? checked_mul(codes_.rows, codes_.slices) : 0;
+      codes_.slices = 1;
+      grid.block_rows = std::max<std::int64_t>(1, codes_.rows);
+      return;
+    }
+    if (weight().shape.size() < 2) throw wrong(scale_, "a weight of one dimension has several scales");
+    if (numbers == codes_.slices && (tensor.shape.size() == 1 || tensor.shape[tensor.shape.size() - 1] == 1)) return;
+    std::vector<std::int64_t> shape(tensor.shape.begin(), tensor.shape.end());
+    if (shape.size() + 1 == formula_.shape.size()) shape.push_back(1);  // A scale per row.
+    if (shape.size() != formula_.shape.size()) throw wrong(scale_, "the scales do not fit the weight");
+    const Matrices counts = matrices_of(shape);
+    const std::optional<std::int64_t> rows = side_of(codes_.rows, counts.rows, stated_sides(true)),
+                                      columns = side_of(codes_.columns, counts.columns, stated_sides(false));
+    if (!rows || !columns || counts.slices != codes_.slices) {
+      throw wrong(scale_, "the number of scales does not fit the weight")
+          .expected(fmt::format("a scale per tensor, row or block of {}", to_string(formula_.shape)));
+    }
+    grid = {*rows, *columns};
+  }
+
+  /// The same for blocks of 1 x `columns`.
+  void set_row_groups(std::int64_t columns) {
+    codes_.scales.grid = {1, columns};
+    check_count(scale_, checked_mul(checked_mul(codes_.slices, codes_.rows), ceil_div(codes_.columns, columns)));
+  }
+
+  void check_count(std::uint32_t tensor, std::int64_t wanted) const {
+    if (checked_numel(at(tensor).shape) == wanted) return;
+    throw wrong(tensor, "the number of scales does not fit the weight").expected(fmt::format("{} numbers", wanted));
+  }
+
+  void set_second(bool divides) {
+    need(second_, "its global scale is");
+    const std::int64_t count = checked_numel(at(second_).shape);
+    if (count != 1 && count != codes_.slices) throw wrong(second_, "the global scales do not fit the weight");
+    codes_.scales.second = Leaf{second_};
+    codes_.scales.divides = divides;
+  }
+
+  // ---- Forms.
+
+  void make_bytes(CodeKind kind) {
+    set_matrices(weight().shape.span());
+    codes_.kind = kind;
+    if (module_.form == Form::kMxfp8) {
+      codes_.scales.are_exponents = true;
+      set_row_groups(32);
+    } else {
+      set_grid();
+    }
+    if (second_ != kNone) throw unsupported("it has scales of two levels");
+    if (zeros_ == kNone) return;
+    if (kind != CodeKind::kSigned || at(zeros_).dtype != DType::kInt8) throw unsupported("it has zero points");
+    check_count(zeros_, checked_numel(scale().shape));
+    codes_.zeros = ZeroPoints{{Leaf{zeros_}, 8, Packing::kAlongRow}, 0};
+  }
+
+  void make_nvfp4() {
+    set_matrices(unpacked_shape(2));
+    codes_.kind = CodeKind::kFloat4;
+    codes_.codes.bits = 4;
+    set_row_groups(16);
+    set_second(module_.form == Form::kNvfp4Packed);
+  }
+
+  void make_mxfp4() {
+    set_matrices(unpacked_shape(2));
+    codes_.kind = CodeKind::kFloat4;
+    codes_.codes.bits = 4;
+    codes_.scales.are_exponents = true;
+    set_row_groups(32);
+  }
+
+  void make_mxfp4_blocks() {
+    const Dims shape = weight().shape;
+    const int dims = shape.size();
+    if (dims < 3 || shape[dims - 1] != 16) throw wrong(weight_, "the blocks have no 16 bytes");
+    std::vector<std::int64_t> stored(shape.begin(), shape.end() - 1);
+    stored.back() = checked_mul(stored.back(), 32);
+    set_matrices(stored);
+    codes_.kind = CodeKind::kFloat4;
+    codes_.codes.bits = 4;
+    codes_.scales.are_exponents = true;
+    set_row_groups(32);
+    transpose();
+  }
+
+  /// The logical tensor has the last two dimensions of the codes exchanged.
+  void transpose() {
+    formula_.strides.resize(formula_.shape.size());
+    row_major_strides(formula_.shape, formula_.strides);
+    const std::size_t last = formula_.shape.size() - 1;
+    std::swap(formula_.shape[last - 1], formula_.shape[last]);
+    std::swap(formula_.strides[last - 1], formula_.strides[last]);
+  }
+
+  /// References compute in the dtype of the scales.
+  void round_as_scales() {
+    formula_.through_float16 = scale().dtype == DType::kFloat16;
+  }
+
+  void make_packed_ints() {
+    const Dims packed = weight().shape;
+    if (packed.size() < 2) throw wrong(weight_, "the codes are no matrix");
+    if (scale().shape.size() != packed.size()) throw wrong(scale_, "the scales do not fit the weight");
+    const std::int64_t words = packed[packed.size() - 1], groups = scale().shape[packed.size() - 1];
+    const auto [bits, columns] = bits_and_columns(words, groups);
+    std::vector<std::int64_t> shape(packed.begin(), packed.end());
+    shape.back() = columns;
+    set_matrices(shape);
+    codes_.codes.bits = bits;
+    codes_.kind = zeros_ == kNone ? CodeKind::kOffset : CodeKind::kUnsigned;
+    round_as_scales();
+    check_count(scale_, checked_mul(checked_mul(codes_.slices, codes_.rows), groups));
+    codes_.scales.grid = {1, ceil_div(columns, groups)};
+    if (zeros_ != kNone) {
+      check_count(
+          zeros_,
+          checked_mul(checked_mul(codes_.slices, ceil_div(checked_mul(codes_.rows, bits), kPackedWordBits)), groups));
+      codes_.zeros = ZeroPoints{{Leaf{zeros_}, bits, Packing::kDownColumn}, 0};
+    }
+    if (shape_ != kNone) state_shape(shape);
+    if (group_index_ == kNone) return;
+    check_count(group_index_, columns);
+    codes_.column_group = Leaf{group_index_};
+    codes_.groups = groups;
+  }
+
+  void state_shape(const std::vector<std::int64_t>& shape) {
+    const std::int64_t count = checked_numel(at(shape_).shape);
+    if (count < 2 || count > std::ssize(shape)) throw wrong(shape_, "the stated shape does not fit the weight");
+    codes_.stated.emplace(Leaf{shape_}, std::vector<std::int64_t>(shape.end() - count, shape.end()));
+  }
+
+  /// From the configuration if it has a group size; otherwise the stated shape is read.
+  std::pair<int, std::int64_t> bits_and_columns(std::int64_t words, std::int64_t groups) const {
+    const auto fits = [&](std::int64_t bits, std::int64_t columns) {
+      return bits >= 1 && bits <= 8 && columns > 0 && ceil_div(checked_mul(columns, bits), kPackedWordBits) == words &&
+             groups <= columns;
+    };
+    for (const QuantizationScheme& scheme : facts_.schemes) {
+      if (!scheme.bits || !scheme.group_size || *scheme.group_size < 1 || groups == 1) continue;
+      const std::int64_t columns = checked_mul(groups, *scheme.group_size);
+      if (fits(*scheme.bits, columns)) return {static_cast<int>(*scheme.bits), columns};
+    }
+    need(shape_, "the shape of the weight is");
+    const std::vector<std::int64_t> stated = numbers_of(shape_);
+    const std::int64_t columns = stated.empty() ? 0 : stated.back();
+    std::vector<std::int64_t> candidates;
+    for (const QuantizationScheme& scheme : facts_.schemes) {
+      if (scheme.bits && fits(*scheme.bits, columns)) candidates.push_back(*scheme.bits);
+    }
+    for (std::int64_t bits = 1; candidates.empty() && bits <= 8; ++bits) {
+      if (fits(bits, columns) && !fits(bits + 1, columns) && !fits(bits - 1, columns)) candidates.push_back(bits);
+    }
+    if (candidates.empty()) throw wrong(weight_, "no number of bits fits its codes").expected(to_string(stated));
+    return {static_cast<int>(candidates.front()), columns};
+  }
+
+  std::vector<std::int64_t> numbers_of(std::uint32_t tensor) const {
+    const std::vector<std::byte> bytes = read_(tensor);
+    std::vector<std::int64_t> numbers(bytes.size() / static_cast<std::size_t>(element_bytes(at(tensor).dtype)));
+    cast(at(tensor).dtype, bytes, DType::kInt64, std::as_writable_bytes(std::span(numbers)));
+    for (const std::int64_t number : numbers) {
+      if (number < 0) throw wrong(tensor, "a dimension is negative");
+    }
+    return numbers;
+  }
+
+  /// Codes and scales of GPTQ and AWQ, which are stored as [in, out].
+  void set_in_out(std::int64_t rows, std::int64_t columns) {
+    set_matrices(std::array{rows, columns});
+    round_as_scales();
+    const Dims scales = scale().shape;
+    if (scales.size() != 2 || scales[1] != columns || scales[0] < 1 || scales[0] > std::max<std::int64_t>(rows, 1)) {
+      throw wrong(scale_, "the number of scales does not fit the weight")
+          .expected(fmt::format("[groups, {}]", columns));
+    }
+    codes_.groups = scales[0];
+    codes_.scales.grid = {ceil_div(std::max<std::int64_t>(rows, 1), scales[0]), 1};
+    transpose();
+  }
+
+  void make_awq() {
+    const Dims packed = weight().shape;
+    if (packed.size() != 2) throw wrong(weight_, "the codes are no matrix");
+    for (const QuantizationScheme& scheme : facts_.schemes) {
+      const bool is_gemm = scheme.format.empty() || scheme.format == "gemm" || scheme.format == "GEMM";
+      if (!is_gemm) throw unsupported(fmt::format("its version is '{}', not gemm", scheme.format));
+    }
+    set_in_out(packed[0], checked_mul(packed[1], 8));
+    codes_.codes.bits = 4;
+    codes_.codes.packing = Packing::kAwq;
+    need(zeros_, "its zero points are");
+    check_count(zeros_, checked_mul(codes_.groups, packed[1]));
+    codes_.zeros = ZeroPoints{{Leaf{zeros_}, 4, Packing::kAwq}, 0};
+  }
+
+  void make_gptq() {
+    const Dims packed = weight().shape;
+    if (packed.size() != 2 || weight().dtype != DType::kInt32) throw wrong(weight_, "the codes are no matrix of words");
+    need(zeros_, "its zero points are");
+    const int bits = gptq_bits(packed[0]);
+    if (checked_mul(packed[0], kPackedWordBits) % bits != 0)
+      throw wrong(weight_, "its rows of words contain no whole codes");
+    const std::int64_t rows = checked_mul(packed[0], kPackedWordBits) / bits;
+    set_in_out(rows, packed[1]);
+    codes_.codes.bits = bits;
+    codes_.codes.packing = Packing::kDownColumn;
+    check_count(zeros_, checked_mul(codes_.groups, ceil_div(checked_mul(packed[1], bits), kPackedWordBits)));
+    const bool is_second_version = std::ranges::any_of(
+        facts_.schemes, [](const QuantizationScheme& scheme) { return scheme.format == "gptq_v2"; });
+    codes_.zeros = ZeroPoints{{Leaf{zeros_}, bits, Packing::kAlongRow}, is_second_version ? 0.0F : 1.0F};
+    if (group_index_ == kNone) return;
+    check_count(group_index_, rows);
+    codes_.row_group = Leaf{group_index_};
+  }
+
+  /// From the group index, or else from the zero points, which are packed alike.
+  int gptq_bits(std::int64_t words) const {
+    const auto from = [&](std::int64_t all_words, std::int64_t codes) -> std::int64_t {
+      const std::int64_t all_bits = checked_mul(all_words, kPackedWordBits);
+      return codes > 0 && all_bits % codes == 0 ? all_bits / codes : 0;
+    };
+    std::int64_t bits = 0;
+    if (group_index_ != kNone) bits = from(words, checked_numel(at(group_index_).shape));
+    const Dims zeros = at(zeros_).shape;
+    if (group_index_ == kNone && zeros.size() == 2) bits = from(zeros[1], weight().shape[1]);
+    if (bits != 2 && bits != 3 && bits != 4 && bits != 8) throw wrong(weight_, "no number of bits fits its codes");
+    return static_cast<int>(bits);
+  }
+
+  void make_bitsandbytes4() {
+    need(description_, "its description is");
+    need(book_, "its code book is");
+    const std::vector<std::byte> bytes = read_(description_);
+    const auto* const text = reinterpret_cast<const char*>(bytes.data());
+    const nlohmann::json facts = nlohmann::json::parse(text, text + bytes.size(), nullptr, false);
+    const auto number = [&](const char* key) {
+      const auto found = facts.is_object() ? facts.find(key) : facts.end();
+      if (found == facts.end() || !found->is_number_integer() || *found < 1) {
+        throw wrong(description_, fmt::format("its description has no number '{}'", key));
+      }
+      return found->get<std::int64_t>();
+    };
+    const std::int64_t block = number("blocksize");
+    std::vector<std::int64_t> shape;
+    if (const auto found = facts.find("shape"); found != facts.end() && found->is_array()) {
+      for (const auto& each : *found) shape.push_back(each.is_number_integer() ? each.get<std::int64_t>() : -1);
+    }
+    const std::int64_t numbers = checked_numel(shape);
+    if (shape.empty() || ceil_div(numbers, 2) != checked_numel(weight().shape)) {
+      throw wrong(weight_, "the stated shape does not fit the codes").expected(to_string(shape));
+    }
+    formula_.shape = shape;
+    codes_.rows = 1;
+    codes_.columns = numbers;
+    codes_.kind = CodeKind::kBook;
+    codes_.codes.bits = 4;
+    codes_.codes.packing = Packing::kHighFirst;
+    codes_.book = Leaf{book_};
+    if (checked_numel(at(book_).shape) < 16) throw wrong(book_, "the code book is too short");
+    codes_.scales.grid = {1, block};
+    check_count(scale_, ceil_div(numbers, block));
+    if (second_ == kNone) return;
+    need(nested_book_, "the code book of its scales is");
+    if (checked_numel(at(nested_book_).shape) != 256) throw wrong(nested_book_, "the code book has no 256 numbers");
+    const std::int64_t group = number("nested_blocksize");
+    check_count(second_, ceil_div(checked_numel(scale().shape), group));
+    const auto offset = facts.find("nested_offset");
+    const float plus = offset != facts.end() && offset->is_number() ? offset->get<float>() : 0.0F;
+    codes_.scales.nested = BlockScales::Nested{Leaf{nested_book_}, Leaf{second_}, group, plus};
+  }
+
+  void make_bitsandbytes8() {
+    set_matrices(weight().shape.span());
+    if (weight().shape.size() != 2) throw wrong(weight_, "the codes are no matrix");
+    codes_.kind = CodeKind::kSigned;
+    codes_.scales.grid = {1, std::max<std::int64_t>(1, codes_.columns)};
+    check_count(scale_, codes_.rows);
+    codes_.factor = 1.0F / 127.0F;
+  }
+
+  const Catalog& catalog_;
+  const QuantizedModule& module_;
+  const QuantizationFacts& facts_;
+  const ReadSmall& read_;
+  std::uint32_t weight_ = kNone, scale_ = kNone, second_ = kNone, zeros_ = kNone, shape_ = kNone, group_index_ = kNone,
+                book_ = kNone, nested_book_ = kNone, description_ = kNone;
+  Formula formula_;
+  ScaledCodes codes_;
+};
+
+/// Numbers about the form under names that no other tensor has.
+bool describes_form(std::string_view name) { return name.ends_with(".weight_format"); }
+
+Error incomplete(const Catalog& catalog, const QuantizedPart& part, const QuantizedModule& module) {
+  const std::string_view tensor = catalog.tensors[part.members_of(module).front().tensor].name;
+  return Error(ErrorCode::kCorruption,
+               module.has_weight ? fmt::format("cannot dequantize '{}': its scales are missing", tensor)
+                                 : fmt::format("cannot dequantize '{}': the weight of these scales is missing", tensor))
+      .of_tensor(tensor)
+      .of_kind(FindingKind::kGap);
+}
+
+/// Adds the formula of a module, and the tensors that it replaces.
+void add_module(const Catalog& catalog, const QuantizedPart& part, const QuantizedModule& module, DType dtype,
+                const QuantizationFacts& facts, const ReadSmall& read, Computation& out) {
+  if (module.form == Form::kState) return;
+  const std::span<const QuantizedMember> members = part.members_of(module);
+  const bool has_scale = std::ranges::any_of(members, [](const QuantizedMember& member) {
+    return member.role == Role::kScale || member.role == Role::kSecondScale || member.role == Role::kZeroPoint;
+  });
+  if (module.has_weight != (module.has_weight ? module.has_scales : has_scale)) {
+    throw incomplete(catalog, part, module);
+  }
+  for (const QuantizedMember& member : members) {
+    if (member.role == Role::kOther && !describes_form(catalog.tensors[member.tensor].name)) continue;
+    out.dropped.push_back(member.tensor);
+  }
+  if (module.has_weight) out.formulas.push_back(ModuleFormula(catalog, part, module, facts, read).make(dtype));
+}
+
+}  // namespace
+
+Computation find_formulas(const Catalog& catalog, DType dtype, const QuantizationFacts& facts, const ReadSmall& read) {
+  const QuantizedPart part = find_quantized(catalog, facts);
+  if (!part.lone_floats.empty()) {
+    const Tensor& first = catalog.tensors[part.lone_floats.front()];
+    throw Error(ErrorCode::kCorruption, fmt::format("cannot dequantize '{}': its scales are missing", first.name))
+        .of_tensor(first.name)
+        .of_kind(FindingKind::kGap)
+        .found(dtype_name(first.dtype));
+  }
+  Computation found;
+  for (const QuantizedModule& module : part.modules) add_module(catalog, part, module, dtype, facts, read, found);
+  return found;
+}
+
+std::unique_ptr<Reader> dequantized(std::unique_ptr<Reader> inner, DType dtype, const QuantizationFacts& facts) {
+  constexpr std::int64_t kSmall = 64 << 10;
+  const ReadSmall read = [&](std::uint32_t index) {
+    inner->locate(std::span(&index, 1));
+    const Tensor& tensor = inner->catalog().tensors[index];
+    const std::int64_t elements = checked_numel(tensor.shape), bytes = checked_bytes(elements, tensor.dtype);
+    if (bytes > kSmall) {
+      throw Error(ErrorCode::kCorruption, fmt::format("'{}' is too large for a description", tensor.name))
+          .of_tensor(tensor.name)
+          .of_kind(FindingKind::kOutOfBounds)
+          .expected(kSmall)
+          .found(bytes);
+    }
+    std::vector<std::byte> content(static_cast<std::size_t>(bytes));
+    Progress progress;
+    TensorReader(inner->catalog(), *inner, index, progress).read(0, elements, content);
+    return content;
+  };
+  Computation found = find_formulas(inner->catalog(), dtype, facts, read);
+  if (found.formulas.empty() && found.dropped.empty()) return inner;
+  std::vector<std::unique_ptr<Reader>> readers;
+  readers.push_back(std::move(inner));
+  return std::make_unique<ComputedReader>(std::move(readers), std::move(found));
+}
+
+}  // namespace shard

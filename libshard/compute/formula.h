@@ -1,0 +1,139 @@
+/// \file
+/// Formula: the value of a logical tensor as an expression over stored tensors. Plain data.
+///
+/// An expression has elements in one order, numbered from 0: the order in which its stored operands hold them, so that
+/// reading a range of the result reads a range of each operand. `Formula::strides` maps the tensor's indices onto these
+/// numbers. A transposed form therefore costs a stride and no copy.
+///
+/// Arithmetic is in float32, each operation rounded once, in the order that the fields' comments state. The result is
+/// rounded once to the tensor's dtype.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "libshard/core/dtype.h"
+
+namespace shard {
+
+/// A tensor of one of the readers that a ComputedReader has. Its elements are in row-major order.
+struct Leaf {
+  std::uint32_t tensor = 0;  ///< Index into that reader's catalog.
+  std::uint32_t reader = 0;
+};
+
+/// Bits of a word of packed codes.
+inline constexpr std::int64_t kPackedWordBits = 32;
+
+/// The order of packed codes in the bits of a tensor's rows.
+enum class Packing : std::uint8_t {
+  kAlongRow,   ///< A row is a little-endian string of bits; code i has bits [i * bits, (i + 1) * bits).
+  kHighFirst,  ///< Codes of 4 bits along a row, the first one of a byte in its upper half.
+  kAwq,        ///< Codes of 4 bits along a row; nibble n of a 32-bit word holds column (0, 2, 4, 6, 1, 3, 5, 7)[n].
+  kDownColumn  ///< A column of 32-bit words is such a string of bits; code i is the column's element in row i.
+};
+
+/// Matrices of codes behind one another, `slices` of them with `rows` x `columns` codes each.
+struct PackedCodes {
+  Leaf tensor;
+  int bits = 8;  ///< 1 to 8.
+  Packing packing = Packing::kAlongRow;
+};
+
+/// The number of a code, before its zero point.
+enum class CodeKind : std::uint8_t {
+  kUnsigned,  ///< The code itself.
+  kOffset,    ///< The code less 2^(bits - 1).
+  kSigned,    ///< Two's complement.
+  kFloat4,    ///< E2M1.
+  kFloat8,    ///< As the tensor's dtype decodes it.
+  kBook       ///< An entry of a code book.
+};
+
+/// A matrix of numbers, each for a block of codes: the scales of slice s are the s-th of `slices` matrices with
+/// ceil(rows / block_rows) x ceil(columns / block_columns) entries.
+struct BlockGrid {
+  std::int64_t block_rows = 1, block_columns = 1;
+};
+
+struct BlockScales {
+  Leaf tensor;
+  BlockGrid grid;
+  bool are_exponents = false;  ///< Bytes e that stand for 2^(e - 127). 255 is NaN, which is refused.
+  /// Scales that are codes themselves: entry c of `book` times absmax number i / `group` plus `offset`, as bitsandbytes
+  /// nests them.
+  struct Nested {
+    Leaf book, absmax;
+    std::int64_t group = 256;
+    float offset = 0;
+  };
+  std::optional<Nested> nested{};
+  /// One number for all scales, or one per slice. The scales are multiplied or divided by it before they are applied.
+  std::optional<Leaf> second{};
+  bool divides = false;
+};
+
+/// Numbers on the grid of the scales that are subtracted from the codes' numbers.
+struct ZeroPoints {
+  PackedCodes codes;
+  float plus = 0;  ///< Is added to each: 1 for zero points that are stored less 1.
+};
+
+/// (number of the code - zero point) * scale * factor.
+struct ScaledCodes {
+  std::int64_t slices = 1, rows = 0, columns = 0;
+  PackedCodes codes;
+  CodeKind kind = CodeKind::kUnsigned;
+  std::optional<Leaf> book{};  ///< With kBook: 2^bits numbers.
+  BlockScales scales;
+  std::optional<ZeroPoints> zeros{};
+  /// The group of each row, or of each column: the row or column of the scales, in place of a division by the block.
+  std::optional<Leaf> row_group{}, column_group{};
+  std::int64_t groups = 0;  ///< With one of them: how many groups the scales have.
+  float factor = 1;         ///< 1: no multiplication.
+  /// Numbers that a stored tensor must contain, such as the shape of the weight. Checked before the first element is
+  /// computed.
+  std::optional<std::pair<Leaf, std::vector<std::int64_t>>> stated{};
+};
+
+struct TensorExpression;
+
+/// The sum of weight * expression over all terms, in their order, beginning with the constant. All terms have equally
+/// many elements.
+struct WeightedSum {
+  struct Term {
+    float weight = 1;
+    std::shared_ptr<const TensorExpression> value;
+  };
+  std::vector<Term> terms;
+  float constant = 0;
+};
+
+struct TensorExpression {
+  std::variant<Leaf, ScaledCodes, WeightedSum> node;
+};
+
+/// Owns its data, except that indices of tensors refer to the readers.
+struct Formula {
+  std::string name;
+  DType dtype{};
+  std::vector<std::int64_t> shape, strides;  ///< Strides in elements of the expression.
+  TensorExpression value;
+  bool through_float16 = false;  ///< Rounds to float16 before `dtype`, as references that compute in it do.
+};
+
+/// Tensors to compute, and the tensors of the first reader that are no tensors of the result, such as the operands.
+struct Computation {
+  std::vector<Formula> formulas;
+  std::vector<std::uint32_t> dropped;
+};
+
+/// The tensors that an expression reads.
+std::vector<Leaf> leaves_of(const TensorExpression& expression);
+
+}  // namespace shard

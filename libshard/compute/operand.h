@@ -1,0 +1,40 @@
+/// \file
+/// Operand: ranges of a leaf's elements, of which the last is kept. Inside libshard/compute only.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "libshard/compute/values.h"
+#include "libshard/exec/buffer_pool.h"
+#include "libshard/exec/tensor_reader.h"
+
+namespace shard {
+
+/// Threads: one each.
+class Operand {
+ public:
+  Operand(Readers readers, const Leaf& leaf);
+
+  const Tensor& tensor() const { return tensor_; }
+  DType dtype() const { return tensor_.dtype; }
+  std::int64_t elements() const { return elements_; }
+  /// Elements [begin, end) as stored. Valid until the next call. \throws Error as the reader
+  std::span<const std::byte> read(std::int64_t begin, std::int64_t end);
+  /// The same, as float32, into `out`.
+  void read_floats(std::int64_t begin, std::span<float> out);
+
+ private:
+  const Tensor& tensor_;
+  std::int64_t elements_, element_bytes_;
+  Progress progress_;
+  BufferPool pool_{4 << 20};  ///< Used only if the tensor is stored in a permuted order.
+  TensorReader reader_;
+  std::int64_t begin_ = 0, end_ = 0;  ///< Elements in kept_.
+  std::vector<std::byte> kept_;
+};
+
+}  // namespace shard

@@ -1,0 +1,382 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <numeric>
+#include <optional>
+#include <vector>
+
+#include "libshard/compute/operand.h"
+#include "libshard/compute/unpack.h"
+#include "libshard/compute/values.h"
+#include "libshard/core/box.h"
+#include "libshard/core/checked.h"
+#include "libshard/core/error.h"
+#include "libshard/exec/cast.h"
+#include "libshard/exec/small_float.h"
+
+namespace shard {
+
+namespace {
+
+constexpr std::int64_t kMostPanel = 1 << 20;   ///< Bytes of rows that words are packed down through, read at once.
+constexpr std::int64_t kMostGroups = 4 << 20;  ///< Scales of all groups that are kept if rows have groups in any order.
+
+/// Rows [first, last) and columns [from, to) of matrices behind one another. Several rows have all columns.
+struct Part {
+  std::int64_t first = 0, last = 0, from = 0, to = 0;
+
+  bool contains(const Part& other) const {
+    return first <= other.first && other.last <= last && from <= other.from && other.to <= to;
+  }
+  std::int64_t columns() const { return to - from; }
+};
+
+/// Packed matrices, of which a part is in memory.
+class PackedMatrix {
+ public:
+  PackedMatrix(const PackedCodes& codes, Readers readers, std::int64_t slices, std::int64_t rows, std::int64_t columns)
+      : codes_(codes), operand_(readers, codes.tensor), rows_(rows), columns_(columns) {
+    is_down_ = codes.packing == Packing::kDownColumn;
+    element_bytes_ = element_bytes(operand_.dtype());
+    lines_ = is_down_ ? ceil_div(rows * codes.bits, kPackedWordBits) : rows;
+    line_elements_ = operand_.elements() / std::max<std::int64_t>(1, slices * lines_);
+  }
+
+  /// Rows that end with a word, if their words fit into a limit: reading these together reads no word twice.
+  std::int64_t panel_rows() const {
+    if (!is_down_) return 1;
+    const std::int64_t period = kPackedWordBits / std::gcd<std::int64_t>(kPackedWordBits, codes_.bits);
+    return period * codes_.bits / kPackedWordBits * columns_ * 4 <= kMostPanel ? period : 1;
+  }
+
+  void load(const Part& part) {
+    if (is_down_) {
+      const std::int64_t first = line_of(part.first, 0), last = line_of(part.last - 1, codes_.bits - 1);
+      const bool is_one = first == last;
+      begin_ = first * line_elements_ + (is_one ? part.from : 0);
+      kept_ = operand_.read(begin_, last * line_elements_ + (is_one ? part.to : columns_));
+      return;
+    }
+    begin_ = element_of(part.first, part.from, false);
+    kept_ = operand_.read(begin_, element_of(part.last - 1, part.to, true));
+  }
+
+  /// Columns from `from` on of a row. \pre they are in the part that was loaded last
+  void unpack(std::int64_t row, std::int64_t from, const CodeTable& table, std::span<float> out) const {
+    if (is_down_) return unpack_down(row, from, out);
+    const std::int64_t bit = from * codes_.bits, unit = unit_bits();
+    const std::int64_t bytes = (row * line_elements_ - begin_) * element_bytes_ + bit / unit * (unit / 8);
+    const std::span<const std::byte> bits = kept_.subspan(static_cast<std::size_t>(bytes));
+    const std::int64_t first = bit % unit / codes_.bits;
+    codes_.packing == Packing::kAwq ? unpack_awq(bits, first, table, out)
+                                    : unpack_bits(bits, first, codes_.bits, table, out);
+  }
+
+  DType dtype() const { return operand_.dtype(); }
+  /// Codes of 8 bits from a column on. \pre as unpack
+  std::span<const std::byte> bytes(std::int64_t row, std::int64_t from, std::int64_t count) const {
+    return kept_.subspan(static_cast<std::size_t>(row * line_elements_ - begin_ + from), static_cast<std::size_t>(count));
+  }
+
+ private:
+  /// Bits between two places at which a byte or word and a code begin.
+  std::int64_t unit_bits() const {
+    return codes_.packing == Packing::kAwq ? kPackedWordBits : std::lcm<std::int64_t>(8, codes_.bits);
+  }
+  /// The tensor's element that holds a column's bits, or the one behind it.
+  std::int64_t element_of(std::int64_t row, std::int64_t column, bool is_end) const {
+    const std::int64_t bits = 8 * element_bytes_, at = column * codes_.bits;
+    return row * line_elements_ + (is_end ? ceil_div(at, bits) : at / unit_bits() * unit_bits() / bits);
+  }
+  /// The row of words with bit `bit` of the code of a row.
+  std::int64_t line_of(std::int64_t row, std::int64_t bit) const {
+    return row / rows_ * lines_ + (row % rows_ * codes_.bits + bit) / kPackedWordBits;
+  }
+  std::span<const std::byte> words(std::int64_t line, std::int64_t from, std::int64_t count) const {
+    const std::int64_t at = (line * line_elements_ + from - begin_) * 4;
+    return kept_.subspan(static_cast<std::size_t>(at), static_cast<std::size_t>(count * 4));
+  }
+  void unpack_down(std::int64_t row, std::int64_t from, std::span<float> out) const {
+    const std::int64_t low = line_of(row, 0), high = line_of(row, codes_.bits - 1);
+    const auto shift = static_cast<int>(row % rows_ * codes_.bits % kPackedWordBits);
+    unpack_column(words(low, from, std::ssize(out)), words(high, from, std::ssize(out)), shift, codes_.bits, out);
+  }
+
+  PackedCodes codes_;
+  Operand operand_;
+  std::int64_t rows_, columns_;
+  bool is_down_;
+  std::int64_t element_bytes_;
+  std::int64_t lines_ = 0, line_elements_ = 0;  ///< Stored rows of a slice, and their elements.
+  std::int64_t begin_ = 0;                      ///< The element at kept_'s begin.
+  std::span<const std::byte> kept_;
+};
+
+Error bad_scale(const Operand& operand, std::int64_t index) {
+  return Error(ErrorCode::kCorruption, fmt::format("scale {} of '{}' is NaN", index, operand.tensor().name))
+      .of_tensor(operand.tensor().name)
+      .of_kind(FindingKind::kShapeMismatch)
+      .expected("an exponent from 0 to 254")
+      .found(255);
+}
+
+/// The scales of a grid's blocks, with all that is applied to them before they are applied.
+class ScaleReader {
+ public:
+  ScaleReader(const BlockScales& scales, Readers readers, std::int64_t per_slice)
+      : scales_(scales), operand_(readers, scales.tensor), per_slice_(std::max<std::int64_t>(1, per_slice)) {
+    if (scales.second) second_.emplace(readers, *scales.second);
+    if (!scales.nested) return;
+    absmax_.emplace(readers, scales.nested->absmax);
+    Operand book(readers, scales.nested->book);
+    book.read_floats(0, std::span(book_).first(static_cast<std::size_t>(std::min<std::int64_t>(256, book.elements()))));
+  }
+
+  /// Scales from number `begin` on.
+  void read(std::int64_t begin, std::span<float> out) {
+    if (scales_.nested) {
+      read_nested(begin, out);
+    } else if (scales_.are_exponents) {
+      read_exponents(begin, out);
+    } else {
+      operand_.read_floats(begin, out);
+    }
+    if (second_) apply_second(begin, out);
+  }
+
+ private:
+  void read_exponents(std::int64_t begin, std::span<float> out) {
+    const std::span<const std::byte> codes = operand_.read(begin, begin + std::ssize(out));
+    const auto nan = std::ranges::find(codes, std::byte{255});
+    if (nan != codes.end()) throw bad_scale(operand_, begin + (nan - codes.begin()));
+    for (std::size_t i = 0; i < out.size(); ++i) out[i] = Float8E8m0fnu::decode(static_cast<std::uint8_t>(codes[i]));
+  }
+
+  void read_nested(std::int64_t begin, std::span<float> out) {
+    const std::span<const std::byte> codes = operand_.read(begin, begin + std::ssize(out));
+    const std::int64_t group = scales_.nested->group, first = begin / group;
+    std::vector<float> absmax(static_cast<std::size_t>((begin + std::ssize(out) - 1) / group - first + 1));
+    absmax_->read_floats(first, absmax);
+    for (std::size_t i = 0; i < out.size(); ++i) {
+      const auto at = static_cast<std::size_t>((begin + static_cast<std::int64_t>(i)) / group - first);
+      out[i] = book_[static_cast<std::size_t>(codes[i])] * absmax[at] + scales_.nested->offset;
+    }
+  }
+
+  void apply_second(std::int64_t begin, std::span<float> out) {
+    for (std::size_t i = 0; i < out.size();) {
+      const std::int64_t slice = (begin + static_cast<std::int64_t>(i)) / per_slice_;
+      const auto end = std::min(out.size(), static_cast<std::size_t>((slice + 1) * per_slice_ - begin));
+      float second = 0;
+      second_->read_floats(second_->elements() == 1 ? 0 : slice, std::span(&second, 1));
+      scales_.divides ? divide(out.subspan(i, end - i), second) : multiply(out.subspan(i, end - i), second);
+      i = end;
+    }
+  }
+
+  BlockScales scales_;
+  Operand operand_;
+  std::int64_t per_slice_;
+  std::optional<Operand> second_, absmax_;
+  std::array<float, 256> book_{};
+};
+
+/// The number of each code.
+CodeTable table_of(const ScaledCodes& codes, Readers readers) {
+  CodeTable table;
+  const auto bits = static_cast<unsigned>(codes.codes.bits);
+  const auto count = std::size_t{1} << bits;
+  constexpr std::array kE2m1{0.0F, 0.5F, 1.0F, 1.5F, 2.0F, 3.0F, 4.0F, 6.0F};
+  const DType dtype = readers[codes.codes.tensor.reader]->catalog().tensors[codes.codes.tensor.tensor].dtype;
+  if (codes.kind == CodeKind::kBook) {
+    Operand book(readers, *codes.book);
+    book.read_floats(0, std::span(table.numbers).first(count));
+  }
+  for (std::size_t code = 0; code < count; ++code) {
+    float& number = table.numbers[code];
+    const auto integer = static_cast<std::int32_t>(code);
+    const std::int32_t half = 1 << (bits - 1);
+    if (codes.kind == CodeKind::kUnsigned) number = static_cast<float>(integer);
+    if (codes.kind == CodeKind::kOffset) number = static_cast<float>(integer - half);
+    if (codes.kind == CodeKind::kSigned) number = static_cast<float>(integer < half ? integer : integer - 2 * half);
+    if (codes.kind == CodeKind::kFloat4) number = code < 8 ? kE2m1[code] : -kE2m1[code - 8];
+    if (codes.kind != CodeKind::kFloat8) continue;
+    const auto byte = static_cast<std::byte>(code);
+    cast(dtype, std::span(&byte, 1), DType::kFloat32, std::as_writable_bytes(std::span(&number, 1)));
+  }
+  table.fill_pairs(codes.codes.packing == Packing::kHighFirst);
+  return table;
+}
+
+class ScaledValues final : public Values {
+ public:
+  ScaledValues(const ScaledCodes& codes, Readers readers)
+      : codes_(codes),
+        grid_rows_(ceil_div(codes.rows, codes.scales.grid.block_rows)),
+        grid_columns_(ceil_div(codes.columns, codes.scales.grid.block_columns)),
+        matrix_(codes.codes, readers, codes.slices, codes.rows, codes.columns),
+        table_(table_of(codes, readers)) {
+    is_e4m3_ = codes.kind == CodeKind::kFloat8 && matrix_.dtype() == DType::kFloat8E4m3fn;
+    if (codes.row_group) grid_rows_ = codes.groups;
+    if (codes.column_group) grid_columns_ = codes.groups;
+    scales_.emplace(codes.scales, readers, checked_mul(grid_rows_, grid_columns_));
+    if (codes.row_group) group_.emplace(readers, *codes.row_group);
+    if (codes.column_group) group_.emplace(readers, *codes.column_group);
+    if (codes.zeros) {
+      zeros_.emplace(codes.zeros->codes, readers, codes.slices, grid_rows_, grid_columns_);
+      const Leaf leaf = codes.zeros->codes.tensor;
+      const bool is_signed = readers[leaf.reader]->catalog().tensors[leaf.tensor].dtype == DType::kInt8;
+      for (int i = 0; i < 256; ++i) {
+        zero_table_.numbers[static_cast<std::size_t>(i)] = static_cast<float>(is_signed && i > 127 ? i - 256 : i);
+      }
+      zero_table_.fill_pairs();
+    }
+    if (codes.stated) check_stated(readers);
+  }
+
+  std::int64_t take(std::int64_t begin, std::int64_t end) override {
+    const std::int64_t columns = codes_.columns, row = begin / columns;
+    const std::int64_t whole = (begin + kMostTaken) / columns;  // Behind the last row that fits.
+    const std::int64_t panel = matrix_.panel_rows();
+    std::int64_t last = std::max(whole, row + 1);
+    if (panel > 1) {  // What is left of a panel is in memory.
+      const bool is_begun = row % panel != 0 || begin % columns != 0;
+      const std::int64_t panel_end = row - row % panel + panel;
+      last = is_begun ? panel_end : std::max(last - last % panel, panel_end);
+    }
+    if (whole <= row && panel == 1) end = std::min(end, begin + kMostTaken);
+    end = std::min({end, last * columns, (row / codes_.rows + 1) * codes_.rows * columns});
+    const bool is_one = (end - 1) / columns == row;
+    taken_ = {row, (end - 1) / columns + 1, is_one ? begin % columns : 0, is_one ? (end - 1) % columns + 1 : columns};
+    matrix_.load(taken_);
+    load_groups();
+    return end;
+  }
+
+  void compute(std::int64_t begin, std::span<float> out) override {
+    while (!out.empty()) {
+      const std::int64_t row = begin / codes_.columns, from = begin % codes_.columns;
+      const auto count = std::min(out.size(), static_cast<std::size_t>(codes_.columns - from));
+      compute_in_row(row, from, out.first(count));
+      out = out.subspan(count);
+      begin += static_cast<std::int64_t>(count);
+    }
+  }
+
+ private:
+  void check_stated(Readers readers) {
+    Operand operand(readers, codes_.stated->first);
+    const std::vector<std::int64_t>& wanted = codes_.stated->second;
+    std::vector<std::int64_t> found(wanted.size());
+    cast(operand.dtype(), operand.read(0, std::ssize(wanted)), DType::kInt64, std::as_writable_bytes(std::span(found)));
+    if (found == wanted) return;
+    throw Error(ErrorCode::kCorruption, fmt::format("'{}' contradicts the shapes of its module", operand.tensor().name))
+        .of_tensor(operand.tensor().name)
+        .of_kind(FindingKind::kShapeMismatch)
+        .expected(to_string(wanted))
+        .found(to_string(found));
+  }
+
+  std::int64_t grid_row_of(std::int64_t row) const {
+    if (!codes_.row_group) return row / codes_.rows * grid_rows_ + row % codes_.rows / codes_.scales.grid.block_rows;
+    return group_of_row_[static_cast<std::size_t>(row - taken_.first)];
+  }
+
+  /// Scales and zero points of what was taken.
+  void load_groups() {
+    if (codes_.row_group) load_row_groups();
+    if (codes_.column_group) load_indices(0, codes_.columns, index_of_column_);
+    const bool is_one = taken_.last - taken_.first == 1;
+    const std::int64_t block = codes_.scales.grid.block_columns;
+    Part part{grid_row_of(taken_.first), grid_row_of(taken_.last - 1) + 1, 0, grid_columns_};
+    if (is_one && !codes_.column_group) part.from = taken_.from / block, part.to = (taken_.to - 1) / block + 1;
+    if (codes_.row_group) {
+      if (checked_mul(grid_rows_, grid_columns_) > kMostGroups) return;  // Each row by itself.
+      part = {0, grid_rows_, 0, grid_columns_};
+    }
+    load_grid(part);
+  }
+
+  void load_grid(const Part& part) {
+    if (loaded_.contains(part)) return;
+    loaded_ = {};
+    scale_.resize(static_cast<std::size_t>((part.last - part.first) * part.columns()));
+    const std::int64_t begin = part.first * grid_columns_ + part.from;
+    scales_->read(begin, scale_);
+    if (zeros_) {
+      zero_.resize(scale_.size());
+      for (std::int64_t row = part.first; row < part.last; ++row) {
+        zeros_->load({row, row + 1, part.from, part.to});
+        const std::span<float> to = std::span(zero_).subspan(
+            static_cast<std::size_t>((row - part.first) * part.columns()), static_cast<std::size_t>(part.columns()));
+        zeros_->unpack(row, part.from, zero_table_, to);
+        for (float& each : to) each += codes_.zeros->plus;
+      }
+    }
+    loaded_ = part;
+  }
+
+  void load_indices(std::int64_t begin, std::int64_t end, std::vector<std::int32_t>& out) {
+    out.resize(static_cast<std::size_t>(end - begin));
+    cast(group_->dtype(), group_->read(begin, end), DType::kInt32, std::as_writable_bytes(std::span(out)));
+    if (std::ranges::find(out, -1) != out.end()) {  // Never filled in: groups are in order.
+      const std::int64_t all = codes_.row_group ? codes_.rows : codes_.columns, size = ceil_div(all, codes_.groups);
+      for (std::size_t i = 0; i < out.size(); ++i) {
+        out[i] = static_cast<std::int32_t>((begin + static_cast<std::int64_t>(i)) / size);
+      }
+    }
+    const auto is_group = [this](std::int32_t index) { return index >= 0 && index < codes_.groups; };
+    const auto wrong = std::ranges::find_if_not(out, is_group);
+    if (wrong == out.end()) return;
+    throw Error(ErrorCode::kCorruption, fmt::format("'{}' names a group that has no scales", group_->tensor().name))
+        .of_tensor(group_->tensor().name)
+        .of_kind(FindingKind::kOutOfBounds)
+        .expected(fmt::format("less than {}", codes_.groups))
+        .found(*wrong);
+  }
+
+  void load_row_groups() {
+    load_indices(taken_.first % codes_.rows, (taken_.last - 1) % codes_.rows + 1, group_of_row_);
+  }
+
+  std::span<const float> in_grid(const std::vector<float>& numbers, std::int64_t row, std::int64_t column) const {
+    if (numbers.empty()) return {};
+    return std::span(numbers).subspan(
+        static_cast<std::size_t>((row - loaded_.first) * loaded_.columns() + column - loaded_.from));
+  }
+
+  void compute_in_row(std::int64_t row, std::int64_t from, std::span<float> out) {
+    is_e4m3_ ? unpack_e4m3(matrix_.bytes(row, from, std::ssize(out)), out) : matrix_.unpack(row, from, table_, out);
+    const std::int64_t grid_row = grid_row_of(row), block = codes_.scales.grid.block_columns;
+    if (grid_row < loaded_.first || grid_row >= loaded_.last) load_grid({grid_row, grid_row + 1, 0, grid_columns_});
+    if (codes_.column_group) {
+      apply_indexed(out, std::span<const std::int32_t>(index_of_column_).subspan(static_cast<std::size_t>(from)),
+                    in_grid(scale_, grid_row, 0), in_grid(zero_, grid_row, 0));
+    } else {
+      apply_blocks(out, from, block, in_grid(scale_, grid_row, from / block), in_grid(zero_, grid_row, from / block));
+    }
+    if (codes_.factor != 1) multiply(out, codes_.factor);
+  }
+
+  ScaledCodes codes_;
+  std::int64_t grid_rows_, grid_columns_;  ///< Of a slice.
+  PackedMatrix matrix_;
+  CodeTable table_, zero_table_;
+  bool is_e4m3_ = false;
+  std::optional<ScaleReader> scales_;
+  std::optional<PackedMatrix> zeros_;
+  std::optional<Operand> group_;
+  std::vector<std::int32_t> group_of_row_, index_of_column_;  ///< Of the rows that were taken; of all columns.
+  Part taken_, loaded_;                                       ///< Of codes; of the grid.
+  std::vector<float> scale_, zero_;
+};
+
+}  // namespace
+
+std::unique_ptr<Values> open_values(const ScaledCodes& codes, Readers readers) {
+  return std::make_unique<ScaledValues>(codes, readers);
+}
+
+}  // namespace shard

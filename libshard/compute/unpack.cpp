@@ -1,0 +1,254 @@
+#include "libshard/compute/unpack.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "libshard/core/processor.h"
+#include "libshard/exec/small_float.h"
+
+// Compiled with -fno-trapping-math, so that choices may be computed in vectors, as cast.cpp is.
+
+namespace shard {
+
+namespace {
+
+template <class T>
+T load_at(const std::byte* from, std::int64_t index) {
+  T value;
+  std::memcpy(&value, from + index * static_cast<std::int64_t>(sizeof(T)), sizeof(T));
+  return value;
+}
+
+/// Two numbers for each byte.
+void unpack_nibbles(const std::byte* bytes, std::int64_t count, const CodeTable& table, float* out) {
+  for (std::int64_t i = 0; i < count; ++i) {
+    std::memcpy(out + 2 * i, table.pairs[static_cast<std::size_t>(bytes[i])].data(), 2 * sizeof(float));
+  }
+}
+
+/// Numbers of 4-bit codes, which may begin and end within a byte.
+void unpack_halves(const std::byte* bytes, std::int64_t first, const CodeTable& table, std::span<float> out) {
+  const std::byte* at = bytes + first / 2;
+  float* to = out.data();
+  std::int64_t left = std::ssize(out);
+  if (first % 2 != 0 && left > 0) {
+    *to++ = table.pairs[static_cast<std::size_t>(*at++)][1];
+    --left;
+  }
+  unpack_nibbles(at, left / 2, table, to);
+  if (left % 2 != 0) to[left - 1] = table.pairs[static_cast<std::size_t>(at[left / 2])][0];
+}
+
+/// The nibbles of the lower 16 bits, one in each byte.
+constexpr std::uint32_t spread(std::uint32_t word) {
+  word = (word | (word << 8)) & 0x00FF00FFU;
+  return (word | (word << 4)) & 0x0F0F0F0FU;
+}
+
+[[gnu::always_inline]] inline void column_loop(const std::byte* low, const std::byte* high, int shift, int width,
+                                               float* out, std::size_t n) {
+  const std::uint32_t mask = (1U << width) - 1;
+  if (shift + width <= 32) {
+    for (std::size_t i = 0; i < n; ++i) {
+      const auto word = load_at<std::uint32_t>(low, static_cast<std::int64_t>(i));
+      out[i] = static_cast<float>(static_cast<std::int32_t>((word >> shift) & mask));
+    }
+    return;
+  }
+  for (std::size_t i = 0; i < n; ++i) {
+    const auto a = load_at<std::uint32_t>(low, static_cast<std::int64_t>(i));
+    const auto b = load_at<std::uint32_t>(high, static_cast<std::int64_t>(i));
+    out[i] = static_cast<float>(static_cast<std::int32_t>(((a >> shift) | (b << (32 - shift))) & mask));
+  }
+}
+
+[[gnu::always_inline]] inline void e4m3_loop(const std::byte* codes, float* out, std::size_t n) {
+  for (std::size_t i = 0; i < n; ++i) out[i] = Float8E4m3fn::decode(static_cast<std::uint8_t>(codes[i]));
+}
+
+/// Normal results: the mantissa is rounded by integer addition. Subnormal ones: a sum with 0.5, whose last bit weighs as
+/// much as float16's, rounds by itself.
+[[gnu::always_inline]] inline void float16_loop(float* values, std::size_t n) {
+  constexpr std::uint32_t kLeastNormal = 0x38800000U, kRest = 0x1FFFU;
+  for (std::size_t i = 0; i < n; ++i) {
+    const auto bits = std::bit_cast<std::uint32_t>(values[i]);
+    const std::uint32_t magnitude = bits & 0x7FFFFFFFU;
+    const std::uint32_t normal = (magnitude + (kRest >> 1) + ((magnitude >> 13) & 1U)) & ~kRest;
+    const float sum = std::bit_cast<float>(magnitude) + 0.5F;
+    std::uint32_t result = magnitude < kLeastNormal ? std::bit_cast<std::uint32_t>(sum - 0.5F) : normal;
+    result = magnitude >= Float16::kOverflow ? kFloat32Infinity : result;
+    result = magnitude > kFloat32Infinity ? magnitude : result;
+    values[i] = std::bit_cast<float>(result | (bits & 0x80000000U));
+  }
+}
+
+[[gnu::always_inline]] inline void each_loop(float* values, const float* scales, const float* zeros, std::size_t n) {
+  if (zeros == nullptr) {
+    for (std::size_t i = 0; i < n; ++i) values[i] *= scales[i];
+  } else {
+    for (std::size_t i = 0; i < n; ++i) values[i] = (values[i] - zeros[i]) * scales[i];
+  }
+}
+
+/// One scale for `n` values.
+[[gnu::always_inline]] inline void same_loop(float* values, float scale, const float* zero, std::size_t n) {
+  if (zero == nullptr) {
+    for (std::size_t i = 0; i < n; ++i) values[i] *= scale;
+  } else {
+    const float subtracted = *zero;
+    for (std::size_t i = 0; i < n; ++i) values[i] = (values[i] - subtracted) * scale;
+  }
+}
+
+/// Whole blocks of `kBlock` values.
+template <std::size_t kBlock>
+[[gnu::always_inline]] inline void whole_blocks(float* values, const float* scales, const float* zeros, std::size_t n) {
+  if (zeros == nullptr) {
+    for (std::size_t i = 0; i < n; ++i) {
+      for (std::size_t j = 0; j < kBlock; ++j) values[i * kBlock + j] *= scales[i];
+    }
+    return;
+  }
+  for (std::size_t i = 0; i < n; ++i) same_loop(values + i * kBlock, scales[i], zeros + i, kBlock);
+}
+
+[[gnu::always_inline]] inline void blocks_loop(float* values, std::int64_t first, std::int64_t block,
+                                               const float* scales, const float* zeros, std::int64_t n) {
+  if (block == 1) return each_loop(values, scales, zeros, static_cast<std::size_t>(n));
+  std::int64_t i = 0;
+  while (i < n) {
+    const std::int64_t in_block = (first + i) % block, whole = in_block == 0 ? (n - i) / block : 0;
+    if (whole > 0 && (block == 16 || block == 32)) {
+      block == 16 ? whole_blocks<16>(values + i, scales, zeros, static_cast<std::size_t>(whole))
+                  : whole_blocks<32>(values + i, scales, zeros, static_cast<std::size_t>(whole));
+      i += whole * block;
+      scales += whole;
+      if (zeros != nullptr) zeros += whole;
+      continue;
+    }
+    const std::int64_t count = std::min(block - in_block, n - i);
+    same_loop(values + i, *scales, zeros, static_cast<std::size_t>(count));
+    i += count;
+    ++scales;
+    if (zeros != nullptr) ++zeros;
+  }
+}
+
+void column_any(const std::byte* low, const std::byte* high, int shift, int width, float* out, std::size_t n) {
+  column_loop(low, high, shift, width, out, n);
+}
+void blocks_any(float* values, std::int64_t first, std::int64_t block, const float* scales, const float* zeros,
+                std::int64_t n) {
+  blocks_loop(values, first, block, scales, zeros, n);
+}
+
+void e4m3_any(const std::byte* codes, float* out, std::size_t n) { e4m3_loop(codes, out, n); }
+void float16_any(float* values, std::size_t n) { float16_loop(values, n); }
+
+#if defined(__x86_64__)
+[[gnu::target("avx2")]] void e4m3_avx2(const std::byte* codes, float* out, std::size_t n) { e4m3_loop(codes, out, n); }
+[[gnu::target("avx2")]] void float16_avx2(float* values, std::size_t n) { float16_loop(values, n); }
+[[gnu::target("avx2")]] void column_avx2(const std::byte* low, const std::byte* high, int shift, int width, float* out,
+                                         std::size_t n) {
+  column_loop(low, high, shift, width, out, n);
+}
+[[gnu::target("avx2")]] void blocks_avx2(float* values, std::int64_t first, std::int64_t block, const float* scales,
+                                         const float* zeros, std::int64_t n) {
+  blocks_loop(values, first, block, scales, zeros, n);
+}
+const auto kE4m3 = has_avx2() ? e4m3_avx2 : e4m3_any;
+const auto kFloat16 = has_avx2() ? float16_avx2 : float16_any;
+const auto kColumn = has_avx2() ? column_avx2 : column_any;
+const auto kBlocks = has_avx2() ? blocks_avx2 : blocks_any;
+#else
+constexpr auto kE4m3 = e4m3_any;
+constexpr auto kFloat16 = float16_any;
+constexpr auto kColumn = column_any;
+constexpr auto kBlocks = blocks_any;
+#endif
+
+}  // namespace
+
+void CodeTable::fill_pairs(bool high_first) {
+  for (std::size_t byte = 0; byte < 256; ++byte) {
+    pairs[byte] = {numbers[byte & 15], numbers[byte >> 4]};
+    if (high_first) std::swap(pairs[byte][0], pairs[byte][1]);
+  }
+}
+
+void unpack_bits(std::span<const std::byte> bits, std::int64_t first, int width, const CodeTable& table,
+                 std::span<float> out) {
+  if (width == 4) return unpack_halves(bits.data(), first, table, out);
+  if (width == 8) {
+    const std::byte* const codes = bits.data() + first;
+    for (std::size_t i = 0; i < out.size(); ++i) out[i] = table.numbers[static_cast<std::size_t>(codes[i])];
+    return;
+  }
+  const unsigned mask = (1U << width) - 1;
+  std::int64_t bit = first * width;
+  for (float& each : out) {
+    const std::int64_t byte = bit / 8;
+    unsigned two = static_cast<unsigned>(bits[static_cast<std::size_t>(byte)]);
+    if (bit % 8 + width > 8) two |= static_cast<unsigned>(bits[static_cast<std::size_t>(byte) + 1]) << 8;
+    each = table.numbers[(two >> (bit % 8)) & mask];
+    bit += width;
+  }
+}
+
+void unpack_e4m3(std::span<const std::byte> codes, std::span<float> out) { kE4m3(codes.data(), out.data(), out.size()); }
+
+void unpack_awq(std::span<const std::byte> bits, std::int64_t first, const CodeTable& table, std::span<float> out) {
+  constexpr std::int64_t kWords = 128;
+  std::array<std::uint32_t, kWords> natural;  // Codes in the order of columns.
+  while (!out.empty()) {
+    const std::int64_t word = first / 8;
+    const std::int64_t words = std::min(kWords, (first + std::ssize(out) + 7) / 8 - word);
+    for (std::int64_t i = 0; i < words; ++i) {
+      const auto packed = load_at<std::uint32_t>(bits.data(), word + i);
+      natural[static_cast<std::size_t>(i)] = spread(packed & 0xFFFFU) | (spread(packed >> 16) << 4);
+    }
+    const std::size_t count = std::min(out.size(), static_cast<std::size_t>(8 * words - first % 8));
+    unpack_halves(reinterpret_cast<const std::byte*>(natural.data()), first % 8, table, out.first(count));
+    out = out.subspan(count);
+    first += static_cast<std::int64_t>(count);
+  }
+}
+
+void unpack_column(std::span<const std::byte> low, std::span<const std::byte> high, int shift, int width,
+                   std::span<float> out) {
+  kColumn(low.data(), high.data(), shift, width, out.data(), out.size());
+}
+
+void apply_blocks(std::span<float> values, std::int64_t first, std::int64_t block, std::span<const float> scales,
+                  std::span<const float> zeros) {
+  kBlocks(values.data(), first % block, block, scales.data(), zeros.empty() ? nullptr : zeros.data(),
+          std::ssize(values));
+}
+
+void apply_indexed(std::span<float> values, std::span<const std::int32_t> index, std::span<const float> scales,
+                   std::span<const float> zeros) {
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const auto at = static_cast<std::size_t>(index[i]);
+    values[i] = (values[i] - (zeros.empty() ? 0.0F : zeros[at])) * scales[at];
+  }
+}
+
+void multiply(std::span<float> values, float factor) {
+  for (float& each : values) each *= factor;
+}
+
+void divide(std::span<float> values, float divisor) {
+  for (float& each : values) each /= divisor;
+}
+
+void round_to_float16(std::span<float> values) { kFloat16(values.data(), values.size()); }
+
+void add_weighted(std::span<float> sums, std::span<const float> values, float weight) {
+  for (std::size_t i = 0; i < sums.size(); ++i) {
+    const float product = weight * values[i];
+    sums[i] += product;
+  }
+}
+
+}  // namespace shard

@@ -1,0 +1,51 @@
+/// \file
+/// Inner loops over packed codes and their scales: pure functions over spans. Inside libshard/compute only.
+///
+/// They are compiled for any CPU and for AVX2, as the loops of libshard/exec/cast.cpp are; results are the same.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace shard {
+
+/// The numbers of all codes of up to 8 bits. `pairs` has the two numbers of a byte of two 4-bit codes, lower half
+/// first.
+struct CodeTable {
+  std::array<float, 256> numbers{};
+  std::array<std::array<float, 2>, 256> pairs{};
+
+  /// Fills `pairs` from `numbers`.
+  void fill_pairs(bool high_first = false);
+};
+
+/// Codes `first`, `first` + 1, ... of a little-endian string of bits that begins at `bits.front()`. With 4 bits, the
+/// halves of a byte are in the order of table.pairs. \pre `bits` has all of them; 1 <= width <= 8
+void unpack_bits(std::span<const std::byte> bits, std::int64_t first, int width, const CodeTable& table,
+                 std::span<float> out);
+/// The numbers of codes that are E4M3 (float8_e4m3fn): as unpack_bits with 8 bits, without a table.
+void unpack_e4m3(std::span<const std::byte> codes, std::span<float> out);
+/// The same for AWQ's 32-bit words of 8 codes. \pre `bits` begins at a word and ends at one
+void unpack_awq(std::span<const std::byte> bits, std::int64_t first, const CodeTable& table, std::span<float> out);
+/// Codes of one row of columns packed into 32-bit words: bits from `shift` on of each word of `low`, the rest, if there
+/// is one, from each word of `high`. The number of a code is the code. \pre 4 * out.size() bytes in each that is needed
+void unpack_column(std::span<const std::byte> low, std::span<const std::byte> high, int shift, int width,
+                   std::span<float> out);
+
+/// values[i] = (values[i] - zeros[(first + i) / block]) * scales[(first + i) / block]; entries are counted from
+/// the one of `first`. Empty `zeros`: none is subtracted.
+void apply_blocks(std::span<float> values, std::int64_t first, std::int64_t block, std::span<const float> scales,
+                  std::span<const float> zeros);
+/// The same with an entry's index for each value.
+void apply_indexed(std::span<float> values, std::span<const std::int32_t> index, std::span<const float> scales,
+                   std::span<const float> zeros);
+void multiply(std::span<float> values, float factor);
+void divide(std::span<float> values, float divisor);
+/// Rounds each value to the nearest number of float16, as a conversion there and back does; NaN stays NaN.
+void round_to_float16(std::span<float> values);
+/// sums[i] += weight * values[i], with two roundings.
+void add_weighted(std::span<float> sums, std::span<const float> values, float weight);
+
+}  // namespace shard

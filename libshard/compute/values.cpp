@@ -1,0 +1,69 @@
+#include "libshard/compute/values.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "libshard/compute/operand.h"
+#include "libshard/compute/unpack.h"
+
+namespace shard {
+
+namespace {
+
+class LeafValues final : public Values {
+ public:
+  LeafValues(const Leaf& leaf, Readers readers) : operand_(readers, leaf) {}
+  std::int64_t take(std::int64_t begin, std::int64_t end) override {
+    const std::int64_t taken = std::min(end, begin + kMostTaken);
+    operand_.read(begin, taken);
+    return taken;
+  }
+  void compute(std::int64_t begin, std::span<float> out) override { operand_.read_floats(begin, out); }
+
+ private:
+  Operand operand_;
+};
+
+class SumValues final : public Values {
+ public:
+  SumValues(const WeightedSum& sum, Readers readers) : constant_(sum.constant) {
+    for (const WeightedSum::Term& term : sum.terms) terms_.push_back({term.weight, open_values(*term.value, readers)});
+  }
+
+  std::int64_t take(std::int64_t begin, std::int64_t end) override {
+    for (const Term& term : terms_) end = term.values->take(begin, end);
+    for (const Term& term : terms_) term.values->take(begin, end);  // What an earlier one took may be longer.
+    return end;
+  }
+
+  void compute(std::int64_t begin, std::span<float> out) override {
+    std::ranges::fill(out, constant_);
+    const std::span<float> block = std::span(block_).first(out.size());
+    for (const Term& term : terms_) {
+      term.values->compute(begin, block);
+      add_weighted(out, block, term.weight);
+    }
+  }
+
+ private:
+  struct Term {
+    float weight;
+    std::unique_ptr<Values> values;
+  };
+
+  std::vector<Term> terms_;
+  float constant_;
+  std::vector<float> block_ = std::vector<float>(kBlock);
+};
+
+}  // namespace
+
+std::unique_ptr<Values> open_values(const TensorExpression& expression, Readers readers) {
+  if (const Leaf* const leaf = std::get_if<Leaf>(&expression.node)) return std::make_unique<LeafValues>(*leaf, readers);
+  if (const WeightedSum* const sum = std::get_if<WeightedSum>(&expression.node)) {
+    return std::make_unique<SumValues>(*sum, readers);
+  }
+  return open_values(std::get<ScaledCodes>(expression.node), readers);
+}
+
+}  // namespace shard

@@ -1,0 +1,36 @@
+/// \file
+/// Values: computes the elements of an expression in float32. Inside libshard/compute only.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "libshard/checkpoint/reader.h"
+#include "libshard/compute/formula.h"
+
+namespace shard {
+
+/// The readers of a ComputedReader, by Leaf::reader. Ownership: a view.
+using Readers = std::span<const std::unique_ptr<Reader>>;
+
+/// A caller takes ranges: `take(begin, end)` returns where a range that reads well ends, then `compute` fills parts of
+/// it in any order. Ranges that follow one another read each stored byte once. Threads: one each.
+class Values {
+ public:
+  /// Elements of a range at most, and of one call of `compute`.
+  static constexpr std::int64_t kMostTaken = 128 << 10, kBlock = 2048;
+
+  virtual ~Values() = default;
+  /// Reads the operands of elements [begin, n), begin < n <= end. \returns n
+  /// \throws Error  as the readers; kCorruption  an operand contradicts the formula
+  virtual std::int64_t take(std::int64_t begin, std::int64_t end) = 0;
+  /// Fills `out` with elements from `begin` on. \pre they are within the range that was taken last; at most kBlock
+  virtual void compute(std::int64_t begin, std::span<float> out) = 0;
+};
+
+/// \pre the leaves are located. Memory: 2 MiB for each leaf at most, unless a leaf is stored in a permuted order.
+std::unique_ptr<Values> open_values(const TensorExpression& expression, Readers readers);
+std::unique_ptr<Values> open_values(const ScaledCodes& codes, Readers readers);  ///< The same for one kind.
+
+}  // namespace shard

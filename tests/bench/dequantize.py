@@ -1,0 +1,101 @@
+"""Times --dequantize beside cp of the bytes that it writes, interleaved in random order. Needs numpy.
+
+  dequantize.py SHARDCTL [--size MIB] [--runs N] [--folder DIR] [FORM...]
+
+Creates a file of random codes for each form, --size MiB in bfloat16, in DIR (/dev/shm). `x cp` is the ratio of minima of
+wall time over the runs, `cpu x cp` that of processor time, which a busy machine changes less. cp runs twice. Nothing is
+flushed to a disk.
+"""
+
+import argparse
+import json
+import os
+import random
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+ROWS, COLUMNS = 4096, 4096
+DTYPES = {"F8_E4M3": np.uint8, "U8": np.uint8, "I32": np.int32, "F32": np.float32, "F16": np.float16}
+
+
+def module(form: str, name: str) -> dict[str, tuple[str, tuple]]:
+    """Dtypes and shapes of a module of ROWS x COLUMNS."""
+    m, n = ROWS, COLUMNS
+    parts = {"fp8": {"weight": ("F8_E4M3", (m, n)), "weight_scale_inv": ("F32", (m // 128, n // 128))},
+             "nvfp4": {"weight_packed": ("U8", (m, n // 2)), "weight_scale": ("F8_E4M3", (m, n // 16)), "weight_global_scale": ("F32", (1,))},
+             "mxfp4": {"weight_packed": ("U8", (m, n // 2)), "weight_scale": ("U8", (m, n // 32))},
+             "int4": {"weight_packed": ("I32", (m, n // 8)), "weight_scale": ("F32", (m, n // 32))},
+             "awq": {"qweight": ("I32", (n, m // 8)), "qzeros": ("I32", (n // 128, m // 8)), "scales": ("F16", (n // 128, m))},
+             "gptq": {"qweight": ("I32", (n // 8, m)), "qzeros": ("I32", (n // 128, m // 8)), "scales": ("F16", (n // 128, m))}}
+    return {f"{name}.{key}": part for key, part in parts[form].items()}
+
+
+def save(path: Path, form: str, mebibytes: int) -> None:
+    tensors = {}
+    for i in range(max(1, (mebibytes << 20) // (2 * ROWS * COLUMNS))):
+        tensors |= module(form, f"layers.{i}")
+        if form == "int4":
+            tensors[f"layers.{i}.weight_shape"] = ("I32", (2,))
+    header, end = {}, 0
+    for name, (dtype, shape) in tensors.items():
+        bytes_ = int(np.prod(shape)) * np.dtype(DTYPES[dtype]).itemsize
+        header[name] = {"dtype": dtype, "shape": list(shape), "data_offsets": [end, end + bytes_]}
+        end += bytes_
+    text = json.dumps(header).encode()
+    generator = np.random.default_rng(0)
+    with path.open("wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text)
+        for name, (dtype, shape) in tensors.items():
+            if name.endswith("weight_shape"):
+                file.write(np.array([ROWS, COLUMNS], np.int32).tobytes())
+            elif dtype in ("F32", "F16"):
+                file.write(generator.random(shape, np.float32).astype(DTYPES[dtype]).tobytes())
+            else:  # No code is NaN, and no exponent.
+                file.write((generator.integers(0, 127, int(np.prod(shape)) * np.dtype(DTYPES[dtype]).itemsize, np.uint8)).tobytes())
+    config = {"bits": 4, "num_bits": 4, "group_size": 32} if form == "int4" else {"weight_block_size": [128, 128]} if form == "fp8" else {}
+    (path.parent / "config.json").write_text(json.dumps({"quantization_config": config}))
+
+
+def timed(command: list, out: Path) -> tuple[float, float, int]:
+    subprocess.run(["rm", "-rf", out], check=True)
+    before = time.monotonic()
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    _, status, usage = os.wait4(process.pid, 0)
+    if status != 0:
+        sys.exit(f"failed: {command}")
+    return time.monotonic() - before, usage.ru_utime + usage.ru_stime, usage.ru_maxrss // 1024
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("shardctl")
+    parser.add_argument("forms", nargs="*", default=["fp8", "nvfp4", "mxfp4", "int4", "awq", "gptq"])
+    parser.add_argument("--size", type=int, default=512)
+    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--folder", default="/dev/shm")
+    options = parser.parse_args()
+    print("| form | s | x cp | cpu s | cpu x cp | MiB |\n|---|--:|--:|--:|--:|--:|")
+    for form in options.forms:
+        with tempfile.TemporaryDirectory(dir=options.folder) as folder:
+            source, plain, out = (Path(folder) / each for each in ("source.safetensors", "plain.safetensors", "out.safetensors"))
+            save(source, form, options.size)
+            convert = [options.shardctl, "convert", source, "--dequantize", "--no-fsync", "--quiet", "-o"]
+            timed([*convert, plain], plain)
+            rows = {form: [*convert, out], "cp": ["cp", plain, out], "cp (A/A)": ["cp", plain, out]}
+            samples = {name: [] for name in rows}
+            for _ in range(options.runs):
+                for name in random.sample(list(rows), len(rows)):
+                    samples[name].append(timed(rows[name], out))
+            least = {name: [min(values) for values in zip(*found)] for name, found in samples.items()}
+            for name, (wall, cpu, memory) in least.items():
+                print(f"| {name} | {wall:.3f} | {wall / least['cp'][0]:.2f} | {cpu:.3f} | {cpu / least['cp'][1]:.2f} | {memory} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,173 @@
+#include "libshard/compute/find_formulas.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "libshard/core/error.h"
+#include "tests/compute/stored.h"
+#include "tests/support/cpu_time.h"
+
+namespace shard {
+namespace {
+
+using test::Bytes;
+using test::Numbers;
+using test::Stored;
+
+constexpr DType kBf16 = DType::kBfloat16, kF8 = DType::kFloat8E4m3fn, kF32 = DType::kFloat32, kU8 = DType::kUint8,
+                kI8 = DType::kInt8, kI32 = DType::kInt32, kI64 = DType::kInt64, kF16 = DType::kFloat16;
+
+struct Part {
+  const char* name;
+  DType dtype;
+  Numbers shape;
+};
+
+Stored zeros_of(const std::vector<Part>& parts) {
+  Stored stored;
+  for (const Part& part : parts) {
+    const std::int64_t bytes = checked_bytes(checked_numel(part.shape), part.dtype);
+    stored.add(part.name, part.dtype, part.shape, Bytes(static_cast<std::size_t>(bytes)));
+  }
+  return stored;
+}
+
+struct Wrong {
+  const char* title;
+  std::vector<Part> parts;
+  ErrorCode code;
+  const char* tensor;
+  QuantizationFacts facts{};
+};
+
+const QuantizationFacts kQuantized{.is_quantized = true};
+const QuantizationFacts kBlocks{.is_quantized = true, .schemes = {{.block = {128, 128}}}};
+
+const std::vector<Wrong> kWrong{
+    {"scales without a weight", {{"a.weight_scale_inv", kF32, {1, 1}}}, ErrorCode::kCorruption, "a.weight_scale_inv"},
+    {"a weight without its scales", {{"a.weight", kF8, {8, 8}}}, ErrorCode::kCorruption, "a.weight", kQuantized},
+    {"float8 without any scales", {{"a.weight", kF8, {8, 8}}}, ErrorCode::kCorruption, "a.weight"},
+    {"one weight of two without its scales",
+     {{"a.weight", kF8, {8, 8}}, {"b.weight", kF8, {8, 8}}, {"b.weight_scale", kF32, {1}}},
+     ErrorCode::kCorruption,
+     "a.weight"},
+    {"too few blocks",
+     {{"a.weight", kF8, {300, 256}}, {"a.weight_scale_inv", kF32, {2, 2}}},
+     ErrorCode::kCorruption,
+     "a.weight_scale_inv",
+     kBlocks},
+    {"too many blocks",
+     {{"a.weight", kF8, {256, 256}}, {"a.weight_scale_inv", kF32, {3, 2}}},
+     ErrorCode::kCorruption,
+     "a.weight_scale_inv",
+     kBlocks},
+    {"a scale too many for NVFP4",
+     {{"a.weight_packed", kU8, {4, 16}}, {"a.weight_scale", kF8, {4, 3}}, {"a.weight_global_scale", kF32, {1}}},
+     ErrorCode::kCorruption,
+     "a.weight_scale"},
+    {"no global scale",
+     {{"a.weight_packed", kU8, {4, 16}}, {"a.weight_scale", kF8, {4, 2}}},
+     ErrorCode::kCorruption,
+     "a.weight_packed"},
+    {"zero points for other rows",
+     {{"a.weight_packed", kI32, {64, 4}},
+      {"a.weight_scale", kF32, {64, 2}},
+      {"a.weight_zero_point", kI32, {4, 2}},
+      {"a.weight_shape", kI64, {2}}},
+     ErrorCode::kCorruption,
+     "a.weight_zero_point",
+     {.is_quantized = true, .schemes = {{.bits = 4, .group_size = 16}}}},
+    {"no zero points for GPTQ",
+     {{"a.qweight", kI32, {4, 8}}, {"a.scales", kF16, {1, 8}}, {"a.g_idx", kI32, {32}}},
+     ErrorCode::kCorruption,
+     "a.qweight"},
+    {"a group index for other rows",
+     {{"a.qweight", kI32, {4, 8}}, {"a.scales", kF16, {1, 8}}, {"a.qzeros", kI32, {1, 1}}, {"a.g_idx", kI32, {24}}},
+     ErrorCode::kCorruption,
+     "a.qweight"},
+    {"HQQ", {{"a.W_q", kU8, {8, 8}}, {"a.scale", kF16, {8}}, {"a.zero", kF16, {8}}}, ErrorCode::kUnsupported, "a.W_q"},
+    {"quanto",
+     {{"a.weight._data", kI8, {8, 8}}, {"a.weight._scale", kF16, {8, 1}}},
+     ErrorCode::kUnsupported,
+     "a.weight._data"},
+    {"torchao",
+     {{"a._weight_qdata", kF8, {8, 8}}, {"a._weight_scale", kF32, {8, 1}}},
+     ErrorCode::kUnsupported,
+     "a._weight_qdata"},
+};
+
+TEST(FindFormulas, RefusesByNameInsteadOfGuessing) {
+  for (const Wrong& wrong : kWrong) {
+    Stored stored = zeros_of(wrong.parts);
+    try {
+      dequantized(stored.reader(), kBf16, wrong.facts);
+      ADD_FAILURE() << wrong.title;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), wrong.code) << wrong.title << ": " << error.what();
+      EXPECT_EQ(error.tensor(), wrong.tensor) << wrong.title << ": " << error.what();
+    }
+  }
+}
+
+TEST(FindFormulas, ExponentsThatAreNanAreFoundWhenTheyAreRead) {
+  Stored stored;
+  stored.add("a.weight_packed", kU8, {1, 32}, Bytes(32));
+  stored.add("a.weight_scale", kU8, {1, 2}, std::vector<std::uint8_t>{127, 255});
+  const auto reader = dequantized(stored.reader(), kBf16, {});
+  try {
+    test::read_tensor(*reader, "a.weight");
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kCorruption);
+    EXPECT_THAT(error.what(), ::testing::HasSubstr("'a.weight_scale'"));
+  }
+}
+
+TEST(FindFormulas, AStatedShapeMustBeTheOneOfTheScales) {
+  Stored stored;
+  stored.add("a.weight_packed", kI32, {2, 4}, Bytes(32)).add("a.weight_scale", kF32, {2, 2}, std::vector<float>(4, 1));
+  stored.add("a.weight_shape", kI64, {2}, std::vector<std::int64_t>{2, 31});
+  const auto reader =
+      dequantized(stored.reader(), kBf16, {.is_quantized = true, .schemes = {{.bits = 4, .group_size = 16}}});
+  EXPECT_THROW(test::read_tensor(*reader, "a.weight"), Error);
+}
+
+TEST(FindFormulas, APlainCheckpointStaysTheReaderThatItWas) {
+  Stored stored = zeros_of({{"a.weight", kF32, {2, 2}}, {"a.scale", kF32, {2}}});
+  auto inner = stored.reader();
+  const Reader* const before = inner.get();
+  EXPECT_EQ(dequantized(std::move(inner), kBf16, {}).get(), before);
+}
+
+TEST(FindFormulas, NamesOfResultsAreThoseOfPlainWeights) {
+  Stored stored = zeros_of({{"a.qweight", kI32, {4, 8}},
+                            {"a.qzeros", kI32, {1, 1}},
+                            {"a.scales", kF16, {1, 8}},
+                            {"b.weight_packed", kU8, {4, 16}},
+                            {"b.weight_scale", kU8, {4, 1}},
+                            {"c.gate_blocks", kU8, {1, 4, 1, 16}},
+                            {"c.gate_scales", kU8, {1, 4, 1}},
+                            {"d.gate", kF8, {2, 4, 4}},
+                            {"d.gate_scale_inv", kF32, {2, 1, 1}},
+                            {"e.k_scale", kF32, {1}}});
+  const auto reader = dequantized(stored.reader(), kBf16, {});
+  std::vector<std::string> names;
+  for (const Tensor& tensor : reader->catalog().tensors) names.emplace_back(tensor.name);
+  EXPECT_EQ(names, (std::vector<std::string>{"a.weight", "b.weight", "c.gate", "d.gate"}));
+}
+
+TEST(FindFormulas, CostIsLinearInTheTensors) {
+  Stored stored;
+  for (int i = 0; i < 46'000; ++i) {
+    const std::string name = fmt::format("model.layers.{}.mlp.experts.{}.gate_proj.weight", i / 384, i % 384);
+    stored.add(name, kF8, {2, 2}, Bytes(4)).add(name + "_scale", kF32, {1}, Bytes(4));
+  }
+  auto inner = stored.reader();
+  std::unique_ptr<Reader> reader;
+  const double seconds = test::cpu_seconds([&] { reader = dequantized(std::move(inner), kBf16, {}); });
+  EXPECT_EQ(reader->catalog().tensors.size(), 46'000U);
+  EXPECT_LT(seconds, 2 * test::kInstrumented);
+}
+
+}  // namespace
+}  // namespace shard

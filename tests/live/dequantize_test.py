@@ -1,0 +1,294 @@
+"""--dequantize: weights that are computed on the way, bit for bit those of the libraries that wrote or load them.
+
+compressed-tensors and transformers are the judges. GPTQ, ModelOpt's NVFP4 and bitsandbytes, which need a GPU or a
+package of their own, are a few lines of torch here.
+"""
+import json
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file, save_file
+from support import shardctl, shardctl_json
+
+COMPRESSED = Path(sys.prefix) / "compressed"  # scripts/setup installs compressed-tensors there.
+if COMPRESSED.is_dir():
+    sys.path.append(str(COMPRESSED))
+needs_compressed = unittest.skipUnless(COMPRESSED.is_dir(), f"{COMPRESSED} is not there: run scripts/setup full")
+GOLDEN = Path(__file__).resolve().parents[1] / "data/quantized"
+MODULE = "model.layers.0.mlp.up_proj"
+E2M1 = torch.tensor([0, .5, 1, 1.5, 2, 3, 4, 6, -0., -.5, -1, -1.5, -2, -3, -4, -6])
+
+
+def nibbles(packed: torch.Tensor, high_first: bool = False) -> torch.Tensor:
+    pair = [packed & 15, packed >> 4]
+    return torch.stack(pair[::-1] if high_first else pair, -1).flatten(-2).long()
+
+
+class Dequantize(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(prefix="shardctl-dequantize-")
+        self.addCleanup(folder.cleanup)
+        self.dir = Path(folder.name)
+        self.random = torch.Generator().manual_seed(0)
+
+    def noise(self, *shape) -> torch.Tensor:
+        return torch.randn(*shape, generator=self.random)
+
+    def codes(self, dtype: torch.dtype, *shape) -> torch.Tensor:
+        info = torch.iinfo(dtype)
+        return torch.randint(info.min, info.max + 1, shape, generator=self.random, dtype=torch.int64).to(dtype)
+
+    def float8(self, *shape) -> torch.Tensor:
+        """All codes, NaN too."""
+        return self.codes(torch.uint8, *shape).view(torch.float8_e4m3fn)
+
+    def store(self, tensors: dict, quantization: dict | None) -> Path:
+        model = self.dir / "model"
+        model.mkdir(exist_ok=True)
+        save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, model / "model.safetensors")
+        (model / "config.json").write_text(json.dumps({} if quantization is None else {"quantization_config": quantization}))
+        return model
+
+    def expect(self, wanted: dict[str, torch.Tensor], model: Path, dtype: torch.dtype = torch.bfloat16) -> None:
+        """In one file, with one thread and little memory, and through a sharded checkpoint."""
+        name = str(dtype).removeprefix("torch.")
+        shardctl("convert", model, "-o", self.dir / "out.safetensors", f"--dequantize={name}", "--force")
+        shardctl("convert", model, "-o", self.dir / "small.safetensors", f"--dequantize={name}", "--force", "-j", 1,
+                 "--max-memory", "1MiB")
+        shardctl("split", model, "-o", self.dir / "cut", "--to", "dcp", "--mesh", "tp=3", "--place", "**=S(0)", "--force")
+        (self.dir / "cut/config.json").write_text((model / "config.json").read_text())
+        shardctl("gather", self.dir / "cut", "-o", self.dir / "gathered.safetensors", f"--dequantize={name}", "--force")
+        for path in ("out", "small", "gathered"):
+            found = load_file(self.dir / f"{path}.safetensors")
+            self.assertEqual(set(found), set(wanted), path)
+            for key, tensor in wanted.items():
+                self.assertEqual(found[key].dtype, dtype, f"{path} {key}")
+                self.assertEqual(found[key].shape, tensor.shape, f"{path} {key}")
+                same = torch.eq(found[key], tensor.to(dtype)) | (torch.isnan(found[key]) & torch.isnan(tensor))
+                self.assertTrue(bool(same.all()), f"{path} {key}: {(~same).sum()} of {same.numel()} differ")
+
+    # ---- compressed-tensors.
+
+    def compressed(self, kind: str, scheme, weight: torch.Tensor, **parameters) -> None:
+        from compressed_tensors.compressors import BaseCompressor
+        from compressed_tensors.quantization import QuantizationConfig
+
+        compressor = BaseCompressor.get_value_from_registry(kind)
+        stored = compressor.compress({"weight": weight, **parameters}, scheme)
+        wanted = compressor.decompress(stored, scheme)["weight"]
+        config = QuantizationConfig(config_groups={"group_0": scheme}, format=kind, ignore=["lm_head"]).to_dict()
+        model = self.store({f"{MODULE}.{name}": tensor for name, tensor in stored.items()},
+                           json.loads(json.dumps(config, default=str)))
+        self.expect({f"{MODULE}.weight": wanted}, model)
+
+    @needs_compressed
+    def test_packed_integers(self):
+        from compressed_tensors.quantization import QuantizationScheme
+
+        for bits in range(2, 9):
+            for symmetric in (True, False):
+                for group, rows, columns in ((32, 24, 96), (None, 40, 40)):
+                    for dtype in (torch.float32, torch.bfloat16, torch.float16):
+                        with self.subTest(bits=bits, symmetric=symmetric, group=group, dtype=dtype):
+                            args = {"num_bits": bits, "type": "int", "symmetric": symmetric,
+                                    "strategy": "group" if group else "channel", "group_size": group}
+                            weight = self.noise(rows, columns)
+                            groups = weight.reshape(rows, -1, group or columns)
+                            scale = (groups.abs().amax(2) / (2 ** (bits - 1) - 0.5)).to(dtype)
+                            parameters = {"weight_scale": scale}
+                            if not symmetric:
+                                half = 2 ** (bits - 1)
+                                parameters["weight_zero_point"] = torch.randint(-half, half, scale.shape, generator=self.random,
+                                                                                dtype=torch.int8)
+                            self.compressed("pack-quantized", QuantizationScheme(targets=["Linear"], weights=args),
+                                            weight.to(dtype), **parameters)
+
+    @needs_compressed
+    def test_float8(self):
+        from compressed_tensors.quantization import preset_name_to_scheme
+
+        weight = self.noise(40, 96)
+        for dtype in (torch.float32, torch.bfloat16):
+            channel = (weight.abs().amax(1, keepdim=True) / 448).to(dtype)
+            self.compressed("float-quantized", preset_name_to_scheme("FP8_DYNAMIC", ["Linear"]), weight.to(dtype), weight_scale=channel)
+            tensor = (weight.abs().amax().reshape(1) / 448).to(dtype)
+            self.compressed("float-quantized", preset_name_to_scheme("FP8", ["Linear"]), weight.to(dtype), weight_scale=tensor)
+        weight = self.noise(300, 200)
+        blocks = torch.nn.functional.pad(weight, (0, 56, 0, 84)).reshape(3, 128, 2, 128).abs().amax((1, 3)) / 448
+        self.compressed("float-quantized", preset_name_to_scheme("FP8_BLOCK", ["Linear"]), weight, weight_scale=blocks)
+
+    @needs_compressed
+    def test_int8(self):
+        from compressed_tensors.quantization import preset_name_to_scheme
+
+        weight = self.noise(40, 96)
+        self.compressed("int-quantized", preset_name_to_scheme("W8A8", ["Linear"]), weight,
+                        weight_scale=weight.abs().amax(1, keepdim=True) / 127.5)
+
+    @needs_compressed
+    def test_fp4_and_mx(self):
+        from compressed_tensors.quantization import preset_name_to_scheme
+
+        weight = self.noise(40, 96)
+        scale = (weight.reshape(40, 6, 16).abs().amax(2) / 6 * 384.5).to(torch.float8_e4m3fn).float()
+        self.compressed("nvfp4-pack-quantized", preset_name_to_scheme("NVFP4", ["Linear"]), weight, weight_scale=scale,
+                        weight_global_scale=torch.tensor([384.5]), input_global_scale=torch.tensor([17.125]))
+        for kind, preset in (("mxfp4-pack-quantized", "MXFP4"), ("mxfp8-quantized", "MXFP8")):
+            with self.subTest(kind=kind):
+                scale = torch.exp2(torch.floor(torch.log2(weight.reshape(40, 3, 32).abs().amax(2))) - 2)
+                self.compressed(kind, preset_name_to_scheme(preset, ["Linear"]), weight, weight_scale=scale)
+
+    @needs_compressed
+    def test_awq(self):
+        from compressed_tensors.entrypoints.convert.converters.autoawq import AutoAWQConverter
+
+        names = ("qweight", "scales", "qzeros")
+        stored = (self.codes(torch.int32, 128, 5), (self.noise(4, 40).abs() / 50).half(), self.codes(torch.int32, 4, 5))
+        code, scale, zero = AutoAWQConverter(group_size=32)._convert_gemm_module(*stored)
+        wanted = (code.half().reshape(40, 4, 32) - zero.half()[..., None]) * scale[..., None]
+        model = self.store({f"{MODULE}.{name}": tensor for name, tensor in zip(names, stored)},
+                           {"quant_method": "awq", "bits": 4, "group_size": 32, "version": "gemm"})
+        self.expect({f"{MODULE}.weight": wanted.reshape(40, 128)}, model)
+
+    # ---- transformers and torch.
+
+    def test_float8_blocks_as_transformers_reads_them(self):
+        from transformers.integrations.finegrained_fp8 import Fp8Dequantize
+
+        for scale in ((self.noise(2, 3).abs() / 100), (self.noise(2, 3).abs() / 100).bfloat16()):
+            weight = self.float8(256, 384)
+            wanted = Fp8Dequantize(None)._dequantize_one(weight, scale, output_dtype=torch.bfloat16)
+            model = self.store({f"{MODULE}.weight": weight, f"{MODULE}.weight_scale_inv": scale},
+                               {"quant_method": "fp8", "weight_block_size": [128, 128]})
+            self.expect({f"{MODULE}.weight": wanted}, model)
+
+    def test_experts_in_one_tensor_have_blocks_of_their_own(self):
+        weight, scale = self.float8(3, 256, 128), self.noise(3, 2, 1).abs()
+        wanted = weight.float().reshape(3, 2, 128, 1, 128) * scale[:, :, None, :, None]
+        model = self.store({"experts.down_proj": weight, "experts.down_proj_scale_inv": scale},
+                           {"quant_method": "fp8", "weight_block_size": [128, 128]})
+        self.expect({"experts.down_proj": wanted.reshape(3, 256, 128)}, model)
+
+    def test_gpt_oss_as_transformers_reads_it(self):
+        from transformers.integrations.mxfp4 import convert_moe_packed_tensors
+
+        blocks, scales = self.codes(torch.uint8, 4, 6, 3, 16), torch.randint(110, 140, (4, 6, 3), generator=self.random).to(torch.uint8)
+        wanted = convert_moe_packed_tensors(blocks, scales)
+        name = "model.layers.0.mlp.experts.gate_up_proj"
+        bias = self.noise(4, 6).bfloat16()
+        model = self.store({f"{name}_blocks": blocks, f"{name}_scales": scales, f"{name}_bias": bias}, {"quant_method": "mxfp4"})
+        self.expect({name: wanted, f"{name}_bias": bias}, model)
+
+    def test_float8_blocks_as_torch_reads_them(self):
+        from torch.distributed.checkpoint import load
+        from torch.distributed.checkpoint.quantized_hf_storage import QuantizedHuggingFaceStorageReader
+
+        model = self.store({f"{MODULE}.weight": self.noise(256, 256).to(torch.float8_e4m3fn),
+                            f"{MODULE}.weight_scale_inv": self.noise(2, 2).abs()}, {"quant_method": "fp8"})
+        places = {f"{MODULE}.{end}": "model.safetensors" for end in ("weight", "weight_scale_inv")}
+        (model / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": places}))
+        state = {f"{MODULE}.weight": torch.empty(256, 256, dtype=torch.bfloat16)}
+        load(state, storage_reader=QuantizedHuggingFaceStorageReader(str(model), target_dtype=torch.bfloat16), no_dist=True)
+        self.expect(state, model)
+
+    # ---- A few lines of torch.
+
+    def test_modelopt(self):
+        packed, scale, second = self.codes(torch.uint8, 32, 24), self.float8(32, 3), torch.tensor(0.00027901)
+        wanted = E2M1[nibbles(packed)].reshape(32, 3, 16) * (scale.float() * second)[..., None]
+        model = self.store({f"{MODULE}.weight": packed, f"{MODULE}.weight_scale": scale, f"{MODULE}.weight_scale_2": second,
+                            f"{MODULE}.input_scale": torch.tensor(1.0), "model.layers.0.self_attn.k_scale": torch.tensor(1.0)},
+                           {"quant_method": "modelopt", "quant_algo": "NVFP4"})
+        self.expect({f"{MODULE}.weight": wanted.reshape(32, 48)}, model)
+
+    def test_deepseek_v4(self):
+        packed = self.codes(torch.int8, 8, 32)
+        scale = torch.randint(110, 140, (8, 2), generator=self.random).to(torch.uint8)
+        wanted = E2M1[nibbles(packed.view(torch.uint8))].reshape(8, 2, 32) * torch.exp2(scale.float() - 127)[..., None]
+        model = self.store({"layers.0.w1.weight": packed, "layers.0.w1.scale": scale.view(torch.float8_e8m0fnu)}, {"quant_method": "fp8"})
+        self.expect({"layers.0.w1.weight": wanted.reshape(8, 64)}, model)
+
+    def test_gptq(self):
+        for version, add in (("gptq", 1), ("gptq_v2", 0)):
+            for ordered in (True, False):
+                with self.subTest(version=version, ordered=ordered):
+                    qweight, qzeros = self.codes(torch.int32, 16, 24), self.codes(torch.int32, 4, 3)
+                    scales = (self.noise(4, 24).abs() / 50).half()
+                    group = torch.arange(128) // 32 if ordered else torch.randint(0, 4, (128,), generator=self.random)
+                    shifts = torch.arange(0, 32, 4)
+                    code = ((qweight[:, None, :] >> shifts[None, :, None]) & 15).reshape(128, 24)
+                    zero = ((qzeros[:, :, None] >> shifts) & 15).reshape(4, 24) + add
+                    wanted = (scales[group] * (code - zero[group]).half()).T
+                    model = self.store({f"{MODULE}.qweight": qweight, f"{MODULE}.qzeros": qzeros, f"{MODULE}.scales": scales,
+                                        f"{MODULE}.g_idx": group.to(torch.int32)},
+                                       {"quant_method": "gptq", "bits": 4, "group_size": 32, "checkpoint_format": version})
+                    self.expect({f"{MODULE}.weight": wanted}, model)
+
+    def test_bitsandbytes_nf4_of_a_real_model(self):
+        stored = load_file(GOLDEN / "bitsandbytes-nf4/model.safetensors")
+        wanted = {}
+        for name, codes in stored.items():
+            if f"{name}.absmax" not in stored:
+                continue
+            facts = json.loads(bytes(stored[f"{name}.quant_state.bitsandbytes__nf4"].tolist()))
+            absmax = stored[f"{name}.nested_quant_map"][stored[f"{name}.absmax"].long()]
+            repeated = stored[f"{name}.nested_absmax"].repeat_interleave(facts["nested_blocksize"])[:absmax.numel()]
+            absmax = absmax * repeated + facts["nested_offset"]
+            values = stored[f"{name}.quant_map"][nibbles(codes.flatten(), high_first=True)]
+            wanted[name] = (values.reshape(-1, facts["blocksize"]) * absmax[:, None]).reshape(facts["shape"])
+        plain = {name: tensor for name, tensor in stored.items() if not any(name.startswith(each) for each in wanted)}
+        self.assertTrue(wanted)
+        self.expect({**wanted, **plain}, GOLDEN / "bitsandbytes-nf4")
+
+    def test_bitsandbytes_int8_of_a_real_model(self):
+        stored = load_file(GOLDEN / "bitsandbytes-int8/model.safetensors")
+        scales = {name.removesuffix("SCB") + "weight": tensor for name, tensor in stored.items() if name.endswith("SCB")}
+        self.assertTrue(scales)
+        wanted = {name: tensor for name, tensor in stored.items() if not name.endswith(("SCB", "weight_format"))}
+        wanted |= {name: stored[name].float() * scale[:, None] * (1 / 127) for name, scale in scales.items()}
+        self.expect(wanted, GOLDEN / "bitsandbytes-int8")
+
+    # ---- Every verb.
+
+    def test_verbs_see_plain_weights(self):
+        model = GOLDEN / "deepseek-fp8"
+        names = {each["name"] for each in shardctl_json("inspect", model, "--dequantize")["tensors"]}
+        self.assertIn(f"{MODULE}.weight", names)
+        self.assertFalse([name for name in names if "scale" in name])
+        shardctl("gather", model, "-o", self.dir / "plain.pt", "--dequantize")
+        plain = torch.load(self.dir / "plain.pt")
+        self.assertEqual(plain[f"{MODULE}.weight"].dtype, torch.bfloat16)
+        shardctl("digest", model, "--dequantize")
+        shardctl("cat", model, f"{MODULE}.weight[0:2,0:4]", "--dequantize")
+        shardctl("reshard", model, "-o", self.dir / "cut", "--to", "dcp", "--ranks", 2, "--dequantize")
+        shardctl("gather", model, "-o", self.dir / "ranks.pt", "--dequantize", "--local-ranks", 3)
+        for path in ("cut", "ranks.pt"):
+            shardctl("diff", self.dir / path, self.dir / "plain.pt")
+
+    def test_export_makes_a_folder_that_transformers_loads_as_a_plain_model(self):
+        from transformers import AutoModelForCausalLM
+
+        for kind in ("bitsandbytes-nf4", "bitsandbytes-int8"):
+            with self.subTest(kind=kind):
+                out = self.dir / kind
+                shardctl("export", GOLDEN / kind, "-o", out, "--dequantize=float32")
+                before, after = (json.loads((path / "config.json").read_text()) for path in (GOLDEN / kind, out))
+                self.assertNotIn("quantization_config", after)
+                self.assertEqual({**before, "dtype": "float32"}, {**after, "quantization_config": before["quantization_config"]})
+                model = AutoModelForCausalLM.from_pretrained(out)
+                self.assertEqual({each.dtype for each in model.parameters()}, {torch.float32})
+                self.assertTrue(bool(torch.isfinite(model(torch.arange(8)[None]).logits).all()))
+
+    def test_a_nan_exponent_fails_by_name(self):
+        model = self.store({f"{MODULE}.weight_packed": self.codes(torch.uint8, 4, 16),
+                            f"{MODULE}.weight_scale": torch.full((4, 1), 255, dtype=torch.uint8)}, None)
+        error = shardctl_json("convert", model, "-o", self.dir / "no.safetensors", "--dequantize", code=4)
+        self.assertIn(f"'{MODULE}.weight_scale'", error["message"])
+        self.assertFalse((self.dir / "no.safetensors").exists())
+
+
+if __name__ == "__main__":
+    unittest.main()
