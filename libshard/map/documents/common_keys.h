@@ -16,7 +16,8 @@
 
 namespace shard {
 
-/// Checks the schema. \throws Error kInvalidArgument  the document is not an object, or its key `schema` is not "shardctl.layout/1".
+/// Checks the schema. \throws Error kInvalidArgument  the document is not an object, or its key `schema` is not
+/// "shardctl.layout/1".
 void check_schema(const JsonPlace& top);
 
 /// Reads the name of an axis. \returns its index in the mesh.

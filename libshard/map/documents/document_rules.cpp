@@ -7,8 +7,8 @@
 #include <algorithm>
 #include <array>
 
-#include "libshard/map/documents/common_keys.h"
 #include "libshard/core/box.h"
+#include "libshard/map/documents/common_keys.h"
 
 namespace shard {
 

@@ -11,8 +11,8 @@
 #include <string_view>
 #include <vector>
 
-#include "libshard/map/documents/expression.h"
 #include "libshard/core/error.h"
+#include "libshard/map/documents/expression.h"
 
 namespace shard {
 
