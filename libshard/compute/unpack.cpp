@@ -81,8 +81,8 @@ constexpr std::uint32_t spread(std::uint32_t word) {
   }
 }
 
-/// Normal results: the mantissa is rounded by integer addition. Subnormal ones: a sum with 0.5, whose last bit weighs as
-/// much as float16's, rounds by itself.
+/// Normal results: the mantissa is rounded by integer addition. Subnormal ones: a sum with 0.5, whose last bit weighs
+/// as much as float16's, rounds by itself.
 [[gnu::always_inline]] inline void float16_loop(float* values, std::size_t n) {
   constexpr std::uint32_t kLeastNormal = 0x38800000U, kRest = 0x1FFFU;
   for (std::size_t i = 0; i < n; ++i) {
@@ -214,7 +214,9 @@ void unpack_bits(std::span<const std::byte> bits, std::int64_t first, int width,
   }
 }
 
-void unpack_e4m3(std::span<const std::byte> codes, std::span<float> out) { kE4m3(codes.data(), out.data(), out.size()); }
+void unpack_e4m3(std::span<const std::byte> codes, std::span<float> out) {
+  kE4m3(codes.data(), out.data(), out.size());
+}
 
 void unpack_awq(std::span<const std::byte> bits, std::int64_t first, const CodeTable& table, std::span<float> out) {
   constexpr std::int64_t kWords = 128;

@@ -93,7 +93,8 @@ TEST(Unpack, E4m3IsThatOfTheDtype) {
 }
 
 TEST(Unpack, RoundingToFloat16IsAConversionThereAndBack) {
-  std::vector<float> values{0.0F, -0.0F, 65519.0F, 65520.0F, -1e30F, INFINITY, 0x1p-25F, 0x1.000002p-25F, 0x1.8p-24F, 1.0F};
+  std::vector<float> values{0.0F,     -0.0F,    65519.0F,        65520.0F,   -1e30F,
+                            INFINITY, 0x1p-25F, 0x1.000002p-25F, 0x1.8p-24F, 1.0F};
   std::mt19937 random(4);
   const auto below = [&](std::uint32_t limit) { return static_cast<std::uint32_t>(random() % limit); };
   for (int i = 0; i < 20'000; ++i) {  // Around the numbers of float16, and ties between them.
