@@ -302,9 +302,7 @@ class ModuleFormula {
   }
 
   /// References compute in the dtype of the scales.
-  void round_as_scales() {
-    formula_.through_float16 = scale().dtype == DType::kFloat16;
-  }
+  void round_as_scales() { formula_.through_float16 = scale().dtype == DType::kFloat16; }
 
   void make_packed_ints() {
     const Dims packed = weight().shape;

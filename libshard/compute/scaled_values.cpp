@@ -77,7 +77,8 @@ class PackedMatrix {
   DType dtype() const { return operand_.dtype(); }
   /// Codes of 8 bits from a column on. \pre as unpack
   std::span<const std::byte> bytes(std::int64_t row, std::int64_t from, std::int64_t count) const {
-    return kept_.subspan(static_cast<std::size_t>(row * line_elements_ - begin_ + from), static_cast<std::size_t>(count));
+    return kept_.subspan(static_cast<std::size_t>(row * line_elements_ - begin_ + from),
+                         static_cast<std::size_t>(count));
   }
 
  private:

@@ -63,12 +63,26 @@ constexpr std::uint32_t spread(std::uint32_t word) {
   }
 }
 
+/// Codes are widened by a loop of their own: otherwise the compiler computes choices in bytes and takes twice the time.
 [[gnu::always_inline]] inline void e4m3_loop(const std::byte* codes, float* out, std::size_t n) {
-  for (std::size_t i = 0; i < n; ++i) out[i] = Float8E4m3fn::decode(static_cast<std::uint8_t>(codes[i]));
+  constexpr std::size_t kPart = 256;
+  constexpr std::int32_t kRebase = (127 - 7) << 23;
+  std::array<std::int32_t, kPart> wide;
+  for (std::size_t done = 0; done < n; done += kPart) {
+    const std::size_t count = std::min(kPart, n - done);
+    for (std::size_t i = 0; i < count; ++i) wide[i] = static_cast<std::int32_t>(codes[done + i]);
+    for (std::size_t i = 0; i < count; ++i) {
+      const std::int32_t magnitude = wide[i] & 0x7F, sign = (wide[i] & 0x80) << 24;
+      const float subnormal = static_cast<float>(magnitude) * 0x1p-9F;
+      std::int32_t result = magnitude < 8 ? std::bit_cast<std::int32_t>(subnormal) : (magnitude << 20) + kRebase;
+      result = magnitude == 0x7F ? 0x7FC00000 : result;
+      out[done + i] = std::bit_cast<float>(result | sign);
+    }
+  }
 }
 
-/// Normal results: the mantissa is rounded by integer addition. Subnormal ones: a sum with 0.5, whose last bit weighs as
-/// much as float16's, rounds by itself.
+/// Normal results: the mantissa is rounded by integer addition. Subnormal ones: a sum with 0.5, whose last bit weighs
+/// as much as float16's, rounds by itself.
 [[gnu::always_inline]] inline void float16_loop(float* values, std::size_t n) {
   constexpr std::uint32_t kLeastNormal = 0x38800000U, kRest = 0x1FFFU;
   for (std::size_t i = 0; i < n; ++i) {
@@ -101,16 +115,20 @@ constexpr std::uint32_t spread(std::uint32_t word) {
   }
 }
 
-/// Whole blocks of `kBlock` values.
+using Eight [[gnu::vector_size(32)]] = float;
+
+/// Whole blocks of `kBlock` values. In vectors by hand, as the compiler takes three times as long for short blocks.
 template <std::size_t kBlock>
 [[gnu::always_inline]] inline void whole_blocks(float* values, const float* scales, const float* zeros, std::size_t n) {
-  if (zeros == nullptr) {
-    for (std::size_t i = 0; i < n; ++i) {
-      for (std::size_t j = 0; j < kBlock; ++j) values[i * kBlock + j] *= scales[i];
+  for (std::size_t i = 0; i < n; ++i) {
+    const float scale = scales[i], zero = zeros == nullptr ? 0.0F : zeros[i];
+    for (std::size_t j = 0; j < kBlock; j += 8, values += 8) {
+      Eight eight;
+      std::memcpy(&eight, values, sizeof eight);
+      eight = (eight - zero) * scale;
+      std::memcpy(values, &eight, sizeof eight);
     }
-    return;
   }
-  for (std::size_t i = 0; i < n; ++i) same_loop(values + i * kBlock, scales[i], zeros + i, kBlock);
 }
 
 [[gnu::always_inline]] inline void blocks_loop(float* values, std::int64_t first, std::int64_t block,
@@ -196,7 +214,9 @@ void unpack_bits(std::span<const std::byte> bits, std::int64_t first, int width,
   }
 }
 
-void unpack_e4m3(std::span<const std::byte> codes, std::span<float> out) { kE4m3(codes.data(), out.data(), out.size()); }
+void unpack_e4m3(std::span<const std::byte> codes, std::span<float> out) {
+  kE4m3(codes.data(), out.data(), out.size());
+}
 
 void unpack_awq(std::span<const std::byte> bits, std::int64_t first, const CodeTable& table, std::span<float> out) {
   constexpr std::int64_t kWords = 128;

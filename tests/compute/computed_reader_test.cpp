@@ -381,7 +381,8 @@ TEST(ComputedReader, SumsOverSeveralReadersAreInTheirOrder) {
   }
   WeightedSum sum{.terms = {}, .constant = 0.5F};
   for (const std::uint32_t reader : {0U, 1U}) {
-    sum.terms.push_back({reader == 0 ? 0.25F : 0.75F, std::make_shared<TensorExpression>(TensorExpression{Leaf{0, reader}})});
+    sum.terms.push_back(
+        {reader == 0 ? 0.25F : 0.75F, std::make_shared<TensorExpression>(TensorExpression{Leaf{0, reader}})});
   }
   Formula formula{.name = "w", .dtype = kF32, .shape = {2, 2}, .strides = {1, 2}, .value = {sum}};
   ComputedReader reader(std::move(readers), {{formula}, {0}});

@@ -93,12 +93,14 @@ TEST(Unpack, E4m3IsThatOfTheDtype) {
 }
 
 TEST(Unpack, RoundingToFloat16IsAConversionThereAndBack) {
-  std::vector<float> values{0.0F, -0.0F, 65519.0F, 65520.0F, -1e30F, INFINITY, 0x1p-25F, 0x1.000002p-25F, 0x1.8p-24F, 1.0F};
+  std::vector<float> values{0.0F,     -0.0F,    65519.0F,        65520.0F,   -1e30F,
+                            INFINITY, 0x1p-25F, 0x1.000002p-25F, 0x1.8p-24F, 1.0F};
   std::mt19937 random(4);
+  const auto below = [&](std::uint32_t limit) { return static_cast<std::uint32_t>(random() % limit); };
   for (int i = 0; i < 20'000; ++i) {  // Around the numbers of float16, and ties between them.
-    const auto code = static_cast<std::uint16_t>(random() & 0x7FFFU);
-    const std::uint32_t bits = std::bit_cast<std::uint32_t>(Float16::decode(code)) + (random() % 4) * 0x800U + random() % 3 - 1;
-    values.push_back(std::bit_cast<float>(bits ^ (random() % 2 << 31)));
+    const auto code = static_cast<std::uint16_t>(below(0x8000));
+    const auto near = std::bit_cast<std::uint32_t>(Float16::decode(code)) + below(4) * 0x800U + below(3) - 1;
+    values.push_back(std::bit_cast<float>(near ^ (below(2) << 31)));
   }
   std::vector<float> rounded = values;
   round_to_float16(rounded);
