@@ -13,12 +13,12 @@ using testing::ElementsAre;
 using testing::IsEmpty;
 using testing::SizeIs;
 
-MeshLayout parse(const std::string& keys) {
+MeshLayout parsed_layout(const std::string& keys) {
   return parse_layout_document(R"({"schema": "shardctl.layout/1", )" + keys + "}", "layout.json");
 }
 
 TEST(LayoutDocument, ReadsMeshInTheDocumentsOrder) {
-  const MeshLayout layout = parse(R"("name": "x", "mesh": {"tp": 4, "dp": 2}, "files": {"path": "r{tp}"})");
+  const MeshLayout layout = parsed_layout(R"("name": "x", "mesh": {"tp": 4, "dp": 2}, "files": {"path": "r{tp}"})");
   ASSERT_EQ(layout.mesh.size(), 2U);
   EXPECT_EQ(layout.mesh[0].name, "tp");
   EXPECT_EQ(layout.mesh[0].size, 4);
@@ -27,7 +27,7 @@ TEST(LayoutDocument, ReadsMeshInTheDocumentsOrder) {
 }
 
 TEST(LayoutDocument, ReadsRulesThatMatchWholeNames) {
-  const MeshLayout layout = parse(
+  const MeshLayout layout = parsed_layout(
       R"("mesh": {"tp": 2}, "rules": [{"id": "q", "match": ".*\\.weight", "shard": [{"axis": "tp", "dim": 1}]}])");
   ASSERT_EQ(layout.rules.size(), 1U);
   EXPECT_THAT(layout.rules_for("a.weight"), ElementsAre(0));
@@ -36,17 +36,17 @@ TEST(LayoutDocument, ReadsRulesThatMatchWholeNames) {
 }
 
 TEST(LayoutDocument, NamesAllRulesThatMatchInTheirOrder) {
-  const MeshLayout layout = parse(
+  const MeshLayout layout = parsed_layout(
       R"("mesh": {"tp": 2}, "rules": [{"match": "b\\..*"}, {"match": "a|c"}, {"match": "[ab].*"}, {"match": "a"}])");
   EXPECT_THAT(layout.rules_for("a"), ElementsAre(1, 2, 3));
   EXPECT_THAT(layout.rules_for("b.x"), ElementsAre(0, 2));
   EXPECT_THAT(layout.rules_for("c"), ElementsAre(1));
   EXPECT_THAT(layout.rules_for("d"), IsEmpty());
-  EXPECT_THAT(parse(R"("mesh": {"tp": 2})").rules_for("a"), IsEmpty());
+  EXPECT_THAT(parsed_layout(R"("mesh": {"tp": 2})").rules_for("a"), IsEmpty());
 }
 
 TEST(LayoutDocument, KeepsTheOrderOfCutting) {
-  const MeshLayout layout = parse(
+  const MeshLayout layout = parsed_layout(
       R"("mesh": {"dp": 2, "tp": 2, "x": 1}, "rules": [
          {"match": ".*", "shard": [{"axis": "tp", "dim": 0}, {"axis": "dp", "dim": 0}]}])");
   EXPECT_EQ(layout.rules[0].order, (std::vector<std::size_t>{1, 0, 2}));
@@ -54,17 +54,17 @@ TEST(LayoutDocument, KeepsTheOrderOfCutting) {
 }
 
 TEST(LayoutDocument, RefusesWhatItCannotReadYetByName) {
-  expect_error(ErrorCode::kUnsupported, "'flatten'", [] { parse(R"("mesh": {"a": 1}, "flatten": {})"); });
-  expect_error(ErrorCode::kUnsupported, "'root'", [] { parse(R"("mesh": {"a": 1}, "files": {"root": "m"})"); });
+  expect_error(ErrorCode::kUnsupported, "'flatten'", [] { parsed_layout(R"("mesh": {"a": 1}, "flatten": {})"); });
+  expect_error(ErrorCode::kUnsupported, "'root'", [] { parsed_layout(R"("mesh": {"a": 1}, "files": {"root": "m"})"); });
   expect_error(ErrorCode::kUnsupported, "'pad'",
-               [] { parse(R"("mesh": {"a": 1}, "rules": [{"match": "x", "pad": 1}])"); });
+               [] { parsed_layout(R"("mesh": {"a": 1}, "rules": [{"match": "x", "pad": 1}])"); });
   expect_error(ErrorCode::kUnsupported, "'fill'", [] {
-    parse(R"("mesh": {"a": 1}, "rules": [{"match": "x", "shard": [{"axis": "a", "dim": 0, "fill": "zero"}]}])");
+    parsed_layout(R"("mesh": {"a": 1}, "rules": [{"match": "x", "shard": [{"axis": "a", "dim": 0, "fill": "zero"}]}])");
   });
 }
 
 TEST(LayoutDocument, ReadsSplits) {
-  const MeshLayout layout = parse(R"("mesh": {"a": 2, "b": 3}, "rules": [{"match": "x", "shard": [
+  const MeshLayout layout = parsed_layout(R"("mesh": {"a": 2, "b": 3}, "rules": [{"match": "x", "shard": [
       {"axis": "a", "dim": 0, "split": "first_extra"},
       {"axis": "b", "dim": 1, "split": "widths", "widths": [0, "a * b - 1", 3]}]}, {"match": "y", "shard": [
       {"axis": "a", "dim": 0, "split": "even"}, {"axis": "b", "dim": 1, "split": "chunk"}]}])");
@@ -94,7 +94,7 @@ TEST(LayoutDocument, RefusesMistakes) {
        "dim is not a dimension"},
   };
   for (const auto& [keys, words] : mistakes)
-    expect_error(ErrorCode::kInvalidArgument, words, [&, k = keys] { parse(k); });
+    expect_error(ErrorCode::kInvalidArgument, words, [&, k = keys] { parsed_layout(k); });
 }
 
 TEST(LayoutDocument, RefusesAnotherSchema) {
