@@ -43,7 +43,7 @@ class ComputedReader final : public Reader {
   std::vector<Formula> formulas_;
   Catalog catalog_;
   std::vector<std::uint32_t> first_file_;  ///< By reader.
-  std::uint32_t first_storage_ = 0;        ///< Of the formulas'.
+  std::uint32_t first_storage_ = 0;        ///< The first storage of a formula.
   std::vector<std::uint32_t> inner_;       ///< By tensor: its index in the first reader, or kNoIndex.
   std::vector<std::uint32_t> formula_;     ///< By tensor: its formula, or kNoIndex.
 };

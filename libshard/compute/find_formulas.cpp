@@ -166,7 +166,7 @@ class ModuleFormula {
   /// The shape of codes that pack `per` numbers in each element of the last dimension.
   std::vector<std::int64_t> unpacked_shape(std::int64_t per) const {
     std::vector<std::int64_t> shape(weight().shape.begin(), weight().shape.end());
-    if (shape.size() < 2) throw wrong(weight_, "the codes are no matrix");
+    if (shape.size() < 2) throw wrong(weight_, "the codes are not a matrix");
     shape.back() = checked_mul(shape.back(), per);
     return shape;
   }
@@ -306,7 +306,7 @@ class ModuleFormula {
 
   void make_packed_ints() {
     const Dims packed = weight().shape;
-    if (packed.size() < 2) throw wrong(weight_, "the codes are no matrix");
+    if (packed.size() < 2) throw wrong(weight_, "the codes are not a matrix");
     if (scale().shape.size() != packed.size()) throw wrong(scale_, "the scales do not fit the weight");
     const std::int64_t words = packed[packed.size() - 1], groups = scale().shape[packed.size() - 1];
     const auto [bits, columns] = bits_and_columns(words, groups);
@@ -388,7 +388,7 @@ class ModuleFormula {
 
   void make_awq() {
     const Dims packed = weight().shape;
-    if (packed.size() != 2) throw wrong(weight_, "the codes are no matrix");
+    if (packed.size() != 2) throw wrong(weight_, "the codes are not a matrix");
     for (const QuantizationScheme& scheme : facts_.schemes) {
       const bool is_gemm = scheme.format.empty() || scheme.format == "gemm" || scheme.format == "GEMM";
       if (!is_gemm) throw unsupported(fmt::format("its version is '{}', not gemm", scheme.format));
@@ -403,7 +403,8 @@ class ModuleFormula {
 
   void make_gptq() {
     const Dims packed = weight().shape;
-    if (packed.size() != 2 || weight().dtype != DType::kInt32) throw wrong(weight_, "the codes are no matrix of words");
+    if (packed.size() != 2 || weight().dtype != DType::kInt32)
+      throw wrong(weight_, "the codes are not a matrix of words");
     need(zeros_, "its zero points are");
     const int bits = gptq_bits(packed[0]);
     if (checked_mul(packed[0], kPackedWordBits) % bits != 0)
@@ -479,7 +480,7 @@ class ModuleFormula {
 
   void make_bitsandbytes8() {
     set_matrices(weight().shape.span());
-    if (weight().shape.size() != 2) throw wrong(weight_, "the codes are no matrix");
+    if (weight().shape.size() != 2) throw wrong(weight_, "the codes are not a matrix");
     codes_.kind = CodeKind::kSigned;
     codes_.scales.grid = {1, std::max<std::int64_t>(1, codes_.columns)};
     check_count(scale_, codes_.rows);

@@ -51,7 +51,7 @@ enum class CodeKind : std::uint8_t {
   kOffset,    ///< The code less 2^(bits - 1).
   kSigned,    ///< Two's complement.
   kFloat4,    ///< E2M1.
-  kFloat8,    ///< As the tensor's dtype decodes it.
+  kFloat8,    ///< A number of the tensor's dtype.
   kBook       ///< An entry of a code book.
 };
 

@@ -242,7 +242,7 @@ class ScaledValues final : public Values {
     const std::int64_t whole = (begin + kMostTaken) / columns;  // Behind the last row that fits.
     const std::int64_t panel = matrix_.panel_rows();
     std::int64_t last = std::max(whole, row + 1);
-    if (panel > 1) {  // What is left of a panel is in memory.
+    if (panel > 1) {  // The rest of a panel is in memory.
       const bool is_begun = row % panel != 0 || begin % columns != 0;
       const std::int64_t panel_end = row - row % panel + panel;
       last = is_begun ? panel_end : std::max(last - last % panel, panel_end);
@@ -362,15 +362,16 @@ class ScaledValues final : public Values {
   }
 
   ScaledCodes codes_;
-  std::int64_t grid_rows_, grid_columns_;  ///< Of a slice.
+  std::int64_t grid_rows_, grid_columns_;  ///< The grid of one slice.
   PackedMatrix matrix_;
   CodeTable table_, zero_table_;
   bool is_e4m3_ = false;
   std::optional<ScaleReader> scales_;
   std::optional<PackedMatrix> zeros_;
   std::optional<Operand> group_;
-  std::vector<std::int32_t> group_of_row_, index_of_column_;  ///< Of the rows that were taken; of all columns.
-  Part taken_, loaded_;                                       ///< Of codes; of the grid.
+  std::vector<std::int32_t> group_of_row_,
+      index_of_column_;  ///< The first for rows that were taken; the second for all columns.
+  Part taken_, loaded_;  ///< Ranges of codes and of the grid.
   std::vector<float> scale_, zero_;
 };
 

@@ -32,7 +32,7 @@ class SumValues final : public Values {
 
   std::int64_t take(std::int64_t begin, std::int64_t end) override {
     for (const Term& term : terms_) end = term.values->take(begin, end);
-    for (const Term& term : terms_) term.values->take(begin, end);  // What an earlier one took may be longer.
+    for (const Term& term : terms_) term.values->take(begin, end);  // An earlier term may have taken more.
     return end;
   }
 

@@ -1,8 +1,8 @@
 /// \file The bits of floating-point types narrower than 32 bits, and torch's rules for reading and rounding them.
 ///
 /// A type is described by its numbers of exponent and mantissa bits and by the meaning of its highest codes. encode and
-/// decode follow from those. tests/live/cast_against_torch.py compares them with torch bit by bit. Inside libshard/exec,
-/// libshard/device and libshard/compute only.
+/// decode follow from those. tests/live/cast_against_torch.py compares them with torch bit by bit. Inside
+/// libshard/exec, libshard/device and libshard/compute only.
 #pragma once
 
 #include <array>

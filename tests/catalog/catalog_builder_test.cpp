@@ -11,8 +11,8 @@
 namespace shard {
 namespace {
 
-using ::testing::ElementsAre;
 using test::Numbers;
+using ::testing::ElementsAre;
 
 Dims dims(Catalog& catalog, const Numbers& numbers) { return catalog.arena->dims(numbers); }
 

@@ -2,8 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "libshard/map/documents/layout_document.h"
 #include "libshard/core/error.h"
+#include "libshard/map/documents/layout_document.h"
 
 namespace shard {
 namespace {
