@@ -169,6 +169,7 @@ inspect data/demo/ckpt
 inspect data/torch/nested.pt
 inspect data/torch/same_object.pt
 inspect data/torch/conj.pt
+inspect data/quantized/awq
 inspect data/dcp/four_ranks
 inspect data/golden/2.11.0/ranks_differ_r2
 inspect data/golden/2.11.0/ranks_mesh_r4
