@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs the build tree, builds the consumer and the programs of docs/library.md only from the install tree, and runs
-# them: run.sh BUILD_DIR SOURCE_DIR
+# them: run.sh BUILD_DIR SOURCE_DIR together|each
 set -euo pipefail
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -50,10 +50,16 @@ for file in man/man1/shardctl.1 man/man1/shardctl-split.1 bash-completion/comple
 done
 [ -z "$has_torch" ] || "$work/build/torch_consumer"
 
-# Each installed header compiles by itself, except shardtorch's, which the program above includes; private ones are
-# absent.
+# All installed headers compile in one source, or each by itself; shardtorch's are those of the program above. Private
+# ones are absent.
 cd "$work/prefix/include"
-find libshard formats -name '*.h' | xargs -P 2 -I HEADER g++ -std=c++20 -fsyntax-only -w -I. -x c++ HEADER
+syntax() { g++ -std=c++20 -fsyntax-only -w -I. -x c++ "$@"; }
+export -f syntax
+headers=$(find libshard formats -name '*.h')
+case $3 in
+  together) sed 's/.*/#include "&"/' <<<"$headers" | syntax - ;;
+  each) xargs -P 2 -I HEADER bash -c 'syntax HEADER' <<<"$headers" ;;
+esac
 private=$(cd "$2" && grep -rlE 'Inside .* only' --include='*.h' libshard formats shardtorch)
 for header in $private libshard/exec/runs.h formats/torch/reader.h; do
   [ ! -e "$header" ] || { echo "$header is private, but installed" >&2 && exit 1; }
