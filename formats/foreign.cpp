@@ -6,7 +6,7 @@
 #include <array>
 #include <cctype>
 
-#include "formats/dcp/names.h"
+#include "formats/dcp/source_files.h"
 #include "formats/hdf5_source.h"
 #include "formats/megatron_tracker.h"
 #include "formats/parts/zip/zip.h"

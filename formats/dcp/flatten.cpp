@@ -8,7 +8,7 @@
 #include "libshard/catalog/tree.h"
 #include "libshard/core/error.h"
 #include "libshard/core/hash_table.h"
-#include "libshard/core/visited.h"
+#include "libshard/core/value_walk.h"
 
 namespace shard::dcp {
 namespace {

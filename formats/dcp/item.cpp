@@ -7,9 +7,8 @@
 
 #include "formats/parts/pickle/foreign_holder.h"
 #include "formats/parts/pickle/pickle.h"
-#include "formats/torch/byte_order.h"
-#include "formats/torch/salvaged_zip.h"
-#include "formats/torch/tensor_subclass.h"
+#include "formats/torch/source_zip.h"
+#include "formats/torch/tensor_pickle.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
 #include "libshard/core/findings.h"

@@ -16,7 +16,7 @@
 #include "libshard/core/box.h"
 #include "libshard/core/error.h"
 #include "libshard/core/hash_table.h"
-#include "libshard/core/plural.h"
+#include "libshard/core/short_text.h"
 #include "libshard/core/value.h"
 
 namespace shard::dcp {

@@ -22,10 +22,10 @@
 #include "libshard/catalog/originals.h"
 #include "libshard/catalog/tree.h"
 #include "libshard/core/error.h"
+#include "libshard/core/findings.h"
 #include "libshard/core/object_faults.h"
 #include "libshard/io/paths.h"
 #include "libshard/io/source_store.h"
-#include "libshard/repair/unread.h"
 
 namespace shard::dcp {
 

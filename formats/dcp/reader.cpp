@@ -18,7 +18,6 @@
 #include "formats/dcp/check_items.h"
 #include "formats/dcp/item_store.h"
 #include "formats/dcp/metadata.h"
-#include "formats/dcp/names.h"
 #include "formats/dcp/object_items.h"
 #include "formats/dcp/rank_copies.h"
 #include "formats/dcp/rebuild.h"

@@ -6,7 +6,6 @@
 #include <map>
 #include <optional>
 
-#include "formats/dcp/names.h"
 #include "formats/dcp/source_files.h"
 #include "formats/parts/zip/scan.h"
 #include "formats/torch/tensor_pickle.h"

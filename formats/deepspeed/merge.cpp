@@ -9,7 +9,7 @@
 #include "formats/deepspeed/flat_layout.h"
 #include "formats/deepspeed/groups.h"
 #include "formats/deepspeed/join.h"
-#include "formats/deepspeed/universal_folder.h"
+#include "formats/deepspeed/tag_folder.h"
 #include "formats/parts/pickle/attributes.h"
 #include "formats/torch/load_tree.h"
 #include "libshard/catalog/catalog_builder.h"

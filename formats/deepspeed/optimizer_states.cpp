@@ -6,8 +6,8 @@
 #include <span>
 
 #include "formats/deepspeed/state_trees.h"
-#include "formats/deepspeed/state_values.h"
-#include "formats/deepspeed/universal_folder.h"
+#include "formats/deepspeed/states.h"
+#include "formats/deepspeed/tag_folder.h"
 #include "formats/torch/tensor_finder.h"
 #include "libshard/core/checked.h"
 

@@ -11,7 +11,6 @@
 #include "formats/deepspeed/merge.h"
 #include "formats/deepspeed/save_reader.h"
 #include "formats/deepspeed/tag_folder.h"
-#include "formats/deepspeed/universal_folder.h"
 #include "formats/torch/saved_files.h"
 #include "libshard/core/error.h"
 #include "libshard/core/findings.h"

@@ -11,14 +11,13 @@
 
 #include "formats/deepspeed/format.h"
 #include "formats/deepspeed/join.h"
-#include "formats/deepspeed/join_rules.h"
 #include "formats/deepspeed/merge.h"
 #include "formats/deepspeed/model_files.h"
-#include "formats/deepspeed/state_values.h"
-#include "formats/deepspeed/universal_folder.h"
+#include "formats/deepspeed/states.h"
+#include "formats/deepspeed/tag_folder.h"
 #include "formats/torch/saved_reader.h"
 #include "libshard/core/error.h"
-#include "libshard/core/first_names.h"
+#include "libshard/core/short_text.h"
 #include "libshard/io/paths.h"
 
 namespace shard::deepspeed {

@@ -24,7 +24,7 @@
 #include "libshard/catalog/selection/selection.h"
 #include "libshard/checkpoint/reader.h"
 #include "libshard/checkpoint/writer.h"
-#include "libshard/core/first_names.h"
+#include "libshard/core/short_text.h"
 #include "libshard/export/model_part.h"
 #include "libshard/export/reference_check.h"
 #include "libshard/io/local_disk.h"

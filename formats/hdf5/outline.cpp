@@ -6,10 +6,9 @@
 
 #include "formats/hdf5/datatype.h"
 #include "formats/hdf5/entry_paths.h"
-#include "formats/hdf5/link_names.h"
 #include "formats/hdf5/root_notes.h"
-#include "libshard/core/clipped.h"
 #include "libshard/core/error.h"
+#include "libshard/core/short_text.h"
 
 namespace shard::hdf5 {
 

@@ -12,7 +12,6 @@
 #include "libshard/core/box.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
-#include "libshard/core/index_walk.h"
 
 namespace shard::hdf5 {
 

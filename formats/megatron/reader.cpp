@@ -7,7 +7,7 @@
 #include "formats/megatron/merge.h"
 #include "formats/torch/saved_reader.h"
 #include "libshard/core/error.h"
-#include "libshard/core/first_names.h"
+#include "libshard/core/short_text.h"
 #include "libshard/io/paths.h"
 
 namespace shard::megatron {

@@ -6,7 +6,6 @@
 #include <functional>
 
 #include "formats/megatron/names.h"
-#include "formats/megatron/old_names.h"
 #include "formats/megatron_tracker.h"
 #include "formats/parts/pickle/attributes.h"
 #include "formats/torch/tensor_finder.h"

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "formats/dcp/originals.h"
+#include "formats/dcp/objects.h"
 #include "formats/megatron_dist/format.h"
 #include "formats/megatron_dist/save_folder.h"
 #include "libshard/catalog/catalog.h"
@@ -16,9 +16,8 @@
 #include "libshard/core/box.h"
 #include "libshard/core/error.h"
 #include "libshard/core/hash_table.h"
-#include "libshard/core/index_walk.h"
-#include "libshard/core/plural.h"
-#include "libshard/core/visited.h"
+#include "libshard/core/short_text.h"
+#include "libshard/core/value_walk.h"
 
 namespace shard::megatron_dist {
 

@@ -10,7 +10,7 @@
 #include "formats/safetensors/header.h"
 #include "libshard/core/box.h"
 #include "libshard/core/error.h"
-#include "libshard/core/first_names.h"
+#include "libshard/core/short_text.h"
 
 namespace shard::safetensors {
 

@@ -8,7 +8,6 @@
 #include "formats/format.h"
 #include "formats/parts/hf_index/folder_names.h"
 #include "formats/parts/hf_index/index_file.h"
-#include "formats/parts/hf_index/index_findings.h"
 #include "formats/parts/hf_index/indexed_folder.h"
 #include "formats/safetensors/format.h"
 #include "formats/safetensors/header.h"

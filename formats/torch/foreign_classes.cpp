@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "formats/parts/pickle/foreign_holder.h"
-#include "formats/torch/tensor_subclass.h"
+#include "formats/torch/tensor_pickle.h"
 #include "libshard/core/object_faults.h"
 
 namespace shard::torch_save {

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "formats/parts/pickle/scan.h"
+#include "formats/parts/pickle/opcodes.h"
 #include "formats/torch/tensor_pickle.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"

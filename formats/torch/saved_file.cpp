@@ -7,15 +7,14 @@
 
 #include "formats/parts/pickle/foreign_holder.h"
 #include "formats/parts/zip/zip.h"
-#include "formats/torch/byte_order.h"
 #include "formats/torch/legacy_file.h"
-#include "formats/torch/salvaged_zip.h"
 #include "formats/torch/saved_zip.h"
+#include "formats/torch/source_zip.h"
 #include "formats/torch/tensor_pickle.h"
 #include "libshard/catalog/catalog.h"
 #include "libshard/core/error.h"
 #include "libshard/core/parse_number.h"
-#include "libshard/core/visited.h"
+#include "libshard/core/value_walk.h"
 
 namespace shard::torch_save {
 

@@ -8,7 +8,6 @@
 #include "formats/parts/pickle/attributes.h"
 #include "formats/parts/pickle/numpy_values.h"
 #include "formats/torch/saved_file.h"
-#include "formats/torch/tensor_subclass.h"
 #include "libshard/core/box.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"

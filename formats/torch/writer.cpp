@@ -5,10 +5,10 @@
 #include <algorithm>
 #include <vector>
 
-#include "formats/parts/hf_index/index_writer.h"
+#include "formats/parts/hf_index/index_file.h"
 #include "formats/torch/format.h"
+#include "formats/torch/placed_zip.h"
 #include "formats/torch/tensor_pickle.h"
-#include "formats/torch/zips_writer.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
 

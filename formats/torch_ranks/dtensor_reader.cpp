@@ -10,7 +10,7 @@
 #include "libshard/core/box.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
-#include "libshard/core/plural.h"
+#include "libshard/core/short_text.h"
 
 namespace shard::torch_ranks {
 

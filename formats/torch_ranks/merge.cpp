@@ -12,7 +12,7 @@
 #include "formats/torch_ranks/compare.h"
 #include "formats/torch_ranks/merge_parts.h"
 #include "formats/torch_ranks/merge_placed.h"
-#include "libshard/core/first_names.h"
+#include "libshard/core/short_text.h"
 #include "libshard/core/value_equality.h"
 
 namespace shard::torch_ranks {

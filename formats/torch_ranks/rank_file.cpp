@@ -15,8 +15,8 @@
 #include "libshard/core/box.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
-#include "libshard/core/plural.h"
-#include "libshard/core/value_copier.h"
+#include "libshard/core/short_text.h"
+#include "libshard/core/value_walk.h"
 
 namespace shard::torch_ranks {
 

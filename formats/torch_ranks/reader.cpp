@@ -11,10 +11,10 @@
 #include <utility>
 #include <vector>
 
-#include "formats/parts/pickle/scan.h"
+#include "formats/parts/pickle/opcodes.h"
 #include "formats/torch/foreign_classes.h"
+#include "formats/torch/reader.h"
 #include "formats/torch/saved_reader.h"
-#include "formats/torch/source_files.h"
 #include "formats/torch_ranks/merge.h"
 #include "formats/torch_ranks/rank_file.h"
 #include "formats/torch_ranks/rank_source.h"
@@ -24,9 +24,8 @@
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
 #include "libshard/core/findings.h"
-#include "libshard/core/first_names.h"
 #include "libshard/core/name_pattern.h"
-#include "libshard/core/plural.h"
+#include "libshard/core/short_text.h"
 #include "libshard/io/paths.h"
 #include "libshard/map/documents/layout_document.h"
 

@@ -14,7 +14,6 @@
 
 #include "formats/torch/placed_zip.h"
 #include "formats/torch/saved_file.h"
-#include "formats/torch/zips_writer.h"
 #include "formats/torch_ranks/format.h"
 #include "formats/torch_ranks/sharded_value_maker.h"
 #include "formats/torch_ranks/shardings.h"
@@ -23,9 +22,9 @@
 #include "libshard/catalog/tree.h"
 #include "libshard/core/box.h"
 #include "libshard/core/error.h"
-#include "libshard/core/first_names.h"
 #include "libshard/core/hash_table.h"
 #include "libshard/core/key_text.h"
+#include "libshard/core/short_text.h"
 #include "libshard/core/value.h"
 #include "libshard/map/documents/layout_document.h"
 

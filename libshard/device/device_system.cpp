@@ -5,8 +5,8 @@
 #include <algorithm>
 
 #include "libshard/core/error.h"
-#include "libshard/core/plural.h"
 #include "libshard/core/shared_library.h"
+#include "libshard/core/short_text.h"
 #include "libshard/device/plugin.h"
 
 namespace shard {

@@ -23,7 +23,7 @@
 #include "libshard/core/error.h"
 #include "libshard/io/destination.h"
 #include "libshard/io/file_writer.h"
-#include "libshard/io/local_folder.h"
+#include "libshard/io/local_disk.h"
 #include "libshard/io/local_left.h"
 #include "libshard/io/output.h"
 #include "libshard/io/paths.h"

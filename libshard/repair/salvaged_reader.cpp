@@ -13,8 +13,8 @@
 #include "libshard/catalog/originals.h"
 #include "libshard/core/budget.h"
 #include "libshard/core/checked.h"
-#include "libshard/core/first_names.h"
 #include "libshard/core/hash_table.h"
+#include "libshard/core/short_text.h"
 #include "libshard/exec/parallel.h"
 #include "libshard/repair/lost_note.h"
 

@@ -5,9 +5,9 @@
 #include <utility>
 
 #include "libshard/core/error.h"
-#include "libshard/core/first_names.h"
+#include "libshard/core/short_text.h"
 #include "libshard/io/paths.h"
-#include "libshard/manifest/manifest_file.h"
+#include "libshard/manifest/manifest.h"
 #include "libshard/ranks/wire.h"
 
 namespace shard {

@@ -4,7 +4,7 @@
 #include <csignal>
 
 #include "apps/shardctl/session/versions.h"
-#include "libshard/core/plural.h"
+#include "libshard/core/short_text.h"
 #include "tests/apps/world.h"
 
 namespace shard::app {

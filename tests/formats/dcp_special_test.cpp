@@ -5,7 +5,7 @@
 
 #include <complex>
 
-#include "formats/dcp/fetched_file.h"
+#include "formats/dcp/item_bytes.h"
 #include "formats/dcp/objects.h"
 #include "formats/detect.h"
 #include "formats/parts/pickle/pickle.h"

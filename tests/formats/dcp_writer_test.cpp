@@ -4,7 +4,7 @@
 
 #include "formats/dcp/flatten.h"
 #include "formats/dcp/metadata.h"
-#include "formats/dcp/names.h"
+#include "formats/dcp/source_files.h"
 #include "libshard/io/local_disk.h"
 #include "tests/formats/dcp_golden.h"
 #include "tests/support/content.h"

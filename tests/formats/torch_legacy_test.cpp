@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "formats/parts/pickle/foreign_holder.h"
-#include "formats/parts/pickle/scan.h"
+#include "formats/parts/pickle/opcodes.h"
 #include "tests/formats/torch_files.h"
 
 namespace shard {

@@ -7,7 +7,7 @@
 
 #include "formats/parts/pickle/foreign_holder.h"
 #include "formats/torch/saved_files.h"
-#include "formats/torch/tensor_subclass.h"
+#include "formats/torch/tensor_pickle.h"
 #include "tests/formats/torch_files.h"
 
 namespace shard {

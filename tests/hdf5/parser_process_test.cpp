@@ -1,8 +1,7 @@
-#include "formats/hdf5/parser_process.h"
-
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include "formats/hdf5/parser.h"
 #include "tests/hdf5/parsed_file.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/temp_folder.h"

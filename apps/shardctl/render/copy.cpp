@@ -9,7 +9,7 @@
 #include "apps/shardctl/render/json_parts.h"
 #include "apps/shardctl/text/text_sink.h"
 #include "apps/shardctl/text/units.h"
-#include "libshard/core/plural.h"
+#include "libshard/core/short_text.h"
 
 namespace shard::app {
 namespace {

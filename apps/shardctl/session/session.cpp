@@ -10,8 +10,8 @@
 #include "apps/shardctl/request/request.h"
 #include "apps/shardctl/session/log.h"
 #include "apps/shardctl/text/text_sink.h"
-#include "libshard/core/clipped.h"
 #include "libshard/core/error.h"
+#include "libshard/core/short_text.h"
 
 namespace shard::app {
 

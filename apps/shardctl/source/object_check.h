@@ -10,8 +10,9 @@
 
 #include "libshard/catalog/catalog.h"
 #include "libshard/catalog/selection/selection.h"
-#include "libshard/core/first_names.h"
+#include "libshard/core/findings.h"
 #include "libshard/core/object_faults.h"
+#include "libshard/core/short_text.h"
 
 namespace shard::app {
 
@@ -41,5 +42,12 @@ std::string dropped_tensors_text(const FirstNames& dropped);
 /// Filters objects by index: those that contain tensors which no verb reads, because their class is unknown or such
 /// tensors cannot be written.
 FirstNames objects_with_tensors(const Catalog& catalog, const std::function<bool(std::uint32_t object)>& takes);
+
+// Values that this build does not read although they may be intact.
+
+/// Reports each object that is, or contains, a value of a class outside the list, as a finding of kind
+/// forbidden_global. `found()` is the class.
+/// \pre the objects' values are loaded, with classes outside the list as opaque values. Cost: linear in all values.
+void report_unread_values(const Catalog& catalog, Findings& findings);
 
 }  // namespace shard::app

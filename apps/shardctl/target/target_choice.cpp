@@ -13,7 +13,7 @@
 #include "libshard/catalog/selection/glob.h"
 #include "libshard/core/error.h"
 #include "libshard/core/nearest.h"
-#include "libshard/core/plural.h"
+#include "libshard/core/short_text.h"
 #include "libshard/io/paths.h"
 
 namespace shard::app {

@@ -31,10 +31,10 @@
 #include "formats/registry.h"
 #include "libshard/catalog/originals.h"
 #include "libshard/core/error.h"
-#include "libshard/core/plural.h"
+#include "libshard/core/short_text.h"
 #include "libshard/io/local_output.h"
 #include "libshard/io/paths.h"
-#include "libshard/map/passes/padded_reader.h"
+#include "libshard/map/passes/mapped_reader.h"
 
 namespace shard::app {
 namespace {

@@ -8,12 +8,11 @@
 
 #include "formats/hdf5/described.h"
 #include "formats/hdf5/library/handle.h"
-#include "formats/hdf5/parser/contents.h"
-#include "formats/hdf5/parser/describe_type.h"
+#include "formats/hdf5/parser/describe.h"
 #include "formats/hdf5/parser/entry_arena.h"
 #include "formats/hdf5/parser/lzf_filter.h"
 #include "formats/hdf5/parser/refusal.h"
-#include "libshard/core/index_walk.h"
+#include "libshard/core/box.h"
 
 namespace shard::hdf5 {
 

@@ -12,8 +12,8 @@
 #include <tuple>
 #include <utility>
 
-#include "libshard/core/first_names.h"
 #include "libshard/core/parse_number.h"
+#include "libshard/core/short_text.h"
 
 namespace shard::hf_index {
 

@@ -10,7 +10,7 @@
 #include "libshard/catalog/targets/target_draft.h"
 #include "libshard/catalog/targets/target_pieces.h"
 #include "libshard/core/box.h"
-#include "libshard/core/first_names.h"
+#include "libshard/core/short_text.h"
 
 namespace shard {
 

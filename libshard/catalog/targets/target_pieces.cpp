@@ -10,8 +10,7 @@
 #include "libshard/core/box.h"
 #include "libshard/core/error.h"
 #include "libshard/core/hash_table.h"
-#include "libshard/core/index_walk.h"
-#include "libshard/core/plural.h"
+#include "libshard/core/short_text.h"
 
 namespace shard {
 

@@ -10,7 +10,6 @@
 #include "libshard/core/box.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
-#include "libshard/core/index_walk.h"
 #include "libshard/map/arithmetic/dim_runs.h"
 #include "libshard/map/documents/wrong.h"
 

@@ -2,7 +2,6 @@
 
 #include <fmt/ranges.h>
 
-#include "libshard/map/documents/common_keys.h"
 #include "libshard/map/documents/document_rules.h"
 #include "libshard/map/documents/document_text.h"
 #include "libshard/map/documents/json_place.h"

@@ -11,7 +11,7 @@
 #include "libshard/core/error.h"
 #include "libshard/core/json_builder.h"
 #include "libshard/core/parse_number.h"
-#include "libshard/map/documents/common_keys.h"
+#include "libshard/map/documents/document_rules.h"
 #include "libshard/map/documents/wrong.h"
 
 namespace shard {

@@ -15,17 +15,14 @@
 #include "libshard/core/box.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
-#include "libshard/core/first_names.h"
 #include "libshard/core/hash_table.h"
-#include "libshard/core/index_walk.h"
+#include "libshard/core/short_text.h"
 #include "libshard/map/arithmetic/block_check.h"
 #include "libshard/map/arithmetic/flat_buffers.h"
 #include "libshard/map/arithmetic/rule_parts.h"
 #include "libshard/map/documents/model_map.h"
 #include "libshard/map/documents/wrong.h"
 #include "libshard/map/matching/map_names.h"
-#include "libshard/map/matching/rule_use.h"
-#include "libshard/map/passes/undo_errors.h"
 #include "libshard/map/passes/undo_flat.h"
 
 namespace shard {

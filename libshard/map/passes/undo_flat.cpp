@@ -8,14 +8,31 @@
 #include "libshard/core/box.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
-#include "libshard/core/index_walk.h"
 #include "libshard/map/arithmetic/flat_buffers.h"
 #include "libshard/map/documents/resolve.h"
 #include "libshard/map/documents/wrong.h"
 #include "libshard/map/matching/map_names.h"
-#include "libshard/map/passes/undo_errors.h"
 
 namespace shard {
+
+Error held_twice(std::string_view tensor, std::int64_t rank) {
+  const std::string holder = rank < 0 ? "the checkpoint" : fmt::format("rank {}", rank);
+  return wrong(fmt::format("cannot map '{}': {} holds it twice", tensor, holder)).of_tensor(tensor);
+}
+
+Error part_missing(std::string_view tensor, std::int64_t rank) {
+  return Error(ErrorCode::kNotFound, fmt::format("rank {} lacks its part of '{}'", rank, tensor))
+      .of_tensor(tensor)
+      .of_rank(static_cast<int>(rank));
+}
+
+Error dtypes_differ(std::string_view tensor, DType expected, DType found) {
+  return Error(ErrorCode::kCorruption, fmt::format("ranks hold '{}' as different dtypes", tensor))
+      .of_tensor(tensor)
+      .of_kind(FindingKind::kDtypeMismatch)
+      .expected(dtype_name(expected))
+      .found(dtype_name(found));
+}
 
 namespace {
 
