@@ -181,7 +181,10 @@ std::vector<std::string> facts_of(const ShardedTensorMetadata& metadata) {
   const TensorProperties& properties = metadata.tensor_properties;
   std::vector<std::string> facts{c10::str("size=", at::IntArrayRef(metadata.size)),
                                  c10::str("dtype=", properties.dtype),
+                                 c10::str("layout=", properties.layout),
                                  c10::str("requires_grad=", properties.requires_grad ? "true" : "false"),
+                                 c10::str("memory_format=", properties.memory_format),
+                                 c10::str("pin_memory=", properties.pin_memory ? "true" : "false"),
                                  c10::str("number of shards=", metadata.shards_metadata.size())};
   for (std::size_t i = 0; i < metadata.shards_metadata.size(); ++i) {
     ShardMetadata shard = metadata.shards_metadata[i];
@@ -281,7 +284,9 @@ ShardedTensor ShardedTensor::init_from_local_shards(std::vector<Shard> local_sha
     const Sizes unknown(local_shards.front().metadata.shard_sizes.size());
     return metadata_of_local_shards(local_shards, global_size.value_or(unknown), world_rank(*group), *group);
   };
-  auto gathered = group->is_member() ? gather_metadata(group->group(), own) : std::vector{own()};
+  // Ranks with and without a size would merge different metadata.
+  const char* const given = global_size.has_value() ? "global_size is given=true" : "global_size is given=false";
+  auto gathered = group->is_member() ? gather_metadata(group->group(), own, {given}) : std::vector{own()};
   if (!global_size.has_value()) {
     stack_rows(gathered);
     const auto rank = static_cast<std::size_t>(std::max(group->rank(), 0));

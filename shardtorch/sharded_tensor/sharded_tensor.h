@@ -8,7 +8,7 @@
 ///
 /// Functions communicate only if documented. Those are SPMD: all members of the group make the same call. Collectives
 /// agree on errors. All ranks throw the error of one rank, and a c10::ValueError with both sides if ranks differ in
-/// arguments or in a tensor's size, dtype, requires_grad, boxes or owners; the group remains usable. With init_rrefs it
+/// arguments or in a tensor's metadata (size, properties, boxes, owners); the group remains usable. With init_rrefs it
 /// is otherwise, see CreateOptions. Threads: one at a time per tensor.
 ///
 /// Source: torch/distributed/_shard/sharded_tensor/api.py (torch 2.11).

@@ -79,8 +79,8 @@ void leave_registry(ShardedTensorImpl& impl) noexcept;
 /// default group.
 int world_rank(const ProcessGroup& group);
 
-/// The facts that ranks must agree on before elements are transferred: size, dtype, requires_grad, and each shard's box
-/// and placement. A placement counts by its rank and kind of device, because a rank knows device indices only for its
+/// The facts that ranks must agree on before elements are transferred: size, all properties, and each shard's box and
+/// placement. A placement counts by its rank and kind of device, because a rank knows device indices only for its
 /// own shards (ShardedTensor::cuda).
 std::vector<std::string> facts_of(const ShardedTensorMetadata& metadata);
 /// ShardedTensor::full_tensor for ranks that must agree on `more` facts.
