@@ -94,7 +94,10 @@ class ModuleFormula {
 
   const Tensor& at(std::uint32_t tensor) const { return catalog_.tensors[tensor]; }
   const Tensor& weight() const { return at(weight_); }
-  const Tensor& scale() const { return at(scale_); }
+  const Tensor& scale() const {
+    need(scale_, "its scales are");
+    return at(scale_);
+  }
 
   Error wrong(std::uint32_t tensor, std::string_view what) const {
     return Error(ErrorCode::kCorruption, fmt::format("cannot dequantize '{}': {}", module_.name, what))
@@ -232,6 +235,7 @@ class ModuleFormula {
   }
 
   void check_count(std::uint32_t tensor, std::int64_t wanted) const {
+    need(tensor, "its scales are");
     if (checked_numel(at(tensor).shape) == wanted) return;
     throw wrong(tensor, "the number of scales does not fit the weight").expected(fmt::format("{} numbers", wanted));
   }

@@ -240,7 +240,9 @@ class ScaledValues final : public Values {
       zero_table_.fill_pairs();
     }
     if (codes.stated) check_stated(readers);
-    const bool is_in_halves = codes.codes.bits == 4 && codes.scales.grid.block_columns % 2 == 0 &&
+    constexpr std::int64_t kLeastBlock = 64;  // For shorter ones, rounding the products takes longer than it saves.
+    const std::int64_t block = codes.scales.grid.block_columns;
+    const bool is_in_halves = codes.codes.bits == 4 && block % 2 == 0 && block >= kLeastBlock &&
                               (codes.codes.packing == Packing::kAlongRow || codes.codes.packing == Packing::kHighFirst);
     const bool is_float8 = is_e4m3_ && !codes.zeros && codes.factor == 1;
     is_rounded_directly_ = !codes.column_group && codes.columns % 2 == 0 && (is_in_halves || is_float8);

@@ -25,6 +25,7 @@ import of_dcp
 import of_deepspeed
 import of_hdf5
 import of_megatron
+import of_quantized
 import of_ranks
 import of_safetensors
 import of_torch
@@ -32,7 +33,7 @@ from family import Family
 from hostile_test import SECONDS, Ended, run_command
 
 FAMILIES = (of_safetensors.FAMILIES + of_torch.FAMILIES + of_dcp.FAMILIES + of_ranks.FAMILIES + of_deepspeed.FAMILIES +
-            of_megatron.FAMILIES + of_hdf5.FAMILIES)
+            of_megatron.FAMILIES + of_hdf5.FAMILIES + of_quantized.FAMILIES)
 VERBS = {
     "inspect": lambda source: ["inspect", "--json", source],
     "digest": lambda source: ["digest", source],

@@ -4,6 +4,7 @@ of each kind.
 Continuous integration tries `short()` with every verb, `long()` adds sizes and seeds.
 """
 import json
+import math
 import os
 import random
 import shutil
@@ -269,7 +270,57 @@ def expanded(is_long: bool) -> Iterator[Hostile]:
     yield Hostile("safetensors: a header of 2^63 bytes", huge_header)
 
 
-GROUPS = (hdf5_files, documents, maps, zips, deepspeed, names, expanded)
+# Quantized weights
+
+COMPUTING = ("gather", "digest", "convert", "diff", "split", "inspect")
+
+
+def quantized(is_long: bool) -> Iterator[Hostile]:
+    """Weights that are computed: matrices of one row or column, widths of one bit, statements of a configuration."""
+    sizes = {"F8_E4M3": 1, "U8": 1, "F16": 2, "F32": 4, "I32": 4}
+    size = (15 if is_long else 4) * MIB
+
+    def case(name: str, config: dict, tensors: Callable[[], dict[str, tuple[str, list[int]]]]) -> Hostile:
+        def make(folder: Path) -> Path:
+            root = folder / "m"
+            root.mkdir()
+            header, end = {}, 0
+            for key, (dtype, shape) in tensors().items():
+                begin, end = end, end + sizes[dtype] * math.prod(shape)
+                header[key] = entry(shape, begin, end, dtype)
+            (root / "model.safetensors").write_bytes(safetensors(header, bytes(end)))
+            (root / "config.json").write_text(json.dumps({"quantization_config": config}))
+            return root
+        return Hostile(f"quantized: {name}", make, ["--dequantize=float32"], COMPUTING if is_long else ("gather", "diff"))
+
+    def float8(count: int) -> dict[str, tuple[str, list[int]]]:
+        return {key: each for i in range(count) for key, each in
+                {f"m{i}.weight": ("F8_E4M3", [1, 1]), f"m{i}.weight_scale": ("F32", [1])}.items()}
+    words = size // 4
+    yield case("codes of 2 bits in one column", {"quant_method": "gptq", "bits": 2}, lambda: {
+        "a.qweight": ("I32", [words, 1]), "a.qzeros": ("I32", [1, 1]), "a.scales": ("F16", [1, 1])})
+    yield case("codes of 4 bits in two columns, a group for each row", {"quant_method": "gptq", "bits": 4}, lambda: {
+        "a.qweight": ("I32", [words // 20, 2]), "a.qzeros": ("I32", [words // 20 * 8, 1]), "a.scales": ("F16", [words // 20 * 8, 2]),
+        "a.g_idx": ("I32", [words // 20 * 8])})
+    yield case("codes of 1 bit in one row", {"quant_method": "compressed-tensors", "num_bits": 1, "group_size": 32}, lambda: {
+        "a.weight_packed": ("I32", [1, words // 2]), "a.weight_scale": ("F16", [1, words // 2])})
+    yield case("codes of 7 bits in one column", {"quant_method": "compressed-tensors", "num_bits": 7, "group_size": 1}, lambda: {
+        "a.weight_packed": ("I32", [words // 2, 1]), "a.weight_scale": ("F32", [words // 2, 1])})
+    yield case("rows of two codes", {}, lambda: {"a.weight_packed": ("U8", [size // 2, 1]), "a.weight_scale": ("U8", [size // 2, 1])})
+    yield case("experts of one row", {}, lambda: {"a.w_blocks": ("U8", [size // 17, 1, 1, 16]), "a.w_scales": ("U8", [size // 17, 1, 1])})
+    yield case("blocks of one number", {"weight_block_size": [1, 1]}, lambda: {
+        "a.weight": ("F8_E4M3", [1 << 10, size >> 13]), "a.weight_scale_inv": ("F32", [1 << 10, size >> 13])})
+    yield case("many modules", {"quant_method": "fp8"}, lambda: float8(size // 160))
+    yield case("a list of plain modules", {"ignore": [f"a{i}" for i in range(size // 16)]}, lambda: float8(2))
+    yield case("slow patterns of plain modules", {"ignore": [f"re:(?:a|b)*a(?:a|b){{{8 + i % 8}}}c{i}" for i in range(2000)]}, lambda: {
+        f"{name}{i}.{end}": each for i, name in enumerate(many_names(200, 2000)) for end, each in
+        (("weight", ("F8_E4M3", [1, 1])), ("weight_scale", ("F32", [1])))})
+    yield case("large patterns of plain modules", {"ignore": [f"re:x{{0,1000}}{i}" for i in range(1000)]}, lambda: float8(1000))
+    yield case("schemes", {f"g{i}": {"bits": 4, "group_size": i} for i in range(size // 64)}, lambda: {
+        f"m{i}.{end}": each for i in range(5000) for end, each in (("weight_packed", ("I32", [1, 2])), ("weight_scale", ("F16", [1, 2])))})
+
+
+GROUPS = (hdf5_files, documents, maps, zips, deepspeed, names, expanded, quantized)
 
 
 def all_inputs(is_long: bool) -> Iterator[Hostile]:

@@ -39,6 +39,22 @@ def write_safetensors(path: Path, tensors: int, size: int, seed: int = 1) -> Non
         file.write(bytes(64))
 
 
+def write_mxfp4(path: Path, modules: int, rows: int, columns: int) -> None:
+    """Random codes of two to a byte, and exponents of 1."""
+    header, end = {}, 0
+    for i in range(modules):
+        for name, shape in (("weight_packed", [rows, columns // 2]), ("weight_scale", [rows, columns // 32])):
+            size = shape[0] * shape[1]
+            header[f"layer.{i}.{name}"] = {"dtype": "U8", "shape": shape, "data_offsets": [end, end + size]}
+            end += size
+    text = json.dumps(header).encode()
+    chance = random.Random(2)
+    with path.open("wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text)
+        for _ in range(modules):
+            file.write(chance.randbytes(rows * columns // 2) + b"\x7f" * (rows * columns // 32))
+
+
 def run(*arguments: object, code: int = 0) -> subprocess.CompletedProcess:
     done = subprocess.run([TOOL, *map(str, arguments)], capture_output=True, text=True)
     assert done.returncode == code, f"exit {done.returncode} instead of {code}: {arguments}\n{done.stderr}"
@@ -170,6 +186,16 @@ class Resume(unittest.TestCase):
         whole = self.out / "whole.safetensors"
         run(*self.line("--cast", "**=bfloat16", to="whole.safetensors"))
         self.check_kept(self.resumed(line), self.total() // 2, read_for_each=2)
+        self.assertEqual(digest(self.out / "dst.safetensors"), digest(whole))
+
+    def test_computed_weights_go_on(self) -> None:
+        source = self.out / "quantized.safetensors"
+        write_mxfp4(source, 4, 4096, 3072)
+        line = self.line("--dequantize", source=source)
+        kill_in_the_middle(line, self.out)
+        whole = self.out / "whole.safetensors"
+        run(*self.line("--dequantize", source=source, to="whole.safetensors"))
+        self.check_kept(self.resumed(line), 4 * 4096 * 3072 * 2, read_for_each=2)
         self.assertEqual(digest(self.out / "dst.safetensors"), digest(whole))
 
     def test_other_threads_and_ranks_go_on(self) -> None:
