@@ -101,7 +101,7 @@ int run_as_rank(const Session& session, const Request& request, Group& group) {
               .mute_signals = {},
               .on_step = session.on_step,
               .group = &group,
-              .parts = parts ? &*parts : nullptr,
+              .peer_store = parts ? &*parts : nullptr,
               .watched = &watched,
               .common = session.common,
               .command = session.command,
