@@ -195,11 +195,12 @@ OperatorPlan plan_embedding(const OperatorCall& call) {
   const std::int64_t dims = call.dims(1);
   std::vector<AxisChoice> choices{{Replicate(), Replicate(), Replicate()},
                                   {Shard{dims}, Shard{1}, Replicate()},
-                                  {Partial(), Shard{0}, Replicate()}};
+                                  {Partial(), Shard{0}, Partial()}};
   for (std::int64_t d = 0; d < dims; ++d) choices.push_back({Shard{d}, Replicate(), Shard{d}});
   Sizes shape = call.shape(1);
   shape.push_back(call.shape(0)[1]);
   OperatorPlan plan = plan_of(best_of(choices, call), std::move(shape));
+  plan.inputs[1] = without_partials(plan.inputs[1]);  // Only the cost is that of terms: torch masks whole indices.
   if (std::ranges::none_of(plan.inputs[0], [](const Placement& each) { return sharded_dim(each) == 0; })) return plan;
   const LocalPart rows =
       parts_of({call.shape(0), call.mesh->shape(), plan.inputs[0]})[static_cast<std::size_t>(*call.mesh->index())];

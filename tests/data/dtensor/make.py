@@ -107,6 +107,8 @@ def main() -> None:
         cases = list(itertools.product(*map(placements_of, texts)))
         sampled = random.Random(name + " ".join(texts)).sample(cases, min(SAMPLED, len(cases)))
         for placements in sampled[:RECORDED]:
+            if name == "div" and any(each.is_partial() for each in placements[1]):
+                continue  # Torch keeps terms of a divisor as terms of the quotient, whose elements are then wrong.
             try:
                 result = call(*(make(text, each, mesh) for text, each in zip(texts, placements)))
                 found = text_of(result.placements)
