@@ -203,7 +203,8 @@ SHARD_RANKS_TEST(DTensorOperators, OfInitFillLocalTensors) {
 
 SHARD_RANKS_TEST(DTensorOperators, SetTheFlagOfGradientsOnLocalTensors) {
   const DTensor tensor = dtensor::ones({4}, square(), {CutBy{0}, Replicate()});
-  at::_ops::requires_grad_::call(tensor, true);
+  at::Tensor handle = tensor;
+  at::_ops::requires_grad_::call(handle, true);
   EXPECT_TRUE(tensor.requires_grad());
   EXPECT_FALSE(DTensor::of(tensor.as_tensor().detach()).requires_grad());
 }
