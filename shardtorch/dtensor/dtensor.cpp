@@ -12,7 +12,7 @@
 
 namespace shard::dtensor {
 
-/// A tensor without storage. Its operators reach ShardedTensor's fallback, which refuses them.
+/// A tensor without storage. Its operators reach the fallback of operators.cpp.
 class DTensorImpl final : public c10::TensorImpl {
  public:
   DTensorImpl(at::Tensor part, DeviceMeshPtr where, TensorLayout how, Sizes strides)

@@ -1,12 +1,15 @@
 /// \file
 /// DTensor: one tensor over a DeviceMesh, sharded, replicated or in terms along each of its axes.
 ///
-/// A rank's part is `local()`, an ordinary tensor: a program runs operators, autograd and optimizers on it. Functions
-/// that change the whole are here and differentiable: redistribute, full_tensor, to_local. Handles are shared
-/// references, like those of at::Tensor, and never change except for the elements of local().
+/// A rank's part is `local()`, an ordinary tensor, on which optimizers work. Functions that change the whole are here
+/// and differentiable: redistribute, full_tensor, to_local. Handles are shared references, like those of at::Tensor,
+/// and never change except for the elements of local().
 ///
-/// `as_tensor()` is the same object as an at::Tensor without storage, for state dicts; every operator on it throws "...
-/// not supported for DTensor!".
+/// `as_tensor()` is the same object as an at::Tensor without storage, for state dicts and for operators: torch's
+/// functions take it (a DTensor converts to it), and return tensors of this kind, of which `of` gives the DTensor.
+/// Operators redistribute their tensors where they must, as those of torch 2.11 do, and record gradients at local()
+/// (operators.h; docs/dtensor.md has a table). Others throw "... is not supported for DTensor! Compute on local() ...".
+/// A call of an operator may be a collective, so all ranks of the mesh make the same calls.
 ///
 /// Gradients: the gradient of local() is that of the whole, in the placements of the tensor; Replicate if it is
 /// Partial. If ranks use a replica in different ways, their gradients are terms: use to_local({Partial}).
@@ -103,6 +106,7 @@ class DTensor {
   const TensorLayout& layout() const;
 
   const at::Tensor& as_tensor() const { return tensor_; }
+  operator const at::Tensor&() const { return tensor_; }  ///< at::relu(tensor)
   std::string str() const;  ///< "DTensor(size=[8, 4], dtype=Float, device_mesh=..., placements=[S(0), R])"
 
  private:

@@ -115,5 +115,6 @@ Placement from_catalog(const shard::Placement& placement) {
 }
 
 bool is_partial(const Placement& placement) { return std::holds_alternative<Partial>(placement); }
+bool is_replicate(const Placement& placement) { return std::holds_alternative<Replicate>(placement); }
 
 }  // namespace shard::dtensor

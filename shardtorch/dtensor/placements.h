@@ -68,5 +68,6 @@ std::vector<shard::Placement> in_catalog(const Placements& placements);
 Placement from_catalog(const shard::Placement& placement);
 
 bool is_partial(const Placement& placement);
+bool is_replicate(const Placement& placement);
 
 }  // namespace shard::dtensor

@@ -2,6 +2,9 @@
 /// Common code of operators and state dicts. Inside shardtorch only.
 #pragma once
 
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/stack.h>
+
 #include <optional>
 #include <string_view>
 
@@ -12,6 +15,10 @@ namespace shard {
 /// The built-in operators of ShardedTensors. The result is empty if the operator does not support these arguments
 /// (copy_ from an ordinary tensor). `args` are by position; trailing arguments with defaults may be missing.
 using BuiltinOp = std::optional<c10::IValue> (*)(at::ArrayRef<c10::IValue> args);
+
+/// Runs the operator on its arguments at the end of `stack`, and replaces them by its results. At least one of them
+/// has the dispatch key of ShardedTensors, and none is a DTensor. dtensor/operators.cpp registers the caller.
+void run_on_sharded_tensors(const c10::OperatorHandle& handle, torch::jit::Stack& stack);
 
 /// The built-in operator, or null.
 BuiltinOp builtin_op(std::string_view name);

@@ -1,7 +1,6 @@
 #include "shardtorch/sharded_tensor/ops.h"
 
 #include <ATen/core/dispatch/Dispatcher.h>
-#include <torch/library.h>
 
 #include <algorithm>
 #include <map>
@@ -191,8 +190,8 @@ Handler custom_op(const ShardingSpec& spec, std::string_view op) {
 /// Runs the op for these tensors; nothing if there is none.
 std::optional<c10::IValue> try_run(const Call& call, const std::vector<ShardedTensor>& tensors) {
   if (tensors.empty()) return std::nullopt;
-  TORCH_WARN_ONCE(kDeprecated);
   const ShardedTensor& first = tensors.front();
+  warn_of_deprecation(first.process_group());
   if (const auto handler = custom_op(*first.sharding_spec(), call.op)) {
     check_same_group(tensors);
     return (*handler)(call.op, call.args, first.process_group());
@@ -208,8 +207,7 @@ c10::IValue run(const Call& call, const std::vector<ShardedTensor>& tensors) {
   SHARD_CHECK(tensors.empty() || tensors.front().process_group() != nullptr,
               "A ShardedTensorBase object is being used from c++ while calling ", call.op,
               " but there is no custom __torch_dispatch__ implementation for it.");
-  // A call without a ShardedTensor has the other kind of tensor with this dispatch key.
-  SHARD_CHECK(false, str(call), " not supported for ", tensors.empty() ? "DTensor" : "ShardedTensor", "!");
+  SHARD_CHECK(false, str(call), " not supported for ShardedTensor!");
 }
 
 void push_results(const Call& call, c10::IValue result, torch::jit::Stack& stack) {
@@ -221,15 +219,20 @@ void push_results(const Call& call, c10::IValue result, torch::jit::Stack& stack
   for (const auto& element : result.toTupleRef().elements()) stack.push_back(element);
 }
 
-/// Every operator with such a tensor comes here, before autograd and all kernels.
-void run_boxed(const c10::OperatorHandle& handle, c10::DispatchKeySet, torch::jit::Stack* stack) {
-  const c10::FunctionSchema& schema = handle.schema();
-  const std::vector<c10::IValue> args = torch::jit::pop(*stack, schema.arguments().size());
-  const Call call{name_of(schema.name()), args, &schema};
-  push_results(call, run(call, sharded_tensors(args)), *stack);
+}  // namespace
+
+void warn_of_deprecation(const ProcessGroupPtr& group) {
+  if (group == nullptr || (group->is_member() && group->rank() == 0)) {
+    TORCH_WARN_ONCE(kDeprecated);
+  }
 }
 
-}  // namespace
+void run_on_sharded_tensors(const c10::OperatorHandle& handle, torch::jit::Stack& stack) {
+  const c10::FunctionSchema& schema = handle.schema();
+  const std::vector<c10::IValue> args = torch::jit::pop(stack, schema.arguments().size());
+  const Call call{name_of(schema.name()), args, &schema};
+  push_results(call, run(call, sharded_tensors(args)), stack);
+}
 
 struct OpRegistration::Entry {
   std::shared_ptr<OpTables> tables;
@@ -283,11 +286,6 @@ c10::IValue call_op(std::string_view op, std::vector<c10::IValue> args) {
   const auto tensors = sharded_tensors(args);
   SHARD_CHECK_TYPE(!tensors.empty(), str(call), " are called without any distributed tensor!");
   return run(call, tensors);
-}
-
-TORCH_LIBRARY_IMPL(_, DeferredInit, library) {
-  static_assert(ShardedTensorImpl::kDispatchKey == c10::DispatchKey::DeferredInit);
-  library.fallback(torch::CppFunction::makeFromBoxedFunction<&run_boxed>());
 }
 
 }  // namespace shard

@@ -166,8 +166,8 @@ Resharded reshard_local(const ShardedTensorImpl& tensor, const ShardingSpecPtr& 
 }  // namespace
 
 ShardedTensor ShardedTensor::reshard(ShardingSpecPtr spec) {
-  TORCH_WARN_ONCE(kDeprecated);
   ShardedTensorImpl& tensor = impl();
+  warn_of_deprecation(tensor.group);
   const bool is_member = tensor.checked_group()->is_member();
   Resharded resharded = is_member ? reshard_local(tensor, spec) : Resharded{new_cut(tensor, spec), {}};
   if (!resharded.cuts.has_value()) return *this;

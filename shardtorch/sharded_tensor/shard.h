@@ -19,5 +19,6 @@ struct Shard {
   at::Tensor tensor;
   ShardMetadata metadata;
 };
+using LocalShard = Shard;  ///< The same type, for programs that also use the placement shard::dtensor::Shard.
 
 }  // namespace shard

@@ -360,10 +360,10 @@ ShardedTensor ShardedTensor::init_from_local_shards_and_global_metadata(std::vec
 ShardedTensor ShardedTensor::init_from_local_tensor(at::Tensor local_tensor, ShardingSpecPtr spec,
                                                     at::IntArrayRef global_size, ProcessGroupPtr group,
                                                     bool init_rrefs) {
-  TORCH_WARN_ONCE(kDeprecated);
+  group = group_or_default(std::move(group));
+  warn_of_deprecation(group);
   SHARD_CHECK_VALUE(local_tensor.is_contiguous(), "local_tensor is not a contiguous Tensor.");
   SHARD_CHECK_VALUE(spec, "Expecting ShardingSpec but got: None");
-  group = group_or_default(std::move(group));
   const int rank = world_rank(*group);
   const ShardedTensorMetadata metadata = spec->build_metadata(global_size, TensorProperties::of(local_tensor));
   std::vector<Shard> local_shards;

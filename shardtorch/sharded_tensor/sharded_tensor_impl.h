@@ -14,8 +14,8 @@
 
 namespace shard {
 
-/// A tensor without storage. Its only dispatch key is one that torch reserves for other projects. ops.cpp registers the
-/// fallback that every operator with this key reaches.
+/// A tensor without storage. Its only dispatch key is one that torch reserves for other projects. dtensor/operators.cpp
+/// registers the fallback that every operator with this key reaches.
 class ShardedTensorImpl final : public c10::TensorImpl {
  public:
   static constexpr c10::DispatchKey kDispatchKey = c10::DispatchKey::DeferredInit;
@@ -59,9 +59,11 @@ class ShardedTensorImpl final : public c10::TensorImpl {
 /// The object of a handle, with its requires_grad updated. \throws c10::Error  an undefined handle.
 ShardedTensorImpl& impl_of(const ShardedTensorBase& tensor);
 
-/// Warns once per process about functions that torch deprecates.
+/// The warning about functions that torch deprecates.
 inline constexpr const char* kDeprecated =
-    "Please use DTensor (in C++: shard::dtensor) instead and we are deprecating ShardedTensor.";
+    "PyTorch deprecates ShardedTensor: new code should use shard::dtensor::DTensor (shardtorch/dtensor/dtensor.h).";
+/// Prints it once, on the first rank of `group` (null: on this rank).
+void warn_of_deprecation(const ProcessGroupPtr& group);
 
 /// The first steps of creating any ShardedTensor: checks `spec`, builds the metadata, creates the object. The memory
 /// format is contiguous, regardless of `properties`. \throws c10::ValueError  no spec, more than 64 dimensions.

@@ -224,11 +224,10 @@ TEST(DTensorOnRanks, RanksThatAskForDifferentPlacementsAllThrow) {
   });
 }
 
-TEST(DTensorOnRanks, OperatorsOnTheHandleAreRefused) {
+TEST(DTensorOnRanks, TheHandleHasTheSizeAndTypeOfTheWhole) {
   as_ranks(1, [](std::int64_t) {
     const DTensor tensor = dtensor::full({2, 3}, 4, init_device_mesh(at::kCPU, {1}), {CutBy{0}}, {.dtype = at::kLong});
     EXPECT_TRUE(tensor.local().equal(at::full({2, 3}, 4, at::kLong)));
-    EXPECT_THAT([&] { tensor.as_tensor().add(1); }, RefusesWith<c10::Error>("not supported for DTensor!"));
     EXPECT_EQ(tensor.as_tensor().sizes(), (Sizes{2, 3}));
     EXPECT_EQ(tensor.as_tensor().scalar_type(), at::kLong);
     EXPECT_EQ(tensor.str(), "DTensor(size=[2, 3], dtype=Long, device_mesh=DeviceMesh((1), 'cpu'), placements=[S(0)])");

@@ -1,0 +1,298 @@
+// Operators on DTensors: placements as recorded from torch 2.11, and elements and gradients of one process.
+#include <torch/csrc/autograd/autograd.h>
+#include <torch/nn/init.h>
+#include <torch/optim/sgd.h>
+
+#include <fstream>
+#include <sstream>
+
+#include "tests/shardtorch/dtensor_calls.h"
+#include "tests/shardtorch/dtensor_fixture.h"
+
+namespace shard::test {
+namespace {
+
+using dtensor::DeviceMeshPtr;
+using dtensor::distribute_tensor;
+using dtensor::init_device_mesh;
+using dtensor::placements_of_gradient;
+
+/// A line of operators.txt.
+struct RecordedCall {
+  std::string line, name, result;
+  std::vector<std::string> shapes;
+  std::vector<Placements> placements;
+};
+
+dtensor::Placement placement_from(const std::string& text) {
+  if (text.starts_with("S(")) return CutBy{std::stoll(text.substr(2))};
+  if (text == "P(sum)") return Partial();
+  if (text == "P(avg)") return Partial{ReduceOp::kMean};
+  if (text == "P(max)") return Partial{ReduceOp::kMax};
+  if (text == "P(min)") return Partial{ReduceOp::kMin};
+  EXPECT_EQ(text, "R");
+  return Replicate();
+}
+
+Placements placements_from(const std::string& text) {
+  std::istringstream words(text);
+  Placements placements;
+  for (std::string word; std::getline(words, word, ',');) placements.push_back(placement_from(word));
+  return placements;
+}
+
+std::vector<RecordedCall> recorded_calls() {
+  std::ifstream file(SHARD_TEST_DATA "/dtensor/operators.txt");
+  std::vector<RecordedCall> calls;
+  for (std::string line; std::getline(file, line);) {
+    std::istringstream words(line);
+    RecordedCall& call = calls.emplace_back();
+    call.line = line;
+    words >> call.name;
+    std::string word;
+    while (words >> word && word != ":") call.shapes.push_back(word);
+    while (words >> word && word != ":") call.placements.push_back(placements_from(word));
+    words >> call.result;
+  }
+  return calls;
+}
+
+/// A tensor with that shape; whole numbers below 4 if the text ends in "i". Sums of its elements are exact.
+at::Tensor tensor_of(const std::string& text, std::int64_t seed) {
+  Sizes shape;
+  if (text != "scalar") {
+    std::istringstream words(text);
+    for (std::string word; std::getline(words, word, 'x');) shape.push_back(std::stoll(word));
+  }
+  const at::Tensor order = at::arange(c10::multiply_integers(shape), at::kLong).mul(7).add(3 * seed).view(shape);
+  if (text.ends_with('i')) return order.remainder(4);
+  return order.remainder(23).add(1).sub(11.5 * static_cast<double>(seed % 2)).to(at::kDouble) / 8;
+}
+
+DTensor placed(const at::Tensor& whole, const DeviceMeshPtr& mesh, const Placements& placements, bool requires_grad) {
+  const at::Tensor part = obvious_part(whole, mesh->shape(), placements, *mesh->index());
+  at::Tensor local = obvious_term(part, mesh->shape(), placements, *mesh->index()).clone();
+  if (whole.is_floating_point()) local.set_requires_grad(requires_grad);
+  return DTensor::from_local(local, mesh, placements, {.shape = whole.sizes().vec()});
+}
+
+class DTensorOperators : public MultiThreadedTestCase {
+ protected:
+  DeviceMeshPtr square() const { return init_device_mesh(at::kCPU, {2, 2}); }
+};
+
+/// The whole of a gradient at a local tensor; undefined if there is none.
+at::Tensor whole_gradient(const DTensor& tensor) {
+  const at::Tensor gradient = tensor.local().grad();
+  if (!gradient.defined()) return {};
+  const Placements placements = placements_of_gradient(tensor.placements());
+  return DTensor::from_local(gradient, tensor.device_mesh(), placements, {.shape = tensor.sizes().vec()}).full_tensor();
+}
+
+void expect_close(const at::Tensor& found, const at::Tensor& expected, const std::string& what) {
+  ASSERT_EQ(found.sizes(), expected.sizes()) << what;
+  ASSERT_EQ(found.scalar_type(), expected.scalar_type()) << what;
+  EXPECT_TRUE(at::allclose(found.to(at::kDouble), expected.to(at::kDouble), 1e-6, 1e-9)) << what << '\n'
+                                                                                         << found << '\n'
+                                                                                         << expected;
+}
+
+/// Runs the call on whole tensors and on DTensors; compares the results, and with `requires_grad` the gradients.
+void expect_same(const RecordedCall& call, const DeviceMeshPtr& mesh, bool requires_grad) {
+  const auto run = calls_of_operators().at(call.name);
+  std::vector<at::Tensor> wholes;
+  std::vector<DTensor> parts;
+  Tensors handles;
+  for (std::size_t i = 0; i < call.shapes.size(); ++i) {
+    const at::Tensor whole = tensor_of(call.shapes[i], static_cast<std::int64_t>(i));
+    parts.push_back(placed(whole, mesh, call.placements[i], requires_grad));
+    wholes.push_back(whole.clone());
+    if (whole.is_floating_point()) wholes.back().set_requires_grad(requires_grad);
+    handles.push_back(parts.back());
+  }
+  const at::Tensor expected = run(wholes);
+  const DTensor result = DTensor::of(run(handles));
+  ASSERT_TRUE(result.defined()) << call.line;
+  EXPECT_EQ(to_string(result.placements()), to_string(placements_from(call.result))) << call.line;
+  const at::Tensor found = result.full_tensor();
+  expect_close(found, expected.detach(), call.line);
+  if (!requires_grad || !expected.requires_grad()) return;
+  const at::Tensor weights =
+      tensor_of("30000", 2).slice(0, 0, expected.numel()).view(expected.sizes()).to(expected.scalar_type());
+  (expected * weights).sum().backward();
+  (found * weights).sum().backward();
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    const at::Tensor gradient = whole_gradient(parts[i]);
+    ASSERT_EQ(gradient.defined(), wholes[i].grad().defined()) << call.line;
+    if (gradient.defined()) expect_close(gradient, wholes[i].grad(), call.line + ", gradient " + std::to_string(i));
+  }
+}
+
+/// Operators that change leaves record no gradients, nor do products, maxima and minima of sharded dimensions.
+bool has_gradients(const RecordedCall& call) {
+  static const std::vector<std::string> kWithout{"max", "min", "amax_1", "amin_0", "maximum"};
+  return !call.name.ends_with("_in_place") && std::ranges::find(kWithout, call.name) == kWithout.end();
+}
+
+SHARD_RANKS_TEST(DTensorOperators, HaveThePlacementsOfTorchAndTheValuesOfOneProcess) {
+  const DeviceMeshPtr mesh = square();
+  const std::vector<RecordedCall> calls = recorded_calls();
+  ASSERT_GT(calls.size(), 1000U);
+  for (const RecordedCall& call : calls) {
+    if (call.result == "refused") continue;
+    try {
+      expect_same(call, mesh, has_gradients(call));
+    } catch (const c10::NotImplementedError&) {  // The gradient of a maximum of terms.
+      expect_same(call, mesh, false);
+    } catch (const c10::Error& error) {
+      ADD_FAILURE() << call.line << ": " << error.what_without_backtrace();
+      return;  // This rank may have left a collective.
+    }
+    if (::testing::Test::HasFatalFailure()) return;
+  }
+}
+
+SHARD_RANKS_TEST(DTensorOperators, WithoutARuleAreRefusedByNameWithTheWayAround) {
+  const DTensor tensor = distribute_tensor(numbered({4, 8}), square(), {CutBy{0}, Replicate()});
+  EXPECT_THAT([&] { at::sort(tensor); },
+              RefusesWith<c10::Error>("aten::sort is not supported for DTensor! Compute on local() of each rank"));
+  EXPECT_THAT(
+      [&] {
+        at::add(tensor, numbered({4, 8}));
+      },
+      RefusesWith<c10::Error>("aten::add.Tensor: got mixed at::Tensor and DTensor"));
+  EXPECT_THAT([&] { at::relu_out(const_cast<at::Tensor&>(tensor.as_tensor()), tensor); },
+              RefusesWith<c10::Error>("with `out` is not supported for DTensor!"));
+  const DTensor terms = DTensor::from_local(at::ones({4, 8}), tensor.device_mesh(), {Partial(), Replicate()});
+  EXPECT_THAT([&] { terms.as_tensor().normal_(); }, RefusesWith<c10::Error>("is not supported yet!"));
+  EXPECT_THAT([&] { terms.as_tensor().relu_(); },
+              RefusesWith<c10::Error>("in-place operations that require placement changes are not supported"));
+}
+
+SHARD_RANKS_TEST(DTensorOperators, OnDifferentMeshesAreRefused) {
+  const DTensor one = dtensor::ones({4}, square(), {CutBy{0}, Replicate()});
+  const DTensor other = dtensor::ones({4}, init_device_mesh(at::kCPU, {4}), {CutBy{0}});
+  EXPECT_THAT([&] { at::add(one, other); }, RefusesWith<c10::ValueError>("the tensors are on different meshes"));
+}
+
+SHARD_RANKS_TEST(DTensorOperators, GiveNumbersOfTheWhole) {
+  const DTensor tensor = distribute_tensor(numbered({4, 8}), square(), {CutBy{0}, CutBy{1}});
+  EXPECT_EQ(at::sum(tensor).item<double>(), 31 * 16);
+  EXPECT_TRUE(at::equal(tensor, at::clone(tensor)));
+  const at::Tensor changed = at::clone(tensor);
+  at::Tensor local = DTensor::of(changed).local();
+  if (rank() == 3) local.add_(1);
+  EXPECT_FALSE(at::equal(tensor, changed));
+}
+
+SHARD_RANKS_TEST(DTensorOperators, OfInitFillLocalTensors) {
+  const DTensor weight = dtensor::empty({64, 32}, square(), {CutBy{0}, CutBy{1}}, {.requires_grad = true});
+  torch::nn::init::constant_(weight, 3);
+  EXPECT_TRUE(weight.local().eq(3).all().item<bool>());
+  torch::nn::init::zeros_(weight);
+  EXPECT_TRUE(weight.local().eq(0).all().item<bool>());
+  torch::nn::init::uniform_(weight, 2, 4);
+  EXPECT_TRUE(weight.local().ge(2).logical_and(weight.local().le(4)).all().item<bool>());
+  EXPECT_GT(weight.local().std().item<double>(), 0.1);
+  torch::nn::init::normal_(weight, 100, 1);
+  EXPECT_NEAR(weight.local().mean().item<double>(), 100, 1);
+  torch::nn::init::kaiming_uniform_(weight);
+  EXPECT_LE(weight.local().abs().max().item<double>(), std::sqrt(6.0 / 32)) << "the fan of the whole tensor";
+  EXPECT_TRUE(weight.local().is_leaf() && weight.local().requires_grad());
+}
+
+SHARD_RANKS_TEST(DTensorOperators, SetTheFlagOfGradientsOnLocalTensors) {
+  const DTensor tensor = dtensor::ones({4}, square(), {CutBy{0}, Replicate()});
+  at::Tensor handle = tensor;
+  at::_ops::requires_grad_::call(handle, true);
+  EXPECT_TRUE(tensor.requires_grad());
+  EXPECT_FALSE(DTensor::of(tensor.as_tensor().detach()).requires_grad());
+}
+
+SHARD_RANKS_TEST(DTensorOperators, FindPaddingAndForeignRowsOfAShardedEmbedding) {
+  const at::Tensor whole = numbered({6, 2}).requires_grad_(), indices = at::tensor({0, 5, 3, 3, 1, 2}, at::kLong);
+  const DeviceMeshPtr mesh = square();
+  const DTensor weight = distribute_tensor(whole, mesh, {CutBy{0}, Replicate()});
+  const DTensor found =
+      DTensor::of(at::embedding(weight, distribute_tensor(indices, mesh, {Replicate(), CutBy{0}}), /*padding_idx=*/3));
+  EXPECT_EQ(to_string(found.placements()), "[P(sum), S(0)]");
+  const at::Tensor expected = at::embedding(whole, indices, 3);
+  expect_close(found.full_tensor(), expected.detach(), "elements");
+  (found.full_tensor() * numbered({6, 2})).sum().backward();
+  (expected * numbered({6, 2})).sum().backward();
+  expect_close(whole_gradient(weight), whole.grad(), "gradient");
+}
+
+SHARD_RANKS_TEST(DTensorOperators, WeighTheLossByTheTargetsThatCount) {
+  const DeviceMeshPtr mesh = square();
+  const at::Tensor whole = tensor_of("8x4", 0).requires_grad_();
+  const at::Tensor targets = at::tensor({-100, -100, 1, -100, 0, 3, 2, -100}, at::kLong);
+  const DTensor logits = distribute_tensor(whole, mesh, {CutBy{0}, CutBy{0}});
+  const DTensor loss =
+      DTensor::of(at::cross_entropy_loss(logits, distribute_tensor(targets, mesh, {CutBy{0}, CutBy{0}})));
+  const at::Tensor expected = at::cross_entropy_loss(whole, targets);
+  expect_close(loss.full_tensor().detach(), expected.detach(), "loss");
+  loss.full_tensor().backward();
+  expected.backward();
+  expect_close(whole_gradient(logits), whole.grad(), "gradient");
+}
+
+/// The parameters of a transformer of one block: their shapes, and their placements on a mesh of data and tensor ranks.
+struct Parameter {
+  std::string shape;
+  Placements placements;
+};
+std::vector<Parameter> transformer_parameters() {
+  const Placements rows{Replicate(), CutBy{0}}, columns{Replicate(), CutBy{1}}, whole{Replicate(), Replicate()};
+  return {{"16x8", columns}, {"8", whole},      {"8", whole},  {"8x8", rows}, {"8x8", rows},
+          {"8x8", rows},     {"8x8", columns},  {"8", whole},  {"8", whole},  {"32x8", rows},
+          {"32", rows},      {"8x32", columns}, {"16x8", rows}};
+}
+
+/// The loss for 4 sequences of 6 tokens; two heads of attention. On DTensors as on plain tensors.
+at::Tensor transformer_loss(const Tensors& w, const at::Tensor& tokens, const at::Tensor& targets) {
+  at::Tensor x = at::embedding(w[0], tokens);
+  const at::Tensor normed = at::layer_norm(x, {8}, w[1], w[2]);
+  const auto heads = [&](std::size_t i) { return at::linear(normed, w[i]).view({4, 6, 2, 4}).transpose(1, 2); };
+  const at::Tensor scores = at::matmul(heads(3), heads(4).transpose(2, 3)) / 2;
+  const at::Tensor mixed = at::matmul(scores.softmax(-1), heads(5)).transpose(1, 2).reshape({4, 6, 8});
+  x = x + at::linear(mixed, w[6]);
+  x = x + at::linear(at::gelu(at::linear(at::layer_norm(x, {8}, w[7], w[8]), w[9], w[10])), w[11]);
+  return at::cross_entropy_loss(at::linear(x, w[12]).view({24, 16}), targets.view({24}));
+}
+
+SHARD_RANKS_TEST(DTensorOperators, TrainATransformerAsOneProcessDoes) {
+  const DeviceMeshPtr mesh = square();
+  std::vector<at::Tensor> wholes, locals;
+  Tensors handles;
+  for (const Parameter& each : transformer_parameters()) {
+    const at::Tensor whole = tensor_of(each.shape, static_cast<std::int64_t>(wholes.size())) / 4;
+    wholes.push_back(whole.clone().requires_grad_());
+    const DTensor part = distribute_tensor(whole.clone().requires_grad_(), mesh, each.placements);
+    locals.push_back(part.local());
+    handles.push_back(part);
+  }
+  const at::Tensor tokens = at::arange(24).mul(5).remainder(16).view({4, 6}), targets = tokens.add(3).remainder(16);
+  const DTensor own_tokens = distribute_tensor(tokens, mesh, {CutBy{0}, Replicate()});
+  const DTensor own_targets = distribute_tensor(targets, mesh, {CutBy{0}, Replicate()});
+  torch::optim::SGD expected_steps(wholes, 0.1), steps(locals, 0.1);
+  double first = 0, last = 0;
+  for (int step = 0; step < 4; ++step) {
+    const at::Tensor expected = transformer_loss(wholes, tokens, targets);
+    const DTensor loss = DTensor::of(transformer_loss(handles, own_tokens, own_targets));
+    EXPECT_EQ(to_string(loss.placements()), "[P(avg), R]");
+    last = loss.full_tensor().item<double>();
+    if (step == 0) first = last;
+    EXPECT_NEAR(last, expected.item<double>(), 1e-12) << "step " << step;
+    expected_steps.zero_grad();
+    steps.zero_grad();
+    expected.backward();
+    loss.full_tensor().backward();
+    expected_steps.step();
+    steps.step();
+  }
+  EXPECT_LT(last, first);
+}
+
+}  // namespace
+}  // namespace shard::test
