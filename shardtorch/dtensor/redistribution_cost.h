@@ -12,7 +12,7 @@ namespace shard::dtensor {
 double redistribution_cost(const Operand& from, const Placements& to, std::int64_t local_devices);
 
 /// The index of the choice of placements, by tensor, to which the call's tensors are redistributed in the least time:
-/// their own placements if there is such a choice, else the first that costs nothing, else the first of the cheapest.
+/// their own placements if there is such a choice, or the first that costs nothing, or the first of the cheapest.
 /// \pre at least one choice
 std::size_t cheapest(const std::vector<std::vector<Placements>>& choices, const OperatorCall& call);
 

@@ -46,7 +46,7 @@ expect 0 diff "$SHARD_DATA/megatron/objects" cut_objects --objects drop
 expect 0 convert "$SHARD_DATA/megatron/objects" -o less --to megatron-dist --exclude 'optimizer.**' --exclude args.activation_func
 [ "$(objects less | jq '[.[] | select(.name | startswith("rng_state/"))] | length')" -gt 0 ] || fail "the generators' states are gone"
 expect 8 convert "$SHARD_DATA/megatron/objects" -o none --to megatron-dist --exclude 'rng_state/shard_0_1.0.0.random_rng_state.2'
-holds err "rng_state/shard_0_1' holds tensors"
+holds err "rng_state/shard_0_1' contains tensors"
 expect 8 convert "$SHARD_DATA/megatron/dense" -o none --to torch
 holds err "args.activation_func"
 

@@ -28,12 +28,12 @@ TEST(RankChecks, AFileUnderAnotherRanksNameIsAWarning) {
   RankFolder folder(kSharded);
   const std::string one = folder.content(sharded(1)), two = folder.content(sharded(2));
   CollectedFindings right;
-  folder.open({.findings = &right});
+  folder.open({.findings = &right, .ranks_expected = {}});
   EXPECT_TRUE(right.warnings().empty());
   folder.put(sharded(1), two);
   folder.put(sharded(2), one);
   CollectedFindings findings;
-  folder.open({.findings = &findings});
+  folder.open({.findings = &findings, .ranks_expected = {}});
   EXPECT_TRUE(findings.all().empty());
   ASSERT_EQ(findings.warnings().size(), 2U);
   const Error& warning = findings.warnings()[0];
@@ -50,7 +50,7 @@ TEST(RankChecks, NumbersThatAreNoRanksAreNoWarning) {
     other.put("part-" + std::to_string(4 - rank) + ".pt", folder.content(sharded(rank)));
   }
   CollectedFindings findings;
-  other.open({.findings = &findings});
+  other.open({.findings = &findings, .ranks_expected = {}});
   EXPECT_TRUE(findings.warnings().empty());
 }
 

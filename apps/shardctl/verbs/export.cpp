@@ -108,7 +108,7 @@ void Export::say_what_was_found() const {
   if (is_named && !config.empty() && config != dtype) {
     warn(session_,
          fmt::format(
-             "config.json is copied unchanged and contains {}; loaders that follow it will convert the {} weights",
+             "config.json is copied unchanged and says {}; loaders that follow it will convert the {} weights",
              config, dtype));
   }
 }

@@ -17,7 +17,7 @@ from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, init_de
 from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-SAMPLED, RECORDED = 20, 8  # Of the placements of one call's tensors.
+SAMPLED, RECORDED = 20, 8  # Placements of one call's tensors: tried, kept.
 
 UNARY = {
     "relu": torch.relu, "exp": torch.exp, "gelu": F.gelu, "tanh": torch.tanh, "sigmoid": torch.sigmoid, "silu": F.silu,
