@@ -120,7 +120,7 @@ Error not_a_checkpoint(const Source& source) {
     error.suggest(each.kind == FoundCheckpoint::Kind::kFiles ? Remedy::kReadFiles : Remedy::kReadFolder, each.path);
   }
   throw Error(
-      error.because(fmt::format("it holds {}: {}", names.size() == 1 ? "one" : "several", fmt::join(names, ", "))));
+      error.because(fmt::format("it contains {}: {}", names.size() == 1 ? "one" : "several", fmt::join(names, ", "))));
 }
 
 [[noreturn]] void throw_several(const Source& source, std::span<const std::string_view> names) {

@@ -94,7 +94,7 @@ Bytes expanded(std::span<const std::byte> stream, const FilterStep& step, std::s
   decoded_view::LzfStream lzf;
   std::span<const std::byte> rest = stream;
   const std::optional<std::size_t> made = lzf.decode(rest, out.span());
-  if (!made) throw damaged(shown, "its LZF stream repeats bytes from before its begin");
+  if (!made) throw damaged(shown, "its LZF stream repeats bytes from before its start");
   const bool is_whole = lzf.may_end() && rest.empty();
   if (!is_whole && *made == out.size()) {
     throw damaged(shown, "its LZF stream decodes to more bytes than the chunk has").expected(step.out.bytes);

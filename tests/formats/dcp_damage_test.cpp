@@ -207,7 +207,7 @@ const Damage kDamages[] = {
     {"OffsetIsNegative", placed(kMinusOne, "M)\x06"), kBad, FindingKind::kBadPickle,
      "offset of a _StorageInfo: it is not a natural number"},
     {"OffsetPastTheEnd", placed("M)\x0f", "M)\x06"), kBad, FindingKind::kTruncated, "has 2838 bytes"},
-    {"OffsetOverflows", placed(kLargest, "M)\x06"), kBad, FindingKind::kTruncated, "lies at 9223372036854775807"},
+    {"OffsetOverflows", placed(kLargest, "M)\x06"), kBad, FindingKind::kTruncated, "is at 9223372036854775807"},
     {"OffsetPast64Bits", placed(kPast64, "M)\x06"), kBad, FindingKind::kBadPickle,
      "offset of a _StorageInfo: it is not a natural number"},
     {"OffsetOfAnotherItem", placed("K\0"s, "M)\x06"), kBad, FindingKind::kOverlap, "overlap"},

@@ -176,7 +176,7 @@ TEST(RankChecks, ANameInOneFileOfAShardedTensorIsAGap) {
   EXPECT_EQ(error.kind(), FindingKind::kGap);
   EXPECT_EQ(error.tensor(), "embed.weight");
   EXPECT_THAT(error.what(), HasSubstr("no file contains the shard of [2, 3] at [2, 0]"));
-  EXPECT_THAT(error.why(), HasSubstr("rank 1 has it"));
+  EXPECT_THAT(error.why(), HasSubstr("lists it as rank 1's"));
 }
 
 TEST(RankChecks, ADTensorThatOneRankLacksIsAGap) {

@@ -224,7 +224,7 @@ const Damage kDamage[] = {
        b[8] = b[directory_of(b) + 10] = 8;
        put<std::uint32_t>(b, directory_of(b) + 24, 5000);
      },
-     ErrorCode::kCorruption, "cannot hold 5000"},
+     ErrorCode::kCorruption, "cannot decompress to 5000"},
     {"bytes behind the entries", [](std::string& b) { insert_into_directory(b, b.size() - 98, "more"); },
      ErrorCode::kCorruption, "4 bytes follow the directory's 3 entries"},
     {"entry name length", [](std::string& b) { put<std::uint16_t>(b, directory_of(b) + 28, 0xFFFF); },

@@ -292,7 +292,7 @@ TEST(TorchNn, ArchivesOfTorchAreRefused) {
     std::stringstream file;
     SHARD_EXPECT_THROW(torch::save(model, file), c10::NotImplementedError, "use shard::checkpoint::save");
     EXPECT_EQ(file.str(), "");
-    SHARD_EXPECT_THROW(torch::load(model->up, file), c10::Error, "");
+    EXPECT_ANY_THROW(torch::load(model->up, file));
     torch::nn::Linear layer = sharded_linear();
     EXPECT_ANY_THROW(torch::save(layer, file));
   });

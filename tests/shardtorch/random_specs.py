@@ -153,7 +153,9 @@ def is_documented(line: str, found: str, expected: str) -> bool:
         dim = int(expected.split()[1])
         others = [[n for d, n in enumerate(sizes) if d != dim] for _, sizes in boxes]
         in_line = all(offset == 0 for offsets, _ in boxes for d, offset in enumerate(offsets) if d != dim)
-        return any(other != others[0] for other in others) or not in_line
+        rows = sorted((offsets[dim], sizes[dim]) for offsets, sizes in boxes)
+        has_gap = any(begin + length != after for (begin, length), (after, _) in zip(rows, rows[1:]))
+        return any(other != others[0] for other in others) or not in_line or has_gap
     return False
 
 
