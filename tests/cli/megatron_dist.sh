@@ -109,7 +109,7 @@ done
 
 # The values that Megatron-Core requires and the source lacks are created, with a warning.
 expect 0 convert whole.safetensors -o made --to megatron-dist
-holds err "made up"
+holds err "filled in"
 expect 0 diff made whole.safetensors --objects drop
 expect 2 convert whole.safetensors -o none --to dcp --core-version 0.18
 holds err "--core-version applies only to megatron-dist"
@@ -136,7 +136,7 @@ weights layers.safetensors embedding.word_embeddings.weight [8,4] output_layer.w
   module.decoder.layers.7.mlp.linear_fc1.weight_v [3,4] mtp.layers.0.eh_proj.weight [4,8] decoder.layers.none.linear_fc2.weight [0,4,4] \
   optimizer.state.exp_avg.decoder.layers.self_attention.linear_qkv.weight [2,6,4] other.linear_fc1.weight [3,4]
 expect 0 convert layers.safetensors -o layers --to megatron-dist
-holds err "6 empty objects of linear layers ('_extra_state') are made up"
+holds err "6 empty objects of linear layers ('_extra_state') are added"
 cat >wanted <<'W'
 decoder.layers.mlp.experts.experts.linear_fc1._extra_state/shard_0.0_1.2
 decoder.layers.mlp.experts.experts.linear_fc1._extra_state/shard_0.1_1.2
@@ -150,7 +150,7 @@ expect 0 verify layers
 expect 0 diff layers layers.safetensors --objects drop
 # A source of this format is copied unchanged.
 expect 0 convert layers -o fewer --to megatron-dist --exclude '**_extra_state**'
-lacks err "made up"
+lacks err "are added"
 [ -z "$(extra_states fewer)" ] || fail "objects were added to a source of the format"
 weights many.safetensors decoder.layers.linear_fc1.weight [1048577,1,1]
 expect 8 convert many.safetensors -o none --to megatron-dist
