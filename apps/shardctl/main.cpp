@@ -140,7 +140,7 @@ std::optional<std::string> environment(const std::string& name) {
 }
 
 /// Keeps freed buffers of up to 4 MiB for the next ones. By default, glibc gives the pages of a thread's buffers back
-/// each time that they are freed, which costs more than to inflate what is read into them.
+/// each time that they are freed, which costs more than inflating the data itself.
 void keep_freed_buffers() {
   mallopt(M_MMAP_THRESHOLD, 4 << 20);
   mallopt(M_TRIM_THRESHOLD, 16 << 20);
