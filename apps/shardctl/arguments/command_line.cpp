@@ -12,6 +12,7 @@
 #include "apps/shardctl/request/request.h"
 #include "apps/shardctl/session/session.h"
 #include "libshard/core/nearest.h"
+#include "libshard/io/url_path.h"
 #include "libshard/map/documents/builtin_maps.h"
 
 namespace shard::app {
@@ -252,6 +253,12 @@ void check_paths(const Session& session, const Request& request) {
   }
   if (request.verb->uses.target && request.write.path.empty()) {
     throw usage(name + " needs a destination").hint(with_destination(session, request));
+  }
+  for (const std::string& path : {request.write.path, request.page.path, session.common.log_file}) {
+    if (url_scheme(path).empty()) continue;
+    throw Error(ErrorCode::kUnsupported, fmt::format("writing to {}:// is not supported", url_scheme(path)))
+        .in_file(path)
+        .hint("write to a local path, and upload the result");
   }
   if (request.write.path == "-") {
     throw usage("cannot write a checkpoint to standard output")
