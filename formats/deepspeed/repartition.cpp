@@ -199,7 +199,7 @@ class Respread {
 
 }  // namespace
 
-Remake repartition(const Source& source, const OpenOptions& open, const RemakeOptions& options) {
+Rewrite repartition(const Source& source, const OpenOptions& open, const RewriteOptions& options) {
   auto reader = std::make_unique<SaveReader>(source, open, Listing::kWhole);
   const std::vector<WholeSave> wholes = reader->wholes();
   const std::int64_t model_ranks = std::ssize(wholes);

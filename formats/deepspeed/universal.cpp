@@ -334,7 +334,7 @@ std::unique_ptr<Reader> open_universal(const Source& source, const OpenOptions& 
   return std::make_unique<UniversalReader>(source, options);
 }
 
-Remake make_universal(const Source& source, const OpenOptions& open, const RemakeOptions& options) {
+Rewrite make_universal(const Source& source, const OpenOptions& open, const RewriteOptions& options) {
   if (options.ranks) {
     throw Error(ErrorCode::kInvalidArgument, "a universal checkpoint holds whole tensors for any number of ranks")
         .found(*options.ranks);

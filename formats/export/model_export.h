@@ -114,8 +114,8 @@ class ModelExport {
   /// The error for a difference that `adjust` returned.
   Error mismatch(const ReferenceDifference& difference) const;
 
-  /// A writer that also writes the files of the model. `cloner`: see with_added_files.
-  std::unique_ptr<Writer> add_files(std::unique_ptr<Writer> writer, LocalDisk* cloner) const;
+  /// A writer that also writes the files of the model. `reflink_disk`: see with_added_files.
+  std::unique_ptr<Writer> add_files(std::unique_ptr<Writer> writer, LocalDisk* reflink_disk) const;
 
   const ExportReport& report() const { return report_; }
 

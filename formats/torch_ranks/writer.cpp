@@ -536,10 +536,10 @@ class RanksWriter final : public torch_save::ZipsWriter {
 FormatTraits traits_for(const WriteOptions& options) {
   return {.name = "torch-ranks",
           .pieces = true,
-          .one_box_per_item = options.rank_files.value_or(RankFiles::kShardedTensor) == RankFiles::kShardedTensor,
+          .single_box_items = options.rank_files.value_or(RankFiles::kShardedTensor) == RankFiles::kShardedTensor,
           .keeps_replicas = true,
           .keeps_empty = true,
-          .uncut_on_all = true,
+          .replicate_whole_tensors = true,
           .objects = true,
           .sharing = true,
           .aliases = true,

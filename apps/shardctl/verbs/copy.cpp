@@ -72,14 +72,15 @@ std::string find_change(const CopyRequest& request) {
 /// Opens the source again, with everything in its files, and computes the output of `format`.
 /// \throws Error kUnsupported  the source has a different format; an option restricts or changes the content, or
 ///   requests a layout other than --ranks; or the verb does not support this.
-Remake open_remake(const Session& session, const CopyRequest& request, const Format& format, const OpenSource& source) {
+Rewrite open_rewrite(const Session& session, const CopyRequest& request, const Format& format,
+                     const OpenSource& source) {
   const std::string_view name = format.traits.name;
-  if (!request.write.defaults.remakes) {
+  if (!request.write.defaults.rewrites) {
     throw Error(ErrorCode::kUnsupported, fmt::format("{} cannot write {}", session.command.verb, name))
         .hint(fmt::format("use reshard or convert with --to {}", name));
   }
-  if (source.format->traits.name != format.remakes) {
-    throw Error(ErrorCode::kUnsupported, fmt::format("--to {} needs a {} source", name, format.remakes))
+  if (source.format->traits.name != format.rewrites) {
+    throw Error(ErrorCode::kUnsupported, fmt::format("--to {} needs a {} source", name, format.rewrites))
         .because("its files hold more than named tensors and objects")
         .found(source.format->traits.name);
   }
@@ -92,7 +93,7 @@ Remake open_remake(const Session& session, const CopyRequest& request, const For
   OpenOptions how;
   how.opaque_globals = request.read.opaque_globals;
   how.ranks_expected = request.read.ranks_expected;
-  return format.remake(opened, how, {.ranks = request.write.layout.ranks});
+  return format.rewrite(opened, how, {.ranks = request.write.layout.ranks});
 }
 
 /// The objects of a run. The job borrows those that it does not own.
@@ -154,7 +155,7 @@ CopyJob make_job(const Session& session, const CopyRequest& request, const CopyV
   job.version = own_version();
   job.resume = request.write.resume;
   job.stop = session.stop;
-  job.topology = {.peer_store = session.parts, .own_places = has_own_places(session, request.run)};
+  job.topology = {.peer_store = session.peer_store, .own_places = has_own_places(session, request.run)};
   job.watched = session.watched;
   job.manifest = work.manifest;
   return job;
@@ -222,8 +223,8 @@ void apply_map(const Session& session, const CopyRequest& request, const Selecti
 }
 
 /// Sets up the job to write the whole source unchanged, in a different arrangement of files.
-void prepare_remake(const Session& session, const CopyRequest& request, const CopyVerb& verb, Work& work, Log& log) {
-  const auto made = std::make_shared<Remake>(open_remake(session, request, *work.form.format, work.source));
+void prepare_rewrite(const Session& session, const CopyRequest& request, const CopyVerb& verb, Work& work, Log& log) {
+  const auto made = std::make_shared<Rewrite>(open_rewrite(session, request, *work.form.format, work.source));
   work.source.reader = std::move(made->reader);
   log.debug(fmt::format("remade: {} tensors, {} objects", made->target.tensors.size(), made->target.objects.size()));
   work.job = make_job(session, request, verb, work);
@@ -269,8 +270,8 @@ Work prepare(const Session& session, const CopyRequest& request, const CopyVerb&
         .hint(repeat_command(session.command.arguments, "--to-map NAME"));
   }
   work.layout = choose_layout(session, request.write, request.read.opaque_globals, work.form, log);
-  if (work.form.format->remake != nullptr) {
-    prepare_remake(session, request, verb, work, log);
+  if (work.form.format->rewrite != nullptr) {
+    prepare_rewrite(session, request, verb, work, log);
     return work;
   }
   work.job = make_job(session, request, verb, work);

@@ -36,15 +36,16 @@ namespace {
 constexpr std::string_view kOlderNames = "hf-v5";
 
 ExportOptions export_options(const Session& session, const CopyRequest& request) {
-  ExportOptions result{.reference = request.read.numbers.hf_ref,
-                       .dtype = request.exporting.dtype,
-                       .cast = request.select.cast,
-                       .is_checked = !request.exporting.no_check,
-                       .names = request.exporting.names,
-                       .dequantized = request.read.dequantize,
-                       .is_mapped = !request.read.map.empty(),
-                       .holds_files = session.parts != nullptr,  // Files of other ranks can be read only during a step.
-                       .max_memory_bytes = reading_memory_bytes(session)};
+  ExportOptions result{
+      .reference = request.read.numbers.hf_ref,
+      .dtype = request.exporting.dtype,
+      .cast = request.select.cast,
+      .is_checked = !request.exporting.no_check,
+      .names = request.exporting.names,
+      .dequantized = request.read.dequantize,
+      .is_mapped = !request.read.map.empty(),
+      .holds_files = session.peer_store != nullptr,  // Files of other ranks can be read only during a step.
+      .max_memory_bytes = reading_memory_bytes(session)};
   if (session.common.json) result.most_renames = std::numeric_limits<std::size_t>::max();
   return result;
 }
@@ -83,7 +84,7 @@ int Export::run() {
   };
   verb.adjust = [this](OpenSource& source, Selection& selection) { adjust(source, selection); };
   verb.wrap_writer = [this](std::unique_ptr<Writer> writer) {
-    return export_.add_files(std::move(writer), session_.parts == nullptr ? &session_.fs : nullptr);
+    return export_.add_files(std::move(writer), session_.peer_store == nullptr ? &session_.fs : nullptr);
   };
   verb.exported = &export_.report();
   verb.converts_all = request_.exporting.dtype != kKeepDtypes;

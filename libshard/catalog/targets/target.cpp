@@ -89,7 +89,7 @@ void check_layout(const Layout& layout, const FormatTraits& traits) {
         .suggest(Remedy::kSpreadFiles);
   }
   const bool is_files = std::holds_alternative<ShardsLayout>(layout) || std::holds_alternative<SizeLayout>(layout);
-  if (is_files && traits.uncut_on_all) {
+  if (is_files && traits.replicate_whole_tensors) {
     throw Error(ErrorCode::kInvalidArgument, fmt::format("{} always writes one file per rank", traits.name))
         .because("the number or size of files can be set only for whole tensors")
         .suggest(Remedy::kCutTensors);

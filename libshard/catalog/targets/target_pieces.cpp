@@ -252,7 +252,7 @@ struct PieceRule::Impl {
   /// addition to its boxes: it shows which ranks hold nothing, and how boxes are joined.
   const Placed& followed(const Catalog& catalog, const Tensor& tensor) {
     current.sharding = words_of(catalog, tensor);
-    const bool by_words = current.sharding != kNoIndex && (traits.keeps_empty || !traits.one_box_per_item);
+    const bool by_words = current.sharding != kNoIndex && (traits.keeps_empty || !traits.single_box_items);
     current.pieces = stored(by_words ? place(tensor.shape, words[current.sharding]) : pieces_of_chunks(catalog, tensor),
                             tensor.shape);
     return current;
@@ -299,7 +299,7 @@ struct PieceRule::Impl {
   /// Drops pieces that the format does not store.
   std::vector<RankPiece> stored(std::vector<RankPiece> pieces, Dims shape) {
     const bool is_uncut = std::ranges::all_of(pieces, [&](const auto& p) { return is_whole(p, shape); });
-    if (is_uncut && traits.uncut_on_all) {
+    if (is_uncut && traits.replicate_whole_tensors) {
       pieces.clear();
       for (std::int64_t rank = 0; rank < ranks(); ++rank) pieces.push_back(whole_piece(shape, rank));
     }
@@ -372,7 +372,7 @@ void PieceRule::check_used() const {
 std::optional<std::int64_t> PieceRule::world_size() const {
   const auto* other = std::get_if<LikeLayout>(&impl_->layout);
   const bool is_kept = std::holds_alternative<KeepLayout>(impl_->layout);
-  if ((other == nullptr && !is_kept) || impl_->traits.uncut_on_all) return impl_->ranks();
+  if ((other == nullptr && !is_kept) || impl_->traits.replicate_whole_tensors) return impl_->ranks();
   return other != nullptr ? other->like->world_size : impl_->source.world_size;
 }
 

@@ -173,7 +173,7 @@ MapDocument parse_map_document(std::string_view text, const std::string& file) t
     for (const auto& [name, place] : index->members()) document.index.push_back(read_index(name, place, document));
   }
   const JsonPlace rules = top.at("rules");
-  check_count(rules, kMaxSettledRules);
+  check_count(rules, kMaxResolvedRules);
   for (const JsonPlace& place : rules.items()) document.rules.push_back(read_rule(place, document, sizes));
   if (const auto flatten = top.find("flatten")) document.flatten = read_flatten(*flatten, document, sizes);
   if (const auto states = top.find("states")) {

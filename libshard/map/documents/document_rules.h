@@ -52,7 +52,7 @@ Error too_large_patterns();
 // The keys of maps.
 
 /// The limit on rules, including the copies for all states, and the limit on states.
-inline constexpr std::size_t kMaxSettledRules = 1 << 16, kMaxStates = 1 << 12;
+inline constexpr std::size_t kMaxResolvedRules = 1 << 16, kMaxStates = 1 << 12;
 
 /// \pre the document's mesh was read
 MapRule read_rule(const JsonPlace& place, const MapDocument& document, PatternSizes& sizes);

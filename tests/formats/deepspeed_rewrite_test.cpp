@@ -174,7 +174,7 @@ TEST_F(Remade, EveryFailingCallLeavesNothing) {
       open();
       state_->fail_at(state_->calls() + call);
       try {
-        remake(*format, {});
+        rewrite(*format, {});
         state_->fail_at(-1);
         EXPECT_EQ(read_content(*open_checkpoint(*disk_, "/out")), expected);
         is_done = true;
