@@ -64,9 +64,9 @@ class ItemFileCheck {
     error.in_file(file_->name()).of_kind(FindingKind::kExtraFile);
     if (!is_zip) {
       return report_.findings().report(
-          error.of_kind(FindingKind::kBadHeader).because("bytes were added, or .metadata is of another save"));
+          error.of_kind(FindingKind::kBadHeader).because("bytes were added, or .metadata is from a different save"));
     }
-    report_.findings().warn(error.because("they hold a zip that .metadata does not name"));
+    report_.findings().warn(error.because("they contain a zip that .metadata does not name"));
     torch_save::check_saved_zip({file_, begin, end - begin}, globals_, report_);
   }
 
@@ -186,7 +186,7 @@ std::optional<Error> misplaced_items(const std::shared_ptr<const RandomReader>& 
   const std::int64_t end = there.back().offset + there.back().length;
   const bool ends_as_item = end == size && is_zip(file, there.back().offset, there.back().length);
   if (ends_as_item && there.back().is_cut) {
-    return misplaced(fmt::format("the item at {} is whole and shorter than .metadata says", there.back().offset));
+    return misplaced(fmt::format("the item at {} is complete and shorter than in .metadata", there.back().offset));
   }
   if (ends_as_item && behind != items.end()) {
     return misplaced(fmt::format("it ends with a whole item, and .metadata has {} more in it", items.end() - behind));

@@ -110,7 +110,7 @@ void ZstdItem::decode(std::int64_t limit_bytes) {
   try {
     decoded_view::decompress_all(compressed(file_, item_, &arena_), take);
   } catch (Error& error) {
-    if (error.why().empty()) error.because(".metadata says that it went through stream.zstd/1");
+    if (error.why().empty()) error.because(".metadata records the transform stream.zstd/1");
     throw;
   }
 }

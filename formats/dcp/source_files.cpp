@@ -135,8 +135,8 @@ bool is_inside(const Item& item, const File& file) {
 
 Error past_the_end(const Item& item, const File& file) {
   return Error(ErrorCode::kCorruption,
-               fmt::format("an item of {} bytes lies at {}, but {} has {} bytes",
-                           std::max<std::int64_t>(0, item.length), item.offset, file.path, file.bytes))
+               fmt::format("an item of {} bytes is at {}, but {} has {} bytes", std::max<std::int64_t>(0, item.length),
+                           item.offset, file.path, file.bytes))
       .in_file(file.path)
       .found(file.bytes)
       .because("the file is truncated, or .metadata belongs to another save")
@@ -229,7 +229,7 @@ std::vector<bool> add_files(const SourceStore& store, const std::string& folder,
     }
   }
   if (unused.count() > 0) {
-    catalog.warnings.push_back(fmt::format("no item of .metadata lies in these files: {}", unused.text()));
+    catalog.warnings.push_back(fmt::format(".metadata lists no item in these files: {}", unused.text()));
   }
   for (const File& file : catalog.files) last_rank = std::max(last_rank, file.rank);
   if (last_rank >= 0) catalog.world_size = last_rank + std::int64_t{1};
@@ -254,7 +254,7 @@ void check_items(Metadata& metadata, const Catalog& catalog, const std::vector<b
           Error(ErrorCode::kCorruption, fmt::format("two items in {} overlap: one at [{}, {}), the other at {}",
                                                     file.path, item.offset, item.offset + item.length, next))
               .in_file(file.path)
-              .because(".metadata was changed, or is of another save")
+              .because(".metadata was changed, or is from a different save")
               .of_kind(FindingKind::kOverlap));
     }
   }

@@ -127,7 +127,7 @@ JoinRule JoinRules::rule_for(std::string_view name) const {
     }
   }
   if (!is_vocabulary) return rule;
-  if (!vocabulary_) throw unsupported_info("does not say the original_vocab_size").of_tensor(name);
+  if (!vocabulary_) throw unsupported_info("has no original_vocab_size").of_tensor(name);
   rule.rows = vocabulary_;
   return rule;
 }
@@ -171,7 +171,7 @@ class Join {
  private:
   static Error other_names(std::size_t rank) {
     return Error(ErrorCode::kUnsupported, "cannot join the files of several model-parallel ranks")
-        .because(fmt::format("model-parallel rank {} has other tensors than rank 0", rank));
+        .because(fmt::format("model-parallel rank {} has different tensors from rank 0", rank));
   }
 
   Error does_not_fit(const Tensor& tensor) const {
@@ -325,7 +325,7 @@ void join_model_ranks(Catalog& catalog, const ModelStates& model, const std::vec
   if (info == nullptr) {
     throw Error(ErrorCode::kUnsupported, "cannot join the files of several model-parallel ranks")
         .in_file(catalog.files[model.file].path)
-        .because("it has no universal_checkpoint_info, which says how");
+        .because("it has no universal_checkpoint_info, which contains the rules");
   }
   Join(catalog, model, ranks, *info).run();
   if (ranks.size() > 1) catalog.warnings.emplace_back("objects are those of model-parallel rank 0");

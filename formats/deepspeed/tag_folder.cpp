@@ -61,7 +61,7 @@ void refuse_others(const std::string& path, std::span<const std::string> names) 
   for (const std::string& name : names) {
     const std::string_view kind = kind_of_other(name);
     if (kind.empty()) continue;
-    throw Error(ErrorCode::kUnsupported, fmt::format("cannot read a DeepSpeed save that holds {}", kind))
+    throw Error(ErrorCode::kUnsupported, fmt::format("cannot read a DeepSpeed save that contains {}", kind))
         .in_file(join_path(path, name));
   }
 }
@@ -130,7 +130,7 @@ TagFolder find_tag_folder(const Source& source) {
     names = store.list(latest);
   }
   if (!holds_states(names)) {
-    Error error(ErrorCode::kNotFound, "the folder does not hold DeepSpeed's files of model or optimizer states");
+    Error error(ErrorCode::kNotFound, "the folder does not contain DeepSpeed's files of model or optimizer states");
     error.in_file(folder).of_kind(FindingKind::kMissingFile);
     const bool is_named = store.status(join_path(path, kLatest)).kind == FileKind::kFile;
     if (is_named && latest.empty()) error.because("its file 'latest' names a folder that does not exist");
@@ -182,7 +182,7 @@ UniversalFolder find_universal_folder(const Source& source) {
   }
   folder.path = universal_folder(store, source.paths.front());
   if (folder.path.empty()) {
-    throw missing_in(source.paths.front(), "the folder does not hold a universal checkpoint")
+    throw missing_in(source.paths.front(), "the folder does not contain a universal checkpoint")
         .expected("zero/optimizer_state.pt");
   }
   const TagFolder files = sort_state_files(folder.path, store.list(folder.path));

@@ -336,7 +336,7 @@ std::unique_ptr<Reader> open_universal(const Source& source, const OpenOptions& 
 
 Rewrite make_universal(const Source& source, const OpenOptions& open, const RewriteOptions& options) {
   if (options.ranks) {
-    throw Error(ErrorCode::kInvalidArgument, "a universal checkpoint holds whole tensors for any number of ranks")
+    throw Error(ErrorCode::kInvalidArgument, "a universal checkpoint contains whole tensors for any number of ranks")
         .found(*options.ranks);
   }
   auto reader = std::make_unique<SaveReader>(source, open, Listing::kJoined);

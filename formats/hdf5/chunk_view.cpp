@@ -203,7 +203,7 @@ std::int64_t count_bytes(const Compressed& from, const ByteCount& most) {
     bytes += static_cast<std::int64_t>(block.size());
     if (bytes <= most.bytes) return;
     throw Error(ErrorCode::kCorruption, fmt::format("cannot decode {}", from.shown))
-        .because("its compressed stream holds more bytes than a compressed chunk can have")
+        .because("its compressed stream has more bytes than a compressed chunk can have")
         .of_kind(FindingKind::kBadHeader);
   });
   return bytes;

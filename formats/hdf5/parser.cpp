@@ -115,7 +115,7 @@ class Conversation {
   template <class Plain>
   static Plain plain_of(std::span<const std::byte> payload) {
     Plain plain;
-    if (payload.size() != sizeof plain) throw_malformed("a frame of another length than its kind has");
+    if (payload.size() != sizeof plain) throw_malformed("a frame does not have the length of its kind");
     std::memcpy(&plain, payload.data(), sizeof plain);
     return plain;
   }

@@ -20,7 +20,7 @@ namespace shard::hdf5 {
 namespace {
 
 [[noreturn]] void refuse(std::string_view name) {
-  throw Error(ErrorCode::kCorruption, fmt::format("the root's attribute {} does not hold what it should", name))
+  throw Error(ErrorCode::kCorruption, fmt::format("the root's attribute {} has an unexpected content", name))
       .of_kind(FindingKind::kBadHeader);
 }
 

@@ -116,18 +116,19 @@ std::string index_in(const std::string& folder, const std::vector<std::string>& 
 
 [[noreturn]] void refuse_folder(const std::string& folder, const std::vector<std::string>& files) {
   if (files.empty()) {
-    throw Error(ErrorCode::kNotFound, "the folder holds no HDF5 file")
+    throw Error(ErrorCode::kNotFound, "the folder contains no HDF5 file")
         .in_file(folder)
         .of_kind(FindingKind::kMissingFile);
   }
   if (files.front().starts_with(kRankPrefix)) {
     throw Error(ErrorCode::kNotFound, "the files of ranks have no master.h5 beside them")
         .in_file(join_path(folder, kMasterName))
-        .because("it says how the pieces in the files join")
+        .because("it describes how the pieces in the files form tensors")
         .hint("fetch the missing file")
         .of_kind(FindingKind::kMissingFile);
   }
-  Error error(ErrorCode::kCorruption, "the folder holds several HDF5 files, and no master.h5 or index that joins them");
+  Error error(ErrorCode::kCorruption,
+              "the folder contains several HDF5 files, and no master.h5 or index that joins them");
   error.in_file(folder);
   for (const std::string_view suffix : kHdf5Suffixes) {
     for (const hf_index::CountedSet& set : hf_index::counted_sets(files, suffix)) {
@@ -199,10 +200,10 @@ void note_others(const Hdf5Files& files, Catalog& catalog, Findings& findings) {
   for (const File& file : catalog.files) read.insert(file.path);
   for (const std::string& name : files.data) {
     if (read.contains(name)) continue;
-    findings.warn(Error(ErrorCode::kCorruption, "nothing of the checkpoint lies in this file")
+    findings.warn(Error(ErrorCode::kCorruption, "the checkpoint uses nothing in this file")
                       .in_file(name)
                       .of_kind(FindingKind::kExtraFile)
-                      .because("it may be of another save into the same folder"));
+                      .because("it may be from a different save into the same folder"));
   }
 }
 

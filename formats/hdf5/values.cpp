@@ -240,7 +240,7 @@ OutgoingContent pickled(const Value& value) {
                                   : part->kind == ValueKind::kPersid ? "storages of tensors"
                                                                      : "an opaque object";
     throw Error(ErrorCode::kUnsupported, fmt::format("cannot write an object of type {}", type_name(value)))
-        .because(fmt::format("it holds {}", what))
+        .because(fmt::format("it contains {}", what))
         .suggest(Remedy::kDropObjects);
   }
   pickle::Dumper dumper({.protocol = 4, .sink = {}, .tensor = {}});
@@ -285,7 +285,7 @@ OutgoingContent pickle_content(std::string_view pickle) {
   constexpr std::size_t kMax = std::numeric_limits<std::uint32_t>::max() - kPickleMark.size();
   if (pickle.size() > kMax) {
     throw Error(ErrorCode::kUnsupported, "cannot write an object as an attribute")
-        .because(fmt::format("its pickle takes {} bytes, an attribute holds {}", pickle.size(), kMax))
+        .because(fmt::format("its pickle has {} bytes, but an attribute at most {}", pickle.size(), kMax))
         .suggest(Remedy::kDropObjects);
   }
   Type type;

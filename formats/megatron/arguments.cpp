@@ -95,7 +95,7 @@ void refuse_kinds(const Value& arguments, const Arguments& read) {
   const std::int64_t expert_tensor =
       optional_number(arguments, "expert_tensor_parallel_size", kMostRanks).value_or(read.tensor);
   if (read.experts > 0 && expert_tensor != read.tensor) {
-    throw refused("whose experts are cut over other ranks than the rest", "expert_tensor_parallel_size");
+    throw refused("whose experts are sharded over different ranks from the rest", "expert_tensor_parallel_size");
   }
 }
 

@@ -95,7 +95,7 @@ Meaning TensorAssembler::meaning(std::string_view name, std::int64_t stage, std:
   throw Error(ErrorCode::kUnsupported, fmt::format("cannot join the tensor-parallel parts of '{}'", name))
       .in_file(catalog_.files[save_.ranks_of(stage).front().file].path)
       .of_tensor(name)
-      .because("nothing says whether ranks hold parts or copies of it");
+      .because("it is unknown whether ranks have parts or copies of it");
 }
 
 std::optional<Cut> TensorAssembler::cut_of_down_projection(std::string_view name, const TensorView& view) const {
@@ -139,7 +139,7 @@ void TensorAssembler::add_experts(std::string_view name, Path path, const Meanin
                                   std::uint32_t stored, const Part& part) {
   const std::int64_t experts = save_.arguments.experts, here = experts / save_.arguments.expert;
   if (meaning.expert >= here) {
-    throw Error(ErrorCode::kCorruption, "the arguments say that a rank has fewer experts")
+    throw Error(ErrorCode::kCorruption, "a rank has fewer experts according to the arguments")
         .of_kind(FindingKind::kIndexMismatch)
         .expected(fmt::format("less than {}", here))
         .found(meaning.expert);
@@ -160,7 +160,7 @@ void TensorAssembler::add_pieces(std::string_view name, Path path, std::uint32_t
   const DType dtype = catalog_.stored[stored].dtype;
   Whole& whole = wholes_.try_emplace(name, Whole{path, arena_.dims(pieces.whole), dtype}).value;
   if (whole.dtype != dtype || !std::ranges::equal(whole.shape.span(), pieces.whole)) {
-    throw Error(ErrorCode::kCorruption, fmt::format("ranks hold '{}' in different shapes or dtypes", name))
+    throw Error(ErrorCode::kCorruption, fmt::format("ranks store '{}' with different shapes or dtypes", name))
         .of_kind(FindingKind::kShapeMismatch)
         .expected(fmt::format("{} {}", dtype_name(whole.dtype), to_string(whole.shape)));
   }
@@ -553,7 +553,7 @@ class Merge {
           fmt::format("skipped the states in {}: the files do not record where parameters are stored", kOptimizerFile));
     }
     if (has_indexed_states(save_.ranks.front()) && !add_indexed_states(wholes_, arena_, save_)) {
-      catalog_.warnings.emplace_back("the optimizer's states are left out: nothing says of which parameters they are");
+      catalog_.warnings.emplace_back("skipped the optimizer's states: their parameters are unknown");
     }
   }
 
@@ -586,7 +586,7 @@ class Merge {
     }
     if (hidden == 0) return;
     catalog_.warnings.push_back(
-        fmt::format("extra states of modules (_extra_state) are left out: {}", plural(hidden, "tensor")));
+        fmt::format("skipped extra states of modules (_extra_state): {}", plural(hidden, "tensor")));
   }
 
   Catalog& catalog_;

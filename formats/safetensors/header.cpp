@@ -107,7 +107,7 @@ class HeaderParser {
       const std::string key = text(raw);
       const std::string_view value = json_.string();
       if (!metadata_.try_emplace(key, text(value)).second) {
-        throw Error(ErrorCode::kCorruption, fmt::format("__metadata__ holds the key '{}' twice", key))
+        throw Error(ErrorCode::kCorruption, fmt::format("__metadata__ contains the key '{}' twice", key))
             .in_file(file_)
             .of_kind(FindingKind::kDuplicateName);
       }
@@ -218,7 +218,7 @@ class HeaderParser {
     const std::int64_t needed = size_of(dtype);
     if (needed != stored) {
       throw Error(ErrorCode::kCorruption,
-                  fmt::format("shape {} of {} takes {} bytes, data_offsets [{}, {}] hold {}", to_string(shape_),
+                  fmt::format("shape {} of {} takes {} bytes, data_offsets [{}, {}] have {}", to_string(shape_),
                               dtype_name(dtype), needed, fields.begin, fields.end, stored))
           .expected(needed)
           .found(stored)
@@ -245,10 +245,10 @@ class HeaderParser {
     for (const auto& [begin, end] : ranges_) {
       if (begin > at)
         fail_range(FindingKind::kGap, fmt::format("bytes [{}, {}) of the data belong to no tensor", at, begin));
-      if (begin < at) fail_range(FindingKind::kOverlap, fmt::format("two tensors hold byte {} of the data", begin));
+      if (begin < at) fail_range(FindingKind::kOverlap, fmt::format("two tensors contain byte {} of the data", begin));
       at = end;
     }
-    const std::string what = fmt::format("the header says {} bytes of data, but the file has {}", at, data_bytes_);
+    const std::string what = fmt::format("the header describes {} bytes of data, but the file has {}", at, data_bytes_);
     if (at > data_bytes_) ends_.report(truncated(file_, what, at, data_bytes_));
     if (at < data_bytes_) {
       ends_.report(
@@ -289,13 +289,13 @@ std::span<const HeaderDType> header_dtypes() { return kDTypes; }
 
 HeaderText read_header_text(const RandomReader& file, const std::string& shown, Arena& arena) {
   if (file.size() < kLengthBytes) {
-    throw truncated(shown, fmt::format("the file has only {} bytes; the header length alone takes 8", file.size()),
+    throw truncated(shown, fmt::format("the file has only {} bytes; the header length needs 8", file.size()),
                     kLengthBytes, file.size());
   }
   const std::uint64_t length = read_length(file);
   if (length > static_cast<std::uint64_t>(kMaxHeaderBytes)) {
     throw Error(ErrorCode::kCorruption,
-                fmt::format("header says it is {} bytes long, at most {} are allowed", length, kMaxHeaderBytes))
+                fmt::format("the header's length is {} bytes, at most {} are allowed", length, kMaxHeaderBytes))
         .in_file(shown)
         .because("this is not a safetensors file, or its first bytes are damaged")
         .expected(fmt::format("at most {}", kMaxHeaderBytes))

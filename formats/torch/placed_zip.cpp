@@ -173,11 +173,11 @@ void check_contents(const Catalog& target) {
     Error error(ErrorCode::kUnsupported, fmt::format("cannot write '{}'", object.name));
     error.of_tensor(object.name).suggest(Remedy::kDropObjects);
     if (kind == "attribute") {
-      error.because(fmt::format("it is an object ({}) that holds tensors as attributes", type_name(*object.value)));
+      error.because(fmt::format("it is an object ({}) with tensors as attributes", type_name(*object.value)));
     } else {
       const bool is_storage = kind.starts_with("storage");
-      error.because(
-          fmt::format("it is or holds a {}{}; only plain tensors can be written", kind, is_storage ? "" : " tensor"));
+      error.because(fmt::format("it is or contains a {}{}; only plain tensors can be written", kind,
+                                is_storage ? "" : " tensor"));
     }
     throw Error(error);
   }
@@ -186,7 +186,7 @@ void check_contents(const Catalog& target) {
   if (holding.empty()) return;
   throw Error(ErrorCode::kUnsupported, holding[0].empty() ? "cannot write the outermost container"
                                                           : fmt::format("cannot write '{}'", holding[0]))
-      .because("tensors lie in attributes of this container, where no name leads");
+      .because("tensors are attributes of this container, so they have no names");
 }
 
 void ZipsWriter::place_zip(Catalog& target, const std::string& name) {

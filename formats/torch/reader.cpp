@@ -98,7 +98,7 @@ class TorchReader final : public SavedReader {
     std::vector<Value*> items;
     for (const Value* root : roots_) {
       if (!is_mapping(*root)) {
-        throw Error(ErrorCode::kCorruption, "a file of the folder holds no dict")
+        throw Error(ErrorCode::kCorruption, "a file of the folder does not contain a dict")
             .in_file(source_.folder)
             .found(type_name(*root))
             .of_kind(FindingKind::kBadPickle);
@@ -189,8 +189,8 @@ DataFiles from_folder(const SourceStore& store, const std::string& folder, Findi
     std::ranges::copy_if(names, std::back_inserter(files.names), is_part_name);
     return files;
   }
-  throw Error(ErrorCode::kNotFound, has_parts ? "the folder holds parts of a checkpoint, but not their index"
-                                              : "the folder holds no pytorch_model.bin")
+  throw Error(ErrorCode::kNotFound, has_parts ? "the folder contains parts of a checkpoint, but not their index"
+                                              : "the folder contains no pytorch_model.bin")
       .in_file(join_path(folder, has_parts ? kUsualIndex : kSingle))
       .of_kind(FindingKind::kMissingFile);
 }

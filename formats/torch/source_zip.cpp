@@ -21,13 +21,13 @@ void refuse_unnamed(const zip::SalvagedZip& salvaged, const std::string& shown) 
   };
   const std::string left = fmt::format("{} other records of the zip are whole", zip.records().size());
   if (zip.find("data.pkl") == nullptr) {
-    throw Error(ErrorCode::kCorruption, "cannot tell which tensors the file holds: data.pkl is lost")
+    throw Error(ErrorCode::kCorruption, "cannot find the tensors in the file: data.pkl is lost")
         .in_file(shown)
         .of_kind(FindingKind::kBadPickle)
         .because(left + ", but only data.pkl has names, dtypes and shapes");
   }
   if (zip.find("byteorder") != nullptr || (salvaged.has_order && !is_lost("/byteorder"))) return;
-  throw Error(ErrorCode::kCorruption, "cannot tell the byte order of the file: its record is lost")
+  throw Error(ErrorCode::kCorruption, "cannot find the byte order of the file: its record is lost")
       .in_file(shown)
       .of_kind(FindingKind::kBadHeader)
       .because(left);

@@ -49,7 +49,7 @@ std::optional<TensorView> from_numpy(Arena& arena, const Value& data, DType dtyp
   if (!stored || (stored != dtype && !is_widened)) return std::nullopt;
   if (array->shape.size() > static_cast<std::size_t>(kMaxDims) ||
       checked_bytes(checked_numel(array->shape), *stored) != static_cast<std::int64_t>(array->bytes->size())) {
-    throw pickle::malformed("tensor", "its numpy array has another size than its shape");
+    throw pickle::malformed("tensor", "its numpy array does not have the size of its shape");
   }
   TensorView view;
   view.dtype = view.storage_dtype = dtype;

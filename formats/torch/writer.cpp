@@ -22,7 +22,7 @@ void check_names(const Catalog& target) {
   throw Error(ErrorCode::kUnsupported,
               fmt::format("cannot write several files: two tensors are named '{}'", twice->name))
       .of_tensor(twice->name)
-      .because("several files are flat: names tell tensors apart, paths do not")
+      .because("several files are flat, so tensors are distinguished by names, not by paths")
       .suggest(Remedy::kRename, twice->name);
 }
 

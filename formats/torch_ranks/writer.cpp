@@ -407,9 +407,8 @@ void check_words(const Catalog& target, const Tensor& tensor) {
   const std::size_t ranks = target.files.size();
   const std::vector<std::int64_t> of_mesh = mesh_ranks(target.shardings[tensor.sharding]);
   if (of_mesh.size() == ranks) return;
-  throw not_describable(tensor,
-                        fmt::format("'{}' lies on a mesh of {} of {} ranks", tensor.name, of_mesh.size(), ranks))
-      .because("the file of every rank must hold a part of it")
+  throw not_describable(tensor, fmt::format("'{}' is on a mesh of {} of {} ranks", tensor.name, of_mesh.size(), ranks))
+      .because("the file of every rank must contain a part of it")
       .suggest(Remedy::kHoldAs, "sharded_tensor")
       .suggest(Remedy::kUseMesh);
 }
@@ -496,12 +495,13 @@ class RanksWriter final : public torch_save::ZipsWriter {
       const Tensor& tensor = target.tensors[i];
       const Sharding& sharding = target.shardings[tensor.sharding];
       if (mesh != nullptr && *mesh != sharding.mesh) {
-        throw not_describable(tensor, fmt::format("'{}' lies on another mesh than the tensors before it", tensor.name))
+        throw not_describable(tensor,
+                              fmt::format("'{}' is on a different mesh from the tensors before it", tensor.name))
             .because("a layout document has one mesh");
       }
       if (!std::ranges::is_sorted(sharding.ranks)) {
-        throw not_describable(tensor, fmt::format("'{}' lies on a mesh whose ranks are not in order", tensor.name))
-            .because("a layout document cannot say so");
+        throw not_describable(tensor, fmt::format("'{}' is on a mesh whose ranks are not in order", tensor.name))
+            .because("a layout document cannot express this");
       }
       mesh = &sharding.mesh;
     }

@@ -220,7 +220,7 @@ class RegionCheck {
                            "along {} dimensions",
                            tensor_, boxes, dims))
         .of_tensor(tensor_)
-        .because(fmt::format("coverage is checked where they differ along up to {}", kMaxCornerDims));
+        .because(fmt::format("coverage can be checked if they differ along at most {} dimensions", kMaxCornerDims));
   }
 
   void note_gap(std::size_t d, std::int64_t at) {

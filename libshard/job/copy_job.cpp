@@ -242,8 +242,8 @@ Catalog make_mapped_target(const AppliedMap& map, const Layout& layout, const Fo
     return map.ranked_target(traits.name, traits.many_files ? most : std::numeric_limits<std::int64_t>::max());
   }
   if (map.ranks() == 1) return make_target(map.stored(), map.selection(), layout, traits);
-  throw Error(ErrorCode::kUnsupported,
-              fmt::format("{} cannot hold what a map cuts over {}", traits.name, plural(map.ranks(), "rank")));
+  throw Error(ErrorCode::kUnsupported, fmt::format("{} cannot store tensors that a map shards over {}", traits.name,
+                                                   plural(map.ranks(), "rank")));
 }
 
 /// Makes all decisions of a run, and frees the job's TargetMaker. `memory_bytes` is the limit of this run. It may

@@ -58,7 +58,7 @@ Loss loss_of(const Json& json) {
 }
 
 Error malformed(const char* why) {
-  return Error(ErrorCode::kCorruption, "cannot read the note of what a repair could not save")
+  return Error(ErrorCode::kCorruption, "cannot read a repair's note about its losses")
       .because(why)
       .of_kind(FindingKind::kBadHeader);
 }

@@ -227,7 +227,7 @@ class SalvagedReader final : public Reader {
       Loss loss{.what = Loss::What::kTensor, .name = std::string(source.tensors[i].name)};
       loss.dtype = dtype_name(source.tensors[i].dtype);
       loss.shape = numbers(source.tensors[i].shape);
-      loss.why = "it claims more bytes than are in proportion to what is stored of it";
+      loss.why = "its size is out of proportion to its stored bytes";
       salvage.lose(std::move(loss));
     }
   }

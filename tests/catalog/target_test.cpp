@@ -145,7 +145,7 @@ TEST(RanksTarget, RefusesNumbersOutOfRange) {
 TEST(RanksTarget, RefusesFormatsOfWholeTensors) {
   Catalog source;
   add_tensor(source, "w", {5});
-  expect_error(ErrorCode::kInvalidArgument, "safetensors holds whole tensors only",
+  expect_error(ErrorCode::kInvalidArgument, "safetensors stores only whole tensors",
                [&] { target_of(source, RanksLayout{2}, kWhole); });
 }
 

@@ -144,10 +144,10 @@ FirstNames check_objects(const Catalog& catalog, const ObjectCheck& check) {
 
 std::string dropped_tensors_text(const FirstNames& dropped) {
   if (dropped.count() == 0) return {};
-  return fmt::format("{} left out: {}",
-                     plural(static_cast<std::int64_t>(dropped.count()), "object that holds tensors is",
-                            "objects that hold tensors are"),
-                     dropped.text());
+  return fmt::format(
+      "{} left out: {}",
+      plural(static_cast<std::int64_t>(dropped.count()), "object with tensors is", "objects with tensors are"),
+      dropped.text());
 }
 
 FirstNames objects_with_tensors(const Catalog& catalog, const std::function<bool(std::uint32_t object)>& takes) {
@@ -191,10 +191,11 @@ void report_unread_values(const Catalog& catalog, Findings& findings) {
     }
     if (object.value == nullptr) continue;
     for (const std::string& name : opaque_classes(*object.value, met)) {
-      findings.report(Error(ErrorCode::kUnsupported, "the value is of a class that is not on the list, or holds one")
-                          .of_tensor(object.name)
-                          .of_kind(FindingKind::kForbiddenGlobal)
-                          .found(name));
+      findings.report(
+          Error(ErrorCode::kUnsupported, "the value is, or contains, a value of a class that is not on the list")
+              .of_tensor(object.name)
+              .of_kind(FindingKind::kForbiddenGlobal)
+              .found(name));
     }
   }
 }

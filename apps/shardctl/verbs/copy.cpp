@@ -81,7 +81,7 @@ Rewrite open_rewrite(const Session& session, const CopyRequest& request, const F
   }
   if (source.format->traits.name != format.rewrites) {
     throw Error(ErrorCode::kUnsupported, fmt::format("--to {} needs a {} source", name, format.rewrites))
-        .because("its files hold more than named tensors and objects")
+        .because("its files contain more than named tensors and objects")
         .found(source.format->traits.name);
   }
   if (const std::string option = find_change(request); !option.empty()) {
@@ -184,12 +184,12 @@ void check_layout_of_map(const Session& session, const WriteRequest& write, cons
   const bool is_laid_out = !layout.mesh.empty() || !layout.layout.empty() || !layout.like.empty() || layout.dim;
   if (is_laid_out && (has_mesh || form.format->traits.mapped_ranks)) {
     throw usage("cannot combine other layout options with a map that shards over ranks")
-        .because(fmt::format("{} already defines what each rank stores", write.map))
+        .because(fmt::format("{} already defines the content of each rank", write.map))
         .hint("give only the number of ranks: --ranks N");
   }
   if (has_mesh && write.rank_files.value_or(RankFiles::kPlain) != RankFiles::kPlain) {
     throw usage("--as applies only to tensors that a layout shards")
-        .because(fmt::format("{} says what each rank stores, and ranks store plain tensors", write.map));
+        .because(fmt::format("{} defines the content of each rank, and ranks store plain tensors", write.map));
   }
   const FormatTraits& traits = form.format->traits;
   if (!has_mesh && layout.ranks && !traits.pieces) throw holds_whole_tensors(*form.format);
@@ -245,7 +245,7 @@ void refuse_kept_items(const Catalog& source, const SelectionOptions& selection,
   throw Error(ErrorCode::kUnsupported,
               fmt::format("cannot write '{}' as {}{}", name, format, is_renamed ? " under another name" : ""))
       .of_tensor(name)
-      .because("its class is not read, so it can only be copied as it is")
+      .because("its class is not supported, so it can only be copied unchanged")
       .suggest(Remedy::kExclude, name);
 }
 

@@ -107,8 +107,9 @@ void Export::say_what_was_found() const {
   const bool is_named = dtype != kKeepDtypes && dtype != kAutoDtypes;
   if (is_named && !config.empty() && config != dtype) {
     warn(session_,
-         fmt::format("config.json is copied unchanged and says {}; loaders that follow it will convert the {} weights",
-                     config, dtype));
+         fmt::format(
+             "config.json is copied unchanged and contains {}; loaders that follow it will convert the {} weights",
+             config, dtype));
   }
 }
 
@@ -135,9 +136,9 @@ OpenSource Export::open(const Session& session, const CopyRequest& request, Log&
   for (const std::string& each : choices) {
     lines.push_back(repeat_command(arguments, "--include " + shell_quoted(glob_of_name(each) + ".**")));
   }
-  throw usage(fmt::format("cannot tell which model of '{}' to export", label))
+  throw usage(fmt::format("cannot choose which model of '{}' to export", label))
       .in_file(label)
-      .because(fmt::format("it holds several: {}", fmt::join(choices, ", ")))
+      .because(fmt::format("it contains several: {}", fmt::join(choices, ", ")))
       .hint(fmt::format("{}; --include '**' exports all of them as one model", fmt::join(lines, ", or ")));
 }
 
@@ -154,9 +155,9 @@ OpenSource Export::open(const Session& session, const CopyRequest& request, Log&
     }
     lines.push_back(repeat_command(arguments, words));
   }
-  throw usage(fmt::format("cannot tell which adapter of '{}' to export", label))
+  throw usage(fmt::format("cannot choose which adapter of '{}' to export", label))
       .in_file(label)
-      .because(fmt::format("it holds several: {}", fmt::join(adapters, ", ")))
+      .because(fmt::format("it contains several: {}", fmt::join(adapters, ", ")))
       .hint(fmt::format("{}", fmt::join(lines, ", or ")));
 }
 

@@ -38,7 +38,7 @@ std::string how_many(const CountedSet& set) {
 
 Error several_sets(const std::string& folder, const std::vector<CountedSet>& sets, const CountedSet& a,
                    const CountedSet& b) {
-  Error error(ErrorCode::kCorruption, "the folder holds parts of more than one checkpoint, and no index");
+  Error error(ErrorCode::kCorruption, "the folder contains parts of more than one checkpoint, and no index");
   error.in_file(folder).because(fmt::format("{} and {}", how_many(a), how_many(b)));
   for (const bool is_whole : {true, false}) {
     for (const CountedSet& set : sets) {
@@ -77,11 +77,11 @@ std::optional<Error> lacks_parts(const std::string& index, const std::vector<std
                                  const std::vector<std::string>& listed, std::string_view suffix) {
   const std::vector<std::string> parts = unlisted_parts(names, listed, suffix);
   if (parts.empty()) return std::nullopt;
-  return Error(ErrorCode::kCorruption, listed.empty() ? "the index names no file, but files lie beside it"
+  return Error(ErrorCode::kCorruption, listed.empty() ? "the index names no file, but files are beside it"
                                                       : "the index does not name all parts of its checkpoint")
       .in_file(index)
       .of_kind(FindingKind::kIndexMismatch)
-      .because(fmt::format("their tensors would be left out: {}", first_names(parts)))
+      .because(fmt::format("their tensors would be skipped: {}", first_names(parts)))
       .hint("download the index again, or rebuild it by repairing the checkpoint");
 }
 
@@ -100,7 +100,7 @@ std::optional<StaleIndex> find_stale(const SourceStore& store, const std::string
   Error error(ErrorCode::kNotFound, fmt::format("{} names {}, which is missing", index, *missing));
   error.in_file(folder).of_kind(FindingKind::kMissingFile);
   error.because(
-      fmt::format("the folder holds a whole checkpoint that the index does not name: {}", first_names(whole.names)));
+      fmt::format("the folder contains a whole checkpoint that the index does not name: {}", first_names(whole.names)));
   return StaleIndex{std::move(error), std::move(whole), std::ranges::all_of(listed, is_missing)};
 }
 
@@ -112,7 +112,7 @@ Error extra_file(const std::string& name) {
 }
 
 Error unlisted_tensor(std::string_view name, const std::string& index) {
-  return mismatch("the index does not list this tensor, which one of its files holds", name, index);
+  return mismatch("the index does not list this tensor, which is in one of its files", name, index);
 }
 
 Error absent_tensor(std::string_view name, std::string_view file, const std::string& index) {
@@ -215,7 +215,7 @@ void IndexedFolder::finish(std::vector<std::string>& warnings) {
   warn("tensors that the index does not list are read from its files", unlisted_);
   if (!use_.skips_misplaced) return;
   for (const std::string& name : elsewhere_) findings_.tolerate(misplaced_tensor(name, index_name()));
-  warn("tensors in another file than the index says are left out there", elsewhere_);
+  warn("skipped tensors in files other than those in the index", elsewhere_);
 }
 
 void note_unnamed_parts(std::span<const std::string> paths, std::span<const std::string_view> suffixes,

@@ -287,7 +287,7 @@ class Scanner {
     auto mark = std::ranges::lower_bound(marks_, data, {}, &Mark::at);
     for (; mark != marks_.end(); ++mark) {
       if (states_size(mark->at, data)) {
-        lose(record.name, record.header_offset, FindingKind::kBadHeader, "what stands behind its bytes is damaged");
+        lose(record.name, record.header_offset, FindingKind::kBadHeader, "the descriptor after its bytes is damaged");
         next_ = mark->at;
         return;
       }
@@ -296,7 +296,7 @@ class Scanner {
     if (mark == marks_.end()) {
       lose(record.name, record.header_offset, FindingKind::kTruncated, "the file ends inside it");
     } else {
-      lose(record.name, record.header_offset, FindingKind::kBadHeader, "nothing says where it ends");
+      lose(record.name, record.header_offset, FindingKind::kBadHeader, "its end is unknown");
     }
     next_ = mark == marks_.end() ? end_ : mark->at;
   }

@@ -83,7 +83,7 @@ std::vector<NamedEntry> all_names(const Catalog& source, const Selection& select
 ///   or a layout of several files for a format with a file for every rank.
 void check_layout(const Layout& layout, const FormatTraits& traits) {
   if (cuts_tensors(layout) && !std::holds_alternative<KeepLayout>(layout) && !traits.pieces) {
-    throw Error(ErrorCode::kInvalidArgument, fmt::format("{} holds whole tensors only", traits.name))
+    throw Error(ErrorCode::kInvalidArgument, fmt::format("{} stores only whole tensors", traits.name))
         .because("the layout cuts tensors into pieces")
         .suggest(Remedy::kWriteAs, "dcp")
         .suggest(Remedy::kSpreadFiles);

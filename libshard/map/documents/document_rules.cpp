@@ -48,7 +48,7 @@ MapCut read_cut(const JsonPlace& place, std::size_t axis, CutRule otherwise, int
   if (widths) cut.widths = widths->expressions();
   if (widths && cut.widths.empty()) throw widths->not_a("a list of widths, one for each part");
   if ((cut.split == CutRule::kWidths) != widths.has_value()) {
-    throw JsonPlace::wrong(place.where() + ": widths and split \"widths\" stand together");
+    throw JsonPlace::wrong(place.where() + ": widths and split \"widths\" must be used together");
   }
   return cut;
 }
@@ -237,13 +237,13 @@ void read_stored(const JsonPlace& place, MapRule& rule) {
   for (const NameTemplate& other : rule.others) {
     if (other.placeholders() == rule.stored.placeholders()) continue;
     throw JsonPlace::wrong(
-        fmt::format("{}: '{}' and '{}' have other placeholders", place.where(), rule.stored.text(), other.text()));
+        fmt::format("{}: '{}' and '{}' have different placeholders", place.where(), rule.stored.text(), other.text()));
   }
 }
 
 void read_match(const JsonPlace& place, const JsonPlace& match, MapRule& rule, PatternSizes& sizes) {
   for (const char* key : {"logical", "stored", "beside", "alias"}) {
-    if (place.find(key)) throw JsonPlace::wrong(fmt::format("{}: match stands in place of {}", place.where(), key));
+    if (place.find(key)) throw JsonPlace::wrong(fmt::format("{}: match and {} exclude each other", place.where(), key));
   }
   rule.match = match.text();
   read_pattern(match, rule.match, sizes);
@@ -257,7 +257,7 @@ void read_names(const JsonPlace& place, MapRule& rule, PatternSizes& sizes) {
   if (match) return read_match(place, *match, rule, sizes);
   if (rule.drops) throw JsonPlace::wrong(place.where() + ": drop is for rules with match");
   const auto alias = place.find("alias");
-  if (alias && place.find("logical")) throw JsonPlace::wrong(place.where() + ": alias stands in place of logical");
+  if (alias && place.find("logical")) throw JsonPlace::wrong(place.where() + ": alias and logical exclude each other");
   rule.is_alias = alias.has_value();
   const JsonPlace logical = alias ? *alias : place.at("logical");
   for (const JsonPlace& item : logical.items_or_self()) rule.logical.push_back(read_template(item));
@@ -306,7 +306,7 @@ void check_placeholders(const MapRule& rule, const MapDocument& document) {
   const auto check = [&](const std::vector<std::string>& names, const std::vector<std::string>& others) {
     for (const std::string& name : names) {
       if (has(others, name) || is_variable(document, name)) continue;
-      throw JsonPlace::wrong(fmt::format("{}: '{{{}}}' stands on one side only", rule.where, name));
+      throw JsonPlace::wrong(fmt::format("{}: '{{{}}}' appears on only one side", rule.where, name));
     }
   };
   for (const NameTemplate& segment : rule.logical) {
@@ -318,7 +318,7 @@ void check_placeholders(const MapRule& rule, const MapDocument& document) {
   }
   for (const MapStack& stack : rule.stack) {
     if (!has(rule.stored.placeholders(), stack.index)) continue;
-    throw JsonPlace::wrong(fmt::format("{}: the name of what is stacked has '{{{}}}'", rule.where, stack.index));
+    throw JsonPlace::wrong(fmt::format("{}: the name of the stacked tensors has '{{{}}}'", rule.where, stack.index));
   }
 }
 

@@ -267,8 +267,7 @@ MapNames::StackRange MapNames::stack_at(std::size_t rule, std::span<const std::i
     const Index* const index = rules_[rule].on_axis[rules_[rule].stack[i]];
     if (index == nullptr) continue;
     if (!index->document->count) {
-      throw wrong(
-          fmt::format("the map stacks index '{}' over an axis and does not say its count", index->document->name));
+      throw wrong(fmt::format("the map stacks index '{}' over an axis without a count", index->document->name));
     }
     if (index->document->chunks.text() != "1")
       throw wrong(fmt::format("the map stacks index '{}', which has chunks", index->document->name));

@@ -137,7 +137,7 @@ void check_padding(const Reader& reader, std::string_view name, const Chunk& chu
                  throw Error(ErrorCode::kCorruption, fmt::format("the padding of '{}' is not zero", name))
                      .of_tensor(name)
                      .of_kind(FindingKind::kShapeMismatch)
-                     .because(fmt::format("the map says that a box of {} in it is padding", to_string(chunk.sizes)));
+                     .because(fmt::format("the map defines a box of {} in it as padding", to_string(chunk.sizes)));
                });
 }
 
