@@ -104,7 +104,6 @@ STANDARD = {"format.h"}  # Every format's folder has it.
 LONGEST = 600  # A header may have one user if the user's source would be longer with the header's source in it.
 ONE_USER = {  # Exceptions, to become fewer.
     "apps/shardctl/render/diff.h",
-    "apps/shardctl/source/unread_values.h",
     "apps/shardctl/target/up_to_date.h",
 }
 

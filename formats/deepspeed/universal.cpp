@@ -11,14 +11,13 @@
 
 #include "formats/deepspeed/format.h"
 #include "formats/deepspeed/join.h"
-#include "formats/deepspeed/join_rules.h"
 #include "formats/deepspeed/merge.h"
 #include "formats/deepspeed/model_files.h"
-#include "formats/deepspeed/state_values.h"
-#include "formats/deepspeed/universal_folder.h"
+#include "formats/deepspeed/states.h"
+#include "formats/deepspeed/tag_folder.h"
 #include "formats/torch/saved_reader.h"
 #include "libshard/core/error.h"
-#include "libshard/core/first_names.h"
+#include "libshard/core/short_text.h"
 #include "libshard/io/paths.h"
 
 namespace shard::deepspeed {
@@ -335,9 +334,9 @@ std::unique_ptr<Reader> open_universal(const Source& source, const OpenOptions& 
   return std::make_unique<UniversalReader>(source, options);
 }
 
-Remake make_universal(const Source& source, const OpenOptions& open, const RemakeOptions& options) {
+Rewrite make_universal(const Source& source, const OpenOptions& open, const RewriteOptions& options) {
   if (options.ranks) {
-    throw Error(ErrorCode::kInvalidArgument, "a universal checkpoint holds whole tensors for any number of ranks")
+    throw Error(ErrorCode::kInvalidArgument, "a universal checkpoint contains whole tensors for any number of ranks")
         .found(*options.ranks);
   }
   auto reader = std::make_unique<SaveReader>(source, open, Listing::kJoined);

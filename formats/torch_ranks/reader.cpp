@@ -11,10 +11,10 @@
 #include <utility>
 #include <vector>
 
-#include "formats/parts/pickle/scan.h"
+#include "formats/parts/pickle/opcodes.h"
 #include "formats/torch/foreign_classes.h"
+#include "formats/torch/reader.h"
 #include "formats/torch/saved_reader.h"
-#include "formats/torch/source_files.h"
 #include "formats/torch_ranks/merge.h"
 #include "formats/torch_ranks/rank_file.h"
 #include "formats/torch_ranks/rank_source.h"
@@ -24,9 +24,8 @@
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
 #include "libshard/core/findings.h"
-#include "libshard/core/first_names.h"
 #include "libshard/core/name_pattern.h"
-#include "libshard/core/plural.h"
+#include "libshard/core/short_text.h"
 #include "libshard/io/paths.h"
 #include "libshard/map/documents/layout_document.h"
 
@@ -78,7 +77,7 @@ class RankAssigner {
   }
 
   [[noreturn]] void refuse_unknown(const RankFile& file) const {
-    Error error(ErrorCode::kInvalidArgument, "cannot tell which rank wrote this file");
+    Error error(ErrorCode::kInvalidArgument, "cannot find out which rank wrote this file");
     error.in_file(shown(file))
         .because("its tensors do not record the rank, and the file names do not differ in exactly one number");
     if (check_.layout == nullptr) throw error.suggest(Remedy::kStateLayout);
@@ -220,7 +219,7 @@ class RankAssigner {
                 fmt::format("{} ranks wrote the checkpoint, but only {} files were found", world_size, files_.size()))
             .expected(world_size)
             .found(std::ssize(files_))
-            .hint("name the files of all ranks, or the folder that holds them"));
+            .hint("name the files of all ranks, or their folder"));
   }
 
   /// Expected name of the missing file, or an existing file's name if names contain no rank.
@@ -278,7 +277,7 @@ class RanksReader final : public torch_save::SavedReader {
       return;
     }
     if (source_.names.empty()) {
-      throw Error(ErrorCode::kNotFound, "the folder holds no .pt, .pth or .bin files").in_file(source_.folder);
+      throw Error(ErrorCode::kNotFound, "the folder contains no .pt, .pth or .bin files").in_file(source_.folder);
     }
     std::vector<RankFile> ranks;
     for (const std::string& name : source_.names) try_file(name, ranks);
@@ -360,10 +359,10 @@ class RanksReader final : public torch_save::SavedReader {
       if (names_of(file) == expected) continue;
       const std::string &first = catalog_.files[ranks.front().number].path, &other = catalog_.files[file.number].path;
       return findings_.report(
-          Error(ErrorCode::kCorruption, fmt::format("{} and {} hold different names", first, other))
+          Error(ErrorCode::kCorruption, fmt::format("{} and {} contain different names", first, other))
               .in_file(other)
               .of_kind(FindingKind::kMixedSave)
-              .because("files of ranks hold the same names, parts of one checkpoint have an index beside them"));
+              .because("per-rank files contain the same names; parts of one checkpoint have an index beside them"));
     }
   }
 

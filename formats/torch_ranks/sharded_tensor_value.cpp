@@ -78,7 +78,7 @@ void read_properties(const Value& value, ShardedTensorValue& tensor) {
   tensor.pin_memory = is_true(*state->items()[4]);
   const DType stated = dtype(*state->items()[0], "TensorProperties");
   if (stated == tensor.dtype) return;
-  throw malformed(kShardedTensorClass, "its metadata says another dtype than the tensor")
+  throw malformed(kShardedTensorClass, "the dtype in its metadata is not the tensor's")
       .of_kind(FindingKind::kDtypeMismatch)
       .expected(dtype_name(tensor.dtype))
       .found(dtype_name(stated));
@@ -88,7 +88,7 @@ void read_metadata(Arena& arena, const Value& value, ShardedTensorValue& tensor)
   need_class(value, "ShardedTensorMetadata");
   const Dims shape = dims(arena, need(value, "size"), "ShardedTensorMetadata's size");
   if (!(shape == tensor.shape)) {
-    throw malformed(kShardedTensorClass, "its metadata says another shape than the tensor")
+    throw malformed(kShardedTensorClass, "the shape in its metadata is not the tensor's")
         .of_kind(FindingKind::kShapeMismatch)
         .expected(to_string(tensor.shape))
         .found(to_string(shape));

@@ -5,8 +5,7 @@
 #include <new>
 #include <system_error>
 
-#include "libshard/core/clipped.h"
-#include "libshard/core/first_names.h"
+#include "libshard/core/short_text.h"
 
 namespace shard {
 namespace {

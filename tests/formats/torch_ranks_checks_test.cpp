@@ -122,7 +122,7 @@ TEST(RankChecks, ANameInOneFileOfAShardedTensorIsAGap) {
   EXPECT_EQ(error.code(), ErrorCode::kCorruption);
   EXPECT_EQ(error.kind(), FindingKind::kGap);
   EXPECT_EQ(error.tensor(), "embed.weight");
-  EXPECT_THAT(error.what(), HasSubstr("no file holds the shard of [2, 3] at [2, 0]"));
+  EXPECT_THAT(error.what(), HasSubstr("no file contains the shard of [2, 3] at [2, 0]"));
   EXPECT_THAT(error.why(), HasSubstr("rank 1 has it"));
 }
 
@@ -170,7 +170,7 @@ TEST(RanksByNames, TwoNumbersThatDifferTellNothing) {
   RankFolder folder = plain({"step1-rank0.pt", "step2-rank1.pt"});
   const Error error = error_of([&] { folder.open(); });
   EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
-  EXPECT_THAT(error.what(), HasSubstr("cannot tell which rank wrote this file"));
+  EXPECT_THAT(error.what(), HasSubstr("cannot find out which rank wrote this file"));
 }
 
 TEST(RanksByNames, ARankPastTheWorldIsRefused) {

@@ -91,7 +91,7 @@ def load(_rank: int, folder: str) -> None:
 
 
 def load_in_columns(_rank: int, folder: str) -> None:
-    """Into other placements than the saved ones."""
+    """Into placements that differ from the saved ones."""
     line = init_device_mesh("cpu", (dist.get_world_size(),))
     tensors = {name: (shape, dtype, line, (Shard(len(shape) - 1) if shape else Replicate(),))
                for name, (shape, dtype, _, _) in cases().items()}

@@ -3,13 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <span>
 
 #include "apps/shardctl/render/json_parts.h"
 #include "apps/shardctl/text/text_sink.h"
 #include "apps/shardctl/text/units.h"
-#include "libshard/core/plural.h"
+#include "libshard/core/short_text.h"
+#include "libshard/repair/lost_note.h"
 
 namespace shard::app {
 namespace {
@@ -35,38 +35,15 @@ void write_head(JsonWriter& json, const Session& session, const char* schema, co
 
 constexpr std::size_t kShownLosses = 10;
 
-std::string_view what_of(const Loss& loss) {
-  constexpr std::array<std::string_view, 3> kWhats{"tensor", "object", "file"};
-  return kWhats[static_cast<std::size_t>(loss.what)];
-}
-
-void write_loss(JsonWriter& json, const Loss& loss) {
-  json.line(2);
-  json.begin_object();
-  json.key("what"), json.string(what_of(loss));
-  json.key("name"), json.string_or_null(loss.name);
-  json.key("dtype"), json.string_or_null(loss.dtype);
-  json.key("shape"), loss.shape ? json.numbers(*loss.shape) : json.null();
-  json.key("boxes");
-  json.begin_array();
-  for (const LostBox& box : loss.boxes) {
-    json.begin_object();
-    json.key("offsets"), json.numbers(box.offsets);
-    json.key("sizes"), json.numbers(box.sizes);
-    json.end_object();
-  }
-  json.end_array();
-  json.key("file"), json.string_or_null(loss.file);
-  json.key("why"), json.string(loss.why);
-  json.end_object();
-}
-
 void write_salvage(JsonWriter& json, const Salvage* salvage) {
   if (salvage == nullptr) return;
   json.line(1);
   json.key("lost");
   json.begin_array();
-  for (const Loss& loss : salvage->losses()) write_loss(json, loss);
+  for (const Loss& loss : salvage->losses()) {
+    json.line(2);
+    write_loss(json, loss);
+  }
   json.end_array();
   write_texts(json, "repaired", salvage->mended());
 }
@@ -162,7 +139,7 @@ void warn_of_losses(const Session& session, const Salvage& salvage) {
   for (const std::string& what : salvage.mended()) warn(session, "repaired: " + what);
   const std::vector<Loss>& losses = salvage.losses();
   for (const Loss& loss : std::span(losses).first(std::min(losses.size(), kShownLosses))) {
-    std::string subject(what_of(loss));
+    std::string subject(name_of(loss.what));
     if (!loss.name.empty()) subject += fmt::format(" '{}'", loss.name);
     if (!loss.dtype.empty()) subject += fmt::format(" ({})", loss.dtype);
     if (!loss.file.empty() && loss.what != Loss::What::kFile) subject += fmt::format(" of {}", loss.file);

@@ -9,8 +9,7 @@
 #include "apps/shardctl/render/json_parts.h"
 #include "apps/shardctl/request/request.h"
 #include "formats/parts/hf_index/folder_names.h"
-#include "libshard/core/first_names.h"
-#include "libshard/core/plural.h"
+#include "libshard/core/short_text.h"
 
 namespace shard::app {
 namespace {

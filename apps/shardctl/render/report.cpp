@@ -14,8 +14,8 @@
 #include "apps/shardctl/session/log.h"
 #include "apps/shardctl/session/ranks.h"
 #include "apps/shardctl/text/text_sink.h"
-#include "libshard/core/first_names.h"
 #include "libshard/core/json_writer.h"
+#include "libshard/core/short_text.h"
 #include "libshard/io/paths.h"
 
 namespace shard::app {

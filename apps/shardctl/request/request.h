@@ -66,7 +66,7 @@ struct TargetDefaults {
   bool keeps_layout = false;            ///< Use the source's layout, if the format can store pieces.
   bool needs_layout = false;            ///< A layout is required.
   bool always_folder = false;           ///< DST is a folder, regardless of its name.
-  bool remakes = false;                 ///< Allow formats that convert a whole source unchanged (Format::remake).
+  bool rewrites = false;                ///< Allow formats that convert a whole source unchanged (Format::rewrite).
 };
 
 /// The target and the way to write it.

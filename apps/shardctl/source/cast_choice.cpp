@@ -35,7 +35,7 @@ std::vector<std::string> checked_casts(const Session& session, const SelectionOp
 }
 
 void dequantize(const Session& session, DType dtype, OpenSource& source, Log& log) {
-  if (session.parts != nullptr) {
+  if (session.peer_store != nullptr) {
     throw Error(ErrorCode::kUnsupported, "cannot dequantize files that are spread over ranks")
         .because("a weight and its scales may be in the files of different ranks")
         .hint("drop --local-input, or gather the quantized checkpoint first");

@@ -184,8 +184,8 @@ OpenSource open_source(const Session& session, const ReadRequest& read, Log& log
   if (read.ranks_expected) {
     check_ranks(opened, *read.ranks_expected, request.may_lack_ranks, *request.findings);
   }
-  if (session.parts != nullptr && !request.of_other_ranks && catalog.rank_files) {
-    check_file_ranks(catalog, find_holders(*opened.reader, *session.parts), session.group->size());
+  if (session.peer_store != nullptr && !request.of_other_ranks && catalog.rank_files) {
+    check_file_ranks(catalog, find_holders(*opened.reader, *session.peer_store), session.group->size());
   }
   return opened;
 }

@@ -22,10 +22,9 @@
 #include "formats/export/model_export.h"
 #include "formats/registry.h"
 #include "libshard/core/error.h"
-#include "libshard/core/first_names.h"
-#include "libshard/core/plural.h"
+#include "libshard/core/short_text.h"
 #include "libshard/export/adapter.h"
-#include "libshard/export/model_reader.h"
+#include "libshard/export/model_part.h"
 #include "libshard/export/reference_check.h"
 #include "libshard/export/tied_weights.h"
 #include "libshard/io/paths.h"
@@ -37,15 +36,16 @@ namespace {
 constexpr std::string_view kOlderNames = "hf-v5";
 
 ExportOptions export_options(const Session& session, const CopyRequest& request) {
-  ExportOptions result{.reference = request.read.numbers.hf_ref,
-                       .dtype = request.exporting.dtype,
-                       .cast = request.select.cast,
-                       .is_checked = !request.exporting.no_check,
-                       .names = request.exporting.names,
-                       .dequantized = request.read.dequantize,
-                       .is_mapped = !request.read.map.empty(),
-                       .holds_files = session.parts != nullptr,  // Files of other ranks can be read only during a step.
-                       .max_memory_bytes = reading_memory_bytes(session)};
+  ExportOptions result{
+      .reference = request.read.numbers.hf_ref,
+      .dtype = request.exporting.dtype,
+      .cast = request.select.cast,
+      .is_checked = !request.exporting.no_check,
+      .names = request.exporting.names,
+      .dequantized = request.read.dequantize,
+      .is_mapped = !request.read.map.empty(),
+      .holds_files = session.peer_store != nullptr,  // Files of other ranks can be read only during a step.
+      .max_memory_bytes = reading_memory_bytes(session)};
   if (session.common.json) result.most_renames = std::numeric_limits<std::size_t>::max();
   return result;
 }
@@ -84,7 +84,7 @@ int Export::run() {
   };
   verb.adjust = [this](OpenSource& source, Selection& selection) { adjust(source, selection); };
   verb.wrap_writer = [this](std::unique_ptr<Writer> writer) {
-    return export_.add_files(std::move(writer), session_.parts == nullptr ? &session_.fs : nullptr);
+    return export_.add_files(std::move(writer), session_.peer_store == nullptr ? &session_.fs : nullptr);
   };
   verb.exported = &export_.report();
   verb.converts_all = request_.exporting.dtype != kKeepDtypes;
@@ -107,8 +107,9 @@ void Export::say_what_was_found() const {
   const bool is_named = dtype != kKeepDtypes && dtype != kAutoDtypes;
   if (is_named && !config.empty() && config != dtype) {
     warn(session_,
-         fmt::format("config.json is copied unchanged and says {}; loaders that follow it will convert the {} weights",
-                     config, dtype));
+         fmt::format(
+             "config.json is copied unchanged and contains {}; loaders that follow it will convert the {} weights",
+             config, dtype));
   }
 }
 
@@ -135,9 +136,9 @@ OpenSource Export::open(const Session& session, const CopyRequest& request, Log&
   for (const std::string& each : choices) {
     lines.push_back(repeat_command(arguments, "--include " + shell_quoted(glob_of_name(each) + ".**")));
   }
-  throw usage(fmt::format("cannot tell which model of '{}' to export", label))
+  throw usage(fmt::format("cannot choose which model of '{}' to export", label))
       .in_file(label)
-      .because(fmt::format("it holds several: {}", fmt::join(choices, ", ")))
+      .because(fmt::format("it contains several: {}", fmt::join(choices, ", ")))
       .hint(fmt::format("{}; --include '**' exports all of them as one model", fmt::join(lines, ", or ")));
 }
 
@@ -154,9 +155,9 @@ OpenSource Export::open(const Session& session, const CopyRequest& request, Log&
     }
     lines.push_back(repeat_command(arguments, words));
   }
-  throw usage(fmt::format("cannot tell which adapter of '{}' to export", label))
+  throw usage(fmt::format("cannot choose which adapter of '{}' to export", label))
       .in_file(label)
-      .because(fmt::format("it holds several: {}", fmt::join(adapters, ", ")))
+      .because(fmt::format("it contains several: {}", fmt::join(adapters, ", ")))
       .hint(fmt::format("{}", fmt::join(lines, ", or ")));
 }
 

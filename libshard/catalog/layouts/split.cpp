@@ -22,17 +22,22 @@ DimRange even_part(std::int64_t n, const DimCut& cut, const std::string& where) 
   return {cut.index * size, size};
 }
 
+/// torch.chunk: all parts have ceil(n / parts) elements but the last ones, which have fewer or none. A part past the
+/// end is empty at n.
 DimRange chunk_part(std::int64_t n, const DimCut& cut) {
   const std::int64_t size = ceil_div(n, cut.parts);
   const std::int64_t begin = size == 0 || cut.index > n / size ? n : cut.index * size;
   return {begin, std::min(size, n - begin)};
 }
 
+/// numpy.array_split: the first n % parts parts have one element more. Part i begins after i parts, of which min(i,
+/// extra) have one more.
 DimRange first_extra_part(std::int64_t n, const DimCut& cut) {
   const std::int64_t size = n / cut.parts, extra = n % cut.parts;
   return {cut.index * size + std::min(cut.index, extra), size + (cut.index < extra ? 1 : 0)};
 }
 
+/// Parts of given widths, by their ends: part i is [ends[i - 1], ends[i]).
 DimRange listed_part(std::int64_t n, const DimCut& cut, const std::string& where) {
   const std::int64_t sum = cut.ends.empty() ? 0 : cut.ends.back();
   if (std::ssize(cut.ends) != cut.parts || sum != n) {
