@@ -41,6 +41,12 @@ class ShardedTensorImpl final : public c10::TensorImpl {
   /// The group. \throws c10::Error  there is none: the tensor was created as a ShardedTensorBase.
   const ProcessGroupPtr& checked_group() const;
 
+  /// Torch's way to replace the elements of a parameter (set_data, therefore Module::to): local shards get those of
+  /// `other`, and remain the same tensors. \pre `other` has the same shards, which the dispatcher checks
+  void shallow_copy_from(const c10::intrusive_ptr<c10::TensorImpl>& other) override;
+  /// The gradient that the handle itself has, which torch never sets.
+  at::Tensor own_gradient() const;
+
   const char* tensorimpl_type_name() const override { return "ShardedTensor"; }
   /// Torch's way to create a second handle on the same elements, which would have neither elements nor shards.
   /// \throws c10::Error  always; ops.h has detach().

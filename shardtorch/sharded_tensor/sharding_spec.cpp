@@ -1,6 +1,7 @@
 #include "shardtorch/sharded_tensor/sharding_spec.h"
 
 #include <ATen/ATen.h>
+#include <c10/core/impl/DeviceGuardImplInterface.h>
 
 #include <algorithm>
 #include <optional>
@@ -115,6 +116,23 @@ std::string EnumerableShardingSpec::str() const { return "EnumerableShardingSpec
 
 ShardingSpecPtr chunk_spec(std::int64_t dim, std::vector<RemoteDevice> placements) {
   return std::make_shared<ChunkShardingSpec>(dim, std::move(placements));
+}
+
+ShardingSpecPtr chunk_spec(std::int64_t dim, const ProcessGroupPtr& group, at::Device device) {
+  std::vector<RemoteDevice> placements;
+  for (const int rank : group_or_default(group)->global_ranks()) placements.emplace_back(rank, device);
+  return chunk_spec(dim, std::move(placements));
+}
+
+ShardingSpecPtr chunk_spec(std::int64_t dim) {
+  const ProcessGroupPtr group = default_group();
+  if (!group->preferred_device().is_cuda()) return chunk_spec(dim, group, at::kCPU);
+  const int devices = c10::impl::getDeviceGuardImpl(at::kCUDA)->deviceCount();
+  std::vector<RemoteDevice> placements;
+  for (int rank = 0; rank < group->size(); ++rank) {
+    placements.emplace_back(rank, at::Device(at::kCUDA, static_cast<at::DeviceIndex>(rank % devices)));
+  }
+  return chunk_spec(dim, std::move(placements));
 }
 
 ShardingSpecPtr enumerable_spec(std::vector<ShardMetadata> shards) {

@@ -67,7 +67,7 @@ void run(const std::string& folder, std::int64_t mib) {
     for (const auto& item : rows) shard::ShardedTensor::of(item.value().toTensor()).reshard(over_ranks(1));
   });
   if (shard::default_group()->rank() == 0) std::filesystem::remove_all(folder);
-  shard::default_group()->group().barrier();
+  shard::default_group()->barrier();
 }
 
 }  // namespace

@@ -131,7 +131,7 @@ const std::vector<Collective>& collectives() {
 
 /// Checks that the group still transfers elements, and gradients back.
 void expect_alive() {
-  default_group()->group().barrier();
+  default_group()->barrier();
   const at::Tensor whole = counted({5, 3}, at::kDouble);
   ShardedTensor good = cut(whole, chunks(0, {3, 1, 0, 2}));
   EXPECT_TRUE(at::equal(good.full_tensor(), whole));
