@@ -4,6 +4,7 @@
 
 #include <vector>
 
+#include "libshard/catalog/layouts/split.h"
 #include "shardtorch/sharded_tensor/factories.h"
 #include "shardtorch/sharded_tensor/functional.h"
 #include "shardtorch/sharded_tensor/ops.h"
@@ -40,8 +41,8 @@ void check_member(const ProcessGroup& group) {
 }  // namespace
 
 Chunk chunk_of(const ProcessGroup& group, std::int64_t whole, int rank) {
-  const std::int64_t split = split_size(whole, group.size());
-  return {std::min(rank * split, whole), chunked_dim_size(whole, split, rank), whole};
+  const DimRange own = piece_of(whole, split_size(whole, group.size()), rank);
+  return {own.begin, own.size, whole};
 }
 
 at::Tensor cut_parameter(const at::Tensor& whole, std::int64_t dim, const ProcessGroupPtr& group,

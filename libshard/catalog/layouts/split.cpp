@@ -22,11 +22,7 @@ DimRange even_part(std::int64_t n, const DimCut& cut, const std::string& where) 
   return {cut.index * size, size};
 }
 
-DimRange chunk_part(std::int64_t n, const DimCut& cut) {
-  const std::int64_t size = ceil_div(n, cut.parts);
-  const std::int64_t begin = size == 0 || cut.index > n / size ? n : cut.index * size;
-  return {begin, std::min(size, n - begin)};
-}
+DimRange chunk_part(std::int64_t n, const DimCut& cut) { return piece_of(n, ceil_div(n, cut.parts), cut.index); }
 
 DimRange first_extra_part(std::int64_t n, const DimCut& cut) {
   const std::int64_t size = n / cut.parts, extra = n % cut.parts;
@@ -64,6 +60,11 @@ std::vector<std::int64_t> ends_of(std::span<const std::int64_t> widths, const st
     ends.push_back(end);
   }
   return ends;
+}
+
+DimRange piece_of(std::int64_t n, std::int64_t size, std::int64_t index) {
+  const std::int64_t begin = size == 0 || index > n / size ? n : index * size;
+  return {begin, std::min(size, n - begin)};
 }
 
 DimRange cut_range(std::int64_t n, const DimCut& cut, const std::string& where) {
