@@ -7,7 +7,6 @@
 #include "libshard/catalog/layouts/placement_text.h"
 #include "libshard/core/box.h"
 #include "libshard/core/error.h"
-#include "libshard/core/parse_number.h"
 
 namespace shard::torch_ranks {
 

@@ -8,7 +8,7 @@
 #include <sstream>
 #include <utility>
 
-#include "libshard/catalog/layouts/split.h"
+#include "libshard/catalog/layouts/piece.h"
 #include "libshard/core/box.h"
 #include "libshard/core/checked.h"
 #include "shardtorch/errors.h"

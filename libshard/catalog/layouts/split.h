@@ -34,9 +34,6 @@ struct DimCut {
 /// \throws Error kInvalidArgument  a negative width, or a sum past 63 bits.
 std::vector<std::int64_t> ends_of(std::span<const std::int64_t> widths, const std::string& where);
 
-/// Piece `index` of [0, n) in consecutive pieces of `size`; empty, at n, past the end. \pre no number is negative
-DimRange piece_of(std::int64_t n, std::int64_t size, std::int64_t index);
-
 /// The part of [0, n). Cost: constant.
 /// \throws Error kInvalidArgument  kEven if `parts` does not divide n; widths that are not one per part or do not sum
 ///   to n.
