@@ -2,6 +2,7 @@
 // docs/training.md: each function works, or throws before it changes anything.
 #include <torch/nn/cloneable.h>
 #include <torch/nn/init.h>
+#include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/modules/normalization.h>
@@ -16,6 +17,7 @@
 #include "shardtorch/parallel/cross_entropy.h"
 #include "shardtorch/parallel/embedding.h"
 #include "shardtorch/parallel/linear.h"
+#include "shardtorch/sharded_tensor/collectives.h"
 #include "shardtorch/sharded_tensor/modules.h"
 #include "shardtorch/sharded_tensor/ops.h"
 #include "tests/shardtorch/parallel_fixture.h"
@@ -341,6 +343,32 @@ TEST(TorchNn, SetDataTakesTheSameShardsOnly) {
     layer->weight.set_data(other->weight);
     EXPECT_TRUE(ShardedTensor::of(layer->weight).local_tensor().is_same(local));
     EXPECT_TRUE(equal(ShardedTensor::of(layer->weight), ShardedTensor::of(other->weight)));
+  });
+}
+
+/// Two copies of a model that is sharded over two ranks each, on parts of a batch: the whole model on the whole batch.
+TEST(DataTimesTensorParallel, IsTheWholeModel) {
+  as_ranks(4, [](int) {
+    const auto mesh = dtensor::init_device_mesh(at::kCPU, {2, 2}, {"data", "tensor"});
+    const ProcessGroupPtr data = mesh->get_group("data"), tensor = mesh->get_group("tensor");
+    Numbers numbers(3);
+    auto up = filled(torch::nn::Linear(4, 5), numbers), down = filled(torch::nn::Linear(5, 1), numbers);
+    torch::nn::Sequential whole(up, torch::nn::GELU(), down),
+        model(parallel::ColumnLinear(*up, false, tensor), torch::nn::GELU(), parallel::RowLinear(*down, false, tensor));
+    torch::optim::SGD of_whole(whole->parameters(), 0.1), of_model(parallel::local_parameters(*model), 0.1);
+    const at::Tensor input = numbers.normal({6, 4}), own = input.chunk(2)[static_cast<std::size_t>(data->rank())];
+    for (int step = 0; step < 3; ++step) {
+      of_whole.zero_grad();
+      of_model.zero_grad();
+      at::mse_loss(whole->forward(input), input.sum(1, true)).backward();
+      at::mse_loss(model->forward(own), own.sum(1, true)).backward();
+      for (const at::Tensor& each : parallel::local_parameters(*model)) all_reduce(each.grad(), ReduceOp::kMean, data);
+      const double norm = torch::nn::utils::clip_grad_norm_(whole->parameters(), 0.5);
+      EXPECT_NEAR(parallel::clip_grad_norm_(*model, 0.5, 2, false, tensor), norm, 1e-9);
+      of_whole.step();
+      of_model.step();
+      expect_same_parameters(*model, *whole, true);
+    }
   });
 }
 
