@@ -81,8 +81,8 @@ class RankAssigner {
     if (!std::ranges::is_permutation(named, ranks)) return;  // The numbers mean something else.
     for (std::size_t i = 0; i < files_.size(); ++i) {
       if (named[i] == ranks[i]) continue;
-      findings_.warn(Error(ErrorCode::kCorruption, fmt::format("the file of rank {} has the name of rank {}'s file",
-                                                               ranks[i], named[i]))
+      findings_.warn(Error(ErrorCode::kCorruption,
+                           fmt::format("the file of rank {} has the name of rank {}'s file", ranks[i], named[i]))
                          .in_file(shown(files_[i]))
                          .of_kind(FindingKind::kRankMismatch)
                          .because("a program that loads the file of its own rank would refuse it")

@@ -10,9 +10,9 @@ namespace shard {
 
 /// The rank of a file, and the process group of its tensors if it records one.
 struct RankGroup {
-  std::int64_t rank = 0;                      ///< In the world.
-  std::optional<std::int64_t> world_size{};   ///< Nothing: the file has no ShardedTensor.
-  std::optional<std::int64_t> local_rank{};   ///< Rank and size in the group of its ShardedTensors. Nothing: they have
+  std::int64_t rank = 0;                     ///< In the world.
+  std::optional<std::int64_t> world_size{};  ///< Nothing: the file has no ShardedTensor.
+  std::optional<std::int64_t> local_rank{};  ///< Rank and size in the group of its ShardedTensors. Nothing: they have
   std::optional<std::int64_t> local_world_size{};  ///< several groups, or the rank is outside their group.
 };
 

@@ -20,8 +20,8 @@ namespace shard {
 class C10dGroup final : public Group {
  public:
   /// `device` is the backend's device for tensors. On the CPU, bytes are transferred in place; for other devices,
-  /// through copies there. `store` is one that only this group uses and whose ranks learn of a failure at once, or null:
-  /// errors then name no rank (attendance.h).
+  /// through copies there. `store` is one that only this group uses and whose ranks learn of a failure at once, or
+  /// null: errors then name no rank (attendance.h).
   C10dGroup(c10::intrusive_ptr<c10d::Backend> backend, std::string name, at::Device device,
             std::chrono::milliseconds timeout, c10::intrusive_ptr<c10d::Store> store = nullptr);
 
@@ -53,7 +53,8 @@ class C10dGroup final : public Group {
   void reduce_scatter(const at::Tensor& own, const at::Tensor& whole, c10d::ReduceOp how);
 
  private:
-  /// Runs an operation. If it fails, the group is broken. \throws Error kPeer  names the ranks that are missing, if known.
+  /// Runs an operation. If it fails, the group is broken. \throws Error kPeer  names the ranks that are missing, if
+  /// known.
   void run(const char* doing, const std::function<void()>& operation);
   /// Closes the connections, so that the other ranks notice and no more data arrives.
   void close() noexcept;

@@ -20,8 +20,8 @@ struct Chunk {
 Chunk chunk_of(const ProcessGroup& group, std::int64_t whole, int rank);
 inline Chunk own_chunk(const ProcessGroup& group, std::int64_t whole) { return chunk_of(group, whole, group.rank()); }
 
-/// Shards `whole` of group rank 0 along `dim`: a parameter. A collective. \throws c10::ValueError  this process is not a
-/// member; see shard_tensor
+/// Shards `whole` of group rank 0 along `dim`: a parameter. A collective. \throws c10::ValueError  this process is not
+/// a member; see shard_tensor
 at::Tensor cut_parameter(const at::Tensor& whole, std::int64_t dim, const ProcessGroupPtr& group,
                          const ParameterOptions& options);
 /// This rank's shard of a sharded parameter, possibly empty.

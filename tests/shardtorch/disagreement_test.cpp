@@ -1,5 +1,5 @@
-// Ranks that disagree about one ShardedTensor or DTensor: every collective with it throws on all ranks, names both sides,
-// and leaves the group and the tensor unchanged. dtensor_with_python.py runs Python with the same disagreements.
+// Ranks that disagree about one ShardedTensor or DTensor: every collective with it throws on all ranks, names both
+// sides, and leaves the group and the tensor unchanged. dtensor_with_python.py runs Python with the same disagreements.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -71,9 +71,8 @@ const std::vector<Field>& fields() {
          return make(chunks(0, kRanks), {4, 4}, {.requires_grad = odd});
        },
        "requires_grad=false", "requires_grad=true"},
-      {"PinMemory",
-       [](bool odd) { return with_properties({.dtype = at::kFloat, .pin_memory = odd}); }, "pin_memory=false",
-       "pin_memory=true"},
+      {"PinMemory", [](bool odd) { return with_properties({.dtype = at::kFloat, .pin_memory = odd}); },
+       "pin_memory=false", "pin_memory=true"},
       {"NumberOfShards",
        [](bool odd) {
          return make(chunks(0, odd ? std::vector{0, 1, 2} : kRanks), {3, 4});
@@ -232,7 +231,8 @@ SHARD_RANKS_TEST(Disagreement, AboutWhetherTheSizeIsGiven) {
   const Shard own(at::ones({2, 3}), ShardMetadata({rank() * 2, 0}, {2, 3}, on(rank())));
   const Sizes size{8, 3};
   expect_refused("global_size is given=true", "global_size is given=false", [&] {
-    ShardedTensor::init_from_local_shards({own}, rank() == 1 ? at::OptionalIntArrayRef() : at::OptionalIntArrayRef(size));
+    ShardedTensor::init_from_local_shards({own},
+                                          rank() == 1 ? at::OptionalIntArrayRef() : at::OptionalIntArrayRef(size));
   });
   expect_alive();
 }
@@ -254,9 +254,8 @@ TEST(FactsOfATensor, ContainEveryField) {
   expect_different([](ShardedTensorMetadata& other) { other.tensor_properties.dtype = at::kInt; });
   expect_different([](ShardedTensorMetadata& other) { other.tensor_properties.layout = at::kSparse; });
   expect_different([](ShardedTensorMetadata& other) { other.tensor_properties.requires_grad = true; });
-  expect_different([](ShardedTensorMetadata& other) {
-    other.tensor_properties.memory_format = at::MemoryFormat::ChannelsLast;
-  });
+  expect_different(
+      [](ShardedTensorMetadata& other) { other.tensor_properties.memory_format = at::MemoryFormat::ChannelsLast; });
   expect_different([](ShardedTensorMetadata& other) { other.tensor_properties.pin_memory = true; });
 }
 

@@ -26,8 +26,9 @@
 namespace shard::test {
 namespace {
 
-constexpr const char* kOwnGradient = "a sharded parameter has no gradient of its own: clip with "
-                                     "shard::parallel::clip_grad_norm_, give shard::parallel::local_parameters";
+constexpr const char* kOwnGradient =
+    "a sharded parameter has no gradient of its own: clip with "
+    "shard::parallel::clip_grad_norm_, give shard::parallel::local_parameters";
 
 /// Layers of parallel/ among those of torch, with a buffer of integers.
 struct ModelImpl : torch::nn::Cloneable<ModelImpl> {
@@ -208,7 +209,8 @@ TEST(TorchNn, CloneOfAModuleThatShardsInResetWorks) {
     const auto module = std::make_shared<ShardsInResetImpl>();
     const auto copy = std::dynamic_pointer_cast<ShardsInResetImpl>(module->clone());
     EXPECT_TRUE(equal(ShardedTensor::of(copy->weight), ShardedTensor::of(module->weight)));
-    EXPECT_FALSE(ShardedTensor::of(copy->weight).local_tensor().is_same(ShardedTensor::of(module->weight).local_tensor()));
+    EXPECT_FALSE(
+        ShardedTensor::of(copy->weight).local_tensor().is_same(ShardedTensor::of(module->weight).local_tensor()));
   });
 }
 

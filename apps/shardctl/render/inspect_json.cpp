@@ -144,7 +144,8 @@ void write_head(JsonWriter& json, const OpenSource& source, const Selection& sel
   json.key("file_count"), json.number(catalog.files.size());
   json.line(1);
   const auto* const ranks = dynamic_cast<const RankGroupSource*>(source.reader.get());
-  write_files(json, catalog.files, ranks == nullptr ? std::span<const std::optional<RankGroup>>() : ranks->rank_groups());
+  write_files(json, catalog.files,
+              ranks == nullptr ? std::span<const std::optional<RankGroup>>() : ranks->rank_groups());
   const std::vector<QuantizedCount> counts = quantized_counts(catalog);
   if (counts.empty()) return;
   json.line(1);

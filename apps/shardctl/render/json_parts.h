@@ -15,8 +15,7 @@ namespace shard::app {
 
 /// Writes `files`: path and bytes of each file, and its rank and group if known, one line per file. `groups` is by
 /// file, and may be shorter.
-void write_files(JsonWriter& json, std::span<const File> files,
-                 std::span<const std::optional<RankGroup>> groups = {});
+void write_files(JsonWriter& json, std::span<const File> files, std::span<const std::optional<RankGroup>> groups = {});
 
 /// Writes a list of texts under a key.
 void write_texts(JsonWriter& json, std::string_view key, std::span<const std::string> texts);

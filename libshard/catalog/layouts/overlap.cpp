@@ -92,8 +92,7 @@ std::vector<std::size_t> differing_dims(const Boxes& boxes) {
   std::vector<std::size_t> dims;
   for (std::size_t d = 0; d < boxes.front()->sizes.size(); ++d) {
     const auto differs = [&](const BoxView* box) {
-      return box->offsets[d] != boxes.front()->offsets[d] ||
-             box->sizes[d] != boxes.front()->sizes[d];
+      return box->offsets[d] != boxes.front()->offsets[d] || box->sizes[d] != boxes.front()->sizes[d];
     };
     if (std::ranges::any_of(boxes, differs)) dims.push_back(d);
   }

@@ -1,10 +1,10 @@
 /// \file Searches for two boxes that share an element, without comparing all pairs. Pure.
 ///
 /// Method: Zomorodian and Edelsbrunner, "Fast software for box intersections" (2000); here it stops at the first pair.
-/// Two intervals intersect if and only if one of them contains the begin of the other. So for each dimension a tree over
-/// the begins splits the boxes. An interval that covers all begins below a node intersects them in that dimension, and
-/// only the remaining dimensions are compared; one that covers some of them descends. The last dimension is a sweep.
-/// Boxes need not lie in a tensor of known shape; coverage.h checks those that do.
+/// Two intervals intersect if and only if one of them contains the begin of the other. So for each dimension a tree
+/// over the begins splits the boxes. An interval that covers all begins below a node intersects them in that dimension,
+/// and only the remaining dimensions are compared; one that covers some of them descends. The last dimension is a
+/// sweep. Boxes need not lie in a tensor of known shape; coverage.h checks those that do.
 #pragma once
 
 #include <cstddef>

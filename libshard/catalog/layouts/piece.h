@@ -7,8 +7,8 @@
 
 namespace shard {
 
-/// Piece `index` of [0, n) in consecutive pieces of `size`; empty, at n, past the end. CutRule::kChunk's parts are pieces
-/// of ceil(n / parts). \pre no number is negative
+/// Piece `index` of [0, n) in consecutive pieces of `size`; empty, at n, past the end. CutRule::kChunk's parts are
+/// pieces of ceil(n / parts). \pre no number is negative
 DimRange piece_of(std::int64_t n, std::int64_t size, std::int64_t index);
 
 }  // namespace shard
