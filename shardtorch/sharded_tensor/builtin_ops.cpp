@@ -152,13 +152,13 @@ std::optional<c10::IValue> run_to(Args args) {
 }
 
 bool has_same_shards(const ShardedTensorImpl& a, const ShardedTensorImpl& b) {
-  const auto same_box = [](const Shard& one, const Shard& other) { return shard::same_box(&one, &other); };
+  const auto same_part = [](const Shard& one, const Shard& other) { return same_box(&one, &other); };
   const auto same_place = [](const ShardMetadata& one, const ShardMetadata& other) {
     return one.shard_offsets == other.shard_offsets && one.shard_sizes == other.shard_sizes;
   };
   return a.group == b.group && !a.init_rrefs && !b.init_rrefs && a.metadata.size == b.metadata.size &&
          std::ranges::equal(a.metadata.shards_metadata, b.metadata.shards_metadata, same_place) &&
-         std::ranges::equal(a.local_shards, b.local_shards, same_box);
+         std::ranges::equal(a.local_shards, b.local_shards, same_part);
 }
 
 /// Whether Tensor::set_data may give the first tensor the elements of the second one.

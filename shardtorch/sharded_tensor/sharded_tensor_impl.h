@@ -60,7 +60,8 @@ class ShardedTensorImpl final : public c10::TensorImpl {
 ShardedTensorImpl& impl_of(const ShardedTensorBase& tensor);
 
 /// Warns once per process about functions that torch deprecates.
-inline constexpr const char* kDeprecated = "Please use DTensor instead and we are deprecating ShardedTensor.";
+inline constexpr const char* kDeprecated =
+    "Please use DTensor (in C++: shard::dtensor) instead and we are deprecating ShardedTensor.";
 
 /// The first steps of creating any ShardedTensor: checks `spec`, builds the metadata, creates the object. The memory
 /// format is contiguous, regardless of `properties`. \throws c10::ValueError  no spec, more than 64 dimensions.

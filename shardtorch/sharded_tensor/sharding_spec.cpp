@@ -121,8 +121,9 @@ ShardingSpecPtr chunk_spec(std::int64_t dim, std::vector<RemoteDevice> placement
 }
 
 ShardingSpecPtr chunk_spec(std::int64_t dim, const ProcessGroupPtr& group, at::Device device) {
+  const ProcessGroupPtr members = group_or_default(group);
   std::vector<RemoteDevice> placements;
-  for (const int rank : group_or_default(group)->global_ranks()) placements.emplace_back(rank, device);
+  for (const int rank : members->global_ranks()) placements.emplace_back(rank, device);
   return chunk_spec(dim, std::move(placements));
 }
 

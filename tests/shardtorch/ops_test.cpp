@@ -264,7 +264,8 @@ std::vector<std::string> warnings_of(const std::function<void()>& body) {
 
 SHARD_RANKS_TEST(Dispatch, WhatTorchDeprecatesIsWarnedOf) {
   ShardedTensor st = zeros();
-  const auto deprecated = ::testing::ElementsAre("Please use DTensor instead and we are deprecating ShardedTensor.");
+  const auto deprecated = ::testing::ElementsAre(
+      "Please use DTensor (in C++: shard::dtensor) instead and we are deprecating ShardedTensor.");
   EXPECT_THAT(warnings_of([&] { at::equal(st.as_tensor(), st.as_tensor()); }), deprecated);
   EXPECT_THAT(warnings_of([&] { st.reshard(rows_of_one()); }), deprecated);
   EXPECT_THAT(warnings_of([&] {
