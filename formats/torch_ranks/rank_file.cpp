@@ -201,6 +201,8 @@ class LeafReader {
   bool read_tensor(Value& node, RankLeaf& leaf) {
     if (auto sharded = as_sharded_tensor(arena_, node)) {
       claim(leaf.name, sharded->group.rank, sharded->group.world_size, true);
+      if (!file_.group) file_.group = sharded->group;
+      file_.has_several_groups = file_.has_several_groups || sharded->group != *file_.group;
       const auto is_foreign = [this](const LocalShard& shard) { return is_foreign_tensor(*shard.tensor); };
       if (std::ranges::any_of(sharded->local, is_foreign)) return false;
       keep(leaf, LeafKind::kShardedTensor, file_.sharded, std::move(*sharded));

@@ -4,9 +4,9 @@
 
 #include "formats/torch_ranks/pickled_object.h"
 #include "formats/torch_ranks/sharded_values.h"
+#include "libshard/catalog/layouts/placement_text.h"
 #include "libshard/core/box.h"
 #include "libshard/core/error.h"
-#include "libshard/core/parse_number.h"
 
 namespace shard::torch_ranks {
 
@@ -179,14 +179,6 @@ ShardSpec read_spec(Arena& arena, const Value& value, int dimensions) {
 }
 
 }  // namespace
-
-std::optional<std::int64_t> rank_of_placement(std::string_view placement) {
-  constexpr std::string_view kLead = "rank:";
-  if (!placement.starts_with(kLead)) return std::nullopt;
-  placement.remove_prefix(kLead.size());
-  const std::optional<std::int64_t> rank = take_natural(placement);
-  return placement.empty() || placement.starts_with('/') ? rank : std::nullopt;
-}
 
 std::optional<ShardedTensorValue> as_sharded_tensor(Arena& arena, const Value& value) {
   if (subclass_name(value) != kShardedTensorClass) return std::nullopt;

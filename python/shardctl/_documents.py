@@ -34,10 +34,18 @@ class Document:
 
 @dataclass(frozen=True)
 class File:
-    """A file of a checkpoint; `path` is relative to its folder, for a single file the base name."""
+    """A file of a checkpoint; `path` is relative to its folder, for a single file the base name.
+
+    The rank that wrote it is known for files of one rank each, and the world and the process group if ShardedTensors
+    record them.
+    """
 
     path: str
     bytes: int
+    rank: Optional[int] = None
+    world_size: Optional[int] = None
+    local_rank: Optional[int] = None
+    local_world_size: Optional[int] = None
 
 
 @dataclass(frozen=True)

@@ -38,9 +38,19 @@ fi
 "$work/page/build/export_model" "$2/tests/data/demo/ckpt" "$work/by_program"
 diff -r "$work/by_tool" "$work/by_program"
 
+# The project of docs/sharded-tensor.md finds everything it links; apps/examples compiles its program.
+torch_page() {
+  mkdir "$work/torch_page"
+  awk -v folder="$work/torch_page" '/^```cmake CMakeLists.txt$/ { file = folder "/" $2; next } /^```/ { file = "" } file { print >file }' \
+    "$1/docs/sharded-tensor.md"
+  awk '/^```cpp$/ { code = 1; next } /^```/ { code = 0 } code' "$1/docs/sharded-tensor.md" >"$work/torch_page/guide.cpp"
+  quiet cmake -S "$work/torch_page" -B "$work/torch_page/build" -G Ninja -DCMAKE_PREFIX_PATH="$work/prefix"
+}
+
 configure() { cmake -S "$work/source" -B "$work/$1" -G Ninja -DCMAKE_PREFIX_PATH="$work/prefix" "${@:2}"; }
 
 has_torch=$(find "$1/libshard" -name libshard_rpc.so)
+[ -z "$has_torch" ] || torch_page "$2"
 quiet configure build ${has_torch:+-DCONSUMER_COMPONENTS="torch;rpc"}
 quiet cmake --build "$work/build"
 "$work/prefix/bin/shardctl" --version

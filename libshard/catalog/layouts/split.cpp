@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 
+#include "libshard/catalog/layouts/piece.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
 
@@ -24,11 +25,7 @@ DimRange even_part(std::int64_t n, const DimCut& cut, const std::string& where) 
 
 /// torch.chunk: all parts have ceil(n / parts) elements but the last ones, which have fewer or none. A part past the
 /// end is empty at n.
-DimRange chunk_part(std::int64_t n, const DimCut& cut) {
-  const std::int64_t size = ceil_div(n, cut.parts);
-  const std::int64_t begin = size == 0 || cut.index > n / size ? n : cut.index * size;
-  return {begin, std::min(size, n - begin)};
-}
+DimRange chunk_part(std::int64_t n, const DimCut& cut) { return piece_of(n, ceil_div(n, cut.parts), cut.index); }
 
 /// numpy.array_split: the first n % parts parts have one element more. Part i begins after i parts, of which min(i,
 /// extra) have one more.
@@ -69,6 +66,11 @@ std::vector<std::int64_t> ends_of(std::span<const std::int64_t> widths, const st
     ends.push_back(end);
   }
   return ends;
+}
+
+DimRange piece_of(std::int64_t n, std::int64_t size, std::int64_t index) {
+  const std::int64_t begin = size == 0 || index > n / size ? n : index * size;
+  return {begin, std::min(size, n - begin)};
 }
 
 DimRange cut_range(std::int64_t n, const DimCut& cut, const std::string& where) {

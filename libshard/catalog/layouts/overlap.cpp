@@ -1,27 +1,17 @@
-// check_no_overlap: a search for one pair of boxes that intersect, without comparing all pairs.
-//
-// Method: Zomorodian and Edelsbrunner, "Fast software for box intersections" (2000); here it stops at the first pair.
-// Two intervals intersect if and only if one of them contains the begin of the other. So for each dimension a tree over
-// the begins splits the boxes. An interval that covers all begins below a node intersects them in that dimension, and
-// only the remaining dimensions are compared; one that covers some of them descends. The last dimension is a sweep.
-#include <c10/util/Exception.h>
+#include "libshard/catalog/layouts/overlap.h"
 
 #include <algorithm>
 #include <cstdint>
-#include <optional>
-#include <utility>
 #include <vector>
 
 #include "libshard/core/box.h"
-#include "shardtorch/errors.h"
-#include "shardtorch/sharded_tensor/metadata.h"
 
 namespace shard {
 
 namespace {
 
-using Boxes = std::vector<const ShardMetadata*>;
-using Pair = std::optional<std::pair<const ShardMetadata*, const ShardMetadata*>>;
+using Boxes = std::vector<const BoxView*>;
+using Pair = std::optional<std::pair<const BoxView*, const BoxView*>>;
 
 class OverlapSearch {
  public:
@@ -34,15 +24,15 @@ class OverlapSearch {
   }
 
  private:
-  std::int64_t begin(const ShardMetadata* box, std::size_t level) const { return box->shard_offsets[dims_[level]]; }
+  std::int64_t begin(const BoxView* box, std::size_t level) const { return box->offsets[dims_[level]]; }
   /// Saturates, so that an end past 63 bits does not hide an overlap.
-  std::int64_t end(const ShardMetadata* box, std::size_t level) const {
+  std::int64_t end(const BoxView* box, std::size_t level) const {
     std::int64_t sum = 0;
-    const std::int64_t size = box->shard_sizes[dims_[level]];
+    const std::int64_t size = box->sizes[dims_[level]];
     return __builtin_add_overflow(begin(box, level), size, &sum) ? INT64_MAX : sum;
   }
   /// The order of the sweep. Boxes are in one list, so their addresses can be compared.
-  bool comes_before(const ShardMetadata* a, const ShardMetadata* b) const {
+  bool comes_before(const BoxView* a, const BoxView* b) const {
     return std::pair(begin(a, 0), a) < std::pair(begin(b, 0), b);
   }
 
@@ -83,7 +73,7 @@ class OverlapSearch {
 
   /// Among the intervals that begin before a point, the one that ends last decides.
   Pair sweep(const Boxes& intervals, const Boxes& points) const {
-    const ShardMetadata* longest = nullptr;
+    const BoxView* longest = nullptr;
     auto next = intervals.begin();
     for (const auto* point : points) {
       for (; next != intervals.end() && comes_before(*next, point); ++next) {
@@ -100,37 +90,28 @@ class OverlapSearch {
 /// The dimensions in which any box differs from the first one.
 std::vector<std::size_t> differing_dims(const Boxes& boxes) {
   std::vector<std::size_t> dims;
-  for (std::size_t d = 0; d < boxes.front()->shard_sizes.size(); ++d) {
-    const auto differs = [&](const ShardMetadata* box) {
-      return box->shard_offsets[d] != boxes.front()->shard_offsets[d] ||
-             box->shard_sizes[d] != boxes.front()->shard_sizes[d];
+  for (std::size_t d = 0; d < boxes.front()->sizes.size(); ++d) {
+    const auto differs = [&](const BoxView* box) {
+      return box->offsets[d] != boxes.front()->offsets[d] || box->sizes[d] != boxes.front()->sizes[d];
     };
     if (std::ranges::any_of(boxes, differs)) dims.push_back(d);
   }
   return dims;
 }
 
-Pair find_overlap(const Boxes& boxes) {
-  if (boxes.size() < 2) return std::nullopt;
-  std::vector<std::size_t> dims = differing_dims(boxes);
-  if (dims.empty()) return std::pair(boxes[0], boxes[1]);
-  return OverlapSearch(std::move(dims)).find(boxes);
-}
-
 }  // namespace
 
-void check_no_overlap(const std::vector<ShardMetadata>& shards) {
-  Boxes boxes;
-  for (const ShardMetadata& shard : shards) {
-    SHARD_CHECK_VALUE(shard.shard_offsets.size() == shards.front().shard_offsets.size(),
-                      "Found inconsistent ranks for shards: ", shards.front().shard_offsets.size(), " and ",
-                      shard.shard_offsets.size());
-    if (!is_empty(shard.shard_sizes)) boxes.push_back(&shard);
+std::optional<std::pair<std::size_t, std::size_t>> find_overlap(std::span<const BoxView> boxes) {
+  Boxes full;
+  for (const BoxView& box : boxes) {
+    if (!is_empty(box.sizes)) full.push_back(&box);
   }
-  const Pair pair = find_overlap(boxes);
-  if (!pair.has_value()) return;
+  if (full.size() < 2) return std::nullopt;
+  std::vector<std::size_t> dims = differing_dims(full);
+  const Pair pair = dims.empty() ? Pair(std::pair(full[0], full[1])) : OverlapSearch(std::move(dims)).find(full);
+  if (!pair.has_value()) return std::nullopt;
   const auto [one, other] = std::minmax(pair->first, pair->second);
-  SHARD_CHECK_VALUE(false, "Shards ", *one, " and ", *other, " overlap");
+  return std::pair(static_cast<std::size_t>(one - boxes.data()), static_cast<std::size_t>(other - boxes.data()));
 }
 
 }  // namespace shard
