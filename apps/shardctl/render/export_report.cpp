@@ -98,7 +98,7 @@ std::vector<std::string> warnings_of_files(const FolderFiles& listed, const std:
 std::vector<std::string> warnings_of_others(const LeftBehind& left) {
   std::vector<std::string> warnings;
   if (!left.weights.empty()) {
-    warnings.push_back(fmt::format("other weights of the folder are left out: {}; name a file itself to export it",
+    warnings.push_back(fmt::format("skipped other weights of the folder: {}; name a file itself to export it",
                                    first_names(left.weights)));
   }
   for (const std::vector<std::string>& others : left.others) warnings.push_back(hf_index::others_warning(others));
