@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "apps/shardctl/render/export_report.h"
+#include "apps/shardctl/render/copy.h"
 #include "apps/shardctl/request/command_text.h"
 #include "apps/shardctl/request/request.h"
 #include "apps/shardctl/session/ranks.h"
