@@ -194,7 +194,7 @@ class Merge {
   void add_universal() {
     const HashMap<std::string_view, Dims> shapes = shapes_of_rows();
     for (const UniversalFile& file : save_.universal->files) {
-      const std::string_view state = file.name == kWeights ? std::string_view() : file.name;
+      const std::string_view state = file.name == kWeightFile ? std::string_view() : file.name;
       const auto [name, path] = name_of(state, file.param);
       if (!file.view || file.number != nullptr) {
         catalog_.objects.push_back({name, path, file.number, -1});

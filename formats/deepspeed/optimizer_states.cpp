@@ -265,8 +265,8 @@ UniversalFile read_universal_file(Catalog& catalog, torch_save::SavedFiles& file
     read.view = tensors.find(*held);
     read.number = read.view ? number_of(arena, files, read.file, *read.view) : nullptr;
     const bool is_number = root.kind == ValueKind::kInt || root.kind == ValueKind::kFloat;
-    if (name == kStep && is_number) read.number = &root;
-    if (name != kStep || read.number == nullptr) read.number = nullptr;
+    if (name == kStepFile && is_number) read.number = &root;
+    if (name != kStepFile || read.number == nullptr) read.number = nullptr;
     if (read.number == nullptr && !read.view) throw malformed(name, "it is not a tensor").found(type_name(*held));
   } catch (Error& error) {
     throw error.in_file(catalog.files.back().path).of_tensor(param);

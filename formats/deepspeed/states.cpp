@@ -109,7 +109,7 @@ Value* find_value(const Value& mapping, std::string_view key) {
 
 Value& need_value(const Value& mapping, std::string_view key) {
   Value* value = find_value(mapping, key);
-  if (value == nullptr) throw pickle::malformed(key, "it is not there");
+  if (value == nullptr) throw pickle::malformed(key, "it is missing");
   return *value;
 }
 

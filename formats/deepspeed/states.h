@@ -1,6 +1,6 @@
 /// \file
 /// The content of a DeepSpeed save's pickles: model states and a rank's optimizer states, parsed and checked for
-/// unsupported kinds. Inside formats/deepspeed only.
+/// unsupported kinds.
 ///
 /// Source: deepspeed/runtime/engine.py, runtime/zero/*.py, runtime/bf16_optimizer.py; older forms by their releases.
 #pragma once

@@ -163,7 +163,7 @@ bool holds_universal(const SourceStore& store, const std::string& path) {
   const std::string zero = join_path(path, kZeroFolder);
   if (store.status(join_path(zero, kOptimizerFile)).kind == FileKind::kFile) return true;
   if (store.status(zero).kind != FileKind::kFolder) return false;
-  const std::string weights = fmt::format("{}{}", kWeights, kSuffix);
+  const std::string weights = fmt::format("{}{}", kWeightFile, kSuffix);
   return std::ranges::any_of(store.list(zero), [&](const std::string& name) {
     return store.status(join_path(join_path(zero, name), weights)).kind == FileKind::kFile;
   });
@@ -202,7 +202,7 @@ UniversalFolder find_universal_folder(const Source& source) {
       if (file.ends_with(kSuffix)) param.files.push_back(file.substr(0, file.size() - kSuffix.size()));
     }
     std::ranges::sort(param.files);
-    if (!std::ranges::binary_search(param.files, kWeights)) {
+    if (!std::ranges::binary_search(param.files, kWeightFile)) {
       throw missing_in(path, fmt::format("the parameter '{}' has no weights", name))
           .expected("fp32.pt")
           .of_tensor(name);

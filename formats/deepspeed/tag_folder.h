@@ -53,7 +53,7 @@ TagFolder find_tag_folder(const Source& source);
 
 inline constexpr std::string_view kZeroFolder = "zero", kOptimizerFile = "optimizer_state.pt";
 inline constexpr std::string_view kLatestUniversal = "latest_universal";
-inline constexpr std::string_view kWeights = "fp32", kStep = "step";  ///< Files of a parameter, without ".pt".
+inline constexpr std::string_view kWeightFile = "fp32", kStepFile = "step";  ///< Files of a parameter, without ".pt".
 
 struct UniversalFolder {
   struct Param {

@@ -280,13 +280,13 @@ class UniversalMaker {
   void add_parameter(std::string_view name, std::size_t group) {
     check_name(name);
     const JoinRule rule = rules_ ? rules_->rule_for(name) : JoinRule();
-    add_tensor(name, {}, kWeights, rule);
+    add_tensor(name, {}, kWeightFile, rule);
     for (const FlatState& state : first().save.optimizers.front().states) {
       check_name(state.name);
       add_tensor(name, state.name, state.name, rule);
     }
     if (Value* const step = find_step(group); step != nullptr && !first().save.is_parted()) {
-      add_file(path_of(name, kStep), [step](Arena&) { return step; });
+      add_file(path_of(name, kStepFile), [step](Arena&) { return step; });
     }
   }
 
@@ -312,7 +312,7 @@ class UniversalMaker {
     const Value* const state = base == nullptr ? nullptr : find_key(*base, "state");
     const std::span<Value*> items = state == nullptr ? std::span<Value*>() : mapping_items(*state);
     for (std::size_t i = 0; i + 1 < items.size(); i += 2) {
-      if (items[i]->number == static_cast<std::int64_t>(group)) return find_key(*items[i + 1], kStep);
+      if (items[i]->number == static_cast<std::int64_t>(group)) return find_key(*items[i + 1], kStepFile);
     }
     return nullptr;
   }

@@ -105,7 +105,7 @@ std::optional<std::int64_t> writer_of(const Value& arguments) { return optional_
 
 Value& arguments_of(const Value& root) {
   Value* const args = find_key(root, "args");
-  if (args == nullptr) throw pickle::malformed("args", "it is not there");
+  if (args == nullptr) throw pickle::malformed("args", "it is missing");
   pickle::need_class(*args, "Namespace");
   Value* const state = args->extra() == nullptr ? nullptr : args->extra()->state;
   if (state == nullptr || !is_mapping(*state)) throw pickle::malformed("args", "it has no attributes");
@@ -118,7 +118,7 @@ Arguments read_arguments(const Value& arguments) {
   read.pipeline = degree(arguments, "pipeline_model_parallel_size");
   read.expert = degree(arguments, "expert_model_parallel_size");
   const std::optional<std::int64_t> layers = optional_number(arguments, "num_layers", kMostLayers);
-  if (!layers) throw pickle::malformed("num_layers", "it is not there");
+  if (!layers) throw pickle::malformed("num_layers", "it is missing");
   read.stages.layers = *layers;
   read.stages.stages = read.pipeline;
   read.stages.chunks = degree(arguments, "virtual_pipeline_model_parallel_size");

@@ -37,21 +37,17 @@ class TensorAssembler {
   /// The meaning of the name `name` of a chunk's tensor, with all rules applied.
   /// \throws Error kUnsupported  tensor-parallel ranks share it in a way that its name does not define.
   Meaning meaning(std::string_view name, std::int64_t stage, std::int64_t chunk) const;
-
   /// Adds the stored tensor of `view` in file number `file`. \returns its index in Catalog::stored
   std::uint32_t store(std::size_t rank, std::uint32_t file, const TensorView& view);
-
   /// Adds rank number `rank`'s part of tensor `name`, in Catalog::stored[stored].
   /// \param path  empty if it is the name as a single key
   /// \throws Error kCorruption  its shape or dtype contradicts that of other parts, or its expert does not belong to
   ///   the rank.
   void add(std::string_view name, Path path, const Meaning& meaning, std::size_t rank, std::uint32_t stored,
            const Part& part);
-
   /// Adds a part of an optimizer state of that tensor: optimizer.state.STATE.NAME.
   void add_state(std::string_view state, const Meaning& meaning, std::size_t rank, std::uint32_t stored,
                  const Part& part);
-
   /// Adds all tensors to the catalog. \pre called once, last
   void finish();
 

@@ -138,7 +138,7 @@ const std::string& file_of(const Catalog& catalog, const RankStates& rank) { ret
 
 Error differs(const Catalog& catalog, const RankStates& rank, std::string_view name, FindingKind kind,
               std::string_view how) {
-  Error error(ErrorCode::kCorruption, fmt::format("'{}' lies {}", name, how));
+  Error error(ErrorCode::kCorruption, fmt::format("'{}' {}", name, how));
   return error.in_file(file_of(catalog, rank)).of_tensor(name).of_kind(kind);
 }
 
@@ -147,10 +147,10 @@ void check_alike(const Catalog& catalog, const RankStates& rank, const ChunkStat
   for (const auto& [name, view] : other.tensors.entries()) {
     const TensorView* const same = one.tensors.find(name);
     if (same == nullptr) {
-      throw differs(catalog, rank, name, FindingKind::kIndexMismatch, "in the files of some ranks only");
+      throw differs(catalog, rank, name, FindingKind::kIndexMismatch, "is stored by only some ranks");
     }
     if (same->shape == view.shape && same->dtype == view.dtype) continue;
-    throw differs(catalog, rank, name, FindingKind::kShapeMismatch, "in parts of different shapes or dtypes")
+    throw differs(catalog, rank, name, FindingKind::kShapeMismatch, "has parts of different shapes or dtypes")
         .expected(fmt::format("{} {}", dtype_name(same->dtype), to_string(same->shape)))
         .found(fmt::format("{} {}", dtype_name(view.dtype), to_string(view.shape)));
   }
@@ -293,7 +293,7 @@ void read_chunks(Catalog& catalog, RankStates& states, std::int64_t chunks) {
     for (std::int64_t i = 0; i < chunks; ++i) {
       const std::string key = chunk_key(i, chunks);
       Value** const model = parts.find(key);
-      if (model == nullptr) throw malformed(key, "it is not there");
+      if (model == nullptr) throw malformed(key, "it is missing");
       ChunkReader(*catalog.arena, states.chunks.emplace_back()).read(**model);
     }
     const std::string next = fmt::format("model{}", chunks);

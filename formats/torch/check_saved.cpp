@@ -21,7 +21,6 @@ namespace shard::torch_save {
 namespace {
 
 constexpr std::int64_t kSmall = 4096;
-constexpr std::uint16_t kDeflated = 8;
 constexpr int kLegacyPickles = 5;  ///< Magic number, protocol, machine, object, keys.
 
 bool is_pickle(std::string_view record) { return record.ends_with(".pkl"); }
@@ -32,7 +31,7 @@ void hand_over(const ZipPlace& place, const zip::ZipReader& zip, const zip::Reco
   CrcRange run{.offset = data, .bytes = record.bytes, .name = fmt::format("record '{}'", record.name)};
   if (zip.has_checksums()) run.crc32 = record.checksum();
   run.decoded = place.decoded;
-  if (record.method == kDeflated) {
+  if (record.method == zip::kDeflated) {
     run.offset = 0;
     run.decoded = [place, data, record] {
       return decoded_view::decompressed({.file = place.decoded ? place.decoded() : place.file,

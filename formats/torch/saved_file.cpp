@@ -22,7 +22,6 @@ namespace {
 
 constexpr std::int64_t kSmallRecord = 64;
 constexpr int kLastVersion = 10;  // kMaxSupportedFileFormatVersion of caffe2/serialize/versions.h.
-constexpr std::uint16_t kDeflated = 8;
 
 std::string_view as_text(const std::vector<std::byte>& bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
@@ -96,7 +95,7 @@ bool is_rebuilt_tensor(const Value& value) {
 
 SavedRecord::Coding coding_of(std::uint16_t method) {
   if (method == 0) return SavedRecord::Coding::kPlain;
-  return method == kDeflated ? SavedRecord::Coding::kDeflated : SavedRecord::Coding::kOther;
+  return method == zip::kDeflated ? SavedRecord::Coding::kDeflated : SavedRecord::Coding::kOther;
 }
 
 /// The zip of torch 1.6 and later.

@@ -144,10 +144,9 @@ FirstNames check_objects(const Catalog& catalog, const ObjectCheck& check) {
 
 std::string dropped_tensors_text(const FirstNames& dropped) {
   if (dropped.count() == 0) return {};
-  return fmt::format(
-      "{} left out: {}",
-      plural(static_cast<std::int64_t>(dropped.count()), "object with tensors is", "objects with tensors are"),
-      dropped.text());
+  return fmt::format("skipped {}: {}",
+                     plural(static_cast<std::int64_t>(dropped.count()), "object with tensors", "objects with tensors"),
+                     dropped.text());
 }
 
 FirstNames objects_with_tensors(const Catalog& catalog, const std::function<bool(std::uint32_t object)>& takes) {

@@ -36,7 +36,7 @@ struct ObjectCheck {
 /// \throws Error  the fault of a selected object.
 FirstNames check_objects(const Catalog& catalog, const ObjectCheck& check);
 
-/// "2 objects with tensors are left out: ..."; empty if there are none.
+/// "skipped 2 objects with tensors: ..."; empty if there are none.
 std::string dropped_tensors_text(const FirstNames& dropped);
 
 /// Filters objects by index: those that contain tensors which no verb reads, because their class is unknown or such

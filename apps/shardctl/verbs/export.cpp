@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "apps/shardctl/render/export_report.h"
+#include "apps/shardctl/render/copy.h"
 #include "apps/shardctl/request/command_text.h"
 #include "apps/shardctl/request/request.h"
 #include "apps/shardctl/session/ranks.h"
@@ -194,7 +194,7 @@ void Export::say_what_is_taken() const {
   }
   const ExportReport& report = export_.report();
   if (report.other_tensors + report.objects > 0) {
-    note(session_, fmt::format("export: left out {} of other states, {}", plural(report.other_tensors, "tensor"),
+    note(session_, fmt::format("export: skipped {} of other states, {}", plural(report.other_tensors, "tensor"),
                                plural(report.objects, "object")));
   }
 }
@@ -213,7 +213,7 @@ std::vector<std::string> Export::warnings_of(const Catalog& catalog, const Model
   for (const BesideModel& each : part.beside) {
     const bool is_container = each.tensors != 1 || catalog.find(each.container) == nullptr;
     const std::string glob = glob_of_name(each.container) + (is_container ? ".**" : "");
-    warnings.push_back(fmt::format("'{}' is left out: {} beside '{}'; to export it instead: {}", each.container,
+    warnings.push_back(fmt::format("skipped '{}': {} beside '{}'; to export it instead: {}", each.container,
                                    plural(each.tensors, "tensor"), part.container,
                                    repeat_command(session_.command.arguments, "--include " + shell_quoted(glob))));
   }

@@ -131,7 +131,7 @@ const std::array<Verb, 16> kVerbs{{
      .details = "Reads all of SRC, verifies every checksum, and writes the intact tensors and objects to a new "
                 "checkpoint in the same format and layout. Never writes to SRC. Rebuilds missing or damaged indexes, "
                 "zip directories and .metadata, and replaces a damaged replica with one from another rank. Never "
-                "guesses or fills in values: lost tensors are left out of DST, listed on stderr and in --json, and "
+                "guesses or fills in values: lost tensors are not in DST. They are listed on stderr and in --json, and "
                 "recorded in DST's metadata (shardctl.lost). "
                 "dcp items carry no names: if .metadata is lost, pass another checkpoint of the same job with --like. "
                 "Runs in one process, on all its cores; a job of several ranks is refused. "
