@@ -104,7 +104,6 @@ USES["apps/shardctl"] = BELOW_APP | {f"apps/shardctl/{room}" for room in ROOMS}
 STANDARD = {"format.h"}  # Every format's folder has it.
 LONGEST = 600  # A header may have one user if the user's source would be longer with the header's source in it.
 ONE_USER = {  # Exceptions, to become fewer.
-    "apps/shardctl/render/copy.h",
     "apps/shardctl/render/diff.h",
     "apps/shardctl/target/up_to_date.h",
 }
