@@ -15,8 +15,8 @@ struct FormatTraits {
   bool keeps_empty = false;              ///< Empty pieces are written.
   bool replicate_whole_tensors = false;  ///< Unsharded tensors and objects are in every rank's file. Otherwise, they
                                          ///< are only in rank 0's.
-  bool objects = false;       ///< Non-tensor values.
-  bool sharing = false;       ///< Shared storages, strides, views (torch). Then also `aliases`.
+  bool objects = false;                  ///< Non-tensor values.
+  bool sharing = false;                  ///< Shared storages, strides, views (torch). Then also `aliases`.
   bool aliases = false;       ///< Tensors that are equal in storage, position, shape, strides and dtype are stored
                               ///< once.
   bool notes = false;         ///< Can store named texts next to the tensors: Catalog::metadata.
