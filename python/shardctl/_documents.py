@@ -201,6 +201,18 @@ class NotRead:
 
 
 @dataclass(frozen=True)
+class PackedAgain:
+    """Plain weights beside the quantized ones of `against`: codes and scales, and those that come back."""
+
+    against: str
+    modules: int
+    codes: int
+    same_codes: int
+    scales: int
+    same_scales: int
+
+
+@dataclass(frozen=True)
 class Verification(Document):
     """The problems of a checkpoint: `shardctl.verify/1`."""
 
@@ -212,6 +224,8 @@ class Verification(Document):
     source: str = ""
     not_read: NotRead = NotRead()
     not_checked: tuple[str, ...] = ()
+    dequantized: Optional[int] = None
+    packed_again: Optional[PackedAgain] = None
 
     def __bool__(self) -> bool:
         return self.ok

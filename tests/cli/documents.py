@@ -185,6 +185,9 @@ verify data/demo/ckpt
 verify data/demo/ckpt --ranks-expected 2
 verify cut
 verify data/dcp/foreign_class
+verify data/quantized/awq --dequantize
+gather data/quantized/awq -o plain.safetensors --dequantize
+verify plain.safetensors --against data/quantized/awq
 verify hub
 gather a.safetensors -o made.safetensors --if-changed
 gather a.safetensors -o made.safetensors --if-changed

@@ -156,8 +156,8 @@ struct Request : CopyRequest {
   CatRequest cat;
   MapRequest map;
   std::string algorithm = "xxh3_128";  ///< digest.
-  std::string against;                 ///< verify: path of a manifest; empty: the checkpoint's own.
-  std::string shell;                   ///< completion.
+  std::string against;  ///< verify: path of a manifest (empty: the checkpoint's own), or a quantized checkpoint.
+  std::string shell;    ///< completion.
 };
 
 /// An error in the command line.

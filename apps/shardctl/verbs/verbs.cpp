@@ -18,7 +18,7 @@ constexpr Uses kShows{.sources = true,
                       .maps = true,
                       .rank_options = true,
                       .ranks = true};
-constexpr Uses kVerifies{.sources = true, .page = true, .rank_options = true, .ranks = true};
+constexpr Uses kVerifies{.sources = true, .page = true, .computes = true, .rank_options = true, .ranks = true};
 constexpr Uses kGathers{.sources = true,
                         .selection = true,
                         .target = true,
@@ -140,7 +140,7 @@ const std::array<Verb, 16> kVerbs{{
                  "  shardctl repair step-1000 -o step-1000-repaired --like step-900\n"
                  "  shardctl repair model.pt -o repaired.pt --json | jq -r '.lost[].name'\n",
      .success = kOnDisk,
-     .uses = {.sources = true, .selection = true, .target = true},
+     .uses = {.sources = true, .selection = true, .target = true, .computes = true},
      .sources_as_named = true,
      .target = {.keeps_format = true, .keeps_layout = true},
      .add_options = add_repair,
@@ -155,11 +155,14 @@ const std::array<Verb, 16> kVerbs{{
          "block with it. Prints one line per finding, worst first, then a verdict. Warnings do not affect the exit "
          "code. Content that is not read here (classes outside the list) is counted and named, not called "
          "damaged, and other entries of the folder are named as not checked. "
+         "--dequantize also computes every quantized weight. --against a quantized checkpoint packs the plain weights "
+         "of SRC again by its schemes, and reports the share of codes and scales that come back. "
          "--json prints one document shardctl.verify/1, which also lists the Python names in pickles; "
          "--html FILE writes it as a page.",
      .examples = "  shardctl verify checkpoint/\n"
                  "  shardctl verify checkpoint/ --ranks-expected 8 --json | jq '.findings[].kind'\n"
-                 "  shardctl verify copy.pt --against original.pt.manifest.json\n",
+                 "  shardctl verify copy.pt --against original.pt.manifest.json\n"
+                 "  shardctl verify plain/ --against DeepSeek-V3/\n",
      .success = "good (possibly with warnings)",
      .no_answer = "damaged (at least one error found)",
      .uses = kVerifies,
