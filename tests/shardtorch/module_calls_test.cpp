@@ -58,9 +58,9 @@ torch::nn::Linear sharded_linear() {
   return layer;
 }
 
-const at::Tensor kIndices = whole_numbers({2, 3}, {0, 1, 6, 3, 3, 5});
+const at::Tensor kTokens = whole_numbers({2, 3}, {0, 1, 6, 3, 3, 5});
 
-void backward(Model& model) { model->forward(kIndices).sum().backward(); }
+void run_backward(Model& model) { model->forward(kTokens).sum().backward(); }
 
 std::vector<at::Tensor> values_of(const torch::nn::Module& module) {
   std::vector<at::Tensor> values;
@@ -90,7 +90,7 @@ void expect_dtype(const torch::nn::Module& module, at::ScalarType dtype) {
 void expect_trains(Model& model, torch::optim::Optimizer& optimizer) {
   const auto before = values_of(*model);
   optimizer.zero_grad();
-  backward(model);
+  run_backward(model);
   optimizer.step();
   const auto after = parallel::local_parameters(*model);
   for (std::size_t i = 0; i < before.size(); ++i) {
@@ -110,7 +110,7 @@ TEST(TorchNn, ToConvertsAllAndKeepsParametersOfOptimizers) {
     expect_values(*model, expected);
     EXPECT_EQ(ShardedTensor::of(model->up->weight).metadata().tensor_properties.dtype, at::kDouble);
     EXPECT_EQ(ShardedTensor::of(model->up->weight).full_tensor().scalar_type(), at::kDouble);
-    const at::Tensor text = kIndices;
+    const at::Tensor text = kTokens;
     EXPECT_EQ(model->forward(text).scalar_type(), at::kDouble);
     expect_trains(model, optimizer);
     model->to(at::kCPU, at::kFloat);
@@ -125,7 +125,7 @@ TEST(TorchNn, ParallelToKeepsIntegersAndMovesGradients) {
   as_ranks(2, [](int) {
     Model model;
     torch::optim::SGD optimizer(parallel::local_parameters(*model), 0.5);
-    backward(model);
+    run_backward(model);
     const at::Tensor gradient = ShardedTensor::of(model->up->weight).local_tensor().grad();
     parallel::to(*model, at::kCPU, at::kDouble);
     expect_dtype(*model, at::kDouble);
@@ -152,10 +152,9 @@ TEST(TorchNn, ParallelToIsAllOrNothingOnAllRanks) {
     if (!at::hasCUDA()) {
       EXPECT_ANY_THROW(parallel::to(*model, at::kCUDA, at::kHalf));
     }
-    if (rank == 1) {
-      const auto mesh = dtensor::make_device_mesh(at::kCPU, {1}, {1}, {"alone"});
-      model->register_parameter("other", dtensor::zeros({2}, mesh, {dtensor::Replicate()}).as_tensor(), false);
-    }
+    const auto mesh = dtensor::init_device_mesh(at::kCPU, {3});
+    const at::Tensor other = dtensor::zeros({2}, mesh, {dtensor::Replicate()}).as_tensor();
+    if (rank == 1) model->register_parameter("other", other, /*requires_grad=*/false);
     SHARD_EXPECT_THROW(parallel::to(*model, std::nullopt, at::kHalf), c10::NotImplementedError,
                        "cannot move the parameter 'other': it is a DTensor");
     if (rank != 1) expect_values(*model, before);
@@ -217,7 +216,7 @@ TEST(TorchNn, CloneOfAModuleThatShardsInResetWorks) {
 TEST(TorchNn, ZeroGradClearsLayersAndRefusesTorchLayers) {
   as_ranks(2, [](int) {
     Model model;
-    backward(model);
+    run_backward(model);
     const at::Tensor local = ShardedTensor::of(model->up->weight).local_tensor();
     EXPECT_TRUE(local.grad().defined());
     model->zero_grad(/*set_to_none=*/false);
@@ -264,7 +263,7 @@ TEST(TorchNn, ClippingOfTorchThrowsAndClipsNothing) {
   as_ranks(2, [](int) {
     Model model;
     EXPECT_EQ(torch::nn::utils::clip_grad_norm_(model->parameters(), 0.001), 0) << "without gradients";
-    backward(model);
+    run_backward(model);
     const double norm = parallel::grad_norm(*model);
     SHARD_EXPECT_THROW(torch::nn::utils::clip_grad_norm_(model->parameters(), 0.001), c10::Error, kOwnGradient);
     SHARD_EXPECT_THROW(torch::nn::utils::clip_grad_value_(model->up->parameters(), 0.001), c10::Error, kOwnGradient);
@@ -385,10 +384,10 @@ TEST(LayerOptions, GiveDtypeAndDevice) {
          std::initializer_list<torch::nn::Module*>{columns.get(), rows.get(), table.get(), bags.get()}) {
       expect_dtype(*each, at::kBFloat16);
     }
-    EXPECT_EQ(rows->forward(columns->forward(table->forward(kIndices))).scalar_type(), at::kBFloat16);
+    EXPECT_EQ(rows->forward(columns->forward(table->forward(kTokens))).scalar_type(), at::kBFloat16);
     // A whole layer is converted too.
     torch::nn::Linear whole(4, 5);
-    const parallel::ColumnLinear cut(*whole, false, nullptr, {.dtype = at::kDouble});
+    const parallel::ColumnLinear cut(*whole, false, nullptr, parallel::ParameterOptions{.dtype = at::kDouble});
     EXPECT_EQ(cut->bias.scalar_type(), at::kDouble);
     EXPECT_EQ(whole->weight.scalar_type(), at::kFloat);
   });

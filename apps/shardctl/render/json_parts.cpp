@@ -7,19 +7,11 @@ namespace shard::app {
 namespace {
 
 void write_group(JsonWriter& json, const RankGroup& group) {
-  const auto write = [&](const char* key, const std::optional<std::int64_t>& number) {
-    json.key(key);
-    if (number) {
-      json.number(*number);
-    } else {
-      json.null();
-    }
-  };
   json.key("rank"), json.number(group.rank);
-  if (!group.world_size) return;
-  write("world_size", group.world_size);
-  write("local_rank", group.local_rank);
-  write("local_world_size", group.local_world_size);
+  if (group.world_size) json.key("world_size"), json.number(*group.world_size);
+  if (!group.local_rank) return;
+  json.key("local_rank"), json.number(*group.local_rank);
+  json.key("local_world_size"), json.number(*group.local_world_size);
 }
 
 }  // namespace

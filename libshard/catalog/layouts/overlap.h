@@ -4,7 +4,7 @@
 /// Two intervals intersect if and only if one of them contains the begin of the other. So for each dimension a tree
 /// over the begins splits the boxes. An interval that covers all begins below a node intersects them in that dimension,
 /// and only the remaining dimensions are compared; one that covers some of them descends. The last dimension is a
-/// sweep. Boxes need not lie in a tensor of known shape; coverage.h checks those that do.
+/// sweep. The tensor's shape may be unknown; coverage.h checks boxes of a known shape.
 #pragma once
 
 #include <cstddef>
