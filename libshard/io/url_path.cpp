@@ -36,7 +36,7 @@ Error name_outside(const std::string& folder, const std::string& relative, std::
 
 std::vector<std::string> parts_below(const std::string& folder, const std::string& relative) {
   if (relative.empty() || relative.front() == '/') throw name_outside(folder, relative, "it is not a relative path");
-  if (relative.find('\0') != std::string::npos) throw name_outside(folder, relative, "it holds a NUL character");
+  if (relative.find('\0') != std::string::npos) throw name_outside(folder, relative, "it contains a NUL character");
   std::vector<std::string> parts;
   for (std::size_t begin = 0; begin <= relative.size();) {
     const std::size_t end = std::min(relative.find('/', begin), relative.size());

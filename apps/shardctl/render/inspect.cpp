@@ -14,7 +14,7 @@
 #include "apps/shardctl/text/value_text.h"
 #include "libshard/core/box.h"
 #include "libshard/core/hash_table.h"
-#include "libshard/core/plural.h"
+#include "libshard/core/short_text.h"
 
 namespace shard::app {
 namespace {

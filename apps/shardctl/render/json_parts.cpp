@@ -4,13 +4,26 @@
 
 namespace shard::app {
 
-void write_files(JsonWriter& json, std::span<const File> files) {
+namespace {
+
+void write_group(JsonWriter& json, const RankGroup& group) {
+  json.key("rank"), json.number(group.rank);
+  if (group.world_size) json.key("world_size"), json.number(*group.world_size);
+  if (!group.local_rank) return;
+  json.key("local_rank"), json.number(*group.local_rank);
+  json.key("local_world_size"), json.number(*group.local_world_size);
+}
+
+}  // namespace
+
+void write_files(JsonWriter& json, std::span<const File> files, std::span<const std::optional<RankGroup>> groups) {
   json.key("files"), json.begin_array();
-  for (const File& file : files) {
+  for (std::size_t i = 0; i < files.size(); ++i) {
     json.line(2);
     json.begin_object();
-    json.key("path"), json.string(file.path);
-    json.key("bytes"), json.number(file.bytes);
+    json.key("path"), json.string(files[i].path);
+    json.key("bytes"), json.number(files[i].bytes);
+    if (i < groups.size() && groups[i]) write_group(json, *groups[i]);
     json.end_object();
   }
   json.end_array();

@@ -9,6 +9,7 @@
 #include "apps/shardctl/session/session.h"
 #include "apps/shardctl/source/source.h"
 #include "libshard/catalog/quantized.h"
+#include "libshard/core/findings.h"
 
 namespace shard::app {
 
@@ -22,7 +23,8 @@ QuantizationFacts facts_beside(const Session& session, const OpenSource& source)
 std::vector<std::string> checked_casts(const Session& session, const SelectionOptions& select, const OpenSource& source,
                                        std::span<const SelectedTensor> tensors, bool converts_all = false);
 
-/// Makes the source one of plain weights, with the facts beside it. \throws Error  see shard::dequantized
-void dequantize(const Session& session, DType dtype, OpenSource& source, Log& log);
+/// Makes the source one of plain weights, with the facts beside it. \param findings  see shard::find_formulas
+/// \throws Error  see shard::dequantized; kUnsupported  with --local-input, a weight whose parts are on different ranks
+void dequantize(const Session& session, DType dtype, OpenSource& source, Findings& findings, Log& log);
 
 }  // namespace shard::app

@@ -172,10 +172,10 @@ OpenSource open_source(const Session& session, const ReadRequest& read, Log& log
   how.like = request.like;
   if (request.salvage != nullptr) how.findings = request.salvage;
   opened.reader = opened.format->open(source, how);
+  if (read.dequantize) dequantize(session, *read.dequantize, opened, *how.findings, log);
   if (request.salvage != nullptr)
     opened.reader =
         without_losses(std::move(opened.reader), *request.salvage, worker_count(session), wanted_by(request.selection));
-  if (read.dequantize) dequantize(session, *read.dequantize, opened, log);
   if (!read.map.empty() && !request.keeps_map) undo_map(session, read, request.selection, opened, log);
   if (!request.may_lack_choices) check_choices(read, {&opened});
   const Catalog& catalog = opened.catalog();
@@ -184,8 +184,8 @@ OpenSource open_source(const Session& session, const ReadRequest& read, Log& log
   if (read.ranks_expected) {
     check_ranks(opened, *read.ranks_expected, request.may_lack_ranks, *request.findings);
   }
-  if (session.parts != nullptr && !request.of_other_ranks && catalog.rank_files) {
-    check_file_ranks(catalog, find_holders(*opened.reader, *session.parts), session.group->size());
+  if (session.peer_store != nullptr && !request.of_other_ranks && catalog.rank_files) {
+    check_file_ranks(catalog, find_holders(*opened.reader, *session.peer_store), session.group->size());
   }
   return opened;
 }
