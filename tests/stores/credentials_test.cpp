@@ -3,7 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
+#include <ctime>
 #include <fstream>
+#include <iterator>
 
 #include "tests/support/expect_error.h"
 #include "tests/support/temp_folder.h"
@@ -55,12 +59,45 @@ TEST_F(Chain, TakesAProfileItsRegionAndItsProcess) {
   variables["AWS_PROFILE"] = "work";
   EXPECT_EQ(chain().get().key_id, "P");
   EXPECT_EQ(chain().region(), "eu-north-1");
+  variables["AWS_DEFAULT_REGION"] = "us-east-2";
+  EXPECT_EQ(chain().region(), "us-east-2");
   variables["AWS_REGION"] = "us-west-2";
   EXPECT_EQ(chain().region(), "us-west-2");
   variables["AWS_PROFILE"] = "absent";
   expect_failure(ErrorCode::kInvalidArgument, "there is no profile 'absent'");
   variables["AWS_PROFILE"] = "loop";
   expect_failure(ErrorCode::kInvalidArgument, "name each other in a circle");
+}
+
+TEST_F(Chain, AsksAgainFiveMinutesBeforeCredentialsEnd) {
+  const test::TempFolder folder;
+  const std::string config = folder.path() + "/config", calls = folder.path() + "/calls";
+  variables["AWS_CONFIG_FILE"] = config;
+  const auto count_calls = [&](std::time_t seconds_left) {
+    std::array<char, 32> end{};
+    const std::time_t expires = std::time(nullptr) + seconds_left;
+    std::strftime(end.data(), end.size(), "%Y-%m-%dT%H:%M:%SZ", std::gmtime(&expires));
+    std::ofstream(config) << "[default]\ncredential_process = echo x >>" << calls
+                          << R"(; echo '{"AccessKeyId": "P", "SecretAccessKey": "S", "Expiration": ")" << end.data()
+                          << "\"}'\n";
+    std::ofstream(calls).close();
+    CredentialsChain asked = chain();
+    for (int i = 0; i < 3; ++i) EXPECT_EQ(asked.get().key_id, "P");
+    std::ifstream file(calls);
+    return std::count(std::istreambuf_iterator<char>(file), {}, 'x');
+  };
+  EXPECT_EQ(count_calls(250), 3);
+  EXPECT_EQ(count_calls(1000), 1);
+}
+
+TEST_F(Chain, AsksOnlyTheContainersOwnServiceWithoutHttps) {
+  variables["AWS_CONTAINER_AUTHORIZATION_TOKEN"] = "token";
+  for (const char* const host : {"169.254.170.2.example.org", "169.254.170.24", "example.org:169"}) {
+    variables["AWS_CONTAINER_CREDENTIALS_FULL_URI"] = std::string("http://") + host + "/role";
+    expect_failure(ErrorCode::kInvalidArgument, "leads to a different machine without HTTPS");
+  }
+  variables["AWS_CONTAINER_CREDENTIALS_RELATIVE_URI"] = "/role";
+  expect_failure(ErrorCode::kNotFound, "the container's service returned no credentials");
 }
 
 TEST(Profiles, OfAConfigFileHaveAPrefix) {

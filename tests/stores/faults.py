@@ -1,8 +1,10 @@
 """A server that fails once, or for ever, or answers with something else: the program goes on, or ends with the right
 code and writes nothing. A hostile server takes no more time and memory than a hostile file may."""
+import json
 import pathlib
 import resource
 import shutil
+import struct
 import subprocess
 import tempfile
 import time
@@ -71,6 +73,14 @@ def check_replaced(tool, served, bucket):
     shutil.copy(bucket / "model.safetensors", bucket / "big.safetensors")
     served.reset(Fault("GET /bucket/big", "replaced", times=10**6))
     tool.expect(4, "digest", "s3://bucket/big.safetensors", holds="changed while")
+    header = json.dumps({"w": {"dtype": "U8", "shape": [300000], "data_offsets": [0, 300000]}}).encode()
+    (pathlib.Path(served.folder) / "web" / "long.safetensors").write_bytes(struct.pack("<Q", len(header)) + header + bytes(300000))
+    for hides_etags in (False, True):
+        served.hides_etags = hides_etags
+        served.reset()
+        tool.expect(0, "digest", served.url + "/web/long.safetensors")
+        served.reset(Fault("GET /web/long", "replaced", times=10**6, after=1))
+        tool.expect(4, "digest", served.url + "/web/long.safetensors", holds="changed while")
 
 
 def check_region(tool, served):
@@ -111,6 +121,13 @@ def check_hostile(tool, served):
     tool.expect(3, "inspect", served.url + "/web/model.safetensors", holds="it leaves HTTP")
 
 
+def check_two_meanings(tool, served):
+    entry = "<Contents><Key>model.safetensors</Key><Size>9</Size><ETag>e</ETag></Contents>"
+    folder = "<CommonPrefixes><Prefix>model.safetensors/</Prefix></CommonPrefixes>"
+    served.reset(Fault(LIST, "body", times=10**6, value=f"<ListBucketResult>{entry}{folder}</ListBucketResult>"))
+    tool.expect(4, "inspect", URL, holds="is both a file and a folder")
+
+
 def expect_bounded(tool, *arguments):
     begin = resource.getrusage(resource.RUSAGE_CHILDREN)
     started = time.monotonic()
@@ -134,7 +151,7 @@ def main():
             tool = client.Client(served, work)
             tool.expect(0, "gather", bucket / "ckpt", "-o", bucket / "model.safetensors", "--objects", "drop")
             shutil.copy(bucket / "model.safetensors", folder / "web" / "model.safetensors")
-            for check in (check_passing, check_lasting, check_every_request, check_region, check_hostile):
+            for check in (check_passing, check_lasting, check_every_request, check_region, check_two_meanings, check_hostile):
                 check(tool, served)
             check_replaced(tool, served, bucket)
 

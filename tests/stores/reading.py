@@ -63,9 +63,7 @@ def check_web_and_hub(tool, served, folder):
     tokens = [is_elsewhere for is_elsewhere, text in served.authorizations if server.TOKEN in text]
     assert tokens and not any(tokens), "the token left the hub"
     assert any(is_elsewhere for is_elsewhere, _ in served.authorizations), "no redirect was followed"
-    (tool.work / "token").write_text(server.TOKEN + "\n")
-    tool.expect(0, "inspect", "hf://gated/model", HF_TOKEN_PATH=tool.work / "token")
-    tool.expect(3, "inspect", "hf://gated/model", "--anonymous", HF_TOKEN=server.TOKEN)
+    check_hub_tokens(tool)
     tool.expect(3, "inspect", "hf://org/model", HF_HUB_OFFLINE="1", holds="HF_HUB_OFFLINE is set")
     tool.expect(3, "inspect", "hf://org/model@other", holds="the model has no revision 'other'")
     tool.expect(3, "inspect", "hf://org/absent", holds="check the name")
@@ -110,24 +108,98 @@ def check_credentials(tool, served):
     tool.expect(2, "inspect", url, AWS_ENDPOINT_URL="not an address", holds="AWS_ENDPOINT_URL is not the address")
     tool.expect(0, "inspect", url, "--endpoint-url", served.url, "--region", "eu-west-1", AWS_ENDPOINT_URL="http://127.0.0.1:1")
     tool.expect(0, "inspect", url, AWS_ENDPOINT_URL_S3=served.url, AWS_ENDPOINT_URL="http://127.0.0.1:1")
-    folder = tool.work / ".aws"
-    folder.mkdir()
-    (folder / "credentials").write_text(f"[work]\naws_access_key_id={server.KEY_ID}\naws_secret_access_key={server.SECRET}\n")
-    tool.expect(0, "inspect", url, AWS_PROFILE="work", **none)
-    (folder / "config").write_text("[profile process]\ncredential_process = printf "
-                                   f"'{{\"AccessKeyId\":\"{server.KEY_ID}\",\"SecretAccessKey\":\"{server.SECRET}\"}}'\n")
-    tool.expect(0, "inspect", url, AWS_PROFILE="process", **none)
-    (tool.work / "web-token").write_text("web-token\n")
-    tool.expect(0, "inspect", url, AWS_WEB_IDENTITY_TOKEN_FILE=tool.work / "web-token", AWS_ROLE_ARN="arn:aws:iam::1:role/r",
-                AWS_ENDPOINT_URL_STS=served.url, **none)
+    check_profiles(tool, served)
     tool.expect(0, "inspect", url, AWS_CONTAINER_CREDENTIALS_FULL_URI=served.url + "/role/container",
                 AWS_CONTAINER_AUTHORIZATION_TOKEN="container-token", **none)
+    (tool.work / "container-token").write_text("container-token\n")
+    tool.expect(0, "inspect", url, AWS_CONTAINER_CREDENTIALS_FULL_URI=served.url + "/role/container",
+                AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE=tool.work / "container-token", **none)
     tool.expect(0, "inspect", url, AWS_EC2_METADATA_DISABLED=None, AWS_EC2_METADATA_SERVICE_ENDPOINT=served.url, **none)
-    gs = "gs://bucket/ckpt"
-    tool.expect(0, "inspect", gs, "--endpoint-url", served.url, GS_ACCESS_KEY_ID=server.KEY_ID, GS_SECRET_ACCESS_KEY=server.SECRET)
+    gs = ("inspect", "gs://bucket/ckpt", "--endpoint-url", served.url)
+    tool.expect(0, *gs, GS_ACCESS_KEY_ID=server.KEY_ID, GS_SECRET_ACCESS_KEY=server.SECRET)
+    tool.expect(0, *gs, GOOGLE_OAUTH_ACCESS_TOKEN=server.GOOGLE_TOKEN)
+    tool.expect(0, *gs, CLOUDSDK_AUTH_ACCESS_TOKEN=server.GOOGLE_TOKEN)
+    tool.expect(0, *gs, GCE_METADATA_HOST=served.address)
+    tool.expect(3, *gs, GCE_METADATA_HOST="127.0.0.1:1", holds="GOOGLE_OAUTH_ACCESS_TOKEN")
+
+
+def check_profiles(tool, served):
+    """Credentials of files, and of roles that are assumed with them or with the token of a web identity."""
+    none = {"AWS_ACCESS_KEY_ID": None, "AWS_SECRET_ACCESS_KEY": None}
+    url = "s3://bucket/ckpt"
+    folder = tool.work / ".aws"
+    folder.mkdir()
+    (tool.work / "web-token").write_text("web-token\n")
+    (folder / "credentials").write_text(f"[work]\naws_access_key_id={server.KEY_ID}\naws_secret_access_key={server.SECRET}\n")
+    tool.expect(0, "inspect", url, AWS_PROFILE="work", **none)
+    role = "role_arn = arn:aws:iam::1:role/r"
+    (folder / "config").write_text("[profile process]\ncredential_process = printf "
+                                   f"'{{\"AccessKeyId\":\"{server.KEY_ID}\",\"SecretAccessKey\":\"{server.SECRET}\"}}'\n"
+                                   f"[profile role]\n{role}\nsource_profile = work\n"
+                                   f"[profile web]\n{role}\nweb_identity_token_file = {tool.work}/web-token\n")
+    for profile in ("process", "role", "web"):
+        tool.expect(0, "inspect", url, AWS_PROFILE=profile, **none)
+    shutil.move(folder, tool.work / "aws")
+    tool.expect(2, "inspect", url, AWS_PROFILE="work", holds="there is no profile 'work'", **none)
+    tool.expect(0, "inspect", url, AWS_PROFILE="role", AWS_CONFIG_FILE="aws/config", AWS_SHARED_CREDENTIALS_FILE="aws/credentials", **none)
+    web = {"AWS_WEB_IDENTITY_TOKEN_FILE": "web-token", "AWS_ROLE_ARN": "arn:aws:iam::1:role/r", **none}
+    tool.expect(0, "inspect", url, AWS_ENDPOINT_URL_STS=served.url, **web)
+    tool.expect(3, "inspect", url, AWS_ROLE_SESSION_NAME="expired", holds="ExpiredToken", **web)  # The server's token is this name.
+
+
+def check_hub_tokens(tool):
+    """The token is found as the hub's own client finds it."""
+    (tool.work / "token").write_text(server.TOKEN + "\n")
+    gated = ("inspect", "hf://gated/model")
+    tool.expect(0, *gated, HF_TOKEN_PATH=tool.work / "token")
+    tool.expect(0, *gated, HF_HOME=tool.work)
+    tool.expect(3, *gated, HF_HOME=tool.work, HF_HUB_DISABLE_IMPLICIT_TOKEN="1")
+    tool.expect(3, *gated, "--anonymous", HF_TOKEN=server.TOKEN)
+
+
+def check_certificates(tool, served):
+    address, certificate = served.secure()
+    url = address + "/web/model.safetensors"
+    tool.expect(3, "inspect", url, holds="certificates are from")
+    for name in ("AWS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE"):
+        tool.expect(0, "inspect", url, **{name: certificate})
+    served.reset(server.Fault("GET /web", "redirect", value=served.url + "/web/model.safetensors"))
+    tool.expect(3, "inspect", url, AWS_CA_BUNDLE=certificate, holds="it leaves HTTPS")
+
+
+def check_proxies(tool, served):
+    """A proxy sees whole requests of http://, and only the host of https://."""
+    far = {"AWS_ENDPOINT_URL": "http://store.invalid", "HF_ENDPOINT": "http://hub.invalid", "http_proxy": served.url}
     served.reset()
-    tool.expect(3, "inspect", gs, "--endpoint-url", served.url, GOOGLE_OAUTH_ACCESS_TOKEN="google-token")
-    assert served.authorizations[0][1] == "Bearer google-token"
+    tool.expect(0, "inspect", "s3://bucket/ckpt", **far)
+    assert served.log and all(line.startswith("GET http://store.invalid/bucket") for line in served.log), served.log
+    tool.expect(3, "inspect", "s3://bucket/ckpt", no_proxy="store.invalid", holds="cannot reach the server", **far)
+    served.reset(server.Fault("GET .*/resolve/", "redirect", times=10**6, value="http://169.254.169.254/x"))
+    tool.expect(3, "inspect", "hf://org/model", holds="from a public into a private network", **far)
+    near = {"https_proxy": served.url, "AWS_ENDPOINT_URL": None, "HF_ENDPOINT": None, "AWS_REGION": "eu-west-1"}
+    for url, host in (("s3://bucket/ckpt", "bucket.s3.eu-west-1.amazonaws.com"), ("gs://bucket/ckpt", "storage.googleapis.com"),
+                      ("hf://org/model", "huggingface.co")):
+        served.reset()
+        tool.expect(3, "inspect", url, GOOGLE_OAUTH_ACCESS_TOKEN="t", holds="cannot reach the server", **near)
+        assert set(served.log) == {f"CONNECT {host}:443"}, served.log
+
+
+def check_named_inputs(tool, bucket):
+    """Options that name files and folders take URLs."""
+    (bucket / "hub").mkdir()
+    (bucket / "hub" / "config.json").write_text('{"model_type": "x"}')
+    (bucket / "hub" / "tokenizer.json").write_text("{}")
+    shutil.copy(bucket / "model.safetensors", bucket / "hub" / "model.safetensors")
+    tool.expect(0, "export", "model.safetensors", "-o", "exported", "--hf-ref", "s3://bucket/hub")
+    assert (tool.work / "exported" / "tokenizer.json").read_bytes() == b"{}"
+    tool.expect(0, "export", "s3://bucket/model.safetensors", "-o", "exported-too", "--hf-ref", bucket / "hub")
+    (bucket / "map.json").write_text('{"schema": "shardctl.layout/1", "rules": [{"logical": "a.{x}", "stored": "model.{x}"}]}')
+    tool.expect(0, "inspect", "s3://bucket/model.safetensors", "--map", "s3://bucket/map.json", holds="a.")
+    layout = '{"schema": "shardctl.layout/1", "mesh": {"tp": 2}, "rules": [{"match": ".*"}]}'
+    (bucket / "layout.json").write_text(layout)
+    tool.expect(0, "split", "model.safetensors", "-o", "laid", "--layout", "s3://bucket/layout.json")
+    tool.expect(0, "inspect", "s3://bucket/ckpt", "--connections", "1")
+    tool.expect(2, "inspect", "s3://bucket/ckpt", "--connections", "0")
 
 
 def check_refusals(tool, served):
@@ -154,10 +226,13 @@ def main():
         with server.Server(folder) as served:
             tool = client.Client(served, work)
             check_verbs(tool, bucket, folder)
+            check_named_inputs(tool, bucket)
             check_web_and_hub(tool, served, folder)
             check_requests(tool, served)
             check_pages(tool, served)
             check_credentials(tool, served)
+            check_certificates(tool, served)
+            check_proxies(tool, served)
             check_refusals(tool, served)
 
 

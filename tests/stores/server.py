@@ -8,6 +8,7 @@ its answer. `server.log` has a line "METHOD PATH RANGE" for each request. Standa
 """
 import dataclasses
 import datetime
+import email.utils
 import hashlib
 import hmac
 import http.server
@@ -15,13 +16,15 @@ import json
 import os
 import re
 import socket
+import ssl
 import struct
+import subprocess
 import threading
 import time
 import urllib.parse
 from xml.sax.saxutils import escape
 
-KEY_ID, SECRET, TOKEN = "TESTKEY", "TESTSECRET", "hf_test"
+KEY_ID, SECRET, TOKEN, GOOGLE_TOKEN = "TESTKEY", "TESTSECRET", "hf_test", "google-token"
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 CODES = {400: "InvalidRequest", 403: "AccessDenied", 404: "NoSuchKey", 412: "PreconditionFailed", 416: "InvalidRange",
          429: "TooManyRequests", 500: "InternalError", 503: "SlowDown"}
@@ -102,6 +105,12 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     do_GET = do_HEAD = do_PUT = do_POST = answer
 
+    def do_CONNECT(self):
+        """A proxy for https:// that notes the host, and refuses."""
+        with self.server.owner.lock:
+            self.server.owner.log.append(f"CONNECT {self.path}")
+        self.reply(403)
+
     def spoil(self):
         """Answers with the fault, if that needs no file."""
         kind, value = self.kind, self.fault.value if self.fault else ""
@@ -138,7 +147,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             return self.file(os.path.join(root, "hub", path.lstrip("/")))
         if path.startswith("/web/"):
             return self.file(os.path.join(root, path.lstrip("/")), is_web=True)
-        if path.startswith("/latest/") or path.startswith("/role/") or self.command == "POST":
+        if path.startswith(("/latest/", "/role/", "/computeMetadata/")) or self.command == "POST" or "Action" in self.query:
             return self.identity(path)
         if match := re.fullmatch(r"/([^/]+/[^/]+)/resolve/([^/]+)/(.+)", path):
             return self.hub_file(*match.groups())
@@ -161,9 +170,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if not os.path.isfile(path):
             return self.fail(404)
         data = content_of(path)
-        size, etag = len(data), etag_of(path)
+        size, etag, modified = len(data), etag_of(path), os.stat(path).st_mtime
         if self.kind == "replaced":
-            etag = '"replaced"'
+            etag, modified = '"replaced"', 0
         wanted = self.headers.get("If-Match")
         if wanted and wanted != etag:
             return self.fail(412)
@@ -191,7 +200,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(said))
         if self.kind == "other_etag":
             self.send_header("ETag", '"other"')
-        elif not (is_web and self.server.owner.hides_etags):
+        elif is_web and self.server.owner.hides_etags:
+            self.send_header("Last-Modified", email.utils.formatdate(modified, usegmt=True))
+        else:
             self.send_header("ETag", etag)
         self.end_headers()
         if self.command == "HEAD":
@@ -241,11 +252,13 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def is_signed(self):
         """Checks the signature as AWS describes it."""
-        given = re.fullmatch(r"AWS4-HMAC-SHA256 Credential=([^/]+)/(\d{8})/([^/]+)/s3/aws4_request, SignedHeaders=([^,]+), "
+        if self.headers.get("Authorization") == f"Bearer {GOOGLE_TOKEN}":
+            return True
+        given = re.fullmatch(r"AWS4-HMAC-SHA256 Credential=([^/]+)/(\d{8})/([^/]+)/(s3|sts)/aws4_request, SignedHeaders=([^,]+), "
                              r"Signature=([0-9a-f]{64})", self.headers.get("Authorization", ""))
         if not given:
             return self.fail(403)
-        key_id, day, region, names, signature = given.groups()
+        key_id, day, region, service, names, signature = given.groups()
         if key_id != KEY_ID:
             return self.fail(403, "InvalidAccessKeyId")
         if self.headers.get("x-amz-security-token") == "expired":
@@ -260,11 +273,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.command, urllib.parse.quote(urllib.parse.unquote(self.raw.path), safe="/-_.~"),
             "&".join("=".join(urllib.parse.quote(urllib.parse.unquote(part), safe="-_.~") for part in pair) for pair in pairs),
             "".join(f"{name}:{self.headers.get(name, '').strip()}\n" for name in names.split(";")), names,
-            self.headers["x-amz-content-sha256"]])
+            self.headers.get("x-amz-content-sha256", hashlib.sha256(self.body).hexdigest())])
         key = ("AWS4" + SECRET).encode()
-        for part in (day, region, "s3", "aws4_request"):
+        for part in (day, region, service, "aws4_request"):
             key = hmac.new(key, part.encode(), hashlib.sha256).digest()
-        text = f"AWS4-HMAC-SHA256\n{date}\n{day}/{region}/s3/aws4_request\n{hashlib.sha256(canonical.encode()).hexdigest()}"
+        text = f"AWS4-HMAC-SHA256\n{date}\n{day}/{region}/{service}/aws4_request\n{hashlib.sha256(canonical.encode()).hexdigest()}"
         right = hmac.new(key, text.encode(), hashlib.sha256).hexdigest()
         if signature != right or not needed <= set(names.split(";")):
             return self.fail(403, "SignatureDoesNotMatch")
@@ -283,12 +296,20 @@ class Handler(http.server.BaseHTTPRequestHandler):
             return self.reply(200, json.dumps(keys)) if self.headers.get("X-aws-ec2-metadata-token") == "machine-token" else self.fail(401)
         if path == "/role/container":
             return self.reply(200, json.dumps(keys)) if self.headers.get("Authorization") == "container-token" else self.fail(403)
-        form = dict(urllib.parse.parse_qsl(self.body.decode()))
-        if form.get("Action") != "AssumeRoleWithWebIdentity" or form.get("WebIdentityToken") != "web-token":
+        if path == "/computeMetadata/v1/instance/service-accounts/default/token":
+            token = json.dumps({"access_token": GOOGLE_TOKEN, "expires_in": 3600})
+            return self.reply(200, token) if self.headers.get("Metadata-Flavor") == "Google" else self.fail(403)
+        form = {**self.query, **dict(urllib.parse.parse_qsl(self.body.decode()))}
+        action = form.get("Action")
+        if action == "AssumeRole":
+            if not self.is_signed():
+                return None
+        elif action != "AssumeRoleWithWebIdentity" or form.get("WebIdentityToken") != "web-token":
             return self.fail(403)
-        return self.reply(200, "<AssumeRoleWithWebIdentityResponse><AssumeRoleWithWebIdentityResult><Credentials>"
-                          f"<AccessKeyId>{KEY_ID}</AccessKeyId><SecretAccessKey>{SECRET}</SecretAccessKey><SessionToken>session</SessionToken>"
-                          f"<Expiration>{end}</Expiration></Credentials></AssumeRoleWithWebIdentityResult></AssumeRoleWithWebIdentityResponse>")
+        return self.reply(200, f"<{action}Response><{action}Result><Credentials>"
+                          f"<AccessKeyId>{KEY_ID}</AccessKeyId><SecretAccessKey>{SECRET}</SecretAccessKey>"
+                          f"<SessionToken>{form['RoleSessionName']}</SessionToken><Expiration>{end}</Expiration>"
+                          f"</Credentials></{action}Result></{action}Response>")
 
     # ---- The hub.
 
@@ -344,7 +365,7 @@ class Listener(http.server.ThreadingHTTPServer):
 
 
 class Server:
-    """Two listeners: the server itself, and another host to which the hub redirects."""
+    """Two listeners: the server itself, and another host to which the hub redirects; `secure` adds one with HTTPS."""
 
     def __init__(self, folder):
         self.folder, self.latency, self.page, self.hides_etags = str(folder), 0.0, 1000, False
@@ -364,6 +385,21 @@ class Server:
         for each in self.listeners:
             each.shutdown()
             each.server_close()
+
+    def secure(self):
+        """Serves the same by HTTPS. Returns its address and the file of its certificate, which no authority signed."""
+        key, certificate = (os.path.join(self.folder, name) for name in ("key.pem", "certificate.pem"))
+        subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2",
+                        "-subj", "/CN=test", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out", certificate],
+                       check=True, capture_output=True)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certificate, key)
+        listener = Listener(("127.0.0.1", 0), Handler)
+        listener.owner, listener.is_elsewhere = self, False
+        listener.socket = context.wrap_socket(listener.socket, server_side=True)
+        self.listeners.append(listener)
+        threading.Thread(target=listener.serve_forever, daemon=True).start()
+        return f"https://127.0.0.1:{listener.server_address[1]}", certificate
 
     def reset(self, *faults):
         with self.lock:

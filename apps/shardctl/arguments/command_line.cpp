@@ -234,7 +234,8 @@ void check_layout(const CLI::App& app, const LayoutRequest& layout) {
 /// Otherwise the command with a destination to fill in.
 std::string with_destination(const Session& session, const Request& request) {
   const std::vector<std::string>& paths = request.read.paths;
-  const bool is_destination = paths.size() > 1 && session.fs.status(paths.back()).kind == FileKind::kAbsent;
+  const bool is_destination =
+      paths.size() > 1 && url_scheme(paths.back()).empty() && session.fs.status(paths.back()).kind == FileKind::kAbsent;
   if (!is_destination) return repeat_command(session.command.arguments, "-o DST");
   std::vector<std::string> words = session.command.arguments;
   words.erase(std::find(words.rbegin(), words.rend(), paths.back()).base() - 1);

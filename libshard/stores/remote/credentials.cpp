@@ -23,6 +23,7 @@ constexpr std::size_t kMostSettings = 1 << 20;  ///< Bytes of a file or an answe
 constexpr int kMostProfiles = 8;                ///< In a chain of source_profile.
 constexpr const char* kInstanceOrigin = "http://169.254.169.254";
 constexpr const char* kContainerOrigin = "http://169.254.170.2";
+constexpr std::array<std::string_view, 3> kContainerHosts{"169.254.170.2", "169.254.170.23", "[fd00:ec2::23]"};
 constexpr std::string_view kAdvice =
     "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE; for a public bucket add --anonymous";
 
@@ -318,8 +319,9 @@ std::optional<Credentials> CredentialsChain::from_container() {
   if (relative.empty() && full.empty()) return std::nullopt;
   const std::string address = relative.empty() ? full : kContainerOrigin + relative;
   HttpRequest request = request_to(address, "AWS_CONTAINER_CREDENTIALS_FULL_URI");
-  const std::string_view host = authority_of(request.origin);
-  const bool is_local = is_loopback(host) || host.starts_with("169.254.170.2") || host.starts_with("[fd00:ec2::23]");
+  const std::string_view authority = authority_of(request.origin);
+  const std::string_view host = authority.substr(0, authority.find(':', authority.rfind(']') + 1));
+  const bool is_local = is_loopback(authority) || std::ranges::find(kContainerHosts, host) != kContainerHosts.end();
   if (request.origin.starts_with("http:") && !is_local) {
     throw bad_setting("AWS_CONTAINER_CREDENTIALS_FULL_URI leads to a different machine without HTTPS");
   }

@@ -162,8 +162,12 @@ class PlaceFiles {
         if (!has_files_below(key)) take_listing(parent, false);
       }
     }
-    if (const auto file = files_.find(key); file != files_.end()) return {FileKind::kFile, file->second};
+    const auto file = files_.find(key);
     const bool is_folder = folders_.contains(key) || has_files_below(key);
+    if (file != files_.end() && is_folder) {
+      throw Error(ErrorCode::kCorruption, "is both a file and a folder").in_file(place_->url_of(key));
+    }
+    if (file != files_.end()) return {FileKind::kFile, file->second};
     return {is_folder ? FileKind::kFolder : FileKind::kAbsent};
   }
 
