@@ -35,3 +35,9 @@ endif()
 # For the plug-in that reads and writes HDF5; not built if libhdf5 or libseccomp is missing.
 pkg_check_modules(hdf5 IMPORTED_TARGET hdf5-serial)
 pkg_check_modules(seccomp IMPORTED_TARGET libseccomp)
+# For the plug-in that reads URLs.
+pkg_check_modules(curl IMPORTED_TARGET libcurl)
+pkg_check_modules(pugixml IMPORTED_TARGET pugixml)
+if(NOT curl_FOUND OR NOT pugixml_FOUND)
+  message(STATUS "libshard_stores.so is not built, because libcurl or pugixml was not found; shardctl will refuse URLs")
+endif()

@@ -3,8 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
+#include <memory>
 #include <syncstream>
 #include <utility>
 
@@ -18,7 +21,9 @@
 #include "apps/shardctl/verbs/verbs.h"
 #include "libshard/core/error.h"
 #include "libshard/device/device_system.h"
+#include "libshard/io/url_path.h"
 #include "libshard/ranks/thread_group.h"
+#include "libshard/stores/url_store.h"
 
 namespace shard::app {
 namespace {
@@ -49,6 +54,36 @@ void check_stdout(const Session& session, const Request& request) {
       .of_rank(0);
 }
 
+/// Whether a path that is read is a URL.
+bool reads_urls(const Request& request) {
+  const auto is_url = [](const std::string& path) { return !url_scheme(path).empty(); };
+  return std::ranges::any_of(request.read.paths, is_url) || std::ranges::any_of(request.read.named_inputs, is_url) ||
+         is_url(request.read.numbers.hf_ref);
+}
+
+/// The store of a session's paths. It reads ahead with as much memory as --max-memory leaves to buffers.
+UrlStore::Options store_options(const Session& session) {
+  static constexpr std::chrono::seconds kQuiet{3};  // Shorter waits are not worth a line.
+  const auto request = [&session] {
+    const StoreOptions& stated = session.common.stores;
+    return StoreRequest{.endpoint = stated.endpoint_url,
+                        .region = stated.region,
+                        .is_anonymous = stated.anonymous,
+                        .connections = stated.connections,
+                        .memory_bytes = max_memory_bytes(session)};
+  };
+  using Clock = std::chrono::steady_clock;
+  const auto shown = std::make_shared<std::atomic<Clock::time_point>>();
+  const auto waits = [&session, shown](const std::string& text) {
+    const Clock::time_point now = Clock::now(), before = shown->load();
+    if (before == Clock::time_point()) shown->store(now);
+    if (before == Clock::time_point() || now - before < kQuiet) return;
+    shown->store(now);
+    note(session, text);
+  };
+  return {.request = request, .stop = session.stop, .waits = waits};
+}
+
 bool has_ranks(const Request& request) {
   return !request.help && !request.version && request.verb != nullptr && request.verb->uses.ranks;
 }
@@ -73,7 +108,8 @@ int run_verb(Session& session, const Request& request) {
 }
 
 int run_alone(Session& session, const Request& request) {
-  const WatchedStore watched(session.fs);
+  const UrlStore store(session.fs, store_options(session));
+  const WatchedStore watched(store);
   session.watched = &watched;
   const int code = run_verb(session, request);
   session.watched = nullptr;
@@ -85,7 +121,8 @@ int run_as_rank(const Session& session, const Request& request, Group& group) {
   std::ostream nowhere(nullptr);
   std::osyncstream err(session.err);  // Ranks that are threads share the stream. Each write reaches it as a whole.
   err << std::emit_on_flush << std::unitbuf;
-  const WatchedStore watched(session.fs);
+  const UrlStore store(session.fs, store_options(session));
+  const WatchedStore watched(store);
   std::optional<GroupStore> parts;
   if (request.run.local_input) parts.emplace(watched, group.rank());
   Session own{.fs = session.fs,
@@ -175,6 +212,7 @@ int run(const std::vector<std::string>& arguments, Session& session) {
   try {
     expect_launch(session);
     parse_command_line(arguments, session, request);
+    if (reads_urls(request)) session.common.max_memory = std::to_string(max_memory_bytes(session) / 2);
     if (!has_ranks(request)) return run_alone(session, request);
     if (request.run.local_ranks > 0) return run_local_ranks(session, request);
     return run_launched(session, request);

@@ -218,7 +218,7 @@ class HeaderParser {
     const std::int64_t needed = size_of(dtype);
     if (needed != stored) {
       throw Error(ErrorCode::kCorruption,
-                  fmt::format("shape {} of {} takes {} bytes, data_offsets [{}, {}] hold {}", to_string(shape_),
+                  fmt::format("shape {} of {} takes {} bytes, data_offsets [{}, {}] have {}", to_string(shape_),
                               dtype_name(dtype), needed, fields.begin, fields.end, stored))
           .expected(needed)
           .found(stored)

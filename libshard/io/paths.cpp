@@ -2,13 +2,16 @@
 
 #include <algorithm>
 
+#include "libshard/io/url_path.h"
+
 namespace shard {
 
 namespace {
 
-/// Removes trailing slashes, but "/" stays "/".
+/// Removes trailing slashes, but a root stays.
 std::string_view without_slashes(std::string_view path) {
-  while (path.size() > 1 && path.back() == '/') path.remove_suffix(1);
+  const std::size_t root = std::max<std::size_t>(root_bytes(path), 1);
+  while (path.size() > root && path.back() == '/') path.remove_suffix(1);
   return path;
 }
 
@@ -29,9 +32,9 @@ std::string base_name(std::string_view path) {
 
 std::string parent_path(std::string_view path) {
   path = without_slashes(path);
-  const std::size_t slash = path.rfind('/');
+  const std::size_t slash = path.rfind('/'), root = root_bytes(path);
   if (slash == std::string_view::npos) return ".";
-  return std::string(without_slashes(path.substr(0, std::max<std::size_t>(slash, 1))));
+  return std::string(without_slashes(path.substr(0, std::max(slash, root))));
 }
 
 std::string shown_from(std::span<const std::string> sources, const std::string& file) {

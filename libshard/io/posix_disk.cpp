@@ -17,6 +17,7 @@
 #include "libshard/io/local_disk.h"
 #include "libshard/io/paths.h"
 #include "libshard/io/posix_file.h"
+#include "libshard/io/url_path.h"
 
 namespace shard {
 
@@ -30,29 +31,6 @@ using posix::retry;
 
 /// O_NONBLOCK: opening a FIFO must not wait for its writer; regular files ignore it.
 constexpr int kReadFlags = O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
-
-[[noreturn]] void refuse_name(const std::string& folder, const std::string& relative, const char* why) {
-  throw Error(ErrorCode::kCorruption,
-              fmt::format("the file name '{}' points outside the checkpoint's folder", relative))
-      .in_file(folder)
-      .because(why);
-}
-
-/// The parts of a path that must stay below its folder.
-std::vector<std::string> safe_parts(const std::string& folder, const std::string& relative) {
-  if (relative.empty() || relative.front() == '/') refuse_name(folder, relative, "it is not a relative path");
-  if (relative.find('\0') != std::string::npos) refuse_name(folder, relative, "it contains a NUL character");
-  std::vector<std::string> parts;
-  for (std::size_t begin = 0; begin <= relative.size();) {
-    const std::size_t end = std::min(relative.find('/', begin), relative.size());
-    parts.push_back(relative.substr(begin, end - begin));
-    if (parts.back().empty() || parts.back() == "." || parts.back() == "..") {
-      refuse_name(folder, relative, "'..', '.' and empty parts are refused");
-    }
-    begin = end + 1;
-  }
-  return parts;
-}
 
 /// Opens one sub-folder. If openat2 is missing, folders that are links are refused.
 Descriptor open_sub_folder(const Descriptor& folder, const std::string& name, bool& has_openat2) {
@@ -85,7 +63,7 @@ Descriptor open_folder_of(const std::string& folder, const std::string& relative
   }
   if (below.valid()) return below;
   const bool is_link = errno == EXDEV || errno == ELOOP || (errno == ENOTDIR && !has_openat2);
-  if (is_link) refuse_name(folder, relative, "a symlink in its path points elsewhere");
+  if (is_link) throw name_outside(folder, relative, "a symlink in its path points elsewhere");
   fail_reading(join_path(folder, relative), "cannot open", errno);
 }
 
@@ -119,7 +97,7 @@ class PosixDisk final : public LocalDisk {
 
   /// The last part may be a link to anywhere: a Hugging Face cache keeps a snapshot's files as links to ../../blobs.
   std::unique_ptr<RandomReader> open_below(const std::string& folder, const std::string& relative) const override {
-    const std::vector<std::string> parts = safe_parts(folder, relative);
+    const std::vector<std::string> parts = parts_below(folder, relative);
     const Descriptor holder = open_folder_of(folder, relative, parts);
     const std::string path = join_path(folder, relative);
     Descriptor descriptor = open_at(holder.get(), parts.back(), kReadFlags);

@@ -12,6 +12,7 @@
 #include "apps/shardctl/request/request.h"
 #include "apps/shardctl/session/session.h"
 #include "libshard/core/nearest.h"
+#include "libshard/io/url_path.h"
 #include "libshard/map/documents/builtin_maps.h"
 
 namespace shard::app {
@@ -233,7 +234,8 @@ void check_layout(const CLI::App& app, const LayoutRequest& layout) {
 /// Otherwise the command with a destination to fill in.
 std::string with_destination(const Session& session, const Request& request) {
   const std::vector<std::string>& paths = request.read.paths;
-  const bool is_destination = paths.size() > 1 && session.fs.status(paths.back()).kind == FileKind::kAbsent;
+  const bool is_destination =
+      paths.size() > 1 && url_scheme(paths.back()).empty() && session.fs.status(paths.back()).kind == FileKind::kAbsent;
   if (!is_destination) return repeat_command(session.command.arguments, "-o DST");
   std::vector<std::string> words = session.command.arguments;
   words.erase(std::find(words.rbegin(), words.rend(), paths.back()).base() - 1);
@@ -252,6 +254,12 @@ void check_paths(const Session& session, const Request& request) {
   }
   if (request.verb->uses.target && request.write.path.empty()) {
     throw usage(name + " needs a destination").hint(with_destination(session, request));
+  }
+  for (const std::string& path : {request.write.path, request.page.path, session.common.log_file}) {
+    if (url_scheme(path).empty()) continue;
+    throw Error(ErrorCode::kUnsupported, fmt::format("writing to {}:// is not supported", url_scheme(path)))
+        .in_file(path)
+        .hint("write to a local path, and upload the result");
   }
   if (request.write.path == "-") {
     throw usage("cannot write a checkpoint to standard output")

@@ -30,8 +30,10 @@ std::string_view bad_usage(const Uses& uses) {
 }
 
 std::string general_help() {
-  return fmt::format("{}\nSRC is a file, a folder, or several files of one checkpoint.\n\n{}\n{}", what_and_usage(),
-                     first_examples(), verb_list());
+  return fmt::format(
+      "{}\nSRC is a file, a folder, several files of one checkpoint, or a URL (s3://, gs://, hf://, "
+      "https://).\n\n{}\n{}",
+      what_and_usage(), first_examples(), verb_list());
 }
 
 std::string exit_codes_help(const Verb* verb) {

@@ -73,7 +73,8 @@ struct OptionGroup {
 };
 
 void add_sources(CLI::App& app, Request& o) {
-  app.add_option("SRC", o.read.paths, "a file, a folder, or several files of one checkpoint");
+  app.add_option("SRC", o.read.paths,
+                 "a file, a folder, or several files of one checkpoint; also a URL: s3://, gs://, hf:// or https://");
   OptionGroup group{app, "Source"};
   group.single("--from", o.read.from, "FORMAT", "source format (default: detected from the content)");
   group.single("--ranks-expected", o.read.ranks_expected, "N", "fail unless exactly N ranks wrote the checkpoint");
@@ -81,6 +82,16 @@ void add_sources(CLI::App& app, Request& o) {
   group.word("--unknown-globals", take, "unknown Python classes: refuse (default) or opaque (keep only their names)")
       ->check(CLI::IsMember({"refuse", "opaque"}));
   group.choices(&Format::read_options, o.read.choices);
+}
+
+void add_stores(CLI::App& app, StoreOptions& stores) {
+  OptionGroup group{app, "Object stores"};
+  group.single("--endpoint-url", stores.endpoint_url, "URL",
+               "address of the S3 service (default: AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, or else AWS)");
+  group.single("--region", stores.region, "NAME", "region of the bucket (default: from AWS's variables and files)");
+  group.flag("--anonymous", stores.anonymous, "send no credentials, for public buckets and models");
+  group.single("--connections", stores.connections, "N", "requests to object stores at one time (default: 8)")
+      ->check(CLI::Range(1, 256));
 }
 
 /// A flag, so that no path after it is taken for its value: another dtype follows '='.
@@ -265,6 +276,7 @@ void add_groups(CLI::App& app, const Uses& uses, std::span<const Verb> own, Comm
   if (uses.selection) add_selection(app, o);
   if (uses.numbers) add_maps(app, uses, o);
   if (uses.rank_options) add_ranks(app, uses, o.run);
+  if (uses.sources) add_stores(app, common.stores);
   add_global_options(app, common, o);
 }
 

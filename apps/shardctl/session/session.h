@@ -19,6 +19,13 @@
 
 namespace shard::app {
 
+/// Options of object stores.
+struct StoreOptions {
+  std::string endpoint_url, region;
+  bool anonymous = false;
+  int connections = 8;
+};
+
 /// Options of every verb for output and resources.
 struct CommonOptions {
   bool json = false, quiet = false;
@@ -26,6 +33,7 @@ struct CommonOptions {
   std::string log_file, config, color = "auto", progress = "auto";
   int threads = 0;  ///< 0: all available CPUs.
   std::string max_memory = "64MiB";
+  StoreOptions stores{};
 };
 
 /// The command line as typed, for texts that name the verb and for hints that repeat the command.

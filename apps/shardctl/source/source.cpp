@@ -121,9 +121,9 @@ void check_exists(const Session& session, const ReadRequest& read) {
     if (const auto stand_in = placeholder_at(store, path)) throw Error(*stand_in);
     Error absent(ErrorCode::kNotFound, path + ": no such file or folder");
     if (is_hub_name(path)) {
-      absent.because("it looks like the name of a model on the Hugging Face Hub, and shardctl reads local files")
-          .hint(
-              fmt::format("download it first: hf download {0} --local-dir {1}; then name {1}", path, base_name(path)));
+      absent.because("it looks like the name of a model on the Hugging Face Hub")
+          .hint(fmt::format("read it from the Hub as hf://{0}, or download it: hf download {0} --local-dir {1}", path,
+                            base_name(path)));
     }
     throw absent.in_file(path);
   }

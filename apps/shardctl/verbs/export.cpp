@@ -107,8 +107,9 @@ void Export::say_what_was_found() const {
   const bool is_named = dtype != kKeepDtypes && dtype != kAutoDtypes;
   if (is_named && !config.empty() && config != dtype) {
     warn(session_,
-         fmt::format("config.json is copied unchanged and says {}; loaders that follow it will convert the {} weights",
-                     config, dtype));
+         fmt::format(
+             "config.json is copied unchanged and contains {}; loaders that follow it will convert the {} weights",
+             config, dtype));
   }
 }
 

@@ -361,7 +361,7 @@ std::vector<std::string> not_checked(const Session& session, const Opened& opene
   });
   for (std::string& name : names) {
     const std::string path = join_path(opened.source.paths.front(), name);
-    if (session.fs.status(path).kind == FileKind::kFolder) name += '/';
+    if (source_store(session).status(path).kind == FileKind::kFolder) name += '/';
   }
   return names;
 }

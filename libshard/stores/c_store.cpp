@@ -1,0 +1,146 @@
+#include "libshard/stores/c_store.h"
+
+#include <utility>
+#include <vector>
+
+#include "libshard/io/paths.h"
+#include "libshard/io/url_path.h"
+#include "libshard/ranks/wire.h"
+
+namespace shard {
+
+namespace {
+
+const SourceStore& store_at(void* address) { return *static_cast<const SourceStore*>(address); }
+
+const RandomReader& reader_at(void* address) { return *static_cast<const RandomReader*>(address); }
+
+std::string text_of(ConstBytes bytes) { return std::string(as_text({bytes.data, bytes.count})); }
+
+ConstBytes plain_text(const std::string& text) {
+  return {reinterpret_cast<const std::byte*>(text.data()), text.size()};
+}
+
+CFileStatus plain_status(FileKind kind, std::int64_t bytes, const FileIdentity& identity) {
+  return {static_cast<int>(kind), bytes, identity.device, identity.inode};
+}
+
+// ---- The plug-in's side.
+
+bool serve_status(void* store, ConstBytes path, CFileStatus* status, const ErrorSink* errors) {
+  return put_error(errors, [&] {
+    const FileStatus found = store_at(store).status(text_of(path));
+    *status = plain_status(found.kind, found.bytes, found.identity());
+  });
+}
+
+bool serve_list(void* store, ConstBytes folder, const ByteSink* names, const ErrorSink* errors) {
+  return put_error(errors, [&] {
+    WireWriter writer;
+    for (const std::string& name : store_at(store).list(text_of(folder))) writer.text(name);
+    const Bytes bytes = writer.take();
+    names->put(names->place, {bytes.data(), bytes.size()});
+  });
+}
+
+bool serve_open(void* store, ConstBytes path, CFile* made, const ErrorSink* errors) {
+  return put_error(errors, [&] {
+    std::unique_ptr<RandomReader> file = store_at(store).open(text_of(path));
+    const CFileStatus status = plain_status(FileKind::kFile, file->size(), file->identity());
+    *made = {file.release(), status};
+  });
+}
+
+bool serve_read(void* file, const CRange* ranges, std::size_t count, const ErrorSink* errors) {
+  return put_error(errors, [&] {
+    std::vector<RangedRead> reads;
+    for (const CRange& range : std::span(ranges, count)) {
+      reads.push_back({range.offset_bytes, {range.out.data, range.out.count}});
+    }
+    reader_at(file).read_many(reads);
+  });
+}
+
+void serve_destroy_file(void* file) { delete static_cast<const RandomReader*>(file); }
+
+void serve_destroy_store(void* store) { delete static_cast<const SourceStore*>(store); }
+
+constexpr StoreFunctions kServed{serve_status, serve_list,         serve_open,
+                                 serve_read,   serve_destroy_file, serve_destroy_store};
+
+// ---- The program's side.
+
+class ImportedFile final : public RandomReader {
+ public:
+  ImportedFile(const StoreFunctions& functions, const CFile& plain, const std::string& path)
+      : functions_(functions), plain_(plain) {
+    name_ = path;
+  }
+  ImportedFile(const ImportedFile&) = delete;
+  ImportedFile& operator=(const ImportedFile&) = delete;
+  ~ImportedFile() override { functions_.destroy_file(plain_.file); }
+
+  void read_at(std::int64_t offset_bytes, std::span<std::byte> out) const override {
+    const RangedRead range{offset_bytes, out};
+    read_many(std::span(&range, 1));
+  }
+  void read_many(std::span<const RangedRead> ranges) const override {
+    std::vector<CRange> plain;
+    plain.reserve(ranges.size());
+    for (const RangedRead& range : ranges) plain.push_back({range.offset_bytes, {range.out.data(), range.out.size()}});
+    call(functions_.read, plain_.file, plain.data(), plain.size());
+  }
+  std::int64_t size() const override { return plain_.status.bytes; }
+  FileIdentity identity() const override { return {plain_.status.device, plain_.status.inode}; }
+
+ private:
+  const StoreFunctions& functions_;
+  const CFile plain_;
+};
+
+class ImportedStore final : public SourceStore {
+ public:
+  explicit ImportedStore(const CStore& plain) : plain_(plain) {}
+  ImportedStore(const ImportedStore&) = delete;
+  ImportedStore& operator=(const ImportedStore&) = delete;
+  ~ImportedStore() override { plain_.functions->destroy_store(plain_.store); }
+
+  FileStatus status(const std::string& path) const override {
+    CFileStatus found{};
+    call(plain_.functions->status, plain_.store, plain_text(path), &found);
+    FileStatus status;
+    status.kind = static_cast<FileKind>(found.kind);
+    status.bytes = found.bytes;
+    status.device = found.device;
+    status.inode = found.inode;
+    return status;
+  }
+  std::vector<std::string> list(const std::string& folder) const override {
+    Bytes bytes;
+    const ByteSink sink = sink_into(bytes);
+    call(plain_.functions->list, plain_.store, plain_text(folder), &sink);
+    std::vector<std::string> names;
+    for (WireReader reader(bytes); !reader.at_end();) names.push_back(reader.text());
+    return names;
+  }
+  std::unique_ptr<RandomReader> open(const std::string& path) const override {
+    CFile made{};
+    call(plain_.functions->open, plain_.store, plain_text(path), &made);
+    return std::make_unique<ImportedFile>(*plain_.functions, made, path);
+  }
+  std::unique_ptr<RandomReader> open_below(const std::string& folder, const std::string& relative) const override {
+    static_cast<void>(parts_below(folder, relative));
+    return open(join_path(folder, relative));
+  }
+
+ private:
+  const CStore plain_;
+};
+
+}  // namespace
+
+CStore to_c(std::unique_ptr<SourceStore> store) { return {store.release(), &kServed}; }
+
+std::unique_ptr<SourceStore> from_c(const CStore& plain) { return std::make_unique<ImportedStore>(plain); }
+
+}  // namespace shard

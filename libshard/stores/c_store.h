@@ -1,0 +1,63 @@
+/// \file
+/// A SourceStore as plain C functions, so that a plug-in's store works in a program with a different C++ library
+/// (libshard/ranks/c_group.h).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string_view>
+
+#include "libshard/io/source_store.h"
+#include "libshard/ranks/c_group.h"
+
+namespace shard {
+
+struct CFileStatus {
+  int kind;  ///< A FileKind.
+  std::int64_t bytes;
+  std::uint64_t device, inode;
+};
+
+struct CFile {
+  void* file;
+  CFileStatus status;
+};
+
+struct CRange {
+  std::int64_t offset_bytes;
+  MutableBytes out;
+};
+
+/// The operations of source_store.h, with its preconditions, errors and threads. They return false on errors.
+/// `open_below` is missing, because the program checks relative names itself.
+struct StoreFunctions {
+  bool (*status)(void* store, ConstBytes path, CFileStatus* status, const ErrorSink* errors);
+  /// `names` receives the texts that WireWriter encodes.
+  bool (*list)(void* store, ConstBytes folder, const ByteSink* names, const ErrorSink* errors);
+  bool (*open)(void* store, ConstBytes path, CFile* made, const ErrorSink* errors);
+  bool (*read)(void* file, const CRange* ranges, std::size_t count, const ErrorSink* errors);
+  void (*destroy_file)(void* file);
+  void (*destroy_store)(void* store);
+};
+
+struct CStore {
+  void* store;
+  const StoreFunctions* functions;  ///< Valid as long as the library that created it is open.
+};
+
+/// Provided by the caller: what a store asks and reports while it waits. Both are called by any thread and throw
+/// nothing.
+struct StoreListener {
+  void* place;
+  bool (*is_stopped)(void* place);              ///< True: all requests fail with kInterrupted.
+  void (*waits)(void* place, ConstBytes text);  ///< A request is about to be repeated, and why.
+};
+
+/// Ownership: the receiver calls `destroy_store`, or passes it to from_c.
+CStore to_c(std::unique_ptr<SourceStore> store);
+/// The store with these functions; it owns them.
+std::unique_ptr<SourceStore> from_c(const CStore& plain);
+
+}  // namespace shard

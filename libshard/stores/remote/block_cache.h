@@ -1,0 +1,90 @@
+/// \file BlockCache: bytes of remote files in blocks that are fetched by several threads at one time and kept for later
+///   reads. Inside libshard/stores/remote only.
+#pragma once
+
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <exception>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "libshard/io/source_store.h"
+
+namespace shard::stores {
+
+/// Method: the first block of a file has `head_bytes`, in which its header is expected; the others end at multiples of
+/// the block size. A block that follows one in memory makes the next ones start: reading is sequential. The blocks that
+/// were used longest ago make room. Threads: safe.
+class BlockCache {
+ public:
+  struct File {
+    std::int64_t bytes, head_bytes;
+    /// Fills `out`. Several threads call it.
+    std::function<void(std::int64_t offset, std::span<std::byte> out)> fetch;
+  };
+  using FilePtr = std::shared_ptr<const File>;
+
+  /// Keeps at most `memory_bytes`, but always one block. Fetches at most `connections` blocks at one time.
+  BlockCache(std::int64_t memory_bytes, int connections);
+  /// Waits for fetches, which the caller has stopped.
+  ~BlockCache();
+  BlockCache(const BlockCache&) = delete;
+  BlockCache& operator=(const BlockCache&) = delete;
+
+  /// A block of that many bytes: a file of this size is read whole.
+  std::int64_t block_bytes() const { return block_bytes_; }
+
+  /// Fills all ranges, whose blocks are started first. \pre the ranges are inside the file
+  /// \throws the exception of the fetch
+  void read(const FilePtr& file, std::span<const RangedRead> ranges);
+  /// Adds the head of a file that was read already.
+  void put_head(const FilePtr& file, std::vector<std::byte> head);
+  /// Starts to fetch the head, if there is room.
+  void start_head(const FilePtr& file);
+
+ private:
+  enum class State { kWaiting, kReady, kFailed };
+  struct Block {
+    FilePtr file;
+    std::int64_t begin, end;
+    std::vector<std::byte> bytes{};
+    State state = State::kWaiting;
+    std::exception_ptr failure{};
+    int readers = 0;
+    std::uint64_t last_use = 0;
+  };
+  using BlockPtr = std::shared_ptr<Block>;
+  using Key = std::pair<const File*, std::int64_t>;
+  using Lock = std::unique_lock<std::mutex>;
+
+  std::pair<std::int64_t, std::int64_t> block_at(const File& file, std::int64_t offset) const;
+  bool make_room(std::int64_t bytes);
+  BlockPtr find(const File& file, std::int64_t begin) const;
+  BlockPtr start(const FilePtr& file, std::int64_t offset);
+  void read_on(const FilePtr& file, const Block& block);
+  void copy_range(Lock& lock, const FilePtr& file, const RangedRead& range);
+  void release(Block& block);
+  void run();
+
+  const std::int64_t memory_bytes_, block_bytes_;
+  const int connections_;
+  std::mutex mutex_;
+  std::condition_variable changed_;  ///< A block is ready or released, or there is work.
+  std::map<Key, BlockPtr> blocks_;
+  std::deque<BlockPtr> queue_;
+  std::int64_t held_bytes_ = 0;
+  std::uint64_t uses_ = 0;
+  int idle_ = 0;
+  bool is_closing_ = false;
+  std::vector<std::jthread> threads_;
+};
+
+}  // namespace shard::stores

@@ -1,0 +1,362 @@
+#include "libshard/stores/remote/credentials.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <fstream>
+#include <iterator>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <pugixml.hpp>
+
+#include "libshard/core/error.h"
+#include "libshard/io/paths.h"
+
+namespace shard::stores {
+
+namespace {
+
+constexpr std::time_t kRenewBefore = 300;       ///< Seconds before the end of credentials.
+constexpr std::size_t kMostSettings = 1 << 20;  ///< Bytes of a file or an answer with settings.
+constexpr int kMostProfiles = 8;                ///< In a chain of source_profile.
+constexpr const char* kInstanceOrigin = "http://169.254.169.254";
+constexpr const char* kContainerOrigin = "http://169.254.170.2";
+constexpr std::array<std::string_view, 3> kContainerHosts{"169.254.170.2", "169.254.170.23", "[fd00:ec2::23]"};
+constexpr std::string_view kAdvice =
+    "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE; for a public bucket add --anonymous";
+
+std::string read_settings(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::string text;
+  std::array<char, 4096> buffer{};
+  while (file.read(buffer.data(), buffer.size()) || file.gcount() > 0) {
+    text.append(buffer.data(), static_cast<std::size_t>(file.gcount()));
+    if (text.size() > kMostSettings) {
+      throw Error(ErrorCode::kInvalidArgument, "the file of credentials is too large").in_file(path);
+    }
+  }
+  return text;
+}
+
+std::string_view trimmed(std::string_view text) {
+  const std::size_t begin = text.find_first_not_of(" \t\r\n");
+  if (begin == std::string_view::npos) return {};
+  return text.substr(begin, text.find_last_not_of(" \t\r\n") - begin + 1);
+}
+
+Error bad_setting(const std::string& message) { return Error(ErrorCode::kInvalidArgument, message); }
+
+/// The output of a command that prints credentials.
+std::string output_of(const std::string& command) {
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> pipe(::popen(command.c_str(), "re"), ::pclose);
+  std::string text;
+  std::array<char, 4096> buffer{};
+  while (pipe != nullptr && text.size() < kMostSettings) {
+    const std::size_t bytes = std::fread(buffer.data(), 1, buffer.size(), pipe.get());
+    if (bytes == 0) break;
+    text.append(buffer.data(), bytes);
+  }
+  return text;
+}
+
+/// The limits for services on this machine, which answer at once or do not exist.
+HttpLimits local_limits() {
+  HttpLimits limits;
+  limits.connect = std::chrono::milliseconds(1000);
+  limits.stall = std::chrono::milliseconds(2000);
+  return limits;
+}
+
+/// The address of a service and its path.
+HttpRequest request_to(const std::string& address, std::string_view named_by) {
+  const std::size_t end = std::min(address.find('/', address.find("://") + 3), address.size());
+  HttpRequest request;
+  request.origin = origin_of(address.substr(0, end), named_by);
+  if (end < address.size()) request.target = address.substr(end);
+  request.uses_proxy = false;
+  return request;
+}
+
+/// The credentials in an answer of STS, which is XML.
+std::optional<Credentials> sts_credentials(const HttpAnswer& answer) {
+  pugi::xml_document document;
+  if (!answer.is_ok() || !document.load_buffer(answer.body.data(), answer.body.size())) return std::nullopt;
+  const pugi::xml_node found =
+      document.find_node([](const pugi::xml_node& node) { return std::string_view(node.name()) == "Credentials"; });
+  Credentials credentials{found.child_value("AccessKeyId"), found.child_value("SecretAccessKey"),
+                          found.child_value("SessionToken"), parse_time(found.child_value("Expiration"))};
+  if (credentials.key_id.empty() || credentials.secret.empty()) return std::nullopt;
+  return credentials;
+}
+
+Error no_role(const std::string& role, const HttpAnswer& answer) {
+  return Error(ErrorCode::kNotFound, fmt::format("cannot assume the role {}", role))
+      .because(answer.failure.empty() ? fmt::format("the token service answers HTTP {}", answer.status)
+                                      : answer.failure);
+}
+
+}  // namespace
+
+void add_profiles(std::string_view text, bool is_config, Profiles& profiles) {
+  constexpr std::string_view kPrefix = "profile ";
+  std::map<std::string, std::string>* section = nullptr;
+  while (!text.empty()) {
+    const std::size_t end = std::min(text.find('\n'), text.size());
+    const std::string_view line = text.substr(0, end);
+    text.remove_prefix(std::min(end + 1, text.size()));
+    const std::string_view content = trimmed(line);
+    if (content.empty() || content.front() == '#' || content.front() == ';') continue;
+    if (content.front() == '[' && content.back() == ']') {
+      std::string_view name = trimmed(content.substr(1, content.size() - 2));
+      const bool has_prefix = name.starts_with(kPrefix);
+      const bool is_profile = !is_config || has_prefix || name == "default";
+      if (has_prefix) name = trimmed(name.substr(kPrefix.size()));
+      section = is_profile ? &profiles[std::string(name)] : nullptr;
+      continue;
+    }
+    const std::size_t equals = line.find('=');
+    const bool is_nested = line.front() == ' ' || line.front() == '\t';
+    if (section == nullptr || is_nested || equals == std::string_view::npos) continue;
+    section->insert_or_assign(std::string(trimmed(line.substr(0, equals))),
+                              std::string(trimmed(line.substr(equals + 1))));
+  }
+}
+
+std::time_t parse_time(const std::string& text) {
+  std::tm parts{};
+  return ::strptime(text.c_str(), "%Y-%m-%dT%H:%M:%S", &parts) == nullptr ? 0 : ::timegm(&parts);
+}
+
+std::optional<Credentials> parse_credentials(std::string_view json) {
+  const nlohmann::json document = nlohmann::json::parse(json, nullptr, false);
+  if (!document.is_object()) return std::nullopt;
+  const auto text = [&](const char* name) {
+    const auto found = document.find(name);
+    return found != document.end() && found->is_string() ? found->get<std::string>() : std::string();
+  };
+  const std::string token = text("SessionToken");
+  Credentials credentials{text("AccessKeyId"), text("SecretAccessKey"), token.empty() ? text("Token") : token,
+                          parse_time(text("Expiration"))};
+  if (credentials.key_id.empty() || credentials.secret.empty()) return std::nullopt;
+  return credentials;
+}
+
+bool parse_token(std::string_view json, std::string& token, std::time_t& expires) {
+  const nlohmann::json document = nlohmann::json::parse(json, nullptr, false);
+  if (!document.is_object()) return false;
+  const auto text = document.find("access_token"), seconds = document.find("expires_in");
+  if (text == document.end() || !text->is_string() || seconds == document.end() || !seconds->is_number()) return false;
+  token = text->get<std::string>();
+  expires = std::time(nullptr) + static_cast<std::time_t>(std::clamp(seconds->get<double>(), 0.0, 1e6));
+  return !token.empty();
+}
+
+Credentials CredentialsChain::get() {
+  const std::scoped_lock lock(mutex_);
+  const bool is_ending = known_ && known_->expires != 0 && std::time(nullptr) > known_->expires - kRenewBefore;
+  if (!known_ || is_ending) known_ = find();
+  if (known_) return *known_;
+  throw Error(ErrorCode::kNotFound, "cannot find credentials for the object store")
+      .because("neither the environment nor the files of profiles nor the machine has any")
+      .hint(kAdvice);
+}
+
+bool CredentialsChain::renew() {
+  const std::scoped_lock lock(mutex_);
+  const bool is_temporary = known_ && known_->expires != 0;
+  if (is_temporary) known_.reset();
+  return is_temporary;
+}
+
+std::string CredentialsChain::region() {
+  for (const char* const name : {"AWS_REGION", "AWS_DEFAULT_REGION"}) {
+    if (std::string region = variable(name); !region.empty()) return region;
+  }
+  const std::scoped_lock lock(mutex_);
+  const auto profile = profiles().find(profile_name());
+  if (profile == profiles().end()) return {};
+  const auto region = profile->second.find("region");
+  return region == profile->second.end() ? std::string() : region->second;
+}
+
+std::string CredentialsChain::profile_name() const {
+  for (const char* const name : {"AWS_PROFILE", "AWS_DEFAULT_PROFILE"}) {
+    if (std::string profile = variable(name); !profile.empty()) return profile;
+  }
+  return "default";
+}
+
+const Profiles& CredentialsChain::profiles() {
+  if (profiles_) return *profiles_;
+  profiles_.emplace();
+  const std::string home = variable("HOME");
+  const auto path = [&](const char* name, const char* file) {
+    const std::string stated = variable(name);
+    return !stated.empty() || home.empty() ? stated : join_path(home, std::string(".aws/") + file);
+  };
+  add_profiles(read_settings(path("AWS_CONFIG_FILE", "config")), true, *profiles_);
+  add_profiles(read_settings(path("AWS_SHARED_CREDENTIALS_FILE", "credentials")), false, *profiles_);
+  return *profiles_;
+}
+
+std::optional<Credentials> CredentialsChain::find() {
+  if (auto found = from_environment()) return found;
+  const std::string token_file = variable("AWS_WEB_IDENTITY_TOKEN_FILE"), role = variable("AWS_ROLE_ARN");
+  if (!token_file.empty() && !role.empty()) return from_web_identity(token_file, role);
+  const std::string profile = profile_name();
+  if (profiles().contains(profile)) {
+    if (auto found = from_profile(profile, 0)) return found;
+  } else if (profile != "default") {
+    throw bad_setting(fmt::format("there is no profile '{}' in the files of AWS", profile))
+        .hint("check AWS_PROFILE, or AWS_SHARED_CREDENTIALS_FILE and AWS_CONFIG_FILE");
+  }
+  if (auto found = from_container()) return found;
+  return from_instance();
+}
+
+std::optional<Credentials> CredentialsChain::from_environment() const {
+  Credentials found{variable("AWS_ACCESS_KEY_ID"), variable("AWS_SECRET_ACCESS_KEY"), variable("AWS_SESSION_TOKEN")};
+  if (found.key_id.empty() != found.secret.empty()) {
+    throw bad_setting(
+        fmt::format("{} is not set", found.secret.empty() ? "AWS_SECRET_ACCESS_KEY" : "AWS_ACCESS_KEY_ID"))
+        .because("AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY belong together");
+  }
+  if (found.key_id.empty()) return std::nullopt;
+  return found;
+}
+
+std::string CredentialsChain::sts_origin() {
+  for (const char* const name : {"AWS_ENDPOINT_URL_STS", "AWS_ENDPOINT_URL"}) {
+    if (const std::string address = variable(name); !address.empty()) return origin_of(address, name);
+  }
+  const std::string region = variable("AWS_REGION");
+  return region.empty() ? "https://sts.amazonaws.com" : fmt::format("https://sts.{}.amazonaws.com", region);
+}
+
+std::optional<Credentials> CredentialsChain::from_web_identity(const std::string& token_file, const std::string& role) {
+  const std::string token(trimmed(read_settings(token_file)));
+  if (token.empty()) {
+    throw Error(ErrorCode::kNotFound, "cannot read the token of the web identity")
+        .in_file(token_file)
+        .hint("check AWS_WEB_IDENTITY_TOKEN_FILE");
+  }
+  const std::string session = variable("AWS_ROLE_SESSION_NAME");
+  const HttpAnswer answer = transport_.send([&] {
+    HttpRequest request;
+    request.method = "POST";
+    request.origin = sts_origin();
+    request.headers["content-type"] = "application/x-www-form-urlencoded";
+    request.body = query_text({{"Action", "AssumeRoleWithWebIdentity"},
+                               {"RoleArn", role},
+                               {"RoleSessionName", session.empty() ? "shardctl" : session},
+                               {"Version", "2011-06-15"},
+                               {"WebIdentityToken", token}});
+    return request;
+  });
+  if (auto found = sts_credentials(answer)) return found;
+  throw no_role(role, answer);
+}
+
+std::optional<Credentials> CredentialsChain::assume_role(const Credentials& source, const std::string& role) {
+  const HttpAnswer answer = transport_.send([&] {
+    HttpRequest request;
+    request.origin = sts_origin();
+    request.query = {
+        {"Action", "AssumeRole"}, {"RoleArn", role}, {"RoleSessionName", "shardctl"}, {"Version", "2011-06-15"}};
+    request.headers["host"] = authority_of(request.origin);
+    const std::time_t now = std::time(nullptr);
+    request.headers["x-amz-date"] = signing_date(now);
+    if (!source.token.empty()) request.headers["x-amz-security-token"] = source.token;
+    const std::string region = variable("AWS_REGION");
+    request.headers["authorization"] =
+        authorization(source, {request.method, request.target, request.query, request.headers, kEmptyHash},
+                      {.region = region.empty() ? "us-east-1" : region, .service = "sts", .time = now});
+    return request;
+  });
+  if (auto found = sts_credentials(answer)) return found;
+  throw no_role(role, answer);
+}
+
+std::optional<Credentials> CredentialsChain::from_profile(const std::string& name, int depth) {
+  const auto profile = profiles().find(name);
+  if (profile == profiles().end() || depth == kMostProfiles) {
+    throw bad_setting(fmt::format("profile '{}' is missing, or profiles name each other in a circle", name))
+        .because("another profile names it as source_profile");
+  }
+  const auto setting = [&](const char* key) {
+    const auto found = profile->second.find(key);
+    return found == profile->second.end() ? std::string() : found->second;
+  };
+  const std::string role = setting("role_arn"), source = setting("source_profile");
+  if (!role.empty() && !source.empty()) {
+    const std::optional<Credentials> of_source = from_profile(source, depth + 1);
+    if (of_source) return assume_role(*of_source, role);
+    return std::nullopt;
+  }
+  if (const std::string token = setting("web_identity_token_file"); !role.empty() && !token.empty()) {
+    return from_web_identity(token, role);
+  }
+  Credentials keys{setting("aws_access_key_id"), setting("aws_secret_access_key"), setting("aws_session_token")};
+  if (!keys.key_id.empty() && !keys.secret.empty()) return keys;
+  if (const std::string command = setting("credential_process"); !command.empty()) {
+    if (auto found = parse_credentials(output_of(command))) return found;
+    throw Error(ErrorCode::kNotFound,
+                fmt::format("the credential_process of profile '{}' printed no credentials", name))
+        .expected("a JSON document with AccessKeyId and SecretAccessKey");
+  }
+  if (!setting("sso_session").empty() || !setting("sso_start_url").empty()) {
+    throw Error(ErrorCode::kUnsupported, fmt::format("cannot use single sign-on of profile '{}'", name))
+        .hint("run 'aws configure export-credentials --profile NAME --format env', or set credential_process");
+  }
+  return std::nullopt;
+}
+
+std::optional<Credentials> CredentialsChain::from_container() {
+  const std::string relative = variable("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI");
+  const std::string full = variable("AWS_CONTAINER_CREDENTIALS_FULL_URI");
+  if (relative.empty() && full.empty()) return std::nullopt;
+  const std::string address = relative.empty() ? full : kContainerOrigin + relative;
+  HttpRequest request = request_to(address, "AWS_CONTAINER_CREDENTIALS_FULL_URI");
+  const std::string_view authority = authority_of(request.origin);
+  const std::string_view host = authority.substr(0, authority.find(':', authority.rfind(']') + 1));
+  const bool is_local = is_loopback(authority) || std::ranges::find(kContainerHosts, host) != kContainerHosts.end();
+  if (request.origin.starts_with("http:") && !is_local) {
+    throw bad_setting("AWS_CONTAINER_CREDENTIALS_FULL_URI leads to a different machine without HTTPS");
+  }
+  std::string token = variable("AWS_CONTAINER_AUTHORIZATION_TOKEN");
+  if (const std::string file = variable("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE"); !file.empty()) {
+    token = trimmed(read_settings(file));
+  }
+  if (!token.empty()) request.headers["authorization"] = token;
+  const HttpAnswer answer = transport_.send_once(request, local_limits());
+  if (auto found = answer.is_ok() ? parse_credentials(answer.body) : std::nullopt) return found;
+  throw Error(ErrorCode::kNotFound, "the container's service returned no credentials")
+      .because(answer.failure.empty() ? fmt::format("HTTP {}", answer.status) : answer.failure);
+}
+
+std::optional<Credentials> CredentialsChain::from_instance() {
+  if (const std::string off = variable("AWS_EC2_METADATA_DISABLED"); off == "true" || off == "TRUE")
+    return std::nullopt;
+  const std::string stated = variable("AWS_EC2_METADATA_SERVICE_ENDPOINT");
+  const std::string origin = stated.empty() ? kInstanceOrigin : origin_of(stated, "AWS_EC2_METADATA_SERVICE_ENDPOINT");
+  HttpRequest request;
+  request.method = "PUT";
+  request.origin = origin;
+  request.target = "/latest/api/token";
+  request.headers["x-aws-ec2-metadata-token-ttl-seconds"] = "21600";
+  request.uses_proxy = false;
+  const HttpAnswer token = transport_.send_once(request, local_limits());
+  if (!token.is_ok()) return std::nullopt;
+  request.method = "GET";
+  request.headers = {{"x-aws-ec2-metadata-token", token.body}};
+  request.target = "/latest/meta-data/iam/security-credentials/";
+  const HttpAnswer role = transport_.send_once(request, local_limits());
+  if (!role.is_ok()) return std::nullopt;
+  request.target += percent_encode(trimmed(std::string_view(role.body).substr(0, role.body.find('\n'))), false);
+  const HttpAnswer answer = transport_.send_once(request, local_limits());
+  return answer.is_ok() ? parse_credentials(answer.body) : std::nullopt;
+}
+
+}  // namespace shard::stores

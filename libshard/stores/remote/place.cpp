@@ -1,0 +1,289 @@
+#include "libshard/stores/remote/place.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "libshard/core/parse_number.h"
+#include "libshard/io/url_path.h"
+
+namespace shard::stores {
+
+namespace {
+
+constexpr int kMostRedirects = 5;
+
+bool is_redirect(long status) {
+  return status == 301 || status == 302 || status == 303 || status == 307 || status == 308;
+}
+
+/// The numbers of "bytes 0-9/100".
+struct ContentRange {
+  std::int64_t begin, end, total;  ///< `end` is the offset after the last byte.
+};
+
+std::optional<ContentRange> parse_content_range(std::string_view text) {
+  constexpr std::string_view kUnit = "bytes ";
+  if (!text.starts_with(kUnit)) return std::nullopt;
+  text.remove_prefix(kUnit.size());
+  const auto first = take_natural(text);
+  if (!first || !text.starts_with('-')) return std::nullopt;
+  text.remove_prefix(1);
+  const auto last = take_natural(text);
+  if (!last || !text.starts_with('/')) return std::nullopt;
+  const auto total = parse_natural(text.substr(1));
+  if (!total || *last < *first || *last >= *total) return std::nullopt;
+  return ContentRange{*first, *last + 1, *total};
+}
+
+bool is_weak(std::string_view etag) { return etag.starts_with("W/"); }
+
+Error changed_file(const std::string& url) {
+  return Error(ErrorCode::kCorruption, "cannot use the data: the file changed while it was being read")
+      .in_file(url)
+      .hint("run again when nothing is writing to the source");
+}
+
+Error no_ranges(const std::string& url) {
+  return Error(ErrorCode::kUnsupported, "cannot read parts of the file: the server does not support ranges")
+      .in_file(url)
+      .expected("status 206 with a Content-Range")
+      .found("status 200 with the whole file")
+      .hint("download the file first");
+}
+
+}  // namespace
+
+/// Takes the bytes of one ranged answer after checking that it is the range that was requested.
+class Place::RangeSink {
+ public:
+  enum class Problem { kNone, kNoRanges, kOtherRange, kChanged, kTooLong };
+
+  RangeSink(const Object& object, bool is_first, std::int64_t offset, std::span<std::byte> out)
+      : object_(object), is_first_(is_first), offset_(offset), out_(out) {}
+
+  std::size_t done() const { return done_; }
+  Problem problem() const { return problem_; }
+  std::int64_t total() const { return total_; }
+  const std::string& found() const { return found_; }
+
+  /// Prepares for the next attempt, which continues after the bytes that arrived.
+  void begin_attempt() {
+    is_checked_ = false;
+    problem_ = Problem::kNone;
+  }
+  std::int64_t begin() const { return offset_ + static_cast<std::int64_t>(done_); }
+  std::int64_t end() const { return offset_ + std::ssize(out_); }
+
+  bool take(const HttpAnswer& head, std::span<const std::byte> bytes) {
+    if (!is_checked_ && !accepts(head)) return false;
+    is_checked_ = true;
+    if (bytes.size() > wanted_ - done_) return problem_ = Problem::kTooLong, false;
+    std::memcpy(out_.data() + done_, bytes.data(), bytes.size());
+    done_ += bytes.size();
+    return true;
+  }
+  bool is_complete() const { return is_checked_ && done_ == wanted_; }
+
+ private:
+  bool accepts(const HttpAnswer& head) {
+    if (head.status != 206) return problem_ = Problem::kNoRanges, false;
+    found_ = head.header("content-range");
+    const std::optional<ContentRange> range = parse_content_range(found_);
+    const std::int64_t last = is_first_ && range ? std::min(end(), range->total) : end();
+    if (!range || range->begin != begin() || range->end != last) return problem_ = Problem::kOtherRange, false;
+    const std::string& etag = head.header("etag");
+    const std::string& modified = head.header("last-modified");
+    const bool is_other = (!object_.etag.empty() && !etag.empty() && etag != object_.etag) ||
+                          (object_.etag.empty() && !object_.modified.empty() && modified != object_.modified);
+    if (is_other || (!is_first_ && range->total != object_.bytes)) return problem_ = Problem::kChanged, false;
+    total_ = range->total;
+    wanted_ = static_cast<std::size_t>(last - offset_);
+    return true;
+  }
+
+  const Object& object_;
+  const bool is_first_;
+  const std::int64_t offset_;
+  const std::span<std::byte> out_;
+  std::size_t done_ = 0, wanted_ = 0;
+  std::int64_t total_ = 0;
+  bool is_checked_ = false;
+  Problem problem_ = Problem::kNone;
+  std::string found_;
+};
+
+std::string Place::url_of(std::string_view key) const { return key.empty() ? root_ : fmt::format("{}/{}", root_, key); }
+
+Error Place::failed(const HttpAnswer& answer, const std::string& url) const {
+  const std::string code = error_code(answer);
+  const std::string shown = answer.status == 0 ? answer.failure
+                            : code.empty()     ? fmt::format("HTTP {}", answer.status)
+                                               : fmt::format("HTTP {} {}", answer.status, code);
+  Error error(ErrorCode::kNotFound, "cannot read from the server");
+  if (answer.status == 404) {
+    error = Error(ErrorCode::kNotFound, "no such file or folder").of_kind(FindingKind::kMissingFile);
+  } else if (answer.status == 401 || answer.status == 403) {
+    error = Error(ErrorCode::kNotFound, "the server refuses access");
+  } else if (answer.status == 0) {
+    error = Error(ErrorCode::kNotFound, "cannot reach the server");
+  }
+  error.in_file(url).because(answer.status != 0 && !answer.failure.empty() ? answer.failure : shown);
+  explain(answer, code, error);
+  return error;
+}
+
+HttpAnswer Place::ask(const std::function<HttpRequest()>& make, const std::string& url) {
+  for (bool is_mended = false;;) {
+    HttpAnswer answer = transport_.send([&] {
+      HttpRequest request = make();
+      authorize(request);
+      return request;
+    });
+    if (answer.is_ok()) return answer;
+    if (is_mended || !mend(answer)) throw failed(answer, url);
+    is_mended = true;
+  }
+}
+
+HttpRequest Place::ranged(const Object& object, std::int64_t begin, std::int64_t end,
+                          const std::optional<Address>& address) {
+  HttpRequest request = request_of(object.key);
+  const std::string origin = request.origin;
+  if (address) {
+    request.origin = address->origin;
+    request.target = address->target;
+    request.query.clear();
+  }
+  request.headers["range"] = fmt::format("bytes={}-{}", begin, end - 1);
+  // A weak ETag never matches. It is compared with the answer's.
+  if (!object.etag.empty() && !is_weak(object.etag)) request.headers["if-match"] = object.etag;
+  if (request.origin == origin) authorize(request);
+  return request;
+}
+
+std::optional<Place::Address> Place::redirect_of(const std::string& key) {
+  const std::scoped_lock lock(mutex_);
+  const auto found = redirects_.find(key);
+  return found == redirects_.end() ? std::nullopt : std::optional(found->second);
+}
+
+bool Place::forget_redirect(const std::string& key) {
+  const std::scoped_lock lock(mutex_);
+  return redirects_.erase(key) > 0;
+}
+
+void Place::follow(const std::string& key, const HttpRequest& request, const HttpAnswer& answer) {
+  const std::string& to = answer.header("location");
+  Address address{request.origin, to};
+  const std::string_view scheme = url_scheme(to);
+  if (!scheme.empty()) {
+    const std::size_t end = std::min(to.find_first_of("/?", scheme.size() + 3), to.size());
+    address = {to.substr(0, end), end < to.size() && to[end] == '/' ? to.substr(end) : "/" + to.substr(end)};
+  }
+  const std::string_view from_host = authority_of(request.origin), to_host = authority_of(address.origin);
+  const char* why = nullptr;
+  if (!follows_redirects()) why = "a signed request is never redirected";
+  if (address.target.empty() || address.target.front() != '/') why = "it names no address";
+  if (!scheme.empty() && scheme != "https" && scheme != "http") why = "it leaves HTTP";
+  if (request.origin.starts_with("https:") && !address.origin.starts_with("https:")) why = "it leaves HTTPS";
+  if (is_private(to_host) && !is_private(from_host)) why = "it leads from a public into a private network";
+  if (why != nullptr) {
+    throw Error(ErrorCode::kNotFound, "cannot follow the server's redirect").in_file(url_of(key)).because(why);
+  }
+  const std::scoped_lock lock(mutex_);
+  redirects_[key] = std::move(address);
+}
+
+void Place::read(const Object& object, std::int64_t offset, std::span<std::byte> out) {
+  if (out.empty()) return;
+  const std::string url = url_of(object.key);
+  RangeSink sink(object, object.bytes < 0, offset, out);
+  int redirects = 0;
+  bool is_mended = false;
+  for (int attempt = 1;;) {
+    const std::optional<Address> address = redirect_of(object.key);
+    const HttpRequest request = ranged(object, sink.begin(), sink.end(), address);
+    sink.begin_attempt();
+    HttpAnswer answer = transport_.send_once(
+        request, transport_.limits(), [&](const HttpAnswer& head, auto bytes) { return sink.take(head, bytes); });
+    if (answer.failure.empty() && answer.status == 206 && sink.is_complete()) return;
+    using Problem = RangeSink::Problem;
+    if (sink.problem() == Problem::kNoRanges) throw no_ranges(url);
+    if (sink.problem() == Problem::kChanged || answer.status == 412 || answer.status == 416) throw changed_file(url);
+    if (!is_mended && answer.status >= 300 && answer.status < 500 && mend(answer)) {
+      is_mended = true;
+      continue;
+    }
+    if (is_redirect(answer.status)) {
+      if (++redirects > kMostRedirects) throw failed(answer, url).because("it redirects too often");
+      follow(object.key, request, answer);
+      continue;
+    }
+    // An address of a hub is valid for minutes. The hub itself returns a new one.
+    if (address && answer.status >= 400 && answer.status < 500 && redirects < kMostRedirects) {
+      ++redirects;
+      forget_redirect(object.key);
+      continue;
+    }
+    const bool is_short = answer.status == 206 && answer.failure.empty();
+    const bool is_wrong = sink.problem() != Problem::kNone;
+    const bool may_pass = answer.may_pass || is_wrong || is_short;
+    if (!may_pass || attempt == transport_.limits().attempts) {
+      if (!is_wrong) throw failed(answer, url);
+      throw Error(ErrorCode::kCorruption, "the server sends a different range from the one requested")
+          .in_file(url)
+          .expected(fmt::format("bytes {}-{}", sink.begin(), sink.end() - 1))
+          .found(sink.found().empty() ? "no Content-Range" : sink.found());
+    }
+    if (is_short) answer.failure = "the answer is too short";
+    if (is_wrong) answer.failure = "the answer has a different range";
+    transport_.wait(attempt++, answer, authority_of(request.origin));
+  }
+}
+
+std::optional<Place::Probed> Place::probe(const std::string& key) {
+  const std::string url = url_of(key);
+  Probed probed{{.key = key, .bytes = -1}, std::vector<std::byte>(static_cast<std::size_t>(kHeadBytes))};
+  bool is_mended = false;
+  int redirects = 0;
+  for (int attempt = 1;;) {
+    RangeSink sink(probed.object, true, 0, probed.head);
+    const HttpRequest request = ranged(probed.object, 0, kHeadBytes, redirect_of(key));
+    HttpAnswer answer = transport_.send_once(
+        request, transport_.limits(), [&](const HttpAnswer& head, auto bytes) { return sink.take(head, bytes); });
+    if (!is_mended && answer.status >= 300 && answer.status < 500 && mend(answer)) {
+      is_mended = true;
+      continue;
+    }
+    if (is_redirect(answer.status)) {
+      if (answer.header("location").ends_with(request.target + "/")) return std::nullopt;  // A folder.
+      if (++redirects > kMostRedirects) throw failed(answer, url).because("it redirects too often");
+      follow(key, request, answer);
+      continue;
+    }
+    const bool is_empty = (answer.status == 416 && answer.header("content-range") == "bytes */0") ||
+                          (answer.status == 200 && answer.is_ok() && answer.header("content-length") == "0");
+    if (is_empty || (answer.failure.empty() && answer.status == 206 && sink.is_complete())) {
+      probed.object.bytes = is_empty ? 0 : sink.total();
+      probed.object.etag = answer.header("etag");
+      if (probed.object.etag.empty()) probed.object.modified = answer.header("last-modified");
+      probed.object.head_bytes = std::min(kHeadBytes, probed.object.bytes);
+      probed.head.resize(static_cast<std::size_t>(probed.object.head_bytes));
+      return probed;
+    }
+    if (answer.status == 404 || answer.status == 410) return std::nullopt;
+    if (sink.problem() == RangeSink::Problem::kNoRanges) {
+      if (answer.header("content-type").starts_with("text/html")) return std::nullopt;  // A page about a folder.
+      throw no_ranges(url);
+    }
+    const bool is_short = answer.status == 206;
+    if ((!answer.may_pass && !is_short) || attempt == transport_.limits().attempts) throw failed(answer, url);
+    if (is_short && answer.failure.empty()) answer.failure = "the answer is too short";
+    transport_.wait(attempt++, answer, authority_of(request.origin));
+  }
+}
+
+}  // namespace shard::stores

@@ -1,0 +1,25 @@
+// The entry of the plug-in libshard_stores.so.
+#include "libshard/stores/plugin.h"
+
+#include <cstdlib>
+
+#include "libshard/stores/remote/remote_store.h"
+
+namespace {
+
+std::optional<std::string> process_variable(const std::string& name) {
+  const char* const value = std::getenv(name.c_str());
+  if (value == nullptr || *value == '\0') return std::nullopt;
+  return value;
+}
+
+}  // namespace
+
+/// Its name is kStorePluginEntry.
+extern "C" bool shard_make_store_1(shard::ConstBytes request, const shard::StoreListener* listener, shard::CStore* made,
+                                   const shard::ErrorSink* errors) {
+  return shard::put_error(errors, [&] {
+    *made = shard::to_c(std::make_unique<shard::stores::RemoteStore>(
+        shard::to_store_request({request.data, request.count}), *listener, process_variable));
+  });
+}

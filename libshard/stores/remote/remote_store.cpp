@@ -1,0 +1,374 @@
+#include "libshard/stores/remote/remote_store.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <utility>
+
+#include "libshard/core/digest.h"
+#include "libshard/io/paths.h"
+#include "libshard/io/url_path.h"
+#include "libshard/stores/remote/block_cache.h"
+#include "libshard/stores/remote/url.h"
+
+namespace shard::stores {
+
+namespace {
+
+constexpr std::int64_t kMostIndexBytes = 64 << 20;
+constexpr std::size_t kHeadsAhead = 16;  ///< Headers of a folder's files that are read before they are asked for.
+
+/// The files by which a folder of a web server is recognised, which has no list.
+constexpr std::array<std::string_view, 5> kMarkers{".metadata", "model.safetensors.index.json",
+                                                   "pytorch_model.bin.index.json", "model.safetensors",
+                                                   "pytorch_model.bin"};
+
+struct StoredFile {
+  Object object;
+  FileIdentity identity;
+  BlockCache::FilePtr content;
+};
+using StoredPtr = std::shared_ptr<const StoredFile>;
+
+FileIdentity identity_of(const std::string& url, const Object& object) {
+  Hasher hasher(HashAlgorithm::kXxh3_128);
+  for (const std::string* part : {&url, &object.etag, &object.modified}) {
+    hasher.update(fmt::format("{}:", part->size()));
+    hasher.update(*part);
+  }
+  const std::string hex = hasher.finish_hex();
+  return {std::stoull(hex.substr(0, 16), nullptr, 16), std::stoull(hex.substr(16), nullptr, 16)};
+}
+
+/// True for a name with a suffix such as ".safetensors", which is rarely a folder's.
+bool looks_like_file(std::string_view key) {
+  const std::string_view name = key.substr(key.rfind('/') + 1);
+  const std::size_t dot = name.rfind('.');
+  if (dot == std::string_view::npos || dot + 1 == name.size()) return false;
+  return std::ranges::all_of(name.substr(dot + 1), [](char c) { return (c >= 'a' && c <= 'z') || c == '5'; });
+}
+
+std::string_view suffix_of(std::string_view name) {
+  const std::size_t dot = name.rfind('.');
+  return dot == std::string_view::npos ? std::string_view() : name.substr(dot);
+}
+
+std::string folder_of(std::string_view key) { return std::string(key.substr(0, key.rfind('/') + 1)); }
+
+/// The names of files in an index of weights; empty if it is not one.
+std::vector<std::string> files_in_index(std::string_view json) {
+  const nlohmann::json document = nlohmann::json::parse(json, nullptr, false);
+  std::set<std::string> names;
+  const auto map = document.is_object() ? document.find("weight_map") : document.end();
+  if (document.is_object() && map != document.end() && map->is_object()) {
+    for (const nlohmann::json& file : *map) {
+      if (file.is_string()) names.insert(file.get<std::string>());
+    }
+  }
+  return {names.begin(), names.end()};
+}
+
+/// The files of one place, as far as they are known. Threads: safe; one looks at a time.
+class PlaceFiles {
+ public:
+  PlaceFiles(std::unique_ptr<Place> place, BlockCache& cache) : place_(std::move(place)), cache_(cache) {}
+
+  struct Found {
+    FileKind kind = FileKind::kAbsent;
+    StoredPtr file{};
+  };
+
+  Found look(const std::string& key) {
+    const std::scoped_lock lock(mutex_);
+    return find(key);
+  }
+
+  std::vector<std::string> names_in(const std::string& folder) {
+    const std::scoped_lock lock(mutex_);
+    const Found found = find(folder);
+    if (found.kind != FileKind::kFolder) {
+      throw Error(ErrorCode::kNotFound, found.kind == FileKind::kFile ? "is a file, not a folder" : "no such folder")
+          .in_file(place_->url_of(folder))
+          .of_kind(FindingKind::kMissingFile);
+    }
+    const std::string prefix = folder.empty() ? folder : folder + "/";
+    if (place_->can_list() && !is_listed_whole(prefix) && !shallow_.contains(prefix)) take_listing(prefix, false);
+    std::set<std::string> names;
+    for (auto each = folders_.lower_bound(prefix); each != folders_.end() && each->starts_with(prefix); ++each) {
+      if (each->find('/', prefix.size()) == std::string::npos) names.insert(each->substr(prefix.size()));
+    }
+    // After each name, continues behind everything below it.
+    for (auto each = files_.lower_bound(prefix); each != files_.end() && each->first.starts_with(prefix);) {
+      const std::string rest = each->first.substr(prefix.size());
+      const std::size_t slash = rest.find('/');
+      names.insert(rest.substr(0, slash));
+      each = slash == std::string::npos ? std::next(each) : files_.lower_bound(prefix + rest.substr(0, slash) + "0");
+    }
+    if (const auto listed = web_folders_.find(folder); listed != web_folders_.end()) {
+      names.insert(listed->second.begin(), listed->second.end());
+    }
+    return {names.begin(), names.end()};
+  }
+
+  /// Starts to read the heads of the files after `key` in its folder that have its suffix. Readers of many files want
+  /// the header of each.
+  void read_heads_after(const std::string& key) {
+    const std::scoped_lock lock(mutex_);
+    const std::string folder = folder_of(key);
+    if (!is_listed_whole(folder) && !shallow_.contains(folder)) return;
+    const std::string previous = std::exchange(last_opened_, key);
+    if (previous.empty() || folder_of(previous) != folder || suffix_of(previous) != suffix_of(key)) return;
+    std::size_t started = 0;
+    for (auto each = files_.upper_bound(key); each != files_.end() && started < kHeadsAhead; ++each) {
+      if (folder_of(each->first) != folder || suffix_of(each->first) != suffix_of(key)) break;
+      cache_.start_head(each->second->content);
+      ++started;
+    }
+  }
+
+  const Place& place() const { return *place_; }
+
+ private:
+  bool is_listed_whole(const std::string& prefix) const {
+    for (std::size_t end = 0;; ++end) {
+      if (whole_.contains(prefix.substr(0, end))) return true;
+      end = prefix.find('/', end);
+      if (end == std::string::npos) return false;
+    }
+  }
+
+  bool has_files_below(const std::string& folder) const {
+    const std::string prefix = folder + "/";
+    const auto first = files_.lower_bound(prefix);
+    return first != files_.end() && first->first.starts_with(prefix);
+  }
+
+  Found find(const std::string& key) {
+    if (!place_->can_list()) return probe(key);
+    if (key.empty()) return {FileKind::kFolder};
+    const std::string parent = folder_of(key), below = key + "/";
+    if (!is_listed_whole(parent) && !is_listed_whole(below) && !shallow_.contains(parent)) {
+      if (place_->lists_whole()) {
+        take_listing("", true);
+      } else if (looks_like_file(key)) {
+        take_listing(parent, false);
+      } else {
+        take_listing(below, true);
+        if (!has_files_below(key)) take_listing(parent, false);
+      }
+    }
+    const auto file = files_.find(key);
+    const bool is_folder = folders_.contains(key) || has_files_below(key);
+    if (file != files_.end() && is_folder) {
+      throw Error(ErrorCode::kCorruption, "is both a file and a folder").in_file(place_->url_of(key));
+    }
+    if (file != files_.end()) return {FileKind::kFile, file->second};
+    return {is_folder ? FileKind::kFolder : FileKind::kAbsent};
+  }
+
+  void take_listing(const std::string& prefix, bool is_deep) {
+    Listing listing = place_->list(prefix, is_deep);
+    for (Object& object : listing.objects) add(std::move(object));
+    folders_.insert(listing.folders.begin(), listing.folders.end());
+    (is_deep ? whole_ : shallow_).insert(prefix);
+  }
+
+  /// A file that is known already remains as it was first described.
+  StoredPtr add(Object object) {
+    if (const auto known = files_.find(object.key); known != files_.end()) return known->second;
+    if (object.head_bytes == 0) {
+      object.head_bytes = object.bytes <= cache_.block_bytes() ? object.bytes : kHeadBytes;
+    }
+    const auto file = std::make_shared<StoredFile>();
+    file->identity = identity_of(place_->url_of(object.key), object);
+    file->object = std::move(object);
+    file->content = std::make_shared<BlockCache::File>(
+        BlockCache::File{file->object.bytes, file->object.head_bytes,
+                         [place = place_.get(), whole = file.get()](std::int64_t offset, std::span<std::byte> out) {
+                           place->read(whole->object, offset, out);
+                         }});
+    return files_[file->object.key] = file;
+  }
+
+  // ---- Places without lists.
+
+  Found probe(const std::string& key) {
+    if (const auto file = files_.find(key); file != files_.end()) return {FileKind::kFile, file->second};
+    if (web_folders_.contains(key)) return {FileKind::kFolder};
+    if (absent_.contains(key)) return {};
+    if (StoredPtr file = probe_file(key)) return {FileKind::kFile, file};
+    const bool may_be_folder = !looks_like_file(key) && !is_in_web_folder(key);
+    if (may_be_folder && find_markers(key)) return {FileKind::kFolder};
+    absent_.insert(key);
+    return {};
+  }
+
+  StoredPtr probe_file(const std::string& key) {
+    if (key.empty()) return nullptr;
+    std::optional<Place::Probed> probed = place_->probe(key);
+    if (!probed) return nullptr;
+    StoredPtr file = add(std::move(probed->object));
+    cache_.put_head(file->content, std::move(probed->head));
+    return file;
+  }
+
+  bool is_in_web_folder(const std::string& key) const {
+    return std::ranges::any_of(web_folders_, [&](const auto& folder) {
+      return key.starts_with(folder.first.empty() ? folder.first : folder.first + "/");
+    });
+  }
+
+  bool find_markers(const std::string& folder) {
+    for (const std::string_view marker : kMarkers) {
+      const std::string key = folder.empty() ? std::string(marker) : fmt::format("{}/{}", folder, marker);
+      const StoredPtr file = probe_file(key);
+      if (file == nullptr) {
+        absent_.insert(key);
+        continue;
+      }
+      std::vector<std::string> names;
+      if (marker.ends_with(".json") && file->object.bytes <= kMostIndexBytes) {
+        std::vector<std::byte> text(static_cast<std::size_t>(file->object.bytes));
+        const RangedRead all{0, text};
+        cache_.read(file->content, std::span(&all, 1));
+        names = files_in_index({reinterpret_cast<const char*>(text.data()), text.size()});
+        std::erase_if(names, [](const std::string& name) { return name.find('/') != std::string::npos; });
+      }
+      names.emplace_back(marker);
+      web_folders_[folder] = std::move(names);
+      return true;
+    }
+    return false;
+  }
+
+  const std::unique_ptr<Place> place_;
+  BlockCache& cache_;
+  std::mutex mutex_;
+  std::map<std::string, StoredPtr> files_;           ///< By key.
+  std::set<std::string> folders_, whole_, shallow_;  ///< Folders of shallow listings; prefixes of both kinds.
+  std::map<std::string, std::vector<std::string>> web_folders_;  ///< With the names in them.
+  std::set<std::string> absent_;                                 ///< Of a place without lists.
+  std::string last_opened_;
+};
+
+class RemoteReader final : public RandomReader {
+ public:
+  RemoteReader(StoredPtr file, BlockCache& cache, const std::string& path) : file_(std::move(file)), cache_(cache) {
+    name_ = path;
+  }
+
+  void read_at(std::int64_t offset_bytes, std::span<std::byte> out) const override {
+    const RangedRead range{offset_bytes, out};
+    read_many(std::span(&range, 1));
+  }
+  void read_many(std::span<const RangedRead> ranges) const override {
+    for (const RangedRead& range : ranges) {
+      const std::int64_t end = range.offset_bytes + std::ssize(range.out);
+      if (end > size()) throw file_too_short(name_, size(), end);
+    }
+    cache_.read(file_->content, ranges);
+  }
+  std::int64_t size() const override { return file_->object.bytes; }
+  FileIdentity identity() const override { return file_->identity; }
+
+ private:
+  const StoredPtr file_;
+  BlockCache& cache_;
+};
+
+}  // namespace
+
+struct RemoteStore::Impl {
+  Impl(const StoreRequest& asked, const StoreListener& heard, Environment variables, const HttpLimits& limits)
+      : request(asked),
+        listener(heard),
+        environment(std::move(variables)),
+        transport(limits, listener),
+        cache(asked.memory_bytes, asked.connections) {}
+
+  struct Location {
+    PlaceFiles& files;
+    std::string key;
+  };
+
+  /// The place of a URL, which is opened the first time.
+  Location locate(const std::string& path) {
+    Url url = parse_url(path);
+    std::string revision;
+    if (url.scheme == "hf") {
+      const std::size_t end = std::min(url.path.find('/'), url.path.size());
+      url.authority += "/" + url.path.substr(0, end);
+      url.path.erase(0, std::min(end + 1, url.path.size()));
+      const std::size_t at = std::min(url.authority.find('@'), url.authority.size());
+      revision = url.authority.substr(std::min(at + 1, url.authority.size()));
+      url.authority.resize(at);
+    }
+    const std::scoped_lock lock(mutex);
+    std::unique_ptr<PlaceFiles>& files = places[fmt::format("{}://{}@{}", url.scheme, url.authority, revision)];
+    if (files == nullptr) files = std::make_unique<PlaceFiles>(open_place(url, revision), cache);
+    return {*files, url.path};
+  }
+
+  std::unique_ptr<Place> open_place(const Url& url, const std::string& revision) {
+    if (url.scheme == "hf") return open_hub(transport, request, environment, url.authority, revision);
+    if (url.scheme == "s3" || url.scheme == "gs") {
+      return open_bucket(transport, request, environment, url.scheme, url.authority);
+    }
+    return open_web(transport, url.scheme, url.authority);
+  }
+
+  const StoreRequest request;
+  const StoreListener listener;
+  const Environment environment;
+  Transport transport;
+  std::mutex mutex;
+  std::map<std::string, std::unique_ptr<PlaceFiles>> places;
+  BlockCache cache;  ///< Ends its threads first, which use the places.
+};
+
+RemoteStore::RemoteStore(const StoreRequest& request, const StoreListener& listener, Environment environment,
+                         const HttpLimits& limits)
+    : impl_(std::make_unique<Impl>(request, listener, std::move(environment), limits)) {}
+
+RemoteStore::~RemoteStore() { impl_->transport.close(); }
+
+FileStatus RemoteStore::status(const std::string& path) const {
+  const auto [files, key] = impl_->locate(path);
+  const PlaceFiles::Found found = files.look(key);
+  FileStatus status;
+  status.kind = found.kind;
+  if (found.file == nullptr) return status;
+  status.bytes = found.file->object.bytes;
+  status.device = found.file->identity.device;
+  status.inode = found.file->identity.inode;
+  return status;
+}
+
+std::vector<std::string> RemoteStore::list(const std::string& folder) const {
+  const auto [files, key] = impl_->locate(folder);
+  return files.names_in(key);
+}
+
+std::unique_ptr<RandomReader> RemoteStore::open(const std::string& path) const {
+  const auto [files, key] = impl_->locate(path);
+  const PlaceFiles::Found found = files.look(key);
+  if (found.kind != FileKind::kFile) {
+    throw Error(ErrorCode::kNotFound, found.kind == FileKind::kFolder ? "is a folder, not a file" : "no such file")
+        .in_file(path)
+        .of_kind(FindingKind::kMissingFile);
+  }
+  files.read_heads_after(key);
+  return std::make_unique<RemoteReader>(found.file, impl_->cache, path);
+}
+
+std::unique_ptr<RandomReader> RemoteStore::open_below(const std::string& folder, const std::string& relative) const {
+  static_cast<void>(parts_below(folder, relative));
+  return open(join_path(folder, relative));
+}
+
+}  // namespace shard::stores

@@ -1,0 +1,92 @@
+#include "libshard/stores/url_store.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+#include "libshard/core/error.h"
+#include "libshard/core/shared_library.h"
+#include "libshard/io/url_path.h"
+#include "libshard/ranks/wire.h"
+
+namespace shard {
+
+namespace {
+
+constexpr char kStoresLibrary[] = "libshard_stores.so";
+constexpr std::array<std::string_view, 5> kSchemes{"s3", "gs", "hf", "https", "http"};
+
+/// \throws Error kUnsupported
+MakeStore store_entry(const std::string& url) {
+  const SharedLibrary library(plugin_path(kStoresLibrary, kStoresLibrary));
+  if (!library.is_open()) {
+    throw Error(ErrorCode::kUnsupported, "cannot read URLs: the plug-in for object stores is not installed")
+        .in_file(url)
+        .because(library.why())
+        .hint(is_file_there(library.path())
+                  ? "install libcurl (libcurl4) and pugixml (libpugixml1v5)"
+                  : fmt::format("install the plug-in {} there, or download the files first", kStoresLibrary));
+  }
+  return reinterpret_cast<MakeStore>(library.entry(kStorePluginEntry));
+}
+
+void check_scheme(const std::string& url) {
+  const std::string_view scheme = url_scheme(url);
+  if (std::ranges::find(kSchemes, scheme) != kSchemes.end()) return;
+  throw Error(ErrorCode::kUnsupported, fmt::format("cannot read {}://", scheme))
+      .in_file(url)
+      .expected("s3://, gs://, hf:// or https://")
+      .hint(scheme == "file" ? "give the path without file://" : "download the files first");
+}
+
+bool is_stopped(void* place) { return static_cast<const UrlStore::Options*>(place)->stop.stop_requested(); }
+
+void report_wait(void* place, ConstBytes text) {
+  const auto& waits = static_cast<const UrlStore::Options*>(place)->waits;
+  if (waits) waits(std::string(as_text({text.data, text.count})));
+}
+
+}  // namespace
+
+Bytes to_bytes(const StoreRequest& request) {
+  WireWriter writer;
+  writer.text(request.endpoint);
+  writer.text(request.region);
+  writer.number(request.is_anonymous ? 1 : 0);
+  writer.number(request.connections);
+  writer.number(request.memory_bytes);
+  return writer.take();
+}
+
+StoreRequest to_store_request(std::span<const std::byte> bytes) {
+  constexpr std::int64_t kEndOfConnections = 4097;
+  WireReader reader(bytes);
+  StoreRequest request;
+  request.endpoint = reader.text();
+  request.region = reader.text();
+  request.is_anonymous = reader.number_below(2) != 0;
+  request.connections = static_cast<int>(reader.number_below(kEndOfConnections));
+  request.memory_bytes = reader.number();
+  return request;
+}
+
+const SourceStore& UrlStore::store_of(const std::string& path) const {
+  if (url_scheme(path).empty()) return disk_;
+  check_scheme(path);
+  const std::scoped_lock lock(mutex_);
+  if (remote_ == nullptr) {
+    const MakeStore make = store_entry(path);
+    const Bytes request = to_bytes(options_.request());
+    const StoreListener listener{const_cast<Options*>(&options_), is_stopped, report_wait};
+    CStore made{};
+    throw_error([&](const ErrorSink* errors) {
+      return make({request.data(), request.size()}, &listener, &made, errors);
+    });
+    remote_ = from_c(made);
+  }
+  return *remote_;
+}
+
+}  // namespace shard

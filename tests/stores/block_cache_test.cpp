@@ -1,0 +1,132 @@
+// Blocks of remote files: few requests, several at one time, within a limit of memory.
+#include "libshard/stores/remote/block_cache.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <set>
+
+#include "libshard/core/error.h"
+#include "tests/support/expect_error.h"
+
+namespace shard::stores {
+namespace {
+
+constexpr std::int64_t kMiB = 1 << 20;
+
+std::byte byte_at(std::int64_t offset) { return static_cast<std::byte>((offset * 7 + offset / 4096) & 0xFF); }
+
+/// A file whose fetches are counted.
+struct CountedContent {
+  explicit CountedContent(std::int64_t bytes, std::int64_t head = 64 << 10)
+      : file(std::make_shared<BlockCache::File>(
+            BlockCache::File{bytes, std::min(bytes, head),
+                             [this](std::int64_t offset, std::span<std::byte> out) { fetch(offset, out); }})) {}
+
+  void fetch(std::int64_t offset, std::span<std::byte> out) {
+    const int now = ++running;
+    int most = most_running;
+    while (now > most && !most_running.compare_exchange_weak(most, now)) continue;
+    for (int i = 0; i < 5000 && most_running < together; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    --running;
+    if (fails > 0 && fails-- > 0) throw Error(ErrorCode::kNotFound, "unreachable");
+    for (std::size_t i = 0; i < out.size(); ++i) out[i] = byte_at(offset + static_cast<std::int64_t>(i));
+    const std::scoped_lock lock(mutex);
+    fetched.insert({offset, std::ssize(out)});
+    ++fetches;
+  }
+
+  BlockCache::FilePtr file;
+  std::mutex mutex;
+  std::set<std::pair<std::int64_t, std::int64_t>> fetched;
+  int together = 1;  ///< Fetches wait until this many have run at one time.
+  std::atomic<int> fetches{0}, running{0}, most_running{0}, fails{0};
+};
+
+void expect_read(BlockCache& cache, const CountedContent& content, std::int64_t offset, std::int64_t bytes) {
+  std::vector<std::byte> out(static_cast<std::size_t>(bytes));
+  const RangedRead range{offset, out};
+  cache.read(content.file, std::span(&range, 1));
+  for (std::int64_t i = 0; i < bytes; i += 997) {
+    ASSERT_EQ(out[static_cast<std::size_t>(i)], byte_at(offset + i)) << offset << " + " << i;
+  }
+}
+
+TEST(BlockCache, SmallFilesAreReadOnceAndWhole) {
+  CountedContent content(1000);
+  BlockCache cache(32 * kMiB, 8);
+  for (int i = 0; i < 100; ++i) expect_read(cache, content, i * 10, 10);
+  EXPECT_EQ(content.fetches, 1);
+}
+
+TEST(BlockCache, HeaderOfALargeFileIsASmallRange) {
+  CountedContent content(100 * kMiB);
+  BlockCache cache(32 * kMiB, 8);
+  expect_read(cache, content, 0, 8);
+  expect_read(cache, content, 8, 5000);
+  EXPECT_EQ(content.fetched, (std::set<std::pair<std::int64_t, std::int64_t>>{{0, 64 << 10}}));
+}
+
+TEST(BlockCache, SequentialReadsRunAheadOverSeveralConnections) {
+  CountedContent content(64 * kMiB);
+  BlockCache cache(32 * kMiB, 8);
+  for (std::int64_t at = 0; at < 64 * kMiB; at += kMiB) expect_read(cache, content, at, kMiB);
+  EXPECT_EQ(content.fetches, 17);
+  EXPECT_LE(content.most_running, 8);
+}
+
+TEST(BlockCache, ReadsAcrossBlocksAndToTheEndAreRight) {
+  CountedContent content(9 * kMiB + 17);
+  BlockCache cache(kMiB, 2);
+  expect_read(cache, content, 0, 9 * kMiB + 17);
+  expect_read(cache, content, 9 * kMiB, 17);
+  expect_read(cache, content, (64 << 10) - 1, 2);
+}
+
+TEST(BlockCache, ManyThreadsShareLittleMemory) {
+  CountedContent content(8 * kMiB);
+  BlockCache cache(256 << 10, 4);
+  std::vector<std::jthread> threads;
+  for (int i = 0; i < 8; ++i) {
+    threads.emplace_back([&, i] {
+      for (std::int64_t at = 0; at < 8 * kMiB; at += 300'000) {
+        expect_read(cache, content, (at + i * kMiB) % (7 * kMiB), 200'000);
+      }
+    });
+  }
+}
+
+TEST(BlockCache, FailedFetchesAreTriedAgainByLaterReads) {
+  CountedContent content(1000);
+  BlockCache cache(kMiB, 2);
+  content.fails = 1;
+  test::expect_error(ErrorCode::kNotFound, "unreachable", [&] { expect_read(cache, content, 0, 10); });
+  expect_read(cache, content, 0, 10);
+}
+
+TEST(BlockCache, SeveralRangesAreFetchedAtOneTime) {
+  CountedContent content(64 * kMiB);
+  content.together = 4;
+  BlockCache cache(32 * kMiB, 8);
+  std::vector<std::byte> out(40);
+  std::vector<RangedRead> ranges;
+  for (std::size_t i = 0; i < 4; ++i) {
+    ranges.push_back({static_cast<std::int64_t>(i) * 12 * kMiB, std::span(out).subspan(i * 10, 10)});
+  }
+  cache.read(content.file, ranges);
+  for (std::size_t i = 0; i < 4; ++i) EXPECT_EQ(out[i * 10], byte_at(ranges[i].offset_bytes));
+  EXPECT_EQ(content.most_running, 4);
+}
+
+TEST(BlockCache, KnownHeadsNeedNoFetch) {
+  CountedContent content(10 * kMiB);
+  BlockCache cache(32 * kMiB, 8);
+  std::vector<std::byte> head(64 << 10);
+  for (std::size_t i = 0; i < head.size(); ++i) head[i] = byte_at(static_cast<std::int64_t>(i));
+  cache.put_head(content.file, std::move(head));
+  expect_read(cache, content, 100, 1000);
+  EXPECT_EQ(content.fetches, 0);
+}
+
+}  // namespace
+}  // namespace shard::stores

@@ -1,0 +1,160 @@
+"""A server that fails once, or for ever, or answers with something else: the program goes on, or ends with the right
+code and writes nothing. A hostile server takes no more time and memory than a hostile file may."""
+import json
+import pathlib
+import resource
+import shutil
+import struct
+import subprocess
+import tempfile
+import time
+
+import client
+import server
+from server import Fault
+
+FILE = "GET /bucket/model.safetensors"
+LIST = r"GET /bucket\?"
+URL = "s3://bucket/model.safetensors"
+
+
+def check_passing(tool, served):
+    """One spoiled answer is repeated; the output is the same."""
+    wanted = (pathlib.Path(served.folder) / "s3" / "bucket" / "model.safetensors").read_bytes()
+    for kind in ("503", "500", "502", "429", "408", "drop", "reset", "cut", "too_long", "other_range"):
+        for match in (LIST, FILE):
+            if match == LIST and kind in ("reset", "cut", "too_long", "other_range"):
+                continue
+            served.reset(Fault(match, kind))
+            tool.expect(0, "convert", URL, "-o", "new.safetensors", "--force")
+            assert (tool.work / "new.safetensors").read_bytes() == wanted, kind
+            assert served.faults[0].times == 0, f"{kind} was not played"
+    served.reset(Fault(FILE, "429", value="1"))
+    assert tool.expect(0, "inspect", URL).seconds >= 1, "Retry-After was not kept"
+    served.reset(Fault(FILE, "cut"), Fault(FILE, "cut"))
+    tool.expect(0, "convert", URL, "-o", "new.safetensors", "--force")
+    begins = [line.split("=")[-1].split("-")[0] for line in served.log if line.startswith(FILE)]
+    assert len(set(begins)) == len(begins), f"a range began again: {served.log}"
+
+
+def check_lasting(tool, served):
+    """What does not pass ends with the right code, and DST does not appear."""
+    for kind, code, words, value in (
+            ("503", 3, "HTTP 503 SlowDown", ""), ("500", 3, "HTTP 500 InternalError", ""), ("drop", 3, "cannot reach the server", ""),
+            ("403", 3, "the server refuses access", ""), ("403", 3, "clock", "RequestTimeTooSkewed"), ("412", 4, "changed while", ""),
+            ("replaced", 4, "changed while", ""), ("other_etag", 4, "changed while", ""), ("other_size", 4, "changed while", ""),
+            ("other_range", 4, "a different range", ""), ("no_ranges", 8, "does not support ranges", ""), ("cut", 3, "", ""),
+            ("redirect", 3, "never redirected", "http://127.0.0.1:1/x"), ("headers", 3, "cannot reach the server", ""),
+            ("gzip", 8, "does not support ranges", ""), ("416", 4, "changed while", ""), ("short_length", 3, "", "")):
+        served.reset(Fault(FILE, kind, times=10**6, value=value))
+        tool.expect(code, "convert", URL, "-o", "absent.safetensors", holds=words)
+        assert not (tool.work / "absent.safetensors").exists(), kind
+    assert not list(tool.work.glob(".absent*")), "something was left behind"
+
+
+def check_every_request(tool, served):
+    """Each request fails once, for good: exit 3 or 4, nothing written; or the request was not needed."""
+    served.reset()
+    tool.expect(0, "gather", "s3://bucket/ckpt", "-o", "whole.pt")
+    requests = len(served.log)
+    assert requests >= 3
+    for after in range(requests):
+        served.reset(Fault("GET", "403", times=10**6, after=after))
+        done = tool.run("gather", "s3://bucket/ckpt", "-o", "broken.pt")
+        assert done.returncode == 3, (after, done)
+        assert not (tool.work / "broken.pt").exists()
+        served.reset(Fault("GET", "drop", after=after))
+        tool.expect(0, "gather", "s3://bucket/ckpt", "-o", "kept.pt", "--force")
+        assert (tool.work / "kept.pt").read_bytes() == (tool.work / "whole.pt").read_bytes(), after
+
+
+def check_replaced(tool, served, bucket):
+    """An object that is replaced between two requests is noticed, also if size and time remain."""
+    shutil.copy(bucket / "model.safetensors", bucket / "big.safetensors")
+    served.reset(Fault("GET /bucket/big", "replaced", times=10**6))
+    tool.expect(4, "digest", "s3://bucket/big.safetensors", holds="changed while")
+    header = json.dumps({"w": {"dtype": "U8", "shape": [300000], "data_offsets": [0, 300000]}}).encode()
+    (pathlib.Path(served.folder) / "web" / "long.safetensors").write_bytes(struct.pack("<Q", len(header)) + header + bytes(300000))
+    for hides_etags in (False, True):
+        served.hides_etags = hides_etags
+        served.reset()
+        tool.expect(0, "digest", served.url + "/web/long.safetensors")
+        served.reset(Fault("GET /web/long", "replaced", times=10**6, after=1))
+        tool.expect(4, "digest", served.url + "/web/long.safetensors", holds="changed while")
+
+
+def check_region(tool, served):
+    served.reset(Fault(LIST, "region", value="eu-south-1"))
+    tool.expect(0, "inspect", URL)
+    assert any("eu-south-1" in text for _, text in served.authorizations), served.authorizations
+    served.reset(Fault(LIST, "region", times=9, value="eu-south-1"))
+    tool.expect(3, "inspect", URL, "--region", "us-east-1", holds="add --region eu-south-1")
+
+
+def limited():
+    resource.setrlimit(resource.RLIMIT_CPU, (5, 5))
+    resource.setrlimit(resource.RLIMIT_AS, (2 << 30, 2 << 30))
+
+
+def check_hostile(tool, served):
+    """5 s of processor time and 512 MiB, as for hostile files."""
+    entry = "<Contents><Key>{}</Key><Size>{}</Size><ETag>e</ETag></Contents>"
+    page = "<ListBucketResult>{}</ListBucketResult>".format
+    more = "<IsTruncated>true</IsTruncated><NextContinuationToken>t</NextContinuationToken>"
+    bomb = ('<!DOCTYPE l [<!ENTITY a "' + "x" * 100 + '"><!ENTITY b "' + "&a;" * 1000 + '"><!ENTITY c "' + "&b;" * 1000 + '">]>')
+    bodies = ["", "<", page("<Contents>"), page(entry.format("../../etc/passwd", 5)), page(entry.format("model.safetensors", -1)),
+              page(entry.format("model.safetensors", 2**63 - 1)), page(entry.format("model.safetensors", 2**63)), page(more),
+              page(entry.format("a", 1) + more), bomb + page(entry.format("&c;", 1)), "<a>" * 2_000_000, "x" * (9 << 20)]
+    for body in bodies:
+        for match in (LIST, FILE):
+            served.reset(Fault(match, "body", times=10**6, value=body))
+            expect_bounded(tool, "verify", URL)
+    for kind in ("endless", "headers", "gzip", "slow"):
+        for match in (LIST, FILE):
+            served.reset(Fault(match, kind, times=10**6))
+            expect_bounded(tool, "inspect", URL)
+    served.reset(Fault("GET /bucket/model", "redirect", times=10**6, value="http://169.254.169.254/latest/meta-data"))
+    expect_bounded(tool, "inspect", URL)
+    served.reset(Fault("GET /web", "redirect", times=10**6))
+    tool.expect(3, "inspect", served.url + "/web/model.safetensors", holds="redirects too often")
+    served.reset(Fault("GET /web", "redirect", times=10**6, value="file:///etc/passwd"))
+    tool.expect(3, "inspect", served.url + "/web/model.safetensors", holds="it leaves HTTP")
+
+
+def check_two_meanings(tool, served):
+    entry = "<Contents><Key>model.safetensors</Key><Size>9</Size><ETag>e</ETag></Contents>"
+    folder = "<CommonPrefixes><Prefix>model.safetensors/</Prefix></CommonPrefixes>"
+    served.reset(Fault(LIST, "body", times=10**6, value=f"<ListBucketResult>{entry}{folder}</ListBucketResult>"))
+    tool.expect(4, "inspect", URL, holds="is both a file and a folder")
+
+
+def expect_bounded(tool, *arguments):
+    begin = resource.getrusage(resource.RUSAGE_CHILDREN)
+    started = time.monotonic()
+    done = subprocess.run([client.SHARDCTL, *arguments], cwd=tool.work, capture_output=True, text=True, timeout=60, preexec_fn=limited,
+                          env={"PATH": "/usr/bin:/bin", "HOME": str(tool.work), **tool.variables})
+    seconds = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - begin.ru_utime
+    assert done.returncode in (0, 3, 4, 8), (arguments, tool.served.faults[0].kind, tool.served.faults[0].value[:80], done)
+    assert seconds < 5 and time.monotonic() - started < 30, (arguments, seconds)
+    assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss < 512 << 10, "too much memory"
+
+
+def main():
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        bucket = folder / "s3" / "bucket"
+        shutil.copytree(client.DATA / "demo" / "ckpt", bucket / "ckpt")
+        (folder / "web").mkdir()
+        work = folder / "work"
+        work.mkdir()
+        with server.Server(folder) as served:
+            tool = client.Client(served, work)
+            tool.expect(0, "gather", bucket / "ckpt", "-o", bucket / "model.safetensors", "--objects", "drop")
+            shutil.copy(bucket / "model.safetensors", folder / "web" / "model.safetensors")
+            for check in (check_passing, check_lasting, check_every_request, check_region, check_two_meanings, check_hostile):
+                check(tool, served)
+            check_replaced(tool, served, bucket)
+
+
+if __name__ == "__main__":
+    main()

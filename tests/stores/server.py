@@ -1,0 +1,406 @@
+"""A small server on the loopback for tests: S3 with signatures, files of the web, a hub with the servers it redirects to.
+
+    with Server(folder) as server: ... server.url, server.elsewhere_url
+
+Files are in `folder`: s3/BUCKET/KEY, web/PATH, hub/ORG/NAME/PATH. Objects of S3 need a signature by KEY_ID and SECRET
+unless the bucket's name begins with "public". `server.faults` is a list of Fault: the first that fits a request spoils
+its answer. `server.log` has a line "METHOD PATH RANGE" for each request. Standard library only.
+"""
+import dataclasses
+import datetime
+import email.utils
+import hashlib
+import hmac
+import http.server
+import json
+import os
+import re
+import socket
+import ssl
+import struct
+import subprocess
+import threading
+import time
+import urllib.parse
+from xml.sax.saxutils import escape
+
+KEY_ID, SECRET, TOKEN, GOOGLE_TOKEN = "TESTKEY", "TESTSECRET", "hf_test", "google-token"
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+CODES = {400: "InvalidRequest", 403: "AccessDenied", 404: "NoSuchKey", 412: "PreconditionFailed", 416: "InvalidRange",
+         429: "TooManyRequests", 500: "InternalError", 503: "SlowDown"}
+
+
+@dataclasses.dataclass
+class Fault:
+    """`match` is searched in "METHOD PATH". `kind` is a status, or one of the words in Handler.spoil and Handler.file.
+    `times` is the number of requests that it spoils, after `after` others."""
+    match: str
+    kind: str
+    times: int = 1
+    after: int = 0
+    value: str = ""
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version, disable_nagle_algorithm = "HTTP/1.1", True
+
+    def log_message(self, *_):
+        pass
+
+    # ---- Answers.
+
+    def reply(self, status, body=b"", headers=()):
+        body = body.encode() if isinstance(body, str) else body
+        self.send_response(status)
+        for name, value in headers:
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def fail(self, status, code="", headers=()):
+        code = code or CODES.get(status, "Error")
+        self.reply(status, f"<?xml version='1.0'?><Error><Code>{code}</Code><Message>a test</Message></Error>",
+                   [("Content-Type", "application/xml"), *headers])
+
+    def hang_up(self, reset):
+        self.wfile.flush()
+        if reset:
+            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.close_connection = True
+        try:
+            self.connection.close() if reset else self.connection.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass
+
+    # ---- The front.
+
+    def answer(self):
+        server = self.server.owner
+        time.sleep(server.latency)
+        url = urllib.parse.urlsplit(self.path)
+        self.query = dict(urllib.parse.parse_qsl(url.query, keep_blank_values=True))
+        self.raw = url
+        path = urllib.parse.unquote(url.path)
+        length = int(self.headers.get("Content-Length") or 0)
+        self.body = self.rfile.read(length)
+        if path == "/_faults":  # For tests in C++: {"match": ..., "kind": ...}, or nothing.
+            server.reset(*[Fault(**json.loads(self.body))] if self.body else [])
+            return self.reply(200)
+        line = f"{self.command} {self.path}"
+        with server.lock:
+            server.log.append(f"{line} {self.headers.get('Range', '')}".strip())
+            server.authorizations.append((self.server.is_elsewhere, self.headers.get("Authorization", "")))
+            self.fault = next((each for each in server.faults if each.times > 0 and re.search(each.match, line)), None)
+            if self.fault and self.fault.after > 0:
+                self.fault.after -= 1
+                self.fault = None
+            elif self.fault:
+                self.fault.times -= 1
+        self.kind = self.fault.kind if self.fault else ""
+        if not self.spoil():
+            self.route(path)
+        return None
+
+    do_GET = do_HEAD = do_PUT = do_POST = answer
+
+    def do_CONNECT(self):
+        """A proxy for https:// that notes the host, and refuses."""
+        with self.server.owner.lock:
+            self.server.owner.log.append(f"CONNECT {self.path}")
+        self.reply(403)
+
+    def spoil(self):
+        """Answers with the fault, if that needs no file."""
+        kind, value = self.kind, self.fault.value if self.fault else ""
+        if kind.isdigit():
+            headers = [("Retry-After", value)] if kind in ("429", "503") and value else []
+            self.fail(int(kind), "" if headers else value, headers)
+        elif kind == "drop":
+            self.hang_up(reset=True)
+        elif kind == "redirect":
+            self.reply(302, headers=[("Location", value or self.path)])
+        elif kind == "headers":
+            self.reply(200, headers=[(f"X-{i}", "x" * 8000) for i in range(60)])
+        elif kind == "endless":
+            self.send_response(200)
+            self.end_headers()
+            try:
+                while True:
+                    self.wfile.write(b"<a>" * 100000)
+            except OSError:
+                self.close_connection = True
+        elif kind == "body":
+            self.reply(200, value, [("Content-Type", "application/xml")])
+        elif kind == "gzip":
+            self.reply(200, b"\x1f\x8b", [("Content-Encoding", "gzip")])
+        elif kind == "region":
+            self.fail(301, "PermanentRedirect", [("x-amz-bucket-region", value)])
+        else:
+            return False
+        return True
+
+    def route(self, path):
+        root = self.server.owner.folder
+        if self.server.is_elsewhere:
+            return self.file(os.path.join(root, "hub", path.lstrip("/")))
+        if path.startswith("/web/"):
+            return self.file(os.path.join(root, path.lstrip("/")), is_web=True)
+        if path.startswith(("/latest/", "/role/", "/computeMetadata/")) or self.command == "POST" or "Action" in self.query:
+            return self.identity(path)
+        if match := re.fullmatch(r"/([^/]+/[^/]+)/resolve/([^/]+)/(.+)", path):
+            return self.hub_file(*match.groups())
+        if match := re.fullmatch(r"/api/models/([^/]+/[^/]+)/(revision|tree)/([^/]+)", path):
+            return self.hub_list(*match.groups())
+        bucket, _, key = path[1:].partition("/")
+        if not bucket.startswith("public") and not self.is_signed():
+            return None
+        if not os.path.isdir(os.path.join(root, "s3", bucket)):
+            return self.fail(404, "NoSuchBucket")
+        if not key:
+            return self.s3_list(os.path.join(root, "s3", bucket), bucket)
+        return self.file(os.path.join(root, "s3", bucket, key))
+
+    # ---- Bytes.
+
+    def file(self, path, headers=(), is_web=False):
+        if is_web and os.path.isdir(path):
+            return self.fail(403)
+        if not os.path.isfile(path):
+            return self.fail(404)
+        data = content_of(path)
+        size, etag, modified = len(data), etag_of(path), os.stat(path).st_mtime
+        if self.kind == "replaced":
+            etag, modified = '"replaced"', 0
+        wanted = self.headers.get("If-Match")
+        if wanted and wanted != etag:
+            return self.fail(412)
+        begin, end, status = 0, size, 200
+        asked = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range") or "")
+        if asked and self.kind != "no_ranges":
+            begin, end, status = int(asked[1]), min(size, int(asked[2]) + 1), 206
+            if begin >= size:
+                return self.fail(416, headers=[("Content-Range", f"bytes */{size}")])
+        content = data[begin:end]
+        said = len(content)
+        shown = begin
+        if self.kind == "other_range":
+            shown = begin + 1
+        if self.kind == "too_long":
+            said += 1000
+        self.send_response(status)
+        for name, value in headers:
+            self.send_header(name, value)
+        if status == 206:
+            total = size + 1 if self.kind == "other_size" else size
+            self.send_header("Content-Range", f"bytes {shown}-{shown + len(content) - 1}/{total}")
+        if self.kind == "short_length":
+            said = max(0, said - 1)
+        self.send_header("Content-Length", str(said))
+        if self.kind == "other_etag":
+            self.send_header("ETag", '"other"')
+        elif is_web and self.server.owner.hides_etags:
+            self.send_header("Last-Modified", email.utils.formatdate(modified, usegmt=True))
+        else:
+            self.send_header("ETag", etag)
+        self.end_headers()
+        if self.command == "HEAD":
+            return None
+        if self.kind in ("cut", "reset", "stall"):
+            content = content[:len(content) // 2]
+        if self.kind == "short_length":
+            content = content[:said]
+        if self.kind == "slow":
+            for i in range(0, len(content), 1024):
+                self.wfile.write(content[i:i + 1024])
+                time.sleep(0.002)
+        else:
+            self.wfile.write(content)
+        if self.kind == "stall":
+            self.wfile.flush()
+            time.sleep(float(self.fault.value or 5))
+        if self.kind in ("cut", "reset", "too_long", "stall"):
+            self.hang_up(self.kind == "reset")
+        return None
+
+    # ---- S3.
+
+    def s3_list(self, folder, bucket):
+        prefix, delimiter = self.query.get("prefix", ""), self.query.get("delimiter", "")
+        after, most = self.query.get("continuation-token", ""), self.server.owner.page
+        names = {}
+        for at, _, files in os.walk(folder):
+            for each in files:
+                path = os.path.join(at, each)
+                key = os.path.relpath(path, folder)
+                cut = key.find(delimiter, len(prefix)) if delimiter and key.startswith(prefix) else -1
+                if key.startswith(prefix):
+                    names[key if cut < 0 else key[:cut + 1]] = path if cut < 0 else None
+        rows, wanted = [], sorted(name for name in names if name > after)
+        for name in wanted[:most]:
+            shown = urllib.parse.quote(name, safe="/")
+            if names[name] is None:
+                rows.append(f"<CommonPrefixes><Prefix>{shown}</Prefix></CommonPrefixes>")
+                continue
+            tag = escape(etag_of(names[name]), {'"': "&quot;"})
+            rows.append(f"<Contents><Key>{shown}</Key><ETag>{tag}</ETag><Size>{os.path.getsize(names[name])}</Size></Contents>")
+        is_cut = len(wanted) > most
+        token = f"<NextContinuationToken>{escape(wanted[most - 1])}</NextContinuationToken>" if is_cut else ""
+        self.reply(200, f'<?xml version="1.0"?><ListBucketResult xmlns="http://s3.amazonaws.com/doc/2006-03-01/"><Name>{bucket}</Name>'
+                   f'<EncodingType>url</EncodingType><IsTruncated>{str(is_cut).lower()}</IsTruncated>{"".join(rows)}{token}</ListBucketResult>')
+
+    def is_signed(self):
+        """Checks the signature as AWS describes it."""
+        if self.headers.get("Authorization") == f"Bearer {GOOGLE_TOKEN}":
+            return True
+        given = re.fullmatch(r"AWS4-HMAC-SHA256 Credential=([^/]+)/(\d{8})/([^/]+)/(s3|sts)/aws4_request, SignedHeaders=([^,]+), "
+                             r"Signature=([0-9a-f]{64})", self.headers.get("Authorization", ""))
+        if not given:
+            return self.fail(403)
+        key_id, day, region, service, names, signature = given.groups()
+        if key_id != KEY_ID:
+            return self.fail(403, "InvalidAccessKeyId")
+        if self.headers.get("x-amz-security-token") == "expired":
+            return self.fail(400, "ExpiredToken")
+        date = self.headers["x-amz-date"]
+        now = datetime.datetime.now(datetime.timezone.utc).replace(tzinfo=None)
+        if abs((datetime.datetime.strptime(date, "%Y%m%dT%H%M%SZ") - now).total_seconds()) > 900:
+            return self.fail(403, "RequestTimeTooSkewed")
+        needed = {"host", "x-amz-date"} | {name.lower() for name in self.headers if name.lower().startswith("x-amz-")}
+        pairs = sorted(part.partition("=")[::2] for part in self.raw.query.split("&") if part)
+        canonical = "\n".join([
+            self.command, urllib.parse.quote(urllib.parse.unquote(self.raw.path), safe="/-_.~"),
+            "&".join("=".join(urllib.parse.quote(urllib.parse.unquote(part), safe="-_.~") for part in pair) for pair in pairs),
+            "".join(f"{name}:{self.headers.get(name, '').strip()}\n" for name in names.split(";")), names,
+            self.headers.get("x-amz-content-sha256", hashlib.sha256(self.body).hexdigest())])
+        key = ("AWS4" + SECRET).encode()
+        for part in (day, region, service, "aws4_request"):
+            key = hmac.new(key, part.encode(), hashlib.sha256).digest()
+        text = f"AWS4-HMAC-SHA256\n{date}\n{day}/{region}/{service}/aws4_request\n{hashlib.sha256(canonical.encode()).hexdigest()}"
+        right = hmac.new(key, text.encode(), hashlib.sha256).hexdigest()
+        if signature != right or not needed <= set(names.split(";")):
+            return self.fail(403, "SignatureDoesNotMatch")
+        return True
+
+    # ---- Services that give credentials: a machine's, a container's, and the token service.
+
+    def identity(self, path):
+        end = (datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(hours=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
+        keys = {"AccessKeyId": KEY_ID, "SecretAccessKey": SECRET, "Token": "session", "Expiration": end}
+        if path == "/latest/api/token":
+            return self.reply(200, "machine-token")
+        if path == "/latest/meta-data/iam/security-credentials/":
+            return self.reply(200, "role")
+        if path == "/latest/meta-data/iam/security-credentials/role":
+            return self.reply(200, json.dumps(keys)) if self.headers.get("X-aws-ec2-metadata-token") == "machine-token" else self.fail(401)
+        if path == "/role/container":
+            return self.reply(200, json.dumps(keys)) if self.headers.get("Authorization") == "container-token" else self.fail(403)
+        if path == "/computeMetadata/v1/instance/service-accounts/default/token":
+            token = json.dumps({"access_token": GOOGLE_TOKEN, "expires_in": 3600})
+            return self.reply(200, token) if self.headers.get("Metadata-Flavor") == "Google" else self.fail(403)
+        form = {**self.query, **dict(urllib.parse.parse_qsl(self.body.decode()))}
+        action = form.get("Action")
+        if action == "AssumeRole":
+            if not self.is_signed():
+                return None
+        elif action != "AssumeRoleWithWebIdentity" or form.get("WebIdentityToken") != "web-token":
+            return self.fail(403)
+        return self.reply(200, f"<{action}Response><{action}Result><Credentials>"
+                          f"<AccessKeyId>{KEY_ID}</AccessKeyId><SecretAccessKey>{SECRET}</SecretAccessKey>"
+                          f"<SessionToken>{form['RoleSessionName']}</SessionToken><Expiration>{end}</Expiration>"
+                          f"</Credentials></{action}Result></{action}Response>")
+
+    # ---- The hub.
+
+    def may_read(self, repository):
+        return not repository.startswith("gated/") or self.headers.get("Authorization") == f"Bearer {TOKEN}"
+
+    def hub_file(self, repository, revision, name):
+        path = os.path.join(self.server.owner.folder, "hub", repository, name)
+        if not self.may_read(repository):
+            return self.reply(401, headers=[("X-Error-Code", "GatedRepo")])
+        if revision != COMMIT:
+            return self.reply(404, headers=[("X-Error-Code", "RevisionNotFound")])
+        if not os.path.isfile(path):
+            return self.reply(404, headers=[("X-Error-Code", "EntryNotFound")])
+        if not name.endswith(".safetensors"):
+            return self.file(path, [("X-Repo-Commit", COMMIT)])
+        target = f"{self.server.owner.elsewhere_url}/{repository}/{urllib.parse.quote(name)}?signature=1"
+        return self.reply(302, headers=[("X-Repo-Commit", COMMIT), ("Location", target)])
+
+    def hub_list(self, repository, what, revision):
+        base = os.path.join(self.server.owner.folder, "hub", repository)
+        if not self.may_read(repository):
+            return self.reply(401, headers=[("X-Error-Code", "GatedRepo")])
+        if not os.path.isdir(base):
+            return self.reply(404, headers=[("X-Error-Code", "RepoNotFound")])
+        if what == "revision":
+            if revision not in ("main", "v1", COMMIT):
+                return self.reply(404, headers=[("X-Error-Code", "RevisionNotFound")])
+            return self.reply(200, json.dumps({"sha": COMMIT}))
+        rows = sorted((os.path.relpath(os.path.join(at, each), base), os.path.getsize(os.path.join(at, each)))
+                      for at, _, files in os.walk(base) for each in files)
+        begin, page = int(self.query.get("cursor", 0)), self.server.owner.page
+        entries = [{"type": "file", "path": path, "size": size, "oid": "0" * 40} for path, size in rows[begin:begin + page]]
+        more = f'<{self.server.owner.url}/api/models/{repository}/tree/{revision}?recursive=true&cursor={begin + page}>; rel="next"'
+        return self.reply(200, json.dumps(entries), [("Link", more)] if begin + page < len(rows) else [])
+
+
+def content_of(path):
+    with open(path, "rb") as file:
+        return file.read()
+
+
+def etag_of(path):
+    status = os.stat(path)
+    return f'"{status.st_mtime_ns:x}-{status.st_size:x}"'
+
+
+class Listener(http.server.ThreadingHTTPServer):
+    daemon_threads, request_queue_size = True, 128
+
+    def handle_error(self, *_):
+        pass
+
+
+class Server:
+    """Two listeners: the server itself, and another host to which the hub redirects; `secure` adds one with HTTPS."""
+
+    def __init__(self, folder):
+        self.folder, self.latency, self.page, self.hides_etags = str(folder), 0.0, 1000, False
+        self.faults, self.log, self.authorizations, self.lock = [], [], [], threading.Lock()
+        self.listeners = [Listener(("127.0.0.1", 0), Handler) for _ in range(2)]
+        for number, each in enumerate(self.listeners):
+            each.owner, each.is_elsewhere = self, number == 1
+        self.url, self.elsewhere_url = (f"http://127.0.0.1:{each.server_address[1]}" for each in self.listeners)
+        self.address = self.url.removeprefix("http://")
+
+    def __enter__(self):
+        for each in self.listeners:
+            threading.Thread(target=each.serve_forever, daemon=True).start()
+        return self
+
+    def __exit__(self, *_):
+        for each in self.listeners:
+            each.shutdown()
+            each.server_close()
+
+    def secure(self):
+        """Serves the same by HTTPS. Returns its address and the file of its certificate, which no authority signed."""
+        key, certificate = (os.path.join(self.folder, name) for name in ("key.pem", "certificate.pem"))
+        subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2",
+                        "-subj", "/CN=test", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out", certificate],
+                       check=True, capture_output=True)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certificate, key)
+        listener = Listener(("127.0.0.1", 0), Handler)
+        listener.owner, listener.is_elsewhere = self, False
+        listener.socket = context.wrap_socket(listener.socket, server_side=True)
+        self.listeners.append(listener)
+        threading.Thread(target=listener.serve_forever, daemon=True).start()
+        return f"https://127.0.0.1:{listener.server_address[1]}", certificate
+
+    def reset(self, *faults):
+        with self.lock:
+            self.faults[:], self.log[:], self.authorizations[:] = faults, [], []
