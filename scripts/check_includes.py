@@ -72,6 +72,7 @@ FORMATS = set(USES) - LIBSHARD
 USES |= {
     "formats": LIBSHARD | FORMATS,
     "formats/export": LIBSHARD | FORMATS | {"formats"},
+    "formats/open": LIBSHARD | FORMATS | {"formats", "formats/export"},
     "libshard/ranks/mpi": CORE | {"libshard/ranks"},
     "libshard/device/kernels": CORE | {"libshard/exec"},
     "libshard/device/cuda": CORE | {"libshard/ranks", "libshard/device", "libshard/device/kernels"},
@@ -85,7 +86,8 @@ USES |= {
                                                    "shardtorch/state"},
     "shardtorch/parallel": {"shardtorch", "shardtorch/sharded_tensor", "shardtorch/state", "shardtorch/checkpoint"},
 }
-BELOW_APP = LIBSHARD | FORMATS | {"formats", "formats/export"}
+BELOW_APP = LIBSHARD | FORMATS | {"formats", "formats/export", "formats/open"}
+USES["python/native"] = BELOW_APP
 ROOMS = {  # The rooms of the application, each with the rooms that it may include.
     "text": [],
     "request": [],

@@ -17,7 +17,6 @@
 #include "apps/shardctl/session/progress.h"
 #include "apps/shardctl/session/ranks.h"
 #include "apps/shardctl/session/session.h"
-#include "apps/shardctl/source/placeholder_file.h"
 #include "apps/shardctl/source/source.h"
 #include "apps/shardctl/source/unread_values.h"
 #include "apps/shardctl/target/conversion_warnings.h"
@@ -25,6 +24,7 @@
 #include "apps/shardctl/text/units.h"
 #include "apps/shardctl/verbs/verbs.h"
 #include "formats/megatron_tracker.h"
+#include "formats/open/placeholder_file.h"
 #include "formats/registry.h"
 #include "formats/torch/loose_files.h"
 #include "libshard/core/error.h"
@@ -336,7 +336,7 @@ int run_verify(Session& session, const Request& request) {
   std::optional<HtmlPage> page;
   on_all_ranks(session, "catalog", [&] {
     page.emplace(session, request.page, request.read);
-    check_exists(session, request.read);
+    check_exists(source_store(session), request.read.paths);
     stand_ins.emplace(source_store(session), request.read.paths);
     for (const Error& each : stand_ins->at_the_top()) found.explain(each);
     found.explain_by([&](const std::string& file) { return stand_ins->of_file(file); });
