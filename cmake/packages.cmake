@@ -35,3 +35,18 @@ endif()
 # For the plug-in that reads and writes HDF5; not built if libhdf5 or libseccomp is missing.
 pkg_check_modules(hdf5 IMPORTED_TARGET hdf5-serial)
 pkg_check_modules(seccomp IMPORTED_TARGET libseccomp)
+# For the Python module's extension; not built if nanobind or the headers of Python are missing. Programs that a
+# sanitizer did not build cannot load it.
+if(NOT SHARD_SANITIZE AND NOT SHARD_FUZZ AND NOT SHARD_ONE_FILE)
+  if(EXISTS ${SHARD_PYTHON})
+    set(Python_EXECUTABLE ${SHARD_PYTHON})
+  endif()
+  find_package(Python 3.10 COMPONENTS Interpreter Development.Module OPTIONAL_COMPONENTS Development.SABIModule)
+  if(Python_Development.Module_FOUND)
+    cmake_path(GET SHARD_PYTHON PARENT_PATH folder)
+    find_package(nanobind CONFIG QUIET HINTS ${folder}/../nanobind/nanobind/cmake)
+  endif()
+  if(NOT nanobind_FOUND)
+    message(STATUS "shardctl._native is not built: it needs the headers of Python 3.10 or later and nanobind (scripts/setup clients)")
+  endif()
+endif()
