@@ -1,7 +1,7 @@
 # Helpers that every folder uses: warnings, sanitizers, a library of one folder, a test.
 
 set(shard_warnings -Wall -Wextra -Wpedantic -Wshadow -Wconversion)
-if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)  # Clang, for the fuzzers, warns of other things.
+if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)  # Clang, which the fuzzers need, has different warnings.
   list(APPEND shard_warnings -Werror)
 endif()
 if(CMAKE_CXX_COMPILER_ID STREQUAL GNU AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)

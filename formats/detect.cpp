@@ -127,7 +127,7 @@ Error not_a_checkpoint(const Source& source) {
   Error error(ErrorCode::kCorruption, fmt::format("cannot determine the format of '{}': it matches {} formats: {}",
                                                   shown(source), names.size(), fmt::join(names, ", ")));
   error.in_file(source.paths.front())
-      .because(fmt::format("the folder holds the files of {}", names.size() == 2 ? "both" : "all of them"));
+      .because(fmt::format("the folder contains the files of {}", names.size() == 2 ? "both" : "all of them"));
   for (const std::string_view name : names) error.suggest(Remedy::kReadAs, name);
   throw Error(error);
 }

@@ -6,7 +6,7 @@
 #include <array>
 #include <cctype>
 
-#include "formats/dcp/names.h"
+#include "formats/dcp/source_files.h"
 #include "formats/hdf5_source.h"
 #include "formats/megatron_tracker.h"
 #include "formats/parts/zip/zip.h"
@@ -219,12 +219,12 @@ Error megatron_root(const SourceStore& store, const std::string& folder) {
         .in_file(path)
         .of_kind(FindingKind::kMissingFile);
   }
-  if (names_backend(store, path)) return unsupported("a Megatron-core checkpoint of another back end", path);
+  if (names_backend(store, path)) return unsupported("a Megatron-core checkpoint of a different back end", path);
   return Error(ErrorCode::kCorruption, fmt::format("the iteration that {} names is not a checkpoint", kTrackerName))
       .in_file(path)
       .of_kind(FindingKind::kBadHeader)
       .because(
-          "it holds neither a metadata.json of Megatron-core nor folders mp_rank_* of Megatron-LM that can be read")
+          "it contains neither a metadata.json of Megatron-core nor folders mp_rank_* of Megatron-LM that can be read")
       .suggest(Remedy::kReadFolder, path);
 }
 

@@ -84,13 +84,13 @@ struct WriteOptions {
 };
 
 /// A rewrite of a whole source: only its distribution over ranks or its arrangement changes.
-struct Remake {
+struct Rewrite {
   std::unique_ptr<Reader> reader;  ///< Lists everything that the target takes. It must outlive the writer.
   Catalog target;                  ///< Not yet placed.
   std::unique_ptr<Writer> writer;
 };
 
-struct RemakeOptions {
+struct RewriteOptions {
   std::optional<std::int64_t> ranks{};  ///< Empty: as many as the source has.
 };
 
@@ -120,16 +120,16 @@ struct Format {
   bool (*detect)(const Source& source);
   /// \throws Error kCorruption, kNotFound, kUnsupported
   std::unique_ptr<Reader> (*open)(const Source& source, const OpenOptions& options);
-  std::unique_ptr<Writer> (*make_writer)(const WriteOptions& options);  ///< Null: see `remake`.
+  std::unique_ptr<Writer> (*make_writer)(const WriteOptions& options);  ///< Null: see `rewrite`.
   /// The traits for these options, if they depend on them; null: always `traits`.
   FormatTraits (*traits_for)(const WriteOptions& options) = nullptr;
   /// For formats whose files contain more than names and tensors can express: rewrites one source of the format
-  /// `remakes` completely. A format without it and without make_writer is read only. \throws Error  as `open`;
+  /// `rewrites` completely. A format without it and without make_writer is read only. \throws Error  as `open`;
   /// kUnsupported
-  Remake (*remake)(const Source& source, const OpenOptions& open, const RemakeOptions& options) = nullptr;
-  std::string_view remakes{};
+  Rewrite (*rewrite)(const Source& source, const OpenOptions& open, const RewriteOptions& options) = nullptr;
+  std::string_view rewrites{};
 
-  bool is_written() const { return make_writer != nullptr || remake != nullptr; }
+  bool is_written() const { return make_writer != nullptr || rewrite != nullptr; }
 };
 
 /// The content that `format` can store when it is written with `options`.

@@ -2,17 +2,14 @@
 
 #include <c10/core/WrapDimMinimal.h>
 
+#include "libshard/core/error_text.h"
+
 namespace shard {
 
 std::string message_of(const std::exception& error) {
   if (const auto* const torchs = dynamic_cast<const c10::Error*>(&error)) return torchs->what_without_backtrace();
-  std::string text = error.what();
-  const auto* const own = dynamic_cast<const Error*>(&error);
-  if (own == nullptr) return text;
-  for (const std::string* more : {&own->why(), &own->hint()}) {
-    if (!more->empty()) text += "\n" + *more;
-  }
-  return text;
+  if (const auto* const own = dynamic_cast<const Error*>(&error)) return describe(*own);
+  return error.what();
 }
 
 std::optional<ErrorCode> code_of(const std::exception& error) {

@@ -24,7 +24,8 @@ class AttributeError : public c10::Error {
   using c10::Error::Error;
 };
 
-/// The text for a user: without a backtrace, and with the reason and the hint of a shard::Error, each on a line.
+/// The text for a user: without a backtrace. A shard::Error's is describe() (libshard/core/error_text.h): rank, file,
+/// tensor and message, then the reason with the expected and the actual value, and the hint, each on a line.
 std::string message_of(const std::exception& error);
 
 /// A shard::Error's own code. For c10's: kUnsupported for a NotImplementedError, kPeer for errors of a process group

@@ -43,44 +43,26 @@ Net trained() {
   return {};
 }
 
-/// Splits a tensor along `dim`, one chunk per rank of the job.
-shard::ShardingSpecPtr over_all_ranks(const Job& job, std::int64_t dim) {
-  std::vector<shard::RemoteDevice> placements;
-  for (int rank = 0; rank < job.size(); ++rank) placements.emplace_back(rank, at::kCPU);
-  return shard::chunk_spec(dim, placements);
-}
-
 /// Shards the first weight by rows and the second by columns. Each rank keeps whole biases.
-void shard_weights(const Job& job, Net& net) {
-  shard::shard_parameter(*net.hidden, "weight", net.hidden->weight, over_all_ranks(job, 0));
-  shard::shard_parameter(*net.output, "weight", net.output->weight, over_all_ranks(job, 1));
-}
-
-/// Gathers a sharded parameter on rank 0. Other ranks get an undefined tensor.
-at::Tensor gathered(const Job& job, const at::Tensor& parameter) {
-  const shard::ShardedTensor sharded = shard::ShardedTensor::of(parameter);
-  if (job.rank() != 0) {
-    sharded.gather(0);
-    return {};
-  }
-  at::Tensor whole = at::empty(sharded.sizes(), sharded.dtype());
-  sharded.gather(0, whole);
-  return whole;
+void shard_weights(Net& net) {
+  shard::shard_parameter(*net.hidden, "weight", net.hidden->weight, shard::chunk_spec(0));
+  shard::shard_parameter(*net.output, "weight", net.output->weight, shard::chunk_spec(1));
 }
 
 void save(const Job& job, const std::string& folder) {
   Net net = trained();
-  shard_weights(job, net);
+  shard_weights(net);
   shard::checkpoint::save(shard::state_dict(net), folder, nullptr, {.force = true});
   if (job.rank() == 0) std::printf("saved by %d ranks: %s\n", job.size(), folder.c_str());
 }
 
 void load(const Job& job, const std::string& folder) {
   Net net;  // Its weights differ from the saved ones.
-  shard_weights(job, net);
+  shard_weights(net);
   shard::StateDict state = shard::state_dict(net);
   const shard::checkpoint::LoadResult result = shard::checkpoint::load(state, folder);
-  const at::Tensor hidden = gathered(job, net.hidden->weight), output = gathered(job, net.output->weight);
+  const at::Tensor hidden = shard::ShardedTensor::of(net.hidden->weight).gather_to(0),
+                   output = shard::ShardedTensor::of(net.output->weight).gather_to(0);
   if (job.rank() != 0) return;
   const Net expected = trained();
   const bool is_same = hidden.equal(expected.hidden->weight) && net.hidden->bias.equal(expected.hidden->bias) &&

@@ -5,15 +5,18 @@
 #include <algorithm>
 #include <vector>
 
+#include "formats/dcp/item_bytes.h"
 #include "formats/dcp/objects.h"
-#include "formats/dcp/zstd_item.h"
-#include "formats/parts/pickle/scan.h"
+#include "formats/parts/pickle/opcodes.h"
+#include "formats/parts/zip/scan.h"
+#include "formats/parts/zip/zip.h"
 #include "formats/torch/check_saved.h"
 #include "libshard/core/digest.h"
 #include "libshard/core/error.h"
 #include "libshard/core/findings.h"
 
 namespace shard::dcp {
+
 namespace {
 
 class ItemFileCheck {
@@ -61,9 +64,9 @@ class ItemFileCheck {
     error.in_file(file_->name()).of_kind(FindingKind::kExtraFile);
     if (!is_zip) {
       return report_.findings().report(
-          error.of_kind(FindingKind::kBadHeader).because("bytes were added, or .metadata is of another save"));
+          error.of_kind(FindingKind::kBadHeader).because("bytes were added, or .metadata is from a different save"));
     }
-    report_.findings().warn(error.because("they hold a zip that .metadata does not name"));
+    report_.findings().warn(error.because("they contain a zip that .metadata does not name"));
     torch_save::check_saved_zip({file_, begin, end - begin}, globals_, report_);
   }
 
@@ -133,6 +136,71 @@ void check_metadata_file(const RandomReader& file, ContainerReport& report) {
                                .expected(bytes)
                                .found(file.size())
                                .of_kind(FindingKind::kBadPickle));
+}
+
+namespace {
+
+/// Whether the range is exactly one zip, with all its parts at their proper offsets.
+bool is_zip(const std::shared_ptr<const RandomReader>& file, std::int64_t offset, std::int64_t length) {
+  try {
+    const zip::ZipReader zip(file, offset, length);
+    return true;
+  } catch (const Error& error) {
+    if (error.code() == ErrorCode::kInterrupted) throw;
+    return false;
+  }
+}
+
+/// Returns the error for a zip that starts at an item's offset but ends elsewhere. \pre `items` are by offset
+std::optional<Error> other_border(const zip::FoundZip& found, std::span<const Item> items) {
+  const std::int64_t last_end = items.back().offset + items.back().length;
+  if (found.begin == last_end) {
+    return misplaced(fmt::format("the file has an extra item at {}, after the last one in .metadata", last_end));
+  }
+  const auto item = std::ranges::lower_bound(items, found.begin, {}, &Item::offset);
+  if (item == items.end() || item->offset != found.begin || item->offset + item->length == found.end) {
+    return std::nullopt;
+  }
+  return misplaced(fmt::format("the item at {} is intact, but its length is not the one in .metadata", found.begin))
+      .expected(item->length)
+      .found(found.end - found.begin);
+}
+
+}  // namespace
+
+Error misplaced(std::string what) {
+  return Error(ErrorCode::kCorruption, std::move(what))
+      .because(
+          "the file belongs to another rank or save, or .metadata is damaged; even the items that fit cannot be "
+          "trusted")
+      .of_kind(FindingKind::kRankMismatch);
+}
+
+std::optional<Error> misplaced_items(const std::shared_ptr<const RandomReader>& file, std::span<const Item> items,
+                                     Arena& arena) {
+  if (items.empty() || std::ranges::any_of(items, &Item::zstd)) return std::nullopt;
+  const std::int64_t size = file->size();
+  const auto behind = std::ranges::lower_bound(items, size, {}, &Item::offset);
+  const std::span<const Item> there(items.begin(), behind);
+  if (there.empty()) return std::nullopt;
+  const std::int64_t end = there.back().offset + there.back().length;
+  const bool ends_as_item = end == size && is_zip(file, there.back().offset, there.back().length);
+  if (ends_as_item && there.back().is_cut) {
+    return misplaced(fmt::format("the item at {} is complete and shorter than in .metadata", there.back().offset));
+  }
+  if (ends_as_item && behind != items.end()) {
+    return misplaced(fmt::format("it ends with a whole item, and .metadata has {} more in it", items.end() - behind));
+  }
+  if (ends_as_item &&
+      std::ranges::all_of(there, [&](const Item& item) { return is_zip(file, item.offset, item.length); })) {
+    return std::nullopt;
+  }
+  arena.earn(0, file->allocated_bytes(0, size));
+  for (const zip::FoundZip& found : zip::scan_zips(file, 0, size, arena)) {
+    if (!found.is_whole || !is_zip(file, found.begin, found.end - found.begin)) continue;
+    if (std::optional<Error> error = other_border(found, there)) return error;
+  }
+  return std::nullopt;
 }
 
 }  // namespace shard::dcp

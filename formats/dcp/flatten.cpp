@@ -8,7 +8,7 @@
 #include "libshard/catalog/tree.h"
 #include "libshard/core/error.h"
 #include "libshard/core/hash_table.h"
-#include "libshard/core/visited.h"
+#include "libshard/core/value_walk.h"
 
 namespace shard::dcp {
 namespace {
@@ -71,7 +71,7 @@ class Flattener {
     if (is_mapping(root)) return mapping(root, 0);
     if (root.kind != ValueKind::kList && root.kind != ValueKind::kTuple) {
       throw Error(ErrorCode::kUnsupported,
-                  fmt::format("the checkpoint is a bare {}, and dcp holds a dict", type_name(root)))
+                  fmt::format("the checkpoint is a bare {}, but dcp stores a dict", type_name(root)))
           .suggest(Remedy::kAddPrefix);
     }
     lose(kListTop);
@@ -164,7 +164,7 @@ class Flattener {
     const bool is_tensor = value.kind == ValueKind::kTensor || value.kind == ValueKind::kPersid;
     if (is_tensor || value.kind == ValueKind::kOpaque) {
       throw Error(ErrorCode::kUnsupported,
-                  fmt::format("cannot write object '{}' to dcp: it holds {}", joined(),
+                  fmt::format("cannot write object '{}' to dcp: it contains {}", joined(),
                               is_tensor ? std::string("a tensor") : fmt::format("a {}", type_name(value))))
           .of_tensor(joined())
           .suggest(Remedy::kExclude, joined())
@@ -256,7 +256,7 @@ class Flattener {
         "an empty dict is lost: {}",
         "OrderedDict and other mappings become dict: {}",
         "the _metadata of {} is lost, and OrderedDict becomes dict",
-        "a tuple that holds tensors becomes a list: {}",
+        "a tuple that contains tensors becomes a list: {}",
         "the list at {} becomes a dict"};
     for (std::size_t i = 0; i < kTexts.size(); ++i) {
       if (losses_[i].count == 0) continue;

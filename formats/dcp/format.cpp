@@ -6,7 +6,7 @@
 namespace shard {
 
 const Format kDcpFormat{
-    .traits = {.name = "dcp", .pieces = true, .one_box_per_item = true, .objects = true},
+    .traits = {.name = "dcp", .pieces = true, .single_box_items = true, .objects = true},
     .suffixes = {},
     .detect = dcp::detect,
     .open = dcp::open,

@@ -7,9 +7,8 @@
 
 #include "formats/parts/pickle/foreign_holder.h"
 #include "formats/parts/pickle/pickle.h"
-#include "formats/torch/byte_order.h"
-#include "formats/torch/salvaged_zip.h"
-#include "formats/torch/tensor_subclass.h"
+#include "formats/torch/source_zip.h"
+#include "formats/torch/tensor_pickle.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
 #include "libshard/core/findings.h"
@@ -30,24 +29,23 @@ std::string_view as_text(std::span<const std::byte> bytes) {
 
 Error not_a_tensor(const Value& value) {
   if (const std::string_view subclass = torch_save::tensor_subclass(value); !subclass.empty()) {
-    return Error(ErrorCode::kUnsupported, fmt::format("the item holds a tensor subclass, {}", subclass))
+    return Error(ErrorCode::kUnsupported, fmt::format("the item contains a tensor subclass, {}", subclass))
         .of_kind(FindingKind::kForbiddenGlobal)
         .found(subclass)
         .because("only a subclass that wraps one plain tensor of its own shape and dtype can be read");
   }
   if (value.kind == ValueKind::kOpaque || pickle::is_foreign_holder(value)) {
     return Error(ErrorCode::kCorruption,
-                 fmt::format("the item holds an object of {}, which is not on the list of what a "
-                             "checkpoint may hold",
+                 fmt::format("the item contains an object of {}, which is not on the list of allowed classes",
                              type_name(value)))
         .of_kind(FindingKind::kForbiddenGlobal)
         .found(type_name(value));
   }
   if (const std::string_view kind = torch_save::unsupported_tensor_kind(value); !kind.empty()) {
-    return Error(ErrorCode::kUnsupported, fmt::format("the item holds a {} tensor", kind))
+    return Error(ErrorCode::kUnsupported, fmt::format("the item contains a {} tensor", kind))
         .because("only plain tensors can be read");
   }
-  return Error(ErrorCode::kCorruption, "the item holds no tensor")
+  return Error(ErrorCode::kCorruption, "the item does not contain a tensor")
       .found(type_name(value))
       .of_kind(FindingKind::kBadPickle);
 }
@@ -138,14 +136,14 @@ bool OpenItem::has_storages() const {
 }
 
 Location OpenItem::location_of(const TensorView& view) const {
-  if (view.inside) throw Error(ErrorCode::kUnsupported, "the elements of the item's tensor lie in its pickle");
+  if (view.inside) throw Error(ErrorCode::kUnsupported, "the elements of the item's tensor are in its pickle");
   if (!lost_.empty() && zip_->find(fmt::format("data/{}", view.key)) == nullptr) {
     throw Error(ErrorCode::kCorruption, fmt::format("the item's {}", torch_save::why_lost(lost_, view.key)));
   }
   const zip::Record& record = need(fmt::format("data/{}", view.key));
   if (record.bytes != view.storage_bytes) {
     throw Error(ErrorCode::kCorruption,
-                fmt::format("the item's record '{}' has another size than its storage", record.name))
+                fmt::format("the item's record '{}' does not have the size of its storage", record.name))
         .expected(view.storage_bytes)
         .found(record.bytes)
         .of_kind(record.bytes < view.storage_bytes ? FindingKind::kTruncated : FindingKind::kShapeMismatch);

@@ -10,9 +10,8 @@
 #include <string>
 #include <string_view>
 
-#include "formats/dcp/fetched_file.h"
+#include "formats/dcp/item_bytes.h"
 #include "formats/dcp/metadata.h"
-#include "formats/dcp/zstd_item.h"
 #include "formats/parts/decoded_view/decoded_view.h"
 #include "formats/parts/zip/scan.h"
 #include "formats/parts/zip/zip.h"

@@ -6,11 +6,11 @@
 #include <numeric>
 #include <tuple>
 
-#include "formats/dcp/misplaced_items.h"
+#include "formats/dcp/check_items.h"
 #include "libshard/core/box.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
-#include "libshard/repair/unread.h"
+#include "libshard/core/findings.h"
 
 namespace shard::dcp {
 namespace {

@@ -13,8 +13,8 @@
 #include <utility>
 #include <vector>
 
-#include "formats/dcp/fetched_file.h"
 #include "formats/dcp/item.h"
+#include "formats/dcp/item_bytes.h"
 #include "formats/dcp/metadata.h"
 #include "formats/parts/decoded_view/view_cache.h"
 #include "libshard/catalog/catalog.h"
@@ -61,7 +61,7 @@ class ItemStore {
   /// Finds the storages of these tensors' chunks that are not located yet.
   /// \throws Error kCorruption, kUnsupported  an item cannot be read, or contradicts its tensor's dtype or shape.
   void locate(std::span<const std::uint32_t> tensors);
-  /// Looks for files whose items differ from those that `.metadata` names (misplaced_items.h). Even items that fit may
+  /// Looks for files whose items differ from those that `.metadata` names (check_items.h). Even items that fit may
   /// then belong to different tensors or to another save. \pre for repair; all tensors were located
   void look_for_misplaced();
   /// Records that a file contains the items of a different file.

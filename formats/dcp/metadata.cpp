@@ -16,7 +16,7 @@
 #include "libshard/core/box.h"
 #include "libshard/core/error.h"
 #include "libshard/core/hash_table.h"
-#include "libshard/core/plural.h"
+#include "libshard/core/short_text.h"
 #include "libshard/core/value.h"
 
 namespace shard::dcp {
@@ -129,7 +129,7 @@ bool is_zstd(std::string_view name, const Value& transforms) {
   if (items.size() == 1 && (shown == "stream.zstd/1" || shown.starts_with("stream.zstd/1."))) return true;
   throw Error(ErrorCode::kUnsupported, fmt::format("'{}' is stored through the transform {}", name, shown))
       .of_tensor(name)
-      .because("of torch's stream transforms only stream.zstd/1 is known, and only alone");
+      .because("stream.zstd/1 is the only supported stream transform, and only without others");
 }
 
 class StorageDataReader {
@@ -181,8 +181,8 @@ class StorageDataReader {
     }
     ChunkEntry* chunk = chunk_at(target.index, offsets);
     if (chunk == nullptr) {
-      throw bad_places(
-          fmt::format("it has a place for a chunk of '{}' at {}, where none begins", name, to_string(offsets.span())));
+      throw bad_places(fmt::format("it has a location for a chunk of '{}' at {}, but no chunk starts there", name,
+                                   to_string(offsets.span())));
     }
     return chunk->item;
   }
@@ -271,7 +271,7 @@ class StorageDataReader {
                          path.find_first_of(std::string_view("/\\\0", 3)) == std::string_view::npos;
       if (!plain) {
         const std::string shown(path.substr(0, path.find('\0')));  // Messages end at a NUL.
-        throw bad_places(fmt::format("'{}' lies in '{}', which is not a plain file name", name, shown));
+        throw bad_places(fmt::format("'{}' is in '{}', which is not a plain file name", name, shown));
       }
       out_.files.emplace_back(path);
     }
@@ -345,7 +345,7 @@ class Parser {
         out_, [this](std::string_view name) { return short_.contains(name); },
         "cannot be read: their chunk sizes lack dimensions (a Megatron-core defect)");
     if (out_.objects.size() == objects) return;
-    out_.defect = Error(ErrorCode::kCorruption, "the sizes of its chunks lack dimensions: it cannot be placed")
+    out_.defect = Error(ErrorCode::kCorruption, "the sizes of its chunks lack dimensions")
                       .of_tensor(out_.objects[objects].name)
                       .of_kind(FindingKind::kShapeMismatch)
                       .because(fmt::format("a defect of Megatron-core, which {} tensors here have",

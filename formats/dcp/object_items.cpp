@@ -22,10 +22,10 @@
 #include "libshard/catalog/originals.h"
 #include "libshard/catalog/tree.h"
 #include "libshard/core/error.h"
+#include "libshard/core/findings.h"
 #include "libshard/core/object_faults.h"
 #include "libshard/io/paths.h"
 #include "libshard/io/source_store.h"
-#include "libshard/repair/unread.h"
 
 namespace shard::dcp {
 
@@ -119,7 +119,7 @@ Value* plain_common(Arena& arena, const Value& common, Originals& originals) {
   const std::span<Value*> all = mapping_items(common);
   for (std::size_t i = 0; i < all.size(); i += 2) {
     if (!all[i]->is_string())
-      throw pickle::malformed("common data", "a key of it is not a string").found(type_name(*all[i]));
+      throw pickle::malformed("common data", "one of its keys is not a string").found(type_name(*all[i]));
     Value* const attributes = attributes_of(*all[i + 1]);
     if (attributes != nullptr) originals.values.try_emplace(attributes, all[i + 1]);
     items.insert(items.end(), {all[i], attributes == nullptr ? all[i + 1] : attributes});
@@ -252,7 +252,7 @@ void ObjectItems::read_common(const SourceStore& store, const std::string& folde
       findings_.tolerate(Error(ErrorCode::kNotFound, "the file of the common data is missing")
                              .in_file(name)
                              .of_kind(FindingKind::kMissingFile)
-                             .because("metadata.json says that there is one"));
+                             .because("metadata.json lists it"));
     }
     return;
   }

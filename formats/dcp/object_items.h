@@ -11,7 +11,6 @@
 #include "formats/dcp/item_store.h"
 #include "formats/dcp/metadata.h"
 #include "formats/dcp/objects.h"
-#include "formats/dcp/originals.h"
 #include "formats/dcp/rank_copies.h"
 #include "formats/dcp/reader.h"
 #include "libshard/catalog/catalog.h"

@@ -8,6 +8,7 @@
 
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -79,5 +80,20 @@ struct RankObject {
 /// it is one entry, otherwise it is one entry per rank. \pre `ranks` is sorted by rank and not empty. Cost: linear in
 /// all leaves.
 void list_object(Arena& arena, std::span<const RankObject> ranks, std::vector<Object>& objects);
+
+// Common data of a folder, preserved exactly as its file stores them, with tensors and classes outside the list.
+
+/// The largest total size of the tensors in common data that are kept in memory.
+inline constexpr std::int64_t kMaxKeptStorages = std::int64_t{64} << 20;
+
+/// Reads the storages of the tensors that are hidden in `common`, and renumbers them. If they are larger than
+/// kMaxKeptStorages, damaged, or not little-endian, the entries of `originals` are dropped instead. Cost: linear.
+/// \pre the values were loaded and hidden with `originals`
+void keep_storages(Arena& arena, const Value& common, const OpenItem& item, Originals& originals);
+
+/// A complete torch.save zip of an object. Opaque values are replaced by their originals (null: there are none), and
+/// the zip contains the storages of only those tensors. \throws Error kUnsupported  the object contains other opaque
+/// values.
+std::string saved_object(const std::string& folder, const Value& value, const Originals* originals);
 
 }  // namespace shard::dcp

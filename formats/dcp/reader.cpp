@@ -18,7 +18,6 @@
 #include "formats/dcp/check_items.h"
 #include "formats/dcp/item_store.h"
 #include "formats/dcp/metadata.h"
-#include "formats/dcp/names.h"
 #include "formats/dcp/object_items.h"
 #include "formats/dcp/rank_copies.h"
 #include "formats/dcp/rebuild.h"
@@ -182,7 +181,7 @@ std::vector<std::pair<std::uint32_t, std::uint32_t>> copied_files(const Catalog&
 /// The finding for such a pair.
 Error copied_file(const Catalog& catalog, const std::pair<std::uint32_t, std::uint32_t>& pair) {
   const std::string &a = catalog.files[pair.first].path, &b = catalog.files[pair.second].path;
-  return Error(ErrorCode::kCorruption, fmt::format("{} and {} hold the same elements", a, b))
+  return Error(ErrorCode::kCorruption, fmt::format("{} and {} contain the same elements", a, b))
       .in_file(b)
       .of_kind(FindingKind::kRankMismatch)
       .because(".metadata expects different boxes in each, so one may be a copy of the other; which one is unknown");

@@ -6,7 +6,6 @@
 #include <map>
 #include <optional>
 
-#include "formats/dcp/names.h"
 #include "formats/dcp/source_files.h"
 #include "formats/parts/zip/scan.h"
 #include "formats/torch/tensor_pickle.h"
@@ -75,7 +74,7 @@ class Merger {
   static void check_file(const RankMetadata& rank, const std::string& name) {
     const int owner = file_numbers(name).rank;
     if (owner == rank.rank) return;
-    throw Error(ErrorCode::kCorruption, fmt::format("{} says that its rank's items lie in {}", rank.file, name))
+    throw Error(ErrorCode::kCorruption, fmt::format("{} places its rank's items in {}", rank.file, name))
         .in_file(rank.file)
         .of_rank(rank.rank)
         .expected(fmt::format("__{}_N.distcp", rank.rank))
@@ -282,7 +281,7 @@ Pairing pair_by_order(const std::vector<FoundItem>& found, std::span<const Expec
   for (std::size_t i = 0; i < found.size(); ++i) {
     if (found[i].begin != at) next = behind_hole(expected, next, found[i].begin - at);
     if (found[i].begin != at && next == 0) {
-      pairing.why_unnamed = "damaged bytes lie before it";
+      pairing.why_unnamed = "damaged bytes precede it";
       return pairing;
     }
     pairing.contradicts = next == expected.size() || (found[i].is_readable && !is_same_kind(found[i], expected[next]));
@@ -311,7 +310,7 @@ Pairing pair_by_kind(const std::vector<FoundItem>& found, std::span<const Expect
   for (const auto& [kind, items] : kinds) {
     if (items.first.size() > items.second.size()) {
       pairing.pairs.clear();
-      pairing.why_unnamed = "the other checkpoint's file has other items: it may be of another rank or save";
+      pairing.why_unnamed = "the other checkpoint's file has different items: it may be from a different rank or save";
       return pairing;
     }
     if (items.first.size() == 1 && items.second.size() == 1) {
@@ -319,7 +318,7 @@ Pairing pair_by_kind(const std::vector<FoundItem>& found, std::span<const Expect
     }
   }
   pairing.why_unnamed =
-      "the other checkpoint has another order of items, and several have its dtype and sizes, or none";
+      "the other checkpoint has a different order of items, and not exactly one has its dtype and sizes";
   return pairing;
 }
 
@@ -394,7 +393,7 @@ std::string summary(const std::map<std::string, std::vector<FoundItem>>& found) 
   for (const auto& [name, items] : found) {
     for (const FoundItem& item : items) ++(item.dtype ? tensors : objects);
   }
-  return fmt::format("the {} .distcp files hold {} boxes of tensors and {} objects, and items carry no names",
+  return fmt::format("the {} .distcp files contain {} boxes of tensors and {} objects, and items have no names",
                      found.size(), tensors, objects);
 }
 
@@ -442,7 +441,7 @@ Metadata rebuild_metadata(const RebuildFrom& from, const std::string& why, Arena
     throw Error(unnamed(from, reason).hint("pass a checkpoint of the same job; this one has different items"));
   }
   lost_items = placer.lost_items();
-  findings.mend(fmt::format(".metadata was made anew: names, shapes and offsets of {} items are those of '{}', by {}",
+  findings.mend(fmt::format("rebuilt .metadata: names, shapes and offsets of {} items are those of '{}', by {}",
                             placer.placed(), base_name(from.like->paths.front()),
                             is_ordered ? "their order, dtypes and sizes" : "dtypes and sizes that no others have"));
   return metadata;

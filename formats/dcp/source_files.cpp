@@ -3,17 +3,31 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 #include <tuple>
 
-#include "formats/dcp/names.h"
 #include "libshard/core/error.h"
-#include "libshard/core/first_names.h"
 #include "libshard/core/hash_table.h"
-#include "libshard/core/plural.h"
+#include "libshard/core/name_pattern.h"
+#include "libshard/core/short_text.h"
 #include "libshard/io/paths.h"
 
 namespace shard::dcp {
+
+FileNumbers file_numbers(std::string_view name) {
+  static const NamePattern kItems("__{rank}_{number}.distcp");
+  const auto numbers = kItems.read<2>(name);
+  if (!numbers || numbers->front() > std::numeric_limits<int>::max()) return {};
+  return {static_cast<int>(numbers->front()), numbers->back()};
+}
+
+int metadata_rank(std::string_view name) {
+  static const NamePattern kOfRank("__{rank}.metadata");
+  const auto rank = kOfRank.read<1>(name);
+  return rank && rank->front() <= std::numeric_limits<int>::max() ? static_cast<int>(rank->front()) : -1;
+}
+
 namespace {
 
 constexpr std::string_view kUnfinished = ".metadata.tmp";
@@ -121,8 +135,8 @@ bool is_inside(const Item& item, const File& file) {
 
 Error past_the_end(const Item& item, const File& file) {
   return Error(ErrorCode::kCorruption,
-               fmt::format("an item of {} bytes lies at {}, but {} has {} bytes",
-                           std::max<std::int64_t>(0, item.length), item.offset, file.path, file.bytes))
+               fmt::format("an item of {} bytes is at {}, but {} has {} bytes", std::max<std::int64_t>(0, item.length),
+                           item.offset, file.path, file.bytes))
       .in_file(file.path)
       .found(file.bytes)
       .because("the file is truncated, or .metadata belongs to another save")
@@ -215,7 +229,7 @@ std::vector<bool> add_files(const SourceStore& store, const std::string& folder,
     }
   }
   if (unused.count() > 0) {
-    catalog.warnings.push_back(fmt::format("no item of .metadata lies in these files: {}", unused.text()));
+    catalog.warnings.push_back(fmt::format(".metadata lists no item in these files: {}", unused.text()));
   }
   for (const File& file : catalog.files) last_rank = std::max(last_rank, file.rank);
   if (last_rank >= 0) catalog.world_size = last_rank + std::int64_t{1};
@@ -240,7 +254,7 @@ void check_items(Metadata& metadata, const Catalog& catalog, const std::vector<b
           Error(ErrorCode::kCorruption, fmt::format("two items in {} overlap: one at [{}, {}), the other at {}",
                                                     file.path, item.offset, item.offset + item.length, next))
               .in_file(file.path)
-              .because(".metadata was changed, or is of another save")
+              .because(".metadata was changed, or is from a different save")
               .of_kind(FindingKind::kOverlap));
     }
   }

@@ -1,17 +1,30 @@
 /// \file
-/// The files of a dcp folder: finds its metadata, the files of the items, and their sizes.
+/// The files of a dcp folder: their names, its metadata, the files of the items, and their sizes.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "formats/dcp/metadata.h"
 #include "formats/format.h"
 
 namespace shard::dcp {
+
+inline constexpr std::string_view kMetadataName = ".metadata";
+
+/// The rank and number in `__RANK_NUMBER.distcp`; rank -1 for other names.
+struct FileNumbers {
+  int rank = -1;
+  std::int64_t number = 0;
+};
+FileNumbers file_numbers(std::string_view name);
+
+/// The rank in `__RANK.metadata`, which each rank writes with use_collectives=False; -1 for other names.
+int metadata_rank(std::string_view name);
 
 struct MetadataFile {
   std::string name;

@@ -20,7 +20,7 @@
 #include "libshard/core/checked.h"
 #include "libshard/core/digest.h"
 #include "libshard/core/error.h"
-#include "libshard/io/joined_writes.h"
+#include "libshard/io/file_writer.h"
 
 namespace shard::dcp {
 

@@ -13,7 +13,7 @@ constexpr std::array<std::string_view, 1> kSupersedes{"safetensors"};
 }  // namespace
 
 const Format kDcpHfFormat{
-    .traits = {.name = "dcp-hf", .pieces = true, .one_box_per_item = true, .notes = true},
+    .traits = {.name = "dcp-hf", .pieces = true, .single_box_items = true, .notes = true},
     .suffixes = {},
     .supersedes = kSupersedes,
     .detect = dcp_hf::detect,

@@ -51,7 +51,7 @@ PieceTable::Piece& PieceTable::need_here(std::string_view key, const char* what)
   const std::uint32_t* number = numbers_.find(key);
   Piece* piece = number == nullptr ? nullptr : piece_here(*number);
   if (piece == nullptr) {
-    fail(key, FindingKind::kIndexMismatch, fmt::format("{} names '{}', which the file does not hold", what, key));
+    fail(key, FindingKind::kIndexMismatch, fmt::format("{} names '{}', which the file does not contain", what, key));
   }
   return *piece;
 }

@@ -19,8 +19,7 @@
 #include "formats/safetensors/header.h"
 #include "formats/safetensors/metadata.h"
 #include "libshard/core/error.h"
-#include "libshard/core/first_names.h"
-#include "libshard/core/plural.h"
+#include "libshard/core/short_text.h"
 #include "libshard/core/suffixes.h"
 #include "libshard/io/open_files.h"
 #include "libshard/io/paths.h"
@@ -52,7 +51,7 @@ void add_file(ShardFiles& files, const std::string& path, const std::string& sho
     files.files.push_back({path, shown, *name});
     return;
   }
-  findings.report(Error(ErrorCode::kCorruption, "the name does not say which rank wrote the file")
+  findings.report(Error(ErrorCode::kCorruption, "the name does not contain the rank that wrote the file")
                       .in_file(shown)
                       .expected("shard-RRRRR-model-IIIII-of-NNNNN.safetensors")
                       .found(base_name(path))
@@ -71,7 +70,7 @@ ShardFiles from_folder(const SourceStore& store, const std::string& folder, Find
     }
   }
   if (files.files.empty()) {
-    throw Error(ErrorCode::kNotFound, "the folder does not hold a shard")
+    throw Error(ErrorCode::kNotFound, "the folder does not contain a shard")
         .in_file(folder)
         .of_kind(FindingKind::kMissingFile);
   }
@@ -127,12 +126,13 @@ void check_names(const ShardFiles& files, Findings& findings) {
     const auto& [rank, index, count] = file.name;
     const ShardFile& first = files.files.front();
     if (index < 1 || index > count) {
-      report_name(findings, file, FindingKind::kIndexMismatch, fmt::format("the name says file {} of {}", index, count),
-                  fmt::format("1 to {}", count), std::to_string(index));
+      report_name(findings, file, FindingKind::kIndexMismatch,
+                  fmt::format("the name is that of file {} of {}", index, count), fmt::format("1 to {}", count),
+                  std::to_string(index));
     }
     if (count != first.name.count) {
       report_name(findings, file, FindingKind::kMixedSave,
-                  fmt::format("the name says -of-{}, that of {} says -of-{}", count, first.shown, first.name.count),
+                  fmt::format("the name has -of-{}, that of {} has -of-{}", count, first.shown, first.name.count),
                   std::to_string(first.name.count), std::to_string(count));
     }
     if ((rank < 0) != (first.name.rank < 0)) {
@@ -263,7 +263,7 @@ class DcpHfReader final : public Reader {
     if (info.empty()) {
       throw Error(ErrorCode::kCorruption, "the header's __metadata__ has no DCP_SHARDING_INFO")
           .in_file(file)
-          .because("only it records where the file's pieces belong in their tensors")
+          .because("only the header records the positions of the file's pieces")
           .of_kind(FindingKind::kBadHeader);
     }
     safetensors::parse_sharding_info(info.mapped(), file,
@@ -317,7 +317,7 @@ class DcpHfReader final : public Reader {
     const NumberRuns present = runs_of(ranks_);
     if (recorded_) {
       check_expected(expected, recorded_->world_size);
-      check_present(recorded_->ranks, present, "each file says which ranks have one");
+      check_present(recorded_->ranks, present, "each file records which ranks have one");
       report_strangers(missing_from(present, recorded_->ranks), to_string(recorded_->ranks));
     } else if (!ranks_.empty()) {
       const std::int64_t world_size = expected.value_or(ranks_.back() + 1);
@@ -381,11 +381,11 @@ class DcpHfReader final : public Reader {
   /// If a file is missing, a tensor whose whole shape is not recorded would seem smaller than it is.
   void refuse_unknown_shapes() const {
     if (!has_lost_file_ || recorded_) return;
-    throw Error(ErrorCode::kCorruption, "cannot tell how large the tensors are")
+    throw Error(ErrorCode::kCorruption, "cannot find the shapes of the tensors")
         .in_file(source_.folder)
         .because(
-            "a shard is missing or cannot be read, and the others do not state whole shapes: the last rows of a "
-            "tensor may be what is lost")
+            "a shard is missing or cannot be read, and the others do not record whole shapes, so the last rows of a "
+            "tensor may be lost")
         .of_kind(FindingKind::kMissingFile);
   }
 
@@ -406,9 +406,9 @@ class DcpHfReader final : public Reader {
     if (error.kind() != FindingKind::kGap) return;
     error
         .because(
-            "torch's HuggingFaceStorageWriter keeps one piece of a tensor per rank: if a rank held several, it lost "
-            "the "
-            "others. Otherwise a shard is missing or of another save")
+            "torch's HuggingFaceStorageWriter stores one piece of a tensor per rank. If a rank had several, the others "
+            "are "
+            "lost. Otherwise a shard is missing or from a different save")
         .hint("look for a missing shard; if none is missing, save again with torch's FileSystemWriter");
   }
 

@@ -9,7 +9,7 @@
 #include "formats/dcp_hf/format.h"
 #include "formats/dcp_hf/names.h"
 #include "formats/dcp_hf/recorded.h"
-#include "formats/safetensors/header_writer.h"
+#include "formats/safetensors/header.h"
 #include "formats/safetensors/metadata.h"
 #include "libshard/core/error.h"
 #include "libshard/core/json_writer.h"

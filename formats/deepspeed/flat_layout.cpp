@@ -32,7 +32,7 @@ class ParamLayout {
   void check_counts() const {
     for (const OptimizerStates& rank : ranks_) {
       if (rank.masters.size() == groups_.size()) continue;
-      throw Error(ErrorCode::kCorruption, "the optimizer has another number of groups than the model's parameters")
+      throw Error(ErrorCode::kCorruption, "the optimizer and the model's parameters have different numbers of groups")
           .in_file(catalog_.files[rank.file].path)
           .of_kind(FindingKind::kShapeMismatch)
           .expected(static_cast<std::int64_t>(groups_.size()))

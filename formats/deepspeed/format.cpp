@@ -29,8 +29,8 @@ const Format kDeepSpeedFormat{
     .detect = deepspeed::detect,
     .open = deepspeed::open,
     .make_writer = nullptr,
-    .remake = deepspeed::repartition,
-    .remakes = "deepspeed",
+    .rewrite = deepspeed::repartition,
+    .rewrites = "deepspeed",
 };
 
 const Format kDeepSpeedUniversalFormat{
@@ -41,8 +41,8 @@ const Format kDeepSpeedUniversalFormat{
     .detect = deepspeed::detect_universal,
     .open = deepspeed::open_universal,
     .make_writer = nullptr,
-    .remake = deepspeed::make_universal,
-    .remakes = "deepspeed",
+    .rewrite = deepspeed::make_universal,
+    .rewrites = "deepspeed",
 };
 
 }  // namespace shard

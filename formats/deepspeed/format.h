@@ -45,7 +45,7 @@ std::unique_ptr<Reader> open_universal(const Source& source, const OpenOptions& 
 /// result is a folder for the engine's load_checkpoint: `latest` and the folder of the tag, with the files of each
 /// rank.
 /// \throws Error  as open; kUnsupported  see regroup (groups.h).
-Remake repartition(const Source& source, const OpenOptions& open, const RemakeOptions& options);
+Rewrite repartition(const Source& source, const OpenOptions& open, const RewriteOptions& options);
 
 /// Lays out a universal checkpoint: a folder per parameter, with whole tensors, independent of ranks. The result is a
 /// folder for load_checkpoint with load_universal: `latest_universal` and the folder of the tag.
@@ -53,7 +53,7 @@ Remake repartition(const Source& source, const OpenOptions& open, const RemakeOp
 /// Source: deepspeed/checkpoint/ds_to_universal.py and universal_checkpoint.py of 0.18.2.
 /// \throws Error  as open; kInvalidArgument  a number of ranks was given; kUnsupported  a save without ZeRO
 ///   or with a list of lean states; a name that is not valid for a folder.
-Remake make_universal(const Source& source, const OpenOptions& open, const RemakeOptions& options);
+Rewrite make_universal(const Source& source, const OpenOptions& open, const RewriteOptions& options);
 
 }  // namespace deepspeed
 

@@ -15,7 +15,7 @@ namespace {
 
 Dims module_shape(const Save& save, std::string_view name) {
   if (const TensorView* view = save.models.front().module.find(name)) return view->shape;
-  throw Error(ErrorCode::kCorruption, fmt::format("the optimizer names '{}', which the module does not hold", name))
+  throw Error(ErrorCode::kCorruption, fmt::format("the optimizer names '{}', which the module does not contain", name))
       .of_tensor(name)
       .of_kind(FindingKind::kIndexMismatch);
 }
@@ -96,7 +96,9 @@ class SubGroups {
   }
 
  private:
-  static Error not_in_order() { return cannot_regroup("it does not say which groups its sub-groups are cut from"); }
+  static Error not_in_order() {
+    return cannot_regroup("it does not record from which groups its sub-groups were made");
+  }
 
   void add(std::size_t begin, std::size_t end) {
     ParamGroup params;
@@ -164,7 +166,7 @@ std::vector<ParamGroup> groups_of(const Save& save) {
 
 NewGroups regroup(const Save& save, const std::vector<ParamGroup>& groups, std::int64_t ranks) {
   if (ranks == std::ssize(save.optimizers)) return unchanged(groups);
-  if (save.models.front().stage < 0) throw cannot_regroup("it does not hold its configuration as plain data");
+  if (save.models.front().stage < 0) throw cannot_regroup("it does not contain its configuration as plain data");
   if (save.is_parted()) return SubGroups(save, groups, ranks).make();
   return save.models.front().round_robin ? deal_all(save, groups, ranks) : unchanged(groups);
 }

@@ -9,7 +9,7 @@
 #include "formats/deepspeed/flat_layout.h"
 #include "formats/deepspeed/groups.h"
 #include "formats/deepspeed/join.h"
-#include "formats/deepspeed/universal_folder.h"
+#include "formats/deepspeed/tag_folder.h"
 #include "formats/parts/pickle/attributes.h"
 #include "formats/torch/load_tree.h"
 #include "libshard/catalog/catalog_builder.h"
@@ -50,7 +50,7 @@ class TensorAdder {
     begin(name, path, first.dtype, first.shape);
     for (const HeldView& held : copies) {
       if (held.view.dtype != first.dtype || held.view.shape != first.shape) {
-        throw Error(ErrorCode::kCorruption, fmt::format("ranks hold '{}' in different shapes or dtypes", name))
+        throw Error(ErrorCode::kCorruption, fmt::format("ranks store '{}' with different shapes or dtypes", name))
             .in_file(catalog_.files[held.file].path)
             .of_tensor(name)
             .of_kind(FindingKind::kReplicaMismatch);
@@ -76,7 +76,7 @@ class TensorAdder {
     for (const FlatPiece& piece : pieces) {
       const std::uint32_t buffer = buffers[static_cast<std::size_t>(piece.part)];
       if (buffer == kNoIndex) {
-        throw Error(ErrorCode::kCorruption, fmt::format("rank {} does not hold its part of '{}'", piece.part, name))
+        throw Error(ErrorCode::kCorruption, fmt::format("rank {} lacks its part of '{}'", piece.part, name))
             .of_tensor(name)
             .of_rank(static_cast<int>(piece.part))
             .of_kind(FindingKind::kGap);
@@ -95,7 +95,7 @@ class TensorAdder {
  private:
   void begin(std::string_view name, Path path, DType dtype, Dims shape) {
     if (by_name_.contains(name)) {
-      throw Error(ErrorCode::kCorruption, fmt::format("the save holds '{}' twice", name))
+      throw Error(ErrorCode::kCorruption, fmt::format("the save contains '{}' twice", name))
           .of_tensor(name)
           .of_kind(FindingKind::kDuplicateName);
     }
@@ -194,7 +194,7 @@ class Merge {
   void add_universal() {
     const HashMap<std::string_view, Dims> shapes = shapes_of_rows();
     for (const UniversalFile& file : save_.universal->files) {
-      const std::string_view state = file.name == kWeights ? std::string_view() : file.name;
+      const std::string_view state = file.name == kWeightFile ? std::string_view() : file.name;
       const auto [name, path] = name_of(state, file.param);
       if (!file.view || file.number != nullptr) {
         catalog_.objects.push_back({name, path, file.number, -1});
@@ -217,7 +217,7 @@ class Merge {
   }
 
   Error no_shape(const UniversalFile& file) const {
-    Error error(ErrorCode::kCorruption, fmt::format("the model's states do not hold the shape of '{}'", file.param));
+    Error error(ErrorCode::kCorruption, fmt::format("the model's states do not contain the shape of '{}'", file.param));
     error.in_file(catalog_.files[file.file].path).of_tensor(file.param).of_kind(FindingKind::kShapeMismatch);
     return error.found(to_string(file.view->shape));
   }
@@ -227,11 +227,10 @@ class Merge {
     const ModelStates& model = save_.models.front();
     const TensorView* const view = model.module.find(name);
     if (save_.is_parted()) {
-      throw Error(ErrorCode::kUnsupported,
-                  "cannot read the 16-bit weights of a stage 3 save, which does not hold them");
+      throw Error(ErrorCode::kUnsupported, "cannot read 16-bit weights: a stage 3 save does not contain them");
     }
     if (view == nullptr || view->shape != shape) {
-      throw Error(ErrorCode::kCorruption, fmt::format("the module does not hold '{}' in its shape", name))
+      throw Error(ErrorCode::kCorruption, fmt::format("the module does not contain '{}' in its shape", name))
           .in_file(catalog_.files[model.file].path)
           .of_tensor(name)
           .of_kind(FindingKind::kShapeMismatch)
@@ -269,7 +268,7 @@ class Merge {
       if (!view) continue;
       if (first.value_or(view->dtype) != view->dtype) {
         throw Error(ErrorCode::kCorruption,
-                    fmt::format("ranks hold '{}' in different dtypes", state.empty() ? "fp32" : state))
+                    fmt::format("ranks store '{}' with different dtypes", state.empty() ? "fp32" : state))
             .in_file(catalog_.files[rank.file].path)
             .of_kind(FindingKind::kDtypeMismatch)
             .expected(dtype_name(*first))
@@ -311,7 +310,7 @@ class Merge {
         }
       }
       if (parts.empty() || (save_.is_parted() && parts.size() != save_.models.size())) {
-        throw Error(ErrorCode::kCorruption, fmt::format("ranks do not hold the frozen parameter '{}'", name))
+        throw Error(ErrorCode::kCorruption, fmt::format("ranks lack the frozen parameter '{}'", name))
             .of_tensor(name)
             .of_kind(FindingKind::kGap);
       }

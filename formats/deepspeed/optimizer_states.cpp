@@ -6,8 +6,8 @@
 #include <span>
 
 #include "formats/deepspeed/state_trees.h"
-#include "formats/deepspeed/state_values.h"
-#include "formats/deepspeed/universal_folder.h"
+#include "formats/deepspeed/states.h"
+#include "formats/deepspeed/tag_folder.h"
 #include "formats/torch/tensor_finder.h"
 #include "libshard/core/checked.h"
 
@@ -164,7 +164,7 @@ class OptimizerReader {
   void add_state(std::string_view name, std::size_t group, const TensorView& view) {
     auto state = std::ranges::find(states_.states, name, &FlatState::name);
     if (state == states_.states.end()) {
-      if (states_.states.size() == kMaxStates) throw malformed("state", "it holds too many kinds of tensors");
+      if (states_.states.size() == kMaxStates) throw malformed("state", "it contains too many kinds of tensors");
       state = states_.states.insert(state, FlatState{name, {}});
     }
     if (group >= states_.masters.size()) throw malformed("state", "it is of a group that does not exist").found(group);
@@ -261,12 +261,12 @@ UniversalFile read_universal_file(Catalog& catalog, torch_save::SavedFiles& file
     Arena& arena = *catalog.arena;
     torch_save::TensorFinder tensors(arena);
     const Value* const held = is_mapping(root) ? find_value(root, "param") : &root;
-    if (held == nullptr) throw malformed(name, "it holds no 'param'");
+    if (held == nullptr) throw malformed(name, "it does not contain 'param'");
     read.view = tensors.find(*held);
     read.number = read.view ? number_of(arena, files, read.file, *read.view) : nullptr;
     const bool is_number = root.kind == ValueKind::kInt || root.kind == ValueKind::kFloat;
-    if (name == kStep && is_number) read.number = &root;
-    if (name != kStep || read.number == nullptr) read.number = nullptr;
+    if (name == kStepFile && is_number) read.number = &root;
+    if (name != kStepFile || read.number == nullptr) read.number = nullptr;
     if (read.number == nullptr && !read.view) throw malformed(name, "it is not a tensor").found(type_name(*held));
   } catch (Error& error) {
     throw error.in_file(catalog.files.back().path).of_tensor(param);

@@ -11,7 +11,6 @@
 #include "formats/deepspeed/merge.h"
 #include "formats/deepspeed/save_reader.h"
 #include "formats/deepspeed/tag_folder.h"
-#include "formats/deepspeed/universal_folder.h"
 #include "formats/torch/saved_files.h"
 #include "libshard/core/error.h"
 #include "libshard/core/findings.h"
@@ -32,7 +31,7 @@ Error missing(const TagFolder& folder, const StateFile& other, std::int64_t rank
 }
 
 Error other_world(const Catalog& catalog, std::uint32_t file, std::int64_t expected, std::int64_t found) {
-  Error error(ErrorCode::kCorruption, "the save is of another number of ranks");
+  Error error(ErrorCode::kCorruption, "the save is from a different number of ranks");
   error.in_file(catalog.files[file].path).of_kind(FindingKind::kWorldSizeMismatch);
   return error.expected(expected).found(found);
 }
@@ -120,7 +119,7 @@ std::int64_t check_save(const Catalog& catalog, const TagFolder& folder, const S
     ranks = save.optimizers.front().data_ranks;
     check_optimizers(catalog, folder, save);
   } else if (model.stage > 0 && !(from_module && model.stage < 3)) {
-    throw Error(ErrorCode::kNotFound, "the files of optimizer states are missing, which hold the weights")
+    throw Error(ErrorCode::kNotFound, "the files of optimizer states, which contain the weights, are missing")
         .in_file(folder.path)
         .of_kind(FindingKind::kMissingFile)
         .expected(fmt::format("{} files like zero_pp_rank_0_mp_rank_00_optim_states.pt", ranks));

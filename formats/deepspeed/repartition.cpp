@@ -92,9 +92,9 @@ class Respread {
     const std::optional<BufferKind> first = kind_in(state, group.from.front());
     for (const std::size_t from : group.from) {
       if (kind_in(state, from) == first) continue;
-      throw Error(ErrorCode::kUnsupported, "cannot write the save for another number of ranks")
-          .because(fmt::format("sub-groups {} and {} would be joined and hold '{}' differently", group.from.front(),
-                               from, state.empty() ? "fp32" : state));
+      throw Error(ErrorCode::kUnsupported, "cannot write the save for a different number of ranks")
+          .because(fmt::format("sub-groups {} and {} would be joined, but their '{}' differ", group.from.front(), from,
+                               state.empty() ? "fp32" : state));
     }
     return first;
   }
@@ -199,7 +199,7 @@ class Respread {
 
 }  // namespace
 
-Remake repartition(const Source& source, const OpenOptions& open, const RemakeOptions& options) {
+Rewrite repartition(const Source& source, const OpenOptions& open, const RewriteOptions& options) {
   auto reader = std::make_unique<SaveReader>(source, open, Listing::kWhole);
   const std::vector<WholeSave> wholes = reader->wholes();
   const std::int64_t model_ranks = std::ssize(wholes);

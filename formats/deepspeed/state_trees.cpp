@@ -54,7 +54,7 @@ Value* shapes_of(Arena& arena, const Value& old, const NewSpread& spread) {
     std::vector<Value*> items;
     for (const ParamShape& param : group.params) {
       const std::array<Value*, 2>* const pair = pairs.find(param.name);
-      if (pair == nullptr) throw pickle::malformed("param_shapes", "a parameter is not there").of_tensor(param.name);
+      if (pair == nullptr) throw pickle::malformed("param_shapes", "a parameter is missing").of_tensor(param.name);
       items.insert(items.end(), pair->begin(), pair->end());
     }
     groups.push_back(with_items(arena, *like, items));
@@ -113,7 +113,7 @@ class OptimizerTree {
     std::vector<Value*> groups;
     for (std::size_t g = 0; g < spread_.groups.groups.size(); ++g) {
       const std::size_t from = spread_.groups.groups[g].from.front();
-      if (from >= old.size()) throw pickle::malformed("base_optimizer_state", "a group is not there");
+      if (from >= old.size()) throw pickle::malformed("base_optimizer_state", "a group is missing");
       groups.push_back(states_of(*old[from], g));
     }
     return make_list(arena_, ValueKind::kList, groups);

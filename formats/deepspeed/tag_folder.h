@@ -1,5 +1,6 @@
 /// \file
-/// Finds the files of a DeepSpeed save and reads their names. Source: deepspeed/runtime/engine.py of 0.18.2.
+/// Finds the files of a DeepSpeed save or of a universal checkpoint, and reads their names. Source:
+/// deepspeed/runtime/engine.py, deepspeed/checkpoint/ds_to_universal.py of 0.18.2.
 #pragma once
 
 #include <cstdint>
@@ -47,5 +48,31 @@ std::string named_folder(const SourceStore& store, const std::string& path, std:
 /// \throws Error kUnsupported  files that no reader can join: layers of a pipeline, experts, tensors offloaded to disk,
 ///   files in pieces; more than one file of a folder as the source.
 TagFolder find_tag_folder(const Source& source);
+
+// Universal checkpoints.
+
+inline constexpr std::string_view kZeroFolder = "zero", kOptimizerFile = "optimizer_state.pt";
+inline constexpr std::string_view kLatestUniversal = "latest_universal";
+inline constexpr std::string_view kWeightFile = "fp32", kStepFile = "step";  ///< Files of a parameter, without ".pt".
+
+struct UniversalFolder {
+  struct Param {
+    std::string name;
+    std::vector<std::string> files;  ///< Without ".pt", sorted.
+  };
+  std::string path;
+  std::vector<StateFile> models;  ///< Like TagFolder::models.
+  bool are_models_of_ranks = false;
+  std::vector<Param> params;  ///< By name.
+};
+
+/// True for a folder with zero/optimizer_state.pt, and for one whose file `latest_universal` names such a folder.
+bool is_universal_folder(const SourceStore& store, const std::string& path);
+/// True only for the folder itself; ignores `latest_universal`.
+bool holds_universal(const SourceStore& store, const std::string& path);
+
+/// \throws Error kNotFound  the folder has no model states; a folder under zero/ has no fp32.pt; kUnsupported  more
+///   than one path.
+UniversalFolder find_universal_folder(const Source& source);
 
 }  // namespace shard::deepspeed

@@ -4,12 +4,12 @@
 #include <span>
 #include <utility>
 
-#include "formats/torch/zips_writer.h"
+#include "formats/torch/placed_zip.h"
 #include "libshard/core/box.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
 #include "libshard/core/hash_table.h"
-#include "libshard/core/visited.h"
+#include "libshard/core/value_walk.h"
 #include "libshard/io/paths.h"
 
 namespace shard::deepspeed {

@@ -11,14 +11,13 @@
 
 #include "formats/deepspeed/format.h"
 #include "formats/deepspeed/join.h"
-#include "formats/deepspeed/join_rules.h"
 #include "formats/deepspeed/merge.h"
 #include "formats/deepspeed/model_files.h"
-#include "formats/deepspeed/state_values.h"
-#include "formats/deepspeed/universal_folder.h"
+#include "formats/deepspeed/states.h"
+#include "formats/deepspeed/tag_folder.h"
 #include "formats/torch/saved_reader.h"
 #include "libshard/core/error.h"
-#include "libshard/core/first_names.h"
+#include "libshard/core/short_text.h"
 #include "libshard/io/paths.h"
 
 namespace shard::deepspeed {
@@ -281,13 +280,13 @@ class UniversalMaker {
   void add_parameter(std::string_view name, std::size_t group) {
     check_name(name);
     const JoinRule rule = rules_ ? rules_->rule_for(name) : JoinRule();
-    add_tensor(name, {}, kWeights, rule);
+    add_tensor(name, {}, kWeightFile, rule);
     for (const FlatState& state : first().save.optimizers.front().states) {
       check_name(state.name);
       add_tensor(name, state.name, state.name, rule);
     }
     if (Value* const step = find_step(group); step != nullptr && !first().save.is_parted()) {
-      add_file(path_of(name, kStep), [step](Arena&) { return step; });
+      add_file(path_of(name, kStepFile), [step](Arena&) { return step; });
     }
   }
 
@@ -313,7 +312,7 @@ class UniversalMaker {
     const Value* const state = base == nullptr ? nullptr : find_key(*base, "state");
     const std::span<Value*> items = state == nullptr ? std::span<Value*>() : mapping_items(*state);
     for (std::size_t i = 0; i + 1 < items.size(); i += 2) {
-      if (items[i]->number == static_cast<std::int64_t>(group)) return find_key(*items[i + 1], kStep);
+      if (items[i]->number == static_cast<std::int64_t>(group)) return find_key(*items[i + 1], kStepFile);
     }
     return nullptr;
   }
@@ -335,9 +334,9 @@ std::unique_ptr<Reader> open_universal(const Source& source, const OpenOptions& 
   return std::make_unique<UniversalReader>(source, options);
 }
 
-Remake make_universal(const Source& source, const OpenOptions& open, const RemakeOptions& options) {
+Rewrite make_universal(const Source& source, const OpenOptions& open, const RewriteOptions& options) {
   if (options.ranks) {
-    throw Error(ErrorCode::kInvalidArgument, "a universal checkpoint holds whole tensors for any number of ranks")
+    throw Error(ErrorCode::kInvalidArgument, "a universal checkpoint contains whole tensors for any number of ranks")
         .found(*options.ranks);
   }
   auto reader = std::make_unique<SaveReader>(source, open, Listing::kJoined);

@@ -260,8 +260,8 @@ Error ModelExport::mismatch(const ReferenceDifference& difference) const {
       .because(first_names(lines_of(difference)));
 }
 
-std::unique_ptr<Writer> ModelExport::add_files(std::unique_ptr<Writer> writer, LocalDisk* cloner) const {
-  return carried_.files.empty() ? std::move(writer) : with_added_files(std::move(writer), carried_.files, cloner);
+std::unique_ptr<Writer> ModelExport::add_files(std::unique_ptr<Writer> writer, LocalDisk* reflink_disk) const {
+  return carried_.files.empty() ? std::move(writer) : with_added_files(std::move(writer), carried_.files, reflink_disk);
 }
 
 }  // namespace shard

@@ -24,7 +24,7 @@
 #include "libshard/catalog/selection/selection.h"
 #include "libshard/checkpoint/reader.h"
 #include "libshard/checkpoint/writer.h"
-#include "libshard/core/first_names.h"
+#include "libshard/core/short_text.h"
 #include "libshard/export/model_part.h"
 #include "libshard/export/reference_check.h"
 #include "libshard/io/local_disk.h"
@@ -114,8 +114,8 @@ class ModelExport {
   /// The error for a difference that `adjust` returned.
   Error mismatch(const ReferenceDifference& difference) const;
 
-  /// A writer that also writes the files of the model. `cloner`: see with_added_files.
-  std::unique_ptr<Writer> add_files(std::unique_ptr<Writer> writer, LocalDisk* cloner) const;
+  /// A writer that also writes the files of the model. `reflink_disk`: see with_added_files.
+  std::unique_ptr<Writer> add_files(std::unique_ptr<Writer> writer, LocalDisk* reflink_disk) const;
 
   const ExportReport& report() const { return report_; }
 

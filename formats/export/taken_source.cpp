@@ -42,13 +42,13 @@ TakenSource found_below(const FoundCheckpoint& found) {
 [[noreturn]] void refuse_several(const std::string& folder, const std::vector<FoundCheckpoint>& found) {
   const std::size_t folder_bytes = join_path(folder, "").size();
   std::vector<std::string> names;
-  Error error(ErrorCode::kInvalidArgument, fmt::format("cannot tell which checkpoint of '{}' to export", folder));
+  Error error(ErrorCode::kInvalidArgument, fmt::format("cannot choose which checkpoint of '{}' to export", folder));
   error.in_file(folder);
   for (const FoundCheckpoint& each : found) {
     names.push_back(each.path.substr(folder_bytes));
     error.suggest(each.kind == FoundCheckpoint::Kind::kFiles ? Remedy::kReadFiles : Remedy::kReadFolder, each.path);
   }
-  throw Error(error.because(fmt::format("it holds several: {}", fmt::join(names, ", "))));
+  throw Error(error.because(fmt::format("it contains several: {}", fmt::join(names, ", "))));
 }
 
 [[noreturn]] void refuse_several_files(const std::string& folder, const std::vector<std::string>& names) {

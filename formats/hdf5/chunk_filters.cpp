@@ -60,7 +60,7 @@ std::size_t inflate_or_say(std::span<const std::byte> stream, std::span<std::byt
     state.avail_out = sizeof more;
     status = ::inflate(&state, Z_FINISH);
     if (state.avail_out == 0) {
-      throw damaged(shown, "its deflate stream holds more bytes than the chunk")
+      throw damaged(shown, "its deflate stream decodes to more bytes than the chunk has")
           .expected(fmt::format("{}", out.size()));
     }
   }
@@ -82,7 +82,7 @@ Bytes inflated(std::span<const std::byte> stream, const FilterStep& step, std::s
   if (step.out.is_exact && inflate_fast(stream, out.span())) return out;
   out.shrink(inflate_or_say(stream, out.span(), shown));
   if (step.out.is_exact && static_cast<std::int64_t>(out.size()) != step.out.bytes) {
-    throw damaged(shown, "its deflate stream holds fewer bytes than the chunk")
+    throw damaged(shown, "its deflate stream decodes to fewer bytes than the chunk has")
         .expected(step.out.bytes)
         .found(static_cast<std::int64_t>(out.size()));
   }
@@ -97,11 +97,11 @@ Bytes expanded(std::span<const std::byte> stream, const FilterStep& step, std::s
   if (!made) throw damaged(shown, "its LZF stream repeats bytes from before its begin");
   const bool is_whole = lzf.may_end() && rest.empty();
   if (!is_whole && *made == out.size()) {
-    throw damaged(shown, "its LZF stream holds more bytes than the chunk").expected(step.out.bytes);
+    throw damaged(shown, "its LZF stream decodes to more bytes than the chunk has").expected(step.out.bytes);
   }
   if (!is_whole) throw damaged(shown, "its LZF stream is cut short", FindingKind::kTruncated);
   if (step.out.is_exact && *made < out.size()) {
-    throw damaged(shown, "its LZF stream holds fewer bytes than the chunk")
+    throw damaged(shown, "its LZF stream decodes to fewer bytes than the chunk has")
         .expected(step.out.bytes)
         .found(static_cast<std::int64_t>(*made));
   }

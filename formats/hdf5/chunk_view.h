@@ -43,4 +43,11 @@ std::shared_ptr<const RandomReader> decoded_chunk(const FilteredChunk& chunk);
 std::shared_ptr<const RandomReader> constant_view(std::span<const std::byte> fill, std::int64_t bytes,
                                                   std::string name);
 
+/// Reads a chunk that is too large to be decoded whole, in bounded memory, see decoded_chunk. A compressed chunk
+/// streams through one decoder. A compressed and shuffled one streams through one decoder for each byte of an element,
+/// and is decoded once before that to set them up. A checksum is compared in one pass before the first byte. \throws
+/// Error kUnsupported  from read_at: shuffled elements of more than 64 bytes. Memory: up to 40 MiB. Nothing is read
+/// before the first read.
+std::shared_ptr<const RandomReader> large_chunk(const FilteredChunk& chunk);
+
 }  // namespace shard::hdf5

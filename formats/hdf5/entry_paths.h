@@ -1,5 +1,5 @@
 /// \file
-/// Names and paths of entries, stored in an arena. Inside formats/hdf5 only.
+/// Names and paths of entries, and their keys in HDF5's links and attributes. Inside formats/hdf5 only.
 #pragma once
 
 #include <span>
@@ -12,6 +12,27 @@
 
 namespace shard::hdf5 {
 
+// A link's name cannot contain '/' or NUL, and cannot be empty, "." or ".."; keys can. In shardctl's files such keys
+// are percent-encoded, and '%' with them; the root's attribute `shardctl.names` records this. Names of attributes are
+// encoded in the same way. Names in other files are used unchanged.
+
+/// The root's attribute, and its value.
+inline constexpr std::string_view kNamesAttribute = "shardctl.names";
+inline constexpr std::string_view kPercentEncoded = "percent-encoded";
+
+/// '/', '%' and NUL become %2F, %25 and %00; "" becomes "%", "." and ".." become "%2E" and "%2E%2E".
+std::string link_name(std::string_view key);
+/// The inverse. Text that link_name never produces is kept unchanged.
+std::string key_of_link(std::string_view link);
+
+/// The prefix of shardctl's own attributes.
+inline constexpr std::string_view kReserved = "shardctl.";
+
+/// Like link_name. A key that could be the name of one of shardctl's own attributes gets a '%' before it.
+std::string attribute_name(std::string_view key);
+/// The inverse of attribute_name.
+std::string key_of_attribute(std::string_view name);
+
 /// A key, or the digits of an index.
 std::string part_text(const PathPart& part);
 
@@ -20,7 +41,7 @@ class EntryPaths {
  public:
   explicit EntryPaths(Arena& arena) : arena_(arena) {}
 
-  /// Declares that names of links and attributes from here on are percent-encoded keys (link_names.h).
+  /// Declares that names of links and attributes from here on are percent-encoded keys.
   void decode_names() { are_encoded_ = true; }
 
   /// Moves to the entry at the end of these links.

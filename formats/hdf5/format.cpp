@@ -11,7 +11,7 @@ namespace shard {
 const Format kHdf5Format{
     .traits = {.name = "hdf5",
                .pieces = true,
-               .one_box_per_item = true,
+               .single_box_items = true,
                .objects = true,
                .aliases = true,
                .notes = true,

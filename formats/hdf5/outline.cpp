@@ -6,10 +6,9 @@
 
 #include "formats/hdf5/datatype.h"
 #include "formats/hdf5/entry_paths.h"
-#include "formats/hdf5/link_names.h"
 #include "formats/hdf5/root_notes.h"
-#include "libshard/core/clipped.h"
 #include "libshard/core/error.h"
+#include "libshard/core/short_text.h"
 
 namespace shard::hdf5 {
 
@@ -29,7 +28,8 @@ bool is_reserved(std::string_view attribute) {
 void check_attribute_name(std::string_view attribute, std::string_view of) {
   if (attribute.size() <= kMaxAttributeName) return;
   throw Error(ErrorCode::kUnsupported, fmt::format("cannot write '{}' as an attribute", clipped(of)))
-      .because(fmt::format("its key takes {} bytes, an attribute's name holds {}", attribute.size(), kMaxAttributeName))
+      .because(
+          fmt::format("its key has {} bytes, but an attribute's name at most {}", attribute.size(), kMaxAttributeName))
       .suggest(Remedy::kDropObjects);
 }
 

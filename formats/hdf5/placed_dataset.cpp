@@ -12,7 +12,6 @@
 #include "libshard/core/box.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
-#include "libshard/core/index_walk.h"
 
 namespace shard::hdf5 {
 
@@ -112,7 +111,7 @@ class Placer {
                               dtype_name(element_.dtype), kShapeAttribute));
     }
     const std::optional<std::vector<std::int64_t>> numbers = integers_of(shape->content);
-    if (!numbers) throw contradiction(fmt::format("the attribute {} holds no integers", kShapeAttribute));
+    if (!numbers) throw contradiction(fmt::format("the attribute {} does not contain integers", kShapeAttribute));
     const std::vector<std::int64_t>& dims = *numbers;
     if (checked_bytes(checked_numel(dims), element_.dtype) != checked_numel(placed_.shape)) {
       throw contradiction(fmt::format("the attribute {} does not fit the dataset", kShapeAttribute))
@@ -164,7 +163,7 @@ class Placer {
     for (const ChunkPlace& chunk : entry_.chunks) {
       const auto number = static_cast<std::size_t>(chunk.number);
       if (chunk.number < std::ssize(placed_.stored) || chunk.number >= count)
-        throw contradiction("a chunk lies outside its dataset");
+        throw contradiction("a chunk is outside its dataset");
       fill_until(number);
       add_chunk(chunk);
     }

@@ -15,13 +15,11 @@
 #include "formats/hdf5/entry_paths.h"
 #include "formats/hdf5/format.h"
 #include "formats/hdf5/kept_content.h"
-#include "formats/hdf5/link_names.h"
 #include "formats/hdf5/parser.h"
 #include "formats/hdf5/placed_dataset.h"
 #include "formats/hdf5/reply.h"
 #include "formats/hdf5/root_notes.h"
 #include "formats/hdf5/source_files.h"
-#include "formats/hdf5/tree.h"
 #include "formats/hdf5/values.h"
 #include "formats/hdf5/virtual_datasets.h"
 #include "formats/hdf5_source.h"
@@ -31,7 +29,7 @@
 #include "libshard/catalog/tree.h"
 #include "libshard/core/error.h"
 #include "libshard/core/findings.h"
-#include "libshard/core/first_names.h"
+#include "libshard/core/short_text.h"
 #include "libshard/core/value_equality.h"
 #include "libshard/io/open_files.h"
 #include "libshard/io/paths.h"
@@ -222,7 +220,7 @@ class Hdf5Reader final : public Reader {
     catalog_.format_version = fmt::format("superblock {}", facts.superblock_version);
     if (!facts.skipped.empty()) {
       catalog_.warnings.push_back(
-          fmt::format("{}: left out: {}", catalog_.files[index].path, first_names(facts.skipped)));
+          fmt::format("{}: skipped: {}", catalog_.files[index].path, first_names(facts.skipped)));
     }
   }
 
@@ -253,7 +251,7 @@ class Hdf5Reader final : public Reader {
   }
 
   [[noreturn]] void refuse_rank_file(std::uint32_t file, std::int64_t rank) const {
-    throw Error(ErrorCode::kUnsupported, "this file holds the pieces of one rank, not whole tensors")
+    throw Error(ErrorCode::kUnsupported, "this file contains the pieces of one rank, not whole tensors")
         .in_file(catalog_.files[file].path)
         .of_rank(static_cast<int>(rank))
         .because("master.h5 in the same folder describes how to join them")
@@ -393,7 +391,7 @@ class Hdf5Reader final : public Reader {
           fmt::format("datasets that cannot be read are listed as objects: {}", unread_.text()));
     }
     if (lost_.count() > 0) {
-      catalog_.warnings.push_back(fmt::format("attributes of types that are not kept are left out: {}", lost_.text()));
+      catalog_.warnings.push_back(fmt::format("skipped attributes of unsupported types: {}", lost_.text()));
     }
     if (bytes_.count() > 0) {
       catalog_.warnings.push_back(
@@ -407,7 +405,7 @@ class Hdf5Reader final : public Reader {
   /// Reads a file of which virtual datasets use parts.
   void read_source(std::string_view name, const VirtualDatasets::Take& take) {
     if (source_.names.size() > 1) {
-      throw Error(ErrorCode::kUnsupported, "cannot read several files at once where one has virtual datasets")
+      throw Error(ErrorCode::kUnsupported, "cannot read several files at once if one has virtual datasets")
           .in_file(catalog_.files.front().path);
     }
     std::uint32_t file = 0;
@@ -426,7 +424,7 @@ class Hdf5Reader final : public Reader {
     if (!notes.rank) return -1;
     if (notes.world_size != catalog_.world_size) {
       const auto text = [](std::optional<std::int64_t> size) { return size ? fmt::format("{}", *size) : "nothing"; };
-      throw Error(ErrorCode::kCorruption, "the file states another number of ranks than the one that takes parts of it")
+      throw Error(ErrorCode::kCorruption, "the file and its master state different numbers of ranks")
           .in_file(std::string(name))
           .of_kind(FindingKind::kWorldSizeMismatch)
           .expected(text(catalog_.world_size))
@@ -434,7 +432,7 @@ class Hdf5Reader final : public Reader {
     }
     const std::string own = rank_file_name(*notes.rank, notes.world_size.value_or(0));
     if (name.starts_with("rank-") && name != own) {
-      throw Error(ErrorCode::kCorruption, "the file states another rank than its name")
+      throw Error(ErrorCode::kCorruption, "the file states a different rank from its name")
           .in_file(std::string(name))
           .of_kind(FindingKind::kRankMismatch)
           .expected(name)
@@ -496,7 +494,7 @@ class Hdf5Reader final : public Reader {
     };
     std::erase_if(catalog_.objects, is_part_of_one);
     catalog_.warnings.push_back(
-        fmt::format("attributes that differ between the files are left out: {}", first_names(differing_)));
+        fmt::format("skipped attributes that differ between the files: {}", first_names(differing_)));
   }
 
   void take_tree() {

@@ -82,7 +82,7 @@ class Decoder {
   std::vector<VirtualMapping> mappings();
 
   void end() const {
-    if (!left_.empty()) throw_malformed("bytes behind its end");
+    if (!left_.empty()) throw_malformed("bytes after its end");
   }
 
  private:
@@ -197,7 +197,7 @@ std::vector<VirtualMapping> Decoder::mappings() {
 }
 
 [[noreturn]] void throw_outside(std::string_view what, std::int64_t end, std::int64_t file_bytes) {
-  throw Error(ErrorCode::kCorruption, fmt::format("cannot read the HDF5 file: {} ends behind the file", what))
+  throw Error(ErrorCode::kCorruption, fmt::format("cannot read the HDF5 file: {} ends after the file", what))
       .of_kind(FindingKind::kOutOfBounds)
       .expected(fmt::format("at most {}", file_bytes))
       .found(end);
@@ -219,7 +219,7 @@ void check_contiguous(const Entry& entry, std::int64_t file_bytes) {
 
 void check_chunks(const Entry& entry, std::int64_t file_bytes) {
   const std::vector<std::int64_t>& shape = entry.space.shape;
-  if (entry.chunk_shape.size() != shape.size() || shape.empty()) throw_malformed("a chunk of another rank");
+  if (entry.chunk_shape.size() != shape.size() || shape.empty()) throw_malformed("a chunk of a different rank");
   std::int64_t grid = 1;
   for (std::size_t i = 0; i < shape.size(); ++i) {
     if (entry.chunk_shape[i] <= 0) throw_malformed("a chunk without elements");
@@ -231,7 +231,7 @@ void check_chunks(const Entry& entry, std::int64_t file_bytes) {
     if (chunk.number <= last || chunk.number >= grid) throw_malformed("chunks outside their grid or out of order");
     if (chunk.offset < 0) throw_malformed("a negative place");
     if (entry.filters.empty() && chunk.bytes != chunk_bytes)
-      throw_contradiction("a chunk without filters has another size than its shape");
+      throw_contradiction("a chunk without filters does not have the size of its shape");
     const std::int64_t end = checked_add(chunk.offset, chunk.bytes);
     if (end > file_bytes) throw_outside("a chunk", end, file_bytes);
     last = chunk.number;
@@ -239,7 +239,8 @@ void check_chunks(const Entry& entry, std::int64_t file_bytes) {
 }
 
 void check_box(const VirtualBox& box, const std::vector<std::int64_t>& shape) {
-  if (box.offsets.size() != shape.size() || box.sizes.size() != shape.size()) throw_malformed("a box of another rank");
+  if (box.offsets.size() != shape.size() || box.sizes.size() != shape.size())
+    throw_malformed("a box of a different rank");
   if (box.source_offsets.size() != box.source_sizes.size()) throw_malformed("a source box of two ranks");
   for (std::size_t i = 0; i < shape.size(); ++i) {
     if (checked_add(box.offsets[i], box.sizes[i]) > shape[i])
@@ -256,7 +257,7 @@ void check_dataset(const Entry& entry, std::int64_t file_bytes) {
   }
   checked_mul(elements_of(entry.space), entry.type.bytes);
   if (!entry.strings.empty()) throw_malformed("strings in a dataset of numbers");
-  if (!entry.fill.empty() && entry.fill.size() != entry.type.bytes) throw_malformed("a fill value of another size");
+  if (!entry.fill.empty() && entry.fill.size() != entry.type.bytes) throw_malformed("a fill value of the wrong size");
   switch (entry.storage) {
     case StorageKind::kCompact:
       return check_content(entry.type, entry.space, entry.compact.size(), 0);
@@ -284,7 +285,7 @@ void decode_rest(Decoder& in, Entry& entry, std::int64_t file_bytes) {
   }
   if (entry.kind == EntryKind::kUnread) {
     entry.why = in.text();
-    if (entry.why.empty() || entry.why.size() > kMostFailureBytes) throw_malformed("a reason of another length");
+    if (entry.why.empty() || entry.why.size() > kMostFailureBytes) throw_malformed("a reason of the wrong length");
     return in.end();
   }
   entry.type = in.type();
@@ -322,7 +323,7 @@ Entry decode_entry(std::span<const std::byte> payload, std::int64_t file_bytes, 
 
 void throw_failure(std::span<const std::byte> payload) {
   if (payload.size() < 2 || payload.size() > kMostFailureBytes + 1 || std::to_integer<int>(payload[0]) > 1) {
-    throw_malformed("a failure of another length or kind");
+    throw_malformed("a failure of the wrong length or kind");
   }
   const bool is_unsupported = payload[0] == std::byte{1};
   const std::string text(reinterpret_cast<const char*>(payload.data()) + 1, payload.size() - 1);

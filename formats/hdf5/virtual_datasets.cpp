@@ -43,13 +43,14 @@ std::vector<int> matching_dims(const VirtualBox& box) {
     skip_ones();
     if (source == box.source_sizes.size() || box.source_sizes[source] != box.sizes[d]) {
       throw Error(ErrorCode::kUnsupported,
-                  "cannot read a virtual dataset whose boxes have other shapes in their files");
+                  "cannot read a virtual dataset whose boxes have different shapes in their files");
     }
     dims[d] = static_cast<int>(source++);
   }
   skip_ones();
   if (source != box.source_sizes.size()) {
-    throw Error(ErrorCode::kUnsupported, "cannot read a virtual dataset whose boxes have other shapes in their files");
+    throw Error(ErrorCode::kUnsupported,
+                "cannot read a virtual dataset whose boxes have different shapes in their files");
   }
   return dims;
 }
@@ -162,7 +163,7 @@ void VirtualDatasets::append_mapped(const Pending& pending) {
           .of_kind(FindingKind::kIndexMismatch);
     }
     if (source->dtype != tensor.dtype) {
-      throw Error(ErrorCode::kUnsupported, "cannot read a virtual dataset of another datatype than its files hold")
+      throw Error(ErrorCode::kUnsupported, "cannot read a virtual dataset whose datatype is not that of its files")
           .in_file(mapping.file)
           .expected(dtype_name(tensor.dtype))
           .found(dtype_name(source->dtype));
@@ -176,13 +177,13 @@ void VirtualDatasets::append_mapped(const Pending& pending) {
 void VirtualDatasets::append_box(const Tensor& tensor, const Mapping& mapping, const PlacedDataset& source,
                                  const VirtualBox& box) {
   if (!lies_within(box.offsets, box.sizes, tensor.shape)) {
-    throw Error(ErrorCode::kCorruption, "a mapping of the virtual dataset lies outside it")
+    throw Error(ErrorCode::kCorruption, "a mapping of the virtual dataset is outside it")
         .of_kind(FindingKind::kOutOfBounds)
         .expected(shard::to_string(tensor.shape))
         .found(shard::to_string(Box(box.offsets, box.sizes)));
   }
   if (!lies_within(box.source_offsets, box.source_sizes, source.shape)) {
-    throw Error(ErrorCode::kCorruption, fmt::format("a mapping lies outside the dataset '{}'", mapping.dataset))
+    throw Error(ErrorCode::kCorruption, fmt::format("a mapping is outside the dataset '{}'", mapping.dataset))
         .in_file(mapping.file)
         .of_kind(FindingKind::kOutOfBounds)
         .expected(shard::to_string(source.shape))

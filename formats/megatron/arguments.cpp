@@ -11,6 +11,44 @@ namespace shard::megatron {
 
 namespace {
 
+/// Counts the embedding and the loss as the first and the last one of all layers.
+std::optional<LayerRange> even_range(const Stages& all, std::int64_t stage, std::int64_t chunk) {
+  const std::int64_t slots = all.layers + (all.embedding_counts ? 1 : 0) + (all.loss_counts ? 1 : 0);
+  const std::int64_t parts = all.stages * all.chunks;
+  if (slots % parts != 0) return std::nullopt;
+  const std::int64_t part = chunk * all.stages + stage, each = slots / parts;
+  LayerRange range{part * each, each};
+  if (all.embedding_counts && part > 0) --range.begin;
+  if (all.embedding_counts && part == 0) --range.count;
+  if (all.loss_counts && part == parts - 1) --range.count;
+  return range.count < 0 ? std::nullopt : std::optional(range);
+}
+
+/// The first and the last stage have their own numbers of layers, the stages between them equal numbers.
+std::optional<LayerRange> uneven_range(const Stages& all, std::int64_t stage, std::int64_t chunk) {
+  const std::int64_t first = all.first.value_or(0), last = all.last.value_or(0), between = all.layers - first - last;
+  const std::int64_t stages = all.stages - (all.first ? 1 : 0) - (all.last ? 1 : 0);
+  const bool is_first = stage == 0 && all.first, is_last = stage == all.stages - 1 && all.last;
+  if (stages < 0 || between < 0 || (stages == 0 ? between != 0 : between % stages != 0)) return std::nullopt;
+  const std::int64_t each = stages == 0 ? 0 : between / stages;
+  if (first % all.chunks != 0 || last % all.chunks != 0 || each % all.chunks != 0) return std::nullopt;
+  const std::int64_t before = stage == 0 ? 0 : first + (stage - (all.first ? 1 : 0)) * each;
+  // Chunk c of all stages precedes chunk c + 1 of all stages. Each chunk has layers / chunks layers in total, and a
+  // stage starts in it after the layers of the stages before, divided by the chunks in the same way.
+  return LayerRange{(chunk * all.layers + before) / all.chunks, (is_first  ? first
+                                                                 : is_last ? last
+                                                                           : each) /
+                                                                    all.chunks};
+}
+
+}  // namespace
+
+std::optional<LayerRange> layers_of(const Stages& stages, std::int64_t stage, std::int64_t chunk) {
+  return stages.first || stages.last ? uneven_range(stages, stage, chunk) : even_range(stages, stage, chunk);
+}
+
+namespace {
+
 constexpr std::int64_t kMostRanks = 1 << 20, kMostLayers = 1 << 20, kMostRows = std::int64_t{1} << 40;
 
 /// The value of an argument; null if it is None or missing.
@@ -57,7 +95,7 @@ void refuse_kinds(const Value& arguments, const Arguments& read) {
   const std::int64_t expert_tensor =
       optional_number(arguments, "expert_tensor_parallel_size", kMostRanks).value_or(read.tensor);
   if (read.experts > 0 && expert_tensor != read.tensor) {
-    throw refused("whose experts are cut over other ranks than the rest", "expert_tensor_parallel_size");
+    throw refused("whose experts are sharded over different ranks from the rest", "expert_tensor_parallel_size");
   }
 }
 
@@ -67,7 +105,7 @@ std::optional<std::int64_t> writer_of(const Value& arguments) { return optional_
 
 Value& arguments_of(const Value& root) {
   Value* const args = find_key(root, "args");
-  if (args == nullptr) throw pickle::malformed("args", "it is not there");
+  if (args == nullptr) throw pickle::malformed("args", "it is missing");
   pickle::need_class(*args, "Namespace");
   Value* const state = args->extra() == nullptr ? nullptr : args->extra()->state;
   if (state == nullptr || !is_mapping(*state)) throw pickle::malformed("args", "it has no attributes");
@@ -80,7 +118,7 @@ Arguments read_arguments(const Value& arguments) {
   read.pipeline = degree(arguments, "pipeline_model_parallel_size");
   read.expert = degree(arguments, "expert_model_parallel_size");
   const std::optional<std::int64_t> layers = optional_number(arguments, "num_layers", kMostLayers);
-  if (!layers) throw pickle::malformed("num_layers", "it is not there");
+  if (!layers) throw pickle::malformed("num_layers", "it is missing");
   read.stages.layers = *layers;
   read.stages.stages = read.pipeline;
   read.stages.chunks = degree(arguments, "virtual_pipeline_model_parallel_size");

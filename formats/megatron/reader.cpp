@@ -7,7 +7,7 @@
 #include "formats/megatron/merge.h"
 #include "formats/torch/saved_reader.h"
 #include "libshard/core/error.h"
-#include "libshard/core/first_names.h"
+#include "libshard/core/short_text.h"
 #include "libshard/io/paths.h"
 
 namespace shard::megatron {
@@ -23,7 +23,7 @@ void check_version(const Catalog& catalog, const RankStates& rank) {
   if (number >= 2) return;
   throw Error(ErrorCode::kUnsupported, "cannot join a Megatron-LM save before checkpoint_version 2.0")
       .in_file(catalog.files[rank.file].path)
-      .because("queries, keys and values lie in another order there")
+      .because("queries, keys and values have a different order there")
       .found(version == nullptr ? "none" : fmt::format("{}", number));
 }
 
@@ -92,7 +92,7 @@ class MegatronReader final : public torch_save::SavedReader {
     if (!save.optimizers.empty() || distributed == nullptr || !distributed->boolean()) return;
     if (find_key(root, "optimizer") == nullptr) return;
     catalog_.warnings.push_back(
-        fmt::format("the optimizer's states are not there: no rank has a file {}", kOptimizerFile));
+        fmt::format("the optimizer's states are missing: no rank has a file {}", kOptimizerFile));
   }
 
   void describe(const Save& save) {

@@ -6,7 +6,6 @@
 #include <functional>
 
 #include "formats/megatron/names.h"
-#include "formats/megatron/old_names.h"
 #include "formats/megatron_tracker.h"
 #include "formats/parts/pickle/attributes.h"
 #include "formats/torch/tensor_finder.h"
@@ -58,7 +57,7 @@ class ChunkReader {
     const bool is_new =
         view ? chunk_.tensors.try_emplace(name, *view).is_new : chunk_.objects.try_emplace(name, leaf.value).is_new;
     if (is_new) return;
-    throw Error(ErrorCode::kCorruption, fmt::format("the model holds '{}' twice", name))
+    throw Error(ErrorCode::kCorruption, fmt::format("the model contains '{}' twice", name))
         .of_tensor(name)
         .of_kind(FindingKind::kDuplicateName);
   }
@@ -139,7 +138,7 @@ const std::string& file_of(const Catalog& catalog, const RankStates& rank) { ret
 
 Error differs(const Catalog& catalog, const RankStates& rank, std::string_view name, FindingKind kind,
               std::string_view how) {
-  Error error(ErrorCode::kCorruption, fmt::format("'{}' lies {}", name, how));
+  Error error(ErrorCode::kCorruption, fmt::format("'{}' {}", name, how));
   return error.in_file(file_of(catalog, rank)).of_tensor(name).of_kind(kind);
 }
 
@@ -148,10 +147,10 @@ void check_alike(const Catalog& catalog, const RankStates& rank, const ChunkStat
   for (const auto& [name, view] : other.tensors.entries()) {
     const TensorView* const same = one.tensors.find(name);
     if (same == nullptr) {
-      throw differs(catalog, rank, name, FindingKind::kIndexMismatch, "in the files of some ranks only");
+      throw differs(catalog, rank, name, FindingKind::kIndexMismatch, "is stored by only some ranks");
     }
     if (same->shape == view.shape && same->dtype == view.dtype) continue;
-    throw differs(catalog, rank, name, FindingKind::kShapeMismatch, "in parts of different shapes or dtypes")
+    throw differs(catalog, rank, name, FindingKind::kShapeMismatch, "has parts of different shapes or dtypes")
         .expected(fmt::format("{} {}", dtype_name(same->dtype), to_string(same->shape)))
         .found(fmt::format("{} {}", dtype_name(view.dtype), to_string(view.shape)));
   }
@@ -177,7 +176,7 @@ void check_layers(const Catalog& catalog, const RankStates& rank, const ChunkSta
         .expected(fmt::format("less than {} layers", range.count));
   }
   if (std::ssize(found.keys()) == range.count) return;
-  throw Error(ErrorCode::kCorruption, "the file does not hold all layers of its stage")
+  throw Error(ErrorCode::kCorruption, "the file does not contain all layers of its stage")
       .in_file(file_of(catalog, rank))
       .of_kind(FindingKind::kGap)
       .expected(range.count)
@@ -218,11 +217,11 @@ void check_writers(const Catalog& catalog, const Save& save) {
   const auto wrong = std::ranges::adjacent_find(writers, std::ranges::greater_equal());
   if (wrong == writers.end()) return;
   const auto at = static_cast<std::size_t>(wrong - writers.begin());
-  throw Error(ErrorCode::kCorruption, fmt::format("the file of process {} stands behind that of process {}, {}",
+  throw Error(ErrorCode::kCorruption, fmt::format("the file of process {} comes after that of process {}, {}",
                                                   writers[at + 1], writers[at], file_of(catalog, save.ranks[at])))
       .in_file(file_of(catalog, save.ranks[at + 1]))
       .of_kind(FindingKind::kRankMismatch)
-      .because("files of ranks were exchanged or copied: `rank` in their arguments says who wrote them");
+      .because("per-rank files were exchanged or copied: `rank` in their arguments is the rank that wrote them");
 }
 
 }  // namespace
@@ -247,7 +246,7 @@ SaveFolder find_save_folder(const Source& source) {
     for (std::string& rank : save.ranks) rank.insert(0, save.prefix);
   }
   if (save.ranks.empty()) {
-    throw Error(ErrorCode::kNotFound, "the folder does not hold Megatron-LM's folders of ranks")
+    throw Error(ErrorCode::kNotFound, "the folder does not contain Megatron-LM's folders of ranks")
         .in_file(join_path(save.path, save.prefix))
         .of_kind(FindingKind::kMissingFile)
         .expected("mp_rank_00 or mp_rank_00_000");
@@ -294,12 +293,12 @@ void read_chunks(Catalog& catalog, RankStates& states, std::int64_t chunks) {
     for (std::int64_t i = 0; i < chunks; ++i) {
       const std::string key = chunk_key(i, chunks);
       Value** const model = parts.find(key);
-      if (model == nullptr) throw malformed(key, "it is not there");
+      if (model == nullptr) throw malformed(key, "it is missing");
       ChunkReader(*catalog.arena, states.chunks.emplace_back()).read(**model);
     }
     const std::string next = fmt::format("model{}", chunks);
     if (!parts.contains(next)) return;
-    throw malformed(next, fmt::format("the arguments say that a rank has {} of them", chunks));
+    throw malformed(next, fmt::format("according to the arguments, a rank has {} of them", chunks));
   });
 }
 
@@ -322,7 +321,7 @@ std::span<const RankStates> Save::ranks_of(std::int64_t stage) const {
 void check_folders(const SaveFolder& folder, const Arguments& arguments, std::optional<std::int64_t> ranks_expected) {
   const std::int64_t found = std::ssize(folder.ranks);
   if (ranks_expected && *ranks_expected != found) {
-    throw Error(ErrorCode::kCorruption, "the save is of another number of ranks")
+    throw Error(ErrorCode::kCorruption, "the save is from a different number of ranks")
         .in_file(folder.path)
         .of_kind(FindingKind::kWorldSizeMismatch)
         .expected(*ranks_expected)

@@ -14,7 +14,7 @@ constexpr std::array kWriteOptions{megatron_dist::kCoreVersion};
 }  // namespace
 
 const Format kMegatronDistFormat{
-    .traits = {.name = "megatron-dist", .pieces = true, .one_box_per_item = true, .objects = true},
+    .traits = {.name = "megatron-dist", .pieces = true, .single_box_items = true, .objects = true},
     .suffixes = {},
     .supersedes = kSupersedes,
     .write_options = kWriteOptions,

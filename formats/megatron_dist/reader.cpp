@@ -22,7 +22,7 @@ constexpr dcp::FolderForm kForm{
     .sets_short_apart = true,
     .names_megatron = true,
     .is_unreadable = is_bucket,
-    .why_unreadable = "are flat buffers of the optimizer (dp_reshardable), whose order the checkpoint does not say"};
+    .why_unreadable = "are flat buffers of the optimizer (dp_reshardable), whose order the checkpoint does not record"};
 
 }  // namespace
 

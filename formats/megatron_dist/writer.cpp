@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "formats/dcp/originals.h"
+#include "formats/dcp/objects.h"
 #include "formats/megatron_dist/format.h"
 #include "formats/megatron_dist/save_folder.h"
 #include "libshard/catalog/catalog.h"
@@ -16,9 +16,8 @@
 #include "libshard/core/box.h"
 #include "libshard/core/error.h"
 #include "libshard/core/hash_table.h"
-#include "libshard/core/index_walk.h"
-#include "libshard/core/plural.h"
-#include "libshard/core/visited.h"
+#include "libshard/core/short_text.h"
+#include "libshard/core/value_walk.h"
 
 namespace shard::megatron_dist {
 
@@ -157,7 +156,7 @@ class Content {
       ++made_up;
     }
     if (made_up == 0) return;
-    target_.warnings.push_back(fmt::format("{} of linear layers ('_extra_state') {} made up where the source has none",
+    target_.warnings.push_back(fmt::format("{} of linear layers ('_extra_state') {} added that the source lacks",
                                            plural(static_cast<std::int64_t>(made_up), "empty object"),
                                            made_up == 1 ? "is" : "are"));
   }
@@ -194,7 +193,7 @@ class Content {
     if (!holds(value, ValueKind::kOpaque)) return;
     throw Error(
         ErrorCode::kUnsupported,
-        fmt::format("'{}' holds tensors or objects of unknown classes, and can be written as a whole only", name))
+        fmt::format("'{}' contains tensors or objects of unknown classes, and can be written only as a whole", name))
         .of_tensor(name)
         .because("a part of it is excluded or renamed")
         .suggest(Remedy::kExclude, fmt::format("{}.**", name));

@@ -12,6 +12,7 @@
 #include "formats/parts/quantization/config.h"
 #include "formats/registry.h"
 #include "libshard/catalog/selection/glob.h"
+#include "libshard/compute/computed_reader.h"
 #include "libshard/compute/find_formulas.h"
 #include "libshard/core/error.h"
 #include "libshard/io/paths.h"
@@ -59,7 +60,20 @@ void find_format(const SourcePlace& place, const SourceRequest& request, OpenSou
                                          : &format_named(request.from);
 }
 
-/// Opens the reader of the format.
+/// Replaces quantized modules by plain weights.
+void dequantize(const SourcePlace& place, const SourceRequest& request, const SourceOptions& options,
+                Findings& findings, OpenSource& opened) {
+  const std::size_t before = opened.catalog().tensors.size();
+  opened.reader =
+      dequantized(std::move(opened.reader), *request.dequantize, facts_beside(place.store, opened), findings);
+  const auto* const computed = dynamic_cast<const ComputedReader*>(opened.reader.get());
+  if (options.on_computed && computed != nullptr) options.on_computed(*computed);
+  if (!options.on_step) return;
+  options.on_step(fmt::format("dequantized to {}: {} tensors of {}", dtype_name(*request.dequantize),
+                              opened.catalog().tensors.size(), before));
+}
+
+/// Opens the reader of the format, and computes and drops what the options ask for.
 void open_reader(const SourcePlace& place, const SourceRequest& request, const SourceOptions& options,
                  OpenSource& opened) {
   OpenOptions how;
@@ -77,6 +91,7 @@ void open_reader(const SourcePlace& place, const SourceRequest& request, const S
   how.like = options.like;
   if (options.salvage != nullptr) how.findings = options.salvage;
   opened.reader = opened.format->open({&place.store, request.paths}, how);
+  if (request.dequantize) dequantize(place, request, options, *how.findings, opened);
   if (options.salvage == nullptr) return;
   opened.reader =
       without_losses(std::move(opened.reader), *options.salvage, place.threads, wanted_by(options.selection));
@@ -106,14 +121,6 @@ OpenSource open_source(const SourcePlace& place, const SourceRequest& request, c
   find_format(place, request, opened);
   if (options.on_detail) options.on_detail(fmt::format("{}: format {}", opened.label, opened.format->traits.name));
   open_reader(place, request, options, opened);
-  if (request.dequantize) {
-    const std::size_t before = opened.catalog().tensors.size();
-    opened.reader = dequantized(std::move(opened.reader), *request.dequantize, facts_beside(place.store, opened));
-    if (options.on_step) {
-      options.on_step(fmt::format("dequantized to {}: {} tensors of {}", dtype_name(*request.dequantize),
-                                  opened.catalog().tensors.size(), before));
-    }
-  }
   if (!request.map.empty() && !options.keeps_map) {
     undo_map(place, request, options.selection, opened, options.on_step);
   }

@@ -21,6 +21,7 @@
 
 namespace shard {
 
+class ComputedReader;
 struct OpenedMap;
 
 /// Sources of a model map's numbers, besides the checkpoint.
@@ -78,7 +79,9 @@ struct SourceOptions {
   const SelectionOptions* selection = nullptr;
   const Source* like = nullptr;               ///< See OpenOptions.
   Findings* findings = &throwing_findings();  ///< See OpenOptions.
-  OnStep on_step{}, on_detail{};              ///< For the steps of opening, and for their details.
+  /// Receives the reader after dequantization, before weights with losses are dropped. May be empty.
+  std::function<void(const ComputedReader& reader)> on_computed{};
+  OnStep on_step{}, on_detail{};  ///< For the steps of opening, and for their details.
 };
 
 /// \throws Error kNotFound  a path does not exist. The error describes placeholders of files that were never fetched,

@@ -1,6 +1,7 @@
 #include "formats/safetensors/header.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -12,6 +13,8 @@
 #include "libshard/core/box.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
+#include "libshard/core/json_writer.h"
+#include "libshard/core/utf8.h"
 
 namespace shard::safetensors {
 
@@ -104,7 +107,7 @@ class HeaderParser {
       const std::string key = text(raw);
       const std::string_view value = json_.string();
       if (!metadata_.try_emplace(key, text(value)).second) {
-        throw Error(ErrorCode::kCorruption, fmt::format("__metadata__ holds the key '{}' twice", key))
+        throw Error(ErrorCode::kCorruption, fmt::format("__metadata__ contains the key '{}' twice", key))
             .in_file(file_)
             .of_kind(FindingKind::kDuplicateName);
       }
@@ -215,7 +218,7 @@ class HeaderParser {
     const std::int64_t needed = size_of(dtype);
     if (needed != stored) {
       throw Error(ErrorCode::kCorruption,
-                  fmt::format("shape {} of {} takes {} bytes, data_offsets [{}, {}] hold {}", to_string(shape_),
+                  fmt::format("shape {} of {} takes {} bytes, data_offsets [{}, {}] have {}", to_string(shape_),
                               dtype_name(dtype), needed, fields.begin, fields.end, stored))
           .expected(needed)
           .found(stored)
@@ -242,10 +245,10 @@ class HeaderParser {
     for (const auto& [begin, end] : ranges_) {
       if (begin > at)
         fail_range(FindingKind::kGap, fmt::format("bytes [{}, {}) of the data belong to no tensor", at, begin));
-      if (begin < at) fail_range(FindingKind::kOverlap, fmt::format("two tensors hold byte {} of the data", begin));
+      if (begin < at) fail_range(FindingKind::kOverlap, fmt::format("two tensors contain byte {} of the data", begin));
       at = end;
     }
-    const std::string what = fmt::format("the header says {} bytes of data, but the file has {}", at, data_bytes_);
+    const std::string what = fmt::format("the header describes {} bytes of data, but the file has {}", at, data_bytes_);
     if (at > data_bytes_) ends_.report(truncated(file_, what, at, data_bytes_));
     if (at < data_bytes_) {
       ends_.report(
@@ -286,13 +289,13 @@ std::span<const HeaderDType> header_dtypes() { return kDTypes; }
 
 HeaderText read_header_text(const RandomReader& file, const std::string& shown, Arena& arena) {
   if (file.size() < kLengthBytes) {
-    throw truncated(shown, fmt::format("the file has only {} bytes; the header length alone takes 8", file.size()),
+    throw truncated(shown, fmt::format("the file has only {} bytes; the header length needs 8", file.size()),
                     kLengthBytes, file.size());
   }
   const std::uint64_t length = read_length(file);
   if (length > static_cast<std::uint64_t>(kMaxHeaderBytes)) {
     throw Error(ErrorCode::kCorruption,
-                fmt::format("header says it is {} bytes long, at most {} are allowed", length, kMaxHeaderBytes))
+                fmt::format("the header's length is {} bytes, at most {} are allowed", length, kMaxHeaderBytes))
         .in_file(shown)
         .because("this is not a safetensors file, or its first bytes are damaged")
         .expected(fmt::format("at most {}", kMaxHeaderBytes))
@@ -339,6 +342,129 @@ bool looks_like_header(const RandomReader& file) {
   std::byte first;
   file.read_at(kLengthBytes, {&first, 1});
   return first == std::byte{'{'};
+}
+
+namespace {
+
+constexpr JsonStyle kHeaderJson{JsonEscapes::kNone, true};
+constexpr std::size_t kAlignment = 8;  ///< The alignment of the data's first byte, as in the reference.
+
+std::size_t dtype_order(DType dtype) {
+  const std::span<const HeaderDType> all = header_dtypes();
+  return static_cast<std::size_t>(std::ranges::find(all, dtype, &HeaderDType::dtype) - all.begin());
+}
+
+void check_text(std::string_view text, const char* what) {
+  if (is_utf8(text)) return;
+  throw Error(ErrorCode::kUnsupported, fmt::format("cannot write safetensors: a {} is not valid UTF-8", what))
+      .of_tensor(text)
+      .suggest(Remedy::kRename, text);
+}
+
+void check_tensor(const Tensor& tensor) {
+  check_text(tensor.name, "tensor's name");
+  if (tensor.name == "__metadata__") {
+    throw Error(ErrorCode::kUnsupported, "cannot write a tensor named __metadata__: safetensors reserves the name")
+        .of_tensor(tensor.name)
+        .suggest(Remedy::kRename, tensor.name);
+  }
+  if (dtype_order(tensor.dtype) == header_dtypes().size()) {
+    throw Error(ErrorCode::kUnsupported, fmt::format("cannot write tensor '{}': safetensors has no dtype {}",
+                                                     tensor.name, dtype_name(tensor.dtype)))
+        .of_tensor(tensor.name)
+        .suggest(Remedy::kCast, tensor.name)
+        .suggest(Remedy::kExclude, tensor.name);
+  }
+  if (!is_countable(tensor.shape)) {
+    throw Error(ErrorCode::kUnsupported,
+                fmt::format("cannot write tensor '{}': the dimensions of its shape [{}] are too "
+                            "large for safetensors, though it has no elements",
+                            tensor.name, fmt::join(tensor.shape, ", ")))
+        .of_tensor(tensor.name)
+        .suggest(Remedy::kExclude, tensor.name);
+  }
+  if (tensor.dtype == DType::kFloat4E2m1fnX2 && tensor.shape.empty()) {
+    throw Error(ErrorCode::kUnsupported,
+                fmt::format("cannot write tensor '{}': safetensors has no float4 without dimensions", tensor.name))
+        .of_tensor(tensor.name);
+  }
+}
+
+void write_entry(JsonWriter& json, const Tensor& tensor, Dims shape, std::int64_t begin, std::int64_t end) {
+  json.member_name(tensor.name), json.begin_object();
+  json.key("dtype"), json.string(header_dtypes()[dtype_order(tensor.dtype)].name);
+  json.key("shape"), json.begin_array();
+  for (int d = 0; d < shape.size(); ++d) {
+    const bool doubles = tensor.dtype == DType::kFloat4E2m1fnX2 && d + 1 == shape.size();
+    json.number(shape[d] * (doubles ? 2 : 1));
+  }
+  json.end_array();
+  json.key("data_offsets"), json.begin_array(), json.number(begin), json.number(end), json.end_array();
+  json.end_object();
+}
+
+void write_metadata(JsonWriter& json, const std::map<std::string, std::string>& metadata) {
+  json.key("__metadata__"), json.begin_object();
+  for (const auto& [key, value] : metadata) {
+    check_text(key, "key of the metadata");
+    check_text(value, "value of the metadata");
+    json.member_name(key), json.string(value);
+  }
+  json.end_object();
+}
+
+/// Writes the number before the header.
+void set_length(std::string& head, const std::string& file) {
+  std::size_t length = head.size() - kLengthBytes;
+  if (length > static_cast<std::size_t>(kMaxHeaderBytes)) {
+    throw Error(ErrorCode::kUnsupported,
+                fmt::format("cannot write a header of {} bytes: safetensors allows {}", length, kMaxHeaderBytes))
+        .in_file(file)
+        .suggest(Remedy::kSpreadFiles);
+  }
+  for (int i = 0; i < kLengthBytes; ++i, length >>= 8) head[static_cast<std::size_t>(i)] = static_cast<char>(length);
+}
+
+}  // namespace
+
+void check_tensors(const Catalog& target) {
+  for (const Tensor& tensor : target.tensors) check_tensor(tensor);
+}
+
+std::string place_file(std::vector<OutgoingTensor>& tensors, const std::map<std::string, std::string>& metadata,
+                       File& file) {
+  std::ranges::stable_sort(tensors, std::ranges::greater{},
+                           [](const OutgoingTensor& each) { return dtype_order(each.tensor->dtype); });
+  std::string head(kLengthBytes, '\0');
+  JsonWriter json(head, kHeaderJson);
+  json.begin_object();
+  write_metadata(json, metadata);
+  std::int64_t end = 0;
+  for (const OutgoingTensor& each : tensors) {
+    each.storage->offset = end;
+    end = checked_add(end, each.storage->bytes);
+    write_entry(json, *each.tensor, each.shape, each.storage->offset, end);
+  }
+  json.end_object();
+  head.append((kAlignment - head.size() % kAlignment) % kAlignment, ' ');
+  set_length(head, file.path);
+  const auto data = static_cast<std::int64_t>(head.size());
+  // The header counts offsets from the start of the data, the catalog from the start of the file.
+  for (const OutgoingTensor& each : tensors) each.storage->offset += data;
+  file.bytes = checked_add(data, end);
+  return head;
+}
+
+std::string aliases_text(const Catalog& target) {
+  std::string out;
+  JsonWriter json(out, kHeaderJson);
+  for (const Tensor& tensor : target.tensors) {
+    if (tensor.alias_of == kNoIndex) continue;
+    if (out.empty()) json.begin_object();
+    json.member_name(tensor.name), json.string(target.tensors[tensor.alias_of].name);
+  }
+  if (!out.empty()) json.end_object();
+  return out;
 }
 
 }  // namespace shard::safetensors

@@ -10,7 +10,7 @@
 #include "formats/safetensors/header.h"
 #include "libshard/core/box.h"
 #include "libshard/core/error.h"
-#include "libshard/core/first_names.h"
+#include "libshard/core/short_text.h"
 
 namespace shard::safetensors {
 
@@ -92,7 +92,7 @@ class NamedDocument {
                 fmt::format("cannot read {}: tensor '{}' has the unknown field '{}'", key_, name, field))
         .in_file(file_)
         .of_tensor(name)
-        .because("a newer torch wrote it, and the field may change where the pieces lie");
+        .because("a newer torch wrote it, and the field may change the positions of the pieces");
   }
 
   [[noreturn]] void fail(std::string_view name, const std::string& what) const {

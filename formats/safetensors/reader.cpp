@@ -8,7 +8,6 @@
 #include "formats/format.h"
 #include "formats/parts/hf_index/folder_names.h"
 #include "formats/parts/hf_index/index_file.h"
-#include "formats/parts/hf_index/index_findings.h"
 #include "formats/parts/hf_index/indexed_folder.h"
 #include "formats/safetensors/format.h"
 #include "formats/safetensors/header.h"
@@ -52,7 +51,7 @@ DataFiles from_folder(const SourceStore& store, const std::string& folder) {
     }
   }
   if (files.names.empty() && index.empty()) {
-    throw Error(ErrorCode::kNotFound, "the folder holds no .safetensors file")
+    throw Error(ErrorCode::kNotFound, "the folder contains no .safetensors file")
         .in_file(folder)
         .of_kind(FindingKind::kMissingFile);
   }
@@ -287,7 +286,7 @@ class SafetensorsReader final : public Reader {
     if (are_pieces) {
       throw Error(ErrorCode::kUnsupported, "this is a shard of a dcp-hf checkpoint, not whole tensors")
           .in_file(file)
-          .because("its __metadata__ holds DCP_SHARDING_INFO: the tensors in it are pieces")
+          .because("its __metadata__ contains DCP_SHARDING_INFO, so its tensors are pieces")
           .suggest(Remedy::kReadAs, "dcp-hf");
     }
     metadata.erase(info);
@@ -300,7 +299,7 @@ class SafetensorsReader final : public Reader {
     if (shards == source_.others.end()) return;
     if (store_.status(join_path(source_.folder, *shards)).kind != FileKind::kFolder) return;
     catalog_.warnings.emplace_back(
-        "sharded/ holds the shards from which this checkpoint was assembled; they are not read");
+        "sharded/ contains the shards from which this checkpoint was assembled; they are not read");
     source_.others.erase(shards);
   }
 

@@ -4,9 +4,9 @@
 
 #include <vector>
 
-#include "formats/parts/hf_index/index_writer.h"
+#include "formats/parts/hf_index/index_file.h"
 #include "formats/safetensors/format.h"
-#include "formats/safetensors/header_writer.h"
+#include "formats/safetensors/header.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
 #include "libshard/io/file_writer.h"

@@ -1,5 +1,6 @@
 /// \file
-/// Checks all bytes of torch.save files that are not elements, and the checksums that zips have for the elements.
+/// Checks all bytes of torch.save files that are not elements, and the checksums that zips have for the elements; of a
+/// checkpoint, and of files that cannot be opened as one.
 #pragma once
 
 #include <cstdint>
@@ -7,9 +8,12 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "libshard/checkpoint/container_report.h"
+#include "libshard/checkpoint/reader.h"
 #include "libshard/core/hash_table.h"
+#include "libshard/io/source_store.h"
 
 namespace shard::torch_save {
 
@@ -40,5 +44,11 @@ void check_saved_zip(const ZipPlace& place, GlobalLister& globals, ContainerRepo
 
 /// Checks a whole file: a zip, or one of torch before 1.6, which has no checksums.
 void check_saved_file(const std::shared_ptr<const RandomReader>& file, ContainerReport& report);
+
+/// Opens the files of a source one by one if it cannot be opened as a checkpoint. Finds files that torch.save may have
+/// written among `paths`, and in the folders among them and below. The catalog contains only files; check_container
+/// checks each. Null if there are none, or if some are files of dcp. Ownership: `store` must outlive the result. Cost:
+/// opens each file; at most 10,000 are opened.
+std::unique_ptr<Reader> open_loose_files(const SourceStore& store, const std::vector<std::string>& paths);
 
 }  // namespace shard::torch_save

@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "formats/parts/pickle/foreign_holder.h"
-#include "formats/torch/tensor_subclass.h"
+#include "formats/torch/tensor_pickle.h"
 #include "libshard/core/object_faults.h"
 
 namespace shard::torch_save {
@@ -29,11 +29,11 @@ Opaques find_opaques(const Value& value, VisitedSet& met, const Originals* origi
 
 Error foreign_class(const Value& opaque, const Value& object, std::string_view name) {
   const std::string shown = fmt::format("{}.{}", opaque.module(), opaque.text());
-  Error error(
-      ErrorCode::kCorruption,
-      fmt::format("object '{}' {} {}, which is not on the list of what a checkpoint may hold", name,
-                  &opaque == &object || &opaque == object.callee() ? "is of the class" : "holds a value of the class",
-                  shown));
+  Error error(ErrorCode::kCorruption,
+              fmt::format("object '{}' {} {}, which is not on the list of allowed classes", name,
+                          &opaque == &object || &opaque == object.callee() ? "is of the class"
+                                                                           : "contains a value of the class",
+                          shown));
   error.of_tensor(name)
       .of_kind(FindingKind::kForbiddenGlobal)
       .found(shown)

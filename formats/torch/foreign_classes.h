@@ -8,7 +8,7 @@
 #include "libshard/catalog/originals.h"
 #include "libshard/core/error.h"
 #include "libshard/core/findings.h"
-#include "libshard/core/visited.h"
+#include "libshard/core/value_walk.h"
 
 namespace shard::torch_save {
 

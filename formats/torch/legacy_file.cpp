@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "formats/parts/pickle/scan.h"
+#include "formats/parts/pickle/opcodes.h"
 #include "formats/torch/tensor_pickle.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
@@ -41,7 +41,7 @@ std::vector<LegacyStorage> storages_of(std::span<Value* const> ids) {
   for (std::size_t i = 1; i < storages.size(); ++i) {
     const LegacyStorage &a = storages[i - 1], &b = storages[i];
     if (a.key != b.key || a.bytes == b.bytes) continue;
-    throw Error(ErrorCode::kCorruption, fmt::format("two tensors say that storage {} has different sizes", a.key))
+    throw Error(ErrorCode::kCorruption, fmt::format("two tensors record different sizes of storage {}", a.key))
         .expected(a.bytes)
         .found(b.bytes)
         .of_kind(FindingKind::kShapeMismatch);
@@ -117,7 +117,7 @@ class LegacyFile final : public SavedFile {
     next_pickle();  // Skips the magic number, which is_legacy_file has checked.
     const Value& protocol = *next_pickle();
     if (protocol.kind != ValueKind::kInt || protocol.number != kProtocol) {
-      Error error(ErrorCode::kUnsupported, "a legacy torch.save file of another protocol than 1001");
+      Error error(ErrorCode::kUnsupported, "a legacy torch.save file whose protocol is not 1001");
       if (protocol.kind == ValueKind::kInt) error.found(protocol.number);
       throw error.expected(kProtocol);
     }
@@ -164,11 +164,10 @@ class LegacyFile final : public SavedFile {
     const auto found = std::ranges::lower_bound(storages_, key.text(), {}, &LegacyStorage::key);
     if (found == storages_.end() || found->key != key.text()) throw wrong("belongs to no tensor");
     if (found->offset >= 0) throw wrong("appears twice");
-    if (file_->size() - at_ < kCountBytes)
-      throw wrong("lies past the end of the file").of_kind(FindingKind::kTruncated);
+    if (file_->size() - at_ < kCountBytes) throw wrong("is past the end of the file").of_kind(FindingKind::kTruncated);
     const std::int64_t count = number_at(at_);
     if (count < 0 || checked_mul(count, found->element_bytes) != found->bytes) {
-      throw wrong("has another size than its tensors say")
+      throw wrong("does not have the size that its tensors record")
           .expected(found->bytes / found->element_bytes)
           .found(count)
           .of_kind(FindingKind::kShapeMismatch);

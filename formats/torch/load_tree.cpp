@@ -7,7 +7,7 @@
 #include "formats/torch/saved_file.h"
 #include "formats/torch/unnamed_tensors.h"
 #include "libshard/core/error.h"
-#include "libshard/core/plural.h"
+#include "libshard/core/short_text.h"
 
 namespace shard::torch_save {
 
@@ -48,8 +48,8 @@ void TreeLoader::load(Value& root) {
   } catch (Error& error) {
     throw error.in_file(catalog_.files[file_].path);
   }
-  warn(flagged_, "conjugated or negated view is read as the values that it stands for",
-       "conjugated or negated views are read as the values that they stand for");
+  warn(flagged_, "conjugated or negated view is read as its values",
+       "conjugated or negated views are read as their values");
   warn(attributed_, "tensor is read without the attributes of its Python object",
        "tensors are read without the attributes of their Python objects");
   for (const std::string& name : containers_with_unnamed_tensors(root, hidden_)) holding_.add(name);

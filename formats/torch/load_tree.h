@@ -11,7 +11,7 @@
 #include "formats/torch/tensor_pickle.h"
 #include "libshard/catalog/catalog_builder.h"
 #include "libshard/catalog/tree.h"
-#include "libshard/core/first_names.h"
+#include "libshard/core/short_text.h"
 
 namespace shard::torch_save {
 

@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <cassert>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "formats/torch/saved_file.h"
@@ -12,7 +14,7 @@
 #include "libshard/core/box.h"
 #include "libshard/core/digest.h"
 #include "libshard/core/error.h"
-#include "libshard/io/joined_writes.h"
+#include "libshard/io/file_writer.h"
 
 namespace shard::torch_save {
 
@@ -171,11 +173,11 @@ void check_contents(const Catalog& target) {
     Error error(ErrorCode::kUnsupported, fmt::format("cannot write '{}'", object.name));
     error.of_tensor(object.name).suggest(Remedy::kDropObjects);
     if (kind == "attribute") {
-      error.because(fmt::format("it is an object ({}) that holds tensors as attributes", type_name(*object.value)));
+      error.because(fmt::format("it is an object ({}) with tensors as attributes", type_name(*object.value)));
     } else {
       const bool is_storage = kind.starts_with("storage");
-      error.because(
-          fmt::format("it is or holds a {}{}; only plain tensors can be written", kind, is_storage ? "" : " tensor"));
+      error.because(fmt::format("it is or contains a {}{}; only plain tensors can be written", kind,
+                                is_storage ? "" : " tensor"));
     }
     throw Error(error);
   }
@@ -184,7 +186,29 @@ void check_contents(const Catalog& target) {
   if (holding.empty()) return;
   throw Error(ErrorCode::kUnsupported, holding[0].empty() ? "cannot write the outermost container"
                                                           : fmt::format("cannot write '{}'", holding[0]))
-      .because("tensors lie in attributes of this container, where no name leads");
+      .because("tensors are attributes of this container, so they have no names");
+}
+
+void ZipsWriter::place_zip(Catalog& target, const std::string& name) {
+  if (zips_.empty()) keys_.assign(target.storages.size(), kNoIndex);
+  const auto file = static_cast<std::uint32_t>(zips_.size());
+  zips_.emplace_back(keys_).place(target, file, name, pickle_of(target, file));
+}
+
+void ZipsWriter::place_text(Catalog& target, std::string path, std::string content) {
+  target.files.push_back({std::move(path), std::ssize(content), -1});
+  texts_.push_back(std::move(content));
+}
+
+void ZipsWriter::begin_file(const Catalog& target, std::uint32_t file, FileWriter& to) {
+  if (file < zips_.size()) zips_[file].begin(to, pickle_of(target, file));
+}
+
+std::unique_ptr<StorageFrames> ZipsWriter::frames(const Catalog& target) const { return frames_of(target, zips_); }
+
+void ZipsWriter::finish_file(const Catalog&, std::uint32_t file, const Checksums& checksums, FileWriter& to) {
+  if (file < zips_.size()) return zips_[file].finish(checksums, to);
+  to.write_at(0, std::as_bytes(std::span(texts_[file - zips_.size()])));
 }
 
 }  // namespace shard::torch_save

@@ -7,15 +7,14 @@
 
 #include "formats/parts/pickle/foreign_holder.h"
 #include "formats/parts/zip/zip.h"
-#include "formats/torch/byte_order.h"
 #include "formats/torch/legacy_file.h"
-#include "formats/torch/salvaged_zip.h"
 #include "formats/torch/saved_zip.h"
+#include "formats/torch/source_zip.h"
 #include "formats/torch/tensor_pickle.h"
 #include "libshard/catalog/catalog.h"
 #include "libshard/core/error.h"
 #include "libshard/core/parse_number.h"
-#include "libshard/core/visited.h"
+#include "libshard/core/value_walk.h"
 
 namespace shard::torch_save {
 
@@ -23,7 +22,6 @@ namespace {
 
 constexpr std::int64_t kSmallRecord = 64;
 constexpr int kLastVersion = 10;  // kMaxSupportedFileFormatVersion of caffe2/serialize/versions.h.
-constexpr std::uint16_t kDeflated = 8;
 
 std::string_view as_text(const std::vector<std::byte>& bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
@@ -55,7 +53,7 @@ void check_version(const zip::ZipReader& zip, const std::string& shown) {
   const std::string_view text = as_text(content).substr(0, as_text(content).find_last_not_of(" \t\r\n") + 1);
   const int version = parse_number<int>(text).value_or(0);
   if (version >= 1 && version <= kLastVersion) return;
-  throw Error(ErrorCode::kCorruption, "the version record holds no version of torch.save's zips")
+  throw Error(ErrorCode::kCorruption, "the version record does not contain a version of torch.save's zips")
       .in_file(shown)
       .of_kind(FindingKind::kBadHeader)
       .expected(fmt::format("1 to {}", kLastVersion))
@@ -83,7 +81,7 @@ std::shared_ptr<const std::vector<std::byte>> read_pickle(const zip::ZipReader& 
         .of_kind(FindingKind::kBadHeader)
         .because(is_cut_save(zip) ? "torch.save wrote its last records but no pickle: it failed half way, as on an "
                                     "object that cannot be pickled, so the tensors are not in the file"
-                                  : "torch.save always writes one: this is another kind of zip")
+                                  : "torch.save always writes one, so this is a different kind of zip")
         .hint(is_cut_save(zip) ? "save the checkpoint again, or take an earlier one" : "");
   }
   arena.earn(zip.allocated_bytes(*record));
@@ -97,7 +95,7 @@ bool is_rebuilt_tensor(const Value& value) {
 
 SavedRecord::Coding coding_of(std::uint16_t method) {
   if (method == 0) return SavedRecord::Coding::kPlain;
-  return method == kDeflated ? SavedRecord::Coding::kDeflated : SavedRecord::Coding::kOther;
+  return method == zip::kDeflated ? SavedRecord::Coding::kDeflated : SavedRecord::Coding::kOther;
 }
 
 /// The zip of torch 1.6 and later.
@@ -146,8 +144,8 @@ std::unique_ptr<SavedFile> salvage_file(const std::shared_ptr<const RandomReader
                                         const SavedFileOptions& options) {
   zip::SalvagedZip salvaged = salvage_saved_zip(file, 0, file->size(), arena, options.shown);
   if (!salvaged.why_scanned.empty()) {
-    options.findings->mend(fmt::format("{}: the zip's directory was made anew from its {} whole records: {}",
-                                       options.shown, salvaged.zip->records().size(), salvaged.why_scanned));
+    options.findings->mend(fmt::format("{}: rebuilt the zip's directory from its {} whole records: {}", options.shown,
+                                       salvaged.zip->records().size(), salvaged.why_scanned));
   }
   return std::make_unique<ZipFile>(std::move(*salvaged.zip), std::move(salvaged.lost), arena, options);
 }

@@ -15,12 +15,12 @@
 #include "formats/parts/decoded_view/view_cache.h"
 #include "formats/torch/saved_file.h"
 #include "libshard/catalog/bounds.h"
+#include "libshard/core/box.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/crc_runs.h"
 #include "libshard/core/digest.h"
 #include "libshard/core/error.h"
 #include "libshard/core/hash_table.h"
-#include "libshard/core/index_walk.h"
 #include "libshard/io/open_files.h"
 #include "libshard/io/paths.h"
 #include "libshard/io/source_store.h"
@@ -245,7 +245,7 @@ struct SavedFiles::Impl {
     }
     const std::int64_t bytes = saved_file.record(number).bytes;
     if (bytes == view.storage_bytes) return number;
-    throw Error(ErrorCode::kCorruption, fmt::format("the storage's record {} has {} bytes, the pickle says {}",
+    throw Error(ErrorCode::kCorruption, fmt::format("the storage's record {} has {} bytes, but the pickle records {}",
                                                     saved_file.record_name(number), bytes, view.storage_bytes))
         .of_kind(FindingKind::kShapeMismatch)
         .expected(view.storage_bytes)
@@ -306,7 +306,7 @@ struct SavedFiles::Impl {
   std::uint16_t location_of(std::string_view location) {
     if (const std::uint16_t* known = locations.find(location)) return *known;
     if (catalog.locations.size() >= kMaxLocations) {
-      throw Error(ErrorCode::kUnsupported, fmt::format("the tensors lie on more than {} devices", kMaxLocations));
+      throw Error(ErrorCode::kUnsupported, fmt::format("the tensors are on more than {} devices", kMaxLocations));
     }
     const auto index = static_cast<std::uint16_t>(catalog.locations.size());
     catalog.locations.emplace_back(location);

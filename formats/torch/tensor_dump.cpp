@@ -39,7 +39,7 @@ class TensorWriter {
     const bool is_quantized = class_.starts_with("Q");
     if (!is_quantized) return;
     throw Error(ErrorCode::kUnsupported,
-                fmt::format("torch files cannot hold plain tensors of dtype {}", dtype_name(view_.dtype)));
+                fmt::format("torch files cannot store plain tensors of dtype {}", dtype_name(view_.dtype)));
   }
 
   void storage() {

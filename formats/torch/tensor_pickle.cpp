@@ -8,7 +8,6 @@
 #include "formats/parts/pickle/attributes.h"
 #include "formats/parts/pickle/numpy_values.h"
 #include "formats/torch/saved_file.h"
-#include "formats/torch/tensor_subclass.h"
 #include "libshard/core/box.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
@@ -50,7 +49,7 @@ std::optional<TensorView> from_numpy(Arena& arena, const Value& data, DType dtyp
   if (!stored || (stored != dtype && !is_widened)) return std::nullopt;
   if (array->shape.size() > static_cast<std::size_t>(kMaxDims) ||
       checked_bytes(checked_numel(array->shape), *stored) != static_cast<std::int64_t>(array->bytes->size())) {
-    throw pickle::malformed("tensor", "its numpy array has another size than its shape");
+    throw pickle::malformed("tensor", "its numpy array does not have the size of its shape");
   }
   TensorView view;
   view.dtype = view.storage_dtype = dtype;

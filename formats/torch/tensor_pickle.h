@@ -13,6 +13,7 @@
 
 #include "formats/parts/pickle/pickle.h"
 #include "libshard/catalog/catalog.h"
+#include "libshard/core/value.h"
 
 namespace shard::torch_save {
 
@@ -80,5 +81,9 @@ using WriteInstead = std::function<bool(pickle::Dumper& dumper, std::int64_t ten
 /// kTensor values.
 void dump(const Value& root, const std::function<TensorView(std::int64_t tensor)>& view, const WriteInstead& instead,
           const pickle::Sink& sink);
+
+/// The class ("module.Name") of a tensor that `value`, or a Parameter around it, rebuilds as a subclass; otherwise
+/// empty.
+std::string_view tensor_subclass(const Value& value);
 
 }  // namespace shard::torch_save

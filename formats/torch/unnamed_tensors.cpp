@@ -5,7 +5,7 @@
 #include <span>
 
 #include "libshard/catalog/tree.h"
-#include "libshard/core/visited.h"
+#include "libshard/core/value_walk.h"
 
 namespace shard::torch_save {
 

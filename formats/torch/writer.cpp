@@ -5,10 +5,10 @@
 #include <algorithm>
 #include <vector>
 
-#include "formats/parts/hf_index/index_writer.h"
+#include "formats/parts/hf_index/index_file.h"
 #include "formats/torch/format.h"
+#include "formats/torch/placed_zip.h"
 #include "formats/torch/tensor_pickle.h"
-#include "formats/torch/zips_writer.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
 
@@ -22,7 +22,7 @@ void check_names(const Catalog& target) {
   throw Error(ErrorCode::kUnsupported,
               fmt::format("cannot write several files: two tensors are named '{}'", twice->name))
       .of_tensor(twice->name)
-      .because("several files are flat: names tell tensors apart, paths do not")
+      .because("several files are flat, so tensors are distinguished by names, not by paths")
       .suggest(Remedy::kRename, twice->name);
 }
 

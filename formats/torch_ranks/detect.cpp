@@ -2,7 +2,7 @@
 #include <string>
 #include <vector>
 
-#include "formats/parts/pickle/scan.h"
+#include "formats/parts/pickle/opcodes.h"
 #include "formats/parts/zip/bytes.h"
 #include "formats/torch/legacy_file.h"
 #include "formats/torch/reader.h"

@@ -10,7 +10,7 @@
 #include "libshard/core/box.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
-#include "libshard/core/plural.h"
+#include "libshard/core/short_text.h"
 
 namespace shard::torch_ranks {
 
@@ -52,7 +52,7 @@ Placement read_placement(const Value& value, int dimensions) {
   }
   if (name.ends_with("Partial")) {
     throw Error(ErrorCode::kUnsupported, fmt::format("the placement {} is not supported", name))
-        .because("every rank holds a part of each element's value, still to be reduced")
+        .because("every rank has a part of each element's value, still to be reduced")
         .hint("redistribute the tensor to Shard or Replicate before it is saved");
   }
   throw malformed("placement", "it is not one of torch's").found(type_name(value));
@@ -77,14 +77,14 @@ void check_meta(Arena& arena, const Value* value, const DTensorValue& tensor) {
   if (value->items().size() < 3) throw malformed("TensorMeta", fmt::format("it has {} fields", value->items().size()));
   const Dims shape = dims(arena, *value->items()[0], "TensorMeta's shape");
   if (!(shape == tensor.shape)) {
-    throw malformed(kDTensorClass, "its spec says another shape than the tensor")
+    throw malformed(kDTensorClass, "the shape in its spec is not the tensor's")
         .of_kind(FindingKind::kShapeMismatch)
         .expected(to_string(tensor.shape))
         .found(to_string(shape));
   }
   const DType stated = dtype(*value->items()[2], "TensorMeta");
   if (stated != tensor.dtype) {
-    throw malformed(kDTensorClass, "its spec says another dtype than the tensor")
+    throw malformed(kDTensorClass, "the dtype in its spec is not the tensor's")
         .of_kind(FindingKind::kDtypeMismatch)
         .expected(dtype_name(tensor.dtype))
         .found(dtype_name(stated));
@@ -264,7 +264,7 @@ void read_coordinate(const Value& mesh, DeviceMeshValue& result) {
   bool fits = result.coordinate.size() == result.axes.size();
   for (std::size_t i = 0; fits && i < result.axes.size(); ++i) fits = result.coordinate[i] < result.axes[i].size;
   if (fits) return;
-  throw malformed(kMeshClass, fmt::format("coordinate {} is not one of its own", fmt::join(result.coordinate, ", ")))
+  throw malformed(kMeshClass, fmt::format("coordinate {} is not in it", fmt::join(result.coordinate, ", ")))
       .of_kind(FindingKind::kRankMismatch);
 }
 

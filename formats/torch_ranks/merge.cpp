@@ -12,7 +12,7 @@
 #include "formats/torch_ranks/compare.h"
 #include "formats/torch_ranks/merge_parts.h"
 #include "formats/torch_ranks/merge_placed.h"
-#include "libshard/core/first_names.h"
+#include "libshard/core/short_text.h"
 #include "libshard/core/value_equality.h"
 
 namespace shard::torch_ranks {
@@ -104,7 +104,8 @@ class Merge {
   void check_twice(Holders holders) const {
     for (std::size_t i = 1; i < holders.size(); ++i) {
       if (holders[i].rank() != holders[i - 1].rank()) continue;
-      throw contradiction(context_, holders[i], FindingKind::kDuplicateName, "its rank holds it twice, at one place");
+      throw contradiction(context_, holders[i], FindingKind::kDuplicateName,
+                          "its rank stores it twice, at one position");
     }
   }
 
@@ -116,7 +117,7 @@ class Merge {
     };
     if (std::ranges::any_of(holders, is_cut)) {
       throw contradiction(context_, other, FindingKind::kMixedSave,
-                          fmt::format("rank {} holds {}, rank {} {}", other.rank(), name_of(other.leaf->kind),
+                          fmt::format("rank {} has {}, rank {} {}", other.rank(), name_of(other.leaf->kind),
                                       holders[0].rank(), name_of(holders[0].leaf->kind)))
           .because("a tensor must be sharded on all ranks or on none")
           .expected(name_of(holders[0].leaf->kind))
@@ -139,7 +140,7 @@ class Merge {
     if (is_on_all(holders) || !findings.goes_on()) return is_on_all(holders);
     if (holders.size() < 2 || holders.size() != ranks_.size()) return false;
     if (!std::exchange(has_told_of_left_, true)) {
-      findings.mend("assumed that lost ranks held the values on which all remaining ranks agree");
+      findings.mend("assumed that lost ranks had the values on which all remaining ranks agree");
     }
     return true;
   }
@@ -160,7 +161,7 @@ class Merge {
     if (const MeshLayout::Rule* rule = rule_of(holders[0])) {
       if (!is_on_all(holders)) {
         throw contradiction(context_, holders[0], FindingKind::kGap,
-                            "not every rank's file holds its slice of the tensor")
+                            "not every rank's file contains its slice of the tensor")
             .expected(context_.world_size)
             .found(std::ssize(holders));
       }

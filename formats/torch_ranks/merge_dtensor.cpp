@@ -61,8 +61,9 @@ class DTensorMerge {
   void check_same(const Holder& holder) const {
     const DTensorValue& value = value_of(holder);
     const auto differs = [&](FindingKind kind, std::string_view what) {
-      return contradiction(context_, holder, kind,
-                           fmt::format("rank {} says another {} than rank {}", holder.rank(), what, holders_[0].rank()))
+      return contradiction(
+                 context_, holder, kind,
+                 fmt::format("rank {} records a different {} from rank {}", holder.rank(), what, holders_[0].rank()))
           .because("files of different saves do not make one checkpoint");
     };
     if (!(value.shape == first_.shape)) {
@@ -92,7 +93,7 @@ class DTensorMerge {
     for (const RankPiece& piece : pieces) {
       if (ranks_.emplace(piece.rank, &value).second) continue;
       throw contradiction(context_, holder, FindingKind::kMixedSave,
-                          fmt::format("rank {} is on the mesh of another file's part of it too", piece.rank))
+                          fmt::format("rank {} is also on the mesh of a different file's part of it", piece.rank))
           .because("files of different saves do not make one checkpoint");
     }
     return entry->second;
@@ -124,7 +125,7 @@ class DTensorMerge {
       const std::int64_t rank = ranks.empty() ? index : ranks[static_cast<std::size_t>(index)];
       throw contradiction(context_, holders_[0], FindingKind::kGap,
                           fmt::format("rank {}'s file lacks the tensor", rank))
-          .because(fmt::format("the mesh that rank {}'s file names holds a part of it there", holders_[0].rank()));
+          .because(fmt::format("the mesh in rank {}'s file has a part of it there", holders_[0].rank()));
     }
   }
 
@@ -137,8 +138,8 @@ class DTensorMerge {
                            &b = context_.catalog.stored[other->second.stored[i]];
         if (is_equal(context_.files, context_.catalog, a, b)) continue;
         throw contradiction(context_, holders_[0], FindingKind::kReplicaMismatch,
-                            fmt::format("the meshes of rank {} and of rank {} hold different values", a.rank, b.rank))
-            .because("each mesh holds the whole tensor, and one of them would have to be chosen");
+                            fmt::format("the meshes of rank {} and of rank {} have different values", a.rank, b.rank))
+            .because("each mesh has the whole tensor, and shardctl does not choose one");
       }
     }
   }

@@ -33,12 +33,13 @@ torch_save::TensorView local_view(MergeContext& context, const Holder& holder, c
         .in_file(file);
   }
   if (view->dtype != dtype) {
-    throw contradiction(context, holder, FindingKind::kDtypeMismatch, "a local shard has another dtype than its tensor")
+    throw contradiction(context, holder, FindingKind::kDtypeMismatch, "a local shard does not have its tensor's dtype")
         .expected(dtype_name(dtype))
         .found(dtype_name(view->dtype));
   }
   if (!std::ranges::equal(view->shape, shape)) {
-    throw contradiction(context, holder, FindingKind::kShapeMismatch, "a local shard has another shape than its place")
+    throw contradiction(context, holder, FindingKind::kShapeMismatch,
+                        "a local shard does not have the shape of its box")
         .expected(to_string(shape))
         .found(to_string(view->shape));
   }

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "formats/torch_ranks/merge_parts.h"
+#include "libshard/catalog/layouts/placement_text.h"
 #include "libshard/core/box.h"
 
 namespace shard::torch_ranks {
@@ -116,9 +117,9 @@ class ShardedTensorMerge {
       const ShardExtent wanted{box.offsets, box.sizes};
       if (is_empty(box.sizes) || std::ranges::binary_search(found_, wanted, std::less<>())) continue;
       throw contradiction(context_, holders_.front(), FindingKind::kGap,
-                          fmt::format("no file holds the shard of {}", box_text(box)))
-          .because(box.rank < 0 ? "every rank's file says that it is there"
-                                : fmt::format("every rank's file says that rank {} has it", box.rank));
+                          fmt::format("no file contains the shard of {}", box_text(box)))
+          .because(box.rank < 0 ? "every rank's file lists it"
+                                : fmt::format("every rank's file lists it as rank {}'s", box.rank));
     }
   }
 

@@ -42,12 +42,12 @@ class SliceMerge {
     const torch_save::TensorView &view = view_of(holder), &first = view_of(holders_.front());
     if (view.shape.size() != dims_) {
       throw contradiction(context_, holder, FindingKind::kShapeMismatch,
-                          "the slice has another number of dimensions than others")
+                          "the slice has a different number of dimensions from others")
           .expected(to_string(first.shape))
           .found(to_string(view.shape));
     }
     if (view.dtype != first.dtype) {
-      throw contradiction(context_, holder, FindingKind::kDtypeMismatch, "the slice has another dtype than others")
+      throw contradiction(context_, holder, FindingKind::kDtypeMismatch, "the slice has a different dtype from others")
           .expected(dtype_name(first.dtype))
           .found(dtype_name(view.dtype));
     }

@@ -15,8 +15,8 @@
 #include "libshard/core/box.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
-#include "libshard/core/plural.h"
-#include "libshard/core/value_copier.h"
+#include "libshard/core/short_text.h"
+#include "libshard/core/value_walk.h"
 
 namespace shard::torch_ranks {
 
@@ -201,6 +201,8 @@ class LeafReader {
   bool read_tensor(Value& node, RankLeaf& leaf) {
     if (auto sharded = as_sharded_tensor(arena_, node)) {
       claim(leaf.name, sharded->group.rank, sharded->group.world_size, true);
+      if (!file_.group) file_.group = sharded->group;
+      file_.has_several_groups = file_.has_several_groups || sharded->group != *file_.group;
       const auto is_foreign = [this](const LocalShard& shard) { return is_foreign_tensor(*shard.tensor); };
       if (std::ranges::any_of(sharded->local, is_foreign)) return false;
       keep(leaf, LeafKind::kShardedTensor, file_.sharded, std::move(*sharded));
@@ -244,7 +246,7 @@ class LeafReader {
 
   void claim(std::string_view name, std::optional<std::int64_t> rank, std::int64_t world_size, bool is_exact) {
     if (rank && file_.rank && *rank != *file_.rank) {
-      throw Error(ErrorCode::kCorruption, fmt::format("'{}' says that rank {} wrote it, '{}' that rank {} did",
+      throw Error(ErrorCode::kCorruption, fmt::format("'{}' records that rank {} wrote it, '{}' that rank {} did",
                                                       rank_teller_, *file_.rank, name, *rank))
           .of_kind(FindingKind::kRankMismatch)
           .expected(*file_.rank)

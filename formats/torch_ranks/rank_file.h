@@ -66,8 +66,10 @@ struct RankFile {
   std::optional<std::int64_t> rank;
   /// From the content; 0 if it is unknown. A lower bound if only DTensors record it.
   std::int64_t world_size = 0;
-  bool is_exact = false;           ///< A process group recorded the world size.
-  const Sharding* mesh = nullptr;  ///< The largest mesh of its DTensors.
+  bool is_exact = false;              ///< A process group recorded the world size.
+  std::optional<GroupState> group{};  ///< The process group of its first ShardedTensor.
+  bool has_several_groups = false;    ///< Other ShardedTensors have different groups.
+  const Sharding* mesh = nullptr;     ///< The largest mesh of its DTensors.
 
   bool states_world() const { return world_size > 0; }
   bool is_sharded() const { return !sharded.empty() || !dtensors.empty() || !placed.empty(); }

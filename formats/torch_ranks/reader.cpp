@@ -11,22 +11,22 @@
 #include <utility>
 #include <vector>
 
-#include "formats/parts/pickle/scan.h"
+#include "formats/parts/pickle/opcodes.h"
 #include "formats/torch/foreign_classes.h"
+#include "formats/torch/reader.h"
 #include "formats/torch/saved_reader.h"
-#include "formats/torch/source_files.h"
 #include "formats/torch_ranks/merge.h"
 #include "formats/torch_ranks/rank_file.h"
 #include "formats/torch_ranks/rank_source.h"
 #include "formats/torch_ranks/shardings.h"
 #include "libshard/catalog/layouts/layout.h"
 #include "libshard/catalog/tree.h"
+#include "libshard/checkpoint/rank_groups.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
 #include "libshard/core/findings.h"
-#include "libshard/core/first_names.h"
 #include "libshard/core/name_pattern.h"
-#include "libshard/core/plural.h"
+#include "libshard/core/short_text.h"
 #include "libshard/io/paths.h"
 #include "libshard/map/documents/layout_document.h"
 
@@ -51,6 +51,7 @@ class RankAssigner {
       : files_(files), check_(check), catalog_(catalog), findings_(findings) {}
 
   std::int64_t assign() {
+    warn_of_names();
     give_ranks();
     const std::int64_t world_size = find_world_size();
     check_expected(world_size);
@@ -63,6 +64,31 @@ class RankAssigner {
 
  private:
   const std::string& shown(const RankFile& file) const { return catalog_.files[file.number].path; }
+
+  /// Warns about files whose names have the ranks of other files. Ranks are recorded in the files, so they are read
+  /// correctly here, but a program that opens the file of its own rank gets the wrong one.
+  void warn_of_names() const {
+    const auto has_rank = [](const RankFile& file) { return file.rank.has_value(); };
+    if (!std::ranges::all_of(files_, has_rank)) return;
+    const std::optional<std::vector<std::int64_t>> numbers = differing_numbers(check_.names);
+    if (!numbers || numbers->size() != files_.size()) return;
+    std::vector<std::int64_t> named, ranks;
+    for (const RankFile& file : files_) {
+      named.push_back((*numbers)[file.number]);
+      ranks.push_back(*file.rank);
+    }
+    if (!std::ranges::is_permutation(named, ranks)) return;  // The numbers mean something else.
+    for (std::size_t i = 0; i < files_.size(); ++i) {
+      if (named[i] == ranks[i]) continue;
+      findings_.warn(Error(ErrorCode::kCorruption,
+                           fmt::format("the file of rank {} has the name of rank {}'s file", ranks[i], named[i]))
+                         .in_file(shown(files_[i]))
+                         .of_kind(FindingKind::kRankMismatch)
+                         .because("a program that loads the file of its own rank would refuse it")
+                         .expected(fmt::format("rank {}", named[i]))
+                         .found(fmt::format("rank {}", ranks[i])));
+    }
+  }
 
   void give_ranks() {
     if (std::ranges::all_of(files_, [](const RankFile& file) { return file.rank.has_value(); })) return;
@@ -78,7 +104,7 @@ class RankAssigner {
   }
 
   [[noreturn]] void refuse_unknown(const RankFile& file) const {
-    Error error(ErrorCode::kInvalidArgument, "cannot tell which rank wrote this file");
+    Error error(ErrorCode::kInvalidArgument, "cannot find out which rank wrote this file");
     error.in_file(shown(file))
         .because("its tensors do not record the rank, and the file names do not differ in exactly one number");
     if (check_.layout == nullptr) throw error.suggest(Remedy::kStateLayout);
@@ -220,7 +246,7 @@ class RankAssigner {
                 fmt::format("{} ranks wrote the checkpoint, but only {} files were found", world_size, files_.size()))
             .expected(world_size)
             .found(std::ssize(files_))
-            .hint("name the files of all ranks, or the folder that holds them"));
+            .hint("name the files of all ranks, or their folder"));
   }
 
   /// Expected name of the missing file, or an existing file's name if names contain no rank.
@@ -259,12 +285,14 @@ std::int64_t assign_ranks(std::vector<RankFile>& files, const RankCheck& check, 
 
 constexpr std::int64_t kMaxLayoutBytes = 16 << 20;
 
-class RanksReader final : public torch_save::SavedReader {
+class RanksReader final : public torch_save::SavedReader, public RankGroupSource {
  public:
   RanksReader(const Source& source, const OpenOptions& options)
       : RanksReader(
             source, options,
             options.rank_paths == nullptr ? find_rank_files(source) : RankSource{source.paths.front(), {}, {}}) {}
+
+  const std::vector<std::optional<RankGroup>>& rank_groups() const override { return groups_; }
 
  private:
   RanksReader(const Source& source, const OpenOptions& options, RankSource files)
@@ -278,7 +306,7 @@ class RanksReader final : public torch_save::SavedReader {
       return;
     }
     if (source_.names.empty()) {
-      throw Error(ErrorCode::kNotFound, "the folder holds no .pt, .pth or .bin files").in_file(source_.folder);
+      throw Error(ErrorCode::kNotFound, "the folder contains no .pt, .pth or .bin files").in_file(source_.folder);
     }
     std::vector<RankFile> ranks;
     for (const std::string& name : source_.names) try_file(name, ranks);
@@ -360,10 +388,10 @@ class RanksReader final : public torch_save::SavedReader {
       if (names_of(file) == expected) continue;
       const std::string &first = catalog_.files[ranks.front().number].path, &other = catalog_.files[file.number].path;
       return findings_.report(
-          Error(ErrorCode::kCorruption, fmt::format("{} and {} hold different names", first, other))
+          Error(ErrorCode::kCorruption, fmt::format("{} and {} contain different names", first, other))
               .in_file(other)
               .of_kind(FindingKind::kMixedSave)
-              .because("files of ranks hold the same names, parts of one checkpoint have an index beside them"));
+              .because("per-rank files contain the same names; parts of one checkpoint have an index beside them"));
     }
   }
 
@@ -398,7 +426,20 @@ class RanksReader final : public torch_save::SavedReader {
 
   void assign(std::vector<RankFile>& ranks, const RankCheck& check) {
     catalog_.world_size = assign_ranks(ranks, check, catalog_, findings_);
-    for (const RankFile& file : ranks) catalog_.files[file.number].rank = static_cast<int>(*file.rank);
+    for (const RankFile& file : ranks) {
+      catalog_.files[file.number].rank = static_cast<int>(*file.rank);
+      note_group(file);
+    }
+  }
+
+  void note_group(const RankFile& file) {
+    groups_.resize(catalog_.files.size());
+    RankGroup& group = groups_[file.number].emplace();
+    group.rank = *file.rank;
+    if (file.is_exact) group.world_size = file.world_size;
+    if (!file.group || file.has_several_groups || file.group->local_rank < 0) return;
+    group.local_rank = file.group->local_rank;
+    group.local_world_size = file.group->local_world_size;
   }
 
   static RankFiles kind_of(const std::vector<RankFile>& ranks, const MeshLayout* layout) {
@@ -411,6 +452,7 @@ class RanksReader final : public torch_save::SavedReader {
   Findings& findings_;
   bool takes_foreign_;
   RankSource source_;
+  std::vector<std::optional<RankGroup>> groups_;
 };
 
 }  // namespace

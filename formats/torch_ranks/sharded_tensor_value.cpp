@@ -4,9 +4,9 @@
 
 #include "formats/torch_ranks/pickled_object.h"
 #include "formats/torch_ranks/sharded_values.h"
+#include "libshard/catalog/layouts/placement_text.h"
 #include "libshard/core/box.h"
 #include "libshard/core/error.h"
-#include "libshard/core/parse_number.h"
 
 namespace shard::torch_ranks {
 
@@ -78,7 +78,7 @@ void read_properties(const Value& value, ShardedTensorValue& tensor) {
   tensor.pin_memory = is_true(*state->items()[4]);
   const DType stated = dtype(*state->items()[0], "TensorProperties");
   if (stated == tensor.dtype) return;
-  throw malformed(kShardedTensorClass, "its metadata says another dtype than the tensor")
+  throw malformed(kShardedTensorClass, "the dtype in its metadata is not the tensor's")
       .of_kind(FindingKind::kDtypeMismatch)
       .expected(dtype_name(tensor.dtype))
       .found(dtype_name(stated));
@@ -88,7 +88,7 @@ void read_metadata(Arena& arena, const Value& value, ShardedTensorValue& tensor)
   need_class(value, "ShardedTensorMetadata");
   const Dims shape = dims(arena, need(value, "size"), "ShardedTensorMetadata's size");
   if (!(shape == tensor.shape)) {
-    throw malformed(kShardedTensorClass, "its metadata says another shape than the tensor")
+    throw malformed(kShardedTensorClass, "the shape in its metadata is not the tensor's")
         .of_kind(FindingKind::kShapeMismatch)
         .expected(to_string(tensor.shape))
         .found(to_string(shape));
@@ -179,14 +179,6 @@ ShardSpec read_spec(Arena& arena, const Value& value, int dimensions) {
 }
 
 }  // namespace
-
-std::optional<std::int64_t> rank_of_placement(std::string_view placement) {
-  constexpr std::string_view kLead = "rank:";
-  if (!placement.starts_with(kLead)) return std::nullopt;
-  placement.remove_prefix(kLead.size());
-  const std::optional<std::int64_t> rank = take_natural(placement);
-  return placement.empty() || placement.starts_with('/') ? rank : std::nullopt;
-}
 
 std::optional<ShardedTensorValue> as_sharded_tensor(Arena& arena, const Value& value) {
   if (subclass_name(value) != kShardedTensorClass) return std::nullopt;

@@ -48,10 +48,6 @@ class SharedBoxes {
   std::shared_ptr<const std::vector<ShardBox>> boxes_;
 };
 
-/// 1 for "rank:1/cuda:0"; nothing for a placement without a rank ("worker1/cpu", or "cuda:0", which is the process
-/// itself).
-std::optional<std::int64_t> rank_of_placement(std::string_view placement);
-
 /// ShardedTensor's process-group state: rank and size in the tensor's group ("local") and in the world. A process
 /// outside the group has local rank -1 and local size -1.
 struct GroupState {

@@ -14,7 +14,6 @@
 
 #include "formats/torch/placed_zip.h"
 #include "formats/torch/saved_file.h"
-#include "formats/torch/zips_writer.h"
 #include "formats/torch_ranks/format.h"
 #include "formats/torch_ranks/sharded_value_maker.h"
 #include "formats/torch_ranks/shardings.h"
@@ -23,9 +22,9 @@
 #include "libshard/catalog/tree.h"
 #include "libshard/core/box.h"
 #include "libshard/core/error.h"
-#include "libshard/core/first_names.h"
 #include "libshard/core/hash_table.h"
 #include "libshard/core/key_text.h"
+#include "libshard/core/short_text.h"
 #include "libshard/core/value.h"
 #include "libshard/map/documents/layout_document.h"
 
@@ -408,9 +407,8 @@ void check_words(const Catalog& target, const Tensor& tensor) {
   const std::size_t ranks = target.files.size();
   const std::vector<std::int64_t> of_mesh = mesh_ranks(target.shardings[tensor.sharding]);
   if (of_mesh.size() == ranks) return;
-  throw not_describable(tensor,
-                        fmt::format("'{}' lies on a mesh of {} of {} ranks", tensor.name, of_mesh.size(), ranks))
-      .because("the file of every rank must hold a part of it")
+  throw not_describable(tensor, fmt::format("'{}' is on a mesh of {} of {} ranks", tensor.name, of_mesh.size(), ranks))
+      .because("the file of every rank must contain a part of it")
       .suggest(Remedy::kHoldAs, "sharded_tensor")
       .suggest(Remedy::kUseMesh);
 }
@@ -497,12 +495,13 @@ class RanksWriter final : public torch_save::ZipsWriter {
       const Tensor& tensor = target.tensors[i];
       const Sharding& sharding = target.shardings[tensor.sharding];
       if (mesh != nullptr && *mesh != sharding.mesh) {
-        throw not_describable(tensor, fmt::format("'{}' lies on another mesh than the tensors before it", tensor.name))
+        throw not_describable(tensor,
+                              fmt::format("'{}' is on a different mesh from the tensors before it", tensor.name))
             .because("a layout document has one mesh");
       }
       if (!std::ranges::is_sorted(sharding.ranks)) {
-        throw not_describable(tensor, fmt::format("'{}' lies on a mesh whose ranks are not in order", tensor.name))
-            .because("a layout document cannot say so");
+        throw not_describable(tensor, fmt::format("'{}' is on a mesh whose ranks are not in order", tensor.name))
+            .because("a layout document cannot express this");
       }
       mesh = &sharding.mesh;
     }
@@ -537,10 +536,10 @@ class RanksWriter final : public torch_save::ZipsWriter {
 FormatTraits traits_for(const WriteOptions& options) {
   return {.name = "torch-ranks",
           .pieces = true,
-          .one_box_per_item = options.rank_files.value_or(RankFiles::kShardedTensor) == RankFiles::kShardedTensor,
+          .single_box_items = options.rank_files.value_or(RankFiles::kShardedTensor) == RankFiles::kShardedTensor,
           .keeps_replicas = true,
           .keeps_empty = true,
-          .uncut_on_all = true,
+          .replicate_whole_tensors = true,
           .objects = true,
           .sharing = true,
           .aliases = true,

@@ -3,7 +3,7 @@
 #include <map>
 #include <vector>
 
-#include "formats/safetensors/header_writer.h"
+#include "formats/safetensors/header.h"
 #include "formats/vllm/format.h"
 #include "libshard/io/file_writer.h"
 

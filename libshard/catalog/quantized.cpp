@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <string_view>
+#include <utility>
 
 #include "libshard/core/hash_table.h"
 
@@ -385,6 +386,15 @@ class Finder {
 };
 
 }  // namespace
+
+void QuantizationFacts::add(QuantizationScheme scheme) {
+  const bool is_known = std::ranges::find(schemes, scheme) != schemes.end();
+  if (!is_known && schemes.size() < kMostSchemes) schemes.push_back(std::move(scheme));
+}
+
+void QuantizationFacts::add_ignored(std::string entry) {
+  if (ignored.size() < kMostIgnored) ignored.push_back(std::move(entry));
+}
 
 bool is_scale_name(std::string_view name) {
   const QuantizedName parts = take_apart(name);

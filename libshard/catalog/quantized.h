@@ -79,13 +79,22 @@ struct QuantizationScheme {
   std::string format{};  ///< In its own words: "pack-quantized", "gptq_v2". May be empty.
   std::optional<std::int64_t> bits{}, group_size{};
   std::vector<std::int64_t> block{};  ///< Rows and columns of a block that has one scale. May be empty.
+
+  friend bool operator==(const QuantizationScheme&, const QuantizationScheme&) = default;
 };
 
 /// Statements of a model's configuration. Default: none.
 struct QuantizationFacts {
-  bool is_quantized = false;                  ///< Whether there is a `quantization_config` or an equivalent.
-  std::string method{};                       ///< In its own words: "gptq", "NVFP4". May be empty.
-  std::vector<QuantizationScheme> schemes{};  ///< Without those that state nothing.
+  bool is_quantized = false;  ///< Whether there is a `quantization_config` or an equivalent.
+  std::string method{};       ///< In its own words: "gptq", "NVFP4". May be empty.
+  /// Without repetition and those that state nothing; the first kMostSchemes.
+  std::vector<QuantizationScheme> schemes{};
+  /// Modules that stay plain: names, or regular expressions after "re:". The first kMostIgnored.
+  std::vector<std::string> ignored{};
+
+  static constexpr std::size_t kMostSchemes = 64, kMostIgnored = 1 << 16;
+  void add(QuantizationScheme scheme);
+  void add_ignored(std::string entry);
 };
 
 struct QuantizedPart {

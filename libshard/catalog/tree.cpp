@@ -2,16 +2,18 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cassert>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "libshard/catalog/tree_walk.h"
-#include "libshard/core/clipped.h"
 #include "libshard/core/error.h"
+#include "libshard/core/hash_table.h"
 #include "libshard/core/python_text.h"
-#include "libshard/core/visited.h"
+#include "libshard/core/short_text.h"
+#include "libshard/core/value_walk.h"
 
 namespace shard {
 
@@ -194,5 +196,196 @@ Path compact_path(Path full, std::string_view name) {
   const bool says_no_more = full.size() == 1 && !full[0].is_index && full[0].key() == name && !name.empty();
   return says_no_more ? Path() : full;
 }
+
+namespace {
+
+Value* make_leaf(Arena& arena, const TreeEntry& entry) {
+  assert(entry.tensor != kNoIndex || entry.object != nullptr);
+  return entry.tensor != kNoIndex ? make_tensor(arena, entry.tensor) : entry.object;
+}
+
+/// A copy of a mapping with other items. Class, constructor arguments and state are unchanged.
+Value* with_items(Arena& arena, const Value& mapping, std::span<Value* const> items) {
+  Value* dict = make_list(arena, ValueKind::kDict, items);
+  if (mapping.kind == ValueKind::kDict) return dict;
+  Value* copy = make_call(arena, mapping.callee(), mapping.items());
+  if (mapping.extra() != nullptr) extra_of(arena, *copy) = *mapping.extra();
+  if (mapping.extra() != nullptr && !mapping.extra()->dict_items.empty()) {
+    copy->extra()->dict_items = dict->items();
+  } else {
+    copy->items()[0] = dict;
+  }
+  return copy;
+}
+
+// --- Pruning ---
+
+class Pruner {
+ public:
+  Pruner(Arena& arena, std::span<const TreeEntry> entries)
+      : arena_(arena), next_(entries.size(), kNoIndex), entries_(entries) {
+    last_of_name_.reserve(entries.size());
+    for (std::uint32_t i = 0; i < entries.size(); ++i) {
+      const auto [last, is_new] = last_of_name_.try_emplace(entries[i].name, i);
+      if (!is_new) next_[i] = std::exchange(last, i);
+    }
+  }
+
+  /// The pruned `value` at the walk's position: the value itself, a copy, or null.
+  Value* prune(Value& value) {
+    const std::span<Value*> items = is_container(value) ? container_items(value) : std::span<Value*>();
+    const TreeEntry* entry = find();
+    if (items.empty() || (entry != nullptr && entry->object == &value))
+      return entry != nullptr ? leaf(value, *entry) : nullptr;
+    return is_mapping(value) ? prune_mapping(value, items) : prune_list(value, items);
+  }
+
+ private:
+  Value* leaf(Value& value, const TreeEntry& entry) {
+    const bool same_number = value.kind == ValueKind::kTensor && value.number == std::int64_t{entry.tensor};
+    return same_number ? &value : make_leaf(arena_, entry);
+  }
+
+  Value* prune_at(const PathPart& part, Value& value) {
+    position_.push(part);
+    Value* kept = prune(value);
+    position_.pop();
+    return kept;
+  }
+
+  Value* prune_mapping(Value& mapping, std::span<Value*> items) {
+    std::vector<Value*> kept;
+    bool changed = false;
+    for (std::size_t i = 0; i + 1 < items.size(); i += 2) {
+      Value* child = prune_at(key_part(arena_, *items[i]), *items[i + 1]);
+      changed = changed || child != items[i + 1];
+      if (child != nullptr) kept.insert(kept.end(), {items[i], child});
+    }
+    if (!changed) return &mapping;
+    return kept.empty() ? nullptr : with_items(arena_, mapping, kept);
+  }
+
+  Value* prune_list(Value& list, std::span<Value*> items) {
+    std::vector<Value*> kept, keyed;
+    bool changed = false, has_hole = false;
+    for (std::size_t i = 0; i < items.size(); ++i) {
+      Value* child = prune_at(index_part(i), *items[i]);
+      changed = changed || child != items[i];
+      if (child == nullptr) continue;
+      has_hole = has_hole || kept.size() != i;
+      kept.push_back(child);
+      keyed.insert(keyed.end(), {make_int(arena_, static_cast<std::int64_t>(i)), child});
+    }
+    if (!changed) return &list;
+    if (kept.empty()) return nullptr;
+    return has_hole ? make_list(arena_, ValueKind::kDict, keyed) : make_list(arena_, list.kind, kept);
+  }
+
+  const TreeEntry* find() const {
+    const std::uint32_t* last = last_of_name_.find(position_.name());
+    std::uint32_t i = last == nullptr ? kNoIndex : *last;
+    while (i != kNoIndex && !leads_here(entries_[i])) i = next_[i];
+    return i == kNoIndex ? nullptr : &entries_[i];
+  }
+
+  bool leads_here(const TreeEntry& entry) const {
+    const std::vector<PathPart>& here = position_.parts();
+    if (entry.path.empty()) return compact_path(Path(here), position_.name()).empty();
+    return entry.path == Path(here);
+  }
+
+  Arena& arena_;
+  HashMap<std::string_view, std::uint32_t> last_of_name_;
+  std::vector<std::uint32_t> next_;  ///< By entry: the next entry with the same name.
+  std::span<const TreeEntry> entries_;
+  TreePosition position_;
+};
+
+// --- Building ---
+
+class TreeBuilder {
+ public:
+  TreeBuilder(Arena& arena, std::span<const TreeEntry> entries) : arena_(arena) {
+    entries_.reserve(entries.size());
+    for (const TreeEntry& entry : entries) entries_.push_back(&entry);
+    const auto less = [](const TreeEntry* a, const TreeEntry* b) { return compare(*a, *b) < 0; };
+    if (!std::ranges::is_sorted(entries_, less)) std::ranges::stable_sort(entries_, less);
+  }
+
+  Value* run() {
+    const bool is_root = entries_.size() == 1 && entries_[0]->path.empty() && entries_[0]->name.empty();
+    return is_root ? make_leaf(arena_, *entries_[0]) : build(entries_, 0);
+  }
+
+ private:
+  using Range = std::span<const TreeEntry* const>;
+
+  static std::size_t size(const TreeEntry& entry) { return entry.path.empty() ? 1 : entry.path.size(); }
+  static PathPart part(const TreeEntry& entry, std::size_t i) {
+    return entry.path.empty() ? PathPart::of_key(entry.name) : entry.path[i];
+  }
+  static int compare(const PathPart& a, const PathPart& b) {
+    if (a.is_index != b.is_index) return a.is_index ? 1 : -1;
+    if (!a.is_index) return a.key().compare(b.key());
+    return a.index == b.index ? 0 : a.index < b.index ? -1 : 1;
+  }
+  static int compare(const TreeEntry& a, const TreeEntry& b) {
+    const std::size_t common = std::min(size(a), size(b));
+    for (std::size_t i = 0; i < common; ++i) {
+      if (const int order = compare(part(a, i), part(b, i)); order != 0) return order;
+    }
+    return size(a) == size(b) ? 0 : size(a) < size(b) ? -1 : 1;
+  }
+
+  /// Builds the container of entries that share their first `depth` parts.
+  Value* build(Range range, std::size_t depth) {
+    check_depth(static_cast<int>(depth));
+    std::vector<Value*> keyed;
+    std::int64_t list_size = 0;
+    bool is_list = !range.empty();
+    for (std::size_t begin = 0, end = 0; begin < range.size(); begin = end) {
+      const PathPart key = part(*range[begin], depth);
+      while (end < range.size() && compare(part(*range[end], depth), key) == 0) ++end;
+      is_list = is_list && key.is_index && !key.is_int_key && key.index == list_size++;
+      keyed.push_back(key.is_index ? make_int(arena_, key.index) : make_key(key.key()));
+      keyed.push_back(build_child(range.subspan(begin, end - begin), depth + 1));
+    }
+    if (!is_list) return make_list(arena_, ValueKind::kDict, keyed);
+    std::vector<Value*> items;
+    for (std::size_t i = 1; i < keyed.size(); i += 2) items.push_back(keyed[i]);
+    return make_list(arena_, ValueKind::kList, items);
+  }
+
+  /// Builds the value of entries that share `depth` parts. The shortest entry comes first; if it ends here, it must be
+  /// the only one.
+  Value* build_child(Range range, std::size_t depth) {
+    if (size(*range[0]) > depth) return build(range, depth);
+    if (range.size() == 1) return make_leaf(arena_, *range[0]);
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("'{}' and '{}' cannot both be in one tree", range[0]->name, range[1]->name))
+        .of_tensor(range[1]->name)
+        .of_kind(FindingKind::kDuplicateName)
+        .because("one path is equal to the other or is a prefix of it");
+  }
+
+  /// Key texts are in the catalogs' arenas already.
+  Value* make_key(std::string_view text) {
+    Value* key = make_value(arena_, ValueKind::kString);
+    key->set_text(text);
+    return key;
+  }
+
+  Arena& arena_;
+  std::vector<const TreeEntry*> entries_;
+};
+
+}  // namespace
+
+Value* prune_tree(Arena& arena, Value& root, std::span<const TreeEntry> entries) {
+  Value* pruned = Pruner(arena, entries).prune(root);
+  return pruned != nullptr ? pruned : make_value(arena, ValueKind::kDict);
+}
+
+Value* tree_of_paths(Arena& arena, std::span<const TreeEntry> entries) { return TreeBuilder(arena, entries).run(); }
 
 }  // namespace shard

@@ -10,6 +10,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "libshard/catalog/catalog.h"
 
@@ -62,5 +63,29 @@ Value* prune_tree(Arena& arena, Value& root, std::span<const TreeEntry> entries)
 /// run from 0 become a list, others integer keys. A single entry with the empty name and path is the root itself.
 /// \throws Error kInvalidArgument  two entries with one path, or one inside the other; the message names both.
 Value* tree_of_paths(Arena& arena, std::span<const TreeEntry> entries);
+
+// For other visits of container trees: children of containers, keys as path parts, the position of a visit.
+
+/// Whether a path may lead through the value: a mapping, list or tuple.
+bool is_container(const Value& value);
+/// Key-value pairs of a mapping, elements of a list or tuple.
+std::span<Value*> container_items(const Value& value);
+/// A dict key as a path part. The text of a key that is not a string is allocated in `arena`.
+PathPart key_part(Arena& arena, const Value& key);
+inline PathPart index_part(std::size_t index) { return PathPart::of_index(static_cast<std::int64_t>(index)); }
+
+/// The path and name of the node that is being visited. \throws Error kCorruption  from push: too deep.
+class TreePosition {
+ public:
+  void push(const PathPart& part);
+  void pop();
+  const std::vector<PathPart>& parts() const { return parts_; }
+  std::string_view name() const { return name_; }
+
+ private:
+  std::vector<PathPart> parts_;
+  std::vector<std::size_t> lengths_;
+  std::string name_;
+};
 
 }  // namespace shard

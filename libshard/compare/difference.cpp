@@ -1,6 +1,12 @@
 #include "libshard/compare/difference.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <cstring>
 #include <numeric>
 #include <optional>
 #include <span>
@@ -10,14 +16,222 @@
 
 #include "libshard/catalog/element_counts.h"
 #include "libshard/catalog/originals.h"
-#include "libshard/compare/block_reader.h"
+#include "libshard/compare/pass.h"
+#include "libshard/core/parse_number.h"
 #include "libshard/core/value_equality.h"
 #include "libshard/exec/buffer_pool.h"
+#include "libshard/exec/cast.h"
 #include "libshard/exec/parallel.h"
 #include "libshard/exec/reading_groups.h"
 #include "libshard/ranks/wire.h"
 
 namespace shard {
+
+namespace {
+
+constexpr std::int64_t kStep = 4096;  ///< Elements compared together; a multiple of 8.
+
+std::uint64_t load(const std::byte* from, int bytes) {
+  std::uint64_t bits = 0;
+  std::memcpy(&bits, from, static_cast<std::size_t>(bytes));
+  return bits;
+}
+
+template <class Word>
+bool any_above(std::span<const std::byte> data, Word mask, Word infinity) {
+  bool found = false;
+  for (std::size_t i = 0; i + sizeof(Word) <= data.size(); i += sizeof(Word)) {
+    Word word;
+    std::memcpy(&word, data.data() + i, sizeof word);
+    found |= static_cast<Word>(word & mask) > infinity;
+  }
+  return found;
+}
+
+/// Whether an element may be NaN. The narrow float8 types differ too much for one bit trick, so the result is true for
+/// them.
+bool may_hold_nan(DType part, std::span<const std::byte> data) {
+  switch (part) {
+    case DType::kFloat16:
+      return any_above<std::uint16_t>(data, 0x7FFF, 0x7C00);
+    case DType::kBfloat16:
+      return any_above<std::uint16_t>(data, 0x7FFF, 0x7F80);
+    case DType::kFloat32:
+      return any_above<std::uint32_t>(data, 0x7FFFFFFFU, 0x7F800000U);
+    case DType::kFloat64:
+      return any_above<std::uint64_t>(data, 0x7FFFFFFFFFFFFFFFU, 0x7FF0000000000000U);
+    default:
+      return true;
+  }
+}
+
+void to_doubles(DType part, std::span<const std::byte> data, std::vector<double>& out) {
+  out.resize(data.size() / static_cast<std::size_t>(element_bytes(part)));
+  const auto bytes = std::as_writable_bytes(std::span(out));
+  if (part == DType::kFloat64) {
+    if (!data.empty()) std::memcpy(bytes.data(), data.data(), data.size());
+  } else {
+    cast(part, data, DType::kFloat64, bytes);
+  }
+}
+
+bool is_signed(DType dtype) {
+  return dtype == DType::kInt8 || dtype == DType::kInt16 || dtype == DType::kInt32 || dtype == DType::kInt64;
+}
+
+double relative(double distance, double b) {
+  return b == 0 ? std::numeric_limits<double>::infinity() : distance / std::abs(b);
+}
+
+constexpr int kLowestDecade = -324, kDecades = 633;  ///< The range from the smallest positive double to the largest.
+
+/// The exponent e with 10^e <= x < 10^(e + 1), found by comparison with the doubles nearest to these powers. \pre x is
+/// finite and > 0
+int decade_of(double x) {
+  static const std::array<double, kDecades> kPowers = [] {
+    std::array<double, kDecades> powers{};
+    for (int i = 0; i < kDecades; ++i)
+      powers[static_cast<std::size_t>(i)] = parse_number<double>(fmt::format("1e{}", i + kLowestDecade)).value_or(0);
+    return powers;
+  }();
+  constexpr double kLog2 = 0.30102999566398120;
+  const int low = std::max(kLowestDecade, static_cast<int>(std::floor(std::ilogb(x) * kLog2)));
+  const auto next = static_cast<std::size_t>(low + 1 - kLowestDecade);
+  return next < kPowers.size() && x >= kPowers[next] ? low + 1 : low;
+}
+
+void count(std::vector<std::int64_t>& counts, std::size_t size, int bin) {
+  counts.resize(size);
+  ++counts[static_cast<std::size_t>(bin)];
+}
+
+Histogram histogram_of(const std::vector<std::int64_t>& counts, int lowest) {
+  Histogram bins;
+  for (std::size_t i = 0; i < counts.size(); ++i) {
+    if (counts[i] > 0) bins.push_back({static_cast<int>(i) + lowest, counts[i]});
+  }
+  return bins;
+}
+
+/// The larger one; NaN wins, as in numpy's max.
+double larger(double a, double b) { return std::isnan(a) || a > b ? a : b; }
+
+}  // namespace
+
+Comparer::Comparer(DType dtype, const Tolerance& tolerance)
+    : dtype_(dtype), part_(component_of(dtype)), parts_(part_ == dtype ? 1 : 2), tolerance_(tolerance) {
+  const bool is_number = is_float(part_) && dtype_block(part_).elements == 1 && can_cast(part_, DType::kFloat64);
+  kind_ = is_number ? Kind::kFloat : is_integer(dtype) || dtype == DType::kBool ? Kind::kInteger : Kind::kBits;
+}
+
+void Comparer::add(std::int64_t begin, std::int64_t count, std::span<const std::byte> a, std::span<const std::byte> b) {
+  result_.elements += count;
+  for (std::int64_t done = 0; done < count; done += kStep) {
+    const std::int64_t step = std::min(kStep, count - done);
+    const auto from = static_cast<std::size_t>(packed_bytes(done, dtype_));
+    const auto bytes = static_cast<std::size_t>(packed_bytes(step, dtype_));
+    const auto part_a = a.subspan(from, bytes), part_b = b.subspan(from, bytes);
+    const bool same = std::memcmp(part_a.data(), part_b.data(), bytes) == 0;
+    if (same && (kind_ != Kind::kFloat || tolerance_.equal_nan || !may_hold_nan(part_, part_a))) continue;
+    if (kind_ == Kind::kFloat) {
+      add_floats(begin + done, part_a, part_b);
+    } else if (kind_ == Kind::kInteger) {
+      add_integers(begin + done, part_a, part_b);
+    } else {
+      add_bits(begin + done, step, part_a, part_b);
+    }
+  }
+}
+
+void Comparer::add_floats(std::int64_t begin, std::span<const std::byte> a, std::span<const std::byte> b) {
+  to_doubles(part_, a, a_);
+  to_doubles(part_, b, b_);
+  const auto parts = static_cast<std::size_t>(parts_);
+  const auto part_bytes = static_cast<std::size_t>(element_bytes(part_));
+  for (std::size_t i = 0; i < a_.size(); i += parts) {
+    const double a0 = a_[i], b0 = b_[i];
+    const double a1 = parts == 2 ? a_[i + 1] : 0, b1 = parts == 2 ? b_[i + 1] : 0;
+    if (a0 == b0 && a1 == b1) continue;
+    const bool nan_a = std::isnan(a0) || std::isnan(a1), nan_b = std::isnan(b0) || std::isnan(b1);
+    if (nan_a && nan_b && tolerance_.equal_nan) continue;
+    const double distance = parts == 2 ? std::hypot(a0 - b0, a1 - b1) : std::abs(a0 - b0);
+    const double size_b = parts == 2 ? std::hypot(b0, b1) : std::abs(b0);
+    const bool near =
+        std::isfinite(distance) && std::isfinite(size_b) && distance <= tolerance_.atol + tolerance_.rtol * size_b;
+    if (near) continue;
+    std::uint64_t ulps = 0;
+    for (std::size_t p = 0; p < parts && !nan_a && !nan_b; ++p) {
+      ulps = std::max(ulps, ulps_apart(a.data() + (i + p) * part_bytes, b.data() + (i + p) * part_bytes));
+    }
+    if (!nan_a && !nan_b && ulps <= static_cast<std::uint64_t>(tolerance_.ulp)) continue;
+    differs_by(begin + static_cast<std::int64_t>(i / parts), distance, relative(distance, size_b));
+    if (nan_a || nan_b) continue;
+    result_.max_ulp = std::max(result_.max_ulp.value_or(0), ulps);
+    if (ulps > 0) count(ulp_counts_, 64, static_cast<int>(std::bit_width(ulps)) - 1);
+  }
+}
+
+void Comparer::add_integers(std::int64_t begin, std::span<const std::byte> a, std::span<const std::byte> b) {
+  const int bytes = element_bytes(dtype_);
+  const auto width = static_cast<std::size_t>(bytes);
+  const std::uint64_t sign = is_signed(dtype_) ? std::uint64_t{1} << (8 * bytes - 1) : 0;
+  for (std::size_t i = 0; i * width < a.size(); ++i) {
+    // With the sign bit flipped, two's complement numbers sort like unsigned ones.
+    const std::uint64_t x = load(a.data() + i * width, bytes) ^ sign, y = load(b.data() + i * width, bytes) ^ sign;
+    if (x == y) continue;
+    const double distance = static_cast<double>(std::max(x, y) - std::min(x, y));
+    const double size_b = static_cast<double>(y >= sign ? y - sign : sign - y);
+    const bool tolerated =
+        (tolerance_.atol > 0 || tolerance_.rtol > 0) && distance <= tolerance_.atol + tolerance_.rtol * size_b;
+    if (!tolerated) differs_by(begin + static_cast<std::int64_t>(i), distance, relative(distance, size_b));
+  }
+}
+
+void Comparer::add_bits(std::int64_t begin, std::int64_t count, std::span<const std::byte> a,
+                        std::span<const std::byte> b) {
+  const DTypeBlock block = dtype_block(dtype_);
+  const auto bits = static_cast<std::size_t>(block.bytes * 8 / block.elements);
+  for (std::size_t i = 0; i < static_cast<std::size_t>(count); ++i) {
+    bool same = true;
+    if (bits % 8 == 0) {
+      same = std::memcmp(a.data() + i * bits / 8, b.data() + i * bits / 8, bits / 8) == 0;
+    } else {
+      for (std::size_t bit = i * bits; bit < (i + 1) * bits; ++bit) {
+        const auto shift = static_cast<int>(bit % 8);
+        same = same && ((a[bit / 8] ^ b[bit / 8]) >> shift & std::byte{1}) == std::byte{0};
+      }
+    }
+    if (!same) differs(begin + static_cast<std::int64_t>(i));
+  }
+}
+
+ValueDifference Comparer::result() const {
+  ValueDifference result = result_;
+  result.abs = histogram_of(abs_counts_, kLowestDecade);
+  result.ulp = histogram_of(ulp_counts_, 0);
+  return result;
+}
+
+void Comparer::differs(std::int64_t element) {
+  if (result_.differing++ == 0) result_.first = element;
+}
+
+void Comparer::differs_by(std::int64_t element, double abs, double rel) {
+  differs(element);
+  result_.max_abs = result_.max_abs ? larger(*result_.max_abs, abs) : abs;
+  result_.max_rel = result_.max_rel ? larger(*result_.max_rel, rel) : rel;
+  if (std::isnan(abs)) result_.max_abs = result_.max_rel = abs;
+  if (abs > 0 && std::isfinite(abs)) count(abs_counts_, kDecades, decade_of(abs) - kLowestDecade);
+}
+
+std::uint64_t Comparer::ulps_apart(const std::byte* a, const std::byte* b) const {
+  const int bits = 8 * element_bytes(part_);
+  const std::uint64_t x = load(a, bits / 8), y = load(b, bits / 8);
+  const std::uint64_t sign = part_ == DType::kFloat8E8m0fnu ? 0 : std::uint64_t{1} << (bits - 1);
+  const std::uint64_t size_x = x & ~sign, size_y = y & ~sign;
+  if ((x & sign) != (y & sign)) return size_x + size_y;
+  return size_x > size_y ? size_x - size_y : size_y - size_x;
+}
 
 namespace {
 

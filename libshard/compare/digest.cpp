@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "libshard/catalog/element_counts.h"
-#include "libshard/compare/block_reader.h"
+#include "libshard/compare/pass.h"
 #include "libshard/exec/buffer_pool.h"
 #include "libshard/exec/parallel.h"
 #include "libshard/exec/reading_groups.h"

@@ -6,7 +6,7 @@
 
 #include "libshard/catalog/selection/selection.h"
 #include "libshard/checkpoint/reader.h"
-#include "libshard/compare/block_reader.h"
+#include "libshard/compare/pass.h"
 #include "libshard/core/hash_table.h"
 
 namespace shard {

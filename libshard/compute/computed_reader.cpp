@@ -60,13 +60,19 @@ class ComputedBytes final : public RandomReader {
       while (begin < taken) {
         const std::int64_t count = std::min(Values::kBlock, taken - begin);
         const auto bytes = static_cast<std::size_t>(count * element_bytes(formula_.dtype));
-        const std::span<float> values = std::span(block).first(static_cast<std::size_t>(count));
-        values_->compute(begin, values);
-        round(values, out.first(bytes));
+        if (!round_directly(begin, out.first(bytes))) {
+          const std::span<float> values = std::span(block).first(static_cast<std::size_t>(count));
+          values_->compute(begin, values);
+          round(values, out.first(bytes));
+        }
         out = out.subspan(bytes);
         begin += count;
       }
     }
+  }
+
+  bool round_directly(std::int64_t begin, std::span<std::byte> out) const {
+    return formula_.dtype == DType::kBfloat16 && values_->compute_bfloat16(begin, formula_.through_float16, out);
   }
 
   void round(std::span<float> values, std::span<std::byte> out) const {
@@ -158,6 +164,29 @@ void ComputedReader::add_formula(const Formula& formula, std::uint32_t number) {
   tensor.source = static_cast<std::uint32_t>(readers_.front()->catalog().tensors.size()) + number;
   for (const Leaf& leaf : leaves) {
     tensor.damaged = tensor.damaged || readers_[leaf.reader]->catalog().tensors[leaf.tensor].damaged;
+  }
+}
+
+std::vector<std::uint32_t> ComputedReader::files_of(std::size_t formula) const {
+  std::vector<std::uint32_t> files;
+  for (const Leaf& leaf : leaves_of(formulas_[formula].value)) {
+    const Catalog& inner = readers_[leaf.reader]->catalog();
+    for (const Chunk& chunk : inner.chunks_of(inner.tensors[leaf.tensor])) {
+      files.push_back(first_file_[leaf.reader] + inner.storages[inner.stored[chunk.stored].storage].file);
+    }
+  }
+  return files;
+}
+
+void ComputedReader::lose_with_operands(Findings& findings) const {
+  const Catalog& first = readers_.front()->catalog();
+  for (std::uint32_t i = 0; i < formulas_.size(); ++i) {
+    for (const Leaf& leaf : leaves_of(formulas_[i].value)) {
+      for (const Chunk& chunk : first.chunks_of(first.tensors[leaf.tensor])) {
+        const Error* const why = findings.lost_storage(first.stored[chunk.stored].storage);
+        if (why != nullptr) findings.lose_storage(first_storage_ + i, Error(*why));
+      }
+    }
   }
 }
 

@@ -12,6 +12,7 @@
 
 #include "libshard/checkpoint/reader.h"
 #include "libshard/compute/formula.h"
+#include "libshard/core/findings.h"
 
 namespace shard {
 
@@ -24,6 +25,10 @@ class ComputedReader final : public Reader {
   ComputedReader(std::vector<std::unique_ptr<Reader>> readers, Computation computation);
 
   const std::vector<Formula>& formulas() const { return formulas_; }
+  /// The files of a formula's operands; the first is that of its codes. They may repeat.
+  std::vector<std::uint32_t> files_of(std::size_t formula) const;
+  /// Marks the storages of formulas as lost if one of an operand's storages is. \pre there is one reader
+  void lose_with_operands(Findings& findings) const;
 
   const Catalog& catalog() const override { return catalog_; }
   void locate(std::span<const std::uint32_t> tensors) override;

@@ -11,12 +11,11 @@
 #include <string_view>
 #include <utility>
 
-#include "libshard/compute/computed_reader.h"
+#include "libshard/compute/stated_schemes.h"
 #include "libshard/core/box.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
 #include "libshard/exec/cast.h"
-#include "libshard/exec/tensor_reader.h"
 
 namespace shard {
 
@@ -45,8 +44,8 @@ bool are_exponents(const Tensor& scale) { return scale.dtype == DType::kUint8 ||
 class ModuleFormula {
  public:
   ModuleFormula(const Catalog& catalog, const QuantizedPart& part, const QuantizedModule& module,
-                const QuantizationFacts& facts, const ReadSmall& read)
-      : catalog_(catalog), module_(module), facts_(facts), read_(read) {
+                const QuantizationFacts& facts, const StatedSchemes& stated, const ReadSmall& read)
+      : catalog_(catalog), module_(module), facts_(facts), stated_(stated), read_(read) {
     for (const QuantizedMember& member : part.members_of(module)) take(member);
   }
 
@@ -54,6 +53,7 @@ class ModuleFormula {
     formula_.dtype = dtype;
     formula_.name = plain_name();
     make_codes();
+    if (const std::string text = stated_.contradiction(module_, codes_); !text.empty()) throw wrong(weight_, text);
     if (formula_.strides.empty()) {
       formula_.strides.resize(formula_.shape.size());
       row_major_strides(formula_.shape, formula_.strides);
@@ -490,6 +490,7 @@ class ModuleFormula {
   const Catalog& catalog_;
   const QuantizedModule& module_;
   const QuantizationFacts& facts_;
+  const StatedSchemes& stated_;
   const ReadSmall& read_;
   std::uint32_t weight_ = kNone, scale_ = kNone, second_ = kNone, zeros_ = kNone, shape_ = kNone, group_index_ = kNone,
                 book_ = kNone, nested_book_ = kNone, description_ = kNone;
@@ -509,63 +510,69 @@ Error incomplete(const Catalog& catalog, const QuantizedPart& part, const Quanti
       .of_kind(FindingKind::kGap);
 }
 
+/// Plain integers that look like a weight without its scales, in a module that the configuration leaves plain.
+bool is_stated_plain(const Catalog& catalog, const QuantizedPart& part, const QuantizedModule& module,
+                     const StatedSchemes& stated) {
+  if (!module.has_weight || module.has_scales) return false;
+  const auto is_integers = [&](const QuantizedMember& member) {
+    return member.role != Role::kWeight || is_integer(catalog.tensors[member.tensor].dtype);
+  };
+  return std::ranges::all_of(part.members_of(module), is_integers) && stated.ignores(module.name);
+}
+
+/// The inputs of the search, which all modules share.
+struct Search {
+  const Catalog& catalog;
+  const QuantizedPart part;
+  DType dtype;
+  const QuantizationFacts& facts;
+  const StatedSchemes stated;
+  const ReadSmall& read;
+};
+
 /// Adds the formula of a module, and the tensors that it replaces.
-void add_module(const Catalog& catalog, const QuantizedPart& part, const QuantizedModule& module, DType dtype,
-                const QuantizationFacts& facts, const ReadSmall& read, Computation& out) {
-  if (module.form == Form::kState) return;
-  const std::span<const QuantizedMember> members = part.members_of(module);
+void add_module(const Search& search, const QuantizedModule& module, Computation& out) {
+  if (module.form == Form::kState || is_stated_plain(search.catalog, search.part, module, search.stated)) return;
+  const std::span<const QuantizedMember> members = search.part.members_of(module);
   const bool has_scale = std::ranges::any_of(members, [](const QuantizedMember& member) {
     return member.role == Role::kScale || member.role == Role::kSecondScale || member.role == Role::kZeroPoint;
   });
-  if (module.has_weight != (module.has_weight ? module.has_scales : has_scale)) {
-    throw incomplete(catalog, part, module);
-  }
   for (const QuantizedMember& member : members) {
-    if (member.role == Role::kOther && !describes_form(catalog.tensors[member.tensor].name)) continue;
+    if (member.role == Role::kOther && !describes_form(search.catalog.tensors[member.tensor].name)) continue;
     out.dropped.push_back(member.tensor);
   }
-  if (module.has_weight) out.formulas.push_back(ModuleFormula(catalog, part, module, facts, read).make(dtype));
+  if (module.has_weight != (module.has_weight ? module.has_scales : has_scale)) {
+    throw incomplete(search.catalog, search.part, module);
+  }
+  if (!module.has_weight) return;
+  out.formulas.push_back(
+      ModuleFormula(search.catalog, search.part, module, search.facts, search.stated, search.read).make(search.dtype));
 }
 
 }  // namespace
 
-Computation find_formulas(const Catalog& catalog, DType dtype, const QuantizationFacts& facts, const ReadSmall& read) {
-  const QuantizedPart part = find_quantized(catalog, facts);
-  if (!part.lone_floats.empty()) {
-    const Tensor& first = catalog.tensors[part.lone_floats.front()];
-    throw Error(ErrorCode::kCorruption, fmt::format("cannot dequantize '{}': its scales are missing", first.name))
-        .of_tensor(first.name)
-        .of_kind(FindingKind::kGap)
-        .found(dtype_name(first.dtype));
-  }
+Computation find_formulas(const Catalog& catalog, DType dtype, const QuantizationFacts& facts, const ReadSmall& read,
+                          Findings& findings) {
+  const Search search{catalog, find_quantized(catalog, facts), dtype, facts, StatedSchemes(facts), read};
   Computation found;
-  for (const QuantizedModule& module : part.modules) add_module(catalog, part, module, dtype, facts, read, found);
-  return found;
-}
-
-std::unique_ptr<Reader> dequantized(std::unique_ptr<Reader> inner, DType dtype, const QuantizationFacts& facts) {
-  constexpr std::int64_t kSmall = 64 << 10;
-  const ReadSmall read = [&](std::uint32_t index) {
-    inner->locate(std::span(&index, 1));
-    const Tensor& tensor = inner->catalog().tensors[index];
-    const std::int64_t elements = checked_numel(tensor.shape), bytes = checked_bytes(elements, tensor.dtype);
-    if (bytes > kSmall) {
-      throw Error(ErrorCode::kCorruption, fmt::format("'{}' is too large for a description", tensor.name))
-          .of_tensor(tensor.name)
-          .of_kind(FindingKind::kOutOfBounds)
-          .expected(kSmall)
-          .found(bytes);
+  for (const std::uint32_t index : search.part.lone_floats) {
+    const Tensor& tensor = catalog.tensors[index];
+    findings.report(
+        Error(ErrorCode::kCorruption, fmt::format("cannot dequantize '{}': its scales are missing", tensor.name))
+            .of_tensor(tensor.name)
+            .of_kind(FindingKind::kGap)
+            .found(dtype_name(tensor.dtype)));
+    found.dropped.push_back(index);
+  }
+  for (const QuantizedModule& module : search.part.modules) {
+    try {
+      add_module(search, module, found);
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::kCorruption) throw;
+      findings.report(error);
     }
-    std::vector<std::byte> content(static_cast<std::size_t>(bytes));
-    Progress progress;
-    TensorReader(inner->catalog(), *inner, index, progress).read(0, elements, content);
-    return content;
-  };
-  Computation found = find_formulas(inner->catalog(), dtype, facts, read);
-  if (found.formulas.empty() && found.dropped.empty()) return inner;
-  std::vector<std::unique_ptr<Reader>> readers;
-  readers.push_back(std::move(inner));
-  return std::make_unique<ComputedReader>(std::move(readers), std::move(found));
+  }
+  return found;
 }
 
 }  // namespace shard

@@ -15,23 +15,32 @@
 #include "libshard/catalog/quantized.h"
 #include "libshard/checkpoint/reader.h"
 #include "libshard/compute/formula.h"
+#include "libshard/core/findings.h"
 
 namespace shard {
 
 /// Returns the bytes of a small tensor of the catalog. \throws Error as the reader; kCorruption  it is not small
 using ReadSmall = std::function<std::vector<std::byte>(std::uint32_t tensor)>;
+/// Reads from `reader`, which must outlive the result.
+ReadSmall small_reader(Reader& reader);
 
 /// The weights of all quantized modules as formulas of `dtype`. Their tensors are dropped, except for biases and the
 /// like. States of optimizers stay as they are. `read` is called only for shapes and descriptions that nothing else
 /// tells.
-/// \throws Error kCorruption   by name: scales without a weight, a weight without its scales, shapes that do not fit
-///   each other or the configuration
+///
+/// The configuration must allow each form, number of bits and size of groups, and its list `ignore` must not name the
+/// module. If the list names a module of integers without scales, they are plain.
+/// \param findings  receives by name, with kCorruption: scales without a weight, a weight without its scales, shapes
+///   that do not fit each other or the configuration. If it does not throw, such a module has no part in the result.
 /// \throws Error kUnsupported  a form that has no formula, by name
 /// Cost: linear in the tensors.
-Computation find_formulas(const Catalog& catalog, DType dtype, const QuantizationFacts& facts, const ReadSmall& read);
+Computation find_formulas(const Catalog& catalog, DType dtype, const QuantizationFacts& facts, const ReadSmall& read,
+                          Findings& findings = throwing_findings());
 
 /// The source with plain weights of `dtype` in place of quantized modules; `inner` itself if it has none.
 /// \throws Error  as find_formulas and ComputedReader
-std::unique_ptr<Reader> dequantized(std::unique_ptr<Reader> inner, DType dtype, const QuantizationFacts& facts);
+/// \param findings  as for find_formulas. A Salvage also receives the weights of which an operand is lost.
+std::unique_ptr<Reader> dequantized(std::unique_ptr<Reader> inner, DType dtype, const QuantizationFacts& facts,
+                                    Findings& findings = throwing_findings());
 
 }  // namespace shard

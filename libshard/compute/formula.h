@@ -52,7 +52,8 @@ enum class CodeKind : std::uint8_t {
   kSigned,    ///< Two's complement.
   kFloat4,    ///< E2M1.
   kFloat8,    ///< A number of the tensor's dtype.
-  kBook       ///< An entry of a code book.
+  kBook,      ///< An entry of a code book.
+  kOne        ///< 1, so that the values are the scales. No code is read.
 };
 
 /// A matrix of numbers, each for a block of codes: the scales of slice s are the s-th of `slices` matrices with

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "libshard/compute/operand.h"
+#include "libshard/compute/rounded_rows.h"
 #include "libshard/compute/unpack.h"
 #include "libshard/compute/values.h"
 #include "libshard/core/box.h"
@@ -75,6 +76,10 @@ class PackedMatrix {
   }
 
   DType dtype() const { return operand_.dtype(); }
+  /// Codes of 4 bits from an even column on. \pre as unpack
+  std::span<const std::byte> halves(std::int64_t row, std::int64_t from) const {
+    return kept_.subspan(static_cast<std::size_t>((row * line_elements_ - begin_) * element_bytes_ + from / 2));
+  }
   /// Codes of 8 bits from a column on. \pre as unpack
   std::span<const std::byte> bytes(std::int64_t row, std::int64_t from, std::int64_t count) const {
     return kept_.subspan(static_cast<std::size_t>(row * line_elements_ - begin_ + from),
@@ -235,6 +240,10 @@ class ScaledValues final : public Values {
       zero_table_.fill_pairs();
     }
     if (codes.stated) check_stated(readers);
+    const bool is_in_halves = codes.codes.bits == 4 && codes.scales.grid.block_columns % 2 == 0 &&
+                              (codes.codes.packing == Packing::kAlongRow || codes.codes.packing == Packing::kHighFirst);
+    const bool is_float8 = is_e4m3_ && !codes.zeros && codes.factor == 1;
+    is_rounded_directly_ = !codes.column_group && codes.columns % 2 == 0 && (is_in_halves || is_float8);
   }
 
   std::int64_t take(std::int64_t begin, std::int64_t end) override {
@@ -251,9 +260,22 @@ class ScaledValues final : public Values {
     end = std::min({end, last * columns, (row / codes_.rows + 1) * codes_.rows * columns});
     const bool is_one = (end - 1) / columns == row;
     taken_ = {row, (end - 1) / columns + 1, is_one ? begin % columns : 0, is_one ? (end - 1) % columns + 1 : columns};
-    matrix_.load(taken_);
+    if (codes_.kind != CodeKind::kOne) matrix_.load(taken_);
     load_groups();
     return end;
+  }
+
+  bool compute_bfloat16(std::int64_t begin, bool through_float16, std::span<std::byte> out) override {
+    if (!is_rounded_directly_ || begin % 2 != 0 || out.size() % 4 != 0) return false;
+    if (is_e4m3_ && through_float16) return false;
+    while (!out.empty()) {
+      const std::int64_t row = begin / codes_.columns, from = begin % codes_.columns;
+      const auto count = std::min(std::ssize(out) / 2, codes_.columns - from);
+      round_in_row(row, from, through_float16, out.first(static_cast<std::size_t>(2 * count)));
+      out = out.subspan(static_cast<std::size_t>(2 * count));
+      begin += count;
+    }
+    return true;
   }
 
   void compute(std::int64_t begin, std::span<float> out) override {
@@ -348,10 +370,35 @@ class ScaledValues final : public Values {
         static_cast<std::size_t>((row - loaded_.first) * loaded_.columns() + column - loaded_.from));
   }
 
-  void compute_in_row(std::int64_t row, std::int64_t from, std::span<float> out) {
-    is_e4m3_ ? unpack_e4m3(matrix_.bytes(row, from, std::ssize(out)), out) : matrix_.unpack(row, from, table_, out);
-    const std::int64_t grid_row = grid_row_of(row), block = codes_.scales.grid.block_columns;
+  std::int64_t loaded_grid_row(std::int64_t row) {
+    const std::int64_t grid_row = grid_row_of(row);
     if (grid_row < loaded_.first || grid_row >= loaded_.last) load_grid({grid_row, grid_row + 1, 0, grid_columns_});
+    return grid_row;
+  }
+
+  void round_in_row(std::int64_t row, std::int64_t from, bool through_float16, std::span<std::byte> out) {
+    const std::int64_t grid_row = loaded_grid_row(row), block = codes_.scales.grid.block_columns;
+    const RowScales scales{.block = block,
+                           .scales = in_grid(scale_, grid_row, from / block),
+                           .zeros = in_grid(zero_, grid_row, from / block),
+                           .factor = codes_.factor,
+                           .through_float16 = through_float16};
+    if (is_e4m3_) {
+      round_e4m3(matrix_.bytes(row, from, std::ssize(out) / 2), from, scales, out);
+    } else {
+      round_halves(matrix_.halves(row, from), from, table_, scales, out);
+    }
+  }
+
+  void compute_in_row(std::int64_t row, std::int64_t from, std::span<float> out) {
+    if (codes_.kind == CodeKind::kOne) {
+      std::ranges::fill(out, 1.0F);
+    } else if (is_e4m3_) {
+      unpack_e4m3(matrix_.bytes(row, from, std::ssize(out)), out);
+    } else {
+      matrix_.unpack(row, from, table_, out);
+    }
+    const std::int64_t grid_row = loaded_grid_row(row), block = codes_.scales.grid.block_columns;
     if (codes_.column_group) {
       apply_indexed(out, std::span<const std::int32_t>(index_of_column_).subspan(static_cast<std::size_t>(from)),
                     in_grid(scale_, grid_row, 0), in_grid(zero_, grid_row, 0));
@@ -366,6 +413,7 @@ class ScaledValues final : public Values {
   PackedMatrix matrix_;
   CodeTable table_, zero_table_;
   bool is_e4m3_ = false;
+  bool is_rounded_directly_ = false;  ///< See compute_bfloat16.
   std::optional<ScaleReader> scales_;
   std::optional<PackedMatrix> zeros_;
   std::optional<Operand> group_;

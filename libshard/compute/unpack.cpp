@@ -189,6 +189,7 @@ constexpr auto kBlocks = blocks_any;
 }  // namespace
 
 void CodeTable::fill_pairs(bool high_first) {
+  is_high_first = high_first;
   for (std::size_t byte = 0; byte < 256; ++byte) {
     pairs[byte] = {numbers[byte & 15], numbers[byte >> 4]};
     if (high_first) std::swap(pairs[byte][0], pairs[byte][1]);

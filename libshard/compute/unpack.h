@@ -16,8 +16,9 @@ namespace shard {
 struct CodeTable {
   std::array<float, 256> numbers{};
   std::array<std::array<float, 2>, 256> pairs{};
+  bool is_high_first = false;  ///< Whether `pairs` has the upper half first.
 
-  /// Fills `pairs` from `numbers`.
+  /// Fills `pairs` and the field behind it from `numbers`.
   void fill_pairs(bool high_first = false);
 };
 

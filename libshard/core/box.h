@@ -1,8 +1,9 @@
 /// \file
-/// Boxes: half-open ranges of elements in every dimension, as offsets and sizes.
+/// Boxes: half-open ranges of elements in every dimension, as offsets and sizes; and walks over the indices in them.
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -40,5 +41,26 @@ Dims row_major_strides(Arena& arena, std::span<const std::int64_t> sizes);
 void row_major_strides(std::span<const std::int64_t> sizes, std::span<std::int64_t> out);
 /// Whether `strides` walk `sizes` row-major without gaps (dimensions of size 1 may have any stride, as in torch).
 bool is_row_major(std::span<const std::int64_t> sizes, std::span<const std::int64_t> strides);
+
+/// Advances `index` to the next index below `sizes`, in row-major order. \pre all sizes are positive
+/// \returns the dimension that advanced (those after it are 0 again); -1 after the last index, which becomes the first.
+template <class Number>
+int next_index(std::span<Number> index, std::span<const Number> sizes) {
+  for (std::size_t d = sizes.size(); d-- > 0;) {
+    if (++index[d] < sizes[d]) return static_cast<int>(d);
+    index[d] = 0;
+  }
+  return -1;
+}
+
+/// Sets `index` to the index of element `number`, counted in row-major order, among the indices below `sizes`.
+/// \pre all sizes are positive, and `number` is less than their product
+template <class Number>
+void set_index(std::span<Number> index, std::span<const Number> sizes, Number number) {
+  for (std::size_t d = sizes.size(); d-- > 0;) {
+    index[d] = number % sizes[d];
+    number /= sizes[d];
+  }
+}
 
 }  // namespace shard

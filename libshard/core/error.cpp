@@ -3,7 +3,7 @@
 #include <new>
 #include <system_error>
 
-#include "libshard/core/clipped.h"
+#include "libshard/core/short_text.h"
 
 namespace shard {
 

@@ -111,4 +111,12 @@ class DetailedFindings final : public Findings {
   std::function<void(Error&)> add_;
 };
 
+/// True for an error about content that this build does not read and that may be intact: a class outside the list, or
+/// an unsupported kind of tensor or file. This is not damage, even if `is_damage` is true for it. A flipped bit can
+/// turn an intact file into some unsupported forms, such as flags or a method of a zip record. Errors about those have
+/// the kind bad_header and count as damage.
+inline bool is_unread(const Error& error) {
+  return error.kind() == FindingKind::kForbiddenGlobal || (error.code() == ErrorCode::kUnsupported && !error.kind());
+}
+
 }  // namespace shard

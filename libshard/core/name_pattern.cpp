@@ -79,6 +79,22 @@ std::string NamePattern::write(std::span<const std::int64_t> numbers) const {
   return name;
 }
 
+std::optional<CountedName> read_counted_name(std::string_view name) {
+  constexpr std::string_view kOf = "-of-";
+  constexpr std::size_t kMostDigits = 9;
+  const auto is_number = [](std::string_view text) {
+    return !text.empty() && text.size() <= kMostDigits && digits_at_front(text) == text.size();
+  };
+  const std::size_t of = name.rfind(kOf);
+  if (of == std::string_view::npos) return std::nullopt;
+  const std::string_view front = name.substr(0, of), back = name.substr(of + kOf.size());
+  const std::size_t dash = front.rfind('-');
+  if (dash == std::string_view::npos) return std::nullopt;
+  const std::size_t end = std::min(back.find('.'), back.size());
+  const CountedName found{front.substr(0, dash + 1), front.substr(dash + 1), back.substr(0, end), back.substr(end)};
+  return is_number(found.number) && is_number(found.count) ? std::optional(found) : std::nullopt;
+}
+
 std::vector<std::string> cut_at_numbers(std::string_view name) {
   std::vector<std::string> pieces;
   for (bool is_number = false; !name.empty() || pieces.empty(); is_number = !is_number) {

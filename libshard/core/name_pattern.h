@@ -51,6 +51,15 @@ class NamePattern {
   std::vector<Part> parts_;
 };
 
+/// The name of one of several parts that counts them: "model-00001-of-00003.safetensors". Ownership: views of the name.
+struct CountedName {
+  std::string_view base;           ///< "model-", with the dash before the number.
+  std::string_view number, count;  ///< "00001" and "00003": 1 to 9 digits.
+  std::string_view end;            ///< ".safetensors": from the first dot after the count to the end.
+};
+/// Nothing for a name of a different form. If several "-of-" occur, the last one counts.
+std::optional<CountedName> read_counted_name(std::string_view name);
+
 /// Splits a name before and after each run of digits: texts at even indices, digits at odd ones. The first text may be
 /// empty.
 std::vector<std::string> cut_at_numbers(std::string_view name);

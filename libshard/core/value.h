@@ -117,7 +117,7 @@ static_assert(sizeof(Value) == 16);
 
 /// Calls `visit` with each value to which `value` refers directly: its elements or arguments, its callee, and the data
 /// that a call received later. All walks use this function, so that none of them misses a part. The order is not
-/// defined. Loops that need no recursion use ValueWalk (visited.h).
+/// defined. Loops that need no recursion use ValueWalk (value_walk.h).
 template <class AnyValue, class Visit>
 requires std::same_as<std::remove_const_t<AnyValue>, Value>
 void for_each_child(AnyValue& value, Visit&& visit) {

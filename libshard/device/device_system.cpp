@@ -5,8 +5,8 @@
 #include <algorithm>
 
 #include "libshard/core/error.h"
-#include "libshard/core/plural.h"
 #include "libshard/core/shared_library.h"
+#include "libshard/core/short_text.h"
 #include "libshard/device/plugin.h"
 
 namespace shard {
@@ -21,7 +21,7 @@ const DevicePlugin& device_plugin() {
   if (!library.is_open()) {
     throw Error(ErrorCode::kUnsupported, "cannot use a GPU: the CUDA plug-in is not installed")
         .because(library.why())
-        .hint(fmt::format("install the plug-in {} there; it is built only where the CUDA toolkit is found", kLibrary));
+        .hint(fmt::format("install the plug-in {} there; it is built only if the CUDA toolkit is found", kLibrary));
   }
   return *reinterpret_cast<GetDevicePlugin>(library.entry(kDevicePluginEntry))();
 }
@@ -65,7 +65,7 @@ int choose_device(const DeviceSystem& system, const DeviceWish& wish) {
   if (wish.number && wish.local_ranks > 1) {
     throw Error(ErrorCode::kInvalidArgument,
                 fmt::format("cannot use GPU {} for {} ranks", *wish.number, wish.local_ranks))
-        .because("each rank of a host takes the GPU of its own local rank");
+        .because("each rank of a host uses the GPU of its local rank");
   }
   if (system.driver == 0) throw refusal("there is no NVIDIA driver").because(system.problem);
   if (is_too_old(system)) {

@@ -1,10 +1,270 @@
 #include "libshard/device/plugin.h"
 
 #include <limits>
+#include <utility>
 
 #include "libshard/ranks/wire.h"
 
 namespace shard {
+
+namespace {
+
+Device& device_at(void* address) { return *static_cast<Device*>(address); }
+
+DeviceStream& stream_at(void* address) { return *static_cast<DeviceStream*>(address); }
+
+DeviceEvent& event_at(void* address) { return *static_cast<DeviceEvent*>(address); }
+
+struct ServedLink {
+  std::unique_ptr<Group> group;
+  std::unique_ptr<DeviceLink> link;
+};
+
+bool serve_memory(void* device, std::int64_t* free_bytes, std::int64_t* total_bytes, const ErrorSink* errors) {
+  return put_error(errors, [&] {
+    const DeviceMemory memory = device_at(device).memory();
+    *free_bytes = memory.free_bytes;
+    *total_bytes = memory.total_bytes;
+  });
+}
+
+bool serve_allocate(void* device, std::int64_t bytes, bool is_pinned, CBuffer* made, const ErrorSink* errors) {
+  return put_error(errors, [&] {
+    Device& owner = device_at(device);
+    std::unique_ptr<DeviceBuffer> buffer = is_pinned ? owner.allocate_pinned(bytes) : owner.allocate(bytes);
+    *made = {buffer.get(), buffer->data(), buffer->size()};
+    static_cast<void>(buffer.release());
+  });
+}
+
+bool serve_make_stream(void* device, void** made, const ErrorSink* errors) {
+  return put_error(errors, [&] { *made = device_at(device).make_stream().release(); });
+}
+
+bool serve_make_event(void* device, void** made, const ErrorSink* errors) {
+  return put_error(errors, [&] { *made = device_at(device).make_event().release(); });
+}
+
+bool serve_connect(void* device, CGroup group, std::int64_t milliseconds, void** made, const ErrorSink* errors) {
+  return put_error(errors, [&] {
+    auto served = std::make_unique<ServedLink>();
+    served->group = from_c(group);
+    served->link = device_at(device).connect(*served->group, std::chrono::milliseconds(milliseconds));
+    *made = served.release();
+  });
+}
+
+bool serve_synchronize_event(void* event, const ErrorSink* errors) {
+  return put_error(errors, [&] { event_at(event).synchronize(); });
+}
+
+bool serve_copy(void* stream, CCopy how, std::byte* to, const std::byte* from, std::int64_t bytes,
+                const ErrorSink* errors) {
+  return put_error(errors, [&] {
+    switch (how) {
+      case CCopy::kIn:
+        return stream_at(stream).copy_in(to, from, bytes);
+      case CCopy::kOut:
+        return stream_at(stream).copy_out(to, from, bytes);
+      case CCopy::kInside:
+        return stream_at(stream).copy(to, from, bytes);
+    }
+  });
+}
+
+bool serve_strided_copy(void* stream, CBox box, const std::byte* from, std::byte* to, const ErrorSink* errors) {
+  return put_error(errors, [&] {
+    stream_at(stream).strided_copy({box.sizes, box.dimensions}, from, {box.from_strides, box.dimensions}, to,
+                                   {box.to_strides, box.dimensions}, box.element_bytes);
+  });
+}
+
+bool serve_cast(void* stream, int from, ConstBytes in, int to, MutableBytes out, std::int64_t* overflows,
+                const ErrorSink* errors) {
+  return put_error(errors, [&] {
+    stream_at(stream).cast(static_cast<DType>(from), {in.data, in.count}, static_cast<DType>(to), {out.data, out.count},
+                           overflows);
+  });
+}
+
+bool serve_record(void* stream, void* event, const ErrorSink* errors) {
+  return put_error(errors, [&] { stream_at(stream).record(event_at(event)); });
+}
+
+bool serve_wait(void* stream, void* event, const ErrorSink* errors) {
+  return put_error(errors, [&] { stream_at(stream).wait(event_at(event)); });
+}
+
+bool serve_synchronize_stream(void* stream, const ErrorSink* errors) {
+  return put_error(errors, [&] { stream_at(stream).synchronize(); });
+}
+
+bool serve_exchange(void* link, const ConstBytes* to, const MutableBytes* from, std::size_t ranks,
+                    const ErrorSink* errors) {
+  return put_error(errors, [&] {
+    static_cast<ServedLink*>(link)->link->exchange(from_c(std::span(to, ranks)), from_c(std::span(from, ranks)));
+  });
+}
+
+template <class Served>
+void serve_destroy(void* address) {
+  delete static_cast<Served*>(address);
+}
+
+constexpr DeviceFunctions kServed{serve_memory,
+                                  serve_allocate,
+                                  serve_make_stream,
+                                  serve_make_event,
+                                  serve_connect,
+                                  serve_synchronize_event,
+                                  serve_copy,
+                                  serve_strided_copy,
+                                  serve_cast,
+                                  serve_record,
+                                  serve_wait,
+                                  serve_synchronize_stream,
+                                  serve_exchange,
+                                  serve_destroy<DeviceBuffer>,
+                                  serve_destroy<DeviceEvent>,
+                                  serve_destroy<DeviceStream>,
+                                  serve_destroy<ServedLink>,
+                                  serve_destroy<Device>};
+
+/// An object of the other side, by its address.
+class Used {
+ public:
+  Used(void* address, void (*destroy)(void*)) : address_(address), destroy_(destroy) {}
+  Used(const Used&) = delete;
+  Used& operator=(const Used&) = delete;
+  ~Used() { destroy_(address_); }
+  void* get() const { return address_; }
+
+ private:
+  void* const address_;
+  void (*const destroy_)(void*);
+};
+
+class ImportedBuffer final : public DeviceBuffer {
+ public:
+  ImportedBuffer(const DeviceFunctions& functions, const CBuffer& plain)
+      : DeviceBuffer(plain.data, plain.size), buffer_(plain.buffer, functions.destroy_buffer) {}
+
+ private:
+  const Used buffer_;
+};
+
+class ImportedEvent final : public DeviceEvent {
+ public:
+  ImportedEvent(const DeviceFunctions& functions, void* event)
+      : functions_(functions), event_(event, functions.destroy_event) {}
+  void synchronize() override { call(functions_.synchronize_event, event_.get()); }
+  void* get() const { return event_.get(); }
+
+ private:
+  const DeviceFunctions& functions_;
+  const Used event_;
+};
+
+class ImportedStream final : public DeviceStream {
+ public:
+  ImportedStream(const DeviceFunctions& functions, void* stream)
+      : functions_(functions), stream_(stream, functions.destroy_stream) {}
+
+  void copy_in(std::byte* to, const std::byte* from, std::int64_t bytes) override {
+    call(functions_.copy, stream_.get(), CCopy::kIn, to, from, bytes);
+  }
+  void copy_out(std::byte* to, const std::byte* from, std::int64_t bytes) override {
+    call(functions_.copy, stream_.get(), CCopy::kOut, to, from, bytes);
+  }
+  void copy(std::byte* to, const std::byte* from, std::int64_t bytes) override {
+    call(functions_.copy, stream_.get(), CCopy::kInside, to, from, bytes);
+  }
+  void strided_copy(std::span<const std::int64_t> sizes, const std::byte* from,
+                    std::span<const std::int64_t> from_strides, std::byte* to, std::span<const std::int64_t> to_strides,
+                    std::size_t element_bytes) override {
+    const CBox box{sizes.data(), from_strides.data(), to_strides.data(), sizes.size(), element_bytes};
+    call(functions_.strided_copy, stream_.get(), box, from, to);
+  }
+  void cast(DType from, std::span<const std::byte> in, DType to, std::span<std::byte> out,
+            std::int64_t* overflows) override {
+    call(functions_.cast, stream_.get(), static_cast<int>(from), ConstBytes{in.data(), in.size()}, static_cast<int>(to),
+         MutableBytes{out.data(), out.size()}, overflows);
+  }
+  void record(DeviceEvent& event) override {
+    call(functions_.record, stream_.get(), dynamic_cast<ImportedEvent&>(event).get());
+  }
+  void wait(DeviceEvent& event) override {
+    call(functions_.wait, stream_.get(), dynamic_cast<ImportedEvent&>(event).get());
+  }
+  void synchronize() override { call(functions_.synchronize_stream, stream_.get()); }
+
+ private:
+  const DeviceFunctions& functions_;
+  const Used stream_;
+};
+
+class ImportedLink final : public DeviceLink {
+ public:
+  ImportedLink(const DeviceFunctions& functions, void* link)
+      : functions_(functions), link_(link, functions.destroy_link) {}
+
+  void exchange(std::span<const std::span<const std::byte>> to, std::span<const std::span<std::byte>> from) override {
+    call(functions_.exchange, link_.get(), to_c(to).data(), to_c(from).data(), to.size());
+  }
+
+ private:
+  const DeviceFunctions& functions_;
+  const Used link_;
+};
+
+class ImportedDevice final : public Device {
+ public:
+  ImportedDevice(const CDevice& plain, DeviceInfo info)
+      : functions_(*plain.functions), device_(plain.device, plain.functions->destroy_device), info_(std::move(info)) {}
+
+  const DeviceInfo& info() const override { return info_; }
+  DeviceMemory memory() const override {
+    DeviceMemory memory;
+    call(functions_.memory, device_.get(), &memory.free_bytes, &memory.total_bytes);
+    return memory;
+  }
+  std::unique_ptr<DeviceBuffer> allocate(std::int64_t bytes) override { return allocate(bytes, false); }
+  std::unique_ptr<DeviceBuffer> allocate_pinned(std::int64_t bytes) override { return allocate(bytes, true); }
+  std::unique_ptr<DeviceStream> make_stream() override {
+    void* stream = nullptr;
+    call(functions_.make_stream, device_.get(), &stream);
+    return std::make_unique<ImportedStream>(functions_, stream);
+  }
+  std::unique_ptr<DeviceEvent> make_event() override {
+    void* event = nullptr;
+    call(functions_.make_event, device_.get(), &event);
+    return std::make_unique<ImportedEvent>(functions_, event);
+  }
+  std::unique_ptr<DeviceLink> connect(Group& group, std::chrono::milliseconds timeout) override {
+    void* link = nullptr;
+    call(functions_.connect, device_.get(), to_c(group), timeout.count(), &link);
+    return std::make_unique<ImportedLink>(functions_, link);
+  }
+
+ private:
+  std::unique_ptr<DeviceBuffer> allocate(std::int64_t bytes, bool is_pinned) {
+    CBuffer made{};
+    call(functions_.allocate, device_.get(), bytes, is_pinned, &made);
+    return std::make_unique<ImportedBuffer>(functions_, made);
+  }
+
+  const DeviceFunctions& functions_;
+  const Used device_;
+  const DeviceInfo info_;
+};
+
+}  // namespace
+
+std::unique_ptr<Device> from_c(const CDevice& plain, const DeviceInfo& info) {
+  return std::make_unique<ImportedDevice>(plain, info);
+}
+
+CDevice to_c(std::unique_ptr<Device> device) { return {device.release(), &kServed}; }
 
 namespace {
 

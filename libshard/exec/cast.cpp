@@ -10,7 +10,11 @@
 #include "libshard/exec/small_float.h"
 #include "libshard/exec/strided_copy.h"
 
-// Runs `widen` and `narrow` (convert.h) over a block that fits in the first-level cache. Compiled with
+// A cast has two steps: `widen` is exact and gives one of four wide types (float, double, int64, uint64), `narrow`
+// rounds once. Both (convert.h) run over a block that fits in the first-level cache, so the wide elements never reach
+// memory. There is code for each dtype and each wide type, not for each pair of dtypes.
+//
+// Compiled with
 // -fno-trapping-math: no code here reads floating-point exceptions, so the compiler may compute both sides of a choice
 // in vectors.
 
@@ -35,7 +39,8 @@ void store(std::byte* to, std::size_t index, T value) {
   std::memcpy(to + index * sizeof(T), &value, sizeof(T));
 }
 
-/// A table lookup needs no arithmetic and no special case for subnormal results.
+/// The wide value of one element. Formats of 8 bits have a table of their 256 values (small_float.h): a lookup needs no
+/// arithmetic and no special case for subnormal results.
 template <class From>
 convert::Wide<From> widen_one(Bits<From> bits) {
   if constexpr (!convert::kIsNative<From> && sizeof(Bits<From>) == 1 && !std::is_same_v<From, convert::Bool>) {
@@ -45,7 +50,8 @@ convert::Wide<From> widen_one(Bits<From> bits) {
   }
 }
 
-// --- Blocks of at most kBlock elements, compiled for any CPU and for AVX2.
+// --- Blocks of at most kBlock elements, compiled for any CPU and for AVX2. The loops are always
+// inlined, so that each is compiled for the instruction set of its caller.
 
 template <class From>
 [[gnu::always_inline]] inline void widen_loop(const std::byte* in, std::byte* out, std::size_t n) {
@@ -54,7 +60,7 @@ template <class From>
 
 template <class To, class Wide>
 [[gnu::always_inline]] inline std::int64_t narrow_loop(const std::byte* in, std::byte* out, std::size_t n) {
-  std::uint32_t overflowed = 0;
+  std::uint32_t overflowed = 0;  // At most kBlock, so 32 bits suffice, and they match the width of vectors of floats.
   for (std::size_t i = 0; i < n; ++i) {
     const Wide value = load<Wide>(in, i);
     store(out, i, convert::narrow<To>(value));
@@ -106,7 +112,7 @@ Narrow pick_narrow() {
 }
 #endif
 
-// --- From DType to types.
+// --- From DType to types. The instruction set is chosen once per cast, not per block.
 
 Widen widen_of(DType from) {
   return with_type(from, []<class From>(std::type_identity<From>) { return pick_widen<From>(); });
@@ -139,6 +145,7 @@ std::int64_t cast_real(DType from, const std::byte* in, DType to, std::byte* out
     const std::size_t n = std::min(kBlock, elements - done);
     const std::byte* source = in + done * bytes_of(from);
     std::byte* target = out + done * bytes_of(to);
+    // A step that would change nothing is omitted: the other one then reads `in` or writes `out` directly.
     if (widen != nullptr) widen(source, narrow == nullptr ? target : block, n);
     if (narrow != nullptr) overflowed += narrow(widen == nullptr ? source : block, target, n);
   }
@@ -171,6 +178,7 @@ std::int64_t cast_from_complex(DType part, const std::byte* in, DType to, std::b
   return overflowed;
 }
 
+/// Real to complex: the elements become real parts, at every second position; imaginary parts are 0.
 std::int64_t cast_to_complex(DType from, const std::byte* in, DType part, std::byte* out, std::size_t elements) {
   const std::size_t part_bytes = bytes_of(part);
   alignas(64) std::byte parts[kBlock * 8];
@@ -196,6 +204,7 @@ std::int64_t cast(DType from, std::span<const std::byte> in, DType to, std::span
   if (elements == 0) return 0;
   const DType from_part = component_of(from);
   const DType to_part = component_of(to);
+  // Complex numbers are pairs of real ones, so their cast is one of twice as many elements.
   if (is_complex(from) && is_complex(to)) return cast_real(from_part, in.data(), to_part, out.data(), 2 * elements);
   if (is_complex(from)) return cast_from_complex(from_part, in.data(), to, out.data(), elements);
   if (is_complex(to)) return cast_to_complex(from, in.data(), to_part, out.data(), elements);

@@ -1,5 +1,7 @@
 #include "libshard/exec/checksums.h"
 
+#include <fmt/format.h>
+
 #include "libshard/core/digest.h"
 #include "libshard/core/error.h"
 
@@ -82,6 +84,91 @@ std::uint32_t StorageChecksums::crc32_of(std::uint32_t storage) const {
   }
   skip_to(storages_[storage].bytes);
   return crc;
+}
+
+void SourceChecks::add(std::uint32_t storage, std::span<const ReadBytes> reads, std::vector<CrcRun>* summed) {
+  if (reads.empty() || !source_.storages[storage].crc32) return;
+  std::vector<CrcRun> runs;
+  for (const ReadBytes& read : missing(storage, reads)) {
+    runs.push_back({read.offset_bytes, std::ssize(read.bytes), storage, crc32(read.bytes)});
+  }
+  add_runs(storage, runs);
+  if (summed != nullptr) summed->insert(summed->end(), runs.begin(), runs.end());
+}
+
+/// The parts of the reads that have no checksum yet.
+std::vector<ReadBytes> SourceChecks::missing(std::uint32_t storage, std::span<const ReadBytes> reads) const {
+  std::vector<ReadBytes> parts;
+  const std::scoped_lock lock(mutex_);
+  if (skipped_.contains(storage)) return parts;
+  parts.reserve(reads.size());
+  const auto begun = begun_.find(storage);
+  for (const ReadBytes& read : reads) {
+    const std::int64_t begin = read.offset_bytes;
+    if (begun == begun_.end()) {
+      if (!read.bytes.empty()) parts.push_back(read);
+      continue;
+    }
+    for (const auto& [from, to] : begun->second.missing(begin, begin + std::ssize(read.bytes))) {
+      parts.push_back(
+          {from, read.bytes.subspan(static_cast<std::size_t>(from - begin), static_cast<std::size_t>(to - from))});
+    }
+  }
+  return parts;
+}
+
+std::vector<CrcRun> SourceChecks::incomplete() const {
+  const std::scoped_lock lock(mutex_);
+  std::vector<CrcRun> all;
+  for (const auto& [storage, runs] : begun_) {
+    for (const auto& [offset, run] : runs.runs()) all.push_back({offset, run.bytes, storage, run.crc});
+  }
+  return all;
+}
+
+void SourceChecks::add_all(std::span<const CrcRun> runs) {
+  for (const CrcRun& run : runs) {
+    if (!fits(run, source_.storages)) throw Error(ErrorCode::kPeer, "another rank's checksums do not fit the source");
+    add_runs(run.storage, std::span(&run, 1));
+  }
+}
+
+/// Adds a run. \returns the checksum of the run's storage if that is now complete.
+std::optional<std::uint32_t> SourceChecks::add_locked(const CrcRun& run) {
+  if (skipped_.contains(run.storage)) return std::nullopt;
+  CrcRuns& runs = begun_[run.storage];
+  // run_count_ excludes the storage while its runs change. If the storage is complete or skipped, its runs are freed
+  // and not counted again.
+  run_count_ -= runs.runs().size();
+  runs.add(run.offset_bytes, run.bytes, run.crc);
+  std::optional<std::uint32_t> found;
+  if (runs.covers(source_.storages[run.storage].bytes)) found = runs.runs().begin()->second.crc;
+  const bool is_too_much = !found && run_count_ + runs.runs().size() > kMostRuns;
+  if (is_too_much) skipped_.insert(run.storage);
+  if (!found && !is_too_much) run_count_ += runs.runs().size();
+  if (found || is_too_much) begun_.erase(run.storage);
+  return found;
+}
+
+/// Adds runs of one storage. The report is made outside of mutex_, so that other threads can continue to add runs.
+void SourceChecks::add_runs(std::uint32_t storage_index, std::span<const CrcRun> runs) {
+  const Storage& storage = source_.storages[storage_index];
+  std::optional<std::uint32_t> found;
+  {
+    const std::scoped_lock lock(mutex_);
+    for (const CrcRun& run : runs) {
+      if (const auto complete = add_locked(run)) found = complete;
+    }
+  }
+  if (!found || *found == *storage.crc32) return;
+  const std::scoped_lock lock(reporting_);
+  findings_.report(Error(ErrorCode::kCorruption, "its elements do not match their stored checksum")
+                       .in_file(source_.files[storage.file].path)
+                       .because("the file changed after it was written")
+                       .of_kind(FindingKind::kCrcMismatch)
+                       .expected(fmt::format("CRC-32 {:08x}", *storage.crc32))
+                       .found(fmt::format("{:08x}", *found))
+                       .hint("download the file again, or restore it from a backup"));
 }
 
 }  // namespace shard

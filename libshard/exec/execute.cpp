@@ -75,7 +75,7 @@ bool is_still_written(const TileWork& work, const TileRecord& before, std::span<
   return true;
 }
 
-constexpr std::int64_t kLeastPlan = 1 << 20;  // The least memory that plan_copies accepts.
+constexpr std::int64_t kLeastPlan = 1 << 20;  // The least memory that plan_copies accepts, in bytes.
 
 /// Copies tiles, each in three steps:
 /// 1. Lay out: reserve a box in the worker's buffer for each target piece that overlaps the tile.
@@ -164,6 +164,8 @@ class Worker {
     return true;
   }
 
+  /// One buffer holds the boxes, and after them the staging memory. The boxes are padded to
+  /// a multiple of kTilePadding.
   void place_in_buffer() {
     const std::int64_t bytes = (boxes_.elements() * element_bytes_ + kTilePadding - 1) / kTilePadding * kTilePadding;
     const std::span<std::byte> memory = buffer_.ensure(bytes + staging_bytes_);
@@ -199,6 +201,7 @@ class Worker {
     for (const BufferBox& box : boxes_.boxes()) {
       const Box common = intersect(all, box.box());
       if (common.empty()) continue;
+      // Both addresses are those of the first common element: sum of (index - offset) * stride over the dimensions.
       const std::int64_t from = distance(whole.offsets.data(), common.offset.data(), whole.strides);
       const std::int64_t to = distance(box.offsets.data(), common.offset.data(), box.strides);
       strided_copy(std::span(common.size).first(whole.sizes.size()), whole.data + from * element_bytes_, whole.strides,
@@ -230,7 +233,7 @@ class RangeFeed final : public TileFeed {
   std::optional<std::int64_t> next(const std::function<void()>&) override {
     for (;;) {
       check_stop(stop_);
-      const std::int64_t tile = next_++;
+      const std::int64_t tile = next_++;  // Tiles are numbers, so taking one is a single atomic addition.
       if (tile >= end_ || is_aborted_) return std::nullopt;
       if (written_[static_cast<std::size_t>(tile)] == 0) return tile;
     }
@@ -310,7 +313,7 @@ void execute_on_device(const TileWork& work, TileFeed& feed) {
   });
 }
 
-/// The largest factor by which elements grow in a conversion.
+/// The largest factor by which elements grow in a conversion, rounded up.
 std::int64_t widest_growth(const Catalog& source, const Catalog& target) {
   std::int64_t growth = 1;
   for (const Tensor& tensor : target.tensors) {

@@ -12,7 +12,6 @@
 #include "libshard/exec/buffer_pool.h"
 #include "libshard/exec/checksums.h"
 #include "libshard/exec/framing.h"
-#include "libshard/exec/source_checks.h"
 #include "libshard/exec/tile_feed.h"
 #include "libshard/exec/tile_log.h"
 #include "libshard/io/file_writer.h"

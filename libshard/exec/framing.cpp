@@ -5,7 +5,7 @@
 #include <tuple>
 
 #include "libshard/core/digest.h"
-#include "libshard/io/joined_writes.h"
+#include "libshard/io/file_writer.h"
 
 namespace shard {
 

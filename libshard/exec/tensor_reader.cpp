@@ -39,6 +39,9 @@ constexpr std::int64_t kKeptOfStream = 4 << 20;  // The amount of decoded data t
 
 /// Calls `each(box)` for consecutive boxes that together are elements [begin, end) of `shape` from dimension `d` on.
 /// `box` has the indices of the dimensions before. There are at most two boxes per dimension, minus one.
+///
+/// Method: along dimension d, [begin, end) is a part of a first index, whole indices, and a part of a last index. The
+/// whole ones form one box; the two parts recurse into dimension d + 1, where one of their ends is a border already.
 template <class Each>
 void peel(std::span<const std::int64_t> shape, std::size_t d, std::int64_t begin, std::int64_t end, Box& box,
           const Each& each) {
@@ -61,7 +64,8 @@ void peel(std::span<const std::int64_t> shape, std::size_t d, std::int64_t begin
   if (last_whole * inner < end) peel_within(last_whole, last_whole * inner, end);
 }
 
-/// The number of storage elements after which row-major order returns to the first one; 1 if it never does.
+/// The number of storage elements after which row-major order returns to the first one; 1 if it never does. It returns
+/// at a dimension of stride 0, and has then visited the span of all dimensions inside that one.
 std::int64_t repeated_span(const Piece& piece) {
   bool repeats = false;
   std::int64_t span = 1;
@@ -73,7 +77,8 @@ std::int64_t repeated_span(const Piece& piece) {
   return span;
 }
 
-/// The largest number of pieces that contain a part of one index of the first dimension.
+/// The largest number of pieces that contain a part of one index of the first dimension. Method: a sweep over the
+/// pieces' begins (+1) and ends (-1) in order of index. Cost: n log n.
 std::size_t most_side_by_side(std::span<const Piece> pieces) {
   if (pieces.front().sizes.size() == 0) return pieces.size();
   std::vector<std::pair<std::int64_t, int>> edges;  // At the same index, an end precedes a begin.
@@ -153,7 +158,8 @@ struct TensorReader::Impl {
 
   std::int64_t unit_bytes() const { return is_in_bytes ? 1 : element_bytes(dtype); }
 
-  /// A number of units near `bytes`, at least 1: whole rows of the inner dimensions if possible.
+  /// A number of units near `bytes`, at least 1: whole rows of the inner dimensions if possible. `row` is the product
+  /// of the inner dimensions that fit.
   std::int64_t rows_within(std::int64_t bytes) const {
     const std::int64_t wanted = std::max<std::int64_t>(1, bytes / unit_bytes());
     std::int64_t row = 1;
@@ -193,6 +199,7 @@ struct TensorReader::Impl {
 
   /// Whether panels need reads of less than kShortRead on average, as for the columns of a matrix with many rows.
   bool has_short_reads() const {
+    // The sides of a box with as many units as a panel: whole inner dimensions, and a part of one.
     Numbers sides{};
     std::int64_t rest = panel_units();
     for (int d = shape.size(); d-- > 0;) {

@@ -14,7 +14,6 @@
 #include "libshard/checkpoint/reader.h"
 #include "libshard/core/box.h"
 #include "libshard/exec/checksums.h"
-#include "libshard/exec/source_checks.h"
 #include "libshard/plan/plan.h"
 
 namespace shard {

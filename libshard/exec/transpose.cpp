@@ -116,9 +116,9 @@ void transpose_tile(const std::byte* from, std::int64_t from_stride, std::byte* 
 template <std::size_t kUnit>
 void transpose_edge(std::int64_t rows, std::int64_t columns, const std::byte* from, std::int64_t from_stride,
                     std::byte* to, std::int64_t to_stride) {
-  constexpr auto kStep = static_cast<std::int64_t>(kUnit), kBlock = static_cast<std::int64_t>(kCacheLine);
-  for (std::int64_t begin = 0; begin < columns; begin += kBlock) {
-    const std::int64_t end = std::min(begin + kBlock, columns);
+  constexpr auto kStep = static_cast<std::int64_t>(kUnit), kLine = static_cast<std::int64_t>(kCacheLine);
+  for (std::int64_t begin = 0; begin < columns; begin += kLine) {
+    const std::int64_t end = std::min(begin + kLine, columns);
     for (std::int64_t i = 0; i < rows; ++i) {
       for (std::int64_t j = begin; j < end; ++j) {
         std::memcpy(to + j * to_stride + i * kStep, from + i * from_stride + j * kStep, kUnit);

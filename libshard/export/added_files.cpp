@@ -28,7 +28,7 @@ class HeldFile final : public RandomReader {
 class AddingWriter final : public Writer {
  public:
   AddingWriter(std::unique_ptr<Writer> inner, std::vector<AddedFile> files, LocalDisk* reflink_disk)
-      : inner_(std::move(inner)), files_(std::move(files)), cloner_(reflink_disk) {}
+      : inner_(std::move(inner)), files_(std::move(files)), reflink_disk_(reflink_disk) {}
 
   void place(Catalog& target) override {
     inner_->place(target);
@@ -60,7 +60,7 @@ class AddingWriter final : public Writer {
  private:
   void copy(const RandomReader& from, FileWriter& to) const {
     const std::int64_t bytes = from.size();
-    if (bytes > 0 && cloner_ != nullptr && cloner_->clone_range(from, 0, to, 0, bytes)) return;
+    if (bytes > 0 && reflink_disk_ != nullptr && reflink_disk_->clone_range(from, 0, to, 0, bytes)) return;
     std::vector<std::byte> block;
     for (std::int64_t at = 0; at < bytes; at += kBlock) {
       block.resize(static_cast<std::size_t>(std::min(kBlock, bytes - at)));
@@ -71,7 +71,7 @@ class AddingWriter final : public Writer {
 
   std::unique_ptr<Writer> inner_;
   std::vector<AddedFile> files_;
-  LocalDisk* cloner_;
+  LocalDisk* reflink_disk_;
   std::uint32_t first_ = 0;  ///< Number of the first added file in the target.
 };
 

@@ -1,13 +1,13 @@
 #include "libshard/export/loader_files.h"
 
 #include <algorithm>
-#include <array>
 #include <map>
 #include <optional>
 #include <string_view>
 #include <tuple>
 #include <utility>
 
+#include "libshard/core/name_pattern.h"
 #include "libshard/core/suffixes.h"
 
 namespace shard {
@@ -15,7 +15,6 @@ namespace shard {
 namespace {
 
 constexpr std::string_view kIndexEnd = ".index", kJsonEnd = ".json";
-constexpr std::string_view kOf = "-of-", kDigits = "0123456789";
 
 std::string_view stem_of(Loader loader, std::string_view suffix) {
   switch (loader) {
@@ -43,40 +42,27 @@ bool take_end(std::string_view& text, std::string_view end) {
   return true;
 }
 
-bool is_number(std::string_view text) {
-  return !text.empty() && text.find_first_not_of(kDigits) == std::string_view::npos;
-}
-
-/// "00001-of-00002".
-bool is_count(std::string_view text) {
-  const std::size_t of = text.find(kOf);
-  return of != std::string_view::npos && is_number(text.substr(0, of)) && is_number(text.substr(of + kOf.size()));
-}
-
 bool is_variant(std::string_view text) { return !text.empty() && text.find('.') == std::string_view::npos; }
 
-/// The text between the stem and the suffix of a file of tensors: "", ".fp16", "-00001-of-00002",
+/// The variant in a text before or after the count of a part: "" for none, otherwise ".fp16". Nothing for other texts.
+std::optional<std::string_view> read_variant(std::string_view text) {
+  if (text.empty()) return text;
+  return text.starts_with('.') && is_variant(text.substr(1)) ? std::optional(text.substr(1)) : std::nullopt;
+}
+
+/// A file of tensors. `middle` is the text between the stem and the suffix: "", ".fp16", "-00001-of-00002",
 /// ".fp16-00001-of-00002", "-00001-of-00002.fp16". `suffix_word` in the place of a variant is none: some models have
 /// model.safetensors-00001-of-00002.safetensors.
 std::optional<WeightsName> parse_middle(std::string_view middle, std::string_view suffix_word) {
-  if (middle.empty()) return WeightsName{Form::kWhole, {}};
-  if (middle.starts_with('-')) {
-    const std::size_t dot = middle.find('.');
-    const std::string_view variant = dot == std::string_view::npos ? std::string_view() : middle.substr(dot + 1);
-    const bool fits = is_count(middle.substr(1, dot == std::string_view::npos ? dot : dot - 1)) &&
-                      (dot == std::string_view::npos || is_variant(variant));
-    return fits ? std::optional(WeightsName{Form::kPart, variant}) : std::nullopt;
+  const std::optional<CountedName> counted = read_counted_name(middle);
+  if (!counted) {
+    const std::optional<std::string_view> variant = read_variant(middle);
+    return variant ? std::optional(WeightsName{Form::kWhole, *variant}) : std::nullopt;
   }
-  if (!middle.starts_with('.')) return std::nullopt;
-  middle.remove_prefix(1);
-  const std::size_t of = middle.rfind(kOf);
-  const std::size_t dash = of == std::string_view::npos || of == 0 ? of : middle.rfind('-', of - 1);
-  if (dash == std::string_view::npos || !is_count(middle.substr(dash + 1))) {
-    return is_variant(middle) ? std::optional(WeightsName{Form::kWhole, middle}) : std::nullopt;
-  }
-  const std::string_view variant = middle.substr(0, dash);
-  if (variant == suffix_word) return WeightsName{Form::kPart, {}};
-  return is_variant(variant) ? std::optional(WeightsName{Form::kPart, variant}) : std::nullopt;
+  const std::optional<std::string_view> before = read_variant(counted->base.substr(0, counted->base.size() - 1));
+  const std::optional<std::string_view> after = read_variant(counted->end);
+  if (!before || !after || (!before->empty() && !after->empty())) return std::nullopt;
+  return WeightsName{Form::kPart, *before == suffix_word ? std::string_view() : before->empty() ? *after : *before};
 }
 
 /// Parses a name that begins with `stem` and ends with `suffix`. Nothing if it is not a file of weights.

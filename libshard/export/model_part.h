@@ -3,11 +3,13 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "libshard/catalog/catalog.h"
+#include "libshard/checkpoint/reader.h"
 
 namespace shard {
 
@@ -64,5 +66,10 @@ struct ModelHints {
 ///   those of its base model, or flat parameters of FSDP, whose names the checkpoint does not contain.
 ModelPart find_model(const Catalog& source, const std::function<bool(std::string_view name)>& takes_part,
                      const ModelHints& hints = {});
+
+/// Presents a training checkpoint as a checkpoint of only its model: the tensors of `part` under their new names, each
+/// with a separate path, and their objects, whose names are unchanged. \pre `part` belongs to inner's catalog. Cost: a
+/// copy of the catalog.
+std::unique_ptr<Reader> model_reader(std::unique_ptr<Reader> inner, const ModelPart& part);
 
 }  // namespace shard

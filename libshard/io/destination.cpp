@@ -100,7 +100,7 @@ void check_overlap(const LocalDisk& fs, const Destination& to, const std::string
   } else if (from.kind == FileKind::kFolder && there.kind == FileKind::kFile && holds_file(fs, source, there)) {
     relation = "is one of the source's files";
   } else if (there.kind == FileKind::kFolder && has_file_in(fs, source, from, there)) {
-    relation = "holds the source";
+    relation = "contains the source";
   }
   if (relation == nullptr) return;
   throw Error(ErrorCode::kExists, fmt::format("cannot write: the destination {}", relation))

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "libshard/io/destination.h"
-#include "libshard/io/local_folder.h"
+#include "libshard/io/local_disk.h"
 #include "libshard/io/output.h"
 
 namespace shard {

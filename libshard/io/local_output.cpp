@@ -23,7 +23,7 @@
 #include "libshard/core/error.h"
 #include "libshard/io/destination.h"
 #include "libshard/io/file_writer.h"
-#include "libshard/io/local_folder.h"
+#include "libshard/io/local_disk.h"
 #include "libshard/io/local_left.h"
 #include "libshard/io/output.h"
 #include "libshard/io/paths.h"
@@ -113,7 +113,7 @@ bool has_other_names(const FileWriter& file) {
 Error linked(const LocalFolder& folder, const std::string& name) {
   return Error(ErrorCode::kExists, "cannot resume: a file of the interrupted run has a second name (a hard link)")
       .in_file(join_path(folder.path(), name))
-      .hint("start over without resuming, which removes what the interrupted run left behind");
+      .hint("start over without resuming, which removes the files of the interrupted run");
 }
 
 class LocalPart final : public OutputPart {
@@ -203,7 +203,8 @@ Staged Staged::of_token(std::span<const std::byte> token, std::uint64_t device_o
   text >> staged.is_folder >> staged.is_taken_up >> staged.status.device >> staged.status.inode >> host;
   text.ignore();
   std::getline(text, staged.sibling, '\0');
-  if (staged.sibling.empty()) throw Error(ErrorCode::kPeer, "cannot find another rank's output: it has no place");
+  if (staged.sibling.empty())
+    throw Error(ErrorCode::kPeer, "cannot find the output of a different rank: it has no place");
   if (host != this_host()) staged.status.device = device_of_parent;
   staged.status.kind = FileKind::kFolder;
   return staged;

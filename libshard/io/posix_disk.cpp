@@ -41,7 +41,7 @@ constexpr int kReadFlags = O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
 /// The parts of a path that must stay below its folder.
 std::vector<std::string> safe_parts(const std::string& folder, const std::string& relative) {
   if (relative.empty() || relative.front() == '/') refuse_name(folder, relative, "it is not a relative path");
-  if (relative.find('\0') != std::string::npos) refuse_name(folder, relative, "it holds a NUL character");
+  if (relative.find('\0') != std::string::npos) refuse_name(folder, relative, "it contains a NUL character");
   std::vector<std::string> parts;
   for (std::size_t begin = 0; begin <= relative.size();) {
     const std::size_t end = std::min(relative.find('/', begin), relative.size());

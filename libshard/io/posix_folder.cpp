@@ -12,7 +12,7 @@
 #include <cstdio>
 #include <fstream>
 
-#include "libshard/io/local_folder.h"
+#include "libshard/io/local_disk.h"
 #include "libshard/io/paths.h"
 #include "libshard/io/posix_file.h"
 

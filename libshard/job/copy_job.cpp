@@ -12,11 +12,10 @@
 #include "libshard/core/checked.h"
 #include "libshard/core/digest.h"
 #include "libshard/core/error.h"
-#include "libshard/core/plural.h"
+#include "libshard/core/short_text.h"
 #include "libshard/io/output.h"
 #include "libshard/job/copy_run.h"
 #include "libshard/job/exchange_schedule.h"
-#include "libshard/job/file_owners.h"
 #include "libshard/job/journal.h"
 #include "libshard/job/manifest_run.h"
 #include "libshard/job/topology.h"
@@ -243,8 +242,8 @@ Catalog make_mapped_target(const AppliedMap& map, const Layout& layout, const Fo
     return map.ranked_target(traits.name, traits.many_files ? most : std::numeric_limits<std::int64_t>::max());
   }
   if (map.ranks() == 1) return make_target(map.stored(), map.selection(), layout, traits);
-  throw Error(ErrorCode::kUnsupported,
-              fmt::format("{} cannot hold what a map cuts over {}", traits.name, plural(map.ranks(), "rank")));
+  throw Error(ErrorCode::kUnsupported, fmt::format("{} cannot store tensors that a map shards over {}", traits.name,
+                                                   plural(map.ranks(), "rank")));
 }
 
 /// Makes all decisions of a run, and frees the job's TargetMaker. `memory_bytes` is the limit of this run. It may

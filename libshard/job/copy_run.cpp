@@ -18,10 +18,9 @@
 #include "libshard/core/error.h"
 #include "libshard/exec/checksums.h"
 #include "libshard/exec/parallel.h"
-#include "libshard/job/file_owners.h"
+#include "libshard/job/topology.h"
 #include "libshard/ranks/collective_step.h"
 #include "libshard/ranks/group.h"
-#include "libshard/ranks/step_traffic.h"
 
 namespace shard {
 

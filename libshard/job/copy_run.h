@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "libshard/checkpoint/writer.h"
+#include "libshard/exec/checksums.h"
 #include "libshard/exec/execute.h"
 #include "libshard/exec/framing.h"
-#include "libshard/exec/source_checks.h"
 #include "libshard/io/output.h"
 #include "libshard/job/copy_job.h"
 #include "libshard/job/exchange.h"

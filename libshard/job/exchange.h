@@ -33,7 +33,7 @@
 #include "libshard/job/file_holders.h"
 #include "libshard/job/piece_transport.h"
 #include "libshard/plan/plan.h"
-#include "libshard/ranks/step_traffic.h"
+#include "libshard/ranks/collective_step.h"
 #include "libshard/ranks/wire.h"
 
 namespace shard {

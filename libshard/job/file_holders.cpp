@@ -61,7 +61,7 @@ void check_file_ranks(const Catalog& catalog, const FileHolders& holders, int ra
     }
     if (!lies_with_another(each, file, holders)) continue;
     const int holder = holders.of(file).front();
-    throw Error(ErrorCode::kCorruption, fmt::format("rank {} has another rank's file", holder))
+    throw Error(ErrorCode::kCorruption, fmt::format("rank {} has a file of a different rank", holder))
         .in_file(each.path)
         .of_kind(FindingKind::kRankMismatch)
         .expected(fmt::format("rank {}", holder))

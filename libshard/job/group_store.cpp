@@ -21,14 +21,8 @@ namespace {
 constexpr std::int64_t kKinds = static_cast<std::int64_t>(FileKind::kOther) + 1;
 
 const char* kind_text(FileKind kind) {
-  switch (kind) {
-    case FileKind::kFile:
-      return "a file";
-    case FileKind::kFolder:
-      return "a folder";
-    default:
-      return "neither a file nor a folder";
-  }
+  if (kind == FileKind::kFile) return "a file";
+  return kind == FileKind::kFolder ? "a folder" : "neither a file nor a folder";
 }
 
 std::string seen_text(FileKind kind, std::int64_t bytes) {

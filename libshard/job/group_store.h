@@ -22,7 +22,7 @@
 #include <vector>
 
 #include "libshard/io/source_store.h"
-#include "libshard/ranks/step_traffic.h"
+#include "libshard/ranks/collective_step.h"
 #include "libshard/ranks/wire.h"
 
 namespace shard {

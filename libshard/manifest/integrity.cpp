@@ -36,7 +36,7 @@ std::map<std::string, std::string> parse_integrity(std::string_view text, const 
     const auto files = document.find("files");
     if (files == document.end() || !files->is_object()) throw bad_document(kIntegrity, "key 'files' is missing");
     if (algorithm == document.end() || *algorithm != "sha256") {
-      throw Error(ErrorCode::kUnsupported, "integrity.json: another algorithm than sha256");
+      throw Error(ErrorCode::kUnsupported, "integrity.json: the algorithm is not sha256");
     }
     std::map<std::string, std::string> hashes;
     for (const auto& [name, value] : files->items()) hashes.emplace(name, hash_of(name, value));

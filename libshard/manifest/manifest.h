@@ -13,6 +13,7 @@
 
 #include "libshard/core/digest.h"
 #include "libshard/io/output.h"
+#include "libshard/io/source_store.h"
 
 namespace shard {
 
@@ -76,5 +77,11 @@ std::string manifest_text(const Manifest& manifest);
 /// Parses and checks a manifest.
 /// \throws Error kCorruption  kind bad_header; kind hash_mismatch if the text was changed after it was written
 Manifest parse_manifest(std::string_view text, const std::string& file);
+
+/// The path of the manifest in the one folder in `paths`, or next to the one file. Empty if there is none.
+std::string manifest_beside(const SourceStore& store, const std::vector<std::string>& paths);
+
+/// The text of a manifest. \throws Error kNotFound; kCorruption  it is larger than any manifest can be
+std::string manifest_bytes(const SourceStore& store, const std::string& path);
 
 }  // namespace shard

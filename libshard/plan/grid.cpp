@@ -90,7 +90,7 @@ Run longest_run(const Piece& piece, const Numbers& tile, const Access& access) {
 /// The number of I/O calls for one piece: the tiles that it overlaps times the runs in one of them. Tiles at its edges
 /// count as full, so this is an upper estimate.
 double calls_of(const Piece& piece, const Numbers& tile, const Access& access) {
-  double tiles = 1, elements = 1;
+  double tiles = 1, elements = 1;  // Estimates may exceed 63 bits, and need no precision.
   for (int d = 0; d < piece.sizes.size(); ++d) {
     const std::int64_t side = tile[at(d)];
     const std::int64_t last = piece.offsets[d] + piece.sizes[d] - 1;

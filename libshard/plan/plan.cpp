@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <compare>
 
+#include "libshard/core/box.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
-#include "libshard/core/index_walk.h"
 #include "libshard/plan/fold.h"
 #include "libshard/plan/grid.h"
 #include "libshard/plan/order.h"

@@ -17,6 +17,23 @@
 
 namespace shard {
 
+void AwaitedTraffic::begin(StepHandle& step) {
+  const std::scoped_lock lock(mutex_);
+  step_ = &step;
+  is_stopped_ = false;
+}
+
+void AwaitedTraffic::end() {
+  const std::scoped_lock lock(mutex_);
+  step_ = nullptr;
+}
+
+void AwaitedTraffic::stop() {
+  const std::scoped_lock lock(mutex_);
+  is_stopped_ = true;
+  changed_.notify_all();
+}
+
 namespace {
 
 using Clock = std::chrono::steady_clock;

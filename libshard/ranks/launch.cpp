@@ -11,7 +11,7 @@
 
 #include "libshard/core/error.h"
 #include "libshard/core/parse_number.h"
-#include "libshard/core/plural.h"
+#include "libshard/core/short_text.h"
 
 namespace shard {
 

@@ -20,25 +20,6 @@ constexpr const char* kSchema = "shardctl.lost/1";
 constexpr std::size_t kMaxNoteBytes = 16 << 20;
 constexpr int kMaxNoteDepth = 8;
 
-void write_loss(const Loss& loss, JsonWriter& json) {
-  json.begin_object();
-  json.key("what"), json.string(kWhats[static_cast<std::size_t>(loss.what)]);
-  json.key("name"), json.string_or_null(loss.name);
-  json.key("dtype"), json.string_or_null(loss.dtype);
-  json.key("shape"), loss.shape ? json.numbers(*loss.shape) : json.null();
-  json.key("boxes"), json.begin_array();
-  for (const LostBox& box : loss.boxes) {
-    json.begin_object();
-    json.key("offsets"), json.numbers(box.offsets);
-    json.key("sizes"), json.numbers(box.sizes);
-    json.end_object();
-  }
-  json.end_array();
-  json.key("file"), json.string_or_null(loss.file);
-  json.key("why"), json.string(loss.why);
-  json.end_object();
-}
-
 std::string text_of(const Json& json) { return json.is_null() ? std::string() : json.get<std::string>(); }
 
 Loss loss_of(const Json& json) {
@@ -58,12 +39,33 @@ Loss loss_of(const Json& json) {
 }
 
 Error malformed(const char* why) {
-  return Error(ErrorCode::kCorruption, "cannot read the note of what a repair could not save")
+  return Error(ErrorCode::kCorruption, "cannot read a repair's note about its losses")
       .because(why)
       .of_kind(FindingKind::kBadHeader);
 }
 
 }  // namespace
+
+std::string_view name_of(Loss::What what) { return kWhats[static_cast<std::size_t>(what)]; }
+
+void write_loss(JsonWriter& json, const Loss& loss) {
+  json.begin_object();
+  json.key("what"), json.string(name_of(loss.what));
+  json.key("name"), json.string_or_null(loss.name);
+  json.key("dtype"), json.string_or_null(loss.dtype);
+  json.key("shape"), loss.shape ? json.numbers(*loss.shape) : json.null();
+  json.key("boxes"), json.begin_array();
+  for (const LostBox& box : loss.boxes) {
+    json.begin_object();
+    json.key("offsets"), json.numbers(box.offsets);
+    json.key("sizes"), json.numbers(box.sizes);
+    json.end_object();
+  }
+  json.end_array();
+  json.key("file"), json.string_or_null(loss.file);
+  json.key("why"), json.string(loss.why);
+  json.end_object();
+}
 
 std::string dump_lost_note(std::span<const Loss> losses) {
   std::string note;
@@ -72,7 +74,7 @@ std::string dump_lost_note(std::span<const Loss> losses) {
   json.key("schema"), json.string(kSchema);
   json.key("count"), json.number(losses.size());
   json.key("lost"), json.begin_array();
-  for (const Loss& loss : losses.first(std::min(losses.size(), kMostNoted))) write_loss(loss, json);
+  for (const Loss& loss : losses.first(std::min(losses.size(), kMostNoted))) write_loss(json, loss);
   json.end_array();
   json.end_object();
   return note;

@@ -10,9 +10,11 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "libshard/catalog/catalog.h"
+#include "libshard/core/json_writer.h"
 #include "libshard/repair/salvage.h"
 
 namespace shard {
@@ -24,6 +26,11 @@ struct LostNote {
   std::vector<Loss> losses;
   std::int64_t count = 0;  ///< The number of all losses, including those that are not listed.
 };
+
+/// "tensor", "object" or "file".
+std::string_view name_of(Loss::What what);
+/// Writes a loss as an object with the keys above.
+void write_loss(JsonWriter& json, const Loss& loss);
 
 std::string dump_lost_note(std::span<const Loss> losses);
 

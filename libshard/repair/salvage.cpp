@@ -2,8 +2,8 @@
 
 #include <utility>
 
+#include "libshard/core/findings.h"
 #include "libshard/io/paths.h"
-#include "libshard/repair/unread.h"
 
 namespace shard {
 

@@ -13,8 +13,8 @@
 #include "libshard/catalog/originals.h"
 #include "libshard/core/budget.h"
 #include "libshard/core/checked.h"
-#include "libshard/core/first_names.h"
 #include "libshard/core/hash_table.h"
+#include "libshard/core/short_text.h"
 #include "libshard/exec/parallel.h"
 #include "libshard/repair/lost_note.h"
 
@@ -227,7 +227,7 @@ class SalvagedReader final : public Reader {
       Loss loss{.what = Loss::What::kTensor, .name = std::string(source.tensors[i].name)};
       loss.dtype = dtype_name(source.tensors[i].dtype);
       loss.shape = numbers(source.tensors[i].shape);
-      loss.why = "it claims more bytes than are in proportion to what is stored of it";
+      loss.why = "its size is out of proportion to its stored bytes";
       salvage.lose(std::move(loss));
     }
   }

@@ -196,7 +196,7 @@ void ReplicaCompare::report(const ReplicaPair& pair, std::int64_t element) const
   error.in_file(file(pair.other)).of_tensor(source.tensors[pair.tensor].name).of_kind(FindingKind::kReplicaMismatch);
   if (stored(pair.other).rank >= 0) error.of_rank(stored(pair.other).rank);
   if (may_differ_) {
-    return findings_.warn(error.because("ranks keep their own copy of it, such as a batch's statistics"));
+    return findings_.warn(error.because("each rank may have its own values, such as batch statistics"));
   }
   findings_.report(error.because("one of them is damaged, or the ranks were out of step when they saved"));
 }

@@ -5,9 +5,9 @@
 #include <utility>
 
 #include "libshard/core/error.h"
-#include "libshard/core/first_names.h"
+#include "libshard/core/short_text.h"
 #include "libshard/io/paths.h"
-#include "libshard/manifest/manifest_file.h"
+#include "libshard/manifest/manifest.h"
 #include "libshard/ranks/wire.h"
 
 namespace shard {
@@ -61,12 +61,12 @@ bool ManifestCheck::check_file(const ManifestFile& file) {
   try {
     const std::int64_t bytes = stated_.open(file)->size();
     if (bytes == file.bytes) return true;
-    findings_.report(
-        Error(ErrorCode::kCorruption, fmt::format("the manifest says {} bytes, but the file has {}", file.bytes, bytes))
-            .in_file(file.path)
-            .expected(file.bytes)
-            .found(bytes)
-            .of_kind(bytes < file.bytes ? FindingKind::kTruncated : FindingKind::kHashMismatch));
+    findings_.report(Error(ErrorCode::kCorruption,
+                           fmt::format("the manifest records {} bytes, but the file has {}", file.bytes, bytes))
+                         .in_file(file.path)
+                         .expected(file.bytes)
+                         .found(bytes)
+                         .of_kind(bytes < file.bytes ? FindingKind::kTruncated : FindingKind::kHashMismatch));
     return true;
   } catch (Error& error) {
     if (error.code() != ErrorCode::kNotFound) {

@@ -4,9 +4,9 @@
 #include <string_view>
 #include <tuple>
 
+#include "libshard/core/findings.h"
 #include "libshard/io/paths.h"
 #include "libshard/ranks/wire.h"
-#include "libshard/repair/unread.h"
 
 namespace shard {
 

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <shared_mutex>
 #include <span>
 #include <string>
 #include <string_view>
@@ -136,11 +137,12 @@ nb::object placements(const Checkpoint& checkpoint, std::uint32_t index) {
 nb::list chunks(Checkpoint& checkpoint, std::uint32_t index) {
   const Catalog& catalog = checkpoint.catalog();
   catalog.tensors.at(index);
+  std::shared_lock<std::shared_mutex> held;
   {
-    const nb::gil_scoped_release released;
+    const nb::gil_scoped_release released;  // A thread that waits for the mutex must not hold the GIL.
     checkpoint.locate(std::span(&index, 1));
+    held = checkpoint.hold();
   }
-  const auto held = checkpoint.hold();
   nb::list found;
   for (const Chunk& chunk : catalog.chunks_of(catalog.tensors.at(index))) {
     const ChunkPlace place = place_of(catalog, chunk);
@@ -213,9 +215,7 @@ nb::list warnings(const Checkpoint& checkpoint) {
   return texts;
 }
 
-}  // namespace
-
-NB_MODULE(_native, native) {
+void define(nb::module_& native) {
   using nb::arg;
   translate_errors();
   nb::class_<Checkpoint>(native, "Checkpoint")
@@ -238,4 +238,7 @@ NB_MODULE(_native, native) {
   native.def("address_of", &address_of, arg("memory"));
 }
 
+}  // namespace
 }  // namespace shard::python
+
+NB_MODULE(_native, native) { shard::python::define(native); }

@@ -34,10 +34,18 @@ class Document:
 
 @dataclass(frozen=True)
 class File:
-    """A file of a checkpoint; `path` is relative to its folder, for a single file the base name."""
+    """A file of a checkpoint; `path` is relative to its folder, for a single file the base name.
+
+    The rank that wrote it is known for files of one rank each, and the world and the process group if ShardedTensors
+    record them.
+    """
 
     path: str
     bytes: int
+    rank: Optional[int] = None
+    world_size: Optional[int] = None
+    local_rank: Optional[int] = None
+    local_world_size: Optional[int] = None
 
 
 @dataclass(frozen=True)
@@ -193,6 +201,18 @@ class NotRead:
 
 
 @dataclass(frozen=True)
+class PackedAgain:
+    """Plain weights beside the quantized ones of `against`: codes and scales, and those that come back."""
+
+    against: str
+    modules: int
+    codes: int
+    same_codes: int
+    scales: int
+    same_scales: int
+
+
+@dataclass(frozen=True)
 class Verification(Document):
     """The problems of a checkpoint: `shardctl.verify/1`."""
 
@@ -204,6 +224,8 @@ class Verification(Document):
     source: str = ""
     not_read: NotRead = NotRead()
     not_checked: tuple[str, ...] = ()
+    dequantized: Optional[int] = None
+    packed_again: Optional[PackedAgain] = None
 
     def __bool__(self) -> bool:
         return self.ok

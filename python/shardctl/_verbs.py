@@ -60,7 +60,7 @@ def verify(*sources: Argument, against: Optional[Argument] = None, options: Iter
            progress: Optional[OnProgress] = None) -> Verification:
     """Reads every byte and returns all problems. The result is true if there is none.
 
-    against: a manifest to compare with.
+    against: a manifest to compare with, or a quantized checkpoint of which this one has the plain weights.
     """
     own = [] if against is None else [f"--against={os.fspath(against)}"]
     return _read(Verification, "verify", [*own, *options], sources, progress)

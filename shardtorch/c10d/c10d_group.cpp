@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "libshard/core/error.h"
+#include "shardtorch/c10d/attendance.h"
 
 namespace shard {
 
@@ -48,13 +49,14 @@ void as_errors(const char* doing, const std::function<void()>& body) {
 }
 
 C10dGroup::C10dGroup(c10::intrusive_ptr<c10d::Backend> backend, std::string name, at::Device device,
-                     std::chrono::milliseconds timeout)
+                     std::chrono::milliseconds timeout, c10::intrusive_ptr<c10d::Store> store)
     : backend_(std::move(backend)),
       rank_(backend_->getRank()),
       size_(backend_->getSize()),
       name_(std::move(name)),
       device_(device),
-      timeout_(timeout) {}
+      timeout_(timeout),
+      store_(std::move(store)) {}
 
 at::Tensor C10dGroup::outgoing(std::span<const std::byte> bytes) const {
   // c10d does not write to the tensors that it sends, but its interface lacks const.
@@ -88,12 +90,17 @@ void C10dGroup::finish_all(std::span<const c10::intrusive_ptr<c10d::Work>> works
 
 void C10dGroup::run(const char* doing, const std::function<void()>& operation) {
   const std::scoped_lock lock(mutex_);
-  if (backend_ == nullptr) throw Error(ErrorCode::kPeer, "a rank was lost or silent before");
+  if (backend_ == nullptr) throw Error(ErrorCode::kPeer, "a rank was lost or silent before").because(missing_);
   try {
     as_errors(doing, operation);
-  } catch (const Error&) {
-    close();  // Closes while the caller's buffers still exist.
-    throw;
+  } catch (const Error& error) {
+    close();  // Closes while the caller's buffers still exist. Other ranks then notice the failure.
+    if (store_ == nullptr) throw;
+    constexpr std::chrono::milliseconds kPatience{300};
+    missing_ = missing_after_failure(store_, rank_, size_, kPatience);
+    if (missing_.empty()) throw;
+    missing_ += missing_.starts_with("ranks") ? " are lost or silent" : " is lost or silent";
+    throw Error(error.code(), missing_ + ", in " + doing).because(error.why());
   }
 }
 

@@ -20,9 +20,10 @@ namespace shard {
 class C10dGroup final : public Group {
  public:
   /// `device` is the backend's device for tensors. On the CPU, bytes are transferred in place; for other devices,
-  /// through copies there.
+  /// through copies there. `store` is one that only this group uses and whose ranks learn of a failure at once, or
+  /// null: errors then name no rank (attendance.h).
   C10dGroup(c10::intrusive_ptr<c10d::Backend> backend, std::string name, at::Device device,
-            std::chrono::milliseconds timeout);
+            std::chrono::milliseconds timeout, c10::intrusive_ptr<c10d::Store> store = nullptr);
 
   int rank() const override { return rank_; }
   int size() const override { return size_; }
@@ -52,7 +53,8 @@ class C10dGroup final : public Group {
   void reduce_scatter(const at::Tensor& own, const at::Tensor& whole, c10d::ReduceOp how);
 
  private:
-  /// Runs an operation. If it fails, the group is broken.
+  /// Runs an operation. If it fails, the group is broken. \throws Error kPeer  names the ranks that are missing, if
+  /// known.
   void run(const char* doing, const std::function<void()>& operation);
   /// Closes the connections, so that the other ranks notice and no more data arrives.
   void close() noexcept;
@@ -70,6 +72,8 @@ class C10dGroup final : public Group {
   std::string name_;
   at::Device device_;
   std::atomic<std::chrono::milliseconds> timeout_;
+  c10::intrusive_ptr<c10d::Store> store_;
+  std::string missing_;  ///< The ranks that were missing when the group broke; empty if unknown.
 };
 
 /// The store through which the ranks of a launch connect: torchrun's, or a TCP store on rank 0. Its keys belong to this

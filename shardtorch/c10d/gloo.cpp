@@ -37,8 +37,8 @@ std::unique_ptr<Group> make_gloo_group(c10::intrusive_ptr<c10d::Store> store, in
   as_errors("the rendezvous", [&] {
     auto options = c10d::ProcessGroupGloo::Options::create(timeout / kConnectFactor);
     options->devices.push_back(std::move(device));
-    auto gloo = c10::make_intrusive<c10d::ProcessGroupGloo>(std::move(store), rank, size, options);
-    group = std::make_unique<C10dGroup>(gloo, "gloo", at::kCPU, timeout);
+    auto gloo = c10::make_intrusive<c10d::ProcessGroupGloo>(store, rank, size, options);
+    group = std::make_unique<C10dGroup>(gloo, "gloo", at::kCPU, timeout, std::move(store));
     group->barrier();  // A rank that ends at once would be missed by a rank that still connects to others.
   });
   return group;

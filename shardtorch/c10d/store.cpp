@@ -18,6 +18,7 @@
 
 #include "libshard/core/error.h"
 #include "libshard/core/random_bytes.h"
+#include "shardtorch/c10d/attendance.h"
 #include "shardtorch/c10d/c10d_group.h"
 
 namespace shard {
@@ -211,28 +212,16 @@ MeetingPoint open_store(const Launch& launch, std::chrono::milliseconds timeout)
       .suggest(Remedy::kNameRendezvous);
 }
 
-std::string came(int rank) { return "came/" + std::to_string(rank); }
-
-/// "rank 1, rank 3": the ranks that have not connected; a long list is truncated.
-std::string absent_ranks(c10d::Store& store, int size) {
-  constexpr int kMost = 8;
-  std::string names;
-  for (int rank = 0, found = 0; rank < size; ++rank) {
-    if (store.check({came(rank)})) continue;
-    if (++found > kMost) return names + ", ...";
-    names += (names.empty() ? "rank " : ", rank ") + std::to_string(rank);
-  }
-  return names;
-}
+constexpr const char* kCame = "came";
 
 /// Waits until all ranks have connected. Gloo and NCCL would give up before the timeout that the user set.
 void wait_for_all(c10d::Store& store, const Launch& launch, std::chrono::milliseconds timeout) {
-  store.set(came(launch.rank), std::string("y"));
+  store.set(attendance_key(kCame, launch.rank), std::string("y"));
   if (store.add("number", 1) == launch.size) store.set("all", std::string("y"));
   try {
     store.wait({"all"}, timeout);
   } catch (const c10::Error&) {
-    const std::string absent = absent_ranks(store, launch.size);
+    const std::string absent = absent_ranks(store, kCame, launch.size);
     if (absent.empty()) return;  // The last rank has just connected.
     throw Error(ErrorCode::kPeer,
                 "not all ranks connected within " + std::to_string(timeout.count()) + " ms: " + absent + " did not");

@@ -15,7 +15,7 @@
 
 #include "formats/detect.h"
 #include "libshard/catalog/catalog_builder.h"
-#include "libshard/catalog/tree_walk.h"
+#include "libshard/catalog/tree.h"
 #include "libshard/checkpoint/reader.h"
 #include "libshard/core/box.h"
 #include "libshard/core/error.h"

@@ -5,7 +5,6 @@
 
 #include "formats/parts/pickle/pickle.h"
 #include "libshard/catalog/tree.h"
-#include "libshard/catalog/tree_walk.h"
 #include "libshard/core/box.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"

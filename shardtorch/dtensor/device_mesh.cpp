@@ -7,7 +7,7 @@
 #include <numeric>
 #include <utility>
 
-#include "libshard/core/index_walk.h"
+#include "libshard/core/box.h"
 #include "shardtorch/errors.h"
 
 namespace shard::dtensor {

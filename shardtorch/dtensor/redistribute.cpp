@@ -15,8 +15,8 @@ namespace shard::dtensor {
 namespace {
 
 /// The arguments that must be the same on all ranks.
-std::vector<std::string> request(const TensorLayout& from, const Placements& to) {
-  return {to_string(from), "new placements=" + to_string(to)};
+std::vector<std::string> request(const TensorLayout& from, const Placements& to, at::ScalarType dtype) {
+  return {to_string(from), "new placements=" + to_string(to), c10::str("dtype=", dtype)};
 }
 
 /// The parts of `local` that this rank sends, and the parts of `fresh` that it receives, by term and by rank of the
@@ -50,7 +50,7 @@ at::Tensor exchange(const at::Tensor& local, const DeviceMesh& mesh, const Tenso
   }
   transfer(*mesh.group(), [&] {
     Transfer parts = plan_transfer(plan, mesh, local, fresh);
-    parts.arguments = request(from, to);
+    parts.arguments = request(from, to, local.scalar_type());
     return parts;
   });
   return reduce_terms(std::move(fresh), from.placements, to, mesh);
@@ -67,7 +67,9 @@ at::Tensor move(const at::Tensor& local, const DeviceMesh& mesh, TensorLayout fr
   Placements scattered = from.placements;
   for (std::size_t axis = 0; axis < mesh.ndim(); ++axis) {
     if (reduces(axis, true)) {
-      if (!std::exchange(is_agreed, true)) agree_on(mesh.group()->group(), [&] { return request(from, to); });
+      if (!std::exchange(is_agreed, true)) {
+        agree_on(mesh.group()->group(), [&] { return request(from, to, local.scalar_type()); });
+      }
       moved = all_reduce(moved, mesh, axis, std::get<Partial>(from.placements[axis]).op);
       from.placements[axis] = scattered[axis] = Replicate();
     }

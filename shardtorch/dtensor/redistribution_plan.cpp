@@ -5,7 +5,6 @@
 
 #include "libshard/catalog/layouts/layout.h"
 #include "libshard/core/box.h"
-#include "libshard/core/index_walk.h"
 
 namespace shard::dtensor {
 

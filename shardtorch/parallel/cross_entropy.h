@@ -3,9 +3,9 @@
 /// rank ever has all logits.
 #pragma once
 
-#include <torch/nn/module.h>
 #include <torch/nn/pimpl.h>
 
+#include "shardtorch/parallel/module.h"
 #include "shardtorch/sharded_tensor/process_group.h"
 
 namespace shard::parallel {
@@ -29,7 +29,7 @@ at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& targets, st
                          const CrossEntropyOptions& options = {}, const ProcessGroupPtr& group = nullptr);
 
 /// The same loss as a module.
-class CrossEntropyLossImpl : public torch::nn::Module {
+class CrossEntropyLossImpl : public Layer<CrossEntropyLossImpl> {
  public:
   explicit CrossEntropyLossImpl(std::int64_t classes, const CrossEntropyOptions& options = {},
                                 ProcessGroupPtr group = nullptr)

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <optional>
+#include <type_traits>
 #include <utility>
 
 #include "shardtorch/parallel/layer.h"
@@ -58,20 +59,35 @@ const Options& checked(const Options& options) {
 
 }  // namespace
 
-template <class Whole, class Options>
-CutTable<Whole, Options>::CutTable(const Whole& whole, TableCut cut, ProcessGroupPtr group)
+template <class Self, class Whole, class Options>
+CutTable<Self, Whole, Options>::CutTable(const Whole& whole, TableCut cut, ProcessGroupPtr group,
+                                         const ParameterOptions& parameters)
     : options_(checked(whole.options)), cut_(cut), group_(group_or_default(std::move(group))) {
-  weight = register_parameter("weight", cut_parameter(whole.weight, cut == TableCut::kRows ? 0 : 1, group_));
+  const std::int64_t dim = cut == TableCut::kRows ? 0 : 1;
+  weight = this->register_parameter("weight", cut_parameter(whole.weight, dim, group_, parameters));
 }
 
-template <class Whole, class Options>
-std::int64_t CutTable<Whole, Options>::padding() const {
+template <class Self, class Whole, class Options>
+void CutTable<Self, Whole, Options>::bind_parameters() {
+  weight = this->parameters_["weight"];
+}
+
+template <class Self, class Whole, class Options>
+void CutTable<Self, Whole, Options>::pretty_print(std::ostream& stream) const {
+  const bool is_bag = std::is_same_v<Whole, torch::nn::EmbeddingBagImpl>;
+  print_start(stream, is_bag ? "EmbeddingBag" : "Embedding", weight, "num_embeddings", "embedding_dim");
+  if (options_.padding_idx().has_value()) stream << ", padding_idx=" << *options_.padding_idx();
+  stream << ')';
+}
+
+template <class Self, class Whole, class Options>
+std::int64_t CutTable<Self, Whole, Options>::padding() const {
   const std::optional<std::int64_t> padding = options_.padding_idx();
   return padding.has_value() && *padding < 0 ? *padding + options_.num_embeddings() : padding.value_or(-1);
 }
 
-template class CutTable<torch::nn::EmbeddingImpl, torch::nn::EmbeddingOptions>;
-template class CutTable<torch::nn::EmbeddingBagImpl, torch::nn::EmbeddingBagOptions>;
+template class CutTable<EmbeddingImpl, torch::nn::EmbeddingImpl, torch::nn::EmbeddingOptions>;
+template class CutTable<EmbeddingBagImpl, torch::nn::EmbeddingBagImpl, torch::nn::EmbeddingBagOptions>;
 
 at::Tensor EmbeddingImpl::forward(const at::Tensor& indices) {
   check_indices(indices, weight.size(0));

@@ -7,13 +7,14 @@
 /// torch/distributed/_shard/sharding_spec/chunk_sharding_spec_ops/embedding{,_bag}.py (torch 2.11).
 #pragma once
 
-#include <torch/nn/module.h>
 #include <torch/nn/modules/embedding.h>
 #include <torch/nn/pimpl.h>
 
 #include <cstdint>
+#include <ostream>
 #include <utility>
 
+#include "shardtorch/parallel/module.h"
 #include "shardtorch/sharded_tensor/process_group.h"
 
 namespace shard::parallel {
@@ -25,23 +26,29 @@ enum class TableCut : std::uint8_t {
 };
 
 /// A layer whose weight is a sharded table.
-/// \tparam Whole  torch::nn's layer of the same name: EmbeddingImpl or EmbeddingBagImpl; `Options` are its options.
-template <class Whole, class Options>
-class CutTable : public torch::nn::Module {
+/// \tparam Self  the layer; `Whole` is torch::nn's layer of the same name: EmbeddingImpl or EmbeddingBagImpl, and
+///   `Options` are its options.
+template <class Self, class Whole, class Options>
+class CutTable : public Layer<Self> {
  public:
   /// Shards the weight of `whole` on group rank 0, which does not change. `group` null: the default group.
   /// \throws c10::ValueError  this process is not a member; shapes differ between ranks
   /// \throws c10::NotImplementedError  max_norm, scale_grad_by_freq and sparse gradients
-  explicit CutTable(const Whole& whole, TableCut cut = TableCut::kRows, ProcessGroupPtr group = nullptr);
-  /// Creates new elements, which rank 0 draws as torch::nn does. Memory: temporarily the whole table.
-  explicit CutTable(const Options& options, TableCut cut = TableCut::kRows, ProcessGroupPtr group = nullptr)
-      : CutTable(Whole(options), cut, std::move(group)) {}
+  explicit CutTable(const Whole& whole, TableCut cut = TableCut::kRows, ProcessGroupPtr group = nullptr,
+                    const ParameterOptions& parameters = {});
+  /// Creates new elements, as linear.h. Memory: temporarily the whole table on the CPU.
+  explicit CutTable(const Options& options, TableCut cut = TableCut::kRows, ProcessGroupPtr group = nullptr,
+                    const ParameterOptions& parameters = {})
+      : CutTable(Whole(options), cut, std::move(group), parameters) {}
   CutTable(std::int64_t num_embeddings, std::int64_t embedding_dim)
       : CutTable(Options(num_embeddings, embedding_dim)) {}
 
   at::Tensor weight;  ///< [num_embeddings, embedding_dim], sharded.
 
+  void pretty_print(std::ostream& stream) const override;
+
  protected:
+  void bind_parameters() override;
   /// The row without gradient, as a number that is not negative; -1: none.
   std::int64_t padding() const;
 
@@ -50,7 +57,7 @@ class CutTable : public torch::nn::Module {
   ProcessGroupPtr group_;
 };
 
-class EmbeddingImpl : public CutTable<torch::nn::EmbeddingImpl, torch::nn::EmbeddingOptions> {
+class EmbeddingImpl : public CutTable<EmbeddingImpl, torch::nn::EmbeddingImpl, torch::nn::EmbeddingOptions> {
  public:
   using CutTable::CutTable;
 
@@ -60,7 +67,8 @@ class EmbeddingImpl : public CutTable<torch::nn::EmbeddingImpl, torch::nn::Embed
 };
 TORCH_MODULE(Embedding);
 
-class EmbeddingBagImpl : public CutTable<torch::nn::EmbeddingBagImpl, torch::nn::EmbeddingBagOptions> {
+class EmbeddingBagImpl
+    : public CutTable<EmbeddingBagImpl, torch::nn::EmbeddingBagImpl, torch::nn::EmbeddingBagOptions> {
  public:
   using CutTable::CutTable;
 

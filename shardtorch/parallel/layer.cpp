@@ -4,6 +4,7 @@
 
 #include <vector>
 
+#include "libshard/catalog/layouts/piece.h"
 #include "shardtorch/sharded_tensor/factories.h"
 #include "shardtorch/sharded_tensor/functional.h"
 #include "shardtorch/sharded_tensor/ops.h"
@@ -12,10 +13,9 @@ namespace shard::parallel {
 
 namespace {
 
-ShardingSpecPtr spec_over(const ProcessGroup& group, std::int64_t dim, at::Device device) {
-  std::vector<RemoteDevice> placements;
-  for (const int rank : group.global_ranks()) placements.emplace_back(rank, device);
-  return chunk_spec(dim, std::move(placements));
+/// In the dtype of `options`, detached and contiguous.
+at::Tensor converted(const at::Tensor& whole, const ParameterOptions& options) {
+  return whole.detach().to(options.dtype.value_or(whole.scalar_type())).contiguous();
 }
 
 at::Tensor gathered(const at::Tensor& own, std::int64_t whole, const ProcessGroupPtr& group) {
@@ -41,23 +41,32 @@ void check_member(const ProcessGroup& group) {
 }  // namespace
 
 Chunk chunk_of(const ProcessGroup& group, std::int64_t whole, int rank) {
-  const std::int64_t split = split_size(whole, group.size());
-  return {std::min(rank * split, whole), chunked_dim_size(whole, split, rank), whole};
+  const DimRange own = piece_of(whole, split_size(whole, group.size()), rank);
+  return {own.begin, own.size, whole};
 }
 
-at::Tensor cut_parameter(const at::Tensor& whole, std::int64_t dim, const ProcessGroupPtr& group) {
+at::Tensor cut_parameter(const at::Tensor& whole, std::int64_t dim, const ProcessGroupPtr& group,
+                         const ParameterOptions& options) {
   check_member(*group);
-  const ShardingSpecPtr spec = spec_over(*group, dim, whole.device());
-  return requires_grad_(shard_tensor(whole.detach().contiguous(), spec, 0, group)).as_tensor();
+  const ShardingSpecPtr spec = chunk_spec(dim, group, whole.device());
+  ShardedTensor sharded = shard_tensor(converted(whole, options), spec, 0, group);
+  if (options.device.has_value()) sharded = sharded.to(*options.device);
+  return requires_grad_(std::move(sharded)).as_tensor();
 }
 
 at::Tensor local_of(const at::Tensor& parameter) { return ShardedTensor::of(parameter).local_tensor(); }
 
-at::Tensor same_parameter(const at::Tensor& whole, const ProcessGroupPtr& group) {
+at::Tensor same_parameter(const at::Tensor& whole, const ProcessGroupPtr& group, const ParameterOptions& options) {
   check_member(*group);
-  const at::Tensor same = whole.detach().clone(at::MemoryFormat::Contiguous);
+  const at::Tensor same = converted(whole, options).clone();
   broadcast(same, 0, group);
-  return same.requires_grad_();
+  return same.to(options.device.value_or(same.device())).requires_grad_();
+}
+
+void print_start(std::ostream& stream, const char* name, const at::Tensor& weight, const char* first,
+                 const char* second) {
+  stream << "shard::parallel::" << name << '(' << first << '=' << weight.size(0) << ", " << second << '='
+         << weight.size(1);
 }
 
 at::Tensor gather_last(const at::Tensor& own, std::int64_t whole, const ProcessGroupPtr& group) {

@@ -11,24 +11,27 @@
 /// Megatron-LM (arXiv 1909.08053), section 3.
 #pragma once
 
-#include <torch/nn/module.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/pimpl.h>
 
+#include <ostream>
+
+#include "shardtorch/parallel/module.h"
 #include "shardtorch/sharded_tensor/process_group.h"
 
 namespace shard::parallel {
 
 /// Output features are sharded: rank i has the i-th chunk of the weight's rows and of the bias.
-class ColumnLinearImpl : public torch::nn::Module {
+class ColumnLinearImpl : public Layer<ColumnLinearImpl> {
  public:
   /// Shards the elements of `whole` on group rank 0, which does not change. `group` null: the default group.
   /// \throws c10::ValueError  this process is not a member; shapes differ between ranks
   explicit ColumnLinearImpl(const torch::nn::LinearImpl& whole, bool gather_output = false,
-                            ProcessGroupPtr group = nullptr);
-  /// Creates new elements, which rank 0 draws as torch::nn::Linear does. Memory: temporarily the whole weight.
+                            ProcessGroupPtr group = nullptr, const ParameterOptions& parameters = {});
+  /// Creates new elements, which rank 0 draws as torch::nn::Linear does, on the CPU in the default dtype; then they are
+  /// converted, sharded and moved. Memory: temporarily the whole weight on the CPU.
   explicit ColumnLinearImpl(const torch::nn::LinearOptions& options, bool gather_output = false,
-                            ProcessGroupPtr group = nullptr);
+                            ProcessGroupPtr group = nullptr, const ParameterOptions& parameters = {});
   ColumnLinearImpl(std::int64_t in_features, std::int64_t out_features)
       : ColumnLinearImpl(torch::nn::LinearOptions(in_features, out_features)) {}
 
@@ -39,19 +42,24 @@ class ColumnLinearImpl : public torch::nn::Module {
   at::Tensor weight;  ///< [out_features, in_features], sharded along 0.
   at::Tensor bias;    ///< [out_features], sharded; undefined without.
 
+  void pretty_print(std::ostream& stream) const override;
+
  private:
+  void bind_parameters() override;
+
   ProcessGroupPtr group_;
   bool gather_output_;
 };
 TORCH_MODULE(ColumnLinear);
 
 /// Input features are sharded: rank i has the i-th chunk of the weight's columns. The bias is whole on all ranks.
-class RowLinearImpl : public torch::nn::Module {
+class RowLinearImpl : public Layer<RowLinearImpl> {
  public:
   /// See ColumnLinear. With `split_input`, the input is whole on all ranks, and each rank uses its part.
-  explicit RowLinearImpl(const torch::nn::LinearImpl& whole, bool split_input = false, ProcessGroupPtr group = nullptr);
+  explicit RowLinearImpl(const torch::nn::LinearImpl& whole, bool split_input = false, ProcessGroupPtr group = nullptr,
+                         const ParameterOptions& parameters = {});
   explicit RowLinearImpl(const torch::nn::LinearOptions& options, bool split_input = false,
-                         ProcessGroupPtr group = nullptr);
+                         ProcessGroupPtr group = nullptr, const ParameterOptions& parameters = {});
   RowLinearImpl(std::int64_t in_features, std::int64_t out_features)
       : RowLinearImpl(torch::nn::LinearOptions(in_features, out_features)) {}
 
@@ -62,7 +70,11 @@ class RowLinearImpl : public torch::nn::Module {
   at::Tensor weight;  ///< [out_features, in_features], sharded along 1.
   at::Tensor bias;    ///< [out_features]; undefined without.
 
+  void pretty_print(std::ostream& stream) const override;
+
  private:
+  void bind_parameters() override;
+
   ProcessGroupPtr group_;
   bool split_input_;
 };

@@ -125,8 +125,50 @@ std::optional<c10::IValue> run_type_as(Args args) {
   return tensor.to(args[1].toTensor().scalar_type()).as_tensor();
 }
 
-/// Refuses Tensor::set_data, because a wrapper has no elements to exchange.
-std::optional<c10::IValue> run_has_compatible_shallow_copy_type(Args) { return false; }
+/// aten::to by options (8 arguments), device and dtype, dtype, or another tensor.
+std::optional<c10::IValue> run_to(Args args) {
+  const auto tensor = sharded_arg(args, 0);
+  if (!tensor.defined() || args.size() < 2) return std::nullopt;
+  ShardedTensor::ToOptions options;
+  std::size_t flags = 2;  // The index of non_blocking.
+  if (args.size() == 8) {
+    if (!args[1].isNone()) options.dtype = args[1].toScalarType();
+    if (!args[3].isNone()) options.device = args[3].toDevice();
+    flags = 5;
+  } else if (args[1].isTensor()) {
+    options.device = args[1].toTensor().device();
+    options.dtype = args[1].toTensor().scalar_type();
+  } else if (args[1].isDevice()) {
+    options.device = args[1].toDevice();
+    options.dtype = args[2].toScalarType();
+    flags = 3;
+  } else {
+    options.dtype = args[1].toScalarType();
+  }
+  options.non_blocking = arg_or(args, flags, false).toBool();
+  options.copy = arg_or(args, flags + 1, false).toBool();
+  options.memory_format = arg_or(args, flags + 2, at::MemoryFormat::Preserve).toMemoryFormat();
+  return tensor.to(options).as_tensor();
+}
+
+bool has_same_shards(const ShardedTensorImpl& a, const ShardedTensorImpl& b) {
+  const auto same_part = [](const Shard& one, const Shard& other) { return same_box(&one, &other); };
+  const auto same_place = [](const ShardMetadata& one, const ShardMetadata& other) {
+    return one.shard_offsets == other.shard_offsets && one.shard_sizes == other.shard_sizes;
+  };
+  return a.group == b.group && !a.init_rrefs && !b.init_rrefs && a.metadata.size == b.metadata.size &&
+         std::ranges::equal(a.metadata.shards_metadata, b.metadata.shards_metadata, same_place) &&
+         std::ranges::equal(a.local_shards, b.local_shards, same_part);
+}
+
+/// Whether Tensor::set_data may give the first tensor the elements of the second one.
+std::optional<c10::IValue> run_has_compatible_shallow_copy_type(Args args) {
+  const auto to = sharded_arg(args, 0), from = sharded_arg(args, 1);
+  SHARD_CHECK(to.defined(),
+              "cannot give the elements of a sharded parameter to a plain one. If clone() does so, shard the parameter "
+              "in reset(), or create a second module and load the first one's state_dict");
+  return from.defined() && has_same_shards(impl_of(to), impl_of(from));
+}
 
 }  // namespace
 
@@ -157,6 +199,7 @@ BuiltinOp builtin_op(std::string_view name) {
       {"randn_like", run_randn_like},
       {"requires_grad_", run_requires_grad},
       {"t", run_t},
+      {"to", run_to},
       {"type_as", run_type_as},
       {"uniform_", run_uniform},
       {"zero_", run_zero},

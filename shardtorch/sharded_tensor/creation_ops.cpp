@@ -27,7 +27,7 @@ CreateOptions options_like(const ShardedTensor& tensor, Args args, std::size_t f
   if (is_given(args, first)) options.dtype = args[first].toScalarType();
   if (is_given(args, first + 1)) options.layout = args[first + 1].toLayout();
   SHARD_CHECK_TYPE(!is_given(args, first + 2) || args[first + 2].toDevice() == tensor.as_tensor().device(),
-                   "a tensor like a ShardedTensor lies where its shards lie: it takes no device");
+                   "a tensor like a ShardedTensor is on the devices of its shards, so it takes no device");
   if (is_given(args, first + 3)) options.pin_memory = args[first + 3].toBool();
   if (is_given(args, first + 4)) options.memory_format = args[first + 4].toMemoryFormat();
   if (options.memory_format == at::MemoryFormat::Preserve) options.memory_format = at::MemoryFormat::Contiguous;

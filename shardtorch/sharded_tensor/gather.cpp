@@ -3,7 +3,9 @@
 #include <sys/mman.h>
 
 #include <cstdint>
+#include <functional>
 #include <map>
+#include <optional>
 #include <utility>
 
 #include "shardtorch/errors.h"
@@ -85,25 +87,43 @@ Transfer plan_all_gather(const ShardedTensorImpl& tensor, const at::Tensor& whol
   return plan;
 }
 
+using MakeOut = std::function<std::optional<at::Tensor>()>;
+
+/// Gathers to `dst`. `make_out` returns the argument `dst_tensor`; an error of it is thrown on all ranks.
+void gather_into(const ShardedTensor& tensor, int dst, at::ScalarType travel_as, const MakeOut& make_out) {
+  const ShardedTensorImpl& impl = impl_of(tensor);
+  const ProcessGroupPtr& group = impl.checked_group();
+  const bool is_destination = group->is_member() && group->rank() == dst;
+  if (!group->is_member()) return check_out(make_out(), is_destination, dst, tensor.sizes());
+  const auto plan = [&] {
+    SHARD_CHECK_VALUE(dst >= 0 && dst < group->size(), "Destination rank ", dst, " is not in a group of ",
+                      group->size());
+    const std::optional<at::Tensor> out = make_out();
+    check_out(out, is_destination, dst, tensor.sizes());
+    if (is_destination) ask_for_large_pages(*out);
+    return plan_gather(impl, travel_as, dst, is_destination ? *out : at::Tensor());
+  };
+  transfer(*group, plan, facts_of(impl.metadata));
+}
+
 }  // namespace
 
 void ShardedTensor::gather(int dst, const std::optional<at::Tensor>& out, const GatherOptions& options) const {
   if (options.enforce_dtype) {
     TORCH_WARN_ONCE("`enforce_dtype` is deprecated. Please use `dtype` instead.");
   }
-  const ProcessGroupPtr& group = impl().checked_group();
   const at::ScalarType own_dtype = dtype();
   const at::ScalarType travel_as = options.enforce_dtype ? own_dtype : options.dtype.value_or(own_dtype);
-  const bool is_destination = group->is_member() && group->rank() == dst;
-  if (!group->is_member()) return check_out(out, is_destination, dst, sizes());
-  const auto plan = [&] {
-    SHARD_CHECK_VALUE(dst >= 0 && dst < group->size(), "Destination rank ", dst, " is not in a group of ",
-                      group->size());
-    check_out(out, is_destination, dst, sizes());
-    if (is_destination) ask_for_large_pages(*out);
-    return plan_gather(impl(), travel_as, dst, is_destination ? *out : at::Tensor());
-  };
-  transfer(*group, plan, facts_of(metadata()));
+  gather_into(*this, dst, travel_as, [&] { return out; });
+}
+
+at::Tensor ShardedTensor::gather_to(int dst) const {
+  std::optional<at::Tensor> out;
+  gather_into(*this, dst, dtype(), [&] {
+    if (process_group()->rank() == dst) out = at::empty(sizes(), at::TensorOptions(dtype()).device(device()));
+    return out;
+  });
+  return out.value_or(at::Tensor());
 }
 
 at::Tensor full_tensor(const ShardedTensor& tensor, const std::vector<std::string>& more) {

@@ -8,7 +8,6 @@
 #include "libshard/core/box.h"
 #include "libshard/ranks/wire.h"
 #include "shardtorch/errors.h"
-#include "shardtorch/sharded_tensor/agree.h"
 #include "shardtorch/sharded_tensor/sharded_tensor.h"
 
 namespace shard {
@@ -124,11 +123,12 @@ ShardedTensorMetadata merge_metadata(const std::vector<std::optional<ShardedTens
 }
 
 std::vector<std::optional<ShardedTensorMetadata>> gather_metadata(
-    Group& group, const std::function<std::optional<ShardedTensorMetadata>()>& make_own) {
-  const std::vector<Bytes> pieces = all_gather_or_throw(group, [&] {
+    Group& group, const std::function<std::optional<ShardedTensorMetadata>()>& make_own, const Words& facts) {
+  const auto make = [&] {
     const std::optional<ShardedTensorMetadata> own = make_own();
     return own.has_value() ? to_bytes(serialize(*own)) : Bytes();
-  });
+  };
+  const std::vector<Bytes> pieces = all_gather_or_throw(group, make, facts);
   std::vector<std::optional<ShardedTensorMetadata>> gathered;
   for (const Bytes& piece : pieces) {
     gathered.push_back(piece.empty() ? std::nullopt : std::optional(deserialize_metadata(std::string(as_text(piece)))));

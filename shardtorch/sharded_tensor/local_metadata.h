@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "shardtorch/sharded_tensor/agree.h"
 #include "shardtorch/sharded_tensor/process_group.h"
 #include "shardtorch/sharded_tensor/shard.h"
 
@@ -34,8 +35,9 @@ void stack_rows(std::vector<std::optional<ShardedTensorMetadata>>& gathered);
 /// \throws c10::ValueError  ranks differ in a property; overlap; gaps; no shards on any rank.
 ShardedTensorMetadata merge_metadata(const std::vector<std::optional<ShardedTensorMetadata>>& gathered);
 
-/// The results of `make_own` on each member, by group rank. A collective; if it throws, all ranks throw (agree.h).
+/// The results of `make_own` on each member, by group rank. A collective; if it throws, or if `facts` differ, all ranks
+/// throw (agree.h).
 std::vector<std::optional<ShardedTensorMetadata>> gather_metadata(
-    Group& group, const std::function<std::optional<ShardedTensorMetadata>()>& make_own);
+    Group& group, const std::function<std::optional<ShardedTensorMetadata>()>& make_own, const Words& facts = {});
 
 }  // namespace shard

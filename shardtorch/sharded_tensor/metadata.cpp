@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "libshard/catalog/layouts/overlap.h"
 #include "libshard/core/box.h"
 #include "libshard/ranks/wire.h"
 #include "shardtorch/errors.h"
@@ -197,6 +198,20 @@ ShardedTensorMetadata deserialize_metadata(const std::string& bytes) {
   } catch (const Error& error) {
     SHARD_CHECK(false, "the metadata of a ShardedTensor is damaged: ", error.what());
   }
+}
+
+void check_no_overlap(const std::vector<ShardMetadata>& shards) {
+  std::vector<BoxView> boxes;
+  boxes.reserve(shards.size());
+  for (const ShardMetadata& shard : shards) {
+    SHARD_CHECK_VALUE(shard.shard_offsets.size() == shards.front().shard_offsets.size(),
+                      "Found inconsistent ranks for shards: ", shards.front().shard_offsets.size(), " and ",
+                      shard.shard_offsets.size());
+    boxes.push_back({shard.shard_offsets, shard.shard_sizes});
+  }
+  const auto pair = find_overlap(boxes);
+  if (!pair.has_value()) return;
+  SHARD_CHECK_VALUE(false, "Shards ", shards[pair->first], " and ", shards[pair->second], " overlap");
 }
 
 void check_tensor(const std::vector<ShardMetadata>& shards, at::IntArrayRef size) {

@@ -62,6 +62,8 @@ class ProcessGroup {
   c10::intrusive_ptr<c10d::Backend> c10d_backend() const;
   /// The group as c10d's; null in the same cases, except after a rank died.
   C10dGroup* c10d() const { return c10d_; }
+  /// Returns once all members have called it. \throws Error kPeer \pre is_member()
+  void barrier() const { group_->barrier(); }
   /// Sets the timeout of later operations of only this group. \pre is_member()
   void set_timeout(std::chrono::milliseconds timeout) const;
   /// The traffic of collectives of tensors on this rank since the group was created.

@@ -3,9 +3,9 @@
 #include <c10/util/Exception.h>
 #include <c10/util/hash.h>
 
-#include <algorithm>
+#include <utility>
 
-#include "libshard/core/parse_number.h"
+#include "libshard/catalog/layouts/placement_text.h"
 #include "shardtorch/errors.h"
 #include "shardtorch/sharded_tensor/device_text.h"
 
@@ -21,11 +21,10 @@ std::optional<c10::Device> local_device(const std::string& text) {
   }
 }
 
-/// The number in "rank:<digits>".
-std::optional<int> rank_of(std::string_view worker) {
-  constexpr std::string_view kPrefix = "rank:";
-  if (!worker.starts_with(kPrefix)) return std::nullopt;
-  return parse_natural<int>(worker.substr(kPrefix.size()));
+/// The rank in a placement's text, if an int can represent it.
+std::optional<int> rank_in(std::string_view placement) {
+  const std::optional<std::int64_t> rank = rank_of_placement(placement);
+  return rank.has_value() && std::in_range<int>(*rank) ? std::optional(static_cast<int>(*rank)) : std::nullopt;
 }
 
 }  // namespace
@@ -53,7 +52,7 @@ RemoteDevice::RemoteDevice(std::string_view text) {
     device_ = *device;
     return;
   }
-  rank_ = rank_of(worker);
+  rank_ = rank_in(text);
   if (rank_.has_value()) return;
   check(!worker.empty() && worker.find(':') == std::string::npos);
   worker_name_ = worker;

@@ -21,7 +21,8 @@ Transfer plan_scatter(const ShardedTensor& sharded, const at::Tensor& tensor, in
                     group.size());
   Transfer plan(group.size(), tensor.scalar_type());
   plan.arguments = {c10::str("src_rank=", source), c10::str("size=", tensor.sizes()),
-                    c10::str("requires_grad=", tensor.requires_grad() ? "true" : "false")};
+                    c10::str("requires_grad=", tensor.requires_grad() ? "true" : "false"),
+                    c10::str("pin_memory=", tensor.is_pinned() ? "true" : "false")};
   for (const Shard& shard : sharded.local_shards()) {
     if (shard.tensor.numel() > 0) plan.from[static_cast<std::size_t>(source)].push_back(shard.tensor);
   }

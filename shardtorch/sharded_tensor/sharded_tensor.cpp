@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <ATen/EmptyTensor.h>
 #include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
 #include <iterator>
@@ -128,6 +129,35 @@ int rank_of_worker(const std::string& name) {
 
 }  // namespace
 
+namespace {
+
+/// Makes torch's functions that read or clear gradients of parameters throw if the gradients are those of local shards.
+/// Otherwise they would silently skip a sharded parameter.
+struct HandleAutogradMeta final : torch::autograd::AutogradMeta {
+  explicit HandleAutogradMeta(const ShardedTensorImpl& of) : owner(of) {}
+
+  void expect_no_gradient() const {
+    for (const Shard& shard : owner.local_shards) {
+      SHARD_CHECK(!shard.tensor.is_leaf() || !shard.tensor.grad().defined(),
+                  "a sharded parameter has no gradient of its own: clip with shard::parallel::clip_grad_norm_, give "
+                  "shard::parallel::local_parameters to the optimizer, and clear gradients with the optimizer's "
+                  "zero_grad");
+    }
+  }
+  at::Tensor& mutable_grad() override {
+    expect_no_gradient();
+    return grad_;
+  }
+  const at::Tensor& grad() const override {
+    expect_no_gradient();
+    return grad_;
+  }
+
+  const ShardedTensorImpl& owner;
+};
+
+}  // namespace
+
 ShardedTensorImpl::ShardedTensorImpl(ShardingSpecPtr cut, ShardedTensorMetadata whole)
     : c10::TensorImpl(c10::DispatchKeySet(kDispatchKey), c10::scalarTypeToTypeMeta(whole.tensor_properties.dtype),
                       at::Device(at::kCPU)),
@@ -135,6 +165,7 @@ ShardedTensorImpl::ShardedTensorImpl(ShardingSpecPtr cut, ShardedTensorMetadata 
       metadata(std::move(whole)) {
   set_sizes_contiguous(metadata.size);
   set_storage_access_should_throw();
+  set_autograd_meta(std::make_unique<HandleAutogradMeta>(*this));
   if (metadata.tensor_properties.requires_grad) set_requires_grad(true);
 }
 
@@ -147,6 +178,24 @@ void ShardedTensorImpl::apply_requires_grad() {
   for (const Shard& shard : local_shards) {
     if (shard.tensor.is_leaf()) shard.tensor.set_requires_grad(known);
   }
+}
+
+void ShardedTensorImpl::shallow_copy_from(const c10::intrusive_ptr<c10::TensorImpl>& other) {
+  if (other.get() == this) return;
+  const auto& from = static_cast<const ShardedTensorImpl&>(*other);
+  for (std::size_t i = 0; i < local_shards.size(); ++i) {
+    local_shards[i].tensor.set_data(from.local_shards[i].tensor);
+    local_shards[i].metadata = from.local_shards[i].metadata;
+  }
+  const bool requires_gradient = metadata.tensor_properties.requires_grad;
+  metadata = from.metadata;
+  metadata.tensor_properties.requires_grad = requires_gradient;
+  spec = from.spec;
+  c10::TensorImpl::shallow_copy_from(other);
+}
+
+at::Tensor ShardedTensorImpl::own_gradient() const {
+  return static_cast<const HandleAutogradMeta&>(*autograd_meta()).grad_;
 }
 
 const ProcessGroupPtr& ShardedTensorImpl::checked_group() const {
@@ -181,7 +230,10 @@ std::vector<std::string> facts_of(const ShardedTensorMetadata& metadata) {
   const TensorProperties& properties = metadata.tensor_properties;
   std::vector<std::string> facts{c10::str("size=", at::IntArrayRef(metadata.size)),
                                  c10::str("dtype=", properties.dtype),
+                                 c10::str("layout=", properties.layout),
                                  c10::str("requires_grad=", properties.requires_grad ? "true" : "false"),
+                                 c10::str("memory_format=", properties.memory_format),
+                                 c10::str("pin_memory=", properties.pin_memory ? "true" : "false"),
                                  c10::str("number of shards=", metadata.shards_metadata.size())};
   for (std::size_t i = 0; i < metadata.shards_metadata.size(); ++i) {
     ShardMetadata shard = metadata.shards_metadata[i];
@@ -240,7 +292,7 @@ bool ShardedTensorBase::requires_grad() const { return impl().requires_grad(); }
 bool ShardedTensorBase::is_floating_point() const { return at::isFloatingType(dtype()); }
 bool ShardedTensorBase::is_pinned() const { return impl().metadata.tensor_properties.pin_memory; }
 bool ShardedTensorBase::is_leaf() const { return tensor_.is_leaf(); }
-at::Tensor ShardedTensorBase::grad() const { return tensor_.grad(); }
+at::Tensor ShardedTensorBase::grad() const { return impl().own_gradient(); }
 AutogradNodePtr ShardedTensorBase::grad_fn() const { return tensor_.grad_fn(); }
 
 void ShardedTensorBase::set_requires_grad(bool requires_grad) {
@@ -281,7 +333,9 @@ ShardedTensor ShardedTensor::init_from_local_shards(std::vector<Shard> local_sha
     const Sizes unknown(local_shards.front().metadata.shard_sizes.size());
     return metadata_of_local_shards(local_shards, global_size.value_or(unknown), world_rank(*group), *group);
   };
-  auto gathered = group->is_member() ? gather_metadata(group->group(), own) : std::vector{own()};
+  // Ranks with and without a size would merge different metadata.
+  const char* const given = global_size.has_value() ? "global_size is given=true" : "global_size is given=false";
+  auto gathered = group->is_member() ? gather_metadata(group->group(), own, {given}) : std::vector{own()};
   if (!global_size.has_value()) {
     stack_rows(gathered);
     const auto rank = static_cast<std::size_t>(std::max(group->rank(), 0));

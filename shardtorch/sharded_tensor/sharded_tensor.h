@@ -8,7 +8,7 @@
 ///
 /// Functions communicate only if documented. Those are SPMD: all members of the group make the same call. Collectives
 /// agree on errors. All ranks throw the error of one rank, and a c10::ValueError with both sides if ranks differ in
-/// arguments or in a tensor's size, dtype, requires_grad, boxes or owners; the group remains usable. With init_rrefs it
+/// arguments or in a tensor's metadata (size, properties, boxes, owners); the group remains usable. With init_rrefs it
 /// is otherwise, see CreateOptions. Threads: one at a time per tensor.
 ///
 /// Source: torch/distributed/_shard/sharded_tensor/api.py (torch 2.11).
@@ -93,7 +93,8 @@ class ShardedTensorBase {
 
   /// The same object as a tensor without storage. Its device() is the CPU, regardless of the shards. Its
   /// requires_grad_() and set_requires_grad() reach metadata and local shards at the next use of the ShardedTensor.
-  /// torch::nn::Module::to throws if a module has it as a parameter (assign the result of ShardedTensor::to).
+  /// Its set_data() accepts a ShardedTensor with the same shards and replaces their elements, so torch::nn::Module::to
+  /// works. Its grad() throws once local shards have gradients.
   const at::Tensor& as_tensor() const { return tensor_; }
   std::string str() const;  ///< "ShardedTensor(ShardedTensorMetadata(...))".
 
@@ -169,6 +170,10 @@ class ShardedTensor : public ShardedTensorBase {
   /// it is on the CPU and travels as its dtype; otherwise, and on `dst`, host memory for the data that travels.
   void gather(int dst, const std::optional<at::Tensor>& out, const GatherOptions& options) const;
   void gather(int dst = 0, const std::optional<at::Tensor>& out = std::nullopt) const { gather(dst, out, {}); }
+
+  /// Gathers into a new tensor: the whole one, in its dtype, on device(), on group rank `dst`, and an undefined one on
+  /// all others. A collective, as gather.
+  at::Tensor gather_to(int dst) const;
 
   /// The whole tensor, new, on every rank: in its dtype, on device(), without gradients. A collective.
   /// \throws c10::ValueError  this process is not a member; otherwise as gather. Cost: as gather, to every rank.

@@ -41,6 +41,12 @@ class ShardedTensorImpl final : public c10::TensorImpl {
   /// The group. \throws c10::Error  there is none: the tensor was created as a ShardedTensorBase.
   const ProcessGroupPtr& checked_group() const;
 
+  /// Torch's way to replace the elements of a parameter (set_data, therefore Module::to): local shards get those of
+  /// `other`, and remain the same tensors. \pre `other` has the same shards, which the dispatcher checks
+  void shallow_copy_from(const c10::intrusive_ptr<c10::TensorImpl>& other) override;
+  /// The gradient that the handle itself has, which torch never sets.
+  at::Tensor own_gradient() const;
+
   const char* tensorimpl_type_name() const override { return "ShardedTensor"; }
   /// Torch's way to create a second handle on the same elements, which would have neither elements nor shards.
   /// \throws c10::Error  always; ops.h has detach().
@@ -54,7 +60,8 @@ class ShardedTensorImpl final : public c10::TensorImpl {
 ShardedTensorImpl& impl_of(const ShardedTensorBase& tensor);
 
 /// Warns once per process about functions that torch deprecates.
-inline constexpr const char* kDeprecated = "Please use DTensor instead and we are deprecating ShardedTensor.";
+inline constexpr const char* kDeprecated =
+    "Please use DTensor (in C++: shard::dtensor) instead and we are deprecating ShardedTensor.";
 
 /// The first steps of creating any ShardedTensor: checks `spec`, builds the metadata, creates the object. The memory
 /// format is contiguous, regardless of `properties`. \throws c10::ValueError  no spec, more than 64 dimensions.
@@ -79,8 +86,8 @@ void leave_registry(ShardedTensorImpl& impl) noexcept;
 /// default group.
 int world_rank(const ProcessGroup& group);
 
-/// The facts that ranks must agree on before elements are transferred: size, dtype, requires_grad, and each shard's box
-/// and placement. A placement counts by its rank and kind of device, because a rank knows device indices only for its
+/// The facts that ranks must agree on before elements are transferred: size, all properties, and each shard's box and
+/// placement. A placement counts by its rank and kind of device, because a rank knows device indices only for its
 /// own shards (ShardedTensor::cuda).
 std::vector<std::string> facts_of(const ShardedTensorMetadata& metadata);
 /// ShardedTensor::full_tensor for ranks that must agree on `more` facts.

@@ -1,13 +1,16 @@
 #include "shardtorch/sharded_tensor/sharding_spec.h"
 
 #include <ATen/ATen.h>
+#include <c10/core/impl/DeviceGuardImplInterface.h>
 
 #include <algorithm>
 #include <optional>
 #include <sstream>
 #include <utility>
 
+#include "libshard/catalog/layouts/piece.h"
 #include "libshard/core/box.h"
+#include "libshard/core/checked.h"
 #include "shardtorch/errors.h"
 
 namespace shard {
@@ -117,6 +120,24 @@ ShardingSpecPtr chunk_spec(std::int64_t dim, std::vector<RemoteDevice> placement
   return std::make_shared<ChunkShardingSpec>(dim, std::move(placements));
 }
 
+ShardingSpecPtr chunk_spec(std::int64_t dim, const ProcessGroupPtr& group, at::Device device) {
+  const ProcessGroupPtr members = group_or_default(group);
+  std::vector<RemoteDevice> placements;
+  for (const int rank : members->global_ranks()) placements.emplace_back(rank, device);
+  return chunk_spec(dim, std::move(placements));
+}
+
+ShardingSpecPtr chunk_spec(std::int64_t dim) {
+  const ProcessGroupPtr group = default_group();
+  if (!group->preferred_device().is_cuda()) return chunk_spec(dim, group, at::kCPU);
+  const int devices = c10::impl::getDeviceGuardImpl(at::kCUDA)->deviceCount();
+  std::vector<RemoteDevice> placements;
+  for (int rank = 0; rank < group->size(); ++rank) {
+    placements.emplace_back(rank, at::Device(at::kCUDA, static_cast<at::DeviceIndex>(rank % devices)));
+  }
+  return chunk_spec(dim, std::move(placements));
+}
+
 ShardingSpecPtr enumerable_spec(std::vector<ShardMetadata> shards) {
   return std::make_shared<EnumerableShardingSpec>(std::move(shards));
 }
@@ -130,14 +151,13 @@ ShardingSpecPtr infer_spec(const std::vector<ShardMetadata>& shards) {
 
 std::int64_t split_size(std::int64_t dim_size, std::int64_t chunks) {
   SHARD_CHECK_VALUE(dim_size >= 0 && chunks > 0, "cannot cut ", dim_size, " elements into ", chunks, " chunks");
-  return dim_size / chunks + (dim_size % chunks != 0 ? 1 : 0);
+  return ceil_div(dim_size, chunks);
 }
 
 std::int64_t chunked_dim_size(std::int64_t dim_size, std::int64_t split, std::int64_t index) {
   SHARD_CHECK_VALUE(dim_size >= 0 && split >= 0 && index >= 0, "chunk ", index, " of ", split, " out of ", dim_size,
                     " elements is none");
-  if (split == 0 || index > dim_size / split) return 0;
-  return std::min(split, dim_size - split * index);
+  return piece_of(dim_size, split, index).size;
 }
 
 std::pair<std::int64_t, std::int64_t> chunk_of_rank(std::int64_t dim_size, const ChunkShardingSpec& spec, int rank) {
@@ -145,8 +165,8 @@ std::pair<std::int64_t, std::int64_t> chunk_of_rank(std::int64_t dim_size, const
   const auto at = std::ranges::find(placements, std::optional(rank), &RemoteDevice::rank);
   SHARD_CHECK(at != placements.end(), "current_rank not in the placement.");
   const std::int64_t split = split_size(dim_size, static_cast<std::int64_t>(placements.size()));
-  const std::int64_t index = at - placements.begin();
-  return {std::min(split * index, dim_size), chunked_dim_size(dim_size, split, index)};
+  const DimRange own = piece_of(dim_size, split, at - placements.begin());
+  return {own.begin, own.size};
 }
 
 at::Tensor narrow_tensor(const at::Tensor& tensor, const ShardMetadata& shard) {

@@ -1,5 +1,5 @@
 /// \file
-/// Specs that define a tensor's shards and their placements. Pure; only `shard` communicates.
+/// Specs that define a tensor's shards and their placements. Only `shard` communicates.
 ///
 /// Source: torch/distributed/_shard/sharding_spec/{api,chunk_sharding_spec,_internals}.py (torch 2.11).
 #pragma once
@@ -96,6 +96,11 @@ class EnumerableShardingSpec final : public ShardingSpec {
 
 ShardingSpecPtr chunk_spec(std::int64_t dim, std::vector<RemoteDevice> placements);
 ShardingSpecPtr chunk_spec(std::floating_point auto dim, std::vector<RemoteDevice> placements) = delete;
+/// One chunk for each member of `group` (null: the default group), in the order of group ranks, on `device`.
+ShardingSpecPtr chunk_spec(std::int64_t dim, const ProcessGroupPtr& group, at::Device device);
+/// One chunk for each rank of the default group: on the CPU, or in a world of NCCL on the CUDA device that
+/// init_process_group chooses, if all hosts have as many GPUs as this one.
+ShardingSpecPtr chunk_spec(std::int64_t dim);
 ShardingSpecPtr enumerable_spec(std::vector<ShardMetadata> shards);
 /// `spec` as a chunk spec, or null.
 const ChunkShardingSpec* as_chunk(const ShardingSpec& spec);

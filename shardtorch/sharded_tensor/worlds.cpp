@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "libshard/core/error.h"
+#include "libshard/core/error_text.h"
 #include "libshard/ranks/launch.h"
 #include "libshard/ranks/open_group.h"
 #include "libshard/ranks/thread_group.h"
@@ -76,7 +77,7 @@ MakeBackend nccl_backend(milliseconds timeout) {
   try {
     make = reinterpret_cast<MakeNcclGroup>(plugin_entry("nccl", kNcclEntry));
   } catch (const Error& error) {
-    SHARD_CHECK(false, error.what(), ": ", error.why(), ". ", error.hint());
+    SHARD_CHECK(false, describe(error));
   }
   const auto* const cuda = c10::impl::getDeviceGuardImpl(at::kCUDA);  // The plug-in's libraries register it.
   SHARD_CHECK(cuda->deviceCount() > 0, "backend nccl needs a GPU for each rank, but this host has none");

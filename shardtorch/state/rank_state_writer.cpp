@@ -44,7 +44,7 @@ std::string obstacle(const at::Tensor& tensor) {
     return c10::str("its layout is ", tensor.layout(), "; only strided tensors can be");
   if (tensor.is_quantized()) return "it is quantized";
   if (tensor.is_meta() || !tensor.has_storage()) return "it has no storage";
-  return tensor.device().is_cpu() || tensor.device().is_cuda() ? "" : c10::str("it lies on ", tensor.device());
+  return tensor.device().is_cpu() || tensor.device().is_cuda() ? "" : c10::str("it is on ", tensor.device());
 }
 
 std::int64_t number_of(at::MemoryFormat format) {

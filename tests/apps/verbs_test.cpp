@@ -4,7 +4,7 @@
 #include <csignal>
 
 #include "apps/shardctl/session/versions.h"
-#include "libshard/core/plural.h"
+#include "libshard/core/short_text.h"
 #include "tests/apps/world.h"
 
 namespace shard::app {
@@ -261,11 +261,11 @@ TEST_F(Verbs, ContradictionsAreRefusedBeforeAnythingIsWritten) {
       {{"split", "/m.safetensors", "-o", "/x.safetensors", "--ranks", "2"}, 2, "is a single file"},
       {{"split", "/m.safetensors", "-o", "/x", "--ranks", "2", "--to", "torch"},
        2,
-       "a format that holds pieces (dcp, dcp-hf, torch-ranks"},
+       "a format that stores pieces (dcp, dcp-hf, torch-ranks"},
       {{"reshard", "/m.safetensors", "-o", "/x"}, 2, "reshard needs a layout"},
       {{"reshard", "/m.safetensors", "-o", "/x", "--ranks", "2"},
        2,
-       "a format that holds pieces (dcp, dcp-hf, torch-ranks"},
+       "a format that stores pieces (dcp, dcp-hf, torch-ranks"},
       {{"split", "/m.safetensors", "-o", "/x", "--ranks", "0"}, 2, "0"},
       {{"split", "/m.safetensors", "-o", "/x", "--shards", "0"}, 2, "at least 1"},
       {{"split", "/m.safetensors", "-o", "/x", "--mesh", "a=2,b=2", "--place", "**=R"}, 2, "the mesh has 2 axes"},

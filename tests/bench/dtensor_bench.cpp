@@ -70,11 +70,11 @@ int main(int argc, char** argv) {
   const auto known = operations({4096, mib * 64});  // float32
   for (std::string name; std::getline(std::cin, name);) {
     const Operation operation = known.at(name)();
-    shard::default_group()->group().barrier();
+    shard::default_group()->barrier();
     const auto begin = std::chrono::steady_clock::now();
     const double worked = processor_seconds();
     const at::Tensor result = operation();
-    shard::default_group()->group().barrier();
+    shard::default_group()->barrier();
     std::cout << std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() << ' '
               << processor_seconds() - worked << std::endl;
   }

@@ -62,7 +62,7 @@ def write_of_verl(rank: int, folder: str, mib: int) -> None:
     from torch.distributed.fsdp import fully_shard
 
     dist.init_process_group("gloo", init_method=f"file://{folder}.store", rank=rank, world_size=2)
-    layers = max(1, round(mib * 2**20 / 2 / 62_914_560) - 2)  # A layer has as many elements; embedding and head are two more.
+    layers = max(1, round(mib * 2**20 / 2 / 62_914_560) - 2)  # A layer has this many elements; embedding and head have two more.
     torch.manual_seed(0)
     config = transformers.LlamaConfig(vocab_size=32_000, hidden_size=2048, intermediate_size=8192, num_hidden_layers=layers,
                                       num_attention_heads=16, num_key_value_heads=8, architectures=["LlamaForCausalLM"])

@@ -2,7 +2,7 @@
 
     hdf5.py --shardctl build/release/apps/shardctl/shardctl [--size MiB] [--chunk KiB] [--runs N] [--work FOLDER] [--threads N]
 
-Three files hold the same --size MiB of float32 in 4 matrices: contiguous, in chunks with gzip(1), and in chunks with shuffle
+Three files contain the same --size MiB of float32 in 4 matrices: contiguous, in chunks with gzip(1), and in chunks with shuffle
 and gzip(1); chunks are square blocks of about --chunk KiB. Each row is a whole process:
 
   gather contiguous | gzip | shuffle+gzip     shardctl from that file to safetensors
@@ -12,7 +12,7 @@ and gzip(1); chunks are square blocks of about --chunk KiB. Each row is a whole 
 
 `x cp` is the ratio of minima, to cp of the contiguous file: the bytes that every row writes. cp runs twice; if
 the two differ by more than 5 % the run is void. Inputs are hot, nothing is fsynced, outputs are removed and the disk is synced
-outside the timed region. A row whose first run fails is left out, with what it said.
+outside the timed region. A row whose first run fails is skipped, with its message.
 """
 import argparse
 import json

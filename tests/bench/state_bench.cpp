@@ -21,25 +21,19 @@ namespace {
 
 constexpr std::int64_t kTensors = 16;
 
-shard::ShardingSpecPtr over_ranks(std::int64_t dim) {
-  std::vector<shard::RemoteDevice> placements;
-  for (int rank = 0; rank < shard::default_group()->size(); ++rank) placements.emplace_back(rank, at::kCPU);
-  return shard::chunk_spec(dim, placements);
-}
-
 /// Square float32 matrices.
 shard::StateDict make_state(std::int64_t mib, std::int64_t dim) {
   const auto side = static_cast<std::int64_t>(std::sqrt(static_cast<double>((mib << 20) / kTensors / 4)));
   shard::StateDict state;
   for (std::int64_t i = 0; i < kTensors; ++i) {
-    state.insert(c10::str("w", i), shard::sharded_tensor::rand(over_ranks(dim), {side, side}).as_tensor());
+    state.insert(c10::str("w", i), shard::sharded_tensor::rand(shard::chunk_spec(dim), {side, side}).as_tensor());
   }
   return state;
 }
 
 void time(const char* name, const std::function<void()>& body) {
   const shard::ProcessGroupPtr world = shard::default_group();
-  world->group().barrier();
+  world->barrier();
   const auto begin = std::chrono::steady_clock::now();
   body();
   const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
@@ -49,11 +43,7 @@ void time(const char* name, const std::function<void()>& body) {
 }
 
 void gather_all(const shard::StateDict& state) {
-  const bool is_first = shard::default_group()->rank() == 0;
-  for (const auto& item : state) {
-    const shard::ShardedTensor tensor = shard::ShardedTensor::of(item.value().toTensor());
-    tensor.gather(0, is_first ? std::optional(at::empty(tensor.sizes())) : std::nullopt);
-  }
+  for (const auto& item : state) shard::ShardedTensor::of(item.value().toTensor()).gather_to(0);
 }
 
 void run(const std::string& folder, std::int64_t mib) {
@@ -64,10 +54,10 @@ void run(const std::string& folder, std::int64_t mib) {
   time("load_columns", [&] { shard::checkpoint::load(columns, folder); });
   time("gather", [&] { gather_all(rows); });
   time("reshard", [&] {
-    for (const auto& item : rows) shard::ShardedTensor::of(item.value().toTensor()).reshard(over_ranks(1));
+    for (const auto& item : rows) shard::ShardedTensor::of(item.value().toTensor()).reshard(shard::chunk_spec(1));
   });
   if (shard::default_group()->rank() == 0) std::filesystem::remove_all(folder);
-  shard::default_group()->group().barrier();
+  shard::default_group()->barrier();
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-"""Times `verify` beside sha256sum, b3sum and cp of the same files, and what a manifest costs, interleaved in one run.
+"""Times `verify` beside sha256sum, b3sum and cp of the same files, and the cost of a manifest, interleaved in one run.
 
     verify.py --shardctl build/release/apps/shardctl/shardctl [--size MiB] [--runs N] [--b3sum PATH] [--work FOLDER]
 

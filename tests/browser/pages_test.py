@@ -298,7 +298,7 @@ class Pages(unittest.TestCase):
             self.assertNotIn(active, last()["cut"], f"{message} after {key}")
 
     def test_rows_are_whole_in_every_window(self):
-        """Also beside scroll bars that take room, at a zoom that makes pixels of a fraction, and with text larger than rows."""
+        """Also beside scroll bars that take space, at a zoom with fractional pixels, and with text larger than rows."""
         settings = {"plain": ([], 1), "scroll bars": ([], 1.25), "large text": (["--blink-settings=minimumFontSize=26"], 1)}
         for name, (arguments, zoom) in settings.items():
             browser = self.playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", *arguments],

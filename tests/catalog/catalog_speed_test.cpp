@@ -56,7 +56,7 @@ TEST(CatalogSpeed, MakesTargetsOfAMillionTensors) {
   EXPECT_LT(seconds("select", [&] { selection = select(catalog, {}); }), kBoundSeconds);
   const FormatTraits whole{.name = "safetensors"};
   const FormatTraits torch{.name = "torch", .objects = true, .sharing = true, .aliases = true};
-  const FormatTraits dcp{.name = "dcp", .pieces = true, .one_box_per_item = true, .objects = true};
+  const FormatTraits dcp{.name = "dcp", .pieces = true, .single_box_items = true, .objects = true};
   const auto make = [&](const Layout& layout, const FormatTraits& traits) {
     return [&catalog, &selection, layout, traits] { make_target(catalog, selection, layout, traits); };
   };

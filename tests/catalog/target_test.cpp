@@ -21,19 +21,19 @@ using Lines = std::vector<std::string>;
 
 constexpr FormatTraits kWhole = {.name = "safetensors"};
 constexpr FormatTraits kTorch = {.name = "torch", .objects = true, .sharing = true, .aliases = true};
-constexpr FormatTraits kItems = {.name = "dcp", .pieces = true, .one_box_per_item = true, .objects = true};
+constexpr FormatTraits kItems = {.name = "dcp", .pieces = true, .single_box_items = true, .objects = true};
 constexpr FormatTraits kRanks = {.name = "torch-ranks",
                                  .pieces = true,
                                  .keeps_replicas = true,
                                  .keeps_empty = true,
-                                 .uncut_on_all = true,
+                                 .replicate_whole_tensors = true,
                                  .objects = true};
 
 constexpr FormatTraits kJoined = {.name = "torch-ranks",
                                   .pieces = true,
                                   .keeps_replicas = true,
                                   .keeps_empty = true,
-                                  .uncut_on_all = true,
+                                  .replicate_whole_tensors = true,
                                   .objects = true,
                                   .sharing = true,
                                   .aliases = true,
@@ -145,7 +145,7 @@ TEST(RanksTarget, RefusesNumbersOutOfRange) {
 TEST(RanksTarget, RefusesFormatsOfWholeTensors) {
   Catalog source;
   add_tensor(source, "w", {5});
-  expect_error(ErrorCode::kInvalidArgument, "safetensors holds whole tensors only",
+  expect_error(ErrorCode::kInvalidArgument, "safetensors stores only whole tensors",
                [&] { target_of(source, RanksLayout{2}, kWhole); });
 }
 

@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "libshard/core/visited.h"
+#include "libshard/core/value_walk.h"
 #include "tests/support/expect_error.h"
 
 namespace shard {

@@ -55,7 +55,7 @@ for shell in bash zsh fish; do
 done
 [ $tried -gt 0 ] || fail "no shell at all"
 
-# Nothing is offered that is not there: every long option of the bash script is taken by its verb.
+# Every long option that the bash script offers exists: its verb accepts it.
 for verb in inspect split cat digest; do
   for option in $(sed -n "s/^ *$verb) words=\"\(.*\)\" ;;/\1/p" completion.bash); do
     "$SHARDCTL" help $verb --all | grep -q -- "$option" || fail "help $verb does not know $option"

@@ -1,9 +1,9 @@
-"""The commands of Markdown pages, and what they print.
+"""The commands of Markdown pages, and their output.
 
 - Every command of a `console` block runs in a temporary folder, ends with exit code 0 (or `# exit code N`), and prints what
-  the page shows. A block `json NAME` or `yaml NAME` is a file that the commands find there; in `data` lies the folder tests/data.
+  the page shows. A block `json NAME` or `yaml NAME` is a file that the commands find there; `data` is the folder tests/data.
 - In a `console run` block the output is not shown, and not compared.
-- A `console elsewhere` block needs what a test machine lacks (several hosts, a GPU, the network): it is not run.
+- A `console elsewhere` block needs resources that a test machine lacks (several hosts, a GPU, the network), so it is not run.
 - A comment `<!-- setup: COMMAND -->` is a command that readers do not see.
 
 Environment: SHARDCTL is the program.

@@ -84,7 +84,7 @@ holds err "saved under another rank's name"
 expect 1 verify swapped
 holds out "rank_mismatch"
 
-# Other files are still checked if one is truncated: a changed byte of another one is found as well.
+# Other files are still checked if one is truncated, so a changed byte in a different file is found as well.
 copied stage2_tied
 change_a_byte "save/$optimizer"
 truncate -s -100 "save/global_step2/mp_rank_00_model_states.pt"

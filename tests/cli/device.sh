@@ -36,6 +36,11 @@ SHARDCTL_DEVICE=cuda:0 expect 0 gather cpu -o cuda16.safetensors --cast w=float1
 cmp f16.safetensors cuda16.safetensors || fail "other bytes with a cast on the device"
 grep -q 'cast 31' log || fail "nothing was cast on the device: $(cat log)"
 
+# Weights that are computed.
+expect 0 split "$SHARD_DATA/quantized/awq" -o plain --to torch-ranks --ranks 2 --dequantize
+expect 0 split "$SHARD_DATA/quantized/awq" -o cuda-plain --to torch-ranks --ranks 2 --dequantize --device cuda
+diff -r plain cuda-plain || fail "other weights with --device cuda"
+
 # With ranks: each its own device.
 STAND_IN_GPUS=2 expect 0 split m.safetensors -o two --to torch-ranks --ranks 3 --dim 1 --device cuda --local-ranks 2
 diff -r cpu two || fail "other bytes from two ranks with a device each"

@@ -4,7 +4,7 @@
   and with when it is present; every row, type and absence is met; every schema that the sources name has a section.
 - The table of docs/layouts.md has the keys that the program takes, and no others.
 - Every key of maps has a user: a built-in map, or a row of docs/map-documents.md with the framework that needs it.
-- Every command of their `console` blocks runs and prints what the page shows, as console_blocks.py says.
+- Every command of their `console` blocks runs and prints the page's output, see console_blocks.py.
 
 Environment: SHARDCTL is the program, SHARD_LIBRARY libshard.so under its SONAME, SHARD_CUDA_STAND_IN the stand-in for its
 plug-in of GPUs.
@@ -185,6 +185,9 @@ verify data/demo/ckpt
 verify data/demo/ckpt --ranks-expected 2
 verify cut
 verify data/dcp/foreign_class
+verify data/quantized/awq --dequantize
+gather data/quantized/awq -o plain.safetensors --dequantize
+verify plain.safetensors --against data/quantized/awq
 verify hub
 gather a.safetensors -o made.safetensors --if-changed
 gather a.safetensors -o made.safetensors --if-changed

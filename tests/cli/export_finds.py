@@ -37,7 +37,7 @@ class Loaders(ExportTest):
         (self.dir / "model/README.md").write_text("x")
         result = self.export("model", "-o", "out")
         self.assertEqual(names(self.dir / "out"), ["a"])
-        self.assertIn("other weights of the folder are left out: 'adapter_model.safetensors', 'consolidated.safetensors', ", warnings(result))
+        self.assertIn("skipped other weights of the folder: 'adapter_model.safetensors', 'consolidated.safetensors', ", warnings(result))
         self.assertIn("other files of the folder are not read or copied: 'README.md'", warnings(result))
 
     def test_a_variant_is_the_model_where_it_is_alone_and_loses_its_name(self):
@@ -247,7 +247,7 @@ class Containers(ExportTest):
             out = name.replace(".", "-")
             result = self.export(CONTAINERS / name, "-o", out)
             self.assertEqual(result["export"]["container"], container)
-            self.assertIn(f"'{other}' is left out", warnings(result))
+            self.assertIn(f"skipped '{other}': ", warnings(result))
             self.assertIn(f"--include '{other}.**'", warnings(result))
             self.export(CONTAINERS / name, "-o", f"{out}-other", "--include", f"{other}.**")
             self.assertEqual(names(self.dir / f"{out}-other"), NET)

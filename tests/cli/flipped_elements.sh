@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # A bit of an element that changed after the save is detected by the checksum in torch's zips, for any pieces in which
-# the elements are read; if torch stored none, nothing is claimed.
+# the elements are read; if torch stored none, the test expects no detection.
 . "$(dirname "$0")/common.sh"
 golden=$SHARD_DATA/golden/2.11.0
 python3 - "$golden" <<'P'

@@ -20,7 +20,7 @@ ln -s log link
 expect 0 inspect m.safetensors --log-file link
 [ "$(grep -c "opened m.safetensors" log)" = 3 ] || fail "a link to a log is not followed"
 
-# Warnings, errors with their facts, and the figures of the end, although nothing is printed.
+# Warnings, errors with their facts, and the final figures, even if they are not printed.
 expect 3 inspect absent --log-file told -q
 grep -q "error .*absent" told || fail "an error is not in the log: $(cat told)"
 "$SHARDCTL" split m.safetensors -o parts --ranks 2 -q

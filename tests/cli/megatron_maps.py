@@ -235,7 +235,7 @@ def check_refusals():
     assert "needs a value for 'vocab'" in run(*digest, *stated, expect=2)
     assert "needs a value for 'heads'" in run(*digest, "--set", "vocab=5", expect=2)
     run(*digest, *stated, "--set", "vocab=5")
-    assert "fewer are stored than the map says" in run(*digest, *stated, "--set", "vocab=200", expect=2)
+    assert "fewer elements are stored than the map defines" in run(*digest, *stated, "--set", "vocab=200", expect=2)
     assert "its shape is not the one that rule 'qkv' produces" in run(*digest, "--set", "heads=4", "--set", "kv=1", "--set", "hd=2", "--set", "vocab=5", expect=2)
     write(WORK / "odd.safetensors", core | {"decoder.layers.mlp.linear_fc3.weight": ([1], [1])})
     for verb in ("digest", "inspect"):

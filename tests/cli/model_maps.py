@@ -156,7 +156,7 @@ def check_like():
     assert "has no tensor" in run("split", "new.safetensors", "-o", "x", "--map", "hf-v5", *ref, "--like", "like-new", expect=2)
     served = ["split", "qkv.safetensors", "-o", "x", "--to", "vllm"]
     for cut in (["--like", "like-old"], ["--mesh", "tp=2"], ["--ranks", "2", "--dim", "1"]):
-        assert "already defines what each rank stores" in run(*served, "--to-map", "vllm.json", *cut, expect=2)
+        assert "already defines the content of each rank" in run(*served, "--to-map", "vllm.json", *cut, expect=2)
     document("alone.json", rules=[{"match": ".*"}])
     assert "different number of ranks" in run(*served, "--to-map", "alone.json", "--ranks", "2", expect=2)
 
@@ -327,7 +327,7 @@ def check_flat_buffers():
     assert "lists param_shapes" in run("digest", "one.safetensors", "--map", "orders.json", expect=2)
     assert "in the order of param_shapes" in run("gather", "one.safetensors", "-o", "x.pt", "--to-map", "orders.json", expect=8)
     document("mean.json", rules=[{"match": ".*", "reduce": "mean"}])
-    assert "is not one of the words" in run("digest", "one.safetensors", "--map", "mean.json", expect=2)
+    assert "is not one of the allowed words" in run("digest", "one.safetensors", "--map", "mean.json", expect=2)
 
 
 def check_files_of_ranks():
@@ -371,9 +371,9 @@ def check_files_are_written():
         document("bad.json", mesh={"mp": "ranks"}, files={"path": path}, rules=[{"match": ".*", "shard": [{"axis": "mp", "dim": 0, "split": "chunk"}]}])
         assert words in run(*split[:-1], "bad.json", "--ranks", "2", "-f", expect=code), path
     document("bad.json", files={"path": "a"}, rules=[])
-    assert "stands with a mesh" in run("map", "show", "bad.json", expect=2)
+    assert "needs a mesh" in run("map", "show", "bad.json", expect=2)
     document("bad.json", mesh={"mp": 1}, files={"path": "a", "container": "dcp"}, rules=[])
-    assert "files.container is not one of the words" in run("map", "show", "bad.json", expect=2)
+    assert "files.container is not one of the allowed words" in run("map", "show", "bad.json", expect=2)
 
 
 def check_safetensors_of_ranks():
@@ -403,9 +403,9 @@ def check_safetensors_of_ranks():
     run("map", "check", "safe.json", "safe")
     assert "--to safetensors" in run(*split, "--to", "torch-ranks", "-f", expect=8)
     assert "--to safetensors" in run(*split, "-f", expect=8)
-    assert "holds only whole tensors" in run("split", "undone.safetensors", "-o", "x", "--to", "safetensors", "--ranks", "2", "--to-map", "hf-v5", expect=2)
+    assert "stores only whole tensors" in run("split", "undone.safetensors", "-o", "x", "--to", "safetensors", "--ranks", "2", "--to-map", "hf-v5", expect=2)
     document("keys.json", mesh={"tp": 2}, files={"path": "tp{tp}.safetensors", "container": "safetensors", "root": "model"}, rules=[])
-    assert "files.root stands with torch.save files" in run("map", "show", "keys.json", expect=2)
+    assert "files.root is only for torch.save files" in run("map", "show", "keys.json", expect=2)
     document("two.json", mesh={"tp": 2}, files=[{"path": "{tp}.pt"}, {"path": "{tp}.safetensors", "container": "safetensors"}], rules=[])
     assert "is not that of the entries before it" in run("map", "show", "two.json", expect=2)
 

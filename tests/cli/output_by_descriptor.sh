@@ -24,7 +24,7 @@ long=$(printf 'x%.0s' {1..300})
 expect 6 gather m.safetensors -o "$long.safetensors"
 expect 6 gather m.safetensors -o "$(printf 'folder/%.0s' {1..900})x.safetensors"
 
-# Only a build with the door for tests can be held at a step.
+# Only a build with test hooks can be stopped at a step.
 if [ "${SHARD_TEST_HOOKS:-}" != 1 ]; then
   echo "SKIP: this shardctl was built without SHARD_TEST_HOOKS; no run can be held"
   exit 0

@@ -1,6 +1,6 @@
 """Runs the commands of every Markdown page: pages.py SOURCE_DIR
 
-- `console` blocks run as console_blocks.py says; those that are marked to run elsewhere are listed.
+- `console` blocks run as described in console_blocks.py; those that are marked to run elsewhere are listed.
 - A command must be in such a block: an indented line that begins with the name of a program is a mistake.
 - docs/formats.md links the page of every format.
 - Every option after `shardctl VERB`, anywhere on a page, even within a sentence or a table, is in the verb's help.

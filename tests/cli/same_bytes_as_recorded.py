@@ -8,7 +8,7 @@ Usage: SHARDCTL=PROGRAM same_bytes_as_recorded.py [--record] [--work FOLDER] [--
   --only TEXT    only cases that contain TEXT
 
 A line of the record is `SHA256  CASE  FILE`: CASE are the arguments, FILE a file that the case writes, or `stdout`. A case
-that does not exit with 0 has a line `exit-CODE  CASE  -`. Paths in CASE start in tests/data, or in `made`, which holds what
+that does not exit with 0 has a line `exit-CODE  CASE  -`. Paths in CASE start in tests/data, or in `made`, which contains what
 the first cases write. Each writing case runs twice, the second time with another number of threads, ranks or bytes of
 memory (WAYS), and must do the same. JSON documents are compared by the fields in FIELDS: later versions may add others, and
 the words of warnings may change.

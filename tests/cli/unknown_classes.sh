@@ -47,4 +47,4 @@ expect 8 convert subclass.pt -o none.pt --unknown-globals opaque
 holds err "--objects drop"
 expect 0 convert subclass.pt -o none.pt --unknown-globals opaque --objects drop
 holds err "the output is empty"
-holds err "1 object that holds tensors is left out"
+holds err "skipped 1 object with tensors"

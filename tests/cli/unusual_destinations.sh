@@ -42,7 +42,7 @@ cmp options.toml before || fail "the file of options was replaced"
 expect 0 gather m.safetensors -o log.safetensors --log-file log.txt
 expect 5 gather m.safetensors -o log.txt --to safetensors --log-file log.txt --force
 
-# Any name that the file system takes is a destination: a file, a folder, again with --force, and taken up by --resume.
+# Any name that the file system takes is a destination: a file, a folder, again with --force, and continued by --resume.
 for bytes in 200 201 232 240 255; do
   name=$(printf "%$((bytes - 12))s" | tr ' ' n).safetensors
   expect 0 gather m.safetensors -o $name

@@ -1,9 +1,9 @@
-#include "libshard/compare/comparer.h"
-
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <limits>
+
+#include "libshard/compare/difference.h"
 
 namespace shard {
 

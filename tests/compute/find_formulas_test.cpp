@@ -96,6 +96,98 @@ const std::vector<Wrong> kWrong{
      "a._weight_qdata"},
 };
 
+QuantizationFacts stating(const char* method, std::vector<QuantizationScheme> schemes = {},
+                          std::vector<std::string> ignored = {}) {
+  return {.is_quantized = true, .method = method, .schemes = std::move(schemes), .ignored = std::move(ignored)};
+}
+
+const std::vector<Part> kFloat8{{"a.b.weight", kF8, {8, 8}}, {"a.b.weight_scale", kF32, {8, 1}}};
+const std::vector<Part> kInt4{{"a.b.weight_packed", kI32, {64, 4}}, {"a.b.weight_scale", kF32, {64, 2}}};
+const std::vector<Part> kGptq4{
+    {"a.b.qweight", kI32, {8, 8}}, {"a.b.qzeros", kI32, {2, 1}}, {"a.b.scales", kF16, {2, 8}}};
+
+/// Modules that contradict the configuration.
+const std::vector<Wrong> kContradicting{
+    {"plain by name", kFloat8, ErrorCode::kCorruption, "a.b.weight", stating("fp8", {}, {"lm_head", "a.b"})},
+    {"plain by a pattern", kFloat8, ErrorCode::kCorruption, "a.b.weight", stating("fp8", {}, {"re:a[.](b|c)$"})},
+    {"another method", kFloat8, ErrorCode::kCorruption, "a.b.weight", stating("gptq")},
+    {"another format", kInt4, ErrorCode::kCorruption, "a.b.weight_packed",
+     stating("compressed-tensors", {{.format = "nvfp4-pack-quantized"}, {.bits = 4, .group_size = 16}})},
+    {"other bits", kGptq4, ErrorCode::kCorruption, "a.b.qweight", stating("gptq", {{.bits = 8, .group_size = 32}})},
+    {"other groups", kGptq4, ErrorCode::kCorruption, "a.b.qweight",
+     stating("gptq", {{.bits = 4, .group_size = 16}, {.bits = 4, .group_size = 8}})},
+};
+
+TEST(FindFormulas, TheConfigurationMustAllowEachModule) {
+  for (const Wrong& wrong : kContradicting) {
+    Stored stored = zeros_of(wrong.parts);
+    try {
+      dequantized(stored.reader(), kBf16, wrong.facts);
+      ADD_FAILURE() << wrong.title;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), wrong.code) << wrong.title << ": " << error.what();
+      EXPECT_EQ(error.tensor(), wrong.tensor) << wrong.title << ": " << error.what();
+      EXPECT_THAT(error.what(), ::testing::HasSubstr("configuration")) << wrong.title;
+    }
+  }
+}
+
+TEST(FindFormulas, SeveralSchemesAndPatternsThatNameOthersAreAllowed) {
+  const std::vector<std::pair<std::vector<Part>, QuantizationFacts>> right{
+      {kFloat8, stating("fp8", {}, {"a", "b", "re:b", "re:a\\.b\\.c", "re:(?=a).*", "re:("})},
+      {kFloat8, stating("a new method")},
+      {kFloat8, stating("compressed-tensors", {{.format = "mixed-precision"}, {.format = "float-quantized"}})},
+      {kInt4, stating("compressed-tensors", {{.format = "a new format"}, {.bits = 4, .group_size = 16}})},
+      {kInt4, stating("compressed-tensors", {{.bits = 8, .group_size = 128}, {.bits = 4, .group_size = 16}})},
+      {kGptq4, stating("gptq", {{.bits = 4, .group_size = 32}})},
+      {kGptq4, stating("gptq", {{.bits = 4, .group_size = -1}})},
+  };
+  for (const auto& [parts, facts] : right) {
+    Stored stored = zeros_of(parts);
+    const auto reader = dequantized(stored.reader(), kBf16, facts);
+    EXPECT_NE(reader->catalog().find("a.b.weight"), nullptr);
+  }
+}
+
+TEST(FindFormulas, IntegersInAModuleThatIsStatedPlainStayAsTheyAre) {
+  Stored stored = zeros_of({{"a.weight", kF8, {8, 8}}, {"a.weight_scale", kF32, {1}}, {"table.weight", kI32, {4, 4}}});
+  const auto reader = dequantized(stored.reader(), kBf16, stating("fp8", {}, {"table"}));
+  EXPECT_EQ(reader->catalog().find("table.weight")->dtype, kI32);
+  EXPECT_EQ(reader->catalog().find("a.weight")->dtype, kBf16);
+}
+
+TEST(FindFormulas, PatternsOfAnyConfigurationAreMatchedInBoundedTime) {
+  std::vector<std::string> ignored;
+  for (int i = 0; i < 20'000; ++i) ignored.push_back(fmt::format("re:.*layer{}.*(a|b){{1,20}}x?y*$", i));
+  Stored stored;
+  for (int i = 0; i < 2'000; ++i) stored.add(fmt::format("l{}.weight", i), kF8, {2, 2}, Bytes(4));
+  for (int i = 0; i < 2'000; ++i) stored.add(fmt::format("l{}.weight_scale", i), kF32, {1}, Bytes(4));
+  auto inner = stored.reader();
+  const double seconds = test::cpu_seconds([&] {
+    try {
+      dequantized(std::move(inner), kBf16, stating("fp8", {}, ignored));
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kUnsupported);
+    }
+  });
+  EXPECT_LT(seconds, 4 * test::kInstrumented);
+}
+
+/// All damage is reported, and the other modules are computed.
+TEST(FindFormulas, ASinkThatCollectsReceivesEachModule) {
+  Stored stored = zeros_of({{"a.weight", kF8, {8, 8}},
+                            {"b.weight", kF8, {8, 8}},
+                            {"b.weight_scale", kF32, {1}},
+                            {"c.weight_scale_inv", kF32, {1, 1}}});
+  CollectedFindings found;
+  const auto reader = dequantized(stored.reader(), kBf16, {}, found);
+  ASSERT_EQ(found.all().size(), 2U);
+  EXPECT_EQ(found.all()[0].tensor(), "a.weight");
+  EXPECT_EQ(found.all()[1].tensor(), "c.weight_scale_inv");
+  ASSERT_EQ(reader->catalog().tensors.size(), 1U);
+  EXPECT_EQ(reader->catalog().tensors[0].name, "b.weight");
+}
+
 TEST(FindFormulas, RefusesByNameInsteadOfGuessing) {
   for (const Wrong& wrong : kWrong) {
     Stored stored = zeros_of(wrong.parts);

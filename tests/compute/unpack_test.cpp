@@ -7,6 +7,7 @@
 #include <random>
 #include <vector>
 
+#include "libshard/compute/rounded_rows.h"
 #include "tests/compute/stored.h"
 
 namespace shard {
@@ -131,6 +132,67 @@ TEST(Unpack, BlocksBeginAtTheirMultiples) {
         ASSERT_EQ(values[i], (static_cast<float>(i) - zeros[entry]) * scales[entry]) << block << ' ' << first;
         ASSERT_EQ(plain[i], static_cast<float>(i) * scales[entry]) << block << ' ' << first;
       }
+    }
+  }
+}
+
+/// The values as unpack.h computes them, one by one.
+Bytes rounded_one_by_one(std::vector<float> values, std::int64_t first, const RowScales& scales) {
+  apply_blocks(values, first, scales.block, scales.scales, scales.zeros);
+  multiply(values, scales.factor);
+  if (scales.through_float16) round_to_float16(values);
+  std::vector<std::uint16_t> rounded;
+  for (const float value : values) rounded.push_back(Bfloat16::encode(value));
+  return test::bytes_of(rounded);
+}
+
+std::vector<float> scales_of(std::size_t count) {
+  std::vector<float> scales;
+  std::mt19937 random(5);
+  for (std::size_t i = 0; i < count; ++i) scales.push_back(std::ldexp(static_cast<float>(random() % 997), -12));
+  scales[1] = NAN, scales[2] = -0x1p-140F, scales[3] = 0x1p126F;
+  return scales;
+}
+
+TEST(RoundedRows, HalvesAreWhatUnpackingThemGives) {
+  const Bytes codes = random_bytes(300, 6);
+  CodeTable table;
+  for (std::size_t i = 0; i < 16; ++i) table.numbers[i] = (i < 8 ? 1.0F : -1.0F) * 0.37F * static_cast<float>(i % 8);
+  const std::vector<float> scales = scales_of(400), zeros(400, 1.5F);
+  for (const bool is_high_first : {false, true}) {
+    table.fill_pairs(is_high_first);
+    for (const std::int64_t block : {2, 6, 16, 18, 20, 32, 50, 64, 128, 1000}) {
+      for (const std::int64_t first : {0, 2, 14, 16, 62, 990}) {
+        for (const bool is_plain : {true, false}) {
+          const RowScales row{.block = block,
+                              .scales = scales,
+                              .zeros = is_plain ? std::span<const float>() : std::span<const float>(zeros),
+                              .factor = is_plain ? 1.0F : 0.3F,
+                              .through_float16 = !is_plain};
+          for (const std::size_t count : {2U, 30U, 34U, 600U}) {
+            std::vector<float> values(count);
+            unpack_bits(codes, 0, 4, table, values);
+            Bytes found(2 * count);
+            round_halves(codes, first, table, row, found);
+            ASSERT_EQ(found, rounded_one_by_one(values, first, row)) << block << ' ' << first << ' ' << count;
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(RoundedRows, E4m3IsWhatUnpackingItGives) {
+  const Bytes codes = random_bytes(1000, 7);
+  const std::vector<float> scales = scales_of(1100);
+  std::vector<float> values(codes.size());
+  unpack_e4m3(codes, values);
+  for (const std::int64_t block : {1, 7, 128, 256, 5000}) {
+    for (const std::int64_t first : {0, 5, 127, 4999}) {
+      const RowScales row{.block = block, .scales = scales, .zeros = {}};
+      Bytes found(2 * codes.size());
+      round_e4m3(codes, first, row, found);
+      ASSERT_EQ(found, rounded_one_by_one(values, first, row)) << block << ' ' << first;
     }
   }
 }

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs the build tree, builds the consumer and the programs of docs/library.md only from the install tree, and runs
-# them: run.sh BUILD_DIR SOURCE_DIR
+# them: run.sh BUILD_DIR SOURCE_DIR together|each
 set -euo pipefail
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -38,9 +38,19 @@ fi
 "$work/page/build/export_model" "$2/tests/data/demo/ckpt" "$work/by_program"
 diff -r "$work/by_tool" "$work/by_program"
 
+# The project of docs/sharded-tensor.md finds everything it links; apps/examples compiles its program.
+torch_page() {
+  mkdir "$work/torch_page"
+  awk -v folder="$work/torch_page" '/^```cmake CMakeLists.txt$/ { file = folder "/" $2; next } /^```/ { file = "" } file { print >file }' \
+    "$1/docs/sharded-tensor.md"
+  awk '/^```cpp$/ { code = 1; next } /^```/ { code = 0 } code' "$1/docs/sharded-tensor.md" >"$work/torch_page/guide.cpp"
+  quiet cmake -S "$work/torch_page" -B "$work/torch_page/build" -G Ninja -DCMAKE_PREFIX_PATH="$work/prefix"
+}
+
 configure() { cmake -S "$work/source" -B "$work/$1" -G Ninja -DCMAKE_PREFIX_PATH="$work/prefix" "${@:2}"; }
 
 has_torch=$(find "$1/libshard" -name libshard_rpc.so)
+[ -z "$has_torch" ] || torch_page "$2"
 quiet configure build ${has_torch:+-DCONSUMER_COMPONENTS="torch;rpc"}
 quiet cmake --build "$work/build"
 "$work/prefix/bin/shardctl" --version
@@ -50,10 +60,16 @@ for file in man/man1/shardctl.1 man/man1/shardctl-split.1 bash-completion/comple
 done
 [ -z "$has_torch" ] || "$work/build/torch_consumer"
 
-# Each installed header compiles by itself, except shardtorch's, which the program above includes; private ones are
-# absent.
+# All installed headers compile in one source, or each by itself; shardtorch's are those of the program above. Private
+# ones are absent.
 cd "$work/prefix/include"
-find libshard formats -name '*.h' | xargs -P 2 -I HEADER g++ -std=c++20 -fsyntax-only -w -I. -x c++ HEADER
+syntax() { g++ -std=c++20 -fsyntax-only -w -I. -x c++ "$@"; }
+export -f syntax
+headers=$(find libshard formats -name '*.h')
+case $3 in
+  together) sed 's/.*/#include "&"/' <<<"$headers" | syntax - ;;
+  each) xargs -P 2 -I HEADER bash -c 'syntax HEADER' <<<"$headers" ;;
+esac
 private=$(cd "$2" && grep -rlE 'Inside .* only' --include='*.h' libshard formats shardtorch)
 for header in $private libshard/exec/runs.h formats/torch/reader.h; do
   [ ! -e "$header" ] || { echo "$header is private, but installed" >&2 && exit 1; }

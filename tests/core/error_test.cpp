@@ -5,8 +5,8 @@
 #include <new>
 #include <system_error>
 
-#include "libshard/core/clipped.h"
-#include "libshard/core/first_names.h"
+#include "libshard/core/error_text.h"
+#include "libshard/core/short_text.h"
 
 namespace shard {
 namespace {
@@ -107,6 +107,39 @@ TEST(AsError, MissingMemoryAndThreadsAreResources) {
   const std::system_error no_thread(std::make_error_code(std::errc::resource_unavailable_try_again));
   EXPECT_EQ(as_error(std::make_exception_ptr(no_thread)).code(), ErrorCode::kResource);
   EXPECT_EQ(as_error(std::make_exception_ptr(std::runtime_error("x"))).code(), ErrorCode::kInternal);
+}
+
+TEST(Describe, HasEveryFact) {
+  const Error error = Error(ErrorCode::kCorruption, "wrong dtype")
+                          .in_file("run/a.pt")
+                          .of_tensor("w")
+                          .of_rank(3)
+                          .expected("float32")
+                          .found("int8")
+                          .hint("convert it");
+  EXPECT_EQ(describe(error),
+            "rank 3: run/a.pt: tensor 'w': wrong dtype\n  why:  expected float32, found int8\n  hint: convert it");
+  EXPECT_EQ(describe(Error(error).because("it is of a later save")),
+            "rank 3: run/a.pt: tensor 'w': wrong dtype\n  why:  it is of a later save; expected float32, found int8\n"
+            "  hint: convert it");
+  EXPECT_EQ(lines_of(error, false).headline, "run/a.pt: tensor 'w': wrong dtype");
+}
+
+TEST(Describe, RepeatsNoFact) {
+  const Error error = Error(ErrorCode::kCorruption, "rank 3 has tensor 'w' in a.pt as int8")
+                          .in_file("a.pt")
+                          .of_tensor("w")
+                          .of_rank(3)
+                          .found("int8");
+  EXPECT_EQ(describe(error), "rank 3 has tensor 'w' in a.pt as int8");
+  EXPECT_EQ(describe(Error(error).expected("float32").because("float32 is needed")),
+            "rank 3 has tensor 'w' in a.pt as int8\n  why:  float32 is needed");
+  EXPECT_EQ(describe(Error(ErrorCode::kPeer, "rank 31 is lost").of_rank(3)), "rank 3: rank 31 is lost");
+}
+
+TEST(Describe, OfAMessageAloneIsTheMessage) {
+  EXPECT_EQ(describe(Error(ErrorCode::kResource, "disk full")), "disk full");
+  EXPECT_EQ(describe(Error(ErrorCode::kResource, "short").expected(4)), "short\n  why:  expected 4, found none");
 }
 
 }  // namespace

@@ -1,9 +1,9 @@
-#include "libshard/core/first_names.h"
-
 #include <gtest/gtest.h>
 
 #include <string>
 #include <vector>
+
+#include "libshard/core/short_text.h"
 
 namespace shard {
 namespace {

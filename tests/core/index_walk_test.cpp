@@ -1,10 +1,10 @@
-#include "libshard/core/index_walk.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <array>
 #include <vector>
+
+#include "libshard/core/box.h"
 
 namespace shard {
 namespace {

@@ -31,6 +31,25 @@ TEST(NamePattern, WritesLeastDigits) {
   EXPECT_EQ(NamePattern("plain").write({}), "plain");
 }
 
+TEST(CountedName, HasItsNumberAndItsCount) {
+  const std::optional<CountedName> name = read_counted_name("model.fp16-00001-of-00003.safetensors");
+  ASSERT_TRUE(name);
+  EXPECT_EQ(name->base, "model.fp16-");
+  EXPECT_EQ(name->number, "00001");
+  EXPECT_EQ(name->count, "00003");
+  EXPECT_EQ(name->end, ".safetensors");
+  EXPECT_EQ(read_counted_name("one-1-of-2-1-of-3")->base, "one-1-of-2-") << "the last count";
+  EXPECT_EQ(read_counted_name("a-1-of-2.fp16.bin")->end, ".fp16.bin");
+  EXPECT_EQ(read_counted_name("-1-of-2")->base, "-");
+}
+
+TEST(CountedName, IsOneOnlyWithBothNumbers) {
+  for (const char* name : {"", "model.safetensors", "1-of-2.bin", "a-of-2.bin", "a-1-of-.bin", "a-x1-of-2.bin",
+                           "a-1-of-2x.bin", "a-1-of-0000000002.bin", "a--of-2.bin"}) {
+    EXPECT_FALSE(read_counted_name(name)) << name;
+  }
+}
+
 TEST(NamePattern, ReadsWhatItWrites) {
   const NamePattern pattern("a{x:03d}b{y}");
   for (const std::int64_t x : {0, 7, 999, 1000}) {

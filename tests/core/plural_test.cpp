@@ -1,6 +1,6 @@
-#include "libshard/core/plural.h"
-
 #include <gtest/gtest.h>
+
+#include "libshard/core/short_text.h"
 
 namespace shard {
 namespace {

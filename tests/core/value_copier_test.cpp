@@ -1,9 +1,9 @@
-#include "libshard/core/value_copier.h"
-
 #include <gtest/gtest.h>
 
 #include <memory>
 #include <vector>
+
+#include "libshard/core/value_walk.h"
 
 namespace shard {
 namespace {

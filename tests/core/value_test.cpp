@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "libshard/core/visited.h"
+#include "libshard/core/value_walk.h"
 
 namespace shard {
 namespace {

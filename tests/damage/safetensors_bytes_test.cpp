@@ -91,8 +91,8 @@ TEST(SafetensorsBytes, NumbersThatContradictAreRefusedWithBoth) {
       {"[4,8]", "[4,7]", FindingKind::kShapeMismatch, "shape [4] of uint8 takes 4 bytes, data_offsets [4, 7] hold 3"},
       {"[4,8]", "[8,4]", FindingKind::kBadHeader, "data_offsets [8, 4] run backwards"},
       {"[4,8]", "[5,9]", FindingKind::kGap, "bytes [4, 5) of the data belong to no tensor"},
-      {"[4,8]", "[3,7]", FindingKind::kOverlap, "two tensors hold byte 3 of the data"},
-      {"[4,8]", "[0,4]", FindingKind::kOverlap, "two tensors hold byte 0 of the data"},
+      {"[4,8]", "[3,7]", FindingKind::kOverlap, "two tensors contain byte 3 of the data"},
+      {"[4,8]", "[0,4]", FindingKind::kOverlap, "two tensors contain byte 0 of the data"},
       {"[4,8]", "[9223372036854775803,9223372036854775807]", std::nullopt, "183 + 9223372036854775803"},
       {"[4],", "[5],", FindingKind::kShapeMismatch, "shape [5] of uint8 takes 5 bytes, data_offsets [4, 8] hold 4"},
       {"[4],", "[0],", FindingKind::kShapeMismatch, "shape [0] of uint8 takes 0 bytes, data_offsets [4, 8] hold 4"},
@@ -104,7 +104,7 @@ TEST(SafetensorsBytes, NumbersThatContradictAreRefusedWithBoth) {
       {"U8", "", FindingKind::kBadHeader, "the dtype '' is not one of safetensors"},
       {"\"b\"", "\"a\"", FindingKind::kDuplicateName, "tensor 'a' appears twice"},
       {"\"format\":\"pt\"", "\"k\":\"1\",\"k\":\"2\"", FindingKind::kDuplicateName,
-       "__metadata__ holds the key 'k' twice"},
+       "__metadata__ contains the key 'k' twice"},
   };
   for (const Numbers& row : table) {
     const Outcome outcome = outcome_of(safetensors_file(replaced(kHeader, row.from, row.to), kData));

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "libshard/device/c_device.h"
+#include "libshard/device/plugin.h"
 #include "tests/device/device_cases.h"
 
 namespace shard::testing {

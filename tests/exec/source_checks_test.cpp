@@ -1,5 +1,3 @@
-#include "libshard/exec/source_checks.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -7,6 +5,7 @@
 
 #include "libshard/core/digest.h"
 #include "libshard/core/error.h"
+#include "libshard/exec/checksums.h"
 
 namespace shard {
 namespace {

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds LazyFS from its sources and toml11's (3.7.1), with the system's FUSE 3, spdlog and fmt; nothing is fetched.
+# Builds LazyFS from its sources and toml11's (3.7.1), with the system's FUSE 3, spdlog and fmt, without downloads.
 #
 #     build_lazyfs.sh LAZYFS TOML11 PROGRAM
 set -eu

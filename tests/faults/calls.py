@@ -1,5 +1,5 @@
 """The system calls of a run, as strace numbers them: each thread counts its own calls of a name. With -j 1 the main thread
-makes all of interest; the same numbers of other threads are of no call that comes after the loader."""
+makes all of interest; equal numbers of other threads belong to no call after the loader's."""
 import re
 from dataclasses import dataclass
 from pathlib import Path

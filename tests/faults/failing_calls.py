@@ -2,7 +2,7 @@
 
     failing_calls.py SHARDCTL [--long] [--job WORD] [--short-io LIBRARY]
 
-After each run: the exit code says whose fault it was, 3 of the source and 6 of the output, or it is 0 and the output is
+After each run: the exit code is 3 for a fault of the source and 6 for one of the output, or it is 0 and the output is
 right byte for byte; the destination is as it was or complete; nothing of ours stays beside it but where removing it was
 what failed. Without --long a sample of calls (SHARD_SEED) over all jobs. With --short-io each job also runs with that library
 preloaded, which does reads and writes in part and interrupts them: exit 0 and the right bytes.
@@ -66,7 +66,7 @@ class Sweep:
         return every
 
     def is_loss(self, call: Call, case: Case, code: int) -> bool:
-        """Repair treats unreadable content as lost: the output records it, or the message says that no tensor is
+        """Repair treats unreadable content as lost: the output records it, or the message reports that no tensor is
         intact."""
         if self.job.line[0] != "repair" or call.name not in READS or str(case.folder) in call.text or case.left():
             return False

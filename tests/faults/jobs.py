@@ -198,6 +198,6 @@ class Case:
 
 
 def run_all(work: Callable[[object], str], items: Iterable[object]) -> Iterator[str]:
-    """The problems that `work` returns, of as many threads as there are processors."""
+    """The problems that `work` returns, in one thread per processor."""
     with ThreadPoolExecutor(WORKERS) as pool:
         yield from filter(None, pool.map(work, items))

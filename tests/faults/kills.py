@@ -2,7 +2,7 @@
 
     kills.py SHARDCTL [--long] [--random N] [--job WORD]
 
-After a kill the destination is what it was, or complete. Then a plain run, or one with --resume, writes the right bytes and
+After a kill the destination is unchanged or complete. Then a plain run, or one with --resume, writes the right bytes and
 leaves nothing of ours beside them. Without --long a sample of borders (SHARD_SEED) and a few random kills.
 """
 import argparse

@@ -89,7 +89,7 @@ TEST_P(Conformance, SeveralFilesRoundTrip) {
 }
 
 TEST_P(Conformance, PiecesRoundTripWhereTheFormatHoldsThem) {
-  if (!format_named(format()).traits.pieces) GTEST_SKIP() << format() << " holds whole tensors only";
+  if (!format_named(format()).traits.pieces) GTEST_SKIP() << format() << " stores only whole tensors";
   std::mt19937_64 random(5);
   const Content content = random_content(random, 20, 9, kEverywhere);
   for (const std::int64_t ranks : {1, 2, 3, 7}) {

@@ -341,7 +341,7 @@ TEST_F(DcpHfReader, OtherFilesOfTheFolderAreNamed) {
 }
 
 TEST_F(DcpHfReader, AFolderWithoutShardsIsNotFound) {
-  test::expect_error(ErrorCode::kNotFound, "does not hold a shard", [&] {
+  test::expect_error(ErrorCode::kNotFound, "does not contain a shard", [&] {
     format_named("dcp-hf").open({folder.fs.get(), {"/"}}, {});
   });
 }

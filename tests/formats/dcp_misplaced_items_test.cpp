@@ -1,7 +1,7 @@
 // Files with items other than those in .metadata, and files that are only damaged.
 #include <gtest/gtest.h>
 
-#include "formats/dcp/misplaced_items.h"
+#include "formats/dcp/check_items.h"
 #include "tests/formats/torch_files.h"
 
 namespace shard::dcp {

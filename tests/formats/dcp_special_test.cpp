@@ -5,7 +5,7 @@
 
 #include <complex>
 
-#include "formats/dcp/fetched_file.h"
+#include "formats/dcp/item_bytes.h"
 #include "formats/dcp/objects.h"
 #include "formats/detect.h"
 #include "formats/parts/pickle/pickle.h"
@@ -155,7 +155,7 @@ const RankDamage kRankDamages[] = {
     {"Twice", [](GoldenDcp& golden) { golden.files["__01.metadata"] = golden.files.at("__1.metadata"); }, kBadRank,
      FindingKind::kRankMismatch, "__01.metadata and __1.metadata are both of rank 1"},
     {"FilesOfAnother", [](GoldenDcp& golden) { golden.files["__1.metadata"] = golden.files.at("__0.metadata"); },
-     kBadRank, FindingKind::kRankMismatch, "__1.metadata says that its rank's items lie in __0_0.distcp"},
+     kBadRank, FindingKind::kRankMismatch, "__1.metadata places its rank's items in __0_0.distcp"},
     {"OtherDtype",
      in_rank_1("\x8c\x07"
                "float32",

@@ -4,7 +4,7 @@
 
 #include "formats/dcp/flatten.h"
 #include "formats/dcp/metadata.h"
-#include "formats/dcp/names.h"
+#include "formats/dcp/source_files.h"
 #include "libshard/io/local_disk.h"
 #include "tests/formats/dcp_golden.h"
 #include "tests/support/content.h"
@@ -149,7 +149,7 @@ TEST(DcpFlatten, ATupleOfTensorsBecomesAListAndThatIsSaid) {
   Tree t;
   const dcp::Flat flat = t.flatten(t.dict({t.text("t"), t.tuple({t.tensor(), t.number(1)})}));
   EXPECT_THAT(names(flat), UnorderedElementsAre("t.0", "t.1"));
-  EXPECT_THAT(flat.warnings, ElementsAre(HasSubstr("a tuple that holds tensors becomes a list: 't'")));
+  EXPECT_THAT(flat.warnings, ElementsAre(HasSubstr("a tuple that contains tensors becomes a list: 't'")));
 }
 
 // Refusals.

@@ -5,7 +5,7 @@
 #include <set>
 
 #include "formats/deepspeed/format.h"
-#include "formats/deepspeed/join_rules.h"
+#include "formats/deepspeed/join.h"
 #include "libshard/io/local_disk.h"
 #include "tests/formats/deepspeed_saves.h"
 

@@ -99,13 +99,13 @@ class DamagedSave : public ::testing::Test {
 class RemadeSave : public DamagedSave {
  protected:
   /// The save as `format` writes it, opened again.
-  std::unique_ptr<Reader> remade(const Format& format, const RemakeOptions& options) {
+  std::unique_ptr<Reader> remade(const Format& format, const RewriteOptions& options) {
     open();
-    remake(format, options);
+    rewrite(format, options);
     return format.open({disk_.get(), {"/out"}}, {});
   }
-  void remake(const Format& format, const RemakeOptions& options) {
-    Remake made = format.remake({disk_.get(), {"/s"}}, {}, options);
+  void rewrite(const Format& format, const RewriteOptions& options) {
+    Rewrite made = format.rewrite({disk_.get(), {"/s"}}, {}, options);
     CopyJob job;
     job.reader = made.reader.get();
     job.target.make = [&] { return std::move(made.target); };
@@ -113,7 +113,7 @@ class RemadeSave : public DamagedSave {
     Progress progress;
     run_copy_job(*local_output(*disk_, "/out", {}, {.force = true}), solo_group(), std::move(job), progress, {});
   }
-  Error refusal(const Format& format, const RemakeOptions& options) {
+  Error refusal(const Format& format, const RewriteOptions& options) {
     return test::error_of([&] { remade(format, options); });
   }
   std::string content_of(const std::string& path) const { return test::as_text(state_->content(path)); }

@@ -72,7 +72,7 @@ TEST_F(FolderAbove, ATrainersCheckpointHoldsTheModelAndTheOptimizerAsDcp) {
   const Error error = refused("/run/checkpoint-20");
   EXPECT_THAT(error.suggestions(), ElementsAre(read_folder("/run/checkpoint-20/pytorch_model_fsdp_0"),
                                                read_folder("/run/checkpoint-20/optimizer_0")));
-  EXPECT_EQ(error.why(), "it holds several: pytorch_model_fsdp_0, optimizer_0");
+  EXPECT_EQ(error.why(), "it contains several: pytorch_model_fsdp_0, optimizer_0");
   EXPECT_EQ(detected({"/run/checkpoint-20/pytorch_model_fsdp_0"}), "dcp");
 }
 

@@ -4,10 +4,8 @@
 
 #include <numeric>
 
+#include "formats/megatron/arguments.h"
 #include "formats/megatron/names.h"
-#include "formats/megatron/old_names.h"
-#include "formats/megatron/pieces.h"
-#include "formats/megatron/stages.h"
 #include "tests/support/expect_error.h"
 
 namespace shard::megatron {

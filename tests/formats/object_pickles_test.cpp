@@ -1,7 +1,7 @@
 // Pickles that Python could not have produced, or that no other file can repeat, through every reader of pickles.
 #include <gtest/gtest.h>
 
-#include "formats/dcp/fetched_file.h"
+#include "formats/dcp/item_bytes.h"
 #include "formats/dcp/objects.h"
 #include "tests/formats/rank_files.h"
 #include "tests/formats/torch_files.h"

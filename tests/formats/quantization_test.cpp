@@ -1,4 +1,5 @@
 // Statements of a model folder's JSON files about quantization.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -55,6 +56,20 @@ TEST(QuantizationConfig, SchemesAreThoseOfWeightsAndNotOfActivations) {
   EXPECT_EQ(found.schemes[1].format, "pack-quantized");
   EXPECT_EQ(found.schemes[2].block, (std::vector<std::int64_t>{128, 64}));
   EXPECT_EQ(found.schemes[3].format, "gptq_v2");
+}
+
+TEST(QuantizationConfig, ListsModulesThatStayPlain) {
+  const QuantizationFacts found = facts(R"({"ignore": ["a"], "text_config": {"quantization_config": {
+      "ignore": ["lm_head", 3, "re:.*\\.gate$", ["b"]], "kv_cache_scheme": {"ignore": ["c"]}}}})");
+  EXPECT_EQ(found.ignored, (std::vector<std::string>{"lm_head", "re:.*\\.gate$"}));
+}
+
+TEST(QuantizationConfig, KeepsEachSchemeOnceAndALimitedNumber) {
+  std::string text = R"({"quantization_config": {)";
+  for (int i = 0; i < 100; ++i) text += fmt::format(R"("a{0}": {{"bits": {1}}}, "b{0}": {{"bits": {1}}}, )", i, i / 2);
+  EXPECT_EQ(facts(text + R"("bits": 4}})").schemes.size(), 50U);
+  for (int i = 100; i < 200; ++i) text += fmt::format(R"("a{0}": {{"bits": {0}}}, )", i);
+  EXPECT_EQ(facts(text + R"("bits": 4}})").schemes.size(), QuantizationFacts::kMostSchemes);
 }
 
 std::string plain(const std::string& text) { return plain_config(text, "config.json", DType::kBfloat16); }

@@ -66,9 +66,9 @@ const BadCase kFrame[] = {
     {"LengthPastTheFile", length_bytes(1000) + "{}", kBad, FindingKind::kTruncated,
      "header ends at byte 1008, file at 10"},
     {"DataCut", safetensors_file("{\"a\":{" + kGood + "}}", "123"), kBad, FindingKind::kTruncated,
-     "the header says 4 bytes of data, but the file has 3"},
+     "the header describes 4 bytes of data, but the file has 3"},
     {"BytesAfterTheData", safetensors_file("{\"a\":{" + kGood + "}}", "12345"), kBad, FindingKind::kGap,
-     "the header says 4 bytes of data, but the file has 5"},
+     "the header describes 4 bytes of data, but the file has 5"},
     {"SpaceBefore", file_of(" {\"a\":{" + kGood + "}}"), kBad, FindingKind::kBadHeader,
      "does not begin with '{'"},  // 0.8.0 reads it.
     {"Array", file_of("[]"), kBad, FindingKind::kBadHeader, "does not begin with '{'"},

@@ -221,7 +221,7 @@ TEST_F(IndexTest, DecidesBetweenTwoFilesThatHoldOneName) {
   const Catalog& catalog = reader->catalog();
   ASSERT_THAT(names(*reader), ElementsAre("a1", "a2", "b1"));
   EXPECT_EQ(catalog.storages[catalog.stored[catalog.chunks_of(catalog.tensors[0])[0].stored].storage].file, 0U);
-  EXPECT_THAT(catalog.warnings, ElementsAre(HasSubstr("left out there: 'a1'")));
+  EXPECT_THAT(catalog.warnings, ElementsAre(HasSubstr("in the index: 'a1'")));
 }
 
 TEST_F(IndexTest, FilesInFoldersBelowItAreRead) {

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "formats/parts/pickle/foreign_holder.h"
-#include "formats/parts/pickle/scan.h"
+#include "formats/parts/pickle/opcodes.h"
 #include "tests/formats/torch_files.h"
 
 namespace shard {
@@ -203,7 +203,7 @@ TEST_P(TorchLegacyDamage, IsRefusedByName) {
 
 const Damage kDamage[] = {
     {"protocol", kMagic + "\x80\x02M\xea\x03." + machine(true) + kObject + kTail, ErrorCode::kUnsupported,
-     "another protocol than 1001", std::nullopt},
+     "whose protocol is not 1001", std::nullopt},
     {"machine", kMagic + kProtocol + "\x80\x02K\x01." + kObject + kTail, ErrorCode::kCorruption, "is not a dict",
      FindingKind::kBadHeader},
     {"no_keys", kHead + kObject, ErrorCode::kCorruption, "the file ends inside the pickle", FindingKind::kTruncated},
@@ -216,9 +216,9 @@ const Damage kDamage[] = {
     {"key_missing", kHead + kObject + keys({"11"}) + floats({1, 2, 3}), ErrorCode::kCorruption, "data/22 is missing",
      FindingKind::kMissingFile},
     {"another_count", kHead + kObject + keys({"11", "22"}) + floats({1, 2}) + floats({4, 5, 6}), ErrorCode::kCorruption,
-     "'11' has another size", FindingKind::kShapeMismatch},
+     "'11' does not have the size", FindingKind::kShapeMismatch},
     {"negative_count", kHead + kObject + keys({"11", "22"}) + int64(-3), ErrorCode::kCorruption,
-     "'11' has another size", FindingKind::kShapeMismatch},
+     "'11' does not have the size", FindingKind::kShapeMismatch},
     {"storage_cut", (kHead + kObject + kTail).substr(0, (kHead + kObject + kTail).size() - 1), ErrorCode::kCorruption,
      "'22' is cut short", FindingKind::kTruncated},
     {"count_cut", kHead + kObject + keys({"11", "22"}) + "\0\0\0"s, ErrorCode::kCorruption, "past the end",
@@ -228,7 +228,7 @@ const Damage kDamage[] = {
     {"two_sizes",
      kHead + "\x80\x02](" + tensor({.key = "1", .count = 2, .numel = 2}) +
          tensor({.key = "1", .count = 3, .numel = 3}) + "e." + keys({"1"}) + floats({1, 2}),
-     ErrorCode::kCorruption, "storage 1 has different sizes", FindingKind::kShapeMismatch},
+     ErrorCode::kCorruption, "different sizes of storage 1", FindingKind::kShapeMismatch},
     {"huge_string", kHead + "\x80\x02\x8d\xff\xff\xff\xff\xff\xff\xff\x7f"s, ErrorCode::kCorruption,
      "the file ends inside the pickle", FindingKind::kTruncated},
     {"no_opcode", kHead + "\x80\x02\xff.", ErrorCode::kCorruption, "is not an opcode", FindingKind::kBadPickle},

@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 
 #include "formats/torch_ranks/rank_source.h"
+#include "libshard/checkpoint/rank_groups.h"
+#include "libshard/core/findings.h"
 #include "tests/formats/rank_files.h"
 #include "tests/support/expect_error.h"
 
@@ -20,6 +22,57 @@ std::string sharded(int rank, int world = 4) {
 }
 std::string dtensor(int rank, int world = 4) {
   return "model_world_size_" + std::to_string(world) + "_rank_" + std::to_string(rank) + ".pt";
+}
+
+TEST(RankChecks, AFileUnderAnotherRanksNameIsAWarning) {
+  RankFolder folder(kSharded);
+  const std::string one = folder.content(sharded(1)), two = folder.content(sharded(2));
+  CollectedFindings right;
+  folder.open({.findings = &right});
+  EXPECT_TRUE(right.warnings().empty());
+  folder.put(sharded(1), two);
+  folder.put(sharded(2), one);
+  CollectedFindings findings;
+  folder.open({.findings = &findings});
+  EXPECT_TRUE(findings.all().empty());
+  ASSERT_EQ(findings.warnings().size(), 2U);
+  const Error& warning = findings.warnings()[0];
+  EXPECT_EQ(warning.kind(), FindingKind::kRankMismatch);
+  EXPECT_EQ(warning.file(), sharded(1));
+  EXPECT_THAT(warning.what(), HasSubstr("the file of rank 2 has the name of rank 1's file"));
+  EXPECT_EQ(warning.expected(), "rank 1");
+  EXPECT_EQ(warning.found(), "rank 2");
+}
+
+TEST(RankChecks, NumbersThatAreNoRanksAreNoWarning) {
+  RankFolder folder(kSharded), other;
+  for (int rank = 0; rank < 4; ++rank) {
+    other.put("part-" + std::to_string(4 - rank) + ".pt", folder.content(sharded(rank)));
+  }
+  CollectedFindings findings;
+  other.open({.findings = &findings});
+  EXPECT_TRUE(findings.warnings().empty());
+}
+
+TEST(RankChecks, FilesRecordTheirGroups) {
+  RankFolder folder(kSharded);
+  const auto reader = folder.open();
+  const auto& groups = dynamic_cast<const RankGroupSource&>(*reader).rank_groups();
+  ASSERT_EQ(groups.size(), 4U);
+  for (std::int64_t rank = 0; rank < 4; ++rank) {
+    const std::optional<RankGroup>& group = groups[static_cast<std::size_t>(rank)];
+    ASSERT_TRUE(group.has_value());
+    EXPECT_EQ(group->rank, rank);
+    EXPECT_EQ(group->world_size, 4);
+    EXPECT_EQ(group->local_rank, rank);
+    EXPECT_EQ(group->local_world_size, 4);
+  }
+  // A DTensor records no process group.
+  RankFolder dtensors(kDTensors);
+  const auto of_dtensors = dtensors.open();
+  const auto& other = dynamic_cast<const RankGroupSource&>(*of_dtensors).rank_groups();
+  ASSERT_EQ(other.size(), 4U);
+  EXPECT_EQ(other[0]->world_size, std::nullopt);
 }
 
 TEST(RankChecks, AMissingRankIsNamedWithItsFile) {
@@ -122,7 +175,7 @@ TEST(RankChecks, ANameInOneFileOfAShardedTensorIsAGap) {
   EXPECT_EQ(error.code(), ErrorCode::kCorruption);
   EXPECT_EQ(error.kind(), FindingKind::kGap);
   EXPECT_EQ(error.tensor(), "embed.weight");
-  EXPECT_THAT(error.what(), HasSubstr("no file holds the shard of [2, 3] at [2, 0]"));
+  EXPECT_THAT(error.what(), HasSubstr("no file contains the shard of [2, 3] at [2, 0]"));
   EXPECT_THAT(error.why(), HasSubstr("rank 1 has it"));
 }
 
@@ -170,7 +223,7 @@ TEST(RanksByNames, TwoNumbersThatDifferTellNothing) {
   RankFolder folder = plain({"step1-rank0.pt", "step2-rank1.pt"});
   const Error error = error_of([&] { folder.open(); });
   EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
-  EXPECT_THAT(error.what(), HasSubstr("cannot tell which rank wrote this file"));
+  EXPECT_THAT(error.what(), HasSubstr("cannot find out which rank wrote this file"));
 }
 
 TEST(RanksByNames, ARankPastTheWorldIsRefused) {

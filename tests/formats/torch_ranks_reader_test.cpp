@@ -344,7 +344,7 @@ TEST(TorchRanksReader, MeshesThatHoldDifferentValuesAreRefused) {
   RankFolder folder = two_meshes(5);
   const Error error = error_of([&] { folder.open(); });
   EXPECT_EQ(error.kind(), FindingKind::kReplicaMismatch);
-  EXPECT_THAT(error.what(), HasSubstr("the meshes of rank 1 and of rank 3 hold different values"));
+  EXPECT_THAT(error.what(), HasSubstr("the meshes of rank 1 and of rank 3 have different values"));
 }
 
 TEST(TorchRanksReader, AResultStillUnderWayIsUnwrapped) {
@@ -458,7 +458,7 @@ TEST(TorchRanksReader, PlainFilesOfDifferentNamesAreNoCheckpoint) {
   RankFileMaker other;
   other.put("v", other.floats({2}, {0, 1}));
   folder.put("slice.1.pt", other);
-  expect_error(ErrorCode::kCorruption, "slice.0.pt and slice.1.pt hold different names", [&] { folder.open(); });
+  expect_error(ErrorCode::kCorruption, "slice.0.pt and slice.1.pt contain different names", [&] { folder.open(); });
 }
 
 // --- Detection ---

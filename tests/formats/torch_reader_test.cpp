@@ -353,24 +353,24 @@ const Damage kDamage[] = {
     {"storage record missing", [](Records& r) { drop(r, "data/1"); }, ErrorCode::kCorruption, "data/1 is missing",
      FindingKind::kMissingFile},
     {"storage record short", [](Records& r) { content(r, "data/1").resize(92); }, ErrorCode::kCorruption,
-     "data/1 has 92 bytes, the pickle says 96", FindingKind::kShapeMismatch},
+     "data/1 has 92 bytes, but the pickle records 96", FindingKind::kShapeMismatch},
     {"storage record long", [](Records& r) { content(r, "data/1") += "more"; }, ErrorCode::kCorruption,
-     "data/1 has 100 bytes, the pickle says 96", FindingKind::kShapeMismatch},
+     "data/1 has 100 bytes, but the pickle records 96", FindingKind::kShapeMismatch},
     {"view past its storage", [](Records& r) { swap_text(content(r, "data.pkl"), "K\x06K\x01\x86", "K\x07K\x01\x86"); },
      ErrorCode::kCorruption, "leaves its storage", FindingKind::kOutOfBounds},
     {"byte order", [](Records& r) { content(r, "byteorder") = "middle"; }, ErrorCode::kCorruption,
      "neither little nor big", FindingKind::kBadHeader},
     {"version past torchs", [](Records& r) { content(r, "version") = "11\n"; }, ErrorCode::kCorruption,
-     "no version of torch.save's zips", FindingKind::kBadHeader},
+     "does not contain a version of torch.save's zips", FindingKind::kBadHeader},
     {"version zero", [](Records& r) { content(r, "version") = "0\n"; }, ErrorCode::kCorruption,
-     "no version of torch.save's zips", FindingKind::kBadHeader},
+     "does not contain a version of torch.save's zips", FindingKind::kBadHeader},
     {"version no number", [](Records& r) { content(r, "version") = "abc"; }, ErrorCode::kCorruption,
-     "no version of torch.save's zips", FindingKind::kBadHeader},
+     "does not contain a version of torch.save's zips", FindingKind::kBadHeader},
     {"other version record",
      [](Records& r) {
        r.push_back({".data/version", "11"});
      },
-     ErrorCode::kCorruption, "no version of torch.save's zips", FindingKind::kBadHeader},
+     ErrorCode::kCorruption, "does not contain a version of torch.save's zips", FindingKind::kBadHeader},
 };
 INSTANTIATE_TEST_SUITE_P(Each, TorchDamage, ::testing::ValuesIn(kDamage), [](const auto& damage) {
   std::string name = damage.param.what;

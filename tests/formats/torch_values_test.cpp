@@ -7,7 +7,7 @@
 
 #include "formats/parts/pickle/foreign_holder.h"
 #include "formats/torch/saved_files.h"
-#include "formats/torch/tensor_subclass.h"
+#include "formats/torch/tensor_pickle.h"
 #include "tests/formats/torch_files.h"
 
 namespace shard {
@@ -51,7 +51,7 @@ TEST(TorchValues, ConjViewsAndTheirBaseAreNoAliases) {
 TEST(TorchValues, ResolvedViewsAreAWarning) {
   MemoryFiles files;
   EXPECT_THAT(open_golden(files, "conj.pt")->catalog().warnings,
-              ElementsAre("conj.pt: 2 conjugated or negated views are read as the values that they stand for: 'conj', "
+              ElementsAre("conj.pt: 2 conjugated or negated views are read as their values: 'conj', "
                           "'neg'"));
 }
 

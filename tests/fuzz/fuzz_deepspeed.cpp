@@ -6,9 +6,9 @@ namespace shard::fuzz {
 namespace {
 
 /// Also lays the source out for other ranks, without writing.
-void remake(const Format& format, InputFiles& files, const RemakeOptions& options) {
+void rewrite(const Format& format, InputFiles& files, const RewriteOptions& options) {
   try {
-    Remake made = format.remake({&files, {"/in"}}, {}, options);
+    Rewrite made = format.rewrite({&files, {"/in"}}, {}, options);
     made.writer->place(made.target);
   } catch (const Error&) {
   }
@@ -39,7 +39,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   files.put("zero_pp_rank_0_mp_rank_00_optim_states.pt", fuzz::saved_zip(fuzz::take_part(input)));
   files.put("zero_pp_rank_1_mp_rank_00_optim_states.pt", fuzz::saved_zip(fuzz::take_part(input)));
   if (!fuzz::open_as(kDeepSpeedFormat, files, {"/in"})) return 0;
-  fuzz::remake(kDeepSpeedFormat, files, {.ranks = 3});
-  fuzz::remake(kDeepSpeedUniversalFormat, files, {});
+  fuzz::rewrite(kDeepSpeedFormat, files, {.ranks = 3});
+  fuzz::rewrite(kDeepSpeedUniversalFormat, files, {});
   return 0;
 }

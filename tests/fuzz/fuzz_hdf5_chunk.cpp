@@ -1,6 +1,6 @@
 #include <optional>
 
-#include "formats/hdf5/large_chunk.h"
+#include "formats/hdf5/chunk_view.h"
 #include "tests/fuzz/target.h"
 #include "tests/hdf5/encode_filters.h"
 

@@ -1,4 +1,4 @@
-#include "formats/parts/hf_index/weight_map.h"
+#include "formats/parts/hf_index/index_file.h"
 #include "tests/fuzz/target.h"
 
 // A Hugging Face index: its names must be findable, sorted, and in files inside its folder.

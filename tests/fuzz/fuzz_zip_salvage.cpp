@@ -1,6 +1,6 @@
 #include <cstdlib>
 
-#include "formats/parts/zip/salvage.h"
+#include "formats/parts/zip/scan.h"
 #include "tests/fuzz/target.h"
 
 // Opens a zip for repair: records that it reports as intact can be read, and their CRCs are right.

@@ -11,7 +11,7 @@ class Family:
     what: str  # Doubles from one member to the next.
     first: int  # Its size in the smallest member.
     make: Callable[[Path, int], Path]  # Creates a member in an empty folder. \returns the arguments for SRC.
-    # Options of every verb; their bytes are input, too.
+    # Options of every verb; their bytes are also input.
     options: Callable[[int], list[str]] = field(default=lambda n: [])
     members: int = 4  # Doublings and one, in a short run.
     most: int = 1 << 28  # Its size in a long run: content that compresses well is large while it is created.

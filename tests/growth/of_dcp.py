@@ -90,7 +90,7 @@ def names_of_paths(n: int) -> dict[str, bytes]:
 
 
 def boxes_of_12(n: int) -> dict[str, bytes]:
-    """n boxes of 12 dimensions, shifted, so that no corner cancels a corner of another box."""
+    """n boxes of 12 dimensions, shifted, so that no corner cancels a corner of a different box."""
     offsets = [[i] + [i % 7] * 11 for i in range(n)]
     boxes = [chunk(at, [1] + [5 + at[0] % 3] * 11) for at in offsets]
     places = [("w", at, i, 1) for i, at in enumerate(offsets)]

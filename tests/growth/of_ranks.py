@@ -10,7 +10,7 @@ METADATA = PACKAGE + "sharded_tensor.metadata"
 
 
 def rank_files(*pickles: bytes) -> dict[str, bytes]:
-    """One file a rank, with one storage of 16 bytes."""
+    """One file per rank, with one storage of 16 bytes."""
     return {f"rank_{rank}.pt": torch_file(pickle, bytes(16)) for rank, pickle in enumerate(pickles)}
 
 
@@ -159,7 +159,7 @@ def plain(n: int) -> dict[str, bytes]:
 
 
 def layout_rules(n: int) -> dict[str, bytes]:
-    """n names, and a document of as many rules, none of which matches."""
+    """n names, and a document of n rules, none of which matches."""
     document = {"schema": "shardctl.layout/1", "mesh": {"a": 2},
                 "rules": [{"match": f".*absent{i}.*", "shard": [{"axis": "a", "dim": 0}]} for i in range(n)]}
     return {**plain(n), "layout.json": json.dumps(document).encode()}

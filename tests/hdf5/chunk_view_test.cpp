@@ -80,8 +80,8 @@ TEST(ChunkView, LzfStreamsOfOtherBytesAreRefused) {
     EXPECT_EQ(error.code(), ErrorCode::kCorruption);
     return error.why();
   };
-  EXPECT_THAT(why("\x20\x00"s, 3), HasSubstr("before its begin"));
-  EXPECT_THAT(why("\x00z\x20\x01"s, 4), HasSubstr("before its begin"));
+  EXPECT_THAT(why("\x20\x00"s, 3), HasSubstr("before its start"));
+  EXPECT_THAT(why("\x00z\x20\x01"s, 4), HasSubstr("before its start"));
   EXPECT_THAT(why("\x02zz"s, 3), HasSubstr("cut short"));
   EXPECT_THAT(why("\x00z\xE0"s, 30), HasSubstr("cut short"));
   EXPECT_THAT(why("\x00z\x20"s, 30), HasSubstr("cut short"));
@@ -165,9 +165,9 @@ TEST(ChunkView, WrongLengthsAreNamed) {
     EXPECT_THAT(error.why(), HasSubstr(why));
     EXPECT_EQ(error.file(), "a.h5");
   };
-  check(failure({stream, 4801, {kDeflated}}), "holds fewer bytes than the chunk");
-  check(failure({stream, 4799, {kDeflated}}), "holds more bytes than the chunk");
-  check(failure({stream, 0, {kDeflated}}), "holds more bytes than the chunk");
+  check(failure({stream, 4801, {kDeflated}}), "decodes to fewer bytes than the chunk");
+  check(failure({stream, 4799, {kDeflated}}), "decodes to more bytes than the chunk");
+  check(failure({stream, 0, {kDeflated}}), "decodes to more bytes than the chunk");
   check(failure({stream + "x", 4800, {kDeflated}}), "bytes follow its deflate stream");
   check(failure({stream.substr(0, stream.size() - 1), 4800, {kDeflated}}), "is cut short");
   check(failure({"", 4800, {kDeflated}}), "is cut short");
@@ -175,10 +175,10 @@ TEST(ChunkView, WrongLengthsAreNamed) {
   check(failure({text, 4801, {}}), "its stored size does not fit");
   check(failure({text, 4799, {shuffled(4)}}), "its stored size does not fit");
   check(failure({text, 4800, {kSummed}}), "its stored size does not fit");
-  check(failure({deflate("abc"), 0, {kSummed, kDeflated}}), "holds fewer bytes than the chunk");
+  check(failure({deflate("abc"), 0, {kSummed, kDeflated}}), "decodes to fewer bytes than the chunk");
   check(failure({deflate("abc"), 0, {kDeflated, kSummed, kDeflated}}), "shorter than its checksum");
   check(failure({text, 4800, {shuffled(0)}}), "elements of 0 bytes");
-  check(failure({deflate(std::string(1 << 20, 'a')), 100, {kDeflated, kDeflated}}), "holds more bytes");
+  check(failure({deflate(std::string(1 << 20, 'a')), 100, {kDeflated, kDeflated}}), "decodes to more bytes");
 }
 
 TEST(ChunkView, AStreamFarLongerThanItsChunkIsNotEvenRead) {

@@ -1,7 +1,6 @@
-#include "formats/hdf5/keras_index.h"
-
 #include <gtest/gtest.h>
 
+#include "formats/hdf5/source_files.h"
 #include "libshard/core/error.h"
 #include "tests/support/bytes.h"
 #include "tests/support/memory_disk.h"

@@ -1,9 +1,9 @@
-#include "formats/hdf5/link_names.h"
-
 #include <gtest/gtest.h>
 
 #include <random>
 #include <set>
+
+#include "formats/hdf5/entry_paths.h"
 
 namespace shard::hdf5 {
 namespace {

@@ -211,7 +211,7 @@ TEST(Hdf5ParserMade, StringsTakeNoMoreThanAFileOfItsSizeHolds) {
     H5Dclose(make_dataset(file, "x", text, {hsize_t{1} << 40}));
     H5Tclose(text);
   });
-  test::expect_error(ErrorCode::kCorruption, "more than a file of this size holds",
+  test::expect_error(ErrorCode::kCorruption, "do not fit in a file of this size",
                      [&] { parse_bytes(content, [](const Entry&) {}); });
 }
 

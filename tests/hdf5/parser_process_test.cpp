@@ -1,8 +1,7 @@
-#include "formats/hdf5/parser_process.h"
-
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include "formats/hdf5/parser.h"
 #include "tests/hdf5/parsed_file.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/temp_folder.h"
@@ -44,7 +43,7 @@ TEST_F(Hdf5ParserProcess, ThatSendsAnUnknownFrameIsRefused) {
   expect(R"(printf '\011\000\000\000\000\000\000\000' >&0)", "unknown kind");
 }
 TEST_F(Hdf5ParserProcess, ThatSendsAFrameOfAnotherLengthIsRefused) {
-  expect(R"(printf '\000\000\000\000\001\000\000\000x' >&0)", "another length");
+  expect(R"(printf '\000\000\000\000\001\000\000\000x' >&0)", "does not have the length");
 }
 TEST_F(Hdf5ParserProcess, ThatAnnouncesAHugeFrameIsRefusedBeforeItComes) {
   expect(R"(printf '\001\000\000\000\377\377\377\377' >&0; exec sleep 1000)", "are far too many for");

@@ -8,7 +8,6 @@
 
 #include "libshard/core/box.h"
 #include "libshard/core/error.h"
-#include "libshard/core/index_walk.h"
 
 namespace shard::hdf5 {
 namespace {

@@ -138,18 +138,18 @@ TEST(Hdf5Reply, EachByteMayBeAnything) {
 TEST(Hdf5Reply, WhatIsNotReadHasAReason) {
   Entry entry = unread();
   entry.why = "";
-  expect_refused(entry, "a reason of another length");
+  expect_refused(entry, "a reason of the wrong length");
 }
 
 TEST(Hdf5Reply, PlacesLieInTheFile) {
   Entry entry = contiguous();
   entry.offset = kFileBytes - 59;
-  expect_refused(entry, "ends behind the file");
+  expect_refused(entry, "ends after the file");
   entry.offset = -2;
   expect_refused(entry, "a negative place");
   Entry chunks = chunked();
   chunks.chunks[1].offset = kFileBytes - 15;
-  expect_refused(chunks, "ends behind the file");
+  expect_refused(chunks, "ends after the file");
 }
 
 TEST(Hdf5Reply, ADatasetHasStorageForItsElements) {
@@ -170,13 +170,13 @@ TEST(Hdf5Reply, ChunksAreInTheirGridInOrderOnce) {
   entry.chunk_shape = {2, 0};
   expect_refused(entry, "a chunk without elements");
   entry.chunk_shape = {2};
-  expect_refused(entry, "another rank");
+  expect_refused(entry, "a different rank");
 }
 
 TEST(Hdf5Reply, ChunksWithoutFiltersHaveTheSizeOfTheirShape) {
   Entry entry = chunked();
   entry.filters.clear();
-  expect_refused(entry, "another size than its shape");
+  expect_refused(entry, "does not have the size of its shape");
 }
 
 TEST(Hdf5Reply, BoxesLieInTheirDatasetAndHaveTheirSourcesSize) {

@@ -1,9 +1,9 @@
-#include "formats/hdf5/tree.h"
+#include "libshard/catalog/tree.h"
 
 #include <gtest/gtest.h>
 
+#include "formats/hdf5/root_notes.h"
 #include "formats/hdf5/values.h"
-#include "libshard/catalog/tree.h"
 #include "libshard/core/value_equality.h"
 #include "tests/support/expect_error.h"
 

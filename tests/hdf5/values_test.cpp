@@ -85,7 +85,7 @@ TEST_F(Values, TextsThatNoStringOfHdf5HoldsArePickled) {
 
 TEST_F(Values, WithTensorsOrOpaqueObjectsInsideAreRefused) {
   Value* const tensor = make_tensor(arena, 0);
-  expect_error(ErrorCode::kUnsupported, "it holds tensors", [&] {
+  expect_error(ErrorCode::kUnsupported, "it contains tensors", [&] {
     content_of(*make_list(arena, ValueKind::kSet, {&tensor, 1}));
   });
   expect_error(ErrorCode::kUnsupported, "an opaque object", [&] { content_of(*of_kind(ValueKind::kOpaque, "C")); });

@@ -5,7 +5,7 @@
 
 #include "formats/hdf5/datatype.h"
 #include "formats/hdf5/format.h"
-#include "formats/hdf5/library/types.h"
+#include "formats/hdf5/library/image.h"
 #include "libshard/catalog/targets/target.h"
 #include "libshard/io/file_writer.h"
 #include "tests/support/bytes.h"

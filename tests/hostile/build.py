@@ -118,7 +118,7 @@ def dcp_metadata(shape, chunks, places, zstd: bool = False) -> bytes:
 
 
 def zstd_zeros(front: bytes, zeros: int, back: bytes) -> bytes:
-    """A zstd frame of `front`, as many zeros, and `back`. Zeros are run-length blocks: 4 bytes for 128 KiB (RFC 8878)."""
+    """A zstd frame of `front`, that many zeros, and `back`. Zeros are run-length blocks: 4 bytes for 128 KiB (RFC 8878)."""
     most = 1 << 17
     def block(kind: int, size: int, content: bytes, last: int = 0) -> bytes:
         return struct.pack("<I", last | kind << 1 | size << 3)[:3] + content

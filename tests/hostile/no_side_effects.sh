@@ -87,7 +87,7 @@ done
 [ ! -e pwned ] || fail "a command of a file was run"
 [ $count -gt 60 ] || fail "only $count checkpoints were tried"
 
-# The script would find the calls that it searches for.
+# The script must find these calls if they occur.
 for control in "sh -c /bin/true" "cat /etc/passwd" "tee written" "ln -s a b"; do
   strace -f -y -qq -o "$work/trace" -e trace="$calls" $control </dev/null >"$work/out" 2>&1 || true
   ! (check /absent "$control") >"$work/control" 2>&1 || fail "'$control' does not look wrong"

@@ -19,7 +19,7 @@ def linked(target: str, name: str = "x.safetensors"):
 
 
 def fifo(name: str, **beside: bytes):
-    """A folder with a FIFO, which blocks who opens it without care."""
+    """A folder with a FIFO, which blocks a process that opens it carelessly."""
     def make(folder: Path) -> Path:
         root = files_of(beside)(folder)
         os.mkfifo(root / name)

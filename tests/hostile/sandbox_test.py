@@ -1,4 +1,4 @@
-"""If the system refuses the parser of HDF5 its sandbox, nothing is parsed: SHARDCTL, and HDF5_PYTHON for a file.
+"""If the system refuses the HDF5 parser its sandbox, the file is not parsed: SHARDCTL, and HDF5_PYTHON for a file.
 
 A filter of this script makes seccomp(2) and prctl(PR_SET_SECCOMP) fail in the program, as they do on kernels and in
 containers without seccomp.

@@ -93,7 +93,7 @@ def limit(seconds: int, address_space: int) -> None:
 def run(command: list[str], folder: Path, seconds: float = SECONDS, address_space: int = ADDRESS_SPACE) -> Ended:
     """Runs it in `folder`, with its output in stdout and stderr there. Ends it at twice the seconds, with its children.
 
-    wait4 counts the children that the program waited for; what is alive at once is looked at while it runs.
+    wait4 counts the children that the program waited for; those that run at the same time are measured while it runs.
     """
     with (folder / "stdout").open("wb") as out, (folder / "stderr").open("wb") as err:
         child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, cwd=folder, start_new_session=True,
@@ -150,7 +150,7 @@ def snapshot(folder: Path) -> dict[str, tuple[int, int]]:
 
 
 def shown(text: bytes) -> str | None:
-    """The first character of an output that steers, with what is around it."""
+    """The first control character of an output, with the text around it."""
     decoded = text.decode("utf-8", "replace")
     found = STEERING.search(decoded)
     return None if found is None else ascii(decoded[max(0, found.start() - 40):found.end() + 20])
@@ -172,7 +172,7 @@ def page_problems(page: str) -> list[str]:
 
 
 class Case:
-    """One input and the folder that it is tried in."""
+    """One input and its folder."""
 
     def __init__(self, hostile: Hostile, folder: Path, runner: Callable[..., Ended]):
         self.hostile, self.folder, self.run = hostile, folder, runner

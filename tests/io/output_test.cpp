@@ -265,8 +265,8 @@ TEST_F(Destination, RefusesAPlaceInsideTheSource) { expect_overlap("/data/src/ou
 TEST_F(Destination, RefusesAFileOfTheSourceFolder) { expect_overlap("/data/src/a.bin", "/data/src", "is inside"); }
 
 TEST_F(Destination, RefusesAFolderThatHoldsTheSource) {
-  expect_overlap("/data", "/data/src", "holds the source");
-  expect_overlap("/data/src", "/data/src/a.bin", "holds the source");
+  expect_overlap("/data", "/data/src", "contains the source");
+  expect_overlap("/data/src", "/data/src/a.bin", "contains the source");
 }
 
 TEST_F(Destination, AllowsAPlaceBesideTheSource) {

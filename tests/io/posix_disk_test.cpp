@@ -269,7 +269,7 @@ TEST_F(PosixTest, ADestinationThatTheSourcesLinksLeadIntoIsRefused) {
   std::filesystem::create_symlink("../blobs/1234", temp / "snapshot/a.bin");
   const LocalOutputOptions options{.force = true};
   for (const char* source : {"snapshot", "snapshot/a.bin"}) {
-    expect_error(ErrorCode::kExists, "holds the source",
+    expect_error(ErrorCode::kExists, "contains the source",
                  [&] { local_output(fs, temp / "blobs", {temp / source}, options); });
   }
   EXPECT_NO_THROW(local_output(fs, temp / "other", {temp / "snapshot"}, options));
@@ -280,7 +280,7 @@ TEST_F(PosixTest, ADestinationThatHoldsALinkedSourceIsRefused) {
   temp.write("links/f", "x");
   std::filesystem::create_directory_symlink("../data/real", temp / "links/ckpt");
   for (const char* destination : {"data", "links"}) {
-    expect_error(ErrorCode::kExists, "holds the source",
+    expect_error(ErrorCode::kExists, "contains the source",
                  [&] { local_output(fs, temp / destination, {temp / "links/ckpt"}, {.force = true}); });
   }
 }

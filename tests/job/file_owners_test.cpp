@@ -1,7 +1,7 @@
-#include "libshard/job/file_owners.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include "libshard/job/topology.h"
 
 namespace shard {
 namespace {

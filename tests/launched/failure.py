@@ -209,7 +209,7 @@ def chosen_cases() -> list[tuple[h.Launch, tuple]]:
 
 def thread_cases(checks: h.Checks, work: Path) -> None:
     launch = h.threads(4)
-    # From then on a rank's work may last: it reports that it lives.
+    # From then on a rank's work may take long, because it reports that it is alive.
     held_case(checks, work, launch, "rendezvous", "silent")
     held_case(checks, work, launch, "catalog", "damaged file")
     held_case(checks, work, launch, "copy", "damaged file")

@@ -88,7 +88,7 @@ class Result:
 
 
 class Job:
-    """A launched job in a process group of its own, so that nothing of it survives the test."""
+    """A launched job in a process group of its own, so that none of its processes survives the test."""
 
     def __init__(self, launch: Launch, program: list[str], env: dict[str, str] | None = None, cwd: Path | None = None):
         self.files = [tempfile.TemporaryFile(), tempfile.TemporaryFile()]

@@ -116,7 +116,7 @@ def check_slow(checks: h.Checks, work: Path, launch: h.Launch, is_stopped: bool)
 
 
 def check_full_disk(checks: h.Checks, work: Path, launch: h.Launch, phase: str) -> None:
-    """A rank's disk takes no more: exit 6 with its rank, and the destination is on every rank as it was."""
+    """A rank's disk is full: exit code 6 with its rank, and the destination is unchanged on every rank."""
     make_source(work, "dcp", 3)
     spread(work, "dcp", 3)
     put_old(work, 3)

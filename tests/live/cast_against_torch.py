@@ -6,7 +6,7 @@ Usage: cast_against_torch.py PATH_OF_CAST_DRIVER
 Sources: every bit pattern of the 8- and 16-bit types; for float32 all 2^16 upper halves with lower halves on both sides
 of every tie; the same values as float64 with bits below float32's last; integers round powers of two. NaNs are compared
 as NaNs: their sign and payload are not a promise of torch, its vectorised and plain code differ. A float outside the
-range of an integer type is compared too, but for two cases. For uint32 torch's vectorised and plain code give different
+range of an integer type is compared too, with two exceptions. For uint32 torch's vectorised and plain code give different
 answers outside [-2^31, 2^32). NaN of the fnuz types and of float8_e8m0fnu becomes 0 in torch, other NaNs do not.
 """
 

@@ -282,6 +282,121 @@ class Dequantize(unittest.TestCase):
                 self.assertEqual({each.dtype for each in model.parameters()}, {torch.float32})
                 self.assertTrue(bool(torch.isfinite(model(torch.arange(8)[None]).logits).all()))
 
+    # ---- Whole models, exported and loaded.
+
+    def export(self, config, quantization: dict, stored: dict, plain: dict) -> None:
+        """A model whose weights `plain` are stored as `stored`: the export loads as if it had never been quantized."""
+        from transformers import AutoModelForCausalLM
+
+        torch.manual_seed(0)
+        first = AutoModelForCausalLM.from_config(config).to(torch.bfloat16)
+        model, out = self.dir / "quantized", self.dir / "exported"
+        first.save_pretrained(model)
+        kept = {name: tensor for name, tensor in load_file(model / "model.safetensors").items() if name not in plain}
+        self.assertEqual(set(kept) | set(plain), set(load_file(model / "model.safetensors")))
+        save_file({**kept, **{name: tensor.contiguous() for name, tensor in stored.items()}}, model / "model.safetensors",
+                  metadata={"format": "pt"})
+        before = json.loads((model / "config.json").read_text())
+        (model / "config.json").write_text(json.dumps({**before, "quantization_config": quantization}))
+        (model / "hf_quant_config.json").write_text("{}")
+        shardctl("export", model, "-o", out, "--dequantize")
+        self.assertEqual(json.loads((out / "config.json").read_text()), before)
+        self.assertFalse((out / "hf_quant_config.json").exists())
+        loaded, told = AutoModelForCausalLM.from_pretrained(out, output_loading_info=True)
+        self.assertEqual([list(told[key]) for key in ("missing_keys", "unexpected_keys", "mismatched_keys")], [[], [], []])
+        self.assertIsNone(getattr(loaded.config, "quantization_config", None))
+        state = loaded.state_dict()
+        for name, wanted in {**kept, **plain}.items():
+            self.assertEqual(state[name].dtype, torch.bfloat16, name)
+            self.assertTrue(torch.equal(state[name], wanted.to(torch.bfloat16)), name)
+        self.assertTrue(bool(torch.isfinite(loaded(torch.arange(8)[None]).logits).all()))
+        packed = shardctl_json("verify", out, "--against", model)["packed_again"]
+        self.assertEqual(packed["modules"], len(plain))
+        self.assertEqual(packed["same_codes"], packed["codes"])
+
+    def llama(self):
+        from transformers import LlamaConfig
+
+        return LlamaConfig(hidden_size=128, intermediate_size=192, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+                           vocab_size=64, tie_word_embeddings=False, dtype="bfloat16")
+
+    def linear_names(self, config) -> dict[str, tuple[int, int]]:
+        """The matrices in the layers of a Llama, with their shapes."""
+        from transformers import AutoModelForCausalLM
+
+        shapes = {name: tuple(tensor.shape) for name, tensor in AutoModelForCausalLM.from_config(config).state_dict().items()}
+        return {name: shape for name, shape in shapes.items() if name.endswith("_proj.weight")}
+
+    def test_export_of_float8_blocks(self):
+        config, stored, plain = self.llama(), {}, {}
+        for name, (rows, columns) in self.linear_names(config).items():
+            codes, scale = self.noise(rows, columns).to(torch.float8_e4m3fn), self.noise(-(-rows // 128), -(-columns // 128)).abs() / 50
+            stored |= {name: codes, f"{name}_scale_inv": scale}
+            repeated = scale.repeat_interleave(128, 0)[:rows].repeat_interleave(128, 1)[:, :columns]
+            plain[name] = codes.float() * repeated
+        self.export(config, {"quant_method": "fp8", "weight_block_size": [128, 128], "activation_scheme": "dynamic"}, stored, plain)
+
+    @needs_compressed
+    def test_export_of_packed_integers(self):
+        from compressed_tensors.compressors import BaseCompressor
+        from compressed_tensors.quantization import QuantizationConfig, QuantizationScheme
+
+        args = {"num_bits": 4, "type": "int", "symmetric": True, "strategy": "group", "group_size": 32}
+        scheme = QuantizationScheme(targets=["Linear"], weights=args)
+        compressor = BaseCompressor.get_value_from_registry("pack-quantized")
+        config, stored, plain = self.llama(), {}, {}
+        for name, (rows, columns) in self.linear_names(config).items():
+            weight = self.noise(rows, columns) / 10
+            scale = (weight.reshape(rows, -1, 32).abs().amax(2) / 7).bfloat16()
+            parts = compressor.compress({"weight": weight.bfloat16(), "weight_scale": scale}, scheme)
+            stored |= {f"{name.removesuffix('weight')}{key}": tensor for key, tensor in parts.items()}
+            plain[name] = compressor.decompress(parts, scheme)["weight"]
+        whole = QuantizationConfig(config_groups={"group_0": scheme}, format="pack-quantized", ignore=["lm_head", "re:.*embed.*"])
+        self.export(config, json.loads(json.dumps(whole.to_dict(), default=str)), stored, plain)
+
+    def test_export_of_gpt_oss(self):
+        from transformers import GptOssConfig
+        from transformers.integrations.mxfp4 import convert_moe_packed_tensors
+
+        config = GptOssConfig(hidden_size=64, intermediate_size=96, num_hidden_layers=1, num_attention_heads=4, num_key_value_heads=2,
+                              head_dim=16, vocab_size=64, num_local_experts=4, num_experts_per_tok=2, dtype="bfloat16")
+        stored, plain = {}, {}
+        for name, rows, columns in (("gate_up_proj", 192, 64), ("down_proj", 64, 96)):
+            whole = f"model.layers.0.mlp.experts.{name}"
+            blocks = self.codes(torch.uint8, 4, rows, columns // 32, 16)
+            scales = torch.randint(115, 122, (4, rows, columns // 32), generator=self.random).to(torch.uint8)
+            stored |= {f"{whole}_blocks": blocks, f"{whole}_scales": scales}
+            plain[whole] = convert_moe_packed_tensors(blocks, scales)
+        self.export(config, {"quant_method": "mxfp4", "modules_to_not_convert": ["model.layers.*.self_attn"]}, stored, plain)
+
+    # ---- The proof: packing again with the libraries' own rules.
+
+    @needs_compressed
+    def test_verify_against_agrees_with_the_compressor(self):
+        """Codes in [-7, 7] with scales of the largest weight over 7, as training with such weights leaves them."""
+        from compressed_tensors.compressors import BaseCompressor
+        from compressed_tensors.quantization import QuantizationConfig, QuantizationScheme
+
+        scheme = QuantizationScheme(targets=["Linear"], weights={"num_bits": 4, "type": "int", "symmetric": True,
+                                                                 "strategy": "group", "group_size": 32})
+        compressor = BaseCompressor.get_value_from_registry("pack-quantized")
+        weight = self.noise(64, 256)
+        scale = (weight.reshape(64, 8, 32).abs().amax(2) / 7).bfloat16()
+        stored = compressor.compress({"weight": weight, "weight_scale": scale}, scheme)
+        config = QuantizationConfig(config_groups={"group_0": scheme}, format="pack-quantized").to_dict()
+        model = self.store({f"{MODULE}.{name}": tensor for name, tensor in stored.items()}, json.loads(json.dumps(config, default=str)))
+        shardctl("convert", model, "-o", self.dir / "plain.safetensors", "--dequantize")
+        packed = shardctl_json("verify", self.dir / "plain.safetensors", "--against", model)["packed_again"]
+        plain = load_file(self.dir / "plain.safetensors")[f"{MODULE}.weight"]
+        again = compressor.compress({"weight": plain.float(), "weight_scale": scale}, scheme)
+        same = torch.equal(again["weight_packed"], stored["weight_packed"])
+        self.assertTrue(same)
+        largest = plain.float().reshape(64, 8, 32).abs().amax(2)
+        full = (largest / scale.float()).round() >= 7
+        self.assertEqual((packed["same_codes"], packed["codes"]), (64 * 256, 64 * 256))
+        self.assertEqual((packed["same_scales"], packed["scales"]), (int(full.sum()), 64 * 8))
+        self.assertEqual(packed["same_scales"], 64 * 8)
+
     def test_a_nan_exponent_fails_by_name(self):
         model = self.store({f"{MODULE}.weight_packed": self.codes(torch.uint8, 4, 16),
                             f"{MODULE}.weight_scale": torch.full((4, 1), 255, dtype=torch.uint8)}, None)

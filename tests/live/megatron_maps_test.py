@@ -100,7 +100,7 @@ class Arguments(LiveTest):
         wanted = shardctl("digest", self.dir / "hub")
         self.assertEqual(self.digest(), wanted)
         self.assertEqual(self.digest(kv_channels=8), wanted)
-        self.digest(group_query_attention=False, code=2)  # Then there are as many groups as heads.
+        self.digest(group_query_attention=False, code=2)  # Then the numbers of groups and heads are equal.
         for refused in ({"apply_layernorm_1p": True}, {"attention_output_gate": True}, {"swiglu": False}):
             self.digest(**refused, code=8)
 

@@ -14,7 +14,6 @@
 #include "libshard/catalog/selection/selection.h"
 #include "libshard/core/box.h"
 #include "libshard/core/checked.h"
-#include "libshard/core/index_walk.h"
 #include "libshard/map/passes/apply.h"
 
 namespace shard::test {

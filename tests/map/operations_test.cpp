@@ -274,13 +274,13 @@ TEST(MapOperations, WhatCouldNotBeUndoneIsNotMade) {
       "shard": [{"axis": "pp"}]}])",
                  model, "cannot map 'w': the map stores 4 of its 8 elements");
   expect_refused(R"("rules": [{"logical": ["w", "v"], "stored": "u", "concat": {"sizes": "equal"}}])", model,
-                 "segment 1 has another size than the map says");
+                 "segment 1 does not have the size in the map");
   expect_refused(R"("rules": [{"match": "v"}, {"logical": "w", "stored": "w", "pad": {"to": 8, "true": 3}}])", model,
-                 "what is padded has another size than the map says");
+                 "the padded tensor does not have the size in the map");
   const Model experts{{"e.0", counted(4, 2, 1)}, {"e.1", counted(4, 2, 100)}};
   const std::string stacked = R"("rules": [{"logical": "e.{e}", "stored": "e", "stack": [{"index": "e"}]}])";
   expect_refused(R"("index": {"e": {"count": 1}}, )" + stacked, experts, "the map gives index 'e' 1 values");
-  expect_refused(R"("mesh": {"pp": 1}, "index": {"e": {"axis": "pp"}}, )" + stacked, experts, "does not say its count");
+  expect_refused(R"("mesh": {"pp": 1}, "index": {"e": {"axis": "pp"}}, )" + stacked, experts, "without a count");
   expect_refused(R"("index": {"e": {"offset": 9223372036854775807}}, )" + stacked, experts, "its offset is");
   expect_refused(R"("index": {"e": {"begin": -1, "count": 2}}, )" + stacked, experts, "2 numbers from -1 on");
 }
@@ -300,7 +300,7 @@ TEST(MapOperations, CutsInsideBlocksAreRefused) {
   }
   const Error other = error(blocked(fused, kCutEvenly), blocked_model());
   EXPECT_EQ(other.code(), ErrorCode::kInvalidArgument);
-  EXPECT_THAT(other.what(), ::testing::HasSubstr("other than its scale"));
+  EXPECT_THAT(other.what(), ::testing::HasSubstr("differently from its scale"));
   EXPECT_THAT(error(blocked(kCutEvenly, kCutEvenly, "[2, 3]"), blocked_model()).what(),
               ::testing::HasSubstr("one element for each block"));
   EXPECT_EQ(error(blocked(kCutEvenly, kCutEvenly, "[2]"), blocked_model()).code(), ErrorCode::kInvalidArgument);

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "libshard/core/box.h"
-#include "libshard/core/index_walk.h"
 
 namespace shard {
 namespace {

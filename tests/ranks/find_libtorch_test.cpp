@@ -1,11 +1,10 @@
-#include "libshard/ranks/find_libtorch.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
 #include <map>
 
+#include "libshard/ranks/open_group.h"
 #include "tests/support/temp_folder.h"
 
 namespace shard {

@@ -104,7 +104,7 @@ TEST_F(TorchFile, CutInATensorKeepsThoseBefore) {
   cut("/m.pt", file("/m.pt").find("CCC") + 10);
   repair_file();
   EXPECT_THAT(lost(), ElementsAre("c", "d"));
-  EXPECT_THAT(std::string(result.at("repaired")[0]), HasSubstr("directory was made anew"));
+  EXPECT_THAT(std::string(result.at("repaired")[0]), HasSubstr("rebuilt the zip's directory"));
   expect_file({"a", "b"});
 }
 
@@ -156,7 +156,7 @@ TEST_F(TorchFile, WithoutItsPickleCannotBeNamed) {
   flip("/m.pt", "data.pkl", 200);
   repair_file(4);
   EXPECT_THAT(std::string(result.at("message")), HasSubstr("nothing in it is intact"));
-  EXPECT_THAT(world.err, HasSubstr("cannot tell which tensors the file holds: data.pkl is lost"));
+  EXPECT_THAT(world.err, HasSubstr("cannot find the tensors in the file: data.pkl is lost"));
 }
 
 TEST_F(TorchFile, WithAnyOneFlippedBitKeepsAllButOneTensorOrSaysThatNothingIsNamed) {
@@ -225,7 +225,7 @@ TEST_F(Repair, ListsLossesOnStderrAndClipsThem) {
   write("safetensors", WholeLayout{}, "/m.safetensors");
   cut("/m.safetensors", file("/m.safetensors").find("AAA"));
   ASSERT_EQ(world.run({"repair", "/m.safetensors", "-o", "/d.safetensors"}), 0);
-  EXPECT_THAT(world.err, HasSubstr("lost: tensor 'a' (uint8) of m.safetensors: the header says"));
+  EXPECT_THAT(world.err, HasSubstr("lost: tensor 'a' (uint8) of m.safetensors: the header describes"));
   EXPECT_THAT(world.err, HasSubstr("lost: 24 more; --json lists all"));
 }
 

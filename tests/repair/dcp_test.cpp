@@ -82,7 +82,7 @@ TEST_F(Dcp, WithoutMetadataCannotBeNamedAndAsksForAnotherSave) {
   remove("/c/.metadata");
   repair(4);
   EXPECT_EQ(result.at("message"), "cannot identify the tensors in the items");
-  EXPECT_THAT(world.err, HasSubstr("the 2 .distcp files hold 8 boxes of tensors and 0 objects"));
+  EXPECT_THAT(world.err, HasSubstr("the 2 .distcp files contain 8 boxes of tensors and 0 objects"));
   EXPECT_THAT(world.err, HasSubstr("--like"));
 }
 
@@ -205,7 +205,7 @@ struct EvenFiles : Repair {
     return world.run(std::move(line));
   }
 };
-constexpr std::string_view kSame = "__0_0.distcp and __1_0.distcp hold the same elements";
+constexpr std::string_view kSame = "__0_0.distcp and __1_0.distcp contain the same elements";
 
 TEST_F(EvenFiles, OneOfWhichIsACopyAreToldByReadersAndGivenUpByRepair) {
   content.erase("small");  // Prevents any other check from detecting it.
@@ -255,7 +255,7 @@ TEST_F(EvenFiles, ThatHoldMoreThanTheFileInWhosePlaceTheyLieAreToldToo) {
   write("dcp", RanksLayout{3, 0});
   put("/c/__2_0.distcp", file("/c/__0_0.distcp"));
   EXPECT_EQ(run({"gather", "/c", "-o", "/g"}), 0);
-  EXPECT_THAT(world.err, HasSubstr("__0_0.distcp and __2_0.distcp hold the same elements"));
+  EXPECT_THAT(world.err, HasSubstr("__0_0.distcp and __2_0.distcp contain the same elements"));
 }
 
 TEST_F(EvenFiles, ThatDifferOrHoldOneValueAreNotCopies) {
@@ -314,7 +314,7 @@ TEST_F(AlikeItems, BehindBytesThatAreMissingCannotBeNamed) {
   expect_named({"a"});
   EXPECT_THAT(lost(), ElementsAre("b", "c", "d"));
   EXPECT_EQ(lost_without_name(), 2U);
-  EXPECT_THAT(result.at("lost").dump(), HasSubstr("cannot be named: damaged bytes lie before it"));
+  EXPECT_THAT(result.at("lost").dump(), HasSubstr("cannot be named: damaged bytes precede it"));
 }
 
 TEST_F(AlikeItems, OfWhichOneIsLostAtAnyByteAreNeverMisnamed) {

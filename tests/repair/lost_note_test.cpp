@@ -49,7 +49,7 @@ TEST(LostNote, ThatIsNotOneIsRefused) {
   for (const char* text :
        {"", "[]", "{}", R"({"schema":"other"})", R"({"schema":"shardctl.lost/1","lost":7,"count":0})",
         R"({"schema":"shardctl.lost/1","lost":[{}],"count":1})"}) {
-    test::expect_error(ErrorCode::kCorruption, "cannot read the note", [&] { read(text); });
+    test::expect_error(ErrorCode::kCorruption, "cannot read a repair's note", [&] { read(text); });
   }
 }
 

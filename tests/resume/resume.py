@@ -136,7 +136,7 @@ class Resume(unittest.TestCase):
         self.assertEqual(digest(self.out / "dst.pt"), self.digest)
 
     def test_damage_that_the_killed_run_read_is_found_by_the_next(self) -> None:
-        """The checksum of a record is compared when all of it was read, by whichever run."""
+        """The checksum of a record is compared when all its bytes were read, by any run."""
         plain, torch = self.out / "one.safetensors", self.out / "one.pt"
         write_safetensors(plain, 1, 96 * MIB)
         run("convert", plain, "-o", torch, "-q")

@@ -61,9 +61,9 @@ TEST_F(AsyncSaves, KeepWhatTheStateWasWhenTheyReturned) {
     // The state changes and the group is used while the save waits.
     for (const Shard& shard : ShardedTensor::of(saved["w"].toTensor()).local_shards()) shard.tensor.fill_(-1);
     saved["b"].toTensor().zero_();
-    default_group()->group().barrier();
+    default_group()->barrier();
     EXPECT_THAT(names_in(folder_.path()), ::testing::Not(::testing::Contains("saved")));
-    default_group()->group().barrier();
+    default_group()->barrier();
     if (rank == 0) door.open();
     save.wait();
     save.wait();
@@ -81,7 +81,7 @@ TEST_F(AsyncSaves, AreCancelledForAllRanksByOne) {
     if (rank == 1) save.cancel();
     if (rank == 1) door.open();
     expect_error(ErrorCode::kInterrupted, "", [&] { save.wait(); });
-    default_group()->group().barrier();
+    default_group()->barrier();
     EXPECT_THAT(names_in(folder_.path()), IsEmpty());
     // The group is unchanged, and so is the next save.
     checkpoint::async_save(state(), path(), nullptr, as("dcp")).wait();
@@ -92,7 +92,7 @@ TEST_F(AsyncSaves, AreCancelledForAllRanksByOne) {
 TEST_F(AsyncSaves, AreAwaitedByTheirHandlesEnd) {
   as_ranks(2, [&](int) {
     { const AsyncSave save = checkpoint::async_save(state(), path(), nullptr, as("dcp")); }
-    default_group()->group().barrier();
+    default_group()->barrier();
     expect_saved();
   });
 }

@@ -66,9 +66,9 @@ TEST_F(Checkpoint, NamesNothingThatOtherRanksAloneHave) {
     StateDict saved = state_of({{"w", value(cut(whole, chunk_spec(0, placements(2))))}});
     if (rank == 1) saved.insert("extra", at::ones({2}));
     if (rank == 0) std::filesystem::create_directory(path());
-    default_group()->group().barrier();
+    default_group()->barrier();
     save_state_file(saved, path() + c10::str("/rank-", rank, ".pt"));
-    default_group()->group().barrier();
+    default_group()->barrier();
     StateDict state = state_of({{"w", value(blank(whole, chunk_spec(0, placements(2))))}});
     const std::vector<std::string> unexpected = checkpoint::load(state, path()).unexpected;
     EXPECT_EQ(unexpected, rank == 1 ? std::vector<std::string>{"extra"} : std::vector<std::string>());
@@ -167,7 +167,7 @@ TEST_F(Checkpoint, EndsOnAllRanksWhereOneIsStopped) {
     options.stop = stop.get_token();
     expect_error(ErrorCode::kInterrupted, "", [&] { checkpoint::save(saved, path(), nullptr, options); });
     EXPECT_THAT(names_in(folder_.path()), IsEmpty());
-    default_group()->group().barrier();
+    default_group()->barrier();
     options.stop = {};
     checkpoint::save(saved, path(), nullptr, options);
     StateDict state = state_of({{"w", at::zeros({3})}});

@@ -119,7 +119,7 @@ int main(int argc, char** argv) {
     const auto store = c10::make_intrusive<c10d::FileStore>(argv[4], ranks);
     shard::init_process_group(shard::make_c10d_world("gloo", store, rank, ranks, std::chrono::seconds(60)));
     run(argv[1], argv[2], argv[3], ranks);
-    shard::default_group()->group().barrier();
+    shard::default_group()->barrier();
     shard::destroy_process_group();
   } catch (const shard::Error& error) {
     std::cerr << "rank " << rank << ": " << error.what() << " [" << error.tensor() << "] expected " << error.expected()

@@ -147,7 +147,7 @@ def save_asynchronously(_rank: int, folder: str) -> None:
 
 
 def save_sharded_asynchronously(_rank: int, folder: str) -> None:
-    """The stager that async_save of torch 2.11 takes by itself cannot copy ShardedTensors; that of torch 2.8 can."""
+    """The default stager of async_save cannot copy ShardedTensors in torch 2.11; in torch 2.8 it can."""
     ranks = dist.get_world_size()
     state = {name: make_sharded(name, spec, True) for name, spec in specs(ranks).items()} | others(True)
     takes_stager = "async_stager" in inspect.signature(dcp.async_save).parameters

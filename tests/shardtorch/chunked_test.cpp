@@ -82,7 +82,7 @@ SHARD_RANKS_TEST(ShardedTensorChunked, ranks_that_cut_a_tensor_differently) {
     SHARD_EXPECT_THROW(st.full_tensor(), c10::ValueError, text);
     SHARD_EXPECT_THROW(st.reshard(chunk_spec(0, placements({3, 2, 1, 0}))), c10::ValueError, text);
     SHARD_EXPECT_THROW(equal(st, st), c10::ValueError, "does not match with first tensor: shards_metadata[0]=");
-    default_group()->group().barrier();
+    default_group()->barrier();
     expect_ones_gathered(sharded_tensor::ones(rows(), {10, 20}), 1, {10, 20});
   });
 }

@@ -1,5 +1,5 @@
-// Ranks that disagree about one ShardedTensor: every collective with it throws on all ranks, names both sides, and
-// leaves the group and the tensor unchanged.
+// Ranks that disagree about one ShardedTensor or DTensor: every collective with it throws on all ranks, names both
+// sides, and leaves the group and the tensor unchanged. dtensor_with_python.py runs Python with the same disagreements.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,6 +10,7 @@
 #include <tuple>
 #include <vector>
 
+#include "shardtorch/dtensor/dtensor.h"
 #include "shardtorch/sharded_tensor/functional.h"
 #include "shardtorch/sharded_tensor/ops.h"
 #include "shardtorch/sharded_tensor/sharded_tensor.h"
@@ -36,6 +37,16 @@ ShardingSpecPtr rows_on(c10::DeviceType device) {
   return chunk_spec(0, placements);
 }
 
+/// A tensor without shards on rank 1, whose properties therefore are only in the metadata.
+ShardedTensor with_properties(const TensorProperties& properties) {
+  const ShardedTensorMetadata metadata = chunks(0, {0, 2, 3})->build_metadata({3, 4}, properties);
+  std::vector<Shard> own;
+  for (const ShardMetadata& shard : metadata.shards_metadata) {
+    if (shard.placement->rank() == default_group()->rank()) own.emplace_back(at::ones(shard.shard_sizes), shard);
+  }
+  return ShardedTensor::init_from_local_shards_and_global_metadata(std::move(own), metadata);
+}
+
 /// The difference between ranks: the fact of most ranks, and that of one.
 struct Field {
   std::string name;
@@ -60,6 +71,8 @@ const std::vector<Field>& fields() {
          return make(chunks(0, kRanks), {4, 4}, {.requires_grad = odd});
        },
        "requires_grad=false", "requires_grad=true"},
+      {"PinMemory", [](bool odd) { return with_properties({.dtype = at::kFloat, .pin_memory = odd}); },
+       "pin_memory=false", "pin_memory=true"},
       {"NumberOfShards",
        [](bool odd) {
          return make(chunks(0, odd ? std::vector{0, 1, 2} : kRanks), {3, 4});
@@ -117,7 +130,7 @@ const std::vector<Collective>& collectives() {
 
 /// Checks that the group still transfers elements, and gradients back.
 void expect_alive() {
-  default_group()->group().barrier();
+  default_group()->barrier();
   const at::Tensor whole = counted({5, 3}, at::kDouble);
   ShardedTensor good = cut(whole, chunks(0, {3, 1, 0, 2}));
   EXPECT_TRUE(at::equal(good.full_tensor(), whole));
@@ -212,6 +225,64 @@ SHARD_RANKS_TEST(Disagreement, IsNamedBeforeAWrongArgument) {
   const ShardedTensor tensor = make(chunks(0, kRanks), rank() == 1 ? Sizes{8, 4} : Sizes{4, 4});
   expect_refused("size=[4, 4]", "size=[8, 4]", [&] { tensor.gather(1, at::zeros({2, 2})); });
   expect_alive();
+}
+
+SHARD_RANKS_TEST(Disagreement, AboutWhetherTheSizeIsGiven) {
+  const Shard own(at::ones({2, 3}), ShardMetadata({rank() * 2, 0}, {2, 3}, on(rank())));
+  const Sizes size{8, 3};
+  expect_refused("global_size is given=true", "global_size is given=false", [&] {
+    ShardedTensor::init_from_local_shards({own},
+                                          rank() == 1 ? at::OptionalIntArrayRef() : at::OptionalIntArrayRef(size));
+  });
+  expect_alive();
+}
+
+/// The fields of a whole tensor's metadata, one by one. No tensor can have a different layout or memory format, but
+/// the facts of all ranks contain them.
+TEST(FactsOfATensor, ContainEveryField) {
+  const ShardedTensorMetadata usual{{ShardMetadata({0}, {4}, RemoteDevice("rank:0"))}, {4}, {}};
+  const auto expect_different = [&](const auto& change) {
+    ShardedTensorMetadata other = usual;
+    change(other);
+    EXPECT_NE(facts_of(other), facts_of(usual)) << other;
+  };
+  expect_different([](ShardedTensorMetadata& other) { other.size = {5}; });
+  expect_different([](ShardedTensorMetadata& other) { other.shards_metadata.clear(); });
+  expect_different([](ShardedTensorMetadata& other) { other.shards_metadata[0].shard_offsets = {1}; });
+  expect_different([](ShardedTensorMetadata& other) { other.shards_metadata[0].shard_sizes = {3}; });
+  expect_different([](ShardedTensorMetadata& other) { other.shards_metadata[0].placement = "rank:1"; });
+  expect_different([](ShardedTensorMetadata& other) { other.tensor_properties.dtype = at::kInt; });
+  expect_different([](ShardedTensorMetadata& other) { other.tensor_properties.layout = at::kSparse; });
+  expect_different([](ShardedTensorMetadata& other) { other.tensor_properties.requires_grad = true; });
+  expect_different(
+      [](ShardedTensorMetadata& other) { other.tensor_properties.memory_format = at::MemoryFormat::ChannelsLast; });
+  expect_different([](ShardedTensorMetadata& other) { other.tensor_properties.pin_memory = true; });
+}
+
+// --- DTensors -------------------------------------------------------------------------------------------------------
+
+/// Calls with a DTensor that rank 1 has differently.
+SHARD_RANKS_TEST(Disagreement, AboutADTensor) {
+  namespace dt = dtensor;
+  const dt::DeviceMeshPtr mesh = dt::init_device_mesh(at::kCPU, {4});
+  const bool odd = rank() == 1;
+  const auto zeros = [&](Sizes size, dt::Placement placement, at::ScalarType dtype = at::kFloat) {
+    return dt::zeros(size, mesh, {placement}, {.dtype = dtype});
+  };
+  const dt::DTensor by_dimension = zeros({4, 4}, dt::Shard{odd ? 1 : 0}),
+                    by_size = zeros({odd ? 8 : 4, 4}, dt::Shard{0}),
+                    by_dtype = zeros({4, 4}, dt::Shard{0}, odd ? at::kDouble : at::kFloat),
+                    terms = zeros({4, 4}, dt::Partial(), odd ? at::kDouble : at::kFloat);
+  expect_refused("placements=[S(0)]", "placements=[S(1)]", [&] { by_dimension.full_tensor(); });
+  expect_refused("size=[4, 4], placements=[S(0)]", "size=[8, 4], placements=[S(0)]", [&] { by_size.full_tensor(); });
+  expect_refused("size=[4, 4], placements=[S(0)]", "size=[8, 4], placements=[S(0)]",
+                 [&] { by_size.redistribute({dt::Shard{1}}); });
+  expect_refused("dtype=Float", "dtype=Double", [&] { by_dtype.redistribute({dt::Shard{1}}); });
+  expect_refused("dtype=Float", "dtype=Double", [&] { terms.redistribute({dt::Replicate()}); });
+  expect_refused("dtype=Float", "dtype=Double",
+                 [&] { dt::distribute_tensor(at::ones({4}, odd ? at::kDouble : at::kFloat), mesh, {dt::Shard{0}}); });
+  expect_alive();
+  EXPECT_TRUE(zeros({4, 4}, dt::Shard{0}).full_tensor().equal(at::zeros({4, 4})));
 }
 
 /// A rank knows only the indices of its own devices.

@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "libshard/core/index_walk.h"
+#include "libshard/core/box.h"
 #include "shardtorch/dtensor/dtensor.h"
 #include "tests/support/distributed/multi_thread_test.h"
 

@@ -93,7 +93,7 @@ int main(int argc, char** argv) {
     shard::init_process_group(shard::make_c10d_world("gloo", c10::make_intrusive<c10d::FileStore>(store, ranks), rank,
                                                      ranks, std::chrono::seconds(60)));
     const bool is_right = run(verb, folder, rank, ranks);
-    shard::default_group()->group().barrier();
+    shard::default_group()->barrier();
     shard::destroy_process_group();
     return is_right ? EXIT_SUCCESS : EXIT_FAILURE;
   } catch (const shard::Error& error) {

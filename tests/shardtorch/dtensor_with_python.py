@@ -91,7 +91,7 @@ def load(_rank: int, folder: str) -> None:
 
 
 def load_in_columns(_rank: int, folder: str) -> None:
-    """Into other placements than the saved ones."""
+    """Into placements that differ from the saved ones."""
     line = init_device_mesh("cpu", (dist.get_world_size(),))
     tensors = {name: (shape, dtype, line, (Shard(len(shape) - 1) if shape else Replicate(),))
                for name, (shape, dtype, _, _) in cases().items()}
@@ -124,6 +124,16 @@ def load_ranks(rank: int, folder: str) -> None:
             assert type(state[name]) is torch.Tensor and torch.equal(state[name], counted(shape, dtype)), name
             del tensors[name]
     check_state(state, tensors)
+
+
+def disagree(rank: int) -> None:
+    """Ranks whose DTensors differ: Python compares nothing, so elements arrive in the wrong places."""
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    odd = rank == 1
+    whole = counted((4, 4), torch.float32)
+    local = whole[:, rank:rank + 1].contiguous() if odd else whole[rank:rank + 1]
+    tensor = DTensor.from_local(local, mesh, [Shard(1 if odd else 0)], shape=(4, 4), stride=(4, 1), run_check=False)
+    assert not torch.equal(tensor.full_tensor(), whole), "Python found out"
 
 
 # --- Tests ---
@@ -164,6 +174,10 @@ class DTensorsWithPython(unittest.TestCase):
         run_program("save-ranks", self.folder / "saved", 4)
         spawn(load_ranks, 4, str(self.folder / "saved"))
         run_program("load", self.folder / "saved", 2)
+
+    def test_python_does_not_notice_that_ranks_disagree(self):
+        """C++ does, with the same tensors: disagreement_test.cpp, AboutADTensor."""
+        spawn(disagree, 4)
 
     def test_cpp_loads_the_states_that_python_saved(self):
         spawn(save_state, 4, str(self.folder))

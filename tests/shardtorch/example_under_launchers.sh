@@ -33,7 +33,7 @@ expect 2 "loaded by 2 ranks, the weights are the same" load "$folder/checkpoint"
 expect 4 "loaded by 4 ranks, the weights are the same" load "$folder/checkpoint"
 "$example" load "$folder/checkpoint" | grep -q "loaded by 1 ranks, the weights are the same" ||
   { echo "FAILED: one process without a launcher"; exit 1; }
-# A job whose checkpoint is not there fails, and ends.
+# A job whose checkpoint is missing fails, and ends.
 on 2 "$example" load "$folder/nothing" >/dev/null && { echo "FAILED: loaded nothing"; exit 1; }
 output=$(on 3 "$guide" "$folder/guide") || { echo "FAILED: the guide on 3 ranks"; echo "$output"; exit 1; }
 output=$(on 4 "$dtensor_guide" "$folder/dtensor") || { echo "FAILED: DTensor's guide on 4 ranks"; echo "$output"; exit 1; }

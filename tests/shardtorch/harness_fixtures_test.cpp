@@ -28,7 +28,7 @@ class Threads : public MultiThreadedTestCase {};
 SHARD_RANKS_TEST(Threads, HN060_TR39_each_has_its_own_default_group) {
   EXPECT_EQ(default_group()->rank(), rank());
   EXPECT_EQ(default_group()->size(), 4);
-  default_group()->group().barrier();
+  default_group()->barrier();
   assert_equal_on_rank(rank(), 0);
   assert_not_equal_on_rank(rank(), 0, /*on_rank=*/2);
 }
@@ -44,7 +44,7 @@ class DISABLED_Threads : public Threads {};
 
 SHARD_RANKS_TEST(DISABLED_Threads, OneThrows) {
   if (rank() == 1) throw std::runtime_error("what thread 1 says");
-  default_group()->group().barrier();
+  default_group()->barrier();
 }
 
 TEST(FailingThreads, HN056_one_that_throws_wakes_the_others) {
@@ -142,7 +142,7 @@ class DISABLED_Comms : public ShardedTensorTestBase {};
 SHARD_RANKS_TEST(DISABLED_Comms, OneIsKilledWhileOthersWaitForIt) {
   with_comms({.rpc = false}, [&] {
     if (rank() == 2) std::raise(SIGKILL);
-    default_group()->group().barrier();
+    default_group()->barrier();
   });
 }
 
@@ -156,7 +156,7 @@ TEST(FailingComms, HN049_a_killed_rank_is_named_first) {
 SHARD_RANKS_TEST(DISABLED_Comms, OneStaysAway) {
   with_comms({.rpc = false}, [&] {
     if (rank() == 2) wait_in_vain();
-    default_group()->group().barrier();
+    default_group()->barrier();
   });
 }
 
@@ -174,7 +174,7 @@ TEST(FailingComms, HN008_TR38_a_rank_that_fails_takes_nothing_down) {
 SHARD_RANKS_TEST(DISABLED_Comms, AllSkipInside) {
   with_comms({.rpc = false}, [&] {
     EXPECT_TRUE(has_default_group());
-    default_group()->group().barrier();
+    default_group()->barrier();
     throw Skip(test_skip("no_peer_access"));
   });
 }
@@ -214,7 +214,7 @@ TEST_F(Continuous, HN069_the_group_is_there) {
   EXPECT_EQ(pg()->rank(), rank());
   EXPECT_EQ(pg()->backend(), "gloo");
 }
-TEST_F(Continuous, HN069_and_stays_for_the_next_test) { default_group()->group().barrier(); }
+TEST_F(Continuous, HN069_and_stays_for_the_next_test) { default_group()->barrier(); }
 
 TEST(ContinuousTest, HN069_ranks_started_from_outside_share_one_group) {
   const TempFolder folder;

@@ -57,7 +57,7 @@ SHARD_RANKS_TEST(ShardedTensorFromLocalTensor, ST045_init_from_local_tensor) {
           EXPECT_EQ(shards[0].owner().id, owner);
           EXPECT_EQ(shards[0].to_here().tensor.sizes(), at::IntArrayRef(by_rank.at(owner).shard_sizes));
         }
-        default_group()->group().barrier();  // Other ranks fetch shards, so wait before destroying them.
+        default_group()->barrier();  // Other ranks fetch shards, so wait before destroying them.
       }
     }
   });

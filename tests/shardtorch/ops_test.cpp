@@ -264,7 +264,8 @@ std::vector<std::string> warnings_of(const std::function<void()>& body) {
 
 SHARD_RANKS_TEST(Dispatch, WhatTorchDeprecatesIsWarnedOf) {
   ShardedTensor st = zeros();
-  const auto deprecated = ::testing::ElementsAre("Please use DTensor instead and we are deprecating ShardedTensor.");
+  const auto deprecated = ::testing::ElementsAre(
+      "Please use DTensor (in C++: shard::dtensor) instead and we are deprecating ShardedTensor.");
   EXPECT_THAT(warnings_of([&] { at::equal(st.as_tensor(), st.as_tensor()); }), deprecated);
   EXPECT_THAT(warnings_of([&] { st.reshard(rows_of_one()); }), deprecated);
   EXPECT_THAT(warnings_of([&] {
@@ -293,8 +294,8 @@ SHARD_RANKS_TEST(Dispatch, TheWrapperNeverGivesMemory) {
   EXPECT_ANY_THROW(st.index({at::indexing::Slice()}));
   EXPECT_ANY_THROW(st.contiguous().data_ptr());
   EXPECT_ANY_THROW(st.view({200}));
-  EXPECT_ANY_THROW(st.to(at::kHalf));
-  EXPECT_ANY_THROW(st.cpu());
+  EXPECT_ANY_THROW(st.to(at::kHalf).data_ptr());
+  EXPECT_ANY_THROW(st.cpu().item());
   EXPECT_ANY_THROW(st.t());
 }
 

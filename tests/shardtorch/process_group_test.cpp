@@ -9,6 +9,7 @@
 #include <atomic>
 #include <functional>
 #include <future>
+#include <latch>
 #include <memory>
 #include <string>
 #include <thread>
@@ -18,6 +19,7 @@
 #include <vector>
 
 #include "libshard/core/error.h"
+#include "shardtorch/c10d/attendance.h"
 #include "shardtorch/c10d/gloo.h"
 #include "shardtorch/sharded_tensor/factories.h"
 #include "shardtorch/sharded_tensor/ops.h"
@@ -288,6 +290,51 @@ TEST(C10dWorld, OneStoreServesSeveralWorldsOneAfterAnother) {
 TEST(C10dWorld, ARankThatDoesNotComeIsMissedInTime) {
   const auto store = c10::make_intrusive<c10d::HashStore>();
   expect_error(ErrorCode::kPeer, "lost or silent", [&] { make_c10d_world("gloo", store, 0, 2, 300ms); });
+}
+
+TEST(C10dWorld, ARankThatIsSilentIsNamed) {
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  std::latch ended(3);  // Until then no group is destroyed, because that would also end the others' wait.
+  on_threads(3, [&](int rank) {
+    const ProcessGroupPtr group = init_thread_process_group(gloo_world(store, rank, 3));
+    group->set_timeout(500ms);
+    const auto gather = [&] { all_gather(group->group(), Bytes(3)); };
+    if (rank != 2) {
+      expect_error(ErrorCode::kPeer, "rank 2 is lost or silent, in an all-gather", gather);
+      expect_error(ErrorCode::kPeer, "a rank was lost or silent before", gather);
+    }
+    ended.arrive_and_wait();
+  });
+}
+
+TEST(MissingAfterFailure, IsTheSameOnAllRanksThatReport) {
+  const auto store = c10::make_intrusive<c10d::HashStore>(), full = c10::make_intrusive<c10d::HashStore>();
+  on_threads(5, [&](int rank) {
+    EXPECT_EQ(missing_after_failure(full, rank, 5, 5s), "");
+    if (rank == 1 || rank == 3) return;
+    EXPECT_EQ(missing_after_failure(store, rank, 5, 200ms), "ranks 1, 3");
+  });
+  EXPECT_EQ(missing_after_failure(store, 1, 5, 200ms), "ranks 1, 3") << "a rank that is late learns of it";
+}
+
+/// A store whose host died.
+class DeadStore final : public c10d::HashStore {
+ public:
+  void set(const std::string&, const std::vector<std::uint8_t>&) override { TORCH_CHECK(false, "connection reset"); }
+};
+
+/// A store whose host is stopped.
+class StoppedStore final : public c10d::HashStore {
+ public:
+  std::int64_t add(const std::string& key, std::int64_t value) override {
+    std::this_thread::sleep_for(1s);
+    return HashStore::add(key, value);
+  }
+};
+
+TEST(MissingAfterFailure, IsUnknownIfTheStoreDoesNotAnswer) {
+  EXPECT_EQ(missing_after_failure(c10::make_intrusive<DeadStore>(), 0, 2, 100ms), "");
+  EXPECT_EQ(missing_after_failure(c10::make_intrusive<StoppedStore>(), 0, 2, 100ms), "");
 }
 
 TEST(C10dWorld, UnknownBackendsAndRanksAreRefused) {

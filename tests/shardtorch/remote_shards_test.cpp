@@ -56,7 +56,7 @@ class RemoteShardsTest : public ShardedTensorTestBase {
       }
     }
     EXPECT_EQ(keys, others);
-    default_group()->group().barrier();
+    default_group()->barrier();
   }
 
   /// Each of the other three ranks has one shard, full of `value`. Ends in a barrier.
@@ -67,12 +67,12 @@ class RemoteShardsTest : public ShardedTensorTestBase {
       const at::Tensor here = shards[0].to_here().tensor;
       EXPECT_TRUE(tensors_equal(here, at::full_like(here, value))) << "of rank " << owner;
     }
-    default_group()->group().barrier();
+    default_group()->barrier();
   }
   /// Every rank's local shards, before any rank continues.
   static void fill(const ShardedTensor& st, double value) {
     for (const Shard& shard : st.local_shards()) at::Tensor(shard.tensor).fill_(value);
-    default_group()->group().barrier();
+    default_group()->barrier();
   }
 
  private:
@@ -98,7 +98,7 @@ SHARD_RANKS_TEST(ShardedTensorChunked, OthersSeeShardsWithTheirContent) {
       for (const auto& [owner, shards] : st.remote_shards()) {
         EXPECT_TRUE(tensors_equal(shards.at(0).to_here().tensor, at::full({128, 512}, value, at::kFloat)));
       }
-      default_group()->group().barrier();
+      default_group()->barrier();
     }
   });
 }
@@ -302,7 +302,7 @@ SHARD_RANKS_TEST(ShardedTensorFromLocalShards, RemoteShardsHaveTheOwnersValues) 
       const Shard here = shards.at(0).to_here();
       EXPECT_TRUE(tensors_equal(here.tensor, narrow_tensor(whole, here.metadata))) << owner;
     }
-    default_group()->group().barrier();
+    default_group()->barrier();
   });
 }
 
@@ -312,7 +312,7 @@ SHARD_RANKS_TEST(ShardedTensorChunked, EmptyShardsAreRemoteShards) {
     if (rank() != 3) {
       EXPECT_EQ(st.remote_shards().at(3).at(0).to_here().tensor.sizes(), at::IntArrayRef({0, 20}));
     }
-    default_group()->group().barrier();
+    default_group()->barrier();
   });
 }
 
@@ -358,7 +358,7 @@ SHARD_RANKS_TEST(ShardedTensorChunked, MovedTensorsHaveRemoteShardsOfTheirOwn) {
     expect_remote_values(doubles, 3);
     expect_remote_values(copy, 3);
     EXPECT_EQ(doubles.remote_shards().begin()->second.at(0).to_here().tensor.scalar_type(), at::kDouble);
-    default_group()->group().barrier();
+    default_group()->barrier();
   });
 }
 
@@ -384,7 +384,7 @@ SHARD_RANKS_TEST(ShardedTensorChunked, CpuOfATensorOnGpusHasRemoteShardsOfItsOwn
     for (const auto& [owner, shards] : on_cpu.remote_shards()) {
       EXPECT_EQ(*shards.at(0).to_here().metadata.placement, RemoteDevice(owner, at::kCPU));
     }
-    default_group()->group().barrier();
+    default_group()->barrier();
   });
 }
 
@@ -403,7 +403,7 @@ SHARD_RANKS_TEST(ShardedTensorChunked, ShardsOfOtherDevicesArriveOnThisRanksWher
         EXPECT_TRUE(here.tensor.eq(3).all().item<bool>());
         EXPECT_EQ(here.metadata.placement, placement(owner)) << "where it lives";
       }
-      default_group()->group().barrier();
+      default_group()->barrier();
     }
     shutdown_rpc();
   });

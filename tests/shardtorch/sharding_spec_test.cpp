@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "tests/support/distributed/layouts.h"
+#include "tests/support/distributed/multi_thread_test.h"
 #include "tests/support/distributed/sharded_tensor_test.h"
 
 namespace shard::test {
@@ -32,6 +33,18 @@ Sizes offsets_along(const Shards& shards, std::size_t dim) {
   Sizes offsets;
   for (const ShardMetadata& shard : shards) offsets.push_back(shard.shard_offsets[dim]);
   return offsets;
+}
+
+TEST(ChunkSpec, OfAGroupHasAChunkForEachMember) {
+  spawn_threads_and_init_comms(3, [](int) {
+    EXPECT_EQ(chunk_spec(1)->str(), chunk_spec(1, cpu_placements({0, 1, 2}))->str());
+    EXPECT_EQ(chunk_spec(-1, nullptr, at::kMeta)->str(),
+              "ChunkShardingSpec(dim=-1, placements=[rank:0/meta, rank:1/meta, rank:2/meta])");
+    const ProcessGroupPtr some = new_group({0, 2});
+    EXPECT_EQ(chunk_spec(0, some, at::kCPU)->str(), chunk_spec(0, cpu_placements({0, 2}))->str());
+    default_group()->barrier();
+  });
+  SHARD_EXPECT_THROW(chunk_spec(0), c10::ValueError, "Default process group has not been initialized");
 }
 
 TEST(ChunkShardingSpec, TR01_ChunksAreOfTheSizeRoundedUp) {

@@ -256,7 +256,7 @@ void with_rpc(const std::string& folder, void (*body)(const std::string&)) {
   init_rpc(c10::make_intrusive<c10d::PrefixStore>("rpc", default_store()),
            {.name = "worker" + std::to_string(rank), .rank = rank, .world_size = default_group()->size()});
   body(folder);
-  default_group()->group().barrier();
+  default_group()->barrier();
   shutdown_rpc();
 }
 
@@ -266,7 +266,7 @@ void save_remote(const std::string& folder) {
   StateDict state;
   state.insert("remote", tensor.as_tensor());
   save_state_file(state, path(folder, "remote", rank));
-  default_group()->group().barrier();
+  default_group()->barrier();
 }
 
 void check_remote(const std::string& folder) {
@@ -276,7 +276,7 @@ void check_remote(const std::string& folder) {
   for (const auto& [owner, shards] : tensor.remote_shards()) {
     expect(shards.size() == 1 && shards[0].to_here().tensor.eq(owner).all().item<bool>(), "a remote shard");
   }
-  default_group()->group().barrier();
+  default_group()->barrier();
 }
 
 void save(const std::string& folder) {
@@ -313,7 +313,7 @@ void run(const std::string& verb, const std::string& folder) {
       {"save-remote", [&] { with_rpc(folder, save_remote); }},
       {"check-remote", [&] { with_rpc(folder, check_remote); }}};
   verbs.at(verb)();
-  default_group()->group().barrier();
+  default_group()->barrier();
   destroy_process_group();
 }
 

@@ -73,7 +73,7 @@ SHARD_RANKS_TEST(ShardedTensorChunked, TR27_loading_runs_the_exchange_of_remote_
       ASSERT_EQ(shards.size(), 1U);
       EXPECT_TRUE(shards[0].to_here().tensor.eq(owner).all().item<bool>());
     }
-    default_group()->group().barrier();  // Shards can be fetched while their owner's tensor lives.
+    default_group()->barrier();  // Shards can be fetched while their owner's tensor lives.
   });
 }
 

@@ -258,7 +258,7 @@ void on_workers(int first_id, const std::function<void(int)>& body) {
   spawn_threads_and_init_comms(4, [&](int rank) {
     t_worker = rank;
     body(rank);
-    default_group()->group().barrier();
+    default_group()->barrier();
     EXPECT_EQ(registered_sharded_tensors(), 0u);
   });
   set_current_rpc_agent(nullptr);
@@ -276,7 +276,7 @@ TEST(RemoteShards, TR12_NeitherOwnOnesNorThoseOfRanksWithout) {
       EXPECT_EQ(shards[0].to_here().metadata.placement, on(owner));
     }
     EXPECT_EQ(owners, rank == 2 ? std::vector{3} : rank == 3 ? std::vector{2} : (std::vector{2, 3}));
-    default_group()->group().barrier();
+    default_group()->barrier();
   });
 }
 

@@ -43,6 +43,21 @@ SHARD_RANKS_TEST(Agree, TheFirstArgumentThatDiffersIsNamed) {
   agree_on(default_group()->group(), [] { return std::vector<std::string>{"a=1"}; });
 }
 
+SHARD_RANKS_TEST(Gather, ToReturnsTheWholeOnOneRank) {
+  const at::Tensor whole = counted({9, 3}, at::kLong);
+  const ShardedTensor st = cut(whole, chunks(0, {2, 0, 3, 1}));
+  for (int dst = 0; dst < 4; ++dst) {
+    const at::Tensor out = st.gather_to(dst);
+    ASSERT_EQ(out.defined(), rank() == dst);
+    EXPECT_TRUE(!out.defined() || tensors_equal(out, whole));
+  }
+  EXPECT_THAT([&] { st.gather_to(4); }, Refuses<c10::ValueError>("Destination rank 4 is not in a group of 4"));
+  EXPECT_THAT([&] { st.gather_to(rank() == 1 ? 1 : 0); }, Refuses<c10::ValueError>("does not match with dst="));
+  const ProcessGroupPtr some = new_group({1, 3});
+  const at::Tensor of_some = cut(whole, chunk_spec(0, some, at::kCPU), some).gather_to(1);
+  EXPECT_EQ(of_some.defined(), rank() == 3);
+}
+
 SHARD_RANKS_TEST(Gather, UnevenAndEmptyShards) {
   const at::Tensor whole = counted({9, 3});
   const at::Tensor out = gathered(cut(whole, chunks(0, {2, 0, 3, 1})), 1, at::kFloat);

@@ -11,6 +11,9 @@ import tempfile
 import unittest
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
+from page_commands import run_as_printed
+
 try:
     import torch
     import torch.distributed.checkpoint as dcp
@@ -94,6 +97,17 @@ def run_guide(ranks: int, folder: Path, first: int, last: int) -> dict:
         assert code == 0, f"{ranks} ranks, steps {first} to {last}: {output}{errors}"
     lines = [line.split() for line in ended[0][0].splitlines()]
     return {int(line[1]): float(line[3]) for line in lines if line[0] == "step"}
+
+
+class Page(unittest.TestCase):
+    def test_its_commands_run_as_printed_in_an_empty_folder(self):
+        page = Path(__file__).resolve().parents[2] / "docs/training.md"
+        with tempfile.TemporaryDirectory(prefix="shardctl-training-") as folder:
+            outputs = run_as_printed(page, Path(folder), Path(GUIDE).resolve().parent, Path(SHARDCTL).resolve())
+            self.assertEqual(len(outputs), 3)
+            self.assertIn("step 7 loss", outputs[0])
+            self.assertIn("step 7 loss", outputs[1])
+            self.assertTrue(Path(folder, "model.safetensors").exists())
 
 
 class Training(unittest.TestCase):

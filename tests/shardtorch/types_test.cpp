@@ -319,8 +319,10 @@ TEST(Errors, AreOneFamilyByTheirCodes) {
   EXPECT_NE(message_thrown_by([] { ChunkShardingSpec("dim", {"rank:0"}); }, ErrorCode::kUnsupported), "nothing");
   const auto torchs = [] { at::zeros({2}).view({3}); };
   EXPECT_EQ(message_thrown_by(torchs, ErrorCode::kInvalidArgument).find("frame #"), std::string::npos);
-  const auto files = [] { throw Error(ErrorCode::kResource, "cannot write").because("no room").hint("make room"); };
-  EXPECT_EQ(message_thrown_by(files, ErrorCode::kResource), "cannot write\nno room\nmake room");
+  const auto files = [] {
+    throw Error(ErrorCode::kResource, "cannot write").in_file("a.pt").because("no room").hint("make room");
+  };
+  EXPECT_EQ(message_thrown_by(files, ErrorCode::kResource), "a.pt: cannot write\n  why:  no room\n  hint: make room");
   EXPECT_EQ(message_thrown_by([] { throw std::runtime_error("other"); }, std::nullopt), "other");
 }
 

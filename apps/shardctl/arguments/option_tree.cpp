@@ -252,7 +252,7 @@ void add_groups(CLI::App& app, const Uses& uses, std::span<const Verb> own, Comm
   app.set_help_flag();
   if (uses.sources) add_sources(app, o);
   if (uses.sources && !uses.target_layout) add_source_layout(app, o);
-  if (uses.maps) add_dequantize(app, o);
+  if (uses.maps || uses.computes) add_dequantize(app, o);
   if (uses.target) {
     add_target(app, o.write);
     if (uses.target_layout) add_tensor_cuts(app, o);
@@ -296,8 +296,10 @@ void add_export(CLI::App& app, Request& o) {
 }
 
 void add_verify(CLI::App& app, Request& o) {
-  OptionGroup{app, "Manifest"}.single("--against", o.against, "MANIFEST",
-                                      "compare with this manifest instead of the checkpoint's own");
+  OptionGroup{app, "Comparison"}.single(
+      "--against", o.against, "PATH",
+      "compare with this manifest instead of the checkpoint's own; or with a quantized checkpoint of which SRC has\n"
+      "the plain weights, and report the share of codes and scales that come back");
 }
 
 void add_diff(CLI::App& app, Request& o) {
@@ -366,6 +368,7 @@ void add_all_options(CLI::App& app, CommonOptions& common, Request& o) {
     all.target_layout = all.target_layout || verb.uses.target_layout;
     all.numbers = all.numbers || verb.uses.numbers;
     all.maps = all.maps || verb.uses.maps;
+    all.computes = all.computes || verb.uses.computes;
     all.rank_options = all.rank_options || verb.uses.rank_options;
   }
   add_groups(app, all, verbs(), common, o);

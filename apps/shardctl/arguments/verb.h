@@ -26,6 +26,7 @@ struct Uses {
   bool target_layout = false;  ///< Shards tensors. --layout then describes the target, not the source.
   bool numbers = false;        ///< Takes the options that supply the numbers of a model map.
   bool maps = false;           ///< Takes the options that name maps.
+  bool computes = false;       ///< Takes the options for weights that are computed. Verbs with maps do so too.
   bool rank_options = false;   ///< Takes the options of ranks.
   bool ranks = false;          ///< Its ranks connect and work together.
 };

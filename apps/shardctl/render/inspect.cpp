@@ -15,7 +15,7 @@
 #include "libshard/catalog/chunk_place.h"
 #include "libshard/core/box.h"
 #include "libshard/core/hash_table.h"
-#include "libshard/core/plural.h"
+#include "libshard/core/short_text.h"
 
 namespace shard::app {
 namespace {

@@ -144,7 +144,9 @@ void write_head(JsonWriter& json, const OpenSource& source, const Selection& sel
   json.key("stored_bytes"), json.number(sum.stored_bytes);
   json.key("file_count"), json.number(catalog.files.size());
   json.line(1);
-  write_files(json, catalog.files);
+  const auto* const ranks = dynamic_cast<const RankGroupSource*>(source.reader.get());
+  write_files(json, catalog.files,
+              ranks == nullptr ? std::span<const std::optional<RankGroup>>() : ranks->rank_groups());
   const std::vector<QuantizedCount> counts = quantized_counts(catalog);
   if (counts.empty()) return;
   json.line(1);

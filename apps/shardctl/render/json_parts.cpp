@@ -4,13 +4,34 @@
 
 namespace shard::app {
 
-void write_files(JsonWriter& json, std::span<const File> files) {
+namespace {
+
+void write_group(JsonWriter& json, const RankGroup& group) {
+  const auto write = [&](const char* key, const std::optional<std::int64_t>& number) {
+    json.key(key);
+    if (number) {
+      json.number(*number);
+    } else {
+      json.null();
+    }
+  };
+  json.key("rank"), json.number(group.rank);
+  if (!group.world_size) return;
+  write("world_size", group.world_size);
+  write("local_rank", group.local_rank);
+  write("local_world_size", group.local_world_size);
+}
+
+}  // namespace
+
+void write_files(JsonWriter& json, std::span<const File> files, std::span<const std::optional<RankGroup>> groups) {
   json.key("files"), json.begin_array();
-  for (const File& file : files) {
+  for (std::size_t i = 0; i < files.size(); ++i) {
     json.line(2);
     json.begin_object();
-    json.key("path"), json.string(file.path);
-    json.key("bytes"), json.number(file.bytes);
+    json.key("path"), json.string(files[i].path);
+    json.key("bytes"), json.number(files[i].bytes);
+    if (i < groups.size() && groups[i]) write_group(json, *groups[i]);
     json.end_object();
   }
   json.end_array();

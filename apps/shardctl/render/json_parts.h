@@ -2,17 +2,20 @@
 /// Members that several JSON documents share.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 
 #include "libshard/catalog/catalog.h"
+#include "libshard/checkpoint/rank_groups.h"
 #include "libshard/core/json_writer.h"
 
 namespace shard::app {
 
-/// Writes `files`: path and bytes of each file, one line per file.
-void write_files(JsonWriter& json, std::span<const File> files);
+/// Writes `files`: path and bytes of each file, and its rank and group if known, one line per file. `groups` is by
+/// file, and may be shorter.
+void write_files(JsonWriter& json, std::span<const File> files, std::span<const std::optional<RankGroup>> groups = {});
 
 /// Writes a list of texts under a key.
 void write_texts(JsonWriter& json, std::string_view key, std::span<const std::string> texts);

@@ -14,8 +14,9 @@
 #include "apps/shardctl/session/log.h"
 #include "apps/shardctl/session/ranks.h"
 #include "apps/shardctl/text/text_sink.h"
-#include "libshard/core/first_names.h"
+#include "libshard/core/error_text.h"
 #include "libshard/core/json_writer.h"
+#include "libshard/core/short_text.h"
 #include "libshard/io/paths.h"
 
 namespace shard::app {
@@ -29,26 +30,11 @@ constexpr std::chrono::milliseconds kLinger{600};
 void print_lines(const Session& session, const Error& error, const std::string& hint, std::string_view label) {
   const bool colour = colours_errors(session);
   TextSink sink(session.err);
-  std::string where;
-  const std::string message = error.what();
-  if (!error.file().empty() && !mentions(message, error.file())) where = error.file() + ": ";
-  if (!error.tensor().empty() && message.find("'" + error.tensor() + "'") == std::string::npos) {
-    where += "tensor '" + error.tensor() + "': ";
-  }
-  if (session.group->size() > 1 && error.rank()) {
-    const std::string rank = fmt::format("rank {}", *error.rank());
-    if (!message.starts_with(rank)) where = rank + ": " + where;
-  }
+  const ErrorLines lines = lines_of(error, session.group->size() > 1);
   sink.add("shardctl: ");
   sink.painted("1;31", label, colour);
-  sink.line(" " + where + message);
-  std::string why = error.why();
-  if (why.empty() && !error.expected().empty()) {
-    why = fmt::format("expected {}, found {}", error.expected(), error.found().empty() ? "none" : error.found());
-  } else if (why.empty() && !error.found().empty() && message.find(error.found()) == std::string::npos) {
-    why = "found " + error.found();
-  }
-  std::string logged = where + message;
+  sink.line(" " + lines.headline);
+  std::string logged = lines.headline;
   const auto line = [&](std::string_view code, std::string_view what, const std::string& text) {
     if (text.empty()) return;
     logged += fmt::format("; {}{}", what, text);
@@ -56,7 +42,7 @@ void print_lines(const Session& session, const Error& error, const std::string& 
     sink.painted(code, what, colour);
     sink.line(text);
   };
-  line("1", "why:", why.empty() ? "" : "  " + why);
+  line("1", "why:", lines.why.empty() ? "" : "  " + lines.why);
   line("36", "hint:", hint.empty() ? "" : " " + hint);
   log_to_file(session, LogLevel::kError, logged);
 }

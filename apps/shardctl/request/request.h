@@ -52,7 +52,7 @@ struct TargetDefaults {
   bool keeps_layout = false;            ///< Use the source's layout, if the format can store pieces.
   bool needs_layout = false;            ///< A layout is required.
   bool always_folder = false;           ///< DST is a folder, regardless of its name.
-  bool remakes = false;                 ///< Allow formats that convert a whole source unchanged (Format::remake).
+  bool rewrites = false;                ///< Allow formats that convert a whole source unchanged (Format::rewrite).
 };
 
 /// The target and the way to write it.
@@ -142,8 +142,8 @@ struct Request : CopyRequest {
   CatRequest cat;
   MapRequest map;
   std::string algorithm = "xxh3_128";  ///< digest.
-  std::string against;                 ///< verify: path of a manifest; empty: the checkpoint's own.
-  std::string shell;                   ///< completion.
+  std::string against;  ///< verify: path of a manifest (empty: the checkpoint's own), or a quantized checkpoint.
+  std::string shell;    ///< completion.
 };
 
 /// An error in the command line.

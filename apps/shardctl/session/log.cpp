@@ -14,9 +14,8 @@
 #include <mutex>
 
 #include "apps/shardctl/text/printable.h"
-#include "libshard/core/clipped.h"
 #include "libshard/core/error.h"
-#include "libshard/core/plural.h"
+#include "libshard/core/short_text.h"
 
 namespace shard::app {
 

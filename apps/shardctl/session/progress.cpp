@@ -7,8 +7,8 @@
 
 #include "apps/shardctl/text/text_sink.h"
 #include "apps/shardctl/text/units.h"
-#include "libshard/core/first_names.h"
 #include "libshard/core/json_writer.h"
+#include "libshard/core/short_text.h"
 
 namespace shard::app {
 namespace {

@@ -68,7 +68,7 @@ void begin_step(const Session& session, std::string_view step) {
 }
 
 void on_all_ranks(const Session& session, std::string_view step, const std::function<void()>& work) {
-  collective_step(*session.group, {.stop = session.stop, .traffic = session.parts}, [&](const std::stop_token&) {
+  collective_step(*session.group, {.stop = session.stop, .traffic = session.peer_store}, [&](const std::stop_token&) {
     begin_step(session, step);
     work();
   });
@@ -77,7 +77,7 @@ void on_all_ranks(const Session& session, std::string_view step, const std::func
 void on_all_ranks(const Session& session, const std::atomic<std::int64_t>& own, std::atomic<std::int64_t>& others,
                   LateRanks* awaited, const std::function<void(const std::stop_token&)>& work) {
   CollectiveStepOptions options{.stop = session.stop};
-  options.traffic = session.parts;
+  options.traffic = session.peer_store;
   options.awaited = awaited;
   options.done_bytes = [&own] { return own.load(); };
   options.on_sum = [&](std::int64_t sum) { others = sum - own.load(); };

@@ -10,8 +10,8 @@
 #include "apps/shardctl/request/request.h"
 #include "apps/shardctl/session/log.h"
 #include "apps/shardctl/text/text_sink.h"
-#include "libshard/core/clipped.h"
 #include "libshard/core/error.h"
+#include "libshard/core/short_text.h"
 
 namespace shard::app {
 
@@ -44,7 +44,7 @@ std::int64_t max_memory_bytes(const Session& session) { return parse_size(sessio
 std::int64_t reading_memory_bytes(const Session& session) {
   constexpr std::int64_t kLeast = 8 << 20;
   const std::int64_t all = max_memory_bytes(session);
-  if (session.parts == nullptr) return all;
+  if (session.peer_store == nullptr) return all;
   if (all >= kLeast) return all - GroupStore::kMemoryBytes;
   throw Error(ErrorCode::kInvalidArgument,
               fmt::format("cannot read the files of other ranks within {} bytes of memory", all))

@@ -62,7 +62,7 @@ struct Session {
   Group* group = &solo_group();
   /// With --local-input: the files of SRC on all ranks, during a step that all ranks take (on_all_ranks). Otherwise
   /// null.
-  GroupStore* parts = nullptr;
+  GroupStore* peer_store = nullptr;
   /// The source files that this rank opened, to be rechecked after reading. Null: no check.
   const WatchedStore* watched = nullptr;
   CommonOptions common{};  ///< Filled by parse_command_line, as is `command`.
@@ -83,7 +83,7 @@ inline const SourceStore& own_store(const Session& session) {
 
 /// The store that contains SRC: the disk, or with --local-input the files of all ranks.
 inline const SourceStore& source_store(const Session& session) {
-  if (session.parts != nullptr) return *session.parts;
+  if (session.peer_store != nullptr) return *session.peer_store;
   return own_store(session);
 }
 

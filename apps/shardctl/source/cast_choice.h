@@ -8,7 +8,6 @@
 
 #include "apps/shardctl/session/session.h"
 #include "apps/shardctl/source/source.h"
-#include "libshard/catalog/quantized.h"
 
 namespace shard::app {
 

@@ -3,19 +3,23 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
+#include <string>
+#include <utility>
 
 #include "apps/shardctl/request/command_text.h"
 #include "apps/shardctl/text/value_text.h"
 #include "formats/torch/foreign_classes.h"
-#include "formats/torch/tensor_subclass.h"
+#include "formats/torch/tensor_pickle.h"
 #include "libshard/catalog/originals.h"
 #include "libshard/core/error.h"
 #include "libshard/core/hash_table.h"
-#include "libshard/core/plural.h"
-#include "libshard/core/visited.h"
+#include "libshard/core/short_text.h"
+#include "libshard/core/value_walk.h"
 #include "libshard/export/model_part.h"
 
 namespace shard::app {
+
 namespace {
 
 constexpr std::size_t kMaxHintBytes = 2000;  ///< Longest list of options in a hint.
@@ -140,9 +144,8 @@ FirstNames check_objects(const Catalog& catalog, const ObjectCheck& check) {
 
 std::string dropped_tensors_text(const FirstNames& dropped) {
   if (dropped.count() == 0) return {};
-  return fmt::format("{} left out: {}",
-                     plural(static_cast<std::int64_t>(dropped.count()), "object that holds tensors is",
-                            "objects that hold tensors are"),
+  return fmt::format("skipped {}: {}",
+                     plural(static_cast<std::int64_t>(dropped.count()), "object with tensors", "objects with tensors"),
                      dropped.text());
 }
 
@@ -153,6 +156,47 @@ FirstNames objects_with_tensors(const Catalog& catalog, const std::function<bool
     if (takes(i) && unwritable(catalog.objects[i], nullptr, met).holds_tensors) names.add(catalog.objects[i].name);
   }
   return names;
+}
+
+namespace {
+
+/// The class of an opaque value. Empty for a tensor in an object, which has no class name, and for a dataset of HDF5,
+/// whose reader has warned already.
+std::string class_of(const Value& opaque) {
+  if (opaque.module() == "torch" || opaque.module() == "h5py") return {};
+  return fmt::format("{}.{}", opaque.module(), opaque.text());
+}
+
+/// The classes of opaque values in `value` that no earlier call visited.
+std::set<std::string> opaque_classes(const Value& value, VisitedSet& met) {
+  std::set<std::string> classes;
+  ValueWalk walk(value, &met);
+  while (const Value* const next = walk.next()) {
+    if (next->kind != ValueKind::kOpaque) continue;
+    if (std::string name = class_of(*next); !name.empty()) classes.insert(std::move(name));
+    walk.skip_children();
+  }
+  return classes;
+}
+
+}  // namespace
+
+void report_unread_values(const Catalog& catalog, Findings& findings) {
+  VisitedSet met;
+  for (const Object& object : catalog.objects) {
+    if (const std::string kind = foreign_tensor(object.value); !kind.empty()) {
+      findings.report(
+          Error(ErrorCode::kUnsupported, fmt::format("the value is a {}", kind)).of_tensor(object.name).found(kind));
+    }
+    if (object.value == nullptr) continue;
+    for (const std::string& name : opaque_classes(*object.value, met)) {
+      findings.report(
+          Error(ErrorCode::kUnsupported, "the value is, or contains, a value of a class that is not on the list")
+              .of_tensor(object.name)
+              .of_kind(FindingKind::kForbiddenGlobal)
+              .found(name));
+    }
+  }
 }
 
 }  // namespace shard::app

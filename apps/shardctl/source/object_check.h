@@ -10,8 +10,9 @@
 
 #include "libshard/catalog/catalog.h"
 #include "libshard/catalog/selection/selection.h"
-#include "libshard/core/first_names.h"
+#include "libshard/core/findings.h"
 #include "libshard/core/object_faults.h"
+#include "libshard/core/short_text.h"
 
 namespace shard::app {
 
@@ -35,11 +36,18 @@ struct ObjectCheck {
 /// \throws Error  the fault of a selected object.
 FirstNames check_objects(const Catalog& catalog, const ObjectCheck& check);
 
-/// "2 objects that hold tensors are left out: ..."; empty if there are none.
+/// "skipped 2 objects with tensors: ..."; empty if there are none.
 std::string dropped_tensors_text(const FirstNames& dropped);
 
 /// Filters objects by index: those that contain tensors which no verb reads, because their class is unknown or such
 /// tensors cannot be written.
 FirstNames objects_with_tensors(const Catalog& catalog, const std::function<bool(std::uint32_t object)>& takes);
+
+// Values that this build does not read although they may be intact.
+
+/// Reports each object that is, or contains, a value of a class outside the list, as a finding of kind
+/// forbidden_global. `found()` is the class.
+/// \pre the objects' values are loaded, with classes outside the list as opaque values. Cost: linear in all values.
+void report_unread_values(const Catalog& catalog, Findings& findings);
 
 }  // namespace shard::app

@@ -10,6 +10,7 @@
 #include "formats/parts/hf_index/folder_names.h"
 #include "formats/registry.h"
 #include "libshard/catalog/selection/glob.h"
+#include "libshard/compute/computed_reader.h"
 #include "libshard/core/error.h"
 #include "libshard/core/nearest.h"
 #include "libshard/job/file_holders.h"
@@ -79,6 +80,23 @@ void check_ranks(const OpenSource& source, std::int64_t expected, bool may_lack_
   }
 }
 
+/// Each weight is computed by a rank that holds the file of its codes, so that rank must hold the scales too.
+void check_operands(const ComputedReader& reader, const GroupStore& parts) {
+  const FileHolders holders = find_holders(reader, parts);
+  for (std::size_t i = 0; i < reader.formulas().size(); ++i) {
+    const std::vector<std::uint32_t> files = reader.files_of(i);
+    const auto is_elsewhere = [&](std::uint32_t file) { return holders.of(file) != holders.of(files.front()); };
+    const auto other = std::ranges::find_if(files, is_elsewhere);
+    if (other == files.end()) continue;
+    throw Error(
+        ErrorCode::kUnsupported,
+        fmt::format("cannot dequantize '{}': its parts are in files of different ranks", reader.formulas()[i].name))
+        .of_tensor(reader.formulas()[i].name)
+        .in_file(reader.catalog().files[*other].path)
+        .hint("drop --local-input, or gather the quantized checkpoint first");
+  }
+}
+
 }  // namespace
 
 void check_choices(const ReadRequest& read, std::initializer_list<const OpenSource*> sources) {
@@ -100,11 +118,6 @@ SourcePlace source_place(const Session& session) {
 }
 
 OpenSource open_source(const Session& session, const ReadRequest& read, Log& log, OpenRequest request) {
-  if (read.dequantize && session.parts != nullptr) {
-    throw Error(ErrorCode::kUnsupported, "cannot dequantize files that are spread over ranks")
-        .because("a weight and its scales may be in the files of different ranks")
-        .hint("drop --local-input, or gather the quantized checkpoint first");
-  }
   const SourceStore& store = request.store != nullptr ? *request.store : source_store(session);
   const SourceOptions options{.metadata_only = request.metadata_only,
                               .salvage = request.salvage,
@@ -112,6 +125,10 @@ OpenSource open_source(const Session& session, const ReadRequest& read, Log& log
                               .selection = request.selection,
                               .like = request.like,
                               .findings = request.findings,
+                              .on_computed =
+                                  [&session](const ComputedReader& reader) {
+                                    if (session.peer_store != nullptr) check_operands(reader, *session.peer_store);
+                                  },
                               .on_step = [&log](const std::string& line) { log.info(line); },
                               .on_detail = [&log](const std::string& line) { log.debug(line); }};
   OpenSource opened = shard::open_source({store, session.opened_maps, worker_count(session)}, read, options);
@@ -122,8 +139,8 @@ OpenSource open_source(const Session& session, const ReadRequest& read, Log& log
   if (read.ranks_expected) {
     check_ranks(opened, *read.ranks_expected, request.may_lack_ranks, *request.findings);
   }
-  if (session.parts != nullptr && !request.of_other_ranks && catalog.rank_files) {
-    check_file_ranks(catalog, find_holders(*opened.reader, *session.parts), session.group->size());
+  if (session.peer_store != nullptr && !request.of_other_ranks && catalog.rank_files) {
+    check_file_ranks(catalog, find_holders(*opened.reader, *session.peer_store), session.group->size());
   }
   return opened;
 }

@@ -42,7 +42,8 @@ SourcePlace source_place(const Session& session);
 
 /// Calls shard::open_source, logs its steps, and checks the number of ranks and the choices of the command line.
 /// \throws Error kCorruption  more ranks wrote it than --ranks-expected allows, or with --local-input different ranks
-///   from this job's; kInvalidArgument  no ranks wrote it.
+///   from this job's; kInvalidArgument  no ranks wrote it; kUnsupported  with --local-input, a weight to dequantize
+///   whose parts are on different ranks.
 OpenSource open_source(const Session& session, const ReadRequest& read, Log& log, OpenRequest request = {});
 
 /// Warns of content that a reading verb skips in its source. Other files in the source's folder are not mentioned.

@@ -8,7 +8,7 @@
 #include "apps/shardctl/source/inspect_numbers.h"
 #include "formats/megatron_tracker.h"
 #include "formats/parts/hf_index/folder_names.h"
-#include "libshard/core/first_names.h"
+#include "libshard/core/short_text.h"
 #include "libshard/io/paths.h"
 
 namespace shard::app {

@@ -13,7 +13,7 @@
 #include "libshard/catalog/selection/glob.h"
 #include "libshard/core/error.h"
 #include "libshard/core/nearest.h"
-#include "libshard/core/plural.h"
+#include "libshard/core/short_text.h"
 #include "libshard/io/paths.h"
 
 namespace shard::app {
@@ -94,9 +94,9 @@ const Format* default_format(const Session& session, const WriteRequest& write) 
 }  // namespace
 
 Error holds_whole_tensors(const Format& format) {
-  return usage(fmt::format("{} holds only whole tensors", format.traits.name))
+  return usage(fmt::format("{} stores only whole tensors", format.traits.name))
       .because("--ranks, --mesh, --layout and --like cut tensors")
-      .hint(fmt::format("write a format that holds pieces ({}), or whole tensors in several files with --shards N",
+      .hint(fmt::format("write a format that stores pieces ({}), or whole tensors in several files with --shards N",
                         formats_with(&FormatTraits::pieces)));
 }
 

@@ -88,7 +88,7 @@ bool has_own_places(const Session& session, const RunRequest& run) {
 
 std::optional<Manifest> unchanged_output(const Session& session, const CopyRequest& request,
                                          const std::vector<std::string>& beside) {
-  const CollectiveStepOptions step{.stop = session.stop, .traffic = session.parts};
+  const CollectiveStepOptions step{.stop = session.stop, .traffic = session.peer_store};
   begin_step(session, "catalog");
   return unchanged_output(*session.group, step, session.fs, request.write.path, has_own_places(session, request.run),
                           [&] { return *manifest_request(session, request, beside); });

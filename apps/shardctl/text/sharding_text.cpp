@@ -9,7 +9,7 @@
 #include <span>
 #include <utility>
 
-#include "libshard/core/plural.h"
+#include "libshard/core/short_text.h"
 
 namespace shard::app {
 namespace {

@@ -6,7 +6,7 @@
 #include <array>
 #include <cmath>
 
-#include "libshard/core/plural.h"
+#include "libshard/core/short_text.h"
 
 namespace shard::app {
 

@@ -8,11 +8,10 @@
 #include "formats/parts/pickle/foreign_holder.h"
 #include "formats/parts/pickle/numpy_values.h"
 #include "formats/torch/tensor_pickle.h"
-#include "formats/torch/tensor_subclass.h"
 #include "libshard/core/checked.h"
-#include "libshard/core/clipped.h"
 #include "libshard/core/error.h"
 #include "libshard/core/python_text.h"
+#include "libshard/core/short_text.h"
 
 namespace shard::app {
 namespace {

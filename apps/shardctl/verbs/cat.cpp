@@ -18,7 +18,7 @@
 #include "libshard/catalog/quantized.h"
 #include "libshard/catalog/selection/glob.h"
 #include "libshard/catalog/selection/slice.h"
-#include "libshard/compare/block_reader.h"
+#include "libshard/compare/pass.h"
 #include "libshard/core/error.h"
 #include "libshard/core/json_writer.h"
 #include "libshard/core/nearest.h"

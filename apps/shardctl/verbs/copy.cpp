@@ -31,10 +31,10 @@
 #include "formats/registry.h"
 #include "libshard/catalog/originals.h"
 #include "libshard/core/error.h"
-#include "libshard/core/plural.h"
+#include "libshard/core/short_text.h"
 #include "libshard/io/local_output.h"
 #include "libshard/io/paths.h"
-#include "libshard/map/passes/padded_reader.h"
+#include "libshard/map/passes/mapped_reader.h"
 
 namespace shard::app {
 namespace {
@@ -72,15 +72,16 @@ std::string find_change(const CopyRequest& request) {
 /// Opens the source again, with everything in its files, and computes the output of `format`.
 /// \throws Error kUnsupported  the source has a different format; an option restricts or changes the content, or
 ///   requests a layout other than --ranks; or the verb does not support this.
-Remake open_remake(const Session& session, const CopyRequest& request, const Format& format, const OpenSource& source) {
+Rewrite open_rewrite(const Session& session, const CopyRequest& request, const Format& format,
+                     const OpenSource& source) {
   const std::string_view name = format.traits.name;
-  if (!request.write.defaults.remakes) {
+  if (!request.write.defaults.rewrites) {
     throw Error(ErrorCode::kUnsupported, fmt::format("{} cannot write {}", session.command.verb, name))
         .hint(fmt::format("use reshard or convert with --to {}", name));
   }
-  if (source.format->traits.name != format.remakes) {
-    throw Error(ErrorCode::kUnsupported, fmt::format("--to {} needs a {} source", name, format.remakes))
-        .because("its files hold more than named tensors and objects")
+  if (source.format->traits.name != format.rewrites) {
+    throw Error(ErrorCode::kUnsupported, fmt::format("--to {} needs a {} source", name, format.rewrites))
+        .because("its files contain more than named tensors and objects")
         .found(source.format->traits.name);
   }
   if (const std::string option = find_change(request); !option.empty()) {
@@ -92,7 +93,7 @@ Remake open_remake(const Session& session, const CopyRequest& request, const For
   OpenOptions how;
   how.opaque_globals = request.read.opaque_globals;
   how.ranks_expected = request.read.ranks_expected;
-  return format.remake(opened, how, {.ranks = request.write.layout.ranks});
+  return format.rewrite(opened, how, {.ranks = request.write.layout.ranks});
 }
 
 /// The objects of a run. The job borrows those that it does not own.
@@ -154,7 +155,7 @@ CopyJob make_job(const Session& session, const CopyRequest& request, const CopyV
   job.version = own_version();
   job.resume = request.write.resume;
   job.stop = session.stop;
-  job.topology = {.peer_store = session.parts, .own_places = has_own_places(session, request.run)};
+  job.topology = {.peer_store = session.peer_store, .own_places = has_own_places(session, request.run)};
   job.watched = session.watched;
   job.manifest = work.manifest;
   return job;
@@ -183,12 +184,12 @@ void check_layout_of_map(const Session& session, const WriteRequest& write, cons
   const bool is_laid_out = !layout.mesh.empty() || !layout.layout.empty() || !layout.like.empty() || layout.dim;
   if (is_laid_out && (has_mesh || form.format->traits.mapped_ranks)) {
     throw usage("cannot combine other layout options with a map that shards over ranks")
-        .because(fmt::format("{} already defines what each rank stores", write.map))
+        .because(fmt::format("{} already defines the content of each rank", write.map))
         .hint("give only the number of ranks: --ranks N");
   }
   if (has_mesh && write.rank_files.value_or(RankFiles::kPlain) != RankFiles::kPlain) {
     throw usage("--as applies only to tensors that a layout shards")
-        .because(fmt::format("{} says what each rank stores, and ranks store plain tensors", write.map));
+        .because(fmt::format("{} defines the content of each rank, and ranks store plain tensors", write.map));
   }
   const FormatTraits& traits = form.format->traits;
   if (!has_mesh && layout.ranks && !traits.pieces) throw holds_whole_tensors(*form.format);
@@ -222,8 +223,8 @@ void apply_map(const Session& session, const CopyRequest& request, const Selecti
 }
 
 /// Sets up the job to write the whole source unchanged, in a different arrangement of files.
-void prepare_remake(const Session& session, const CopyRequest& request, const CopyVerb& verb, Work& work, Log& log) {
-  const auto made = std::make_shared<Remake>(open_remake(session, request, *work.form.format, work.source));
+void prepare_rewrite(const Session& session, const CopyRequest& request, const CopyVerb& verb, Work& work, Log& log) {
+  const auto made = std::make_shared<Rewrite>(open_rewrite(session, request, *work.form.format, work.source));
   work.source.reader = std::move(made->reader);
   log.debug(fmt::format("remade: {} tensors, {} objects", made->target.tensors.size(), made->target.objects.size()));
   work.job = make_job(session, request, verb, work);
@@ -244,7 +245,7 @@ void refuse_kept_items(const Catalog& source, const SelectionOptions& selection,
   throw Error(ErrorCode::kUnsupported,
               fmt::format("cannot write '{}' as {}{}", name, format, is_renamed ? " under another name" : ""))
       .of_tensor(name)
-      .because("its class is not read, so it can only be copied as it is")
+      .because("its class is not supported, so it can only be copied unchanged")
       .suggest(Remedy::kExclude, name);
 }
 
@@ -269,8 +270,8 @@ Work prepare(const Session& session, const CopyRequest& request, const CopyVerb&
         .hint(repeat_command(session.command.arguments, "--to-map NAME"));
   }
   work.layout = choose_layout(session, request.write, request.read.opaque_globals, work.form, log);
-  if (work.form.format->remake != nullptr) {
-    prepare_remake(session, request, verb, work, log);
+  if (work.form.format->rewrite != nullptr) {
+    prepare_rewrite(session, request, verb, work, log);
     return work;
   }
   work.job = make_job(session, request, verb, work);

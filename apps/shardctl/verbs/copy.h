@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "apps/shardctl/render/export_report.h"
+#include "apps/shardctl/render/copy.h"
 #include "apps/shardctl/request/request.h"
 #include "apps/shardctl/session/log.h"
 #include "apps/shardctl/session/session.h"

@@ -15,7 +15,7 @@
 #include "apps/shardctl/text/value_text.h"
 #include "apps/shardctl/verbs/verbs.h"
 #include "libshard/compare/difference.h"
-#include "libshard/core/plural.h"
+#include "libshard/core/short_text.h"
 
 namespace shard::app {
 namespace {

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "apps/shardctl/render/export_report.h"
+#include "apps/shardctl/render/copy.h"
 #include "apps/shardctl/request/command_text.h"
 #include "apps/shardctl/request/request.h"
 #include "apps/shardctl/session/ranks.h"
@@ -22,10 +22,9 @@
 #include "formats/open/map_choice.h"
 #include "formats/registry.h"
 #include "libshard/core/error.h"
-#include "libshard/core/first_names.h"
-#include "libshard/core/plural.h"
+#include "libshard/core/short_text.h"
 #include "libshard/export/adapter.h"
-#include "libshard/export/model_reader.h"
+#include "libshard/export/model_part.h"
 #include "libshard/export/reference_check.h"
 #include "libshard/export/tied_weights.h"
 #include "libshard/io/paths.h"
@@ -37,15 +36,16 @@ namespace {
 constexpr std::string_view kOlderNames = "hf-v5";
 
 ExportOptions export_options(const Session& session, const CopyRequest& request) {
-  ExportOptions result{.reference = request.read.numbers.hf_ref,
-                       .dtype = request.exporting.dtype,
-                       .cast = request.select.cast,
-                       .is_checked = !request.exporting.no_check,
-                       .names = request.exporting.names,
-                       .dequantized = request.read.dequantize,
-                       .is_mapped = !request.read.map.empty(),
-                       .holds_files = session.parts != nullptr,  // Files of other ranks can be read only during a step.
-                       .max_memory_bytes = reading_memory_bytes(session)};
+  ExportOptions result{
+      .reference = request.read.numbers.hf_ref,
+      .dtype = request.exporting.dtype,
+      .cast = request.select.cast,
+      .is_checked = !request.exporting.no_check,
+      .names = request.exporting.names,
+      .dequantized = request.read.dequantize,
+      .is_mapped = !request.read.map.empty(),
+      .holds_files = session.peer_store != nullptr,  // Files of other ranks can be read only during a step.
+      .max_memory_bytes = reading_memory_bytes(session)};
   if (session.common.json) result.most_renames = std::numeric_limits<std::size_t>::max();
   return result;
 }
@@ -84,7 +84,7 @@ int Export::run() {
   };
   verb.adjust = [this](OpenSource& source, Selection& selection) { adjust(source, selection); };
   verb.wrap_writer = [this](std::unique_ptr<Writer> writer) {
-    return export_.add_files(std::move(writer), session_.parts == nullptr ? &session_.fs : nullptr);
+    return export_.add_files(std::move(writer), session_.peer_store == nullptr ? &session_.fs : nullptr);
   };
   verb.exported = &export_.report();
   verb.converts_all = request_.exporting.dtype != kKeepDtypes;
@@ -107,8 +107,9 @@ void Export::say_what_was_found() const {
   const bool is_named = dtype != kKeepDtypes && dtype != kAutoDtypes;
   if (is_named && !config.empty() && config != dtype) {
     warn(session_,
-         fmt::format("config.json is copied unchanged and says {}; loaders that follow it will convert the {} weights",
-                     config, dtype));
+         fmt::format(
+             "config.json is copied unchanged and contains {}; loaders that follow it will convert the {} weights",
+             config, dtype));
   }
 }
 
@@ -137,9 +138,9 @@ OpenSource Export::open(const Session& session, const CopyRequest& request, Log&
   for (const std::string& each : choices) {
     lines.push_back(repeat_command(arguments, "--include " + shell_quoted(glob_of_name(each) + ".**")));
   }
-  throw usage(fmt::format("cannot tell which model of '{}' to export", label))
+  throw usage(fmt::format("cannot choose which model of '{}' to export", label))
       .in_file(label)
-      .because(fmt::format("it holds several: {}", fmt::join(choices, ", ")))
+      .because(fmt::format("it contains several: {}", fmt::join(choices, ", ")))
       .hint(fmt::format("{}; --include '**' exports all of them as one model", fmt::join(lines, ", or ")));
 }
 
@@ -156,9 +157,9 @@ OpenSource Export::open(const Session& session, const CopyRequest& request, Log&
     }
     lines.push_back(repeat_command(arguments, words));
   }
-  throw usage(fmt::format("cannot tell which adapter of '{}' to export", label))
+  throw usage(fmt::format("cannot choose which adapter of '{}' to export", label))
       .in_file(label)
-      .because(fmt::format("it holds several: {}", fmt::join(adapters, ", ")))
+      .because(fmt::format("it contains several: {}", fmt::join(adapters, ", ")))
       .hint(fmt::format("{}", fmt::join(lines, ", or ")));
 }
 
@@ -195,7 +196,7 @@ void Export::say_what_is_taken() const {
   }
   const ExportReport& report = export_.report();
   if (report.other_tensors + report.objects > 0) {
-    note(session_, fmt::format("export: left out {} of other states, {}", plural(report.other_tensors, "tensor"),
+    note(session_, fmt::format("export: skipped {} of other states, {}", plural(report.other_tensors, "tensor"),
                                plural(report.objects, "object")));
   }
 }
@@ -214,7 +215,7 @@ std::vector<std::string> Export::warnings_of(const Catalog& catalog, const Model
   for (const BesideModel& each : part.beside) {
     const bool is_container = each.tensors != 1 || catalog.find(each.container) == nullptr;
     const std::string glob = glob_of_name(each.container) + (is_container ? ".**" : "");
-    warnings.push_back(fmt::format("'{}' is left out: {} beside '{}'; to export it instead: {}", each.container,
+    warnings.push_back(fmt::format("skipped '{}': {} beside '{}'; to export it instead: {}", each.container,
                                    plural(each.tensors, "tensor"), part.container,
                                    repeat_command(session_.command.arguments, "--include " + shell_quoted(glob))));
   }

@@ -9,8 +9,8 @@
 #include "apps/shardctl/verbs/verbs.h"
 #include "formats/registry.h"
 #include "libshard/core/error.h"
-#include "libshard/core/first_names.h"
 #include "libshard/core/object_faults.h"
+#include "libshard/core/short_text.h"
 
 namespace shard::app {
 

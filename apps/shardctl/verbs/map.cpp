@@ -11,7 +11,7 @@
 #include "formats/open/map_choice.h"
 #include "libshard/core/error.h"
 #include "libshard/core/json_writer.h"
-#include "libshard/core/plural.h"
+#include "libshard/core/short_text.h"
 #include "libshard/map/documents/builtin_maps.h"
 #include "libshard/map/passes/undo.h"
 

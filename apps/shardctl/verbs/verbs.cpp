@@ -18,7 +18,7 @@ constexpr Uses kShows{.sources = true,
                       .maps = true,
                       .rank_options = true,
                       .ranks = true};
-constexpr Uses kVerifies{.sources = true, .page = true, .rank_options = true, .ranks = true};
+constexpr Uses kVerifies{.sources = true, .page = true, .computes = true, .rank_options = true, .ranks = true};
 constexpr Uses kGathers{.sources = true,
                         .selection = true,
                         .target = true,
@@ -68,7 +68,7 @@ const std::array<Verb, 16> kVerbs{{
          "  shardctl split model.safetensors -o folder --max-shard-size 2GB\n",
      .success = kOnDisk,
      .uses = kCuts,
-     .target = {.format = "safetensors", .format_of_pieces = "dcp", .remakes = true},
+     .target = {.format = "safetensors", .format_of_pieces = "dcp", .rewrites = true},
      .run = run_copy},
     {.name = "gather",
      .usage = "gather SRC... -o DST [options]",
@@ -92,7 +92,7 @@ const std::array<Verb, 16> kVerbs{{
                  "  shardctl reshard ckpt -o ckpt-like --like other-ckpt\n",
      .success = kOnDisk,
      .uses = kCuts,
-     .target = {.keeps_format = true, .needs_layout = true, .remakes = true},
+     .target = {.keeps_format = true, .needs_layout = true, .rewrites = true},
      .run = run_copy},
     {.name = "convert",
      .usage = "convert SRC... -o DST [--to FORMAT] [options]",
@@ -103,7 +103,7 @@ const std::array<Verb, 16> kVerbs{{
                  "  shardctl convert model.safetensors -o half.safetensors --cast '**=bfloat16'\n",
      .success = kOnDisk,
      .uses = kCuts,
-     .target = {.keeps_layout = true, .remakes = true},
+     .target = {.keeps_layout = true, .rewrites = true},
      .run = run_copy},
     {.name = "export",
      .usage = "export SRC... -o DST [options]",
@@ -131,7 +131,7 @@ const std::array<Verb, 16> kVerbs{{
      .details = "Reads all of SRC, verifies every checksum, and writes the intact tensors and objects to a new "
                 "checkpoint in the same format and layout. Never writes to SRC. Rebuilds missing or damaged indexes, "
                 "zip directories and .metadata, and replaces a damaged replica with one from another rank. Never "
-                "guesses or fills in values: lost tensors are left out of DST, listed on stderr and in --json, and "
+                "guesses or fills in values: lost tensors are not in DST. They are listed on stderr and in --json, and "
                 "recorded in DST's metadata (shardctl.lost). "
                 "dcp items carry no names: if .metadata is lost, pass another checkpoint of the same job with --like. "
                 "Runs in one process, on all its cores; a job of several ranks is refused. "
@@ -140,7 +140,7 @@ const std::array<Verb, 16> kVerbs{{
                  "  shardctl repair step-1000 -o step-1000-repaired --like step-900\n"
                  "  shardctl repair model.pt -o repaired.pt --json | jq -r '.lost[].name'\n",
      .success = kOnDisk,
-     .uses = {.sources = true, .selection = true, .target = true},
+     .uses = {.sources = true, .selection = true, .target = true, .computes = true},
      .sources_as_named = true,
      .target = {.keeps_format = true, .keeps_layout = true},
      .add_options = add_repair,
@@ -155,11 +155,14 @@ const std::array<Verb, 16> kVerbs{{
          "block with it. Prints one line per finding, worst first, then a verdict. Warnings do not affect the exit "
          "code. Content that is not read here (classes outside the list) is counted and named, not called "
          "damaged, and other entries of the folder are named as not checked. "
+         "--dequantize also computes every quantized weight. --against a quantized checkpoint packs the plain weights "
+         "of SRC again by its schemes, and reports the share of codes and scales that come back. "
          "--json prints one document shardctl.verify/1, which also lists the Python names in pickles; "
          "--html FILE writes it as a page.",
      .examples = "  shardctl verify checkpoint/\n"
                  "  shardctl verify checkpoint/ --ranks-expected 8 --json | jq '.findings[].kind'\n"
-                 "  shardctl verify copy.pt --against original.pt.manifest.json\n",
+                 "  shardctl verify copy.pt --against original.pt.manifest.json\n"
+                 "  shardctl verify plain/ --against DeepSeek-V3/\n",
      .success = "good (possibly with warnings)",
      .no_answer = "damaged (at least one error found)",
      .uses = kVerifies,

@@ -4,7 +4,10 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cstring>
+#include <functional>
 #include <map>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -17,8 +20,9 @@
 #include "apps/shardctl/session/progress.h"
 #include "apps/shardctl/session/ranks.h"
 #include "apps/shardctl/session/session.h"
+#include "apps/shardctl/source/cast_choice.h"
+#include "apps/shardctl/source/object_check.h"
 #include "apps/shardctl/source/source.h"
-#include "apps/shardctl/source/unread_values.h"
 #include "apps/shardctl/target/conversion_warnings.h"
 #include "apps/shardctl/text/text_sink.h"
 #include "apps/shardctl/text/units.h"
@@ -26,15 +30,20 @@
 #include "formats/megatron_tracker.h"
 #include "formats/open/placeholder_file.h"
 #include "formats/registry.h"
-#include "formats/torch/loose_files.h"
+#include "formats/torch/check_saved.h"
+#include "libshard/compute/computed_reader.h"
+#include "libshard/compute/pack_again.h"
+#include "libshard/core/box.h"
+#include "libshard/core/checked.h"
 #include "libshard/core/error.h"
-#include "libshard/core/first_names.h"
 #include "libshard/core/json_writer.h"
-#include "libshard/core/plural.h"
+#include "libshard/core/short_text.h"
 #include "libshard/core/suffixes.h"
+#include "libshard/exec/parallel.h"
+#include "libshard/exec/tensor_reader.h"
 #include "libshard/io/paths.h"
 #include "libshard/manifest/integrity.h"
-#include "libshard/manifest/manifest_file.h"
+#include "libshard/manifest/manifest.h"
 
 namespace shard::app {
 namespace {
@@ -49,6 +58,9 @@ struct VerifyReport {
   std::set<std::string> globals;
   const Catalog* catalog = nullptr;      ///< Null: the source could not be opened.
   std::vector<std::string> not_checked;  ///< Other entries in the source's folder; names of folders end in '/'.
+  std::string against;                   ///< The quantized checkpoint that `packed` compares with.
+  std::optional<PackedCounts> packed;
+  std::optional<std::int64_t> computed;  ///< Weights that --dequantize computed.
 
   bool ok() const { return !has_errors; }
 };
@@ -164,6 +176,33 @@ std::string listed(std::vector<std::string> names) {
   return first_names(names);
 }
 
+/// "97.5 % of 40"; 100 % only if all are the same.
+std::string share_text(std::int64_t same, std::int64_t all) {
+  if (same == all) return fmt::format("100 % of {}", all);
+  const double share = 100 * static_cast<double>(same) / static_cast<double>(all);
+  return fmt::format("{:.6g} % of {}", std::min(share, 99.9999), all);
+}
+
+std::string packed_text(const VerifyReport& report) {
+  const PackedCounts& counts = *report.packed;
+  return fmt::format("packed again as in {}: {} codes and {} scales come back, in {}", report.against,
+                     share_text(counts.same_codes, counts.codes), share_text(counts.same_scales, counts.scales),
+                     plural(counts.modules, "module"));
+}
+
+void write_packed(JsonWriter& json, const VerifyReport& report) {
+  const PackedCounts& counts = *report.packed;
+  json.line(1);
+  json.key("packed_again"), json.begin_object();
+  json.key("against"), json.string(report.against);
+  json.key("modules"), json.number(counts.modules);
+  json.key("codes"), json.number(counts.codes);
+  json.key("same_codes"), json.number(counts.same_codes);
+  json.key("scales"), json.number(counts.scales);
+  json.key("same_scales"), json.number(counts.same_scales);
+  json.end_object();
+}
+
 /// Prints one line per finding, the most severe first, and a verdict.
 void render_text(const Session& session, const VerifyReport& report) {
   TextSink sink(session.out);
@@ -175,6 +214,8 @@ void render_text(const Session& session, const VerifyReport& report) {
   if (!report.not_checked.empty()) {
     sink.line(fmt::format("not checked, beside the checkpoint: {}", listed(report.not_checked)));
   }
+  if (report.computed) sink.line(fmt::format("dequantized: {} computed", plural(*report.computed, "weight")));
+  if (report.packed) sink.line(packed_text(report));
   sink.line(verdict(report));
 }
 
@@ -207,6 +248,11 @@ void render_json(JsonWriter& json, const VerifyReport& report) {
   json.key("manifest"), json.number(report.counts.manifest_blocks);
   json.end_object();
   write_unread(json, unread_of(report));
+  if (report.computed) {
+    json.line(1);
+    json.key("dequantized"), json.number(*report.computed);
+  }
+  if (report.packed) write_packed(json, report);
   json.line(1);
   json.key("not_checked"), json.begin_array();
   for (const std::string& name : report.not_checked) json.string(name);
@@ -274,6 +320,7 @@ Opened open(const Session& session, ReadRequest read, const std::string& against
   Opened opened;
   open_manifest(source_store(session), read.paths, against, found, opened);
   open_hashes(source_store(session), read.paths, found, opened);
+  read.dequantize.reset();     // The bytes in the files are checked first.
   read.opaque_globals = true;  // Values of classes outside the list are not read; everything else is.
   try {
     opened.source = open_source(session, read, log, {.may_lack_ranks = true, .findings = &found});
@@ -325,6 +372,149 @@ void print(const Session& session, const VerifyReport& report) {
   render_json(json, report);
 }
 
+// ---- Weights that are computed.
+
+/// Whether --against names a checkpoint, and not a manifest.
+bool is_checkpoint(const SourceStore& store, const std::string& path) {
+  if (path.empty()) return false;
+  return path.ends_with(".index.json") || !format_of_suffix(path).empty() ||
+         store.status(path).kind == FileKind::kFolder;
+}
+
+/// Runs `work` for this rank's share of `count` indices, on its threads. A failure that is the source's fault is a
+/// finding.
+void for_own_share(const Session& session, std::size_t count, VerifyFindings& found, const std::stop_token& stop,
+                   const std::function<void(std::size_t)>& work) {
+  const auto rank = static_cast<std::size_t>(session.group->rank()),
+             ranks = static_cast<std::size_t>(session.group->size());
+  const std::size_t own = (count + ranks - 1 - rank) / ranks;
+  for_each_index(own, worker_count(session), stop, [&]() -> IndexWorker {
+    return [&](std::size_t i) {
+      try {
+        work(i * ranks + rank);
+      } catch (const Error& error) {
+        take_finding(found, error);
+      }
+    };
+  });
+}
+
+void read_all(const Reader& reader, std::uint32_t index, std::int64_t memory_bytes, const std::stop_token& stop) {
+  constexpr std::int64_t kBlock = 256 << 10;
+  const Tensor& tensor = reader.catalog().tensors[index];
+  const std::int64_t elements = checked_numel(tensor.shape);
+  Progress progress;
+  BufferPool pool(memory_bytes);
+  TensorReader elements_of(reader.catalog(), reader, index, progress, throwing_findings(), &pool);
+  std::vector<std::byte> block;
+  for (std::int64_t begin = 0; begin < elements; begin += kBlock) {
+    check_stop(stop);
+    const std::int64_t end = std::min(elements, begin + kBlock);
+    block.resize(static_cast<std::size_t>(checked_bytes(end - begin, tensor.dtype)));
+    elements_of.read(begin, end, block);
+  }
+}
+
+std::int64_t memory_of_each(const Session& session) {
+  return std::max<std::int64_t>(1 << 20, max_memory_bytes(session) / worker_count(session));
+}
+
+/// Computes every quantized weight once. \returns their number
+std::int64_t compute_weights(const Session& session, const ReadRequest& read, VerifyFindings& found, Log& log,
+                             const std::stop_token& stop) {
+  OpenSource source;
+  try {
+    source = open_source(session, read, log, {.may_lack_ranks = true, .findings = &found});
+  } catch (const Error& error) {
+    take_finding(found, error);
+    return 0;
+  }
+  const auto* const computed = dynamic_cast<const ComputedReader*>(source.reader.get());
+  if (computed == nullptr) return 0;
+  const Catalog& catalog = source.catalog();
+  std::vector<std::uint32_t> tensors;
+  for (const Formula& formula : computed->formulas()) {
+    tensors.push_back(static_cast<std::uint32_t>(catalog.find(formula.name) - catalog.tensors.data()));
+  }
+  source.reader->locate(tensors);
+  for_own_share(session, tensors.size(), found, stop,
+                [&](std::size_t i) { read_all(*source.reader, tensors[i], memory_of_each(session), stop); });
+  return std::ssize(tensors);
+}
+
+/// The tensor of `plain` for each weight; kNoIndex if it is missing or has a different shape, which are findings.
+std::vector<std::uint32_t> match(const PackAgain& packed, const Catalog& plain, VerifyFindings& found) {
+  std::vector<std::uint32_t> tensors;
+  for (std::size_t i = 0; i < packed.size(); ++i) {
+    const Formula& weight = packed.weight(i);
+    const Tensor* const tensor = plain.find(weight.name);
+    const bool is_there = tensor != nullptr && !tensor->damaged;
+    const bool fits = is_there && std::ranges::equal(tensor->shape, weight.shape) && is_plain_float(tensor->dtype);
+    tensors.push_back(fits ? static_cast<std::uint32_t>(tensor - plain.tensors.data()) : kNoIndex);
+    if (fits) continue;
+    Error error(ErrorCode::kCorruption, is_there ? fmt::format("'{}' is not the quantized weight", weight.name)
+                                                 : fmt::format("the quantized weight '{}' is missing", weight.name));
+    error.of_tensor(weight.name).expected(fmt::format("floating-point numbers {}", to_string(weight.shape)));
+    if (is_there) error.found(fmt::format("{} {}", dtype_name(tensor->dtype), to_string(tensor->shape.span())));
+    found.report(error.of_kind(is_there ? FindingKind::kShapeMismatch : FindingKind::kGap));
+  }
+  return tensors;
+}
+
+/// Packs this rank's share of the weights again, and compares with the checkpoint of --against.
+PackedCounts pack_again(const Session& session, const std::string& against, Reader& plain, VerifyFindings& found,
+                        Log& log, const std::stop_token& stop) {
+  ReadRequest read;
+  read.paths = {against};
+  OpenSource source = open_source(session, read, log, {.of_other_ranks = true});
+  const QuantizationFacts facts = facts_beside(source_store(session), source);
+  const PackAgain packed(std::move(source.reader), facts);
+  const std::vector<std::uint32_t> tensors = match(packed, plain.catalog(), found);
+  std::vector<std::uint32_t> located = tensors;
+  std::erase(located, kNoIndex);
+  std::ranges::sort(located);
+  plain.locate(located);
+  std::vector<PackedCounts> counts(packed.size());
+  for_own_share(session, packed.size(), found, stop, [&](std::size_t i) {
+    if (tensors[i] == kNoIndex) return;
+    counts[i] = packed.compare(i, plain, tensors[i], memory_of_each(session), stop);
+    if (counts[i].same_codes == counts[i].codes) return;
+    found.report(Error(ErrorCode::kCorruption, fmt::format("{} of {} codes do not come back",
+                                                           counts[i].codes - counts[i].same_codes, counts[i].codes))
+                     .of_tensor(packed.weight(i).name)
+                     .of_kind(FindingKind::kReplicaMismatch));
+  });
+  PackedCounts sum;
+  for (const PackedCounts& each : counts) sum += each;
+  return sum;
+}
+
+/// The sum of all ranks on rank 0. Collective.
+PackedCounts sum_of_ranks(Group& group, const PackedCounts& own) {
+  PackedCounts sum;
+  for (const Bytes& bytes : gather(group, std::as_bytes(std::span(&own, 1)), 0)) {
+    PackedCounts each;
+    std::memcpy(&each, bytes.data(), sizeof each);
+    sum += each;
+  }
+  return sum;
+}
+
+/// The checks of --dequantize and of --against with a checkpoint. Collective.
+void check_weights(const Session& session, const Request& request, const Opened& opened, VerifyFindings& found,
+                   Log& log, VerifyReport& report) {
+  if (request.read.dequantize && opened.source.reader != nullptr) {
+    report.computed = 0;
+    on_all_ranks(session, "dequantize",
+                 [&] { report.computed = compute_weights(session, request.read, found, log, session.stop); });
+  }
+  if (report.against.empty() || opened.source.reader == nullptr) return;
+  PackedCounts own;
+  on_all_ranks(session, "pack again",
+               [&] { own = pack_again(session, report.against, *opened.source.reader, found, log, session.stop); });
+  report.packed = sum_of_ranks(*session.group, own);
+}
+
 }  // namespace
 
 int run_verify(Session& session, const Request& request) {
@@ -334,13 +524,15 @@ int run_verify(Session& session, const Request& request) {
   std::optional<PlaceholderFiles> stand_ins;
   Opened opened;
   std::optional<HtmlPage> page;
+  VerifyReport report;
   on_all_ranks(session, "catalog", [&] {
     page.emplace(session, request.page, request.read);
     check_exists(source_store(session), request.read.paths);
     stand_ins.emplace(source_store(session), request.read.paths);
     for (const Error& each : stand_ins->at_the_top()) found.explain(each);
     found.explain_by([&](const std::string& file) { return stand_ins->of_file(file); });
-    opened = open(session, request.read, request.against, found, *log);
+    if (is_checkpoint(source_store(session), request.against)) report.against = request.against;
+    opened = open(session, request.read, report.against.empty() ? request.against : "", found, *log);
   });
   const VerifyJob job{.reader = opened.reader(),
                       .stated = opened.stated ? &*opened.stated : nullptr,
@@ -358,19 +550,20 @@ int run_verify(Session& session, const Request& request) {
     meter.set_total(verification.total_bytes());
     verification.read(stop);
   });
+  check_weights(session, request, opened, found, *log, report);
   found.explain_by({});  // Files of other ranks can be read only during a step.
   verification.finish();
   meter.finish();
   expect_unchanged_source(session);
   const std::vector<Finding> findings = found.sorted();
-  const VerifyReport report{.label = fmt::format("{}", fmt::join(request.read.paths, " ")),
-                            .findings = findings,
-                            .left_out = found.left_out(),
-                            .has_errors = found.has_errors(),
-                            .counts = verification.counts(),
-                            .globals = verification.globals(),
-                            .catalog = job.reader == nullptr ? nullptr : &job.reader->catalog(),
-                            .not_checked = not_checked(session, opened, verification.file_names())};
+  report.label = fmt::format("{}", fmt::join(request.read.paths, " "));
+  report.findings = findings;
+  report.left_out = found.left_out();
+  report.has_errors = found.has_errors();
+  report.counts = verification.counts();
+  report.globals = verification.globals();
+  report.catalog = job.reader == nullptr ? nullptr : &job.reader->catalog();
+  report.not_checked = not_checked(session, opened, verification.file_names());
   int code = exit_code(opened, report);
   if (!request.page.path.empty()) {
     on_all_ranks(session, "page", [&] { page->write([&](JsonWriter& json) { render_json(json, report); }); });

@@ -8,12 +8,11 @@
 
 #include "formats/hdf5/described.h"
 #include "formats/hdf5/library/handle.h"
-#include "formats/hdf5/parser/contents.h"
-#include "formats/hdf5/parser/describe_type.h"
+#include "formats/hdf5/parser/describe.h"
 #include "formats/hdf5/parser/entry_arena.h"
 #include "formats/hdf5/parser/lzf_filter.h"
 #include "formats/hdf5/parser/refusal.h"
-#include "libshard/core/index_walk.h"
+#include "libshard/core/box.h"
 
 namespace shard::hdf5 {
 
@@ -124,7 +123,7 @@ std::vector<std::size_t> partners(const Selected& to, const Selected& from) {
     std::size_t at = next;
     while (at < from.dims.size() && length_of(from.dims[at]) != length && length_of(from.dims[at]) == 1) ++at;
     const bool fits = at < from.dims.size() && length_of(from.dims[at]) == length;
-    if (!fits && length != 1) throw_unsupported("virtual datasets over parts of another shape are not supported");
+    if (!fits && length != 1) throw_unsupported("virtual datasets over parts of a different shape are not supported");
     if (!fits) continue;
     result[i] = at;
     next = at + 1;
@@ -147,7 +146,7 @@ class BoxMaker {
     }
     for (std::size_t j = 0; j < is_taken.size(); ++j) {
       if (!is_taken[j] && length_of(from.dims[j]) != 1) {
-        throw_unsupported("virtual datasets over parts of another shape are not supported");
+        throw_unsupported("virtual datasets over parts of a different shape are not supported");
       }
     }
     arena.room(std::max<std::int64_t>(boxes, 0), static_cast<std::int64_t>(sizeof(VirtualBox) + 32 * rank()));
@@ -328,7 +327,7 @@ void check_implicit(const ChunkedLayout& layout, const Entry& entry) {
   checked(H5Dget_chunk_index_type(layout.dataset, &kind));
   const std::int64_t chunk_bytes = elements_of({SpaceKind::kSimple, entry.chunk_shape}) * entry.type.bytes;
   if (kind == H5D_CHUNK_IDX_NONE && positions_of(entry) > layout.file_bytes / std::max<std::int64_t>(1, chunk_bytes)) {
-    throw_malformed("its chunks are more than the file holds");
+    throw_malformed("it has more chunks than fit in the file");
   }
 }
 
@@ -435,7 +434,7 @@ void describe_contiguous(hid_t dataset, Entry& entry) {
 void describe_chunked(const WholeFile& file, hid_t dataset, hid_t properties, Entry& entry) {
   std::vector<hsize_t> dims(entry.space.shape.size());
   const int rank = checked(H5Pget_chunk(properties, static_cast<int>(dims.size()), dims.data()));
-  if (rank != static_cast<int>(dims.size())) throw_malformed("its chunks are of another rank than the dataset");
+  if (rank != static_cast<int>(dims.size())) throw_malformed("its chunks and the dataset have different ranks");
   std::ranges::transform(dims, std::back_inserter(entry.chunk_shape), signed_of);
   if (std::ranges::find(entry.chunk_shape, 0) != entry.chunk_shape.end()) throw_malformed("its chunks are empty");
   find_chunks({dataset, properties, file.channel.file_bytes(), file.facts.user_block_bytes}, entry);
@@ -465,7 +464,7 @@ void describe_dataset(const WholeFile& file, hid_t dataset, Entry& entry, EntryA
   entry.space = describe_space(space.get());
   entry.storage = storage_of(properties.get());
   if (checked(H5Pget_external_count(properties.get())) > 0) {
-    throw_unsupported("its elements lie in other files (external storage), which is not supported");
+    throw_unsupported("its elements are in other files (external storage), which is not supported");
   }
   std::vector<Filter> filters = filters_of(properties.get(), entry.type);
   if (entry.type.kind == TypeClass::kString) {

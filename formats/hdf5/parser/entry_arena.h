@@ -21,7 +21,7 @@ class EntryArena {
     std::int64_t wanted = 0;
     if (__builtin_mul_overflow(count, bytes, &wanted) || wanted > limit_bytes_ - held_bytes_) {
       throw_malformed(std::to_string(count) + " elements of " + std::to_string(bytes) +
-                      " bytes are more than a file of this size holds");
+                      " bytes do not fit in a file of this size");
     }
     held_bytes_ += wanted;
     return texts_.emplace_back(static_cast<std::size_t>(wanted), '\0');

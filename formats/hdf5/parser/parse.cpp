@@ -24,9 +24,8 @@
 
 #include "formats/hdf5/library/handle.h"
 #include "formats/hdf5/parser/channel.h"
-#include "formats/hdf5/parser/contents.h"
 #include "formats/hdf5/parser/dataset.h"
-#include "formats/hdf5/parser/describe_type.h"
+#include "formats/hdf5/parser/describe.h"
 #include "formats/hdf5/parser/lzf_filter.h"
 #include "formats/hdf5/reply.h"
 
@@ -364,8 +363,8 @@ class Walk {
 
   void enter(ObjectHandle group) {
     const haddr_t address = address_of(group.get());
-    if (!entered_.insert(address).second) throw_malformed("it lies inside itself: links form a loop");
-    if (levels_.size() == kMostDepth) throw_unsupported("groups lie more than 1024 deep");
+    if (!entered_.insert(address).second) throw_malformed("it is inside itself: links form a loop");
+    if (levels_.size() == kMostDepth) throw_unsupported("groups are nested more than 1024 deep");
     std::vector<Link> links = links_of(group.get());
     Entry entry;
     entry.members = static_cast<std::int64_t>(links.size());

@@ -92,7 +92,7 @@ class Inflater final : public Decoder {
     state_.avail_out = static_cast<std::uint32_t>(out.size());
     while (!ended_ && state_.avail_out == out.size()) step();
     if (ended_ && (state_.read_in_length >= 8 || !input_.ahead().empty())) {
-      throw damaged(from_, "has bytes behind its deflate stream");
+      throw damaged(from_, "has bytes after its deflate stream");
     }
     return out.size() - state_.avail_out;
   }
@@ -179,7 +179,7 @@ class LzfDecoder final : public Decoder {
       const std::span<const std::byte> ahead = input_.ahead();
       std::span<const std::byte> rest = ahead;
       const std::optional<std::size_t> made = stream_.decode(rest, out);
-      if (!made) throw damaged(from_, "is not an LZF stream: it repeats bytes from before its begin");
+      if (!made) throw damaged(from_, "is not an LZF stream: it repeats bytes from before its start");
       input_.take(ahead.size() - rest.size());
       if (*made > 0) return *made;
       if (!ahead.empty()) continue;

@@ -12,42 +12,26 @@
 #include <tuple>
 #include <utility>
 
-#include "libshard/core/first_names.h"
+#include "libshard/core/name_pattern.h"
 #include "libshard/core/parse_number.h"
+#include "libshard/core/short_text.h"
 
 namespace shard::hf_index {
 
 namespace {
 
 constexpr std::string_view kOthers = "other files of the folder are not read or copied";
-constexpr std::string_view kDigits = "0123456789";
-constexpr std::string_view kOf = "-of-";
-constexpr std::size_t kMostDigits = 9;
+using SetKey = std::tuple<std::string_view, std::string_view, std::string_view>;
 
-struct PartName {
-  std::string_view base;  ///< With the dash before the number.
-  std::string_view number;
-  std::string_view count;
-  std::string_view end;  ///< Everything after the count.
-
-  auto set() const { return std::tuple(base, end, count); }
-};
-
-bool is_number(std::string_view text) {
-  return !text.empty() && text.size() <= kMostDigits && text.find_first_not_of(kDigits) == std::string_view::npos;
-}
+/// Equal for the parts of one set: everything in their names but their numbers.
+SetKey set_of(const CountedName& part) { return {part.base, part.end, part.count}; }
 
 std::int64_t value_of(std::string_view digits) { return parse_natural(digits).value_or(0); }
 
-std::optional<PartName> parse_part_name(std::string_view name, std::string_view suffix) {
+/// Nothing for hidden files, and those without the suffix.
+std::optional<CountedName> read_part_name(std::string_view name, std::string_view suffix) {
   if (name.starts_with('.') || !name.ends_with(suffix)) return std::nullopt;
-  const std::size_t of = name.substr(0, name.size() - suffix.size()).rfind(kOf);
-  if (of == std::string_view::npos) return std::nullopt;
-  const std::string_view front = name.substr(0, of), back = name.substr(of + kOf.size());
-  const std::size_t base = front.rfind('-') + 1;  // 0 if there is no dash.
-  const std::size_t end = std::min(back.find('.'), back.size());
-  const PartName part{front.substr(0, base), front.substr(base), back.substr(0, end), back.substr(end)};
-  return base > 0 && is_number(part.number) && is_number(part.count) ? std::optional(part) : std::nullopt;
+  return read_counted_name(name);
 }
 
 }  // namespace
@@ -58,11 +42,11 @@ std::vector<CountedSet> counted_sets(const std::vector<std::string>& names, std:
     std::vector<std::string> names;
     std::size_t width = 0;
   };
-  std::map<std::tuple<std::string_view, std::string_view, std::string_view>, Found> found;
+  std::map<SetKey, Found> found;
   for (const std::string& name : names) {
-    const std::optional<PartName> part = parse_part_name(name, suffix);
+    const std::optional<CountedName> part = read_part_name(name, suffix);
     if (!part) continue;
-    Found& set = found[part->set()];
+    Found& set = found[set_of(*part)];
     set.numbers.insert(value_of(part->number));
     set.names.push_back(name);
     set.width = part->number.size();
@@ -75,7 +59,7 @@ std::vector<CountedSet> counted_sets(const std::vector<std::string>& names, std:
     std::int64_t number = *parts.numbers.begin() == 0 ? 0 : 1;
     const std::int64_t behind = number + value_of(count);
     while (number < behind && parts.numbers.contains(number)) ++number;
-    if (number < behind) set.missing = fmt::format("{}{:0{}}{}{}{}", base, number, parts.width, kOf, count, end);
+    if (number < behind) set.missing = fmt::format("{}{:0{}}-of-{}{}", base, number, parts.width, count, end);
     sets.push_back(std::move(set));
   }
   return sets;
@@ -89,15 +73,15 @@ std::string missing_part(const std::vector<std::string>& names, std::string_view
 
 std::vector<std::string> unlisted_parts(const std::vector<std::string>& names, const std::vector<std::string>& listed,
                                         std::string_view suffix) {
-  std::set<std::tuple<std::string_view, std::string_view, std::string_view>> counted;
+  std::set<SetKey> counted;
   for (const std::string& name : listed) {
-    if (const std::optional<PartName> part = parse_part_name(name, suffix)) counted.insert(part->set());
+    if (const std::optional<CountedName> part = read_part_name(name, suffix)) counted.insert(set_of(*part));
   }
   std::vector<std::string> unlisted;
   std::ranges::copy_if(names, std::back_inserter(unlisted), [&](const std::string& name) {
     if (listed.empty()) return true;
-    const std::optional<PartName> part = parse_part_name(name, suffix);
-    return part && counted.contains(part->set()) && !std::ranges::binary_search(listed, name);
+    const std::optional<CountedName> part = read_part_name(name, suffix);
+    return part && counted.contains(set_of(*part)) && !std::ranges::binary_search(listed, name);
   });
   return unlisted;
 }
@@ -106,7 +90,7 @@ WholeSet whole_set_beside(const std::vector<std::string>& names, const std::vect
                           std::string_view single, std::string_view suffix) {
   std::map<std::pair<std::string_view, std::string_view>, std::vector<std::string>> sets;
   for (const std::string& name : names) {
-    const std::optional<PartName> part = parse_part_name(name, suffix);
+    const std::optional<CountedName> part = read_part_name(name, suffix);
     if (part) sets[{part->base, part->count}].push_back(name);
     if (!part && name == single) sets[{name, {}}].push_back(name);
   }
@@ -117,7 +101,7 @@ WholeSet whole_set_beside(const std::vector<std::string>& names, const std::vect
   if (sets.size() != 1) return {};
   const auto& [key, found] = *sets.begin();
   WholeSet whole{found, std::string(key.first)};
-  if (!key.second.empty()) whole.pattern = fmt::format("{}*{}{}{}", key.first, kOf, key.second, suffix);
+  if (!key.second.empty()) whole.pattern = fmt::format("{}*-of-{}{}", key.first, key.second, suffix);
   std::ranges::sort(whole.names);
   return whole;
 }

@@ -192,7 +192,7 @@ void Machine::put(std::uint64_t index) {
 
 void Machine::get(std::uint64_t index) {
   if (index >= memo_.size() || memo_[static_cast<std::size_t>(index)] == nullptr) {
-    fail(fmt::format("memo index {} holds nothing", index));
+    fail(fmt::format("memo index {} is empty", index));
   }
   push_again(memo_[static_cast<std::size_t>(index)]);
 }
@@ -267,8 +267,8 @@ void Machine::push_global(std::string_view module, std::string_view name) {
 
 void Machine::forbid(std::string_view module, std::string_view name) const {
   Error error(ErrorCode::kCorruption,
-              fmt::format("cannot read the pickle at byte {} ({}): it names {}.{}, which is not on the list of what a "
-                          "checkpoint may hold",
+              fmt::format("cannot read the pickle at byte {} ({}): it names {}.{}, which is not on the list of allowed "
+                          "classes",
                           op_at_, op_name(static_cast<std::uint8_t>(data_[op_at_])), module, name));
   error.in_file(options_.file)
       .of_kind(FindingKind::kForbiddenGlobal)
@@ -370,7 +370,7 @@ void Machine::new_object_with_keywords() {
 
 void Machine::new_object(Value* kwargs) {
   if (below(0).kind != ValueKind::kTuple) fail("arguments that are not a tuple");
-  if (!is_callable(below(1))) fail("makes an object of a value that is not a class by name");
+  if (!is_callable(below(1))) fail("builds an object from a value that is not the name of a class");
   if (below(1).is_global("builtins", "getattr")) fail("getattr is not a class");
   push_call(true, kwargs);
 }

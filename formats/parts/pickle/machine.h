@@ -21,7 +21,7 @@
 #include "formats/parts/pickle/pickle.h"
 #include "libshard/core/error.h"
 #include "libshard/core/hash_table.h"
-#include "libshard/core/visited.h"
+#include "libshard/core/value_walk.h"
 
 namespace shard::pickle {
 

@@ -1,6 +1,13 @@
 #include "formats/parts/pickle/opcodes.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <array>
+#include <cstring>
+#include <vector>
+
+#include "libshard/core/error.h"
 
 namespace shard::pickle {
 
@@ -36,5 +43,138 @@ static_assert(kNames[kOpByteArray8] == "BYTEARRAY8");
 }  // namespace
 
 std::string_view op_name(std::uint8_t byte) { return kNames[byte]; }
+
+namespace {
+
+constexpr std::int64_t kWindow = 64 << 10;
+
+/// The argument of an opcode: a fixed number of bytes, a length field of `n` bytes and the content, or a number of
+/// lines.
+struct Argument {
+  int fixed = 0, counted = 0, lines = 0;
+};
+
+Argument argument_of(std::uint8_t op) {
+  switch (op) {
+    case kOpProto:
+    case kOpBinInt1:
+    case kOpBinGet:
+    case kOpBinPut:
+      return {.fixed = 1};
+    case kOpBinInt2:
+      return {.fixed = 2};
+    case kOpBinInt:
+    case kOpLongBinGet:
+    case kOpLongBinPut:
+      return {.fixed = 4};
+    case kOpBinFloat:
+    case kOpFrame:
+      return {.fixed = 8};
+    case kOpLong1:
+    case kOpShortBinUnicode:
+    case kOpShortBinString:
+    case kOpShortBinBytes:
+      return {.counted = 1};
+    case kOpLong4:
+    case kOpBinUnicode:
+    case kOpBinString:
+    case kOpBinBytes:
+      return {.counted = 4};
+    case kOpBinUnicode8:
+    case kOpBinBytes8:
+    case kOpByteArray8:
+      return {.counted = 8};
+    case kOpInt:
+    case kOpGet:
+    case kOpPut:
+      return {.lines = 1};
+    case 'F':  // FLOAT, LONG, PERSID, STRING, UNICODE, INST and EXT1 to EXT4: pickle::load refuses them by name.
+    case 'L':
+    case 'P':
+    case 'S':
+    case 'V':
+      return {.lines = 1};
+    case kOpGlobal:
+    case 'i':
+      return {.lines = 2};
+    case 0x82:
+      return {.fixed = 1};
+    case 0x83:
+      return {.fixed = 2};
+    case 0x84:
+      return {.fixed = 4};
+    default:
+      return {};
+  }
+}
+
+class Scanner {
+ public:
+  Scanner(const RandomReader& file, std::int64_t offset) : file_(file), begin_(offset), at_(offset) {}
+
+  std::int64_t run() {
+    for (;;) {
+      const auto op = static_cast<std::uint8_t>(number(1));
+      if (op == kOpStop) return at_ - begin_;
+      if (op_name(op).empty()) {
+        throw Error(ErrorCode::kCorruption, fmt::format("byte {} (0x{:02x}) is not an opcode of Python", at_ - 1, op))
+            .in_file(file_.name())
+            .of_kind(FindingKind::kBadPickle);
+      }
+      const Argument argument = argument_of(op);
+      skip(static_cast<std::uint64_t>(argument.fixed));
+      if (argument.counted > 0) skip(number(argument.counted));
+      for (int i = 0; i < argument.lines; ++i) skip_line();
+    }
+  }
+
+ private:
+  [[noreturn]] void fail_short() const {
+    throw Error(ErrorCode::kCorruption, fmt::format("the file ends inside the pickle at {}", begin_))
+        .in_file(file_.name())
+        .of_kind(FindingKind::kTruncated);
+  }
+
+  /// The bytes from the current position on, at least one.
+  std::string_view ahead() {
+    if (at_ >= file_.size()) fail_short();
+    if (at_ < window_begin_ || at_ >= window_begin_ + static_cast<std::int64_t>(window_.size())) {
+      window_.resize(static_cast<std::size_t>(std::min(kWindow, file_.size() - at_)));
+      file_.read_at(at_, std::as_writable_bytes(std::span(window_)));
+      window_begin_ = at_;
+    }
+    return std::string_view(window_.data(), window_.size()).substr(static_cast<std::size_t>(at_ - window_begin_));
+  }
+
+  std::uint64_t number(int bytes) {
+    std::uint64_t value = 0;
+    for (int i = 0; i < bytes; ++i, ++at_) {
+      value |= static_cast<std::uint64_t>(static_cast<unsigned char>(ahead().front())) << (8 * i);
+    }
+    return value;
+  }
+
+  void skip(std::uint64_t bytes) {
+    if (bytes > static_cast<std::uint64_t>(file_.size() - at_)) fail_short();
+    at_ += static_cast<std::int64_t>(bytes);
+  }
+
+  void skip_line() {
+    for (;;) {
+      const std::string_view text = ahead();
+      const std::size_t end = text.find('\n');
+      at_ += static_cast<std::int64_t>(std::min(end, text.size() - 1) + 1);
+      if (end != std::string_view::npos) return;
+    }
+  }
+
+  const RandomReader& file_;
+  std::int64_t begin_, at_, window_begin_ = 0;
+  std::vector<char> window_;
+};
+
+}  // namespace
+
+std::int64_t scan(const RandomReader& file, std::int64_t offset) { return Scanner(file, offset).run(); }
 
 }  // namespace shard::pickle

@@ -1,9 +1,11 @@
 /// \file
-/// Opcodes of Python's pickle machine. Source: CPython's Lib/pickletools.py.
+/// Opcodes of Python's pickle machine, and the search for a pickle's end. Source: CPython's Lib/pickletools.py.
 #pragma once
 
 #include <cstdint>
 #include <string_view>
+
+#include "libshard/io/source_store.h"
 
 namespace shard::pickle {
 
@@ -69,5 +71,12 @@ enum Op : std::uint8_t {
 
 /// Python's name of any opcode, including refused ones ("INST"); empty if the byte is not an opcode.
 std::string_view op_name(std::uint8_t byte);
+
+/// Finds the end of a pickle without loading it, for files that contain several pickles in a row: the number of bytes
+/// of the pickle at `offset`, up to and including STOP. Steps from opcode to opcode. \throws Error kCorruption (kind
+/// bad_pickle, truncated)  a byte that is not a Python opcode, or the file ends before
+///   STOP.
+/// Memory: one window of 64 KiB. Cost: linear; strings with a length are skipped.
+std::int64_t scan(const RandomReader& file, std::int64_t offset);
 
 }  // namespace shard::pickle

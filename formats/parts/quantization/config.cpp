@@ -39,9 +39,22 @@ class Walk {
   }
 
  private:
-  bool is_object() const {
+  bool is_next(char wanted) const {
     const std::size_t at = text_.find_first_not_of(" \t\r\n", static_cast<std::size_t>(json_.position()));
-    return at != std::string_view::npos && text_[at] == '{';
+    return at != std::string_view::npos && text_[at] == wanted;
+  }
+  bool is_object() const { return is_next('{'); }
+
+  void take_ignored() {
+    json_.enter_array();
+    for (bool is_first = true; json_.next_element(is_first);) {
+      if (!is_next('"')) {
+        json_.skip();
+        continue;
+      }
+      const std::string_view raw = json_.string();
+      facts_.add_ignored(json_.has_escapes() ? json_.decode(raw) : std::string(raw));
+    }
   }
 
   /// A value as spelled in the text, without its quotes.
@@ -69,6 +82,10 @@ class Walk {
         object(is_about_it, is_about_it || is_of_weights, level + 1);
         continue;
       }
+      if (name == "ignore" && is_scheme && json_.at_array()) {
+        take_ignored();
+        continue;
+      }
       const std::string_view found = value();
       const bool is_method = name == "quant_method" || name == "quant_algo" || name == "quant_type";
       if (found == "null" || found.empty()) continue;
@@ -76,7 +93,7 @@ class Walk {
       if (is_scheme) take_number(name, found, scheme);
     }
     if (!scheme.format.empty() || scheme.bits || scheme.group_size || !scheme.block.empty()) {
-      facts_.schemes.push_back(std::move(scheme));
+      facts_.add(std::move(scheme));
     }
   }
 
@@ -205,7 +222,8 @@ QuantizationFacts read_quantization(const SourceStore& store, const std::string&
     const QuantizationFacts more = facts_of(store, folder, name);
     facts.is_quantized = facts.is_quantized || more.is_quantized;
     if (facts.method.empty()) facts.method = more.method;
-    facts.schemes.insert(facts.schemes.end(), more.schemes.begin(), more.schemes.end());
+    for (const QuantizationScheme& scheme : more.schemes) facts.add(scheme);
+    for (const std::string& entry : more.ignored) facts.add_ignored(entry);
   }
   return facts;
 }

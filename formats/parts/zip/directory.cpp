@@ -32,11 +32,11 @@ std::span<const std::byte> find_extra(std::span<const std::byte> extra, std::uin
 std::string_view fault_of_name(std::string_view name) {
   if (name.empty()) return "is empty";
   if (name.front() == '/') return "is absolute";
-  if (name.find('\\') != name.npos) return "holds a backslash";
-  if (name.find('\0') != name.npos) return "holds a NUL byte";
+  if (name.find('\\') != name.npos) return "contains a backslash";
+  if (name.find('\0') != name.npos) return "contains a NUL byte";
   for (std::size_t begin = 0; begin <= name.size();) {
     const std::size_t end = std::min(name.find('/', begin), name.size());
-    if (name.substr(begin, end - begin) == "..") return "holds '..'";
+    if (name.substr(begin, end - begin) == "..") return "contains '..'";
     begin = end + 1;
   }
   return {};
@@ -50,7 +50,7 @@ Error damaged(FindingKind kind, const std::string& message) {
 
 void check_name(std::string_view name) {
   if (name.empty()) throw damaged(FindingKind::kBadHeader, "a record has no name");
-  if (name.find('\0') != name.npos) throw damaged(FindingKind::kBadHeader, "a record name holds a NUL byte");
+  if (name.find('\0') != name.npos) throw damaged(FindingKind::kBadHeader, "a record name contains a NUL byte");
   const std::string_view fault = fault_of_name(name);
   if (fault.empty()) return;
   throw damaged(FindingKind::kBadHeader, fmt::format("record name '{}' {}", name, fault))
@@ -128,7 +128,7 @@ Record take_entry(std::span<const std::byte>& rest) {
   record.stored_bytes = wide.value(load<std::uint32_t>(rest, 20), "compressed size");
   record.header_offset = wide.value(load<std::uint32_t>(rest, 42), "header offset");
   if (load<std::uint16_t>(rest, 34) != 0) {
-    throw damaged(FindingKind::kBadHeader, fmt::format("record '{}' lies on another disk than the zip", record.name));
+    throw damaged(FindingKind::kBadHeader, fmt::format("record '{}' is on a different disk from the zip", record.name));
   }
   if (record.method == 0 && record.bytes != record.stored_bytes) {
     throw damaged(FindingKind::kBadHeader, fmt::format("record '{}' is stored with two sizes", record.name))
@@ -136,8 +136,8 @@ Record take_entry(std::span<const std::byte>& rest) {
         .found(record.stored_bytes);
   }
   if (record.method == kDeflated && record.bytes / kDeflateRatio > record.stored_bytes) {
-    throw damaged(FindingKind::kBadHeader, fmt::format("record '{}' of {} compressed bytes cannot hold {}", record.name,
-                                                       record.stored_bytes, record.bytes))
+    throw damaged(FindingKind::kBadHeader, fmt::format("record '{}' of {} compressed bytes cannot decompress to {}",
+                                                       record.name, record.stored_bytes, record.bytes))
         .because("deflate makes data at most 1032 times smaller");
   }
   rest = rest.subspan(all);

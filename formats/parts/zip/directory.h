@@ -14,8 +14,6 @@
 
 namespace shard::zip {
 
-inline constexpr std::uint16_t kDeflated = 8;
-
 /// An error of kCorruption with that kind.
 Error damaged(FindingKind kind, const std::string& message);
 

@@ -232,7 +232,7 @@ ZipReader::End ZipReader::read_end() const {
     directory_end = locator - kZip64EndBytes;
   }
   if (end.directory > directory_end || directory_end - end.directory != end.directory_bytes) {
-    throw damaged(FindingKind::kBadHeader, "the directory does not end where the end record begins")
+    throw damaged(FindingKind::kBadHeader, "the directory does not end at the end record")
         .expected(directory_end)
         .found(fmt::format("{} + {}", end.directory, end.directory_bytes));
   }
@@ -311,7 +311,7 @@ void ZipReader::check_places(std::int64_t directory) {
   if (!std::is_sorted(order.begin(), order.end(), before)) std::sort(order.begin(), order.end(), before);
   const std::int64_t front = order.empty() ? directory : records_[order.front()].header_offset;
   if (front != 0)
-    throw damaged(FindingKind::kBadHeader, fmt::format("{} bytes lie before the first record", front)).expected(0);
+    throw damaged(FindingKind::kBadHeader, fmt::format("{} bytes precede the first record", front)).expected(0);
   for (std::size_t i = 0; i < order.size(); ++i) {
     Record& record = records_[order[i]];
     const bool last = i + 1 == order.size();
@@ -365,7 +365,7 @@ void ZipReader::check_gap(const Record& record, std::int64_t gap, bool has_extra
   }
   if (fits) return;
   throw damaged(FindingKind::kBadHeader,
-                fmt::format("record '{}': {} bytes lie between its data and what follows", record.name, gap))
+                fmt::format("record '{}': {} bytes follow its data that belong to no record", record.name, gap))
       .in_file(file_->name())
       .because("the lengths in its local header were changed");
 }

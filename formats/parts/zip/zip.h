@@ -22,6 +22,9 @@
 
 namespace shard::zip {
 
+/// Record::method of deflated records.
+inline constexpr std::uint16_t kDeflated = 8;
+
 struct Record {
   std::string name;                ///< Includes the top folder.
   std::int64_t header_offset = 0;  ///< The offset of the local header from the zip's first byte.

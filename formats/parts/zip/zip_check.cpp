@@ -220,7 +220,7 @@ class ZipCheck {
              number(0) == static_cast<std::uint64_t>(record.stored_bytes) &&
              number(1) == static_cast<std::uint64_t>(record.bytes);
     if (agrees) return;
-    throw wrong(fmt::format("record '{}': the descriptor behind its data is not what the directory says", record.name));
+    throw wrong(fmt::format("record '{}': the descriptor after its data does not match the directory", record.name));
   }
 
   void warn_of_missing_sums() {
@@ -228,7 +228,7 @@ class ZipCheck {
     const auto without = std::ranges::count_if(zip_->records(), has_none);
     if (without == 0) return;
     findings_.warn(wrong(fmt::format("{} of {} records have no checksum", without, zip_->records().size()))
-                       .because("whoever wrote them left it out, so what they hold cannot be checked"));
+                       .because("their writer omitted it, so their content cannot be checked"));
   }
 
   const std::shared_ptr<const RandomReader> file_;

@@ -6,9 +6,9 @@
 #include <numeric>
 #include <utility>
 
+#include "libshard/core/box.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
-#include "libshard/core/index_walk.h"
 
 namespace shard {
 

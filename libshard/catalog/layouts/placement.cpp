@@ -60,7 +60,7 @@ Placement parse_placement(std::string_view text) {
     placement.split_factor = *factor;
     rest = rest.substr(0, comma);
   }
-  placement.dim = parse_dim(rest, text);
+  placement.dim = parse_dim(rest, text);  // A negative one counts from the end, once the tensor is known.
   return placement;
 }
 
@@ -69,6 +69,7 @@ Placement in_dtensor_terms(Placement placement) {
   return placement;
 }
 
+// A placement stores the ends of its parts, so that a part is found without a sum. Widths are their differences.
 std::vector<std::int64_t> widths_of(const Placement& placement) {
   std::vector<std::int64_t> widths(placement.ends.size());
   std::adjacent_difference(placement.ends.begin(), placement.ends.end(), widths.begin());
@@ -109,6 +110,7 @@ std::vector<MeshAxis> parse_mesh(std::string_view text) {
       refuse("an axis has no name");
     }
     if (std::ranges::find(mesh, name, &MeshAxis::name) != mesh.end()) refuse("an axis appears twice");
+    // A division, because the product of sizes could overflow.
     if (*size > kMaxRanks / ranks) refuse(fmt::format("it has more than {} ranks", kMaxRanks));
     ranks *= *size;
     mesh.push_back({name, *size});

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 
+#include "libshard/catalog/layouts/piece.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
 
@@ -22,17 +23,18 @@ DimRange even_part(std::int64_t n, const DimCut& cut, const std::string& where) 
   return {cut.index * size, size};
 }
 
-DimRange chunk_part(std::int64_t n, const DimCut& cut) {
-  const std::int64_t size = ceil_div(n, cut.parts);
-  const std::int64_t begin = size == 0 || cut.index > n / size ? n : cut.index * size;
-  return {begin, std::min(size, n - begin)};
-}
+/// torch.chunk: all parts have ceil(n / parts) elements but the last ones, which have fewer or none. A part past the
+/// end is empty at n.
+DimRange chunk_part(std::int64_t n, const DimCut& cut) { return piece_of(n, ceil_div(n, cut.parts), cut.index); }
 
+/// numpy.array_split: the first n % parts parts have one element more. Part i begins after i parts, of which min(i,
+/// extra) have one more.
 DimRange first_extra_part(std::int64_t n, const DimCut& cut) {
   const std::int64_t size = n / cut.parts, extra = n % cut.parts;
   return {cut.index * size + std::min(cut.index, extra), size + (cut.index < extra ? 1 : 0)};
 }
 
+/// Parts of given widths, by their ends: part i is [ends[i - 1], ends[i]).
 DimRange listed_part(std::int64_t n, const DimCut& cut, const std::string& where) {
   const std::int64_t sum = cut.ends.empty() ? 0 : cut.ends.back();
   if (std::ssize(cut.ends) != cut.parts || sum != n) {
@@ -64,6 +66,11 @@ std::vector<std::int64_t> ends_of(std::span<const std::int64_t> widths, const st
     ends.push_back(end);
   }
   return ends;
+}
+
+DimRange piece_of(std::int64_t n, std::int64_t size, std::int64_t index) {
+  const std::int64_t begin = size == 0 || index > n / size ? n : index * size;
+  return {begin, std::min(size, n - begin)};
 }
 
 DimRange cut_range(std::int64_t n, const DimCut& cut, const std::string& where) {

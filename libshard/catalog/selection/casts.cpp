@@ -8,9 +8,8 @@
 #include <utility>
 
 #include "libshard/catalog/selection/glob.h"
-#include "libshard/core/first_names.h"
 #include "libshard/core/nearest.h"
-#include "libshard/core/plural.h"
+#include "libshard/core/short_text.h"
 
 namespace shard {
 

@@ -15,8 +15,7 @@
 #include "libshard/core/box.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
-#include "libshard/core/first_names.h"
-#include "libshard/core/plural.h"
+#include "libshard/core/short_text.h"
 
 namespace shard {
 
@@ -84,13 +83,13 @@ std::vector<NamedEntry> all_names(const Catalog& source, const Selection& select
 ///   or a layout of several files for a format with a file for every rank.
 void check_layout(const Layout& layout, const FormatTraits& traits) {
   if (cuts_tensors(layout) && !std::holds_alternative<KeepLayout>(layout) && !traits.pieces) {
-    throw Error(ErrorCode::kInvalidArgument, fmt::format("{} holds whole tensors only", traits.name))
+    throw Error(ErrorCode::kInvalidArgument, fmt::format("{} stores only whole tensors", traits.name))
         .because("the layout cuts tensors into pieces")
         .suggest(Remedy::kWriteAs, "dcp")
         .suggest(Remedy::kSpreadFiles);
   }
   const bool is_files = std::holds_alternative<ShardsLayout>(layout) || std::holds_alternative<SizeLayout>(layout);
-  if (is_files && traits.uncut_on_all) {
+  if (is_files && traits.replicate_whole_tensors) {
     throw Error(ErrorCode::kInvalidArgument, fmt::format("{} always writes one file per rank", traits.name))
         .because("the number or size of files can be set only for whole tensors")
         .suggest(Remedy::kCutTensors);

@@ -10,7 +10,7 @@
 #include "libshard/catalog/targets/target_draft.h"
 #include "libshard/catalog/targets/target_pieces.h"
 #include "libshard/core/box.h"
-#include "libshard/core/first_names.h"
+#include "libshard/core/short_text.h"
 
 namespace shard {
 
@@ -27,7 +27,7 @@ class PieceAdder {
     for (const RankPiece& piece : placed.pieces) {
       if (piece.boxes.empty()) {
         builder_.add_empty(add_rank_tensor(selected, piece.rank, piece.local_sizes));
-      } else if (draft_.traits.one_box_per_item) {
+      } else if (draft_.traits.single_box_items) {
         for (const Box& box : piece.boxes) add_box(selected, piece.rank, box);
       } else {
         add_joined(selected, piece);
@@ -134,7 +134,7 @@ bool add_pieces(TargetDraft& draft, const Layout& layout) {
 void add_rank_files(TargetDraft& draft) {
   Catalog& target = draft.target;
   std::vector<std::int32_t> ranks;
-  if (draft.traits.uncut_on_all) {
+  if (draft.traits.replicate_whole_tensors) {
     for (std::int32_t rank = 0; rank < target.world_size.value_or(1); ++rank) ranks.push_back(rank);
   }
   for (const StoredTensor& stored : target.stored) ranks.push_back(stored.rank);

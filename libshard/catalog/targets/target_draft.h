@@ -98,7 +98,7 @@ struct TargetDraft {
 /// pieces, they are S(d) on one axis if its boxes are those of torch.chunk, one per rank in order. A rule that cuts a
 /// dimension in a different order than slowest axis first has none.
 ///
-/// If a format joins a rank's boxes (not `one_box_per_item`), KeepLayout and LikeLayout join them according to the
+/// If a format joins a rank's boxes (not `single_box_items`), KeepLayout and LikeLayout join them according to the
 /// sharding, and add empty pieces if the format keeps them.
 ///
 /// \pre the layout may cut, and the format has pieces
@@ -107,8 +107,8 @@ struct TargetDraft {
 bool add_pieces(TargetDraft& draft, const Layout& layout);
 
 /// Adds one file per rank that stores something, in rank order. Rank 0 has one even if it stores only objects. With
-/// `uncut_on_all`, every rank of world_size has one. Storages receive the files of their ranks. \pre add_pieces, and
-/// objects are added
+/// `replicate_whole_tensors`, every rank of world_size has one. Storages receive the files of their ranks. \pre
+/// add_pieces, and objects are added
 void add_rank_files(TargetDraft& draft);
 
 }  // namespace shard

@@ -10,8 +10,7 @@
 #include "libshard/core/box.h"
 #include "libshard/core/error.h"
 #include "libshard/core/hash_table.h"
-#include "libshard/core/index_walk.h"
-#include "libshard/core/plural.h"
+#include "libshard/core/short_text.h"
 
 namespace shard {
 
@@ -31,7 +30,8 @@ RankPiece whole_piece(Dims shape, std::int64_t rank) {
   return piece;
 }
 
-/// Converts the chunks of a checkpoint to pieces. Equal boxes are adjacent in the order of chunks.
+/// Converts the chunks of a checkpoint to pieces. Equal boxes are adjacent in the order of chunks, so a piece with the
+/// offsets of the one before it is a replica: validated chunks with equal offsets are equal boxes.
 std::vector<RankPiece> pieces_of_chunks(const Catalog& catalog, const Tensor& tensor) {
   std::vector<RankPiece> pieces;
   for (const Chunk& chunk : catalog.chunks_of(tensor)) {
@@ -63,7 +63,8 @@ std::vector<Placement> resolved(std::span<const Placement> placements, int dims)
 }
 
 /// Whether the cuts are equivalent to cuts with the slowest axis first, as placements define them. If each dimension is
-/// cut by one axis, the order does not matter.
+/// cut by one axis, the order does not matter. For a dimension of several axes, the order must be that of the mesh,
+/// because a part of a part depends on it: 5 elements over axes of 2 and 3 are not those over 3 and 2.
 bool cuts_slowest_first(const Sharding& words, std::span<const std::size_t> order) {
   std::map<int, std::size_t> last;
   for (const std::size_t axis : order) {
@@ -91,7 +92,8 @@ bool fits(const Sharding& words, std::int64_t ranks) {
 }
 
 /// For each mesh coordinate, by number: the number of the coordinate with the same data that is 0 on all axes of
-/// replicas.
+/// replicas. A coordinate's number is the sum of index * step; without the steps of the axes of replicas, it is that of
+/// the first replica.
 std::vector<std::size_t> first_replicas(const Sharding& words) {
   const std::size_t axes = words.mesh.size();
   std::vector<std::size_t> sizes(axes), steps(axes), coordinate(axes), numbers;
@@ -110,6 +112,7 @@ std::vector<RankPiece> place(Dims shape, const Sharding& words) {
   const Sharding known{words.mesh, {}, resolved(words.placements, shape.size())};
   std::vector<RankPiece> pieces = place(shape, known.mesh, known.placements);
   if (words.ranks.empty()) return pieces;
+  // Ranks need not be in the order of coordinates. Of the ranks with the same data, the lowest one is the original.
   const std::vector<std::size_t> first = first_replicas(known);
   std::vector<std::int64_t> lowest(pieces.size(), kMaxRanks);
   for (std::size_t i = 0; i < pieces.size(); ++i) {
@@ -125,7 +128,8 @@ std::vector<RankPiece> place(Dims shape, const Sharding& words) {
 }
 
 /// The dimension that torch.chunk would have to split into `ranks` pieces, one per rank in order, to produce these
-/// chunks; -1 if there is none. Pieces without elements may be missing.
+/// chunks; -1 if there is none. Pieces without elements may be missing. torch.chunk makes parts of ceil(n / ranks); the
+/// first chunk tells the dimension, and every other one must then be at rank * step.
 int chunked_dim(const Catalog& catalog, const Tensor& tensor, std::int64_t ranks) {
   const std::span<const Chunk> chunks = catalog.chunks_of(tensor);
   if (chunks.size() < 2) return -1;
@@ -146,8 +150,9 @@ int chunked_dim(const Catalog& catalog, const Tensor& tensor, std::int64_t ranks
   return dim;
 }
 
-/// Checks that packed elements are split between blocks: the runs of the innermost cut dimension must begin and end
-/// there.
+/// Checks that packed elements are split between blocks. Dimensions inside the innermost cut one are whole, so a run
+/// has size * inner elements, and runs begin at multiples of inner * the full size, plus inner * offset. All three must
+/// be multiples of a block.
 void check_cut(const SelectedTensor& selected, Dims shape, DType dtype, const Box& box) {
   const DTypeBlock block = dtype_block(dtype);
   if (block.elements == 1) return;
@@ -227,7 +232,7 @@ struct PieceRule::Impl {
     try {
       entry->second.pieces = stored(place(shape, mesh.mesh, placements, order), shape);
     } catch (Error& error) {
-      throw error.of_tensor(name).because(fmt::format("the layout cuts '{}' of {} so", name, to_string(shape)));
+      throw error.of_tensor(name).because(fmt::format("this is the layout's cut of '{}' {}", name, to_string(shape)));
     }
     Sharding sharding{mesh.mesh, {}, resolved(placements, shape.size())};
     if (cuts_slowest_first(sharding, order)) entry->second.sharding = intern(std::move(sharding));
@@ -253,7 +258,7 @@ struct PieceRule::Impl {
   /// addition to its boxes: it shows which ranks hold nothing, and how boxes are joined.
   const Placed& followed(const Catalog& catalog, const Tensor& tensor) {
     current.sharding = words_of(catalog, tensor);
-    const bool by_words = current.sharding != kNoIndex && (traits.keeps_empty || !traits.one_box_per_item);
+    const bool by_words = current.sharding != kNoIndex && (traits.keeps_empty || !traits.single_box_items);
     current.pieces = stored(by_words ? place(tensor.shape, words[current.sharding]) : pieces_of_chunks(catalog, tensor),
                             tensor.shape);
     return current;
@@ -300,7 +305,7 @@ struct PieceRule::Impl {
   /// Drops pieces that the format does not store.
   std::vector<RankPiece> stored(std::vector<RankPiece> pieces, Dims shape) {
     const bool is_uncut = std::ranges::all_of(pieces, [&](const auto& p) { return is_whole(p, shape); });
-    if (is_uncut && traits.uncut_on_all) {
+    if (is_uncut && traits.replicate_whole_tensors) {
       pieces.clear();
       for (std::int64_t rank = 0; rank < ranks(); ++rank) pieces.push_back(whole_piece(shape, rank));
     }
@@ -373,7 +378,7 @@ void PieceRule::check_used() const {
 std::optional<std::int64_t> PieceRule::world_size() const {
   const auto* other = std::get_if<LikeLayout>(&impl_->layout);
   const bool is_kept = std::holds_alternative<KeepLayout>(impl_->layout);
-  if ((other == nullptr && !is_kept) || impl_->traits.uncut_on_all) return impl_->ranks();
+  if ((other == nullptr && !is_kept) || impl_->traits.replicate_whole_tensors) return impl_->ranks();
   return other != nullptr ? other->like->world_size : impl_->source.world_size;
 }
 

@@ -44,7 +44,7 @@ class BlockCheck {
     // scaled tensor in blocks.
     const BlockNumbers ones(block_.size(), 1);
     if (places_of(scale_, ones, by_rank) == places_of(scaled_, block_, by_rank)) return;
-    throw wrong(fmt::format("{} cuts '{}' other than its scale '{}'", rule_.where, scaled_.name, scale_.name))
+    throw wrong(fmt::format("{} cuts '{}' differently from its scale '{}'", rule_.where, scaled_.name, scale_.name))
         .of_tensor(scale_.name)
         .because(fmt::format("an element of the scale is a block of [{}]", fmt::join(block_, ", ")));
   }
@@ -69,7 +69,7 @@ class BlockCheck {
   Error inside_block(int dim) const {
     return wrong(fmt::format("cannot map '{}': it is cut inside a block of its scale '{}'", scaled_.name, scale_.name))
         .of_tensor(scaled_.name)
-        .because(fmt::format("{} says blocks of [{}]; the cut is along dimension {}", rule_.where,
+        .because(fmt::format("{} defines blocks of [{}]; the cut is along dimension {}", rule_.where,
                              fmt::join(block_, ", "), dim));
   }
 
@@ -130,7 +130,7 @@ void check_blocks(const ModelMap& map, std::span<const BlockedTensor> tensors,
         throw Error(ErrorCode::kNotFound,
                     fmt::format("the source lacks '{}', whose scale is '{}'", scaled, tensor.name))
             .of_tensor(scaled)
-            .because(fmt::format("{} says so", rule.where));
+            .because(fmt::format("{} defines it as the scale", rule.where));
       }
       BlockCheck(map, match, tensor, tensors[*found], rank_of).run();
     }

@@ -213,7 +213,7 @@ FlatBuffers::FlatBuffers(const ModelMap& map, std::vector<FlatLocal> locals) : l
     std::optional<FlatKeys::Place> place = keys.find(local.key);
     if (!place) {
       throw wrong(
-          fmt::format("cannot lay '{}' in a flat buffer: no group or order of the map's flatten has it", local.key))
+          fmt::format("cannot put '{}' into a flat buffer: no group or order of the map's flatten has it", local.key))
           .of_tensor(local.key);
     }
     there.insert(local.key);
@@ -245,7 +245,7 @@ void FlatBuffers::lay_group(const ModelMap& map, std::span<const std::uint32_t> 
     const FlatLocal& local = locals_[i];
     if (local.dtype != first.dtype) {
       throw wrong(
-          fmt::format("cannot lay '{}' in one flat buffer with '{}': it has another dtype", local.key, first.key))
+          fmt::format("cannot put '{}' into one flat buffer with '{}': its dtype is different", local.key, first.key))
           .of_tensor(local.key)
           .expected(dtype_name(first.dtype))
           .found(dtype_name(local.dtype));

@@ -10,7 +10,6 @@
 #include "libshard/core/box.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
-#include "libshard/core/index_walk.h"
 #include "libshard/map/arithmetic/dim_runs.h"
 #include "libshard/map/documents/wrong.h"
 
@@ -108,7 +107,7 @@ class PartMaker {
         rule_.concat->is_equal ? shapes_[0][dim] : map_.variables().evaluate(rule_.concat->sizes[segment]);
     const std::int64_t size = shapes_[segment][dim];
     if (stated == size) return;
-    throw wrong(fmt::format("{}: segment {} has another size than the map says", rule_.where, segment))
+    throw wrong(fmt::format("{}: segment {} does not have the size in the map", rule_.where, segment))
         .expected(stated)
         .found(size);
   }
@@ -187,7 +186,7 @@ class PartMaker {
     const std::optional<std::int64_t> stated =
         rule_.pad->true_size ? map_.variables().evaluate_known(*rule_.pad->true_size) : std::nullopt;
     if (stated && *stated != n) {
-      throw wrong(fmt::format("{}: what is padded has another size than the map says", rule_.where))
+      throw wrong(fmt::format("{}: the padded tensor does not have the size in the map", rule_.where))
           .expected(*stated)
           .found(n);
     }
@@ -195,7 +194,7 @@ class PartMaker {
     const std::int64_t to = padded_ ? *padded_ : map_.variables().evaluate(rule_.pad->to, n);
     if (to >= n) return to;
     if (padded_) {
-      throw wrong(fmt::format("{}: fewer are stored than the map says", rule_.where))
+      throw wrong(fmt::format("{}: fewer elements are stored than the map defines", rule_.where))
           .expected(fmt::format("at least {}", n))
           .found(to);
     }

@@ -2,7 +2,6 @@
 
 #include <fmt/ranges.h>
 
-#include "libshard/map/documents/common_keys.h"
 #include "libshard/map/documents/document_rules.h"
 #include "libshard/map/documents/document_text.h"
 #include "libshard/map/documents/json_place.h"
@@ -21,7 +20,7 @@ std::string read_from(const JsonPlace& place, PatternSizes& sizes) {
     if (pattern->NumberOfCapturingGroups() > 1) throw place.not_a("a pattern with one group at most");
     return from;
   }
-  throw JsonPlace::wrong(place.where() + " does not say where a number is")
+  throw JsonPlace::wrong(place.where() + " does not define where the number comes from")
       .expected("config.json#/POINTER, args.NAME, stored#PATTERN, logical#PATTERN")
       .found(from);
 }
@@ -54,7 +53,7 @@ MapIndex read_index(const std::string& name, const JsonPlace& place, const MapDo
   if (const auto table = place.find("table")) {
     for (const JsonPlace& part : table->items()) index.table.push_back(part.expressions());
     if (place.find("split") || place.find("counts") || !index.count) {
-      throw JsonPlace::wrong(table->where() + " stands with count, in place of split and counts");
+      throw JsonPlace::wrong(table->where() + " needs count, and excludes split and counts");
     }
   }
   if (const auto chunks = place.find("chunks")) index.chunks = chunks->expression();
@@ -129,7 +128,8 @@ MapFiles read_files(const JsonPlace& place, const MapDocument& document) {
   }
   if (const auto root = place.find("root")) files.root = read_root(*root);
   if (!files.root.empty() && files.container == MapContainer::kSafetensors) {
-    throw JsonPlace::wrong(place.where() + ".root stands with torch.save files: safetensors files have no keys");
+    throw JsonPlace::wrong(place.where() +
+                           ".root is only for torch.save files, because safetensors files have no keys");
   }
   if (const auto writer = place.find("writer")) files.writer = read_on(*writer, document.mesh);
   if (const auto states = place.find("states")) {
@@ -165,7 +165,7 @@ MapDocument parse_map_document(std::string_view text, const std::string& file) t
   }
   if (const auto files = top.find("files")) {
     for (const JsonPlace& place : files->items_or_self()) document.files.push_back(read_files(place, document));
-    if (document.mesh.empty()) throw JsonPlace::wrong(files->where() + " stands with a mesh");
+    if (document.mesh.empty()) throw JsonPlace::wrong(files->where() + " needs a mesh");
   }
   if (const auto types = top.find("types")) {
     for (const auto& [name, place] : types->members()) document.types.emplace_back(name, place.text());
@@ -174,7 +174,7 @@ MapDocument parse_map_document(std::string_view text, const std::string& file) t
     for (const auto& [name, place] : index->members()) document.index.push_back(read_index(name, place, document));
   }
   const JsonPlace rules = top.at("rules");
-  check_count(rules, kMaxSettledRules);
+  check_count(rules, kMaxResolvedRules);
   for (const JsonPlace& place : rules.items()) document.rules.push_back(read_rule(place, document, sizes));
   if (const auto flatten = top.find("flatten")) document.flatten = read_flatten(*flatten, document, sizes);
   if (const auto states = top.find("states")) {

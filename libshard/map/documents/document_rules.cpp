@@ -6,11 +6,64 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
+#include <optional>
+#include <string_view>
 
+#include "libshard/catalog/selection/pattern_sets.h"
 #include "libshard/core/box.h"
-#include "libshard/map/documents/common_keys.h"
 
 namespace shard {
+
+namespace {
+
+constexpr std::string_view kSchema = "shardctl.layout/1";
+
+}  // namespace
+
+void check_schema(const JsonPlace& top) {
+  if (!top.json().is_object()) throw top.not_a("an object");
+  const std::string schema = top.text_of("schema");
+  if (schema != kSchema) throw JsonPlace::wrong("wrong schema").expected(kSchema).found(schema);
+}
+
+int read_dim(const JsonPlace& place, int least) {
+  const JsonPlace::Json& dim = place.json();
+  const bool fits =
+      dim.is_number_integer() && (dim.is_number_unsigned() ? dim.get<std::uint64_t>() < std::uint64_t{kMaxDims}
+                                                           : dim.get<std::int64_t>() >= least);
+  if (!fits) throw place.not_a("a dimension").expected(fmt::format("{} to {}", least, kMaxDims - 1)).found(dim.dump());
+  return dim.get<int>();
+}
+
+CutRule read_split(const JsonPlace& place) {
+  return static_cast<CutRule>(place.word({"even", "chunk", "first_extra", "widths"}));
+}
+
+MapCut read_cut(const JsonPlace& place, std::size_t axis, CutRule otherwise, int least_dim) {
+  MapCut cut{axis, 0, otherwise};
+  if (const auto dim = place.find("dim")) cut.dim = read_dim(*dim, least_dim);
+  if (const auto split = place.find("split")) cut.split = read_split(*split);
+  const auto widths = place.find("widths");
+  if (widths) cut.widths = widths->expressions();
+  if (widths && cut.widths.empty()) throw widths->not_a("a list of widths, one for each part");
+  if ((cut.split == CutRule::kWidths) != widths.has_value()) {
+    throw JsonPlace::wrong(place.where() + ": widths and split \"widths\" must be used together");
+  }
+  return cut;
+}
+
+std::unique_ptr<RE2> checked_pattern(const JsonPlace& place, std::unique_ptr<RE2> compiled) {
+  if (compiled == nullptr) throw too_large_patterns();
+  if (!compiled->ok()) throw place.not_a("a regular expression").found(place.text()).because(compiled->error());
+  return compiled;
+}
+
+Error too_large_patterns() {
+  return JsonPlace::wrong("the patterns of the document are too large")
+      .because(fmt::format("together they may compile to at most {} RE2 instructions, and {} bytes each",
+                           PatternSets::kMaxPrograms, PatternSizes::kMaxText));
+}
 
 namespace {
 
@@ -184,13 +237,13 @@ void read_stored(const JsonPlace& place, MapRule& rule) {
   for (const NameTemplate& other : rule.others) {
     if (other.placeholders() == rule.stored.placeholders()) continue;
     throw JsonPlace::wrong(
-        fmt::format("{}: '{}' and '{}' have other placeholders", place.where(), rule.stored.text(), other.text()));
+        fmt::format("{}: '{}' and '{}' have different placeholders", place.where(), rule.stored.text(), other.text()));
   }
 }
 
 void read_match(const JsonPlace& place, const JsonPlace& match, MapRule& rule, PatternSizes& sizes) {
   for (const char* key : {"logical", "stored", "beside", "alias"}) {
-    if (place.find(key)) throw JsonPlace::wrong(fmt::format("{}: match stands in place of {}", place.where(), key));
+    if (place.find(key)) throw JsonPlace::wrong(fmt::format("{}: match and {} exclude each other", place.where(), key));
   }
   rule.match = match.text();
   read_pattern(match, rule.match, sizes);
@@ -204,7 +257,7 @@ void read_names(const JsonPlace& place, MapRule& rule, PatternSizes& sizes) {
   if (match) return read_match(place, *match, rule, sizes);
   if (rule.drops) throw JsonPlace::wrong(place.where() + ": drop is for rules with match");
   const auto alias = place.find("alias");
-  if (alias && place.find("logical")) throw JsonPlace::wrong(place.where() + ": alias stands in place of logical");
+  if (alias && place.find("logical")) throw JsonPlace::wrong(place.where() + ": alias and logical exclude each other");
   rule.is_alias = alias.has_value();
   const JsonPlace logical = alias ? *alias : place.at("logical");
   for (const JsonPlace& item : logical.items_or_self()) rule.logical.push_back(read_template(item));
@@ -253,7 +306,7 @@ void check_placeholders(const MapRule& rule, const MapDocument& document) {
   const auto check = [&](const std::vector<std::string>& names, const std::vector<std::string>& others) {
     for (const std::string& name : names) {
       if (has(others, name) || is_variable(document, name)) continue;
-      throw JsonPlace::wrong(fmt::format("{}: '{{{}}}' stands on one side only", rule.where, name));
+      throw JsonPlace::wrong(fmt::format("{}: '{{{}}}' appears on only one side", rule.where, name));
     }
   };
   for (const NameTemplate& segment : rule.logical) {
@@ -265,7 +318,7 @@ void check_placeholders(const MapRule& rule, const MapDocument& document) {
   }
   for (const MapStack& stack : rule.stack) {
     if (!has(rule.stored.placeholders(), stack.index)) continue;
-    throw JsonPlace::wrong(fmt::format("{}: the name of what is stacked has '{{{}}}'", rule.where, stack.index));
+    throw JsonPlace::wrong(fmt::format("{}: the name of the stacked tensors has '{{{}}}'", rule.where, stack.index));
   }
 }
 

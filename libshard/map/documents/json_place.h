@@ -93,7 +93,7 @@ class JsonPlace {
     const std::string given = text();
     const auto* const found = std::ranges::find(words, std::string_view(given));
     if (found != words.end()) return static_cast<std::size_t>(found - words.begin());
-    throw wrong(fmt::format("{} is not one of the words that it may be", where_))
+    throw wrong(fmt::format("{} is not one of the allowed words", where_))
         .expected(fmt::format("{}", fmt::join(words, ", ")))
         .found(given);
   }

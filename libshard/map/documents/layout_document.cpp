@@ -17,7 +17,7 @@
 #include "libshard/core/error.h"
 #include "libshard/core/json_writer.h"
 #include "libshard/core/utf8.h"
-#include "libshard/map/documents/common_keys.h"
+#include "libshard/map/documents/document_rules.h"
 #include "libshard/map/documents/document_text.h"
 #include "libshard/map/documents/json_place.h"
 

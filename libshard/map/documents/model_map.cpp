@@ -9,10 +9,10 @@
 
 #include "libshard/catalog/layouts/placement.h"
 #include "libshard/catalog/selection/pattern_sets.h"
+#include "libshard/core/box.h"
 #include "libshard/core/error.h"
-#include "libshard/core/index_walk.h"
 #include "libshard/core/parse_number.h"
-#include "libshard/map/documents/common_keys.h"
+#include "libshard/map/documents/document_rules.h"
 #include "libshard/map/documents/resolve.h"
 #include "libshard/map/documents/wrong.h"
 

@@ -84,8 +84,7 @@ NameTemplate NameTemplate::without(std::string_view placeholder) const {
     if (placeholders_[places_[i]] != placeholder) continue;
     std::string& behind = shorter.literals_[i + 1];
     if (!behind.starts_with('.')) {
-      throw Error(ErrorCode::kInvalidArgument,
-                  fmt::format("no dot stands behind '{{{}}}' in '{}'", placeholder, text_));
+      throw Error(ErrorCode::kInvalidArgument, fmt::format("no dot follows '{{{}}}' in '{}'", placeholder, text_));
     }
     behind.erase(0, 1);
   }

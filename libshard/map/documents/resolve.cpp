@@ -105,9 +105,9 @@ std::size_t weight_of(const MapRule& rule) {
 void check_product(const MapDocument& document) {
   const std::size_t families = document.flatten ? document.flatten->families.size() : 0;
   const std::size_t rules = document.rules.size(), copies = document.states.size() + families;
-  if (copies + 1 > kMaxSettledRules / std::max<std::size_t>(1, rules)) {
+  if (copies + 1 > kMaxResolvedRules / std::max<std::size_t>(1, rules)) {
     throw wrong("cannot use the map: its rules are too many for its states")
-        .expected(fmt::format("at most {} rules in all states together", kMaxSettledRules))
+        .expected(fmt::format("at most {} rules in all states together", kMaxResolvedRules))
         .found(fmt::format("{} rules and {} states", rules, copies));
   }
   std::size_t bytes = 0;

@@ -11,7 +11,7 @@
 #include "libshard/core/error.h"
 #include "libshard/core/json_builder.h"
 #include "libshard/core/parse_number.h"
-#include "libshard/map/documents/common_keys.h"
+#include "libshard/map/documents/document_rules.h"
 #include "libshard/map/documents/wrong.h"
 
 namespace shard {
@@ -188,7 +188,7 @@ MapVariables::MapVariables(const MapDocument& document, const MapInputs& inputs)
     if (stated != inputs.given.end()) {
       const MapValue value = read_stated(stated->second);
       if (found && *found != value) {
-        throw wrong(fmt::format("'{}' was set to {}, but the checkpoint or its config.json says {}", variable.name,
+        throw wrong(fmt::format("'{}' was set to {}, but the checkpoint or its config.json has {}", variable.name,
                                 text_of(value), text_of(*found)))
             .expected(text_of(*found))
             .found(text_of(value));

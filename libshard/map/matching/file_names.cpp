@@ -48,7 +48,8 @@ const MapFiles* written_files(const MapDocument& document) {
   if (document.files.empty()) return nullptr;
   const MapFiles& files = document.files.front();
   if (document.files.size() == 1 && files.writer.empty()) return &files;
-  throw Error(ErrorCode::kUnsupported, "cannot write files of ranks of which some hold only a part of a rank's tensors")
+  throw Error(ErrorCode::kUnsupported,
+              "cannot write per-rank files of which some contain only a part of a rank's tensors")
       .because("the map's files are a list, or have a writer: such files are only read");
 }
 

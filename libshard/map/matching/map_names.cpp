@@ -267,8 +267,7 @@ MapNames::StackRange MapNames::stack_at(std::size_t rule, std::span<const std::i
     const Index* const index = rules_[rule].on_axis[rules_[rule].stack[i]];
     if (index == nullptr) continue;
     if (!index->document->count) {
-      throw wrong(
-          fmt::format("the map stacks index '{}' over an axis and does not say its count", index->document->name));
+      throw wrong(fmt::format("the map stacks index '{}' over an axis without a count", index->document->name));
     }
     if (index->document->chunks.text() != "1")
       throw wrong(fmt::format("the map stacks index '{}', which has chunks", index->document->name));
@@ -290,6 +289,25 @@ MapNames::StackRange MapNames::stack_at(std::size_t rule, std::span<const std::i
 std::optional<std::int64_t> MapNames::stated_count(const std::string& index) const {
   const Index* const found = find_index(index);
   return found != nullptr && found->document->count ? std::optional(std::ssize(found->places)) : std::nullopt;
+}
+
+std::vector<std::string> RuleUse::check() const {
+  std::vector<std::string> unused;
+  for (std::size_t i = 0; i < used_.size(); ++i) {
+    const MapRule& rule = map_.rule(i);
+    if (!used_[i] && !rule.optional && !rule.drops && map_.counts(rule)) unused.push_back(rule.where);
+  }
+  if (unused.empty()) return {};
+  if (map_.document().must_use_rules) {
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("cannot use the map: {} matches no tensor{}", unused.front(),
+                            unused.size() == 1 ? "" : fmt::format("; neither do {} others", unused.size() - 1)))
+        .because("the rule is not marked 'optional'")
+        .found(unused.front());
+  }
+  std::vector<std::string> warnings;
+  for (const std::string& where : unused) warnings.push_back(where + " of the map matches no tensor");
+  return warnings;
 }
 
 }  // namespace shard

@@ -2,6 +2,7 @@
 ///   libshard/map only.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -9,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "libshard/core/keyed_hash.h"
+#include "libshard/core/hash_table.h"
 #include "libshard/map/documents/model_map.h"
 
 namespace shard {
@@ -100,6 +101,20 @@ class MapNames {
   std::int64_t numbers_left_ = kMaxIndexNumbers;
   std::vector<Index> indices_;
   std::vector<Rule> rules_;
+};
+
+/// Records which rules of a map matched at least one name. Ownership: the map must outlive it.
+class RuleUse {
+ public:
+  explicit RuleUse(const ModelMap& map) : map_(map), used_(map.document().rules.size()) {}
+  void add(std::size_t rule) { used_[rule] = true; }
+  /// \returns warnings about rules that matched nothing, if the document demands only warnings.
+  /// \throws Error kInvalidArgument  a rule that must match did not.
+  std::vector<std::string> check() const;
+
+ private:
+  const ModelMap& map_;
+  std::vector<bool> used_;
 };
 
 }  // namespace shard

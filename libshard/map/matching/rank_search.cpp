@@ -123,7 +123,7 @@ class RankSearch {
       for (const FittingFile& file : files) {
         for (const auto& [field, value] : file.values) {
           if (is_number(field) || first.try_emplace(field, value).second || first[field] == value) continue;
-          throw wrong(fmt::format("cannot tell which files to read: their names have several values of '{}'", field))
+          throw wrong(fmt::format("cannot choose which files to read: their names have several values of '{}'", field))
               .in_file(file.path)
               .because(fmt::format("they have {} and {}", first[field], value))
               .suggest(Remedy::kStateVariable, field);

@@ -12,15 +12,13 @@
 #include "libshard/core/box.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
-#include "libshard/core/first_names.h"
 #include "libshard/core/hash_table.h"
-#include "libshard/core/index_walk.h"
+#include "libshard/core/short_text.h"
 #include "libshard/map/arithmetic/block_check.h"
 #include "libshard/map/arithmetic/flat_buffers.h"
 #include "libshard/map/documents/wrong.h"
 #include "libshard/map/matching/file_names.h"
 #include "libshard/map/matching/map_names.h"
-#include "libshard/map/matching/rule_use.h"
 
 namespace shard {
 
@@ -89,7 +87,7 @@ class Applying {
     const auto is_one_ranks = [&](const SelectedTensor& tensor) { return source_.tensors[tensor.source].rank >= 0; };
     const auto found = std::ranges::find_if(given_.tensors, is_one_ranks);
     if (found == given_.tensors.end()) return;
-    throw Error(ErrorCode::kUnsupported, fmt::format("cannot map '{}': ranks hold different values of it", found->name))
+    throw Error(ErrorCode::kUnsupported, fmt::format("cannot map '{}': its values differ between ranks", found->name))
         .of_tensor(found->name);
   }
 
@@ -134,7 +132,8 @@ class Applying {
     if (!rule.dtype || dtype == *rule.dtype) return;
     const SelectedTensor& tensor = given_.tensors[selected];
     if (dtype != tensor.dtype || rule.is_alias) {
-      throw wrong(fmt::format("{} stores '{}' as another dtype than the rule of its name", rule.where, tensor.name))
+      throw wrong(
+          fmt::format("{} stores '{}' with a different dtype from the rule of its name", rule.where, tensor.name))
           .of_tensor(tensor.name);
     }
     if (!is_float(dtype) || !is_float(*rule.dtype) || !is_castable(dtype) || !is_castable(*rule.dtype)) {
@@ -269,13 +268,13 @@ class Applying {
     if (tensors.shapes.size() <= segment) tensors.shapes.emplace_back(shape.begin(), shape.end());
     const MapRule& rule = map_.rule(tensors.rule);
     if (!std::ranges::equal(tensors.shapes[segment], shape)) {
-      throw wrong(fmt::format("{} cannot stack '{}': it has another shape", rule.where, tensor.name))
+      throw wrong(fmt::format("{} cannot stack '{}': its shape is different", rule.where, tensor.name))
           .of_tensor(tensor.name)
           .expected(to_string(tensors.shapes[segment]))
           .found(to_string(shape));
     }
     if (made_.entries_[selected].dtype == dtype) return;
-    throw wrong(fmt::format("{} cannot join '{}' with others: it has another dtype", rule.where, tensor.name))
+    throw wrong(fmt::format("{} cannot join '{}' with others: its dtype is different", rule.where, tensor.name))
         .of_tensor(tensor.name)
         .expected(dtype_name(dtype))
         .found(dtype_name(tensor.dtype))

@@ -1,18 +1,24 @@
-/// \file MappedReader: a Reader of logical tensors, which undoes a map on a stored source.
+/// \file Readers between a source and the copy job: MappedReader undoes a map on a stored source, PaddedReader appends
+/// the
+///   output's padding.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "libshard/checkpoint/reader.h"
 #include "libshard/map/documents/model_map.h"
+#include "libshard/map/passes/apply.h"
 #include "libshard/map/passes/undo.h"
 
 namespace shard {
 
+/// A Reader of logical tensors.
 class MappedReader final : public Reader {
  public:
   /// See UndoneMap for `leaves_out` and for errors.
@@ -42,6 +48,31 @@ class MappedReader final : public Reader {
   std::vector<std::pair<std::uint32_t, std::uint32_t>> paddings_of_;  ///< Pairs of a stored tensor and a padding in it,
                                                                       ///< sorted.
   std::vector<std::uint32_t> unread_;  ///< By padding: the number of its stored tensors that are not located yet.
+};
+
+/// Appends tensors of zeros, in one more file that no store contains, for the padding of the output. Tensors keep their
+/// indices.
+class PaddedReader final : public Reader {
+ public:
+  PaddedReader(std::unique_ptr<Reader> inner, std::span<const PaddingTensor> paddings);
+
+  /// The index of the first tensor of zeros.
+  std::uint32_t first_padding() const { return first_padding_; }
+  const Catalog& catalog() const override { return catalog_; }
+  void locate(std::span<const std::uint32_t> tensors) override;
+  void load_objects() override;
+  std::int64_t unread_object_bytes() const override { return inner_->unread_object_bytes(); }
+  std::shared_ptr<const RandomReader> file(std::uint32_t index) const override;
+  std::shared_ptr<const RandomReader> bytes_of(std::uint32_t storage) const override;
+
+ private:
+  void add_zeros();
+
+  std::unique_ptr<Reader> inner_;
+  std::vector<PaddingTensor> paddings_;
+  Catalog catalog_;
+  std::uint32_t first_padding_ = 0;
+  std::shared_ptr<const RandomReader> zeros_;
 };
 
 }  // namespace shard

@@ -15,17 +15,14 @@
 #include "libshard/core/box.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
-#include "libshard/core/first_names.h"
 #include "libshard/core/hash_table.h"
-#include "libshard/core/index_walk.h"
+#include "libshard/core/short_text.h"
 #include "libshard/map/arithmetic/block_check.h"
 #include "libshard/map/arithmetic/flat_buffers.h"
 #include "libshard/map/arithmetic/rule_parts.h"
 #include "libshard/map/documents/model_map.h"
 #include "libshard/map/documents/wrong.h"
 #include "libshard/map/matching/map_names.h"
-#include "libshard/map/matching/rule_use.h"
-#include "libshard/map/passes/undo_errors.h"
 #include "libshard/map/passes/undo_flat.h"
 
 namespace shard {
@@ -122,7 +119,8 @@ class ShapeFinder {
     const bool is_padded = rule_.pad && rule_.pad->dim == d;
     if (!is_padded) return whole_size(d);
     if (rule_.pad->true_size) return map_.variables().evaluate(*rule_.pad->true_size);
-    throw wrong(fmt::format("cannot undo {}: the document does not state the true size of what is padded", rule_.where))
+    throw wrong(fmt::format("cannot undo {}: the document does not state the size of the tensor without its padding",
+                            rule_.where))
         .because("its pad has no key 'true'");
   }
 
@@ -350,7 +348,8 @@ class Undoing {
     if (!is_held && (index == kNoIndex || stored_.tensors[index].rank < 0)) return;
     const Tensor& tensor = stored_at(group, rank);
     if (!is_held) {
-      throw wrong(fmt::format("cannot map '{}': rank {} holds it, but the map says it does not", tensor.name, rank));
+      throw wrong(fmt::format("cannot map '{}': rank {} stores it, but the map does not assign it to that rank",
+                              tensor.name, rank));
     }
     const MapNames::StackRange stack = names_.stack_at(group.rule, tensors.stack, coordinate);
     const RankPart part = part_of_rank(map_, tensors, coordinate, stack.begin, stack.size, *made_.arena_);

@@ -8,14 +8,31 @@
 #include "libshard/core/box.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
-#include "libshard/core/index_walk.h"
 #include "libshard/map/arithmetic/flat_buffers.h"
 #include "libshard/map/documents/resolve.h"
 #include "libshard/map/documents/wrong.h"
 #include "libshard/map/matching/map_names.h"
-#include "libshard/map/passes/undo_errors.h"
 
 namespace shard {
+
+Error held_twice(std::string_view tensor, std::int64_t rank) {
+  const std::string holder = rank < 0 ? "the checkpoint" : fmt::format("rank {}", rank);
+  return wrong(fmt::format("cannot map '{}': {} stores it twice", tensor, holder)).of_tensor(tensor);
+}
+
+Error part_missing(std::string_view tensor, std::int64_t rank) {
+  return Error(ErrorCode::kNotFound, fmt::format("rank {} lacks its part of '{}'", rank, tensor))
+      .of_tensor(tensor)
+      .of_rank(static_cast<int>(rank));
+}
+
+Error dtypes_differ(std::string_view tensor, DType expected, DType found) {
+  return Error(ErrorCode::kCorruption, fmt::format("ranks store '{}' with different dtypes", tensor))
+      .of_tensor(tensor)
+      .of_kind(FindingKind::kDtypeMismatch)
+      .expected(dtype_name(expected))
+      .found(dtype_name(found));
+}
 
 namespace {
 
@@ -43,7 +60,7 @@ void for_each_stated(const ModelMap& map, const NameTemplate& names, Visit&& vis
     counts.push_back(map.variables().evaluate(*index->count));
     if (counts.back() < 1) return;
     if (counts.back() > kMaxStated / all)
-      throw wrong("the map's flatten.shapes stands for too many names").found(counts.back());
+      throw wrong("the map's flatten.shapes expands to too many names").found(counts.back());
     all *= counts.back();
   }
   std::vector<std::int64_t> at(counts.size());
@@ -86,7 +103,7 @@ void FlatUndo::run(std::span<const Known> known) {
       const bool has_known = !is_model && !flatten_.families.front().state.empty();
       if (!has_known) {
         throw wrong(
-            "cannot undo the map's flatten: the document does not state the shapes of what lies in flat buffers")
+            "cannot undo the map's flatten: the document does not state the shapes of the tensors in flat buffers")
             .because("it has no key 'shapes'");
       }
       add_like(i, known, catalog);

@@ -14,11 +14,23 @@
 #include <vector>
 
 #include "libshard/catalog/catalog.h"
+#include "libshard/core/dtype.h"
+#include "libshard/core/error.h"
 #include "libshard/core/hash_table.h"
 #include "libshard/map/documents/model_map.h"
 #include "libshard/map/passes/apply.h"
 
 namespace shard {
+
+// Errors of undoing a map, for separate tensors and for those in flat buffers.
+
+/// kInvalidArgument: two stored tensors are the same part of one rank. \param rank  -1: a part that is equal on all
+/// ranks
+Error held_twice(std::string_view tensor, std::int64_t rank);
+/// kNotFound: a rank does not have the part that the map assigns to it.
+Error part_missing(std::string_view tensor, std::int64_t rank);
+/// kCorruption of kind dtype_mismatch.
+Error dtypes_differ(std::string_view tensor, DType expected, DType found);
 
 struct FlatBuffer;
 

@@ -133,7 +133,7 @@ class MpiGroup final : public Group {
     MPI_Comm_rank(comm_, &rank_);
     MPI_Comm_size(comm_, &size_);
     if (rank_ != request.launch.rank || size_ != request.launch.size) {
-      throw Error(ErrorCode::kUnsupported, fmt::format("MPI says rank {} of {}, the launcher rank {} of {}", rank_,
+      throw Error(ErrorCode::kUnsupported, fmt::format("MPI reports rank {} of {}, the launcher rank {} of {}", rank_,
                                                        size_, request.launch.rank, request.launch.size))
           .because("the launcher belongs to a different MPI than the one in this build")
           .suggest(Remedy::kUseBackend, "gloo");

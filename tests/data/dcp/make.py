@@ -5,7 +5,7 @@
 
 four_ranks/   a nested state dict: DTensors cut by rows (evenly, unevenly, with an empty shard), by columns and on a
               2x2 mesh, a replicated one, plain tensors of every rank, of no dimensions, empty and of odd dtypes, an
-              optimizer-like dict, lists, numbers, text, None, a tuple, a tuple that holds a tensor.
+              optimizer-like dict, lists, numbers, text, None, a tuple, a tuple that contains a tensor.
 one_rank/     saved by one process: no version of the tensors is cut.
 expected.json name -> dtype, shape and all elements (as hex of the row-major little-endian bytes) of four_ranks.
 """

@@ -16,7 +16,7 @@ sys.modules["my_project.states"] = project
 
 
 class Codes(torch.Tensor):
-    """int8 codes and a scale that stand for float32 elements."""
+    """int8 codes and a scale that represent float32 elements."""
 
     @staticmethod
     def __new__(cls, codes, scale):

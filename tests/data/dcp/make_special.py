@@ -4,7 +4,7 @@
     python make_special.py [OUT]
 
 own_metadata/  use_collectives=False: metadata of each rank. Cut, replicated and plain tensors; tensors and objects that
-               are equal on both ranks, that differ, and that one rank alone has; the same inside tuples.
+               are equal on both ranks, that differ, and that only one rank has; the same inside tuples.
 zstd/          one process, every item through the transform stream.zstd/1; tensors inside tuples too.
 coded/         one process; elements that are not plain: conjugated and negated as torch leaves them, and items that were
                rewritten with deflated records and as a big-endian machine has them.

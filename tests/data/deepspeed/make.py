@@ -1,18 +1,18 @@
 """Trains a tiny model with the real DeepSpeed on the CPU and saves it: make.py OUT SPEC, started by torchrun.
 
 SPEC is JSON: stage, and where wanted dtype, tied, frozen, groups, zero (more of zero_optimization), exclude_frozen.
-Beside OUT lies OUT.safetensors, the truth: what the live engine says of parameters and moments, and the module of the rest.
+OUT.safetensors, beside OUT, has the expected values: parameters and moments from the live engine, the rest from the module.
 The folders here came of DeepSpeed 0.18.2 with torch 2.11 (DS_ACCELERATOR=cpu, gloo):
 
   stage1          2 ranks  {"stage": 1}
   stage1_frozen   2 ranks  {"stage": 1, "dtype": "bf16", "frozen": true}
   stage2_tied     3 ranks  {"stage": 2, "dtype": "bf16", "tied": true}
   stage2_robin    2 ranks  {"stage": 2, "dtype": "bf16", "zero": {"round_robin_gradients": true}}
-                  (its truth is left out: 0.18.2 itself reads other elements than it saved)
+                  (without expected values: 0.18.2 itself reads different elements from the saved ones)
   stage3          2 ranks  {"stage": 3}
   stage3_groups   3 ranks  {"stage": 3, "dtype": "bf16", "zero": {"sub_group_size": 10}, "tied": true}
 
-universal_of_stage1 and universal_of_stage3 are what its ds_to_universal made of two of them:
+universal_of_stage1 and universal_of_stage3 are the output of its ds_to_universal for two of them:
   python -m deepspeed.checkpoint.ds_to_universal --input_folder stage1/global_step2
     --output_folder universal_of_stage1/global_step2 --inject_missing_state
 """

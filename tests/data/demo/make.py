@@ -1,6 +1,6 @@
 """Makes tests/data/demo/ckpt: a small training checkpoint as real torch writes it from 4 ranks. Run: make.py FOLDER
 
-A two-layer model sharded by rows over 4 Gloo processes, its AdamW state, and a step counter: what a run leaves behind.
+A two-layer model sharded by rows over 4 Gloo processes, its AdamW state, and a step counter: the files of a run.
 Written with torch 2.11.0.
 """
 import os

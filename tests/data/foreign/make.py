@@ -1,6 +1,6 @@
-"""Writes the files of this folder: checkpoints that hold more than plain tensors and plain data.
+"""Writes the files of this folder: checkpoints that contain more than plain tensors and plain data.
 
-    python make.py              what torch writes by itself, and the forms that need no other package
+    python make.py              torch's own files, and the forms that need no other package
     python make.py torchao      also float8 training and int8 weights, with torchao 0.18.0
     python make.py galore       also an optimizer that keeps projectors, with galore-torch 1.0
 

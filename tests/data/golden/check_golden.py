@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Compares what shardctl reads from the golden files with what the torch that wrote them says is in them.
+"""Compares the content of the golden files as shardctl reads it with the record of the torch that wrote them.
 
 Usage: SHARDCTL=PROGRAM check_golden.py [--format FORMAT] [VERSION...]
 
@@ -30,7 +30,7 @@ def shardctl(verb, path, *options):
 
 
 def differences(what, expected, found):
-    """Entries of one list that the other lacks; both may hold a name once per rank."""
+    """Entries of one list that the other lacks; both may contain a name once per rank."""
     missing = collections.Counter(expected) - collections.Counter(found)
     extra = collections.Counter(found) - collections.Counter(expected)
     return [f"{what} expected {entry}" for entry in sorted(missing, key=str)] + [

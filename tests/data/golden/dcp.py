@@ -18,7 +18,7 @@ FAILURES = (Exception, api.CheckpointException)  # torch's is a BaseException
 
 
 def reason(error):
-    """The cause in one line; a CheckpointException holds the traceback of the rank that failed."""
+    """The cause in one line; a CheckpointException contains the traceback of the rank that failed."""
     lines = f"{type(error).__name__}: {error}".splitlines()
     return next((line for line in reversed(lines) if "Error: " in line), lines[0])
 
@@ -32,7 +32,7 @@ def supported(function, options):
 
 
 def save(path, full, mine, zstd=False, hf=None, use_collectives=True, **options):
-    """Writes the folder; True when this torch reads from it what `full` says."""
+    """Writes the folder; True if this torch reads the content of `full` from it."""
     if hf is not None:
         return save_hf(path, full, mine, hf)
     if zstd:
@@ -68,7 +68,7 @@ def save_hf(path, full, mine, options):
 
 
 def loads(reader, full):
-    """Reads everything back in this process alone, into whole tensors."""
+    """Reads everything back in only this process, into whole tensors."""
     try:
         from torch.distributed.checkpoint.default_planner import _EmptyStateDictLoadPlanner
         from torch.distributed.checkpoint.state_dict_loader import _load_state_dict
@@ -86,7 +86,7 @@ def loads(reader, full):
 
 
 def loads_own(path, mine):
-    """Without collectives a rank can load only what it saved itself."""
+    """Without collectives a rank can load only its own files."""
     state = {name: tensor.clone() for name, tensor in mine.items()}
     for tensor in state.values():
         tensor.to_local().zero_()

@@ -42,7 +42,7 @@ def of_dtype(name, rows=4, columns=3):
 
 
 def model():
-    """The tensors that every format of every version holds."""
+    """The tensors in every format of every version."""
     return {
         "embed.weight": torch.arange(-10, 11, dtype=torch.int64).reshape(7, 3),
         "layer.bias": (torch.arange(12, dtype=torch.float32) / 4 - 1).to(torch.bfloat16),
@@ -60,7 +60,7 @@ def module_state():
 
 
 def plain(dtypes):
-    """Everything that one file can hold, but for numpy, conj and neg."""
+    """Everything that one file can contain, except numpy, conj and neg."""
     base = torch.arange(24, dtype=torch.int32).reshape(4, 6)
     weight = torch.arange(6, dtype=torch.float32).reshape(3, 2)
     return {

@@ -80,7 +80,7 @@ def run(commands, folder):
 
 
 def make(python, version, out):
-    """Everything of one version, in place of what was there."""
+    """Everything of one version; replaces the old files."""
     folder = out / version
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -101,7 +101,7 @@ def make(python, version, out):
 
 
 def to_text(result):
-    """JSON with one line a tensor or object; what several checkpoints hold stands once, under the first one's name."""
+    """JSON with one line per tensor or object. Entries of several checkpoints appear once, under the first one's name."""
     contents, known, checkpoints = [], {}, []
     for path, entry in sorted(result["checkpoints"].items()):
         content = {key: entry.pop(key) for key in ("tensors", "objects")}

@@ -23,7 +23,7 @@ INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 def chunk_spec_tensor(full, dim=0, reverse=False):
-    """Cut by ChunkShardingSpec; ranks past the end hold an empty shard. `reverse`: the last rank has the first rows."""
+    """Cut by ChunkShardingSpec; ranks past the end have an empty shard. `reverse`: the last rank has the first rows."""
     ranks = range(dist.get_world_size())
     spec = ChunkShardingSpec(
         dim=dim, placements=[f"rank:{rank}/cpu" for rank in (reversed(ranks) if reverse else ranks)]
@@ -46,7 +46,7 @@ def boxes_tensor(full, boxes):
 
 
 def rows_tensor(full):
-    """Rows by the rule of torch.chunk; ranks past the end hold no shard, which every DCP accepts."""
+    """Rows by the rule of torch.chunk; ranks past the end have no shard, which every DCP accepts."""
     boxes, first = [], 0
     for rank, part in enumerate(full.chunk(dist.get_world_size())):
         boxes.append((rank, [first] + [0] * (full.dim() - 1), list(part.shape)))

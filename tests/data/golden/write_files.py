@@ -49,7 +49,7 @@ def save(value, path, **options):
         found = expect(load(path))
     except Exception as error:
         return {**entry, "loaded_by_torch": f"{type(error).__name__}: {error}".splitlines()[0]}
-    if found != expect(value):  # torch 1.13 leaves out the conj and neg bits: the file does not have what was saved
+    if found != expect(value):  # torch 1.13 omits the conj and neg bits, so the file differs from the saved tensors
         entry = {**entry, **found, "differs_from_saved": True}
     return {**entry, "loaded_by_torch": True}
 

@@ -84,7 +84,7 @@ def two_blocks(full):
 
 
 def differing():
-    """State that ranks do not share: what a reader lists once per rank."""
+    """State that ranks do not share, which a reader lists once per rank."""
     rank = dist.get_rank()
     own = {"rng": torch.arange(4, dtype=torch.uint8) + 10 * rank, "seen": 100 + rank}
     common = {"same": torch.arange(3), "step": 7, "weight": torch.arange(8, dtype=torch.float32).reshape(4, 2)}
@@ -226,7 +226,7 @@ HF_DTYPES = (
 
 
 def local_content(value):
-    """Tensors that this rank holds, with their places: equal before saving and after loading."""
+    """This rank's tensors with their boxes; equal before saving and after loading."""
     found = []
     for path, leaf in leaves(value):
         if hasattr(leaf, "local_shards"):

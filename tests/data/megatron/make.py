@@ -2,7 +2,7 @@
 
 SPEC: family (a key of FAMILIES), ranks (tensor-parallel, default 1), optimizer (moments beside the model), prefix (of the
 model's keys), per_layer (keys of each layer instead of stacked ones), functions (args that name functions and enums).
-OUT is the iteration's folder. Beside it lies OUT.safetensors, the truth: the tensors of the model with one rank, stacked. The
+OUT is the iteration's folder. OUT.safetensors beside it has the expected values: the tensors of the model with one rank, stacked. The
 folders here are save folders with one iteration, and NAME.safetensors is their truth.
 Other tests import this file: build(), save() and truth_of() are for them.
 
@@ -139,7 +139,7 @@ def optimizer_state(model, sharded_model: dict) -> dict:
 
 
 def save(model, folder, args: dict, optimizer: bool = False, prefix: str = "", functions: bool = False) -> None:
-    """Saves as Megatron-LM's save_checkpoint does: what is sharded, and beside it the common data."""
+    """Saves as Megatron-LM's save_checkpoint does: the sharded tensors, and the common data beside them."""
     from megatron.core import dist_checkpointing
 
     folder = Path(folder)
@@ -166,7 +166,7 @@ def load(model, folder, prefix: str = "") -> dict:
 
 
 def truth_of(model, prefix: str = "") -> dict[str, torch.Tensor]:
-    """The whole tensors under their keys, taken from a model that one rank holds: layers are stacked here, not by core."""
+    """The whole tensors under their keys, taken from a model on one rank. Layers are stacked here, not by Core."""
     from megatron.core.dist_checkpointing.dict_utils import nested_values
     from megatron.core.dist_checkpointing.mapping import ShardedTensor, ShardedTensorFactory
 
@@ -213,7 +213,7 @@ if __name__ == "__main__":
     for name, spec in FOLDERS.items() if len(sys.argv) == 1 else ():
         folder = Path(__file__).parent / name
         shutil.rmtree(folder, ignore_errors=True)
-        with tempfile.TemporaryDirectory() as scratch:  # The save notes where it was made.
+        with tempfile.TemporaryDirectory() as scratch:  # The save records its folder.
             make(f"{scratch}/{name}", spec)
             shutil.move(f"{scratch}/{name}.safetensors", f"{folder}.safetensors")
             shutil.copytree(f"{scratch}/{name}", folder / "iter_0000007")

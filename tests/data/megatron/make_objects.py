@@ -1,4 +1,4 @@
-"""Saves objects that hold tensors and functions with the real Megatron-core 0.16.1, beside one tensor: the folder `objects`.
+"""Saves objects that contain tensors and functions with the real Megatron-core 0.16.1, beside one tensor: the folder `objects`.
 
 Needs megatron-core 0.16.1 on PYTHONPATH, as make.py does.
 """
@@ -31,6 +31,6 @@ def save_rank(rank: int, out: str) -> None:
 if __name__ == "__main__":
     folder = Path(__file__).parent / "objects"
     shutil.rmtree(folder, ignore_errors=True)
-    with tempfile.TemporaryDirectory() as scratch:  # The save notes where it was made.
+    with tempfile.TemporaryDirectory() as scratch:  # The save records its folder.
         make.spawn(save_rank, 1, f"{scratch}/objects")
         shutil.copytree(f"{scratch}/objects", folder)

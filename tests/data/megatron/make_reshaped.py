@@ -107,7 +107,7 @@ if __name__ == "__main__":
 
     folder = Path(sys.argv[1])
     shutil.rmtree(folder, ignore_errors=True)
-    with tempfile.TemporaryDirectory() as scratch:  # The save notes where it was made.
+    with tempfile.TemporaryDirectory() as scratch:  # The save records its folder.
         spawn(save_rank, TP * DP, f"{scratch}/reshaped")
         shutil.copytree(f"{scratch}/reshaped", folder)
     save_file(truth(), f"{folder}.safetensors")

@@ -101,7 +101,7 @@ def fill(models):
 
 
 def step(models, optimizer):
-    """One step by gradients that are equal where parameters are: they are made of the parameters."""
+    """One step with gradients that are computed from the parameters, so equal parameters have equal gradients."""
     for model in models:
         for param in model.parameters():
             param.main_grad.copy_(torch.sin(37 * param.detach().float()) / 8)

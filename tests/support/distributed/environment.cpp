@@ -80,7 +80,7 @@ bool run_quietly(std::vector<std::string> words) {
 }
 
 void barrier_if_grouped() {
-  if (has_default_group() && default_group()->is_member()) default_group()->group().barrier();
+  if (has_default_group() && default_group()->is_member()) default_group()->barrier();
 }
 
 }  // namespace

@@ -89,7 +89,7 @@ void ShardedTensorTestBase::init_comms(const CommsOptions& options) {
 }
 
 void ShardedTensorTestBase::destroy_comms(bool destroy_rpc) {
-  default_group()->group().barrier();
+  default_group()->barrier();
   if (destroy_rpc) shutdown_rpc();
   destroy_process_group();
   ++round_;

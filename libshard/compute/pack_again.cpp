@@ -1,0 +1,315 @@
+#include "libshard/compute/pack_again.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <span>
+#include <utility>
+
+#include "libshard/compute/computed_reader.h"
+#include "libshard/compute/find_formulas.h"
+#include "libshard/core/checked.h"
+#include "libshard/core/error.h"
+#include "libshard/exec/cast.h"
+#include "libshard/exec/tensor_reader.h"
+
+namespace shard {
+
+namespace {
+
+constexpr std::int64_t kBlock = 32 << 10;  ///< Elements that are compared at once.
+
+/// The numbers of a scheme's codes.
+class CodeNumbers {
+ public:
+  /// \param book  of CodeKind::kBook
+  CodeNumbers(const ScaledCodes& codes, DType dtype, std::span<const float> book) : has_zeros_(codes.zeros) {
+    range_ = static_cast<double>((1 << codes.codes.bits) - 1);
+    is_sparse_ = codes.kind == CodeKind::kFloat4 || codes.kind == CodeKind::kFloat8;
+    if (codes.kind == CodeKind::kFloat4) {
+      sorted_ = {-6, -4, -3, -2, -1.5, -1, -0.5, 0, 0.5, 1, 1.5, 2, 3, 4, 6};
+    } else if (codes.kind == CodeKind::kFloat8) {
+      take_numbers_of(dtype);
+    } else if (codes.kind == CodeKind::kBook) {
+      sorted_.assign(book.begin(), book.end());
+    } else {
+      top_ = std::max(1.0, std::floor(range_ / 2));
+      return;
+    }
+    std::erase_if(sorted_, [](double number) { return !std::isfinite(number); });
+    std::ranges::sort(sorted_);
+    sorted_.erase(std::ranges::unique(sorted_).begin(), sorted_.end());
+    if (sorted_.empty()) sorted_ = {0};
+    top_ = std::max(std::abs(sorted_.front()), std::abs(sorted_.back()));
+    if (codes.scales.are_exponents) top_ /= 2;
+  }
+
+  /// The number nearest to `value`; without a zero point, so that it may be any integer if there are zero points.
+  double nearest(double value) const {
+    if (sorted_.empty()) return static_cast<double>(std::llrint(value));
+    const auto above = std::ranges::lower_bound(sorted_, value);
+    if (above == sorted_.begin()) return sorted_.front();
+    if (above == sorted_.end()) return sorted_.back();
+    return value - *(above - 1) <= *above - value ? *(above - 1) : *above;
+  }
+
+  /// Whether neighbours differ by more than 1/16.
+  bool is_sparse() const { return is_sparse_; }
+
+  /// Whether a block with these least and largest weights over its scale fills the range of codes.
+  bool fills(double least, double largest) const {
+    if (has_zeros_) return nearest(std::max(largest, 0.0)) - nearest(std::min(least, 0.0)) >= range_;
+    return std::max(std::abs(nearest(least)), std::abs(nearest(largest))) >= top_;
+  }
+
+ private:
+  void take_numbers_of(DType dtype) {
+    std::vector<std::uint8_t> all(256);
+    std::iota(all.begin(), all.end(), std::uint8_t{0});
+    std::vector<float> numbers(256);
+    cast(dtype, std::as_bytes(std::span(all)), DType::kFloat32, std::as_writable_bytes(std::span(numbers)));
+    sorted_.assign(numbers.begin(), numbers.end());
+  }
+
+  std::vector<double> sorted_;  ///< Without repetition. Empty: all integers.
+  bool has_zeros_, is_sparse_ = false;
+  double range_ = 0, top_ = 0;  ///< The last unsigned code; the least of the largest codes of a block that is full.
+};
+
+/// The scale to which an element belongs. Elements are numbered in row-major order of the weight.
+class Cells {
+ public:
+  Cells(const Formula& formula, const ScaledCodes& codes, std::span<const std::int32_t> groups)
+      : codes_(codes), groups_(groups), is_transposed_(is_transposed(formula)) {
+    rows_ = codes.row_group ? codes.groups : ceil_div(codes.rows, codes.scales.grid.block_rows);
+    columns_ = codes.column_group ? codes.groups : ceil_div(codes.columns, codes.scales.grid.block_columns);
+  }
+
+  /// Scales that are met in any order before the next ones: those of a slice, of a row of blocks, or one.
+  std::int64_t per_page() const { return is_transposed_ ? checked_mul(rows_, columns_) : is_single() ? 1 : columns_; }
+
+  struct Place {
+    std::int64_t page = 0, cell = 0;
+    std::int64_t count = 1;  ///< Elements from this one on that have the same scale.
+  };
+  Place at(std::int64_t element) const {
+    const std::int64_t slice_size = codes_.rows * codes_.columns, slice = element / slice_size,
+                       rest = element % slice_size;
+    if (is_transposed_) {
+      const std::int64_t row = rest % codes_.rows, column = rest / codes_.rows;
+      return {slice, row_of(row) * columns_ + column_of(column), 1};
+    }
+    const std::int64_t row = rest / codes_.columns, column = rest % codes_.columns, block = column_of(column);
+    const std::int64_t page = slice * rows_ + row_of(row);
+    const std::int64_t end = std::min(codes_.columns, (block + 1) * codes_.scales.grid.block_columns);
+    const std::int64_t count = codes_.column_group ? 1 : end - column;
+    return is_single() ? Place{page * columns_ + block, 0, count} : Place{page, block, count};
+  }
+
+ private:
+  static bool is_transposed(const Formula& formula) {
+    const std::size_t dims = formula.shape.size();
+    return dims >= 2 && formula.strides[dims - 1] != 1 && formula.shape[dims - 1] > 1 && formula.shape[dims - 2] > 1;
+  }
+  bool is_single() const { return codes_.scales.grid.block_rows == 1 && !codes_.row_group && !codes_.column_group; }
+  std::int64_t row_of(std::int64_t row) const {
+    return codes_.row_group ? groups_[static_cast<std::size_t>(row)] : row / codes_.scales.grid.block_rows;
+  }
+  std::int64_t column_of(std::int64_t column) const {
+    return codes_.column_group ? groups_[static_cast<std::size_t>(column)] : column / codes_.scales.grid.block_columns;
+  }
+
+  const ScaledCodes& codes_;
+  std::span<const std::int32_t> groups_;
+  bool is_transposed_;
+  std::int64_t rows_ = 1, columns_ = 1;  ///< Scales of a slice.
+};
+
+/// Counts one weight from its elements in row-major order.
+class Counter {
+ public:
+  Counter(const CodeNumbers& numbers, const Cells& cells) : numbers_(numbers), cells_(cells) {
+    page_.resize(static_cast<std::size_t>(cells.per_page()));
+    counts_.modules = 1;
+  }
+
+  void add(std::int64_t element, std::span<const float> values, std::span<const float> scales,
+           std::span<const float> plain) {
+    counts_.codes += std::ssize(values);
+    for (std::size_t i = 0; i < values.size();) {
+      const Cells::Place place = cells_.at(element + static_cast<std::int64_t>(i));
+      if (place.page != number_) flush(place.page);
+      Cell& cell = page_[static_cast<std::size_t>(place.cell)];
+      cell.scale = scales[i];
+      const std::size_t end = std::min(values.size(), i + static_cast<std::size_t>(place.count));
+      for (; i < end; ++i) {
+        counts_.same_codes += comes_back(values[i], scales[i], plain[i]) ? 1 : 0;
+        cell.least = std::min(cell.least, plain[i]);
+        cell.largest = std::max(cell.largest, plain[i]);
+      }
+    }
+  }
+
+  PackedCounts finish() {
+    flush(-1);
+    return counts_;
+  }
+
+ private:
+  struct Cell {
+    float scale = 0;
+    float least = std::numeric_limits<float>::infinity(), largest = -std::numeric_limits<float>::infinity();
+  };
+
+  bool comes_back(float value, float scale, float plain) const {
+    if (std::isnan(value) || std::isnan(plain)) return std::isnan(value) && std::isnan(plain);
+    if (scale == 0 || !std::isfinite(scale) || value == plain) return value == plain;
+    if (numbers_.is_sparse() && std::abs(value) > 1e-30F && std::abs(plain - value) <= std::abs(value) * 0x1p-8F) {
+      return true;  // Most of them: a rounding to bfloat16 is less than half of the way to the next number.
+    }
+    return numbers_.nearest(static_cast<double>(plain) / static_cast<double>(scale)) ==
+           numbers_.nearest(static_cast<double>(value) / static_cast<double>(scale));
+  }
+
+  void flush(std::int64_t next) {
+    for (Cell& cell : page_) {
+      const bool is_known = cell.largest >= cell.least && (cell.least != 0 || cell.largest != 0) &&
+                            std::isfinite(cell.scale) && cell.scale != 0;
+      if (is_known) {
+        const auto scale = static_cast<double>(cell.scale);
+        const double first = static_cast<double>(cell.least) / scale, last = static_cast<double>(cell.largest) / scale;
+        ++counts_.scales;
+        counts_.same_scales += numbers_.fills(std::min(first, last), std::max(first, last)) ? 1 : 0;
+      }
+      cell = Cell();
+    }
+    number_ = next;
+  }
+
+  const CodeNumbers& numbers_;
+  const Cells& cells_;
+  std::vector<Cell> page_;
+  std::int64_t number_ = -1;  ///< The page in page_; -1: none.
+  PackedCounts counts_;
+};
+
+/// Whole tensors of a reader, one at a time.
+class Elements {
+ public:
+  Elements(const Reader& reader, std::uint32_t tensor, std::int64_t memory_bytes)
+      : tensor_(reader.catalog().tensors[tensor]),
+        pool_(memory_bytes),
+        reader_(reader.catalog(), reader, tensor, progress_, throwing_findings(), &pool_) {}
+  /// The elements [begin, end) in float32.
+  std::span<const float> read(std::int64_t begin, std::int64_t end) {
+    stored_.resize(static_cast<std::size_t>(checked_bytes(end - begin, tensor_.dtype)));
+    reader_.read(begin, end, stored_);
+    floats_.resize(static_cast<std::size_t>(end - begin));
+    cast(tensor_.dtype, stored_, DType::kFloat32, std::as_writable_bytes(std::span(floats_)));
+    return floats_;
+  }
+
+ private:
+  const Tensor& tensor_;
+  Progress progress_;
+  BufferPool pool_;
+  TensorReader reader_;
+  std::vector<std::byte> stored_;
+  std::vector<float> floats_;
+};
+
+std::vector<float> floats_of(const Reader& source, const Leaf& leaf) {
+  Elements elements(source, leaf.tensor, 1 << 20);
+  const std::span<const float> all = elements.read(0, checked_numel(source.catalog().tensors[leaf.tensor].shape));
+  return {all.begin(), all.end()};
+}
+
+/// The group of each row or column; empty if blocks follow one another.
+std::vector<std::int32_t> groups_of(const ScaledCodes& codes, const Reader& source) {
+  if (!codes.row_group && !codes.column_group) return {};
+  const std::vector<float> stated = floats_of(source, codes.row_group ? *codes.row_group : *codes.column_group);
+  const std::int64_t size = ceil_div(std::max<std::int64_t>(1, std::ssize(stated)), codes.groups);
+  const bool is_in_order = std::ranges::find(stated, -1.0F) != stated.end();  // It was never filled in.
+  std::vector<std::int32_t> groups(stated.size());
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    const bool is_group = !is_in_order && stated[i] >= 0 && stated[i] < static_cast<float>(codes.groups);
+    groups[i] = is_group ? static_cast<std::int32_t>(stated[i])
+                         : static_cast<std::int32_t>(static_cast<std::int64_t>(i) / size);
+  }
+  return groups;  // Reading the values refuses a group that does not exist.
+}
+
+/// The formula for the scales of a weight.
+Formula scales_of(const Formula& weight) {
+  Formula scales = weight;
+  scales.name += " (scales)";
+  auto& codes = std::get<ScaledCodes>(scales.value.node);
+  codes.kind = CodeKind::kOne;
+  codes.zeros.reset();
+  return scales;
+}
+
+}  // namespace
+
+PackedCounts& PackedCounts::operator+=(const PackedCounts& other) {
+  modules += other.modules;
+  codes += other.codes;
+  same_codes += other.same_codes;
+  scales += other.scales;
+  same_scales += other.same_scales;
+  return *this;
+}
+
+PackAgain::PackAgain(std::unique_ptr<Reader> source, const QuantizationFacts& facts) : source_(source.get()) {
+  Computation found = find_formulas(source->catalog(), DType::kFloat32, facts, small_reader(*source));
+  if (found.formulas.empty()) throw Error(ErrorCode::kUnsupported, "cannot pack again: no weight is quantized");
+  formulas_ = std::move(found.formulas);
+  Computation all;
+  all.dropped.resize(source->catalog().tensors.size());
+  std::iota(all.dropped.begin(), all.dropped.end(), 0U);
+  for (Formula& formula : formulas_) {
+    formula.through_float16 = false;
+    all.formulas.push_back(formula);
+    all.formulas.push_back(scales_of(formula));
+  }
+  std::vector<std::unique_ptr<Reader>> readers;
+  readers.push_back(std::move(source));
+  computed_ = std::make_unique<ComputedReader>(std::move(readers), std::move(all));
+  const Catalog& catalog = computed_->catalog();
+  const auto index_of = [&](const std::string& name) {
+    return static_cast<std::uint32_t>(catalog.find(name) - catalog.tensors.data());
+  };
+  for (const Formula& formula : formulas_) {
+    values_.push_back(index_of(formula.name));
+    scales_.push_back(index_of(scales_of(formula).name));
+  }
+  std::vector<std::uint32_t> located(catalog.tensors.size());
+  std::iota(located.begin(), located.end(), 0U);
+  computed_->locate(located);
+}
+
+PackedCounts PackAgain::compare(std::size_t index, const Reader& plain, std::uint32_t tensor,
+                                std::int64_t max_memory_bytes, const std::stop_token& stop) const {
+  const Formula& formula = formulas_[index];
+  const auto& codes = std::get<ScaledCodes>(formula.value.node);
+  const std::int64_t elements = checked_numel(formula.shape);
+  if (elements == 0) return {.modules = 1};
+  const std::vector<float> book = codes.book ? floats_of(*source_, *codes.book) : std::vector<float>();
+  const std::vector<std::int32_t> groups = groups_of(codes, *source_);
+  const CodeNumbers numbers(codes, source_->catalog().tensors[codes.codes.tensor.tensor].dtype, book);
+  const Cells cells(formula, codes, groups);
+  Counter counter(numbers, cells);
+  const std::int64_t memory = std::max<std::int64_t>(1 << 20, max_memory_bytes / 3);
+  Elements values(*computed_, values_[index], memory), scales(*computed_, scales_[index], memory),
+      found(plain, tensor, memory);
+  for (std::int64_t begin = 0; begin < elements; begin += kBlock) {
+    check_stop(stop);
+    const std::int64_t end = std::min(elements, begin + kBlock);
+    const std::span<const float> value = values.read(begin, end);
+    counter.add(begin, value, scales.read(begin, end), found.read(begin, end));
+  }
+  return counter.finish();
+}
+
+}  // namespace shard

@@ -1,0 +1,166 @@
+#include "libshard/compute/rounded_rows.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstring>
+
+#include "libshard/core/processor.h"
+#include "libshard/exec/small_float.h"
+
+// Compiled with -fno-trapping-math, so that choices may be computed in vectors, as cast.cpp is.
+
+namespace shard {
+
+namespace {
+
+using Sixteen [[gnu::vector_size(16)]] = std::uint8_t;
+using Eight16 [[gnu::vector_size(16)]] = std::uint16_t;
+
+/// The rounded numbers of 16 codes, in halves.
+struct Products {
+  Sixteen low, high;
+};
+
+[[gnu::always_inline]] inline Products products_of(const float* numbers, float zero, float scale, float factor,
+                                                   bool through_float16) {
+  std::array<float, 16> values;
+  for (std::size_t i = 0; i < 16; ++i) values[i] = (numbers[i] - zero) * scale;
+  if (factor != 1) {
+    for (float& value : values) value *= factor;
+  }
+  if (through_float16) round_to_float16(values);
+  std::array<std::uint8_t, 16> low, high;
+  for (std::size_t i = 0; i < 16; ++i) {
+    const std::uint32_t code = Bfloat16::encode(values[i]);
+    low[i] = static_cast<std::uint8_t>(code);
+    high[i] = static_cast<std::uint8_t>(code >> 8);
+  }
+  return {std::bit_cast<Sixteen>(low), std::bit_cast<Sixteen>(high)};
+}
+
+/// Lower and upper bytes in turns, of the first or the last eight.
+[[gnu::always_inline]] inline Eight16 join(Sixteen low, Sixteen high, bool is_last) {
+  constexpr Sixteen kFirst{0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23};
+  constexpr Sixteen kLast{8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
+  return std::bit_cast<Eight16>(is_last ? __builtin_shuffle(low, high, kLast) : __builtin_shuffle(low, high, kFirst));
+}
+
+/// Stores 16 numbers: those of `a` and `b` in turns.
+[[gnu::always_inline]] inline void store_in_turns(Eight16 a, Eight16 b, std::byte* out) {
+  constexpr Eight16 kFirst{0, 8, 1, 9, 2, 10, 3, 11}, kLast{4, 12, 5, 13, 6, 14, 7, 15};
+  const Eight16 first = __builtin_shuffle(a, b, kFirst), last = __builtin_shuffle(a, b, kLast);
+  std::memcpy(out, &first, sizeof first);
+  std::memcpy(out + sizeof first, &last, sizeof last);
+}
+
+/// `bytes` bytes of two codes each.
+[[gnu::always_inline]] inline void look_up(const std::byte* codes, std::size_t bytes, const Products& products,
+                                           bool is_high_first, std::byte* out) {
+  std::size_t done = 0;
+  while (done < bytes) {
+    const std::size_t count = std::min<std::size_t>(16, bytes - done);
+    Sixteen both{};
+    if (count == 16) {
+      std::memcpy(&both, codes + done, 16);
+    } else if (count >= 8) {
+      std::memcpy(&both, codes + done, 8);
+    } else {
+      std::memcpy(&both, codes + done, count);
+    }
+    Sixteen a = both & 15, b = both >> 4;
+    if (is_high_first) std::swap(a, b);
+    const Sixteen low_a = __builtin_shuffle(products.low, a), high_a = __builtin_shuffle(products.high, a);
+    const Sixteen low_b = __builtin_shuffle(products.low, b), high_b = __builtin_shuffle(products.high, b);
+    std::byte* const to = out + 4 * done;
+    if (count >= 8) {
+      store_in_turns(join(low_a, high_a, false), join(low_b, high_b, false), to);
+    } else {
+      std::array<std::byte, 32> last;
+      store_in_turns(join(low_a, high_a, false), join(low_b, high_b, false), last.data());
+      std::memcpy(to, last.data(), 4 * count);
+    }
+    if (count == 16) store_in_turns(join(low_a, high_a, true), join(low_b, high_b, true), to + 32);
+    done += count == 16 ? 16 : count >= 8 ? 8 : count;
+  }
+}
+
+[[gnu::always_inline]] inline void rounded_halves_loop(const std::byte* codes, std::int64_t first, const float* numbers,
+                                                       bool is_high_first, const RowScales& scales, std::byte* out,
+                                                       std::int64_t count) {
+  const float *scale = scales.scales.data(), *zero = scales.zeros.empty() ? nullptr : scales.zeros.data();
+  std::int64_t left = scales.block - first % scales.block;  // In the first block.
+  for (std::int64_t i = 0; i < count; left = scales.block) {
+    const std::int64_t here = std::min(left, count - i);
+    const Products products =
+        products_of(numbers, zero == nullptr ? 0.0F : *zero++, *scale++, scales.factor, scales.through_float16);
+    look_up(codes + i / 2, static_cast<std::size_t>(here / 2), products, is_high_first, out + 2 * i);
+    i += here;
+  }
+}
+
+/// See unpack.cpp about the loop of its own for wider codes.
+[[gnu::always_inline]] inline void rounded_e4m3_loop(const std::byte* codes, float scale, std::byte* out,
+                                                     std::size_t n) {
+  constexpr std::size_t kPart = 256;
+  constexpr std::int32_t kRebase = (127 - 7) << 23;
+  std::array<std::int32_t, kPart> wide;
+  std::array<std::uint16_t, kPart> rounded;
+  for (std::size_t done = 0; done < n; done += kPart) {
+    const std::size_t count = std::min(kPart, n - done);
+    for (std::size_t i = 0; i < count; ++i) wide[i] = static_cast<std::int32_t>(codes[done + i]);
+    for (std::size_t i = 0; i < count; ++i) {
+      const std::int32_t magnitude = wide[i] & 0x7F, sign = (wide[i] & 0x80) << 24;
+      const float subnormal = static_cast<float>(magnitude) * 0x1p-9F;
+      std::int32_t number = magnitude < 8 ? std::bit_cast<std::int32_t>(subnormal) : (magnitude << 20) + kRebase;
+      number = magnitude == 0x7F ? 0x7FC00000 : number;
+      rounded[i] = Bfloat16::encode(std::bit_cast<float>(number | sign) * scale);
+    }
+    std::memcpy(out + 2 * done, rounded.data(), 2 * count);
+  }
+}
+
+void rounded_halves_any(const std::byte* codes, std::int64_t first, const float* numbers, bool is_high_first,
+                        const RowScales& scales, std::byte* out, std::int64_t count) {
+  rounded_halves_loop(codes, first, numbers, is_high_first, scales, out, count);
+}
+void rounded_e4m3_any(const std::byte* codes, float scale, std::byte* out, std::size_t n) {
+  rounded_e4m3_loop(codes, scale, out, n);
+}
+
+#if defined(__x86_64__)
+[[gnu::target("avx2")]] void rounded_halves_avx2(const std::byte* codes, std::int64_t first, const float* numbers,
+                                                 bool is_high_first, const RowScales& scales, std::byte* out,
+                                                 std::int64_t count) {
+  rounded_halves_loop(codes, first, numbers, is_high_first, scales, out, count);
+}
+[[gnu::target("avx2")]] void rounded_e4m3_avx2(const std::byte* codes, float scale, std::byte* out, std::size_t n) {
+  rounded_e4m3_loop(codes, scale, out, n);
+}
+const auto kRoundHalves = has_avx2() ? rounded_halves_avx2 : rounded_halves_any;
+const auto kRoundE4m3 = has_avx2() ? rounded_e4m3_avx2 : rounded_e4m3_any;
+#else
+constexpr auto kRoundHalves = rounded_halves_any;
+constexpr auto kRoundE4m3 = rounded_e4m3_any;
+#endif
+
+}  // namespace
+
+void round_halves(std::span<const std::byte> codes, std::int64_t first, const CodeTable& table, const RowScales& scales,
+                  std::span<std::byte> out) {
+  kRoundHalves(codes.data(), first, table.numbers.data(), table.is_high_first, scales, out.data(), std::ssize(out) / 2);
+}
+
+void round_e4m3(std::span<const std::byte> codes, std::int64_t first, const RowScales& scales,
+                std::span<std::byte> out) {
+  const auto count = std::ssize(codes);
+  const float* scale = scales.scales.data();
+  std::int64_t left = scales.block - first % scales.block;
+  for (std::int64_t i = 0; i < count; left = scales.block) {
+    const std::int64_t here = std::min(left, count - i);
+    kRoundE4m3(codes.data() + i, *scale++, out.data() + 2 * i, static_cast<std::size_t>(here));
+    i += here;
+  }
+}
+
+}  // namespace shard

@@ -1,0 +1,131 @@
+#include "libshard/compute/stated_schemes.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <concepts>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "libshard/core/checked.h"
+
+namespace shard {
+
+namespace {
+
+/// The forms that a word of a configuration allows.
+struct AllowedForms {
+  std::string_view word;
+  std::uint32_t forms;  ///< See bits_of.
+};
+
+constexpr std::uint32_t bits_of(std::same_as<QuantizedForm> auto... forms) {
+  return ((1U << static_cast<unsigned>(forms)) | ...);
+}
+
+/// Values of `quant_method`.
+constexpr std::array kMethods{
+    AllowedForms{"fp8", bits_of(QuantizedForm::kFloat8, QuantizedForm::kMxfp8, QuantizedForm::kFp4Exponents)},
+    AllowedForms{"mxfp8", bits_of(QuantizedForm::kFloat8, QuantizedForm::kMxfp8)},
+    AllowedForms{"mxfp4",
+                 bits_of(QuantizedForm::kMxfp4Blocks, QuantizedForm::kMxfp4Packed, QuantizedForm::kFp4Exponents)},
+    AllowedForms{"compressed-tensors",
+                 bits_of(QuantizedForm::kFloat8, QuantizedForm::kMxfp8, QuantizedForm::kInt8,
+                         QuantizedForm::kPackedInts, QuantizedForm::kNvfp4Packed, QuantizedForm::kMxfp4Packed)},
+    AllowedForms{"gptq", bits_of(QuantizedForm::kGptq)},
+    AllowedForms{"awq", bits_of(QuantizedForm::kAwq)},
+    AllowedForms{"bitsandbytes", bits_of(QuantizedForm::kBitsandbytes4, QuantizedForm::kBitsandbytes8)},
+};
+
+/// Values of `format`, as compressed-tensors writes them.
+constexpr std::array kFormats{
+    AllowedForms{"pack-quantized", bits_of(QuantizedForm::kPackedInts)},
+    AllowedForms{"nvfp4-pack-quantized", bits_of(QuantizedForm::kNvfp4Packed)},
+    AllowedForms{"mxfp4-pack-quantized", bits_of(QuantizedForm::kMxfp4Packed)},
+    AllowedForms{"mxfp8-quantized", bits_of(QuantizedForm::kMxfp8, QuantizedForm::kFloat8)},
+    AllowedForms{"float-quantized", bits_of(QuantizedForm::kFloat8, QuantizedForm::kMxfp8)},
+    AllowedForms{"int-quantized", bits_of(QuantizedForm::kInt8)},
+    AllowedForms{"naive-quantized", bits_of(QuantizedForm::kFloat8, QuantizedForm::kMxfp8, QuantizedForm::kInt8)},
+};
+
+const AllowedForms* find_word(std::span<const AllowedForms> all, std::string_view word) {
+  const auto found = std::ranges::find(all, word, &AllowedForms::word);
+  return found == all.end() ? nullptr : &*found;
+}
+
+bool allows(const AllowedForms& allowed, QuantizedForm form) { return (allowed.forms & bits_of(form)) != 0; }
+
+/// Whether one of the formats allows the form, or one of them is unknown. "mixed-precision" stands for those of the
+/// groups.
+bool formats_allow(const std::set<std::string_view>& formats, QuantizedForm form) {
+  if (formats.empty()) return true;
+  return std::ranges::any_of(formats, [&](std::string_view word) {
+    const AllowedForms* const known = find_word(kFormats, word);
+    return known == nullptr || allows(*known, form);
+  });
+}
+
+}  // namespace
+
+StatedSchemes::StatedSchemes(const QuantizationFacts& facts) : facts_(facts) {
+  for (const QuantizationScheme& scheme : facts.schemes) {
+    if (!scheme.format.empty() && scheme.format != "mixed-precision") formats_.insert(scheme.format);
+    if (scheme.bits) bits_.insert(*scheme.bits);
+    if (scheme.group_size && *scheme.group_size > 0) sizes_.insert(*scheme.group_size);
+  }
+  constexpr std::string_view kPattern = "re:";
+  for (const std::string& entry : facts.ignored) {
+    if (!entry.starts_with(kPattern)) {
+      names_.insert(std::string_view(entry));
+      continue;
+    }
+    const auto compiled = patterns_.add(0, entry.substr(kPattern.size()));
+    if (compiled == nullptr) break;  // All together are too large.
+    has_patterns_ = has_patterns_ || compiled->ok();
+  }
+  has_patterns_ = has_patterns_ && patterns_.compile();
+}
+
+bool StatedSchemes::ignores(std::string_view module) const {
+  if (names_.contains(module)) return true;
+  if (!has_patterns_ || module.size() > MatchTime::kLongestName) return false;
+  return time_(module, [&] {
+    std::vector<std::size_t> numbers;
+    return patterns_.append_matching(module, numbers) && !numbers.empty();
+  });
+}
+
+std::string StatedSchemes::contradiction(const QuantizedModule& module, const ScaledCodes& codes) const {
+  if (ignores(module.name)) return "the configuration's list 'ignore' says that it is plain";
+  const AllowedForms* const method = find_word(kMethods, facts_.method);
+  if (method != nullptr && !allows(*method, module.form)) {
+    return fmt::format("the configuration's method is '{}'", facts_.method);
+  }
+  if (facts_.method == "compressed-tensors" && !formats_allow(formats_, module.form)) {
+    return fmt::format("the configuration's format is '{}'", fmt::join(formats_, "' or '"));
+  }
+  const bool has_numbers = module.form == QuantizedForm::kPackedInts || module.form == QuantizedForm::kGptq ||
+                           module.form == QuantizedForm::kAwq;
+  return has_numbers ? contradiction_of_numbers(codes) : std::string();
+}
+
+std::string StatedSchemes::contradiction_of_numbers(const ScaledCodes& codes) const {
+  if (!bits_.empty() && !bits_.contains(codes.codes.bits)) {
+    return fmt::format("its codes have {} bits, and the configuration states {}", codes.codes.bits,
+                       fmt::join(bits_, " or "));
+  }
+  if (sizes_.empty() || codes.row_group || codes.column_group) return {};
+  // Groups are along the rows of codes, or down their columns if these are stored as [in, out].
+  const bool is_down = codes.scales.grid.block_columns == 1 && codes.scales.grid.block_rows > 1;
+  const std::int64_t side = is_down ? codes.scales.grid.block_rows : codes.scales.grid.block_columns;
+  const std::int64_t all = is_down ? codes.rows : codes.columns,
+                     groups = ceil_div(all, std::max<std::int64_t>(1, side));
+  const auto fits = [&](std::int64_t size) { return ceil_div(all, size) == groups; };
+  if (groups <= 1 || std::ranges::any_of(sizes_, fits)) return {};
+  return fmt::format("its groups have {} codes, and the configuration states {}", side, fmt::join(sizes_, " or "));
+}
+
+}  // namespace shard

@@ -1,0 +1,23 @@
+/// \file An Error as text for people: the one rendering that the command line and C++ programs share.
+#pragma once
+
+#include <string>
+
+#include "libshard/core/error.h"
+
+namespace shard {
+
+struct ErrorLines {
+  std::string headline;  ///< "rank 1: a.pt: tensor 'w': wrong dtype". Omits facts that the message contains.
+  std::string why;       ///< The reason, or "expected 4, found 3", or both if the reason does not contain the values.
+                         ///< Empty if unknown.
+};
+/// \param names_rank  False if there is only one rank.
+ErrorLines lines_of(const Error& error, bool names_rank = true);
+
+/// The whole error: the headline, then "  why:  ..." and "  hint: ..." if known, without a newline at the end.
+/// Suggestions are not included, because each front end has its own words for them (remedy.h). Names from files are not
+/// escaped.
+std::string describe(const Error& error);
+
+}  // namespace shard
