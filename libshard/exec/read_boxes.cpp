@@ -77,6 +77,12 @@ void check_box(const Tensor& tensor, const WantedBox& wanted) {
         .of_tensor(tensor.name)
         .expected(to_string(tensor.shape));
   }
+  if (box.numel() % dtype_block(tensor.dtype).elements != 0) {
+    throw Error(ErrorCode::kUnsupported, fmt::format("cannot read {}: it ends inside a byte", to_string(box)))
+        .of_tensor(tensor.name)
+        .because(
+            fmt::format("{} elements of {} share bytes", dtype_block(tensor.dtype).elements, dtype_name(tensor.dtype)));
+  }
   if (wanted.dtype != tensor.dtype && !can_cast(tensor.dtype, wanted.dtype)) {
     throw Error(ErrorCode::kUnsupported,
                 fmt::format("cannot convert {} to {}", dtype_name(tensor.dtype), dtype_name(wanted.dtype)))

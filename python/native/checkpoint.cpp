@@ -41,8 +41,11 @@ std::int64_t Checkpoint::read(std::span<const WantedBox> wanted, const std::stop
   for (const WantedBox& each : wanted) tensors.push_back(each.tensor);
   locate(tensors);
   const std::shared_lock lock(mutex_);
-  return read_boxes(*source_.reader, wanted,
-                    {.threads = limits_.threads, .max_memory_bytes = limits_.max_memory_bytes, .stop = stop});
+  const ReadBoxesOptions options{
+      .threads = limits_.threads, .max_memory_bytes = limits_.max_memory_bytes, .stop = stop};
+  const std::int64_t bytes = read_boxes(*source_.reader, wanted, options);
+  watched_.expect_unchanged();
+  return bytes;
 }
 
 }  // namespace shard::python

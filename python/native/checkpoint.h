@@ -39,6 +39,7 @@ class Checkpoint {
   std::shared_lock<std::shared_mutex> hold() { return std::shared_lock(mutex_); }
   /// Fills the memory of every box; see read_boxes. Also locates the tensors.
   /// \throws Error kCorruption  also if a file changed since it was opened
+  /// Cost: besides the reads, a status call for each file that is open, so one call for many boxes is best.
   std::int64_t read(std::span<const WantedBox> wanted, const std::stop_token& stop);
 
  private:

@@ -36,17 +36,6 @@ constexpr std::int64_t kLeastInThread = 4 << 20;  // Shorter reads end before a 
 using Read = std::tuple<std::uint32_t, std::vector<std::int64_t>, std::vector<std::int64_t>, std::string,
                         std::uintptr_t, std::int64_t>;
 
-/// The names of files are bytes, and those of tensors may contain surrogates.
-nb::object str(std::string_view text) {
-  PyObject* found = PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "surrogatepass");
-  if (found == nullptr) {
-    PyErr_Clear();
-    found = PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "surrogateescape");
-  }
-  if (found == nullptr) throw nb::python_error();
-  return nb::steal(found);
-}
-
 std::string_view view_of(const nb::object& bytes) {
   return {PyBytes_AsString(bytes.ptr()), static_cast<std::size_t>(PyBytes_Size(bytes.ptr()))};
 }

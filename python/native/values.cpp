@@ -10,11 +10,6 @@ namespace nb = nanobind;
 namespace shard::python {
 namespace {
 
-nb::object text_of(std::string_view text) {
-  // Names and strings of pickles may contain surrogates, and files may contain anything.
-  return nb::steal(PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "surrogatepass"));
-}
-
 nb::object checked(nb::object object) {
   if (!object.is_valid()) throw nb::python_error();
   return object;
@@ -35,6 +30,16 @@ nb::object long_of(std::string_view bytes) {
 
 }  // namespace
 
+nb::object str(std::string_view text) {
+  PyObject* found = PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "surrogatepass");
+  if (found == nullptr) {
+    PyErr_Clear();
+    found = PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "surrogateescape");
+  }
+  if (found == nullptr) throw nb::python_error();
+  return nb::steal(found);
+}
+
 nb::object PythonValues::convert(const Value& value, int depth) {
   switch (value.kind) {
     case ValueKind::kNone:
@@ -48,7 +53,7 @@ nb::object PythonValues::convert(const Value& value, int depth) {
     case ValueKind::kFloat:
       return nb::float_(value.real);
     case ValueKind::kString:
-      return checked(text_of(value.text()));
+      return str(value.text());
     case ValueKind::kBytes:
       return nb::bytes(value.text().data(), value.text().size());
     case ValueKind::kByteArray:

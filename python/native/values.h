@@ -5,11 +5,16 @@
 #include <nanobind/nanobind.h>
 
 #include <functional>
+#include <string_view>
 #include <unordered_map>
 
 #include "libshard/core/value.h"
 
 namespace shard::python {
+
+/// A name or text of a file as a str. It may contain surrogates. Bytes that are not UTF-8 become lone surrogates, as
+/// in the names of Python's files. Threads: holds the GIL.
+nanobind::object str(std::string_view text);
 
 /// Returns the object for a kTensor's index in the catalog.
 using TensorObject = std::function<nanobind::object(std::int64_t index)>;

@@ -75,6 +75,18 @@ TEST(ReadBoxes, RefusesABoxOutsideItsTensor) {
   EXPECT_EQ(error.expected(), "[4, 3]");
 }
 
+TEST(ReadBoxes, RefusesABoxThatEndsInsideAByte) {
+  Catalog catalog;
+  add_tensor(catalog, "sixths", DType::kFloat6E2m3fn, {8}, {MadeChunk{{0}, {8}, {1}, 0, add_storage(catalog, 0, 6)}});
+  const MemoryReader reader(catalog, {bytes_of({1, 2, 3, 4, 5, 6})});
+  Bytes half(3), part(2);
+  read_boxes(reader, std::vector<WantedBox>{{0, box_of({4}, {4}), DType::kFloat6E2m3fn, half}}, {});
+  EXPECT_EQ(half, bytes_of({4, 5, 6}));
+  test::expect_error(ErrorCode::kUnsupported, "ends inside a byte", [&] {
+    read_boxes(reader, std::vector<WantedBox>{{0, box_of({0}, {2}), DType::kFloat6E2m3fn, part}}, {});
+  });
+}
+
 TEST(ReadBoxes, RefusesMemoryOfADifferentSize) {
   Bytes memory(5);
   const Error error = test::error_of([&] { TwoFiles().read({{0, box_of({0, 0}, {2, 3}), DType::kUint8, memory}}); });

@@ -4,6 +4,7 @@
 
 #include "apps/shardctl/session/ranks.h"
 #include "apps/shardctl/session/versions.h"
+#include "apps/shardctl/source/source.h"
 #include "formats/export/model_folder.h"
 #include "formats/open/map_choice.h"
 #include "libshard/io/paths.h"

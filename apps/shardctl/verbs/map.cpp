@@ -6,6 +6,7 @@
 
 #include "apps/shardctl/request/request.h"
 #include "apps/shardctl/session/progress.h"
+#include "apps/shardctl/source/source.h"
 #include "apps/shardctl/text/text_sink.h"
 #include "apps/shardctl/verbs/verbs.h"
 #include "formats/open/map_choice.h"
