@@ -3,10 +3,12 @@
 Environment: SHARDCTL_TREE is a folder with bin/shardctl and, unless the program is one file, lib/*.so; licences.txt has the
 licences of all libraries in it. The one-file program becomes the console script, so it starts without Python. The files in
 plugins go to lib/shardctl of the environment, where that program searches. A program with libraries goes into the package;
-the console script is then launcher.py, which passes the path of LibTorch.
+the console script is then launcher.py, which passes the path of LibTorch. A native module in native (_native.*.so) goes into
+the package beside its Python modules.
 
 The tag follows from the needs of these files: the newest version of a symbol of glibc if they need only glibc and each other,
-any Linux if they need nothing, otherwise only this kind of machine (linux_ARCH).
+any Linux if they need nothing, otherwise only this kind of machine (linux_ARCH). A native module binds the wheel to the version
+of Python in its name; with the stable ABI (.abi3.so) to 3.12 and later.
 """
 
 from __future__ import annotations
@@ -51,19 +53,33 @@ def platform_tag(files: list[Path]) -> str:
     return f"manylinux_{newest[0]}_{newest[1]}_{arch}"
 
 
+def python_tag(modules: list[Path]) -> str:
+    """The tags of Python and its ABI for a wheel with these native modules: "py3-none" if there are none."""
+    if not modules:
+        return "py3-none"
+    if any(module.name.endswith(".abi3.so") for module in modules):
+        return "cp312-abi3"
+    version = re.search(r"\.cpython-(\d+)-", modules[0].name)
+    if version is None:
+        raise ValueError(f"{modules[0].name} does not name a version of Python")
+    return f"cp{version[1]}-cp{version[1]}"
+
+
 class Hook(BuildHookInterface):  # type: ignore[type-arg]
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         if version == "editable":
             return
         tree = Path(os.environ["SHARDCTL_TREE"]).resolve()
-        files = sorted(file for folder in ("bin", "lib", "plugins") for file in (tree / folder).glob("*") if file.is_file())
+        files = sorted(file for folder in ("bin", "lib", "native", "plugins") for file in (tree / folder).glob("*") if file.is_file())
         build_data["pure_python"] = False
-        build_data["tag"] = f"py3-none-{platform_tag(files)}"
+        native = [file for file in files if file.parent.name == "native"]
+        build_data["tag"] = f"{python_tag(native)}-{platform_tag(files)}"
         licences = tree / "licences.txt"
         included = {str(licences): "shardctl/licences.txt"} if licences.exists() else {}
+        included.update((str(file), f"shardctl/{file.name}") for file in native)
         build_data["force_include"] = included
         if (tree / "lib").exists():
-            included.update((str(file), f"shardctl/{file.relative_to(tree)}") for file in files)
+            included.update((str(file), f"shardctl/{file.relative_to(tree)}") for file in files if file not in native)
             build_data["shared_scripts"] = {"launcher.py": "shardctl"}
         else:
             build_data["shared_scripts"] = {str(tree / "bin" / "shardctl"): "shardctl"}

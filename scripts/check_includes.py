@@ -73,6 +73,7 @@ FORMATS = set(USES) - LIBSHARD
 USES |= {
     "formats": LIBSHARD | FORMATS,
     "formats/export": LIBSHARD | FORMATS | {"formats"},
+    "formats/open": LIBSHARD | FORMATS | {"formats", "formats/export"},
     "libshard/ranks/mpi": CORE | {"libshard/ranks"},
     "libshard/stores/remote": CORE | {"libshard/io", "libshard/ranks", "libshard/stores"},
     "libshard/device/kernels": CORE | {"libshard/exec"},
@@ -88,7 +89,8 @@ USES |= {
     "shardtorch/parallel": {"libshard/catalog/layouts", "shardtorch", "shardtorch/sharded_tensor", "shardtorch/dtensor",
                             "shardtorch/state", "shardtorch/checkpoint"},
 }
-BELOW_APP = LIBSHARD | FORMATS | {"formats", "formats/export"}
+BELOW_APP = LIBSHARD | FORMATS | {"formats", "formats/export", "formats/open"}
+USES["python/native"] = BELOW_APP
 ROOMS = {  # The rooms of the application, each with the rooms that it may include.
     "text": [],
     "request": [],

@@ -1,67 +1,78 @@
-"""shardctl for Python: inspects, verifies and compares sharded model checkpoints.
-
-A thin module over the program of the same name, which is part of the package. Every function runs one verb with `--json`
-and returns its document as a dataclass; a failing verb is an exception. It needs no other package and never loads a tensor.
+"""shardctl for Python: opens, loads, inspects, verifies and compares sharded model checkpoints of every format.
 
     import shardctl
 
-    for tensor in shardctl.inspect("checkpoint/").tensors:
-        print(tensor.name, tensor.dtype, tensor.shape)
-    shardctl.run("gather", "checkpoint/", "-o", "model.safetensors")
+    checkpoint = shardctl.open("checkpoint/")
+    part = checkpoint["model.embed.weight"][0:10].torch()
+    shardctl.load_state_dict("checkpoint/", model)
+
+`open` and `load_state_dict` run in this process. `inspect`, `digest`, `diff`, `verify` and `run` each start the program
+of the same name, which is part of the package. Nothing in a checkpoint is executed. The module needs no other package;
+it uses numpy and torch if you ask for their arrays and tensors.
 """
 
-from shardctl._documents import (
-    Axis,
-    Box,
-    Checked,
-    Chunk,
-    Difference,
-    DifferenceCounts,
-    Digest,
-    Document,
-    ErrorDocument,
-    Export,
-    File,
-    Finding,
-    Inspection,
-    Lost,
-    Mesh,
-    NotRead,
-    Object,
-    ObjectDifference,
-    Plan,
-    Progress,
-    QuantizedForm,
-    Rename,
-    Result,
-    ShapeDifference,
-    Tensor,
-    TensorDigest,
-    TextDifference,
-    ValueDifference,
-    Verification,
-)
-from shardctl._errors import (
-    Communication,
-    Corruption,
-    Exists,
-    Internal,
-    Interrupted,
-    NotFound,
-    ProgramNotFound,
-    Resource,
-    ShardctlError,
-    Unsupported,
-    Usage,
-)
-from shardctl._program import program
-from shardctl._run import run
-from shardctl._verbs import diff, digest, inspect, verify
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from shardctl import dcp
+    from shardctl._checkpoint import Checkpoint, Handle, Opaque, RankValues, open
+    from shardctl._documents import (
+        Axis,
+        Box,
+        Checked,
+        Chunk,
+        Difference,
+        DifferenceCounts,
+        Digest,
+        Document,
+        ErrorDocument,
+        Export,
+        File,
+        Finding,
+        Inspection,
+        Lost,
+        Mesh,
+        NotRead,
+        Object,
+        ObjectDifference,
+        Plan,
+        Progress,
+        QuantizedForm,
+        Rename,
+        Result,
+        ShapeDifference,
+        Tensor,
+        TensorDigest,
+        TextDifference,
+        ValueDifference,
+        Verification,
+    )
+    from shardctl._errors import (
+        Communication,
+        Corruption,
+        Exists,
+        Internal,
+        Interrupted,
+        NotFound,
+        ProgramNotFound,
+        Resource,
+        ShardctlError,
+        Unsupported,
+        Usage,
+    )
+    from shardctl._program import program
+    from shardctl._run import run
+    from shardctl._state import Mismatch, load_state_dict
+    from shardctl._verbs import diff, digest, inspect, verify
 
 __all__ = [
     "Axis",
     "Box",
     "Checked",
+    "Checkpoint",
     "Chunk",
     "Communication",
     "Corruption",
@@ -74,19 +85,23 @@ __all__ = [
     "Export",
     "File",
     "Finding",
+    "Handle",
     "Inspection",
     "Internal",
     "Interrupted",
     "Lost",
     "Mesh",
+    "Mismatch",
     "NotFound",
     "NotRead",
     "Object",
     "ObjectDifference",
+    "Opaque",
     "Plan",
     "ProgramNotFound",
     "Progress",
     "QuantizedForm",
+    "RankValues",
     "Rename",
     "Resource",
     "Result",
@@ -99,10 +114,45 @@ __all__ = [
     "Usage",
     "ValueDifference",
     "Verification",
+    "dcp",
     "diff",
     "digest",
     "inspect",
+    "load_state_dict",
+    "open",
     "program",
     "run",
     "verify",
 ]
+
+_HOMES = {  # The modules that define the names of this one. Each is imported when one of its names is used.
+    "_checkpoint": "Checkpoint Handle Opaque RankValues open",
+    "_documents": (
+        "Axis Box Checked Chunk Difference DifferenceCounts Digest Document ErrorDocument Export File Finding "
+        "Inspection Lost Mesh NotRead Object ObjectDifference Plan Progress QuantizedForm Rename Result "
+        "ShapeDifference Tensor TensorDigest TextDifference ValueDifference Verification"
+    ),
+    "_errors": (
+        "Communication Corruption Exists Internal Interrupted NotFound ProgramNotFound Resource ShardctlError "
+        "Unsupported Usage"
+    ),
+    "_program": "program",
+    "_run": "run",
+    "_state": "Mismatch load_state_dict",
+    "_verbs": "diff digest inspect verify",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name == "dcp":
+        return importlib.import_module("shardctl.dcp")
+    for module, names in _HOMES.items():
+        if name in names.split():
+            found = getattr(importlib.import_module(f"shardctl.{module}"), name)
+            globals()[name] = found
+            return found
+    raise AttributeError(f"module 'shardctl' has no attribute '{name}'")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -101,7 +101,31 @@ def error(document: ErrorDocument, stderr: str = "") -> ShardctlError:
     return _CLASSES.get(document.code, ShardctlError)(document, stderr)
 
 
-def failure(verb: Optional[str], code: int, kind: str, message: str, hint: Optional[str] = None) -> ErrorDocument:
+def failure(verb: Optional[str], code: int, kind: str, message: str, hint: Optional[str] = None, *,
+            file: Optional[str] = None, tensor: Optional[str] = None, rank: Optional[int] = None, expected: object = None,
+            found: object = None) -> ErrorDocument:
     """A failure for which the program printed no error document."""
-    found = {"schema": "shardctl.error/1", "verb": verb, "code": code, "kind": kind, "message": message, "hint": hint}
-    return ErrorDocument("shardctl.error/1", found, verb, code, kind, message, hint=hint)
+    facts = {"file": file, "tensor": tensor, "rank": rank, "expected": None if expected is None else str(expected),
+             "found": None if found is None else str(found), "hint": hint}
+    json = {"schema": "shardctl.error/1", "verb": verb, "code": code, "kind": kind, "message": message, **facts}
+    return ErrorDocument("shardctl.error/1", json, verb, code, kind, message, **facts)  # type: ignore[arg-type]
+
+
+_NATIVE: Mapping[str, int] = {  # Exit codes by the names of the library's codes.
+    "invalid_argument": 2,
+    "not_found": 3,
+    "corruption": 4,
+    "exists": 5,
+    "resource": 6,
+    "peer": 7,
+    "unsupported": 8,
+    "interrupted": 130,
+}
+
+
+def native_error(name: str, kind: str, message: str, why: Optional[str], file: Optional[str], tensor: Optional[str],
+                 rank: Optional[int], expected: Optional[str], found: Optional[str], hint: Optional[str]) -> ShardctlError:
+    """The exception for an error of the native extension."""
+    text = message if why is None else f"{message}: {why}"
+    return error(failure(None, _NATIVE.get(name, 70), kind, text, hint, file=file, tensor=tensor, rank=rank,
+                         expected=expected, found=found))

@@ -117,8 +117,48 @@ class Wheel(unittest.TestCase):
         self.assertEqual(sorted(place.rglob("*")), before)
 
 
+@unittest.skipUnless(os.environ.get("SHARD_BUILD"), "the native module was not built")
+class Native(unittest.TestCase):
+    """A wheel of a tree with the native module and its libraries."""
+
+    def test_it_reads_a_checkpoint_as_installed(self) -> None:
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            subprocess.run(["cmake", "--install", os.environ["SHARD_BUILD"], "--component", "python", "--prefix", folder / "prefix"],
+                           check=True, stdout=subprocess.DEVNULL)
+            module = next((folder / "prefix").rglob("_native.*.so"))
+            for library in os.environ["SHARD_LIBRARIES"].split(":"):
+                self.copy_library(Path(library), folder / "tree/lib")
+            (folder / "tree/native").mkdir()
+            subprocess.run(["cp", module, folder / "tree/native" / module.name], check=True)
+            wheel = build(folder / "tree")
+            self.assertRegex(wheel.name, r"-(cp312-abi3|cp3(9|10|11)-cp3(9|10|11))-")
+            venv.create(folder / "env")
+            pip(folder / "env", "install", "--no-index", "--no-deps", wheel)
+            script = ("import shardctl, sys\nfound = shardctl.open(sys.argv[1])\nbuffer = bytearray(8)\n"
+                      "found.read_into([(found['model.norm.weight'][:4], buffer)])\nprint(found.format, any(buffer))")
+            shown = subprocess.run([folder / "env/bin/python", "-c", script, SOURCE / "tests/data/demo/ckpt"], text=True,
+                                   env={name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
+                                   stdout=subprocess.PIPE, check=True).stdout
+            self.assertEqual(shown, "dcp True\n")
+
+    def copy_library(self, library: Path, folder: Path) -> None:
+        """Copies it under the name by which others find it."""
+        folder.mkdir(parents=True, exist_ok=True)
+        name = subprocess.run(["readelf", "-d", library], check=True, text=True, stdout=subprocess.PIPE).stdout
+        name = name.partition("Library soname: [")[2].partition("]")[0]
+        (folder / name).write_bytes(library.read_bytes())
+
+
 class Tags(unittest.TestCase):
     """Uses a given output of readelf."""
+
+    def test_a_native_module_binds_the_wheel_to_its_python(self) -> None:
+        self.assertEqual(hatch_build.python_tag([]), "py3-none")
+        self.assertEqual(hatch_build.python_tag([Path("_native.abi3.so")]), "cp312-abi3")
+        self.assertEqual(hatch_build.python_tag([Path("_native.cpython-311-x86_64-linux-gnu.so")]), "cp311-cp311")
+        with self.assertRaises(ValueError):
+            hatch_build.python_tag([Path("_native.so")])
 
     def tag(self, *lines: str) -> str:
         with mock.patch.object(hatch_build, "readelf", return_value="\n".join(lines)):

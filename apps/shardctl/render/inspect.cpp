@@ -12,6 +12,7 @@
 #include "apps/shardctl/text/text_sink.h"
 #include "apps/shardctl/text/units.h"
 #include "apps/shardctl/text/value_text.h"
+#include "libshard/catalog/chunk_place.h"
 #include "libshard/core/box.h"
 #include "libshard/core/hash_table.h"
 #include "libshard/core/short_text.h"
@@ -69,7 +70,7 @@ void chunk_lines(TextSink& sink, const Catalog& catalog, const Tensor& tensor, b
     gap(sink, in_columns);
     sink.add(catalog.files[catalog.storages[stored.storage].file].path);
     gap(sink, in_columns);
-    const Place place = place_of(catalog, chunk);
+    const ChunkPlace place = place_of(catalog, chunk);
     sink.line(place.known ? fmt::format("bytes {} to {}", place.offset_bytes, place.offset_bytes + place.span_bytes)
                           : std::string("decoded when read"));
   }

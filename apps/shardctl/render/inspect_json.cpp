@@ -5,6 +5,7 @@
 #include "apps/shardctl/source/inspect_numbers.h"
 #include "apps/shardctl/text/sharding_text.h"
 #include "apps/shardctl/text/value_text.h"
+#include "libshard/catalog/chunk_place.h"
 
 namespace shard::app {
 namespace {
@@ -43,7 +44,7 @@ void write_chunk(JsonWriter& json, const Catalog& catalog, const Chunk& chunk) {
     json.null();
   }
   json.key("file"), json.string(catalog.files[catalog.storages[stored.storage].file].path);
-  const Place place = place_of(catalog, chunk);
+  const ChunkPlace place = place_of(catalog, chunk);
   json.key("byte_offset");
   if (place.known) {
     json.number(place.offset_bytes);

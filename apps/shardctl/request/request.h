@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "formats/format.h"
+#include "formats/open/source.h"
 #include "libshard/catalog/layouts/placement.h"
 #include "libshard/catalog/selection/selection.h"
 #include "libshard/core/dtype.h"
@@ -19,26 +20,11 @@ namespace shard::app {
 
 struct Verb;
 
-/// Sources of a model map's numbers, besides the checkpoint.
-struct MapNumbers {
-  std::vector<std::string> set;  ///< "NAME=VALUE".
-  std::string hf_ref;            ///< A folder with a config.json. export also reads other files in it.
-};
-
-/// The source and the way to read it.
-struct ReadRequest {
-  std::vector<std::string> paths;
-  std::string from;
-  std::string layout;  ///< Path of a layout document that describes how the source is sharded. Only for verbs without a
-                       ///< target layout.
-  bool opaque_globals = false;
-  FormatChoices choices;  ///< See Format::read_options.
+/// The source and the way to read it. `layout` is only for verbs without a target layout. Verbs also read other files
+/// in `numbers.hf_ref`.
+struct ReadRequest : SourceRequest {
   /// The names in `choices` that the command line gave. It is an error if no source has such a choice.
   std::vector<std::string> stated_choices;
-  std::optional<std::int64_t> ranks_expected;
-  std::optional<DType> dequantize;  ///< Compute quantized weights in this dtype.
-  std::string map;                  ///< Name or path of the model map to undo; empty: none.
-  MapNumbers numbers;
   /// Files besides `paths` and --hf-ref that options name, and --log-file. No output and no page may replace them.
   std::vector<std::string> named_inputs;
 };

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <functional>
-#include <map>
 #include <memory>
 #include <optional>
 #include <ostream>
@@ -12,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "formats/open/source.h"
 #include "libshard/io/local_disk.h"
 #include "libshard/io/watched_store.h"
 #include "libshard/job/group_store.h"
@@ -48,7 +48,6 @@ struct LaunchFacts {
   int rank = 0, size = 1;  ///< Valid until there is a group.
   int local_rank = 0;
 };
-struct OpenedMap;
 
 struct Session {
   LocalDisk& fs;
@@ -80,7 +79,7 @@ struct Session {
   /// Details for the document of an error, filled by verbs: a line for each problem.
   std::vector<std::string> error_details{};
   /// The model maps of this run by name, filled by open_map.
-  mutable std::map<std::string, std::shared_ptr<const OpenedMap>> opened_maps{};
+  mutable OpenedMaps opened_maps{};
   int ranks_here = 1;  ///< Ranks that share this machine's CPUs.
 };
 

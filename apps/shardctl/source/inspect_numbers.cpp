@@ -77,18 +77,4 @@ std::vector<std::string_view> repeated_names(const Selection& selection) {
   return repeated;
 }
 
-Place place_of(const Catalog& catalog, const Chunk& chunk) {
-  const StoredTensor& stored = catalog.stored[chunk.stored];
-  const Storage& storage = catalog.storages[stored.storage];
-  if (!storage.plain || storage.offset < 0) return {};
-  std::int64_t last = 0;
-  bool empty = false;
-  for (int d = 0; d < chunk.sizes.size(); ++d) {
-    empty = empty || chunk.sizes[d] == 0;
-    last += (chunk.sizes[d] - 1) * chunk.strides[d];
-  }
-  return {true, storage.offset + packed_bytes(chunk.first, stored.dtype),
-          empty ? 0 : packed_bytes(last + 1, stored.dtype)};
-}
-
 }  // namespace shard::app

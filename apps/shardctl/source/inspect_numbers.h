@@ -48,12 +48,4 @@ class Aliases {
 /// Names shared by several chosen tensors or objects, sorted.
 std::vector<std::string_view> repeated_names(const Selection& selection);
 
-/// The byte range of a chunk's elements in their file. `known` is false if they are not stored plainly, for example if
-/// they are compressed.
-struct Place {
-  bool known = false;
-  std::int64_t offset_bytes = 0, span_bytes = 0;
-};
-Place place_of(const Catalog& catalog, const Chunk& chunk);
-
 }  // namespace shard::app

@@ -7,24 +7,16 @@
 
 #include "apps/shardctl/request/request.h"
 #include "apps/shardctl/session/ranks.h"
-#include "apps/shardctl/source/cast_choice.h"
-#include "apps/shardctl/source/map_choice.h"
-#include "apps/shardctl/source/placeholder_file.h"
-#include "formats/detect.h"
 #include "formats/parts/hf_index/folder_names.h"
 #include "formats/registry.h"
 #include "libshard/catalog/selection/glob.h"
+#include "libshard/compute/computed_reader.h"
 #include "libshard/core/error.h"
 #include "libshard/core/nearest.h"
-#include "libshard/io/paths.h"
 #include "libshard/job/file_holders.h"
-#include "libshard/map/documents/layout_document.h"
-#include "libshard/repair/salvaged_reader.h"
 
 namespace shard::app {
 namespace {
-
-constexpr std::int64_t kMaxLayoutBytes = 64 << 20;
 
 bool chooses_nothing(const SelectionOptions& o) {
   return o.include.empty() && o.exclude.empty() && o.strip_prefix.empty() && o.add_prefix.empty() && o.rename.empty() &&
@@ -88,46 +80,24 @@ void check_ranks(const OpenSource& source, std::int64_t expected, bool may_lack_
   }
 }
 
-/// Selects the items that a repair copies unchanged; null: all.
-IsWanted wanted_by(const SelectionOptions* options) {
-  if (options == nullptr) return {};
-  const auto include = std::make_shared<const GlobSet>(options->include);
-  const auto exclude = std::make_shared<const GlobSet>(options->exclude);
-  return [include, exclude, keep_objects = options->keep_objects](const Originals::Kept& kept) {
-    if (kept.is_object && !keep_objects) return false;
-    return (include->empty() || include->matches(kept.name)) && !exclude->matches(kept.name);
-  };
+/// Each weight is computed by a rank that holds the file of its codes, so that rank must hold the scales too.
+void check_operands(const ComputedReader& reader, const GroupStore& parts) {
+  const FileHolders holders = find_holders(reader, parts);
+  for (std::size_t i = 0; i < reader.formulas().size(); ++i) {
+    const std::vector<std::uint32_t> files = reader.files_of(i);
+    const auto is_elsewhere = [&](std::uint32_t file) { return holders.of(file) != holders.of(files.front()); };
+    const auto other = std::ranges::find_if(files, is_elsewhere);
+    if (other == files.end()) continue;
+    throw Error(
+        ErrorCode::kUnsupported,
+        fmt::format("cannot dequantize '{}': its parts are in files of different ranks", reader.formulas()[i].name))
+        .of_tensor(reader.formulas()[i].name)
+        .in_file(reader.catalog().files[*other].path)
+        .hint("drop --local-input, or gather the quantized checkpoint first");
+  }
 }
 
 }  // namespace
-
-/// True for "ORG/NAME", the form of model names on the Hugging Face Hub: two parts, without a format's suffix, and not
-/// a path.
-bool is_hub_name(std::string_view path) {
-  const std::size_t slash = path.find('/');
-  if (slash == 0 || slash == std::string_view::npos || slash != path.rfind('/') || slash + 1 == path.size())
-    return false;
-  const auto is_part_of_name = [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_' ||
-           c == '.' || c == '/';
-  };
-  return path.front() != '.' && std::ranges::all_of(path, is_part_of_name) && format_of_suffix(path).empty();
-}
-
-void check_exists(const Session& session, const ReadRequest& read) {
-  for (const std::string& path : read.paths) {
-    const SourceStore& store = source_store(session);
-    if (store.status(path).kind != FileKind::kAbsent) continue;
-    if (const auto stand_in = placeholder_at(store, path)) throw Error(*stand_in);
-    Error absent(ErrorCode::kNotFound, path + ": no such file or folder");
-    if (is_hub_name(path)) {
-      absent.because("it looks like the name of a model on the Hugging Face Hub")
-          .hint(fmt::format("read it from the Hub as hf://{0}, or download it: hf download {0} --local-dir {1}", path,
-                            base_name(path)));
-    }
-    throw absent.in_file(path);
-  }
-}
 
 void check_choices(const ReadRequest& read, std::initializer_list<const OpenSource*> sources) {
   for (const FormatOption& option : format_options(&Format::read_options)) {
@@ -143,40 +113,25 @@ void check_choices(const ReadRequest& read, std::initializer_list<const OpenSour
   }
 }
 
+SourcePlace source_place(const Session& session) {
+  return {source_store(session), session.opened_maps, worker_count(session)};
+}
+
 OpenSource open_source(const Session& session, const ReadRequest& read, Log& log, OpenRequest request) {
-  OpenSource opened;
-  opened.paths = read.paths;
-  opened.label = fmt::format("{}", fmt::join(read.paths, " "));
   const SourceStore& store = request.store != nullptr ? *request.store : source_store(session);
-  const Source source{&store, read.paths};
-  check_exists(session, read);
-  const Format* const of_ranks =
-      read.map.empty() ? nullptr : &map_format(open_map(session, read.map).files_of_ranks().container);
-  if (of_ranks != nullptr && (read.from.empty() || read.from == of_ranks->traits.name)) {
-    opened.rank_paths = named_ranks(session, read);
-  }
-  opened.format = opened.rank_paths ? of_ranks : read.from.empty() ? &detect_format(source) : &format_named(read.from);
-  log.debug(fmt::format("{}: format {}", opened.label, opened.format->traits.name));
-  OpenOptions how;
-  how.findings = request.findings;
-  how.opaque_globals = opened.opaque_globals = read.opaque_globals;
-  how.choices = read.choices;
-  how.ranks_expected = read.ranks_expected;
-  how.metadata_only = request.metadata_only;
-  if (!read.layout.empty()) {
-    opened.layout = std::make_unique<MeshLayout>(read_layout(session, read.layout));
-    how.layout = opened.layout.get();
-  }
-  if (!read.map.empty()) how.own_tensors = open_map(session, read.map).has_mesh();
-  if (opened.rank_paths) how.rank_paths = &*opened.rank_paths;
-  how.like = request.like;
-  if (request.salvage != nullptr) how.findings = request.salvage;
-  opened.reader = opened.format->open(source, how);
-  if (read.dequantize) dequantize(session, *read.dequantize, opened, *how.findings, log);
-  if (request.salvage != nullptr)
-    opened.reader =
-        without_losses(std::move(opened.reader), *request.salvage, worker_count(session), wanted_by(request.selection));
-  if (!read.map.empty() && !request.keeps_map) undo_map(session, read, request.selection, opened, log);
+  const SourceOptions options{.metadata_only = request.metadata_only,
+                              .salvage = request.salvage,
+                              .keeps_map = request.keeps_map,
+                              .selection = request.selection,
+                              .like = request.like,
+                              .findings = request.findings,
+                              .on_computed =
+                                  [&session](const ComputedReader& reader) {
+                                    if (session.peer_store != nullptr) check_operands(reader, *session.peer_store);
+                                  },
+                              .on_step = [&log](const std::string& line) { log.info(line); },
+                              .on_detail = [&log](const std::string& line) { log.debug(line); }};
+  OpenSource opened = shard::open_source({store, session.opened_maps, worker_count(session)}, read, options);
   if (!request.may_lack_choices) check_choices(read, {&opened});
   const Catalog& catalog = opened.catalog();
   log.info(fmt::format("opened {} as {}: {} tensors, {} objects, {} files", opened.label, opened.format->traits.name,
@@ -195,12 +150,6 @@ void warn_of_source(const Session& session, const OpenSource& source) {
   std::vector<std::string> warnings = source.catalog().warnings;
   std::erase_if(warnings, hf_index::is_others_warning);
   warn_all(session, warnings);
-}
-
-MeshLayout read_layout(const Session& session, const std::string& path) {
-  const auto file = source_store(session).open(path);
-  const std::vector<std::byte> bytes = read_whole(*file, kMaxLayoutBytes);
-  return parse_layout_document({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, path);
 }
 
 Selection choose(const Catalog& catalog, const SelectionOptions& options) {

@@ -2,8 +2,6 @@
 /// Opens the checkpoints that the user names, and selects tensors and objects from them.
 #pragma once
 
-#include <memory>
-#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -11,8 +9,8 @@
 #include "apps/shardctl/request/request.h"
 #include "apps/shardctl/session/log.h"
 #include "apps/shardctl/session/session.h"
+#include "formats/open/source.h"
 #include "formats/registry.h"
-#include "libshard/catalog/layouts/layout.h"
 #include "libshard/catalog/selection/selection.h"
 #include "libshard/repair/salvage.h"
 
@@ -20,20 +18,6 @@ namespace shard::app {
 
 /// With more names, the search for a similar one would be noticeably slow.
 inline constexpr std::size_t kMaxSuggestNames = 20'000;
-
-struct OpenSource {
-  std::string label;  ///< The user's words; several paths are joined by spaces.
-  std::vector<std::string> paths;
-  const Format* format = nullptr;
-  /// From --layout, if it describes the source. The reader may use it at any time.
-  std::unique_ptr<MeshLayout> layout;
-  std::optional<RankPaths> rank_paths;  ///< Files named by the map that is undone.
-  std::unique_ptr<Reader> reader;
-  bool opaque_globals = false;  ///< The value of OpenOptions when it was opened.
-  bool is_mapped = false;       ///< A model map was undone.
-
-  const Catalog& catalog() const { return reader->catalog(); }
-};
 
 /// Options for opening a source.
 struct OpenRequest {
@@ -53,17 +37,14 @@ struct OpenRequest {
 /// \throws Error kInvalidArgument  the command line has a reading choice that none of the sources offers
 void check_choices(const ReadRequest& read, std::initializer_list<const OpenSource*> sources);
 
-/// \throws Error kNotFound  a path of SRC does not exist
-void check_exists(const Session& session, const ReadRequest& read);
+/// The environment for opening, for shard::open_source and model maps.
+SourcePlace source_place(const Session& session);
 
-/// Opens the checkpoint of `read.paths` in the format of --from, or else in the format that its content shows. Reads
-/// only metadata.
+/// Calls shard::open_source, logs its steps, and checks the number of ranks and the choices of the command line.
 /// \throws Error kCorruption  more ranks wrote it than --ranks-expected allows, or with --local-input different ranks
-///   from this job's; kInvalidArgument  no ranks wrote it.
+///   from this job's; kInvalidArgument  no ranks wrote it; kUnsupported  with --local-input, a weight to dequantize
+///   whose parts are on different ranks.
 OpenSource open_source(const Session& session, const ReadRequest& read, Log& log, OpenRequest request = {});
-
-/// Reads a layout document. \throws Error kNotFound, kInvalidArgument, kUnsupported
-MeshLayout read_layout(const Session& session, const std::string& path);
 
 /// Warns of content that a reading verb skips in its source. Other files in the source's folder are not mentioned.
 void warn_of_source(const Session& session, const OpenSource& source);

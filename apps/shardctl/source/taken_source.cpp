@@ -8,8 +8,8 @@
 #include <string_view>
 
 #include "apps/shardctl/session/ranks.h"
-#include "apps/shardctl/source/map_choice.h"
 #include "apps/shardctl/source/source.h"
+#include "formats/open/map_choice.h"
 #include "libshard/core/error.h"
 
 namespace shard::app {
@@ -23,7 +23,7 @@ bool is_folder_at(const SourceStore& store, const std::string& path) {
 std::optional<std::string> named_folder(const Session& session, const ReadRequest& read) {
   if (!read.from.empty() || read.paths.size() != 1) return std::nullopt;
   if (!is_folder_at(source_store(session), read.paths.front())) return std::nullopt;
-  if (!read.map.empty() && named_ranks(session, read)) return std::nullopt;
+  if (!read.map.empty() && named_ranks(source_place(session), read)) return std::nullopt;
   return read.paths.front();
 }
 
@@ -63,7 +63,7 @@ void take_sources(const Session& session, ReadRequest& read, bool takes_each) {
 }
 
 TakenSource take_model(const Session& session, const ReadRequest& read) {
-  check_exists(session, read);
+  check_exists(source_store(session), read.paths);
   const std::optional<std::string> folder = named_folder(session, read);
   if (folder) return shard::take_model(source_store(session), *folder);
   return {.label = fmt::format("{}", fmt::join(read.paths, " ")), .paths = read.paths};

@@ -233,7 +233,7 @@ ChosenLayout choose_layout(const Session& session, const WriteRequest& write, bo
   const LayoutRequest& given = write.layout;
   if (given.ranks) return {RanksLayout{*given.ranks, given.dim.value_or(0)}, nullptr};
   if (!given.mesh.empty()) return {mesh_layout(given), nullptr};
-  if (!given.layout.empty()) return {read_layout(session, given.layout), nullptr};
+  if (!given.layout.empty()) return {read_layout(source_store(session), given.layout), nullptr};
   if (given.shards) return {ShardsLayout{*given.shards}, nullptr};
   if (!given.max_shard_size.empty()) return {SizeLayout{shard_bytes(given.max_shard_size)}, nullptr};
   if (given.like.empty()) return {default_layout(session, write, form), nullptr};

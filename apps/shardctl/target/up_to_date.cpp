@@ -4,8 +4,9 @@
 
 #include "apps/shardctl/session/ranks.h"
 #include "apps/shardctl/session/versions.h"
-#include "apps/shardctl/source/map_choice.h"
+#include "apps/shardctl/source/source.h"
 #include "formats/export/model_folder.h"
+#include "formats/open/map_choice.h"
 #include "libshard/io/paths.h"
 #include "libshard/job/topology.h"
 #include "libshard/job/unchanged_output.h"
@@ -61,10 +62,10 @@ std::string options_digest(const Session& session, const CopyRequest& request, c
   }
   if (!beside.empty()) hasher.update(source_digest(identify_source(source_store(session), beside)));
   for (const std::string& name : {request.read.map, request.write.map}) {
-    if (!name.empty()) hasher.update(open_map(session, name).text);
+    if (!name.empty()) hasher.update(open_map(source_place(session), name).text);
     hasher.update("\n");
   }
-  const std::string config = find_config(session, request.read.numbers, request.read.paths);
+  const std::string config = find_config(source_store(session), request.read.numbers, request.read.paths);
   if (!config.empty()) hasher.update(source_digest(identify_source(source_store(session), {config})));
   return hasher.finish_hex();
 }

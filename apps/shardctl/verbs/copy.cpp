@@ -19,7 +19,6 @@
 #include "apps/shardctl/session/session.h"
 #include "apps/shardctl/session/versions.h"
 #include "apps/shardctl/source/cast_choice.h"
-#include "apps/shardctl/source/map_choice.h"
 #include "apps/shardctl/source/object_check.h"
 #include "apps/shardctl/source/source.h"
 #include "apps/shardctl/target/conversion_warnings.h"
@@ -28,6 +27,7 @@
 #include "apps/shardctl/text/units.h"
 #include "apps/shardctl/text/value_text.h"
 #include "apps/shardctl/verbs/verbs.h"
+#include "formats/open/map_choice.h"
 #include "formats/registry.h"
 #include "libshard/catalog/originals.h"
 #include "libshard/core/error.h"
@@ -117,7 +117,7 @@ void append(std::vector<std::string>& all, const std::vector<std::string>& more)
 /// Whether --to-map defines the tensors of each rank, for a format that can store these.
 bool is_cut_by_map(const Session& session, const std::string& to_map, const TargetForm& form) {
   if (to_map.empty()) return false;
-  const OpenedMap& map = open_map(session, to_map);
+  const OpenedMap& map = open_map(source_place(session), to_map);
   if (!map.has_mesh()) return false;
   return form.format->traits.mapped_ranks || form.format == &map_format(map.files_of_ranks().container);
 }
@@ -140,7 +140,7 @@ CopyJob make_job(const Session& session, const CopyRequest& request, const CopyV
   if (is_cut_by_map(session, request.write.map, work.form) && !work.traits.mapped_ranks) {
     work.traits = traits_of_own_tensors(work.traits.name);
     format = &file_format_of(*format);
-    write.root = open_map(session, request.write.map).files_of_ranks().root;
+    write.root = open_map(source_place(session), request.write.map).files_of_ranks().root;
   }
   job.make_writer = [format, write, wrap = verb.wrap_writer](const Catalog&) {
     std::unique_ptr<Writer> writer = writer_of(*format, write);
@@ -193,7 +193,7 @@ void check_layout_of_map(const Session& session, const WriteRequest& write, cons
   }
   const FormatTraits& traits = form.format->traits;
   if (!has_mesh && layout.ranks && !traits.pieces) throw holds_whole_tensors(*form.format);
-  const Format& of_ranks = map_format(open_map(session, write.map).files_of_ranks().container);
+  const Format& of_ranks = map_format(open_map(source_place(session), write.map).files_of_ranks().container);
   if (map.ranks() > 1 && !traits.mapped_ranks && form.format != &of_ranks) {
     throw Error(ErrorCode::kUnsupported, fmt::format("{} cannot store tensors that {} shards over {} ranks",
                                                      traits.name, write.map, map.ranks()))
@@ -208,8 +208,8 @@ void check_layout_of_map(const Session& session, const WriteRequest& write, cons
 
 /// Sets up the job to write the selection in the form of --to-map.
 void apply_map(const Session& session, const CopyRequest& request, const Selection& selection, Work& work) {
-  const ModelMap map = choose_map(session, request.write.map, request.read.numbers, work.source, MapUse::kMake,
-                                  request.write.layout.ranks.value_or(1));
+  const ModelMap map = choose_map(source_place(session), request.write.map, request.read.numbers, work.source,
+                                  MapUse::kMake, request.write.layout.ranks.value_or(1));
   check_layout_of_map(session, request.write, work.form, map);
   work.to_map = std::make_unique<AppliedMap>(work.source.catalog(), selection, map);
   std::uint32_t first_padding = 0;

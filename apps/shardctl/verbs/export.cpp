@@ -13,13 +13,13 @@
 #include "apps/shardctl/request/command_text.h"
 #include "apps/shardctl/request/request.h"
 #include "apps/shardctl/session/ranks.h"
-#include "apps/shardctl/source/map_choice.h"
 #include "apps/shardctl/source/object_check.h"
 #include "apps/shardctl/source/source.h"
 #include "apps/shardctl/source/taken_source.h"
 #include "apps/shardctl/verbs/copy.h"
 #include "apps/shardctl/verbs/verbs.h"
 #include "formats/export/model_export.h"
+#include "formats/open/map_choice.h"
 #include "formats/registry.h"
 #include "libshard/core/error.h"
 #include "libshard/core/short_text.h"
@@ -125,7 +125,9 @@ OpenSource Export::open(const Session& session, const CopyRequest& request, Log&
   say_what_is_taken();
   part.warnings = warnings_of(catalog, part);
   source.reader = model_reader(std::move(source.reader), part);
-  if (!request.read.map.empty()) undo_map(session, request.read, nullptr, source, log);
+  if (!request.read.map.empty()) {
+    undo_map(source_place(session), request.read, nullptr, source, [&log](const std::string& line) { log.info(line); });
+  }
   return source;
 }
 
@@ -234,7 +236,8 @@ void Export::adjust(OpenSource& source, Selection& selection) {
 /// True if the names of transformers 4 would match the reference.
 bool Export::fits_by_names(const OpenSource& source) const try {
   const std::set<std::string> may_lack = export_.may_lack();
-  const ModelMap map = choose_map(session_, std::string(kOlderNames), request_.read.numbers, source, MapUse::kUndo, 1);
+  const ModelMap map =
+      choose_map(source_place(session_), std::string(kOlderNames), request_.read.numbers, source, MapUse::kUndo, 1);
   const Catalog logical = UndoneMap(source.catalog(), map).make_catalog(source.catalog());
   std::vector<SelectedTensor> tensors;
   for (std::uint32_t i = 0; i < logical.tensors.size(); ++i) {

@@ -6,9 +6,10 @@
 
 #include "apps/shardctl/request/request.h"
 #include "apps/shardctl/session/progress.h"
-#include "apps/shardctl/source/map_choice.h"
+#include "apps/shardctl/source/source.h"
 #include "apps/shardctl/text/text_sink.h"
 #include "apps/shardctl/verbs/verbs.h"
+#include "formats/open/map_choice.h"
 #include "libshard/core/error.h"
 #include "libshard/core/json_writer.h"
 #include "libshard/core/short_text.h"
@@ -51,7 +52,7 @@ void print_list(Session& session) {
 
 /// Prints the document. It is valid, because opening it parsed it.
 void print_document(Session& session, const std::string& name) {
-  const std::string& text = open_map(session, name).text;
+  const std::string& text = open_map(source_place(session), name).text;
   TextSink sink(session.out);
   sink.lines(std::string_view(text).substr(0, text.find_last_not_of('\n') + 1));
 }
@@ -91,7 +92,7 @@ int check_map_on(Session& session, ReadRequest read, const std::string& name) {
   Log log(session);
   read.map = name;
   const OpenSource source = open_source(session, read, log, {.metadata_only = true, .keeps_map = true});
-  const ModelMap map = choose_map(session, name, read.numbers, source, MapUse::kUndo, ranks_of(source));
+  const ModelMap map = choose_map(source_place(session), name, read.numbers, source, MapUse::kUndo, ranks_of(source));
   const bool copies = map.document().copies_unmatched;
   const UndoneMap undone(source.catalog(), map, [copies](std::string_view) { return !copies; });
   const Catalog logical = undone.make_catalog(source.catalog());

@@ -22,13 +22,13 @@
 #include "apps/shardctl/session/session.h"
 #include "apps/shardctl/source/cast_choice.h"
 #include "apps/shardctl/source/object_check.h"
-#include "apps/shardctl/source/placeholder_file.h"
 #include "apps/shardctl/source/source.h"
 #include "apps/shardctl/target/conversion_warnings.h"
 #include "apps/shardctl/text/text_sink.h"
 #include "apps/shardctl/text/units.h"
 #include "apps/shardctl/verbs/verbs.h"
 #include "formats/megatron_tracker.h"
+#include "formats/open/placeholder_file.h"
 #include "formats/registry.h"
 #include "formats/torch/check_saved.h"
 #include "libshard/compute/computed_reader.h"
@@ -467,7 +467,7 @@ PackedCounts pack_again(const Session& session, const std::string& against, Read
   ReadRequest read;
   read.paths = {against};
   OpenSource source = open_source(session, read, log, {.of_other_ranks = true});
-  const QuantizationFacts facts = facts_beside(session, source);
+  const QuantizationFacts facts = facts_beside(source_store(session), source);
   const PackAgain packed(std::move(source.reader), facts);
   const std::vector<std::uint32_t> tensors = match(packed, plain.catalog(), found);
   std::vector<std::uint32_t> located = tensors;
@@ -527,7 +527,7 @@ int run_verify(Session& session, const Request& request) {
   VerifyReport report;
   on_all_ranks(session, "catalog", [&] {
     page.emplace(session, request.page, request.read);
-    check_exists(session, request.read);
+    check_exists(source_store(session), request.read.paths);
     stand_ins.emplace(source_store(session), request.read.paths);
     for (const Error& each : stand_ins->at_the_top()) found.explain(each);
     found.explain_by([&](const std::string& file) { return stand_ins->of_file(file); });

@@ -1,4 +1,4 @@
-#include "apps/shardctl/source/map_choice.h"
+#include "formats/open/map_choice.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -7,7 +7,6 @@
 #include <memory>
 #include <utility>
 
-#include "apps/shardctl/request/request.h"
 #include "formats/export/model_folder.h"
 #include "formats/parts/pickle/attributes.h"
 #include "formats/registry.h"
@@ -21,15 +20,15 @@
 #include "libshard/map/matching/rank_search.h"
 #include "libshard/map/passes/mapped_reader.h"
 
-namespace shard::app {
+namespace shard {
 namespace {
 
 constexpr std::int64_t kMaxBytes = 16 << 20;  ///< Largest document or config.json.
 constexpr std::string_view kArguments = "args.";
 constexpr std::string_view kParamShapes = "param_shapes";
 
-std::string read_text(const Session& session, const std::string& path) {
-  const auto file = source_store(session).open(path);
+std::string read_text(const SourceStore& store, const std::string& path) {
+  const auto file = store.open(path);
   const std::vector<std::byte> bytes = read_whole(*file, kMaxBytes);
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
@@ -39,7 +38,8 @@ std::vector<std::pair<std::string, std::string>> parse_numbers(const std::vector
   for (const std::string& text : set) {
     const std::size_t equals = text.find('=');
     if (equals == std::string::npos || equals == 0) {
-      throw usage(fmt::format("--set '{}' is not NAME=VALUE", text)).hint("give a number such as --set heads=32");
+      throw Error(ErrorCode::kInvalidArgument, fmt::format("'{}' does not set a variable of the map", text))
+          .expected("NAME=VALUE, such as heads=32");
     }
     numbers.emplace_back(text.substr(0, equals), text.substr(equals + 1));
   }
@@ -66,11 +66,11 @@ std::optional<MapValue> argument_of(const Catalog& catalog, std::string_view nam
   return std::nullopt;
 }
 
-MapInputs inputs_of(const Session& session, const MapNumbers& numbers, const std::vector<std::string>& sources) {
+MapInputs inputs_of(const SourceStore& store, const MapNumbers& numbers, const std::vector<std::string>& sources) {
   MapInputs inputs;
   inputs.given = parse_numbers(numbers.set);
-  inputs.config_file = find_config(session, numbers, sources);
-  if (!inputs.config_file.empty()) inputs.config = read_text(session, inputs.config_file);
+  inputs.config_file = find_config(store, numbers, sources);
+  if (!inputs.config_file.empty()) inputs.config = read_text(store, inputs.config_file);
   return inputs;
 }
 
@@ -98,12 +98,12 @@ std::vector<std::vector<std::string>> names_in_shapes(const Value& shapes) {
 }
 
 /// Reads the lists of rank 0. The other ranks' lists have the same names.
-std::vector<std::vector<std::string>> read_param_shapes(const Session& session, const OpenSource& source) {
+std::vector<std::vector<std::string>> read_param_shapes(const SourceStore& store, const OpenSource& source) {
   const std::vector<RankPath> files = source.rank_paths ? source.rank_paths->files : std::vector<RankPath>();
   OpenOptions how;
   how.opaque_globals = source.opaque_globals;
   for (const RankPath& file : files) {
-    const Source one{&source_store(session), {join_path(source.paths.front(), file.path)}};
+    const Source one{&store, {join_path(source.paths.front(), file.path)}};
     const std::unique_ptr<Reader> reader = file_format_of(*source.format).open(one, how);
     const Value* const root = reader->catalog().root;
     const Value* const shapes = root == nullptr || !is_mapping(*root) ? nullptr : find_key(*root, kParamShapes);
@@ -131,12 +131,11 @@ void check_mesh(const ModelMap& map, const OpenSource& source) {
 
 }  // namespace
 
-std::string find_config(const Session& session, const MapNumbers& numbers, const std::vector<std::string>& sources) {
-  const SourceStore& store = source_store(session);
+std::string find_config(const SourceStore& store, const MapNumbers& numbers, const std::vector<std::string>& sources) {
   if (!numbers.hf_ref.empty()) {
     const std::string path = join_path(numbers.hf_ref, kConfigName);
     if (store.status(path).kind == FileKind::kFile) return path;
-    throw Error(ErrorCode::kNotFound, fmt::format("--hf-ref {} has no config.json", numbers.hf_ref)).in_file(path);
+    throw Error(ErrorCode::kNotFound, fmt::format("the reference {} has no config.json", numbers.hf_ref)).in_file(path);
   }
   for (const std::string& path : sources) {
     const std::string folder = find_model_folder(store, path, path).path;
@@ -154,40 +153,40 @@ std::int64_t ranks_of(const OpenSource& source) {
 
 namespace {
 
-std::string read_map_text(const Session& session, const std::string& name) {
+std::string read_map_text(const SourceStore& store, const std::string& name) {
   if (const BuiltinMap* const map = find_builtin_map(name)) return std::string(map->text);
-  if (source_store(session).status(name).kind != FileKind::kAbsent) return read_text(session, name);
+  if (store.status(name).kind != FileKind::kAbsent) return read_text(store, name);
   std::vector<std::string_view> names;
   for (const BuiltinMap& map : builtin_maps()) names.push_back(map.name);
   const std::string near = nearest(name, names);
-  throw usage(fmt::format("'{}' is neither a built-in map nor a file", name))
+  throw Error(ErrorCode::kInvalidArgument, fmt::format("'{}' is neither a built-in map nor a file", name))
       .hint(near.empty() ? "list the built-in ones with 'shardctl map list'" : fmt::format("did you mean '{}'?", near));
 }
 
 }  // namespace
 
-const OpenedMap& open_map(const Session& session, const std::string& name) {
-  std::shared_ptr<const OpenedMap>& map = session.opened_maps[name];
+const OpenedMap& open_map(const SourcePlace& place, const std::string& name) {
+  std::shared_ptr<const OpenedMap>& map = place.maps[name];
   if (map == nullptr) {
-    std::string text = read_map_text(session, name);
+    std::string text = read_map_text(place.store, name);
     MapDocument document = parse_map_document(text, name);
     map = std::make_shared<const OpenedMap>(OpenedMap{name, std::move(text), std::move(document)});
   }
   return *map;
 }
 
-std::optional<RankPaths> named_ranks(const Session& session, const ReadRequest& read) {
-  const MapDocument& document = open_map(session, read.map).document;
-  const SourceStore& store = source_store(session);
-  const std::string& folder = read.paths.front();
-  if (document.files.empty() || read.paths.size() != 1 || store.status(folder).kind != FileKind::kFolder) {
+std::optional<RankPaths> named_ranks(const SourcePlace& place, const SourceRequest& request) {
+  const MapDocument& document = open_map(place, request.map).document;
+  const SourceStore& store = place.store;
+  const std::string& folder = request.paths.front();
+  if (document.files.empty() || request.paths.size() != 1 || store.status(folder).kind != FileKind::kFolder) {
     return std::nullopt;
   }
   const auto list = [&](const std::string& below) {
     const std::string path = below.empty() ? folder : join_path(folder, below);
     return store.status(path).kind == FileKind::kFolder ? store.list(path) : std::vector<std::string>();
   };
-  const MapVariables known(document, inputs_of(session, read.numbers, read.paths));
+  const MapVariables known(document, inputs_of(store, request.numbers, request.paths));
   std::optional<RankPaths> paths = find_rank_paths(document, known, list);
   const auto says_more = [](const MapFiles& files) { return !files.root.empty() || !files.writer.empty(); };
   if (!paths && (document.files.size() > 1 || says_more(document.files.front()))) {
@@ -198,10 +197,10 @@ std::optional<RankPaths> named_ranks(const Session& session, const ReadRequest& 
   return paths;
 }
 
-ModelMap choose_map(const Session& session, const std::string& name, const MapNumbers& numbers,
+ModelMap choose_map(const SourcePlace& place, const std::string& name, const MapNumbers& numbers,
                     const OpenSource& source, MapUse use, std::int64_t ranks) {
-  MapDocument document = open_map(session, name).document;
-  MapInputs inputs = inputs_of(session, numbers, source.paths);
+  MapDocument document = open_map(place, name).document;
+  MapInputs inputs = inputs_of(place.store, numbers, source.paths);
   const auto reads_arguments = [](const MapVariable& variable) {
     return std::ranges::any_of(variable.from, [](const std::string& from) { return from.starts_with(kArguments); });
   };
@@ -216,16 +215,16 @@ ModelMap choose_map(const Session& session, const std::string& name, const MapNu
           .because("only a source checkpoint has this list")
           .hint("list the names in flatten.order");
     }
-    document.flatten->param_shapes = read_param_shapes(session, source);
+    document.flatten->param_shapes = read_param_shapes(place.store, source);
   }
   ModelMap map(std::move(document), std::move(variables));
   if (use == MapUse::kUndo) check_mesh(map, source);
   return map;
 }
 
-void undo_map(const Session& session, const ReadRequest& read, const SelectionOptions* selection, OpenSource& source,
-              Log& log) {
-  const ModelMap map = choose_map(session, read.map, read.numbers, source, MapUse::kUndo, ranks_of(source));
+void undo_map(const SourcePlace& place, const SourceRequest& request, const SelectionOptions* selection,
+              OpenSource& source, const OnStep& on_step) {
+  const ModelMap map = choose_map(place, request.map, request.numbers, source, MapUse::kUndo, ranks_of(source));
   std::function<bool(std::string_view)> leaves_out;
   if (selection != nullptr && (!selection->include.empty() || !selection->exclude.empty())) {
     const auto include = std::make_shared<GlobSet>(selection->include),
@@ -236,10 +235,12 @@ void undo_map(const Session& session, const ReadRequest& read, const SelectionOp
     };
   }
   auto reader = std::make_unique<MappedReader>(std::move(source.reader), map, leaves_out);
-  log.info(fmt::format("undid map {}: {} tensors, {} unchanged, {} dropped", read.map, reader->catalog().tensors.size(),
-                       reader->undone().copied(), reader->undone().dropped()));
+  if (on_step) {
+    on_step(fmt::format("undid map {}: {} tensors, {} unchanged, {} dropped", request.map,
+                        reader->catalog().tensors.size(), reader->undone().copied(), reader->undone().dropped()));
+  }
   source.is_mapped = true;
   source.reader = std::move(reader);
 }
 
-}  // namespace shard::app
+}  // namespace shard

@@ -1,4 +1,4 @@
-#include "apps/shardctl/source/placeholder_file.h"
+#include "formats/open/placeholder_file.h"
 
 #include <algorithm>
 
@@ -6,7 +6,7 @@
 #include "formats/megatron_tracker.h"
 #include "libshard/io/paths.h"
 
-namespace shard::app {
+namespace shard {
 namespace {
 
 std::vector<std::string> names_in(const SourceStore& store, const std::string& folder) {
@@ -59,4 +59,4 @@ bool PlaceholderFiles::is_listed(const std::string& path) {
   return known->second.contains(base_name(path));
 }
 
-}  // namespace shard::app
+}  // namespace shard

@@ -1,18 +1,19 @@
 /// \file
-/// Model maps that the user names: their documents and their numbers.
+/// Model maps by name: their documents and their numbers.
 #pragma once
 
+#include <optional>
 #include <string>
+#include <vector>
 
-#include "apps/shardctl/request/request.h"
-#include "apps/shardctl/source/source.h"
+#include "formats/open/source.h"
 #include "libshard/catalog/rank_paths.h"
 #include "libshard/map/documents/document.h"
 #include "libshard/map/documents/model_map.h"
 
-namespace shard::app {
+namespace shard {
 
-/// A map that the user names.
+/// A model map, by the name of a built-in one or the path of a document.
 struct OpenedMap {
   std::string name, text;
   MapDocument document;
@@ -24,18 +25,18 @@ struct OpenedMap {
 };
 
 /// Opens the built-in map with that name, or the file. The first call reads and parses it; the result lives as long as
-/// the session.
+/// `place.maps`.
 /// \throws Error kInvalidArgument  neither exists; kNotFound  the file cannot be read; see parse_map_document
-const OpenedMap& open_map(const Session& session, const std::string& name);
+const OpenedMap& open_map(const SourcePlace& place, const std::string& name);
 
 /// The per-rank files that the request's map names in the source's only folder; nothing if it names none.
 /// \throws Error  see find_rank_paths; kNotFound  no such file exists, and the map describes more than their names.
-std::optional<RankPaths> named_ranks(const Session& session, const ReadRequest& read);
+std::optional<RankPaths> named_ranks(const SourcePlace& place, const SourceRequest& request);
 
-/// The path of the config.json of --hf-ref, or else of the folder that find_model_folder finds for a source; empty if
-/// there is none.
-/// \throws Error kNotFound  --hf-ref has none
-std::string find_config(const Session& session, const MapNumbers& numbers, const std::vector<std::string>& sources);
+/// The path of the config.json of the reference, or else of the folder that find_model_folder finds for a source; empty
+/// if there is none.
+/// \throws Error kNotFound  the reference has none
+std::string find_config(const SourceStore& store, const MapNumbers& numbers, const std::vector<std::string>& sources);
 
 /// The number of ranks whose own tensors a source stores: the variable `ranks` of a map that is undone.
 std::int64_t ranks_of(const OpenSource& source);
@@ -43,14 +44,15 @@ std::int64_t ranks_of(const OpenSource& source);
 /// The purpose of a map: to convert from the form of `source` (undo), or to it from `source` (make).
 enum class MapUse : std::uint8_t { kUndo, kMake };
 
-/// The map with its numbers: from the arguments and names in `source`, from the config.json of --hf-ref or beside the
-/// source, and from --set.
+/// The map with its numbers: from the arguments and names in `source`, from the config.json of the reference or beside
+/// the source, and from MapNumbers::set.
 /// \throws Error  see parse_map_document, MapVariables
-ModelMap choose_map(const Session& session, const std::string& name, const MapNumbers& numbers,
+ModelMap choose_map(const SourcePlace& place, const std::string& name, const MapNumbers& numbers,
                     const OpenSource& source, MapUse use, std::int64_t ranks);
 
-/// Undoes read.map, so that the source consists of logical tensors. UndoneMap documents the errors.
-void undo_map(const Session& session, const ReadRequest& read, const SelectionOptions* selection, OpenSource& source,
-              Log& log);
+/// Undoes request.map, so that the source consists of logical tensors. `selection` is that of SourceOptions.
+/// UndoneMap documents the errors.
+void undo_map(const SourcePlace& place, const SourceRequest& request, const SelectionOptions* selection,
+              OpenSource& source, const OnStep& on_step = {});
 
-}  // namespace shard::app
+}  // namespace shard

@@ -12,7 +12,7 @@
 #include "libshard/core/error.h"
 #include "libshard/io/source_store.h"
 
-namespace shard::app {
+namespace shard {
 
 /// Describes the placeholder at `path`, as an error of kind missing_file. Returns nothing if `path` is a file or a
 /// folder, or does not exist.
@@ -37,4 +37,4 @@ class PlaceholderFiles {
   std::map<std::string, std::set<std::string>> names_;  ///< By folder.
 };
 
-}  // namespace shard::app
+}  // namespace shard

@@ -1,0 +1,142 @@
+#include "formats/open/source.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <string_view>
+
+#include "formats/detect.h"
+#include "formats/open/map_choice.h"
+#include "formats/open/placeholder_file.h"
+#include "formats/parts/quantization/config.h"
+#include "formats/registry.h"
+#include "libshard/catalog/selection/glob.h"
+#include "libshard/compute/computed_reader.h"
+#include "libshard/compute/find_formulas.h"
+#include "libshard/core/error.h"
+#include "libshard/io/paths.h"
+#include "libshard/map/documents/layout_document.h"
+#include "libshard/repair/salvaged_reader.h"
+
+namespace shard {
+namespace {
+
+constexpr std::int64_t kMaxLayoutBytes = 64 << 20;
+
+/// True for "ORG/NAME", the form of model names on the Hugging Face Hub: two parts, without a format's suffix, and not
+/// a path.
+bool is_hub_name(std::string_view path) {
+  const std::size_t slash = path.find('/');
+  if (slash == 0 || slash == std::string_view::npos || slash != path.rfind('/') || slash + 1 == path.size())
+    return false;
+  const auto is_part_of_name = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_' ||
+           c == '.' || c == '/';
+  };
+  return path.front() != '.' && std::ranges::all_of(path, is_part_of_name) && format_of_suffix(path).empty();
+}
+
+/// Selects the items that a repair copies unchanged; null: all.
+IsWanted wanted_by(const SelectionOptions* options) {
+  if (options == nullptr) return {};
+  const auto include = std::make_shared<const GlobSet>(options->include);
+  const auto exclude = std::make_shared<const GlobSet>(options->exclude);
+  return [include, exclude, keep_objects = options->keep_objects](const Originals::Kept& kept) {
+    if (kept.is_object && !keep_objects) return false;
+    return (include->empty() || include->matches(kept.name)) && !exclude->matches(kept.name);
+  };
+}
+
+/// Sets `rank_paths` and `format`.
+void find_format(const SourcePlace& place, const SourceRequest& request, OpenSource& opened) {
+  const Format* const of_ranks =
+      request.map.empty() ? nullptr : &map_format(open_map(place, request.map).files_of_ranks().container);
+  if (of_ranks != nullptr && (request.from.empty() || request.from == of_ranks->traits.name)) {
+    opened.rank_paths = named_ranks(place, request);
+  }
+  opened.format = opened.rank_paths      ? of_ranks
+                  : request.from.empty() ? &detect_format({&place.store, request.paths})
+                                         : &format_named(request.from);
+}
+
+/// Replaces quantized modules by plain weights.
+void dequantize(const SourcePlace& place, const SourceRequest& request, const SourceOptions& options,
+                Findings& findings, OpenSource& opened) {
+  const std::size_t before = opened.catalog().tensors.size();
+  opened.reader =
+      dequantized(std::move(opened.reader), *request.dequantize, facts_beside(place.store, opened), findings);
+  const auto* const computed = dynamic_cast<const ComputedReader*>(opened.reader.get());
+  if (options.on_computed && computed != nullptr) options.on_computed(*computed);
+  if (!options.on_step) return;
+  options.on_step(fmt::format("dequantized to {}: {} tensors of {}", dtype_name(*request.dequantize),
+                              opened.catalog().tensors.size(), before));
+}
+
+/// Opens the reader of the format, and computes and drops what the options ask for.
+void open_reader(const SourcePlace& place, const SourceRequest& request, const SourceOptions& options,
+                 OpenSource& opened) {
+  OpenOptions how;
+  how.findings = options.findings;
+  how.opaque_globals = opened.opaque_globals = request.opaque_globals;
+  how.choices = request.choices;
+  how.ranks_expected = request.ranks_expected;
+  how.metadata_only = options.metadata_only;
+  if (!request.layout.empty()) {
+    opened.layout = std::make_unique<MeshLayout>(read_layout(place.store, request.layout));
+    how.layout = opened.layout.get();
+  }
+  if (!request.map.empty()) how.own_tensors = open_map(place, request.map).has_mesh();
+  if (opened.rank_paths) how.rank_paths = &*opened.rank_paths;
+  how.like = options.like;
+  if (options.salvage != nullptr) how.findings = options.salvage;
+  opened.reader = opened.format->open({&place.store, request.paths}, how);
+  if (request.dequantize) dequantize(place, request, options, *how.findings, opened);
+  if (options.salvage == nullptr) return;
+  opened.reader =
+      without_losses(std::move(opened.reader), *options.salvage, place.threads, wanted_by(options.selection));
+}
+
+}  // namespace
+
+void check_exists(const SourceStore& store, const std::vector<std::string>& paths) {
+  for (const std::string& path : paths) {
+    if (store.status(path).kind != FileKind::kAbsent) continue;
+    if (const auto stand_in = placeholder_at(store, path)) throw Error(*stand_in);
+    Error absent(ErrorCode::kNotFound, path + ": no such file or folder");
+    if (is_hub_name(path)) {
+      absent.because("it looks like the name of a model on the Hugging Face Hub")
+          .hint(fmt::format("read it from the Hub as hf://{0}, or download it: hf download {0} --local-dir {1}", path,
+                            base_name(path)));
+    }
+    throw absent.in_file(path);
+  }
+}
+
+OpenSource open_source(const SourcePlace& place, const SourceRequest& request, const SourceOptions& options) {
+  OpenSource opened;
+  opened.paths = request.paths;
+  opened.label = fmt::format("{}", fmt::join(request.paths, " "));
+  check_exists(place.store, request.paths);
+  find_format(place, request, opened);
+  if (options.on_detail) options.on_detail(fmt::format("{}: format {}", opened.label, opened.format->traits.name));
+  open_reader(place, request, options, opened);
+  if (!request.map.empty() && !options.keeps_map) {
+    undo_map(place, request, options.selection, opened, options.on_step);
+  }
+  return opened;
+}
+
+MeshLayout read_layout(const SourceStore& store, const std::string& path) {
+  const auto file = store.open(path);
+  const std::vector<std::byte> bytes = read_whole(*file, kMaxLayoutBytes);
+  return parse_layout_document({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, path);
+}
+
+QuantizationFacts facts_beside(const SourceStore& store, const OpenSource& source) {
+  if (source.paths.empty()) return {};
+  const std::string& path = source.paths.front();
+  return read_quantization(store, store.status(path).kind == FileKind::kFolder ? path : parent_path(path));
+}
+
+}  // namespace shard

@@ -1,0 +1,56 @@
+/// \file
+/// An open checkpoint, as the Python module uses it: its catalog, its objects, and boxes of its tensors in memory.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <shared_mutex>
+#include <span>
+#include <stop_token>
+#include <string>
+#include <vector>
+
+#include "formats/open/source.h"
+#include "libshard/exec/read_boxes.h"
+#include "libshard/io/stoppable_store.h"
+#include "libshard/io/watched_store.h"
+
+namespace shard::python {
+
+struct ReadLimits {
+  int threads = 1;
+  std::int64_t max_memory_bytes = 64 << 20;
+};
+
+/// Threads: any, for all members except the constructor.
+class Checkpoint {
+ public:
+  /// Opens the source, which reads only metadata. \throws Error  see open_source; kInterrupted  a stop was requested
+  Checkpoint(const SourceRequest& request, const ReadLimits& limits, const std::stop_token& stop);
+
+  const Catalog& catalog() const { return source_.catalog(); }
+  const Format& format() const { return *source_.format; }
+  /// The catalog with the values of all objects. The first call reads them. \throws Error  see Reader::load_objects
+  const Catalog& with_objects();
+  /// Determines the offsets of a tensor's bytes. \throws Error  see Reader::locate
+  void locate(std::span<const std::uint32_t> tensors);
+  /// Held while the offsets of bytes in the catalog are read.
+  std::shared_lock<std::shared_mutex> hold() { return std::shared_lock(mutex_); }
+  /// Fills the memory of every box; see read_boxes. Also locates the tensors.
+  /// \throws Error kCorruption  also if a file changed since it was opened
+  /// Cost: besides the reads, a status call for each file that is open, so one call for many boxes is best.
+  std::int64_t read(std::span<const WantedBox> wanted, const std::stop_token& stop);
+
+ private:
+  const WatchedStore watched_;
+  const StoppableStore store_;
+  OpenedMaps maps_;
+  const ReadLimits limits_;
+  OpenSource source_;
+  std::shared_mutex mutex_;       ///< Held alone while the catalog changes, and shared while it is read.
+  std::vector<bool> is_located_;  ///< By tensor.
+  bool has_objects_ = false;
+};
+
+}  // namespace shard::python

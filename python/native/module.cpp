@@ -1,0 +1,233 @@
+// shardctl._native: what the Python module needs of the library. python/shardctl/_native.pyi has its types; its
+// functions check their arguments only as far as the library does, and are for the package only.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <shared_mutex>
+#include <span>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <vector>
+
+#include "libshard/catalog/chunk_place.h"
+#include "libshard/catalog/layouts/placement.h"
+#include "libshard/core/error.h"
+#include "python/native/checkpoint.h"
+#include "python/native/errors.h"
+#include "python/native/values.h"
+
+namespace nb = nanobind;
+
+namespace shard::python {
+namespace {
+
+constexpr std::int64_t kLeastInThread = 4 << 20;  // Shorter reads end before a signal could be noticed.
+
+/// One entry of `read`: tensor, offsets, sizes, dtype, address and bytes of the memory.
+using Read = std::tuple<std::uint32_t, std::vector<std::int64_t>, std::vector<std::int64_t>, std::string,
+                        std::uintptr_t, std::int64_t>;
+
+std::string_view view_of(const nb::object& bytes) {
+  return {PyBytes_AsString(bytes.ptr()), static_cast<std::size_t>(PyBytes_Size(bytes.ptr()))};
+}
+
+nb::tuple tuple_of(std::span<const std::int64_t> numbers) {
+  nb::list list;
+  for (const std::int64_t number : numbers) list.append(number);
+  return nb::tuple(list);
+}
+
+nb::object rank_or_none(std::int32_t rank) { return rank < 0 ? nb::object(nb::none()) : nb::object(nb::int_(rank)); }
+
+DType dtype_named(const std::string& name) {
+  if (const std::optional<DType> found = dtype_of_name(name)) return *found;
+  throw Error(ErrorCode::kInvalidArgument, "unknown dtype '" + name + "'");
+}
+
+std::unique_ptr<Checkpoint> open(const SourceRequest& request, const ReadLimits& limits) {
+  std::unique_ptr<Checkpoint> opened;
+  run_interruptibly([&](const std::stop_token& stop) { opened = std::make_unique<Checkpoint>(request, limits, stop); });
+  return opened;
+}
+
+Checkpoint* open_source(std::vector<std::string> paths, std::string from, std::string map, std::vector<std::string> set,
+                        std::string hf_ref, std::string layout, const std::string& dequantize, bool opaque_globals,
+                        int threads, std::int64_t max_memory) {
+  SourceRequest request;
+  request.paths = std::move(paths);
+  request.from = std::move(from);
+  request.map = std::move(map);
+  request.numbers = {std::move(set), std::move(hf_ref)};
+  request.layout = std::move(layout);
+  request.opaque_globals = opaque_globals;
+  if (!dequantize.empty()) request.dequantize = dtype_named(dequantize);
+  return open(request, {threads, max_memory}).release();
+}
+
+nb::list keys(const Checkpoint& checkpoint) {
+  nb::list names;
+  std::string_view last;
+  for (const Tensor& tensor : checkpoint.catalog().tensors) {
+    if (!names.size() || tensor.name != last) names.append(str(tensor.name));
+    last = tensor.name;
+  }
+  return names;
+}
+
+/// The bytes of a text that `str` returned.
+std::string bytes_of(const nb::str& text) {
+  for (const char* const errors : {"surrogatepass", "surrogateescape"}) {
+    const nb::object encoded = nb::steal(PyUnicode_AsEncodedString(text.ptr(), "utf-8", errors));
+    if (encoded.is_valid() && str(view_of(encoded)).equal(text)) return std::string(view_of(encoded));
+    PyErr_Clear();
+  }
+  return {};
+}
+
+/// The indices of the tensors with that name, one for each rank that has its own.
+std::pair<std::uint32_t, std::uint32_t> find(const Checkpoint& checkpoint, const nb::str& name) {
+  const std::vector<Tensor>& tensors = checkpoint.catalog().tensors;
+  const std::string bytes = bytes_of(name);
+  const auto found = std::ranges::equal_range(tensors, std::string_view(bytes), {}, &Tensor::name);
+  return {static_cast<std::uint32_t>(found.begin() - tensors.begin()),
+          static_cast<std::uint32_t>(found.end() - tensors.begin())};
+}
+
+/// Name, dtype, elements and bytes of a block of the dtype, shape, rank, and the name of the tensor that it repeats.
+nb::tuple tensor(const Checkpoint& checkpoint, std::uint32_t index) {
+  const Catalog& catalog = checkpoint.catalog();
+  const Tensor& found = catalog.tensors.at(index);
+  const nb::object alias =
+      found.alias_of == kNoIndex ? nb::object(nb::none()) : str(catalog.tensors[found.alias_of].name);
+  const DTypeBlock block = dtype_block(found.dtype);
+  return nb::make_tuple(str(found.name), str(dtype_name(found.dtype)), nb::make_tuple(block.elements, block.bytes),
+                        tuple_of(found.shape), rank_or_none(found.rank), alias);
+}
+
+nb::object placements(const Checkpoint& checkpoint, std::uint32_t index) {
+  const Catalog& catalog = checkpoint.catalog();
+  const std::uint32_t sharding = catalog.tensors.at(index).sharding;
+  if (sharding == kNoIndex) return nb::none();
+  nb::list texts;
+  for (const Placement& placement : catalog.shardings[sharding].placements) texts.append(str(to_string(placement)));
+  return nb::tuple(texts);
+}
+
+/// Offsets, sizes, rank, file, and if the elements are plain: byte offset, bytes and strides.
+nb::list chunks(Checkpoint& checkpoint, std::uint32_t index) {
+  const Catalog& catalog = checkpoint.catalog();
+  catalog.tensors.at(index);
+  std::shared_lock<std::shared_mutex> held;
+  {
+    const nb::gil_scoped_release released;  // A thread that waits for the mutex must not hold the GIL.
+    checkpoint.locate(std::span(&index, 1));
+    held = checkpoint.hold();
+  }
+  nb::list found;
+  for (const Chunk& chunk : catalog.chunks_of(catalog.tensors.at(index))) {
+    const ChunkPlace place = place_of(catalog, chunk);
+    const auto if_known = [&](nb::object object) { return place.known ? std::move(object) : nb::object(nb::none()); };
+    found.append(nb::make_tuple(tuple_of(chunk.offsets), tuple_of(chunk.sizes),
+                                rank_or_none(catalog.stored_of(chunk).rank), str(catalog.file_of(chunk).path),
+                                if_known(nb::int_(place.offset_bytes)), if_known(nb::int_(place.span_bytes)),
+                                if_known(tuple_of(chunk.strides))));
+  }
+  return found;
+}
+
+/// A list of name, rank and value.
+nb::list objects(Checkpoint& checkpoint, const nb::callable& of_class) {
+  const Catalog* catalog = nullptr;
+  run_interruptibly([&](const std::stop_token&) { catalog = &checkpoint.with_objects(); });
+  PythonValues values(
+      [](std::int64_t) -> nb::object { throw Error(ErrorCode::kUnsupported, "an object contains a tensor"); },
+      [&](std::string_view type) { return of_class(str(type)); });
+  nb::list found;
+  for (const Object& object : catalog->objects) {
+    const nb::object value = object.value == nullptr ? nb::object(nb::none()) : values.convert(*object.value);
+    found.append(nb::make_tuple(str(object.name), rank_or_none(object.rank), value));
+  }
+  return found;
+}
+
+std::int64_t read(Checkpoint& checkpoint, const std::vector<Read>& reads) {
+  std::vector<WantedBox> wanted;
+  wanted.reserve(reads.size());
+  std::int64_t bytes = 0;
+  for (const auto& [index, offsets, sizes, dtype, address, count] : reads) {
+    if (offsets.size() != sizes.size() || offsets.size() > kMaxDims || count < 0) {
+      throw Error(ErrorCode::kInvalidArgument, "cannot read a box: its offsets and sizes do not match");
+    }
+    wanted.push_back({index,
+                      Box(offsets, sizes),
+                      dtype_named(dtype),
+                      {reinterpret_cast<std::byte*>(address), static_cast<std::size_t>(count)}});
+    bytes += count;
+  }
+  std::int64_t done = 0;
+  if (bytes >= kLeastInThread) {
+    run_interruptibly([&](const std::stop_token& stop) { done = checkpoint.read(wanted, stop); });
+  } else {
+    const nb::gil_scoped_release released;
+    done = checkpoint.read(wanted, {});
+  }
+  return done;
+}
+
+/// The address of a buffer. The memoryview keeps the memory in its place.
+std::uintptr_t address_of(const nb::object& memory) {
+  Py_buffer buffer;
+  if (PyObject_GetBuffer(memory.ptr(), &buffer, PyBUF_CONTIG) != 0) throw nb::python_error();
+  const auto address = reinterpret_cast<std::uintptr_t>(buffer.buf);
+  PyBuffer_Release(&buffer);
+  return address;
+}
+
+nb::dict metadata(const Checkpoint& checkpoint) {
+  nb::dict texts;
+  for (const auto& [key, value] : checkpoint.catalog().metadata) texts[str(key)] = str(value);
+  return texts;
+}
+
+nb::list warnings(const Checkpoint& checkpoint) {
+  nb::list texts;
+  for (const std::string& warning : checkpoint.catalog().warnings) texts.append(str(warning));
+  return texts;
+}
+
+void define(nb::module_& native) {
+  using nb::arg;
+  translate_errors();
+  nb::class_<Checkpoint>(native, "Checkpoint")
+      .def_prop_ro("format", [](const Checkpoint& self) { return str(self.catalog().format); })
+      .def_prop_ro("format_version", [](const Checkpoint& self) { return str(self.catalog().format_version); })
+      .def_prop_ro("world_size", [](const Checkpoint& self) { return self.catalog().world_size; })
+      .def_prop_ro("tensor_count", [](const Checkpoint& self) { return self.catalog().tensors.size(); })
+      .def("metadata", &metadata)
+      .def("warnings", &warnings)
+      .def("keys", &keys)
+      .def("find", &find, arg("name"))
+      .def("tensor", &tensor, arg("index"))
+      .def("placements", &placements, arg("index"))
+      .def("chunks", &chunks, arg("index"))
+      .def("objects", &objects, arg("of_class"))
+      .def("read", &read, arg("reads"));
+  native.def("open", &open_source, arg("paths"), arg("format"), arg("map"), arg("set"), arg("hf_ref"), arg("layout"),
+             arg("dequantize"), arg("opaque_globals"), arg("threads"), arg("max_memory"),
+             nb::rv_policy::take_ownership);
+  native.def("address_of", &address_of, arg("memory"));
+}
+
+}  // namespace
+}  // namespace shard::python
+
+NB_MODULE(_native, native) { shard::python::define(native); }

@@ -1,0 +1,108 @@
+#include "python/native/values.h"
+
+#include <string>
+#include <utility>
+
+#include "libshard/core/error.h"
+
+namespace nb = nanobind;
+
+namespace shard::python {
+namespace {
+
+nb::object checked(nb::object object) {
+  if (!object.is_valid()) throw nb::python_error();
+  return object;
+}
+
+/// \throws Error kCorruption  no dict or set can contain it
+nb::object hashable(nb::object object) {
+  if (PyObject_Hash(object.ptr()) != -1) return object;
+  PyErr_Clear();
+  throw Error(ErrorCode::kCorruption, "cannot convert an object: Python cannot hash a key of a dict or set");
+}
+
+/// An integer of any size from its two's complement.
+nb::object long_of(std::string_view bytes) {
+  const nb::object type = nb::borrow(reinterpret_cast<PyObject*>(&PyLong_Type));
+  return type.attr("from_bytes")(nb::bytes(bytes.data(), bytes.size()), "little", nb::arg("signed") = true);
+}
+
+}  // namespace
+
+nb::object str(std::string_view text) {
+  PyObject* found = PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "surrogatepass");
+  if (found == nullptr) {
+    PyErr_Clear();
+    found = PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "surrogateescape");
+  }
+  if (found == nullptr) throw nb::python_error();
+  return nb::steal(found);
+}
+
+nb::object PythonValues::convert(const Value& value, int depth) {
+  switch (value.kind) {
+    case ValueKind::kNone:
+      return nb::none();
+    case ValueKind::kBool:
+      return nb::bool_(value.boolean());
+    case ValueKind::kInt:
+      return nb::int_(value.number);
+    case ValueKind::kLong:
+      return long_of(value.text());
+    case ValueKind::kFloat:
+      return nb::float_(value.real);
+    case ValueKind::kString:
+      return str(value.text());
+    case ValueKind::kBytes:
+      return nb::bytes(value.text().data(), value.text().size());
+    case ValueKind::kByteArray:
+      return checked(
+          nb::steal(PyByteArray_FromStringAndSize(value.text().data(), static_cast<Py_ssize_t>(value.text().size()))));
+    case ValueKind::kTensor:
+      return tensor_(value.number);
+    default:
+      break;
+  }
+  if (const auto known = known_.find(&value); known != known_.end()) {
+    if (known->second.is_valid()) return known->second;
+    throw Error(ErrorCode::kCorruption, "cannot convert an object: it contains itself");
+  }
+  if (depth >= kMaxValueDepth) {
+    throw Error(ErrorCode::kCorruption, "cannot convert an object: its containers are nested too deeply")
+        .expected(kMaxValueDepth);
+  }
+  known_[&value] = nb::object();
+  nb::object converted = container(value, depth + 1);
+  known_[&value] = converted;
+  return converted;
+}
+
+nb::object PythonValues::container(const Value& value, int depth) {
+  if (is_mapping(value)) return mapping(value, depth);
+  const bool is_size = value.is_call_of("torch", "Size") && value.items().size() == 1;
+  if (is_size) return convert(*value.items()[0], depth);
+  const bool is_sequence = value.kind == ValueKind::kList || value.kind == ValueKind::kTuple ||
+                           value.kind == ValueKind::kSet || value.kind == ValueKind::kFrozenSet;
+  if (!is_sequence) return of_class_(type_name(value));
+  const bool is_set = value.kind == ValueKind::kSet || value.kind == ValueKind::kFrozenSet;
+  nb::list items;
+  for (const Value* const item : value.items()) {
+    nb::object converted = convert(*item, depth);
+    items.append(is_set ? hashable(std::move(converted)) : converted);
+  }
+  if (value.kind == ValueKind::kList) return items;
+  if (value.kind == ValueKind::kTuple) return nb::tuple(items);
+  return checked(nb::steal(value.kind == ValueKind::kSet ? PySet_New(items.ptr()) : PyFrozenSet_New(items.ptr())));
+}
+
+nb::object PythonValues::mapping(const Value& value, int depth) {
+  nb::dict dict;
+  const std::span<Value*> items = mapping_items(value);
+  for (std::size_t i = 0; i + 1 < items.size(); i += 2) {
+    dict[hashable(convert(*items[i], depth))] = convert(*items[i + 1], depth);
+  }
+  return dict;
+}
+
+}  // namespace shard::python

@@ -1,0 +1,417 @@
+"""Lazy access to the tensors of a checkpoint, through the native extension."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Optional, Union
+
+from shardctl._errors import NotFound, Unsupported, failure
+from shardctl._memory import Memory, is_packed, is_torch, memory_of, new_array, new_tensor, numel, usage
+
+if TYPE_CHECKING:
+    from shardctl import _native
+    from shardctl._documents import Chunk
+
+_MOST_BESIDE = 32 << 20  # Bytes of memory beside targets that are on a device or not contiguous.
+
+PathLike = Union[str, "os.PathLike[str]"]
+Index = Union[int, slice, "ellipsis"] if TYPE_CHECKING else Any
+
+
+def native() -> Any:
+    """The native extension. Raises Unsupported if this installation lacks it."""
+    try:
+        from shardctl import _native
+    except ImportError as error:
+        hint = "build it with CMake, or install a wheel for this Python; inspect() and run() work without it"
+        message = f"this installation of shardctl has no native module for this Python: {error}"
+        raise Unsupported(failure(None, 8, "unsupported", message, hint)) from error
+    return _native
+
+
+class Opaque:
+    """A value of a class that shardctl does not create. `type` is its name."""
+
+    __slots__ = ("type",)
+
+    def __init__(self, type: str) -> None:
+        self.type = type
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Opaque) and self.type == other.type
+
+    def __hash__(self) -> int:
+        return hash(self.type)
+
+    def __repr__(self) -> str:
+        return f"Opaque({self.type!r})"
+
+
+class RankValues(dict[int, Any]):
+    """The values that ranks store under one name, by rank."""
+
+
+class Handle:
+    """A tensor of a checkpoint, or a box of one. No element is read before numpy(), torch(), read_into() or __dlpack__()."""
+
+    __slots__ = ("_block", "_box", "_checkpoint", "_full_shape", "_index", "_kept", "alias_of", "dtype", "name", "rank")
+
+    def __init__(self, checkpoint: Checkpoint, index: int) -> None:
+        self._checkpoint = checkpoint
+        self._index = index
+        (self.name, self.dtype, self._block, self._full_shape, self.rank,
+         self.alias_of) = checkpoint._opened().tensor(index)
+        self._box: tuple[tuple[int, ...], tuple[int, ...]] = ((0,) * len(self._full_shape), self._full_shape)
+        self._kept: tuple[bool, ...] = (True,) * len(self._full_shape)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of the tensor or the box."""
+        return tuple(size for size, kept in zip(self._box[1], self._kept) if kept)
+
+    @property
+    def ndim(self) -> int:
+        """The number of dimensions."""
+        return sum(self._kept)
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return numel(self._box[1])
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the elements. Elements of less than a byte are packed."""
+        elements, count = self._block
+        return -(-self.size // elements) * count
+
+    @property
+    def full_shape(self) -> tuple[int, ...]:
+        """The shape of the whole tensor."""
+        return self._full_shape
+
+    @property
+    def offsets(self) -> tuple[int, ...]:
+        """The first corner of the box in the whole tensor."""
+        return self._box[0]
+
+    @property
+    def placements(self) -> Optional[tuple[str, ...]]:
+        """How the ranks that wrote the checkpoint sharded the whole tensor: ("S(0)",); None if it does not record that."""
+        return self._checkpoint._opened().placements(self._index)
+
+    @property
+    def chunks(self) -> tuple[Chunk, ...]:
+        """The stored boxes of the whole tensor."""
+        from shardctl._documents import Chunk
+
+        return tuple(Chunk(*each) for each in self._checkpoint._opened().chunks(self._index))
+
+    def __repr__(self) -> str:
+        return f"<shardctl.Handle {self.name!r} {self.dtype} {list(self.shape)}>"
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("len() of a tensor without dimensions")
+        return self.shape[0]
+
+    def __getitem__(self, key: Union[Index, tuple[Index, ...]]) -> Handle:
+        """The box of integers, slices (of step 1) and `...`. Reads nothing."""
+        keys = _expand(key if isinstance(key, tuple) else (key,), self.ndim)
+        offsets, sizes, kept = list(self._box[0]), list(self._box[1]), list(self._kept)
+        dims = [dim for dim, is_kept in enumerate(self._kept) if is_kept]
+        for dim, each in zip(dims, keys):
+            if isinstance(each, slice):
+                start, stop, step = each.indices(sizes[dim])
+                if step != 1:
+                    raise ValueError(f"cannot read with step {step}: only slices of step 1")
+                offsets[dim], sizes[dim] = offsets[dim] + start, max(0, stop - start)
+                continue
+            index = each.__index__()
+            if not -sizes[dim] <= index < sizes[dim]:
+                raise IndexError(f"index {index} is out of range for dimension {dim} of size {sizes[dim]}")
+            offsets[dim], sizes[dim], kept[dim] = offsets[dim] + index % sizes[dim], 1, False
+        return self._with(tuple(offsets), tuple(sizes), tuple(kept))
+
+    def _with(self, offsets: tuple[int, ...], sizes: tuple[int, ...], kept: tuple[bool, ...]) -> Handle:
+        box = Handle.__new__(Handle)
+        box._checkpoint, box._index = self._checkpoint, self._index
+        box._full_shape, box._block = self._full_shape, self._block
+        box.name, box.dtype, box.rank, box.alias_of = self.name, self.dtype, self.rank, self.alias_of
+        box._box, box._kept = (offsets, sizes), kept
+        return box
+
+    def numpy(self, *, into: Any = None) -> Any:
+        """The elements as an array of numpy: a new one, or `into`. bfloat16 and float8 need the package ml_dtypes."""
+        array = new_array(self.shape, self.dtype) if into is None else into
+        self.read_into(array)
+        return array
+
+    def torch(self, *, into: Any = None, device: Any = None) -> Any:
+        """The elements as a tensor of torch: a new one on the CPU or on `device`, or `into`."""
+        if into is not None:
+            self.read_into(into)
+            return into
+        tensor = new_tensor(self.shape, self.dtype)
+        self.read_into(tensor)
+        return tensor if device is None else tensor.to(device)
+
+    def read_into(self, target: Any, *, cast: bool = False) -> None:
+        """Fills a tensor of torch, an array of numpy or a writable buffer, in parallel and without a copy.
+
+        Shape and dtype must be those of the box; a buffer of bytes must have its size. A tensor on a device, or one that
+        is not contiguous, is filled through memory of its size.
+        cast: converts the elements if the target has a different dtype, like torch's `to`.
+        """
+        self._checkpoint.read_into([(self, target)], cast=cast)
+
+    def __array__(self, dtype: Any = None, copy: Optional[bool] = None) -> Any:
+        if copy is False:
+            raise ValueError("cannot read a tensor without a copy")
+        array = self.numpy()
+        return array if dtype is None else array.astype(dtype, copy=False)
+
+    def __dlpack__(self, **options: Any) -> Any:
+        """A DLPack capsule of a new tensor in this process's memory."""
+        return self._exporter().__dlpack__(**options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (1, 0)
+
+    def _exporter(self) -> Any:
+        """An object that exports the elements through DLPack: numpy's for its own dtypes, otherwise torch's."""
+        from shardctl._memory import NUMPY
+
+        return self.numpy() if self.dtype in NUMPY else self.torch()
+
+    def _read(self, memory: Memory, dtype: str) -> tuple[int, Sequence[int], Sequence[int], str, int, int]:
+        return (self._index, *self._box, dtype, memory.address, memory.nbytes)
+
+
+def _expand(keys: tuple[Any, ...], ndim: int) -> list[Any]:
+    """One key per dimension, in place of `...` and missing ones."""
+    dots = [i for i, key in enumerate(keys) if key is Ellipsis]
+    if len(dots) > 1:
+        raise IndexError("an index can only have a single ellipsis ('...')")
+    if len(keys) - len(dots) > ndim:
+        raise IndexError(f"too many indices: the tensor has {ndim} dimensions")
+    at = dots[0] if dots else len(keys)
+    after = keys[at + 1 :]
+    filler = [slice(None)] * (ndim - at - len(after))
+    return [*keys[:at], *filler, *after]
+
+
+class Checkpoint(Mapping[str, Handle]):
+    """An open checkpoint: a mapping from names to Handles. Tensors are read when they are asked for.
+
+    Threads may share it. Reading releases the GIL.
+    """
+
+    def __init__(self, opened: _native.Checkpoint, label: str) -> None:
+        self._native: Optional[_native.Checkpoint] = opened
+        self._label = label
+        self._names: Optional[list[str]] = None
+        self._objects: Optional[dict[str, Any]] = None
+
+    def _opened(self) -> _native.Checkpoint:
+        if self._native is None:
+            raise ValueError("the checkpoint is closed")
+        return self._native
+
+    @property
+    def format(self) -> str:
+        """The format's name: "safetensors", "torch", "dcp", ..."""
+        return self._opened().format
+
+    @property
+    def world_size(self) -> Optional[int]:
+        """The number of ranks that wrote it; None if it does not record that."""
+        return self._opened().world_size
+
+    @property
+    def metadata(self) -> dict[str, str]:
+        """The texts that it stores beside its tensors, such as safetensors' __metadata__."""
+        return self._opened().metadata()
+
+    @property
+    def warnings(self) -> list[str]:
+        """Facts about the source that a user should know."""
+        return self._opened().warnings()
+
+    @property
+    def objects(self) -> Mapping[str, Any]:
+        """The values that are not tensors, by name. A value that differs between ranks is a RankValues. A value of a class
+        that shardctl does not create is an Opaque; nothing in the checkpoint is executed."""
+        if self._objects is None:
+            found: dict[str, Any] = {}
+            for name, rank, value in self._opened().objects(Opaque):
+                if rank is None:
+                    found[name] = value
+                else:
+                    found.setdefault(name, RankValues())[rank] = value
+            self._objects = found
+        return self._objects
+
+    def _list(self) -> list[str]:
+        if self._names is None:
+            self._names = self._opened().keys()
+        return self._names
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._list())
+
+    def __len__(self) -> int:
+        return len(self._list())
+
+    def __contains__(self, name: object) -> bool:
+        if not isinstance(name, str):
+            return False
+        first, last = self._opened().find(name)
+        return first < last
+
+    def __getitem__(self, name: str) -> Handle:
+        """The tensor of that name. Raises KeyError if there is none, and Usage if ranks have different ones."""
+        first, last = self._opened().find(name) if isinstance(name, str) else (0, 0)
+        if first == last:
+            raise KeyError(name)
+        if last - first > 1:
+            raise usage(f"ranks have different tensors '{name}': choose one with tensor(name, rank=N)", tensor=name)
+        return Handle(self, first)
+
+    def tensor(self, name: str, rank: int) -> Handle:
+        """The tensor of that name that a rank has as its own."""
+        for index in range(*self._opened().find(name)):
+            handle = Handle(self, index)
+            if handle.rank == rank:
+                return handle
+        message = f"rank {rank} has no tensor '{name}' of its own"
+        raise NotFound(failure(None, 3, "not_found", message, tensor=name))
+
+    def read_into(self, targets: Union[Mapping[str, Any], Iterable[tuple[Union[str, Handle], Any]]], *,
+                  cast: bool = False) -> int:
+        """Fills many targets in one run over the files, with all threads: see Handle.read_into.
+
+        targets: pairs of a name or a Handle, and a target; or a mapping of names.
+        Returns the number of bytes that were read. After an error the content of the targets is undefined.
+        """
+        pairs = targets.items() if isinstance(targets, Mapping) else targets
+        count, beside = 0, 0
+        reads: list[Any] = []
+        memories: list[Memory] = []
+
+        def run() -> None:
+            nonlocal count, beside
+            count += self._opened().read(reads)
+            for memory in memories:
+                if memory.finish is not None:
+                    memory.finish()
+            reads.clear(), memories.clear()
+            beside = 0
+
+        for source, target in pairs:
+            for handle, part in _parts(self[source] if isinstance(source, str) else source, target):
+                memory = memory_of(part)
+                reads.append(handle._read(memory, _checked(handle, memory, cast)))
+                memories.append(memory)
+                beside += memory.nbytes if memory.finish is not None else 0
+                if beside >= _MOST_BESIDE:
+                    run()
+        run()
+        return count
+
+    def close(self) -> None:
+        """Closes the files. Handles cannot be read afterwards."""
+        self._native = None
+
+    def __enter__(self) -> Checkpoint:
+        return self
+
+    def __exit__(self, kind: Optional[type[BaseException]], error: Optional[BaseException],
+                 traceback: Optional[TracebackType]) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        if self._native is None:
+            return f"<shardctl.Checkpoint {self._label!r}, closed>"
+        return f"<shardctl.Checkpoint {self._label!r}, {self.format}, {self._native.tensor_count} tensors>"
+
+
+def _parts(handle: Handle, target: Any) -> Iterator[tuple[Handle, Any]]:
+    """The target, or rows of it if it is filled through memory beside it that would be large."""
+    if not is_torch(target) or is_packed(target) or tuple(target.shape) != handle.shape or target.dim() == 0:
+        yield handle, target
+        return
+    rows = len(handle)
+    row_bytes = max(1, target.numel() * target.element_size() // max(1, rows))
+    step = max(1, _MOST_BESIDE // row_bytes)
+    for row in range(0, rows, step):
+        count = min(step, rows - row)
+        yield handle[row : row + count], target.detach().narrow(0, row, count)
+
+
+def _checked(handle: Handle, memory: Memory, cast: bool) -> str:
+    """The dtype of the memory. Raises Usage if the memory does not fit the box."""
+    if memory.shape is not None and memory.shape != handle.shape:
+        raise usage(f"cannot read tensor '{handle.name}' into memory of a different shape", list(handle.shape),
+                    list(memory.shape), handle.name)
+    if memory.dtype is None or memory.dtype == handle.dtype:
+        return handle.dtype
+    if not cast:
+        error = usage(f"cannot read tensor '{handle.name}' into memory of a different dtype", handle.dtype, memory.dtype,
+                      handle.name)
+        error.hint = "convert the elements with cast=True"
+        raise error
+    return memory.dtype
+
+
+def _texts(values: Optional[Mapping[str, Union[int, str]]]) -> list[str]:
+    return [f"{name}={value}" for name, value in (values or {}).items()]
+
+
+def _dtype_name(dtype: Any) -> str:
+    """The name of a dtype given as a text or as torch's or numpy's own."""
+    if dtype is None or isinstance(dtype, str):
+        return dtype or ""
+    return str(getattr(dtype, "__name__", dtype)).removeprefix("torch.")
+
+
+def open(source: Union[PathLike, Sequence[PathLike]], *, format: Optional[str] = None, map: Optional[PathLike] = None,
+         set: Optional[Mapping[str, Union[int, str]]] = None, hf_ref: Optional[PathLike] = None,
+         layout: Optional[PathLike] = None, dequantize: Any = None, unknown_globals: str = "refuse",
+         threads: Optional[int] = None, max_memory: int = 64 << 20) -> Checkpoint:
+    """Opens a checkpoint of any format, and reads only its metadata. Nothing in it is executed.
+
+    source: a file, a folder, or several files of one checkpoint.
+    format: the name of its format; by default, the content decides.
+    map: the name of a model map, or the path of one. Tensors then have the names and shapes of Hugging Face's models.
+    set: values of the map's variables that the checkpoint does not record.
+    hf_ref: a folder with the config.json of the model.
+    layout: the path of a document that describes how the files of ranks are sharded.
+    dequantize: the dtype in which quantized weights are computed, as a name or as torch's own.
+    unknown_globals: "opaque" reads values of unknown classes as Opaque instead of refusing them.
+    threads: the number of threads that read; by default, all processors that this process may use.
+    max_memory: bytes for buffers, besides the memory of the result.
+    """
+    paths = [source] if isinstance(source, (str, os.PathLike)) else list(source)
+    texts = [os.fspath(path) for path in paths]
+    opened = native().open(
+        paths=texts,
+        format=format or "",
+        map=os.fspath(map or ""),
+        set=_texts(set),
+        hf_ref=os.fspath(hf_ref or ""),
+        layout=os.fspath(layout or ""),
+        dequantize=_dtype_name(dequantize),
+        opaque_globals=_is_opaque(unknown_globals),
+        threads=threads or len(os.sched_getaffinity(0)),
+        max_memory=max_memory,
+    )
+    return Checkpoint(opened, " ".join(texts))
+
+
+def _is_opaque(word: str) -> bool:
+    if word not in ("refuse", "opaque"):
+        raise usage("unknown_globals is not one of its words", "'refuse' or 'opaque'", repr(word))
+    return word == "opaque"

@@ -1,0 +1,146 @@
+"""Memory that a caller has, and memory that is made for a result: arrays of numpy, tensors of torch, buffers."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Callable, Optional
+
+from shardctl._errors import Unsupported, Usage, failure
+
+NUMPY = frozenset(
+    "bool uint8 int8 uint16 int16 uint32 int32 uint64 int64 float16 float32 float64 complex64 complex128".split()
+)
+ML_DTYPES = frozenset(
+    "bfloat16 float8_e4m3fn float8_e5m2 float8_e4m3fnuz float8_e5m2fnuz float8_e8m0fnu".split()
+)
+NOT_IN_TORCH = frozenset("float6_e2m3fn float6_e3m2fn bcomplex32 qint8 quint8 qint32 quint4x2 quint2x4".split())
+
+
+@dataclass
+class Memory:
+    """Writable memory of the process. `finish` moves the elements to their place if that is a different one."""
+
+    address: int
+    nbytes: int
+    owner: object  # Keeps the memory alive.
+    dtype: Optional[str] = None  # None: bytes of any dtype.
+    shape: Optional[tuple[int, ...]] = None  # None: any shape of that many bytes.
+    finish: Optional[Callable[[], object]] = None
+
+
+def usage(message: str, expected: object = None, found: object = None, tensor: Optional[str] = None) -> Usage:
+    """The exception for a wrong argument."""
+    return Usage(failure(None, 2, "invalid_argument", message, expected=expected, found=found, tensor=tensor))
+
+
+def numpy_dtype(dtype: str) -> Any:
+    """numpy's dtype with a name of torch. Raises Unsupported if it needs a package that is missing, or if there is none."""
+    import numpy
+
+    if dtype in NUMPY:
+        return numpy.dtype(dtype)
+    if dtype in ML_DTYPES:
+        try:
+            import ml_dtypes  # type: ignore[import-not-found, unused-ignore]
+        except ImportError:
+            hint = "install ml_dtypes, or read it with torch()"
+            raise Unsupported(failure(None, 8, "unsupported", f"numpy has no dtype {dtype}", hint)) from None
+        return numpy.dtype(getattr(ml_dtypes, dtype))
+    hint = "read it with torch()" if dtype not in NOT_IN_TORCH else "read its bytes with read_into()"
+    raise Unsupported(failure(None, 8, "unsupported", f"numpy has no dtype {dtype}", hint))
+
+
+def torch_dtype(dtype: str) -> Any:
+    """torch's dtype with that name. Raises Unsupported if there is none that tensors can have."""
+    import torch
+
+    found = None if dtype in NOT_IN_TORCH else getattr(torch, dtype, None)
+    if not isinstance(found, torch.dtype):
+        hint = "read its bytes with read_into()"
+        raise Unsupported(failure(None, 8, "unsupported", f"torch has no tensors of dtype {dtype}", hint))
+    return found
+
+
+def is_torch(value: object) -> bool:
+    """Whether it is a tensor of torch. Imports nothing."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.Tensor)
+
+
+def is_packed(tensor: Any) -> bool:
+    """Whether a tensor of torch is packed in this host's memory, so that it can be filled in place."""
+    on_host: bool = tensor.device.type == "cpu" and tensor.is_contiguous()
+    return on_host and not tensor.is_conj() and not tensor.is_neg()
+
+
+def memory_of(target: Any) -> Memory:
+    """The memory of a tensor, an array or a buffer. Tensors that are not packed in this host's memory get memory beside
+    them, and `finish` copies it."""
+    if is_torch(target):
+        return _memory_of_tensor(target)
+    numpy = sys.modules.get("numpy")
+    if numpy is not None and isinstance(target, numpy.ndarray):
+        return _memory_of_array(target)
+    return _memory_of_buffer(target)
+
+
+def _memory_of_tensor(tensor: Any) -> Memory:
+    import torch
+
+    tensor = tensor.detach()
+    name, shape = str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape)
+    if tensor.is_meta or tensor.layout is not torch.strided:
+        raise usage("cannot fill a tensor that has no memory of its own", "a dense tensor", f"{tensor.device}")
+    if is_packed(tensor):
+        return Memory(tensor.data_ptr(), tensor.numel() * tensor.element_size(), tensor, name, shape)
+    beside = torch.empty(shape, dtype=tensor.dtype, pin_memory=tensor.device.type == "cuda")
+
+    def finish() -> None:
+        with torch.no_grad():
+            tensor.copy_(beside)
+
+    return Memory(beside.data_ptr(), beside.numel() * beside.element_size(), beside, name, shape, finish)
+
+
+def _memory_of_array(array: Any) -> Memory:
+    if not array.flags.writeable or not array.flags.c_contiguous:
+        raise usage("cannot fill an array that is read-only or not contiguous", "a writable C-contiguous array")
+    if array.dtype.byteorder == ">":
+        raise usage("cannot fill an array of big-endian elements", "little-endian elements")
+    address: int = array.__array_interface__["data"][0]
+    return Memory(address, array.nbytes, array, array.dtype.name, tuple(array.shape))
+
+
+def _memory_of_buffer(target: Any) -> Memory:
+    from shardctl import _native
+
+    try:
+        view = memoryview(target)
+    except TypeError:
+        kind = type(target).__name__
+        raise usage("cannot fill the target", "a tensor of torch, an array of numpy or a writable buffer", kind) from None
+    if view.readonly or not view.c_contiguous:
+        raise usage("cannot fill a buffer that is read-only or not contiguous", "a writable contiguous buffer")
+    return Memory(_native.address_of(view), view.nbytes, view)
+
+
+def new_array(shape: Sequence[int], dtype: str) -> Any:
+    """An array of numpy whose elements are undefined."""
+    import numpy
+
+    return numpy.empty(shape, numpy_dtype(dtype))
+
+
+def new_tensor(shape: Sequence[int], dtype: str, pin: bool = False) -> Any:
+    """A tensor of torch on the CPU whose elements are undefined."""
+    import torch
+
+    return torch.empty(tuple(shape), dtype=torch_dtype(dtype), pin_memory=pin)
+
+
+def numel(shape: Sequence[int]) -> int:
+    """The number of elements of a shape."""
+    return math.prod(shape)

@@ -1,0 +1,252 @@
+"""Fills modules and state dicts of torch from a checkpoint of any format."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping, MutableMapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Callable, Optional, Union
+
+from shardctl._checkpoint import Checkpoint, Handle, PathLike
+from shardctl._checkpoint import open as open_checkpoint
+from shardctl._errors import Unsupported, Usage, failure
+from shardctl._memory import is_torch, new_tensor, usage
+from shardctl._text import printable
+
+if TYPE_CHECKING:
+    import torch
+
+
+class Mismatch(Usage, RuntimeError):
+    """The names, shapes or dtypes of a checkpoint do not fit the state. Also a RuntimeError, with the text of torch."""
+
+    def __init__(self, kind: str, missing: list[str], unexpected: list[str], mismatched: list[str]) -> None:
+        self.missing, self.unexpected, self.mismatched = missing, unexpected, mismatched
+        lines = [f"Error(s) in loading state_dict for {kind}:"]
+        for what, names in (("Missing", missing), ("Unexpected", unexpected)):
+            if names:
+                lines.append("\t" + f"{what} key(s) in state_dict: {', '.join(_quoted(name) for name in names)}. ")
+        lines += ["\t" + line for line in mismatched]
+        super().__init__(failure(None, 2, "invalid_argument", "\n".join(lines)))
+        self._arguments = (kind, missing, unexpected, mismatched)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Mismatch, self._arguments
+
+    def __str__(self) -> str:
+        return self.message
+
+
+def _quoted(name: str) -> str:
+    return f'"{printable(name)}"'
+
+
+@dataclass
+class _Leaf:
+    """A value of a state, and the function that replaces it."""
+
+    name: str
+    value: Any
+    replace: Callable[[Any], None]
+
+
+def _leaves(value: Any, name: str, replace: Callable[[Any], None]) -> Iterator[_Leaf]:
+    """The leaves of dicts, lists and tuples, by their keys and indices joined by dots. An empty container is a leaf."""
+    items: Any
+    if isinstance(value, Mapping) and value:
+        items = value.items()
+    elif isinstance(value, (list, tuple)) and value:
+        items = enumerate(value)
+    else:
+        yield _Leaf(name, value, replace)
+        return
+    own: Any = list(value) if isinstance(value, tuple) else value
+
+    def set_item(key: Any) -> Callable[[Any], None]:
+        def put(found: Any) -> None:
+            own[key] = found
+            if isinstance(value, tuple):
+                replace(tuple(own))
+
+        return put
+
+    for key, each in list(items):
+        yield from _leaves(each, f"{name}.{key}" if name else str(key), set_item(key))
+
+
+def _is_module(target: Any) -> bool:
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(target, torch.nn.Module)
+
+
+def _leaves_of_module(module: torch.nn.Module) -> Iterator[_Leaf]:
+    def no_value(_: Any) -> None:
+        raise AssertionError("a module's tensors are filled, not replaced")
+
+    def extra_state(name: str) -> Callable[[Any], None]:
+        owner = module.get_submodule(name.rpartition(".")[0])
+        return owner.set_extra_state
+
+    for name, value in module.state_dict().items():
+        is_extra = name.rpartition(".")[2] == "_extra_state"
+        yield _Leaf(name, value, extra_state(name) if is_extra else no_value)
+
+
+def _boxes(tensor: Any) -> Iterator[tuple[tuple[int, ...], Any]]:
+    """The boxes of a tensor that this process has: their first corners and local tensors."""
+    dtensors = sys.modules.get("torch.distributed.tensor")
+    if dtensors is not None and isinstance(tensor, dtensors.DTensor):
+        from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
+
+        if any(placement.is_partial() for placement in tensor.placements):
+            raise usage("cannot fill a DTensor with a partial placement", "Shard or Replicate", str(tensor.placements))
+        local = tensor.detach().to_local()
+        shape, offsets = compute_local_shape_and_global_offset(tensor.shape, tensor.device_mesh, tensor.placements)
+        if tuple(shape) != tuple(local.shape):
+            raise usage("cannot fill a DTensor whose local part has an unexpected shape", list(shape), list(local.shape))
+        yield tuple(offsets), local
+        return
+    sharded = sys.modules.get("torch.distributed._shard.sharded_tensor")
+    if sharded is not None and isinstance(tensor, sharded.ShardedTensor):
+        for shard in tensor.local_shards():
+            yield tuple(shard.metadata.shard_offsets), shard.tensor
+        return
+    yield (0,) * tensor.dim(), tensor
+
+
+def _assigned(tensor: Any, dtype: str) -> Any:
+    """A new tensor for the place of `tensor`, with the dtype of the checkpoint."""
+    dtensors = sys.modules.get("torch.distributed.tensor")
+    if dtensors is None or not isinstance(tensor, dtensors.DTensor):
+        new = new_tensor(tensor.shape, dtype)
+        return new if tensor.is_meta or tensor.device.type == "cpu" else new.to(tensor.device)
+    local = tensor.detach().to_local()
+    new = new_tensor(local.shape, dtype).to(tensor.device_mesh.device_type)
+    return dtensors.DTensor.from_local(new, tensor.device_mesh, tensor.placements, run_check=False, shape=tensor.shape,
+                                       stride=tensor.stride())
+
+
+def _own_rank() -> Optional[int]:
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.distributed.is_available() or not torch.distributed.is_initialized():
+        return None
+    rank: int = torch.distributed.get_rank()
+    return rank
+
+
+class _Loading:
+    """The comparison of a state with a checkpoint, and then the reads."""
+
+    def __init__(self, checkpoint: Checkpoint, leaves: list[_Leaf], prefix: str, assign: bool, cast: bool) -> None:
+        self._checkpoint = checkpoint
+        self._prefix = prefix
+        self._assign, self._cast = assign, cast
+        self._rank = _own_rank()
+        self.missing: list[str] = []
+        self.mismatched: list[str] = []
+        self._reads: dict[object, tuple[Handle, Any]] = {}  # By memory: of several names for one, the last counts.
+        self._values: list[tuple[_Leaf, Any]] = []
+        self.assigned: list[tuple[_Leaf, Any]] = []
+        for leaf in leaves:
+            self._want_tensor(leaf) if is_torch(leaf.value) else self._want_value(leaf)
+
+    def _find(self, name: str) -> Optional[Handle]:
+        first, last = self._checkpoint._opened().find(self._prefix + name)
+        if last - first > 1 and self._rank is not None:
+            return self._checkpoint.tensor(self._prefix + name, self._rank)
+        return self._checkpoint[self._prefix + name] if first < last else None
+
+    def _want_tensor(self, leaf: _Leaf) -> None:
+        handle = self._find(leaf.name)
+        if handle is None:
+            self.missing.append(leaf.name)
+            return
+        shape, dtype = tuple(leaf.value.shape), str(leaf.value.dtype).removeprefix("torch.")
+        if shape != handle.shape:
+            self.mismatched.append(f"size mismatch for {printable(leaf.name)}: copying a param with shape "
+                                   f"{_size(handle.shape)} from checkpoint, the shape in current model is {_size(shape)}.")
+            return
+        if dtype != handle.dtype and not self._assign and not self._cast:
+            self.mismatched.append(f"dtype mismatch for {printable(leaf.name)}: the checkpoint has {handle.dtype}, the "
+                                   f"current model has {dtype}; cast=True converts.")
+            return
+        target = _assigned(leaf.value, handle.dtype) if self._assign else leaf.value
+        if self._assign:
+            self.assigned.append((leaf, target))
+        for offsets, local in _boxes(target):
+            box = handle._with(offsets, tuple(local.shape), (True,) * len(offsets))
+            self._reads[_memory_key(local)] = (box, local)
+
+    def _want_value(self, leaf: _Leaf) -> None:
+        name = self._prefix + leaf.name
+        if name in self._checkpoint.objects:
+            self._values.append((leaf, self._checkpoint.objects[name]))
+        elif not (isinstance(leaf.value, Mapping) and not leaf.value):  # Some formats do not store empty dicts.
+            self.missing.append(leaf.name)
+
+    def unexpected(self, leaves: list[_Leaf]) -> list[str]:
+        known = {leaf.name for leaf in leaves}
+        names = [*self._checkpoint, *self._checkpoint.objects]
+        own = [name[len(self._prefix):] for name in names if name.startswith(self._prefix)]
+        return [name for name in own if name not in known]
+
+    def run(self) -> None:
+        self._checkpoint.read_into(self._reads.values(), cast=self._cast)
+        for leaf, value in self._values:
+            leaf.replace(value)
+
+
+def _size(shape: tuple[int, ...]) -> str:
+    return f"torch.Size({list(shape)})"
+
+
+def _memory_key(tensor: Any) -> object:
+    if tensor.is_meta or tensor.numel() == 0:
+        return id(tensor)
+    return (tensor.data_ptr(), tuple(tensor.shape), tuple(tensor.stride()))
+
+
+def load_state_dict(source: Union[PathLike, list[PathLike], Checkpoint],
+                    target: Union[torch.nn.Module, MutableMapping[str, Any]], *, strict: bool = True,
+                    assign: bool = False, cast: bool = False, prefix: str = "", **options: Any) -> Any:
+    """Fills a module or a (nested) state dict from a checkpoint of any format and layout, in place.
+
+    A DTensor or ShardedTensor, as FSDP2 and tensor parallelism have them, receives only the pieces of this rank. Ranks
+    need not call it together. Names, shapes and dtypes are compared before anything is changed.
+
+    strict: missing and unexpected names are errors. Otherwise they are only returned.
+    assign: puts new tensors, with the dtypes of the checkpoint, in the place of the present ones, as for modules on the
+        device "meta".
+    cast: converts elements to the dtypes of the present tensors.
+    prefix: the part of the checkpoint's names before the state's own: "model.".
+    options: those of open().
+    Returns a tuple (missing_keys, unexpected_keys), like torch's load_state_dict.
+    Raises Mismatch, which is also a RuntimeError with torch's text.
+    """
+    from torch.nn.modules.module import _IncompatibleKeys
+
+    checkpoint = source if isinstance(source, Checkpoint) else open_checkpoint(source, **options)
+    if isinstance(source, Checkpoint) and options:
+        raise usage("options cannot be given for a checkpoint that is open", found=", ".join(options))
+    is_module = _is_module(target)
+    leaves = list(_leaves_of_module(target) if is_module else _leaves(target, "", _no_root))  # type: ignore[arg-type]
+    loading = _Loading(checkpoint, leaves, prefix, assign, cast)
+    unexpected = loading.unexpected(leaves)
+    is_wrong = loading.mismatched or (strict and (loading.missing or unexpected))
+    if is_wrong:
+        kind = type(target).__name__
+        raise Mismatch(kind, loading.missing if strict else [], unexpected if strict else [], loading.mismatched)
+    loading.run()
+    if is_module and assign:
+        new = {leaf.name: tensor for leaf, tensor in loading.assigned}
+        target.load_state_dict(new, strict=False, assign=True)  # type: ignore[union-attr]
+    elif assign:
+        for leaf, tensor in loading.assigned:
+            leaf.replace(tensor)
+    if source is not checkpoint:
+        checkpoint.close()
+    return _IncompatibleKeys(loading.missing, unexpected)
+
+
+def _no_root(_: Any) -> None:
+    raise Unsupported(failure(None, 8, "unsupported", "a state is a dict with at least one entry"))

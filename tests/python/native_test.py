@@ -1,0 +1,368 @@
+"""The native module with the real torch, numpy and safetensors. Environment: SHARDCTL is the program; PYTHONPATH contains
+the folder with the package and its native module."""
+import gc
+import hashlib
+import mmap
+import os
+import resource
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import unittest
+from multiprocessing import shared_memory
+from pathlib import Path
+
+import numpy
+import safetensors
+import safetensors.torch
+import torch
+
+import shardctl
+
+SOURCE = Path(__file__).resolve().parents[2]
+DATA = SOURCE / "tests/data"
+GOLDEN = DATA / "golden/2.11.0"
+CHECKPOINT = DATA / "demo/ckpt"
+MIB = 1 << 20
+
+
+class Case(unittest.TestCase):
+    def setUp(self) -> None:
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+
+    def saved(self, tensors: dict[str, torch.Tensor], name: str = "x.safetensors") -> Path:
+        safetensors.torch.save_file(tensors, self.folder / name)
+        return self.folder / name
+
+    def sparse(self, mebibytes: int) -> Path:
+        """A safetensors file of zeros that uses no disk."""
+        path, size = self.folder / "sparse.safetensors", mebibytes * MIB
+        header = f'{{"w": {{"dtype": "U8", "shape": [{mebibytes}, {MIB}], "data_offsets": [0, {size}]}}}}'.encode()
+        path.write_bytes(struct.pack("<Q", len(header)) + header)
+        os.truncate(path, 8 + len(header) + size)
+        return path
+
+
+class Mapping(Case):
+    def test_it_is_a_mapping_of_names(self) -> None:
+        with shardctl.open(CHECKPOINT) as found:
+            self.assertEqual((found.format, found.world_size, len(found)), ("dcp", 4, len(list(found.keys()))))
+            self.assertEqual(list(found), sorted(found))
+            self.assertIn("model.norm.weight", found)
+            self.assertNotIn("model.norm", found)
+            with self.assertRaises(KeyError):
+                found["none"]
+            handle = found["model.norm.weight"]
+            self.assertEqual((handle.name, handle.dtype, handle.shape, handle.nbytes), ("model.norm.weight", "bfloat16", (16,), 32))
+        with self.assertRaisesRegex(ValueError, "closed"):
+            handle.torch()
+
+    def test_chunks_and_placements_are_those_of_inspect(self) -> None:
+        for path in (CHECKPOINT, GOLDEN / "dcp_mesh_r4", GOLDEN / "ranks_dtensor_r4", GOLDEN / "model.pt"):
+            with shardctl.open(path) as found:
+                for tensor in shardctl.inspect(path).tensors:
+                    handle = found[tensor.name] if tensor.rank is None else found.tensor(tensor.name, tensor.rank)
+                    self.assertEqual((handle.chunks, handle.placements, handle.alias_of),
+                                     (tensor.chunks, tensor.placements, tensor.alias_of), f"{path} {tensor.name}")
+
+    def test_objects_are_python_values(self) -> None:
+        with shardctl.open(CHECKPOINT) as found:
+            self.assertEqual((found.objects["step"], found.objects["lr"]), (1000, shardctl.inspect(CHECKPOINT).objects[0].value))
+        values = {"none": None, "big": 2 ** 80, "real": 1.5, "text": "\u00e9", "bytes": b"\xff", "truth": True, "empty": {}}
+        torch.save(values, self.folder / "x.pt")
+        with shardctl.open(self.folder / "x.pt") as found:
+            self.assertEqual(dict(found.objects), values)
+
+    def test_metadata_is_that_of_the_file(self) -> None:
+        safetensors.torch.save_file({"w": torch.zeros(1)}, self.folder / "x.safetensors", {"format": "pt", "k": "v"})
+        self.assertEqual(shardctl.open(self.folder / "x.safetensors").metadata, {"format": "pt", "k": "v"})
+
+    def test_tensors_of_ranks_are_read_by_rank(self) -> None:
+        with shardctl.open(GOLDEN / "ranks_differ_r2") as found:
+            with self.assertRaisesRegex(shardctl.Usage, "rank=N"):
+                found["rng"]
+            self.assertFalse(torch.equal(found.tensor("rng", 0).torch(), found.tensor("rng", 1).torch()))
+            with self.assertRaises(shardctl.NotFound):
+                found.tensor("rng", 7)
+
+
+class Slices(Case):
+    def test_they_are_those_of_safetensors(self) -> None:
+        path = self.saved({"w": torch.randn(7, 5, 3), "v": torch.arange(20, dtype=torch.int16)})
+        keys = [(slice(2, 5),), (slice(None), slice(1, 2)), (3,), (slice(-3, None), 4, slice(0, 2)), (Ellipsis, slice(1, 3)),
+                (slice(6, 2),), (-1, Ellipsis)]
+        with safetensors.safe_open(path, "pt") as client, shardctl.open(path) as found:
+            whole = client.get_tensor("w")
+            for key in keys:
+                self.assertTrue(torch.equal(found["w"][key].torch(), whole[key]), key)
+                self.assertEqual(found["w"][key].shape, tuple(whole[key].shape))
+                numpy.testing.assert_array_equal(found["w"][key].numpy(), whole[key].numpy())
+            for key in keys[:2]:
+                self.assertTrue(torch.equal(found["w"][key].torch(), client.get_slice("w")[key]))
+            self.assertTrue(torch.equal(found["w"][2:6][1:3, 4].torch(), whole[2:6][1:3, 4]))
+
+    def test_they_read_only_what_is_asked(self) -> None:
+        path = self.saved({"experts": torch.randn(256, 64, 64)})
+        with shardctl.open(path) as found:
+            part = found["experts"][17]
+            memory = bytearray(part.nbytes)
+            self.assertEqual(found.read_into([(part, memory)]), 64 * 64 * 4)
+
+    def test_wrong_ones_are_refused_like_those_of_arrays(self) -> None:
+        with shardctl.open(self.saved({"w": torch.zeros(4, 2)})) as found:
+            for key, kind in (((4,), IndexError), ((0, 0, 0), IndexError), ((slice(0, 4, 2),), ValueError),
+                              ((Ellipsis, Ellipsis), IndexError)):
+                with self.assertRaises(kind):
+                    found["w"][key]
+
+
+class Formats(Case):
+    def check(self, path: Path, **options: str) -> int:
+        digest = shardctl.digest(path, algorithm="sha256", options=[f"--{name}={value}" for name, value in options.items()])
+        with shardctl.open(path, **options) as found:
+            names = list(found)
+            for tensor in digest.tensors:
+                first, last = found._opened().find(tensor.name)
+                if last - first > 1:
+                    continue
+                handle = found[tensor.name]
+                self.assertEqual((handle.dtype, handle.shape), (tensor.dtype, tensor.shape), f"{path} {tensor.name}")
+                memory = bytearray(handle.nbytes)
+                handle.read_into(memory)
+                self.assertEqual(hashlib.sha256(memory).hexdigest(), tensor.digest, f"{path} {tensor.name}")
+            self.assertEqual(names, sorted({tensor.name for tensor in digest.tensors}))
+        return len(names)
+
+    def test_every_golden_checkpoint_has_the_elements_of_digest(self) -> None:
+        paths = [path for path in sorted(GOLDEN.iterdir()) if path.name != "expected.json"]
+        self.assertGreater(sum(self.check(path) for path in paths), 300)
+
+    def test_deepspeed_megatron_and_hdf5(self) -> None:
+        for path in (DATA / "deepspeed/stage1", DATA / "deepspeed/stage3", DATA / "hdf5/h5py316-filters.h5"):
+            self.assertGreater(self.check(path), 0, path)
+
+    def test_dtypes_are_those_of_torch(self) -> None:
+        names = "bool uint8 int8 uint16 int16 uint32 int32 uint64 int64 float16 bfloat16 float32 float64 complex64 " \
+                "float8_e4m3fn float8_e5m2 float8_e4m3fnuz float8_e5m2fnuz float8_e8m0fnu float4_e2m1fn_x2".split()
+        raw = torch.randint(0, 2, (64,), dtype=torch.uint8)
+        tensors = {name: raw.view(torch.bool) if name == "bool" else raw.view(getattr(torch, name)) for name in names}
+        path = self.saved({name: tensor.clone() for name, tensor in tensors.items()})
+        with shardctl.open(path) as found:
+            for name, tensor in tensors.items():
+                read = found[name].torch()
+                self.assertEqual((read.dtype, read.shape), (tensor.dtype, tensor.shape), name)
+                self.assertTrue(torch.equal(read.view(torch.uint8), tensor.view(torch.uint8)), name)
+
+    def test_a_dtype_that_numpy_lacks_names_a_way(self) -> None:
+        with shardctl.open(self.saved({"w": torch.zeros(2, dtype=torch.bfloat16)})) as found:
+            try:
+                import ml_dtypes
+            except ImportError:
+                with self.assertRaisesRegex(shardctl.Unsupported, "bfloat16\nhint: install ml_dtypes"):
+                    found["w"].numpy()
+            else:
+                self.assertEqual(found["w"].numpy().dtype, ml_dtypes.bfloat16)
+
+    def test_dlpack_and_arrays_are_exported(self) -> None:
+        tensors = {"a": torch.randn(3, 2), "b": torch.randn(4).bfloat16()}
+        with shardctl.open(self.saved(tensors)) as found:
+            self.assertTrue(torch.equal(torch.from_dlpack(found["a"]), tensors["a"]))
+            self.assertTrue(torch.equal(torch.from_dlpack(found["b"][1:3]), tensors["b"][1:3]))
+            numpy.testing.assert_array_equal(numpy.from_dlpack(found["a"]), tensors["a"].numpy())
+            numpy.testing.assert_array_equal(numpy.asarray(found["a"]), tensors["a"].numpy())
+
+    def test_maps_and_dequantization_are_those_of_the_program(self) -> None:
+        for path in sorted((DATA / "quantized").iterdir()):
+            if path.is_dir() or path.suffix == ".safetensors":
+                self.check(path, dequantize="float32")
+
+
+class Into(Case):
+    def setUp(self) -> None:
+        super().setUp()
+        self.wanted = torch.randn(8, 4)
+        self.opened = shardctl.open(self.saved({"w": self.wanted}))
+        self.addCleanup(self.opened.close)
+
+    def test_it_fills_memory_that_the_caller_has(self) -> None:
+        parameter = torch.nn.Parameter(torch.zeros(8, 4))
+        address = parameter.data_ptr()
+        self.assertIs(self.opened["w"].torch(into=parameter), parameter)
+        self.assertEqual(parameter.data_ptr(), address)
+        self.assertTrue(torch.equal(parameter, self.wanted))
+        array = numpy.zeros((3, 4), numpy.float32)
+        self.opened["w"][2:5].numpy(into=array)
+        numpy.testing.assert_array_equal(array, self.wanted[2:5].numpy())
+        shared = shared_memory.SharedMemory(create=True, size=128)
+        self.opened["w"].read_into(shared.buf[:128])
+        self.assertEqual(bytes(shared.buf[:128]), self.wanted.numpy().tobytes())
+        shared.close(), shared.unlink()
+        with mmap.mmap(-1, 128) as memory:
+            self.opened["w"].read_into(memory)
+            self.assertEqual(memory[:], self.wanted.numpy().tobytes())
+
+    def test_it_fills_what_is_not_contiguous(self) -> None:
+        whole = torch.zeros(4, 16)
+        self.opened["w"].torch(into=whole.t()[::2])
+        self.assertTrue(torch.equal(whole.t()[::2], self.wanted))
+        self.assertEqual(whole.t()[1::2].abs().sum(), 0)
+
+    def test_memory_that_does_not_fit_is_refused_and_unchanged(self) -> None:
+        for target, expected, found in ((torch.zeros(4, 8), "[8, 4]", "[4, 8]"), (torch.zeros(8, 4).half(), "float32", "float16"),
+                                        (bytearray(127), "128", "127")):
+            with self.assertRaises(shardctl.Usage) as refused:
+                self.opened["w"].read_into(target)
+            self.assertEqual((refused.exception.tensor, refused.exception.expected, refused.exception.found), ("w", expected, found))
+        for target in (bytes(128), numpy.zeros((8, 8), numpy.float32)[:, ::2], torch.zeros(8, 4, device="meta"), 5):
+            with self.assertRaises(shardctl.Usage):
+                self.opened["w"].read_into(target)
+
+    def test_a_cast_is_that_of_torch(self) -> None:
+        target = torch.zeros(8, 4, dtype=torch.bfloat16)
+        self.opened["w"].read_into(target, cast=True)
+        self.assertTrue(torch.equal(target, self.wanted.bfloat16()))
+
+
+class Costs(Case):
+    def test_memory_is_that_of_the_result_and_64_mebibytes(self) -> None:
+        script = ("import resource, sys, numpy, shardctl\n"
+                  "with shardctl.open(sys.argv[1]) as found:\n"
+                  "    target = numpy.zeros(found['w'].shape, numpy.uint8); target[:] = 1\n"
+                  "    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
+                  "    found['w'].read_into(target)\n"
+                  "    assert not target.any()\n"
+                  "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)\n")
+        ended = subprocess.run([sys.executable, "-c", script, self.sparse(256)], check=True, capture_output=True, text=True)
+        self.assertLess(int(ended.stdout), 64 * 1024)
+
+    def test_ten_thousand_opens_leak_nothing(self) -> None:
+        path = self.saved({"w": torch.zeros(16)})
+        peaks = []
+        for count in (1000, 9000):
+            for _ in range(count):
+                found = shardctl.open(path)
+                found["w"].numpy()
+                found.objects
+            del found
+            gc.collect()
+            peaks.append((len(os.listdir("/proc/self/fd")), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss))
+        self.assertEqual(peaks[0][0], peaks[1][0])
+        self.assertLess(peaks[1][1] - peaks[0][1], 4096, "KiB")
+
+    def test_the_module_is_imported_in_30_milliseconds(self) -> None:
+        script = "import time; begin = time.process_time(); import shardctl; print(time.process_time() - begin)"
+        runs = [float(subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True).stdout)
+                for _ in range(5)]
+        self.assertLess(min(runs), 0.03)
+
+    def test_a_million_names_are_listed_in_a_second(self) -> None:
+        path, names = self.folder / "many.safetensors", 1_000_000
+        header = "{" + ",".join(f'"model.layers.{i}.weight":{{"dtype":"U8","shape":[1],"data_offsets":[{i},{i + 1}]}}'
+                                for i in range(names)) + "}"
+        path.write_bytes(struct.pack("<Q", len(header)) + header.encode() + bytes(names))
+        script = ("import resource, sys, time, shardctl\n"
+                  "found = shardctl.open(sys.argv[1])\n"
+                  "begin = time.process_time(); count = len(list(found.keys()))\n"
+                  "print(count, time.process_time() - begin, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)\n")
+        ended = subprocess.run([sys.executable, "-c", script, path], check=True, capture_output=True, text=True)
+        count, seconds, kib = ended.stdout.split()
+        self.assertEqual(int(count), names)
+        self.assertLess(float(seconds), 1)
+        self.assertLess(int(kib), 500 * 1024)
+
+
+class Threads(Case):
+    def test_reading_releases_the_lock_of_the_interpreter(self) -> None:
+        ticks, done = [], threading.Event()
+
+        def tick() -> None:
+            while not done.is_set():
+                ticks.append(time.monotonic())
+                time.sleep(0.001)
+
+        with shardctl.open(self.sparse(256), threads=1) as found:
+            target = numpy.empty(found["w"].shape, numpy.uint8)
+            thread = threading.Thread(target=tick)
+            thread.start()
+            begin = time.monotonic()
+            found["w"].read_into(target)
+            end = time.monotonic()
+            done.set()
+            thread.join()
+        self.assertGreater(len([each for each in ticks if begin < each < end]), 3)
+
+    def test_threads_share_a_checkpoint(self) -> None:
+        with shardctl.open(GOLDEN / "dcp_threads_r2") as found:
+            whole = {name: found[name].torch() for name in found}
+        failures = []
+        with shardctl.open(GOLDEN / "dcp_threads_r2") as found:
+            def read() -> None:
+                for name, tensor in whole.items():
+                    if not torch.equal(found[name].torch(), tensor):
+                        failures.append(name)
+            threads = [threading.Thread(target=read) for _ in range(8)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        self.assertEqual(failures, [])
+
+    def test_an_interrupt_stops_it_within_100_milliseconds(self) -> None:
+        with shardctl.open(self.sparse(2048), threads=1) as found:
+            target = numpy.empty(found["w"].shape, numpy.uint8)
+            signal.signal(signal.SIGALRM, signal.default_int_handler)
+            signal.setitimer(signal.ITIMER_REAL, 0.1)
+            begin = time.monotonic()
+            with self.assertRaises(KeyboardInterrupt):
+                found["w"].read_into(target)
+            self.assertLess(time.monotonic() - begin, 0.2)
+            self.assertEqual(found["w"][0, :4].numpy().tolist(), [0, 0, 0, 0])
+
+
+class Errors(Case):
+    def test_they_have_a_class_and_facts(self) -> None:
+        with self.assertRaises(shardctl.NotFound) as absent:
+            shardctl.open(self.folder / "none")
+        self.assertEqual((absent.exception.code, absent.exception.file), (3, str(self.folder / "none")))
+        path = self.saved({"w": torch.zeros(64)})
+        path.write_bytes(path.read_bytes()[:-8])
+        with self.assertRaises(shardctl.Corruption) as cut:
+            shardctl.open(path)
+        self.assertEqual((cut.exception.kind, cut.exception.file), ("truncated", str(path)))
+        with self.assertRaises(shardctl.Usage) as unknown:
+            shardctl.open(CHECKPOINT, map="hf-none")
+        self.assertIn("neither a built-in map nor a file", str(unknown.exception))
+        with self.assertRaises(shardctl.Usage):
+            shardctl.open(CHECKPOINT, dequantize="float33")
+
+    def test_a_file_that_changed_is_refused(self) -> None:
+        path = self.saved({"w": torch.zeros(64)})
+        with shardctl.open(path) as found:
+            found["w"].numpy()
+        found = shardctl.open(path)
+        self.saved({"w": torch.ones(128)})
+        with self.assertRaises(shardctl.Corruption):
+            found["w"].numpy()
+
+    def test_a_pickle_is_not_executed(self) -> None:
+        class Evil:
+            def __reduce__(self) -> tuple:
+                return os.system, (f"touch {marker}",)
+
+        marker = self.folder / "executed"
+        torch.save({"w": torch.zeros(2), "evil": Evil()}, self.folder / "x.pt")
+        with self.assertRaises(shardctl.Corruption):
+            shardctl.open(self.folder / "x.pt")
+        with shardctl.open(self.folder / "x.pt", unknown_globals="opaque") as found:
+            self.assertIsInstance(found.objects["evil"], shardctl.Opaque)
+        self.assertFalse(marker.exists())
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,229 @@
+"""load_state_dict and the reader for DCP, with the real torch, also over 4 ranks with FSDP2 and tensor parallelism.
+Environment: as for native_test.py."""
+import copy
+import os
+import pickle
+import socket
+import tempfile
+import traceback
+import unittest
+from collections.abc import Callable
+from pathlib import Path
+
+import safetensors.torch
+import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+import torch.multiprocessing
+from torch.distributed.checkpoint.state_dict import get_model_state_dict
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+import shardctl
+
+
+def model(seed: int = 0) -> torch.nn.Sequential:
+    torch.manual_seed(seed)
+    return torch.nn.Sequential(torch.nn.Linear(10, 14), torch.nn.BatchNorm1d(14), torch.nn.Linear(14, 6, bias=False))
+
+
+def same(a: dict, b: dict) -> bool:
+    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+
+
+class Case(unittest.TestCase):
+    def setUp(self) -> None:
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+
+    def saved(self, state: dict, name: str = "x.safetensors") -> Path:
+        path = self.folder / name
+        safetensors.torch.save_file(state, path) if name.endswith("safetensors") else torch.save(state, path)
+        return path
+
+
+class Plain(Case):
+    def test_a_module_is_filled_in_place_from_every_format(self) -> None:
+        wanted = model(1).state_dict()
+        source = self.saved(wanted, "x.pt")
+        for verb, name in (("convert", "y.safetensors"), ("split", "dcp"), ("split", "ranks")):
+            more = {"dcp": ["--ranks", "3", "--to", "dcp"], "ranks": ["--ranks", "2", "--to", "torch-ranks"]}.get(name, [])
+            shardctl.run(verb, source, "-o", self.folder / name, *more)
+            filled = model(2)
+            places = {key: tensor.data_ptr() for key, tensor in filled.state_dict().items()}
+            result = shardctl.load_state_dict(self.folder / name, filled)
+            self.assertEqual((result.missing_keys, result.unexpected_keys), ([], []))
+            self.assertTrue(same(filled.state_dict(), wanted), name)
+            self.assertEqual({key: tensor.data_ptr() for key, tensor in filled.state_dict().items()}, places)
+
+    def test_names_and_shapes_are_reported_with_the_text_of_torch(self) -> None:
+        state = model(1).state_dict()
+        state["0.weight"] = torch.zeros(14, 11)
+        state["extra"], state["more"] = torch.zeros(1), torch.zeros(2)
+        del state["1.bias"], state["2.weight"]
+        path = self.saved(state)
+        filled = model(2)
+        before = copy.deepcopy(filled.state_dict())
+        with self.assertRaises(RuntimeError) as of_torch:
+            model().load_state_dict(state)
+        with self.assertRaises(RuntimeError) as own:
+            shardctl.load_state_dict(path, filled)
+        self.assertEqual(str(own.exception), str(of_torch.exception))
+        self.assertIsInstance(own.exception, shardctl.Mismatch)
+        self.assertEqual((own.exception.missing, own.exception.unexpected), (["1.bias", "2.weight"], ["extra", "more"]))
+        self.assertEqual(str(pickle.loads(pickle.dumps(own.exception))), str(own.exception))
+        self.assertTrue(same(filled.state_dict(), before), "nothing was changed")
+        state["0.weight"] = torch.ones(14, 10)
+        result = shardctl.load_state_dict(self.saved(state), filled, strict=False)
+        self.assertEqual((result.missing_keys, result.unexpected_keys), (["1.bias", "2.weight"], ["extra", "more"]))
+        self.assertEqual(filled[0].weight.sum(), 140)
+
+    def test_dtypes_are_converted_only_on_request(self) -> None:
+        wanted = model(1).state_dict()
+        path, filled = self.saved(wanted), model(2).bfloat16()
+        with self.assertRaisesRegex(shardctl.Mismatch, "dtype mismatch for 0.weight: .* float32, .* bfloat16; cast=True"):
+            shardctl.load_state_dict(path, filled)
+        shardctl.load_state_dict(path, filled, cast=True)
+        self.assertTrue(torch.equal(filled[0].weight, wanted["0.weight"].bfloat16()))
+
+    def test_assign_gives_memory_to_a_module_that_has_none(self) -> None:
+        wanted = {name: tensor.half() if tensor.is_floating_point() else tensor for name, tensor in model(1).state_dict().items()}
+        with torch.device("meta"):
+            filled = model()
+        shardctl.load_state_dict(self.saved(wanted), filled, assign=True)
+        self.assertTrue(same(filled.state_dict(), wanted))
+        self.assertEqual(filled[0].weight.dtype, torch.float16)
+        self.assertTrue(filled[0].weight.requires_grad)
+
+    def test_a_part_of_a_nested_state_is_filled(self) -> None:
+        trained, filled = model(1), model(2)
+        optimizers = [torch.optim.Adam(each.parameters(), lr=lr) for each, lr in ((trained, 0.5), (filled, 0.1))]
+        for each, optimizer in zip((trained, filled), optimizers):
+            each(torch.randn(4, 10)).sum().backward()
+            optimizer.step()
+        state = {"model": trained.state_dict(), "optimizer": optimizers[0].state_dict(), "step": 7}
+        path = self.saved(state, "x.pt")
+        shardctl.load_state_dict(path, filled, prefix="model.")
+        self.assertTrue(same(filled.state_dict(), trained.state_dict()))
+        into = {"model": model(3).state_dict(), "optimizer": copy.deepcopy(optimizers[1].state_dict()), "step": 0}
+        shardctl.load_state_dict(path, into)
+        self.assertEqual((into["step"], into["optimizer"]["param_groups"][0]["lr"]), (7, 0.5))
+        for index, values in state["optimizer"]["state"].items():
+            self.assertTrue(same(into["optimizer"]["state"][index], values))
+
+    def test_tied_and_transposed_parameters_are_filled(self) -> None:
+        first, second = torch.zeros(3, 2), torch.zeros(2, 4)
+        state = {"a": first, "b": first, "c": second.t()}
+        wanted = {"a": torch.randn(3, 2), "c": torch.randn(4, 2)}
+        wanted["b"] = wanted["a"].clone()
+        shardctl.load_state_dict(self.saved(wanted), state)
+        self.assertTrue(same(state, wanted))
+        self.assertIs(state["a"], state["b"])
+
+
+class Dcp(Case):
+    def test_unchanged_code_loads_every_format(self) -> None:
+        wanted = {"model": model(1).state_dict(), "step": 7, "names": ["a", "b"], "rate": 0.5}
+        source = self.saved(wanted, "x.pt")
+        shardctl.run("split", source, "-o", self.folder / "ranks", "--ranks", "2", "--to", "torch-ranks")
+        for path in (source, self.folder / "ranks"):
+            state = {"model": model(2).state_dict(), "step": 0, "rate": 0.0}
+            dcp.load(state, storage_reader=shardctl.dcp.Reader(path), no_dist=True)
+            self.assertTrue(same(state["model"], wanted["model"]), path)
+            self.assertEqual((state["step"], state["rate"]), (7, 0.5))
+
+    def test_a_missing_name_is_reported_by_dcp(self) -> None:
+        with self.assertRaises(Exception) as missing:
+            dcp.load({"none": torch.zeros(1)}, storage_reader=shardctl.dcp.Reader(self.saved(model().state_dict())), no_dist=True)
+        self.assertIn("none", str(missing.exception))
+
+
+def in_rank(rank: int, world: int, port: int, work: Callable, arguments: tuple, failures: object) -> None:
+    os.environ.update({"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)})
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", rank=rank, world_size=world)
+    try:
+        work(*arguments)
+    except BaseException:
+        failures.put(f"rank {rank}: {traceback.format_exc()}")
+    dist.destroy_process_group()
+
+
+def full(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+
+
+def sharded(seed: int, kind: str) -> torch.nn.Module:
+    """The model under FSDP2 over 4 ranks, or over 2 ranks times tensor parallelism over 2."""
+    built = model(seed)
+    if kind == "fsdp":
+        mesh = init_device_mesh("cpu", (4,))
+    else:
+        both = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
+        parallelize_module(built, both["tp"], {"0": ColwiseParallel(), "2": RowwiseParallel()})
+        mesh = both["dp"]
+    for layer in built:
+        fully_shard(layer, mesh=mesh)
+    return fully_shard(built, mesh=mesh)
+
+
+def check_rank(path: str, kind: str, through_dcp: bool) -> None:
+    wanted = model(1).state_dict()
+    filled = sharded(2, kind)
+    if through_dcp:
+        state = get_model_state_dict(filled)
+        dcp.load(state, storage_reader=shardctl.dcp.Reader(path))
+    else:
+        shardctl.load_state_dict(path, filled)
+    found = filled.state_dict()
+    assert found.keys() == wanted.keys()
+    for name, tensor in found.items():
+        assert torch.equal(full(tensor), wanted[name]), name
+    if not through_dcp:
+        check_assign(path, kind, wanted)
+
+
+def check_assign(path: str, kind: str, wanted: dict) -> None:
+    filled = sharded(3, kind)
+    shardctl.load_state_dict(path, filled, assign=True)
+    for name, tensor in filled.state_dict().items():
+        assert torch.equal(full(tensor), wanted[name]), name
+
+
+def check_bytes(path: str) -> None:
+    """Each rank reads only its own pieces."""
+    state = {"w": dist.tensor.distribute_tensor(torch.zeros(64, 1024), init_device_mesh("cpu", (4,)), [dist.tensor.Shard(0)])}
+    with shardctl.open(path) as found:
+        counted = []
+        read = found.read_into
+        found.read_into = lambda *given, **more: counted.append(read(*given, **more))  # type: ignore[method-assign]
+        shardctl.load_state_dict(found, state)
+    assert counted == [16 * 1024 * 4], counted
+
+
+class Ranks(Case):
+    def run_ranks(self, work: Callable, *arguments: object) -> None:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        failures = torch.multiprocessing.get_context("spawn").SimpleQueue()
+        torch.multiprocessing.spawn(in_rank, (4, port, work, arguments, failures), nprocs=4)
+        self.assertTrue(failures.empty(), failures.empty() or failures.get())
+
+    def test_fsdp2_and_tensor_parallel_modules_are_filled(self) -> None:
+        path = str(self.saved(model(1).state_dict()))
+        for kind in ("fsdp", "tp"):
+            self.run_ranks(check_rank, path, kind, False)
+
+    def test_dcp_loads_them_from_a_file_of_safetensors(self) -> None:
+        self.run_ranks(check_rank, str(self.saved(model(1).state_dict())), "fsdp", True)
+
+    def test_a_rank_reads_only_its_pieces(self) -> None:
+        self.run_ranks(check_bytes, str(self.saved({"w": torch.randn(64, 1024)})))
+
+
+if __name__ == "__main__":
+    unittest.main()
