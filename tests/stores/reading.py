@@ -71,17 +71,17 @@ def check_web_and_hub(tool, served, folder):
     tool.expect(2, "inspect", "hf://org", holds="hf://ORG/NAME")
 
 
-def check_requests(tool, served):
+def check_requests(tool, served, bucket):
     """The requests that each verb sends; the fewest are promised."""
-    counts = {}
+    tool.expect(0, "reshard", "s3://bucket/ckpt", "-o", bucket / "r64", "--ranks", "64")
     for name, most, arguments in (
-            ("inspect of a DCP folder", 2, ("inspect", "s3://bucket/ckpt")),
+            ("inspect of a DCP folder of 64 ranks", 3, ("inspect", "s3://bucket/r64")),
+            ("inspect of a DCP folder with objects in two files", 4, ("inspect", "s3://bucket/ckpt")),
             ("gather of a DCP folder", 6, ("gather", "s3://bucket/ckpt", "-o", "counted.pt", "--force")),
-            ("inspect of a safetensors file", 3, ("inspect", "s3://bucket/model.safetensors")),
+            ("inspect of a safetensors file", 2, ("inspect", "s3://bucket/model.safetensors")),
             ("verify of a DCP folder", 6, ("verify", "s3://bucket/ckpt"))):
         served.reset()
         tool.expect(0, *arguments)
-        counts[name] = len(served.log)
         print(f"{name}: {len(served.log)} requests\n  " + "\n  ".join(served.log))
         assert len(served.log) <= most, f"{name}: {len(served.log)} requests, not {most}"
     served.reset()
@@ -193,7 +193,8 @@ def check_named_inputs(tool, bucket):
     tool.expect(0, "export", "model.safetensors", "-o", "exported", "--hf-ref", "s3://bucket/hub")
     assert (tool.work / "exported" / "tokenizer.json").read_bytes() == b"{}"
     tool.expect(0, "export", "s3://bucket/model.safetensors", "-o", "exported-too", "--hf-ref", bucket / "hub")
-    (bucket / "map.json").write_text('{"schema": "shardctl.layout/1", "rules": [{"logical": "a.{x}", "stored": "model.{x}"}]}')
+    (bucket / "map.json").write_text('{"schema": "shardctl.layout/1", "types": {"x": ".+"}, '
+                                     '"rules": [{"logical": "a.{x}", "stored": "model.{x}"}]}')
     tool.expect(0, "inspect", "s3://bucket/model.safetensors", "--map", "s3://bucket/map.json", holds="a.")
     layout = '{"schema": "shardctl.layout/1", "mesh": {"tp": 2}, "rules": [{"match": ".*"}]}'
     (bucket / "layout.json").write_text(layout)
@@ -228,7 +229,7 @@ def main():
             check_verbs(tool, bucket, folder)
             check_named_inputs(tool, bucket)
             check_web_and_hub(tool, served, folder)
-            check_requests(tool, served)
+            check_requests(tool, served, bucket)
             check_pages(tool, served)
             check_credentials(tool, served)
             check_certificates(tool, served)
