@@ -1,6 +1,8 @@
 """Every verb reads URLs as it reads local paths, with few requests. Prints the requests of each verb."""
+import json
 import pathlib
 import shutil
+import struct
 import tempfile
 
 import client
@@ -87,6 +89,41 @@ def check_requests(tool, served, bucket):
     served.reset()
     tool.expect(0, "inspect", tool.work / "model.safetensors")
     assert not served.log
+    check_round_trips(tool, served, bucket)
+
+
+def check_round_trips(tool, served, bucket):
+    """The headers of many large files, and many small tensors, take few requests and round trips."""
+    tensors = {}
+    for i in range(160):
+        name = f"model-{i + 1:05}-of-00160.safetensors"
+        write_safetensors(bucket / "many" / name, {f"layers.{i}.w": 2 << 20})
+        tensors[f"layers.{i}.w"] = name
+    (bucket / "many" / "model.safetensors.index.json").write_text(json.dumps({"weight_map": tensors}))
+    write_safetensors(tool.work / "small.safetensors", {f"layers.{i}.w": 256 for i in range(300)})
+    tool.expect(0, "reshard", "small.safetensors", "-o", bucket / "small", "--ranks", "4", "--to", "dcp")
+    served.latency = 0.1
+    for name, most, most_trips, arguments in (
+            ("inspect of 160 files", 162, 8, ("inspect", "s3://bucket/many")),  # 5 unless the machine is busy.
+            ("gather of 300 small tensors", 6, 6, ("gather", "s3://bucket/small", "-o", "gathered.safetensors"))):
+        served.reset()
+        seconds = tool.expect(0, *arguments).seconds
+        print(f"{name}: {len(served.log)} requests, {served.round_trips()} round trips, {seconds:.2f} s")
+        assert len(served.log) <= most and served.round_trips() <= most_trips, name
+    served.latency = 0.0
+
+
+def write_safetensors(path, sizes):
+    """A file of tensors with so many bytes, which are holes."""
+    header, end = {}, 0
+    for name, size in sizes.items():
+        header[name] = {"dtype": "U8", "shape": [size], "data_offsets": [end, end + size]}
+        end += size
+    path.parent.mkdir(exist_ok=True)
+    text = json.dumps(header).encode()
+    with open(path, "wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text)
+        file.truncate(8 + len(text) + end)
 
 
 def check_pages(tool, served):

@@ -21,8 +21,9 @@ namespace shard::stores {
 namespace {
 
 constexpr std::int64_t kMostIndexBytes = 64 << 20;
-constexpr std::string_view kHeadedSuffix = ".safetensors";
-constexpr std::size_t kHeadsAhead = 16;  ///< Headers of a folder's files that are read before they are asked for.
+constexpr std::int64_t kWholeBytes = 1 << 20;  ///< Files of at most this size are read whole.
+constexpr std::string_view kHeadedSuffix = ".safetensors", kIndexSuffix = ".safetensors.index.json";
+constexpr int kHeadsAhead = 64;  ///< Headers of a folder's files that are read before they are asked for.
 
 /// The files by which a folder of a web server is recognised, which has no list.
 constexpr std::array<std::string_view, 5> kMarkers{".metadata", "model.safetensors.index.json",
@@ -111,21 +112,19 @@ class PlaceFiles {
     return {names.begin(), names.end()};
   }
 
-  /// Starts to read the heads of the files after `key` in its folder, if readers need the header of each. That is true
-  /// of safetensors, but not of the files of a DCP checkpoint.
+  /// Starts to read the heads of the files after `key` in its folder, or of all after an index, if readers need the
+  /// header of each. That is true of safetensors, but not of the files of a DCP checkpoint.
   void read_heads_after(const std::string& key) {
-    if (!key.ends_with(kHeadedSuffix)) return;
+    const bool is_index = key.ends_with(kIndexSuffix);
+    if (!is_index && !key.ends_with(kHeadedSuffix)) return;
     const std::scoped_lock lock(mutex_);
     const std::string folder = folder_of(key);
     if (!is_listed_whole(folder) && !shallow_.contains(folder)) return;
     const std::string previous = std::exchange(last_opened_, key);
-    if (previous.empty() || folder_of(previous) != folder) return;
-    std::size_t started = 0;
-    for (auto each = files_.upper_bound(key); each != files_.end() && started < kHeadsAhead; ++each) {
-      if (folder_of(each->first) != folder) break;
-      if (!each->first.ends_with(kHeadedSuffix)) continue;
-      cache_.start_head(each->second->content);
-      ++started;
+    if (!is_index && (previous.empty() || folder_of(previous) != folder)) return;
+    auto each = files_.upper_bound(is_index ? folder : key);
+    for (int i = 0; i < kHeadsAhead && each != files_.end() && folder_of(each->first) == folder; ++i, ++each) {
+      if (each->first.ends_with(kHeadedSuffix)) cache_.start_head(each->second->content);
     }
   }
 
@@ -191,7 +190,7 @@ class PlaceFiles {
   StoredPtr add(Object object) {
     if (const auto known = files_.find(object.key); known != files_.end()) return known->second;
     if (object.head_bytes == 0) {
-      object.head_bytes = object.bytes <= cache_.block_bytes() ? object.bytes : kHeadBytes;
+      object.head_bytes = object.bytes <= std::min(kWholeBytes, cache_.block_bytes()) ? object.bytes : kHeadBytes;
     }
     const auto file = std::make_shared<StoredFile>();
     file->identity = identity_of(place_->url_of(object.key), object);
@@ -243,7 +242,7 @@ class PlaceFiles {
     std::optional<Place::Probed> probed = place_->probe(key, refused);
     if (!probed) return nullptr;
     StoredPtr file = add(std::move(probed->object));
-    cache_.put_head(file->content, std::move(probed->head));
+    cache_.put_head(file->content, probed->head);
     return file;
   }
 
@@ -319,7 +318,7 @@ struct RemoteStore::Impl {
         listener(heard),
         environment(std::move(variables)),
         transport(limits, listener),
-        cache(asked.memory_bytes, asked.connections) {}
+        cache(asked.memory_bytes, asked.connections, asked.readers) {}
 
   struct Location {
     PlaceFiles& files;
