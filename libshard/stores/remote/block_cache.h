@@ -25,7 +25,7 @@ namespace shard::stores {
 /// the block size. A block that follows one in memory makes the next ones start: reading is sequential. Blocks that
 /// were read to their end make room first, and then the block that was used longest ago. Reading ahead takes free
 /// memory and that of blocks that were read to their end, and nothing else. Threads: safe. Cost of a read: logarithmic
-/// in blocks.
+/// in blocks. A read of a few bytes far from all others takes a small block in place of a whole one.
 class BlockCache {
  public:
   struct File {
@@ -63,6 +63,7 @@ class BlockCache {
   struct Block {
     FilePtr file;
     std::int64_t begin, end;
+    bool is_small;  ///< In small_, not in blocks_.
     Buffer bytes{};
     std::int64_t unread;  ///< Bytes that no read has taken yet; 0 or less: all were taken.
     State state = State::kWaiting;
@@ -77,15 +78,16 @@ class BlockCache {
   using Lock = std::unique_lock<std::mutex>;
   enum class Purpose { kRead, kReadAhead };
 
-  std::pair<std::int64_t, std::int64_t> block_at(const File& file, std::int64_t offset) const;
-  BlockPtr find(const File& file, std::int64_t begin) const;
+  std::pair<std::int64_t, std::int64_t> block_at(const File& file, std::int64_t offset, bool is_small) const;
+  BlockPtr find(const File& file, std::int64_t offset) const;
+  bool is_alone(const File& file, const RangedRead& range) const;
   void park(const BlockPtr& block);
   void unpark(Block& block);
   void remove(const BlockPtr& block);
   bool make_room(std::int64_t bytes, Purpose purpose);
-  BlockPtr start(const FilePtr& file, std::int64_t offset, Purpose purpose);
+  BlockPtr start(const FilePtr& file, std::int64_t offset, Purpose purpose, bool is_small = false);
   void read_on(const FilePtr& file, const Block& block);
-  void copy_range(Lock& lock, const FilePtr& file, const RangedRead& range);
+  void copy_range(Lock& lock, const FilePtr& file, const RangedRead& range, bool is_small);
   void release(const BlockPtr& block);
   bool has_work() const;
   void run();
@@ -94,7 +96,7 @@ class BlockCache {
   const std::int64_t memory_bytes_, block_bytes_;
   std::mutex mutex_;
   std::condition_variable changed_;  ///< A block is ready or released, or there is work.
-  std::map<Key, BlockPtr> blocks_;
+  std::map<Key, BlockPtr> blocks_, small_;
   Blocks read_, unread_;  ///< Blocks that may be removed, those used longest ago first.
   Buffer spare_;          ///< The memory of the last removed block of the full size.
   std::deque<BlockPtr> heads_, queue_;
