@@ -33,7 +33,7 @@ BlockCache::~BlockCache() {
     const std::scoped_lock lock(mutex_);
     is_closing_ = true;
   }
-  changed_.notify_all();
+  work_.notify_all();
 }
 
 std::pair<std::int64_t, std::int64_t> BlockCache::block_at(const File& file, std::int64_t offset, bool is_small) const {
@@ -107,7 +107,7 @@ BlockCache::BlockPtr BlockCache::start(const FilePtr& file, std::int64_t offset,
   (block->size() <= kHeadBytes ? heads_ : queue_).push_back(block);
   const bool is_full = std::ssize(threads_) >= connections_ * (heads_.empty() ? 1 : kHeadsPerFetch);
   if (idle_ < std::ssize(heads_) + std::ssize(queue_) && !is_full) threads_.emplace_back([this] { run(); });
-  changed_.notify_all();
+  work_.notify_one();
   return block;
 }
 
@@ -214,7 +214,7 @@ void BlockCache::run() {
   Lock lock(mutex_);
   for (;;) {
     ++idle_;
-    changed_.wait(lock, [&] { return is_closing_ || has_work(); });
+    work_.wait(lock, [&] { return is_closing_ || has_work(); });
     --idle_;
     if (is_closing_) return;
     const bool is_head = !heads_.empty();

@@ -95,7 +95,7 @@ class BlockCache {
   const int connections_, readers_;
   const std::int64_t memory_bytes_, block_bytes_;
   std::mutex mutex_;
-  std::condition_variable changed_;  ///< A block is ready or released, or there is work.
+  std::condition_variable changed_, work_;  ///< A block is ready or released; a block waits to be fetched.
   std::map<Key, BlockPtr> blocks_, small_;
   Blocks read_, unread_;  ///< Blocks that may be removed, those used longest ago first.
   Buffer spare_;          ///< The memory of the last removed block of the full size.
