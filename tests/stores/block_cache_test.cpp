@@ -159,6 +159,26 @@ TEST(BlockCache, AFewBytesFarFromOthersTakeASmallBlock) {
   EXPECT_EQ(content.fetches, 4);
 }
 
+TEST(BlockCache, OnlyTheRestOfALongHeaderIsRead) {
+  CountedContent content(64 * kMiB);
+  BlockCache cache(48 * kMiB, 8, 2);
+  expect_read(cache, content, 0, 8);
+  expect_read(cache, content, 8, 150'000);
+  EXPECT_EQ(content.fetched, (std::set<std::pair<std::int64_t, std::int64_t>>{
+                                 {0, 64 << 10}, {64 << 10, 64 << 10}, {128 << 10, 64 << 10}}));
+}
+
+TEST(BlockCache, StreamsThatTakeTurnsAreReadAhead) {
+  CountedContent content(128 * kMiB);
+  BlockCache cache(48 * kMiB, 8, 2);
+  for (std::int64_t at = 0; at < 16 * kMiB; at += 4 * kMiB) {
+    for (std::int64_t stream = 0; stream < 4; ++stream) {
+      expect_read(cache, content, stream * 32 * kMiB + at, 4 * kMiB);
+    }
+  }
+  EXPECT_LE(content.fetches, 17 + 8);
+}
+
 TEST(BlockCache, KnownHeadsNeedNoFetch) {
   CountedContent content(10 * kMiB);
   BlockCache cache(48 * kMiB, 8, 2);

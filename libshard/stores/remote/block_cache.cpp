@@ -11,13 +11,21 @@ namespace shard::stores {
 namespace {
 
 constexpr std::int64_t kLargestBlock = 4 << 20, kSmallestBlock = 64 << 10;
-constexpr std::int64_t kFar = 512 << 10;      ///< Reads at this distance from each other take small blocks.
+constexpr std::int64_t kFar = 512 << 10;  ///< Reads at this distance from each other take small blocks.
+constexpr std::size_t kMostStreams = 128;
+constexpr std::uint64_t kRecentBlocks = 16;   ///< A stream is active if it reached one of the last blocks.
 constexpr std::ptrdiff_t kHeadsPerFetch = 8;  ///< A head takes a round trip, and hardly any bandwidth.
 
 /// The block size with which each connection has a block, and each reader the one that it reads and the one before.
 std::int64_t block_size(std::int64_t memory_bytes, int connections, int readers) {
   const std::int64_t share = memory_bytes / (connections + 2 * readers);
   return std::clamp(share - share % kSmallestBlock, kSmallestBlock, kLargestBlock);
+}
+
+/// Whether a range begins in the head and has a little more. The rest of a header is read, not what follows it.
+bool ends_beyond_head(const BlockCache::File& file, const RangedRead& range) {
+  const std::int64_t end = range.offset_bytes + std::ssize(range.out);
+  return range.offset_bytes < file.head_bytes && end > file.head_bytes && end - file.head_bytes <= kFar;
 }
 
 }  // namespace
@@ -111,12 +119,31 @@ BlockCache::BlockPtr BlockCache::start(const FilePtr& file, std::int64_t offset,
   return block;
 }
 
-/// Starts the blocks after `block` if the one before it is in memory.
+/// Whether a read of `bytes` that reached `block` continues a stream. A large read after a block in memory does.
+bool BlockCache::is_continued(const Block& block, std::int64_t bytes) {
+  if (block.is_small || block.begin == 0) return false;
+  const File* const file = block.file.get();
+  auto oldest = streams_.end();
+  for (auto each = streams_.begin(); each != streams_.end(); ++each) {
+    if (each->file == file && each->end == block.end) return each->is_long;
+    if (each->file == file && each->end == block.begin) {
+      *each = {file, block.end, ++uses_, true};
+      return true;
+    }
+    if (oldest == streams_.end() || each->last_use < oldest->last_use) oldest = each;
+  }
+  const bool is_long = bytes >= kFar && find(*file, block.begin - 1) != nullptr;
+  if (streams_.size() < kMostStreams) oldest = streams_.insert(streams_.end(), Stream{});
+  *oldest = {file, block.end, ++uses_, is_long};
+  return is_long;
+}
+
+/// Starts the blocks after `block`.
 void BlockCache::read_on(const FilePtr& file, const Block& block) {
-  if (block.is_small || block.begin == 0 || block.end == file->bytes) return;
-  if (find(*file, block.begin - 1) == nullptr) return;
-  const std::int64_t ahead =
-      std::clamp<std::int64_t>(memory_bytes_ / block_bytes_ - std::int64_t{2} * readers_, 1, connections_);
+  const std::int64_t active = std::ranges::count_if(
+      streams_, [&](const Stream& each) { return each.is_long && uses_ - each.last_use < kRecentBlocks; });
+  const std::int64_t room = memory_bytes_ / block_bytes_ - std::int64_t{2} * readers_;
+  const std::int64_t ahead = std::clamp<std::int64_t>(room / std::max<std::int64_t>(1, active), 1, connections_);
   std::int64_t at = block.end;
   std::vector<BlockPtr> next;
   while (std::ssize(next) < ahead && at < file->bytes) {
@@ -152,7 +179,7 @@ void BlockCache::copy_range(Lock& lock, const FilePtr& file, const RangedRead& r
     }
     ++block->readers;
     unpark(*block);
-    read_on(file, *block);
+    if (is_continued(*block, std::ssize(range.out))) read_on(file, *block);
     changed_.wait(lock, [&] { return block->state != State::kWaiting; });
     if (block->state == State::kFailed) {
       const std::exception_ptr failure = block->failure;
@@ -177,14 +204,15 @@ void BlockCache::read(const FilePtr& file, std::span<const RangedRead> ranges) {
   Lock lock(mutex_);
   std::vector<bool> is_small(ranges.size());
   for (std::size_t i = 0; i < ranges.size(); ++i) {
-    is_small[i] = is_alone(*file, ranges[i]) && (i == 0 || is_far(ranges[i - 1], ranges[i])) &&
-                  (i + 1 == ranges.size() || is_far(ranges[i], ranges[i + 1]));
+    is_small[i] = ends_beyond_head(*file, ranges[i]) ||
+                  (is_alone(*file, ranges[i]) && (i == 0 || is_far(ranges[i - 1], ranges[i])) &&
+                   (i + 1 == ranges.size() || is_far(ranges[i], ranges[i + 1])));
   }
-  for (std::size_t i = 0; i < ranges.size() && ranges.size() > 1; ++i) {
-    const std::int64_t last = end_of(ranges[i]) - 1;
-    if (ranges[i].out.empty()) continue;
-    if (start(file, ranges[i].offset_bytes, Purpose::kReadAhead, is_small[i]) == nullptr) break;
-    if (is_small[i] && start(file, last, Purpose::kReadAhead, true) == nullptr) break;
+  for (std::size_t i = 0; i < ranges.size() && (ranges.size() > 1 || is_small[i]); ++i) {
+    const std::int64_t end = end_of(ranges[i]), step = is_small[i] ? kSmallestBlock : end;
+    for (std::int64_t at = ranges[i].offset_bytes; at < end; at += step - at % step) {
+      if (start(file, at, Purpose::kReadAhead, is_small[i]) == nullptr) break;
+    }
   }
   for (std::size_t i = 0; i < ranges.size(); ++i) copy_range(lock, file, ranges[i], is_small[i]);
 }
