@@ -99,7 +99,7 @@ bool StatedSchemes::ignores(std::string_view module) const {
 }
 
 std::string StatedSchemes::contradiction(const QuantizedModule& module, const ScaledCodes& codes) const {
-  if (ignores(module.name)) return "the configuration's list 'ignore' says that it is plain";
+  if (ignores(module.name)) return "the configuration lists it in 'ignore', so it must be plain";
   const AllowedForms* const method = find_word(kMethods, facts_.method);
   if (method != nullptr && !allows(*method, module.form)) {
     return fmt::format("the configuration's method is '{}'", facts_.method);

@@ -90,11 +90,11 @@ Piece piece_in_bytes(Arena& arena, const Piece& piece, const DTypeBlock& block) 
 
 [[noreturn]] void refuse_cut(std::string_view tensor, const Piece& piece, const DTypeBlock& block) {
   throw Error(ErrorCode::kUnsupported,
-              fmt::format("chunk {} is cut inside a byte", to_string(Box(piece.offsets, piece.sizes))))
+              fmt::format("chunk {} begins or ends inside a byte", to_string(Box(piece.offsets, piece.sizes))))
       .of_tensor(tensor)
       .because(fmt::format("{0} elements share {1} bytes, so pieces must begin and end on multiples of {0}",
                            block.elements, block.bytes))
-      .hint("choose a layout that keeps this tensor whole, or cut another dimension");
+      .hint("choose a layout that keeps this tensor whole, or that shards a different dimension");
 }
 
 }  // namespace

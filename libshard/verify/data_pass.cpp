@@ -84,11 +84,11 @@ void StoredCrcs::compare(std::uint32_t file, const StoredCrc& run, std::uint32_t
   findings_.report(Error(ErrorCode::kCorruption, fmt::format("{} does not match its checksum", run.name))
                        .in_file(catalog_.files[file].path)
                        .of_tensor(tensor_in(file, run))
-                       .because("bytes of the file changed after it was written")
+                       .because("the file changed after it was written")
                        .of_kind(FindingKind::kCrcMismatch)
                        .expected(fmt::format("CRC-32 {:08x}", run.crc32))
                        .found(fmt::format("{:08x}", found))
-                       .hint("fetch the file again, or restore it from a copy"));
+                       .hint("download the file again, or restore it from a backup"));
 }
 
 /// The first tensor by name that has elements in the run, or an empty string if none has.
@@ -263,7 +263,7 @@ class DataPass::Worker {
                                 .of_kind(FindingKind::kHashMismatch)
                                 .expected(file.sha256)
                                 .found(found)
-                                .hint("fetch the file again, or restore it from a copy"));
+                                .hint("download the file again, or restore it from a backup"));
   }
 
   /// Finds the first run that ends after the unit's begin.

@@ -92,7 +92,7 @@ class Collector {
 
   TensorInfo& add_info(at::ScalarType type, bool requires_grad, at::IntArrayRef shape) {
     if (shape.size() > kMaxDims) {
-      throw Error(ErrorCode::kUnsupported, "checkpoints hold no tensors of so many dimensions")
+      throw Error(ErrorCode::kUnsupported, "checkpoints cannot store tensors with so many dimensions")
           .expected(c10::str("at most ", kMaxDims))
           .found(std::ssize(shape));
     }
@@ -211,8 +211,8 @@ void check_storable(const Shard& shard, at::ScalarType dtype) {
 std::vector<LocalBox> local_boxes(const dtensor::DTensor& tensor) {
   const dtensor::Placements& placements = tensor.placements();
   if (std::ranges::any_of(placements, dtensor::is_partial)) {
-    throw Error(ErrorCode::kUnsupported, "checkpoints hold no DTensors with Partial placements")
-        .because("each rank holds only a partial value of each element")
+    throw Error(ErrorCode::kUnsupported, "checkpoints cannot store DTensors with Partial placements")
+        .because("each rank has only a partial value of each element")
         .expected("Shard or Replicate; redistribute it first")
         .found(to_string(placements));
   }

@@ -195,7 +195,7 @@ bool operator==(const DeviceMesh& a, const DeviceMesh& b) {
 DeviceMeshPtr make_device_mesh(at::DeviceType device_type, std::vector<int> ranks, std::vector<MeshAxis> axes) {
   SHARD_CHECK_VALUE(!axes.empty(), "a mesh needs a dimension");
   check_names(axes);
-  SHARD_CHECK_VALUE(product(axes) == std::ssize(ranks), "a mesh of ", product(axes), " places cannot have ",
+  SHARD_CHECK_VALUE(product(axes) == std::ssize(ranks), "a mesh of ", product(axes), " ranks cannot have ",
                     ranks.size(), " ranks");
   ProcessGroupPtr world = default_group();
   check_ranks(ranks, *world);

@@ -186,9 +186,10 @@ void run_on_dtensors(const c10::OperatorHandle& handle, DeviceMeshPtr mesh, Stac
     return;
   }
   constexpr auto kComposed = c10::DispatchKey::CompositeImplicitAutograd;
-  SHARD_CHECK(handle.hasKernelForDispatchKey(kComposed), call.full_name(),
-              " is not supported for DTensor! Compute on local() of each rank, and make a DTensor of the result by "
-              "DTensor::from_local");
+  SHARD_CHECK(
+      handle.hasKernelForDispatchKey(kComposed), call.full_name(),
+      " is not supported for DTensor! Compute on local() of each rank, and build a DTensor from the result with "
+      "DTensor::from_local");
   handle.callBoxedForDispatchKey(kComposed, stack);
 }
 

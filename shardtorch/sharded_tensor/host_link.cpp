@@ -190,7 +190,8 @@ void HostMove::check_incoming() const {
   for (std::size_t rank = 0; rank < incoming_.size(); ++rank) {
     const std::int64_t taken = incoming_[rank].elements(), sent = link_.header(rank)[kParcels + 2 * own_ + 1];
     if (sent == taken) continue;
-    throw Error(ErrorCode::kPeer, c10::str("rank ", rank, " sends another number of elements than this rank takes"))
+    throw Error(ErrorCode::kPeer,
+                c10::str("rank ", rank, " sends a different number of elements from what this rank expects"))
         .expected(taken)
         .found(sent);
   }

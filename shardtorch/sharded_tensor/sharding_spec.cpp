@@ -150,7 +150,7 @@ ShardingSpecPtr infer_spec(const std::vector<ShardMetadata>& shards) {
 }
 
 std::int64_t split_size(std::int64_t dim_size, std::int64_t chunks) {
-  SHARD_CHECK_VALUE(dim_size >= 0 && chunks > 0, "cannot cut ", dim_size, " elements into ", chunks, " chunks");
+  SHARD_CHECK_VALUE(dim_size >= 0 && chunks > 0, "cannot divide ", dim_size, " elements into ", chunks, " chunks");
   return ceil_div(dim_size, chunks);
 }
 

@@ -276,7 +276,8 @@ FlatBuffers::BucketPlaces FlatBuffers::add_buffers(const ModelMap& map, const Fl
   const std::int64_t parts = map.mesh()[flatten.axis];
   BucketPlaces buckets{is_apart ? std::ssize(layout.slices) : 1, {}, {}};
   if (buckets.stride * parts > static_cast<std::int64_t>(kMaxFlatPieces - buffers_.size())) {
-    throw Error(ErrorCode::kUnsupported, fmt::format("the map's flatten makes more than {} buffers", kMaxFlatPieces));
+    throw Error(ErrorCode::kUnsupported,
+                fmt::format("the map's flatten produces more than {} buffers", kMaxFlatPieces));
   }
   std::vector<std::int64_t> sizes;  // The sizes of one part's buffers.
   for (const std::int64_t slice : layout.slices) {
@@ -353,7 +354,7 @@ void FlatBuffers::add_padding(const FlatPlace& place) {
 void FlatBuffers::count_pieces(std::size_t more) {
   pieces_ += more;
   if (pieces_ <= kMaxFlatPieces) return;
-  throw Error(ErrorCode::kUnsupported, fmt::format("the map's flatten makes more than {} pieces", kMaxFlatPieces));
+  throw Error(ErrorCode::kUnsupported, fmt::format("the map's flatten produces more than {} pieces", kMaxFlatPieces));
 }
 
 std::span<const FlatPlace> FlatBuffers::places_in(std::uint32_t local, std::int64_t begin, std::int64_t end) const {

@@ -287,7 +287,7 @@ RankPart part_of_rank(const ModelMap& map, const RuleTensors& tensors, std::span
     maker.for_each_box([&](std::size_t segment, std::span<const DimRun> runs) {
       if (part.boxes.size() == kMaxBoxes) {
         throw Error(ErrorCode::kUnsupported,
-                    fmt::format("{} makes more than {} boxes of a tensor", rule.where, kMaxBoxes));
+                    fmt::format("{} divides a tensor into more than {} boxes", rule.where, kMaxBoxes));
       }
       Sizes offsets(dims), sizes(dims), axis(dims), step(dims);
       for (std::size_t d = 0; d < dims; ++d) {

@@ -141,7 +141,7 @@ void check_flatten(const JsonPlace& place, const MapFlatten& flatten, const MapD
   }
   const auto is_same = [&](std::size_t axis) { return axis == flatten.axis; };
   const auto refuse = [&](const std::string& where) {
-    throw JsonPlace::wrong(fmt::format("{} cuts over the axis '{}', over which flat buffers are cut", where,
+    throw JsonPlace::wrong(fmt::format("{} shards over the axis '{}', over which flat buffers are sharded", where,
                                        document.mesh[flatten.axis].name));
   };
   for (const MapRule& rule : document.rules) {
@@ -182,11 +182,11 @@ MapConcat read_concat(const JsonPlace& place, std::size_t segments) {
   if (const auto replicas = place.find("replicas")) {
     concat.replicas = replicas->expressions();
     if (concat.replicas.size() != segments) throw replicas->not_a(fmt::format("a list of {} numbers", segments));
-    if (!concat.per_segment) throw JsonPlace::wrong(replicas->where() + " is for cuts per_segment");
+    if (!concat.per_segment) throw JsonPlace::wrong(replicas->where() + " needs per_segment");
   }
   if (const auto widths = place.find("widths")) concat.widths = read_widths(*widths, segments);
   if (!concat.widths.empty() && !concat.per_segment) {
-    throw JsonPlace::wrong(place.where() + ": widths is for cuts per_segment");
+    throw JsonPlace::wrong(place.where() + ": widths needs per_segment");
   }
   if (concat.per_segment && place.find("interleave")) {
     throw JsonPlace::wrong(place.where() + ": interleave and per_segment contradict each other");
@@ -325,12 +325,13 @@ void check_placeholders(const MapRule& rule, const MapDocument& document) {
 void check_rule(const JsonPlace& place, const MapRule& rule) {
   if (rule.logical.size() > 1 && !rule.concat) throw JsonPlace::wrong(rule.where + " has several names but no concat");
   if (rule.pad && rule.concat && rule.concat->per_segment && rule.pad->dim == rule.concat->dim) {
-    throw JsonPlace::wrong(place.where() + ": pad cannot go with cuts per_segment of the same dimension");
+    throw JsonPlace::wrong(place.where() + ": pad cannot be combined with per_segment along the same dimension");
   }
   if (rule.concat && !rule.concat->widths.empty()) {
     const auto cuts = std::ranges::count(rule.shard, rule.concat->dim, &MapCut::dim);
     if (cuts != 1)
-      throw JsonPlace::wrong(rule.where + ": concat.widths needs one cut of the same dimension").found(cuts);
+      throw JsonPlace::wrong(rule.where + ": concat.widths needs one entry of shard along the same dimension")
+          .found(cuts);
   }
   for (std::size_t i = 1; i < rule.stack.size(); ++i) {
     if (rule.stack[i].dim <= rule.stack[i - 1].dim) throw JsonPlace::wrong(rule.where + ": stack lists dims that rise");

@@ -92,7 +92,7 @@ class ModelMap::Names {
            const std::string& where) {
     auto compiled = sets_.add(patterns_.size(), pattern);
     if (compiled == nullptr) throw too_large_patterns();
-    if (!compiled->ok()) throw wrong(where + " does not make a regular expression").because(compiled->error());
+    if (!compiled->ok()) throw wrong(where + " is not a regular expression").because(compiled->error());
     const bool has_groups = names != nullptr && compiled->NumberOfCapturingGroups() != std::ssize(names->groups());
     if (has_groups) throw wrong(where + ": a type has a group; write (?:...)");
     patterns_.push_back({rule, segment, names, std::move(compiled)});

@@ -134,7 +134,7 @@ class ShapeFinder {
     }
     const std::int64_t whole = true_size(d), count = static_cast<std::int64_t>(segments);
     if (whole % count == 0) return whole / count;
-    throw wrong(fmt::format("{} cannot cut {} into {} equal segments", rule_.where, whole, count)).found(whole);
+    throw wrong(fmt::format("{} cannot divide {} into {} equal segments", rule_.where, whole, count)).found(whole);
   }
 
   const ModelMap& map_;
@@ -424,7 +424,7 @@ class Undoing {
       UndoneMap::Entry& first = entries[kept - 1];
       const bool is_same = entry.shape == first.shape && entry.dtype == first.dtype;
       if (!entry.is_alias || !is_same) {
-        throw wrong(fmt::format("cannot map the checkpoint: two stored tensors make '{}'", entry.name))
+        throw wrong(fmt::format("cannot map the checkpoint: two stored tensors produce '{}'", entry.name))
             .of_tensor(entry.name);
       }
       first.compares_replicas = first.compares_replicas && entry.compares_replicas;

@@ -79,7 +79,7 @@ FlatUndo::FlatUndo(const Catalog& stored, const ModelMap& map, Arena& arena)
   for (const FlatFamily& family : flatten_.families) {
     const auto kind_of = [](const std::string& placeholder) { return placeholder == "bucket" ? "[0-9]+" : ".*"; };
     families_.push_back({std::make_unique<RE2>(family.stored.pattern(kind_of), quiet_patterns())});
-    if (!families_.back().names->ok()) throw wrong("the names of the map's flatten do not make a regular expression");
+    if (!families_.back().names->ok()) throw wrong("the names of the map's flatten do not form a regular expression");
   }
 }
 
@@ -164,7 +164,7 @@ void FlatUndo::find_buffers() {
   for (const FlatBuffer& buffer : paper_->flat_->buffers()) buffer_of_.push_back(find_buffer(buffer));
   for (const auto& [key, index] : found_.entries()) {
     if (used_.contains(index) || is_empty(stored_.tensors[index].shape)) continue;
-    throw wrong(fmt::format("cannot map '{}': the map's flatten does not make it", stored_.tensors[index].name))
+    throw wrong(fmt::format("cannot map '{}': the map's flatten does not produce it", stored_.tensors[index].name))
         .of_tensor(stored_.tensors[index].name)
         .of_rank(stored_.tensors[index].rank);
   }
