@@ -135,8 +135,6 @@ CatalogMark::CatalogMark(Catalog& catalog, Storages storages)
 
 CatalogMark::~CatalogMark() { roll_back(); }
 
-/// Removes everything that was added since the mark. Storages may have to stay, because findings refer to them by
-/// number.
 void CatalogMark::roll_back() noexcept {
   if (catalog_ == nullptr) return;
   catalog_->tensors.resize(tensors_);
