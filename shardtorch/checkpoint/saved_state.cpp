@@ -28,6 +28,8 @@ std::optional<Sharding> sharding_of(const dtensor::DTensor& tensor, const Proces
   return sharding;
 }
 
+/// Converts a state to values and descriptions of tensors, without copying elements. Tensors become persistent ids with
+/// their numbers, so that the tree can be sent as a pickle.
 class Collector {
  public:
   explicit Collector(const ProcessGroup& group) : group_(group) {}
@@ -208,6 +210,8 @@ void check_storable(const Shard& shard, at::ScalarType dtype) {
   check(shard.tensor.sizes() == at::IntArrayRef(sizes), to_string(sizes), to_string(shard.tensor.sizes()));
 }
 
+/// A strided shard can be several boxes of the whole tensor. A tensor without elements has one empty box, so that it is
+/// not lost.
 std::vector<LocalBox> local_boxes(const dtensor::DTensor& tensor) {
   const dtensor::Placements& placements = tensor.placements();
   if (std::ranges::any_of(placements, dtensor::is_partial)) {
@@ -230,6 +234,7 @@ std::vector<LocalBox> local_boxes(const dtensor::DTensor& tensor) {
 
 OwnState own_state(const StateDict& state, const ProcessGroup& group) { return Collector(group).run(state); }
 
+/// True if there are sharded tensors, and every rank described each of them by a mesh and placements.
 bool are_dtensors(const std::vector<RankState>& ranks) {
   bool is_any = false;
   for (const RankState& rank : ranks) {

@@ -81,6 +81,7 @@ class Packer {
     return packed;
   }
 
+  /// A container that occurs several times becomes one node, as in Python.
   Value* container(const c10::IValue& value, int depth) {
     check_depth(depth);
     Value*& known = known_[value.internalToPointer()];
@@ -219,6 +220,7 @@ class Unpacker {
     return values;
   }
 
+  /// Lists and dicts of C++ have element types. Mixed ones become Any.
   c10::IValue list(const Value& value, int depth) {
     const std::vector<c10::IValue> values = unpack_all(value.items(), depth);
     c10::impl::GenericList list(common_type(values));
