@@ -54,6 +54,7 @@ std::string_view to_string(CutRule rule) {
   return kWords[static_cast<std::size_t>(rule)];
 }
 
+/// Sums the widths. A sum that overflows is refused like a negative width.
 std::vector<std::int64_t> ends_of(std::span<const std::int64_t> widths, const std::string& where) {
   std::vector<std::int64_t> ends;
   std::int64_t end = 0;
