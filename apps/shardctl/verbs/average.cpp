@@ -102,7 +102,8 @@ bool Average::takes(const Tensor& tensor) const {
 
 Skipped Average::count_skipped(const Catalog& first) const {
   const auto is_skipped_entry = [this](const auto& entry) { return is_skipped(entry.name, entry.path); };
-  return {std::ranges::count_if(first.tensors, is_skipped_entry), std::ranges::count_if(first.objects, is_skipped_entry)};
+  return {std::ranges::count_if(first.tensors, is_skipped_entry),
+          std::ranges::count_if(first.objects, is_skipped_entry)};
 }
 
 OpenSource Average::open(const Session& session, const CopyRequest& request, Log& log) {
@@ -135,8 +136,9 @@ OpenSource Average::open(const Session& session, const CopyRequest& request, Log
 
 void Average::report() const {
   if (!is_rank_zero(session_) || skipped_.tensors + skipped_.objects == 0) return;
-  note(session_, fmt::format("average: skipped {} and {} of the trainer's states; --optimizer also averages these tensors",
-                             plural(skipped_.tensors, "tensor"), plural(skipped_.objects, "object")));
+  note(session_,
+       fmt::format("average: skipped {} and {} of the trainer's states; --optimizer also averages these tensors",
+                   plural(skipped_.tensors, "tensor"), plural(skipped_.objects, "object")));
 }
 
 }  // namespace
