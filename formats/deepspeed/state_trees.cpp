@@ -123,7 +123,7 @@ class OptimizerTree {
     return make_list(arena_, ValueKind::kList, groups);
   }
 
-  /// As `listed_groups`, for a dict from group numbers to states.
+  /// The same as `listed_groups`, for a dict from group numbers to states.
   Value* numbered_groups(const Value& state) {
     HashMap<std::int64_t, Value*> old;
     const std::span<Value*> items = mapping_items(state);

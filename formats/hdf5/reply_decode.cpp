@@ -285,7 +285,7 @@ void check_dataset(const Entry& entry, std::int64_t file_bytes) {
 
 namespace {
 
-/// What follows the kind and the links of an entry. Each kind has its own fields.
+/// The fields after the kind and the links of an entry. Each kind has its own fields.
 void decode_rest(Decoder& in, Entry& entry, std::int64_t file_bytes) {
   entry.object = in.number<std::uint64_t>();
   entry.attributes = in.attributes();

@@ -111,7 +111,7 @@ Value* ShardedValueMaker::device(std::string_view text_of_device) {
   return known = make_call(arena_, global("torch", "device"), arguments);
 }
 
-/// As torch pickles wrapper subclasses: a call of _rebuild_from_type_v2 with the arguments of
+/// The form in which torch pickles wrapper subclasses: a call of _rebuild_from_type_v2 with the arguments of
 /// _rebuild_wrapper_subclass.
 Value* ShardedValueMaker::wrapper(Value* cls, DType dtype, Dims shape, std::string_view device_text, bool requires_grad,
                                   Value* state) {

@@ -41,7 +41,7 @@ std::uint32_t narrow(Number value) {
   return static_cast<std::uint32_t>(value);
 }
 
-/// Integers and bit fields: the bits that count, and where they are in the bytes.
+/// Integers and bit fields: the bits that count, and their position in the bytes.
 void describe_bits(hid_t type, Type& result) {
   result.big_endian = is_big_endian(type);
   result.precision = narrow(H5Tget_precision(type));
