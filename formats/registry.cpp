@@ -49,7 +49,7 @@ class Registry {
 
  private:
   [[noreturn]] static void refuse_name(std::string_view name) {
-    throw Error(ErrorCode::kUnsupported, fmt::format("cannot add the format '{}': another one has its name", name));
+    throw Error(ErrorCode::kUnsupported, fmt::format("cannot add the format '{}': a format of this name exists", name));
   }
 
   mutable std::mutex mutex_;

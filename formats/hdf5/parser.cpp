@@ -309,7 +309,7 @@ void ParserProcess::wait_for(short events) {
   if (ready != 0) return;  // Also for a signal: the caller tries again.
   throw Error(ErrorCode::kCorruption, "cannot read the HDF5 file: its parser stopped answering")
       .of_kind(FindingKind::kBadHeader)
-      .because(fmt::format("it was silent for {} s", silence_.count() / 1000));
+      .because(fmt::format("it did not respond for {} s", silence_.count() / 1000));
 }
 
 int ParserProcess::reap() {

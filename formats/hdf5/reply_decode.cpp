@@ -204,7 +204,7 @@ std::vector<VirtualMapping> Decoder::mappings() {
 }
 
 void check_contiguous(const Entry& entry, std::int64_t file_bytes) {
-  if (entry.offset < -1 || entry.stored_bytes < 0) throw_malformed("a negative place");
+  if (entry.offset < -1 || entry.stored_bytes < 0) throw_malformed("a negative offset");
   if (entry.offset == -1) return;
   const std::int64_t wanted = checked_mul(elements_of(entry.space), entry.type.bytes);
   if (entry.stored_bytes < wanted) {
@@ -229,7 +229,7 @@ void check_chunks(const Entry& entry, std::int64_t file_bytes) {
   std::int64_t last = -1;
   for (const ChunkPlace& chunk : entry.chunks) {
     if (chunk.number <= last || chunk.number >= grid) throw_malformed("chunks outside their grid or out of order");
-    if (chunk.offset < 0) throw_malformed("a negative place");
+    if (chunk.offset < 0) throw_malformed("a negative offset");
     if (entry.filters.empty() && chunk.bytes != chunk_bytes)
       throw_contradiction("a chunk without filters does not have the size of its shape");
     const std::int64_t end = checked_add(chunk.offset, chunk.bytes);

@@ -54,7 +54,7 @@ Error truncated(const std::string& file, const std::string& message, std::int64_
       .in_file(file)
       .expected(expected)
       .found(found)
-      .because(fmt::format("the file was cut short ({} bytes missing)", expected - found))
+      .because(fmt::format("the file is truncated ({} bytes are missing)", expected - found))
       .hint("fetch it again")
       .of_kind(FindingKind::kTruncated);
 }

@@ -223,7 +223,7 @@ bool is_plain(const Type& type) {
 
 std::int64_t signed_of(hsize_t value) {
   if (value > static_cast<hsize_t>(std::numeric_limits<std::int64_t>::max())) {
-    throw_malformed("a size or place of more than 63 bits");
+    throw_malformed("a size or offset of more than 63 bits");
   }
   return static_cast<std::int64_t>(value);
 }

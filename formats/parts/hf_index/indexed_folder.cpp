@@ -56,10 +56,10 @@ std::optional<Error> counted_fault(const std::string& folder, const std::vector<
   if (const auto [a, b] = rivals(sets); a != nullptr) return several_sets(folder, sets, *a, *b);
   const std::string missing = missing_part(names, suffix);
   if (missing.empty()) return std::nullopt;
-  return Error(ErrorCode::kNotFound, "a part that the names of the others count is missing")
+  return Error(ErrorCode::kNotFound, "a part is missing: the names of the others show it")
       .in_file(join_path(folder, missing))
       .of_kind(FindingKind::kMissingFile)
-      .hint("fetch the missing file, or name those to read one by one");
+      .hint("download the missing file, or list the files to read one by one");
 }
 
 std::optional<Error> unnamed_parts(const std::vector<std::string>& names, std::string_view suffix) {

@@ -131,7 +131,7 @@ std::string_view JsonCursor::string() {
 }
 
 std::uint32_t JsonCursor::read_hex(const char*& at, const char* end) const {
-  if (end - at < 4) fail("a cut \\u escape");
+  if (end - at < 4) fail("an incomplete \\u escape");
   std::uint32_t code = 0;
   for (int i = 0; i < 4; ++i) {
     const char c = *at++;
