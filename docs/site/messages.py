@@ -4,8 +4,8 @@ A message is the text of an `Error(ErrorCode::k..., TEXT)`, or of a call of a fu
 {} takes the place of everything that is not a literal. A row of the table explains messages in one of two ways:
 
 - by text: the first cell contains parts of messages in backticks, with ... for what varies. Each must occur in a source.
-- by origin: the first cell ends with a comment such as `<!-- 4 formats/hdf5 formats/dcp -->`: an exit code, and the beginnings
-  of sources' paths. Each must be that of a message.
+- by origin: the first cell ends with a comment such as `<!-- 4 formats/hdf5 formats/dcp -->`: an exit code, and folders
+  or files of sources.
 
 tests/cli/pages.py checks that each message has a row; the site shows every message below the table (hooks.py).
 """
@@ -152,9 +152,12 @@ def mistakes(found: list[Message], rows: list[Row]) -> Iterator[str]:
     for part in (part for row in rows for part in row.texts):
         if not any(occurs(part, message.text) for message in found):
             yield f"docs/troubleshooting.md: no error of the sources contains: {part}"
-    for code, folder in ((row.origin[0], folder) for row in rows if row.origin for folder in row.origin[1]):
-        if folder.count("/") == 0 or not any(message.code == code and is_below(message.path, folder) for message in found):
-            yield f"docs/troubleshooting.md: there is no error with exit code {code} in {folder}, or it is a top folder"
+    for code, folders in (row.origin for row in rows if row.origin):
+        if not any(message.code == code and any(is_below(message.path, folder) for folder in folders) for message in found):
+            yield f"docs/troubleshooting.md: there is no error with exit code {code} in {' '.join(folders)}"
+        for folder in folders:
+            if "/" not in folder or not any(is_below(message.path, folder) for message in found):
+                yield f"docs/troubleshooting.md: {folder} is a top folder or has no errors"
 
 
 def list_of(found: list[Message], rows: list[Row]) -> str:
