@@ -4,8 +4,13 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <mutex>
+#include <numeric>
+#include <span>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "libshard/catalog/catalog_builder.h"
 #include "libshard/compute/unpack.h"
@@ -86,10 +91,66 @@ class ComputedBytes final : public RandomReader {
   mutable std::mutex mutex_;
 };
 
+/// A box of a computed tensor that one rank stores.
+struct ComputedPart {
+  std::vector<std::int64_t> offsets, sizes;
+  std::int64_t first = 0;  ///< The element of the expression at its first corner.
+  std::int32_t rank = -1;
+};
+
+struct ComputedParts {
+  std::vector<ComputedPart> parts;
+  bool is_like_operand = false;  ///< The boxes are those of the operand.
+};
+
+/// The dimensions of a formula's tensor in the order of the expression.
+std::vector<std::size_t> dims_in_order(const Formula& formula) {
+  std::vector<std::size_t> dims(formula.shape.size());
+  std::iota(dims.begin(), dims.end(), std::size_t{0});
+  std::ranges::stable_sort(dims, std::greater(), [&](std::size_t dim) { return formula.strides[dim]; });
+  return dims;
+}
+
+/// Words that are packed down the rows have codes of several rows, so only whole rows are read together.
+bool is_packed_down(const Formula& formula) {
+  const auto* const codes = std::get_if<ScaledCodes>(&formula.value.node);
+  return codes != nullptr && codes->codes.packing == Packing::kDownColumn;
+}
+
+/// The boxes of the tensor that the operand's chunks provide: an element of the operand has as many elements of the
+/// tensor in each dimension as the sizes imply. One whole box if they do not imply a number.
+ComputedParts parts_of(const Formula& formula, const Catalog& inner, const Tensor& operand) {
+  const std::size_t dims = formula.shape.size();
+  const ComputedParts whole{{{std::vector<std::int64_t>(dims), formula.shape}}, false};
+  if (operand.chunk_count < 2 || std::cmp_not_equal(operand.shape.size(), dims)) return whole;
+  const std::vector<std::size_t> order = dims_in_order(formula);
+  ComputedParts found{{}, true};
+  for (const Chunk& chunk : inner.chunks_of(operand)) {
+    ComputedPart part{.offsets = std::vector<std::int64_t>(dims), .sizes = formula.shape};
+    part.rank = inner.stored_of(chunk).rank;
+    for (std::size_t i = 0; i < dims; ++i) {
+      const std::size_t dim = order[i];
+      const auto at = static_cast<int>(i);
+      const std::int64_t stored = operand.shape[at], all = formula.shape[dim];
+      found.is_like_operand = found.is_like_operand && dim == i && stored == all;
+      if (chunk.sizes[at] == stored) continue;
+      if (stored == 0 || all % stored != 0 || (at > 0 && is_packed_down(formula))) return whole;
+      part.offsets[dim] = chunk.offsets[at] * (all / stored);
+      part.sizes[dim] = chunk.sizes[at] * (all / stored);
+      part.first += part.offsets[dim] * formula.strides[dim];
+    }
+    if (std::ranges::find(part.sizes, 0) != part.sizes.end()) part.first = 0;
+    found.parts.push_back(std::move(part));
+  }
+  return found;
+}
+
 }  // namespace
 
 ComputedReader::ComputedReader(std::vector<std::unique_ptr<Reader>> readers, Computation computation)
-    : readers_(std::move(readers)), formulas_(std::move(computation.formulas)) {
+    : readers_(std::move(readers)),
+      formulas_(std::move(computation.formulas)),
+      keeps_object_(std::move(computation.keeps_object)) {
   const Catalog& first = readers_.front()->catalog();
   catalog_ = first;
   catalog_.arena = std::make_shared<Arena>();
@@ -129,7 +190,7 @@ ComputedReader::ComputedReader(std::vector<std::unique_ptr<Reader>> readers, Com
           .of_kind(FindingKind::kBadHeader);
     }
   }
-  catalog_.objects = first.objects;
+  take_objects();
 }
 
 void ComputedReader::check(const Formula& formula) const {
@@ -144,27 +205,51 @@ void ComputedReader::check(const Formula& formula) const {
 
 void ComputedReader::add_formula(const Formula& formula, std::uint32_t number) {
   check(formula);
-  const std::vector<Leaf> leaves = leaves_of(formula.value);
-  const Leaf main = leaves.front();
+  const Leaf main = leaves_of(formula.value).front();
   const Catalog& inner = readers_[main.reader]->catalog();
   const Tensor& like = inner.tensors[main.tensor];
-  CatalogBuilder builder(catalog_);
   Storage storage;
   storage.offset = 0;
   storage.bytes = checked_bytes(checked_numel(formula.shape), formula.dtype);
   storage.file = first_file_[main.reader] + (like.chunk_count > 0 ? inner.storage_of(like).file : 0);
   storage.plain = false;
-  StoredTensor stored;
-  stored.shape = catalog_.arena->dims(formula.shape);
-  stored.strides = catalog_.arena->dims(formula.strides);
-  stored.storage = builder.add_storage(storage);
-  stored.dtype = formula.dtype;
-  builder.add_tensor(formula.name, like.name == formula.name ? like.path : Path(), stored);
+  const std::uint32_t added = CatalogBuilder(catalog_).add_storage(storage);
+  add_tensor(formula, formula.name, added, number);
+  for (const std::string& alias : formula.aliases) add_tensor(formula, alias, added, number);
+}
+
+void ComputedReader::add_tensor(const Formula& formula, const std::string& name, std::uint32_t storage,
+                                std::uint32_t number) {
+  const std::vector<Leaf> leaves = leaves_of(formula.value);
+  const Catalog& inner = readers_[leaves.front().reader]->catalog();
+  const Tensor& like = inner.tensors[leaves.front().tensor];
+  const Tensor* const namesake = inner.find(name);
+  const Dims strides = catalog_.arena->dims(formula.strides);
+  CatalogBuilder builder(catalog_);
+  builder.begin(name, namesake != nullptr ? namesake->path : Path(), formula.dtype,
+                catalog_.arena->dims(formula.shape));
+  const ComputedParts parts = parts_of(formula, inner, like);
+  for (const ComputedPart& part : parts.parts) {
+    StoredTensor stored;
+    stored.shape = catalog_.arena->dims(part.sizes);
+    stored.strides = strides;
+    stored.first = part.first;
+    stored.storage = storage;
+    stored.rank = part.rank;
+    stored.dtype = formula.dtype;
+    builder.add_chunk(builder.add_stored(stored), part.offsets, part.sizes, strides, part.first);
+  }
   Tensor& tensor = builder.tensor();
+  if (parts.is_like_operand && leaves.front().reader == 0) tensor.sharding = like.sharding;
   tensor.source = static_cast<std::uint32_t>(readers_.front()->catalog().tensors.size()) + number;
   for (const Leaf& leaf : leaves) {
     tensor.damaged = tensor.damaged || readers_[leaf.reader]->catalog().tensors[leaf.tensor].damaged;
   }
+}
+
+void ComputedReader::take_objects() {
+  catalog_.objects = readers_.front()->catalog().objects;
+  if (keeps_object_) std::erase_if(catalog_.objects, [this](const Object& each) { return !keeps_object_(each); });
 }
 
 std::vector<std::uint32_t> ComputedReader::files_of(std::size_t formula) const {
@@ -216,7 +301,7 @@ void ComputedReader::locate(std::span<const std::uint32_t> tensors) {
 
 void ComputedReader::load_objects() {
   readers_.front()->load_objects();
-  catalog_.objects = readers_.front()->catalog().objects;
+  take_objects();
 }
 
 std::shared_ptr<const RandomReader> ComputedReader::file(std::uint32_t index) const {

@@ -3,11 +3,14 @@
 ///
 /// Each formula is one more tensor with one storage that is not plain, behind the storages of the first reader. Its
 /// bytes are computed when they are read (Reader::bytes_of), so selection, planner, writers, ranks and verbs treat it
-/// like any other tensor. Nothing is computed twice if ranges are read in order.
+/// like any other tensor. It is sharded like its first operand, if that operand's boxes are boxes of the tensor.
+/// Nothing is computed twice if ranges are read in order.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "libshard/checkpoint/reader.h"
@@ -41,11 +44,14 @@ class ComputedReader final : public Reader {
 
  private:
   void add_formula(const Formula& formula, std::uint32_t number);
+  void add_tensor(const Formula& formula, const std::string& name, std::uint32_t storage, std::uint32_t number);
+  void take_objects();
   void check(const Formula& formula) const;
   void take_stored();
 
   std::vector<std::unique_ptr<Reader>> readers_;
   std::vector<Formula> formulas_;
+  std::function<bool(const Object& object)> keeps_object_;
   Catalog catalog_;
   std::vector<std::uint32_t> first_file_;  ///< By reader.
   std::uint32_t first_storage_ = 0;        ///< The first storage of a formula.

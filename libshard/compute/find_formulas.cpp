@@ -576,6 +576,7 @@ Computation find_formulas(const Catalog& catalog, DType dtype, const Quantizatio
       findings.report(error);
     }
   }
+  join_tied(catalog, found.formulas);
   return found;
 }
 

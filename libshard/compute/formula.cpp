@@ -1,29 +1,38 @@
 #include "libshard/compute/formula.h"
 
+#include <algorithm>
+#include <cstddef>
+#include <utility>
+
+#include "libshard/catalog/catalog.h"
+#include "libshard/core/hash_table.h"
+
 namespace shard {
 
 namespace {
 
-void append(const ScaledCodes& codes, std::vector<Leaf>& out) {
-  const auto add = [&](const std::optional<Leaf>& leaf) {
-    if (leaf) out.push_back(*leaf);
+/// Calls `visit` for each leaf; the first is that of the codes. `Codes` is a ScaledCodes, const or not.
+template <class Codes, class Visit>
+void visit_leaves(Codes& codes, const Visit& visit) {
+  const auto visit_one = [&](auto& leaf) {
+    if (leaf) visit(*leaf);
   };
-  out.push_back(codes.codes.tensor);
-  out.push_back(codes.scales.tensor);
-  if (codes.scales.nested) out.insert(out.end(), {codes.scales.nested->book, codes.scales.nested->absmax});
-  if (codes.zeros) out.push_back(codes.zeros->codes.tensor);
-  add(codes.book);
-  add(codes.scales.second);
-  add(codes.row_group);
-  add(codes.column_group);
-  if (codes.stated) out.push_back(codes.stated->first);
+  visit(codes.codes.tensor);
+  visit(codes.scales.tensor);
+  if (codes.scales.nested) visit(codes.scales.nested->book), visit(codes.scales.nested->absmax);
+  if (codes.zeros) visit(codes.zeros->codes.tensor);
+  visit_one(codes.book);
+  visit_one(codes.scales.second);
+  visit_one(codes.row_group);
+  visit_one(codes.column_group);
+  if (codes.stated) visit(codes.stated->first);
 }
 
 void append(const TensorExpression& expression, std::vector<Leaf>& out) {
   if (const Leaf* const leaf = std::get_if<Leaf>(&expression.node)) {
     out.push_back(*leaf);
   } else if (const ScaledCodes* const codes = std::get_if<ScaledCodes>(&expression.node)) {
-    append(*codes, out);
+    visit_leaves(*codes, [&](const Leaf& each) { out.push_back(each); });
   } else {
     for (const WeightedSum::Term& term : std::get<WeightedSum>(expression.node).terms) append(*term.value, out);
   }
@@ -35,6 +44,35 @@ std::vector<Leaf> leaves_of(const TensorExpression& expression) {
   std::vector<Leaf> leaves;
   append(expression, leaves);
   return leaves;
+}
+
+void join_tied(const Catalog& catalog, std::vector<Formula>& formulas) {
+  const auto is_stored = [&](Leaf leaf) { return catalog.tensors[leaf.tensor].alias_of == kNoIndex; };
+  const auto has_aliases = [&](const Formula& formula) {
+    return !std::ranges::all_of(leaves_of(formula.value), is_stored);
+  };
+  if (std::ranges::none_of(formulas, has_aliases)) return;
+  const auto stored_codes = [&](const Formula& formula) {
+    ScaledCodes codes = std::get<ScaledCodes>(formula.value.node);
+    visit_leaves(codes, [&](Leaf& leaf) {
+      if (!is_stored(leaf)) leaf.tensor = catalog.tensors[leaf.tensor].alias_of;
+    });
+    return codes;
+  };
+  HashMap<std::uint32_t, std::size_t> first;  // By the tensor of the codes: a formula in `kept`.
+  std::vector<Formula> kept;
+  for (Formula& formula : formulas) {
+    const ScaledCodes codes = stored_codes(formula);
+    const auto [at, is_new] = first.try_emplace(codes.codes.tensor.tensor, kept.size());
+    Formula* const same = is_new ? nullptr : &kept[at];
+    if (same != nullptr && same->shape == formula.shape && same->strides == formula.strides &&
+        stored_codes(*same) == codes) {
+      same->aliases.push_back(std::move(formula.name));
+    } else {
+      kept.push_back(std::move(formula));
+    }
+  }
+  formulas = std::move(kept);
 }
 
 }  // namespace shard

@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -21,10 +22,14 @@
 
 namespace shard {
 
+struct Catalog;
+struct Object;
+
 /// A tensor of one of the readers that a ComputedReader has. Its elements are in row-major order.
 struct Leaf {
   std::uint32_t tensor = 0;  ///< Index into that reader's catalog.
   std::uint32_t reader = 0;
+  friend bool operator==(const Leaf&, const Leaf&) = default;
 };
 
 /// Bits of a word of packed codes.
@@ -43,6 +48,7 @@ struct PackedCodes {
   Leaf tensor;
   int bits = 8;  ///< 1 to 8.
   Packing packing = Packing::kAlongRow;
+  friend bool operator==(const PackedCodes&, const PackedCodes&) = default;
 };
 
 /// The number of a code, before its zero point.
@@ -60,6 +66,7 @@ enum class CodeKind : std::uint8_t {
 /// ceil(rows / block_rows) x ceil(columns / block_columns) entries.
 struct BlockGrid {
   std::int64_t block_rows = 1, block_columns = 1;
+  friend bool operator==(const BlockGrid&, const BlockGrid&) = default;
 };
 
 struct BlockScales {
@@ -72,17 +79,20 @@ struct BlockScales {
     Leaf book, absmax;
     std::int64_t group = 256;
     float offset = 0;
+    friend bool operator==(const Nested&, const Nested&) = default;
   };
   std::optional<Nested> nested{};
   /// One number for all scales, or one per slice. The scales are multiplied or divided by it before they are applied.
   std::optional<Leaf> second{};
   bool divides = false;
+  friend bool operator==(const BlockScales&, const BlockScales&) = default;
 };
 
 /// Numbers on the grid of the scales that are subtracted from the codes' numbers.
 struct ZeroPoints {
   PackedCodes codes;
   float plus = 0;  ///< Is added to each: 1 for zero points that are stored less 1.
+  friend bool operator==(const ZeroPoints&, const ZeroPoints&) = default;
 };
 
 /// (number of the code - zero point) * scale * factor.
@@ -100,12 +110,13 @@ struct ScaledCodes {
   /// Numbers that a stored tensor must contain, such as the shape of the weight. Checked before the first element is
   /// computed.
   std::optional<std::pair<Leaf, std::vector<std::int64_t>>> stated{};
+  friend bool operator==(const ScaledCodes&, const ScaledCodes&) = default;
 };
 
 struct TensorExpression;
 
-/// The sum of weight * expression over all terms, in their order, beginning with the constant. All terms have equally
-/// many elements.
+/// The sum of weight * expression over all terms, in their order, beginning with the constant. A constant of 0 is not
+/// added, so that -0 stays. All terms have equally many elements.
 struct WeightedSum {
   struct Term {
     float weight = 1;
@@ -122,6 +133,7 @@ struct TensorExpression {
 /// Owns its data, except that indices of tensors refer to the readers.
 struct Formula {
   std::string name;
+  std::vector<std::string> aliases{};  ///< Other names of the tensor, which is computed once.
   DType dtype{};
   std::vector<std::int64_t> shape, strides;  ///< Strides in elements of the expression.
   TensorExpression value;
@@ -132,9 +144,14 @@ struct Formula {
 struct Computation {
   std::vector<Formula> formulas;
   std::vector<std::uint32_t> dropped;
+  /// Selects the objects of the first reader that are kept. Empty: all.
+  std::function<bool(const Object& object)> keeps_object{};
 };
 
 /// The tensors that an expression reads.
 std::vector<Leaf> leaves_of(const TensorExpression& expression);
+
+/// Turns formulas for codes that `catalog` stores once under several names into one formula with aliases. Cost: linear.
+void join_tied(const Catalog& catalog, std::vector<Formula>& formulas);
 
 }  // namespace shard

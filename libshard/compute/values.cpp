@@ -1,6 +1,7 @@
 #include "libshard/compute/values.h"
 
 #include <algorithm>
+#include <span>
 #include <vector>
 
 #include "libshard/compute/operand.h"
@@ -28,18 +29,28 @@ class SumValues final : public Values {
  public:
   SumValues(const WeightedSum& sum, Readers readers) : constant_(sum.constant) {
     for (const WeightedSum::Term& term : sum.terms) terms_.push_back({term.weight, open_values(*term.value, readers)});
+    const auto terms = std::max<std::int64_t>(1, std::ssize(terms_));
+    most_taken_ = std::max(kBlock, std::min(kMostTaken, kMostOfAll / terms));
   }
 
   std::int64_t take(std::int64_t begin, std::int64_t end) override {
+    end = std::min(end, begin + most_taken_);
     for (const Term& term : terms_) end = term.values->take(begin, end);
     for (const Term& term : terms_) term.values->take(begin, end);  // An earlier term may have taken more.
     return end;
   }
 
   void compute(std::int64_t begin, std::span<float> out) override {
-    std::ranges::fill(out, constant_);
     const std::span<float> block = std::span(block_).first(out.size());
-    for (const Term& term : terms_) {
+    std::size_t done = 0;
+    if (constant_ == 0 && !terms_.empty()) {
+      terms_.front().values->compute(begin, out);
+      if (terms_.front().weight != 1) multiply(out, terms_.front().weight);
+      done = 1;
+    } else {
+      std::ranges::fill(out, constant_);
+    }
+    for (const Term& term : std::span(terms_).subspan(done)) {
       term.values->compute(begin, block);
       add_weighted(out, block, term.weight);
     }
@@ -51,8 +62,11 @@ class SumValues final : public Values {
     std::unique_ptr<Values> values;
   };
 
+  static constexpr std::int64_t kMostOfAll = 1 << 20;  ///< Elements of all terms that are in memory.
+
   std::vector<Term> terms_;
   float constant_;
+  std::int64_t most_taken_;
   std::vector<float> block_ = std::vector<float>(kBlock);
 };
 

@@ -31,10 +31,6 @@ struct Containers {
                                        ///< one.
 };
 
-/// True for an entry that belongs to an optimizer, a scheduler or another state of the trainer, by the key of its
-/// container or by its name.
-bool is_other_state(std::string_view name, const Path& path);
-
 /// Keys joined by '.', as names of tensors begin.
 std::string joined(std::span<const std::string> keys);
 
@@ -218,7 +214,7 @@ class Search {
   void add_leaves(const Level& level) {
     for (const std::uint32_t leaf : level.leaves) {
       const std::string_view name = source_.tensors[leaf].name;
-      if (!is_other_state(name, {})) found_.beside.push_back({std::string(name), 1});
+      if (!is_trainer_state(name, {})) found_.beside.push_back({std::string(name), 1});
     }
   }
 
@@ -255,11 +251,6 @@ bool is_inside(const Path& path, std::span<const std::string> container) {
     if (text_of(path[i]) != container[i]) return false;
   }
   return true;
-}
-
-bool is_other_state(std::string_view name, const Path& path) {
-  if (path.size() > 1 && is_other_key(text_of(path[0]))) return true;
-  return contains(kOthers, first_part(name)) || is_of_chained_optimizer(name);
 }
 
 std::string joined(std::span<const std::string> keys) { return fmt::format("{}", fmt::join(keys, ".")); }
@@ -376,6 +367,11 @@ void refuse_flat_parameters(const std::vector<ModelTensor>& tensors) {
 
 }  // namespace
 
+bool is_trainer_state(std::string_view name, const Path& path) {
+  if (path.size() > 1 && is_other_key(text_of(path[0]))) return true;
+  return contains(kOthers, first_part(name)) || is_of_chained_optimizer(name);
+}
+
 std::string without_wrappers(std::string_view name) {
   std::string cleaned;
   bool is_wrapped = true;  // The part is at the beginning, or follows a wrapper's.
@@ -402,7 +398,7 @@ ModelPart find_model(const Catalog& source, const std::function<bool(std::string
   if (!part.choices.empty()) return part;
   const auto is_of_model = [&](const auto& entry) {
     if (!containers.model.empty()) return is_inside(entry.path, containers.model);
-    return !is_other_state(entry.name, entry.path);
+    return !is_trainer_state(entry.name, entry.path);
   };
   for (const std::uint32_t i : chosen) {
     const Tensor& tensor = source.tensors[i];

@@ -18,6 +18,10 @@ namespace shard {
 /// the beginning or right after one of them. The last part is never removed.
 std::string without_wrappers(std::string_view name);
 
+/// Whether an entry of a training checkpoint belongs to an optimizer, a scheduler or another state of the trainer, by
+/// the key of its container or by its name.
+bool is_trainer_state(std::string_view name, const Path& path);
+
 struct ModelTensor {
   std::uint32_t source;  ///< Index into the source's tensors.
   std::string name;

@@ -15,12 +15,12 @@ import unittest
 SHARDCTL = os.environ["SHARDCTL"]
 NOT_RUN = {70, 130, 143}
 READS = {3: "absent", 4: "notes.txt", 8: "x.gguf"}  # Sources that every verb refuses.
-LAUNCHED = ("inspect", "split", "gather", "reshard", "convert", "export", "verify", "diff", "digest", "cat")
+LAUNCHED = ("inspect", "split", "gather", "reshard", "convert", "export", "average", "verify", "diff", "digest", "cat")
 
 # Verb: code: arguments. A bare source is taken for codes 3, 4 and 8; @full has a full disk as its standard output.
 WRITERS = {
     "split": "{} -o new --ranks 2", "gather": "{} -o new.pt", "reshard": "{} -o new --ranks 2 --to dcp", "convert": "{} -o new --to dcp",
-    "export": "{} -o new", "repair": "{} -o new.safetensors",
+    "export": "{} -o new", "average": "{} m.safetensors -o new.pt", "repair": "{} -o new.safetensors",
 }
 CASES = {verb: {code: call.format(source) for code, source in READS.items()}
          | {0: call.format("m.safetensors"), 2: call.format("m.safetensors") + " --nonsense",

@@ -372,6 +372,44 @@ TEST(ComputedReader, ThreadsMayShareAView) {
   EXPECT_EQ(joined, whole);
 }
 
+/// The boxes of a tensor, as offsets and sizes.
+std::vector<Numbers> boxes_of(const Reader& reader, const std::string& name) {
+  std::vector<Numbers> boxes;
+  for (const Chunk& chunk : reader.catalog().chunks_of(*reader.catalog().find(name))) {
+    boxes.emplace_back(chunk.offsets.begin(), chunk.offsets.end());
+    boxes.back().insert(boxes.back().end(), chunk.sizes.begin(), chunk.sizes.end());
+  }
+  return boxes;
+}
+
+TEST(ComputedReader, AWeightIsShardedLikeItsCodes) {
+  Random random(11);
+  const Bytes codes = random.bytes(8 * 8);
+  Stored stored;
+  stored.add_cut("a.weight_packed", kU8, {8, 8}, codes, 4, 8);
+  stored.add("a.weight_scale", kF8, {8, 1}, random.float8(8));
+  stored.add("a.weight_global_scale", kF32, {1}, std::vector<float>{3});
+  stored.add_cut("b.weight_packed", kU8, {8, 8}, codes, 8, 4);
+  stored.add("b.weight_scale", kF8, {8, 1}, random.float8(8));
+  stored.add("b.weight_global_scale", kF32, {1}, std::vector<float>{3});
+  const auto reader = opened(stored);
+  EXPECT_EQ(boxes_of(*reader, "a.weight"), (std::vector<Numbers>{{0, 0, 4, 16}, {4, 0, 4, 16}}));
+  EXPECT_EQ(boxes_of(*reader, "b.weight"), (std::vector<Numbers>{{0, 0, 8, 8}, {0, 8, 8, 8}}));
+}
+
+TEST(ComputedReader, WeightsWithTheSameCodesAndScalesAreTied) {
+  Random random(12);
+  Stored stored;
+  stored.add("a.weight", kF8, {4, 4}, random.float8(16)).add("a.weight_scale", kF32, {1}, std::vector<float>{2});
+  stored.add_alias("b.weight", "a.weight").add_alias("b.weight_scale", "a.weight_scale");
+  stored.add_alias("c.weight", "a.weight").add("c.weight_scale", kF32, {1}, std::vector<float>{3});
+  const auto reader = opened(stored);
+  ASSERT_EQ(reader->catalog().tensors.size(), 3U);
+  EXPECT_EQ(reader->catalog().tensors[1].alias_of, 0U);
+  EXPECT_EQ(reader->catalog().tensors[2].alias_of, kNoIndex);
+  EXPECT_EQ(read_bfloat16(*reader, "b.weight"), read_bfloat16(*reader, "a.weight"));
+}
+
 TEST(ComputedReader, SumsOverSeveralReadersAreInTheirOrder) {
   std::vector<std::unique_ptr<Reader>> readers;
   for (const float factor : {1.0F, 3.0F}) {
@@ -384,8 +422,8 @@ TEST(ComputedReader, SumsOverSeveralReadersAreInTheirOrder) {
     sum.terms.push_back(
         {reader == 0 ? 0.25F : 0.75F, std::make_shared<TensorExpression>(TensorExpression{Leaf{0, reader}})});
   }
-  Formula formula{.name = "w", .dtype = kF32, .shape = {2, 2}, .strides = {1, 2}, .value = {sum}};
-  ComputedReader reader(std::move(readers), {{formula}, {0}});
+  const Formula formula{.name = "w", .dtype = kF32, .shape = {2, 2}, .strides = {1, 2}, .value = {sum}};
+  ComputedReader reader(std::move(readers), {.formulas = {formula}, .dropped = {0}});
   EXPECT_EQ(reader.catalog().files.size(), 2U);
   EXPECT_EQ(test::read_tensor(reader, "w"), bytes_of(std::vector<float>{3, 8, 5.5F, 10.5F}));
 }

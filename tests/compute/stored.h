@@ -2,10 +2,12 @@
 /// Checkpoints in memory that a test of libshard/compute fills tensor by tensor, and what a reader makes of them.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -66,6 +68,16 @@ class Stored {
     const std::uint32_t storage = testing::add_storage(catalog_, 0, std::ssize(bytes));
     testing::add_tensor(catalog_, name, dtype, shape, {{zeros, shape, strides, 0, storage}});
     file_.insert(file_.end(), bytes.begin(), bytes.end());
+    return *this;
+  }
+  /// One more name for a tensor that was added with `add`.
+  Stored& add_alias(const std::string& name, const std::string& of) {
+    const Tensor tensor = *std::ranges::find(catalog_.tensors, std::string_view(of), &Tensor::name);
+    const Chunk chunk = catalog_.chunks[tensor.first_chunk];
+    const auto numbers = [](Dims dims) { return Numbers(dims.begin(), dims.end()); };
+    testing::add_tensor(catalog_, name, tensor.dtype, numbers(tensor.shape),
+                        {{numbers(chunk.offsets), numbers(chunk.sizes), numbers(chunk.strides), chunk.first,
+                          catalog_.stored_of(chunk).storage}});
     return *this;
   }
   /// The same in chunks of `rows` x `columns`, each with a storage of its own.

@@ -62,9 +62,10 @@ struct OptionGroup {
         ->take_last()
         ->group(name);
   }
-  /// Adds the read or write options of all formats.
-  void choices(std::span<const FormatOption> Format::*of, FormatChoices& chosen) {
+  /// Adds the read or write options of all formats, except the one with the name `without`.
+  void choices(std::span<const FormatOption> Format::*of, FormatChoices& chosen, std::string_view without = {}) {
     for (const FormatOption& option : format_options(of)) {
+      if (option.name == without) continue;
       const auto take = [&chosen, key = std::string(option.name)](const std::string& text) { chosen[key] = text; };
       word(fmt::format("--{}", option.name).c_str(), take, std::string(option.help).c_str())
           ->check(CLI::IsMember(std::vector<std::string>(option.words.begin(), option.words.end())));
@@ -72,7 +73,9 @@ struct OptionGroup {
   }
 };
 
-void add_sources(CLI::App& app, Request& o) {
+constexpr const char* kWeights = "--weights";
+
+void add_sources(CLI::App& app, const Uses& uses, Request& o) {
   app.add_option("SRC", o.read.paths,
                  "a file, a folder, or several files of one checkpoint; also a URL: s3://, gs://, hf:// or https://");
   OptionGroup group{app, "Source"};
@@ -81,7 +84,8 @@ void add_sources(CLI::App& app, Request& o) {
   const auto take = [&o](const std::string& word) { o.read.opaque_globals = word == "opaque"; };
   group.word("--unknown-globals", take, "unknown Python classes: refuse (default) or opaque (keep only their names)")
       ->check(CLI::IsMember({"refuse", "opaque"}));
-  group.choices(&Format::read_options, o.read.choices);
+  const std::string_view given_way = uses.averages ? std::string_view(kWeights).substr(2) : std::string_view();
+  group.choices(&Format::read_options, o.read.choices, given_way);
 }
 
 void add_stores(CLI::App& app, StoreOptions& stores) {
@@ -261,7 +265,7 @@ void add_page(CLI::App& app, Request& o) {
 /// Adds the groups that `uses` names, and then the options of each verb in `own`.
 void add_groups(CLI::App& app, const Uses& uses, std::span<const Verb> own, CommonOptions& common, Request& o) {
   app.set_help_flag();
-  if (uses.sources) add_sources(app, o);
+  if (uses.sources) add_sources(app, uses, o);
   if (uses.sources && !uses.target_layout) add_source_layout(app, o);
   if (uses.maps || uses.computes) add_dequantize(app, o);
   if (uses.target) {
@@ -298,6 +302,22 @@ void add_repair(CLI::App& app, Request& o) {
   OptionGroup{app, "Source"}.single(
       "--like", o.like, "CKPT",
       "another checkpoint of the same job, used to identify tensors when the metadata is lost");
+}
+
+void add_average(CLI::App& app, Request& o) {
+  OptionGroup group{app, "Average"};
+  group.flag("--optimizer", o.averaging.optimizer,
+             "also average states of optimizers and of other parts of the trainer");
+  group.single("--ema", o.averaging.ema, "BETA",
+               "moving average from the oldest SRC to the newest: each one after the first has the weight 1 - BETA");
+  // If the options of all verbs are listed, a format's --weights and export's --dtype exist already.
+  if (app.get_option_no_throw(kWeights) == nullptr) {
+    group.single(kWeights, o.averaging.weights, "W,...", "one weight per SRC (default: all are equal)");
+  }
+  if (app.get_option_no_throw("--dtype") == nullptr) {
+    group.single("--dtype", o.averaging.dtype, "DTYPE",
+                 "bfloat16, float16 or float32 for averaged tensors (default: the first SRC's)");
+  }
 }
 
 void add_export(CLI::App& app, Request& o) {

@@ -25,6 +25,7 @@ void add_help(CLI::App& app, Request& request);
 void add_inspect(CLI::App& app, Request& request);
 void add_repair(CLI::App& app, Request& request);
 void add_export(CLI::App& app, Request& request);
+void add_average(CLI::App& app, Request& request);
 void add_verify(CLI::App& app, Request& request);
 void add_diff(CLI::App& app, Request& request);
 void add_digest(CLI::App& app, Request& request);

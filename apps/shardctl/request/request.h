@@ -97,6 +97,14 @@ struct ExportRequest {
   SelectionOptions names{};    ///< --include and --exclude, which match the source's names.
 };
 
+struct AverageRequest {
+  std::string weights;           ///< "W,W,...", one per source; empty: all are equal.
+  std::optional<double> ema;     ///< The decay of a moving average.
+  std::string dtype;             ///< A dtype's name; empty: the first source's.
+  bool optimizer = false;        ///< Also average states of the trainer.
+  std::vector<float> factors{};  ///< One per source, from `weights` and `ema`.
+};
+
 /// Renames on one side of a comparison.
 struct SideNames {
   std::vector<std::string> strip_prefix, add_prefix, rename;
@@ -126,8 +134,9 @@ struct CopyRequest {
   SelectionOptions select;
   WriteRequest write;
   RunRequest run;
-  ExportRequest exporting;  ///< export only.
-  std::string like;         ///< repair only: path of a checkpoint of the same job.
+  ExportRequest exporting;   ///< export only.
+  AverageRequest averaging;  ///< average only.
+  std::string like;          ///< repair only: path of a checkpoint of the same job.
 };
 
 /// The whole command line.

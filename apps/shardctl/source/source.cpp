@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 
 #include "apps/shardctl/request/request.h"
 #include "apps/shardctl/session/ranks.h"
@@ -80,32 +81,15 @@ void check_ranks(const OpenSource& source, std::int64_t expected, bool may_lack_
   }
 }
 
-/// Each weight is computed by a rank that holds the file of its codes, so that rank must hold the scales too.
-void check_operands(const ComputedReader& reader, const GroupStore& parts) {
-  const FileHolders holders = find_holders(reader, parts);
-  for (std::size_t i = 0; i < reader.formulas().size(); ++i) {
-    const std::vector<std::uint32_t> files = reader.files_of(i);
-    const auto is_elsewhere = [&](std::uint32_t file) { return holders.of(file) != holders.of(files.front()); };
-    const auto other = std::ranges::find_if(files, is_elsewhere);
-    if (other == files.end()) continue;
-    throw Error(
-        ErrorCode::kUnsupported,
-        fmt::format("cannot dequantize '{}': its parts are in files of different ranks", reader.formulas()[i].name))
-        .of_tensor(reader.formulas()[i].name)
-        .in_file(reader.catalog().files[*other].path)
-        .hint("drop --local-input, or gather the quantized checkpoint first");
-  }
-}
-
 }  // namespace
 
-void check_choices(const ReadRequest& read, std::initializer_list<const OpenSource*> sources) {
+void check_choices(const ReadRequest& read, std::span<const OpenSource* const> sources) {
   for (const FormatOption& option : format_options(&Format::read_options)) {
     const auto has_it = [&](const OpenSource* source) { return has_option(source->format->read_options, option.name); };
     const bool is_stated = std::ranges::find(read.stated_choices, option.name) != read.stated_choices.end();
     const bool is_default = choice(read.choices, option) == option.words.front();
     if (!is_stated || is_default || std::ranges::any_of(sources, has_it)) continue;
-    const OpenSource& source = **sources.begin();
+    const OpenSource& source = *sources.front();
     throw usage(fmt::format("--{} applies only to {}, but {} is {}", option.name, option.owners, source.label,
                             source.format->traits.name))
         .because(option.others)
@@ -125,14 +109,11 @@ OpenSource open_source(const Session& session, const ReadRequest& read, Log& log
                               .selection = request.selection,
                               .like = request.like,
                               .findings = request.findings,
-                              .on_computed =
-                                  [&session](const ComputedReader& reader) {
-                                    if (session.peer_store != nullptr) check_operands(reader, *session.peer_store);
-                                  },
+                              .on_computed = [&session](const auto& reader) { check_operands(session, reader); },
                               .on_step = [&log](const std::string& line) { log.info(line); },
                               .on_detail = [&log](const std::string& line) { log.debug(line); }};
   OpenSource opened = shard::open_source({store, session.opened_maps, worker_count(session)}, read, options);
-  if (!request.may_lack_choices) check_choices(read, {&opened});
+  if (!request.may_lack_choices) check_choices(read, std::array<const OpenSource*, 1>{&opened});
   const Catalog& catalog = opened.catalog();
   log.info(fmt::format("opened {} as {}: {} tensors, {} objects, {} files", opened.label, opened.format->traits.name,
                        catalog.tensors.size(), catalog.objects.size(), catalog.files.size()));
@@ -143,6 +124,23 @@ OpenSource open_source(const Session& session, const ReadRequest& read, Log& log
     check_file_ranks(catalog, find_holders(*opened.reader, *session.peer_store), session.group->size());
   }
   return opened;
+}
+
+void check_operands(const Session& session, const ComputedReader& reader) {
+  if (session.peer_store == nullptr) return;
+  const FileHolders holders = find_holders(reader, *session.peer_store);
+  for (std::size_t i = 0; i < reader.formulas().size(); ++i) {
+    const std::vector<std::uint32_t> files = reader.files_of(i);
+    const auto is_elsewhere = [&](std::uint32_t file) { return holders.of(file) != holders.of(files.front()); };
+    const auto other = std::ranges::find_if(files, is_elsewhere);
+    if (other == files.end()) continue;
+    throw Error(
+        ErrorCode::kUnsupported,
+        fmt::format("cannot compute '{}': its operands are in files of different ranks", reader.formulas()[i].name))
+        .of_tensor(reader.formulas()[i].name)
+        .in_file(reader.catalog().files[*other].path)
+        .hint("drop --local-input, or gather the source first");
+  }
 }
 
 void warn_of_source(const Session& session, const OpenSource& source) {

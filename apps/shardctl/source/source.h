@@ -14,6 +14,10 @@
 #include "libshard/catalog/selection/selection.h"
 #include "libshard/repair/salvage.h"
 
+namespace shard {
+class ComputedReader;
+}
+
 namespace shard::app {
 
 /// With more names, the search for a similar one would be noticeably slow.
@@ -35,16 +39,19 @@ struct OpenRequest {
 };
 
 /// \throws Error kInvalidArgument  the command line has a reading choice that none of the sources offers
-void check_choices(const ReadRequest& read, std::initializer_list<const OpenSource*> sources);
+void check_choices(const ReadRequest& read, std::span<const OpenSource* const> sources);
 
 /// The environment for opening, for shard::open_source and model maps.
 SourcePlace source_place(const Session& session);
 
 /// Calls shard::open_source, logs its steps, and checks the number of ranks and the choices of the command line.
 /// \throws Error kCorruption  more ranks wrote it than --ranks-expected allows, or with --local-input different ranks
-///   from this job's; kInvalidArgument  no ranks wrote it; kUnsupported  with --local-input, a weight to dequantize
-///   whose parts are on different ranks.
+///   from this job's; kInvalidArgument  no ranks wrote it; kUnsupported  see check_operands.
 OpenSource open_source(const Session& session, const ReadRequest& read, Log& log, OpenRequest request = {});
+
+/// With --local-input, each computed tensor needs all its operands on one rank, the one that holds its first operand.
+/// \throws Error kUnsupported  they are on different ranks
+void check_operands(const Session& session, const ComputedReader& reader);
 
 /// Warns of content that a reading verb skips in its source. Other files in the source's folder are not mentioned.
 void warn_of_source(const Session& session, const OpenSource& source);

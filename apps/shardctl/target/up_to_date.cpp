@@ -1,6 +1,7 @@
 #include "apps/shardctl/target/up_to_date.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "apps/shardctl/session/ranks.h"
 #include "apps/shardctl/session/versions.h"
@@ -31,6 +32,11 @@ std::string options_text(const Session& session, const CopyRequest& request) {
   std::string text = lines("texts", {session.command.verb, source.from, target.to, layout.mesh, layout.max_shard_size,
                                      base_name(target.path), source.map, target.map, request.exporting.dtype});
   if (source.dequantize) text += lines("dequantize", {std::string(dtype_name(*source.dequantize))});
+  const AverageRequest& average = request.averaging;
+  if (!average.factors.empty()) {
+    text += fmt::format("average {} {} {}\n", fmt::join(average.factors, ","), average.dtype, average.optimizer);
+    text += lines("sources", source.paths);
+  }
   text += fmt::format("opaque {} ranks-expected {}\n", source.opaque_globals, source.ranks_expected.value_or(0));
   for (const FormatChoices* choices : {&source.choices, &target.choices}) {
     for (const auto& [name, word] : *choices) text += lines("choice", {name, word});

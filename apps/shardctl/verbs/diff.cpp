@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <limits>
 
 #include "apps/shardctl/html/html_page.h"
@@ -74,7 +75,7 @@ void open_sides(Session& session, const Request& request, Side& a, Side& b, Log&
         {.may_lack_ranks = true, .may_lack_choices = true, .selection = &request.select, .findings = &to->faults});
     warn_of_source(session, to->source);
   }
-  check_choices(request.read, {&a.source, &b.source});
+  check_choices(request.read, std::array<const OpenSource*, 2>{&a.source, &b.source});
   if (request.select.keep_objects) {
     a.source.reader->load_objects();
     b.source.reader->load_objects();

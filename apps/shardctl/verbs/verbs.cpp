@@ -34,10 +34,19 @@ constexpr Uses kCuts{.sources = true,
                      .maps = true,
                      .rank_options = true,
                      .ranks = true};
+constexpr Uses kAverages{.sources = true,
+                         .selection = true,
+                         .target = true,
+                         .target_layout = true,
+                         .numbers = true,
+                         .maps = true,
+                         .averages = true,
+                         .rank_options = true,
+                         .ranks = true};
 constexpr std::string_view kDone = "done";
 constexpr std::string_view kOnDisk = "done, and on disk";
 
-const std::array<Verb, 16> kVerbs{{
+const std::array<Verb, 17> kVerbs{{
     {.name = "inspect",
      .usage = "inspect SRC... [options]",
      .summary = "show what a checkpoint contains (reads metadata only)",
@@ -125,6 +134,26 @@ const std::array<Verb, 16> kVerbs{{
      .add_options = add_export,
      .check = check_export,
      .run = run_export},
+    {.name = "average",
+     .usage = "average SRC... -o DST [options]",
+     .summary = "average checkpoints of one model",
+     .details =
+         "Each SRC is a checkpoint, in any format and layout. They must have the same names and shapes. Floating-point "
+         "tensors are summed in float32 in the order of the command line, and rounded once to the first SRC's "
+         "dtype. Integers and booleans must be equal. Weights are used as given: a warning follows if they do "
+         "not add up to 1. With --ema BETA, n sources have the weights BETA^(n-1), (1-BETA)*BETA^(n-2), ..., "
+         "1-BETA. Layout, objects and metadata are those of the first SRC. States of the optimizer "
+         "and of other parts of the trainer are skipped, unless --optimizer is given.",
+     .examples = "  shardctl average step-900 step-950 step-1000 -o averaged\n"
+                 "  shardctl average a.safetensors b.safetensors -o soup.safetensors --weights 0.7,0.3\n"
+                 "  shardctl average step-{100..900..100} -o ema --ema 0.9 --dtype float32\n",
+     .success = kOnDisk,
+     .uses = kAverages,
+     .each_source = true,
+     .target = {.keeps_format = true, .keeps_layout = true},
+     .add_options = add_average,
+     .check = check_average,
+     .run = run_average},
     {.name = "repair",
      .usage = "repair SRC... -o DST [options]",
      .summary = "recover the intact tensors of a damaged checkpoint",

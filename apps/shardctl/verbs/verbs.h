@@ -12,6 +12,7 @@ int run_inspect(Session& session, const Request& request);
 int run_copy(Session& session, const Request& request);
 int run_repair(Session& session, const Request& request);
 int run_export(Session& session, const Request& request);
+int run_average(Session& session, const Request& request);
 int run_verify(Session& session, const Request& request);
 int run_diff(Session& session, const Request& request);
 int run_digest(Session& session, const Request& request);
@@ -25,6 +26,8 @@ int run_version_line(Session& session);
 int run_help(Session& session, const Request& request);
 
 void check_export(const Session& session, Request& request);
+/// Computes AverageRequest::factors.
+void check_average(const Session& session, Request& request);
 void check_diff(const Session& session, Request& request);
 /// The last argument is the tensor's name: moves it from the sources to CatRequest.
 void check_cat(const Session& session, Request& request);

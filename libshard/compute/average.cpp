@@ -1,0 +1,228 @@
+#include "libshard/compute/average.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <utility>
+
+#include "libshard/catalog/quantized.h"
+#include "libshard/compute/computed_reader.h"
+#include "libshard/compute/operand.h"
+#include "libshard/core/box.h"
+#include "libshard/core/checked.h"
+#include "libshard/core/error.h"
+
+namespace shard {
+
+namespace {
+
+bool is_averaged(DType dtype) {
+  return dtype == DType::kFloat32 || dtype == DType::kFloat16 || dtype == DType::kBfloat16;
+}
+
+Error unlike(const std::string& message, std::string_view tensor, FindingKind kind) {
+  return Error(ErrorCode::kCorruption, message).of_tensor(tensor).of_kind(kind);
+}
+
+Error missing(const Tensor& tensor, const std::string& from, const std::string& other) {
+  return unlike(fmt::format("cannot average: tensor '{}' is missing in {}", tensor.name, from), tensor.name,
+                FindingKind::kGap)
+      .because(fmt::format("{} has it", other))
+      .suggest(Remedy::kExclude, std::string(tensor.name));
+}
+
+/// Pairs the tensors of the checkpoints, and makes the formulas of their sums.
+class Averaging {
+ public:
+  Averaging(Readers readers, const AverageOptions& options) : readers_(readers), options_(options) {}
+
+  Computation make();
+
+ private:
+  const Catalog& catalog(std::size_t reader) const { return readers_[reader]->catalog(); }
+  /// A tensor by its position in taken_.
+  const Tensor& at(std::size_t reader, std::size_t i) const { return catalog(reader).tensors[taken_[reader][i]]; }
+  bool takes(const Tensor& tensor) const { return !options_.takes_tensor || options_.takes_tensor(tensor); }
+  std::vector<std::uint32_t> taken(std::size_t reader) const;
+  void refuse_quantized(std::size_t reader) const;
+  void check_names() const;
+  void check_tensor(std::size_t reader, std::size_t i) const;
+  void compare_values(std::uint32_t reader, std::size_t i) const;
+  bool is_tied(std::size_t i, std::size_t other) const;
+  Formula formula_of(std::size_t i) const;
+  void add(std::size_t i, std::vector<std::uint32_t>& formula_at, Computation& made) const;
+
+  Readers readers_;
+  const AverageOptions& options_;
+  std::vector<std::vector<std::uint32_t>> taken_;  ///< By reader: tensors of one name have one position.
+};
+
+std::vector<std::uint32_t> Averaging::taken(std::size_t reader) const {
+  std::vector<std::uint32_t> tensors;
+  for (std::uint32_t i = 0; i < catalog(reader).tensors.size(); ++i) {
+    if (takes(catalog(reader).tensors[i])) tensors.push_back(i);
+  }
+  return tensors;
+}
+
+/// Codes mean nothing without their scales.
+void Averaging::refuse_quantized(std::size_t reader) const {
+  const QuantizedPart part = find_quantized(catalog(reader));
+  for (const std::uint32_t tensor : taken_[reader]) {
+    const std::uint32_t module = part.module_of[tensor];
+    if (module == kNoIndex) continue;
+    const QuantizedForm form = part.modules[module].form;
+    if (!part.modules[module].has_weight && form != QuantizedForm::kState) continue;
+    const std::string_view name = catalog(reader).tensors[tensor].name;
+    throw Error(ErrorCode::kUnsupported, fmt::format("cannot average '{}': it is quantized", name))
+        .of_tensor(name)
+        .because(fmt::format("its form is {}", quantized_form_name(form)))
+        .in_file(options_.labels[reader])
+        .hint("add --dequantize");
+  }
+}
+
+void Averaging::check_names() const {
+  const std::size_t count = taken_[0].size();
+  for (std::size_t reader = 1; reader < readers_.size(); ++reader) {
+    for (std::size_t i = 0; i < std::max(count, taken_[reader].size()); ++i) {
+      const bool has_first = i < count, has_other = i < taken_[reader].size();
+      if (has_first && has_other && at(0, i).name == at(reader, i).name) continue;
+      const bool lacks = has_first && (!has_other || at(0, i).name < at(reader, i).name);
+      if (lacks) throw missing(at(0, i), options_.labels[reader], options_.labels[0]);
+      throw missing(at(reader, i), options_.labels[0], options_.labels[reader]);
+    }
+  }
+}
+
+void Averaging::check_tensor(std::size_t reader, std::size_t i) const {
+  const Tensor &first = at(0, i), &other = at(reader, i);
+  const std::string& label = options_.labels[reader];
+  if (first.shape != other.shape) {
+    throw unlike(fmt::format("cannot average '{}': its shape in {} is different from that in {}", first.name, label,
+                             options_.labels[0]),
+                 first.name, FindingKind::kShapeMismatch)
+        .expected(to_string(first.shape))
+        .found(to_string(other.shape));
+  }
+  if (is_averaged(first.dtype) && is_averaged(other.dtype)) return;
+  if (first.dtype != other.dtype) {
+    throw unlike(fmt::format("cannot average '{}': its dtype in {} is different from that in {}", first.name, label,
+                             options_.labels[0]),
+                 first.name, FindingKind::kDtypeMismatch)
+        .expected(dtype_name(first.dtype))
+        .found(dtype_name(other.dtype));
+  }
+  if (!is_float(first.dtype) && !is_complex(first.dtype)) return;
+  throw Error(ErrorCode::kUnsupported,
+              fmt::format("cannot average '{}': its dtype is {}", first.name, dtype_name(first.dtype)))
+      .of_tensor(first.name)
+      .because("sums are computed in float32, from float32, float16 and bfloat16")
+      .suggest(Remedy::kExclude, std::string(first.name));
+}
+
+/// Compares a tensor that is not averaged with the first checkpoint's.
+void Averaging::compare_values(std::uint32_t reader, std::size_t i) const {
+  const Leaf first{.tensor = taken_[0][i]}, other{taken_[reader][i], reader};
+  readers_[0]->locate(std::array{first.tensor});
+  readers_[reader]->locate(std::array{other.tensor});
+  Operand a(readers_, first), b(readers_, other);
+  for (std::int64_t begin = 0; begin < a.elements(); begin += Values::kMostTaken) {
+    const std::int64_t end = std::min(begin + Values::kMostTaken, a.elements());
+    if (std::ranges::equal(a.read(begin, end), b.read(begin, end))) continue;
+    const Tensor& tensor = at(0, i);
+    throw unlike(fmt::format("cannot average '{}': its values in {} are different from those in {}", tensor.name,
+                             options_.labels[reader], options_.labels[0]),
+                 tensor.name, FindingKind::kReplicaMismatch)
+        .because(fmt::format("its dtype is {}, and such tensors must be equal", dtype_name(tensor.dtype)))
+        .suggest(Remedy::kExclude, std::string(tensor.name));
+  }
+}
+
+/// Whether two tensors are one in every checkpoint.
+bool Averaging::is_tied(std::size_t i, std::size_t other) const {
+  for (std::size_t reader = 0; reader < readers_.size(); ++reader) {
+    const auto stored = [&](std::size_t position) {
+      const std::uint32_t original = at(reader, position).alias_of;
+      return original == kNoIndex ? taken_[reader][position] : original;
+    };
+    if (stored(i) != stored(other)) return false;
+  }
+  return true;
+}
+
+Formula Averaging::formula_of(std::size_t i) const {
+  const Tensor& first = at(0, i);
+  WeightedSum sum;
+  for (std::uint32_t reader = 0; reader < readers_.size(); ++reader) {
+    sum.terms.push_back({options_.weights[reader],
+                         std::make_shared<TensorExpression>(TensorExpression{Leaf{taken_[reader][i], reader}})});
+  }
+  Formula formula;
+  formula.name = first.name;
+  formula.dtype = options_.dtype.value_or(first.dtype);
+  formula.shape.assign(first.shape.begin(), first.shape.end());
+  formula.strides.resize(formula.shape.size());
+  row_major_strides(formula.shape, formula.strides);
+  formula.value = {std::move(sum)};
+  return formula;
+}
+
+/// Adds the sum of a tensor, or its name to the sum that it is tied to. \param formula_at  by position
+void Averaging::add(std::size_t i, std::vector<std::uint32_t>& formula_at, Computation& made) const {
+  made.dropped.push_back(taken_[0][i]);
+  const auto original = std::ranges::lower_bound(taken_[0], at(0, i).alias_of);
+  const auto other = static_cast<std::size_t>(original - taken_[0].begin());
+  if (other < i && is_tied(i, other)) {
+    formula_at[i] = formula_at[other];
+    made.formulas[formula_at[i]].aliases.emplace_back(at(0, i).name);
+    return;
+  }
+  formula_at[i] = static_cast<std::uint32_t>(made.formulas.size());
+  made.formulas.push_back(formula_of(i));
+}
+
+Computation Averaging::make() {
+  for (std::size_t reader = 0; reader < readers_.size(); ++reader) {
+    taken_.push_back(taken(reader));
+    refuse_quantized(reader);
+  }
+  check_names();
+  Computation made;
+  made.keeps_object = options_.takes_object;
+  const Catalog& first = catalog(0);
+  for (std::uint32_t i = 0; i < first.tensors.size(); ++i) {
+    if (!takes(first.tensors[i])) made.dropped.push_back(i);
+  }
+  std::vector<std::uint32_t> formula_at(taken_[0].size(), kNoIndex);
+  for (std::size_t i = 0; i < taken_[0].size(); ++i) {
+    const bool is_sum = is_averaged(at(0, i).dtype);
+    for (std::uint32_t reader = 0; reader < readers_.size(); ++reader) {
+      check_tensor(reader, i);
+      if (!is_sum && reader > 0) compare_values(reader, i);
+    }
+    if (is_sum) add(i, formula_at, made);
+  }
+  return made;
+}
+
+}  // namespace
+
+std::vector<float> moving_average_weights(std::size_t count, double beta) {
+  std::vector<float> weights;
+  for (std::size_t k = 1; k <= count; ++k) {
+    const double decayed = std::pow(beta, static_cast<double>(count - k));
+    weights.push_back(static_cast<float>(k == 1 ? decayed : (1 - beta) * decayed));
+  }
+  return weights;
+}
+
+std::unique_ptr<Reader> averaged(std::vector<std::unique_ptr<Reader>> readers, const AverageOptions& options) {
+  Computation sums = Averaging(readers, options).make();
+  return std::make_unique<ComputedReader>(std::move(readers), std::move(sums));
+}
+
+}  // namespace shard
