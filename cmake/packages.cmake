@@ -36,10 +36,10 @@ endif()
 pkg_check_modules(hdf5 IMPORTED_TARGET hdf5-serial)
 pkg_check_modules(seccomp IMPORTED_TARGET libseccomp)
 # For the plug-in that reads URLs.
-pkg_check_modules(curl IMPORTED_TARGET libcurl)
+pkg_check_modules(curl IMPORTED_TARGET libcurl>=7.85)
 pkg_check_modules(pugixml IMPORTED_TARGET pugixml)
 if(NOT curl_FOUND OR NOT pugixml_FOUND)
-  message(STATUS "libshard_stores.so is not built, because libcurl or pugixml was not found; shardctl will refuse URLs")
+  message(STATUS "libshard_stores.so is not built, because libcurl 7.85 or pugixml was not found; shardctl will refuse URLs")
 endif()
 # For the Python module's extension; not built if nanobind or the headers of Python are missing. Programs that a
 # sanitizer did not build cannot load it.

@@ -115,6 +115,14 @@ def check_hostile(tool, served):
         for match in (LIST, FILE):
             served.reset(Fault(match, kind, times=10**6))
             expect_bounded(tool, "inspect", URL)
+    for body in ("[" * 2_000_000, "[" + "{}," * 500_000 + "{}]", '[{"type": "file", "path": "../x", "size": 1}]',
+                 '[{"type": "file", "path": "model.safetensors", "size": 9223372036854775808}]', '{"sha": "x"}', ""):
+        served.reset(Fault("GET /api/models", "body", times=10**6, value=body))
+        expect_bounded(tool, "inspect", "hf://org/model")
+    served.reset(Fault("GET /api/models/.*/tree", "endless", times=10**6))
+    expect_bounded(tool, "inspect", "hf://org/model")
+    served.reset(Fault("GET /web/parts", "body", times=10**6, value='{"weight_map": {"w": "../../etc/passwd", "v": 1}}'))
+    expect_bounded(tool, "inspect", served.url + "/web/parts")
     served.reset(Fault("GET /bucket/model", "redirect", times=10**6, value="http://169.254.169.254/latest/meta-data"))
     expect_bounded(tool, "inspect", URL)
     served.reset(Fault("GET /web", "redirect", times=10**6))
@@ -154,6 +162,7 @@ def run(check):
             tool = client.Client(served, work)
             tool.expect(0, "gather", bucket / "ckpt", "-o", bucket / "model.safetensors", "--objects", "drop")
             shutil.copy(bucket / "model.safetensors", folder / "web" / "model.safetensors")
+            shutil.copytree(folder / "web", folder / "hub" / "org" / "model")
             check(tool, served)
 
 

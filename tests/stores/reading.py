@@ -148,6 +148,15 @@ def check_credentials(tool, served):
     check_profiles(tool, served)
     tool.expect(0, "inspect", url, AWS_CONTAINER_CREDENTIALS_FULL_URI=served.url + "/role/container",
                 AWS_CONTAINER_AUTHORIZATION_TOKEN="container-token", **none)
+    served.tokens = ["expired"]  # Refused credentials are asked for again, once.
+    tool.expect(0, "inspect", url, AWS_CONTAINER_CREDENTIALS_FULL_URI=served.url + "/role/container",
+                AWS_CONTAINER_AUTHORIZATION_TOKEN="container-token", **none)
+    assert not served.tokens
+    served.tokens = ["expired"] * 9
+    tool.expect(3, "inspect", url, AWS_CONTAINER_CREDENTIALS_FULL_URI=served.url + "/role/container",
+                AWS_CONTAINER_AUTHORIZATION_TOKEN="container-token", holds="ExpiredToken", **none)
+    assert len(served.tokens) == 7, served.tokens
+    served.tokens = []
     (tool.work / "container-token").write_text("container-token\n")
     tool.expect(0, "inspect", url, AWS_CONTAINER_CREDENTIALS_FULL_URI=served.url + "/role/container",
                 AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE=tool.work / "container-token", **none)

@@ -292,7 +292,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def identity(self, path):
         end = (datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(hours=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
-        keys = {"AccessKeyId": KEY_ID, "SecretAccessKey": SECRET, "Token": "session", "Expiration": end}
+        keys = {"AccessKeyId": KEY_ID, "SecretAccessKey": SECRET, "Expiration": end,
+                "Token": self.server.owner.tokens.pop() if self.server.owner.tokens else "session"}
         if path == "/latest/api/token":
             return self.reply(200, "machine-token")
         if path == "/latest/meta-data/iam/security-credentials/":
@@ -376,6 +377,7 @@ class Server:
     def __init__(self, folder):
         self.folder, self.latency, self.page, self.hides_etags = str(folder), 0.0, 1000, False
         self.faults, self.log, self.authorizations, self.begins, self.lock = [], [], [], [], threading.Lock()
+        self.tokens = []  # The first ones that a machine's or a container's service gives.
         self.listeners = [Listener(("127.0.0.1", 0), Handler) for _ in range(2)]
         for number, each in enumerate(self.listeners):
             each.owner, each.is_elsewhere = self, number == 1
