@@ -117,7 +117,8 @@ void Averaging::check_tensor(std::size_t reader, std::size_t i) const {
         .found(dtype_name(other.dtype));
   }
   if (!is_float(first.dtype) && !is_complex(first.dtype)) return;
-  throw Error(ErrorCode::kUnsupported, fmt::format("cannot average '{}': its dtype is {}", first.name, dtype_name(first.dtype)))
+  throw Error(ErrorCode::kUnsupported,
+              fmt::format("cannot average '{}': its dtype is {}", first.name, dtype_name(first.dtype)))
       .of_tensor(first.name)
       .because("sums are computed in float32, from float32, float16 and bfloat16")
       .suggest(Remedy::kExclude, std::string(first.name));

@@ -19,9 +19,9 @@ namespace shard {
 std::vector<float> moving_average_weights(std::size_t count, double beta);
 
 struct AverageOptions {
-  std::vector<float> weights;          ///< One per checkpoint. They need not add up to 1.
-  std::vector<std::string> labels;     ///< The checkpoints' names in messages.
-  std::optional<DType> dtype{};        ///< The dtype of averaged tensors. Default: the first checkpoint's.
+  std::vector<float> weights;       ///< One per checkpoint. They need not add up to 1.
+  std::vector<std::string> labels;  ///< The checkpoints' names in messages.
+  std::optional<DType> dtype{};     ///< The dtype of averaged tensors. Default: the first checkpoint's.
   std::function<bool(const Tensor& tensor)> takes_tensor{};  ///< Empty: all.
   std::function<bool(const Object& object)> takes_object{};  ///< Empty: all.
 };

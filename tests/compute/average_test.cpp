@@ -102,7 +102,9 @@ TEST(Average, KeepsBoxesAndRanksOfTheFirstSource) {
 TEST(Average, NamesOfOneTensorStayTied) {
   std::vector<Stored> sources(2);
   for (Stored& source : sources) {
-    source.add("a", kF32, {2}, std::vector<float>{1, 2}).add_alias("b", "a").add("c", kF32, {2}, std::vector<float>{1, 2});
+    source.add("a", kF32, {2}, std::vector<float>{1, 2})
+        .add_alias("b", "a")
+        .add("c", kF32, {2}, std::vector<float>{1, 2});
   }
   const auto reader = average_of(sources);
   EXPECT_EQ(reader->catalog().tensors[1].alias_of, 0U);

@@ -102,18 +102,20 @@ bool Average::takes(const Tensor& tensor) const {
 
 Skipped Average::count_skipped(const Catalog& first) const {
   const auto is_skipped_entry = [this](const auto& entry) { return is_skipped(entry.name, entry.path); };
-  return {std::ranges::count_if(first.tensors, is_skipped_entry), std::ranges::count_if(first.objects, is_skipped_entry)};
+  return {std::ranges::count_if(first.tensors, is_skipped_entry),
+          std::ranges::count_if(first.objects, is_skipped_entry)};
 }
 
 OpenSource Average::open(const Session& session, const CopyRequest& request, Log& log) {
   std::vector<OpenSource> sources;
-  std::vector<ObjectFaults> others(request.read.paths.size());  // Only the first source's objects are written.
+  std::vector<std::shared_ptr<ObjectFaults>> others;  // Only the first source's objects are written.
   for (std::size_t i = 0; i < request.read.paths.size(); ++i) {
     ReadRequest one = request.read;
     one.paths = {request.read.paths[i]};
+    others.push_back(std::make_shared<ObjectFaults>());
     sources.push_back(open_source(
         session, one, log,
-        {.may_lack_choices = true, .selection = &request.select, .findings = i == 0 ? &faults_ : &others[i]}));
+        {.may_lack_choices = true, .selection = &request.select, .findings = i == 0 ? &faults_ : others[i].get()}));
   }
   std::vector<const OpenSource*> opened;
   for (const OpenSource& source : sources) opened.push_back(&source);
@@ -126,6 +128,7 @@ OpenSource Average::open(const Session& session, const CopyRequest& request, Log
   std::vector<std::unique_ptr<Reader>> readers;
   for (OpenSource& source : sources) readers.push_back(std::move(source.reader));
   OpenSource result = std::move(sources.front());
+  result.faults_of_operands = std::move(others);
   result.reader = averaged(std::move(readers), options);
   check_operands(session, dynamic_cast<const ComputedReader&>(*result.reader));
   result.paths = request.read.paths;
@@ -135,8 +138,9 @@ OpenSource Average::open(const Session& session, const CopyRequest& request, Log
 
 void Average::report() const {
   if (!is_rank_zero(session_) || skipped_.tensors + skipped_.objects == 0) return;
-  note(session_, fmt::format("average: skipped {} and {} of the trainer's states; --optimizer also averages these tensors",
-                             plural(skipped_.tensors, "tensor"), plural(skipped_.objects, "object")));
+  note(session_,
+       fmt::format("average: skipped {} and {} of the trainer's states; --optimizer also averages these tensors",
+                   plural(skipped_.tensors, "tensor"), plural(skipped_.objects, "object")));
 }
 
 }  // namespace
