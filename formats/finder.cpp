@@ -5,11 +5,11 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <set>
 #include <tuple>
 #include <utility>
 
-#include "formats/torch_ranks/rank_source.h"
-#include "formats/torch_ranks/reader.h"
+#include "formats/registry.h"
 #include "libshard/core/error.h"
 #include "libshard/core/name_pattern.h"
 #include "libshard/core/parse_number.h"
@@ -48,10 +48,15 @@ std::string set_of(const std::string& name) {
 
 using Sets = std::map<std::string, std::vector<std::string>>;
 
-/// The names in each set of files that may belong to ranks.
+/// The names in each set of files that may belong to ranks, according to any format that guesses.
 Sets rank_sets_in(const Source& source) {
+  std::set<std::string> names;
+  for (const Format* format : formats()) {
+    if (format->likely_rank_files == nullptr) continue;
+    for (std::string& name : format->likely_rank_files(source)) names.insert(std::move(name));
+  }
   Sets sets;
-  for (const std::string& name : torch_ranks::find_rank_files(source).names) sets[set_of(name)].push_back(name);
+  for (const std::string& name : names) sets[set_of(name)].push_back(name);
   return sets;
 }
 
@@ -66,6 +71,12 @@ Sets sets_in(const Source& source) {
     }
   }
   return sets;
+}
+
+/// True if a format that guesses recognises the content of one file: its tensors are sharded over ranks.
+bool has_shards(const Source& file) {
+  return std::ranges::any_of(formats(),
+                             [&](const Format* format) { return format->is_guessed && format->detect(file); });
 }
 
 /// The last number in a name; -1 if it has none, or one above INT64_MAX.
@@ -177,7 +188,7 @@ class Finder {
     const std::string first = join_path(folder, names.front());
     if (!probe(first)) return;
     const bool has_ranks = has_word(names.front(), kRank);
-    const bool are_cut = (names.size() > 1 || has_ranks) && torch_ranks::detect(source_of(first));
+    const bool are_cut = (names.size() > 1 || has_ranks) && has_shards(source_of(first));
     if (are_cut || (names.size() > 1 && has_ranks)) {
       FoundCheckpoint found{Kind::kFiles, join_path(folder, shell_pattern(names))};
       for (const std::string& name : names) found.files.push_back(join_path(folder, name));

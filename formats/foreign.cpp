@@ -6,10 +6,9 @@
 #include <array>
 #include <cctype>
 
-#include "formats/dcp/source_files.h"
 #include "formats/hdf5_source.h"
-#include "formats/megatron_tracker.h"
 #include "formats/parts/zip/zip.h"
+#include "formats/registry.h"
 #include "libshard/core/error.h"
 #include "libshard/io/paths.h"
 #include "libshard/io/small_text.h"
@@ -50,8 +49,6 @@ struct Mark {
 constexpr std::array kMarks{
     Mark{".snapshot_metadata", "a torchsnapshot checkpoint"},
     Mark{"metadata.pkl", "a torch_checkpointing checkpoint"},
-    Mark{"model_optim_rng.pt", "the folder of one rank of a Megatron-LM checkpoint"},
-    Mark{"common.pt", "a Megatron-core dist_checkpointing folder"},
     Mark{"consolidated.00.pth", "a Llama checkpoint of model-parallel parts"},
     Mark{"checkpoint_metadata.json", "a nanotron checkpoint"},
     Mark{"_CHECKPOINT_METADATA", "an Orbax checkpoint"},
@@ -64,10 +61,6 @@ constexpr std::array kMarks{
 std::string head_of(const SourceStore& store, const std::string& path) {
   if (store.status(path).kind != FileKind::kFile) return {};
   return front_of(*store.open(path), kHeadBytes);
-}
-
-Error unsupported(std::string_view what, const std::string& path) {
-  return Error(ErrorCode::kUnsupported, fmt::format("this is {}, which this build cannot read", what)).in_file(path);
 }
 
 constexpr std::string_view kKerasFile = "a Keras file of compressed weights";
@@ -125,32 +118,19 @@ std::optional<Error> pointer_file(std::string_view head, const std::string& path
   return std::nullopt;
 }
 
-/// The error for one rank's file of a DCP checkpoint: the folder is the checkpoint.
-std::optional<Error> file_of_dcp(const SourceStore& store, const std::string& path) {
-  const std::string folder = parent_path(path);
-  const bool is_item_file = dcp::file_numbers(base_name(path)).rank >= 0;
-  if (!is_item_file && base_name(path) != dcp::kMetadataName) return std::nullopt;
-  if (store.status(path).kind != FileKind::kFile) return std::nullopt;
-  return Error(ErrorCode::kInvalidArgument, "this is one file of a DCP checkpoint, which is read as a folder")
-      .in_file(path)
-      .expected("the folder with .metadata and all .distcp files")
-      .suggest(Remedy::kReadFolder, folder);
-}
-
 /// Suggests to unpack an archive whose weights cannot be read inside it.
 Error unpacked_keras(const std::string& path) {
-  return unsupported(kKerasFile, path)
+  return unreadable_kind(kKerasFile, path)
       .because(fmt::format("{} is an HDF5 file in this zip", kKerasWeightsName))
       .suggest(Remedy::kUnpack, fmt::format("unzip {}", kKerasWeightsName));
 }
 
 std::optional<Error> look_alike_file(const SourceStore& store, const std::string& path) {
-  if (auto part = file_of_dcp(store, path)) return part;
   const std::string head = head_of(store, path);
   if (head.starts_with("PK\x03\x04") && !is_keras_archive(store, path)) {
     const std::string_view what = foreign_zip(store, path);
     if (what == kKerasFile) return unpacked_keras(path);
-    if (!what.empty()) return unsupported(what, path);
+    if (!what.empty()) return unreadable_kind(what, path);
   }
   if (auto pointer = pointer_file(head, path)) return pointer;
   if (is_web_page(head)) {
@@ -162,19 +142,13 @@ std::optional<Error> look_alike_file(const SourceStore& store, const std::string
   return std::nullopt;
 }
 
-/// True for a file of vLLM's rank 1 or later. Each rank has its own parts, under the same tensor names.
-bool is_vllm_part(std::string_view name) {
-  return name.starts_with("model-rank-") && !name.starts_with("model-rank-0-") && name.ends_with(".safetensors");
-}
-
-/// Recognises folders with files of dcp or safetensors that have a different or a further format.
+/// Recognises folders with files of dcp that have a different format.
 std::optional<Error> look_alike_folder(const SourceStore& store, const std::string& folder) {
   const std::string metadata = head_of(store, join_path(folder, ".metadata"));
   // Its metadata is a pickle of its own class, and the items beside it are bytes without a header.
   if (metadata.find("bytecheckpoint.checkpointer.meta_type") != std::string::npos) {
-    return unsupported("a ByteCheckpoint checkpoint", folder);
+    return unreadable_kind("a ByteCheckpoint checkpoint", folder);
   }
-  if (std::ranges::any_of(store.list(folder), is_vllm_part)) return unsupported("a vLLM sharded_state folder", folder);
   return std::nullopt;
 }
 
@@ -189,56 +163,16 @@ constexpr std::array kPatterns{
     Pattern{"", ".onnx", "a folder of ONNX models"},
 };
 
-/// True for the folder above Megatron's iterations. verl also writes a file of that name, beside its global_step_N.
-bool is_megatron_root(const std::vector<std::string>& names) {
-  const auto is_step = [](std::string_view name) { return name.starts_with("global_step_"); };
-  return std::ranges::binary_search(names, kTrackerName) && std::ranges::none_of(names, is_step);
-}
-
-/// Whether a folder contains a complete metadata.json that names a back end of Megatron-Core. No format of this build
-/// supports that back end.
-bool names_backend(const SourceStore& store, const std::string& folder) {
-  std::string text = head_of(store, join_path(folder, "metadata.json"));
-  text.erase(text.find_last_not_of(" \t\r\n") + 1);
-  return text.find("\"sharded_backend\"") != std::string::npos && text.ends_with('}');
-}
-
-/// The reason why the folder above Megatron's iterations is not a checkpoint.
-Error megatron_root(const SourceStore& store, const std::string& folder) {
-  const std::string iteration = tracked_iteration(store, folder);
-  if (iteration.empty()) {
-    return Error(ErrorCode::kCorruption, "the file names no iteration")
-        .in_file(join_path(folder, kTrackerName))
-        .of_kind(FindingKind::kBadHeader)
-        .expected("a number, or release")
-        .hint("pass the folder of one iteration");
-  }
-  const std::string path = join_path(folder, iteration);
-  if (store.status(path).kind == FileKind::kAbsent) {
-    return Error(ErrorCode::kNotFound, fmt::format("the iteration that {} names is missing", kTrackerName))
-        .in_file(path)
-        .of_kind(FindingKind::kMissingFile);
-  }
-  if (names_backend(store, path)) return unsupported("a Megatron-core checkpoint of a different back end", path);
-  return Error(ErrorCode::kCorruption, fmt::format("the iteration that {} names is not a checkpoint", kTrackerName))
-      .in_file(path)
-      .of_kind(FindingKind::kBadHeader)
-      .because(
-          "it contains neither a metadata.json of Megatron-core nor folders mp_rank_* of Megatron-LM that can be read")
-      .suggest(Remedy::kReadFolder, path);
-}
-
 std::optional<Error> foreign_folder(const SourceStore& store, const std::string& folder) {
   const std::vector<std::string> names = store.list(folder);
-  if (is_megatron_root(names)) return megatron_root(store, folder);
   for (const Mark& mark : kMarks) {
-    if (std::ranges::binary_search(names, mark.name)) return unsupported(mark.what, folder);
+    if (std::ranges::binary_search(names, mark.name)) return unreadable_kind(mark.what, folder);
   }
   for (const Pattern& pattern : kPatterns) {
     const auto fits = [&](std::string_view name) {
       return name.starts_with(pattern.begin) && name.ends_with(pattern.end);
     };
-    if (std::ranges::any_of(names, fits)) return unsupported(pattern.what, folder);
+    if (std::ranges::any_of(names, fits)) return unreadable_kind(pattern.what, folder);
   }
   return std::nullopt;
 }
@@ -273,22 +207,36 @@ std::optional<Error> foreign_file(const SourceStore& store, const std::string& p
   const std::string head = head_of(store, path);
   for (const Magic& magic : kMagics) {
     if (!head.starts_with(magic.bytes)) continue;
-    Error error = unsupported(magic.what, path);
+    Error error = unreadable_kind(magic.what, path);
     if (!magic.unpacker.empty()) error.suggest(Remedy::kUnpack, is_packed_tar(path) ? "tar" : magic.unpacker);
     return error;
   }
   if (is_plain_pickle(store, path, head)) {
-    return unsupported("a plain Python pickle", path).because("torch.save writes a zip");
+    return unreadable_kind("a plain Python pickle", path).because("torch.save writes a zip");
   }
   if (const std::string_view tar = tar_kind(head); !tar.empty()) {
-    Error error = unsupported(tar, path);
+    Error error = unreadable_kind(tar, path);
     if (tar == kTar) error.suggest(Remedy::kUnpack, "tar");
     return error;
   }
   return std::nullopt;
 }
 
+/// The first error that a format has for the path.
+template <class Refusal>
+std::optional<Error> ask_formats(Refusal Format::*refusal, const SourceStore& store, const std::string& path) {
+  for (const Format* format : formats()) {
+    if (format->*refusal == nullptr) continue;
+    if (auto error = (format->*refusal)(store, path)) return error;
+  }
+  return std::nullopt;
+}
+
 }  // namespace
+
+Error unreadable_kind(std::string_view what, const std::string& path) {
+  return Error(ErrorCode::kUnsupported, fmt::format("this is {}, which this build cannot read", what)).in_file(path);
+}
 
 std::optional<Error> stand_in_of(const SourceStore& store, const std::string& path) {
   const FileStatus status = store.status(path);
@@ -306,6 +254,7 @@ std::optional<Error> stand_in_of(const SourceStore& store, const std::string& pa
 
 std::optional<Error> foreign_look_alike(const Source& source) {
   for (const std::string& path : source.paths) {
+    if (auto error = ask_formats(&Format::refuse_part, *source.store, path)) return error;
     const bool is_folder = source.store->status(path).kind == FileKind::kFolder;
     auto error = is_folder ? look_alike_folder(*source.store, path) : look_alike_file(*source.store, path);
     if (error) return error;
@@ -316,6 +265,7 @@ std::optional<Error> foreign_look_alike(const Source& source) {
 std::optional<Error> foreign_kind(const Source& source) {
   const SourceStore& store = *source.store;
   for (const std::string& path : source.paths) {
+    if (auto error = ask_formats(&Format::explain_refusal, store, path)) return error;
     const bool is_folder = store.status(path).kind == FileKind::kFolder;
     if (auto error = is_folder ? foreign_folder(store, path) : foreign_file(store, path)) return error;
   }

@@ -18,6 +18,7 @@
 #include "libshard/catalog/targets/format_traits.h"
 #include "libshard/checkpoint/reader.h"
 #include "libshard/checkpoint/writer.h"
+#include "libshard/core/error.h"
 #include "libshard/core/findings.h"
 #include "libshard/io/source_store.h"
 
@@ -128,6 +129,13 @@ struct Format {
   /// kUnsupported
   Rewrite (*rewrite)(const Source& source, const OpenOptions& open, const RewriteOptions& options) = nullptr;
   std::string_view rewrites{};
+  /// For a guessed format: the names of the files in the folder `source` that may be those of ranks.
+  std::vector<std::string> (*likely_rank_files)(const Source& source) = nullptr;
+  /// The error for a path that some format would accept by mistake, although it is a part of a checkpoint of this
+  /// format, or one that this format only writes. Called before `detect` of any format. Null: there is no such path.
+  std::optional<Error> (*refuse_part)(const SourceStore& store, const std::string& path) = nullptr;
+  /// The error for a path that no format recognises, although its names are those of this format. Null: as above.
+  std::optional<Error> (*explain_refusal)(const SourceStore& store, const std::string& path) = nullptr;
 
   bool is_written() const { return make_writer != nullptr || rewrite != nullptr; }
 };

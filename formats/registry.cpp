@@ -38,6 +38,7 @@ class Registry {
     return formats_;
   }
 
+  /// Adding the same object again has no effect, so a plug-in may be loaded twice.
   void add(const Format& format) {
     const std::scoped_lock lock(mutex_);
     for (const Format* each : formats_) {
@@ -49,7 +50,7 @@ class Registry {
 
  private:
   [[noreturn]] static void refuse_name(std::string_view name) {
-    throw Error(ErrorCode::kUnsupported, fmt::format("cannot add the format '{}': another one has its name", name));
+    throw Error(ErrorCode::kUnsupported, fmt::format("cannot add the format '{}': a format of this name exists", name));
   }
 
   mutable std::mutex mutex_;

@@ -1,17 +1,21 @@
 """Differences between the site and the repository's pages."""
 import re
+import sys
 from pathlib import Path
 
 SOURCE = Path(__file__).resolve().parent.parent.parent
+sys.path.append(str(SOURCE / "docs/site"))
+import messages  # noqa: E402
 
 
 def on_nav(nav, config, files):
-    """Adds formats' pages to the section of formats, and pages that are not in the list to the first one, so
-    neither needs a line."""
-    use, formats = (next(item for item in nav.items if item.title == title) for title in ("Use it", "Formats"))
+    """Adds pages of formats and of answers to their sections, and pages that are not in the list to the first one, so
+    that none of them needs a line."""
+    use, answers, formats = (next(item for item in nav.items if item.title == title) for title in ("Use it", "Answers", "Formats"))
     listed = {page.file.src_uri for page in nav.pages}
     for file in sorted(files.documentation_pages(), key=lambda file: file.src_uri):
-        section = formats if re.fullmatch(r"formats/\w+/README\.md", file.src_uri) else use
+        is_format = re.fullmatch(r"formats/\w+/README\.md", file.src_uri)
+        section = formats if is_format else answers if file.src_uri.startswith("docs/answers/") else use
         if file.src_uri not in listed and (section is formats or file.src_uri.startswith("docs/")):
             section.children.append(file.page)
             file.page.parent = section
@@ -24,6 +28,10 @@ def on_page_markdown(markdown, page, config, files):
         language = {".yml": "yaml"}.get(Path(match[2]).suffix, "bash")
         return f"{match[1]}\n\n```{language}\n{(SOURCE / match[2]).read_text()}```\n"
 
+    if first := re.match(r"# .*\n\n([\w`][^\n]*(?:\n[\w`][^\n]*)*)", markdown):
+        page.meta.setdefault("description", re.sub(r"\s+", " ", re.sub(r"\]\([^)]*\)|[`*\[]", "", first[1])))  # For search engines.
     markdown = re.sub(r"^(\[[^\]]+\]\(\.\./(scripts/examples/[^)]+)\))$", content, markdown, flags=re.MULTILINE)
+    if page.file.src_uri == "docs/troubleshooting.md":
+        markdown += "\n" + messages.list_of(messages.messages(SOURCE), messages.rows_of(markdown))
     # Words after the language of a block are for tests.
     return re.sub(r"^(```\w+) .*$", r"\1", markdown, flags=re.MULTILINE)

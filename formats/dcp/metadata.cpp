@@ -113,7 +113,8 @@ Error bad_places(const std::string& why) { return pickle::malformed("storage_dat
 
 Error no_place(std::string_view name, const std::string& offsets) {
   const std::string chunk = offsets.empty() ? "" : fmt::format(" its chunk at {}", offsets);
-  return bad_places(fmt::format("'{}':{}{} has no place", name, offsets.empty() ? " it" : "", chunk)).of_tensor(name);
+  return bad_places(fmt::format("'{}':{}{} has no location", name, offsets.empty() ? " it" : "", chunk))
+      .of_tensor(name);
 }
 
 /// True if the item is compressed with zstd. \throws Error kUnsupported  the item has any other transform
@@ -158,7 +159,7 @@ class StorageDataReader {
     }
     try {
       std::uint32_t& slot = slot_of(name, *target, key);
-      if (slot != kNoIndex) throw bad_places(fmt::format("it has two places for one chunk of '{}'", name));
+      if (slot != kNoIndex) throw bad_places(fmt::format("it has two locations for one chunk of '{}'", name));
       slot = static_cast<std::uint32_t>(out_.items.size());
       out_.items.push_back(item_of(name, place));
     } catch (Error& error) {

@@ -82,7 +82,7 @@ class DcpHfWriter final : public Writer {
         fmt::format("cannot write several boxes of tensor '{}' on rank {}: dcp-hf allows one", tensor.name, rank))
         .of_tensor(tensor.name)
         .of_rank(rank)
-        .because("a file names each tensor once, with one place")
+        .because("a file lists each tensor once, with one offset")
         .suggest(Remedy::kOneBoxPerRank)
         .suggest(Remedy::kWriteAs, "dcp");
   }

@@ -70,6 +70,7 @@ class ParamLayout {
     return {std::move(usual), kAlignments.front()};  // Not reached, because one of them did not match.
   }
 
+  /// The slices of the group under one alignment. An impossible layout means that the parameters' shapes are wrong.
   FlatLayout slice(std::int64_t alignment) const {
     try {
       return lay_flat(numels_of(groups_[group_]), {}, FlatRule::zero12(std::ssize(ranks_), alignment));
@@ -78,6 +79,7 @@ class ParamLayout {
     }
   }
 
+  /// A rank's slice may be stored with or without the padding at the end of the buffer.
   bool fits(const OptimizerStates& rank, const FlatLayout& sliced) const {
     const std::int64_t length = rank.masters[group_].shape[0];
     return length == sliced.part_size() || length == sliced.used_by(rank.ranks.data_rank);

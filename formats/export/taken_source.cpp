@@ -103,7 +103,7 @@ void check_variants(const std::string& folder, const std::vector<LoaderFiles>& s
 void check_parts(const std::string& folder, const LoaderFiles& set) {
   const std::string missing = hf_index::missing_part(set.weights, set.suffix);
   if (missing.empty()) return;
-  throw Error(ErrorCode::kNotFound, "a part that the names of the others count is missing")
+  throw Error(ErrorCode::kNotFound, "a part is missing: the names of the others show it")
       .in_file(join_path(folder, missing))
       .of_kind(FindingKind::kMissingFile)
       .hint("fetch the missing file");

@@ -64,7 +64,7 @@ std::size_t inflate_or_say(std::span<const std::byte> stream, std::span<std::byt
           .expected(fmt::format("{}", out.size()));
     }
   }
-  if (status == Z_BUF_ERROR) throw damaged(shown, "its deflate stream is cut short", FindingKind::kTruncated);
+  if (status == Z_BUF_ERROR) throw damaged(shown, "its deflate stream is truncated", FindingKind::kTruncated);
   if (status == Z_MEM_ERROR) throw Error(ErrorCode::kResource, fmt::format("cannot decode {}: out of memory", shown));
   if (state.msg != nullptr && std::string_view(state.msg) == "incorrect data check") {
     throw damaged(shown, "the checksum of its deflate stream differs", FindingKind::kCrcMismatch);
@@ -99,7 +99,7 @@ Bytes expanded(std::span<const std::byte> stream, const FilterStep& step, std::s
   if (!is_whole && *made == out.size()) {
     throw damaged(shown, "its LZF stream decodes to more bytes than the chunk has").expected(step.out.bytes);
   }
-  if (!is_whole) throw damaged(shown, "its LZF stream is cut short", FindingKind::kTruncated);
+  if (!is_whole) throw damaged(shown, "its LZF stream is truncated", FindingKind::kTruncated);
   if (step.out.is_exact && *made < out.size()) {
     throw damaged(shown, "its LZF stream decodes to fewer bytes than the chunk has")
         .expected(step.out.bytes)

@@ -113,8 +113,9 @@ OutgoingBox packed_box(const Tensor& tensor, const Chunk& chunk) {
   if (!is_run(tensor.shape, chunk)) {
     throw Error(ErrorCode::kUnsupported, fmt::format("cannot write pieces of tensor '{}' to HDF5", tensor.name))
         .of_tensor(tensor.name)
-        .because(fmt::format("its elements of dtype {} are a row of bytes, of which a piece is not one run",
-                             dtype_name(tensor.dtype)))
+        .because(
+            fmt::format("its elements of dtype {} are stored as a row of bytes, and a piece is not one run of them",
+                        dtype_name(tensor.dtype)))
         .suggest(Remedy::kWriteAs, "dcp");
   }
   const DTypeBlock block = dtype_block(tensor.dtype);

@@ -37,7 +37,7 @@ Error foreign_class(const Value& opaque, const Value& object, std::string_view n
   error.of_tensor(name)
       .of_kind(FindingKind::kForbiddenGlobal)
       .found(shown)
-      .because("Python would import it, and could be made to run code, to load this file; nothing was run here")
+      .because("to load this file, Python would import it and could run its code; shardctl ran nothing")
       .suggest(Remedy::kOpaqueGlobals);
   return error;
 }

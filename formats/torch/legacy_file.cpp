@@ -173,7 +173,7 @@ class LegacyFile final : public SavedFile {
           .of_kind(FindingKind::kShapeMismatch);
     }
     if (found->bytes > file_->size() - at_ - kCountBytes) {
-      throw wrong("is cut short")
+      throw wrong("is truncated")
           .expected(fmt::format("{} bytes at {}", found->bytes, at_ + kCountBytes))
           .found(fmt::format("a file of {}", file_->size()))
           .of_kind(FindingKind::kTruncated)

@@ -57,7 +57,7 @@ class TorchReader final : public SavedReader {
     // Parts without their index are read only for repair. Their names contain the count.
     const std::string missing = hf_index::missing_part(source_.names, kBinSuffix);
     if (missing.empty()) return;
-    findings_.report(Error(ErrorCode::kNotFound, "a part that the names of the others count is missing")
+    findings_.report(Error(ErrorCode::kNotFound, "a part is missing: the names of the others show it")
                          .in_file(join_path(source_.folder, missing))
                          .of_kind(FindingKind::kMissingFile));
   }

@@ -68,11 +68,11 @@ class SummedRecord final : public RandomReader {
     if (found == crc32_) return;
     throw Error(ErrorCode::kCorruption, fmt::format("record '{}' does not match its checksum", record_))
         .in_file(name_)
-        .because("bytes of the file changed after it was written")
+        .because("the file changed after it was written")
         .of_kind(FindingKind::kCrcMismatch)
         .expected(fmt::format("CRC-32 {:08x}", crc32_))
         .found(fmt::format("{:08x}", found))
-        .hint("fetch the file again, or restore it from a copy");
+        .hint("download the file again, or restore it from a backup");
   }
 
   const std::shared_ptr<const RandomReader> file_;
@@ -442,7 +442,7 @@ std::vector<std::int64_t> SavedFiles::integers(std::uint32_t file, const TensorV
   const std::int64_t count = checked_numel(view.shape);
   const std::int64_t span = count == 0 ? 0 : last_element(view.shape, view.strides, view.first) - view.first + 1;
   if (!is_integer(view.dtype) || count > limit || span > limit) {
-    throw Error(ErrorCode::kCorruption, fmt::format("{} numbers of dtype {} where at most {} integers make sense",
+    throw Error(ErrorCode::kCorruption, fmt::format("{} numbers of dtype {}, but at most {} integers are possible",
                                                     std::max(count, span), dtype_name(view.dtype), limit))
         .of_kind(FindingKind::kBadPickle);
   }

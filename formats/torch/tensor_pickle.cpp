@@ -197,7 +197,7 @@ void read_storage(const StorageId& storage, const Value& persistent, TensorView&
   if (part.kind != ValueKind::kTuple || part.items().size() != 3) malformed("its storage's view is not a triple");
   view.first = natural(*part.items()[1], "storage view's offset");
   if (checked_add(view.first, natural(*part.items()[2], "storage view's size")) > storage.count) {
-    malformed("its storage's view leaves the storage");
+    malformed("its storage's view extends past the storage");
   }
 }
 

@@ -109,7 +109,7 @@ std::vector<std::size_t> read_order(const Value* value, const Sharding& sharding
       const auto index = static_cast<std::size_t>(axis);
       const bool fits = index < axes && sharding.placements[index].kind == Placement::kShard &&
                         sharding.placements[index].dim == dim && std::ranges::find(order, index) == order.end();
-      if (!fits) throw malformed("ShardOrderEntry", fmt::format("axis {} does not cut dimension {}", axis, dim));
+      if (!fits) throw malformed("ShardOrderEntry", fmt::format("axis {} does not shard dimension {}", axis, dim));
       order.push_back(index);
     }
   }
@@ -161,7 +161,7 @@ void append_steps(const Value& sizes, const Value& strides, AxisSteps& steps, in
   const auto each_size = sequence(sizes, "mesh layout's shape"),
              each_stride = sequence(strides, "mesh layout's stride");
   if (each_size.size() != each_stride.size() || depth == kMaxNesting) {
-    throw malformed("mesh layout", "its shape and stride do not fit one another");
+    throw malformed("mesh layout", "its shape and stride do not match");
   }
   for (std::size_t i = 0; i < each_size.size(); ++i) append_steps(*each_size[i], *each_stride[i], steps, depth + 1);
 }
@@ -179,7 +179,7 @@ std::vector<AxisSteps> read_layout(const Value& layout) {
       append_steps(shape, stride, axes.emplace_back());
     } else {
       const auto sizes = sequence(shape, "mesh layout's shape"), strides = sequence(stride, "mesh layout's stride");
-      if (sizes.size() != strides.size()) throw malformed("mesh layout", "its shape and stride do not fit one another");
+      if (sizes.size() != strides.size()) throw malformed("mesh layout", "its shape and stride do not match");
       for (std::size_t i = 0; i < sizes.size(); ++i) append_steps(*sizes[i], *strides[i], axes.emplace_back());
     }
   }

@@ -64,7 +64,7 @@ class DTensorMerge {
       return contradiction(
                  context_, holder, kind,
                  fmt::format("rank {} records a different {} from rank {}", holder.rank(), what, holders_[0].rank()))
-          .because("files of different saves do not make one checkpoint");
+          .because("the files come from different saves");
     };
     if (!(value.shape == first_.shape)) {
       throw differs(FindingKind::kShapeMismatch, "shape")
@@ -94,7 +94,7 @@ class DTensorMerge {
       if (ranks_.emplace(piece.rank, &value).second) continue;
       throw contradiction(context_, holder, FindingKind::kMixedSave,
                           fmt::format("rank {} is also on the mesh of a different file's part of it", piece.rank))
-          .because("files of different saves do not make one checkpoint");
+          .because("the files come from different saves");
     }
     return entry->second;
   }

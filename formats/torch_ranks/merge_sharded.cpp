@@ -82,7 +82,7 @@ class ShardedTensorMerge {
     for (std::size_t i = 0; i < value.all.size(); ++i) {
       const ShardBox &a = first_.all[i], &b = value.all[i];
       if (a.offsets == b.offsets && a.sizes == b.sizes && (!compare_ranks || a.rank == b.rank)) continue;
-      throw differs(holder, FindingKind::kMixedSave, fmt::format("place of shard {}", i))
+      throw differs(holder, FindingKind::kMixedSave, fmt::format("position of shard {}", i))
           .expected(fmt::format("{}, rank {}", box_text(a), a.rank))
           .found(fmt::format("{}, rank {}", box_text(b), b.rank));
     }
@@ -100,7 +100,7 @@ class ShardedTensorMerge {
     }
     if (is_of_world(value_of(holder)) && local.box.rank >= 0 && local.box.rank != holder.rank()) {
       throw contradiction(context_, holder, FindingKind::kRankMismatch,
-                          fmt::format("the shard of {} is placed on another rank", box_text(local.box)))
+                          fmt::format("the shard of {} is on a different rank", box_text(local.box)))
           .expected(holder.rank())
           .found(local.box.rank);
     }

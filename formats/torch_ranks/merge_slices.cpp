@@ -95,9 +95,10 @@ class SliceMerge {
   void add(const Holder& holder, Dims shape, const RankPiece& piece) {
     const torch_save::TensorView& view = view_of(holder);
     if (!std::ranges::equal(view.shape, piece.local_sizes)) {
-      throw contradiction(context_, holder, FindingKind::kShapeMismatch,
-                          fmt::format("the slice of rank {} has not the size that the layout gives it", holder.rank()))
-          .because(fmt::format("all slices together are {}, which the layout cuts otherwise", to_string(shape)))
+      throw contradiction(
+          context_, holder, FindingKind::kShapeMismatch,
+          fmt::format("the slice of rank {} does not have the size that the layout defines", holder.rank()))
+          .because(fmt::format("all slices together are {}, which the layout shards differently", to_string(shape)))
           .expected(to_string(piece.local_sizes))
           .found(to_string(view.shape));
     }

@@ -39,7 +39,7 @@ Wrapper wrapper(Arena& arena, const Subclass& from) {
   const std::string_view layout_name = is_named ? layout.items()[0]->text() : layout.text();
   if (layout_name != "torch.strided" && layout_name != "strided") {
     throw Error(ErrorCode::kUnsupported, fmt::format("{}s of layout {} are not supported", from.name, layout_name))
-        .because("only strided tensors have rows and columns to cut");
+        .because("only strided tensors have rows and columns");
   }
   return {dtype(*arguments[1], from.name), dims(arena, *arguments[2], from.name), boolean(*arguments[7], from.name),
           device(*arguments[6], arena, from.name)};

@@ -41,7 +41,8 @@ std::vector<Dims> read_boxes(Arena& arena, const Value& list, std::string_view w
 void check_inside(Dims offset, Dims size, Dims shape, std::string_view what) {
   for (int d = 0; d < shape.size(); ++d) {
     if (checked_add(offset[d], size[d]) <= shape[d]) continue;
-    throw malformed(kWhat, fmt::format("a piece of {} at {} leaves the {}", to_string(size), to_string(offset), what))
+    throw malformed(kWhat,
+                    fmt::format("a piece of {} at {} extends past the {}", to_string(size), to_string(offset), what))
         .of_kind(FindingKind::kOutOfBounds)
         .expected(to_string(shape));
   }
@@ -303,7 +304,7 @@ std::optional<PlacedTensorValue> as_placed_tensor(Arena& arena, const Value& val
   const std::vector<Dims> size = read_boxes(arena, *sizes, "local size", dimensions);
   if (at.size() != from.size() || at.size() != size.size() || view->shape.size() != dimensions) {
     throw malformed(kWhat,
-                    fmt::format("its attributes are of {}, {} and {} pieces", at.size(), from.size(), size.size()))
+                    fmt::format("its attributes describe {}, {} and {} pieces", at.size(), from.size(), size.size()))
         .of_kind(FindingKind::kShapeMismatch);
   }
   for (std::size_t i = 0; i < at.size(); ++i) {

@@ -132,7 +132,7 @@ class RankAssigner {
                                                                  plural(file.world_size, "rank"), others, world_size))
                            .in_file(shown(file))
                            .of_kind(FindingKind::kWorldSizeMismatch)
-                           .because("files of different saves do not make one checkpoint")
+                           .because("the files come from different saves")
                            .expected(world_size)
                            .found(file.world_size));
       return true;

@@ -400,7 +400,7 @@ void check_sharded_tensor(const Catalog& target, const Tensor& tensor) {
 /// Checks that the tensor has placements on a mesh of all ranks, with one local tensor on each.
 void check_words(const Catalog& target, const Tensor& tensor) {
   if (tensor.sharding == kNoIndex) {
-    throw not_describable(tensor, fmt::format("'{}' is cut into boxes that no placement describes", tensor.name))
+    throw not_describable(tensor, fmt::format("'{}' is sharded into boxes that no placement describes", tensor.name))
         .suggest(Remedy::kHoldAs, "sharded_tensor")
         .suggest(Remedy::kUseMesh);
   }
@@ -420,8 +420,8 @@ void check_dtensor(const Catalog& target, const Tensor& tensor) {
   const auto other =
       std::ranges::find_if(placements, [](const Placement& each) { return each.split != CutRule::kChunk; });
   if (other == placements.end()) return;
-  throw not_describable(tensor, fmt::format("'{}' is cut into parts that a DTensor cannot have", tensor.name))
-      .because("torch cuts DTensors by the rule of torch.chunk only")
+  throw not_describable(tensor, fmt::format("'{}' is sharded into parts that a DTensor cannot have", tensor.name))
+      .because("torch shards DTensors only by the rule of torch.chunk")
       .found(to_string(*other))
       .suggest(Remedy::kHoldAs, "plain")
       .suggest(Remedy::kHoldAs, "sharded_tensor");
@@ -467,7 +467,7 @@ class RanksWriter final : public torch_save::ZipsWriter {
                                   [&lost](std::string_view name) { lost.add(name); });
     if (lost.count() > 0) {
       target.warnings.push_back(
-          fmt::format("tensors are cut and written without the attributes of their Parameters: {}", lost.text()));
+          fmt::format("tensors are sharded and written without the attributes of their Parameters: {}", lost.text()));
     }
     return set;
   }
@@ -518,7 +518,8 @@ class RanksWriter final : public torch_save::ZipsWriter {
       const bool is_second = i > 0 && tensor.name == target.tensors[i - 1].name;
       if (is_second &&
           (is_cut[i] != is_cut[i - 1] || (is_cut[i] && tensor.sharding != target.tensors[i - 1].sharding))) {
-        throw not_describable(tensor, fmt::format("two tensors are named '{}' and cut differently", tensor.name))
+        throw not_describable(tensor,
+                              fmt::format("two tensors are named '{}' and are sharded differently", tensor.name))
             .because("a layout document goes by name");
       }
       if (is_cut[i] && !is_second) names.push_back({tensor.name, target.shardings[tensor.sharding].placements});

@@ -1,5 +1,8 @@
 #include "formats/vllm/format.h"
 
+#include <algorithm>
+
+#include "formats/foreign.h"
 #include "libshard/core/error.h"
 
 namespace shard {
@@ -13,6 +16,18 @@ std::unique_ptr<Reader> open(const Source& source, const OpenOptions&) {
       .in_file(source.paths.front());
 }
 
+/// True for a file of vLLM's rank 1 or later. Each rank has its own parts, under the same tensor names.
+bool is_vllm_part(std::string_view name) {
+  return name.starts_with("model-rank-") && !name.starts_with("model-rank-0-") && name.ends_with(".safetensors");
+}
+
+/// The safetensors format would read such a folder as one checkpoint, in which names appear twice.
+std::optional<Error> refuse_parts(const SourceStore& store, const std::string& path) {
+  if (store.status(path).kind != FileKind::kFolder) return std::nullopt;
+  if (!std::ranges::any_of(store.list(path), is_vllm_part)) return std::nullopt;
+  return unreadable_kind("a vLLM sharded_state folder", path);
+}
+
 }  // namespace
 
 const Format kVllmFormat{
@@ -21,6 +36,7 @@ const Format kVllmFormat{
     .detect = detect,
     .open = open,
     .make_writer = vllm::make_writer,
+    .refuse_part = refuse_parts,
 };
 
 }  // namespace shard

@@ -70,6 +70,7 @@ void CatalogBuilder::add_whole(std::uint32_t stored) {
   add_chunk({catalog_.arena->zeros(whole.shape.size()), whole.shape, whole.strides, whole.first, stored});
 }
 
+/// The part has the strides of the stored tensor, and begins at its element `from`.
 void CatalogBuilder::add_part(std::uint32_t stored, std::span<const std::int64_t> offsets,
                               std::span<const std::int64_t> sizes, std::span<const std::int64_t> from) {
   const StoredTensor& whole = catalog_.stored[stored];
@@ -80,6 +81,7 @@ void CatalogBuilder::add_part(std::uint32_t stored, std::span<const std::int64_t
   add_chunk(stored, offsets, sizes, whole.strides, first);
 }
 
+/// An empty chunk is placed at the end of each dimension in which it has no elements.
 void CatalogBuilder::add_empty(std::uint32_t stored) {
   const StoredTensor& empty = catalog_.stored[stored];
   const Dims shape = tensor().shape;
@@ -88,6 +90,8 @@ void CatalogBuilder::add_empty(std::uint32_t stored) {
   add_chunk({catalog_.arena->dims(offsets), empty.shape, empty.strides, empty.first, stored});
 }
 
+/// A run of row-major elements is a few boxes. All of them have the strides of the whole tensor, which are computed
+/// once.
 void CatalogBuilder::add_run(std::uint32_t stored, std::int64_t begin, std::int64_t count, std::int64_t first) {
   const Dims shape = tensor().shape;
   if (!has_strides_) strides_ = row_major_strides(*catalog_.arena, shape);

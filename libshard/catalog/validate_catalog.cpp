@@ -326,7 +326,7 @@ class Proportion {
 
   Error finding(std::string_view name) const {
     return Error(ErrorCode::kCorruption,
-                 fmt::format("tensors claim {:.0f} bytes but the files hold only {:.0f}", claimed_, stored_))
+                 fmt::format("tensors claim {:.0f} bytes, but the files have only {:.0f}", claimed_, stored_))
         .of_tensor(name)
         .because(fmt::format("beyond 1 GiB no checkpoint claims more than {} times the bytes of its files; a file that "
                              "was built to keep its readers busy may",

@@ -187,6 +187,7 @@ void Comparer::add_integers(std::int64_t begin, std::span<const std::byte> a, st
   }
 }
 
+/// Compares dtypes without arithmetic bit by bit; elements may share bytes.
 void Comparer::add_bits(std::int64_t begin, std::int64_t count, std::span<const std::byte> a,
                         std::span<const std::byte> b) {
   const DTypeBlock block = dtype_block(dtype_);
@@ -224,6 +225,8 @@ void Comparer::differs_by(std::int64_t element, double abs, double rel) {
   if (abs > 0 && std::isfinite(abs)) count(abs_counts_, kDecades, decade_of(abs) - kLowestDecade);
 }
 
+/// Floats are ordered like sign and magnitude integers. The distance between numbers of different signs passes through
+/// zero.
 std::uint64_t Comparer::ulps_apart(const std::byte* a, const std::byte* b) const {
   const int bits = 8 * element_bytes(part_);
   const std::uint64_t x = load(a, bits / 8), y = load(b, bits / 8);
@@ -300,6 +303,8 @@ ValueDifference read_values(WireReader& from) {
 
 }  // namespace
 
+/// Two objects with equal values may be stored with different datatypes, which only a format with stored forms can
+/// tell.
 bool differ_in_form(const Catalog& a, const Catalog& b, const Value* in_a, const Value* in_b) {
   if (a.originals == nullptr || b.originals == nullptr || a.originals->format != b.originals->format) return false;
   const StoredObject *stored_a = a.originals->stored_as(in_a), *stored_b = b.originals->stored_as(in_b);
@@ -408,6 +413,7 @@ void ValuePass::read(const std::stop_token& stop) {
   });
 }
 
+/// Equal tensors are removed from the list of differences.
 void ValuePass::finish() {
   if (impl_->group.size() > 1) impl_->collect();
   std::erase_if(impl_->found.values, [](const TensorPair& pair) { return pair.values.differing == 0; });

@@ -28,6 +28,7 @@ struct DigestPass::Impl {
   void collect();
 };
 
+/// Elements are hashed in row-major order, so the digest does not depend on layout or format.
 std::string DigestPass::Impl::digest_of(const SelectedTensor& tensor) {
   BlockReader blocks(reader.catalog(), reader, tensor, progress, pool, threads);
   Hasher hasher(algorithm);
@@ -90,6 +91,7 @@ std::vector<std::string> tensor_digests(Reader& reader, const Selection& selecti
   return pass.finish();
 }
 
+/// Hashes one line per tensor, which a user can repeat from the output of `shardctl digest --json`.
 std::string checkpoint_digest(const Catalog& catalog, const Selection& selection, std::span<const std::string> digests,
                               HashAlgorithm algorithm) {
   Hasher hasher(algorithm);

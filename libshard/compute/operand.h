@@ -1,5 +1,5 @@
 /// \file
-/// Operand: ranges of a leaf's elements, of which the last is kept. Inside libshard/compute only.
+/// Operand: reads ranges of a leaf's elements, and keeps the last one. Inside libshard/compute only.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@
 
 namespace shard {
 
-/// Threads: one each.
+/// The last range is kept, so that overlapping reads do not read bytes again. Threads: one per object.
 class Operand {
  public:
   Operand(Readers readers, const Leaf& leaf);
@@ -22,9 +22,9 @@ class Operand {
   const Tensor& tensor() const { return tensor_; }
   DType dtype() const { return tensor_.dtype; }
   std::int64_t elements() const { return elements_; }
-  /// Elements [begin, end) as stored. Valid until the next call. \throws Error as the reader
+  /// Reads elements [begin, end) as they are stored. Valid until the next call. \throws Error as the reader
   std::span<const std::byte> read(std::int64_t begin, std::int64_t end);
-  /// The same, as float32, into `out`.
+  /// Reads elements from `begin` on into `out`, as float32.
   void read_floats(std::int64_t begin, std::span<float> out);
 
  private:

@@ -20,7 +20,7 @@ namespace {
 
 constexpr std::int64_t kBlock = 32 << 10;  ///< Elements that are compared at once.
 
-/// The numbers of a scheme's codes.
+/// The numbers that the codes of a scheme represent.
 class CodeNumbers {
  public:
   /// \param book  of CodeKind::kBook
@@ -42,10 +42,11 @@ class CodeNumbers {
     sorted_.erase(std::ranges::unique(sorted_).begin(), sorted_.end());
     if (sorted_.empty()) sorted_ = {0};
     top_ = std::max(std::abs(sorted_.front()), std::abs(sorted_.back()));
+    // An exponent is rounded up or down, so the largest code of a full block is at least half of the range.
     if (codes.scales.are_exponents) top_ /= 2;
   }
 
-  /// The number nearest to `value`; without a zero point, so that it may be any integer if there are zero points.
+  /// The number nearest to `value`. Zero points are not applied, so for integers it may be any integer.
   double nearest(double value) const {
     if (sorted_.empty()) return static_cast<double>(std::llrint(value));
     const auto above = std::ranges::lower_bound(sorted_, value);
@@ -54,10 +55,10 @@ class CodeNumbers {
     return value - *(above - 1) <= *above - value ? *(above - 1) : *above;
   }
 
-  /// Whether neighbours differ by more than 1/16.
+  /// True if adjacent numbers differ by more than 1/16 of their size.
   bool is_sparse() const { return is_sparse_; }
 
-  /// Whether a block with these least and largest weights over its scale fills the range of codes.
+  /// True if a block fills the range of codes. `least` and `largest` are its extreme weights divided by its scale.
   bool fills(double least, double largest) const {
     if (has_zeros_) return nearest(std::max(largest, 0.0)) - nearest(std::min(least, 0.0)) >= range_;
     return std::max(std::abs(nearest(least)), std::abs(nearest(largest))) >= top_;
@@ -72,12 +73,13 @@ class CodeNumbers {
     sorted_.assign(numbers.begin(), numbers.end());
   }
 
-  std::vector<double> sorted_;  ///< Without repetition. Empty: all integers.
+  std::vector<double> sorted_;  ///< Without duplicates. Empty: all integers.
   bool has_zeros_, is_sparse_ = false;
-  double range_ = 0, top_ = 0;  ///< The last unsigned code; the least of the largest codes of a block that is full.
+  double range_ = 0, top_ = 0;  ///< The last unsigned code; the least number that the largest code of a full block has.
 };
 
-/// The scale to which an element belongs. Elements are numbered in row-major order of the weight.
+/// Finds the scale of an element. Elements are numbered in row-major order of the weight. Scales are grouped into
+/// pages, which the elements visit one after another.
 class Cells {
  public:
   Cells(const Formula& formula, const ScaledCodes& codes, std::span<const std::int32_t> groups)
@@ -86,12 +88,12 @@ class Cells {
     columns_ = codes.column_group ? codes.groups : ceil_div(codes.columns, codes.scales.grid.block_columns);
   }
 
-  /// Scales that are met in any order before the next ones: those of a slice, of a row of blocks, or one.
+  /// The number of scales in a page, whose elements are in any order: those of a slice, of a row of blocks, or one.
   std::int64_t per_page() const { return is_transposed_ ? checked_mul(rows_, columns_) : is_single() ? 1 : columns_; }
 
   struct Place {
     std::int64_t page = 0, cell = 0;
-    std::int64_t count = 1;  ///< Elements from this one on that have the same scale.
+    std::int64_t count = 1;  ///< The number of consecutive elements with this scale, including this one.
   };
   Place at(std::int64_t element) const {
     const std::int64_t slice_size = codes_.rows * codes_.columns, slice = element / slice_size,
@@ -126,7 +128,7 @@ class Cells {
   std::int64_t rows_ = 1, columns_ = 1;  ///< Scales of a slice.
 };
 
-/// Counts one weight from its elements in row-major order.
+/// Counts the codes and scales of one weight that come back. Receives its elements in row-major order.
 class Counter {
  public:
   Counter(const CodeNumbers& numbers, const Cells& cells) : numbers_(numbers), cells_(cells) {
@@ -162,16 +164,18 @@ class Counter {
     float least = std::numeric_limits<float>::infinity(), largest = -std::numeric_limits<float>::infinity();
   };
 
+  /// `value` was computed from code and scale in float32; `plain` is the weight to check.
   bool comes_back(float value, float scale, float plain) const {
     if (std::isnan(value) || std::isnan(plain)) return std::isnan(value) && std::isnan(plain);
     if (scale == 0 || !std::isfinite(scale) || value == plain) return value == plain;
     if (numbers_.is_sparse() && std::abs(value) > 1e-30F && std::abs(plain - value) <= std::abs(value) * 0x1p-8F) {
-      return true;  // Most of them: a rounding to bfloat16 is less than half of the way to the next number.
+      return true;  // The usual case: rounding to bfloat16 changes less than half of the distance to the next number.
     }
     return numbers_.nearest(static_cast<double>(plain) / static_cast<double>(scale)) ==
            numbers_.nearest(static_cast<double>(value) / static_cast<double>(scale));
   }
 
+  /// Counts the scales of the page, and starts the next one.
   void flush(std::int64_t next) {
     for (Cell& cell : page_) {
       const bool is_known = cell.largest >= cell.least && (cell.least != 0 || cell.largest != 0) &&
@@ -194,7 +198,7 @@ class Counter {
   PackedCounts counts_;
 };
 
-/// Whole tensors of a reader, one at a time.
+/// The elements of one tensor of a reader.
 class Elements {
  public:
   Elements(const Reader& reader, std::uint32_t tensor, std::int64_t memory_bytes)
@@ -225,22 +229,22 @@ std::vector<float> floats_of(const Reader& source, const Leaf& leaf) {
   return {all.begin(), all.end()};
 }
 
-/// The group of each row or column; empty if blocks follow one another.
+/// The group of each row or column; empty if groups are blocks of the grid.
 std::vector<std::int32_t> groups_of(const ScaledCodes& codes, const Reader& source) {
   if (!codes.row_group && !codes.column_group) return {};
   const std::vector<float> stated = floats_of(source, codes.row_group ? *codes.row_group : *codes.column_group);
   const std::int64_t size = ceil_div(std::max<std::int64_t>(1, std::ssize(stated)), codes.groups);
-  const bool is_in_order = std::ranges::find(stated, -1.0F) != stated.end();  // It was never filled in.
+  const bool is_in_order = std::ranges::find(stated, -1.0F) != stated.end();  // The index was never filled in.
   std::vector<std::int32_t> groups(stated.size());
   for (std::size_t i = 0; i < groups.size(); ++i) {
     const bool is_group = !is_in_order && stated[i] >= 0 && stated[i] < static_cast<float>(codes.groups);
     groups[i] = is_group ? static_cast<std::int32_t>(stated[i])
                          : static_cast<std::int32_t>(static_cast<std::int64_t>(i) / size);
   }
-  return groups;  // Reading the values refuses a group that does not exist.
+  return groups;  // A group that does not exist is refused when the values are read.
 }
 
-/// The formula for the scales of a weight.
+/// A formula whose values are the scales of the weight, element by element.
 Formula scales_of(const Formula& weight) {
   Formula scales = weight;
   scales.name += " (scales)";

@@ -1,12 +1,12 @@
 /// \file
 /// Packs plain weights again by the schemes of quantized modules, and counts the codes and scales that come back.
 ///
-/// A code comes back if the number nearest to the weight over its stored scale is the code's. So all codes of a correct
-/// dequantization do. A scale comes back if its block fills the range of codes, as it does if the scale was computed
-/// from the block's weights: the largest weight takes the largest code (for integers with zero points, the smallest and
-/// the largest weight take the first and the last code). A scale that is a power of two comes back if the largest code
-/// in its block is more than half of the range, whichever way its exponent was rounded. Blocks of zeros say nothing
-/// about their scales, and are not counted. For a model that was trained quantized, all scales come back.
+/// A code comes back if its number is the one nearest to the weight divided by the stored scale. So all codes of a
+/// correct dequantization do. A scale comes back if its block fills the range of codes, as it does if the scale was
+/// computed from the block's weights: the largest weight has the largest code (for integers with zero points, the
+/// smallest and the largest weight have the first and the last code). A scale that is a power of two comes back if the
+/// largest code in its block is more than half of the range, no matter how its exponent was rounded. Blocks of zeros do
+/// not determine their scales, so they are not counted. For a model that was trained quantized, all scales come back.
 #pragma once
 
 #include <cstddef>
@@ -24,7 +24,7 @@ namespace shard {
 struct PackedCounts {
   std::int64_t modules = 0;
   std::int64_t codes = 0, same_codes = 0;    ///< Codes, and those that come back.
-  std::int64_t scales = 0, same_scales = 0;  ///< The same of scales.
+  std::int64_t scales = 0, same_scales = 0;  ///< Scales, and those that come back.
 
   PackedCounts& operator+=(const PackedCounts& other);
 };

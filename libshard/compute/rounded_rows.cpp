@@ -17,11 +17,13 @@ namespace {
 using Sixteen [[gnu::vector_size(16)]] = std::uint8_t;
 using Eight16 [[gnu::vector_size(16)]] = std::uint16_t;
 
-/// The rounded numbers of 16 codes, in halves.
+/// The rounded numbers of the 16 codes of a block: the lower and the upper bytes of their bfloat16.
 struct Products {
   Sixteen low, high;
 };
 
+/// Computes the numbers of all codes in a block, in the order of operations that formula.h states, and rounds each
+/// once.
 [[gnu::always_inline]] inline Products products_of(const float* numbers, float zero, float scale, float factor,
                                                    bool through_float16) {
   std::array<float, 16> values;
@@ -39,14 +41,14 @@ struct Products {
   return {std::bit_cast<Sixteen>(low), std::bit_cast<Sixteen>(high)};
 }
 
-/// Lower and upper bytes in turns, of the first or the last eight.
+/// Joins lower and upper bytes to eight numbers: those of the first eight codes, or of the last eight.
 [[gnu::always_inline]] inline Eight16 join(Sixteen low, Sixteen high, bool is_last) {
   constexpr Sixteen kFirst{0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23};
   constexpr Sixteen kLast{8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
   return std::bit_cast<Eight16>(is_last ? __builtin_shuffle(low, high, kLast) : __builtin_shuffle(low, high, kFirst));
 }
 
-/// Stores 16 numbers: those of `a` and `b` in turns.
+/// Stores 16 numbers, alternately from `a` and `b`.
 [[gnu::always_inline]] inline void store_in_turns(Eight16 a, Eight16 b, std::byte* out) {
   constexpr Eight16 kFirst{0, 8, 1, 9, 2, 10, 3, 11}, kLast{4, 12, 5, 13, 6, 14, 7, 15};
   const Eight16 first = __builtin_shuffle(a, b, kFirst), last = __builtin_shuffle(a, b, kLast);
@@ -54,7 +56,7 @@ struct Products {
   std::memcpy(out + sizeof first, &last, sizeof last);
 }
 
-/// `bytes` bytes of two codes each.
+/// Looks up the products of `bytes` bytes with two codes each. A shuffle looks up 16 codes at once.
 [[gnu::always_inline]] inline void look_up(const std::byte* codes, std::size_t bytes, const Products& products,
                                            bool is_high_first, std::byte* out) {
   std::size_t done = 0;
@@ -85,11 +87,12 @@ struct Products {
   }
 }
 
+/// Converts 4-bit codes block by block.
 [[gnu::always_inline]] inline void rounded_halves_loop(const std::byte* codes, std::int64_t first, const float* numbers,
                                                        bool is_high_first, const RowScales& scales, std::byte* out,
                                                        std::int64_t count) {
   const float *scale = scales.scales.data(), *zero = scales.zeros.empty() ? nullptr : scales.zeros.data();
-  std::int64_t left = scales.block - first % scales.block;  // In the first block.
+  std::int64_t left = scales.block - first % scales.block;  // The codes that remain in the first block.
   for (std::int64_t i = 0; i < count; left = scales.block) {
     const std::int64_t here = std::min(left, count - i);
     const Products products =
@@ -99,7 +102,7 @@ struct Products {
   }
 }
 
-/// See unpack.cpp about the loop of its own for wider codes.
+/// Decodes, scales and rounds E4M3. As in unpack.cpp, a separate loop widens the codes first.
 [[gnu::always_inline]] inline void rounded_e4m3_loop(const std::byte* codes, float scale, std::byte* out,
                                                      std::size_t n) {
   constexpr std::size_t kPart = 256;

@@ -21,10 +21,10 @@ namespace shard {
 
 namespace {
 
-constexpr std::int64_t kMostPanel = 1 << 20;   ///< Bytes of rows that words are packed down through, read at once.
-constexpr std::int64_t kMostGroups = 4 << 20;  ///< Scales of all groups that are kept if rows have groups in any order.
+constexpr std::int64_t kMostPanel = 1 << 20;   ///< The limit in bytes on rows that are read together, see panel_rows.
+constexpr std::int64_t kMostGroups = 4 << 20;  ///< The limit on scales in memory if rows have groups in any order.
 
-/// Rows [first, last) and columns [from, to) of matrices behind one another. Several rows have all columns.
+/// Rows [first, last) and columns [from, to) of consecutive matrices. If there are several rows, they have all columns.
 struct Part {
   std::int64_t first = 0, last = 0, from = 0, to = 0;
 
@@ -34,7 +34,7 @@ struct Part {
   std::int64_t columns() const { return to - from; }
 };
 
-/// Packed matrices, of which a part is in memory.
+/// Packed matrices, with one part of them in memory.
 class PackedMatrix {
  public:
   PackedMatrix(const PackedCodes& codes, Readers readers, std::int64_t slices, std::int64_t rows, std::int64_t columns)
@@ -45,13 +45,15 @@ class PackedMatrix {
     line_elements_ = operand_.elements() / std::max<std::int64_t>(1, slices * lines_);
   }
 
-  /// Rows that end with a word, if their words fit into a limit: reading these together reads no word twice.
+  /// The number of rows whose columns fill whole words, or 1 if these words exceed the limit. If these rows are read
+  /// together, no word is read twice.
   std::int64_t panel_rows() const {
     if (!is_down_) return 1;
     const std::int64_t period = kPackedWordBits / std::gcd<std::int64_t>(kPackedWordBits, codes_.bits);
     return period * codes_.bits / kPackedWordBits * columns_ * 4 <= kMostPanel ? period : 1;
   }
 
+  /// Reads the elements with the codes of a part.
   void load(const Part& part) {
     if (is_down_) {
       const std::int64_t first = line_of(part.first, 0), last = line_of(part.last - 1, codes_.bits - 1);
@@ -64,7 +66,7 @@ class PackedMatrix {
     kept_ = operand_.read(begin_, element_of(part.last - 1, part.to, true));
   }
 
-  /// Columns from `from` on of a row. \pre they are in the part that was loaded last
+  /// The numbers of a row from column `from` on. \pre they are in the part that was loaded last
   void unpack(std::int64_t row, std::int64_t from, const CodeTable& table, std::span<float> out) const {
     if (is_down_) return unpack_down(row, from, out);
     const std::int64_t bit = from * codes_.bits, unit = unit_bits();
@@ -76,27 +78,27 @@ class PackedMatrix {
   }
 
   DType dtype() const { return operand_.dtype(); }
-  /// Codes of 4 bits from an even column on. \pre as unpack
+  /// The bytes with the 4-bit codes of a row from an even column on. \pre as unpack
   std::span<const std::byte> halves(std::int64_t row, std::int64_t from) const {
     return kept_.subspan(static_cast<std::size_t>((row * line_elements_ - begin_) * element_bytes_ + from / 2));
   }
-  /// Codes of 8 bits from a column on. \pre as unpack
+  /// The bytes with the 8-bit codes of a row from a column on. \pre as unpack
   std::span<const std::byte> bytes(std::int64_t row, std::int64_t from, std::int64_t count) const {
     return kept_.subspan(static_cast<std::size_t>(row * line_elements_ - begin_ + from),
                          static_cast<std::size_t>(count));
   }
 
  private:
-  /// Bits between two places at which a byte or word and a code begin.
+  /// The number of bits after which a code begins at the start of a byte (AWQ: of a word) again.
   std::int64_t unit_bits() const {
     return codes_.packing == Packing::kAwq ? kPackedWordBits : std::lcm<std::int64_t>(8, codes_.bits);
   }
-  /// The tensor's element that holds a column's bits, or the one behind it.
+  /// The tensor's element from which a column's bits can be unpacked; for an end, the element after the last bits.
   std::int64_t element_of(std::int64_t row, std::int64_t column, bool is_end) const {
     const std::int64_t bits = 8 * element_bytes_, at = column * codes_.bits;
     return row * line_elements_ + (is_end ? ceil_div(at, bits) : at / unit_bits() * unit_bits() / bits);
   }
-  /// The row of words with bit `bit` of the code of a row.
+  /// The row of words that contains bit `bit` of the codes of a row.
   std::int64_t line_of(std::int64_t row, std::int64_t bit) const {
     return row / rows_ * lines_ + (row % rows_ * codes_.bits + bit) / kPackedWordBits;
   }
@@ -104,6 +106,7 @@ class PackedMatrix {
     const std::int64_t at = (line * line_elements_ + from - begin_) * 4;
     return kept_.subspan(static_cast<std::size_t>(at), static_cast<std::size_t>(count * 4));
   }
+  /// A code that is packed down a column may begin in one row of words and end in the next.
   void unpack_down(std::int64_t row, std::int64_t from, std::span<float> out) const {
     const std::int64_t low = line_of(row, 0), high = line_of(row, codes_.bits - 1);
     const auto shift = static_cast<int>(row % rows_ * codes_.bits % kPackedWordBits);
@@ -115,8 +118,8 @@ class PackedMatrix {
   std::int64_t rows_, columns_;
   bool is_down_;
   std::int64_t element_bytes_;
-  std::int64_t lines_ = 0, line_elements_ = 0;  ///< Stored rows of a slice, and their elements.
-  std::int64_t begin_ = 0;                      ///< The element at kept_'s begin.
+  std::int64_t lines_ = 0, line_elements_ = 0;  ///< The stored rows of a slice, and the elements of each.
+  std::int64_t begin_ = 0;                      ///< The element with which kept_ begins.
   std::span<const std::byte> kept_;
 };
 
@@ -128,7 +131,8 @@ Error bad_scale(const Operand& operand, std::int64_t index) {
       .found(255);
 }
 
-/// The scales of a grid's blocks, with all that is applied to them before they are applied.
+/// Reads the scales of blocks, and computes their final values: from exponents, nested code books, or a second level of
+/// scales.
 class ScaleReader {
  public:
   ScaleReader(const BlockScales& scales, Readers readers, std::int64_t per_slice)
@@ -140,7 +144,7 @@ class ScaleReader {
     book.read_floats(0, std::span(book_).first(static_cast<std::size_t>(std::min<std::int64_t>(256, book.elements()))));
   }
 
-  /// Scales from number `begin` on.
+  /// Reads the scales from number `begin` on.
   void read(std::int64_t begin, std::span<float> out) {
     if (scales_.nested) {
       read_nested(begin, out);
@@ -240,7 +244,7 @@ class ScaledValues final : public Values {
       zero_table_.fill_pairs();
     }
     if (codes.stated) check_stated(readers);
-    constexpr std::int64_t kLeastBlock = 64;  // For shorter ones, rounding the products takes longer than it saves.
+    constexpr std::int64_t kLeastBlock = 64;  // In shorter blocks, rounding all products takes longer than it saves.
     const std::int64_t block = codes.scales.grid.block_columns;
     const bool is_in_halves = codes.codes.bits == 4 && block % 2 == 0 && block >= kLeastBlock &&
                               (codes.codes.packing == Packing::kAlongRow || codes.codes.packing == Packing::kHighFirst);
@@ -248,12 +252,13 @@ class ScaledValues final : public Values {
     is_rounded_directly_ = !codes.column_group && codes.columns % 2 == 0 && (is_in_halves || is_float8);
   }
 
+  /// Takes whole rows if several fit, otherwise a part of one row; never beyond the slice.
   std::int64_t take(std::int64_t begin, std::int64_t end) override {
     const std::int64_t columns = codes_.columns, row = begin / columns;
-    const std::int64_t whole = (begin + kMostTaken) / columns;  // Behind the last row that fits.
+    const std::int64_t whole = (begin + kMostTaken) / columns;  // The end of the rows that fit.
     const std::int64_t panel = matrix_.panel_rows();
     std::int64_t last = std::max(whole, row + 1);
-    if (panel > 1) {  // The rest of a panel is in memory.
+    if (panel > 1) {  // A panel is read completely, because its rows share words.
       const bool is_begun = row % panel != 0 || begin % columns != 0;
       const std::int64_t panel_end = row - row % panel + panel;
       last = is_begun ? panel_end : std::max(last - last % panel, panel_end);
@@ -291,6 +296,7 @@ class ScaledValues final : public Values {
   }
 
  private:
+  /// Checks that the tensor with the stated numbers, such as the shape of the weight, contains those that were derived.
   void check_stated(Readers readers) {
     Operand operand(readers, codes_.stated->first);
     const std::vector<std::int64_t>& wanted = codes_.stated->second;
@@ -304,12 +310,13 @@ class ScaledValues final : public Values {
         .found(to_string(found));
   }
 
+  /// The row of the scales for a row of codes.
   std::int64_t grid_row_of(std::int64_t row) const {
     if (!codes_.row_group) return row / codes_.rows * grid_rows_ + row % codes_.rows / codes_.scales.grid.block_rows;
     return group_of_row_[static_cast<std::size_t>(row - taken_.first)];
   }
 
-  /// Scales and zero points of what was taken.
+  /// Loads the scales and zero points of the codes that were taken.
   void load_groups() {
     if (codes_.row_group) load_row_groups();
     if (codes_.column_group) load_indices(0, codes_.columns, index_of_column_);
@@ -318,12 +325,13 @@ class ScaledValues final : public Values {
     Part part{grid_row_of(taken_.first), grid_row_of(taken_.last - 1) + 1, 0, grid_columns_};
     if (is_one && !codes_.column_group) part.from = taken_.from / block, part.to = (taken_.to - 1) / block + 1;
     if (codes_.row_group) {
-      if (checked_mul(grid_rows_, grid_columns_) > kMostGroups) return;  // Each row by itself.
+      if (checked_mul(grid_rows_, grid_columns_) > kMostGroups) return;  // Then each row loads its own.
       part = {0, grid_rows_, 0, grid_columns_};
     }
     load_grid(part);
   }
 
+  /// Reads the scales and zero points of a part of the grid, unless they are in memory.
   void load_grid(const Part& part) {
     if (loaded_.contains(part)) return;
     loaded_ = {};
@@ -343,10 +351,11 @@ class ScaledValues final : public Values {
     loaded_ = part;
   }
 
+  /// Reads the groups of the rows or columns [begin, end), and checks that they have scales.
   void load_indices(std::int64_t begin, std::int64_t end, std::vector<std::int32_t>& out) {
     out.resize(static_cast<std::size_t>(end - begin));
     cast(group_->dtype(), group_->read(begin, end), DType::kInt32, std::as_writable_bytes(std::span(out)));
-    if (std::ranges::find(out, -1) != out.end()) {  // Never filled in: groups are in order.
+    if (std::ranges::find(out, -1) != out.end()) {  // GPTQ never filled the index in, so groups are in order.
       const std::int64_t all = codes_.row_group ? codes_.rows : codes_.columns, size = ceil_div(all, codes_.groups);
       for (std::size_t i = 0; i < out.size(); ++i) {
         out[i] = static_cast<std::int32_t>((begin + static_cast<std::int64_t>(i)) / size);

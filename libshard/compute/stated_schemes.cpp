@@ -58,8 +58,8 @@ const AllowedForms* find_word(std::span<const AllowedForms> all, std::string_vie
 
 bool allows(const AllowedForms& allowed, QuantizedForm form) { return (allowed.forms & bits_of(form)) != 0; }
 
-/// Whether one of the formats allows the form, or one of them is unknown. "mixed-precision" stands for those of the
-/// groups.
+/// True if one of the formats allows the form, or one of them is unknown. "mixed-precision" is not in the list: the
+/// groups then have formats of their own.
 bool formats_allow(const std::set<std::string_view>& formats, QuantizedForm form) {
   if (formats.empty()) return true;
   return std::ranges::any_of(formats, [&](std::string_view word) {
@@ -99,7 +99,7 @@ bool StatedSchemes::ignores(std::string_view module) const {
 }
 
 std::string StatedSchemes::contradiction(const QuantizedModule& module, const ScaledCodes& codes) const {
-  if (ignores(module.name)) return "the configuration's list 'ignore' says that it is plain";
+  if (ignores(module.name)) return "the configuration lists it in 'ignore', so it must be plain";
   const AllowedForms* const method = find_word(kMethods, facts_.method);
   if (method != nullptr && !allows(*method, module.form)) {
     return fmt::format("the configuration's method is '{}'", facts_.method);

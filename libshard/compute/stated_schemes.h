@@ -1,6 +1,6 @@
 /// \file
-/// The statements of a model's configuration about its quantized modules, to compare with the tensors. Inside
-/// libshard/compute only.
+/// StatedSchemes: compares a model's configuration with the tensors of its quantized modules. Inside libshard/compute
+/// only.
 #pragma once
 
 #include <cstdint>
@@ -15,18 +15,19 @@
 
 namespace shard {
 
-/// A module may have any of the stated schemes, because only the libraries know which layers a target names.
-/// Statements in words that this file does not know are not compared.
+/// A module may have any of the schemes in the configuration, because only the libraries know to which layers a scheme
+/// applies. Methods and formats that this file does not know are not compared.
 class StatedSchemes {
  public:
   /// Ownership: `facts` must outlive this object.
   explicit StatedSchemes(const QuantizationFacts& facts);
 
-  /// Whether the list `ignore` names the module: by its name, or by a pattern of RE2's syntax after "re:", which
-  /// matches from the name's beginning on. Cost: linear in the name. \throws Error kUnsupported  the patterns are too
+  /// True if the list `ignore` names the module: by its name, or by an RE2 pattern after "re:", which must match the
+  /// beginning of the name. Cost: linear in the name. \throws Error kUnsupported  the patterns are too
   /// slow
   bool ignores(std::string_view module) const;
-  /// The first statement that the module contradicts, or empty. \param codes  its formula
+  /// The reason why the module contradicts the configuration, for people; empty if it does not. \param codes  the
+  ///   module's formula
   std::string contradiction(const QuantizedModule& module, const ScaledCodes& codes) const;
 
  private:
@@ -34,7 +35,7 @@ class StatedSchemes {
 
   const QuantizationFacts& facts_;
   std::set<std::string_view> formats_;
-  std::set<std::int64_t> bits_, sizes_;  ///< Bits of a code and codes of a group, as any scheme states them.
+  std::set<std::int64_t> bits_, sizes_;  ///< The bits of a code and the codes of a group, in any scheme.
   HashSet<std::string_view> names_;
   PatternSets patterns_{RE2::ANCHOR_START};
   bool has_patterns_ = false;

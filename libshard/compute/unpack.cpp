@@ -20,14 +20,14 @@ T load_at(const std::byte* from, std::int64_t index) {
   return value;
 }
 
-/// Two numbers for each byte.
+/// The numbers of bytes with two codes each.
 void unpack_nibbles(const std::byte* bytes, std::int64_t count, const CodeTable& table, float* out) {
   for (std::int64_t i = 0; i < count; ++i) {
     std::memcpy(out + 2 * i, table.pairs[static_cast<std::size_t>(bytes[i])].data(), 2 * sizeof(float));
   }
 }
 
-/// Numbers of 4-bit codes, which may begin and end within a byte.
+/// The numbers of 4-bit codes. The first and the last one may be in the middle of a byte.
 void unpack_halves(const std::byte* bytes, std::int64_t first, const CodeTable& table, std::span<float> out) {
   const std::byte* at = bytes + first / 2;
   float* to = out.data();
@@ -40,12 +40,14 @@ void unpack_halves(const std::byte* bytes, std::int64_t first, const CodeTable& 
   if (left % 2 != 0) to[left - 1] = table.pairs[static_cast<std::size_t>(at[left / 2])][0];
 }
 
-/// The nibbles of the lower 16 bits, one in each byte.
+/// Moves each of the four nibbles in the lower 16 bits into its own byte.
 constexpr std::uint32_t spread(std::uint32_t word) {
   word = (word | (word << 8)) & 0x00FF00FFU;
   return (word | (word << 4)) & 0x0F0F0F0FU;
 }
 
+/// Extracts `width` bits from each word, from bit `shift` on. If they continue in the next row of words, `high` has the
+/// upper part.
 [[gnu::always_inline]] inline void column_loop(const std::byte* low, const std::byte* high, int shift, int width,
                                                float* out, std::size_t n) {
   const std::uint32_t mask = (1U << width) - 1;
@@ -63,7 +65,8 @@ constexpr std::uint32_t spread(std::uint32_t word) {
   }
 }
 
-/// Codes are widened by a loop of their own: otherwise the compiler computes choices in bytes and takes twice the time.
+/// Decodes E4M3: exponents are rebased from 7 to 127, and codes with exponent 0 are multiples of 2^-9. A separate loop
+/// widens the codes first, because otherwise the compiler computes the choices in bytes, which takes twice the time.
 [[gnu::always_inline]] inline void e4m3_loop(const std::byte* codes, float* out, std::size_t n) {
   constexpr std::size_t kPart = 256;
   constexpr std::int32_t kRebase = (127 - 7) << 23;
@@ -81,8 +84,9 @@ constexpr std::uint32_t spread(std::uint32_t word) {
   }
 }
 
-/// Normal results: the mantissa is rounded by integer addition. Subnormal ones: a sum with 0.5, whose last bit weighs
-/// as much as float16's, rounds by itself.
+/// Rounds to the precision of float16. For normal results, an integer addition rounds the mantissa to 10 bits, ties to
+/// even. For subnormal ones, adding 0.5 rounds, because the last bit of the sum has the weight of float16's last bit
+/// (2^-24).
 [[gnu::always_inline]] inline void float16_loop(float* values, std::size_t n) {
   constexpr std::uint32_t kLeastNormal = 0x38800000U, kRest = 0x1FFFU;
   for (std::size_t i = 0; i < n; ++i) {
@@ -97,6 +101,7 @@ constexpr std::uint32_t spread(std::uint32_t word) {
   }
 }
 
+/// Scales values that each have their own scale.
 [[gnu::always_inline]] inline void each_loop(float* values, const float* scales, const float* zeros, std::size_t n) {
   if (zeros == nullptr) {
     for (std::size_t i = 0; i < n; ++i) values[i] *= scales[i];
@@ -117,7 +122,8 @@ constexpr std::uint32_t spread(std::uint32_t word) {
 
 using Eight [[gnu::vector_size(32)]] = float;
 
-/// Whole blocks of `kBlock` values. In vectors by hand, as the compiler takes three times as long for short blocks.
+/// Scales whole blocks of `kBlock` values. Vectors are written out, because the compiler's code for short blocks takes
+/// three times as long.
 template <std::size_t kBlock>
 [[gnu::always_inline]] inline void whole_blocks(float* values, const float* scales, const float* zeros, std::size_t n) {
   for (std::size_t i = 0; i < n; ++i) {
@@ -131,6 +137,8 @@ template <std::size_t kBlock>
   }
 }
 
+/// Scales `n` values, of which the first one is number `first` of its block. Whole blocks of the usual sizes take the
+/// fast loop.
 [[gnu::always_inline]] inline void blocks_loop(float* values, std::int64_t first, std::int64_t block,
                                                const float* scales, const float* zeros, std::int64_t n) {
   if (block == 1) return each_loop(values, scales, zeros, static_cast<std::size_t>(n));
@@ -204,6 +212,7 @@ void unpack_bits(std::span<const std::byte> bits, std::int64_t first, int width,
     for (std::size_t i = 0; i < out.size(); ++i) out[i] = table.numbers[static_cast<std::size_t>(codes[i])];
     return;
   }
+  // A code of any other width may extend over two bytes.
   const unsigned mask = (1U << width) - 1;
   std::int64_t bit = first * width;
   for (float& each : out) {
@@ -227,6 +236,7 @@ void unpack_awq(std::span<const std::byte> bits, std::int64_t first, const CodeT
     const std::int64_t words = std::min(kWords, (first + std::ssize(out) + 7) / 8 - word);
     for (std::int64_t i = 0; i < words; ++i) {
       const auto packed = load_at<std::uint32_t>(bits.data(), word + i);
+      // AWQ stores the even columns of a word in its lower half and the odd ones in its upper half (see Packing::kAwq).
       natural[static_cast<std::size_t>(i)] = spread(packed & 0xFFFFU) | (spread(packed >> 16) << 4);
     }
     const std::size_t count = std::min(out.size(), static_cast<std::size_t>(8 * words - first % 8));

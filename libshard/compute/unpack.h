@@ -18,7 +18,7 @@ struct CodeTable {
   std::array<std::array<float, 2>, 256> pairs{};
   bool is_high_first = false;  ///< Whether `pairs` has the upper half first.
 
-  /// Fills `pairs` and the field behind it from `numbers`.
+  /// Fills `pairs` from `numbers`, in the given order of halves.
   void fill_pairs(bool high_first = false);
 };
 
@@ -28,15 +28,16 @@ void unpack_bits(std::span<const std::byte> bits, std::int64_t first, int width,
                  std::span<float> out);
 /// The numbers of codes that are E4M3 (float8_e4m3fn): as unpack_bits with 8 bits, without a table.
 void unpack_e4m3(std::span<const std::byte> codes, std::span<float> out);
-/// The same for AWQ's 32-bit words of 8 codes. \pre `bits` begins at a word and ends at one
+/// The same for AWQ's 32-bit words of 8 codes. \pre `bits` consists of whole words
 void unpack_awq(std::span<const std::byte> bits, std::int64_t first, const CodeTable& table, std::span<float> out);
-/// Codes of one row of columns packed into 32-bit words: bits from `shift` on of each word of `low`, the rest, if there
-/// is one, from each word of `high`. The number of a code is the code. \pre 4 * out.size() bytes in each that is needed
+/// The codes of one row, if each column is packed into 32-bit words: the bits of each word of `low` from `shift` on,
+/// and if they continue, the first bits of each word of `high`. The number of a code is the code itself. \pre `low`,
+/// and `high` if it is needed, have 4 * out.size() bytes
 void unpack_column(std::span<const std::byte> low, std::span<const std::byte> high, int shift, int width,
                    std::span<float> out);
 
-/// values[i] = (values[i] - zeros[(first + i) / block]) * scales[(first + i) / block]; entries are counted from
-/// the one of `first`. Empty `zeros`: none is subtracted.
+/// values[i] = (values[i] - zeros[(first + i) / block]) * scales[(first + i) / block]. `scales` and `zeros` begin with
+/// the entry for `first`. Empty `zeros`: nothing is subtracted.
 void apply_blocks(std::span<float> values, std::int64_t first, std::int64_t block, std::span<const float> scales,
                   std::span<const float> zeros);
 /// The same with an entry's index for each value.

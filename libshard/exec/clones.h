@@ -20,8 +20,8 @@ class Clones {
   template <class Each>
   void for_each_rest(const Unit& unit, const Box& box, const Each& each) const;
 
-  std::map<std::int64_t, std::vector<std::pair<std::int64_t, std::int64_t>>> ranges;  ///< Keys are Unit::first_tile;
-                                                                                      ///< each list is sorted.
+  /// The cloned ranges of elements, sorted, by Unit::first_tile.
+  std::map<std::int64_t, std::vector<std::pair<std::int64_t, std::int64_t>>> ranges;
 };
 
 /// Clones runs of at least 1 MiB in lines of bytes without replicas, within `tiles`. The runs must have the same offset

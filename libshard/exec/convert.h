@@ -19,10 +19,12 @@
 
 namespace shard::convert {
 
+/// A bool is one byte. Any byte except 0 is true; true is written as 1.
 struct Bool {
   using Bits = std::uint8_t;
 };
 
+/// True for the types with which C++ computes; others have functions decode and encode (small_float.h).
 template <class T>
 constexpr bool kIsNative = std::is_arithmetic_v<T>;
 
@@ -85,6 +87,7 @@ constexpr To to_real(From value) {
   }
 }
 
+/// Converts a stored element to its wide type, exactly.
 template <class From>
 constexpr Wide<From> widen(Bits<From> bits) {
   if constexpr (std::is_same_v<From, Bool>) {
@@ -125,6 +128,8 @@ constexpr To to_integer(Real value) {
   }
 }
 
+/// Converts a value of a wide type to an element of To. Floats are rounded to the nearest, ties to even; integers keep
+/// their low bits; to_integer defines the step from floats to integers.
 template <class To, class From>
 constexpr Bits<To> narrow(From value) {
   if constexpr (std::is_same_v<To, Bool>) {
@@ -142,6 +147,7 @@ constexpr Bits<To> narrow(From value) {
 
 // --- Overflow.
 
+/// The bits of the smallest positive float that becomes infinite or NaN in To.
 template <class To>
 constexpr std::uint32_t overflow_of() {
   if constexpr (std::is_same_v<To, float>) {

@@ -164,8 +164,8 @@ class Worker {
     return true;
   }
 
-  /// One buffer holds the boxes, and after them the staging memory. The boxes are padded to
-  /// a multiple of kTilePadding.
+  /// One buffer contains the boxes, and after them the staging memory. The boxes are padded to a multiple of
+  /// kTilePadding.
   void place_in_buffer() {
     const std::int64_t bytes = (boxes_.elements() * element_bytes_ + kTilePadding - 1) / kTilePadding * kTilePadding;
     const std::span<std::byte> memory = buffer_.ensure(bytes + staging_bytes_);

@@ -34,8 +34,8 @@ Framing::Framing(const Catalog& target, const Writer& writer, std::vector<bool> 
   }
   std::ranges::sort(in_order_, {}, [&](std::uint32_t i) {
     const Storage& storage = target.storages[i];
-    return std::tuple(storage.file, storage.offset, storage.bytes);  // Empty storages precede others at the same
-                                                                     // offset.
+    // Empty storages precede others at the same offset.
+    return std::tuple(storage.file, storage.offset, storage.bytes);
   });
   for (std::uint32_t i = 0; i < in_order_.size(); ++i) position_[in_order_[i]] = i;
 }
@@ -46,6 +46,7 @@ bool Framing::is_first(std::uint32_t storage) const {
   return position == 0 || target_.storages[in_order_[position - 1]].file != target_.storages[storage].file;
 }
 
+/// Appends the frames between a storage and the next one that is written, for as long as the bytes are adjacent.
 void Framing::append_gap(std::uint32_t file, std::size_t position, std::int64_t at, StorageFrames& frames,
                          std::string& out) {
   // Continues while the frames are adjacent, so that one write can include them. An empty storage ends where it begins,
@@ -57,7 +58,7 @@ void Framing::append_gap(std::uint32_t file, std::size_t position, std::int64_t 
     const std::size_t known = out.size();
     frames.append_before(next, out);
     at += static_cast<std::int64_t>(out.size() - known);
-    // The next frame begins farther on. It is taken back and written by write_rest.
+    // The next frame is not adjacent. It is removed again; write_rest writes it.
     if (at != place.offset) return out.resize(known);
     has_before_[next] = 1;
     if (place.bytes > 0) return;
@@ -82,6 +83,7 @@ void Framing::append_after(std::uint32_t storage, std::uint32_t crc32, StorageFr
   append_gap(place.file, position_[storage] + std::size_t{1}, end, frames, out);
 }
 
+/// Writes the frames that no worker could write together with data.
 void Framing::write_rest(std::uint32_t file, const Checksums& checksums, FileWriter& to) const {
   if (!is_own_[file]) return;
   const std::unique_ptr<StorageFrames> made = frames();
@@ -129,6 +131,7 @@ int FramedWrites::add(std::uint32_t storage, std::span<const std::byte> bytes, s
   return writes;
 }
 
+/// The frame before any other storage is written together with the storage before it.
 int FramedWrites::begin(std::uint32_t storage) {
   if (!framing_.is_first(storage)) return 0;
   const Storage& place = framing_.target().storages[storage];

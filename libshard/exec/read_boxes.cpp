@@ -64,6 +64,7 @@ class BoxMemory final : public FileWriter {
   std::int64_t size_ = 0;
 };
 
+/// A box must be inside its tensor, and must not end inside a byte that packed elements share.
 void check_box(const Tensor& tensor, const WantedBox& wanted) {
   const Box& box = wanted.box;
   bool is_inside = box.dims == tensor.shape.size();
@@ -127,6 +128,7 @@ std::int64_t read_boxes(const Reader& reader, std::span<const WantedBox> wanted,
   }
   if (memory.size() == 0) return 0;
   target.files.push_back({"memory", memory.size(), -1});
+  // The boxes are a target with one file in memory, so that the planner and the executor read them like any other copy.
   const std::int64_t most = std::max(options.max_memory_bytes, kLeastBuffers);
   const int threads = memory.size() < kLeastForThreads ? 1 : options.threads;
   const Plan plan = plan_copies(source, target, {.max_memory_bytes = most, .threads = threads});

@@ -70,8 +70,9 @@ void walk_runs(std::span<const std::int64_t> sizes, std::span<const std::int64_t
   for (;;) {
     each(in_a, in_b, run);
     std::size_t d = dims;
-    for (; d-- > 0;) {  // Advances to the next index, like an odometer: a dimension that reaches its end restarts at 0
-                        // and advances the one before it.
+    // Advances to the next index, like an odometer: a dimension that reaches its end restarts at 0 and advances the one
+    // before it.
+    for (; d-- > 0;) {
       in_a += step_a[d], in_b += step_b[d];
       if (++at[d] < side[d]) break;
       in_a -= side[d] * step_a[d], in_b -= side[d] * step_b[d], at[d] = 0;

@@ -9,6 +9,7 @@
 
 namespace shard {
 
+/// Ownership: refers to the arguments of `execute`. Threads: the members are safe to use by all workers.
 struct TileWork {
   const Plan& plan;
   const Catalog& source;

@@ -62,7 +62,7 @@ class PosixReader final : public RandomReader {
   [[noreturn]] void throw_truncated(std::int64_t offset_bytes, std::size_t wanted, std::size_t got) const {
     const std::int64_t need = offset_bytes + static_cast<std::int64_t>(wanted);
     const std::int64_t have = offset_bytes + static_cast<std::int64_t>(got);
-    throw Error(file_too_short(name_, have, need).because("the file was cut short").hint("fetch it again"));
+    throw Error(file_too_short(name_, have, need).because("the file is truncated").hint("fetch it again"));
   }
 
   Descriptor descriptor_;

@@ -322,7 +322,7 @@ void describe_space(std::span<const PlaceSpace> spaces, bool is_one, CopyResult&
   for (const PlaceSpace& space : spaces) {
     result.free_bytes = std::min(result.free_bytes, space.free_bytes);
     if (space.free_bytes >= space.needed_bytes) continue;
-    result.warnings.push_back(fmt::format("{}the output needs {} bytes, the disk has {} free",
+    result.warnings.push_back(fmt::format("{}the output needs {} bytes, but the disk has only {} free",
                                           is_one ? "" : fmt::format("rank {}: ", space.root), space.needed_bytes,
                                           space.free_bytes));
   }

@@ -130,6 +130,8 @@ std::int64_t ExchangeBatch::bytes() const {
   return all;
 }
 
+/// Gives each sender one region of the memory, in which its boxes are in the order of the requests. So the boxes of a
+/// round arrive in one piece.
 void ExchangeBatch::lay_out(PieceMemory memory) {
   memory_ = std::move(memory);
   std::byte* end = memory_.carried;
@@ -152,6 +154,7 @@ bool ExchangeBatch::awaits(int sender) const {
   return region != regions_.end() && region->second.arrived < region->second.boxes.size();
 }
 
+/// The memory of a sender's next boxes, which follow those that have arrived. Empty if the batch expects fewer boxes.
 std::span<std::byte> ExchangeBatch::place_for(int sender, std::size_t boxes) {
   const Region& region = regions_.at(sender);
   if (boxes > region.boxes.size() - region.arrived) return {};
@@ -160,6 +163,7 @@ std::span<std::byte> ExchangeBatch::place_for(int sender, std::size_t boxes) {
   return {region.data + region.arrived_bytes, static_cast<std::size_t>(bytes)};
 }
 
+/// Counts boxes as arrived, and returns the tiles that now have all of theirs.
 std::vector<AwaitedTile*> ExchangeBatch::arrive(int sender, std::size_t boxes) {
   Region& region = regions_.at(sender);
   std::vector<AwaitedTile*> complete;
@@ -190,6 +194,7 @@ Exchange::Exchange(const ExchangeOf& of, int rank, int ranks)
       expect_(static_cast<std::size_t>(ranks)),
       owe_(static_cast<std::size_t>(ranks)) {}
 
+/// Counts what each rank will send to this one: the boxes of all tiles that an earlier run did not write.
 void Exchange::set_written(std::vector<std::uint8_t> written) {
   const std::scoped_lock lock(mutex_);
   for (std::size_t tile = 0; tile < tiles_.size(); ++tile) {
@@ -207,6 +212,7 @@ void Exchange::set_written(std::vector<std::uint8_t> written) {
   if (step_ != nullptr) step_->wake();
 }
 
+/// Packers send to other ranks for as long as those need data, even after this rank's own tiles are copied.
 void Exchange::run(const std::function<void()>& copy, const std::stop_token& stop) {
   const auto fail = [this] {
     {
@@ -242,6 +248,7 @@ void Exchange::run(const std::function<void()>& copy, const std::stop_token& sto
   check_stop(stop);
 }
 
+/// Tiles with all boxes come first, because they occupy memory; then tiles that need no other rank.
 std::optional<std::int64_t> Exchange::next(const std::function<void()>& before_waiting) {
   std::unique_lock lock(mutex_);
   for (bool has_let_go = false;;) {
@@ -257,6 +264,7 @@ std::optional<std::int64_t> Exchange::next(const std::function<void()>& before_w
     next_local_ += std::find(from, tiles_.end(), Tile::kLocal) - from;
     if (next_local_ < std::ssize(tiles_)) return next_local_++;
     if (remote_left_ == 0) return std::nullopt;
+    // The worker first writes its collected data, so that it holds nothing back while it waits.
     if (!has_let_go) {
       lock.unlock();
       before_waiting();
@@ -360,6 +368,7 @@ void Exchange::agree(Group& group) {
   changed_.notify_all();
 }
 
+/// All ranks first agree on the amounts; then each word announces what the next round contains from this rank.
 std::int64_t Exchange::word() {
   const std::scoped_lock lock(mutex_);
   if (!is_agreed()) return is_known_ ? kReady : kNotReady;
@@ -382,6 +391,7 @@ void Exchange::prepare_round() {
   is_round_prepared_ = true;
 }
 
+/// Requests the next tiles in order, as many as fit in a batch.
 void Exchange::open_batch() {
   auto batch = std::make_unique<ExchangeBatch>();
   std::map<int, WireWriter> requests;
@@ -398,6 +408,7 @@ void Exchange::open_batch() {
   batches_.push_back(std::move(batch));
 }
 
+/// One round: control words, requests, then boxes. Every rank takes part in each exchange that any rank announced.
 bool Exchange::move(Group& group, std::span<const std::int64_t> words) {
   std::int64_t flags = 0;
   for (const std::int64_t word : words) {
@@ -480,6 +491,7 @@ std::vector<std::int64_t> Exchange::exchange_controls(Group& group) {
   return all;
 }
 
+/// Sends the requests of this round, and queues those that arrive, batch by batch.
 void Exchange::exchange_requests(Group& group, std::span<const std::int64_t> sizes) {
   std::vector<Bytes> heard(sizes.size());
   std::vector<std::span<const std::byte>> to(sizes.size());
@@ -524,6 +536,7 @@ Exchange::Shipment Exchange::make_shipment() {
   return shipment;
 }
 
+/// Sends the packed shipment, and receives boxes directly into the memory of their batches.
 void Exchange::exchange_boxes(Group& group, const Shipment& sent, std::span<const std::int64_t> boxes) {
   std::vector<std::span<const std::byte>> to(boxes.size());
   std::vector<std::span<std::byte>> from(boxes.size());

@@ -36,6 +36,7 @@ Meetings::Meetings(int rank, int ranks, std::int64_t writers)
       own_period_(std::max<std::int64_t>(1, (writers + kMostMeetings - 1) / kMostMeetings)),
       periods_(static_cast<std::size_t>(ranks), 1) {}
 
+/// The first tile always fits, so that a batch makes progress regardless of the limits.
 bool BatchLimit::takes(std::span<const BoxNeed> boxes) {
   std::int64_t bytes = bytes_;
   bool is_long = false;
@@ -55,6 +56,8 @@ void Outlet::ask(int rank, std::span<const std::int64_t> box_bytes) {
   if (!box_bytes.empty()) waiting_[rank].push_back({{box_bytes.begin(), box_bytes.end()}, 0});
 }
 
+/// Deals out the free bytes box by box: each rank in turn gets its next box, until no rank's next box fits. A rank gets
+/// boxes of its first batch only, so that batches stay in order.
 std::vector<Outlet::Grant> Outlet::next_round(std::int64_t limit_bytes, const std::function<bool(int)>& meets) {
   std::vector<Grant> grants;
   std::vector<Batch*> fronts;
@@ -63,6 +66,7 @@ std::vector<Outlet::Grant> Outlet::next_round(std::int64_t limit_bytes, const st
     grants.push_back({entry.first, 0, 0});
     fronts.push_back(&entry.second.front());
   };
+  // Ranks take turns from `begins_` on, around the end.
   const auto first = waiting_.lower_bound(begins_);
   for (auto each = first; each != waiting_.end(); ++each) add(*each);
   for (auto each = waiting_.begin(); each != first; ++each) add(*each);

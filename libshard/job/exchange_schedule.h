@@ -115,8 +115,7 @@ class Outlet {
     std::size_t sent = 0;
   };
   std::map<int, std::deque<Batch>> waiting_;  ///< By rank. No queue is empty.
-  int begins_ = 0;                            ///< The rank that begins the next round. If it has no requests, the first
-                                              ///< rank after it begins.
+  int begins_ = 0;                            ///< The next round begins with the first waiting rank from this one on.
 };
 
 }  // namespace shard

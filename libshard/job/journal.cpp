@@ -121,6 +121,7 @@ Error differs(std::string_view what, std::string_view interrupted, std::string_v
 
 }  // namespace
 
+/// Tiles of the interrupted run can be used only if source, target and plan are the same.
 void expect_same_job(const JobIdentity& interrupted, const JobIdentity& now) {
   if (interrupted.version != now.version) {
     throw differs("a different version started the job", interrupted.version, now.version);
@@ -168,6 +169,7 @@ std::optional<JournalHead> read_journal_head(std::span<const std::byte> note) {
   }
 }
 
+/// Takes the head of one journal per rank. All journals of a rank that can be resumed have the same head.
 Bytes heads_of(std::span<const OutputNote> notes) {
   std::set<int> known;
   WireWriter out;
@@ -209,6 +211,8 @@ void Journal::end() noexcept try {
 } catch (const Error&) {
 }
 
+/// Reads the records of an earlier run, up to the first damaged block. Records that do not fit the plan are ignored,
+/// because their tiles are then copied again.
 void Journal::read(std::span<const std::byte> note, TileRange tiles, std::span<const Storage> sources) {
   if (!take_block(note)) return;  // Skips the head.
   try {
@@ -239,6 +243,7 @@ void Journal::add(TileRecord record) {
   if (recorded_bytes_ >= kBatchBytes) flush();
 }
 
+/// Appends the collected records as one framed block. The head precedes the first one.
 void Journal::flush() {
   Bytes text;
   if (!is_begun_) {

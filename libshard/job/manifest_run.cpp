@@ -86,6 +86,7 @@ FileWriter& ManifestRun::hashing(std::uint32_t file, FileWriter& to) {
   return *writers_.back();
 }
 
+/// The blocks that this rank hashed while it wrote, for rank 0.
 Bytes ManifestRun::known_blocks() const {
   WireWriter known;
   for (std::size_t file = 0; file < hashes_.size(); ++file) {
@@ -110,6 +111,8 @@ void ManifestRun::take_known(const Bytes& message) {
   }
 }
 
+/// Collects the known hashes on rank 0, and tells all ranks which blocks are missing. Blocks that several ranks wrote
+/// have no hash yet.
 void ManifestRun::share(Group& group) {
   if (group.size() > 1) {
     for (const Bytes& message : gather(group, group.rank() == 0 ? Bytes() : known_blocks(), 0)) take_known(message);
@@ -129,6 +132,7 @@ void ManifestRun::share(Group& group) {
   }
 }
 
+/// Hashes the missing blocks in the files that this rank owns.
 void ManifestRun::read_back(std::span<FileWriter* const> files, const std::vector<int>& owners, int rank, int threads,
                             const std::stop_token& stop) {
   for (const Block& block : missing_) {
@@ -142,6 +146,7 @@ void ManifestRun::read_back(std::span<FileWriter* const> files, const std::vecto
   });
 }
 
+/// Collects the last hashes on rank 0, which creates the document and sends it to all ranks.
 std::string ManifestRun::finish(Group& group) {
   WireWriter own;
   for (const auto& [block, hash] : read_) {

@@ -10,6 +10,7 @@ namespace shard {
 
 namespace {
 
+/// Pieces travel as bytes of the group, through host memory. Packing and sending use the same memory.
 class ByGroup final : public PieceTransport {
  public:
   bool is_on_device() const override { return false; }
@@ -42,6 +43,8 @@ class Shelf {
   std::vector<T> things_;
 };
 
+/// Pieces are packed in pinned memory, copied to the device, and travel between devices. Buffers are allocated once and
+/// lent for each round and batch, as many as the exchange uses at once.
 class ByLink final : public PieceTransport {
  public:
   ByLink(Device& device, DeviceLink& link, std::int64_t unit_bytes) : device_(device), link_(link) {
@@ -56,6 +59,7 @@ class ByLink final : public PieceTransport {
   PieceMemory memory_to_send(std::int64_t bytes) override { return lend(to_send_, bytes); }
   PieceMemory memory_to_receive(std::int64_t bytes) override { return lend(to_receive_, bytes); }
 
+  /// Copies a packed box to the device. Each thread borrows a stream, so that copies of several boxes overlap.
   void seal(const PieceMemory& memory, std::int64_t begin, std::int64_t bytes) override {
     std::unique_ptr<DeviceStream> stream;
     {

@@ -37,6 +37,8 @@ Bytes OutputPlaces::share_token(Group& group, const Bytes& own) const {
   return all_gather(group, own)[static_cast<std::size_t>(root(group.rank()))];
 }
 
+/// Waits until the ranks that own outputs have removed them. If there is one output, rank 0 only notifies the others
+/// and needs no answer.
 void OutputPlaces::await_clean_up(Group& group) const {
   std::byte done{};
   const bool only_tells = is_one && is_root(group.rank());
@@ -46,6 +48,7 @@ void OutputPlaces::await_clean_up(Group& group) const {
 
 OutputPlaces one_place(int ranks) { return {std::vector<int>(static_cast<std::size_t>(ranks), 0)}; }
 
+/// Ranks with the same destination share one output; the lowest of them is its root.
 OutputPlaces find_places(Group& group, const OutputStore& store) {
   std::map<std::string, int> first;
   OutputPlaces places{.roots = {}, .is_one = false};
@@ -87,6 +90,8 @@ std::vector<bool> hold_storages(const Catalog& catalog) {
 
 }  // namespace
 
+/// Files of ranks are distributed by their rank, files of whole tensors by their number, in consecutive shares. Files
+/// without storages (metadata, indexes) belong to rank 0.
 std::vector<int> file_owners(const Catalog& catalog, int ranks) {
   const std::vector<bool> hold = hold_storages(catalog);
   std::int64_t of_ranks = catalog.world_size.value_or(0), whole = 0;

@@ -22,6 +22,7 @@ BlockHashes::BlockHashes(std::int64_t bytes, HashAlgorithm algorithm)
       states_(static_cast<std::size_t>(block_count(bytes)), State::kFresh),
       hashes_(states_.size() * hex_digits(algorithm), '0') {}
 
+/// Hashes the piece if it is next in its block. \returns true if the caller has nothing left to do for it.
 bool BlockHashes::add_next(std::int64_t offset, std::span<const std::byte> piece, FileWriter& file) {
   const std::int64_t block = offset / kManifestBlock;
   BegunPtr begun;
@@ -64,6 +65,8 @@ BlockHashes::Turn BlockHashes::claim(std::int64_t block, std::int64_t begin, std
   return Turn::kNow;
 }
 
+/// Notes a span that was written before its turn, and joins it with adjacent ones. If a span is written twice, or there
+/// are too many separate ones, the block is read back at the end instead.
 void BlockHashes::keep_early(std::int64_t block, Begun& begun, std::int64_t begin, std::int64_t end) {
   auto& early = begun.early;
   const auto after = early.lower_bound(begin);

@@ -68,6 +68,8 @@ void write_layout(const Manifest& manifest, JsonWriter& out) {
 
 using nlohmann::json;
 
+/// The text around the sum, as manifest_text writes it. The document ends with it, so that the sum covers all other
+/// bytes.
 constexpr std::string_view kSumBegin = "\n \"sum\": \"", kSumEnd = "\"\n}\n";
 
 constexpr int kManifestDepth = 8;
@@ -115,6 +117,7 @@ int rank_of(const json& file) {
   throw bad_manifest("'rank' is not a rank").found(rank);
 }
 
+/// Reads a file's entry. Its number of blocks must follow from its size, and `hash` from the blocks.
 ManifestFile file_of(const json& value, HashAlgorithm algorithm) {
   ManifestFile file{text_of(value, "path"), number_of(value, "bytes"), {}};
   if (value.contains("rank")) file.rank = rank_of(value);
@@ -142,6 +145,7 @@ HashAlgorithm algorithm_of(const json& document) {
   throw Error(ErrorCode::kUnsupported, fmt::format("manifest: unknown hash algorithm '{}'", name));
 }
 
+/// A manifest with a different size of blocks could not be compared, so it counts as a different schema.
 void check_schema(const json& document) {
   const std::string schema = text_of(document, "schema");
   if (schema == "shardctl.manifest/1" && number_of(document, "block_bytes") == kManifestBlock) return;
@@ -205,6 +209,7 @@ std::string source_digest(const std::vector<SourceFile>& files) {
   return hasher.finish_hex();
 }
 
+/// Hashes the digits of the block hashes, not their bytes, so that other programs can repeat it from the text.
 std::string list_hash(const ManifestFile& file, HashAlgorithm algorithm) {
   Hasher hasher(algorithm);
   hasher.update(file.blocks);

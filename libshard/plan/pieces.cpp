@@ -29,6 +29,7 @@ bool is_line_piece(Dims shape, const Piece& piece) {
   return is_run_of_rows(shape, piece.sizes) && is_row_major(piece.sizes, piece.strides);
 }
 
+/// A piece of a line: `size` elements from `offset` on, stored from `first` on.
 Piece line_piece(Arena& arena, const Piece& piece, std::int64_t offset, std::int64_t size, std::int64_t first) {
   constexpr std::int64_t kOne[] = {1};
   Piece line = piece;
@@ -90,11 +91,11 @@ Piece piece_in_bytes(Arena& arena, const Piece& piece, const DTypeBlock& block) 
 
 [[noreturn]] void refuse_cut(std::string_view tensor, const Piece& piece, const DTypeBlock& block) {
   throw Error(ErrorCode::kUnsupported,
-              fmt::format("chunk {} is cut inside a byte", to_string(Box(piece.offsets, piece.sizes))))
+              fmt::format("chunk {} begins or ends inside a byte", to_string(Box(piece.offsets, piece.sizes))))
       .of_tensor(tensor)
       .because(fmt::format("{0} elements share {1} bytes, so pieces must begin and end on multiples of {0}",
                            block.elements, block.bytes))
-      .hint("choose a layout that keeps this tensor whole, or cut another dimension");
+      .hint("choose a layout that keeps this tensor whole, or that shards a different dimension");
 }
 
 }  // namespace
@@ -125,6 +126,7 @@ void choose_replicas(std::vector<Piece>& pieces, std::size_t begin,
   pieces.resize(kept);
 }
 
+/// A part keeps the strides of its piece. Its first element is as many strides away as its offsets are.
 Piece part_of(Arena& arena, const Piece& piece, const Box& part) {
   const auto dims = static_cast<std::size_t>(part.dims);
   Piece cut = piece;
@@ -188,6 +190,8 @@ bool flatten(Arena& arena, Dims& shape, std::span<Piece> from, std::span<Piece> 
   return true;
 }
 
+/// Packed elements, such as float4, are copied as the bytes that they share. So every border must be between two blocks
+/// of elements.
 void count_in_bytes(Arena& arena, std::string_view tensor, const DTypeBlock& block, Dims& shape, std::span<Piece> from,
                     std::span<Piece> to) {
   const bool is_line = flatten(arena, shape, from, to);
@@ -231,6 +235,7 @@ void order_as_stored(Arena& arena, Dims& shape, std::span<Piece> from, std::span
   }
 }
 
+/// Converts offsets and sizes of a line from elements to bytes.
 void scale_line(Arena& arena, Dims& shape, std::span<Piece> from, std::span<Piece> to, std::int64_t element_bytes) {
   for (const std::span<Piece> side : {from, to}) {
     for (Piece& piece : side) {

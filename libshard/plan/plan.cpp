@@ -18,8 +18,8 @@ namespace shard {
 
 namespace {
 
-constexpr std::int64_t kJoinedBytes = 1 << 20;  // Small adjacent lines are joined up to this size, which is one
-                                                // ordinary tile.
+/// Small adjacent lines are joined up to this size, which is one ordinary tile.
+constexpr std::int64_t kJoinedBytes = 1 << 20;
 
 /// A tensor or a storage copy to fill. Jobs are ordered by their position in the target.
 struct Job {
@@ -68,6 +68,7 @@ class Planner {
   }
 
  private:
+  /// The tensors and storage copies to fill, in the order of the target's bytes.
   std::vector<Job> jobs() const {
     std::vector<Job> jobs;
     jobs.reserve(target_.tensors.size() + target_.storage_copies.size());
@@ -130,6 +131,8 @@ class Planner {
   }
   std::span<Piece> to_of(const Unit& unit) { return std::span(plan_.to_pieces).subspan(unit.to_begin, unit.to_count); }
 
+  /// Collects the pieces of a tensor on both sides, chooses replicas, and simplifies the unit. A unit without target
+  /// pieces has nothing to copy.
   Unit begin_tensor(std::uint32_t index) {
     const Tensor& wanted = target_.tensors[index];
     const Tensor& stored = source_.tensors[wanted.source];
@@ -199,6 +202,7 @@ class Planner {
     unit.shape = plan_.arena->dims(sizes);
   }
 
+  /// A storage that is copied unchanged is a line of bytes with one piece on each side.
   Unit begin_copy(const StorageCopy& copy) {
     Unit unit = begin_unit();
     if (copy.bytes == 0 || !is_owned(copy.from_storage)) return unit;
@@ -247,6 +251,7 @@ class Planner {
     return true;
   }
 
+  /// True for a line that is small enough to share a tile, and whose bytes have known offsets.
   bool is_joinable(const Unit& unit) {
     if (!unit.is_line || unit.shape[0] > kJoinedBytes / 2) return false;
     const auto is_located = [](const Catalog& catalog, const Piece& piece) {
@@ -254,9 +259,8 @@ class Planner {
     };
     std::int64_t end = 0;
     for (const Piece& piece : to_of(unit)) {
-      if (piece.offsets[0] != end || !is_located(target_, piece))
-        return false;  // A piece that does not continue the
-                       // one before it is a replica.
+      // A piece that does not continue the one before it is a replica.
+      if (piece.offsets[0] != end || !is_located(target_, piece)) return false;
       end += piece.sizes[0];
     }
     return std::ranges::all_of(from_of(unit), [&](const Piece& piece) { return is_located(source_, piece); });
@@ -290,6 +294,7 @@ class Planner {
     return share_offsets && in_a.file == in_b.file && in_a.offset + a.first + a.sizes[0] == in_b.offset + b.first;
   }
 
+  /// Divides the unit into tiles, and adds it to the totals.
   void finish(Unit& unit) {
     const std::span<Piece> from = from_of(unit), to = to_of(unit);
     set_running_ends(from);

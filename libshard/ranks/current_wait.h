@@ -18,7 +18,9 @@ class CurrentWait {
     rank_ = rank;
     since_ = since;
   }
+  /// Records that the operation has ended.
   void clear() { set(-1, {}); }
+  /// The rank and the time waited so far; nothing if no operation waits.
   std::optional<Group::Wait> get() const {
     const std::scoped_lock lock(mutex_);
     if (rank_ < 0) return std::nullopt;

@@ -23,6 +23,7 @@ inline Bytes to_bytes(std::string_view text) {
   return {bytes.begin(), bytes.end()};
 }
 
+/// Appends values to a message. A WireReader must read the same types in the same order.
 class WireWriter {
  public:
   void number(std::int64_t value);
@@ -35,6 +36,7 @@ class WireWriter {
   Bytes bytes_;
 };
 
+/// Ownership: the bytes must outlive it; the values that it returns are copies.
 class WireReader {
  public:
   explicit WireReader(std::span<const std::byte> bytes) : rest_(bytes) {}

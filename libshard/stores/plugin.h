@@ -18,6 +18,7 @@ struct StoreRequest {
   std::string region;    ///< Empty: from the environment, a profile, or the server.
   bool is_anonymous = false;
   int connections = 8;                   ///< Requests at one time, at least 1.
+  int readers = 1;                       ///< Threads that read different places at one time, at least 1.
   std::int64_t memory_bytes = 32 << 20;  ///< For bytes that were read ahead.
 };
 

@@ -56,18 +56,20 @@ Bytes to_bytes(const StoreRequest& request) {
   writer.text(request.region);
   writer.number(request.is_anonymous ? 1 : 0);
   writer.number(request.connections);
+  writer.number(request.readers);
   writer.number(request.memory_bytes);
   return writer.take();
 }
 
 StoreRequest to_store_request(std::span<const std::byte> bytes) {
-  constexpr std::int64_t kEndOfConnections = 4097;
+  constexpr std::int64_t kEndOfConnections = 4097, kEndOfReaders = 1 << 20;
   WireReader reader(bytes);
   StoreRequest request;
   request.endpoint = reader.text();
   request.region = reader.text();
   request.is_anonymous = reader.number_below(2) != 0;
   request.connections = static_cast<int>(reader.number_below(kEndOfConnections));
+  request.readers = static_cast<int>(reader.number_below(kEndOfReaders));
   request.memory_bytes = reader.number();
   return request;
 }

@@ -23,11 +23,13 @@ constexpr std::int64_t kBlockBytes = 1 << 20;
 
 bool is_located(const Catalog& catalog, const Chunk& chunk) { return catalog.storage_of(chunk).offset >= 0; }
 
+/// Two chunks of the same bytes are trivially equal.
 bool is_same_place(const Catalog& catalog, const Chunk& a, const Chunk& b) {
   return catalog.stored[a.stored].storage == catalog.stored[b.stored].storage && a.first == b.first &&
          a.strides == b.strides;
 }
 
+/// Pairs each replica with the first one of its box. Chunks are sorted, so replicas are adjacent.
 void add_pairs(const Catalog& catalog, std::uint32_t index, std::vector<ReplicaPair>& pairs) {
   const Tensor& tensor = catalog.tensors[index];
   std::uint32_t first = tensor.first_chunk;
@@ -62,6 +64,7 @@ void StoredCrcs::set(std::uint32_t file, std::vector<StoredCrc> runs) {
   by_file_[file] = std::move(runs);
 }
 
+/// A run may be read in parts by several threads and ranks. Its CRC-32 is compared when the parts cover it.
 void StoredCrcs::add(std::uint32_t file, std::size_t index, std::int64_t offset, std::int64_t bytes,
                      std::uint32_t crc) {
   const StoredCrc& run = by_file_[file][index];
@@ -84,11 +87,11 @@ void StoredCrcs::compare(std::uint32_t file, const StoredCrc& run, std::uint32_t
   findings_.report(Error(ErrorCode::kCorruption, fmt::format("{} does not match its checksum", run.name))
                        .in_file(catalog_.files[file].path)
                        .of_tensor(tensor_in(file, run))
-                       .because("bytes of the file changed after it was written")
+                       .because("the file changed after it was written")
                        .of_kind(FindingKind::kCrcMismatch)
                        .expected(fmt::format("CRC-32 {:08x}", run.crc32))
                        .found(fmt::format("{:08x}", found))
-                       .hint("fetch the file again, or restore it from a copy"));
+                       .hint("download the file again, or restore it from a backup"));
 }
 
 /// The first tensor by name that has elements in the run, or an empty string if none has.
@@ -103,6 +106,7 @@ std::string StoredCrcs::tensor_in(std::uint32_t file, const StoredCrc& run) cons
   return {};
 }
 
+/// Sends the incomplete runs to rank 0, where the parts of all ranks are joined.
 void StoredCrcs::gather(Group& group) {
   if (group.size() == 1) return;
   WireWriter own;
@@ -140,6 +144,7 @@ std::vector<ReplicaPair> replica_pairs(const Catalog& catalog) {
   return pairs;
 }
 
+/// A catalog with two tensors for each pair, so that replicas in any stored order can be read in row-major order.
 ReplicaCompare::ReplicaCompare(const Reader& reader, std::span<const ReplicaPair> pairs, std::int64_t max_memory_bytes,
                                Progress& progress, Findings& findings, bool may_differ)
     : reader_(reader),
@@ -263,7 +268,7 @@ class DataPass::Worker {
                                 .of_kind(FindingKind::kHashMismatch)
                                 .expected(file.sha256)
                                 .found(found)
-                                .hint("fetch the file again, or restore it from a copy"));
+                                .hint("download the file again, or restore it from a backup"));
   }
 
   /// Finds the first run that ends after the unit's begin.
@@ -310,6 +315,8 @@ class DataPass::Worker {
   std::uint32_t crc_ = 0;
 };
 
+/// Divides all work into units, which ranks share by bytes. A file whose hash covers it completely is one unit, because
+/// its hash is computed in order.
 DataPass::DataPass(const PassParts& parts, Progress& progress)
     : parts_(parts),
       progress_(progress),

@@ -145,8 +145,8 @@ void ManifestCheck::report_blocks(const ManifestFile& file, std::int64_t first, 
                                                 std::min(file.bytes, (last + 1) * kManifestBlock)))
           .in_file(file.path)
           .of_kind(FindingKind::kHashMismatch)
-          .because("bytes of the file changed after it was written")
-          .hint("fetch the file again, or restore it from a copy"));
+          .because("the file changed after it was written")
+          .hint("download the file again, or restore it from a backup"));
 }
 
 }  // namespace shard

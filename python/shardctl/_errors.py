@@ -67,11 +67,11 @@ class Resource(ShardctlError):
 
 
 class Communication(ShardctlError):
-    """Exit code 7: launch or communication failure: a rank is lost or silent."""
+    """Exit code 7: launch or communication failure: a rank died or stopped responding."""
 
 
 class Unsupported(ShardctlError):
-    """Exit code 8: a valid request that this build or format cannot do."""
+    """Exit code 8: a valid request that this build or format does not support."""
 
 
 class Internal(ShardctlError):

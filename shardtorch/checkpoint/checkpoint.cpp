@@ -210,7 +210,8 @@ void check_fillable(const at::Tensor& tensor) {
 }
 
 Error mismatch(const std::string& name, const std::string& what, std::string_view expected, std::string_view found) {
-  Error error(ErrorCode::kInvalidArgument, c10::str("tensor '", name, "' has another ", what, " in the checkpoint"));
+  Error error(ErrorCode::kInvalidArgument,
+              c10::str("tensor '", name, "' has a different ", what, " in the checkpoint"));
   error.expected(expected).found(found);
   return error;
 }

@@ -28,6 +28,8 @@ std::optional<Sharding> sharding_of(const dtensor::DTensor& tensor, const Proces
   return sharding;
 }
 
+/// Converts a state to values and descriptions of tensors, without copying elements. Tensors become persistent ids with
+/// their numbers, so that the tree can be sent as a pickle.
 class Collector {
  public:
   explicit Collector(const ProcessGroup& group) : group_(group) {}
@@ -92,7 +94,7 @@ class Collector {
 
   TensorInfo& add_info(at::ScalarType type, bool requires_grad, at::IntArrayRef shape) {
     if (shape.size() > kMaxDims) {
-      throw Error(ErrorCode::kUnsupported, "checkpoints hold no tensors of so many dimensions")
+      throw Error(ErrorCode::kUnsupported, "checkpoints cannot store tensors with so many dimensions")
           .expected(c10::str("at most ", kMaxDims))
           .found(std::ssize(shape));
     }
@@ -208,11 +210,13 @@ void check_storable(const Shard& shard, at::ScalarType dtype) {
   check(shard.tensor.sizes() == at::IntArrayRef(sizes), to_string(sizes), to_string(shard.tensor.sizes()));
 }
 
+/// A strided shard can be several boxes of the whole tensor. A tensor without elements has one empty box, so that it is
+/// not lost.
 std::vector<LocalBox> local_boxes(const dtensor::DTensor& tensor) {
   const dtensor::Placements& placements = tensor.placements();
   if (std::ranges::any_of(placements, dtensor::is_partial)) {
-    throw Error(ErrorCode::kUnsupported, "checkpoints hold no DTensors with Partial placements")
-        .because("each rank holds only a partial value of each element")
+    throw Error(ErrorCode::kUnsupported, "checkpoints cannot store DTensors with Partial placements")
+        .because("each rank has only a partial value of each element")
         .expected("Shard or Replicate; redistribute it first")
         .found(to_string(placements));
   }
@@ -230,6 +234,7 @@ std::vector<LocalBox> local_boxes(const dtensor::DTensor& tensor) {
 
 OwnState own_state(const StateDict& state, const ProcessGroup& group) { return Collector(group).run(state); }
 
+/// True if there are sharded tensors, and every rank described each of them by a mesh and placements.
 bool are_dtensors(const std::vector<RankState>& ranks) {
   bool is_any = false;
   for (const RankState& rank : ranks) {

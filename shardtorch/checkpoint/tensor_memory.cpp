@@ -13,6 +13,8 @@
 
 namespace shard::checkpoint {
 
+/// Views elements as integers of the same size, so that copies cannot change their bits. Conjugated and negated views
+/// need torch's own copy.
 at::Tensor as_raw(const at::Tensor& tensor) {
   if (tensor.is_conj() || tensor.is_neg()) return tensor;
   switch (tensor.element_size()) {
@@ -85,6 +87,7 @@ std::int64_t TensorMemory::add(const at::Tensor& tensor) {
 }
 
 template <class Span, class Each>
+/// Divides a range of the file at the borders of tensors.
 void TensorMemory::for_each_part(std::int64_t offset, Span bytes, const Each& each) const {
   const std::size_t total = bytes.size();
   auto region = std::ranges::upper_bound(regions_, offset, {}, &Region::end);
@@ -127,6 +130,7 @@ void TensorMemory::write_at(std::int64_t offset_bytes, std::span<const std::byte
   });
 }
 
+/// Copies through a staging buffer, as many whole elements at a time as fit.
 void TensorMemory::read_staged(const Region& region, std::int64_t offset, std::span<std::byte> out) const {
   const Stage stage(*this);
   const std::int64_t width = static_cast<std::int64_t>(region.tensor.element_size());

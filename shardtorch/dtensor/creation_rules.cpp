@@ -17,7 +17,7 @@ bool is_one_of(std::string_view name, Names names) { return std::ranges::find(na
 void check_device(const OperatorCall& call) {
   const c10::IValue device = call.arg("device");
   SHARD_CHECK_TYPE(device.isNone() || device.toDevice().type() == call.mesh->device_type(), call.full_name(),
-                   ": a DTensor lies on the devices of its mesh, ", call.mesh->str(), ", not on ", device);
+                   ": a DTensor is on the devices of its mesh, ", call.mesh->str(), ", not on ", device);
 }
 
 OperatorPlan plan_same(const OperatorCall& call) {

@@ -14,6 +14,7 @@ namespace shard::dtensor {
 
 namespace {
 
+/// The number of ranks. Checks each size before it is multiplied, so that the product cannot overflow.
 std::int64_t product(const std::vector<MeshAxis>& axes) {
   std::int64_t ranks = 1;
   for (const MeshAxis& axis : axes) {
@@ -128,6 +129,8 @@ void DeviceMesh::check_axis(std::size_t axis) const {
 
 void DeviceMesh::check_member() const { SHARD_CHECK_VALUE(is_member(), "rank ", world_->rank(), " is not on ", str()); }
 
+/// All lines of ranks along an axis, in the same order on all ranks. A step along the axis skips the ranks of all
+/// faster axes.
 std::vector<std::vector<int>> DeviceMesh::lines_along(std::size_t axis) const {
   const auto length = static_cast<std::size_t>(axes_[axis].size);
   std::size_t stride = 1;
@@ -169,6 +172,7 @@ DeviceMeshPtr DeviceMesh::slice(const std::vector<std::string>& names) const {
     kept.push_back(next);
   }
   if (kept.size() == axes_.size()) return shared_from_this();
+  // The part consists of the ranks that differ from this one only along the kept axes.
   const std::vector<std::int64_t> own = *get_coordinate(), sizes = shape();
   std::vector<int> ranks;
   for (std::int64_t i = 0; i < size(); ++i) {
@@ -188,6 +192,8 @@ DeviceMeshPtr DeviceMesh::slice(const std::vector<std::string>& names) const {
 
 std::string DeviceMesh::str() const { return describe(device_type_, axes_); }
 
+/// Two meshes are the same if their ranks are in the same order in the same world; their groups may be different
+/// objects.
 bool operator==(const DeviceMesh& a, const DeviceMesh& b) {
   return a.device_type_ == b.device_type_ && a.axes_ == b.axes_ && a.ranks_ == b.ranks_ && a.world_ == b.world_;
 }
@@ -195,7 +201,7 @@ bool operator==(const DeviceMesh& a, const DeviceMesh& b) {
 DeviceMeshPtr make_device_mesh(at::DeviceType device_type, std::vector<int> ranks, std::vector<MeshAxis> axes) {
   SHARD_CHECK_VALUE(!axes.empty(), "a mesh needs a dimension");
   check_names(axes);
-  SHARD_CHECK_VALUE(product(axes) == std::ssize(ranks), "a mesh of ", product(axes), " places cannot have ",
+  SHARD_CHECK_VALUE(product(axes) == std::ssize(ranks), "a mesh of ", product(axes), " ranks cannot have ",
                     ranks.size(), " ranks");
   ProcessGroupPtr world = default_group();
   check_ranks(ranks, *world);

@@ -68,6 +68,8 @@ const DeviceMeshPtr& DTensor::device_mesh() const { return impl().mesh; }
 const Placements& DTensor::placements() const { return impl().layout.placements; }
 const TensorLayout& DTensor::layout() const { return impl().layout; }
 
+/// The gradient of the result has `grad_placements`; on its way back it is redistributed to the placements of this
+/// tensor.
 at::Tensor DTensor::to_local(const std::optional<Placements>& grad_placements) const {
   const DTensorImpl& own = impl();
   if (!grad_placements || !own.mesh->is_member()) return own.local;
@@ -75,6 +77,8 @@ at::Tensor DTensor::to_local(const std::optional<Placements>& grad_placements) c
       own.local, {own.mesh, own.layout, own.layout.placements, normalized(*grad_placements, own.mesh->ndim(), dim())});
 }
 
+/// Elements move only if the placements change. The gradient later moves from the new placements, without Partial, to
+/// the old ones.
 DTensor DTensor::redistribute(Placements placements, const RedistributeOptions& options) const {
   const DTensorImpl& own = impl();
   const DeviceMeshPtr& mesh = options.mesh != nullptr ? options.mesh : own.mesh;

@@ -47,6 +47,8 @@ DeviceMeshPtr common_mesh(at::ArrayRef<c10::IValue> args, const c10::FunctionSch
   return mesh;
 }
 
+/// A plain tensor counts as a replica on every rank, so only a number is accepted: larger ones could differ between
+/// ranks.
 Operand operand_of(const at::Tensor& tensor, const OperatorCall& call) {
   const DTensor own = DTensor::of(tensor);
   if (own.defined()) return {own.layout(), static_cast<std::int64_t>(tensor.dtype().itemsize())};
@@ -92,6 +94,7 @@ Tensors tensors_of(const Stack& values) {
   return tensors;
 }
 
+/// Prepares this rank's tensors as the plan requires, which may communicate, and runs the operator on them.
 Tensors computed(const c10::OperatorHandle& handle, const OperatorCall& call, const OperatorPlan& plan) {
   Tensors locals;
   for_each_tensor(call.args, [&](const at::Tensor& tensor) {
@@ -125,6 +128,8 @@ at::Tensor wrapped(const at::Tensor& local, const OperatorCall& call, const Oper
   return make_dtensor(local, call.mesh, std::move(layout), strides_like(local, result.shape)).as_tensor();
 }
 
+/// Replaces the arguments on the stack by DTensors with the results' placements. An in-place operator returns its first
+/// argument.
 void push_results(const OperatorCall& call, const OperatorPlan& plan, const Tensors& locals, Stack& stack) {
   if (call.is_in_place()) {
     SHARD_CHECK(plan.results.at(0).placements == call.placements(0), call.full_name(),
@@ -166,6 +171,8 @@ std::optional<c10::IValue> special_result(OperatorCall& call) {
   return are_equal(call);
 }
 
+/// Operators with a rule run by their plan. Others may be compositions of operators with rules, which then arrive here
+/// one by one.
 void run_on_dtensors(const c10::OperatorHandle& handle, DeviceMeshPtr mesh, Stack& stack) {
   const c10::FunctionSchema& schema = handle.schema();
   const std::size_t count = schema.arguments().size();
@@ -186,9 +193,10 @@ void run_on_dtensors(const c10::OperatorHandle& handle, DeviceMeshPtr mesh, Stac
     return;
   }
   constexpr auto kComposed = c10::DispatchKey::CompositeImplicitAutograd;
-  SHARD_CHECK(handle.hasKernelForDispatchKey(kComposed), call.full_name(),
-              " is not supported for DTensor! Compute on local() of each rank, and make a DTensor of the result by "
-              "DTensor::from_local");
+  SHARD_CHECK(
+      handle.hasKernelForDispatchKey(kComposed), call.full_name(),
+      " is not supported for DTensor! Compute on local() of each rank, and build a DTensor from the result with "
+      "DTensor::from_local");
   handle.callBoxedForDispatchKey(kComposed, stack);
 }
 

@@ -34,6 +34,7 @@ struct Visitor : Cases... {
 /// Sum and mean commute with each other, other operations only with themselves.
 ReduceOp family(ReduceOp op) { return op == ReduceOp::kMean ? ReduceOp::kSum : op; }
 
+/// Terms of different operations cannot be combined in an arbitrary order.
 void check_partials(const Placements& placements) {
   std::optional<Partial> first;
   for (const Placement& each : placements) {
@@ -78,6 +79,7 @@ Placements normalized(Placements placements, std::size_t axes, std::int64_t dims
   return placements;
 }
 
+/// Every rank needs the whole gradient of a sum, so Partial becomes Replicate.
 Placements placements_of_gradient(Placements placements) {
   for (Placement& each : placements) {
     if (is_partial(each)) each = Replicate();
@@ -85,6 +87,7 @@ Placements placements_of_gradient(Placements placements) {
   return placements;
 }
 
+/// Catalogs have no Partial; callers refuse it before.
 std::vector<shard::Placement> in_catalog(const Placements& placements) {
   using Kind = shard::Placement::Kind;
   std::vector<shard::Placement> result;

@@ -363,7 +363,7 @@ class Restoring {
     const ShardedTensor sharded = ShardedTensor::of(to), loaded = ShardedTensor::of(from);
     SHARD_CHECK_VALUE(sharded.defined() == loaded.defined() && to.sizes() == from.sizes() &&
                           (!sharded.defined() || has_same_boxes(sharded, loaded)),
-                      "the optimizer's '", name, "' has another shape, or other shards: expected ", to.sizes(),
+                      "the optimizer's '", name, "' has a different shape or different shards: expected ", to.sizes(),
                       ", found ", from.sizes());
     actions_.push_back([=] { sharded.defined() ? void(copy_local_shards(sharded, loaded)) : void(to.copy_(from)); });
   }

@@ -121,7 +121,7 @@ void all_reduce_in_parts(const ProcessGroup& group, const at::Tensor& tensor, Re
 /// Splits `dim` into equal parts, stacked along a new first dimension. \throws c10::ValueError  this is not possible
 at::Tensor as_rows(const at::Tensor& whole, std::int64_t dim, int ranks) {
   SHARD_CHECK_VALUE(whole.dim() > 0 && whole.size(dim) % ranks == 0, "dimension ", dim, " of a tensor of size ",
-                    whole.sizes(), " cannot be cut into ", ranks, " equal parts");
+                    whole.sizes(), " cannot be divided into ", ranks, " equal parts");
   const std::int64_t along = wrapped_dim(dim, whole.dim());
   return whole.unflatten(along, {ranks, whole.size(along) / ranks}).movedim(along, 0);
 }

@@ -97,6 +97,7 @@ bool HostLink::open_others(const std::vector<Bytes>& addresses, int own_rank) {
   return true;
 }
 
+/// Every step is agreed on, because the ranks must all use the link, or none.
 std::unique_ptr<HostLink> HostLink::open(Group& group) {
   std::unique_ptr<HostLink> link;
   Bytes address;
@@ -138,6 +139,7 @@ HostMove::Stream::Stream(Tensors tensors) : tensors_(std::move(tensors)) {
 }
 
 template <class Each>
+/// Pairs the next elements of the stream with the elements of a slot, view by view.
 void HostMove::Stream::next(const at::Tensor& slot, const Each& each) {
   std::int64_t position = 0;
   while (position < slot.numel() && index_ < tensors_.size()) {
@@ -168,6 +170,7 @@ HostMove::HostMove(HostLink& link, int own_rank, std::vector<Tensors> to, std::v
   write(0);
 }
 
+/// Divides a half into equal slots, one per outgoing stream, and computes the rounds that the longest stream needs.
 void HostMove::set_slots() {
   const auto width = static_cast<std::int64_t>(c10::elementSize(travel_as_));
   const std::int64_t most = std::ranges::max_element(outgoing_, {}, &Stream::elements)->elements();
@@ -190,7 +193,8 @@ void HostMove::check_incoming() const {
   for (std::size_t rank = 0; rank < incoming_.size(); ++rank) {
     const std::int64_t taken = incoming_[rank].elements(), sent = link_.header(rank)[kParcels + 2 * own_ + 1];
     if (sent == taken) continue;
-    throw Error(ErrorCode::kPeer, c10::str("rank ", rank, " sends another number of elements than this rank takes"))
+    throw Error(ErrorCode::kPeer,
+                c10::str("rank ", rank, " sends a different number of elements from what this rank expects"))
         .expected(taken)
         .found(sent);
   }

@@ -71,6 +71,7 @@ void check_device(const at::Tensor& tensor, at::Device placement, const std::str
                     tensor.device(), ", local shard metadata placement device: ", placement, where);
 }
 
+/// Checks this rank's shards against their metadata and against each other, in the order of torch.
 ShardedTensorMetadata metadata_of_local_shards(const std::vector<Shard>& shards, at::IntArrayRef global_size, int rank,
                                                const ProcessGroup& group) {
   SHARD_CHECK(!shards.empty(), "must have local shards!");
@@ -88,6 +89,7 @@ ShardedTensorMetadata metadata_of_local_shards(const std::vector<Shard>& shards,
   return metadata;
 }
 
+/// Computes the offsets of shards that are rows of one tensor, in the order of ranks.
 void stack_rows(std::vector<std::optional<ShardedTensorMetadata>>& gathered) {
   std::int64_t rows = 0;
   for (auto& member : gathered) {
@@ -104,6 +106,7 @@ void stack_rows(std::vector<std::optional<ShardedTensorMetadata>>& gathered) {
   }
 }
 
+/// Joins the shards of all ranks. Ranks without shards have no metadata.
 ShardedTensorMetadata merge_metadata(const std::vector<std::optional<ShardedTensorMetadata>>& gathered) {
   const auto has_shards = [](const auto& member) { return member.has_value(); };
   const auto first = std::ranges::find_if(gathered, has_shards);

@@ -200,6 +200,7 @@ ShardedTensorMetadata deserialize_metadata(const std::string& bytes) {
   }
 }
 
+/// Finds an overlap without comparing all pairs, see find_overlap.
 void check_no_overlap(const std::vector<ShardMetadata>& shards) {
   std::vector<BoxView> boxes;
   boxes.reserve(shards.size());
@@ -214,6 +215,7 @@ void check_no_overlap(const std::vector<ShardMetadata>& shards) {
   SHARD_CHECK_VALUE(false, "Shards ", shards[pair->first], " and ", shards[pair->second], " overlap");
 }
 
+/// Shards that do not overlap cover the tensor if and only if their volumes add up to its volume.
 void check_tensor(const std::vector<ShardMetadata>& shards, at::IntArrayRef size) {
   check_all_non_negative(size, "the size of a tensor should be >= 0");
   const std::uint64_t volume = volume_of(size);

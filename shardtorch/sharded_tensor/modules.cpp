@@ -55,7 +55,7 @@ void check_parameter(const torch::nn::Module& module, const std::string& name, c
 void ShardedAttributes::register_sharded_tensor(std::string name, ShardedTensor& member) {
   SHARD_CHECK_VALUE(!name.empty(), "The name of a sharded attribute must not be empty");
   SHARD_CHECK_VALUE(name.find('.') == std::string::npos,
-                    "The name of a sharded attribute must not hold a dot, but found '", name, "'");
+                    "The name of a sharded attribute must not contain a dot, but found '", name, "'");
   SHARD_CHECK_VALUE(std::ranges::find(attributes_, name, &Attribute::name) == attributes_.end(),
                     "There is a sharded attribute '", name, "' already");
   attributes_.push_back({std::move(name), &member});

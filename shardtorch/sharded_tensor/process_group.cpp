@@ -70,7 +70,8 @@ class Default {
     return ++made_locally_[name];
   }
   ProcessGroupPtr make_group(const std::string& name, std::vector<int> ranks, const NewGroupOptions& options) const {
-    SHARD_CHECK(world_ != nullptr, "cannot make a group: the default group was wrapped without a store to meet in");
+    SHARD_CHECK(world_ != nullptr,
+                "cannot make a group: the default group was wrapped without a store for the rendezvous");
     const bool is_member = std::ranges::find(ranks, world_->rank()) != ranks.end();
     auto group = is_member ? world_->make_group(name, ranks, options.backend) : nullptr;
     if (group != nullptr && options.timeout.has_value()) group->set_timeout(*options.timeout);

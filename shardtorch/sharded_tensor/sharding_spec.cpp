@@ -150,7 +150,7 @@ ShardingSpecPtr infer_spec(const std::vector<ShardMetadata>& shards) {
 }
 
 std::int64_t split_size(std::int64_t dim_size, std::int64_t chunks) {
-  SHARD_CHECK_VALUE(dim_size >= 0 && chunks > 0, "cannot cut ", dim_size, " elements into ", chunks, " chunks");
+  SHARD_CHECK_VALUE(dim_size >= 0 && chunks > 0, "cannot divide ", dim_size, " elements into ", chunks, " chunks");
   return ceil_div(dim_size, chunks);
 }
 
@@ -160,6 +160,7 @@ std::int64_t chunked_dim_size(std::int64_t dim_size, std::int64_t split, std::in
   return piece_of(dim_size, split, index).size;
 }
 
+/// The begin and the size of the rank's chunk; the rank is one of the world.
 std::pair<std::int64_t, std::int64_t> chunk_of_rank(std::int64_t dim_size, const ChunkShardingSpec& spec, int rank) {
   const std::vector<RemoteDevice>& placements = spec.placements();
   const auto at = std::ranges::find(placements, std::optional(rank), &RemoteDevice::rank);

@@ -30,7 +30,7 @@ using std::chrono::milliseconds;
 
 int member_of(const std::vector<int>& ranks, int rank) {
   const auto member = std::ranges::find(ranks, rank);
-  SHARD_CHECK_VALUE(member != ranks.end(), "rank ", rank, " makes a group that it is not a member of");
+  SHARD_CHECK_VALUE(member != ranks.end(), "rank ", rank, " creates a group of which it is not a member");
   return static_cast<int>(member - ranks.begin());
 }
 

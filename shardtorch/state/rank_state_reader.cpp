@@ -121,7 +121,7 @@ std::vector<Placement> in_order_of_axes(const torch_ranks::DTensorValue& value) 
   const Sizes shape = sizes_of(value.shape);
   if (!std::ranges::equal(place(shape, sharding.mesh, sharding.placements, value.order),
                           place(shape, sharding.mesh, placements), is_same_part)) {
-    refuse("the axes of its mesh cut a dimension in another order than their own, into parts of different sizes");
+    refuse("the axes of its mesh shard a dimension out of order, into parts of different sizes");
   }
   return placements;
 }
@@ -130,7 +130,7 @@ void check_local_size(const at::Tensor& local, const dtensor::TensorLayout& layo
   if (!index) return;
   const Sizes expected = parts_of(layout)[static_cast<std::size_t>(*index)].sizes;
   if (local.sizes() == at::IntArrayRef(expected)) return;
-  throw Error(ErrorCode::kCorruption, "the local tensor of a DTensor has another size than its placements say")
+  throw Error(ErrorCode::kCorruption, "the local tensor of a DTensor does not have the size that its placements define")
       .of_kind(FindingKind::kShapeMismatch)
       .expected(to_string(expected))
       .found(to_string(local.sizes()));
@@ -222,7 +222,7 @@ class StateReader {
     const std::optional<TensorView> view = torch_save::as_tensor(*catalog_.arena, value);
     if (!view) refuse("a local shard of it is a " + std::string(type_name(value)));
     if (view->dtype == dtype) return plain_of(*view);
-    throw Error(ErrorCode::kCorruption, "a local shard has another dtype than the tensor")
+    throw Error(ErrorCode::kCorruption, "a local shard has a different dtype from the tensor")
         .of_kind(FindingKind::kDtypeMismatch)
         .expected(dtype_name(dtype))
         .found(dtype_name(view->dtype));

@@ -17,7 +17,7 @@ namespace {
 
 void check_depth(int depth) {
   if (depth > kMaxValueDepth) {
-    throw Error(ErrorCode::kUnsupported, "containers are nested too deeply, or hold themselves");
+    throw Error(ErrorCode::kUnsupported, "containers are nested too deeply, or contain themselves");
   }
 }
 
@@ -72,7 +72,7 @@ class Packer {
       Value* const parts[] = {real(number.real()), real(number.imag())};
       return make_call(arena_, make_global(arena_, "builtins", "complex"), parts);
     }
-    throw Error(ErrorCode::kUnsupported, "a state dict holds no values of type " + value.tagKind());
+    throw Error(ErrorCode::kUnsupported, "a state dict cannot contain values of type " + value.tagKind());
   }
 
   Value* real(double number) {
@@ -81,6 +81,7 @@ class Packer {
     return packed;
   }
 
+  /// A container that occurs several times becomes one node, as in Python.
   Value* container(const c10::IValue& value, int depth) {
     check_depth(depth);
     Value*& known = known_[value.internalToPointer()];
@@ -206,7 +207,7 @@ class Unpacker {
       if (std::optional<c10::IValue> found = special_(value)) return std::move(*found);
     }
     const std::string kind(value.kind == ValueKind::kLong ? "int of more than 64 bits" : type_name(value));
-    throw Error(ErrorCode::kUnsupported, "a state dict cannot hold a value of type " + kind);
+    throw Error(ErrorCode::kUnsupported, "a state dict cannot contain a value of type " + kind);
   }
 
   std::vector<c10::IValue> unpack_all(std::span<Value* const> items, int depth) {
@@ -219,6 +220,7 @@ class Unpacker {
     return values;
   }
 
+  /// Lists and dicts of C++ have element types. Mixed ones become Any.
   c10::IValue list(const Value& value, int depth) {
     const std::vector<c10::IValue> values = unpack_all(value.items(), depth);
     c10::impl::GenericList list(common_type(values));
@@ -231,7 +233,7 @@ class Unpacker {
     const bool is_known = value.is_string() || value.kind == ValueKind::kInt || value.kind == ValueKind::kBool ||
                           value.kind == ValueKind::kFloat;
     if (is_known) return unpack(value);
-    throw Error(ErrorCode::kUnsupported, "a state dict holds no keys of type " + std::string(type_name(value)));
+    throw Error(ErrorCode::kUnsupported, "a state dict cannot have keys of type " + std::string(type_name(value)));
   }
 
   c10::IValue dict(const Value& value, int depth) {

@@ -47,7 +47,7 @@ TEST(RemedyText, EveryRemedyNamesItsOption) {
       {Remedy::kWriteAs, "dcp", "add --to dcp"},
       {Remedy::kStateLayout, "", "describe how the source is sharded: --layout FILE"},
       {Remedy::kStateRanks, "", "add --ranks-expected N"},
-      {Remedy::kCutTensors, "", "cut the tensors with --ranks, --mesh, --layout or --like"},
+      {Remedy::kCutTensors, "", "shard the tensors with --ranks, --mesh, --layout or --like"},
       {Remedy::kOneBoxPerRank, "", "choose a layout with one box per rank, such as --ranks N"},
       {Remedy::kUseMesh, "", "define the layout with --mesh and --place"},
       {Remedy::kSpreadFiles, "", "spread the tensors over several files with --shards or --max-shard-size"},

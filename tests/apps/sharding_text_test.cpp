@@ -76,9 +76,9 @@ TEST(ShardingText, SomeRanksAreNamed) {
   EXPECT_EQ(Map({4, 3}, 4).add({0, 0}, {4, 2}, 1).add({0, 2}, {4, 1}, 3).text(), "S(1) over ranks 1, 3 (2, 1)");
 }
 TEST(ShardingText, PiecesOfOtherSizesThanChunksAreNoShard) {
-  EXPECT_EQ(Map({4}, 2).add({0}, {1}, 0).add({1}, {3}, 1).text(), "cut along dim 0 over 2 ranks (1, 3)");
+  EXPECT_EQ(Map({4}, 2).add({0}, {1}, 0).add({1}, {3}, 1).text(), "sharded along dim 0 over 2 ranks (1, 3)");
   EXPECT_EQ(Map({13}, 4).add({0}, {4}, 0).add({4}, {3}, 1).add({7}, {3}, 2).add({10}, {3}, 3).text(),
-            "cut along dim 0 over 4 ranks (4, 3, 3, 3)");
+            "sharded along dim 0 over 4 ranks (4, 3, 3, 3)");
 }
 TEST(ShardingText, PiecesInAnotherOrderAreOnlyPieces) {
   EXPECT_EQ(Map({4}, 2).add({0}, {2}, 1).add({2}, {2}, 0).text(), "2 pieces along dim 0, ranks 0-1");

@@ -123,7 +123,7 @@ TEST(ValidateCatalog, CountsTheBytesOfAFileOnceHoweverManyNamesItHas) {
   };
   EXPECT_NO_THROW(validate({}, {}));
   EXPECT_NO_THROW(validate({1, 5}, {1, 6}));
-  expect_error(ErrorCode::kCorruption, "the files hold only 1048576", [&] { validate({1, 5}, {1, 5}); });
+  expect_error(ErrorCode::kCorruption, "the files have only 1048576", [&] { validate({1, 5}, {1, 5}); });
 }
 
 TEST(ValidateCatalog, NamesTheFirstOfEqualViewsAsAlias) {

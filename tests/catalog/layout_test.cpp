@@ -163,12 +163,12 @@ TEST(Place, CutsAsEachSplitSays) {
 TEST(Place, RefusesASplitThatDoesNotFit) {
   const Error uneven = test::error_of([] { split_boxes(10, 4, CutRule::kEven); });
   EXPECT_EQ(uneven.code(), ErrorCode::kInvalidArgument);
-  EXPECT_STREQ(uneven.what(), "the axis 'tp' cannot cut 10 evenly into 4");
+  EXPECT_STREQ(uneven.what(), "the axis 'tp' cannot divide 10 evenly into 4");
   for (const Numbers& widths : {Numbers{4, 5}, Numbers{4, 4, 3}, Numbers{}}) {
-    expect_error(ErrorCode::kInvalidArgument, "do not make up 10",
+    expect_error(ErrorCode::kInvalidArgument, "do not add up to 10",
                  [&] { split_boxes(10, 2, CutRule::kWidths, widths); });
   }
-  expect_error(ErrorCode::kInvalidArgument, "do not make up 0", [] { split_boxes(0, 2, CutRule::kWidths, {1, 1}); });
+  expect_error(ErrorCode::kInvalidArgument, "do not add up to 0", [] { split_boxes(0, 2, CutRule::kWidths, {1, 1}); });
 }
 
 TEST(Place, CutsByWidthsInTimeThatGrowsWithTheRanks) {

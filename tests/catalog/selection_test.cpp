@@ -327,7 +327,7 @@ TEST(CheckCasts, WarnsOfIntegersAndScalesThatTheNewDtypeCannotHold) {
   add_tensor(catalog, "x.weight", {2}, DType::kFloat8E4m3fn);
   validate_catalog(catalog);
   EXPECT_EQ(checked(catalog, {.cast = {"ids=bfloat16", "few=bfloat16", "**=bfloat16"}}),
-            (Names{"1 integer tensor is converted from int64 to bfloat16, which does not hold all such numbers: 'ids'",
+            (Names{"1 integer tensor is converted from int64 to bfloat16, which cannot represent all of them: 'ids'",
                    "1 tensor of scales is converted from float32 to bfloat16, which rounds them: 'prior.scales'",
                    "1 tensor is converted from float8_e4m3fn to bfloat16, which is right only if no scales belong to "
                    "them: 'x.weight'"}));

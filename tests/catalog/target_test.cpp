@@ -137,7 +137,7 @@ TEST(RanksTarget, RefusesADimensionThatNoTensorHas) {
 TEST(RanksTarget, RefusesNumbersOutOfRange) {
   Catalog source;
   for (const std::int64_t n : {std::int64_t{0}, std::int64_t{-1}, std::int64_t{1} << 40}) {
-    expect_error(ErrorCode::kInvalidArgument, "cannot cut tensors for",
+    expect_error(ErrorCode::kInvalidArgument, "cannot shard tensors for",
                  [&] { target_of(source, RanksLayout{n}, kItems); });
   }
 }

@@ -22,7 +22,7 @@ for target in dcp safetensors; do
   holds err "1 tensor is written without the attributes of its Parameter: 'p'"
 done
 expect 0 split p.pt -o ranks --ranks 2 --to torch-ranks
-holds err "tensors are cut and written without the attributes of their Parameters: 'p'"
+holds err "tensors are sharded and written without the attributes of their Parameters: 'p'"
 expect 0 convert p.pt -o again.pt
 lacks err "attributes"
 grep -qF foo again.pt || fail "the attribute is not there"

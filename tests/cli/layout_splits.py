@@ -164,9 +164,9 @@ def test_refusals() -> None:
         layout = write_layout({"tp": 3}, [{"match": name, "shard": [{"axis": "tp", "dim": 0} | cut]}])
         return run("split", "model.safetensors", "-o", "none", "--to", "dcp", "--layout", layout, expect=2)
     found = refusal({"split": "even"})
-    assert "cut 7 evenly into 3" in found and "'b'" in found, found
+    assert "divide 7 evenly into 3" in found and "'b'" in found, found
     found = refusal({"split": "widths", "widths": [1, 2, 3]})
-    assert "3 widths do not make up 7" in found and "'b'" in found, found
+    assert "3 widths do not add up to 7" in found and "'b'" in found, found
     found = refusal({"split": "widths", "widths": [1, 2]})
     assert "layout.json" in found and "rules[0].shard[0].widths" in found, found
     assert not os.path.exists("none")

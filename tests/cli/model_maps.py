@@ -252,7 +252,7 @@ def check_names():
     document("more.json", rules=[a, {"id": "unused", "logical": "c", "stored": "c"}], strict={"unmatched": "copy"})
     assert "rule 'unused'" in run("digest", "two.safetensors", "--map", "more.json", expect=2)
     document("same.json", rules=[{"id": "a", "logical": "b", "stored": "a.0"}], strict={"unmatched": "copy"})
-    assert "two stored tensors make 'b'" in run("digest", "two.safetensors", "--map", "same.json", expect=2)
+    assert "two stored tensors produce 'b'" in run("digest", "two.safetensors", "--map", "same.json", expect=2)
     assert "has no variable 'z'" in run("digest", "two.safetensors", "--map", "copy.json", "--set", "z=1", expect=2)
     assert "neither a built-in map nor a file" in run("digest", "two.safetensors", "--map", "hf-v6", expect=2)
     document("key.json", rules=[a], sorts=1)

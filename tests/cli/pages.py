@@ -3,6 +3,9 @@
 - `console` blocks run as described in console_blocks.py; those that are marked to run elsewhere are listed.
 - A command must be in such a block: an indented line that begins with the name of a program is a mistake.
 - docs/formats.md links the page of every format.
+- Each question that people type into a search engine has a page, whose beginning contains the words. The pages of answers
+  also tell what can go wrong, time and memory, and the tools that people use today.
+- Each error message of the sources has a row in docs/troubleshooting.md, and each row has a message.
 - Every option after `shardctl VERB`, anywhere on a page, even within a sentence or a table, is in the verb's help.
 
 documents.py runs docs/schemas.md and docs/layouts.md. Environment: SHARDCTL is the program.
@@ -18,9 +21,25 @@ from pathlib import Path
 from console_blocks import make_folder, run, run_page
 
 SOURCE = Path(sys.argv[1]).resolve()
+sys.path.append(str(SOURCE / "docs/site"))
+import messages  # noqa: E402
 OF_DOCUMENTS = {"docs/schemas.md", "docs/layouts.md"}
 HISTORY = SOURCE / "tests/RESULTS.md"  # Its lines are those of their time.
 PROGRAMS = r"shardctl|nightly|torchrun|mpirun|srun|sbatch|scripts/\w+|cmake|ctest|python3?|pip|git|kubectl"
+
+
+QUESTIONS = {
+    "convert FSDP checkpoint to huggingface": "docs/export.md",
+    "merge distcp": "docs/answers/merge-distcp.md",
+    "zero_to_fp32 out of memory": "docs/answers/zero-to-fp32-out-of-memory.md",
+    "torch_dist to hf": "docs/answers/torch-dist-to-hf.md",
+    "fp8 to bf16": "docs/quantised.md",
+    "missing .metadata": "docs/answers/missing-metadata.md",
+    "resume with a different number of GPUs": "docs/answers/different-number-of-gpus.md",
+    "load_global_step universal checkpoint": "docs/answers/universal-checkpoint.md",
+    "is my checkpoint corrupted": "docs/answers/corrupted-checkpoint.md",
+    "inspect a model on the hub": "docs/stores.md",
+}
 
 
 def pages() -> list[Path]:
@@ -62,8 +81,38 @@ def unlisted_formats() -> Iterator[str]:
             yield f"docs/formats.md does not link {page.relative_to(SOURCE)}"
 
 
+def unanswered_questions() -> Iterator[str]:
+    for question, name in QUESTIONS.items():
+        beginning = re.sub(r"\s", "", (SOURCE / name).read_text().split("\n## ")[0].lower())
+        if missing := [word for word in re.findall("[a-z0-9]+", question.lower()) if word not in beginning]:
+            yield f"{name}: '{question}' does not find it: its beginning lacks {', '.join(missing)}"
+    questions = (SOURCE / "docs/faq.md").read_text()
+    for page in {*QUESTIONS.values(), *(str(path.relative_to(SOURCE)) for path in SOURCE.glob("docs/answers/*.md"))}:
+        headings = " ".join(re.findall(r"^## (.*)", (SOURCE / page).read_text(), re.MULTILINE)).lower()
+        for heading in ("what can go wrong", "time and memory", "today's tool"):
+            if heading not in headings and page != "docs/stores.md":  # No network was measured.
+                yield f"{page} has no section '{heading}'"
+        if f"({page.removeprefix('docs/')})" not in questions:
+            yield f"docs/faq.md does not link {page}"
+
+
+def unexplained_messages() -> Iterator[str]:
+    rows = messages.rows_of((SOURCE / "docs/troubleshooting.md").read_text())
+    found = messages.messages(SOURCE)
+    yield from messages.mistakes(found, rows)
+    # A message of a new folder, one through a helper, and a row whose message is gone are detected.
+    code = 'Error wrong(const std::string& why) {\n  return Error(ErrorCode::kPeer, why);\n}\nthrow wrong(fmt::format("{:.1f} of {}", a)); // "no"\n'
+    new = [*messages.messages_of("formats/new/a.cpp", code, messages.helpers_of(code, {}))]
+    gone = messages.Row(["no source has ... this"], None, "", "")
+    for detected in ([*messages.mistakes([*found, *new], rows)], [*messages.mistakes(found, [*rows, gone])]):
+        if len(detected) != 1:
+            yield f"the check of messages finds {detected}"
+    if new != [messages.Message(7, "formats/new/a.cpp", "{} of {}")]:
+        yield f"messages of a source are read as {new}"
+
+
 def main() -> int:
-    mistakes = [*unlisted_formats()]
+    mistakes = [*unlisted_formats(), *unanswered_questions(), *unexplained_messages()]
     for path in pages():
         mistakes += loose_commands(path)
         mistakes += unknown_options(path) if path != HISTORY else []

@@ -16,7 +16,7 @@ TEST(Error, CarriesWhatItWasBuiltWith) {
     throw Error(ErrorCode::kCorruption, "header ends after the file")
         .in_file("a.safetensors")
         .of_tensor("w")
-        .because("the file was cut short")
+        .because("the file is truncated")
         .hint("fetch it again")
         .expected(812)
         .found("600 bytes")
@@ -27,7 +27,7 @@ TEST(Error, CarriesWhatItWasBuiltWith) {
     EXPECT_STREQ(e.what(), "header ends after the file");
     EXPECT_EQ(e.file(), "a.safetensors");
     EXPECT_EQ(e.tensor(), "w");
-    EXPECT_EQ(e.why(), "the file was cut short");
+    EXPECT_EQ(e.why(), "the file is truncated");
     EXPECT_EQ(e.hint(), "fetch it again");
     EXPECT_EQ(e.expected(), "812");
     EXPECT_EQ(e.found(), "600 bytes");

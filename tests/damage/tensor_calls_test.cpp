@@ -178,7 +178,7 @@ const Case kIds[] = {
     {"view: a negative offset", v2(0, tuple(more(kId, {tuple({text("1"), number(-1), number(4)})})) + "Q"),
      "storage view's offset: it is not a natural number"},
     {"view: past the storage", v2(0, tuple(more(kId, {tuple({text("1"), number(1), number(4)})})) + "Q"),
-     "its storage's view leaves the storage"},
+     "its storage's view extends past the storage"},
     {"view: an overflow", v2(0, tuple(more(kId, {tuple({text("1"), number(kHuge), number(kHuge)})})) + "Q"),
      "9223372036854775807 + 9223372036854775807", std::nullopt},
 };

@@ -258,7 +258,7 @@ TEST(DcpZstd, ACutStreamIsNamed) {
   golden.files["__0_0.distcp"].pop_back();
   const Error error = test::error_of([&] { golden.open_located(); });
   EXPECT_EQ(error.kind(), FindingKind::kTruncated);
-  EXPECT_THAT(error.what(), HasSubstr("is cut short inside a zstd frame"));
+  EXPECT_THAT(error.what(), HasSubstr("is truncated inside a zstd frame"));
 }
 
 TEST(DcpZstd, AStreamThatGrowsPastItsTensorIsStopped) {

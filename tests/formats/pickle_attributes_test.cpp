@@ -48,7 +48,7 @@ TEST(Attributes, AMissingOneIsNamedWithTheClass) {
   EXPECT_EQ(message([&] { pickle::need(object(arena, kX), "y"); }),
             "cannot read the pickled Namespace: it has no attribute 'y'");
   EXPECT_EQ(message([&] { pickle::need_class(object(arena, kX), "Shard"); }),
-            "cannot read the pickled Shard: a value of type argparse.Namespace is in its place");
+            "cannot read the pickled Shard: found a value of type argparse.Namespace instead");
 }
 
 TEST(Attributes, OfAnotherTypeAreRefused) {

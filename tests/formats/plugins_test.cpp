@@ -57,7 +57,7 @@ TEST_F(ToyPlugin, IsWritten) {
 
 TEST(RegisterFormat, RefusesAnotherFormatOfAKnownName) {
   static const Format other = *formats().front();
-  expect_error(ErrorCode::kUnsupported, "another one has its name", [] { register_format(other); });
+  expect_error(ErrorCode::kUnsupported, "a format of this name exists", [] { register_format(other); });
 }
 
 TEST(FormatPlugin, ThatIsAbsentHasItsSuffixesNonetheless) {

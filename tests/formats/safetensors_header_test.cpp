@@ -209,7 +209,7 @@ TEST(Header, ATruncatedFileSaysWhatIsMissing) {
   const Error error = test::error_of([] { open_content(safetensors_file("{\"a\":{" + kGood + "}}", "1")); });
   EXPECT_EQ(error.expected(), "4");
   EXPECT_EQ(error.found(), "1");
-  EXPECT_EQ(error.why(), "the file was cut short (3 bytes missing)");
+  EXPECT_EQ(error.why(), "the file is truncated (3 bytes are missing)");
   EXPECT_EQ(error.hint(), "fetch it again");
 }
 

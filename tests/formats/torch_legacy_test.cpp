@@ -220,7 +220,7 @@ const Damage kDamage[] = {
     {"negative_count", kHead + kObject + keys({"11", "22"}) + int64(-3), ErrorCode::kCorruption,
      "'11' does not have the size", FindingKind::kShapeMismatch},
     {"storage_cut", (kHead + kObject + kTail).substr(0, (kHead + kObject + kTail).size() - 1), ErrorCode::kCorruption,
-     "'22' is cut short", FindingKind::kTruncated},
+     "'22' is truncated", FindingKind::kTruncated},
     {"count_cut", kHead + kObject + keys({"11", "22"}) + "\0\0\0"s, ErrorCode::kCorruption, "past the end",
      FindingKind::kTruncated},
     {"appended", kHead + kObject + kTail + "x", ErrorCode::kCorruption, "1 bytes follow the last storage",

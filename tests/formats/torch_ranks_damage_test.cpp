@@ -144,7 +144,7 @@ const std::vector<Damage> kShardedTensors{
     {"StateShort", kSharded, set_part("ShardedTensor", 3, tuple({1, 2, 3, 4})), kBad,
      "its state is not a tuple of five values"},
     {"LocalShards", kSharded, set_item("ShardedTensor", 0, number(1)), kBad, "ShardedTensor's list of local shards"},
-    {"LocalShardClass", kSharded, set_item("ShardedTensor", 0, list({1})), kBad, "a value of type int is in its place"},
+    {"LocalShardClass", kSharded, set_item("ShardedTensor", 0, list({1})), kBad, "found a value of type int instead"},
     {"NoLocalShards", kSharded, set_item("ShardedTensor", 0, list({})), kBad, "no file contains the shard of",
      FindingKind::kGap},
     {"Metadata", kSharded, set_item("ShardedTensor", 1, none()), kBad, "the pickled ShardedTensorMetadata:"},
@@ -164,22 +164,22 @@ const std::vector<Damage> kShardedTensors{
     {"PropertiesGrad", kSharded, set_item("TensorProperties", 2, none()), kBad, "TensorProperties' requires_grad"},
 
     {"Offsets", kSharded, set("ShardMetadata", "shard_offsets", list({5, 0})), kBad,
-     "rank 1 has a different place of shard 1 from rank 0", FindingKind::kMixedSave},
+     "rank 1 has a different position of shard 1 from rank 0", FindingKind::kMixedSave},
     {"OffsetsNegative", kSharded, set("ShardMetadata", "shard_offsets", list({-4, 0})), kBad,
      "ShardMetadata's offsets"},
     {"OffsetsText", kSharded, set("ShardMetadata", "shard_offsets", text("4")), kBad, "ShardMetadata's offsets"},
     {"OffsetsOfOneDimension", kSharded, set("ShardMetadata", "shard_offsets", list({4})), kBad,
      "are not those of a tensor of 2 dimensions", FindingKind::kShapeMismatch},
-    {"Sizes", kSharded, set("ShardMetadata", "shard_sizes", list({2, 3})), kBad, "a different place of shard 1",
+    {"Sizes", kSharded, set("ShardMetadata", "shard_sizes", list({2, 3})), kBad, "a different position of shard 1",
      FindingKind::kMixedSave},
     {"SizesHuge", kSharded, set("ShardMetadata", "shard_sizes", list({kHuge, kHuge})), kBad,
-     "a different place of shard 1", FindingKind::kMixedSave},
+     "a different position of shard 1", FindingKind::kMixedSave},
     {"SizesNegative", kSharded, set("ShardMetadata", "shard_sizes", list({-3, 3})), kBad, "ShardMetadata's sizes"},
     {"NoSizes", kSharded, rename("ShardMetadata", "shard_sizes"), kBad, "it has no attribute 'shard_sizes'"},
     {"Placement", kSharded, set("ShardMetadata", "placement", number(1)), kBad, "the pickled _remote_device:"},
     {"StatedOffsets", kSharded, set("ShardMetadata", "shard_offsets", list({1, 0}), 1), kBad,
-     "rank 1 has a different place of shard 0 from rank 0", FindingKind::kMixedSave},
-    {"RemoteRank", kSharded, set("_remote_device", "_rank", number(0)), kBad, "a different place of shard 1",
+     "rank 1 has a different position of shard 0 from rank 0", FindingKind::kMixedSave},
+    {"RemoteRank", kSharded, set("_remote_device", "_rank", number(0)), kBad, "a different position of shard 1",
      FindingKind::kMixedSave},
     {"RemoteRankNegative", kSharded, set("_remote_device", "_rank", number(-1)), kBad, "_remote_device's rank"},
     {"RemoteDevice", kSharded, set("_remote_device", "_device", none()), kBad, "its device is not one of torch's"},
@@ -259,7 +259,7 @@ const std::vector<Damage> kDTensors{
      FindingKind::kShapeMismatch},
     {"DimOther", kDTensor, both(set("DTensorSpec", "shard_order", none()), set("Shard", "dim", number(1))), kBad,
      "rank 1 records a different sharding", FindingKind::kMixedSave},
-    {"DimAgainstTheOrder", kDTensor, set("Shard", "dim", number(1)), kBad, "axis 0 does not cut dimension 0"},
+    {"DimAgainstTheOrder", kDTensor, set("Shard", "dim", number(1)), kBad, "axis 0 does not shard dimension 0"},
     {"NoDim", kDTensor, rename("Shard", "dim"), kBad, "it has no attribute 'dim'"},
     {"SplitFactorZero", kStrided, set("_StridedShard", "split_factor", number(0)), kBad, "its split factor is 0"},
     {"SplitFactor", kStrided, set("_StridedShard", "split_factor", number(3)), kBad, "a different sharding",
@@ -268,8 +268,8 @@ const std::vector<Damage> kDTensors{
     {"Meta", kDTensor, set("DTensorSpec", "tensor_meta", number(1)), kBad, "the pickled TensorMeta:"},
     {"MetaDtype", kDTensor, set_item("TensorMeta", 2, global("torch", "bool")), kBad, "the dtype in its",
      FindingKind::kDtypeMismatch},
-    {"ShardOrderAxis", kDTensor, set_item("ShardOrderEntry", 1, tuple({1})), kBad, "axis 1 does not cut dimension 0"},
-    {"ShardOrderDim", kDTensor, set_item("ShardOrderEntry", 0, number(1)), kBad, "axis 0 does not cut dimension 1"},
+    {"ShardOrderAxis", kDTensor, set_item("ShardOrderEntry", 1, tuple({1})), kBad, "axis 1 does not shard dimension 0"},
+    {"ShardOrderDim", kDTensor, set_item("ShardOrderEntry", 0, number(1)), kBad, "axis 0 does not shard dimension 1"},
     {"ShardOrderAxes", kDTensor, set_item("ShardOrderEntry", 1, none()), kBad, "ShardOrderEntry's axes"},
     {"ShardOrder", kDTensor, set("DTensorSpec", "shard_order", tuple({0})), kBad, "it is not a pair"},
 
@@ -284,7 +284,8 @@ const std::vector<Damage> kDTensors{
     {"LayoutShapeZero", kDTensor, set("_MeshLayout", "shape", tuple({0})), kBad, "a size is 0"},
     {"LayoutShapeHuge", kDTensor, set("_MeshLayout", "shape", tuple({kHuge})), kBad, "it has more than 1048576 ranks",
      FindingKind::kWorldSizeMismatch},
-    {"LayoutShapeMany", kDTensor, set("_MeshLayout", "shape", tuple({1, 1})), kBad, "do not fit one another"},
+    {"LayoutShapeMany", kDTensor, set("_MeshLayout", "shape", tuple({1, 1})), kBad,
+     "its shape and stride do not match"},
     {"LayoutStride", kDTensor, set("_MeshLayout", "stride", tuple({kHuge})), kBad, "its layout leaves its 2 ranks",
      FindingKind::kOutOfBounds},
     {"LayoutStrideZero", kDTensor, set("_MeshLayout", "stride", tuple({0})), kBad, "is on it twice",
@@ -354,7 +355,7 @@ TEST(RankFilePlacements, AShardThatIsPlacedOnAnotherRankIsRefused) {
   folder.edit("rank_1.pt", set("_remote_device", "_rank", number(0), 0));
   const Error error = test::error_of([&] { folder.open(); });
   EXPECT_EQ(error.kind(), FindingKind::kRankMismatch);
-  EXPECT_THAT(error.what(), HasSubstr("the shard of [3, 3] at [4, 0] is placed on another rank"));
+  EXPECT_THAT(error.what(), HasSubstr("the shard of [3, 3] at [4, 0] is on a different rank"));
   EXPECT_EQ(error.expected(), "1");
   EXPECT_EQ(error.found(), "0");
 }

@@ -174,7 +174,7 @@ TEST_F(TorchRanksWriter, RefusesBoxesWithoutPlacementsAsDTensor) {
   MeshLayout layout = mesh("a=2,b=2", {"S(0)", "S(0)"});
   layout.rules[0].order = {1, 0};
   for (const RankFiles kind : {RankFiles::kDTensor, RankFiles::kPlain}) {
-    expect_error(ErrorCode::kUnsupported, "'w' is cut into boxes that no placement describes", [&] {
+    expect_error(ErrorCode::kUnsupported, "'w' is sharded into boxes that no placement describes", [&] {
       write({{"w", counted({8})}}, layout, kind);
     });
   }

@@ -104,7 +104,7 @@ TEST(ZipReader, SaysWhenItIsNotAZipAtAll) {
   EXPECT_EQ(test::error_of([] { open(std::string(100, 'x')); }).why(),
             "it does not start like a zip either, so it is not a zip file");
   EXPECT_EQ(test::error_of([] { open(build(kThree) + "x"); }).why(),
-            "the file was cut short, or bytes were appended to it");
+            "the file was truncated, or bytes were appended to it");
 }
 
 TEST(ZipReader, OpensASmallZipWithOneRead) {

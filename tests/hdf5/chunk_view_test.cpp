@@ -82,9 +82,9 @@ TEST(ChunkView, LzfStreamsOfOtherBytesAreRefused) {
   };
   EXPECT_THAT(why("\x20\x00"s, 3), HasSubstr("before its start"));
   EXPECT_THAT(why("\x00z\x20\x01"s, 4), HasSubstr("before its start"));
-  EXPECT_THAT(why("\x02zz"s, 3), HasSubstr("cut short"));
-  EXPECT_THAT(why("\x00z\xE0"s, 30), HasSubstr("cut short"));
-  EXPECT_THAT(why("\x00z\x20"s, 30), HasSubstr("cut short"));
+  EXPECT_THAT(why("\x02zz"s, 3), HasSubstr("truncated"));
+  EXPECT_THAT(why("\x00z\xE0"s, 30), HasSubstr("truncated"));
+  EXPECT_THAT(why("\x00z\x20"s, 30), HasSubstr("truncated"));
   EXPECT_THAT(why("\x00z"s, 2), HasSubstr("fewer bytes"));
   EXPECT_THAT(why("\x00z\xE0\xFF\x00"s, 100), HasSubstr("more bytes"));
   EXPECT_THAT(why("\x01zy\x00x"s, 2), HasSubstr("more bytes"));
@@ -169,9 +169,9 @@ TEST(ChunkView, WrongLengthsAreNamed) {
   check(failure({stream, 4799, {kDeflated}}), "decodes to more bytes than the chunk");
   check(failure({stream, 0, {kDeflated}}), "decodes to more bytes than the chunk");
   check(failure({stream + "x", 4800, {kDeflated}}), "bytes follow its deflate stream");
-  check(failure({stream.substr(0, stream.size() - 1), 4800, {kDeflated}}), "is cut short");
-  check(failure({"", 4800, {kDeflated}}), "is cut short");
-  check(failure({"", 0, {kDeflated}}), "is cut short");
+  check(failure({stream.substr(0, stream.size() - 1), 4800, {kDeflated}}), "is truncated");
+  check(failure({"", 4800, {kDeflated}}), "is truncated");
+  check(failure({"", 0, {kDeflated}}), "is truncated");
   check(failure({text, 4801, {}}), "its stored size does not fit");
   check(failure({text, 4799, {shuffled(4)}}), "its stored size does not fit");
   check(failure({text, 4800, {kSummed}}), "its stored size does not fit");

@@ -146,7 +146,7 @@ TEST(Hdf5Reply, PlacesLieInTheFile) {
   entry.offset = kFileBytes - 59;
   expect_refused(entry, "ends after the file");
   entry.offset = -2;
-  expect_refused(entry, "a negative place");
+  expect_refused(entry, "a negative offset");
   Entry chunks = chunked();
   chunks.chunks[1].offset = kFileBytes - 15;
   expect_refused(chunks, "ends after the file");

@@ -228,7 +228,7 @@ TEST_F(CopyJobTest, WarnsInADryRunOfWhatTheDiskCannotHold) {
   padding_ = std::int64_t{1} << 41;
   job_.dry_run = true;
   EXPECT_THAT(run().warnings,
-              ::testing::Contains("the output needs 2199023255561 bytes, the disk has 1099511627776 free"));
+              ::testing::Contains("the output needs 2199023255561 bytes, but the disk has only 1099511627776 free"));
 }
 
 TEST_F(CopyJobTest, LeavesNothingBehindWhenReadingFails) {

@@ -200,9 +200,9 @@ TEST_P(Collectives, ReduceScatterIsAPartOfAllReduce) {
         EXPECT_TRUE(at::allclose(reduce_scatter(own, how, dim), part)) << dim;
       }
     }
-    SHARD_EXPECT_THROW(reduce_scatter(at::scalar_tensor(1)), c10::ValueError, "cannot be cut into");
+    SHARD_EXPECT_THROW(reduce_scatter(at::scalar_tensor(1)), c10::ValueError, "cannot be divided into");
     if (n == 1) return;
-    SHARD_EXPECT_THROW(reduce_scatter(at::zeros({n + 1})), c10::ValueError, "cannot be cut into");
+    SHARD_EXPECT_THROW(reduce_scatter(at::zeros({n + 1})), c10::ValueError, "cannot be divided into");
   });
 }
 

@@ -106,7 +106,7 @@ SHARD_RANKS_TEST(Meshes, RefuseWhatIsNotAMesh) {
       [] {
         make_device_mesh(at::kCPU, {0, 1, 2}, {{"", 2}});
       },
-      RefusesWith<c10::ValueError>("a mesh of 2 places cannot have 3 ranks"));
+      RefusesWith<c10::ValueError>("a mesh of 2 ranks cannot have 3 ranks"));
 }
 
 SHARD_RANKS_TEST(Meshes, AreFoundWhileTheyLive) {

@@ -261,7 +261,7 @@ TEST(HostLink, RanksThatDisagreeOnWhatIsMovedAreToldSo) {
         return plan;
       });
     };
-    expect_error(ErrorCode::kPeer, group.rank() == 0 ? "rank 1 sends another number" : "lost or silent", move);
+    expect_error(ErrorCode::kPeer, group.rank() == 0 ? "rank 1 sends a different number" : "lost or silent", move);
   });
 }
 

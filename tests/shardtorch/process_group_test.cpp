@@ -411,7 +411,7 @@ TEST(WrapProcessGroup, CanBeTheDefaultGroup) {
   state.insert("w", ones.as_tensor());
   const StateDict loaded = load_state(save_state(state));  // Asks for the ranks in the default group.
   EXPECT_TRUE(equal(ShardedTensor::of(loaded["w"].toTensor()), ones));
-  SHARD_EXPECT_THROW(new_group({0}), c10::Error, "the default group was wrapped without a store to meet in");
+  SHARD_EXPECT_THROW(new_group({0}), c10::Error, "the default group was wrapped without a store for the rendezvous");
   SHARD_EXPECT_THROW(default_store(), c10::Error, "did not connect through a store");
   SHARD_EXPECT_THROW(init_process_group(wrapped_alone()), c10::Error, "twice");
   destroy_process_group();

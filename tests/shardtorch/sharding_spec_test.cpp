@@ -227,8 +227,8 @@ TEST(ChunkArithmetic, FollowsTorchChunk) {
 }
 
 TEST(ChunkArithmetic, NumbersThatMakeNoSenseAreRefused) {
-  SHARD_EXPECT_THROW(split_size(10, 0), c10::ValueError, "cannot cut 10 elements into 0 chunks");
-  SHARD_EXPECT_THROW(split_size(-10, 2), c10::ValueError, "cannot cut -10 elements into 2 chunks");
+  SHARD_EXPECT_THROW(split_size(10, 0), c10::ValueError, "cannot divide 10 elements into 0 chunks");
+  SHARD_EXPECT_THROW(split_size(-10, 2), c10::ValueError, "cannot divide -10 elements into 2 chunks");
   SHARD_EXPECT_THROW(chunked_dim_size(10, 3, -1), c10::ValueError, "chunk -1 of 3 out of 10 elements is none");
 }
 

@@ -207,7 +207,7 @@ TEST(State, DTensorsNeedAGroup) {
 TEST(State, AListThatHoldsItselfIsRefused) {
   c10::impl::GenericList list(c10::AnyType::get());
   list.push_back(list);
-  expect_error(ErrorCode::kUnsupported, "hold themselves", [&] { save_state(state_of(list)); });
+  expect_error(ErrorCode::kUnsupported, "contain themselves", [&] { save_state(state_of(list)); });
   list.clear();
 }
 

@@ -217,7 +217,7 @@ TEST_F(TrainingState, RefusesWhatDoesNotFit) {
     c10::impl::GenericDict entry = entries.at("up.bias").toGenericDict();
     entry.insert_or_assign("exp_avg", at::zeros({3}));
     SHARD_EXPECT_THROW(parallel::set_optimizer_state(net, adam, state), c10::ValueError,
-                       "'up.bias.exp_avg' has another shape");
+                       "'up.bias.exp_avg' has a different shape");
     EXPECT_EQ(entries.erase("up.bias"), 1U);
     SHARD_EXPECT_THROW(parallel::set_optimizer_state(net, adam, state), c10::ValueError, "has nothing of 'up.bias'");
     const auto now = parallel::optimizer_state(net, adam).toGenericDict().at("state").toGenericDict();
@@ -292,7 +292,7 @@ TEST_F(TrainingState, OfOtherShardsOfTheSameSizeIsRefused) {
     Stepped one(chunk_spec(0, placements(2))), turned(chunk_spec(0, placements(2, 1)));
     const at::Tensor before = turned.average().full_tensor();
     SHARD_EXPECT_THROW(parallel::set_optimizer_state(*turned.layer, *turned.adam, one.state()), c10::ValueError,
-                       "'weight.exp_avg' has another shape, or other shards");
+                       "'weight.exp_avg' has a different shape or different shards");
     EXPECT_TRUE(turned.average().full_tensor().equal(before));
   });
 }

@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <memory>
 #include <set>
+#include <vector>
 
 #include "libshard/core/error.h"
 #include "tests/support/expect_error.h"
@@ -54,14 +56,14 @@ void expect_read(BlockCache& cache, const CountedContent& content, std::int64_t 
 
 TEST(BlockCache, SmallFilesAreReadOnceAndWhole) {
   CountedContent content(1000);
-  BlockCache cache(32 * kMiB, 8);
+  BlockCache cache(48 * kMiB, 8, 2);
   for (int i = 0; i < 100; ++i) expect_read(cache, content, i * 10, 10);
   EXPECT_EQ(content.fetches, 1);
 }
 
 TEST(BlockCache, HeaderOfALargeFileIsASmallRange) {
   CountedContent content(100 * kMiB);
-  BlockCache cache(32 * kMiB, 8);
+  BlockCache cache(48 * kMiB, 8, 2);
   expect_read(cache, content, 0, 8);
   expect_read(cache, content, 8, 5000);
   EXPECT_EQ(content.fetched, (std::set<std::pair<std::int64_t, std::int64_t>>{{0, 64 << 10}}));
@@ -69,15 +71,34 @@ TEST(BlockCache, HeaderOfALargeFileIsASmallRange) {
 
 TEST(BlockCache, SequentialReadsRunAheadOverSeveralConnections) {
   CountedContent content(64 * kMiB);
-  BlockCache cache(32 * kMiB, 8);
+  BlockCache cache(48 * kMiB, 8, 2);
   for (std::int64_t at = 0; at < 64 * kMiB; at += kMiB) expect_read(cache, content, at, kMiB);
   EXPECT_EQ(content.fetches, 17);
   EXPECT_LE(content.most_running, 8);
 }
 
+TEST(BlockCache, TwoReadersOfOneFileDoNotRemoveEachOthersBlocks) {
+  CountedContent content(64 * kMiB);
+  BlockCache cache(48 * kMiB, 8, 2);
+  for (std::int64_t at = 0; at < 32 * kMiB; at += kMiB) {
+    expect_read(cache, content, at, kMiB);
+    expect_read(cache, content, 32 * kMiB + at, kMiB);
+  }
+  EXPECT_LE(content.fetches, 17 + 4);  // The first reader fills the memory before the second begins.
+}
+
+TEST(BlockCache, BlocksReadAheadRemainUntilTheyAreRead) {
+  std::vector<std::unique_ptr<CountedContent>> contents;
+  for (int i = 0; i < 40; ++i) contents.push_back(std::make_unique<CountedContent>(10 * kMiB));
+  BlockCache cache(kMiB, 8, 1);  // Room for 16 heads.
+  for (const auto& content : contents) cache.start_head(content->file);
+  for (const auto& content : contents) expect_read(cache, *content, 0, 64 << 10);
+  for (const auto& content : contents) EXPECT_EQ(content->fetches, 1);
+}
+
 TEST(BlockCache, ReadsAcrossBlocksAndToTheEndAreRight) {
   CountedContent content(9 * kMiB + 17);
-  BlockCache cache(kMiB, 2);
+  BlockCache cache(kMiB, 2, 1);
   expect_read(cache, content, 0, 9 * kMiB + 17);
   expect_read(cache, content, 9 * kMiB, 17);
   expect_read(cache, content, (64 << 10) - 1, 2);
@@ -85,7 +106,7 @@ TEST(BlockCache, ReadsAcrossBlocksAndToTheEndAreRight) {
 
 TEST(BlockCache, ManyThreadsShareLittleMemory) {
   CountedContent content(8 * kMiB);
-  BlockCache cache(256 << 10, 4);
+  BlockCache cache(256 << 10, 4, 8);
   std::vector<std::jthread> threads;
   for (int i = 0; i < 8; ++i) {
     threads.emplace_back([&, i] {
@@ -98,7 +119,7 @@ TEST(BlockCache, ManyThreadsShareLittleMemory) {
 
 TEST(BlockCache, FailedFetchesAreTriedAgainByLaterReads) {
   CountedContent content(1000);
-  BlockCache cache(kMiB, 2);
+  BlockCache cache(kMiB, 2, 1);
   content.fails = 1;
   test::expect_error(ErrorCode::kNotFound, "unreachable", [&] { expect_read(cache, content, 0, 10); });
   expect_read(cache, content, 0, 10);
@@ -107,7 +128,7 @@ TEST(BlockCache, FailedFetchesAreTriedAgainByLaterReads) {
 TEST(BlockCache, SeveralRangesAreFetchedAtOneTime) {
   CountedContent content(64 * kMiB);
   content.together = 4;
-  BlockCache cache(32 * kMiB, 8);
+  BlockCache cache(48 * kMiB, 8, 2);
   std::vector<std::byte> out(40);
   std::vector<RangedRead> ranges;
   for (std::size_t i = 0; i < 4; ++i) {
@@ -118,12 +139,52 @@ TEST(BlockCache, SeveralRangesAreFetchedAtOneTime) {
   EXPECT_EQ(content.most_running, 4);
 }
 
+TEST(BlockCache, AFewBytesFarFromOthersTakeASmallBlock) {
+  CountedContent content(64 * kMiB);
+  BlockCache cache(48 * kMiB, 8, 2);
+  std::vector<std::byte> out(16);
+  const std::vector<RangedRead> far{{5 * kMiB - 4, std::span(out).first(8)}, {9 * kMiB, std::span(out).last(8)}};
+  cache.read(content.file, far);
+  EXPECT_EQ(out[3], byte_at(5 * kMiB - 1));
+  EXPECT_EQ(out[4], byte_at(5 * kMiB));
+  EXPECT_EQ(out[8], byte_at(9 * kMiB));
+  std::int64_t bytes = 0;
+  for (const auto& [offset, count] : content.fetched) bytes += count;
+  EXPECT_EQ(content.fetches, 3);
+  EXPECT_EQ(bytes, 3 * (64 << 10));
+  // A read beside it shows that more follow.
+  expect_read(cache, content, 9 * kMiB + (64 << 10), 8);
+  EXPECT_TRUE(content.fetched.contains({8 * kMiB, 4 * kMiB}));
+  expect_read(cache, content, 8 * kMiB, 4 * kMiB);
+  EXPECT_EQ(content.fetches, 4);
+}
+
+TEST(BlockCache, OnlyTheRestOfALongHeaderIsRead) {
+  CountedContent content(64 * kMiB);
+  BlockCache cache(48 * kMiB, 8, 2);
+  expect_read(cache, content, 0, 8);
+  expect_read(cache, content, 8, 150'000);
+  EXPECT_EQ(content.fetched, (std::set<std::pair<std::int64_t, std::int64_t>>{
+                                 {0, 64 << 10}, {64 << 10, 64 << 10}, {128 << 10, 64 << 10}}));
+}
+
+TEST(BlockCache, StreamsThatTakeTurnsAreReadAhead) {
+  CountedContent content(128 * kMiB);
+  BlockCache cache(48 * kMiB, 8, 2);
+  for (std::int64_t at = 0; at < 16 * kMiB; at += 4 * kMiB) {
+    for (std::int64_t stream = 0; stream < 4; ++stream) {
+      expect_read(cache, content, stream * 32 * kMiB + at, 4 * kMiB);
+    }
+  }
+  EXPECT_LE(content.fetches, 17 + 8);
+}
+
 TEST(BlockCache, KnownHeadsNeedNoFetch) {
   CountedContent content(10 * kMiB);
-  BlockCache cache(32 * kMiB, 8);
+  BlockCache cache(48 * kMiB, 8, 2);
   std::vector<std::byte> head(64 << 10);
   for (std::size_t i = 0; i < head.size(); ++i) head[i] = byte_at(static_cast<std::int64_t>(i));
-  cache.put_head(content.file, std::move(head));
+  cache.put_head(content.file, head);
   expect_read(cache, content, 100, 1000);
   EXPECT_EQ(content.fetches, 0);
 }

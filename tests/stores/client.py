@@ -30,7 +30,7 @@ class Client:
 
     def expect(self, code, *arguments, holds=(), **changes):
         done = self.run(*arguments, **changes)
-        shown = f"{arguments}: exit {done.returncode}, not {code}\n{done.stdout}{done.stderr}\n{self.served.log}"
+        shown = f"{arguments}: exit {done.returncode}, not {code}\n{done.stdout}{done.stderr}\n{self.served.log[-12:]}"
         assert done.returncode == code, shown
         for words in [holds] if isinstance(holds, str) else holds:
             assert words in done.stdout + done.stderr, f"no {words!r} in\n{shown}"

@@ -1,6 +1,8 @@
 """Every verb reads URLs as it reads local paths, with few requests. Prints the requests of each verb."""
+import json
 import pathlib
 import shutil
+import struct
 import tempfile
 
 import client
@@ -71,22 +73,57 @@ def check_web_and_hub(tool, served, folder):
     tool.expect(2, "inspect", "hf://org", holds="hf://ORG/NAME")
 
 
-def check_requests(tool, served):
+def check_requests(tool, served, bucket):
     """The requests that each verb sends; the fewest are promised."""
-    counts = {}
+    tool.expect(0, "reshard", "s3://bucket/ckpt", "-o", bucket / "r64", "--ranks", "64")
     for name, most, arguments in (
-            ("inspect of a DCP folder", 2, ("inspect", "s3://bucket/ckpt")),
+            ("inspect of a DCP folder of 64 ranks", 3, ("inspect", "s3://bucket/r64")),
+            ("inspect of a DCP folder with objects in two files", 4, ("inspect", "s3://bucket/ckpt")),
             ("gather of a DCP folder", 6, ("gather", "s3://bucket/ckpt", "-o", "counted.pt", "--force")),
-            ("inspect of a safetensors file", 3, ("inspect", "s3://bucket/model.safetensors")),
+            ("inspect of a safetensors file", 2, ("inspect", "s3://bucket/model.safetensors")),
             ("verify of a DCP folder", 6, ("verify", "s3://bucket/ckpt"))):
         served.reset()
         tool.expect(0, *arguments)
-        counts[name] = len(served.log)
         print(f"{name}: {len(served.log)} requests\n  " + "\n  ".join(served.log))
         assert len(served.log) <= most, f"{name}: {len(served.log)} requests, not {most}"
     served.reset()
     tool.expect(0, "inspect", tool.work / "model.safetensors")
     assert not served.log
+    check_round_trips(tool, served, bucket)
+
+
+def check_round_trips(tool, served, bucket):
+    """The headers of many large files, and many small tensors, take few requests and round trips."""
+    tensors = {}
+    for i in range(160):
+        name = f"model-{i + 1:05}-of-00160.safetensors"
+        write_safetensors(bucket / "many" / name, {f"layers.{i}.w": 2 << 20})
+        tensors[f"layers.{i}.w"] = name
+    (bucket / "many" / "model.safetensors.index.json").write_text(json.dumps({"weight_map": tensors}))
+    write_safetensors(tool.work / "small.safetensors", {f"layers.{i}.w": 256 for i in range(300)})
+    tool.expect(0, "reshard", "small.safetensors", "-o", bucket / "small", "--ranks", "4", "--to", "dcp")
+    served.latency = 0.1
+    for name, most, most_trips, arguments in (
+            ("inspect of 160 files", 162, 8, ("inspect", "s3://bucket/many")),  # 5 unless the machine is busy.
+            ("gather of 300 small tensors", 6, 6, ("gather", "s3://bucket/small", "-o", "gathered.safetensors"))):
+        served.reset()
+        seconds = tool.expect(0, *arguments).seconds
+        print(f"{name}: {len(served.log)} requests, {served.round_trips()} round trips, {seconds:.2f} s")
+        assert len(served.log) <= most and served.round_trips() <= most_trips, name
+    served.latency = 0.0
+
+
+def write_safetensors(path, sizes):
+    """A file of tensors with so many bytes, which are holes."""
+    header, end = {}, 0
+    for name, size in sizes.items():
+        header[name] = {"dtype": "U8", "shape": [size], "data_offsets": [end, end + size]}
+        end += size
+    path.parent.mkdir(exist_ok=True)
+    text = json.dumps(header).encode()
+    with open(path, "wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text)
+        file.truncate(8 + len(text) + end)
 
 
 def check_pages(tool, served):
@@ -193,7 +230,8 @@ def check_named_inputs(tool, bucket):
     tool.expect(0, "export", "model.safetensors", "-o", "exported", "--hf-ref", "s3://bucket/hub")
     assert (tool.work / "exported" / "tokenizer.json").read_bytes() == b"{}"
     tool.expect(0, "export", "s3://bucket/model.safetensors", "-o", "exported-too", "--hf-ref", bucket / "hub")
-    (bucket / "map.json").write_text('{"schema": "shardctl.layout/1", "rules": [{"logical": "a.{x}", "stored": "model.{x}"}]}')
+    (bucket / "map.json").write_text('{"schema": "shardctl.layout/1", "types": {"x": ".+"}, '
+                                     '"rules": [{"logical": "a.{x}", "stored": "model.{x}"}]}')
     tool.expect(0, "inspect", "s3://bucket/model.safetensors", "--map", "s3://bucket/map.json", holds="a.")
     layout = '{"schema": "shardctl.layout/1", "mesh": {"tp": 2}, "rules": [{"match": ".*"}]}'
     (bucket / "layout.json").write_text(layout)
@@ -228,7 +266,7 @@ def main():
             check_verbs(tool, bucket, folder)
             check_named_inputs(tool, bucket)
             check_web_and_hub(tool, served, folder)
-            check_requests(tool, served)
+            check_requests(tool, served, bucket)
             check_pages(tool, served)
             check_credentials(tool, served)
             check_certificates(tool, served)

@@ -147,7 +147,7 @@ std::string advice_on_launch(const Suggestion& suggestion, const Command& comman
 std::string advice_on_layout(Remedy remedy) {
   switch (remedy) {
     case Remedy::kCutTensors:
-      return "cut the tensors with --ranks, --mesh, --layout or --like";
+      return "shard the tensors with --ranks, --mesh, --layout or --like";
     case Remedy::kOneBoxPerRank:
       return "choose a layout with one box per rank, such as --ranks N";
     case Remedy::kUseMesh:

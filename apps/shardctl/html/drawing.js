@@ -127,7 +127,7 @@ function drawingNotes(tensor, down, right, boxes) {
   const hidden = dims.filter((d) => d !== down && d !== right);
   const notes = [];
   const stripes = boxes.some((box) => box.chunks.length > 1);
-  if (hidden.length > 0) notes.push(`Also cut along dim ${hidden.join(", ")}: boxes that lie behind one another are drawn side by side, parted by dashed lines.`);
+  if (hidden.length > 0) notes.push(`Also sharded along dim ${hidden.join(", ")}: boxes that would cover each other are drawn side by side, separated by dashed lines.`);
   else if (stripes) notes.push("Dashed lines separate replicas (the same box on several ranks).");
   if (boxes.some((box) => box.chunks.length > MAX_STRIPES)) notes.push(`Only the first ${MAX_STRIPES} chunks of a box are drawn.`);
   if (boxes.length === MAX_BOXES) notes.push(`Only the first ${number(MAX_BOXES)} boxes are drawn.`);

@@ -24,6 +24,7 @@ struct StoreOptions {
   std::string endpoint_url, region;
   bool anonymous = false;
   int connections = 8;
+  std::int64_t memory_bytes = 8 << 20;  ///< The part of --max-memory for blocks of their files.
 };
 
 /// Options of every verb for output and resources.

@@ -46,8 +46,8 @@ UnwritableObject unwritable(const Object& object, const Originals* originals, Vi
     return {fmt::format("is an h5py.{}", type.text()), false, true};
   }
   const bool is_own = &type == object.value || &type == object.value->callee();
-  return {fmt::format("{} the unknown class {}.{}{}", is_own ? "is of" : "holds a value of", type.module(), type.text(),
-                      found.holding != nullptr ? " and holds tensors" : ""),
+  return {fmt::format("{} the unknown class {}.{}{}", is_own ? "is of" : "contains a value of", type.module(),
+                      type.text(), found.holding != nullptr ? " and contains tensors" : ""),
           true, found.holding != nullptr};
 }
 
@@ -72,7 +72,7 @@ struct UnwritableReport {
     Error error(ErrorCode::kUnsupported, fmt::format("'{}' {}, which cannot be {}{}", first, is, done, more));
     error.of_tensor(first);
     std::string words = exclude_words(excludes);
-    if (words.size() > kMaxHintBytes) return error.hint("leave them out with patterns: --exclude '**.NAME'");
+    if (words.size() > kMaxHintBytes) return error.hint("exclude them by pattern: --exclude '**.NAME'");
     if (must_drop) words += excludes.empty() ? "--objects drop" : " --objects drop";
     return error.hint(repeat_command(arguments, words));
   }

@@ -29,6 +29,8 @@ std::optional<std::string> named_folder(const Session& session, const ReadReques
 
 /// The only checkpoint in the named folder; nothing if the folder itself remains the source.
 std::optional<TakenSource> take_checkpoint(const Session& session, const ReadRequest& read) {
+  source_store(session).status(
+      read.paths.front());  // An unreachable server is an error at once, not asked again later.
   try {
     const std::optional<std::string> folder = named_folder(session, read);
     return folder ? take_only_checkpoint(source_store(session), *folder) : std::nullopt;

@@ -23,7 +23,7 @@ constexpr std::int64_t kDefaultFileBytes = 5'000'000'000;  ///< Same as Hugging 
 
 Error contradiction(const std::string& destination, std::string_view to) {
   return usage(fmt::format("--to {} contradicts the suffix of '{}'", to, destination))
-      .hint("drop --to, or give DST another suffix");
+      .hint("drop --to, or give DST a different suffix");
 }
 
 /// The format whose single files have DST's suffix, or null.
@@ -95,8 +95,8 @@ const Format* default_format(const Session& session, const WriteRequest& write) 
 
 Error holds_whole_tensors(const Format& format) {
   return usage(fmt::format("{} stores only whole tensors", format.traits.name))
-      .because("--ranks, --mesh, --layout and --like cut tensors")
-      .hint(fmt::format("write a format that stores pieces ({}), or whole tensors in several files with --shards N",
+      .because("--ranks, --mesh, --layout and --like shard tensors")
+      .hint(fmt::format("write a format that stores shards ({}), or whole tensors in several files with --shards N",
                         formats_with(&FormatTraits::pieces)));
 }
 

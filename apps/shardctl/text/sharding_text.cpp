@@ -161,8 +161,8 @@ std::string over(const Boxes& boxes) {
   return fmt::format(", rank{} {}", boxes.ranks.size() == 1 ? "" : "s", ranks_text(boxes.ranks));
 }
 
-/// "S(0) over 4 ranks" if each rank has one piece, in order, of torch.chunk's size; "cut along dim 0 over 4 ranks" for
-/// other sizes; "4 pieces along dim 0, rank 0" in all other cases.
+/// "S(0) over 4 ranks" if each rank has one piece, in order, of torch.chunk's size; "sharded along dim 0 over 4 ranks"
+/// for other sizes; "4 pieces along dim 0, rank 0" in all other cases.
 std::string line_text(const Catalog& catalog, const Boxes& boxes, std::span<const std::int64_t> sizes) {
   const auto count = static_cast<std::int64_t>(boxes.distinct.size());
   const int dim = boxes.cut_dims.front();
@@ -172,7 +172,7 @@ std::string line_text(const Catalog& catalog, const Boxes& boxes, std::span<cons
   const bool all = catalog.world_size == count && boxes.rank_of.back() == count - 1;
   const std::int64_t whole = std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0});
   const bool is_shard = std::ranges::equal(sizes, chunk_sizes(whole, std::ssize(sizes)));
-  return fmt::format("{} over {}", is_shard ? fmt::format("S({})", dim) : fmt::format("cut along dim {}", dim),
+  return fmt::format("{} over {}", is_shard ? fmt::format("S({})", dim) : fmt::format("sharded along dim {}", dim),
                      all ? plural(count, "rank") : "ranks " + ranks_text(boxes.ranks));
 }
 

@@ -14,7 +14,7 @@ enum class Detail { kBrief, kSizes };
 
 /// The sharding that the checkpoint records: "S(0) over 4 ranks", "dp=2 tp=4: R, S(1)". If it records none, the text
 /// describes the chunks: "S(0) over 4 ranks" if they are torch.chunk's pieces of one dimension, one per rank in order;
-/// "cut along dim 0 over 4 ranks" for other sizes; "2 x 3 grid (dims 0, 1), ranks 0-5" for a grid; otherwise the
+/// "sharded along dim 0 over 4 ranks" for other sizes; "2 x 3 grid (dims 0, 1), ranks 0-5" for a grid; otherwise the
 /// numbers of boxes and replicas. Empty for a tensor in one piece without a recorded rank. Cost: O(n log n) in chunks.
 std::string sharding_text(const Catalog& catalog, const Tensor& tensor, Detail detail);
 

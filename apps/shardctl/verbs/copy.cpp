@@ -389,7 +389,7 @@ int run_copy_verb(Session& session, const CopyRequest& request, const CopyVerb& 
   log->debug(fmt::format("{} reads, {} writes, {} between ranks", progress.read_calls.load(),
                          progress.write_calls.load(), human_bytes(progress.bytes_sent.load())));
   if (request.write.resume) {
-    log->info(fmt::format("resumed: {} were in place", human_bytes(progress.bytes_kept.load())));
+    log->info(fmt::format("resumed: {} were already written", human_bytes(progress.bytes_kept.load())));
   }
   render_result(session, request.write, work.source.label, result, progress, taken.count(),
                 {verb.salvage, verb.exported});

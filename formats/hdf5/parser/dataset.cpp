@@ -261,7 +261,7 @@ class PrintedIndex {
 
   std::vector<ChunkPlace> finish() {
     fflush(stdout);
-    if (is_broken_) throw_malformed("a place in an index of chunks has more than 63 bits");
+    if (is_broken_) throw_malformed("an offset in an index of chunks has more than 63 bits");
     return std::move(chunks_);
   }
 

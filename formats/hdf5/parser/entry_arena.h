@@ -11,6 +11,7 @@
 
 namespace shard::hdf5 {
 
+/// Memory is valid until clear(), which is called before the next entry is read.
 class EntryArena {
  public:
   /// `limit_bytes` is the largest size of one entry.

@@ -110,7 +110,7 @@ class Inflater final : public Decoder {
     const int status = isal_inflate(&state_);
     ended_ = state_.block_state == ISAL_BLOCK_FINISH;
     const bool is_stuck = !ended_ && state_.avail_in == ahead.size() && state_.avail_out == room;
-    if (status != ISAL_DECOMP_OK || is_stuck) throw damaged(from_, "is not a deflate stream, or is cut short");
+    if (status != ISAL_DECOMP_OK || is_stuck) throw damaged(from_, "is not a deflate stream, or is truncated");
     input_.take(ahead.size() - state_.avail_in);
   }
 
@@ -139,7 +139,7 @@ class ZstdDecoder final : public Decoder {
       check(status);
       input_.take(source.pos);
       if (ahead.empty() && target.pos == 0) {
-        throw damaged(from_, "is cut short inside a zstd frame").of_kind(FindingKind::kTruncated);
+        throw damaged(from_, "is truncated inside a zstd frame").of_kind(FindingKind::kTruncated);
       }
       between_frames_ = status == 0;
     }
@@ -184,7 +184,7 @@ class LzfDecoder final : public Decoder {
       if (*made > 0) return *made;
       if (!ahead.empty()) continue;
       if (stream_.may_end()) return 0;
-      throw damaged(from_, "is cut short inside its LZF stream").of_kind(FindingKind::kTruncated);
+      throw damaged(from_, "is truncated inside its LZF stream").of_kind(FindingKind::kTruncated);
     }
   }
   std::unique_ptr<Decoder> copy() const override { return std::make_unique<LzfDecoder>(*this); }

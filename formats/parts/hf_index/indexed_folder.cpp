@@ -30,12 +30,14 @@ std::pair<const CountedSet*, const CountedSet*> rivals(const std::vector<Counted
   return first == sets.end() ? std::pair<const CountedSet*, const CountedSet*>() : std::pair(&*first, &*(first + 1));
 }
 
+/// "model-*-of-00003.safetensors (all 3 parts)", or which part is missing.
 std::string how_many(const CountedSet& set) {
   return fmt::format("{} ({})", set.pattern(),
                      set.missing.empty() ? fmt::format("all {} parts", set.names.size())
                                          : fmt::format("{} parts, {} is missing", set.names.size(), set.missing));
 }
 
+/// Suggests complete sets first.
 Error several_sets(const std::string& folder, const std::vector<CountedSet>& sets, const CountedSet& a,
                    const CountedSet& b) {
   Error error(ErrorCode::kCorruption, "the folder contains parts of more than one checkpoint, and no index");
@@ -56,10 +58,10 @@ std::optional<Error> counted_fault(const std::string& folder, const std::vector<
   if (const auto [a, b] = rivals(sets); a != nullptr) return several_sets(folder, sets, *a, *b);
   const std::string missing = missing_part(names, suffix);
   if (missing.empty()) return std::nullopt;
-  return Error(ErrorCode::kNotFound, "a part that the names of the others count is missing")
+  return Error(ErrorCode::kNotFound, "a part is missing: the names of the others show it")
       .in_file(join_path(folder, missing))
       .of_kind(FindingKind::kMissingFile)
-      .hint("fetch the missing file, or name those to read one by one");
+      .hint("download the missing file, or list the files to read one by one");
 }
 
 std::optional<Error> unnamed_parts(const std::vector<std::string>& names, std::string_view suffix) {

@@ -62,7 +62,7 @@ Value* attribute(const Value& object, std::string_view name) {
 
 void need_class(const Value& object, std::string_view name) {
   if (class_name(object) == name) return;
-  throw malformed(name, fmt::format("a value of type {} is in its place", type_name(object)));
+  throw malformed(name, fmt::format("found a value of type {} instead", type_name(object)));
 }
 
 Value& need(const Value& object, std::string_view name) {

@@ -58,7 +58,7 @@ void Machine::fail(const std::string& what, ErrorCode code) const {
 }
 
 void Machine::fail_short(std::size_t count) const {
-  fail(fmt::format("wants {} bytes, but only {} are left", count, data_.size() - at_));
+  fail(fmt::format("needs {} bytes, but only {} are left", count, data_.size() - at_));
 }
 
 void Machine::fail_shallow(std::size_t count) const {

@@ -204,7 +204,7 @@ std::int64_t ZipReader::find_end() const {
   if (load<std::uint32_t>(view(0, 4, scratch), 0) != kLocalSignature) {
     throw error.because("it does not start like a zip either, so it is not a zip file");
   }
-  throw error.because("the file was cut short, or bytes were appended to it").hint("fetch it again");
+  throw error.because("the file was truncated, or bytes were appended to it").hint("fetch it again");
 }
 
 /// Throws for an archive of several disks. The last part of a split archive starts inside a record. An archive that
@@ -256,7 +256,7 @@ ZipReader::End ZipReader::read_zip64_end(std::int64_t locator, const End& classi
   const std::span<const std::byte> record = view(locator - kZip64EndBytes, kZip64EndBytes, scratch);
   if (load<std::uint32_t>(record, 0) != kZip64EndSignature ||
       load<std::uint64_t>(record, 4) != static_cast<std::uint64_t>(kZip64EndBytes) - 12) {
-    throw damaged(FindingKind::kBadHeader, "the zip64 end record has no signature or another size");
+    throw damaged(FindingKind::kBadHeader, "the zip64 end record has no signature or a different size");
   }
   // The number of this disk, and that of the directory's disk.
   if (load<std::uint64_t>(record, 16) != 0) throw_disks("zip64 end record");

@@ -33,6 +33,7 @@ class Peeler {
   }
 
  private:
+  /// Visits elements of one row: a run of the dimensions after `d`.
   void part(std::size_t d, std::int64_t row, std::int64_t begin, std::int64_t end) {
     offsets_[d] = row;
     sizes_[d] = 1;

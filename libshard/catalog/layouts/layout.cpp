@@ -90,7 +90,7 @@ Runs cut_runs(const Runs& runs, const AxisCut& cut) {
   const auto refuse_unless = [&](bool fits) {
     if (fits) return;
     throw Error(ErrorCode::kUnsupported,
-                fmt::format("{} cuts a dimension of {} into more than {} runs", to_string(placement), n, kMaxRuns));
+                fmt::format("{} divides a dimension of {} into more than {} runs", to_string(placement), n, kMaxRuns));
   };
   const std::int64_t piece_size = ceil_div(n, placement.kind == Placement::kStridedShard ? placement.split_factor : 1);
   refuse_unless(ceil_div(n, piece_size) <= static_cast<std::int64_t>(kMaxRuns));
@@ -171,8 +171,8 @@ RankPiece place_rank(std::int64_t rank, std::span<const std::int64_t> shape, std
   }
   for (const Runs& each : runs) piece.local_sizes.push_back(length(each));
   if (!is_empty(piece.local_sizes) && !fit(runs, most)) {
-    throw Error(ErrorCode::kUnsupported,
-                fmt::format("the placements cut a tensor of {} into more than {} boxes", to_string(shape), kMaxBoxes));
+    throw Error(ErrorCode::kUnsupported, fmt::format("the placements divide a tensor of {} into more than {} boxes",
+                                                     to_string(shape), kMaxBoxes));
   }
   append_boxes(runs, piece);
   return piece;

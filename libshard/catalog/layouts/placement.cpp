@@ -34,6 +34,7 @@ int parse_dim(std::string_view text, std::string_view whole) {
   return static_cast<int>(*dim);
 }
 
+/// A shard whose parts are not those of torch.chunk also states its rule; widths are written out.
 std::string shard_text(const Placement& placement) {
   if (placement.split == CutRule::kChunk) return fmt::format("S({})", placement.dim);
   if (placement.split != CutRule::kWidths) return fmt::format("S({},{})", placement.dim, to_string(placement.split));
@@ -64,6 +65,7 @@ Placement parse_placement(std::string_view text) {
   return placement;
 }
 
+/// Equal parts are those of torch.chunk.
 Placement in_dtensor_terms(Placement placement) {
   if (placement.split == CutRule::kEven) placement.split = CutRule::kChunk;
   return placement;
@@ -88,6 +90,7 @@ std::string to_string(const Placement& placement) {
   return fmt::format("_S({},{})", placement.dim, placement.split_factor);
 }
 
+/// An axis may lack a name only if it is the only one.
 std::vector<MeshAxis> parse_mesh(std::string_view text) {
   const auto refuse = [&](std::string_view why) {
     throw Error(ErrorCode::kInvalidArgument, fmt::format("'{}' is not a mesh", text))
@@ -119,6 +122,7 @@ std::vector<MeshAxis> parse_mesh(std::string_view text) {
   return mesh;
 }
 
+/// The numbers of axes and placements come first, so that keys of different lengths cannot be equal.
 std::string key_of(const Sharding& sharding) {
   KeyText key;
   key.numbers(sharding.mesh.size(), sharding.placements.size());

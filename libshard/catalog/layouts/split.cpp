@@ -17,7 +17,7 @@ Error misfit(const std::string& message) { return Error(ErrorCode::kInvalidArgum
 
 DimRange even_part(std::int64_t n, const DimCut& cut, const std::string& where) {
   if (n % cut.parts != 0) {
-    throw misfit(fmt::format("{} cannot cut {} evenly into {}", where, n, cut.parts)).expected(cut.parts).found(n);
+    throw misfit(fmt::format("{} cannot divide {} evenly into {}", where, n, cut.parts)).expected(cut.parts).found(n);
   }
   const std::int64_t size = n / cut.parts;
   return {cut.index * size, size};
@@ -38,7 +38,7 @@ DimRange first_extra_part(std::int64_t n, const DimCut& cut) {
 DimRange listed_part(std::int64_t n, const DimCut& cut, const std::string& where) {
   const std::int64_t sum = cut.ends.empty() ? 0 : cut.ends.back();
   if (std::ssize(cut.ends) != cut.parts || sum != n) {
-    throw misfit(fmt::format("{}: {} widths do not make up {} in {} parts", where, cut.ends.size(), n, cut.parts))
+    throw misfit(fmt::format("{}: {} widths do not add up to {} in {} parts", where, cut.ends.size(), n, cut.parts))
         .expected(n)
         .found(sum);
   }
@@ -54,6 +54,7 @@ std::string_view to_string(CutRule rule) {
   return kWords[static_cast<std::size_t>(rule)];
 }
 
+/// Sums the widths. A sum that overflows is refused like a negative width.
 std::vector<std::int64_t> ends_of(std::span<const std::int64_t> widths, const std::string& where) {
   std::vector<std::int64_t> ends;
   std::int64_t end = 0;

@@ -298,7 +298,7 @@ std::vector<std::string> check_casts(const Catalog& source, std::span<const Sele
     if (std::ranges::binary_search(quantized.lone_floats, tensor.source)) floats[key].add(tensor.name);
   }
   std::vector<std::string> warnings;
-  describe(integers, "integer tensor is", "integer tensors are", "does not hold all such numbers", warnings);
+  describe(integers, "integer tensor is", "integer tensors are", "cannot represent all of them", warnings);
   describe(scales, "tensor of scales is", "tensors of scales are", "rounds them", warnings);
   describe(floats, "tensor is", "tensors are", "is right only if no scales belong to them", warnings);
   return warnings;

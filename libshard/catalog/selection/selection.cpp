@@ -197,6 +197,8 @@ std::size_t Renaming::prefix_of(std::string_view name, std::size_t next) const {
   return first;
 }
 
+/// If the prefix is the names of whole containers, they are removed from the path. Otherwise the path has no meaning
+/// for the new name.
 void Renaming::strip(NamedPath& entry, std::size_t prefix) {
   const std::string& text = options_.strip_prefix[prefix];
   used_[prefix] = true;
@@ -206,6 +208,8 @@ void Renaming::strip(NamedPath& entry, std::size_t prefix) {
   entry.path = whole ? compact_path(entry.path.without_first(static_cast<std::size_t>(parts)), entry.name) : Path();
 }
 
+/// A prefix that ends in a dot becomes containers, if the source has containers. Any other prefix changes the name
+/// only.
 void Renaming::add(NamedPath& entry, std::string_view prefix) {
   if (prefix.empty()) return;
   scratch_.assign(prefix).append(entry.name);
@@ -306,6 +310,7 @@ class Selector {
     return std::ranges::any_of(source_.tensors, has_path) || std::ranges::any_of(source_.objects, has_path);
   }
 
+  /// `exclude` has precedence over `include`.
   bool takes_part(std::string_view name) const {
     return (include_.empty() || include_.matches(name)) && (exclude_.empty() || !exclude_.matches(name));
   }

@@ -48,6 +48,7 @@ std::int64_t clamped(std::int64_t bound, std::int64_t size) {
   return std::clamp<std::int64_t>(bound < 0 ? bound + size : bound, 0, size);
 }
 
+/// A range keeps its dimension. Its bounds are clamped, as in Python.
 void apply_range(std::span<const std::string_view> bounds, std::string_view slice, int d, Slice& result) {
   const std::int64_t size = result.box.size[static_cast<std::size_t>(d)];
   const std::int64_t begin = clamped(number(bounds[0], slice).value_or(0), size);
@@ -57,6 +58,7 @@ void apply_range(std::span<const std::string_view> bounds, std::string_view slic
   result.shape.push_back(result.box.size[static_cast<std::size_t>(d)]);
 }
 
+/// An index removes its dimension. It must exist, as in Python.
 void apply_index(std::int64_t index, std::string_view slice, int d, Slice& result) {
   const std::int64_t size = result.box.size[static_cast<std::size_t>(d)];
   if (index < -size || index >= size) {
@@ -109,12 +111,14 @@ Slice parse_slice(std::string_view text, Dims shape, std::string_view tensor) {
   return result;
 }
 
+/// The last bracket begins the slice, because names may contain brackets.
 SlicedName split_slice(std::string_view text) {
   const std::size_t bracket = text.rfind('[');
   if (bracket == std::string_view::npos || !text.ends_with(']')) return {text, {}, false};
   return {text.substr(0, bracket), text.substr(bracket + 1, text.size() - bracket - 2), true};
 }
 
+/// Crops each chunk to the box. Strides stay; only the first element and the offsets move.
 Catalog sliced(const Catalog& catalog, std::uint32_t tensor, const Box& box) {
   const Tensor& from = catalog.tensors[tensor];
   Catalog view;

@@ -84,7 +84,7 @@ std::vector<NamedEntry> all_names(const Catalog& source, const Selection& select
 void check_layout(const Layout& layout, const FormatTraits& traits) {
   if (cuts_tensors(layout) && !std::holds_alternative<KeepLayout>(layout) && !traits.pieces) {
     throw Error(ErrorCode::kInvalidArgument, fmt::format("{} stores only whole tensors", traits.name))
-        .because("the layout cuts tensors into pieces")
+        .because("the layout shards tensors")
         .suggest(Remedy::kWriteAs, "dcp")
         .suggest(Remedy::kSpreadFiles);
   }

@@ -16,6 +16,8 @@ namespace shard {
 
 namespace {
 
+/// Adds the pieces of each tensor to the draft: as one stored tensor per rank, or per box if the format stores boxes
+/// separately.
 class PieceAdder {
  public:
   explicit PieceAdder(TargetDraft& draft) : draft_(draft), target_(draft.target), builder_(draft.builder) {}
@@ -51,6 +53,7 @@ class PieceAdder {
     std::ranges::stable_sort(std::span(target_.chunks).subspan(tensor.first_chunk), less);
   }
 
+  /// True if the two tensors have equal boxes on equal ranks, at the same positions in the ranks' tensors.
   bool is_cut_alike(const Tensor& a, const Tensor& b) const {
     const auto is_same = [this](const Chunk& x, const Chunk& y) {
       const StoredTensor &of_x = target_.stored_of(x), &of_y = target_.stored_of(y);
@@ -131,6 +134,7 @@ bool add_pieces(TargetDraft& draft, const Layout& layout) {
   return adder.aliases_apart().count() > 0;
 }
 
+/// The target has one file for each rank that stores something, in the order of ranks.
 void add_rank_files(TargetDraft& draft) {
   Catalog& target = draft.target;
   std::vector<std::int32_t> ranks;

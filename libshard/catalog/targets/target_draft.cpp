@@ -48,6 +48,7 @@ bool SharingPlan::is_verbatim(std::size_t selected) const {
   return is_view(selected) && selection_.tensors[selected].dtype == tensor(selected).dtype;
 }
 
+/// Aliases remain aliases if they are cast to one dtype. The first selected tensor of such a group is the original.
 void SharingPlan::find_aliases() {
   alias_.assign(selection_.tensors.size(), kNoIndex);
   std::vector<bool> has_alias(source_.tensors.size());
@@ -87,6 +88,7 @@ void SharingPlan::group_views() {
   }
 }
 
+/// Shared storages keep only the bytes that selected views use. Gaps between used spans are removed.
 void SharingPlan::collect_spans() {
   std::vector<std::int64_t> largest(storages_.size(), 1);  // The size of the largest element in each storage.
   for (std::size_t i = 0; i < shared_.size(); ++i) {
@@ -108,6 +110,7 @@ void SharingPlan::collect_spans() {
   }
 }
 
+/// The first element of a view, after gaps before it were removed.
 std::int64_t SharingPlan::first(std::size_t selected) const {
   if (is_empty(tensor(selected).shape)) return 0;
   const std::vector<UsedSpan>& spans = storages_[shared_[selected]].spans;

@@ -166,7 +166,7 @@ void check_cut(const SelectedTensor& selected, Dims shape, DType dtype, const Bo
     const auto is_between = [&](std::int64_t n) { return n * inner % block.elements == 0; };
     if (is_between(box.offset[i]) && is_between(box.size[i]) && is_between(shape[d])) return;
     throw Error(ErrorCode::kUnsupported,
-                fmt::format("tensor '{}' of {} {}: the cut at {} falls inside a byte", selected.name, to_string(shape),
+                fmt::format("tensor '{}' of {} {}: the border of {} is inside a byte", selected.name, to_string(shape),
                             dtype_name(dtype), to_string(box)))
         .of_tensor(selected.name)
         .because(fmt::format("{} of its elements share {} bytes", block.elements, block.bytes));
@@ -196,7 +196,7 @@ struct PieceRule::Impl {
 
   void init_ranks(const RanksLayout& ranks) {
     if (ranks.ranks < 1 || ranks.ranks > kMaxRanks) {
-      throw Error(ErrorCode::kInvalidArgument, fmt::format("cannot cut tensors for {}", plural(ranks.ranks, "rank")))
+      throw Error(ErrorCode::kInvalidArgument, fmt::format("cannot shard tensors for {}", plural(ranks.ranks, "rank")))
           .expected(fmt::format("1 to {}", kMaxRanks))
           .found(ranks.ranks);
     }
@@ -232,7 +232,7 @@ struct PieceRule::Impl {
     try {
       entry->second.pieces = stored(place(shape, mesh.mesh, placements, order), shape);
     } catch (Error& error) {
-      throw error.of_tensor(name).because(fmt::format("this is the layout's cut of '{}' {}", name, to_string(shape)));
+      throw error.of_tensor(name).because(fmt::format("this is how the layout shards '{}' {}", name, to_string(shape)));
     }
     Sharding sharding{mesh.mesh, {}, resolved(placements, shape.size())};
     if (cuts_slowest_first(sharding, order)) entry->second.sharding = intern(std::move(sharding));

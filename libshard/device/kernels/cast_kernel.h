@@ -22,6 +22,7 @@ struct CastShape {
 /// Describes a cast. \pre can_cast (exec/cast.h)
 CastShape cast_shape(DType from, DType to, std::int64_t elements);
 
+/// Adds to a counter that the threads of all blocks share.
 SHARD_KERNEL inline void add_to(std::int64_t* sum, std::uint32_t more) {
 #ifdef __CUDA_ARCH__
   atomicAdd(reinterpret_cast<unsigned long long*>(sum), static_cast<unsigned long long>(more));
@@ -30,6 +31,8 @@ SHARD_KERNEL inline void add_to(std::int64_t* sum, std::uint32_t more) {
 #endif
 }
 
+/// Each thread converts kPerThread numbers that are kThreads apart, so that adjacent threads access adjacent memory.
+/// The dtypes are the same for all threads, so the switches on them do not diverge. Counts overflows in `overflows`.
 template <class Wide>
 struct Cast {
   CastShape shape;

@@ -124,6 +124,7 @@ struct TiledCopy {
   }
 };
 
+/// Chooses between the kernels for one size of units.
 template <class Unit, class Launch>
 void launch_copy_of(const CopyShape& shape, const std::byte* from, std::byte* to, const Launch& launch) {
   if (shape.is_tiled) {

@@ -44,7 +44,7 @@ class BlockCheck {
     // scaled tensor in blocks.
     const BlockNumbers ones(block_.size(), 1);
     if (places_of(scale_, ones, by_rank) == places_of(scaled_, block_, by_rank)) return;
-    throw wrong(fmt::format("{} cuts '{}' differently from its scale '{}'", rule_.where, scaled_.name, scale_.name))
+    throw wrong(fmt::format("{} shards '{}' differently from its scale '{}'", rule_.where, scaled_.name, scale_.name))
         .of_tensor(scale_.name)
         .because(fmt::format("an element of the scale is a block of [{}]", fmt::join(block_, ", ")));
   }
@@ -67,9 +67,10 @@ class BlockCheck {
   }
 
   Error inside_block(int dim) const {
-    return wrong(fmt::format("cannot map '{}': it is cut inside a block of its scale '{}'", scaled_.name, scale_.name))
+    return wrong(
+               fmt::format("cannot map '{}': a shard ends inside a block of its scale '{}'", scaled_.name, scale_.name))
         .of_tensor(scaled_.name)
-        .because(fmt::format("{} defines blocks of [{}]; the cut is along dimension {}", rule_.where,
+        .because(fmt::format("{} defines blocks of [{}]; the tensor is sharded along dimension {}", rule_.where,
                              fmt::join(block_, ", "), dim));
   }
 

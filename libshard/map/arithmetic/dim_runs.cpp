@@ -17,7 +17,8 @@ constexpr std::size_t kMaxRuns = 1 << 20;
 
 void add_run(std::vector<DimRun>& runs, const DimRun& run, const std::string& where) {
   if (runs.size() == kMaxRuns) {
-    throw Error(ErrorCode::kUnsupported, fmt::format("{} cuts one dimension into more than {} runs", where, kMaxRuns));
+    throw Error(ErrorCode::kUnsupported,
+                fmt::format("{} divides one dimension into more than {} runs", where, kMaxRuns));
   }
   runs.push_back(run);
 }

@@ -28,12 +28,14 @@ bool has_buckets(const FlatFamily& family) {
   return std::ranges::find(family.stored.placeholders(), "bucket") != family.stored.placeholders().end();
 }
 
+/// Buffers are named by group and bucket; other placeholders were replaced by variables before.
 std::string buffer_name(const FlatFamily& family, const std::string& group, const std::string& bucket) {
   std::vector<std::string_view> values;
   for (const std::string& name : family.stored.placeholders()) values.emplace_back(name == "group" ? group : bucket);
   return family.stored.fill(values);
 }
 
+/// The arithmetic of the document's kind. `parts` is the number of ranks that share a buffer.
 FlatRule rule_of_kind(const MapFlatten& flatten, std::int64_t parts, const MapVariables& variables) {
   const std::int64_t align = variables.evaluate(flatten.align);
   if (align < 1) throw wrong("the map's flatten.align is not a number of elements").found(align);
@@ -78,6 +80,8 @@ void check_listed(const MapFlatten& flatten, const HashSet<std::string>& keys) {
   for (const std::string& name : flatten.bucket_ends) check("buckets", name);
 }
 
+/// Appends the chunks of one piece of a tensor: the parts of the buffer's chunks that contain it, each as a few boxes
+/// of the tensor.
 void append_place(const Catalog& stored, const Tensor& buffer, Dims shape, const FlatPlace& place, Arena& arena,
                   std::vector<Chunk>& out) {
   const Dims row_major = row_major_strides(arena, shape);
@@ -184,6 +188,8 @@ std::optional<std::vector<std::int64_t>> FlatKeys::order_of(std::string_view key
     if (!pattern.compiled->Match(key, 0, key.size(), RE2::ANCHOR_BOTH, texts.data(), static_cast<int>(texts.size()))) {
       continue;
     }
+    // Sort key: the item, then the numbers in the name, then the position of the name within the item. So an item with
+    // several names is repeated as a whole for each number.
     std::vector<std::int64_t> place{pattern.item};
     for (std::size_t i = 1; i < texts.size(); ++i) {
       place.push_back(parse_number({texts[i].data(), texts[i].size()}).value());
@@ -194,6 +200,7 @@ std::optional<std::vector<std::int64_t>> FlatKeys::order_of(std::string_view key
   return order;
 }
 
+/// Sorts the local tensors into groups, lays each group out in buffers, and splits replicas alike.
 FlatBuffers::FlatBuffers(const ModelMap& map, std::vector<FlatLocal> locals) : locals_(std::move(locals)) {
   const MapFlatten& flatten = *map.document().flatten;
   const FlatKeys keys(flatten);
@@ -236,6 +243,7 @@ FlatBuffers::FlatBuffers(const ModelMap& map, std::vector<FlatLocal> locals) : l
   cut_replicas();
 }
 
+/// Lays out the tensors of one group. All elements of a buffer have one dtype.
 void FlatBuffers::lay_group(const ModelMap& map, std::span<const std::uint32_t> locals, const std::string& group) {
   const MapFlatten& flatten = *map.document().flatten;
   const FlatLocal& first = locals_[locals.front()];
@@ -276,7 +284,8 @@ FlatBuffers::BucketPlaces FlatBuffers::add_buffers(const ModelMap& map, const Fl
   const std::int64_t parts = map.mesh()[flatten.axis];
   BucketPlaces buckets{is_apart ? std::ssize(layout.slices) : 1, {}, {}};
   if (buckets.stride * parts > static_cast<std::int64_t>(kMaxFlatPieces - buffers_.size())) {
-    throw Error(ErrorCode::kUnsupported, fmt::format("the map's flatten makes more than {} buffers", kMaxFlatPieces));
+    throw Error(ErrorCode::kUnsupported,
+                fmt::format("the map's flatten produces more than {} buffers", kMaxFlatPieces));
   }
   std::vector<std::int64_t> sizes;  // The sizes of one part's buffers.
   for (const std::int64_t slice : layout.slices) {
@@ -289,6 +298,7 @@ FlatBuffers::BucketPlaces FlatBuffers::add_buffers(const ModelMap& map, const Fl
                                                // on the axis.
   for (std::size_t axis = flatten.axis + 1; axis < map.mesh().size(); ++axis) stride *= map.mesh()[axis];
   for (std::int64_t part = 0; part < parts; ++part, rank += stride) {
+    // Only the last part can lack padding at its end.
     const std::int64_t tail = part == parts - 1 ? layout.tail : 0;
     for (std::size_t i = 0; i < sizes.size(); ++i) {
       buffers_.push_back({buffer_name(family, group, std::to_string(i)), rank, sizes[i] - tail, sizes[i], first.dtype});
@@ -353,7 +363,7 @@ void FlatBuffers::add_padding(const FlatPlace& place) {
 void FlatBuffers::count_pieces(std::size_t more) {
   pieces_ += more;
   if (pieces_ <= kMaxFlatPieces) return;
-  throw Error(ErrorCode::kUnsupported, fmt::format("the map's flatten makes more than {} pieces", kMaxFlatPieces));
+  throw Error(ErrorCode::kUnsupported, fmt::format("the map's flatten produces more than {} pieces", kMaxFlatPieces));
 }
 
 std::span<const FlatPlace> FlatBuffers::places_in(std::uint32_t local, std::int64_t begin, std::int64_t end) const {

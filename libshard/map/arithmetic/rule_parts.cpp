@@ -75,6 +75,7 @@ class PartMaker {
  private:
   bool is_concat(int d) const { return rule_.concat && rule_.concat->dim == d; }
 
+  /// Checks that all dimensions of the rule exist, and that segments differ only along the concatenated one.
   void check_shapes() const {
     const Sizes& first = shapes_[0];
     const auto has = [&](int dim) { return dim < std::ssize(first); };
@@ -181,6 +182,7 @@ class PartMaker {
     repeat_run(runs_.back(), last.front(), {padding_begin_, range.size - padding_begin_}, rule_.where);
   }
 
+  /// The size of dimension `d` with padding, if its true size is `n`.
   std::int64_t padded(int d, std::int64_t n) const {
     if (!rule_.pad || rule_.pad->dim != d) return n;
     const std::optional<std::int64_t> stated =
@@ -201,6 +203,8 @@ class PartMaker {
     throw wrong(fmt::format("{} pads {} to {}, which is less", rule_.where, n, to));
   }
 
+  /// The runs of one segment in dimension `d`. A rotary permutation reorders the rows of a segment, which divides its
+  /// runs further.
   std::vector<DimRun> runs_of(int d, std::size_t segment) const {
     const auto at = static_cast<std::size_t>(d);
     std::vector<DimRun> runs = runs_[at];
@@ -255,6 +259,7 @@ std::int64_t RuleTensors::stacked() const {
   return std::accumulate(stack.begin(), stack.end(), std::int64_t{1}, checked_mul);
 }
 
+/// A negative coordinate counts from the end of its axis.
 bool is_on(const ModelMap& map, const MapRule& rule, std::span<const std::int64_t> coordinate) {
   return std::ranges::all_of(rule.on, [&](const MapOn& on) {
     return std::ranges::any_of(on.coordinates, [&](std::int64_t wanted) {
@@ -287,7 +292,7 @@ RankPart part_of_rank(const ModelMap& map, const RuleTensors& tensors, std::span
     maker.for_each_box([&](std::size_t segment, std::span<const DimRun> runs) {
       if (part.boxes.size() == kMaxBoxes) {
         throw Error(ErrorCode::kUnsupported,
-                    fmt::format("{} makes more than {} boxes of a tensor", rule.where, kMaxBoxes));
+                    fmt::format("{} divides a tensor into more than {} boxes", rule.where, kMaxBoxes));
       }
       Sizes offsets(dims), sizes(dims), axis(dims), step(dims);
       for (std::size_t d = 0; d < dims; ++d) {

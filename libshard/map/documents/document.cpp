@@ -25,6 +25,7 @@ std::string read_from(const JsonPlace& place, PatternSizes& sizes) {
       .found(from);
 }
 
+/// Reads a variable. A number is short for an object with this `value`.
 MapVariable read_variable(const std::string& name, const JsonPlace& place, PatternSizes& sizes) {
   MapVariable variable{name};
   if (!place.json().is_object()) {
@@ -42,6 +43,7 @@ MapVariable read_variable(const std::string& name, const JsonPlace& place, Patte
   return variable;
 }
 
+/// Reads the distribution of an index. Expressions are evaluated later, when the variables are known.
 MapIndex read_index(const std::string& name, const JsonPlace& place, const MapDocument& document) {
   place.check_keys({"begin", "count", "axis", "split", "counts", "table", "chunks", "offset", "stacked"});
   MapIndex index{name};
@@ -63,6 +65,7 @@ MapIndex read_index(const std::string& name, const JsonPlace& place, const MapDo
   return index;
 }
 
+/// Parses a name with the one placeholder {key}, the name of the tensor to which a state belongs.
 NameTemplate read_key_template(const std::string& where, const std::string& text) {
   try {
     NameTemplate names(text);
@@ -88,6 +91,8 @@ MapRefusal read_refusal(const JsonPlace& place, const MapDocument& document) {
   return {read_conditions(place.at("when"), document), place.at("because").text()};
 }
 
+/// Reads the defaults of the whole document. `replica` replaces the rules' own `reduce`, so this is called after the
+/// rules were read.
 void read_strict(const JsonPlace& place, MapDocument& document) {
   place.check_keys({"unmatched", "unused_rule", "replica"});
   if (const auto unmatched = place.find("unmatched"))
@@ -148,6 +153,8 @@ void check_count(const JsonPlace& list, std::size_t most) {
 }  // namespace
 
 MapDocument parse_map_document(std::string_view text, const std::string& file) try {
+  // Keys are read in the order of their dependencies: rules need the variables, the mesh and the indexes, and flat
+  // buffers need the rules.
   const JsonPlace::Json json = parse_document_text(text, kMaxMapValues);
   const JsonPlace top(json, "the document");
   check_schema(top);

@@ -73,6 +73,8 @@ bool is_in(const std::vector<std::string>& names, std::string_view name) {
   return std::ranges::find(names, name) != names.end();
 }
 
+/// Reads the names of the buffers of one state; an empty `state` is the model. A buffer contains many tensors, so its
+/// name can only depend on the group, the bucket and variables.
 FlatFamily read_family(const std::string& state, const JsonPlace& place, const MapDocument& document) {
   FlatFamily family{state, read_template(place)};
   for (const std::string& name : family.stored.placeholders()) {
@@ -84,6 +86,8 @@ FlatFamily read_family(const std::string& state, const JsonPlace& place, const M
   return family;
 }
 
+/// Reads the order of tensors in flat buffers. Empty for both words. All names in one item have the same placeholders,
+/// because the whole item is repeated for each value of them.
 std::vector<std::vector<NameTemplate>> read_order(const JsonPlace& place) {
   if (place.json().is_string()) {
     place.word({"stored", "param_shapes"});
@@ -95,7 +99,7 @@ std::vector<std::vector<NameTemplate>> read_order(const JsonPlace& place) {
     for (const JsonPlace& name : item.items_or_self()) {
       order.back().push_back(read_template(name));
       if (order.back().back().placeholders() == order.back().front().placeholders()) continue;
-      throw JsonPlace::wrong(item.where() + " lists names with other placeholders").found(name.text());
+      throw JsonPlace::wrong(item.where() + " lists names with different placeholders").found(name.text());
     }
     if (order.back().empty()) throw item.not_a("a name or a list of names");
   }
@@ -103,6 +107,8 @@ std::vector<std::vector<NameTemplate>> read_order(const JsonPlace& place) {
   return order;
 }
 
+/// Reads the patterns of the groups. The text of a pattern's group becomes the name of the group of buffers, so a
+/// pattern may have only one.
 std::vector<std::string> read_groups(const JsonPlace& place, PatternSizes& sizes) {
   std::vector<std::string> groups;
   for (const JsonPlace& item : place.items()) {
@@ -131,6 +137,8 @@ void read_shapes(const JsonPlace& place, MapFlatten& flatten) {
   }
 }
 
+/// Checks the keys against each other. Buffers are sharded over their axis, so the tensors in them must not be: no
+/// rule, no `on` and no index may use this axis.
 void check_flatten(const JsonPlace& place, const MapFlatten& flatten, const MapDocument& document) {
   if (flatten.families.empty()) throw JsonPlace::wrong(place.where() + " has neither stored nor states");
   for (const FlatFamily& family : flatten.families) {
@@ -141,7 +149,7 @@ void check_flatten(const JsonPlace& place, const MapFlatten& flatten, const MapD
   }
   const auto is_same = [&](std::size_t axis) { return axis == flatten.axis; };
   const auto refuse = [&](const std::string& where) {
-    throw JsonPlace::wrong(fmt::format("{} cuts over the axis '{}', over which flat buffers are cut", where,
+    throw JsonPlace::wrong(fmt::format("{} shards over the axis '{}', over which flat buffers are sharded", where,
                                        document.mesh[flatten.axis].name));
   };
   for (const MapRule& rule : document.rules) {
@@ -164,6 +172,8 @@ std::vector<std::vector<Expression>> read_widths(const JsonPlace& place, std::si
   return all;
 }
 
+/// Reads how segments form one tensor. With `interleave` the whole concatenation is sharded, with `per_segment` each
+/// segment is sharded before they are concatenated, so a rule has at most one of the two.
 MapConcat read_concat(const JsonPlace& place, std::size_t segments) {
   place.check_keys({"dim", "sizes", "interleave", "per_segment", "replicas", "widths"});
   MapConcat concat;
@@ -182,11 +192,11 @@ MapConcat read_concat(const JsonPlace& place, std::size_t segments) {
   if (const auto replicas = place.find("replicas")) {
     concat.replicas = replicas->expressions();
     if (concat.replicas.size() != segments) throw replicas->not_a(fmt::format("a list of {} numbers", segments));
-    if (!concat.per_segment) throw JsonPlace::wrong(replicas->where() + " is for cuts per_segment");
+    if (!concat.per_segment) throw JsonPlace::wrong(replicas->where() + " needs per_segment");
   }
   if (const auto widths = place.find("widths")) concat.widths = read_widths(*widths, segments);
   if (!concat.widths.empty() && !concat.per_segment) {
-    throw JsonPlace::wrong(place.where() + ": widths is for cuts per_segment");
+    throw JsonPlace::wrong(place.where() + ": widths needs per_segment");
   }
   if (concat.per_segment && place.find("interleave")) {
     throw JsonPlace::wrong(place.where() + ": interleave and per_segment contradict each other");
@@ -241,6 +251,7 @@ void read_stored(const JsonPlace& place, MapRule& rule) {
   }
 }
 
+/// Reads a rule with a pattern of whole names. Such names do not change, so the rule has no other names.
 void read_match(const JsonPlace& place, const JsonPlace& match, MapRule& rule, PatternSizes& sizes) {
   for (const char* key : {"logical", "stored", "beside", "alias"}) {
     if (place.find(key)) throw JsonPlace::wrong(fmt::format("{}: match and {} exclude each other", place.where(), key));
@@ -325,15 +336,17 @@ void check_placeholders(const MapRule& rule, const MapDocument& document) {
 void check_rule(const JsonPlace& place, const MapRule& rule) {
   if (rule.logical.size() > 1 && !rule.concat) throw JsonPlace::wrong(rule.where + " has several names but no concat");
   if (rule.pad && rule.concat && rule.concat->per_segment && rule.pad->dim == rule.concat->dim) {
-    throw JsonPlace::wrong(place.where() + ": pad cannot go with cuts per_segment of the same dimension");
+    throw JsonPlace::wrong(place.where() + ": pad cannot be combined with per_segment along the same dimension");
   }
   if (rule.concat && !rule.concat->widths.empty()) {
     const auto cuts = std::ranges::count(rule.shard, rule.concat->dim, &MapCut::dim);
     if (cuts != 1)
-      throw JsonPlace::wrong(rule.where + ": concat.widths needs one cut of the same dimension").found(cuts);
+      throw JsonPlace::wrong(rule.where + ": concat.widths needs one entry of shard along the same dimension")
+          .found(cuts);
   }
   for (std::size_t i = 1; i < rule.stack.size(); ++i) {
-    if (rule.stack[i].dim <= rule.stack[i - 1].dim) throw JsonPlace::wrong(rule.where + ": stack lists dims that rise");
+    if (rule.stack[i].dim <= rule.stack[i - 1].dim)
+      throw JsonPlace::wrong(rule.where + ": stack must list dimensions in rising order");
   }
 }
 
@@ -413,8 +426,10 @@ MapRule read_rule(const JsonPlace& place, const MapDocument& document, PatternSi
   if (const auto block = place.find("block")) rule.block = read_block(*block, rule);
   if (const auto permute = place.find("permute")) {
     for (const JsonPlace& item : permute->items_or_self()) rule.permute.push_back(read_permute(item));
-    if (rule.permute.size() != 1 && rule.permute.size() != segments) throw permute->not_a("one permutation a segment");
+    if (rule.permute.size() != 1 && rule.permute.size() != segments)
+      throw permute->not_a("one permutation per segment");
   }
+  // A single permutation applies to every segment.
   rule.permute.resize(segments, rule.permute.size() == 1 ? rule.permute.front() : MapPermute());
   if (const auto reduce = place.find("reduce")) rule.reduce = read_reduce(*reduce);
   if (const auto dtype = place.find("dtype")) rule.dtype = read_dtype(*dtype);

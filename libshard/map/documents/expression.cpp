@@ -126,6 +126,7 @@ class ExpressionParser {
                   : function == "max"     ? Op::kMax
                   : function == "ceil_to" ? Op::kCeilTo
                                           : throw wrong(fmt::format("'{}' is not a function", function));
+    // min and max of n numbers become n - 1 steps with two operands each.
     int count = 0;
     do {
       sum(depth + 1);
@@ -171,6 +172,7 @@ std::int64_t Expression::apply(Op op, std::int64_t a, std::int64_t b) const {
 }
 
 std::int64_t Expression::evaluate(const std::function<std::int64_t(std::string_view name)>& number_of) const {
+  // An operation replaces the last numbers of the stack, its operands, by its result.
   std::vector<std::int64_t> stack;
   for (const Step& step : steps_) {
     if (step.op == Op::kNumber) {

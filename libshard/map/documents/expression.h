@@ -1,7 +1,7 @@
 /// \file Expression: integer arithmetic over named numbers in map documents, for example `ceil_to(n, 128*tp)`.
 ///
 ///     sum     = product { ("+" | "-") product }
-///         product = unary { ("*" | "//" | "%") unary }
+///     product = unary { ("*" | "//" | "%") unary }
 ///     unary   = "-" unary | number | name | name "(" sum { "," sum } ")" | "(" sum ")"
 ///
 /// Functions: min and max of one or more numbers, ceil_to(n, step) with a positive step. `//` and `%` round down, as in

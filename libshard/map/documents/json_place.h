@@ -16,19 +16,23 @@
 
 namespace shard {
 
-/// Ownership: the document must outlive it.
+/// Every function that reads the value throws Error kInvalidArgument, with the path and the found type, if the value
+/// has a different type. Ownership: the document must outlive it.
 class JsonPlace {
  public:
   using Json = nlohmann::ordered_json;
 
   JsonPlace(const Json& value, std::string where) : value_(&value), where_(std::move(where)) {}
 
+  /// The path of the value in the document, for messages: "rules[2].pad".
   const std::string& where() const { return where_; }
   const Json& json() const { return *value_; }
 
+  /// An error of the document, without a place.
   static Error wrong(const std::string& message) {
     return Error(ErrorCode::kInvalidArgument, "cannot use the layout document: " + message);
   }
+  /// The error for a value that is not of this kind: "an object", "a list of widths".
   Error not_a(std::string_view kind) const {
     return wrong(fmt::format("{} is not {}", where_, kind)).found(value_->type_name());
   }
@@ -50,11 +54,13 @@ class JsonPlace {
     return std::nullopt;
   }
 
+  /// The value under a key, or nothing.
   std::optional<JsonPlace> find(const char* key) const {
     const auto found = value_->find(key);
     if (found == value_->end()) return std::nullopt;
     return JsonPlace(*found, where_ + "." + key);
   }
+  /// The value under a key that must exist.
   JsonPlace at(const char* key) const {
     if (auto found = find(key)) return *found;
     throw wrong(fmt::format("{} has no key '{}'", where_, key));
@@ -98,6 +104,7 @@ class JsonPlace {
         .found(given);
   }
 
+  /// The items of a list.
   std::vector<JsonPlace> items() const {
     if (!value_->is_array()) throw not_a("a list");
     std::vector<JsonPlace> places;
@@ -114,6 +121,7 @@ class JsonPlace {
     for (const auto& [key, value] : value_->items()) places.emplace_back(key, JsonPlace(value, where_ + "." + key));
     return places;
   }
+  /// The items of a list, each as an expression.
   std::vector<Expression> expressions() const {
     std::vector<Expression> all;
     for (const JsonPlace& item : items()) all.push_back(item.expression());

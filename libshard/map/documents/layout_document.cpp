@@ -178,6 +178,7 @@ class DocumentMatcher {
   MatchTime time_;
 };
 
+/// Reads the rule with this number, and adds its pattern to the matcher.
 MeshLayout::Rule read_layout_rule(const JsonPlace& place, const std::vector<MeshAxis>& mesh, std::size_t number,
                                   DocumentMatcher& matcher) {
   check_layout_keys(place, {"id", "match", "shard"});
@@ -264,6 +265,7 @@ MeshLayout parse_layout_document(std::string_view text, const std::string& file)
 
 std::string dump_layout_document(const std::string& file_path, std::span<const MeshAxis> mesh,
                                  std::span<const PlacedName> names) {
+  // Tensors with equal shardings share one rule, so the document has one rule per kind of sharding.
   std::map<std::string, std::string> pattern_of;  // By the text of the cuts.
   for (const PlacedName& each : names) {
     const std::string shard = shard_text(mesh, each.placements);

@@ -34,6 +34,7 @@ class ModelMap::Names {
   Names(const MapDocument& document, bool stored) {
     for (std::size_t rule = 0; rule < document.rules.size(); ++rule) {
       const MapRule& each = document.rules[rule];
+      // Tensors in flat buffers have no stored names of their own.
       if (stored && each.family) continue;
       if (!each.match.empty()) {
         add(rule, 0, nullptr, each.match, each.where);
@@ -92,12 +93,15 @@ class ModelMap::Names {
            const std::string& where) {
     auto compiled = sets_.add(patterns_.size(), pattern);
     if (compiled == nullptr) throw too_large_patterns();
-    if (!compiled->ok()) throw wrong(where + " does not make a regular expression").because(compiled->error());
+    if (!compiled->ok()) throw wrong(where + " is not a regular expression").because(compiled->error());
+    // A group within a type would shift the numbers of the groups that stand for placeholders.
     const bool has_groups = names != nullptr && compiled->NumberOfCapturingGroups() != std::ssize(names->groups());
     if (has_groups) throw wrong(where + ": a type has a group; write (?:...)");
     patterns_.push_back({rule, segment, names, std::move(compiled)});
   }
 
+  /// Sets the values of the placeholders in a name. \returns false if the name does not match, or if a placeholder that
+  /// occurs several times has different texts.
   static bool take_values(std::string_view name, const Pattern& pattern, std::vector<std::string>& values) {
     const std::vector<std::size_t>& groups = pattern.names->groups();
     std::vector<re2::StringPiece> found(groups.size() + 1);
@@ -168,6 +172,7 @@ std::vector<std::int64_t> ModelMap::coordinate_of(std::int64_t rank) const {
   return coordinate;
 }
 
+/// A name with a number outside an index's range is not a name of the rule; a different rule may match it.
 bool ModelMap::in_range(const NameTemplate& names, const NameMatch& match) const {
   return std::ranges::all_of(ranges_, [&](const Range& range) {
     const auto found = std::ranges::find(names.placeholders(), range.index);
@@ -203,6 +208,7 @@ std::vector<NameMatch> ModelMap::decide(std::string_view name, std::vector<NameM
     return matches;
   }
   std::erase_if(matches, is_pattern);
+  // A logical tensor may be stored by one rule, and again by any number of aliases.
   std::vector<const NameMatch*> own;
   for (const NameMatch& match : matches) {
     if (!rule(match.rule).is_alias) own.push_back(&match);

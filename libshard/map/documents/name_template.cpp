@@ -33,6 +33,7 @@ NameTemplate::NameTemplate(std::string_view text) : text_(text) {
     return Error(ErrorCode::kInvalidArgument, fmt::format("'{}' is not a template of names", text)).because(why);
   };
   if (text.size() > kMaxText) throw too_long(text);
+  // Each placeholder ends one literal and starts the next one, so there is always one literal more than placeholders.
   for (std::size_t i = 0; i < text.size(); ++i) {
     const char c = text[i];
     const bool is_doubled = i + 1 < text.size() && text[i + 1] == c;
@@ -62,6 +63,7 @@ std::string NameTemplate::fill(std::span<const std::string_view> values) const {
 }
 
 NameTemplate NameTemplate::plain(std::string_view text) {
+  // Single braces would be placeholders.
   std::string doubled;
   for (const char c : text) doubled.append(c == '{' || c == '}' ? 2 : 1, c);
   return NameTemplate(doubled);

@@ -58,6 +58,7 @@ nlohmann::json parse_config(const MapInputs& inputs) {
   return parse_json<nlohmann::json>(without_python_numbers(inputs.config), limits, refused);
 }
 
+/// The value at a JSON pointer, if it is a word, a boolean (as 0 or 1) or an integer of 63 bits.
 std::optional<MapValue> find_in_config(const nlohmann::json& config, const std::string& pointer) try {
   const nlohmann::json::json_pointer at(pointer);
   if (!config.contains(at)) return std::nullopt;
@@ -98,6 +99,7 @@ class NamePatterns {
     const Tensor* too_long = nullptr;  ///< A tensor whose name has a longer word.
   };
 
+  /// Matches all patterns of the prefix against all names in one pass.
   void look() {
     PatternSets sets(RE2::ANCHOR_BOTH);
     for (const MapVariable& variable : document_.vars) {
@@ -182,10 +184,12 @@ MapVariables::MapVariables(const MapDocument& document, const MapInputs& inputs)
   for (const MapVariable& variable : document.vars) {
     std::optional<MapValue> found;
     for (const std::string& from : variable.from) {
+      // The first source that has a value counts.
       if (!found) found = find_value(from, sources, inputs);
     }
     const auto stated = std::ranges::find(inputs.given, variable.name, [](const auto& each) { return each.first; });
     if (stated != inputs.given.end()) {
+      // A value from the user replaces a missing one, but must not contradict the source.
       const MapValue value = read_stated(stated->second);
       if (found && *found != value) {
         throw wrong(fmt::format("'{}' was set to {}, but the checkpoint or its config.json has {}", variable.name,
@@ -227,6 +231,7 @@ Error MapVariables::missing(std::string_view name) const {
   return error.suggest(Remedy::kNameReference).suggest(Remedy::kStateVariable, name);
 }
 
+/// A variable without a value does not exclude a rule. ModelMap::decide reports it if the rule is needed.
 bool MapVariables::allow(const std::vector<MapCondition>& conditions) const {
   return std::ranges::all_of(conditions, [this](const MapCondition& condition) {
     const MapValue* const value = find(condition.first);

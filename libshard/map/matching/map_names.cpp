@@ -117,6 +117,8 @@ std::vector<std::vector<std::int64_t>> MapNames::parts_of_table(const MapIndex& 
   return numbers;
 }
 
+/// Computes where the value of each placeholder is in the other names of the rule. Values are in the order of the first
+/// segment's placeholders.
 MapNames::Rule MapNames::make_rule(const MapRule& rule) const {
   Rule made;
   if (!rule.match.empty()) return made;
@@ -155,6 +157,8 @@ const MapNames::Place* MapNames::place_of(const Index& index, const std::string&
   return place >= 0 && place < std::ssize(index.places) ? &index.places[static_cast<std::size_t>(place)] : nullptr;
 }
 
+/// {l_local} and {l_chunk} count within a rank's stage. Together with the rank's coordinate they identify the number
+/// {l}.
 std::optional<NameValues> MapNames::values_of_stored(const NameMatch& match,
                                                      std::span<const std::int64_t> coordinate) const {
   if (!map_.rule(match.rule).match.empty()) return match.values;
@@ -175,6 +179,7 @@ std::optional<NameValues> MapNames::values_of_stored(const NameMatch& match,
     if (part.is == StoredPart::Is::kLocal) {
       place.local = *number - map_.variables().evaluate(part.index->document->offset);
     }
+    // Only checks that the document defines the index's count.
     place_of(*part.index, "0");
     using Numbered = std::pair<Place, std::int64_t>;
     const auto found = std::ranges::lower_bound(part.index->numbers, place, {}, &Numbered::first);
@@ -188,6 +193,8 @@ std::optional<NameValues> MapNames::values_of_stored(const NameMatch& match,
   return values;
 }
 
+/// Values of stacked indexes become positions in the stacked dimensions. They are not part of the stored name, so they
+/// are empty in the result.
 std::pair<NameValues, std::vector<std::int64_t>> MapNames::values_of_logical(const NameMatch& match) const {
   if (!map_.rule(match.rule).match.empty()) return {match.values, {}};
   const Rule& rule = rules_[match.rule];
@@ -260,6 +267,8 @@ std::string MapNames::logical_name(std::size_t rule, std::size_t segment, NameVa
   return document.logical[segment].fill(views);
 }
 
+/// A rank's part of a stacked dimension is a run of positions. So its numbers must be consecutive and in order, which a
+/// table or virtual stages may violate.
 MapNames::StackRange MapNames::stack_at(std::size_t rule, std::span<const std::int64_t> stack,
                                         std::span<const std::int64_t> coordinate) const {
   StackRange range{std::vector<std::int64_t>(stack.size()), {stack.begin(), stack.end()}};
@@ -292,6 +301,7 @@ std::optional<std::int64_t> MapNames::stated_count(const std::string& index) con
 }
 
 std::vector<std::string> RuleUse::check() const {
+  // Rules that only drop tensors, or whose conditions are false, may match nothing.
   std::vector<std::string> unused;
   for (std::size_t i = 0; i < used_.size(); ++i) {
     const MapRule& rule = map_.rule(i);

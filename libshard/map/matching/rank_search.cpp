@@ -45,6 +45,7 @@ class RankSearch {
     for (const std::int64_t size : paths.mesh) paths.ranks *= size;
     for (std::size_t i = 0; i < found_.size(); ++i) add(i, paths);
     for (const RankPath& file : paths.files) paths.ranks = std::max(paths.ranks, file.rank + 1);
+    // Names with {rank} do not show coordinates, so the mesh is still unknown.
     if (names_ranks_) paths.mesh.clear();
     std::ranges::stable_sort(paths.files, {}, &RankPath::rank);
     return paths;
@@ -65,6 +66,8 @@ class RankSearch {
   }
   bool is_number(const std::string& field) const { return is_axis(field) || field == kRankField; }
 
+  /// A pattern for one component of the path. Axes and ranks are numbers; a variable is its known value, or any text if
+  /// it is unknown.
   std::string pattern_of(const std::vector<NamePattern::Part>& parts) const {
     std::string pattern;
     for (const NamePattern::Part& part : parts) {
@@ -94,6 +97,7 @@ class RankSearch {
     return true;
   }
 
+  /// Lists the folders that match the path so far, one component per call. `values` are those of the components before.
   void walk(const std::vector<NamePattern>& components, std::size_t depth, const std::string& folder,
             const FieldValues& values) {
     const std::vector<NamePattern::Part>& parts = components[depth].parts();
@@ -132,6 +136,8 @@ class RankSearch {
     }
   }
 
+  /// The sizes of the mesh. An axis is as long as the highest coordinate in a name requires, or as the document states,
+  /// if that is more.
   std::vector<std::int64_t> find_mesh() {
     std::vector<std::int64_t> mesh;
     for (const MapMeshAxis& axis : document_.mesh) {

@@ -83,6 +83,7 @@ class Applying {
   }
 
  private:
+  /// A logical tensor is one tensor for all ranks, so an entry of a single rank cannot be mapped.
   void refuse_ranks() const {
     const auto is_one_ranks = [&](const SelectedTensor& tensor) { return source_.tensors[tensor.source].rank >= 0; };
     const auto found = std::ranges::find_if(given_.tensors, is_one_ranks);
@@ -144,6 +145,7 @@ class Applying {
     dtype = *rule.dtype;
   }
 
+  /// Stores the tensor unchanged on every rank.
   void copy(std::uint32_t selected) {
     const SelectedTensor& tensor = given_.tensors[selected];
     for (std::int64_t rank = 0; rank < map_.ranks(); ++rank) {
@@ -170,6 +172,7 @@ class Applying {
     return index;
   }
 
+  /// Stores the tensor of a group on each rank that has a part of it.
   void store(const LogicalGroup& group) {
     RuleTensors tensors{group.rule, {}, positions(group)};
     const std::vector<std::uint32_t> members = members_in_order(group, tensors);
@@ -193,6 +196,7 @@ class Applying {
     const std::vector<std::int64_t> coordinate = map_.coordinate_of(rank);
     const MapRule& rule = map_.rule(group.rule);
     if (!is_on(map_, rule, coordinate) || !names_.is_at(group.rule, group.values, coordinate)) return false;
+    // The ranks on the axis of flat buffers share one buffer, so its local tensors are listed once.
     if (rule.family && coordinate[map_.document().flatten->axis] != 0) return false;
     const MapNames::StackRange stack = names_.stack_at(group.rule, tensors.stack, coordinate);
     const RankPart part = part_of_rank(map_, tensors, coordinate, stack.begin, stack.size, arena_);
@@ -404,6 +408,7 @@ Catalog AppliedMap::ranked_target(std::string_view format, std::int64_t max_file
     StoredTensor stored = stored_.stored_of(tensor);
     Storage storage = stored_.storages[stored.storage];
     const auto rank = static_cast<std::size_t>(std::max(tensor.rank, 0));
+    // A rank starts another file when the next tensor does not fit; a tensor is never divided between files.
     if (file_of[rank] == kNoIndex || bytes_of[rank] + storage.bytes > max_file_bytes) {
       file_of[rank] = static_cast<std::uint32_t>(target.files.size());
       bytes_of[rank] = 0;
@@ -433,6 +438,7 @@ Catalog AppliedMap::plan_target(const Catalog& placed, std::uint32_t first_paddi
   std::vector<std::uint32_t> placed_of(stored_.tensors.size(), kNoIndex);
   for (std::uint32_t i = 0; i < placed.tensors.size(); ++i) placed_of[placed.tensors[i].source] = i;
   const std::vector<int> singles = single_dims(placed);
+  // Buffers are the last stored tensors, from first_buffer_ on.
   const std::span<const std::uint32_t> buffer_of = std::span(placed_of).subspan(flat_ ? first_buffer_ : 0);
   const LinkTargets targets{placed, singles, placed_of, flat_.get(), buffer_of};
   CatalogBuilder builder(target);

@@ -83,6 +83,8 @@ class ShapeFinder {
 
   /// The size of a dimension over all ranks that have parts of it, including padding.
   std::int64_t whole_size(int d) const {
+    // Visits the coordinates on the axes that divide this dimension; on the other axes, the parts are replicas or
+    // divide other dimensions.
     Sizes at = coordinate_, counts(at.size(), 1);
     for (const MapCut& cut : rule_.shard) {
       if (cut.dim == d) counts[cut.axis] = map_.mesh()[cut.axis];
@@ -115,6 +117,7 @@ class ShapeFinder {
     return size;
   }
 
+  /// The size of a dimension without padding, which only the document can state.
   std::int64_t true_size(int d) const {
     const bool is_padded = rule_.pad && rule_.pad->dim == d;
     if (!is_padded) return whole_size(d);
@@ -124,6 +127,8 @@ class ShapeFinder {
         .because("its pad has no key 'true'");
   }
 
+  /// The size of a segment along the concatenated dimension. The stored size is that of all segments, so more than one
+  /// segment needs statements of the document.
   std::int64_t segment_size(int d, std::size_t segment) const {
     if (const std::optional<std::int64_t> stated = stated_size(segment)) return *stated;
     const std::size_t segments = rule_.logical.size();
@@ -134,7 +139,7 @@ class ShapeFinder {
     }
     const std::int64_t whole = true_size(d), count = static_cast<std::int64_t>(segments);
     if (whole % count == 0) return whole / count;
-    throw wrong(fmt::format("{} cannot cut {} into {} equal segments", rule_.where, whole, count)).found(whole);
+    throw wrong(fmt::format("{} cannot divide {} into {} equal segments", rule_.where, whole, count)).found(whole);
   }
 
   const ModelMap& map_;
@@ -281,6 +286,7 @@ class Undoing {
     throw part_missing(names_.stored_name(group.rule, group.values), rank);
   }
 
+  /// Adds the logical tensors of a group and their links. Any rank's part can serve as the model for dtype and path.
   void undo(const StoredGroup& group) {
     const auto first = std::ranges::find_if(group.stored, [](std::uint32_t index) { return index != kNoIndex; });
     const Tensor& model = stored_.tensors[*first];
@@ -345,6 +351,7 @@ class Undoing {
     const std::uint32_t index = group.stored[static_cast<std::size_t>(rank)];
     const bool is_held =
         is_on(map_, map_.rule(group.rule), coordinate) && names_.is_at(group.rule, group.values, coordinate);
+    // A tensor without a rank was found on all ranks, including those to which the map assigns none.
     if (!is_held && (index == kNoIndex || stored_.tensors[index].rank < 0)) return;
     const Tensor& tensor = stored_at(group, rank);
     if (!is_held) {
@@ -354,6 +361,7 @@ class Undoing {
     const MapNames::StackRange stack = names_.stack_at(group.rule, tensors.stack, coordinate);
     const RankPart part = part_of_rank(map_, tensors, coordinate, stack.begin, stack.size, *made_.arena_);
     check_same(tensor, part, group, tensors);
+    // The ranks share one such tensor, so each of its boxes is linked once.
     const bool is_shared = tensor.rank < 0 && map_.ranks() > 1;
     const auto is_met = [&](const MapBox& box) { return is_shared && !held.insert(key_of(box)).second; };
     for (const MapBox& box : part.boxes) {
@@ -424,7 +432,7 @@ class Undoing {
       UndoneMap::Entry& first = entries[kept - 1];
       const bool is_same = entry.shape == first.shape && entry.dtype == first.dtype;
       if (!entry.is_alias || !is_same) {
-        throw wrong(fmt::format("cannot map the checkpoint: two stored tensors make '{}'", entry.name))
+        throw wrong(fmt::format("cannot map the checkpoint: two stored tensors produce '{}'", entry.name))
             .of_tensor(entry.name);
       }
       first.compares_replicas = first.compares_replicas && entry.compares_replicas;

@@ -79,7 +79,7 @@ FlatUndo::FlatUndo(const Catalog& stored, const ModelMap& map, Arena& arena)
   for (const FlatFamily& family : flatten_.families) {
     const auto kind_of = [](const std::string& placeholder) { return placeholder == "bucket" ? "[0-9]+" : ".*"; };
     families_.push_back({std::make_unique<RE2>(family.stored.pattern(kind_of), quiet_patterns())});
-    if (!families_.back().names->ok()) throw wrong("the names of the map's flatten do not make a regular expression");
+    if (!families_.back().names->ok()) throw wrong("the names of the map's flatten do not form a regular expression");
   }
 }
 
@@ -94,6 +94,8 @@ bool FlatUndo::take(std::uint32_t index) {
   throw held_twice(tensor.name, tensor.rank);
 }
 
+/// The names and sizes of buffers do not show the tensors in them. So a catalog of the logical tensors, whose shapes
+/// are known otherwise, is mapped on paper. This gives the buffers and the position of each tensor in them.
 void FlatUndo::run(std::span<const Known> known) {
   Catalog catalog;
   for (std::size_t i = 0; i < families_.size(); ++i) {
@@ -160,11 +162,13 @@ void FlatUndo::add_like(std::size_t family, std::span<const Known> known, Catalo
   }
 }
 
+/// Replaces the buffers on paper by those of the checkpoint. All of them must exist, and the checkpoint must have no
+/// others with elements.
 void FlatUndo::find_buffers() {
   for (const FlatBuffer& buffer : paper_->flat_->buffers()) buffer_of_.push_back(find_buffer(buffer));
   for (const auto& [key, index] : found_.entries()) {
     if (used_.contains(index) || is_empty(stored_.tensors[index].shape)) continue;
-    throw wrong(fmt::format("cannot map '{}': the map's flatten does not make it", stored_.tensors[index].name))
+    throw wrong(fmt::format("cannot map '{}': the map's flatten does not produce it", stored_.tensors[index].name))
         .of_tensor(stored_.tensors[index].name)
         .of_rank(stored_.tensors[index].rank);
   }
@@ -182,6 +186,7 @@ void FlatUndo::find_buffers() {
 /// Finds the checkpoint's buffer. Its length may include padding that the map does not write.
 std::uint32_t FlatUndo::find_buffer(const FlatBuffer& buffer) {
   const std::uint32_t* found = found_.find(key_of(buffer.rank, buffer.name));
+  // A buffer without a rank is the same on all ranks.
   if (found == nullptr) found = found_.find(key_of(-1, buffer.name));
   if (found == nullptr) throw part_missing(buffer.name, buffer.rank);
   const Tensor& tensor = stored_.tensors[*found];
@@ -207,6 +212,7 @@ void FlatUndo::take_tail(const FlatBuffer& buffer, std::uint32_t index) {
   made_.push_back({buffer.name, link.box.sizes, buffer.dtype, true, flatten_.checks_padding, {link}});
 }
 
+/// A local tensor has the dtype of the buffers that contain it, which must be one dtype.
 void FlatUndo::find_dtypes() {
   for (std::uint32_t local = 0; local < buffers()->locals().size(); ++local) {
     const std::span<const FlatPlace> places = buffers()->places_of(local);

@@ -2,171 +2,267 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
+
+#include "libshard/stores/remote/place.h"
 
 namespace shard::stores {
 
 namespace {
 
-constexpr std::int64_t kLargestBlock = 4 << 20, kSmallestBlock = 64 << 10, kLeastBlocks = 8;
+constexpr std::int64_t kLargestBlock = 4 << 20, kSmallestBlock = 64 << 10;
+constexpr std::int64_t kFar = 512 << 10;  ///< Reads at this distance from each other take small blocks.
+constexpr std::size_t kMostStreams = 128;
+constexpr std::uint64_t kRecentBlocks = 16;   ///< A stream is active if it reached one of the last blocks.
+constexpr std::ptrdiff_t kHeadsPerFetch = 8;  ///< A head takes a round trip, and hardly any bandwidth.
+
+/// The block size with which each connection has a block, and each reader the one that it reads and the one before.
+std::int64_t block_size(std::int64_t memory_bytes, int connections, int readers) {
+  const std::int64_t share = memory_bytes / (connections + 2 * readers);
+  return std::clamp(share - share % kSmallestBlock, kSmallestBlock, kLargestBlock);
+}
+
+/// Whether a range begins in the head and has a little more. The rest of a header is read, not what follows it.
+bool ends_beyond_head(const BlockCache::File& file, const RangedRead& range) {
+  const std::int64_t end = range.offset_bytes + std::ssize(range.out);
+  return range.offset_bytes < file.head_bytes && end > file.head_bytes && end - file.head_bytes <= kFar;
+}
 
 }  // namespace
 
-BlockCache::BlockCache(std::int64_t memory_bytes, int connections)
-    : memory_bytes_(memory_bytes),
-      block_bytes_(std::clamp(memory_bytes / kLeastBlocks, kSmallestBlock, kLargestBlock)),
-      connections_(std::max(1, connections)) {}
+BlockCache::BlockCache(std::int64_t memory_bytes, int connections, int readers)
+    : connections_(std::max(1, connections)),
+      readers_(std::max(1, readers)),
+      memory_bytes_(memory_bytes),
+      block_bytes_(block_size(memory_bytes, connections_, readers_)) {}
 
 BlockCache::~BlockCache() {
   {
     const std::scoped_lock lock(mutex_);
     is_closing_ = true;
-    queue_.clear();
   }
-  changed_.notify_all();
+  work_.notify_all();
 }
 
-std::pair<std::int64_t, std::int64_t> BlockCache::block_at(const File& file, std::int64_t offset) const {
+std::pair<std::int64_t, std::int64_t> BlockCache::block_at(const File& file, std::int64_t offset, bool is_small) const {
   if (offset < file.head_bytes) return {0, file.head_bytes};
-  const std::int64_t index = offset / block_bytes_;
-  return {std::max(file.head_bytes, index * block_bytes_), std::min(file.bytes, (index + 1) * block_bytes_)};
+  const std::int64_t bytes = is_small ? kSmallestBlock : block_bytes_, index = offset / bytes;
+  return {std::max(file.head_bytes, index * bytes), std::min(file.bytes, (index + 1) * bytes)};
 }
 
-BlockCache::BlockPtr BlockCache::find(const File& file, std::int64_t begin) const {
-  const auto found = blocks_.find(Key(&file, begin));
-  return found == blocks_.end() ? nullptr : found->second;
+/// The block in memory, or under way, that contains `offset`; null if there is none.
+BlockCache::BlockPtr BlockCache::find(const File& file, std::int64_t offset) const {
+  const auto block = blocks_.find(Key(&file, block_at(file, offset, false).first));
+  if (block != blocks_.end()) return block->second;
+  const auto small = small_.find(Key(&file, block_at(file, offset, true).first));
+  return small == small_.end() ? nullptr : small->second;
 }
 
-/// Removes the blocks that were used longest ago until `bytes` fit. \returns whether they do
-bool BlockCache::make_room(std::int64_t bytes) {
+/// Whether a range is small and has neither the bytes before it nor a small block near it in memory.
+bool BlockCache::is_alone(const File& file, const RangedRead& range) const {
+  if (std::ssize(range.out) > kSmallestBlock || range.offset_bytes < file.head_bytes) return false;
+  if (find(file, block_at(file, range.offset_bytes, true).first - 1) != nullptr) return false;
+  const auto [begin, end] = block_at(file, range.offset_bytes, false);
+  const auto near = small_.lower_bound(Key(&file, begin));
+  return near == small_.end() || near->first >= Key(&file, end);
+}
+
+/// Adds a block that is ready and has no readers to those that may be removed, as the one used last.
+void BlockCache::park(const BlockPtr& block) {
+  unpark(*block);
+  block->parked_in = block->unread > 0 ? &unread_ : &read_;
+  block->place = block->parked_in->insert(block->parked_in->end(), block);
+}
+
+void BlockCache::unpark(Block& block) {
+  if (block.parked_in != nullptr) std::exchange(block.parked_in, nullptr)->erase(block.place);
+}
+
+void BlockCache::remove(const BlockPtr& block) {
+  unpark(*block);
+  if ((block->is_small ? small_ : blocks_).erase(Key(block->file.get(), block->begin)) == 0) return;
+  held_bytes_ -= block->size();
+  if (block->size() == block_bytes_ && block->bytes != nullptr) spare_ = std::move(block->bytes);
+}
+
+/// Removes blocks until `bytes` fit. \returns whether they do
+bool BlockCache::make_room(std::int64_t bytes, Purpose purpose) {
   while (held_bytes_ > 0 && held_bytes_ + bytes > memory_bytes_) {
-    auto oldest = blocks_.end();
-    for (auto each = blocks_.begin(); each != blocks_.end(); ++each) {
-      if (each->second->state == State::kWaiting || each->second->readers > 0) continue;
-      if (oldest == blocks_.end() || each->second->last_use < oldest->second->last_use) oldest = each;
+    if (!read_.empty()) {
+      remove(BlockPtr(read_.front()));
+    } else if (purpose == Purpose::kRead && !unread_.empty()) {
+      remove(BlockPtr(unread_.front()));
+    } else {
+      return false;
     }
-    if (oldest == blocks_.end()) return false;
-    held_bytes_ -= oldest->second->end - oldest->second->begin;
-    blocks_.erase(oldest);
   }
   return true;
 }
 
 /// The block that contains `offset`; null if it is new and there is no room for it.
-BlockCache::BlockPtr BlockCache::start(const FilePtr& file, std::int64_t offset) {
-  const auto [begin, end] = block_at(*file, offset);
-  if (BlockPtr known = find(*file, begin)) {
-    known->last_use = ++uses_;  // A block that was read ahead is kept longer than one that was read before.
-    return known;
-  }
-  if (!make_room(end - begin)) return nullptr;
-  auto block = std::make_shared<Block>(Block{.file = file, .begin = begin, .end = end});
-  block->last_use = ++uses_;
-  blocks_.emplace(Key(file.get(), begin), block);
-  held_bytes_ += end - begin;
-  queue_.push_back(block);
-  if (idle_ < std::ssize(queue_) && std::ssize(threads_) < connections_) threads_.emplace_back([this] { run(); });
-  changed_.notify_all();
+BlockCache::BlockPtr BlockCache::start(const FilePtr& file, std::int64_t offset, Purpose purpose, bool is_small) {
+  if (BlockPtr known = find(*file, offset)) return known;
+  is_small &= offset >= file->head_bytes;
+  const auto [begin, end] = block_at(*file, offset, is_small);
+  if (!make_room(end - begin, purpose)) return nullptr;
+  auto block = std::make_shared<Block>(
+      Block{.file = file, .begin = begin, .end = end, .is_small = is_small, .unread = end - begin});
+  const bool has_spare = block->size() == block_bytes_ && spare_ != nullptr;
+  block->bytes = has_spare ? std::move(spare_)
+                           : std::make_unique_for_overwrite<std::byte[]>(static_cast<std::size_t>(block->size()));
+  (is_small ? small_ : blocks_).emplace(Key(file.get(), begin), block);
+  held_bytes_ += block->size();
+  (block->size() <= kHeadBytes ? heads_ : queue_).push_back(block);
+  const bool is_full = std::ssize(threads_) >= connections_ * (heads_.empty() ? 1 : kHeadsPerFetch);
+  if (idle_ < std::ssize(heads_) + std::ssize(queue_) && !is_full) threads_.emplace_back([this] { run(); });
+  work_.notify_one();
   return block;
 }
 
-/// Starts the blocks after `block` if the one before it is in memory.
+/// Whether a read of `bytes` that reached `block` continues a stream. A large read after a block in memory does.
+bool BlockCache::is_continued(const Block& block, std::int64_t bytes) {
+  if (block.is_small || block.begin == 0) return false;
+  const File* const file = block.file.get();
+  auto oldest = streams_.end();
+  for (auto each = streams_.begin(); each != streams_.end(); ++each) {
+    if (each->file == file && each->end == block.end) return each->is_long;
+    if (each->file == file && each->end == block.begin) {
+      *each = {file, block.end, ++uses_, true};
+      return true;
+    }
+    if (oldest == streams_.end() || each->last_use < oldest->last_use) oldest = each;
+  }
+  const bool is_long = bytes >= kFar && find(*file, block.begin - 1) != nullptr;
+  if (streams_.size() < kMostStreams) oldest = streams_.insert(streams_.end(), Stream{});
+  *oldest = {file, block.end, ++uses_, is_long};
+  return is_long;
+}
+
+/// Starts the blocks after `block`.
 void BlockCache::read_on(const FilePtr& file, const Block& block) {
-  if (block.begin == 0 || block.end == file->bytes) return;
-  if (find(*file, block_at(*file, block.begin - 1).first) == nullptr) return;
-  const std::int64_t ahead =
-      std::min<std::int64_t>(connections_, std::max<std::int64_t>(1, memory_bytes_ / block_bytes_ - 2));
+  const std::int64_t active = std::ranges::count_if(
+      streams_, [&](const Stream& each) { return each.is_long && uses_ - each.last_use < kRecentBlocks; });
+  const std::int64_t room = memory_bytes_ / block_bytes_ - std::int64_t{2} * readers_;
+  const std::int64_t ahead = std::clamp<std::int64_t>(room / std::max<std::int64_t>(1, active), 1, connections_);
   std::int64_t at = block.end;
-  for (std::int64_t i = 0; i < ahead && at < file->bytes; ++i) {
-    const BlockPtr next = start(file, at);
-    if (next == nullptr) return;
-    at = next->end;
+  std::vector<BlockPtr> next;
+  while (std::ssize(next) < ahead && at < file->bytes) {
+    next.push_back(start(file, at, Purpose::kReadAhead));
+    if (next.back() == nullptr) break;
+    at = next.back()->end;
+  }
+  if (!next.empty() && next.back() == nullptr) next.pop_back();
+  // The nearest block is needed first, so it counts as used last.
+  for (auto each = next.rbegin(); each != next.rend(); ++each) {
+    if ((*each)->parked_in != nullptr) park(*each);
   }
 }
 
-void BlockCache::release(Block& block) {
-  if (--block.readers > 0) return;
-  if (block.state == State::kFailed && blocks_.erase(Key(block.file.get(), block.begin)) > 0) {
-    held_bytes_ -= block.end - block.begin;  // A later read tries again.
+void BlockCache::release(const BlockPtr& block) {
+  if (--block->readers > 0) return;
+  if (block->state == State::kFailed) {
+    remove(block);  // A later read tries again.
+  } else {
+    park(block);
   }
   changed_.notify_all();
 }
 
-void BlockCache::copy_range(Lock& lock, const FilePtr& file, const RangedRead& range) {
+void BlockCache::copy_range(Lock& lock, const FilePtr& file, const RangedRead& range, bool is_small) {
   std::size_t done = 0;
   while (done < range.out.size()) {
     const std::int64_t at = range.offset_bytes + static_cast<std::int64_t>(done);
-    BlockPtr block = start(file, at);
+    const BlockPtr block = start(file, at, Purpose::kRead, is_small);
     if (block == nullptr) {  // All memory is in use by other reads, which end.
       changed_.wait(lock);
       continue;
     }
     ++block->readers;
-    read_on(file, *block);
+    unpark(*block);
+    if (is_continued(*block, std::ssize(range.out))) read_on(file, *block);
     changed_.wait(lock, [&] { return block->state != State::kWaiting; });
     if (block->state == State::kFailed) {
       const std::exception_ptr failure = block->failure;
-      release(*block);
+      release(block);
       std::rethrow_exception(failure);
     }
     const std::size_t count = std::min(range.out.size() - done, static_cast<std::size_t>(block->end - at));
     lock.unlock();
-    std::memcpy(range.out.data() + done, block->bytes.data() + (at - block->begin), count);
+    std::memcpy(range.out.data() + done, block->bytes.get() + (at - block->begin), count);
     lock.lock();
-    release(*block);
+    block->unread -= static_cast<std::int64_t>(count);
+    release(block);
     done += count;
   }
 }
 
 void BlockCache::read(const FilePtr& file, std::span<const RangedRead> ranges) {
+  const auto end_of = [](const RangedRead& range) { return range.offset_bytes + std::ssize(range.out); };
+  const auto is_far = [&](const RangedRead& a, const RangedRead& b) {
+    return a.offset_bytes - end_of(b) >= kFar || b.offset_bytes - end_of(a) >= kFar;
+  };
   Lock lock(mutex_);
-  if (ranges.size() > 1) {
-    for (const RangedRead& range : ranges) {
-      if (!range.out.empty() && start(file, range.offset_bytes) == nullptr) break;
+  std::vector<bool> is_small(ranges.size());
+  for (std::size_t i = 0; i < ranges.size(); ++i) {
+    is_small[i] = ends_beyond_head(*file, ranges[i]) ||
+                  (is_alone(*file, ranges[i]) && (i == 0 || is_far(ranges[i - 1], ranges[i])) &&
+                   (i + 1 == ranges.size() || is_far(ranges[i], ranges[i + 1])));
+  }
+  for (std::size_t i = 0; i < ranges.size() && (ranges.size() > 1 || is_small[i]); ++i) {
+    const std::int64_t end = end_of(ranges[i]), step = is_small[i] ? kSmallestBlock : end;
+    for (std::int64_t at = ranges[i].offset_bytes; at < end; at += step - at % step) {
+      if (start(file, at, Purpose::kReadAhead, is_small[i]) == nullptr) break;
     }
   }
-  for (const RangedRead& range : ranges) copy_range(lock, file, range);
+  for (std::size_t i = 0; i < ranges.size(); ++i) copy_range(lock, file, ranges[i], is_small[i]);
 }
 
-void BlockCache::put_head(const FilePtr& file, std::vector<std::byte> head) {
+void BlockCache::put_head(const FilePtr& file, std::span<const std::byte> head) {
   const Lock lock(mutex_);
   const std::int64_t bytes = std::ssize(head);
-  if (bytes == 0 || find(*file, 0) != nullptr || !make_room(bytes)) return;
-  auto block = std::make_shared<Block>(Block{.file = file, .begin = 0, .end = bytes});
-  block->bytes = std::move(head);
+  if (bytes == 0 || find(*file, 0) != nullptr || !make_room(bytes, Purpose::kRead)) return;
+  auto block =
+      std::make_shared<Block>(Block{.file = file, .begin = 0, .end = bytes, .is_small = false, .unread = bytes});
+  block->bytes = std::make_unique_for_overwrite<std::byte[]>(head.size());
+  std::ranges::copy(head, block->bytes.get());
   block->state = State::kReady;
-  block->last_use = ++uses_;
   held_bytes_ += bytes;
-  blocks_.emplace(Key(file.get(), 0), std::move(block));
+  blocks_.emplace(Key(file.get(), 0), block);
+  park(block);
 }
 
 void BlockCache::start_head(const FilePtr& file) {
   const Lock lock(mutex_);
-  if (file->bytes > 0) start(file, 0);
+  if (file->bytes > 0) start(file, 0, Purpose::kReadAhead);
 }
+
+bool BlockCache::has_work() const { return !heads_.empty() || (!queue_.empty() && fetching_ < connections_); }
 
 void BlockCache::run() {
   Lock lock(mutex_);
   for (;;) {
     ++idle_;
-    changed_.wait(lock, [&] { return is_closing_ || !queue_.empty(); });
+    work_.wait(lock, [&] { return is_closing_ || has_work(); });
     --idle_;
     if (is_closing_) return;
-    const BlockPtr block = std::move(queue_.front());
-    queue_.pop_front();
+    const bool is_head = !heads_.empty();
+    std::deque<BlockPtr>& queue = is_head ? heads_ : queue_;
+    const BlockPtr block = std::move(queue.front());
+    queue.pop_front();
+    fetching_ += is_head ? 0 : 1;
     lock.unlock();
     std::exception_ptr failure;
     try {
-      block->bytes.resize(static_cast<std::size_t>(block->end - block->begin));
-      block->file->fetch(block->begin, block->bytes);
+      block->file->fetch(block->begin, {block->bytes.get(), static_cast<std::size_t>(block->size())});
     } catch (...) {
       failure = std::current_exception();
     }
     lock.lock();
+    fetching_ -= is_head ? 0 : 1;
     block->failure = failure;
     block->state = failure ? State::kFailed : State::kReady;
-    if (failure && block->readers == 0 && blocks_.erase(Key(block->file.get(), block->begin)) > 0) {
-      held_bytes_ -= block->end - block->begin;  // It was only read ahead.
-    }
+    if (failure && block->readers == 0) remove(block);  // It was only read ahead.
+    if (!failure && block->readers == 0) park(block);
     changed_.notify_all();
   }
 }

@@ -8,6 +8,7 @@
 #include <deque>
 #include <exception>
 #include <functional>
+#include <list>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -21,8 +22,11 @@
 namespace shard::stores {
 
 /// Method: the first block of a file has `head_bytes`, in which its header is expected; the others end at multiples of
-/// the block size. A block that follows one in memory makes the next ones start: reading is sequential. The blocks that
-/// were used longest ago make room. Threads: safe.
+/// the block size. If reads reach a block after the one before it, the next blocks start, as many as there is room for
+/// beside those of other such streams. Blocks that were read to their end make room first, and then the block that was
+/// used longest ago. Reading ahead takes free memory and that of blocks that were read to their end, and nothing else.
+/// Threads: safe. Cost of a read: logarithmic in blocks. A read of a few bytes far from all others takes a small block
+/// in place of a whole one.
 class BlockCache {
  public:
   struct File {
@@ -32,8 +36,9 @@ class BlockCache {
   };
   using FilePtr = std::shared_ptr<const File>;
 
-  /// Keeps at most `memory_bytes`, but always one block. Fetches at most `connections` blocks at one time.
-  BlockCache(std::int64_t memory_bytes, int connections);
+  /// Keeps at most `memory_bytes`, but always one block. Fetches at most `connections` blocks at one time, and more of
+  /// at most kHeadBytes. `readers`: the number of threads that read different places at one time.
+  BlockCache(std::int64_t memory_bytes, int connections, int readers);
   /// Waits for fetches, which the caller has stopped.
   ~BlockCache();
   BlockCache(const BlockCache&) = delete;
@@ -46,43 +51,68 @@ class BlockCache {
   /// \throws the exception of the fetch
   void read(const FilePtr& file, std::span<const RangedRead> ranges);
   /// Adds the head of a file that was read already.
-  void put_head(const FilePtr& file, std::vector<std::byte> head);
+  void put_head(const FilePtr& file, std::span<const std::byte> head);
   /// Starts to fetch the head, if there is room.
   void start_head(const FilePtr& file);
 
  private:
   enum class State { kWaiting, kReady, kFailed };
+  using Buffer = std::unique_ptr<std::byte[]>;
+  struct Block;
+  using BlockPtr = std::shared_ptr<Block>;
+  using Blocks = std::list<BlockPtr>;
   struct Block {
     FilePtr file;
     std::int64_t begin, end;
-    std::vector<std::byte> bytes{};
+    bool is_small;  ///< In small_, not in blocks_.
+    Buffer bytes{};
+    std::int64_t unread;  ///< Bytes that no read has taken yet; 0 or less: all were taken.
     State state = State::kWaiting;
     std::exception_ptr failure{};
     int readers = 0;
-    std::uint64_t last_use = 0;
+    Blocks* parked_in = nullptr;  ///< Null unless it may be removed.
+    Blocks::iterator place{};     ///< In `parked_in`.
+
+    std::int64_t size() const { return end - begin; }
   };
-  using BlockPtr = std::shared_ptr<Block>;
   using Key = std::pair<const File*, std::int64_t>;
   using Lock = std::unique_lock<std::mutex>;
+  enum class Purpose { kRead, kReadAhead };
+  /// Reads that go through a file.
+  struct Stream {
+    const File* file;
+    std::int64_t end;  ///< Of the block that was reached last.
+    std::uint64_t last_use;
+    bool is_long;  ///< It continues, so blocks are read ahead.
+  };
 
-  std::pair<std::int64_t, std::int64_t> block_at(const File& file, std::int64_t offset) const;
-  bool make_room(std::int64_t bytes);
-  BlockPtr find(const File& file, std::int64_t begin) const;
-  BlockPtr start(const FilePtr& file, std::int64_t offset);
+  std::pair<std::int64_t, std::int64_t> block_at(const File& file, std::int64_t offset, bool is_small) const;
+  BlockPtr find(const File& file, std::int64_t offset) const;
+  bool is_alone(const File& file, const RangedRead& range) const;
+  void park(const BlockPtr& block);
+  void unpark(Block& block);
+  void remove(const BlockPtr& block);
+  bool make_room(std::int64_t bytes, Purpose purpose);
+  BlockPtr start(const FilePtr& file, std::int64_t offset, Purpose purpose, bool is_small = false);
+  bool is_continued(const Block& block, std::int64_t bytes);
   void read_on(const FilePtr& file, const Block& block);
-  void copy_range(Lock& lock, const FilePtr& file, const RangedRead& range);
-  void release(Block& block);
+  void copy_range(Lock& lock, const FilePtr& file, const RangedRead& range, bool is_small);
+  void release(const BlockPtr& block);
+  bool has_work() const;
   void run();
 
+  const int connections_, readers_;
   const std::int64_t memory_bytes_, block_bytes_;
-  const int connections_;
   std::mutex mutex_;
-  std::condition_variable changed_;  ///< A block is ready or released, or there is work.
-  std::map<Key, BlockPtr> blocks_;
-  std::deque<BlockPtr> queue_;
+  std::condition_variable changed_, work_;  ///< A block is ready or released; a block waits to be fetched.
+  std::map<Key, BlockPtr> blocks_, small_;
+  Blocks read_, unread_;  ///< Blocks that may be removed, those used longest ago first.
+  Buffer spare_;          ///< The memory of the last removed block of the full size.
+  std::deque<BlockPtr> heads_, queue_;
   std::int64_t held_bytes_ = 0;
+  std::vector<Stream> streams_;  ///< At most kMostStreams.
   std::uint64_t uses_ = 0;
-  int idle_ = 0;
+  int idle_ = 0, fetching_ = 0;  ///< Threads without work; blocks of queue_ that are being fetched.
   bool is_closing_ = false;
   std::vector<std::jthread> threads_;
 };

@@ -71,7 +71,7 @@ class Transport {
   const HttpLimits& limits() const { return limits_; }
   /// Sends a request once. \throws Error kInterrupted
   HttpAnswer send_once(const HttpRequest& request, const HttpLimits& limits, const BodySink& sink = {});
-  /// Sends a request until it is answered, at most limits().attempts times. `make` creates it anew for each attempt,
+  /// Sends a request until it is answered, at most limits().attempts times. `make` creates it again for each attempt,
   /// because signatures expire. \throws Error kInterrupted
   HttpAnswer send(const std::function<HttpRequest()>& make, const BodySink& sink = {});
   /// Waits before the next attempt, and reports it. \throws Error kInterrupted

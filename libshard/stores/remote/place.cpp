@@ -80,12 +80,13 @@ class Place::RangeSink {
   bool take(const HttpAnswer& head, std::span<const std::byte> bytes) {
     if (!is_checked_ && !accepts(head)) return false;
     is_checked_ = true;
-    if (bytes.size() > wanted_ - done_) return problem_ = Problem::kTooLong, false;
+    if (bytes.size() > wanted_ - done_) return problem_ = Problem::kTooLong, done_ = 0, false;
     std::memcpy(out_.data() + done_, bytes.data(), bytes.size());
     done_ += bytes.size();
     return true;
   }
-  bool is_complete() const { return is_checked_ && done_ == wanted_; }
+  /// True once all bytes arrived, also if the connection then failed.
+  bool is_complete() const { return is_checked_ && problem_ == Problem::kNone && done_ == wanted_; }
 
  private:
   bool accepts(const HttpAnswer& head) {
@@ -94,6 +95,11 @@ class Place::RangeSink {
     const std::optional<ContentRange> range = parse_content_range(found_);
     const std::int64_t last = is_first_ && range ? std::min(end(), range->total) : end();
     if (!range || range->begin != begin() || range->end != last) return problem_ = Problem::kOtherRange, false;
+    const std::string& length = head.header("content-length");
+    if (!length.empty() && parse_natural(length) != last - begin()) {
+      found_ += fmt::format(" with Content-Length {}", length);
+      return problem_ = Problem::kOtherRange, false;
+    }
     const std::string& etag = head.header("etag");
     const std::string& modified = head.header("last-modified");
     const bool is_other = (!object_.etag.empty() && !etag.empty() && etag != object_.etag) ||
@@ -209,7 +215,7 @@ void Place::read(const Object& object, std::int64_t offset, std::span<std::byte>
     sink.begin_attempt();
     HttpAnswer answer = transport_.send_once(
         request, transport_.limits(), [&](const HttpAnswer& head, auto bytes) { return sink.take(head, bytes); });
-    if (answer.failure.empty() && answer.status == 206 && sink.is_complete()) return;
+    if (sink.is_complete()) return;
     using Problem = RangeSink::Problem;
     if (sink.problem() == Problem::kNoRanges) throw no_ranges(url);
     if (sink.problem() == Problem::kChanged || answer.status == 412 || answer.status == 416) throw changed_file(url);
@@ -244,7 +250,7 @@ void Place::read(const Object& object, std::int64_t offset, std::span<std::byte>
   }
 }
 
-std::optional<Place::Probed> Place::probe(const std::string& key) {
+std::optional<Place::Probed> Place::probe(const std::string& key, std::optional<Error>& refused) {
   const std::string url = url_of(key);
   Probed probed{{.key = key, .bytes = -1}, std::vector<std::byte>(static_cast<std::size_t>(kHeadBytes))};
   bool is_mended = false;
@@ -266,13 +272,17 @@ std::optional<Place::Probed> Place::probe(const std::string& key) {
     }
     const bool is_empty = (answer.status == 416 && answer.header("content-range") == "bytes */0") ||
                           (answer.status == 200 && answer.is_ok() && answer.header("content-length") == "0");
-    if (is_empty || (answer.failure.empty() && answer.status == 206 && sink.is_complete())) {
+    if (is_empty || sink.is_complete()) {
       probed.object.bytes = is_empty ? 0 : sink.total();
       probed.object.etag = answer.header("etag");
       if (probed.object.etag.empty()) probed.object.modified = answer.header("last-modified");
       probed.object.head_bytes = std::min(kHeadBytes, probed.object.bytes);
       probed.head.resize(static_cast<std::size_t>(probed.object.head_bytes));
       return probed;
+    }
+    if (answer.status == 401 || answer.status == 403) {
+      if (!refused) refused = failed(answer, url);
+      return std::nullopt;
     }
     if (answer.status == 404 || answer.status == 410) return std::nullopt;
     if (sink.problem() == RangeSink::Problem::kNoRanges) {

@@ -71,9 +71,9 @@ class Place {
     Object object;
     std::vector<std::byte> head;  ///< The first Object::head_bytes.
   };
-  /// Reads the head of a file that was not listed. Nothing if there is none.
-  /// \throws Error kUnsupported  no ranges; kNotFound  denied or unreachable; kInterrupted
-  std::optional<Probed> probe(const std::string& key);
+  /// Reads the head of a file that was not listed. Nothing if there is none, or if the server refuses access. `refused`
+  /// then receives the first such error. \throws Error kUnsupported  no ranges; kNotFound  unreachable; kInterrupted
+  std::optional<Probed> probe(const std::string& key, std::optional<Error>& refused);
 
  protected:
   /// The request for the bytes of a file, without credentials.
@@ -107,7 +107,7 @@ class Place {
   Transport& transport_;
   const std::string root_;
   std::mutex mutex_;
-  std::map<std::string, Address> redirects_;  ///< Where files were found, by key.
+  std::map<std::string, Address> redirects_;  ///< The addresses of files, by key.
 };
 
 /// A bucket of an S3 service, or of Google Cloud Storage. \throws Error kInvalidArgument

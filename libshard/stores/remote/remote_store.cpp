@@ -21,7 +21,9 @@ namespace shard::stores {
 namespace {
 
 constexpr std::int64_t kMostIndexBytes = 64 << 20;
-constexpr std::size_t kHeadsAhead = 16;  ///< Headers of a folder's files that are read before they are asked for.
+constexpr std::int64_t kWholeBytes = 1 << 20;  ///< Files of at most this size are read whole.
+constexpr std::string_view kHeadedSuffix = ".safetensors", kIndexSuffix = ".safetensors.index.json";
+constexpr int kHeadsAhead = 64;  ///< Headers of a folder's files that are read before they are asked for.
 
 /// The files by which a folder of a web server is recognised, which has no list.
 constexpr std::array<std::string_view, 5> kMarkers{".metadata", "model.safetensors.index.json",
@@ -51,11 +53,6 @@ bool looks_like_file(std::string_view key) {
   const std::size_t dot = name.rfind('.');
   if (dot == std::string_view::npos || dot + 1 == name.size()) return false;
   return std::ranges::all_of(name.substr(dot + 1), [](char c) { return (c >= 'a' && c <= 'z') || c == '5'; });
-}
-
-std::string_view suffix_of(std::string_view name) {
-  const std::size_t dot = name.rfind('.');
-  return dot == std::string_view::npos ? std::string_view() : name.substr(dot);
 }
 
 std::string folder_of(std::string_view key) { return std::string(key.substr(0, key.rfind('/') + 1)); }
@@ -115,19 +112,19 @@ class PlaceFiles {
     return {names.begin(), names.end()};
   }
 
-  /// Starts to read the heads of the files after `key` in its folder that have its suffix. Readers of many files want
-  /// the header of each.
+  /// Starts to read the heads of the files after `key` in its folder, or of all after an index, if readers need the
+  /// header of each. That is true of safetensors, but not of the files of a DCP checkpoint.
   void read_heads_after(const std::string& key) {
+    const bool is_index = key.ends_with(kIndexSuffix);
+    if (!is_index && !key.ends_with(kHeadedSuffix)) return;
     const std::scoped_lock lock(mutex_);
     const std::string folder = folder_of(key);
     if (!is_listed_whole(folder) && !shallow_.contains(folder)) return;
     const std::string previous = std::exchange(last_opened_, key);
-    if (previous.empty() || folder_of(previous) != folder || suffix_of(previous) != suffix_of(key)) return;
-    std::size_t started = 0;
-    for (auto each = files_.upper_bound(key); each != files_.end() && started < kHeadsAhead; ++each) {
-      if (folder_of(each->first) != folder || suffix_of(each->first) != suffix_of(key)) break;
-      cache_.start_head(each->second->content);
-      ++started;
+    if (!is_index && (previous.empty() || folder_of(previous) != folder)) return;
+    auto each = files_.upper_bound(is_index ? folder : key);
+    for (int i = 0; i < kHeadsAhead && each != files_.end() && folder_of(each->first) == folder; ++i, ++each) {
+      if (each->first.ends_with(kHeadedSuffix)) cache_.start_head(each->second->content);
     }
   }
 
@@ -148,9 +145,20 @@ class PlaceFiles {
     return first != files_.end() && first->first.starts_with(prefix);
   }
 
+  /// Whether a listing shows that a folder above `key` does not exist.
+  bool has_no_folder(const std::string& key) const {
+    for (std::size_t end = key.find('/'); end != std::string::npos; end = key.find('/', end + 1)) {
+      const std::string above = key.substr(0, end), parent = folder_of(above);
+      const bool is_known = shallow_.contains(parent) || is_listed_whole(parent);
+      if (is_known && !folders_.contains(above) && !has_files_below(above)) return true;
+    }
+    return false;
+  }
+
   Found find(const std::string& key) {
     if (!place_->can_list()) return probe(key);
     if (key.empty()) return {FileKind::kFolder};
+    if (has_no_folder(key)) return {};
     const std::string parent = folder_of(key), below = key + "/";
     if (!is_listed_whole(parent) && !is_listed_whole(below) && !shallow_.contains(parent)) {
       if (place_->lists_whole()) {
@@ -182,7 +190,7 @@ class PlaceFiles {
   StoredPtr add(Object object) {
     if (const auto known = files_.find(object.key); known != files_.end()) return known->second;
     if (object.head_bytes == 0) {
-      object.head_bytes = object.bytes <= cache_.block_bytes() ? object.bytes : kHeadBytes;
+      object.head_bytes = object.bytes <= std::min(kWholeBytes, cache_.block_bytes()) ? object.bytes : kHeadBytes;
     }
     const auto file = std::make_shared<StoredFile>();
     file->identity = identity_of(place_->url_of(object.key), object);
@@ -200,20 +208,41 @@ class PlaceFiles {
   Found probe(const std::string& key) {
     if (const auto file = files_.find(key); file != files_.end()) return {FileKind::kFile, file->second};
     if (web_folders_.contains(key)) return {FileKind::kFolder};
-    if (absent_.contains(key)) return {};
-    if (StoredPtr file = probe_file(key)) return {FileKind::kFile, file};
+    if (absent_.contains(key) || is_below_file(key)) return {};
+    std::optional<Error> refused;
+    if (StoredPtr file = probe_file(key, refused)) return {FileKind::kFile, file};
     const bool may_be_folder = !looks_like_file(key) && !is_in_web_folder(key);
-    if (may_be_folder && find_markers(key)) return {FileKind::kFolder};
+    if (may_be_folder && find_markers(key, refused)) return {FileKind::kFolder};
+    if (refused && is_expected(key)) throw *refused;
     absent_.insert(key);
     return {};
   }
 
-  StoredPtr probe_file(const std::string& key) {
+  bool is_below_file(const std::string& key) const {
+    for (std::size_t end = key.find('/'); end != std::string::npos; end = key.find('/', end + 1)) {
+      if (files_.contains(key.substr(0, end))) return true;
+    }
+    return false;
+  }
+
+  /// Whether a refused file matters: an index names it, or its folder has no readable file either. Some servers refuse
+  /// access to missing files.
+  bool is_expected(const std::string& key) const {
+    const std::string folder = folder_of(key);
+    const auto listed = web_folders_.find(folder.substr(0, folder.size() - (folder.empty() ? 0 : 1)));
+    if (listed != web_folders_.end())
+      return std::ranges::find(listed->second, key.substr(folder.size())) != listed->second.end();
+    const auto first = files_.lower_bound(folder);
+    return first == files_.end() || !first->first.starts_with(folder);
+  }
+
+  /// `refused` receives the error if the server refuses access.
+  StoredPtr probe_file(const std::string& key, std::optional<Error>& refused) {
     if (key.empty()) return nullptr;
-    std::optional<Place::Probed> probed = place_->probe(key);
+    std::optional<Place::Probed> probed = place_->probe(key, refused);
     if (!probed) return nullptr;
     StoredPtr file = add(std::move(probed->object));
-    cache_.put_head(file->content, std::move(probed->head));
+    cache_.put_head(file->content, probed->head);
     return file;
   }
 
@@ -223,10 +252,10 @@ class PlaceFiles {
     });
   }
 
-  bool find_markers(const std::string& folder) {
+  bool find_markers(const std::string& folder, std::optional<Error>& refused) {
     for (const std::string_view marker : kMarkers) {
       const std::string key = folder.empty() ? std::string(marker) : fmt::format("{}/{}", folder, marker);
-      const StoredPtr file = probe_file(key);
+      const StoredPtr file = probe_file(key, refused);
       if (file == nullptr) {
         absent_.insert(key);
         continue;
@@ -252,7 +281,7 @@ class PlaceFiles {
   std::map<std::string, StoredPtr> files_;           ///< By key.
   std::set<std::string> folders_, whole_, shallow_;  ///< Folders of shallow listings; prefixes of both kinds.
   std::map<std::string, std::vector<std::string>> web_folders_;  ///< With the names in them.
-  std::set<std::string> absent_;                                 ///< Of a place without lists.
+  std::set<std::string> absent_;                                 ///< Keys, if the place has no lists.
   std::string last_opened_;
 };
 
@@ -289,7 +318,7 @@ struct RemoteStore::Impl {
         listener(heard),
         environment(std::move(variables)),
         transport(limits, listener),
-        cache(asked.memory_bytes, asked.connections) {}
+        cache(asked.memory_bytes, asked.connections, asked.readers) {}
 
   struct Location {
     PlaceFiles& files;
