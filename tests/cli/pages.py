@@ -3,8 +3,8 @@
 - `console` blocks run as described in console_blocks.py; those that are marked to run elsewhere are listed.
 - A command must be in such a block: an indented line that begins with the name of a program is a mistake.
 - docs/formats.md links the page of every format.
-- Each question that people type into a search engine has a page, whose beginning contains the words. The pages of answers
-  also tell what can go wrong, time and memory, and the tools that people use today.
+- Each question that people type into a search engine has a page, whose beginning contains the words. Pages of answers
+  have sections about problems, about time and memory, and about the tools that people use today.
 - Each error message of the sources has a row in docs/troubleshooting.md, and each row has a message.
 - Every option after `shardctl VERB`, anywhere on a page, even within a sentence or a table, is in the verb's help.
 
