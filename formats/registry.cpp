@@ -38,6 +38,7 @@ class Registry {
     return formats_;
   }
 
+  /// Adding the same object again has no effect, so a plug-in may be loaded twice.
   void add(const Format& format) {
     const std::scoped_lock lock(mutex_);
     for (const Format* each : formats_) {

@@ -53,6 +53,7 @@ class TensorHider {
         value.kind == ValueKind::kCall && !value.items().empty() && value.items()[0]->kind == ValueKind::kTensor;
     return may_be && torch_save::is_parameter(value, hidden_);
   }
+  /// Keeps the original under its address, so that `saved_object` can write it again.
   Value* copy(const Value& value) {
     Value* const made = make_value(arena_, value.kind);
     *made = value;
@@ -83,6 +84,7 @@ std::string_view name_below(Arena& arena, const ObjectEntry& entry, const TreeLe
   return leaf.path.empty() ? entry.name : copy_name(arena, fmt::format("{}.{}", entry.name, leaf.name));
 }
 
+/// Finds the tensors inside an object. Each becomes a node of kind kTensor, numbered in the order of the visit.
 class InnerTensorFinder {
  public:
   InnerTensorFinder(Arena& arena, const OpenItem& item, const ObjectEntry& entry, LoadedObject& out)
@@ -118,6 +120,7 @@ class InnerTensorFinder {
     out_.tensors.push_back(tensor);
   }
 
+  /// Tensors that share a storage, dtype and flags share a location, so that their bytes are read once.
   std::uint32_t location_of(const TensorView& view) {
     const std::string key =
         fmt::format("{} {} {} {}", dtype_name(view.dtype), view.conj ? 1 : 0, view.neg ? 1 : 0, view.key);
@@ -134,6 +137,7 @@ class InnerTensorFinder {
   HashMap<std::string, std::uint32_t> locations_;
 };
 
+/// Visits all leaves that are not tensors, which are listed elsewhere.
 void visit_object_leaves(Arena& arena, const RankObject& rank, const std::function<void(const TreeLeaf&)>& visit) {
   const auto none = [](const Value&) { return false; };
   torch_save::HiddenTensors hidden(arena);
@@ -175,6 +179,7 @@ void list_differing(Arena& arena, std::span<const RankObject> ranks, std::vector
   }
 }
 
+/// The refusal of the first object of an unknown class, or none.
 std::optional<Error> refusal_of_foreign(const Value& root, const ObjectEntry& entry) {
   VisitedSet met;
   const torch_save::Opaques found = torch_save::find_opaques(root, met);

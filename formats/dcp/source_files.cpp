@@ -30,6 +30,7 @@ int metadata_rank(std::string_view name) {
 
 namespace {
 
+/// torch writes this file, and renames it as the last step of a save.
 constexpr std::string_view kUnfinished = ".metadata.tmp";
 
 [[noreturn]] void throw_no_metadata(const std::string& folder, const std::vector<std::string>& names) {
@@ -93,6 +94,7 @@ void report_missing(const Metadata& metadata, std::uint32_t file, FileKind kind,
   options.findings->report(error);
 }
 
+/// Compares the number of ranks with the number that the caller expects, if any.
 void check_ranks(std::int64_t found, const OpenOptions& options) {
   if (!options.ranks_expected || *options.ranks_expected == found) return;
   const std::int64_t expected = *options.ranks_expected;
@@ -117,6 +119,7 @@ struct ItemEnd {
   bool operator<(const ItemEnd& other) const { return std::tie(file, offset) < std::tie(other.file, other.offset); }
 };
 
+/// Items by file and offset. Saves usually list them in this order already.
 std::vector<ItemEnd> items_in_order(const Metadata& metadata) {
   std::vector<ItemEnd> order;
   order.reserve(metadata.items.size());
@@ -129,6 +132,7 @@ std::vector<ItemEnd> items_in_order(const Metadata& metadata) {
   return order;
 }
 
+/// Written without a sum of offset and length, which could overflow.
 bool is_inside(const Item& item, const File& file) {
   return item.length >= 0 && item.offset <= file.bytes && item.length <= file.bytes - item.offset;
 }

@@ -25,12 +25,14 @@ void PieceTable::begin_file(std::uint32_t file) {
   file_begin_ = pieces_.size();
 }
 
+/// The numbers of names stay; names without pieces become no tensors.
 void PieceTable::drop_file() { pieces_.resize(file_begin_); }
 
 void PieceTable::fail(std::string_view name, FindingKind kind, const std::string& what) const {
   throw Error(ErrorCode::kCorruption, what).in_file(catalog_.files[file_].path).of_tensor(name).of_kind(kind);
 }
 
+/// A name occurs in many files, so it is copied to the arena once and then known by its number.
 std::uint32_t PieceTable::number_of(std::string_view name) {
   if (const std::uint32_t* known = numbers_.find(name)) return *known;
   const auto number = static_cast<std::uint32_t>(names_.size());
@@ -40,6 +42,7 @@ std::uint32_t PieceTable::number_of(std::string_view name) {
   return number;
 }
 
+/// The piece of the current file with this key, or null.
 PieceTable::Piece* PieceTable::piece_here(std::uint32_t key) {
   const std::size_t last = last_piece_[key];
   // After drop_file the slot may contain the piece of a different key.
@@ -56,6 +59,7 @@ PieceTable::Piece& PieceTable::need_here(std::string_view key, const char* what)
   return *piece;
 }
 
+/// A key is the name in the header. The name of the tensor is the same until DCP_SHARDING_INFO states another.
 void PieceTable::add(const safetensors::HeaderEntry& entry) {
   const std::uint32_t key = number_of(entry.name);
   if (piece_here(key) != nullptr) {
@@ -119,6 +123,8 @@ void PieceTable::set_shape(Piece& piece, std::span<const std::int64_t> shape, co
   piece.has_whole = true;
 }
 
+/// Without a recorded shape, a piece at the origin is a whole tensor, and any other piece is an error. Files of torch
+/// alone record no shapes; then the pieces' ends give the shape.
 void PieceTable::end_file(bool recorded) {
   for (Piece& piece : std::span(pieces_).subspan(file_begin_)) {
     const std::string_view name = names_[piece.name];
@@ -147,6 +153,7 @@ void PieceTable::check_bounds(const Piece& piece) const {
   }
 }
 
+/// Groups the pieces by name with a counting sort, so a tensor has its pieces in the order of the files.
 void PieceTable::build(Findings& findings) {
   std::vector<std::uint32_t> begin(names_.size() + 1), order(pieces_.size());
   for (const Piece& piece : pieces_) ++begin[piece.name + 1];
@@ -163,6 +170,7 @@ void PieceTable::build(Findings& findings) {
   }
 }
 
+/// Reports the first contradiction between pieces of one tensor. False if there is one; the tensor is then left out.
 bool PieceTable::check_alike(std::span<const std::uint32_t> pieces, Findings& findings) const {
   const Piece& first = pieces_[pieces.front()];
   const std::string_view name = names_[first.name];

@@ -28,6 +28,7 @@ Value* list_of(Arena& arena, std::span<const std::int64_t> numbers, Value* (*mak
   return make_list(arena, ValueKind::kList, items);
 }
 
+/// Null also for None, which is as good as no value.
 Value* value_under(const Value& mapping, std::string_view key) {
   Value* const value = find_key(mapping, key);
   return value == nullptr || value->kind == ValueKind::kNone ? nullptr : value;
@@ -93,6 +94,8 @@ class OptimizerTree {
   }
 
  private:
+  /// The state of the inner optimizer, with the new groups. It is a list with the states of each group, or the dict of
+  /// the optimizer.
   Value* with_base(Value& zero, std::string_view key) {
     Value* const base = value_under(zero, key);
     if (base == nullptr) return &zero;
@@ -108,6 +111,7 @@ class OptimizerTree {
     return with_value(arena_, zero, key, changed);
   }
 
+  /// One dict of states per group. A new group takes everything but its tensors from the first old group in it.
   Value* listed_groups(const Value& base) {
     const std::span<Value* const> old = pickle::sequence(base, "base_optimizer_state");
     std::vector<Value*> groups;
@@ -119,6 +123,7 @@ class OptimizerTree {
     return make_list(arena_, ValueKind::kList, groups);
   }
 
+  /// The same as `listed_groups`, for a dict from group numbers to states.
   Value* numbered_groups(const Value& state) {
     HashMap<std::int64_t, Value*> old;
     const std::span<Value*> items = mapping_items(state);
@@ -149,6 +154,8 @@ class OptimizerTree {
     return make_list(arena_, ValueKind::kList, changed);
   }
 
+  /// The address of each parameter in the flat buffer of the rank. Classes and further attributes are copied from an
+  /// old address.
   Value* with_mappings(Value& zero) {
     const Value* const mappings = value_under(zero, "param_slice_mappings");
     if (mappings == nullptr) return &zero;

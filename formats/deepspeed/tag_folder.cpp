@@ -18,6 +18,7 @@ namespace {
 constexpr std::string_view kLatest = "latest";
 constexpr std::int64_t kMaxTagBytes = 4096;
 
+/// Some 16-bit optimizers put their dtype before the usual name.
 std::string_view without_precision(std::string_view name) {
   for (const std::string_view prefix : {"bf16_", "fp16_"}) {
     if (name.starts_with(prefix)) return name.substr(prefix.size());
@@ -42,6 +43,7 @@ bool sort_in(const std::string& name, TagFolder& folder) {
   return true;
 }
 
+/// Whether a folder with these names is a tag folder.
 bool holds_states(std::span<const std::string> names) {
   return std::ranges::any_of(names, [](const std::string& name) { return is_state_file(name); });
 }
@@ -57,6 +59,7 @@ std::string_view kind_of_other(std::string_view name) {
   return {};
 }
 
+/// A save with such parts would lose tensors if the other files were read alone.
 void refuse_others(const std::string& path, std::span<const std::string> names) {
   for (const std::string& name : names) {
     const std::string_view kind = kind_of_other(name);
@@ -78,6 +81,7 @@ TagFolder sort_state_files(const std::string& path, std::span<const std::string>
   return folder;
 }
 
+/// A tag comes from a file, so it may only name a folder inside this one.
 std::string named_folder(const SourceStore& store, const std::string& path, std::string_view file_name) {
   const std::string tag = small_text(store, join_path(path, file_name), kMaxTagBytes);
   if (tag.empty() || tag == "." || tag == ".." || tag.find('/') != std::string::npos ||

@@ -15,6 +15,7 @@ struct FloatRow {
   FloatFields fields;
 };
 
+/// The usual layout: sign, exponent, mantissa, from the top bit down, with an implied leading one.
 constexpr FloatFields ieee(std::uint32_t bits, std::uint32_t exponent_bits, std::uint64_t bias) {
   const std::uint32_t mantissa_bits = bits - 1 - exponent_bits;
   return {bits, 0, bits - 1, mantissa_bits, exponent_bits, 0, mantissa_bits, bias, true};
@@ -51,6 +52,7 @@ static_assert(std::ranges::all_of(kDTypeRows, [](const DTypeRow& row) {
          is_complex == (std::ranges::count(kComplexes, row.dtype) == 1);
 }));
 
+/// None if some bits are padding.
 std::optional<DType> integer_dtype(const Type& type) {
   const auto row = std::ranges::find_if(
       kIntegers, [&](const IntegerRow& each) { return each.bytes == type.bytes && each.is_signed == type.is_signed; });
@@ -93,6 +95,8 @@ std::optional<ElementType> complex_type(const Type& type) {
   return std::nullopt;
 }
 
+/// Opaque elements have the dtype of their attribute, as shardctl writes them. Without the attribute they are torch's
+/// bits8 or bits16.
 std::optional<DType> opaque_dtype(const Type& type, std::string_view name) {
   if (!name.empty()) {
     const std::optional<DType> dtype = dtype_of_name(name);
@@ -105,6 +109,7 @@ std::optional<DType> opaque_dtype(const Type& type, std::string_view name) {
   return type.bytes == 2 ? std::optional(DType::kBits16) : std::nullopt;
 }
 
+/// An array adds its dimensions to those of the dataset, outermost first.
 std::optional<ElementType> array_type(const Type& type, std::string_view dtype_attribute) {
   if (type.inner.size() != 1) return std::nullopt;
   std::optional<ElementType> element = element_type(type.inner[0].type, dtype_attribute);
@@ -112,6 +117,7 @@ std::optional<ElementType> array_type(const Type& type, std::string_view dtype_a
   return element;
 }
 
+/// h5py's form of bool, or the numbers of any other enum.
 std::optional<ElementType> enum_type(const Type& type) {
   if (type.inner.empty()) return std::nullopt;
   if (is_bool(type)) return ElementType{.dtype = DType::kBool};

@@ -104,6 +104,7 @@ class Conversation {
     if (!process_.receive(out)) throw_ended();
   }
 
+  /// The buffer is used again by the next frame. Its bytes are charged, since the parser chooses the length.
   std::span<const std::byte> take_payload(std::uint32_t bytes) {
     arena_.charge(Charge::kBytes, bytes);
     if (payload_.size() < bytes) payload_.resize(bytes);
@@ -120,6 +121,7 @@ class Conversation {
     return plain;
   }
 
+  /// Sends blocks of the file. The parser has no access to the file itself.
   void serve(const ReadRequest& request) {
     const std::int64_t all_blocks = file_.size() / kReadBlock + (file_.size() % kReadBlock != 0);
     const auto first = static_cast<std::int64_t>(request.first_block);

@@ -42,11 +42,13 @@ class Decoder {
     if (value > static_cast<std::underlying_type_t<Enum>>(last)) throw_malformed("a kind that does not exist");
     return static_cast<Enum>(value);
   }
+  /// Not a cast to bool: other values than 0 and 1 would be undefined behaviour later.
   bool flag() {
     const auto value = number<std::uint8_t>();
     if (value > 1) throw_malformed("a flag is neither 0 nor 1");
     return value == 1;
   }
+  /// A number that is not negative.
   std::int64_t natural() {
     const auto value = number<std::int64_t>();
     if (value < 0) throw_malformed("a number is negative");
@@ -58,6 +60,7 @@ class Decoder {
     if (value > left_.size() / least) throw_malformed("more items than it has bytes for");
     return value;
   }
+  /// Views into the payload, which must outlive the entry.
   std::span<const std::byte> bytes() { return take(count(1)); }
   std::string_view text() {
     const std::span<const std::byte> data = bytes();
@@ -97,6 +100,7 @@ class Decoder {
   Arena& arena_;
 };
 
+/// The order of the fields is that of the encoder in reply_encode.cpp.
 Type Decoder::type(int depth) {
   if (depth > kMostTypeDepth) throw_malformed("datatypes nest too deep");
   Type type;
@@ -173,6 +177,7 @@ std::vector<Filter> Decoder::filters() {
   return result;
 }
 
+/// Chunks are copied as a block: there may be millions of them.
 std::vector<ChunkPlace> Decoder::chunks() {
   std::vector<ChunkPlace> result(count(sizeof(ChunkPlace)));
   arena_.charge(Charge::kChunks, static_cast<std::int64_t>(result.size()));
@@ -203,6 +208,7 @@ std::vector<VirtualMapping> Decoder::mappings() {
       .found(end);
 }
 
+/// An offset of -1 means that the file has no storage for the dataset, so that all elements are its fill value.
 void check_contiguous(const Entry& entry, std::int64_t file_bytes) {
   if (entry.offset < -1 || entry.stored_bytes < 0) throw_malformed("a negative offset");
   if (entry.offset == -1) return;
@@ -217,6 +223,7 @@ void check_contiguous(const Entry& entry, std::int64_t file_bytes) {
   if (end > file_bytes) throw_outside("a dataset", end, file_bytes);
 }
 
+/// Absent chunks are allowed (their elements are the fill value), so the numbers only have to rise.
 void check_chunks(const Entry& entry, std::int64_t file_bytes) {
   const std::vector<std::int64_t>& shape = entry.space.shape;
   if (entry.chunk_shape.size() != shape.size() || shape.empty()) throw_malformed("a chunk of a different rank");
@@ -250,6 +257,8 @@ void check_box(const VirtualBox& box, const std::vector<std::int64_t>& shape) {
   if (checked_numel(box.sizes) != checked_numel(box.source_sizes)) throw_malformed("boxes of two sizes");
 }
 
+/// The parser runs on untrusted bytes in a process of its own, so its reply is checked as if it were a file: the
+/// program later reads at these offsets.
 void check_dataset(const Entry& entry, std::int64_t file_bytes) {
   if (entry.type.kind == TypeClass::kString) {
     check_content(entry.type, entry.space, 0, entry.strings.size());
@@ -276,6 +285,7 @@ void check_dataset(const Entry& entry, std::int64_t file_bytes) {
 
 namespace {
 
+/// The fields after the kind and the links of an entry. Each kind has its own fields.
 void decode_rest(Decoder& in, Entry& entry, std::int64_t file_bytes) {
   entry.object = in.number<std::uint64_t>();
   entry.attributes = in.attributes();

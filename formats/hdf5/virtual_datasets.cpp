@@ -119,6 +119,7 @@ PlacedDataset VirtualDatasets::add(const Entry& entry, std::uint32_t file, std::
   return {.dtype = element.dtype, .shape = entry.space.shape, .box = {}, .is_enum = element.is_enum};
 }
 
+/// Runs after all files of the source were listed, since a mapping may refer to a file that comes later.
 void VirtualDatasets::resolve(const std::function<void(std::string_view, const Take&)>& read) {
   read_sources(read);
   for (const Pending& pending : pending_) {
@@ -132,6 +133,7 @@ void VirtualDatasets::resolve(const std::function<void(std::string_view, const T
   }
 }
 
+/// Reads every source file once, regardless of how many datasets map it.
 void VirtualDatasets::read_sources(const std::function<void(std::string_view, const Take&)>& read) {
   for (auto& [name, datasets] : sources_.entries()) {
     read(name, [&](const Entry& entry, std::uint32_t file, std::int32_t rank) {
@@ -192,6 +194,8 @@ void VirtualDatasets::append_box(const Tensor& tensor, const Mapping& mapping, c
   append_chunks(builder_, views_, source, box.source_offsets, box.source_sizes, box.offsets, matching_dims(box));
 }
 
+/// Adds what no mapping covers, which HDF5 fills with the fill value. Boxes are subtracted one by one; the work is
+/// charged, because their number may grow with each.
 void VirtualDatasets::append_rest(const Pending& pending) {
   const Tensor tensor = catalog_.tensors[pending.tensor];
   std::int64_t mapped = 0;

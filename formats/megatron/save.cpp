@@ -21,6 +21,7 @@ namespace {
 
 constexpr std::string_view kRankFolder = "mp_rank_";
 
+/// Names of the folders mp_rank_*, sorted; empty if `path` is no folder.
 std::vector<std::string> rank_folders(const SourceStore& store, const std::string& path) {
   if (store.status(path).kind != FileKind::kFolder) return {};
   std::vector<std::string> names = store.list(path);
@@ -35,6 +36,7 @@ using pickle::malformed;
 
 using torch_save::TensorFinder;
 
+/// Collects a model chunk's tensors and objects under the names that present versions use.
 class ChunkReader {
  public:
   ChunkReader(Arena& arena, ChunkStates& chunk) : arena_(arena), tensors_(arena), chunk_(chunk) {}
@@ -169,7 +171,7 @@ void check_layers(const Catalog& catalog, const RankStates& rank, const ChunkSta
     if (!layer) continue;
     found.insert(*layer);
     if (*layer < range.count) continue;
-    throw Error(ErrorCode::kCorruption, fmt::format("'{}' is of a layer that its stage does not have", name))
+    throw Error(ErrorCode::kCorruption, fmt::format("the stage of this file does not have the layer of '{}'", name))
         .in_file(file_of(catalog, rank))
         .of_tensor(name)
         .of_kind(FindingKind::kIndexMismatch)
@@ -198,7 +200,8 @@ void check_one_save(const Catalog& catalog, const Save& save) {
           .of_kind(FindingKind::kMixedSave);
     }
     if (read_arguments(arguments_of(*rank.root)) == save.arguments) continue;
-    throw Error(ErrorCode::kCorruption, "the files are of different saves: their arguments spread the model otherwise")
+    throw Error(ErrorCode::kCorruption,
+                "the files are of different saves: their arguments distribute the model differently")
         .in_file(file_of(catalog, rank))
         .of_kind(FindingKind::kMixedSave);
   }
@@ -338,7 +341,7 @@ void check_folders(const SaveFolder& folder, const Arguments& arguments, std::op
   std::ranges::sort(expected);
   for (const std::string& name : folder.ranks) {
     if (std::ranges::binary_search(expected, name)) continue;
-    throw Error(ErrorCode::kCorruption, "the folder is of no rank that the arguments in the files know")
+    throw Error(ErrorCode::kCorruption, "no rank in the saved arguments has this folder")
         .in_file(join_path(folder.path, name))
         .of_kind(FindingKind::kExtraFile)
         .expected(fmt::format("{} x {} x {} ranks (tensor, pipeline, expert)", arguments.tensor, arguments.pipeline,

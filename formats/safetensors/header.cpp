@@ -157,6 +157,7 @@ class HeaderParser {
         .of_kind(FindingKind::kBadHeader);
   }
 
+  /// Two fields of one name are an error: readers would choose differently.
   void once(bool& seen, std::string_view tensor, std::string_view field) const {
     if (std::exchange(seen, true)) fail_field(tensor, field, "has two fields");
   }
@@ -177,6 +178,8 @@ class HeaderParser {
     if (json_.next_element(is_first)) json_.fail("data_offsets needs two numbers");
   }
 
+  /// \throws Error  for names that safetensors does not have. It has no position yet; `read_tensor` adds file and
+  /// tensor.
   DType dtype_of(std::string_view name) const {
     const auto* found = std::ranges::find(kDTypes, name, &HeaderDType::name);
     if (found != kDTypes.end()) return found->dtype;

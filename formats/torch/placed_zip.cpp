@@ -52,6 +52,8 @@ TensorView PlacedZip::view_of(const Catalog& target, const StoredTensor& stored)
   return view;
 }
 
+/// The pickle is dumped twice, to measure it and to write it. The second time, the tensors of the first are found again
+/// in the same order, which `next_own_` counts.
 TensorView PlacedZip::own_tensor(Arena& arena, DType dtype, Dims shape, std::string content) {
   std::vector<std::int64_t> strides(static_cast<std::size_t>(shape.size()));
   row_major_strides(shape, strides);
@@ -70,6 +72,8 @@ TensorView PlacedZip::own_tensor(Arena& arena, DType dtype, Dims shape, std::str
   return view;
 }
 
+/// Offsets of storages depend only on sizes, so they are known before any element is read. The assertion in `begin`
+/// ensures that both dumps have the same length.
 void PlacedZip::place(Catalog& target, std::uint32_t file, const std::string& name, const DumpPickle& dump) {
   dump([this](std::string_view piece) { pickle_bytes_ += std::ssize(piece); });
   std::vector<std::int64_t> sizes;

@@ -38,6 +38,7 @@ void read_placement(Arena& arena, const Value& value, ShardBox& box) {
                       : arena.copy(fmt::format("{}/{}", string(worker, "_remote_device's worker"), where));
 }
 
+/// Only the number of dimensions is checked here; the box may be outside the tensor.
 ShardBox read_box(Arena& arena, const Value& value, int dimensions) {
   need_class(value, "ShardMetadata");
   ShardBox box;

@@ -20,6 +20,7 @@ constexpr std::string_view kMetadata = "torch.distributed._shard.sharded_tensor.
 /// "cuda:0" for "rank:1/cuda:0" and for "cuda:0".
 std::string_view device_of(std::string_view placement) { return placement.substr(placement.find('/') + 1); }
 
+/// The placement does not count: the same device may be written in several ways.
 bool is_same(const ShardBox& a, const ShardBox& b) {
   return a.rank == b.rank && a.offsets == b.offsets && a.sizes == b.sizes;
 }
@@ -30,6 +31,7 @@ std::vector<std::int64_t> sizes_of(const Sharding& sharding) {
   return sizes;
 }
 
+/// Row-major strides of a mesh, in ranks.
 std::vector<std::int64_t> strides_of(std::span<const std::int64_t> sizes) {
   std::vector<std::int64_t> strides(sizes.size(), 1);
   for (std::size_t axis = sizes.size(); axis-- > 1;) strides[axis - 1] = strides[axis] * sizes[axis];
@@ -38,6 +40,8 @@ std::vector<std::int64_t> strides_of(std::span<const std::int64_t> sizes) {
 
 }  // namespace
 
+// Equal texts, numbers, classes and devices are one value each, so that the pickle refers to them again instead of
+// repeating them.
 Value* ShardedValueMaker::text(std::string_view content) {
   Value*& known = texts_[content];
   if (known == nullptr) known = make_string(arena_, content);
@@ -107,6 +111,8 @@ Value* ShardedValueMaker::device(std::string_view text_of_device) {
   return known = make_call(arena_, global("torch", "device"), arguments);
 }
 
+/// The form in which torch pickles wrapper subclasses: a call of _rebuild_from_type_v2 with the arguments of
+/// _rebuild_wrapper_subclass.
 Value* ShardedValueMaker::wrapper(Value* cls, DType dtype, Dims shape, std::string_view device_text, bool requires_grad,
                                   Value* state) {
   Value* strided = tuple({text("torch.strided")});

@@ -9,12 +9,15 @@ namespace shard {
 
 namespace {
 
+// The providing side: functions with a C interface over objects of this library. A plug-in and the program may be built
+// with different compilers or standard libraries, so that only plain data and function pointers cross between them.
 Device& device_at(void* address) { return *static_cast<Device*>(address); }
 
 DeviceStream& stream_at(void* address) { return *static_cast<DeviceStream*>(address); }
 
 DeviceEvent& event_at(void* address) { return *static_cast<DeviceEvent*>(address); }
 
+/// A link uses its group for as long as it lives.
 struct ServedLink {
   std::unique_ptr<Group> group;
   std::unique_ptr<DeviceLink> link;
@@ -144,6 +147,8 @@ class Used {
   void (*const destroy_)(void*);
 };
 
+// The using side: objects that forward every call to the functions of the other side. Errors come back as plain data,
+// and `call` throws them.
 class ImportedBuffer final : public DeviceBuffer {
  public:
   ImportedBuffer(const DeviceFunctions& functions, const CBuffer& plain)

@@ -36,6 +36,7 @@ struct Served {
   const std::string backend;
 };
 
+/// The group behind the address that the using side passes back.
 Group& group_at(void* address) { return static_cast<Served*>(address)->group; }
 
 bool serve_barrier(void* group, const ErrorSink* errors) {

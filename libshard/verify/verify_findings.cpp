@@ -51,6 +51,7 @@ void VerifyFindings::explain(const Error& finding) {
   explained_.insert(shown_from(sources_, finding.file()));
 }
 
+/// Runs `look_` without the lock, because it reads the file.
 void VerifyFindings::look_at(const std::string& file) {
   if (!look_ || file.empty()) return;
   {
@@ -65,6 +66,7 @@ bool VerifyFindings::mentions(const std::string& file) const {
   return mentioned_.contains(file);
 }
 
+/// The order does not depend on threads or ranks, and the same finding of several ranks appears once.
 std::vector<Finding> VerifyFindings::sorted() const {
   const std::scoped_lock lock(mutex_);
   std::vector<Finding> all = all_;
@@ -85,6 +87,7 @@ std::optional<Error> VerifyFindings::first_unread() const {
   return unread == all_.end() ? std::nullopt : std::optional(unread->error);
 }
 
+/// Collective. Rank 0 gets the findings of all ranks; the others keep their own.
 void VerifyFindings::gather(Group& group) {
   if (group.size() == 1) return;
   WireWriter own;

@@ -140,6 +140,7 @@ std::int64_t total_bytes(const CopyResult& result) {
   return bytes;
 }
 
+/// The members that plans and results share.
 void write_head(JsonWriter& json, const Session& session, const char* schema, const WriteRequest& write,
                 const std::string& source, const CopyResult& result) {
   json.key("schema"), json.string(schema);
@@ -173,6 +174,7 @@ void write_reports(JsonWriter& json, const VerbReports& reports) {
   if (reports.exported != nullptr) write_export(json, *reports.exported);
 }
 
+/// Writes a shardctl.plan/1 document.
 void plan_json(const Session& session, const WriteRequest& write, const std::string& source, const CopyResult& plan,
                const VerbReports& reports) {
   JsonWriter json(session.out);
@@ -190,6 +192,7 @@ void plan_json(const Session& session, const WriteRequest& write, const std::str
   json.end_line();
 }
 
+/// Writes a shardctl.result/1 document.
 void result_json(const Session& session, const WriteRequest& write, const std::string& source, const CopyResult& result,
                  const Progress& progress, double seconds, bool is_unchanged, const VerbReports& reports) {
   JsonWriter json(session.out);

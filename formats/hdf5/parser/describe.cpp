@@ -15,6 +15,7 @@ namespace {
 
 using Text = std::unique_ptr<char, decltype(&H5free_memory)>;
 
+/// Takes a text that libhdf5 allocated. Only `H5free_memory` may free it, because the library may use a different heap.
 Text owned(char* text) {
   if (text == nullptr) throw_library_error();
   return {text, &H5free_memory};
@@ -40,12 +41,14 @@ std::uint32_t narrow(Number value) {
   return static_cast<std::uint32_t>(value);
 }
 
+/// Integers and bit fields: the bits that count, and their position in the bytes.
 void describe_bits(hid_t type, Type& result) {
   result.big_endian = is_big_endian(type);
   result.precision = narrow(H5Tget_precision(type));
   result.offset = static_cast<std::uint32_t>(checked(H5Tget_offset(type)));
 }
 
+/// All fields of a float, because HDF5 has no name for bfloat16 or the 8-bit floats; only the fields tell them apart.
 void describe_float(hid_t type, Type& result) {
   result.big_endian = is_big_endian(type);
   size_t sign, exponent, exponent_bits, mantissa, mantissa_bits;
@@ -62,6 +65,7 @@ void describe_float(hid_t type, Type& result) {
   fields.implied_one = checked(H5Tget_norm(type)) == H5T_NORM_IMPLIED;
 }
 
+/// Extends the sign of an integer that is narrower than 8 bytes.
 std::int64_t integer_of(const unsigned char* bytes, const Type& type) {
   std::uint64_t value = 0;
   for (std::uint32_t i = 0; i < type.bytes; ++i) {
@@ -72,6 +76,7 @@ std::int64_t integer_of(const unsigned char* bytes, const Type& type) {
   return type.is_signed ? at_top >> unused : static_cast<std::int64_t>(value);
 }
 
+/// `inner` gets the base type first, then a member per name with its value.
 void describe_enum(hid_t type, Type& result, int depth) {
   const TypeHandle base(H5Tget_super(type));
   result.inner.push_back({{}, 0, 0, describe_at(base.get(), depth + 1)});
@@ -149,6 +154,7 @@ TypeClass class_of(hid_t type) {
   }
 }
 
+/// The depth is limited, because a file may nest types as deep as it likes.
 Type describe_at(hid_t type, int depth) {
   if (depth > kMostTypeDepth) throw_unsupported("datatypes nest too deep");
   Type result;
@@ -268,6 +274,7 @@ std::string_view without_padding(std::string_view text, H5T_str_t padding) {
   return text;
 }
 
+/// One read for all strings of a fixed size. The results are views into the arena.
 std::vector<std::string_view> fixed_strings(hid_t type, std::int64_t count, const Read& read, EntryArena& arena) {
   const std::size_t bytes = H5Tget_size(type);
   const H5T_str_t padding = checked(H5Tget_strpad(type));
@@ -315,6 +322,7 @@ std::vector<std::string_view> strings_of(hid_t type, hid_t space, std::int64_t c
   return is_variable ? variable_strings(type, space, count, read, arena) : fixed_strings(type, count, read, arena);
 }
 
+/// All elements as stored, without conversion: the memory type is the file's own.
 std::span<const std::byte> elements(hid_t type, std::int64_t count, const Read& read, EntryArena& arena) {
   if (count == 0) return {};
   std::string& room = arena.room(count, static_cast<std::int64_t>(H5Tget_size(type)));
@@ -322,6 +330,8 @@ std::span<const std::byte> elements(hid_t type, std::int64_t count, const Read& 
   return std::as_bytes(std::span(room));
 }
 
+/// Contents of other types (references, sequences of variable length) stay empty; only the type and the shape are
+/// reported.
 Content read_attribute(hid_t attribute, EntryArena& arena) {
   const TypeHandle type(H5Aget_type(attribute));
   const SpaceHandle space(H5Aget_space(attribute));
@@ -338,6 +348,7 @@ Content read_attribute(hid_t attribute, EntryArena& arena) {
   return result;
 }
 
+/// The callback of H5Aiterate2, called from C, so it may not throw.
 herr_t take_name(hid_t, const char* name, const H5A_info_t*, void* names) noexcept {
   static_cast<std::vector<std::string>*>(names)->emplace_back(name);
   return 0;

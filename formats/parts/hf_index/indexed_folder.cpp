@@ -30,12 +30,14 @@ std::pair<const CountedSet*, const CountedSet*> rivals(const std::vector<Counted
   return first == sets.end() ? std::pair<const CountedSet*, const CountedSet*>() : std::pair(&*first, &*(first + 1));
 }
 
+/// "model-*-of-00003.safetensors (all 3 parts)", or which part is missing.
 std::string how_many(const CountedSet& set) {
   return fmt::format("{} ({})", set.pattern(),
                      set.missing.empty() ? fmt::format("all {} parts", set.names.size())
                                          : fmt::format("{} parts, {} is missing", set.names.size(), set.missing));
 }
 
+/// Suggests complete sets first.
 Error several_sets(const std::string& folder, const std::vector<CountedSet>& sets, const CountedSet& a,
                    const CountedSet& b) {
   Error error(ErrorCode::kCorruption, "the folder contains parts of more than one checkpoint, and no index");

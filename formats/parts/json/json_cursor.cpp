@@ -26,6 +26,7 @@ constexpr std::array<bool, 256> kPlain = make_plain_bytes();
 bool is_plain(char c) { return kPlain[static_cast<unsigned char>(c)]; }
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
+/// \pre `code` is a Unicode scalar value
 void append_utf8(std::uint32_t code, std::string& out) {
   const auto byte = [&out](std::uint32_t value) { out += static_cast<char>(value); };
   if (code < 0x80) {
@@ -71,6 +72,8 @@ void JsonCursor::enter_object() {
   if (++depth_ > kMaxDepth) fail(fmt::format("more than {} levels deep", kMaxDepth));
 }
 
+/// The key may have escapes and is not decoded; `has_escapes_` tells. The flag survives the colon, since callers look
+/// at it after this call.
 bool JsonCursor::next_key(std::string_view& key, bool& is_first) {
   skip_space();
   if (*at_ == '}') {

@@ -99,7 +99,7 @@ std::vector<std::vector<NameTemplate>> read_order(const JsonPlace& place) {
     for (const JsonPlace& name : item.items_or_self()) {
       order.back().push_back(read_template(name));
       if (order.back().back().placeholders() == order.back().front().placeholders()) continue;
-      throw JsonPlace::wrong(item.where() + " lists names with other placeholders").found(name.text());
+      throw JsonPlace::wrong(item.where() + " lists names with different placeholders").found(name.text());
     }
     if (order.back().empty()) throw item.not_a("a name or a list of names");
   }
@@ -345,7 +345,8 @@ void check_rule(const JsonPlace& place, const MapRule& rule) {
           .found(cuts);
   }
   for (std::size_t i = 1; i < rule.stack.size(); ++i) {
-    if (rule.stack[i].dim <= rule.stack[i - 1].dim) throw JsonPlace::wrong(rule.where + ": stack lists dims that rise");
+    if (rule.stack[i].dim <= rule.stack[i - 1].dim)
+      throw JsonPlace::wrong(rule.where + ": stack must list dimensions in rising order");
   }
 }
 
@@ -425,7 +426,8 @@ MapRule read_rule(const JsonPlace& place, const MapDocument& document, PatternSi
   if (const auto block = place.find("block")) rule.block = read_block(*block, rule);
   if (const auto permute = place.find("permute")) {
     for (const JsonPlace& item : permute->items_or_self()) rule.permute.push_back(read_permute(item));
-    if (rule.permute.size() != 1 && rule.permute.size() != segments) throw permute->not_a("one permutation a segment");
+    if (rule.permute.size() != 1 && rule.permute.size() != segments)
+      throw permute->not_a("one permutation per segment");
   }
   // A single permutation applies to every segment.
   rule.permute.resize(segments, rule.permute.size() == 1 ? rule.permute.front() : MapPermute());
