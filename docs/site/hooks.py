@@ -1,8 +1,11 @@
 """Differences between the site and the repository's pages."""
 import re
+import sys
 from pathlib import Path
 
 SOURCE = Path(__file__).resolve().parent.parent.parent
+sys.path.append(str(SOURCE / "docs/site"))
+import messages  # noqa: E402
 
 
 def on_nav(nav, config, files):
@@ -28,5 +31,7 @@ def on_page_markdown(markdown, page, config, files):
     if first := re.match(r"# .*\n\n([\w`][^\n]*(?:\n[\w`][^\n]*)*)", markdown):
         page.meta.setdefault("description", re.sub(r"\s+", " ", re.sub(r"\]\([^)]*\)|[`*\[]", "", first[1])))  # For search engines.
     markdown = re.sub(r"^(\[[^\]]+\]\(\.\./(scripts/examples/[^)]+)\))$", content, markdown, flags=re.MULTILINE)
+    if page.file.src_uri == "docs/troubleshooting.md":
+        markdown += "\n" + messages.list_of(messages.messages(SOURCE), messages.rows_of(markdown))
     # Words after the language of a block are for tests.
     return re.sub(r"^(```\w+) .*$", r"\1", markdown, flags=re.MULTILINE)

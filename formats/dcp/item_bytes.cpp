@@ -45,9 +45,11 @@ std::size_t FetchedFile::fetch(std::span<const Item> items) {
     }
   }
   if (memory_.size() < bytes) memory_.resize(bytes);
+  std::vector<RangedRead> reads;
   for (const Part& part : parts_) {
-    file_->read_at(part.begin, std::span(memory_).subspan(part.at, static_cast<std::size_t>(part.end - part.begin)));
+    reads.push_back({part.begin, std::span(memory_).subspan(part.at, static_cast<std::size_t>(part.end - part.begin))});
   }
+  file_->read_many(reads);  // A remote store fetches them at one time.
   return taken;
 }
 

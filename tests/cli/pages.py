@@ -5,6 +5,7 @@
 - docs/formats.md links the page of every format.
 - Each question that people type into a search engine has a page, whose beginning contains the words. The pages of answers
   also tell what can go wrong, time and memory, and the tools that people use today.
+- Each error message of the sources has a row in docs/troubleshooting.md, and each row has a message.
 - Every option after `shardctl VERB`, anywhere on a page, even within a sentence or a table, is in the verb's help.
 
 documents.py runs docs/schemas.md and docs/layouts.md. Environment: SHARDCTL is the program.
@@ -20,6 +21,8 @@ from pathlib import Path
 from console_blocks import make_folder, run, run_page
 
 SOURCE = Path(sys.argv[1]).resolve()
+sys.path.append(str(SOURCE / "docs/site"))
+import messages  # noqa: E402
 OF_DOCUMENTS = {"docs/schemas.md", "docs/layouts.md"}
 HISTORY = SOURCE / "tests/RESULTS.md"  # Its lines are those of their time.
 PROGRAMS = r"shardctl|nightly|torchrun|mpirun|srun|sbatch|scripts/\w+|cmake|ctest|python3?|pip|git|kubectl"
@@ -93,8 +96,23 @@ def unanswered_questions() -> Iterator[str]:
             yield f"docs/faq.md does not link {page}"
 
 
+def unexplained_messages() -> Iterator[str]:
+    rows = messages.rows_of((SOURCE / "docs/troubleshooting.md").read_text())
+    found = messages.messages(SOURCE)
+    yield from messages.mistakes(found, rows)
+    # A message of a new folder, one through a helper, and a row whose message is gone are detected.
+    code = 'Error wrong(const std::string& why) {\n  return Error(ErrorCode::kPeer, why);\n}\nthrow wrong(fmt::format("{:.1f} of {}", a)); // "no"\n'
+    new = [*messages.messages_of("formats/new/a.cpp", code, messages.helpers_of(code, {}))]
+    gone = messages.Row(["no source has ... this"], None, "", "")
+    for detected in ([*messages.mistakes([*found, *new], rows)], [*messages.mistakes(found, [*rows, gone])]):
+        if len(detected) != 1:
+            yield f"the check of messages finds {detected}"
+    if new != [messages.Message(7, "formats/new/a.cpp", "{} of {}")]:
+        yield f"messages of a source are read as {new}"
+
+
 def main() -> int:
-    mistakes = [*unlisted_formats(), *unanswered_questions()]
+    mistakes = [*unlisted_formats(), *unanswered_questions(), *unexplained_messages()]
     for path in pages():
         mistakes += loose_commands(path)
         mistakes += unknown_options(path) if path != HISTORY else []

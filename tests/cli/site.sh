@@ -12,6 +12,7 @@ for page in index.html docs/start.html docs/ci.html formats/dcp/index.html CHANG
 done
 grep -q 'cron' build/site/docs/ci.html || { echo "FAIL: the examples are not in docs/ci.html" && exit 1; }
 grep -q '../formats/hdf5/' build/site/docs/start.html || { echo "FAIL: the formats are not in the navigation" && exit 1; }
+grep -q 'is not an opcode of Python' build/site/docs/troubleshooting.html || { echo "FAIL: docs/troubleshooting.md lacks messages" && exit 1; }
 if grep -lE '<(script|link|img)[^>]+(src|href)="https?://' $(find build/site -name '*.html') | grep .; then
   echo "FAIL: these pages load something from elsewhere"
   exit 1

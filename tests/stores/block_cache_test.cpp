@@ -139,6 +139,46 @@ TEST(BlockCache, SeveralRangesAreFetchedAtOneTime) {
   EXPECT_EQ(content.most_running, 4);
 }
 
+TEST(BlockCache, AFewBytesFarFromOthersTakeASmallBlock) {
+  CountedContent content(64 * kMiB);
+  BlockCache cache(48 * kMiB, 8, 2);
+  std::vector<std::byte> out(16);
+  const std::vector<RangedRead> far{{5 * kMiB - 4, std::span(out).first(8)}, {9 * kMiB, std::span(out).last(8)}};
+  cache.read(content.file, far);
+  EXPECT_EQ(out[3], byte_at(5 * kMiB - 1));
+  EXPECT_EQ(out[4], byte_at(5 * kMiB));
+  EXPECT_EQ(out[8], byte_at(9 * kMiB));
+  std::int64_t bytes = 0;
+  for (const auto& [offset, count] : content.fetched) bytes += count;
+  EXPECT_EQ(content.fetches, 3);
+  EXPECT_EQ(bytes, 3 * (64 << 10));
+  // A read beside it shows that more follow.
+  expect_read(cache, content, 9 * kMiB + (64 << 10), 8);
+  EXPECT_TRUE(content.fetched.contains({8 * kMiB, 4 * kMiB}));
+  expect_read(cache, content, 8 * kMiB, 4 * kMiB);
+  EXPECT_EQ(content.fetches, 4);
+}
+
+TEST(BlockCache, OnlyTheRestOfALongHeaderIsRead) {
+  CountedContent content(64 * kMiB);
+  BlockCache cache(48 * kMiB, 8, 2);
+  expect_read(cache, content, 0, 8);
+  expect_read(cache, content, 8, 150'000);
+  EXPECT_EQ(content.fetched, (std::set<std::pair<std::int64_t, std::int64_t>>{
+                                 {0, 64 << 10}, {64 << 10, 64 << 10}, {128 << 10, 64 << 10}}));
+}
+
+TEST(BlockCache, StreamsThatTakeTurnsAreReadAhead) {
+  CountedContent content(128 * kMiB);
+  BlockCache cache(48 * kMiB, 8, 2);
+  for (std::int64_t at = 0; at < 16 * kMiB; at += 4 * kMiB) {
+    for (std::int64_t stream = 0; stream < 4; ++stream) {
+      expect_read(cache, content, stream * 32 * kMiB + at, 4 * kMiB);
+    }
+  }
+  EXPECT_LE(content.fetches, 17 + 8);
+}
+
 TEST(BlockCache, KnownHeadsNeedNoFetch) {
   CountedContent content(10 * kMiB);
   BlockCache cache(48 * kMiB, 8, 2);

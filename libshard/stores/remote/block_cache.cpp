@@ -11,12 +11,21 @@ namespace shard::stores {
 namespace {
 
 constexpr std::int64_t kLargestBlock = 4 << 20, kSmallestBlock = 64 << 10;
+constexpr std::int64_t kFar = 512 << 10;  ///< Reads at this distance from each other take small blocks.
+constexpr std::size_t kMostStreams = 128;
+constexpr std::uint64_t kRecentBlocks = 16;   ///< A stream is active if it reached one of the last blocks.
 constexpr std::ptrdiff_t kHeadsPerFetch = 8;  ///< A head takes a round trip, and hardly any bandwidth.
 
 /// The block size with which each connection has a block, and each reader the one that it reads and the one before.
 std::int64_t block_size(std::int64_t memory_bytes, int connections, int readers) {
   const std::int64_t share = memory_bytes / (connections + 2 * readers);
   return std::clamp(share - share % kSmallestBlock, kSmallestBlock, kLargestBlock);
+}
+
+/// Whether a range begins in the head and has a little more. The rest of a header is read, not what follows it.
+bool ends_beyond_head(const BlockCache::File& file, const RangedRead& range) {
+  const std::int64_t end = range.offset_bytes + std::ssize(range.out);
+  return range.offset_bytes < file.head_bytes && end > file.head_bytes && end - file.head_bytes <= kFar;
 }
 
 }  // namespace
@@ -32,18 +41,30 @@ BlockCache::~BlockCache() {
     const std::scoped_lock lock(mutex_);
     is_closing_ = true;
   }
-  changed_.notify_all();
+  work_.notify_all();
 }
 
-std::pair<std::int64_t, std::int64_t> BlockCache::block_at(const File& file, std::int64_t offset) const {
+std::pair<std::int64_t, std::int64_t> BlockCache::block_at(const File& file, std::int64_t offset, bool is_small) const {
   if (offset < file.head_bytes) return {0, file.head_bytes};
-  const std::int64_t index = offset / block_bytes_;
-  return {std::max(file.head_bytes, index * block_bytes_), std::min(file.bytes, (index + 1) * block_bytes_)};
+  const std::int64_t bytes = is_small ? kSmallestBlock : block_bytes_, index = offset / bytes;
+  return {std::max(file.head_bytes, index * bytes), std::min(file.bytes, (index + 1) * bytes)};
 }
 
-BlockCache::BlockPtr BlockCache::find(const File& file, std::int64_t begin) const {
-  const auto found = blocks_.find(Key(&file, begin));
-  return found == blocks_.end() ? nullptr : found->second;
+/// The block in memory, or under way, that contains `offset`; null if there is none.
+BlockCache::BlockPtr BlockCache::find(const File& file, std::int64_t offset) const {
+  const auto block = blocks_.find(Key(&file, block_at(file, offset, false).first));
+  if (block != blocks_.end()) return block->second;
+  const auto small = small_.find(Key(&file, block_at(file, offset, true).first));
+  return small == small_.end() ? nullptr : small->second;
+}
+
+/// Whether a range is small and has neither the bytes before it nor a small block near it in memory.
+bool BlockCache::is_alone(const File& file, const RangedRead& range) const {
+  if (std::ssize(range.out) > kSmallestBlock || range.offset_bytes < file.head_bytes) return false;
+  if (find(file, block_at(file, range.offset_bytes, true).first - 1) != nullptr) return false;
+  const auto [begin, end] = block_at(file, range.offset_bytes, false);
+  const auto near = small_.lower_bound(Key(&file, begin));
+  return near == small_.end() || near->first >= Key(&file, end);
 }
 
 /// Adds a block that is ready and has no readers to those that may be removed, as the one used last.
@@ -59,7 +80,7 @@ void BlockCache::unpark(Block& block) {
 
 void BlockCache::remove(const BlockPtr& block) {
   unpark(*block);
-  if (blocks_.erase(Key(block->file.get(), block->begin)) == 0) return;
+  if ((block->is_small ? small_ : blocks_).erase(Key(block->file.get(), block->begin)) == 0) return;
   held_bytes_ -= block->size();
   if (block->size() == block_bytes_ && block->bytes != nullptr) spare_ = std::move(block->bytes);
 }
@@ -79,29 +100,50 @@ bool BlockCache::make_room(std::int64_t bytes, Purpose purpose) {
 }
 
 /// The block that contains `offset`; null if it is new and there is no room for it.
-BlockCache::BlockPtr BlockCache::start(const FilePtr& file, std::int64_t offset, Purpose purpose) {
-  const auto [begin, end] = block_at(*file, offset);
-  if (BlockPtr known = find(*file, begin)) return known;
+BlockCache::BlockPtr BlockCache::start(const FilePtr& file, std::int64_t offset, Purpose purpose, bool is_small) {
+  if (BlockPtr known = find(*file, offset)) return known;
+  is_small &= offset >= file->head_bytes;
+  const auto [begin, end] = block_at(*file, offset, is_small);
   if (!make_room(end - begin, purpose)) return nullptr;
-  auto block = std::make_shared<Block>(Block{.file = file, .begin = begin, .end = end, .unread = end - begin});
+  auto block = std::make_shared<Block>(
+      Block{.file = file, .begin = begin, .end = end, .is_small = is_small, .unread = end - begin});
   const bool has_spare = block->size() == block_bytes_ && spare_ != nullptr;
   block->bytes = has_spare ? std::move(spare_)
                            : std::make_unique_for_overwrite<std::byte[]>(static_cast<std::size_t>(block->size()));
-  blocks_.emplace(Key(file.get(), begin), block);
+  (is_small ? small_ : blocks_).emplace(Key(file.get(), begin), block);
   held_bytes_ += block->size();
   (block->size() <= kHeadBytes ? heads_ : queue_).push_back(block);
   const bool is_full = std::ssize(threads_) >= connections_ * (heads_.empty() ? 1 : kHeadsPerFetch);
   if (idle_ < std::ssize(heads_) + std::ssize(queue_) && !is_full) threads_.emplace_back([this] { run(); });
-  changed_.notify_all();
+  work_.notify_one();
   return block;
 }
 
-/// Starts the blocks after `block` if the one before it is in memory.
+/// Whether a read of `bytes` that reached `block` continues a stream. A large read after a block in memory does.
+bool BlockCache::is_continued(const Block& block, std::int64_t bytes) {
+  if (block.is_small || block.begin == 0) return false;
+  const File* const file = block.file.get();
+  auto oldest = streams_.end();
+  for (auto each = streams_.begin(); each != streams_.end(); ++each) {
+    if (each->file == file && each->end == block.end) return each->is_long;
+    if (each->file == file && each->end == block.begin) {
+      *each = {file, block.end, ++uses_, true};
+      return true;
+    }
+    if (oldest == streams_.end() || each->last_use < oldest->last_use) oldest = each;
+  }
+  const bool is_long = bytes >= kFar && find(*file, block.begin - 1) != nullptr;
+  if (streams_.size() < kMostStreams) oldest = streams_.insert(streams_.end(), Stream{});
+  *oldest = {file, block.end, ++uses_, is_long};
+  return is_long;
+}
+
+/// Starts the blocks after `block`.
 void BlockCache::read_on(const FilePtr& file, const Block& block) {
-  if (block.begin == 0 || block.end == file->bytes) return;
-  if (find(*file, block_at(*file, block.begin - 1).first) == nullptr) return;
-  const std::int64_t ahead =
-      std::clamp<std::int64_t>(memory_bytes_ / block_bytes_ - std::int64_t{2} * readers_, 1, connections_);
+  const std::int64_t active = std::ranges::count_if(
+      streams_, [&](const Stream& each) { return each.is_long && uses_ - each.last_use < kRecentBlocks; });
+  const std::int64_t room = memory_bytes_ / block_bytes_ - std::int64_t{2} * readers_;
+  const std::int64_t ahead = std::clamp<std::int64_t>(room / std::max<std::int64_t>(1, active), 1, connections_);
   std::int64_t at = block.end;
   std::vector<BlockPtr> next;
   while (std::ssize(next) < ahead && at < file->bytes) {
@@ -126,18 +168,18 @@ void BlockCache::release(const BlockPtr& block) {
   changed_.notify_all();
 }
 
-void BlockCache::copy_range(Lock& lock, const FilePtr& file, const RangedRead& range) {
+void BlockCache::copy_range(Lock& lock, const FilePtr& file, const RangedRead& range, bool is_small) {
   std::size_t done = 0;
   while (done < range.out.size()) {
     const std::int64_t at = range.offset_bytes + static_cast<std::int64_t>(done);
-    const BlockPtr block = start(file, at, Purpose::kRead);
+    const BlockPtr block = start(file, at, Purpose::kRead, is_small);
     if (block == nullptr) {  // All memory is in use by other reads, which end.
       changed_.wait(lock);
       continue;
     }
     ++block->readers;
     unpark(*block);
-    read_on(file, *block);
+    if (is_continued(*block, std::ssize(range.out))) read_on(file, *block);
     changed_.wait(lock, [&] { return block->state != State::kWaiting; });
     if (block->state == State::kFailed) {
       const std::exception_ptr failure = block->failure;
@@ -155,20 +197,32 @@ void BlockCache::copy_range(Lock& lock, const FilePtr& file, const RangedRead& r
 }
 
 void BlockCache::read(const FilePtr& file, std::span<const RangedRead> ranges) {
+  const auto end_of = [](const RangedRead& range) { return range.offset_bytes + std::ssize(range.out); };
+  const auto is_far = [&](const RangedRead& a, const RangedRead& b) {
+    return a.offset_bytes - end_of(b) >= kFar || b.offset_bytes - end_of(a) >= kFar;
+  };
   Lock lock(mutex_);
-  if (ranges.size() > 1) {
-    for (const RangedRead& range : ranges) {
-      if (!range.out.empty() && start(file, range.offset_bytes, Purpose::kReadAhead) == nullptr) break;
+  std::vector<bool> is_small(ranges.size());
+  for (std::size_t i = 0; i < ranges.size(); ++i) {
+    is_small[i] = ends_beyond_head(*file, ranges[i]) ||
+                  (is_alone(*file, ranges[i]) && (i == 0 || is_far(ranges[i - 1], ranges[i])) &&
+                   (i + 1 == ranges.size() || is_far(ranges[i], ranges[i + 1])));
+  }
+  for (std::size_t i = 0; i < ranges.size() && (ranges.size() > 1 || is_small[i]); ++i) {
+    const std::int64_t end = end_of(ranges[i]), step = is_small[i] ? kSmallestBlock : end;
+    for (std::int64_t at = ranges[i].offset_bytes; at < end; at += step - at % step) {
+      if (start(file, at, Purpose::kReadAhead, is_small[i]) == nullptr) break;
     }
   }
-  for (const RangedRead& range : ranges) copy_range(lock, file, range);
+  for (std::size_t i = 0; i < ranges.size(); ++i) copy_range(lock, file, ranges[i], is_small[i]);
 }
 
 void BlockCache::put_head(const FilePtr& file, std::span<const std::byte> head) {
   const Lock lock(mutex_);
   const std::int64_t bytes = std::ssize(head);
   if (bytes == 0 || find(*file, 0) != nullptr || !make_room(bytes, Purpose::kRead)) return;
-  auto block = std::make_shared<Block>(Block{.file = file, .begin = 0, .end = bytes, .unread = bytes});
+  auto block =
+      std::make_shared<Block>(Block{.file = file, .begin = 0, .end = bytes, .is_small = false, .unread = bytes});
   block->bytes = std::make_unique_for_overwrite<std::byte[]>(head.size());
   std::ranges::copy(head, block->bytes.get());
   block->state = State::kReady;
@@ -188,7 +242,7 @@ void BlockCache::run() {
   Lock lock(mutex_);
   for (;;) {
     ++idle_;
-    changed_.wait(lock, [&] { return is_closing_ || has_work(); });
+    work_.wait(lock, [&] { return is_closing_ || has_work(); });
     --idle_;
     if (is_closing_) return;
     const bool is_head = !heads_.empty();

@@ -22,10 +22,11 @@
 namespace shard::stores {
 
 /// Method: the first block of a file has `head_bytes`, in which its header is expected; the others end at multiples of
-/// the block size. A block that follows one in memory makes the next ones start: reading is sequential. Blocks that
-/// were read to their end make room first, and then the block that was used longest ago. Reading ahead takes free
-/// memory and that of blocks that were read to their end, and nothing else. Threads: safe. Cost of a read: logarithmic
-/// in blocks.
+/// the block size. If reads reach a block after the one before it, the next blocks start, as many as there is room for
+/// beside those of other such streams. Blocks that were read to their end make room first, and then the block that was
+/// used longest ago. Reading ahead takes free memory and that of blocks that were read to their end, and nothing else.
+/// Threads: safe. Cost of a read: logarithmic in blocks. A read of a few bytes far from all others takes a small block
+/// in place of a whole one.
 class BlockCache {
  public:
   struct File {
@@ -63,6 +64,7 @@ class BlockCache {
   struct Block {
     FilePtr file;
     std::int64_t begin, end;
+    bool is_small;  ///< In small_, not in blocks_.
     Buffer bytes{};
     std::int64_t unread;  ///< Bytes that no read has taken yet; 0 or less: all were taken.
     State state = State::kWaiting;
@@ -76,16 +78,25 @@ class BlockCache {
   using Key = std::pair<const File*, std::int64_t>;
   using Lock = std::unique_lock<std::mutex>;
   enum class Purpose { kRead, kReadAhead };
+  /// Reads that go through a file.
+  struct Stream {
+    const File* file;
+    std::int64_t end;  ///< Of the block that was reached last.
+    std::uint64_t last_use;
+    bool is_long;  ///< It continues, so blocks are read ahead.
+  };
 
-  std::pair<std::int64_t, std::int64_t> block_at(const File& file, std::int64_t offset) const;
-  BlockPtr find(const File& file, std::int64_t begin) const;
+  std::pair<std::int64_t, std::int64_t> block_at(const File& file, std::int64_t offset, bool is_small) const;
+  BlockPtr find(const File& file, std::int64_t offset) const;
+  bool is_alone(const File& file, const RangedRead& range) const;
   void park(const BlockPtr& block);
   void unpark(Block& block);
   void remove(const BlockPtr& block);
   bool make_room(std::int64_t bytes, Purpose purpose);
-  BlockPtr start(const FilePtr& file, std::int64_t offset, Purpose purpose);
+  BlockPtr start(const FilePtr& file, std::int64_t offset, Purpose purpose, bool is_small = false);
+  bool is_continued(const Block& block, std::int64_t bytes);
   void read_on(const FilePtr& file, const Block& block);
-  void copy_range(Lock& lock, const FilePtr& file, const RangedRead& range);
+  void copy_range(Lock& lock, const FilePtr& file, const RangedRead& range, bool is_small);
   void release(const BlockPtr& block);
   bool has_work() const;
   void run();
@@ -93,12 +104,14 @@ class BlockCache {
   const int connections_, readers_;
   const std::int64_t memory_bytes_, block_bytes_;
   std::mutex mutex_;
-  std::condition_variable changed_;  ///< A block is ready or released, or there is work.
-  std::map<Key, BlockPtr> blocks_;
+  std::condition_variable changed_, work_;  ///< A block is ready or released; a block waits to be fetched.
+  std::map<Key, BlockPtr> blocks_, small_;
   Blocks read_, unread_;  ///< Blocks that may be removed, those used longest ago first.
   Buffer spare_;          ///< The memory of the last removed block of the full size.
   std::deque<BlockPtr> heads_, queue_;
   std::int64_t held_bytes_ = 0;
+  std::vector<Stream> streams_;  ///< At most kMostStreams.
+  std::uint64_t uses_ = 0;
   int idle_ = 0, fetching_ = 0;  ///< Threads without work; blocks of queue_ that are being fetched.
   bool is_closing_ = false;
   std::vector<std::jthread> threads_;

@@ -164,7 +164,7 @@ class Transport::Connection {
     set(CURLOPT_FOLLOWLOCATION, 0L);
     // HTTP/2 would share one TCP window between all requests.
     set(CURLOPT_HTTP_VERSION, static_cast<long>(CURL_HTTP_VERSION_1_1));
-    set(CURLOPT_BUFFERSIZE, 256L << 10);
+    set(CURLOPT_BUFFERSIZE, 128L << 10);
     set(CURLOPT_TCP_KEEPALIVE, 1L);
     set(CURLOPT_CONNECTTIMEOUT_MS, static_cast<long>(limits.connect.count()));
     set(CURLOPT_USERAGENT, "shardctl");
