@@ -81,7 +81,7 @@ class BlockCache {
   /// Reads that go through a file.
   struct Stream {
     const File* file;
-    std::int64_t end;  ///< Of the block that was reached last.
+    std::int64_t end;  ///< The end of the block that was reached last.
     std::uint64_t last_use;
     bool is_long;  ///< It continues, so blocks are read ahead.
   };
