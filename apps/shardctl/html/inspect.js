@@ -240,7 +240,7 @@ function tensorDetails(tensor, doc) {
     tensor.placements ? ["Placements", `${tensor.placements.join(", ")}${axes ? ` over ${axes}` : ""}`] : null,
     ranks.length > 0 ? ["Ranks", runsText(ranks)] : null,
     replicas > 1 ? ["Replicas", `up to ${replicas} of a box`] : null,
-    tensor.rank !== undefined ? ["Value of", `rank ${tensor.rank} only; ranks hold different values`] : null,
+    tensor.rank !== undefined ? ["Value of", `rank ${tensor.rank} only; ranks have different values`] : null,
     tensor.alias_of !== null ? ["Alias of", breakable(tensor.alias_of)] : null,
     tensor.path ? ["Path", breakable(JSON.stringify(tensor.path))] : null,
   ]), make("h3", {}, "Sharding"), chunkDrawing(tensor), make("h3", {}, plural(tensor.chunks.length, "chunk")), chunkTable(tensor));

@@ -29,13 +29,13 @@ bool keeps_tree(const Catalog& source, const Selection& selection, const FormatT
 
 [[noreturn]] void throw_two_ranks(std::string_view name, bool whole) {
   if (whole) {
-    throw Error(ErrorCode::kCorruption, fmt::format("ranks hold different values of '{}'", name))
+    throw Error(ErrorCode::kCorruption, fmt::format("ranks have different values of '{}'", name))
         .of_tensor(name)
         .of_kind(FindingKind::kReplicaMismatch)
         .because("there is no rule for choosing one of them")
         .suggest(Remedy::kExclude, name);
   }
-  throw Error(ErrorCode::kUnsupported, fmt::format("ranks hold different values of '{}'", name)).of_tensor(name);
+  throw Error(ErrorCode::kUnsupported, fmt::format("ranks have different values of '{}'", name)).of_tensor(name);
 }
 
 /// A path for messages, for example "['a', 0]".
