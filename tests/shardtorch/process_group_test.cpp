@@ -68,7 +68,7 @@ std::vector<int> ranks_met(Group& group, int own) {
   return all;
 }
 
-TEST(DefaultGroup, IsMissedByName) {
+TEST(DefaultGroup, AnErrorNamesItIfItIsMissing) {
   EXPECT_FALSE(has_default_group());
   SHARD_EXPECT_THROW(default_group(), c10::ValueError,
                      "Default process group has not been initialized, please make sure to call init_process_group.");
@@ -98,7 +98,7 @@ TEST(DefaultGroup, TR39_OfAThreadHidesTheProcesss) {
   destroy_process_group();
 }
 
-TEST(DefaultGroup, IsUsedWhereNoneIsGiven) {
+TEST(DefaultGroup, IsUsedIfNoneIsGiven) {
   on_ranks_of_size(2, [](int) {
     const ProcessGroupPtr other = new_group({0, 1});
     EXPECT_EQ(group_or_default(other), other);
