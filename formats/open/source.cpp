@@ -103,7 +103,7 @@ void open_reader(const SourcePlace& place, const SourceRequest& request, const S
 void check_exists(const SourceStore& store, const std::vector<std::string>& paths) {
   for (const std::string& path : paths) {
     if (store.status(path).kind != FileKind::kAbsent) continue;
-    if (const auto stand_in = placeholder_at(store, path)) throw Error(*stand_in);
+    if (const auto placeholder = placeholder_at(store, path)) throw Error(*placeholder);
     Error absent(ErrorCode::kNotFound, path + ": no such file or folder");
     if (is_hub_name(path)) {
       absent.because("it looks like the name of a model on the Hugging Face Hub")

@@ -217,7 +217,7 @@ Error unknown_argument(const CLI::App& app, const Request& request, const std::s
   return usage("unknown option " + name).hint(near.empty() ? help : fmt::format("did you mean {}?", near));
 }
 
-// ---- What must hold between options.
+// ---- Rules between options.
 
 /// \pre the environment and the configuration file have been applied to `app`.
 void check_layout(const CLI::App& app, const LayoutRequest& layout) {
