@@ -106,14 +106,14 @@ bool is_web_page(std::string_view head) {
 
 /// The error for a pointer that a version control system left for a large file.
 std::optional<Error> pointer_file(std::string_view head, const std::string& path) {
-  const auto stand_in = [&](const char* what) {
+  const auto refusal = [&](const char* what) {
     return Error(ErrorCode::kCorruption, what).in_file(path).of_kind(FindingKind::kMissingFile);
   };
   if (head.starts_with("version https://git-lfs.github.com/")) {
-    return stand_in("this is a Git LFS pointer, not the file itself").hint("fetch the content with: git lfs pull");
+    return refusal("this is a Git LFS pointer, not the file itself").hint("fetch the content with: git lfs pull");
   }
   if (head.starts_with("/annex/objects/")) {
-    return stand_in("this is a git-annex pointer, not the file itself").hint("fetch the content with: git annex get");
+    return refusal("this is a git-annex pointer, not the file itself").hint("fetch the content with: git annex get");
   }
   return std::nullopt;
 }
@@ -238,7 +238,7 @@ Error unreadable_kind(std::string_view what, const std::string& path) {
   return Error(ErrorCode::kUnsupported, fmt::format("this is {}, which this build cannot read", what)).in_file(path);
 }
 
-std::optional<Error> stand_in_of(const SourceStore& store, const std::string& path) {
+std::optional<Error> pointer_at(const SourceStore& store, const std::string& path) {
   const FileStatus status = store.status(path);
   if (status.kind == FileKind::kAbsent) {
     return Error(ErrorCode::kNotFound, "this is a broken symlink, not the file itself")

@@ -24,6 +24,6 @@ Error unreadable_kind(std::string_view what, const std::string& path);
 
 /// The error for a placeholder that a version control system or a cache left for content that was never fetched: a
 /// pointer, or a dangling link. Of kind missing_file.
-std::optional<Error> stand_in_of(const SourceStore& store, const std::string& path);
+std::optional<Error> pointer_at(const SourceStore& store, const std::string& path);
 
 }  // namespace shard

@@ -7,7 +7,7 @@
 ///
 /// | frame | payload |
 /// |---|---|
-/// | kRead | ReadRequest; answered by the blocks, the last one of the file cut at the file's end |
+/// | kRead | ReadRequest; answered by the blocks, the last one of the file ends with the file |
 /// | kEntry | an Entry: encode() and decode_entry() |
 /// | kSkipped | text: a dangling link, a named datatype |
 /// | kDone | FactsPayload |

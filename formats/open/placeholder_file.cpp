@@ -17,7 +17,7 @@ std::vector<std::string> names_in(const SourceStore& store, const std::string& f
 
 std::optional<Error> placeholder_at(const SourceStore& store, const std::string& path) {
   const std::vector<std::string> names = names_in(store, parent_path(path));
-  return std::ranges::binary_search(names, base_name(path)) ? stand_in_of(store, path) : std::nullopt;
+  return std::ranges::binary_search(names, base_name(path)) ? pointer_at(store, path) : std::nullopt;
 }
 
 PlaceholderFiles::PlaceholderFiles(const SourceStore& store, const std::vector<std::string>& sources) : store_(store) {
@@ -33,7 +33,7 @@ std::vector<Error> PlaceholderFiles::at_the_top() const {
   std::vector<Error> found;
   for (const std::string& folder : folders_) {
     for (const std::string& name : names_in(store_, folder)) {
-      if (auto stand_in = stand_in_of(store_, join_path(folder, name))) found.push_back(*std::move(stand_in));
+      if (auto placeholder = pointer_at(store_, join_path(folder, name))) found.push_back(*std::move(placeholder));
     }
   }
   return found;
@@ -44,7 +44,7 @@ std::optional<Error> PlaceholderFiles::of_file(const std::string& file) {
   for (const std::string& folder : folders_) paths.push_back(join_path(folder, file));
   for (const std::string& path : paths) {
     if (!is_listed(path)) continue;
-    if (auto stand_in = stand_in_of(store_, path)) return stand_in;
+    if (auto placeholder = pointer_at(store_, path)) return placeholder;
   }
   return std::nullopt;
 }

@@ -9,6 +9,7 @@
 #include "formats/detect.h"
 #include "formats/open/map_choice.h"
 #include "formats/open/placeholder_file.h"
+#include "formats/open/requested_adapters.h"
 #include "formats/parts/quantization/config.h"
 #include "formats/registry.h"
 #include "libshard/catalog/selection/glob.h"
@@ -102,7 +103,7 @@ void open_reader(const SourcePlace& place, const SourceRequest& request, const S
 void check_exists(const SourceStore& store, const std::vector<std::string>& paths) {
   for (const std::string& path : paths) {
     if (store.status(path).kind != FileKind::kAbsent) continue;
-    if (const auto stand_in = placeholder_at(store, path)) throw Error(*stand_in);
+    if (const auto placeholder = placeholder_at(store, path)) throw Error(*placeholder);
     Error absent(ErrorCode::kNotFound, path + ": no such file or folder");
     if (is_hub_name(path)) {
       absent.because("it looks like the name of a model on the Hugging Face Hub")
@@ -124,6 +125,7 @@ OpenSource open_source(const SourcePlace& place, const SourceRequest& request, c
   if (!request.map.empty() && !options.keeps_map) {
     undo_map(place, request, options.selection, opened, options.on_step);
   }
+  if (!options.keeps_map) merge_requested(place, request, options, opened);
   return opened;
 }
 

@@ -514,7 +514,7 @@ class RanksWriter final : public torch_save::ZipsWriter {
     std::vector<PlacedName> names;
     for (std::size_t i = 0; i < is_cut.size(); ++i) {
       const Tensor& tensor = target.tensors[i];
-      // Rules apply to names, so two tensors with one name must be sharded alike. They are neighbours.
+      // Rules apply to names, so two tensors with one name must have the same sharding. They are neighbours.
       const bool is_second = i > 0 && tensor.name == target.tensors[i - 1].name;
       if (is_second &&
           (is_cut[i] != is_cut[i - 1] || (is_cut[i] && tensor.sharding != target.tensors[i - 1].sharding))) {

@@ -7,7 +7,7 @@
 
 namespace shard {
 
-/// A file that holds tensors of one rank.
+/// A file with tensors of one rank.
 struct RankPath {
   std::string path;  ///< Relative to the source's folder, or as given.
   std::int64_t rank = 0;

@@ -31,7 +31,7 @@ enum class Charge : std::uint8_t {
   kRanks,        ///< Ranks on meshes.
   kInflated,     ///< Bytes of pickles that were compressed individually.
   kDecoded,      ///< Bytes decoded from compressed streams that are inspected.
-  kCompared,     ///< Bytes of tensors that ranks hold equally, and that are compared.
+  kCompared,     ///< Bytes of tensors that are on several ranks, and are compared.
   kVisits,       ///< Steps of walks over values, and of searches in them.
 };
 inline constexpr std::size_t kChargeCount = static_cast<std::size_t>(Charge::kVisits) + 1;

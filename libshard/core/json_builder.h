@@ -33,7 +33,7 @@ struct JsonLimits {
 /// The handler of nlohmann::json::sax_parse, and of any other parser that has the same events.
 ///
 /// Memory: at most kMostEach times the text's bytes and kFree bytes. Values that would take more are refused before
-/// they are made. Cost: linear in the events; keys cost the logarithm of an object's size. `Json` is nlohmann::json or
+/// they are built. Cost: linear in the events; keys cost the logarithm of an object's size. `Json` is nlohmann::json or
 /// nlohmann::ordered_json.
 template <class Json>
 class JsonBuilder {

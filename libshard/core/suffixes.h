@@ -9,9 +9,9 @@
 namespace shard {
 
 inline constexpr std::string_view kSafetensorsSuffix = ".safetensors", kBinSuffix = ".bin";
-/// Files of torch.save that hold one rank's part, or all.
+/// Files of torch.save with one rank's part, or all.
 inline constexpr std::array<std::string_view, 3> kTorchSuffixes{".pt", ".pth", kBinSuffix};
-/// Files of torch.save that hold a whole checkpoint.
+/// Files of torch.save with a whole checkpoint.
 inline constexpr std::array<std::string_view, 3> kWholeTorchSuffixes{".ckpt", ".tar", ".th"};
 inline constexpr std::array<std::string_view, 2> kHdf5Suffixes{".h5", ".hdf5"};
 /// Files of tensors in other programs' formats, and items of a checkpoint's folder.

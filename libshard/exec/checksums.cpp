@@ -150,7 +150,7 @@ std::optional<std::uint32_t> SourceChecks::add_locked(const CrcRun& run) {
   return found;
 }
 
-/// Adds runs of one storage. The report is made outside of mutex_, so that other threads can continue to add runs.
+/// Adds runs of one storage. The report is called outside of mutex_, so that other threads can continue to add runs.
 void SourceChecks::add_runs(std::uint32_t storage_index, std::span<const CrcRun> runs) {
   const Storage& storage = source_.storages[storage_index];
   std::optional<std::uint32_t> found;

@@ -455,9 +455,9 @@ std::vector<std::int64_t> Exchange::exchange_controls(Group& group) {
   const auto ranks = static_cast<std::size_t>(group.size());
   messages_.clear();
   for (auto request = requests_.begin(); request != requests_.end();) {
-    const bool is_told = asks(static_cast<std::size_t>(request->first));
-    if (is_told) messages_[request->first] = request->second.take();
-    request = is_told ? requests_.erase(request) : std::next(request);
+    const bool was_asked = asks(static_cast<std::size_t>(request->first));
+    if (was_asked) messages_[request->first] = request->second.take();
+    request = was_asked ? requests_.erase(request) : std::next(request);
   }
   std::vector<std::array<std::int64_t, 2>> told(ranks), heard(ranks);
   std::vector<std::span<const std::byte>> to(ranks);

@@ -2,8 +2,8 @@
 /// Collective steps: all ranks of a job succeed, or all fail with the same Error.
 ///
 /// A step's work runs on a thread of its own while the ranks exchange short status messages. A failure on one rank
-/// therefore stops the work of all at once, a lost or silent rank is noticed within the timeout however long the work
-/// takes, and progress can be summed.
+/// therefore stops the work of all at once, a rank that died or does not respond is noticed within the timeout however
+/// long the work takes, and progress can be summed.
 ///
 /// The work's threads and the thread that calls the group never wait for each other inside the group. The work stores
 /// the data that it sends or requests in the step's traffic, and the ranks transfer it at their exchanges. At each
@@ -88,8 +88,8 @@ struct CollectiveStepOptions {
 /// the caller's thread, without traffic.
 /// \throws Error  the cause, with its rank, on all ranks. Of several failures, it is the lowest rank's, and
 ///   interruptions come last (if several ranks fail in the same way, the lowest one reports it, provided its work stops
-///   in time). kPeer if a rank is lost or silent, unless this rank has its own failure. kInterrupted without a rank if
-///   this rank was stopped and the others did not answer. After a loss, the group is aborted.
+///   in time). kPeer if a rank died or does not respond, unless this rank has its own failure. kInterrupted without a
+///   rank if this rank was stopped and the others did not answer. After a loss, the group is aborted.
 /// Cost: one all_gather of 32 bytes after 1 ms, then at intervals that grow with the work (a twentieth of its time, at
 /// most 100 ms), so a step ends at most 5 % late. While a traffic has data to transfer, exchanges follow at once; ranks
 /// without data join after 1 ms to 16 ms. With `awaited` on rank 0, exchanges go through rank 0, in two operations.

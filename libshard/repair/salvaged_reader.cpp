@@ -103,8 +103,8 @@ class SalvagedReader final : public Reader {
     loss.why = reason_of(*lost.front().second);
     const Chunk* last = nullptr;
     for (const auto& [chunk, why] : lost) {
-      const bool is_told = last != nullptr && is_same_box(*last, *chunk);
-      if (tensor.chunk_count > 1 && !is_told) loss.boxes.push_back({numbers(chunk->offsets), numbers(chunk->sizes)});
+      const bool is_listed = last != nullptr && is_same_box(*last, *chunk);
+      if (tensor.chunk_count > 1 && !is_listed) loss.boxes.push_back({numbers(chunk->offsets), numbers(chunk->sizes)});
       last = chunk;
     }
     salvage.lose(std::move(loss));

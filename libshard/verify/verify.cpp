@@ -128,7 +128,7 @@ struct Verification::Impl {
     for (std::size_t begin = 0, end = 0; begin < tensors.size(); begin = end) {
       for (end = begin + 1; end < tensors.size() && tensors[end].name == tensors[begin].name;) ++end;
       if (end - begin < 2 || tensors[begin].rank < 0) continue;
-      metadata.warn(Error(ErrorCode::kCorruption, fmt::format("{} ranks hold different values", end - begin))
+      metadata.warn(Error(ErrorCode::kCorruption, fmt::format("{} ranks have different values", end - begin))
                         .of_tensor(tensors[begin].name)
                         .of_kind(FindingKind::kReplicaMismatch)
                         .because("each rank has its own, or the ranks were not in step when they saved"));

@@ -40,10 +40,10 @@ void as_errors(const char* doing, const std::function<void()>& body) {
   } catch (const Error&) {
     throw;
   } catch (const c10::Error& error) {
-    throw Error(ErrorCode::kPeer, std::string("a rank is lost or silent, in ") + doing)
+    throw Error(ErrorCode::kPeer, std::string("a rank died or does not respond, in ") + doing)
         .because(first_line(error.what_without_backtrace()));
   } catch (const std::exception& error) {
-    throw Error(ErrorCode::kPeer, std::string("a rank is lost or silent, in ") + doing)
+    throw Error(ErrorCode::kPeer, std::string("a rank died or does not respond, in ") + doing)
         .because(first_line(error.what()));
   }
 }
@@ -90,7 +90,7 @@ void C10dGroup::finish_all(std::span<const c10::intrusive_ptr<c10d::Work>> works
 
 void C10dGroup::run(const char* doing, const std::function<void()>& operation) {
   const std::scoped_lock lock(mutex_);
-  if (backend_ == nullptr) throw Error(ErrorCode::kPeer, "a rank was lost or silent before").because(missing_);
+  if (backend_ == nullptr) throw Error(ErrorCode::kPeer, "a rank died or stopped responding before").because(missing_);
   try {
     as_errors(doing, operation);
   } catch (const Error& error) {
@@ -99,7 +99,7 @@ void C10dGroup::run(const char* doing, const std::function<void()>& operation) {
     constexpr std::chrono::milliseconds kPatience{300};
     missing_ = missing_after_failure(store_, rank_, size_, kPatience);
     if (missing_.empty()) throw;
-    missing_ += missing_.starts_with("ranks") ? " are lost or silent" : " is lost or silent";
+    missing_ += missing_.starts_with("ranks") ? " died or do not respond" : " died or does not respond";
     throw Error(error.code(), missing_ + ", in " + doing).because(error.why());
   }
 }

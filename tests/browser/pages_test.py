@@ -148,12 +148,12 @@ class Pages(unittest.TestCase):
         layers = [name for name in names if name.isdigit()]
         self.assertEqual(layers, sorted(layers, key=int))
 
-    def test_search_finds_by_words_dtype_rank_and_cut(self):
+    def test_search_finds_by_words_dtype_rank_and_sharding(self):
         page = self.opened(self.cut_model())
         self.assertEqual(self.search(page, "layers.3. weight"), "3 of 49 tensors")
         self.assertEqual(self.search(page, "dtype:int"), "0 of 49 tensors")
         self.assertEqual(self.search(page, "rank:3 attn.q"), "12 of 49 tensors")
-        self.assertEqual(self.search(page, "cut:s(1)"), "25 of 49 tensors")
+        self.assertEqual(self.search(page, "sharding:s(1)"), "25 of 49 tensors")
         self.assertEqual(self.search(page, ""), "49 tensors")
 
     def test_columns_sort(self):

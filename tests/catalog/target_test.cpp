@@ -350,9 +350,9 @@ TEST(Target, RefusesObjectsWhereTheFormatHasNone) {
 TEST(Target, RefusesToChooseBetweenRanks) {
   Catalog source;
   for (const std::int32_t rank : {0, 1}) source.tensors[add_tensor(source, "w", {1})].rank = rank;
-  expect_error(ErrorCode::kCorruption, "ranks hold different values of 'w'",
+  expect_error(ErrorCode::kCorruption, "ranks have different values of 'w'",
                [&] { target_of(source, WholeLayout{}, kTorch); });
-  expect_error(ErrorCode::kUnsupported, "ranks hold different values of 'w'",
+  expect_error(ErrorCode::kUnsupported, "ranks have different values of 'w'",
                [&] { target_of(source, KeepLayout{}, kItems); });
 }
 

@@ -53,14 +53,14 @@ TEST(LocalMetadata, ErrorsNameTheRank) {
                      c10::ValueError, "Local shards' tensor requires_grad property need to be the same on rank:1!");
 }
 
-TEST(LocalMetadata, ThePlacementIsLookedAtBeforeTheLayout) {
+TEST(LocalMetadata, ThePlacementIsCheckedBeforeTheLayout) {
   Shard shard = local_shard(1, at::zeros({2, 3}).to_sparse());
   shard.metadata.placement = std::nullopt;
   SHARD_EXPECT_THROW(metadata_of_local_shards({shard}, {4, 3}, 1, group_of_others()), c10::ValueError,
                      "remote device is None");
 }
 
-TEST(LocalMetadata, APlacementOfAnotherRankIsRefused) {
+TEST(LocalMetadata, APlacementOnADifferentRankIsRefused) {
   const ProcessGroup two(std::shared_ptr<Group>(&solo_group(), [](Group*) {}), {1, 2}, "two");
   SHARD_EXPECT_THROW(
       metadata_of_local_shards({local_shard(2, at::zeros({2, 3}))}, {4, 3}, 1, two), c10::ValueError,
@@ -95,7 +95,7 @@ TEST(MergeMetadata, TR05_ShardsAreInTheOrderOfRanks) {
   EXPECT_EQ(merged.size, (Sizes{4, 3}));
 }
 
-TEST(MergeMetadata, ST051_NoShardsAnywhereAreRefused) {
+TEST(MergeMetadata, ST051_ATensorWithoutShardsIsRefused) {
   SHARD_EXPECT_THROW(merge_metadata({std::nullopt, std::nullopt}), c10::ValueError,
                      "ShardedTensor have no local shards on all ranks!");
 }

@@ -56,7 +56,7 @@ SHARD_RANKS_TEST(BuiltinOps, TensorsOfOtherMetadataAreNotEqual) {
   EXPECT_FALSE(equal(ones(), sharded_tensor::ones(rows({3, 2, 1, 0}), {10, 20})));
 }
 
-SHARD_RANKS_TEST(BuiltinOps, TensorsOfOtherGroupsAreNotEqualAndNotForOneOp) {
+SHARD_RANKS_TEST(BuiltinOps, TensorsOfDifferentGroupsAreNotEqualAndRefusedInOneOp) {
   const ProcessGroupPtr all = new_group({0, 1, 2, 3});
   const ShardedTensor a = ones(), b = ones({.process_group = all});
   EXPECT_FALSE(equal(a, b));
@@ -154,7 +154,7 @@ SHARD_RANKS_TEST(BuiltinOps, RequiresGradIsOfTheWrapperTheShardsAndTheMetadata) 
   EXPECT_FALSE(integers.requires_grad());
 }
 
-SHARD_RANKS_TEST(BuiltinOps, CopyIntoAnotherDtypeButNotIntoOtherShards) {
+SHARD_RANKS_TEST(BuiltinOps, CopyConvertsTheDtypeButNeedsEqualShards) {
   const ShardedTensor st = sharded_tensor::rand(rows(), {10, 20});
   const ShardedTensor target = ones({.dtype = at::kDouble});
   EXPECT_TRUE(target.as_tensor().copy_(st.as_tensor()).is_same(target.as_tensor()));
@@ -216,7 +216,7 @@ class RanksDevices : public ShardedTensorTestBase {
   }
 };
 
-SHARD_RANKS_TEST(RanksDevices, ShardsMoveBetweenThemWithoutCopiesWhereTheGroupTakesThem) {
+SHARD_RANKS_TEST(RanksDevices, ShardsMoveWithoutCopiesIfTheGroupSupportsTheDevice) {
   with_comms({.rpc = false}, [&] {
     const at::Tensor whole = here(at::arange(64 * 64, at::kFloat).view({64, 64}));
     const ShardingSpecPtr columns = chunk_spec(1, placements());
@@ -233,7 +233,7 @@ SHARD_RANKS_TEST(RanksDevices, ShardsMoveBetweenThemWithoutCopiesWhereTheGroupTa
   });
 }
 
-SHARD_RANKS_TEST(RanksDevices, CollectivesReduceTensorsOfEveryDtypeThere) {
+SHARD_RANKS_TEST(RanksDevices, CollectivesReduceTensorsOfEveryDtype) {
   with_comms({.rpc = false}, [&] {
     const int own = rank();
     for (const at::ScalarType dtype : {at::kByte, at::kChar, at::kShort, at::kInt, at::kLong, at::kHalf, at::kBFloat16,

@@ -321,7 +321,7 @@ void expect_gradients_of_a_full_tensor(const ProcessGroup& group, const Sharding
   }
 }
 
-TEST_P(Collectives, GradientsOfAFullTensorGoToItsShards) {
+TEST_P(Collectives, GradientsOfAFullTensorReachItsShards) {
   on_all([](const ProcessGroup& group) {
     std::vector<RemoteDevice> all, last_alone(2, RemoteDevice(group.size() - 1, at::kCPU));
     for (int rank = 0; rank < group.size(); ++rank) all.emplace_back(rank, at::kCPU);

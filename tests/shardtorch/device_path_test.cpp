@@ -319,7 +319,7 @@ TEST(DevicePath, ST039_UP02_TensorsMoveToTheCpuAndBackWithTheirSpecAndGroup) {
   });
 }
 
-TEST(DevicePath, UP02_OfATensorThatIsPartlyOnTheCpuCpuMakesAnother) {
+TEST(DevicePath, UP02_CpuCreatesANewTensorIfOnlySomeShardsAreThere) {
   on_ranks([](const ProcessGroupPtr& group) {
     const ShardingSpecPtr mixed = chunk_spec(0, {RemoteDevice(0, at::kCPU), RemoteDevice(1, kDevice)});
     const ShardedTensor tensor(mixed, {64, 64}, {.process_group = group});
@@ -330,7 +330,7 @@ TEST(DevicePath, UP02_OfATensorThatIsPartlyOnTheCpuCpuMakesAnother) {
   });
 }
 
-TEST(DevicePath, ST040_ARankWithoutShardsSaysTheDeviceOfItsGroup) {
+TEST(DevicePath, ST040_ARankWithoutShardsHasTheDeviceOfItsGroup) {
   on_ranks([](const ProcessGroupPtr& group) {
     const ShardedTensor tensor(chunk_spec(0, {RemoteDevice(1, at::kCPU)}), {4}, {.process_group = group});
     EXPECT_EQ(tensor.device(), group->rank() == 1 ? at::Device(at::kCPU) : kDevice);
@@ -358,7 +358,7 @@ TEST(DevicePath, CollectivesTakeTensorsOfTheDeviceAsTheyLie) {
   });
 }
 
-TEST(DevicePath, WhatLiesElsewhereIsStagedAndCounted) {
+TEST(DevicePath, DataOnOtherDevicesIsStagedAndCounted) {
   on_ranks([](const ProcessGroupPtr& group) {
     const at::Tensor on_cpu = counted();
     const std::int64_t bytes = host_bytes_of(*group, [&] { all_reduce(on_cpu, ReduceOp::kSum, group); });

@@ -262,7 +262,7 @@ SHARD_RANKS_TEST(ModuleHooks, TR34_a_local_size_of_one_is_squeezed_away) {
   });
 }
 
-SHARD_RANKS_TEST(ModuleHooks, OutputsThatAreTensorsAreLookedInto) {
+SHARD_RANKS_TEST(ModuleHooks, TensorsInOutputsAreFound) {
   with_comms(kNoRpc, [&] {
     const at::Tensor plain = at::rand({2, 2});
     const auto ordinary = std::make_shared<Source<at::Tensor>>(plain);

@@ -93,7 +93,7 @@ SHARD_RANKS_TEST(Dispatch, ASpecsOpsAreKnownByItsClass) {
   EXPECT_FALSE(has_custom_op(*rows_of_one(), "asin"));
 }
 
-SHARD_RANKS_TEST(Dispatch, ASpecsOpIsRunForTheSpecOrMissedByName) {
+SHARD_RANKS_TEST(Dispatch, ASpecsOpRunsForTheSpecOrAnErrorNamesIt) {
   const auto registration = custom_sharding_spec_op("ChunkShardingSpec", "linear", answer(7));
   EXPECT_EQ(dispatch_custom_op(*rows_of_one(), "linear", {}, nullptr).toInt(), 7);
   SHARD_EXPECT_THROW(dispatch_custom_op(*rows_of_one(), "asin", {}, nullptr), c10::Error,
@@ -123,7 +123,7 @@ SHARD_RANKS_TEST(Dispatch, HandlersGetNameArgumentsWithDefaultsAndGroup) {
   EXPECT_EQ(group, default_group());
 }
 
-SHARD_RANKS_TEST(Dispatch, UnsupportedOpsSaySoToTheEnd) {
+SHARD_RANKS_TEST(Dispatch, UnsupportedOpsThrowTheCompleteMessage) {
   const at::Tensor st = zeros().as_tensor(), plain = at::ones({10, 20});
   const std::vector<std::int64_t> dims{0, 1};
   const auto text_of = [](const auto& action) {
@@ -194,7 +194,7 @@ SHARD_RANKS_TEST(Dispatch, TheBaseClassHasNoOps) {
                      "__torch_dispatch__ implementation for it.");
 }
 
-SHARD_RANKS_TEST(Dispatch, TensorsLikeAnotherHaveItsSpecSizeAndGroup) {
+SHARD_RANKS_TEST(Dispatch, LikeFunctionsUseSpecSizeAndGroup) {
   const ProcessGroupPtr group = new_group({0});
   const ShardedTensor st =
       sharded_tensor::zeros(chunk_spec(0, {"rank:0/cpu"}), {4, 3}, {.dtype = at::kDouble, .process_group = group});
@@ -262,7 +262,7 @@ std::vector<std::string> warnings_of(const std::function<void()>& body) {
   return keeper.texts;
 }
 
-SHARD_RANKS_TEST(Dispatch, WhatTorchDeprecatesIsWarnedOf) {
+SHARD_RANKS_TEST(Dispatch, DeprecatedFunctionsWarn) {
   ShardedTensor st = zeros();
   const std::vector<std::string> once{
       "PyTorch deprecates ShardedTensor: new code should use shard::dtensor::DTensor (shardtorch/dtensor/dtensor.h)."};
@@ -300,7 +300,7 @@ SHARD_RANKS_TEST(Dispatch, TheWrapperNeverGivesMemory) {
   EXPECT_ANY_THROW(st.t());
 }
 
-SHARD_RANKS_TEST(Dispatch, ItsVariableDataGivesNoMemoryEither) {
+SHARD_RANKS_TEST(Dispatch, ItsVariableDataGivesNoMemory) {
   const at::Tensor st = zeros().as_tensor();
   EXPECT_ANY_THROW(st.variable_data().data_ptr());
   EXPECT_ANY_THROW(st.variable_data().item());

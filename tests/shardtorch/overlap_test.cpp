@@ -94,7 +94,7 @@ Shards random_boxes(std::mt19937& random, std::size_t dims, int count, int width
   return shards;
 }
 
-TEST(Overlap, IsFoundExactlyWhereTwoBoxesIntersect) {
+TEST(Overlap, IsFoundIfTwoBoxesIntersect) {
   std::mt19937 random(1234);
   int with = 0, without = 0;
   for (int round = 0; round < 20'000; ++round) {

@@ -68,7 +68,7 @@ std::vector<int> ranks_met(Group& group, int own) {
   return all;
 }
 
-TEST(DefaultGroup, IsMissedByName) {
+TEST(DefaultGroup, AnErrorNamesItIfItIsMissing) {
   EXPECT_FALSE(has_default_group());
   SHARD_EXPECT_THROW(default_group(), c10::ValueError,
                      "Default process group has not been initialized, please make sure to call init_process_group.");
@@ -98,7 +98,7 @@ TEST(DefaultGroup, TR39_OfAThreadHidesTheProcesss) {
   destroy_process_group();
 }
 
-TEST(DefaultGroup, IsUsedWhereNoneIsGiven) {
+TEST(DefaultGroup, IsUsedIfNoneIsGiven) {
   on_ranks_of_size(2, [](int) {
     const ProcessGroupPtr other = new_group({0, 1});
     EXPECT_EQ(group_or_default(other), other);
@@ -289,7 +289,7 @@ TEST(C10dWorld, OneStoreServesSeveralWorldsOneAfterAnother) {
 
 TEST(C10dWorld, ARankThatDoesNotComeIsMissedInTime) {
   const auto store = c10::make_intrusive<c10d::HashStore>();
-  expect_error(ErrorCode::kPeer, "lost or silent", [&] { make_c10d_world("gloo", store, 0, 2, 300ms); });
+  expect_error(ErrorCode::kPeer, "not respond", [&] { make_c10d_world("gloo", store, 0, 2, 300ms); });
 }
 
 TEST(C10dWorld, ARankThatIsSilentIsNamed) {
@@ -300,8 +300,8 @@ TEST(C10dWorld, ARankThatIsSilentIsNamed) {
     group->set_timeout(500ms);
     const auto gather = [&] { all_gather(group->group(), Bytes(3)); };
     if (rank != 2) {
-      expect_error(ErrorCode::kPeer, "rank 2 is lost or silent, in an all-gather", gather);
-      expect_error(ErrorCode::kPeer, "a rank was lost or silent before", gather);
+      expect_error(ErrorCode::kPeer, "rank 2 died or does not respond, in an all-gather", gather);
+      expect_error(ErrorCode::kPeer, "a rank died or stopped responding before", gather);
     }
     ended.arrive_and_wait();
   });

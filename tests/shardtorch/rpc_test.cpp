@@ -113,7 +113,7 @@ SHARD_RANKS_TEST(Rpc, FetchBringsValuesAndMetadata) {
   shutdown_rpc();
 }
 
-SHARD_RANKS_TEST(Rpc, ShardsArriveWhereTheDeviceMapSays) {
+SHARD_RANKS_TEST(Rpc, ShardsArriveOnTheDeviceOfTheMap) {
   // "meta" is a device that every machine has; worker 1's shards go there, the others' stay on the CPU.
   const auto rpc = init_rpc(store(), {.name = "worker" + std::to_string(rank()),
                                       .rank = rank(),

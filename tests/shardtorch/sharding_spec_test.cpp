@@ -119,7 +119,7 @@ TEST(EnumerableShardingSpec, WrongListsAreRefused) {
   SHARD_EXPECT_THROW(enumerable_spec({ShardMetadata({0}, {5}), ShardMetadata({4}, {5})}), c10::ValueError, "overlap");
 }
 
-TEST(EnumerableShardingSpec, TR21_CoverageIsSeenWhenASizeIsKnown) {
+TEST(EnumerableShardingSpec, TR21_CoverageIsCheckedWhenTheSizeIsKnown) {
   const ShardingSpecPtr spec = enumerable_spec({ShardMetadata({5, 0}, {5, 5}), ShardMetadata({0, 0}, {5, 5})});
   SHARD_EXPECT_THROW(spec->build_metadata({24, 12}, {}), c10::ValueError, "do not cover the entire tensor");
   EXPECT_EQ(offsets_along(spec->build_metadata({10, 5}, {}).shards_metadata, 0), (Sizes{5, 0}));
@@ -199,7 +199,7 @@ Shards nearly_chunks(std::mt19937& random) {
   return shards;
 }
 
-TEST(InferSpec, IsAChunkSpecExactlyWhereOneMakesTheBoxes) {
+TEST(InferSpec, IsAChunkSpecIfOneProducesTheBoxes) {
   std::mt19937 random(99);
   int chunked = 0, boxes = 0;
   for (int round = 0; round < 20'000; ++round) {
@@ -238,7 +238,7 @@ TEST(ChunkArithmetic, FarPastTheEndThereIsNothing) {
   EXPECT_EQ(chunked_dim_size(10, 0, 1), 0);
 }
 
-TEST(ChunkArithmetic, AChunkOfARankIsFoundInTheOrderOfPlacements) {
+TEST(ChunkArithmetic, ChunksOfRanksFollowTheOrderOfPlacements) {
   const ChunkShardingSpec spec(0, cpu_placements({2, 3, 1, 0}));
   EXPECT_EQ(chunk_of_rank(10, spec, 2), std::pair(std::int64_t{0}, std::int64_t{3}));
   EXPECT_EQ(chunk_of_rank(10, spec, 1), std::pair(std::int64_t{6}, std::int64_t{3}));

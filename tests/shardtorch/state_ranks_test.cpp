@@ -228,20 +228,20 @@ void expect_same(const ShardedTensor& loaded, const ShardedTensor& saved) {
   }
 }
 
-SHARD_RANKS_TEST(FourRanks, ChunksComeBack) {
+SHARD_RANKS_TEST(FourRanks, ChunksRoundTrip) {
   const auto spec = chunk_spec(-1, cpu_placements({2, 0, 3, 1}));
   const ShardedTensor saved = sharded_tensor::full(spec, {3, 9}, rank(), {.dtype = at::kDouble});
   expect_same(sharded_there_and_back(saved), saved);
 }
 
-SHARD_RANKS_TEST(FourRanks, SeveralAndNoShardsOfARankComeBack) {
+SHARD_RANKS_TEST(FourRanks, RanksWithSeveralOrNoShardsRoundTrip) {
   const auto spec = chunk_spec(0, cpu_placements({2, 3, 2, 3}));
   const ShardedTensor saved = sharded_tensor::full(spec, {10, 2}, rank(), {.requires_grad = true});
   EXPECT_EQ(saved.local_shards().size(), rank() < 2 ? 0 : 2);
   expect_same(sharded_there_and_back(saved), saved);
 }
 
-SHARD_RANKS_TEST(FourRanks, BoxesComeBack) {
+SHARD_RANKS_TEST(FourRanks, BoxesRoundTrip) {
   std::vector<ShardMetadata> boxes;
   for (int i = 0; i < 4; ++i) boxes.emplace_back(Sizes{i / 2 * 5, i % 2 * 5}, Sizes{5, 5}, cpu_placements({3 - i})[0]);
   const ShardedTensor saved = sharded_tensor::full(enumerable_spec(boxes), {10, 10}, rank());

@@ -253,7 +253,7 @@ SHARD_RANKS_TEST(OneRank, TR35_keys_have_no_leading_dot_and_are_dotted_below) {
   EXPECT_EQ(state.keys(), (std::vector<std::string>{"whole", "leaf.part"}));
 }
 
-SHARD_RANKS_TEST(OneRank, APrefixIsJoinedByOneDot) {
+SHARD_RANKS_TEST(OneRank, APrefixIsFollowedByOneDot) {
   Leaf module;
   module.part = on_this_rank();
   EXPECT_EQ(state_dict(module, "net").keys(), (std::vector<std::string>{"net.weight", "net.part"}));
@@ -273,7 +273,7 @@ SHARD_RANKS_TEST(OneRank, TR35_the_load_hook_fills_empty_attributes) {
   EXPECT_TRUE(to.leaf->part.is_same(from.leaf->part));
 }
 
-SHARD_RANKS_TEST(OneRank, TheLoadHookLeavesWhatIsNoShardedTensor) {
+SHARD_RANKS_TEST(OneRank, TheLoadHookIgnoresOtherValues) {
   Leaf module;
   StateDict state;
   state.insert("part", at::ones({2}));
@@ -379,7 +379,7 @@ SHARD_RANKS_TEST(OneRank, TheLoadGroupIsNotSetTwiceAndClearedAfterwards) {
   EXPECT_EQ(current_load_group(), default_group());
 }
 
-TEST(Worlds, WithoutAnyGroupThereIsNoLoadGroup) {
+TEST(Worlds, NoLoadGroupWithoutAGroup) {
   SHARD_EXPECT_THROW(current_load_group(), c10::ValueError, "Default process group has not been initialized");
 }
 

@@ -24,7 +24,7 @@ using Remote = Tensor;
 
 // --- To other devices and dtypes -------------------------------------------------------------------------------------
 
-SHARD_RANKS_TEST(Move, TR15_WhatIsThereAlreadyIsTheSameObject) {
+SHARD_RANKS_TEST(Move, TR15_NoMoveReturnsTheSameObject) {
   const ShardedTensor st = cut(counted({10, 20}), chunks(0, {0, 1, 2, 3}));
   EXPECT_TRUE(st.cpu().is_same(st));
   EXPECT_TRUE(st.to(at::kFloat).is_same(st));
@@ -34,7 +34,7 @@ SHARD_RANKS_TEST(Move, TR15_WhatIsThereAlreadyIsTheSameObject) {
   EXPECT_FALSE(st.to({.copy = true}).local_tensor().is_same(st.local_tensor()));
 }
 
-SHARD_RANKS_TEST(Move, ToAnotherDtype) {
+SHARD_RANKS_TEST(Move, ToADifferentDtype) {
   const ShardingSpecPtr spec = chunks(-2, {3, 1, 0, 2});
   const ShardedTensor st = cut(counted({10, 20}), spec), half = st.to(at::kHalf);
   EXPECT_FALSE(half.is_same(st));
@@ -76,7 +76,7 @@ SHARD_RANKS_TEST(Move, WhileGradientsAreOffNoneAreRequired) {
   EXPECT_TRUE(st.requires_grad());
 }
 
-SHARD_RANKS_TEST(Move, ToAnotherDevice) {
+SHARD_RANKS_TEST(Move, ToADifferentDevice) {
   const ShardedTensor st = cut(counted({2, 20}), chunks(0, {0, 1, 2, 3})), meta = st.to("meta");
   EXPECT_EQ(meta.device(), at::Device(at::kMeta));
   for (const ShardMetadata& shard : meta.metadata().shards_metadata) {
@@ -91,7 +91,7 @@ SHARD_RANKS_TEST(Move, RanksWithoutShardsDecideAsTheOthers) {
   EXPECT_TRUE(st.to("meta").is_same(st));
 }
 
-SHARD_RANKS_TEST(Move, TR16_WhichDeviceAnotherRankHasIsNotMadeUp) {
+SHARD_RANKS_TEST(Move, TR16_TheDeviceOfOtherRanksIsNotGuessed) {
   if (rank() == 1) return;  // It has no device of that number, and is not needed: nothing is sent.
   const ShardedTensor st(chunk_spec(0, {"rank:0/cpu", "rank:1/meta:3", "rank:2/cpu"}), {6});
   const ShardedTensor meta = st.to("meta");
@@ -161,7 +161,7 @@ class Draws : public MultiThreadedTestCase {
   }
 };
 
-SHARD_RANKS_TEST(Draws, ST017_TR31_OneDrawAShard) {
+SHARD_RANKS_TEST(Draws, ST017_TR31_OneDrawPerShard) {
   const CreateOptions options{.dtype = at::kDouble};
   const auto rand = [](at::IntArrayRef size) { return at::rand(size, at::kDouble); };
   const auto randn = [](at::IntArrayRef size) { return at::randn(size, at::kDouble); };
@@ -179,7 +179,7 @@ SHARD_RANKS_TEST(Draws, ST019_LikeDrawsAlike) {
                [](at::IntArrayRef size) { return at::randn(size, at::kDouble); }, {2, 2, 2, 2});
 }
 
-SHARD_RANKS_TEST(Draws, InitFunctionsAreTorchs) {
+SHARD_RANKS_TEST(Draws, InitFunctionsMatchTorch) {
   const auto make = [&] { return ShardedTensor(spec, {8, 2}); };
   expect_draws([&] { return init::uniform_(make(), -2, 3); },
                [](at::IntArrayRef size) { return at::empty(size).uniform_(-2, 3); }, {2, 2, 2, 2});
@@ -265,7 +265,7 @@ void on_workers(int first_id, const std::function<void(int)>& body) {
   EXPECT_EQ(agent->left(), 0u);
 }
 
-TEST(RemoteShards, TR12_NeitherOwnOnesNorThoseOfRanksWithout) {
+TEST(RemoteShards, TR12_OnlyThoseOfOtherRanks) {
   on_workers(0, [](int rank) {
     const ShardedTensor st = sharded_tensor::full(chunks(0, {2, 3, 2}), {6, 2}, rank, {.init_rrefs = true});
     std::vector<int> owners;

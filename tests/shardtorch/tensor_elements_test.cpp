@@ -85,7 +85,7 @@ SHARD_RANKS_TEST(Gather, ColumnsAndQuarters) {
   }
 }
 
-SHARD_RANKS_TEST(Gather, TR14_ElementsTravelAsTheyAre) {
+SHARD_RANKS_TEST(Gather, TR14_ElementsAreTransferredUnchanged) {
   const at::Tensor numbers = counted({8, 2}, at::kLong) + (std::int64_t{1} << 60);
   const at::Tensor longs = gathered(cut(numbers, chunks(0, {0, 1, 2, 3})), 0, at::kLong);
   const at::Tensor exact = counted({8, 2}, at::kDouble) + 1e-12;
@@ -95,7 +95,7 @@ SHARD_RANKS_TEST(Gather, TR14_ElementsTravelAsTheyAre) {
   EXPECT_TRUE(at::equal(doubles, exact));
 }
 
-SHARD_RANKS_TEST(Gather, DtypeSaysHowTheyTravel) {
+SHARD_RANKS_TEST(Gather, DtypeSelectsTheTransferredDtype) {
   const ShardedTensor st = cut(at::full({4}, 1.0001, at::kDouble), chunks(0, {0, 1, 2, 3}));
   const at::Tensor out = gathered(st, 0, at::kDouble, {.dtype = at::kHalf});
   if (rank() == 0) {
@@ -103,7 +103,7 @@ SHARD_RANKS_TEST(Gather, DtypeSaysHowTheyTravel) {
   }
 }
 
-SHARD_RANKS_TEST(Gather, OutMayHaveAnotherDtype) {
+SHARD_RANKS_TEST(Gather, OutMayHaveADifferentDtype) {
   const at::Tensor whole = counted({8, 2});
   const at::Tensor out = gathered(cut(whole, chunks(0, {0, 1, 2, 3})), 2, at::kLong, {.enforce_dtype = true});
   if (rank() == 2) {
@@ -247,7 +247,7 @@ SHARD_RANKS_TEST(Scatter, TR13_OneRankAloneIsWrong) {
       Refuses<c10::ValueError>("does not match with src_rank"));
 }
 
-SHARD_RANKS_TEST(Scatter, OfASourceAndASpecThatDifferTheSourceIsNamed) {
+SHARD_RANKS_TEST(Scatter, IfSourceAndSpecDifferTheErrorNamesTheSource) {
   const int source = rank() == 3 ? 1 : 0;
   EXPECT_THAT(
       [&] {
@@ -357,7 +357,7 @@ SHARD_RANKS_TEST(Reshard, OffsetsOfEmptyShardsAreClamped) {
   EXPECT_EQ(st.metadata().shards_metadata[3], ShardMetadata({0, 5}, {8, 0}, on(3)));
 }
 
-SHARD_RANKS_TEST(Reshard, NothingMovesWhereNothingChanges) {
+SHARD_RANKS_TEST(Reshard, NothingMovesIfNothingChanges) {
   ShardedTensor st = cut(counted({8, 5}), chunks(0, {0, 1, 2, 3}));
   const at::Tensor before = st.local_tensor();
   st.reshard(chunks(0, {0, 1, 2, 3}));
@@ -411,7 +411,7 @@ SHARD_RANKS_TEST(Reshard, DtypeAndRequiresGradStay) {
   EXPECT_EQ(st.local_tensor().scalar_type(), at::kDouble);
 }
 
-SHARD_RANKS_TEST(Reshard, GradientsGoTheWayBack) {
+SHARD_RANKS_TEST(Reshard, GradientsReturnToTheOriginalShards) {
   const at::Tensor weights = counted({7, 6}, at::kDouble) + 1;
   for (const std::int64_t to : {0, 1}) {  // Chunks that are not equal, and one without elements.
     ShardedTensor st = shard_tensor(counted({7, 6}, at::kDouble), chunks(0, {0, 1, 2, 3}));
@@ -460,7 +460,7 @@ SHARD_RANKS_TEST(Reshard, ASpecOfOneRankAloneIsRefusedByAll) {
   expect_parts_of(st.reshard(right), counted({8, 5}));
 }
 
-SHARD_RANKS_TEST(Reshard, OnlyChunksAndOneShardARank) {
+SHARD_RANKS_TEST(Reshard, OnlyChunksWithOneShardPerRank) {
   ShardedTensor st = cut(counted({8, 5}), chunks(0, {0, 1, 2, 3}));
   EXPECT_THAT(
       [&] {

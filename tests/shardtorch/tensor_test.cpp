@@ -32,7 +32,7 @@ SHARD_RANKS_TEST(Construction, TR03_ShardsPastTheEndKeepTheirOffsets) {
   EXPECT_EQ(st.local_tensor().sizes(), (Sizes{rank() < 2 ? 1 : 0, 20}));
 }
 
-SHARD_RANKS_TEST(Construction, TR10_WhatIsWrongFirstIsToldFirst) {
+SHARD_RANKS_TEST(Construction, TR10_TheFirstErrorIsReported) {
   const auto make = [](ShardingSpecPtr spec, const CreateOptions& options) {
     return [=] { ShardedTensor(spec, {10, 20}, options); };
   };
@@ -93,7 +93,7 @@ SHARD_RANKS_TEST(FromLocalShards, QuartersBecomeOneTensor) {
   EXPECT_EQ(st.local_shards().size(), 1u);
 }
 
-SHARD_RANKS_TEST(FromLocalShards, ARankMayHaveNone) {
+SHARD_RANKS_TEST(FromLocalShards, ARankMayHaveNoShards) {
   std::vector<Shard> shards;
   if (rank() < 2) shards.emplace_back(at::zeros({5, 5}), ShardMetadata({5 * rank(), 0}, {5, 5}, on(rank())));
   const ShardedTensor st = ShardedTensor::init_from_local_shards(shards, {10, 5});
@@ -131,7 +131,7 @@ SHARD_RANKS_TEST(FromLocalShards, NoShardsAtAllAreRefused) {
 /// The metadata of a (4, 2) tensor in two shards, on ranks 0 and 1.
 ShardedTensorMetadata two_rows_each() { return {{{{0, 0}, {2, 2}, on(0)}, {{2, 0}, {2, 2}, on(1)}}, {4, 2}, {}}; }
 
-SHARD_RANKS_TEST(GlobalMetadata, EveryRankBringsItsOwnShards) {
+SHARD_RANKS_TEST(GlobalMetadata, EveryRankPassesItsShards) {
   const ShardedTensorMetadata metadata = two_rows_each();
   std::vector<Shard> shards;
   if (rank() < 2) shards.emplace_back(at::zeros({2, 2}), metadata.shards_metadata[static_cast<std::size_t>(rank())]);
@@ -143,7 +143,7 @@ SHARD_RANKS_TEST(GlobalMetadata, EveryRankBringsItsOwnShards) {
   EXPECT_EQ(spec->placements(), (std::vector<RemoteDevice>{on(0), on(1)}));
 }
 
-SHARD_RANKS_TEST(GlobalMetadata, TheNumberOfLocalShardsMustBeTheMetadatas) {
+SHARD_RANKS_TEST(GlobalMetadata, TheNumberOfLocalShardsMustMatchTheMetadata) {
   if (rank() != 1) return;
   EXPECT_THAT([] { ShardedTensor::init_from_local_shards_and_global_metadata({}, two_rows_each()); },
               Refuses<c10::Error>("Number of local shards (0) does not match number of local shards metadata in "
@@ -172,7 +172,7 @@ class LocalShards : public MultiThreadedTestCase {
   }
 };
 
-SHARD_RANKS_TEST(LocalShards, EveryPropertyMustBeTheMetadatas) {
+SHARD_RANKS_TEST(LocalShards, EveryPropertyMustMatchTheMetadata) {
   const std::string tensor = " property is incompatible with tensor property on rank 0: tensor property ";
   EXPECT_THAT([] { make(at::zeros({2, 3}).to_sparse()); }, Refuses<c10::ValueError>("Local shards' tensor layout"));
   EXPECT_THAT(
@@ -197,7 +197,7 @@ SHARD_RANKS_TEST(LocalShards, EveryPropertyMustBeTheMetadatas) {
       Refuses<c10::ValueError>("Local shards' tensor pin_memory" + tensor));
 }
 
-SHARD_RANKS_TEST(LocalShards, APlacementMustBeThere) {
+SHARD_RANKS_TEST(LocalShards, APlacementIsRequired) {
   const ShardMetadata with({0}, {2}, on(0)), without({0}, {2});
   EXPECT_THAT(
       [&] {
@@ -218,7 +218,7 @@ SHARD_RANKS_TEST(LocalShards, GapsAndOverlapAreRefused) {
   EXPECT_THAT(make_of(low, apart), Refuses<c10::ValueError>("do not cover the entire tensor"));
 }
 
-TEST(Base, ST063_NeedsNoGroupAndTakesTheShardsOfAllRanks) {
+TEST(Base, ST063_NeedsNoGroupAndAcceptsTheShardsOfAllRanks) {
   const at::Tensor whole = counted({4, 2});
   const ShardedTensorMetadata metadata = two_rows_each();
   const std::vector<Shard> shards{{whole.narrow(0, 0, 2), metadata.shards_metadata[0]},

@@ -76,7 +76,7 @@ TEST(RemoteDevice, OtherTextsAreRefused) {
   }
 }
 
-TEST(RemoteDevice, AnUnknownDeviceIsTorchsError) {
+TEST(RemoteDevice, AnUnknownDeviceThrowsTorchsError) {
   SHARD_EXPECT_THROW(RemoteDevice("rank:0/tape"), c10::Error, "tape");
   SHARD_EXPECT_THROW(RemoteDevice("rank:0/"), c10::Error, "empty");
 }
@@ -170,13 +170,13 @@ TEST(Shard, SharesItsTensor) {
   EXPECT_TRUE(Shard(tensor, ShardMetadata({0}, {2}, "rank:0/cpu")).tensor.is_same(tensor));
 }
 
-TEST(Shard, ST051_AnotherDeviceIsRefused) {
+TEST(Shard, ST051_ADifferentDeviceIsRefused) {
   SHARD_EXPECT_THROW(Shard(at::randn({5}, at::kMeta), ShardMetadata({0}, {5}, "rank:0/cpu")), c10::ValueError,
                      "Local shard tensor device does not match with local Shard's placement! Found local shard tensor "
                      "device: meta, local shard metadata placement device: cpu");
 }
 
-TEST(Shard, TR18_SizeIsLookedAtFirstAndLayoutNotAtAll) {
+TEST(Shard, TR18_SizeIsCheckedFirstAndLayoutNever) {
   SHARD_EXPECT_THROW(Shard(at::randn({4}, at::kMeta), ShardMetadata({0}, {5}, "rank:0/cpu")), c10::ValueError,
                      "Shard tensor size does not match");
   const at::Tensor sparse = at::zeros({5, 5}).to_sparse();
@@ -278,7 +278,7 @@ TEST(TensorProperties, AreGivenInOrder) {
   EXPECT_TRUE(properties.pin_memory);
 }
 
-TEST(TensorProperties, AreThoseOfATensorButForItsMemoryFormat) {
+TEST(TensorProperties, AreThoseOfATensorExceptItsMemoryFormat) {
   const at::Tensor tensor = at::zeros({1, 2, 3, 4}, at::kDouble).contiguous(at::MemoryFormat::ChannelsLast);
   tensor.requires_grad_();
   const TensorProperties expected{at::kDouble, at::kStrided, true, at::MemoryFormat::Contiguous, false};

@@ -8,13 +8,13 @@ const sliceText = (chunk) => `[${chunk.offsets.map((begin, d) => `${begin}:${beg
 const isEmptyChunk = (chunk) => chunk.sizes.includes(0);
 
 /// Dimensions in which at least one chunk is shorter than the tensor.
-function cutDims(tensor) {
+function shardedDims(tensor) {
   return tensor.shape.map((size, d) => d).filter((d) => tensor.chunks.some((chunk) => chunk.sizes[d] !== tensor.shape[d]));
 }
 
 /// A summary of a tensor's chunks: sharded dimensions, distinct non-empty boxes, most replicas of a box, ranks.
-function cutOf(tensor) {
-  if (tensor.cutFacts) return tensor.cutFacts;
+function shardingOf(tensor) {
+  if (tensor.shardingFacts) return tensor.shardingFacts;
   const boxes = new Map();
   for (const chunk of tensor.chunks) {
     if (isEmptyChunk(chunk)) continue;
@@ -24,13 +24,13 @@ function cutOf(tensor) {
   const ranks = [...new Set(tensor.chunks.map((chunk) => chunk.rank))].filter((rank) => rank !== null);
   let replicas = 0;
   for (const count of boxes.values()) replicas = Math.max(replicas, count);
-  tensor.cutFacts = { dims: cutDims(tensor), boxes: boxes.size, replicas, ranks };
-  return tensor.cutFacts;
+  tensor.shardingFacts = { dims: shardedDims(tensor), boxes: boxes.size, replicas, ranks };
+  return tensor.shardingFacts;
 }
 
 /// One line such as "8 boxes, dim 0", "whole ×4" or "R, S(0) · 4 boxes ×2".
-function cutText(tensor) {
-  const { dims, boxes, replicas } = cutOf(tensor);
+function shardingText(tensor) {
+  const { dims, boxes, replicas } = shardingOf(tensor);
   const again = replicas > 1 ? ` ×${replicas}` : "";
   const pieces = boxes <= 1 ? `whole${again}` : `${number(boxes)} boxes${again}`;
   if (tensor.placements) return `${tensor.placements.join(", ")} · ${pieces}`;
@@ -39,9 +39,9 @@ function cutText(tensor) {
 
 /// The dimensions drawn downwards and to the right, or null. Sharded dimensions come first, then the last ones.
 function drawnDims(tensor) {
-  const cut = cutOf(tensor).dims;
-  const rest = tensor.shape.map((size, d) => d).filter((d) => !cut.includes(d)).reverse();
-  const [a, b] = [...cut, ...rest].slice(0, 2).sort((x, y) => x - y);
+  const sharded = shardingOf(tensor).dims;
+  const rest = tensor.shape.map((size, d) => d).filter((d) => !sharded.includes(d)).reverse();
+  const [a, b] = [...sharded, ...rest].slice(0, 2).sort((x, y) => x - y);
   return a === undefined ? [null, null] : b === undefined ? [null, a] : [a, b];
 }
 
@@ -117,13 +117,13 @@ function chunkDrawing(tensor) {
 }
 
 function drawingLabel(tensor) {
-  const { ranks } = cutOf(tensor);
+  const { ranks } = shardingOf(tensor);
   const over = ranks.length > 0 ? ` on ${ranks.length === 1 ? "rank" : "ranks"} ${runsText(ranks)}` : "";
-  return `Drawing of the chunks: shape ${shapeText(tensor.shape)}, ${cutText(tensor)}${over}. The table below lists them.`;
+  return `Drawing of the chunks: shape ${shapeText(tensor.shape)}, ${shardingText(tensor)}${over}. The table below lists them.`;
 }
 
 function drawingNotes(tensor, down, right, boxes) {
-  const { dims } = cutOf(tensor);
+  const { dims } = shardingOf(tensor);
   const hidden = dims.filter((d) => d !== down && d !== right);
   const notes = [];
   const stripes = boxes.some((box) => box.chunks.length > 1);

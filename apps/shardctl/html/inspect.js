@@ -96,7 +96,7 @@ const treeOrders = {
   dtype: (a, b) => (dtypeOf(a) < dtypeOf(b) ? -1 : dtypeOf(a) > dtypeOf(b) ? 1 : 0),
   shape: (a, b) => elementsOf(a) - elementsOf(b),
   bytes: (a, b) => a.bytes - b.bytes,
-  cut: (a, b) => chunksOf(a) - chunksOf(b),
+  sharding: (a, b) => chunksOf(a) - chunksOf(b),
 };
 const dtypeOf = (node) => node.tensor?.dtype ?? "";
 const elementsOf = (node) => (node.tensor ? product(node.tensor.shape) : node.count);
@@ -109,7 +109,7 @@ function tensorColumns(root, state) {
     { title: "Shape", key: "shape", width: "minmax(7.5rem, 1fr)", sortable: true, align: "right",
       cell: (node) => (node.tensor ? shapeText(node.tensor.shape) : make("span", { class: "muted" }, plural(node.count, "tensor"))) },
     { title: "Bytes", key: "bytes", width: "8.5rem", sortable: true, align: "right", cell: (node) => bytesCell(node, root.bytes) },
-    { title: "Cut", key: "cut", width: "minmax(9rem, 1.3fr)", sortable: true, cell: (node) => (node.tensor ? (node.tensor.cut ??= cutText(node.tensor)) : "") },
+    { title: "Sharding", key: "sharding", width: "minmax(9rem, 1.3fr)", sortable: true, cell: (node) => (node.tensor ? (node.tensor.shardingText ??= shardingText(node.tensor)) : "") },
   ];
 }
 
@@ -173,12 +173,12 @@ function tensorView(doc) {
   } }, "Flat list");
   const openAll = make("button", { type: "button", class: "quiet", onclick: () => (setOpen(root, true), update(true)) }, "Expand all");
   const closeAll = make("button", { type: "button", class: "quiet", onclick: () => (setOpen(root, false), update(false)) }, "Collapse all");
-  const parts = explorer({ grid, details, label: "Search tensors by words of their names, dtype:, rank:, file:, shape: and cut:",
+  const parts = explorer({ grid, details, label: "Search tensors by words of their names, dtype:, rank:, file:, shape: and sharding:",
     placeholder: "Search: words, dtype:bfloat16, rank:3, file:x, shape:4096", onSearch: search, buttons: [mode, openAll, closeAll] });
   openUpTo(root, 40);
   update(false);
   parts.say(plural(leaves.length, "tensor"));
-  if (leaves.length > 0) grid.select(firstCut(grid.rows));
+  if (leaves.length > 0) grid.select(firstSharded(grid.rows));
   const choose = (node) => {
     for (let at = node; at; at = at.parent) at.isOpen = at.tensor ? null : true;
     state.isTree = true;
@@ -190,8 +190,8 @@ function tensorView(doc) {
 }
 
 /// The first row whose tensor has several boxes, or else the first row.
-function firstCut(rows) {
-  return Math.max(0, rows.slice(0, 200).findIndex((node) => node.tensor && cutOf(node.tensor).boxes > 1));
+function firstSharded(rows) {
+  return Math.max(0, rows.slice(0, 200).findIndex((node) => node.tensor && shardingOf(node.tensor).boxes > 1));
 }
 
 function sortedLeaves(state, compare, sorting) {
@@ -229,7 +229,7 @@ function folderDetails(node) {
 }
 
 function tensorDetails(tensor, doc) {
-  const { ranks, replicas } = cutOf(tensor);
+  const { ranks, replicas } = shardingOf(tensor);
   const mesh = tensor.mesh === undefined ? null : doc.meshes[tensor.mesh];
   const axes = mesh?.axes.map((axis, i) => `${shown(axis.name ?? `axis ${i}`)}=${axis.size}`).join(", ");
   return make("div", {}, make("h2", {}, breakable(tensor.name || "(no name)")), facts([
@@ -240,7 +240,7 @@ function tensorDetails(tensor, doc) {
     tensor.placements ? ["Placements", `${tensor.placements.join(", ")}${axes ? ` over ${axes}` : ""}`] : null,
     ranks.length > 0 ? ["Ranks", runsText(ranks)] : null,
     replicas > 1 ? ["Replicas", `up to ${replicas} of a box`] : null,
-    tensor.rank !== undefined ? ["Value of", `rank ${tensor.rank} only; ranks hold different values`] : null,
+    tensor.rank !== undefined ? ["Value of", `rank ${tensor.rank} only; ranks have different values`] : null,
     tensor.alias_of !== null ? ["Alias of", breakable(tensor.alias_of)] : null,
     tensor.path ? ["Path", breakable(JSON.stringify(tensor.path))] : null,
   ]), make("h3", {}, "Sharding"), chunkDrawing(tensor), make("h3", {}, plural(tensor.chunks.length, "chunk")), chunkTable(tensor));

@@ -130,12 +130,12 @@ function setOpen(root, isOpen) {
 function predicateOf(text) {
   const words = text.toLowerCase().split(/\s+/).filter(Boolean);
   const tests = words.map((word) => {
-    const [, key, value] = /^(dtype|rank|file|shape|cut):(.+)$/.exec(word) ?? [];
+    const [, key, value] = /^(dtype|rank|file|shape|sharding):(.+)$/.exec(word) ?? [];
     if (key === "dtype") return (tensor) => tensor.dtype.includes(value);
     if (key === "rank") return (tensor) => tensor.chunks.some((chunk) => `${chunk.rank}` === value);
     if (key === "file") return (tensor) => tensor.chunks.some((chunk) => chunk.file.toLowerCase().includes(value));
     if (key === "shape") return (tensor) => tensor.shape.join("x") === value || tensor.shape.some((size) => `${size}` === value);
-    if (key === "cut") return (tensor) => (tensor.cut ??= cutText(tensor)).toLowerCase().includes(value);
+    if (key === "sharding") return (tensor) => (tensor.shardingText ??= shardingText(tensor)).toLowerCase().includes(value);
     return (tensor) => (tensor.lower ??= tensor.name.toLowerCase()).includes(word);
   });
   return (tensor) => tests.every((test) => test(tensor));

@@ -87,7 +87,7 @@ bool is_still_wanted(const Session& session, int rank) {
 }
 
 /// Whether this rank reports the error: the rank that found the cause does.
-bool is_teller(const Session& session, const Error& error) {
+bool reports_error(const Session& session, const Error& error) {
   const bool is_grouped = session.group->size() > 1;
   if (!is_grouped) return session.launch.size == 1 || is_still_wanted(session, session.launch.rank);
   const int own = session.group->rank();
@@ -102,9 +102,9 @@ int tell(Session& session, const Request& request, Error error) {
     error.because("this is a bug in shardctl, not a mistake in the checkpoint or the command")
         .hint("report it with the command line and the output of 'shardctl version'");
   }
-  const bool is_told = is_teller(session, error);
+  const bool is_reported = reports_error(session, error);
   const std::string hint = hint_text(error, request, session.command.arguments);
-  if (is_told) {
+  if (is_reported) {
     print_lines(session, error, hint, is_bug ? "internal error:" : "error:");
     write_error_file(
         session.fs, session.launch.error_file,
@@ -114,7 +114,7 @@ int tell(Session& session, const Request& request, Error error) {
   const bool by_other = session.group->size() > 1 && session.stop_signal() == 0;
   const bool is_term = error.code() == ErrorCode::kInterrupted && (session.stop_signal() == SIGTERM || by_other);
   const int code = is_term ? 143 : exit_code_for(error.code());
-  if (session.common.json && (is_told || session.group->size() > 1))
+  if (session.common.json && (is_reported || session.group->size() > 1))
     print_json(session, error, hint, code, error.kind() ? kind_name(*error.kind()) : code_name(error.code()));
   return code;
 }

@@ -521,16 +521,16 @@ int run_verify(Session& session, const Request& request) {
   allow_sudden_end(session, request.page);
   const auto log = open_log(session);
   VerifyFindings found(request.read.paths);
-  std::optional<PlaceholderFiles> stand_ins;
+  std::optional<PlaceholderFiles> placeholders;
   Opened opened;
   std::optional<HtmlPage> page;
   VerifyReport report;
   on_all_ranks(session, "catalog", [&] {
     page.emplace(session, request.page, request.read);
     check_exists(source_store(session), request.read.paths);
-    stand_ins.emplace(source_store(session), request.read.paths);
-    for (const Error& each : stand_ins->at_the_top()) found.explain(each);
-    found.explain_by([&](const std::string& file) { return stand_ins->of_file(file); });
+    placeholders.emplace(source_store(session), request.read.paths);
+    for (const Error& each : placeholders->at_the_top()) found.explain(each);
+    found.explain_by([&](const std::string& file) { return placeholders->of_file(file); });
     if (is_checkpoint(source_store(session), request.against)) report.against = request.against;
     opened = open(session, request.read, report.against.empty() ? request.against : "", found, *log);
   });

@@ -51,7 +51,7 @@ class FlatMaker {
     if (rule_.has_bucket_per_tensor || is_full || (!ends_.empty() && ends_[tensor])) close();
   }
 
-  /// Ends the bucket: pads it to a multiple of rule_.end, and cuts its runs at the borders of the slices.
+  /// Ends the bucket: pads it to a multiple of rule_.end, and splits its runs at the borders of the slices.
   void close() {
     const std::int64_t used = used_;
     add_run(kNoTensor, rounded(used_, rule_.end) - used_);

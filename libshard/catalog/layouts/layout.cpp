@@ -37,7 +37,7 @@ void append_run(Runs& runs, Run run) {
 }
 
 /// Appends the elements at the local positions `cut` of the concatenated `runs`. Starts with run `next`, which begins
-/// at local position `position`, and advances both, so that a sequence of rising cuts visits the runs once.
+/// at local position `position`, and advances both, so that a sequence of rising positions visits the runs once.
 void append_cut(const Runs& runs, Run cut, std::size_t& next, std::int64_t& position, Runs& out) {
   while (next < runs.size()) {
     const Run& run = runs[next];
@@ -51,7 +51,7 @@ void append_cut(const Runs& runs, Run cut, std::size_t& next, std::int64_t& posi
   }
 }
 
-/// An axis that cuts a dimension, and the rank's part on it. If the placement is strided, it is the part of every
+/// An axis that shards a dimension, and the rank's part on it. If the placement is strided, it is the part of every
 /// piece.
 struct AxisCut {
   const Placement* placement = nullptr;
@@ -76,9 +76,9 @@ std::vector<AxisCut> cuts_of(std::span<const MeshAxis> mesh, std::span<const Pla
 /// The share of a part in a dimension with the remaining `runs`.
 ///
 /// Method: torch's _StridedShard._split_tensor (torch/distributed/tensor/placement_types.py), on runs instead of
-/// elements. The local dimension is cut into `split_factor` pieces, each piece is cut into parts, and the same part of
-/// every piece is concatenated. Shard is a strided shard of factor 1. Invariant: pieces rise, so `next` and `position`
-/// visit the runs once. Cost: O(runs + pieces).
+/// elements. The local dimension is split into `split_factor` pieces, each piece is split into parts, and the same part
+/// of every piece is concatenated. Shard is a strided shard of factor 1. Invariant: pieces rise, so `next` and
+/// `position` visit the runs once. Cost: O(runs + pieces).
 Runs cut_runs(const Runs& runs, const AxisCut& cut) {
   const Placement& placement = *cut.placement;
   const std::int64_t n = length(runs);
@@ -104,7 +104,7 @@ Runs cut_runs(const Runs& runs, const AxisCut& cut) {
   return out;
 }
 
-/// The dimension that a placement cuts, for a tensor of `dims` dimensions, or -1.
+/// The dimension that a placement shards, for a tensor of `dims` dimensions, or -1.
 int cut_dim(const Placement& placement, int dims) {
   if (placement.kind == Placement::kReplicate) return -1;
   const int dim = placement.dim < 0 ? placement.dim + dims : placement.dim;

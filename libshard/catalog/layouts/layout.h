@@ -79,8 +79,8 @@ struct RankPiece {
 /// on a dimension that the tensor does not have is treated as R. The arithmetic is that of torch's Shard and
 /// _StridedShard (torch/distributed/tensor/placement_types.py), and of cut_range. `order`: see MeshLayout::Rule.
 /// \throws Error kInvalidArgument  a dimension that does not divide evenly, or widths with a different sum.
-/// \throws Error kUnsupported  placements that cut one dimension into more than 2^20 runs, or the tensor into more than
-///   2^20 boxes.
+/// \throws Error kUnsupported  placements that split one dimension into more than 2^20 runs, or the tensor into more
+///   than 2^20 boxes.
 std::vector<RankPiece> place(std::span<const std::int64_t> shape, std::span<const MeshAxis> mesh,
                              std::span<const Placement> placements, std::span<const std::size_t> order = {});
 

@@ -11,7 +11,7 @@
 
 namespace shard {
 
-/// A DTensor placement on one mesh axis, or a cut into parts that DTensor does not have.
+/// A DTensor placement on one mesh axis, or a split into parts that DTensor does not have.
 struct Placement {
   enum Kind : std::uint8_t { kReplicate, kShard, kStridedShard } kind = kReplicate;
   int dim = 0;                       ///< A negative dimension counts from the end.

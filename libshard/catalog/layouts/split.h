@@ -23,7 +23,7 @@ struct DimRange {
   std::int64_t begin = 0, size = 0;
 };
 
-/// A cut with its numbers: part `index` of `parts`.
+/// A split and its numbers: part `index` of `parts`.
 struct DimCut {
   CutRule split = CutRule::kEven;
   std::int64_t parts = 1, index = 0;

@@ -29,13 +29,13 @@ bool keeps_tree(const Catalog& source, const Selection& selection, const FormatT
 
 [[noreturn]] void throw_two_ranks(std::string_view name, bool whole) {
   if (whole) {
-    throw Error(ErrorCode::kCorruption, fmt::format("ranks hold different values of '{}'", name))
+    throw Error(ErrorCode::kCorruption, fmt::format("ranks have different values of '{}'", name))
         .of_tensor(name)
         .of_kind(FindingKind::kReplicaMismatch)
         .because("there is no rule for choosing one of them")
         .suggest(Remedy::kExclude, name);
   }
-  throw Error(ErrorCode::kUnsupported, fmt::format("ranks hold different values of '{}'", name)).of_tensor(name);
+  throw Error(ErrorCode::kUnsupported, fmt::format("ranks have different values of '{}'", name)).of_tensor(name);
 }
 
 /// A path for messages, for example "['a', 0]".
@@ -271,8 +271,8 @@ class WholeAdder {
 /// keeps storage and strides: its storage becomes the union of the spans that the selected views use, listed in
 /// `storage_copies`. With `traits.aliases`, aliases that are cast alike stay aliases, with or without `sharing`;
 /// aliases with different casts become separate tensors, with a warning. Otherwise every name is stored in full and
-/// row-major. Tensors that share a storage go to one file. \pre the layout does not cut \throws Error kInvalidArgument
-/// several files for a format of one; as assign_files.
+/// row-major. Tensors that share a storage go to one file. \pre the layout does not shard tensors \throws Error
+/// kInvalidArgument several files for a format of one; as assign_files.
 void add_whole_tensors(TargetDraft& draft, const Layout& layout) {
   draft.target.warnings = draft.sharing.warnings(false);
   const std::vector<std::uint32_t> files = files_of_tensors(draft, layout);

@@ -63,7 +63,7 @@ class PieceAdder {
     return std::ranges::equal(target_.chunks_of(a), target_.chunks_of(b), is_same);
   }
 
-  /// Makes an alias with equal cuts use the storages of the first tensor's pieces. Its own storages, which were added
+  /// Makes an alias with equal pieces use the storages of the first tensor's pieces. Its own storages, which were added
   /// last, are removed.
   void share_pieces(const Tensor& tensor, std::size_t first_storage) {
     const Tensor& first = target_.tensors[tensor.alias_of];

@@ -1,5 +1,5 @@
 /// \file
-/// A target catalog while it is built: the storages that its tensors share, and the step that cuts tensors
+/// A target catalog while it is built: the storages that its tensors share, and the step that divides tensors
 /// (target_cut.cpp). Inside libshard/catalog/targets only.
 #pragma once
 
@@ -89,19 +89,19 @@ struct TargetDraft {
 };
 
 /// Adds the selected tensors in pieces, each row-major in a separate storage, with its rank in StoredTensor::rank. With
-/// `traits.aliases`, aliases with equal cuts share the storages of their pieces; all other sharing ends, with a
-/// warning. A tensor without elements that no rank would hold is stored on rank 0. Sets shardings and world_size.
+/// `traits.aliases`, aliases with equal pieces share storages; all other sharing ends, with a
+/// warning. A tensor without elements that no rank would store goes to rank 0. Sets shardings and world_size.
 ///
 /// Shardings describe in placements what the chunks describe in boxes, if placements can express it. For RanksLayout
 /// (one axis without a name) and MeshLayout, they are the layout's, with negative and missing dimensions resolved. For
 /// KeepLayout and LikeLayout, they are those of the followed checkpoint. If that has none and the format keeps empty
-/// pieces, they are S(d) on one axis if its boxes are those of torch.chunk, one per rank in order. A rule that cuts a
+/// pieces, they are S(d) on one axis if its boxes are those of torch.chunk, one per rank in order. A rule that shards a
 /// dimension in a different order than slowest axis first has none.
 ///
 /// If a format joins a rank's boxes (not `single_box_items`), KeepLayout and LikeLayout join them according to the
 /// sharding, and add empty pieces if the format keeps them.
 ///
-/// \pre the layout may cut, and the format has pieces
+/// \pre the layout may shard tensors, and the format has pieces
 /// \returns whether some aliases are stored apart from their originals.
 /// \throws Error  as make_target.
 bool add_pieces(TargetDraft& draft, const Layout& layout);

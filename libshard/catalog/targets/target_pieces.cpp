@@ -62,9 +62,9 @@ std::vector<Placement> resolved(std::span<const Placement> placements, int dims)
   return all;
 }
 
-/// Whether the cuts are equivalent to cuts with the slowest axis first, as placements define them. If each dimension is
-/// cut by one axis, the order does not matter. For a dimension of several axes, the order must be that of the mesh,
-/// because a part of a part depends on it: 5 elements over axes of 2 and 3 are not those over 3 and 2.
+/// Whether the sharding is equivalent to one with the slowest axis first, as placements define them. If each dimension
+/// is sharded by one axis, the order does not matter. For a dimension of several axes, the order must be that of the
+/// mesh, because a part of a part depends on it: 5 elements over axes of 2 and 3 are not those over 3 and 2.
 bool cuts_slowest_first(const Sharding& words, std::span<const std::size_t> order) {
   std::map<int, std::size_t> last;
   for (const std::size_t axis : order) {
@@ -150,9 +150,9 @@ int chunked_dim(const Catalog& catalog, const Tensor& tensor, std::int64_t ranks
   return dim;
 }
 
-/// Checks that packed elements are split between blocks. Dimensions inside the innermost cut one are whole, so a run
-/// has size * inner elements, and runs begin at multiples of inner * the full size, plus inner * offset. All three must
-/// be multiples of a block.
+/// Checks that packed elements are split between blocks. Dimensions inside the innermost sharded one are whole, so a
+/// run has size * inner elements, and runs begin at multiples of inner * the full size, plus inner * offset. All three
+/// must be multiples of a block.
 void check_cut(const SelectedTensor& selected, Dims shape, DType dtype, const Box& box) {
   const DTypeBlock block = dtype_block(dtype);
   if (block.elements == 1) return;
@@ -255,7 +255,7 @@ struct PieceRule::Impl {
   }
 
   /// The pieces as in the followed checkpoint. If every rank has a file, or joins its boxes, its sharding is needed in
-  /// addition to its boxes: it shows which ranks hold nothing, and how boxes are joined.
+  /// addition to its boxes: it shows which ranks store nothing, and how boxes are joined.
   const Placed& followed(const Catalog& catalog, const Tensor& tensor) {
     current.sharding = words_of(catalog, tensor);
     const bool by_words = current.sharding != kNoIndex && (traits.keeps_empty || !traits.single_box_items);

@@ -12,7 +12,7 @@
 
 namespace shard {
 
-/// True for layouts that may cut tensors.
+/// True for layouts that may shard tensors.
 bool cuts_tensors(const Layout& layout);
 
 /// The stored pieces of one tensor, and its sharding.
@@ -28,9 +28,9 @@ class PieceRule {
   PieceRule(const Catalog& source, const Layout& layout, const FormatTraits& traits);
   ~PieceRule();
 
-  /// The pieces to store under `traits`. For a tensor without elements that no rank would hold, one empty whole piece
+  /// The pieces to store under `traits`. For a tensor without elements that no rank would store, one empty whole piece
   /// on rank 0. Valid until the next call. \throws Error kInvalidArgument  the followed checkpoint lacks the tensor or
-  /// has a different shape for it. \throws Error kUnsupported  a cut inside a byte.
+  /// has a different shape for it. \throws Error kUnsupported  a border of pieces inside a byte.
   TensorPieces pieces(const SelectedTensor& selected);
 
   /// \throws Error kInvalidArgument  a rule that no tensor matched, a dimension that no tensor has.

@@ -200,7 +200,7 @@ std::optional<std::vector<std::int64_t>> FlatKeys::order_of(std::string_view key
   return order;
 }
 
-/// Sorts the local tensors into groups, lays each group out in buffers, and splits replicas alike.
+/// Sorts the local tensors into groups, lays each group out in buffers, and splits replicas at the same elements.
 FlatBuffers::FlatBuffers(const ModelMap& map, std::vector<FlatLocal> locals) : locals_(std::move(locals)) {
   const MapFlatten& flatten = *map.document().flatten;
   const FlatKeys keys(flatten);
@@ -307,8 +307,8 @@ FlatBuffers::BucketPlaces FlatBuffers::add_buffers(const ModelMap& map, const Fl
   return buckets;
 }
 
-/// Splits replicas alike. Buffers of two ranks may split one tensor at different elements. Each of its replicas is
-/// split at all those elements, so that the boxes of replicas are equal.
+/// Splits replicas at the same elements. Buffers of two ranks may split one tensor at different elements. Each of its
+/// replicas is split at all those elements, so that the boxes of replicas are equal.
 void FlatBuffers::cut_replicas() {
   std::vector<std::uint32_t> order(locals_.size());
   for (std::uint32_t i = 0; i < order.size(); ++i) order[i] = i;

@@ -118,13 +118,13 @@ class PartMaker {
         fmt::format("{} names dimension {}, which a tensor of {} lacks", rule_.where, dim, to_string(shapes_[0])));
   }
 
-  /// The parameters of a cut at this coordinate. `widths`, if there are any, replace the cut's split.
+  /// The parameters of an entry of `shard` at this coordinate. `widths`, if there are any, replace the entry's split.
   DimCut number_of(const MapCut& cut, std::int64_t replicas, const std::vector<Expression>& widths) const {
     DimCut numbers{widths.empty() ? cut.split : CutRule::kWidths, map_.mesh()[cut.axis], coordinate_[cut.axis], {}};
     if (replicas < 1 || numbers.parts % replicas != 0) {
       throw wrong(fmt::format("{}: {} replicas do not divide {} ranks", rule_.where, replicas, numbers.parts));
     }
-    // Adjacent coordinates hold the replicas of one part.
+    // Adjacent coordinates have the replicas of one part.
     numbers.parts /= replicas;
     numbers.index /= replicas;
     std::vector<std::int64_t> listed;
@@ -136,7 +136,7 @@ class PartMaker {
   }
 
   DimRange cut_all(int d, std::int64_t n, std::int64_t replicas = 1, const std::vector<Expression>& widths = {}) const {
-    // If several cuts share a dimension, each one divides the part that the ones before left.
+    // If several entries shard one dimension, each divides the part that the entries before it left.
     DimRange range{0, n};
     for (const MapCut& cut : rule_.shard) {
       if (cut.dim != d) continue;
@@ -146,10 +146,10 @@ class PartMaker {
     return range;
   }
 
-  /// Cuts dimension `d` and adds its runs. \returns the local size.
+  /// Shards dimension `d` and adds its runs. \returns the local size.
   std::int64_t cut_dim(int d, std::span<const std::int64_t> sizes) {
     std::vector<DimRun>& runs = runs_.back();
-    // Each segment is cut separately, and the parts are concatenated.
+    // Each segment is sharded separately, and the parts are concatenated.
     if (is_concat(d) && rule_.concat->per_segment) {
       std::int64_t local = 0;
       for (std::size_t i = 0; i < sizes.size(); ++i) {
@@ -162,7 +162,7 @@ class PartMaker {
       }
       return local;
     }
-    // The whole concatenated and padded dimension is cut. Its runs are then found within the resulting range.
+    // The whole concatenated and padded dimension is sharded. Its runs are then found within the resulting range.
     std::int64_t total = 0;
     for (const std::int64_t size : sizes) total = checked_add(total, size);
     const DimRange range = cut_all(d, padded(d, total));

@@ -4,9 +4,9 @@
 /// segment are at local positions local, local + step, ... Positions that no run covers are padding. A stored tensor's
 /// boxes are the products of its dimensions' runs.
 ///
-/// Concatenation, groups and cuts produce runs of step 1. A rotary permutation produces two runs of step 2 per head, so
-/// that no box is a single row (transformers' convert_llama_weights_to_hf.py has the permutation as a view of [heads,
-/// hd/2, 2, in] with the middle dimensions swapped).
+/// Concatenation, groups and sharding produce runs of step 1. A rotary permutation produces two runs of step 2 per
+/// head, so that no box is a single row (transformers' convert_llama_weights_to_hf.py has the permutation as a view of
+/// [heads, hd/2, 2, in] with the middle dimensions swapped).
 #pragma once
 
 #include <cstdint>
@@ -53,8 +53,8 @@ struct RankPart {
 };
 
 /// The part of the rank at `coordinate`. `stack_begin` and `stack_size` define the positions of each stacked index that
-/// it holds. Dims are allocated in `arena`.
-/// \throws Error kInvalidArgument  a cut, a group or heads do not divide a size; segments differ in dimensions other
+/// it has. Dims are allocated in `arena`.
+/// \throws Error kInvalidArgument  sharding, a group or heads do not divide a size; segments differ in dimensions other
 ///   than the concatenated one; sizes differ from the document's.
 /// \throws Error kUnsupported      more than 2^20 boxes.
 RankPart part_of_rank(const ModelMap& map, const RuleTensors& tensors, std::span<const std::int64_t> coordinate,
@@ -71,7 +71,7 @@ MapBox run_box(std::int64_t begin, std::int64_t count, Arena& arena);
 /// \throws Error kInvalidArgument  fewer than two dimensions to transpose
 Sizes permuted(const MapPermute& permute, Sizes shape, const std::string& where);
 
-/// Whether the rank at `coordinate` holds tensors of the rule.
+/// Whether the rank at `coordinate` has tensors of the rule.
 bool is_on(const ModelMap& map, const MapRule& rule, std::span<const std::int64_t> coordinate);
 
 }  // namespace shard

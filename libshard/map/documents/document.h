@@ -53,10 +53,10 @@ struct MapConcat {
                                     ///< logical tensors.
   bool is_equal = false;
   Expression interleave{1};            ///< The number of groups.
-  bool per_segment = false;            ///< Whether each segment is cut separately.
+  bool per_segment = false;            ///< Whether each segment is sharded separately.
   std::vector<Expression> replicas{};  ///< One per segment, or empty: 1 each.
-  /// One list per segment, or empty. A list has the width of each part and replaces the cut's split; an empty list does
-  /// not.
+  /// One list per segment, or empty. A list has the width of each part and replaces the split of `shard`; an empty list
+  /// does not.
   std::vector<std::vector<Expression>> widths{};
 };
 
@@ -92,7 +92,7 @@ struct MapStack {
   int dim = 0;  ///< A dimension of the stored tensor, without indices that are stacked by themselves.
 };
 
-/// The coordinates of an axis that hold a tensor.
+/// The coordinates of an axis that have a tensor.
 struct MapOn {
   std::size_t axis = 0;
   std::vector<std::int64_t> coordinates{};  ///< Negative coordinates count from the end: -1 is the last.

@@ -161,7 +161,7 @@ void check_flatten(const JsonPlace& place, const MapFlatten& flatten, const MapD
   }
 }
 
-/// Reads a list of widths per segment. The list is null for a segment that is cut by `shard`.
+/// Reads a list of widths per segment. The list is null for a segment that `shard` divides.
 std::vector<std::vector<Expression>> read_widths(const JsonPlace& place, std::size_t segments) {
   std::vector<std::vector<Expression>> all;
   for (const JsonPlace& item : place.items()) {

@@ -98,7 +98,7 @@ Placement read_placement(const JsonPlace& place, const MapCut& cut, const std::v
   return placement;
 }
 
-/// Reads the axes in the order of cutting: those of `shard` first, then the others, which hold replicas.
+/// Reads the axes in the order of sharding: those of `shard` first, then the others, which have replicas.
 void read_shard(const JsonPlace& place, const std::vector<MeshAxis>& mesh, MeshLayout::Rule& rule) {
   for (const JsonPlace& entry : place.items()) {
     check_layout_keys(entry, {"axis", "dim", "split", "widths", "split_factor"});
@@ -213,7 +213,7 @@ std::string_view valid_utf8(std::string_view text) {
       .suggest(Remedy::kRename, text);
 }
 
-/// The items of the list of cuts, slowest axis first, without the axes of replicas.
+/// The items of the list `shard`, slowest axis first, without the axes of replicas.
 std::string shard_text(std::span<const MeshAxis> mesh, std::span<const Placement> placements) {
   std::string text;
   JsonWriter json(text, kPythonJson);
@@ -266,7 +266,7 @@ MeshLayout parse_layout_document(std::string_view text, const std::string& file)
 std::string dump_layout_document(const std::string& file_path, std::span<const MeshAxis> mesh,
                                  std::span<const PlacedName> names) {
   // Tensors with equal shardings share one rule, so the document has one rule per kind of sharding.
-  std::map<std::string, std::string> pattern_of;  // By the text of the cuts.
+  std::map<std::string, std::string> pattern_of;  // By the text of `shard`.
   for (const PlacedName& each : names) {
     const std::string shard = shard_text(mesh, each.placements);
     if (shard.empty()) continue;

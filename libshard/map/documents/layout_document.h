@@ -12,9 +12,9 @@ namespace shard {
 
 /// Parses a layout document, JSON or YAML. Its keys are `schema`, `name`, `mesh` (axes slowest first), `files.path`,
 /// and `rules` with `id`, `match` (RE2, whole name) and `shard`. `shard` is a list of `{"axis", "dim"}` in the order of
-/// cutting. Each cut follows the rule of torch.chunk, the keys `split` and `widths` as in maps, or `split_factor` as in
-/// _StridedShard. Tensors are replicated over axes that a rule does not name. A `match` that only lists names (escaped,
-/// with '|' between them) may list millions. PatternSets limits all other patterns together.
+/// sharding. Each entry follows the rule of torch.chunk, the keys `split` and `widths` as in maps, or `split_factor` as
+/// in _StridedShard. Tensors are replicated over axes that a rule does not name. A `match` that only lists names
+/// (escaped, with '|' between them) may list millions. PatternSets limits all other patterns together.
 ///
 /// \throws Error kInvalidArgument  neither JSON nor YAML, the wrong schema, a key of the wrong type, an unknown axis,
 ///   too deep, too large patterns.

@@ -29,7 +29,7 @@ class AppliedMap {
   /// \throws Error kInvalidArgument  names that no rule matches (the message has the first few); a rule that must match
   ///   and does not; two stored tensors with one name; tensors of different dtypes in one; a missing variable.
   /// \throws Error kNotFound         one of several tensors of a stored one is missing; the message names it.
-  /// \throws Error kUnsupported      ranks hold different values of a tensor.
+  /// \throws Error kUnsupported      ranks have different values of a tensor.
   /// Ownership: refers to the arenas of source and selection; `stored` and everything built from it keep them alive.
   AppliedMap(const Catalog& source, const Selection& selection, const ModelMap& map)
       : AppliedMap(source, selection, map, false) {}

@@ -37,7 +37,7 @@ void sort_unique(std::vector<std::uint32_t>& numbers) {
 
 // Derives the shapes of logical tensors from those of stored tensors.
 
-/// Reconstructs sizes before cuts and padding from the stored sizes.
+/// Reconstructs sizes before sharding and padding from the stored sizes.
 class ShapeFinder {
  public:
   using ShapeAt = std::function<std::span<const std::int64_t>(std::span<const std::int64_t>)>;
@@ -335,7 +335,7 @@ class Undoing {
     return base;
   }
 
-  /// The boxes that all ranks hold equally, including padding, which several ranks may add.
+  /// The boxes that are equal on all ranks, including padding, which several ranks may add.
   using HeldBoxes = std::set<std::vector<std::int64_t>>;
 
   static std::vector<std::int64_t> key_of(const MapBox& box) {

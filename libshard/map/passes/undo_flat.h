@@ -93,7 +93,7 @@ class FlatUndo {
   const MapFlatten& flatten_;
   Arena& arena_;
   std::vector<Family> families_;
-  HashMap<std::string, std::uint32_t> found_;  ///< Keys are "RANK NAME" (-1: all ranks hold it equally).
+  HashMap<std::string, std::uint32_t> found_;  ///< Keys are "RANK NAME" (-1: equal on all ranks).
   HashSet<std::uint32_t> used_;
   std::shared_ptr<AppliedMap> paper_;
   std::vector<std::uint32_t> buffer_of_;
