@@ -9,6 +9,7 @@
 #include "formats/detect.h"
 #include "formats/open/map_choice.h"
 #include "formats/open/placeholder_file.h"
+#include "formats/open/requested_adapters.h"
 #include "formats/parts/quantization/config.h"
 #include "formats/registry.h"
 #include "libshard/catalog/selection/glob.h"
@@ -124,6 +125,7 @@ OpenSource open_source(const SourcePlace& place, const SourceRequest& request, c
   if (!request.map.empty() && !options.keeps_map) {
     undo_map(place, request, options.selection, opened, options.on_step);
   }
+  if (!options.keeps_map) merge_requested(place, request, options, opened);
   return opened;
 }
 

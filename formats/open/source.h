@@ -22,12 +22,19 @@
 namespace shard {
 
 class ComputedReader;
+class ObjectFaults;
 struct OpenedMap;
 
 /// Sources of a model map's numbers, besides the checkpoint.
 struct MapNumbers {
   std::vector<std::string> set;  ///< "NAME=VALUE".
   std::string hf_ref;            ///< The reference: a folder with a config.json.
+};
+
+/// An adapter (LoRA) to merge into a source.
+struct AdapterRequest {
+  std::string path;
+  double weight = 1;
 };
 
 /// The source and the way to read it.
@@ -41,6 +48,7 @@ struct SourceRequest {
   std::optional<DType> dequantize;  ///< Compute quantized weights in this dtype.
   std::string map;                  ///< Name or path of the model map to undo; empty: none.
   MapNumbers numbers;
+  std::vector<AdapterRequest> adapters{};  ///< Merged in this order, after the map is undone.
 };
 
 /// The model maps of one run, by name; see open_map.
@@ -60,6 +68,8 @@ struct OpenSource {
   /// From SourceRequest::layout, if it describes the source. The reader may use it at any time.
   std::unique_ptr<MeshLayout> layout;
   std::optional<RankPaths> rank_paths;  ///< Files named by the map that is undone.
+  /// Receive faults in objects of other checkpoints whose tensors `reader` computes with. Its readers refer to them.
+  std::vector<std::shared_ptr<ObjectFaults>> faults_of_operands{};
   std::unique_ptr<Reader> reader;
   bool opaque_globals = false;  ///< The value of OpenOptions when it was opened.
   bool is_mapped = false;       ///< A model map was undone.
@@ -74,14 +84,16 @@ using OnStep = std::function<void(const std::string& line)>;
 struct SourceOptions {
   bool metadata_only = false;  ///< See OpenOptions.
   Salvage* salvage = nullptr;  ///< For repair: receives the unreadable parts, which without_losses drops.
-  bool keeps_map = false;      ///< Do not undo SourceRequest::map.
+  bool keeps_map = false;      ///< Do not undo SourceRequest::map, and do not merge SourceRequest::adapters.
   /// With SourceRequest::map: names that it does not select need no rule in the map. Null: each name needs one.
   const SelectionOptions* selection = nullptr;
   const Source* like = nullptr;               ///< See OpenOptions.
   Findings* findings = &throwing_findings();  ///< See OpenOptions.
-  /// Receives the reader after dequantization, before weights with losses are dropped. May be empty.
+  /// Receives the reader after dequantization, before weights with losses are dropped, and after merging adapters. May
+  /// be empty.
   std::function<void(const ComputedReader& reader)> on_computed{};
   OnStep on_step{}, on_detail{};  ///< For the steps of opening, and for their details.
+  OnStep on_note{};               ///< For facts that the user should see.
 };
 
 /// \throws Error kNotFound  a path does not exist. The error describes placeholders of files that were never fetched,
@@ -90,7 +102,7 @@ void check_exists(const SourceStore& store, const std::vector<std::string>& path
 
 /// Opens the checkpoint of `request.paths`. Reads only metadata. SourceRequest::ranks_expected is for the format; the
 /// caller checks the number in the catalog.
-/// \throws Error  see check_exists, detect_format, Format::open, dequantized and undo_map
+/// \throws Error  see check_exists, detect_format, Format::open, dequantized, undo_map and merge_requested
 OpenSource open_source(const SourcePlace& place, const SourceRequest& request, const SourceOptions& options = {});
 
 /// Reads a layout document. \throws Error kNotFound, kInvalidArgument, kUnsupported

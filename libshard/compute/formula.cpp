@@ -28,15 +28,29 @@ void visit_leaves(Codes& codes, const Visit& visit) {
   if (codes.stated) visit(codes.stated->first);
 }
 
-void append(const TensorExpression& expression, std::vector<Leaf>& out) {
-  if (const Leaf* const leaf = std::get_if<Leaf>(&expression.node)) {
-    out.push_back(*leaf);
-  } else if (const ScaledCodes* const codes = std::get_if<ScaledCodes>(&expression.node)) {
-    visit_leaves(*codes, [&](const Leaf& each) { out.push_back(each); });
-  } else {
-    for (const WeightedSum::Term& term : std::get<WeightedSum>(expression.node).terms) append(*term.value, out);
+void append(const TensorExpression& expression, std::vector<Leaf>& out);
+
+/// Adds the leaves of a node.
+struct LeafAdder {
+  std::vector<Leaf>& out;
+
+  void operator()(const Leaf& leaf) const { out.push_back(leaf); }
+  void operator()(const ScaledCodes& codes) const {
+    visit_leaves(codes, [this](const Leaf& leaf) { out.push_back(leaf); });
   }
-}
+  void operator()(const WeightedSum& sum) const {
+    for (const WeightedSum::Term& term : sum.terms) append(*term.value, out);
+  }
+  void operator()(const LowRankProduct& product) const {
+    out.insert(out.end(), {product.left.tensor, product.right.tensor});
+  }
+  void operator()(const NormalizedRows& rows) const {
+    append(*rows.value, out);
+    out.push_back(rows.magnitude);
+  }
+};
+
+void append(const TensorExpression& expression, std::vector<Leaf>& out) { std::visit(LeafAdder{out}, expression.node); }
 
 }  // namespace
 

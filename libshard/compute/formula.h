@@ -9,6 +9,7 @@
 /// rounded once to the tensor's dtype.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -126,8 +127,30 @@ struct WeightedSum {
   float constant = 0;
 };
 
+/// Matrices as numbers of a leaf: entry (slice, i, j) is its element slice * strides[0] + i * strides[1] + j *
+/// strides[2].
+struct Factor {
+  Leaf tensor;
+  std::array<std::int64_t, 3> strides{};
+};
+
+/// Products of a `rows` x `rank` and a `rank` x `columns` matrix, `slices` of them behind one another. Each element is
+/// a sum of `rank` products, in their order, beginning with 0.
+struct LowRankProduct {
+  std::int64_t slices = 1, rows = 0, columns = 0, rank = 0;
+  Factor left, right;
+};
+
+/// The rows of a matrix, each multiplied by its magnitude and divided by its Euclidean norm. The norm is computed in
+/// double.
+struct NormalizedRows {
+  std::shared_ptr<const TensorExpression> value;
+  std::int64_t columns = 0;
+  Leaf magnitude;  ///< One number for each row.
+};
+
 struct TensorExpression {
-  std::variant<Leaf, ScaledCodes, WeightedSum> node;
+  std::variant<Leaf, ScaledCodes, WeightedSum, LowRankProduct, NormalizedRows> node;
 };
 
 /// Owns its data, except that indices of tensors refer to the readers.

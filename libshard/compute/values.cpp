@@ -77,6 +77,12 @@ std::unique_ptr<Values> open_values(const TensorExpression& expression, Readers 
   if (const WeightedSum* const sum = std::get_if<WeightedSum>(&expression.node)) {
     return std::make_unique<SumValues>(*sum, readers);
   }
+  if (const LowRankProduct* const product = std::get_if<LowRankProduct>(&expression.node)) {
+    return open_values(*product, readers);
+  }
+  if (const NormalizedRows* const rows = std::get_if<NormalizedRows>(&expression.node)) {
+    return open_values(*rows, readers);
+  }
   return open_values(std::get<ScaledCodes>(expression.node), readers);
 }
 

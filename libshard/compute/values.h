@@ -38,6 +38,9 @@ class Values {
 /// Opens the values of an expression. \pre the leaves are located. Memory: at most 2 MiB per leaf, unless a leaf is
 /// stored in a permuted order.
 std::unique_ptr<Values> open_values(const TensorExpression& expression, Readers readers);
-std::unique_ptr<Values> open_values(const ScaledCodes& codes, Readers readers);  ///< The same for scaled codes.
+// The same for one kind. The factors of a product are in memory, or one slice of them.
+std::unique_ptr<Values> open_values(const ScaledCodes& codes, Readers readers);
+std::unique_ptr<Values> open_values(const LowRankProduct& product, Readers readers);
+std::unique_ptr<Values> open_values(const NormalizedRows& rows, Readers readers);
 
 }  // namespace shard

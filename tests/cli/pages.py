@@ -3,9 +3,10 @@
 - `console` blocks run as described in console_blocks.py; those that are marked to run elsewhere are listed.
 - A command must be in such a block: an indented line that begins with the name of a program is a mistake.
 - docs/formats.md links the page of every format.
-- Each question that people type into a search engine has a page, whose beginning contains the words. The pages of answers
-  also tell what can go wrong, time and memory, and the tools that people use today.
-- Each error message of the sources has a row in docs/troubleshooting.md, and each row has a message.
+- Each question that people type into a search engine has a page, whose beginning contains the words. Pages of answers
+  have sections about problems, about time and memory, and about the tools that people use today.
+- Each error message of the sources has a row in docs/troubleshooting.md, and each row has a message. The tables of answers
+  quote only such messages.
 - Every option after `shardctl VERB`, anywhere on a page, even within a sentence or a table, is in the verb's help.
 
 documents.py runs docs/schemas.md and docs/layouts.md. Environment: SHARDCTL is the program.
@@ -100,6 +101,11 @@ def unexplained_messages() -> Iterator[str]:
     rows = messages.rows_of((SOURCE / "docs/troubleshooting.md").read_text())
     found = messages.messages(SOURCE)
     yield from messages.mistakes(found, rows)
+    for page in SOURCE.glob("docs/answers/*.md"):
+        for cell in re.findall(r"^\| ([^|]*) \|", page.read_text(), re.MULTILINE):
+            for part in (part for part in re.findall("`([^`]+)`", cell) if part.count(" ") > 1):
+                if not any(messages.occurs(part, message.text) for message in found):
+                    yield f"{page.name}: no error of the sources contains: {part}"
     # A message of a new folder, one through a helper, and a row whose message is gone are detected.
     code = 'Error wrong(const std::string& why) {\n  return Error(ErrorCode::kPeer, why);\n}\nthrow wrong(fmt::format("{:.1f} of {}", a)); // "no"\n'
     new = [*messages.messages_of("formats/new/a.cpp", code, messages.helpers_of(code, {}))]

@@ -11,6 +11,9 @@ for page in index.html docs/start.html docs/ci.html formats/dcp/index.html CHANG
   [ -s "build/site/$page" ] || { echo "FAIL: there is no $page" && exit 1; }
 done
 grep -q 'cron' build/site/docs/ci.html || { echo "FAIL: the examples are not in docs/ci.html" && exit 1; }
+grep -q 'name="description" content="A folder with .metadata' build/site/docs/answers/merge-distcp.html ||
+  { echo "FAIL: an answer has no description for search engines" && exit 1; }
+grep -q 'answers/merge-distcp' build/site/docs/start.html || { echo "FAIL: the answers are not in the navigation" && exit 1; }
 grep -q '../formats/hdf5/' build/site/docs/start.html || { echo "FAIL: the formats are not in the navigation" && exit 1; }
 grep -q 'is not an opcode of Python' build/site/docs/troubleshooting.html || { echo "FAIL: docs/troubleshooting.md lacks messages" && exit 1; }
 if grep -lE '<(script|link|img)[^>]+(src|href)="https?://' $(find build/site -name '*.html') | grep .; then

@@ -5,13 +5,17 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
+#include <optional>
 #include <sstream>
+#include <string_view>
 
 #include "apps/shardctl/arguments/option_tree.h"
 #include "apps/shardctl/request/command_text.h"
 #include "apps/shardctl/request/request.h"
 #include "apps/shardctl/session/session.h"
 #include "libshard/core/nearest.h"
+#include "libshard/core/parse_number.h"
 #include "libshard/io/url_path.h"
 #include "libshard/map/documents/builtin_maps.h"
 
@@ -318,6 +322,17 @@ void parse_options(std::vector<std::string> arguments, Session& session, Request
   if (request.verb != nullptr) check_layout(app, request.write.layout);
 }
 
+/// "ADAPTER=WEIGHT". A path may contain '=', so only a number after the last one is a weight.
+AdapterRequest parse_adapter(const std::string& text) {
+  const std::size_t equals = text.rfind('=');
+  const std::string_view word = equals == std::string::npos ? "" : std::string_view(text).substr(equals + 1);
+  const std::optional<double> weight = parse_number<double>(word);
+  if (text.empty() || equals == 0 || (weight && !std::isfinite(*weight))) {
+    throw usage(fmt::format("--lora '{}' is not ADAPTER[=WEIGHT]", text)).hint("give a folder, such as adapter=0.5");
+  }
+  return weight ? AdapterRequest{text.substr(0, equals), *weight} : AdapterRequest{text};
+}
+
 /// The files that options name, including --config and --log-file, but not SRC and --hf-ref. Built-in maps do not
 /// count.
 std::vector<std::string> named_inputs(const CommonOptions& common, const Request& request) {
@@ -327,6 +342,7 @@ std::vector<std::string> named_inputs(const CommonOptions& common, const Request
                                   common.config, common.log_file}) {
     if (!path.empty()) inputs.push_back(path);
   }
+  for (const AdapterRequest& adapter : request.read.adapters) inputs.push_back(adapter.path);
   for (const std::string& map : {request.read.map, request.write.map}) {
     if (!map.empty() && find_builtin_map(map) == nullptr) inputs.push_back(map);
   }
@@ -356,6 +372,7 @@ void parse_command_line(const std::vector<std::string>& arguments, Session& sess
   if (request.verb->check != nullptr) request.verb->check(session, request);
   check_paths(session, request);
   request.write.defaults = request.verb->target;
+  for (const std::string& word : request.read.lora) request.read.adapters.push_back(parse_adapter(word));
   request.read.named_inputs = named_inputs(session.common, request);
   if (request.read.ranks_expected && *request.read.ranks_expected < 1) {
     throw usage("--ranks-expected must be at least 1").found(*request.read.ranks_expected);

@@ -122,6 +122,13 @@ void add_dequantize(CLI::App& app, Request& o) {
       ->group("Source");
 }
 
+void add_lora(CLI::App& app, Request& o) {
+  OptionGroup{app, "Source"}.many(
+      "--lora", o.read.lora, "ADAPTER[=WEIGHT]",
+      "merge a LoRA adapter (PEFT's folder, or a checkpoint of one) into the weights of SRC "
+      "(diff: of A)");
+}
+
 void add_source_layout(CLI::App& app, Request& o) {
   OptionGroup{app, "Source"}.single("--layout", o.read.layout, "FILE",
                                     "layout document that describes how the source is sharded");
@@ -268,6 +275,7 @@ void add_groups(CLI::App& app, const Uses& uses, std::span<const Verb> own, Comm
   if (uses.sources) add_sources(app, uses, o);
   if (uses.sources && !uses.target_layout) add_source_layout(app, o);
   if (uses.maps || uses.computes) add_dequantize(app, o);
+  if (uses.maps && !uses.averages) add_lora(app, o);
   if (uses.target) {
     add_target(app, o.write);
     if (uses.target_layout) add_tensor_cuts(app, o);

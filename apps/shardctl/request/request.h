@@ -25,6 +25,7 @@ struct Verb;
 struct ReadRequest : SourceRequest {
   /// The names in `choices` that the command line gave. It is an error if no source has such a choice.
   std::vector<std::string> stated_choices;
+  std::vector<std::string> lora;  ///< "ADAPTER[=WEIGHT]"; the parser fills `adapters` from it.
   /// Files besides `paths` and --hf-ref that options name, and --log-file. No output and no page may replace them.
   std::vector<std::string> named_inputs;
 };

@@ -101,6 +101,12 @@ SourcePlace source_place(const Session& session) {
   return {source_store(session), session.opened_maps, worker_count(session)};
 }
 
+OnStep notes_of(const Session& session) {
+  return [&session](const std::string& line) {
+    if (is_rank_zero(session)) note(session, fmt::format("{}: {}", session.command.verb, line));
+  };
+}
+
 OpenSource open_source(const Session& session, const ReadRequest& read, Log& log, OpenRequest request) {
   const SourceStore& store = request.store != nullptr ? *request.store : source_store(session);
   const SourceOptions options{.metadata_only = request.metadata_only,
@@ -111,7 +117,8 @@ OpenSource open_source(const Session& session, const ReadRequest& read, Log& log
                               .findings = request.findings,
                               .on_computed = [&session](const auto& reader) { check_operands(session, reader); },
                               .on_step = [&log](const std::string& line) { log.info(line); },
-                              .on_detail = [&log](const std::string& line) { log.debug(line); }};
+                              .on_detail = [&log](const std::string& line) { log.debug(line); },
+                              .on_note = notes_of(session)};
   OpenSource opened = shard::open_source({store, session.opened_maps, worker_count(session)}, read, options);
   if (!request.may_lack_choices) check_choices(read, std::array<const OpenSource*, 1>{&opened});
   const Catalog& catalog = opened.catalog();

@@ -44,6 +44,9 @@ void check_choices(const ReadRequest& read, std::span<const OpenSource* const> s
 /// The environment for opening, for shard::open_source and model maps.
 SourcePlace source_place(const Session& session);
 
+/// SourceOptions::on_note of a session.
+OnStep notes_of(const Session& session);
+
 /// Calls shard::open_source, logs its steps, and checks the number of ranks and the choices of the command line.
 /// \throws Error kCorruption  more ranks wrote it than --ranks-expected allows, or with --local-input different ranks
 ///   from this job's; kInvalidArgument  no ranks wrote it; kUnsupported  see check_operands.

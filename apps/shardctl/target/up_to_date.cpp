@@ -8,6 +8,7 @@
 #include "apps/shardctl/source/source.h"
 #include "formats/export/model_folder.h"
 #include "formats/open/map_choice.h"
+#include "formats/open/requested_adapters.h"
 #include "libshard/io/paths.h"
 #include "libshard/job/topology.h"
 #include "libshard/job/unchanged_output.h"
@@ -32,6 +33,7 @@ std::string options_text(const Session& session, const CopyRequest& request) {
   std::string text = lines("texts", {session.command.verb, source.from, target.to, layout.mesh, layout.max_shard_size,
                                      base_name(target.path), source.map, target.map, request.exporting.dtype});
   if (source.dequantize) text += lines("dequantize", {std::string(dtype_name(*source.dequantize))});
+  if (!source.lora.empty()) text += lines("lora", source.lora);
   const AverageRequest& average = request.averaging;
   if (!average.factors.empty()) {
     text += fmt::format("average {} {} {}\n", fmt::join(average.factors, ","), average.dtype, average.optimizer);
@@ -65,6 +67,10 @@ std::string options_digest(const Session& session, const CopyRequest& request, c
   if (const std::string& reference = request.read.numbers.hf_ref; !reference.empty()) {
     const SourceStore& store = source_store(session);
     hasher.update(source_digest(identify_source(store, reference_files(store, reference))));
+  }
+  for (const AdapterRequest& adapter : request.read.adapters) {
+    hasher.update(
+        source_digest(identify_source(source_store(session), files_of_adapter(source_store(session), adapter.path))));
   }
   if (!beside.empty()) hasher.update(source_digest(identify_source(source_store(session), beside)));
   for (const std::string& name : {request.read.map, request.write.map}) {

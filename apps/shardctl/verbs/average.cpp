@@ -108,13 +108,14 @@ Skipped Average::count_skipped(const Catalog& first) const {
 
 OpenSource Average::open(const Session& session, const CopyRequest& request, Log& log) {
   std::vector<OpenSource> sources;
-  std::vector<ObjectFaults> others(request.read.paths.size());  // Only the first source's objects are written.
+  std::vector<std::shared_ptr<ObjectFaults>> others;  // Only the first source's objects are written.
   for (std::size_t i = 0; i < request.read.paths.size(); ++i) {
     ReadRequest one = request.read;
     one.paths = {request.read.paths[i]};
+    others.push_back(std::make_shared<ObjectFaults>());
     sources.push_back(open_source(
         session, one, log,
-        {.may_lack_choices = true, .selection = &request.select, .findings = i == 0 ? &faults_ : &others[i]}));
+        {.may_lack_choices = true, .selection = &request.select, .findings = i == 0 ? &faults_ : others[i].get()}));
   }
   std::vector<const OpenSource*> opened;
   for (const OpenSource& source : sources) opened.push_back(&source);
@@ -127,6 +128,7 @@ OpenSource Average::open(const Session& session, const CopyRequest& request, Log
   std::vector<std::unique_ptr<Reader>> readers;
   for (OpenSource& source : sources) readers.push_back(std::move(source.reader));
   OpenSource result = std::move(sources.front());
+  result.faults_of_operands = std::move(others);
   result.reader = averaged(std::move(readers), options);
   check_operands(session, dynamic_cast<const ComputedReader&>(*result.reader));
   result.paths = request.read.paths;

@@ -54,6 +54,7 @@ std::string find_change(const CopyRequest& request) {
                  {!selection.cast.empty(), "--cast"},
                  {!selection.keep_objects, "--objects drop"},
                  {request.read.dequantize.has_value(), "--dequantize"},
+                 {!request.read.adapters.empty(), "--lora"},
                  {!request.read.map.empty(), "--map"},
                  {!request.write.map.empty(), "--to-map"},
                  {layout.dim.has_value(), "--dim"},

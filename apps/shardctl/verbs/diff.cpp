@@ -69,6 +69,7 @@ void open_sides(Session& session, const Request& request, Side& a, Side& b, Log&
   for (const auto& [to, path] : {std::pair{&a, request.read.paths[0]}, std::pair{&b, request.read.paths[1]}}) {
     side.paths = {path};
     side.map = to == &a ? request.read.map : request.write.map;
+    if (to == &b) side.adapters.clear();
     // One side may be sharded while the other is not.
     to->source = open_source(
         session, side, log,

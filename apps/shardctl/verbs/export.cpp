@@ -20,6 +20,7 @@
 #include "apps/shardctl/verbs/verbs.h"
 #include "formats/export/model_export.h"
 #include "formats/open/map_choice.h"
+#include "formats/open/requested_adapters.h"
 #include "formats/registry.h"
 #include "libshard/core/error.h"
 #include "libshard/core/short_text.h"
@@ -128,6 +129,10 @@ OpenSource Export::open(const Session& session, const CopyRequest& request, Log&
   if (!request.read.map.empty()) {
     undo_map(source_place(session), request.read, nullptr, source, [&log](const std::string& line) { log.info(line); });
   }
+  merge_requested(source_place(session), request.read,
+                  {.on_computed = [&session](const auto& reader) { check_operands(session, reader); },
+                   .on_note = notes_of(session)},
+                  source);
   return source;
 }
 

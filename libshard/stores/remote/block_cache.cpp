@@ -14,6 +14,7 @@ constexpr std::int64_t kLargestBlock = 4 << 20, kSmallestBlock = 64 << 10;
 constexpr std::int64_t kFar = 512 << 10;  ///< Reads at this distance from each other take small blocks.
 constexpr std::size_t kMostStreams = 128;
 constexpr std::uint64_t kRecentBlocks = 16;   ///< A stream is active if it reached one of the last blocks.
+constexpr std::uint64_t kStaleBlocks = 64;    ///< After this many others, a block is not expected to be read.
 constexpr std::ptrdiff_t kHeadsPerFetch = 8;  ///< A head takes a round trip, and hardly any bandwidth.
 
 /// The block size with which each connection has a block, and each reader the one that it reads and the one before.
@@ -70,6 +71,7 @@ bool BlockCache::is_alone(const File& file, const RangedRead& range) const {
 /// Adds a block that is ready and has no readers to those that may be removed, as the one used last.
 void BlockCache::park(const BlockPtr& block) {
   unpark(*block);
+  block->last_use = uses_;
   block->parked_in = block->unread > 0 ? &unread_ : &read_;
   block->place = block->parked_in->insert(block->parked_in->end(), block);
 }
@@ -90,7 +92,7 @@ bool BlockCache::make_room(std::int64_t bytes, Purpose purpose) {
   while (held_bytes_ > 0 && held_bytes_ + bytes > memory_bytes_) {
     if (!read_.empty()) {
       remove(BlockPtr(read_.front()));
-    } else if (purpose == Purpose::kRead && !unread_.empty()) {
+    } else if (!unread_.empty() && (purpose == Purpose::kRead || uses_ - unread_.front()->last_use > kStaleBlocks)) {
       remove(BlockPtr(unread_.front()));
     } else {
       return false;
@@ -190,7 +192,8 @@ void BlockCache::copy_range(Lock& lock, const FilePtr& file, const RangedRead& r
     lock.unlock();
     std::memcpy(range.out.data() + done, block->bytes.get() + (at - block->begin), count);
     lock.lock();
-    block->unread -= static_cast<std::int64_t>(count);
+    // The rest of a small block is rarely needed.
+    block->unread = block->size() <= kSmallestBlock ? 0 : block->unread - static_cast<std::int64_t>(count);
     release(block);
     done += count;
   }

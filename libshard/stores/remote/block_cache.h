@@ -70,6 +70,7 @@ class BlockCache {
     State state = State::kWaiting;
     std::exception_ptr failure{};
     int readers = 0;
+    std::uint64_t last_use = 0;   ///< A value of uses_.
     Blocks* parked_in = nullptr;  ///< Null unless it may be removed.
     Blocks::iterator place{};     ///< In `parked_in`.
 
@@ -111,7 +112,7 @@ class BlockCache {
   std::deque<BlockPtr> heads_, queue_;
   std::int64_t held_bytes_ = 0;
   std::vector<Stream> streams_;  ///< At most kMostStreams.
-  std::uint64_t uses_ = 0;
+  std::uint64_t uses_ = 0;       ///< The number of blocks that streams reached.
   int idle_ = 0, fetching_ = 0;  ///< Threads without work; blocks of queue_ that are being fetched.
   bool is_closing_ = false;
   std::vector<std::jthread> threads_;

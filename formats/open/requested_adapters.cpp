@@ -1,0 +1,115 @@
+#include "formats/open/requested_adapters.h"
+
+#include <fmt/format.h>
+
+#include <memory>
+#include <string_view>
+#include <utility>
+
+#include "libshard/compute/computed_reader.h"
+#include "libshard/compute/merge_adapters.h"
+#include "libshard/core/error.h"
+#include "libshard/core/object_faults.h"
+#include "libshard/core/short_text.h"
+#include "libshard/export/adapter.h"
+#include "libshard/export/model_part.h"
+#include "libshard/io/paths.h"
+
+namespace shard {
+
+namespace {
+
+constexpr std::string_view kConfig = "adapter_config.json";
+
+std::string config_of(const SourceStore& store, const std::string& path) {
+  const bool is_folder = store.status(path).kind == FileKind::kFolder;
+  return join_path(is_folder ? path : parent_path(path), kConfig);
+}
+
+AdapterConfig read_config(const SourceStore& store, const std::string& path) {
+  const std::string config = config_of(store, path);
+  if (store.status(config).kind == FileKind::kAbsent) {
+    throw Error(ErrorCode::kNotFound, fmt::format("cannot merge {}: {} is missing", path, config))
+        .in_file(config)
+        .because("it contains the scale of the adapter")
+        .hint("copy adapter_config.json of the training run to that folder");
+  }
+  const auto file = store.open(config);
+  const std::vector<std::byte> bytes = read_whole(*file, AdapterConfig::kMostBytes);
+  return parse_adapter_config({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, config);
+}
+
+/// PEFT's file in a folder, or else the path itself.
+std::string source_of(const SourceStore& store, const std::string& path) {
+  if (store.status(path).kind != FileKind::kFolder) return path;
+  for (const std::string_view name : {"adapter_model.safetensors", "adapter_model.bin"}) {
+    const std::string file = join_path(path, name);
+    if (store.status(file).kind == FileKind::kFile) return file;
+  }
+  return path;
+}
+
+bool is_of_adapter(std::string_view name) {
+  return is_lora(name) || name.find("modules_to_save.") != std::string_view::npos;
+}
+
+/// The tensors of the adapter, also if those of the base model are beside them.
+ModelPart find_adapter(const Catalog& catalog) {
+  try {
+    return find_model(catalog, [](std::string_view) { return true; });
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kUnsupported) throw;
+    return find_model(catalog, is_of_adapter);
+  }
+}
+
+Adapter open_adapter(const SourcePlace& place, const SourceRequest& request, const AdapterRequest& wanted,
+                     const SourceOptions& options, ObjectFaults& faults) {
+  SourceRequest own;
+  own.paths = {source_of(place.store, wanted.path)};
+  own.opaque_globals = request.opaque_globals;
+  OpenSource source = open_source(place, own, {.findings = &faults, .on_step = options.on_step, .on_detail = options.on_detail});
+  const ModelPart part = find_adapter(source.catalog());
+  if (!part.is_adapter) {
+    throw Error(ErrorCode::kInvalidArgument, fmt::format("cannot merge {}: it contains no adapter", wanted.path))
+        .in_file(wanted.path)
+        .because("no tensor has the name of a LoRA factor, such as lora_A");
+  }
+  if (part.adapters.size() > 1) {
+    throw Error(ErrorCode::kUnsupported, fmt::format("cannot merge {}: it contains several adapters", wanted.path))
+        .in_file(wanted.path)
+        .found(first_names(part.adapters))
+        .hint("write one of them to a folder: shardctl export SRC -o DIR --exclude '**.OTHER**'");
+  }
+  return {.reader = model_reader(std::move(source.reader), part),
+          .config = read_config(place.store, wanted.path),
+          .weight = wanted.weight,
+          .label = wanted.path};
+}
+
+}  // namespace
+
+std::vector<std::string> files_of_adapter(const SourceStore& store, const std::string& path) {
+  const bool is_folder = store.status(path).kind == FileKind::kFolder;
+  return is_folder ? std::vector{path} : std::vector{path, config_of(store, path)};
+}
+
+void merge_requested(const SourcePlace& place, const SourceRequest& request, const SourceOptions& options,
+                     OpenSource& source) {
+  if (request.adapters.empty()) return;
+  std::vector<Adapter> adapters;
+  for (const AdapterRequest& wanted : request.adapters) {
+    source.faults_of_operands.push_back(std::make_shared<ObjectFaults>());
+    adapters.push_back(open_adapter(place, request, wanted, options, *source.faults_of_operands.back()));
+  }
+  std::vector<MergedAdapter> counts;
+  source.reader = merge_adapters(std::move(source.reader), std::move(adapters), counts);
+  if (options.on_computed) options.on_computed(dynamic_cast<const ComputedReader&>(*source.reader));
+  if (!options.on_note) return;
+  for (std::size_t i = 0; i < counts.size(); ++i) {
+    options.on_note(fmt::format("merged {}: {} found, {} used, 0 unused; {} replaced", request.adapters[i].path,
+                                plural(counts[i].pairs, "pair"), counts[i].pairs, plural(counts[i].replaced, "tensor")));
+  }
+}
+
+}  // namespace shard

@@ -1,0 +1,433 @@
+#include "libshard/compute/merge_adapters.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include "libshard/compute/computed_reader.h"
+#include "libshard/core/box.h"
+#include "libshard/core/checked.h"
+#include "libshard/core/error.h"
+#include "libshard/core/hash_table.h"
+
+namespace shard {
+
+namespace {
+
+constexpr std::string_view kWrapper = "base_model.model.", kNested = ".base_layer", kMark = ".lora_";
+
+Error of_adapter(ErrorCode code, const Adapter& adapter, std::string_view tensor, std::string_view what) {
+  return Error(code, fmt::format("cannot merge {}: '{}' {}", adapter.label, tensor, what))
+      .of_tensor(tensor)
+      .of_kind(FindingKind::kShapeMismatch);
+}
+
+/// The tensors of one module of an adapter; kNoIndex: it has none.
+struct Pair {
+  std::string module;         ///< Its name in the base model, as the adapter knows it.
+  int depth = 0;              ///< How many adapters are around it: see ExpertPairs.
+  std::uint32_t a = kNoIndex, b = kNoIndex, magnitude = kNoIndex;
+  bool is_embedding = false;
+};
+
+/// A tensor that replaces the base model's.
+struct Saved {
+  std::string name;
+  std::uint32_t tensor;
+};
+
+/// The tensors of an adapter, by module.
+struct Parts {
+  std::vector<Pair> pairs;
+  std::vector<Saved> saved;
+};
+
+/// Sorts the tensors of an adapter into pairs.
+class PartsFinder {
+ public:
+  explicit PartsFinder(const Adapter& adapter) : adapter_(adapter), catalog_(adapter.reader->catalog()) {}
+
+  Parts find() {
+    for (std::uint32_t i = 0; i < catalog_.tensors.size(); ++i) take(i);
+    for (const Pair& pair : parts_.pairs) check(pair);
+    return std::move(parts_);
+  }
+
+ private:
+  void take(std::uint32_t tensor) {
+    std::string_view name = catalog_.tensors[tensor].name;
+    if (name.starts_with(kWrapper)) name.remove_prefix(kWrapper.size());
+    const std::size_t at = name.rfind(kMark);
+    if (at == std::string_view::npos) {
+      if (name.find("trainable_tokens") != std::string_view::npos) throw unknown(tensor);
+      parts_.saved.push_back({std::string(name), tensor});
+      return;
+    }
+    Pair& pair = pair_of(name.substr(0, at));
+    std::string_view kind = name.substr(at + 1);
+    if (kind.ends_with(".weight")) kind.remove_suffix(std::string_view(".weight").size());
+    pair.is_embedding = pair.is_embedding || kind.starts_with("lora_embedding_");
+    std::uint32_t* const place = kind == "lora_A" || kind == "lora_embedding_A"   ? &pair.a
+                                 : kind == "lora_B" || kind == "lora_embedding_B" ? &pair.b
+                                 : kind == "lora_magnitude_vector"                ? &pair.magnitude
+                                                                                  : nullptr;
+    if (place == nullptr || *place != kNoIndex) throw unknown(tensor);
+    *place = tensor;
+  }
+
+  Pair& pair_of(std::string_view module) {
+    const auto [at, is_new] = by_module_.try_emplace(module, parts_.pairs.size());
+    if (!is_new) return parts_.pairs[at];
+    Pair& pair = parts_.pairs.emplace_back();
+    while (module.ends_with(kNested)) {
+      module.remove_suffix(kNested.size());
+      ++pair.depth;
+    }
+    pair.module = module;
+    return pair;
+  }
+
+  Error unknown(std::uint32_t tensor) const {
+    return of_adapter(ErrorCode::kUnsupported, adapter_, catalog_.tensors[tensor].name, "has an unknown form");
+  }
+
+  void check(const Pair& pair) const {
+    for (const std::uint32_t tensor : {pair.a, pair.b, pair.magnitude}) {
+      if (tensor == kNoIndex) continue;
+      const Tensor& at = catalog_.tensors[tensor];
+      if (pair.a == kNoIndex || pair.b == kNoIndex) {
+        throw of_adapter(ErrorCode::kCorruption, adapter_, at.name, "is half a pair: the other tensor is missing");
+      }
+      if (!is_float(at.dtype) || !is_castable(at.dtype)) {
+        throw of_adapter(ErrorCode::kUnsupported, adapter_, at.name, "has an unknown dtype").found(dtype_name(at.dtype));
+      }
+      if (tensor == pair.magnitude || at.shape.size() == 2) continue;
+      throw of_adapter(ErrorCode::kUnsupported, adapter_, at.name, "is not a matrix").found(to_string(at.shape));
+    }
+    if (adapter_.config.is_dora == (pair.magnitude != kNoIndex)) return;
+    throw of_adapter(ErrorCode::kCorruption, adapter_, catalog_.tensors[pair.a].name,
+                     adapter_.config.is_dora ? "has no lora_magnitude_vector, but use_dora is set"
+                                             : "has a lora_magnitude_vector, but use_dora is not set");
+  }
+
+  const Adapter& adapter_;
+  const Catalog& catalog_;
+  HashMap<std::string, std::size_t> by_module_;
+  Parts parts_;
+};
+
+/// A change of names: a prefix that the base model has and the adapter lacks, or the other way round.
+struct Prefix {
+  std::string_view strip, add;
+
+  /// Nothing if the name does not have the prefix to strip.
+  std::optional<std::string> apply(std::string_view name) const {
+    if (!name.starts_with(strip)) return std::nullopt;
+    return std::string(add).append(name.substr(strip.size()));
+  }
+};
+constexpr std::array kPrefixes{Prefix{"", ""},          Prefix{"", "model."},       Prefix{"", "language_model."},
+                               Prefix{"", "module."},   Prefix{"model.", ""},       Prefix{"language_model.", ""},
+                               Prefix{"module.", ""},   Prefix{"model.", "language_model.model."},
+                               Prefix{"model.", "model.language_model."},           Prefix{"model.language_model.", "model."},
+                               Prefix{"model.language_model.", "language_model.model."}};
+
+/// The changes of one tensor of the base model.
+struct Merge {
+  std::vector<WeightedSum::Term> terms;
+  std::optional<Leaf> magnitude, replaced;
+  std::uint32_t last_adapter = 0;  ///< The reader of the adapter that changed it last.
+};
+
+/// One orientation of matrices.
+enum class Stored : std::uint8_t { kAsProduct, kTransposed };
+
+class Merging {
+ public:
+  Merging(const Catalog& base, const std::vector<Adapter>& adapters) : base_(base), adapters_(adapters) {}
+
+  Computation make(std::vector<MergedAdapter>& counts) {
+    for (std::uint32_t i = 0; i < adapters_.size(); ++i) counts.push_back(add_adapter(i));
+    Computation made;
+    std::vector<std::uint32_t> formula_of(base_.tensors.size(), kNoIndex);
+    for (const auto& [tensor, merge] : merges_.entries()) {
+      formula_of[tensor] = static_cast<std::uint32_t>(made.formulas.size());
+      made.formulas.push_back(make_formula(tensor, merge));
+    }
+    for (std::uint32_t i = 0; i < base_.tensors.size(); ++i) {
+      const std::uint32_t formula = formula_of[root(i)];
+      if (formula == kNoIndex) continue;
+      made.dropped.push_back(i);
+      if (root(i) != i) made.formulas[formula].aliases.emplace_back(base_.tensors[i].name);
+    }
+    return made;
+  }
+
+ private:
+  std::uint32_t root(std::uint32_t tensor) const {
+    const std::uint32_t original = base_.tensors[tensor].alias_of;
+    return original == kNoIndex ? tensor : original;
+  }
+  std::uint32_t find(const std::string& name) const {
+    const Tensor* const found = base_.find(name);
+    return found == nullptr ? kNoIndex : static_cast<std::uint32_t>(found - base_.tensors.data());
+  }
+  /// The parameters directly in a module, without `weight`.
+  std::vector<std::uint32_t> parameters_of(const std::string& module) const {
+    const std::string start = module + ".";
+    auto at = std::ranges::lower_bound(base_.tensors, std::string_view(start), {}, &Tensor::name);
+    std::vector<std::uint32_t> found;
+    for (; at != base_.tensors.end() && at->name.starts_with(start); ++at) {
+      if (at->name.find('.', start.size()) != std::string_view::npos) break;  // The experts are modules themselves.
+      found.push_back(static_cast<std::uint32_t>(at - base_.tensors.begin()));
+    }
+    return found;
+  }
+  const Catalog& catalog(std::uint32_t adapter) const { return adapters_[adapter].reader->catalog(); }
+  const Tensor& at(std::uint32_t adapter, std::uint32_t tensor) const { return catalog(adapter).tensors[tensor]; }
+  std::string_view name_of(std::uint32_t adapter, const Pair& pair) const { return at(adapter, pair.a).name; }
+
+  MergedAdapter add_adapter(std::uint32_t adapter);
+  const Prefix& choose_prefix(const Parts& parts) const;
+  bool has(const std::string& module) const {
+    return find(module + ".weight") != kNoIndex || !parameters_of(module).empty();
+  }
+  void add_pair(std::uint32_t adapter, const Pair& pair, const std::string& module);
+  void add_experts(std::uint32_t adapter, const std::vector<Pair>& pairs, const Prefix& prefix);
+  void add_saved(std::uint32_t adapter, const Saved& saved, const Prefix& prefix);
+  void add_term(std::uint32_t adapter, const Pair& pair, std::uint32_t target, const LowRankProduct& product);
+  Merge& merge_of(std::uint32_t adapter, std::uint32_t target, std::string_view from);
+  Formula make_formula(std::uint32_t tensor, const Merge& merge) const;
+  Error missing(std::uint32_t adapter, std::string_view name) const;
+  Error misfit(std::uint32_t adapter, const Pair& pair, std::uint32_t target) const;
+
+  const Catalog& base_;
+  const std::vector<Adapter>& adapters_;
+  HashMap<std::uint32_t, Merge> merges_;  ///< By tensor of the base model that is no alias.
+};
+
+Error Merging::missing(std::uint32_t adapter, std::string_view name) const {
+  return Error(ErrorCode::kInvalidArgument,
+               fmt::format("cannot merge {}: the base model has nothing for '{}'", adapters_[adapter].label, name))
+      .of_tensor(name)
+      .hint("list the names with 'shardctl inspect'; --map and --rename change those of the base model");
+}
+
+Error Merging::misfit(std::uint32_t adapter, const Pair& pair, std::uint32_t target) const {
+  return of_adapter(ErrorCode::kCorruption, adapters_[adapter], name_of(adapter, pair),
+                    fmt::format("and its B do not fit '{}'", base_.tensors[target].name))
+      .expected(to_string(base_.tensors[target].shape))
+      .found(fmt::format("B {} and A {}", to_string(at(adapter, pair.b).shape), to_string(at(adapter, pair.a).shape)));
+}
+
+const Prefix& Merging::choose_prefix(const Parts& parts) const {
+  const Prefix* best = &kPrefixes.front();
+  std::size_t most = 0;
+  const std::size_t all = parts.pairs.size() + parts.saved.size();
+  for (const Prefix& prefix : kPrefixes) {
+    std::size_t count = 0;
+    for (const Pair& pair : parts.pairs) {
+      const std::optional<std::string> module = prefix.apply(pair.module);
+      count += module && has(*module) ? 1 : 0;
+    }
+    for (const Saved& saved : parts.saved) {
+      const std::optional<std::string> name = prefix.apply(saved.name);
+      count += name && find(*name) != kNoIndex ? 1 : 0;
+    }
+    if (count > most) best = &prefix, most = count;
+    if (most == all) break;
+  }
+  return *best;
+}
+
+MergedAdapter Merging::add_adapter(std::uint32_t adapter) {
+  const Parts parts = PartsFinder(adapters_[adapter]).find();
+  const Prefix& prefix = choose_prefix(parts);
+  std::vector<Pair> experts;
+  for (const Pair& pair : parts.pairs) {
+    const std::optional<std::string> module = prefix.apply(pair.module);
+    if (!module || !has(*module)) throw missing(adapter, name_of(adapter, pair));
+    if (find(*module + ".weight") != kNoIndex) {
+      add_pair(adapter, pair, *module);
+    } else {
+      experts.push_back(pair);
+    }
+  }
+  add_experts(adapter, experts, prefix);
+  for (const Saved& saved : parts.saved) add_saved(adapter, saved, prefix);
+  return {std::ssize(parts.pairs), std::ssize(parts.saved)};
+}
+
+/// A pair for a matrix: the product B A, or its transpose.
+void Merging::add_pair(std::uint32_t adapter, const Pair& pair, const std::string& module) {
+  const std::uint32_t target = find(module + ".weight");
+  const Tensor &weight = base_.tensors[target], &a = at(adapter, pair.a), &b = at(adapter, pair.b);
+  const std::int64_t rank = a.shape[0], in = a.shape[1], out = b.shape[0];
+  const bool is_transposed = pair.is_embedding || adapters_[adapter].config.is_fan_in_fan_out;
+  const std::int64_t rows = is_transposed ? in : out, columns = is_transposed ? out : in;
+  if (b.shape[1] != rank || weight.shape.size() != 2 || weight.shape[0] != rows || weight.shape[1] != columns) {
+    throw misfit(adapter, pair, target);
+  }
+  if (is_transposed && pair.magnitude != kNoIndex) {
+    throw of_adapter(ErrorCode::kUnsupported, adapters_[adapter], name_of(adapter, pair),
+                     "has magnitudes (DoRA) for a transposed weight");
+  }
+  const Factor of_a{{pair.a, adapter + 1}, is_transposed ? std::array<std::int64_t, 3>{0, 1, in} : std::array<std::int64_t, 3>{0, in, 1}};
+  const Factor of_b{{pair.b, adapter + 1}, is_transposed ? std::array<std::int64_t, 3>{0, 1, rank} : std::array<std::int64_t, 3>{0, rank, 1}};
+  add_term(adapter, pair, target,
+           {1, rows, columns, rank, is_transposed ? of_a : of_b, is_transposed ? of_b : of_a});
+}
+
+/// Pairs for parameters of experts. A is [experts * rank, in] and B is [out, rank * experts], experts last.
+class ExpertPairs {
+ public:
+  static std::optional<Stored> fit(const Tensor& weight, const Tensor& a, const Tensor& b) {
+    if (weight.shape.size() != 3) return std::nullopt;
+    const std::int64_t experts = weight.shape[0];
+    if (experts == 0 || a.shape[0] % experts != 0 || b.shape[1] != a.shape[0]) return std::nullopt;
+    if (weight.shape[1] == b.shape[0] && weight.shape[2] == a.shape[1]) return Stored::kAsProduct;
+    if (weight.shape[1] == a.shape[1] && weight.shape[2] == b.shape[0]) return Stored::kTransposed;
+    return std::nullopt;
+  }
+
+  static LowRankProduct product(const Tensor& weight, const Pair& pair, std::uint32_t reader, std::int64_t rank,
+                                Stored stored) {
+    const bool is_transposed = stored == Stored::kTransposed;
+    const std::int64_t experts = weight.shape[0], rows = weight.shape[1], columns = weight.shape[2];
+    const std::int64_t in = is_transposed ? rows : columns;
+    Factor of_a{{pair.a, reader}, {rank * in, in, 1}};
+    Factor of_b{{pair.b, reader}, {1, rank * experts, experts}};
+    if (!is_transposed) return {experts, rows, columns, rank, of_b, of_a};
+    std::swap(of_a.strides[1], of_a.strides[2]);
+    std::swap(of_b.strides[1], of_b.strides[2]);
+    return {experts, rows, columns, rank, of_a, of_b};
+  }
+};
+
+void Merging::add_experts(std::uint32_t adapter, const std::vector<Pair>& pairs, const Prefix& prefix) {
+  struct Found {
+    const Pair* pair;
+    std::uint32_t target;
+    Stored stored;
+  };
+  std::vector<Found> all;
+  std::optional<Stored> known;  // Of weights that are not square.
+  for (const Pair& pair : pairs) {
+    const Tensor &a = at(adapter, pair.a), &b = at(adapter, pair.b);
+    const std::vector<std::uint32_t> parameters = parameters_of(*prefix.apply(pair.module));
+    std::vector<Found> fitting;
+    for (const std::uint32_t target : parameters) {
+      const std::optional<Stored> stored = ExpertPairs::fit(base_.tensors[target], a, b);
+      if (stored) fitting.push_back({&pair, target, *stored});
+    }
+    if (fitting.empty()) throw misfit(adapter, pair, parameters.front());
+    if (fitting.size() > 1) {
+      throw of_adapter(ErrorCode::kUnsupported, adapters_[adapter], a.name, "fits several parameters of its module")
+          .found(fmt::format("{} and {}", base_.tensors[fitting[0].target].name, base_.tensors[fitting[1].target].name));
+    }
+    if (a.shape[1] != b.shape[0]) known = fitting.front().stored;
+    all.push_back(fitting.front());
+  }
+  for (const Found& found : all) {
+    const Tensor &weight = base_.tensors[found.target], &a = at(adapter, found.pair->a);
+    const bool is_square = weight.shape[1] == weight.shape[2];
+    if (is_square && !known) {
+      throw of_adapter(ErrorCode::kUnsupported, adapters_[adapter], a.name,
+                       fmt::format("does not show whether '{}' is transposed", weight.name))
+          .because("its matrices are square, and no other pair is for matrices that are not");
+    }
+    const std::int64_t rank = a.shape[0] / weight.shape[0];
+    add_term(adapter, *found.pair, found.target,
+             ExpertPairs::product(weight, *found.pair, adapter + 1, rank, is_square ? *known : found.stored));
+  }
+}
+
+Merge& Merging::merge_of(std::uint32_t adapter, std::uint32_t target, std::string_view from) {
+  const DType dtype = base_.tensors[target].dtype;
+  if (dtype != DType::kFloat32 && dtype != DType::kFloat16 && dtype != DType::kBfloat16) {
+    throw of_adapter(ErrorCode::kUnsupported, adapters_[adapter], from,
+                     fmt::format("is for '{}', which is {}", base_.tensors[target].name, dtype_name(dtype)))
+        .because("weights of float32, float16 and bfloat16 are merged")
+        .hint("if the base model is quantized, add --dequantize");
+  }
+  Merge& merge = merges_[root(target)];
+  if (merge.last_adapter == adapter + 1) {
+    throw of_adapter(ErrorCode::kUnsupported, adapters_[adapter], from,
+                     fmt::format("changes '{}', which another of its tensors changes, too", base_.tensors[target].name));
+  }
+  merge.last_adapter = adapter + 1;
+  return merge;
+}
+
+void Merging::add_term(std::uint32_t adapter, const Pair& pair, std::uint32_t target, const LowRankProduct& product) {
+  const std::string_view from = name_of(adapter, pair);
+  const double scale = adapters_[adapter].config.scale_of(pair.module, product.rank) * adapters_[adapter].weight;
+  Merge& merge = merge_of(adapter, target, from);
+  const bool is_first = merge.terms.empty() && !merge.replaced;
+  if (merge.magnitude || (pair.magnitude != kNoIndex && (!is_first || adapters_[adapter].weight != 1))) {
+    throw of_adapter(ErrorCode::kUnsupported, adapters_[adapter], from,
+                     "has magnitudes (DoRA), which exclude weights and other adapters");
+  }
+  if (pair.magnitude != kNoIndex) {
+    const Tensor& magnitude = at(adapter, pair.magnitude);
+    if (checked_numel(magnitude.shape) != product.rows) throw misfit(adapter, pair, target);
+    merge.magnitude = Leaf{pair.magnitude, adapter + 1};
+  }
+  merge.terms.push_back({static_cast<float>(scale), std::make_shared<TensorExpression>(TensorExpression{product})});
+}
+
+void Merging::add_saved(std::uint32_t adapter, const Saved& saved, const Prefix& prefix) {
+  const Tensor& from = at(adapter, saved.tensor);
+  const std::optional<std::string> name = prefix.apply(saved.name);
+  const std::uint32_t target = name ? find(*name) : kNoIndex;
+  if (target == kNoIndex) throw missing(adapter, from.name);
+  if (from.shape != base_.tensors[target].shape) {
+    throw of_adapter(ErrorCode::kCorruption, adapters_[adapter], from.name,
+                     fmt::format("does not fit '{}'", base_.tensors[target].name))
+        .expected(to_string(base_.tensors[target].shape))
+        .found(to_string(from.shape));
+  }
+  Merge& merge = merge_of(adapter, target, from.name);
+  if (adapters_[adapter].weight != 1 || !merge.terms.empty() || merge.replaced) {
+    throw of_adapter(ErrorCode::kUnsupported, adapters_[adapter], from.name,
+                     "replaces a tensor, which excludes weights and other adapters before it");
+  }
+  merge.replaced = Leaf{saved.tensor, adapter + 1};
+}
+
+Formula Merging::make_formula(std::uint32_t tensor, const Merge& merge) const {
+  const Tensor& base = base_.tensors[tensor];
+  WeightedSum sum;
+  const Leaf weight = merge.replaced.value_or(Leaf{tensor, 0});
+  sum.terms.push_back({1, std::make_shared<TensorExpression>(TensorExpression{weight})});
+  sum.terms.insert(sum.terms.end(), merge.terms.begin(), merge.terms.end());
+  Formula formula;
+  formula.name = base.name;
+  formula.dtype = base.dtype;
+  formula.shape.assign(base.shape.begin(), base.shape.end());
+  formula.strides.resize(formula.shape.size());
+  row_major_strides(formula.shape, formula.strides);
+  formula.value = {std::move(sum)};
+  if (merge.magnitude) {
+    const auto value = std::make_shared<TensorExpression>(std::move(formula.value));
+    formula.value = {NormalizedRows{value, base.shape[1], *merge.magnitude}};
+  }
+  return formula;
+}
+
+}  // namespace
+
+std::unique_ptr<Reader> merge_adapters(std::unique_ptr<Reader> base, std::vector<Adapter> adapters,
+                                       std::vector<MergedAdapter>& counts) {
+  Computation merged = Merging(base->catalog(), adapters).make(counts);
+  std::vector<std::unique_ptr<Reader>> readers;
+  readers.push_back(std::move(base));
+  for (Adapter& adapter : adapters) readers.push_back(std::move(adapter.reader));
+  return std::make_unique<ComputedReader>(std::move(readers), std::move(merged));
+}
+
+}  // namespace shard

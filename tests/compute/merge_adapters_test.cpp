@@ -1,0 +1,187 @@
+#include "libshard/compute/merge_adapters.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+
+#include "tests/compute/stored.h"
+
+namespace shard {
+namespace {
+
+using test::Bytes;
+using test::bytes_of;
+using test::Numbers;
+using test::read_tensor;
+using test::Stored;
+
+constexpr DType kF32 = DType::kFloat32;
+constexpr const char* kPlain = R"({"peft_type": "LORA", "lora_alpha": 6})";
+
+/// Numbers with few bits, so that products and sums are exact in float32.
+std::vector<float> numbers(std::int64_t count, unsigned seed) {
+  std::mt19937 random(seed);
+  std::vector<float> values(static_cast<std::size_t>(count));
+  for (float& each : values) each = static_cast<float>(static_cast<int>(random() % 17) - 8) / 8;
+  return values;
+}
+
+std::vector<float> read_floats(Reader& reader, const std::string& name) {
+  const Bytes bytes = read_tensor(reader, name);
+  std::vector<float> values(bytes.size() / sizeof(float));
+  std::memcpy(values.data(), bytes.data(), bytes.size());
+  return values;
+}
+
+std::unique_ptr<Reader> merged(Stored base, Stored adapter, const std::string& config = kPlain, double weight = 1) {
+  std::vector<Adapter> adapters;
+  adapters.push_back(
+      {.reader = adapter.reader(), .config = parse_adapter_config(config, "c.json"), .weight = weight, .label = "x"});
+  std::vector<MergedAdapter> counts;
+  return merge_adapters(base.reader(), std::move(adapters), counts);
+}
+
+std::pair<ErrorCode, std::string> refusal(Stored base, Stored adapter, const std::string& config = kPlain) {
+  try {
+    merged(std::move(base), std::move(adapter), config);
+  } catch (const Error& error) {
+    return {error.code(), error.what()};
+  }
+  return {ErrorCode::kPeer, "none"};
+}
+
+Stored weights(const std::string& name, const Numbers& shape) {
+  Stored stored;
+  stored.add(name, kF32, shape, numbers(checked_numel(shape), 1));
+  return stored;
+}
+
+Stored pair(const std::string& module, const Numbers& a, const Numbers& b) {
+  Stored stored;
+  stored.add("base_model.model." + module + ".lora_A.weight", kF32, a, numbers(checked_numel(a), 2));
+  stored.add("base_model.model." + module + ".lora_B.weight", kF32, b, numbers(checked_numel(b), 3));
+  return stored;
+}
+
+TEST(MergeAdapters, IsTheLoopInDouble) {
+  constexpr std::int64_t kRows = 300, kColumns = 1001, kRank = 5;
+  const auto reader = merged(weights("m.q.weight", {kRows, kColumns}), pair("m.q", {kRank, kColumns}, {kRows, kRank}));
+  const std::vector<float> w = numbers(kRows * kColumns, 1), a = numbers(kRank * kColumns, 2), b = numbers(kRows * kRank, 3);
+  const std::vector<float> found = read_floats(*reader, "m.q.weight");
+  for (std::int64_t i = 0; i < kRows; ++i) {
+    for (std::int64_t j = 0; j < kColumns; ++j) {
+      double sum = 0;
+      for (std::int64_t k = 0; k < kRank; ++k) {
+        sum += static_cast<double>(b[static_cast<std::size_t>(i * kRank + k)]) *
+               static_cast<double>(a[static_cast<std::size_t>(k * kColumns + j)]);
+      }
+      const double wanted = static_cast<double>(w[static_cast<std::size_t>(i * kColumns + j)]) + sum * (6.0 / 5);
+      ASSERT_NEAR(found[static_cast<std::size_t>(i * kColumns + j)], wanted, 1e-5) << i << ' ' << j;
+    }
+  }
+}
+
+TEST(MergeAdapters, ReadsAnyRangeAsTheWhole) {
+  Stored base;
+  base.add_cut("m.q.weight", kF32, {60, 70}, bytes_of(numbers(60 * 70, 1)), 25, 33);
+  const auto reader = merged(std::move(base), pair("m.q", {3, 70}, {60, 3}));
+  const Bytes whole = read_tensor(*merged(weights("m.q.weight", {60, 70}), pair("m.q", {3, 70}, {60, 3})), "m.q.weight");
+  EXPECT_EQ(read_tensor(*reader, "m.q.weight"), whole);
+  const auto bytes = reader->bytes_of(reader->catalog().stored_of(reader->catalog().tensors[0]).storage);
+  std::mt19937 random(4);
+  for (int i = 0; i < 200; ++i) {
+    const std::size_t begin = random() % whole.size(), count = random() % std::min<std::size_t>(whole.size() - begin, 999) + 1;
+    Bytes part(count);
+    bytes->read_at(static_cast<std::int64_t>(begin), part);
+    ASSERT_TRUE(std::equal(part.begin(), part.end(), whole.begin() + static_cast<std::ptrdiff_t>(begin))) << begin;
+  }
+}
+
+TEST(MergeAdapters, FindsOnePrefixForAllModules) {
+  for (const auto& [base, adapter] : {std::pair{"model.l.q", "l.q"}, {"l.q", "model.l.q"}, {"language_model.l.q", "l.q"},
+                                      {"model.language_model.l.q", "model.l.q"}, {"l.q", "module.l.q"}}) {
+    const auto reader = merged(weights(std::string(base) + ".weight", {2, 3}), pair(adapter, {1, 3}, {2, 1}));
+    EXPECT_NE(read_floats(*reader, std::string(base) + ".weight"), numbers(6, 1)) << base;
+  }
+}
+
+TEST(MergeAdapters, TiedWeightsStayOne) {
+  Stored base = weights("a.weight", {2, 3});
+  base.add_alias("b.weight", "a.weight");
+  const auto reader = merged(base, pair("a", {1, 3}, {2, 1}));
+  EXPECT_EQ(reader->catalog().tensors[1].alias_of, 0U);
+  EXPECT_EQ(read_tensor(*reader, "a.weight"), read_tensor(*reader, "b.weight"));
+}
+
+TEST(MergeAdapters, ExpertsThatAreSquareFollowTheOthers) {
+  Stored base = weights("e.down", {2, 3, 3});
+  EXPECT_EQ(refusal(base, pair("e", {4, 3}, {3, 4})).first, ErrorCode::kUnsupported);
+  base.add("e.up", kF32, {2, 3, 6}, numbers(36, 5));
+  Stored adapter = pair("e", {4, 3}, {3, 4});
+  adapter.add("base_model.model.e.base_layer.lora_A.weight", kF32, {4, 3}, numbers(12, 6));
+  adapter.add("base_model.model.e.base_layer.lora_B.weight", kF32, {6, 4}, numbers(24, 7));
+  const auto reader = merged(base, adapter);
+  const std::vector<float> found = read_floats(*reader, "e.down"), w = numbers(18, 1), a = numbers(12, 2), b = numbers(12, 3);
+  for (std::size_t e = 0; e < 2; ++e) {
+    for (std::size_t i = 0; i < 3; ++i) {
+      for (std::size_t j = 0; j < 3; ++j) {  // in x out: A^T B^T.
+        float sum = 0;
+        for (std::size_t k = 0; k < 2; ++k) sum += a[(e * 2 + k) * 3 + i] * b[j * 4 + k * 2 + e];
+        EXPECT_FLOAT_EQ(found[(e * 3 + i) * 3 + j], w[(e * 3 + i) * 3 + j] + 3 * sum) << e << i << j;
+      }
+    }
+  }
+}
+
+TEST(MergeAdapters, RefusesByName) {
+  const Stored base = weights("m.q.weight", {2, 3});
+  EXPECT_EQ(refusal(base, pair("m.v", {1, 3}, {2, 1})).first, ErrorCode::kInvalidArgument);
+  EXPECT_EQ(refusal(base, pair("m.q", {1, 4}, {2, 1})).first, ErrorCode::kCorruption);
+  EXPECT_EQ(refusal(base, pair("m.q", {1, 3, 1, 1}, {2, 1, 1, 1})).first, ErrorCode::kUnsupported);
+  Stored half;
+  half.add("base_model.model.m.q.lora_A.weight", kF32, {1, 3}, numbers(3, 1));
+  const auto of_half = refusal(base, half);
+  EXPECT_EQ(of_half.first, ErrorCode::kCorruption);
+  EXPECT_NE(of_half.second.find("half a pair"), std::string::npos) << of_half.second;
+  Stored other = pair("m.q", {1, 3}, {2, 1});
+  other.add("base_model.model.m.q.lora_B.bias", kF32, {2}, numbers(2, 1));
+  EXPECT_EQ(refusal(base, other).first, ErrorCode::kUnsupported);
+  Stored bytes;
+  bytes.add("m.q.weight", DType::kFloat8E4m3fn, {2, 3}, Bytes(6));
+  EXPECT_EQ(refusal(bytes, pair("m.q", {1, 3}, {2, 1})).first, ErrorCode::kUnsupported);
+  EXPECT_EQ(refusal(base, pair("m.q", {1, 3}, {2, 1}), R"({"peft_type": "LORA", "lora_alpha": 1, "use_dora": true})").first,
+            ErrorCode::kCorruption);
+}
+
+TEST(AdapterConfig, TheFirstPatternThatMatchesCounts) {
+  const AdapterConfig config = parse_adapter_config(
+      R"({"peft_type": "LORA", "lora_alpha": 8, "alpha_pattern": {"z.q": 2, "q": 4, "layers\\.[0-9]+\\.k": 16}})", "c");
+  EXPECT_EQ(config.scale_of("a.z.q", 2), 1);
+  EXPECT_EQ(config.scale_of("a.y.q", 2), 2);
+  EXPECT_EQ(config.scale_of("layers.12.k", 2), 8);
+  EXPECT_EQ(config.scale_of("layers.12.kk", 2), 4);
+  EXPECT_EQ(parse_adapter_config(R"({"peft_type": "LORA", "lora_alpha": 8, "use_rslora": true})", "c").scale_of("q", 16), 2);
+}
+
+TEST(AdapterConfig, MalformedOnesAreRefused) {
+  const auto code = [](const std::string& text) {
+    try {
+      parse_adapter_config(text, "c");
+    } catch (const Error& error) {
+      return error.code();
+    }
+    return ErrorCode::kPeer;
+  };
+  for (const char* text : {"", "[]", "{", R"({"peft_type": "LORA"})", R"({"peft_type": "LORA", "lora_alpha": "8"})",
+                           R"({"peft_type": "LORA", "lora_alpha": 8, "use_dora": 1})",
+                           R"({"peft_type": "LORA", "lora_alpha": 8, "alpha_pattern": {"q": null}})"}) {
+    EXPECT_EQ(code(text), ErrorCode::kCorruption) << text;
+  }
+  EXPECT_EQ(code("{}"), ErrorCode::kUnsupported);
+  EXPECT_EQ(code(R"j({"peft_type": "LORA", "lora_alpha": 8, "alpha_pattern": {"(?=q)": 1}})j"), ErrorCode::kUnsupported);
+  EXPECT_EQ(code(std::string(100'000, '[')), ErrorCode::kCorruption);
+}
+
+}  // namespace
+}  // namespace shard

@@ -1,0 +1,177 @@
+"""--lora: merged weights are those of PEFT's merge_and_unload, at most one rounding apart."""
+import json
+import sys
+import tempfile
+import unittest
+import warnings
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file, save_file
+from support import shardctl
+from torch import nn
+from transformers.pytorch_utils import Conv1D
+
+PEFT = Path(sys.prefix) / "peft"  # scripts/setup installs peft there, and accelerate and psutil for it.
+TRAINERS = Path(sys.prefix) / "trainers"
+if PEFT.is_dir():
+    sys.path += [str(PEFT), str(TRAINERS)]
+    from peft import LoraConfig, get_peft_model
+
+
+class Experts(nn.Module):
+    def __init__(self, is_transposed: bool):
+        super().__init__()
+        self.is_transposed = is_transposed
+        hidden, inner = 12, 10
+        shapes = ((3, hidden, 2 * inner), (3, inner, hidden)) if is_transposed else ((3, 2 * inner, hidden), (3, hidden, inner))
+        self.gate_up_proj, self.down_proj = (nn.Parameter(torch.randn(shape)) for shape in shapes)
+
+
+class Layer(nn.Module):
+    def __init__(self, is_transposed: bool):
+        super().__init__()
+        self.q_proj, self.o_proj, self.conv = nn.Linear(32, 48), nn.Linear(300, 32, bias=False), Conv1D(20, 32)
+        self.experts = Experts(is_transposed)
+
+
+class Model(nn.Module):
+    def __init__(self, is_transposed: bool = False):
+        super().__init__()
+        self.embed = nn.Embedding(70, 32)
+        self.layers = nn.ModuleList(Layer(is_transposed) for _ in range(2))
+        self.head = nn.Linear(32, 70, bias=False)
+
+    def forward(self, x):
+        return x
+
+
+def randomize(model: nn.Module) -> None:
+    """B is zero at first."""
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "lora_" in name:
+                parameter += torch.randn_like(parameter) / 8
+
+
+def is_near(found: torch.Tensor, wanted: torch.Tensor, base: torch.Tensor) -> bool:
+    """One rounding of bfloat16; in float32 as far as the orders of sums differ."""
+    apart = (found.double() - wanted.double()).abs()
+    if wanted.dtype == torch.float32:
+        return apart.max() <= 2e-6 * wanted.abs().max()
+    largest = torch.maximum(wanted.abs(), base.abs()).double().clamp(min=1e-30)
+    return bool((apart <= torch.ldexp(torch.ones_like(largest), torch.frexp(largest).exponent - 8)).all())
+
+
+@unittest.skipUnless(PEFT.is_dir(), f"{PEFT} is not there: run scripts/setup clients")
+class Lora(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(prefix="shardctl-lora-")
+        self.addCleanup(folder.cleanup)
+        self.dir = Path(folder.name)
+        torch.manual_seed(0)
+        warnings.simplefilter("ignore")
+
+    def train(self, model: nn.Module, name: str = "adapter", **options):
+        """Saves the base and an adapter. Returns the base's tensors and PEFT's model."""
+        base = {key: tensor.detach().clone().contiguous() for key, tensor in model.state_dict().items()}
+        save_file(base, self.dir / "base.safetensors")
+        peft = get_peft_model(model, LoraConfig(**options))
+        randomize(peft)
+        peft.save_pretrained(self.dir / name)
+        return base, peft
+
+    def merged(self, *options, source: str = "base.safetensors") -> dict[str, torch.Tensor]:
+        shardctl("convert", self.dir / source, "-o", self.dir / "merged.safetensors", "--force", *options)
+        return load_file(self.dir / "merged.safetensors")
+
+    def expect(self, model: nn.Module, changed: int, **options) -> None:
+        base, peft = self.train(model, **options)
+        wanted = dict(peft.merge_and_unload().state_dict())
+        for words in ((), ("-j", 1, "--max-memory", "1MiB"), ("--local-ranks", 2)):
+            found = self.merged("--lora", self.dir / "adapter", *words)
+            self.assertEqual(found.keys(), wanted.keys())
+            differing = 0
+            for name, tensor in wanted.items():
+                self.assertEqual((found[name].dtype, found[name].shape), (tensor.dtype, tensor.shape), name)
+                self.assertTrue(is_near(found[name], tensor, base[name]), name)
+                differing += not torch.equal(found[name], base[name])
+            self.assertEqual(differing, changed)
+
+    def test_linear_layers_and_embeddings(self):
+        self.expect(Model(), 5, r=4, lora_alpha=6, target_modules=["q_proj", "o_proj", "embed"])
+
+    def test_bfloat16_is_at_most_one_rounding_apart(self):
+        self.expect(Model().bfloat16(), 4, r=16, lora_alpha=32, target_modules=["q_proj", "o_proj"])
+
+    def test_ranks_and_alphas_by_pattern_and_the_other_scale(self):
+        self.expect(Model(), 4, r=4, lora_alpha=6, use_rslora=True, rank_pattern={"layers.0.q_proj": 7},
+                    alpha_pattern={"layers.1.q_proj": 3, r"layers\\.\\d+\\.q_proj": 5, "o_proj": 9}, target_modules=["q_proj", "o_proj"])
+
+    def test_weights_of_conv1d_are_transposed(self):
+        self.expect(Model(), 2, r=4, fan_in_fan_out=True, target_modules=["conv"])
+
+    def test_dora_scales_whole_rows(self):
+        self.expect(Model(), 4, r=4, use_dora=True, target_modules=["q_proj", "o_proj"])
+
+    def test_modules_to_save_replace(self):
+        model = Model()
+        base, peft = self.train(model, r=4, target_modules=["q_proj"], modules_to_save=["head"])
+        with torch.no_grad():
+            for name, parameter in peft.named_parameters():
+                if "modules_to_save" in name:
+                    parameter += 1
+        peft.save_pretrained(self.dir / "adapter")
+        found = self.merged("--lora", self.dir / "adapter")
+        self.assertTrue(torch.equal(found["head.weight"], base["head.weight"] + 1))
+
+    def test_fused_experts_of_both_orders_and_nestings(self):
+        for is_transposed in (False, True):
+            for targets in (["experts.gate_up_proj"], ["experts.down_proj", "experts.gate_up_proj"], ["experts.down_proj"]):
+                with self.subTest(is_transposed=is_transposed, targets=targets):
+                    self.expect(Model(is_transposed), 2 * len(targets), r=3, lora_alpha=5, target_modules=[],
+                                target_parameters=targets)
+
+    def test_several_adapters_with_weights_through_every_format(self):
+        base, peft = self.train(Model(), r=4, target_modules=["q_proj"])
+        delta = {name: tensor - base[name] for name, tensor in peft.merge_and_unload().state_dict().items()}
+        adapter, sharded = self.dir / "adapter", self.dir / "sharded"
+        shardctl("split", self.dir / "base.safetensors", "-o", sharded, "--ranks", 3, "-q")
+        (self.dir / "as-torch").mkdir()
+        shardctl("gather", adapter, "-o", self.dir / "as-torch/adapter_model.bin", "-q")
+        (self.dir / "as-torch/adapter_config.json").write_bytes((adapter / "adapter_config.json").read_bytes())
+        words = ("--lora", adapter, "--lora", f"{self.dir / 'as-torch'}=-0.5")
+        for source in ("base.safetensors", "sharded"):
+            found = self.merged(*words, source=source)
+            for name, tensor in base.items():
+                torch.testing.assert_close(found[name], tensor + 0.5 * delta[name], msg=name)
+        shardctl("diff", self.dir / "base.safetensors", self.dir / "merged.safetensors", *words)
+        shardctl("diff", self.dir / "base.safetensors", self.dir / "merged.safetensors", code=1)
+        digest = shardctl("digest", self.dir / "base.safetensors", *words)
+        self.assertEqual(digest, shardctl("digest", self.dir / "merged.safetensors"))
+
+    def test_adapters_in_training_checkpoints(self):
+        base, peft = self.train(Model(), r=4, target_modules=["q_proj"])
+        whole = {name: tensor.contiguous() for name, tensor in peft.state_dict().items()}
+        run = self.dir / "run"
+        run.mkdir()
+        torch.save({"model": whole, "step": 3}, self.dir / "training.pt")
+        shardctl("split", self.dir / "training.pt", "-o", run / "dcp", "--ranks", 2, "-q")
+        (run / "dcp/adapter_config.json").write_bytes((self.dir / "adapter/adapter_config.json").read_bytes())
+        wanted = self.merged("--lora", self.dir / "adapter")
+        found = self.merged("--lora", run / "dcp")
+        self.assertTrue(all(torch.equal(found[name], tensor) for name, tensor in wanted.items()))
+
+    def test_refusals(self):
+        self.train(Model(), r=4, target_modules=["q_proj"])
+        config = json.loads((self.dir / "adapter/adapter_config.json").read_text())
+        for key, value in {"peft_type": "LOHA", "use_qalora": True, "use_bdlora": {"nblocks": 2}, "lora_bias": True, "bias": "all",
+                           "trainable_token_indices": [1], "alora_invocation_tokens": [1], "layer_replication": [[0, 1]],
+                           "velora_config": {"a": 1}, "kasa_config": {"a": 1}, "monteclora_config": {"a": 1},
+                           "arrow_config": {"a": 1}, "init_lora_weights": "pissa_niter_4"}.items():
+            (self.dir / "adapter/adapter_config.json").write_text(json.dumps(config | {key: value}))
+            shardctl("convert", self.dir / "base.safetensors", "-o", self.dir / "x.pt", "--lora", self.dir / "adapter", code=8)
+
+
+if __name__ == "__main__":
+    unittest.main()
