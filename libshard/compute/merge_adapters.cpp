@@ -28,8 +28,8 @@ Error of_adapter(ErrorCode code, const Adapter& adapter, std::string_view tensor
 
 /// The tensors of one module of an adapter; kNoIndex: it has none.
 struct Pair {
-  std::string module;         ///< Its name in the base model, as the adapter knows it.
-  int depth = 0;              ///< How many adapters are around it: see ExpertPairs.
+  std::string module;  ///< Its name in the base model, as the adapter knows it.
+  int depth = 0;       ///< How many adapters are around it: see ExpertPairs.
   std::uint32_t a = kNoIndex, b = kNoIndex, magnitude = kNoIndex;
   bool is_embedding = false;
 };
@@ -103,7 +103,8 @@ class PartsFinder {
         throw of_adapter(ErrorCode::kCorruption, adapter_, at.name, "is half a pair: the other tensor is missing");
       }
       if (!is_float(at.dtype) || !is_castable(at.dtype)) {
-        throw of_adapter(ErrorCode::kUnsupported, adapter_, at.name, "has an unknown dtype").found(dtype_name(at.dtype));
+        throw of_adapter(ErrorCode::kUnsupported, adapter_, at.name, "has an unknown dtype")
+            .found(dtype_name(at.dtype));
       }
       if (tensor == pair.magnitude || at.shape.size() == 2) continue;
       throw of_adapter(ErrorCode::kUnsupported, adapter_, at.name, "is not a matrix").found(to_string(at.shape));
@@ -130,10 +131,16 @@ struct Prefix {
     return std::string(add).append(name.substr(strip.size()));
   }
 };
-constexpr std::array kPrefixes{Prefix{"", ""},          Prefix{"", "model."},       Prefix{"", "language_model."},
-                               Prefix{"", "module."},   Prefix{"model.", ""},       Prefix{"language_model.", ""},
-                               Prefix{"module.", ""},   Prefix{"model.", "language_model.model."},
-                               Prefix{"model.", "model.language_model."},           Prefix{"model.language_model.", "model."},
+constexpr std::array kPrefixes{Prefix{"", ""},
+                               Prefix{"", "model."},
+                               Prefix{"", "language_model."},
+                               Prefix{"", "module."},
+                               Prefix{"model.", ""},
+                               Prefix{"language_model.", ""},
+                               Prefix{"module.", ""},
+                               Prefix{"model.", "language_model.model."},
+                               Prefix{"model.", "model.language_model."},
+                               Prefix{"model.language_model.", "model."},
                                Prefix{"model.language_model.", "language_model.model."}};
 
 /// The changes of one tensor of the base model.
@@ -276,10 +283,11 @@ void Merging::add_pair(std::uint32_t adapter, const Pair& pair, const std::strin
     throw of_adapter(ErrorCode::kUnsupported, adapters_[adapter], name_of(adapter, pair),
                      "has magnitudes (DoRA) for a transposed weight");
   }
-  const Factor of_a{{pair.a, adapter + 1}, is_transposed ? std::array<std::int64_t, 3>{0, 1, in} : std::array<std::int64_t, 3>{0, in, 1}};
-  const Factor of_b{{pair.b, adapter + 1}, is_transposed ? std::array<std::int64_t, 3>{0, 1, rank} : std::array<std::int64_t, 3>{0, rank, 1}};
-  add_term(adapter, pair, target,
-           {1, rows, columns, rank, is_transposed ? of_a : of_b, is_transposed ? of_b : of_a});
+  const Factor of_a{{pair.a, adapter + 1},
+                    is_transposed ? std::array<std::int64_t, 3>{0, 1, in} : std::array<std::int64_t, 3>{0, in, 1}};
+  const Factor of_b{{pair.b, adapter + 1},
+                    is_transposed ? std::array<std::int64_t, 3>{0, 1, rank} : std::array<std::int64_t, 3>{0, rank, 1}};
+  add_term(adapter, pair, target, {1, rows, columns, rank, is_transposed ? of_a : of_b, is_transposed ? of_b : of_a});
 }
 
 /// Pairs for parameters of experts. A is [experts * rank, in] and B is [out, rank * experts], experts last.
@@ -315,7 +323,7 @@ void Merging::add_experts(std::uint32_t adapter, const std::vector<Pair>& pairs,
     Stored stored;
   };
   std::vector<Found> all;
-  std::optional<Stored> known;  // Of weights that are not square.
+  std::optional<Stored> known;  // The form of weights that are not square.
   for (const Pair& pair : pairs) {
     const Tensor &a = at(adapter, pair.a), &b = at(adapter, pair.b);
     const std::vector<std::uint32_t> parameters = parameters_of(*prefix.apply(pair.module));
@@ -327,7 +335,8 @@ void Merging::add_experts(std::uint32_t adapter, const std::vector<Pair>& pairs,
     if (fitting.empty()) throw misfit(adapter, pair, parameters.front());
     if (fitting.size() > 1) {
       throw of_adapter(ErrorCode::kUnsupported, adapters_[adapter], a.name, "fits several parameters of its module")
-          .found(fmt::format("{} and {}", base_.tensors[fitting[0].target].name, base_.tensors[fitting[1].target].name));
+          .found(
+              fmt::format("{} and {}", base_.tensors[fitting[0].target].name, base_.tensors[fitting[1].target].name));
     }
     if (a.shape[1] != b.shape[0]) known = fitting.front().stored;
     all.push_back(fitting.front());
@@ -356,8 +365,9 @@ Merge& Merging::merge_of(std::uint32_t adapter, std::uint32_t target, std::strin
   }
   Merge& merge = merges_[root(target)];
   if (merge.last_adapter == adapter + 1) {
-    throw of_adapter(ErrorCode::kUnsupported, adapters_[adapter], from,
-                     fmt::format("changes '{}', which another of its tensors changes, too", base_.tensors[target].name));
+    throw of_adapter(
+        ErrorCode::kUnsupported, adapters_[adapter], from,
+        fmt::format("changes '{}', which another of its tensors changes, too", base_.tensors[target].name));
   }
   merge.last_adapter = adapter + 1;
   return merge;
