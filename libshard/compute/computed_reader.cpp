@@ -98,6 +98,7 @@ struct ComputedPart {
   std::int32_t rank = -1;
 };
 
+/// The boxes of a computed tensor that ranks store.
 struct ComputedParts {
   std::vector<ComputedPart> parts;
   bool is_like_operand = false;  ///< The boxes are those of the operand.
@@ -166,7 +167,8 @@ ComputedReader::ComputedReader(std::vector<std::unique_ptr<Reader>> readers, Com
   }
   std::vector<bool> is_dropped(first.tensors.size());
   for (const std::uint32_t tensor : computation.dropped) is_dropped[tensor] = true;
-  // Until the tensors are sorted, their source fields have their indices here: a tensor, or behind those a formula.
+  // validate_catalog sorts the tensors. Until then, `source` is the index of a tensor of the first reader, or that of a
+  // formula plus the number of those tensors.
   catalog_.tensors.clear();
   for (std::uint32_t i = 0; i < first.tensors.size(); ++i) {
     if (is_dropped[i]) continue;
@@ -275,7 +277,7 @@ void ComputedReader::lose_with_operands(Findings& findings) const {
   }
 }
 
-/// Refreshes the entries that are the first reader's, which are in front.
+/// Copies the first reader's entries again after they changed. They come before the entries of formulas.
 void ComputedReader::take_stored() {
   const Catalog& first = readers_.front()->catalog();
   std::ranges::copy(first.storages, catalog_.storages.begin());

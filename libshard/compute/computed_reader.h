@@ -1,7 +1,7 @@
 /// \file
 /// ComputedReader: a source of tensors that are computed on the way, by formulas over the tensors of other sources.
 ///
-/// Each formula is one more tensor with one storage that is not plain, behind the storages of the first reader. Its
+/// Each formula adds a tensor with one storage that is not plain. These storages follow those of the first reader. Its
 /// bytes are computed when they are read (Reader::bytes_of), so selection, planner, writers, ranks and verbs treat it
 /// like any other tensor. It is sharded like its first operand, if that operand's boxes are boxes of the tensor.
 /// Nothing is computed twice if ranges are read in order.

@@ -24,7 +24,7 @@ namespace {
 using Form = QuantizedForm;
 using Role = QuantizedRole;
 
-/// Matrices behind one another: the last two dimensions, and the product of those before.
+/// A stack of matrices: the last two dimensions, and the product of those before.
 struct Matrices {
   std::int64_t slices = 1, rows = 1, columns = 1;
 };
@@ -191,6 +191,7 @@ class ModuleFormula {
     return std::nullopt;
   }
 
+  /// The sides of blocks that any scheme of the configuration states.
   std::vector<std::int64_t> stated_sides(bool of_rows) const {
     std::vector<std::int64_t> sides;
     for (const QuantizationScheme& scheme : facts_.schemes) {
@@ -240,6 +241,7 @@ class ModuleFormula {
     throw wrong(tensor, "the number of scales does not fit the weight").expected(fmt::format("{} numbers", wanted));
   }
 
+  /// The second level of scales: one number, or one per slice. `divides`: scales are divided by it.
   void set_second(bool divides) {
     need(second_, "its global scale is");
     const std::int64_t count = checked_numel(at(second_).shape);
@@ -282,6 +284,7 @@ class ModuleFormula {
     set_row_groups(32);
   }
 
+  /// The form of GPT-OSS: [..., groups, 16 bytes], with the last two logical dimensions exchanged.
   void make_mxfp4_blocks() {
     const Dims shape = weight().shape;
     const int dims = shape.size();
@@ -426,7 +429,7 @@ class ModuleFormula {
     codes_.row_group = Leaf{group_index_};
   }
 
-  /// From the group index, or else from the zero points, which are packed alike.
+  /// From the group index, or else from the zero points, which are packed in the same way.
   int gptq_bits(std::int64_t words) const {
     const auto from = [&](std::int64_t all_words, std::int64_t codes) -> std::int64_t {
       const std::int64_t all_bits = checked_mul(all_words, kPackedWordBits);
@@ -505,6 +508,7 @@ class ModuleFormula {
 /// Numbers about the form under names that no other tensor has.
 bool describes_form(std::string_view name) { return name.ends_with(".weight_format"); }
 
+/// A module with a weight or with scales, but not both.
 Error incomplete(const Catalog& catalog, const QuantizedPart& part, const QuantizedModule& module) {
   const std::string_view tensor = catalog.tensors[part.members_of(module).front().tensor].name;
   return Error(ErrorCode::kCorruption,
