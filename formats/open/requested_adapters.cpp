@@ -68,7 +68,8 @@ Adapter open_adapter(const SourcePlace& place, const SourceRequest& request, con
   SourceRequest own;
   own.paths = {source_of(place.store, wanted.path)};
   own.opaque_globals = request.opaque_globals;
-  OpenSource source = open_source(place, own, {.findings = &faults, .on_step = options.on_step, .on_detail = options.on_detail});
+  OpenSource source =
+      open_source(place, own, {.findings = &faults, .on_step = options.on_step, .on_detail = options.on_detail});
   const ModelPart part = find_adapter(source.catalog());
   if (!part.is_adapter) {
     throw Error(ErrorCode::kInvalidArgument, fmt::format("cannot merge {}: it contains no adapter", wanted.path))
@@ -108,7 +109,8 @@ void merge_requested(const SourcePlace& place, const SourceRequest& request, con
   if (!options.on_note) return;
   for (std::size_t i = 0; i < counts.size(); ++i) {
     options.on_note(fmt::format("merged {}: {} found, {} used, 0 unused; {} replaced", request.adapters[i].path,
-                                plural(counts[i].pairs, "pair"), counts[i].pairs, plural(counts[i].replaced, "tensor")));
+                                plural(counts[i].pairs, "pair"), counts[i].pairs,
+                                plural(counts[i].replaced, "tensor")));
   }
 }
 

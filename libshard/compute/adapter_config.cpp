@@ -48,14 +48,22 @@ namespace {
 using Json = nlohmann::ordered_json;  // The first key that matches counts.
 
 /// Keys of forms that cannot be merged, unless their value is null, false, 0 or empty.
-constexpr std::array<std::string_view, 10> kRefused{
-    "use_qalora",        "use_bdlora",    "lora_bias",        "trainable_token_indices", "alora_invocation_tokens",
-    "layer_replication", "velora_config", "monteclora_config", "arrow_config", "kasa_config"};
+constexpr std::array<std::string_view, 10> kRefused{"use_qalora",
+                                                    "use_bdlora",
+                                                    "lora_bias",
+                                                    "trainable_token_indices",
+                                                    "alora_invocation_tokens",
+                                                    "layer_replication",
+                                                    "velora_config",
+                                                    "monteclora_config",
+                                                    "arrow_config",
+                                                    "kasa_config"};
 /// Ways of initialisation that change the base model.
 constexpr std::array<std::string_view, 5> kChangesBase{"pissa", "olora", "corda", "loftq", "lora_ga"};
 
 Error refused(const std::string& file, std::string_view key, const std::string& found) {
-  return Error(ErrorCode::kUnsupported, fmt::format("cannot merge this adapter: '{}' in {} is not supported", key, file))
+  return Error(ErrorCode::kUnsupported,
+               fmt::format("cannot merge this adapter: '{}' in {} is not supported", key, file))
       .in_file(file)
       .found(found)
       .hint("merge it with the library that trained it");
@@ -91,7 +99,8 @@ void refuse_forms(const Json& config, const std::string& file) {
   if (!bias.empty() && bias != "none") throw refused(file, "bias", bias).expected("none");
   for (const std::string_view key : kRefused) {
     const auto found = config.find(key);
-    if (found != config.end() && !is_off(*found)) throw refused(file, key, found->dump(-1, ' ', true, Json::error_handler_t::replace));
+    if (found != config.end() && !is_off(*found))
+      throw refused(file, key, found->dump(-1, ' ', true, Json::error_handler_t::replace));
   }
   const std::string start = text_at(config, "init_lora_weights");
   const auto is_start = [&](std::string_view each) { return start.starts_with(each); };

@@ -15,8 +15,8 @@ class AdapterAlphas;
 struct AdapterConfig {
   static constexpr std::int64_t kMostBytes = 1 << 20;
 
-  bool is_rslora = false;        ///< The scale is alpha / sqrt(rank), not alpha / rank.
-  bool is_dora = false;          ///< Each weight has a magnitude for each of its rows.
+  bool is_rslora = false;          ///< The scale is alpha / sqrt(rank), not alpha / rank.
+  bool is_dora = false;            ///< Each weight has a magnitude for each of its rows.
   bool is_fan_in_fan_out = false;  ///< Weights are stored as [in, out].
   /// The alpha of each module: of the first key of `alpha_pattern` that matches, or else `lora_alpha`.
   std::shared_ptr<const AdapterAlphas> alphas;

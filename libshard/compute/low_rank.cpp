@@ -53,8 +53,8 @@ class FactorRows {
  public:
   FactorRows(const Factor& factor, Readers readers, std::int64_t slices, std::int64_t rows, std::int64_t columns)
       : factor_(factor), operand_(readers, factor.tensor), columns_(columns) {
-    is_dense_ = factor.strides[2] == 1 && factor.strides[1] == columns &&
-                (slices == 1 || factor.strides[0] == rows * columns);
+    is_dense_ =
+        factor.strides[2] == 1 && factor.strides[1] == columns && (slices == 1 || factor.strides[0] == rows * columns);
   }
 
   /// Rows [first, last) of a slice, row-major. Valid until the next call.

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <optional>
 #include <string_view>
 #include <utility>
@@ -19,6 +20,9 @@ namespace shard {
 namespace {
 
 constexpr std::string_view kWrapper = "base_model.model.", kNested = ".base_layer", kMark = ".lora_";
+constexpr int kMostNested = 16;
+/// Factors are in memory. Larger ones than this must be in proportion to the files of their adapter.
+constexpr std::int64_t kMostFreeBytes = 64 << 20, kMostPerFileByte = 16;
 
 Error of_adapter(ErrorCode code, const Adapter& adapter, std::string_view tensor, std::string_view what) {
   return Error(code, fmt::format("cannot merge {}: '{}' {}", adapter.label, tensor, what))
@@ -28,8 +32,8 @@ Error of_adapter(ErrorCode code, const Adapter& adapter, std::string_view tensor
 
 /// The tensors of one module of an adapter; kNoIndex: it has none.
 struct Pair {
-  std::string module;         ///< Its name in the base model, as the adapter knows it.
-  int depth = 0;              ///< How many adapters are around it: see ExpertPairs.
+  std::string module;  ///< Its name in the base model, as the adapter knows it.
+  int depth = 0;       ///< How many adapters are around it: see ExpertPairs.
   std::uint32_t a = kNoIndex, b = kNoIndex, magnitude = kNoIndex;
   bool is_embedding = false;
 };
@@ -49,7 +53,9 @@ struct Parts {
 /// Sorts the tensors of an adapter into pairs.
 class PartsFinder {
  public:
-  explicit PartsFinder(const Adapter& adapter) : adapter_(adapter), catalog_(adapter.reader->catalog()) {}
+  explicit PartsFinder(const Adapter& adapter) : adapter_(adapter), catalog_(adapter.reader->catalog()) {
+    for (const File& file : catalog_.files) file_bytes_ += static_cast<double>(file.bytes);
+  }
 
   Parts find() {
     for (std::uint32_t i = 0; i < catalog_.tensors.size(); ++i) take(i);
@@ -103,10 +109,18 @@ class PartsFinder {
         throw of_adapter(ErrorCode::kCorruption, adapter_, at.name, "is half a pair: the other tensor is missing");
       }
       if (!is_float(at.dtype) || !is_castable(at.dtype)) {
-        throw of_adapter(ErrorCode::kUnsupported, adapter_, at.name, "has an unknown dtype").found(dtype_name(at.dtype));
+        throw of_adapter(ErrorCode::kUnsupported, adapter_, at.name, "has an unknown dtype")
+            .found(dtype_name(at.dtype));
       }
-      if (tensor == pair.magnitude || at.shape.size() == 2) continue;
-      throw of_adapter(ErrorCode::kUnsupported, adapter_, at.name, "is not a matrix").found(to_string(at.shape));
+      check_size(at);
+      if (tensor == pair.magnitude) continue;
+      if (at.shape.size() != 2) {
+        throw of_adapter(ErrorCode::kUnsupported, adapter_, at.name, "is not a matrix").found(to_string(at.shape));
+      }
+      if (checked_numel(at.shape) == 0) throw of_adapter(ErrorCode::kCorruption, adapter_, at.name, "has no elements");
+    }
+    if (pair.depth > kMostNested) {
+      throw of_adapter(ErrorCode::kUnsupported, adapter_, catalog_.tensors[pair.a].name, "is nested too deeply");
     }
     if (adapter_.config.is_dora == (pair.magnitude != kNoIndex)) return;
     throw of_adapter(ErrorCode::kCorruption, adapter_, catalog_.tensors[pair.a].name,
@@ -114,8 +128,17 @@ class PartsFinder {
                                              : "has a lora_magnitude_vector, but use_dora is not set");
   }
 
+  void check_size(const Tensor& factor) const {
+    const std::int64_t bytes = checked_bytes(checked_numel(factor.shape), DType::kFloat32);
+    if (bytes <= kMostFreeBytes || static_cast<double>(bytes) <= static_cast<double>(kMostPerFileByte) * file_bytes_)
+      return;
+    throw of_adapter(ErrorCode::kCorruption, adapter_, factor.name, "is out of proportion to the adapter's files")
+        .found(to_string(factor.shape));
+  }
+
   const Adapter& adapter_;
   const Catalog& catalog_;
+  double file_bytes_ = 0;
   HashMap<std::string, std::size_t> by_module_;
   Parts parts_;
 };
@@ -130,10 +153,16 @@ struct Prefix {
     return std::string(add).append(name.substr(strip.size()));
   }
 };
-constexpr std::array kPrefixes{Prefix{"", ""},          Prefix{"", "model."},       Prefix{"", "language_model."},
-                               Prefix{"", "module."},   Prefix{"model.", ""},       Prefix{"language_model.", ""},
-                               Prefix{"module.", ""},   Prefix{"model.", "language_model.model."},
-                               Prefix{"model.", "model.language_model."},           Prefix{"model.language_model.", "model."},
+constexpr std::array kPrefixes{Prefix{"", ""},
+                               Prefix{"", "model."},
+                               Prefix{"", "language_model."},
+                               Prefix{"", "module."},
+                               Prefix{"model.", ""},
+                               Prefix{"language_model.", ""},
+                               Prefix{"module.", ""},
+                               Prefix{"model.", "language_model.model."},
+                               Prefix{"model.", "model.language_model."},
+                               Prefix{"model.language_model.", "model."},
                                Prefix{"model.language_model.", "language_model.model."}};
 
 /// The changes of one tensor of the base model.
@@ -194,7 +223,8 @@ class Merging {
   MergedAdapter add_adapter(std::uint32_t adapter);
   const Prefix& choose_prefix(const Parts& parts) const;
   bool has(const std::string& module) const {
-    return find(module + ".weight") != kNoIndex || !parameters_of(module).empty();
+    const auto at = std::ranges::lower_bound(base_.tensors, std::string_view(module + "."), {}, &Tensor::name);
+    return at != base_.tensors.end() && at->name.starts_with(module + ".");
   }
   void add_pair(std::uint32_t adapter, const Pair& pair, const std::string& module);
   void add_experts(std::uint32_t adapter, const std::vector<Pair>& pairs, const Prefix& prefix);
@@ -276,10 +306,11 @@ void Merging::add_pair(std::uint32_t adapter, const Pair& pair, const std::strin
     throw of_adapter(ErrorCode::kUnsupported, adapters_[adapter], name_of(adapter, pair),
                      "has magnitudes (DoRA) for a transposed weight");
   }
-  const Factor of_a{{pair.a, adapter + 1}, is_transposed ? std::array<std::int64_t, 3>{0, 1, in} : std::array<std::int64_t, 3>{0, in, 1}};
-  const Factor of_b{{pair.b, adapter + 1}, is_transposed ? std::array<std::int64_t, 3>{0, 1, rank} : std::array<std::int64_t, 3>{0, rank, 1}};
-  add_term(adapter, pair, target,
-           {1, rows, columns, rank, is_transposed ? of_a : of_b, is_transposed ? of_b : of_a});
+  const Factor of_a{{pair.a, adapter + 1},
+                    is_transposed ? std::array<std::int64_t, 3>{0, 1, in} : std::array<std::int64_t, 3>{0, in, 1}};
+  const Factor of_b{{pair.b, adapter + 1},
+                    is_transposed ? std::array<std::int64_t, 3>{0, 1, rank} : std::array<std::int64_t, 3>{0, rank, 1}};
+  add_term(adapter, pair, target, {1, rows, columns, rank, is_transposed ? of_a : of_b, is_transposed ? of_b : of_a});
 }
 
 /// Pairs for parameters of experts. A is [experts * rank, in] and B is [out, rank * experts], experts last.
@@ -324,10 +355,12 @@ void Merging::add_experts(std::uint32_t adapter, const std::vector<Pair>& pairs,
       const std::optional<Stored> stored = ExpertPairs::fit(base_.tensors[target], a, b);
       if (stored) fitting.push_back({&pair, target, *stored});
     }
+    if (parameters.empty()) throw missing(adapter, a.name);
     if (fitting.empty()) throw misfit(adapter, pair, parameters.front());
     if (fitting.size() > 1) {
       throw of_adapter(ErrorCode::kUnsupported, adapters_[adapter], a.name, "fits several parameters of its module")
-          .found(fmt::format("{} and {}", base_.tensors[fitting[0].target].name, base_.tensors[fitting[1].target].name));
+          .found(
+              fmt::format("{} and {}", base_.tensors[fitting[0].target].name, base_.tensors[fitting[1].target].name));
     }
     if (a.shape[1] != b.shape[0]) known = fitting.front().stored;
     all.push_back(fitting.front());
@@ -356,8 +389,9 @@ Merge& Merging::merge_of(std::uint32_t adapter, std::uint32_t target, std::strin
   }
   Merge& merge = merges_[root(target)];
   if (merge.last_adapter == adapter + 1) {
-    throw of_adapter(ErrorCode::kUnsupported, adapters_[adapter], from,
-                     fmt::format("changes '{}', which another of its tensors changes, too", base_.tensors[target].name));
+    throw of_adapter(
+        ErrorCode::kUnsupported, adapters_[adapter], from,
+        fmt::format("changes '{}', which another of its tensors also changes", base_.tensors[target].name));
   }
   merge.last_adapter = adapter + 1;
   return merge;
@@ -366,6 +400,11 @@ Merge& Merging::merge_of(std::uint32_t adapter, std::uint32_t target, std::strin
 void Merging::add_term(std::uint32_t adapter, const Pair& pair, std::uint32_t target, const LowRankProduct& product) {
   const std::string_view from = name_of(adapter, pair);
   const double scale = adapters_[adapter].config.scale_of(pair.module, product.rank) * adapters_[adapter].weight;
+  if (!std::isfinite(static_cast<float>(scale))) {
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("cannot merge {}: the scale of '{}' is too large", adapters_[adapter].label, from))
+        .of_tensor(from);
+  }
   Merge& merge = merge_of(adapter, target, from);
   const bool is_first = merge.terms.empty() && !merge.replaced;
   if (merge.magnitude || (pair.magnitude != kNoIndex && (!is_first || adapters_[adapter].weight != 1))) {

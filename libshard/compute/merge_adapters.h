@@ -36,7 +36,8 @@ struct MergedAdapter {
 /// \param counts  receives the counts of each adapter
 /// \throws Error kInvalidArgument  a module that the base model does not have
 /// \throws Error kCorruption  half a pair; shapes that do not fit
-/// \throws Error kUnsupported  a tensor of an unknown form; a factor with other than 2 dimensions; a base weight that is
+/// \throws Error kUnsupported  a tensor of an unknown form; a factor with other than 2 dimensions; a base weight that
+/// is
 ///   not float32, float16 or bfloat16; DoRA with other adapters, weights or transposed weights; experts of which it is
 ///   uncertain how they are transposed
 /// Cost: n log n in the tensors.

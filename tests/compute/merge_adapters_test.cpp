@@ -67,7 +67,8 @@ Stored pair(const std::string& module, const Numbers& a, const Numbers& b) {
 TEST(MergeAdapters, IsTheLoopInDouble) {
   constexpr std::int64_t kRows = 300, kColumns = 1001, kRank = 5;
   const auto reader = merged(weights("m.q.weight", {kRows, kColumns}), pair("m.q", {kRank, kColumns}, {kRows, kRank}));
-  const std::vector<float> w = numbers(kRows * kColumns, 1), a = numbers(kRank * kColumns, 2), b = numbers(kRows * kRank, 3);
+  const std::vector<float> w = numbers(kRows * kColumns, 1), a = numbers(kRank * kColumns, 2),
+                           b = numbers(kRows * kRank, 3);
   const std::vector<float> found = read_floats(*reader, "m.q.weight");
   for (std::int64_t i = 0; i < kRows; ++i) {
     for (std::int64_t j = 0; j < kColumns; ++j) {
@@ -86,12 +87,14 @@ TEST(MergeAdapters, ReadsAnyRangeAsTheWhole) {
   Stored base;
   base.add_cut("m.q.weight", kF32, {60, 70}, bytes_of(numbers(60 * 70, 1)), 25, 33);
   const auto reader = merged(std::move(base), pair("m.q", {3, 70}, {60, 3}));
-  const Bytes whole = read_tensor(*merged(weights("m.q.weight", {60, 70}), pair("m.q", {3, 70}, {60, 3})), "m.q.weight");
+  const Bytes whole =
+      read_tensor(*merged(weights("m.q.weight", {60, 70}), pair("m.q", {3, 70}, {60, 3})), "m.q.weight");
   EXPECT_EQ(read_tensor(*reader, "m.q.weight"), whole);
   const auto bytes = reader->bytes_of(reader->catalog().stored_of(reader->catalog().tensors[0]).storage);
   std::mt19937 random(4);
   for (int i = 0; i < 200; ++i) {
-    const std::size_t begin = random() % whole.size(), count = random() % std::min<std::size_t>(whole.size() - begin, 999) + 1;
+    const std::size_t begin = random() % whole.size(),
+                      count = random() % std::min<std::size_t>(whole.size() - begin, 999) + 1;
     Bytes part(count);
     bytes->read_at(static_cast<std::int64_t>(begin), part);
     ASSERT_TRUE(std::equal(part.begin(), part.end(), whole.begin() + static_cast<std::ptrdiff_t>(begin))) << begin;
@@ -99,8 +102,11 @@ TEST(MergeAdapters, ReadsAnyRangeAsTheWhole) {
 }
 
 TEST(MergeAdapters, FindsOnePrefixForAllModules) {
-  for (const auto& [base, adapter] : {std::pair{"model.l.q", "l.q"}, {"l.q", "model.l.q"}, {"language_model.l.q", "l.q"},
-                                      {"model.language_model.l.q", "model.l.q"}, {"l.q", "module.l.q"}}) {
+  for (const auto& [base, adapter] : {std::pair{"model.l.q", "l.q"},
+                                      {"l.q", "model.l.q"},
+                                      {"language_model.l.q", "l.q"},
+                                      {"model.language_model.l.q", "model.l.q"},
+                                      {"l.q", "module.l.q"}}) {
     const auto reader = merged(weights(std::string(base) + ".weight", {2, 3}), pair(adapter, {1, 3}, {2, 1}));
     EXPECT_NE(read_floats(*reader, std::string(base) + ".weight"), numbers(6, 1)) << base;
   }
@@ -122,7 +128,8 @@ TEST(MergeAdapters, ExpertsThatAreSquareFollowTheOthers) {
   adapter.add("base_model.model.e.base_layer.lora_A.weight", kF32, {4, 3}, numbers(12, 6));
   adapter.add("base_model.model.e.base_layer.lora_B.weight", kF32, {6, 4}, numbers(24, 7));
   const auto reader = merged(base, adapter);
-  const std::vector<float> found = read_floats(*reader, "e.down"), w = numbers(18, 1), a = numbers(12, 2), b = numbers(12, 3);
+  const std::vector<float> found = read_floats(*reader, "e.down"), w = numbers(18, 1), a = numbers(12, 2),
+                           b = numbers(12, 3);
   for (std::size_t e = 0; e < 2; ++e) {
     for (std::size_t i = 0; i < 3; ++i) {
       for (std::size_t j = 0; j < 3; ++j) {  // in x out: A^T B^T.
@@ -150,8 +157,9 @@ TEST(MergeAdapters, RefusesByName) {
   Stored bytes;
   bytes.add("m.q.weight", DType::kFloat8E4m3fn, {2, 3}, Bytes(6));
   EXPECT_EQ(refusal(bytes, pair("m.q", {1, 3}, {2, 1})).first, ErrorCode::kUnsupported);
-  EXPECT_EQ(refusal(base, pair("m.q", {1, 3}, {2, 1}), R"({"peft_type": "LORA", "lora_alpha": 1, "use_dora": true})").first,
-            ErrorCode::kCorruption);
+  EXPECT_EQ(
+      refusal(base, pair("m.q", {1, 3}, {2, 1}), R"({"peft_type": "LORA", "lora_alpha": 1, "use_dora": true})").first,
+      ErrorCode::kCorruption);
 }
 
 TEST(AdapterConfig, TheFirstPatternThatMatchesCounts) {
@@ -161,7 +169,8 @@ TEST(AdapterConfig, TheFirstPatternThatMatchesCounts) {
   EXPECT_EQ(config.scale_of("a.y.q", 2), 2);
   EXPECT_EQ(config.scale_of("layers.12.k", 2), 8);
   EXPECT_EQ(config.scale_of("layers.12.kk", 2), 4);
-  EXPECT_EQ(parse_adapter_config(R"({"peft_type": "LORA", "lora_alpha": 8, "use_rslora": true})", "c").scale_of("q", 16), 2);
+  EXPECT_EQ(
+      parse_adapter_config(R"({"peft_type": "LORA", "lora_alpha": 8, "use_rslora": true})", "c").scale_of("q", 16), 2);
 }
 
 TEST(AdapterConfig, MalformedOnesAreRefused) {
@@ -179,7 +188,8 @@ TEST(AdapterConfig, MalformedOnesAreRefused) {
     EXPECT_EQ(code(text), ErrorCode::kCorruption) << text;
   }
   EXPECT_EQ(code("{}"), ErrorCode::kUnsupported);
-  EXPECT_EQ(code(R"j({"peft_type": "LORA", "lora_alpha": 8, "alpha_pattern": {"(?=q)": 1}})j"), ErrorCode::kUnsupported);
+  EXPECT_EQ(code(R"j({"peft_type": "LORA", "lora_alpha": 8, "alpha_pattern": {"(?=q)": 1}})j"),
+            ErrorCode::kUnsupported);
   EXPECT_EQ(code(std::string(100'000, '[')), ErrorCode::kCorruption);
 }
 
