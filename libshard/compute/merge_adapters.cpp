@@ -346,7 +346,7 @@ void Merging::add_experts(std::uint32_t adapter, const std::vector<Pair>& pairs,
     Stored stored;
   };
   std::vector<Found> all;
-  std::optional<Stored> known;  // Of weights that are not square.
+  std::optional<Stored> known;  // Follows from weights that are not square.
   for (const Pair& pair : pairs) {
     const Tensor &a = at(adapter, pair.a), &b = at(adapter, pair.b);
     const std::vector<std::uint32_t> parameters = parameters_of(*prefix.apply(pair.module));

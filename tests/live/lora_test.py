@@ -179,7 +179,8 @@ class Lora(unittest.TestCase):
         file = self.dir / "adapter/adapter_model.safetensors"
         tensors = load_file(file)
         line = ("convert", self.dir / "base.safetensors", "-o", self.dir / "x.pt", "--lora")
-        shardctl("convert", self.dir / "base.safetensors", "-o", self.dir / "adapter", "--force", "--lora", self.dir / "adapter", code=5)
+        shardctl("convert", self.dir / "base.safetensors", "-o", self.dir / "adapter", "--force", "--to", "dcp",
+                 "--lora", self.dir / "adapter", code=5)
         shardctl(*line, f"{self.dir / 'adapter'}=1.5", "--if-changed")
         shardctl(*line, f"{self.dir / 'adapter'}=1.5", "--if-changed")
         shardctl(*line, f"{self.dir / 'adapter'}=1.25", "--if-changed", code=5)
