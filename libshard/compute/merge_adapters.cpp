@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <optional>
 #include <string_view>
 #include <utility>
@@ -19,6 +20,9 @@ namespace shard {
 namespace {
 
 constexpr std::string_view kWrapper = "base_model.model.", kNested = ".base_layer", kMark = ".lora_";
+constexpr int kMostNested = 16;
+/// Factors are in memory. Larger ones than this must be in proportion to the files of their adapter.
+constexpr std::int64_t kMostFreeBytes = 64 << 20, kMostPerFileByte = 16;
 
 Error of_adapter(ErrorCode code, const Adapter& adapter, std::string_view tensor, std::string_view what) {
   return Error(code, fmt::format("cannot merge {}: '{}' {}", adapter.label, tensor, what))
@@ -49,7 +53,9 @@ struct Parts {
 /// Sorts the tensors of an adapter into pairs.
 class PartsFinder {
  public:
-  explicit PartsFinder(const Adapter& adapter) : adapter_(adapter), catalog_(adapter.reader->catalog()) {}
+  explicit PartsFinder(const Adapter& adapter) : adapter_(adapter), catalog_(adapter.reader->catalog()) {
+    for (const File& file : catalog_.files) file_bytes_ += static_cast<double>(file.bytes);
+  }
 
   Parts find() {
     for (std::uint32_t i = 0; i < catalog_.tensors.size(); ++i) take(i);
@@ -106,8 +112,15 @@ class PartsFinder {
         throw of_adapter(ErrorCode::kUnsupported, adapter_, at.name, "has an unknown dtype")
             .found(dtype_name(at.dtype));
       }
-      if (tensor == pair.magnitude || at.shape.size() == 2) continue;
-      throw of_adapter(ErrorCode::kUnsupported, adapter_, at.name, "is not a matrix").found(to_string(at.shape));
+      check_size(at);
+      if (tensor == pair.magnitude) continue;
+      if (at.shape.size() != 2) {
+        throw of_adapter(ErrorCode::kUnsupported, adapter_, at.name, "is not a matrix").found(to_string(at.shape));
+      }
+      if (checked_numel(at.shape) == 0) throw of_adapter(ErrorCode::kCorruption, adapter_, at.name, "has no elements");
+    }
+    if (pair.depth > kMostNested) {
+      throw of_adapter(ErrorCode::kUnsupported, adapter_, catalog_.tensors[pair.a].name, "is nested too deeply");
     }
     if (adapter_.config.is_dora == (pair.magnitude != kNoIndex)) return;
     throw of_adapter(ErrorCode::kCorruption, adapter_, catalog_.tensors[pair.a].name,
@@ -115,8 +128,17 @@ class PartsFinder {
                                              : "has a lora_magnitude_vector, but use_dora is not set");
   }
 
+  void check_size(const Tensor& factor) const {
+    const std::int64_t bytes = checked_bytes(checked_numel(factor.shape), DType::kFloat32);
+    if (bytes <= kMostFreeBytes || static_cast<double>(bytes) <= static_cast<double>(kMostPerFileByte) * file_bytes_)
+      return;
+    throw of_adapter(ErrorCode::kCorruption, adapter_, factor.name, "is out of proportion to the adapter's files")
+        .found(to_string(factor.shape));
+  }
+
   const Adapter& adapter_;
   const Catalog& catalog_;
+  double file_bytes_ = 0;
   HashMap<std::string, std::size_t> by_module_;
   Parts parts_;
 };
@@ -201,7 +223,8 @@ class Merging {
   MergedAdapter add_adapter(std::uint32_t adapter);
   const Prefix& choose_prefix(const Parts& parts) const;
   bool has(const std::string& module) const {
-    return find(module + ".weight") != kNoIndex || !parameters_of(module).empty();
+    const auto at = std::ranges::lower_bound(base_.tensors, std::string_view(module + "."), {}, &Tensor::name);
+    return at != base_.tensors.end() && at->name.starts_with(module + ".");
   }
   void add_pair(std::uint32_t adapter, const Pair& pair, const std::string& module);
   void add_experts(std::uint32_t adapter, const std::vector<Pair>& pairs, const Prefix& prefix);
@@ -332,6 +355,7 @@ void Merging::add_experts(std::uint32_t adapter, const std::vector<Pair>& pairs,
       const std::optional<Stored> stored = ExpertPairs::fit(base_.tensors[target], a, b);
       if (stored) fitting.push_back({&pair, target, *stored});
     }
+    if (parameters.empty()) throw missing(adapter, a.name);
     if (fitting.empty()) throw misfit(adapter, pair, parameters.front());
     if (fitting.size() > 1) {
       throw of_adapter(ErrorCode::kUnsupported, adapters_[adapter], a.name, "fits several parameters of its module")
@@ -367,7 +391,7 @@ Merge& Merging::merge_of(std::uint32_t adapter, std::uint32_t target, std::strin
   if (merge.last_adapter == adapter + 1) {
     throw of_adapter(
         ErrorCode::kUnsupported, adapters_[adapter], from,
-        fmt::format("changes '{}', which another of its tensors changes, too", base_.tensors[target].name));
+        fmt::format("changes '{}', which another of its tensors also changes", base_.tensors[target].name));
   }
   merge.last_adapter = adapter + 1;
   return merge;
@@ -376,6 +400,11 @@ Merge& Merging::merge_of(std::uint32_t adapter, std::uint32_t target, std::strin
 void Merging::add_term(std::uint32_t adapter, const Pair& pair, std::uint32_t target, const LowRankProduct& product) {
   const std::string_view from = name_of(adapter, pair);
   const double scale = adapters_[adapter].config.scale_of(pair.module, product.rank) * adapters_[adapter].weight;
+  if (!std::isfinite(static_cast<float>(scale))) {
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("cannot merge {}: the scale of '{}' is too large", adapters_[adapter].label, from))
+        .of_tensor(from);
+  }
   Merge& merge = merge_of(adapter, target, from);
   const bool is_first = merge.terms.empty() && !merge.replaced;
   if (merge.magnitude || (pair.magnitude != kNoIndex && (!is_first || adapters_[adapter].weight != 1))) {

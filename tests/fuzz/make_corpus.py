@@ -133,6 +133,10 @@ def main(folder: Path) -> None:
     layout = {"schema": "shardctl.layout/1", "name": "x", "mesh": {"dp": 2, "tp": 2}, "files": {"path": "rank-{dp}-{tp}.pt"},
               "rules": [{"id": "a", "match": ".*weight", "shard": [{"axis": "tp", "dim": 0}]}]}
     put(folder, "layout", "two_axes", json.dumps(layout).encode())
+    adapter = {"peft_type": "LORA", "r": 4, "lora_alpha": 6, "use_rslora": True, "use_dora": False, "bias": "none",
+               "rank_pattern": {"q_proj": 7}, "alpha_pattern": {r"layers\.[01]\.q_proj": 3, "o_proj": 9.5}, "layer_replication": None}
+    put(folder, "adapter", "patterns", json.dumps(adapter).encode())
+    put(folder, "adapter", "other_type", b'{"peft_type": "LOHA", "lora_alpha": 6}')
 
 
 if __name__ == "__main__":

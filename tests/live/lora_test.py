@@ -171,6 +171,26 @@ class Lora(unittest.TestCase):
                            "arrow_config": {"a": 1}, "init_lora_weights": "pissa_niter_4"}.items():
             (self.dir / "adapter/adapter_config.json").write_text(json.dumps(config | {key: value}))
             shardctl("convert", self.dir / "base.safetensors", "-o", self.dir / "x.pt", "--lora", self.dir / "adapter", code=8)
+        (self.dir / "adapter/adapter_config.json").unlink()
+        shardctl("convert", self.dir / "base.safetensors", "-o", self.dir / "x.pt", "--lora", self.dir / "adapter", code=3)
+
+    def test_modules_without_a_match_and_halves_of_pairs_are_errors(self):
+        self.train(Model(), r=4, target_modules=["q_proj"])
+        file = self.dir / "adapter/adapter_model.safetensors"
+        tensors = load_file(file)
+        line = ("convert", self.dir / "base.safetensors", "-o", self.dir / "x.pt", "--lora")
+        shardctl("convert", self.dir / "base.safetensors", "-o", self.dir / "adapter", "--force", "--to", "dcp",
+                 "--lora", self.dir / "adapter", code=5)
+        shardctl(*line, f"{self.dir / 'adapter'}=1.5", "--if-changed")
+        shardctl(*line, f"{self.dir / 'adapter'}=1.5", "--if-changed")
+        shardctl(*line, f"{self.dir / 'adapter'}=1.25", "--if-changed", code=5)
+        shardctl(*line, f"{self.dir / 'adapter'}=inf", "--force", code=2)
+        shardctl(*line, self.dir / "base.safetensors", "--force", code=2)
+        first = min(tensors)
+        save_file({name: tensor for name, tensor in tensors.items() if name != first}, file)
+        shardctl(*line, self.dir / "adapter", "--force", code=4)
+        save_file({name.replace("q_proj", "z_proj"): tensor for name, tensor in tensors.items()}, file)
+        shardctl(*line, self.dir / "adapter", "--force", code=2)
 
 
 if __name__ == "__main__":

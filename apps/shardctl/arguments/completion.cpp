@@ -41,7 +41,8 @@ Completed completed(const CLI::Option& option) {
   if (option.get_items_expected_max() == 0) return result;
   result.value = option.get_option_text();
   result.words = result.value == "FORMAT" ? format_names() : words_of(option);
-  result.takes_file = result.value == "FILE" || result.value == "DST" || result.value == "CKPT";
+  result.takes_file =
+      result.value == "FILE" || result.value == "DST" || result.value == "CKPT" || result.value.starts_with("ADAPTER");
   result.repeats = option.get_multi_option_policy() == CLI::MultiOptionPolicy::TakeAll;
   return result;
 }
