@@ -61,13 +61,11 @@ bool reads_urls(const Request& request) {
          is_url(request.read.numbers.hf_ref);
 }
 
-/// Gives up to three quarters of --max-memory to the blocks of URLs: 4 MiB for each connection, and twice that for each
-/// worker.
+/// Gives a part of --max-memory to the blocks of URLs.
 void divide_memory(Session& session) {
   const std::int64_t all = max_memory_bytes(session);
   StoreOptions& stores = session.common.stores;
-  const std::int64_t blocks = stores.connections + std::int64_t{2} * worker_count(session);
-  stores.memory_bytes = std::min(all / 4 * 3, blocks * (4 << 20));
+  stores.memory_bytes = url_memory_bytes(all, stores.connections, worker_count(session));
   session.common.max_memory = std::to_string(all - stores.memory_bytes);
 }
 
@@ -92,7 +90,7 @@ UrlStore::Options store_options(const Session& session) {
     shown->store(now);
     note(session, text);
   };
-  return {.request = request, .stop = session.stop, .waits = waits};
+  return {.request = request, .is_stopped = [&session] { return session.stop.stop_requested(); }, .waits = waits};
 }
 
 bool has_ranks(const Request& request) {

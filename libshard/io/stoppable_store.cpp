@@ -10,8 +10,9 @@ namespace {
 
 class StoppableReader final : public RandomReader {
  public:
-  StoppableReader(std::unique_ptr<RandomReader> inner, const std::stop_token& stop, std::atomic<std::int64_t>& counted)
-      : inner_(std::move(inner)), stop_(stop), counted_(counted) {
+  StoppableReader(std::unique_ptr<RandomReader> inner, const std::function<bool()>& is_stopped,
+                  std::atomic<std::int64_t>& counted)
+      : inner_(std::move(inner)), is_stopped_(is_stopped), counted_(counted) {
     name_ = inner_->name();
   }
   void read_at(std::int64_t offset_bytes, std::span<std::byte> out) const override {
@@ -36,22 +37,22 @@ class StoppableReader final : public RandomReader {
 
  private:
   void check() const {
-    if (stop_.stop_requested()) throw Error(ErrorCode::kInterrupted, "interrupted");
+    if (is_stopped_()) throw Error(ErrorCode::kInterrupted, "interrupted");
   }
 
   std::unique_ptr<RandomReader> inner_;
-  const std::stop_token& stop_;
+  const std::function<bool()>& is_stopped_;
   std::atomic<std::int64_t>& counted_;
 };
 
 }  // namespace
 
 std::unique_ptr<RandomReader> StoppableStore::open(const std::string& path) const {
-  return std::make_unique<StoppableReader>(inner_.open(path), stop_, counted_);
+  return std::make_unique<StoppableReader>(inner_.open(path), is_stopped_, counted_);
 }
 
 std::unique_ptr<RandomReader> StoppableStore::open_below(const std::string& folder, const std::string& relative) const {
-  return std::make_unique<StoppableReader>(inner_.open_below(folder, relative), stop_, counted_);
+  return std::make_unique<StoppableReader>(inner_.open_below(folder, relative), is_stopped_, counted_);
 }
 
 }  // namespace shard

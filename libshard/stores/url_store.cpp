@@ -41,7 +41,10 @@ void check_scheme(const std::string& url) {
       .hint(scheme == "file" ? "give the path without file://" : "download the files first");
 }
 
-bool is_stopped(void* place) { return static_cast<const UrlStore::Options*>(place)->stop.stop_requested(); }
+bool is_stopped(void* place) {
+  const auto& is_stopped = static_cast<const UrlStore::Options*>(place)->is_stopped;
+  return is_stopped && is_stopped();
+}
 
 void report_wait(void* place, ConstBytes text) {
   const auto& waits = static_cast<const UrlStore::Options*>(place)->waits;
@@ -89,6 +92,11 @@ const SourceStore& UrlStore::store_of(const std::string& path) const {
     remote_ = from_c(made);
   }
   return *remote_;
+}
+
+std::int64_t url_memory_bytes(std::int64_t all, int connections, int readers) {
+  const std::int64_t blocks = connections + std::int64_t{2} * readers;
+  return std::min(all / 4 * 3, blocks * (4 << 20));
 }
 
 }  // namespace shard

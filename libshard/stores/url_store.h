@@ -1,10 +1,10 @@
 /// \file UrlStore: the store of a path, chosen by its scheme. It is the only place that decides this.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <mutex>
-#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -19,7 +19,8 @@ class UrlStore final : public SourceStore {
  public:
   struct Options {
     std::function<StoreRequest()> request;  ///< Called at the first URL.
-    std::stop_token stop{};
+    /// Ends requests while it returns true, with Error kInterrupted. Any thread calls it, often. May be empty.
+    std::function<bool()> is_stopped{};
     /// Receives a line when a request is about to be repeated. Any thread calls it. May be empty.
     std::function<void(const std::string& text)> waits{};
   };
@@ -41,5 +42,9 @@ class UrlStore final : public SourceStore {
   mutable std::mutex mutex_;
   mutable std::unique_ptr<SourceStore> remote_;  ///< Null until the first URL.
 };
+
+/// The bytes out of `all` for what UrlStore reads ahead: 4 MiB for each connection and twice that for each reader, at
+/// most three quarters.
+std::int64_t url_memory_bytes(std::int64_t all, int connections, int readers);
 
 }  // namespace shard

@@ -1,27 +1,80 @@
 #include "python/native/checkpoint.h"
 
 #include <algorithm>
+#include <functional>
 #include <iterator>
+#include <optional>
 
 #include "libshard/io/local_disk.h"
+#include "libshard/io/url_path.h"
 
 namespace shard::python {
+namespace {
 
-Checkpoint::Checkpoint(const SourceRequest& request, const ReadLimits& limits, const std::stop_token& stop)
-    : watched_(posix_disk()),
-      store_(watched_, stop),
-      limits_(limits),
-      source_(open_source({store_, maps_, limits.threads}, request)),
+bool reads_urls(const SourceRequest& request) {
+  const auto is_url = [](const std::string& path) { return !url_scheme(path).empty(); };
+  return std::ranges::any_of(request.paths, is_url) || is_url(request.numbers.hf_ref) || is_url(request.map) ||
+         is_url(request.layout);
+}
+
+/// The limits of reads, without the memory that is used for URLs.
+ReadLimits without_urls(ReadLimits limits, const SourceRequest& request, const StoreRequest& urls) {
+  if (!reads_urls(request)) return limits;
+  limits.max_memory_bytes -= url_memory_bytes(limits.max_memory_bytes, urls.connections, limits.threads);
+  return limits;
+}
+
+UrlStore::Options url_options(StoreRequest urls, const ReadLimits& limits, const std::atomic<int>& stopped) {
+  urls.readers = limits.threads;
+  urls.memory_bytes = url_memory_bytes(limits.max_memory_bytes, urls.connections, limits.threads);
+  return {.request = [urls] { return urls; }, .is_stopped = [&stopped] { return stopped > 0; }};
+}
+
+}  // namespace
+
+/// Counts a stop request until the operation ends.
+class Checkpoint::Operation {
+ public:
+  Operation(std::atomic<int>& stopped, const std::stop_token& stop)
+      : stopped_(stopped), count_(std::in_place, stop, [this] {
+          ++stopped_;
+          is_counted_ = true;
+        }) {}
+  Operation(const Operation&) = delete;
+  Operation& operator=(const Operation&) = delete;
+  ~Operation() {
+    count_.reset();
+    if (is_counted_) --stopped_;
+  }
+
+ private:
+  std::atomic<int>& stopped_;
+  bool is_counted_ = false;
+  std::optional<std::stop_callback<std::function<void()>>> count_;
+};
+
+Checkpoint::Checkpoint(const SourceRequest& request, const StoreRequest& urls, const ReadLimits& limits,
+                       const std::stop_token& stop)
+    : urls_(posix_disk(), url_options(urls, limits, stopped_)),
+      watched_(urls_),
+      store_(watched_, [this] { return stopped_ > 0; }),
+      limits_(without_urls(limits, request, urls)),
+      source_([&] {
+        const Operation operation(stopped_, stop);
+        return open_source({store_, maps_, limits_.threads}, request);
+      }()),
       is_located_(source_.catalog().tensors.size()) {}
 
-const Catalog& Checkpoint::with_objects() {
+const Catalog& Checkpoint::with_objects(const std::stop_token& stop) {
+  const Operation operation(stopped_, stop);
   const std::scoped_lock lock(mutex_);
   if (!has_objects_) source_.reader->load_objects();
   has_objects_ = true;
   return source_.catalog();
 }
 
-void Checkpoint::locate(std::span<const std::uint32_t> tensors) {
+void Checkpoint::locate(std::span<const std::uint32_t> tensors, const std::stop_token& stop) {
+  const Operation operation(stopped_, stop);
   const auto is_missing = [this](std::uint32_t tensor) { return !is_located_.at(tensor); };
   {
     const std::shared_lock lock(mutex_);
@@ -37,9 +90,10 @@ void Checkpoint::locate(std::span<const std::uint32_t> tensors) {
 }
 
 std::int64_t Checkpoint::read(std::span<const WantedBox> wanted, const std::stop_token& stop) {
+  const Operation operation(stopped_, stop);
   std::vector<std::uint32_t> tensors;
   for (const WantedBox& each : wanted) tensors.push_back(each.tensor);
-  locate(tensors);
+  locate(tensors, stop);
   const std::shared_lock lock(mutex_);
   const ReadBoxesOptions options{
       .threads = limits_.threads, .max_memory_bytes = limits_.max_memory_bytes, .stop = stop};

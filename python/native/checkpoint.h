@@ -2,6 +2,7 @@
 /// An open checkpoint, as the Python module uses it: its catalog, its objects, and boxes of its tensors in memory.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -15,6 +16,7 @@
 #include "libshard/exec/read_boxes.h"
 #include "libshard/io/stoppable_store.h"
 #include "libshard/io/watched_store.h"
+#include "libshard/stores/url_store.h"
 
 namespace shard::python {
 
@@ -23,18 +25,21 @@ struct ReadLimits {
   std::int64_t max_memory_bytes = 64 << 20;
 };
 
-/// Threads: any, for all members except the constructor.
+/// Threads: any, for all members except the constructor. A stop request makes an operation end with Error kInterrupted,
+/// and also those that other threads run on the same Checkpoint at that time.
 class Checkpoint {
  public:
-  /// Opens the source, which reads only metadata. \throws Error  see open_source; kInterrupted  a stop was requested
-  Checkpoint(const SourceRequest& request, const ReadLimits& limits, const std::stop_token& stop);
+  /// Opens the source, which reads only metadata. Of `urls`, the memory and the readers are those of `limits`.
+  /// \throws Error  see open_source; kInterrupted  a stop was requested
+  Checkpoint(const SourceRequest& request, const StoreRequest& urls, const ReadLimits& limits,
+             const std::stop_token& stop);
 
   const Catalog& catalog() const { return source_.catalog(); }
   const Format& format() const { return *source_.format; }
   /// The catalog with the values of all objects. The first call reads them. \throws Error  see Reader::load_objects
-  const Catalog& with_objects();
+  const Catalog& with_objects(const std::stop_token& stop);
   /// Determines the offsets of a tensor's bytes. \throws Error  see Reader::locate
-  void locate(std::span<const std::uint32_t> tensors);
+  void locate(std::span<const std::uint32_t> tensors, const std::stop_token& stop);
   /// Held while the offsets of bytes in the catalog are read.
   std::shared_lock<std::shared_mutex> hold() { return std::shared_lock(mutex_); }
   /// Fills the memory of every box; see read_boxes. Also locates the tensors.
@@ -43,6 +48,10 @@ class Checkpoint {
   std::int64_t read(std::span<const WantedBox> wanted, const std::stop_token& stop);
 
  private:
+  class Operation;
+
+  std::atomic<int> stopped_ = 0;  ///< Operations that run, and for which a stop was requested.
+  const UrlStore urls_;
   const WatchedStore watched_;
   const StoppableStore store_;
   OpenedMaps maps_;

@@ -23,6 +23,7 @@
 #include "libshard/core/error.h"
 #include "python/native/checkpoint.h"
 #include "python/native/errors.h"
+#include "python/native/save.h"
 #include "python/native/values.h"
 
 namespace nb = nanobind;
@@ -53,15 +54,10 @@ DType dtype_named(const std::string& name) {
   throw Error(ErrorCode::kInvalidArgument, "unknown dtype '" + name + "'");
 }
 
-std::unique_ptr<Checkpoint> open(const SourceRequest& request, const ReadLimits& limits) {
-  std::unique_ptr<Checkpoint> opened;
-  run_interruptibly([&](const std::stop_token& stop) { opened = std::make_unique<Checkpoint>(request, limits, stop); });
-  return opened;
-}
-
 Checkpoint* open_source(std::vector<std::string> paths, std::string from, std::string map, std::vector<std::string> set,
                         std::string hf_ref, std::string layout, const std::string& dequantize, bool opaque_globals,
-                        int threads, std::int64_t max_memory) {
+                        std::string endpoint_url, std::string region, bool anonymous, int connections, int threads,
+                        std::int64_t max_memory) {
   SourceRequest request;
   request.paths = std::move(paths);
   request.from = std::move(from);
@@ -70,7 +66,15 @@ Checkpoint* open_source(std::vector<std::string> paths, std::string from, std::s
   request.layout = std::move(layout);
   request.opaque_globals = opaque_globals;
   if (!dequantize.empty()) request.dequantize = dtype_named(dequantize);
-  return open(request, {threads, max_memory}).release();
+  const StoreRequest urls{.endpoint = std::move(endpoint_url),
+                          .region = std::move(region),
+                          .is_anonymous = anonymous,
+                          .connections = connections};
+  const ReadLimits limits{threads, max_memory};
+  std::unique_ptr<Checkpoint> opened;
+  run_interruptibly(
+      [&](const std::stop_token& stop) { opened = std::make_unique<Checkpoint>(request, urls, limits, stop); });
+  return opened.release();
 }
 
 nb::list keys(const Checkpoint& checkpoint) {
@@ -129,7 +133,7 @@ nb::list chunks(Checkpoint& checkpoint, std::uint32_t index) {
   std::shared_lock<std::shared_mutex> held;
   {
     const nb::gil_scoped_release released;  // A thread that waits for the mutex must not hold the GIL.
-    checkpoint.locate(std::span(&index, 1));
+    checkpoint.locate(std::span(&index, 1), {});
     held = checkpoint.hold();
   }
   nb::list found;
@@ -147,7 +151,7 @@ nb::list chunks(Checkpoint& checkpoint, std::uint32_t index) {
 /// A list of name, rank and value.
 nb::list objects(Checkpoint& checkpoint, const nb::callable& of_class) {
   const Catalog* catalog = nullptr;
-  run_interruptibly([&](const std::stop_token&) { catalog = &checkpoint.with_objects(); });
+  run_interruptibly([&](const std::stop_token& stop) { catalog = &checkpoint.with_objects(stop); });
   PythonValues values(
       [](std::int64_t) -> nb::object { throw Error(ErrorCode::kUnsupported, "an object contains a tensor"); },
       [&](std::string_view type) { return of_class(str(type)); });
@@ -181,6 +185,23 @@ std::int64_t read(Checkpoint& checkpoint, const std::vector<Read>& reads) {
     done = checkpoint.read(wanted, {});
   }
   return done;
+}
+
+/// One entry of `save`: name, dtype, shape, address and bytes of the memory.
+using Held = std::tuple<std::string, std::string, std::vector<std::int64_t>, std::uintptr_t, std::int64_t>;
+
+std::vector<std::string> save_tensors(const std::vector<Held>& tensors, std::string path, std::string to, bool force,
+                                      bool sync, bool manifest, int threads, std::int64_t max_memory) {
+  std::vector<HeldTensor> held;
+  held.reserve(tensors.size());
+  for (const auto& [name, dtype, shape, address, bytes] : tensors) {
+    const std::span memory(reinterpret_cast<const std::byte*>(address), static_cast<std::size_t>(bytes));
+    held.push_back({name, dtype_named(dtype), shape, memory});
+  }
+  const SaveRequest request{std::move(path), std::move(to), force, sync, manifest, threads, max_memory};
+  std::vector<std::string> warnings;
+  run_interruptibly([&](const std::stop_token& stop) { warnings = save(held, request, stop); });
+  return warnings;
 }
 
 /// The address of a buffer. The memoryview keeps the memory in its place.
@@ -222,8 +243,10 @@ void define(nb::module_& native) {
       .def("objects", &objects, arg("of_class"))
       .def("read", &read, arg("reads"));
   native.def("open", &open_source, arg("paths"), arg("format"), arg("map"), arg("set"), arg("hf_ref"), arg("layout"),
-             arg("dequantize"), arg("opaque_globals"), arg("threads"), arg("max_memory"),
-             nb::rv_policy::take_ownership);
+             arg("dequantize"), arg("opaque_globals"), arg("endpoint_url"), arg("region"), arg("anonymous"),
+             arg("connections"), arg("threads"), arg("max_memory"), nb::rv_policy::take_ownership);
+  native.def("save", &save_tensors, arg("tensors"), arg("path"), arg("to"), arg("force"), arg("sync"), arg("manifest"),
+             arg("threads"), arg("max_memory"));
   native.def("address_of", &address_of, arg("memory"));
 }
 

@@ -5,8 +5,9 @@
     checkpoint = shardctl.open("checkpoint/")
     part = checkpoint["model.embed.weight"][0:10].torch()
     shardctl.load_state_dict("checkpoint/", model)
+    shardctl.save(model.state_dict(), "model.safetensors")
 
-`open` and `load_state_dict` run in this process. `inspect`, `digest`, `diff`, `verify` and `run` each start the program
+`open`, `load_state_dict` and `save` run in this process. `inspect`, `digest`, `diff`, `verify` and `run` each start the program
 of the same name, which is part of the package. Nothing in a checkpoint is executed. The module needs no other package;
 it uses numpy and torch if you ask for their arrays and tensors.
 """
@@ -65,6 +66,7 @@ if TYPE_CHECKING:
     )
     from shardctl._program import program
     from shardctl._run import run
+    from shardctl._save import save
     from shardctl._state import Mismatch, load_state_dict
     from shardctl._verbs import diff, digest, inspect, verify
 
@@ -122,6 +124,7 @@ __all__ = [
     "open",
     "program",
     "run",
+    "save",
     "verify",
 ]
 
@@ -138,6 +141,7 @@ _HOMES = {  # The modules that define the names of this one. Each is imported wh
     ),
     "_program": "program",
     "_run": "run",
+    "_save": "save",
     "_state": "Mismatch load_state_dict",
     "_verbs": "diff digest inspect verify",
 }

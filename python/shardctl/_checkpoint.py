@@ -8,7 +8,17 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Optional, Union
 
 from shardctl._errors import NotFound, Unsupported, failure
-from shardctl._memory import Memory, is_packed, is_torch, memory_of, new_array, new_tensor, numel, usage
+from shardctl._memory import (
+    Memory,
+    check_ranges,
+    is_packed,
+    is_torch,
+    memory_of,
+    new_array,
+    new_tensor,
+    numel,
+    usage,
+)
 
 if TYPE_CHECKING:
     from shardctl import _native
@@ -380,10 +390,11 @@ def _dtype_name(dtype: Any) -> str:
 def open(source: Union[PathLike, Sequence[PathLike]], *, format: Optional[str] = None, map: Optional[PathLike] = None,
          set: Optional[Mapping[str, Union[int, str]]] = None, hf_ref: Optional[PathLike] = None,
          layout: Optional[PathLike] = None, dequantize: Any = None, unknown_globals: str = "refuse",
+         endpoint_url: Optional[str] = None, region: Optional[str] = None, anonymous: bool = False, connections: int = 8,
          threads: Optional[int] = None, max_memory: int = 64 << 20) -> Checkpoint:
     """Opens a checkpoint of any format, and reads only its metadata. Nothing in it is executed.
 
-    source: a file, a folder, or several files of one checkpoint.
+    source: a file, a folder, or several files of one checkpoint; also as URLs (s3://, gs://, hf://, https://).
     format: the name of its format; by default, the content decides.
     map: the name of a model map, or the path of one. Tensors then have the names and shapes of Hugging Face's models.
     set: values of the map's variables that the checkpoint does not record.
@@ -391,11 +402,15 @@ def open(source: Union[PathLike, Sequence[PathLike]], *, format: Optional[str] =
     layout: the path of a document that describes how the files of ranks are sharded.
     dequantize: the dtype in which quantized weights are computed, as a name or as torch's own.
     unknown_globals: "opaque" reads values of unknown classes as Opaque instead of refusing them.
+    endpoint_url, region, anonymous, connections: for URLs: the address of an S3 service, its region, whether to send no
+        credentials, and the number of requests at one time. Credentials are those that other clients use.
     threads: the number of threads that read; by default, all processors that this process may use.
     max_memory: bytes for buffers, besides the memory of the result.
     """
     paths = [source] if isinstance(source, (str, os.PathLike)) else list(source)
     texts = [os.fspath(path) for path in paths]
+    threads = len(os.sched_getaffinity(0)) if threads is None else threads
+    check_ranges(threads=(threads, 4096), connections=(connections, 4096), max_memory=(max_memory, 1 << 62))
     opened = native().open(
         paths=texts,
         format=format or "",
@@ -405,7 +420,11 @@ def open(source: Union[PathLike, Sequence[PathLike]], *, format: Optional[str] =
         layout=os.fspath(layout or ""),
         dequantize=_dtype_name(dequantize),
         opaque_globals=_is_opaque(unknown_globals),
-        threads=threads or len(os.sched_getaffinity(0)),
+        endpoint_url=endpoint_url or "",
+        region=region or "",
+        anonymous=anonymous,
+        connections=connections,
+        threads=threads,
         max_memory=max_memory,
     )
     return Checkpoint(opened, " ".join(texts))

@@ -36,6 +36,13 @@ def usage(message: str, expected: object = None, found: object = None, tensor: O
     return Usage(failure(None, 2, "invalid_argument", message, expected=expected, found=found, tensor=tensor))
 
 
+def check_ranges(**given: tuple[int, int]) -> None:
+    """Checks numbers from 1 to their largest. Raises Usage."""
+    for name, (value, most) in given.items():
+        if not 1 <= value <= most:
+            raise usage(f"{name} is out of range", f"1 to {most}", value)
+
+
 def numpy_dtype(dtype: str) -> Any:
     """numpy's dtype with a name of torch. Raises Unsupported if it needs a package that is missing, or if there is none."""
     import numpy

@@ -35,7 +35,21 @@ def open(
     layout: str,
     dequantize: str,
     opaque_globals: bool,
+    endpoint_url: str,
+    region: str,
+    anonymous: bool,
+    connections: int,
     threads: int,
     max_memory: int,
 ) -> Checkpoint: ...
+def save(
+    tensors: Sequence[tuple[str, str, Sequence[int], int, int]],
+    path: str,
+    to: str,
+    force: bool,
+    sync: bool,
+    manifest: bool,
+    threads: int,
+    max_memory: int,
+) -> list[str]: ...
 def address_of(memory: memoryview) -> int: ...

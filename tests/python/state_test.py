@@ -10,11 +10,13 @@ import unittest
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy
 import safetensors.torch
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 import torch.multiprocessing
+from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.state_dict import get_model_state_dict
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
@@ -124,6 +126,69 @@ class Plain(Case):
         self.assertIs(state["a"], state["b"])
 
 
+class Save(Case):
+    def test_the_clients_load_what_was_saved(self) -> None:
+        shared = torch.randn(64, 3)
+        state = {"a.weight": shared, "a.tied": shared, "b.t": torch.randn(4, 6).t(), "c.half": torch.randn(5).bfloat16(),
+                 "d.scalar": torch.tensor(7), "e.empty": torch.zeros(0, 3), "f.param": torch.nn.Parameter(torch.ones(2)),
+                 "g.array": numpy.arange(6, dtype=numpy.int32).reshape(2, 3)}
+        wanted = {name: torch.as_tensor(value).detach() for name, value in state.items()}
+        shardctl.save(state, self.folder / "x.safetensors", manifest=True)
+        self.assertTrue(same(safetensors.torch.load_file(self.folder / "x.safetensors"), wanted))
+        self.assertTrue((self.folder / "x.safetensors.manifest.json").exists())
+        self.assertTrue(shardctl.verify(self.folder / "x.safetensors"))
+        shardctl.save(state, self.folder / "x.pt")
+        loaded = torch.load(self.folder / "x.pt", weights_only=True)
+        self.assertTrue(same(loaded, wanted))
+        self.assertEqual(loaded["a.weight"].data_ptr(), loaded["a.tied"].data_ptr())
+        shardctl.save(state, self.folder / "dcp", to="dcp")
+        into = {name: torch.full_like(tensor, 9) for name, tensor in wanted.items()}
+        dcp.load(into, checkpoint_id=self.folder / "dcp", no_dist=True)
+        self.assertTrue(same(into, wanted))
+
+    def test_a_destination_is_replaced_only_by_force_and_as_a_whole(self) -> None:
+        path = self.saved({"w": torch.zeros(2)})
+        with self.assertRaises(shardctl.Exists) as exists:
+            shardctl.save({"w": torch.ones(2)}, path)
+        self.assertEqual(exists.exception.file, str(path))
+        self.assertEqual(safetensors.torch.load_file(path)["w"].sum(), 0)
+        shardctl.save({"w": torch.ones(2)}, path, force=True)
+        self.assertEqual(safetensors.torch.load_file(path)["w"].sum(), 2)
+        self.assertEqual(list(self.folder.iterdir()), [path])
+
+    def test_what_cannot_be_saved_is_named(self) -> None:
+        path = self.folder / "x.safetensors"
+        for value in (7, {"nested": torch.zeros(1)}, torch.zeros(2, device="meta"), torch.zeros(2).to_sparse()):
+            with self.assertRaises(shardctl.Usage) as refused:
+                shardctl.save({"w": torch.zeros(1), "wrong": value}, path)
+            self.assertEqual(refused.exception.tensor, "wrong")
+        for options in ({"to": "dcp"}, {"threads": 0}):
+            with self.assertRaises(shardctl.Usage):
+                shardctl.save({"w": torch.zeros(1)}, path, **options)
+        with self.assertRaises(shardctl.Usage):
+            shardctl.save({"w": torch.zeros(1)}, self.folder / "x")
+        self.assertEqual(list(self.folder.iterdir()), [])
+
+
+class Transformers(Case):
+    def test_a_model_of_transformers_is_filled_from_a_sharded_checkpoint(self) -> None:
+        from transformers import LlamaConfig, LlamaForCausalLM
+
+        sizes = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "vocab_size": 50}
+        torch.manual_seed(1)
+        trained = LlamaForCausalLM(LlamaConfig(**sizes))
+        trained.save_pretrained(self.folder / "model")
+        shardctl.run("split", self.folder / "model/model.safetensors", "-o", self.folder / "dcp", "--ranks", "4", "--to", "dcp")
+        with torch.device("meta"):
+            filled = LlamaForCausalLM(LlamaConfig(**sizes))
+        shardctl.load_state_dict(self.folder / "dcp", filled, assign=True)
+        again = LlamaForCausalLM(LlamaConfig(**sizes))
+        shardctl.load_state_dict(self.folder / "model", again)
+        wanted = trained.state_dict()
+        self.assertTrue(same(filled.state_dict(), wanted))
+        self.assertTrue(same(again.state_dict(), wanted))
+
+
 class Dcp(Case):
     def test_unchanged_code_loads_every_format(self) -> None:
         wanted = {"model": model(1).state_dict(), "step": 7, "names": ["a", "b"], "rate": 0.5}
@@ -136,7 +201,7 @@ class Dcp(Case):
             self.assertEqual((state["step"], state["rate"]), (7, 0.5))
 
     def test_a_missing_name_is_reported_by_dcp(self) -> None:
-        with self.assertRaises(Exception) as missing:
+        with self.assertRaises(CheckpointException) as missing:
             dcp.load({"none": torch.zeros(1)}, storage_reader=shardctl.dcp.Reader(self.saved(model().state_dict())), no_dist=True)
         self.assertIn("none", str(missing.exception))
 
@@ -204,25 +269,23 @@ def check_bytes(path: str) -> None:
     assert counted == [16 * 1024 * 4], counted
 
 
+def check_all(path: str, large: str) -> None:
+    check_rank(path, "fsdp", False)
+    check_rank(path, "tp", False)
+    check_rank(path, "fsdp", True)
+    check_bytes(large)
+
+
 class Ranks(Case):
-    def run_ranks(self, work: Callable, *arguments: object) -> None:
+    def test_each_of_four_ranks_fills_and_reads_its_own_pieces(self) -> None:
+        """FSDP2 and tensor parallelism, by load_state_dict and through DCP."""
+        paths = str(self.saved(model(1).state_dict())), str(self.saved({"w": torch.randn(64, 1024)}, "large.safetensors"))
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
         failures = torch.multiprocessing.get_context("spawn").SimpleQueue()
-        torch.multiprocessing.spawn(in_rank, (4, port, work, arguments, failures), nprocs=4)
+        torch.multiprocessing.spawn(in_rank, (4, port, check_all, paths, failures), nprocs=4)
         self.assertTrue(failures.empty(), failures.empty() or failures.get())
-
-    def test_fsdp2_and_tensor_parallel_modules_are_filled(self) -> None:
-        path = str(self.saved(model(1).state_dict()))
-        for kind in ("fsdp", "tp"):
-            self.run_ranks(check_rank, path, kind, False)
-
-    def test_dcp_loads_them_from_a_file_of_safetensors(self) -> None:
-        self.run_ranks(check_rank, str(self.saved(model(1).state_dict())), "fsdp", True)
-
-    def test_a_rank_reads_only_its_pieces(self) -> None:
-        self.run_ranks(check_bytes, str(self.saved({"w": torch.randn(64, 1024)})))
 
 
 if __name__ == "__main__":

@@ -31,7 +31,8 @@ void refuse_ranks(const LaunchFacts& launch) {
 int run_repair(Session& session, const Request& request) {
   refuse_ranks(session.launch);
   Salvage salvage(request.read.paths);
-  const StoppableStore store(source_store(session), session.stop);  // The whole source is read before the job begins.
+  const auto is_stopped = [&session] { return session.stop.stop_requested(); };
+  const StoppableStore store(source_store(session), is_stopped);  // The whole source is read before the job begins.
   const auto open = [&salvage, &store](const Session& own, const CopyRequest& given, Log& log) {
     const Source like{&store, {given.like}};
     const std::atomic<std::int64_t> none = 0;

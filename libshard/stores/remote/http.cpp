@@ -20,7 +20,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-constexpr milliseconds kPollTime{100};  ///< Time until a request notices that it should stop.
+constexpr milliseconds kPollTime{50};  ///< Time until a request notices that it should stop.
 
 /// libcurl reads none of these variables itself, and a static one knows no file of certificates.
 constexpr std::array kCertificateVariables{"AWS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE"};
