@@ -85,7 +85,7 @@ def loaders(folder: Path, state: dict[str, torch.Tensor]) -> dict[str, Callable[
     return {
         "memcpy from the page cache": lambda: memcpy(folder / "model.safetensors", memory),
         "safetensors: shardctl": check(folder / "model.safetensors"),
-        "safetensors: load_file, into new memory": lambda: safetensors.torch.load_file(folder / "model.safetensors"),
+        "safetensors: load_file, which only maps the file": lambda: safetensors.torch.load_file(folder / "model.safetensors"),
         "safetensors: load_file and copy_": load_file,
         "torch file: shardctl": check(folder / "model.pt"),
         "torch file: load, into new memory": lambda: torch.load(folder / "model.pt"),
