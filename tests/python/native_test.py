@@ -368,7 +368,7 @@ class Urls(Case):
                 self.assertTrue(torch.equal(found[name].torch(), local[name].torch()), name)
 
     def test_a_slice_needs_one_request(self) -> None:
-        safetensors.torch.save_file({"w": torch.randn(256, 64, 64)}, self.bucket / "x.safetensors")
+        safetensors.torch.save_file({"w": torch.randn(256, 100, 100)}, self.bucket / "x.safetensors")
         found = self.opened("x.safetensors")
         self.served.reset()
         with safetensors.safe_open(self.bucket / "x.safetensors", "pt") as client:
