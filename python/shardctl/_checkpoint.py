@@ -27,7 +27,10 @@ if TYPE_CHECKING:
 _MOST_BESIDE = 32 << 20  # Bytes of memory beside targets that are on a device or not contiguous.
 
 PathLike = Union[str, "os.PathLike[str]"]
-Index = Union[int, slice, "ellipsis"] if TYPE_CHECKING else Any
+if TYPE_CHECKING:
+    Index = Union[int, slice, "ellipsis"]
+else:
+    Index = Any
 
 
 def native() -> Any:
@@ -317,7 +320,8 @@ class Checkpoint(Mapping[str, Handle]):
             for memory in memories:
                 if memory.finish is not None:
                     memory.finish()
-            reads.clear(), memories.clear()
+            reads.clear()
+            memories.clear()
             beside = 0
 
         for source, target in pairs:

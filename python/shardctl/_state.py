@@ -84,8 +84,8 @@ def _leaves_of_module(module: torch.nn.Module) -> Iterator[_Leaf]:
         raise AssertionError("a module's tensors are filled, not replaced")
 
     def extra_state(name: str) -> Callable[[Any], None]:
-        owner = module.get_submodule(name.rpartition(".")[0])
-        return owner.set_extra_state
+        found: Callable[[Any], None] = module.get_submodule(name.rpartition(".")[0]).set_extra_state
+        return found
 
     for name, value in module.state_dict().items():
         is_extra = name.rpartition(".")[2] == "_extra_state"
@@ -229,7 +229,7 @@ def load_state_dict(source: Union[PathLike, list[PathLike], Checkpoint],
     if isinstance(source, Checkpoint) and options:
         raise usage("options cannot be given for a checkpoint that is open", found=", ".join(options))
     is_module = _is_module(target)
-    leaves = list(_leaves_of_module(target) if is_module else _leaves(target, "", _no_root))  # type: ignore[arg-type]
+    leaves = list(_leaves_of_module(target) if is_module else _leaves(target, "", _no_root))  # type: ignore[arg-type, unused-ignore]
     loading = _Loading(checkpoint, leaves, prefix, assign, cast)
     unexpected = loading.unexpected(leaves)
     is_wrong = loading.mismatched or (strict and (loading.missing or unexpected))

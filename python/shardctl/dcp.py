@@ -27,7 +27,7 @@ from shardctl._memory import torch_dtype
 __all__ = ["Reader"]
 
 
-class Reader(StorageReader):
+class Reader(StorageReader):  # type: ignore[misc, unused-ignore]
     """Loads a checkpoint of any format through torch.distributed.checkpoint.load(..., storage_reader=Reader(SRC)).
 
     Each rank reads only its own pieces, in one run over the files. As with DCP's own reader, elements are converted if

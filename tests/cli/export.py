@@ -109,7 +109,7 @@ class Export(ExportTest):
         self.hub('{"dtype": "bfloat16"}')
         for word, warns in (("keep", False), ("auto", False), ("bfloat16", False), ("float16", True)):
             done = self.run_it("export", "a.safetensors", "-o", word, "--hf-ref", "hub", "--dtype", word)
-            self.assertEqual("says bfloat16; loaders that follow it will convert the float16 weights" in done.stderr, warns, done.stderr)
+            self.assertEqual("contains bfloat16; loaders that follow it will convert the float16 weights" in done.stderr, warns, done.stderr)
 
     def test_what_it_cannot_export_it_refuses_with_a_code(self):
         write(self.dir / "lora.safetensors", {"base_model.model.a.lora_A.weight": [1], "base_model.model.a.weight": [1]})

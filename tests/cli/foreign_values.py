@@ -62,7 +62,7 @@ class ForeignValues(unittest.TestCase):
                      ["gather", FOREIGN / "in_model.pt", "-o", "out.safetensors", "--objects", "drop", *OPAQUE]):
             error = self.json(*line, code=8)
             self.assertEqual(error["tensor"], "model.extra")
-            self.assertIn("with tensors", error["message"])
+            self.assertIn("contains tensors", error["message"])
             self.assertIn("--exclude model.extra", error["hint"])
             self.run_hint(error)
 

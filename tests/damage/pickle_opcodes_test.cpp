@@ -85,7 +85,7 @@ TEST(PickleOpcodes, ArgumentsThatAreCutAreRefused) {
     const std::string values(static_cast<std::size_t>(opcode.needs), 'N');
     for (std::size_t size = 1; size < opcode.bytes.size(); ++size) {
       const bool is_line = opcode.bytes.back() == '\n';
-      expect_refused("\x80\x05" + values + opcode.bytes.substr(0, size), is_line ? "a line without an end" : "wants",
+      expect_refused("\x80\x05" + values + opcode.bytes.substr(0, size), is_line ? "a line without an end" : "needs",
                      std::string(opcode.name) + " cut to " + std::to_string(size));
     }
   }
@@ -160,7 +160,7 @@ TEST(PickleOpcodes, OpcodesThatRunThingsAreRefusedByName) {
 }
 
 TEST(PickleOpcodes, TheEndMustBeThereAndLeaveOneValue) {
-  expect_refused("\x80\x05N", "wants 1 bytes, but only 0 are left", "no STOP");
+  expect_refused("\x80\x05N", "needs 1 bytes, but only 0 are left", "no STOP");
   expect_refused("\x80\x05NN.", "1 values are left below the result", "two values");
   expect_refused("\x80\x05(N.", "left below the result", "a mark");
   expect_refused("\x80\x05.", "needs 1 values", "nothing");

@@ -13,7 +13,7 @@ from documents import ENTRIES, KINDS, Kind, entries_of
 from verbs import MEMORY_BYTES, SECONDS, SHARDCTL, Ended, run
 
 RATIO = 2.5
-FLOOR = 0.15  # Seconds of a run; half of it is more than starting the program takes.
+FLOOR = 0.5  # Seconds: shorter runs vary too much. Quadratic growth takes many times that at 4 MiB.
 ATTEMPTS = 3  # The least time of each size counts: other processes only ever add time.
 SHORT, LONG = [1 << 20, 2 << 20, 4 << 20], [1 << 20, 2 << 20, 4 << 20, 8 << 20, 15 << 20]
 

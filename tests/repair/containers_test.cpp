@@ -35,7 +35,7 @@ TEST_F(Repair, OfACutSafetensorsFileKeepsTheTensorsThatLieBeforeTheCut) {
   EXPECT_THAT(lost(), ElementsAre("d"));
   EXPECT_EQ(result.at("lost")[0].at("dtype"), "uint8");
   EXPECT_EQ(result.at("lost")[0].at("shape"), nlohmann::json({303}));
-  EXPECT_THAT(std::string(result.at("lost")[0].at("why")), HasSubstr("203 bytes missing"));
+  EXPECT_THAT(std::string(result.at("lost")[0].at("why")), HasSubstr("203 bytes are missing"));
   expect_saved({"a", "b", "c"}, "/d.safetensors");
 }
 
