@@ -56,7 +56,6 @@ void check_stdout(const Session& session, const Request& request) {
 
 /// Whether a path that is read is a URL.
 bool reads_urls(const Request& request) {
-  const auto is_url = [](const std::string& path) { return !url_scheme(path).empty(); };
   return std::ranges::any_of(request.read.paths, is_url) || std::ranges::any_of(request.read.named_inputs, is_url) ||
          is_url(request.read.numbers.hf_ref);
 }

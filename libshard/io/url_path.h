@@ -12,6 +12,7 @@ namespace shard {
 
 /// "s3" for "s3://bucket/key"; empty for a path that is not a URL.
 std::string_view url_scheme(std::string_view path);
+inline bool is_url(std::string_view path) { return !url_scheme(path).empty(); }
 
 /// The length of the root in front of a path: 1 for "/", otherwise 0. For a URL, its scheme and the parts that name a
 /// bucket, a host, or for hf:// an organization and a model. A root is its own parent_path.

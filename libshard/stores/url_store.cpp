@@ -78,7 +78,7 @@ StoreRequest to_store_request(std::span<const std::byte> bytes) {
 }
 
 const SourceStore& UrlStore::store_of(const std::string& path) const {
-  if (url_scheme(path).empty()) return disk_;
+  if (!is_url(path)) return disk_;
   check_scheme(path);
   const std::scoped_lock lock(mutex_);
   if (remote_ == nullptr) {

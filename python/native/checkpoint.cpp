@@ -12,7 +12,6 @@ namespace shard::python {
 namespace {
 
 bool reads_urls(const SourceRequest& request) {
-  const auto is_url = [](const std::string& path) { return !url_scheme(path).empty(); };
   return std::ranges::any_of(request.paths, is_url) || is_url(request.numbers.hf_ref) || is_url(request.map) ||
          is_url(request.layout);
 }

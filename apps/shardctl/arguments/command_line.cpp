@@ -239,7 +239,7 @@ void check_layout(const CLI::App& app, const LayoutRequest& layout) {
 std::string with_destination(const Session& session, const Request& request) {
   const std::vector<std::string>& paths = request.read.paths;
   const bool is_destination =
-      paths.size() > 1 && url_scheme(paths.back()).empty() && session.fs.status(paths.back()).kind == FileKind::kAbsent;
+      paths.size() > 1 && !is_url(paths.back()) && session.fs.status(paths.back()).kind == FileKind::kAbsent;
   if (!is_destination) return repeat_command(session.command.arguments, "-o DST");
   std::vector<std::string> words = session.command.arguments;
   words.erase(std::find(words.rbegin(), words.rend(), paths.back()).base() - 1);
@@ -260,7 +260,7 @@ void check_paths(const Session& session, const Request& request) {
     throw usage(name + " needs a destination").hint(with_destination(session, request));
   }
   for (const std::string& path : {request.write.path, request.page.path, session.common.log_file}) {
-    if (url_scheme(path).empty()) continue;
+    if (!is_url(path)) continue;
     throw Error(ErrorCode::kUnsupported, fmt::format("writing to {}:// is not supported", url_scheme(path)))
         .in_file(path)
         .hint("write to a local path, and upload the result");
