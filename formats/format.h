@@ -132,7 +132,7 @@ struct Format {
   /// For a guessed format: the names of the files in the folder `source` that may be those of ranks.
   std::vector<std::string> (*likely_rank_files)(const Source& source) = nullptr;
   /// The error for a path that some format would accept by mistake, although it is a part of a checkpoint of this
-  /// format, or one that this format only writes. Called before `detect` of any format. Null: there is no such path.
+  /// format, or one that this format only writes. Called before `detect` of any format. Null: no such path exists.
   std::optional<Error> (*refuse_part)(const SourceStore& store, const std::string& path) = nullptr;
   /// The error for a path that no format recognises, although its names are those of this format. Null: as above.
   std::optional<Error> (*explain_refusal)(const SourceStore& store, const std::string& path) = nullptr;

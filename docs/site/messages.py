@@ -54,7 +54,7 @@ def arguments(source: str, at: int) -> list[str]:
 
 
 def text_of(expression: str) -> str:
-    """The literals of an expression, with {} for what is between them."""
+    """The literals of an expression, with {} for the parts between them."""
     parts, end = [], 0
     for match in LITERAL.finditer(expression):
         parts += ["{}"] if parts and expression[end:match.start()].strip() else []

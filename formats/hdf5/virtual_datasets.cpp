@@ -194,8 +194,8 @@ void VirtualDatasets::append_box(const Tensor& tensor, const Mapping& mapping, c
   append_chunks(builder_, views_, source, box.source_offsets, box.source_sizes, box.offsets, matching_dims(box));
 }
 
-/// Adds what no mapping covers, which HDF5 fills with the fill value. Boxes are subtracted one by one; the work is
-/// charged, because their number may grow with each.
+/// Adds the boxes that no mapping covers; HDF5 fills them with the fill value. Boxes are subtracted one by one; the
+/// work is charged, because their number may grow with each.
 void VirtualDatasets::append_rest(const Pending& pending) {
   const Tensor tensor = catalog_.tensors[pending.tensor];
   std::int64_t mapped = 0;

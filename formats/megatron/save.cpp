@@ -21,7 +21,7 @@ namespace {
 
 constexpr std::string_view kRankFolder = "mp_rank_";
 
-/// Names of the folders mp_rank_*, sorted; empty if `path` is no folder.
+/// Names of the folders mp_rank_*, sorted; empty if `path` is not a folder.
 std::vector<std::string> rank_folders(const SourceStore& store, const std::string& path) {
   if (store.status(path).kind != FileKind::kFolder) return {};
   std::vector<std::string> names = store.list(path);

@@ -237,7 +237,7 @@ class Merging {
 
   const Catalog& base_;
   const std::vector<Adapter>& adapters_;
-  HashMap<std::uint32_t, Merge> merges_;  ///< By tensor of the base model that is no alias.
+  HashMap<std::uint32_t, Merge> merges_;  ///< By tensor of the base model that is not an alias.
 };
 
 Error Merging::missing(std::uint32_t adapter, std::string_view name) const {

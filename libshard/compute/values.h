@@ -29,7 +29,7 @@ class Values {
   /// Fills `out` with elements from `begin` on. \pre they are within the range that was taken last; at most kBlock
   virtual void compute(std::int64_t begin, std::span<float> out) = 0;
   /// Fills `out` with elements in bfloat16, if this is faster than `compute` and a conversion. Results are the same.
-  /// \param through_float16  see Formula  \returns false if there is no faster way; `out` is then unchanged
+  /// \param through_float16  see Formula  \returns false if no faster way exists; `out` is then unchanged
   virtual bool compute_bfloat16(std::int64_t /*begin*/, bool /*through_float16*/, std::span<std::byte> /*out*/) {
     return false;
   }

@@ -194,7 +194,7 @@ Exchange::Exchange(const ExchangeOf& of, int rank, int ranks)
       expect_(static_cast<std::size_t>(ranks)),
       owe_(static_cast<std::size_t>(ranks)) {}
 
-/// Counts what each rank will send to this one: the boxes of all tiles that an earlier run did not write.
+/// Counts the boxes that each rank will send to this one: those of all tiles that an earlier run did not write.
 void Exchange::set_written(std::vector<std::uint8_t> written) {
   const std::scoped_lock lock(mutex_);
   for (std::size_t tile = 0; tile < tiles_.size(); ++tile) {
@@ -368,7 +368,7 @@ void Exchange::agree(Group& group) {
   changed_.notify_all();
 }
 
-/// All ranks first agree on the amounts; then each word announces what the next round contains from this rank.
+/// All ranks first agree on the amounts; then each word announces the content of the next round from this rank.
 std::int64_t Exchange::word() {
   const std::scoped_lock lock(mutex_);
   if (!is_agreed()) return is_known_ ? kReady : kNotReady;

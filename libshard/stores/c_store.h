@@ -47,7 +47,7 @@ struct CStore {
   const StoreFunctions* functions;  ///< Valid as long as the library that created it is open.
 };
 
-/// Provided by the caller: what a store asks and reports while it waits. Both are called by any thread and throw
+/// Provided by the caller: the question and the report of a store that waits. Both are called by any thread and throw
 /// nothing.
 struct StoreListener {
   void* place;
