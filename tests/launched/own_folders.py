@@ -132,7 +132,7 @@ def on_hosts(hosts: int) -> dict[str, list[str]]:
         "by hand": h.shell(f'exec "$@" --backend gloo --rank $HOST --world-size {hosts} --rdzv {at}; :'),
         "mpirun": h.shell(f"[ $HOST != 0 ] || exec {mpirun}"),
         "mpirun, gloo": h.shell(f'[ $HOST != 0 ] || exec {mpirun} "$@" --backend gloo --rdzv {at}; :'),
-        "torchrun": [h.PYTHON, "-m", "torch.distributed.run", "--nnodes", str(hosts), "--rdzv-backend", "c10d", "--rdzv-endpoint", at,
+        "torchrun": [*h.TORCHRUN, "--nnodes", str(hosts), "--rdzv-backend", "c10d", "--rdzv-endpoint", at,
                      "--no-python", "--nproc-per-node", "2"],
         "srun's variables": h.shell(f"{slurm} exec"),
     }

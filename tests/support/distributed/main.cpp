@@ -8,6 +8,7 @@
 #include "tests/support/distributed/environment.h"
 #include "tests/support/distributed/multi_process_test.h"
 #include "tests/support/distributed/rank_processes.h"
+#include "tests/support/distributed/rank_starter.h"
 
 int main(int argc, char** argv) {
   using namespace shard::test;
@@ -15,6 +16,7 @@ int main(int argc, char** argv) {
     std::cout << "Skip dev-asan as torch + multiprocessing spawn have known issues\n";
     return 0;
   }
+  start_rank_starter(argc, argv);
   ::testing::InitGoogleMock(&argc, argv);
   at::manual_seed(1234);  // Every rank draws the same.
   // For the test of run_rank itself.

@@ -20,6 +20,7 @@
 #include "tests/support/distributed/environment.h"
 #include "tests/support/distributed/multi_process_test.h"
 #include "tests/support/distributed/rank_messages.h"
+#include "tests/support/distributed/rank_starter.h"
 #include "tests/support/distributed/skips.h"
 
 namespace shard::test {
@@ -82,9 +83,8 @@ std::string unfinished_ranks(std::span<const RankResult> ranks, std::chrono::dur
 constexpr std::string_view kRunnersOwn =
     "GTEST_";  // GoogleTest's filter, report file and so on are for the parent only.
 
-std::vector<std::string> environment_of_rank(int rank, int world_size, const std::string& file_name, int socket) {
-  std::vector<std::string> variables = {c10::str(kRankVariable, '=', rank), c10::str(kFileVariable, '=', file_name),
-                                        c10::str(kSocketVariable, '=', socket)};
+std::vector<std::string> environment_of_rank(int rank, int world_size, const std::string& file_name) {
+  std::vector<std::string> variables = {c10::str(kRankVariable, '=', rank), c10::str(kFileVariable, '=', file_name)};
   for (char** each = environ; *each != nullptr; ++each) {
     if (!std::string_view(*each).starts_with(kRunnersOwn)) variables.emplace_back(*each);
   }
@@ -104,6 +104,20 @@ std::vector<char*> pointers(std::vector<std::string>& words) {
   for (std::string& word : words) result.push_back(word.data());
   result.push_back(nullptr);
   return result;
+}
+
+/// Starts this program again, with `socket` under the same number.
+pid_t exec_rank(std::vector<std::string> arguments, std::vector<std::string> variables, int socket) {
+  variables.push_back(c10::str(kSocketVariable, '=', socket));
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_adddup2(&actions, socket, socket);  // The same number: it stays open.
+  pid_t pid = 0;
+  const int error =
+      ::posix_spawn(&pid, "/proc/self/exe", &actions, nullptr, pointers(arguments).data(), pointers(variables).data());
+  posix_spawn_file_actions_destroy(&actions);
+  if (error != 0) throw std::system_error(error, std::generic_category(), "posix_spawn");
+  return pid;
 }
 
 Verdict verdict_of_common_code(const RankResult& rank) {
@@ -209,22 +223,19 @@ void RankProcesses::start(int rank, int world_size, const std::string& file_name
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets.data()) != 0) {
     throw std::system_error(errno, std::generic_category(), "socketpair");
   }
-  std::vector<std::string> variables = environment_of_rank(rank, world_size, file_name, sockets[1]);
-  std::vector<std::string> words = arguments_of_rank();
-  posix_spawn_file_actions_t actions;
-  posix_spawn_file_actions_init(&actions);
-  posix_spawn_file_actions_adddup2(&actions, sockets[1], sockets[1]);  // The same number: it stays open.
   Process started;
-  const int error = ::posix_spawn(&started.result.pid, "/proc/self/exe", &actions, nullptr, pointers(words).data(),
-                                  pointers(variables).data());
-  posix_spawn_file_actions_destroy(&actions);
+  started.socket = sockets[0];
+  try {
+    const std::vector<std::string> arguments = arguments_of_rank();
+    const std::vector<std::string> variables = environment_of_rank(rank, world_size, file_name);
+    const std::optional<pid_t> forked = fork_rank(arguments, variables, kSocketVariable, sockets[1]);
+    started.result.pid = forked ? *forked : exec_rank(arguments, variables, sockets[1]);
+  } catch (...) {
+    for (const int each : sockets) ::close(each);
+    throw;
+  }
   ::close(sockets[1]);
   started.result.rank = rank;
-  started.socket = sockets[0];
-  if (error != 0) {
-    ::close(sockets[0]);
-    throw std::system_error(error, std::generic_category(), "posix_spawn");
-  }
   log_info(c10::str("Started process ", rank, " with pid ", started.result.pid));
   processes_.push_back(std::move(started));
 }
