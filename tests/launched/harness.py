@@ -6,6 +6,7 @@ import json
 import math
 import os
 import random
+import runpy
 import shlex
 import shutil
 import signal
@@ -17,13 +18,14 @@ import traceback
 from pathlib import Path
 
 try:
-    import torch.distributed.run as torchrun_module
+    import torch.distributed.argparse_util, torch.distributed.launcher.api  # All that torchrun imports; see ForkedTorchrun.
 except ImportError:
-    torchrun_module = None
+    torch = None
 
 SHARDCTL = os.environ["SHARDCTL"]
 DATA = Path(os.environ["SHARD_DATA"])
-TORCHRUN = [sys.executable, "-m", "torch.distributed.run"]
+TORCHRUN_MODULE = "torch.distributed.run"
+TORCHRUN = [sys.executable, "-m", TORCHRUN_MODULE]
 FULL = "--full" in sys.argv
 LAUNCHER_WORDS = ("RANK", "WORLD_SIZE", "LOCAL_", "MASTER_", "TORCHELASTIC", "OMPI_", "PMI", "MV2_", "SLURM_", "SHARDCTL_")
 BASE = {name: value for name, value in os.environ.items() if not name.startswith(LAUNCHER_WORDS)}
@@ -51,7 +53,7 @@ def backends() -> list[str]:
 def require_launchers() -> None:
     if not has_mpirun():
         skip("no mpirun here")
-    if torchrun_module is None:
+    if torch is None:
         skip(f"no torch in {sys.executable}")
     missing = {"mpi", "gloo"} - set(backends())
     if missing:
@@ -115,7 +117,8 @@ class ForkedTorchrun:
             os.chdir(cwd or ".")
             os.environ.clear()
             os.environ.update(env)
-            torchrun_module.main(options)
+            sys.argv[1:] = options
+            runpy.run_module(TORCHRUN_MODULE, run_name="__main__", alter_sys=True)
             code = 0
         except SystemExit as request:
             code = request.code if isinstance(request.code, int) else 1
