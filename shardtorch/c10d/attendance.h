@@ -3,6 +3,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <string>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
@@ -21,5 +22,26 @@ std::string absent_ranks(c10d::Store& store, const std::string& roll, int size);
 /// Cost: a few requests per rank, and one per rank by the first caller; takes `patience` if a rank is missing.
 std::string missing_after_failure(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
                                   std::chrono::milliseconds patience);
+
+/// How far each rank has come, for groups whose ranks learn of a failure only by their own timeouts: a rank whose
+/// operation failed can then name the ranks that have not come to it. All ranks run the same operations in the same
+/// order. Threads: one at a time.
+class Progress {
+ public:
+  Progress(c10::intrusive_ptr<c10d::Store> store, int rank, int size);
+  /// This rank's next operation begins. No request.
+  void begin_next() { ++operation_; }
+  /// Reports that this rank has come to its operation: one request, the first time. Errors of the store are ignored.
+  void report() noexcept;
+  /// Also reports. \returns  As absent_ranks: the ranks that do not report this operation or a later one within
+  /// `patience`; empty if the store does not answer within four times `patience`.
+  /// Cost: requests per rank until all have reported; takes `patience` if a rank is missing.
+  std::string absent(std::chrono::milliseconds patience);
+
+ private:
+  c10::intrusive_ptr<c10d::Store> store_;
+  int rank_, size_;
+  std::int64_t operation_ = 0, reported_ = 0;
+};
 
 }  // namespace shard

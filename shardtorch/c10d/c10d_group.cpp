@@ -4,16 +4,18 @@
 
 #include <algorithm>
 #include <cstring>
+#include <thread>
 #include <vector>
 
 #include "libshard/core/error.h"
-#include "shardtorch/c10d/attendance.h"
 
 namespace shard {
 
 namespace {
 
-constexpr std::size_t kMessage = std::size_t{1} << 30;  // Well below the largest count of any transport.
+constexpr std::size_t kMessage = std::size_t{1} << 30;   // Well below the largest count of any transport.
+constexpr std::chrono::milliseconds kPatience{300};      // For ranks to report a failure.
+constexpr std::chrono::milliseconds kReportAfter{1000};  // A rank reports an operation that takes longer.
 
 template <class Each>
 void for_each_message(std::span<std::byte> piece, const Each& each) {
@@ -49,14 +51,16 @@ void as_errors(const char* doing, const std::function<void()>& body) {
 }
 
 C10dGroup::C10dGroup(c10::intrusive_ptr<c10d::Backend> backend, std::string name, at::Device device,
-                     std::chrono::milliseconds timeout, c10::intrusive_ptr<c10d::Store> store)
+                     std::chrono::milliseconds timeout, c10::intrusive_ptr<c10d::Store> store, FailureNews news)
     : backend_(std::move(backend)),
       rank_(backend_->getRank()),
       size_(backend_->getSize()),
       name_(std::move(name)),
       device_(device),
       timeout_(timeout),
-      store_(std::move(store)) {}
+      store_(std::move(store)) {
+  if (store_ != nullptr && news == FailureNews::kByTimeout) progress_.emplace(store_, rank_, size_);
+}
 
 at::Tensor C10dGroup::outgoing(std::span<const std::byte> bytes) const {
   // c10d does not write to the tensors that it sends, but its interface lacks const.
@@ -76,7 +80,20 @@ void C10dGroup::land(const at::Tensor& tensor, std::span<std::byte> bytes) const
   at::from_blob(bytes.data(), {tensor.numel()}, at::TensorOptions(at::kByte)).copy_(tensor);
 }
 
-void C10dGroup::finish(const c10::intrusive_ptr<c10d::Work>& work) const { work->wait(timeout_); }
+void C10dGroup::finish(const c10::intrusive_ptr<c10d::Work>& work) {
+  if (progress_) {
+    const auto begin = std::chrono::steady_clock::now();
+    while (!work->isCompleted() && std::chrono::steady_clock::now() - begin < kReportAfter) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));  // As NCCL's own wait does.
+    }
+    if (!work->isCompleted()) progress_->report();
+  }
+  work->wait(timeout_);
+}
+
+void C10dGroup::report() {
+  if (progress_) progress_->report();
+}
 
 void C10dGroup::finish_all(std::span<const c10::intrusive_ptr<c10d::Work>> works, std::span<const int> peers) {
   const auto begin = std::chrono::steady_clock::now();
@@ -91,17 +108,21 @@ void C10dGroup::finish_all(std::span<const c10::intrusive_ptr<c10d::Work>> works
 void C10dGroup::run(const char* doing, const std::function<void()>& operation) {
   const std::scoped_lock lock(mutex_);
   if (backend_ == nullptr) throw Error(ErrorCode::kPeer, "a rank died or stopped responding before").because(missing_);
+  if (progress_) progress_->begin_next();
   try {
     as_errors(doing, operation);
   } catch (const Error& error) {
     close();  // Closes while the caller's buffers still exist. Other ranks then notice the failure.
-    if (store_ == nullptr) throw;
-    constexpr std::chrono::milliseconds kPatience{300};
-    missing_ = missing_after_failure(store_, rank_, size_, kPatience);
+    missing_ = find_missing();
     if (missing_.empty()) throw;
     missing_ += missing_.starts_with("ranks") ? " died or do not respond" : " died or does not respond";
     throw Error(error.code(), missing_ + ", in " + doing).because(error.why());
   }
+}
+
+std::string C10dGroup::find_missing() {
+  if (progress_) return progress_->absent(kReportAfter + kPatience);
+  return store_ == nullptr ? std::string() : missing_after_failure(store_, rank_, size_, kPatience);
 }
 
 void C10dGroup::barrier() {
@@ -129,6 +150,7 @@ void C10dGroup::broadcast(const at::Tensor& bytes, int root) {
       options.timeout = timeout_;
       finish(backend_->broadcast(tensors, options));
     });
+    report();
   });
 }
 
@@ -185,6 +207,7 @@ void C10dGroup::exchange(std::span<const at::Tensor> to, std::span<const at::Ten
     }
     if (backend_->supportsCoalescing()) works = {backend_->endCoalescing()}, peers = {-1};
     finish_all(works, peers);
+    report();
   });
 }
 

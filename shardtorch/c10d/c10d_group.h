@@ -7,6 +7,7 @@
 #include <chrono>
 #include <functional>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
@@ -14,16 +15,24 @@
 #include "libshard/ranks/current_wait.h"
 #include "libshard/ranks/group.h"
 #include "libshard/ranks/launch.h"
+#include "shardtorch/c10d/attendance.h"
 
 namespace shard {
+
+/// How ranks learn that an operation of another rank failed.
+enum class FailureNews {
+  kAtOnce,     ///< The backend closes connections.
+  kByTimeout,  ///< By their own timeouts: the backend tells them nothing.
+};
 
 class C10dGroup final : public Group {
  public:
   /// `device` is the backend's device for tensors. On the CPU, bytes are transferred in place; for other devices,
-  /// through copies there. `store` is one that only this group uses and whose ranks learn of a failure at once, or
-  /// null: errors then name no rank (attendance.h).
+  /// through copies there. `store` is one that only this group uses, or null: errors then name no rank
+  /// (attendance.h).
   C10dGroup(c10::intrusive_ptr<c10d::Backend> backend, std::string name, at::Device device,
-            std::chrono::milliseconds timeout, c10::intrusive_ptr<c10d::Store> store = nullptr);
+            std::chrono::milliseconds timeout, c10::intrusive_ptr<c10d::Store> store = nullptr,
+            FailureNews news = FailureNews::kAtOnce);
 
   int rank() const override { return rank_; }
   int size() const override { return size_; }
@@ -56,12 +65,17 @@ class C10dGroup final : public Group {
   /// Runs an operation. If it fails, the group is broken. \throws Error kPeer  names the ranks that are missing, if
   /// known.
   void run(const char* doing, const std::function<void()>& operation);
+  /// The ranks that are missing in the operation that failed; empty if unknown.
+  std::string find_missing();
+  /// An operation has ended that needs only some of the ranks.
+  void report();
   /// Closes the connections, so that the other ranks notice and no more data arrives.
   void close() noexcept;
   at::Tensor outgoing(std::span<const std::byte> bytes) const;
   at::Tensor incoming(std::span<std::byte> bytes) const;
   void land(const at::Tensor& tensor, std::span<std::byte> bytes) const;
-  void finish(const c10::intrusive_ptr<c10d::Work>& work) const;
+  /// Waits for an operation. Reports to the store if it takes long.
+  void finish(const c10::intrusive_ptr<c10d::Work>& work);
   /// Waits for several operations, each of which depends on one rank; -1: on all.
   void finish_all(std::span<const c10::intrusive_ptr<c10d::Work>> works, std::span<const int> peers);
 
@@ -73,7 +87,8 @@ class C10dGroup final : public Group {
   at::Device device_;
   std::atomic<std::chrono::milliseconds> timeout_;
   c10::intrusive_ptr<c10d::Store> store_;
-  std::string missing_;  ///< The ranks that were missing when the group broke; empty if unknown.
+  std::optional<Progress> progress_;  ///< If ranks learn of failures by timeouts.
+  std::string missing_;               ///< The ranks that were missing when the group broke; empty if unknown.
 };
 
 /// The store through which the ranks of a launch connect: torchrun's, or a TCP store on rank 0. Its keys belong to this

@@ -23,7 +23,7 @@ Group* form_group(const c10::intrusive_ptr<c10d::Store>& store, int rank, int si
   options->timeout = timeout;
   auto nccl = c10::make_intrusive<c10d::ProcessGroupNCCL>(store, rank, size, options);
   nccl->setBoundDeviceId(device);
-  return new C10dGroup(nccl, "nccl", device, timeout);
+  return new C10dGroup(nccl, "nccl", device, timeout, store, FailureNews::kByTimeout);
 }
 
 void check_devices(const Launch& launch) {

@@ -25,8 +25,18 @@ OperatorPlan plan_same(const OperatorCall& call) {
   return {{call.placements(0)}, {{call.shape(0), call.placements(0)}}};
 }
 
+/// Whether terms that all are the same value combine to that value.
+bool keeps_one_value(const Placement& placement) {
+  const auto* const partial = std::get_if<Partial>(&placement);
+  return partial == nullptr || (partial->op != ReduceOp::kSum && partial->op != ReduceOp::kProduct);
+}
+
+/// Functions that fill a tensor. Random numbers of terms would differ, so only fill_ takes terms.
 OperatorPlan plan_fill(const OperatorCall& call) {
-  SHARD_CHECK(std::ranges::none_of(call.placements(0), is_partial), call.full_name(), " with ",
+  const auto is_fillable = [&](const Placement& each) {
+    return !is_partial(each) || (call.name() == "fill_" && keeps_one_value(each));
+  };
+  SHARD_CHECK(std::ranges::all_of(call.placements(0), is_fillable), call.full_name(), " with ",
               to_string(call.placements(0)), " is not supported yet!");
   const OperatorResult result{call.shape(0), call.placements(0)};
   return {{call.placements(0)}, std::vector<OperatorResult>(call.schema.returns().size(), result)};

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "shardtorch/dtensor/dtensor.h"
 #include "shardtorch/dtensor/operators.h"
 #include "shardtorch/dtensor/reduction.h"
 #include "shardtorch/errors.h"
@@ -33,6 +34,25 @@ OperatorPlan plan_norm(const OperatorCall& call) {
   plan.results.assign(call.schema.returns().size(), {std::move(statistics), plan.inputs[0]});
   plan.results[0].shape = call.shape(0);
   return plan;
+}
+
+/// Whether a call of rms_norm has a rule. On the CPU it consists of other operators, as in torch, which keep terms and
+/// follow a sharded weight. They fail if the mean over the normalized dimensions is an average over ranks.
+bool has_rms_norm_rule(const OperatorCall& call) {
+  const DTensor input = DTensor::of(call.args[0].toTensor());
+  if (!input.defined() || call.mesh->device_type() != at::kCPU) return true;
+  const auto first = static_cast<std::size_t>(input.dim() - std::ssize(call.arg("normalized_shape").toIntVector()));
+  Sizes shards(input.sizes().size(), 1);
+  for (std::size_t axis = 0; axis < call.mesh->ndim(); ++axis) {
+    const std::int64_t dim = sharded_dim(input.placements()[axis]);
+    if (dim >= 0) shards[static_cast<std::size_t>(dim)] *= call.mesh->size(axis);
+  }
+  bool is_sharded = false;
+  for (std::size_t d = first; d < shards.size(); ++d) {
+    if (input.sizes()[d] % shards[d] != 0) return false;
+    is_sharded = is_sharded || shards[d] > 1;
+  }
+  return is_sharded;
 }
 
 /// The reductions of losses, by their numbers in calls.
@@ -83,7 +103,7 @@ OperatorPlan plan_loss(const OperatorCall& call) {
 OperatorRule layer_rule(const OperatorCall& call) {
   const std::string_view name = call.name();
   if (name == "_softmax" || name == "_log_softmax" || name == "_safe_softmax") return plan_softmax;
-  if (name == "native_layer_norm" || name == "_fused_rms_norm") return plan_norm;
+  if (name == "native_layer_norm" || (name == "_fused_rms_norm" && has_rms_norm_rule(call))) return plan_norm;
   return name == "nll_loss_forward" || name == "nll_loss2d_forward" ? plan_loss : nullptr;
 }
 

@@ -51,7 +51,14 @@ double share(const Placements& input, const OperatorCall& call, const OperatorPl
   return factor;
 }
 
+/// Whether the elements of the results are those of the tensors, in other places, or constant: the gradient of a
+/// maximum, minimum or product of terms then goes to each term, as that of a redistribution does.
+bool computes_no_elements(const OperatorCall& call) {
+  return view_rule(call) != nullptr || piece_rule(call) != nullptr || creation_rule(call) != nullptr;
+}
+
 void check_has_gradient(const OperatorCall& call, const OperatorPlan& plan) {
+  if (computes_no_elements(call)) return;
   for (const OperatorResult& result : plan.results) {
     for (const Placement& each : result.placements) {
       const auto* const partial = std::get_if<Partial>(&each);

@@ -31,14 +31,16 @@ bool is_nested_differently(const Placements& now, const Placements& to, std::siz
 
 /// The steps of torch, axis by axis: inner axes first, where shards that nest differently become replicas; then outer
 /// ones.
-std::vector<Step> steps_between(Placements now, const Placements& to) {
+std::vector<Step> steps_between(Placements now, const Placements& to, const Sizes& mesh) {
   std::vector<Step> steps;
   const auto take = [&](std::size_t axis, const Placement& next) {
     if (now[axis] == next) return;
     steps.push_back({axis, now[axis], next});
     now[axis] = next;
   };
-  if (now.size() > 1 && std::ranges::any_of(now, is_shard)) {
+  std::int64_t shards = 1;
+  for (std::size_t axis = 0; axis < now.size(); ++axis) shards *= is_shard(now[axis]) ? mesh[axis] : 1;
+  if (now.size() > 1 && shards > 1) {
     for (std::size_t axis = now.size(); axis-- > 0;) {
       take(axis, is_shard(to[axis]) && is_nested_differently(now, to, axis) ? Placement(Replicate()) : to[axis]);
     }
@@ -107,7 +109,7 @@ double redistribution_cost(const Operand& from, const Placements& to, std::int64
   }
   const Links links(mesh, local_devices);
   double cost = 0;
-  for (const Step& step : steps_between(own, to)) cost += cost_of(step, links, mesh[step.axis], gib);
+  for (const Step& step : steps_between(own, to, mesh)) cost += cost_of(step, links, mesh[step.axis], gib);
   return cost;
 }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <numeric>
 #include <optional>
+#include <utility>
 
 #include "shardtorch/dtensor/operators.h"
 #include "shardtorch/errors.h"
@@ -80,18 +81,19 @@ class ViewPlacements {
       : call_(call),
         is_strict_(is_strict),
         mesh_(call.mesh->shape()),
+        before_(call.placements(0)),
         target_(static_cast<std::size_t>(call.dims(0)), -1) {}
 
   OperatorPlan plan(const Origins& origins, const Sizes& shape) {
     for (std::size_t d = 0; d < origins.size(); ++d) add(origins[d], static_cast<std::int64_t>(d));
-    Placements before = call_.placements(0), after;
-    for (Placement& each : before) {
+    Placements after;
+    for (Placement& each : before_) {
       const std::int64_t dim = sharded_dim(each);
       const std::int64_t moved = dim < 0 ? -1 : target_[static_cast<std::size_t>(dim)];
       if (dim >= 0 && moved < 0) each = Replicate();
       after.push_back(moved < 0 ? each : shard_of(each, moved));
     }
-    return {{std::move(before)}, {{shape, std::move(after)}}};
+    return {{before_}, {{shape, std::move(after)}}};
   }
 
  private:
@@ -99,7 +101,7 @@ class ViewPlacements {
   std::int64_t shards_of(std::int64_t dim) const {
     std::int64_t shards = 1;
     for (std::size_t axis = 0; axis < mesh_.size(); ++axis) {
-      if (sharded_dim(call_.placements(0)[axis]) == dim) shards *= mesh_[axis];
+      if (sharded_dim(before_[axis]) == dim) shards *= mesh_[axis];
     }
     return shards;
   }
@@ -108,6 +110,15 @@ class ViewPlacements {
     SHARD_CHECK(!is_strict_ || shards_of(dim) == 1, "Attempted to ", what, " (dimension ", dim, " of ",
                 to_string(call_.tensors[0].layout),
                 "). It cannot be performed without redistribution, which is disallowed by the current operator.");
+  }
+
+  /// Replicates the dimension on axes whose ranks do not divide `part`, except on the first axis that shards it.
+  void unshard_axes_after_first(std::int64_t dim, std::int64_t part) {
+    bool is_first = true;
+    for (std::size_t axis = 0; axis < mesh_.size(); ++axis) {
+      if (sharded_dim(before_[axis]) != dim) continue;
+      if (!std::exchange(is_first, false) && part % mesh_[axis] != 0) before_[axis] = Replicate();
+    }
   }
 
   /// Notes where the shards of the origin's dimensions may be in the result.
@@ -122,7 +133,8 @@ class ViewPlacements {
       return refuse_if_strict(slowest, "flatten an unevenly sharded dimension");
     }
     if (origin.is_split && !origin.is_first) return;
-    if (origin.is_split && origin.first_part % shards != 0) {
+    if (origin.is_split) unshard_axes_after_first(slowest, origin.first_part);
+    if (origin.is_split && origin.first_part % shards_of(slowest) != 0) {
       return refuse_if_strict(slowest, "split the sharded dimension into multiple subdimensions");
     }
     target_[static_cast<std::size_t>(slowest)] = dim;
@@ -131,7 +143,8 @@ class ViewPlacements {
   const OperatorCall& call_;
   const bool is_strict_;
   const Sizes mesh_;
-  Sizes target_;  ///< By dimension of the tensor: that of the result which keeps its shards; -1 if none does.
+  Placements before_;  ///< Of the tensor.
+  Sizes target_;       ///< By dimension of the tensor: that of the result which keeps its shards; -1 if none does.
 };
 
 Sizes sizes_of(const Origins& origins, const Sizes& shape) {

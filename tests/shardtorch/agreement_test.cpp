@@ -126,6 +126,12 @@ TEST(MergeMetadata, ST054_OverlapIsFoundBeforeCoverage) {
   SHARD_EXPECT_THROW(merge_metadata({larger, of_rank(1)}), c10::ValueError, "overlap");
 }
 
+TEST(MergeMetadata, AnOverlapAndAGapOfOneVolumeAreRefused) {
+  ShardedTensorMetadata again = of_rank(0);  // The volume of rank 1's shard, where rank 0's is.
+  again.shards_metadata[0].placement = RemoteDevice(1, at::kCPU);
+  SHARD_EXPECT_THROW(merge_metadata({of_rank(0), again}), c10::ValueError, "overlap");
+}
+
 TEST(MergeMetadata, ST055_GapsAreFound) {
   ShardedTensorMetadata smaller = of_rank(0);
   smaller.shards_metadata[0].shard_sizes[0] = 1;

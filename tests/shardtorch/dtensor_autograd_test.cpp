@@ -88,6 +88,21 @@ SHARD_RANKS_TEST(DTensorGradients, OfTermsAreThoseOfTheirSum) {
   EXPECT_TRUE(local.grad().equal(at::tensor({1., 2., 3., 4.}).to(at::kDouble).view({4, 1}).expand({4, 2})));
 }
 
+/// As in torch 2.11, each rank's term has the gradient of the element, also where another term is the maximum.
+SHARD_RANKS_TEST(DTensorGradients, OfMaximaMinimaAndProductsAreThoseOfTheElement) {
+  for (const ReduceOp op : {ReduceOp::kMax, ReduceOp::kMin, ReduceOp::kProduct}) {
+    for (const dtensor::Placement& target : {dtensor::Placement(Replicate()), dtensor::Placement(CutBy{0})}) {
+      const at::Tensor local = at::full({4, 2}, static_cast<double>(rank() + 1), at::kDouble).requires_grad_();
+      const DTensor moved = DTensor::from_local(local, line(), {Partial{op}}).redistribute({target});
+      const double value = op == ReduceOp::kMax ? 4 : op == ReduceOp::kMin ? 1 : 24;
+      EXPECT_TRUE(moved.local().eq(value).all().item<bool>()) << moved;
+      const at::Tensor factors = numbered({4, 2}).add(1);
+      (moved.local() * obvious_part(factors, {4}, {target}, rank())).sum().backward();
+      EXPECT_TRUE(local.grad().equal(factors)) << moved;
+    }
+  }
+}
+
 SHARD_RANKS_TEST(DTensorGradients, AreDifferentiableThemselves) {
   const at::Tensor whole = numbered({4}).requires_grad_();
   const DTensor tensor = distribute_tensor(whole, line(), {CutBy{0}});

@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "shardtorch/sharded_tensor/metadata.h"
+#include "shardtorch/sharded_tensor/sharded_tensor.h"
+#include "shardtorch/sharded_tensor/sharding_spec.h"
 #include "tests/support/cpu_time.h"
 #include "tests/support/distributed/layouts.h"
 #include "tests/support/distributed/sharded_tensor_test.h"
@@ -178,6 +180,18 @@ TEST(CheckTensor, NegativeNumbersAreRefused) {
   ShardMetadata changed({0}, {1});
   changed.shard_sizes = {INT64_MIN};
   SHARD_EXPECT_THROW(check_tensor({changed}, {1}), c10::ValueError, "shard_sizes should be >= 0");
+}
+
+/// The volumes of rows 0 and 1, row 1, and row 3 of 4 add up, but row 1 is there twice and row 2 is missing.
+TEST(CheckTensor, AnOverlapAndAGapOfOneVolumeAreRefused) {
+  const Shards shards{ShardMetadata({0, 0}, {2, 4}), ShardMetadata({1, 0}, {1, 4}), ShardMetadata({3, 0}, {1, 4})};
+  EXPECT_NO_THROW(check_tensor(shards, {4, 4})) << "compares volumes";
+  SHARD_EXPECT_THROW(enumerable_spec(shards), c10::ValueError, "overlap");
+  std::vector<Shard> local;
+  for (const ShardMetadata& each : shards) local.emplace_back(at::zeros(each.shard_sizes), each);
+  const ShardedTensorMetadata metadata{shards, {4, 4}, {}};
+  SHARD_EXPECT_THROW(ShardedTensorBase::init_from_local_shards_and_global_metadata(local, metadata), c10::ValueError,
+                     "overlap");
 }
 
 TEST(CheckTensor, ANoughtDimensionalTensorHasOneElement) { EXPECT_NO_THROW(check_tensor({ShardMetadata({}, {})}, {})); }

@@ -20,6 +20,7 @@
 
 #include "libshard/core/error.h"
 #include "shardtorch/c10d/attendance.h"
+#include "shardtorch/c10d/c10d_group.h"
 #include "shardtorch/c10d/gloo.h"
 #include "shardtorch/sharded_tensor/factories.h"
 #include "shardtorch/sharded_tensor/ops.h"
@@ -330,11 +331,102 @@ class StoppedStore final : public c10d::HashStore {
     std::this_thread::sleep_for(1s);
     return HashStore::add(key, value);
   }
+  bool check(const std::vector<std::string>& keys) override {
+    std::this_thread::sleep_for(1s);
+    return HashStore::check(keys);
+  }
 };
 
 TEST(MissingAfterFailure, IsUnknownIfTheStoreDoesNotAnswer) {
   EXPECT_EQ(missing_after_failure(c10::make_intrusive<DeadStore>(), 0, 2, 100ms), "");
   EXPECT_EQ(missing_after_failure(c10::make_intrusive<StoppedStore>(), 0, 2, 100ms), "");
+}
+
+/// Gloo whose ranks learn of failures by their own timeouts only, as those of NCCL do.
+class QuietBackend final : public c10d::Backend {
+ public:
+  explicit QuietBackend(c10::intrusive_ptr<c10d::ProcessGroupGloo> gloo)
+      : Backend(gloo->getRank(), gloo->getSize()), gloo_(std::move(gloo)) {}
+  c10::intrusive_ptr<c10d::Work> _allgather_base(at::Tensor& all, at::Tensor& own,
+                                                 const c10d::AllgatherOptions& options) override {
+    return gloo_->_allgather_base(all, own, options);
+  }
+  c10::intrusive_ptr<c10d::Work> broadcast(std::vector<at::Tensor>& tensors,
+                                           const c10d::BroadcastOptions& options) override {
+    return gloo_->broadcast(tensors, options);
+  }
+  void abort() override {}
+
+ private:
+  c10::intrusive_ptr<c10d::ProcessGroupGloo> gloo_;
+};
+
+std::unique_ptr<C10dGroup> quiet_group(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size) {
+  auto options = c10d::ProcessGroupGloo::Options::create(20s);
+  options->devices.push_back(gloo_device(/*is_one_host=*/true));
+  auto backend =
+      c10::make_intrusive<QuietBackend>(c10::make_intrusive<c10d::ProcessGroupGloo>(store, rank, size, options));
+  return std::make_unique<C10dGroup>(std::move(backend), "quiet", at::kCPU, 20s, store, FailureNews::kByTimeout);
+}
+
+TEST(QuietBackends, NameTheRankThatDoesNotCome) {
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  std::latch ended(4);
+  on_threads(4, [&](int rank) {
+    const auto group = quiet_group(store, rank, 4);
+    Bytes all(12);
+    const auto gather = [&] { group->all_gather(Bytes(3), all); };
+    gather();
+    group->set_timeout(400ms);
+    std::this_thread::sleep_for(rank * 200ms);  // Ranks time out one after another.
+    if (rank != 2) expect_error(ErrorCode::kPeer, "rank 2 died or does not respond, in an all-gather", gather);
+    ended.arrive_and_wait();
+  });
+}
+
+TEST(QuietBackends, DoNotNameARankThatEndedTheOperation) {
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  std::latch ended(2);
+  on_threads(2, [&](int rank) {
+    const auto group = quiet_group(store, rank, 2);
+    std::vector<std::byte> data(4);
+    group->broadcast(data, 0);
+    if (rank == 0) ended.count_down();
+    Progress other(store, 1 - rank, 2);  // As the other rank sees it.
+    other.begin_next();
+    if (rank == 1) {
+      ended.arrive_and_wait();
+      EXPECT_EQ(other.absent(200ms), "");
+    }
+  });
+}
+
+TEST(ProgressOfRanks, NamesThoseBehindThisOne) {
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  Progress behind(store, 0, 4), own(store, 1, 4), ahead(store, 2, 4);
+  for (Progress* const each : {&behind, &own, &ahead}) each->begin_next();
+  behind.report();
+  own.begin_next();
+  ahead.begin_next();
+  ahead.begin_next();
+  ahead.report();
+  EXPECT_EQ(own.absent(50ms), "ranks 0, 3");
+  behind.begin_next();
+  std::jthread late([&] {
+    std::this_thread::sleep_for(50ms);
+    behind.report();
+  });
+  EXPECT_EQ(own.absent(500ms), "rank 3") << "a rank that comes late is there";
+}
+
+TEST(ProgressOfRanks, IsUnknownIfTheStoreDied) {
+  Progress progress(c10::make_intrusive<DeadStore>(), 0, 1);
+  progress.begin_next();
+  progress.report();
+  EXPECT_EQ(progress.absent(50ms), "rank 0") << "its report did not arrive";
+  Progress of_stopped(c10::make_intrusive<StoppedStore>(), 0, 1);
+  of_stopped.begin_next();
+  EXPECT_EQ(of_stopped.absent(50ms), "");
 }
 
 TEST(C10dWorld, UnknownBackendsAndRanksAreRefused) {
