@@ -36,10 +36,17 @@ void raise(const Error& error) {
   PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(made.ptr())), made.ptr());
 }
 
-/// Runs the handlers of signals that arrived. \returns the exception that one of them raised, or null
-std::exception_ptr pending_interruption() {
+/// Runs the handlers of signals that arrived, and `on_tick`. \returns the exception that one of them raised, or null
+std::exception_ptr pending_interruption(const std::function<void()>& on_tick) {
   const nb::gil_scoped_acquire held;
-  return PyErr_CheckSignals() == 0 ? nullptr : std::make_exception_ptr(nb::python_error());
+  if (PyErr_CheckSignals() != 0) return std::make_exception_ptr(nb::python_error());
+  if (!on_tick) return nullptr;
+  try {
+    on_tick();
+  } catch (const nb::python_error&) {
+    return std::current_exception();
+  }
+  return nullptr;
 }
 
 }  // namespace
@@ -54,7 +61,8 @@ void translate_errors() {
   });
 }
 
-void run_interruptibly(const std::function<void(const std::stop_token& stop)>& work) {
+void run_interruptibly(const std::function<void(const std::stop_token& stop)>& work,
+                       const std::function<void()>& on_tick) {
   std::stop_source stop;
   std::exception_ptr failure, interruption;
   std::mutex mutex;
@@ -76,7 +84,7 @@ void run_interruptibly(const std::function<void(const std::stop_token& stop)>& w
     while (!ended.wait_for(lock, kSignalPeriod, [&] { return has_ended; })) {
       if (interruption != nullptr) continue;
       lock.unlock();
-      interruption = pending_interruption();
+      interruption = pending_interruption(on_tick);
       if (interruption != nullptr) stop.request_stop();
       lock.lock();
     }
