@@ -1,5 +1,6 @@
 #include "python/native/errors.h"
 
+#include <fmt/format.h>
 #include <nanobind/nanobind.h>
 
 #include <chrono>
@@ -24,6 +25,41 @@ nb::object text_or_none(std::string_view text) {
   return nb::steal(PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "surrogateescape"));
 }
 
+/// A remedy in the terms of the module's functions; empty if they have none.
+std::string text_of(const Suggestion& suggestion) {
+  switch (suggestion.remedy) {
+    case Remedy::kOpaqueGlobals:
+      return R"(read values of unknown classes with unknown_globals="opaque")";
+    case Remedy::kReadAs:
+      return fmt::format(R"(name the format of the source with format="{}")", suggestion.argument);
+    case Remedy::kWriteAs:
+      return fmt::format(R"(write another format with to="{}")", suggestion.argument);
+    case Remedy::kStateLayout:
+      return "describe how the source is sharded with layout=";
+    case Remedy::kStateVariable:
+      return fmt::format(R"(state the number with set={{"{}": N}})", suggestion.argument);
+    case Remedy::kNameReference:
+      return "name the folder of the model's config.json with hf_ref=";
+    case Remedy::kReplaceDestination:
+      return "replace the destination with force=True";
+    case Remedy::kMoreMemory:
+      return "allow more memory with max_memory=";
+    case Remedy::kReadFolder:
+      return fmt::format("open '{}'", suggestion.argument);
+    default:
+      return {};
+  }
+}
+
+/// The error's hint, or else its first remedy that the module has.
+std::string hint_of(const Error& error) {
+  if (!error.hint().empty()) return error.hint();
+  for (const Suggestion& suggestion : error.suggestions()) {
+    if (std::string text = text_of(suggestion); !text.empty()) return text;
+  }
+  return {};
+}
+
 /// Sets the Python exception for `error`.
 void raise(const Error& error) {
   const std::string_view kind = error.kind() ? kind_name(*error.kind()) : code_name(error.code());
@@ -32,7 +68,7 @@ void raise(const Error& error) {
   const nb::object made =
       make(text_or_none(code_name(error.code())), text_or_none(kind), text_or_none(error.what()),
            text_or_none(error.why()), text_or_none(error.file()), text_or_none(error.tensor()), rank,
-           text_or_none(error.expected()), text_or_none(error.found()), text_or_none(error.hint()));
+           text_or_none(error.expected()), text_or_none(error.found()), text_or_none(hint_of(error)));
   PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(made.ptr())), made.ptr());
 }
 

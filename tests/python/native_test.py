@@ -375,7 +375,7 @@ class Verbs(Case):
             with unittest.mock.patch.dict(os.environ, {"SHARDCTL": self.program}):
                 wanted = call()
             for each in (own, wanted):
-                each.json.pop("free_bytes", None)  # Of the disk, which others use.
+                each.json.pop("free_bytes", None)  # The disk has other users.
             self.assertEqual(own.json, wanted.json, index)
             self.assertIs(type(own), type(wanted))
 
@@ -431,7 +431,7 @@ class Verbs(Case):
         with self.started():
             self.interrupted(lambda: shardctl.digest(path, algorithm="sha256", options=["--threads=1"]))
             self.interrupted(lambda: shardctl.run("convert", path, "-o", self.folder / "x.pt", "--threads", "1"),
-                             seconds=0.5)  # What was written is removed.
+                             seconds=0.5)  # Includes the removal of the written file.
         self.assertEqual([each.name for each in self.folder.iterdir()], [path.name])
 
     def test_another_folder_or_environment_needs_the_program(self) -> None:
@@ -524,8 +524,9 @@ class Errors(Case):
 
         marker = self.folder / "executed"
         torch.save({"w": torch.zeros(2), "evil": Evil()}, self.folder / "x.pt")
-        with self.assertRaises(shardctl.Corruption):
+        with self.assertRaises(shardctl.Corruption) as refused:
             shardctl.open(self.folder / "x.pt")
+        self.assertIn('unknown_globals="opaque"', str(refused.exception.hint))
         with shardctl.open(self.folder / "x.pt", unknown_globals="opaque") as found:
             self.assertIsInstance(found.objects["evil"], shardctl.Opaque)
         self.assertFalse(marker.exists())

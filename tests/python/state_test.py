@@ -182,7 +182,7 @@ class Save(Case):
         path = self.saved({"w": torch.zeros(2)})
         with self.assertRaises(shardctl.Exists) as exists:
             shardctl.save({"w": torch.ones(2)}, path)
-        self.assertEqual(exists.exception.file, str(path))
+        self.assertEqual((exists.exception.file, exists.exception.hint), (str(path), "replace the destination with force=True"))
         self.assertEqual(safetensors.torch.load_file(path)["w"].sum(), 0)
         shardctl.save({"w": torch.ones(2)}, path, force=True)
         self.assertEqual(safetensors.torch.load_file(path)["w"].sum(), 2)
