@@ -90,7 +90,7 @@ USES |= {
                             "shardtorch/state", "shardtorch/checkpoint"},
 }
 BELOW_APP = LIBSHARD | FORMATS | {"formats", "formats/export", "formats/open"}
-USES["python/native"] = BELOW_APP
+USES["python/native"] = BELOW_APP | {"apps/shardctl", "apps/shardctl/session"}
 ROOMS = {  # The rooms of the application, each with the rooms that it may include.
     "text": [],
     "request": [],

@@ -21,6 +21,7 @@
 #include "apps/shardctl/verbs/verbs.h"
 #include "libshard/core/error.h"
 #include "libshard/device/device_system.h"
+#include "libshard/io/stoppable_store.h"
 #include "libshard/io/url_path.h"
 #include "libshard/ranks/thread_group.h"
 #include "libshard/stores/url_store.h"
@@ -116,7 +117,8 @@ int run_verb(Session& session, const Request& request) {
 }
 
 int run_alone(Session& session, const Request& request) {
-  const UrlStore store(session.fs, store_options(session));
+  const UrlStore urls(session.fs, store_options(session));
+  const StoppableStore store(urls, [&session] { return session.stop.stop_requested(); });
   const WatchedStore watched(store);
   session.watched = &watched;
   const int code = run_verb(session, request);

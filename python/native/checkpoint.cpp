@@ -5,7 +5,9 @@
 #include <iterator>
 #include <optional>
 
+#include "libshard/core/error.h"
 #include "libshard/io/local_disk.h"
+#include "libshard/io/paths.h"
 #include "libshard/io/url_path.h"
 
 namespace shard::python {
@@ -27,6 +29,20 @@ UrlStore::Options url_options(StoreRequest urls, const ReadLimits& limits, const
   urls.readers = limits.threads;
   urls.memory_bytes = url_memory_bytes(limits.max_memory_bytes, urls.connections, limits.threads);
   return {.request = [urls] { return urls; }, .is_stopped = [&stopped] { return stopped > 0; }};
+}
+
+/// The path of a file that an Error names: `file` is relative to one of the source's paths, or is one's last component.
+std::string path_of(const std::string& file, const std::vector<std::string>& paths) {
+  if (file.empty() || file.front() == '/' || is_url(file)) return file;
+  for (const std::string& path : paths) {
+    if (file == path || file == base_name(path)) return path;
+    if (file.starts_with(path)) return file;
+  }
+  for (const std::string& path : paths) {
+    const std::string below = join_path(path, file);
+    if (is_url(path) || posix_disk().status(below).kind != FileKind::kAbsent) return below;
+  }
+  return file;
 }
 
 }  // namespace
@@ -52,22 +68,33 @@ class Checkpoint::Operation {
   std::optional<std::stop_callback<std::function<void()>>> count_;
 };
 
+template <class Work>
+auto Checkpoint::named(const Work& work) const {
+  try {
+    return work();
+  } catch (Error& error) {
+    if (const std::string path = path_of(error.file(), paths_); path != error.file()) error.replace_file(path);
+    throw;
+  }
+}
+
 Checkpoint::Checkpoint(const SourceRequest& request, const StoreRequest& urls, const ReadLimits& limits,
                        const std::stop_token& stop)
-    : urls_(posix_disk(), url_options(urls, limits, stopped_)),
+    : paths_(request.paths),
+      urls_(posix_disk(), url_options(urls, limits, stopped_)),
       watched_(urls_),
       store_(watched_, [this] { return stopped_ > 0; }),
       limits_(without_urls(limits, request, urls)),
-      source_([&] {
+      source_(named([&] {
         const Operation operation(stopped_, stop);
         return open_source({store_, maps_, limits_.threads}, request);
-      }()),
+      })),
       is_located_(source_.catalog().tensors.size()) {}
 
 const Catalog& Checkpoint::with_objects(const std::stop_token& stop) {
   const Operation operation(stopped_, stop);
   const std::scoped_lock lock(mutex_);
-  if (!has_objects_) source_.reader->load_objects();
+  if (!has_objects_) named([&] { source_.reader->load_objects(); });
   has_objects_ = true;
   return source_.catalog();
 }
@@ -84,7 +111,7 @@ void Checkpoint::locate(std::span<const std::uint32_t> tensors, const std::stop_
   std::ranges::copy_if(tensors, std::back_inserter(missing), is_missing);
   std::ranges::sort(missing);
   missing.erase(std::ranges::unique(missing).begin(), missing.end());
-  source_.reader->locate(missing);
+  named([&] { source_.reader->locate(missing); });
   for (const std::uint32_t tensor : missing) is_located_[tensor] = true;
 }
 
@@ -96,9 +123,11 @@ std::int64_t Checkpoint::read(std::span<const WantedBox> wanted, const std::stop
   const std::shared_lock lock(mutex_);
   const ReadBoxesOptions options{
       .threads = limits_.threads, .max_memory_bytes = limits_.max_memory_bytes, .stop = stop};
-  const std::int64_t bytes = read_boxes(*source_.reader, wanted, options);
-  watched_.expect_unchanged();
-  return bytes;
+  return named([&] {
+    const std::int64_t bytes = read_boxes(*source_.reader, wanted, options);
+    watched_.expect_unchanged();
+    return bytes;
+  });
 }
 
 }  // namespace shard::python

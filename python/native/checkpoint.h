@@ -25,6 +25,7 @@ struct ReadLimits {
   std::int64_t max_memory_bytes = 64 << 20;
 };
 
+/// The file of an Error is the user's path, or a path below it.
 /// Threads: any, for all members except the constructor. A stop request makes an operation end with Error kInterrupted,
 /// and also those that other threads run on the same Checkpoint at that time.
 class Checkpoint {
@@ -50,6 +51,11 @@ class Checkpoint {
  private:
   class Operation;
 
+  /// Runs `work`. Completes the path of its Error.
+  template <class Work>
+  auto named(const Work& work) const;
+
+  const std::vector<std::string> paths_;
   std::atomic<int> stopped_ = 0;  ///< Operations that run, and for which a stop was requested.
   const UrlStore urls_;
   const WatchedStore watched_;

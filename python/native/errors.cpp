@@ -1,5 +1,6 @@
 #include "python/native/errors.h"
 
+#include <fmt/format.h>
 #include <nanobind/nanobind.h>
 
 #include <chrono>
@@ -24,6 +25,41 @@ nb::object text_or_none(std::string_view text) {
   return nb::steal(PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "surrogateescape"));
 }
 
+/// A remedy in the terms of the module's functions; empty if they have none.
+std::string text_of(const Suggestion& suggestion) {
+  switch (suggestion.remedy) {
+    case Remedy::kOpaqueGlobals:
+      return R"(read values of unknown classes with unknown_globals="opaque")";
+    case Remedy::kReadAs:
+      return fmt::format(R"(name the format of the source with format="{}")", suggestion.argument);
+    case Remedy::kWriteAs:
+      return fmt::format(R"(write another format with to="{}")", suggestion.argument);
+    case Remedy::kStateLayout:
+      return "describe how the source is sharded with layout=";
+    case Remedy::kStateVariable:
+      return fmt::format(R"(state the number with set={{"{}": N}})", suggestion.argument);
+    case Remedy::kNameReference:
+      return "name the folder of the model's config.json with hf_ref=";
+    case Remedy::kReplaceDestination:
+      return "replace the destination with force=True";
+    case Remedy::kMoreMemory:
+      return "allow more memory with max_memory=";
+    case Remedy::kReadFolder:
+      return fmt::format("open '{}'", suggestion.argument);
+    default:
+      return {};
+  }
+}
+
+/// The error's hint, or else its first remedy that the module has.
+std::string hint_of(const Error& error) {
+  if (!error.hint().empty()) return error.hint();
+  for (const Suggestion& suggestion : error.suggestions()) {
+    if (std::string text = text_of(suggestion); !text.empty()) return text;
+  }
+  return {};
+}
+
 /// Sets the Python exception for `error`.
 void raise(const Error& error) {
   const std::string_view kind = error.kind() ? kind_name(*error.kind()) : code_name(error.code());
@@ -32,14 +68,21 @@ void raise(const Error& error) {
   const nb::object made =
       make(text_or_none(code_name(error.code())), text_or_none(kind), text_or_none(error.what()),
            text_or_none(error.why()), text_or_none(error.file()), text_or_none(error.tensor()), rank,
-           text_or_none(error.expected()), text_or_none(error.found()), text_or_none(error.hint()));
+           text_or_none(error.expected()), text_or_none(error.found()), text_or_none(hint_of(error)));
   PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(made.ptr())), made.ptr());
 }
 
-/// Runs the handlers of signals that arrived. \returns the exception that one of them raised, or null
-std::exception_ptr pending_interruption() {
+/// Runs the handlers of signals that arrived, and `on_tick`. \returns the exception that one of them raised, or null
+std::exception_ptr pending_interruption(const std::function<void()>& on_tick) {
   const nb::gil_scoped_acquire held;
-  return PyErr_CheckSignals() == 0 ? nullptr : std::make_exception_ptr(nb::python_error());
+  if (PyErr_CheckSignals() != 0) return std::make_exception_ptr(nb::python_error());
+  if (!on_tick) return nullptr;
+  try {
+    on_tick();
+  } catch (const nb::python_error&) {
+    return std::current_exception();
+  }
+  return nullptr;
 }
 
 }  // namespace
@@ -54,7 +97,8 @@ void translate_errors() {
   });
 }
 
-void run_interruptibly(const std::function<void(const std::stop_token& stop)>& work) {
+void run_interruptibly(const std::function<void(const std::stop_token& stop)>& work,
+                       const std::function<void()>& on_tick) {
   std::stop_source stop;
   std::exception_ptr failure, interruption;
   std::mutex mutex;
@@ -76,7 +120,7 @@ void run_interruptibly(const std::function<void(const std::stop_token& stop)>& w
     while (!ended.wait_for(lock, kSignalPeriod, [&] { return has_ended; })) {
       if (interruption != nullptr) continue;
       lock.unlock();
-      interruption = pending_interruption();
+      interruption = pending_interruption(on_tick);
       if (interruption != nullptr) stop.request_stop();
       lock.lock();
     }

@@ -11,10 +11,12 @@ namespace shard::python {
 /// for its code, with all facts of the Error.
 void translate_errors();
 
-/// Runs `work` without the GIL in a separate thread, and looks for signals meanwhile. If a signal handler raises
-/// (KeyboardInterrupt), requests a stop, waits for `work`, and raises that exception.
+/// Runs `work` without the GIL in a separate thread. Meanwhile, looks for signals every 20 ms, and calls `on_tick` (may
+/// be empty) with the GIL. If a signal handler (KeyboardInterrupt) or `on_tick` raises, requests a stop, waits for
+/// `work`, and raises that exception.
 /// \throws  the exception of `work`
 /// Threads: the caller holds the GIL. Cost: starts a thread.
-void run_interruptibly(const std::function<void(const std::stop_token& stop)>& work);
+void run_interruptibly(const std::function<void(const std::stop_token& stop)>& work,
+                       const std::function<void()>& on_tick = {});
 
 }  // namespace shard::python

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <shared_mutex>
@@ -18,13 +19,16 @@
 #include <tuple>
 #include <vector>
 
+#include "formats/registry.h"
 #include "libshard/catalog/chunk_place.h"
 #include "libshard/catalog/layouts/placement.h"
 #include "libshard/core/error.h"
 #include "python/native/checkpoint.h"
 #include "python/native/errors.h"
+#include "python/native/python_group.h"
 #include "python/native/save.h"
 #include "python/native/values.h"
+#include "python/native/verbs.h"
 
 namespace nb = nanobind;
 
@@ -187,21 +191,75 @@ std::int64_t read(Checkpoint& checkpoint, const std::vector<Read>& reads) {
   return done;
 }
 
-/// One entry of `save`: name, dtype, shape, address and bytes of the memory.
-using Held = std::tuple<std::string, std::string, std::vector<std::int64_t>, std::uintptr_t, std::int64_t>;
+/// A box of a tensor to save: offsets, sizes, address and bytes of the memory.
+using SavedBox = std::tuple<std::vector<std::int64_t>, std::vector<std::int64_t>, std::uintptr_t, std::int64_t>;
+/// A DTensor's sharding: names and sizes of the mesh's axes, its ranks, and the placements as texts.
+using SavedSharding = std::tuple<std::vector<std::string>, std::vector<std::int64_t>, std::vector<std::int64_t>,
+                                 std::vector<std::string>>;
+/// One tensor to save: dtype, shape, whether it is sharded, whether it requires a gradient, device, sharding, boxes.
+using SavedTensor = std::tuple<std::string, std::vector<std::int64_t>, bool, bool, std::string,
+                               std::optional<SavedSharding>, std::vector<SavedBox>>;
 
-std::vector<std::string> save_tensors(const std::vector<Held>& tensors, std::string path, std::string to, bool force,
-                                      bool sync, bool manifest, int threads, std::int64_t max_memory) {
-  std::vector<HeldTensor> held;
-  held.reserve(tensors.size());
-  for (const auto& [name, dtype, shape, address, bytes] : tensors) {
-    const std::span memory(reinterpret_cast<const std::byte*>(address), static_cast<std::size_t>(bytes));
-    held.push_back({name, dtype_named(dtype), shape, memory});
+std::optional<Sharding> sharding_of(const std::optional<SavedSharding>& given) {
+  if (!given) return std::nullopt;
+  const auto& [names, sizes, ranks, placements] = *given;
+  Sharding sharding;
+  for (std::size_t i = 0; i < sizes.size(); ++i) sharding.mesh.push_back({names.at(i), sizes[i]});
+  for (const std::string& text : placements) sharding.placements.push_back(parse_placement(text));
+  if (!std::ranges::is_sorted(ranks)) sharding.ranks = ranks;
+  return sharding;
+}
+
+void add_saved(const SavedTensor& given, HeldState& state) {
+  const auto& [dtype, shape, is_sharded, requires_grad, location, sharding, boxes] = given;
+  checkpoint::TensorInfo info{.dtype = dtype_named(dtype),
+                              .requires_grad = requires_grad,
+                              .is_sharded = is_sharded,
+                              .shape = shape,
+                              .location = location,
+                              .boxes = {},
+                              .sharding = sharding_of(sharding)};
+  state.memory.emplace_back();
+  for (const auto& [offsets, sizes, address, bytes] : boxes) {
+    info.boxes.push_back({offsets, sizes});
+    state.memory.back().emplace_back(reinterpret_cast<const std::byte*>(address), static_cast<std::size_t>(bytes));
   }
-  const SaveRequest request{std::move(path), std::move(to), force, sync, manifest, threads, max_memory};
+  state.tensors.push_back(std::move(info));
+}
+
+std::vector<std::string> save_state(const nb::bytes& tree, const std::vector<SavedTensor>& tensors, std::string path,
+                                    std::string to, const Checkpoint* like, const nb::object& ranks, bool force,
+                                    bool sync, bool manifest, bool numbered_lists, int threads,
+                                    std::int64_t max_memory) {
+  HeldState state;
+  state.tree = view_of(tree);
+  for (const SavedTensor& tensor : tensors) add_saved(tensor, state);
+  const SaveRequest request{.path = std::move(path),
+                            .to = std::move(to),
+                            .like = like == nullptr ? nullptr : &like->catalog(),
+                            .force = force,
+                            .sync = sync,
+                            .manifest = manifest,
+                            .numbered_lists = numbered_lists,
+                            .threads = threads,
+                            .max_memory_bytes = max_memory};
+  std::optional<PythonGroup> group;
+  if (!ranks.is_none()) group.emplace(ranks);
+  Group& used = group ? *group : solo_group();
   std::vector<std::string> warnings;
-  run_interruptibly([&](const std::stop_token& stop) { warnings = save(held, request, stop); });
+  run_interruptibly([&](const std::stop_token& stop) { warnings = save(state, request, used, stop); });
   return warnings;
+}
+
+/// The shape of a DTensor's local tensor, and its boxes: offsets and sizes in the whole, offsets in the local tensor.
+nb::tuple local_part_of(const std::vector<std::int64_t>& shape, const std::vector<std::int64_t>& mesh,
+                        const std::vector<std::string>& placements, std::int64_t index) {
+  const LocalPart part = local_part(shape, mesh, placements, index);
+  nb::list boxes;
+  for (const auto& [offsets, sizes, local] : part.boxes) {
+    boxes.append(nb::make_tuple(tuple_of(offsets), tuple_of(sizes), tuple_of(local)));
+  }
+  return nb::make_tuple(tuple_of(part.sizes), boxes);
 }
 
 /// The address of a buffer. The memoryview keeps the memory in its place.
@@ -211,6 +269,22 @@ std::uintptr_t address_of(const nb::object& memory) {
   const auto address = reinterpret_cast<std::uintptr_t>(buffer.buf);
   PyBuffer_Release(&buffer);
   return address;
+}
+
+/// Runs a command line. Returns its exit code and standard output; `on_line` receives the lines of standard error.
+nb::tuple run_command(const std::vector<std::string>& arguments, const nb::callable& on_line) {
+  const auto decoded = [](std::string_view text) {
+    return nb::steal(PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "replace"));
+  };
+  const auto pass_on = [&](const std::deque<std::string>& lines) {
+    for (const std::string& line : lines) on_line(decoded(line));
+  };
+  LineBuffer err;
+  VerbResult result;
+  run_interruptibly([&](const std::stop_token& stop) { result = run_verb(arguments, err, stop); },
+                    [&] { pass_on(err.take()); });
+  pass_on(err.take_all());
+  return nb::make_tuple(result.code, decoded(result.out));
 }
 
 nb::dict metadata(const Checkpoint& checkpoint) {
@@ -245,8 +319,15 @@ void define(nb::module_& native) {
   native.def("open", &open_source, arg("paths"), arg("format"), arg("map"), arg("set"), arg("hf_ref"), arg("layout"),
              arg("dequantize"), arg("opaque_globals"), arg("endpoint_url"), arg("region"), arg("anonymous"),
              arg("connections"), arg("threads"), arg("max_memory"), nb::rv_policy::take_ownership);
-  native.def("save", &save_tensors, arg("tensors"), arg("path"), arg("to"), arg("force"), arg("sync"), arg("manifest"),
-             arg("threads"), arg("max_memory"));
+  native.def("save", &save_state, arg("tree"), arg("tensors"), arg("path"), arg("to"), arg("like").none(),
+             arg("ranks").none(), arg("force"), arg("sync"), arg("manifest"), arg("numbered_lists"), arg("threads"),
+             arg("max_memory"));
+  native.def(
+      "unknown_class", [](const nb::bytes& pickle) { return unknown_class(view_of(pickle)); }, arg("pickle"));
+  native.def("local_part", &local_part_of, arg("shape"), arg("mesh"), arg("placements"), arg("index"));
+  native.def(
+      "format_of_suffix", [](const std::string& path) { return str(format_of_suffix(path)); }, arg("path"));
+  native.def("run", &run_command, arg("arguments"), arg("on_line"));
   native.def("address_of", &address_of, arg("memory"));
 }
 

@@ -4,20 +4,20 @@
 
 #include <algorithm>
 #include <cstring>
-#include <map>
 #include <memory>
-#include <string_view>
 #include <utility>
 
+#include "formats/parts/pickle/pickle.h"
 #include "formats/registry.h"
-#include "libshard/catalog/catalog_builder.h"
+#include "libshard/catalog/layouts/layout.h"
+#include "libshard/core/arena.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/digest.h"
 #include "libshard/core/error.h"
 #include "libshard/io/local_output.h"
 #include "libshard/io/paths.h"
 #include "libshard/job/copy_job.h"
-#include "libshard/ranks/group.h"
+#include "libshard/ranks/collective_step.h"
 
 namespace shard::python {
 namespace {
@@ -62,45 +62,33 @@ class HeldMemory final : public RandomReader {
   std::vector<std::span<const std::byte>> memories_;
 };
 
-/// The tensors as an open checkpoint with one file, their memory.
+/// The states of all ranks as an open checkpoint. Only this rank's own memory is readable.
 class HeldReader final : public Reader {
  public:
-  explicit HeldReader(std::span<const HeldTensor> tensors) {
-    CatalogBuilder builder(catalog_);
-    std::map<std::pair<const std::byte*, std::size_t>, std::uint32_t> storages;
-    for (const HeldTensor& tensor : tensors) {
-      const auto [known, is_new] = storages.try_emplace({tensor.memory.data(), tensor.memory.size()});
-      if (is_new || tensor.memory.empty()) {
-        known->second =
-            builder.add_storage({.offset = memory_->add(tensor.memory), .bytes = std::ssize(tensor.memory)});
-      }
-      builder.begin(tensor.name, {}, tensor.dtype, catalog_.arena->dims(tensor.shape));
-      builder.add_whole(builder.add_row_major(known->second, builder.tensor().shape, tensor.dtype, -1));
-    }
-    catalog_.files.push_back({"memory", memory_->size(), -1});
-    validate_catalog(catalog_);
+  HeldReader(checkpoint::MergedState state, const HeldState& own, int rank)
+      : catalog_(std::move(state.catalog)), rank_(rank) {
+    for (const auto& [tensor, box] : state.held) memory_->add(own.memory.at(tensor).at(box));
   }
   const Catalog& catalog() const override { return catalog_; }
   void locate(std::span<const std::uint32_t>) override {}
-  std::shared_ptr<const RandomReader> file(std::uint32_t) const override { return memory_; }
+  std::shared_ptr<const RandomReader> file(std::uint32_t index) const override {
+    if (catalog_.files[index].rank == rank_) return memory_;
+    throw Error(ErrorCode::kInternal, "another rank's memory cannot be read").in_file(catalog_.files[index].path);
+  }
 
  private:
-  Catalog catalog_;
+  const Catalog catalog_;
+  const int rank_;
   const std::shared_ptr<HeldMemory> memory_ = std::make_shared<HeldMemory>();
 };
 
-void check_names(std::span<const HeldTensor> tensors) {
-  std::vector<std::string_view> names;
-  for (const HeldTensor& tensor : tensors) names.push_back(tensor.name);
-  std::ranges::sort(names);
-  const auto twice = std::ranges::adjacent_find(names);
-  if (twice == names.end()) return;
-  throw Error(ErrorCode::kInvalidArgument, "cannot save two tensors of one name").of_tensor(*twice);
-}
+/// The checkpoint's format, if it can be written.
+std::string_view format_like(const Catalog* like) { return like == nullptr ? std::string_view() : like->format; }
 
 const Format& format_of(const SaveRequest& request) {
   const std::string_view by_suffix = format_of_suffix(request.path);
-  const std::string_view name = request.to.empty() ? by_suffix : std::string_view(request.to);
+  const std::string_view implied = by_suffix.empty() ? format_like(request.like) : by_suffix;
+  const std::string_view name = request.to.empty() ? implied : std::string_view(request.to);
   if (name.empty()) {
     throw Error(ErrorCode::kInvalidArgument, fmt::format("the suffix of '{}' does not imply a format", request.path))
         .hint("name the format in `to`");
@@ -123,29 +111,104 @@ ManifestRequest manifest_of(const Format& format) {
   return {.tool = "shardctl " SHARD_VERSION, .options = hasher.finish_hex(), .source = {}};
 }
 
+/// The arguments that must be the same on all ranks.
+std::string request_text(const SaveRequest& request) {
+  return fmt::format("{}{}{}{}{}: {}", request.to, request.like == nullptr ? "" : ", like a checkpoint",
+                     request.force ? ", force" : "", request.sync ? "" : ", no sync",
+                     request.manifest ? ", with a manifest" : "", request.path);
+}
+
+WriteOptions write_options(const SaveRequest& request) {
+  const bool single_file = !format_of_suffix(request.path).empty();
+  WriteOptions options{.single_file = single_file, .base_name = single_file ? base_name(request.path) : ""};
+  if (request.like != nullptr) options.rank_files = request.like->rank_files;
+  return options;
+}
+
+/// The states of all ranks, as this rank reads them.
+std::unique_ptr<HeldReader> merge(std::span<const Bytes> states, const HeldState& own, const SaveRequest& request,
+                                  int rank, WriteOptions& write, const FormatTraits& traits) {
+  std::vector<checkpoint::RankState> ranks;
+  for (const Bytes& bytes : states) ranks.push_back(checkpoint::rank_state(bytes));
+  const checkpoint::MergeOptions options{.keeps_replicas = traits.keeps_replicas && request.like == nullptr,
+                                         .keeps_shardings = traits.keeps_replicas && checkpoint::are_dtensors(ranks),
+                                         .numbered_lists = request.numbered_lists};
+  if (options.keeps_shardings && !write.rank_files) write.rank_files = RankFiles::kDTensor;
+  return std::make_unique<HeldReader>(checkpoint::merge_states(ranks, rank, options), own, rank);
+}
+
+Layout layout_of(const SaveRequest& request, const FormatTraits& traits, bool single_file) {
+  if (request.like != nullptr) return LikeLayout{request.like};
+  if (traits.pieces && !traits.prefers_whole) return KeepLayout{};
+  return single_file ? Layout(WholeLayout{}) : Layout(SizeLayout{kFileBytes});
+}
+
 }  // namespace
 
-std::vector<std::string> save(std::span<const HeldTensor> tensors, const SaveRequest& request,
+std::vector<std::string> save(const HeldState& state, const SaveRequest& request, Group& group,
                               const std::stop_token& stop) {
-  check_names(tensors);
-  const Format& format = format_of(request);
-  const bool single_file = !format_of_suffix(request.path).empty();
-  const WriteOptions write{.single_file = single_file, .base_name = single_file ? base_name(request.path) : ""};
-  const FormatTraits traits = traits_of(format, write);
-  HeldReader reader(tensors);
+  const Format* format = nullptr;
+  WriteOptions write;
+  collective_step(group, {.stop = stop}, [&](const std::stop_token&) {
+    format = &format_of(request);
+    write = write_options(request);
+  });
+  if (group.size() > 1) {
+    expect_same(group, request_text(request), ErrorCode::kInvalidArgument, "they save with different arguments");
+  }
+  const FormatTraits traits = traits_of(*format, write);
+  const std::vector<Bytes> states = all_gather(group, checkpoint::to_bytes(state));
+  std::unique_ptr<HeldReader> reader;
   CopyJob job;
-  job.reader = &reader;
-  const Layout layout = traits.pieces || single_file ? Layout(WholeLayout{}) : Layout(SizeLayout{kFileBytes});
-  job.target = selected_target(reader, select(reader.catalog(), {}), layout, traits);
-  job.make_writer = [&](const Catalog&) { return writer_of(format, write); };
+  std::unique_ptr<OutputStore> output;
+  collective_step(group, {.stop = stop}, [&](const std::stop_token&) {
+    reader = merge(states, state, request, group.rank(), write, traits);
+    job.reader = reader.get();
+    job.target =
+        selected_target(*reader, select(reader->catalog(), {}), layout_of(request, traits, write.single_file), traits);
+    output = local_output(posix_disk(), request.path, {}, {.force = request.force, .sync = request.sync});
+  });
+  job.make_writer = [&](const Catalog&) { return writer_of(*format, write); };
   job.threads = request.threads;
   job.max_memory_bytes = request.max_memory_bytes;
+  job.topology.by_owner = group.size() > 1;
   job.stop = stop;
-  if (request.manifest) job.manifest = manifest_of(format);
-  const std::unique_ptr<OutputStore> output =
-      local_output(posix_disk(), request.path, {}, {.force = request.force, .sync = request.sync});
+  if (request.manifest) job.manifest = manifest_of(*format);
   Progress progress;
-  return run_copy_job(*output, solo_group(), std::move(job), progress, {}).warnings;
+  return run_copy_job(*output, group, std::move(job), progress, {}).warnings;
+}
+
+std::optional<std::string> unknown_class(std::string_view pickle) {
+  std::optional<std::string> unknown;
+  pickle::LoadOptions options;
+  options.file = "a value";
+  options.opaque_unknown = true;
+  options.allow = [&](std::string_view module, std::string_view name) {
+    const bool is_known = pickle::is_known_global(module, name);
+    if (!is_known && !unknown) unknown = fmt::format("{}.{}", module, name);
+    return is_known;
+  };
+  Arena arena;
+  pickle::load(arena, std::as_bytes(std::span(pickle)), options);
+  return unknown;
+}
+
+LocalPart local_part(std::span<const std::int64_t> shape, std::span<const std::int64_t> mesh,
+                     const std::vector<std::string>& placements, std::int64_t index) {
+  std::vector<MeshAxis> axes;
+  for (const std::int64_t size : mesh) axes.push_back({"", size});
+  std::vector<Placement> parsed;
+  for (const std::string& text : placements) parsed.push_back(parse_placement(text));
+  const std::vector<RankPiece> pieces = place(shape, axes, parsed);
+  const RankPiece& own = pieces.at(static_cast<std::size_t>(index));
+  LocalPart part{own.local_sizes, {}};
+  for (std::size_t i = 0; i < own.boxes.size(); ++i) {
+    const Box& box = own.boxes[i];
+    const auto dims = static_cast<std::size_t>(box.dims);
+    const std::span offsets(box.offset.data(), dims), sizes(box.size.data(), dims);
+    part.boxes.push_back({{offsets.begin(), offsets.end()}, {sizes.begin(), sizes.end()}, own.local_offsets[i]});
+  }
+  return part;
 }
 
 }  // namespace shard::python

@@ -7,8 +7,8 @@
     shardctl.load_state_dict("checkpoint/", model)
     shardctl.save(model.state_dict(), "model.safetensors")
 
-`open`, `load_state_dict` and `save` run in this process. `inspect`, `digest`, `diff`, `verify` and `run` each start the program
-of the same name, which is part of the package. Nothing in a checkpoint is executed. The module needs no other package;
+All functions run in this process. Without the native module, the verbs `inspect`, `digest`, `diff`, `verify` and `run` start the
+program of the same name, which is part of the package. Nothing in a checkpoint is executed. The module needs no other package;
 it uses numpy and torch if you ask for their arrays and tensors.
 """
 

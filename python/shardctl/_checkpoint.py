@@ -171,6 +171,15 @@ class Handle:
         self.read_into(tensor)
         return tensor if device is None else tensor.to(device)
 
+    def to(self, device: Any = None, dtype: Any = None) -> Any:
+        """The elements as a new tensor of torch on a device, converted to a dtype. With it, loaders that take lazy slices
+        of safetensors also take handles."""
+        import torch
+
+        tensor = new_tensor(self.shape, self.dtype if dtype is None else _dtype_name(dtype))
+        self.read_into(tensor, cast=True)
+        return tensor if device is None else tensor.to(torch.device(device))
+
     def read_into(self, target: Any, *, cast: bool = False) -> None:
         """Fills a tensor of torch, an array of numpy or a writable buffer, in parallel and without a copy.
 

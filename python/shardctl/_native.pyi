@@ -43,13 +43,23 @@ def open(
     max_memory: int,
 ) -> Checkpoint: ...
 def save(
-    tensors: Sequence[tuple[str, str, Sequence[int], int, int]],
+    tree: bytes,
+    tensors: Sequence[tuple[Any, ...]],
     path: str,
     to: str,
+    like: Optional[Checkpoint],
+    ranks: Any,
     force: bool,
     sync: bool,
     manifest: bool,
+    numbered_lists: bool,
     threads: int,
     max_memory: int,
 ) -> list[str]: ...
+def unknown_class(pickle: bytes) -> Optional[str]: ...
+def local_part(
+    shape: _Numbers, mesh: Sequence[int], placements: Sequence[str], index: int
+) -> tuple[_Numbers, list[tuple[_Numbers, _Numbers, _Numbers]]]: ...
+def format_of_suffix(path: str) -> str: ...
+def run(arguments: Sequence[str], on_line: Callable[[str], object]) -> tuple[int, str]: ...
 def address_of(memory: memoryview) -> int: ...

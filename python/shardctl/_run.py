@@ -1,4 +1,4 @@
-"""Runs the program once and reads its output."""
+"""Runs a verb, in this process or as the program, and reads its output."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import subprocess
 import threading
 from collections import deque
 from collections.abc import Mapping
-from typing import IO, Any, Callable, Literal, Optional, Union, overload
+from typing import Any, Callable, Literal, Optional, Union, overload
 
 from shardctl._documents import Document, ErrorDocument, Plan, Progress, Result
 from shardctl._errors import error, failure
@@ -20,6 +20,7 @@ OnProgress = Callable[[Progress], object]
 WritingVerb = Literal["split", "gather", "reshard", "convert", "export", "repair"]
 
 _KEPT_OF_STDERR = 200  # Lines.
+_OF_JOBS = ("--launcher", "--rank", "--world-size", "--rdzv")  # Options of a rank that joins other processes.
 _GRACE_SECONDS = 30.0  # The program may use this time to remove its staged output before it is killed.
 
 
@@ -38,16 +39,22 @@ def _progress_of(line: str) -> Optional[Progress]:
     return found if isinstance(found, Progress) else None
 
 
-def _follow(stderr: IO[str], progress: Optional[OnProgress]) -> str:
-    """Calls `progress` for each line of it until the program closes stderr. Returns the end of all other lines."""
-    kept: deque[str] = deque(maxlen=_KEPT_OF_STDERR)
-    for line in stderr:
+class _Stderr:
+    """Calls `progress` for each line of progress, and keeps the end of all other lines."""
+
+    def __init__(self, progress: Optional[OnProgress]) -> None:
+        self._progress = progress
+        self._kept: deque[str] = deque(maxlen=_KEPT_OF_STDERR)
+
+    def add(self, line: str) -> None:
         state = _progress_of(line)
         if state is None:
-            kept.append(line)
-        elif progress is not None:
-            progress(state)
-    return "".join(kept)
+            self._kept.append(line)
+        elif self._progress is not None:
+            self._progress(state)
+
+    def text(self) -> str:
+        return "".join(self._kept)
 
 
 def _stop(child: subprocess.Popen[str]) -> None:
@@ -117,26 +124,53 @@ def run(verb: str, *arguments: Argument, dry_run: bool = False, progress: Option
     """Runs a verb with its arguments as the command line takes them, and returns the document that it prints.
 
     progress: is called in this thread, at most once per second and at least once for verbs that read or write elements.
-        If it raises, the program is stopped, the destination is unchanged, and the exception propagates.
+        If it raises, the verb is stopped, the destination is unchanged, and the exception propagates.
     dry_run: returns the Plan and writes nothing (the same as the argument "--dry-run").
-    cwd, env: working directory, and environment variables besides those of this process. Launcher variables (RANK, ...)
-        are ignored unless there is an argument `--launcher`.
+    cwd, env: working directory, and environment variables besides those of this process. The program is then started.
+    The verb runs in this process if it can (see docs/python.md). Launcher variables (RANK, ...) are ignored unless there is
+    an argument `--launcher`.
 
     Raises ShardctlError, of the class of the exit code. `verify` and `diff` also return a negative answer.
     """
     own = ["--json", *(["--dry-run"] if dry_run else []), *(["--progress", "json"] if progress is not None else [])]
+    command = [verb, *own, *(os.fspath(each) for each in arguments)]
+    stderr = _Stderr(progress)
+    native = _native_for(command) if cwd is None and env is None else None
+    if native is None:
+        code, stdout = _run_program(command, stderr, cwd, env)
+    else:
+        code, stdout = native.run(command, lambda line: stderr.add(line + "\n"))
+    return _outcome(verb, code, stdout, stderr.text())
+
+
+def _native_for(command: list[str]) -> Any:
+    """The native extension if it can run the command. Otherwise None: it is missing, SHARDCTL names a program, or the
+    command joins a job of several processes."""
+    if "SHARDCTL" in os.environ or any(each.partition("=")[0] in _OF_JOBS for each in command):
+        return None
+    try:
+        from shardctl import _native
+    except ImportError:
+        return None
+    return _native
+
+
+def _run_program(command: list[str], stderr: _Stderr, cwd: Optional[Argument],
+                 env: Optional[Mapping[str, str]]) -> tuple[int, str]:
+    """Runs the program. Returns its exit code, negative for a signal, and its standard output."""
     stdout: list[str] = []
-    child = _start([program(), verb, *own, *(os.fspath(each) for each in arguments)], cwd, env)
+    child = _start([program(), *command], cwd, env)
     assert child.stdout is not None and child.stderr is not None
     with child.stdout as out, child.stderr as err:
         reader = threading.Thread(target=lambda: stdout.append(out.read()), daemon=True)
         reader.start()
         try:
-            stderr = _follow(err, progress)
+            for line in err:
+                stderr.add(line)
             code = child.wait()
         except BaseException:  # Includes KeyboardInterrupt, which in a notebook reaches only this process.
             _stop(child)
             raise
         finally:
             reader.join()
-    return _outcome(verb, code, "".join(stdout), stderr)
+    return code, "".join(stdout)

@@ -1,66 +1,338 @@
-"""Saves tensors of this process's memory as a checkpoint."""
+"""Saves state of this process's memory as a checkpoint, alone or together with the other ranks."""
 
 from __future__ import annotations
 
+import io
 import os
+import pickle
 import sys
 import warnings
-from collections.abc import Mapping
-from typing import Any, Optional
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Optional, Union
 
-from shardctl._checkpoint import PathLike, native
-from shardctl._memory import Memory, check_ranges, is_packed, is_torch, usage
+from shardctl._checkpoint import Checkpoint, PathLike, native
+from shardctl._checkpoint import open as open_checkpoint
+from shardctl._errors import Unsupported, failure
+from shardctl._memory import check_ranges, is_packed, is_torch, usage
+from shardctl._ranks import Ranks, default_group, ranks_of, together
+
+_PLAIN = (type(None), bool, int, float, str, bytes)
+_Box = tuple[tuple[int, ...], tuple[int, ...], int, int]  # Offsets, sizes, address, bytes.
 
 
-def save(tensors: Mapping[str, Any], destination: PathLike, *, to: Optional[str] = None, force: bool = False,
+def save(state: Mapping[str, Any], destination: PathLike, *, to: Optional[str] = None,
+         like: Union[PathLike, Checkpoint, None] = None, collective: Optional[bool] = None, force: bool = False,
          manifest: bool = False, sync: bool = True, threads: Optional[int] = None, max_memory: int = 64 << 20) -> None:
-    """Saves tensors as a checkpoint, from their memory, without a copy in between.
+    """Saves a state dict as a checkpoint, from the memory of its tensors, without a copy in between.
 
     The destination appears as a whole or not at all: an error or Ctrl-C leaves it unchanged. The tensors must not change
     meanwhile. Those on a device, or not contiguous, are first copied.
 
-    tensors: tensors of torch or arrays of numpy, by name. Tensors that are the same memory stay tied if the format can
-        express that. Values that are not tensors are refused.
-    destination: a file whose suffix names the format, or a folder with `to`.
+    state: tensors of torch, arrays of numpy and other values, by name, in dicts, lists and tuples. Names in the
+        checkpoint are the keys joined by dots. Tensors that are the same memory stay tied if the format can express that.
+    destination: a file whose suffix names the format, or a folder with `to` or `like`.
     to: the name of a format: "safetensors", "torch", "dcp", ...
+    like: a checkpoint. The new one is sharded in the same way.
+    collective: whether all ranks of torch's default process group save one checkpoint together. Each rank then writes
+        its own pieces of DTensors and ShardedTensors, and one of them each plain tensor, which must be equal on all. By
+        default, they do if this rank's state has a DTensor or ShardedTensor; all ranks must decide alike.
     force: replaces an existing destination.
     manifest: also writes hashes of all files, which verify() checks.
     sync: forces the files to disk before the destination appears.
-    threads: the number of threads that write; by default, all processors that this process may use.
+    threads: the number of threads that write; by default, this rank's share of the processors.
     max_memory: bytes for buffers.
-    Warns (UserWarning) of what the format cannot express.
+    Warns (UserWarning, on rank 0) of what the format cannot express.
     """
-    threads = len(os.sched_getaffinity(0)) if threads is None else threads
-    check_ranges(threads=(threads, 4096), max_memory=(max_memory, 1 << 62))
-    memories = {name: _readable(name, tensor) for name, tensor in tensors.items()}
-    held = [(name, str(memory.dtype), memory.shape or (), memory.address, memory.nbytes) for name, memory in memories.items()]
-    for text in native().save(tensors=held, path=os.fspath(destination), to=to or "", force=force, sync=sync,
-                              manifest=manifest, threads=threads, max_memory=max_memory):
+    group = _group_for(state, collective)
+    ranks = None if group is None else ranks_of(group)
+    collected = State(keeps_versions=to in ("torch", "torch-ranks") or (to is None and _is_torch_file(destination)))
+    root = together(ranks, lambda: collected.add_root(state))
+    for text in write(collected, root, destination, ranks, to=to, like=like, force=force, manifest=manifest, sync=sync,
+                      threads=threads, max_memory=max_memory):
         warnings.warn(text, stacklevel=2)
 
 
-def _readable(name: Any, value: Any) -> Memory:
-    """The memory of a tensor's elements in row-major order. Raises Usage if the value is no tensor that can be saved."""
-    if not isinstance(name, str):
-        raise usage("cannot save a tensor whose name is not a str", found=repr(name))
-    numpy = sys.modules.get("numpy")
-    if is_torch(value):
-        return _of_tensor(name, value.detach())
-    if numpy is not None and isinstance(value, numpy.ndarray):
+def _is_torch_file(path: PathLike) -> bool:
+    return bool(native().format_of_suffix(os.fspath(path)) == "torch")
+
+
+def _group_for(state: Any, collective: Optional[bool]) -> Any:
+    """The process group of the ranks that save; None if this process saves alone."""
+    group = default_group()
+    if group is None or collective:
+        return group
+    sharded = next(_sharded_names(state, ""), None)
+    if collective is None:
+        return None if sharded is None else group
+    if sharded is not None:
+        error = usage(f"cannot save '{sharded}' by one rank", "a plain tensor", "a sharded tensor", sharded)
+        error.hint = "save with all ranks, or save full_tensor() of it"
+        raise error
+    return None
+
+
+def _sharded_names(value: Any, name: str) -> Iterator[str]:
+    """The names of the DTensors and ShardedTensors of a state."""
+    if _is_dtensor(value) or _is_sharded_tensor(value):
+        yield name
+    elif isinstance(value, Mapping):
+        for key, each in value.items():
+            yield from _sharded_names(each, _below(name, key))
+    elif isinstance(value, (list, tuple)):
+        for i, each in enumerate(value):
+            yield from _sharded_names(each, _below(name, i))
+
+
+def _below(name: str, key: object) -> str:
+    return f"{name}.{key}" if name else str(key)
+
+
+def write(state: State, root: Any, destination: PathLike, ranks: Optional[Ranks], *, to: Optional[str] = None,
+          like: Union[PathLike, Checkpoint, None] = None, force: bool = False, manifest: bool = False, sync: bool = True,
+          threads: Optional[int] = None, max_memory: int = 64 << 20, numbered_lists: bool = False) -> list[str]:
+    """Writes a collected state, together with `ranks` if that is not None. Returns the warnings to show on this rank.
+
+    numbered_lists: dicts of the keys 0, 1, 2, ... become lists; each rank may have some of the keys.
+    """
+    if threads is None:
+        here = 1 if ranks is None else int(os.environ.get("LOCAL_WORLD_SIZE", ranks.size))
+        threads = max(1, len(os.sched_getaffinity(0)) // here)
+    count = threads
+
+    def prepare() -> Optional[Checkpoint]:
+        check_ranges(threads=(count, 4096), max_memory=(max_memory, 1 << 62))
+        return like if like is None or isinstance(like, Checkpoint) else open_checkpoint(like)
+
+    followed = together(ranks, prepare)
+    found: list[str] = native().save(tree=state.pickled(root), tensors=[each.described() for each in state.tensors],
+                                     path=os.fspath(destination), to=to or "",
+                                     like=None if followed is None else followed._opened(), ranks=ranks, force=force,
+                                     sync=sync, manifest=manifest, numbered_lists=numbered_lists, threads=threads,
+                                     max_memory=max_memory)
+    return found if ranks is None or ranks.rank == 0 else []
+
+
+@dataclass
+class HeldTensor:
+    """A tensor of the state, and its boxes in this process's memory."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    is_sharded: bool = False
+    requires_grad: bool = False
+    location: str = "cpu"
+    sharding: Optional[tuple[list[str], list[int], list[int], list[str]]] = None
+    boxes: list[_Box] = field(default_factory=list)
+    owners: list[object] = field(default_factory=list)  # Keep the memory alive.
+
+    def described(self) -> tuple[Any, ...]:
+        return (self.dtype, self.shape, self.is_sharded, self.requires_grad, self.location, self.sharding, self.boxes)
+
+    def add_box(self, offsets: Iterable[int], local: Any) -> None:
+        """Adds a tensor of torch in its place."""
+        if not is_packed(local):
+            local = local.resolve_conj().resolve_neg().cpu().contiguous()
+        self.owners.append(local)
+        self.boxes.append((tuple(offsets), tuple(local.shape), local.data_ptr(), local.numel() * local.element_size()))
+
+
+class _Number:
+    """Represents a tensor in the tree."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+
+class _Pickler(pickle.Pickler):
+    def persistent_id(self, value: Any) -> Optional[int]:
+        return value.number if type(value) is _Number else None
+
+
+class State:
+    """The tensors of a state, and a tree with numbers in their places.
+
+    keeps_versions: OrderedDicts keep their type and the versions of modules (`_metadata`), which not all formats have.
+    """
+
+    def __init__(self, keeps_versions: bool = False) -> None:
+        self._keeps_versions = keeps_versions
+        self.tensors: list[HeldTensor] = []
+        self._known: dict[object, _Number] = {}
+
+    def add_root(self, state: Any) -> Any:
+        """Adds a whole state. Returns its tree."""
+        if not isinstance(state, Mapping):
+            raise usage("cannot save a state that is not a dict", "a dict", type(state).__name__)
+        return self.add(state, "")
+
+    def add(self, value: Any, name: str) -> Any:
+        """Adds the tensors of a value. Returns its tree. Raises Usage or Unsupported for what cannot be saved."""
+        if type(value) in _PLAIN:
+            return value
+        if is_torch(value):
+            return self._add_tensor(value, name)
+        numpy = sys.modules.get("numpy")
+        if numpy is not None and isinstance(value, numpy.ndarray):
+            return self._add_array(value)
+        if isinstance(value, Mapping):
+            items = {key: self.add(each, _below(name, key)) for key, each in value.items()}
+            return _ordered(items, value) if self._keeps_versions and isinstance(value, OrderedDict) else items
+        if isinstance(value, (list, tuple)) and (type(value) in (list, tuple) or hasattr(value, "_fields")):
+            parts = [self.add(each, _below(name, i)) for i, each in enumerate(value)]
+            return parts if isinstance(value, list) else tuple(parts)
+        _check_object(value, name)
+        return value
+
+    def put(self, tensor: HeldTensor) -> Any:
+        """Adds a tensor that is described already. Returns its tree."""
+        self.tensors.append(tensor)
+        return _Number(len(self.tensors) - 1)
+
+    def pickled(self, root: Any) -> bytes:
+        """The tree for the native extension."""
+        stream = io.BytesIO()
+        _Pickler(stream, 4).dump(root)
+        return stream.getvalue()
+
+    def _add_tensor(self, value: Any, name: str) -> Any:
+        key = _identity(value)
+        if key not in self._known:
+            self._known[key] = self.put(_of_tensor(name, value))
+        return self._known[key]
+
+    def _add_array(self, value: Any) -> Any:
+        import numpy
+
         array = numpy.asarray(value, order="C", dtype=value.dtype.newbyteorder("="))
         address: int = array.__array_interface__["data"][0]
-        return Memory(address, array.nbytes, array, array.dtype.name, tuple(array.shape))
-    raise usage(f"cannot save '{name}'", "a tensor of torch or an array of numpy", type(value).__name__, name)
+        shape = tuple(array.shape)
+        box = ((0,) * len(shape), shape, address, array.nbytes)
+        return self.put(HeldTensor(array.dtype.name, shape, boxes=[box], owners=[array]))
 
 
-def _of_tensor(name: str, tensor: Any) -> Memory:
+def _ordered(items: dict[Any, Any], like: Any) -> Any:
+    """An OrderedDict with the versions of modules that torch's state dicts have."""
+    result = OrderedDict(items)
+    if hasattr(like, "_metadata"):
+        result._metadata = like._metadata  # type: ignore[attr-defined]
+    return result
+
+
+def _check_object(value: Any, name: str) -> None:
+    """Raises Unsupported unless readers know the value's classes."""
+    try:
+        unknown = native().unknown_class(pickle.dumps(value, 4))
+    except (pickle.PicklingError, TypeError, AttributeError, RecursionError):
+        unknown = f"{type(value).__module__}.{type(value).__qualname__}"
+    if unknown is not None:
+        message = f"cannot save '{name}': it is not a value that readers of checkpoints know"
+        raise Unsupported(failure(None, 8, "unsupported", message, tensor=name, found=unknown,
+                                  expected="tensors, numbers, texts, None, dicts, lists, tuples"))
+
+
+def _identity(value: Any) -> object:
+    """Equal for tensors that are the same elements of one memory."""
     import torch
 
-    if type(tensor) is not torch.Tensor or tensor.layout is not torch.strided or tensor.is_meta or tensor.is_quantized:
-        error = usage(f"cannot save '{name}'", "a plain, dense tensor", f"{type(tensor).__name__} on {tensor.device}", name)
-        error.hint = "full_tensor() of a DTensor is one"
+    is_plain = type(value) in (torch.Tensor, torch.nn.Parameter) and value.layout is torch.strided and not value.is_meta
+    if not is_plain or value.numel() == 0 or not is_packed(value):
+        return id(value)
+    return (value.data_ptr(), value.dtype, tuple(value.shape))
+
+
+def _is_dtensor(value: object) -> bool:
+    dtensors = sys.modules.get("torch.distributed.tensor")
+    return dtensors is not None and isinstance(value, dtensors.DTensor)
+
+
+def _is_sharded_tensor(value: object) -> bool:
+    sharded = sys.modules.get("torch.distributed._shard.sharded_tensor")
+    return sharded is not None and isinstance(value, sharded.ShardedTensor)
+
+
+def _of_tensor(name: str, tensor: Any) -> HeldTensor:
+    import torch
+
+    if _is_sharded_tensor(tensor):
+        return _of_sharded_tensor(name, tensor)
+    if _is_dtensor(tensor):
+        return _of_dtensor(name, tensor)
+    _check_plain(name, tensor, type(tensor) in (torch.Tensor, torch.nn.Parameter))
+    held = HeldTensor(_dtype_of(tensor), tuple(tensor.shape), False, tensor.requires_grad, str(tensor.device))
+    held.add_box((0,) * tensor.dim(), tensor.detach())
+    return held
+
+
+def _dtype_of(tensor: Any) -> str:
+    return str(tensor.dtype).removeprefix("torch.")
+
+
+def _check_plain(name: str, tensor: Any, is_known: bool = True) -> None:
+    import torch
+
+    if not is_known or tensor.layout is not torch.strided or tensor.is_meta or tensor.is_quantized:
+        raise usage(f"cannot save '{name}'", "a dense tensor with elements", f"{type(tensor).__name__} on {tensor.device}",
+                    name)
+
+
+def _of_sharded_tensor(name: str, tensor: Any) -> HeldTensor:
+    shards, whole = tensor.local_shards(), tensor.metadata()  # Most of its own attributes warn that it is deprecated.
+    location = str(shards[0].tensor.device) if shards else "cpu"
+    held = HeldTensor(_dtype_of(whole.tensor_properties), tuple(whole.size), True, False, location)
+    for shard in shards:
+        _check_plain(name, shard.tensor)
+        if list(shard.tensor.shape) != list(shard.metadata.shard_sizes):
+            raise usage(f"a local shard of '{name}' does not match its metadata", list(shard.metadata.shard_sizes),
+                        list(shard.tensor.shape), name)
+        held.add_box(shard.metadata.shard_offsets, shard.tensor.detach())
+    return held
+
+
+def _of_dtensor(name: str, tensor: Any) -> HeldTensor:
+    mesh = tensor.device_mesh
+    if any(placement.is_partial() for placement in tensor.placements):
+        error = usage(f"cannot save '{name}': each rank has only a part of each element's sum", "Shard or Replicate",
+                      str(tensor.placements), name)
+        error.hint = "redistribute it first"
         raise error
-    if not is_packed(tensor):
-        tensor = tensor.resolve_conj().resolve_neg().cpu().contiguous()
-    dtype = str(tensor.dtype).removeprefix("torch.")
-    return Memory(tensor.data_ptr(), tensor.numel() * tensor.element_size(), tensor, dtype, tuple(tensor.shape))
+    local = tensor.detach().to_local()
+    _check_plain(name, local)
+    held = HeldTensor(_dtype_of(tensor), tuple(tensor.shape), True, tensor.requires_grad, str(local.device))
+    texts = [_placement_text(each) for each in tensor.placements]
+    sizes = list(mesh.shape)
+    coordinate = mesh.get_coordinate()
+    if coordinate is not None:
+        _add_local(held, name, local, sizes, texts, coordinate)
+    ranks = mesh.mesh.flatten().tolist()
+    group = default_group()
+    if group is not None and sorted(ranks) == list(range(group.size())):
+        held.sharding = (list(mesh.mesh_dim_names or [""] * len(sizes)), sizes, ranks, texts)
+    return held
+
+
+def _add_local(held: HeldTensor, name: str, local: Any, mesh: list[int], placements: list[str],
+               coordinate: Iterable[int]) -> None:
+    """Adds the boxes of a DTensor's local tensor. A strided shard may have several."""
+    index = 0
+    for size, at in zip(mesh, coordinate):
+        index = index * size + at
+    shape, boxes = native().local_part(held.shape, mesh, placements, index)
+    if tuple(shape) != tuple(local.shape):
+        raise usage(f"the local tensor of '{name}' has an unexpected shape", list(shape), list(local.shape), name)
+    for offsets, sizes, begins in boxes:
+        part = local
+        for dim, (begin, size) in enumerate(zip(begins, sizes)):
+            part = part.narrow(dim, begin, size)
+        held.add_box(offsets, part)
+    if not boxes and 0 in held.shape:
+        held.add_box((0,) * len(held.shape), local)
+
+
+def _placement_text(placement: Any) -> str:
+    """The placement as the native extension takes it: "R", "S(0)", "_S(0,2)"."""
+    if placement.is_replicate():
+        return "R"
+    factor = getattr(placement, "split_factor", None)
+    return f"S({placement.dim})" if factor is None else f"_S({placement.dim},{factor})"

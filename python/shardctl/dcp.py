@@ -1,13 +1,15 @@
-"""A storage reader for torch.distributed.checkpoint, over a checkpoint of any format."""
+"""A storage reader and a storage writer for torch.distributed.checkpoint, for checkpoints of any format."""
 
 from __future__ import annotations
 
+import dataclasses
 import io
+import warnings
 from collections.abc import Sequence
 from typing import Any, Optional, Union
 
 import torch
-from torch.distributed.checkpoint import StorageReader
+from torch.distributed.checkpoint import StorageReader, StorageWriter
 from torch.distributed.checkpoint.metadata import (
     BytesStorageMetadata,
     ChunkStorageMetadata,
@@ -16,15 +18,27 @@ from torch.distributed.checkpoint.metadata import (
     TensorProperties,
     TensorStorageMetadata,
 )
-from torch.distributed.checkpoint.planner import LoadItemType, LoadPlan, LoadPlanner, ReadItem
+from torch.distributed.checkpoint.planner import (
+    LoadItemType,
+    LoadPlan,
+    LoadPlanner,
+    ReadItem,
+    SavePlan,
+    SavePlanner,
+    WriteItem,
+    WriteItemType,
+)
+from torch.distributed.checkpoint.storage import WriteResult
 from torch.futures import Future
 
 from shardctl._checkpoint import Checkpoint, Handle, PathLike
 from shardctl._checkpoint import open as open_checkpoint
 from shardctl._errors import Unsupported, failure
-from shardctl._memory import torch_dtype
+from shardctl._memory import torch_dtype, usage
+from shardctl._ranks import Ranks, default_group, ranks_of, together
+from shardctl._save import HeldTensor, State, write
 
-__all__ = ["Reader"]
+__all__ = ["Reader", "Writer"]
 
 
 class Reader(StorageReader):  # type: ignore[misc, unused-ignore]
@@ -127,3 +141,130 @@ def _entry(handle: Handle) -> TensorStorageMetadata:
     whole = ChunkStorageMetadata(offsets=torch.Size([0] * handle.ndim), sizes=size)
     properties = TensorProperties(dtype=torch_dtype(handle.dtype))
     return TensorStorageMetadata(properties=properties, size=size, chunks=[whole])
+
+
+class Writer(StorageWriter):  # type: ignore[misc, unused-ignore]
+    """Saves a checkpoint of any format through torch.distributed.checkpoint.save(..., storage_writer=Writer(DST)).
+
+    Each rank writes its own pieces, from their memory. The destination appears as a whole or not at all. The planner
+    chooses the pieces, as for DCP's own writer.
+
+    destination: a file whose suffix names the format, or a folder. The checkpoint_id of the call replaces it.
+    to: the name of a format; by default, that of the suffix, or "dcp" for a folder.
+    process_group: the process group of the call, if it is not the default one.
+    options: `like`, `force`, `manifest`, `sync`, `threads` and `max_memory` of shardctl.save().
+    """
+
+    def __init__(self, destination: Optional[PathLike] = None, *, to: Optional[str] = None, process_group: Any = None,
+                 **options: Any) -> None:
+        super().__init__()
+        unknown = options.keys() - {"like", "force", "manifest", "sync", "threads", "max_memory"}
+        if unknown:
+            raise usage("Writer has no such option", found=", ".join(sorted(unknown)))
+        self._destination = destination
+        self._to = to
+        self._group = process_group
+        self._options = options
+
+    @property
+    def checkpoint_id(self) -> Any:
+        return self._destination
+
+    def reset(self, checkpoint_id: Optional[PathLike] = None) -> None:
+        if checkpoint_id is not None:
+            self._destination = checkpoint_id
+
+    @classmethod
+    def validate_checkpoint_id(cls, checkpoint_id: PathLike) -> bool:
+        return True
+
+    def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
+        if self._destination is None:
+            raise usage("Writer has no destination", "Writer(DST) or checkpoint_id")
+        if not kwargs.get("use_collectives", True):
+            message = "cannot save without collectives: ranks write one checkpoint together"
+            raise Unsupported(failure(None, 8, "unsupported", message, "save with use_collectives=True"))
+
+    def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
+        return plan
+
+    def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
+        return [dataclasses.replace(plan, storage_data=len(plans)) for plan in plans]
+
+    def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
+        ranks = self._ranks(plan.storage_data)
+        state = State()
+        root = together(ranks, lambda: _collect(state, plan, planner))
+        is_flat = plan.planner_data is not None
+        for text in write(state, root, self._destination, ranks, to=self._format(), numbered_lists=is_flat,  # type: ignore[arg-type]
+                          **self._options):
+            warnings.warn(text, stacklevel=2)
+        done: Future[list[WriteResult]] = Future()
+        done.set_result([WriteResult(index=item.index, size_in_bytes=_bytes_of(item), storage_data=None) for item in plan.items])
+        return done
+
+    def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
+        """Nothing is left to do: write_data has written the checkpoint's own metadata."""
+
+    def _ranks(self, count: int) -> Optional[Ranks]:
+        """The ranks that save; None if this process saves alone."""
+        if count == 1:
+            return None
+        ranks = ranks_of(self._group if self._group is not None else default_group())
+        if ranks.size != count:
+            raise usage("the ranks that save are not those of the process group", ranks.size, count)
+        return ranks
+
+    def _format(self) -> Optional[str]:
+        from shardctl import _native
+
+        if self._to is not None or self._options.get("like") is not None:
+            return self._to
+        return _native.format_of_suffix(str(self._destination)) or "dcp"
+
+
+def _collect(state: State, plan: SavePlan, planner: SavePlanner) -> Any:
+    """Adds the items of a plan. Returns the tree, with dicts of indices in the place of lists."""
+    paths = plan.planner_data or {}
+    root: dict[Any, Any] = {}
+    tensors: dict[str, HeldTensor] = {}
+    for item in plan.items:
+        name = item.index.fqn
+        if item.type == WriteItemType.BYTE_IO:
+            _set(root, paths.get(name, (name,)), state.add(_object_of(planner, item), name))
+            continue
+        if name not in tensors:
+            tensors[name] = _described(item)
+            _set(root, paths.get(name, (name,)), state.put(tensors[name]))
+        data = planner.resolve_data(item).detach()
+        chunk = item.tensor_data.chunk  # type: ignore[union-attr, unused-ignore]
+        if data.numel() > 0 or 0 in tensors[name].shape:
+            tensors[name].add_box(chunk.offsets, data)
+    return root
+
+
+def _set(root: dict[Any, Any], path: Sequence[Any], value: Any) -> None:
+    for key in path[:-1]:
+        root = root.setdefault(key, {})
+    root[path[-1]] = value
+
+
+def _described(item: WriteItem) -> HeldTensor:
+    data: Any = item.tensor_data
+    return HeldTensor(str(data.properties.dtype).removeprefix("torch."), tuple(data.size), item.type == WriteItemType.SHARD)
+
+
+def _bytes_of(item: WriteItem) -> int:
+    data: Any = item.tensor_data
+    return 0 if data is None else data.chunk.sizes.numel() * data.properties.dtype.itemsize
+
+
+def _object_of(planner: SavePlanner, item: WriteItem) -> Any:
+    """The value of an item that is not a tensor. The planner has only its bytes."""
+    stream = planner.resolve_data(item)
+    stream.seek(0)
+    try:
+        return torch.load(stream, weights_only=True)
+    except Exception as error:
+        message = f"cannot save the object '{item.index.fqn}': {str(error).partition(chr(10))[0]}"
+        raise Unsupported(failure(None, 8, "unsupported", message, tensor=item.index.fqn)) from error

@@ -88,8 +88,9 @@ Saving::Saving(const ProcessGroup& members, const StateDict& state, std::string 
     for (const Bytes& bytes : gathered) ranks.push_back(rank_state(bytes));
     const bool keeps_shardings = keeps_replicas && are_dtensors(ranks);
     if (keeps_shardings) rank_files_ = RankFiles::kDTensor;
-    reader_ = std::make_unique<StateReader>(merge_states(ranks, group.rank(), keeps_replicas, keeps_shardings), own,
-                                            group.rank(), options.on_progress);
+    const MergeOptions merge{.keeps_replicas = keeps_replicas, .keeps_shardings = keeps_shardings};
+    reader_ =
+        std::make_unique<StateReader>(merge_states(ranks, group.rank(), merge), own, group.rank(), options.on_progress);
   });
 }
 

@@ -5,7 +5,6 @@ import hashlib
 import mmap
 import os
 import re
-import resource
 import shutil
 import signal
 import struct
@@ -32,6 +31,8 @@ DATA = SOURCE / "tests/data"
 GOLDEN = DATA / "golden/2.11.0"
 CHECKPOINT = DATA / "demo/ckpt"
 MIB = 1 << 20
+# The peak memory of a process in KiB. Not ru_maxrss, which a process inherits from the one that started it.
+PEAK = "def peak(): return int(open('/proc/self/status').read().partition('VmHWM:')[2].split()[0])\n"
 
 
 class Case(unittest.TestCase):
@@ -44,19 +45,27 @@ class Case(unittest.TestCase):
         safetensors.torch.save_file(tensors, self.folder / name)
         return self.folder / name
 
-    def interrupted(self, work: Callable[[], object]) -> None:
-        """Ctrl-C during the work stops it within 100 ms, once in five times on a busy machine."""
-        taken = []
-        for _ in range(5):
-            signal.signal(signal.SIGALRM, signal.default_int_handler)
+    def interrupted(self, work: Callable[[], object], seconds: float = 0.1) -> None:
+        """Ctrl-C stops the work each time: within 0.1 s of one thread's processor time, however busy the machine is, and
+        within that time if it has a processor."""
+        stopped, taken = [], []
+
+        def stop(*_: object) -> None:
+            stopped.append(time.process_time())
+            raise KeyboardInterrupt
+
+        self.addCleanup(signal.signal, signal.SIGALRM, signal.getsignal(signal.SIGALRM))
+        self.addCleanup(signal.setitimer, signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, stop)
+        for _ in range(3):
             signal.setitimer(signal.ITIMER_REAL, 0.1)
             begin = time.monotonic()
             with self.assertRaises(KeyboardInterrupt):
                 work()
             taken.append(time.monotonic() - begin - 0.1)
-            if taken[-1] < 0.1:
-                return
-        self.fail(f"seconds: {taken}")
+            self.assertLess(time.process_time() - stopped.pop(), 0.1)
+            self.assertLess(taken[-1], 1)
+        self.assertLess(min(taken), seconds, taken)
 
     def sparse(self, mebibytes: int) -> Path:
         """A safetensors file of zeros that uses no disk."""
@@ -253,13 +262,13 @@ class Into(Case):
 
 class Costs(Case):
     def test_memory_is_that_of_the_result_and_64_mebibytes(self) -> None:
-        script = ("import resource, sys, numpy, shardctl\n"
+        script = (f"import sys, numpy, shardctl\n{PEAK}"
                   "with shardctl.open(sys.argv[1]) as found:\n"
                   "    target = numpy.zeros(found['w'].shape, numpy.uint8); target[:] = 1\n"
-                  "    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
+                  "    before = peak()\n"
                   "    found['w'].read_into(target)\n"
                   "    assert not target.any()\n"
-                  "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)\n")
+                  "print(peak() - before)\n")
         ended = subprocess.run([sys.executable, "-c", script, self.sparse(256)], check=True, capture_output=True, text=True)
         self.assertLess(int(ended.stdout), 64 * 1024)
 
@@ -273,7 +282,7 @@ class Costs(Case):
                 found.objects
             del found
             gc.collect()
-            peaks.append((len(os.listdir("/proc/self/fd")), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss))
+            peaks.append((len(os.listdir("/proc/self/fd")), int(Path("/proc/self/statm").read_text().split()[1]) * 4))
         self.assertEqual(peaks[0][0], peaks[1][0])
         self.assertLess(peaks[1][1] - peaks[0][1], 4096, "KiB")
 
@@ -288,15 +297,15 @@ class Costs(Case):
         header = "{" + ",".join(f'"model.layers.{i}.weight":{{"dtype":"U8","shape":[1],"data_offsets":[{i},{i + 1}]}}'
                                 for i in range(names)) + "}"
         path.write_bytes(struct.pack("<Q", len(header)) + header.encode() + bytes(names))
-        script = ("import resource, sys, time, shardctl\n"
+        script = (f"import sys, time, shardctl\n{PEAK}"
                   "found = shardctl.open(sys.argv[1])\n"
                   "begin = time.process_time(); count = len(list(found.keys()))\n"
-                  "print(count, time.process_time() - begin, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)\n")
+                  "print(count, time.process_time() - begin, peak())\n")
         ended = subprocess.run([sys.executable, "-c", script, path], check=True, capture_output=True, text=True)
         count, seconds, kib = ended.stdout.split()
         self.assertEqual(int(count), names)
         self.assertLess(float(seconds), 1)
-        self.assertLess(int(kib), 800 * 1024)
+        self.assertLess(int(kib), 400 * 1024)
 
 
 class Threads(Case):
@@ -340,6 +349,94 @@ class Threads(Case):
             target = numpy.empty(found["w"].shape, numpy.uint8)
             self.interrupted(lambda: found["w"].read_into(target))
             self.assertEqual(found["w"][0, :4].numpy().tolist(), [0, 0, 0, 0])
+
+
+class Verbs(Case):
+    """The verbs in this process: no program is started."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.program = os.environ["SHARDCTL"]
+        self.enterContext(unittest.mock.patch.dict(os.environ))
+        del os.environ["SHARDCTL"]
+
+    def started(self) -> unittest.mock._patch:
+        return unittest.mock.patch("subprocess.Popen", side_effect=AssertionError("a program was started"))
+
+    def test_their_documents_are_those_of_the_program(self) -> None:
+        shardctl.run("gather", CHECKPOINT, "-o", self.folder / "x.pt")
+        calls = (lambda: shardctl.inspect(CHECKPOINT, include=["model.**"]), lambda: shardctl.digest(CHECKPOINT),
+                 lambda: shardctl.diff(CHECKPOINT, GOLDEN / "model.pt"), lambda: shardctl.verify(self.folder / "x.pt"),
+                 lambda: shardctl.run("split", CHECKPOINT, "-o", self.folder / "y", "--ranks", "2", dry_run=True),
+                 lambda: shardctl.run("cat", CHECKPOINT, "step"))
+        for index, call in enumerate(calls):
+            with self.started():
+                own = call()
+            with unittest.mock.patch.dict(os.environ, {"SHARDCTL": self.program}):
+                wanted = call()
+            for each in (own, wanted):
+                each.json.pop("free_bytes", None)  # The disk has other users.
+            self.assertEqual(own.json, wanted.json, index)
+            self.assertIs(type(own), type(wanted))
+
+    def test_errors_have_a_class_and_facts(self) -> None:
+        path = self.saved({"w": torch.zeros(64)})
+        with self.started():
+            with self.assertRaises(shardctl.Exists) as exists:
+                shardctl.run("convert", CHECKPOINT, "-o", path, "--objects", "drop")
+            self.assertEqual((exists.exception.file, exists.exception.hint), (str(path), "add --force to replace it"))
+            with self.assertRaises(shardctl.Usage) as unknown:
+                shardctl.run("inspect", path, "--nothing")
+            self.assertIn("--nothing", unknown.exception.message)
+            os.truncate(path, path.stat().st_size - 8)
+            with self.assertRaises(shardctl.Corruption) as cut:
+                shardctl.inspect(path)
+            self.assertEqual(cut.exception.kind, "truncated")
+            with self.assertRaises(shardctl.Unsupported):
+                shardctl.run("help")
+
+    def test_the_process_stays_as_it_is(self) -> None:
+        def state() -> list[object]:
+            handlers = [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM, signal.SIGPIPE)]
+            return [handlers, signal.pthread_sigmask(signal.SIG_BLOCK, []), os.getcwd(), dict(os.environ), threading.active_count(),
+                    len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task"))]
+
+        launched = {"RANK": "1", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
+        with self.started(), unittest.mock.patch.dict(os.environ, launched):
+            shardctl.digest(CHECKPOINT)
+            before = state()
+            threads = [threading.Thread(target=shardctl.digest, args=(CHECKPOINT,)) for _ in range(4)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            shardctl.run("gather", CHECKPOINT, "-o", self.folder / "x.pt", "--local-ranks", "2")
+            self.assertEqual(state(), before)
+
+    def test_progress_is_reported_and_may_stop_it(self) -> None:
+        found: list[shardctl.Progress] = []
+        with self.started():
+            shardctl.run("gather", CHECKPOINT, "-o", self.folder / "x.pt", progress=found.append)
+            self.assertEqual(found[-1].bytes_done, found[-1].bytes_total)
+            self.assertGreater(found[-1].bytes_done, 0)
+
+            def stop(_: shardctl.Progress) -> None:
+                raise ZeroDivisionError
+
+            with self.assertRaises(ZeroDivisionError):
+                shardctl.digest(CHECKPOINT, progress=stop)
+
+    def test_an_interrupt_stops_it_within_100_milliseconds(self) -> None:
+        path = self.sparse(4096)
+        with self.started():
+            self.interrupted(lambda: shardctl.digest(path, algorithm="sha256", options=["--threads=1"]))
+            self.interrupted(lambda: shardctl.run("convert", path, "-o", self.folder / "x.pt", "--threads", "1"),
+                             seconds=0.5)  # Includes the removal of the written file.
+        self.assertEqual([each.name for each in self.folder.iterdir()], [path.name])
+
+    def test_another_folder_or_environment_needs_the_program(self) -> None:
+        with self.started(), self.assertRaises(shardctl.ProgramNotFound):
+            shardctl.run("inspect", CHECKPOINT, cwd=self.folder)
 
 
 class Urls(Case):
@@ -397,7 +494,14 @@ class Errors(Case):
         path.write_bytes(path.read_bytes()[:-8])
         with self.assertRaises(shardctl.Corruption) as cut:
             shardctl.open(path)
-        self.assertEqual((cut.exception.kind, Path(str(cut.exception.file)).name), ("truncated", path.name))
+        self.assertEqual((cut.exception.kind, cut.exception.file), ("truncated", str(path)))
+        shutil.copytree(CHECKPOINT, self.folder / "ckpt")
+        part = self.folder / "ckpt/__1_0.distcp"
+        with shardctl.open(self.folder / "ckpt") as found:
+            os.truncate(part, part.stat().st_size - 4096)
+            with self.assertRaises(shardctl.Corruption) as later:
+                found["model.embed.weight"].torch()
+        self.assertEqual(later.exception.file, str(part))
         with self.assertRaises(shardctl.Usage) as unknown:
             shardctl.open(CHECKPOINT, map="hf-none")
         self.assertIn("neither a built-in map nor a file", str(unknown.exception))
@@ -420,8 +524,9 @@ class Errors(Case):
 
         marker = self.folder / "executed"
         torch.save({"w": torch.zeros(2), "evil": Evil()}, self.folder / "x.pt")
-        with self.assertRaises(shardctl.Corruption):
+        with self.assertRaises(shardctl.Corruption) as refused:
             shardctl.open(self.folder / "x.pt")
+        self.assertIn('unknown_globals="opaque"', str(refused.exception.hint))
         with shardctl.open(self.folder / "x.pt", unknown_globals="opaque") as found:
             self.assertIsInstance(found.objects["evil"], shardctl.Opaque)
         self.assertFalse(marker.exists())

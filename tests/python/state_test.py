@@ -16,6 +16,7 @@ import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 import torch.multiprocessing
+from torch.distributed._shard import sharded_tensor
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.state_dict import get_model_state_dict
 from torch.distributed.device_mesh import init_device_mesh
@@ -146,11 +147,42 @@ class Save(Case):
         dcp.load(into, checkpoint_id=self.folder / "dcp", no_dist=True)
         self.assertTrue(same(into, wanted))
 
+    def test_nested_states_keep_their_values_and_containers(self) -> None:
+        trained = model(1)
+        optimizer = torch.optim.Adam(trained.parameters(), lr=0.5)
+        trained(torch.randn(4, 10)).sum().backward()
+        optimizer.step()
+        state = {"model": trained.state_dict(), "optimizer": optimizer.state_dict(), "step": 7, "big": 2 ** 70, "none": None,
+                 "text": "\u00e9", "shape": torch.Size([2, 3]), "pair": (1, [torch.ones(2), 0.5]), 3: {"dtype": torch.float16}}
+        shardctl.save(state, self.folder / "x.pt")
+        loaded = torch.load(self.folder / "x.pt", weights_only=True)
+        self.assertEqual((list(loaded), type(loaded["model"])), (list(state), type(state["model"])))
+        self.assertEqual(loaded["model"]._metadata, state["model"]._metadata)
+        self.assertTrue(same(loaded["model"], state["model"]))
+        self.assertEqual(loaded["optimizer"]["param_groups"], state["optimizer"]["param_groups"])
+        for index, values in state["optimizer"]["state"].items():
+            self.assertTrue(same(loaded["optimizer"]["state"][index], values))
+        self.assertTrue(torch.equal(loaded["pair"][1][0], torch.ones(2)))
+        self.assertEqual([loaded[key] for key in ("step", "big", "none", "text", "shape", 3)],
+                         [state[key] for key in ("step", "big", "none", "text", "shape", 3)])
+
+    def test_a_checkpoint_can_be_followed(self) -> None:
+        state = {"w": torch.arange(12.).reshape(4, 3), "b": torch.ones(5)}
+        shardctl.save(state, self.folder / "x.safetensors")
+        shardctl.run("split", self.folder / "x.safetensors", "-o", self.folder / "two", "--ranks", "2", "--to", "dcp")
+        shardctl.save(state, self.folder / "again", like=self.folder / "two")
+        with shardctl.open(self.folder / "again") as found, shardctl.open(self.folder / "two") as wanted:
+            self.assertEqual(found.world_size, 2)
+            for name in wanted:
+                boxes = [[(chunk.offsets, chunk.sizes, chunk.rank) for chunk in each[name].chunks] for each in (found, wanted)]
+                self.assertEqual(boxes[0], boxes[1])
+                self.assertTrue(torch.equal(found[name].torch(), state[name]))
+
     def test_a_destination_is_replaced_only_by_force_and_as_a_whole(self) -> None:
         path = self.saved({"w": torch.zeros(2)})
         with self.assertRaises(shardctl.Exists) as exists:
             shardctl.save({"w": torch.ones(2)}, path)
-        self.assertEqual(exists.exception.file, str(path))
+        self.assertEqual((exists.exception.file, exists.exception.hint), (str(path), "replace the destination with force=True"))
         self.assertEqual(safetensors.torch.load_file(path)["w"].sum(), 0)
         shardctl.save({"w": torch.ones(2)}, path, force=True)
         self.assertEqual(safetensors.torch.load_file(path)["w"].sum(), 2)
@@ -158,10 +190,17 @@ class Save(Case):
 
     def test_what_cannot_be_saved_is_named(self) -> None:
         path = self.folder / "x.safetensors"
-        for value in (7, {"nested": torch.zeros(1)}, torch.zeros(2, device="meta"), torch.zeros(2).to_sparse()):
+        for value in (torch.zeros(2, device="meta"), torch.zeros(2).to_sparse(), [torch.zeros(1), torch.zeros(1, device="meta")]):
             with self.assertRaises(shardctl.Usage) as refused:
                 shardctl.save({"w": torch.zeros(1), "wrong": value}, path)
-            self.assertEqual(refused.exception.tensor, "wrong")
+            self.assertEqual(refused.exception.tensor, "wrong.1" if isinstance(value, list) else "wrong")
+        with self.assertRaises(shardctl.Unsupported) as unknown:
+            shardctl.save({"deep": {"wrong": self}}, self.folder / "x.pt")
+        self.assertEqual((unknown.exception.tensor, unknown.exception.found), ("deep.wrong", "__main__.Save"))
+        with self.assertRaisesRegex(shardctl.Unsupported, "step"):
+            shardctl.save({"w": torch.zeros(1), "step": 7}, path)
+        with self.assertRaises(shardctl.Usage):
+            shardctl.save(torch.zeros(1), path)
         for options in ({"to": "dcp"}, {"threads": 0}):
             with self.assertRaises(shardctl.Usage):
                 shardctl.save({"w": torch.zeros(1)}, path, **options)
@@ -187,6 +226,11 @@ class Transformers(Case):
         wanted = trained.state_dict()
         self.assertTrue(same(filled.state_dict(), wanted))
         self.assertTrue(same(again.state_dict(), wanted))
+        with shardctl.open(self.folder / "dcp") as lazy:
+            loaded = LlamaForCausalLM.from_pretrained(None, config=LlamaConfig(**sizes, dtype="float32"), state_dict=lazy)
+            half = LlamaForCausalLM.from_pretrained(None, config=LlamaConfig(**sizes), state_dict=lazy, dtype=torch.bfloat16)
+        self.assertTrue(same(loaded.state_dict(), wanted))
+        self.assertTrue(same(half.state_dict(), {name: tensor.bfloat16() for name, tensor in wanted.items()}))
 
 
 class Dcp(Case):
@@ -199,6 +243,21 @@ class Dcp(Case):
             dcp.load(state, storage_reader=shardctl.dcp.Reader(path), no_dist=True)
             self.assertTrue(same(state["model"], wanted["model"]), path)
             self.assertEqual((state["step"], state["rate"]), (7, 0.5))
+
+    def test_unchanged_code_saves_every_format(self) -> None:
+        wanted = {"model": model(1).state_dict(), "step": 7, "groups": [{"lr": 0.5, "betas": [0.1, 0.2]}, {"w": torch.ones(2)}]}
+        dcp.save(wanted, storage_writer=shardctl.dcp.Writer(self.folder / "x.pt"), no_dist=True)
+        loaded = torch.load(self.folder / "x.pt", weights_only=True)
+        self.assertTrue(same(loaded["model"], wanted["model"]))
+        self.assertEqual((loaded["step"], loaded["groups"][0], loaded["groups"][1].keys()), (7, wanted["groups"][0], {"w"}))
+        dcp.save(wanted, checkpoint_id=self.folder / "dcp", storage_writer=shardctl.dcp.Writer(), no_dist=True)
+        state = {"model": model(2).state_dict(), "step": 0, "groups": [{"lr": 0., "betas": []}, {"w": torch.zeros(2)}]}
+        dcp.load(state, checkpoint_id=self.folder / "dcp", no_dist=True)
+        self.assertTrue(same(state["model"], wanted["model"]))
+        self.assertEqual((state["step"], state["groups"][0]), (7, wanted["groups"][0]))
+        with self.assertRaises(CheckpointException) as exists:
+            dcp.save(wanted, storage_writer=shardctl.dcp.Writer(self.folder / "x.pt"), no_dist=True)
+        self.assertIn("already exists", str(exists.exception))
 
     def test_a_missing_name_is_reported_by_dcp(self) -> None:
         with self.assertRaises(CheckpointException) as missing:
@@ -269,23 +328,113 @@ def check_bytes(path: str) -> None:
     assert counted == [16 * 1024 * 4], counted
 
 
-def check_all(path: str, large: str) -> None:
+def check_loaded(path: str, kind: str) -> None:
+    """torch's own reader loads a checkpoint of dcp into a module that is sharded in the same way."""
+    filled = sharded(2, kind)
+    state = {"model": get_model_state_dict(filled), "step": 0, "deep": [{"x": torch.zeros(2)}], "plain": torch.zeros(6)}
+    dcp.load(state, checkpoint_id=path)
+    for name, tensor in state["model"].items():
+        assert torch.equal(full(tensor), model(1).state_dict()[name]), name
+    assert state["step"] == 7 and state["deep"][0]["x"].sum() == 2 and torch.equal(state["plain"], torch.arange(6.)), state
+
+
+def check_save(folder: str, kind: str) -> None:
+    """All ranks save one checkpoint of their pieces, in formats of pieces and of whole tensors, also through DCP."""
+    tensors = sharded(1, kind).state_dict()
+    state = {"model": tensors, "step": 7, "deep": [{"x": torch.ones(2)}], "plain": torch.arange(6.)}
+    shardctl.save(state, f"{folder}/{kind}", to="dcp", manifest=True)
+    check_loaded(f"{folder}/{kind}", kind)
+    dcp.save(state, storage_writer=shardctl.dcp.Writer(f"{folder}/{kind}-writer"))
+    check_loaded(f"{folder}/{kind}-writer", kind)
+    dcp.save(state, storage_writer=shardctl.dcp.Writer(f"{folder}/{kind}-writer.pt"))
+    shardctl.save(tensors, f"{folder}/{kind}.safetensors")
+    shardctl.save(state, f"{folder}/{kind}.pt")
+    if kind == "fsdp":  # With "tp", some tensors are on a part of the mesh, so files of ranks would repeat pieces.
+        shardctl.save(tensors, f"{folder}/{kind}-ranks", to="torch-ranks")
+    shardctl.save(state, f"{folder}/{kind}-like", like=f"{folder}/{kind}")
+
+
+def check_sharded_tensor(folder: str) -> None:
+    """Rank 3 has no shard."""
+    rank = dist.get_rank()
+    metadata = sharded_tensor.ShardMetadata([2 * rank, 0], [2, 3], f"rank:{rank}/cpu")
+    shards = [sharded_tensor.Shard(torch.full((2, 3), float(rank)), metadata)] if rank < 3 else []
+    tensor = sharded_tensor.init_from_local_shards(shards, 6, 3)
+    shardctl.save({"w": tensor}, f"{folder}/shards.safetensors")
+
+
+def check_refusals(folder: str) -> None:
+    """The failure of one rank ends the call on all of them, and no rank waits."""
+    mesh, rank = init_device_mesh("cpu", (4,)), dist.get_rank()
+    tensor = dist.tensor.distribute_tensor(torch.zeros(8), mesh, [dist.tensor.Shard(0)])
+    for attempt, destination, kind in (
+        ({"w": tensor, "wrong": torch.zeros(1, device="meta") if rank == 2 else 0}, "none.pt",
+         shardctl.Usage if rank == 2 else shardctl.Communication),
+        ({"w": tensor}, "fsdp.safetensors", shardctl.Exists),
+        ({"w": tensor, "other": torch.zeros(1 + rank % 2)}, "none.pt", shardctl.Usage),
+        ({"w": tensor}, f"none{rank}.pt", shardctl.Usage),
+    ):
+        try:
+            shardctl.save(attempt, f"{folder}/{destination}")
+        except kind:
+            continue
+        raise AssertionError(f"{attempt} was saved")
+    try:
+        shardctl.save({"w": tensor}, f"{folder}/none.pt", collective=False)
+    except shardctl.Usage as error:
+        assert error.tensor == "w" and error.hint is not None, error
+    else:
+        raise AssertionError("one rank saved a DTensor")
+    shardctl.save({"w": torch.full((2,), float(rank))}, f"{folder}/own{rank}.safetensors")
+    shardctl.save({f"w{rank}": torch.full((2,), float(rank))}, f"{folder}/all.safetensors", collective=True)
+
+
+def check_all(path: str, large: str, folder: str) -> None:
     check_rank(path, "fsdp", False)
     check_rank(path, "tp", False)
     check_rank(path, "fsdp", True)
     check_bytes(large)
+    check_save(folder, "fsdp")
+    check_save(folder, "tp")
+    check_sharded_tensor(folder)
+    check_refusals(folder)
 
 
 class Ranks(Case):
-    def test_each_of_four_ranks_fills_and_reads_its_own_pieces(self) -> None:
-        """FSDP2 and tensor parallelism, by load_state_dict and through DCP."""
+    def test_each_of_four_ranks_loads_and_saves_its_own_pieces(self) -> None:
+        """FSDP2 and tensor parallelism, by load_state_dict and save, and through DCP."""
         paths = str(self.saved(model(1).state_dict())), str(self.saved({"w": torch.randn(64, 1024)}, "large.safetensors"))
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
         failures = torch.multiprocessing.get_context("spawn").SimpleQueue()
-        torch.multiprocessing.spawn(in_rank, (4, port, check_all, paths, failures), nprocs=4)
+        saved = self.folder / "saved"
+        saved.mkdir()
+        torch.multiprocessing.spawn(in_rank, (4, port, check_all, (*paths, str(saved)), failures), nprocs=4)
         self.assertTrue(failures.empty(), failures.empty() or failures.get())
+        for kind in ("fsdp", "tp"):
+            self.check_saved(saved, kind)
+        self.assertTrue(torch.equal(safetensors.torch.load_file(saved / "shards.safetensors")["w"],
+                                    torch.arange(3.).repeat_interleave(2)[:, None].expand(6, 3)))
+        self.assertEqual({name: tensor[0] for name, tensor in safetensors.torch.load_file(saved / "all.safetensors").items()},
+                         {f"w{rank}": rank for rank in range(4)})
+        self.assertEqual([path.name for path in saved.iterdir() if path.name.startswith((".", "none"))], [])
+
+    def check_saved(self, saved: Path, kind: str) -> None:
+        wanted = model(1).state_dict()
+        self.assertTrue(same(safetensors.torch.load_file(saved / f"{kind}.safetensors"), wanted))
+        self.assertTrue(shardctl.verify(saved / kind))
+        for name in (f"{kind}.pt", f"{kind}-writer.pt"):
+            loaded = torch.load(saved / name, weights_only=True)
+            self.assertTrue(same(loaded["model"], wanted), name)
+            self.assertEqual((loaded["step"], loaded["deep"][0]["x"].tolist()), (7, [1, 1]))
+        ranks = [(f"{kind}-ranks", "")] if kind == "fsdp" else []
+        for name, prefix in ((kind, "model."), (f"{kind}-writer", "model."), (f"{kind}-like", "model."), *ranks):
+            filled = model(2)
+            shardctl.load_state_dict(saved / name, filled, prefix=prefix)
+            self.assertTrue(same(filled.state_dict(), wanted), name)
+        weights = [shardctl.open(saved / name)["model.0.weight"] for name in (kind, f"{kind}-like")]
+        self.assertEqual([len(weight.chunks) for weight in weights], [4, 4])
 
 
 if __name__ == "__main__":

@@ -1,19 +1,23 @@
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <map>
 #include <memory>
 #include <utility>
 
 #include "formats/parts/pickle/pickle.h"
+#include "formats/state/rank_state.h"
 #include "libshard/catalog/tree.h"
 #include "libshard/core/box.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
 #include "libshard/core/hash_table.h"
-#include "shardtorch/checkpoint/saved_state.h"
 
 namespace shard::checkpoint {
 
 namespace {
+
+using Sizes = std::vector<std::int64_t>;
 
 Error contradiction(std::string_view name, const std::string& message, int rank) {
   Error error(ErrorCode::kInvalidArgument, "ranks contradict one another: " + message);
@@ -24,6 +28,21 @@ Error contradiction(std::string_view name, const std::string& message, int rank)
 bool holds_tensor(const Value& value) {
   if (value.kind == ValueKind::kTensor) return true;
   return std::ranges::any_of(container_items(value), [](const Value* item) { return holds_tensor(*item); });
+}
+
+/// Converts dicts of the keys 0, 1, 2, ... to lists, in a tree of dicts.
+void number_lists(Arena& arena, Value& value) {
+  if (value.kind != ValueKind::kDict) return;
+  const std::span<Value*> items = value.items();
+  for (std::size_t i = 0; i + 1 < items.size(); i += 2) number_lists(arena, *items[i + 1]);
+  std::vector<Value*> list(items.size() / 2, nullptr);
+  for (std::size_t i = 0; i + 1 < items.size(); i += 2) {
+    const Value& key = *items[i];
+    const bool is_index = key.kind == ValueKind::kInt && key.number >= 0 && std::cmp_less(key.number, list.size());
+    if (!is_index || list[static_cast<std::size_t>(key.number)] != nullptr) return;
+    list[static_cast<std::size_t>(key.number)] = items[i + 1];
+  }
+  if (!list.empty()) value = *make_list(arena, ValueKind::kList, list);
 }
 
 /// Joins the trees of ranks.
@@ -60,7 +79,7 @@ class TreeMerger {
     pickle::LoadOptions options;
     options.integer_ids = true;
     options.file = "a rank's state";
-    options.allow = [](std::string_view, std::string_view) { return false; };
+    options.allow = pickle::is_known_global;
     options.persistent_ids = &ids;
     const auto tree = std::make_shared<const std::string>(state.tree);
     arena_.adopt(tree);
@@ -92,12 +111,12 @@ class TreeMerger {
 
   /// Keys that are missing in `into` are added at its end.
   void merge_dicts(Value& into, Value& from) {
+    const std::span<Value*> own = mapping_items(into), others = mapping_items(from);
     HashMap<std::string, Value*> known;
-    for (std::size_t i = 0; i < into.items().size(); i += 2)
-      known.try_emplace(label(*into.items()[i]), into.items()[i + 1]);
-    std::vector<Value*> items(into.items().begin(), into.items().end());
-    for (std::size_t i = 0; i < from.items().size(); i += 2) {
-      Value &key = *from.items()[i], &value = *from.items()[i + 1];
+    for (std::size_t i = 0; i + 1 < own.size(); i += 2) known.try_emplace(label(*own[i]), own[i + 1]);
+    std::vector<Value*> items(own.begin(), own.end());
+    for (std::size_t i = 0; i + 1 < others.size(); i += 2) {
+      Value &key = *others[i], &value = *others[i + 1];
       const auto [first, is_new] = known.try_emplace(label(key), &value);
       if (is_new) {
         items.insert(items.end(), {&key, &value});
@@ -105,12 +124,18 @@ class TreeMerger {
         merge_at(key_part(arena_, key), *first, value);
       }
     }
-    if (items.size() != into.items().size()) into.set_items(make_list(arena_, ValueKind::kDict, items)->items());
+    if (items.size() == own.size()) return;
+    const std::span<Value*> joined = make_list(arena_, ValueKind::kDict, items)->items();
+    if (into.kind == ValueKind::kDict) {
+      into.set_items(joined);
+    } else {
+      extra_of(arena_, into).dict_items = joined;
+    }
   }
 
   std::string label(const Value& key) {
     const PathPart part = key_part(arena_, key);
-    return part.is_index ? c10::str(part.index) : c10::str("'", part.key());
+    return part.is_index ? fmt::format("{}", part.index) : fmt::format("'{}", part.key());
   }
 
   /// A value with several names is visited several times.
@@ -132,8 +157,8 @@ class TreeMerger {
 
 class CatalogMaker {
  public:
-  CatalogMaker(const std::vector<RankState>& ranks, int own_rank, bool keeps_replicas, bool keeps_shardings)
-      : ranks_(ranks), own_rank_(own_rank), keeps_replicas_(keeps_replicas), keeps_shardings_(keeps_shardings) {
+  CatalogMaker(const std::vector<RankState>& ranks, int own_rank, const MergeOptions& options)
+      : ranks_(ranks), own_rank_(own_rank), options_(options) {
     for (const RankState& rank : ranks_) bytes_.push_back(sharded_bytes(rank));
   }
 
@@ -142,14 +167,15 @@ class CatalogMaker {
     catalog.format = "memory";
     catalog.world_size = std::ssize(ranks_);
     for (int rank = 0; rank < std::ssize(ranks_); ++rank) {
-      catalog.files.push_back({c10::str("memory of rank ", rank), 0, rank});
+      catalog.files.push_back({fmt::format("memory of rank {}", rank), 0, rank});
     }
     TreeMerger trees(*catalog.arena, ranks_);
     catalog.root = trees.run();
+    if (options_.numbered_lists) number_lists(*catalog.arena, *catalog.root);
     visit_leaves(
         *catalog.arena, *catalog.root, [](const Value& value) { return value.kind == ValueKind::kTensor; },
         [&](const TreeLeaf& leaf) { add_leaf(leaf, trees.holders); });
-    for (const auto& [value, index] : tensors_.entries()) value->number = index;
+    for (const auto& [value, index] : numbered_) value->number = index;
     finish();
     return std::move(merged_);
   }
@@ -169,7 +195,8 @@ class CatalogMaker {
       return;
     }
     const auto index = static_cast<std::uint32_t>(merged_.catalog.tensors.size());
-    const auto [known, is_new] = tensors_.try_emplace(leaf.value, index);
+    const auto [known, is_new] = tensors_.try_emplace(leaf.value->number, index);
+    numbered_.emplace_back(leaf.value, known);
     if (!is_new) return add_again(leaf.name, path, known);
     add_tensor(leaf.name, path, holders.at(static_cast<std::size_t>(leaf.value->number)));
   }
@@ -186,7 +213,7 @@ class CatalogMaker {
   void add_tensor(std::string_view name, Path path, const std::vector<Holder>& holders) {
     const TensorInfo& first = info(holders.front());
     builder_.begin(name, path, first.dtype, merged_.catalog.arena->dims(first.shape));
-    if (keeps_shardings_ && first.sharding) builder_.tensor().sharding = index_of(*first.sharding);
+    if (options_.keeps_shardings && first.sharding) builder_.tensor().sharding = index_of(*first.sharding);
     for (const Holder& holder : holders) check_alike(name, first, info(holder), holder.rank);
     add_boxes(holders);
   }
@@ -194,7 +221,7 @@ class CatalogMaker {
   static void check_alike(std::string_view name, const TensorInfo& a, const TensorInfo& b, int rank) {
     const auto check = [&](bool is_same, const std::string& what, std::string_view expected, std::string_view found) {
       if (is_same) return;
-      throw contradiction(name, c10::str("'", name, "' has ", what), rank).expected(expected).found(found);
+      throw contradiction(name, fmt::format("'{}' has {}", name, what), rank).expected(expected).found(found);
     };
     const auto kind = [](const TensorInfo& info) { return info.is_sharded ? "a tensor in shards" : "a plain tensor"; };
     check(a.is_sharded == b.is_sharded, "two kinds", kind(a), kind(b));
@@ -234,7 +261,7 @@ class CatalogMaker {
       const TensorInfo& held = info(holder);
       for (std::uint32_t i = 0; i < held.boxes.size(); ++i) {
         const HeldBox& box = held.boxes[i];
-        const bool is_own = held.is_sharded && (keeps_replicas_ || checked_numel(box.sizes) == 0);
+        const bool is_own = held.is_sharded && (options_.keeps_replicas || checked_numel(box.sizes) == 0);
         const auto place =
             is_own ? boxes.size() : known.try_emplace({box.offsets, box.sizes}, boxes.size()).first->second;
         if (place == boxes.size()) boxes.emplace_back();
@@ -295,11 +322,12 @@ class CatalogMaker {
 
   const std::vector<RankState>& ranks_;
   const int own_rank_;
-  const bool keeps_replicas_, keeps_shardings_;
+  const MergeOptions& options_;
   std::vector<std::int64_t> bytes_;  ///< Bytes to write so far, by rank.
   MergedState merged_;
   CatalogBuilder builder_{merged_.catalog};
-  HashMap<Value*, std::uint32_t> tensors_;  ///< The tensors by their value in the tree.
+  HashMap<std::int64_t, std::uint32_t> tensors_;            ///< The tensors by their numbers in the tree.
+  std::vector<std::pair<Value*, std::uint32_t>> numbered_;  ///< The tree's kTensor values, with their new numbers.
 };
 
 }  // namespace
@@ -314,8 +342,8 @@ void add_packed_chunk(CatalogBuilder& builder, std::span<const std::int64_t> off
   builder.add_chunk({arena.dims(offsets), stored.shape, stored.strides, 0, builder.add_stored(stored)});
 }
 
-MergedState merge_states(const std::vector<RankState>& ranks, int own_rank, bool keeps_replicas, bool keeps_shardings) {
-  return CatalogMaker(ranks, own_rank, keeps_replicas, keeps_shardings).run();
+MergedState merge_states(const std::vector<RankState>& ranks, int own_rank, const MergeOptions& options) {
+  return CatalogMaker(ranks, own_rank, options).run();
 }
 
 }  // namespace shard::checkpoint
