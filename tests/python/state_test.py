@@ -1,13 +1,10 @@
 """load_state_dict and the reader for DCP, with the real torch, also over 4 ranks with FSDP2 and tensor parallelism.
 Environment: as for native_test.py."""
 import copy
-import os
 import pickle
-import socket
+import sys
 import tempfile
-import traceback
 import unittest
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy
@@ -15,7 +12,6 @@ import safetensors.torch
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
-import torch.multiprocessing
 from torch.distributed._shard import sharded_tensor
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.state_dict import get_model_state_dict
@@ -25,6 +21,9 @@ from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
 import shardctl
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "support"))
+from python_ranks import spawn  # noqa: E402: it finds the module there
 
 
 def model(seed: int = 0) -> torch.nn.Sequential:
@@ -265,17 +264,6 @@ class Dcp(Case):
         self.assertIn("none", str(missing.exception))
 
 
-def in_rank(rank: int, world: int, port: int, work: Callable, arguments: tuple, failures: object) -> None:
-    os.environ.update({"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)})
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", rank=rank, world_size=world)
-    try:
-        work(*arguments)
-    except BaseException:
-        failures.put(f"rank {rank}: {traceback.format_exc()}")
-    dist.destroy_process_group()
-
-
 def full(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
@@ -389,7 +377,7 @@ def check_refusals(folder: str) -> None:
     shardctl.save({f"w{rank}": torch.full((2,), float(rank))}, f"{folder}/all.safetensors", collective=True)
 
 
-def check_all(path: str, large: str, folder: str) -> None:
+def check_all(_rank: int, path: str, large: str, folder: str) -> None:
     check_rank(path, "fsdp", False)
     check_rank(path, "tp", False)
     check_rank(path, "fsdp", True)
@@ -404,14 +392,9 @@ class Ranks(Case):
     def test_each_of_four_ranks_loads_and_saves_its_own_pieces(self) -> None:
         """FSDP2 and tensor parallelism, by load_state_dict and save, and through DCP."""
         paths = str(self.saved(model(1).state_dict())), str(self.saved({"w": torch.randn(64, 1024)}, "large.safetensors"))
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
-        failures = torch.multiprocessing.get_context("spawn").SimpleQueue()
         saved = self.folder / "saved"
         saved.mkdir()
-        torch.multiprocessing.spawn(in_rank, (4, port, check_all, (*paths, str(saved)), failures), nprocs=4)
-        self.assertTrue(failures.empty(), failures.empty() or failures.get())
+        spawn(check_all, 4, *paths, str(saved))
         for kind in ("fsdp", "tp"):
             self.check_saved(saved, kind)
         self.assertTrue(torch.equal(safetensors.torch.load_file(saved / "shards.safetensors")["w"],
