@@ -21,6 +21,7 @@ from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "hostile"))
 
+import of_computed
 import of_dcp
 import of_deepspeed
 import of_hdf5
@@ -33,7 +34,7 @@ from family import Family
 from hostile_test import SECONDS, Ended, run_command
 
 FAMILIES = (of_safetensors.FAMILIES + of_torch.FAMILIES + of_dcp.FAMILIES + of_ranks.FAMILIES + of_deepspeed.FAMILIES +
-            of_megatron.FAMILIES + of_hdf5.FAMILIES + of_quantized.FAMILIES)
+            of_megatron.FAMILIES + of_hdf5.FAMILIES + of_quantized.FAMILIES + of_computed.FAMILIES)
 VERBS = {
     "inspect": lambda source: ["inspect", "--json", source],
     "digest": lambda source: ["digest", source],
@@ -42,6 +43,7 @@ VERBS = {
     "convert": lambda source: ["convert", source, "-n", "-o", "out", "--to", "dcp"],
     "diff": lambda source: ["diff", source, source],
 }
+OWN_VERBS = {"average": lambda source: ["average", source, source, "-n", "-o", "out.pt"]}  # Of families that name them.
 WITHOUT_OPTIONS = "inspect", "verify", "diff"  # Take no rules.
 CODES = {0, 1, 2, 3, 4, 8}  # 1: verify has findings; 2: a layout document beside the files.
 STEEPEST = 1.5  # Exponent; n log n has less than 1.1, noise adds 0.2.
@@ -111,7 +113,7 @@ class Runner:
         return ended
 
     def member(self, verb: str, source: Path, options: list[str]) -> Ended:
-        words = VERBS[verb](str(source))
+        words = (VERBS | OWN_VERBS)[verb](str(source))
         return self.run([*words, *(options if verb not in WITHOUT_OPTIONS else [])], source.parent)
 
 
@@ -179,7 +181,7 @@ def main() -> int:
         if options.table:
             print("| family and verb | MB | seconds | MiB | bytes a byte | exit |\n|---|--:|--:|--:|--:|--:|")
         for family in FAMILIES:
-            verbs = [verb for verb in VERBS if all(word in f"{family.name}, {verb}" for word in options.words)]
+            verbs = [verb for verb in family.verbs or VERBS if all(word in f"{family.name}, {verb}" for word in options.words)]
             tried += len(verbs)
             failed += try_family(runner, family, verbs, base, options.long, options.table) if verbs else 0
     print(f"{tried} families and verbs, {failed} grow faster than their input; {runner.seconds:.0f} s of processor time")
