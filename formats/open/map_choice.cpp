@@ -11,6 +11,7 @@
 #include "formats/parts/pickle/attributes.h"
 #include "formats/registry.h"
 #include "libshard/catalog/selection/glob.h"
+#include "libshard/compute/scaled_tensors.h"
 #include "libshard/core/error.h"
 #include "libshard/core/hash_table.h"
 #include "libshard/core/nearest.h"
@@ -222,6 +223,17 @@ ModelMap choose_map(const SourcePlace& place, const std::string& name, const Map
   return map;
 }
 
+std::unique_ptr<Reader> with_map_arithmetic(std::unique_ptr<Reader> reader, std::span<const MapComputed> computed,
+                                            MapUse use) {
+  if (computed.empty()) return reader;
+  std::vector<ScaledTensor> scaled;
+  for (const auto& [tensor, factors] : computed) {
+    scaled.push_back({tensor, factors.scale, factors.add, use == MapUse::kUndo});
+  }
+  return with_scaled_tensors(std::move(reader), scaled,
+                             use == MapUse::kMake ? std::optional(DType::kFloat32) : std::nullopt);
+}
+
 void undo_map(const SourcePlace& place, const SourceRequest& request, const SelectionOptions* selection,
               OpenSource& source, const OnStep& on_step) {
   const ModelMap map = choose_map(place, request.map, request.numbers, source, MapUse::kUndo, ranks_of(source));
@@ -240,7 +252,8 @@ void undo_map(const SourcePlace& place, const SourceRequest& request, const Sele
                         reader->catalog().tensors.size(), reader->undone().copied(), reader->undone().dropped()));
   }
   source.is_mapped = true;
-  source.reader = std::move(reader);
+  const std::vector<MapComputed> computed = reader->undone().computed();
+  source.reader = with_map_arithmetic(std::move(reader), computed, MapUse::kUndo);
 }
 
 }  // namespace shard

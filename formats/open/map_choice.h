@@ -2,7 +2,9 @@
 /// Model maps by name: their documents and their numbers.
 #pragma once
 
+#include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -49,6 +51,12 @@ enum class MapUse : std::uint8_t { kUndo, kMake };
 /// \throws Error  see parse_map_document, MapVariables
 ModelMap choose_map(const SourcePlace& place, const std::string& name, const MapNumbers& numbers,
                     const OpenSource& source, MapUse use, std::int64_t ranks);
+
+/// The reader with the tensors whose values the map changes, computed from this reader's: the logical ones from stored
+/// ones (undo), or the reverse in float32, which the writer converts (make). The reader itself if there are none.
+/// \throws Error kUnsupported  ranks have different values of a tensor
+std::unique_ptr<Reader> with_map_arithmetic(std::unique_ptr<Reader> reader, std::span<const MapComputed> computed,
+                                            MapUse use);
 
 /// Undoes request.map, so that the source consists of logical tensors. `selection` is that of SourceOptions.
 /// UndoneMap documents the errors.

@@ -8,6 +8,7 @@
 
 #include "libshard/compute/computed_reader.h"
 #include "libshard/compute/merge_adapters.h"
+#include "libshard/compute/requantize.h"
 #include "libshard/core/error.h"
 #include "libshard/core/object_faults.h"
 #include "libshard/core/short_text.h"
@@ -104,7 +105,11 @@ void merge_requested(const SourcePlace& place, const SourceRequest& request, con
     adapters.push_back(open_adapter(place, request, wanted, options, *source.faults_of_operands.back()));
   }
   std::vector<MergedAdapter> counts;
-  source.reader = merge_adapters(std::move(source.reader), std::move(adapters), counts);
+  std::int64_t packed = 0;
+  source.reader = request.requantize
+                      ? merge_and_requantize(std::move(source.reader), facts_beside(place.store, source),
+                                             std::move(adapters), counts, packed)
+                      : merge_adapters(std::move(source.reader), std::move(adapters), counts, source.dequantized);
   if (options.on_computed) options.on_computed(dynamic_cast<const ComputedReader&>(*source.reader));
   if (!options.on_note) return;
   for (std::size_t i = 0; i < counts.size(); ++i) {
@@ -112,6 +117,7 @@ void merge_requested(const SourcePlace& place, const SourceRequest& request, con
                                 plural(counts[i].pairs, "pair"), counts[i].pairs,
                                 plural(counts[i].replaced, "tensor")));
   }
+  if (request.requantize) options.on_note(fmt::format("packed {} again", plural(packed, "quantized weight")));
 }
 
 }  // namespace shard

@@ -49,6 +49,7 @@ struct SourceRequest {
   std::string map;                  ///< Name or path of the model map to undo; empty: none.
   MapNumbers numbers;
   std::vector<AdapterRequest> adapters{};  ///< Merged in this order, after the map is undone.
+  bool requantize = false;  ///< With adapters: keep the quantized form of SRC. Not with `dequantize` or `map`.
 };
 
 /// The model maps of one run, by name; see open_map.
@@ -71,8 +72,9 @@ struct OpenSource {
   /// Receive faults in objects of other checkpoints whose tensors `reader` computes with. Its readers refer to them.
   std::vector<std::shared_ptr<ObjectFaults>> faults_of_operands{};
   std::unique_ptr<Reader> reader;
-  bool opaque_globals = false;  ///< The value of OpenOptions when it was opened.
-  bool is_mapped = false;       ///< A model map was undone.
+  const ComputedReader* dequantized = nullptr;  ///< Part of `reader`: computes its plain weights. Null: none does.
+  bool opaque_globals = false;                  ///< The value of OpenOptions when it was opened.
+  bool is_mapped = false;                       ///< A model map was undone.
 
   const Catalog& catalog() const { return reader->catalog(); }
 };

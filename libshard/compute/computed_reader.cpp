@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
+#include <cstring>
 #include <functional>
 #include <mutex>
 #include <numeric>
@@ -26,8 +28,11 @@ namespace {
 /// The elements of a formula, computed as they are read.
 class ComputedBytes final : public RandomReader {
  public:
-  ComputedBytes(const Formula& formula, Readers readers, std::int64_t bytes)
-      : formula_(formula), values_(open_values(formula.value, readers)), bytes_(bytes) {
+  ComputedBytes(const Formula& formula, DType dtype, Readers readers)
+      : formula_(formula),
+        dtype_(dtype),
+        values_(open_values(formula.value, readers)),
+        bytes_(checked_bytes(checked_numel(formula.shape), dtype)) {
     name_ = formula.name;
   }
 
@@ -35,7 +40,7 @@ class ComputedBytes final : public RandomReader {
 
   void read_at(std::int64_t offset, std::span<std::byte> out) const override try {
     const std::scoped_lock lock(mutex_);
-    const std::int64_t element = element_bytes(formula_.dtype), end = offset + std::ssize(out);
+    const std::int64_t element = element_bytes(dtype_), end = offset + std::ssize(out);
     if (offset < 0 || end > bytes_) throw file_too_short(name_, bytes_, end);
     const std::int64_t first = ceil_div(offset, element), last = end / element;
     if (first > last) return read_part(last, offset - last * element, out);
@@ -53,18 +58,19 @@ class ComputedBytes final : public RandomReader {
   /// Bytes of one element, from `skipped` on.
   void read_part(std::int64_t element, std::int64_t skipped, std::span<std::byte> out) const {
     std::array<std::byte, 16> whole;
-    const auto bytes = static_cast<std::size_t>(element_bytes(formula_.dtype));
+    const auto bytes = static_cast<std::size_t>(element_bytes(dtype_));
     read_elements(element, element + 1, std::span(whole).first(bytes));
     std::copy_n(whole.data() + skipped, out.size(), out.data());
   }
 
   void read_elements(std::int64_t begin, std::int64_t end, std::span<std::byte> out) const {
+    if (formula_.packed_bits > 0) return read_words(begin, end, out);
     std::array<float, Values::kBlock> block;
     while (begin < end) {
       const std::int64_t taken = values_->take(begin, end);
       while (begin < taken) {
         const std::int64_t count = std::min(Values::kBlock, taken - begin);
-        const auto bytes = static_cast<std::size_t>(count * element_bytes(formula_.dtype));
+        const auto bytes = static_cast<std::size_t>(count * element_bytes(dtype_));
         if (!round_directly(begin, out.first(bytes))) {
           const std::span<float> values = std::span(block).first(static_cast<std::size_t>(count));
           values_->compute(begin, values);
@@ -76,16 +82,51 @@ class ComputedBytes final : public RandomReader {
     }
   }
 
+  /// Packs the codes of whole words.
+  void read_words(std::int64_t begin, std::int64_t end, std::span<std::byte> out) const {
+    const std::int64_t per_word = kPackedWordBits / formula_.packed_bits;
+    std::array<float, Values::kBlock> block;
+    while (begin < end) {
+      // Ranges are far longer than a word. The values of a part of one are taken again with the next range.
+      const std::int64_t taken = values_->take(begin * per_word, end * per_word) / per_word;
+      while (begin < taken) {
+        const std::int64_t count = std::min(Values::kBlock / per_word, taken - begin);
+        const std::span<float> codes = std::span(block).first(static_cast<std::size_t>(count * per_word));
+        values_->compute(begin * per_word, codes);
+        pack_words(codes, formula_.packed_bits, out.first(static_cast<std::size_t>(count * kPackedWordBits / 8)));
+        out = out.subspan(static_cast<std::size_t>(count * kPackedWordBits / 8));
+        begin += count;
+      }
+    }
+  }
+
+  void pack_words(std::span<const float> codes, int bits, std::span<std::byte> out) const {
+    const std::size_t per_word = static_cast<std::size_t>(kPackedWordBits / bits);
+    for (std::size_t i = 0; i < codes.size(); i += per_word) {
+      std::uint32_t word = 0;
+      for (std::size_t k = 0; k < per_word; ++k) {
+        if (std::isnan(codes[i + k])) {
+          throw Error(ErrorCode::kUnsupported, fmt::format("cannot pack '{}': a value is NaN", formula_.name))
+              .of_tensor(formula_.name);
+        }
+        const int code = static_cast<int>(codes[i + k]) + (1 << (bits - 1));
+        word |= static_cast<std::uint32_t>(code) << (k * static_cast<std::size_t>(bits));
+      }
+      std::memcpy(out.data() + i / per_word * sizeof word, &word, sizeof word);
+    }
+  }
+
   bool round_directly(std::int64_t begin, std::span<std::byte> out) const {
-    return formula_.dtype == DType::kBfloat16 && values_->compute_bfloat16(begin, formula_.through_float16, out);
+    return dtype_ == DType::kBfloat16 && values_->compute_bfloat16(begin, formula_.through_float16, out);
   }
 
   void round(std::span<float> values, std::span<std::byte> out) const {
     if (formula_.through_float16) round_to_float16(values);
-    cast(DType::kFloat32, std::as_bytes(values), formula_.dtype, out);
+    cast(DType::kFloat32, std::as_bytes(values), dtype_, out);
   }
 
   const Formula& formula_;
+  DType dtype_;
   std::unique_ptr<Values> values_;
   std::int64_t bytes_;
   mutable std::mutex mutex_;
@@ -162,7 +203,8 @@ ComputedReader::ComputedReader(std::vector<std::unique_ptr<Reader>> readers, Com
   for (const std::unique_ptr<Reader>& reader : readers_) {
     const Catalog& other = reader->catalog();
     catalog_.borrowed.push_back(other.arena);
-    first_file_.push_back(reader == readers_.front() ? 0 : static_cast<std::uint32_t>(catalog_.files.size()));
+    const bool has_files = reader != readers_.front() && !other.files.empty();
+    first_file_.push_back(has_files ? static_cast<std::uint32_t>(catalog_.files.size()) : 0);
     if (reader != readers_.front()) catalog_.files.insert(catalog_.files.end(), other.files.begin(), other.files.end());
   }
   std::vector<bool> is_dropped(first.tensors.size());
@@ -242,7 +284,8 @@ void ComputedReader::add_tensor(const Formula& formula, const std::string& name,
     builder.add_chunk(builder.add_stored(stored), part.offsets, part.sizes, strides, part.first);
   }
   Tensor& tensor = builder.tensor();
-  if (parts.is_like_operand && leaves.front().reader == 0) tensor.sharding = like.sharding;
+  const bool is_of_first = first_file_[leaves.front().reader] == 0;
+  if (parts.is_like_operand && is_of_first) tensor.sharding = like.sharding;
   tensor.source = static_cast<std::uint32_t>(readers_.front()->catalog().tensors.size()) + number;
   for (const Leaf& leaf : leaves) {
     tensor.damaged = tensor.damaged || readers_[leaf.reader]->catalog().tensors[leaf.tensor].damaged;
@@ -314,8 +357,12 @@ std::shared_ptr<const RandomReader> ComputedReader::file(std::uint32_t index) co
 
 std::shared_ptr<const RandomReader> ComputedReader::bytes_of(std::uint32_t storage) const {
   if (storage < first_storage_) return readers_.front()->bytes_of(storage);
-  return std::make_shared<ComputedBytes>(formulas_[storage - first_storage_], readers_,
-                                         catalog_.storages[storage].bytes);
+  const Formula& formula = formulas_[storage - first_storage_];
+  return std::make_shared<ComputedBytes>(formula, formula.dtype, readers_);
+}
+
+std::shared_ptr<const RandomReader> ComputedReader::unrounded_bytes_of(std::uint32_t storage) const {
+  return std::make_shared<ComputedBytes>(formulas_[storage - first_storage_], DType::kFloat32, readers_);
 }
 
 }  // namespace shard

@@ -22,12 +22,17 @@ namespace shard {
 class ComputedReader final : public Reader {
  public:
   /// The tensors of the first reader that are not dropped, as they are, and those of the formulas. The files of the
-  /// other readers follow those of the first. \pre there is a reader
+  /// other readers follow those of the first; one that lists no files reads the first reader's. \pre there is a reader
   /// \throws Error kCorruption       a name occurs twice; the computed tensors are out of proportion to the files
   /// \throws Error kUnsupported      ranks have different values of an operand
   ComputedReader(std::vector<std::unique_ptr<Reader>> readers, Computation computation);
 
   const std::vector<Formula>& formulas() const { return formulas_; }
+  Reader& first_reader() const { return *readers_.front(); }
+  /// The first storage of a formula. All later ones are computed as well.
+  std::uint32_t first_computed() const { return first_storage_; }
+  /// As bytes_of for a computed storage, but in float32, without the rounding to the tensor's dtype.
+  std::shared_ptr<const RandomReader> unrounded_bytes_of(std::uint32_t storage) const;
   /// The files of a formula's operands; the first is that of its codes. They may repeat.
   std::vector<std::uint32_t> files_of(std::size_t formula) const;
   /// Marks the storages of formulas as lost if one of an operand's storages is. \pre there is one reader

@@ -31,23 +31,37 @@ void visit_leaves(Codes& codes, const Visit& visit) {
 void append(const TensorExpression& expression, std::vector<Leaf>& out);
 
 /// Adds the leaves of a node.
-struct LeafAdder {
-  std::vector<Leaf>& out;
+class LeafAdder {
+ public:
+  explicit LeafAdder(std::vector<Leaf>& out) : out_(out) {}
 
-  void operator()(const Leaf& leaf) const { out.push_back(leaf); }
+  void operator()(const Leaf& leaf) const { out_.push_back(leaf); }
   void operator()(const ScaledCodes& codes) const {
-    visit_leaves(codes, [this](const Leaf& leaf) { out.push_back(leaf); });
+    visit_leaves(codes, [this](const Leaf& leaf) { out_.push_back(leaf); });
   }
   void operator()(const WeightedSum& sum) const {
-    for (const WeightedSum::Term& term : sum.terms) append(*term.value, out);
+    for (const WeightedSum::Term& term : sum.terms) append(*term.value, out_);
   }
   void operator()(const LowRankProduct& product) const {
-    out.insert(out.end(), {product.left.tensor, product.right.tensor});
+    out_.insert(out_.end(), {product.left.tensor, product.right.tensor});
   }
   void operator()(const NormalizedRows& rows) const {
-    append(*rows.value, out);
-    out.push_back(rows.magnitude);
+    append(*rows.value, out_);
+    out_.push_back(rows.magnitude);
   }
+  // The stored tensor that the result replaces comes first, so that the result is sharded like it.
+  void operator()(const QuantizedScales& scales) const {
+    add_quantized(*scales.of, scales.of->scales, scales.of->codes);
+  }
+  void operator()(const QuantizedCodes& codes) const { add_quantized(*codes.of, codes.of->codes, codes.of->scales); }
+
+ private:
+  void add_quantized(const BlockQuantization& of, const Leaf& first, const Leaf& second) const {
+    out_.insert(out_.end(), {first, second});
+    append(*of.value, out_);
+  }
+
+  std::vector<Leaf>& out_;
 };
 
 void append(const TensorExpression& expression, std::vector<Leaf>& out) { std::visit(LeafAdder{out}, expression.node); }

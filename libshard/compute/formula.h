@@ -117,14 +117,14 @@ struct ScaledCodes {
 struct TensorExpression;
 
 /// The sum of weight * expression over all terms, in their order, beginning with the constant. A constant of 0 is not
-/// added, so that -0 stays. All terms have equally many elements.
+/// added, so that -0 stays. The sum is divided by `divisor` unless it is 1. All terms have equally many elements.
 struct WeightedSum {
   struct Term {
     float weight = 1;
     std::shared_ptr<const TensorExpression> value;
   };
   std::vector<Term> terms;
-  float constant = 0;
+  float constant = 0, divisor = 1;
 };
 
 /// Matrices as numbers of a leaf: entry (slice, i, j) is its element slice * strides[0] + i * strides[1] + j *
@@ -149,8 +149,30 @@ struct NormalizedRows {
   Leaf magnitude;  ///< One number for each row.
 };
 
+/// Matrices that are quantized again in the blocks of their stored codes.
+struct BlockQuantization {
+  std::shared_ptr<const TensorExpression> value;
+  std::int64_t slices = 1, rows = 0, columns = 0;
+  BlockGrid grid;
+  Leaf codes, scales;     ///< The stored ones.
+  bool is_float8 = true;  ///< Codes are float8_e4m3fn, or else integers of `bits` bits.
+  int bits = 8;
+};
+
+/// The scales of blocks, in the order of the stored ones: the stored scale if all values of the block fit its codes, or
+/// else the least one that they fit, rounded to the dtype of the stored scales.
+struct QuantizedScales {
+  std::shared_ptr<const BlockQuantization> of;
+};
+
+/// Each value divided by the scale of its block (as QuantizedScales has it), at most the largest code. Integers are
+/// rounded to nearest even. If a scale is 0, so is the code.
+struct QuantizedCodes {
+  std::shared_ptr<const BlockQuantization> of;
+};
+
 struct TensorExpression {
-  std::variant<Leaf, ScaledCodes, WeightedSum, LowRankProduct, NormalizedRows> node;
+  std::variant<Leaf, ScaledCodes, WeightedSum, LowRankProduct, NormalizedRows, QuantizedScales, QuantizedCodes> node;
 };
 
 /// Owns its data, except that indices of tensors refer to the readers.
@@ -161,6 +183,9 @@ struct Formula {
   std::vector<std::int64_t> shape, strides;  ///< Strides in elements of the expression.
   TensorExpression value;
   bool through_float16 = false;  ///< Rounds to float16 before `dtype`, as references that compute in it do.
+  /// If it is not 0, elements are 32-bit words of integer codes with this many bits (Packing::kAlongRow) plus
+  /// 2^(bits - 1), and the expression has 32 / bits values for each.
+  int packed_bits = 0;
 };
 
 /// Tensors to compute, and the tensors of the first reader that are no tensors of the result, such as the operands.

@@ -2,6 +2,7 @@
 #include <array>
 #include <cmath>
 #include <cstddef>
+#include <cstring>
 #include <vector>
 
 #include "libshard/compute/operand.h"
@@ -13,39 +14,77 @@ namespace shard {
 
 namespace {
 
-/// out[j] = sum of left[k] * right[k * stride + j]. The compiler keeps a strip of sums in vector registers.
-[[gnu::always_inline]] inline void row_product_loop(const float* left, std::int64_t rank, const float* right,
-                                                    std::int64_t stride, float* out, std::int64_t count) {
-  constexpr std::int64_t kStrip = 32;
-  std::int64_t j = 0;
-  for (; j + kStrip <= count; j += kStrip) {
-    std::array<float, kStrip> sums{};
-    for (std::int64_t k = 0; k < rank; ++k) {
-      const float* const from = right + k * stride + j;
-      const float factor = left[k];
-      for (std::size_t i = 0; i < kStrip; ++i) sums[i] += factor * from[i];
+using Eight [[gnu::vector_size(32)]] = float;
+constexpr std::int64_t kLanes = 8;
+
+/// out[r][j] = sum of left[r][k] * right[k][j] over k, in order, for kRows rows of 8 * kVectors columns. The sums stay
+/// in registers, and there are enough of them that additions need not wait for each other. Vectors are copied one by
+/// one, because the compiler would keep a whole array in memory.
+template <std::size_t kRows, std::size_t kVectors>
+[[gnu::always_inline]] inline void strip_products(const float* left, std::int64_t rank, const float* right,
+                                                  std::int64_t stride, float* out) {
+  std::array<std::array<Eight, kVectors>, kRows> sums{};
+  for (std::int64_t k = 0; k < rank; ++k) {
+    std::array<Eight, kVectors> from;
+    for (std::size_t v = 0; v < kVectors; ++v) {
+      Eight one;
+      std::memcpy(&one, right + k * stride + kLanes * static_cast<std::int64_t>(v), sizeof one);
+      from[v] = one;
     }
-    std::ranges::copy(sums, out + j);
+    for (std::size_t r = 0; r < kRows; ++r) {
+      const float factor = left[static_cast<std::int64_t>(r) * rank + k];
+      for (std::size_t v = 0; v < kVectors; ++v) sums[r][v] += factor * from[v];
+    }
   }
-  for (; j < count; ++j) {
-    float sum = 0;
-    for (std::int64_t k = 0; k < rank; ++k) sum += left[k] * right[k * stride + j];
-    out[j] = sum;
+  for (std::size_t r = 0; r < kRows; ++r) {
+    for (std::size_t v = 0; v < kVectors; ++v) {
+      const Eight one = sums[r][v];
+      std::memcpy(out + static_cast<std::int64_t>(r) * stride + kLanes * static_cast<std::int64_t>(v), &one,
+                  sizeof one);
+    }
   }
 }
 
-void row_product_any(const float* left, std::int64_t rank, const float* right, std::int64_t stride, float* out,
-                     std::int64_t count) {
-  row_product_loop(left, rank, right, stride, out, count);
+/// Rows of products: `out` and `right` have `stride` columns, of which `count` are computed.
+template <std::size_t kRows, std::size_t kVectors>
+[[gnu::always_inline]] inline void row_products(const float* left, std::int64_t rank, const float* right,
+                                                std::int64_t stride, float* out, std::int64_t count) {
+  constexpr std::int64_t kStrip = kLanes * static_cast<std::int64_t>(kVectors);
+  std::int64_t j = 0;
+  for (; j + kStrip <= count; j += kStrip) strip_products<kRows, kVectors>(left, rank, right + j, stride, out + j);
+  for (; j + kLanes <= count; j += kLanes) strip_products<kRows, 1>(left, rank, right + j, stride, out + j);
+  for (; j < count; ++j) {
+    for (std::int64_t r = 0; r < static_cast<std::int64_t>(kRows); ++r) {
+      float sum = 0;
+      for (std::int64_t k = 0; k < rank; ++k) sum += left[r * rank + k] * right[k * stride + j];
+      out[r * stride + j] = sum;
+    }
+  }
+}
+
+constexpr std::int64_t kMostRows = 4;  ///< In one call of product_loop.
+
+[[gnu::always_inline]] inline void product_loop(const float* left, std::int64_t rows, std::int64_t rank,
+                                                const float* right, std::int64_t stride, float* out,
+                                                std::int64_t count) {
+  if (rows == kMostRows) return row_products<kMostRows, 3>(left, rank, right, stride, out, count);
+  for (std::int64_t r = 0; r < rows; ++r) {
+    row_products<1, 8>(left + r * rank, rank, right, stride, out + r * stride, count);
+  }
+}
+
+void products_any(const float* left, std::int64_t rows, std::int64_t rank, const float* right, std::int64_t stride,
+                  float* out, std::int64_t count) {
+  product_loop(left, rows, rank, right, stride, out, count);
 }
 #if defined(__x86_64__)
-[[gnu::target("avx2")]] void row_product_avx2(const float* left, std::int64_t rank, const float* right,
-                                              std::int64_t stride, float* out, std::int64_t count) {
-  row_product_loop(left, rank, right, stride, out, count);
+[[gnu::target("avx2")]] void products_avx2(const float* left, std::int64_t rows, std::int64_t rank, const float* right,
+                                           std::int64_t stride, float* out, std::int64_t count) {
+  product_loop(left, rows, rank, right, stride, out, count);
 }
-const auto kRowProduct = has_avx2() ? row_product_avx2 : row_product_any;
+const auto kProducts = has_avx2() ? products_avx2 : products_any;
 #else
-constexpr auto kRowProduct = row_product_any;
+constexpr auto kProducts = products_any;
 #endif
 
 /// Rows of a factor in float32. Factors whose rows follow one another are read by rows, all others are kept whole.
@@ -104,6 +143,8 @@ class ProductValues final : public Values {
     const std::int64_t columns = product_.columns, row = begin / columns, slice = row / product_.rows;
     end = std::min({end, begin + kMostTaken, (slice + 1) * product_.rows * columns});
     first_row_ = row;
+    end_row_ = (end - 1) / columns + 1;
+    panel_rows_ = 0;  // Other rows of the factors may have the same place in memory.
     left_rows_ = left_.load(slice, row - slice * product_.rows, (end - 1) / columns + 1 - slice * product_.rows);
     right_rows_ = right_.load(slice, 0, product_.rank);
     return end;
@@ -112,18 +153,38 @@ class ProductValues final : public Values {
   void compute(std::int64_t begin, std::span<float> out) override {
     while (!out.empty()) {
       const std::int64_t row = begin / product_.columns, from = begin % product_.columns;
-      const std::int64_t count = std::min(std::ssize(out), product_.columns - from);
-      kRowProduct(left_rows_.data() + (row - first_row_) * product_.rank, product_.rank, right_rows_.data() + from,
-                  product_.columns, out.data(), count);
-      out = out.subspan(static_cast<std::size_t>(count));
-      begin += count;
+      const auto count = static_cast<std::size_t>(std::min(std::ssize(out), product_.columns - from));
+      if (end_row_ - first_row_ < kMostRows || product_.columns > kWidest) {
+        kProducts(left_of(row), 1, product_.rank, right_rows_.data() + from, product_.columns, out.data(),
+                  static_cast<std::int64_t>(count));
+      } else {
+        if (row < panel_row_ || row >= panel_row_ + panel_rows_) fill_panel(row);
+        const std::int64_t place = (row - panel_row_) * product_.columns + from;
+        std::copy_n(panel_.begin() + place, count, out.begin());
+      }
+      out = out.subspan(count);
+      begin += static_cast<std::int64_t>(count);
     }
   }
 
  private:
+  static constexpr std::int64_t kWidest = 16 << 10;  ///< Columns of which a panel stays in the cache.
+
+  const float* left_of(std::int64_t row) const { return left_rows_.data() + (row - first_row_) * product_.rank; }
+  /// Computes a few rows together, so that each number of the right factor is loaded once for all of them.
+  void fill_panel(std::int64_t row) {
+    panel_row_ = row;
+    panel_rows_ = std::min(kMostRows, end_row_ - row);
+    panel_.resize(static_cast<std::size_t>(panel_rows_ * product_.columns));
+    kProducts(left_of(row), panel_rows_, product_.rank, right_rows_.data(), product_.columns, panel_.data(),
+              product_.columns);
+  }
+
   LowRankProduct product_;
   FactorRows left_, right_;
-  std::int64_t first_row_ = 0;  ///< The first row of what was taken, counted over all slices.
+  std::int64_t first_row_ = 0, end_row_ = 0;  ///< The rows of what was taken, counted over all slices.
+  std::int64_t panel_row_ = 0, panel_rows_ = 0;
+  std::vector<float> panel_;  ///< The products of these rows.
   std::span<const float> left_rows_, right_rows_;
 };
 

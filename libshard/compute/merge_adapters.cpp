@@ -10,6 +10,8 @@
 #include <utility>
 
 #include "libshard/compute/computed_reader.h"
+#include "libshard/compute/merged_weights.h"
+#include "libshard/compute/unrounded_reader.h"
 #include "libshard/core/box.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
@@ -177,7 +179,10 @@ enum class Stored : std::uint8_t { kAsProduct, kTransposed };
 
 class Merging {
  public:
-  Merging(const Catalog& base, const std::vector<Adapter>& adapters) : base_(base), adapters_(adapters) {}
+  /// Parameters as for merged_weights.
+  Merging(const Catalog& base, const std::vector<Adapter>& adapters, const UnroundedReader* unrounded,
+          bool only_unrounded)
+      : base_(base), adapters_(adapters), unrounded_(unrounded), only_unrounded_(only_unrounded) {}
 
   Computation make(std::vector<MergedAdapter>& counts) {
     for (std::uint32_t i = 0; i < adapters_.size(); ++i) counts.push_back(add_adapter(i));
@@ -216,6 +221,7 @@ class Merging {
     }
     return found;
   }
+  std::uint32_t reader_of(std::uint32_t adapter) const { return adapter + (unrounded_ == nullptr ? 1 : 2); }
   const Catalog& catalog(std::uint32_t adapter) const { return adapters_[adapter].reader->catalog(); }
   const Tensor& at(std::uint32_t adapter, std::uint32_t tensor) const { return catalog(adapter).tensors[tensor]; }
   std::string_view name_of(std::uint32_t adapter, const Pair& pair) const { return at(adapter, pair.a).name; }
@@ -237,6 +243,8 @@ class Merging {
 
   const Catalog& base_;
   const std::vector<Adapter>& adapters_;
+  const UnroundedReader* unrounded_;
+  bool only_unrounded_;
   HashMap<std::uint32_t, Merge> merges_;  ///< By tensor of the base model that is not an alias.
 };
 
@@ -306,9 +314,9 @@ void Merging::add_pair(std::uint32_t adapter, const Pair& pair, const std::strin
     throw of_adapter(ErrorCode::kUnsupported, adapters_[adapter], name_of(adapter, pair),
                      "has magnitudes (DoRA) for a transposed weight");
   }
-  const Factor of_a{{pair.a, adapter + 1},
+  const Factor of_a{{pair.a, reader_of(adapter)},
                     is_transposed ? std::array<std::int64_t, 3>{0, 1, in} : std::array<std::int64_t, 3>{0, in, 1}};
-  const Factor of_b{{pair.b, adapter + 1},
+  const Factor of_b{{pair.b, reader_of(adapter)},
                     is_transposed ? std::array<std::int64_t, 3>{0, 1, rank} : std::array<std::int64_t, 3>{0, rank, 1}};
   add_term(adapter, pair, target, {1, rows, columns, rank, is_transposed ? of_a : of_b, is_transposed ? of_b : of_a});
 }
@@ -375,7 +383,7 @@ void Merging::add_experts(std::uint32_t adapter, const std::vector<Pair>& pairs,
     }
     const std::int64_t rank = a.shape[0] / weight.shape[0];
     add_term(adapter, *found.pair, found.target,
-             ExpertPairs::product(weight, *found.pair, adapter + 1, rank, is_square ? *known : found.stored));
+             ExpertPairs::product(weight, *found.pair, reader_of(adapter), rank, is_square ? *known : found.stored));
   }
 }
 
@@ -414,7 +422,7 @@ void Merging::add_term(std::uint32_t adapter, const Pair& pair, std::uint32_t ta
   if (pair.magnitude != kNoIndex) {
     const Tensor& magnitude = at(adapter, pair.magnitude);
     if (checked_numel(magnitude.shape) != product.rows) throw misfit(adapter, pair, target);
-    merge.magnitude = Leaf{pair.magnitude, adapter + 1};
+    merge.magnitude = Leaf{pair.magnitude, reader_of(adapter)};
   }
   merge.terms.push_back({static_cast<float>(scale), std::make_shared<TensorExpression>(TensorExpression{product})});
 }
@@ -435,13 +443,14 @@ void Merging::add_saved(std::uint32_t adapter, const Saved& saved, const Prefix&
     throw of_adapter(ErrorCode::kUnsupported, adapters_[adapter], from.name,
                      "replaces a tensor, which excludes weights and other adapters before it");
   }
-  merge.replaced = Leaf{saved.tensor, adapter + 1};
+  merge.replaced = Leaf{saved.tensor, reader_of(adapter)};
 }
 
 Formula Merging::make_formula(std::uint32_t tensor, const Merge& merge) const {
   const Tensor& base = base_.tensors[tensor];
   WeightedSum sum;
-  const Leaf weight = merge.replaced.value_or(Leaf{tensor, 0});
+  const bool is_computed = only_unrounded_ || (unrounded_ != nullptr && unrounded_->has(tensor));
+  const Leaf weight = merge.replaced.value_or(Leaf{tensor, is_computed ? 1U : 0U});
   sum.terms.push_back({1, std::make_shared<TensorExpression>(TensorExpression{weight})});
   sum.terms.insert(sum.terms.end(), merge.terms.begin(), merge.terms.end());
   Formula formula;
@@ -460,11 +469,19 @@ Formula Merging::make_formula(std::uint32_t tensor, const Merge& merge) const {
 
 }  // namespace
 
+Computation merged_weights(const Catalog& base, const std::vector<Adapter>& adapters, const UnroundedReader* unrounded,
+                           bool only_unrounded, std::vector<MergedAdapter>& counts) {
+  return Merging(base, adapters, unrounded, only_unrounded).make(counts);
+}
+
 std::unique_ptr<Reader> merge_adapters(std::unique_ptr<Reader> base, std::vector<Adapter> adapters,
-                                       std::vector<MergedAdapter>& counts) {
-  Computation merged = Merging(base->catalog(), adapters).make(counts);
+                                       std::vector<MergedAdapter>& counts, const ComputedReader* dequantized) {
+  std::unique_ptr<UnroundedReader> unrounded;
+  if (dequantized != nullptr) unrounded = std::make_unique<UnroundedReader>(*base, *dequantized);
+  Computation merged = merged_weights(base->catalog(), adapters, unrounded.get(), false, counts);
   std::vector<std::unique_ptr<Reader>> readers;
   readers.push_back(std::move(base));
+  if (unrounded != nullptr) readers.push_back(std::move(unrounded));
   for (Adapter& adapter : adapters) readers.push_back(std::move(adapter.reader));
   return std::make_unique<ComputedReader>(std::move(readers), std::move(merged));
 }

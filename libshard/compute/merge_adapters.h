@@ -15,6 +15,8 @@
 
 namespace shard {
 
+class ComputedReader;
+
 struct Adapter {
   std::unique_ptr<Reader> reader;  ///< Its tensors have the names of adapter_model.safetensors.
   AdapterConfig config;
@@ -34,6 +36,9 @@ struct MergedAdapter {
 /// chosen once per adapter. A pair belongs to `MODULE.weight`, or to a parameter of experts `MODULE.NAME` whose shape
 /// fits ([experts, out, in] or [experts, in, out]).
 /// \param counts  receives the counts of each adapter
+/// \param dequantized  the reader that computes weights of `base`, which may be under a map; null: none does. Such
+/// weights
+///   are not rounded before the sum.
 /// \throws Error kInvalidArgument  a module that the base model does not have
 /// \throws Error kCorruption  half a pair; shapes that do not fit
 /// \throws Error kUnsupported  a tensor of an unknown form; a factor with other than 2 dimensions; a base weight that
@@ -42,6 +47,6 @@ struct MergedAdapter {
 ///   uncertain how they are transposed
 /// Cost: n log n in the tensors.
 std::unique_ptr<Reader> merge_adapters(std::unique_ptr<Reader> base, std::vector<Adapter> adapters,
-                                       std::vector<MergedAdapter>& counts);
+                                       std::vector<MergedAdapter>& counts, const ComputedReader* dequantized = nullptr);
 
 }  // namespace shard

@@ -27,7 +27,7 @@ class LeafValues final : public Values {
 
 class SumValues final : public Values {
  public:
-  SumValues(const WeightedSum& sum, Readers readers) : constant_(sum.constant) {
+  SumValues(const WeightedSum& sum, Readers readers) : constant_(sum.constant), divisor_(sum.divisor) {
     for (const WeightedSum::Term& term : sum.terms) terms_.push_back({term.weight, open_values(*term.value, readers)});
     const auto terms = std::max<std::int64_t>(1, std::ssize(terms_));
     most_taken_ = std::max(kBlock, std::min(kMostTaken, kMostOfAll / terms));
@@ -54,6 +54,7 @@ class SumValues final : public Values {
       term.values->compute(begin, block);
       add_weighted(out, block, term.weight);
     }
+    if (divisor_ != 1) divide(out, divisor_);
   }
 
  private:
@@ -65,7 +66,7 @@ class SumValues final : public Values {
   static constexpr std::int64_t kMostOfAll = 1 << 20;  ///< Elements of all terms that are in memory.
 
   std::vector<Term> terms_;
-  float constant_;
+  float constant_, divisor_;
   std::int64_t most_taken_;
   std::vector<float> block_ = std::vector<float>(kBlock);
 };
@@ -82,6 +83,12 @@ std::unique_ptr<Values> open_values(const TensorExpression& expression, Readers 
   }
   if (const NormalizedRows* const rows = std::get_if<NormalizedRows>(&expression.node)) {
     return open_values(*rows, readers);
+  }
+  if (const QuantizedScales* const scales = std::get_if<QuantizedScales>(&expression.node)) {
+    return open_values(*scales, readers);
+  }
+  if (const QuantizedCodes* const codes = std::get_if<QuantizedCodes>(&expression.node)) {
+    return open_values(*codes, readers);
   }
   return open_values(std::get<ScaledCodes>(expression.node), readers);
 }

@@ -42,5 +42,7 @@ std::unique_ptr<Values> open_values(const TensorExpression& expression, Readers 
 std::unique_ptr<Values> open_values(const ScaledCodes& codes, Readers readers);
 std::unique_ptr<Values> open_values(const LowRankProduct& product, Readers readers);
 std::unique_ptr<Values> open_values(const NormalizedRows& rows, Readers readers);
+std::unique_ptr<Values> open_values(const QuantizedScales& scales, Readers readers);
+std::unique_ptr<Values> open_values(const QuantizedCodes& codes, Readers readers);
 
 }  // namespace shard

@@ -40,6 +40,7 @@ std::string hash_of_plan(const PreparedCopy& prepared, const std::string& inputs
                          const Group& group) {
   Hasher hasher(HashAlgorithm::kXxh3_128);
   hasher.update(inputs);
+  hasher.update(job.computation);
   if (job.topology.plans_differ()) {
     hasher.update(job.topology.text(group.size()));
     return hasher.finish_hex();

@@ -67,6 +67,9 @@ struct CopyJob {
   const WatchedStore* watched = nullptr;
   std::optional<ManifestRequest> manifest{};  ///< Empty: no manifest is written.
   bool dry_run = false;
+  /// A digest of all that decides the values of computed tensors, apart from the files of the source. Runs with a
+  /// different one do not resume each other. Empty: none is computed.
+  std::string computation{};
   /// The program's version. If it is not empty, the job keeps a journal next to the output, from which a later run can
   /// resume an interrupted one.
   std::string version;

@@ -135,8 +135,8 @@ void expect_same_job(const JobIdentity& interrupted, const JobIdentity& now) {
     throw differs("the interrupted run was writing a different output", interrupted.target, now.target);
   }
   if (interrupted.plan != now.plan) {
-    throw differs("the interrupted run selected, sharded, cast or shared the tensors differently", interrupted.plan,
-                  now.plan);
+    throw differs("the interrupted run selected, sharded, cast, computed or shared the tensors differently",
+                  interrupted.plan, now.plan);
   }
 }
 

@@ -1,8 +1,9 @@
-"""Times --dequantize beside cp of the bytes that it writes, interleaved in random order. Needs numpy.
+"""Times --dequantize, --lora and average beside cp of the bytes that they write, interleaved in random order. Needs numpy.
 
   dequantize.py SHARDCTL [--size MIB] [--runs N] [--folder DIR] [FORM...]
 
-Creates a file of random codes for each form, --size MiB in bfloat16, in DIR (/dev/shm). `x cp` is the ratio of minima of
+Creates a file of random codes for each form, --size MiB in bfloat16, in DIR (/dev/shm). lora: a bfloat16 model and an
+adapter of rank 16 for all its weights; average: the mean of two such models. `x cp` is the ratio of minima of
 wall time over the runs, `cpu x cp` that of processor time, which a busy machine changes less. cp runs twice. Nothing is
 flushed to a disk.
 """
@@ -21,7 +22,7 @@ from pathlib import Path
 import numpy as np
 
 ROWS, COLUMNS = 4096, 4096
-DTYPES = {"F8_E4M3": np.uint8, "U8": np.uint8, "I32": np.int32, "F32": np.float32, "F16": np.float16}
+DTYPES = {"BF16": np.uint16, "F8_E4M3": np.uint8, "U8": np.uint8, "I32": np.int32, "F32": np.float32, "F16": np.float16}
 
 
 def module(form: str, name: str) -> dict[str, tuple[str, tuple]]:
@@ -30,6 +31,7 @@ def module(form: str, name: str) -> dict[str, tuple[str, tuple]]:
     parts = {"fp8": {"weight": ("F8_E4M3", (m, n)), "weight_scale_inv": ("F32", (m // 128, n // 128))},
              "nvfp4": {"weight_packed": ("U8", (m, n // 2)), "weight_scale": ("F8_E4M3", (m, n // 16)), "weight_global_scale": ("F32", (1,))},
              "mxfp4": {"weight_packed": ("U8", (m, n // 2)), "weight_scale": ("U8", (m, n // 32))},
+             "lora": {"weight": ("BF16", (m, n))}, "average": {"weight": ("BF16", (m, n))},
              "int4": {"weight_packed": ("I32", (m, n // 8)), "weight_scale": ("F32", (m, n // 32))},
              "awq": {"qweight": ("I32", (n, m // 8)), "qzeros": ("I32", (n // 128, m // 8)), "scales": ("F16", (n // 128, m))},
              "gptq": {"qweight": ("I32", (n // 8, m)), "qzeros": ("I32", (n // 128, m // 8)), "scales": ("F16", (n // 128, m))}}
@@ -62,6 +64,29 @@ def save(path: Path, form: str, mebibytes: int) -> None:
     (path.parent / "config.json").write_text(json.dumps({"quantization_config": config}))
 
 
+def save_adapter(folder: Path, layers: int) -> None:
+    generator, header, end, content = np.random.default_rng(1), {}, 0, b""
+    for i in range(layers):
+        for part, shape in (("A", (16, COLUMNS)), ("B", (ROWS, 16))):
+            body = generator.standard_normal(shape, np.float32).tobytes()
+            header[f"base_model.model.layers.{i}.lora_{part}.weight"] = {"dtype": "F32", "shape": shape, "data_offsets": [end, end + len(body)]}
+            content, end = content + body, end + len(body)
+    text = json.dumps(header).encode()
+    folder.mkdir()
+    (folder / "adapter_model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + content)
+    (folder / "adapter_config.json").write_text(json.dumps({"peft_type": "LORA", "r": 16, "lora_alpha": 32}))
+
+
+def command_of(form: str, shardctl: str, source: Path, size: int) -> list:
+    if form == "average":
+        return [shardctl, "average", source, source, "--no-fsync", "--quiet", "-o"]
+    if form != "lora":
+        return [shardctl, "convert", source, "--dequantize", "--no-fsync", "--quiet", "-o"]
+    adapter = source.parent / "adapter"
+    save_adapter(adapter, max(1, (size << 20) // (2 * ROWS * COLUMNS)))
+    return [shardctl, "convert", source, "--lora", adapter, "--no-fsync", "--quiet", "-o"]
+
+
 def timed(command: list, out: Path) -> tuple[float, float, int]:
     subprocess.run(["rm", "-rf", out], check=True)
     before = time.monotonic()
@@ -75,7 +100,7 @@ def timed(command: list, out: Path) -> tuple[float, float, int]:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("shardctl")
-    parser.add_argument("forms", nargs="*", default=["fp8", "nvfp4", "mxfp4", "int4", "awq", "gptq"])
+    parser.add_argument("forms", nargs="*", default=["fp8", "nvfp4", "mxfp4", "int4", "awq", "gptq", "lora", "average"])
     parser.add_argument("--size", type=int, default=512)
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--folder", default="/dev/shm")
@@ -85,7 +110,7 @@ def main() -> None:
         with tempfile.TemporaryDirectory(dir=options.folder) as folder:
             source, plain, out = (Path(folder) / each for each in ("source.safetensors", "plain.safetensors", "out.safetensors"))
             save(source, form, options.size)
-            convert = [options.shardctl, "convert", source, "--dequantize", "--no-fsync", "--quiet", "-o"]
+            convert = command_of(form, options.shardctl, source, options.size)
             timed([*convert, plain], plain)
             rows = {form: [*convert, out], "cp": ["cp", plain, out], "cp (A/A)": ["cp", plain, out]}
             samples = {name: [] for name in rows}

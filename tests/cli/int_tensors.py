@@ -1,5 +1,5 @@
-"""Common code of the tests of model maps: tensors as lists of distinct 32-bit integers, written and read without
-any library."""
+"""Common code of the tests of model maps: tensors as lists of distinct 32-bit integers (or floats, as float32), written
+and read without any library."""
 import json
 import os
 import pathlib
@@ -15,8 +15,9 @@ def write(path, tensors):
     """A safetensors file of {name: (shape, numbers)}."""
     header, data = {}, b""
     for name, (shape, numbers) in sorted(tensors.items()):
-        body = struct.pack(f"<{len(numbers)}i", *numbers)
-        header[name] = {"dtype": "I32", "shape": shape, "data_offsets": [len(data), len(data) + len(body)]}
+        is_float = bool(numbers) and isinstance(numbers[0], float)
+        body = struct.pack(f"<{len(numbers)}{'f' if is_float else 'i'}", *numbers)
+        header[name] = {"dtype": "F32" if is_float else "I32", "shape": shape, "data_offsets": [len(data), len(data) + len(body)]}
         data += body
     head = json.dumps(header).encode()
     path.write_bytes(struct.pack("<Q", len(head)) + head + data)
@@ -27,9 +28,12 @@ def read(path):
     size = struct.unpack("<Q", content[:8])[0]
     header, data = json.loads(content[8:8 + size]), content[8 + size:]
     header.pop("__metadata__", None)
-    return {name: (each["shape"], list(struct.unpack(f"<{(each['data_offsets'][1] - each['data_offsets'][0]) // 4}i",
-                                                     data[each["data_offsets"][0]:each["data_offsets"][1]])))
-            for name, each in header.items()}
+
+    def unpacked(each):
+        begin, end = each["data_offsets"]
+        return list(struct.unpack(f"<{(end - begin) // 4}{'f' if each['dtype'] == 'F32' else 'i'}", data[begin:end]))
+
+    return {name: (each["shape"], unpacked(each)) for name, each in header.items()}
 
 
 def run(*words, expect=0):

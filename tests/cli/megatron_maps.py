@@ -200,6 +200,44 @@ def check_beside_weights():
     assert read(WORK / "exported/model.safetensors") == hub
 
 
+def with_norms(tensors, change):
+    """Norms as floats with few bits, so that sums are exact."""
+    return {name: (list(shape), [change(number / 1024) for number in values] if "norm" in name else values)
+            for name, (shape, values) in tensors.items()}
+
+
+def check_zero_centred():
+    """apply_layernorm_1p stores norms less 1. Hugging Face's Gemma does so itself."""
+    for kind in ("gemma", "llama", "mistral", "qwen2", "qwen3", *MOE):
+        hub, core = model("llama" if kind == "gemma" else kind, mtp=1 if kind == "deepseek_v3" else 0)
+        core = core if kind == "deepseek_v3" else with_layers_stacked(core)
+        write(WORK / "hub.safetensors", with_norms(hub, lambda number: number))
+        for centred, offset in (("1", -1), ("0", 0)):
+            wanted = with_norms(core, lambda number: number + offset + (kind == "gemma"))
+            how = [f"megatron:{kind}", "--hf-ref", "ref", "--set", f"layernorm_1p={centred}", *(["--set", f"ffn={INNER}"] if kind == "gemma" else [])]
+            run("convert", "hub.safetensors", "-o", "core.safetensors", "--to-map", *how, "--force")
+            assert read(WORK / "core.safetensors") == wanted, (kind, centred)
+            assert "equal" in run("diff", "core.safetensors", "hub.safetensors", "--map", *how)
+        if kind == "gemma":  # Both forms of norms exist.
+            assert "needs a value for 'layernorm_1p'" in run("digest", "core.safetensors", "--map", *how[:3], *how[-2:], expect=2)
+
+
+def check_states_of_zero_centred():
+    """Master weights change like weights, moments do not."""
+    hub, core = model("llama")
+    norms = {name: each for name, each in with_norms(core, lambda number: number).items()}
+    states = {f"optimizer.state.{state}.{name}": each for state in ("exp_avg", "exp_avg_sq", "fp32_param", "param")
+              for name, each in norms.items()}
+    write(WORK / "train.safetensors", norms | states)
+    run("gather", "train.safetensors", "-o", "centred.safetensors", "--map", "megatron:llama", "--hf-ref", "ref", "--set", "layernorm_1p=1")
+    found = read(WORK / "centred.safetensors")
+    plain, more = with_norms(hub, lambda number: number), with_norms(hub, lambda number: number + 1)
+    for name in hub:
+        assert found[name] == more[name], name
+        for state, wanted in (("exp_avg", plain), ("exp_avg_sq", plain), ("fp32_param", more), ("param", more)):
+            assert found[f"optimizer.state.{name}.{state}"] == wanted[name], (name, state)
+
+
 def check_dense_among_experts():
     hub, core = {}, {}
     for i, is_dense in enumerate((False, True, False)):
@@ -248,7 +286,7 @@ def check_refusals():
     write(WORK / "hole.safetensors", {name: each for name, each in hub.items() if "layers.0.mlp.up_proj" not in name})
     assert "model.layers.0.mlp.up_proj.weight" in run("convert", "hole.safetensors", "-o", "x.safetensors", "--to-map", "megatron:llama",
                                                       "--hf-ref", "ref", expect=3)
-    for change, word in (({"model_type": "gemma2"}, "zero-centred"),):
+    for change, word in (({"model_type": "gemma"}, "megatron:gemma"), ({"model_type": "gemma2"}, "no rule")):
         (WORK / "ref/config.json").write_text(json.dumps(CONFIG | change))
         for use in (["digest", "core.safetensors", "--map"], ["convert", "hub.safetensors", "-o", "x.safetensors", "--to-map"]):
             assert word in run(*use, "megatron:llama", "--hf-ref", "ref", expect=8)
@@ -260,5 +298,5 @@ def check_refusals():
 (WORK / "ref/config.json").write_text(json.dumps(CONFIG | {"num_nextn_predict_layers": 1}))
 for each in ("llama", "mistral", "qwen2", "qwen3", *MOE):
     check_kind(each)
-for check in (check_saves_of_core, check_local_names, check_beside_weights, check_dense_among_experts, check_refusals):
+for check in (check_saves_of_core, check_local_names, check_zero_centred, check_states_of_zero_centred, check_beside_weights, check_dense_among_experts, check_refusals):
     check()

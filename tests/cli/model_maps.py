@@ -3,6 +3,7 @@
 The expected result of a map is computed here element by element.
 """
 import json
+import math
 import os
 import pathlib
 import pickle
@@ -489,7 +490,67 @@ def check_save_of_deepspeed():
     assert names == ["a.bias", "a.weight", "b.weight", "embed.weight", "head.weight", "mask", "norm.bias", "norm.weight", "scale", "steps"]
 
 
-for check in (check_files_of_ranks, check_files_are_written, check_safetensors_of_ranks, check_files_in_folders, check_save_of_deepspeed, check_flat_buffers, check_experts, check_rotary,
+def rounded(value):
+    return struct.unpack("<f", struct.pack("<f", value))[0]
+
+
+def check_arithmetic():
+    """Scales and sums in float32, through every operation on positions, both ways, by ranks and in every format."""
+    count, width = 6, 4
+    logical = {"q": ([count, width], [float(n) / 7 for n in range(1, count * width + 1)]),
+               "k": ([count, width], [float(n) / 9 for n in range(1, count * width + 1)]), "norm": ([width], [1.0, 0.5, -2.0, 3.25])}
+    logical = {name: (shape, [rounded(value) for value in values]) for name, (shape, values) in logical.items()}
+    scale = rounded(1 / math.sqrt(8))
+    turned = [list(column) for column in zip(*rows(logical["k"]))] + [[0.0] * count]
+    stored = {"wk": of_rows([[rounded(value * scale) for value in row] for row in turned]),
+              "norm": ([width], [value - 1 for value in logical["norm"][1]])}
+    stored["wq"] = stored["again"] = [count, width], [rounded(value * scale) for value in logical["q"][1]]
+    write(WORK / "arithmetic-plain.safetensors", logical)
+    document("numbers.json", vars={"hd": 8, "centred": {"value": 1}},
+             rules=[{"id": "q", "logical": "q", "stored": "wq", "scale": "1 / sqrt(hd)"}, {"id": "again", "alias": "q", "stored": "again"},
+                    {"id": "k", "logical": "k", "stored": "wk", "permute": "transpose", "pad": {"to": 5, "true": 4}, "scale": "1 / sqrt(hd)"},
+                    {"id": "norm", "match": "norm", "add": "-centred"}])
+    back = {name: (shape, [rounded(rounded(value * scale) / scale) for value in values]) if name != "norm" else (shape, values)
+            for name, (shape, values) in logical.items()}
+    run("convert", "arithmetic-plain.safetensors", "-o", "arithmetic-numbers.safetensors", "--to-map", "numbers.json")
+    assert read(WORK / "arithmetic-numbers.safetensors") == {name: (list(shape), values) for name, (shape, values) in stored.items()}
+    for form, to in (("pt", []), ("dcp", ["--to", "dcp", "--ranks", "3", "--local-ranks", "2"])):
+        run("convert", "arithmetic-plain.safetensors", "-o", f"arithmetic-numbers.{form}", *to, "--to-map", "numbers.json")
+        run("diff", f"arithmetic-numbers.{form}", "arithmetic-numbers.safetensors")
+        run("gather", f"arithmetic-numbers.{form}", "-o", f"arithmetic-back-{form}.safetensors", "--map", "numbers.json", "--local-ranks", "2", "--max-memory", "1MiB")
+        assert read(WORK / f"arithmetic-back-{form}.safetensors") == back, form
+    run("convert", "arithmetic-plain.safetensors", "-o", "arithmetic-same.safetensors", "--to-map", "numbers.json", "--set", "centred=0")
+    assert read(WORK / "arithmetic-same.safetensors")["norm"] == logical["norm"]
+    shown = json.loads(run("inspect", "arithmetic-numbers.safetensors", "--map", "numbers.json", "--json"))
+    assert [(each["name"], each["dtype"], each["shape"]) for each in shown["tensors"]] == [
+        ("k", "float32", [6, 4]), ("norm", "float32", [4]), ("q", "float32", [6, 4])]
+    # bfloat16 is rounded once: 1 + 2^-8 is not one of its numbers, but the sum with -1 is.
+    write(WORK / "arithmetic-fine.safetensors", {"norm": ([1], [1 + 2.0 ** -8])})
+    document("norm.json", rules=[{"match": "norm", "add": -1}])
+    run("convert", "arithmetic-fine.safetensors", "-o", "arithmetic-fine-out.safetensors", "--to-map", "norm.json", "--cast", "norm=bfloat16")
+    assert (WORK / "arithmetic-fine-out.safetensors").read_bytes()[-2:] == struct.pack("<f", 2.0 ** -8)[2:]
+    # Ranks with tensors of their own.
+    document("ranked.json", mesh={"tp": "ranks"}, rules=[{"logical": "q", "stored": "q", "shard": [{"axis": "tp", "dim": 0}], "scale": 2},
+                                                        {"match": "norm", "add": 1}, {"match": "k"}])
+    run("split", "arithmetic-plain.safetensors", "-o", "arithmetic-ranked", "--to", "torch-ranks", "--to-map", "ranked.json", "--ranks", "2")
+    run("gather", "arithmetic-ranked", "-o", "arithmetic-whole.safetensors", "--map", "ranked.json")
+    assert read(WORK / "arithmetic-whole.safetensors") == logical
+    assert read_rank(WORK / "arithmetic-ranked/rank-00001-of-00002.pt") == [logical["k"][1], [2 * value for value in logical["q"][1][count * width // 2:]],
+                                                                [value + 1 for value in logical["norm"][1]]]
+    write(WORK / "arithmetic-ints.safetensors", {"norm": ([2], [1, 2])})
+    assert "computes its values" in run("digest", "arithmetic-ints.safetensors", "--map", "norm.json", expect=8)
+    assert "computes its values" in run("convert", "arithmetic-ints.safetensors", "-o", "x.pt", "--to-map", "norm.json", expect=8)
+
+
+def read_rank(path):
+    """The float32 tensors of a torch.save file in the order of their numbers."""
+    with zipfile.ZipFile(path) as archive:
+        names = sorted(name for name in archive.namelist() if "/data/" in name and name.rsplit("/", 1)[1].isdigit())
+        contents = [archive.read(name) for name in names]
+    return sorted((list(struct.unpack(f"<{len(each) // 4}f", each)) for each in contents), key=len, reverse=True)
+
+
+for check in (check_arithmetic, check_files_of_ranks, check_files_are_written, check_safetensors_of_ranks, check_files_in_folders, check_save_of_deepspeed, check_flat_buffers, check_experts, check_rotary,
               check_padding_and_replicas, check_last_row, check_names, check_ranks, check_like, check_padding_of_ranks,
               check_config_beside, check_dtypes):
     check()

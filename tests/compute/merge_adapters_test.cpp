@@ -5,6 +5,8 @@
 #include <cmath>
 #include <random>
 
+#include "libshard/compute/computed_reader.h"
+#include "libshard/compute/find_formulas.h"
 #include "tests/compute/stored.h"
 
 namespace shard {
@@ -118,6 +120,42 @@ TEST(MergeAdapters, TiedWeightsStayOne) {
   const auto reader = merged(base, pair("a", {1, 3}, {2, 1}));
   EXPECT_EQ(reader->catalog().tensors[1].alias_of, 0U);
   EXPECT_EQ(read_tensor(*reader, "a.weight"), read_tensor(*reader, "b.weight"));
+}
+
+/// A quantized weight, a plain one, and an adapter for both, merged after dequantization to bfloat16.
+std::unique_ptr<Reader> merged_dequantized(const std::vector<std::uint8_t>& codes, const std::vector<float>& scales) {
+  Stored base = weights("m.o.weight", {4, 6});
+  base.add("m.q.weight", DType::kFloat8E4m3fn, {4, 6}, codes).add("m.q.weight_scale_inv", kF32, {2, 3}, scales);
+  Stored adapter = pair("m.q", {2, 6}, {4, 2});
+  adapter.add("base_model.model.m.o.lora_A.weight", kF32, {2, 6}, numbers(12, 2));
+  adapter.add("base_model.model.m.o.lora_B.weight", kF32, {4, 2}, numbers(8, 3));
+  std::vector<Adapter> adapters;
+  adapters.push_back({.reader = adapter.reader(), .config = parse_adapter_config(kPlain, "c.json"), .label = "x"});
+  std::vector<MergedAdapter> counts;
+  auto plain = dequantized(base.reader(), DType::kBfloat16, {.is_quantized = true, .schemes = {{.block = {2, 2}}}});
+  const auto& computed = dynamic_cast<const ComputedReader&>(*plain);
+  return merge_adapters(std::move(plain), std::move(adapters), counts, &computed);
+}
+
+TEST(MergeAdapters, DequantizedWeightsAreRoundedOnce) {
+  std::vector<std::uint8_t> codes(24);
+  for (std::size_t i = 0; i < codes.size(); ++i) codes[i] = static_cast<std::uint8_t>(0x31 + 3 * i);
+  const std::vector<float> scales{1.01F, 0.7F, 1.3F, 0.11F, 0.37F, 2.9F};
+  const auto reader = merged_dequantized(codes, scales);
+  const std::vector<float> found = test::read_bfloat16(*reader, "m.q.weight"), a = numbers(12, 2), b = numbers(8, 3);
+  int differing = 0;  // From the result with two roundings.
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    const std::size_t row = i / 6, column = i % 6;
+    const float weight = Float8E4m3fn::decode(codes[i]) * scales[row / 2 * 3 + column / 2];
+    const float delta = (b[row * 2] * a[column] + b[row * 2 + 1] * a[6 + column]) * 3;
+    EXPECT_EQ(found[i], test::rounded(weight + delta)) << i;
+    differing += test::rounded(weight + delta) != test::rounded(test::rounded(weight) + delta) ? 1 : 0;
+  }
+  EXPECT_GT(differing, 0);
+  const std::vector<float> plain = read_floats(*reader, "m.o.weight"), w = numbers(24, 1);
+  for (std::size_t i = 0; i < plain.size(); ++i) {
+    EXPECT_EQ(plain[i], w[i] + (b[i / 6 * 2] * a[i % 6] + b[i / 6 * 2 + 1] * a[6 + i % 6]) * 3);
+  }
 }
 
 TEST(MergeAdapters, ExpertsThatAreSquareFollowTheOthers) {

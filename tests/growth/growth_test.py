@@ -22,6 +22,7 @@ from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "hostile"))
 
+import of_computed
 import of_dcp
 import of_deepspeed
 import of_hdf5
@@ -34,7 +35,7 @@ from family import Family
 from hostile_test import SECONDS, Ended, run_command
 
 FAMILIES = (of_safetensors.FAMILIES + of_torch.FAMILIES + of_dcp.FAMILIES + of_ranks.FAMILIES + of_deepspeed.FAMILIES +
-            of_megatron.FAMILIES + of_hdf5.FAMILIES + of_quantized.FAMILIES)
+            of_megatron.FAMILIES + of_hdf5.FAMILIES + of_quantized.FAMILIES + of_computed.FAMILIES)
 VERBS = {
     "inspect": lambda source: ["inspect", "--json", source],
     "digest": lambda source: ["digest", source],
@@ -43,6 +44,7 @@ VERBS = {
     "convert": lambda source: ["convert", source, "-n", "-o", "out", "--to", "dcp"],
     "diff": lambda source: ["diff", source, source],
 }
+OWN_VERBS = {"average": lambda source: ["average", source, source, "-n", "-o", "out.pt"]}  # Of families that name them.
 WITHOUT_OPTIONS = "inspect", "verify", "diff"  # Take no rules.
 CODES = {0, 1, 2, 3, 4, 8}  # 1: verify has findings; 2: a layout document beside the files.
 READ_CODES = {0, 1}  # Input that is refused costs less than what was read before.
@@ -127,7 +129,7 @@ class Runner:
         return ended
 
     def member(self, verb: str, source: Path, options: list[str]) -> Ended:
-        words = VERBS[verb](str(source))
+        words = (VERBS | OWN_VERBS)[verb](str(source))
         return self.run([*words, *(options if verb not in WITHOUT_OPTIONS else [])], source.parent)
 
 
@@ -203,7 +205,7 @@ def main() -> int:
         if options.table:
             print("| family and verb | MB | seconds | MiB | bytes a byte | exit |\n|---|--:|--:|--:|--:|--:|")
         for family in FAMILIES:
-            verbs = [verb for verb in VERBS if all(word in f"{family.name}, {verb}" for word in options.words)]
+            verbs = [verb for verb in family.verbs or VERBS if all(word in f"{family.name}, {verb}" for word in options.words)]
             tried += len(verbs)
             failed += try_family(runner, family, verbs, base, options.long, options.table) if verbs else 0
     print(f"{tried} families and verbs, {failed} grow faster than their input; {runner.seconds:.0f} s of processor time")

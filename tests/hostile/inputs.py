@@ -320,7 +320,45 @@ def quantized(is_long: bool) -> Iterator[Hostile]:
         f"m{i}.{end}": each for i in range(5000) for end, each in (("weight_packed", ("I32", [1, 2])), ("weight_scale", ("F16", [1, 2])))})
 
 
-GROUPS = (hdf5_files, documents, maps, zips, deepspeed, names, expanded, quantized)
+def computed(is_long: bool) -> Iterator[Hostile]:
+    """Adapters of strangers, and averages of checkpoints with much metadata."""
+    count = (200 if is_long else 20) * 1000
+
+    def header(shapes: dict[str, list[int]]) -> bytes:
+        entries, end = {}, 0
+        for name, shape in shapes.items():
+            entries[name] = entry(shape, end, end + 4 * math.prod(shape), "F32")
+            end += 4 * math.prod(shape)
+        return safetensors(entries, bytes(end))
+
+    def case(name: str, base: dict[str, list[int]], adapter: dict[str, list[int]], config: dict) -> Hostile:
+        def make(folder: Path) -> Path:
+            (folder / "a").mkdir()
+            (folder / "a/adapter_model.safetensors").write_bytes(header(adapter))
+            (folder / "a/adapter_config.json").write_text(json.dumps({"peft_type": "LORA", "lora_alpha": 1} | config))
+            (folder / "x.safetensors").write_bytes(header(base))
+            return folder / "x.safetensors"
+        return Hostile(f"lora: {name}", make, ["--lora", "{in}/a"], COMPUTING if is_long else ("gather",))
+
+    def pair(module: str, rank: int, out: int, width: int) -> dict[str, list[int]]:
+        return {f"{module}.lora_A.weight": [rank, width], f"{module}.lora_B.weight": [out, rank]}
+    side = 1 << (11 if is_long else 10)
+    yield case("factors of full rank", {"m.weight": [side, side]}, pair("m", side // 2, side, side), {})
+    yield case("magnitudes of long rows", {"m.weight": [4, side * 64]}, pair("m", 8, 4, side * 64) | {"m.lora_magnitude_vector": [4]},
+               {"use_dora": True})
+    yield case("pairs without a module", {"w": [1]}, {key: each for i in range(count // 20) for key, each in pair(f"m{i}", 1, 1, 1).items()}, {})
+    yield case("slow patterns", {f"{name}.weight": [1, 1] for name in many_names(100, 1000)},
+               {key: each for name in many_names(100, 1000) for key, each in pair(name, 1, 1, 1).items()},
+               {"alpha_pattern": {f"(?:a|b)*a(?:a|b){{{8 + i % 8}}}c{i}": 2 for i in range(500)}})
+    yield case("nested layers", {"m.weight": [1, 1]}, pair("m" + ".base_layer" * 1000, 1, 1, 1), {})
+
+    def many(folder: Path) -> Path:
+        (folder / "x.safetensors").write_bytes(header({f"m{i}": [1] for i in range(count)}))
+        return folder / "x.safetensors"
+    yield Hostile("average: many tensors", many, [], ("average",))
+
+
+GROUPS = (hdf5_files, documents, maps, zips, deepspeed, names, expanded, quantized, computed)
 
 
 def all_inputs(is_long: bool) -> Iterator[Hostile]:

@@ -58,6 +58,7 @@ WRITING = {
     "convert": ["convert", "--to", "safetensors", "--objects", "drop", "-o", "dst/out.safetensors"],
     "export": ["export", "-o", "dst/out"], "repair": ["repair", "-o", "dst/out"],
 }
+COMBINING = {"average": ["average", "-o", "dst/out.pt"]}  # Given SRC twice; only to inputs that name it.
 OTHERS = ("diff", "cat")
 VERBS = (*READING, *OTHERS, *WRITING)
 WITHOUT_OPTIONS = ("verify", "verify --json", "repair", "repair -n", "map check")
@@ -193,6 +194,8 @@ class Case:
             return [SHARDCTL, "map", "check", str(self.folder / "in" / "map.json"), *self.sources, "-j", "2"]
         if verb == "cat":
             return [SHARDCTL, "cat", *self.sources, self.tensor, "-j", "2"]
+        if verb in COMBINING:
+            return [SHARDCTL, *COMBINING[verb], *2 * self.sources, *options, "-j", "2"]
         words = {**READING, **WRITING}[verb]
         return [SHARDCTL, *words, *self.sources, *options, "-j", "2"]
 

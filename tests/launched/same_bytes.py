@@ -20,6 +20,7 @@ WRITES = {
     "split to dcp-hf": ["split", "model.safetensors", "-o", "OUT", "--to", "dcp-hf", "--ranks", "2"],
     "reshard": ["reshard", "ranks", "-o", "OUT", "--ranks", "5"],
     "convert with a cast": ["convert", "dcp", "-o", "OUT.pt", "--cast", "**.weight=bfloat16"],
+    "average": ["average", "dcp", "other.safetensors", "-o", "OUT", "--to", "dcp", "--weights", "0.3,0.7"],
     "gather the demo": ["gather", "demo", "-o", "OUT.pt"],
 }
 PRINTS = {

@@ -397,6 +397,92 @@ class Dequantize(unittest.TestCase):
         self.assertEqual((packed["same_scales"], packed["scales"]), (int(full.sum()), 64 * 8))
         self.assertEqual(packed["same_scales"], 64 * 8)
 
+    # ---- Adapters that are merged into packed weights.
+
+    def adapter(self, rows: int, columns: int, size: float) -> torch.Tensor:
+        """Writes an adapter for MODULE, and for a plain module. Returns the change of MODULE in float32."""
+        folder = self.dir / "adapter"
+        folder.mkdir(exist_ok=True)
+        a, b = self.noise(4, columns), self.noise(rows, 4) * size
+        plain = {f"base_model.model.plain.lora_{x}.weight": self.noise(*shape) for x, shape in (("A", (2, 8)), ("B", (8, 2)))}
+        save_file({f"base_model.model.{MODULE}.lora_A.weight": a, f"base_model.model.{MODULE}.lora_B.weight": b} | plain,
+                  folder / "adapter_model.safetensors")
+        (folder / "adapter_config.json").write_text(json.dumps({"peft_type": "LORA", "r": 4, "lora_alpha": 8}))
+        product = torch.zeros(rows, columns)
+        for k in range(4):  # As shardctl adds them.
+            product = product + b[:, k, None] * a[k]
+        return product * 2
+
+    def check_packed_again(self, kind: str, scheme, weight: torch.Tensor, scale: torch.Tensor, half: float) -> None:
+        from compressed_tensors.compressors import BaseCompressor
+        from compressed_tensors.quantization import QuantizationConfig
+
+        compressor = BaseCompressor.get_value_from_registry(kind)
+        base = compressor.compress({"weight": weight, "weight_scale": scale}, scheme)
+        config = QuantizationConfig(config_groups={"group_0": scheme}, format=kind, ignore=["lm_head"]).to_dict()
+        rest = {"other.weight": self.noise(8, 8).bfloat16(), "plain.weight": self.noise(8, 8)}
+        model = self.store({f"{MODULE}.{name}": tensor for name, tensor in base.items()} | rest,
+                           json.loads(json.dumps(config, default=str)))
+        exact = lambda stored: compressor.decompress(dict(stored) | {"weight_scale": stored["weight_scale"].float()}, scheme)["weight"]
+        plain = exact(base)
+        line = ("convert", model, "-o", self.dir / "packed.safetensors", "--force", "--lora", self.dir / "adapter", "--requantize")
+        for size in (0, 0.02, 3):
+            change = self.adapter(*weight.shape, size)
+            found = {}
+            for words in ((), ("-j", 1, "--max-memory", "1MiB"), ("--local-ranks", 2)):
+                shardctl(*line, *words)
+                again = load_file(self.dir / "packed.safetensors")
+                self.assertTrue(not found or all(torch.equal(again[name].view(torch.uint8), tensor.view(torch.uint8))
+                                                 for name, tensor in found.items()), words)
+                found = again
+            self.assertTrue(torch.equal(found.pop("other.weight"), rest["other.weight"]))
+            self.assertFalse(torch.equal(found.pop("plain.weight"), rest["plain.weight"]))
+            stored = {name.removeprefix(f"{MODULE}."): tensor for name, tensor in found.items()}
+            # With its scales, compressed-tensors packs the sum to the same codes.
+            wanted = compressor.compress({"weight": plain + change, "weight_scale": stored["weight_scale"]}, scheme)
+            self.assertEqual(stored.keys(), wanted.keys())
+            for name, tensor in wanted.items():
+                self.assertEqual(stored[name].dtype, base[name].dtype, name)
+                self.assertTrue(torch.equal(stored[name].view(torch.uint8), tensor.view(torch.uint8)), f"{name} of {size}")
+            kept = stored["weight_scale"] == base["weight_scale"]
+            if size == 0:
+                self.assertTrue(all(torch.equal(stored[name].view(torch.uint8), tensor.view(torch.uint8)) for name, tensor in base.items()))
+            if size == 3:  # Then no stored scale fits.
+                self.assertFalse(bool(kept.any()))
+                blocks = scheme.weights.block_structure or (1, scheme.weights.group_size)
+                spread = lambda tensor: tensor.repeat_interleave(blocks[0], 0).repeat_interleave(blocks[1], 1)[:weight.shape[0], :weight.shape[1]]
+                largest = torch.nn.functional.max_pool2d(
+                    torch.nn.functional.pad((plain + change).abs(), (0, -weight.shape[1] % blocks[1], 0, -weight.shape[0] % blocks[0]))[None],
+                    blocks)[0]
+                self.assertTrue(torch.equal(stored["weight_scale"], (largest / half).to(scale.dtype)))
+                self.assertTrue(bool(((exact(stored) - plain - change).abs() <= spread(largest) * 0.07).all()))
+        self.assertEqual(shardctl_json("verify", self.dir / "packed.safetensors")["findings"], [])
+
+    @needs_compressed
+    def test_adapters_into_packed_integers_and_float8_blocks(self):
+        from compressed_tensors.quantization import QuantizationScheme, preset_name_to_scheme
+
+        weight = self.noise(24, 96)
+        scale = (weight.reshape(24, 3, 32).abs().amax(2) / 7.5).bfloat16()
+        args = {"num_bits": 4, "type": "int", "symmetric": True, "strategy": "group", "group_size": 32}
+        self.check_packed_again("pack-quantized", QuantizationScheme(targets=["Linear"], weights=args), weight.bfloat16(), scale, 7.5)
+        weight = self.noise(300, 200)
+        blocks = torch.nn.functional.pad(weight, (0, 56, 0, 84)).reshape(3, 128, 2, 128).abs().amax((1, 3)) / 448
+        self.check_packed_again("float-quantized", preset_name_to_scheme("FP8_BLOCK", ["Linear"]), weight, blocks, 448)
+
+    def test_forms_that_are_not_packed_again_are_refused_by_name(self):
+        self.adapter(8, 64, 1)
+        line = ("convert", self.dir / "model", "-o", self.dir / "x.safetensors", "--lora", self.dir / "adapter", "--requantize")
+        plain = {"plain.weight": self.noise(8, 8)}
+        self.store({f"{MODULE}.weight_packed": self.codes(torch.uint8, 8, 32),
+                    f"{MODULE}.weight_scale": torch.full((8, 2), 127, dtype=torch.uint8)} | plain, None)
+        self.assertIn(f"cannot pack '{MODULE}.weight' again", shardctl_json(*line, code=8)["message"])
+        shardctl(*line, "--dequantize", code=2)
+        shardctl(*line, "--map", "hf-v5", code=2)
+        shardctl(*line[:-3], "--requantize", code=2)
+        self.store({f"{MODULE}.weight": self.noise(8, 64)} | plain, None)
+        self.assertIn("none is quantized", shardctl_json(*line, code=2)["message"])
+
     def test_a_nan_exponent_fails_by_name(self):
         model = self.store({f"{MODULE}.weight_packed": self.codes(torch.uint8, 4, 16),
                             f"{MODULE}.weight_scale": torch.full((4, 1), 255, dtype=torch.uint8)}, None)

@@ -63,6 +63,30 @@ def is_near(found: torch.Tensor, wanted: torch.Tensor, base: torch.Tensor) -> bo
     return bool((apart <= torch.ldexp(torch.ones_like(largest), torch.frexp(largest).exponent - 8)).all())
 
 
+def save_zero_3(state: dict[str, torch.Tensor], folder: Path, ranks: int = 2) -> None:
+    """As DeepSpeed saves a PEFT model: factors in flat buffers, slices of the frozen base."""
+    def piece(tensor: torch.Tensor, rank: int) -> torch.Tensor:
+        count = -(-tensor.numel() // ranks)
+        padded = torch.nn.functional.pad(tensor.flatten(), (0, count * ranks - tensor.numel()))
+        return padded[rank * count:(rank + 1) * count].clone()
+
+    folder.mkdir(parents=True)
+    (folder.parent / "latest").write_text(folder.name)
+    trained = {name: tensor for name, tensor in state.items() if "lora_" in name}
+    frozen = {name: tensor for name, tensor in state.items() if "lora_" not in name}
+    for rank in range(ranks):
+        flat = [torch.cat([piece(tensor, rank) for tensor in trained.values()])]
+        torch.save({"module": {name: torch.empty(0) for name in state}, "buffer_names": [], "shared_params": {},
+                    "frozen_param_shapes": {name: tensor.shape for name, tensor in frozen.items()},
+                    "frozen_param_fragments": {name: piece(tensor, rank) for name, tensor in frozen.items()},
+                    "param_shapes": [{name: tensor.shape for name, tensor in trained.items()}], "dp_world_size": ranks,
+                    "mp_world_size": 1, "ds_version": "0.18.2"}, folder / f"zero_pp_rank_{rank}_mp_rank_00_model_states.pt")
+        moments = {0: {"step": torch.tensor(3.0), "exp_avg": flat[0].clone(), "exp_avg_sq": flat[0].clone()}}
+        torch.save({"optimizer_state_dict": {"zero_stage": 3, "partition_count": ranks, "fp32_flat_groups": flat,
+                                             "optimizer_state_dict": {"state": moments, "param_groups": [{"lr": 0.1}]}}},
+                   folder / f"zero_pp_rank_{rank}_mp_rank_00_optim_states.pt")
+
+
 @unittest.skipUnless(PEFT.is_dir(), f"{PEFT} is not there: run scripts/setup clients")
 class Lora(unittest.TestCase):
     def setUp(self):
@@ -157,10 +181,14 @@ class Lora(unittest.TestCase):
         run.mkdir()
         torch.save({"model": whole, "step": 3}, self.dir / "training.pt")
         shardctl("split", self.dir / "training.pt", "-o", run / "dcp", "--ranks", 2, "-q")
-        (run / "dcp/adapter_config.json").write_bytes((self.dir / "adapter/adapter_config.json").read_bytes())
+        shardctl("split", self.dir / "training.pt", "-o", run / "fsdp", "--to", "torch-ranks", "--ranks", 2, "-q")  # DTensors.
+        save_zero_3(whole, run / "deepspeed/global_step3")
         wanted = self.merged("--lora", self.dir / "adapter")
-        found = self.merged("--lora", run / "dcp")
-        self.assertTrue(all(torch.equal(found[name], tensor) for name, tensor in wanted.items()))
+        for kind in ("dcp", "fsdp", "deepspeed"):
+            with self.subTest(kind):
+                (run / kind / "adapter_config.json").write_bytes((self.dir / "adapter/adapter_config.json").read_bytes())
+                found = self.merged("--lora", run / kind)
+                self.assertTrue(all(torch.equal(found[name], tensor) for name, tensor in wanted.items()))
 
     def test_refusals(self):
         self.train(Model(), r=4, target_modules=["q_proj"])

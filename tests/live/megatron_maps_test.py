@@ -23,7 +23,7 @@ import python_ranks  # noqa: E402
 from tiny_models import load, logits, tiny  # noqa: E402
 
 python_ranks.PRELOADED += megatron_models.MODULES
-KINDS = ("llama", "llama_tied", "mistral", "qwen2", "qwen3", "mixtral", "qwen2_moe", "qwen3_moe", "deepseek_v3")
+KINDS = ("llama", "llama_tied", "gemma", "mistral", "qwen2", "qwen3", "mixtral", "qwen2_moe", "qwen3_moe", "deepseek_v3")
 SINGLE = ("llama", "qwen2_moe")  # Saved and made once more with singleton_local_shards.
 RANKS = (1, 2)
 VOCABULARY = 96
@@ -81,6 +81,11 @@ def with_other_norms(model):
     return model
 
 
+def norms_of(kind: str) -> list[str]:
+    """Core's own norms are plain. Hugging Face's Gemma has zero-centred ones, so its map needs this number."""
+    return ["--set", "layernorm_1p=0"] if kind == "gemma" else []
+
+
 ARGUMENTS = {"num_layers": 2, "hidden_size": 32, "num_attention_heads": 4, "group_query_attention": True, "num_query_groups": 2,
              "kv_channels": None, "swiglu": True, "apply_layernorm_1p": False, "attention_output_gate": False}
 
@@ -101,7 +106,14 @@ class Arguments(LiveTest):
         self.assertEqual(self.digest(), wanted)
         self.assertEqual(self.digest(kv_channels=8), wanted)
         self.digest(group_query_attention=False, code=2)  # Then the numbers of groups and heads are equal.
-        for refused in ({"apply_layernorm_1p": True}, {"attention_output_gate": True}, {"swiglu": False}):
+        self.assertNotEqual(self.digest(apply_layernorm_1p=True), wanted)
+        with torch.no_grad():
+            for name, tensor in model.named_parameters():
+                if "norm" in name:
+                    tensor.add_(1)
+        model.save_pretrained(self.dir / "more")
+        self.assertEqual(self.digest(apply_layernorm_1p=True), shardctl("digest", self.dir / "more"))
+        for refused in ({"attention_output_gate": True}, {"swiglu": False}):
             self.digest(**refused, code=8)
 
 
@@ -122,7 +134,7 @@ class MegatronMaps(LiveTest):
         for kind in KINDS:
             for ranks in RANKS:
                 name = f"core-{kind}-{ranks}"
-                options = ["--map", f"megatron:{kind.removesuffix('_tied')}", "--hf-ref", self.dir / f"hub-{kind}"]
+                options = ["--map", f"megatron:{kind.removesuffix('_tied')}", "--hf-ref", self.dir / f"hub-{kind}", *norms_of(kind)]
                 shardctl("export", self.dir / name, "-o", self.dir / f"{name}-out", *options)
                 if kind in SINGLE:
                     shardctl("export", self.dir / f"single-{kind}-{ranks}", "-o", self.dir / f"{name}-single", *options)
@@ -143,7 +155,7 @@ class MegatronMaps(LiveTest):
         local = ["--set", "local_spec=1"] if megatron_models.has_experts(self.dir / f"hub-{kind}") else []
         version = "0.18" if megatron_models.writes_common_file() else "0.19"
         shardctl("convert", self.dir / f"hub-{kind}", "-o", made, "--to", "megatron-dist", "--core-version", version, "--to-map",
-                 f"megatron:{kind.removesuffix('_tied')}", *local, *options)
+                 f"megatron:{kind.removesuffix('_tied')}", *local, *norms_of(kind), *options)
 
 
 if __name__ == "__main__":

@@ -41,11 +41,16 @@ def set_parallel() -> None:
         parallel_state.initialize_model_parallel(tensor_model_parallel_size=dist.get_world_size())
 
 
+def gelu(values):
+    return torch.nn.functional.gelu(values, approximate="tanh")
+
+
 def dense_arguments(hf: dict) -> dict:
     kind, heads = hf["model_type"], hf["num_attention_heads"]
     return {"num_layers": hf["num_hidden_layers"], "hidden_size": hf["hidden_size"], "num_attention_heads": heads,
             "num_query_groups": hf["num_key_value_heads"], "kv_channels": hf.get("head_dim") or hf["hidden_size"] // heads,
-            "ffn_hidden_size": hf["intermediate_size"], "gated_linear_unit": True, "activation_func": torch.nn.functional.silu,
+            "ffn_hidden_size": hf["intermediate_size"], "gated_linear_unit": True,
+            "activation_func": gelu if kind == "gemma" else torch.nn.functional.silu,
             "add_bias_linear": False, "add_qkv_bias": kind.startswith("qwen2"), "normalization": "RMSNorm",
             "layernorm_epsilon": hf["rms_norm_eps"], "qk_layernorm": kind.startswith(("qwen3", "deepseek")),
             "tensor_model_parallel_size": dist.get_world_size(), "use_cpu_initialization": True, "hidden_dropout": 0.0,
@@ -107,9 +112,12 @@ def build(folder):
     is_latent = "kv_lora_rank" in hf
     config = MLATransformerConfig(**arguments | latent_arguments(hf)) if is_latent else TransformerConfig(**arguments)
     multiple = 128 * dist.get_world_size()
-    return GPTModel(config, layers_of(config), vocab_size=-(-hf["vocab_size"] // multiple) * multiple, max_sequence_length=64,
-                    position_embedding_type="rope", rotary_base=hf["rope_parameters"]["rope_theta"], parallel_output=False,
-                    share_embeddings_and_output_weights=hf["tie_word_embeddings"]).eval()
+    model = GPTModel(config, layers_of(config), vocab_size=-(-hf["vocab_size"] // multiple) * multiple, max_sequence_length=64,
+                     position_embedding_type="rope", rotary_base=hf["rope_parameters"]["rope_theta"], parallel_output=False,
+                     share_embeddings_and_output_weights=hf["tie_word_embeddings"]).eval()
+    if hf["model_type"] == "gemma":  # Core has no factor for embeddings.
+        model.embedding.register_forward_hook(lambda module, inputs, output: output * hf["hidden_size"] ** 0.5)
+    return model
 
 
 def randomize(model) -> None:

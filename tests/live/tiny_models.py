@@ -18,6 +18,7 @@ MOE = dict(intermediate_size=48, moe_intermediate_size=24, num_experts_per_tok=2
 KINDS = {
     "llama": ("Llama", dict(intermediate_size=48)),
     "llama_tied": ("Llama", dict(intermediate_size=48, tie_word_embeddings=True)),
+    "gemma": ("Gemma", dict(intermediate_size=48, head_dim=8)),
     "mistral": ("Mistral", dict(intermediate_size=48, head_dim=8)),
     "qwen2": ("Qwen2", dict(intermediate_size=48)),
     "qwen3": ("Qwen3", dict(intermediate_size=48, head_dim=8)),

@@ -82,6 +82,10 @@ TEST(MapDocument, RefusesContradictions) {
                            R"("logical": "a", "stored": "b", "drop": true)",
                            R"("match": "a", "beside": "b")",
                            R"("logical": "a", "stored": "b", "beside": "c.{l}")",
+                           R"("logical": "a", "stored": "b", "scale": "1 /")",
+                           R"("logical": "a", "stored": "b", "add": [1])",
+                           R"("alias": "a", "stored": "b", "add": 1)",
+                           R"("match": "a", "drop": true, "scale": 2)",
                            R"("logical": "a.{l}", "stored": "b.{l}", "stack": [{"index": "l"}])"}) {
     EXPECT_EQ(error_of_rule(keys).code(), ErrorCode::kInvalidArgument) << keys;
   }
@@ -107,6 +111,25 @@ TEST(MapDocument, RefusesStatesWithoutTheirKey) {
     const Error error = test::error_of([&] { parse(std::string(R"("rules": [], "states": [)") + state + "]"); });
     EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument) << state;
   }
+}
+
+TEST(MapDocument, ReadsTheArithmeticOfARule) {
+  const MapDocument document = parse(R"J("rules": [{"logical": "a", "stored": "b", "scale": "1 / sqrt(hd)"},
+    {"match": "c", "add": -1.5}, {"match": "d"}], "states": [{"name": "m", "key": "m.{key}", "as": "gradients"}])J");
+  EXPECT_EQ(document.rules[0].arithmetic->scale.text(), "1 / sqrt(hd)");
+  EXPECT_EQ(document.rules[0].arithmetic->add.text(), "0");
+  EXPECT_EQ(document.rules[1].arithmetic->add.evaluate_real({}), -1.5);
+  EXPECT_FALSE(document.rules[2].arithmetic);
+  EXPECT_EQ(document.states[0].values, MapValues::kGradients);
+}
+
+TEST(MapDocument, RefusesArithmeticForStatesAndBuffersThatItDoesNotFit) {
+  const std::string rules = R"("mesh": {"dp": 1}, "rules": [{"id": "n", "logical": "a", "stored": "b", "add": 1}], )";
+  const Error state = test::error_of([&] { parse(rules + R"("states": [{"name": "m", "key": "m.{key}"}])"); });
+  EXPECT_THAT(state.what(), HasSubstr("the state 'm' needs the key 'as'"));
+  const Error flat =
+      test::error_of([&] { parse(rules + R"("flatten": {"axis": "dp", "kind": "zero12", "stored": "f.{group}"})"); });
+  EXPECT_THAT(flat.what(), HasSubstr("rule 'n': scale and add cannot be combined with flatten"));
 }
 
 TEST(MapDocument, RefusesAKeyThatAppearsTwice) {

@@ -46,6 +46,26 @@ TEST(Expression, RefusesWhatIsNotOne) {
   }
 }
 
+double real_value_of(std::string_view text) {
+  return Expression::parse_real(text).evaluate_real(
+      [](std::string_view name) -> std::int64_t { return name == "hd" ? 128 : 3; });
+}
+
+TEST(Expression, OfRealNumbersMayHaveFractionsAndRoots) {
+  EXPECT_EQ(real_value_of("1 / 8"), 0.125);
+  EXPECT_EQ(real_value_of("1 / sqrt(2 * hd) + 0.5"), 0.5625);
+  EXPECT_EQ(real_value_of("1 - x"), -2);
+  EXPECT_EQ(real_value_of("7 // 2 + -7 % 4 + max(1e-1, 25e-1 - 2)"), 3 + 1 + 0.5);
+  EXPECT_EQ(real_value_of("ceil_to(5.5, 4)"), 8);
+  EXPECT_EQ(Expression::of_real(0.25).evaluate_real({}), 0.25);
+}
+
+TEST(Expression, OfRealNumbersIsRefusedIfItIsNotFinite) {
+  for (const char* text : {"1 / (x - 3)", "sqrt(-x)", "1e300 * 1e300", "1e999", "sqrt(1, 2)", "sqrt()", "0x10"}) {
+    EXPECT_EQ(test::error_of([&] { real_value_of(text); }).code(), ErrorCode::kInvalidArgument) << text;
+  }
+}
+
 TEST(Expression, RefusesDeepAndLongTexts) {
   const std::string deep = std::string(100, '(') + "1" + std::string(100, ')');
   EXPECT_THROW(Expression::parse(deep), Error);

@@ -239,5 +239,43 @@ TEST(ResolvedMap, IsRefusedWhereADocumentSaysSo) {
   EXPECT_NO_THROW(map_of(kRefusing, stating("gate", "0")));
 }
 
+/// The numbers for a logical name, as {scale, add}.
+MapFactors factors_of(const ModelMap& map, const std::string& name, std::size_t number = 0) {
+  const auto matches = map.match_logical(name, [](const std::string&) { return true; });
+  return map.factors_of(map.rule(matches.at(number).rule), name, DType::kBfloat16);
+}
+
+TEST(ResolvedMap, ArithmeticFollowsVariablesAndStates) {
+  const std::string keys = R"J("vars": {"hd": 16, "centred": 1}, "rules": [
+    {"logical": "q", "stored": "wq", "scale": "1 / sqrt(hd)", "add": "-centred"}, {"alias": "q", "stored": "again"},
+    {"match": "norm", "add": "-centred"}, {"match": "plain"}], "states": [
+    {"name": "m", "key": "m.{key}", "as": "gradients"}, {"name": "v", "key": "v.{key}", "as": "squared_gradients"},
+    {"name": "w", "key": "w.{key}", "as": "weights"}])J";
+  const ModelMap map = map_of(keys);
+  const MapFactors query{0.25F, -1};
+  EXPECT_EQ(factors_of(map, "q", 0), query);
+  EXPECT_EQ(factors_of(map, "q", 1), query);  // The alias.
+  EXPECT_EQ(factors_of(map, "norm"), (MapFactors{1, -1}));
+  EXPECT_EQ(factors_of(map, "plain"), MapFactors());
+  EXPECT_EQ(factors_of(map, "optimizer.state.q.m"), (MapFactors{4, 0}));
+  EXPECT_EQ(factors_of(map, "optimizer.state.q.v"), (MapFactors{16, 0}));
+  EXPECT_EQ(factors_of(map, "optimizer.state.q.w"), query);
+}
+
+TEST(ResolvedMap, ArithmeticThatIsImpossibleIsRefused) {
+  const std::string keys =
+      R"J("vars": {"x": {"value": 0}}, "rules": [{"id": "n", "match": "n", "scale": "x"}, {"match": "m", "add": "1e39 + y"},
+      {"match": "w", "scale": 2}, {"match": "one", "add": "x"}])J";
+  const ModelMap map = map_of(keys);
+  expect_error(ErrorCode::kInvalidArgument, "cannot map 'n': rule 'n' cannot be used in float32",
+               [&] { factors_of(map, "n"); });
+  expect_error(ErrorCode::kInvalidArgument, "needs a value for 'y'", [&] { factors_of(map, "m"); });
+  const auto of_dtype = [&](std::size_t rule, DType dtype) { return map.factors_of(map.rule(rule), "t", dtype); };
+  for (const DType dtype : {DType::kFloat64, DType::kInt32, DType::kFloat8E4m3fn}) {
+    expect_error(ErrorCode::kUnsupported, "rules[2] computes its values", [&] { of_dtype(2, dtype); });
+    EXPECT_FALSE(of_dtype(3, dtype).changes());  // Adding 0 moves bytes.
+  }
+}
+
 }  // namespace
 }  // namespace shard::test

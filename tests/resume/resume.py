@@ -259,6 +259,32 @@ class Resume(unittest.TestCase):
         self.assertEqual(left(self.out), [])
         self.assertEqual(digest(self.out / "dst"), digest(source))
 
+    def test_an_average_goes_on_only_with_the_same_weights(self) -> None:
+        other = self.out / "other.safetensors"
+        write_safetensors(other, 8, 12 * MIB, seed=3)
+        run("average", self.source, other, "--weights", "0.25,0.75", "-o", self.out / "whole.safetensors", "-q")
+        line = ["average", self.source, other, "-o", self.out / "dst.safetensors", "-j", "1", "-q"]
+        kill_in_the_middle([*line, "--weights", "0.25,0.75"], self.out)
+        for different in (["--weights", "0.75,0.25"], ["--ema", "0.75"], []):
+            self.assertIn("cannot resume", run(*line, *different, "--resume", code=2).stderr)
+        swapped = [line[0], line[2], line[1], *line[3:], "--weights", "0.25,0.75", "--resume"]
+        self.assertIn("cannot resume", run(*swapped, code=2).stderr)
+        self.check_kept(self.resumed([*line, "--weights", "0.25,0.75"]), self.total(), read_for_each=2)
+        self.assertEqual((self.out / "dst.safetensors").read_bytes(), (self.out / "whole.safetensors").read_bytes())
+
+    def test_a_map_that_computes_goes_on_only_with_the_same_numbers(self) -> None:
+        document = self.out / "map.json"
+        document.write_text('{"schema": "shardctl.layout/1", "name": "m", "vars": {"s": 2}, '
+                            '"rules": [{"match": ".*weight", "scale": "s"}, {"match": "bias"}]}')
+        line = self.line("--to-map", document)
+        kill_in_the_middle(line, self.out)
+        document.write_text(document.read_text().replace('"s": 2', '"s": 3'))
+        self.assertIn("cannot resume", run(*line, "--resume", code=2).stderr)
+        document.write_text(document.read_text().replace('"s": 3', '"s": 2'))
+        self.check_kept(self.resumed(line), self.total())
+        run("convert", self.source, "-o", self.out / "whole.safetensors", "--to-map", document, "-q")
+        self.assertEqual(digest(self.out / "dst.safetensors"), digest(self.out / "whole.safetensors"))
+
     def test_nothing_to_resume_begins_anew(self) -> None:
         result = self.resumed(self.line())
         self.assertEqual(result["bytes_kept"], 0)

@@ -333,6 +333,18 @@ AdapterRequest parse_adapter(const std::string& text) {
   return weight ? AdapterRequest{text.substr(0, equals), *weight} : AdapterRequest{text};
 }
 
+void check_requantize(const ReadRequest& read) {
+  if (!read.requantize) return;
+  if (read.adapters.empty()) throw usage("--requantize needs --lora").hint("give the adapter: --lora ADAPTER");
+  if (read.dequantize) {
+    throw usage("--requantize and --dequantize contradict each other")
+        .hint("drop --dequantize to keep the quantized form");
+  }
+  if (!read.map.empty()) {
+    throw usage("--requantize cannot be combined with --map").because("packed codes have no names in the map");
+  }
+}
+
 /// The files that options name, including --config and --log-file, but not SRC and --hf-ref. Built-in maps do not
 /// count.
 std::vector<std::string> named_inputs(const CommonOptions& common, const Request& request) {
@@ -373,6 +385,7 @@ void parse_command_line(const std::vector<std::string>& arguments, Session& sess
   check_paths(session, request);
   request.write.defaults = request.verb->target;
   for (const std::string& word : request.read.lora) request.read.adapters.push_back(parse_adapter(word));
+  check_requantize(request.read);
   request.read.named_inputs = named_inputs(session.common, request);
   if (request.read.ranks_expected && *request.read.ranks_expected < 1) {
     throw usage("--ranks-expected must be at least 1").found(*request.read.ranks_expected);

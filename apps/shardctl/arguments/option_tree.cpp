@@ -127,6 +127,8 @@ void add_lora(CLI::App& app, Request& o) {
       "--lora", o.read.lora, "ADAPTER[=WEIGHT]",
       "merge a LoRA adapter (PEFT's folder, or a checkpoint of one) into the weights of SRC "
       "(diff: of A)");
+  OptionGroup{app, "Source"}.flag("--requantize", o.read.requantize,
+                                  "with --lora on a quantized SRC: pack the changed weights again in its form");
 }
 
 void add_source_layout(CLI::App& app, Request& o) {

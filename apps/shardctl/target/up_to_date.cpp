@@ -24,6 +24,35 @@ std::string lines(std::string_view what, const std::vector<std::string>& values)
   return text;
 }
 
+/// The options that decide the values of computed tensors; empty without them.
+std::string computation_text(const CopyRequest& request) {
+  const ReadRequest& source = request.read;
+  std::string text;
+  if (source.dequantize) text += lines("dequantize", {std::string(dtype_name(*source.dequantize))});
+  if (!source.lora.empty()) text += lines("lora", source.lora);
+  if (source.requantize) text += "requantize\n";
+  const AverageRequest& average = request.averaging;
+  if (!average.factors.empty()) {
+    text += fmt::format("average {} {} {}\n", fmt::join(average.factors, ","), average.dtype, average.optimizer);
+    text += lines("sources", source.paths);
+  }
+  return text;
+}
+
+/// Adds the content of the files that the options for adapters and maps name.
+void add_computation_files(const Session& session, const CopyRequest& request, Hasher& hasher) {
+  const SourceStore& store = source_store(session);
+  for (const AdapterRequest& adapter : request.read.adapters) {
+    hasher.update(source_digest(identify_source(store, files_of_adapter(store, adapter.path))));
+  }
+  for (const std::string& name : {request.read.map, request.write.map}) {
+    if (!name.empty()) hasher.update(open_map(source_place(session), name).text);
+    hasher.update("\n");
+  }
+  const std::string config = find_config(store, request.read.numbers, request.read.paths);
+  if (!config.empty()) hasher.update(source_digest(identify_source(store, {config})));
+}
+
 /// All options that influence the output, line by line.
 std::string options_text(const Session& session, const CopyRequest& request) {
   const ReadRequest& source = request.read;
@@ -32,13 +61,7 @@ std::string options_text(const Session& session, const CopyRequest& request) {
   const SelectionOptions& names = request.select;
   std::string text = lines("texts", {session.command.verb, source.from, target.to, layout.mesh, layout.max_shard_size,
                                      base_name(target.path), source.map, target.map, request.exporting.dtype});
-  if (source.dequantize) text += lines("dequantize", {std::string(dtype_name(*source.dequantize))});
-  if (!source.lora.empty()) text += lines("lora", source.lora);
-  const AverageRequest& average = request.averaging;
-  if (!average.factors.empty()) {
-    text += fmt::format("average {} {} {}\n", fmt::join(average.factors, ","), average.dtype, average.optimizer);
-    text += lines("sources", source.paths);
-  }
+  text += computation_text(request);
   text += fmt::format("opaque {} ranks-expected {}\n", source.opaque_globals, source.ranks_expected.value_or(0));
   for (const FormatChoices* choices : {&source.choices, &target.choices}) {
     for (const auto& [name, word] : *choices) text += lines("choice", {name, word});
@@ -68,17 +91,8 @@ std::string options_digest(const Session& session, const CopyRequest& request, c
     const SourceStore& store = source_store(session);
     hasher.update(source_digest(identify_source(store, reference_files(store, reference))));
   }
-  for (const AdapterRequest& adapter : request.read.adapters) {
-    hasher.update(
-        source_digest(identify_source(source_store(session), files_of_adapter(source_store(session), adapter.path))));
-  }
   if (!beside.empty()) hasher.update(source_digest(identify_source(source_store(session), beside)));
-  for (const std::string& name : {request.read.map, request.write.map}) {
-    if (!name.empty()) hasher.update(open_map(source_place(session), name).text);
-    hasher.update("\n");
-  }
-  const std::string config = find_config(source_store(session), request.read.numbers, request.read.paths);
-  if (!config.empty()) hasher.update(source_digest(identify_source(source_store(session), {config})));
+  add_computation_files(session, request, hasher);
   return hasher.finish_hex();
 }
 
@@ -93,6 +107,16 @@ std::optional<ManifestRequest> manifest_request(const Session& session, const Co
   made.source = identify_source(source_store(session), request.read.paths);
   made.options = options_digest(session, request, beside);
   return made;
+}
+
+std::string computation_digest(const Session& session, const CopyRequest& request) {
+  std::string text = computation_text(request);
+  const bool has_map = !request.read.map.empty() || !request.write.map.empty();
+  if (text.empty() && !has_map) return {};
+  Hasher hasher(HashAlgorithm::kXxh3_128);
+  hasher.update(text + lines("set", request.read.numbers.set));
+  add_computation_files(session, request, hasher);
+  return hasher.finish_hex();
 }
 
 bool has_own_places(const Session& session, const RunRequest& run) {

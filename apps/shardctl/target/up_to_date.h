@@ -19,6 +19,9 @@ namespace shard::app {
 std::optional<ManifestRequest> manifest_request(const Session& session, const CopyRequest& request,
                                                 const std::vector<std::string>& beside);
 
+/// See CopyJob::computation: dequantization, adapters, averages and model maps.
+std::string computation_digest(const Session& session, const CopyRequest& request);
+
 /// Whether each rank writes to its own DST.
 bool has_own_places(const Session& session, const RunRequest& run);
 

@@ -154,6 +154,7 @@ CopyJob make_job(const Session& session, const CopyRequest& request, const CopyV
   job.timeout = timeout_of(request.run);
   job.dry_run = request.write.dry_run;
   job.version = own_version();
+  job.computation = computation_digest(session, request);
   job.resume = request.write.resume;
   job.stop = session.stop;
   job.topology = {.peer_store = session.peer_store, .own_places = has_own_places(session, request.run)};
@@ -214,12 +215,13 @@ void apply_map(const Session& session, const CopyRequest& request, const Selecti
   check_layout_of_map(session, request.write, work.form, map);
   work.to_map = std::make_unique<AppliedMap>(work.source.catalog(), selection, map);
   std::uint32_t first_padding = 0;
+  work.source.reader = with_map_arithmetic(std::move(work.source.reader), work.to_map->computed(), MapUse::kMake);
   if (!work.to_map->paddings().empty()) {
     auto padded = std::make_unique<PaddedReader>(std::move(work.source.reader), work.to_map->paddings());
     first_padding = padded->first_padding();
     work.source.reader = std::move(padded);
-    work.job.reader = work.source.reader.get();
   }
+  work.job.reader = work.source.reader.get();
   work.job.target = mapped_target(*work.to_map, work.layout.layout, work.traits, first_padding);
 }
 

@@ -77,18 +77,36 @@ NameTemplate read_key_template(const std::string& where, const std::string& text
 }
 
 MapState read_state(const JsonPlace& place) {
-  place.check_keys({"name", "key", "dtype"});
+  place.check_keys({"name", "key", "dtype", "as"});
   MapState state{place.at("name").text(), {}, {}, {}};
   const JsonPlace key = place.at("key");
   state.stored = read_key_template(key.where(), key.text());
   state.logical = read_key_template(place.where(), fmt::format("optimizer.state.{{key}}.{}", state.name));
   if (const auto dtype = place.find("dtype")) state.dtype = read_dtype(*dtype);
+  if (const auto as = place.find("as")) {
+    state.values = static_cast<MapValues>(as->word({"weights", "gradients", "squared_gradients"}));
+  }
   return state;
 }
 
 MapRefusal read_refusal(const JsonPlace& place, const MapDocument& document) {
   place.check_keys({"when", "because"});
   return {read_conditions(place.at("when"), document), place.at("because").text()};
+}
+
+/// Checks that each state, and the layout of tensors, fit rules that compute values.
+void check_arithmetic(const MapDocument& document) {
+  const auto rule =
+      std::ranges::find_if(document.rules, [](const MapRule& each) { return each.arithmetic.has_value(); });
+  if (rule == document.rules.end()) return;
+  if (document.flatten) {
+    throw JsonPlace::wrong(rule->where + ": scale and add cannot be combined with flatten");
+  }
+  const auto state = std::ranges::find_if(document.states, [](const MapState& each) { return !each.values; });
+  if (state == document.states.end()) return;
+  throw JsonPlace::wrong(fmt::format("the state '{}' needs the key 'as'", state->name))
+      .because(rule->where + " has scale or add, and optimizer states do not all change like weights")
+      .expected("weights, gradients, squared_gradients");
 }
 
 /// Reads the defaults of the whole document. `replica` replaces the rules' own `reduce`, so this is called after the
@@ -188,6 +206,7 @@ MapDocument parse_map_document(std::string_view text, const std::string& file) t
     check_count(*states, kMaxStates);
     for (const JsonPlace& place : states->items()) document.states.push_back(read_state(place));
   }
+  check_arithmetic(document);
   if (const auto refuse = top.find("refuse")) {
     for (const JsonPlace& place : refuse->items()) document.refusals.push_back(read_refusal(place, document));
   }

@@ -101,6 +101,19 @@ struct MapOn {
 /// The treatment of replicas when they are read.
 enum class ReduceRule : std::uint8_t { kEqual, kFirst };
 
+/// Tensors whose values change with those of a weight that is scaled.
+enum class MapValues : std::uint8_t {
+  kWeights,          ///< They change like the weight.
+  kGradients,        ///< They are divided by the scale, such as first moments. Nothing is added.
+  kSquaredGradients  ///< They are divided by the square of the scale, such as second moments.
+};
+
+/// The stored tensor is the logical one times `scale`, plus `add`.
+struct MapArithmetic {
+  Expression scale{1}, add{};  ///< Real numbers.
+  MapValues values = MapValues::kWeights;
+};
+
 struct MapRule {
   std::string where;                  ///< Used in messages, for example "rule 'qkv'".
   std::vector<NameTemplate> logical;  ///< The names of the segments.
@@ -118,6 +131,7 @@ struct MapRule {
   std::vector<MapStack> stack{};
   std::vector<MapPermute> permute{};  ///< One per segment.
   std::optional<MapBlock> block{};
+  std::optional<MapArithmetic> arithmetic{};  ///< Not with tensors in flat buffers. An alias has that of its tensor.
   ReduceRule reduce = ReduceRule::kEqual;
   std::optional<DType> dtype{};      ///< The dtype of the stored tensor. Written tensors are converted to it; other
                                      ///< dtypes are not read.
@@ -149,8 +163,9 @@ struct MapIndex {
 /// Tensors that belong to each of the model's tensors and have the same layout: moments of an optimizer.
 struct MapState {
   std::string name;
-  NameTemplate logical, stored;  ///< Names with the placeholder {key}, which is the tensor's name.
-  std::optional<DType> dtype{};  ///< See MapRule::dtype. The dtype of the tensor's own rule is not used.
+  NameTemplate logical, stored;       ///< Names with the placeholder {key}, which is the tensor's name.
+  std::optional<DType> dtype{};       ///< See MapRule::dtype. The dtype of the tensor's own rule is not used.
+  std::optional<MapValues> values{};  ///< Required if a rule has arithmetic.
 };
 
 /// A case that the map would convert wrongly, and therefore refuses.

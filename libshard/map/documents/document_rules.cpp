@@ -288,6 +288,20 @@ std::vector<MapStack> read_stack(const JsonPlace& place) {
   return all;
 }
 
+/// Reads `scale` and `add`.
+std::optional<MapArithmetic> read_arithmetic(const JsonPlace& place, const MapRule& rule) {
+  const auto scale = place.find("scale"), add = place.find("add");
+  if (!scale && !add) return std::nullopt;
+  if (rule.is_alias || rule.drops) {
+    throw JsonPlace::wrong(rule.where + (rule.drops ? ": scale and add exclude drop"
+                                                    : ": an alias has the values of its tensor, so no scale or add"));
+  }
+  MapArithmetic arithmetic;
+  if (scale) arithmetic.scale = scale->real_expression();
+  if (add) arithmetic.add = add->real_expression();
+  return arithmetic;
+}
+
 MapBlock read_block(const JsonPlace& place, const MapRule& rule) {
   place.check_keys({"of", "shape"});
   MapBlock block;
@@ -406,8 +420,8 @@ DType read_dtype(const JsonPlace& place) {
 }
 
 MapRule read_rule(const JsonPlace& place, const MapDocument& document, PatternSizes& sizes) {
-  place.check_keys({"id", "logical", "stored", "match", "concat", "shard", "pad", "on", "reduce", "stack", "permute",
-                    "block", "alias", "dtype", "optional", "when", "beside", "drop"});
+  place.check_keys({"id",      "logical", "stored", "match", "concat",   "shard", "pad",    "on",   "reduce", "stack",
+                    "permute", "block",   "alias",  "dtype", "optional", "when",  "beside", "drop", "scale",  "add"});
   MapRule rule;
   rule.where = place.where();
   if (const auto id = place.find("id")) rule.where = fmt::format("rule '{}'", id->text());
@@ -431,6 +445,7 @@ MapRule read_rule(const JsonPlace& place, const MapDocument& document, PatternSi
   }
   // A single permutation applies to every segment.
   rule.permute.resize(segments, rule.permute.size() == 1 ? rule.permute.front() : MapPermute());
+  rule.arithmetic = read_arithmetic(place, rule);
   if (const auto reduce = place.find("reduce")) rule.reduce = read_reduce(*reduce);
   if (const auto dtype = place.find("dtype")) rule.dtype = read_dtype(*dtype);
   const auto optional = place.find("optional");

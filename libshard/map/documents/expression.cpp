@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "libshard/core/error.h"
 #include "libshard/core/parse_number.h"
@@ -29,7 +30,7 @@ std::int64_t floor_div(std::int64_t a, std::int64_t b) { return a / b - (a % b =
 /// A recursive-descent parser with a method for each line of the grammar.
 class ExpressionParser {
  public:
-  explicit ExpressionParser(std::string_view text) : text_(text) { parsed_.text_ = text; }
+  ExpressionParser(std::string_view text, bool is_real) : text_(text), is_real_(is_real) { parsed_.text_ = text; }
 
   Expression run() {
     if (text_.size() > Expression::kMaxText)
@@ -75,7 +76,11 @@ class ExpressionParser {
   void product(int depth) {
     unary(depth);
     for (;;) {
-      const Op op = take("//") ? Op::kDivide : take("*") ? Op::kMultiply : take("%") ? Op::kRemainder : Op::kNumber;
+      const Op op = take("//")              ? Op::kDivide
+                    : take("*")             ? Op::kMultiply
+                    : take("%")             ? Op::kRemainder
+                    : is_real_ && take("/") ? Op::kQuotient
+                                            : Op::kNumber;
       if (op == Op::kNumber) return;
       unary(depth);
       add(op);
@@ -103,10 +108,16 @@ class ExpressionParser {
 
   void number() {
     std::string_view rest = text_.substr(at_);
-    const std::optional<std::int64_t> value = take_number(rest);
-    if (!value) throw wrong("a number is too large");
+    if (is_real_) {
+      const std::optional<double> value = take_number<double>(rest);
+      if (!value) throw wrong("a number is too large");
+      parsed_.steps_.push_back({Op::kReal, 0, *value});
+    } else {
+      const std::optional<std::int64_t> value = take_number(rest);
+      if (!value) throw wrong("a number is too large");
+      parsed_.steps_.push_back({Op::kNumber, *value});
+    }
     at_ = text_.size() - rest.size();
-    parsed_.steps_.push_back({Op::kNumber, *value});
   }
 
   void name(int depth) {
@@ -122,6 +133,11 @@ class ExpressionParser {
   }
 
   void call(std::string_view function, int depth) {
+    if (is_real_ && function == "sqrt") {
+      sum(depth + 1);
+      close();
+      return add(Op::kRoot);
+    }
     const Op op = function == "min"       ? Op::kMin
                   : function == "max"     ? Op::kMax
                   : function == "ceil_to" ? Op::kCeilTo
@@ -137,13 +153,22 @@ class ExpressionParser {
   }
 
   std::string_view text_;
+  bool is_real_;
   std::size_t at_ = 0;
   Expression parsed_;
 };
 
 Expression::Expression(std::int64_t constant) : steps_{{Op::kNumber, constant}}, text_(std::to_string(constant)) {}
 
-Expression Expression::parse(std::string_view text) { return ExpressionParser(text).run(); }
+Expression Expression::of_real(double constant) {
+  Expression expression;
+  expression.steps_ = {{Op::kReal, 0, constant}};
+  expression.text_ = fmt::format("{}", constant);
+  return expression;
+}
+
+Expression Expression::parse(std::string_view text) { return ExpressionParser(text, false).run(); }
+Expression Expression::parse_real(std::string_view text) { return ExpressionParser(text, true).run(); }
 
 std::int64_t Expression::apply(Op op, std::int64_t a, std::int64_t b) const {
   const auto wrong = [&](std::string_view why) {
@@ -185,6 +210,44 @@ std::int64_t Expression::evaluate(const std::function<std::int64_t(std::string_v
       const std::int64_t b = stack.back();
       stack.pop_back();
       stack.back() = apply(step.op, stack.back(), b);
+    }
+  }
+  return stack.empty() ? 0 : stack.back();
+}
+
+double Expression::apply_real(Op op, double a, double b) const {
+  double result = 0;
+  if (op == Op::kAdd) result = a + b;
+  if (op == Op::kSubtract) result = a - b;
+  if (op == Op::kMultiply) result = a * b;
+  if (op == Op::kQuotient) result = a / b;
+  if (op == Op::kDivide) result = std::floor(a / b);
+  if (op == Op::kRemainder) result = a - b * std::floor(a / b);
+  if (op == Op::kMin) result = std::min(a, b);
+  if (op == Op::kMax) result = std::max(a, b);
+  if (op == Op::kCeilTo) result = std::ceil(a / b) * b;
+  if (op == Op::kRoot) result = std::sqrt(a);
+  if (std::isfinite(result)) return result;
+  throw Error(ErrorCode::kInvalidArgument, fmt::format("cannot evaluate '{}'", text_)).because("it is not finite");
+}
+
+double Expression::evaluate_real(const std::function<std::int64_t(std::string_view name)>& number_of) const {
+  std::vector<double> stack;  // As in `evaluate`.
+  for (const Step& step : steps_) {
+    if (step.op == Op::kNumber) {
+      stack.push_back(static_cast<double>(step.number));
+    } else if (step.op == Op::kReal) {
+      stack.push_back(step.real);
+    } else if (step.op == Op::kName) {
+      stack.push_back(static_cast<double>(number_of(names_[static_cast<std::size_t>(step.number)])));
+    } else if (step.op == Op::kNegate) {
+      stack.back() = -stack.back();
+    } else if (step.op == Op::kRoot) {
+      stack.back() = apply_real(step.op, stack.back(), 0);
+    } else {
+      const double b = stack.back();
+      stack.pop_back();
+      stack.back() = apply_real(step.op, stack.back(), b);
     }
   }
   return stack.empty() ? 0 : stack.back();

@@ -6,6 +6,9 @@
 ///
 /// Functions: min and max of one or more numbers, ceil_to(n, step) with a positive step. `//` and `%` round down, as in
 /// Python.
+///
+/// An expression of real numbers, such as `1 / sqrt(head_dim)`, may also have `/`, the function sqrt of one number, and
+/// numbers with a fraction.
 #pragma once
 
 #include <cstdint>
@@ -24,12 +27,18 @@ class Expression {
 
   Expression() = default;
   explicit Expression(std::int64_t constant);
+  static Expression of_real(double constant);
   /// \throws Error kInvalidArgument  the text is not an expression, or is too long or too deeply nested.
   static Expression parse(std::string_view text);
+  /// Does the same for an expression of real numbers, which only evaluate_real can evaluate.
+  static Expression parse_real(std::string_view text);
 
   /// Evaluates the expression. `number_of` returns the number of a name; it may throw.
   /// \throws Error kInvalidArgument  a division by 0, or a number past 63 bits.
   std::int64_t evaluate(const std::function<std::int64_t(std::string_view name)>& number_of) const;
+  /// Evaluates an expression of either kind in double, where `//` and `%` round down as well.
+  /// \throws Error kInvalidArgument  the number, or one on the way, is not finite.
+  double evaluate_real(const std::function<std::int64_t(std::string_view name)>& number_of) const;
   const std::string& text() const { return text_; }
 
  private:
@@ -45,13 +54,18 @@ class Expression {
     kRemainder,
     kMin,
     kMax,
-    kCeilTo
+    kCeilTo,
+    kReal,
+    kQuotient,
+    kRoot
   };
   struct Step {
     Op op;
     std::int64_t number = 0;  ///< The constant; for a name, its index in `names_`.
+    double real = 0;          ///< For kReal: the constant.
   };
   std::int64_t apply(Op op, std::int64_t a, std::int64_t b) const;
+  double apply_real(Op op, double a, double b) const;
 
   std::vector<Step> steps_;  ///< In postfix order.
   std::vector<std::string> names_;

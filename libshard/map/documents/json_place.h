@@ -94,6 +94,16 @@ class JsonPlace {
       throw wrong(fmt::format("{}: {}", where_, error.what())).because(error.why());
     }
   }
+  /// Reads a number, or a text that is an expression of real numbers.
+  Expression real_expression() const {
+    if (value_->is_number()) return Expression::of_real(value_->get<double>());
+    if (!value_->is_string()) throw not_a("a number or an expression");
+    try {
+      return Expression::parse_real(value_->get<std::string>());
+    } catch (const Error& error) {
+      throw wrong(fmt::format("{}: {}", where_, error.what())).because(error.why());
+    }
+  }
   /// Reads one of these words. \returns its index.
   std::size_t word(std::initializer_list<std::string_view> words) const {
     const std::string given = text();

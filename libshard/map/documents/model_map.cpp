@@ -5,6 +5,7 @@
 #include <re2/re2.h>
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "libshard/catalog/layouts/placement.h"
@@ -170,6 +171,27 @@ std::vector<std::int64_t> ModelMap::coordinate_of(std::int64_t rank) const {
   std::vector<std::int64_t> coordinate(mesh_.size());
   set_index<std::int64_t>(coordinate, mesh_, rank);
   return coordinate;
+}
+
+MapFactors ModelMap::factors_of(const MapRule& rule, std::string_view tensor, DType dtype) const {
+  if (!rule.arithmetic) return {};
+  const MapArithmetic& arithmetic = *rule.arithmetic;
+  const double scale = variables_.evaluate_real(arithmetic.scale), add = variables_.evaluate_real(arithmetic.add);
+  MapFactors factors{static_cast<float>(scale), static_cast<float>(add)};
+  if (arithmetic.values == MapValues::kGradients) factors = {static_cast<float>(1 / scale), 0};
+  if (arithmetic.values == MapValues::kSquaredGradients) factors = {static_cast<float>(1 / scale / scale), 0};
+  if (!std::isnormal(factors.scale) || !std::isfinite(factors.add)) {
+    throw wrong(fmt::format("cannot map '{}': {} cannot be used in float32", tensor, rule.where))
+        .of_tensor(tensor)
+        .expected("a scale that is not 0, and finite numbers")
+        .found(fmt::format("scale {}, add {}", scale, add));
+  }
+  if (!factors.changes()) return {};
+  if (dtype == DType::kFloat32 || dtype == DType::kFloat16 || dtype == DType::kBfloat16) return factors;
+  throw Error(ErrorCode::kUnsupported, fmt::format("cannot map '{}': {} computes its values", tensor, rule.where))
+      .of_tensor(tensor)
+      .expected("float32, float16 or bfloat16")
+      .found(dtype_name(dtype));
 }
 
 /// A name with a number outside an index's range is not a name of the rule; a different rule may match it.

@@ -22,6 +22,20 @@ struct NameMatch {
                                     ///< itself.
 };
 
+/// stored = logical * scale + add.
+struct MapFactors {
+  float scale = 1, add = 0;
+
+  bool changes() const { return scale != 1 || add != 0; }
+  friend bool operator==(const MapFactors&, const MapFactors&) = default;
+};
+
+/// A tensor of a catalog whose values a map computes.
+struct MapComputed {
+  std::uint32_t tensor = 0;
+  MapFactors factors;
+};
+
 /// Threads: any may look up a name.
 class ModelMap {
  public:
@@ -40,6 +54,11 @@ class ModelMap {
   const std::vector<std::int64_t>& mesh() const { return mesh_; }
   std::int64_t ranks() const { return ranks_; }  ///< The number of ranks in the mesh; 1 without one.
   std::vector<std::int64_t> coordinate_of(std::int64_t rank) const;
+
+  /// The arithmetic of a rule for a tensor of `dtype`.
+  /// \throws Error kInvalidArgument  a missing variable; the scale is 0, or a number is too large
+  /// \throws Error kUnsupported      the rule changes values, and the dtype is not float32, float16 or bfloat16
+  MapFactors factors_of(const MapRule& rule, std::string_view tensor, DType dtype) const;
 
   /// Whether a rule applies with the known variables.
   bool counts(const MapRule& rule) const { return variables_.allow(rule.when); }

@@ -243,6 +243,10 @@ std::int64_t MapVariables::evaluate(const Expression& expression) const {
   return expression.evaluate([this](std::string_view name) { return number(name); });
 }
 
+double MapVariables::evaluate_real(const Expression& expression) const {
+  return expression.evaluate_real([this](std::string_view name) { return number(name); });
+}
+
 std::optional<std::int64_t> MapVariables::evaluate_known(const Expression& expression) const {
   try {
     return evaluate(expression);

@@ -55,6 +55,8 @@ class MapVariables {
   std::int64_t evaluate(const Expression& expression) const;
   /// Does the same, but returns nothing if it cannot be evaluated.
   std::optional<std::int64_t> evaluate_known(const Expression& expression) const;
+  /// Evaluates an expression of real numbers.
+  double evaluate_real(const Expression& expression) const;
   /// Evaluates it with these variables and `n`.
   std::int64_t evaluate(const Expression& expression, std::int64_t n) const;
   /// Adds a variable for the size of an axis.

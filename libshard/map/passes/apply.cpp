@@ -117,6 +117,8 @@ class Applying {
       if (made_.entries_[selected].is_dropped) break;
       use_.add(match.rule);
       set_dtype(selected, map_.rule(match.rule));
+      made_.entries_[selected].factors = map_.factors_of(map_.rule(match.rule), given_.tensors[selected].name,
+                                                         source_.tensors[given_.tensors[selected].source].dtype);
       auto [values, stack] = names_.values_of_logical(match);
       const auto [index, is_new] =
           group_of_.try_emplace(GroupKey{match.rule, values}, static_cast<std::uint32_t>(groups_.size()));
@@ -390,6 +392,14 @@ class Applying {
 
 AppliedMap::AppliedMap(const Catalog& source, const Selection& selection, const ModelMap& map, bool flat_only) {
   Applying(source, selection, map, flat_only, *this).run();
+}
+
+std::vector<MapComputed> AppliedMap::computed() const {
+  std::vector<MapComputed> all;
+  for (const Entry& entry : entries_) {
+    if (!entry.is_padding && !entry.is_dropped && entry.factors.changes()) all.push_back({entry.source, entry.factors});
+  }
+  return all;
 }
 
 Catalog AppliedMap::ranked_target(std::string_view format, std::int64_t max_file_bytes) const {

@@ -41,6 +41,9 @@ class AppliedMap {
   /// The tensors that must follow the source's own tensors before the plan is made.
   const std::vector<PaddingTensor>& paddings() const { return paddings_; }
 
+  /// The source's tensors whose values the map changes. \pre the reader of the plan computes them
+  std::vector<MapComputed> computed() const;
+
   /// The number of ranks in the map's mesh. If there are several, stored() has a separate entry per rank and tensor,
   /// and only ranked_target can lay it out.
   std::int64_t ranks() const { return ranks_; }
@@ -68,6 +71,7 @@ class AppliedMap {
     std::uint32_t source = 0;  ///< The index in the source catalog. For padding, its number.
     bool is_padding = false, is_dropped = false;
     bool is_compared = true;  ///< Whether reading compares its replicas, or the padding with zeros.
+    MapFactors factors{};
     std::vector<MapLink> links{};
   };
 

@@ -227,7 +227,11 @@ class Undoing {
           .expected(dtype_name(*rule.dtype))
           .found(dtype_name(tensor.dtype));
     }
-    if (!rule.match.empty() && !has_mesh() && is_plain(rule)) return copy(index), true;
+    if (!rule.match.empty() && !has_mesh() && is_plain(rule)) {
+      copy(index);
+      made_.entries_.back().factors = map_.factors_of(rule, tensor.name, tensor.dtype);
+      return true;
+    }
     // A tensor without a rank is equal on all ranks.
     const std::int64_t first = has_mesh() ? std::max(tensor.rank, 0) : 0;
     const std::int64_t end = has_mesh() && tensor.rank < 0 ? map_.ranks() : first + 1;
@@ -328,6 +332,7 @@ class Undoing {
         entry.rank = group.rank;
         entry.is_alias = rule.is_alias;
         entry.compares_replicas = rule.reduce == ReduceRule::kEqual;
+        entry.factors = map_.factors_of(rule, model.name, model.dtype);
         if (entry.name == model.name) entry.path = model.path;
         made_.entries_.push_back(std::move(entry));
       }
@@ -511,6 +516,14 @@ void UndoneMap::refresh(const Catalog& stored, std::span<const std::uint32_t> te
     append_linked(targets_in(stored), entries_[index].links, *arena_, chunks);
     std::ranges::copy(chunks, logical.chunks.begin() + tensor.first_chunk);
   }
+}
+
+std::vector<MapComputed> UndoneMap::computed() const {
+  std::vector<MapComputed> all;
+  for (std::uint32_t i = 0; i < entries_.size(); ++i) {
+    if (entries_[i].factors.changes()) all.push_back({i, entries_[i].factors});
+  }
+  return all;
 }
 
 std::vector<std::uint32_t> UndoneMap::stored_of(std::span<const std::uint32_t> tensors) const {

@@ -48,6 +48,8 @@ class UndoneMap {
   std::vector<std::uint32_t> stored_of(const Padding& padding) const;
   /// The chunks of a padding, as views of storages. Dims are allocated in `arena`.
   std::vector<Chunk> chunks_of(const Catalog& stored, const Padding& padding, Arena& arena) const;
+  /// The logical tensors whose values the map changes. The catalog's bytes are those of the stored ones.
+  std::vector<MapComputed> computed() const;
   const std::vector<std::string>& warnings() const { return warnings_; }
   /// Names that no rule matched: those that were skipped, and the number of those that are copied unchanged.
   const std::vector<std::string>& left_out() const { return left_out_; }
@@ -64,6 +66,7 @@ class UndoneMap {
     std::int32_t rank = -1;
     bool is_alias = false;
     bool compares_replicas = true;
+    MapFactors factors{};
     std::vector<MapLink> links;
   };
   LinkTargets targets_in(const Catalog& stored) const;

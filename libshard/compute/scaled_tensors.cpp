@@ -1,0 +1,45 @@
+#include "libshard/compute/scaled_tensors.h"
+
+#include <utility>
+#include <vector>
+
+#include "libshard/compute/computed_reader.h"
+#include "libshard/core/box.h"
+
+namespace shard {
+
+namespace {
+
+/// WeightedSum adds the constant first, which gives the same number: value * scale + add.
+WeightedSum sum_of(const ScaledTensor& scaled) {
+  WeightedSum sum;
+  const auto leaf = std::make_shared<TensorExpression>(TensorExpression{Leaf{.tensor = scaled.tensor}});
+  sum.terms.push_back({scaled.is_inverse ? 1 : scaled.scale, leaf});
+  sum.constant = scaled.is_inverse ? -scaled.add : scaled.add;
+  if (scaled.is_inverse) sum.divisor = scaled.scale;
+  return sum;
+}
+
+}  // namespace
+
+std::unique_ptr<Reader> with_scaled_tensors(std::unique_ptr<Reader> inner, std::span<const ScaledTensor> tensors,
+                                            std::optional<DType> dtype) {
+  Computation computation;
+  for (const ScaledTensor& scaled : tensors) {
+    const Tensor& tensor = inner->catalog().tensors[scaled.tensor];
+    Formula formula;
+    formula.name = tensor.name;
+    formula.dtype = dtype.value_or(tensor.dtype);
+    formula.shape.assign(tensor.shape.begin(), tensor.shape.end());
+    formula.strides.resize(formula.shape.size());
+    row_major_strides(formula.shape, formula.strides);
+    formula.value = {sum_of(scaled)};
+    computation.formulas.push_back(std::move(formula));
+    computation.dropped.push_back(scaled.tensor);
+  }
+  std::vector<std::unique_ptr<Reader>> readers;
+  readers.push_back(std::move(inner));
+  return std::make_unique<ComputedReader>(std::move(readers), std::move(computation));
+}
+
+}  // namespace shard

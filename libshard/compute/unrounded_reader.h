@@ -1,0 +1,38 @@
+/// \file
+/// UnroundedReader: the values of computed tensors before they are rounded, for further arithmetic. Inside
+/// libshard/compute only.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "libshard/checkpoint/reader.h"
+#include "libshard/compute/computed_reader.h"
+
+namespace shard {
+
+/// A view of a reader in which tensors of computed storages are float32. Its catalog lists no files; their numbers are
+/// those of `base`. Ownership: refers to both readers. Threads: as `base`.
+class UnroundedReader final : public Reader {
+ public:
+  /// \param computed  the reader whose storages those of `base` are, such as `base` itself, or the reader under a map
+  UnroundedReader(Reader& base, const ComputedReader& computed);
+
+  /// Whether all elements of a tensor are computed, so that this reader has other values than `base`.
+  bool has(std::uint32_t tensor) const { return is_computed_[tensor]; }
+  const Catalog& catalog() const override { return catalog_; }
+  void locate(std::span<const std::uint32_t> tensors) override;
+  std::shared_ptr<const RandomReader> file(std::uint32_t index) const override { return base_.file(index); }
+  std::shared_ptr<const RandomReader> bytes_of(std::uint32_t storage) const override;
+
+ private:
+  void take_stored();
+
+  Reader& base_;
+  const ComputedReader& computed_;
+  Catalog catalog_;
+  std::vector<bool> is_computed_;  ///< By tensor.
+};
+
+}  // namespace shard

@@ -1,0 +1,68 @@
+#include "libshard/compute/scaled_tensors.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstring>
+
+#include "libshard/exec/small_float.h"
+#include "tests/compute/stored.h"
+
+namespace shard {
+namespace {
+
+constexpr std::array kNumbers{0.5F, 1.0F, 1.0078125F, -3.25F, 0.0F, 100.0F};
+
+test::Stored stored_norms() {
+  std::vector<std::uint16_t> codes;
+  for (const float number : kNumbers) codes.push_back(static_cast<std::uint16_t>(Bfloat16::encode(number)));
+  test::Stored stored;
+  stored.add("a.norm", DType::kBfloat16, {6}, codes).add("b.other", DType::kBfloat16, {6}, codes);
+  stored.add("c.norm", DType::kFloat32, {2, 3}, std::vector<float>(kNumbers.begin(), kNumbers.end()));
+  return stored;
+}
+
+std::vector<float> floats(const test::Bytes& bytes) {
+  std::vector<float> values(bytes.size() / sizeof(float));
+  std::memcpy(values.data(), bytes.data(), bytes.size());
+  return values;
+}
+
+TEST(ScaledTensors, AreMultipliedThenAddedToAndRoundedOnce) {
+  test::Stored stored = stored_norms();
+  const auto reader = with_scaled_tensors(
+      stored.reader(), std::array{ScaledTensor{.tensor = 0, .scale = 3, .add = -1}, ScaledTensor{.tensor = 2, .add = 1}},
+      std::nullopt);
+  const std::vector<float> of_a = test::read_bfloat16(*reader, "a.norm"), of_b = test::read_bfloat16(*reader, "b.other");
+  const std::vector<float> of_c = floats(test::read_tensor(*reader, "c.norm"));
+  for (std::size_t i = 0; i < kNumbers.size(); ++i) {
+    EXPECT_EQ(of_a[i], test::rounded(kNumbers[i] * 3 - 1));
+    EXPECT_EQ(of_b[i], kNumbers[i]);
+    EXPECT_EQ(of_c[i], kNumbers[i] + 1);
+  }
+}
+
+TEST(ScaledTensors, TheInverseSubtractsThenDivides) {
+  test::Stored stored = stored_norms();
+  const auto reader = with_scaled_tensors(
+      stored.reader(), std::array{ScaledTensor{.tensor = 2, .scale = 3, .add = -1, .is_inverse = true}}, std::nullopt);
+  const std::vector<float> found = floats(test::read_tensor(*reader, "c.norm"));
+  for (std::size_t i = 0; i < kNumbers.size(); ++i) EXPECT_EQ(found[i], (kNumbers[i] + 1) / 3);
+}
+
+TEST(ScaledTensors, KeepTheirIndicesAndMayBeFloat32) {
+  test::Stored stored = stored_norms();
+  auto inner = stored.reader();
+  std::vector<std::string> names;
+  for (const Tensor& tensor : inner->catalog().tensors) names.emplace_back(tensor.name);
+  const auto reader =
+      with_scaled_tensors(std::move(inner), std::array{ScaledTensor{.tensor = 1, .scale = 0.1F}}, DType::kFloat32);
+  ASSERT_EQ(reader->catalog().tensors.size(), names.size());
+  for (std::size_t i = 0; i < names.size(); ++i) EXPECT_EQ(reader->catalog().tensors[i].name, names[i]);
+  EXPECT_EQ(reader->catalog().tensors[1].dtype, DType::kFloat32);
+  const std::vector<float> found = floats(test::read_tensor(*reader, "b.other"));
+  for (std::size_t i = 0; i < kNumbers.size(); ++i) EXPECT_EQ(found[i], kNumbers[i] * 0.1F);
+}
+
+}  // namespace
+}  // namespace shard
