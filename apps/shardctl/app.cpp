@@ -61,12 +61,21 @@ bool reads_urls(const Request& request) {
          is_url(request.read.numbers.hf_ref);
 }
 
-/// Gives a part of --max-memory to the blocks of URLs.
-void divide_memory(Session& session) {
-  const std::int64_t all = max_memory_bytes(session);
+/// Gives parts of --max-memory to the blocks of URLs that are read, and half of it to uploads.
+void divide_memory(Session& session, const Request& request) {
+  const bool writes_url = is_url(request.write.path);
+  if (!writes_url && !reads_urls(request)) return;
+  std::int64_t all = max_memory_bytes(session);
   StoreOptions& stores = session.common.stores;
-  stores.memory_bytes = url_memory_bytes(all, stores.connections, worker_count(session));
-  session.common.max_memory = std::to_string(all - stores.memory_bytes);
+  if (writes_url) {
+    stores.upload_bytes = all / 2;
+    all -= stores.upload_bytes;
+  }
+  if (reads_urls(request)) {
+    stores.memory_bytes = url_memory_bytes(all, stores.connections, worker_count(session));
+    all -= stores.memory_bytes;
+  }
+  session.common.max_memory = std::to_string(all);
 }
 
 /// The store of a session's paths.
@@ -121,8 +130,10 @@ int run_alone(Session& session, const Request& request) {
   const StoppableStore store(urls, [&session] { return session.stop.stop_requested(); });
   const WatchedStore watched(store);
   session.watched = &watched;
+  session.urls = &store;
   const int code = run_verb(session, request);
   session.watched = nullptr;
+  session.urls = nullptr;
   return code;
 }
 
@@ -150,6 +161,7 @@ int run_as_rank(const Session& session, const Request& request, Group& group) {
               .group = &group,
               .peer_store = parts ? &*parts : nullptr,
               .watched = &watched,
+              .urls = &store,
               .common = session.common,
               .command = session.command,
               .launch = session.launch,
@@ -186,6 +198,7 @@ int run_local_ranks(Session& session, const Request& request) {
   session.ranks_here = ranks;
   session.common.max_memory = memory_of_rank(session, request.run);
   session.common.stores.memory_bytes /= ranks;
+  session.common.stores.upload_bytes /= ranks;
   std::vector<int> codes(static_cast<std::size_t>(ranks));
   run_as_threads(ranks, [&](Group& group) {
     group.set_timeout(timeout_of(request.run));
@@ -223,7 +236,7 @@ int run(const std::vector<std::string>& arguments, Session& session) {
   try {
     expect_launch(session);
     parse_command_line(arguments, session, request);
-    if (reads_urls(request)) divide_memory(session);
+    divide_memory(session, request);
     if (!has_ranks(request)) return run_alone(session, request);
     if (request.run.local_ranks > 0) return run_local_ranks(session, request);
     return run_launched(session, request);

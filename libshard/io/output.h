@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -22,12 +23,20 @@ namespace shard {
 /// The suffix of a file's companion. A stale companion of a different file is never left next to a new file.
 inline constexpr std::string_view kCompanionSuffix = ".manifest.json";
 
+/// The size of the blocks that OutputFile::on_block receives.
+inline constexpr std::int64_t kOutputBlock = 4 << 20;
+
 struct OutputFile {
   std::string path;  ///< Relative to the output, with parts separated by '/'.
   std::int64_t bytes = 0;
   /// The companion of an output that is a single file: it is stored next to the file, and its name is the file's name
   /// followed by `path`.
   bool is_beside = false;
+  /// Whether the root's own part creates it, in the same process. A store may then keep a small one until the commit.
+  bool is_roots = false;
+  /// With OutputTraits::passes_blocks: receives each block of kOutputBlock bytes (the last one may be shorter) once,
+  /// when all its bytes are written. Any thread calls it. May be empty.
+  std::function<void(std::int64_t block, std::span<const std::byte> bytes)> on_block{};
 };
 
 /// A small file next to the output, not part of the commit. It contains the data that a later run needs to resume this
@@ -47,6 +56,9 @@ class OutputPart {
   virtual FileWriter& create(const OutputFile& file) = 0;
   /// Opens a file that a different rank, its owner, has created. \throws Error kResource
   virtual FileWriter& open(const std::string& path) = 0;
+  /// With OutputTraits::passes_blocks: passes the blocks that are not passed yet. Bytes that were never written are
+  /// zeros. \pre the files with an on_block are completely written \throws Error kResource
+  virtual void pass_blocks() {}
   /// Makes all writes through this part durable, and closes its files. \throws Error kResource
   virtual void finish() = 0;
   /// Creates a note. Null if outputs cannot be resumed. \throws Error kResource, kExists
@@ -59,7 +71,9 @@ class OutputPart {
 class LeftOutput {
  public:
   virtual ~LeftOutput() = default;
-  virtual const std::vector<OutputNote>& notes() const = 0;  ///< At least one; sorted by name.
+  virtual const std::vector<OutputNote>& notes() const = 0;  ///< At least one, unless it compares; sorted by name.
+  /// Whether the output itself compares what it is given with what is written, so that no journal is needed.
+  virtual bool compares_content() const { return false; }
 };
 
 /// The root's handle on a begun output. Threads: one.
@@ -82,10 +96,18 @@ class Output {
   virtual void leave() noexcept { abort(); }
 };
 
+/// Properties of a kind of output that a job must respect.
+struct OutputTraits {
+  bool whole_files = false;    ///< Only its owner writes to a file, and OutputPart::open is not available.
+  bool passes_blocks = false;  ///< Written bytes cannot be read back. OutputFile::on_block receives them instead.
+  bool has_notes = true;       ///< OutputPart::create_note is available.
+};
+
 /// Creates and finds the output at one destination. Every rank has its own object for the same destination.
 class OutputStore {
  public:
   virtual ~OutputStore() = default;
+  virtual OutputTraits traits() const { return {}; }
   /// Free space in bytes; INT64_MAX if unknown.
   virtual std::int64_t free_bytes() const = 0;
   /// Equal for ranks whose outputs are stored in the same place.

@@ -76,7 +76,8 @@ Left find_left(OutputStore& store, Group& group, const CopyJob& job, const Outpu
     if (left.output != nullptr) own = heads_of(left.output->notes());
   });
   left.heads = read_heads(all_gather(group, own));
-  if (left.heads.empty()) left.output.reset();  // Without a journal, the output cannot be resumed.
+  const bool needs_journal = left.output != nullptr && !left.output->compares_content();
+  if (left.heads.empty() && needs_journal) left.output.reset();  // Without a journal, it cannot be resumed.
   return left;
 }
 
@@ -222,7 +223,7 @@ Plan plan_for(const CopyJob& job, const PreparedCopy& prepared, int rank, const 
                       .checksums = prepared.writer->needs_checksums()};
   std::vector<int> readers;
   std::vector<std::uint8_t> own_files;
-  if (job.topology.own_places) {
+  if (job.topology.fills_own_files()) {
     for (const int owner : prepared.owners) own_files.push_back(owner == rank ? 1 : 0);
     options.own_files = own_files;
     if (job.topology.peer_store != nullptr) options.choose_replica = replica_choice(source, *prepared.holders, rank);
@@ -351,6 +352,7 @@ TargetMaker mapped_target(const AppliedMap& map, Layout layout, FormatTraits tra
 CopyResult run_copy_job(OutputStore& output, Group& group, CopyJob job, Progress& progress,
                         const std::function<void(const CopyResult&)>& on_plan) {
   const int threads = from_rank_zero(group, job.threads);  // Tiles depend on the number of threads.
+  job.topology.whole_files = output.traits().whole_files && group.size() > 1;
   std::int64_t memory_bytes = job.max_memory_bytes;
   if (job.device != nullptr) {
     collective_step(group, {.stop = job.stop}, [&](const std::stop_token&) { memory_bytes = own_memory(job); });
@@ -368,7 +370,7 @@ CopyResult run_copy_job(OutputStore& output, Group& group, CopyJob job, Progress
         notify(job, "plan");
         grid = grid_of(left, {threads, memory_bytes});
         prepared = prepare(job, group, grid, memory_bytes);
-        if (left.is_found() || keeps_journal(job, prepared.plan)) {
+        if (left.is_found() || (output.traits().has_notes && keeps_journal(job, prepared.plan))) {
           const std::string files = name_files(prepared.target.files) + (prepared.manifest ? ", a manifest" : "");
           prepared.journal = make_head(prepared, files, fingerprint(prepared, source, true), job, group, grid);
         }

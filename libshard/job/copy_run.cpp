@@ -186,10 +186,13 @@ void CopyRun::begin() {
     std::vector<OutputFile> files;
     for (std::size_t i = 0; i < prepared_.target.files.size(); ++i) {
       const File& file = prepared_.target.files[i];
-      if (places_.root(prepared_.owners[i]) == group_.rank()) files.push_back({file.path, file.bytes});
+      if (places_.root(prepared_.owners[i]) == group_.rank()) {
+        files.push_back({file.path, file.bytes, false, prepared_.owners[i] == group_.rank()});
+      }
     }
     const bool has_manifest = manifest_ && places_.root(prepared_.manifest_owner) == group_.rank();
     if (has_manifest) files.push_back(manifest_output());
+    if (has_manifest) files.back().is_roots = prepared_.manifest_owner == group_.rank();
     // Every place receives its folder. A single file is stored only at its owner's place, and an old file must not
     // remain at the others.
     const bool is_folder = prepared_.writer->is_folder();
@@ -202,7 +205,7 @@ void CopyRun::begin() {
     if (part_ != nullptr && prepared_.journal) open_journal();
     begin_own_files(stop);
   });
-  if (group_.size() == 1 || !places_.is_one) return;
+  if (group_.size() == 1 || !places_.is_one || job_.topology.whole_files) return;
   collective_step(group_, {.stop = job_.stop}, [&](const std::stop_token&) { open_others(); });
 }
 
@@ -233,11 +236,19 @@ void CopyRun::begin_own_files(const std::stop_token& stop) {
   files_.resize(files.size());
   for (std::uint32_t i = 0; i < files.size(); ++i) {
     check_stop(stop);
-    if (is_own(i)) files_[i] = &hashed(i, part_->create({files[i].path, files[i].bytes}));
+    if (is_own(i)) files_[i] = &create_own(i);
   }
   if (manifest_ && prepared_.manifest_owner == group_.rank()) manifest_writer_ = &part_->create(manifest_output());
   for_each_own_file(
       stop, [&](std::uint32_t file, FileWriter& to) { prepared_.writer->begin_file(prepared_.target, file, to); });
+}
+
+FileWriter& CopyRun::create_own(std::uint32_t file) {
+  const File& made = prepared_.target.files[file];
+  OutputFile output{made.path, made.bytes};
+  if (!store_.traits().passes_blocks) return hashed(file, part_->create(output));
+  if (manifest_) output.on_block = manifest_->block_sink(file);
+  return part_->create(output);
 }
 
 FileWriter& CopyRun::hashed(std::uint32_t file, FileWriter& to) {
@@ -357,6 +368,7 @@ void CopyRun::finish() {
       prepared_.writer->finish_file(prepared_.target, file, *checksums_, to);
     });
     if (!manifest_ && part_ != nullptr) part_->finish();
+    if (manifest_ && part_ != nullptr) part_->pass_blocks();
     if (manifest_ && group_.size() > 1) sync_others();
   });
 }

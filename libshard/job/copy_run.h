@@ -60,6 +60,7 @@ class CopyRun {
   OutputFile manifest_output() const;
   void open_journal();
   void begin_own_files(const std::stop_token& stop);
+  FileWriter& create_own(std::uint32_t file);
   void open_others();
   FileWriter& hashed(std::uint32_t file, FileWriter& to);
   void copy();

@@ -86,6 +86,15 @@ FileWriter& ManifestRun::hashing(std::uint32_t file, FileWriter& to) {
   return *writers_.back();
 }
 
+std::function<void(std::int64_t, std::span<const std::byte>)> ManifestRun::block_sink(std::uint32_t file) {
+  return [&hashes = hashes_of(file), algorithm = request_.algorithm](std::int64_t block,
+                                                                     std::span<const std::byte> bytes) {
+    Hasher hasher(algorithm);
+    hasher.update(bytes);
+    hashes.set(block, hasher.finish_hex());
+  };
+}
+
 /// The blocks that this rank hashed while it wrote, for rank 0.
 Bytes ManifestRun::known_blocks() const {
   WireWriter known;

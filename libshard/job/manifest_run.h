@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <stop_token>
@@ -31,6 +32,8 @@ class ManifestRun {
 
   /// A writer that also hashes. Ownership: this object owns it; `to` must outlive its use.
   FileWriter& hashing(std::uint32_t file, FileWriter& to);
+  /// An OutputFile::on_block that hashes. This object must outlive its use.
+  std::function<void(std::int64_t, std::span<const std::byte>)> block_sink(std::uint32_t file);
   /// Rank 0 collects the hashes of all ranks, and sends the list of missing blocks to all. Collective.
   void share(Group& group);
   /// Reads back the missing blocks in the files that this rank owns according to `owners`.

@@ -26,13 +26,18 @@ struct Topology {
   /// Each rank writes the files that it owns to its own place, and writes to no other place. With `peer_store`, ranks
   /// send the data that they read for others.
   bool own_places = false;
+  /// Each rank writes the files that it owns, all to one place, because files there have one writer
+  /// (OutputTraits::whole_files).
+  bool whole_files = false;
 
+  /// True if a rank's plan fills only the files that it owns.
+  bool fills_own_files() const { return own_places || whole_files; }
   /// True if a rank's plan contains its own copies only.
-  bool plans_differ() const { return by_owner || peer_store != nullptr || own_places; }
+  bool plans_differ() const { return by_owner || peer_store != nullptr || fills_own_files(); }
   /// True if a job's numbers are sums over the ranks' plans.
-  bool sums_plans() const { return peer_store != nullptr || own_places; }
+  bool sums_plans() const { return peer_store != nullptr || fills_own_files(); }
   /// True if ranks read for one another.
-  bool exchanges() const { return peer_store != nullptr && own_places; }
+  bool exchanges() const { return peer_store != nullptr && fills_own_files(); }
   /// The part of a rank's memory for tiles. The rest is for pieces in transit. \throws Error kInvalidArgument
   std::int64_t copy_memory(std::int64_t rank_bytes) const;
   /// The memory that a rank needs so that tiles may take `copy_bytes`.

@@ -23,15 +23,15 @@ struct StatedOutput {
   std::string manifest;  ///< The manifest's text. Empty: it is a different output.
 };
 
-StatedOutput find_stated(const LocalDisk& disk, const std::string& destination, const ManifestRequest& request) {
-  const std::string path = manifest_beside(disk, {destination});
+StatedOutput find_stated(const SourceStore& store, const std::string& destination, const ManifestRequest& request) {
+  const std::string path = manifest_beside(store, {destination});
   if (path.empty()) return {};
   try {
-    std::string text = manifest_bytes(disk, path);
+    std::string text = manifest_bytes(store, path);
     const Manifest manifest = parse_manifest(text, path);
     const bool is_same = manifest.tool == request.tool && manifest.algorithm == request.algorithm &&
                          manifest.options == request.options && manifest.source == request.source;
-    if (is_same) return {disk.status(destination).kind == FileKind::kFolder, std::move(text)};
+    if (is_same) return {store.status(destination).kind == FileKind::kFolder, std::move(text)};
   } catch (const Error&) {  // An unreadable manifest counts as missing.
   }
   return {};
@@ -49,7 +49,7 @@ StatedOutput shared(Group& group, const StatedOutput& stated) {
 }
 
 /// True if a place has its files in the right sizes. Only the root of a place checks.
-bool has_files(const Group& group, const LocalDisk& disk, const std::string& destination, bool is_folder,
+bool has_files(const Group& group, const SourceStore& store, const std::string& destination, bool is_folder,
                const Manifest& manifest, const OutputPlaces& places) {
   const int own = group.rank();
   if (!places.is_root(own)) return true;
@@ -59,11 +59,11 @@ bool has_files(const Group& group, const LocalDisk& disk, const std::string& des
     if (rank >= group.size()) return false;
     if (places.root(rank) != own) continue;
     has_some = true;
-    const FileStatus there = disk.status(is_folder ? join_path(destination, file.path) : destination);
+    const FileStatus there = store.status(is_folder ? join_path(destination, file.path) : destination);
     if (there.kind != FileKind::kFile || there.bytes != file.bytes) return false;
   }
   const FileKind wanted = is_folder ? FileKind::kFolder : FileKind::kAbsent;
-  return has_some || disk.status(destination).kind == wanted;
+  return has_some || store.status(destination).kind == wanted;
 }
 
 bool is_true_everywhere(Group& group, bool own) {
@@ -75,12 +75,12 @@ bool is_true_everywhere(Group& group, bool own) {
 
 }  // namespace
 
-std::optional<Manifest> unchanged_output(Group& group, const CollectiveStepOptions& step, LocalDisk& disk,
-                                         const std::string& destination, bool has_own_places,
+std::optional<Manifest> unchanged_output(Group& group, const CollectiveStepOptions& step, const SourceStore& store,
+                                         LocalDisk& disk, const std::string& destination, bool has_own_places,
                                          const std::function<ManifestRequest()>& request) {
   StatedOutput stated;
   collective_step(group, step, [&](const std::stop_token&) {
-    if (group.rank() == 0) stated = find_stated(disk, destination, request());
+    if (group.rank() == 0) stated = find_stated(store, destination, request());
   });
   stated = shared(group, stated);
   if (stated.manifest.empty()) return std::nullopt;
@@ -94,7 +94,7 @@ std::optional<Manifest> unchanged_output(Group& group, const CollectiveStepOptio
   }
   bool is_whole = false;
   collective_step(group, step, [&](const std::stop_token&) {
-    is_whole = has_files(group, disk, destination, stated.is_folder, manifest, places);
+    is_whole = has_files(group, store, destination, stated.is_folder, manifest, places);
   });
   return is_true_everywhere(group, is_whole) ? std::optional(std::move(manifest)) : std::nullopt;
 }

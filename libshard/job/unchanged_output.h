@@ -17,12 +17,13 @@ namespace shard {
 /// the files of the source), and if the files there have the recorded sizes. With `has_own_places`, each rank writes to
 /// its own place, and checks the files of its place. Reads no byte of the output; only `verify` does.
 ///
+/// \param store  reads the destination \param disk  its disk, with `has_own_places`
 /// \param request  called on rank 0
 /// \param step  options of the collective steps
 /// \returns the same on all ranks; nothing if the output is missing or differs. Collective.
 /// \throws Error  from `request`; kPeer
-std::optional<Manifest> unchanged_output(Group& group, const CollectiveStepOptions& step, LocalDisk& disk,
-                                         const std::string& destination, bool has_own_places,
+std::optional<Manifest> unchanged_output(Group& group, const CollectiveStepOptions& step, const SourceStore& store,
+                                         LocalDisk& disk, const std::string& destination, bool has_own_places,
                                          const std::function<ManifestRequest()>& request);
 
 }  // namespace shard

@@ -17,7 +17,7 @@
 
 namespace shard {
 
-inline constexpr std::int64_t kManifestBlock = 4 << 20;
+inline constexpr std::int64_t kManifestBlock = kOutputBlock;
 /// The name of a folder's manifest, which is in the folder itself.
 inline constexpr std::string_view kManifestName = "shardctl.manifest.json";
 /// The suffix of a single file's manifest, which is next to the file: the file's name and this suffix.

@@ -11,7 +11,7 @@ namespace shard {
 
 namespace {
 
-const SourceStore& store_at(void* address) { return *static_cast<const SourceStore*>(address); }
+const UrlFiles& store_at(void* address) { return *static_cast<const UrlFiles*>(address); }
 
 const RandomReader& reader_at(void* address) { return *static_cast<const RandomReader*>(address); }
 
@@ -23,6 +23,97 @@ ConstBytes plain_text(const std::string& text) {
 
 CFileStatus plain_status(FileKind kind, std::int64_t bytes, const FileIdentity& identity) {
   return {static_cast<int>(kind), bytes, identity.device, identity.inode};
+}
+
+// ---- Requests and answers as bytes. The body of a request is passed beside them.
+
+constexpr std::int64_t kActs = static_cast<std::int64_t>(ObjectAct::kRemove) + 1;
+constexpr std::int64_t kConditions = static_cast<std::int64_t>(ObjectCondition::kSame) + 1;
+constexpr std::int64_t kOutcomes = static_cast<std::int64_t>(ObjectOutcome::kCannot) + 1;
+constexpr std::int64_t kEndOfWords = std::int64_t{1} << 32;
+
+void add_parts(WireWriter& out, const std::vector<StoredPart>& parts) {
+  out.number(std::ssize(parts));
+  for (const StoredPart& part : parts) {
+    out.number(part.number);
+    out.number(part.bytes);
+    out.text(part.etag);
+    out.text(part.crc32c);
+  }
+}
+
+std::vector<StoredPart> take_parts(WireReader& in) {
+  std::vector<StoredPart> parts;
+  for (std::int64_t left = in.number(); left > 0; --left) {
+    StoredPart& part = parts.emplace_back();
+    part.number = static_cast<int>(in.number());
+    part.bytes = in.number();
+    part.etag = in.text();
+    part.crc32c = in.text();
+  }
+  return parts;
+}
+
+Bytes to_bytes(const ObjectRequest& request) {
+  WireWriter out;
+  out.number(static_cast<std::int64_t>(request.act));
+  for (const std::string* text : {&request.url, &request.upload, &request.run, &request.etag, &request.from}) {
+    out.text(*text);
+  }
+  out.number(static_cast<std::int64_t>(request.condition));
+  for (const std::int64_t number : {std::int64_t{request.number}, std::int64_t{request.crc32c}, request.begin,
+                                    request.end, std::int64_t{request.attempt}}) {
+    out.number(number);
+  }
+  out.number(request.is_cleanup ? 1 : 0);
+  add_parts(out, request.parts);
+  return out.take();
+}
+
+ObjectRequest to_object_request(std::span<const std::byte> bytes) {
+  WireReader in(bytes);
+  ObjectRequest request;
+  request.act = static_cast<ObjectAct>(in.number_below(kActs));
+  for (std::string* text : {&request.url, &request.upload, &request.run, &request.etag, &request.from}) {
+    *text = in.text();
+  }
+  request.condition = static_cast<ObjectCondition>(in.number_below(kConditions));
+  request.number = static_cast<int>(in.number());
+  request.crc32c = static_cast<std::uint32_t>(in.number_below(kEndOfWords));
+  request.begin = in.number();
+  request.end = in.number();
+  request.attempt = static_cast<int>(in.number());
+  request.is_cleanup = in.number() != 0;
+  request.parts = take_parts(in);
+  return request;
+}
+
+Bytes to_bytes(const ObjectAnswer& answer) {
+  WireWriter out;
+  out.number(static_cast<std::int64_t>(answer.outcome));
+  out.text(answer.text);
+  out.text(answer.etag);
+  add_parts(out, answer.parts);
+  for (const BucketObject& object : answer.objects) {
+    out.number(object.bytes);
+    for (const std::string* text : {&object.url, &object.etag, &object.run, &object.upload}) out.text(*text);
+  }
+  return out.take();
+}
+
+ObjectAnswer to_object_answer(std::span<const std::byte> bytes) {
+  WireReader in(bytes);
+  ObjectAnswer answer;
+  answer.outcome = static_cast<ObjectOutcome>(in.number_below(kOutcomes));
+  answer.text = in.text();
+  answer.etag = in.text();
+  answer.parts = take_parts(in);
+  while (!in.at_end()) {
+    BucketObject& object = answer.objects.emplace_back();
+    object.bytes = in.number();
+    for (std::string* text : {&object.url, &object.etag, &object.run, &object.upload}) *text = in.text();
+  }
+  return answer;
 }
 
 // ---- The plug-in's side.
@@ -61,12 +152,21 @@ bool serve_read(void* file, const CRange* ranges, std::size_t count, const Error
   });
 }
 
+bool serve_ask(void* store, ConstBytes request, ConstBytes body, const ByteSink* answer, const ErrorSink* errors) {
+  return put_error(errors, [&] {
+    ObjectRequest asked = to_object_request({request.data, request.count});
+    asked.body = {body.data, body.count};
+    const Bytes bytes = to_bytes(store_at(store).ask(asked));
+    answer->put(answer->place, {bytes.data(), bytes.size()});
+  });
+}
+
 void serve_destroy_file(void* file) { delete static_cast<const RandomReader*>(file); }
 
-void serve_destroy_store(void* store) { delete static_cast<const SourceStore*>(store); }
+void serve_destroy_store(void* store) { delete static_cast<const UrlFiles*>(store); }
 
-constexpr StoreFunctions kServed{serve_status, serve_list,         serve_open,
-                                 serve_read,   serve_destroy_file, serve_destroy_store};
+constexpr StoreFunctions kServed{serve_status, serve_list,         serve_open,         serve_read,
+                                 serve_ask,    serve_destroy_file, serve_destroy_store};
 
 // ---- The program's side.
 
@@ -98,7 +198,7 @@ class ImportedFile final : public RandomReader {
   const CFile plain_;
 };
 
-class ImportedStore final : public SourceStore {
+class ImportedStore final : public UrlFiles {
  public:
   explicit ImportedStore(const CStore& plain) : plain_(plain) {}
   ImportedStore(const ImportedStore&) = delete;
@@ -132,6 +232,14 @@ class ImportedStore final : public SourceStore {
     static_cast<void>(parts_below(folder, relative));
     return open(join_path(folder, relative));
   }
+  ObjectAnswer ask(const ObjectRequest& request) const override {
+    const Bytes asked = to_bytes(request);
+    Bytes answer;
+    const ByteSink sink = sink_into(answer);
+    call(plain_.functions->ask, plain_.store, ConstBytes{asked.data(), asked.size()},
+         ConstBytes{request.body.data(), request.body.size()}, &sink);
+    return to_object_answer(answer);
+  }
 
  private:
   const CStore plain_;
@@ -139,8 +247,8 @@ class ImportedStore final : public SourceStore {
 
 }  // namespace
 
-CStore to_c(std::unique_ptr<SourceStore> store) { return {store.release(), &kServed}; }
+CStore to_c(std::unique_ptr<UrlFiles> store) { return {store.release(), &kServed}; }
 
-std::unique_ptr<SourceStore> from_c(const CStore& plain) { return std::make_unique<ImportedStore>(plain); }
+std::unique_ptr<UrlFiles> from_c(const CStore& plain) { return std::make_unique<ImportedStore>(plain); }
 
 }  // namespace shard

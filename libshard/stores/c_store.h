@@ -1,5 +1,5 @@
 /// \file
-/// A SourceStore as plain C functions, so that a plug-in's store works in a program with a different C++ library
+/// The store of URLs as plain C functions, so that a plug-in's store works in a program with a different C++ library
 /// (libshard/ranks/c_group.h).
 #pragma once
 
@@ -11,6 +11,7 @@
 
 #include "libshard/io/source_store.h"
 #include "libshard/ranks/c_group.h"
+#include "libshard/stores/object_store.h"
 
 namespace shard {
 
@@ -30,14 +31,16 @@ struct CRange {
   MutableBytes out;
 };
 
-/// The operations of source_store.h, with its preconditions, errors and threads. They return false on errors.
-/// `open_below` is missing, because the program checks relative names itself.
+/// The operations of source_store.h and object_store.h, with their preconditions, errors and threads. They return false
+/// on errors. `open_below` is missing, because the program checks relative names itself.
 struct StoreFunctions {
   bool (*status)(void* store, ConstBytes path, CFileStatus* status, const ErrorSink* errors);
   /// `names` receives the texts that WireWriter encodes.
   bool (*list)(void* store, ConstBytes folder, const ByteSink* names, const ErrorSink* errors);
   bool (*open)(void* store, ConstBytes path, CFile* made, const ErrorSink* errors);
   bool (*read)(void* file, const CRange* ranges, std::size_t count, const ErrorSink* errors);
+  /// `request` is the text of an ObjectRequest without its body; `answer` receives that of an ObjectAnswer.
+  bool (*ask)(void* store, ConstBytes request, ConstBytes body, const ByteSink* answer, const ErrorSink* errors);
   void (*destroy_file)(void* file);
   void (*destroy_store)(void* store);
 };
@@ -56,8 +59,8 @@ struct StoreListener {
 };
 
 /// Ownership: the receiver calls `destroy_store`, or passes it to from_c.
-CStore to_c(std::unique_ptr<SourceStore> store);
+CStore to_c(std::unique_ptr<UrlFiles> store);
 /// The store with these functions; it owns them.
-std::unique_ptr<SourceStore> from_c(const CStore& plain);
+std::unique_ptr<UrlFiles> from_c(const CStore& plain);
 
 }  // namespace shard

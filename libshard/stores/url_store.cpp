@@ -22,7 +22,7 @@ constexpr std::array<std::string_view, 5> kSchemes{"s3", "gs", "hf", "https", "h
 MakeStore store_entry(const std::string& url) {
   const SharedLibrary library(plugin_path(kStoresLibrary, kStoresLibrary));
   if (!library.is_open()) {
-    throw Error(ErrorCode::kUnsupported, "cannot read URLs: the plug-in for object stores is not installed")
+    throw Error(ErrorCode::kUnsupported, "cannot use URLs: the plug-in for object stores is not installed")
         .in_file(url)
         .because(library.why())
         .hint(is_file_there(library.path())
@@ -79,6 +79,12 @@ StoreRequest to_store_request(std::span<const std::byte> bytes) {
 
 const SourceStore& UrlStore::store_of(const std::string& path) const {
   if (!is_url(path)) return disk_;
+  return remote(path);
+}
+
+const ObjectStore& UrlStore::objects(const std::string& url) const { return remote(url); }
+
+const UrlFiles& UrlStore::remote(const std::string& path) const {
   check_scheme(path);
   const std::scoped_lock lock(mutex_);
   if (remote_ == nullptr) {
@@ -93,6 +99,8 @@ const SourceStore& UrlStore::store_of(const std::string& path) const {
   }
   return *remote_;
 }
+
+bool is_writable_url(std::string_view url) { return url_scheme(url) == "s3" || url_scheme(url) == "gs"; }
 
 std::int64_t url_memory_bytes(std::int64_t all, int connections, int readers) {
   const std::int64_t blocks = connections + std::int64_t{2} * readers;

@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "libshard/io/source_store.h"
@@ -33,18 +34,24 @@ class UrlStore final : public SourceStore {
   std::unique_ptr<RandomReader> open_below(const std::string& folder, const std::string& relative) const override {
     return store_of(folder).open_below(folder, relative);
   }
+  /// The store that writes the objects of a URL. Ownership: this object's. \throws Error kUnsupported
+  const ObjectStore& objects(const std::string& url) const;
 
  private:
   const SourceStore& store_of(const std::string& path) const;
+  const UrlFiles& remote(const std::string& url) const;
 
   const SourceStore& disk_;
   const Options options_;
   mutable std::mutex mutex_;
-  mutable std::unique_ptr<SourceStore> remote_;  ///< Null until the first URL.
+  mutable std::unique_ptr<UrlFiles> remote_;  ///< Null until the first URL.
 };
 
 /// The bytes out of `all` for what UrlStore reads ahead: 4 MiB for each connection and twice that for each reader, at
 /// most three quarters.
 std::int64_t url_memory_bytes(std::int64_t all, int connections, int readers);
+
+/// Whether objects can be written to a URL's scheme.
+bool is_writable_url(std::string_view url);
 
 }  // namespace shard

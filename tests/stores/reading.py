@@ -259,7 +259,7 @@ def check_refusals(tool, served):
     tool.expect(2, "inspect", "https://user:pw@host/x", holds="a user or a password")
     tool.expect(8, "inspect", "ftp://host/x", holds="cannot read ftp://")
     tool.expect(8, "inspect", "http://example.org/x", holds="use https://")
-    for target in ("s3://bucket/new", "gs://bucket/new", "hf://org/new"):
+    for target in ("https://host/new", "hf://org/new"):
         scheme = target.split(":", maxsplit=1)[0]
         tool.expect(8, "gather", "s3://bucket/ckpt", "-o", target, holds=f"writing to {scheme}:// is not supported")
 

@@ -15,6 +15,7 @@ import http.server
 import json
 import os
 import re
+import shutil
 import socket
 import ssl
 import struct
@@ -27,7 +28,8 @@ from xml.sax.saxutils import escape
 KEY_ID, SECRET, TOKEN, GOOGLE_TOKEN = "TESTKEY", "TESTSECRET", "hf_test", "google-token"
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 CODES = {400: "InvalidRequest", 403: "AccessDenied", 404: "NoSuchKey", 412: "PreconditionFailed", 416: "InvalidRange",
-         429: "TooManyRequests", 500: "InternalError", 503: "SlowDown"}
+         409: "ConditionalRequestConflict", 429: "TooManyRequests", 500: "InternalError", 503: "SlowDown"}
+LEAST_PART = 5 << 20
 
 
 @dataclasses.dataclass
@@ -42,7 +44,7 @@ class Fault:
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
-    protocol_version, disable_nagle_algorithm = "HTTP/1.1", True
+    protocol_version, disable_nagle_algorithm, kind = "HTTP/1.1", True, ""
 
     def log_message(self, *_):
         pass
@@ -50,6 +52,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
     # ---- Answers.
 
     def reply(self, status, body=b"", headers=()):
+        if self.kind == "lost" and self.command not in ("GET", "HEAD"):
+            return
         body = body.encode() if isinstance(body, str) else body
         self.send_response(status)
         for name, value in headers:
@@ -77,7 +81,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
     # ---- The front.
 
     def answer(self):
-        server = self.server.owner
+        server, self.kind = self.server.owner, ""
         server.begins.append(time.monotonic())
         time.sleep(server.latency)
         url = urllib.parse.urlsplit(self.path)
@@ -90,6 +94,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
             server.reset(*[Fault(**json.loads(self.body))] if self.body else [])
             return self.reply(200)
         line = f"{self.command} {self.path}"
+        if server.stops_at is not None and len(server.log) >= server.stops_at:
+            server.on_stop()  # Ends the client before this request is handled.
+            return self.hang_up(reset=True)
         with server.lock:
             server.log.append(f"{line} {self.headers.get('Range', '')}".strip())
             server.authorizations.append((self.server.is_elsewhere, self.headers.get("Authorization", "")))
@@ -102,9 +109,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.kind = self.fault.kind if self.fault else ""
         if not self.spoil():
             self.route(path)
+        if self.kind == "lost" and self.command not in ("GET", "HEAD"):  # Everything was done.
+            self.hang_up(reset=True)
         return None
 
-    do_GET = do_HEAD = do_PUT = do_POST = answer
+    do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = answer
 
     def do_CONNECT(self):
         """A proxy for https:// that notes the host, and refuses."""
@@ -148,7 +157,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
             return self.file(os.path.join(root, "hub", path.lstrip("/")))
         if path.startswith("/web/"):
             return self.file(os.path.join(root, path.lstrip("/")), is_web=True)
-        if path.startswith(("/latest/", "/role/", "/computeMetadata/")) or self.command == "POST" or "Action" in self.query:
+        is_identity = path in ("", "/") and self.command == "POST"
+        if path.startswith(("/latest/", "/role/", "/computeMetadata/")) or is_identity or "Action" in self.query:
             return self.identity(path)
         if match := re.fullmatch(r"/([^/]+/[^/]+)/resolve/([^/]+)/(.+)", path):
             return self.hub_file(*match.groups())
@@ -160,7 +170,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if not os.path.isdir(os.path.join(root, "s3", bucket)):
             return self.fail(404, "NoSuchBucket")
         if not key:
+            if "uploads" in self.query:
+                return self.s3_uploads(bucket)
             return self.s3_list(os.path.join(root, "s3", bucket), bucket)
+        if self.command in ("PUT", "POST", "DELETE") or "uploadId" in self.query:
+            return self.s3_write(bucket, key)
         return self.file(os.path.join(root, "s3", bucket, key))
 
     # ---- Bytes.
@@ -203,6 +217,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.send_header("Last-Modified", email.utils.formatdate(modified, usegmt=True))
         else:
             self.send_header("ETag", etag)
+        if run := self.server.owner.runs.get(os.path.realpath(path)):
+            self.send_header("X-Amz-Meta-Shardctl-Run", run)
         self.end_headers()
         if self.command == "HEAD":
             return None
@@ -254,6 +270,136 @@ class Handler(http.server.BaseHTTPRequestHandler):
         token = f"<NextContinuationToken>{escape(wanted[most - 1])}</NextContinuationToken>" if is_cut else ""
         self.reply(200, f'<?xml version="1.0"?><ListBucketResult xmlns="http://s3.amazonaws.com/doc/2006-03-01/"><Name>{bucket}</Name>'
                    f'<EncodingType>url</EncodingType><IsTruncated>{str(is_cut).lower()}</IsTruncated>{"".join(rows)}{token}</ListBucketResult>')
+
+    # ---- S3: writing. An upload is a folder "uploads/NAME" with its parts.
+
+    def s3_uploads(self, bucket):
+        prefix = self.query.get("prefix", "")
+        rows = [f"<Upload><Key>{urllib.parse.quote(each['key'], safe='/')}</Key><UploadId>{name}</UploadId></Upload>"
+                for name, each in sorted(self.server.owner.uploads.items()) if each["bucket"] == bucket and each["key"].startswith(prefix)]
+        self.reply(200, "<ListMultipartUploadsResult><EncodingType>url</EncodingType><IsTruncated>false</IsTruncated>"
+                   + "".join(rows) + "</ListMultipartUploadsResult>")
+
+    def s3_write(self, bucket, key):
+        server = self.server.owner
+        path, name = os.path.join(server.folder, "s3", bucket, key), self.query.get("uploadId")
+        given = self.headers.get("x-amz-checksum-crc32c")
+        confirmed = [("x-amz-checksum-crc32c", "AAAAAA==" if self.kind == "other_checksum" else given)] if given and server.checksums else []
+        hashed = self.headers.get("x-amz-content-sha256", "UNSIGNED-PAYLOAD")
+        if hashed != "UNSIGNED-PAYLOAD" and hashed != hashlib.sha256(self.body).hexdigest():
+            return self.fail(400, "XAmzContentSHA256Mismatch")
+        with server.write_lock:
+            if self.command == "POST" and "uploads" in self.query:
+                server.upload_count += 1
+                name = f"upload-{server.upload_count}"
+                server.uploads[name] = {"bucket": bucket, "key": key, "run": self.headers.get("x-amz-meta-shardctl-run", "")}
+                os.makedirs(os.path.join(server.folder, "uploads", name))
+                return self.reply(200, f"<InitiateMultipartUploadResult><UploadId>{name}</UploadId></InitiateMultipartUploadResult>")
+            if name is None:
+                return self.s3_object(path, confirmed)
+            upload = server.uploads.get(name)
+            if upload is None or (upload["bucket"], upload["key"]) != (bucket, key):
+                return self.fail(404, "NoSuchUpload")
+            parts = os.path.join(server.folder, "uploads", name)
+            if self.command == "DELETE":
+                self.drop_upload(name)
+                return self.reply(204)
+            if self.command == "GET":
+                return self.s3_parts(parts)
+            if self.command == "POST":
+                return self.s3_complete(path, parts, name, upload)
+        content = self.copied_range() if self.headers.get("x-amz-copy-source") else self.body
+        if content is None:
+            return None
+        with open(os.path.join(parts, f"{int(self.query['partNumber']):05}"), "wb") as file:
+            file.write(content)
+        etag = f'"{hashlib.md5(content).hexdigest()}"'
+        if self.headers.get("x-amz-copy-source"):
+            server.copied += len(content)
+            return self.reply(200, f"<CopyPartResult><ETag>{escape(etag)}</ETag></CopyPartResult>")
+        server.received += len(content)
+        return self.reply(200, headers=[("ETag", etag), *confirmed])
+
+    def copied_range(self):
+        """The bytes that an UploadPartCopy asks for, or None after an error."""
+        source = os.path.join(self.server.owner.folder, "s3", urllib.parse.unquote(self.headers["x-amz-copy-source"]).lstrip("/"))
+        if not self.server.owner.copies:
+            return self.fail(501, "NotImplemented")
+        if not os.path.isfile(source):
+            return self.fail(404)
+        if self.headers.get("x-amz-copy-source-if-match") not in (None, etag_of(source)):
+            return self.fail(412)
+        begin, end = map(int, re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers["x-amz-copy-source-range"]).groups())
+        return bytes_of(source, begin, end + 1)
+
+    def is_allowed(self, path):
+        """Checks the condition of a write."""
+        if not self.server.owner.conditions:
+            return True
+        there = etag_of(path) if os.path.isfile(path) else None
+        wanted = self.headers.get("If-Match")
+        if (self.headers.get("If-None-Match") == "*" and there) or (wanted and wanted != there):
+            self.fail(412)
+            return False
+        return True
+
+    def s3_object(self, path, confirmed):
+        owner = self.server.owner
+        if self.command == "DELETE":
+            if os.path.isfile(path):
+                os.remove(path)
+                owner.runs.pop(os.path.realpath(path), None)
+                folder = os.path.dirname(path)
+                while not os.listdir(folder) and os.path.basename(os.path.dirname(folder)) != "s3":
+                    os.rmdir(folder)
+                    folder = os.path.dirname(folder)
+            return self.reply(204)
+        if not self.is_allowed(path):
+            return None
+        self.store(path, [self.body], self.headers.get("x-amz-meta-shardctl-run", ""), hashlib.md5(self.body).hexdigest())
+        owner.received += len(self.body)
+        return self.reply(200, headers=[("ETag", etag_of(path)), *confirmed])
+
+    def store(self, path, pieces, run, etag):
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        new = os.path.join(self.server.owner.folder, f"new-{threading.get_ident()}")
+        with open(new, "wb") as file:
+            for each in pieces:
+                file.write(each)
+        os.rename(new, path)
+        self.server.owner.runs[os.path.realpath(path)] = run
+        ETAGS[os.path.realpath(path)] = (os.stat(path).st_mtime_ns, f'"{etag}"')
+
+    def s3_parts(self, parts):
+        numbers, after = sorted(os.listdir(parts)), int(self.query.get("part-number-marker", 0))
+        rest = [each for each in numbers if int(each) > after]
+        rows = []
+        for each in rest[:self.server.owner.page]:
+            content = bytes_of(os.path.join(parts, each), 0, None)
+            rows.append(f"<Part><PartNumber>{int(each)}</PartNumber><ETag>&quot;{hashlib.md5(content).hexdigest()}&quot;</ETag>"
+                        f"<Size>{len(content)}</Size></Part>")
+        is_cut = str(len(rest) > self.server.owner.page).lower()
+        self.reply(200, f"<ListPartsResult><IsTruncated>{is_cut}</IsTruncated>{''.join(rows)}</ListPartsResult>")
+
+    def s3_complete(self, path, parts, name, upload):
+        if self.kind == "inner_error":
+            return self.reply(200, "<?xml version='1.0'?>  <Error><Code>InternalError</Code></Error>")
+        asked = re.findall(r"<PartNumber>(\d+)</PartNumber><ETag>([^<]+)</ETag>", self.body.decode())
+        pieces = [bytes_of(os.path.join(parts, f"{int(number):05}"), 0, None) for number, _ in asked]
+        sums = [hashlib.md5(each) for each in pieces]
+        if any(etag.strip('"') != each.hexdigest() for (_, etag), each in zip(asked, sums)):
+            return self.fail(400, "InvalidPart")
+        if any(len(each) < LEAST_PART for each in pieces[:-1]):
+            return self.fail(400, "EntityTooSmall")
+        if not self.is_allowed(path):
+            return None
+        self.store(path, pieces, upload["run"], hashlib.md5(b"".join(each.digest() for each in sums)).hexdigest() + f"-{len(sums)}")
+        self.drop_upload(name)
+        return self.reply(200, "<CompleteMultipartUploadResult></CompleteMultipartUploadResult>")
+
+    def drop_upload(self, name):
+        self.server.owner.uploads.pop(name)
+        shutil.rmtree(os.path.join(self.server.owner.folder, "uploads", name))
 
     def is_signed(self):
         """Checks the signature as AWS describes it."""
@@ -356,11 +502,17 @@ class Handler(http.server.BaseHTTPRequestHandler):
 def bytes_of(path, begin, end):
     with open(path, "rb", buffering=0) as file:
         file.seek(begin)
-        return file.read(end - begin)
+        return file.read() if end is None else file.read(end - begin)
+
+
+ETAGS = {}  # Those of objects that were written through a server, with the time of their last change.
 
 
 def etag_of(path):
     status = os.stat(path)
+    time_ns, etag = ETAGS.get(os.path.realpath(path), (0, ""))
+    if time_ns == status.st_mtime_ns:
+        return etag
     return f'"{status.st_mtime_ns:x}-{status.st_size:x}"'
 
 
@@ -377,6 +529,10 @@ class Server:
     def __init__(self, folder):
         self.folder, self.latency, self.page, self.hides_etags = str(folder), 0.0, 1000, False
         self.faults, self.log, self.authorizations, self.begins, self.lock = [], [], [], [], threading.Lock()
+        self.uploads, self.runs, self.upload_count, self.write_lock = {}, {}, 0, threading.RLock()
+        self.checksums = self.conditions = self.copies = True  # What the server supports.
+        self.received = self.copied = 0  # Bytes of objects and parts.
+        self.stops_at, self.on_stop = None, None  # Calls on_stop in place of that request, counted in `log`.
         self.tokens = []  # The first ones that a machine's or a container's service gives.
         self.listeners = [Listener(("127.0.0.1", 0), Handler) for _ in range(2)]
         for number, each in enumerate(self.listeners):
@@ -412,6 +568,7 @@ class Server:
     def reset(self, *faults):
         with self.lock:
             self.faults[:], self.log[:], self.authorizations[:], self.begins[:] = faults, [], [], []
+            self.received = self.copied = 0
 
     def round_trips(self):
         """The largest number of requests of which each began after the answer to the one before, by `latency`."""

@@ -18,6 +18,7 @@
 #include "libshard/core/parse_number.h"
 #include "libshard/io/url_path.h"
 #include "libshard/map/documents/builtin_maps.h"
+#include "libshard/stores/url_store.h"
 
 namespace shard::app {
 namespace {
@@ -256,14 +257,19 @@ void check_paths(const Session& session, const Request& request) {
   if (contains(request.read.paths, "")) {
     throw usage("a source is an empty string").hint("check for an unset shell variable");
   }
-  if (request.verb->uses.target && request.write.path.empty()) {
+  if (request.verb->uses.target && request.write.path.empty() && !request.left_uploads) {
     throw usage(name + " needs a destination").hint(with_destination(session, request));
   }
-  for (const std::string& path : {request.write.path, request.page.path, session.common.log_file}) {
-    if (!is_url(path)) continue;
+  const auto paths = {request.write.path, request.page.path, session.common.log_file};
+  for (const std::string& path : paths) {
+    const bool is_object = &path == paths.begin() && is_writable_url(path);
+    if (!is_url(path) || is_object) continue;
     throw Error(ErrorCode::kUnsupported, fmt::format("writing to {}:// is not supported", url_scheme(path)))
         .in_file(path)
         .hint("write to a local path, and upload the result");
+  }
+  if (is_url(request.write.path) && request.run.local_output) {
+    throw usage("--local-output needs a local path").because("all ranks write to one place in an object store");
   }
   if (request.write.path == "-") {
     throw usage("cannot write a checkpoint to standard output")

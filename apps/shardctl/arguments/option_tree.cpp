@@ -307,6 +307,8 @@ void add_help(CLI::App& app, Request& o) {
 }
 
 void add_repair(CLI::App& app, Request& o) {
+  OptionGroup{app, "Output"}.flag("--uploads", o.left_uploads,
+                                  "list the unfinished uploads below SRC, a URL; with --force remove them");
   if (app.get_option_no_throw("--like") != nullptr)
     return;  // If the options of all verbs are listed, the target's --like exists already.
   OptionGroup{app, "Source"}.single(

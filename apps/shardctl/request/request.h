@@ -135,9 +135,10 @@ struct CopyRequest {
   SelectionOptions select;
   WriteRequest write;
   RunRequest run;
-  ExportRequest exporting;   ///< export only.
-  AverageRequest averaging;  ///< average only.
-  std::string like;          ///< repair only: path of a checkpoint of the same job.
+  ExportRequest exporting;    ///< export only.
+  AverageRequest averaging;   ///< average only.
+  std::string like;           ///< repair only: path of a checkpoint of the same job.
+  bool left_uploads = false;  ///< repair only: list the uploads that lost runs left, or remove them.
 };
 
 /// The whole command line.

@@ -12,6 +12,7 @@
 #include "apps/shardctl/text/text_sink.h"
 #include "libshard/core/error.h"
 #include "libshard/core/short_text.h"
+#include "libshard/stores/url_store.h"
 
 namespace shard::app {
 
@@ -27,6 +28,11 @@ void say(const Session& session, const std::string& text) {
 }
 
 }  // namespace
+
+const SourceStore& destination_store(const Session& session) {
+  if (session.urls != nullptr) return *session.urls;
+  return session.fs;
+}
 
 std::string rank_label(const Session& session) {
   const Group& group = *session.group;

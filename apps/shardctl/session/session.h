@@ -17,6 +17,10 @@
 #include "libshard/job/group_store.h"
 #include "libshard/ranks/group.h"
 
+namespace shard {
+class UrlStore;
+}
+
 namespace shard::app {
 
 /// Options of object stores.
@@ -24,7 +28,8 @@ struct StoreOptions {
   std::string endpoint_url, region;
   bool anonymous = false;
   int connections = 8;
-  std::int64_t memory_bytes = 8 << 20;  ///< The part of --max-memory for blocks of their files.
+  std::int64_t memory_bytes = 8 << 20;   ///< The part of --max-memory for blocks of their files.
+  std::int64_t upload_bytes = 32 << 20;  ///< The part of --max-memory for parts of uploads.
 };
 
 /// Options of every verb for output and resources.
@@ -74,7 +79,8 @@ struct Session {
   GroupStore* peer_store = nullptr;
   /// The source files that this rank opened, to be rechecked after reading. Null: no check.
   const WatchedStore* watched = nullptr;
-  CommonOptions common{};  ///< Filled by parse_command_line, as is `command`.
+  const UrlStore* urls = nullptr;  ///< The disk and all URLs, not watched. Null: only the disk.
+  CommonOptions common{};          ///< Filled by parse_command_line, as is `command`.
   TypedCommand command{};
   LaunchFacts launch{};
   /// Details for the document of an error, filled by verbs: a line for each problem.
@@ -95,6 +101,9 @@ inline const SourceStore& source_store(const Session& session) {
   if (session.peer_store != nullptr) return *session.peer_store;
   return own_store(session);
 }
+
+/// The store that contains DST, which is not watched.
+const SourceStore& destination_store(const Session& session);
 
 /// "rank 1 of 4", for people; empty if this process is alone.
 std::string rank_label(const Session& session);

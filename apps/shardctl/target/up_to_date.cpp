@@ -127,7 +127,9 @@ std::optional<Manifest> unchanged_output(const Session& session, const CopyReque
                                          const std::vector<std::string>& beside) {
   const CollectiveStepOptions step{.stop = session.stop, .traffic = session.peer_store};
   begin_step(session, "catalog");
-  return unchanged_output(*session.group, step, session.fs, request.write.path, has_own_places(session, request.run),
+  const SourceStore& store = destination_store(session);
+  return unchanged_output(*session.group, step, store, session.fs, request.write.path,
+                          has_own_places(session, request.run),
                           [&] { return *manifest_request(session, request, beside); });
 }
 

@@ -34,7 +34,10 @@
 #include "libshard/core/short_text.h"
 #include "libshard/io/local_output.h"
 #include "libshard/io/paths.h"
+#include "libshard/io/url_path.h"
 #include "libshard/map/passes/mapped_reader.h"
+#include "libshard/stores/object_output.h"
+#include "libshard/stores/url_store.h"
 
 namespace shard::app {
 namespace {
@@ -147,7 +150,7 @@ CopyJob make_job(const Session& session, const CopyRequest& request, const CopyV
     std::unique_ptr<Writer> writer = writer_of(*format, write);
     return wrap ? wrap(std::move(writer)) : std::move(writer);
   };
-  job.reflink_disk = &session.fs;
+  job.reflink_disk = is_url(request.write.path) ? nullptr : &session.fs;
   job.threads = worker_count(session);
   job.max_memory_bytes = max_memory_bytes(session);
   job.device = work.device.get();
@@ -163,6 +166,19 @@ CopyJob make_job(const Session& session, const CopyRequest& request, const CopyV
   return job;
 }
 
+/// Opens a destination in an object store.
+std::unique_ptr<OutputStore> open_object_output(const Session& session, const WriteRequest& target,
+                                                const std::vector<std::string>& sources) {
+  const StoreOptions& stores = session.common.stores;
+  ObjectOutputOptions options{.force = target.force,
+                              .resume = target.resume,
+                              .is_root = is_rank_zero(session),
+                              .memory_bytes = stores.upload_bytes,
+                              .connections = std::max(1, stores.connections / session.ranks_here)};
+  if (options.is_root) options.says = [&session](const std::string& text) { note(session, text); };
+  return object_output(session.urls->objects(target.path), target.path, sources, options);
+}
+
 /// Opens the destination after checking that it does not overlap any file that is read.
 std::unique_ptr<OutputStore> open_output(const Session& session, const CopyRequest& request, const CopyVerb& verb,
                                          const OpenSource& source) {
@@ -174,6 +190,7 @@ std::unique_ptr<OutputStore> open_output(const Session& session, const CopyReque
   if (verb.exported != nullptr) {  // A trainer's folder may contain the output. Only the files that are read count.
     std::ranges::copy(verb.exported->read_paths, std::back_inserter(sources));
   }
+  if (is_url(target.path)) return open_object_output(session, target, sources);
   return local_output(session.fs, target.path, sources, {.force = target.force, .sync = !target.no_fsync});
 }
 

@@ -11,10 +11,15 @@
 #include "apps/shardctl/request/request.h"
 #include "apps/shardctl/session/progress.h"
 #include "apps/shardctl/source/source.h"
+#include "apps/shardctl/text/text_sink.h"
+#include "apps/shardctl/text/units.h"
 #include "apps/shardctl/verbs/copy.h"
 #include "apps/shardctl/verbs/verbs.h"
 #include "libshard/core/error.h"
+#include "libshard/core/short_text.h"
 #include "libshard/io/stoppable_store.h"
+#include "libshard/stores/object_output.h"
+#include "libshard/stores/url_store.h"
 
 namespace shard::app {
 namespace {
@@ -26,10 +31,37 @@ void refuse_ranks(const LaunchFacts& launch) {
       .hint("run it without a launcher");
 }
 
+/// Lists the uploads that lost runs left at a URL, and removes them if asked to.
+int run_uploads(const Session& session, const Request& request) {
+  const std::vector<std::string>& urls = request.read.paths;
+  if (urls.size() != 1 || !is_writable_url(urls.front()) || !request.write.path.empty() || session.common.json) {
+    throw usage("--uploads needs one URL, s3:// or gs://, and neither -o nor --json");
+  }
+  const ObjectStore& store = session.urls->objects(urls.front());
+  const std::vector<LeftUpload> uploads = left_uploads(store, urls.front());
+  const bool is_locked = has_upload_lock(store, urls.front());
+  TextSink sink(session.out);
+  for (const LeftUpload& each : uploads) {
+    sink.line(fmt::format("{}  {}, {}", each.url, plural(each.parts, "part"), human_bytes(each.bytes)));
+  }
+  sink.line(fmt::format("{}{}", plural(std::ssize(uploads), "unfinished upload"),
+                        is_locked ? ", and the lock of a run" : ""));
+  if (request.write.force) {
+    remove_uploads(store, urls.front(), uploads);
+    note(session, "removed them");
+  } else if (is_locked || !uploads.empty()) {
+    note(session,
+         "a run that is still working may need them; after a killed one, --resume continues it, and --force "
+         "removes them");
+  }
+  return 0;
+}
+
 }  // namespace
 
 int run_repair(Session& session, const Request& request) {
   refuse_ranks(session.launch);
+  if (request.left_uploads) return run_uploads(session, request);
   Salvage salvage(request.read.paths);
   const auto is_stopped = [&session] { return session.stop.stop_requested(); };
   const StoppableStore store(source_store(session), is_stopped);  // The whole source is read before the job begins.

@@ -164,10 +164,13 @@ const std::array<Verb, 17> kVerbs{{
                 "recorded in DST's metadata (shardctl.lost). "
                 "dcp items carry no names: if .metadata is lost, pass another checkpoint of the same job with --like. "
                 "Runs in one process, on all its cores; a job of several ranks is refused. "
+                "With --uploads, lists the uploads that killed runs left in an object store, and removes them with "
+                "--force. "
                 "Exits with 0 when DST is on disk, even if something was lost, and with 4 if nothing can be recovered.",
      .examples = "  shardctl repair cut.safetensors -o repaired.safetensors\n"
                  "  shardctl repair step-1000 -o step-1000-repaired --like step-900\n"
-                 "  shardctl repair model.pt -o repaired.pt --json | jq -r '.lost[].name'\n",
+                 "  shardctl repair model.pt -o repaired.pt --json | jq -r '.lost[].name'\n"
+                 "  shardctl repair s3://BUCKET/step-1000 --uploads\n",
      .success = kOnDisk,
      .uses = {.sources = true, .selection = true, .target = true, .computes = true},
      .sources_as_named = true,

@@ -5,6 +5,7 @@
 #include <ctime>
 #include <utility>
 
+#include "libshard/core/digest.h"
 #include "libshard/stores/remote/credentials.h"
 #include "libshard/stores/remote/listing.h"
 #include "libshard/stores/remote/place.h"
@@ -31,6 +32,15 @@ bool is_region_name(std::string_view name) {
   return !name.empty() && name.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789-") == std::string_view::npos;
 }
 
+/// What the signature covers of a body: its hash, unless TLS protects it, because hashing costs as much as all else.
+std::string payload_hash(const HttpRequest& request) {
+  if (request.origin.starts_with("https:")) return "UNSIGNED-PAYLOAD";
+  Hasher hasher(HashAlgorithm::kSha256);
+  hasher.update(request.data);
+  hasher.update(request.body);
+  return hasher.finish_hex();
+}
+
 class Bucket : public Place {
  public:
   Bucket(Transport& transport, const StoreRequest& request, const Environment& environment, const std::string& scheme,
@@ -43,6 +53,8 @@ class Bucket : public Place {
   }
 
   bool can_list() const override { return true; }
+  bool can_write() const override { return true; }
+  std::string error_code(const HttpAnswer& answer) const override { return s3_error_code(answer.body); }
 
   Listing list(const std::string& prefix, bool is_deep) override {
     ListingPages pages(prefix);
@@ -85,7 +97,6 @@ class Bucket : public Place {
   }
 
   bool follows_redirects() const override { return false; }
-  std::string error_code(const HttpAnswer& answer) const override { return s3_error_code(answer.body); }
 
   void explain(const HttpAnswer& answer, const std::string& code, Error& error) const override {
     if (code == "NoSuchBucket") error.because("there is no such bucket").hint("check the name and the endpoint");
@@ -99,6 +110,11 @@ class Bucket : public Place {
       error.hint(region.empty() ? "give the bucket's region: --region NAME" : fmt::format("add --region {}", region));
     }
     if (!error.hint().empty() || (answer.status != 401 && answer.status != 403)) return;
+    if (error.code() == ErrorCode::kResource) {
+      error.hint(is_anonymous_ ? "drop --anonymous, and give credentials that may write to the bucket"
+                               : "check that the credentials may write to the bucket");
+      return;
+    }
     error.hint(is_anonymous_ ? "drop --anonymous, and give credentials that may read the bucket"
                              : "check that the credentials may read the bucket; for a public one add --anonymous");
   }
@@ -120,6 +136,8 @@ class Bucket : public Place {
 
   void sign(HttpRequest& request, const Credentials& credentials) {
     request.headers["host"] = authority_of(request.origin);
+    const bool is_empty = request.data.empty() && request.body.empty();
+    if (!is_empty) request.headers["x-amz-content-sha256"] = payload_hash(request);
     sign_s3(credentials, request.method, request.target, request.query, region(), std::time(nullptr), request.headers);
   }
 
@@ -184,6 +202,7 @@ class GoogleBucket final : public Bucket {
   void authorize(HttpRequest& request) override {
     if (is_anonymous()) return;
     if (!keys_.key_id.empty() && !keys_.secret.empty()) return sign(request, keys_);
+    use_own_names(request.headers);
     request.headers["authorization"] = "Bearer " + token();
   }
 
@@ -195,6 +214,24 @@ class GoogleBucket final : public Bucket {
   }
 
  private:
+  /// Google's names for headers of S3. Requests that are signed as S3's keep S3's.
+  static void use_own_names(Headers& headers) {
+    constexpr std::string_view kForeign = "x-amz-";
+    Headers renamed;
+    for (const auto& [name, value] : headers) {
+      if (name == "if-none-match") {
+        renamed["x-goog-if-generation-match"] = "0";
+      } else if (name.starts_with(kForeign)) {
+        renamed["x-goog-" + name.substr(kForeign.size())] = value;
+      } else {
+        renamed[name] = value;
+      }
+    }
+    renamed.erase("x-goog-checksum-crc32c");
+    renamed.erase("x-goog-checksum-algorithm");
+    headers = std::move(renamed);
+  }
+
   /// The token of the environment, or of the machine's service account. \throws Error kNotFound
   std::string token() {
     const std::scoped_lock lock(mutex_);

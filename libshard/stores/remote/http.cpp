@@ -179,12 +179,17 @@ class Transport::Connection {
     if (request.method == "HEAD") {
       set(CURLOPT_NOBODY, 1L);
     } else if (request.method != "GET") {
-      set(CURLOPT_POSTFIELDSIZE_LARGE, static_cast<curl_off_t>(request.body.size()));
-      set(CURLOPT_COPYPOSTFIELDS, request.body.c_str());
+      const std::span<const std::byte> data =
+          request.data.empty() ? std::as_bytes(std::span(request.body)) : request.data;
+      set(CURLOPT_POSTFIELDSIZE_LARGE, static_cast<curl_off_t>(data.size()));
+      set(CURLOPT_POSTFIELDS, data.empty() ? "" : reinterpret_cast<const char*>(data.data()));
       set(CURLOPT_CUSTOMREQUEST, request.method.c_str());
+      set(CURLOPT_UPLOAD_BUFFERSIZE, 256L << 10);
     }
+    if (request.is_once) set(CURLOPT_FRESH_CONNECT, 1L);
     curl_slist_free_all(list_);
     list_ = nullptr;
+    if (request.method == "PUT") list_ = curl_slist_append(list_, "Expect:");  // The server need not agree first.
     for (const auto& [name, value] : request.headers) {
       list_ = curl_slist_append(list_, (value.empty() ? name + ";" : name + ": " + value).c_str());
     }
@@ -198,8 +203,10 @@ class Transport::Connection {
     for (int running = 1; running > 0;) {
       if (curl_multi_perform(multi_, &running) != CURLM_OK) return CURLE_FAILED_INIT;
       if (running == 0 || is_stopped()) break;
-      if (state_.received - seen >= kLeastProgress) {
-        seen = state_.received;
+      curl_off_t sent = 0;
+      curl_easy_getinfo(easy_, CURLINFO_SIZE_UPLOAD_T, &sent);
+      if (state_.received + sent - seen >= kLeastProgress) {
+        seen = state_.received + sent;
         last = Clock::now();
       } else if (Clock::now() - last > limits.stall) {
         state_.answer->failure = fmt::format("no data for {} s", limits.stall.count() / 1000);
@@ -295,9 +302,10 @@ void Transport::give_back(std::unique_ptr<Connection> connection) {
 }
 
 HttpAnswer Transport::send_once(const HttpRequest& request, const HttpLimits& limits, const BodySink& sink) {
-  if (is_stopped()) throw stopped();
+  const auto is_over = [this, &request] { return is_closed_ || (!request.is_cleanup && is_stopped()); };
+  if (is_over()) throw stopped();
   std::unique_ptr<Connection> connection = take();
-  HttpAnswer answer = connection->perform(request, limits, sink, [this] { return is_stopped(); });
+  HttpAnswer answer = connection->perform(request, limits, sink, is_over);
   give_back(std::move(connection));
   return answer;
 }

@@ -123,18 +123,18 @@ class Place::RangeSink {
 
 std::string Place::url_of(std::string_view key) const { return key.empty() ? root_ : fmt::format("{}/{}", root_, key); }
 
-Error Place::failed(const HttpAnswer& answer, const std::string& url) const {
+Error Place::failed(const HttpAnswer& answer, const std::string& url, ErrorCode of) const {
   const std::string code = error_code(answer);
   const std::string shown = answer.status == 0 ? answer.failure
                             : code.empty()     ? fmt::format("HTTP {}", answer.status)
                                                : fmt::format("HTTP {} {}", answer.status, code);
-  Error error(ErrorCode::kNotFound, "cannot read from the server");
-  if (answer.status == 404) {
+  Error error(of, of == ErrorCode::kResource ? "cannot write to the server" : "cannot read from the server");
+  if (answer.status == 404 && of == ErrorCode::kNotFound) {
     error = Error(ErrorCode::kNotFound, "no such file or folder").of_kind(FindingKind::kMissingFile);
   } else if (answer.status == 401 || answer.status == 403) {
-    error = Error(ErrorCode::kNotFound, "the server refuses access");
+    error = Error(of, "the server refuses access");
   } else if (answer.status == 0) {
-    error = Error(ErrorCode::kNotFound, "cannot reach the server");
+    error = Error(of, "cannot reach the server");
   }
   error.in_file(url).because(answer.status != 0 && !answer.failure.empty() ? answer.failure : shown);
   explain(answer, code, error);
@@ -151,6 +151,35 @@ HttpAnswer Place::ask(const std::function<HttpRequest()>& make, const std::strin
     if (answer.is_ok()) return answer;
     if (is_mended || !mend(answer)) throw failed(answer, url);
     is_mended = true;
+  }
+}
+
+HttpAnswer Place::send(const Change& change) {
+  constexpr std::chrono::milliseconds kShort{2'000}, kSlow{600'000};
+  HttpLimits limits = transport_.limits();
+  if (change.is_cleanup) {
+    limits.connect = limits.stall = std::min(limits.stall, kShort);
+    limits.attempts = std::min(limits.attempts, 3);
+  }
+  if (change.is_slow) limits.stall = std::max(limits.stall, kSlow);
+  bool is_mended = false;
+  for (int attempt = 1;;) {
+    HttpRequest request = request_of(change.key);
+    request.method = change.method;
+    request.query = change.query;
+    for (const auto& [name, value] : change.headers) request.headers[name] = value;
+    request.data = change.data;
+    request.is_once = change.is_once;
+    request.is_cleanup = change.is_cleanup;
+    authorize(request);
+    HttpAnswer answer = transport_.send_once(request, limits);
+    if (!is_mended && answer.status >= 300 && answer.status < 500 && answer.status != 404 && answer.status != 412 &&
+        mend(answer)) {
+      is_mended = true;
+      continue;
+    }
+    if (change.is_once || !answer.may_pass || attempt >= limits.attempts) return answer;
+    transport_.wait(attempt++, answer, authority_of(request.origin));
   }
 }
 

@@ -75,6 +75,28 @@ class Place {
   /// then receives the first such error. \throws Error kUnsupported  no ranges; kNotFound  unreachable; kInterrupted
   std::optional<Probed> probe(const std::string& key, std::optional<Error>& refused);
 
+  /// A request about an object, or about its uploads.
+  struct Change {
+    std::string method, key;
+    Query query{};
+    Headers headers{};
+    std::span<const std::byte> data{};  ///< The body; the caller keeps it.
+    bool is_once = false;               ///< Sent once, so that the caller decides what a missing answer means.
+    bool is_cleanup = false;            ///< See HttpRequest. Three attempts of 2 s at most.
+    bool is_slow = false;               ///< The server may work for minutes before it answers.
+  };
+  /// Whether objects can be written.
+  virtual bool can_write() const { return false; }
+  /// The server's answer, whatever its status, after repeating what may pass. \throws Error kInterrupted
+  HttpAnswer send(const Change& change);
+  /// The error for an answer about `url`. \param code  kNotFound for reading, kResource for writing
+  Error failed(const HttpAnswer& answer, const std::string& url, ErrorCode code = ErrorCode::kNotFound) const;
+  /// The code of an error answer, such as "NoSuchBucket"; empty if there is none.
+  virtual std::string error_code(const HttpAnswer& answer) const = 0;
+  /// Waits before the next attempt after such an answer.
+  void wait(int attempt, const HttpAnswer& answer) { transport_.wait(attempt, answer, root_); }
+  int attempts() const { return transport_.limits().attempts; }
+
  protected:
   /// The request for the bytes of a file, without credentials.
   virtual HttpRequest request_of(const std::string& key) = 0;
@@ -83,15 +105,11 @@ class Place {
   /// After an error: whether the request would succeed with other settings, which this function changed.
   virtual bool mend(const HttpAnswer& answer) = 0;
   virtual bool follows_redirects() const = 0;
-  /// The code of an error answer, such as "NoSuchBucket"; empty if there is none.
-  virtual std::string error_code(const HttpAnswer& answer) const = 0;
   /// Adds a hint to the error for an answer.
   virtual void explain(const HttpAnswer& answer, const std::string& code, Error& error) const = 0;
 
   /// The answer to a request without a range, for listings. \throws Error  any other than a success
   HttpAnswer ask(const std::function<HttpRequest()>& make, const std::string& url);
-  /// The error for an answer about `url`.
-  Error failed(const HttpAnswer& answer, const std::string& url) const;
   Transport& transport() { return transport_; }
 
  private:

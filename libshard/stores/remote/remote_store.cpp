@@ -14,6 +14,7 @@
 #include "libshard/io/paths.h"
 #include "libshard/io/url_path.h"
 #include "libshard/stores/remote/block_cache.h"
+#include "libshard/stores/remote/objects.h"
 #include "libshard/stores/remote/url.h"
 
 namespace shard::stores {
@@ -128,7 +129,7 @@ class PlaceFiles {
     }
   }
 
-  const Place& place() const { return *place_; }
+  Place& place() const { return *place_; }
 
  private:
   bool is_listed_whole(const std::string& prefix) const {
@@ -398,6 +399,11 @@ std::unique_ptr<RandomReader> RemoteStore::open(const std::string& path) const {
 std::unique_ptr<RandomReader> RemoteStore::open_below(const std::string& folder, const std::string& relative) const {
   static_cast<void>(parts_below(folder, relative));
   return open(join_path(folder, relative));
+}
+
+ObjectAnswer RemoteStore::ask(const ObjectRequest& request) const {
+  const auto [files, key] = impl_->locate(request.url);
+  return change_objects(files.place(), key, request);
 }
 
 }  // namespace shard::stores

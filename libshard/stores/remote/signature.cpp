@@ -64,9 +64,9 @@ std::string authorization(const Credentials& credentials, const SignedRequest& r
 void sign_s3(const Credentials& credentials, std::string_view method, std::string_view target, const Query& query,
              std::string_view region, std::time_t time, Headers& headers) {
   headers["x-amz-date"] = signing_date(time);
-  headers["x-amz-content-sha256"] = kEmptyHash;
+  const std::string hash = headers.emplace("x-amz-content-sha256", kEmptyHash).first->second;
   if (!credentials.token.empty()) headers["x-amz-security-token"] = credentials.token;
-  headers["authorization"] = authorization(credentials, {method, target, query, headers, kEmptyHash},
+  headers["authorization"] = authorization(credentials, {method, target, query, headers, hash},
                                            {.region = region, .service = "s3", .time = time});
 }
 

@@ -43,8 +43,8 @@ std::string signing_date(std::time_t time);
 /// The value of the header "authorization".
 std::string authorization(const Credentials& credentials, const SignedRequest& request, const SigningScope& scope);
 
-/// Signs a request to S3 without a body: adds x-amz-date, x-amz-content-sha256, the token and authorization to
-/// `headers`.
+/// Signs a request to S3: adds x-amz-date, the token and authorization to `headers`, and the hash of an empty body as
+/// x-amz-content-sha256 unless it is there.
 void sign_s3(const Credentials& credentials, std::string_view method, std::string_view target, const Query& query,
              std::string_view region, std::time_t time, Headers& headers);
 

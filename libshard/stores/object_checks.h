@@ -1,0 +1,21 @@
+/// \file Checksums by which object stores confirm what they received.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace shard {
+
+/// CRC-32C (Castagnoli), continued from `crc`.
+std::uint32_t crc32c(std::span<const std::byte> data, std::uint32_t crc = 0);
+/// The four bytes, highest first, in base64.
+std::string crc32c_text(std::uint32_t crc);
+/// In lower-case hexadecimal; empty if this machine does not permit MD5. It identifies parts; nothing trusts it.
+std::string md5_hex(std::span<const std::byte> data);
+/// The ETag of an object that was made of parts with these MD5s in hexadecimal, without quotes.
+std::string etag_of_parts(std::span<const std::string> md5s);
+
+}  // namespace shard

@@ -1,0 +1,96 @@
+/// \file ObjectStore: requests that write objects, their parts and their conditions, as object stores know them. Names
+///   are URLs; nothing is remembered between requests.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "libshard/io/source_store.h"
+
+namespace shard {
+
+/// An object, or an unfinished upload of one.
+struct BucketObject {
+  std::string url;
+  std::int64_t bytes = 0;
+  std::string etag{};
+  std::string run{};     ///< The name of the run that wrote it; only in answers to kLook.
+  std::string upload{};  ///< The name of the upload; only in answers to kUploads.
+};
+
+struct StoredPart {
+  int number = 0;  ///< From 1.
+  std::int64_t bytes = 0;
+  std::string etag{};
+  std::string crc32c{};  ///< In base64; empty: the store does not compute it.
+};
+
+enum class ObjectAct : std::uint8_t {
+  kList,      ///< All objects below the folder `url`.
+  kLook,      ///< The object at `url`, without its bytes.
+  kRead,      ///< The bytes of a small object.
+  kPut,       ///< Stores `body` as an object of `run`.
+  kBegin,     ///< Begins an upload of an object of `run`.
+  kPart,      ///< Stores `body` as part `number` of `upload`.
+  kCopy,      ///< Stores [begin, end) of the object `from`, whose ETag must be `etag`, as part `number` of `upload`.
+  kParts,     ///< The parts of `upload`.
+  kUploads,   ///< The unfinished uploads whose object is below the folder `url`, or is `url` itself.
+  kComplete,  ///< Makes `parts` of `upload` the object.
+  kAbort,     ///< Removes `upload` and its parts.
+  kRemove,    ///< Removes the object.
+};
+
+/// What must be at the place before kPut and kComplete.
+enum class ObjectCondition : std::uint8_t {
+  kAny,
+  kAbsent,  ///< Nothing.
+  kSame,    ///< The object with `etag`.
+};
+
+struct ObjectRequest {
+  ObjectAct act = ObjectAct::kLook;
+  std::string url{};
+  std::string upload{}, run{}, etag{};
+  ObjectCondition condition = ObjectCondition::kAny;
+  int number = 0;
+  std::uint32_t crc32c = 0;  ///< Of `body`, for kPart and kPut.
+  std::span<const std::byte> body{};
+  std::vector<StoredPart> parts{};
+  std::string from{};
+  std::int64_t begin = 0, end = 0;
+  int attempt = 1;          ///< Of kPut and kComplete, which are sent once. Before later ones there is a wait.
+  bool is_cleanup = false;  ///< Also sent when all else is interrupted, but not for long.
+};
+
+enum class ObjectOutcome : std::uint8_t {
+  kDone,
+  kAbsent,   ///< There is no such object or upload.
+  kRefused,  ///< The condition does not hold.
+  kUnknown,  ///< kPut and kComplete: no answer, or one that does not tell. kLook shows what stands there.
+  kCannot,   ///< kCopy: the store does not support it, or not for this object.
+};
+
+struct ObjectAnswer {
+  ObjectOutcome outcome = ObjectOutcome::kDone;
+  std::vector<BucketObject> objects{};  ///< kList, kUploads: all; kLook: one.
+  std::vector<StoredPart> parts{};      ///< kParts: all, by number; kPart, kCopy: one.
+  std::string text{};                   ///< kRead: the bytes; kBegin: the name of the upload; kUnknown: why.
+  std::string etag{};                   ///< kRead, kPut.
+};
+
+/// Threads: safe.
+class ObjectStore {
+ public:
+  virtual ~ObjectStore() = default;
+  /// \throws Error kResource  refused access, unreachable after all attempts, or a confirmed checksum that differs;
+  ///   kInvalidArgument  not a URL of an object; kUnsupported  the place cannot be written; kInterrupted
+  virtual ObjectAnswer ask(const ObjectRequest& request) const = 0;
+};
+
+/// A store of URLs: it reads files, and writes objects where the place supports that.
+class UrlFiles : public SourceStore, public ObjectStore {};
+
+}  // namespace shard

@@ -1,0 +1,344 @@
+#include "libshard/stores/upload_parts.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "libshard/core/error.h"
+#include "libshard/stores/object_checks.h"
+
+namespace shard {
+
+namespace {
+
+/// Spans of a part that were written: begin to end, no two adjacent.
+void add_span(std::map<std::int64_t, std::int64_t>& spans, std::int64_t begin, std::int64_t end) {
+  auto next = spans.upper_bound(begin);
+  if (next != spans.begin() && std::prev(next)->second >= begin) {
+    --next;
+    begin = next->first;
+  }
+  while (next != spans.end() && next->first <= end) {
+    end = std::max(end, next->second);
+    next = spans.erase(next);
+  }
+  spans.emplace(begin, end);
+}
+
+std::string without_quotes(const std::string& etag) {
+  const bool is_quoted = etag.size() >= 2 && etag.front() == '"' && etag.back() == '"';
+  return is_quoted ? etag.substr(1, etag.size() - 2) : etag;
+}
+
+bool is_same_part(const StoredPart& stored, std::span<const std::byte> bytes, std::uint32_t crc) {
+  if (stored.bytes != std::ssize(bytes)) return false;
+  if (!stored.crc32c.empty()) return stored.crc32c == crc32c_text(crc);
+  const std::string md5 = md5_hex(bytes);
+  return !md5.empty() && md5 == without_quotes(stored.etag);
+}
+
+Error written_twice(const std::string& url) {
+  return Error(ErrorCode::kInternal, "bytes were written to a part that was already complete").in_file(url);
+}
+
+}  // namespace
+
+/// A part of a file that is not sent yet.
+struct UploadParts::Part {
+  Part(File& of, std::int64_t at, std::int64_t size) : file(of), index(at), bytes(size) {}
+  File& file;
+  const std::int64_t index, bytes;
+  std::mutex mutex;  ///< Guards the rest.
+  bool is_handed_over = false;
+  std::vector<std::byte> buffer{};  ///< Empty: nothing was written, or it is in `scratch`.
+  std::optional<ScratchFile> scratch{};
+  std::map<std::int64_t, std::int64_t> written{};
+
+  bool is_complete() const { return written.size() == 1 && written.begin()->second - written.begin()->first == bytes; }
+};
+
+class UploadParts::File final : public FileWriter {
+ public:
+  File(UploadParts& parts, UploadTarget to, std::function<void(std::int64_t, std::span<const std::byte>)> sink)
+      : target(std::move(to)),
+        on_block(std::move(sink)),
+        is_sent(static_cast<std::size_t>((target.bytes + target.part_bytes - 1) / target.part_bytes)),
+        md5s(target.completed.empty() ? 0 : is_sent.size()),
+        parts_(parts) {}
+
+  void write_at(std::int64_t offset_bytes, std::span<const std::byte> data) override {
+    if (offset_bytes < 0 || offset_bytes > target.bytes - std::ssize(data)) {
+      throw Error(ErrorCode::kResource, "a write leads past the end of the object").in_file(target.url);
+    }
+    parts_.write(*this, offset_bytes, data);
+  }
+  void allocate(std::int64_t) override {}  // The size was given when the object was begun.
+  void sync() override {}                  // Parts are durable when the store has answered.
+  void close() override {}
+
+  std::int64_t part_count() const { return std::ssize(is_sent); }
+  std::int64_t bytes_of(std::int64_t index) const {
+    return std::min(target.part_bytes, target.bytes - index * target.part_bytes);
+  }
+
+  const UploadTarget target;
+  const std::function<void(std::int64_t, std::span<const std::byte>)> on_block;
+  std::map<std::int64_t, PartPtr> open{};  ///< Guarded by UploadParts::mutex_, as is `is_sent`.
+  std::vector<bool> is_sent;               ///< Also true of complete parts whose request has not ended.
+  std::vector<std::string> md5s;           ///< Of the parts of a completed object.
+
+ private:
+  UploadParts& parts_;
+};
+
+UploadParts::UploadParts(const ObjectStore& store, const UploadLimits& limits) : store_(store), limits_(limits) {}
+
+UploadParts::~UploadParts() {
+  {
+    const std::scoped_lock lock(mutex_);
+    is_over_ = true;
+  }
+  changed_.notify_all();
+  senders_.clear();
+}
+
+FileWriter& UploadParts::add(UploadTarget target,
+                             std::function<void(std::int64_t, std::span<const std::byte>)> on_block) {
+  files_.push_back(std::make_unique<File>(*this, std::move(target), std::move(on_block)));
+  return *files_.back();
+}
+
+void UploadParts::rethrow_failure() const {
+  if (failure_) std::rethrow_exception(failure_);
+}
+
+void UploadParts::write(File& file, std::int64_t offset, std::span<const std::byte> data) {
+  while (!data.empty()) {
+    const std::int64_t index = offset / file.target.part_bytes, begin = index * file.target.part_bytes;
+    const auto count =
+        static_cast<std::size_t>(std::min<std::int64_t>(std::ssize(data), begin + file.bytes_of(index) - offset));
+    put_bytes(part_of(file, index), offset - begin, data.first(count));
+    data = data.subspan(count);
+    offset += static_cast<std::int64_t>(count);
+  }
+}
+
+UploadParts::PartPtr UploadParts::part_of(File& file, std::int64_t index) {
+  const std::scoped_lock lock(mutex_);
+  rethrow_failure();
+  if (file.is_sent[static_cast<std::size_t>(index)]) throw written_twice(file.target.url);
+  PartPtr& part = file.open[index];
+  if (part == nullptr) part = std::make_shared<Part>(file, index, file.bytes_of(index));
+  return part;
+}
+
+void UploadParts::put_bytes(const PartPtr& part, std::int64_t at, std::span<const std::byte> data) {
+  const std::scoped_lock lock(part->mutex);
+  if (part->is_handed_over) throw written_twice(part->file.target.url);
+  if (part->buffer.empty() && !part->scratch) {
+    take_memory(part->bytes);
+    part->buffer.resize(static_cast<std::size_t>(part->bytes));
+    const std::scoped_lock all(mutex_);
+    open_.push_back(part);
+  }
+  if (part->scratch) {
+    part->scratch->writer->write_at(at, data);
+  } else {
+    std::memcpy(part->buffer.data() + at, data.data(), data.size());
+  }
+  add_span(part->written, at, at + std::ssize(data));
+  if (part->is_complete()) hand_over(part);
+}
+
+/// Waits until so many bytes are free. \pre the caller holds no lock but that of a part without a buffer
+void UploadParts::take_memory(std::int64_t bytes) {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    rethrow_failure();
+    if (used_ == 0 || used_ + bytes <= limits_.memory_bytes) break;
+    if (under_way_ > 0) {
+      changed_.wait(lock);
+    } else if (!move_out(lock)) {  // Another thread is writing to each open part.
+      changed_.wait_for(lock, std::chrono::milliseconds(1));
+    }
+  }
+  used_ += bytes;
+}
+
+/// Moves the oldest open part that no thread is writing to into a scratch file. \pre `lock` holds mutex_
+bool UploadParts::move_out(std::unique_lock<std::mutex>&) {
+  for (auto each = open_.begin(); each != open_.end(); ++each) {
+    const PartPtr part = *each;
+    const std::unique_lock own(part->mutex, std::try_to_lock);
+    if (!own.owns_lock()) continue;
+    part->scratch = make_scratch_file(part->bytes);
+    for (const auto& [begin, end] : part->written) {
+      part->scratch->writer->write_at(
+          begin,
+          std::span(part->buffer).subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin)));
+    }
+    part->buffer = {};
+    used_ -= part->bytes;
+    open_.erase(each);
+    changed_.notify_all();
+    return true;
+  }
+  return false;
+}
+
+/// Queues a complete part. \pre the caller holds its lock
+void UploadParts::hand_over(const PartPtr& part) {
+  part->is_handed_over = true;
+  {
+    const std::scoped_lock lock(mutex_);
+    part->file.open.erase(part->index);
+    part->file.is_sent[static_cast<std::size_t>(part->index)] = true;
+    ++unsent_;
+    if (part->scratch) {
+      set_aside_.push_back(part);
+    } else {
+      std::erase(open_, part);
+      ready_.push_back(part);
+      ++under_way_;
+    }
+    if (std::cmp_less(senders_.size(), limits_.senders)) senders_.emplace_back([this] { run_sender(); });
+  }
+  changed_.notify_all();
+}
+
+/// The next part to send; null at the end. A part from a scratch file comes only when there is memory for it.
+UploadParts::PartPtr UploadParts::next_part(std::unique_lock<std::mutex>& lock) {
+  for (;;) {
+    if (is_over_) return nullptr;
+    std::deque<PartPtr>& queue = ready_.empty() ? set_aside_ : ready_;
+    if (!queue.empty()) {
+      const PartPtr part = queue.front();
+      const bool is_in_memory = &queue == &ready_;
+      const bool fits = is_in_memory || used_ == 0 || used_ + part->bytes <= limits_.memory_bytes;
+      if (fits) {
+        queue.pop_front();
+        if (!is_in_memory) {
+          used_ += part->bytes;
+          ++under_way_;
+        }
+        return part;
+      }
+      if (under_way_ == 0 && move_out(lock)) continue;
+    }
+    set_aside_.empty() ? changed_.wait(lock) : static_cast<void>(changed_.wait_for(lock, std::chrono::milliseconds(5)));
+  }
+}
+
+void UploadParts::run_sender() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    PartPtr part;
+    std::exception_ptr failure;
+    try {
+      part = next_part(lock);
+      if (part == nullptr) return;
+      const bool has_failed = failure_ != nullptr;
+      lock.unlock();
+      if (!has_failed) send(*part);
+    } catch (...) {
+      failure = std::current_exception();
+    }
+    if (!lock.owns_lock()) lock.lock();
+    if (failure && !failure_) failure_ = failure;
+    if (part != nullptr) {
+      used_ -= part->bytes;
+      --under_way_;
+      --unsent_;
+    } else {
+      is_over_ = true;  // There is no room to go on.
+    }
+    changed_.notify_all();
+  }
+}
+
+/// Passes the blocks of a part on, and sends it unless it is stored already.
+void UploadParts::send(Part& part) {
+  File& file = part.file;
+  if (part.scratch) {
+    part.buffer.resize(static_cast<std::size_t>(part.bytes));
+    part.scratch->reader->read_at(0, part.buffer);
+    part.scratch.reset();
+  }
+  const std::span<const std::byte> bytes = part.buffer;
+  const std::int64_t begin = part.index * file.target.part_bytes;
+  for (std::int64_t at = 0; file.on_block && at < part.bytes; at += kOutputBlock) {
+    const auto count = static_cast<std::size_t>(std::min(kOutputBlock, part.bytes - at));
+    file.on_block((begin + at) / kOutputBlock, bytes.subspan(static_cast<std::size_t>(at), count));
+  }
+  if (!file.target.completed.empty()) {
+    file.md5s[static_cast<std::size_t>(part.index)] = md5_hex(bytes);
+  } else {
+    const int number = static_cast<int>(part.index) + 1;
+    const std::uint32_t crc = crc32c(bytes);
+    const auto stored = std::ranges::find(file.target.stored, number, &StoredPart::number);
+    const bool is_kept = stored != file.target.stored.end() && is_same_part(*stored, bytes, crc);
+    if (is_kept) {
+      const std::scoped_lock lock(mutex_);
+      ++kept_;
+    } else {
+      const ObjectAnswer answer = store_.ask({.act = ObjectAct::kPart,
+                                              .url = file.target.url,
+                                              .upload = file.target.upload,
+                                              .number = number,
+                                              .crc32c = crc,
+                                              .body = bytes});
+      if (answer.outcome != ObjectOutcome::kDone) {
+        throw Error(ErrorCode::kResource, "cannot write: the upload is gone")
+            .in_file(file.target.url)
+            .because("another run, or a rule of the bucket, removed it");
+      }
+    }
+  }
+  part.buffer = {};
+}
+
+void UploadParts::finish(bool only_with_blocks) {
+  std::vector<PartPtr> rest;
+  {
+    const std::scoped_lock lock(mutex_);
+    for (const auto& file : files_) {
+      if (only_with_blocks && !file->on_block) continue;
+      for (std::int64_t i = 0; i < file->part_count(); ++i) {
+        if (file->is_sent[static_cast<std::size_t>(i)]) continue;
+        PartPtr& part = file->open[i];
+        if (part == nullptr) part = std::make_shared<Part>(*file, i, file->bytes_of(i));
+        rest.push_back(part);
+      }
+    }
+  }
+  for (const PartPtr& part : rest) {
+    const std::scoped_lock lock(part->mutex);
+    if (part->buffer.empty() && !part->scratch) {
+      take_memory(part->bytes);
+      part->buffer.resize(static_cast<std::size_t>(part->bytes));
+    }
+    hand_over(part);
+  }
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return unsent_ == 0 || failure_ != nullptr; });
+  rethrow_failure();
+  lock.unlock();
+  for (const auto& file : files_) {
+    if (!file->target.completed.empty() && (!only_with_blocks || file->on_block)) compare_completed(*file);
+  }
+}
+
+/// \throws Error kResource  the object that an earlier run completed has other bytes
+void UploadParts::compare_completed(const File& file) const {
+  const std::string found = without_quotes(file.target.completed);
+  if (!file.md5s.empty() && (etag_of_parts(file.md5s) == found || file.md5s == std::vector{found})) return;
+  throw Error(ErrorCode::kResource, "cannot resume: the interrupted run has completed an object with other bytes")
+      .in_file(file.target.url)
+      .expected("ETag " + (file.md5s.empty() ? std::string() : etag_of_parts(file.md5s)))
+      .found(found)
+      .suggest(Remedy::kReplaceDestination);
+}
+
+}  // namespace shard
