@@ -50,10 +50,22 @@ Sizes reduced_dims(const OperatorCall& call) {
 
 bool contains(const Sizes& dims, std::int64_t dim) { return std::ranges::find(dims, dim) != dims.end(); }
 
+/// Whether each rank has elements of these dimensions. Maxima and minima of none do not exist.
+bool have_all_elements(const OperatorCall& call, const Sizes& dims) {
+  return std::ranges::all_of(parts_of(call.tensors[0].layout), [&](const LocalPart& part) {
+    return std::ranges::none_of(dims, [&](std::int64_t dim) {
+      const auto d = static_cast<std::size_t>(dim);
+      return d < part.sizes.size() && part.sizes[d] == 0;
+    });
+  });
+}
+
 /// Whether the result for a tensor in its placements follows from those of the parts.
 bool is_combinable(const OperatorCall& call, const Sizes& dims, std::optional<ReduceOp> op) {
   if (!op) return false;
   const Placements& placements = call.placements(0);
+  const bool is_extremum = *op == ReduceOp::kMax || *op == ReduceOp::kMin;
+  if (is_extremum && !have_all_elements(call, dims)) return false;
   if (*op == ReduceOp::kMean) {  // An average of averages is right for parts of the same size.
     Sizes shards(call.shape(0).size(), 1);
     for (std::size_t axis = 0; axis < placements.size(); ++axis) {

@@ -93,7 +93,8 @@ SHARD_RANKS_TEST(DTensorGradients, OfMaximaMinimaAndProductsAreThoseOfTheElement
   for (const ReduceOp op : {ReduceOp::kMax, ReduceOp::kMin, ReduceOp::kProduct}) {
     for (const dtensor::Placement& target : {dtensor::Placement(Replicate()), dtensor::Placement(CutBy{0})}) {
       const at::Tensor local = at::full({4, 2}, static_cast<double>(rank() + 1), at::kDouble).requires_grad_();
-      const DTensor moved = DTensor::from_local(local, line(), {Partial{op}}).redistribute({target});
+      const DTensor terms = DTensor::from_local(local, line(), {Partial{op}});
+      const DTensor moved = DTensor::of(at::clone(terms)).redistribute({target});
       const double value = op == ReduceOp::kMax ? 4 : op == ReduceOp::kMin ? 1 : 24;
       EXPECT_TRUE(moved.local().eq(value).all().item<bool>()) << moved;
       const at::Tensor factors = numbered({4, 2}).add(1);

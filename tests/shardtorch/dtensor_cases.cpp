@@ -1,8 +1,8 @@
 // One of the ranks that make the calls of random_dtensors.py on DTensors: dtensor_cases CASES_FILE STORE_FILE RANK
 // WORLD_SIZE. That file describes cases and results. A line of results has fields with tabs between them:
 //
-//   ok PLACEMENTS SHAPE LOCAL_ELEMENTS ELEMENTS [GRADIENT...]   "refused TEXT" instead of gradients that are not recorded
-//   refused TEXT
+//   ok PLACEMENTS SHAPE LOCAL_ELEMENTS ELEMENTS [GRADIENT...]   "refused TEXT" instead of gradients that are not
+//   recorded refused TEXT
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 
@@ -218,7 +218,10 @@ const std::map<std::string, Call>& elementwise_calls() {
       {"ones_like", [](T x, A) { return at::ones_like(x[0]); }},
       {"full_like", [](T x, A) { return at::full_like(x[0], 3); }},
       {"new_zeros", [](T x, A) { return x[0].new_zeros(x[0].sizes()); }},
-      {"new_full", [](T x, A) { return x[0].new_full({4, 2}, 5); }},
+      {"new_full",
+       [](T x, A) {
+         return x[0].new_full({4, 2}, 5);
+       }},
   };
   return calls;
 }
@@ -318,7 +321,8 @@ std::string results(const std::string& calls, const std::vector<dt::DTensor>& te
   std::string text = placements + '\t' + text_of(result.sizes()) + '\t' +
                      (has_terms ? "-" : elements_of(own.defined() ? own.local() : result)) + '\t' + elements_of(whole);
   if (!records || !whole.requires_grad()) return text;
-  const bool is_of_ranks = calls.find("full_tensor") != std::string::npos || calls.find("to_local") != std::string::npos;
+  const bool is_of_ranks =
+      calls.find("full_tensor") != std::string::npos || calls.find("to_local") != std::string::npos;
   const int factor = is_of_ranks ? shard::default_group()->rank() + 1 : 1;
   const at::Tensor weights = whole_tensor(whole.sizes().vec(), "d", 2).to(whole.scalar_type());
   (whole * weights * factor).sum().backward();

@@ -185,6 +185,57 @@ SHARD_RANKS_TEST(DTensorOperators, GiveNumbersOfTheWhole) {
   EXPECT_FALSE(at::equal(tensor, changed));
 }
 
+/// Ranks without elements have no maximum of their own.
+SHARD_RANKS_TEST(DTensorOperators, FindMaximaWhereRanksHaveNoElements) {
+  const at::Tensor whole = numbered({1, 3});
+  const DTensor tensor = distribute_tensor(whole, square(), {CutBy{0}, CutBy{1}});
+  EXPECT_EQ(DTensor::of(at::max(tensor)).full_tensor().item<double>(), 2);
+  EXPECT_TRUE(DTensor::of(at::amin(tensor, 0)).full_tensor().equal(whole[0]));
+  EXPECT_TRUE(DTensor::of(at::amax(tensor, {0, 1}, true)).full_tensor().equal(at::full({1, 1}, 2, at::kDouble)));
+}
+
+/// As in torch, an axis after the first one may be too fine for the first part: it becomes a replica.
+SHARD_RANKS_TEST(DTensorOperators, SplitNestedShards) {
+  const DeviceMeshPtr mesh = init_device_mesh(at::kCPU, {1, 4});
+  const DTensor tensor = distribute_tensor(numbered({8}), mesh, {CutBy{0}, CutBy{0}});
+  const DTensor view = DTensor::of(tensor.as_tensor().view({2, 4}));
+  EXPECT_EQ(to_string(view.placements()), "[S(0), R]");
+  EXPECT_TRUE(view.full_tensor().equal(numbered({2, 4})));
+}
+
+SHARD_RANKS_TEST(DTensorOperators, FillTermsOfOneValue) {
+  for (const ReduceOp op : {ReduceOp::kMax, ReduceOp::kMin, ReduceOp::kMean}) {
+    const DTensor terms = DTensor::from_local(at::zeros({2, 3}), init_device_mesh(at::kCPU, {4}), {Partial{op}});
+    terms.as_tensor().fill_(3);
+    EXPECT_TRUE(terms.full_tensor().eq(3).all().item<bool>()) << terms;
+  }
+  const DTensor sum = DTensor::from_local(at::zeros({2, 3}), init_device_mesh(at::kCPU, {4}), {Partial()});
+  EXPECT_THAT([&] { sum.as_tensor().fill_(3); }, RefusesWith<c10::Error>("is not supported yet!"));
+}
+
+/// On the CPU it follows its elementwise operators, unless a normalized dimension is in even shards.
+SHARD_RANKS_TEST(DTensorOperators, NormalizeByRootMeanSquares) {
+  struct Case {
+    Sizes shape;
+    Placements before, after;
+  };
+  const Case cases[] = {{{4, 8}, {Partial(), Replicate()}, {Partial(), Replicate()}},
+                        {{4, 8}, {CutBy{0}, CutBy{1}}, {CutBy{0}, Replicate()}},
+                        {{4, 7}, {CutBy{0}, CutBy{1}}, {CutBy{0}, CutBy{1}}}};
+  for (const Case& each : cases) {
+    const at::Tensor whole = tensor_of(each.shape == Sizes{4, 8} ? "4x8" : "4x7", 0).requires_grad_();
+    const DTensor tensor = placed(whole.detach(), square(), each.before, true);
+    const DTensor found = DTensor::of(at::rms_norm(tensor, {each.shape[1]}));
+    EXPECT_EQ(to_string(found.placements()), to_string(each.after));
+    const at::Tensor expected = at::rms_norm(whole, {each.shape[1]});
+    const at::Tensor full = found.full_tensor();
+    expect_close(full.detach(), expected.detach(), to_string(each.before));
+    (full * tensor_of("30000", 2).slice(0, 0, full.numel()).view_as(full)).sum().backward();
+    (expected * tensor_of("30000", 2).slice(0, 0, full.numel()).view_as(full)).sum().backward();
+    expect_close(whole_gradient(tensor), whole.grad(), "gradient, " + to_string(each.before));
+  }
+}
+
 SHARD_RANKS_TEST(DTensorOperators, OfInitFillLocalTensors) {
   const DTensor weight = dtensor::empty({64, 32}, square(), {CutBy{0}, CutBy{1}}, {.requires_grad = true});
   torch::nn::init::constant_(weight, 3);
