@@ -22,6 +22,7 @@ from torch.distributed.checkpoint.state_dict import get_model_state_dict
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
+from torch.distributed.tensor.placement_types import _StridedShard
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
 import shardctl
@@ -363,6 +364,21 @@ def check_sharded_tensor(folder: str) -> None:
     shardctl.save({"w": tensor}, f"{folder}/shards.safetensors")
 
 
+def check_strided(folder: str) -> None:
+    """A rank may have several boxes of a DTensor."""
+    rank = dist.get_rank()
+    wanted = torch.arange(16.)
+    own = torch.cat([wanted[2 * rank:2 * rank + 2], wanted[8 + 2 * rank:8 + 2 * rank + 2]])
+    placements = [_StridedShard(0, split_factor=2)]
+    mesh = init_device_mesh("cpu", (4,))
+    whole = {"shape": (16,), "stride": (1,)}
+    shardctl.save({"w": DTensor.from_local(own, mesh, placements, run_check=False, **whole)}, f"{folder}/strided.safetensors")
+    assert torch.equal(safetensors.torch.load_file(f"{folder}/strided.safetensors")["w"], wanted)
+    filled = DTensor.from_local(torch.zeros(4), mesh, placements, run_check=False, **whole)
+    shardctl.load_state_dict(f"{folder}/strided.safetensors", {"w": filled})
+    assert torch.equal(filled.to_local(), own), filled.to_local()
+
+
 def check_refusals(folder: str) -> None:
     """The failure of one rank ends the call on all of them, and no rank waits."""
     mesh, rank = init_device_mesh("cpu", (4,)), dist.get_rank()
@@ -397,6 +413,7 @@ def check_all(path: str, large: str, folder: str) -> None:
     check_save(folder, "fsdp")
     check_save(folder, "tp")
     check_sharded_tensor(folder)
+    check_strided(folder)
     check_refusals(folder)
 
 
