@@ -3,8 +3,10 @@ Environment: as for native_test.py."""
 import copy
 import os
 import pickle
+import signal
 import socket
 import tempfile
+import threading
 import traceback
 import unittest
 from collections.abc import Callable
@@ -405,6 +407,29 @@ def check_refusals(folder: str) -> None:
     shardctl.save({f"w{rank}": torch.full((2,), float(rank))}, f"{folder}/all.safetensors", collective=True)
 
 
+def check_stopped(folder: str) -> None:
+    """Ctrl-C on one rank, and the end of one, end the call on all of them; the destination is unchanged."""
+    mesh, rank = init_device_mesh("cpu", (4,)), dist.get_rank()
+    state = {"w": dist.tensor.distribute_tensor(torch.zeros(256, 1 << 20, dtype=torch.uint8), mesh, [dist.tensor.Shard(0)])}
+    if rank == 2:
+        signal.signal(signal.SIGALRM, signal.default_int_handler)
+        signal.setitimer(signal.ITIMER_REAL, 0.05)
+    try:
+        shardctl.save(state, f"{folder}/none.pt", manifest=True)
+    except (KeyboardInterrupt if rank == 2 else shardctl.Interrupted):
+        pass
+    else:
+        raise AssertionError("it was saved in spite of Ctrl-C")
+    dist.barrier()
+    if rank == 3:
+        threading.Timer(0.05, os._exit, (0,)).start()
+    try:
+        shardctl.save(state, f"{folder}/none.pt", manifest=True)
+    except shardctl.Communication:
+        return
+    raise AssertionError("it was saved without rank 3")
+
+
 def check_all(path: str, large: str, folder: str) -> None:
     check_rank(path, "fsdp", False)
     check_rank(path, "tp", False)
@@ -415,6 +440,7 @@ def check_all(path: str, large: str, folder: str) -> None:
     check_sharded_tensor(folder)
     check_strided(folder)
     check_refusals(folder)
+    check_stopped(folder)
 
 
 class Ranks(Case):
