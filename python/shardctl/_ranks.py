@@ -42,7 +42,7 @@ def together(ranks: Optional[Ranks], work: Callable[[], _T]) -> _T:
         return work()
     try:
         result = work()
-    except Exception as error:
+    except BaseException as error:  # Includes KeyboardInterrupt: the other ranks would wait.
         ranks.agree(error)
         raise
     ranks.agree(None)

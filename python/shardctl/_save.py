@@ -17,6 +17,7 @@ from shardctl._checkpoint import open as open_checkpoint
 from shardctl._errors import Unsupported, failure
 from shardctl._memory import check_ranges, is_packed, is_torch, usage
 from shardctl._ranks import Ranks, default_group, ranks_of, together
+from shardctl._sharding import boxes_of_dtensor, is_dtensor, is_sharded_tensor, placement_text
 
 _PLAIN = (type(None), bool, int, float, str, bytes)
 _Box = tuple[tuple[int, ...], tuple[int, ...], int, int]  # Offsets, sizes, address, bytes.
@@ -75,7 +76,7 @@ def _group_for(state: Any, collective: Optional[bool]) -> Any:
 
 def _sharded_names(value: Any, name: str) -> Iterator[str]:
     """The names of the DTensors and ShardedTensors of a state."""
-    if _is_dtensor(value) or _is_sharded_tensor(value):
+    if is_dtensor(value) or is_sharded_tensor(value):
         yield name
     elif isinstance(value, Mapping):
         for key, each in value.items():
@@ -242,22 +243,12 @@ def _identity(value: Any) -> object:
     return (value.data_ptr(), value.dtype, tuple(value.shape))
 
 
-def _is_dtensor(value: object) -> bool:
-    dtensors = sys.modules.get("torch.distributed.tensor")
-    return dtensors is not None and isinstance(value, dtensors.DTensor)
-
-
-def _is_sharded_tensor(value: object) -> bool:
-    sharded = sys.modules.get("torch.distributed._shard.sharded_tensor")
-    return sharded is not None and isinstance(value, sharded.ShardedTensor)
-
-
 def _of_tensor(name: str, tensor: Any) -> HeldTensor:
     import torch
 
-    if _is_sharded_tensor(tensor):
+    if is_sharded_tensor(tensor):
         return _of_sharded_tensor(name, tensor)
-    if _is_dtensor(tensor):
+    if is_dtensor(tensor):
         return _of_dtensor(name, tensor)
     _check_plain(name, tensor, type(tensor) in (torch.Tensor, torch.nn.Parameter))
     held = HeldTensor(_dtype_of(tensor), tuple(tensor.shape), False, tensor.requires_grad, str(tensor.device))
@@ -291,48 +282,14 @@ def _of_sharded_tensor(name: str, tensor: Any) -> HeldTensor:
 
 
 def _of_dtensor(name: str, tensor: Any) -> HeldTensor:
-    mesh = tensor.device_mesh
-    if any(placement.is_partial() for placement in tensor.placements):
-        error = usage(f"cannot save '{name}': each rank has only a part of each element's sum", "Shard or Replicate",
-                      str(tensor.placements), name)
-        error.hint = "redistribute it first"
-        raise error
-    local = tensor.detach().to_local()
+    local, mesh = tensor.detach().to_local(), tensor.device_mesh
     _check_plain(name, local)
     held = HeldTensor(_dtype_of(tensor), tuple(tensor.shape), True, tensor.requires_grad, str(local.device))
-    texts = [_placement_text(each) for each in tensor.placements]
-    sizes = list(mesh.shape)
-    coordinate = mesh.get_coordinate()
-    if coordinate is not None:
-        _add_local(held, name, local, sizes, texts, coordinate)
-    ranks = mesh.mesh.flatten().tolist()
+    for offsets, part in boxes_of_dtensor(tensor, name, f"cannot save '{name}'"):
+        held.add_box(offsets, part)
+    sizes, ranks = list(mesh.shape), mesh.mesh.flatten().tolist()
     group = default_group()
     if group is not None and sorted(ranks) == list(range(group.size())):
-        held.sharding = (list(mesh.mesh_dim_names or [""] * len(sizes)), sizes, ranks, texts)
+        names = list(mesh.mesh_dim_names or [""] * len(sizes))
+        held.sharding = (names, sizes, ranks, [placement_text(each) for each in tensor.placements])
     return held
-
-
-def _add_local(held: HeldTensor, name: str, local: Any, mesh: list[int], placements: list[str],
-               coordinate: Iterable[int]) -> None:
-    """Adds the boxes of a DTensor's local tensor. A strided shard may have several."""
-    index = 0
-    for size, at in zip(mesh, coordinate):
-        index = index * size + at
-    shape, boxes = native().local_part(held.shape, mesh, placements, index)
-    if tuple(shape) != tuple(local.shape):
-        raise usage(f"the local tensor of '{name}' has an unexpected shape", list(shape), list(local.shape), name)
-    for offsets, sizes, begins in boxes:
-        part = local
-        for dim, (begin, size) in enumerate(zip(begins, sizes)):
-            part = part.narrow(dim, begin, size)
-        held.add_box(offsets, part)
-    if not boxes and 0 in held.shape:
-        held.add_box((0,) * len(held.shape), local)
-
-
-def _placement_text(placement: Any) -> str:
-    """The placement as the native extension takes it: "R", "S(0)", "_S(0,2)"."""
-    if placement.is_replicate():
-        return "R"
-    factor = getattr(placement, "split_factor", None)
-    return f"S({placement.dim})" if factor is None else f"_S({placement.dim},{factor})"

@@ -11,6 +11,7 @@ from shardctl._checkpoint import Checkpoint, Handle, PathLike
 from shardctl._checkpoint import open as open_checkpoint
 from shardctl._errors import Unsupported, Usage, failure
 from shardctl._memory import is_torch, new_tensor, usage
+from shardctl._sharding import boxes_of_dtensor, is_dtensor, is_sharded_tensor
 from shardctl._text import printable
 
 if TYPE_CHECKING:
@@ -92,37 +93,27 @@ def _leaves_of_module(module: torch.nn.Module) -> Iterator[_Leaf]:
         yield _Leaf(name, value, extra_state(name) if is_extra else no_value)
 
 
-def _boxes(tensor: Any) -> Iterator[tuple[tuple[int, ...], Any]]:
+def _boxes(tensor: Any, name: str) -> Iterator[tuple[tuple[int, ...], Any]]:
     """The boxes of a tensor that this process has: their first corners and local tensors."""
-    dtensors = sys.modules.get("torch.distributed.tensor")
-    if dtensors is not None and isinstance(tensor, dtensors.DTensor):
-        from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
-
-        if any(placement.is_partial() for placement in tensor.placements):
-            raise usage("cannot fill a DTensor with a partial placement", "Shard or Replicate", str(tensor.placements))
-        local = tensor.detach().to_local()
-        shape, offsets = compute_local_shape_and_global_offset(tensor.shape, tensor.device_mesh, tensor.placements)
-        if tuple(shape) != tuple(local.shape):
-            raise usage("cannot fill a DTensor whose local part has an unexpected shape", list(shape), list(local.shape))
-        yield tuple(offsets), local
-        return
-    sharded = sys.modules.get("torch.distributed._shard.sharded_tensor")
-    if sharded is not None and isinstance(tensor, sharded.ShardedTensor):
+    if is_dtensor(tensor):
+        yield from boxes_of_dtensor(tensor, name, f"cannot fill '{name}'")
+    elif is_sharded_tensor(tensor):
         for shard in tensor.local_shards():
             yield tuple(shard.metadata.shard_offsets), shard.tensor
-        return
-    yield (0,) * tensor.dim(), tensor
+    else:
+        yield (0,) * tensor.dim(), tensor
 
 
 def _assigned(tensor: Any, dtype: str) -> Any:
     """A new tensor for the place of `tensor`, with the dtype of the checkpoint."""
-    dtensors = sys.modules.get("torch.distributed.tensor")
-    if dtensors is None or not isinstance(tensor, dtensors.DTensor):
+    if not is_dtensor(tensor):
         new = new_tensor(tensor.shape, dtype)
         return new if tensor.is_meta or tensor.device.type == "cpu" else new.to(tensor.device)
+    from torch.distributed.tensor import DTensor
+
     local = tensor.detach().to_local()
     new = new_tensor(local.shape, dtype).to(tensor.device_mesh.device_type)
-    return dtensors.DTensor.from_local(new, tensor.device_mesh, tensor.placements, run_check=False, shape=tensor.shape,
+    return DTensor.from_local(new, tensor.device_mesh, tensor.placements, run_check=False, shape=tensor.shape,
                                        stride=tensor.stride())
 
 
@@ -173,7 +164,7 @@ class _Loading:
         target = _assigned(leaf.value, handle.dtype) if self._assign else leaf.value
         if self._assign:
             self.assigned.append((leaf, target))
-        for offsets, local in _boxes(target):
+        for offsets, local in _boxes(target, leaf.name):
             box = handle._with(offsets, tuple(local.shape), (True,) * len(offsets))
             self._reads[_memory_key(local)] = (box, local)
 

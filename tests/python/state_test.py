@@ -1,10 +1,16 @@
 """load_state_dict and the reader for DCP, with the real torch, also over 4 ranks with FSDP2 and tensor parallelism.
 Environment: as for native_test.py."""
 import copy
+import os
 import pickle
+import signal
+import socket
 import sys
 import tempfile
+import threading
+import traceback
 import unittest
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy
@@ -12,18 +18,20 @@ import safetensors.torch
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
+import torch.multiprocessing
 from torch.distributed._shard import sharded_tensor
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.state_dict import get_model_state_dict
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
+from torch.distributed.tensor.placement_types import _StridedShard
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
 import shardctl
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "support"))
-from python_ranks import spawn  # noqa: E402: it finds the module there
+from python_ranks import PRELOADED  # noqa: E402: it finds the module there
 
 
 def model(seed: int = 0) -> torch.nn.Sequential:
@@ -264,6 +272,17 @@ class Dcp(Case):
         self.assertIn("none", str(missing.exception))
 
 
+def in_rank(rank: int, world: int, port: int, work: Callable, arguments: tuple, failures: object) -> None:
+    os.environ.update({"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)})
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", rank=rank, world_size=world)
+    try:
+        work(*arguments)
+    except BaseException:
+        failures.put(f"rank {rank}: {traceback.format_exc()}")
+    dist.destroy_process_group()
+
+
 def full(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
@@ -351,6 +370,21 @@ def check_sharded_tensor(folder: str) -> None:
     shardctl.save({"w": tensor}, f"{folder}/shards.safetensors")
 
 
+def check_strided(folder: str) -> None:
+    """A rank may have several boxes of a DTensor."""
+    rank = dist.get_rank()
+    wanted = torch.arange(16.)
+    own = torch.cat([wanted[2 * rank:2 * rank + 2], wanted[8 + 2 * rank:8 + 2 * rank + 2]])
+    placements = [_StridedShard(0, split_factor=2)]
+    mesh = init_device_mesh("cpu", (4,))
+    whole = {"shape": (16,), "stride": (1,)}
+    shardctl.save({"w": DTensor.from_local(own, mesh, placements, run_check=False, **whole)}, f"{folder}/strided.safetensors")
+    assert torch.equal(safetensors.torch.load_file(f"{folder}/strided.safetensors")["w"], wanted)
+    filled = DTensor.from_local(torch.zeros(4), mesh, placements, run_check=False, **whole)
+    shardctl.load_state_dict(f"{folder}/strided.safetensors", {"w": filled})
+    assert torch.equal(filled.to_local(), own), filled.to_local()
+
+
 def check_refusals(folder: str) -> None:
     """The failure of one rank ends the call on all of them, and no rank waits."""
     mesh, rank = init_device_mesh("cpu", (4,)), dist.get_rank()
@@ -377,7 +411,30 @@ def check_refusals(folder: str) -> None:
     shardctl.save({f"w{rank}": torch.full((2,), float(rank))}, f"{folder}/all.safetensors", collective=True)
 
 
-def check_all(_rank: int, path: str, large: str, folder: str) -> None:
+def check_stopped(folder: str) -> None:
+    """Ctrl-C on one rank, and the end of one, end the call on all of them; the destination is unchanged."""
+    mesh, rank = init_device_mesh("cpu", (4,)), dist.get_rank()
+    state = {"w": dist.tensor.distribute_tensor(torch.zeros(256, 1 << 20, dtype=torch.uint8), mesh, [dist.tensor.Shard(0)])}
+    if rank == 2:
+        signal.signal(signal.SIGALRM, signal.default_int_handler)
+        signal.setitimer(signal.ITIMER_REAL, 0.05)
+    try:
+        shardctl.save(state, f"{folder}/none.pt", manifest=True)
+    except (KeyboardInterrupt if rank == 2 else shardctl.Interrupted):
+        pass
+    else:
+        raise AssertionError("it was saved in spite of Ctrl-C")
+    dist.barrier()
+    if rank == 3:
+        threading.Timer(0.05, os._exit, (0,)).start()
+    try:
+        shardctl.save(state, f"{folder}/none.pt", manifest=True)
+    except shardctl.Communication:
+        return
+    raise AssertionError("it was saved without rank 3")
+
+
+def check_all(path: str, large: str, folder: str) -> None:
     check_rank(path, "fsdp", False)
     check_rank(path, "tp", False)
     check_rank(path, "fsdp", True)
@@ -385,16 +442,26 @@ def check_all(_rank: int, path: str, large: str, folder: str) -> None:
     check_save(folder, "fsdp")
     check_save(folder, "tp")
     check_sharded_tensor(folder)
+    check_strided(folder)
     check_refusals(folder)
+    check_stopped(folder)
 
 
 class Ranks(Case):
     def test_each_of_four_ranks_loads_and_saves_its_own_pieces(self) -> None:
         """FSDP2 and tensor parallelism, by load_state_dict and save, and through DCP."""
         paths = str(self.saved(model(1).state_dict())), str(self.saved({"w": torch.randn(64, 1024)}, "large.safetensors"))
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        context = torch.multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload(PRELOADED)
+        failures = context.SimpleQueue()
         saved = self.folder / "saved"
         saved.mkdir()
-        spawn(check_all, 4, *paths, str(saved))
+        torch.multiprocessing.start_processes(in_rank, (4, port, check_all, (*paths, str(saved)), failures), nprocs=4,
+                                              start_method="forkserver")
+        self.assertTrue(failures.empty(), failures.empty() or failures.get())
         for kind in ("fsdp", "tp"):
             self.check_saved(saved, kind)
         self.assertTrue(torch.equal(safetensors.torch.load_file(saved / "shards.safetensors")["w"],
