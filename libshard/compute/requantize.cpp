@@ -80,7 +80,7 @@ class Repacking {
     made_.formulas.push_back(std::move(merged));
   }
 
-  /// Computes a stored tensor anew.
+  /// Replaces a stored tensor by a computed one.
   void replace(std::uint32_t tensor, TensorExpression value, int packed_bits) {
     const Tensor& stored = stored_.tensors[tensor];
     Formula formula;
@@ -101,15 +101,16 @@ class Repacking {
     if (obstacle.empty()) return;
     throw Error(ErrorCode::kUnsupported, fmt::format("cannot pack '{}' again: {}", merged.name, obstacle))
         .of_tensor(stored_.tensors[codes.codes.tensor.tensor].name)
-        .because("float8_e4m3fn with scales for rows or blocks, and symmetric integers with scales for rows or groups "
-                 "are packed");
+        .because(
+            "float8_e4m3fn with scales for rows or blocks, and symmetric integers with scales for rows or groups "
+            "are packed");
   }
 
   /// The reason why a form is not packed; empty: it is.
   std::string_view obstacle_of(const ScaledCodes& codes) const {
     const BlockScales& scales = codes.scales;
-    const bool is_float8 = codes.kind == CodeKind::kFloat8 &&
-                           stored_.tensors[codes.codes.tensor.tensor].dtype == DType::kFloat8E4m3fn;
+    const bool is_float8 =
+        codes.kind == CodeKind::kFloat8 && stored_.tensors[codes.codes.tensor.tensor].dtype == DType::kFloat8E4m3fn;
     const bool is_packed = codes.kind == CodeKind::kOffset && codes.codes.packing == Packing::kAlongRow;
     if (codes.zeros) return "it has zero points";
     if (scales.second || scales.nested || scales.are_exponents) return "its scales are not plain numbers";

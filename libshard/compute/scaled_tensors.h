@@ -14,9 +14,9 @@ namespace shard {
 
 /// How a tensor of a reader is replaced.
 struct ScaledTensor {
-  std::uint32_t tensor = 0;   ///< Its index in the reader's catalog.
-  float scale = 1, add = 0;   ///< The scale is not 0.
-  bool is_inverse = false;    ///< (value - add) / scale in place of value * scale + add.
+  std::uint32_t tensor = 0;  ///< Its index in the reader's catalog.
+  float scale = 1, add = 0;  ///< The scale is not 0.
+  bool is_inverse = false;   ///< (value - add) / scale in place of value * scale + add.
 };
 
 /// The reader with these tensors replaced, computed in float32 as they are read and rounded once to `dtype`, or else to

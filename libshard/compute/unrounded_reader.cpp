@@ -13,9 +13,10 @@ UnroundedReader::UnroundedReader(Reader& base, const ComputedReader& computed)
   take_stored();
   for (std::size_t i = 0; i < is_computed_.size(); ++i) {
     Tensor& tensor = catalog_.tensors[i];
-    is_computed_[i] = tensor.chunk_count > 0 && std::ranges::all_of(catalog_.chunks_of(tensor), [&](const Chunk& chunk) {
-                        return catalog_.stored[chunk.stored].storage >= computed_.first_computed();
-                      });
+    is_computed_[i] =
+        tensor.chunk_count > 0 && std::ranges::all_of(catalog_.chunks_of(tensor), [&](const Chunk& chunk) {
+          return catalog_.stored[chunk.stored].storage >= computed_.first_computed();
+        });
     if (is_computed_[i]) tensor.dtype = DType::kFloat32;
   }
 }

@@ -150,7 +150,8 @@ TEST(Requantize, OtherFormsAreRefusedByName) {
   const auto refused = [](Stored& base, std::int64_t rows, std::int64_t columns) {
     return test::error_of([&] { packed_again(std::move(base), adapter_of("m.q", rows, columns, 1)); });
   };
-  const Error of_zeros = refused(zeros, kRows, kColumns), of_small = refused(small, 2, 32), of_plain = refused(plain, 2, 2);
+  const Error of_zeros = refused(zeros, kRows, kColumns), of_small = refused(small, 2, 32),
+              of_plain = refused(plain, 2, 2);
   EXPECT_EQ(of_zeros.code(), ErrorCode::kUnsupported);
   EXPECT_STREQ(of_zeros.what(), "cannot pack 'm.q.weight' again: it has zero points");
   EXPECT_EQ(of_small.code(), ErrorCode::kUnsupported);

@@ -31,9 +31,10 @@ std::vector<float> floats(const test::Bytes& bytes) {
 TEST(ScaledTensors, AreMultipliedThenAddedToAndRoundedOnce) {
   test::Stored stored = stored_norms();
   const auto reader = with_scaled_tensors(
-      stored.reader(), std::array{ScaledTensor{.tensor = 0, .scale = 3, .add = -1}, ScaledTensor{.tensor = 2, .add = 1}},
-      std::nullopt);
-  const std::vector<float> of_a = test::read_bfloat16(*reader, "a.norm"), of_b = test::read_bfloat16(*reader, "b.other");
+      stored.reader(),
+      std::array{ScaledTensor{.tensor = 0, .scale = 3, .add = -1}, ScaledTensor{.tensor = 2, .add = 1}}, std::nullopt);
+  const std::vector<float> of_a = test::read_bfloat16(*reader, "a.norm"),
+                           of_b = test::read_bfloat16(*reader, "b.other");
   const std::vector<float> of_c = floats(test::read_tensor(*reader, "c.norm"));
   for (std::size_t i = 0; i < kNumbers.size(); ++i) {
     EXPECT_EQ(of_a[i], test::rounded(kNumbers[i] * 3 - 1));
