@@ -31,7 +31,8 @@ class ComputedReader final : public Reader {
   Reader& first_reader() const { return *readers_.front(); }
   /// The first storage of a formula. All later ones are computed as well.
   std::uint32_t first_computed() const { return first_storage_; }
-  /// As bytes_of for a computed storage, but in float32, without the rounding to the tensor's dtype.
+  /// The values of a computed storage in float32, before they are rounded to the dtype of the tensor. Otherwise as
+  /// bytes_of.
   std::shared_ptr<const RandomReader> unrounded_bytes_of(std::uint32_t storage) const;
   /// The files of a formula's operands; the first is that of its codes. They may repeat.
   std::vector<std::uint32_t> files_of(std::size_t formula) const;

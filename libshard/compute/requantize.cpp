@@ -80,7 +80,7 @@ class Repacking {
     made_.formulas.push_back(std::move(merged));
   }
 
-  /// Computes a stored tensor anew.
+  /// Replaces a stored tensor by a computed one.
   void replace(std::uint32_t tensor, TensorExpression value, int packed_bits) {
     const Tensor& stored = stored_.tensors[tensor];
     Formula formula;

@@ -102,6 +102,52 @@ struct Products {
   }
 }
 
+#if defined(__x86_64__)
+using Eight [[gnu::vector_size(32)]] = float;
+using EightInt [[gnu::vector_size(32)]] = std::int32_t;
+using EightWord [[gnu::vector_size(32)]] = std::uint32_t;
+
+/// Converts 4-bit codes of short blocks, eight at a time, without a table of products. A block of fewer than eight, or
+/// the rest of one, is converted code by code. \pre no rounding to float16
+[[gnu::target("avx2")]] void rounded_short_blocks(const std::byte* codes, std::int64_t first, const float* numbers,
+                                                  bool is_high_first, const RowScales& scales, std::byte* out,
+                                                  std::int64_t count) {
+  Eight low, high;
+  std::memcpy(&low, numbers, sizeof low);
+  std::memcpy(&high, numbers + 8, sizeof high);
+  constexpr EightWord kLowFirst{0, 4, 8, 12, 16, 20, 24, 28}, kHighFirst{4, 0, 12, 8, 20, 16, 28, 24};
+  const EightWord shifts = is_high_first ? kHighFirst : kLowFirst;
+  const float *scale = scales.scales.data(), *zero = scales.zeros.empty() ? nullptr : scales.zeros.data();
+  std::int64_t left = scales.block - first % scales.block;  // The codes that remain in the first block.
+  for (std::int64_t i = 0; i < count; left = scales.block) {
+    const std::int64_t end = i + std::min(left, count - i);
+    const float by = *scale++, less = zero == nullptr ? 0.0F : *zero++;
+    for (; i + 8 <= end; i += 8) {
+      std::uint32_t word = 0;
+      std::memcpy(&word, codes + i / 2, sizeof word);
+      const auto index = reinterpret_cast<EightInt>(((EightWord{} + word) >> shifts) & 15U);
+      const Eight values = (__builtin_shuffle(low, high, index) - less) * by * scales.factor;
+      const auto bits = reinterpret_cast<EightWord>(values);
+      const EightWord rounded = (bits + 0x7FFFU + ((bits >> 16) & 1U)) >> 16;
+      const EightInt is_nan = reinterpret_cast<EightInt>(bits & 0x7FFFFFFFU) > 0x7F800000;
+      const EightWord result = is_nan ? EightWord{} + 0x7FC0U : rounded;
+      const auto narrow = __builtin_convertvector(result, Eight16);
+      std::memcpy(out + 2 * i, &narrow, sizeof narrow);
+    }
+    for (; i < end; ++i) {
+      const auto byte = static_cast<unsigned>(codes[i / 2]);
+      const bool is_upper = (i % 2 != 0) != is_high_first;
+      const std::uint16_t code =
+          Bfloat16::encode((numbers[(byte >> (is_upper ? 4 : 0)) & 15U] - less) * by * scales.factor);
+      std::memcpy(out + 2 * i, &code, sizeof code);
+    }
+  }
+}
+const bool kHasShortBlocks = has_avx2();
+#else
+constexpr bool kHasShortBlocks = false;
+#endif
+
 /// Decodes, scales and rounds E4M3. As in unpack.cpp, a separate loop widens the codes first.
 [[gnu::always_inline]] inline void rounded_e4m3_loop(const std::byte* codes, float scale, std::byte* out,
                                                      std::size_t n) {
@@ -149,8 +195,20 @@ constexpr auto kRoundE4m3 = rounded_e4m3_any;
 
 }  // namespace
 
+std::int64_t least_direct_block(bool through_float16) {
+  constexpr std::int64_t kLeastProducts = 64;  // In shorter blocks, rounding all products takes longer than it saves.
+  return kHasShortBlocks && !through_float16 ? 8 : kLeastProducts;
+}
+
 void round_halves(std::span<const std::byte> codes, std::int64_t first, const CodeTable& table, const RowScales& scales,
                   std::span<std::byte> out) {
+#if defined(__x86_64__)
+  constexpr std::int64_t kShort = 64;
+  if (kHasShortBlocks && scales.block < kShort && !scales.through_float16) {
+    return rounded_short_blocks(codes.data(), first, table.numbers.data(), table.is_high_first, scales, out.data(),
+                                std::ssize(out) / 2);
+  }
+#endif
   kRoundHalves(codes.data(), first, table.numbers.data(), table.is_high_first, scales, out.data(), std::ssize(out) / 2);
 }
 

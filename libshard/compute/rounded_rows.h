@@ -26,6 +26,9 @@ struct RowScales {
   bool through_float16 = false;  ///< Rounds to float16 first.
 };
 
+/// The least block of 4-bit codes for which round_halves is faster than unpacking, scaling and rounding them.
+std::int64_t least_direct_block(bool through_float16);
+
 /// Converts codes of 4 bits, in the order of table.pairs. `first` is the column of the first code. `out` receives two
 /// bytes per code. \pre `first`, the block and the number of codes are even; `codes` begins with the first code
 void round_halves(std::span<const std::byte> codes, std::int64_t first, const CodeTable& table, const RowScales& scales,

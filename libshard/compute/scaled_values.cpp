@@ -244,9 +244,7 @@ class ScaledValues final : public Values {
       zero_table_.fill_pairs();
     }
     if (codes.stated) check_stated(readers);
-    constexpr std::int64_t kLeastBlock = 64;  // In shorter blocks, rounding all products takes longer than it saves.
-    const std::int64_t block = codes.scales.grid.block_columns;
-    const bool is_in_halves = codes.codes.bits == 4 && block % 2 == 0 && block >= kLeastBlock &&
+    const bool is_in_halves = codes.codes.bits == 4 && codes.scales.grid.block_columns % 2 == 0 &&
                               (codes.codes.packing == Packing::kAlongRow || codes.codes.packing == Packing::kHighFirst);
     const bool is_float8 = is_e4m3_ && !codes.zeros && codes.factor == 1;
     is_rounded_directly_ = !codes.column_group && codes.columns % 2 == 0 && (is_in_halves || is_float8);
@@ -274,7 +272,8 @@ class ScaledValues final : public Values {
 
   bool compute_bfloat16(std::int64_t begin, bool through_float16, std::span<std::byte> out) override {
     if (!is_rounded_directly_ || begin % 2 != 0 || out.size() % 4 != 0) return false;
-    if (is_e4m3_ && through_float16) return false;
+    if (is_e4m3_ ? through_float16 : codes_.scales.grid.block_columns < least_direct_block(through_float16))
+      return false;
     while (!out.empty()) {
       const std::int64_t row = begin / codes_.columns, from = begin % codes_.columns;
       const auto count = std::min(std::ssize(out) / 2, codes_.columns - from);

@@ -44,7 +44,7 @@ VERBS = {
     "convert": lambda source: ["convert", source, "-n", "-o", "out", "--to", "dcp"],
     "diff": lambda source: ["diff", source, source],
 }
-OWN_VERBS = {"average": lambda source: ["average", source, source, "-n", "-o", "out.pt"]}  # Of families that name them.
+OWN_VERBS = {"average": lambda source: ["average", source, source, "-n", "-o", "out.pt"]}  # For families that name them.
 WITHOUT_OPTIONS = "inspect", "verify", "diff"  # Take no rules.
 CODES = {0, 1, 2, 3, 4, 8}  # 1: verify has findings; 2: a layout document beside the files.
 READ_CODES = {0, 1}  # Input that is refused costs less than what was read before.

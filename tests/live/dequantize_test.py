@@ -409,7 +409,7 @@ class Dequantize(unittest.TestCase):
                   folder / "adapter_model.safetensors")
         (folder / "adapter_config.json").write_text(json.dumps({"peft_type": "LORA", "r": 4, "lora_alpha": 8}))
         product = torch.zeros(rows, columns)
-        for k in range(4):  # As shardctl adds them.
+        for k in range(4):  # The order in which shardctl adds.
             product = product + b[:, k, None] * a[k]
         return product * 2
 

@@ -64,7 +64,7 @@ def is_near(found: torch.Tensor, wanted: torch.Tensor, base: torch.Tensor) -> bo
 
 
 def save_zero_3(state: dict[str, torch.Tensor], folder: Path, ranks: int = 2) -> None:
-    """As DeepSpeed saves a PEFT model: factors in flat buffers, slices of the frozen base."""
+    """The save of a PEFT model by DeepSpeed: factors in flat buffers, slices of the frozen base."""
     def piece(tensor: torch.Tensor, rank: int) -> torch.Tensor:
         count = -(-tensor.numel() // ranks)
         padded = torch.nn.functional.pad(tensor.flatten(), (0, count * ranks - tensor.numel()))

@@ -232,7 +232,7 @@ double Expression::apply_real(Op op, double a, double b) const {
 }
 
 double Expression::evaluate_real(const std::function<std::int64_t(std::string_view name)>& number_of) const {
-  std::vector<double> stack;  // As in `evaluate`.
+  std::vector<double> stack;  // The operands of the next steps, as in `evaluate`.
   for (const Step& step : steps_) {
     if (step.op == Op::kNumber) {
       stack.push_back(static_cast<double>(step.number));
