@@ -82,8 +82,8 @@ void C10dGroup::land(const at::Tensor& tensor, std::span<std::byte> bytes) const
 
 void C10dGroup::finish(const c10::intrusive_ptr<c10d::Work>& work) {
   if (progress_) {
-    const auto begin = std::chrono::steady_clock::now();
-    while (!work->isCompleted() && std::chrono::steady_clock::now() - begin < kReportAfter) {
+    const auto end = std::chrono::steady_clock::now() + std::min(kReportAfter, timeout_.load());
+    while (!work->isCompleted() && std::chrono::steady_clock::now() < end) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));  // As NCCL's own wait does.
     }
     if (!work->isCompleted()) progress_->report();

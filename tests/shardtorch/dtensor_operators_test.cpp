@@ -185,6 +185,24 @@ SHARD_RANKS_TEST(DTensorOperators, GiveNumbersOfTheWhole) {
   EXPECT_FALSE(at::equal(tensor, changed));
 }
 
+SHARD_RANKS_TEST(DTensorOperators, RefuseGradientsOfMaximaOfShardedDimensions) {
+  const DTensor tensor = distribute_tensor(numbered({4, 8}).requires_grad_(), square(), {CutBy{0}, Replicate()});
+  const std::string refusal = "the gradient of P(max) is not supported for DTensor!";
+  EXPECT_THAT([&] { at::amax(tensor, 0); }, RefusesWith<c10::NotImplementedError>("aten::amax: " + refusal));
+  EXPECT_THAT([&] { at::max(tensor); }, RefusesWith<c10::NotImplementedError>("aten::max: " + refusal));
+  EXPECT_EQ(to_string(DTensor::of(at::amax(tensor, 1)).placements()), "[S(0), R]");
+}
+
+/// Shards over one rank do not nest. The result is that of torch 2.11.
+SHARD_RANKS_TEST(DTensorOperators, CountNoCostOfNestingOverOneRank) {
+  const DeviceMeshPtr mesh = init_device_mesh(at::kCPU, {4, 1});
+  const DTensor input = placed(tensor_of("3x5", 0), mesh, {CutBy{1}, Partial()}, false);
+  const DTensor weight = placed(tensor_of("8x5", 1), mesh, {CutBy{1}, CutBy{1}}, false);
+  const DTensor bias = placed(tensor_of("8", 2), mesh, {Partial{ReduceOp::kMin}, CutBy{0}}, false);
+  const DTensor found = DTensor::of(at::linear(input, weight, static_cast<const at::Tensor&>(bias)));
+  EXPECT_EQ(to_string(found.placements()), "[S(1), S(1)]");
+}
+
 /// Ranks without elements have no maximum of their own.
 SHARD_RANKS_TEST(DTensorOperators, FindMaximaWhereRanksHaveNoElements) {
   const at::Tensor whole = numbered({1, 3});

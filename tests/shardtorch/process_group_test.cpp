@@ -342,62 +342,58 @@ TEST(MissingAfterFailure, IsUnknownIfTheStoreDoesNotAnswer) {
   EXPECT_EQ(missing_after_failure(c10::make_intrusive<StoppedStore>(), 0, 2, 100ms), "");
 }
 
-/// Gloo whose ranks learn of failures by their own timeouts only, as those of NCCL do.
-class QuietBackend final : public c10d::Backend {
+/// An operation that ends by its timeout only.
+class EndlessWork final : public c10d::Work {
  public:
-  explicit QuietBackend(c10::intrusive_ptr<c10d::ProcessGroupGloo> gloo)
-      : Backend(gloo->getRank(), gloo->getSize()), gloo_(std::move(gloo)) {}
-  c10::intrusive_ptr<c10d::Work> _allgather_base(at::Tensor& all, at::Tensor& own,
-                                                 const c10d::AllgatherOptions& options) override {
-    return gloo_->_allgather_base(all, own, options);
+  bool isCompleted() override { return false; }
+  bool wait(std::chrono::milliseconds timeout) override {
+    std::this_thread::sleep_until(begin_ + timeout);
+    TORCH_CHECK(false, "Operation timed out!");
   }
-  c10::intrusive_ptr<c10d::Work> broadcast(std::vector<at::Tensor>& tensors,
-                                           const c10d::BroadcastOptions& options) override {
-    return gloo_->broadcast(tensors, options);
-  }
-  void abort() override {}
 
  private:
-  c10::intrusive_ptr<c10d::ProcessGroupGloo> gloo_;
+  const std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
 };
 
-std::unique_ptr<C10dGroup> quiet_group(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size) {
-  auto options = c10d::ProcessGroupGloo::Options::create(20s);
-  options->devices.push_back(gloo_device(/*is_one_host=*/true));
-  auto backend =
-      c10::make_intrusive<QuietBackend>(c10::make_intrusive<c10d::ProcessGroupGloo>(store, rank, size, options));
-  return std::make_unique<C10dGroup>(std::move(backend), "quiet", at::kCPU, 20s, store, FailureNews::kByTimeout);
-}
+/// A backend whose ranks learn nothing of one another, as those of NCCL do if one does not come to an all-gather.
+class QuietBackend final : public c10d::Backend {
+ public:
+  using Backend::Backend;
+  c10::intrusive_ptr<c10d::Work> _allgather_base(at::Tensor&, at::Tensor&, const c10d::AllgatherOptions&) override {
+    return c10::make_intrusive<EndlessWork>();
+  }
+};
 
 TEST(QuietBackends, NameTheRankThatDoesNotCome) {
   const auto store = c10::make_intrusive<c10d::HashStore>();
-  std::latch ended(4);
   on_threads(4, [&](int rank) {
-    const auto group = quiet_group(store, rank, 4);
+    if (rank == 2) return;
+    C10dGroup group(c10::make_intrusive<QuietBackend>(rank, 4), "quiet", at::kCPU, 400ms, store,
+                    FailureNews::kByTimeout);
+    if (rank == 1) group.set_timeout(1700ms);  // It still waits when the others ask who has come.
+    std::this_thread::sleep_for(rank * 200ms);
     Bytes all(12);
-    const auto gather = [&] { group->all_gather(Bytes(3), all); };
-    gather();
-    group->set_timeout(400ms);
-    std::this_thread::sleep_for(rank * 200ms);  // Ranks time out one after another.
-    if (rank != 2) expect_error(ErrorCode::kPeer, "rank 2 died or does not respond, in an all-gather", gather);
-    ended.arrive_and_wait();
+    expect_error(ErrorCode::kPeer, "rank 2 died or does not respond, in an all-gather",
+                 [&] { group.all_gather(Bytes(3), all); });
   });
 }
 
 TEST(QuietBackends, DoNotNameARankThatEndedTheOperation) {
   const auto store = c10::make_intrusive<c10d::HashStore>();
-  std::latch ended(2);
   on_threads(2, [&](int rank) {
-    const auto group = quiet_group(store, rank, 2);
-    std::vector<std::byte> data(4);
-    group->broadcast(data, 0);
-    if (rank == 0) ended.count_down();
-    Progress other(store, 1 - rank, 2);  // As the other rank sees it.
-    other.begin_next();
-    if (rank == 1) {
-      ended.arrive_and_wait();
-      EXPECT_EQ(other.absent(200ms), "");
+    auto options = c10d::ProcessGroupGloo::Options::create(20s);
+    options->devices.push_back(gloo_device(/*is_one_host=*/true));
+    C10dGroup group(c10::make_intrusive<c10d::ProcessGroupGloo>(store, rank, 2, options), "gloo", at::kCPU, 20s, store,
+                    FailureNews::kByTimeout);
+    Bytes data(4);
+    group.broadcast(data, 0);
+    group.barrier();
+    if (rank == 1) {  // As it sees rank 0 if its own broadcast fails.
+      Progress progress(store, rank, 2);
+      progress.begin_next();
+      EXPECT_EQ(progress.absent(50ms), "");
     }
+    group.barrier();
   });
 }
 
