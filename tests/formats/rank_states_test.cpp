@@ -44,7 +44,10 @@ class RankStates : public ::testing::Test {
   }
   /// Rows [begin, end) of a float32 tensor of 4 x 2.
   static TensorInfo rows(std::int64_t begin, std::int64_t end) {
-    return {.dtype = DType::kFloat32, .is_sharded = true, .shape = {4, 2}, .location = "cpu",
+    return {.dtype = DType::kFloat32,
+            .is_sharded = true,
+            .shape = {4, 2},
+            .location = "cpu",
             .boxes = {{{begin, 0}, {end - begin, 2}}}};
   }
   static TensorInfo plain(std::vector<std::int64_t> shape) {
@@ -94,8 +97,8 @@ TEST_F(RankStates, APlainTensorIsWrittenByTheRankWithTheFewestBytes) {
 }
 
 TEST_F(RankStates, EqualNumbersAreOneTensorWithTwoNames) {
-  const std::vector<RankState> ranks{state(*dict({{"a", tensor(0)}, {"b", tensor(0)}, {"c", tensor(1)}}),
-                                           {plain({3}), plain({3})})};
+  const std::vector<RankState> ranks{
+      state(*dict({{"a", tensor(0)}, {"b", tensor(0)}, {"c", tensor(1)}}), {plain({3}), plain({3})})};
   const Catalog& catalog = merge_states(ranks, 0, {}).catalog;
   EXPECT_EQ(catalog.tensors[1].alias_of, 0U);
   EXPECT_EQ(catalog.tensors[2].alias_of, kNoIndex);
@@ -132,8 +135,10 @@ TEST_F(RankStates, ContradictionsAreNamed) {
     return "none";
   };
   const Value& root = *dict({{"w", tensor(0)}});
-  EXPECT_THAT(fault({state(root, {plain({3})}), state(root, {plain({4})})}), ::testing::HasSubstr("w: ranks contradict"));
-  EXPECT_THAT(fault({state(root, {plain({3})}), state(*dict({{"w", number(0)}}), {})}), ::testing::HasSubstr("tensors on one"));
+  EXPECT_THAT(fault({state(root, {plain({3})}), state(root, {plain({4})})}),
+              ::testing::HasSubstr("w: ranks contradict"));
+  EXPECT_THAT(fault({state(root, {plain({3})}), state(*dict({{"w", number(0)}}), {})}),
+              ::testing::HasSubstr("tensors on one"));
   EXPECT_THAT(fault({state(root, {rows(0, 2)}), state(root, {rows(3, 4)})}), ::testing::StartsWith("w: "));
 }
 
