@@ -1,6 +1,6 @@
 /// \file
 /// The states of ranks in memory, as ranks describe them to one another, and their union as one catalog. Only
-/// descriptions: elements stay on their ranks.
+/// descriptions: elements stay on their ranks. Inside formats/state, shardtorch/checkpoint and python/native only.
 #pragma once
 
 #include <cstdint>

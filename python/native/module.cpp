@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <shared_mutex>
@@ -247,7 +248,9 @@ std::vector<std::string> save_state(const nb::bytes& tree, const std::vector<Sav
   if (!ranks.is_none()) group.emplace(ranks);
   Group& used = group ? *group : solo_group();
   std::vector<std::string> warnings;
-  run_interruptibly([&](const std::stop_token& stop) { warnings = save(state, request, used, stop); });
+  std::function<void()> check_interrupt;
+  if (group) check_interrupt = [&] { ranks.attr("check_interrupt")(); };
+  run_interruptibly([&](const std::stop_token& stop) { warnings = save(state, request, used, stop); }, check_interrupt);
   return warnings;
 }
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import signal
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Callable, Optional, TypeVar
 
@@ -42,11 +44,37 @@ def together(ranks: Optional[Ranks], work: Callable[[], _T]) -> _T:
         return work()
     try:
         result = work()
+        ranks.check_interrupt()
     except BaseException as error:  # Includes KeyboardInterrupt: the other ranks would wait.
         ranks.agree(error)
         raise
     ranks.agree(None)
     return result
+
+
+@contextlib.contextmanager
+def call_of(ranks: Optional[Ranks]) -> Iterator[None]:
+    """The scope of a call that all ranks make together. Ctrl-C ends its steps on all ranks, and never only this rank between
+    two steps, for which the others would wait. A second one ends this rank at once."""
+    in_main = threading.current_thread() is threading.main_thread()
+    before = signal.getsignal(signal.SIGINT) if ranks is not None and in_main else None
+    if ranks is None or not callable(before):
+        yield
+        return
+    handler = before
+
+    def note(number: int, frame: Any) -> None:
+        if ranks.interrupt is not None:
+            handler(number, frame)
+        ranks.interrupt = lambda: handler(number, None)
+
+    signal.signal(signal.SIGINT, note)
+    try:
+        yield
+        ranks.check_interrupt()
+    finally:
+        ranks.interrupt = None
+        signal.signal(signal.SIGINT, handler)
 
 
 class Ranks:
@@ -59,6 +87,7 @@ class Ranks:
         self.rank: int = dist.get_rank(group)
         self.size: int = dist.get_world_size(group)
         self.is_broken = False
+        self.interrupt: Optional[Callable[[], object]] = None  # The handler of a Ctrl-C in the present call.
         self._members = dist.get_process_group_ranks(group)
         self._group = dist.new_group(self._members, backend="gloo", use_local_synchronization=True)
         self._timeout: Optional[timedelta] = None
@@ -106,6 +135,12 @@ class Ranks:
         self.is_broken = True
         with contextlib.suppress(Exception):
             dist.destroy_process_group(self._group)
+
+    def check_interrupt(self) -> None:
+        """Raises KeyboardInterrupt if there was a Ctrl-C in the present call."""
+        interrupt, self.interrupt = self.interrupt, None
+        if interrupt is not None:
+            interrupt()
 
     def agree(self, failed: Optional[BaseException]) -> None:
         """Raises on all ranks if one has failed: its own exception there, and Communication elsewhere. A collective."""

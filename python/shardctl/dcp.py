@@ -35,7 +35,7 @@ from shardctl._checkpoint import Checkpoint, Handle, PathLike
 from shardctl._checkpoint import open as open_checkpoint
 from shardctl._errors import Unsupported, failure
 from shardctl._memory import torch_dtype, usage
-from shardctl._ranks import Ranks, default_group, ranks_of, together
+from shardctl._ranks import Ranks, call_of, default_group, ranks_of, together
 from shardctl._save import HeldTensor, State, write
 
 __all__ = ["Reader", "Writer"]
@@ -194,10 +194,12 @@ class Writer(StorageWriter):  # type: ignore[misc, unused-ignore]
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
         ranks = self._ranks(plan.storage_data)
         state = State()
-        root = together(ranks, lambda: _collect(state, plan, planner))
-        is_flat = plan.planner_data is not None
-        for text in write(state, root, self._destination, ranks, to=self._format(), numbered_lists=is_flat,  # type: ignore[arg-type]
-                          **self._options):
+        destination: Any = self._destination
+        with call_of(ranks):
+            root = together(ranks, lambda: _collect(state, plan, planner))
+            is_flat = plan.planner_data is not None
+            texts = write(state, root, destination, ranks, to=self._format(), numbered_lists=is_flat, **self._options)
+        for text in texts:
             warnings.warn(text, stacklevel=2)
         done: Future[list[WriteResult]] = Future()
         done.set_result([WriteResult(index=item.index, size_in_bytes=_bytes_of(item), storage_data=None) for item in plan.items])
