@@ -61,6 +61,8 @@ class OutputPart {
   virtual void pass_blocks() {}
   /// Makes all writes through this part durable, and closes its files. \throws Error kResource
   virtual void finish() = 0;
+  /// With OutputTraits::has_receipts: what the root must know about this part to commit. \pre finished
+  virtual std::vector<std::byte> receipt() const { return {}; }
   /// Creates a note. Null if outputs cannot be resumed. \throws Error kResource, kExists
   virtual std::unique_ptr<FileWriter> create_note(const std::string& /*name*/) { return nullptr; }
   /// The notes of the earlier runs of a resumed output, sorted by name. \throws Error kResource
@@ -82,6 +84,8 @@ class Output {
   virtual ~Output() = default;  ///< Aborts unless committed. After a commit, the commit becomes final.
   /// The token by which OutputStore::part on any rank finds this output.
   virtual std::vector<std::byte> token() const = 0;
+  /// With OutputTraits::has_receipts: takes the receipt of a part, of this rank or of another. \throws Error kPeer
+  virtual void accept(std::span<const std::byte> /*receipt*/) {}
   /// Performs the invisible part of the commit and removes the notes. \pre every part has finished.
   /// \throws Error kResource, kExists
   virtual void prepare() = 0;
@@ -100,6 +104,7 @@ class Output {
 struct OutputTraits {
   bool whole_files = false;    ///< Only its owner writes to a file, and OutputPart::open is not available.
   bool passes_blocks = false;  ///< Written bytes cannot be read back. OutputFile::on_block receives them instead.
+  bool has_receipts = false;   ///< Each part's receipt must reach the root before it prepares the commit.
   bool has_notes = true;       ///< OutputPart::create_note is available.
 };
 

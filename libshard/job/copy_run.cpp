@@ -143,6 +143,7 @@ void CopyRun::run() {
     sum_progress();
     finish();
     if (manifest_) make_manifest();
+    if (store_.traits().has_receipts) pass_receipts();
     step("commit", [this](const std::stop_token&) {
       if (job_.watched != nullptr) job_.watched->expect_unchanged();
       if (output_ != nullptr) output_->prepare();
@@ -389,6 +390,15 @@ void CopyRun::make_manifest() {
   collective_step(group_, {.stop = job_.stop}, [&](const std::stop_token&) {
     if (manifest_writer_ != nullptr) manifest_writer_->write_at(0, std::as_bytes(std::span(text)));
     if (part_ != nullptr) part_->finish();
+  });
+}
+
+/// Sends what each rank's part has stored to the root.
+void CopyRun::pass_receipts() {
+  const std::vector<Bytes> all = gather(group_, part_ == nullptr ? Bytes() : part_->receipt(), 0);
+  collective_step(group_, {.stop = job_.stop}, [&](const std::stop_token&) {
+    if (output_ == nullptr) return;
+    for (const Bytes& receipt : all) output_->accept(receipt);
   });
 }
 

@@ -72,6 +72,7 @@ class CopyRun {
   void finish();
   void sync_others();
   void make_manifest();
+  void pass_receipts();
   void commit();
   void commit_everywhere();
   void take_back_everywhere();

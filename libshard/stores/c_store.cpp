@@ -93,6 +93,7 @@ Bytes to_bytes(const ObjectAnswer& answer) {
   out.number(static_cast<std::int64_t>(answer.outcome));
   out.text(answer.text);
   out.text(answer.etag);
+  out.number(answer.has_checksums ? 1 : 0);
   add_parts(out, answer.parts);
   for (const BucketObject& object : answer.objects) {
     out.number(object.bytes);
@@ -107,6 +108,7 @@ ObjectAnswer to_object_answer(std::span<const std::byte> bytes) {
   answer.outcome = static_cast<ObjectOutcome>(in.number_below(kOutcomes));
   answer.text = in.text();
   answer.etag = in.text();
+  answer.has_checksums = in.number() != 0;
   answer.parts = take_parts(in);
   while (!in.at_end()) {
     BucketObject& object = answer.objects.emplace_back();

@@ -183,6 +183,38 @@ struct OutputToken {
   }
 };
 
+using PartsByUrl = std::map<std::string, std::vector<StoredPart>>;
+
+std::vector<std::byte> to_receipt(const PartsByUrl& parts) {
+  WireWriter out;
+  for (const auto& [url, all] : parts) {
+    out.text(url);
+    out.number(std::ssize(all));
+    for (const StoredPart& part : all) {
+      out.number(part.number);
+      out.number(part.bytes);
+      out.text(part.etag);
+      out.text(part.crc32c);
+    }
+  }
+  return out.take();
+}
+
+PartsByUrl parts_of_receipt(std::span<const std::byte> bytes) {
+  PartsByUrl parts;
+  for (WireReader in(bytes); !in.at_end();) {
+    std::vector<StoredPart>& all = parts[in.text()];
+    for (std::int64_t left = in.number(); left > 0; --left) {
+      StoredPart& part = all.emplace_back();
+      part.number = static_cast<int>(in.number());
+      part.bytes = in.number();
+      part.etag = in.text();
+      part.crc32c = in.text();
+    }
+  }
+  return parts;
+}
+
 class ObjectPart final : public OutputPart {
  public:
   ObjectPart(const ObjectStore& store, std::string destination, OutputToken token, std::shared_ptr<KeptFiles> kept,
@@ -207,8 +239,11 @@ class ObjectPart final : public OutputPart {
     }
     const auto completed = token_.completed.find(end);
     if (noted->upload.empty() && completed == token_.completed.end()) return keep(file, end);
-    UploadTarget target{
-        .url = destination_ + end, .upload = noted->upload, .bytes = file.bytes, .part_bytes = noted->part_bytes};
+    UploadTarget target{.url = destination_ + end,
+                        .upload = noted->upload,
+                        .bytes = file.bytes,
+                        .part_bytes = noted->part_bytes,
+                        .has_checksums = noted->has_checksums};
     if (completed != token_.completed.end()) {
       target.completed = completed->second;
     } else if (token_.is_continued) {
@@ -233,6 +268,8 @@ class ObjectPart final : public OutputPart {
       options_.says(fmt::format("{} parts of the interrupted run were kept", parts_.kept_parts()));
     }
   }
+
+  std::vector<std::byte> receipt() const override { return to_receipt(parts_.stored()); }
 
  private:
   FileWriter& keep(const OutputFile& file, const std::string& end) {
@@ -306,9 +343,12 @@ class ObjectOutput final : public Output {
     return OutputToken{note_.text(), is_folder_, is_continued_, completed_}.bytes();
   }
 
+  void accept(std::span<const std::byte> receipt) override {
+    for (auto& [url, parts] : parts_of_receipt(receipt)) parts_[url] = std::move(parts);
+  }
+
   void prepare() override {
-    parts_.resize(note_.files.size());
-    for_each_object(note_.files.size(), options_.connections, [this](std::size_t i) { find_parts(i); });
+    for (const UploadNote::File& file : note_.files) check_parts(file);
     const ObjectAnswer there = store_.ask({.act = ObjectAct::kRead, .url = note_url(destination_)});
     if (there.outcome != ObjectOutcome::kDone || there.text != note_.text()) {
       throw Error(ErrorCode::kExists, "cannot write: another run has taken this output over")
@@ -507,7 +547,9 @@ class ObjectOutput final : public Output {
     for_each_object(note_.files.size(), options_.connections, [this](std::size_t i) {
       UploadNote::File& file = note_.files[i];
       if (keeps_[i] || !file.upload.empty() || completed_.contains(file.path)) return;
-      file.upload = store_.ask({.act = ObjectAct::kBegin, .url = url_of(file), .run = note_.run}).text;
+      const ObjectAnswer answer = store_.ask({.act = ObjectAct::kBegin, .url = url_of(file), .run = note_.run});
+      file.upload = answer.text;
+      file.has_checksums = answer.has_checksums;
     });
   }
 
@@ -588,24 +630,20 @@ class ObjectOutput final : public Output {
 
   // ---- The commit.
 
-  /// The parts that the store has, which must be all.
-  void find_parts(std::size_t i) {
-    const UploadNote::File& file = note_.files[i];
+  /// The ranks must have stored all parts of the file.
+  void check_parts(const UploadNote::File& file) {
     if (file.upload.empty() || completed_.contains(file.path)) return;
-    ObjectAnswer there = store_.ask({.act = ObjectAct::kParts, .url = url_of(file), .upload = file.upload});
     std::int64_t bytes = 0;
-    for (const StoredPart& part : there.parts) {
+    for (const StoredPart& part : parts_[url_of(file)]) {
       const std::int64_t wanted = std::min(file.part_bytes, file.bytes - bytes);
       if (part.bytes != wanted || part.number != bytes / file.part_bytes + 1) break;
       bytes += part.bytes;
     }
-    if (there.outcome != ObjectOutcome::kDone || bytes != file.bytes) {
-      throw Error(ErrorCode::kResource, "cannot write: the store does not have all parts")
-          .in_file(url_of(file))
-          .expected(file.bytes)
-          .found(bytes);
-    }
-    parts_[i] = std::move(there.parts);
+    if (bytes == file.bytes) return;
+    throw Error(ErrorCode::kResource, "cannot write: the store does not have all parts")
+        .in_file(url_of(file))
+        .expected(file.bytes)
+        .found(bytes);
   }
 
   void complete_all() {
@@ -635,7 +673,7 @@ class ObjectOutput final : public Output {
     } else {
       request.act = ObjectAct::kComplete;
       request.upload = file.upload;
-      request.parts = parts_[i];
+      request.parts = parts_.at(request.url);
     }
     {
       const std::scoped_lock lock(done_mutex_);
@@ -696,7 +734,8 @@ class ObjectOutput final : public Output {
       }
       drop_strangers(true, true);
       store_.ask({.act = ObjectAct::kRemove, .url = note_url(destination_), .is_cleanup = true});
-    } catch (...) {
+    } catch (const std::exception& error) {
+      say(fmt::format("{} is complete, but something beside it could not be removed: {}", destination_, error.what()));
     }
   }
 
@@ -722,7 +761,7 @@ class ObjectOutput final : public Output {
   std::string note_etag_, found_etag_;
   std::vector<std::uint8_t> keeps_;               ///< By file of the note: whether it waits in memory.
   std::map<std::string, std::string> completed_;  ///< By the interrupted run: ETags by the ends of URLs.
-  std::vector<std::vector<StoredPart>> parts_;    ///< By file, once prepared.
+  PartsByUrl parts_;                              ///< From the ranks' receipts.
   std::mutex done_mutex_;
   std::vector<std::string> done_;  ///< Objects that this run has begun to complete.
   bool has_lock_ = false, is_continued_ = false, is_prepared_ = false, is_over_ = false;
@@ -739,7 +778,9 @@ class ObjectOutputStore final : public OutputStore {
     if (exists_now && !options_.force && !options_.resume) throw exists(destination_);
   }
 
-  OutputTraits traits() const override { return {.whole_files = true, .passes_blocks = true, .has_notes = false}; }
+  OutputTraits traits() const override {
+    return {.whole_files = true, .passes_blocks = true, .has_receipts = true, .has_notes = false};
+  }
   std::int64_t free_bytes() const override { return INT64_MAX; }
   std::string place() const override { return destination_; }
 

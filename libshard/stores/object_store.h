@@ -79,6 +79,7 @@ struct ObjectAnswer {
   std::vector<StoredPart> parts{};      ///< kParts: all, by number; kPart, kCopy: one.
   std::string text{};                   ///< kRead: the bytes; kBegin: the name of the upload; kUnknown: why.
   std::string etag{};                   ///< kRead, kPut.
+  bool has_checksums = false;           ///< kBegin: kComplete must have the CRC-32C of each part.
 };
 
 /// Threads: safe.

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <array>
+
 #include "libshard/core/parse_number.h"
 
 namespace shard {
@@ -25,18 +27,18 @@ std::optional<std::string> take_field(std::string_view& text, std::string_view n
   return std::string(line->substr(name.size()));
 }
 
-/// "BYTES PART_BYTES LENGTH UPLOAD PATH", in which LENGTH is that of UPLOAD.
+/// "BYTES PART_BYTES HAS_CHECKSUMS LENGTH UPLOAD PATH", in which LENGTH is that of UPLOAD.
 std::optional<UploadNote::File> parse_file(std::string_view line) {
-  std::int64_t numbers[3] = {};
+  std::array<std::int64_t, 4> numbers{};
   for (std::int64_t& number : numbers) {
     const auto taken = take_natural(line);
     if (!taken || !line.starts_with(' ')) return std::nullopt;
     line.remove_prefix(1);
     number = *taken;
   }
-  const auto length = static_cast<std::size_t>(numbers[2]);
-  if (numbers[2] >= std::ssize(line) || line[length] != ' ' || numbers[1] <= 0) return std::nullopt;
-  return UploadNote::File{std::string(line.substr(length + 1)), numbers[0], numbers[1],
+  const auto length = static_cast<std::size_t>(numbers[3]);
+  if (numbers[3] >= std::ssize(line) || line[length] != ' ' || numbers[1] <= 0) return std::nullopt;
+  return UploadNote::File{std::string(line.substr(length + 1)), numbers[0], numbers[1], numbers[2] != 0,
                           std::string(line.substr(0, length))};
 }
 
@@ -45,7 +47,8 @@ std::optional<UploadNote::File> parse_file(std::string_view line) {
 std::string UploadNote::text() const {
   std::string text = fmt::format("{}run {}\nholder {}\n", kHead, run, holder);
   for (const File& file : files) {
-    text += fmt::format("{} {} {} {} {}\n", file.bytes, file.part_bytes, file.upload.size(), file.upload, file.path);
+    text += fmt::format("{} {} {:d} {} {} {}\n", file.bytes, file.part_bytes, file.has_checksums, file.upload.size(),
+                        file.upload, file.path);
   }
   return text.append(kEnd);
 }

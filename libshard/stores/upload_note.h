@@ -15,7 +15,8 @@ struct UploadNote {
     std::string path;  ///< Of OutputFile.
     std::int64_t bytes = 0;
     std::int64_t part_bytes = 0;
-    std::string upload{};  ///< The name of its upload; empty: it has none, because the commit writes it at once.
+    bool has_checksums = false;  ///< The store computes CRC-32Cs of the parts, and wants them back at the end.
+    std::string upload{};        ///< The name of its upload; empty: it has none, because the commit writes it at once.
   };
   std::string run;     ///< The name of the run that began; objects carry it.
   std::string holder;  ///< Changes with each run that continues.

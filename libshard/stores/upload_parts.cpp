@@ -61,12 +61,13 @@ struct UploadParts::Part {
 
 class UploadParts::File final : public FileWriter {
  public:
-  File(UploadParts& parts, UploadTarget to, std::function<void(std::int64_t, std::span<const std::byte>)> sink)
+  File(UploadParts& owner, UploadTarget to, std::function<void(std::int64_t, std::span<const std::byte>)> sink)
       : target(std::move(to)),
         on_block(std::move(sink)),
         is_sent(static_cast<std::size_t>((target.bytes + target.part_bytes - 1) / target.part_bytes)),
         md5s(target.completed.empty() ? 0 : is_sent.size()),
-        parts_(parts) {}
+        parts(is_sent.size()),
+        parts_(owner) {}
 
   void write_at(std::int64_t offset_bytes, std::span<const std::byte> data) override {
     if (offset_bytes < 0 || offset_bytes > target.bytes - std::ssize(data)) {
@@ -88,6 +89,7 @@ class UploadParts::File final : public FileWriter {
   std::map<std::int64_t, PartPtr> open{};  ///< Guarded by UploadParts::mutex_, as is `is_sent`.
   std::vector<bool> is_sent;               ///< Also true of complete parts whose request has not ended.
   std::vector<std::string> md5s;           ///< Of the parts of a completed object.
+  std::vector<StoredPart> parts;           ///< What is stored. Each is written by the thread that sends it.
 
  private:
   UploadParts& parts_;
@@ -279,7 +281,9 @@ void UploadParts::send(Part& part) {
     const std::uint32_t crc = crc32c(bytes);
     const auto stored = std::ranges::find(file.target.stored, number, &StoredPart::number);
     const bool is_kept = stored != file.target.stored.end() && is_same_part(*stored, bytes, crc);
+    StoredPart& result = file.parts[static_cast<std::size_t>(part.index)];
     if (is_kept) {
+      result = *stored;
       const std::scoped_lock lock(mutex_);
       ++kept_;
     } else {
@@ -294,7 +298,9 @@ void UploadParts::send(Part& part) {
             .in_file(file.target.url)
             .because("another run, or a rule of the bucket, removed it");
       }
+      result = answer.parts.front();
     }
+    if (file.target.has_checksums) result.crc32c = crc32c_text(crc);
   }
   part.buffer = {};
 }
@@ -328,6 +334,14 @@ void UploadParts::finish(bool only_with_blocks) {
   for (const auto& file : files_) {
     if (!file->target.completed.empty() && (!only_with_blocks || file->on_block)) compare_completed(*file);
   }
+}
+
+std::map<std::string, std::vector<StoredPart>> UploadParts::stored() const {
+  std::map<std::string, std::vector<StoredPart>> all;
+  for (const auto& file : files_) {
+    if (file->target.completed.empty()) all[file->target.url] = file->parts;
+  }
+  return all;
 }
 
 /// \throws Error kResource  the object that an earlier run completed has other bytes

@@ -28,6 +28,7 @@ namespace shard {
 struct UploadTarget {
   std::string url, upload;
   std::int64_t bytes = 0, part_bytes = 0;
+  bool has_checksums = false;        ///< See UploadNote::File.
   std::vector<StoredPart> stored{};  ///< Parts that may be the same, by number.
   /// The ETag of the object if the earlier run has completed it. Its parts are compared, not sent.
   std::string completed{};
@@ -53,6 +54,8 @@ class UploadParts {
   /// Sends the rest of all files, or of those with an on_block, and waits. Bytes that were never written are zeros.
   /// \throws Error kResource, kInterrupted
   void finish(bool only_with_blocks);
+  /// The parts of all files, by URL. \pre finished
+  std::map<std::string, std::vector<StoredPart>> stored() const;
   std::int64_t kept_parts() const { return kept_; }  ///< The parts that an earlier run had sent.
 
  private:

@@ -112,7 +112,7 @@ class MemoryBucket final : public ObjectStore {
       case ObjectAct::kBegin: {
         const std::string name = "upload-" + std::to_string(++count);
         uploads[name] = {request.url, request.run, {}};
-        return {.text = name};
+        return {.text = name, .has_checksums = knows_checksums};
       }
       case ObjectAct::kPart:
         if (upload == uploads.end()) return {.outcome = ObjectOutcome::kAbsent};
@@ -160,6 +160,7 @@ class MemoryBucket final : public ObjectStore {
     std::vector<std::byte> all;
     std::vector<std::string> sums;
     for (const StoredPart& part : request.parts) {
+      if (knows_checksums && part.crc32c.empty()) throw Error(ErrorCode::kResource, "a part has no checksum");
       const Part& stored = upload->second.parts.at(part.number);
       all.insert(all.end(), stored.bytes.begin(), stored.bytes.end());
       sums.push_back(stored.md5);

@@ -46,6 +46,7 @@ class ObjectOutputs : public ::testing::Test {
     const auto part = output_store->part(output->token());
     for (std::size_t i = 0; i < written.size(); ++i) write_backwards(part->create(named[i]), written[i].second);
     part->finish();
+    output->accept(part->receipt());
     output->prepare();
     output->commit();
   }
@@ -84,7 +85,8 @@ class ObjectOutputs : public ::testing::Test {
     said.clear();
   }
 
-  const Files files{{".metadata", "meta"}, {"a", pattern(kPart + 100, 1)}, {"b/c", pattern(kPart, 2)}, {"empty", ""}};
+  const Files files{
+      {".metadata", "meta"}, {"a", pattern(kPart + 100, 1)}, {"b/c", pattern(kPart / 4, 2)}, {"empty", ""}};
   testing::MemoryBucket objects;
   std::vector<std::string> said;
 };
@@ -107,6 +109,7 @@ TEST_F(ObjectOutputs, AreInvisibleBeforeTheCommit) {
   const auto part = output_store->part(output->token());
   write_backwards(part->create(named[0]), pattern(kPart, 1));
   part->finish();
+  output->accept(part->receipt());
   output->prepare();
   EXPECT_EQ(objects.objects.size(), 1U) << "only the lock";
   EXPECT_TRUE(objects.objects.contains(note_url(kOut)));
@@ -131,6 +134,7 @@ TEST_F(ObjectOutputs, AreRefusedIfAnObjectAppearsMeanwhile) {
     write_backwards(part->create(named[0]), "abc");
     write_backwards(part->create(named[1]), "m");
     part->finish();
+    output->accept(part->receipt());
     objects.objects[kOut + "/.metadata"].run = "other";
     test::expect_error(ErrorCode::kExists, "already exists", [&] { output->commit(); });
   }
@@ -285,7 +289,7 @@ TEST_F(ObjectOutputs, WhoseObjectWasCompletedWithOtherBytesCannotBeContinued) {
   objects.is_dead = false;
   objects.failure = Failure::kNone;
   Files changed = files;
-  changed[2].second = pattern(kPart, 9);
+  changed[2].second = pattern(kPart / 4, 9);
   test::expect_error(ErrorCode::kResource, "with other bytes", [&] { write(changed, {.resume = true}); });
 }
 
@@ -312,6 +316,7 @@ TEST_F(ObjectOutputs, StayWithinTheirMemoryAlsoIfAllPartsAreIncomplete) {
     }
   }
   part->finish();
+  output->accept(part->receipt());
   output->commit();
   EXPECT_TRUE(objects.text(kOut + "/a") == content);
 }
@@ -332,6 +337,7 @@ TEST_F(ObjectOutputs, PassEachBlockOnceAndZerosWhereNothingWasWritten) {
   EXPECT_THAT(seen, ElementsAre(std::pair(0, kOutputBlock), std::pair(1, kOutputBlock), std::pair(2, kOutputBlock),
                                 std::pair(3, 5)));
   part->finish();
+  output->accept(part->receipt());
   output->commit();
   EXPECT_EQ(objects.text(kOut + "/a")[kPart], 'x');
   EXPECT_EQ(objects.text(kOut + "/a")[0], '\0');
@@ -377,7 +383,7 @@ TEST(PartBytes, GrowWithTheObjectInSteps) {
 }
 
 TEST(UploadNotes, AreReadAsWritten) {
-  const UploadNote note{"run", "holder", {{"/a b", 5, 8 << 20, "up load"}, {"", 7, 8 << 20, ""}}};
+  const UploadNote note{"run", "holder", {{"/a b", 5, 8 << 20, true, "up load"}, {"", 7, 8 << 20}}};
   const auto read = parse_upload_note(note.text());
   ASSERT_TRUE(read);
   EXPECT_EQ(read->text(), note.text());
@@ -385,7 +391,7 @@ TEST(UploadNotes, AreReadAsWritten) {
   EXPECT_EQ(read->files[0].upload, "up load");
   const std::string text = note.text();
   for (std::size_t end = 0; end < text.size(); ++end) EXPECT_FALSE(parse_upload_note(text.substr(0, end))) << end;
-  EXPECT_FALSE(parse_upload_note("shardctl.uploads/1\nrun r\nholder h\n1 2 99999999999999999999 x y\nend\n"));
+  EXPECT_FALSE(parse_upload_note("shardctl.uploads/1\nrun r\nholder h\n1 2 0 99999999999999999999 x y\nend\n"));
 }
 
 TEST(ObjectChecks, HaveKnownValues) {

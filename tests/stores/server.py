@@ -293,8 +293,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
                 server.upload_count += 1
                 name = f"upload-{server.upload_count}"
                 server.uploads[name] = {"bucket": bucket, "key": key, "run": self.headers.get("x-amz-meta-shardctl-run", "")}
+                algorithm = [("x-amz-checksum-algorithm", self.headers["x-amz-checksum-algorithm"])] if server.checksums else []
                 os.makedirs(os.path.join(server.folder, "uploads", name))
-                return self.reply(200, f"<InitiateMultipartUploadResult><UploadId>{name}</UploadId></InitiateMultipartUploadResult>")
+                return self.reply(200, f"<InitiateMultipartUploadResult><UploadId>{name}</UploadId></InitiateMultipartUploadResult>",
+                                  algorithm)
             if name is None:
                 return self.s3_object(path, confirmed)
             upload = server.uploads.get(name)
@@ -384,6 +386,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def s3_complete(self, path, parts, name, upload):
         if self.kind == "inner_error":
             return self.reply(200, "<?xml version='1.0'?>  <Error><Code>InternalError</Code></Error>")
+        if self.server.owner.checksums and self.body.count(b"<Part>") != self.body.count(b"<ChecksumCRC32C>"):
+            return self.fail(400, "InvalidRequest")
         asked = re.findall(r"<PartNumber>(\d+)</PartNumber><ETag>([^<]+)</ETag>", self.body.decode())
         pieces = [bytes_of(os.path.join(parts, f"{int(number):05}"), 0, None) for number, _ in asked]
         sums = [hashlib.md5(each) for each in pieces]

@@ -121,7 +121,8 @@ class Objects {
         {"content-type", kBinary}, {"x-amz-checksum-algorithm", "CRC32C"}, {"x-amz-meta-shardctl-run", request_.run}};
     const HttpAnswer answer = place_.send(sent);
     if (!answer.is_ok()) throw failed(answer);
-    return {.text = parsed([&] { return upload_name(answer.body); })};
+    return {.text = parsed([&] { return upload_name(answer.body); }),
+            .has_checksums = answer.header("x-amz-checksum-algorithm") == "CRC32C"};
   }
 
   ObjectAnswer part() {
