@@ -130,7 +130,7 @@ int run_alone(Session& session, const Request& request) {
   const StoppableStore store(urls, [&session] { return session.stop.stop_requested(); });
   const WatchedStore watched(store);
   session.watched = &watched;
-  session.urls = &store;
+  session.urls = &urls;
   const int code = run_verb(session, request);
   session.watched = nullptr;
   session.urls = nullptr;
