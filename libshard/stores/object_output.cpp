@@ -466,11 +466,11 @@ class ObjectOutput final : public Output {
       const std::string url = note_url(destination_);
       const ObjectAnswer there = store_.ask({.act = ObjectAct::kRead, .url = url, .is_cleanup = true});
       if (there.text == note_.text()) store_.ask({.act = ObjectAct::kRemove, .url = url, .is_cleanup = true});
-    } catch (const Error&) {  // A later run says that the lock is there.
+    } catch (const Error&) {  // A later run reports the lock.
     }
   }
 
-  /// Stores the note. \returns false if a different one stands there, whose ETag is then in found_etag_
+  /// Stores the note. \returns false if a different one is there, whose ETag is then in found_etag_
   bool put_note(ObjectCondition condition) {
     const std::string text = note_.text();
     ObjectRequest request = note_request(condition, text);
@@ -682,7 +682,7 @@ class ObjectOutput final : public Output {
     settle(request);
   }
 
-  /// Sends a request until the object is there and this run's, or somebody else's.
+  /// Sends a request until the object is there: this run's, or another's.
   void settle(ObjectRequest& request) {
     std::string why;
     for (request.attempt = 1; request.attempt <= kAttempts; ++request.attempt) {
@@ -717,7 +717,7 @@ class ObjectOutput final : public Output {
       first = old;
     }
     if (is_folder_ && !first.empty()) {
-      say(fmt::format("replacing {}: {} removed first, so it is no checkpoint until this run ends", destination_,
+      say(fmt::format("replacing {}: {} removed first, so it is not a checkpoint until this run ends", destination_,
                       first.size() == 1 ? first.front().substr(destination_.size()) + " is"
                                         : fmt::format("{} objects are", first.size())));
     }

@@ -5,7 +5,7 @@
 /// begin: an object beside DST, `DST.shardctl`, is the lock and lists the uploads; it is written only if there is none.
 /// Then nothing may exist at DST, and an upload is begun for each file. Parts of 8 MiB and more are sent in any order,
 /// by several connections. Small files of the root wait in memory for the commit. commit: the objects are completed
-/// only if nothing stands at their names, the manifest and the file that makes the others a checkpoint (`.metadata`, an
+/// only if nothing has their names, the manifest and the file that makes the others a checkpoint (`.metadata`, an
 /// index, `latest`) last; then the lock is removed. An answer that is lost is cleared up by the name of the run, which
 /// each object carries. Any other end removes uploads and lock. A killed run leaves both; the next run continues
 /// (find_left) or, with force, removes them. A store that ignores conditions is refused.

@@ -43,7 +43,7 @@ enum class ObjectAct : std::uint8_t {
   kRemove,    ///< Removes the object.
 };
 
-/// What must be at the place before kPut and kComplete.
+/// Requirement for the object that kPut and kComplete replace.
 enum class ObjectCondition : std::uint8_t {
   kAny,
   kAbsent,  ///< Nothing.
@@ -56,12 +56,13 @@ struct ObjectRequest {
   std::string upload{}, run{}, etag{};
   ObjectCondition condition = ObjectCondition::kAny;
   int number = 0;
-  std::uint32_t crc32c = 0;  ///< Of `body`, for kPart and kPut.
+  std::uint32_t crc32c = 0;  ///< CRC-32C of `body`, for kPart and kPut.
   std::span<const std::byte> body{};
   std::vector<StoredPart> parts{};
   std::string from{};
   std::int64_t begin = 0, end = 0;
-  int attempt = 1;          ///< Of kPut and kComplete, which are sent once. Before later ones there is a wait.
+  int attempt =
+      1;  ///< Number of the attempt of kPut or kComplete, which are sent once. Before later ones there is a wait.
   bool is_cleanup = false;  ///< Also sent when all else is interrupted, but not for long.
 };
 
@@ -69,7 +70,7 @@ enum class ObjectOutcome : std::uint8_t {
   kDone,
   kAbsent,   ///< There is no such object or upload.
   kRefused,  ///< The condition does not hold.
-  kUnknown,  ///< kPut and kComplete: no answer, or one that does not tell. kLook shows what stands there.
+  kUnknown,  ///< kPut and kComplete: no answer, or one that does not tell. kLook shows the object.
   kCannot,   ///< kCopy: the store does not support it, or not for this object.
 };
 

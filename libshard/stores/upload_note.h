@@ -12,7 +12,7 @@ namespace shard {
 
 struct UploadNote {
   struct File {
-    std::string path;  ///< Of OutputFile.
+    std::string path;  ///< The end of its URL, after that of the output.
     std::int64_t bytes = 0;
     std::int64_t part_bytes = 0;
     bool has_checksums = false;  ///< The store computes CRC-32Cs of the parts, and wants them back at the end.

@@ -88,8 +88,8 @@ class UploadParts::File final : public FileWriter {
   const std::function<void(std::int64_t, std::span<const std::byte>)> on_block;
   std::map<std::int64_t, PartPtr> open{};  ///< Guarded by UploadParts::mutex_, as is `is_sent`.
   std::vector<bool> is_sent;               ///< Also true of complete parts whose request has not ended.
-  std::vector<std::string> md5s;           ///< Of the parts of a completed object.
-  std::vector<StoredPart> parts;           ///< What is stored. Each is written by the thread that sends it.
+  std::vector<std::string> md5s;           ///< MD5s of the parts of a completed object.
+  std::vector<StoredPart> parts;           ///< Stored parts. The thread that sends a part writes its entry.
 
  private:
   UploadParts& parts_;
@@ -254,7 +254,7 @@ void UploadParts::run_sender() {
       --under_way_;
       --unsent_;
     } else {
-      is_over_ = true;  // There is no room to go on.
+      is_over_ = true;  // There is no room to continue.
     }
     changed_.notify_all();
   }

@@ -1,4 +1,4 @@
-// An output in an object store is absent or complete, whatever request fails, and a killed run can be continued.
+// An output in an object store is absent or complete if any request fails, and a killed run can be continued.
 #include "libshard/stores/object_output.h"
 
 #include <gmock/gmock.h>

@@ -509,7 +509,7 @@ def bytes_of(path, begin, end):
         return file.read() if end is None else file.read(end - begin)
 
 
-ETAGS = {}  # Those of objects that were written through a server, with the time of their last change.
+ETAGS = {}  # ETags of objects that were written through a server, with the time of their last change.
 
 
 def etag_of(path):
@@ -534,7 +534,7 @@ class Server:
         self.folder, self.latency, self.page, self.hides_etags = str(folder), 0.0, 1000, False
         self.faults, self.log, self.authorizations, self.begins, self.lock = [], [], [], [], threading.Lock()
         self.uploads, self.runs, self.upload_count, self.write_lock = {}, {}, 0, threading.RLock()
-        self.checksums = self.conditions = self.copies = True  # What the server supports.
+        self.checksums = self.conditions = self.copies = True  # Functions that the server has.
         self.received = self.copied = 0  # Bytes of objects and parts.
         self.stops_at, self.on_stop = None, None  # Calls on_stop in place of that request, counted in `log`.
         self.tokens = []  # The first ones that a machine's or a container's service gives.

@@ -1,4 +1,4 @@
-"""Every writing verb writes to an object store what it writes to a disk, byte for byte. Whatever request fails or is never
+"""Every writing verb writes to an object store what it writes to a disk, byte for byte. If any request fails or is never
 sent, DST is absent or complete; a killed run is continued with --resume. With the word "all", every request fails in turn."""
 import concurrent.futures
 import json
@@ -17,7 +17,7 @@ import server
 from server import Fault
 
 PART = 8 << 20
-STEP = 1 if "all" in sys.argv[1:] else 4  # Of the requests that fail, or before which the process is killed.
+STEP = 1 if "all" in sys.argv[1:] else 4  # Distance of the requests that fail, or before which the process is killed.
 
 
 def write_safetensors(path, sizes, seed=0):

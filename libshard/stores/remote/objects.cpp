@@ -225,7 +225,7 @@ class Objects {
     return place_.send(sent);
   }
 
-  /// What an answer says about a request that was sent once.
+  /// The meaning of an answer to a request that was sent once.
   ObjectAnswer judged(const HttpAnswer& answer) const {
     if (answer.is_ok()) return {.etag = answer.header("etag")};
     if (answer.status == 412 || answer.status == 409) return {.outcome = ObjectOutcome::kRefused};

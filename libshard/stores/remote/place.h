@@ -87,7 +87,7 @@ class Place {
   };
   /// Whether objects can be written.
   virtual bool can_write() const { return false; }
-  /// The server's answer, whatever its status, after repeating what may pass. \throws Error kInterrupted
+  /// The server's answer with any status, after repeating what may pass. \throws Error kInterrupted
   HttpAnswer send(const Change& change);
   /// The error for an answer about `url`. \param code  kNotFound for reading, kResource for writing
   Error failed(const HttpAnswer& answer, const std::string& url, ErrorCode code = ErrorCode::kNotFound) const;

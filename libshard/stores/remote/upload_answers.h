@@ -14,7 +14,7 @@ namespace shard::stores {
 /// The name of a new upload. \throws Error kCorruption  the answer has none
 std::string upload_name(std::string_view xml);
 
-/// Where a list of parts or of uploads continues; empty after the last page.
+/// The point where a list of parts or of uploads continues; empty after the last page.
 struct NextPage {
   std::string marker{}, upload{};
   bool is_last() const { return marker.empty(); }
