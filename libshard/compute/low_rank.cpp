@@ -144,7 +144,6 @@ class ProductValues final : public Values {
     end = std::min({end, begin + kMostTaken, (slice + 1) * product_.rows * columns});
     first_row_ = row;
     end_row_ = (end - 1) / columns + 1;
-    panel_rows_ = 0;  // Other rows of the factors may have the same place in memory.
     left_rows_ = left_.load(slice, row - slice * product_.rows, (end - 1) / columns + 1 - slice * product_.rows);
     right_rows_ = right_.load(slice, 0, product_.rank);
     return end;

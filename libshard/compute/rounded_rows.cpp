@@ -118,7 +118,7 @@ using EightWord [[gnu::vector_size(32)]] = std::uint32_t;
   constexpr EightWord kLowFirst{0, 4, 8, 12, 16, 20, 24, 28}, kHighFirst{4, 0, 12, 8, 20, 16, 28, 24};
   const EightWord shifts = is_high_first ? kHighFirst : kLowFirst;
   const float *scale = scales.scales.data(), *zero = scales.zeros.empty() ? nullptr : scales.zeros.data();
-  std::int64_t left = scales.block - first % scales.block;  // The codes that remain in the first block.
+  std::int64_t left = scales.block - first % scales.block;
   for (std::int64_t i = 0; i < count; left = scales.block) {
     const std::int64_t end = i + std::min(left, count - i);
     const float by = *scale++, less = zero == nullptr ? 0.0F : *zero++;
