@@ -105,7 +105,7 @@ void Progress::report() noexcept {
   try {
     store_->set(attendance_key(kProgress, rank_), std::to_string(operation_));
   } catch (const std::exception&) {
-    return;  // The store died. The operation itself will say what is wrong.
+    return;  // The store died. The operation has its own error.
   }
 }
 

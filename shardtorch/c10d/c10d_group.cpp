@@ -84,7 +84,7 @@ void C10dGroup::finish(const c10::intrusive_ptr<c10d::Work>& work) {
   if (progress_) {
     const auto end = std::chrono::steady_clock::now() + std::min(kReportAfter, timeout_.load());
     while (!work->isCompleted() && std::chrono::steady_clock::now() < end) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));  // As NCCL's own wait does.
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));  // The pause of NCCL's own wait.
     }
     if (!work->isCompleted()) progress_->report();
   }

@@ -143,7 +143,7 @@ class ViewPlacements {
   const OperatorCall& call_;
   const bool is_strict_;
   const Sizes mesh_;
-  Placements before_;  ///< Of the tensor.
+  Placements before_;  ///< Placements of the tensor.
   Sizes target_;       ///< By dimension of the tensor: that of the result which keeps its shards; -1 if none does.
 };
 

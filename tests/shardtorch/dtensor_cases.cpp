@@ -333,7 +333,7 @@ std::string results(const std::string& calls, const std::vector<dt::DTensor>& te
   return text;
 }
 
-/// What a rank prints for a case. Gradients that are refused leave the elements.
+/// The line of a case. Gradients that are refused leave the elements.
 std::string answer(const std::string& line, const dt::DeviceMeshPtr& mesh) {
   const Words parts = split(line, " : ");
   const bool is_in_place = split(parts[1], " ")[0].ends_with('_');
@@ -358,7 +358,7 @@ void run_cases(const std::string& file) {
     if (meshes[shape] == nullptr) meshes[shape] = dt::init_device_mesh(at::kCPU, shape_from(shape));
     try {
       std::cout << answer(line, meshes[shape]) << std::endl;
-    } catch (const c10::Error& error) {  // Those of a group that is broken end this rank.
+    } catch (const c10::Error& error) {  // Errors of a broken group end this rank.
       std::cout << "refused\t" << one_line(error) << std::endl;
     }
   }

@@ -212,7 +212,7 @@ SHARD_RANKS_TEST(DTensorOperators, FindMaximaWhereRanksHaveNoElements) {
   EXPECT_TRUE(DTensor::of(at::amax(tensor, {0, 1}, true)).full_tensor().equal(at::full({1, 1}, 2, at::kDouble)));
 }
 
-/// As in torch, an axis after the first one may be too fine for the first part: it becomes a replica.
+/// An axis after the first one may have too many ranks for the first part: it becomes a replica, as in torch.
 SHARD_RANKS_TEST(DTensorOperators, SplitNestedShards) {
   const DeviceMeshPtr mesh = init_device_mesh(at::kCPU, {1, 4});
   const DTensor tensor = distribute_tensor(numbered({8}), mesh, {CutBy{0}, CutBy{0}});

@@ -388,7 +388,7 @@ TEST(QuietBackends, DoNotNameARankThatEndedTheOperation) {
     Bytes data(4);
     group.broadcast(data, 0);
     group.barrier();
-    if (rank == 1) {  // As it sees rank 0 if its own broadcast fails.
+    if (rank == 1) {  // The view of a rank whose own broadcast fails.
       Progress progress(store, rank, 2);
       progress.begin_next();
       EXPECT_EQ(progress.absent(50ms), "");

@@ -423,7 +423,7 @@ def torch_rank(rank: int, store: str, lines: list[str], out: str) -> None:
 
 
 def torchs_answers(lines: list[str], folder: Path) -> list[list[str]]:
-    """Of each case those of all ranks. Where ranks fail differently, the others wait: new ranks go on after that case."""
+    """The results of all ranks, by case. If only some ranks fail, the others wait, and new ranks continue after that case."""
     answers: list[list[str]] = []
     fork = multiprocessing.get_context("fork")
     for round_ in range(1 + len(lines) // 20):
@@ -565,7 +565,7 @@ def compare(line: str, ours: list[str], theirs: list[str]) -> tuple[str, str]:
 
 def is_fault(kind: str, what: str) -> bool:
     """Whether docs/dtensor.md does not list the outcome."""
-    if kind == "C++ refuses gradients":  # Of a maximum, minimum or product of a sharded dimension.
+    if kind == "C++ refuses gradients":  # Maxima, minima and products of a sharded dimension.
         return re.match(r"refused aten::(amax|amin|max|min|prod|maximum|minimum): the gradient of P\(", what) is None
     return kind in ("C++ is wrong", "C++ differs between ranks", "C++ refuses", "different")
 
