@@ -118,6 +118,7 @@ class JsonPlace {
   std::vector<JsonPlace> items() const {
     if (!value_->is_array()) throw not_a("a list");
     std::vector<JsonPlace> places;
+    places.reserve(value_->size());
     for (std::size_t i = 0; i < value_->size(); ++i)
       places.emplace_back((*value_)[i], fmt::format("{}[{}]", where_, i));
     return places;

@@ -144,6 +144,9 @@ std::optional<std::vector<std::string>> listed_names(std::string_view pattern) {
 /// pass over a name matches many patterns.
 class DocumentMatcher {
  public:
+  /// \param rules  number of rules that will be added.
+  explicit DocumentMatcher(std::size_t rules) { names_.reserve(rules); }
+
   /// Adds a rule. Rules must be added in their order.
   void add(std::size_t rule, const std::string& match, const JsonPlace& place) {
     if (const std::optional<std::vector<std::string>> names = listed_names(match)) {
@@ -252,7 +255,8 @@ MeshLayout parse_layout_document(std::string_view text, const std::string& file)
         .expected(fmt::format("at most {} rules times axes", kMaxPlacements))
         .found(fmt::format("{} rules, {} axes", rules->json().size(), layout.mesh.size()));
   }
-  const auto matcher = std::make_shared<DocumentMatcher>();
+  const auto matcher = std::make_shared<DocumentMatcher>(rules->json().size());
+  layout.rules.reserve(rules->json().size());
   for (const JsonPlace& rule : rules->items()) {
     layout.rules.push_back(read_layout_rule(rule, layout.mesh, layout.rules.size(), *matcher));
   }
