@@ -18,6 +18,7 @@
 #include "libshard/exec/parallel.h"
 #include "libshard/exec/piece_reader.h"
 #include "libshard/exec/runs.h"
+#include "libshard/exec/store_copies.h"
 #include "libshard/exec/strided_copy.h"
 #include "libshard/exec/tile_boxes.h"
 #include "libshard/exec/tile_feed.h"
@@ -353,6 +354,9 @@ std::unique_ptr<StorageChecksums> execute(const Plan& plan, const Catalog& sourc
   Clones clones;
   if (options.reflink_disk != nullptr && !options.checksums) {
     clones = clone_runs(plan, tiles, source, reader, target, files, *options.reflink_disk, progress);
+  } else if (!options.checksums) {
+    clones = copy_in_store(plan, tiles, source, reader, target, files, options.stop, progress);
+    check_stop(options.stop);
   }
   SourceChecks own_checks(source);
   const bool has_device = options.device != nullptr;

@@ -4,14 +4,11 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <chrono>
-#include <exception>
 #include <map>
 #include <mutex>
 #include <set>
 #include <string_view>
-#include <thread>
 #include <utility>
 
 #include "libshard/core/error.h"
@@ -19,6 +16,7 @@
 #include "libshard/io/url_path.h"
 #include "libshard/ranks/wire.h"
 #include "libshard/stores/object_checks.h"
+#include "libshard/stores/parallel_requests.h"
 #include "libshard/stores/upload_note.h"
 #include "libshard/stores/upload_parts.h"
 
@@ -71,32 +69,6 @@ void check_url_overlap(const std::string& destination, std::string source) {
                                           : "cannot write: the destination and the source contain one another")
       .in_file(destination)
       .found(source);
-}
-
-/// Calls work(i) for each i below `count`, by several threads. \throws  the first exception of a thread
-template <class Work>
-void for_each_object(std::size_t count, int threads, const Work& work) {
-  std::atomic<std::size_t> next{0};
-  std::mutex mutex;
-  std::exception_ptr failure;
-  const auto run = [&] {
-    for (std::size_t i = next++; i < count; i = next++) {
-      try {
-        work(i);
-      } catch (...) {
-        const std::scoped_lock lock(mutex);
-        if (!failure) failure = std::current_exception();
-        next = count;
-      }
-    }
-  };
-  {
-    std::vector<std::jthread> others;
-    const auto wanted = std::min(count, static_cast<std::size_t>(threads));
-    for (std::size_t i = 1; i < wanted; ++i) others.emplace_back(run);
-    run();
-  }
-  if (failure) std::rethrow_exception(failure);
 }
 
 /// The order in which objects are completed: those that make others a checkpoint come last.
@@ -634,9 +606,9 @@ class ObjectOutput final : public Output {
   void check_parts(const UploadNote::File& file) {
     if (file.upload.empty() || completed_.contains(file.path)) return;
     std::int64_t bytes = 0;
+    int number = 0;
     for (const StoredPart& part : parts_[url_of(file)]) {
-      const std::int64_t wanted = std::min(file.part_bytes, file.bytes - bytes);
-      if (part.bytes != wanted || part.number != bytes / file.part_bytes + 1) break;
+      if (part.number != ++number || part.bytes <= 0) break;
       bytes += part.bytes;
     }
     if (bytes == file.bytes) return;

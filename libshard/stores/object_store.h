@@ -35,7 +35,8 @@ enum class ObjectAct : std::uint8_t {
   kPut,       ///< Stores `body` as an object of `run`.
   kBegin,     ///< Begins an upload of an object of `run`.
   kPart,      ///< Stores `body` as part `number` of `upload`.
-  kCopy,      ///< Stores [begin, end) of the object `from`, whose ETag must be `etag`, as part `number` of `upload`.
+  kCopy,      ///< Stores [begin, end) of the object `from` as part `number` of `upload`. Its ETag must be `etag`, or if
+              ///< that is empty, the one with which the store's files were listed.
   kParts,     ///< The parts of `upload`.
   kUploads,   ///< The unfinished uploads whose object is below the folder `url`, or is `url` itself.
   kComplete,  ///< Makes `parts` of `upload` the object.
@@ -69,7 +70,7 @@ struct ObjectRequest {
 enum class ObjectOutcome : std::uint8_t {
   kDone,
   kAbsent,   ///< There is no such object or upload.
-  kRefused,  ///< The condition does not hold.
+  kRefused,  ///< The condition does not hold; kCopy: `from` is absent or has changed.
   kUnknown,  ///< kPut and kComplete: no answer, or one that does not tell. kLook shows the object.
   kCannot,   ///< kCopy: the store does not support it, or not for this object.
 };

@@ -8,6 +8,7 @@
 
 #include "libshard/core/error.h"
 #include "libshard/stores/object_checks.h"
+#include "libshard/stores/parallel_requests.h"
 
 namespace shard {
 
@@ -43,6 +44,18 @@ Error written_twice(const std::string& url) {
   return Error(ErrorCode::kInternal, "bytes were written to a part that was already complete").in_file(url);
 }
 
+Error upload_gone(const std::string& url) {
+  return Error(ErrorCode::kResource, "cannot write: the upload is gone")
+      .in_file(url)
+      .because("another run, or a rule of the bucket, removed it");
+}
+
+Error changed_source(std::string_view url) {
+  return Error(ErrorCode::kCorruption, "cannot use the data: the file changed while it was being read")
+      .in_file(std::string(url))
+      .hint("run again when nothing is writing to the source");
+}
+
 }  // namespace
 
 /// A part of a file that is not sent yet.
@@ -59,15 +72,12 @@ struct UploadParts::Part {
   bool is_complete() const { return written.size() == 1 && written.begin()->second - written.begin()->first == bytes; }
 };
 
-class UploadParts::File final : public FileWriter {
+class UploadParts::File final : public FileWriter, public RunCopier {
  public:
   File(UploadParts& owner, UploadTarget to, std::function<void(std::int64_t, std::span<const std::byte>)> sink)
-      : target(std::move(to)),
-        on_block(std::move(sink)),
-        is_sent(static_cast<std::size_t>((target.bytes + target.part_bytes - 1) / target.part_bytes)),
-        md5s(target.completed.empty() ? 0 : is_sent.size()),
-        parts(is_sent.size()),
-        parts_(owner) {}
+      : target(std::move(to)), on_block(std::move(sink)), parts_(owner) {
+    cut(even_layout(target.bytes, target.part_bytes).begins);
+  }
 
   void write_at(std::int64_t offset_bytes, std::span<const std::byte> data) override {
     if (offset_bytes < 0 || offset_bytes > target.bytes - std::ssize(data)) {
@@ -78,11 +88,23 @@ class UploadParts::File final : public FileWriter {
   void allocate(std::int64_t) override {}  // The size was given when the object was begun.
   void sync() override {}                  // Parts are durable when the store has answered.
   void close() override {}
-
-  std::int64_t part_count() const { return std::ssize(is_sent); }
-  std::int64_t bytes_of(std::int64_t index) const {
-    return std::min(target.part_bytes, target.bytes - index * target.part_bytes);
+  std::vector<ByteRange> copy_runs(std::span<const SourceRun> runs, const std::stop_token& stop) override {
+    return parts_.copy_runs(*this, runs, stop);
   }
+
+  /// Cuts the file into parts, none of which is begun.
+  void cut(std::vector<std::int64_t> at) {
+    begins_ = std::move(at);
+    is_sent.assign(begins_.size() - 1, false);
+    md5s.assign(target.completed.empty() ? 0 : is_sent.size(), {});
+    parts.assign(is_sent.size(), {});
+  }
+  std::int64_t part_count() const { return std::ssize(is_sent); }
+  std::int64_t part_at(std::int64_t offset) const {
+    return std::ranges::upper_bound(begins_, offset) - begins_.begin() - 1;
+  }
+  std::int64_t begin_of(std::int64_t index) const { return begins_[static_cast<std::size_t>(index)]; }
+  std::int64_t bytes_of(std::int64_t index) const { return begin_of(index + 1) - begin_of(index); }
 
   const UploadTarget target;
   const std::function<void(std::int64_t, std::span<const std::byte>)> on_block;
@@ -92,6 +114,7 @@ class UploadParts::File final : public FileWriter {
   std::vector<StoredPart> parts;           ///< Stored parts. The thread that sends a part writes its entry.
 
  private:
+  std::vector<std::int64_t> begins_{};  ///< See PartLayout::begins.
   UploadParts& parts_;
 };
 
@@ -118,7 +141,7 @@ void UploadParts::rethrow_failure() const {
 
 void UploadParts::write(File& file, std::int64_t offset, std::span<const std::byte> data) {
   while (!data.empty()) {
-    const std::int64_t index = offset / file.target.part_bytes, begin = index * file.target.part_bytes;
+    const std::int64_t index = file.part_at(offset), begin = file.begin_of(index);
     const auto count =
         static_cast<std::size_t>(std::min<std::int64_t>(std::ssize(data), begin + file.bytes_of(index) - offset));
     put_bytes(part_of(file, index), offset - begin, data.first(count));
@@ -269,7 +292,7 @@ void UploadParts::send(Part& part) {
     part.scratch.reset();
   }
   const std::span<const std::byte> bytes = part.buffer;
-  const std::int64_t begin = part.index * file.target.part_bytes;
+  const std::int64_t begin = file.begin_of(part.index);
   for (std::int64_t at = 0; file.on_block && at < part.bytes; at += kOutputBlock) {
     const auto count = static_cast<std::size_t>(std::min(kOutputBlock, part.bytes - at));
     file.on_block((begin + at) / kOutputBlock, bytes.subspan(static_cast<std::size_t>(at), count));
@@ -293,16 +316,110 @@ void UploadParts::send(Part& part) {
                                               .number = number,
                                               .crc32c = crc,
                                               .body = bytes});
-      if (answer.outcome != ObjectOutcome::kDone) {
-        throw Error(ErrorCode::kResource, "cannot write: the upload is gone")
-            .in_file(file.target.url)
-            .because("another run, or a rule of the bucket, removed it");
-      }
+      if (answer.outcome != ObjectOutcome::kDone) throw upload_gone(file.target.url);
       result = answer.parts.front();
     }
     if (file.target.has_checksums) result.crc32c = crc32c_text(crc);
   }
   part.buffer = {};
+}
+
+std::vector<ByteRange> UploadParts::copy_runs(File& file, std::span<const SourceRun> runs,
+                                              const std::stop_token& stop) {
+  if (file.on_block) return {};  // It needs the bytes.
+  PartLayout layout = layout_of_runs(file.target.bytes, file.target.part_bytes, runs);
+  if (layout.copies.empty() || !lay_out_again(file, std::move(layout.begins))) return {};
+  if (!file.target.completed.empty()) return {};  // The bytes are compared, with sums of the same parts.
+  std::vector<std::uint8_t> is_copied(layout.copies.size());
+  for_each_object(is_copied.size(), limits_.senders, [&](std::size_t i) {
+    if (stop.stop_requested() || cannot_copy_) return;
+    const PartLayout::Copy& copy = layout.copies[i];
+    is_copied[i] = copy_part(file, copy.part, runs[copy.run]) ? 1 : 0;
+  });
+  std::vector<std::int64_t> copied;
+  for (std::size_t i = 0; i < is_copied.size(); ++i) {
+    if (is_copied[i] != 0) copied.push_back(layout.copies[i].part);
+  }
+  if (copied.empty() || stop.stop_requested() || !has_copies(file, copied)) return {};
+  const std::scoped_lock lock(mutex_);
+  std::vector<ByteRange> ranges;
+  for (const std::int64_t index : copied) {
+    file.is_sent[static_cast<std::size_t>(index)] = true;
+    ranges.push_back({file.begin_of(index), file.begin_of(index) + file.bytes_of(index)});
+  }
+  return ranges;
+}
+
+/// Cuts the file at other offsets, and keeps what was written so far. \returns false if a part was sent already
+bool UploadParts::lay_out_again(File& file, std::vector<std::int64_t> begins) {
+  std::vector<PartPtr> begun;
+  {
+    const std::scoped_lock lock(mutex_);
+    rethrow_failure();
+    if (std::ranges::find(file.is_sent, true) != file.is_sent.end()) return false;
+    for (const auto& [index, part] : file.open) begun.push_back(part);
+    file.open.clear();
+  }
+  std::vector<std::pair<std::int64_t, Bytes>> written;
+  for (const PartPtr& part : begun) take_back(*part, written);
+  {
+    const std::scoped_lock lock(mutex_);
+    file.cut(std::move(begins));
+  }
+  for (const auto& [offset, bytes] : written) write(file, offset, bytes);
+  return true;
+}
+
+/// Removes a part and adds its bytes to `written`.
+void UploadParts::take_back(Part& part, std::vector<std::pair<std::int64_t, Bytes>>& written) {
+  const std::scoped_lock own(part.mutex);
+  for (const auto& [begin, end] : part.written) {
+    Bytes& bytes = written.emplace_back(part.file.begin_of(part.index) + begin, Bytes()).second;
+    bytes.resize(static_cast<std::size_t>(end - begin));
+    if (part.scratch) {
+      part.scratch->reader->read_at(begin, bytes);
+    } else {
+      std::copy_n(part.buffer.begin() + begin, bytes.size(), bytes.begin());
+    }
+  }
+  const std::scoped_lock lock(mutex_);
+  if (!part.buffer.empty()) used_ -= part.bytes;
+  std::erase_if(open_, [&part](const PartPtr& each) { return each.get() == &part; });
+  changed_.notify_all();
+}
+
+/// \returns false if the store cannot copy the part
+bool UploadParts::copy_part(File& file, std::int64_t index, const SourceRun& run) {
+  const std::int64_t begin = run.source_offset + file.begin_of(index) - run.offset;
+  const ObjectAnswer answer = store_.ask({.act = ObjectAct::kCopy,
+                                          .url = file.target.url,
+                                          .upload = file.target.upload,
+                                          .number = static_cast<int>(index) + 1,
+                                          .from = std::string(run.source),
+                                          .begin = begin,
+                                          .end = begin + file.bytes_of(index)});
+  if (answer.outcome == ObjectOutcome::kRefused) throw changed_source(run.source);
+  if (answer.outcome == ObjectOutcome::kAbsent) throw upload_gone(file.target.url);
+  const bool is_done = answer.outcome == ObjectOutcome::kDone && !answer.parts.empty();
+  // The end of the upload names the checksum of each part.
+  if (!is_done || (file.target.has_checksums && answer.parts.front().crc32c.empty())) {
+    cannot_copy_ = true;
+    return false;
+  }
+  file.parts[static_cast<std::size_t>(index)] = answer.parts.front();
+  return true;
+}
+
+/// Whether the store has parts of the right sizes. A server that does not know the headers of a copy would store all of
+/// the source, or nothing.
+bool UploadParts::has_copies(const File& file, std::span<const std::int64_t> copied) const {
+  const std::vector<StoredPart> there =
+      store_.ask({.act = ObjectAct::kParts, .url = file.target.url, .upload = file.target.upload}).parts;
+  return std::ranges::all_of(copied, [&](std::int64_t index) {
+    const int number = static_cast<int>(index) + 1;
+    const auto part = std::ranges::lower_bound(there, number, {}, &StoredPart::number);
+    return part != there.end() && part->number == number && part->bytes == file.bytes_of(index);
+  });
 }
 
 void UploadParts::finish(bool only_with_blocks) {

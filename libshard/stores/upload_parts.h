@@ -3,6 +3,7 @@
 ///   is complete. Inside libshard/stores only.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -13,14 +14,18 @@
 #include <mutex>
 #include <optional>
 #include <span>
+#include <stop_token>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "libshard/io/file_writer.h"
 #include "libshard/io/output.h"
+#include "libshard/io/run_copies.h"
 #include "libshard/io/scratch_file.h"
 #include "libshard/stores/object_store.h"
+#include "libshard/stores/part_layout.h"
 
 namespace shard {
 
@@ -49,7 +54,8 @@ class UploadParts {
   UploadParts(const UploadParts&) = delete;
   UploadParts& operator=(const UploadParts&) = delete;
 
-  /// \param on_block  see OutputFile \returns a writer that lives as long as this
+  /// \param on_block  see OutputFile \returns a writer that lives as long as this. It is a RunCopier, which copies
+  ///   nothing if there is an on_block, or if a part of the file was sent already.
   FileWriter& add(UploadTarget target, std::function<void(std::int64_t, std::span<const std::byte>)> on_block);
   /// Sends the rest of all files, or of those with an on_block, and waits. Bytes that were never written are zeros.
   /// \throws Error kResource, kInterrupted
@@ -63,7 +69,14 @@ class UploadParts {
   struct Part;
   using PartPtr = std::shared_ptr<Part>;
 
+  using Bytes = std::vector<std::byte>;
+
   void write(File& file, std::int64_t offset, std::span<const std::byte> data);
+  std::vector<ByteRange> copy_runs(File& file, std::span<const SourceRun> runs, const std::stop_token& stop);
+  bool lay_out_again(File& file, std::vector<std::int64_t> begins);
+  void take_back(Part& part, std::vector<std::pair<std::int64_t, Bytes>>& written);
+  bool copy_part(File& file, std::int64_t index, const SourceRun& run);
+  bool has_copies(const File& file, std::span<const std::int64_t> copied) const;
   PartPtr part_of(File& file, std::int64_t index);
   void put_bytes(const PartPtr& part, std::int64_t at, std::span<const std::byte> data);
   void take_memory(std::int64_t bytes);
@@ -88,6 +101,7 @@ class UploadParts {
   int unsent_ = 0;                         ///< Complete parts whose request has not ended.
   std::int64_t kept_ = 0;
   std::exception_ptr failure_;
+  std::atomic<bool> cannot_copy_{false};  ///< The store refused to copy.
   bool is_over_ = false;
   std::vector<std::jthread> senders_;
 };

@@ -54,6 +54,20 @@ void expect_read(BlockCache& cache, const CountedContent& content, std::int64_t 
   }
 }
 
+TEST(BlockCache, DoesNotReadAheadWhatIsNotExpectedToBeRead) {
+  CountedContent content(64 * kMiB);
+  {
+    BlockCache cache(48 * kMiB, 8, 2);
+    cache.expect_no_reads(content.file, 16 * kMiB, 60 * kMiB);
+    cache.expect_no_reads(content.file, 8 * kMiB, 16 * kMiB);
+    for (std::int64_t at = 0; at < 8 * kMiB; at += kMiB) expect_read(cache, content, at, kMiB);
+  }
+  EXPECT_EQ(content.fetches, 3) << "the head and two blocks";
+  BlockCache cache(48 * kMiB, 8, 2);
+  cache.expect_no_reads(content.file, 8 * kMiB, 64 * kMiB);
+  expect_read(cache, content, 20 * kMiB, kMiB);
+}
+
 TEST(BlockCache, SmallFilesAreReadOnceAndWhole) {
   CountedContent content(1000);
   BlockCache cache(48 * kMiB, 8, 2);

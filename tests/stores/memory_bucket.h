@@ -61,7 +61,8 @@ class MemoryBucket final : public ObjectStore {
   mutable std::vector<std::string> log;
   mutable bool is_dead = false;
   mutable int count = 0, parts_stored = 0;
-  bool ignores_conditions = false, knows_checksums = true, copies = true;
+  bool ignores_conditions = false, knows_checksums = true, copies = true, ignores_ranges = false;
+  std::string listed_etag;  ///< The ETag of every source of a copy when it was listed.
   Failure failure = Failure::kNone;
   int fails_at = -1;
 
@@ -147,10 +148,16 @@ class MemoryBucket final : public ObjectStore {
   ObjectAnswer copy(const ObjectRequest& request) const {
     const auto from = objects.find(request.from);
     if (!copies) return {.outcome = ObjectOutcome::kCannot};
-    if (from == objects.end() || from->second.etag != request.etag) return {.outcome = ObjectOutcome::kRefused};
-    const auto begin = from->second.bytes.begin();
-    return {.parts = {
-                store_part(uploads.at(request.upload), request.number, {begin + request.begin, begin + request.end})}};
+    const std::string& wanted = request.etag.empty() ? listed_etag : request.etag;
+    if (from == objects.end() || from->second.etag != wanted) return {.outcome = ObjectOutcome::kRefused};
+    const auto upload = uploads.find(request.upload);
+    if (upload == uploads.end()) return {.outcome = ObjectOutcome::kAbsent};
+    const std::vector<std::byte>& bytes = from->second.bytes;
+    const auto begin = bytes.begin() + (ignores_ranges ? 0 : request.begin);
+    const auto end = ignores_ranges ? bytes.end() : bytes.begin() + request.end;
+    StoredPart stored = store_part(upload->second, request.number, {begin, end});
+    stored.bytes = request.end - request.begin;  // The answer does not tell.
+    return {.parts = {std::move(stored)}};
   }
 
   ObjectAnswer complete(const ObjectRequest& request) const {

@@ -127,6 +127,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if kind.isdigit():
             headers = [("Retry-After", value)] if kind in ("429", "503") and value else []
             self.fail(int(kind), "" if headers else value, headers)
+        elif kind == "touch":  # The file `value` changes before the request is handled.
+            os.utime(value, ns=(1, 1))
+            return False
         elif kind == "drop":
             self.hang_up(reset=True)
         elif kind == "redirect":
@@ -196,6 +199,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
             begin, end, status = int(asked[1]), min(size, int(asked[2]) + 1), 206
             if begin >= size:
                 return self.fail(416, headers=[("Content-Range", f"bytes */{size}")])
+        if self.command == "GET":
+            with self.server.owner.lock:
+                self.server.owner.sent += end - begin
         said = end - begin
         shown = begin
         if self.kind == "other_range":
@@ -317,9 +323,12 @@ class Handler(http.server.BaseHTTPRequestHandler):
             file.write(content)
         etag = f'"{hashlib.md5(content).hexdigest()}"'
         if self.headers.get("x-amz-copy-source"):
-            server.copied += len(content)
-            return self.reply(200, f"<CopyPartResult><ETag>{escape(etag)}</ETag></CopyPartResult>")
-        server.received += len(content)
+            with server.lock:
+                server.copied += len(content)
+            checksum = "<ChecksumCRC32C>AAAAAA==</ChecksumCRC32C>" if server.checksums else ""  # It is not computed, because no test compares it.
+            return self.reply(200, f"<CopyPartResult><ETag>{escape(etag)}</ETag>{checksum}</CopyPartResult>")
+        with server.lock:
+            server.received += len(content)
         return self.reply(200, headers=[("ETag", etag), *confirmed])
 
     def copied_range(self):
@@ -535,7 +544,7 @@ class Server:
         self.faults, self.log, self.authorizations, self.begins, self.lock = [], [], [], [], threading.Lock()
         self.uploads, self.runs, self.upload_count, self.write_lock = {}, {}, 0, threading.RLock()
         self.checksums = self.conditions = self.copies = True  # Functions that the server has.
-        self.received = self.copied = 0  # Bytes of objects and parts.
+        self.received = self.copied = self.sent = 0  # Bytes of objects and parts: from the client, within the server, to the client.
         self.stops_at, self.on_stop = None, None  # Calls on_stop in place of that request, counted in `log`.
         self.tokens = []  # The first ones that a machine's or a container's service gives.
         self.listeners = [Listener(("127.0.0.1", 0), Handler) for _ in range(2)]
@@ -572,7 +581,7 @@ class Server:
     def reset(self, *faults):
         with self.lock:
             self.faults[:], self.log[:], self.authorizations[:], self.begins[:] = faults, [], [], []
-            self.received = self.copied = 0
+            self.received = self.copied = self.sent = 0
 
     def round_trips(self):
         """The largest number of requests of which each began after the answer to the one before, by `latency`."""

@@ -1,6 +1,7 @@
 """Every writing verb writes to an object store what it writes to a disk, byte for byte. If any request fails or is never
 sent, DST is absent or complete; a killed run is continued with --resume. With the word "all", every request fails in turn."""
 import concurrent.futures
+import filecmp
 import json
 import os
 import pathlib
@@ -134,6 +135,45 @@ def check_codes(w):
     w.clear()
 
 
+def check_copies(w):
+    """Between places of one server, whole runs of at least 5 MiB do not pass through the client."""
+    source = w.bucket / "the source + é"
+    sizes = {f"{first}{i}": 6 << 20 for first in "ab" for i in range(4)}
+    write_safetensors(w.work / "whole.safetensors", sizes)
+    w.tool.expect(0, "gather", "whole.safetensors", "--max-shard-size", "26MB", "-o", source)  # One file of each letter.
+    whole, wanted = sum(sizes.values()), w.work / "wanted.safetensors"
+    w.tool.expect(0, "gather", source, "-o", wanted)
+
+    def gather(name, *options, code=0, **how):
+        """Runs the command; returns the bytes that the client received, sent, and had the server copy."""
+        faults = how.pop("faults", ())
+        w.served.reset(*faults)
+        done = w.tool.expect(code, "gather", f"s3://bucket/{source.name}", "-o", f"s3://bucket/{name}", *options, **how)
+        counts = w.served.sent, w.served.received, w.served.copied
+        if code == 0:
+            there = w.bucket / name
+            assert filecmp.cmp(wanted, there, shallow=False), (name, done)
+            there.unlink()
+        w.expect_clean()
+        return counts, done
+
+    (received, sent, copied), done = gather("a.safetensors", "--json")
+    assert copied >= whole - server.LEAST_PART and sent < 1.05 * server.LEAST_PART, (copied, sent)
+    assert received < 2 * server.LEAST_PART, (received, whole)
+    assert json.loads(done.stdout)["bytes_cloned"] == copied, done
+    # Bytes that must be hashed are read.
+    counts, _ = gather("b.safetensors", "--checksum", "xxh3")
+    (w.bucket / "b.safetensors.manifest.json").unlink()
+    assert counts[2] == 0 and counts[1] >= whole, counts
+    # A server that cannot copy.
+    for kind in ("501", "400"):
+        counts, _ = gather("c.safetensors", "--connections", "1", faults=[Fault("PUT .*partNumber", kind)])
+        assert counts[2] == 0 and counts[1] >= whole, (kind, counts)
+    # A source that changes: the server compares its ETag.
+    changed = max(source.glob("*.safetensors"))
+    gather("e.safetensors", code=4, faults=[Fault("PUT .*partNumber", "touch", value=str(changed))], holds="changed while it was being read")
+
+
 COMMANDS = {"folder": ("split", "middle.safetensors", "--shards", "2", "-o", "s3://bucket/out"),
             "file": ("gather", "ckpt", "-o", "s3://bucket/out.pt")}
 
@@ -212,7 +252,7 @@ def run(check):
 
 def main():
     # They wait more than they compute, so all run at one time.
-    checks = (check_verbs, check_codes, check_faults, check_kills)
+    checks = (check_verbs, check_codes, check_copies, check_faults, check_kills)
     with concurrent.futures.ProcessPoolExecutor(len(checks)) as pool:
         for done in [pool.submit(run, check) for check in checks]:
             done.result()

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <utility>
 
 #include "libshard/stores/remote/place.h"
@@ -148,7 +149,7 @@ void BlockCache::read_on(const FilePtr& file, const Block& block) {
   const std::int64_t ahead = std::clamp<std::int64_t>(room / std::max<std::int64_t>(1, active), 1, connections_);
   std::int64_t at = block.end;
   std::vector<BlockPtr> next;
-  while (std::ssize(next) < ahead && at < file->bytes) {
+  while (std::ssize(next) < ahead && at < file->bytes && is_expected(*file, at)) {
     next.push_back(start(file, at, Purpose::kReadAhead));
     if (next.back() == nullptr) break;
     at = next.back()->end;
@@ -237,6 +238,18 @@ void BlockCache::put_head(const FilePtr& file, std::span<const std::byte> head) 
 void BlockCache::start_head(const FilePtr& file) {
   const Lock lock(mutex_);
   if (file->bytes > 0) start(file, 0, Purpose::kReadAhead);
+}
+
+void BlockCache::expect_no_reads(const FilePtr& file, std::int64_t begin, std::int64_t end) {
+  const Lock lock(mutex_);
+  unexpected_[Key(file.get(), begin)] = end;
+}
+
+bool BlockCache::is_expected(const File& file, std::int64_t offset) const {
+  const auto after = unexpected_.upper_bound(Key(&file, offset));
+  if (after == unexpected_.begin()) return true;
+  const auto& [begin, end] = *std::prev(after);
+  return begin.first != &file || offset >= end;
 }
 
 bool BlockCache::has_work() const { return !heads_.empty() || (!queue_.empty() && fetching_ < connections_); }

@@ -54,6 +54,8 @@ class BlockCache {
   void put_head(const FilePtr& file, std::span<const std::byte> head);
   /// Starts to fetch the head, if there is room.
   void start_head(const FilePtr& file);
+  /// Announces that [begin, end) need not be read: nothing there is read ahead from now on.
+  void expect_no_reads(const FilePtr& file, std::int64_t begin, std::int64_t end);
 
  private:
   enum class State { kWaiting, kReady, kFailed };
@@ -97,6 +99,7 @@ class BlockCache {
   BlockPtr start(const FilePtr& file, std::int64_t offset, Purpose purpose, bool is_small = false);
   bool is_continued(const Block& block, std::int64_t bytes);
   void read_on(const FilePtr& file, const Block& block);
+  bool is_expected(const File& file, std::int64_t offset) const;
   void copy_range(Lock& lock, const FilePtr& file, const RangedRead& range, bool is_small);
   void release(const BlockPtr& block);
   bool has_work() const;
@@ -111,9 +114,10 @@ class BlockCache {
   Buffer spare_;          ///< The memory of the last removed block of the full size.
   std::deque<BlockPtr> heads_, queue_;
   std::int64_t held_bytes_ = 0;
-  std::vector<Stream> streams_;  ///< At most kMostStreams.
-  std::uint64_t uses_ = 0;       ///< The number of blocks that streams reached.
-  int idle_ = 0, fetching_ = 0;  ///< Threads without work; blocks of queue_ that are being fetched.
+  std::vector<Stream> streams_;             ///< At most kMostStreams.
+  std::map<Key, std::int64_t> unexpected_;  ///< The ends of ranges that need not be read, by their begins.
+  std::uint64_t uses_ = 0;                  ///< The number of blocks that streams reached.
+  int idle_ = 0, fetching_ = 0;             ///< Threads without work; blocks of queue_ that are being fetched.
   bool is_closing_ = false;
   std::vector<std::jthread> threads_;
 };

@@ -68,7 +68,10 @@ bool may_pass(CURLcode code) {
   }
 }
 
-bool may_pass(long status) { return status == 408 || status == 429 || status >= 500; }
+bool may_pass(long status) {
+  constexpr long kNotImplemented = 501;
+  return status == 408 || status == 429 || (status >= 500 && status != kNotImplemented);
+}
 
 /// Calls for certificates that were not accepted.
 std::string explained(CURLcode code, const char* detail, const Certificates& certificates) {

@@ -149,13 +149,16 @@ class Objects {
     sent.is_slow = true;
     for (int attempt = 1;; ++attempt) {
       HttpAnswer answer = place_.send(sent);
-      if (answer.status == 404) return {.outcome = ObjectOutcome::kAbsent};
-      if (answer.status == 412) return {.outcome = ObjectOutcome::kRefused};
+      const bool is_upload_absent = answer.status == 404 && place_.error_code(answer) == "NoSuchUpload";
+      if (is_upload_absent) return {.outcome = ObjectOutcome::kAbsent};
+      if (answer.status == 404 || answer.status == 412) return {.outcome = ObjectOutcome::kRefused};
       const bool is_unknown =
           answer.status == 400 || answer.status == 403 || answer.status == 405 || answer.status == 501;
       if (is_unknown) return {.outcome = ObjectOutcome::kCannot};
       if (!answer.is_ok()) throw failed(answer);
       if (place_.error_code(answer).empty()) {
+        if (answer.body.empty())
+          return {.outcome = ObjectOutcome::kCannot};  // It stored the empty body of the request.
         StoredPart stored = parsed([&] { return copied_part(answer.body); });
         stored.number = request_.number;
         stored.bytes = request_.end - request_.begin;

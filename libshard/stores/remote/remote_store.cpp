@@ -403,7 +403,22 @@ std::unique_ptr<RandomReader> RemoteStore::open_below(const std::string& folder,
 
 ObjectAnswer RemoteStore::ask(const ObjectRequest& request) const {
   const auto [files, key] = impl_->locate(request.url);
-  return change_objects(files.place(), key, request);
+  if (request.act != ObjectAct::kCopy || !request.etag.empty()) return change_objects(files.place(), key, request);
+  // Only buckets of one scheme have one server and the same credentials. Google's does not know the call.
+  const bool is_one_server = url_scheme(request.url) == "s3" && url_scheme(request.from) == "s3";
+  if (!is_one_server) return {.outcome = ObjectOutcome::kCannot};
+  const auto [source, source_key] = impl_->locate(request.from);
+  const PlaceFiles::Found found = source.look(source_key);
+  if (found.kind != FileKind::kFile) return {.outcome = ObjectOutcome::kRefused};
+  ObjectRequest pinned = request;
+  pinned.from = source.place().url_of(source_key);
+  pinned.etag = found.file->object.etag;
+  if (pinned.etag.empty() || pinned.etag.starts_with("W/")) return {.outcome = ObjectOutcome::kCannot};
+  ObjectAnswer answer = change_objects(files.place(), key, pinned);
+  if (answer.outcome == ObjectOutcome::kDone) {
+    impl_->cache.expect_no_reads(found.file->content, request.begin, request.end);
+  }
+  return answer;
 }
 
 }  // namespace shard::stores

@@ -1,0 +1,20 @@
+/// \file Copies that the store of the output makes itself (io/run_copies.h), before the workers begin. Inside
+///   libshard/exec only.
+#pragma once
+
+#include <span>
+#include <stop_token>
+
+#include "libshard/exec/clones.h"
+
+namespace shard {
+
+/// Offers the runs in lines of bytes without replicas, within `tiles`, to the files of the output that can copy them.
+/// Runs of adjacent tensors are joined. Only runs of source files in a store of URLs are offered.
+/// \returns what was copied; less if a stop was requested. \throws Error  see RunCopier
+/// Memory: 48 bytes for each pair of overlapping pieces in those files.
+Clones copy_in_store(const Plan& plan, const TileRange& tiles, const Catalog& source, const Reader& reader,
+                     const Catalog& target, std::span<FileWriter* const> files, const std::stop_token& stop,
+                     Progress& progress);
+
+}  // namespace shard
