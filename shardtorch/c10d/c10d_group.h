@@ -22,7 +22,7 @@ namespace shard {
 /// How ranks learn that an operation of another rank failed.
 enum class FailureNews {
   kAtOnce,     ///< The backend closes connections.
-  kByTimeout,  ///< By their own timeouts: the backend tells them nothing.
+  kByTimeout,  ///< By their own timeouts, because the backend does not notify them.
 };
 
 class C10dGroup final : public Group {
