@@ -61,8 +61,8 @@ struct ObjectRequest {
   std::vector<StoredPart> parts{};
   std::string from{};
   std::int64_t begin = 0, end = 0;
-  int attempt =
-      1;  ///< Number of the attempt of kPut or kComplete, which are sent once. Before later ones there is a wait.
+  /// Number of the attempt of kPut or kComplete, which are sent once. The store waits before later ones.
+  int attempt = 1;
   bool is_cleanup = false;  ///< Also sent when all else is interrupted, but not for long.
 };
 

@@ -67,7 +67,7 @@ class C10dGroup final : public Group {
   void run(const char* doing, const std::function<void()>& operation);
   /// The ranks that are missing in the operation that failed; empty if unknown.
   std::string find_missing();
-  /// An operation has ended that needs only some of the ranks.
+  /// Is called after an operation that needs only some of the ranks.
   void report();
   /// Closes the connections, so that the other ranks notice and no more data arrives.
   void close() noexcept;
