@@ -29,7 +29,7 @@ def build(folder: Path) -> Path:
     return next(folder.glob("*.whl"))
 
 
-# Stands in for uv, which `hf` calls: the address of the extension's repository gives the wheels of a folder.
+# Replaces uv, which `hf` calls: the address of the extension's repository gives the wheels of a folder.
 PLAYED_UV = """#!/bin/sh
 set -e
 case "$*" in
@@ -146,12 +146,10 @@ class Wheel(unittest.TestCase):
         install = (python, SOURCE / "tests/python/played_github.py", repository, "extensions", "install", "an-owner/hf-shardctl")
         self.hf(home, *install)
         self.assertTrue((extension / "venv/bin/shardctl").exists())
-        self.assertIn("an-owner/hf-shardctl", self.hf(home, hf, "extensions", "list"))
-        self.assertRegex(self.hf(home, hf, "--help"), "shardctl +Sharded checkpoints: inspect")
-        for words in (["--help"], ["--version"], ["inspect", SOURCE / "tests/data/demo/ckpt", "--json"]):
+        self.assertRegex(self.hf(home, hf, "extensions", "list"), "an-owner/hf-shardctl +python 0123456 .*Sharded checkpoint")
+        for words in (["--help"], ["inspect", SOURCE / "tests/data/demo/ckpt", "--json"]):
             self.assertEqual(self.hf(home, hf, "shardctl", *words), self.hf(home, PROGRAM, *words))
         self.hf(home, hf, "shardctl", "inspect", "absent", code=3)
-        self.hf(home, *install, code=1)  # It is installed.
         self.hf(home, hf, "extensions", "remove", "shardctl")
         self.assertFalse(extension.exists())
 
