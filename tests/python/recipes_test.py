@@ -82,7 +82,7 @@ class Recipes(unittest.TestCase):
         self.assertIn("RUN /image_root /dist /image\n", file)
         self.assertIn('install -m 755 "$program" "$image/shardctl"', script)
         self.assertIn('ENTRYPOINT ["/shardctl"]', file)
-        for package in ("libcurl4", "libpugixml1v5", "ca-certificates"):
+        for package in ("libcurl4", "libisal2", "libpugixml1v5", "libxxhash0", "ca-certificates"):
             self.assertIn(f" {package}", re.search("apt-get install (.*)", file)[1])
 
     @unittest.skipUnless(CERTIFICATES.exists() and shutil.which("dpkg"), "needs Debian and its certificates")
