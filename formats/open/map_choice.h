@@ -52,8 +52,8 @@ enum class MapUse : std::uint8_t { kUndo, kMake };
 ModelMap choose_map(const SourcePlace& place, const std::string& name, const MapNumbers& numbers,
                     const OpenSource& source, MapUse use, std::int64_t ranks);
 
-/// The reader with the tensors whose values the map changes, computed from this reader's: the logical ones from stored
-/// ones (undo), or the reverse in float32, which the writer converts (make). The reader itself if there are none.
+/// Adds the tensors whose values the map changes, computed from this reader's: the logical tensors from the stored ones
+/// (undo), or the reverse in float32, which the writer converts (make). The reader itself if there are none.
 /// \throws Error kUnsupported  ranks have different values of a tensor
 std::unique_ptr<Reader> with_map_arithmetic(std::unique_ptr<Reader> reader, std::span<const MapComputed> computed,
                                             MapUse use);

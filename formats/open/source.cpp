@@ -97,7 +97,7 @@ void open_reader(const SourcePlace& place, const SourceRequest& request, const S
   if (options.salvage == nullptr) return;
   opened.reader =
       without_losses(std::move(opened.reader), *options.salvage, place.threads, wanted_by(options.selection));
-  opened.dequantized = nullptr;  // Storages of that reader have other numbers.
+  opened.dequantized = nullptr;  // Storages of that reader have different numbers.
 }
 
 }  // namespace

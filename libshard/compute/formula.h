@@ -159,8 +159,8 @@ struct BlockQuantization {
   int bits = 8;
 };
 
-/// The scales of blocks, in the order of the stored ones: the stored scale if all values of the block fit its codes, or
-/// else the least one that they fit, rounded to the dtype of the stored scales.
+/// The scales of blocks, in the order of the stored scales. A block keeps its stored scale if all its values fit the
+/// codes. Otherwise it gets the least one that they fit, rounded to the dtype of the stored scales.
 struct QuantizedScales {
   std::shared_ptr<const BlockQuantization> of;
 };

@@ -36,15 +36,13 @@ struct MergedAdapter {
 /// chosen once per adapter. A pair belongs to `MODULE.weight`, or to a parameter of experts `MODULE.NAME` whose shape
 /// fits ([experts, out, in] or [experts, in, out]).
 /// \param counts  receives the counts of each adapter
-/// \param dequantized  the reader that computes weights of `base`, which may be under a map; null: none does. Such
-/// weights
-///   are not rounded before the sum.
+/// \param dequantized  the reader that computes weights of `base`, which may be under a map; null if none does.
+///   Computed weights are not rounded before the sum.
 /// \throws Error kInvalidArgument  a module that the base model does not have
 /// \throws Error kCorruption  half a pair; shapes that do not fit
 /// \throws Error kUnsupported  a tensor of an unknown form; a factor with other than 2 dimensions; a base weight that
-/// is
-///   not float32, float16 or bfloat16; DoRA with other adapters, weights or transposed weights; experts of which it is
-///   uncertain how they are transposed
+///   is not float32, float16 or bfloat16; DoRA with other adapters, weights or transposed weights; experts of which it
+///   is uncertain how they are transposed
 /// Cost: n log n in the tensors.
 std::unique_ptr<Reader> merge_adapters(std::unique_ptr<Reader> base, std::vector<Adapter> adapters,
                                        std::vector<MergedAdapter>& counts, const ComputedReader* dequantized = nullptr);

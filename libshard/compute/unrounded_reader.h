@@ -19,7 +19,7 @@ class UnroundedReader final : public Reader {
   /// \param computed  the reader whose storages those of `base` are, such as `base` itself, or the reader under a map
   UnroundedReader(Reader& base, const ComputedReader& computed);
 
-  /// Whether all elements of a tensor are computed, so that this reader has other values than `base`.
+  /// Whether all elements of a tensor are computed, so that this reader's values differ from those of `base`.
   bool has(std::uint32_t tensor) const { return is_computed_[tensor]; }
   const Catalog& catalog() const override { return catalog_; }
   void locate(std::span<const std::uint32_t> tensors) override;

@@ -61,7 +61,7 @@ class OutputPart {
   virtual void pass_blocks() {}
   /// Makes all writes through this part durable, and closes its files. \throws Error kResource
   virtual void finish() = 0;
-  /// With OutputTraits::has_receipts: what the root must know about this part to commit. \pre finished
+  /// With OutputTraits::has_receipts: the facts about this part that the root needs to commit. \pre finished
   virtual std::vector<std::byte> receipt() const { return {}; }
   /// Creates a note. Null if outputs cannot be resumed. \throws Error kResource, kExists
   virtual std::unique_ptr<FileWriter> create_note(const std::string& /*name*/) { return nullptr; }
@@ -74,7 +74,7 @@ class LeftOutput {
  public:
   virtual ~LeftOutput() = default;
   virtual const std::vector<OutputNote>& notes() const = 0;  ///< At least one, unless it compares; sorted by name.
-  /// Whether the output itself compares what it is given with what is written, so that no journal is needed.
+  /// Whether the output itself compares new bytes with written ones, so that no journal is needed.
   virtual bool compares_content() const { return false; }
 };
 

@@ -393,7 +393,7 @@ void CopyRun::make_manifest() {
   });
 }
 
-/// Sends what each rank's part has stored to the root.
+/// Sends the receipts of all ranks' parts to the root.
 void CopyRun::pass_receipts() {
   const std::vector<Bytes> all = gather(group_, part_ == nullptr ? Bytes() : part_->receipt(), 0);
   collective_step(group_, {.stop = job_.stop}, [&](const std::stop_token&) {

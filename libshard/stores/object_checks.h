@@ -1,4 +1,4 @@
-/// \file Checksums by which object stores confirm what they received.
+/// \file Checksums by which object stores confirm the bytes that they received.
 #pragma once
 
 #include <cstddef>
@@ -13,9 +13,9 @@ namespace shard {
 std::uint32_t crc32c(std::span<const std::byte> data, std::uint32_t crc = 0);
 /// The four bytes, highest first, in base64.
 std::string crc32c_text(std::uint32_t crc);
-/// In lower-case hexadecimal; empty if this machine does not permit MD5. It identifies parts; nothing trusts it.
+/// In lower-case hexadecimal; empty if this machine does not permit MD5. It only identifies parts.
 std::string md5_hex(std::span<const std::byte> data);
-/// The ETag of an object that was made of parts with these MD5s in hexadecimal, without quotes.
+/// The ETag of an object whose parts have these MD5s in hexadecimal, without quotes.
 std::string etag_of_parts(std::span<const std::string> md5s);
 
 }  // namespace shard

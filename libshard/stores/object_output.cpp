@@ -442,7 +442,7 @@ class ObjectOutput final : public Output {
     }
   }
 
-  /// Stores the note. \returns false if a different one is there, whose ETag is then in found_etag_
+  /// Stores the note. \returns false if a different one exists, whose ETag is then in found_etag_
   bool put_note(ObjectCondition condition) {
     const std::string text = note_.text();
     ObjectRequest request = note_request(condition, text);
@@ -532,7 +532,7 @@ class ObjectOutput final : public Output {
     });
   }
 
-  /// Continues the interrupted run under its name, so that what it completed is this run's.
+  /// Continues the interrupted run under its name, so that its completed objects are this run's.
   void take_up(const ObjectLeft& left, std::span<const OutputFile> files) {
     note_ = left.note;
     note_etag_ = left.etag;
@@ -654,7 +654,7 @@ class ObjectOutput final : public Output {
     settle(request);
   }
 
-  /// Sends a request until the object is there: this run's, or another's.
+  /// Sends a request until the object exists, written by this run or a different one.
   void settle(ObjectRequest& request) {
     std::string why;
     for (request.attempt = 1; request.attempt <= kAttempts; ++request.attempt) {
@@ -711,7 +711,7 @@ class ObjectOutput final : public Output {
     }
   }
 
-  /// After a failed commit: objects without their marker are of no use. Those of others stay.
+  /// Removes this run's objects after a failed commit, because they are useless without a marker.
   void take_back_some() noexcept {
     for (const std::string& url : done_) {
       try {

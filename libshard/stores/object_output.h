@@ -1,6 +1,6 @@
-/// \file An Output in an object store: every file becomes an object by an upload in parts, and none is visible before
-/// the
-///   commit.
+/// \file
+/// An Output in an object store. Every file becomes an object by an upload in parts. None is visible before the
+/// commit.
 ///
 /// begin: an object beside DST, `DST.shardctl`, is the lock and lists the uploads; it is written only if there is none.
 /// Then nothing may exist at DST, and an upload is begun for each file. Parts of 8 MiB and more are sent in any order,
@@ -53,7 +53,7 @@ struct LeftUpload {
 
 /// Unfinished uploads of objects at `destination` and below it. \throws Error kResource, kInvalidArgument
 std::vector<LeftUpload> left_uploads(const ObjectStore& store, const std::string& destination);
-/// Whether the lock of an unfinished output is there.
+/// Whether the lock of an unfinished output exists.
 bool has_upload_lock(const ObjectStore& store, const std::string& destination);
 /// Removes the uploads, then the lock. \throws Error kResource
 void remove_uploads(const ObjectStore& store, const std::string& destination, const std::vector<LeftUpload>& uploads);

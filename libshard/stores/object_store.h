@@ -1,5 +1,5 @@
 /// \file ObjectStore: requests that write objects, their parts and their conditions, as object stores know them. Names
-///   are URLs; nothing is remembered between requests.
+///   are URLs. An ObjectStore keeps no state between requests.
 #pragma once
 
 #include <cstddef>
@@ -62,8 +62,8 @@ struct ObjectRequest {
   std::vector<StoredPart> parts{};
   std::string from{};
   std::int64_t begin = 0, end = 0;
-  int attempt =
-      1;  ///< Number of the attempt of kPut or kComplete, which are sent once. Before later ones there is a wait.
+  /// Number of the attempt of kPut or kComplete, which are sent once. The store waits before later ones.
+  int attempt = 1;
   bool is_cleanup = false;  ///< Also sent when all else is interrupted, but not for long.
 };
 
@@ -71,7 +71,7 @@ enum class ObjectOutcome : std::uint8_t {
   kDone,
   kAbsent,   ///< There is no such object or upload.
   kRefused,  ///< The condition does not hold; kCopy: `from` is absent or has changed.
-  kUnknown,  ///< kPut and kComplete: no answer, or one that does not tell. kLook shows the object.
+  kUnknown,  ///< kPut and kComplete: no answer, or an ambiguous one. kLook shows the object.
   kCannot,   ///< kCopy: the store does not support it, or not for this object.
 };
 
@@ -93,7 +93,7 @@ class ObjectStore {
   virtual ObjectAnswer ask(const ObjectRequest& request) const = 0;
 };
 
-/// A store of URLs: it reads files, and writes objects where the place supports that.
+/// A store of URLs, which reads files, and writes objects if the place supports that.
 class UrlFiles : public SourceStore, public ObjectStore {};
 
 }  // namespace shard

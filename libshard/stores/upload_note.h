@@ -15,7 +15,7 @@ struct UploadNote {
     std::string path;  ///< The end of its URL, after that of the output.
     std::int64_t bytes = 0;
     std::int64_t part_bytes = 0;
-    bool has_checksums = false;  ///< The store computes CRC-32Cs of the parts, and wants them back at the end.
+    bool has_checksums = false;  ///< The store computes CRC-32Cs of the parts, and requires them at the end.
     std::string upload{};        ///< The name of its upload; empty: it has none, because the commit writes it at once.
   };
   std::string run;     ///< The name of the run that began; objects carry it.

@@ -177,7 +177,7 @@ void UploadParts::put_bytes(const PartPtr& part, std::int64_t at, std::span<cons
   if (part->is_complete()) hand_over(part);
 }
 
-/// Waits until so many bytes are free. \pre the caller holds no lock but that of a part without a buffer
+/// Waits until this many bytes are free. \pre the caller holds no lock but that of a part without a buffer
 void UploadParts::take_memory(std::int64_t bytes) {
   std::unique_lock lock(mutex_);
   for (;;) {
@@ -461,7 +461,7 @@ std::map<std::string, std::vector<StoredPart>> UploadParts::stored() const {
   return all;
 }
 
-/// \throws Error kResource  the object that an earlier run completed has other bytes
+/// \throws Error kResource  the object that an earlier run completed has different bytes
 void UploadParts::compare_completed(const File& file) const {
   const std::string found = without_quotes(file.target.completed);
   if (!file.md5s.empty() && (etag_of_parts(file.md5s) == found || file.md5s == std::vector{found})) return;

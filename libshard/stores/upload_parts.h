@@ -1,6 +1,6 @@
-/// \file UploadParts: the files of one rank that are uploaded in parts. Bytes arrive in any order; a part is sent when
-/// it
-///   is complete. Inside libshard/stores only.
+/// \file
+/// UploadParts: one rank's files, which are uploaded in parts. Bytes arrive in any order. A part is sent when it is
+/// complete. Inside libshard/stores only.
 #pragma once
 
 #include <atomic>
@@ -29,7 +29,7 @@
 
 namespace shard {
 
-/// An object to write, and what an earlier run has written of it.
+/// An object to write, and the parts of it that an earlier run has written.
 struct UploadTarget {
   std::string url, upload;
   std::int64_t bytes = 0, part_bytes = 0;
@@ -39,13 +39,13 @@ struct UploadTarget {
   std::string completed{};
 };
 
-/// The bounds of what is in memory and under way.
+/// The bounds of the parts in memory and of the requests under way.
 struct UploadLimits {
   std::int64_t memory_bytes = 32 << 20;
   int senders = 8;
 };
 
-/// Memory: UploadLimits::memory_bytes, or one part if that is more. If all of it holds incomplete parts, the oldest is
+/// Memory: UploadLimits::memory_bytes, or one part if that is more. If incomplete parts fill it, the oldest is
 /// moved to an unnamed file (io/scratch_file.h). Threads: the writers' write_at by several; the rest by one.
 class UploadParts {
  public:

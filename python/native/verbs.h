@@ -37,7 +37,7 @@ struct VerbResult {
   std::string out;  ///< Standard output.
 };
 
-/// Runs a command line (without the program's name) as one process alone: the launcher's variables are ignored. Neither
+/// Runs a command line (without the program's name) as a job of one process, without the launcher's variables. Neither
 /// signals nor standard streams of this process are used or changed. `err` receives the standard error.
 /// Threads: any. A requested stop ends the run as a signal would, with exit code 130.
 VerbResult run_verb(const std::vector<std::string>& arguments, LineBuffer& err, const std::stop_token& stop);

@@ -171,7 +171,7 @@ class State:
         return self.add(state, "")
 
     def add(self, value: Any, name: str) -> Any:
-        """Adds the tensors of a value. Returns its tree. Raises Usage or Unsupported for what cannot be saved."""
+        """Adds the tensors of a value. Returns its tree. Raises Usage or Unsupported for values that cannot be saved."""
         if type(value) in _PLAIN:
             return value
         if is_torch(value):

@@ -60,3 +60,14 @@ old_root() {
   mkdir -p "$2"
   (cd "$2" && debian bullseye "$debian_name" download -q libc6 >&2 && dpkg-deb --extract libc6_*.deb . && rm libc6_*.deb)
 }
+
+# A minimal Debian 12 in a folder, made if it is not there (debootstrap, root): clean_root FOLDER.
+clean_root() {
+  [ ! -e "$1/etc/debian_version" ] || return 0
+  say "making a clean Debian in $1"
+  mkdir -p "$1"
+  debootstrap --variant=minbase bookworm "$1" "$(sed -nE 's/^(URIs: |deb )(\[.*\] )?(http[^ ]*debian)( .*|\/ .*)?$/\3/p' \
+    /etc/apt/sources.list.d/debian.sources /etc/apt/sources.list 2>/dev/null | head -n 1)" >/dev/null
+  cp -r /etc/apt/apt.conf.d "$1/etc/apt/"
+  cp /etc/resolv.conf "$1/etc/"
+}

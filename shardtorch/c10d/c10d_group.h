@@ -22,7 +22,7 @@ namespace shard {
 /// How ranks learn that an operation of another rank failed.
 enum class FailureNews {
   kAtOnce,     ///< The backend closes connections.
-  kByTimeout,  ///< By their own timeouts: the backend tells them nothing.
+  kByTimeout,  ///< By their own timeouts, because the backend does not notify them.
 };
 
 class C10dGroup final : public Group {
@@ -67,7 +67,7 @@ class C10dGroup final : public Group {
   void run(const char* doing, const std::function<void()>& operation);
   /// The ranks that are missing in the operation that failed; empty if unknown.
   std::string find_missing();
-  /// An operation has ended that needs only some of the ranks.
+  /// Is called after an operation that needs only some of the ranks.
   void report();
   /// Closes the connections, so that the other ranks notice and no more data arrives.
   void close() noexcept;

@@ -51,8 +51,8 @@ double share(const Placements& input, const OperatorCall& call, const OperatorPl
   return factor;
 }
 
-/// Whether the elements of the results are those of the tensors, in other places, or constant: the gradient of a
-/// maximum, minimum or product of terms then goes to each term, as that of a redistribution does.
+/// Whether the elements of the results are those of the tensors, moved, or constant. The gradient of a maximum, minimum
+/// or product of terms is then that of each term, as in a redistribution.
 bool computes_no_elements(const OperatorCall& call) {
   return view_rule(call) != nullptr || piece_rule(call) != nullptr || creation_rule(call) != nullptr;
 }

@@ -1,7 +1,7 @@
 """Tests scripts/release, and the files of the repository that belong to releases and contributors: release.py SOURCE_DIR
 
 - `check` names every reason against a publication, and `publish` pushes a tag only if there is none. The remote is a
-  folder. `index` describes all files of dist and all libraries inside.
+  folder. `index` describes all files of dist and all libraries inside. `extension` commits the files of `hf shardctl`.
 - The workflows, the form for issues and CITATION.cff fit their schemas. The workflows run commands that exist.
 - The commands of "Your first change" in CONTRIBUTING.md name a preset, a target and files that exist.
 
@@ -40,7 +40,7 @@ def ok(command: str, folder: Path) -> str:
 def make_repository(folder: Path) -> None:
     """A repository with the files that scripts/release reads, and a remote."""
     for name in ("scripts/release", "scripts/common.sh", "scripts/packaging/common.sh", "scripts/packaging/sbom.py",
-                 "scripts/packaging/sources.txt", "CMakeLists.txt", "CHANGELOG.md", "CITATION.cff", "SECURITY.md", ".gitignore"):
+                 "scripts/packaging/sources.txt", "packaging/hf-shardctl/pyproject.toml", "packaging/hf-shardctl/README.md", "CMakeLists.txt", "CHANGELOG.md", "CITATION.cff", "SECURITY.md", ".gitignore"):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(SOURCE / name, folder / name)
     (folder / "LICENSE").unlink(missing_ok=True)
@@ -93,6 +93,19 @@ def test_index(folder: Path) -> None:
     check(all("NOASSERTION" != packages[f"SPDXRef-{name}"]["licenseDeclared"] for name in libraries), "SPDX: a library has no licence")
 
 
+def test_extension(folder: Path) -> None:
+    make_repository(folder)
+    check(run("scripts/release extension ../clone", folder).returncode == 1, "extension takes a folder that is no clone")
+    ok("git clone -q ../remote ../clone", folder)
+    done = run("scripts/release extension ../clone", folder)
+    check(done.returncode == 1 and "LICENSE" in done.stderr, f"extension without a LICENSE: {done.stderr}")
+    ok("echo a licence >LICENSE && git add LICENSE && git commit -qm two && scripts/release extension ../clone", folder)
+    check(ok("git -C ../clone show --format=%s --name-only", folder).split() ==
+          ["shardctl", VERSION, "LICENSE", "README.md", "pyproject.toml"], "extension has not committed its files")
+    ok("scripts/release extension ../clone && [ $(git -C ../clone rev-list --count HEAD) = 1 ] && touch ../clone/new", folder)
+    check("not committed" in run("scripts/release extension ../clone", folder).stderr, "extension commits files of the user")
+
+
 def test_workflows() -> None:
     hold_against_schema(SOURCE / ".github/workflows/release.yml", "vendor.github-workflows")
     hold_against_schema(SOURCE / ".gitlab-ci.yml", "vendor.gitlab-ci")
@@ -103,7 +116,9 @@ def test_workflows() -> None:
     for name, steps in (("release.yml", github), (".gitlab-ci.yml", gitlab)):
         built = [step for step in steps["build"] if step.startswith("scripts/")]
         check(built == ["scripts/release check", "scripts/release build"], f"{name}: {built}")
-        check(steps.keys() == {"build", "files", "pypi"}, f"{name}: jobs {steps.keys()}")
+        check(steps.keys() == {"build", "files", "pypi", "container"}, f"{name}: jobs {steps.keys()}")
+        files = re.findall(r"build -f (\S+)", "\n".join(steps["container"]))
+        check(files == ["packaging/Containerfile"] and (SOURCE / files[0]).exists(), f"{name}: container from {files}")
         for step in (step for each in steps.values() for step in each):
             check("@" in step.split()[0] or run(f"bash -nc {shlex.quote(step)}", SOURCE).returncode == 0, f"{name}: {step}")
 
@@ -125,7 +140,7 @@ def test_files_for_contributors() -> None:
 
 
 with tempfile.TemporaryDirectory() as root:
-    for test in (test_check_and_publish, test_index):
+    for test in (test_check_and_publish, test_index, test_extension):
         (Path(root) / test.__name__ / "work").mkdir(parents=True)
         test(Path(root) / test.__name__ / "work")
 test_workflows()

@@ -14,7 +14,7 @@ class Family:
     # Options of every verb; their bytes are also input.
     options: Callable[[int], list[str]] = field(default=lambda n: [])
     members: int = 4  # Doublings and one, in a short run.
-    verbs: tuple[str, ...] = ()  # Empty: all that any family is given to.
+    verbs: tuple[str, ...] = ()  # Empty: the verbs that every family is given to.
     most: int = 1 << 28  # Its size in a long run: content that compresses well is large while it is created.
 
     @property

@@ -321,7 +321,7 @@ def quantized(is_long: bool) -> Iterator[Hostile]:
 
 
 def computed(is_long: bool) -> Iterator[Hostile]:
-    """Adapters of strangers, and averages of checkpoints with much metadata."""
+    """Untrusted adapters, and averages of checkpoints with much metadata."""
     count = (200 if is_long else 20) * 1000
 
     def header(shapes: dict[str, list[int]]) -> bytes:

@@ -92,7 +92,7 @@ class Result:
 
 
 class ForkedTorchrun:
-    """A torchrun that is forked from this process, which has imported torch: a new one takes 4 s of processor time for that.
+    """A torchrun that is forked from this process, which has imported torch: a new one needs 4 s of processor time for that.
     Has those parts of subprocess.Popen that Job uses."""
 
     def __init__(self, options: list[str], env: dict[str, str], cwd: Path | None, files: list):

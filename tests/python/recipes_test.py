@@ -1,5 +1,13 @@
-"""Facts about the project in packaging/ match the project. The recipes are not built here."""
+"""Facts about the project in packaging/ match the project. The recipes are not built here. Environment: SHARDCTL is the
+program of a build tree."""
+import json
+import os
+import platform
 import re
+import shutil
+import subprocess
+import tarfile
+import tempfile
 import unittest
 from pathlib import Path
 
@@ -12,6 +20,7 @@ CONDA = {
     "nlohmann-json3-dev": "nlohmann_json", "zlib1g-dev": "zlib",
 }  # fmt: skip
 OF_TESTS = {"libgtest-dev", "libgmock-dev"}
+CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
 
 
 def text(path: str) -> str:
@@ -27,6 +36,8 @@ class Recipes(unittest.TestCase):
         version = words(r"^project\(shardctl VERSION ([0-9.]+)", "CMakeLists.txt")[0]
         self.assertEqual(words(r'^  version: "(.*)"', "packaging/conda/recipe.yaml"), [version])
         self.assertEqual(words(r'^version = "(.*)"', "packaging/hf-shardctl/pyproject.toml"), [version])
+        self.assertEqual(words(r'"shardctl==(.*)"', "packaging/hf-shardctl/pyproject.toml"), [version])
+        self.assertEqual(words(r"^ARG VERSION=(.*)", "packaging/Containerfile"), [version])
 
     def test_conda_has_every_library_that_a_build_needs(self) -> None:
         packages = re.search(r"core_packages=\((.*?)\)", text("scripts/setup"), re.DOTALL)
@@ -47,16 +58,53 @@ class Recipes(unittest.TestCase):
         project = text("packaging/hf-shardctl/pyproject.toml")
         self.assertIn('\nname = "hf-shardctl"\n', project)
         self.assertIn('\nhf-shardctl = "shardctl.__main__:main"\n', project)
+        self.assertFalse((PACKAGING / "hf-shardctl/hf-shardctl").exists(), "hf would install this file instead of the package")
 
     def test_container_files_take_what_the_scripts_make(self) -> None:
-        for file in PACKAGING.glob("Containerfile*"):
+        made = re.compile(r"dist/(shardctl-\$\{VERSION\}-(linux-\*|plugins-linux-\*\.tar\.gz|licences\.txt)|(libshard[0-9.]+|shardctl)_\*\.deb)")
+        for file in sorted(PACKAGING.glob("Containerfile*")):
             lines = re.sub(r"\\\n", " ", file.read_text()).splitlines()
-            instructions = [line.split()[0] for line in lines if line and not line.startswith("#")]
-            self.assertEqual(instructions[0], "FROM")
-            self.assertEqual(instructions[-1], "ENTRYPOINT")
-            self.assertLessEqual(set(instructions), {"FROM", "ARG", "COPY", "RUN", "WORKDIR", "ENTRYPOINT"})
+            steps = [line.split() for line in lines if line and not line.startswith("#")]
+            self.assertEqual((steps[0][0], steps[-1][0]), ("FROM", "ENTRYPOINT"))
+            self.assertLessEqual({step[0] for step in steps}, {"FROM", "ARG", "COPY", "RUN", "WORKDIR", "ENTRYPOINT"})
+            self.assertIsInstance(json.loads(" ".join(steps[-1][1:])), list)  # Without a shell, which an empty image lacks.
+            stages = [step[3] for step in steps if step[0] == "FROM" and step[2:3] == ["AS"]]
+            for step in (step for step in steps if step[0] == "COPY"):
+                options = [word for word in step if word.startswith("--")]
+                self.assertLessEqual(set(options), {f"--from={stage}" for stage in stages})
+                for source in step[1:-1] if not options else []:
+                    self.assertTrue(made.fullmatch(source) or (SOURCE / source).is_file(), f"{file.name}: COPY {source}")
         for name in words(r"dist/(\w+)_\*\.deb", "packaging/Containerfile.plugins"):
             self.assertIn(name, words(r"^Package: (.*)", "packaging/debian/packages"))
+
+    def test_the_container_image_is_made_as_its_script_expects(self) -> None:
+        script, file = text("scripts/packaging/image_root"), text("packaging/Containerfile")
+        self.assertIn("RUN /image_root /dist /image\n", file)
+        self.assertIn('install -m 755 "$program" "$image/shardctl"', script)
+        self.assertIn('ENTRYPOINT ["/shardctl"]', file)
+        for package in ("libcurl4", "libisal2", "libpugixml1v5", "libxxhash0", "ca-certificates"):
+            self.assertIn(f" {package}", re.search("apt-get install (.*)", file)[1])
+
+    @unittest.skipUnless(CERTIFICATES.exists() and shutil.which("dpkg"), "needs Debian and its certificates")
+    def test_the_root_of_the_container_image_is_complete(self) -> None:
+        with tempfile.TemporaryDirectory() as name:
+            dist, image, machine = Path(name, "dist"), Path(name, "image"), platform.machine()
+            dist.mkdir()
+            shutil.copy("/usr/bin/env", dist / f"shardctl-1-linux-{machine}")  # A program that runs without arguments.
+            (dist / "shardctl-1-licences.txt").touch()
+            plugin = Path(os.environ["SHARDCTL"]).parents[2] / "libshard/libshard_stores.so"
+            if plugin.exists():
+                with tarfile.open(dist / f"shardctl-1-plugins-linux-{machine}.tar.gz", "w:gz", compresslevel=1) as archive:
+                    archive.add(plugin, plugin.name)
+            subprocess.run([SOURCE / "scripts/packaging/image_root", dist, image], check=True)
+            self.assertEqual((image / CERTIFICATES.relative_to("/")).read_bytes(), CERTIFICATES.read_bytes())
+            self.assertTrue((image / "usr/share/doc/libc6/copyright").exists())
+            loader = next(image.glob("lib*/ld-linux-*.so.*"))
+            for file in (image / "shardctl", image / plugin.name) if plugin.exists() else (image / "shardctl",):
+                command = [loader, "--inhibit-cache", "--library-path", image / f"lib/{machine}-linux-gnu", "--list", file]
+                found = subprocess.run(command, check=True, text=True, stdout=subprocess.PIPE).stdout
+                for library in re.findall(r"=> (\S+)", found):
+                    self.assertTrue(library.startswith(str(image)), f"{file.name} takes {library} from elsewhere")
 
 
 if __name__ == "__main__":

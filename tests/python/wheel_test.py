@@ -1,9 +1,10 @@
 """Builds the wheel, installs it into an environment of its own without any other package, and tries it there.
 
 Run by a Python that has the build backend (scripts/setup package). Environment: SHARDCTL is the program to put in;
-SHARD_TEST_HOOKS as for module_test.py.
+SHARD_TEST_HOOKS as for module_test.py; SHARD_PYTHON has huggingface_hub 2, whose `hf` installs the wheel as an extension.
 """
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -26,6 +27,19 @@ def build(folder: Path) -> Path:
                    cwd=SOURCE / "python", env={**os.environ, "SHARDCTL_TREE": str(folder), "SOURCE_DATE_EPOCH": "1700000000"},
                    stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     return next(folder.glob("*.whl"))
+
+
+# Replaces uv, which `hf` calls: the address of the extension's repository gives the wheels of a folder.
+PLAYED_UV = """#!/bin/sh
+set -e
+case "$*" in
+  "venv "*) exec {python} -m venv --without-pip "$2" ;;
+  "pip install --reinstall --python $5 https://github.com/an-owner/hf-shardctl/archive/HEAD.zip")
+    exec {python} -m pip -q --python "$5" install --no-index --find-links {wheels} hf-shardctl ;;
+esac
+echo "uv $*: unexpected" >&2
+exit 1
+"""
 
 
 def pip(environment: Path, *arguments: object) -> None:
@@ -106,6 +120,43 @@ class Wheel(unittest.TestCase):
         pip(place, "install", "--no-index", "--no-deps", build(self.root / "beside"))
         self.assertEqual((place / "lib/shardctl/libshard_gloo.so").read_bytes(), plugin.read_bytes())
         self.assertEqual((place / "bin/shardctl").read_bytes(), Path(PROGRAM).read_bytes())
+
+    def hf(self, home: Path, *command: object, code: int = 0) -> str:
+        """Runs the command for a user with the home directory `home`. Returns its standard output."""
+        env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        env.update(HOME=str(home), HF_HOME=str(home / "hub"), HF_HUB_OFFLINE="1", HF_HUB_DISABLE_UPDATE_CHECK="1",
+                   PATH=f"{home / 'bin'}:{env['PATH']}")
+        ended = subprocess.run([str(word) for word in command], env=env, text=True, capture_output=True, cwd=self.root)
+        self.assertEqual(ended.returncode, code, f"{command}: {ended.stdout}{ended.stderr}")
+        return ended.stdout
+
+    @unittest.skipUnless(os.environ.get("SHARD_PYTHON"), "SHARD_PYTHON names no Python with huggingface_hub")
+    def test_hf_installs_and_runs_it_as_an_extension(self) -> None:
+        python, home, wheels = Path(os.environ["SHARD_PYTHON"]), self.root / "home", self.root / "wheels"
+        hf, extension = python.parent / "hf", home / ".local/share/hf/extensions/hf-shardctl"
+        repository = Path(shutil.copytree(SOURCE / "packaging/hf-shardctl", self.root / "hf-shardctl"))
+        wheels.mkdir()
+        (wheels / self.wheel.name).symlink_to(self.wheel)
+        subprocess.run([sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", wheels], check=True,
+                       cwd=repository, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        (home / "bin").mkdir(parents=True)
+        (home / "bin/uv").write_text(PLAYED_UV.format(python=sys.executable, wheels=wheels))
+        (home / "bin/uv").chmod(0o755)
+
+        install = (python, SOURCE / "tests/python/played_github.py", repository, "extensions", "install", "an-owner/hf-shardctl")
+        self.hf(home, *install)
+        self.assertTrue((extension / "venv/bin/shardctl").exists())
+        self.assertRegex(self.hf(home, hf, "extensions", "list"), "an-owner/hf-shardctl +python 0123456 .*Sharded checkpoint")
+        for words in (["--help"], ["inspect", SOURCE / "tests/data/demo/ckpt", "--json"]):
+            self.assertEqual(self.hf(home, hf, "shardctl", *words), self.hf(home, PROGRAM, *words))
+        self.hf(home, hf, "shardctl", "inspect", "absent", code=3)
+        self.hf(home, hf, "extensions", "remove", "shardctl")
+        self.assertFalse(extension.exists())
+
+        # A file with the extension's name at the top of the repository would be installed instead of the package.
+        (repository / "hf-shardctl").write_text("#!/bin/sh\necho a script\n")
+        self.hf(home, *install)
+        self.assertEqual(self.hf(home, hf, "shardctl"), "a script\n")
 
     def test_what_is_removed_leaves_nothing(self) -> None:
         place = self.root / "removed"

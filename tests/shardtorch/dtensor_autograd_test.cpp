@@ -88,7 +88,7 @@ SHARD_RANKS_TEST(DTensorGradients, OfTermsAreThoseOfTheirSum) {
   EXPECT_TRUE(local.grad().equal(at::tensor({1., 2., 3., 4.}).to(at::kDouble).view({4, 1}).expand({4, 2})));
 }
 
-/// Each rank's term has the gradient of the element, also where another term is the maximum: as in torch 2.11.
+/// Each rank's term has the gradient of the element, even if a different term is the maximum, as in torch 2.11.
 SHARD_RANKS_TEST(DTensorGradients, OfMaximaMinimaAndProductsAreThoseOfTheElement) {
   for (const ReduceOp op : {ReduceOp::kMax, ReduceOp::kMin, ReduceOp::kProduct}) {
     for (const dtensor::Placement& target : {dtensor::Placement(Replicate()), dtensor::Placement(CutBy{0})}) {

@@ -1,8 +1,10 @@
 // One of the ranks that make the calls of random_dtensors.py on DTensors: dtensor_cases CASES_FILE STORE_FILE RANK
 // WORLD_SIZE. That file describes cases and results. A line of results has fields with tabs between them:
 //
-//   ok PLACEMENTS SHAPE LOCAL_ELEMENTS ELEMENTS [GRADIENT...]   "refused TEXT" instead of gradients that are not
-//   recorded refused TEXT
+//   ok PLACEMENTS SHAPE LOCAL_ELEMENTS ELEMENTS [GRADIENT...]
+//   refused TEXT
+//
+// In place of gradients that are not recorded, there is "refused TEXT".
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 

@@ -182,7 +182,7 @@ TEST(CheckTensor, NegativeNumbersAreRefused) {
   SHARD_EXPECT_THROW(check_tensor({changed}, {1}), c10::ValueError, "shard_sizes should be >= 0");
 }
 
-/// The volumes of rows 0 and 1, row 1, and row 3 of 4 add up, but row 1 is there twice and row 2 is missing.
+/// The volumes of rows 0 and 1, row 1, and row 3 of 4 add up, but row 1 occurs twice and row 2 is missing.
 TEST(CheckTensor, AnOverlapAndAGapOfOneVolumeAreRefused) {
   const Shards shards{ShardMetadata({0, 0}, {2, 4}), ShardMetadata({1, 0}, {1, 4}), ShardMetadata({3, 0}, {1, 4})};
   EXPECT_NO_THROW(check_tensor(shards, {4, 4})) << "compares volumes";

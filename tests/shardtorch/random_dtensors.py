@@ -32,9 +32,9 @@ except ImportError as missing:
 
 RANKS = 4
 MESHES = ["4", "2x2", "2x2", "1x4", "4x1", "2x1x2"]
-VERBOSE = "VERBOSE" in os.environ  # Prints the differences that the page lists, too.
+VERBOSE = "VERBOSE" in os.environ  # Also prints the differences that the page lists.
 TIMEOUT_S = 60
-SILENCE_S = 15  # Ranks of torch that write nothing for so long wait for one another.
+SILENCE_S = 15  # Ranks of torch that write nothing for this long wait for one another.
 
 
 # --- Cases. A line: MESH : OPERATOR ARGUMENT... [; OPERATOR ARGUMENT...]... : SHAPE PLACEMENTS KIND [: ...] ---

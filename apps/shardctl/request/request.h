@@ -138,7 +138,7 @@ struct CopyRequest {
   ExportRequest exporting;    ///< export only.
   AverageRequest averaging;   ///< average only.
   std::string like;           ///< repair only: path of a checkpoint of the same job.
-  bool left_uploads = false;  ///< repair only: list the uploads that lost runs left, or remove them.
+  bool left_uploads = false;  ///< repair only: list the uploads of killed runs, or remove them.
 };
 
 /// The whole command line.

@@ -31,7 +31,7 @@ void refuse_ranks(const LaunchFacts& launch) {
       .hint("run it without a launcher");
 }
 
-/// Lists the uploads that lost runs left at a URL, and removes them if asked to.
+/// Lists the uploads that killed runs left at a URL, and removes them with --force.
 int run_uploads(const Session& session, const Request& request) {
   const std::vector<std::string>& urls = request.read.paths;
   if (urls.size() != 1 || !is_writable_url(urls.front()) || !request.write.path.empty() || session.common.json) {

@@ -32,8 +32,8 @@ bool is_region_name(std::string_view name) {
   return !name.empty() && name.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789-") == std::string_view::npos;
 }
 
-/// The part of a body that the signature covers: its hash, unless TLS protects it, because hashing costs as much as all
-/// else.
+/// The part of a body that the signature covers: its hash, unless TLS protects it. Hashing takes as long as all other
+/// steps together.
 std::string payload_hash(const HttpRequest& request) {
   if (request.origin.starts_with("https:")) return "UNSIGNED-PAYLOAD";
   Hasher hasher(HashAlgorithm::kSha256);

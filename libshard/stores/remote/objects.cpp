@@ -164,7 +164,7 @@ class Objects {
         stored.bytes = request_.end - request_.begin;
         return {.parts = {std::move(stored)}};
       }
-      if (attempt >= place_.attempts()) throw failed(answer);  // An error inside an answer that says 200.
+      if (attempt >= place_.attempts()) throw failed(answer);  // An error inside an answer with status 200.
       place_.wait(attempt, answer);
     }
   }
@@ -250,7 +250,7 @@ class Objects {
     return {};
   }
 
-  /// \throws Error kResource  the server received other bytes
+  /// \throws Error kResource  the server received different bytes
   void check_confirmed(const HttpAnswer& answer) const {
     constexpr std::string_view kGoogle = "crc32c=";
     const std::string wanted = crc32c_text(request_.crc32c);

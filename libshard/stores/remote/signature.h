@@ -44,7 +44,7 @@ std::string signing_date(std::time_t time);
 std::string authorization(const Credentials& credentials, const SignedRequest& request, const SigningScope& scope);
 
 /// Signs a request to S3: adds x-amz-date, the token and authorization to `headers`, and the hash of an empty body as
-/// x-amz-content-sha256 unless it is there.
+/// x-amz-content-sha256 unless that is present.
 void sign_s3(const Credentials& credentials, std::string_view method, std::string_view target, const Query& query,
              std::string_view region, std::time_t time, Headers& headers);
 

@@ -21,7 +21,7 @@
 namespace shard::test {
 namespace {
 
-constexpr std::size_t kMostBytes = 1 << 17;  // Length of a request; a socket's buffer has more.
+constexpr std::size_t kMostBytes = 1 << 17;  // The largest request; a socket's buffer is larger.
 constexpr std::size_t kDescriptors = 4;      // Standard output, standard error, the folder, the rank's socket.
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 constexpr bool kCanFork = false;
