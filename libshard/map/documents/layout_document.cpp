@@ -25,7 +25,7 @@ namespace shard {
 
 namespace {
 
-constexpr std::size_t kMaxPlacements = 1 << 21;  ///< The limit for all rules, because each rule has a placement for
+constexpr std::size_t kMaxPlacements = 1 << 20;  ///< The limit for all rules, because each rule has a placement for
                                                  ///< every axis.
 
 void check_layout_keys(const JsonPlace& place, std::initializer_list<std::string_view> known) {
