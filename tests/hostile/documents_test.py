@@ -13,7 +13,7 @@ from pathlib import Path
 from documents import ENTRIES, KINDS, Kind, entries_of
 from verbs import MEMORY_BYTES, SECONDS, SHARDCTL, Ended, run
 
-STEEPEST, AVERAGE = 3.5, 2.5  # Of one doubling, and of all: one size alone may be disturbed by other processes.
+STEEPEST, AVERAGE = 3.5, 2.5  # Limits for one doubling and for the mean of all.
 FLOOR = 0.5  # Seconds: shorter runs vary too much. Quadratic growth takes many times that at 4 MiB.
 ATTEMPTS = 3  # The least time of each size counts: other processes only ever add time.
 SHORT, LONG = [1 << 20, 2 << 20, 4 << 20], [1 << 20, 2 << 20, 4 << 20, 8 << 20, 15 << 20]
