@@ -11,7 +11,6 @@
 #include "libshard/catalog/quantized.h"
 #include "libshard/compute/computed_reader.h"
 #include "libshard/compute/operand.h"
-#include "libshard/core/box.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
 
@@ -155,18 +154,13 @@ bool Averaging::is_tied(std::size_t i, std::size_t other) const {
 }
 
 Formula Averaging::formula_of(std::size_t i) const {
-  const Tensor& first = at(0, i);
   WeightedSum sum;
   for (std::uint32_t reader = 0; reader < readers_.size(); ++reader) {
     sum.terms.push_back({options_.weights[reader],
                          std::make_shared<TensorExpression>(TensorExpression{Leaf{taken_[reader][i], reader}})});
   }
-  Formula formula;
-  formula.name = first.name;
-  formula.dtype = options_.dtype.value_or(first.dtype);
-  formula.shape.assign(first.shape.begin(), first.shape.end());
-  formula.strides.resize(formula.shape.size());
-  row_major_strides(formula.shape, formula.strides);
+  Formula formula = formula_like(at(0, i));
+  formula.dtype = options_.dtype.value_or(formula.dtype);
   formula.value = {std::move(sum)};
   return formula;
 }

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "libshard/catalog/catalog.h"
+#include "libshard/core/box.h"
 #include "libshard/core/hash_table.h"
 
 namespace shard {
@@ -67,6 +68,16 @@ class LeafAdder {
 void append(const TensorExpression& expression, std::vector<Leaf>& out) { std::visit(LeafAdder{out}, expression.node); }
 
 }  // namespace
+
+Formula formula_like(const Tensor& tensor) {
+  Formula formula;
+  formula.name = tensor.name;
+  formula.dtype = tensor.dtype;
+  formula.shape.assign(tensor.shape.begin(), tensor.shape.end());
+  formula.strides.resize(formula.shape.size());
+  row_major_strides(formula.shape, formula.strides);
+  return formula;
+}
 
 std::vector<Leaf> leaves_of(const TensorExpression& expression) {
   std::vector<Leaf> leaves;

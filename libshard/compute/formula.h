@@ -25,6 +25,7 @@ namespace shard {
 
 struct Catalog;
 struct Object;
+struct Tensor;
 
 /// A tensor of one of the readers that a ComputedReader has. Its elements are in row-major order.
 struct Leaf {
@@ -187,6 +188,10 @@ struct Formula {
   /// 2^(bits - 1), and the expression has 32 / bits values for each.
   int packed_bits = 0;
 };
+
+/// A formula with the name, dtype and shape of a stored tensor, in row-major order. Its expression and other names are
+/// for the caller.
+Formula formula_like(const Tensor& tensor);
 
 /// Tensors to compute, and the tensors of the first reader that are no tensors of the result, such as the operands.
 struct Computation {

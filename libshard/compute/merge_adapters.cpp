@@ -12,7 +12,6 @@
 #include "libshard/compute/computed_reader.h"
 #include "libshard/compute/merged_weights.h"
 #include "libshard/compute/unrounded_reader.h"
-#include "libshard/core/box.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
 #include "libshard/core/hash_table.h"
@@ -453,12 +452,7 @@ Formula Merging::make_formula(std::uint32_t tensor, const Merge& merge) const {
   const Leaf weight = merge.replaced.value_or(Leaf{tensor, is_computed ? 1U : 0U});
   sum.terms.push_back({1, std::make_shared<TensorExpression>(TensorExpression{weight})});
   sum.terms.insert(sum.terms.end(), merge.terms.begin(), merge.terms.end());
-  Formula formula;
-  formula.name = base.name;
-  formula.dtype = base.dtype;
-  formula.shape.assign(base.shape.begin(), base.shape.end());
-  formula.strides.resize(formula.shape.size());
-  row_major_strides(formula.shape, formula.strides);
+  Formula formula = formula_like(base);
   formula.value = {std::move(sum)};
   if (merge.magnitude) {
     const auto value = std::make_shared<TensorExpression>(std::move(formula.value));

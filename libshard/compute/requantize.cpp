@@ -11,7 +11,6 @@
 #include "libshard/compute/find_formulas.h"
 #include "libshard/compute/merged_weights.h"
 #include "libshard/compute/unrounded_reader.h"
-#include "libshard/core/box.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
 #include "libshard/core/hash_table.h"
@@ -82,13 +81,7 @@ class Repacking {
 
   /// Replaces a stored tensor by a computed one.
   void replace(std::uint32_t tensor, TensorExpression value, int packed_bits) {
-    const Tensor& stored = stored_.tensors[tensor];
-    Formula formula;
-    formula.name = stored.name;
-    formula.dtype = stored.dtype;
-    formula.shape.assign(stored.shape.begin(), stored.shape.end());
-    formula.strides.resize(formula.shape.size());
-    row_major_strides(formula.shape, formula.strides);
+    Formula formula = formula_like(stored_.tensors[tensor]);
     formula.value = std::move(value);
     formula.packed_bits = packed_bits;
     made_.formulas.push_back(std::move(formula));

@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "libshard/compute/computed_reader.h"
-#include "libshard/core/box.h"
 
 namespace shard {
 
@@ -26,13 +25,8 @@ std::unique_ptr<Reader> with_scaled_tensors(std::unique_ptr<Reader> inner, std::
                                             std::optional<DType> dtype) {
   Computation computation;
   for (const ScaledTensor& scaled : tensors) {
-    const Tensor& tensor = inner->catalog().tensors[scaled.tensor];
-    Formula formula;
-    formula.name = tensor.name;
-    formula.dtype = dtype.value_or(tensor.dtype);
-    formula.shape.assign(tensor.shape.begin(), tensor.shape.end());
-    formula.strides.resize(formula.shape.size());
-    row_major_strides(formula.shape, formula.strides);
+    Formula formula = formula_like(inner->catalog().tensors[scaled.tensor]);
+    formula.dtype = dtype.value_or(formula.dtype);
     formula.value = {sum_of(scaled)};
     computation.formulas.push_back(std::move(formula));
     computation.dropped.push_back(scaled.tensor);
