@@ -675,7 +675,7 @@ class ObjectOutput final : public Output {
     throw no_answer(request.url, why);
   }
 
-  /// Without its marker, the old destination is no checkpoint, and a reader finds no mixture of old and new.
+  /// Without its marker, the old destination is not a checkpoint, so no reader finds a mixture of old and new.
   void remove_old_marker(const std::vector<std::string>& old) {
     std::vector<std::string> first;
     for (const std::string& url : old) {

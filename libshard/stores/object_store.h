@@ -69,7 +69,7 @@ struct ObjectRequest {
 
 enum class ObjectOutcome : std::uint8_t {
   kDone,
-  kAbsent,   ///< There is no such object or upload.
+  kAbsent,   ///< The object or upload does not exist.
   kRefused,  ///< The condition does not hold; kCopy: `from` is absent or has changed.
   kUnknown,  ///< kPut and kComplete: no answer, or an ambiguous one. kLook shows the object.
   kCannot,   ///< kCopy: the store does not support it, or not for this object.

@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::string_view kHead = "shardctl.uploads/1\n", kEnd = "end\n";
 
-/// Removes the next line. Nothing if there is no whole one.
+/// Removes the next line and returns it. Returns nothing if the line is incomplete.
 std::optional<std::string_view> take_line(std::string_view& text) {
   const std::size_t end = text.find('\n');
   if (end == std::string_view::npos) return std::nullopt;

@@ -44,7 +44,7 @@ def save(state: Mapping[str, Any], destination: PathLike, *, to: Optional[str] =
     sync: forces the files to disk before the destination appears.
     threads: the number of threads that write; by default, this rank's share of the processors.
     max_memory: bytes for buffers.
-    Warns (UserWarning, on rank 0) of what the format cannot express.
+    Warns (UserWarning, on rank 0) about content that the format cannot express.
     """
     group = _group_for(state, collective)
     ranks = None if group is None else ranks_of(group)

@@ -95,7 +95,7 @@ def test_index(folder: Path) -> None:
 
 def test_extension(folder: Path) -> None:
     make_repository(folder)
-    check(run("scripts/release extension ../clone", folder).returncode == 1, "extension takes a folder that is no clone")
+    check(run("scripts/release extension ../clone", folder).returncode == 1, "extension takes a folder that is not a clone")
     ok("git clone -q ../remote ../clone", folder)
     done = run("scripts/release extension ../clone", folder)
     check(done.returncode == 1 and "LICENSE" in done.stderr, f"extension without a LICENSE: {done.stderr}")

@@ -153,7 +153,7 @@ def print_row(name: str, last: Member, base: Ended) -> None:
 
 
 def is_low(verb: str, largest: Member, base: Ended) -> bool:
-    """True if the largest member was read to its end at a cost that is no proof of growth: smaller ones need no run."""
+    """True if the largest member was read to its end at a low cost, which cannot show growth. Smaller ones are not run."""
     return largest.ended.code in READ_CODES and not any(cost.is_high for cost in costs(verb, [largest], base))
 
 

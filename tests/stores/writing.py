@@ -1,4 +1,4 @@
-"""Every writing verb writes to an object store what it writes to a disk, byte for byte. If any request fails or is never
+"""Every writing verb writes the same bytes to an object store as to a disk. If any request fails or is never
 sent, DST is absent or complete; a killed run is continued with --resume. With the word "all", every request fails in turn."""
 import concurrent.futures
 import filecmp

@@ -106,8 +106,8 @@ std::optional<RankRequest> receive_request(int socket) {
   return request;
 }
 
-/// Makes this process, a grandchild of the starter, the rank of `request`. `parent`: of the process that is its parent
-/// until that has ended, and then the test's process.
+/// Makes this process, a grandchild of the starter, the rank of `request`. First waits until its parent, `until_gone`,
+/// has ended, so that the test's process is its parent.
 void become_requested(const RankRequest& request, pid_t until_gone, int& argc, char**& argv) {
   while (::getppid() == until_gone) ::sched_yield();
   ::dup2(request.descriptors[0], STDOUT_FILENO);

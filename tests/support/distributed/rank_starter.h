@@ -18,7 +18,7 @@ namespace shard::test {
 void start_rank_starter(int& argc, char**& argv);
 
 /// A rank as a child of this process, with this process's folder and standard streams, and with `socket` under a number
-/// that it finds in the variable `socket_variable`. Nothing if there is no starter or it cannot do it: if the
+/// that it finds in the variable `socket_variable`. Returns nothing without a starter, and if the
 /// environment has changed since it was forked, because libraries read theirs when they are loaded. Threads: one at a
 /// time. \throws std::system_error
 std::optional<pid_t> fork_rank(const std::vector<std::string>& arguments, const std::vector<std::string>& variables,
