@@ -81,7 +81,7 @@ Adapter open_adapter(const SourcePlace& place, const SourceRequest& request, con
     throw Error(ErrorCode::kUnsupported, fmt::format("cannot merge {}: it contains several adapters", wanted.path))
         .in_file(wanted.path)
         .found(first_names(part.adapters))
-        .hint("write one of them to a folder: shardctl export SRC -o DIR --exclude '**.OTHER**'");
+        .suggest(Remedy::kOneAdapter);
   }
   return {.reader = model_reader(std::move(source.reader), part),
           .config = read_config(place.store, wanted.path),

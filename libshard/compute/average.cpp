@@ -80,7 +80,7 @@ void Averaging::refuse_quantized(std::size_t reader) const {
         .of_tensor(name)
         .because(fmt::format("its form is {}", quantized_form_name(form)))
         .in_file(options_.labels[reader])
-        .hint("add --dequantize");
+        .suggest(Remedy::kDequantize);
   }
 }
 

@@ -251,7 +251,7 @@ Error Merging::missing(std::uint32_t adapter, std::string_view name) const {
   return Error(ErrorCode::kInvalidArgument,
                fmt::format("cannot merge {}: the base model has nothing for '{}'", adapters_[adapter].label, name))
       .of_tensor(name)
-      .hint("list the names with 'shardctl inspect'; --map and --rename change those of the base model");
+      .suggest(Remedy::kMatchNames);
 }
 
 Error Merging::misfit(std::uint32_t adapter, const Pair& pair, std::uint32_t target) const {
@@ -392,7 +392,7 @@ Merge& Merging::merge_of(std::uint32_t adapter, std::uint32_t target, std::strin
     throw of_adapter(ErrorCode::kUnsupported, adapters_[adapter], from,
                      fmt::format("is for '{}', which is {}", base_.tensors[target].name, dtype_name(dtype)))
         .because("weights of float32, float16 and bfloat16 are merged")
-        .hint("if the base model is quantized, add --dequantize");
+        .suggest(Remedy::kDequantize);
   }
   Merge& merge = merges_[root(target)];
   if (merge.last_adapter == adapter + 1) {

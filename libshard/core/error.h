@@ -50,6 +50,13 @@ enum class Remedy : std::uint8_t {
   kNameLike,            ///< Name a different checkpoint of the same job.
   kNameReference,       ///< Name a folder with the model's config.json.
   kStateVariable,       ///< State the number of a map's variable: `argument` is its name.
+  kMatchNames,          ///< List the source's names, and select or rename them.
+  kDequantize,          ///< Read quantized weights as plain tensors.
+  kOneAdapter,          ///< Write one of several adapters to a folder, and read that.
+  kNameRegion,          ///< State the region of the bucket: `argument`.
+  kNameEndpoint,        ///< State the address of the object store.
+  kAnonymous,           ///< Send no credentials.
+  kSendCredentials,     ///< Send credentials.
   kReadFiles,           ///< Read the files that the shell pattern `argument` matches; '*' in its last component is one.
   kUnpack,              ///< Unpack the source with `argument`: "tar", "gzip", "zstd", "xz", "bzip2", or "unzip MEMBER".
 };

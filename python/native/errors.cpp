@@ -44,6 +44,12 @@ std::string text_of(const Suggestion& suggestion) {
       return "replace the destination with force=True";
     case Remedy::kMoreMemory:
       return "allow more memory with max_memory=";
+    case Remedy::kMatchNames:
+      return "list the names with keys(); map= changes them";
+    case Remedy::kDequantize:
+      return "read quantized weights as plain tensors with dequantize=";
+    case Remedy::kNameRegion:
+      return fmt::format(R"(set AWS_REGION to "{}")", suggestion.argument);
     case Remedy::kReadFolder:
       return fmt::format("open '{}'", suggestion.argument);
     default:

@@ -65,6 +65,13 @@ TEST(RemedyText, EveryRemedyNamesItsOption) {
       {Remedy::kNameLike, "", "pass another checkpoint of the same job: --like CKPT"},
       {Remedy::kNameReference, "", "pass the folder with the model's config.json: --hf-ref DIR"},
       {Remedy::kStateVariable, "heads", "set it: --set heads=VALUE"},
+      {Remedy::kMatchNames, "", "list the names with 'shardctl inspect'; --map and --rename change them"},
+      {Remedy::kDequantize, "", "add --dequantize"},
+      {Remedy::kOneAdapter, "", "write one of them to a folder: shardctl export SRC -o DIR --exclude '**.OTHER**'"},
+      {Remedy::kNameRegion, "eu-1", "add --region eu-1"},
+      {Remedy::kNameEndpoint, "", "give the address of the service: --endpoint-url URL"},
+      {Remedy::kAnonymous, "", "add --anonymous if the bucket is public"},
+      {Remedy::kSendCredentials, "", "drop --anonymous, and give credentials"},
       {Remedy::kReadFiles, "a b/m*.pt", "name 'a b/'m*.pt as the source"},
       {Remedy::kUnpack, "gzip", "unpack it with gzip"},
   };

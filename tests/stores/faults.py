@@ -90,7 +90,7 @@ def check_region(tool, served):
     tool.expect(0, "inspect", URL)
     assert any("eu-south-1" in text for _, text in served.authorizations), served.authorizations
     served.reset(Fault(LIST, "region", times=9, value="eu-south-1"))
-    tool.expect(3, "inspect", URL, "--region", "us-east-1", holds="add --region eu-south-1")
+    tool.expect(3, "inspect", URL, "--region", "us-east-1", holds="--region eu-south-1")
 
 
 def limited():

@@ -34,6 +34,10 @@ std::string option_of(const Suggestion& suggestion) {
       return argument.empty() ? std::string() : exclude_option(argument);
     case Remedy::kReadAs:
       return argument.empty() ? std::string() : "--from " + argument;
+    case Remedy::kDequantize:
+      return "--dequantize";
+    case Remedy::kNameRegion:
+      return argument.empty() ? std::string() : "--region " + shell_quoted(argument);
     default:
       return {};
   }
@@ -157,6 +161,20 @@ std::string advice_on_layout(Remedy remedy) {
   }
 }
 
+/// Advice for remedies that concern access to an object store.
+std::string advice_on_store(const Suggestion& suggestion) {
+  switch (suggestion.remedy) {
+    case Remedy::kNameRegion:
+      return "add --region " + (suggestion.argument.empty() ? "NAME" : shell_quoted(suggestion.argument));
+    case Remedy::kNameEndpoint:
+      return "give the address of the service: --endpoint-url URL";
+    case Remedy::kAnonymous:
+      return "add --anonymous if the bucket is public";
+    default:
+      return "drop --anonymous, and give credentials";
+  }
+}
+
 /// The advice as an imperative.
 std::string advice(const Suggestion& suggestion, const Command& command) {
   const std::string& argument = suggestion.argument;
@@ -209,6 +227,17 @@ std::string advice(const Suggestion& suggestion, const Command& command) {
       return "pass the folder with the model's config.json: --hf-ref DIR";
     case Remedy::kStateVariable:
       return fmt::format("set it: --set {}=VALUE", or_word("NAME"));
+    case Remedy::kMatchNames:
+      return "list the names with 'shardctl inspect'; --map and --rename change them";
+    case Remedy::kDequantize:
+      return "add --dequantize";
+    case Remedy::kOneAdapter:
+      return "write one of them to a folder: shardctl export SRC -o DIR --exclude '**.OTHER**'";
+    case Remedy::kNameRegion:
+    case Remedy::kNameEndpoint:
+    case Remedy::kAnonymous:
+    case Remedy::kSendCredentials:
+      return advice_on_store(suggestion);
     case Remedy::kReadFolder:
     case Remedy::kReadFiles:
       return "name " + paths_to_read(suggestion) + " as the source";

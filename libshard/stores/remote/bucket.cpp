@@ -50,7 +50,7 @@ class Bucket : public Place {
         bucket_(std::move(bucket)),
         is_anonymous_(request.is_anonymous),
         chain_(transport, environment) {
-    endpoint_ = request.endpoint.empty() ? std::string() : origin_of(request.endpoint, "--endpoint-url");
+    endpoint_ = request.endpoint.empty() ? std::string() : origin_of(request.endpoint, "the endpoint");
   }
 
   bool can_list() const override { return true; }
@@ -104,20 +104,25 @@ class Bucket : public Place {
     if (code == "RequestTimeTooSkewed") error.hint("set this machine's clock, which differs from the server's");
     if (code == "ExpiredToken" || code == "TokenRefreshRequired")
       error.hint("renew the credentials, which have expired");
-    if (code == "SignatureDoesNotMatch") error.hint("check AWS_SECRET_ACCESS_KEY, and the region (--region)");
-    if (code == "InvalidAccessKeyId") error.hint("check AWS_ACCESS_KEY_ID and the endpoint (--endpoint-url)");
+    if (code == "SignatureDoesNotMatch") {
+      error.hint("check AWS_SECRET_ACCESS_KEY").suggest(Remedy::kNameRegion);
+    }
+    if (code == "InvalidAccessKeyId") {
+      error.hint("check AWS_ACCESS_KEY_ID").suggest(Remedy::kNameEndpoint);
+    }
     const std::string& region = answer.header("x-amz-bucket-region");
     if (answer.status == 301 || code == "AuthorizationHeaderMalformed") {
-      error.hint(region.empty() ? "give the bucket's region: --region NAME" : fmt::format("add --region {}", region));
+      error.suggest(Remedy::kNameRegion, region);
     }
-    if (!error.hint().empty() || (answer.status != 401 && answer.status != 403)) return;
-    if (error.code() == ErrorCode::kResource) {
-      error.hint(is_anonymous_ ? "drop --anonymous, and give credentials that may write to the bucket"
-                               : "check that the credentials may write to the bucket");
-      return;
+    const bool has_advice = !error.hint().empty() || !error.suggestions().empty();
+    if (has_advice || (answer.status != 401 && answer.status != 403)) return;
+    const bool writes = error.code() == ErrorCode::kResource;
+    if (is_anonymous_) {
+      error.suggest(Remedy::kSendCredentials);
+    } else {
+      error.hint(fmt::format("check that the credentials may {} the bucket", writes ? "write to" : "read"));
+      if (!writes) error.suggest(Remedy::kAnonymous);
     }
-    error.hint(is_anonymous_ ? "drop --anonymous, and give credentials that may read the bucket"
-                             : "check that the credentials may read the bucket; for a public one add --anonymous");
   }
 
   bool is_anonymous() const { return is_anonymous_; }
@@ -255,9 +260,8 @@ class GoogleBucket final : public Bucket {
     throw Error(ErrorCode::kNotFound, "cannot find credentials for the object store")
         .in_file(root())
         .because("the environment has none, and this is not a machine of Google Cloud")
-        .hint(
-            "set GOOGLE_OAUTH_ACCESS_TOKEN, or GS_ACCESS_KEY_ID and GS_SECRET_ACCESS_KEY; for a public bucket add "
-            "--anonymous");
+        .hint("set GOOGLE_OAUTH_ACCESS_TOKEN, or GS_ACCESS_KEY_ID and GS_SECRET_ACCESS_KEY")
+        .suggest(Remedy::kAnonymous);
   }
 
   Credentials keys_;

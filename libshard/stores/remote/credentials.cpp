@@ -24,8 +24,7 @@ constexpr int kMostProfiles = 8;                ///< In a chain of source_profil
 constexpr const char* kInstanceOrigin = "http://169.254.169.254";
 constexpr const char* kContainerOrigin = "http://169.254.170.2";
 constexpr std::array<std::string_view, 3> kContainerHosts{"169.254.170.2", "169.254.170.23", "[fd00:ec2::23]"};
-constexpr std::string_view kAdvice =
-    "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE; for a public bucket add --anonymous";
+constexpr std::string_view kAdvice = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE";
 
 std::string read_settings(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
@@ -160,7 +159,8 @@ Credentials CredentialsChain::get() {
   if (known_) return *known_;
   throw Error(ErrorCode::kNotFound, "cannot find credentials for the object store")
       .because("neither the environment nor the files of profiles nor the machine has any")
-      .hint(kAdvice);
+      .hint(kAdvice)
+      .suggest(Remedy::kAnonymous);
 }
 
 bool CredentialsChain::renew() {
