@@ -39,8 +39,8 @@ else()
   set(shard_library_type SHARED)
 endif()
 
-# shard_headers(NAME HEADERS ... LIBS ... [OPTIONS ...]): headers that are compiled once, for the targets that call
-# shard_use_headers(TARGET NAME).
+# shard_headers(NAME HEADERS ... LIBS ... [OPTIONS ...]): headers that are compiled once, with OPTIONS, for the targets that
+# call shard_use_headers(TARGET NAME), which are compiled with the same options.
 function(shard_headers name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "HEADERS;LIBS;OPTIONS")
   add_library(${name} OBJECT ${PROJECT_SOURCE_DIR}/cmake/precompiled/source.cpp)
@@ -49,7 +49,10 @@ function(shard_headers name)
   target_precompile_headers(${name} PRIVATE ${arg_HEADERS})
 endfunction()
 function(shard_use_headers target name)
-  target_compile_options(${target} PRIVATE ${shard_precompiled_options})
+  get_target_property(options ${name} COMPILE_OPTIONS)
+  if(options)
+    target_compile_options(${target} PRIVATE ${options})
+  endif()
   target_precompile_headers(${target} REUSE_FROM ${name})
 endfunction()
 
@@ -58,6 +61,7 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)  # Programs as libraries, for the same he
 endif()
 set(shard_test_options -O0)  # Tests are long and run once: half the time to compile of -O1.
 shard_headers(shard_common_headers HEADERS ${PROJECT_SOURCE_DIR}/cmake/precompiled/common.h LIBS fmt::fmt)
+# For loops over bytes and elements, which are fast in every preset.
 shard_headers(shard_inner_loop_headers HEADERS ${PROJECT_SOURCE_DIR}/cmake/precompiled/common.h LIBS fmt::fmt OPTIONS -O3)
 if(SHARD_TESTS)
   shard_headers(shard_test_headers HEADERS ${PROJECT_SOURCE_DIR}/cmake/precompiled/tests.h
@@ -92,7 +96,6 @@ function(shard_test name)
   if(NOT arg_HEADERS)
     set(arg_HEADERS shard_test_headers)
   endif()
-  target_compile_options(${name} PRIVATE ${shard_test_options})
   shard_use_headers(${name} ${arg_HEADERS})
   add_test(NAME ${name} COMMAND ${name})
   set_tests_properties(${name} PROPERTIES LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT})
