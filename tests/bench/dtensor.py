@@ -1,7 +1,8 @@
 """DTensor's full_tensor and redistribute, and ShardedTensor's reshard, beside Python's: dtensor.py DTENSOR_BENCH [MIB [RUNS [RANKS]]]
 
 Processes of both sides live at once and take turns; each pair of runs gives a ratio. Prints the medians, of the time
-and of the processor's time of all ranks, which other programs disturb less.
+and of the processor's time of all ranks, which other programs disturb less. `cmake --preset dev -DSHARD_TORCH_OPTIONS=`
+optimizes shardtorch, too.
 """
 import functools
 import statistics
