@@ -112,15 +112,9 @@ Error not_a_checkpoint(const Source& source) {
 
 /// Throws the error for a folder above checkpoints.
 [[noreturn]] void throw_above(const Source& source, std::span<const FoundCheckpoint> found) {
-  const std::size_t folder_bytes = join_path(source.paths.front(), "").size();
-  std::vector<std::string> names;
   Error error = not_a_checkpoint(source);
-  for (const FoundCheckpoint& each : found) {
-    names.push_back(each.path.substr(folder_bytes));
-    error.suggest(each.kind == FoundCheckpoint::Kind::kFiles ? Remedy::kReadFiles : Remedy::kReadFolder, each.path);
-  }
-  throw Error(
-      error.because(fmt::format("it contains {}: {}", names.size() == 1 ? "one" : "several", fmt::join(names, ", "))));
+  const std::string names = suggest_each(error, source.paths.front(), found);
+  throw Error(error.because(fmt::format("it contains {}: {}", found.size() == 1 ? "one" : "several", names)));
 }
 
 [[noreturn]] void throw_several(const Source& source, std::span<const std::string_view> names) {

@@ -1,6 +1,7 @@
 #include "formats/finder.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -248,6 +249,16 @@ std::vector<FoundCheckpoint> numbered_models(const Source& source) {
   }
   std::ranges::sort(found, {}, &FoundCheckpoint::path);
   return found;
+}
+
+std::string suggest_each(Error& error, const std::string& folder, std::span<const FoundCheckpoint> found) {
+  const std::size_t folder_bytes = join_path(folder, "").size();
+  std::vector<std::string> names;
+  for (const FoundCheckpoint& each : found) {
+    names.push_back(each.path.substr(folder_bytes));
+    error.suggest(each.kind == FoundCheckpoint::Kind::kFiles ? Remedy::kReadFiles : Remedy::kReadFolder, each.path);
+  }
+  return fmt::format("{}", fmt::join(names, ", "));
 }
 
 bool holds_one_set(const Source& source) {

@@ -4,10 +4,12 @@
 #pragma once
 
 #include <functional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "formats/format.h"
+#include "libshard/core/error.h"
 
 namespace shard {
 
@@ -42,6 +44,9 @@ std::vector<FoundCheckpoint> find_checkpoints(const Source& source, const IsChec
 /// Selects the checkpoints that may contain a model's tensors: all but those of optimizers and of a trainer's own
 /// state. If a trainer's file names the last of several steps, only those of that step.
 std::vector<FoundCheckpoint> model_candidates(const Source& source, std::vector<FoundCheckpoint> found);
+
+/// Suggests each of the checkpoints below `folder` as the source. \returns their paths in it: "a, b"
+std::string suggest_each(Error& error, const std::string& folder, std::span<const FoundCheckpoint> found);
 
 /// The models in one folder that accelerate numbers: model.safetensors, model_1.safetensors (or pytorch_model.bin,
 /// ...). Empty unless there are several.

@@ -107,10 +107,6 @@ USES["apps/shardctl"] = BELOW_APP | {f"apps/shardctl/{room}" for room in ROOMS}
 
 STANDARD = {"format.h"}  # Every format's folder has it.
 LONGEST = 600  # A header may have one user if the user's source would be longer with the header's source in it.
-ONE_USER = {  # Exceptions, to become fewer.
-    "apps/shardctl/render/diff.h",
-    "apps/shardctl/target/up_to_date.h",
-}
 
 
 def homes_of_private_headers() -> dict[str, list[str]]:
@@ -151,9 +147,7 @@ def headers_of_one_user(private: dict[str, list[str]]) -> list[str]:
         source = re.sub(r"\.h$", ".cpp", next(iter(users.get(header, ["nothing"]))))
         if lines_of(header) + lines_of(re.sub(r"\.h$", ".cpp", header)) + lines_of(source) <= LONGEST:
             found.append((header, source))
-    stale = sorted(ONE_USER - {header for header, _ in found})
-    return ([f"{header}: only {source} includes it, and no test: fold it in" for header, source in found if header not in ONE_USER]
-            + [f"{header}: remove it from the exceptions (ONE_USER)" for header in stale])
+    return [f"{header}: only {source} includes it, and no test: fold it in" for header, source in found]
 
 
 def standard_hash_tables() -> list[str]:

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Prints how long headers, sources and functions are: median, 90th percentile and the longest, by name. Then files per
-1,000 lines, and headers that one file includes, tests and the header's own source not counted. Run: sizes.py
+1,000 lines, and headers that one file includes (the header's own source not counted), with and without tests. Run: sizes.py
 
 A function reaches from the first line of its declaration to a `}` in column 0, so members and lambdas inside a class or a
 function, and functions of one line, are not counted.
@@ -64,9 +64,11 @@ def doors(name: str, parts: tuple[str, ...]) -> str:
         for header in re.findall(r'^#include "([^"]+)"', path.read_text(), re.MULTILINE):
             if path != (ROOT / header).with_suffix(".cpp"):
                 users.setdefault(header, set()).add(path)
-    lonely = sum(len(users.get(str(header.relative_to(ROOT)), ())) == 1 for header in headers)
+    lonely = {str(header.relative_to(ROOT)) for header in headers if len(users.get(str(header.relative_to(ROOT)), ())) == 1}
+    tests = "".join(path.read_text() for suffix in (".h", ".cpp") for path in tracked("tests", suffix))
+    untested = lonely - set(re.findall(r'^#include "([^"]+)"', tests, re.MULTILINE))
     files = len(headers) + len(sources)
-    return f"| {name} | {files} | {lines} | {1000 * files / max(lines, 1):.1f} | {lonely} of {len(headers)} |"
+    return f"| {name} | {files} | {lines} | {1000 * files / max(lines, 1):.1f} | {len(lonely)} of {len(headers)} | {len(untested)} |"
 
 
 def main() -> None:
@@ -82,7 +84,7 @@ def main() -> None:
                 print(row(part, kind, sizes))
     for kind, sizes in totals.items():
         print(row("all", kind, sizes))
-    print("\n| part | files | lines | files per 1,000 lines | headers with one user |\n|---|--:|--:|--:|--:|")
+    print("\n| part | files | lines | files per 1,000 lines | headers with one user | and no test |\n|---|--:|--:|--:|--:|--:|")
     for part in PARTS:
         print(doors(part, (part,)))
     print(doors("all", PARTS))

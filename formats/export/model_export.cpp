@@ -4,6 +4,9 @@
 
 #include <algorithm>
 #include <functional>
+#include <set>
+#include <string_view>
+#include <utility>
 
 #include "formats/parts/quantization/config.h"
 #include "formats/registry.h"
@@ -16,6 +19,7 @@
 #include "libshard/export/auto_dtypes.h"
 #include "libshard/export/tied_weights.h"
 #include "libshard/io/paths.h"
+#include "libshard/io/small_text.h"
 
 namespace shard {
 
@@ -71,6 +75,24 @@ LeftByAuto left_by_auto(const Selection& selection, const QuantizedPart& quantiz
     }
   }
   return left;
+}
+
+/// The names in a folder that are not in `known` and that no library needs.
+std::vector<std::string> other_names(const SourceStore& store, const std::string& folder,
+                                     const std::set<std::string, std::less<>>& known) {
+  std::vector<std::string> others;
+  for (const std::string& name : store.list(folder)) {
+    if (!name.starts_with('.') && !known.contains(name)) others.push_back(name);
+  }
+  return others;
+}
+
+std::string first_component(std::string_view path) { return std::string(path.substr(0, path.find('/'))); }
+
+/// The name in `folder` on the way to `path`; empty if the path is elsewhere.
+std::string name_towards(const std::string& folder, const std::string& path) {
+  const std::string inside = join_path(folder, "");
+  return path.starts_with(inside) ? first_component(std::string_view(path).substr(inside.size())) : std::string();
 }
 
 }  // namespace
@@ -143,8 +165,7 @@ void ModelExport::state_plain_weights(DType dtype) {
   });
   const auto config = std::ranges::find(carried_.files, kConfigName, &AddedFile::path);
   if (config == carried_.files.end()) return;
-  const std::vector<std::byte> bytes = read_whole(*config->open(), kMostConfig);
-  const std::string text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  const std::string text = whole_text(*config->open(), kMostConfig);
   const std::string name = join_path(folder_.path, config->path), plain = plain_config(text, name, dtype);
   config->bytes = std::ssize(plain);
   config->open = [held = held_in_memory(plain, name)] { return held; };
@@ -262,6 +283,30 @@ Error ModelExport::mismatch(const ReferenceDifference& difference) const {
 
 std::unique_ptr<Writer> ModelExport::add_files(std::unique_ptr<Writer> writer, LocalDisk* reflink_disk) const {
   return carried_.files.empty() ? std::move(writer) : with_added_files(std::move(writer), carried_.files, reflink_disk);
+}
+
+LeftBehind ModelExport::left_behind(const Catalog& source) const {
+  const std::string& folder = report_.reference;
+  LeftBehind left{.weights = taken_.other_weights, .others = {}};
+  std::erase_if(left.weights, [&](const std::string& name) {  // The reader has already named some.
+    return std::ranges::any_of(source.warnings, [&](const std::string& warning) { return mentions(warning, name); });
+  });
+  std::set<std::string> folders;
+  if (!taken_.place.empty()) folders.insert(taken_.place);
+  const bool holds_source = !folder.empty() && !taken_.place.empty() && !name_towards(folder, taken_.place).empty();
+  if (holds_source) folders.insert(folder);
+  for (const std::string& each : folders) {
+    std::set<std::string, std::less<>> known{"shardctl.manifest.json", "layout.json"};
+    for (const std::string& path : carried_.paths) known.insert(name_towards(each, path));
+    for (const std::string& path : taken_.paths) known.insert(name_towards(each, path));
+    if (each == taken_.place) {
+      for (const File& file : source.files) known.insert(first_component(file.path));
+      known.insert(taken_.other_weights.begin(), taken_.other_weights.end());
+    }
+    std::vector<std::string> others = other_names(store_, each, known);
+    if (!others.empty()) left.others.push_back(std::move(others));
+  }
+  return left;
 }
 
 }  // namespace shard

@@ -17,7 +17,6 @@
 #include <utility>
 #include <vector>
 
-#include "formats/export/carried_files.h"
 #include "formats/export/model_folder.h"
 #include "formats/export/taken_source.h"
 #include "libshard/catalog/quantized.h"
@@ -28,6 +27,7 @@
 #include "libshard/export/model_part.h"
 #include "libshard/export/reference_check.h"
 #include "libshard/io/local_disk.h"
+#include "libshard/io/source_store.h"
 
 namespace shard {
 
@@ -73,6 +73,12 @@ struct ExportReport {
   std::vector<std::string> read_paths{};  ///< Files that are read beside the source; no output may replace them.
 };
 
+/// Files of the source's folders that are neither read nor copied.
+struct LeftBehind {
+  std::vector<std::string> weights;  ///< Weights in the source's folder that the warnings of its reader do not name.
+  std::vector<std::vector<std::string>> others;  ///< Other names, one list for each folder with any.
+};
+
 /// One export. Threads: one.
 class ModelExport {
  public:
@@ -101,7 +107,10 @@ class ModelExport {
   ModelPart find_part(const Catalog& catalog);
   /// Selects the files to copy. \pre `part` is one model \throws Error  see carried_files
   void take(const Catalog& catalog, const ModelPart& part);
-  const CarriedFiles& carried() const { return carried_; }
+  /// Files of the model's folder, copied or not. \pre take was called
+  const FolderFiles& listed_files() const { return carried_.listed; }
+  /// Checks the folder of the weights, and that of the configuration if the source is inside it. \pre take was called
+  LeftBehind left_behind(const Catalog& source) const;
 
   /// Removes tied weights and states that a map has named from the selection, and sets dtypes.
   /// \returns the differences of the rest from the reference's weights; empty if they are not compared

@@ -1,12 +1,16 @@
 #include "formats/export/model_folder.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <string_view>
+#include <utility>
 
 #include "formats/parts/json/json_cursor.h"
 #include "libshard/core/error.h"
 #include "libshard/io/paths.h"
+#include "libshard/io/small_text.h"
 
 namespace shard {
 
@@ -18,7 +22,8 @@ constexpr std::string_view kCode = ".py";
 constexpr std::array<std::string_view, 3> kModuleNames{kModules, "sentence_bert_config.json",
                                                        "config_sentence_transformers.json"},
     kModuleWeights{"model.safetensors", "pytorch_model.bin", "sentence_embedding.bin"};
-constexpr std::int64_t kMaxConfigBytes = 16 << 20;
+constexpr std::int64_t kMaxConfigBytes = 16 << 20, kBlock = 1 << 20, kMostHeld = 256 << 20;
+constexpr std::size_t kMostFiles = 1000;  ///< Limited because each file stays open until the output is complete.
 constexpr std::array<std::string_view, 30> kNames{
     kConfigName,
     "generation_config.json",
@@ -159,6 +164,70 @@ void add_modules(const SourceStore& store, const std::string& folder, const std:
   }
 }
 
+class HeldFile final : public RandomReader {
+ public:
+  HeldFile(std::vector<std::byte> bytes, const std::string& name) : bytes_(std::move(bytes)) { name_ = name; }
+  void read_at(std::int64_t offset_bytes, std::span<std::byte> out) const override {
+    const std::int64_t end = offset_bytes + std::ssize(out);
+    if (offset_bytes < 0 || end > size()) throw file_too_short(name_, size(), end);
+    std::copy_n(bytes_.begin() + offset_bytes, out.size(), out.begin());
+  }
+  std::int64_t size() const override { return std::ssize(bytes_); }
+
+ private:
+  std::vector<std::byte> bytes_;
+};
+
+class AddingWriter final : public Writer {
+ public:
+  AddingWriter(std::unique_ptr<Writer> inner, std::vector<AddedFile> files, LocalDisk* reflink_disk)
+      : inner_(std::move(inner)), files_(std::move(files)), reflink_disk_(reflink_disk) {}
+
+  void place(Catalog& target) override {
+    inner_->place(target);
+    first_ = static_cast<std::uint32_t>(target.files.size());
+    for (const AddedFile& file : files_) target.files.push_back({file.path, file.bytes});
+  }
+
+  bool needs_checksums() const override { return inner_->needs_checksums(); }
+  bool is_folder() const override { return inner_->is_folder(); }
+  std::unique_ptr<StorageFrames> frames(const Catalog& target) const override { return inner_->frames(target); }
+
+  void begin_file(const Catalog& target, std::uint32_t file, FileWriter& to) override {
+    if (file < first_) return inner_->begin_file(target, file, to);
+    const AddedFile& added = files_[file - first_];
+    const std::shared_ptr<const RandomReader> content = added.open();
+    if (content->size() != added.bytes) {
+      throw Error(ErrorCode::kCorruption, "the file changed while it was copied")
+          .in_file(content->name())
+          .expected(added.bytes)
+          .found(content->size());
+    }
+    copy(*content, to);
+  }
+
+  void finish_file(const Catalog& target, std::uint32_t file, const Checksums& checksums, FileWriter& to) override {
+    if (file < first_) inner_->finish_file(target, file, checksums, to);
+  }
+
+ private:
+  void copy(const RandomReader& from, FileWriter& to) const {
+    const std::int64_t bytes = from.size();
+    if (bytes > 0 && reflink_disk_ != nullptr && reflink_disk_->clone_range(from, 0, to, 0, bytes)) return;
+    std::vector<std::byte> block;
+    for (std::int64_t at = 0; at < bytes; at += kBlock) {
+      block.resize(static_cast<std::size_t>(std::min(kBlock, bytes - at)));
+      from.read_at(at, block);
+      to.write_at(at, block);
+    }
+  }
+
+  std::unique_ptr<Writer> inner_;
+  std::vector<AddedFile> files_;
+  LocalDisk* reflink_disk_;
+  std::uint32_t first_ = 0;  ///< Number of the first added file in the target.
+};
+
 }  // namespace
 
 FilesFolder find_model_folder(const SourceStore& store, const std::string& source, const std::string& named,
@@ -178,8 +247,7 @@ ModelConfig read_model_config(const SourceStore& store, const std::string& folde
   if (!is_file(store, path)) {
     throw Error(ErrorCode::kNotFound, "cannot read the model's config: no such file").in_file(path);
   }
-  const std::vector<std::byte> bytes = read_whole(*store.open_below(folder, kConfigName), kMaxConfigBytes);
-  const std::string text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  const std::string text = whole_text(*store.open_below(folder, kConfigName), kMaxConfigBytes);
   JsonCursor json(text.data(), text.data() + text.size(), path, FindingKind::kBadHeader);
   json.take_python_numbers();
   const RawConfig raw = read_object(json, text);
@@ -222,6 +290,49 @@ std::vector<std::string> reference_files(const SourceStore& store, const std::st
     if (is_file(store, path) || name == kTemplates) paths.push_back(path);
   }
   return paths;
+}
+
+CarriedFiles carried_files(const SourceStore& store, const FilesFolder& folder, FilesOf what, bool takes_modules,
+                           bool holds_files) {
+  CarriedFiles carried;
+  if (folder.path.empty()) return carried;
+  carried.listed = model_files(store, folder, what, takes_modules);
+  const std::vector<std::string>& names = carried.listed.names;
+  if (names.size() > kMostFiles) {
+    throw Error(ErrorCode::kUnsupported, fmt::format("cannot copy the {} files beside the weights", names.size()))
+        .in_file(folder.path)
+        .because(
+            fmt::format("that is more than {}, most of them Python modules, templates or tables of tokens", kMostFiles))
+        .hint("copy those that the model needs into another folder")
+        .suggest(Remedy::kNameReference);
+  }
+  for (const std::string& name : names) {
+    const std::string path = join_path(folder.path, name);
+    AddedFile file{.path = name, .bytes = store.status(path).bytes};
+    if (!holds_files) {
+      file.open = [&store, root = folder.path, name]() -> std::shared_ptr<const RandomReader> {
+        return store.open_below(root, name);
+      };
+    } else {
+      const std::shared_ptr<const RandomReader> content = store.open_below(folder.path, name);
+      file.open = [held = std::make_shared<HeldFile>(read_whole(*content, kMostHeld), content->name())] {
+        return held;
+      };
+    }
+    carried.files.push_back(std::move(file));
+    carried.paths.push_back(path);
+  }
+  return carried;
+}
+
+std::unique_ptr<Writer> with_added_files(std::unique_ptr<Writer> inner, std::vector<AddedFile> files,
+                                         LocalDisk* reflink_disk) {
+  return std::make_unique<AddingWriter>(std::move(inner), std::move(files), reflink_disk);
+}
+
+std::shared_ptr<const RandomReader> held_in_memory(std::string_view text, const std::string& name) {
+  const auto bytes = std::as_bytes(std::span(text));
+  return std::make_shared<HeldFile>(std::vector<std::byte>(bytes.begin(), bytes.end()), name);
 }
 
 }  // namespace shard

@@ -1,10 +1,16 @@
 /// \file
-/// The folder with a model's config and tokenizer, in the form of Hugging Face's libraries.
+/// The folder with a model's config and tokenizer, in the form of Hugging Face's libraries, and copies of its files.
 #pragma once
 
+#include <cstdint>
+#include <functional>
+#include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "libshard/checkpoint/writer.h"
+#include "libshard/io/local_disk.h"
 #include "libshard/io/source_store.h"
 
 namespace shard {
@@ -63,5 +69,38 @@ FolderFiles model_files(const SourceStore& store, const FilesFolder& folder, Fil
 /// Paths of all files of such a folder that may affect the output: those directly in it, and its chat templates. Its
 /// other folders do not count, because the output may be one.
 std::vector<std::string> reference_files(const SourceStore& store, const std::string& folder);
+
+/// A file that is written in addition to those of a format.
+struct AddedFile {
+  std::string path;        ///< In the output, parts separated by '/'.
+  std::int64_t bytes = 0;  ///< Size of its content.
+  /// Opens the content. Called when the file is written, so that any number of files needs one descriptor at a time.
+  std::function<std::shared_ptr<const RandomReader>()> open{};
+};
+
+/// The files that an export copies beside the weights.
+struct CarriedFiles {
+  std::vector<AddedFile> files;
+  std::vector<std::string> paths;  ///< Paths of the files in the folder that belong to the model.
+  FolderFiles listed;  ///< Their names in the output, and files that are not copied although a model may need them.
+};
+
+/// The files of `folder` that belong to a model or an adapter; empty if there is no folder. Opens none of them. With
+/// `holds_files` it reads them at once, for a store that can only be read during one step. `takes_modules`: see
+/// model_files. \throws Error kUnsupported  there are more than 1000
+/// Ownership: the store must outlive the files.
+CarriedFiles carried_files(const SourceStore& store, const FilesFolder& folder, FilesOf what, bool takes_modules,
+                           bool holds_files);
+
+/// A writer that does the same as `inner`, and then writes `files`, which are committed with the rest. Each is cloned
+/// if `reflink_disk` (may be null) supports it. \pre inner writes a folder, and none of its files has the name of an
+/// added one
+/// Its begin_file \throws Error kCorruption  the size of a content has changed
+/// Ownership: `reflink_disk` must outlive the writer.
+std::unique_ptr<Writer> with_added_files(std::unique_ptr<Writer> inner, std::vector<AddedFile> files,
+                                         LocalDisk* reflink_disk);
+
+/// A text as the content of a file. `name` is for messages.
+std::shared_ptr<const RandomReader> held_in_memory(std::string_view text, const std::string& name);
 
 }  // namespace shard

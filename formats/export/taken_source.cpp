@@ -1,7 +1,6 @@
 #include "formats/export/taken_source.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <optional>
@@ -40,15 +39,9 @@ TakenSource found_below(const FoundCheckpoint& found) {
 }
 
 [[noreturn]] void refuse_several(const std::string& folder, const std::vector<FoundCheckpoint>& found) {
-  const std::size_t folder_bytes = join_path(folder, "").size();
-  std::vector<std::string> names;
   Error error(ErrorCode::kInvalidArgument, fmt::format("cannot choose which checkpoint of '{}' to export", folder));
   error.in_file(folder);
-  for (const FoundCheckpoint& each : found) {
-    names.push_back(each.path.substr(folder_bytes));
-    error.suggest(each.kind == FoundCheckpoint::Kind::kFiles ? Remedy::kReadFiles : Remedy::kReadFolder, each.path);
-  }
-  throw Error(error.because(fmt::format("it contains several: {}", fmt::join(names, ", "))));
+  throw Error(error.because(fmt::format("it contains several: {}", suggest_each(error, folder, found))));
 }
 
 [[noreturn]] void refuse_several_files(const std::string& folder, const std::vector<std::string>& names) {

@@ -17,6 +17,7 @@
 #include "libshard/core/nearest.h"
 #include "libshard/core/value.h"
 #include "libshard/io/paths.h"
+#include "libshard/io/small_text.h"
 #include "libshard/map/documents/builtin_maps.h"
 #include "libshard/map/matching/rank_search.h"
 #include "libshard/map/passes/mapped_reader.h"
@@ -27,12 +28,6 @@ namespace {
 constexpr std::int64_t kMaxBytes = 16 << 20;  ///< Largest document or config.json.
 constexpr std::string_view kArguments = "args.";
 constexpr std::string_view kParamShapes = "param_shapes";
-
-std::string read_text(const SourceStore& store, const std::string& path) {
-  const auto file = store.open(path);
-  const std::vector<std::byte> bytes = read_whole(*file, kMaxBytes);
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-}
 
 std::vector<std::pair<std::string, std::string>> parse_numbers(const std::vector<std::string>& set) {
   std::vector<std::pair<std::string, std::string>> numbers;
@@ -71,7 +66,7 @@ MapInputs inputs_of(const SourceStore& store, const MapNumbers& numbers, const s
   MapInputs inputs;
   inputs.given = parse_numbers(numbers.set);
   inputs.config_file = find_config(store, numbers, sources);
-  if (!inputs.config_file.empty()) inputs.config = read_text(store, inputs.config_file);
+  if (!inputs.config_file.empty()) inputs.config = whole_text(*store.open(inputs.config_file), kMaxBytes);
   return inputs;
 }
 
@@ -156,7 +151,7 @@ namespace {
 
 std::string read_map_text(const SourceStore& store, const std::string& name) {
   if (const BuiltinMap* const map = find_builtin_map(name)) return std::string(map->text);
-  if (store.status(name).kind != FileKind::kAbsent) return read_text(store, name);
+  if (store.status(name).kind != FileKind::kAbsent) return whole_text(*store.open(name), kMaxBytes);
   std::vector<std::string_view> names;
   for (const BuiltinMap& map : builtin_maps()) names.push_back(map.name);
   const std::string near = nearest(name, names);

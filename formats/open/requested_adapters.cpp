@@ -15,6 +15,7 @@
 #include "libshard/export/adapter.h"
 #include "libshard/export/model_part.h"
 #include "libshard/io/paths.h"
+#include "libshard/io/small_text.h"
 
 namespace shard {
 
@@ -35,9 +36,7 @@ AdapterConfig read_config(const SourceStore& store, const std::string& path) {
         .because("it contains the scale of the adapter")
         .hint("copy adapter_config.json of the training run to that folder");
   }
-  const auto file = store.open(config);
-  const std::vector<std::byte> bytes = read_whole(*file, AdapterConfig::kMostBytes);
-  return parse_adapter_config({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, config);
+  return parse_adapter_config(whole_text(*store.open(config), AdapterConfig::kMostBytes), config);
 }
 
 /// PEFT's file in a folder, or else the path itself.

@@ -17,6 +17,7 @@
 #include "libshard/compute/find_formulas.h"
 #include "libshard/core/error.h"
 #include "libshard/io/paths.h"
+#include "libshard/io/small_text.h"
 #include "libshard/map/documents/layout_document.h"
 #include "libshard/repair/salvaged_reader.h"
 
@@ -132,9 +133,7 @@ OpenSource open_source(const SourcePlace& place, const SourceRequest& request, c
 }
 
 MeshLayout read_layout(const SourceStore& store, const std::string& path) {
-  const auto file = store.open(path);
-  const std::vector<std::byte> bytes = read_whole(*file, kMaxLayoutBytes);
-  return parse_layout_document({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, path);
+  return parse_layout_document(whole_text(*store.open(path), kMaxLayoutBytes), path);
 }
 
 QuantizationFacts facts_beside(const SourceStore& store, const OpenSource& source) {

@@ -349,8 +349,4 @@ std::optional<DTensorValue> DTensorReader::read(const Value& value) {
   return tensor;
 }
 
-std::optional<DTensorValue> as_dtensor(Arena& arena, const Value& value, const ReadIntegers& integers) {
-  return DTensorReader(arena, integers).read(value);
-}
-
 }  // namespace shard::torch_ranks

@@ -39,7 +39,9 @@ class DTensorReader {
   /// Ownership: `arena` must outlive this.
   DTensorReader(Arena& arena, ReadIntegers integers) : arena_(arena), integers_(std::move(integers)) {}
 
-  /// See as_dtensor.
+  /// The content of `value` if it rebuilds a DTensor; nothing for any other value.
+  /// \throws Error kCorruption   the call is malformed.
+  /// \throws Error kUnsupported  a Partial placement, by name.
   std::optional<DTensorValue> read(const Value& value);
 
  private:

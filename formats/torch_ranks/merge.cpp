@@ -11,7 +11,6 @@
 #include "formats/torch/unnamed_tensors.h"
 #include "formats/torch_ranks/compare.h"
 #include "formats/torch_ranks/merge_parts.h"
-#include "formats/torch_ranks/merge_placed.h"
 #include "libshard/core/short_text.h"
 #include "libshard/core/value_equality.h"
 
@@ -30,6 +29,25 @@ std::strong_ordering compare_place(const RankLeaf& a, const RankLeaf& b) {
   if (const auto order = a.name <=> b.name; order != 0) return order;
   return std::lexicographical_compare_three_way(a.path.begin(), a.path.end(), b.path.begin(), b.path.end(),
                                                 compare_parts);
+}
+
+/// Merges a tensor whose ranks record the position of their pieces in it. \returns its index.
+/// \throws Error kCorruption  ranks contradict one another
+std::uint32_t merge_placed_tensor(MergeContext& context, Holders holders) {
+  const auto value_of = [](const Holder& each) -> const PlacedTensorValue& {
+    return each.file->placed[each.leaf->item];
+  };
+  const PlacedTensorValue& first = value_of(holders.front());
+  const std::uint32_t index = begin_tensor(context, holders.front(), first.view.dtype, first.shape);
+  for (const Holder& holder : holders) {
+    const PlacedTensorValue& value = value_of(holder);
+    check_whole(context, holders, holder, {value.shape, value.view.dtype}, {first.shape, first.view.dtype});
+    const std::uint32_t stored = add_stored(context, holder, value.view);
+    for (const PlacedPiece& piece : value.pieces) {
+      context.builder.add_part(stored, piece.offsets, piece.sizes, piece.from);
+    }
+  }
+  return index;
 }
 
 class Merge {

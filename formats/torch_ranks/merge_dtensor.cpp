@@ -60,27 +60,14 @@ class DTensorMerge {
 
   void check_same(const Holder& holder) const {
     const DTensorValue& value = value_of(holder);
-    const auto differs = [&](FindingKind kind, std::string_view what) {
-      return contradiction(
-                 context_, holder, kind,
-                 fmt::format("rank {} records a different {} from rank {}", holder.rank(), what, holders_[0].rank()))
-          .because("the files come from different saves");
-    };
-    if (!(value.shape == first_.shape)) {
-      throw differs(FindingKind::kShapeMismatch, "shape")
-          .expected(to_string(first_.shape))
-          .found(to_string(value.shape));
-    }
-    if (value.dtype != first_.dtype) {
-      throw differs(FindingKind::kDtypeMismatch, "dtype")
-          .expected(dtype_name(first_.dtype))
-          .found(dtype_name(value.dtype));
-    }
+    check_whole(context_, holders_, holder, {value.shape, value.dtype}, {first_.shape, first_.dtype});
     if (value.sharding.mesh == first_.sharding.mesh && value.sharding.placements == first_.sharding.placements &&
         value.order == first_.order) {
       return;
     }
-    throw differs(FindingKind::kMixedSave, "sharding").expected(shown(first_.sharding)).found(shown(value.sharding));
+    throw differs_from_first(context_, holders_, holder, FindingKind::kMixedSave, "sharding")
+        .expected(shown(first_.sharding))
+        .found(shown(value.sharding));
   }
 
   /// Meshes of the same axes may have different ranks, if they are parts of a larger mesh. A rank is on only one of

@@ -15,6 +15,28 @@ Error contradiction(const MergeContext& context, const Holder& holder, FindingKi
   return error.of_kind(kind).of_rank(holder.rank());
 }
 
+Error differs_from_first(const MergeContext& context, Holders holders, const Holder& holder, FindingKind kind,
+                         std::string_view what) {
+  return contradiction(
+             context, holder, kind,
+             fmt::format("rank {} has a different {} from rank {}", holder.rank(), what, holders.front().rank()))
+      .because("the files come from different saves");
+}
+
+void check_whole(const MergeContext& context, Holders holders, const Holder& holder, const WholeTensor& own,
+                 const WholeTensor& first) {
+  if (own.shape != first.shape) {
+    throw differs_from_first(context, holders, holder, FindingKind::kShapeMismatch, "shape")
+        .expected(to_string(first.shape))
+        .found(to_string(own.shape));
+  }
+  if (own.dtype != first.dtype) {
+    throw differs_from_first(context, holders, holder, FindingKind::kDtypeMismatch, "dtype")
+        .expected(dtype_name(first.dtype))
+        .found(dtype_name(own.dtype));
+  }
+}
+
 torch_save::TensorView local_view(MergeContext& context, const Holder& holder, const Value& local, DType dtype,
                                   std::span<const std::int64_t> shape) {
   const std::string& file = context.catalog.files[holder.file->number].path;

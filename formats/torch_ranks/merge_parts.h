@@ -37,6 +37,18 @@ struct MergeContext {
 /// The start of an error about `holder`'s part: kCorruption with tensor, file and rank.
 Error contradiction(const MergeContext& context, const Holder& holder, FindingKind kind, const std::string& message);
 
+/// The error of a part whose `what` is not that of the first one, because the files come from different saves.
+Error differs_from_first(const MergeContext& context, Holders holders, const Holder& holder, FindingKind kind,
+                         std::string_view what);
+
+struct WholeTensor {
+  Dims shape;
+  DType dtype{};
+};
+/// \throws Error kCorruption  the whole tensor of a part differs from that of the first part
+void check_whole(const MergeContext& context, Holders holders, const Holder& holder, const WholeTensor& own,
+                 const WholeTensor& first);
+
 /// Adds the tensor of the `local` call as a stored tensor of `holder`'s rank. \returns its index.
 /// \throws Error kCorruption, kUnsupported  see as_tensor; its dtype differs from `dtype` (kind dtype_mismatch).
 std::uint32_t add_stored(MergeContext& context, const Holder& holder, const torch_save::TensorView& view);

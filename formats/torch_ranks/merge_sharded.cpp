@@ -55,24 +55,12 @@ class ShardedTensorMerge {
   }
 
   Error differs(const Holder& holder, FindingKind kind, std::string_view what) const {
-    return contradiction(
-               context_, holder, kind,
-               fmt::format("rank {} has a different {} from rank {}", holder.rank(), what, holders_[0].rank()))
-        .because("the files come from different saves");
+    return differs_from_first(context_, holders_, holder, kind, what);
   }
 
   void check_metadata(const Holder& holder) const {
     const ShardedTensorValue& value = value_of(holder);
-    if (!(value.shape == first_.shape)) {
-      throw differs(holder, FindingKind::kShapeMismatch, "shape")
-          .expected(shard::to_string(first_.shape))
-          .found(shard::to_string(value.shape));
-    }
-    if (value.dtype != first_.dtype) {
-      throw differs(holder, FindingKind::kDtypeMismatch, "dtype")
-          .expected(dtype_name(first_.dtype))
-          .found(dtype_name(value.dtype));
-    }
+    check_whole(context_, holders_, holder, {value.shape, value.dtype}, {first_.shape, first_.dtype});
     if (value.all.size() != first_.all.size()) {
       throw differs(holder, FindingKind::kMixedSave, "number of shards")
           .expected(std::ssize(first_.all))

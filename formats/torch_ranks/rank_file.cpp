@@ -7,7 +7,6 @@
 
 #include "formats/torch/saved_file.h"
 #include "formats/torch_ranks/dtensor_reader.h"
-#include "formats/torch_ranks/merge_placed.h"
 #include "formats/torch_ranks/pickled_object.h"
 #include "formats/torch_ranks/shardings.h"
 #include "libshard/catalog/tree.h"
@@ -313,32 +312,6 @@ std::optional<PlacedTensorValue> as_placed_tensor(Arena& arena, const Value& val
     tensor.pieces.push_back({at[i], size[i], from[i]});
   }
   return tensor;
-}
-
-std::uint32_t merge_placed_tensor(MergeContext& context, Holders holders) {
-  const auto value_of = [](const Holder& each) -> const PlacedTensorValue& {
-    return each.file->placed[each.leaf->item];
-  };
-  const PlacedTensorValue& first = value_of(holders.front());
-  const std::uint32_t index = begin_tensor(context, holders.front(), first.view.dtype, first.shape);
-  for (const Holder& holder : holders) {
-    const PlacedTensorValue& value = value_of(holder);
-    if (!(value.shape == first.shape)) {
-      throw contradiction(context, holder, FindingKind::kShapeMismatch, "its global shape is not that of other ranks")
-          .expected(to_string(first.shape))
-          .found(to_string(value.shape));
-    }
-    if (value.view.dtype != first.view.dtype) {
-      throw contradiction(context, holder, FindingKind::kDtypeMismatch, "its dtype is not that of other ranks")
-          .expected(dtype_name(first.view.dtype))
-          .found(dtype_name(value.view.dtype));
-    }
-    const std::uint32_t stored = add_stored(context, holder, value.view);
-    for (const PlacedPiece& piece : value.pieces) {
-      context.builder.add_part(stored, piece.offsets, piece.sizes, piece.from);
-    }
-  }
-  return index;
 }
 
 std::string_view name_of(LeafKind kind) {

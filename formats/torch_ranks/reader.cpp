@@ -28,6 +28,7 @@
 #include "libshard/core/name_pattern.h"
 #include "libshard/core/short_text.h"
 #include "libshard/io/paths.h"
+#include "libshard/io/small_text.h"
 #include "libshard/map/documents/layout_document.h"
 
 namespace shard::torch_ranks {
@@ -400,8 +401,7 @@ class RanksReader final : public torch_save::SavedReader, public RankGroupSource
                                 std::optional<MeshLayout>& read) const {
     if (options.layout != nullptr) return options.layout;
     if (!source_.layout.empty()) {
-      const std::vector<std::byte> text = read_whole(*store.open(source_.layout), kMaxLayoutBytes);
-      return &read.emplace(parse_own_layout({reinterpret_cast<const char*>(text.data()), text.size()}));
+      return &read.emplace(parse_own_layout(whole_text(*store.open(source_.layout), kMaxLayoutBytes)));
     }
     throw Error(ErrorCode::kInvalidArgument,
                 "cannot merge plain tensors: the files do not record how they were sharded")

@@ -104,11 +104,6 @@ struct DTensorValue {
 /// Reads the elements of a small integer tensor (SavedFiles::integers).
 using ReadIntegers = std::function<std::vector<std::int64_t>(const torch_save::TensorView& view)>;
 
-/// The content of `value` if it rebuilds a DTensor; nothing for any other value.
-/// \throws Error kCorruption   the call is malformed.
-/// \throws Error kUnsupported  a Partial placement, by name.
-std::optional<DTensorValue> as_dtensor(Arena& arena, const Value& value, const ReadIntegers& integers);
-
 /// True if `value` rebuilds a ShardedTensor or DTensor; reads only names.
 bool is_sharded(const Value& value);
 

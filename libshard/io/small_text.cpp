@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <memory>
 #include <span>
+#include <vector>
 
 namespace shard {
 
@@ -10,6 +11,11 @@ std::string front_of(const RandomReader& file, std::int64_t bytes) {
   std::string front(static_cast<std::size_t>(std::min(file.size(), bytes)), '\0');
   file.read_at(0, std::as_writable_bytes(std::span(front)));
   return front;
+}
+
+std::string whole_text(const RandomReader& file, std::int64_t limit_bytes) {
+  const std::vector<std::byte> bytes = read_whole(file, limit_bytes);
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
 std::string small_text(const SourceStore& store, const std::string& path, std::int64_t limit_bytes) {

@@ -12,6 +12,7 @@
 #include "libshard/core/error.h"
 #include "libshard/core/json_writer.h"
 #include "libshard/io/paths.h"
+#include "libshard/io/small_text.h"
 #include "libshard/manifest/read_json.h"
 
 namespace shard {
@@ -271,8 +272,7 @@ std::string manifest_beside(const SourceStore& store, const std::vector<std::str
 }
 
 std::string manifest_bytes(const SourceStore& store, const std::string& path) {
-  const std::vector<std::byte> bytes = read_whole(*store.open(path), kMaxManifestBytes);
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+  return whole_text(*store.open(path), kMaxManifestBytes);
 }
 
 }  // namespace shard

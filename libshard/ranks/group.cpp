@@ -31,6 +31,16 @@ std::vector<std::uint64_t> all_sizes(Group& group, std::size_t own) {
   return sizes;
 }
 
+/// One piece of each rank, which an exchange with `from` fills.
+std::vector<Bytes> received_pieces(std::span<const std::uint64_t> sizes, std::span<std::span<std::byte>> from) {
+  std::vector<Bytes> pieces(sizes.size());
+  for (std::size_t i = 0; i < pieces.size(); ++i) {
+    pieces[i].resize(sizes[i]);
+    from[i] = pieces[i];
+  }
+  return pieces;
+}
+
 }  // namespace
 
 Group& solo_group() {
@@ -43,15 +53,9 @@ std::vector<Bytes> gather(Group& group, std::span<const std::byte> own, int root
   const auto ranks = static_cast<std::size_t>(group.size());
   std::vector<std::span<const std::byte>> to(ranks);
   to[static_cast<std::size_t>(root)] = own;
-  std::vector<Bytes> pieces;
   std::vector<std::span<std::byte>> from(ranks);
-  if (group.rank() == root) {
-    pieces.resize(ranks);
-    for (std::size_t i = 0; i < ranks; ++i) {
-      pieces[i].resize(sizes[i]);
-      from[i] = pieces[i];
-    }
-  }
+  std::vector<Bytes> pieces;
+  if (group.rank() == root) pieces = received_pieces(sizes, from);
   group.exchange(to, from);
   return pieces;
 }
@@ -60,12 +64,8 @@ std::vector<Bytes> all_gather(Group& group, std::span<const std::byte> own) {
   const std::vector<std::uint64_t> sizes = all_sizes(group, own.size());
   const auto ranks = static_cast<std::size_t>(group.size());
   const std::vector<std::span<const std::byte>> to(ranks, own);
-  std::vector<Bytes> pieces(ranks);
   std::vector<std::span<std::byte>> from(ranks);
-  for (std::size_t i = 0; i < ranks; ++i) {
-    pieces[i].resize(sizes[i]);
-    from[i] = pieces[i];
-  }
+  std::vector<Bytes> pieces = received_pieces(sizes, from);
   group.exchange(to, from);
   return pieces;
 }

@@ -2,6 +2,9 @@
 /// shardctl in the test's own process: a file system in memory, streams as strings, an environment as a map.
 #pragma once
 
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -63,5 +66,26 @@ inline std::string small_model(const std::string& data = "abABCDEFGH") {
                      R"("layer.weight":{"dtype":"U8","shape":[2,4],"data_offsets":[2,10]}})",
                      data);
 }
+
+/// A command that fails: its exit code, and a part of what it prints about it.
+struct Refusal {
+  std::vector<std::string> arguments;
+  int code;
+  std::string words;
+};
+
+/// Tests of verbs, with the small model as /m.safetensors.
+struct Verbs : ::testing::Test {
+  Verbs() { world.put("/m.safetensors", small_model()); }
+
+  void expect_refusals(const std::vector<Refusal>& table) {
+    for (const Refusal& each : table) {
+      EXPECT_EQ(world.run(each.arguments), each.code) << ::testing::PrintToString(each.arguments) << world.err;
+      EXPECT_THAT(world.err, ::testing::HasSubstr(each.words)) << ::testing::PrintToString(each.arguments);
+    }
+  }
+
+  World world;
+};
 
 }  // namespace shard::app

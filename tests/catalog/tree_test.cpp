@@ -157,6 +157,28 @@ TEST_F(TreeTest, ChargesTheBudgetForASharedNodeUnderEachName) {
                [&] { visit_leaves(charged, *shared, none, [](const TreeLeaf&) {}); });
 }
 
+TEST_F(TreeTest, ChargesALongTextUnderEachFurtherName) {
+  const auto bytes_of_names = [this](std::size_t bytes, bool has_two_names) {
+    Value* const value = text(arena_.copy(std::string(bytes, 'x')));
+    const auto budget = std::make_shared<Budget>();
+    Arena charged{budget};
+    visit_leaves(
+        charged, has_two_names ? *dict({text("a"), value, text("b"), value}) : *dict({text("a"), value}),
+        [](const Value&) { return false; }, [](const TreeLeaf&) {});
+    return budget->count(Charge::kBytes);
+  };
+  EXPECT_EQ(bytes_of_names(100'000, false), 0);
+  EXPECT_EQ(bytes_of_names(100'000, true), 100'000);
+  EXPECT_EQ(bytes_of_names(10, true), 0);
+}
+
+TEST_F(TreeTest, RefusesNamesOfMoreThan16MiB) {
+  const std::string most(16 << 20, 'n');
+  EXPECT_EQ(leaves(*dict({text(most), tensor(0)})), Lines{most + ":1"});
+  Value* const longer = dict({text(most + "n"), tensor(0)});
+  expect_error(ErrorCode::kCorruption, "a name is longer than 16777216 bytes", [&] { leaves(*longer); });
+}
+
 TEST_F(TreeTest, CompactsAPathThatSaysNoMoreThanTheName) {
   const PathPart parts[] = {PathPart::of_key("a.b"), PathPart::of_key("c")};
   EXPECT_TRUE(compact_path(Path(std::span(parts).first(1)), "a.b").empty());

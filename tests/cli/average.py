@@ -2,18 +2,12 @@
 
 Environment: SHARDCTL is the program.
 """
-import json
-import os
 import random
 import struct
-import subprocess
-import tempfile
 import unittest
-from pathlib import Path
 
-from dequantize import write
+from program import ProgramTest, read_safetensors, write_safetensors
 
-SHARDCTL = os.environ["SHARDCTL"]
 CHANCE = random.Random(2)
 SHAPES = {"layers.0.weight": [37, 41], "layers.1.weight": [400, 256], "norm.weight": [9]}
 
@@ -38,45 +32,33 @@ def weighted(sources: list[dict], weights: list[float]) -> dict[str, bytes]:
     return result
 
 
-class Average(unittest.TestCase):
+class Average(ProgramTest):
     def setUp(self):
-        folder = tempfile.TemporaryDirectory(prefix="shardctl-average-")
-        self.addCleanup(folder.cleanup)
-        self.dir = Path(folder.name)
+        super().setUp()
         self.sources = [numbers() for _ in range(3)]
         for i, source in enumerate(self.sources):
             self.write(f"s{i}.safetensors", source)
 
     def write(self, name: str, source: dict[str, list[float]], ids=(1, 2)) -> None:
         tensors = {key: ("F32", SHAPES[key], struct.pack(f"<{len(values)}f", *values)) for key, values in source.items()}
-        write(self.dir / name, tensors | {"ids": ("I64", [2], struct.pack("<2q", *ids))})
-
-    def run_it(self, *words, code: int = 0) -> subprocess.CompletedProcess:
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("SHARDCTL_")}
-        done = subprocess.run([SHARDCTL, *map(str, words)], capture_output=True, text=True, cwd=self.dir, env=environment)
-        self.assertEqual(done.returncode, code, f"{words}\n{done.stdout}\n{done.stderr}")
-        return done
-
-    def json(self, *words, code: int = 0) -> dict:
-        return json.loads(self.run_it(*words, "--json", code=code).stdout)
+        write_safetensors(self.dir / name, tensors | {"ids": ("I64", [2], struct.pack("<2q", *ids))})
 
     def average(self, *words) -> bytes:
         self.run_it("average", *words, "-f", "-q", "-o", "out.safetensors")
         return (self.dir / "out.safetensors").read_bytes()
 
-    def expect(self, content: bytes, weights: list[float]) -> None:
-        size = struct.unpack("<Q", content[:8])[0]
-        header = json.loads(content[8:8 + size])
+    def expect(self, weights: list[float], *words) -> None:
+        self.average(*words)
+        written = read_safetensors(self.dir / "out.safetensors")
         for name, wanted in weighted(self.sources, weights).items():
-            begin, end = header[name]["data_offsets"]
-            self.assertEqual(content[8 + size + begin:8 + size + end], wanted, name)
-        self.assertEqual(header["ids"]["dtype"], "I64")
+            self.assertEqual(written[name][2], wanted, name)
+        self.assertEqual(written["ids"][0], "I64")
 
     def test_weights_are_equal_or_given_or_those_of_a_moving_average(self):
         names = [f"s{i}.safetensors" for i in range(3)]
-        self.expect(self.average(*names), [1 / 3] * 3)
-        self.expect(self.average(*names, "--weights", "0.5,0.25,0.25"), [0.5, 0.25, 0.25])
-        self.expect(self.average(*names, "--ema", "0.9"), [0.9 * 0.9, 0.1 * 0.9, 0.1])
+        self.expect([1 / 3] * 3, *names)
+        self.expect([0.5, 0.25, 0.25], *names, "--weights", "0.5,0.25,0.25")
+        self.expect([0.9 * 0.9, 0.1 * 0.9, 0.1], *names, "--ema", "0.9")
         warned = self.run_it("average", *names, "--weights=1,-1,1.5", "-o", "sum.safetensors").stderr
         self.assertIn("add up to 1.5", warned)
 
@@ -124,7 +106,7 @@ class Average(unittest.TestCase):
         self.run_it("average", "s0.safetensors", "less.safetensors", "-o", "out.pt", "-q", "--exclude", "norm.weight")
         self.write("ids.safetensors", self.sources[1], ids=(1, 3))
         self.assertEqual(self.json("average", "s0.safetensors", "ids.safetensors", "-o", "x.pt", code=4)["tensor"], "ids")
-        write(self.dir / "double.safetensors", {"w": ("F64", [1], struct.pack("<d", 1))})
+        write_safetensors(self.dir / "double.safetensors", {"w": ("F64", [1], struct.pack("<d", 1))})
         self.run_it("average", "double.safetensors", "double.safetensors", "-o", "x.pt", code=8)
 
 

@@ -5,23 +5,18 @@ Environment: SHARDCTL is the program, SHARD_DATA the folder tests/data.
 import json
 import os
 import shutil
-import struct
 import subprocess
 import tempfile
 import unittest
 from pathlib import Path
 
-SHARDCTL, DATA = os.environ["SHARDCTL"], Path(os.environ["SHARD_DATA"])
+from program import SHARDCTL, write_safetensors
+
+DATA = Path(os.environ["SHARD_DATA"])
 
 
 def run(*arguments) -> subprocess.CompletedProcess:
     return subprocess.run([SHARDCTL, *map(str, arguments)], capture_output=True, text=True)
-
-
-def write_safetensors(path: Path, names: list[str]) -> None:
-    entries = {name: {"dtype": "U8", "shape": [2], "data_offsets": [2 * i, 2 * i + 2]} for i, name in enumerate(names)}
-    header = json.dumps(entries).encode()
-    path.write_bytes(struct.pack("<Q", len(header)) + header + b"xy" * len(names))
 
 
 FORMATS = [name for name in ("safetensors", "hdf5") if name in json.loads(run("version", "--json").stdout)["formats"]]
@@ -32,7 +27,7 @@ class CountedNames(unittest.TestCase):
     def setUp(self) -> None:
         self.dir = Path(tempfile.mkdtemp())
         self.addCleanup(shutil.rmtree, self.dir)
-        write_safetensors(self.dir / "m.safetensors", [f"l{i}.w" for i in range(6)])
+        write_safetensors(self.dir / "m.safetensors", {f"l{i}.w": ("U8", [2], b"xy") for i in range(6)})
 
     def expect(self, code: int, *arguments) -> subprocess.CompletedProcess:
         done = run(*arguments)
@@ -83,14 +78,14 @@ class CountedNames(unittest.TestCase):
             self.assertLess(lines.index("inspect"), len(lines))
 
     def test_variants_behind_the_count_are_counted(self) -> None:
-        write_safetensors(self.dir / "model-00001-of-00002.fp16.safetensors", ["a"])
+        write_safetensors(self.dir / "model-00001-of-00002.fp16.safetensors", {"a": ("U8", [2], b"xy")})
         (self.dir / "m.safetensors").unlink()
         self.assertIn("model-00002-of-00002.fp16.safetensors", self.expect(3, "inspect", self.dir).stderr)
 
     def test_an_index_of_a_variant_and_files_in_folders_below_are_read(self) -> None:
         (self.dir / "d" / "sub").mkdir(parents=True)
-        write_safetensors(self.dir / "d" / "a.safetensors", ["a"])
-        write_safetensors(self.dir / "d" / "sub" / "b.safetensors", ["b"])
+        write_safetensors(self.dir / "d" / "a.safetensors", {"a": ("U8", [2], b"xy")})
+        write_safetensors(self.dir / "d" / "sub" / "b.safetensors", {"b": ("U8", [2], b"xy")})
         index = {"weight_map": {"a": "a.safetensors", "b": "sub/b.safetensors"}}
         (self.dir / "d" / "model.safetensors.index.fp16.json").write_text(json.dumps(index))
         self.assertEqual(len(json.loads(self.expect(0, "inspect", self.dir / "d", "--json").stdout)["tensors"]), 2)

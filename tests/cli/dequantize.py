@@ -9,19 +9,17 @@ import os
 import random
 import struct
 import subprocess
-import tempfile
 import unittest
 from pathlib import Path
 
-SHARDCTL = os.environ["SHARDCTL"]
+from program import SHARDCTL, ProgramTest, Tensors, write_safetensors
+
 MODELS = Path(os.environ["SHARD_DATA"]) / "quantized"
 SIZES = {"F32": 4, "BF16": 2, "F16": 2, "F8_E4M3": 1, "U8": 1, "I8": 1, "I32": 4, "I64": 8}
 FORMS = {"fp8": "float8 with scales", "int4": "packed integers of compressed-tensors", "nvfp4": "NVFP4 of compressed-tensors",
          "gpt-oss": "MXFP4 in blocks", "gptq": "GPTQ", "awq": "AWQ"}
 CHANCE = random.Random(1)
 ROWS, COLUMNS = 320, 512
-
-Tensors = dict[str, tuple[str, list[int], bytes]]
 
 
 def floats(*shape: int) -> tuple[str, list[int], bytes]:
@@ -64,17 +62,6 @@ CONFIGS = {"fp8": {"quant_method": "fp8", "weight_block_size": [128, 128]},
            "awq": {"quant_method": "awq", "bits": 4, "group_size": 64, "version": "gemm"}}
 
 
-def write(path: Path, tensors: Tensors) -> Path:
-    header, end = {}, 0
-    for name, (dtype, shape, content) in tensors.items():
-        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [end, end + len(content)]}
-        end += len(content)
-    text = json.dumps(header).encode()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(struct.pack("<Q", len(text)) + text + b"".join(content for _, _, content in tensors.values()))
-    return path
-
-
 def write_model(folder: Path, form: str, layers: int = 3, name: str = "l{}.w") -> Path:
     """The codes in one file, all other parts of a module in the other one; plain tensors in both."""
     first: Tensors = {"lm_head.weight": floats(16, 8)}
@@ -83,29 +70,15 @@ def write_model(folder: Path, form: str, layers: int = 3, name: str = "l{}.w") -
         for key, tensor in module(form, name.format(i)).items():
             is_code = key.endswith(("weight", "_packed", "_blocks"))
             (first if is_code else second)[key] = tensor
-    write(folder / "model-00001-of-00002.safetensors", first)
-    write(folder / "model-00002-of-00002.safetensors", second)
+    write_safetensors(folder / "model-00001-of-00002.safetensors", first)
+    write_safetensors(folder / "model-00002-of-00002.safetensors", second)
     places = {key: f"model-0000{i}-of-00002.safetensors" for i, part in ((1, first), (2, second)) for key in part}
     (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": places}))
     (folder / "config.json").write_text(json.dumps({"dtype": "float16", "quantization_config": CONFIGS[form]}))
     return folder
 
 
-class Dequantize(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory(prefix="shardctl-dequantize-")
-        self.addCleanup(folder.cleanup)
-        self.dir = Path(folder.name)
-
-    def run_it(self, *words, code: int = 0) -> subprocess.CompletedProcess:
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("SHARDCTL_")}
-        done = subprocess.run([SHARDCTL, *map(str, words)], capture_output=True, text=True, cwd=self.dir, env=environment)
-        self.assertEqual(done.returncode, code, f"{words}\n{done.stdout}\n{done.stderr}")
-        return done
-
-    def json(self, *words, code: int = 0) -> dict:
-        return json.loads(self.run_it(*words, "--json", code=code).stdout)
-
+class Dequantize(ProgramTest):
     def error(self, *words, code: int) -> str:
         return self.json(*words, code=code)["message"]
 
@@ -202,7 +175,7 @@ class Dequantize(unittest.TestCase):
         full[::8] = bytes(byte & 0xF0 | 7 for byte in full[::8])
         tensors["a.weight_packed"] = dtype, shape, bytes(full)
         tensors["a.weight_scale"] = codes("F8_E4M3", ROWS, COLUMNS // 16, below=8)[:2] + (b"\x38" * (ROWS * COLUMNS // 16),)
-        write(self.dir / "model/model.safetensors", tensors)
+        write_safetensors(self.dir / "model/model.safetensors", tensors)
         self.run_it("gather", "model", "-o", "plain.safetensors", "--dequantize", "-q")
         packed = self.json("verify", "plain.safetensors", "--against", "model")["packed_again"]
         self.assertEqual((packed["same_codes"], packed["same_scales"]), (ROWS * COLUMNS, ROWS * COLUMNS // 16))
@@ -227,8 +200,8 @@ class Dequantize(unittest.TestCase):
             codes_of[f"{name}.weight_packed"] = "I32", [32, 16], bytes(2048)
             scales_of[f"{name}.weight_scale"] = "F32", [32, 4], b"\0\0\x80\x3f" * 128
             scales_of[f"{name}.weight_shape"] = "I64", [2], struct.pack("<2q", 32, 128)
-        write(self.dir / "model/a.safetensors", codes_of)
-        write(self.dir / "model/b.safetensors", scales_of)
+        write_safetensors(self.dir / "model/a.safetensors", codes_of)
+        write_safetensors(self.dir / "model/b.safetensors", scales_of)
         places = {key: file for file, part in (("a.safetensors", codes_of), ("b.safetensors", scales_of)) for key in part}
         (self.dir / "model/model.safetensors.index.json").write_text(json.dumps({"weight_map": places}))
         (self.dir / "model/config.json").write_text(json.dumps({"quantization_config": CONFIGS["int4"]}))
@@ -245,7 +218,7 @@ class Dequantize(unittest.TestCase):
         tensors = {}
         for i in range(4):
             tensors |= module("fp8", f"l{i}")
-        write(self.dir / "model/model.safetensors", dict(sorted(tensors.items(), key=lambda each: "scale" in each[0])))
+        write_safetensors(self.dir / "model/model.safetensors", dict(sorted(tensors.items(), key=lambda each: "scale" in each[0])))
         path = self.dir / "model/model.safetensors"
         whole = path.read_bytes()
         self.run_it("gather", "model", "-o", "plain.safetensors", "--dequantize", "-q")
@@ -262,7 +235,7 @@ class Dequantize(unittest.TestCase):
     def test_verify_finds_every_weight_that_cannot_be_computed(self):
         tensors = {"lone.weight": codes("F8_E4M3", 4, 4), "nan.weight_packed": codes("U8", 4, 16), "nan.weight_scale": ("U8", [4, 1], b"\x7f\x7f\xff\x7f"),
                    "good.weight_packed": codes("U8", 4, 16), "good.weight_scale": ("U8", [4, 1], b"\x7f" * 4)}
-        write(self.dir / "m.safetensors", tensors)
+        write_safetensors(self.dir / "m.safetensors", tensors)
         self.json("verify", "m.safetensors")
         found = self.json("verify", "m.safetensors", "--dequantize", code=1)
         self.assertEqual({each["tensor"] for each in found["findings"]}, {"lone.weight", "nan.weight"})

@@ -20,6 +20,7 @@ from collections import Counter, defaultdict
 from pathlib import Path
 
 from console_blocks import kind, make_folder, run, run_page
+from program import write_safetensors
 
 SOURCE = Path(sys.argv[1]).resolve()
 PAGES = [SOURCE / "docs" / name for name in ("schemas.md", "layouts.md")]
@@ -113,15 +114,6 @@ def documents(text: str):
 
 
 # ---- Inputs.
-
-
-def write_safetensors(path: Path, tensors: dict[str, tuple[str, list[int], bytes]], metadata: dict[str, str]) -> None:
-    header, data = {"__metadata__": metadata} if metadata else {}, b""
-    for name, (dtype, shape, content) in tensors.items():
-        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [len(data), len(data) + len(content)]}
-        data += content
-    text = json.dumps(header).encode()
-    path.write_bytes(struct.pack("<Q", len(text)) + text + data)
 
 
 def write_inputs(work: Path) -> None:

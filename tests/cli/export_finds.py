@@ -3,14 +3,14 @@
 Environment: SHARDCTL is the program, SHARD_DATA the folder tests/data.
 """
 import json
-import os
 import resource
 import shutil
 import subprocess
 import sys
 import unittest
 
-from export_support import DATA, DCP, SHARDCTL, ExportTest, names, write
+from export_support import DATA, DCP, ExportTest, names, write
+from program import SHARDCTL
 
 TRAINERS = DATA / "trainers"
 CONTAINERS = TRAINERS / "containers"
@@ -97,9 +97,7 @@ class Loaders(ExportTest):
 
     def test_the_output_may_be_in_the_folder_of_the_model_but_not_in_the_place_of_a_part(self):
         self.model()
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("SHARDCTL_")}
-        done = subprocess.run([SHARDCTL, "export", ".", "-o", "hf"], cwd=self.dir / "model", env=environment, capture_output=True, text=True)
-        self.assertEqual(done.returncode, 0, done.stderr)
+        self.run_it("export", ".", "-o", "hf", folder="model")
         shutil.copytree(TRAINERS / "diffusers/vae", self.dir / "vae")
         part = "vae/diffusion_pytorch_model-00001-of-00002.safetensors"
         self.export("vae", "-o", part + "/", "--force", code=5)
@@ -109,6 +107,14 @@ class Loaders(ExportTest):
 
 class Runs(ExportTest):
     """The model beside other files of trainers."""
+
+    def test_other_files_beside_the_configuration_are_named_but_not_the_source(self):
+        write(self.dir / "model/weights/model.safetensors", {"a": [1]})
+        (self.dir / "model/config.json").write_text("{}")
+        (self.dir / "model/notes.txt").write_text("mine")
+        result = self.export("model/weights", "-o", "out")
+        [others] = [each for each in result["warnings"] if "notes.txt" in each]
+        self.assertNotIn("weights", others)
 
     def test_a_step_of_olmo_core_is_its_model(self):
         shutil.copytree(TRAINERS / "olmo", self.dir / "run")
@@ -137,18 +143,11 @@ class Runs(ExportTest):
     def test_what_is_found_is_the_source_and_not_the_folder(self):
         self.verl(10)
         write(self.dir / "run/earlier.safetensors", {"a": [1]})
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("SHARDCTL_")}
-
-        def run(*words):
-            return subprocess.run([SHARDCTL, "export", *words], cwd=self.dir / "run", env=environment, capture_output=True, text=True)
-
-        done = run(".", "-o", "hfx")
-        self.assertEqual(done.returncode, 2, done.stderr)
+        done = self.run_it("export", ".", "-o", "hfx", folder="run", code=2)
         self.assertIn("shardctl export ./global_step_10/actor/model_world_size_2_rank_*.pt -o hfx, or "
                       "shardctl export ./earlier.safetensors -o hfx", done.stderr)
         (self.dir / "run/latest_checkpointed_iteration.txt").write_text("10")
-        done = run(".", "-o", "hfx")
-        self.assertEqual(done.returncode, 0, done.stderr)
+        done = self.run_it("export", ".", "-o", "hfx", folder="run")
         self.assertIn("took ./global_step_10/actor/model_world_size_2_rank_*.pt", done.stderr)
         self.assertTrue((self.dir / "run/hfx/model.safetensors").exists())
 

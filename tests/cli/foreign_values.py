@@ -3,39 +3,18 @@ of built-in types, tensors in pieces. The files of tests/data/foreign were writt
 
 Environment: SHARDCTL is the program, SHARD_DATA the folder tests/data.
 """
-import json
 import os
 import struct
-import subprocess
-import tempfile
 import unittest
 from pathlib import Path
 
-SHARDCTL = os.environ["SHARDCTL"]
+from program import ProgramTest
+
 FOREIGN = Path(os.environ["SHARD_DATA"]) / "foreign"
 OPAQUE = ["--unknown-globals", "opaque"]
 
 
-class ForeignValues(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory(prefix="shardctl-foreign-")
-        self.addCleanup(folder.cleanup)
-        self.dir = Path(folder.name)
-
-    def run_it(self, *arguments, code: int = 0) -> subprocess.CompletedProcess:
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("SHARDCTL_")}
-        done = subprocess.run([SHARDCTL, *map(str, arguments)], capture_output=True, text=True, cwd=self.dir, env=environment)
-        self.assertEqual(done.returncode, code, f"{arguments}\n{done.stdout}\n{done.stderr}")
-        return done
-
-    def json(self, *arguments, code: int = 0) -> dict:
-        return json.loads(self.run_it(*arguments, "--json", code=code).stdout)
-
-    def run_hint(self, error: dict) -> None:
-        """The command in the hint runs."""
-        self.assertTrue(error["hint"].startswith("shardctl "), error)
-        subprocess.run(error["hint"].replace("shardctl", SHARDCTL, 1), shell=True, check=True, cwd=self.dir, capture_output=True)
-
+class ForeignValues(ProgramTest):
     def names(self, path, *options) -> list[str]:
         return [tensor["name"] for tensor in self.json("inspect", path, *options)["tensors"]]
 
@@ -64,13 +43,13 @@ class ForeignValues(unittest.TestCase):
             self.assertEqual(error["tensor"], "model.extra")
             self.assertIn("contains tensors", error["message"])
             self.assertIn("--exclude model.extra", error["hint"])
-            self.run_hint(error)
+            self.run_hint(error["hint"])
 
     def test_no_digest_leaves_tensors_out(self):
         error = self.json("digest", FOREIGN / "projector.pt", *OPAQUE, code=8)
         self.assertIn("--exclude optimizer.state.0.projector", error["hint"])
         self.json("diff", FOREIGN / "projector.pt", FOREIGN / "projector.pt", "--objects", "drop", *OPAQUE, code=8)
-        self.run_hint(error)
+        self.run_hint(error["hint"])
         self.json("digest", FOREIGN / "config.pt", *OPAQUE)
 
     def test_what_gets_its_tensors_late_counts_too(self):
@@ -126,7 +105,7 @@ class ForeignValues(unittest.TestCase):
             self.assertIn("tensor subclass", error["message"])
             self.assertIn("torchao.quantization.Int8Tensor", error["message"])
             self.assertIn("--exclude model.0.weight", error["hint"])
-            self.run_hint(error)
+            self.run_hint(error["hint"])
         self.assertEqual(self.objects(FOREIGN / "int8.pt")["model.0.weight"]["type"], "torch.Tensor (subclass)")
 
     def test_a_document_lists_what_the_text_lists(self):

@@ -17,6 +17,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from program import write_safetensors
+
 HOSTILE = ["</script><img src=x onerror=alert(1)>", "<!--<script>", "a\u2028b\u2029", "\u202egnp.exe", "&lt;b&gt;", "]]>", "'\"\\"]
 SINKS = r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b|new Function|fetch\(|XMLHttpRequest|import\(|WebSocket|url\("
 
@@ -49,9 +51,8 @@ class Page(html.parser.HTMLParser):
 
 
 def write_model(path: Path, data: bytes) -> None:
-    header = {name: {"dtype": "U8", "shape": [1], "data_offsets": [i, i + 1]} for i, name in enumerate(HOSTILE)}
-    text = json.dumps({"__metadata__": {"</script>": "<b>"}, **header}).encode()
-    path.write_bytes(struct.pack("<Q", len(text)) + text + data)
+    tensors = {name: ("U8", [1], data[i:i + 1]) for i, name in enumerate(HOSTILE)}
+    write_safetensors(path, tensors, {"</script>": "<b>"})
 
 
 def finished(arguments: str, code: int, work: Path) -> subprocess.CompletedProcess:

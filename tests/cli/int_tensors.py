@@ -1,39 +1,29 @@
 """Common code of the tests of model maps: tensors as lists of distinct 32-bit integers (or floats, as float32), written
 and read without any library."""
 import json
-import os
 import pathlib
 import struct
 import subprocess
 import tempfile
 
-SHARDCTL, FOLDER = os.environ["SHARDCTL"], tempfile.TemporaryDirectory()
+from program import SHARDCTL, read_safetensors, write_safetensors
+
+FOLDER = tempfile.TemporaryDirectory()
 WORK = pathlib.Path(FOLDER.name)
 
 
 def write(path, tensors):
     """A safetensors file of {name: (shape, numbers)}."""
-    header, data = {}, b""
-    for name, (shape, numbers) in sorted(tensors.items()):
+    def packed(shape, numbers):
         is_float = bool(numbers) and isinstance(numbers[0], float)
-        body = struct.pack(f"<{len(numbers)}{'f' if is_float else 'i'}", *numbers)
-        header[name] = {"dtype": "F32" if is_float else "I32", "shape": shape, "data_offsets": [len(data), len(data) + len(body)]}
-        data += body
-    head = json.dumps(header).encode()
-    path.write_bytes(struct.pack("<Q", len(head)) + head + data)
+        return "F32" if is_float else "I32", shape, struct.pack(f"<{len(numbers)}{'f' if is_float else 'i'}", *numbers)
+
+    write_safetensors(path, {name: packed(*tensor) for name, tensor in sorted(tensors.items())})
 
 
 def read(path):
-    content = path.read_bytes()
-    size = struct.unpack("<Q", content[:8])[0]
-    header, data = json.loads(content[8:8 + size]), content[8 + size:]
-    header.pop("__metadata__", None)
-
-    def unpacked(each):
-        begin, end = each["data_offsets"]
-        return list(struct.unpack(f"<{(end - begin) // 4}{'f' if each['dtype'] == 'F32' else 'i'}", data[begin:end]))
-
-    return {name: (each["shape"], unpacked(each)) for name, each in header.items()}
+    return {name: (shape, list(struct.unpack(f"<{len(content) // 4}{'f' if dtype == 'F32' else 'i'}", content)))
+            for name, (dtype, shape, content) in read_safetensors(path).items()}
 
 
 def run(*words, expect=0):

@@ -5,6 +5,7 @@ Environment: SHARDCTL is the program.
 """
 import itertools
 import json
+import math
 import os
 import random
 import struct
@@ -12,7 +13,8 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-SHARDCTL = os.path.abspath(os.environ["SHARDCTL"])
+from program import SHARDCTL, write_safetensors
+
 SHAPES = {"a": [24, 6], "b": [7, 5], "c": [3], "d": [24, 10, 2], "e": [0, 4]}
 
 
@@ -23,16 +25,12 @@ def run(*arguments, expect: int = 0) -> str:
 
 
 def write_model(path: str, shapes: dict) -> None:
-    header, data = {}, bytearray()
+    tensors, first = {}, 0
     for name, shape in shapes.items():
-        begin = len(data)
-        count = 1
-        for size in shape:
-            count *= size
-        data += struct.pack(f"<{count}i", *range(begin // 4, begin // 4 + count))
-        header[name] = {"dtype": "I32", "shape": shape, "data_offsets": [begin, len(data)]}
-    text = json.dumps(header).encode()
-    Path(path).write_bytes(struct.pack("<Q", len(text)) + text + data)
+        count = math.prod(shape)
+        tensors[name] = "I32", shape, struct.pack(f"<{count}i", *range(first, first + count))
+        first += count
+    write_safetensors(path, tensors)
 
 
 def write_layout(mesh: dict, rules: list, path: str = "layout.json") -> str:

@@ -12,6 +12,7 @@ import struct
 import zipfile
 
 from int_tensors import WORK, document, numbers, of_rows, read, rows, run, write
+from program import read_safetensors
 
 DATA = pathlib.Path(__file__).resolve().parents[1] / "data"
 
@@ -221,12 +222,9 @@ def check_dtypes():
     states = [{"name": "exp_avg", "key": "m.{key}", "dtype": "float32"}]
     document("dtype.json", rules=[rule], states=states)
     run("gather", "floats.safetensors", "-o", "stored16.safetensors", "--to-map", "dtype.json")
-    content = (WORK / "stored16.safetensors").read_bytes()
-    size = struct.unpack("<Q", content[:8])[0]
-    header = json.loads(content[8:8 + size])
-    assert (header["both"]["dtype"], header["m.both"]["dtype"]) == ("BF16", "F32"), header
-    begin, end = header["both"]["data_offsets"]
-    assert list(struct.unpack("<12H", content[8 + size + begin:8 + size + end])) == halves
+    stored = read_safetensors(WORK / "stored16.safetensors")
+    assert (stored["both"][0], stored["m.both"][0]) == ("BF16", "F32"), stored
+    assert list(struct.unpack("<12H", stored["both"][2])) == halves
     run("gather", "stored16.safetensors", "-o", "logical16.safetensors", "--map", "dtype.json")
     assert "equal" in run("diff", "logical16.safetensors", "floats.safetensors", "--cast", "gate=float32", "--cast", "up=float32")
     document("other.json", rules=[rule | {"dtype": "float16"}], states=states)

@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
 """A run with too little memory ends with exit code 6 and a message: verbs under address spaces that grow until they
 suffice."""
-import json
 import os
 import resource
 import struct
@@ -11,19 +10,14 @@ import tempfile
 import zipfile
 from pathlib import Path
 
-SHARDCTL = os.environ["SHARDCTL"]
+from program import SHARDCTL, write_safetensors
+
 STEP = 8 << 20
 ENOUGH = 700 << 20
 GATHER = ["gather", "-o", "out", "-f", "--objects", "drop"]
 VERBS = [("m.safetensors", ["inspect", "--json"]), ("m.pt", ["inspect"]), ("m.pt", ["digest", "-j", "2"]), ("dcp", ["digest", "-j", "2"]),
          ("m.pt", [*GATHER, "-j", "2"]), ("m.safetensors", [*GATHER, "--local-ranks", "2"]), ("dcp", [*GATHER, "--local-ranks", "2"]),
          ("m.pt", ["convert", "-o", "out", "-f", "--to", "dcp"])]
-
-
-def write_safetensors(path: Path) -> None:
-    header = {f"layer.{i}": {"dtype": "F32", "shape": [64], "data_offsets": [256 * i, 256 * (i + 1)]} for i in range(4000)}
-    text = json.dumps(header).encode()
-    path.write_bytes(struct.pack("<Q", len(text)) + text + bytes(256 * 4000))
 
 
 def write_torch(path: Path) -> None:
@@ -48,7 +42,7 @@ def main() -> int:
     problems, runs, seen = [], 0, set()
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
-        write_safetensors(Path("m.safetensors"))
+        write_safetensors("m.safetensors", {f"layer.{i}": ("F32", [64], bytes(256)) for i in range(4000)})
         write_torch(Path("m.pt"))
         subprocess.run([SHARDCTL, "split", "m.safetensors", "-o", "dcp", "--ranks", "2", "-q"], check=True)
         converted = subprocess.run([SHARDCTL, "convert", "m.safetensors", "-o", "m.h5", "--include", "layer.1*", "-q"], capture_output=True, check=False)

@@ -6,39 +6,25 @@ program, SHARD_DATA the folder tests/data.
 import json
 import math
 import os
-import shlex
 import shutil
-import struct
-import subprocess
-import tempfile
 import unittest
 from pathlib import Path
 
-SHARDCTL = os.environ["SHARDCTL"]
+from program import ProgramTest, read_safetensors, write_safetensors
+
 MODELS = sorted(path for path in (Path(os.environ["SHARD_DATA"]) / "quantized").iterdir() if path.is_dir())
 SIZES = {"F32": 4, "BF16": 2, "F16": 2, "F8_E4M3": 1, "U8": 1, "I8": 1, "I64": 8}
 
 
 def read(path: Path) -> dict[str, tuple[str, bytes]]:
     """Names with dtypes and bytes."""
-    content = path.read_bytes()
-    begin = 8 + struct.unpack("<Q", content[:8])[0]
-    header = json.loads(content[8:begin])
-    header.pop("__metadata__", None)
-    places = {name: each["data_offsets"] for name, each in header.items()}
-    return {name: (each["dtype"], content[begin + places[name][0]:begin + places[name][1]]) for name, each in header.items()}
+    return {name: (dtype, content) for name, (dtype, _, content) in read_safetensors(path).items()}
 
 
 def write(path: Path, tensors: dict[str, tuple[str, list[int]]]) -> Path:
     """Tensors of zeros by name, with dtype and shape."""
-    header, end = {}, 0
-    for name, (dtype, shape) in tensors.items():
-        begin, end = end, end + SIZES[dtype] * math.prod(shape)
-        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [begin, end]}
-    text = json.dumps(header).encode()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(struct.pack("<Q", len(text)) + text + bytes(end))
-    return path
+    return write_safetensors(path, {name: (dtype, shape, bytes(SIZES[dtype] * math.prod(shape)))
+                                    for name, (dtype, shape) in tensors.items()})
 
 
 def is_plain(name: str) -> bool:
@@ -47,26 +33,7 @@ def is_plain(name: str) -> bool:
     return name.endswith(plain) or name in ("0.bias", "1.bias", "1.weight")
 
 
-class Quantized(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory(prefix="shardctl-quantized-")
-        self.addCleanup(folder.cleanup)
-        self.dir = Path(folder.name)
-
-    def run_it(self, *words, code: int = 0) -> subprocess.CompletedProcess:
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("SHARDCTL_")}
-        done = subprocess.run([SHARDCTL, *map(str, words)], capture_output=True, text=True, cwd=self.dir, env=environment)
-        self.assertEqual(done.returncode, code, f"{words}\n{done.stdout}\n{done.stderr}")
-        return done
-
-    def json(self, *words, code: int = 0) -> dict:
-        return json.loads(self.run_it(*words, "--json", code=code).stdout)
-
-    def run_hint(self, hint: str) -> None:
-        line = shlex.split(hint)
-        self.assertEqual(line[0], "shardctl", hint)
-        self.run_it(*line[1:])
-
+class Quantized(ProgramTest):
     def expect_kept(self, model: Path, output: Path, dtype: str) -> None:
         """Quantized tensors unchanged; plain ones of 32 bits as `dtype`."""
         before, after = read(model / "model.safetensors"), read(output)

@@ -12,6 +12,8 @@ import zipfile
 import zlib
 from pathlib import Path
 
+from program import write_safetensors
+
 DATA = Path(os.environ["SHARD_DATA"])
 HOSTILE = Path(__file__).resolve().parent.parent / "hostile"
 sys.path.append(str(HOSTILE))
@@ -53,12 +55,7 @@ def replace_record(path: Path, end: str) -> None:
 
 
 def safetensors(path: Path, tensors: dict[str, bytes]) -> None:
-    header, at = {}, 0
-    for name, data in tensors.items():
-        header[name] = {"dtype": "U8", "shape": [len(data)], "data_offsets": [at, at + len(data)]}
-        at += len(data)
-    front = json.dumps(header).encode()
-    path.write_bytes(struct.pack("<Q", len(front)) + front + b"".join(tensors.values()))
+    write_safetensors(path, {name: ("U8", [len(data)], data) for name, data in tensors.items()})
 
 
 def ranks(data: list[bytes]) -> None:

@@ -18,6 +18,10 @@ TEST(ValueCopier, CopiesOutliveTheirArena) {
         make_call(from, make_global(from, "module", "Name"), std::vector{make_string(from, "argument")});
     extra_of(from, *call).state = make_int(from, 7);
     extra_of(from, *call).list_items = make_list(from, ValueKind::kList, std::vector{make_bool(from, true)})->items();
+    extra_of(from, *call).dict_items =
+        make_list(from, ValueKind::kList, std::vector{make_string(from, "key"), make_int(from, 8)})->items();
+    extra_of(from, *call).kwargs =
+        make_list(from, ValueKind::kDict, std::vector{make_string(from, "k"), make_int(from, 9)});
     made = copier.copy(*make_list(from, ValueKind::kTuple, std::vector{call, make_value(from, ValueKind::kNone)}));
   }
   ASSERT_EQ(made->items().size(), 2U);
@@ -26,7 +30,8 @@ TEST(ValueCopier, CopiesOutliveTheirArena) {
   EXPECT_EQ(call.items()[0]->text(), "argument");
   EXPECT_EQ(call.extra()->state->number, 7);
   EXPECT_TRUE(call.extra()->list_items[0]->boolean());
-  EXPECT_EQ(call.extra()->kwargs, nullptr);
+  EXPECT_EQ(call.extra()->dict_items[0]->text(), "key");
+  EXPECT_EQ(find_key(*call.extra()->kwargs, "k")->number, 9);
   EXPECT_EQ(made->items()[1]->kind, ValueKind::kNone);
 }
 
@@ -38,6 +43,18 @@ TEST(ValueCopier, WhatIsSharedStaysSharedAmongAllCopies) {
   EXPECT_EQ(first->items()[0], first->items()[1]);
   EXPECT_EQ(copier.copy(*shared), first->items()[0]);
   EXPECT_NE(first->items()[0], shared);
+}
+
+TEST(ValueCopier, ACopiedCallSharesNoPartWithItsOriginal) {
+  Arena from, to;
+  Value* const call = make_call(from, make_global(from, "module", "Name"), {});
+  CallExtra& extra = extra_of(from, *call);
+  extra.state = make_int(from, 7);
+  extra.kwargs = make_list(from, ValueKind::kDict, std::vector{make_string(from, "k"), make_int(from, 9)});
+  const Value* const made = ValueCopier(to).copy(*call);
+  EXPECT_NE(made->callee(), call->callee());
+  EXPECT_NE(made->extra()->state, extra.state);
+  EXPECT_NE(made->extra()->kwargs, extra.kwargs);
 }
 
 TEST(ValueCopier, AListInsideItselfIsCopiedOnce) {

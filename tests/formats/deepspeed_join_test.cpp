@@ -131,6 +131,17 @@ TEST_F(Joined, WhatDoesNotFitIsRefused) {
   expect_refused(ErrorCode::kCorruption, FindingKind::kShapeMismatch, "a.weight");
 }
 
+TEST_F(Joined, SegmentsThatLeaveRowsAreRefused) {
+  take_ranks([](Arena& arena) {  // Each rank has 7 rows.
+    Value* const shape = make_list(arena, ValueKind::kTuple, std::array{numbers(arena, {6, 4}), make_int(arena, 5)});
+    Value* const list = dict(
+        arena,
+        {{"patterns", text_list(arena, {"head.weight"})}, {"shape", shape}, {"partition_dim", make_int(arena, 0)}});
+    return dict(arena, {{"parameter_with_sub_params", make_list(arena, ValueKind::kList, std::array{list})}});
+  });
+  expect_refused(ErrorCode::kCorruption, FindingKind::kShapeMismatch, "head.weight");
+}
+
 TEST_F(Joined, AParameterThatOneRankAloneHasIsRefused) {
   take_ranks([](Arena& arena) { return dict(arena, {}); });
   edit("mp_rank_01_model_states.pt", [](Arena& arena, Value& root) {

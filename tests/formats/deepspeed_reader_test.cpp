@@ -205,57 +205,54 @@ TEST_F(OtherForms, AParameterThatIsFrozenToo) {
   expect_refused(ErrorCode::kCorruption, FindingKind::kDuplicateName, "a.bias");
 }
 
-TEST_F(DamagedSave, ARankInTheMiddleIsMissing) {
-  take_all("stage2_tied");
-  files_.erase("bf16_zero_pp_rank_1_mp_rank_00_optim_states.pt");
-  expect_refused(ErrorCode::kNotFound, FindingKind::kMissingFile, "bf16_zero_pp_rank_1_mp_rank_00_optim_states.pt");
-}
+/// A save without one of its files, or with a file of another save.
+struct WrongFiles {
+  const char* what;
+  const char* save;
+  const char* removed;
+  const char* from;  ///< The save of the added file; null: none is added.
+  const char* file;
+  const char* as;
+  ErrorCode code;
+  FindingKind kind;
+  const char* words;
+};
 
-TEST_F(DamagedSave, TheLastRankIsMissing) {
-  take_all("stage2_tied");
-  files_.erase("bf16_zero_pp_rank_2_mp_rank_00_optim_states.pt");
-  expect_refused(ErrorCode::kNotFound, FindingKind::kMissingFile, "bf16_zero_pp_rank_2_mp_rank_00_optim_states.pt");
-}
-
-TEST_F(DamagedSave, AModelFileOfStage3IsMissing) {
-  take_all("stage3_groups");
-  files_.erase("zero_pp_rank_2_mp_rank_00_model_states.pt");
-  expect_refused(ErrorCode::kNotFound, FindingKind::kMissingFile, "zero_pp_rank_2_mp_rank_00_model_states.pt");
-}
-
-TEST_F(DamagedSave, AllOptimizerFilesAreMissing) {
-  take("stage2_tied", "mp_rank_00_model_states.pt");
-  expect_refused(ErrorCode::kNotFound, FindingKind::kMissingFile, "optimizer states");
-}
-
-TEST_F(DamagedSave, TheModelFileIsMissing) {
-  take_all("stage1");
-  files_.erase("mp_rank_00_model_states.pt");
-  expect_refused(ErrorCode::kNotFound, FindingKind::kMissingFile, "model's states");
-}
-
-TEST_F(DamagedSave, ARankTooMany) {
-  take_all("stage1");
-  take("stage1", "zero_pp_rank_1_mp_rank_00_optim_states.pt", "zero_pp_rank_2_mp_rank_00_optim_states.pt");
-  expect_refused(ErrorCode::kCorruption, FindingKind::kWorldSizeMismatch, "zero_pp_rank_2_mp_rank_00_optim_states.pt");
-}
-
-TEST_F(DamagedSave, TwoFilesOfARank) {
-  take_all("stage1");
-  take("stage1", "zero_pp_rank_1_mp_rank_00_optim_states.pt", "bf16_zero_pp_rank_1_mp_rank_00_optim_states.pt");
-  expect_refused(ErrorCode::kCorruption, FindingKind::kExtraFile, "rank 1");
-}
-
-TEST_F(DamagedSave, AFileOfASaveOfOtherRanks) {
-  take_all("stage2_robin");
-  take("stage2_tied", "bf16_zero_pp_rank_1_mp_rank_00_optim_states.pt");
-  expect_refused(ErrorCode::kCorruption, FindingKind::kWorldSizeMismatch, "bf16_zero_pp_rank_1");
-}
-
-TEST_F(DamagedSave, AFileOfAnotherStage) {
-  take_all("stage1");
-  take("stage3", "zero_pp_rank_1_mp_rank_00_optim_states.pt");
-  expect_refused(ErrorCode::kCorruption, FindingKind::kMixedSave, "zero_pp_rank_1");
+TEST_F(DamagedSave, FilesThatAreNotOneSaveAreNamed) {
+  constexpr auto kAbsent = ErrorCode::kNotFound, kBad = ErrorCode::kCorruption;
+  constexpr auto kMissing = FindingKind::kMissingFile;
+  const char* const second = "zero_pp_rank_1_mp_rank_00_optim_states.pt";
+  const char* const model = "mp_rank_00_model_states.pt";
+  const WrongFiles table[] = {
+      {"a rank in the middle is missing", "stage2_tied", "bf16_zero_pp_rank_1_mp_rank_00_optim_states.pt", nullptr, "",
+       "", kAbsent, kMissing, "bf16_zero_pp_rank_1_mp_rank_00_optim_states.pt"},
+      {"the last rank is missing", "stage2_tied", "bf16_zero_pp_rank_2_mp_rank_00_optim_states.pt", nullptr, "", "",
+       kAbsent, kMissing, "bf16_zero_pp_rank_2_mp_rank_00_optim_states.pt"},
+      {"a model file of stage 3 is missing", "stage3_groups", "zero_pp_rank_2_mp_rank_00_model_states.pt", nullptr, "",
+       "", kAbsent, kMissing, "zero_pp_rank_2_mp_rank_00_model_states.pt"},
+      {"the model file is missing", "stage1", model, nullptr, "", "", kAbsent, kMissing, "model's states"},
+      {"a rank too many", "stage1", "", "stage1", second, "zero_pp_rank_2_mp_rank_00_optim_states.pt", kBad,
+       FindingKind::kWorldSizeMismatch, "zero_pp_rank_2_mp_rank_00_optim_states.pt"},
+      {"two files of a rank", "stage1", "", "stage1", second, "bf16_zero_pp_rank_1_mp_rank_00_optim_states.pt", kBad,
+       FindingKind::kExtraFile, "rank 1"},
+      {"a file of a save of other ranks", "stage2_robin", "", "stage2_tied",
+       "bf16_zero_pp_rank_1_mp_rank_00_optim_states.pt", "", kBad, FindingKind::kWorldSizeMismatch,
+       "bf16_zero_pp_rank_1"},
+      {"a file of another stage", "stage1", "", "stage3", second, "", kBad, FindingKind::kMixedSave, "zero_pp_rank_1"},
+      {"optimizer files of a model-parallel rank are missing", "stage1", "", "stage1", model,
+       "mp_rank_01_model_states.pt", kAbsent, kMissing, "optimizer states"},
+  };
+  for (const WrongFiles& each : table) {
+    SCOPED_TRACE(each.what);
+    files_.clear();
+    take_all(each.save);
+    files_.erase(each.removed);
+    if (each.from != nullptr) take(each.from, each.file, each.as);
+    expect_refused(each.code, each.kind, each.words);
+  }
+  files_.clear();
+  take("stage2_tied", model);
+  expect_refused(kAbsent, kMissing, "optimizer states");
 }
 
 TEST_F(DamagedSave, ABufferOfAnotherLength) {
@@ -279,12 +276,6 @@ TEST_F(DamagedSave, ModelParallelFilesWithoutRulesAreRefused) {
   const Error found = error();
   EXPECT_EQ(found.code(), ErrorCode::kUnsupported);
   EXPECT_THAT(std::string(found.what()), HasSubstr("several model-parallel ranks"));
-}
-
-TEST_F(DamagedSave, OptimizerFilesOfAModelParallelRankAreMissing) {
-  take_all("stage1");
-  take("stage1", "mp_rank_00_model_states.pt", "mp_rank_01_model_states.pt");
-  expect_refused(ErrorCode::kNotFound, FindingKind::kMissingFile, "optimizer states");
 }
 
 TEST_F(DamagedSave, KindsThatAreNotJoinedAreNamed) {

@@ -184,6 +184,14 @@ TEST(Header, AZeroBeforeLargeDimensionsCounts) {
   EXPECT_EQ(open_content(safetensors_file(shape))->catalog().tensors.size(), 1U);
 }
 
+TEST(Header, TensorsAfterOneAnotherAreOnOneLevel) {
+  std::string header;
+  for (int i = 0; i < 200; ++i) {
+    header += (i == 0 ? "{\"t" : ",\"t") + std::to_string(i) + R"(":{"dtype":"U8","data_offsets":[0,0],"shape":[0]})";
+  }
+  EXPECT_EQ(open_content(safetensors_file(header + "}"))->catalog().tensors.size(), 200U);
+}
+
 TEST(Header, ANameTwiceIsNamedThoughTheBytesAreTheSame) {
   const std::string entry = "\"a\":{" + kGood + "}";
   const Error error = test::error_of([&] { open_content(safetensors_file("{" + entry + "," + entry + "}", "1234")); });

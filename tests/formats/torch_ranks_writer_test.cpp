@@ -5,6 +5,7 @@
 
 #include "formats/parts/pickle/pickle.h"
 #include "formats/registry.h"
+#include "formats/torch_ranks/dtensor_reader.h"
 #include "formats/torch_ranks/sharded_value_maker.h"
 #include "formats/torch_ranks/sharded_values.h"
 #include "libshard/catalog/layouts/layout.h"
@@ -20,7 +21,6 @@ namespace {
 using test::expect_error;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using torch_ranks::as_dtensor;
 using torch_ranks::as_sharded_tensor;
 using torch_ranks::DTensorValue;
 using torch_ranks::GroupNames;
@@ -82,7 +82,7 @@ class TorchRanksWriter : public ::testing::Test {
       for (std::size_t i = 0; i < bytes.size(); i += 4) numbers.push_back(bytes[i]);
       return numbers;
     };
-    return *as_dtensor(arena_, value(file, key), integers);
+    return *torch_ranks::DTensorReader(arena_, integers).read(value(file, key));
   }
   static std::vector<std::string> texts(const std::vector<ShardBox>& boxes) {
     std::vector<std::string> all;

@@ -16,6 +16,7 @@
 #include "apps/shardctl/session/session.h"
 #include "libshard/core/nearest.h"
 #include "libshard/core/parse_number.h"
+#include "libshard/io/small_text.h"
 #include "libshard/io/url_path.h"
 #include "libshard/map/documents/builtin_maps.h"
 #include "libshard/stores/url_store.h"
@@ -71,9 +72,7 @@ void apply_environment(CLI::App& app, const Session& session) {
 void apply_configuration(CLI::App& app, const Session& session, const Verb* verb) {
   const std::string& path = session.common.config;
   if (path.empty()) return;
-  const auto file = session.fs.open(path);
-  const std::vector<std::byte> bytes = read_whole(*file, 1 << 20);
-  std::istringstream text(std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
+  std::istringstream text(whole_text(*session.fs.open(path), 1 << 20));
   const auto settings = settable(app);
   const bool fixed = layout_given(settings);
   const auto known = all_long_names();

@@ -175,32 +175,70 @@ std::string advice_on_store(const Suggestion& suggestion) {
   }
 }
 
-/// The advice as an imperative.
-std::string advice(const Suggestion& suggestion, const Command& command) {
-  const std::string& argument = suggestion.argument;
-  const auto or_word = [&](const char* word) { return argument.empty() ? std::string(word) : argument; };
-  switch (suggestion.remedy) {
+/// Advice that is the same for every request; empty for other remedies.
+std::string_view fixed_advice(Remedy remedy) {
+  switch (remedy) {
     case Remedy::kAddPrefix:
       return "give it a name with --add-prefix NAME";
-    case Remedy::kCast:
-      return fmt::format("convert it with --cast {}",
-                         shell_quoted((argument.empty() ? "GLOB" : glob_of_name(argument)) + "=DTYPE"));
-    case Remedy::kExclude:
-      return fmt::format("add {} to leave it out", exclude_option(argument));
     case Remedy::kRename:
       return "rename it with --rename 'REGEX=NAME'";
     case Remedy::kDropObjects:
       return "add --objects drop to leave them out";
     case Remedy::kOpaqueGlobals:
       return "add --unknown-globals opaque to read everything else";
+    case Remedy::kStateRanks:
+      return "add --ranks-expected N";
+    case Remedy::kNameFolder:
+      return "pass a folder to -o";
+    case Remedy::kReplaceDestination:
+      return "add --force to replace it";
+    case Remedy::kMoreMemory:
+      return "raise --max-memory";
+    case Remedy::kNameLike:
+      return "pass another checkpoint of the same job: --like CKPT";
+    case Remedy::kNameReference:
+      return "pass the folder with the model's config.json: --hf-ref DIR";
+    case Remedy::kMatchNames:
+      return "list the names with 'shardctl inspect'; --map and --rename change them";
+    case Remedy::kDequantize:
+      return "add --dequantize";
+    case Remedy::kOneAdapter:
+      return "write one of them to a folder: shardctl export SRC -o DIR --exclude '**.OTHER**'";
+    default:
+      return {};
+  }
+}
+
+/// The advice as an imperative.
+std::string advice(const Suggestion& suggestion, const Command& command) {
+  const std::string& argument = suggestion.argument;
+  const auto or_word = [&](const char* word) { return argument.empty() ? std::string(word) : argument; };
+  switch (suggestion.remedy) {
+    case Remedy::kAddPrefix:
+    case Remedy::kRename:
+    case Remedy::kDropObjects:
+    case Remedy::kOpaqueGlobals:
+    case Remedy::kStateRanks:
+    case Remedy::kNameFolder:
+    case Remedy::kReplaceDestination:
+    case Remedy::kMoreMemory:
+    case Remedy::kNameLike:
+    case Remedy::kNameReference:
+    case Remedy::kMatchNames:
+    case Remedy::kDequantize:
+    case Remedy::kOneAdapter:
+      return std::string(fixed_advice(suggestion.remedy));
+    case Remedy::kCast:
+      return fmt::format("convert it with --cast {}",
+                         shell_quoted((argument.empty() ? "GLOB" : glob_of_name(argument)) + "=DTYPE"));
+    case Remedy::kExclude:
+      return fmt::format("add {} to leave it out", exclude_option(argument));
     case Remedy::kReadAs:
       return "add --from " + or_word("FORMAT");
     case Remedy::kWriteAs:
       return "add --to " + or_word("FORMAT");
     case Remedy::kStateLayout:
       return state_layout(command);
-    case Remedy::kStateRanks:
-      return "add --ranks-expected N";
     case Remedy::kCutTensors:
     case Remedy::kOneBoxPerRank:
     case Remedy::kUseMesh:
@@ -208,12 +246,6 @@ std::string advice(const Suggestion& suggestion, const Command& command) {
       return advice_on_layout(suggestion.remedy);
     case Remedy::kHoldAs:
       return "add --as " + or_word("KIND");
-    case Remedy::kNameFolder:
-      return "pass a folder to -o";
-    case Remedy::kReplaceDestination:
-      return "add --force to replace it";
-    case Remedy::kMoreMemory:
-      return "raise --max-memory";
     case Remedy::kUseBackend:
       return "add --backend " + or_word("NAME");
     case Remedy::kIgnoreLauncher:
@@ -221,18 +253,8 @@ std::string advice(const Suggestion& suggestion, const Command& command) {
     case Remedy::kNameRendezvous:
     case Remedy::kNameRank:
       return advice_on_launch(suggestion, command);
-    case Remedy::kNameLike:
-      return "pass another checkpoint of the same job: --like CKPT";
-    case Remedy::kNameReference:
-      return "pass the folder with the model's config.json: --hf-ref DIR";
     case Remedy::kStateVariable:
       return fmt::format("set it: --set {}=VALUE", or_word("NAME"));
-    case Remedy::kMatchNames:
-      return "list the names with 'shardctl inspect'; --map and --rename change them";
-    case Remedy::kDequantize:
-      return "add --dequantize";
-    case Remedy::kOneAdapter:
-      return "write one of them to a folder: shardctl export SRC -o DIR --exclude '**.OTHER**'";
     case Remedy::kNameRegion:
     case Remedy::kNameEndpoint:
     case Remedy::kAnonymous:

@@ -37,24 +37,12 @@ void write_chunk(JsonWriter& json, const Catalog& catalog, const Chunk& chunk) {
   json.begin_object();
   json.key("offsets"), json.numbers(chunk.offsets);
   json.key("sizes"), json.numbers(chunk.sizes);
-  json.key("rank");
-  if (stored.rank >= 0) {
-    json.number(stored.rank);
-  } else {
-    json.null();
-  }
+  json.key("rank"), stored.rank >= 0 ? json.number(stored.rank) : json.null();
   json.key("file"), json.string(catalog.files[catalog.storages[stored.storage].file].path);
   const ChunkPlace place = place_of(catalog, chunk);
-  json.key("byte_offset");
-  if (place.known) {
-    json.number(place.offset_bytes);
-    json.key("byte_length"), json.number(place.span_bytes);
-    json.key("strides"), json.numbers(chunk.strides);
-  } else {
-    json.null();
-    json.key("byte_length"), json.null();
-    json.key("strides"), json.null();
-  }
+  json.key("byte_offset"), place.known ? json.number(place.offset_bytes) : json.null();
+  json.key("byte_length"), place.known ? json.number(place.span_bytes) : json.null();
+  json.key("strides"), place.known ? json.numbers(chunk.strides) : json.null();
   json.end_object();
 }
 
@@ -96,12 +84,8 @@ void write_tensor(JsonWriter& json, const Catalog& catalog, const SelectedTensor
   json.key("shape"), json.numbers(tensor.shape);
   json.key("bytes"), json.number(packed_bytes(element_count(tensor.shape), selected.dtype));
   write_placements(json, catalog, tensor, context);
-  json.key("alias_of");
-  if (const auto first = context.aliases.first_of(selected)) {
-    json.string(*first);
-  } else {
-    json.null();
-  }
+  const auto first = context.aliases.first_of(selected);
+  json.key("alias_of"), first ? json.string(*first) : json.null();
   if (tensor.rank >= 0) json.key("rank"), json.number(tensor.rank);
   json.key("chunks"), json.begin_array();
   for (const Chunk& chunk : catalog.chunks_of(tensor)) {
@@ -131,12 +115,7 @@ void write_head(JsonWriter& json, const OpenSource& source, const Selection& sel
   json.key("source"), json.string(source.label);
   json.key("format"), json.string(catalog.format);
   json.key("format_version"), json.string_or_null(catalog.format_version);
-  json.key("world_size");
-  if (catalog.world_size) {
-    json.number(*catalog.world_size);
-  } else {
-    json.null();
-  }
+  json.key("world_size"), catalog.world_size ? json.number(*catalog.world_size) : json.null();
   json.line(1);
   json.key("tensor_count"), json.number(selection.tensors.size());
   json.key("object_count"), json.number(selection.objects.size());

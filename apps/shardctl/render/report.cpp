@@ -59,12 +59,7 @@ void print_json(const Session& session, const Error& error, const std::string& h
   json.key("message"), json.string(error.what());
   json.key("file"), json.string_or_null(error.file());
   json.key("tensor"), json.string_or_null(error.tensor());
-  json.key("rank");
-  if (error.rank()) {
-    json.number(*error.rank());
-  } else {
-    json.null();
-  }
+  json.key("rank"), error.rank() ? json.number(*error.rank()) : json.null();
   json.key("expected"), json.string_or_null(error.expected());
   json.key("found"), json.string_or_null(error.found());
   json.key("hint"), json.string_or_null(hint);

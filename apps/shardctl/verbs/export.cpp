@@ -196,7 +196,7 @@ ModelPart Export::find_part(const Catalog& catalog) {
 
 void Export::say_what_is_taken() const {
   if (!is_rank_zero(session_)) return;
-  if (const std::vector<std::string>& code = export_.carried().listed.code; !code.empty()) {
+  if (const std::vector<std::string>& code = export_.listed_files().code; !code.empty()) {
     note(session_, fmt::format("export: copied code: {}", first_names(code)));
   }
   const ExportReport& report = export_.report();
@@ -224,9 +224,8 @@ std::vector<std::string> Export::warnings_of(const Catalog& catalog, const Model
                                    plural(each.tensors, "tensor"), part.container,
                                    repeat_command(session_.command.arguments, "--include " + shell_quoted(glob))));
   }
-  const std::string& reference = export_.report().reference;
-  add(warnings_of_files(export_.carried().listed, reference));
-  add(warnings_of_others(left_behind(source_store(session_), export_.source(), catalog, export_.carried(), reference)));
+  add(warnings_of_files(export_.listed_files(), export_.report().reference));
+  add(warnings_of_others(export_.left_behind(catalog)));
   return warnings;
 }
 

@@ -67,22 +67,27 @@ void JsonCursor::expect(char wanted) {
   ++at_;
 }
 
-void JsonCursor::enter_object() {
-  expect('{');
+void JsonCursor::enter(char bracket) {
+  expect(bracket);
   if (++depth_ > kMaxDepth) fail(fmt::format("more than {} levels deep", kMaxDepth));
 }
 
-/// The key may have escapes and is not decoded; `has_escapes_` tells. The flag survives the colon, since callers look
-/// at it after this call.
-bool JsonCursor::next_key(std::string_view& key, bool& is_first) {
+bool JsonCursor::next(char bracket, bool& is_first) {
   skip_space();
-  if (*at_ == '}') {
+  if (*at_ == bracket) {
     ++at_;
     --depth_;
     return false;
   }
   if (!is_first) expect(',');
   is_first = false;
+  return true;
+}
+
+/// The key may have escapes and is not decoded; `has_escapes_` tells. The flag survives the colon, since callers look
+/// at it after this call.
+bool JsonCursor::next_key(std::string_view& key, bool& is_first) {
+  if (!next('}', is_first)) return false;
   key = string();
   const bool key_has_escapes = has_escapes_;
   expect(':');
@@ -99,23 +104,6 @@ bool JsonCursor::next_name(std::string_view& name, std::string& decoded, bool& i
 bool JsonCursor::at_array() {
   skip_space();
   return *at_ == '[';
-}
-
-void JsonCursor::enter_array() {
-  expect('[');
-  if (++depth_ > kMaxDepth) fail(fmt::format("more than {} levels deep", kMaxDepth));
-}
-
-bool JsonCursor::next_element(bool& is_first) {
-  skip_space();
-  if (*at_ == ']') {
-    ++at_;
-    --depth_;
-    return false;
-  }
-  if (!is_first) expect(',');
-  is_first = false;
-  return true;
 }
 
 std::string_view JsonCursor::string() {

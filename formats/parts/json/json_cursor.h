@@ -28,7 +28,7 @@ class JsonCursor {
   void take_python_numbers() { takes_python_numbers_ = true; }
 
   /// Enters an object: consumes `{`. Then call next_key() until it returns false.
-  void enter_object();
+  void enter_object() { enter('{'); }
   /// Moves to the next member's value. The caller sets `is_first` before the first call; this function clears it.
   /// \returns false at the object's end.
   bool next_key(std::string_view& key, bool& is_first);
@@ -36,8 +36,9 @@ class JsonCursor {
   /// of the text.
   bool next_name(std::string_view& name, std::string& decoded, bool& is_first);
   bool at_array();  ///< Whether the next value is an array.
-  void enter_array();
-  bool next_element(bool& is_first);
+  void enter_array() { enter('['); }
+  /// Moves to the next element, as next_key does to the next member.
+  bool next_element(bool& is_first) { return next(']', is_first); }
 
   /// A string as spelled between its quotes. Call `decode` if has_escapes().
   std::string_view string();
@@ -61,6 +62,9 @@ class JsonCursor {
     while (*at_ == ' ' || *at_ == '\n' || *at_ == '\t' || *at_ == '\r') ++at_;
   }
   void expect(char wanted);
+  void enter(char bracket);
+  /// Moves past the comma before the next item, or past the closing `bracket`. \returns false in the second case.
+  bool next(char bracket, bool& is_first);
   bool take_word(std::string_view word);
   void skip_number();
   void read_escape(const char*& at, const char* end, std::string& out) const;

@@ -10,6 +10,7 @@
 #include "formats/parts/json/json_cursor.h"
 #include "libshard/core/error.h"
 #include "libshard/io/paths.h"
+#include "libshard/io/small_text.h"
 
 namespace shard {
 
@@ -196,8 +197,7 @@ class PlainConfig {
 QuantizationFacts facts_of(const SourceStore& store, const std::string& folder, std::string_view name) try {
   const std::string path = join_path(folder, std::string(name));
   if (store.status(path).kind != FileKind::kFile) return {};
-  const std::vector<std::byte> bytes = read_whole(*store.open_below(folder, std::string(name)), kMaxBytes);
-  const std::string text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  const std::string text = whole_text(*store.open_below(folder, std::string(name)), kMaxBytes);
   QuantizationFacts facts = Walk(text, path).run(name != kConfig);
   facts.is_quantized = facts.is_quantized || name != kConfig;
   return facts;

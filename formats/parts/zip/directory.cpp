@@ -14,15 +14,15 @@ constexpr std::uint16_t kKnownFlags = 0x0006 | kDescriptorFlag | kUtf8Flag;
 constexpr std::uint16_t kEncryptionFlags = 0x0001 | 0x0040 | 0x2000;
 constexpr std::int64_t kDeflateRatio = 1032;  // The best ratio that deflate can reach.
 
-// The content of extra field `id`, or an empty span. `leaves_header` is set if a field before it extends past the
+// The content of zip64's extra field, or an empty span. `leaves_header` is set if a field before it extends past the
 // header.
-std::span<const std::byte> find_extra(std::span<const std::byte> extra, std::uint16_t id, bool& leaves_header) {
+std::span<const std::byte> zip64_extra(std::span<const std::byte> extra, bool& leaves_header) {
   // Extra fields in a row, each: id (2 bytes), length of the content (2), content.
   while (extra.size() >= 4) {
     const std::size_t bytes = load<std::uint16_t>(extra, 2);
     leaves_header = bytes > extra.size() - 4;
     if (leaves_header) return {};
-    if (load<std::uint16_t>(extra, 0) == id) return extra.subspan(4, bytes);
+    if (load<std::uint16_t>(extra, 0) == kZip64Extra) return extra.subspan(4, bytes);
     extra = extra.subspan(4 + bytes);
   }
   return {};
@@ -95,7 +95,7 @@ std::optional<std::int64_t> Zip64::find(std::uint32_t field) {
 }
 
 std::optional<std::uint64_t> Zip64::take() {
-  if (!found_) rest_ = find_extra(extra_, kZip64Extra, leaves_header_);
+  if (!found_) rest_ = zip64_extra(extra_, leaves_header_);
   found_ = true;
   if (rest_.size() < 8) return std::nullopt;
   const std::uint64_t number = load<std::uint64_t>(rest_, 0);
