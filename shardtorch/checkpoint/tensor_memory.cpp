@@ -8,7 +8,6 @@
 #include <set>
 #include <utility>
 
-#include "shardtorch/sharded_tensor/transfer.h"
 #include "shardtorch/sharded_tensor/views.h"
 
 namespace shard::checkpoint {
@@ -53,23 +52,17 @@ class TensorMemory::Stage {
 
   std::byte* data() const { return static_cast<std::byte*>(buffer_.mutable_data_ptr()); }
   void load(const at::Tensor& tensor, std::int64_t first, std::int64_t count) const {
-    for_each_pair(tensor, first, count, [](at::Tensor view, at::Tensor part) { part.copy_(view); });
+    for_each_pair(tensor, first, count, elements(tensor.scalar_type(), count),
+                  [](const at::Tensor& view, const at::Tensor& part) { part.copy_(view); });
   }
   void store(const at::Tensor& tensor, std::int64_t first, std::int64_t count) const {
-    for_each_pair(tensor, first, count, [](at::Tensor view, at::Tensor part) { view.copy_(part); });
+    for_each_pair(tensor, first, count, elements(tensor.scalar_type(), count),
+                  [](const at::Tensor& view, const at::Tensor& part) { view.copy_(part); });
   }
 
  private:
-  /// Calls with each view of the tensor and the part of the buffer with its packed elements.
-  template <class Each>
-  void for_each_pair(const at::Tensor& tensor, std::int64_t first, std::int64_t count, const Each& each) const {
-    const std::int64_t width = static_cast<std::int64_t>(tensor.element_size());
-    const at::Tensor elements = buffer_.narrow(0, 0, count * width).view(tensor.scalar_type());
-    std::int64_t done = 0;
-    for_each_view(tensor, first, count, [&](const at::Tensor& view) {
-      each(view, elements.narrow(0, done, view.numel()).view(view.sizes()));
-      done += view.numel();
-    });
+  at::Tensor elements(at::ScalarType dtype, std::int64_t count) const {
+    return buffer_.narrow(0, 0, count * static_cast<std::int64_t>(c10::elementSize(dtype))).view(dtype);
   }
 
   const TensorMemory& memory_;
@@ -81,7 +74,7 @@ std::int64_t TensorMemory::add(const at::Tensor& tensor) {
   if (tensor.numel() == 0) return begin;
   size_ += static_cast<std::int64_t>(tensor.nbytes());
   is_pinned_ = is_pinned_ || tensor.is_cuda();
-  std::byte* const packed = is_packed_on_host(tensor) ? static_cast<std::byte*>(tensor.data_ptr()) : nullptr;
+  std::byte* const packed = tensor.is_cpu() && is_packed(tensor) ? static_cast<std::byte*>(tensor.data_ptr()) : nullptr;
   regions_.push_back({begin, size_, packed, as_raw(tensor.detach())});
   return begin;
 }

@@ -46,6 +46,7 @@ using torch::optim::AdamOptions;
 using torch::optim::AdamParamState;
 using torch::optim::AdamWOptions;
 using torch::optim::AdamWParamState;
+using torch::optim::Optimizer;
 using torch::optim::OptimizerOptions;
 using torch::optim::SGDOptions;
 using torch::optim::SGDParamState;
@@ -71,9 +72,11 @@ std::unique_ptr<State> zero_adam(const Options& options, const at::Tensor& param
   return state;
 }
 
+GenericDict make_dict() { return GenericDict(c10::StringType::get(), c10::AnyType::get()); }
+
 template <class Options>
 GenericDict adam_dict(const Options& options, bool is_decoupled) {
-  GenericDict dict(c10::StringType::get(), c10::AnyType::get());
+  GenericDict dict = make_dict();
   dict.insert("lr", options.lr());
   dict.insert("betas", c10::ivalue::Tuple::create({std::get<0>(options.betas()), std::get<1>(options.betas())}));
   dict.insert("eps", options.eps());
@@ -89,7 +92,7 @@ GenericDict adam_dict(const Options& options, bool is_decoupled) {
 }
 
 GenericDict sgd_dict(const SGDOptions& options) {
-  GenericDict dict(c10::StringType::get(), c10::AnyType::get());
+  GenericDict dict = make_dict();
   dict.insert("lr", options.lr());
   dict.insert("momentum", options.momentum());
   dict.insert("dampening", options.dampening());
@@ -211,11 +214,6 @@ GenericDict dict_of_options(const OptimizerOptions& options) { return visit_opti
 std::unique_ptr<OptimizerOptions> options_of(const OptimizerOptions& options, const GenericDict& dict) {
   return visit_options(options, Changed{dict});
 }
-
-using c10::impl::GenericDict;
-using torch::optim::Optimizer;
-
-GenericDict make_dict() { return GenericDict(c10::StringType::get(), c10::AnyType::get()); }
 
 /// The states of one parameter, one for each of its local tensors.
 struct ParameterState {

@@ -9,6 +9,7 @@
 
 #include "shardtorch/c10d/c10d_group.h"
 #include "shardtorch/errors.h"
+#include "shardtorch/sharded_tensor/views.h"
 #include "shardtorch/sharded_tensor/wire.h"
 
 namespace shard {
@@ -134,8 +135,7 @@ void check_count(const Tensors& tensors, const ProcessGroup& group) {
 }  // namespace
 
 bool travels_as_it_lies(const ProcessGroup& group, const at::Tensor& tensor, at::ScalarType travel_as) {
-  return tensor.scalar_type() == travel_as && tensor.device() == group.preferred_device() && tensor.is_contiguous() &&
-         !tensor.is_conj() && !tensor.is_neg();
+  return tensor.scalar_type() == travel_as && tensor.device() == group.preferred_device() && is_packed(tensor);
 }
 
 at::Tensor bytes_of(const at::Tensor& tensor) {

@@ -120,7 +120,8 @@ void ShardedTensor::gather(int dst, const std::optional<at::Tensor>& out, const 
 at::Tensor ShardedTensor::gather_to(int dst) const {
   std::optional<at::Tensor> out;
   gather_into(*this, dst, dtype(), [&] {
-    if (process_group()->rank() == dst) out = at::empty(sizes(), at::TensorOptions(dtype()).device(device()));
+    const ProcessGroup& group = *process_group();
+    if (group.rank() == dst) out = empty_for(group, sizes(), at::TensorOptions(dtype()).device(device()));
     return out;
   });
   return out.value_or(at::Tensor());
@@ -134,7 +135,7 @@ at::Tensor full_tensor(const ShardedTensor& tensor, const std::vector<std::strin
   facts.insert(facts.end(), more.begin(), more.end());
   at::Tensor whole;
   const auto plan = [&] {
-    whole = at::empty(tensor.sizes(), at::TensorOptions(tensor.dtype()).device(tensor.device()));
+    whole = empty_for(*group, tensor.sizes(), at::TensorOptions(tensor.dtype()).device(tensor.device()));
     return plan_all_gather(impl, whole);
   };
   transfer(*group, plan, facts);

@@ -1,7 +1,6 @@
 #include "shardtorch/sharded_tensor/host_link.h"
 
 #include <ATen/ATen.h>
-#include <c10/core/CPUAllocator.h>
 
 #include <algorithm>
 #include <array>
@@ -43,22 +42,6 @@ bool all_true(Group& group, bool own) {
 }
 
 }  // namespace
-
-void SpareMemory::offer(at::Tensor tensor) {
-  kept_ = {};
-  if (!tensor.defined() || !tensor.is_cpu() || !tensor.has_storage() || tensor.use_count() != 1) return;
-  c10::Storage storage = tensor.storage();
-  tensor.reset();
-  const bool is_alone = storage.use_count() == 1 && storage.allocator() == c10::GetCPUAllocator();
-  if (is_alone && storage.nbytes() <= kMostBytes) kept_ = std::move(storage);
-}
-
-at::Tensor SpareMemory::take(at::IntArrayRef sizes, const at::TensorOptions& options) {
-  c10::Storage storage = std::exchange(kept_, {});
-  const auto bytes = static_cast<std::size_t>(c10::multiply_integers(sizes)) * options.dtype().itemsize();
-  if (!storage || !options.device().is_cpu() || storage.nbytes() != bytes) return at::empty(sizes, options);
-  return at::empty({0}, options).set_(std::move(storage), 0, sizes);
-}
 
 HostLink::HostLink(int ranks)
     : header_bytes_(header_bytes(ranks)),
@@ -145,10 +128,8 @@ void HostMove::Stream::next(const at::Tensor& slot, const Each& each) {
   while (position < slot.numel() && index_ < tensors_.size()) {
     const at::Tensor& tensor = tensors_[index_];
     const std::int64_t count = std::min(slot.numel() - position, tensor.numel() - done_);
-    for_each_view(tensor, done_, count, [&](const at::Tensor& view) {
-      each(view, slot.narrow(0, position, view.numel()).view(view.sizes()));
-      position += view.numel();
-    });
+    for_each_pair(tensor, done_, count, slot.narrow(0, position, count), each);
+    position += count;
     done_ += count;
     if (done_ == tensor.numel()) ++index_, done_ = 0;
   }

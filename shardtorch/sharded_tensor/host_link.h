@@ -12,7 +12,6 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <c10/core/Storage.h>
 
 #include <array>
 #include <cstddef>
@@ -24,27 +23,12 @@
 
 #include "libshard/ranks/group.h"
 #include "shardtorch/sharded_tensor/shared_memory.h"
+#include "shardtorch/sharded_tensor/spare_memory.h"
 
 namespace shard {
 
-/// Keeps one storage of at most kMostBytes for reuse. Threads: one at a time.
-class SpareMemory {
- public:
-  static constexpr std::size_t kMostBytes = 64 << 20;
-
-  /// Keeps the tensor's storage instead of the previous one, if the tensor is its only user and LibTorch's CPU
-  /// allocator created it.
-  void offer(at::Tensor tensor);
-  /// A tensor as from `at::empty`. It uses the kept storage if that has the right number of bytes. Afterwards no
-  /// storage is kept.
-  at::Tensor take(at::IntArrayRef sizes, const at::TensorOptions& options);
-
- private:
-  c10::Storage kept_;
-};
-
 /// The segments of all members of a group. Each rank uses, until the group is destroyed, the memory of the largest two
-/// rounds that it sent, and a spare shard.
+/// rounds that it sent, and that of one released tensor (spare_memory.h).
 class HostLink {
  public:
   static constexpr std::size_t kHalfBytes = 16 << 20;

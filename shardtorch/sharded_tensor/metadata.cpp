@@ -175,10 +175,8 @@ std::optional<at::MemoryFormat> memory_format_of(std::int64_t number) {
 }
 
 std::ostream& operator<<(std::ostream& out, const ShardedTensorMetadata& metadata) {
-  out << "ShardedTensorMetadata(shards_metadata=[";
-  const char* separator = "";
-  for (const ShardMetadata& shard : metadata.shards_metadata) out << std::exchange(separator, ", ") << shard;
-  return out << "], size=" << to_string(metadata.size) << ", tensor_properties=" << metadata.tensor_properties << ")";
+  return out << "ShardedTensorMetadata(shards_metadata=[" << c10::Join(", ", metadata.shards_metadata)
+             << "], size=" << to_string(metadata.size) << ", tensor_properties=" << metadata.tensor_properties << ")";
 }
 
 std::string serialize(const ShardedTensorMetadata& metadata) {

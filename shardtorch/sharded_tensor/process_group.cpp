@@ -23,14 +23,7 @@ std::vector<int> all_ranks(int size) {
   return ranks;
 }
 
-std::string joined(const std::vector<int>& ranks) {
-  std::string text;
-  for (const int rank : ranks) {
-    if (!text.empty()) text += ',';
-    text += std::to_string(rank);
-  }
-  return text;
-}
+std::string joined(const std::vector<int>& ranks) { return c10::Join(",", ranks); }
 
 /// A world that is a default, and the names that its groups have had. All members count in the same way, so that they
 /// agree on names.

@@ -48,12 +48,12 @@ std::vector<ShardMetadata> shards_of(const ShardingSpec& spec, const ShardedTens
 
 /// The part of a shard's tensor that contains `box` of the whole tensor.
 at::Tensor view_of(const at::Tensor& tensor, const ShardMetadata& shard, const Box& box) {
-  at::Tensor view = tensor;
-  for (int d = 0; d < box.dims; ++d) {
-    const auto i = static_cast<std::size_t>(d);
-    view = view.narrow(d, box.offset[i] - shard.shard_offsets[i], box.size[i]);
+  Sizes offsets, sizes;
+  for (std::size_t d = 0; d < shard.shard_offsets.size(); ++d) {
+    offsets.push_back(box.offset[d] - shard.shard_offsets[d]);
+    sizes.push_back(box.size[d]);
   }
-  return view;
+  return narrow_tensor_by_index(tensor, offsets, sizes);
 }
 
 /// For each member, the part of this rank's `tensor` that is also in the member's shard.
@@ -91,9 +91,7 @@ at::Tensor plan_exchange(Transfer& plan, const ProcessGroup& group, const NewCut
   const auto rank = static_cast<std::size_t>(group.rank());
   const ShardMetadata &before = cuts.before[rank], &after = cuts.after[rank];
   const auto options = at::TensorOptions(plan.travel_as).device(after.placement->device());
-  HostLink* const link = group.host_link();
-  const at::Tensor fresh =
-      link != nullptr ? link->spare_memory().take(after.shard_sizes, options) : at::empty(after.shard_sizes, options);
+  const at::Tensor fresh = empty_for(group, after.shard_sizes, options);
   plan.to = cut(tensors.front(), before, cuts.after);
   plan.from = cut(fresh, after, cuts.before);
   return fresh;

@@ -172,7 +172,7 @@ class ShardedTensor : public ShardedTensorBase {
   void gather(int dst = 0, const std::optional<at::Tensor>& out = std::nullopt) const { gather(dst, out, {}); }
 
   /// Gathers into a new tensor: the whole one, in its dtype, on device(), on group rank `dst`, and an undefined one on
-  /// all others. A collective, as gather.
+  /// all others. A collective, as gather. Between ranks on one host, the tensor may use the memory of a released one.
   at::Tensor gather_to(int dst) const;
 
   /// The whole tensor, new, on every rank: in its dtype, on device(), without gradients. A collective.

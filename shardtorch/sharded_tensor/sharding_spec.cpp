@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <optional>
-#include <sstream>
 #include <utility>
 
 #include "libshard/catalog/layouts/piece.h"
@@ -16,17 +15,6 @@
 namespace shard {
 
 namespace {
-
-/// "[a, b]".
-template <class Range>
-std::string listed(const Range& items) {
-  std::ostringstream out;
-  out << "[";
-  const char* separator = "";
-  for (const auto& item : items) out << std::exchange(separator, ", ") << item;
-  out << "]";
-  return out.str();
-}
 
 /// The only dimension with offsets other than 0; nothing if there is none, or more than one.
 std::optional<std::size_t> only_cut_dim(const std::vector<ShardMetadata>& shards) {
@@ -100,7 +88,7 @@ ShardedTensorMetadata ChunkShardingSpec::build_metadata(at::IntArrayRef size,
 }
 
 std::string ChunkShardingSpec::str() const {
-  return c10::str("ChunkShardingSpec(dim=", dim_, ", placements=", listed(placements_), ")");
+  return c10::str("ChunkShardingSpec(dim=", dim_, ", placements=[", c10::Join(", ", placements_), "])");
 }
 
 EnumerableShardingSpec::EnumerableShardingSpec(std::vector<ShardMetadata> shards) : shards_(std::move(shards)) {
@@ -114,7 +102,9 @@ ShardedTensorMetadata EnumerableShardingSpec::build_metadata(at::IntArrayRef siz
   return {.shards_metadata = shards_, .size = size.vec(), .tensor_properties = properties};
 }
 
-std::string EnumerableShardingSpec::str() const { return "EnumerableShardingSpec(shards=" + listed(shards_) + ")"; }
+std::string EnumerableShardingSpec::str() const {
+  return c10::str("EnumerableShardingSpec(shards=[", c10::Join(", ", shards_), "])");
+}
 
 ShardingSpecPtr chunk_spec(std::int64_t dim, std::vector<RemoteDevice> placements) {
   return std::make_shared<ChunkShardingSpec>(dim, std::move(placements));

@@ -7,6 +7,7 @@
 
 #include "shardtorch/sharded_tensor/agree.h"
 #include "shardtorch/sharded_tensor/host_link.h"
+#include "shardtorch/sharded_tensor/views.h"
 #include "shardtorch/sharded_tensor/wire.h"
 
 namespace shard {
@@ -33,7 +34,7 @@ struct Parcel {
     if (in_place) return;
     std::int64_t begin = 0;
     for (const at::Tensor& tensor : tensors) {
-      each(tensor, wire.narrow(0, begin, tensor.numel()).view(tensor.sizes()));
+      for_each_pair(tensor, 0, tensor.numel(), wire.narrow(0, begin, tensor.numel()), each);
       begin += tensor.numel();
     }
   }
@@ -94,8 +95,9 @@ struct Own {
 
 }  // namespace
 
-bool is_packed_on_host(const at::Tensor& tensor) {
-  return tensor.is_cpu() && tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg();
+at::Tensor empty_for(const ProcessGroup& group, at::IntArrayRef sizes, const at::TensorOptions& options) {
+  HostLink* const link = group.host_link();
+  return link != nullptr ? link->spare_memory().take(sizes, options) : at::empty(sizes, options);
 }
 
 void transfer(const ProcessGroup& group, const std::function<Transfer()>& plan, const Words& facts) {

@@ -24,8 +24,9 @@ struct Transfer {
   std::vector<std::string> arguments;
 };
 
-/// Whether the elements are contiguous in this host's memory, in their plain form.
-bool is_packed_on_host(const at::Tensor& tensor);
+/// A tensor as from `at::empty`, to receive elements. It may use memory that an earlier one left (spare_memory.h). The
+/// group's first call is a collective.
+at::Tensor empty_for(const ProcessGroup& group, at::IntArrayRef sizes, const at::TensorOptions& options);
 
 /// Copies the elements of each `to` into the corresponding `from` of the other rank, and those that stay on this rank.
 /// Over Gloo, ranks on one host use shared memory (host_link.h). Otherwise, a single contiguous tensor that is on the

@@ -10,7 +10,7 @@
 
 namespace shard {
 
-/// Whether the elements are contiguous on the group's device, in their plain form. If so, no copy is needed.
+/// Whether the elements are packed (views.h) on the group's device, in this dtype. If so, no copy is needed.
 bool travels_as_it_lies(const ProcessGroup& group, const at::Tensor& tensor, at::ScalarType travel_as);
 
 /// A view of one dimension. \pre `tensor` is contiguous

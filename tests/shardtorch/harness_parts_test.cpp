@@ -6,7 +6,9 @@
 #include <filesystem>
 #include <iostream>
 #include <set>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
+#include "tests/shardtorch/disabled_tests.h"
 #include "tests/support/distributed/python_random.h"
 #include "tests/support/distributed/sharded_tensor_test.h"
 
@@ -190,13 +192,31 @@ TEST(Environment, HN036_temporary_folders_come_and_go) {
   EXPECT_EQ(variable("TEMP_DIR"), std::nullopt);
 }
 
+TEST(Environment, HN036_the_rendezvous_may_be_given) {
+  const TempDirectories folders("tcp://localhost:1");
+  EXPECT_EQ(variable("INIT_METHOD"), "tcp://localhost:1");
+}
+
 TEST(Environment, HN030_a_tcp_store_keeps_what_is_set) {
   const auto store = create_tcp_store();
   store->set("key", std::string("value"));
   EXPECT_EQ(store->get_to_str("key"), "value");
 }
 
-TEST(Environment, HN032_devices_on_the_local_machine) { EXPECT_NE(create_device(), nullptr); }
+TEST(Environment, HN030_others_reach_the_masters_port_and_wait_no_longer_than_the_timeout) {
+  const auto master = c10::dynamic_intrusive_pointer_cast<c10d::TCPStore>(
+      create_tcp_store("localhost", 2, /*is_master=*/true, 0, 20s, /*wait_for_workers=*/false));
+  const auto other = create_tcp_store("localhost", 2, /*is_master=*/false, master->getPort(), 1s);
+  other->set("key", std::string("value"));
+  EXPECT_EQ(master->get_to_str("key"), "value");
+  EXPECT_ANY_THROW(other->get("a key that is never set"));
+}
+
+TEST(Environment, HN032_devices_on_the_local_machine) {
+  EXPECT_NE(create_device(), nullptr);
+  EXPECT_NE(create_device("lo"), nullptr);
+  EXPECT_ANY_THROW(create_device("no such interface"));
+}
 
 TEST(Environment, HN035_a_gpu_each_or_none_for_anybody) {
   EXPECT_EQ(init_multigpu_helper(2, 4), (std::map<int, std::vector<int>>{{0, {0}}, {1, {1}}}));
@@ -225,6 +245,28 @@ TEST(Environment, HN053_subtests_pass_further_arguments_on) {
 TEST(Environment, HN055_tensorpipe_may_use_anything_without_efa) {
   if (has_efa()) GTEST_SKIP() << "there is EFA";
   EXPECT_THAT(tp_transports(), ElementsAre());
+}
+
+TEST(DISABLED_Efa, IsThere) {
+  EXPECT_TRUE(has_efa());
+  EXPECT_THAT(tp_transports(), ElementsAre("shm", "uv"));
+}
+
+TEST(Environment, HN054_HN055_with_efa_tensorpipe_uses_shm_and_uv) {
+  const TempFolder folder;
+  folder.write("fi_info", "#!/bin/sh\n[ \"$*\" = '-p efa -t FI_EP_RDM' ]\n");
+  std::filesystem::permissions(folder / "fi_info", std::filesystem::perms::owner_all);
+  const EnvironmentGuard path("PATH", folder.path() + ":" + variable("PATH").value_or(""));
+  const Outcome outcome = run_disabled("DISABLED_Efa.IsThere");
+  EXPECT_THAT(outcome.output, HasSubstr("[  PASSED  ] 1 test"));
+}
+
+TEST(Main, HN071_under_dev_asan_no_test_runs_and_a_line_on_stderr_says_so) {
+  const EnvironmentGuard asan("TEST_WITH_DEV_DBG_ASAN", "1");
+  const Outcome outcome = run(this_binary()), silenced = run(this_binary() + " 2>/dev/null");
+  EXPECT_EQ(outcome.exit_code, 0);
+  EXPECT_THAT(outcome.output, HasSubstr("Skip dev-asan"));
+  EXPECT_EQ(silenced.output, "");
 }
 
 // --- tensors.h ------------------------------------------------------------------------------------------------------

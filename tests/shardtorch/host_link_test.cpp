@@ -20,7 +20,7 @@
 #include <vector>
 
 #include "shardtorch/c10d/gloo.h"
-#include "shardtorch/sharded_tensor/factories.h"
+#include "shardtorch/sharded_tensor/process_group.h"
 #include "shardtorch/sharded_tensor/transfer.h"
 #include "tests/support/distributed/multi_process_test.h"
 #include "tests/support/distributed/sharded_tensor_test.h"
@@ -276,77 +276,6 @@ TEST(HostLink, SharedMemoryIsWhatItsOwnerMadeAndOfItsSize) {
   }
   expect_error(ErrorCode::kResource, "cannot share memory", [] { SharedMemory("/dev/null", 4096); });
   expect_error(ErrorCode::kResource, "cannot share memory", [&] { memory.reserve(8192, 16384); });
-}
-
-/// The address of a tensor's elements.
-const void* place_of(const at::Tensor& tensor) { return tensor.const_data_ptr(); }
-
-TEST(SpareMemory, IsTakenOnceByATensorOfAsManyBytes) {
-  SpareMemory spare;
-  at::Tensor first = at::arange(12, at::kInt);
-  const void* const place = place_of(first);
-  spare.offer(std::move(first));
-  const at::Tensor taken = spare.take({2, 3}, at::kLong);
-  EXPECT_EQ(place_of(taken), place);
-  EXPECT_EQ(taken.sizes(), at::IntArrayRef({2, 3}));
-  EXPECT_TRUE(taken.is_contiguous());
-  EXPECT_EQ(taken.scalar_type(), at::kLong);
-  EXPECT_NE(place_of(spare.take({2, 3}, at::kLong)), place);
-}
-
-TEST(SpareMemory, IsNotThatOfAnotherSize) {
-  SpareMemory spare;
-  spare.offer(at::zeros({1000}, at::kInt));
-  const at::Tensor taken = spare.take({1001}, at::kInt);
-  EXPECT_EQ(taken.storage().nbytes(), 4004U);
-  EXPECT_EQ(spare.take({0}, at::kInt).numel(), 0);
-}
-
-TEST(SpareMemory, IsNeverWhatSomebodyElseUses) {
-  const auto not_kept = [](at::Tensor offered, const char* why) {
-    const void* const place = place_of(offered);
-    const auto sizes = offered.sizes().vec();
-    SpareMemory spare;
-    spare.offer(std::move(offered));
-    EXPECT_NE(place_of(spare.take(sizes, at::kFloat)), place) << why;
-  };
-  const at::Tensor held = at::ones({50}), viewed = at::ones({2, 25});
-  std::vector<float> of_others(50);
-  not_kept(held, "the tensor is held");
-  not_kept(viewed.view({50}), "of a view its base is held");
-  not_kept(at::from_blob(of_others.data(), {50}, at::kFloat), "another made it");
-  SpareMemory spare;
-  constexpr std::int64_t kTooMany = (SpareMemory::kMostBytes >> 2) + 1;
-  spare.offer(at::ones({kTooMany}));
-  EXPECT_EQ(spare.take({kTooMany}, at::kFloat)[0].item<float>(), 0) << "it is too much to keep: new pages are zeros";
-  spare.offer(at::Tensor());
-  spare.offer(at::zeros({4}, at::kMeta));
-  EXPECT_TRUE(spare.take({4}, at::kFloat).is_cpu());
-}
-
-/// Processes that share memory.
-class RanksOfOneHost : public MultiProcessTestCase {
- protected:
-  int world_size() const override { return 2; }
-};
-
-SHARD_RANKS_TEST(RanksOfOneHost, ReshardTakesNoMemoryThatTheProgramHolds) {
-  const auto store = c10::make_intrusive<c10d::FileStore>(file_name(), world_size());
-  init_process_group(make_c10d_world("gloo", store, rank(), world_size(), 20s));
-  const auto over = [](std::int64_t dim) {
-    return chunk_spec(dim, {RemoteDevice(0, at::kCPU), RemoteDevice(1, at::kCPU)});
-  };
-  const auto local = [](const ShardedTensor& tensor) -> const at::Tensor& { return tensor.local_shards()[0].tensor; };
-  std::vector<ShardedTensor> tensors;
-  for (int i = 0; i < 4; ++i) tensors.push_back(sharded_tensor::full(over(0), {4, 6}, i));
-  const at::Tensor held = local(tensors[0]), view = local(tensors[1])[0];
-  const void* const place = place_of(local(tensors[2]));
-  for (ShardedTensor& tensor : tensors) tensor.reshard(over(1));
-  EXPECT_TRUE(held.eq(0).all().item<bool>());
-  EXPECT_TRUE(view.eq(1).all().item<bool>());
-  EXPECT_EQ(place_of(local(tensors[3])), place) << "what nobody holds is taken by the next tensor";
-  for (int i = 0; i < 4; ++i) EXPECT_TRUE(local(tensors[static_cast<std::size_t>(i)]).eq(i).all().item<bool>()) << i;
-  destroy_process_group();
 }
 
 /// Rank 1 is killed while the others move its elements.

@@ -13,7 +13,7 @@
 int main(int argc, char** argv) {
   using namespace shard::test;
   if (variable("TEST_WITH_DEV_DBG_ASAN") == "1") {
-    std::cout << "Skip dev-asan as torch + multiprocessing spawn have known issues\n";
+    std::cerr << "Skip dev-asan as torch + multiprocessing spawn have known issues\n";
     return 0;
   }
   start_rank_starter(argc, argv);
