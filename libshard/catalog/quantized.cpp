@@ -60,6 +60,9 @@ constexpr std::array kOfModule{
     // ComfyUI.
     KnownName{"scale_weight", Role::kScale, kPairs},
     KnownName{"scale_input", Role::kActivationScale, 0},
+    // Mistral's own files.
+    KnownName{"qscale_weight", Role::kScale, kPairs},
+    KnownName{"qscale_act", Role::kActivationScale, 0},
     // Activations and caches.
     KnownName{"input_scale", Role::kActivationScale, kJoins},
     KnownName{"input_global_scale", Role::kActivationScale, kJoins},
@@ -214,6 +217,16 @@ bool are_exponents(const Tensor* scale) {
   return scale != nullptr && (scale->dtype == DType::kUint8 || scale->dtype == DType::kFloat8E8m0fnu);
 }
 
+/// Whether the weight has a scale for each `columns` numbers of a row.
+bool are_of_row_groups(const Tensor& scale, const Tensor& weight, std::int64_t columns) {
+  const int last = weight.shape.size() - 1;
+  if (last < 0 || scale.shape.size() != weight.shape.size()) return false;
+  for (int d = 0; d < last; ++d) {
+    if (scale.shape[d] != weight.shape[d]) return false;
+  }
+  return scale.shape[last] == (weight.shape[last] + columns - 1) / columns;
+}
+
 Form form_of_packed(const Parts& parts) {
   if (parts.weight->dtype != DType::kUint8) return Form::kPackedInts;
   return are_exponents(parts.scale) && !parts.has_second_scale ? Form::kMxfp4Packed : Form::kNvfp4Packed;
@@ -227,12 +240,11 @@ Form form_of_plain_name(const Parts& parts) {
   const bool is_byte = dtype == DType::kUint8 || dtype == DType::kInt8 || dtype == DType::kFloat4E2m1fnX2;
   if (is_byte && are_exponents(parts.scale)) return Form::kFp4Exponents;
   if (is_small_float(dtype) && element_bytes(dtype) == 1 && dtype != DType::kFloat4E2m1fnX2) {
-    const Dims codes = parts.weight->shape;
-    const bool is_by_32 = are_exponents(parts.scale) && codes.size() > 0 && parts.scale->shape.size() == codes.size() &&
-                          parts.scale->shape[codes.size() - 1] == (codes[codes.size() - 1] + 31) / 32;
-    return is_by_32 ? Form::kMxfp8 : Form::kFloat8;
+    return are_exponents(parts.scale) && are_of_row_groups(*parts.scale, *parts.weight, 32) ? Form::kMxfp8
+                                                                                            : Form::kFloat8;
   }
-  if (is_byte && parts.has_second_scale) return Form::kNvfp4;
+  const bool has_float8_scales = parts.scale != nullptr && parts.scale->dtype == DType::kFloat8E4m3fn;
+  if (is_byte && (parts.has_second_scale || has_float8_scales)) return Form::kNvfp4;
   return dtype == DType::kInt8 ? Form::kInt8 : Form::kOther;
 }
 
@@ -335,12 +347,20 @@ class Finder {
     return packs || drafts_.find(names_[index].module)->proves ? Role::kWeight : Role::kOther;
   }
 
+  /// Whether the name is proof of a quantized module, although the weight's dtype is none that packs numbers.
+  static bool only_tools_write(const QuantizedName& name) {
+    if (name.known == nullptr) return false;
+    const std::uint8_t marks = name.known->marks;
+    if ((marks & kIsWeight) != 0 && (marks & kNeedsPair) == 0) return true;
+    return (marks & kAlone) != 0 || ((marks & kAloneOfWeight) != 0 && name.is_of_weight);
+  }
+
   /// In a quantized checkpoint: a scale that needs no weight, or a weight whose scales are missing.
   bool is_lost_half(std::uint32_t index) const {
     const QuantizedName& name = names_[index];
     const Tensor& tensor = catalog_.tensors[index];
     if (name.known != nullptr && (name.known->marks & kJoins) != 0 && is_float(tensor.dtype)) return true;
-    if (is_small_float(tensor.dtype)) return true;
+    if (is_small_float(tensor.dtype) || only_tools_write(name)) return true;
     return name.is_weight && tensor.shape.size() >= 2 && packs_numbers(tensor.dtype);
   }
 

@@ -6,11 +6,12 @@
 #include <array>
 #include <cstring>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
 
+#include "libshard/compute/block_grid.h"
+#include "libshard/compute/code_dtypes.h"
 #include "libshard/compute/stated_schemes.h"
 #include "libshard/core/box.h"
 #include "libshard/core/checked.h"
@@ -24,21 +25,16 @@ namespace {
 using Form = QuantizedForm;
 using Role = QuantizedRole;
 
-/// A stack of matrices: the last two dimensions, and the product of those before.
-struct Matrices {
-  std::int64_t slices = 1, rows = 1, columns = 1;
-};
-
-Matrices matrices_of(std::span<const std::int64_t> shape) {
-  Matrices result;
-  const std::size_t dims = shape.size();
-  for (std::size_t d = 0; d + 2 < dims; ++d) result.slices = checked_mul(result.slices, shape[d]);
-  if (dims >= 2) result.rows = shape[dims - 2];
-  if (dims >= 1) result.columns = shape[dims - 1];
-  return result;
-}
-
 bool are_exponents(const Tensor& scale) { return scale.dtype == DType::kUint8 || scale.dtype == DType::kFloat8E8m0fnu; }
+
+/// Numbers about the form under names that no other tensor has.
+bool describes_form(std::string_view name) { return name.ends_with(".weight_format"); }
+
+/// Factors by which inputs are multiplied before the weight, which was divided by them. A plain weight would lack them.
+bool is_input_factor(std::string_view name) {
+  return name.ends_with(".pre_quant_scale") || name.ends_with("_act_pre_scale");
+}
+constexpr std::string_view kFactorRefused = "its inputs are multiplied by factors, which a plain weight lacks";
 
 /// The formula of one module.
 class ModuleFormula {
@@ -53,6 +49,10 @@ class ModuleFormula {
     formula_.dtype = dtype;
     formula_.name = plain_name();
     make_codes();
+    if (const auto at = find_wrong_dtype(catalog_, codes_)) throw wrong(*at, "its dtype has no meaning there");
+    if (repeated_ != kNone) throw wrong(repeated_, "another tensor of its module has the same meaning");
+    if (input_factor_ != kNone) throw unsupported(kFactorRefused);
+    if (facts_.transforms_inputs) throw unsupported("the configuration's transform_config rotates its inputs");
     if (const std::string text = stated_.contradiction(module_, codes_); !text.empty()) throw wrong(weight_, text);
     if (formula_.strides.empty()) {
       formula_.strides.resize(formula_.shape.size());
@@ -67,7 +67,8 @@ class ModuleFormula {
 
   void take(const QuantizedMember& member) {
     const std::string_view name = catalog_.tensors[member.tensor].name;
-    const auto keep_first = [&](std::uint32_t& place) { place = place == kNone ? member.tensor : place; };
+    const auto keep_first = [&](std::uint32_t& place) { (place == kNone ? place : repeated_) = member.tensor; };
+    if (is_input_factor(name)) input_factor_ = member.tensor;
     switch (member.role) {
       case Role::kWeight:
         return keep_first(weight_);
@@ -85,9 +86,11 @@ class ModuleFormula {
         return keep_first(name.ends_with("nested_quant_map") ? nested_book_ : book_);
       case Role::kDescription:
         return keep_first(description_);
+      case Role::kOther:
+        if (describes_form(name)) layout_ = member.tensor;
+        return;
       case Role::kActivationScale:
       case Role::kCacheScale:
-      case Role::kOther:
         return;
     }
   }
@@ -176,63 +179,26 @@ class ModuleFormula {
 
   // ---- Grids of scales.
 
-  /// The side of blocks of which `count` cover `size` numbers. `stated`: sides that the configuration states.
-  std::optional<std::int64_t> side_of(std::int64_t size, std::int64_t count, std::vector<std::int64_t> stated) const {
-    if (count == 1) return std::max<std::int64_t>(size, 1);
-    if (count == size) return 1;
-    if (count < 1 || count > size) return std::nullopt;
-    if (stated.empty()) {
-      stated = {128};
-      if (size % count == 0) stated.push_back(size / count);
-    }
-    for (const std::int64_t side : stated) {
-      if (side > 0 && ceil_div(size, side) == count) return side;
-    }
-    return std::nullopt;
-  }
-
-  /// The sides of blocks that any scheme of the configuration states.
-  std::vector<std::int64_t> stated_sides(bool of_rows) const {
-    std::vector<std::int64_t> sides;
-    for (const QuantizationScheme& scheme : facts_.schemes) {
-      if (scheme.block.size() == 2) sides.push_back(scheme.block[of_rows ? 0 : 1]);
-      if (!of_rows && scheme.group_size && *scheme.group_size > 0) sides.push_back(*scheme.group_size);
-    }
-    return sides;
-  }
-
   /// Sets the grid from the shapes of weight and scales.
   void set_grid() {
-    const Tensor& tensor = scale();
-    const std::int64_t numbers = checked_numel(tensor.shape);
-    BlockGrid& grid = codes_.scales.grid;
-    grid = {std::max<std::int64_t>(1, codes_.rows), std::max<std::int64_t>(1, codes_.columns)};
-    codes_.scales.are_exponents = are_exponents(tensor);
-    if (numbers == 1) {  // For the whole tensor.
-      codes_.rows = codes_.rows > 0 ? checked_mul(codes_.rows, codes_.slices) : 0;
-      codes_.slices = 1;
-      grid.block_rows = std::max<std::int64_t>(1, codes_.rows);
-      return;
-    }
-    if (weight().shape.size() < 2) throw wrong(scale_, "a weight of one dimension has several scales");
-    if (numbers == codes_.slices && (tensor.shape.size() == 1 || tensor.shape[tensor.shape.size() - 1] == 1)) return;
-    std::vector<std::int64_t> shape(tensor.shape.begin(), tensor.shape.end());
-    if (shape.size() + 1 == formula_.shape.size()) shape.push_back(1);  // A scale per row.
-    if (shape.size() != formula_.shape.size()) throw wrong(scale_, "the scales do not fit the weight");
-    const Matrices counts = matrices_of(shape);
-    const std::optional<std::int64_t> rows = side_of(codes_.rows, counts.rows, stated_sides(true)),
-                                      columns = side_of(codes_.columns, counts.columns, stated_sides(false));
-    if (!rows || !columns || counts.slices != codes_.slices) {
-      throw wrong(scale_, "the number of scales does not fit the weight")
-          .expected(fmt::format("a scale per tensor, row or block of {}", to_string(formula_.shape)));
-    }
-    grid = {*rows, *columns};
+    codes_.scales.are_exponents = are_exponents(scale());
+    if (choose_grid(weight().shape.span(), scale().shape.span(), facts_.schemes, codes_)) return;
+    throw wrong(scale_, "the number of scales does not fit the weight")
+        .expected(fmt::format("a scale per tensor, row or block of {}", to_string(formula_.shape)));
   }
 
   /// The same for blocks of 1 x `columns`.
   void set_row_groups(std::int64_t columns) {
     codes_.scales.grid = {1, columns};
-    check_count(scale_, checked_mul(checked_mul(codes_.slices, codes_.rows), ceil_div(codes_.columns, columns)));
+    check_matrix(scale_, checked_mul(codes_.slices, codes_.rows), ceil_div(codes_.columns, columns));
+  }
+
+  /// Rows of `columns` numbers.
+  void check_matrix(std::uint32_t tensor, std::int64_t rows, std::int64_t columns) const {
+    check_count(tensor, checked_mul(rows, columns));
+    const Dims shape = at(tensor).shape;
+    if (shape.size() < 2 || shape[shape.size() - 1] == columns) return;
+    throw wrong(tensor, "its shape does not fit the weight").expected(fmt::format("rows of {} numbers", columns));
   }
 
   void check_count(std::uint32_t tensor, std::int64_t wanted) const {
@@ -253,6 +219,7 @@ class ModuleFormula {
   // ---- Forms.
 
   void make_bytes(CodeKind kind) {
+    if (scale().name.ends_with("weight_scales")) throw unsupported("the order of its codes is that of EETQ's kernels");
     set_matrices(weight().shape.span());
     codes_.kind = kind;
     if (module_.form == Form::kMxfp8) {
@@ -277,6 +244,8 @@ class ModuleFormula {
   }
 
   void make_mxfp4() {
+    const auto is_mxfp6 = [](const QuantizationScheme& scheme) { return scheme.format.starts_with("mxfp6"); };
+    if (std::ranges::any_of(facts_.schemes, is_mxfp6)) throw unsupported("codes of 6 bits have no formula");
     set_matrices(unpacked_shape(2));
     codes_.kind = CodeKind::kFloat4;
     codes_.codes.bits = 4;
@@ -321,14 +290,17 @@ class ModuleFormula {
     shape.back() = columns;
     set_matrices(shape);
     codes_.codes.bits = bits;
-    codes_.kind = zeros_ == kNone ? CodeKind::kOffset : CodeKind::kUnsigned;
+    const bool has_packed_zeros = zeros_ != kNone && at(zeros_).dtype != DType::kInt8;
+    codes_.kind = has_packed_zeros ? CodeKind::kUnsigned : CodeKind::kOffset;
     round_as_scales();
     check_count(scale_, checked_mul(checked_mul(codes_.slices, codes_.rows), groups));
     codes_.scales.grid = {1, ceil_div(columns, groups)};
-    if (zeros_ != kNone) {
-      check_count(
-          zeros_,
-          checked_mul(checked_mul(codes_.slices, ceil_div(checked_mul(codes_.rows, bits), kPackedWordBits)), groups));
+    if (zeros_ != kNone && !has_packed_zeros) {  // compressed-tensors before 0.9.
+      check_matrix(zeros_, checked_mul(codes_.slices, codes_.rows), groups);
+      codes_.zeros = ZeroPoints{{Leaf{zeros_}, 8, Packing::kAlongRow}, 0};
+    } else if (zeros_ != kNone) {
+      const std::int64_t rows = ceil_div(checked_mul(codes_.rows, bits), kPackedWordBits);
+      check_matrix(zeros_, checked_mul(codes_.slices, rows), groups);
       codes_.zeros = ZeroPoints{{Leaf{zeros_}, bits, Packing::kDownColumn}, 0};
     }
     if (shape_ != kNone) state_shape(shape);
@@ -404,7 +376,7 @@ class ModuleFormula {
     codes_.codes.bits = 4;
     codes_.codes.packing = Packing::kAwq;
     need(zeros_, "its zero points are");
-    check_count(zeros_, checked_mul(codes_.groups, packed[1]));
+    check_matrix(zeros_, codes_.groups, packed[1]);
     codes_.zeros = ZeroPoints{{Leaf{zeros_}, 4, Packing::kAwq}, 0};
   }
 
@@ -420,7 +392,7 @@ class ModuleFormula {
     set_in_out(rows, packed[1]);
     codes_.codes.bits = bits;
     codes_.codes.packing = Packing::kDownColumn;
-    check_count(zeros_, checked_mul(codes_.groups, ceil_div(checked_mul(packed[1], bits), kPackedWordBits)));
+    check_matrix(zeros_, codes_.groups, ceil_div(checked_mul(packed[1], bits), kPackedWordBits));
     const bool is_second_version = std::ranges::any_of(
         facts_.schemes, [](const QuantizationScheme& scheme) { return scheme.format == "gptq_v2"; });
     codes_.zeros = ZeroPoints{{Leaf{zeros_}, bits, Packing::kAlongRow}, is_second_version ? 0.0F : 1.0F};
@@ -462,7 +434,7 @@ class ModuleFormula {
       for (const auto& each : *found) shape.push_back(each.is_number_integer() ? each.get<std::int64_t>() : -1);
     }
     const std::int64_t numbers = checked_numel(shape);
-    if (shape.empty() || ceil_div(numbers, 2) != checked_numel(weight().shape)) {
+    if (shape.empty() || ceil_div(numbers, 2) != checked_bytes(checked_numel(weight().shape), weight().dtype)) {
       throw wrong(weight_, "the stated shape does not fit the codes").expected(to_string(shape));
     }
     formula_.shape = shape;
@@ -488,6 +460,9 @@ class ModuleFormula {
   void make_bitsandbytes8() {
     set_matrices(weight().shape.span());
     if (weight().shape.size() != 2) throw wrong(weight_, "the codes are not a matrix");
+    if (layout_ != kNone && !std::ranges::all_of(read_(layout_), [](std::byte byte) { return byte == std::byte{0}; })) {
+      throw unsupported("its weight_format is not 0, so the order of its codes is that of a GPU's kernels");
+    }
     codes_.kind = CodeKind::kSigned;
     codes_.scales.grid = {1, std::max<std::int64_t>(1, codes_.columns)};
     check_count(scale_, codes_.rows);
@@ -500,17 +475,25 @@ class ModuleFormula {
   const StatedSchemes& stated_;
   const ReadSmall& read_;
   std::uint32_t weight_ = kNone, scale_ = kNone, second_ = kNone, zeros_ = kNone, shape_ = kNone, group_index_ = kNone,
-                book_ = kNone, nested_book_ = kNone, description_ = kNone;
+                book_ = kNone, nested_book_ = kNone, description_ = kNone, layout_ = kNone;
+  std::uint32_t repeated_ = kNone, input_factor_ = kNone;  ///< The former has the role of an earlier tensor.
   Formula formula_;
   ScaledCodes codes_;
 };
 
-/// Numbers about the form under names that no other tensor has.
-bool describes_form(std::string_view name) { return name.ends_with(".weight_format"); }
+/// Whether tensors of that role mean nothing without codes.
+bool is_number_of_codes(Role role) {
+  return role == Role::kScale || role == Role::kSecondScale || role == Role::kZeroPoint;
+}
 
 /// A module with a weight or with scales, but not both.
 Error incomplete(const Catalog& catalog, const QuantizedPart& part, const QuantizedModule& module) {
-  const std::string_view tensor = catalog.tensors[part.members_of(module).front().tensor].name;
+  const std::span<const QuantizedMember> members = part.members_of(module);
+  const auto is_meant = [&](const QuantizedMember& member) {
+    return module.has_weight ? member.role == Role::kWeight : is_number_of_codes(member.role);
+  };
+  const auto meant = std::ranges::find_if(members, is_meant);
+  const std::string_view tensor = catalog.tensors[(meant == members.end() ? members.begin() : meant)->tensor].name;
   return Error(ErrorCode::kCorruption,
                module.has_weight ? fmt::format("cannot dequantize '{}': its scales are missing", tensor)
                                  : fmt::format("cannot dequantize '{}': the weight of these scales is missing", tensor))
@@ -542,9 +525,7 @@ struct Search {
 void add_module(const Search& search, const QuantizedModule& module, Computation& out) {
   if (module.form == Form::kState || is_stated_plain(search.catalog, search.part, module, search.stated)) return;
   const std::span<const QuantizedMember> members = search.part.members_of(module);
-  const bool has_scale = std::ranges::any_of(members, [](const QuantizedMember& member) {
-    return member.role == Role::kScale || member.role == Role::kSecondScale || member.role == Role::kZeroPoint;
-  });
+  const bool has_scale = std::ranges::any_of(members, is_number_of_codes, &QuantizedMember::role);
   for (const QuantizedMember& member : members) {
     if (member.role == Role::kOther && !describes_form(search.catalog.tensors[member.tensor].name)) continue;
     out.dropped.push_back(member.tensor);
@@ -552,9 +533,28 @@ void add_module(const Search& search, const QuantizedModule& module, Computation
   if (module.has_weight != (module.has_weight ? module.has_scales : has_scale)) {
     throw incomplete(search.catalog, search.part, module);
   }
+  for (const QuantizedMember& member : members) {
+    const std::string_view name = search.catalog.tensors[member.tensor].name;
+    if (module.has_weight || !is_input_factor(name)) continue;
+    throw Error(ErrorCode::kUnsupported, fmt::format("cannot dequantize '{}': {}", module.name, kFactorRefused))
+        .of_tensor(name);
+  }
   if (!module.has_weight) return;
   out.formulas.push_back(
       ModuleFormula(search.catalog, search.part, module, search.facts, search.stated, search.read).make(search.dtype));
+}
+
+/// Throws if codes are stored, but no module was recognized: those of an unknown method, or of sparse weights.
+void refuse_unknown_codes(const Search& search) {
+  const auto is_code = [&](const Tensor& tensor) {
+    const bool is_unknown = search.stated.has_unknown_method() || tensor.name.ends_with(".bitmask");
+    return is_unknown && is_integer(tensor.dtype) && tensor.shape.size() >= 2;
+  };
+  const auto codes = std::ranges::find_if(search.catalog.tensors, is_code);
+  if (codes == search.catalog.tensors.end()) return;
+  throw Error(ErrorCode::kUnsupported, fmt::format("cannot dequantize '{}': its form is unknown", codes->name))
+      .of_tensor(codes->name)
+      .because(fmt::format("the configuration's method is '{}'", search.facts.method));
 }
 
 }  // namespace
@@ -580,6 +580,7 @@ Computation find_formulas(const Catalog& catalog, DType dtype, const Quantizatio
       findings.report(error);
     }
   }
+  if (found.formulas.empty() && facts.is_quantized) refuse_unknown_codes(search);
   join_tied(catalog, found.formulas);
   return found;
 }

@@ -43,6 +43,7 @@ struct Pair {
 struct Saved {
   std::string name;
   std::uint32_t tensor;
+  bool is_base = false;  ///< The adapter's pairs change this one. PEFT saves embeddings so if an adapter changes them.
 };
 
 /// The tensors of an adapter, by module.
@@ -71,7 +72,7 @@ class PartsFinder {
     const std::size_t at = name.rfind(kMark);
     if (at == std::string_view::npos) {
       if (name.find("trainable_tokens") != std::string_view::npos) throw unknown(tensor);
-      parts_.saved.push_back({std::string(name), tensor});
+      take_saved(name, tensor);
       return;
     }
     Pair& pair = pair_of(name.substr(0, at));
@@ -84,6 +85,14 @@ class PartsFinder {
                                                                                   : nullptr;
     if (place == nullptr || *place != kNoIndex) throw unknown(tensor);
     *place = tensor;
+  }
+
+  void take_saved(std::string_view name, std::uint32_t tensor) {
+    const std::size_t end = std::min(name.rfind('.'), name.size());
+    std::string_view module = name.substr(0, end);
+    while (module.ends_with(kNested)) module.remove_suffix(kNested.size());
+    const bool is_base = module.size() < end;
+    parts_.saved.push_back({std::string(module).append(name.substr(end)), tensor, is_base});
   }
 
   Pair& pair_of(std::string_view module) {
@@ -173,6 +182,12 @@ struct Merge {
   std::uint32_t last_adapter = 0;  ///< The reader of the adapter that changed it last.
 };
 
+/// A pair, and the tensor that it changes.
+struct ModulePair {
+  const Pair* pair;
+  std::uint32_t target;
+};
+
 /// One orientation of matrices.
 enum class Stored : std::uint8_t { kAsProduct, kTransposed };
 
@@ -231,14 +246,17 @@ class Merging {
     const auto at = std::ranges::lower_bound(base_.tensors, std::string_view(module + "."), {}, &Tensor::name);
     return at != base_.tensors.end() && at->name.starts_with(module + ".");
   }
-  void add_pair(std::uint32_t adapter, const Pair& pair, const std::string& module);
+  void add_pairs(std::uint32_t adapter, const std::vector<ModulePair>& pairs);
+  void add_pair(std::uint32_t adapter, const Pair& pair, std::uint32_t target, bool is_transposed);
   void add_experts(std::uint32_t adapter, const std::vector<Pair>& pairs, const Prefix& prefix);
   void add_saved(std::uint32_t adapter, const Saved& saved, const Prefix& prefix);
   void add_term(std::uint32_t adapter, const Pair& pair, std::uint32_t target, const LowRankProduct& product);
+  void check_dtype(std::uint32_t adapter, std::uint32_t target, std::string_view from) const;
   Merge& merge_of(std::uint32_t adapter, std::uint32_t target, std::string_view from);
   Formula make_formula(std::uint32_t tensor, const Merge& merge) const;
   Error missing(std::uint32_t adapter, std::string_view name) const;
   Error misfit(std::uint32_t adapter, const Pair& pair, std::uint32_t target) const;
+  Error unclear(std::uint32_t adapter, std::string_view factor, std::string_view weight) const;
 
   const Catalog& base_;
   const std::vector<Adapter>& adapters_;
@@ -259,6 +277,12 @@ Error Merging::misfit(std::uint32_t adapter, const Pair& pair, std::uint32_t tar
                     fmt::format("and its B do not fit '{}'", base_.tensors[target].name))
       .expected(to_string(base_.tensors[target].shape))
       .found(fmt::format("B {} and A {}", to_string(at(adapter, pair.b).shape), to_string(at(adapter, pair.a).shape)));
+}
+
+Error Merging::unclear(std::uint32_t adapter, std::string_view factor, std::string_view weight) const {
+  return of_adapter(ErrorCode::kUnsupported, adapters_[adapter], factor,
+                    fmt::format("does not show whether '{}' is transposed", weight))
+      .because("its matrices are square, and the adapter's other pairs do not show it");
 }
 
 const Prefix& Merging::choose_prefix(const Parts& parts) const {
@@ -285,30 +309,89 @@ MergedAdapter Merging::add_adapter(std::uint32_t adapter) {
   const Parts parts = PartsFinder(adapters_[adapter]).find();
   const Prefix& prefix = choose_prefix(parts);
   std::vector<Pair> experts;
+  std::vector<ModulePair> matrices;
   for (const Pair& pair : parts.pairs) {
     const std::optional<std::string> module = prefix.apply(pair.module);
     if (!module || !has(*module)) throw missing(adapter, name_of(adapter, pair));
     if (find(*module + ".weight") != kNoIndex) {
-      add_pair(adapter, pair, *module);
+      matrices.push_back({&pair, find(*module + ".weight")});
     } else {
       experts.push_back(pair);
     }
   }
+  for (const Saved& saved : parts.saved) {
+    if (saved.is_base) add_saved(adapter, saved, prefix);
+  }
+  add_pairs(adapter, matrices);
   add_experts(adapter, experts, prefix);
-  for (const Saved& saved : parts.saved) add_saved(adapter, saved, prefix);
+  for (const Saved& saved : parts.saved) {
+    if (!saved.is_base) add_saved(adapter, saved, prefix);
+  }
   return {std::ssize(parts.pairs), std::ssize(parts.saved)};
 }
 
-/// A pair for a matrix: the product B A, or its transpose.
-void Merging::add_pair(std::uint32_t adapter, const Pair& pair, const std::string& module) {
-  const std::uint32_t target = find(module + ".weight");
-  const Tensor &weight = base_.tensors[target], &a = at(adapter, pair.a), &b = at(adapter, pair.b);
-  const std::int64_t rank = a.shape[0], in = a.shape[1], out = b.shape[0];
-  const bool is_transposed = pair.is_embedding || adapters_[adapter].config.is_fan_in_fan_out;
-  const std::int64_t rows = is_transposed ? in : out, columns = is_transposed ? out : in;
-  if (b.shape[1] != rank || weight.shape.size() != 2 || weight.shape[0] != rows || weight.shape[1] != columns) {
-    throw misfit(adapter, pair, target);
+/// The forms of matrices as the sizes of their pairs show them. Those of square matrices follow from other matrices of
+/// the same name, or else of the adapter: PEFT's flag `fan_in_fan_out` is that of the last module it changed.
+class MatrixForms {
+ public:
+  /// Nothing if the pair fits in no form.
+  static std::optional<Stored> fit(const Tensor& weight, std::int64_t out, std::int64_t in) {
+    if (weight.shape.size() != 2) return std::nullopt;
+    if (weight.shape[0] == out && weight.shape[1] == in) return Stored::kAsProduct;
+    if (weight.shape[0] == in && weight.shape[1] == out) return Stored::kTransposed;
+    return std::nullopt;
   }
+
+  void note(std::string_view module, Stored stored) {
+    (stored == Stored::kTransposed ? has_transposed_ : has_products_) = true;
+    const auto [known, is_new] = by_name_.try_emplace(last_part(module), stored);
+    if (!is_new && known != stored) known = std::nullopt;
+  }
+
+  /// The form of a square matrix; nothing if it is unknown.
+  std::optional<Stored> of_square(std::string_view module, Stored stated) const {
+    const std::optional<Stored>* const known = by_name_.find(last_part(module));
+    if (known != nullptr) return *known;
+    if (has_transposed_ && has_products_) return std::nullopt;
+    if (has_transposed_) return Stored::kTransposed;
+    return has_products_ ? Stored::kAsProduct : stated;
+  }
+
+ private:
+  static std::string_view last_part(std::string_view module) { return module.substr(module.rfind('.') + 1); }
+
+  HashMap<std::string_view, std::optional<Stored>> by_name_;
+  bool has_transposed_ = false, has_products_ = false;
+};
+
+void Merging::add_pairs(std::uint32_t adapter, const std::vector<ModulePair>& pairs) {
+  MatrixForms forms;
+  for (const auto& [pair, target] : pairs) {
+    const Tensor &weight = base_.tensors[target], &a = at(adapter, pair->a), &b = at(adapter, pair->b);
+    const std::optional<Stored> stored = MatrixForms::fit(weight, b.shape[0], a.shape[1]);
+    if (b.shape[1] != a.shape[0] || !stored) throw misfit(adapter, *pair, target);
+    if (!pair->is_embedding && a.shape[1] != b.shape[0]) forms.note(pair->module, *stored);
+  }
+  const Stored stated = adapters_[adapter].config.is_fan_in_fan_out ? Stored::kTransposed : Stored::kAsProduct;
+  for (const auto& [pair, target] : pairs) {
+    const Tensor &weight = base_.tensors[target], &a = at(adapter, pair->a), &b = at(adapter, pair->b);
+    std::optional<Stored> stored = MatrixForms::fit(weight, b.shape[0], a.shape[1]);
+    if (pair->is_embedding) {
+      if (weight.shape[0] != a.shape[1]) throw misfit(adapter, *pair, target);
+      stored = Stored::kTransposed;
+    } else if (a.shape[1] == b.shape[0]) {
+      stored = forms.of_square(pair->module, stated);
+    }
+    if (!stored) throw unclear(adapter, a.name, weight.name);
+    add_pair(adapter, *pair, target, *stored == Stored::kTransposed);
+  }
+}
+
+/// A pair for a matrix: the product B A, or its transpose.
+void Merging::add_pair(std::uint32_t adapter, const Pair& pair, std::uint32_t target, bool is_transposed) {
+  const Tensor &a = at(adapter, pair.a), &b = at(adapter, pair.b);
+  const std::int64_t rank = a.shape[0], in = a.shape[1], out = b.shape[0];
+  const std::int64_t rows = is_transposed ? in : out, columns = is_transposed ? out : in;
   if (is_transposed && pair.magnitude != kNoIndex) {
     throw of_adapter(ErrorCode::kUnsupported, adapters_[adapter], name_of(adapter, pair),
                      "has magnitudes (DoRA) for a transposed weight");
@@ -353,7 +436,8 @@ void Merging::add_experts(std::uint32_t adapter, const std::vector<Pair>& pairs,
     Stored stored;
   };
   std::vector<Found> all;
-  std::optional<Stored> known;  // The form of weights that are not square.
+  std::optional<Stored> known;  // The form of weights that are not square, if they have one form.
+  bool is_mixed = false;
   for (const Pair& pair : pairs) {
     const Tensor &a = at(adapter, pair.a), &b = at(adapter, pair.b);
     const std::vector<std::uint32_t> parameters = parameters_of(*prefix.apply(pair.module));
@@ -363,37 +447,42 @@ void Merging::add_experts(std::uint32_t adapter, const std::vector<Pair>& pairs,
       if (stored) fitting.push_back({&pair, target, *stored});
     }
     if (parameters.empty()) throw missing(adapter, a.name);
-    if (fitting.empty()) throw misfit(adapter, pair, parameters.front());
+    if (fitting.empty()) {
+      for (const std::uint32_t target : parameters) check_dtype(adapter, target, a.name);  // Packed codes fit nothing.
+      throw misfit(adapter, pair, parameters.front());
+    }
     if (fitting.size() > 1) {
       throw of_adapter(ErrorCode::kUnsupported, adapters_[adapter], a.name, "fits several parameters of its module")
           .found(
               fmt::format("{} and {}", base_.tensors[fitting[0].target].name, base_.tensors[fitting[1].target].name));
     }
-    if (a.shape[1] != b.shape[0]) known = fitting.front().stored;
+    if (a.shape[1] != b.shape[0]) {
+      is_mixed = is_mixed || (known && *known != fitting.front().stored);
+      known = fitting.front().stored;
+    }
     all.push_back(fitting.front());
   }
   for (const Found& found : all) {
     const Tensor &weight = base_.tensors[found.target], &a = at(adapter, found.pair->a);
     const bool is_square = weight.shape[1] == weight.shape[2];
-    if (is_square && !known) {
-      throw of_adapter(ErrorCode::kUnsupported, adapters_[adapter], a.name,
-                       fmt::format("does not show whether '{}' is transposed", weight.name))
-          .because("its matrices are square, and no other pair is for matrices that are not");
-    }
+    if (is_square && (!known || is_mixed)) throw unclear(adapter, a.name, weight.name);
     const std::int64_t rank = a.shape[0] / weight.shape[0];
     add_term(adapter, *found.pair, found.target,
              ExpertPairs::product(weight, *found.pair, reader_of(adapter), rank, is_square ? *known : found.stored));
   }
 }
 
-Merge& Merging::merge_of(std::uint32_t adapter, std::uint32_t target, std::string_view from) {
+void Merging::check_dtype(std::uint32_t adapter, std::uint32_t target, std::string_view from) const {
   const DType dtype = base_.tensors[target].dtype;
-  if (dtype != DType::kFloat32 && dtype != DType::kFloat16 && dtype != DType::kBfloat16) {
-    throw of_adapter(ErrorCode::kUnsupported, adapters_[adapter], from,
-                     fmt::format("is for '{}', which is {}", base_.tensors[target].name, dtype_name(dtype)))
-        .because("weights of float32, float16 and bfloat16 are merged")
-        .suggest(Remedy::kDequantize);
-  }
+  if (dtype == DType::kFloat32 || dtype == DType::kFloat16 || dtype == DType::kBfloat16) return;
+  throw of_adapter(ErrorCode::kUnsupported, adapters_[adapter], from,
+                   fmt::format("is for '{}', which is {}", base_.tensors[target].name, dtype_name(dtype)))
+      .because("weights of float32, float16 and bfloat16 are merged")
+      .suggest(Remedy::kDequantize);
+}
+
+Merge& Merging::merge_of(std::uint32_t adapter, std::uint32_t target, std::string_view from) {
+  check_dtype(adapter, target, from);
   Merge& merge = merges_[root(target)];
   if (merge.last_adapter == adapter + 1) {
     throw of_adapter(
@@ -413,7 +502,8 @@ void Merging::add_term(std::uint32_t adapter, const Pair& pair, std::uint32_t ta
         .of_tensor(from);
   }
   Merge& merge = merge_of(adapter, target, from);
-  const bool is_first = merge.terms.empty() && !merge.replaced;
+  const bool is_own = !merge.replaced || merge.replaced->reader == reader_of(adapter);  // See Saved::is_base.
+  const bool is_first = merge.terms.empty() && is_own;
   if (merge.magnitude || (pair.magnitude != kNoIndex && (!is_first || adapters_[adapter].weight != 1))) {
     throw of_adapter(ErrorCode::kUnsupported, adapters_[adapter], from,
                      "has magnitudes (DoRA), which exclude weights and other adapters");
@@ -437,8 +527,9 @@ void Merging::add_saved(std::uint32_t adapter, const Saved& saved, const Prefix&
         .expected(to_string(base_.tensors[target].shape))
         .found(to_string(from.shape));
   }
-  Merge& merge = merge_of(adapter, target, from.name);
-  if (adapters_[adapter].weight != 1 || !merge.terms.empty() || merge.replaced) {
+  check_dtype(adapter, target, from.name);
+  Merge& merge = saved.is_base ? merges_[root(target)] : merge_of(adapter, target, from.name);
+  if ((adapters_[adapter].weight != 1 && !saved.is_base) || !merge.terms.empty() || merge.replaced) {
     throw of_adapter(ErrorCode::kUnsupported, adapters_[adapter], from.name,
                      "replaces a tensor, which excludes weights and other adapters before it");
   }

@@ -10,6 +10,7 @@
 #include <span>
 #include <vector>
 
+#include "libshard/compute/block_grid.h"
 #include "libshard/core/checked.h"
 
 namespace shard {
@@ -89,6 +90,10 @@ StatedSchemes::StatedSchemes(const QuantizationFacts& facts) : facts_(facts) {
   has_patterns_ = has_patterns_ && patterns_.compile();
 }
 
+bool StatedSchemes::has_unknown_method() const {
+  return !facts_.method.empty() && find_word(kMethods, facts_.method) == nullptr;
+}
+
 bool StatedSchemes::ignores(std::string_view module) const {
   if (names_.contains(module)) return true;
   if (!has_patterns_ || module.size() > MatchTime::kLongestName) return false;
@@ -107,9 +112,25 @@ std::string StatedSchemes::contradiction(const QuantizedModule& module, const Sc
   if (facts_.method == "compressed-tensors" && !formats_allow(formats_, module.form)) {
     return fmt::format("the configuration's format is '{}'", fmt::join(formats_, "' or '"));
   }
+  if (module.form == QuantizedForm::kFloat8 && facts_.method == "fp8") return contradiction_of_blocks(codes);
   const bool has_numbers = module.form == QuantizedForm::kPackedInts || module.form == QuantizedForm::kGptq ||
                            module.form == QuantizedForm::kAwq;
   return has_numbers ? contradiction_of_numbers(codes) : std::string();
+}
+
+std::string StatedSchemes::contradiction_of_blocks(const ScaledCodes& codes) const {
+  const BlockGrid& grid = codes.scales.grid;
+  const Matrices all{1, codes.rows, codes.columns};
+  const Matrices scales{1, ceil_div(codes.rows, grid.block_rows), ceil_div(codes.columns, grid.block_columns)};
+  const QuantizationScheme* stated = nullptr;
+  for (const QuantizationScheme& scheme : facts_.schemes) {
+    if (scheme.block.size() != 2) continue;
+    if (fits_grid(all, scales, {scheme.block[0], scheme.block[1]})) return {};
+    stated = &scheme;
+  }
+  if (stated == nullptr) return {};
+  return fmt::format("it has {} x {} scales, and the configuration states blocks of {} x {}", scales.rows,
+                     scales.columns, stated->block[0], stated->block[1]);
 }
 
 std::string StatedSchemes::contradiction_of_numbers(const ScaledCodes& codes) const {

@@ -22,6 +22,8 @@ class StatedSchemes {
   /// Ownership: `facts` must outlive this object.
   explicit StatedSchemes(const QuantizationFacts& facts);
 
+  /// True if the configuration states a method whose tensors no form describes.
+  bool has_unknown_method() const;
   /// True if the list `ignore` names the module: by its name, or by an RE2 pattern after "re:", which must match the
   /// beginning of the name. Cost: linear in the name. \throws Error kUnsupported  the patterns are too
   /// slow
@@ -31,6 +33,7 @@ class StatedSchemes {
   std::string contradiction(const QuantizedModule& module, const ScaledCodes& codes) const;
 
  private:
+  std::string contradiction_of_blocks(const ScaledCodes& codes) const;
   std::string contradiction_of_numbers(const ScaledCodes& codes) const;
 
   const QuantizationFacts& facts_;

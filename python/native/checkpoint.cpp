@@ -15,7 +15,7 @@ namespace {
 
 bool reads_urls(const SourceRequest& request) {
   return std::ranges::any_of(request.paths, is_url) || is_url(request.numbers.hf_ref) || is_url(request.map) ||
-         is_url(request.layout);
+         is_url(request.layout) || std::ranges::any_of(request.adapters, is_url, &AdapterRequest::path);
 }
 
 /// The limits of reads, without the memory that is used for URLs.

@@ -18,6 +18,7 @@
 #include <string>
 #include <string_view>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "formats/registry.h"
@@ -60,9 +61,9 @@ DType dtype_named(const std::string& name) {
 }
 
 Checkpoint* open_source(std::vector<std::string> paths, std::string from, std::string map, std::vector<std::string> set,
-                        std::string hf_ref, std::string layout, const std::string& dequantize, bool opaque_globals,
-                        std::string endpoint_url, std::string region, bool anonymous, int connections, int threads,
-                        std::int64_t max_memory) {
+                        std::string hf_ref, std::string layout, const std::string& dequantize,
+                        std::vector<std::pair<std::string, double>> lora, bool opaque_globals, std::string endpoint_url,
+                        std::string region, bool anonymous, int connections, int threads, std::int64_t max_memory) {
   SourceRequest request;
   request.paths = std::move(paths);
   request.from = std::move(from);
@@ -71,6 +72,7 @@ Checkpoint* open_source(std::vector<std::string> paths, std::string from, std::s
   request.layout = std::move(layout);
   request.opaque_globals = opaque_globals;
   if (!dequantize.empty()) request.dequantize = dtype_named(dequantize);
+  for (auto& [path, weight] : lora) request.adapters.push_back({std::move(path), weight});
   const StoreRequest urls{.endpoint = std::move(endpoint_url),
                           .region = std::move(region),
                           .is_anonymous = anonymous,
@@ -320,8 +322,8 @@ void define(nb::module_& native) {
       .def("objects", &objects, arg("of_class"))
       .def("read", &read, arg("reads"));
   native.def("open", &open_source, arg("paths"), arg("format"), arg("map"), arg("set"), arg("hf_ref"), arg("layout"),
-             arg("dequantize"), arg("opaque_globals"), arg("endpoint_url"), arg("region"), arg("anonymous"),
-             arg("connections"), arg("threads"), arg("max_memory"), nb::rv_policy::take_ownership);
+             arg("dequantize"), arg("lora"), arg("opaque_globals"), arg("endpoint_url"), arg("region"),
+             arg("anonymous"), arg("connections"), arg("threads"), arg("max_memory"), nb::rv_policy::take_ownership);
   native.def("save", &save_state, arg("tree"), arg("tensors"), arg("path"), arg("to"), arg("like").none(),
              arg("ranks").none(), arg("force"), arg("sync"), arg("manifest"), arg("numbered_lists"), arg("threads"),
              arg("max_memory"));

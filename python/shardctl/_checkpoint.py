@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import operator
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
@@ -10,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Optional, Union
 from shardctl._errors import NotFound, Unsupported, failure
 from shardctl._memory import (
     Memory,
+    check_dense,
     check_ranges,
     is_packed,
     is_torch,
@@ -130,6 +133,9 @@ class Handle:
             raise TypeError("len() of a tensor without dimensions")
         return self.shape[0]
 
+    def __iter__(self) -> Iterator[Handle]:
+        return (self[row] for row in range(len(self)))
+
     def __getitem__(self, key: Union[Index, tuple[Index, ...]]) -> Handle:
         """The box of integers, slices (of step 1) and `...`. Reads nothing."""
         keys = _expand(key if isinstance(key, tuple) else (key,), self.ndim)
@@ -142,7 +148,7 @@ class Handle:
                     raise ValueError(f"cannot read with step {step}: only slices of step 1")
                 offsets[dim], sizes[dim] = offsets[dim] + start, max(0, stop - start)
                 continue
-            index = each.__index__()
+            index = _integer(each)
             if not -sizes[dim] <= index < sizes[dim]:
                 raise IndexError(f"index {index} is out of range for dimension {dim} of size {sizes[dim]}")
             offsets[dim], sizes[dim], kept[dim] = offsets[dim] + index % sizes[dim], 1, False
@@ -210,6 +216,12 @@ class Handle:
 
     def _read(self, memory: Memory, dtype: str) -> tuple[int, Sequence[int], Sequence[int], str, int, int]:
         return (self._index, *self._box, dtype, memory.address, memory.nbytes)
+
+
+def _integer(key: Any) -> int:
+    if isinstance(key, bool) or not hasattr(type(key), "__index__"):
+        raise TypeError(f"an index is an integer, a slice or '...', not {type(key).__name__}")
+    return operator.index(key)
 
 
 def _expand(keys: tuple[Any, ...], ndim: int) -> list[Any]:
@@ -302,6 +314,15 @@ class Checkpoint(Mapping[str, Handle]):
             raise usage(f"ranks have different tensors '{name}': choose one with tensor(name, rank=N)", tensor=name)
         return Handle(self, first)
 
+    def _value(self, name: str, rank: Optional[int]) -> Any:
+        """An object; of one that differs between ranks, the value of `rank`."""
+        value = self.objects[name]
+        if not isinstance(value, RankValues):
+            return value
+        if rank is None or rank not in value:
+            raise usage(f"ranks have different values '{name}': choose one of objects[{name!r}]", tensor=name)
+        return value[rank]
+
     def tensor(self, name: str, rank: int) -> Handle:
         """The tensor of that name that a rank has as its own."""
         for index in range(*self._opened().find(name)):
@@ -363,6 +384,8 @@ class Checkpoint(Mapping[str, Handle]):
 
 def _parts(handle: Handle, target: Any) -> Iterator[tuple[Handle, Any]]:
     """The target, or rows of it if it is filled through memory beside it that would be large."""
+    if is_torch(target):
+        check_dense(target)
     if not is_torch(target) or is_packed(target) or tuple(target.shape) != handle.shape or target.dim() == 0:
         yield handle, target
         return
@@ -402,7 +425,8 @@ def _dtype_name(dtype: Any) -> str:
 
 def open(source: Union[PathLike, Sequence[PathLike]], *, format: Optional[str] = None, map: Optional[PathLike] = None,
          set: Optional[Mapping[str, Union[int, str]]] = None, hf_ref: Optional[PathLike] = None,
-         layout: Optional[PathLike] = None, dequantize: Any = None, unknown_globals: str = "refuse",
+         layout: Optional[PathLike] = None, dequantize: Any = None,
+         lora: Union[PathLike, Sequence[PathLike], Mapping[PathLike, float]] = (), unknown_globals: str = "refuse",
          endpoint_url: Optional[str] = None, region: Optional[str] = None, anonymous: bool = False, connections: int = 8,
          threads: Optional[int] = None, max_memory: int = 64 << 20) -> Checkpoint:
     """Opens a checkpoint of any format, and reads only its metadata. Nothing in it is executed.
@@ -414,6 +438,7 @@ def open(source: Union[PathLike, Sequence[PathLike]], *, format: Optional[str] =
     hf_ref: a folder with the config.json of the model.
     layout: the path of a document that describes how the files of ranks are sharded.
     dequantize: the dtype in which quantized weights are computed, as a name or as torch's own.
+    lora: LoRA adapters to merge into the weights while they are read: paths, or a mapping from paths to weights.
     unknown_globals: "opaque" reads values of unknown classes as Opaque instead of refusing them.
     endpoint_url, region, anonymous, connections: for URLs: the address of an S3 service, its region, whether to send no
         credentials, and the number of requests at one time. Credentials are those that other clients use.
@@ -431,7 +456,8 @@ def open(source: Union[PathLike, Sequence[PathLike]], *, format: Optional[str] =
         set=_texts(set),
         hf_ref=os.fspath(hf_ref or ""),
         layout=os.fspath(layout or ""),
-        dequantize=_dtype_name(dequantize),
+        dequantize=_plain_dtype(dequantize),
+        lora=_adapters(lora),
         opaque_globals=_is_opaque(unknown_globals),
         endpoint_url=endpoint_url or "",
         region=region or "",
@@ -441,6 +467,25 @@ def open(source: Union[PathLike, Sequence[PathLike]], *, format: Optional[str] =
         max_memory=max_memory,
     )
     return Checkpoint(opened, " ".join(texts))
+
+
+def _plain_dtype(dtype: Any) -> str:
+    """The name of a dtype in which weights can be computed. Raises Usage for another one."""
+    name = _dtype_name(dtype)
+    if name not in ("", "bfloat16", "float16", "float32"):
+        raise usage("weights cannot be dequantized to that dtype", "bfloat16, float16 or float32", name)
+    return name
+
+
+def _adapters(lora: Any) -> list[tuple[str, float]]:
+    """Paths and weights of adapters. Raises Usage for weights that are not numbers."""
+    if isinstance(lora, (str, os.PathLike)):
+        lora = (lora,)
+    weights = lora if isinstance(lora, Mapping) else dict.fromkeys(lora, 1.0)
+    for path, weight in weights.items():
+        if not math.isfinite(weight):
+            raise usage("the weight of an adapter is not a number", "a finite number", weight, os.fspath(path))
+    return [(os.fspath(path), float(weight)) for path, weight in weights.items()]
 
 
 def _is_opaque(word: str) -> bool:

@@ -77,6 +77,13 @@ def is_torch(value: object) -> bool:
     return torch is not None and isinstance(value, torch.Tensor)
 
 
+def is_wrapper(tensor: Any) -> bool:
+    """Whether a tensor of torch is of a class that has its elements in other tensors, such as DTensor."""
+    import torch
+
+    return type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__
+
+
 def is_packed(tensor: Any) -> bool:
     """Whether a tensor of torch is packed in this host's memory, so that it can be filled in place."""
     on_host: bool = tensor.device.type == "cpu" and tensor.is_contiguous()
@@ -84,7 +91,7 @@ def is_packed(tensor: Any) -> bool:
 
 
 def memory_of(target: Any) -> Memory:
-    """The memory of a tensor, an array or a buffer. Tensors that are not packed in this host's memory get memory beside
+    """The memory of a dense tensor, an array or a buffer. Tensors that are not packed in this host's memory get memory beside
     them, and `finish` copies it."""
     if is_torch(target):
         return _memory_of_tensor(target)
@@ -94,13 +101,23 @@ def memory_of(target: Any) -> Memory:
     return _memory_of_buffer(target)
 
 
+def check_dense(tensor: Any) -> None:
+    """Raises Usage for tensors without elements of their own: on the device meta, sparse, or wrappers of others (DTensor)."""
+    import torch
+
+    if not tensor.is_meta and tensor.layout is torch.strided and not is_wrapper(tensor):
+        return
+    error = usage("cannot fill a tensor that has no memory of its own", "a dense tensor",
+                  f"{type(tensor).__name__} on {tensor.device}")
+    error.hint = "load_state_dict() fills DTensors and ShardedTensors" if is_wrapper(tensor) else None
+    raise error
+
+
 def _memory_of_tensor(tensor: Any) -> Memory:
     import torch
 
     tensor = tensor.detach()
     name, shape = str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape)
-    if tensor.is_meta or tensor.layout is not torch.strided:
-        raise usage("cannot fill a tensor that has no memory of its own", "a dense tensor", f"{tensor.device}")
     if is_packed(tensor):
         return Memory(tensor.data_ptr(), tensor.numel() * tensor.element_size(), tensor, name, shape)
     beside = torch.empty(shape, dtype=tensor.dtype, pin_memory=tensor.device.type == "cuda")

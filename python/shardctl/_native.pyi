@@ -34,6 +34,7 @@ def open(
     hf_ref: str,
     layout: str,
     dequantize: str,
+    lora: Sequence[tuple[str, float]],
     opaque_globals: bool,
     endpoint_url: str,
     region: str,

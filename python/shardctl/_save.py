@@ -15,7 +15,7 @@ from typing import Any, Optional, Union
 from shardctl._checkpoint import Checkpoint, PathLike, native
 from shardctl._checkpoint import open as open_checkpoint
 from shardctl._errors import Unsupported, failure
-from shardctl._memory import check_ranges, is_packed, is_torch, usage
+from shardctl._memory import ML_DTYPES, NUMPY, check_ranges, is_packed, is_torch, usage
 from shardctl._ranks import Ranks, call_of, default_group, ranks_of, together
 from shardctl._sharding import boxes_of_dtensor, is_dtensor, is_sharded_tensor, placement_text
 
@@ -163,12 +163,16 @@ class State:
         self._keeps_versions = keeps_versions
         self.tensors: list[HeldTensor] = []
         self._known: dict[object, _Number] = {}
+        self._values: list[Any] = []  # Keep alive what identities in _known refer to.
 
     def add_root(self, state: Any) -> Any:
         """Adds a whole state. Returns its tree."""
         if not isinstance(state, Mapping):
             raise usage("cannot save a state that is not a dict", "a dict", type(state).__name__)
-        return self.add(state, "")
+        try:
+            return self.add(state, "")
+        except RecursionError:
+            raise usage("cannot save a state that contains itself, or is nested too deeply") from None
 
     def add(self, value: Any, name: str) -> Any:
         """Adds the tensors of a value. Returns its tree. Raises Usage or Unsupported for values that cannot be saved."""
@@ -178,8 +182,11 @@ class State:
             return self._add_tensor(value, name)
         numpy = sys.modules.get("numpy")
         if numpy is not None and isinstance(value, numpy.ndarray):
-            return self._add_array(value)
+            return self._add_array(value, name)
         if isinstance(value, Mapping):
+            for key in value:
+                if type(key) not in _PLAIN:
+                    _check_object(key, _below(name, key))
             items = {key: self.add(each, _below(name, key)) for key, each in value.items()}
             return _ordered(items, value) if self._keeps_versions and isinstance(value, OrderedDict) else items
         if isinstance(value, (list, tuple)) and (type(value) in (list, tuple) or hasattr(value, "_fields")):
@@ -203,11 +210,14 @@ class State:
         key = _identity(value)
         if key not in self._known:
             self._known[key] = self.put(_of_tensor(name, value))
+            self._values.append(value)
         return self._known[key]
 
-    def _add_array(self, value: Any) -> Any:
+    def _add_array(self, value: Any, name: str) -> Any:
         import numpy
 
+        if value.dtype.name not in NUMPY | ML_DTYPES or isinstance(value, numpy.ma.MaskedArray):
+            raise usage(f"cannot save '{name}'", "an array of numbers", f"{type(value).__name__} of {value.dtype}", name)
         array = numpy.asarray(value, order="C", dtype=value.dtype.newbyteorder("="))
         address: int = array.__array_interface__["data"][0]
         shape = tuple(array.shape)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import Any, Optional
 
 from shardctl._memory import usage
 
@@ -18,6 +18,15 @@ def is_sharded_tensor(value: object) -> bool:
     """Whether it is a ShardedTensor of torch. Imports nothing."""
     sharded = sys.modules.get("torch.distributed._shard.sharded_tensor")
     return sharded is not None and isinstance(value, sharded.ShardedTensor)
+
+
+def own_rank() -> Optional[int]:
+    """This process's rank in torch's default process group; None if there is none. Imports nothing."""
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.distributed.is_available() or not torch.distributed.is_initialized():
+        return None
+    rank: int = torch.distributed.get_rank()
+    return rank
 
 
 def placement_text(placement: Any) -> str:

@@ -11,7 +11,7 @@ from shardctl._checkpoint import Checkpoint, Handle, PathLike
 from shardctl._checkpoint import open as open_checkpoint
 from shardctl._errors import Unsupported, Usage, failure
 from shardctl._memory import is_torch, new_tensor, usage
-from shardctl._sharding import boxes_of_dtensor, is_dtensor, is_sharded_tensor
+from shardctl._sharding import boxes_of_dtensor, is_dtensor, is_sharded_tensor, own_rank
 from shardctl._text import printable
 
 if TYPE_CHECKING:
@@ -49,6 +49,7 @@ class _Leaf:
     name: str
     value: Any
     replace: Callable[[Any], None]
+    is_extra: bool = False  # The state of a module that it takes as a whole, a tensor too.
 
 
 def _leaves(value: Any, name: str, replace: Callable[[Any], None]) -> Iterator[_Leaf]:
@@ -90,7 +91,7 @@ def _leaves_of_module(module: torch.nn.Module) -> Iterator[_Leaf]:
 
     for name, value in module.state_dict().items():
         is_extra = name.rpartition(".")[2] == "_extra_state"
-        yield _Leaf(name, value, extra_state(name) if is_extra else no_value)
+        yield _Leaf(name, value, extra_state(name) if is_extra else no_value, is_extra)
 
 
 def _boxes(tensor: Any, name: str) -> Iterator[tuple[tuple[int, ...], Any]]:
@@ -117,14 +118,6 @@ def _assigned(tensor: Any, dtype: str) -> Any:
                                        stride=tensor.stride())
 
 
-def _own_rank() -> Optional[int]:
-    torch = sys.modules.get("torch")
-    if torch is None or not torch.distributed.is_available() or not torch.distributed.is_initialized():
-        return None
-    rank: int = torch.distributed.get_rank()
-    return rank
-
-
 class _Loading:
     """The comparison of a state with a checkpoint, and then the reads."""
 
@@ -132,14 +125,19 @@ class _Loading:
         self._checkpoint = checkpoint
         self._prefix = prefix
         self._assign, self._cast = assign, cast
-        self._rank = _own_rank()
+        self._rank = own_rank()
         self.missing: list[str] = []
         self.mismatched: list[str] = []
         self._reads: dict[object, tuple[Handle, Any]] = {}  # By memory: of several names for one, the last counts.
         self._values: list[tuple[_Leaf, Any]] = []
+        self._extra: list[tuple[_Leaf, Any]] = []
+        self._new: dict[object, Any] = {}  # With assign: new tensors by the tensor of the checkpoint.
         self.assigned: list[tuple[_Leaf, Any]] = []
         for leaf in leaves:
-            self._want_tensor(leaf) if is_torch(leaf.value) else self._want_value(leaf)
+            if leaf.is_extra and self._find(leaf.name) is not None:
+                self._extra.append((leaf, self._find(leaf.name)))
+            else:
+                self._want_tensor(leaf) if is_torch(leaf.value) and not leaf.is_extra else self._want_value(leaf)
 
     def _find(self, name: str) -> Optional[Handle]:
         first, last = self._checkpoint._opened().find(self._prefix + name)
@@ -161,17 +159,26 @@ class _Loading:
             self.mismatched.append(f"dtype mismatch for {printable(leaf.name)}: the checkpoint has {handle.dtype}, the "
                                    f"current model has {dtype}; cast=True converts.")
             return
-        target = _assigned(leaf.value, handle.dtype) if self._assign else leaf.value
+        target = self._assigned(leaf.value, handle) if self._assign else leaf.value
         if self._assign:
             self.assigned.append((leaf, target))
         for offsets, local in _boxes(target, leaf.name):
             box = handle._with(offsets, tuple(local.shape), (True,) * len(offsets))
             self._reads[_memory_key(local)] = (box, local)
 
+    def _assigned(self, value: Any, handle: Handle) -> Any:
+        """A new tensor; the same one for names that the checkpoint has for one tensor."""
+        if is_dtensor(value):
+            return _assigned(value, handle.dtype)
+        key = (handle.alias_of or handle.name, handle.rank, value.device)
+        if key not in self._new:
+            self._new[key] = _assigned(value, handle.dtype)
+        return self._new[key]
+
     def _want_value(self, leaf: _Leaf) -> None:
         name = self._prefix + leaf.name
         if name in self._checkpoint.objects:
-            self._values.append((leaf, self._checkpoint.objects[name]))
+            self._values.append((leaf, self._checkpoint._value(name, self._rank)))
         elif not (isinstance(leaf.value, Mapping) and not leaf.value):  # Some formats do not store empty dicts.
             self.missing.append(leaf.name)
 
@@ -185,6 +192,8 @@ class _Loading:
         self._checkpoint.read_into(self._reads.values(), cast=self._cast)
         for leaf, value in self._values:
             leaf.replace(value)
+        for leaf, handle in self._extra:
+            leaf.replace(handle.torch())
 
 
 def _size(shape: tuple[int, ...]) -> str:

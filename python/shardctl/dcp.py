@@ -33,10 +33,11 @@ from torch.futures import Future
 
 from shardctl._checkpoint import Checkpoint, Handle, PathLike
 from shardctl._checkpoint import open as open_checkpoint
-from shardctl._errors import Unsupported, failure
+from shardctl._errors import NotFound, Unsupported, Usage, failure
 from shardctl._memory import torch_dtype, usage
 from shardctl._ranks import Ranks, call_of, default_group, ranks_of, together
 from shardctl._save import HeldTensor, State, write
+from shardctl._sharding import own_rank
 
 __all__ = ["Reader", "Writer"]
 
@@ -82,7 +83,10 @@ class Reader(StorageReader):  # type: ignore[misc, unused-ignore]
         checkpoint = self._checkpoint
         entries: dict[str, Union[TensorStorageMetadata, BytesStorageMetadata]] = {}
         for name in checkpoint:
-            entries[name] = _entry(self._tensor(name))
+            try:
+                entries[name] = _entry(self._tensor(name))
+            except (NotFound, Usage):  # Ranks have different tensors, and this one has none.
+                continue
         for name in checkpoint.objects:
             entries.setdefault(name, BytesStorageMetadata())
         return Metadata(state_dict_metadata=entries, storage_meta=StorageMeta(), storage_data={})
@@ -115,8 +119,9 @@ class Reader(StorageReader):  # type: ignore[misc, unused-ignore]
     def _tensor(self, name: str) -> Handle:
         """The tensor, or this rank's own if ranks have different ones."""
         first, last = self._checkpoint._opened().find(name)
-        if last - first > 1 and torch.distributed.is_initialized():
-            return self._checkpoint.tensor(name, torch.distributed.get_rank())
+        rank = own_rank()
+        if last - first > 1 and rank is not None:
+            return self._checkpoint.tensor(name, rank)
         return self._checkpoint[name]
 
     def _box(self, item: ReadItem) -> Handle:
@@ -124,7 +129,7 @@ class Reader(StorageReader):  # type: ignore[misc, unused-ignore]
         return self._tensor(item.storage_index.fqn)._with(tuple(item.storage_offsets), sizes, (True,) * len(sizes))
 
     def _bytes(self, name: str) -> io.BytesIO:
-        value = self._checkpoint.objects.get(name)
+        value = self._checkpoint._value(name, own_rank())
         stream = io.BytesIO()
         try:
             torch.save(value, stream)

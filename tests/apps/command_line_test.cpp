@@ -71,6 +71,26 @@ TEST_F(CommandLine, RepeatableOptionsTakeOneWordEach) {
   EXPECT_EQ(request.read.paths, std::vector<std::string>{"src"});
 }
 
+TEST_F(CommandLine, ADtypeMayFollowDequantize) {
+  const Request request = parse({"inspect", "--dequantize", "float32", "a"});
+  EXPECT_EQ(request.read.dequantize, DType::kFloat32);
+  EXPECT_EQ(request.read.paths, std::vector<std::string>{"a"});
+  for (const std::vector<std::string>& arguments : {std::vector<std::string>{"inspect", "--dequantize", "./float32"},
+                                                    {"inspect", "--dequantize", "--", "./float32"}}) {
+    const Request of_path = parse(arguments);
+    EXPECT_EQ(of_path.read.dequantize, DType::kBfloat16);
+    EXPECT_EQ(of_path.read.paths, std::vector<std::string>{"./float32"});
+  }
+  refuses({"inspect", "a", "--dequantize", "int8"}, "int8 is not bfloat16");
+}
+
+TEST_F(CommandLine, RefusesEmptyValues) {
+  refuses({"average", "a", "b", "-o", "c", "--weights", ""}, "--weights has an empty value");
+  refuses({"export", "a", "-o", "b", "--hf-ref="}, "--hf-ref");
+  world.env["SHARDCTL_HF_REF"] = "";
+  EXPECT_EQ(parse({"export", "a", "-o", "b"}).read.numbers.hf_ref, "");
+}
+
 TEST_F(CommandLine, CountsVerbosity) {
   parse({"env", "-vv"});
   EXPECT_EQ(common.verbose, 2);

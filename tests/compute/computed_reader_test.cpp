@@ -221,6 +221,23 @@ TEST(Dequantized, PackedIntegersOfAnyWidth) {
   }
 }
 
+TEST(Dequantized, ZeroPointsOfPackedIntegersMayBeWholeBytes) {
+  Random random(9);
+  constexpr std::int64_t kRows = 5, kColumns = 64, kGroup = 32;
+  const Bytes codes = random.bytes(kRows * kColumns / 2);
+  const std::vector<float> scales = random.floats(kRows * 2);
+  std::vector<std::int8_t> zeros(kRows * 2);
+  for (std::int8_t& each : zeros) each = static_cast<std::int8_t>(static_cast<int>(random.below(16)) - 8);
+  Stored stored;
+  stored.add("a.weight_packed", kI32, {kRows, kColumns / 8}, codes).add("a.weight_scale", kF32, {kRows, 2}, scales);
+  stored.add("a.weight_zero_point", DType::kInt8, {kRows, 2}, zeros);
+  stored.add("a.weight_shape", kI64, {2}, std::vector<std::int64_t>{kRows, kColumns});
+  expect_all(*opened(stored), "a.weight", [&](std::int64_t i) {
+    const auto group = static_cast<std::size_t>(i / kGroup);
+    return (static_cast<double>(code_at(codes, 4 * i, 4)) - 8 - zeros[group]) * static_cast<double>(scales[group]);
+  });
+}
+
 TEST(Dequantized, ColumnsMayHaveGroupsInAnyOrder) {
   Random random(6);
   const Bytes codes = random.bytes(4 * 16);

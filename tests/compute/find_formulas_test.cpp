@@ -43,6 +43,11 @@ struct Wrong {
 const QuantizationFacts kQuantized{.is_quantized = true};
 const QuantizationFacts kBlocks{.is_quantized = true, .schemes = {{.block = {128, 128}}}};
 
+QuantizationFacts stating(const char* method, std::vector<QuantizationScheme> schemes = {},
+                          std::vector<std::string> ignored = {}) {
+  return {.is_quantized = true, .method = method, .schemes = std::move(schemes), .ignored = std::move(ignored)};
+}
+
 const std::vector<Wrong> kWrong{
     {"scales without a weight", {{"a.weight_scale_inv", kF32, {1, 1}}}, ErrorCode::kCorruption, "a.weight_scale_inv"},
     {"a weight without its scales", {{"a.weight", kF8, {8, 8}}}, ErrorCode::kCorruption, "a.weight", kQuantized},
@@ -61,6 +66,93 @@ const std::vector<Wrong> kWrong{
      ErrorCode::kCorruption,
      "a.weight_scale_inv",
      kBlocks},
+    {"one block of rows for two",
+     {{"a.weight", kF8, {256, 256}}, {"a.weight_scale_inv", kF32, {1, 2}}},
+     ErrorCode::kCorruption,
+     "a.weight_scale_inv",
+     kBlocks},
+    {"a block for each row",
+     {{"a.weight", kF8, {2, 256}}, {"a.weight_scale_inv", kF32, {2, 2}}},
+     ErrorCode::kCorruption,
+     "a.weight_scale_inv",
+     kBlocks},
+    {"one block of rows for two, with nothing stated",
+     {{"a.weight", kF8, {256, 256}}, {"a.weight_scale_inv", kF32, {1, 2}}},
+     ErrorCode::kCorruption,
+     "a.weight_scale_inv"},
+    {"scales of two names",
+     {{"a.weight", kF8, {8, 8}}, {"a.weight_scale", kF32, {1}}, {"a.weight_scale_inv", kF32, {1}}},
+     ErrorCode::kCorruption,
+     "a.weight_scale_inv"},
+    {"codes in words beside codes in bytes",
+     {{"a.weight", kI8, {4, 16}}, {"a.weight_packed", kU8, {4, 16}}, {"a.weight_scale", kU8, {4, 1}}},
+     ErrorCode::kCorruption,
+     "a.weight_packed"},
+    {"factors of inputs",
+     {{"a.weight", kU8, {4, 16}},
+      {"a.weight_scale", kF8, {4, 2}},
+      {"a.weight_scale_2", kF32, {}},
+      {"a.pre_quant_scale", kF32, {32}}},
+     ErrorCode::kUnsupported,
+     "a.weight"},
+    {"factors of inputs of a plain weight",
+     {{"a.weight", kF8, {8, 8}},
+      {"a.weight_scale", kF32, {1}},
+      {"b.weight", kF32, {8, 8}},
+      {"b.pre_quant_scale", kF32, {8}}},
+     ErrorCode::kUnsupported,
+     "b.pre_quant_scale"},
+    {"rotated inputs",
+     {{"a.weight", kF8, {8, 8}}, {"a.weight_scale", kF32, {1}}},
+     ErrorCode::kUnsupported,
+     "a.weight",
+     {.is_quantized = true, .transforms_inputs = true}},
+    {"a method whose tensors are unknown",
+     {{"a.indices", kI32, {4, 4}}, {"a.centroids.weight", kF32, {4, 4}}},
+     ErrorCode::kUnsupported,
+     "a.indices",
+     {.is_quantized = true, .method = "vptq"}},
+    {"scales in columns instead of rows",
+     {{"a.weight_packed", kU8, {4, 16}}, {"a.weight_scale", kF8, {2, 4}}, {"a.weight_global_scale", kF32, {1}}},
+     ErrorCode::kCorruption,
+     "a.weight_scale"},
+    {"a scale for two rows each",
+     {{"a.weight", kF8, {8, 8}}, {"a.weight_scale", kF32, {4}}},
+     ErrorCode::kCorruption,
+     "a.weight_scale"},
+    {"NVFP4 of ModelOpt without its second scale",
+     {{"a.input_scale", kF32, {}}, {"a.weight", kU8, {4, 16}}, {"a.weight_scale", kF8, {4, 2}}},
+     ErrorCode::kCorruption,
+     "a.weight"},
+    {"scales that are integers",
+     {{"a.weight", kF8, {8, 8}}, {"a.weight_scale", kI32, {1}}},
+     ErrorCode::kCorruption,
+     "a.weight_scale"},
+    {"zero points of another width",
+     {{"a.qweight", kI32, {4, 8}}, {"a.scales", kF16, {1, 8}}, {"a.qzeros", kI64, {1, 1}}},
+     ErrorCode::kCorruption,
+     "a.qzeros"},
+    {"codes that are numbers",
+     {{"a.weight_packed", kF32, {4, 16}}, {"a.weight_scale", kF32, {4, 4}}, {"a.weight_shape", kI64, {2}}},
+     ErrorCode::kCorruption,
+     "a.weight_packed",
+     kQuantized},
+    {"scales of a plain weight",
+     {{"a.weight", kF32, {8, 8}}, {"a.weight_scale_inv", kF32, {1, 1}}},
+     ErrorCode::kCorruption,
+     "a.weight_scale_inv",
+     kQuantized},
+    {"codes of 6 bits",
+     {{"a.weight_packed", kU8, {4, 24}}, {"a.weight_scale", kU8, {4, 1}}},
+     ErrorCode::kUnsupported,
+     "a.weight_packed",
+     stating("compressed-tensors", {{.format = "mxfp6-pack-quantized"}})},
+    {"sparse weights",
+     {{"a.bitmask", kU8, {4, 2}}, {"a.compressed", kBf16, {4, 8}}, {"a.shape", kI64, {2}}},
+     ErrorCode::kUnsupported,
+     "a.bitmask",
+     {.is_quantized = true, .method = "compressed-tensors"}},
+    {"EETQ", {{"a.weight", kI8, {8, 8}}, {"a.weight_scales", kF16, {8}}}, ErrorCode::kUnsupported, "a.weight"},
     {"a scale too many for NVFP4",
      {{"a.weight_packed", kU8, {4, 16}}, {"a.weight_scale", kF8, {4, 3}}, {"a.weight_global_scale", kF32, {1}}},
      ErrorCode::kCorruption,
@@ -100,11 +192,6 @@ const std::vector<Wrong> kWrong{
      "a._weight_qdata"},
 };
 
-QuantizationFacts stating(const char* method, std::vector<QuantizationScheme> schemes = {},
-                          std::vector<std::string> ignored = {}) {
-  return {.is_quantized = true, .method = method, .schemes = std::move(schemes), .ignored = std::move(ignored)};
-}
-
 const std::vector<Part> kFloat8{{"a.b.weight", kF8, {8, 8}}, {"a.b.weight_scale", kF32, {8, 1}}};
 const std::vector<Part> kInt4{{"a.b.weight_packed", kI32, {64, 4}}, {"a.b.weight_scale", kF32, {64, 2}}};
 const std::vector<Part> kGptq4{
@@ -114,6 +201,7 @@ const std::vector<Part> kGptq4{
 const std::vector<Wrong> kContradicting{
     {"plain by name", kFloat8, ErrorCode::kCorruption, "a.b.weight", stating("fp8", {}, {"lm_head", "a.b"})},
     {"plain by a pattern", kFloat8, ErrorCode::kCorruption, "a.b.weight", stating("fp8", {}, {"re:a[.](b|c)$"})},
+    {"other blocks", kFloat8, ErrorCode::kCorruption, "a.b.weight", stating("fp8", {{.block = {4, 4}}})},
     {"another method", kFloat8, ErrorCode::kCorruption, "a.b.weight", stating("gptq")},
     {"another format", kInt4, ErrorCode::kCorruption, "a.b.weight_packed",
      stating("compressed-tensors", {{.format = "nvfp4-pack-quantized"}, {.bits = 4, .group_size = 16}})},
@@ -140,6 +228,7 @@ TEST(FindFormulas, SeveralSchemesAndPatternsThatNameOthersAreAllowed) {
   const std::vector<std::pair<std::vector<Part>, QuantizationFacts>> right{
       {kFloat8, stating("fp8", {}, {"a", "b", "re:b", "re:a\\.b\\.c", "re:(?=a).*", "re:("})},
       {kFloat8, stating("a new method")},
+      {{{"a.b.weight", kF8, {256, 384}}, {"a.b.weight_scale", kF32, {2, 1, 3, 1}}}, stating("modelopt")},
       {kFloat8, stating("compressed-tensors", {{.format = "mixed-precision"}, {.format = "float-quantized"}})},
       {kInt4, stating("compressed-tensors", {{.format = "a new format"}, {.bits = 4, .group_size = 16}})},
       {kInt4, stating("compressed-tensors", {{.bits = 8, .group_size = 128}, {.bits = 4, .group_size = 16}})},
@@ -216,6 +305,21 @@ TEST(FindFormulas, ExponentsThatAreNanAreFoundWhenTheyAreRead) {
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::kCorruption);
     EXPECT_THAT(error.what(), ::testing::HasSubstr("'a.weight_scale'"));
+  }
+}
+
+TEST(FindFormulas, CodesInTheOrderOfAKernelAreRefused) {
+  for (const std::uint8_t format : {std::uint8_t{0}, std::uint8_t{2}}) {
+    Stored stored;
+    stored.add("a.weight", kI8, {2, 2}, Bytes(4)).add("a.SCB", kF32, {2}, std::vector<float>{1, 1});
+    stored.add("a.weight_format", kU8, {}, std::vector<std::uint8_t>{format});
+    try {
+      dequantized(stored.reader(), kBf16, {});
+      EXPECT_EQ(format, 0);
+    } catch (const Error& error) {
+      EXPECT_EQ(format, 2);
+      EXPECT_EQ(error.code(), ErrorCode::kUnsupported);
+    }
   }
 }
 

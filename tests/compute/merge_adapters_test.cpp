@@ -179,6 +179,45 @@ TEST(MergeAdapters, ExpertsThatAreSquareFollowTheOthers) {
   }
 }
 
+void add_pair(Stored& adapter, const std::string& module, const Numbers& a, const Numbers& b) {
+  adapter.add("base_model.model." + module + ".lora_A.weight", kF32, a, numbers(checked_numel(a), 4));
+  adapter.add("base_model.model." + module + ".lora_B.weight", kF32, b, numbers(checked_numel(b), 5));
+}
+
+/// GPT-2 has Conv1D in its layers and Linear as its head; PEFT's flag is that of the module which it changed last.
+TEST(MergeAdapters, SizesShowWhichMatricesAreTransposed) {
+  Stored base = weights("h.attn.c_proj.weight", {3, 3}), adapter = pair("h.attn.c_proj", {1, 3}, {3, 1});
+  base.add("h.mlp.c_proj.weight", kF32, {6, 3}, numbers(18, 6)).add("head.weight", kF32, {7, 3}, numbers(21, 7));
+  add_pair(adapter, "h.mlp.c_proj", {1, 6}, {3, 1});
+  add_pair(adapter, "head", {1, 3}, {7, 1});
+  const auto reader = merged(base, adapter);
+  const std::vector<float> w = numbers(9, 1), a = numbers(3, 2), b = numbers(3, 3);
+  const std::vector<float> found = read_floats(*reader, "h.attn.c_proj.weight");
+  for (std::size_t i = 0; i < 9; ++i) EXPECT_EQ(found[i], w[i] + 6 * a[i / 3] * b[i % 3]) << i;
+  const std::vector<float> head = read_floats(*reader, "head.weight"), v = numbers(21, 7), of_a = numbers(3, 4),
+                           of_b = numbers(7, 5);
+  for (std::size_t i = 0; i < 21; ++i) EXPECT_EQ(head[i], v[i] + 6 * of_a[i % 3] * of_b[i / 3]) << i;
+  base.add("h.q.weight", kF32, {3, 3}, numbers(9, 8));
+  add_pair(adapter, "h.q", {1, 3}, {3, 1});
+  EXPECT_EQ(refusal(base, adapter).first, ErrorCode::kUnsupported);
+}
+
+/// PEFT saves the base weights of embeddings beside their factors.
+TEST(MergeAdapters, SavedBaseWeightsAreChangedByTheirPairs) {
+  const Stored base = weights("embed.weight", {5, 2});
+  Stored adapter;
+  adapter.add("base_model.model.embed.base_layer.base_layer.weight", kF32, {5, 2}, numbers(10, 4));
+  adapter.add("base_model.model.embed.lora_embedding_A", kF32, {1, 5}, numbers(5, 2));
+  adapter.add("base_model.model.embed.lora_embedding_B", kF32, {2, 1}, numbers(2, 3));
+  for (const double weight : {1.0, 0.5}) {
+    const std::vector<float> found = read_floats(*merged(base, adapter, kPlain, weight), "embed.weight");
+    const std::vector<float> w = numbers(10, 4), a = numbers(5, 2), b = numbers(2, 3);
+    for (std::size_t i = 0; i < 10; ++i) {
+      EXPECT_EQ(found[i], w[i] + static_cast<float>(6 * weight) * (a[i / 2] * b[i % 2])) << i;
+    }
+  }
+}
+
 TEST(MergeAdapters, RefusesByName) {
   const Stored base = weights("m.q.weight", {2, 3});
   EXPECT_EQ(refusal(base, pair("m.v", {1, 3}, {2, 1})).first, ErrorCode::kInvalidArgument);
@@ -195,6 +234,9 @@ TEST(MergeAdapters, RefusesByName) {
   Stored bytes;
   bytes.add("m.q.weight", DType::kFloat8E4m3fn, {2, 3}, Bytes(6));
   EXPECT_EQ(refusal(bytes, pair("m.q", {1, 3}, {2, 1})).first, ErrorCode::kUnsupported);
+  Stored packed;
+  packed.add("m.q.bias", kF32, {2}, numbers(2, 1)).add("m.q.weight_packed", DType::kInt32, {2, 1}, Bytes(8));
+  EXPECT_EQ(refusal(packed, pair("m.q", {1, 3}, {2, 1})).first, ErrorCode::kUnsupported);
   EXPECT_EQ(
       refusal(base, pair("m.q", {1, 3}, {2, 1}), R"({"peft_type": "LORA", "lora_alpha": 1, "use_dora": true})").first,
       ErrorCode::kCorruption);

@@ -58,6 +58,19 @@ TEST(QuantizationConfig, SchemesAreThoseOfWeightsAndNotOfActivations) {
   EXPECT_EQ(found.schemes[3].format, "gptq_v2");
 }
 
+TEST(QuantizationConfig, KnowsWhetherInputsAreTransformed) {
+  const auto transforms = [](const std::string& place) {
+    return facts(R"({"quantization_config": {"transform_config": {"config_groups": {"u": {"apply": [{"location": ")" +
+                 place + R"("}]}}}}})")
+        .transforms_inputs;
+  };
+  EXPECT_TRUE(transforms("input"));
+  EXPECT_TRUE(transforms("output"));
+  EXPECT_FALSE(transforms("weight_input"));
+  EXPECT_FALSE(transforms("k_cache"));
+  EXPECT_FALSE(facts(R"({"quantization_config": {"transform_config": null}})").transforms_inputs);
+}
+
 TEST(QuantizationConfig, ListsModulesThatStayPlain) {
   const QuantizationFacts found = facts(R"({"ignore": ["a"], "text_config": {"quantization_config": {
       "ignore": ["lm_head", 3, "re:.*\\.gate$", ["b"]], "kv_cache_scheme": {"ignore": ["c"]}}}})");

@@ -2,6 +2,7 @@
 the folder with the package and its native module."""
 import gc
 import hashlib
+import math
 import mmap
 import os
 import re
@@ -23,6 +24,7 @@ import numpy
 import safetensors
 import safetensors.torch
 import torch
+from torch.testing._internal.two_tensor import TwoTensor
 
 import shardctl
 
@@ -144,9 +146,12 @@ class Slices(Case):
     def test_wrong_ones_are_refused_like_those_of_arrays(self) -> None:
         with shardctl.open(self.saved({"w": torch.zeros(4, 2)})) as found:
             for key, kind in (((4,), IndexError), ((0, 0, 0), IndexError), ((slice(0, 4, 2),), ValueError),
-                              ((Ellipsis, Ellipsis), IndexError)):
+                              ((Ellipsis, Ellipsis), IndexError), ((True,), TypeError), ((None,), TypeError), (([1],), TypeError)):
                 with self.assertRaises(kind):
                     found["w"][key]
+            self.assertEqual([row.shape for row in found["w"]], [(2,)] * 4)
+            with self.assertRaises(TypeError):
+                iter(found["w"][0, 0])
 
 
 class Formats(Case):
@@ -214,6 +219,26 @@ class Formats(Case):
                         shardctl.open(path, dequantize="float32")
 
 
+    def test_adapters_are_those_of_the_program(self) -> None:
+        base = self.saved({"m.q.weight": torch.randn(6, 4), "m.norm.weight": torch.randn(4)})
+        adapter = self.folder / "adapter"
+        adapter.mkdir()
+        safetensors.torch.save_file({f"base_model.model.m.q.lora_{side}.weight": torch.randn(*shape)
+                                     for side, shape in (("A", (2, 4)), ("B", (6, 2)))}, adapter / "adapter_model.safetensors")
+        (adapter / "adapter_config.json").write_text('{"peft_type": "LORA", "lora_alpha": 4}')
+        for lora, word in ((adapter, adapter), ([adapter], adapter), ({adapter: 0.5}, f"{adapter}=0.5")):
+            wanted = shardctl.digest(base, algorithm="sha256", options=["--lora", str(word)])
+            with shardctl.open(base, lora=lora) as found:
+                for tensor in wanted.tensors:
+                    self.assertEqual(hashlib.sha256(found[tensor.name].numpy().tobytes()).hexdigest(), tensor.digest)
+        with self.assertRaises(shardctl.Usage):
+            shardctl.open(base, lora={adapter: math.inf})
+        with self.assertRaises(shardctl.NotFound):
+            shardctl.open(base, lora=self.folder / "none")
+        with self.assertRaisesRegex(shardctl.Usage, "bfloat16, float16 or float32, found int8"):
+            shardctl.open(base, dequantize="int8")
+
+
 class Into(Case):
     def setUp(self) -> None:
         super().setUp()
@@ -250,7 +275,8 @@ class Into(Case):
             with self.assertRaises(shardctl.Usage) as refused:
                 self.opened["w"].read_into(target)
             self.assertEqual((refused.exception.tensor, refused.exception.expected, refused.exception.found), ("w", expected, found))
-        for target in (bytes(128), numpy.zeros((8, 8), numpy.float32)[:, ::2], torch.zeros(8, 4, device="meta"), 5):
+        for target in (bytes(128), numpy.zeros((8, 8), numpy.float32)[:, ::2], torch.zeros(8, 4, device="meta"), 5,
+                       torch.zeros(8, 4).to_sparse(), TwoTensor(torch.zeros(8, 4), torch.zeros(8, 4))):
             with self.assertRaises(shardctl.Usage):
                 self.opened["w"].read_into(target)
 

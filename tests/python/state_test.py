@@ -1,5 +1,6 @@
 """load_state_dict and the reader for DCP, with the real torch, also over 4 ranks with FSDP2 and tensor parallelism.
 Environment: as for native_test.py."""
+import collections.abc
 import copy
 import os
 import pickle
@@ -108,6 +109,38 @@ class Plain(Case):
         self.assertEqual(filled[0].weight.dtype, torch.float16)
         self.assertTrue(filled[0].weight.requires_grad)
 
+    def test_assigned_tensors_stay_tied(self) -> None:
+        with torch.device("meta"):
+            filled = torch.nn.ModuleDict({"embed": torch.nn.Embedding(4, 3), "head": torch.nn.Linear(3, 4, bias=False)})
+        weight = torch.randn(4, 3)
+        shardctl.load_state_dict(self.saved({"embed.weight": weight, "head.weight": weight}, "x.pt"), filled, assign=True)
+        self.assertTrue(torch.equal(filled["head"].weight, weight))
+        self.assertEqual(filled["embed"].weight.data_ptr(), filled["head"].weight.data_ptr())
+
+    def test_modules_take_their_extra_state_as_a_whole(self) -> None:
+        class Counted(torch.nn.Module):
+            def __init__(self, extra: object) -> None:
+                super().__init__()
+                self.extra = extra
+
+            def get_extra_state(self) -> object:
+                return self.extra
+
+            def set_extra_state(self, extra: object) -> None:
+                self.extra = extra
+
+        for extra, before in ((torch.arange(5), torch.zeros(0)), (7, None)):
+            filled = Counted(before)
+            shardctl.load_state_dict(self.saved(Counted(extra).state_dict(), "x.pt"), filled)
+            self.assertTrue(torch.equal(torch.as_tensor(filled.extra), torch.as_tensor(extra)))
+
+    def test_values_that_differ_between_ranks_are_not_mixed(self) -> None:
+        source = Path(__file__).resolve().parents[1] / "data/golden/2.11.0/ranks_differ_r2"
+        with self.assertRaisesRegex(shardctl.Usage, "ranks have different values 'seen'"):
+            shardctl.load_state_dict(source, {"seen": 0}, strict=False)
+        with self.assertRaisesRegex(CheckpointException, "ranks have different values 'seen'"):
+            dcp.load({"seen": 0}, storage_reader=shardctl.dcp.Reader(source), no_dist=True)
+
     def test_a_part_of_a_nested_state_is_filled(self) -> None:
         trained, filled = model(1), model(2)
         optimizers = [torch.optim.Adam(each.parameters(), lr=lr) for each, lr in ((trained, 0.5), (filled, 0.1))]
@@ -195,15 +228,37 @@ class Save(Case):
         self.assertEqual(safetensors.torch.load_file(path)["w"].sum(), 2)
         self.assertEqual(list(self.folder.iterdir()), [path])
 
+    def test_tensors_that_a_mapping_makes_anew_stay_apart(self) -> None:
+        class Made(collections.abc.Mapping):
+            def __iter__(self):
+                return iter("abcdef")
+
+            def __len__(self) -> int:
+                return 6
+
+            def __getitem__(self, name: str) -> torch.Tensor:
+                return torch.full((2, 3), float(ord(name))).t()
+
+        shardctl.save(Made(), self.folder / "x.safetensors")
+        self.assertTrue(same(safetensors.torch.load_file(self.folder / "x.safetensors"), dict(Made())))
+
     def test_what_cannot_be_saved_is_named(self) -> None:
         path = self.folder / "x.safetensors"
-        for value in (torch.zeros(2, device="meta"), torch.zeros(2).to_sparse(), [torch.zeros(1), torch.zeros(1, device="meta")]):
+        masked = numpy.ma.array([1., 2.], mask=[False, True])
+        for value in (torch.zeros(2, device="meta"), torch.zeros(2).to_sparse(), [torch.zeros(1), torch.zeros(1, device="meta")],
+                      numpy.zeros(2, "M8[s]"), numpy.array([self]), masked):
             with self.assertRaises(shardctl.Usage) as refused:
                 shardctl.save({"w": torch.zeros(1), "wrong": value}, path)
             self.assertEqual(refused.exception.tensor, "wrong.1" if isinstance(value, list) else "wrong")
         with self.assertRaises(shardctl.Unsupported) as unknown:
             shardctl.save({"deep": {"wrong": self}}, self.folder / "x.pt")
         self.assertEqual((unknown.exception.tensor, unknown.exception.found), ("deep.wrong", "__main__.Save"))
+        with self.assertRaises(shardctl.Unsupported):
+            shardctl.save({torch.zeros(1): 1}, self.folder / "x.pt")
+        endless: dict = {}
+        endless["self"] = endless
+        with self.assertRaisesRegex(shardctl.Usage, "contains itself"):
+            shardctl.save(endless, self.folder / "x.pt")
         with self.assertRaisesRegex(shardctl.Unsupported, "step"):
             shardctl.save({"w": torch.zeros(1), "step": 7}, path)
         with self.assertRaises(shardctl.Usage):

@@ -302,6 +302,15 @@ void check_stated_for_maps(const std::vector<std::string>& stated, const Request
       .hint(fmt::format("drop {}, or add --map NAME or --to-map NAME", stated.front()));
 }
 
+/// An empty word, as a shell makes of an unset variable, would be the same as no option.
+void refuse_empty_values(const CLI::App& app) {
+  for (const CLI::Option* option : app.get_options()) {
+    if (!contains(option->results(), "")) continue;
+    throw usage(fmt::format("{} has an empty value", option->get_name()))
+        .hint(fmt::format("give a value, or leave {} out", option->get_name()));
+  }
+}
+
 /// Parses the options. The words of the line do not pass through CLI11, which would change them: it reads '[1:2]' as a
 /// list and unpacks it.
 void parse_options(std::vector<std::string> arguments, Session& session, Request& request) {
@@ -319,6 +328,7 @@ void parse_options(std::vector<std::string> arguments, Session& session, Request
   } catch (const CLI::ParseError& error) {
     throw usage(lower_first(error.what())).hint(see_help(request));
   }
+  refuse_empty_values(app);
   for (const auto& [name, word] : request.read.choices) request.read.stated_choices.push_back(name);
   const std::vector<std::string> for_maps = stated_for_maps(app, request.verb);
   apply_environment(app, session);
@@ -350,6 +360,18 @@ void check_requantize(const ReadRequest& read) {
   }
 }
 
+/// Joins `--dequantize` to a dtype that follows it. Any other word that follows is a path.
+std::vector<std::string> with_joined_dtype(std::vector<std::string> arguments) {
+  const auto end = std::ranges::find(arguments, "--");
+  for (auto at = arguments.begin(); at != end; ++at) {
+    if (*at != "--dequantize" || at + 1 == end || !dtype_of_name(*(at + 1))) continue;
+    *at += "=" + *(at + 1);
+    arguments.erase(at + 1);
+    break;
+  }
+  return arguments;
+}
+
 /// The files that options name, including --config and --log-file, but not SRC and --hf-ref. Built-in maps do not
 /// count.
 std::vector<std::string> named_inputs(const CommonOptions& common, const Request& request) {
@@ -368,7 +390,8 @@ std::vector<std::string> named_inputs(const CommonOptions& common, const Request
 
 }  // namespace
 
-void parse_command_line(const std::vector<std::string>& arguments, Session& session, Request& request) {
+void parse_command_line(const std::vector<std::string>& given, Session& session, Request& request) {
+  const std::vector<std::string> arguments = with_joined_dtype(given);
   session.command.arguments = arguments;
   const Scan first = scan(arguments);
   session.common.json = contains(first.options, "--json") || is_set(session, "SHARDCTL_JSON");

@@ -58,6 +58,15 @@ class Walk {
     }
   }
 
+  /// compressed-tensors applies transforms of weights before it stores them, and those of inputs in the model. Those of
+  /// queries and keys cancel each other.
+  void take_transforms() {
+    const std::string_view text = value();
+    for (const std::string_view place : {"\"input\"", "\"output\""}) {
+      facts_.transforms_inputs = facts_.transforms_inputs || text.find(place) != std::string_view::npos;
+    }
+  }
+
   /// A value as spelled in the text, without its quotes.
   std::string_view value() {
     const auto begin = static_cast<std::size_t>(json_.position());
@@ -76,6 +85,10 @@ class Walk {
     std::string_view key;
     for (bool is_first = true; json_.next_key(key, is_first);) {
       const std::string_view name = key;
+      if (name == "transform_config" && is_scheme) {
+        take_transforms();
+        continue;
+      }
       const bool is_about_it = name == "quantization_config" || name == "compression_config" || name == "quantization";
       const bool is_of_weights = is_scheme && !name.ends_with("activations") && !name.starts_with("kv_cache");
       const bool is_part = is_about_it || is_of_weights || name.ends_with(kPartEnd);
@@ -221,6 +234,7 @@ QuantizationFacts read_quantization(const SourceStore& store, const std::string&
   for (const std::string_view name : kQuantizationFiles) {
     const QuantizationFacts more = facts_of(store, folder, name);
     facts.is_quantized = facts.is_quantized || more.is_quantized;
+    facts.transforms_inputs = facts.transforms_inputs || more.transforms_inputs;
     if (facts.method.empty()) facts.method = more.method;
     for (const QuantizationScheme& scheme : more.schemes) facts.add(scheme);
     for (const std::string& entry : more.ignored) facts.add_ignored(entry);
