@@ -218,15 +218,15 @@ ModelMap choose_map(const SourcePlace& place, const std::string& name, const Map
   return map;
 }
 
-std::unique_ptr<Reader> with_map_arithmetic(std::unique_ptr<Reader> reader, std::span<const MapComputed> computed,
-                                            MapUse use) {
-  if (computed.empty()) return reader;
+void add_map_arithmetic(OpenSource& source, std::span<const MapComputed> computed, MapUse use) {
+  if (computed.empty()) return;
   std::vector<ScaledTensor> scaled;
   for (const auto& [tensor, factors] : computed) {
     scaled.push_back({tensor, factors.scale, factors.add, use == MapUse::kUndo});
   }
-  return with_scaled_tensors(std::move(reader), scaled,
-                             use == MapUse::kMake ? std::optional(DType::kFloat32) : std::nullopt);
+  const auto dtype = use == MapUse::kMake ? std::optional(DType::kFloat32) : std::nullopt;
+  source.reader = with_scaled_tensors(std::move(source.reader), scaled, dtype, source.computed);
+  source.computed.push_back(&dynamic_cast<const ComputedReader&>(*source.reader));
 }
 
 void undo_map(const SourcePlace& place, const SourceRequest& request, const SelectionOptions* selection,
@@ -248,7 +248,8 @@ void undo_map(const SourcePlace& place, const SourceRequest& request, const Sele
   }
   source.is_mapped = true;
   const std::vector<MapComputed> computed = reader->undone().computed();
-  source.reader = with_map_arithmetic(std::move(reader), computed, MapUse::kUndo);
+  source.reader = std::move(reader);
+  add_map_arithmetic(source, computed, MapUse::kUndo);
 }
 
 }  // namespace shard

@@ -52,11 +52,10 @@ enum class MapUse : std::uint8_t { kUndo, kMake };
 ModelMap choose_map(const SourcePlace& place, const std::string& name, const MapNumbers& numbers,
                     const OpenSource& source, MapUse use, std::int64_t ranks);
 
-/// Adds the tensors whose values the map changes, computed from this reader's: the logical tensors from the stored ones
-/// (undo), or the reverse in float32, which the writer converts (make). The reader itself if there are none.
+/// Replaces the tensors whose values the map changes: the logical tensors are computed from the stored ones (undo), or
+/// the reverse in float32, which the writer converts (make). Tensors that the source computes are not rounded before.
 /// \throws Error kUnsupported  ranks have different values of a tensor
-std::unique_ptr<Reader> with_map_arithmetic(std::unique_ptr<Reader> reader, std::span<const MapComputed> computed,
-                                            MapUse use);
+void add_map_arithmetic(OpenSource& source, std::span<const MapComputed> computed, MapUse use);
 
 /// Undoes request.map, so that the source consists of logical tensors. `selection` is that of SourceOptions.
 /// UndoneMap documents the errors.

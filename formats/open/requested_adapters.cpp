@@ -108,8 +108,10 @@ void merge_requested(const SourcePlace& place, const SourceRequest& request, con
   source.reader = request.requantize
                       ? merge_and_requantize(std::move(source.reader), facts_beside(place.store, source),
                                              std::move(adapters), counts, packed)
-                      : merge_adapters(std::move(source.reader), std::move(adapters), counts, source.dequantized);
-  if (options.on_computed) options.on_computed(dynamic_cast<const ComputedReader&>(*source.reader));
+                      : merge_adapters(std::move(source.reader), std::move(adapters), counts, source.computed);
+  const auto& merged = dynamic_cast<const ComputedReader&>(*source.reader);
+  if (!request.requantize) source.computed.push_back(&merged);  // Codes have no value before they are rounded.
+  if (options.on_computed) options.on_computed(merged);
   if (!options.on_note) return;
   for (std::size_t i = 0; i < counts.size(); ++i) {
     options.on_note(fmt::format("merged {}: {} found, {} used, 0 unused; {} replaced", request.adapters[i].path,

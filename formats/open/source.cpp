@@ -70,7 +70,7 @@ void dequantize(const SourcePlace& place, const SourceRequest& request, const So
       dequantized(std::move(opened.reader), *request.dequantize, facts_beside(place.store, opened), findings);
   const auto* const computed = dynamic_cast<const ComputedReader*>(opened.reader.get());
   if (options.on_computed && computed != nullptr) options.on_computed(*computed);
-  opened.dequantized = computed;
+  if (computed != nullptr) opened.computed.push_back(computed);
   if (!options.on_step) return;
   options.on_step(fmt::format("dequantized to {}: {} tensors of {}", dtype_name(*request.dequantize),
                               opened.catalog().tensors.size(), before));
@@ -98,7 +98,7 @@ void open_reader(const SourcePlace& place, const SourceRequest& request, const S
   if (options.salvage == nullptr) return;
   opened.reader =
       without_losses(std::move(opened.reader), *options.salvage, place.threads, wanted_by(options.selection));
-  opened.dequantized = nullptr;  // Storages of that reader have different numbers.
+  opened.computed.clear();  // Storages of that reader have different numbers.
 }
 
 }  // namespace

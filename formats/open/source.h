@@ -72,9 +72,9 @@ struct OpenSource {
   /// Receive faults in objects of other checkpoints whose tensors `reader` computes with. Its readers refer to them.
   std::vector<std::shared_ptr<ObjectFaults>> faults_of_operands{};
   std::unique_ptr<Reader> reader;
-  const ComputedReader* dequantized = nullptr;  ///< Part of `reader`: computes its plain weights. Null: none does.
-  bool opaque_globals = false;                  ///< The value of OpenOptions when it was opened.
-  bool is_mapped = false;                       ///< A model map was undone.
+  std::vector<const ComputedReader*> computed{};  ///< Parts of `reader` that compute tensors: see ComputedReaders.
+  bool opaque_globals = false;                    ///< The value of OpenOptions when it was opened.
+  bool is_mapped = false;                         ///< A model map was undone.
 
   const Catalog& catalog() const { return reader->catalog(); }
 };

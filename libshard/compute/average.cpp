@@ -11,6 +11,7 @@
 #include "libshard/catalog/quantized.h"
 #include "libshard/compute/computed_reader.h"
 #include "libshard/compute/operand.h"
+#include "libshard/compute/unrounded_reader.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
 
@@ -33,73 +34,85 @@ Error missing(const Tensor& tensor, const std::string& from, const std::string& 
       .suggest(Remedy::kExclude, std::string(tensor.name));
 }
 
-/// Pairs the tensors of the checkpoints, and makes the formulas of their sums.
+/// A checkpoint among the readers.
+struct Averaged {
+  std::uint32_t reader = 0;
+  const UnroundedReader* unrounded = nullptr;  ///< The reader after it; null: there is none.
+};
+
+/// Pairs the tensors of the checkpoints, and makes the formulas of their sums. Checkpoints are numbered apart from the
+/// readers.
 class Averaging {
  public:
-  Averaging(Readers readers, const AverageOptions& options) : readers_(readers), options_(options) {}
+  Averaging(Readers readers, std::span<const Averaged> checkpoints, const AverageOptions& options)
+      : readers_(readers), checkpoints_(checkpoints), options_(options) {}
 
   Computation make();
 
  private:
-  const Catalog& catalog(std::size_t reader) const { return readers_[reader]->catalog(); }
+  Reader& reader_of(std::size_t checkpoint) const { return *readers_[checkpoints_[checkpoint].reader]; }
+  const Catalog& catalog(std::size_t checkpoint) const { return reader_of(checkpoint).catalog(); }
   /// A tensor by its position in taken_.
-  const Tensor& at(std::size_t reader, std::size_t i) const { return catalog(reader).tensors[taken_[reader][i]]; }
+  const Tensor& at(std::size_t checkpoint, std::size_t i) const {
+    return catalog(checkpoint).tensors[taken_[checkpoint][i]];
+  }
   bool takes(const Tensor& tensor) const { return !options_.takes_tensor || options_.takes_tensor(tensor); }
-  std::vector<std::uint32_t> taken(std::size_t reader) const;
-  void refuse_quantized(std::size_t reader) const;
+  std::vector<std::uint32_t> taken(std::size_t checkpoint) const;
+  void refuse_quantized(std::size_t checkpoint) const;
   void check_names() const;
-  void check_tensor(std::size_t reader, std::size_t i) const;
-  void compare_values(std::uint32_t reader, std::size_t i) const;
+  void check_tensor(std::size_t checkpoint, std::size_t i) const;
+  void compare_values(std::size_t checkpoint, std::size_t i) const;
   bool is_tied(std::size_t i, std::size_t other) const;
   Formula formula_of(std::size_t i) const;
   void add(std::size_t i, std::vector<std::uint32_t>& formula_at, Computation& made) const;
 
   Readers readers_;
+  std::span<const Averaged> checkpoints_;
   const AverageOptions& options_;
-  std::vector<std::vector<std::uint32_t>> taken_;  ///< By reader: tensors of one name have one position.
+  std::vector<std::vector<std::uint32_t>> taken_;  ///< By checkpoint: tensors of one name have one position.
 };
 
-std::vector<std::uint32_t> Averaging::taken(std::size_t reader) const {
+std::vector<std::uint32_t> Averaging::taken(std::size_t checkpoint) const {
   std::vector<std::uint32_t> tensors;
-  for (std::uint32_t i = 0; i < catalog(reader).tensors.size(); ++i) {
-    if (takes(catalog(reader).tensors[i])) tensors.push_back(i);
+  for (std::uint32_t i = 0; i < catalog(checkpoint).tensors.size(); ++i) {
+    if (takes(catalog(checkpoint).tensors[i])) tensors.push_back(i);
   }
   return tensors;
 }
 
 /// Codes mean nothing without their scales.
-void Averaging::refuse_quantized(std::size_t reader) const {
-  const QuantizedPart part = find_quantized(catalog(reader));
-  for (const std::uint32_t tensor : taken_[reader]) {
+void Averaging::refuse_quantized(std::size_t checkpoint) const {
+  const QuantizedPart part = find_quantized(catalog(checkpoint));
+  for (const std::uint32_t tensor : taken_[checkpoint]) {
     const std::uint32_t module = part.module_of[tensor];
     if (module == kNoIndex) continue;
     const QuantizedForm form = part.modules[module].form;
     if (!part.modules[module].has_weight && form != QuantizedForm::kState) continue;
-    const std::string_view name = catalog(reader).tensors[tensor].name;
+    const std::string_view name = catalog(checkpoint).tensors[tensor].name;
     throw Error(ErrorCode::kUnsupported, fmt::format("cannot average '{}': it is quantized", name))
         .of_tensor(name)
         .because(fmt::format("its form is {}", quantized_form_name(form)))
-        .in_file(options_.labels[reader])
+        .in_file(options_.labels[checkpoint])
         .suggest(Remedy::kDequantize);
   }
 }
 
 void Averaging::check_names() const {
   const std::size_t count = taken_[0].size();
-  for (std::size_t reader = 1; reader < readers_.size(); ++reader) {
-    for (std::size_t i = 0; i < std::max(count, taken_[reader].size()); ++i) {
-      const bool has_first = i < count, has_other = i < taken_[reader].size();
-      if (has_first && has_other && at(0, i).name == at(reader, i).name) continue;
-      const bool lacks = has_first && (!has_other || at(0, i).name < at(reader, i).name);
-      if (lacks) throw missing(at(0, i), options_.labels[reader], options_.labels[0]);
-      throw missing(at(reader, i), options_.labels[0], options_.labels[reader]);
+  for (std::size_t checkpoint = 1; checkpoint < checkpoints_.size(); ++checkpoint) {
+    for (std::size_t i = 0; i < std::max(count, taken_[checkpoint].size()); ++i) {
+      const bool has_first = i < count, has_other = i < taken_[checkpoint].size();
+      if (has_first && has_other && at(0, i).name == at(checkpoint, i).name) continue;
+      const bool lacks = has_first && (!has_other || at(0, i).name < at(checkpoint, i).name);
+      if (lacks) throw missing(at(0, i), options_.labels[checkpoint], options_.labels[0]);
+      throw missing(at(checkpoint, i), options_.labels[0], options_.labels[checkpoint]);
     }
   }
 }
 
-void Averaging::check_tensor(std::size_t reader, std::size_t i) const {
-  const Tensor &first = at(0, i), &other = at(reader, i);
-  const std::string& label = options_.labels[reader];
+void Averaging::check_tensor(std::size_t checkpoint, std::size_t i) const {
+  const Tensor &first = at(0, i), &other = at(checkpoint, i);
+  const std::string& label = options_.labels[checkpoint];
   if (first.shape != other.shape) {
     throw unlike(fmt::format("cannot average '{}': its shape in {} is different from that in {}", first.name, label,
                              options_.labels[0]),
@@ -124,17 +137,17 @@ void Averaging::check_tensor(std::size_t reader, std::size_t i) const {
 }
 
 /// Compares a tensor that is not averaged with the first checkpoint's.
-void Averaging::compare_values(std::uint32_t reader, std::size_t i) const {
-  const Leaf first{.tensor = taken_[0][i]}, other{taken_[reader][i], reader};
-  readers_[0]->locate(std::array{first.tensor});
-  readers_[reader]->locate(std::array{other.tensor});
+void Averaging::compare_values(std::size_t checkpoint, std::size_t i) const {
+  const Leaf first{.tensor = taken_[0][i]}, other{taken_[checkpoint][i], checkpoints_[checkpoint].reader};
+  reader_of(0).locate(std::array{first.tensor});
+  reader_of(checkpoint).locate(std::array{other.tensor});
   Operand a(readers_, first), b(readers_, other);
   for (std::int64_t begin = 0; begin < a.elements(); begin += Values::kMostTaken) {
     const std::int64_t end = std::min(begin + Values::kMostTaken, a.elements());
     if (std::ranges::equal(a.read(begin, end), b.read(begin, end))) continue;
     const Tensor& tensor = at(0, i);
     throw unlike(fmt::format("cannot average '{}': its values in {} are different from those in {}", tensor.name,
-                             options_.labels[reader], options_.labels[0]),
+                             options_.labels[checkpoint], options_.labels[0]),
                  tensor.name, FindingKind::kReplicaMismatch)
         .because(fmt::format("its dtype is {}, and such tensors must be equal", dtype_name(tensor.dtype)))
         .suggest(Remedy::kExclude, std::string(tensor.name));
@@ -143,10 +156,10 @@ void Averaging::compare_values(std::uint32_t reader, std::size_t i) const {
 
 /// Whether two tensors are one in every checkpoint.
 bool Averaging::is_tied(std::size_t i, std::size_t other) const {
-  for (std::size_t reader = 0; reader < readers_.size(); ++reader) {
+  for (std::size_t checkpoint = 0; checkpoint < checkpoints_.size(); ++checkpoint) {
     const auto stored = [&](std::size_t position) {
-      const std::uint32_t original = at(reader, position).alias_of;
-      return original == kNoIndex ? taken_[reader][position] : original;
+      const std::uint32_t original = at(checkpoint, position).alias_of;
+      return original == kNoIndex ? taken_[checkpoint][position] : original;
     };
     if (stored(i) != stored(other)) return false;
   }
@@ -155,9 +168,12 @@ bool Averaging::is_tied(std::size_t i, std::size_t other) const {
 
 Formula Averaging::formula_of(std::size_t i) const {
   WeightedSum sum;
-  for (std::uint32_t reader = 0; reader < readers_.size(); ++reader) {
-    sum.terms.push_back({options_.weights[reader],
-                         std::make_shared<TensorExpression>(TensorExpression{Leaf{taken_[reader][i], reader}})});
+  for (std::size_t checkpoint = 0; checkpoint < checkpoints_.size(); ++checkpoint) {
+    const Averaged& from = checkpoints_[checkpoint];
+    const std::uint32_t tensor = taken_[checkpoint][i];
+    const bool is_computed = from.unrounded != nullptr && from.unrounded->has(tensor);
+    const Leaf leaf{tensor, is_computed ? from.reader + 1 : from.reader};
+    sum.terms.push_back({options_.weights[checkpoint], std::make_shared<TensorExpression>(TensorExpression{leaf})});
   }
   Formula formula = formula_like(at(0, i));
   formula.dtype = options_.dtype.value_or(formula.dtype);
@@ -180,9 +196,9 @@ void Averaging::add(std::size_t i, std::vector<std::uint32_t>& formula_at, Compu
 }
 
 Computation Averaging::make() {
-  for (std::size_t reader = 0; reader < readers_.size(); ++reader) {
-    taken_.push_back(taken(reader));
-    refuse_quantized(reader);
+  for (std::size_t checkpoint = 0; checkpoint < checkpoints_.size(); ++checkpoint) {
+    taken_.push_back(taken(checkpoint));
+    refuse_quantized(checkpoint);
   }
   check_names();
   Computation made;
@@ -194,9 +210,9 @@ Computation Averaging::make() {
   std::vector<std::uint32_t> formula_at(taken_[0].size(), kNoIndex);
   for (std::size_t i = 0; i < taken_[0].size(); ++i) {
     const bool is_sum = is_averaged(at(0, i).dtype);
-    for (std::uint32_t reader = 0; reader < readers_.size(); ++reader) {
-      check_tensor(reader, i);
-      if (!is_sum && reader > 0) compare_values(reader, i);
+    for (std::size_t checkpoint = 0; checkpoint < checkpoints_.size(); ++checkpoint) {
+      check_tensor(checkpoint, i);
+      if (!is_sum && checkpoint > 0) compare_values(checkpoint, i);
     }
     if (is_sum) add(i, formula_at, made);
   }
@@ -215,8 +231,18 @@ std::vector<float> moving_average_weights(std::size_t count, double beta) {
 }
 
 std::unique_ptr<Reader> averaged(std::vector<std::unique_ptr<Reader>> readers, const AverageOptions& options) {
-  Computation sums = Averaging(readers, options).make();
-  return std::make_unique<ComputedReader>(std::move(readers), std::move(sums));
+  std::vector<std::unique_ptr<Reader>> all;
+  std::vector<Averaged> checkpoints;
+  for (std::size_t i = 0; i < readers.size(); ++i) {
+    checkpoints.push_back({.reader = static_cast<std::uint32_t>(all.size())});
+    all.push_back(std::move(readers[i]));
+    if (options.computed.empty() || options.computed[i].empty()) continue;
+    auto unrounded = std::make_unique<UnroundedReader>(*all.back(), options.computed[i]);
+    checkpoints.back().unrounded = unrounded.get();
+    all.push_back(std::move(unrounded));
+  }
+  Computation sums = Averaging(all, checkpoints, options).make();
+  return std::make_unique<ComputedReader>(std::move(all), std::move(sums));
 }
 
 }  // namespace shard

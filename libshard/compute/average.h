@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "libshard/checkpoint/reader.h"
+#include "libshard/compute/computed_reader.h"
 #include "libshard/core/dtype.h"
 
 namespace shard {
@@ -21,7 +22,9 @@ std::vector<float> moving_average_weights(std::size_t count, double beta);
 struct AverageOptions {
   std::vector<float> weights;       ///< One per checkpoint. They need not add up to 1.
   std::vector<std::string> labels;  ///< The checkpoints' names in messages.
-  std::optional<DType> dtype{};     ///< The dtype of averaged tensors. Default: the first checkpoint's.
+  /// By checkpoint: the readers that compute its tensors, which are not rounded before the sum. Empty: none.
+  std::vector<ComputedReaders> computed{};
+  std::optional<DType> dtype{};  ///< The dtype of averaged tensors. Default: the first checkpoint's.
   std::function<bool(const Tensor& tensor)> takes_tensor{};  ///< Empty: all.
   std::function<bool(const Object& object)> takes_object{};  ///< Empty: all.
 };

@@ -203,9 +203,10 @@ ComputedReader::ComputedReader(std::vector<std::unique_ptr<Reader>> readers, Com
   for (const std::unique_ptr<Reader>& reader : readers_) {
     const Catalog& other = reader->catalog();
     catalog_.borrowed.push_back(other.arena);
-    const bool has_files = reader != readers_.front() && !other.files.empty();
-    first_file_.push_back(has_files ? static_cast<std::uint32_t>(catalog_.files.size()) : 0);
-    if (reader != readers_.front()) catalog_.files.insert(catalog_.files.end(), other.files.begin(), other.files.end());
+    const bool is_first = first_file_.empty();
+    const std::uint32_t before = is_first ? 0 : first_file_.back();
+    first_file_.push_back(is_first || other.files.empty() ? before : static_cast<std::uint32_t>(catalog_.files.size()));
+    if (!is_first) catalog_.files.insert(catalog_.files.end(), other.files.begin(), other.files.end());
   }
   std::vector<bool> is_dropped(first.tensors.size());
   for (const std::uint32_t tensor : computation.dropped) is_dropped[tensor] = true;

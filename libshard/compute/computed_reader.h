@@ -22,15 +22,17 @@ namespace shard {
 class ComputedReader final : public Reader {
  public:
   /// The tensors of the first reader that are not dropped, as they are, and those of the formulas. The files of the
-  /// other readers follow those of the first; one that lists no files reads the first reader's. \pre there is a reader
-  /// \throws Error kCorruption       a name occurs twice; the computed tensors are out of proportion to the files
-  /// \throws Error kUnsupported      ranks have different values of an operand
+  /// other readers follow those of the first; one that lists no files reads those of the reader before it. \pre there
+  /// is one \throws Error kCorruption       a name occurs twice; the computed tensors are out of proportion to the
+  /// files \throws Error kUnsupported      ranks have different values of an operand
   ComputedReader(std::vector<std::unique_ptr<Reader>> readers, Computation computation);
 
   const std::vector<Formula>& formulas() const { return formulas_; }
   Reader& first_reader() const { return *readers_.front(); }
-  /// The first storage of a formula. All later ones are computed as well.
-  std::uint32_t first_computed() const { return first_storage_; }
+  /// Whether a storage is that of a formula.
+  bool computes(std::uint32_t storage) const {
+    return storage >= first_storage_ && storage - first_storage_ < formulas_.size();
+  }
   /// The values of a computed storage in float32, before they are rounded to the dtype of the tensor. Otherwise as
   /// bytes_of.
   std::shared_ptr<const RandomReader> unrounded_bytes_of(std::uint32_t storage) const;
@@ -64,5 +66,8 @@ class ComputedReader final : public Reader {
   std::vector<std::uint32_t> inner_;       ///< By tensor: its index in the first reader, or kNoIndex.
   std::vector<std::uint32_t> formula_;     ///< By tensor: its formula, or kNoIndex.
 };
+
+/// The readers that compute tensors of one reader, which consists of them. Their storages have the same numbers there.
+using ComputedReaders = std::vector<const ComputedReader*>;
 
 }  // namespace shard

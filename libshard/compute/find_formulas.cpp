@@ -54,10 +54,6 @@ class ModuleFormula {
     if (input_factor_ != kNone) throw unsupported(kFactorRefused);
     if (facts_.transforms_inputs) throw unsupported("the configuration's transform_config rotates its inputs");
     if (const std::string text = stated_.contradiction(module_, codes_); !text.empty()) throw wrong(weight_, text);
-    if (formula_.strides.empty()) {
-      formula_.strides.resize(formula_.shape.size());
-      row_major_strides(formula_.shape, formula_.strides);
-    }
     formula_.value.node = codes_;
     return std::move(formula_);
   }
@@ -145,7 +141,7 @@ class ModuleFormula {
         return make_nvfp4();
       case Form::kMxfp4Packed:
       case Form::kFp4Exponents:
-        return make_mxfp4();
+        return make_mxfp4(unpacked_shape(2));
       case Form::kMxfp4Blocks:
         return make_mxfp4_blocks();
       case Form::kBitsandbytes4:
@@ -163,7 +159,7 @@ class ModuleFormula {
 
   void set_matrices(std::span<const std::int64_t> shape) {
     const Matrices matrices = matrices_of(shape);
-    formula_.shape.assign(shape.begin(), shape.end());
+    set_shape(formula_, shape);
     codes_.slices = matrices.slices;
     codes_.rows = matrices.rows;
     codes_.columns = matrices.columns;
@@ -243,10 +239,10 @@ class ModuleFormula {
     set_second(module_.form == Form::kNvfp4Packed);
   }
 
-  void make_mxfp4() {
+  void make_mxfp4(std::span<const std::int64_t> shape) {
     const auto is_mxfp6 = [](const QuantizationScheme& scheme) { return scheme.format.starts_with("mxfp6"); };
     if (std::ranges::any_of(facts_.schemes, is_mxfp6)) throw unsupported("codes of 6 bits have no formula");
-    set_matrices(unpacked_shape(2));
+    set_matrices(shape);
     codes_.kind = CodeKind::kFloat4;
     codes_.codes.bits = 4;
     codes_.scales.are_exponents = true;
@@ -260,18 +256,12 @@ class ModuleFormula {
     if (dims < 3 || shape[dims - 1] != 16) throw wrong(weight_, "the blocks have no 16 bytes");
     std::vector<std::int64_t> stored(shape.begin(), shape.end() - 1);
     stored.back() = checked_mul(stored.back(), 32);
-    set_matrices(stored);
-    codes_.kind = CodeKind::kFloat4;
-    codes_.codes.bits = 4;
-    codes_.scales.are_exponents = true;
-    set_row_groups(32);
+    make_mxfp4(stored);
     transpose();
   }
 
   /// The logical tensor has the last two dimensions of the codes exchanged.
   void transpose() {
-    formula_.strides.resize(formula_.shape.size());
-    row_major_strides(formula_.shape, formula_.strides);
     const std::size_t last = formula_.shape.size() - 1;
     std::swap(formula_.shape[last - 1], formula_.shape[last]);
     std::swap(formula_.strides[last - 1], formula_.strides[last]);
@@ -437,7 +427,7 @@ class ModuleFormula {
     if (shape.empty() || ceil_div(numbers, 2) != checked_bytes(checked_numel(weight().shape), weight().dtype)) {
       throw wrong(weight_, "the stated shape does not fit the codes").expected(to_string(shape));
     }
-    formula_.shape = shape;
+    set_shape(formula_, shape);
     codes_.rows = 1;
     codes_.columns = numbers;
     codes_.kind = CodeKind::kBook;

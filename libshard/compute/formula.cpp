@@ -69,13 +69,17 @@ void append(const TensorExpression& expression, std::vector<Leaf>& out) { std::v
 
 }  // namespace
 
+void set_shape(Formula& formula, std::span<const std::int64_t> shape) {
+  formula.shape.assign(shape.begin(), shape.end());
+  formula.strides.resize(shape.size());
+  row_major_strides(formula.shape, formula.strides);
+}
+
 Formula formula_like(const Tensor& tensor) {
   Formula formula;
   formula.name = tensor.name;
   formula.dtype = tensor.dtype;
-  formula.shape.assign(tensor.shape.begin(), tensor.shape.end());
-  formula.strides.resize(formula.shape.size());
-  row_major_strides(formula.shape, formula.strides);
+  set_shape(formula, tensor.shape.span());
   return formula;
 }
 

@@ -14,6 +14,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <variant>
@@ -188,6 +189,9 @@ struct Formula {
   /// 2^(bits - 1), and the expression has 32 / bits values for each.
   int packed_bits = 0;
 };
+
+/// Sets the shape of a formula whose elements are in row-major order.
+void set_shape(Formula& formula, std::span<const std::int64_t> shape);
 
 /// A formula with the name, dtype and shape of a stored tensor, in row-major order. Its expression and other names are
 /// for the caller.

@@ -8,6 +8,7 @@
 #include "libshard/compute/operand.h"
 #include "libshard/compute/unpack.h"
 #include "libshard/compute/values.h"
+#include "libshard/core/checked.h"
 #include "libshard/core/processor.h"
 
 namespace shard {
@@ -15,20 +16,30 @@ namespace shard {
 namespace {
 
 using Eight [[gnu::vector_size(32)]] = float;
-constexpr std::int64_t kLanes = 8;
+constexpr std::size_t kVectors = 3, kMostRows = 4;  ///< Vectors of columns, and rows, that are computed together.
+constexpr std::int64_t kLanes = 8, kStrip = kLanes * static_cast<std::int64_t>(kVectors);
 
-/// out[r][j] = sum of left[r][k] * right[k][j] over k, in order, for kRows rows of 8 * kVectors columns. The sums stay
-/// in registers, and there are enough of them that additions need not wait for each other. Vectors are copied one by
-/// one, because the compiler would keep a whole array in memory.
-template <std::size_t kRows, std::size_t kVectors>
-[[gnu::always_inline]] inline void strip_products(const float* left, std::int64_t rank, const float* right,
-                                                  std::int64_t stride, float* out) {
+/// A part of a product. The right factor is packed: strips of kStrip columns follow one another, each row by row, so
+/// that it is read in the order in which it is stored.
+struct ProductPart {
+  const float* left;
+  std::int64_t rows, rank;
+  const float* right;
+  std::int64_t from, columns;  ///< The columns of the part.
+};
+
+/// out[r][j] = sum of left[r][k] * strip[k][j] over k, in order; or with a weight, out[r][j] += *weight * sum. The sums
+/// stay in registers, and there are enough of them that additions need not wait for each other. Vectors are copied one
+/// by one, because the compiler would keep a whole array in memory.
+template <std::size_t kRows>
+[[gnu::always_inline]] inline void strip_products(const float* left, std::int64_t rank, const float* strip,
+                                                  const float* weight, float* out, std::int64_t stride) {
   std::array<std::array<Eight, kVectors>, kRows> sums{};
   for (std::int64_t k = 0; k < rank; ++k) {
     std::array<Eight, kVectors> from;
     for (std::size_t v = 0; v < kVectors; ++v) {
       Eight one;
-      std::memcpy(&one, right + k * stride + kLanes * static_cast<std::int64_t>(v), sizeof one);
+      std::memcpy(&one, strip + k * kStrip + kLanes * static_cast<std::int64_t>(v), sizeof one);
       from[v] = one;
     }
     for (std::size_t r = 0; r < kRows; ++r) {
@@ -38,49 +49,60 @@ template <std::size_t kRows, std::size_t kVectors>
   }
   for (std::size_t r = 0; r < kRows; ++r) {
     for (std::size_t v = 0; v < kVectors; ++v) {
-      const Eight one = sums[r][v];
-      std::memcpy(out + static_cast<std::int64_t>(r) * stride + kLanes * static_cast<std::int64_t>(v), &one,
-                  sizeof one);
+      float* const to = out + static_cast<std::int64_t>(r) * stride + kLanes * static_cast<std::int64_t>(v);
+      Eight one = sums[r][v];
+      if (weight != nullptr) {
+        Eight before;
+        std::memcpy(&before, to, sizeof before);
+        one = before + *weight * one;
+      }
+      std::memcpy(to, &one, sizeof one);
     }
   }
 }
 
-/// Rows of products: `out` and `right` have `stride` columns, of which `count` are computed.
-template <std::size_t kRows, std::size_t kVectors>
-[[gnu::always_inline]] inline void row_products(const float* left, std::int64_t rank, const float* right,
-                                                std::int64_t stride, float* out, std::int64_t count) {
-  constexpr std::int64_t kStrip = kLanes * static_cast<std::int64_t>(kVectors);
-  std::int64_t j = 0;
-  for (; j + kStrip <= count; j += kStrip) strip_products<kRows, kVectors>(left, rank, right + j, stride, out + j);
-  for (; j + kLanes <= count; j += kLanes) strip_products<kRows, 1>(left, rank, right + j, stride, out + j);
-  for (; j < count; ++j) {
-    for (std::int64_t r = 0; r < static_cast<std::int64_t>(kRows); ++r) {
-      float sum = 0;
-      for (std::int64_t k = 0; k < rank; ++k) sum += left[r * rank + k] * right[k * stride + j];
-      out[r * stride + j] = sum;
+/// The part for kRows rows, strip by strip. A strip that the part does not contain completely is computed beside `out`.
+template <std::size_t kRows>
+[[gnu::always_inline]] inline void row_products(const ProductPart& part, std::int64_t row, const float* weight,
+                                                float* out, std::int64_t stride) {
+  const float* const left = part.left + row * part.rank;
+  const std::int64_t end = part.from + part.columns;
+  for (std::int64_t at = part.from; at < end;) {
+    const std::int64_t skipped = at % kStrip, count = std::min(kStrip - skipped, end - at);
+    const float* const strip = part.right + (at - skipped) * part.rank;
+    float* const to = out + row * stride + at - part.from;
+    if (count == kStrip) {
+      strip_products<kRows>(left, part.rank, strip, weight, to, stride);
+    } else {
+      std::array<float, kRows* static_cast<std::size_t>(kStrip)> whole;
+      strip_products<kRows>(left, part.rank, strip, nullptr, whole.data(), kStrip);
+      for (std::int64_t r = 0; r < static_cast<std::int64_t>(kRows); ++r) {
+        for (std::int64_t j = 0; j < count; ++j) {
+          const float sum = whole[static_cast<std::size_t>(r * kStrip + skipped + j)];
+          float& number = to[r * stride + j];
+          number = weight == nullptr ? sum : number + *weight * sum;
+        }
+      }
     }
+    at += count;
   }
 }
 
-constexpr std::int64_t kMostRows = 4;  ///< In one call of product_loop.
-
-[[gnu::always_inline]] inline void product_loop(const float* left, std::int64_t rows, std::int64_t rank,
-                                                const float* right, std::int64_t stride, float* out,
-                                                std::int64_t count) {
-  if (rows == kMostRows) return row_products<kMostRows, 3>(left, rank, right, stride, out, count);
-  for (std::int64_t r = 0; r < rows; ++r) {
-    row_products<1, 8>(left + r * rank, rank, right, stride, out + r * stride, count);
-  }
+[[gnu::always_inline]] inline void product_loop(const ProductPart& part, const float* weight, float* out,
+                                                std::int64_t stride) {
+  constexpr auto kTogether = static_cast<std::int64_t>(kMostRows);
+  std::int64_t row = 0;
+  for (; row + kTogether <= part.rows; row += kTogether) row_products<kMostRows>(part, row, weight, out, stride);
+  for (; row < part.rows; ++row) row_products<1>(part, row, weight, out, stride);
 }
 
-void products_any(const float* left, std::int64_t rows, std::int64_t rank, const float* right, std::int64_t stride,
-                  float* out, std::int64_t count) {
-  product_loop(left, rows, rank, right, stride, out, count);
+void products_any(const ProductPart& part, const float* weight, float* out, std::int64_t stride) {
+  product_loop(part, weight, out, stride);
 }
 #if defined(__x86_64__)
-[[gnu::target("avx2")]] void products_avx2(const float* left, std::int64_t rows, std::int64_t rank, const float* right,
-                                           std::int64_t stride, float* out, std::int64_t count) {
-  product_loop(left, rows, rank, right, stride, out, count);
+[[gnu::target("avx2")]] void products_avx2(const ProductPart& part, const float* weight, float* out,
+                                           std::int64_t stride) {
+  product_loop(part, weight, out, stride);
 }
 const auto kProducts = has_avx2() ? products_avx2 : products_any;
 #else
@@ -143,48 +165,52 @@ class ProductValues final : public Values {
     const std::int64_t columns = product_.columns, row = begin / columns, slice = row / product_.rows;
     end = std::min({end, begin + kMostTaken, (slice + 1) * product_.rows * columns});
     first_row_ = row;
-    end_row_ = (end - 1) / columns + 1;
     left_rows_ = left_.load(slice, row - slice * product_.rows, (end - 1) / columns + 1 - slice * product_.rows);
-    right_rows_ = right_.load(slice, 0, product_.rank);
+    if (slice != packed_slice_) pack(slice);
     return end;
   }
 
   void compute(std::int64_t begin, std::span<float> out) override {
     while (!out.empty()) {
-      const std::int64_t row = begin / product_.columns, from = begin % product_.columns;
-      const auto count = static_cast<std::size_t>(std::min(std::ssize(out), product_.columns - from));
-      if (end_row_ - first_row_ < kMostRows || product_.columns > kWidest) {
-        kProducts(left_of(row), 1, product_.rank, right_rows_.data() + from, product_.columns, out.data(),
-                  static_cast<std::int64_t>(count));
-      } else {
-        if (row < panel_row_ || row >= panel_row_ + panel_rows_) fill_panel(row);
-        const std::int64_t place = (row - panel_row_) * product_.columns + from;
-        std::copy_n(panel_.begin() + place, count, out.begin());
-      }
-      out = out.subspan(count);
-      begin += static_cast<std::int64_t>(count);
+      const auto count = std::min(std::ssize(out), product_.columns - begin % product_.columns);
+      kProducts(part_of(begin, 1, count), nullptr, out.data(), 0);
+      out = out.subspan(static_cast<std::size_t>(count));
+      begin += count;
     }
   }
 
- private:
-  static constexpr std::int64_t kWidest = 16 << 10;  ///< Columns of which a panel stays in the cache.
+  void add_to(const RowRange& range, float weight, std::span<float> sums) override {
+    const bool is_row = range.begin % product_.columns + range.columns <= product_.columns;
+    if (!is_row || range.stride != product_.columns) return Values::add_to(range, weight, sums);
+    kProducts(part_of(range.begin, range.rows, range.columns), &weight, sums.data(), range.stride);
+  }
 
-  const float* left_of(std::int64_t row) const { return left_rows_.data() + (row - first_row_) * product_.rank; }
-  /// Computes a few rows together, so that each number of the right factor is loaded once for all of them.
-  void fill_panel(std::int64_t row) {
-    panel_row_ = row;
-    panel_rows_ = std::min(kMostRows, end_row_ - row);
-    panel_.resize(static_cast<std::size_t>(panel_rows_ * product_.columns));
-    kProducts(left_of(row), panel_rows_, product_.rank, right_rows_.data(), product_.columns, panel_.data(),
-              product_.columns);
+ private:
+  ProductPart part_of(std::int64_t begin, std::int64_t rows, std::int64_t columns) const {
+    const float* const left = left_rows_.data() + (begin / product_.columns - first_row_) * product_.rank;
+    return {left, rows, product_.rank, packed_.data(), begin % product_.columns, columns};
+  }
+
+  /// Packs the right factor of a slice. Columns of the last strip that do not exist are 0.
+  void pack(std::int64_t slice) {
+    packed_slice_ = -1;  // Nothing is kept if a read fails.
+    const std::int64_t columns = product_.columns, rank = product_.rank;
+    packed_.resize(static_cast<std::size_t>(ceil_div(columns, kStrip) * kStrip * rank));
+    for (std::int64_t k = 0; k < rank; ++k) {
+      const std::span<const float> row = right_.load(slice, k, k + 1);
+      for (std::int64_t at = 0; at < columns; at += kStrip) {
+        std::copy_n(row.data() + at, std::min(kStrip, columns - at), packed_.data() + at * rank + k * kStrip);
+      }
+    }
+    packed_slice_ = slice;
   }
 
   LowRankProduct product_;
   FactorRows left_, right_;
-  std::int64_t first_row_ = 0, end_row_ = 0;  ///< The rows of what was taken, counted over all slices.
-  std::int64_t panel_row_ = 0, panel_rows_ = 0;
-  std::vector<float> panel_;  ///< The products of these rows.
-  std::span<const float> left_rows_, right_rows_;
+  std::int64_t first_row_ = 0;  ///< The first row in left_rows_, counted over all slices.
+  std::span<const float> left_rows_;
+  std::int64_t packed_slice_ = -1;
+  std::vector<float> packed_;  ///< The right factor of this slice, see ProductPart.
 };
 
 class NormalizedValues final : public Values {

@@ -560,9 +560,9 @@ Computation merged_weights(const Catalog& base, const std::vector<Adapter>& adap
 }
 
 std::unique_ptr<Reader> merge_adapters(std::unique_ptr<Reader> base, std::vector<Adapter> adapters,
-                                       std::vector<MergedAdapter>& counts, const ComputedReader* dequantized) {
+                                       std::vector<MergedAdapter>& counts, ComputedReaders computed) {
   std::unique_ptr<UnroundedReader> unrounded;
-  if (dequantized != nullptr) unrounded = std::make_unique<UnroundedReader>(*base, *dequantized);
+  if (!computed.empty()) unrounded = std::make_unique<UnroundedReader>(*base, std::move(computed));
   Computation merged = merged_weights(base->catalog(), adapters, unrounded.get(), false, counts);
   std::vector<std::unique_ptr<Reader>> readers;
   readers.push_back(std::move(base));

@@ -12,10 +12,9 @@
 
 #include "libshard/checkpoint/reader.h"
 #include "libshard/compute/adapter_config.h"
+#include "libshard/compute/computed_reader.h"
 
 namespace shard {
-
-class ComputedReader;
 
 struct Adapter {
   std::unique_ptr<Reader> reader;  ///< Its tensors have the names of adapter_model.safetensors.
@@ -36,8 +35,7 @@ struct MergedAdapter {
 /// chosen once per adapter. A pair belongs to `MODULE.weight`, or to a parameter of experts `MODULE.NAME` whose shape
 /// fits ([experts, out, in] or [experts, in, out]).
 /// \param counts  receives the counts of each adapter
-/// \param dequantized  the reader that computes weights of `base`, which may be under a map; null if none does.
-///   Computed weights are not rounded before the sum.
+/// \param computed  the readers that compute weights of `base`, which are not rounded before the sum
 /// \throws Error kInvalidArgument  a module that the base model does not have
 /// \throws Error kCorruption  half a pair; shapes that do not fit
 /// \throws Error kUnsupported  a tensor of an unknown form; a factor with other than 2 dimensions; a base weight that
@@ -45,6 +43,6 @@ struct MergedAdapter {
 ///   is uncertain how they are transposed
 /// Cost: n log n in the tensors.
 std::unique_ptr<Reader> merge_adapters(std::unique_ptr<Reader> base, std::vector<Adapter> adapters,
-                                       std::vector<MergedAdapter>& counts, const ComputedReader* dequantized = nullptr);
+                                       std::vector<MergedAdapter>& counts, ComputedReaders computed = {});
 
 }  // namespace shard

@@ -9,6 +9,7 @@
 
 #include "libshard/compute/computed_reader.h"
 #include "libshard/compute/find_formulas.h"
+#include "libshard/compute/unpack.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
 #include "libshard/exec/cast.h"
@@ -28,7 +29,7 @@ class CodeNumbers {
     range_ = static_cast<double>((1 << codes.codes.bits) - 1);
     is_sparse_ = codes.kind == CodeKind::kFloat4 || codes.kind == CodeKind::kFloat8;
     if (codes.kind == CodeKind::kFloat4) {
-      sorted_ = {-6, -4, -3, -2, -1.5, -1, -0.5, 0, 0.5, 1, 1.5, 2, 3, 4, 6};
+      sorted_.assign(kFloat4Numbers.begin(), kFloat4Numbers.end());
     } else if (codes.kind == CodeKind::kFloat8) {
       take_numbers_of(dtype);
     } else if (codes.kind == CodeKind::kBook) {
@@ -233,15 +234,14 @@ std::vector<float> floats_of(const Reader& source, const Leaf& leaf) {
 std::vector<std::int32_t> groups_of(const ScaledCodes& codes, const Reader& source) {
   if (!codes.row_group && !codes.column_group) return {};
   const std::vector<float> stated = floats_of(source, codes.row_group ? *codes.row_group : *codes.column_group);
-  const std::int64_t size = ceil_div(std::max<std::int64_t>(1, std::ssize(stated)), codes.groups);
-  const bool is_in_order = std::ranges::find(stated, -1.0F) != stated.end();  // The index was never filled in.
   std::vector<std::int32_t> groups(stated.size());
   for (std::size_t i = 0; i < groups.size(); ++i) {
-    const bool is_group = !is_in_order && stated[i] >= 0 && stated[i] < static_cast<float>(codes.groups);
-    groups[i] = is_group ? static_cast<std::int32_t>(stated[i])
-                         : static_cast<std::int32_t>(static_cast<std::int64_t>(i) / size);
+    // A group that does not exist is refused when the values are read.
+    const bool is_group = stated[i] >= -1 && stated[i] < static_cast<float>(codes.groups);
+    groups[i] = is_group ? static_cast<std::int32_t>(stated[i]) : 0;
   }
-  return groups;  // A group that does not exist is refused when the values are read.
+  fill_unset_groups(groups, 0, std::ssize(groups), codes.groups);
+  return groups;
 }
 
 /// A formula whose values are the scales of the weight, element by element.

@@ -139,7 +139,7 @@ std::unique_ptr<Reader> merge_and_requantize(std::unique_ptr<Reader> base, const
   std::vector<std::unique_ptr<Reader>> stored;
   stored.push_back(std::move(base));
   auto computed = std::make_unique<ComputedReader>(std::move(stored), std::move(plain));
-  auto unrounded = std::make_unique<UnroundedReader>(*computed, *computed);
+  auto unrounded = std::make_unique<UnroundedReader>(*computed, ComputedReaders{computed.get()});
   Repacking packing(computed->first_reader().catalog(), formulas);
   Computation merged = merged_weights(computed->catalog(), adapters, unrounded.get(), true, counts);
   for (Formula& formula : merged.formulas) packing.add(std::move(formula));

@@ -8,6 +8,7 @@
 #include <span>
 
 #include "libshard/checkpoint/reader.h"
+#include "libshard/compute/computed_reader.h"
 #include "libshard/core/dtype.h"
 
 namespace shard {
@@ -22,8 +23,9 @@ struct ScaledTensor {
 /// The reader with these tensors replaced, computed in float32 as they are read and rounded once to `dtype`, or else to
 /// their own dtype. All tensors keep their names and indices. \pre each tensor occurs once, and is float32, float16 or
 /// bfloat16
+/// \param computed  the readers that compute tensors of `inner`, which are not rounded before the arithmetic
 /// \throws Error kUnsupported  ranks have different values of a tensor
 std::unique_ptr<Reader> with_scaled_tensors(std::unique_ptr<Reader> inner, std::span<const ScaledTensor> tensors,
-                                            std::optional<DType> dtype);
+                                            std::optional<DType> dtype, ComputedReaders computed = {});
 
 }  // namespace shard

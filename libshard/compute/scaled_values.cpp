@@ -198,7 +198,6 @@ CodeTable table_of(const ScaledCodes& codes, Readers readers) {
   CodeTable table;
   const auto bits = static_cast<unsigned>(codes.codes.bits);
   const auto count = std::size_t{1} << bits;
-  constexpr std::array kE2m1{0.0F, 0.5F, 1.0F, 1.5F, 2.0F, 3.0F, 4.0F, 6.0F};
   const DType dtype = readers[codes.codes.tensor.reader]->catalog().tensors[codes.codes.tensor.tensor].dtype;
   if (codes.kind == CodeKind::kBook) {
     Operand book(readers, *codes.book);
@@ -211,7 +210,7 @@ CodeTable table_of(const ScaledCodes& codes, Readers readers) {
     if (codes.kind == CodeKind::kUnsigned) number = static_cast<float>(integer);
     if (codes.kind == CodeKind::kOffset) number = static_cast<float>(integer - half);
     if (codes.kind == CodeKind::kSigned) number = static_cast<float>(integer < half ? integer : integer - 2 * half);
-    if (codes.kind == CodeKind::kFloat4) number = code < 8 ? kE2m1[code] : -kE2m1[code - 8];
+    if (codes.kind == CodeKind::kFloat4) number = kFloat4Numbers[code];
     if (codes.kind != CodeKind::kFloat8) continue;
     const auto byte = static_cast<std::byte>(code);
     cast(dtype, std::span(&byte, 1), DType::kFloat32, std::as_writable_bytes(std::span(&number, 1)));
@@ -354,12 +353,7 @@ class ScaledValues final : public Values {
   void load_indices(std::int64_t begin, std::int64_t end, std::vector<std::int32_t>& out) {
     out.resize(static_cast<std::size_t>(end - begin));
     cast(group_->dtype(), group_->read(begin, end), DType::kInt32, std::as_writable_bytes(std::span(out)));
-    if (std::ranges::find(out, -1) != out.end()) {  // GPTQ never filled the index in, so groups are in order.
-      const std::int64_t all = codes_.row_group ? codes_.rows : codes_.columns, size = ceil_div(all, codes_.groups);
-      for (std::size_t i = 0; i < out.size(); ++i) {
-        out[i] = static_cast<std::int32_t>((begin + static_cast<std::int64_t>(i)) / size);
-      }
-    }
+    fill_unset_groups(out, begin, codes_.row_group ? codes_.rows : codes_.columns, codes_.groups);
     const auto is_group = [this](std::int32_t index) { return index >= 0 && index < codes_.groups; };
     const auto wrong = std::ranges::find_if_not(out, is_group);
     if (wrong == out.end()) return;

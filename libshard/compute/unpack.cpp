@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
+#include <cstdlib>
 #include <cstring>
 
+#include "libshard/core/checked.h"
 #include "libshard/core/processor.h"
 #include "libshard/exec/small_float.h"
 
@@ -161,6 +164,19 @@ template <std::size_t kBlock>
   }
 }
 
+[[gnu::always_inline]] inline void multiply_loop(float* values, float factor, std::size_t n) {
+  for (std::size_t i = 0; i < n; ++i) values[i] *= factor;
+}
+[[gnu::always_inline]] inline void divide_loop(float* values, float divisor, std::size_t n) {
+  for (std::size_t i = 0; i < n; ++i) values[i] /= divisor;
+}
+[[gnu::always_inline]] inline void add_loop(float* sums, const float* values, float weight, std::size_t n) {
+  for (std::size_t i = 0; i < n; ++i) {
+    const float product = weight * values[i];
+    sums[i] += product;
+  }
+}
+
 void column_any(const std::byte* low, const std::byte* high, int shift, int width, float* out, std::size_t n) {
   column_loop(low, high, shift, width, out, n);
 }
@@ -171,10 +187,22 @@ void blocks_any(float* values, std::int64_t first, std::int64_t block, const flo
 
 void e4m3_any(const std::byte* codes, float* out, std::size_t n) { e4m3_loop(codes, out, n); }
 void float16_any(float* values, std::size_t n) { float16_loop(values, n); }
+void multiply_any(float* values, float factor, std::size_t n) { multiply_loop(values, factor, n); }
+void divide_any(float* values, float divisor, std::size_t n) { divide_loop(values, divisor, n); }
+void add_any(float* sums, const float* values, float weight, std::size_t n) { add_loop(sums, values, weight, n); }
 
 #if defined(__x86_64__)
 [[gnu::target("avx2")]] void e4m3_avx2(const std::byte* codes, float* out, std::size_t n) { e4m3_loop(codes, out, n); }
 [[gnu::target("avx2")]] void float16_avx2(float* values, std::size_t n) { float16_loop(values, n); }
+[[gnu::target("avx2")]] void multiply_avx2(float* values, float factor, std::size_t n) {
+  multiply_loop(values, factor, n);
+}
+[[gnu::target("avx2")]] void divide_avx2(float* values, float divisor, std::size_t n) {
+  divide_loop(values, divisor, n);
+}
+[[gnu::target("avx2")]] void add_avx2(float* sums, const float* values, float weight, std::size_t n) {
+  add_loop(sums, values, weight, n);
+}
 [[gnu::target("avx2")]] void column_avx2(const std::byte* low, const std::byte* high, int shift, int width, float* out,
                                          std::size_t n) {
   column_loop(low, high, shift, width, out, n);
@@ -185,11 +213,17 @@ void float16_any(float* values, std::size_t n) { float16_loop(values, n); }
 }
 const auto kE4m3 = has_avx2() ? e4m3_avx2 : e4m3_any;
 const auto kFloat16 = has_avx2() ? float16_avx2 : float16_any;
+const auto kMultiply = has_avx2() ? multiply_avx2 : multiply_any;
+const auto kDivide = has_avx2() ? divide_avx2 : divide_any;
+const auto kAdd = has_avx2() ? add_avx2 : add_any;
 const auto kColumn = has_avx2() ? column_avx2 : column_any;
 const auto kBlocks = has_avx2() ? blocks_avx2 : blocks_any;
 #else
 constexpr auto kE4m3 = e4m3_any;
 constexpr auto kFloat16 = float16_any;
+constexpr auto kMultiply = multiply_any;
+constexpr auto kDivide = divide_any;
+constexpr auto kAdd = add_any;
 constexpr auto kColumn = column_any;
 constexpr auto kBlocks = blocks_any;
 #endif
@@ -251,6 +285,14 @@ void unpack_column(std::span<const std::byte> low, std::span<const std::byte> hi
   kColumn(low.data(), high.data(), shift, width, out.data(), out.size());
 }
 
+void fill_unset_groups(std::span<std::int32_t> index, std::int64_t first, std::int64_t all, std::int64_t groups) {
+  if (std::ranges::find(index, -1) == index.end()) return;
+  const std::int64_t size = ceil_div(all, groups);
+  for (std::size_t i = 0; i < index.size(); ++i) {
+    index[i] = static_cast<std::int32_t>((first + static_cast<std::int64_t>(i)) / size);
+  }
+}
+
 void apply_blocks(std::span<float> values, std::int64_t first, std::int64_t block, std::span<const float> scales,
                   std::span<const float> zeros) {
   kBlocks(values.data(), first % block, block, scales.data(), zeros.empty() ? nullptr : zeros.data(),
@@ -265,21 +307,20 @@ void apply_indexed(std::span<float> values, std::span<const std::int32_t> index,
   }
 }
 
-void multiply(std::span<float> values, float factor) {
-  for (float& each : values) each *= factor;
-}
+void multiply(std::span<float> values, float factor) { kMultiply(values.data(), factor, values.size()); }
 
 void divide(std::span<float> values, float divisor) {
-  for (float& each : values) each /= divisor;
+  // The inverse of a power of two is exact, and a product by it is rounded like the quotient.
+  int exponent = 0;
+  const bool is_power = std::frexp(std::abs(divisor), &exponent) == 0.5F;
+  if (is_power && std::abs(exponent) < 100) return multiply(values, 1 / divisor);
+  kDivide(values.data(), divisor, values.size());
 }
 
 void round_to_float16(std::span<float> values) { kFloat16(values.data(), values.size()); }
 
 void add_weighted(std::span<float> sums, std::span<const float> values, float weight) {
-  for (std::size_t i = 0; i < sums.size(); ++i) {
-    const float product = weight * values[i];
-    sums[i] += product;
-  }
+  kAdd(sums.data(), values.data(), weight, sums.size());
 }
 
 }  // namespace shard

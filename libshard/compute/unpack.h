@@ -11,6 +11,10 @@
 
 namespace shard {
 
+/// The numbers of E2M1's codes.
+inline constexpr std::array<float, 16> kFloat4Numbers{0.0F,  0.5F,  1.0F,  1.5F,  2.0F,  3.0F,  4.0F,  6.0F,
+                                                      -0.0F, -0.5F, -1.0F, -1.5F, -2.0F, -3.0F, -4.0F, -6.0F};
+
 /// The numbers of all codes of up to 8 bits. `pairs` has the two numbers of a byte of two 4-bit codes, lower half
 /// first.
 struct CodeTable {
@@ -35,6 +39,10 @@ void unpack_awq(std::span<const std::byte> bits, std::int64_t first, const CodeT
 /// and `high` if it is needed, have 4 * out.size() bytes
 void unpack_column(std::span<const std::byte> low, std::span<const std::byte> high, int shift, int width,
                    std::span<float> out);
+
+/// Sets the groups of rows or columns, from number `first` on, if one of them is -1: the index was never filled in, so
+/// the `all` rows are in `groups` groups in their order.
+void fill_unset_groups(std::span<std::int32_t> index, std::int64_t first, std::int64_t all, std::int64_t groups);
 
 /// values[i] = (values[i] - zeros[(first + i) / block]) * scales[(first + i) / block]. `scales` and `zeros` begin with
 /// the entry for `first`. Empty `zeros`: nothing is subtracted.

@@ -13,11 +13,11 @@
 namespace shard {
 
 /// A view of a reader in which tensors of computed storages are float32. Its catalog lists no files; their numbers are
-/// those of `base`. Ownership: refers to both readers. Threads: as `base`.
+/// those of `base`. Ownership: refers to all readers. Threads: as `base`.
 class UnroundedReader final : public Reader {
  public:
-  /// \param computed  the reader whose storages those of `base` are, such as `base` itself, or the reader under a map
-  UnroundedReader(Reader& base, const ComputedReader& computed);
+  /// \param computed  the readers that compute storages of `base`, such as `base` itself, or the reader under a map
+  UnroundedReader(Reader& base, ComputedReaders computed);
 
   /// Whether all elements of a tensor are computed, so that this reader's values differ from those of `base`.
   bool has(std::uint32_t tensor) const { return is_computed_[tensor]; }
@@ -28,9 +28,10 @@ class UnroundedReader final : public Reader {
 
  private:
   void take_stored();
+  const ComputedReader* reader_of(std::uint32_t storage) const;
 
   Reader& base_;
-  const ComputedReader& computed_;
+  ComputedReaders computed_;
   Catalog catalog_;
   std::vector<bool> is_computed_;  ///< By tensor.
 };

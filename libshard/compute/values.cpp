@@ -1,15 +1,21 @@
 #include "libshard/compute/values.h"
 
 #include <algorithm>
+#include <array>
 #include <span>
 #include <vector>
 
 #include "libshard/compute/operand.h"
 #include "libshard/compute/unpack.h"
+#include "libshard/exec/cast.h"
 
 namespace shard {
 
 namespace {
+
+std::span<float> row_of(const RowRange& range, std::int64_t row, std::span<float> numbers) {
+  return numbers.subspan(static_cast<std::size_t>(row * range.stride), static_cast<std::size_t>(range.columns));
+}
 
 class LeafValues final : public Values {
  public:
@@ -25,10 +31,15 @@ class LeafValues final : public Values {
   Operand operand_;
 };
 
+/// A sum with a product computes a few rows of it together, because a product needs less time per row then.
 class SumValues final : public Values {
  public:
   SumValues(const WeightedSum& sum, Readers readers) : constant_(sum.constant), divisor_(sum.divisor) {
-    for (const WeightedSum::Term& term : sum.terms) terms_.push_back({term.weight, open_values(*term.value, readers)});
+    for (const WeightedSum::Term& term : sum.terms) {
+      terms_.push_back({term.weight, open_values(*term.value, readers)});
+      if (const auto* const product = std::get_if<LowRankProduct>(&term.value->node)) columns_ = product->columns;
+    }
+    if (columns_ > 0) most_rows_ = std::max(kPanelRows, kBlock / columns_);
     const auto terms = std::max<std::int64_t>(1, std::ssize(terms_));
     most_taken_ = std::max(kBlock, std::min(kMostTaken, kMostOfAll / terms));
   }
@@ -37,24 +48,29 @@ class SumValues final : public Values {
     end = std::min(end, begin + most_taken_);
     for (const Term& term : terms_) end = term.values->take(begin, end);
     for (const Term& term : terms_) term.values->take(begin, end);  // An earlier term may have taken more.
+    taken_end_ = end;
     return end;
   }
 
   void compute(std::int64_t begin, std::span<float> out) override {
-    const std::span<float> block = std::span(block_).first(out.size());
-    std::size_t done = 0;
-    if (constant_ == 0 && !terms_.empty()) {
-      terms_.front().values->compute(begin, out);
-      if (terms_.front().weight != 1) multiply(out, terms_.front().weight);
-      done = 1;
-    } else {
-      std::ranges::fill(out, constant_);
+    if (columns_ == 0) return sum_rows({.begin = begin, .columns = std::ssize(out)}, out);
+    while (!out.empty()) {
+      const std::span<const float> ready = in_panel(begin, out.size());
+      std::ranges::copy(ready, out.begin());
+      out = out.subspan(ready.size());
+      begin += std::ssize(ready);
     }
-    for (const Term& term : std::span(terms_).subspan(done)) {
-      term.values->compute(begin, block);
-      add_weighted(out, block, term.weight);
+  }
+
+  bool compute_bfloat16(std::int64_t begin, bool through_float16, std::span<std::byte> out) override {
+    if (columns_ == 0 || through_float16) return false;
+    while (!out.empty()) {
+      const std::span<const float> ready = in_panel(begin, out.size() / 2);
+      cast(DType::kFloat32, std::as_bytes(ready), DType::kBfloat16, out.first(2 * ready.size()));
+      out = out.subspan(2 * ready.size());
+      begin += std::ssize(ready);
     }
-    if (divisor_ != 1) divide(out, divisor_);
+    return true;
   }
 
  private:
@@ -64,14 +80,70 @@ class SumValues final : public Values {
   };
 
   static constexpr std::int64_t kMostOfAll = 1 << 20;  ///< Elements of all terms that are in memory.
+  static constexpr std::int64_t kPanelRows = 4;        ///< More of them if they are short.
+  static constexpr std::int64_t kPanelStrip = 480;  ///< Columns that are computed together, so that they stay in cache.
+
+  /// Sums from `begin` on, at most `most`.
+  std::span<const float> in_panel(std::int64_t begin, std::size_t most) {
+    if (begin < panel_begin_ || begin >= panel_end_) fill_panel(begin);
+    return std::span(panel_).subspan(static_cast<std::size_t>(begin - panel_begin_),
+                                     std::min(most, static_cast<std::size_t>(panel_end_ - begin)));
+  }
+
+  /// Computes whole rows from `begin` on, or a part of one.
+  void fill_panel(std::int64_t begin) {
+    const std::int64_t taken = taken_end_ - begin, in_row = begin % columns_;
+    RowRange range{.begin = begin, .columns = std::min(columns_ - in_row, taken), .stride = columns_};
+    if (in_row == 0) range.rows = std::clamp<std::int64_t>(taken / columns_, 1, most_rows_);
+    const std::int64_t count = (range.rows - 1) * columns_ + range.columns;
+    panel_.resize(static_cast<std::size_t>(count));
+    panel_begin_ = panel_end_ = begin;  // Nothing is kept if the computation fails.
+    for (std::int64_t from = 0; from < range.columns; from += kPanelStrip) {
+      const std::int64_t columns = std::min(kPanelStrip, range.columns - from);
+      sum_rows({.begin = begin + from, .rows = range.rows, .columns = columns, .stride = columns_},
+               std::span(panel_).subspan(static_cast<std::size_t>(from)));
+    }
+    panel_end_ = begin + count;
+  }
+
+  /// Fills the rows of `out` with the sums of a range, as Values::add_to places them.
+  void sum_rows(const RowRange& range, std::span<float> out) {
+    const bool has_first = constant_ == 0 && !terms_.empty();
+    for (std::int64_t r = 0; r < range.rows; ++r) {
+      const std::span<float> row = row_of(range, r, out);
+      if (!has_first) {
+        std::ranges::fill(row, constant_);
+        continue;
+      }
+      terms_.front().values->compute(range.begin + r * range.stride, row);
+      if (terms_.front().weight != 1) multiply(row, terms_.front().weight);
+    }
+    for (const Term& term : std::span(terms_).subspan(has_first ? 1 : 0)) {
+      term.values->add_to(range, term.weight, out);
+    }
+    if (divisor_ == 1) return;
+    for (std::int64_t r = 0; r < range.rows; ++r) divide(row_of(range, r, out), divisor_);
+  }
 
   std::vector<Term> terms_;
   float constant_, divisor_;
-  std::int64_t most_taken_;
-  std::vector<float> block_ = std::vector<float>(kBlock);
+  std::int64_t columns_ = 0;  ///< The columns of the products; 0: there are none.
+  std::int64_t most_rows_ = 1;
+  std::int64_t most_taken_, taken_end_ = 0;
+  std::int64_t panel_begin_ = 0, panel_end_ = 0;
+  std::vector<float> panel_;  ///< The sums in this range.
 };
 
 }  // namespace
+
+void Values::add_to(const RowRange& range, float weight, std::span<float> sums) {
+  std::array<float, kBlock> block;
+  const std::span<float> values = std::span(block).first(static_cast<std::size_t>(range.columns));
+  for (std::int64_t r = 0; r < range.rows; ++r) {
+    compute(range.begin + r * range.stride, values);
+    add_weighted(row_of(range, r, sums), values, weight);
+  }
+}
 
 std::unique_ptr<Values> open_values(const TensorExpression& expression, Readers readers) {
   if (const Leaf* const leaf = std::get_if<Leaf>(&expression.node)) return std::make_unique<LeafValues>(*leaf, readers);

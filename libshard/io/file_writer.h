@@ -26,7 +26,8 @@ class FileWriter {
   /// Fills `out` with the written bytes, from this run, a different rank or an earlier run. Threads: as write_at.
   /// \throws Error kResource  as above; the file ends too early, or this kind of file cannot be read back
   virtual void read_back(std::int64_t /*offset_bytes*/, std::span<std::byte> /*out*/) { throw cannot_read_back(); }
-  /// Reserves space so that later writes cannot run out of it. If this is not supported, only sets the size.
+  /// Reserves space so that later writes cannot run out of it. If this is not supported, only sets the size. In a file
+  /// system in memory, only sets the size if enough space is free.
   virtual void allocate(std::int64_t bytes) = 0;
   /// Announces that sync will be called: bytes written after this may be sent to the disk at once, so that sync waits
   /// for less. \pre no write is in progress

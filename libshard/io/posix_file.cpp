@@ -3,7 +3,9 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <linux/magic.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -96,11 +98,16 @@ class PosixWriter final : public FileWriter {
   }
 
   /// Uses the system call instead of posix_fallocate. If the file system cannot reserve space, glibc would write every
-  /// block.
+  /// block. In a file system in memory, one thread would take as long to reserve the pages as all threads take to write
+  /// them, so only the free space is compared.
   void allocate(std::int64_t bytes) override {
     if (bytes == 0) return;
-    if (retry([&] { return ::fallocate(descriptor_.get(), 0, 0, bytes); }) == 0) return;
-    if (errno != EOPNOTSUPP && errno != ENOSYS && errno != EINVAL) fail_writing(path_, "cannot reserve space", errno);
+    if (const std::int64_t free_bytes = free_in_memory(); free_bytes >= 0) {
+      if (free_bytes < bytes) fail_writing(path_, "cannot reserve space", ENOSPC);
+    } else {
+      if (retry([&] { return ::fallocate(descriptor_.get(), 0, 0, bytes); }) == 0) return;
+      if (errno != EOPNOTSUPP && errno != ENOSYS && errno != EINVAL) fail_writing(path_, "cannot reserve space", errno);
+    }
     if (retry([&] { return ::ftruncate(descriptor_.get(), bytes); }) != 0) {
       fail_writing(path_, "cannot set the size", errno);
     }
@@ -121,6 +128,18 @@ class PosixWriter final : public FileWriter {
 
  private:
   static constexpr std::size_t kWorthBeginning = 1 << 16;
+
+  /// The bytes that the file may have in a file system in memory (tmpfs), or -1 in any other.
+  std::int64_t free_in_memory() const {
+    struct statfs info {};
+    if (retry([&] { return ::fstatfs(descriptor_.get(), &info); }) != 0 || info.f_type != TMPFS_MAGIC) return -1;
+    if (info.f_blocks == 0) return INT64_MAX;  // It has no limit.
+    struct stat own {};
+    constexpr std::int64_t kUnit =
+        512;  // The unit of st_blocks. An interrupted run may have written parts of the file.
+    const std::int64_t written = ::fstat(descriptor_.get(), &own) == 0 ? own.st_blocks * kUnit : 0;
+    return static_cast<std::int64_t>(info.f_bavail) * static_cast<std::int64_t>(info.f_bsize) + written;
+  }
 
   /// This is only a hint. Without the flags that wait, it does not consume a disk error that fsync must report.
   void begin_sync(std::int64_t offset_bytes, std::int64_t bytes) const {

@@ -1,9 +1,10 @@
 """Memory and time of --dequantize on models of many modules, whose scales are in different files.
 
-  many_modules.py SHARDCTL [--modules N] [--size GIB] [--folder DIR]
+  many_modules.py SHARDCTL [--modules N] [--size GIB] [--limit MIB] [--folder DIR]
 
-Creates an INT4 model with N modules whose plain weights have --size GIB in bfloat16. The codes are holes of sparse files,
-so a model needs no space. Times `inspect` and `inspect --dequantize` (the matching), then `digest` and `gather`.
+Creates an INT4 model with N modules whose codes have --size GIB. They are holes of sparse files, so a model needs no
+space. Times `inspect` and `inspect --dequantize` (the matching), then `digest` and `gather`. --limit, as root: in a cgroup
+with so much memory, page cache included.
 """
 
 import argparse
@@ -15,6 +16,9 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "faults"))
+from memory import Group
 
 COLUMNS, GROUP, FILES = 4096, 32, 16
 SIZES = {"I32": 4, "BF16": 2, "I64": 8}
@@ -57,14 +61,14 @@ def make(folder: Path, modules: int, rows: int) -> None:
         "config_groups": {"group_0": {"weights": weights}}}}))
 
 
-def run(command: list) -> None:
+def run(command: list, group: Group | None) -> None:
     before = time.monotonic()
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, preexec_fn=group and group.enter)
     _, status, used = os.wait4(process.pid, 0)
-    if status != 0:
-        sys.exit(f"failed: {command}")
     print(f"| {command[1]}{' --dequantize' if '--dequantize' in command else ''} | {time.monotonic() - before:.2f} | "
           f"{used.ru_utime + used.ru_stime:.2f} | {used.ru_maxrss >> 10} |", flush=True)
+    if status != 0:
+        sys.exit(f"failed: {command}")
 
 
 def main() -> None:
@@ -72,20 +76,24 @@ def main() -> None:
     parser.add_argument("shardctl")
     parser.add_argument("--modules", type=int, default=20_000)
     parser.add_argument("--size", type=float, default=8)
+    parser.add_argument("--limit", type=int)
     parser.add_argument("--folder", default="/dev/shm")
     parser.add_argument("--no-gather", action="store_true", help="do not write the plain weights")
     options = parser.parse_args()
-    rows = max(1, int(options.size * (1 << 30)) // (2 * COLUMNS * options.modules))
+    rows = max(1, int(options.size * (1 << 31)) // (COLUMNS * options.modules))
+    group = Group(options.limit) if options.limit else None
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
         model, out = Path(folder) / "model", Path(folder) / "out"
         model.mkdir()
         make(model, options.modules, rows)
         print(f"{options.modules} modules of {rows} x {COLUMNS}\n\n| verb | s | cpu s | MiB |\n|---|--:|--:|--:|")
-        run([options.shardctl, "inspect", model])
-        run([options.shardctl, "inspect", model, "--dequantize"])
-        run([options.shardctl, "digest", model, "--dequantize"])
+        run([options.shardctl, "inspect", model], group)
+        run([options.shardctl, "inspect", model, "--dequantize"], group)
+        run([options.shardctl, "digest", model, "--dequantize"], group)
         if not options.no_gather:
-            run([options.shardctl, "gather", model, "--dequantize", "--no-fsync", "-q", "-o", out])
+            run([options.shardctl, "gather", model, "--dequantize", "--no-fsync", "-q", "-o", out], group)
+    if group:
+        group.remove()
 
 
 if __name__ == "__main__":

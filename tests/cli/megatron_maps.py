@@ -69,7 +69,7 @@ def attention(kind, hub, core, m, c):
         core[f"{c}.self_attention.linear_qkv.{word}"] = fused(q, k, v)
     same(hub, core, f"{m}.self_attn.o_proj.weight", f"{c}.self_attention.linear_proj.weight", HIDDEN, HEADS * HEAD)
     same(hub, core, f"{m}.input_layernorm.weight", f"{c}.self_attention.linear_qkv.layer_norm_weight", HIDDEN, 0)
-    for x in "qk" if kind.startswith("qwen3") else "":
+    for x in "qk" if kind.startswith("qwen3") or kind == "gemma3" else "":
         same(hub, core, f"{m}.self_attn.{x}_norm.weight", f"{c}.self_attention.{x}_layernorm.weight", HEAD, 0)
 
 
@@ -93,7 +93,12 @@ def layer(kind, hub, core, m, c, is_dense):
     else:
         attention(kind, hub, core, m, c)
     norm = "mlp.linear_fc1.layer_norm_weight" if is_dense else "pre_mlp_layernorm.weight"
-    same(hub, core, f"{m}.post_attention_layernorm.weight", f"{c}.{norm}", HIDDEN, 0)
+    norms = {"post_attention_layernorm": norm}
+    if kind in ("gemma2", "gemma3"):
+        norms = {"post_attention_layernorm": "self_attention.linear_proj.post_layernorm.weight", "pre_feedforward_layernorm": norm,
+                 "post_feedforward_layernorm": "mlp.linear_fc2.post_layernorm.weight"}
+    for name, core_name in norms.items():
+        same(hub, core, f"{m}.{name}.weight", f"{c}.{core_name}", HIDDEN, 0)
     if is_dense:
         gated(hub, core, f"{m}.mlp", f"{c}.mlp")
     else:
@@ -127,7 +132,7 @@ def with_layers_stacked(core):
 
 
 def check_kind(kind):
-    name, ref = f"megatron:{kind}", ["--hf-ref", "ref"]
+    name, ref = f"megatron:{'gemma3' if kind == 'gemma2' else kind}", ["--hf-ref", "ref"]
     hub, core = model(kind, mtp=1 if kind == "deepseek_v3" else 0)
     write(WORK / "hub.safetensors", hub)
     forms = {"": core} if kind == "deepseek_v3" else {"": with_layers_stacked(core), "per_layer=1": core}
@@ -286,7 +291,7 @@ def check_refusals():
     write(WORK / "hole.safetensors", {name: each for name, each in hub.items() if "layers.0.mlp.up_proj" not in name})
     assert "model.layers.0.mlp.up_proj.weight" in run("convert", "hole.safetensors", "-o", "x.safetensors", "--to-map", "megatron:llama",
                                                       "--hf-ref", "ref", expect=3)
-    for change, word in (({"model_type": "gemma"}, "megatron:gemma"), ({"model_type": "gemma2"}, "no rule")):
+    for change, word in (({"model_type": "gemma"}, "megatron:gemma"), ({"model_type": "gemma2"}, "megatron:gemma3"), ({"model_type": "gemma3"}, "no rule")):
         (WORK / "ref/config.json").write_text(json.dumps(CONFIG | change))
         for use in (["digest", "core.safetensors", "--map"], ["convert", "hub.safetensors", "-o", "x.safetensors", "--to-map"]):
             assert word in run(*use, "megatron:llama", "--hf-ref", "ref", expect=8)
@@ -296,7 +301,7 @@ def check_refusals():
 
 (WORK / "ref").mkdir()
 (WORK / "ref/config.json").write_text(json.dumps(CONFIG | {"num_nextn_predict_layers": 1}))
-for each in ("llama", "mistral", "qwen2", "qwen3", *MOE):
+for each in ("llama", "mistral", "qwen2", "qwen3", "gemma2", "gemma3", *MOE):
     check_kind(each)
 for check in (check_saves_of_core, check_local_names, check_zero_centred, check_states_of_zero_centred, check_beside_weights, check_dense_among_experts, check_refusals):
     check()

@@ -6,6 +6,8 @@
 #include <limits>
 #include <random>
 
+#include "libshard/compute/computed_reader.h"
+#include "libshard/compute/find_formulas.h"
 #include "tests/compute/stored.h"
 #include "tests/support/expect_error.h"
 
@@ -69,6 +71,37 @@ TEST(Average, IsWithinOneRoundingOfTheLoopInDouble) {
   for (std::size_t i = 0; i < found.size(); ++i) {
     ASSERT_NEAR(found[i], wanted[i], std::abs(wanted[i]) / 256 + 1e-6) << i;
   }
+}
+
+TEST(Average, ComputedWeightsAreRoundedOnce) {
+  std::vector<std::vector<std::uint8_t>> codes(3, std::vector<std::uint8_t>(24));
+  const std::vector<float> scales{1.01F, 0.7F, 1.3F, 0.11F, 0.37F, 2.9F}, weights{0.5F, 0.3F, 0.2F};
+  std::vector<std::unique_ptr<Reader>> readers;
+  AverageOptions options{.weights = weights, .labels = {"A", "B", "C"}};
+  for (std::size_t k = 0; k < codes.size(); ++k) {
+    for (std::size_t i = 0; i < 24; ++i) codes[k][i] = static_cast<std::uint8_t>(0x31 + (3 + 2 * k) * i % 70);
+    Stored stored;
+    stored.add("q.weight", DType::kFloat8E4m3fn, {4, 6}, codes[k]).add("q.weight_scale_inv", kF32, {2, 3}, scales);
+    const QuantizationFacts facts{.is_quantized = true, .schemes = {{.block = {2, 2}}}};
+    readers.push_back(dequantized(stored.reader(), kBf16, facts));
+    options.computed.push_back({&dynamic_cast<const ComputedReader&>(*readers.back())});
+  }
+  const auto reader = averaged(std::move(readers), options);
+  EXPECT_EQ(dynamic_cast<const ComputedReader&>(*reader).files_of(0), (std::vector<std::uint32_t>{0, 1, 2}));
+  const std::vector<float> found = test::read_bfloat16(*reader, "q.weight");
+  int differing = 0;  // From the result with two roundings.
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    float sum = 0, twice = 0;
+    for (std::size_t k = 0; k < codes.size(); ++k) {
+      const float weight = Float8E4m3fn::decode(codes[k][i]) * scales[i / 12 * 3 + i % 6 / 2];
+      const float once = weights[k] * weight, rounded = weights[k] * test::rounded(weight);
+      sum += once;
+      twice += rounded;
+    }
+    EXPECT_EQ(found[i], test::rounded(sum)) << i;
+    differing += found[i] != test::rounded(twice) ? 1 : 0;
+  }
+  EXPECT_GT(differing, 0);
 }
 
 TEST(Average, IsInTheDtypeOfTheFirstSourceOrInTheGivenOne) {

@@ -85,6 +85,21 @@ TEST(MergeAdapters, IsTheLoopInDouble) {
   }
 }
 
+TEST(MergeAdapters, Bfloat16IsTheSumRoundedOnce) {
+  constexpr std::int64_t kRows = 13, kColumns = 1001, kRank = 5;
+  const auto as = [](DType dtype) {
+    Stored base;
+    std::vector<std::uint16_t> codes;
+    for (const float each : numbers(kRows * kColumns, 1)) codes.push_back(Bfloat16::encode(each));
+    dtype == kF32 ? base.add("m.q.weight", kF32, {kRows, kColumns}, numbers(kRows * kColumns, 1))
+                  : base.add("m.q.weight", dtype, {kRows, kColumns}, codes);
+    return merged(std::move(base), pair("m.q", {kRank, kColumns}, {kRows, kRank}));
+  };
+  const std::vector<float> sums = read_floats(*as(kF32), "m.q.weight");
+  const std::vector<float> found = test::read_bfloat16(*as(DType::kBfloat16), "m.q.weight");
+  for (std::size_t i = 0; i < sums.size(); ++i) ASSERT_EQ(found[i], test::rounded(sums[i])) << i;
+}
+
 TEST(MergeAdapters, ReadsAnyRangeAsTheWhole) {
   Stored base;
   base.add_cut("m.q.weight", kF32, {60, 70}, bytes_of(numbers(60 * 70, 1)), 25, 33);
@@ -134,7 +149,7 @@ std::unique_ptr<Reader> merged_dequantized(const std::vector<std::uint8_t>& code
   std::vector<MergedAdapter> counts;
   auto plain = dequantized(base.reader(), DType::kBfloat16, {.is_quantized = true, .schemes = {{.block = {2, 2}}}});
   const auto& computed = dynamic_cast<const ComputedReader&>(*plain);
-  return merge_adapters(std::move(plain), std::move(adapters), counts, &computed);
+  return merge_adapters(std::move(plain), std::move(adapters), counts, {&computed});
 }
 
 TEST(MergeAdapters, DequantizedWeightsAreRoundedOnce) {

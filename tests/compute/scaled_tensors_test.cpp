@@ -5,6 +5,8 @@
 #include <array>
 #include <cstring>
 
+#include "libshard/compute/computed_reader.h"
+#include "libshard/compute/find_formulas.h"
 #include "libshard/exec/small_float.h"
 #include "tests/compute/stored.h"
 
@@ -63,6 +65,35 @@ TEST(ScaledTensors, KeepTheirIndicesAndMayBeFloat32) {
   EXPECT_EQ(reader->catalog().tensors[1].dtype, DType::kFloat32);
   const std::vector<float> found = floats(test::read_tensor(*reader, "b.other"));
   for (std::size_t i = 0; i < kNumbers.size(); ++i) EXPECT_EQ(found[i], kNumbers[i] * 0.1F);
+}
+
+TEST(ScaledTensors, ComputedOnesAreRoundedOnceAfterAllArithmetic) {
+  std::vector<std::uint8_t> codes(24);
+  for (std::size_t i = 0; i < codes.size(); ++i) codes[i] = static_cast<std::uint8_t>(0x31 + 3 * i);
+  const std::vector<float> scales{1.01F, 0.7F, 1.3F, 0.11F, 0.37F, 2.9F};
+  test::Stored stored;
+  stored.add("q.weight", DType::kFloat8E4m3fn, {4, 6}, codes)
+      .add("q.weight_scale_inv", DType::kFloat32, {2, 3}, scales);
+  const QuantizationFacts facts{.is_quantized = true, .schemes = {{.block = {2, 2}}}};
+  auto plain = dequantized(stored.reader(), DType::kBfloat16, facts);
+  ComputedReaders computed{&dynamic_cast<const ComputedReader&>(*plain)};
+  auto once = with_scaled_tensors(std::move(plain), std::array{ScaledTensor{.tensor = 0, .scale = 3, .add = -1}},
+                                  std::nullopt, computed);
+  std::vector<float> wanted;
+  int differing = 0;  // From the result with two roundings.
+  const std::vector<float> found = test::read_bfloat16(*once, "q.weight");
+  for (std::size_t i = 0; i < codes.size(); ++i) {
+    const float weight = Float8E4m3fn::decode(codes[i]) * scales[i / 12 * 3 + i % 6 / 2];
+    wanted.push_back(3 * weight - 1);
+    EXPECT_EQ(found[i], test::rounded(wanted[i])) << i;
+    differing += found[i] != test::rounded(3 * test::rounded(weight) - 1) ? 1 : 0;
+  }
+  EXPECT_GT(differing, 0);
+  computed.push_back(&dynamic_cast<const ComputedReader&>(*once));
+  const auto twice =
+      with_scaled_tensors(std::move(once), std::array{ScaledTensor{.scale = 0.7F}}, std::nullopt, computed);
+  const std::vector<float> scaled = test::read_bfloat16(*twice, "q.weight");
+  for (std::size_t i = 0; i < codes.size(); ++i) EXPECT_EQ(scaled[i], test::rounded(wanted[i] * 0.7F)) << i;
 }
 
 }  // namespace

@@ -151,6 +151,7 @@ std::vector<float> scales_of(std::size_t count) {
   std::mt19937 random(5);
   for (std::size_t i = 0; i < count; ++i) scales.push_back(std::ldexp(static_cast<float>(random() % 997), -12));
   scales[1] = NAN, scales[2] = -0x1p-140F, scales[3] = 0x1p126F;
+  scales[4] = std::bit_cast<float>(0x7FFFFFFFU), scales[5] = -INFINITY;  // All bits of a NaN.
   return scales;
 }
 

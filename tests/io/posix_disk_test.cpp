@@ -1,8 +1,10 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <linux/magic.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -140,6 +142,22 @@ TEST_F(PosixTest, AllocateSetsTheSize) {
   const auto file = fs.create(temp / "f");
   file->allocate(5000);
   EXPECT_EQ(fs.status(temp / "f").bytes, 5000);
+}
+
+TEST_F(PosixTest, AllocateInMemoryComparesTheFreeSpaceAndReservesNothing) {
+  const std::string folder = "/dev/shm", path = folder + "/posix_disk_test-" + std::to_string(::getpid());
+  struct statfs info {};
+  if (::statfs(folder.c_str(), &info) != 0 || info.f_type != TMPFS_MAGIC) GTEST_SKIP() << folder << " is no tmpfs";
+  const auto file = fs.create(path);
+  file->allocate(1 << 20);
+  struct stat status {};
+  EXPECT_EQ(::stat(path.c_str(), &status), 0);
+  EXPECT_EQ(status.st_size, 1 << 20);
+  EXPECT_EQ(status.st_blocks, 0);
+  const std::int64_t too_much = fs.open_folder(folder)->free_bytes() + (std::int64_t{1} << 40);
+  expect_error(ErrorCode::kResource, "cannot reserve space: disk full", [&] { file->allocate(too_much); });
+  EXPECT_EQ(fs.status(path).bytes, 1 << 20);
+  ::unlink(path.c_str());
 }
 
 TEST_F(PosixTest, AFileSizeLimitIsAResourceError) {

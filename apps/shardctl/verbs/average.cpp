@@ -126,11 +126,16 @@ OpenSource Average::open(const Session& session, const CopyRequest& request, Log
   options.takes_tensor = [this](const Tensor& tensor) { return takes(tensor); };
   options.takes_object = [this](const Object& object) { return !is_skipped(object.name, object.path); };
   std::vector<std::unique_ptr<Reader>> readers;
-  for (OpenSource& source : sources) readers.push_back(std::move(source.reader));
+  for (OpenSource& source : sources) {
+    options.computed.push_back(source.computed);
+    readers.push_back(std::move(source.reader));
+  }
   OpenSource result = std::move(sources.front());
   result.faults_of_operands = std::move(others);
   result.reader = averaged(std::move(readers), options);
-  check_operands(session, dynamic_cast<const ComputedReader&>(*result.reader));
+  const auto& sums = dynamic_cast<const ComputedReader&>(*result.reader);
+  result.computed.push_back(&sums);
+  check_operands(session, sums);
   result.paths = request.read.paths;
   result.label = fmt::format("{}", fmt::join(request.read.paths, " "));
   return result;

@@ -358,7 +358,7 @@ void apply_map(const Session& session, const CopyRequest& request, const Selecti
   check_layout_of_map(session, request.write, work.form, map);
   work.to_map = std::make_unique<AppliedMap>(work.source.catalog(), selection, map);
   std::uint32_t first_padding = 0;
-  work.source.reader = with_map_arithmetic(std::move(work.source.reader), work.to_map->computed(), MapUse::kMake);
+  add_map_arithmetic(work.source, work.to_map->computed(), MapUse::kMake);
   if (!work.to_map->paddings().empty()) {
     auto padded = std::make_unique<PaddedReader>(std::move(work.source.reader), work.to_map->paddings());
     first_padding = padded->first_padding();
