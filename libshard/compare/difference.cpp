@@ -17,11 +17,11 @@
 #include "libshard/catalog/element_counts.h"
 #include "libshard/catalog/originals.h"
 #include "libshard/compare/pass.h"
+#include "libshard/core/parallel.h"
 #include "libshard/core/parse_number.h"
 #include "libshard/core/value_equality.h"
 #include "libshard/exec/buffer_pool.h"
 #include "libshard/exec/cast.h"
-#include "libshard/exec/parallel.h"
 #include "libshard/exec/reading_groups.h"
 #include "libshard/ranks/wire.h"
 

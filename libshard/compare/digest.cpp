@@ -6,8 +6,8 @@
 
 #include "libshard/catalog/element_counts.h"
 #include "libshard/compare/pass.h"
+#include "libshard/core/parallel.h"
 #include "libshard/exec/buffer_pool.h"
-#include "libshard/exec/parallel.h"
 #include "libshard/exec/reading_groups.h"
 #include "libshard/ranks/wire.h"
 

@@ -11,11 +11,11 @@
 
 #include "libshard/core/digest.h"
 #include "libshard/core/error.h"
+#include "libshard/core/parallel.h"
 #include "libshard/exec/buffer_pool.h"
 #include "libshard/exec/checksums.h"
 #include "libshard/exec/clones.h"
 #include "libshard/exec/device_worker.h"
-#include "libshard/exec/parallel.h"
 #include "libshard/exec/piece_reader.h"
 #include "libshard/exec/runs.h"
 #include "libshard/exec/store_copies.h"
@@ -339,10 +339,6 @@ std::int64_t tile_memory_on_device(std::int64_t max_memory_bytes, const Catalog&
       .expected(fmt::format("at least {}MiB", least_bytes >> 20))
       .found(max_memory_bytes)
       .suggest(Remedy::kMoreMemory);
-}
-
-void check_stop(const std::stop_token& stop) {
-  if (stop.stop_requested()) throw Error(ErrorCode::kInterrupted, "interrupted");
 }
 
 std::unique_ptr<StorageChecksums> execute(const Plan& plan, const Catalog& source, const Reader& reader,

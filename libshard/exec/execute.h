@@ -8,6 +8,7 @@
 #include <stop_token>
 
 #include "libshard/checkpoint/reader.h"
+#include "libshard/core/parallel.h"
 #include "libshard/device/device.h"
 #include "libshard/exec/buffer_pool.h"
 #include "libshard/exec/checksums.h"
@@ -54,9 +55,6 @@ struct ExecuteOptions {
   std::stop_token stop{};                 ///< Checked between pieces. A stop request ends the call with Error
                                           ///< kInterrupted.
 };
-
-/// \throws Error kInterrupted  a stop was requested.
-void check_stop(const std::stop_token& stop);
 
 /// The value of PlanOptions::max_memory_bytes for a plan whose tiles go through a device, so that its buffers use at
 /// most `max_memory_bytes` on the host and on the device each. A worker holds two tiles, and the device holds each of

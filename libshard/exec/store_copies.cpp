@@ -1,6 +1,7 @@
 #include "libshard/exec/store_copies.h"
 
 #include <algorithm>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -77,15 +78,13 @@ void add_copied(std::span<const PairRun> pairs, std::span<const ByteRange> copie
   }
 }
 
-}  // namespace
+/// Receives the runs of one file of the output, and the pairs in them, both by offset.
+using HandleRuns = std::function<void(std::span<const PairRun> pairs, std::span<const SourceRun> runs)>;
 
-Clones copy_in_store(const Plan& plan, const TileRange& tiles, const Catalog& source, const Reader& reader,
-                     const Catalog& target, std::span<FileWriter* const> files, const std::stop_token& stop,
-                     Progress& progress) {
-  std::vector<RunCopier*> copiers;
-  for (FileWriter* const file : files) copiers.push_back(dynamic_cast<RunCopier*>(file));
-  Clones clones;
-  if (std::ranges::all_of(copiers, [](const RunCopier* each) { return each == nullptr; })) return clones;
+/// Calls `handle` for each file of the output that `takes` and that has runs, until a stop is requested.
+void for_each_file_with_runs(const Plan& plan, const TileRange& tiles, const Catalog& source, const Reader& reader,
+                             const Catalog& target, const std::function<bool(std::uint32_t file)>& takes,
+                             const std::stop_token& stop, const HandleRuns& handle) {
   CopyableSources sources(source, reader);
   std::vector<PairRun> pairs;
   for (const Unit& unit : plan.units) {
@@ -94,8 +93,7 @@ Clones copy_in_store(const Plan& plan, const TileRange& tiles, const Catalog& so
                        [&](const Piece& from, const Piece& to, std::int64_t begin, std::int64_t end) {
                          const Storage& read = source.storages[from.storage];
                          const Storage& written = target.storages[to.storage];
-                         if (!read.plain || copiers[written.file] == nullptr || sources.name_of(read.file).empty())
-                           return;
+                         if (!read.plain || !takes(written.file) || sources.name_of(read.file).empty()) return;
                          pairs.push_back({unit.first_tile, begin, line_begin(read, from) + begin,
                                           line_begin(written, to) + begin, end - begin, read.file, written.file});
                        });
@@ -105,15 +103,42 @@ Clones copy_in_store(const Plan& plan, const TileRange& tiles, const Catalog& so
     const auto last = std::ranges::upper_bound(first, pairs.end(), first->target, {}, &PairRun::target);
     const std::span<const PairRun> of_file(first, last);
     const std::vector<SourceRun> runs = joined_runs(of_file, sources);
-    if (!runs.empty()) {
-      const std::vector<ByteRange> copied = copiers[first->target]->copy_runs(runs, stop);
-      for (const ByteRange& range : copied) progress.bytes_cloned += range.end - range.begin;
-      add_copied(of_file, copied, clones);
-    }
+    if (!runs.empty()) handle(of_file, runs);
     first = last;
   }
+}
+
+}  // namespace
+
+Clones copy_in_store(const Plan& plan, const TileRange& tiles, const Catalog& source, const Reader& reader,
+                     const Catalog& target, std::span<FileWriter* const> files, const std::stop_token& stop,
+                     Progress& progress) {
+  std::vector<RunCopier*> copiers;
+  for (FileWriter* const file : files) copiers.push_back(dynamic_cast<RunCopier*>(file));
+  Clones clones;
+  if (std::ranges::all_of(copiers, [](const RunCopier* each) { return each == nullptr; })) return clones;
+  for_each_file_with_runs(
+      plan, tiles, source, reader, target, [&](std::uint32_t file) { return copiers[file] != nullptr; }, stop,
+      [&](std::span<const PairRun> pairs, std::span<const SourceRun> runs) {
+        const std::vector<ByteRange> copied = copiers[pairs.front().target]->copy_runs(runs, stop);
+        for (const ByteRange& range : copied) progress.bytes_cloned += range.end - range.begin;
+        add_copied(pairs, copied, clones);
+      });
   for (auto& [tile, ranges] : clones.ranges) std::ranges::sort(ranges);
   return clones;
+}
+
+std::int64_t bytes_to_copy_in_store(const Plan& plan, const Catalog& source, const Reader& reader,
+                                    const Catalog& target, const OutputStore& output) {
+  std::int64_t bytes = 0;
+  for_each_file_with_runs(
+      plan, {0, plan.tile_count}, source, reader, target, [](std::uint32_t) { return true; }, {},
+      [&](std::span<const PairRun> pairs, std::span<const SourceRun> runs) {
+        for (const ByteRange& range : output.would_copy(target.files[pairs.front().target].bytes, runs)) {
+          bytes += range.end - range.begin;
+        }
+      });
+  return bytes;
 }
 
 }  // namespace shard

@@ -1,11 +1,12 @@
 /// \file Copies that the store of the output makes itself (io/run_copies.h), before the workers begin. Inside
-///   libshard/exec only.
+///   libshard/exec and libshard/job only.
 #pragma once
 
 #include <span>
 #include <stop_token>
 
 #include "libshard/exec/clones.h"
+#include "libshard/io/output.h"
 
 namespace shard {
 
@@ -16,5 +17,10 @@ namespace shard {
 Clones copy_in_store(const Plan& plan, const TileRange& tiles, const Catalog& source, const Reader& reader,
                      const Catalog& target, std::span<FileWriter* const> files, const std::stop_token& stop,
                      Progress& progress);
+
+/// The bytes that copy_in_store would copy to new files of `output`, if no server refuses. \throws Error  as
+/// Reader::file
+std::int64_t bytes_to_copy_in_store(const Plan& plan, const Catalog& source, const Reader& reader,
+                                    const Catalog& target, const OutputStore& output);
 
 }  // namespace shard

@@ -11,7 +11,7 @@
 
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
-#include "libshard/exec/parallel.h"
+#include "libshard/core/parallel.h"
 #include "libshard/exec/piece_reader.h"
 #include "libshard/exec/row_cuts.h"
 #include "libshard/exec/runs.h"

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "libshard/io/file_writer.h"
+#include "libshard/io/run_copies.h"
 #include "libshard/io/source_store.h"
 
 namespace shard {
@@ -115,6 +116,11 @@ class OutputStore {
   virtual OutputTraits traits() const { return {}; }
   /// Free space in bytes; INT64_MAX if unknown.
   virtual std::int64_t free_bytes() const = 0;
+  /// The ranges of a file that the store would copy itself if these runs were offered to it (RunCopier), unless a
+  /// server refuses. Sorted and disjoint. Asks nothing of a server.
+  virtual std::vector<ByteRange> would_copy(std::int64_t /*file_bytes*/, std::span<const SourceRun> /*runs*/) const {
+    return {};
+  }
   /// Equal for ranks whose outputs are stored in the same place.
   virtual std::string place() const = 0;
   /// Called by the root. `is_folder`: the destination is a folder with these files; otherwise it is the one file

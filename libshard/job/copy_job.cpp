@@ -13,6 +13,7 @@
 #include "libshard/core/digest.h"
 #include "libshard/core/error.h"
 #include "libshard/core/short_text.h"
+#include "libshard/exec/store_copies.h"
 #include "libshard/io/output.h"
 #include "libshard/job/copy_run.h"
 #include "libshard/job/exchange_schedule.h"
@@ -305,7 +306,8 @@ std::string fingerprint(const PreparedCopy& prepared, const Catalog& source, boo
 
 /// Adds up the numbers of all ranks' plans.
 void sum_plans(Group& group, CopyResult& result) {
-  const std::array numbers{&result.bytes_to_read, &result.bytes_to_write, &result.copies, &result.tiles};
+  const std::array numbers{&result.bytes_to_read, &result.bytes_to_write, &result.copies, &result.tiles,
+                           &result.bytes_to_clone};
   std::array<std::int64_t, numbers.size() + 1> own{};
   for (std::size_t i = 0; i < numbers.size(); ++i) own[i] = *numbers[i];
   own.back() = result.memory_bytes;
@@ -387,6 +389,11 @@ CopyResult run_copy_job(OutputStore& output, Group& group, CopyJob job, Progress
   if (job.device != nullptr)
     result.memory_bytes = job.topology.copy_memory(memory_bytes);  // The limit applies to the host and to the device.
   if (prepared.manifest) result.files.push_back(*prepared.manifest);
+  if (job.dry_run && !prepared.manifest && !prepared.writer->needs_checksums()) {
+    collective_step(group, {.stop = job.stop, .traffic = job.topology.peer_store}, [&](const std::stop_token&) {
+      result.bytes_to_clone = bytes_to_copy_in_store(prepared.plan, source, *job.reader, prepared.planned(), output);
+    });
+  }
   if (job.topology.sums_plans()) sum_plans(group, result);
   if (prepared.holders) {
     std::string warning = warning_of_file_ranks(source, *prepared.holders, group.size());

@@ -92,6 +92,8 @@ struct CopyResult {
   std::vector<File> files;
   std::int64_t tensors = 0, objects = 0;
   std::int64_t bytes_to_read = 0, bytes_to_write = 0, copies = 0, tiles = 0, memory_bytes = 0, free_bytes = 0;
+  /// Only in plans: the bytes of `bytes_to_write` that the output's store will copy itself, unless its server refuses.
+  std::int64_t bytes_to_clone = 0;
   std::vector<std::string> warnings;
 };
 

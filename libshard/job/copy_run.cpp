@@ -16,8 +16,8 @@
 
 #include "libshard/catalog/catalog.h"
 #include "libshard/core/error.h"
+#include "libshard/core/parallel.h"
 #include "libshard/exec/checksums.h"
-#include "libshard/exec/parallel.h"
 #include "libshard/job/topology.h"
 #include "libshard/ranks/collective_step.h"
 #include "libshard/ranks/group.h"

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "libshard/core/error.h"
-#include "libshard/exec/parallel.h"
+#include "libshard/core/parallel.h"
 #include "libshard/ranks/wire.h"
 
 namespace shard {

@@ -14,8 +14,8 @@
 #include "libshard/core/budget.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/hash_table.h"
+#include "libshard/core/parallel.h"
 #include "libshard/core/short_text.h"
-#include "libshard/exec/parallel.h"
 #include "libshard/repair/lost_note.h"
 
 namespace shard {

@@ -1,11 +1,9 @@
 #include "libshard/stores/c_store.h"
 
 #include <utility>
-#include <vector>
 
 #include "libshard/io/paths.h"
 #include "libshard/io/url_path.h"
-#include "libshard/ranks/wire.h"
 
 namespace shard {
 
@@ -31,28 +29,6 @@ constexpr std::int64_t kActs = static_cast<std::int64_t>(ObjectAct::kRemove) + 1
 constexpr std::int64_t kConditions = static_cast<std::int64_t>(ObjectCondition::kSame) + 1;
 constexpr std::int64_t kOutcomes = static_cast<std::int64_t>(ObjectOutcome::kCannot) + 1;
 constexpr std::int64_t kEndOfWords = std::int64_t{1} << 32;
-
-void add_parts(WireWriter& out, const std::vector<StoredPart>& parts) {
-  out.number(std::ssize(parts));
-  for (const StoredPart& part : parts) {
-    out.number(part.number);
-    out.number(part.bytes);
-    out.text(part.etag);
-    out.text(part.crc32c);
-  }
-}
-
-std::vector<StoredPart> take_parts(WireReader& in) {
-  std::vector<StoredPart> parts;
-  for (std::int64_t left = in.number(); left > 0; --left) {
-    StoredPart& part = parts.emplace_back();
-    part.number = static_cast<int>(in.number());
-    part.bytes = in.number();
-    part.etag = in.text();
-    part.crc32c = in.text();
-  }
-  return parts;
-}
 
 Bytes to_bytes(const ObjectRequest& request) {
   WireWriter out;
@@ -248,6 +224,28 @@ class ImportedStore final : public UrlFiles {
 };
 
 }  // namespace
+
+void add_parts(WireWriter& out, const std::vector<StoredPart>& parts) {
+  out.number(std::ssize(parts));
+  for (const StoredPart& part : parts) {
+    out.number(part.number);
+    out.number(part.bytes);
+    out.text(part.etag);
+    out.text(part.crc32c);
+  }
+}
+
+std::vector<StoredPart> take_parts(WireReader& in) {
+  std::vector<StoredPart> parts;
+  for (std::int64_t left = in.number(); left > 0; --left) {
+    StoredPart& part = parts.emplace_back();
+    part.number = static_cast<int>(in.number());
+    part.bytes = in.number();
+    part.etag = in.text();
+    part.crc32c = in.text();
+  }
+  return parts;
+}
 
 CStore to_c(std::unique_ptr<UrlFiles> store) { return {store.release(), &kServed}; }
 

@@ -8,9 +8,11 @@
 #include <functional>
 #include <memory>
 #include <string_view>
+#include <vector>
 
 #include "libshard/io/source_store.h"
 #include "libshard/ranks/c_group.h"
+#include "libshard/ranks/wire.h"
 #include "libshard/stores/object_store.h"
 
 namespace shard {
@@ -57,6 +59,10 @@ struct StoreListener {
   bool (*is_stopped)(void* place);              ///< True: all requests fail with kInterrupted.
   void (*waits)(void* place, ConstBytes text);  ///< A request is about to be repeated, and why.
 };
+
+/// Stored parts within a message.
+void add_parts(WireWriter& out, const std::vector<StoredPart>& parts);
+std::vector<StoredPart> take_parts(WireReader& in);
 
 /// Ownership: the receiver calls `destroy_store`, or passes it to from_c.
 CStore to_c(std::unique_ptr<UrlFiles> store);

@@ -5,7 +5,6 @@
 
 #include <array>
 #include <cstring>
-#include <vector>
 
 namespace shard {
 
@@ -96,16 +95,6 @@ std::string md5_hex(std::span<const std::byte> data) {
   unsigned bytes = 0;
   if (EVP_Digest(data.data(), data.size(), out.data(), &bytes, EVP_md5(), nullptr) != 1) return {};
   return hex_text(std::span(out).first(bytes));
-}
-
-std::string etag_of_parts(std::span<const std::string> md5s) {
-  std::vector<std::byte> all;
-  for (const std::string& md5 : md5s) {
-    for (std::size_t i = 0; i + 1 < md5.size(); i += 2) {
-      all.push_back(static_cast<std::byte>(std::stoi(md5.substr(i, 2), nullptr, 16)));
-    }
-  }
-  return fmt::format("{}-{}", md5_hex(all), md5s.size());
 }
 
 }  // namespace shard

@@ -15,7 +15,5 @@ std::uint32_t crc32c(std::span<const std::byte> data, std::uint32_t crc = 0);
 std::string crc32c_text(std::uint32_t crc);
 /// In lower-case hexadecimal; empty if this machine does not permit MD5. It only identifies parts.
 std::string md5_hex(std::span<const std::byte> data);
-/// The ETag of an object whose parts have these MD5s in hexadecimal, without quotes.
-std::string etag_of_parts(std::span<const std::string> md5s);
 
 }  // namespace shard

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <map>
 #include <mutex>
@@ -12,13 +11,12 @@
 #include <utility>
 
 #include "libshard/core/error.h"
-#include "libshard/core/random_bytes.h"
+#include "libshard/core/parallel.h"
 #include "libshard/io/url_path.h"
-#include "libshard/ranks/wire.h"
 #include "libshard/stores/object_checks.h"
-#include "libshard/stores/parallel_requests.h"
-#include "libshard/stores/upload_note.h"
-#include "libshard/stores/upload_parts.h"
+#include "libshard/stores/object_part.h"
+#include "libshard/stores/part_layout.h"
+#include "libshard/stores/upload_lock.h"
 
 namespace shard {
 
@@ -26,16 +24,7 @@ namespace {
 
 constexpr std::int64_t kLeastPart = 8 << 20, kPartStep = 4 << 20, kMostParts = 9'000;
 constexpr std::int64_t kMostKept = 1 << 20;  ///< Bytes of a file that waits in memory for the commit.
-constexpr int kAttempts = 5;
 constexpr std::chrono::seconds kAbortTime{5};
-
-std::string random_name() {
-  std::array<std::uint8_t, 12> bytes{};
-  draw_random(std::as_writable_bytes(std::span(bytes)));
-  std::string name;
-  for (const std::uint8_t byte : bytes) name += fmt::format("{:02x}", byte);
-  return name;
-}
 
 /// The destination without slashes at its end. \throws Error kInvalidArgument
 std::string checked_destination(std::string destination) {
@@ -81,187 +70,6 @@ int rank_of_name(std::string_view path) {
 
 bool is_marker(std::string_view path) { return rank_of_name(path) == 2; }
 
-/// Small files of the root, which wait in memory. Shared by its part and its output.
-struct KeptFiles {
-  std::mutex mutex;
-  std::map<std::string, std::vector<std::byte>> content;  ///< By the end of their URL.
-};
-
-class KeptFile final : public FileWriter {
- public:
-  KeptFile(std::vector<std::byte>& bytes, const OutputFile& file) : bytes_(bytes), file_(file) {}
-  void write_at(std::int64_t offset_bytes, std::span<const std::byte> data) override {
-    if (offset_bytes < 0 || offset_bytes > std::ssize(bytes_) - std::ssize(data)) {
-      throw Error(ErrorCode::kResource, "a write leads past the end of the object").in_file(file_.path);
-    }
-    std::ranges::copy(data, bytes_.begin() + offset_bytes);
-  }
-  void read_back(std::int64_t offset_bytes, std::span<std::byte> out) override {
-    if (offset_bytes < 0 || offset_bytes > std::ssize(bytes_) - std::ssize(out)) throw cannot_read_back();
-    std::copy_n(bytes_.begin() + offset_bytes, out.size(), out.begin());
-  }
-  void allocate(std::int64_t) override {}
-  void sync() override {}
-  void close() override {}
-
-  void pass_blocks() {
-    for (std::int64_t at = 0; file_.on_block && !is_passed_ && at < std::ssize(bytes_); at += kOutputBlock) {
-      const auto count = static_cast<std::size_t>(std::min(kOutputBlock, std::ssize(bytes_) - at));
-      file_.on_block(at / kOutputBlock, std::span(bytes_).subspan(static_cast<std::size_t>(at), count));
-    }
-    is_passed_ = true;
-  }
-
- private:
-  std::vector<std::byte>& bytes_;
-  const OutputFile file_;
-  bool is_passed_ = false;
-};
-
-/// The end of the URL of a file: nothing for a single one.
-std::string end_of_url(const OutputFile& file, bool is_folder) {
-  if (is_folder) return "/" + file.path;
-  return file.is_beside ? file.path : std::string();
-}
-
-/// Everything that a rank's part needs, as the root's token carries it.
-struct OutputToken {
-  std::string note;
-  bool is_folder = true, is_continued = false;
-  std::map<std::string, std::string> completed{};  ///< The ETags of objects that the interrupted run completed.
-
-  std::vector<std::byte> bytes() const {
-    WireWriter out;
-    out.text(note);
-    out.number(is_folder ? 1 : 0);
-    out.number(is_continued ? 1 : 0);
-    for (const auto& [end, etag] : completed) {
-      out.text(end);
-      out.text(etag);
-    }
-    return out.take();
-  }
-  static OutputToken of_bytes(std::span<const std::byte> bytes) {
-    WireReader in(bytes);
-    OutputToken token;
-    token.note = in.text();
-    token.is_folder = in.number() != 0;
-    token.is_continued = in.number() != 0;
-    while (!in.at_end()) {
-      const std::string end = in.text();
-      token.completed[end] = in.text();
-    }
-    return token;
-  }
-};
-
-using PartsByUrl = std::map<std::string, std::vector<StoredPart>>;
-
-std::vector<std::byte> to_receipt(const PartsByUrl& parts) {
-  WireWriter out;
-  for (const auto& [url, all] : parts) {
-    out.text(url);
-    out.number(std::ssize(all));
-    for (const StoredPart& part : all) {
-      out.number(part.number);
-      out.number(part.bytes);
-      out.text(part.etag);
-      out.text(part.crc32c);
-    }
-  }
-  return out.take();
-}
-
-PartsByUrl parts_of_receipt(std::span<const std::byte> bytes) {
-  PartsByUrl parts;
-  for (WireReader in(bytes); !in.at_end();) {
-    std::vector<StoredPart>& all = parts[in.text()];
-    for (std::int64_t left = in.number(); left > 0; --left) {
-      StoredPart& part = all.emplace_back();
-      part.number = static_cast<int>(in.number());
-      part.bytes = in.number();
-      part.etag = in.text();
-      part.crc32c = in.text();
-    }
-  }
-  return parts;
-}
-
-class ObjectPart final : public OutputPart {
- public:
-  ObjectPart(const ObjectStore& store, std::string destination, OutputToken token, std::shared_ptr<KeptFiles> kept,
-             const ObjectOutputOptions& options)
-      : store_(store),
-        destination_(std::move(destination)),
-        token_(std::move(token)),
-        kept_(std::move(kept)),
-        options_(options),
-        parts_(store, {.memory_bytes = options.memory_bytes, .senders = options.connections}) {
-    auto note = parse_upload_note(token_.note);
-    if (!note) throw Error(ErrorCode::kPeer, "cannot find the output of a different rank: it has no uploads");
-    note_ = *std::move(note);
-  }
-
-  FileWriter& create(const OutputFile& file) override {
-    const std::string end = end_of_url(file, token_.is_folder);
-    const auto noted = std::ranges::find(note_.files, end, &UploadNote::File::path);
-    if (noted == note_.files.end() || noted->bytes != file.bytes) {
-      throw Error(ErrorCode::kInternal, "a file was not declared when the output was begun")
-          .in_file(destination_ + end);
-    }
-    const auto completed = token_.completed.find(end);
-    if (noted->upload.empty() && completed == token_.completed.end()) return keep(file, end);
-    UploadTarget target{.url = destination_ + end,
-                        .upload = noted->upload,
-                        .bytes = file.bytes,
-                        .part_bytes = noted->part_bytes,
-                        .has_checksums = noted->has_checksums};
-    if (completed != token_.completed.end()) {
-      target.completed = completed->second;
-    } else if (token_.is_continued) {
-      target.stored = store_.ask({.act = ObjectAct::kParts, .url = target.url, .upload = target.upload}).parts;
-    }
-    return parts_.add(std::move(target), file.on_block);
-  }
-
-  FileWriter& open(const std::string& path) override {
-    throw Error(ErrorCode::kInternal, "only one rank can write to an object").in_file(path);
-  }
-
-  void pass_blocks() override {
-    for (const auto& each : kept_writers_) each->pass_blocks();
-    parts_.finish(true);
-  }
-
-  void finish() override {
-    for (const auto& each : kept_writers_) each->pass_blocks();
-    parts_.finish(false);
-    if (token_.is_continued && options_.says) {
-      options_.says(fmt::format("{} parts of the interrupted run were kept", parts_.kept_parts()));
-    }
-  }
-
-  std::vector<std::byte> receipt() const override { return to_receipt(parts_.stored()); }
-
- private:
-  FileWriter& keep(const OutputFile& file, const std::string& end) {
-    const std::scoped_lock lock(kept_->mutex);
-    std::vector<std::byte>& bytes = kept_->content[end];
-    bytes.assign(static_cast<std::size_t>(file.bytes), std::byte{});
-    kept_writers_.push_back(std::make_unique<KeptFile>(bytes, file));
-    return *kept_writers_.back();
-  }
-
-  const ObjectStore& store_;
-  const std::string destination_;
-  const OutputToken token_;
-  const std::shared_ptr<KeptFiles> kept_;
-  const ObjectOutputOptions options_;
-  UploadNote note_;
-  std::vector<std::unique_ptr<KeptFile>> kept_writers_;
-  UploadParts parts_;
-};
-
 class ObjectLeft final : public LeftOutput {
  public:
   ObjectLeft(UploadNote found, std::string found_etag) : note(std::move(found)), etag(std::move(found_etag)) {}
@@ -275,27 +83,19 @@ class ObjectLeft final : public LeftOutput {
   std::vector<OutputNote> none_;
 };
 
-Error busy(const std::string& destination) {
-  return Error(ErrorCode::kExists, "cannot write: another run is writing there, or was killed")
-      .in_file(note_url(destination))
-      .because("a run leaves this object only if it was killed")
-      .hint("to continue a killed run, resume it")
-      .suggest(Remedy::kReplaceDestination);
-}
-
 Error exists(const std::string& url) {
   return Error(ErrorCode::kExists, "the destination already exists").in_file(url).suggest(Remedy::kReplaceDestination);
-}
-
-Error no_answer(const std::string& url, const std::string& why) {
-  return Error(ErrorCode::kResource, "cannot write to the server").in_file(url).because(why);
 }
 
 class ObjectOutput final : public Output {
  public:
   ObjectOutput(const ObjectStore& store, std::string destination, const ObjectOutputOptions& options,
                std::shared_ptr<KeptFiles> kept)
-      : store_(store), destination_(std::move(destination)), options_(options), kept_(std::move(kept)) {}
+      : store_(store),
+        destination_(std::move(destination)),
+        options_(options),
+        kept_(std::move(kept)),
+        lock_(store, destination_) {}
   ~ObjectOutput() override { abort(); }
 
   /// Takes the lock and begins an upload of each file.
@@ -305,14 +105,14 @@ class ObjectOutput final : public Output {
       take_up(*left, files);
     } else {
       add_files(files);
-      lock();
+      take_lock();
     }
     begin_uploads();
-    if (!put_note(ObjectCondition::kSame)) throw busy(destination_);
+    lock_.record();
   }
 
   std::vector<std::byte> token() const override {
-    return OutputToken{note_.text(), is_folder_, is_continued_, completed_}.bytes();
+    return OutputToken{lock_.note().text(), is_folder_, is_continued_, completed_}.bytes();
   }
 
   void accept(std::span<const std::byte> receipt) override {
@@ -320,12 +120,8 @@ class ObjectOutput final : public Output {
   }
 
   void prepare() override {
-    for (const UploadNote::File& file : note_.files) check_parts(file);
-    const ObjectAnswer there = store_.ask({.act = ObjectAct::kRead, .url = note_url(destination_)});
-    if (there.outcome != ObjectOutcome::kDone || there.text != note_.text()) {
-      throw Error(ErrorCode::kExists, "cannot write: another run has taken this output over")
-          .in_file(note_url(destination_));
-    }
+    for (const UploadNote::File& file : lock_.note().files) check_parts(file);
+    lock_.check_held();
     if (!is_folder_ && !options_.force && !is_continued_) check_companion_absent();
     is_prepared_ = true;
   }
@@ -348,15 +144,14 @@ class ObjectOutput final : public Output {
     for (const std::string& url : done_) store_.ask({.act = ObjectAct::kRemove, .url = url});
   }
 
-  void leave() noexcept override { has_lock_ = false; }
+  void leave() noexcept override { lock_.release(); }
 
   void abort() noexcept override {
-    if (!has_lock_ || is_over_) return;
-    has_lock_ = false;
+    if (!lock_.is_held() || is_over_) return;
     try {
       const auto end = std::chrono::steady_clock::now() + kAbortTime;
-      for_each_object(note_.files.size(), options_.connections, [&](std::size_t i) {
-        const UploadNote::File& file = note_.files[i];
+      for_each_index(lock_.note().files.size(), options_.connections, [&](std::size_t i) {
+        const UploadNote::File& file = lock_.note().files[i];
         if (file.upload.empty() || std::chrono::steady_clock::now() > end) return;
         store_.ask({.act = ObjectAct::kAbort, .url = url_of(file), .upload = file.upload, .is_cleanup = true});
       });
@@ -364,10 +159,10 @@ class ObjectOutput final : public Output {
         store_.ask({.act = ObjectAct::kRemove, .url = destination_ + path, .is_cleanup = true});
       }
       drop_strangers(true, true);
-      if (std::chrono::steady_clock::now() > end) return;  // A later run finds them by the lock.
-      store_.ask({.act = ObjectAct::kRemove, .url = note_url(destination_), .is_cleanup = true});
+      if (std::chrono::steady_clock::now() <= end) lock_.remove();
     } catch (...) {  // A later run finds the uploads by the lock.
     }
+    lock_.release();
   }
 
  private:
@@ -382,7 +177,7 @@ class ObjectOutput final : public Output {
       if (is_folder_) check_path(file.path);
       const std::int64_t part = part_bytes_of(file.bytes);
       if (part > kLeastPart && part > options_.memory_bytes) throw too_large(file, part);
-      note_.files.push_back({end_of_url(file, is_folder_), file.bytes, part});
+      lock_.note().files.push_back({end_of_url(file, is_folder_), file.bytes, part});
       const bool is_kept = file.is_roots && file.bytes <= kMostKept && kept + file.bytes <= options_.memory_bytes / 4;
       if (is_kept) kept += file.bytes;
       keeps_.push_back(is_kept || file.bytes == 0);
@@ -407,87 +202,14 @@ class ObjectOutput final : public Output {
         .suggest(Remedy::kMoreMemory);
   }
 
-  // ---- The lock.
-
-  void lock() {
-    note_.run = note_.holder = random_name();
-    bool is_free = false;
-    try {
-      is_free = put_note(ObjectCondition::kAbsent);
-    } catch (const Error&) {
-      remove_own_note();  // It may have been stored.
-      throw;
-    }
-    if (!is_free) {
-      if (!options_.force) throw busy(destination_);
-      note_etag_ = found_etag_;
-      if (!put_note(ObjectCondition::kSame)) throw busy(destination_);
-      say(fmt::format("removed the uploads of an interrupted run to {}", destination_));
-    }
-    has_lock_ = true;
+  void take_lock() {
+    if (lock_.take(options_.force)) say(fmt::format("removed the uploads of an interrupted run to {}", destination_));
     if (options_.force) {
       remove_uploads_of_others();
     } else {
-      check_conditions();
+      lock_.check_conditions();
       check_all_absent();
     }
-  }
-
-  void remove_own_note() const noexcept {
-    try {
-      const std::string url = note_url(destination_);
-      const ObjectAnswer there = store_.ask({.act = ObjectAct::kRead, .url = url, .is_cleanup = true});
-      if (there.text == note_.text()) store_.ask({.act = ObjectAct::kRemove, .url = url, .is_cleanup = true});
-    } catch (const Error&) {  // A later run reports the lock.
-    }
-  }
-
-  /// Stores the note. \returns false if a different one exists, whose ETag is then in found_etag_
-  bool put_note(ObjectCondition condition) {
-    const std::string text = note_.text();
-    ObjectRequest request = note_request(condition, text);
-    std::string why;
-    for (request.attempt = 1; request.attempt <= kAttempts; ++request.attempt) {
-      const ObjectAnswer answer = store_.ask(request);
-      const ObjectAnswer there = answer.outcome == ObjectOutcome::kDone && !answer.etag.empty()
-                                     ? ObjectAnswer{.text = text, .etag = answer.etag}
-                                     : store_.ask({.act = ObjectAct::kRead, .url = request.url});
-      if (there.outcome == ObjectOutcome::kDone && there.text == text) {  // Also if only the answer was lost.
-        note_etag_ = there.etag;
-        return true;
-      }
-      found_etag_ = there.etag;
-      const bool is_there = there.outcome == ObjectOutcome::kDone;
-      if (condition == ObjectCondition::kAbsent ? is_there : there.etag != note_etag_) return false;
-      why = answer.text;
-    }
-    throw no_answer(request.url, why);
-  }
-
-  ObjectRequest note_request(ObjectCondition condition, const std::string& text) const {
-    const auto body = std::as_bytes(std::span(text));
-    return {.act = ObjectAct::kPut,
-            .url = note_url(destination_),
-            .run = note_.run,
-            .etag = note_etag_,
-            .condition = condition,
-            .crc32c = crc32c(body),
-            .body = body};
-  }
-
-  /// Stores that ignore conditions would replace silently. \throws Error kUnsupported
-  void check_conditions() {
-    const std::string text = note_.text();
-    ObjectRequest request = note_request(ObjectCondition::kAbsent, text);
-    for (request.attempt = 1; request.attempt <= kAttempts; ++request.attempt) {
-      const ObjectAnswer answer = store_.ask(request);
-      if (answer.outcome == ObjectOutcome::kRefused) return;
-      if (answer.outcome != ObjectOutcome::kDone) continue;
-      throw Error(ErrorCode::kUnsupported, "cannot write: the server does not support conditional writes")
-          .in_file(destination_)
-          .because("it replaced an object although If-None-Match forbade it, so another run could be overwritten");
-    }
-    throw no_answer(request.url, "a conditional write has no clear answer");
   }
 
   void check_all_absent() const {
@@ -515,11 +237,11 @@ class ObjectOutput final : public Output {
   // ---- Uploads.
 
   void begin_uploads() {
-    keeps_.resize(note_.files.size());
-    for_each_object(note_.files.size(), options_.connections, [this](std::size_t i) {
-      UploadNote::File& file = note_.files[i];
+    keeps_.resize(lock_.note().files.size());
+    for_each_index(lock_.note().files.size(), options_.connections, [this](std::size_t i) {
+      UploadNote::File& file = lock_.note().files[i];
       if (keeps_[i] || !file.upload.empty() || completed_.contains(file.path)) return;
-      const ObjectAnswer answer = store_.ask({.act = ObjectAct::kBegin, .url = url_of(file), .run = note_.run});
+      const ObjectAnswer answer = store_.ask({.act = ObjectAct::kBegin, .url = url_of(file), .run = lock_.note().run});
       file.upload = answer.text;
       file.has_checksums = answer.has_checksums;
     });
@@ -527,28 +249,24 @@ class ObjectOutput final : public Output {
 
   void remove_uploads_of_others() {
     const auto uploads = store_.ask({.act = ObjectAct::kUploads, .url = destination_}).objects;
-    for_each_object(uploads.size(), options_.connections, [&](std::size_t i) {
+    for_each_index(uploads.size(), options_.connections, [&](std::size_t i) {
       store_.ask({.act = ObjectAct::kAbort, .url = uploads[i].url, .upload = uploads[i].upload});
     });
   }
 
   /// Continues the interrupted run under its name, so that its completed objects are this run's.
   void take_up(const ObjectLeft& left, std::span<const OutputFile> files) {
-    note_ = left.note;
-    note_etag_ = left.etag;
-    check_same_files(files);
-    note_.holder = random_name();
-    if (!put_note(ObjectCondition::kSame)) throw busy(destination_);
-    has_lock_ = true;
+    check_same_files(left.note, files);
+    lock_.take_up(left.note, left.etag);
     is_continued_ = true;
     std::mutex mutex;
-    for_each_object(note_.files.size(), options_.connections, [&](std::size_t i) {
-      UploadNote::File& file = note_.files[i];
+    for_each_index(lock_.note().files.size(), options_.connections, [&](std::size_t i) {
+      UploadNote::File& file = lock_.note().files[i];
       if (file.upload.empty()) return;
       const ObjectAnswer there = store_.ask({.act = ObjectAct::kParts, .url = url_of(file), .upload = file.upload});
       if (there.outcome == ObjectOutcome::kDone && !there.parts.empty()) return;
       const ObjectAnswer object = store_.ask({.act = ObjectAct::kLook, .url = url_of(file)});
-      if (object.outcome == ObjectOutcome::kDone && object.objects.front().run == note_.run) {
+      if (object.outcome == ObjectOutcome::kDone && object.objects.front().run == lock_.note().run) {
         const std::scoped_lock lock(mutex);
         completed_[file.path] = object.objects.front().etag;
       } else if (there.outcome == ObjectOutcome::kAbsent) {
@@ -559,10 +277,10 @@ class ObjectOutput final : public Output {
   }
 
   /// The job may have changed, but the files that were begun must be its files. Their content is compared later.
-  void check_same_files(std::span<const OutputFile> files) {
+  void check_same_files(const UploadNote& note, std::span<const OutputFile> files) {
     std::map<std::string, std::int64_t> now, before;
     for (const OutputFile& file : files) now[end_of_url(file, is_folder_)] = file.bytes;
-    for (const UploadNote::File& file : note_.files) {
+    for (const UploadNote::File& file : note.files) {
       before[file.path] = file.bytes;
       keeps_.push_back(file.upload.empty() && keeps_file(files, file));
     }
@@ -584,7 +302,7 @@ class ObjectOutput final : public Output {
   /// Removes uploads of this output's objects that the note does not name: their names were lost with an answer.
   void drop_strangers(bool is_quiet, bool is_cleanup) {
     std::set<std::string> known, urls;
-    for (const UploadNote::File& file : note_.files) {
+    for (const UploadNote::File& file : lock_.note().files) {
       known.insert(file.upload);
       urls.insert(url_of(file));
     }
@@ -620,28 +338,29 @@ class ObjectOutput final : public Output {
 
   void complete_all() {
     std::vector<std::size_t> first, last;
-    for (std::size_t i = 0; i < note_.files.size(); ++i) {
-      (is_folder_ && rank_of_name(note_.files[i].path) == 0 ? first : last).push_back(i);
+    for (std::size_t i = 0; i < lock_.note().files.size(); ++i) {
+      (is_folder_ && rank_of_name(lock_.note().files[i].path) == 0 ? first : last).push_back(i);
     }
     // Without a marker, the last file in order completes the checkpoint. A single file comes before its companion.
     std::ranges::stable_sort(last, {}, [&](std::size_t i) {
-      return is_folder_ ? rank_of_name(note_.files[i].path) : static_cast<int>(note_.files[i].path.size());
+      return is_folder_ ? rank_of_name(lock_.note().files[i].path)
+                        : static_cast<int>(lock_.note().files[i].path.size());
     });
-    for_each_object(first.size(), options_.connections, [&](std::size_t i) { complete(first[i]); });
+    for_each_index(first.size(), options_.connections, [&](std::size_t i) { complete(first[i]); });
     for (const std::size_t i : last) complete(i);
   }
 
   void complete(std::size_t i) {
-    const UploadNote::File& file = note_.files[i];
+    const UploadNote::File& file = lock_.note().files[i];
     if (completed_.contains(file.path)) return;
-    ObjectRequest request{.url = url_of(file), .run = note_.run};
+    ObjectRequest request{.url = url_of(file), .run = lock_.note().run};
     request.condition = options_.force ? ObjectCondition::kAny : ObjectCondition::kAbsent;
     if (file.upload.empty()) {
       request.act = ObjectAct::kPut;
       const std::scoped_lock lock(kept_->mutex);
       request.body = kept_->content[file.path];
       request.crc32c = crc32c(request.body);
-      if (std::ssize(request.body) != file.bytes) throw no_answer(request.url, "its bytes were not written");
+      if (std::ssize(request.body) != file.bytes) throw no_clear_answer(request.url, "its bytes were not written");
     } else {
       request.act = ObjectAct::kComplete;
       request.upload = file.upload;
@@ -657,12 +376,12 @@ class ObjectOutput final : public Output {
   /// Sends a request until the object exists, written by this run or a different one.
   void settle(ObjectRequest& request) {
     std::string why;
-    for (request.attempt = 1; request.attempt <= kAttempts; ++request.attempt) {
+    for (request.attempt = 1; request.attempt <= kUploadAttempts; ++request.attempt) {
       const ObjectAnswer answer = store_.ask(request);
       if (answer.outcome == ObjectOutcome::kDone) return;
       const ObjectAnswer there = store_.ask({.act = ObjectAct::kLook, .url = request.url});
       const bool is_there = there.outcome == ObjectOutcome::kDone;
-      const bool is_ours = is_there && there.objects.front().run == note_.run;
+      const bool is_ours = is_there && there.objects.front().run == lock_.note().run;
       if (is_ours && is_continued_ && request.act == ObjectAct::kPut && answer.outcome == ObjectOutcome::kRefused) {
         request.condition = ObjectCondition::kSame;  // The interrupted run's: replaced by the same, or by better bytes.
         request.etag = there.objects.front().etag;
@@ -672,7 +391,7 @@ class ObjectOutput final : public Output {
       if (is_there && request.condition != ObjectCondition::kAny) throw exists(request.url);
       why = answer.text.empty() ? "the upload is gone" : answer.text;
     }
-    throw no_answer(request.url, why);
+    throw no_clear_answer(request.url, why);
   }
 
   /// Without its marker, the old destination is not a checkpoint, so no reader finds a mixture of old and new.
@@ -700,12 +419,12 @@ class ObjectOutput final : public Output {
   void clean_up(const std::vector<std::string>& old) noexcept {
     try {
       std::set<std::string> made;
-      for (const UploadNote::File& file : note_.files) made.insert(url_of(file));
+      for (const UploadNote::File& file : lock_.note().files) made.insert(url_of(file));
       for (const std::string& url : old) {
         if (!made.contains(url)) store_.ask({.act = ObjectAct::kRemove, .url = url, .is_cleanup = true});
       }
       drop_strangers(true, true);
-      store_.ask({.act = ObjectAct::kRemove, .url = note_url(destination_), .is_cleanup = true});
+      lock_.remove();
     } catch (const std::exception& error) {
       say(fmt::format("{} is complete, but something beside it could not be removed: {}", destination_, error.what()));
     }
@@ -716,7 +435,7 @@ class ObjectOutput final : public Output {
     for (const std::string& url : done_) {
       try {
         const ObjectAnswer there = store_.ask({.act = ObjectAct::kLook, .url = url, .is_cleanup = true});
-        if (there.outcome != ObjectOutcome::kDone || there.objects.front().run != note_.run) continue;
+        if (there.outcome != ObjectOutcome::kDone || there.objects.front().run != lock_.note().run) continue;
         store_.ask({.act = ObjectAct::kRemove, .url = url, .is_cleanup = true});
       } catch (...) {
       }
@@ -729,14 +448,13 @@ class ObjectOutput final : public Output {
   const ObjectOutputOptions options_;
   const std::shared_ptr<KeptFiles> kept_;
   bool is_folder_ = true;
-  UploadNote note_;
-  std::string note_etag_, found_etag_;
+  UploadLock lock_;
   std::vector<std::uint8_t> keeps_;               ///< By file of the note: whether it waits in memory.
   std::map<std::string, std::string> completed_;  ///< By the interrupted run: ETags by the ends of URLs.
   PartsByUrl parts_;                              ///< From the ranks' receipts.
   std::mutex done_mutex_;
   std::vector<std::string> done_;  ///< Objects that this run has begun to complete.
-  bool has_lock_ = false, is_continued_ = false, is_prepared_ = false, is_over_ = false;
+  bool is_continued_ = false, is_prepared_ = false, is_over_ = false;
 };
 
 class ObjectOutputStore final : public OutputStore {
@@ -755,6 +473,18 @@ class ObjectOutputStore final : public OutputStore {
   }
   std::int64_t free_bytes() const override { return INT64_MAX; }
   std::string place() const override { return destination_; }
+  std::vector<ByteRange> would_copy(std::int64_t file_bytes, std::span<const SourceRun> runs) const override {
+    std::vector<SourceRun> offered;
+    std::ranges::copy_if(runs, std::back_inserter(offered),
+                         [this](const SourceRun& run) { return is_copied_by_store(run.source, destination_); });
+    const PartLayout layout = layout_of_runs(file_bytes, part_bytes_of(file_bytes), offered);
+    std::vector<ByteRange> ranges;
+    for (const PartLayout::Copy& copy : layout.copies) {
+      const auto part = static_cast<std::size_t>(copy.part);
+      ranges.push_back({layout.begins[part], layout.begins[part + 1]});
+    }
+    return ranges;
+  }
 
   std::unique_ptr<Output> begin(std::span<const OutputFile> files, bool is_folder,
                                 std::unique_ptr<LeftOutput> left) override {
@@ -767,14 +497,16 @@ class ObjectOutputStore final : public OutputStore {
     ObjectAnswer there = store_.ask({.act = ObjectAct::kRead, .url = note_url(destination_)});
     if (there.outcome != ObjectOutcome::kDone) return nullptr;
     auto note = parse_upload_note(there.text);
-    if (!note) throw busy(destination_).because("it is not the record of an output that can be continued");
+    if (!note)
+      throw UploadLock(store_, destination_).busy().because("it is not the record of an output that can be continued");
     return std::make_unique<ObjectLeft>(*std::move(note), there.etag);
   }
 
   std::unique_ptr<Output> begin_removal() override { return nullptr; }
 
   std::unique_ptr<OutputPart> part(std::span<const std::byte> token) override {
-    return std::make_unique<ObjectPart>(store_, destination_, OutputToken::of_bytes(token), kept_, options_);
+    const UploadLimits limits{.memory_bytes = options_.memory_bytes, .senders = options_.connections};
+    return object_part(store_, destination_, OutputToken::of_bytes(token), kept_, limits, options_.says);
   }
 
  private:

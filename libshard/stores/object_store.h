@@ -6,9 +6,11 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "libshard/io/source_store.h"
+#include "libshard/io/url_path.h"
 
 namespace shard {
 
@@ -31,7 +33,7 @@ struct StoredPart {
 enum class ObjectAct : std::uint8_t {
   kList,      ///< All objects below the folder `url`.
   kLook,      ///< The object at `url`, without its bytes.
-  kRead,      ///< The bytes of a small object.
+  kRead,      ///< The bytes of a small object, or [begin, end) of one with `etag`. At most 8 MiB.
   kPut,       ///< Stores `body` as an object of `run`.
   kBegin,     ///< Begins an upload of an object of `run`.
   kPart,      ///< Stores `body` as part `number` of `upload`.
@@ -70,7 +72,7 @@ struct ObjectRequest {
 enum class ObjectOutcome : std::uint8_t {
   kDone,
   kAbsent,   ///< The object or upload does not exist.
-  kRefused,  ///< The condition does not hold; kCopy: `from` is absent or has changed.
+  kRefused,  ///< The condition does not hold; kCopy: `from` is absent or has changed; kRead: it has changed.
   kUnknown,  ///< kPut and kComplete: no answer, or an ambiguous one. kLook shows the object.
   kCannot,   ///< kCopy: the store does not support it, or not for this object.
 };
@@ -92,6 +94,12 @@ class ObjectStore {
   ///   kInvalidArgument  not a URL of an object; kUnsupported  the place cannot be written; kInterrupted
   virtual ObjectAnswer ask(const ObjectRequest& request) const = 0;
 };
+
+/// Whether kCopy may copy an object at `from` to one at `to`: only buckets of one scheme have one server and the same
+/// credentials, and Google's does not know the call.
+inline bool is_copied_by_store(std::string_view from, std::string_view to) {
+  return url_scheme(from) == "s3" && url_scheme(to) == "s3";
+}
 
 /// A store of URLs, which reads files, and writes objects if the place supports that.
 class UrlFiles : public SourceStore, public ObjectStore {};

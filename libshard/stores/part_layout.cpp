@@ -22,13 +22,25 @@ void cut(std::vector<std::int64_t>& begins, std::int64_t begin, std::int64_t end
   }
 }
 
-PartLayout layout_of_long_runs(std::int64_t object_bytes, std::int64_t part_bytes, std::span<const SourceRun> runs,
-                               std::int64_t least) {
+}  // namespace
+
+PartLayout even_layout(std::int64_t object_bytes, std::int64_t part_bytes) {
   PartLayout layout;
-  std::int64_t passed = 0;  // The begin of the bytes that pass through the client.
+  for (std::int64_t begin = 0; begin < object_bytes; begin += part_bytes) layout.begins.push_back(begin);
+  layout.begins.push_back(object_bytes);
+  return layout;
+}
+
+namespace {
+
+PartLayout layout_of_long_runs(std::int64_t object_bytes, std::int64_t part_bytes, std::span<const SourceRun> runs,
+                               std::int64_t sent_bytes, std::int64_t least) {
+  PartLayout layout = even_layout(sent_bytes, part_bytes);
+  layout.begins.pop_back();
+  std::int64_t passed = sent_bytes;  // The begin of the bytes that pass through the client.
   for (std::size_t i = 0; i < runs.size(); ++i) {
     const std::int64_t end = runs[i].offset + runs[i].bytes;
-    const bool follows = runs[i].offset == passed;
+    const bool follows = runs[i].offset <= passed;
     const std::int64_t begin = follows ? passed : std::max(runs[i].offset, passed + kLeastPartBytes);
     if (end - begin < least) continue;
     cut(layout.begins, passed, begin, part_bytes);
@@ -44,16 +56,10 @@ PartLayout layout_of_long_runs(std::int64_t object_bytes, std::int64_t part_byte
 
 }  // namespace
 
-PartLayout even_layout(std::int64_t object_bytes, std::int64_t part_bytes) {
-  PartLayout layout;
-  for (std::int64_t begin = 0; begin < object_bytes; begin += part_bytes) layout.begins.push_back(begin);
-  layout.begins.push_back(object_bytes);
-  return layout;
-}
-
-PartLayout layout_of_runs(std::int64_t object_bytes, std::int64_t part_bytes, std::span<const SourceRun> runs) {
+PartLayout layout_of_runs(std::int64_t object_bytes, std::int64_t part_bytes, std::span<const SourceRun> runs,
+                          std::int64_t sent_bytes) {
   for (std::int64_t least = kLeastPartBytes; least <= object_bytes; least *= 2) {
-    PartLayout layout = layout_of_long_runs(object_bytes, part_bytes, runs, least);
+    PartLayout layout = layout_of_long_runs(object_bytes, part_bytes, runs, sent_bytes, least);
     if (std::ssize(layout.begins) - 1 <= kMostPartsOfObject) return layout;
   }
   return even_layout(object_bytes, part_bytes);

@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "libshard/core/error.h"
+#include "libshard/core/parallel.h"
 #include "libshard/stores/object_checks.h"
-#include "libshard/stores/parallel_requests.h"
 
 namespace shard {
 
@@ -92,12 +92,13 @@ class UploadParts::File final : public FileWriter, public RunCopier {
     return parts_.copy_runs(*this, runs, stop);
   }
 
-  /// Cuts the file into parts, none of which is begun.
-  void cut(std::vector<std::int64_t> at) {
+  /// Cuts the file into parts. The first `sent` of them remain as they are; no other is begun.
+  void cut(std::vector<std::int64_t> at, std::int64_t sent = 0) {
     begins_ = std::move(at);
     is_sent.assign(begins_.size() - 1, false);
-    md5s.assign(target.completed.empty() ? 0 : is_sent.size(), {});
-    parts.assign(is_sent.size(), {});
+    std::fill_n(is_sent.begin(), sent, true);
+    parts.resize(static_cast<std::size_t>(sent));
+    parts.resize(is_sent.size());
   }
   std::int64_t part_count() const { return std::ssize(is_sent); }
   std::int64_t part_at(std::int64_t offset) const {
@@ -110,7 +111,6 @@ class UploadParts::File final : public FileWriter, public RunCopier {
   const std::function<void(std::int64_t, std::span<const std::byte>)> on_block;
   std::map<std::int64_t, PartPtr> open{};  ///< Guarded by UploadParts::mutex_, as is `is_sent`.
   std::vector<bool> is_sent;               ///< Also true of complete parts whose request has not ended.
-  std::vector<std::string> md5s;           ///< MD5s of the parts of a completed object.
   std::vector<StoredPart> parts;           ///< Stored parts. The thread that sends a part writes its entry.
 
  private:
@@ -298,7 +298,7 @@ void UploadParts::send(Part& part) {
     file.on_block((begin + at) / kOutputBlock, bytes.subspan(static_cast<std::size_t>(at), count));
   }
   if (!file.target.completed.empty()) {
-    file.md5s[static_cast<std::size_t>(part.index)] = md5_hex(bytes);
+    compare_completed(file, begin, bytes);
   } else {
     const int number = static_cast<int>(part.index) + 1;
     const std::uint32_t crc = crc32c(bytes);
@@ -326,12 +326,14 @@ void UploadParts::send(Part& part) {
 
 std::vector<ByteRange> UploadParts::copy_runs(File& file, std::span<const SourceRun> runs,
                                               const std::stop_token& stop) {
-  if (file.on_block) return {};  // It needs the bytes.
-  PartLayout layout = layout_of_runs(file.target.bytes, file.target.part_bytes, runs);
-  if (layout.copies.empty() || !lay_out_again(file, std::move(layout.begins))) return {};
-  if (!file.target.completed.empty()) return {};  // The bytes are compared, with sums of the same parts.
+  if (file.on_block || !file.target.completed.empty()) return {};  // The bytes are hashed or compared.
+  const std::optional<std::int64_t> sent = count_sent(file);
+  if (!sent) return {};
+  PartLayout layout = layout_of_runs(file.target.bytes, file.target.part_bytes, runs, file.begin_of(*sent));
+  if (layout.copies.empty()) return {};
+  lay_out_again(file, std::move(layout.begins), *sent);
   std::vector<std::uint8_t> is_copied(layout.copies.size());
-  for_each_object(is_copied.size(), limits_.senders, [&](std::size_t i) {
+  for_each_index(is_copied.size(), limits_.senders, [&](std::size_t i) {
     if (stop.stop_requested() || cannot_copy_) return;
     const PartLayout::Copy& copy = layout.copies[i];
     is_copied[i] = copy_part(file, copy.part, runs[copy.run]) ? 1 : 0;
@@ -350,13 +352,21 @@ std::vector<ByteRange> UploadParts::copy_runs(File& file, std::span<const Source
   return ranges;
 }
 
-/// Cuts the file at other offsets, and keeps what was written so far. \returns false if a part was sent already
-bool UploadParts::lay_out_again(File& file, std::vector<std::int64_t> begins) {
+/// Waits for the parts under way. \returns the number of sent parts; nothing if others than the first ones were sent
+std::optional<std::int64_t> UploadParts::count_sent(const File& file) {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return unsent_ == 0 || failure_ != nullptr; });
+  rethrow_failure();
+  const auto first = std::ranges::find(file.is_sent, false);
+  if (std::find(first, file.is_sent.end(), true) != file.is_sent.end()) return std::nullopt;
+  return first - file.is_sent.begin();
+}
+
+/// Cuts the file at other offsets behind the first `sent` parts, and keeps what was written so far.
+void UploadParts::lay_out_again(File& file, std::vector<std::int64_t> begins, std::int64_t sent) {
   std::vector<PartPtr> begun;
   {
     const std::scoped_lock lock(mutex_);
-    rethrow_failure();
-    if (std::ranges::find(file.is_sent, true) != file.is_sent.end()) return false;
     for (const auto& [index, part] : file.open) begun.push_back(part);
     file.open.clear();
   }
@@ -364,10 +374,9 @@ bool UploadParts::lay_out_again(File& file, std::vector<std::int64_t> begins) {
   for (const PartPtr& part : begun) take_back(*part, written);
   {
     const std::scoped_lock lock(mutex_);
-    file.cut(std::move(begins));
+    file.cut(std::move(begins), sent);
   }
   for (const auto& [offset, bytes] : written) write(file, offset, bytes);
-  return true;
 }
 
 /// Removes a part and adds its bytes to `written`.
@@ -447,10 +456,6 @@ void UploadParts::finish(bool only_with_blocks) {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [this] { return unsent_ == 0 || failure_ != nullptr; });
   rethrow_failure();
-  lock.unlock();
-  for (const auto& file : files_) {
-    if (!file->target.completed.empty() && (!only_with_blocks || file->on_block)) compare_completed(*file);
-  }
 }
 
 std::map<std::string, std::vector<StoredPart>> UploadParts::stored() const {
@@ -461,15 +466,24 @@ std::map<std::string, std::vector<StoredPart>> UploadParts::stored() const {
   return all;
 }
 
-/// \throws Error kResource  the object that an earlier run completed has different bytes
-void UploadParts::compare_completed(const File& file) const {
-  const std::string found = without_quotes(file.target.completed);
-  if (!file.md5s.empty() && (etag_of_parts(file.md5s) == found || file.md5s == std::vector{found})) return;
-  throw Error(ErrorCode::kResource, "cannot resume: the interrupted run has completed an object with other bytes")
-      .in_file(file.target.url)
-      .expected("ETag " + (file.md5s.empty() ? std::string() : etag_of_parts(file.md5s)))
-      .found(found)
-      .suggest(Remedy::kReplaceDestination);
+/// \param begin  the offset of `bytes` in the file
+/// \throws Error kResource  the object that an earlier run completed has different bytes there
+void UploadParts::compare_completed(const File& file, std::int64_t begin, std::span<const std::byte> bytes) const {
+  constexpr std::size_t kPiece = 4 << 20;
+  while (!bytes.empty()) {
+    const std::span<const std::byte> piece = bytes.first(std::min(kPiece, bytes.size()));
+    const std::int64_t end = begin + std::ssize(piece);
+    const ObjectAnswer there = store_.ask(
+        {.act = ObjectAct::kRead, .url = file.target.url, .etag = file.target.completed, .begin = begin, .end = end});
+    if (there.outcome != ObjectOutcome::kDone || !std::ranges::equal(std::as_bytes(std::span(there.text)), piece)) {
+      throw Error(ErrorCode::kResource, "cannot resume: the interrupted run has completed an object with other bytes")
+          .in_file(file.target.url)
+          .because(fmt::format("it differs from this run's output between bytes {} and {}", begin, end))
+          .suggest(Remedy::kReplaceDestination);
+    }
+    bytes = bytes.subspan(piece.size());
+    begin = end;
+  }
 }
 
 }  // namespace shard

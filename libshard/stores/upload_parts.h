@@ -35,7 +35,7 @@ struct UploadTarget {
   std::int64_t bytes = 0, part_bytes = 0;
   bool has_checksums = false;        ///< See UploadNote::File.
   std::vector<StoredPart> stored{};  ///< Parts that may be the same, by number.
-  /// The ETag of the object if the earlier run has completed it. Its parts are compared, not sent.
+  /// The ETag of the object if the earlier run has completed it. Its bytes are read and compared, not sent.
   std::string completed{};
 };
 
@@ -55,7 +55,7 @@ class UploadParts {
   UploadParts& operator=(const UploadParts&) = delete;
 
   /// \param on_block  see OutputFile \returns a writer that lives as long as this. It is a RunCopier, which copies
-  ///   nothing if there is an on_block, or if a part of the file was sent already.
+  ///   nothing if there is an on_block, or if parts were sent that are not at the front of the file.
   FileWriter& add(UploadTarget target, std::function<void(std::int64_t, std::span<const std::byte>)> on_block);
   /// Sends the rest of all files, or of those with an on_block, and waits. Bytes that were never written are zeros.
   /// \throws Error kResource, kInterrupted
@@ -73,7 +73,8 @@ class UploadParts {
 
   void write(File& file, std::int64_t offset, std::span<const std::byte> data);
   std::vector<ByteRange> copy_runs(File& file, std::span<const SourceRun> runs, const std::stop_token& stop);
-  bool lay_out_again(File& file, std::vector<std::int64_t> begins);
+  std::optional<std::int64_t> count_sent(const File& file);
+  void lay_out_again(File& file, std::vector<std::int64_t> begins, std::int64_t sent);
   void take_back(Part& part, std::vector<std::pair<std::int64_t, Bytes>>& written);
   bool copy_part(File& file, std::int64_t index, const SourceRun& run);
   bool has_copies(const File& file, std::span<const std::int64_t> copied) const;
@@ -85,7 +86,7 @@ class UploadParts {
   PartPtr next_part(std::unique_lock<std::mutex>& lock);
   void run_sender();
   void send(Part& part);
-  void compare_completed(const File& file) const;
+  void compare_completed(const File& file, std::int64_t begin, std::span<const std::byte> bytes) const;
   void rethrow_failure() const;
 
   const ObjectStore& store_;

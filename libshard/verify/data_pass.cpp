@@ -10,7 +10,7 @@
 #include "libshard/core/checked.h"
 #include "libshard/core/digest.h"
 #include "libshard/core/error.h"
-#include "libshard/exec/parallel.h"
+#include "libshard/core/parallel.h"
 #include "libshard/exec/tensor_reader.h"
 #include "libshard/ranks/wire.h"
 #include "libshard/verify/verify_findings.h"

@@ -8,7 +8,7 @@
 
 #include "libshard/core/budget.h"
 #include "libshard/core/error.h"
-#include "libshard/exec/parallel.h"
+#include "libshard/core/parallel.h"
 #include "libshard/repair/lost_note.h"
 #include "libshard/verify/data_pass.h"
 

@@ -389,6 +389,7 @@ class Plan(_Written):
     lost: tuple[Lost, ...] = ()
     repaired: tuple[str, ...] = ()
     export: Optional[Export] = None
+    bytes_to_clone: int = 0
 
 
 @dataclass(frozen=True)

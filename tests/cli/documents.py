@@ -23,6 +23,8 @@ from console_blocks import kind, make_folder, run, run_page
 from program import write_safetensors
 
 SOURCE = Path(sys.argv[1]).resolve()
+sys.path.insert(0, str(SOURCE / "tests/stores"))
+import server  # noqa: E402
 PAGES = [SOURCE / "docs" / name for name in ("schemas.md", "layouts.md")]
 # ---- Fields as the page's tables have them.
 
@@ -243,6 +245,19 @@ def describe_machine(variables: str | None, work: Path) -> str:
     return run(f"LD_LIBRARY_PATH={libraries} {variables or ''} shardctl env --json", work).stdout
 
 
+def list_uploads(work: Path) -> str:
+    """The uploads that a killed run left in an object store."""
+    root = work / "store"
+    (root / "s3/bucket").mkdir(parents=True)
+    (root / "uploads/one").mkdir(parents=True)
+    (root / "uploads/one/00001").write_bytes(b"part")
+    with server.Server(root) as served:
+        served.uploads["one"] = {"bucket": "bucket", "key": "out/a", "run": "killed"}
+        variables = f"AWS_ENDPOINT_URL={served.url} AWS_ACCESS_KEY_ID={server.KEY_ID} AWS_SECRET_ACCESS_KEY={server.SECRET}"
+        done = run(f"{variables} shardctl repair s3://bucket/out --uploads --json", work)
+    return done.stdout + done.stderr
+
+
 # ---- The page's tables, compared with the printed documents.
 
 
@@ -340,6 +355,7 @@ def main() -> int:
             done = run(f"shardctl {arguments} --json", work)
             printed.append(done.stdout + done.stderr)
         printed += [describe_machine(machine, work) for machine in MACHINES]
+        printed.append(list_uploads(work))
         printed += [(work / name).read_text() for name in MANIFESTS]
         mistakes += [*wrong_layout_keys(work), *wrong_map_keys(work)]
     mistakes += [*wrong_fields(printed), *wrong_kinds()]

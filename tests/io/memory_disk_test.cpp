@@ -33,14 +33,6 @@ TEST_F(MemoryTwin, ReadsWhatWasWritten) {
   EXPECT_EQ(as_text(state->content("/f")), "abxy");
 }
 
-TEST_F(MemoryTwin, ReadingPastTheEndIsTruncation) {
-  state->put("/f", as_span("abc"));
-  const auto file = fs->open("/f");
-  std::vector<std::byte> out(4);
-  const Error error = test::error_of([&] { file->read_at(0, out); });
-  EXPECT_EQ(error.kind(), FindingKind::kTruncated);
-}
-
 TEST_F(MemoryTwin, FailsTheWantedCallOnly) {
   state->put("/f", as_span("abc"));
   state->fail_at(1);
@@ -90,14 +82,6 @@ TEST_F(MemoryTwin, ExchangeSwaps) {
   const auto root = fs->open_folder("/");
   EXPECT_TRUE(root->exchange("a", *root, "b"));
   EXPECT_THAT(state->paths(), ElementsAre("/a", "/a/f", "/b"));
-}
-
-TEST_F(MemoryTwin, OpenBelowRefusesNamesThatLeadOut) {
-  state->put("/secret", as_span("1"));
-  state->put("/a/f", as_span("2"));
-  test::expect_error(ErrorCode::kCorruption, "points outside", [&] { fs->open_below("/a", "../secret"); });
-  test::expect_error(ErrorCode::kCorruption, "points outside", [&] { fs->open_below("/a", "/secret"); });
-  EXPECT_EQ(fs->open_below("/a", "f")->size(), 1);
 }
 
 }  // namespace

@@ -73,26 +73,6 @@ TEST_F(OutputTest, WithoutSyncNothingIsSynced) {
   EXPECT_THAT(changes(), ::testing::Not(::testing::Contains(::testing::HasSubstr("sync"))));
 }
 
-TEST_F(OutputTest, ASingleFileTakesTheDestinationsName) {
-  WrittenOutput(*fs, "/out.bin", {{"ignored", "new"}}, {}, false).commit();
-  EXPECT_THAT(state->paths(), ElementsAre("/out.bin"));
-  EXPECT_EQ(as_text(state->content("/out.bin")), "new");
-}
-
-TEST_F(OutputTest, FilesMayLieInSubFolders) {
-  WrittenOutput(*fs, "/out", {{"x/y/a", "1"}, {"x/b", "2"}}).commit();
-  EXPECT_THAT(state->paths(), ElementsAre("/out", "/out/x", "/out/x/b", "/out/x/y", "/out/x/y/a"));
-}
-
-TEST_F(OutputTest, AFilePathThatLeadsOutIsRefused) {
-  for (const char* path : {"../a", "/a", "x/../../a", "x//a", ""}) {
-    test::expect_error(ErrorCode::kInvalidArgument, "not a file below", [&] {
-      WrittenOutput(*fs, "/out", {{path, "1"}});
-    });
-    EXPECT_THAT(state->paths(), ElementsAre());
-  }
-}
-
 TEST_F(OutputTest, SlashesAfterTheDestinationDoNotMatter) {
   write_folder("/out//", {});
   EXPECT_THAT(state->paths(), ElementsAre("/out", "/out/a.bin"));
@@ -100,12 +80,6 @@ TEST_F(OutputTest, SlashesAfterTheDestinationDoNotMatter) {
 
 TEST_F(OutputTest, ADestinationInTheWorkingFolderNeedsNoPath) {
   write_folder("out", {});
-  EXPECT_THAT(state->paths(), ElementsAre("/out", "/out/a.bin"));
-}
-
-TEST_F(OutputTest, ForceReplacesTheDestinationAsAWhole) {
-  state->put("/out/old.bin", as_span("old"));
-  write_folder("/out", {.force = true});
   EXPECT_THAT(state->paths(), ElementsAre("/out", "/out/a.bin"));
 }
 
@@ -128,36 +102,11 @@ TEST_F(OutputTest, ForceReplacesAFileInOneStepWhereNamesCannotBeSwapped) {
   }
 }
 
-TEST_F(OutputTest, ForceReplacesAFileByAFolder) {
-  state->put("/out", as_span("old"));
-  write_folder("/out", {.force = true});
-  EXPECT_THAT(state->paths(), ElementsAre("/out", "/out/a.bin"));
-}
-
-TEST_F(OutputTest, AnExistingDestinationIsRefusedWithoutForce) {
-  state->put("/out/old.bin", as_span("old"));
-  const Error error = test::error_of([&] { local_output(*fs, "/out", {}, {}); });
-  EXPECT_EQ(error.code(), ErrorCode::kExists);
-  EXPECT_THAT(error.suggestions(), ElementsAre(Suggestion{Remedy::kReplaceDestination}));
-}
-
-TEST_F(OutputTest, ADestinationThatAppearsMeanwhileIsNotReplaced) {
-  WrittenOutput output(*fs, "/out", kOneFile);
-  state->put("/out/other.bin", as_span("other"));
-  test::expect_error(ErrorCode::kExists, "exists", [&] { output.commit(); });
-  EXPECT_EQ(as_text(state->content("/out/other.bin")), "other");
-}
-
 TEST_F(OutputTest, AbortLeavesNothing) {
   WrittenOutput output(*fs, "/out", kOneFile);
   output.abort();
   EXPECT_THAT(state->paths(), ElementsAre());
   EXPECT_EQ(state->open_files(), 0);
-}
-
-TEST_F(OutputTest, GoingAwayAborts) {
-  WrittenOutput(*fs, "/out", kOneFile);
-  EXPECT_THAT(state->paths(), ElementsAre());
 }
 
 TEST_F(OutputTest, UnlockedSiblingsOfTheSameNameAreRemoved) {

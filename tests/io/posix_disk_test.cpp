@@ -71,13 +71,6 @@ TEST_F(PosixTest, ListIsSorted) {
   EXPECT_THAT(fs.list(temp.path()), ElementsAre(".c", "B", "a", "b"));
 }
 
-TEST_F(PosixTest, ReadsAtAPlace) {
-  temp.write("f", "0123456789");
-  std::vector<std::byte> out(3);
-  fs.open(temp / "f")->read_at(4, out);
-  EXPECT_EQ(as_text(out), "456");
-}
-
 TEST_F(PosixTest, ReadingPastTheEndIsTruncation) {
   temp.write("f", "0123456789");
   std::vector<std::byte> out(5);
@@ -88,18 +81,9 @@ TEST_F(PosixTest, ReadingPastTheEndIsTruncation) {
   EXPECT_EQ(error.found(), "10");
 }
 
-TEST_F(PosixTest, AMissingInputIsNotFound) {
-  expect_error(ErrorCode::kNotFound, "No such file", [&] { fs.open(temp / "no"); });
-  expect_error(ErrorCode::kNotFound, "No such file", [&] { fs.list(temp / "no"); });
-}
-
 TEST_F(PosixTest, AFifoIsRefusedAndNotWaitedFor) {
   ASSERT_EQ(::mkfifo((temp / "fifo").c_str(), 0600), 0);
   expect_error(ErrorCode::kNotFound, "not a regular file", [&] { fs.open(temp / "fifo"); });
-}
-
-TEST_F(PosixTest, AFolderIsNoFile) {
-  expect_error(ErrorCode::kNotFound, "is a folder", [&] { fs.open(temp.path()); });
 }
 
 TEST_F(PosixTest, OpenBelowRefusesNamesThatLeadOut) {

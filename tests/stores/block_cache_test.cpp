@@ -193,6 +193,21 @@ TEST(BlockCache, StreamsThatTakeTurnsAreReadAhead) {
   EXPECT_LE(content.fetches, 17 + 8);
 }
 
+/// Two threads take the next tensor of a file in turn.
+TEST(BlockCache, ReadersThatTakeTheNextPieceInTurnAreReadAheadLikeOne) {
+  constexpr std::int64_t kPiece = 16 * kMiB, kPieces = 6;
+  CountedContent content(kPiece * kPieces + 1000);
+  BlockCache cache(48 * kMiB, 8, 2);
+  for (std::int64_t pair = 0; pair < kPieces; pair += 2) {
+    for (std::int64_t at = 0; at < kPiece; at += 2 * kMiB) {
+      for (const std::int64_t piece : {pair, pair + 1}) {
+        expect_read(cache, content, 1000 + piece * kPiece + at, 2 * kMiB);
+      }
+    }
+  }
+  EXPECT_LE(content.fetches, kPieces * 4 + 2 + 4) << "blocks were fetched twice";
+}
+
 TEST(BlockCache, KnownHeadsNeedNoFetch) {
   CountedContent content(10 * kMiB);
   BlockCache cache(48 * kMiB, 8, 2);

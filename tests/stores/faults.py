@@ -13,6 +13,7 @@ import time
 import client
 import server
 from server import Fault
+from writing import write_safetensors
 
 FILE = "GET /bucket/model.safetensors"
 LIST = r"GET /bucket\?"
@@ -111,6 +112,10 @@ def check_hostile(tool, served):
         for match in (LIST, FILE):
             served.reset(Fault(match, "body", times=10**6, value=body))
             expect_bounded(tool, "verify", URL)
+    endless = page("<IsTruncated>true</IsTruncated><NextContinuationToken>$N</NextContinuationToken>{}")
+    for entries in ("", entry.format("model.safetensors.$N", 1)):
+        served.reset(Fault(LIST, "body", times=10**6, value=endless.format(entries)))
+        expect_bounded(tool, "inspect", URL)
     for kind in ("endless", "headers", "gzip", "slow"):
         for match in (LIST, FILE):
             served.reset(Fault(match, kind, times=10**6))
@@ -131,6 +136,24 @@ def check_hostile(tool, served):
     tool.expect(3, "inspect", served.url + "/web/model.safetensors", holds="it leaves HTTP")
 
 
+def check_hostile_uploads(tool, served):
+    """The same of a server to which something is written: exit 6, and nothing endless."""
+    upload = "<Upload><Key>x</Key><UploadId>$N</UploadId></Upload>"
+    more = "<IsTruncated>true</IsTruncated><NextKeyMarker>$N</NextKeyMarker>"
+    part = "<Part><PartNumber>1</PartNumber><Size>5</Size><ETag>e</ETag></Part>"
+    listing = [Fault("uploads", "body", times=10**6, value=f"<R>{upload}</R>")]
+    for faults in ([Fault("uploads", "body", times=10**6, value=f"<R>{more}{upload}</R>")],
+                   [*listing, Fault("uploadId", "body", value=f"<R>{more}{part}</R>"), Fault("uploadId", "body", times=10**6, value=f"<R>{more}</R>")],
+                   [*listing, Fault("uploadId", "endless", times=10**6)], [Fault("uploads", "endless", times=10**6)]):
+        served.reset(*faults)
+        assert expect_bounded(tool, "repair", "s3://bucket/x", "--uploads", codes=(6,)).stdout == ""
+    write_safetensors(tool.work / "uploaded.safetensors", {"w": 2 << 20})
+    for number, match in enumerate(("PUT", "POST.*uploads", "POST.*uploadId")):
+        for kind in ("endless", "headers", "gzip", "body"):
+            served.reset(Fault(match, kind, times=10**6))
+            expect_bounded(tool, "convert", "uploaded.safetensors", "-o", f"s3://bucket/{number}{kind}.safetensors", codes=(6,))
+
+
 def check_two_meanings(tool, served):
     entry = "<Contents><Key>model.safetensors</Key><Size>9</Size><ETag>e</ETag></Contents>"
     folder = "<CommonPrefixes><Prefix>model.safetensors/</Prefix></CommonPrefixes>"
@@ -138,15 +161,16 @@ def check_two_meanings(tool, served):
     tool.expect(4, "inspect", URL, holds="is both a file and a folder")
 
 
-def expect_bounded(tool, *arguments):
+def expect_bounded(tool, *arguments, codes=(0, 3, 4, 8)):
     begin = resource.getrusage(resource.RUSAGE_CHILDREN)
     started = time.monotonic()
     done = subprocess.run([client.SHARDCTL, *arguments], cwd=tool.work, capture_output=True, text=True, timeout=60, preexec_fn=limited,
                           env={"PATH": "/usr/bin:/bin", "HOME": str(tool.work), **tool.variables})
     seconds = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - begin.ru_utime
-    assert done.returncode in (0, 3, 4, 8), (arguments, tool.served.faults[0].kind, tool.served.faults[0].value[:80], done)
+    assert done.returncode in codes, (arguments, tool.served.faults[0].kind, tool.served.faults[0].value[:80], done)
     assert seconds < 5 and time.monotonic() - started < 30, (arguments, seconds)
     assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss < 512 << 10, "too much memory"
+    return done
 
 
 def run(check):
@@ -168,7 +192,7 @@ def run(check):
 
 def main():
     # They wait more than they compute, so all run at one time.
-    checks = (check_passing, check_lasting, check_every_request, check_region, check_two_meanings, check_hostile, check_replaced)
+    checks = (check_passing, check_lasting, check_every_request, check_region, check_two_meanings, check_hostile, check_hostile_uploads, check_replaced)
     with concurrent.futures.ProcessPoolExecutor(len(checks)) as pool:
         for done in [pool.submit(run, check) for check in checks]:
             done.result()

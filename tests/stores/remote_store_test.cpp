@@ -12,6 +12,7 @@
 
 #include "libshard/stores/c_store.h"
 #include "tests/support/expect_error.h"
+#include "tests/support/source_store_laws.h"
 
 namespace shard::stores {
 namespace {
@@ -20,6 +21,19 @@ std::string served(const char* name) {
   const char* const value = std::getenv(name);
   if (value == nullptr) ADD_FAILURE() << name << " is not set: run serve.py";
   return value == nullptr ? "" : value;
+}
+
+/// A store of the server's URLs, through the functions of a plug-in.
+std::unique_ptr<SourceStore> open_store(const StoreListener& listener, const HttpLimits& limits) {
+  const Environment environment = [](const std::string& name) -> std::optional<std::string> {
+    if (name == "AWS_ACCESS_KEY_ID") return served("SHARD_STORE_KEY_ID");
+    if (name == "AWS_SECRET_ACCESS_KEY") return served("SHARD_STORE_SECRET");
+    if (name == "HF_ENDPOINT") return served("SHARD_STORE_URL");
+    return std::nullopt;
+  };
+  StoreRequest request;
+  request.endpoint = served("SHARD_STORE_URL");
+  return from_c(to_c(std::make_unique<RemoteStore>(request, listener, environment, limits)));
 }
 
 class RemoteFiles : public ::testing::Test {
@@ -46,16 +60,7 @@ class RemoteFiles : public ::testing::Test {
     request.body = fault;
     ASSERT_TRUE(transport.send_once(request, {}).is_ok());
   }
-  std::unique_ptr<SourceStore> make_store(const HttpLimits& limits = {}) {
-    const Environment environment = [](const std::string& name) -> std::optional<std::string> {
-      if (name == "AWS_ACCESS_KEY_ID") return served("SHARD_STORE_KEY_ID");
-      if (name == "AWS_SECRET_ACCESS_KEY") return served("SHARD_STORE_SECRET");
-      return std::nullopt;
-    };
-    StoreRequest request;
-    request.endpoint = served("SHARD_STORE_URL");
-    return from_c(to_c(std::make_unique<RemoteStore>(request, listener, environment, limits)));
-  }
+  std::unique_ptr<SourceStore> make_store(const HttpLimits& limits = {}) { return open_store(listener, limits); }
 
   std::atomic<bool> stops{false};
   std::atomic<int> waits{0};
@@ -71,64 +76,10 @@ std::string read_text(const RandomReader& file, std::int64_t offset, std::size_t
   return text;
 }
 
-TEST_F(RemoteFiles, HaveKindsSizesAndIdentities) {
+TEST_F(RemoteFiles, OfAWholeBucketAreListed) {
   const auto store = make_store();
   EXPECT_EQ(store->status("s3://bucket").kind, FileKind::kFolder);
-  EXPECT_EQ(store->status("s3://bucket/a").kind, FileKind::kFolder);
-  EXPECT_EQ(store->status("s3://bucket/a/").kind, FileKind::kFolder);
-  EXPECT_EQ(store->status("s3://bucket/a/sub").kind, FileKind::kFolder);
-  const FileStatus file = store->status("s3://bucket/a/x");
-  EXPECT_EQ(file.kind, FileKind::kFile);
-  EXPECT_EQ(file.bytes, 10);
-  EXPECT_TRUE(file.identity().is_known());
-  EXPECT_FALSE(is_same(file, store->status("s3://bucket/a/sub/y")));
-  EXPECT_EQ(store->status("s3://bucket/a/absent").kind, FileKind::kAbsent);
-  EXPECT_EQ(store->status("s3://bucket/absent").kind, FileKind::kAbsent);
-  EXPECT_EQ(store->status("s3://bucket/absent.bin").kind, FileKind::kAbsent);
-}
-
-TEST_F(RemoteFiles, AreListedSortedOneFolderAtATime) {
-  const auto store = make_store();
-  EXPECT_THAT(store->list("s3://bucket/a"), ::testing::ElementsAre("sub", "x", "\xc3\xbc + %20"));
   EXPECT_THAT(store->list("s3://bucket"), ::testing::ElementsAre("a", "empty", "z.bin"));
-  test::expect_error(ErrorCode::kNotFound, "no such folder", [&] { store->list("s3://bucket/absent"); });
-  test::expect_error(ErrorCode::kNotFound, "is a file, not a folder", [&] { store->list("s3://bucket/a/x"); });
-}
-
-TEST_F(RemoteFiles, AreReadAtAnyOffset) {
-  const auto store = make_store();
-  const auto file = store->open("s3://bucket/a/x");
-  EXPECT_EQ(file->size(), 10);
-  EXPECT_EQ(file->name(), "s3://bucket/a/x");
-  EXPECT_EQ(read_text(*file, 3, 4), "3456");
-  EXPECT_EQ(read_text(*file, 10, 0), "");
-  test::expect_error(ErrorCode::kCorruption, "the file ends at byte 10", [&] { read_text(*file, 8, 3); });
-  EXPECT_EQ(store->open("s3://bucket/empty")->size(), 0);
-  EXPECT_EQ(read_text(*store->open("s3://bucket/a/\xc3\xbc + %20"), 0, 6), "umlaut");
-  EXPECT_EQ(file->identity(), store->status("s3://bucket/a/x").identity());
-}
-
-TEST_F(RemoteFiles, ThatDoNotExistAreErrors) {
-  const auto store = make_store();
-  test::expect_error(ErrorCode::kNotFound, "no such file", [&] { store->open("s3://bucket/a/absent"); });
-  test::expect_error(ErrorCode::kNotFound, "is a folder, not a file", [&] { store->open("s3://bucket/a"); });
-}
-
-TEST_F(RemoteFiles, AreOpenedOnlyBelowTheirFolder) {
-  const auto store = make_store();
-  EXPECT_EQ(store->open_below("s3://bucket/a", "sub/y")->size(), 1);
-  for (const char* const name : {"../z.bin", "/z.bin", "sub/../x", "", "sub//y"}) {
-    test::expect_error(ErrorCode::kCorruption, "points outside", [&] { store->open_below("s3://bucket/a", name); });
-  }
-}
-
-TEST_F(RemoteFiles, AreReadByManyThreads) {
-  const auto store = make_store();
-  const auto file = store->open("s3://bucket/z.bin");
-  std::vector<std::jthread> threads;
-  for (int i = 0; i < 8; ++i) {
-    threads.emplace_back([&, i] { EXPECT_EQ(read_text(*file, i * 1000, 50'000), std::string(50'000, 'z')); });
-  }
 }
 
 TEST_F(RemoteFiles, ThatAreReplacedAreErrorsAtTheNextRequest) {
@@ -162,5 +113,47 @@ TEST_F(RemoteFiles, RequestsEndSoonAfterTheyShouldStop) {
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
 }
 
+/// A folder of the server by one of its kinds of URLs.
+class RemoteSource final : public testing::SourceSubject {
+ public:
+  RemoteSource(const std::string& files, std::string url, bool lists)
+      : root_(served("SHARD_STORE_FOLDER") + "/" + files), url_(std::move(url)), lists_(lists) {
+    std::filesystem::remove_all(root_);
+  }
+  void put(const std::string& name, const std::string& content) override {
+    const std::filesystem::path path(root_ + "/" + name);
+    std::filesystem::create_directories(path.parent_path());
+    std::ofstream(path, std::ios::binary) << content;
+  }
+  const SourceStore& store() override {
+    if (store_ == nullptr) store_ = open_store(listener_, {});
+    return *store_;
+  }
+  std::string folder() const override { return url_; }
+  bool can_list() const override { return lists_; }
+
+ private:
+  const std::string root_, url_;
+  const bool lists_;
+  const StoreListener listener_{nullptr, [](void*) { return false; }, [](void*, ConstBytes) {}};
+  std::unique_ptr<SourceStore> store_;
+};
+
+std::unique_ptr<testing::SourceSubject> make_bucket() {
+  return std::make_unique<RemoteSource>("s3/laws/of stores", "s3://laws/of stores", true);
+}
+std::unique_ptr<testing::SourceSubject> make_hub() {
+  return std::make_unique<RemoteSource>("hub/org/laws", "hf://org/laws", true);
+}
+std::unique_ptr<testing::SourceSubject> make_web() {
+  return std::make_unique<RemoteSource>("web/laws", served("SHARD_STORE_URL") + "/web/laws", false);
+}
+
 }  // namespace
 }  // namespace shard::stores
+
+namespace shard::testing {
+INSTANTIATE_TEST_SUITE_P(Bucket, SourceStoreLaws, ::testing::Values(stores::make_bucket));
+INSTANTIATE_TEST_SUITE_P(Hub, SourceStoreLaws, ::testing::Values(stores::make_hub));
+INSTANTIATE_TEST_SUITE_P(Web, SourceStoreLaws, ::testing::Values(stores::make_web));
+}  // namespace shard::testing

@@ -19,7 +19,7 @@ using BucketFailure = testing::MemoryBucket::Failure;
 using ::testing::IsEmpty;
 
 constexpr std::int64_t kSkipped = 7, kSourceBytes = (16 << 20) + 3, kLeastSent = 5 << 20;
-const std::string kIn = "s3://b/in", kTo = "s3://b/to", kHeader(1000, 'h');
+const std::string kIn = "s3://b/in", kTo = "s3://b/to";
 
 class RunCopies : public ::testing::Test {
  protected:
@@ -29,7 +29,13 @@ class RunCopies : public ::testing::Test {
     objects.objects[kIn] = {
         .bytes = {test::as_span(source).begin(), test::as_span(source).end()}, .etag = "first", .run = ""};
     objects.listed_etag = "first";
-    wanted = kHeader + source.substr(kSkipped);
+    put_header(1000);
+  }
+
+  void put_header(std::size_t bytes) {
+    const std::vector<std::byte>& source = objects.objects.at(kIn).bytes;
+    header.assign(bytes, 'h');
+    wanted = header + test::as_text(source).substr(kSkipped);
   }
 
   /// Writes a file of a header and a run of the source, and a marker. \returns the bytes that the store copied
@@ -41,10 +47,10 @@ class RunCopies : public ::testing::Test {
     const auto output = store->begin(named, true, std::move(left));
     const auto part = store->part(output->token());
     FileWriter& to = part->create(named[0]);
-    to.write_at(0, test::as_span(kHeader));
-    const std::vector<SourceRun> runs{{kIn, kSkipped, std::ssize(kHeader), kSourceBytes - kSkipped}};
+    to.write_at(0, test::as_span(header));
+    const std::vector<SourceRun> runs{{kIn, kSkipped, std::ssize(header), kSourceBytes - kSkipped}};
     const std::vector<ByteRange> copied = dynamic_cast<RunCopier&>(to).copy_runs(runs, {});
-    std::int64_t bytes = 0, at = std::ssize(kHeader);
+    std::int64_t bytes = 0, at = std::ssize(header);
     for (const ByteRange& range : copied) {
       write_until(to, at, range.begin);
       at = range.end;
@@ -80,13 +86,37 @@ class RunCopies : public ::testing::Test {
   }
 
   testing::MemoryBucket objects;
-  std::string wanted;
+  std::string header, wanted;
 };
 
 TEST_F(RunCopies, PassOnlyTheHeaderAndTheLeastPartThroughTheClient) {
   EXPECT_EQ(write(), std::ssize(wanted) - kLeastSent);
   EXPECT_EQ(objects.parts_stored, 1);
   expect_written();
+}
+
+TEST_F(RunCopies, AreKnownBeforeAnythingIsWritten) {
+  const std::vector<SourceRun> runs{{kIn, kSkipped, std::ssize(header), kSourceBytes - kSkipped}};
+  const auto bytes_to = [&](const std::string& destination) {
+    std::int64_t bytes = 0;
+    for (const ByteRange& range : object_output(objects, destination, {}, {})->would_copy(std::ssize(wanted), runs)) {
+      bytes += range.end - range.begin;
+    }
+    return bytes;
+  };
+  const std::int64_t known = bytes_to(kTo);
+  EXPECT_EQ(bytes_to("gs://b/other"), 0);
+  EXPECT_EQ(write(), known);
+}
+
+/// A part of the header is sent before the copies begin, and remains.
+TEST_F(RunCopies, FollowAHeaderOfSeveralParts) {
+  for (const std::size_t bytes : {(8U << 20), (17U << 20) + 5}) {
+    reset();
+    put_header(bytes);
+    EXPECT_GE(write(), std::ssize(wanted) - static_cast<std::int64_t>(bytes) - kLeastSent);
+    expect_written();
+  }
 }
 
 TEST_F(RunCopies, AreWrittenOrdinarilyIfTheStoreCannotCopy) {
@@ -137,6 +167,33 @@ TEST_F(RunCopies, KilledBeforeAnyRequestCanBeContinued) {
     const bool was_whole = objects.objects.contains(kTo + "/.metadata") && !objects.objects.contains(kTo + ".shardctl");
     if (!was_whole) write({.resume = true});
     expect_written();
+  }
+}
+
+/// The parts of the completed object are not those of the run that continues.
+TEST_F(RunCopies, AfterTheObjectWasCompletedCanBeContinuedWithBlocks) {
+  write();
+  const auto completed = std::ranges::find(objects.log, "complete s3://b/to/a");
+  ASSERT_NE(completed, objects.log.end());
+  const auto next = static_cast<int>(completed - objects.log.begin()) + 1;
+  for (const bool is_same : {true, false}) {
+    reset();
+    objects.failure = BucketFailure::kKill;
+    objects.fails_at = next;
+    EXPECT_THROW(write(), Error);
+    objects.is_dead = false;
+    objects.failure = BucketFailure::kNone;
+    objects.parts_stored = 0;
+    OutputFile file{"a", 0, false, true};
+    file.on_block = [](std::int64_t, std::span<const std::byte>) {};
+    if (is_same) {
+      write({.resume = true}, file);
+      expect_written();
+      EXPECT_EQ(objects.parts_stored, 0);
+    } else {
+      objects.objects.at(kTo + "/a").bytes.back() ^= std::byte{1};
+      test::expect_error(ErrorCode::kResource, "with other bytes", [&] { write({.resume = true}, file); });
+    }
   }
 }
 

@@ -35,7 +35,7 @@ LEAST_PART = 5 << 20
 @dataclasses.dataclass
 class Fault:
     """`match` is searched in "METHOD PATH". `kind` is a status, or one of the words in Handler.spoil and Handler.file.
-    `times` is the number of requests that it spoils, after `after` others."""
+    `times` is the number of requests that it spoils, after `after` others. "$N" in a "body" is a number that grows."""
     match: str
     kind: str
     times: int = 1
@@ -123,7 +123,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def spoil(self):
         """Answers with the fault, if that needs no file."""
-        kind, value = self.kind, self.fault.value if self.fault else ""
+        server, kind, value = self.server.owner, self.kind, self.fault.value if self.fault else ""
         if kind.isdigit():
             headers = [("Retry-After", value)] if kind in ("429", "503") and value else []
             self.fail(int(kind), "" if headers else value, headers)
@@ -145,7 +145,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             except OSError:
                 self.close_connection = True
         elif kind == "body":
-            self.reply(200, value, [("Content-Type", "application/xml")])
+            self.reply(200, value.replace("$N", str(len(server.log))), [("Content-Type", "application/xml")])
         elif kind == "gzip":
             self.reply(200, b"\x1f\x8b", [("Content-Encoding", "gzip")])
         elif kind == "region":
@@ -292,8 +292,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
         given = self.headers.get("x-amz-checksum-crc32c")
         confirmed = [("x-amz-checksum-crc32c", "AAAAAA==" if self.kind == "other_checksum" else given)] if given and server.checksums else []
         hashed = self.headers.get("x-amz-content-sha256", "UNSIGNED-PAYLOAD")
-        if hashed != "UNSIGNED-PAYLOAD" and hashed != hashlib.sha256(self.body).hexdigest():
-            return self.fail(400, "XAmzContentSHA256Mismatch")
+        if hashed != "UNSIGNED-PAYLOAD":
+            if hashed != hashlib.sha256(self.body).hexdigest():
+                return self.fail(400, "XAmzContentSHA256Mismatch")
+            server.hashed += len(self.body)
         with server.write_lock:
             if self.command == "POST" and "uploads" in self.query:
                 server.upload_count += 1
@@ -545,6 +547,7 @@ class Server:
         self.uploads, self.runs, self.upload_count, self.write_lock = {}, {}, 0, threading.RLock()
         self.checksums = self.conditions = self.copies = True  # Functions that the server has.
         self.received = self.copied = self.sent = 0  # Bytes of objects and parts: from the client, within the server, to the client.
+        self.hashed = 0  # Bytes of bodies whose hash was signed.
         self.stops_at, self.on_stop = None, None  # Calls on_stop in place of that request, counted in `log`.
         self.tokens = []  # The first ones that a machine's or a container's service gives.
         self.listeners = [Listener(("127.0.0.1", 0), Handler) for _ in range(2)]

@@ -69,6 +69,14 @@ TEST(UploadAnswers, ListUploadsBelowAPrefix) {
   expect_bad("does not continue", [&] { add_uploads_page("<A><IsTruncated>true</IsTruncated></A>", "out", uploads); });
 }
 
+TEST(UploadAnswers, ThatRepeatAPageOfPartsDoNotContinue) {
+  std::vector<StoredPart> parts;
+  const auto page = [](const std::string& inner) { return "<A>" + inner + "<IsTruncated>true</IsTruncated></A>"; };
+  EXPECT_EQ(add_parts_page(page("<Part><PartNumber>1</PartNumber><Size>5</Size><ETag>e</ETag></Part>"), parts).marker,
+            "1");
+  expect_bad("does not continue", [&] { add_parts_page(page(""), parts); });
+}
+
 TEST(UploadAnswers, CompleteWithTheChecksumsThatTheStoreComputed) {
   EXPECT_EQ(
       complete_text({{1, 5, "\"a&b\"", ""}, {2, 5, "e", "4waSgw=="}}),

@@ -91,6 +91,7 @@ def check_verbs(w):
     w.expect_same("mean.safetensors", "average", "small.safetensors", "small.safetensors", "--dtype", "float32")
     for name in ("a.pt", "big.pt", "parts", "big-dcp"):
         w.tool.expect(0, "verify", f"s3://bucket/{name}")
+    check_formats(w)
     # From one bucket to the other, and on several ranks, each of which sends its own files.
     for ranks in ((), ("--local-ranks", "3")):
         for name, source in (("again.safetensors", "big-dcp"), ("again", "parts"), ("again-dcp", "big-dcp")):
@@ -98,6 +99,19 @@ def check_verbs(w):
             w.expect_same(f"{len(ranks)}-{name}", verb[0], f"s3://bucket/{source}", *verb[1:], *ranks, "--checksum", "xxh3")
     google = {"GS_ACCESS_KEY_ID": server.KEY_ID, "GS_SECRET_ACCESS_KEY": server.SECRET}
     w.tool.expect(0, "convert", "small.safetensors", "-o", "gs://bucket/google.safetensors", "--endpoint-url", w.served.url, **google)
+
+
+def check_formats(w):
+    """Formats of several files that name one another, and those whose files have sums at their ends."""
+    deepspeed, megatron = client.DATA / "deepspeed", client.DATA / "megatron" / "dense_tp2"
+    w.expect_same("stage3", "reshard", deepspeed / "stage3", "--ranks", "3", "--checksum", "xxh3")
+    w.expect_same("universal", "convert", deepspeed / "stage1", "--to", "deepspeed-universal")
+    w.expect_same("core", "reshard", megatron, "--ranks", "3", "--to", "megatron-dist")
+    w.expect_same("hub", "reshard", "big.safetensors", "--ranks", "2", "--to", "dcp-hf")
+    w.expect_same("whole.h5", "convert", "big.safetensors", "--checksum", "xxh3")
+    w.expect_same("ranks", "split", "big.safetensors", "--ranks", "2", "--to", "hdf5")
+    for name in ("stage3", "core", "whole.h5", "ranks"):
+        w.tool.expect(0, "verify", f"s3://bucket/{name}")
 
 
 def check_codes(w):
@@ -121,6 +135,10 @@ def check_codes(w):
     w.tool.expect(5, *small, holds=("already exists", "--force"))
     w.tool.expect(5, *small, "--dry-run", holds="already exists")
     w.tool.expect(0, *small, "--force")
+    # Bodies that leave this machine without TLS are hashed: here, to a host behind a proxy.
+    assert w.served.hashed == 0
+    w.tool.expect(0, *small, "--force", "--endpoint-url", "http://store.example", http_proxy=w.served.url)
+    assert w.served.hashed >= (w.work / "small.safetensors").stat().st_size
     w.tool.expect(5, "convert", "s3://bucket/x.safetensors", "-o", "s3://bucket/x.safetensors", "--force", holds="is the source")
     w.tool.expect(0, "reshard", "ckpt", "-o", "s3://bucket/dcp", "--ranks", "2")
     w.tool.expect(0, "reshard", "ckpt", "-o", "s3://bucket/dcp", "--ranks", "1", "--force", holds=".metadata is removed first")
@@ -131,6 +149,7 @@ def check_codes(w):
     w.tool.expect(5, *small[:3], "s3://bucket/y.safetensors", holds=("another run is writing there", "--force"))
     w.tool.expect(0, *small[:3], "s3://bucket/y.safetensors", "--force")
     w.tool.expect(2, "repair", "ckpt", "--uploads", holds="--uploads needs one URL")
+    w.tool.expect(2, "repair", "s3://bucket/x", "-o", "y", "--uploads", holds="and no -o")
     w.expect_clean()
     w.clear()
 
@@ -157,10 +176,11 @@ def check_copies(w):
         w.expect_clean()
         return counts, done
 
+    plan = json.loads(w.tool.expect(0, "gather", f"s3://bucket/{source.name}", "-o", "s3://bucket/a.safetensors", "--json", "--dry-run").stdout)
     (received, sent, copied), done = gather("a.safetensors", "--json")
     assert copied >= whole - server.LEAST_PART and sent < 1.05 * server.LEAST_PART, (copied, sent)
     assert received < 2 * server.LEAST_PART, (received, whole)
-    assert json.loads(done.stdout)["bytes_cloned"] == copied, done
+    assert json.loads(done.stdout)["bytes_cloned"] == copied == plan["bytes_to_clone"], (done, plan)
     # Bytes that must be hashed are read.
     counts, _ = gather("b.safetensors", "--checksum", "xxh3")
     (w.bucket / "b.safetensors.manifest.json").unlink()
@@ -225,8 +245,9 @@ def check_kills(w):
     w.clear()
     kill(w, command, first_part + 1)
     w.tool.expect(0, "repair", "s3://bucket/out", "--uploads", holds=("unfinished upload", "the lock of a run"))
-    assert w.served.uploads
-    w.tool.expect(0, "repair", "s3://bucket/out", "--uploads", "--force")
+    listed = json.loads(w.tool.expect(0, "repair", "s3://bucket/out", "--uploads", "--json").stdout)
+    assert len(listed["uploads"]) == len(w.served.uploads) > 0 and listed["locked"] and not listed["removed"], listed
+    assert json.loads(w.tool.expect(0, "repair", "s3://bucket/out", "--uploads", "--json", "--force").stdout)["removed"]
     w.expect_clean()
 
 

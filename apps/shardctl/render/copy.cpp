@@ -182,6 +182,7 @@ void plan_json(const Session& session, const WriteRequest& write, const std::str
   write_head(json, session, "shardctl.plan/1", write, source, plan);
   json.key("bytes_to_read"), json.number(plan.bytes_to_read);
   json.key("bytes_to_write"), json.number(plan.bytes_to_write);
+  json.key("bytes_to_clone"), json.number(plan.bytes_to_clone);
   json.key("copies"), json.number(plan.copies);
   json.key("tiles"), json.number(plan.tiles);
   json.key("memory_bytes"), json.number(plan.memory_bytes);
@@ -226,6 +227,9 @@ void render_plan(const Session& session, const WriteRequest& write, const std::s
   sink.line(fmt::format("read        {}", human_bytes(plan.bytes_to_read)));
   sink.line(
       fmt::format("write       {} in {}", human_bytes(total_bytes(plan)), plural(std::ssize(plan.files), "file")));
+  if (plan.bytes_to_clone > 0) {
+    sink.line(fmt::format("in store    {}, copied by the server itself", human_bytes(plan.bytes_to_clone)));
+  }
   sink.line(fmt::format("copies      {} in {}", plan.copies, plural(plan.tiles, "tile")));
   sink.line(fmt::format("memory      {}", human_bytes(plan.memory_bytes)));
   sink.line(fmt::format("free disk   {}", plan.free_bytes == INT64_MAX ? "unknown" : human_bytes(plan.free_bytes)));

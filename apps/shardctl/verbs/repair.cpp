@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <ostream>
 #include <stop_token>
 #include <string>
 #include <utility>
@@ -16,6 +17,7 @@
 #include "apps/shardctl/verbs/copy.h"
 #include "apps/shardctl/verbs/verbs.h"
 #include "libshard/core/error.h"
+#include "libshard/core/json_writer.h"
 #include "libshard/core/short_text.h"
 #include "libshard/io/stoppable_store.h"
 #include "libshard/stores/object_output.h"
@@ -31,15 +33,41 @@ void refuse_ranks(const LaunchFacts& launch) {
       .hint("run it without a launcher");
 }
 
+void print_uploads_json(std::ostream& out, const std::string& url, const std::vector<LeftUpload>& uploads,
+                        bool is_locked, bool is_removed) {
+  JsonWriter json(out);
+  json.begin_object();
+  json.key("schema"), json.string("shardctl.uploads/1");
+  json.key("destination"), json.string(url);
+  json.key("locked"), json.boolean(is_locked);
+  json.key("removed"), json.boolean(is_removed);
+  json.key("uploads"), json.begin_array();
+  for (const LeftUpload& each : uploads) {
+    json.begin_object();
+    json.key("url"), json.string(each.url);
+    json.key("parts"), json.number(each.parts);
+    json.key("bytes"), json.number(each.bytes);
+    json.end_object();
+  }
+  json.end_array();
+  json.end_object();
+  json.end_line();
+}
+
 /// Lists the uploads that killed runs left at a URL, and removes them with --force.
 int run_uploads(const Session& session, const Request& request) {
   const std::vector<std::string>& urls = request.read.paths;
-  if (urls.size() != 1 || !is_writable_url(urls.front()) || !request.write.path.empty() || session.common.json) {
-    throw usage("--uploads needs one URL, s3:// or gs://, and neither -o nor --json");
+  if (urls.size() != 1 || !is_writable_url(urls.front()) || !request.write.path.empty()) {
+    throw usage("--uploads needs one URL, s3:// or gs://, and no -o");
   }
   const ObjectStore& store = session.urls->objects(urls.front());
   const std::vector<LeftUpload> uploads = left_uploads(store, urls.front());
   const bool is_locked = has_upload_lock(store, urls.front());
+  if (session.common.json) {
+    if (request.write.force) remove_uploads(store, urls.front(), uploads);
+    print_uploads_json(session.out, urls.front(), uploads, is_locked, request.write.force);
+    return 0;
+  }
   TextSink sink(session.out);
   for (const LeftUpload& each : uploads) {
     sink.line(fmt::format("{}  {}, {}", each.url, plural(each.parts, "part"), human_bytes(each.bytes)));

@@ -126,30 +126,56 @@ BlockCache::BlockPtr BlockCache::start(const FilePtr& file, std::int64_t offset,
 bool BlockCache::is_continued(const Block& block, std::int64_t bytes) {
   if (block.is_small || block.begin == 0) return false;
   const File* const file = block.file.get();
+  const bool is_at_end = block.end == file->bytes;
   auto oldest = streams_.end();
   for (auto each = streams_.begin(); each != streams_.end(); ++each) {
     if (each->file == file && each->end == block.end) return each->is_long;
+    if (has_passed(*each, file, block.begin)) return true;
     if (each->file == file && each->end == block.begin) {
-      *each = {file, block.end, ++uses_, true};
+      *each = {file, each->begin, block.end, ++uses_, true, is_at_end};
+      join(*each);
       return true;
     }
     if (oldest == streams_.end() || each->last_use < oldest->last_use) oldest = each;
   }
   const bool is_long = bytes >= kFar && find(*file, block.begin - 1) != nullptr;
   if (streams_.size() < kMostStreams) oldest = streams_.insert(streams_.end(), Stream{});
-  *oldest = {file, block.end, ++uses_, is_long};
+  *oldest = {file, block.begin, block.end, ++uses_, is_long, is_at_end};
   return is_long;
+}
+
+/// Whether a stream is expected to continue.
+bool BlockCache::is_active(const Stream& stream) const {
+  return stream.is_long && uses_ - stream.last_use < kRecentBlocks && !stream.is_at_end;
+}
+
+/// If a stream has reached the begin of another one, both are one stream, which continues at the other's end.
+void BlockCache::join(const Stream& stream) {
+  const auto next = std::ranges::find_if(streams_, [&stream](const Stream& each) {
+    return each.file == stream.file && each.begin == stream.end && each.end > each.begin;
+  });
+  if (next == streams_.end()) return;
+  next->begin = stream.begin;
+  next->is_long = true;
+  streams_.erase(streams_.begin() + (&stream - streams_.data()));
+}
+
+/// Whether an active stream has reached these bytes not long ago.
+bool BlockCache::has_passed(const Stream& stream, const File* file, std::int64_t offset) const {
+  constexpr auto kWindow = static_cast<std::int64_t>(kRecentBlocks);
+  const bool is_inside = stream.file == file && stream.begin <= offset && offset < stream.end;
+  return is_inside && stream.end - offset <= kWindow * block_bytes_ && is_active(stream);
 }
 
 /// Starts the blocks after `block`.
 void BlockCache::read_on(const FilePtr& file, const Block& block) {
-  const std::int64_t active = std::ranges::count_if(
-      streams_, [&](const Stream& each) { return each.is_long && uses_ - each.last_use < kRecentBlocks; });
+  const std::int64_t active = std::ranges::count_if(streams_, [this](const Stream& each) { return is_active(each); });
   const std::int64_t room = memory_bytes_ / block_bytes_ - std::int64_t{2} * readers_;
   const std::int64_t ahead = std::clamp<std::int64_t>(room / std::max<std::int64_t>(1, active), 1, connections_);
   std::int64_t at = block.end;
   std::vector<BlockPtr> next;
   while (std::ssize(next) < ahead && at < file->bytes && is_expected(*file, at)) {
+    if (std::ranges::any_of(streams_, [&](const Stream& each) { return has_passed(each, file.get(), at); })) break;
     next.push_back(start(file, at, Purpose::kReadAhead));
     if (next.back() == nullptr) break;
     at = next.back()->end;

@@ -84,9 +84,10 @@ class BlockCache {
   /// Reads that go through a file.
   struct Stream {
     const File* file;
-    std::int64_t end;  ///< The end of the block that was reached last.
+    std::int64_t begin, end;  ///< The blocks that were reached have no gap.
     std::uint64_t last_use;
-    bool is_long;  ///< It continues, so blocks are read ahead.
+    bool is_long;    ///< It continues, so blocks are read ahead.
+    bool is_at_end;  ///< The last block of the file was reached.
   };
 
   std::pair<std::int64_t, std::int64_t> block_at(const File& file, std::int64_t offset, bool is_small) const;
@@ -98,6 +99,9 @@ class BlockCache {
   bool make_room(std::int64_t bytes, Purpose purpose);
   BlockPtr start(const FilePtr& file, std::int64_t offset, Purpose purpose, bool is_small = false);
   bool is_continued(const Block& block, std::int64_t bytes);
+  bool is_active(const Stream& stream) const;
+  void join(const Stream& stream);
+  bool has_passed(const Stream& stream, const File* file, std::int64_t offset) const;
   void read_on(const FilePtr& file, const Block& block);
   bool is_expected(const File& file, std::int64_t offset) const;
   void copy_range(Lock& lock, const FilePtr& file, const RangedRead& range, bool is_small);

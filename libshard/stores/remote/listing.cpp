@@ -44,8 +44,12 @@ void ListingPages::charge(const std::string& name) {
   }
 }
 
+bool may_be_endless(std::int64_t pages, std::int64_t entries) {
+  return pages > kFreePages && entries < (pages - kFreePages) * kLeastEntries;
+}
+
 void ListingPages::count_page() {
-  if (++pages_ > kFreePages && entries_ < (pages_ - kFreePages) * kLeastEntries) {
+  if (may_be_endless(++pages_, entries_)) {
     throw bad_listing(fmt::format("{} pages have only {} files", pages_, entries_));
   }
 }

@@ -38,6 +38,9 @@ class ListingPages {
   Listing listing_;
 };
 
+/// Whether a list of many pages has so few entries that it may never end.
+bool may_be_endless(std::int64_t pages, std::int64_t entries);
+
 /// The code of an S3 error answer, or of one of STS; empty if there is none.
 std::string s3_error_code(std::string_view xml);
 

@@ -7,6 +7,7 @@
 
 #include "libshard/core/parse_number.h"
 #include "libshard/stores/object_checks.h"
+#include "libshard/stores/remote/listing.h"
 #include "libshard/stores/remote/upload_answers.h"
 #include "libshard/stores/remote/url.h"
 
@@ -71,7 +72,10 @@ class Objects {
       return read();
     } catch (const Error& error) {
       if (error.code() == ErrorCode::kInterrupted) throw;
-      throw Error(ErrorCode::kResource, error.what()).in_file(url_).because(error.why()).hint(error.hint());
+      Error own(ErrorCode::kResource, error.what());
+      own.in_file(url_).because(error.why()).hint(error.hint());
+      for (const Suggestion& each : error.suggestions()) own.suggest(each.remedy, each.argument);
+      throw own;
     }
   }
 
@@ -96,9 +100,16 @@ class Objects {
   }
 
   ObjectAnswer read() {
-    const HttpAnswer answer = place_.send(change("GET"));
+    Place::Change sent = change("GET");
+    const bool is_range = request_.end > 0;
+    if (is_range) {
+      sent.headers = {{"range", fmt::format("bytes={}-{}", request_.begin, request_.end - 1)},
+                      {"if-match", request_.etag}};
+    }
+    const HttpAnswer answer = place_.send(sent);
     if (answer.status == 404) return {.outcome = ObjectOutcome::kAbsent};
-    if (!answer.is_ok()) throw failed(answer);
+    if (answer.status == 412 || answer.status == 416) return {.outcome = ObjectOutcome::kRefused};
+    if (!answer.is_ok() || (is_range && answer.status != 206)) throw failed(answer);
     return {.text = answer.body, .etag = answer.header("etag")};
   }
 
@@ -189,13 +200,15 @@ class Objects {
     sent.key.clear();
     sent.query = {{"encoding-type", "url"}, {"prefix", key_}, {"uploads", ""}};
     std::set<std::string> seen;
-    for (;;) {
+    for (std::int64_t pages = 1;; ++pages) {
       const HttpAnswer answer = place_.send(sent);
       if (!answer.is_ok()) throw failed(answer);
       const NextPage next = parsed([&] { return add_uploads_page(answer.body, key_, result.objects); });
       if (next.is_last()) break;
-      if (!seen.insert(next.marker + "\n" + next.upload).second)
-        throw failed(answer).because("the list repeats itself");
+      const bool is_new = seen.insert(next.marker + "\n" + next.upload).second;
+      if (!is_new || may_be_endless(pages, std::ssize(result.objects))) {
+        throw failed(answer).because("the list of uploads does not end");
+      }
       sent.query["key-marker"] = next.marker;
       sent.query["upload-id-marker"] = next.upload;
     }
@@ -215,8 +228,9 @@ class Objects {
     sent.data = std::as_bytes(std::span(text));
     sent.is_slow = true;
     const HttpAnswer answer = settle(sent);
-    if (answer.is_ok() && !place_.error_code(answer).empty()) {
-      return {.outcome = ObjectOutcome::kUnknown, .text = place_.error_code(answer)};
+    const bool is_document = answer.body.find('<') != std::string::npos;
+    if (answer.is_ok() && (!is_document || !place_.error_code(answer).empty())) {
+      return {.outcome = ObjectOutcome::kUnknown, .text = is_document ? place_.error_code(answer) : "no XML"};
     }
     return judged(answer);
   }

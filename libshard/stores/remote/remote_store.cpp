@@ -162,13 +162,11 @@ class PlaceFiles {
     if (has_no_folder(key)) return {};
     const std::string parent = folder_of(key), below = key + "/";
     if (!is_listed_whole(parent) && !is_listed_whole(below) && !shallow_.contains(parent)) {
-      if (place_->lists_whole()) {
-        take_listing("", true);
-      } else if (looks_like_file(key)) {
+      if (looks_like_file(key)) {
         take_listing(parent, false);
       } else {
         take_listing(below, true);
-        if (!has_files_below(key)) take_listing(parent, false);
+        if (!has_files_below(key) && !is_listed_whole(parent)) take_listing(parent, false);
       }
     }
     const auto file = files_.find(key);
@@ -180,11 +178,15 @@ class PlaceFiles {
     return {is_folder ? FileKind::kFolder : FileKind::kAbsent};
   }
 
-  void take_listing(const std::string& prefix, bool is_deep) {
+  void take_listing(std::string prefix, bool is_deep) {
+    if (place_->lists_whole()) {
+      prefix.clear();
+      is_deep = true;
+    }
     Listing listing = place_->list(prefix, is_deep);
     for (Object& object : listing.objects) add(std::move(object));
     folders_.insert(listing.folders.begin(), listing.folders.end());
-    (is_deep ? whole_ : shallow_).insert(prefix);
+    (is_deep ? whole_ : shallow_).insert(std::move(prefix));
   }
 
   /// A file that is known already remains as it was first described.
@@ -404,9 +406,7 @@ std::unique_ptr<RandomReader> RemoteStore::open_below(const std::string& folder,
 ObjectAnswer RemoteStore::ask(const ObjectRequest& request) const {
   const auto [files, key] = impl_->locate(request.url);
   if (request.act != ObjectAct::kCopy || !request.etag.empty()) return change_objects(files.place(), key, request);
-  // Only buckets of one scheme have one server and the same credentials. Google's does not know the call.
-  const bool is_one_server = url_scheme(request.url) == "s3" && url_scheme(request.from) == "s3";
-  if (!is_one_server) return {.outcome = ObjectOutcome::kCannot};
+  if (!is_copied_by_store(request.from, request.url)) return {.outcome = ObjectOutcome::kCannot};
   const auto [source, source_key] = impl_->locate(request.from);
   const PlaceFiles::Found found = source.look(source_key);
   if (found.kind != FileKind::kFile) return {.outcome = ObjectOutcome::kRefused};

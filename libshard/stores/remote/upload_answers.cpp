@@ -73,6 +73,7 @@ std::string upload_name(std::string_view xml) {
 NextPage add_parts_page(std::string_view xml, std::vector<StoredPart>& parts) {
   pugi::xml_document document;
   const pugi::xml_node root = root_of(document, xml);
+  const std::size_t before = parts.size();
   for (const pugi::xml_node& each : root.children("Part")) {
     StoredPart part;
     part.number = parse_natural<int>(each.child_value("PartNumber")).value_or(0);
@@ -86,7 +87,7 @@ NextPage add_parts_page(std::string_view xml, std::vector<StoredPart>& parts) {
     parts.push_back(std::move(part));
   }
   if (!is_true(root, "IsTruncated")) return {};
-  if (parts.empty()) throw bad_answer("it does not continue");
+  if (parts.size() == before) throw bad_answer("it does not continue");
   return {std::to_string(parts.back().number)};
 }
 

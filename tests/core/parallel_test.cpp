@@ -1,4 +1,4 @@
-#include "libshard/exec/parallel.h"
+#include "libshard/core/parallel.h"
 
 #include <gtest/gtest.h>
 

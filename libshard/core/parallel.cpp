@@ -1,13 +1,14 @@
-#include "libshard/exec/parallel.h"
+#include "libshard/core/parallel.h"
 
 #include <algorithm>
 #include <atomic>
 #include <exception>
+#include <functional>
 #include <mutex>
 #include <thread>
 #include <vector>
 
-#include "libshard/exec/execute.h"
+#include "libshard/core/error.h"
 
 namespace shard {
 
@@ -38,6 +39,14 @@ void for_each_index(std::size_t count, int threads, const std::stop_token& stop,
   }
   if (first != nullptr) std::rethrow_exception(first);
   check_stop(stop);
+}
+
+void for_each_index(std::size_t count, int threads, const IndexWorker& worker) {
+  for_each_index(count, threads, {}, [&worker] { return IndexWorker(std::cref(worker)); });
+}
+
+void check_stop(const std::stop_token& stop) {
+  if (stop.stop_requested()) throw Error(ErrorCode::kInterrupted, "interrupted");
 }
 
 }  // namespace shard

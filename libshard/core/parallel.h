@@ -16,4 +16,10 @@ using IndexWorker = std::function<void(std::size_t)>;
 void for_each_index(std::size_t count, int threads, const std::stop_token& stop,
                     const std::function<IndexWorker()>& make_worker);
 
+/// The same with one worker, which all threads call.
+void for_each_index(std::size_t count, int threads, const IndexWorker& worker);
+
+/// \throws Error kInterrupted  a stop was requested.
+void check_stop(const std::stop_token& stop);
+
 }  // namespace shard
