@@ -21,6 +21,7 @@
 #include "apps/shardctl/verbs/verbs.h"
 #include "libshard/core/error.h"
 #include "libshard/device/device_system.h"
+#include "libshard/io/paths.h"
 #include "libshard/io/stoppable_store.h"
 #include "libshard/io/url_path.h"
 #include "libshard/ranks/thread_group.h"
@@ -59,6 +60,16 @@ void check_stdout(const Session& session, const Request& request) {
 bool reads_urls(const Request& request) {
   return std::ranges::any_of(request.read.paths, is_url) || std::ranges::any_of(request.read.named_inputs, is_url) ||
          is_url(request.read.numbers.hf_ref);
+}
+
+/// Finds out how many requests hide the round trips of the disks.
+void look_at_disks(Session& session, const Request& request) {
+  const auto look = [&session](const std::string& path) {
+    if (is_url(path)) return;
+    session.requests_at_once = std::max(session.requests_at_once, session.fs.requests_at_once(path));
+  };
+  std::ranges::for_each(request.read.paths, look);
+  if (!request.write.path.empty()) look(parent_path(request.write.path));
 }
 
 /// Gives parts of --max-memory to the blocks of URLs that are read, and half of it to uploads.
@@ -128,7 +139,7 @@ int run_verb(Session& session, const Request& request) {
 int run_alone(Session& session, const Request& request) {
   const UrlStore urls(session.fs, store_options(session));
   const StoppableStore store(urls, [&session] { return session.stop.stop_requested(); });
-  const WatchedStore watched(store);
+  const WatchedStore watched(store, session.requests_at_once);
   session.watched = &watched;
   session.urls = &urls;
   const int code = run_verb(session, request);
@@ -143,7 +154,7 @@ int run_as_rank(const Session& session, const Request& request, Group& group) {
   std::osyncstream err(session.err);  // Ranks that are threads share the stream. Each write reaches it as a whole.
   err << std::emit_on_flush << std::unitbuf;
   const UrlStore store(session.fs, store_options(session));
-  const WatchedStore watched(store);
+  const WatchedStore watched(store, session.requests_at_once);
   std::optional<GroupStore> parts;
   if (request.run.local_input) parts.emplace(watched, group.rank());
   Session own{.fs = session.fs,
@@ -165,7 +176,8 @@ int run_as_rank(const Session& session, const Request& request, Group& group) {
               .common = session.common,
               .command = session.command,
               .launch = session.launch,
-              .ranks_here = session.ranks_here};
+              .ranks_here = session.ranks_here,
+              .requests_at_once = session.requests_at_once};
   return run_verb(own, request);
 }
 
@@ -236,6 +248,7 @@ int run(const std::vector<std::string>& arguments, Session& session) {
   try {
     expect_launch(session);
     parse_command_line(arguments, session, request);
+    look_at_disks(session, request);
     divide_memory(session, request);
     if (!has_ranks(request)) return run_alone(session, request);
     if (request.run.local_ranks > 0) return run_local_ranks(session, request);

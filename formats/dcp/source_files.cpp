@@ -83,9 +83,14 @@ std::vector<std::uint32_t> file_order(const std::vector<std::string>& names) {
   return order;
 }
 
-void report_missing(const Metadata& metadata, std::uint32_t file, FileKind kind, const OpenOptions& options) {
-  const auto items = std::ranges::count_if(metadata.items, [&](const Item& item) { return item.file == file; });
-  const std::string& name = metadata.files[file];
+/// The number of items in each file of the metadata.
+std::vector<std::int64_t> items_in_files(const Metadata& metadata) {
+  std::vector<std::int64_t> counts(metadata.files.size());
+  for (const Item& item : metadata.items) ++counts[item.file];
+  return counts;
+}
+
+void report_missing(const std::string& name, std::int64_t items, FileKind kind, const OpenOptions& options) {
   Error error(ErrorCode::kNotFound, fmt::format("{} is {}; .metadata expects {} {} in it", name,
                                                 kind == FileKind::kAbsent ? "missing" : "not a regular file", items,
                                                 items == 1 ? "chunk or object" : "chunks and objects"));
@@ -204,6 +209,7 @@ std::vector<bool> add_files(const SourceStore& store, const std::string& folder,
                             const OpenOptions& options, Catalog& catalog) {
   std::vector<bool> are_there(catalog.files.size(), true);
   std::vector<std::uint32_t> place(metadata.files.size());
+  const std::vector<std::int64_t> items = items_in_files(metadata);
   HashSet<std::string> named;
   int last_rank = -1;
   for (const std::uint32_t old : file_order(metadata.files)) {
@@ -213,7 +219,7 @@ std::vector<bool> add_files(const SourceStore& store, const std::string& folder,
     last_rank = std::max(last_rank, rank);
     const FileStatus status = store.status(join_path(folder, name));
     const bool is_there = status.kind == FileKind::kFile;
-    if (!is_there) report_missing(metadata, old, status.kind, options);
+    if (!is_there) report_missing(name, items[old], status.kind, options);
     catalog.files.push_back({name, is_there ? status.bytes : 0, rank, status.identity()});
     are_there.push_back(is_there);
     named.insert(name);

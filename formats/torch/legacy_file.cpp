@@ -91,6 +91,11 @@ class LegacyFile final : public SavedFile {
     return fmt::format("storage {}", storages_[number].key);
   }
   std::int64_t locate(std::uint32_t number) const override { return storages_[number].offset; }
+  std::vector<std::int64_t> locate_all(std::span<const std::uint32_t> numbers) const override {
+    std::vector<std::int64_t> offsets;
+    for (const std::uint32_t number : numbers) offsets.push_back(locate(number));
+    return offsets;
+  }
 
  private:
   /// For repair: everything after a fault is lost, because a storage's offset is only known from the one before it.

@@ -134,6 +134,9 @@ class ZipFile final : public SavedFile {
   }
 
   std::int64_t locate(std::uint32_t number) const override { return zip_.data_offset(zip_.records()[number]); }
+  std::vector<std::int64_t> locate_all(std::span<const std::uint32_t> numbers) const override {
+    return zip_.data_offsets(numbers);
+  }
 
  private:
   zip::ZipReader zip_;

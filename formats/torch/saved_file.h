@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -57,6 +58,8 @@ class SavedFile {
   /// The offset in the file of the record's first byte. Cost: zips read the record's local header.
   /// \throws Error kCorruption  the header contradicts the zip's directory.
   virtual std::int64_t locate(std::uint32_t number) const = 0;
+  /// The same for several records, in the same order.
+  virtual std::vector<std::int64_t> locate_all(std::span<const std::uint32_t> numbers) const = 0;
 
  protected:
   Value* root_ = nullptr;

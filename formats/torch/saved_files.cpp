@@ -108,6 +108,7 @@ class FileByNumber final : public RandomReader {
   void read_at(std::int64_t offset, std::span<std::byte> out) const override {
     files_.get(number_)->read_at(offset, out);
   }
+  void read_many(std::span<const RangedRead> ranges) const override { files_.get(number_)->read_many(ranges); }
   std::int64_t size() const override { return size_; }
   FileIdentity identity() const override { return identity_; }
   std::int64_t allocated_bytes(std::int64_t offset, std::int64_t count) const override {
@@ -395,12 +396,26 @@ void SavedFiles::locate(std::vector<std::uint32_t> storages) {
     const std::uint32_t file = catalog.storages[i].file, record = sources[i].record;
     return std::pair(file, record == kNoIndex ? -1 : impl_->saved(file).record(record).order);
   });
-  for (const std::uint32_t i : storages) {
-    Storage& storage = catalog.storages[i];
-    StorageSource& source = sources[i];
-    if (storage.offset >= 0) continue;
-    if (source.record != kNoIndex) source.offset = impl_->saved(storage.file).locate(source.record);
-    storage.offset = storage.plain ? source.offset : 0;
+  const auto repeated = std::ranges::unique(storages);
+  storages.erase(repeated.begin(), repeated.end());
+  for (std::size_t begin = 0; begin < storages.size();) {
+    const std::uint32_t file = catalog.storages[storages[begin]].file;
+    std::vector<std::uint32_t> stored, records;
+    for (; begin < storages.size() && catalog.storages[storages[begin]].file == file; ++begin) {
+      const std::uint32_t i = storages[begin];
+      if (sources[i].record == kNoIndex) {
+        catalog.storages[i].offset = 0;
+      } else {
+        stored.push_back(i);
+        records.push_back(sources[i].record);
+      }
+    }
+    const std::vector<std::int64_t> offsets =
+        records.empty() ? std::vector<std::int64_t>() : impl_->saved(file).locate_all(records);
+    for (std::size_t k = 0; k < stored.size(); ++k) {
+      sources[stored[k]].offset = offsets[k];
+      catalog.storages[stored[k]].offset = catalog.storages[stored[k]].plain ? offsets[k] : 0;
+    }
   }
 }
 

@@ -63,6 +63,7 @@ class LocalFolder {
   /// Locks the folder until the handle is destroyed. \returns false if a different process has the lock, it was
   /// removed, or the file system has no locks. The caller must then not change the folder.
   virtual bool try_lock() = 0;
+  virtual int requests_at_once() const { return 1; }  ///< RandomReader::requests_at_once for its files.
 
  protected:
   explicit LocalFolder(std::string path) : path_(std::move(path)) {}
@@ -81,6 +82,8 @@ class LocalDisk : public SourceStore {
   /// Copies `bytes` by reference if the file system supports it (FICLONERANGE). \returns false if it does not.
   virtual bool clone_range(const RandomReader& from, std::int64_t from_bytes, FileWriter& to, std::int64_t to_bytes,
                            std::int64_t bytes) = 0;
+  /// RandomReader::requests_at_once for the files at `path`; 1 if there is nothing.
+  virtual int requests_at_once(const std::string& /*path*/) const { return 1; }
 
   /// Calls the LocalFolder functions on the folder that contains `path`. \throws Error kResource  the folder does not
   /// exist

@@ -21,6 +21,7 @@
 
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
+#include "libshard/core/parallel.h"
 #include "libshard/io/destination.h"
 #include "libshard/io/file_writer.h"
 #include "libshard/io/local_disk.h"
@@ -143,10 +144,10 @@ class LocalPart final : public OutputPart {
   }
 
   void finish() override {
-    for (const auto& writer : writers_) {
-      if (sync_) writer->sync();
-      writer->close();
-    }
+    for_each_index(writers_.size(), sibling_->requests_at_once(), [this](std::size_t i) {
+      if (sync_) writers_[i]->sync();
+      writers_[i]->close();
+    });
     writers_.clear();
   }
 
@@ -167,18 +168,29 @@ class LocalPart final : public OutputPart {
   template <class Open>
   std::invoke_result_t<Open, LocalFolder&, std::string> at(const std::string& path, const Open& open) {
     if (!is_folder_) return open(*sibling_, name_);
-    std::unique_ptr<LocalFolder> folder = sibling_->open_folder(name_);
+    const std::size_t name = path.rfind('/') + 1;
+    return open(folder_at(path.substr(0, name)), path.substr(name));
+  }
+
+  /// The folder at `path` below DST, which is empty or ends with a slash. Files of one folder follow one another, so
+  /// the last one stays open.
+  LocalFolder& folder_at(const std::string& path) {
+    if (folder_ != nullptr && folder_path_ == path) return *folder_;
+    folder_ = sibling_->open_folder(name_);
     std::size_t begin = 0;
     for (std::size_t end = path.find('/'); end != std::string::npos; end = path.find('/', begin)) {
-      folder = folder->open_folder(path.substr(begin, end - begin));
+      folder_ = folder_->open_folder(path.substr(begin, end - begin));
       begin = end + 1;
     }
-    return open(*folder, path.substr(begin));
+    folder_path_ = path;
+    return *folder_;
   }
 
   const std::unique_ptr<LocalFolder> sibling_;
   const std::string name_;
   const bool is_folder_, is_taken_up_, sync_;
+  std::string folder_path_;  ///< The path below DST of `folder_`, which was opened last.
+  std::unique_ptr<LocalFolder> folder_;
   std::vector<std::unique_ptr<FileWriter>> writers_;
 };
 

@@ -32,26 +32,29 @@ using posix::retry;
 /// O_NONBLOCK: opening a FIFO must not wait for its writer; regular files ignore it.
 constexpr int kReadFlags = O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
 
+/// Opens a folder only to find names in it. O_PATH: the file system is not asked to open it.
+constexpr int kPlaceFlags = O_PATH | O_CLOEXEC | O_DIRECTORY;
+
 /// Opens one sub-folder. If openat2 is missing, folders that are links are refused.
 Descriptor open_sub_folder(const Descriptor& folder, const std::string& name, bool& has_openat2) {
   if (has_openat2) {
     open_how how{};
-    how.flags = kFolderFlags;
+    how.flags = kPlaceFlags;
     how.resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS;
     Descriptor opened(
         retry([&] { return static_cast<int>(::syscall(SYS_openat2, folder.get(), name.c_str(), &how, sizeof how)); }));
     if (opened.valid() || (errno != ENOSYS && errno != EPERM)) return opened;
     has_openat2 = false;
   }
-  return open_at(folder.get(), name, kFolderFlags | O_NOFOLLOW);
+  return open_at(folder.get(), name, kPlaceFlags | O_NOFOLLOW);
 }
 
-/// Opens the folder that contains the last of `parts`. No link on the way leads out of `folder`.
+/// Opens the folder that contains the last of `parts`, of which there are several. No link on the way leads out of
+/// `folder`.
 Descriptor open_folder_of(const std::string& folder, const std::string& relative,
                           const std::vector<std::string>& parts) {
-  Descriptor base = open_at(AT_FDCWD, folder, kFolderFlags);
+  Descriptor base = open_at(AT_FDCWD, folder, kPlaceFlags);
   if (!base.valid()) fail_reading(folder, "cannot open the folder", errno);
-  if (parts.size() == 1) return base;
   const std::string parent = relative.substr(0, relative.rfind('/'));
   bool has_openat2 = true;
   Descriptor below = open_sub_folder(base, parent, has_openat2);
@@ -98,8 +101,9 @@ class PosixDisk final : public LocalDisk {
   /// The last part may be a link to anywhere: a Hugging Face cache keeps a snapshot's files as links to ../../blobs.
   std::unique_ptr<RandomReader> open_below(const std::string& folder, const std::string& relative) const override {
     const std::vector<std::string> parts = parts_below(folder, relative);
-    const Descriptor holder = open_folder_of(folder, relative, parts);
     const std::string path = join_path(folder, relative);
+    if (parts.size() == 1) return open(path);
+    const Descriptor holder = open_folder_of(folder, relative, parts);
     Descriptor descriptor = open_at(holder.get(), parts.back(), kReadFlags);
     if (!descriptor.valid()) fail_reading(path, "cannot open", errno);
     return posix::make_reader(std::move(descriptor), path);
@@ -116,6 +120,11 @@ class PosixDisk final : public LocalDisk {
     std::error_code error;
     const std::filesystem::path whole = std::filesystem::canonical(path, error);
     return error ? path : whole.string();
+  }
+
+  int requests_at_once(const std::string& path) const override {
+    struct statfs info {};
+    return ::statfs(path.c_str(), &info) == 0 ? posix::requests_of(info) : 1;
   }
 
   /// Every failure returns false. The ordinary copy that follows fails for the same cause, if it is serious, and

@@ -5,14 +5,20 @@
 #include <fmt/format.h>
 #include <linux/magic.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <atomic>
 #include <cerrno>
+#include <map>
+#include <mutex>
 #include <new>
 #include <system_error>
 
+#include "libshard/core/parallel.h"
 #include "libshard/io/file_writer.h"
 
 namespace shard::posix {
@@ -21,14 +27,51 @@ namespace {
 
 std::string text_of(int error_number) { return std::generic_category().message(error_number); }
 
+/// Facts about a device. Threads: safe.
+struct Device {
+  enum class Caches { kUnknown, kYes, kNo };
+
+  int requests = 1;  ///< RandomReader::requests_at_once.
+  /// Whether reads fill the kernel's page cache. If not (FOPEN_DIRECT_IO), announced bytes would be read twice.
+  std::atomic<Caches> caches = Caches::kUnknown;
+};
+
+/// The facts are determined once per device, and exist until the process ends.
+Device& device_of(int fd, std::uint64_t number) {
+  static std::mutex mutex;
+  static std::map<std::uint64_t, Device> known;
+  const std::scoped_lock lock(mutex);
+  const auto [place, is_new] = known.try_emplace(number);
+  struct statfs info {};
+  if (is_new && ::fstatfs(fd, &info) == 0) place->second.requests = requests_of(info);
+  return place->second;
+}
+
+/// Whether the kernel keeps some of these bytes, which were read before. True if it cannot tell (before Linux 6.5).
+bool is_kept(int fd, std::int64_t offset_bytes, std::int64_t bytes) {
+  constexpr long kCacheStat = 451;
+  const std::array<std::uint64_t, 2> range{static_cast<std::uint64_t>(offset_bytes), static_cast<std::uint64_t>(bytes)};
+  std::array<std::uint64_t, 5> pages{};  // Cached, dirty, written back, evicted, evicted recently.
+  return ::syscall(kCacheStat, fd, range.data(), pages.data(), 0U) != 0 || pages[0] > 0;
+}
+
+constexpr std::int64_t kStatBlock = 512;  ///< The unit of st_blocks.
+
 class PosixReader final : public RandomReader {
+  static constexpr std::int64_t kReadAhead = 128 << 10;
+
  public:
-  PosixReader(Descriptor descriptor, const std::string& path, const FileStatus& status)
-      : descriptor_(std::move(descriptor)), status_(status) {
+  PosixReader(Descriptor descriptor, const std::string& path, const struct stat& info)
+      : descriptor_(std::move(descriptor)),
+        status_(status_from(info)),
+        is_whole_(std::int64_t{info.st_blocks} * kStatBlock >= info.st_size),
+        device_(device_of(descriptor_.get(), status_.device)) {
     name_ = path;
   }
 
   void read_at(std::int64_t offset_bytes, std::span<std::byte> out) const override {
+    const bool is_long = device_.requests > 1 && std::ssize(out) > kReadAhead;
+    if (is_long && device_.caches == Device::Caches::kYes) announce(offset_bytes, std::ssize(out));
     std::size_t done = 0;
     while (done < out.size()) {
       const std::int64_t from = offset_bytes + static_cast<std::int64_t>(done);
@@ -37,6 +80,14 @@ class PosixReader final : public RandomReader {
       if (got == 0) throw_truncated(offset_bytes, out.size(), done);
       done += static_cast<std::size_t>(got);
     }
+    if (!is_long || device_.caches != Device::Caches::kUnknown) return;
+    const bool is_cached = is_kept(descriptor_.get(), offset_bytes, std::ssize(out));
+    device_.caches = is_cached ? Device::Caches::kYes : Device::Caches::kNo;
+  }
+
+  void read_many(std::span<const RangedRead> ranges) const override {
+    for_each_index(ranges.size(), device_.requests,
+                   [&](std::size_t i) { read_at(ranges[i].offset_bytes, ranges[i].out); });
   }
 
   std::int64_t size() const override { return status_.bytes; }
@@ -44,6 +95,7 @@ class PosixReader final : public RandomReader {
   std::int64_t modified_ns() const override { return status_.modified_ns; }
   std::int64_t allocated_bytes(std::int64_t offset_bytes, std::int64_t count) const override {
     const std::int64_t end = offset_bytes + count;
+    if (is_whole_) return std::max<std::int64_t>(0, std::min(end, status_.bytes) - offset_bytes);
     std::int64_t held = 0;
     for (std::int64_t at = offset_bytes; at < end;) {
       const std::int64_t data = ::lseek(descriptor_.get(), at, SEEK_DATA);
@@ -58,9 +110,18 @@ class PosixReader final : public RandomReader {
     }
     return held;
   }
+  int requests_at_once() const override { return device_.requests; }
   int descriptor() const override { return descriptor_.get(); }
 
  private:
+  /// Network file systems read ahead of one long read in pieces of kReadAhead, one or two at one time. If they are
+  /// announced, all pieces are requested at one time.
+  void announce(std::int64_t offset_bytes, std::int64_t bytes) const {
+    for (std::int64_t done = kReadAhead; done < bytes; done += kReadAhead) {
+      ::posix_fadvise(descriptor_.get(), offset_bytes + done, std::min(kReadAhead, bytes - done), POSIX_FADV_WILLNEED);
+    }
+  }
+
   [[noreturn]] void throw_truncated(std::int64_t offset_bytes, std::size_t wanted, std::size_t got) const {
     const std::int64_t need = offset_bytes + static_cast<std::int64_t>(wanted);
     const std::int64_t have = offset_bytes + static_cast<std::int64_t>(got);
@@ -69,6 +130,8 @@ class PosixReader final : public RandomReader {
 
   Descriptor descriptor_;
   const FileStatus status_;  ///< The status when the file was opened.
+  const bool is_whole_;      ///< It has no holes. Network disks need a round trip to find one.
+  Device& device_;
 };
 
 class PosixWriter final : public FileWriter {
@@ -161,6 +224,15 @@ Descriptor open_at(int folder, const std::string& path, int flags, mode_t mode) 
   return Descriptor(retry([&] { return ::openat(folder, path.c_str(), flags, mode); }));
 }
 
+int requests_of(const struct statfs& info) {
+  // NFS, FUSE, SMB 1 to 3, Ceph, Lustre, GPFS, BeeGFS, 9P, AFS.
+  constexpr std::array<std::uint32_t, 11> kNetwork{0x6969,     0x65735546, 0x517B,     0xFF534D42,
+                                                   0xFE534D42, 0x00C36400, 0x0BD00BD0, 0x47504653,
+                                                   0x19830326, 0x01021997, 0x5346414F};
+  constexpr int kAtOnce = 8;  // Also the default of requests to object stores.
+  return std::ranges::find(kNetwork, static_cast<std::uint32_t>(info.f_type)) == kNetwork.end() ? 1 : kAtOnce;
+}
+
 FileStatus status_from(const struct stat& info) {
   const FileKind kind = S_ISREG(info.st_mode)   ? FileKind::kFile
                         : S_ISDIR(info.st_mode) ? FileKind::kFolder
@@ -226,7 +298,7 @@ std::unique_ptr<RandomReader> make_reader(Descriptor descriptor, const std::stri
         .of_kind(FindingKind::kMissingFile)
         .because("only regular files can be read at arbitrary offsets");
   }
-  return std::make_unique<PosixReader>(std::move(descriptor), path, status_from(info));
+  return std::make_unique<PosixReader>(std::move(descriptor), path, info);
 }
 
 std::unique_ptr<FileWriter> make_writer(Descriptor descriptor, const std::string& path) {

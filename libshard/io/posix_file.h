@@ -4,6 +4,7 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 
 #include <cerrno>
 #include <memory>
@@ -53,6 +54,8 @@ Descriptor open_at(int folder, const std::string& path, int flags, mode_t mode =
 inline constexpr int kFolderFlags = O_RDONLY | O_CLOEXEC | O_DIRECTORY;
 
 FileStatus status_from(const struct stat& info);
+/// RandomReader::requests_at_once for files of this file system: several, if it is on a network or in a process (FUSE).
+int requests_of(const struct statfs& info);
 /// The names in a folder, sorted bytewise, without "." and "..". Nothing on an error, which is in errno.
 std::optional<std::vector<std::string>> list(Descriptor folder);
 

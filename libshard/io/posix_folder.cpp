@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <sys/syscall.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -117,6 +118,11 @@ class PosixFolder final : public LocalFolder {
     return static_cast<std::int64_t>(info.f_bavail) * static_cast<std::int64_t>(info.f_frsize);
   }
 
+  int requests_at_once() const override {
+    struct statfs info {};
+    return ::fstatfs(fd(), &info) == 0 ? requests_of(info) : 1;
+  }
+
   std::unique_ptr<FileWriter> create(const std::string& name) override {
     constexpr int kFlags = O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
     Descriptor descriptor = open_at(fd(), name, kFlags, 0666);
@@ -154,7 +160,10 @@ class PosixFolder final : public LocalFolder {
     struct stat info {};
     if (::fstat(fd(), &info) != 0) fail_writing(path(), "cannot stat", errno);
     const mode_t wanted = mode.value_or(0777 & ~current_umask()) | (info.st_mode & S_ISGID);
-    if (::fchmod(fd(), wanted) != 0) fail_writing(path(), "cannot set the mode", errno);
+    // A folder that did not become private when it was made is on a disk without modes.
+    const bool has_modes = (info.st_mode & 0777) == 0700;
+    if (::fchmod(fd(), wanted) == 0 || (!has_modes && (errno == EPERM || is_missing_call(errno)))) return;
+    fail_writing(path(), "cannot set the mode", errno);
   }
 
   void set_mode_of(const std::string& name, std::uint32_t mode, bool sync) override {
@@ -166,7 +175,7 @@ class PosixFolder final : public LocalFolder {
 
   /// Some network file systems cannot sync a folder and report this; their servers keep the order of names themselves.
   void sync() override {
-    if (retry([&] { return ::fsync(fd()); }) == 0 || errno == EINVAL || errno == EOPNOTSUPP) return;
+    if (retry([&] { return ::fsync(fd()); }) == 0 || is_missing_call(errno)) return;
     fail_writing(path(), "cannot sync the folder", errno);
   }
 

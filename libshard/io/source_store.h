@@ -53,6 +53,8 @@ class RandomReader {
   const std::string& name() const { return name_; }  ///< For messages.
   /// The kernel's descriptor for reflinks, or -1.
   virtual int descriptor() const { return -1; }
+  /// The number of requests that hide the time of one, if they are sent at one time: 1 for a disk that answers at once.
+  virtual int requests_at_once() const { return 1; }
 
  protected:
   std::string name_;

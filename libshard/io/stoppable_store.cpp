@@ -33,6 +33,7 @@ class StoppableReader final : public RandomReader {
   std::int64_t allocated_bytes(std::int64_t offset_bytes, std::int64_t count) const override {
     return inner_->allocated_bytes(offset_bytes, count);
   }
+  int requests_at_once() const override { return inner_->requests_at_once(); }
   int descriptor() const override { return inner_->descriptor(); }
 
  private:

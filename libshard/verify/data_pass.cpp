@@ -55,7 +55,8 @@ void add_chunk(const Catalog& from, const ReplicaPair& pair, std::uint32_t chunk
   builder.add_chunk(whole);
 }
 
-constexpr std::int64_t kRead = 256 << 10;  // Small enough to stay in a core's cache between the hashes.
+constexpr std::int64_t kRead = 256 << 10;    // Small enough to stay in a core's cache between the hashes.
+constexpr std::int64_t kSlowRead = 1 << 20;  // On a disk where each read has a long round trip.
 
 }  // namespace
 
@@ -221,9 +222,11 @@ class DataPass::Worker {
   /// Calls `each(offset, piece)` for all of [begin, end), in order.
   template <class Each>
   void for_each_piece(const RandomReader& file, std::int64_t begin, std::int64_t end, const Each& each) {
-    for (std::int64_t at = begin; at < end; at += kRead) {
+    const std::int64_t most = file.requests_at_once() > 1 ? kSlowRead : kRead;
+    if (std::ssize(buffer_) < most) buffer_.resize(static_cast<std::size_t>(most));
+    for (std::int64_t at = begin; at < end; at += most) {
       check_stop(stop_);
-      const auto piece = std::span(buffer_).first(static_cast<std::size_t>(std::min(kRead, end - at)));
+      const auto piece = std::span(buffer_).first(static_cast<std::size_t>(std::min(most, end - at)));
       file.read_at(at, piece);
       pass_.progress_.bytes_read.fetch_add(static_cast<std::int64_t>(piece.size()), std::memory_order_relaxed);
       each(at, std::span<const std::byte>(piece));

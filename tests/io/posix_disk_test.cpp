@@ -71,6 +71,11 @@ TEST_F(PosixTest, ListIsSorted) {
   EXPECT_THAT(fs.list(temp.path()), ElementsAre(".c", "B", "a", "b"));
 }
 
+TEST_F(PosixTest, ADiskInMemoryNeedsOneRequestAtATime) {
+  EXPECT_EQ(fs.requests_at_once("/proc"), 1);
+  EXPECT_EQ(fs.requests_at_once(temp / "none"), 1);
+}
+
 TEST_F(PosixTest, ReadingPastTheEndIsTruncation) {
   temp.write("f", "0123456789");
   std::vector<std::byte> out(5);

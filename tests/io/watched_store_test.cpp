@@ -1,10 +1,14 @@
-// A run requests each listing and status once. Any change of a source during reading is detected.
+// A run requests each listing, status and file once, and those of a slow disk several at one time. Any change of a
+// source during reading is detected.
 #include "libshard/io/watched_store.h"
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <atomic>
+#include <span>
 #include <thread>
+#include <vector>
 
 #include "tests/support/bytes.h"
 #include "tests/support/expect_error.h"
@@ -74,9 +78,14 @@ TEST_F(WatchedFiles, ThatAreRemovedAreErrors) {
   expect_changed("the file changed while it was being read");
 }
 
-TEST_F(WatchedFiles, ThatChangedBetweenTwoOpensAreErrorsOfTheSecond) {
+TEST_F(WatchedFiles, ThatChangedSinceTheyWereClosedAreErrorsOfTheNextOpening) {
   put("/a/x", "12345");
   store.open("/a/x");
+  for (std::size_t i = 0; i < WatchedStore::kMostKept; ++i) {
+    const std::string other = "/a/other" + std::to_string(i);
+    put(other, "1");
+    store.open(other);
+  }
   put("/a/x", "1234");
   test::expect_error(ErrorCode::kCorruption, "the file changed while it was being read",
                      [this] { store.open("/a/x"); });
@@ -88,14 +97,43 @@ class CountingStore final : public SourceStore {
   explicit CountingStore(const SourceStore& inner) : inner_(inner) {}
   FileStatus status(const std::string& path) const override { return ++statuses, inner_.status(path); }
   std::vector<std::string> list(const std::string& folder) const override { return ++lists, inner_.list(folder); }
-  std::unique_ptr<RandomReader> open(const std::string& path) const override { return inner_.open(path); }
+  std::unique_ptr<RandomReader> open(const std::string& path) const override {
+    ++opens;
+    if (--opens_left < 0) throw Error(ErrorCode::kResource, "too many open files");
+    return slowed(inner_.open(path));
+  }
   std::unique_ptr<RandomReader> open_below(const std::string& folder, const std::string& relative) const override {
-    return inner_.open_below(folder, relative);
+    ++opens;
+    return slowed(inner_.open_below(folder, relative));
   }
 
-  mutable std::atomic<int> statuses = 0, lists = 0;
+  mutable std::atomic<int> statuses = 0, lists = 0, opens = 0, reads = 0, opens_left = 1 << 30;
+  bool is_slow = false;
 
  private:
+  /// A file whose reads are counted, on a disk with long round trips.
+  class SlowFile final : public RandomReader {
+   public:
+    SlowFile(std::unique_ptr<RandomReader> file, std::atomic<int>& reads) : file_(std::move(file)), reads_(reads) {}
+    void read_at(std::int64_t offset_bytes, std::span<std::byte> out) const override {
+      ++reads_;
+      file_->read_at(offset_bytes, out);
+    }
+    std::int64_t size() const override { return file_->size(); }
+    FileIdentity identity() const override { return file_->identity(); }
+    std::int64_t modified_ns() const override { return file_->modified_ns(); }
+    int requests_at_once() const override { return 4; }
+
+   private:
+    const std::unique_ptr<RandomReader> file_;
+    std::atomic<int>& reads_;
+  };
+
+  std::unique_ptr<RandomReader> slowed(std::unique_ptr<RandomReader> file) const {
+    if (!is_slow) return file;
+    return std::make_unique<SlowFile>(std::move(file), reads);
+  }
+
   const SourceStore& inner_;
 };
 
@@ -148,6 +186,107 @@ TEST_F(WatchedFolders, ACheckedFileIsLookedAtAnew) {
   put("/a/x", "1234");
   test::expect_error(ErrorCode::kCorruption, "the file changed while it was being read",
                      [this] { each.expect_unchanged(); });
+}
+
+TEST_F(WatchedFolders, FilesAreOpenedOnceWhileTheyAreKept) {
+  put("/a/b/x", "123");
+  const auto first = each.open("/a/b/x");
+  each.open("/a/b/x");
+  each.open_below("/a/b", "x");
+  EXPECT_EQ(counted.opens, 1);
+  EXPECT_EQ(each.status("/a/b/x").bytes, 3);
+  EXPECT_EQ(counted.statuses, 0) << "an open file's status is known";
+  // A folder in the name may lead elsewhere, so such a file is not taken from the others.
+  each.open_below("/a", "b/x");
+  each.open_below("/a", "b/x");
+  EXPECT_EQ(counted.opens, 2);
+}
+
+TEST_F(WatchedFolders, KeptFilesAreReleasedIfTooManyAreOpen) {
+  for (const char* name : {"x", "y", "z"}) put(std::string("/a/") + name, "123");
+  each.open("/a/x");
+  const auto used = each.open("/a/y");
+  counted.opens_left = 0;
+  test::expect_error(ErrorCode::kResource, "too many open files", [this] { each.open("/a/z"); });
+  EXPECT_EQ(counted.opens, 4) << "it was not tried again";
+  counted.opens_left = 1 << 30;
+  each.open("/a/y");
+  EXPECT_EQ(counted.opens, 4) << "a file in use was closed";
+  each.open("/a/x");
+  EXPECT_EQ(counted.opens, 5) << "a kept file was not closed";
+}
+
+/// On a disk with long round trips.
+class SlowFolders : public WatchedFolders {
+ protected:
+  SlowFolders() {
+    counted.is_slow = true;
+    for (int i = 0; i < kFiles; ++i) put(path(i), std::string(100 << 10, static_cast<char>('a' + i % 26)));
+    put("/a/notes.txt", "1");
+  }
+  static std::string path(int i) { return "/a/__" + std::to_string(i) + "_0.distcp"; }
+
+  static constexpr int kFiles = 80;
+};
+
+TEST_F(SlowFolders, AreOpenedAheadFromTheSecondFileOn) {
+  const WatchedStore slow(counted, 4);
+  slow.list("/a/");
+  slow.open(path(0));
+  EXPECT_EQ(counted.opens, 1);
+  slow.open_below("/a", "__1_0.distcp");
+  EXPECT_EQ(counted.opens, 1 + 64);
+  for (int i = 0; i < kFiles; ++i) slow.open(path(i));
+  EXPECT_EQ(counted.opens, kFiles) << "a file was opened twice, or one of another kind was opened";
+}
+
+TEST_F(SlowFolders, AreRecognisedByTheirFirstFile) {
+  each.list("/a");
+  for (int i = 0; i < 2; ++i) each.open(path(i));
+  EXPECT_EQ(counted.opens, 2);
+  each.open(path(2));
+  EXPECT_EQ(counted.opens, 2 + 64);
+}
+
+TEST_F(SlowFolders, AreAskedForStatusesAhead) {
+  each.list("/a");
+  each.open("/a/notes.txt");
+  for (int i = 0; i < 2; ++i) each.status(path(i));
+  EXPECT_EQ(counted.statuses, 1 + 64);
+  for (int i = 0; i < kFiles; ++i) EXPECT_EQ(each.status(path(i)).bytes, 100 << 10);
+  EXPECT_EQ(counted.statuses, kFiles);
+  each.open(path(0));
+  EXPECT_NO_THROW(each.expect_unchanged());
+  put(path(0), "1");
+  test::expect_error(ErrorCode::kCorruption, "the file changed while it was being read",
+                     [this] { each.expect_unchanged(); });
+}
+
+TEST_F(SlowFolders, AskAheadOfNothingThatCannotBeOpened) {
+  each.list("/a");
+  disk->remove_all(path(5));
+  each.open(path(0));
+  each.open(path(1));
+  test::expect_error(ErrorCode::kNotFound, "", [this] { each.open(path(5)); });
+}
+
+TEST_F(SlowFolders, HaveTheEndsOfOpenFilesInMemory) {
+  const auto file = each.open(path(3));
+  EXPECT_EQ(counted.reads, 2);
+  std::vector<std::byte> bytes(64 << 10), middle(1 << 10);
+  file->read_at(0, bytes);
+  file->read_at((100 << 10) - 10, std::span(bytes).first(10));
+  EXPECT_EQ(counted.reads, 2);
+  EXPECT_EQ(bytes[10], std::byte{'d'});
+  file->read_many(
+      std::array{RangedRead{5, bytes}, RangedRead{70 << 10, middle}, RangedRead{0, std::span(bytes).first(1)}});
+  EXPECT_EQ(counted.reads, 4) << "a read that begins in the front goes to the file, as does one in the middle";
+  EXPECT_EQ(middle[0], std::byte{'d'});
+  const auto small = each.open("/a/notes.txt");
+  EXPECT_EQ(counted.reads, 5);
+  small->read_at(0, std::span(bytes).first(1));
+  EXPECT_EQ(bytes[0], std::byte{'1'});
+  EXPECT_EQ(counted.reads, 5);
 }
 
 TEST_F(WatchedFolders, MayBeListedByManyThreads) {

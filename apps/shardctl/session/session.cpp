@@ -60,7 +60,8 @@ std::int64_t reading_memory_bytes(const Session& session) {
 }
 
 int worker_count(const Session& session) {
-  return session.common.threads > 0 ? session.common.threads : std::max(1, usable_cpus() / session.ranks_here);
+  if (session.common.threads > 0) return session.common.threads;
+  return std::max(1, std::max(usable_cpus(), session.requests_at_once) / session.ranks_here);
 }
 
 bool colours_errors(const Session& session) {

@@ -87,7 +87,8 @@ struct Session {
   std::vector<std::string> error_details{};
   /// The model maps of this run by name, filled by open_map.
   mutable OpenedMaps opened_maps{};
-  int ranks_here = 1;  ///< Ranks that share this machine's CPUs.
+  int ranks_here = 1;        ///< Ranks that share this machine's CPUs.
+  int requests_at_once = 1;  ///< LocalDisk::requests_at_once of the disks that are read and written.
 };
 
 /// This rank's own disk. Records the files that it opens, if they are to be rechecked.
@@ -109,7 +110,8 @@ const SourceStore& destination_store(const Session& session);
 std::string rank_label(const Session& session);
 /// The number of CPUs that this process may use, at least 1.
 int usable_cpus();
-/// The number of worker threads: --threads, or else this rank's share of the available CPUs.
+/// The number of worker threads: --threads, or else this rank's share of the available CPUs, or of the requests that
+/// hide the round trips of its disks if those are more.
 int worker_count(const Session& session);
 /// The value of --max-memory. \throws Error kInvalidArgument  not a size.
 std::int64_t max_memory_bytes(const Session& session);

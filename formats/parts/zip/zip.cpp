@@ -370,9 +370,44 @@ void ZipReader::check_gap(const Record& record, std::int64_t gap, bool has_extra
       .because("the lengths in its local header were changed");
 }
 
+/// The bytes of a local header that are read at first.
+std::int64_t ZipReader::local_bytes(const Record& record) const {
+  const std::int64_t usual = kLocalBytes + std::ssize(record.name) + kUsualExtra;
+  return std::min(usual, record.limit - record.header_offset);
+}
+
 std::int64_t ZipReader::data_offset(const Record& record) const {
   if (record.data_offset >= 0) return record.data_offset;
   std::vector<std::byte> scratch;
+  return checked_offset(record, view(record.header_offset, local_bytes(record), scratch));
+}
+
+std::vector<std::int64_t> ZipReader::data_offsets(std::span<const std::uint32_t> records) const {
+  constexpr std::size_t kTogether = 1024;
+  std::vector<std::int64_t> offsets;
+  std::vector<std::vector<std::byte>> headers(std::min(kTogether, records.size()));
+  for (std::size_t begin = 0; begin < records.size(); begin += kTogether) {
+    const auto some = records.subspan(begin, std::min(kTogether, records.size() - begin));
+    std::vector<RangedRead> reads;
+    for (std::size_t i = 0; i < some.size(); ++i) {
+      const Record& record = records_[some[i]];
+      headers[i].clear();
+      const bool is_near = record.header_offset + local_bytes(record) <= std::ssize(head_.bytes);
+      if (record.data_offset >= 0 || is_near) continue;
+      headers[i].resize(static_cast<std::size_t>(local_bytes(record)));
+      reads.push_back({begin_ + record.header_offset, headers[i]});
+    }
+    file_->read_many(reads);
+    for (std::size_t i = 0; i < some.size(); ++i) {
+      const Record& record = records_[some[i]];
+      offsets.push_back(headers[i].empty() ? data_offset(record) : checked_offset(record, headers[i]));
+    }
+  }
+  return offsets;
+}
+
+/// The offset of a record's data by its local header, which is checked.
+std::int64_t ZipReader::checked_offset(const Record& record, std::span<const std::byte> header) const {
   const std::int64_t name_bytes = static_cast<std::int64_t>(record.name.size());
   const auto wrong = [&](std::string_view what) {
     return damaged(FindingKind::kBadHeader,
@@ -381,9 +416,6 @@ std::int64_t ZipReader::data_offset(const Record& record) const {
   };
   // Local header: signature (4 bytes), version (2), flags (2), method (2), time and date (4), CRC-32 (4), compressed
   // size (4), size (4), lengths of name and extra fields (2 + 2), name, extra fields. The data follow.
-  const std::int64_t usual = kLocalBytes + name_bytes + kUsualExtra;
-  const std::span<const std::byte> header =
-      view(record.header_offset, std::min(usual, record.limit - record.header_offset), scratch);
   if (load<std::uint32_t>(header, 0) != kLocalSignature) throw wrong("signature");
   if (load<std::uint16_t>(header, 6) != record.flags) throw wrong("flags");
   if (load<std::uint16_t>(header, 8) != record.method) throw wrong("method");

@@ -69,6 +69,8 @@ class ZipReader {
   bool has_checksums() const { return has_checksums_; }  ///< Whether any record has a CRC-32 other than 0.
   /// Offset in the FILE of the record's first data byte; reads and checks the local header.
   std::int64_t data_offset(const Record& record) const;
+  /// The same for records by their numbers. A disk with long round trips is asked for many headers at one time.
+  std::vector<std::int64_t> data_offsets(std::span<const std::uint32_t> records) const;
   /// The record's content, checked against its CRC-32. torch can be set to store 0 as every CRC: if all records have 0,
   /// none is checked.
   /// \throws Error kCorruption  larger than `limit_bytes`, wrong CRC (kind crc_mismatch); kUnsupported  unknown method.
@@ -100,6 +102,8 @@ class ZipReader {
   void take_folder();
   void check_places(std::int64_t directory);
   void index_names();
+  std::int64_t local_bytes(const Record& record) const;
+  std::int64_t checked_offset(const Record& record, std::span<const std::byte> header) const;
   void check_gap(const Record& record, std::int64_t gap, bool has_extra) const;
 
   std::shared_ptr<const RandomReader> file_;

@@ -1,0 +1,101 @@
+"""Time and memory of checkpoints of many files, many tensors per rank, and many checkpoints in a run's folder.
+
+  many_files.py SHARDCTL [--files N] [--tensors N] [--ranks N] [--checkpoints N] [--folder DIR]
+
+Each is also measured with half the number, so a cost that is squared shows as a factor of 4.
+"""
+import argparse
+import json
+import os
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+
+def write(path: Path, names: list[str], shape: list[int]) -> None:
+    size = 4 * shape[0] * (shape[1] if len(shape) > 1 else 1)
+    header = {name: {"dtype": "F32", "shape": shape, "data_offsets": [i * size, (i + 1) * size]} for i, name in enumerate(names)}
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    path.write_bytes(struct.pack("<Q", len(text)) + text + bytes(size * len(names)))
+
+
+def measure(what: str, tool: str, *line: object) -> None:
+    begin = time.monotonic()
+    process = subprocess.Popen([tool, *map(str, line)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    said = process.stderr.read()
+    _, status, usage = os.wait4(process.pid, 0)
+    code = os.waitstatus_to_exitcode(status)
+    print(f"| {what} | {line[0]} | {time.monotonic() - begin:.2f} s | {usage.ru_maxrss / 1024:.0f} MiB |"
+          + (f" exit {code}: {said.strip().splitlines()[0] if said.strip() else ''}" if code else ""), flush=True)
+
+
+def many_files(tool: str, folder: Path, count: int) -> None:
+    places = {}
+    for i in range(count):
+        name, file = f"layers.{i}.weight", f"model-{i + 1:06}-of-{count:06}.safetensors"
+        write(folder / file, [name], [64])
+        places[name] = file
+    index = folder / "model.safetensors.index.json"
+    index.write_text(json.dumps({"metadata": {"total_size": 256 * count}, "weight_map": places}))
+    (folder / "config.json").write_text('{"model_type": "llama"}')
+    what = f"{count:,} safetensors files"
+    measure(what, tool, "inspect", folder)
+    measure(what, tool, "verify", folder)
+    measure(what, tool, "gather", folder, "-o", folder.parent / "out.safetensors", "--no-fsync", "-q")
+    (folder.parent / "out.safetensors").unlink(missing_ok=True)
+    index.unlink()
+    measure(what + " without an index", tool, "inspect", folder)
+
+
+def many_tensors(tool: str, folder: Path, tensors: int, ranks: int) -> None:
+    model = folder / "model.safetensors"
+    write(model, [f"layers.{i}.weight" for i in range(tensors)], [ranks])
+    for to in "dcp", "torch-ranks":
+        what = f"{tensors:,} tensors in each of {ranks} files, {to}"
+        measure(what, tool, "split", model, "-o", folder / to, "--to", to, "--ranks", ranks, "--no-fsync", "-q")
+        measure(what, tool, "inspect", folder / to)
+        measure(what, tool, "gather", folder / to, "-o", folder / "out.safetensors", "--no-fsync", "-q")
+        (folder / "out.safetensors").unlink(missing_ok=True)
+        shutil.rmtree(folder / to, ignore_errors=True)
+
+
+def many_checkpoints(tool: str, folder: Path, count: int) -> None:
+    for i in range(count):
+        step = folder / f"checkpoint-{(i + 1) * 100}"
+        step.mkdir()
+        write(step / "model.safetensors", [f"layers.{k}.weight" for k in range(20)], [64, 64])
+        (step / "config.json").write_text('{"model_type": "llama"}')
+        (step / "trainer_state.json").write_text("{}")
+    what = f"{count:,} checkpoints in a run's folder"
+    measure(what, tool, "inspect", folder)
+    measure(what, tool, "export", folder, "-o", folder.parent / "exported", "--no-fsync", "-q")
+
+
+def main() -> int:
+    options = argparse.ArgumentParser()
+    options.add_argument("tool")
+    options.add_argument("--files", type=int, default=100_000)
+    options.add_argument("--tensors", type=int, default=20_000)
+    options.add_argument("--ranks", type=int, default=64)
+    options.add_argument("--checkpoints", type=int, default=1000)
+    options.add_argument("--folder")
+    chosen = options.parse_args()
+    tool = os.path.abspath(chosen.tool)
+    for part in 2, 1:
+        for work, numbers in ((many_files, [chosen.files // part]), (many_tensors, [chosen.tensors, chosen.ranks // part]),
+                              (many_checkpoints, [chosen.checkpoints // part])):
+            with tempfile.TemporaryDirectory(dir=chosen.folder) as text:
+                folder = Path(text) / "source"
+                folder.mkdir()
+                if all(numbers):
+                    work(tool, folder, *numbers)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
