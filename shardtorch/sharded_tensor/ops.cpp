@@ -202,12 +202,14 @@ std::optional<c10::IValue> try_run(const Call& call, const std::vector<ShardedTe
 
 c10::IValue run(const Call& call, const std::vector<ShardedTensor>& tensors) {
   auto result = try_run(call, tensors);
-  if (result) return std::move(*result);
-  // A tensor without a group was created as the base class, which has no ops.
-  SHARD_CHECK(tensors.empty() || tensors.front().process_group() != nullptr,
-              "A ShardedTensorBase object is being used from c++ while calling ", call.op,
-              " but there is no custom __torch_dispatch__ implementation for it.");
-  SHARD_CHECK(false, str(call), " not supported for ShardedTensor!");
+  if (!result) {
+    // A tensor without a group was created as the base class, which has no ops.
+    SHARD_CHECK(tensors.empty() || tensors.front().process_group() != nullptr,
+                "A ShardedTensorBase object is being used from c++ while calling ", call.op,
+                " but there is no custom __torch_dispatch__ implementation for it.");
+    SHARD_CHECK(false, str(call), " not supported for ShardedTensor!");
+  }
+  return std::move(*result);
 }
 
 void push_results(const Call& call, c10::IValue result, torch::jit::Stack& stack) {
