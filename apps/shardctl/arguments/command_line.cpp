@@ -305,7 +305,7 @@ void check_stated_for_maps(const std::vector<std::string>& stated, const Request
 /// An empty word, as a shell makes of an unset variable, would be the same as no option.
 void refuse_empty_values(const CLI::App& app) {
   for (const CLI::Option* option : app.get_options()) {
-    if (!contains(option->results(), "")) continue;
+    if (!option->nonpositional() || !contains(option->results(), "")) continue;  // A tensor may have no name.
     throw usage(fmt::format("{} has an empty value", option->get_name()))
         .hint(fmt::format("give a value, or leave {} out", option->get_name()));
   }
