@@ -1,8 +1,7 @@
 """DTensor's full_tensor and redistribute, and ShardedTensor's reshard, beside Python's: dtensor.py DTENSOR_BENCH [MIB [RUNS [RANKS]]]
 
 Processes of both sides live at once and take turns; each pair of runs gives a ratio. Prints the medians, of the time
-and of the processor's time of all ranks, which other programs disturb less. `cmake --preset dev -DSHARD_TORCH_OPTIONS=`
-optimizes shardtorch, too.
+and of the processor's time of all ranks, which other programs disturb less.
 """
 import functools
 import statistics

@@ -7,7 +7,7 @@ Operations: save and load (checkpoint::save and load; dcp.save and dcp.load of S
 different sharding, gather of all tensors to rank 0, reshard from rows to columns. Both fsync their output, except
 in save_unsynced, which replaces it. A time is the slowest rank's, between barriers, without the start of processes
 and imports. A round is a job of each, of --runs runs; the ratio is that of medians over all runs, and the last
-column the largest ratio of a round's. `cmake --preset dev -DSHARD_TORCH_OPTIONS=` optimizes shardtorch, too.
+column the largest ratio of a round's.
 """
 import argparse
 import os
