@@ -10,6 +10,7 @@
 
 #include "libshard/core/error.h"
 #include "libshard/core/parallel.h"
+#include "libshard/io/forwarding_reader.h"
 #include "libshard/io/paths.h"
 
 namespace shard {
@@ -48,36 +49,18 @@ std::string_view suffix_of(std::string_view path) {
 }
 
 /// Reads through a file that others may read too.
-class SharedFile final : public RandomReader {
+class SharedFile final : public ForwardingReader {
  public:
-  explicit SharedFile(std::shared_ptr<const RandomReader> file) : file_(std::move(file)) { name_ = file_->name(); }
-  void read_at(std::int64_t offset_bytes, std::span<std::byte> out) const override {
-    file_->read_at(offset_bytes, out);
-  }
-  void read_many(std::span<const RangedRead> ranges) const override { file_->read_many(ranges); }
+  using ForwardingReader::ForwardingReader;
   std::span<const std::byte> in_memory(std::int64_t offset_bytes, std::size_t bytes) const override {
     return file_->in_memory(offset_bytes, bytes);
   }
-  std::unique_lock<std::mutex> turn() const override { return file_->turn(); }
-  std::int64_t held_bytes() const override { return file_->held_bytes(); }
-  std::int64_t size() const override { return file_->size(); }
-  FileIdentity identity() const override { return file_->identity(); }
-  std::int64_t modified_ns() const override { return file_->modified_ns(); }
-  std::int64_t allocated_bytes(std::int64_t offset_bytes, std::int64_t count) const override {
-    return file_->allocated_bytes(offset_bytes, count);
-  }
-  int requests_at_once() const override { return file_->requests_at_once(); }
-  int descriptor() const override { return file_->descriptor(); }
-
- private:
-  const std::shared_ptr<const RandomReader> file_;
 };
 
 /// A file whose first and last bytes are in memory from the start.
-class EndsInMemory final : public RandomReader {
+class EndsInMemory final : public ForwardingReader {
  public:
-  explicit EndsInMemory(std::unique_ptr<RandomReader> file) : file_(std::move(file)) {
-    name_ = file_->name();
+  explicit EndsInMemory(std::unique_ptr<RandomReader> file) : ForwardingReader(std::move(file)) {
     const std::int64_t bytes = file_->size();
     const bool is_whole = bytes <= kFrontBytes + kEndBytes;
     front_.resize(static_cast<std::size_t>(is_whole ? bytes : kFrontBytes));
@@ -94,14 +77,6 @@ class EndsInMemory final : public RandomReader {
     file_->read_many(others);
   }
   std::int64_t held_bytes() const override { return std::ssize(front_) + std::ssize(end_); }
-  std::int64_t size() const override { return file_->size(); }
-  FileIdentity identity() const override { return file_->identity(); }
-  std::int64_t modified_ns() const override { return file_->modified_ns(); }
-  std::int64_t allocated_bytes(std::int64_t offset_bytes, std::int64_t count) const override {
-    return file_->allocated_bytes(offset_bytes, count);
-  }
-  int requests_at_once() const override { return file_->requests_at_once(); }
-  int descriptor() const override { return file_->descriptor(); }
 
  private:
   /// \returns false if the bytes are not in memory.
@@ -116,7 +91,6 @@ class EndsInMemory final : public RandomReader {
     return take(front_, 0) || take(end_, size() - std::ssize(end_));
   }
 
-  const std::unique_ptr<RandomReader> file_;
   std::vector<std::byte> front_, end_;
 };
 
@@ -217,7 +191,7 @@ std::vector<std::string> WatchedStore::take_next(Question question, const std::s
   const auto [alike, is_new] = alike_.try_emplace(fmt::format("{}{}*{}", static_cast<char>(question), folder, suffix));
   if (is_new) alike.first = path;
   const std::vector<std::string>* const names = lists_.find(folder);
-  if (alike.first == path || names == nullptr) return {};  // One file is no pattern.
+  if (alike.first == path || names == nullptr) return {};  // A pattern needs two files.
   // Numbers without leading zeros are in order if shorter names come first.
   const auto is_before = [](const std::string& a, const std::string& b) {
     return a.size() != b.size() ? a.size() < b.size() : a < b;
