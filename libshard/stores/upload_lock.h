@@ -37,7 +37,7 @@ class UploadLock {
   void check_held();
   /// Stores that ignore conditions would replace silently. \throws Error kUnsupported
   void check_conditions() const;
-  void remove();   ///< The lock is no longer held.
+  void remove();   ///< Deletes the lock.
   void release();  ///< Leaves the object for a later run.
 
   /// The error if a different run holds the lock.

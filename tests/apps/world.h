@@ -67,7 +67,7 @@ inline std::string small_model(const std::string& data = "abABCDEFGH") {
                      data);
 }
 
-/// A command that fails: its exit code, and a part of what it prints about it.
+/// A command that fails, its exit code, and a part of its message.
 struct Refusal {
   std::vector<std::string> arguments;
   int code;

@@ -157,7 +157,7 @@ std::string computation_digest(const Session& session, const CopyRequest& reques
   return hasher.finish_hex();
 }
 
-/// DST's manifest if DST already is what the command would write; see shard::unchanged_output. Collective.
+/// DST's manifest if DST is up to date; see shard::unchanged_output. Collective.
 std::optional<Manifest> unchanged_output(const Session& session, const CopyRequest& request,
                                          const std::vector<std::string>& beside) {
   const CollectiveStepOptions step{.stop = session.stop, .traffic = session.peer_store};
