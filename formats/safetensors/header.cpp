@@ -327,7 +327,9 @@ HeaderText read_header_text(const RandomReader& file, const std::string& shown, 
 
 std::size_t max_entries(const HeaderText& header) {
   const std::string_view text(header.text.get(), static_cast<std::size_t>(header.bytes));
-  return std::min(text.size() / kLeastEntryBytes, static_cast<std::size_t>(std::ranges::count(text, '{')));
+  std::size_t objects = 0;
+  for (std::size_t at = 0; (at = text.find('{', at)) != std::string_view::npos; ++at) ++objects;
+  return std::min(text.size() / kLeastEntryBytes, objects);
 }
 
 void parse_header(const HeaderText& header, const std::string& file, std::int64_t file_bytes,

@@ -7,6 +7,7 @@
 #include "libshard/catalog/bounds.h"
 #include "libshard/catalog/catalog.h"
 #include "libshard/catalog/coverage.h"
+#include "libshard/catalog/name_order.h"
 #include "libshard/core/box.h"
 #include "libshard/core/budget.h"
 #include "libshard/core/checked.h"
@@ -20,40 +21,6 @@ namespace {
 
 // --- Sorting.
 
-/// The sort key of a tensor, in compact form: sorting whole entries, or indices into them, causes cache misses. `head`
-/// consists of the first bytes after the prefix that all names share, as a number that compares like them. It usually
-/// decides.
-struct SortKey {
-  std::uint64_t head;
-  std::string_view name;
-  std::int32_t rank;
-  std::uint32_t index;
-};
-
-bool operator<(const SortKey& a, const SortKey& b) {
-  if (a.head != b.head) return a.head < b.head;
-  if (const int order = a.name.compare(b.name)) return order < 0;
-  return a.rank < b.rank;
-}
-
-std::uint64_t head_of(std::string_view name) {
-  std::uint64_t head = 0;
-  for (std::size_t i = 0; i < sizeof(head); ++i) {
-    head = head << 8 | (i < name.size() ? static_cast<unsigned char>(name[i]) : 0U);
-  }
-  return head;
-}
-
-template <class Entry>
-std::size_t common_prefix(const std::vector<Entry>& entries) {
-  std::string_view common = entries.front().name;
-  for (const Entry& entry : entries) {
-    const auto differ = std::ranges::mismatch(common, entry.name).in1;
-    common = common.substr(0, static_cast<std::size_t>(differ - common.begin()));
-  }
-  return common.size();
-}
-
 /// Compares two paths with one name. "a.b" as one key precedes "a" and "b".
 bool path_less(const Path& a, const Path& b) {
   return std::ranges::lexicographical_compare(a, b, [](const PathPart& x, const PathPart& y) {
@@ -62,31 +29,24 @@ bool path_less(const Path& a, const Path& b) {
   });
 }
 
+/// The order of entries with one name.
+template <class Entry>
+bool tie_less(const Entry& a, const Entry& b) {
+  return a.rank != b.rank ? a.rank < b.rank : path_less(a.path, b.path);
+}
+
 /// The positions of `entries` in order of name, rank and path. Nothing if they are in that order already.
 template <class Entry>
 std::vector<std::uint32_t> sorted_order(const std::vector<Entry>& entries) {
-  const auto key_less = [](const Entry& a, const Entry& b) {
-    if (const int order = a.name.compare(b.name)) return order < 0;
-    return a.rank != b.rank ? a.rank < b.rank : path_less(a.path, b.path);
+  const auto less = [](const Entry& a, const Entry& b) {
+    const int order = a.name.compare(b.name);
+    return order != 0 ? order < 0 : tie_less(a, b);
   };
-  if (std::ranges::is_sorted(entries, key_less)) return {};
-  std::vector<SortKey> keys;
-  const std::size_t common = common_prefix(entries);
-  keys.reserve(entries.size());
-  for (const Entry& entry : entries) {
-    const std::string_view rest = entry.name.substr(common);
-    keys.push_back({head_of(rest), rest, entry.rank, static_cast<std::uint32_t>(keys.size())});
-  }
-  std::ranges::sort(keys, [&](const SortKey& a, const SortKey& b) {
-    if (a < b) return true;
-    if (b < a) return false;
-    const Path &path_a = entries[a.index].path, &path_b = entries[b.index].path;
-    return path_less(path_a, path_b) || (!path_less(path_b, path_a) && a.index < b.index);
-  });
-  std::vector<std::uint32_t> order;
-  order.reserve(keys.size());
-  for (const SortKey& key : keys) order.push_back(key.index);
-  return order;  // The keys are freed here, before the entries are moved.
+  if (std::ranges::is_sorted(entries, less)) return {};
+  std::vector<std::string_view> names;
+  names.reserve(entries.size());
+  for (const Entry& entry : entries) names.push_back(entry.name);
+  return order_of_names(names, [&](std::uint32_t a, std::uint32_t b) { return tie_less(entries[a], entries[b]); });
 }
 
 /// Moves entry order[i] to position i, in place. Follows each cycle of the permutation once, and marks finished

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "libshard/catalog/catalog_builder.h"
+#include "libshard/compute/rounded_rows.h"
 #include "libshard/compute/unpack.h"
 #include "libshard/compute/values.h"
 #include "libshard/core/checked.h"
@@ -65,20 +66,19 @@ class ComputedBytes final : public RandomReader {
 
   void read_elements(std::int64_t begin, std::int64_t end, std::span<std::byte> out) const {
     if (formula_.packed_bits > 0) return read_words(begin, end, out);
-    std::array<float, Values::kBlock> block;
+    const auto bytes_of = [this](std::int64_t elements) {
+      return static_cast<std::size_t>(elements * element_bytes(dtype_));
+    };
     while (begin < end) {
       const std::int64_t taken = values_->take(begin, end);
-      while (begin < taken) {
-        const std::int64_t count = std::min(Values::kBlock, taken - begin);
-        const auto bytes = static_cast<std::size_t>(count * element_bytes(dtype_));
-        if (!round_directly(begin, out.first(bytes))) {
-          const std::span<float> values = std::span(block).first(static_cast<std::size_t>(count));
-          values_->compute(begin, values);
-          round(values, out.first(bytes));
-        }
-        out = out.subspan(bytes);
-        begin += count;
+      const std::span<std::byte> part = out.first(bytes_of(taken - begin));
+      if (!round_directly(begin, part)) {
+        values_->compute_range(begin, taken, [&](std::int64_t at, std::span<float> values) {
+          round(values, part.subspan(bytes_of(at - begin), bytes_of(std::ssize(values))));
+        });
       }
+      out = out.subspan(part.size());
+      begin = taken;
     }
   }
 
@@ -122,6 +122,7 @@ class ComputedBytes final : public RandomReader {
 
   void round(std::span<float> values, std::span<std::byte> out) const {
     if (formula_.through_float16) round_to_float16(values);
+    if (dtype_ == DType::kBfloat16) return round_to_bfloat16(values, out);
     cast(DType::kFloat32, std::as_bytes(values), dtype_, out);
   }
 

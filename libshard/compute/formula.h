@@ -5,8 +5,8 @@
 /// reading a range of the result reads a range of each operand. `Formula::strides` maps the tensor's indices onto these
 /// numbers. A transposed form therefore costs a stride and no copy.
 ///
-/// Arithmetic is in float32, each operation rounded once, in the order that the fields' comments state. The result is
-/// rounded once to the tensor's dtype.
+/// Arithmetic is in float32, each operation rounded once, in the order that the fields' comments state; the sums of a
+/// LowRankProduct consist of fused multiply-adds. The result is rounded once to the tensor's dtype.
 #pragma once
 
 #include <array>

@@ -6,108 +6,14 @@
 #include <vector>
 
 #include "libshard/compute/operand.h"
+#include "libshard/compute/products.h"
 #include "libshard/compute/unpack.h"
 #include "libshard/compute/values.h"
 #include "libshard/core/checked.h"
-#include "libshard/core/processor.h"
 
 namespace shard {
 
 namespace {
-
-using Eight [[gnu::vector_size(32)]] = float;
-constexpr std::size_t kVectors = 3, kMostRows = 4;  ///< Vectors of columns, and rows, that are computed together.
-constexpr std::int64_t kLanes = 8, kStrip = kLanes * static_cast<std::int64_t>(kVectors);
-
-/// A part of a product. The right factor is packed: strips of kStrip columns follow one another, each row by row, so
-/// that it is read in the order in which it is stored.
-struct ProductPart {
-  const float* left;
-  std::int64_t rows, rank;
-  const float* right;
-  std::int64_t from, columns;  ///< The columns of the part.
-};
-
-/// out[r][j] = sum of left[r][k] * strip[k][j] over k, in order; or with a weight, out[r][j] += *weight * sum. The sums
-/// stay in registers, and there are enough of them that additions need not wait for each other. Vectors are copied one
-/// by one, because the compiler would keep a whole array in memory.
-template <std::size_t kRows>
-[[gnu::always_inline]] inline void strip_products(const float* left, std::int64_t rank, const float* strip,
-                                                  const float* weight, float* out, std::int64_t stride) {
-  std::array<std::array<Eight, kVectors>, kRows> sums{};
-  for (std::int64_t k = 0; k < rank; ++k) {
-    std::array<Eight, kVectors> from;
-    for (std::size_t v = 0; v < kVectors; ++v) {
-      Eight one;
-      std::memcpy(&one, strip + k * kStrip + kLanes * static_cast<std::int64_t>(v), sizeof one);
-      from[v] = one;
-    }
-    for (std::size_t r = 0; r < kRows; ++r) {
-      const float factor = left[static_cast<std::int64_t>(r) * rank + k];
-      for (std::size_t v = 0; v < kVectors; ++v) sums[r][v] += factor * from[v];
-    }
-  }
-  for (std::size_t r = 0; r < kRows; ++r) {
-    for (std::size_t v = 0; v < kVectors; ++v) {
-      float* const to = out + static_cast<std::int64_t>(r) * stride + kLanes * static_cast<std::int64_t>(v);
-      Eight one = sums[r][v];
-      if (weight != nullptr) {
-        Eight before;
-        std::memcpy(&before, to, sizeof before);
-        one = before + *weight * one;
-      }
-      std::memcpy(to, &one, sizeof one);
-    }
-  }
-}
-
-/// The part for kRows rows, strip by strip. A strip that the part does not contain completely is computed beside `out`.
-template <std::size_t kRows>
-[[gnu::always_inline]] inline void row_products(const ProductPart& part, std::int64_t row, const float* weight,
-                                                float* out, std::int64_t stride) {
-  const float* const left = part.left + row * part.rank;
-  const std::int64_t end = part.from + part.columns;
-  for (std::int64_t at = part.from; at < end;) {
-    const std::int64_t skipped = at % kStrip, count = std::min(kStrip - skipped, end - at);
-    const float* const strip = part.right + (at - skipped) * part.rank;
-    float* const to = out + row * stride + at - part.from;
-    if (count == kStrip) {
-      strip_products<kRows>(left, part.rank, strip, weight, to, stride);
-    } else {
-      std::array<float, kRows* static_cast<std::size_t>(kStrip)> whole;
-      strip_products<kRows>(left, part.rank, strip, nullptr, whole.data(), kStrip);
-      for (std::int64_t r = 0; r < static_cast<std::int64_t>(kRows); ++r) {
-        for (std::int64_t j = 0; j < count; ++j) {
-          const float sum = whole[static_cast<std::size_t>(r * kStrip + skipped + j)];
-          float& number = to[r * stride + j];
-          number = weight == nullptr ? sum : number + *weight * sum;
-        }
-      }
-    }
-    at += count;
-  }
-}
-
-[[gnu::always_inline]] inline void product_loop(const ProductPart& part, const float* weight, float* out,
-                                                std::int64_t stride) {
-  constexpr auto kTogether = static_cast<std::int64_t>(kMostRows);
-  std::int64_t row = 0;
-  for (; row + kTogether <= part.rows; row += kTogether) row_products<kMostRows>(part, row, weight, out, stride);
-  for (; row < part.rows; ++row) row_products<1>(part, row, weight, out, stride);
-}
-
-void products_any(const ProductPart& part, const float* weight, float* out, std::int64_t stride) {
-  product_loop(part, weight, out, stride);
-}
-#if defined(__x86_64__)
-[[gnu::target("avx2")]] void products_avx2(const ProductPart& part, const float* weight, float* out,
-                                           std::int64_t stride) {
-  product_loop(part, weight, out, stride);
-}
-const auto kProducts = has_avx2() ? products_avx2 : products_any;
-#else
-constexpr auto kProducts = products_any;
-#endif
 
 /// Rows of a factor in float32. Factors whose rows follow one another are read by rows, all others are kept whole.
 class FactorRows {
@@ -173,7 +79,7 @@ class ProductValues final : public Values {
   void compute(std::int64_t begin, std::span<float> out) override {
     while (!out.empty()) {
       const auto count = std::min(std::ssize(out), product_.columns - begin % product_.columns);
-      kProducts(part_of(begin, 1, count), nullptr, out.data(), 0);
+      compute_products(part_of(begin, 1, count), out.first(static_cast<std::size_t>(count)));
       out = out.subspan(static_cast<std::size_t>(count));
       begin += count;
     }
@@ -181,8 +87,8 @@ class ProductValues final : public Values {
 
   void add_to(const RowRange& range, float weight, std::span<float> sums) override {
     const bool is_row = range.begin % product_.columns + range.columns <= product_.columns;
-    if (!is_row || range.stride != product_.columns) return Values::add_to(range, weight, sums);
-    kProducts(part_of(range.begin, range.rows, range.columns), &weight, sums.data(), range.stride);
+    if (!is_row || (range.rows > 1 && range.stride != product_.columns)) return Values::add_to(range, weight, sums);
+    add_products(part_of(range.begin, range.rows, range.columns), weight, sums);
   }
 
  private:
@@ -195,11 +101,12 @@ class ProductValues final : public Values {
   void pack(std::int64_t slice) {
     packed_slice_ = -1;  // Nothing is kept if a read fails.
     const std::int64_t columns = product_.columns, rank = product_.rank;
-    packed_.resize(static_cast<std::size_t>(ceil_div(columns, kStrip) * kStrip * rank));
+    packed_.resize(static_cast<std::size_t>(ceil_div(columns, kProductStrip) * kProductStrip * rank));
     for (std::int64_t k = 0; k < rank; ++k) {
       const std::span<const float> row = right_.load(slice, k, k + 1);
-      for (std::int64_t at = 0; at < columns; at += kStrip) {
-        std::copy_n(row.data() + at, std::min(kStrip, columns - at), packed_.data() + at * rank + k * kStrip);
+      for (std::int64_t at = 0; at < columns; at += kProductStrip) {
+        std::copy_n(row.data() + at, std::min(kProductStrip, columns - at),
+                    packed_.data() + at * rank + k * kProductStrip);
       }
     }
     packed_slice_ = slice;
@@ -227,34 +134,49 @@ class NormalizedValues final : public Values {
 
   void compute(std::int64_t begin, std::span<float> out) override {
     value_->compute(begin, out);
-    while (!out.empty()) {
-      const std::int64_t row = begin / columns_;
-      const std::int64_t count = std::min(std::ssize(out), (row + 1) * columns_ - begin);
-      multiply(out.first(static_cast<std::size_t>(count)), factors_[static_cast<std::size_t>(row - first_)]);
-      out = out.subspan(static_cast<std::size_t>(count));
+    scale(begin, out);
+  }
+
+  void compute_range(std::int64_t begin, std::int64_t end, const TakeElements& each) override {
+    value_->compute_range(begin, end, [&](std::int64_t at, std::span<float> values) {
+      scale(at, values);
+      each(at, values);
+    });
+  }
+
+ private:
+  /// Calls `each` with each row of which `values` contains elements, and with those.
+  template <class Each>
+  void for_each_row(std::int64_t begin, std::span<float> values, const Each& each) const {
+    while (!values.empty()) {
+      const std::int64_t row = begin / columns_, count = std::min(std::ssize(values), (row + 1) * columns_ - begin);
+      each(row, values.first(static_cast<std::size_t>(count)));
+      values = values.subspan(static_cast<std::size_t>(count));
       begin += count;
     }
   }
 
- private:
+  void scale(std::int64_t begin, std::span<float> values) const {
+    for_each_row(begin, values, [this](std::int64_t row, std::span<float> in_row) {
+      multiply(in_row, factors_[static_cast<std::size_t>(row - first_)]);
+    });
+  }
+
   /// Reads these rows whole.
   void load_factors(std::int64_t first, std::int64_t last) {
     factors_.clear();  // Nothing is kept if a read fails.
     std::vector<float> magnitudes(static_cast<std::size_t>(last - first));
     magnitude_.read_floats(first, magnitudes);
     std::vector<double> squares(magnitudes.size());
-    std::array<float, kBlock> block;
+    const auto add_squares = [&](std::int64_t row, std::span<const float> values) {
+      double& sum = squares[static_cast<std::size_t>(row - first)];
+      for (const float each : values) sum += static_cast<double>(each) * static_cast<double>(each);
+    };
     for (std::int64_t at = first * columns_; at < last * columns_;) {
       const std::int64_t taken = value_->take(at, last * columns_);
-      while (at < taken) {
-        const std::int64_t row = at / columns_;
-        const std::int64_t count = std::min({kBlock, taken - at, (row + 1) * columns_ - at});
-        const std::span<float> values = std::span(block).first(static_cast<std::size_t>(count));
-        value_->compute(at, values);
-        double& sum = squares[static_cast<std::size_t>(row - first)];
-        for (const float each : values) sum += static_cast<double>(each) * static_cast<double>(each);
-        at += count;
-      }
+      value_->compute_range(
+          at, taken, [&](std::int64_t begin, std::span<float> values) { for_each_row(begin, values, add_squares); });
+      at = taken;
     }
     for (std::size_t i = 0; i < magnitudes.size(); ++i) {
       factors_.push_back(static_cast<float>(static_cast<double>(magnitudes[i]) / std::sqrt(squares[i])));

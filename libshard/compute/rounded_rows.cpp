@@ -244,6 +244,14 @@ constexpr bool kHasShortBlocks = false;
                       : rounded_halves_loop<false>(codes, first, numbers, scales, out, count);
 }
 
+[[gnu::always_inline]] inline void bfloat16_loop(const float* values, std::byte* out, std::size_t n) {
+  for (std::size_t i = 0; i < n; ++i) {
+    const std::uint16_t code = Bfloat16::encode(values[i]);
+    std::memcpy(out + i * sizeof code, &code, sizeof code);
+  }
+}
+
+void bfloat16_any(const float* values, std::byte* out, std::size_t n) { bfloat16_loop(values, out, n); }
 void rounded_halves_any(const std::byte* codes, std::int64_t first, const CodeTable& table, const RowScales& scales,
                         std::byte* out, std::int64_t count) {
   rounded_halves_in_order(codes, first, table, scales, out, count);
@@ -253,6 +261,9 @@ void rounded_e4m3_any(const std::byte* codes, float scale, std::byte* out, std::
 }
 
 #if defined(__x86_64__)
+[[gnu::target("avx2")]] void bfloat16_avx2(const float* values, std::byte* out, std::size_t n) {
+  bfloat16_loop(values, out, n);
+}
 [[gnu::target("avx2")]] void rounded_halves_avx2(const std::byte* codes, std::int64_t first, const CodeTable& table,
                                                  const RowScales& scales, std::byte* out, std::int64_t count) {
   rounded_halves_in_order(codes, first, table, scales, out, count);
@@ -260,14 +271,20 @@ void rounded_e4m3_any(const std::byte* codes, float scale, std::byte* out, std::
 [[gnu::target("avx2")]] void rounded_e4m3_avx2(const std::byte* codes, float scale, std::byte* out, std::size_t n) {
   rounded_e4m3_loop(codes, scale, out, n);
 }
+const auto kToBfloat16 = has_avx2() ? bfloat16_avx2 : bfloat16_any;
 const auto kRoundHalves = has_avx2() ? rounded_halves_avx2 : rounded_halves_any;
 const auto kRoundE4m3 = has_avx2() ? rounded_e4m3_avx2 : rounded_e4m3_any;
 #else
+constexpr auto kToBfloat16 = bfloat16_any;
 constexpr auto kRoundHalves = rounded_halves_any;
 constexpr auto kRoundE4m3 = rounded_e4m3_any;
 #endif
 
 }  // namespace
+
+void round_to_bfloat16(std::span<const float> values, std::span<std::byte> out) {
+  kToBfloat16(values.data(), out.data(), values.size());
+}
 
 std::int64_t least_direct_block(bool through_float16) {
   constexpr std::int64_t kLeastProducts = 64;  // In shorter blocks, rounding all products takes longer than it saves.

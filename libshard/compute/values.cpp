@@ -7,14 +7,13 @@
 
 #include "libshard/compute/operand.h"
 #include "libshard/compute/unpack.h"
-#include "libshard/exec/cast.h"
 
 namespace shard {
 
 namespace {
 
 std::span<float> row_of(const RowRange& range, std::int64_t row, std::span<float> numbers) {
-  return numbers.subspan(static_cast<std::size_t>(row * range.stride), static_cast<std::size_t>(range.columns));
+  return numbers.subspan(static_cast<std::size_t>(row * range.columns), static_cast<std::size_t>(range.columns));
 }
 
 class LeafValues final : public Values {
@@ -39,7 +38,6 @@ class SumValues final : public Values {
       terms_.push_back({term.weight, open_values(*term.value, readers)});
       if (const auto* const product = std::get_if<LowRankProduct>(&term.value->node)) columns_ = product->columns;
     }
-    if (columns_ > 0) most_rows_ = std::max(kPanelRows, kBlock / columns_);
     const auto terms = std::max<std::int64_t>(1, std::ssize(terms_));
     most_taken_ = std::max(kBlock, std::min(kMostTaken, kMostOfAll / terms));
   }
@@ -48,29 +46,25 @@ class SumValues final : public Values {
     end = std::min(end, begin + most_taken_);
     for (const Term& term : terms_) end = term.values->take(begin, end);
     for (const Term& term : terms_) term.values->take(begin, end);  // An earlier term may have taken more.
-    taken_end_ = end;
     return end;
   }
 
   void compute(std::int64_t begin, std::span<float> out) override {
-    if (columns_ == 0) return sum_rows({.begin = begin, .columns = std::ssize(out)}, out);
-    while (!out.empty()) {
-      const std::span<const float> ready = in_panel(begin, out.size());
-      std::ranges::copy(ready, out.begin());
-      out = out.subspan(ready.size());
-      begin += std::ssize(ready);
-    }
+    sum_rows({.begin = begin, .columns = std::ssize(out)}, out);
   }
 
-  bool compute_bfloat16(std::int64_t begin, bool through_float16, std::span<std::byte> out) override {
-    if (columns_ == 0 || through_float16) return false;
-    while (!out.empty()) {
-      const std::span<const float> ready = in_panel(begin, out.size() / 2);
-      cast(DType::kFloat32, std::as_bytes(ready), DType::kBfloat16, out.first(2 * ready.size()));
-      out = out.subspan(2 * ready.size());
-      begin += std::ssize(ready);
+  /// Computes whole rows together if there is a product, strip by strip.
+  void compute_range(std::int64_t begin, std::int64_t end, const TakeElements& each) override {
+    if (columns_ == 0) return Values::compute_range(begin, end, each);
+    while (begin < end) {
+      const std::int64_t left = end - begin, in_row = begin % columns_;
+      const std::int64_t columns = std::min(columns_ - in_row, left);
+      const std::int64_t rows = in_row == 0 ? std::clamp<std::int64_t>(left / columns_, 1, kPanelRows) : 1;
+      for (std::int64_t from = 0; from < columns; from += kPanelStrip) {
+        sum_strip({begin + from, rows, std::min(kPanelStrip, columns - from), columns_}, each);
+      }
+      begin += (rows - 1) * columns_ + columns;
     }
-    return true;
   }
 
  private:
@@ -80,33 +74,16 @@ class SumValues final : public Values {
   };
 
   static constexpr std::int64_t kMostOfAll = 1 << 20;  ///< Elements of all terms that are in memory.
-  static constexpr std::int64_t kPanelRows = 4;        ///< More of them if they are short.
-  static constexpr std::int64_t kPanelStrip = 480;  ///< Columns that are computed together, so that they stay in cache.
+  static constexpr std::int64_t kPanelRows = 16;
+  static constexpr std::int64_t kPanelStrip = 120;  ///< Columns that are computed together, so that they stay in cache.
 
-  /// Sums from `begin` on, at most `most`.
-  std::span<const float> in_panel(std::int64_t begin, std::size_t most) {
-    if (begin < panel_begin_ || begin >= panel_end_) fill_panel(begin);
-    return std::span(panel_).subspan(static_cast<std::size_t>(begin - panel_begin_),
-                                     std::min(most, static_cast<std::size_t>(panel_end_ - begin)));
+  void sum_strip(const RowRange& range, const TakeElements& each) {
+    std::array<float, kPanelRows * kPanelStrip> strip;
+    sum_rows(range, strip);
+    for (std::int64_t r = 0; r < range.rows; ++r) each(range.begin + r * range.stride, row_of(range, r, strip));
   }
 
-  /// Computes whole rows from `begin` on, or a part of one.
-  void fill_panel(std::int64_t begin) {
-    const std::int64_t taken = taken_end_ - begin, in_row = begin % columns_;
-    RowRange range{.begin = begin, .columns = std::min(columns_ - in_row, taken), .stride = columns_};
-    if (in_row == 0) range.rows = std::clamp<std::int64_t>(taken / columns_, 1, most_rows_);
-    const std::int64_t count = (range.rows - 1) * columns_ + range.columns;
-    panel_.resize(static_cast<std::size_t>(count));
-    panel_begin_ = panel_end_ = begin;  // Nothing is kept if the computation fails.
-    for (std::int64_t from = 0; from < range.columns; from += kPanelStrip) {
-      const std::int64_t columns = std::min(kPanelStrip, range.columns - from);
-      sum_rows({.begin = begin + from, .rows = range.rows, .columns = columns, .stride = columns_},
-               std::span(panel_).subspan(static_cast<std::size_t>(from)));
-    }
-    panel_end_ = begin + count;
-  }
-
-  /// Fills the rows of `out` with the sums of a range, as Values::add_to places them.
+  /// Fills the rows of `out` with the sums of a range.
   void sum_rows(const RowRange& range, std::span<float> out) {
     const bool has_first = constant_ == 0 && !terms_.empty();
     for (std::int64_t r = 0; r < range.rows; ++r) {
@@ -128,13 +105,19 @@ class SumValues final : public Values {
   std::vector<Term> terms_;
   float constant_, divisor_;
   std::int64_t columns_ = 0;  ///< The columns of the products; 0: there are none.
-  std::int64_t most_rows_ = 1;
-  std::int64_t most_taken_, taken_end_ = 0;
-  std::int64_t panel_begin_ = 0, panel_end_ = 0;
-  std::vector<float> panel_;  ///< The sums in this range.
+  std::int64_t most_taken_;
 };
 
 }  // namespace
+
+void Values::compute_range(std::int64_t begin, std::int64_t end, const TakeElements& each) {
+  std::array<float, kBlock> block;
+  for (; begin < end; begin += kBlock) {
+    const std::span<float> values = std::span(block).first(static_cast<std::size_t>(std::min(kBlock, end - begin)));
+    compute(begin, values);
+    each(begin, values);
+  }
+}
 
 void Values::add_to(const RowRange& range, float weight, std::span<float> sums) {
   std::array<float, kBlock> block;

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 
@@ -15,17 +16,20 @@ namespace shard {
 /// The readers of a ComputedReader, by Leaf::reader. Ownership: a view.
 using Readers = std::span<const std::unique_ptr<Reader>>;
 
-/// Elements of consecutive rows of a matrix: row r has those from begin + r * stride on.
+/// Elements of consecutive rows of a matrix: row r has those from begin + r * stride on. In memory, they are dense.
 struct RowRange {
   std::int64_t begin = 0, rows = 1, columns = 0, stride = 0;
 };
+
+/// Receives consecutive elements, from number `begin` on. It may change them.
+using TakeElements = std::function<void(std::int64_t begin, std::span<float> elements)>;
 
 /// Computes elements range by range. `take(begin, end)` reads the operands of a range and returns its end; `compute`
 /// then fills parts of it, in any order. Consecutive ranges read each stored byte once. Threads: one per object.
 class Values {
  public:
   /// The largest numbers of elements in a range, and in one call of `compute`.
-  static constexpr std::int64_t kMostTaken = 128 << 10, kBlock = 2048;
+  static constexpr std::int64_t kMostTaken = 128 << 10, kBlock = 512;
 
   virtual ~Values() = default;
   /// Reads the operands of elements [begin, n), begin < n <= end. \returns n
@@ -33,10 +37,14 @@ class Values {
   virtual std::int64_t take(std::int64_t begin, std::int64_t end) = 0;
   /// Fills `out` with elements from `begin` on. \pre they are within the range that was taken last; at most kBlock
   virtual void compute(std::int64_t begin, std::span<float> out) = 0;
-  /// Adds weight * element to the numbers in `sums`, with two roundings. Row r of the range belongs to the numbers from
-  /// r * stride on. \pre as compute; a row has at most kBlock elements
+  /// Passes elements [begin, end) to `each`, a few at a time, row by row or a few rows together. The elements of a row
+  /// come in order. \pre they are within the range that was taken last
+  virtual void compute_range(std::int64_t begin, std::int64_t end, const TakeElements& each);
+  /// Adds weight * element to the numbers in `sums`. \pre as compute; a row has at most kBlock
+  /// elements
   virtual void add_to(const RowRange& range, float weight, std::span<float> sums);
   /// Fills `out` with elements in bfloat16, if this is faster than `compute` and a conversion. Results are the same.
+  /// \pre as compute_range
   /// \param through_float16  see Formula  \returns false if no faster way exists; `out` is then unchanged
   virtual bool compute_bfloat16(std::int64_t /*begin*/, bool /*through_float16*/, std::span<std::byte> /*out*/) {
     return false;

@@ -1,9 +1,9 @@
 #include "libshard/core/arena.h"
 
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <new>
+
+#include "libshard/core/huge_pages.h"
 
 namespace shard {
 
@@ -16,16 +16,13 @@ std::size_t slot_of(std::span<const std::int64_t> values, std::size_t slots) {
   return static_cast<std::size_t>(hash >> 32) % slots;
 }
 
-constexpr std::size_t kHugePage = std::size_t{2} << 20;
-
 }  // namespace
 
 void* Arena::Blocks::do_allocate(std::size_t bytes, std::size_t align) {
   if (budget != nullptr) budget->charge(Charge::kArena, static_cast<std::int64_t>(bytes));
   if (bytes < 2 * kHugePage) return ::operator new(bytes, std::align_val_t(align));
   void* block = ::operator new(bytes, std::align_val_t(kHugePage));
-  ::madvise(block, bytes / kHugePage * kHugePage, MADV_HUGEPAGE);  // This is only advice: without it, everything works,
-                                                                   // but slower.
+  prefer_huge_pages(block, bytes);
   return block;
 }
 

@@ -30,6 +30,12 @@ bool find_avx2() {
   return find_avx() && __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (b & kAvx2) != 0;
 }
 
+bool find_fma() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  constexpr unsigned kFma = 1U << 12;
+  return find_avx2() && __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & kFma) != 0;
+}
+
 }  // namespace
 
 bool has_avx() {
@@ -41,9 +47,15 @@ bool has_avx2() {
   static const bool found = find_avx2();
   return found;
 }
+
+bool has_fma() {
+  static const bool found = find_fma();
+  return found;
+}
 #else
 bool has_avx() { return false; }
 bool has_avx2() { return false; }
+bool has_fma() { return false; }
 #endif
 
 }  // namespace shard

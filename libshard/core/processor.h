@@ -5,5 +5,6 @@ namespace shard {
 
 bool has_avx();   ///< False on architectures other than x86-64.
 bool has_avx2();  ///< False on architectures other than x86-64.
+bool has_fma();   ///< AVX2 and fused multiply-adds. False on architectures other than x86-64.
 
 }  // namespace shard

@@ -1,8 +1,8 @@
 #include "libshard/exec/buffer_pool.h"
 
-#include <sys/mman.h>
-
 #include <new>
+
+#include "libshard/core/huge_pages.h"
 
 namespace shard {
 
@@ -11,15 +11,13 @@ namespace {
 /// Large buffers use huge pages. Elements that are put in order are written to thousands of rows in turn, and with
 /// small pages each of those rows would be on a separate page.
 std::byte* allocate(std::int64_t bytes) {
-  constexpr std::size_t kHugePage = 2 << 20, kLine = 64;
+  constexpr std::size_t kLine = 64;
   const auto wanted = static_cast<std::size_t>(bytes);
   const std::size_t alignment = wanted < 2 * kHugePage ? kLine : kHugePage;
   const std::size_t whole = wanted / alignment * alignment;
   void* const data = std::aligned_alloc(alignment, whole == wanted ? wanted : whole + alignment);
   if (data == nullptr) throw std::bad_alloc();
-  if (alignment == kHugePage)
-    ::madvise(data, whole, MADV_HUGEPAGE);  // This is only advice: without it, everything
-                                            // works, but slower.
+  prefer_huge_pages(data, whole);
   return static_cast<std::byte*>(data);
 }
 

@@ -1,8 +1,9 @@
 """Time and memory of checkpoints of many files, many tensors per rank, and many checkpoints in a run's folder.
 
-  many_files.py SHARDCTL [--files N] [--tensors N] [--ranks N] [--checkpoints N] [--folder DIR]
+  many_files.py SHARDCTL [--files N] [--tensors N] [--ranks N] [--to FORMAT...] [--checkpoints N] [--folder DIR]
 
-Each is also measured with half the number, so a cost that is squared shows as a factor of 4.
+Each is also measured with half the number, so a cost that is squared shows as a factor of 4. Each file of
+torch-ranks describes the pieces of all ranks, so its bytes, and the time, are squared by the format.
 """
 import argparse
 import json
@@ -30,7 +31,8 @@ def measure(what: str, tool: str, *line: object) -> None:
     said = process.stderr.read()
     _, status, usage = os.wait4(process.pid, 0)
     code = os.waitstatus_to_exitcode(status)
-    print(f"| {what} | {line[0]} | {time.monotonic() - begin:.2f} s | {usage.ru_maxrss / 1024:.0f} MiB |"
+    processor = usage.ru_utime + usage.ru_stime
+    print(f"| {what} | {line[0]} | {time.monotonic() - begin:.2f} s | {processor:.2f} s | {usage.ru_maxrss / 1024:.0f} MiB |"
           + (f" exit {code}: {said.strip().splitlines()[0] if said.strip() else ''}" if code else ""), flush=True)
 
 
@@ -52,10 +54,10 @@ def many_files(tool: str, folder: Path, count: int) -> None:
     measure(what + " without an index", tool, "inspect", folder)
 
 
-def many_tensors(tool: str, folder: Path, tensors: int, ranks: int) -> None:
+def many_tensors(tool: str, folder: Path, tensors: int, ranks: int, formats: list[str]) -> None:
     model = folder / "model.safetensors"
     write(model, [f"layers.{i}.weight" for i in range(tensors)], [ranks])
-    for to in "dcp", "torch-ranks":
+    for to in formats:
         what = f"{tensors:,} tensors in each of {ranks} files, {to}"
         measure(what, tool, "split", model, "-o", folder / to, "--to", to, "--ranks", ranks, "--no-fsync", "-q")
         measure(what, tool, "inspect", folder / to)
@@ -82,12 +84,14 @@ def main() -> int:
     options.add_argument("--files", type=int, default=100_000)
     options.add_argument("--tensors", type=int, default=20_000)
     options.add_argument("--ranks", type=int, default=64)
+    options.add_argument("--to", nargs="+", default=["dcp", "torch-ranks"])
     options.add_argument("--checkpoints", type=int, default=1000)
     options.add_argument("--folder")
     chosen = options.parse_args()
     tool = os.path.abspath(chosen.tool)
+    print("| checkpoint | verb | time | processor | memory |\n|---|---|--:|--:|--:|")
     for part in 2, 1:
-        for work, numbers in ((many_files, [chosen.files // part]), (many_tensors, [chosen.tensors, chosen.ranks // part]),
+        for work, numbers in ((many_files, [chosen.files // part]), (many_tensors, [chosen.tensors, chosen.ranks // part, chosen.to]),
                               (many_checkpoints, [chosen.checkpoints // part])):
             with tempfile.TemporaryDirectory(dir=chosen.folder) as text:
                 folder = Path(text) / "source"

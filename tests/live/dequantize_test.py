@@ -409,8 +409,8 @@ class Dequantize(unittest.TestCase):
                   folder / "adapter_model.safetensors")
         (folder / "adapter_config.json").write_text(json.dumps({"peft_type": "LORA", "r": 4, "lora_alpha": 8}))
         product = torch.zeros(rows, columns)
-        for k in range(4):  # The order in which shardctl adds.
-            product = product + b[:, k, None] * a[k]
+        for k in range(4):  # The order in which shardctl adds. Doubles make each step a fused multiply-add.
+            product = (product.double() + b[:, k, None].double() * a[k].double()).float()
         return product * 2
 
     def check_packed_again(self, kind: str, scheme, weight: torch.Tensor, scale: torch.Tensor, half: float) -> None:

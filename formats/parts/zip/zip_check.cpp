@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <vector>
 
 #include "formats/parts/zip/bytes.h"
@@ -16,22 +17,26 @@ constexpr std::uint16_t kPadding = 0x4246;  // The id "FB" of torch's padding fi
 constexpr std::byte kFill{'Z'};
 constexpr std::uint32_t kTorchZip64Versions = 0x002D031E;  // The versions "made by" and "needed", as miniz writes them.
 
-/// Reads a little more than requested, because small records are close together. Threads: one.
+/// Reads a little more than requested, and keeps what was read last: small records are close together, and their local
+/// headers are looked up between those of the directory. Threads: one.
 class ReadAhead final : public RandomReader {
  public:
   explicit ReadAhead(std::shared_ptr<const RandomReader> file) : file_(std::move(file)) { name_ = file_->name(); }
 
   void read_at(std::int64_t offset, std::span<std::byte> out) const override {
     const auto count = static_cast<std::int64_t>(out.size());
-    if (count > kWindow) return file_->read_at(offset, out);
-    const std::int64_t end = begin_ + static_cast<std::int64_t>(window_.size());
-    if (offset < begin_ || offset + count > end) {
-      const std::int64_t there = std::max(count, std::min(kWindow, file_->size() - offset));
-      window_.resize(static_cast<std::size_t>(there));
-      begin_ = offset;
-      file_->read_at(offset, window_);
+    if (count > kWindow - kAlignment) return file_->read_at(offset, out);
+    const auto found = std::ranges::find_if(
+        windows_, [&](const Window& window) { return offset >= window.begin && offset + count <= window.end(); });
+    if (found == windows_.end()) {
+      read_window(offset, windows_.back());
+      std::ranges::rotate(windows_, windows_.end() - 1);
+    } else {
+      std::rotate(windows_.begin(), found, found + 1);
     }
-    std::copy_n(window_.data() + (offset - begin_), out.size(), out.data());
+    const Window& window = windows_.front();
+    if (offset + count > window.end()) throw file_too_short(name_, file_->size(), offset + count);
+    std::copy_n(window.bytes.data() + (offset - window.begin), out.size(), out.data());
   }
   std::int64_t size() const override { return file_->size(); }
   std::int64_t allocated_bytes(std::int64_t offset, std::int64_t count) const override {
@@ -39,11 +44,24 @@ class ReadAhead final : public RandomReader {
   }
 
  private:
-  static constexpr std::int64_t kWindow = 8192;
+  static constexpr std::int64_t kWindow = 16 << 10, kAlignment = 4096;
+
+  struct Window {
+    std::int64_t begin = 0;
+    std::vector<std::byte> bytes;
+
+    std::int64_t end() const { return begin + std::ssize(bytes); }
+  };
+
+  void read_window(std::int64_t offset, Window& window) const {
+    const std::int64_t begin = offset / kAlignment * kAlignment;
+    window.bytes.resize(static_cast<std::size_t>(std::clamp<std::int64_t>(file_->size() - begin, 0, kWindow)));
+    window.begin = begin;
+    file_->read_at(begin, window.bytes);
+  }
 
   std::shared_ptr<const RandomReader> file_;
-  mutable std::vector<std::byte> window_;
-  mutable std::int64_t begin_ = 0;
+  mutable std::array<Window, 4> windows_;  ///< The last one used is first.
 };
 
 /// Fields that only the directory contains and no reader needs.

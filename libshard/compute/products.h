@@ -1,0 +1,32 @@
+/// \file
+/// Products of two matrices, of which the inner dimension is short: the inner loops of adapters. Pure functions over
+/// spans. Inside libshard/compute only.
+///
+/// An element is the sum of left * right over the inner dimension, in order, and each step is a fused multiply-add
+/// (std::fma, rounded once) on every processor. Most have an instruction for it; on others, it is emulated exactly and
+/// slowly.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+namespace shard {
+
+/// The columns of a strip, see ProductPart.
+constexpr std::int64_t kProductStrip = 24;
+
+/// Some rows and columns of a product. The right factor is packed: strips of kProductStrip columns follow one another,
+/// each row by row, so that it is read in the order in which it is stored. The columns that the last strip lacks are 0.
+struct ProductPart {
+  const float* left;  ///< Its first row, row-major.
+  std::int64_t rows, rank;
+  const float* right;
+  std::int64_t from, columns;  ///< The columns of the part.
+};
+
+/// Fills `out`, row-major, with the elements of a part.
+void compute_products(const ProductPart& part, std::span<float> out);
+/// Adds weight * element to each number in `sums`, fused too.
+void add_products(const ProductPart& part, float weight, std::span<float> sums);
+
+}  // namespace shard
