@@ -41,18 +41,8 @@ pkg_check_modules(pugixml IMPORTED_TARGET pugixml)
 if(NOT curl_FOUND OR NOT pugixml_FOUND)
   message(STATUS "libshard_stores.so is not built, because libcurl 7.85 or pugixml was not found; shardctl will refuse URLs")
 endif()
-# For the Python module's extension; not built if nanobind or the headers of Python are missing. Programs that a
-# sanitizer did not build cannot load it.
-if(NOT SHARD_SANITIZE AND NOT SHARD_FUZZ AND NOT SHARD_ONE_FILE)
-  if(EXISTS ${SHARD_PYTHON})
-    set(Python_EXECUTABLE ${SHARD_PYTHON})
-  endif()
-  find_package(Python 3.10 COMPONENTS Interpreter Development.Module OPTIONAL_COMPONENTS Development.SABIModule)
-  if(Python_Development.Module_FOUND)
-    cmake_path(GET SHARD_PYTHON PARENT_PATH folder)
-    find_package(nanobind CONFIG QUIET HINTS ${folder}/../nanobind/nanobind/cmake)
-  endif()
-  if(NOT nanobind_FOUND)
-    message(STATUS "shardctl._native is not built: it needs the headers of Python 3.10 or later and nanobind (scripts/setup clients)")
-  endif()
+# For the Python module's extension; not built if nanobind or the headers of Python are missing. With a sanitizer, it needs
+# a Python that loads the sanitizer's library first, and the one-file program is built for no Python: only if one is named.
+if(SHARD_MODULE_PYTHON OR (NOT SHARD_SANITIZE AND NOT SHARD_FUZZ AND NOT SHARD_ONE_FILE))
+  include(${CMAKE_CURRENT_LIST_DIR}/python.cmake)
 endif()

@@ -4,6 +4,8 @@
 #include <sys/prctl.h>
 
 #include <cerrno>
+#include <mutex>
+#include <utility>
 
 #ifdef SHARD_HDF5_INSIDE
 #include <string_view>
@@ -13,6 +15,31 @@
 #endif
 
 namespace shard {
+namespace {
+
+struct HelperProgram {
+  std::mutex mutex;
+  std::string path = "/proc/self/exe";
+};
+
+HelperProgram& the_helper_program() {
+  static HelperProgram program;
+  return program;
+}
+
+}  // namespace
+
+std::string helper_program() {
+  HelperProgram& program = the_helper_program();
+  const std::scoped_lock lock(program.mutex);
+  return program.path;
+}
+
+void set_helper_program(std::string path) {
+  HelperProgram& program = the_helper_program();
+  const std::scoped_lock lock(program.mutex);
+  program.path = std::move(path);
+}
 
 std::optional<int> run_as_helper([[maybe_unused]] std::span<char*> arguments) {
 #ifdef SHARD_HDF5_INSIDE

@@ -8,7 +8,7 @@ the package beside its Python modules.
 
 The tag follows from the needs of these files: the newest version of a symbol of glibc if they need only glibc and each other,
 any Linux if they need nothing, otherwise only this kind of machine (linux_ARCH). A native module binds the wheel to the version
-of Python in its name; with the stable ABI (.abi3.so) to 3.12 and later.
+of Python in its name, free-threaded or not; with the stable ABI (.abi3.so) to 3.12 and later.
 """
 
 from __future__ import annotations
@@ -59,10 +59,10 @@ def python_tag(modules: list[Path]) -> str:
         return "py3-none"
     if any(module.name.endswith(".abi3.so") for module in modules):
         return "cp312-abi3"
-    version = re.search(r"\.cpython-(\d+)-", modules[0].name)
+    version = re.search(r"\.cpython-(\d+)(t?)-", modules[0].name)
     if version is None:
         raise ValueError(f"{modules[0].name} does not name a version of Python")
-    return f"cp{version[1]}-cp{version[1]}"
+    return f"cp{version[1]}-cp{version[1]}{version[2]}"
 
 
 class Hook(BuildHookInterface):  # type: ignore[type-arg]

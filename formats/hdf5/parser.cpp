@@ -17,6 +17,7 @@
 
 #include "formats/hdf5/reply.h"
 #include "formats/hdf5/run_parser.h"
+#include "formats/helper.h"
 #include "libshard/core/error.h"
 #include "libshard/core/hash_table.h"
 #include "libshard/core/shared_library.h"
@@ -152,10 +153,10 @@ class Conversation {
   HashSet<std::int64_t> served_;
 };
 
-/// The program beside the library with this code. In the one-file program, that program itself (formats/helper.h).
+/// The program beside the library with this code. If the formats are inside one file, that program (formats/helper.h).
 std::string path_of_parser() {
 #ifdef SHARD_HDF5_INSIDE
-  return "/proc/self/exe";
+  return helper_program();
 #else
   static const char kHere = 0;
   return folder_of_code(&kHere) + "/" + kParserName;
@@ -184,8 +185,7 @@ FileFacts run_parser(const ParserProgram& program, const RandomReader& file, Are
 
 FileFacts parse_file(const RandomReader& file, Arena& arena, ParserTime& time,
                      const std::function<void(const Entry&)>& each) {
-  static const ParserProgram program{path_of_parser()};
-  return run_parser(program, file, arena, time, each);
+  return run_parser({path_of_parser()}, file, arena, time, each);
 }
 
 namespace {

@@ -48,8 +48,11 @@ bool is_file_there(const std::string& path) { return ::access(path.c_str(), F_OK
 std::string plugin_path(const void* code, std::string_view name) {
   const std::string folder = folder_of_code(code);
   const std::string beside = fmt::format("{}/{}", folder, name);
-  const std::string in_environment = fmt::format("{}/../lib/shardctl/{}", folder, name);
-  return !is_file_there(beside) && is_file_there(in_environment) ? in_environment : beside;
+  if (is_file_there(beside)) return beside;
+  for (const char* const of_environment : {"../lib/shardctl", "../../../shardctl"}) {
+    if (std::string path = fmt::format("{}/{}/{}", folder, of_environment, name); is_file_there(path)) return path;
+  }
+  return beside;
 }
 
 SharedLibrary::SharedLibrary(const std::string& path) : path_(path) {

@@ -15,7 +15,8 @@ std::string folder_of_code(const void* code);
 bool is_file_there(const std::string& path);
 
 /// The path of the plug-in `name`: in the folder of the program or library that contains `code`, as in an installation,
-/// or in ../lib/shardctl from there, as in a Python environment. If it is in neither, the first of the two paths.
+/// or in lib/shardctl of a Python environment, whose program is in bin and whose module is in
+/// lib/python3.N/site-packages/shardctl. If it is in none of them, the first of these paths.
 std::string plugin_path(const void* code, std::string_view name);
 
 /// A library of the file system. It stays open until the program ends: its threads and data may outlive every user.

@@ -13,14 +13,14 @@
 namespace shard::python {
 namespace {
 
-bool reads_urls(const SourceRequest& request) {
+bool has_urls(const SourceRequest& request) {
   return std::ranges::any_of(request.paths, is_url) || is_url(request.numbers.hf_ref) || is_url(request.map) ||
          is_url(request.layout) || std::ranges::any_of(request.adapters, is_url, &AdapterRequest::path);
 }
 
 /// The limits of reads, without the memory that is used for URLs.
 ReadLimits without_urls(ReadLimits limits, const SourceRequest& request, const StoreRequest& urls) {
-  if (!reads_urls(request)) return limits;
+  if (!has_urls(request)) return limits;
   limits.max_memory_bytes -= url_memory_bytes(limits.max_memory_bytes, urls.connections, limits.threads);
   return limits;
 }
@@ -81,6 +81,7 @@ auto Checkpoint::named(const Work& work) const {
 Checkpoint::Checkpoint(const SourceRequest& request, const StoreRequest& urls, const ReadLimits& limits,
                        const std::stop_token& stop)
     : paths_(request.paths),
+      reads_urls_(has_urls(request)),
       urls_(posix_disk(), url_options(urls, limits, stopped_)),
       watched_(urls_),
       store_(watched_, [this] { return stopped_ > 0; }),

@@ -36,7 +36,7 @@ class Checkpoint {
              const std::stop_token& stop);
 
   const Catalog& catalog() const { return source_.catalog(); }
-  const Format& format() const { return *source_.format; }
+  bool reads_urls() const { return reads_urls_; }
   /// The catalog with the values of all objects. The first call reads them. \throws Error  see Reader::load_objects
   const Catalog& with_objects(const std::stop_token& stop);
   /// Determines the offsets of a tensor's bytes. \throws Error  see Reader::locate
@@ -56,6 +56,7 @@ class Checkpoint {
   auto named(const Work& work) const;
 
   const std::vector<std::string> paths_;
+  const bool reads_urls_;
   std::atomic<int> stopped_ = 0;  ///< Operations that run, and for which a stop was requested.
   const UrlStore urls_;
   const WatchedStore watched_;

@@ -21,6 +21,7 @@
 #include <utility>
 #include <vector>
 
+#include "formats/helper.h"
 #include "formats/registry.h"
 #include "libshard/catalog/chunk_place.h"
 #include "libshard/catalog/layouts/placement.h"
@@ -37,7 +38,8 @@ namespace nb = nanobind;
 namespace shard::python {
 namespace {
 
-constexpr std::int64_t kLeastInThread = 4 << 20;  // Shorter reads end before a signal could be noticed.
+constexpr std::int64_t kLeastInThread = 4 << 20;  // Shorter reads of local files end before a signal could be noticed.
+constexpr std::size_t kNamesPerCheck = 1 << 16;
 
 /// One entry of `read`: tensor, offsets, sizes, dtype, address and bytes of the memory.
 using Read = std::tuple<std::uint32_t, std::vector<std::int64_t>, std::vector<std::int64_t>, std::string,
@@ -45,6 +47,20 @@ using Read = std::tuple<std::uint32_t, std::vector<std::int64_t>, std::vector<st
 
 std::string_view view_of(const nb::object& bytes) {
   return {PyBytes_AsString(bytes.ptr()), static_cast<std::size_t>(PyBytes_Size(bytes.ptr()))};
+}
+
+/// The bytes of a path or an argument. It may not be UTF-8, so Python passes it encoded.
+std::string text_of(const nb::bytes& encoded) {
+  std::string text(encoded.c_str(), encoded.size());
+  if (text.find('\0') != std::string::npos) throw nb::value_error("embedded null byte");
+  return text;
+}
+
+std::vector<std::string> texts_of(const std::vector<nb::bytes>& encoded) {
+  std::vector<std::string> texts;
+  texts.reserve(encoded.size());
+  for (const nb::bytes& each : encoded) texts.push_back(text_of(each));
+  return texts;
 }
 
 nb::tuple tuple_of(std::span<const std::int64_t> numbers) {
@@ -60,19 +76,20 @@ DType dtype_named(const std::string& name) {
   throw Error(ErrorCode::kInvalidArgument, "unknown dtype '" + name + "'");
 }
 
-Checkpoint* open_source(std::vector<std::string> paths, std::string from, std::string map, std::vector<std::string> set,
-                        std::string hf_ref, std::string layout, const std::string& dequantize,
-                        std::vector<std::pair<std::string, double>> lora, bool opaque_globals, std::string endpoint_url,
-                        std::string region, bool anonymous, int connections, int threads, std::int64_t max_memory) {
+Checkpoint* open_source(const std::vector<nb::bytes>& paths, std::string from, const nb::bytes& map,
+                        std::vector<std::string> set, const nb::bytes& hf_ref, const nb::bytes& layout,
+                        const std::string& dequantize, const std::vector<std::pair<nb::bytes, double>>& lora,
+                        bool opaque_globals, std::string endpoint_url, std::string region, bool anonymous,
+                        int connections, int threads, std::int64_t max_memory) {
   SourceRequest request;
-  request.paths = std::move(paths);
+  request.paths = texts_of(paths);
   request.from = std::move(from);
-  request.map = std::move(map);
-  request.numbers = {std::move(set), std::move(hf_ref)};
-  request.layout = std::move(layout);
+  request.map = text_of(map);
+  request.numbers = {std::move(set), text_of(hf_ref)};
+  request.layout = text_of(layout);
   request.opaque_globals = opaque_globals;
   if (!dequantize.empty()) request.dequantize = dtype_named(dequantize);
-  for (auto& [path, weight] : lora) request.adapters.push_back({std::move(path), weight});
+  for (const auto& [path, weight] : lora) request.adapters.push_back({text_of(path), weight});
   const StoreRequest urls{.endpoint = std::move(endpoint_url),
                           .region = std::move(region),
                           .is_anonymous = anonymous,
@@ -84,12 +101,20 @@ Checkpoint* open_source(std::vector<std::string> paths, std::string from, std::s
   return opened.release();
 }
 
+/// Runs `work` without the GIL. If it may take long, it is in a thread, so that Ctrl-C stops it.
+void run_without_lock(bool may_take_long, const std::function<void(const std::stop_token& stop)>& work) {
+  if (may_take_long) return run_interruptibly(work);
+  const nb::gil_scoped_release released;
+  work({});
+}
+
 nb::list keys(const Checkpoint& checkpoint) {
   nb::list names;
   std::string_view last;
   for (const Tensor& tensor : checkpoint.catalog().tensors) {
     if (!names.size() || tensor.name != last) names.append(str(tensor.name));
     last = tensor.name;
+    if (names.size() % kNamesPerCheck == 0 && PyErr_CheckSignals() != 0) throw nb::python_error();
   }
   return names;
 }
@@ -138,11 +163,10 @@ nb::list chunks(Checkpoint& checkpoint, std::uint32_t index) {
   const Catalog& catalog = checkpoint.catalog();
   catalog.tensors.at(index);
   std::shared_lock<std::shared_mutex> held;
-  {
-    const nb::gil_scoped_release released;  // A thread that waits for the mutex must not hold the GIL.
-    checkpoint.locate(std::span(&index, 1), {});
-    held = checkpoint.hold();
-  }
+  run_without_lock(checkpoint.reads_urls(), [&](const std::stop_token& stop) {
+    checkpoint.locate(std::span(&index, 1), stop);
+    held = checkpoint.hold();  // A thread that waits for the mutex must not hold the GIL.
+  });
   nb::list found;
   for (const Chunk& chunk : catalog.chunks_of(catalog.tensors.at(index))) {
     const ChunkPlace place = place_of(catalog, chunk);
@@ -185,12 +209,8 @@ std::int64_t read(Checkpoint& checkpoint, const std::vector<Read>& reads) {
     bytes += count;
   }
   std::int64_t done = 0;
-  if (bytes >= kLeastInThread) {
-    run_interruptibly([&](const std::stop_token& stop) { done = checkpoint.read(wanted, stop); });
-  } else {
-    const nb::gil_scoped_release released;
-    done = checkpoint.read(wanted, {});
-  }
+  run_without_lock(bytes >= kLeastInThread || checkpoint.reads_urls(),
+                   [&](const std::stop_token& stop) { done = checkpoint.read(wanted, stop); });
   return done;
 }
 
@@ -230,14 +250,14 @@ void add_saved(const SavedTensor& given, HeldState& state) {
   state.tensors.push_back(std::move(info));
 }
 
-std::vector<std::string> save_state(const nb::bytes& tree, const std::vector<SavedTensor>& tensors, std::string path,
-                                    std::string to, const Checkpoint* like, const nb::object& ranks, bool force,
-                                    bool sync, bool manifest, bool numbered_lists, int threads,
-                                    std::int64_t max_memory) {
+std::vector<std::string> save_state(const nb::bytes& tree, const std::vector<SavedTensor>& tensors,
+                                    const nb::bytes& path, std::string to, const Checkpoint* like,
+                                    const nb::object& ranks, bool force, bool sync, bool manifest, bool numbered_lists,
+                                    int threads, std::int64_t max_memory) {
   HeldState state;
   state.tree = view_of(tree);
   for (const SavedTensor& tensor : tensors) add_saved(tensor, state);
-  const SaveRequest request{.path = std::move(path),
+  const SaveRequest request{.path = text_of(path),
                             .to = std::move(to),
                             .like = like == nullptr ? nullptr : &like->catalog(),
                             .force = force,
@@ -277,13 +297,14 @@ std::uintptr_t address_of(const nb::object& memory) {
 }
 
 /// Runs a command line. Returns its exit code and standard output; `on_line` receives the lines of standard error.
-nb::tuple run_command(const std::vector<std::string>& arguments, const nb::callable& on_line) {
+nb::tuple run_command(const std::vector<nb::bytes>& encoded, const nb::callable& on_line) {
   const auto decoded = [](std::string_view text) {
     return nb::steal(PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "replace"));
   };
   const auto pass_on = [&](const std::deque<std::string>& lines) {
     for (const std::string& line : lines) on_line(decoded(line));
   };
+  const std::vector<std::string> arguments = texts_of(encoded);
   LineBuffer err;
   VerbResult result;
   run_interruptibly([&](const std::stop_token& stop) { result = run_verb(arguments, err, stop); },
@@ -331,8 +352,10 @@ void define(nb::module_& native) {
       "unknown_class", [](const nb::bytes& pickle) { return unknown_class(view_of(pickle)); }, arg("pickle"));
   native.def("local_part", &local_part_of, arg("shape"), arg("mesh"), arg("placements"), arg("index"));
   native.def(
-      "format_of_suffix", [](const std::string& path) { return str(format_of_suffix(path)); }, arg("path"));
+      "format_of_suffix", [](const nb::bytes& path) { return str(format_of_suffix(text_of(path))); }, arg("path"));
   native.def("run", &run_command, arg("arguments"), arg("on_line"));
+  native.def(
+      "set_program", [](const nb::bytes& path) { set_helper_program(text_of(path)); }, arg("path"));
   native.def("address_of", &address_of, arg("memory"));
 }
 

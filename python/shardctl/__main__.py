@@ -11,6 +11,7 @@ from shardctl._program import environment, program
 
 def main() -> int:
     """Replaces this process, so that signals, ranks and exit codes are the program's own. Returns only on failure."""
+    path = "shardctl"
     try:
         path = program()
         os.execve(path, [path, *sys.argv[1:]], environment())

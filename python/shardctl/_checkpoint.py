@@ -9,7 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Optional, Union
 
-from shardctl._errors import NotFound, Unsupported, failure
+from shardctl._errors import NotFound, failure
+from shardctl._extension import native
 from shardctl._memory import (
     Memory,
     check_dense,
@@ -19,6 +20,7 @@ from shardctl._memory import (
     memory_of,
     new_array,
     new_tensor,
+    note_changes,
     numel,
     usage,
 )
@@ -29,28 +31,18 @@ if TYPE_CHECKING:
 
 _MOST_BESIDE = 32 << 20  # Bytes of memory beside targets that are on a device or not contiguous.
 
-PathLike = Union[str, "os.PathLike[str]"]
+PathLike = Union[str, bytes, "os.PathLike[str]", "os.PathLike[bytes]"]
 if TYPE_CHECKING:
     Index = Union[int, slice, "ellipsis"]
 else:
     Index = Any
 
 
-def native() -> Any:
-    """The native extension. Raises Unsupported if this installation lacks it."""
-    try:
-        from shardctl import _native
-    except ImportError as error:
-        hint = "build it with CMake, or install a wheel for this Python; inspect() and run() work without it"
-        message = f"this installation of shardctl has no native module for this Python: {error}"
-        raise Unsupported(failure(None, 8, "unsupported", message, hint)) from error
-    return _native
-
-
 class Opaque:
     """A value of a class that shardctl does not create. `type` is its name."""
 
     __slots__ = ("type",)
+    type: str
 
     def __init__(self, type: str) -> None:
         self.type = type
@@ -73,6 +65,10 @@ class Handle:
     """A tensor of a checkpoint, or a box of one. No element is read before numpy(), torch(), read_into() or __dlpack__()."""
 
     __slots__ = ("_block", "_box", "_checkpoint", "_full_shape", "_index", "_kept", "alias_of", "dtype", "name", "rank")
+    name: str
+    dtype: str
+    rank: Optional[int]  # The rank that has this tensor as its own; None if there is one of that name.
+    alias_of: Optional[str]  # The name of the tensor with the same memory.
 
     def __init__(self, checkpoint: Checkpoint, index: int) -> None:
         self._checkpoint = checkpoint
@@ -240,14 +236,19 @@ def _expand(keys: tuple[Any, ...], ndim: int) -> list[Any]:
 class Checkpoint(Mapping[str, Handle]):
     """An open checkpoint: a mapping from names to Handles. Tensors are read when they are asked for.
 
-    Threads may share it. Reading releases the GIL.
+    Threads may share it. Reading releases the GIL. The process that unpickles one opens it again, with its Handles.
     """
 
-    def __init__(self, opened: _native.Checkpoint, label: str) -> None:
-        self._native: Optional[_native.Checkpoint] = opened
-        self._label = label
+    def __init__(self, label: str, arguments: dict[str, Any]) -> None:
+        """arguments: those of the native extension's open()."""
+        self._native: Optional[_native.Checkpoint] = native().open(**arguments)
+        self._label, self._arguments = label, arguments
         self._names: Optional[list[str]] = None
         self._objects: Optional[dict[str, Any]] = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        self._opened()
+        return Checkpoint, (self._label, self._arguments)
 
     def _opened(self) -> _native.Checkpoint:
         if self._native is None:
@@ -339,7 +340,7 @@ class Checkpoint(Mapping[str, Handle]):
         targets: pairs of a name or a Handle, and a target; or a mapping of names.
         Returns the number of bytes that were read. After an error the content of the targets is undefined.
         """
-        pairs = targets.items() if isinstance(targets, Mapping) else targets
+        pairs: Any = targets.items() if isinstance(targets, Mapping) else targets
         count, beside = 0, 0
         reads: list[Any] = []
         memories: list[Memory] = []
@@ -347,6 +348,7 @@ class Checkpoint(Mapping[str, Handle]):
         def run() -> None:
             nonlocal count, beside
             count += self._opened().read(reads)
+            note_changes(memories)
             for memory in memories:
                 if memory.finish is not None:
                     memory.finish()
@@ -355,7 +357,7 @@ class Checkpoint(Mapping[str, Handle]):
             beside = 0
 
         for source, target in pairs:
-            for handle, part in _parts(self[source] if isinstance(source, str) else source, target):
+            for handle, part in _parts(self._own(source), target):
                 memory = memory_of(part)
                 reads.append(handle._read(memory, _checked(handle, memory, cast)))
                 memories.append(memory)
@@ -364,6 +366,14 @@ class Checkpoint(Mapping[str, Handle]):
                     run()
         run()
         return count
+
+    def _own(self, source: Union[str, Handle]) -> Handle:
+        if isinstance(source, str):
+            return self[source]
+        if source._checkpoint is not self:
+            raise usage(f"cannot read tensor '{source.name}' by a checkpoint that it does not belong to", repr(self),
+                        repr(source._checkpoint), source.name)
+        return source
 
     def close(self) -> None:
         """Closes the files. Handles cannot be read afterwards."""
@@ -445,17 +455,18 @@ def open(source: Union[PathLike, Sequence[PathLike]], *, format: Optional[str] =
     threads: the number of threads that read; by default, all processors that this process may use.
     max_memory: bytes for buffers, besides the memory of the result.
     """
-    paths = [source] if isinstance(source, (str, os.PathLike)) else list(source)
-    texts = [os.fspath(path) for path in paths]
+    paths = [source] if isinstance(source, (str, bytes, os.PathLike)) else source
+    if not isinstance(paths, Sequence):
+        raise TypeError(f"a source is a path or a sequence of paths, not {type(source).__name__}")
     threads = len(os.sched_getaffinity(0)) if threads is None else threads
     check_ranges(threads=(threads, 4096), connections=(connections, 4096), max_memory=(max_memory, 1 << 62))
-    opened = native().open(
-        paths=texts,
+    arguments = dict(
+        paths=[os.fsencode(path) for path in paths],
         format=format or "",
-        map=os.fspath(map or ""),
+        map=os.fsencode(map or ""),
         set=_texts(set),
-        hf_ref=os.fspath(hf_ref or ""),
-        layout=os.fspath(layout or ""),
+        hf_ref=os.fsencode(hf_ref or ""),
+        layout=os.fsencode(layout or ""),
         dequantize=_plain_dtype(dequantize),
         lora=_adapters(lora),
         opaque_globals=_is_opaque(unknown_globals),
@@ -466,7 +477,7 @@ def open(source: Union[PathLike, Sequence[PathLike]], *, format: Optional[str] =
         threads=threads,
         max_memory=max_memory,
     )
-    return Checkpoint(opened, " ".join(texts))
+    return Checkpoint(" ".join(os.fsdecode(path) for path in paths), arguments)
 
 
 def _plain_dtype(dtype: Any) -> str:
@@ -477,15 +488,15 @@ def _plain_dtype(dtype: Any) -> str:
     return name
 
 
-def _adapters(lora: Any) -> list[tuple[str, float]]:
+def _adapters(lora: Any) -> list[tuple[bytes, float]]:
     """Paths and weights of adapters. Raises Usage for weights that are not numbers."""
-    if isinstance(lora, (str, os.PathLike)):
+    if isinstance(lora, (str, bytes, os.PathLike)):
         lora = (lora,)
     weights = lora if isinstance(lora, Mapping) else dict.fromkeys(lora, 1.0)
     for path, weight in weights.items():
         if not math.isfinite(weight):
-            raise usage("the weight of an adapter is not a number", "a finite number", weight, os.fspath(path))
-    return [(os.fspath(path), float(weight)) for path, weight in weights.items()]
+            raise usage("the weight of an adapter is not a number", "a finite number", weight, os.fsdecode(path))
+    return [(os.fsencode(path), float(weight)) for path, weight in weights.items()]
 
 
 def _is_opaque(word: str) -> bool:

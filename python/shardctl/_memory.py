@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Callable, Optional
 
 from shardctl._errors import Unsupported, Usage, failure
+from shardctl._extension import native
 
 NUMPY = frozenset(
     "bool uint8 int8 uint16 int16 uint32 int32 uint64 int64 float16 float32 float64 complex64 complex128".split()
@@ -81,7 +82,8 @@ def is_wrapper(tensor: Any) -> bool:
     """Whether a tensor of torch is of a class that has its elements in other tensors, such as DTensor."""
     import torch
 
-    return type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__
+    plain: Any = torch.Tensor  # Its types omit this method.
+    return type(tensor).__torch_dispatch__ is not plain.__torch_dispatch__
 
 
 def is_packed(tensor: Any) -> bool:
@@ -101,11 +103,23 @@ def memory_of(target: Any) -> Memory:
     return _memory_of_buffer(target)
 
 
-def check_dense(tensor: Any) -> None:
-    """Raises Usage for tensors without elements of their own: on the device meta, sparse, or wrappers of others (DTensor)."""
+def is_held(tensor: Any) -> bool:
+    """Whether a tensor of torch, not a wrapper, has all its elements in memory. On the device meta, or sparse, it has not; nor
+    if its storage was freed or shrunk, as FSDP frees those of parameters."""
     import torch
 
-    if not tensor.is_meta and tensor.layout is torch.strided and not is_wrapper(tensor):
+    if tensor.is_meta or tensor.is_nested or tensor.layout is not torch.strided:
+        return False
+    if tensor.numel() == 0:
+        return True
+    last: int = tensor.storage_offset() + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride()))
+    held: bool = (last + 1) * tensor.element_size() <= tensor.untyped_storage().nbytes()
+    return held
+
+
+def check_dense(tensor: Any) -> None:
+    """Raises Usage for tensors without elements of their own: see is_held, or wrappers of other tensors (DTensor)."""
+    if not is_wrapper(tensor) and is_held(tensor):
         return
     error = usage("cannot fill a tensor that has no memory of its own", "a dense tensor",
                   f"{type(tensor).__name__} on {tensor.device}")
@@ -129,26 +143,37 @@ def _memory_of_tensor(tensor: Any) -> Memory:
     return Memory(beside.data_ptr(), beside.numel() * beside.element_size(), beside, name, shape, finish)
 
 
+def _kind(is_readonly: bool, strides: Any) -> str:
+    return "a read-only one" if is_readonly else f"one with strides {strides}"
+
+
 def _memory_of_array(array: Any) -> Memory:
     if not array.flags.writeable or not array.flags.c_contiguous:
-        raise usage("cannot fill an array that is read-only or not contiguous", "a writable C-contiguous array")
+        raise usage("cannot fill an array that is read-only or not contiguous", "a writable C-contiguous array",
+                    _kind(not array.flags.writeable, array.strides))
     if array.dtype.byteorder == ">":
-        raise usage("cannot fill an array of big-endian elements", "little-endian elements")
+        raise usage("cannot fill an array of big-endian elements", "little-endian elements", array.dtype.str)
     address: int = array.__array_interface__["data"][0]
     return Memory(address, array.nbytes, array, array.dtype.name, tuple(array.shape))
 
 
 def _memory_of_buffer(target: Any) -> Memory:
-    from shardctl import _native
-
     try:
         view = memoryview(target)
     except TypeError:
         kind = type(target).__name__
         raise usage("cannot fill the target", "a tensor of torch, an array of numpy or a writable buffer", kind) from None
     if view.readonly or not view.c_contiguous:
-        raise usage("cannot fill a buffer that is read-only or not contiguous", "a writable contiguous buffer")
-    return Memory(_native.address_of(view), view.nbytes, view)
+        raise usage("cannot fill a buffer that is read-only or not contiguous", "a writable contiguous buffer",
+                    _kind(view.readonly, view.strides))
+    return Memory(native().address_of(view), view.nbytes, view)
+
+
+def note_changes(memories: Iterable[Memory]) -> None:
+    """Lets autograd notice that tensors of torch were filled: it refuses to use a graph that saved their old elements."""
+    changed = [memory.owner for memory in memories if memory.finish is None and is_torch(memory.owner)]
+    if changed:
+        sys.modules["torch"].autograd.graph.increment_version(changed)
 
 
 def new_array(shape: Sequence[int], dtype: str) -> Any:

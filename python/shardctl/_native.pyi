@@ -27,14 +27,14 @@ class Checkpoint:
     def read(self, reads: Sequence[tuple[int, Sequence[int], Sequence[int], str, int, int]]) -> int: ...
 
 def open(
-    paths: Sequence[str],
+    paths: Sequence[bytes],
     format: str,
-    map: str,
+    map: bytes,
     set: Sequence[str],
-    hf_ref: str,
-    layout: str,
+    hf_ref: bytes,
+    layout: bytes,
     dequantize: str,
-    lora: Sequence[tuple[str, float]],
+    lora: Sequence[tuple[bytes, float]],
     opaque_globals: bool,
     endpoint_url: str,
     region: str,
@@ -46,7 +46,7 @@ def open(
 def save(
     tree: bytes,
     tensors: Sequence[tuple[Any, ...]],
-    path: str,
+    path: bytes,
     to: str,
     like: Optional[Checkpoint],
     ranks: Any,
@@ -61,6 +61,7 @@ def unknown_class(pickle: bytes) -> Optional[str]: ...
 def local_part(
     shape: _Numbers, mesh: Sequence[int], placements: Sequence[str], index: int
 ) -> tuple[_Numbers, list[tuple[_Numbers, _Numbers, _Numbers]]]: ...
-def format_of_suffix(path: str) -> str: ...
-def run(arguments: Sequence[str], on_line: Callable[[str], object]) -> tuple[int, str]: ...
+def format_of_suffix(path: bytes) -> str: ...
+def run(arguments: Sequence[bytes], on_line: Callable[[str], object]) -> tuple[int, str]: ...
+def set_program(path: bytes) -> None: ...
 def address_of(memory: memoryview) -> int: ...

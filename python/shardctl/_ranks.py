@@ -89,7 +89,7 @@ class Ranks:
         self.is_broken = False
         self.interrupt: Optional[Callable[[], object]] = None  # The handler of a Ctrl-C in the present call.
         self._members = dist.get_process_group_ranks(group)
-        self._group = dist.new_group(self._members, backend="gloo", use_local_synchronization=True)
+        self._group: Any = dist.new_group(self._members, backend="gloo", use_local_synchronization=True)
         self._timeout: Optional[timedelta] = None
 
     def barrier(self) -> None:

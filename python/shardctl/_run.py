@@ -12,10 +12,11 @@ from typing import Any, Callable, Literal, Optional, Union, overload
 
 from shardctl._documents import Document, ErrorDocument, Plan, Progress, Result
 from shardctl._errors import error, failure
+from shardctl._extension import native_or_none
 from shardctl._program import environment, program
 from shardctl._reading import document
 
-Argument = Union[str, "os.PathLike[str]"]
+Argument = Union[str, bytes, "os.PathLike[str]", "os.PathLike[bytes]"]
 OnProgress = Callable[[Progress], object]
 WritingVerb = Literal["split", "gather", "reshard", "convert", "export", "repair"]
 
@@ -133,13 +134,13 @@ def run(verb: str, *arguments: Argument, dry_run: bool = False, progress: Option
     Raises ShardctlError, of the class of the exit code. `verify` and `diff` also return a negative answer.
     """
     own = ["--json", *(["--dry-run"] if dry_run else []), *(["--progress", "json"] if progress is not None else [])]
-    command = [verb, *own, *(os.fspath(each) for each in arguments)]
+    command = [verb, *own, *(os.fsdecode(each) for each in arguments)]
     stderr = _Stderr(progress)
     native = _native_for(command) if cwd is None and env is None else None
     if native is None:
         code, stdout = _run_program(command, stderr, cwd, env)
     else:
-        code, stdout = native.run(command, lambda line: stderr.add(line + "\n"))
+        code, stdout = native.run([os.fsencode(each) for each in command], lambda line: stderr.add(line + "\n"))
     return _outcome(verb, code, stdout, stderr.text())
 
 
@@ -148,11 +149,7 @@ def _native_for(command: list[str]) -> Any:
     command joins a job of several processes."""
     if "SHARDCTL" in os.environ or any(each.partition("=")[0] in _OF_JOBS for each in command):
         return None
-    try:
-        from shardctl import _native
-    except ImportError:
-        return None
-    return _native
+    return native_or_none()
 
 
 def _run_program(command: list[str], stderr: _Stderr, cwd: Optional[Argument],

@@ -12,10 +12,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Optional, Union
 
-from shardctl._checkpoint import Checkpoint, PathLike, native
+from shardctl._checkpoint import Checkpoint, PathLike
 from shardctl._checkpoint import open as open_checkpoint
 from shardctl._errors import Unsupported, failure
-from shardctl._memory import ML_DTYPES, NUMPY, check_ranges, is_packed, is_torch, usage
+from shardctl._extension import native
+from shardctl._memory import ML_DTYPES, NUMPY, check_ranges, is_held, is_packed, is_torch, usage
 from shardctl._ranks import Ranks, call_of, default_group, ranks_of, together
 from shardctl._sharding import boxes_of_dtensor, is_dtensor, is_sharded_tensor, placement_text
 
@@ -58,7 +59,7 @@ def save(state: Mapping[str, Any], destination: PathLike, *, to: Optional[str] =
 
 
 def _is_torch_file(path: PathLike) -> bool:
-    return bool(native().format_of_suffix(os.fspath(path)) == "torch")
+    return bool(native().format_of_suffix(os.fsencode(path)) == "torch")
 
 
 def _group_for(state: Any, collective: Optional[bool]) -> Any:
@@ -110,7 +111,7 @@ def write(state: State, root: Any, destination: PathLike, ranks: Optional[Ranks]
 
     followed = together(ranks, prepare)
     found: list[str] = native().save(tree=state.pickled(root), tensors=[each.described() for each in state.tensors],
-                                     path=os.fspath(destination), to=to or "",
+                                     path=os.fsencode(destination), to=to or "",
                                      like=None if followed is None else followed._opened(), ranks=ranks, force=force,
                                      sync=sync, manifest=manifest, numbered_lists=numbered_lists, threads=threads,
                                      max_memory=max_memory)
@@ -183,6 +184,8 @@ class State:
         numpy = sys.modules.get("numpy")
         if numpy is not None and isinstance(value, numpy.ndarray):
             return self._add_array(value, name)
+        if numpy is not None and isinstance(value, numpy.generic):
+            return _number_of(value, name)
         if isinstance(value, Mapping):
             for key in value:
                 if type(key) not in _PLAIN:
@@ -225,6 +228,14 @@ class State:
         return self.put(HeldTensor(array.dtype.name, shape, boxes=[box], owners=[array]))
 
 
+def _number_of(value: Any, name: str) -> Any:
+    """A number of numpy as Python's, because torch.load(weights_only=True) refuses those of numpy."""
+    number = value.item()
+    if type(number) in (bool, int, float) and value.dtype.kind in "biuf":
+        return number
+    raise _unsupported(name, f"numpy.{type(value).__name__}")
+
+
 def _ordered(items: dict[Any, Any], like: Any) -> Any:
     """An OrderedDict with the versions of modules that torch's state dicts have."""
     result = OrderedDict(items)
@@ -240,16 +251,20 @@ def _check_object(value: Any, name: str) -> None:
     except (pickle.PicklingError, TypeError, AttributeError, RecursionError):
         unknown = f"{type(value).__module__}.{type(value).__qualname__}"
     if unknown is not None:
-        message = f"cannot save '{name}': it is not a value that readers of checkpoints know"
-        raise Unsupported(failure(None, 8, "unsupported", message, tensor=name, found=unknown,
-                                  expected="tensors, numbers, texts, None, dicts, lists, tuples"))
+        raise _unsupported(name, unknown)
+
+
+def _unsupported(name: str, found: str) -> Unsupported:
+    message = f"cannot save '{name}': it is not a value that readers of checkpoints know"
+    return Unsupported(failure(None, 8, "unsupported", message, tensor=name, found=found,
+                               expected="tensors, numbers, texts, None, dicts, lists, tuples"))
 
 
 def _identity(value: Any) -> object:
     """Equal for tensors that are the same elements of one memory."""
     import torch
 
-    is_plain = type(value) in (torch.Tensor, torch.nn.Parameter) and value.layout is torch.strided and not value.is_meta
+    is_plain = type(value) in (torch.Tensor, torch.nn.Parameter) and is_held(value)
     if not is_plain or value.numel() == 0 or not is_packed(value):
         return id(value)
     return (value.data_ptr(), value.dtype, tuple(value.shape))
@@ -273,9 +288,7 @@ def _dtype_of(tensor: Any) -> str:
 
 
 def _check_plain(name: str, tensor: Any, is_known: bool = True) -> None:
-    import torch
-
-    if not is_known or tensor.layout is not torch.strided or tensor.is_meta or tensor.is_quantized:
+    if not is_known or tensor.is_quantized or not is_held(tensor):
         raise usage(f"cannot save '{name}'", "a dense tensor with elements", f"{type(tensor).__name__} on {tensor.device}",
                     name)
 

@@ -40,7 +40,7 @@ def placement_text(placement: Any) -> str:
 def boxes_of_dtensor(tensor: Any, name: str, doing: str) -> list[tuple[tuple[int, ...], Any]]:
     """The boxes of a DTensor on this rank: their first corners in the whole tensor, and views of the local tensor. A
     strided shard may have several; a rank outside the mesh has none. Raises Usage, whose text begins with `doing`."""
-    from shardctl._checkpoint import native
+    from shardctl._extension import native
 
     if any(placement.is_partial() for placement in tensor.placements):
         error = usage(f"{doing}: each rank has only a part of each element's sum", "Shard or Replicate", str(tensor.placements),

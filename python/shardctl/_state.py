@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import bisect
+import functools
 import sys
 from collections.abc import Iterator, Mapping, MutableMapping
 from dataclasses import dataclass
@@ -22,7 +24,9 @@ class Mismatch(Usage, RuntimeError):
     """The names, shapes or dtypes of a checkpoint do not fit the state. Also a RuntimeError, with the text of torch."""
 
     def __init__(self, kind: str, missing: list[str], unexpected: list[str], mismatched: list[str]) -> None:
-        self.missing, self.unexpected, self.mismatched = missing, unexpected, mismatched
+        self.missing: list[str] = missing
+        self.unexpected: list[str] = unexpected
+        self.mismatched: list[str] = mismatched
         lines = [f"Error(s) in loading state_dict for {kind}:"]
         for what, names in (("Missing", missing), ("Unexpected", unexpected)):
             if names:
@@ -49,11 +53,19 @@ class _Leaf:
     name: str
     value: Any
     replace: Callable[[Any], None]
-    is_extra: bool = False  # The state of a module that it takes as a whole, a tensor too.
+    is_extra: bool = False  # The state of a module that it takes as a whole, tensors and containers too.
+
+
+def _is_extra(name: str) -> bool:
+    return name.rpartition(".")[2] == "_extra_state"
 
 
 def _leaves(value: Any, name: str, replace: Callable[[Any], None]) -> Iterator[_Leaf]:
-    """The leaves of dicts, lists and tuples, by their keys and indices joined by dots. An empty container is a leaf."""
+    """The leaves of dicts, lists and tuples, by their keys and indices joined by dots. An empty container is a leaf, and so
+    is the extra state of a module."""
+    if _is_extra(name):
+        yield _Leaf(name, value, replace, True)
+        return
     items: Any
     if isinstance(value, Mapping) and value:
         items = value.items()
@@ -90,8 +102,40 @@ def _leaves_of_module(module: torch.nn.Module) -> Iterator[_Leaf]:
         return found
 
     for name, value in module.state_dict().items():
-        is_extra = name.rpartition(".")[2] == "_extra_state"
+        is_extra = _is_extra(name)
         yield _Leaf(name, value, extra_state(name) if is_extra else no_value, is_extra)
+
+
+def _whole(found: dict[str, Any], like: Any) -> Any:
+    """The value with these leaves, by their names. It has the containers of `like` if that has the same names. Otherwise, names
+    are split at their dots into dicts, and into lists if the keys are 0, 1, 2, ..."""
+    root = [_copy_of_containers(like)]
+    leaves = list(_leaves(root[0], "", lambda value: root.__setitem__(0, value)))
+    if len(leaves) == len(found) and all(leaf.name in found for leaf in leaves):
+        for leaf in leaves:
+            leaf.replace(found[leaf.name])
+        return root[0]
+    return _nested(found)
+
+
+def _copy_of_containers(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _copy_of_containers(each) for key, each in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(_copy_of_containers(each) for each in value)
+    return value
+
+
+def _nested(found: dict[str, Any]) -> Any:
+    if "" in found:
+        return found[""]
+    parts: dict[str, dict[str, Any]] = {}
+    for name, value in found.items():
+        key, _, rest = name.partition(".")
+        parts.setdefault(key, {})[rest] = value
+    values = {key: _nested(each) for key, each in parts.items()}
+    in_order = [values.get(str(i), values) for i in range(len(values))]
+    return values if any(each is values for each in in_order) else in_order
 
 
 def _boxes(tensor: Any, name: str) -> Iterator[tuple[tuple[int, ...], Any]]:
@@ -130,14 +174,17 @@ class _Loading:
         self.mismatched: list[str] = []
         self._reads: dict[object, tuple[Handle, Any]] = {}  # By memory: of several names for one, the last counts.
         self._values: list[tuple[_Leaf, Any]] = []
-        self._extra: list[tuple[_Leaf, Any]] = []
+        self._extra: list[tuple[_Leaf, dict[str, Any]]] = []  # With the leaves of their values, by the rest of their names.
+        self._known: set[str] = set()  # The names of these leaves.
         self._new: dict[object, Any] = {}  # With assign: new tensors by the tensor of the checkpoint.
         self.assigned: list[tuple[_Leaf, Any]] = []
         for leaf in leaves:
-            if leaf.is_extra and self._find(leaf.name) is not None:
-                self._extra.append((leaf, self._find(leaf.name)))
+            if leaf.is_extra:
+                self._want_extra(leaf)
+            elif is_torch(leaf.value):
+                self._want_tensor(leaf)
             else:
-                self._want_tensor(leaf) if is_torch(leaf.value) and not leaf.is_extra else self._want_value(leaf)
+                self._want_value(leaf)
 
     def _find(self, name: str) -> Optional[Handle]:
         first, last = self._checkpoint._opened().find(self._prefix + name)
@@ -175,6 +222,28 @@ class _Loading:
             self._new[key] = _assigned(value, handle.dtype)
         return self._new[key]
 
+    def _want_extra(self, leaf: _Leaf) -> None:
+        """The checkpoint has the value itself, or if that is a container its leaves."""
+        if self._prefix + leaf.name in self._checkpoint.objects:
+            self._want_value(leaf)
+            return
+        names = [leaf.name] if self._find(leaf.name) is not None else self._names_below(leaf.name)
+        if not names:
+            self._want_value(leaf)
+            return
+        handles = {name: self._find(name) for name in names}
+        values = {name: self._checkpoint._value(self._prefix + name, self._rank) for name in names if handles[name] is None}
+        self._extra.append((leaf, {name[len(leaf.name) + 1:]: values.get(name, handles[name]) for name in names}))
+        self._known.update(names)
+
+    def _names_below(self, name: str) -> list[str]:
+        begin, end = (bisect.bisect_left(self._names, f"{self._prefix}{name}{after}") for after in "./")  # "/" follows ".".
+        return [each[len(self._prefix):] for each in self._names[begin:end]]
+
+    @functools.cached_property
+    def _names(self) -> list[str]:
+        return sorted({*self._checkpoint, *self._checkpoint.objects})
+
     def _want_value(self, leaf: _Leaf) -> None:
         name = self._prefix + leaf.name
         if name in self._checkpoint.objects:
@@ -183,7 +252,7 @@ class _Loading:
             self.missing.append(leaf.name)
 
     def unexpected(self, leaves: list[_Leaf]) -> list[str]:
-        known = {leaf.name for leaf in leaves}
+        known = {leaf.name for leaf in leaves} | self._known
         names = [*self._checkpoint, *self._checkpoint.objects]
         own = [name[len(self._prefix):] for name in names if name.startswith(self._prefix)]
         return [name for name in own if name not in known]
@@ -192,8 +261,9 @@ class _Loading:
         self._checkpoint.read_into(self._reads.values(), cast=self._cast)
         for leaf, value in self._values:
             leaf.replace(value)
-        for leaf, handle in self._extra:
-            leaf.replace(handle.torch())
+        for leaf, found in self._extra:
+            read = {name: each.torch() if isinstance(each, Handle) else each for name, each in found.items()}
+            leaf.replace(_whole(read, leaf.value))
 
 
 def _size(shape: tuple[int, ...]) -> str:
@@ -223,13 +293,19 @@ def load_state_dict(source: Union[PathLike, list[PathLike], Checkpoint],
     Returns a tuple (missing_keys, unexpected_keys), like torch's load_state_dict.
     Raises Mismatch, which is also a RuntimeError with torch's text.
     """
+    if not isinstance(source, Checkpoint):
+        with open_checkpoint(source, **options) as checkpoint:
+            return _load(checkpoint, target, strict, assign, cast, prefix)
+    if options:
+        raise usage("options cannot be given for a checkpoint that is open", found=", ".join(options))
+    return _load(source, target, strict, assign, cast, prefix)
+
+
+def _load(checkpoint: Checkpoint, target: Any, strict: bool, assign: bool, cast: bool, prefix: str) -> Any:
     from torch.nn.modules.module import _IncompatibleKeys
 
-    checkpoint = source if isinstance(source, Checkpoint) else open_checkpoint(source, **options)
-    if isinstance(source, Checkpoint) and options:
-        raise usage("options cannot be given for a checkpoint that is open", found=", ".join(options))
     is_module = _is_module(target)
-    leaves = list(_leaves_of_module(target) if is_module else _leaves(target, "", _no_root))  # type: ignore[arg-type, unused-ignore]
+    leaves = list(_leaves_of_module(target) if is_module else _leaves(target, "", _no_root))
     loading = _Loading(checkpoint, leaves, prefix, assign, cast)
     unexpected = loading.unexpected(leaves)
     is_wrong = loading.mismatched or (strict and (loading.missing or unexpected))
@@ -239,12 +315,10 @@ def load_state_dict(source: Union[PathLike, list[PathLike], Checkpoint],
     loading.run()
     if is_module and assign:
         new = {leaf.name: tensor for leaf, tensor in loading.assigned}
-        target.load_state_dict(new, strict=False, assign=True)  # type: ignore[union-attr]
+        target.load_state_dict(new, strict=False, assign=True)
     elif assign:
         for leaf, tensor in loading.assigned:
             leaf.replace(tensor)
-    if source is not checkpoint:
-        checkpoint.close()
     return _IncompatibleKeys(loading.missing, unexpected)
 
 

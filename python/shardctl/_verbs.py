@@ -62,5 +62,5 @@ def verify(*sources: Argument, against: Optional[Argument] = None, options: Iter
 
     against: a manifest to compare with, or a quantized checkpoint of which this one has the plain weights.
     """
-    own = [] if against is None else [f"--against={os.fspath(against)}"]
+    own = [] if against is None else [f"--against={os.fsdecode(against)}"]
     return _read(Verification, "verify", [*own, *options], sources, progress)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import io
+import os
 import warnings
 from collections.abc import Sequence
 from typing import Any, Optional, Union
 
 import torch
-from torch.distributed.checkpoint import StorageReader, StorageWriter
 from torch.distributed.checkpoint.metadata import (
     BytesStorageMetadata,
     ChunkStorageMetadata,
@@ -28,12 +28,13 @@ from torch.distributed.checkpoint.planner import (
     WriteItem,
     WriteItemType,
 )
-from torch.distributed.checkpoint.storage import WriteResult
+from torch.distributed.checkpoint.storage import StorageReader, StorageWriter, WriteResult
 from torch.futures import Future
 
 from shardctl._checkpoint import Checkpoint, Handle, PathLike
 from shardctl._checkpoint import open as open_checkpoint
 from shardctl._errors import NotFound, Unsupported, Usage, failure
+from shardctl._extension import native
 from shardctl._memory import torch_dtype, usage
 from shardctl._ranks import Ranks, call_of, default_group, ranks_of, together
 from shardctl._save import HeldTensor, State, write
@@ -60,6 +61,7 @@ class Reader(StorageReader):  # type: ignore[misc, unused-ignore]
         if self._opened is None:
             is_open = isinstance(self._source, Checkpoint)
             self._opened = self._source if is_open else open_checkpoint(self._source, **self._options)
+        assert self._opened is not None
         return self._opened
 
     @property
@@ -223,11 +225,10 @@ class Writer(StorageWriter):  # type: ignore[misc, unused-ignore]
         return ranks
 
     def _format(self) -> Optional[str]:
-        from shardctl import _native
-
         if self._to is not None or self._options.get("like") is not None:
             return self._to
-        return _native.format_of_suffix(str(self._destination)) or "dcp"
+        assert self._destination is not None  # set_up_storage_writer has checked this.
+        return native().format_of_suffix(os.fsencode(self._destination)) or "dcp"
 
 
 def _collect(state: State, plan: SavePlan, planner: SavePlanner) -> Any:
@@ -243,10 +244,10 @@ def _collect(state: State, plan: SavePlan, planner: SavePlanner) -> Any:
         if name not in tensors:
             tensors[name] = _described(item)
             _set(root, paths.get(name, (name,)), state.put(tensors[name]))
-        data = planner.resolve_data(item).detach()
-        chunk = item.tensor_data.chunk  # type: ignore[union-attr, unused-ignore]
+        data: Any = planner.resolve_data(item)
+        described: Any = item.tensor_data
         if data.numel() > 0 or 0 in tensors[name].shape:
-            tensors[name].add_box(chunk.offsets, data)
+            tensors[name].add_box(described.chunk.offsets, data.detach())
     return root
 
 
@@ -268,7 +269,7 @@ def _bytes_of(item: WriteItem) -> int:
 
 def _object_of(planner: SavePlanner, item: WriteItem) -> Any:
     """The value of an item that is not a tensor. The planner has only its bytes."""
-    stream = planner.resolve_data(item)
+    stream: Any = planner.resolve_data(item)
     stream.seek(0)
     try:
         return torch.load(stream, weights_only=True)

@@ -21,6 +21,23 @@ plugins_archive() {
   echo "$dist/shardctl-$version-plugins-linux-$1.tar.gz"
 }
 
+# The first Python of these versions (3.11, or 3.13t for a free-threaded one) that this machine has with its headers, in PATH or
+# of pyenv: python_of VERSION...
+python_of() {
+  local version python
+  for version in "$@"; do
+    for python in $(type -ap "python$version") "${PYENV_ROOT:-$HOME/.pyenv}/versions/${version%t}".*/bin/python; do
+      "$python" -c "
+import os, sys, sysconfig
+has_headers = os.path.exists(os.path.join(sysconfig.get_path('include'), 'Python.h'))
+version = '%d.%d' % sys.version_info[:2] + ('t' if 't' in sys.abiflags else '')
+sys.exit(not has_headers or version != '$version')" 2>/dev/null || continue
+      echo "$python"
+      return
+    done
+  done
+}
+
 # The architecture that an argument names, or this machine's.
 architecture() {
   case ${1:-$(uname -m)} in
@@ -70,4 +87,21 @@ clean_root() {
     /etc/apt/sources.list.d/debian.sources /etc/apt/sources.list 2>/dev/null | head -n 1)" >/dev/null
   cp -r /etc/apt/apt.conf.d "$1/etc/apt/"
   cp /etc/resolv.conf "$1/etc/"
+}
+
+# serve_https FOLDER: a server on this machine, in the background, for the checkpoint of the demo. Sets `https` to its URL.
+# Its certificate is FOLDER/certificate.pem. The caller ends its jobs.
+serve_https() {
+  mkdir -p "$1/web"
+  cp -r tests/data/demo/ckpt "$1/web/ckpt"
+  PYTHONPATH=tests/stores python3 -B -c '
+import signal, sys, server
+with server.Server(sys.argv[1]) as served:
+    print(*served.secure(), sep="\n", flush=True)
+    signal.pause()' "$1" >"$1/address" &
+  for _ in $(seq 100); do
+    [ "$(wc -l <"$1/address")" != 2 ] || break
+    sleep 0.1
+  done
+  https=$(head -n 1 "$1/address")/web/ckpt
 }

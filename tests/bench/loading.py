@@ -1,15 +1,20 @@
 """Tensors into memory that exists, through the module shardctl, beside memcpy and the loaders of the formats.
 
 loading.py FOLDER [MIB [RUNS]]: writes the checkpoints into FOLDER, reads them once, and then times all loaders in turns.
-PYTHONPATH has the module, SHARDCTL is the program. Prints the median of each, and how many times memcpy's that is.
+PYTHONPATH has the module, SHARDCTL is the program. Prints the median of each, and how many times memcpy's that is. The
+loaders fastsafetensors, runai_model_streamer and deepspeed are timed if Python finds them.
 """
+import importlib.util
+import json
 import os
 import shutil
 import statistics
+import struct
 import subprocess
 import sys
 import threading
 import time
+from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
 
@@ -33,7 +38,25 @@ def state_of(mib: int) -> dict[str, torch.Tensor]:
     return state
 
 
-def write(folder: Path, mib: int) -> dict[str, torch.Tensor]:
+def state_of_masters(mib: int) -> dict[str, torch.Tensor]:
+    """Tensors of 16 MiB in float32."""
+    return {f"layers.{layer}.weight": torch.arange(layer, layer + (4 << 20), dtype=torch.float32).view(1024, 4096)
+            for layer in range(mib // 16)}
+
+
+def write_zero3(state: dict[str, torch.Tensor], folder: Path, ranks: int = 8) -> None:
+    """The files of DeepSpeed's ZeRO stage 3 (formats/deepspeed/README.md), with only the masters."""
+    folder.mkdir(parents=True)
+    model = {"module": OrderedDict(), "buffer_names": [], "shared_params": {}, "dp_world_size": ranks, "mp_world_size": 1,
+             "param_shapes": [OrderedDict((name, tensor.shape) for name, tensor in state.items())], "ds_version": "0.18.2"}
+    for rank in range(ranks):
+        flat = torch.cat([tensor.flatten().chunk(ranks)[rank] for tensor in state.values()])
+        optimizer = {"zero_stage": 3, "partition_count": ranks, "fp32_flat_groups": [flat]}
+        torch.save({"optimizer_state_dict": optimizer}, folder / f"zero_pp_rank_{rank}_mp_rank_00_optim_states.pt")
+        torch.save(model, folder / f"zero_pp_rank_{rank}_mp_rank_00_model_states.pt")
+
+
+def write(folder: Path, mib: int) -> None:
     state = state_of(mib)
     safetensors.torch.save_file(state, folder / "model.safetensors")
     torch.save(state, folder / "model.pt")
@@ -41,9 +64,14 @@ def write(folder: Path, mib: int) -> dict[str, torch.Tensor]:
     for name, ranks in (("dcp", "4"), ("torch-ranks", "8")):
         subprocess.run([program, "split", folder / "model.safetensors", "-o", folder / name, "--to", name, "--ranks", ranks,
                         "--quiet"], check=True)
-    experts = torch.randint(0, 255, (EXPERTS, 1024, 1024), dtype=torch.uint8).view(torch.float8_e4m3fn)
-    safetensors.torch.save_file({"experts": experts}, folder / "experts.safetensors")
-    return state
+    write_zero3(state_of_masters(mib), folder / "zero3/global_step1")
+    (folder / "zero3/latest").write_text("global_step1")
+    (folder / "experts").mkdir()
+    experts = torch.randint(0, 100, (EXPERTS, 1024, 1024), dtype=torch.uint8).view(torch.float8_e4m3fn)
+    safetensors.torch.save_file({"mlp.experts.up_proj": experts, "mlp.experts.up_proj_scale_inv": torch.rand(EXPERTS, 8, 8)},
+                                folder / "experts/model.safetensors")
+    config = {"quantization_config": {"quant_method": "fp8", "fmt": "e4m3", "weight_block_size": [128, 128]}}
+    (folder / "experts/config.json").write_text(json.dumps(config))
 
 
 def memcpy(path: Path, target: numpy.ndarray) -> None:
@@ -58,9 +86,47 @@ def memcpy(path: Path, target: numpy.ndarray) -> None:
         thread.join()
 
 
-def fill(path: Path, state: dict[str, torch.Tensor]) -> None:
+def fill(path: Path, state: dict[str, torch.Tensor], prefix: str = "") -> None:
     with shardctl.open(path, threads=THREADS) as found:
-        found.read_into(state)
+        found.read_into({prefix + name: tensor for name, tensor in state.items()})
+
+
+def others(folder: Path) -> dict[str, Callable[[], object]]:
+    """The loaders that this Python finds. Each loads into new memory."""
+    file = str(folder / "model.safetensors")
+    found: dict[str, Callable[[], object]] = {}
+
+    def fast() -> None:
+        import fastsafetensors
+
+        loader = fastsafetensors.SafeTensorsFileLoader(fastsafetensors.SingleGroup(), torch.device("cpu"), nogds=True, max_threads=THREADS)
+        loader.add_filenames({0: [file]})
+        buffer = loader.copy_files_to_device()
+        tensors = {name: buffer.get_tensor(name) for name in loader.get_keys()}
+        assert tensors
+        buffer.close()
+        loader.close()
+
+    def runai() -> None:
+        from runai_model_streamer import SafetensorsStreamer
+
+        with SafetensorsStreamer() as streamer:
+            streamer.stream_file(file)
+            assert dict(streamer.get_tensors())
+
+    def zero() -> None:
+        from deepspeed.utils.zero_to_fp32 import get_fp32_state_dict_from_zero_checkpoint
+
+        assert get_fp32_state_dict_from_zero_checkpoint(str(folder / "zero3"))
+
+    rows = {"safetensors: fastsafetensors": ("fastsafetensors", fast), "safetensors: runai_model_streamer": ("runai_model_streamer", runai),
+            "ZeRO-3 of 8 ranks: zero_to_fp32": ("deepspeed", zero)}
+    for name, (package, load) in rows.items():
+        if importlib.util.find_spec(package) is None:
+            print(f"{name}: not installed")
+        else:
+            found[name] = load
+    return found
 
 
 def loaders(folder: Path, state: dict[str, torch.Tensor]) -> dict[str, Callable[[], object]]:
@@ -82,6 +148,12 @@ def loaders(folder: Path, state: dict[str, torch.Tensor]) -> dict[str, Callable[
         for name, tensor in torch.load(folder / "model.pt", mmap=True).items():
             state[name].copy_(tensor)
 
+    masters = state_of_masters(round(memory.size / (16 << 20)) * 16)
+    into = {name: torch.zeros_like(tensor) for name, tensor in masters.items()}
+    zero3, prefix = folder / "zero3", "model." if "model.layers.0.weight" in shardctl.open(folder / "zero3") else ""
+    fill(zero3, into, prefix)
+    assert all(torch.equal(into[name], tensor) for name, tensor in masters.items())
+
     return {
         "memcpy from the page cache": lambda: memcpy(folder / "model.safetensors", memory),
         "safetensors: shardctl": check(folder / "model.safetensors"),
@@ -95,23 +167,59 @@ def loaders(folder: Path, state: dict[str, torch.Tensor]) -> dict[str, Callable[
         "4 DCP ranks: dcp.load with shardctl.dcp.Reader": lambda: dcp.load(
             state, storage_reader=shardctl.dcp.Reader(folder / "dcp", threads=THREADS), no_dist=True),
         "8 rank files: shardctl": check(folder / "torch-ranks"),
+        "ZeRO-3 of 8 ranks: shardctl": lambda: fill(zero3, into, prefix),
+        **others(folder),
     }
 
 
-def one_expert(path: Path) -> str:
-    begin = time.perf_counter()
-    with shardctl.open(path) as found:
-        part = found["experts"][17]
-        read = found.read_into([(part, bytearray(part.nbytes))])
-    return f"one expert of {EXPERTS}: {read} bytes read, {(time.perf_counter() - begin) * 1000:.1f} ms, {path.stat().st_size} bytes in the file"
+def bytes_that_were_read() -> int:
+    """By this process, by system calls."""
+    return int(Path("/proc/self/io").read_text().split()[1])
+
+
+def one_expert(folder: Path) -> str:
+    """Dequantizes one expert of a stack of float8."""
+    with shardctl.open(folder, dequantize="bfloat16", threads=THREADS) as found:
+        part = found["mlp.experts.up_proj"][17]
+        memory, before, begin = bytearray(part.nbytes), bytes_that_were_read(), time.perf_counter()
+        found.read_into([(part, memory)])
+        taken, read = time.perf_counter() - begin, bytes_that_were_read() - before
+    return f"one expert of {EXPERTS}: {read} bytes read of its {1024 * 1024 + 8 * 8 * 4}, {taken * 1000:.1f} ms"
+
+
+def names(folder: Path, count: int = 1_000_000) -> str:
+    """A process of its own lists the names of a file that has many."""
+    header = "{" + ",".join(f'"model.layers.{i}.weight":{{"dtype":"U8","shape":[1],"data_offsets":[{i},{i + 1}]}}' for i in range(count)) + "}"
+    path = folder / "many.safetensors"
+    path.write_bytes(struct.pack("<Q", len(header)) + header.encode() + bytes(count))
+    script = ("import sys, time, shardctl\nbegin = time.perf_counter(); found = shardctl.open(sys.argv[1])\n"
+              "opened = time.perf_counter(); count = len(found.keys())\nlisted = time.perf_counter()\n"
+              "peak = int(open('/proc/self/status').read().partition('VmHWM:')[2].split()[0]) >> 10\n"
+              "print(f'{count} names: open {opened - begin:.2f} s, keys() {listed - opened:.2f} s, {peak} MiB')")
+    return subprocess.run([sys.executable, "-c", script, path], check=True, capture_output=True, text=True).stdout.strip()
+
+
+def memory_beside(folder: Path) -> str:
+    """A process of its own fills memory that it has."""
+    script = ("import sys, mmap, shardctl\n"
+              "def peak(): return int(open('/proc/self/status').read().partition('VmHWM:')[2].split()[0]) >> 10\n"
+              "found = shardctl.open(sys.argv[1], threads=2)\n"
+              "into = {name: mmap.mmap(-1, handle.nbytes) for name, handle in found.items()}\n"
+              "for each in into.values(): each.write(b'x' * len(each))\n"
+              "before = peak(); found.read_into(into); print(f'memory beside that of the tensors: {peak() - before} MiB')")
+    return subprocess.run([sys.executable, "-c", script, folder / "model.safetensors"], check=True, capture_output=True, text=True).stdout.strip()
 
 
 def main(folder: str, mib: int = 1024, runs: int = 5) -> None:
+    sys.path.remove(str(Path(__file__).parent))  # It has a deepspeed.py.
     root = Path(folder)
-    shutil.rmtree(root, ignore_errors=True)
-    root.mkdir(parents=True)
     torch.set_num_threads(THREADS)
-    state = write(root, mib)
+    if not (root / f"{mib} MiB").exists():  # A later run uses the files again.
+        shutil.rmtree(root, ignore_errors=True)
+        root.mkdir(parents=True)
+        write(root, mib)
+        (root / f"{mib} MiB").touch()
+    state = {name: torch.zeros_like(tensor) for name, tensor in state_of(mib).items()}
     timed = loaders(root, state)
     times: dict[str, list[float]] = {name: [] for name in timed}
     for _ in range(runs):
@@ -122,7 +230,7 @@ def main(folder: str, mib: int = 1024, runs: int = 5) -> None:
     base = statistics.median(times["memcpy from the page cache"])
     for name, seconds in times.items():
         print(f"{name}: {statistics.median(seconds):.3f} s, {statistics.median(seconds) / base:.2f} of memcpy", flush=True)
-    print(one_expert(root / "experts.safetensors"))
+    print(one_expert(root / "experts"), names(root), memory_beside(root), sep="\n")
     print(f"load average {os.getloadavg()[0]:.1f}")
 
 

@@ -23,7 +23,7 @@ import places
 import proportion
 import ranks
 import views
-from verbs import VERBS, Ended, Hostile, run, try_case
+from verbs import ALWAYS, VERBS, Ended, Hostile, run, try_case
 
 WORKERS = 2
 NTH = 20  # Cases of the hostile test in a short run.
@@ -67,7 +67,7 @@ class Tally:
                 print(f"FAIL {name}: {problem}", flush=True)
 
     def verbs_of(self, hostile: Hostile) -> tuple[str, ...]:
-        own = hostile.verbs or VERBS
+        own = (*hostile.verbs, *ALWAYS) if hostile.verbs else VERBS
         return tuple(verb for verb in own if not self.verbs or verb in self.verbs)
 
 

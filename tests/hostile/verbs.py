@@ -1,4 +1,5 @@
-"""Every verb of shardctl (SHARDCTL) over one hostile input, and the prohibitions for every run.
+"""Every verb of shardctl (SHARDCTL), and its Python module, over one hostile input, and the prohibitions for every run. The module
+is tried if SHARD_MODULE has a Python, and after a colon the folder with the module.
 
 Limits are those of a machine with other work: 5 s of processor time and 512 MiB, child processes included, for
 inputs of up to 16 MB; larger inputs may take more in proportion. Exit codes are 0 to 8, for any input.
@@ -59,8 +60,10 @@ WRITING = {
     "export": ["export", "-o", "dst/out"], "repair": ["repair", "-o", "dst/out"],
 }
 COMBINING = {"average": ["average", "-o", "dst/out.pt"]}  # Given SRC twice; only to inputs that name it.
+MODULE = os.environ.get("SHARD_MODULE", "").split(":")
+ALWAYS = ("module",) if len(MODULE) == 2 else ()  # Even for inputs that name their verbs.
 OTHERS = ("diff", "cat")
-VERBS = (*READING, *OTHERS, *WRITING)
+VERBS = (*READING, *OTHERS, *WRITING, *ALWAYS)
 WITHOUT_OPTIONS = ("verify", "verify --json", "repair", "repair -n", "map check")
 
 
@@ -188,6 +191,8 @@ class Case:
     def command(self, verb: str) -> list[str]:
         options = [word.replace("{in}", str(self.folder / "in")) for word in self.hostile.options]
         options = [] if verb in WITHOUT_OPTIONS else options
+        if verb == "module":
+            return [MODULE[0], "-B", str(Path(__file__).with_name("read_by_module.py")), MODULE[1], *self.sources, *options]
         if verb == "diff":
             return [SHARDCTL, "diff", self.sources[0], self.sources[-1], "-j", "2"]
         if verb == "map --map":
@@ -220,7 +225,7 @@ class Case:
         if ended.code is None:
             return [f"does nothing for {WAIT_SECONDS} s"]
         found = []
-        right = self.hostile.codes if self.hostile.codes is not None else set(range(9))
+        right = self.hostile.codes if self.hostile.codes is not None and verb != "module" else set(range(9))
         if ended.code not in right:
             found.append(f"exit {ended.code}: {err[:300].decode(errors='replace').strip()}")
         if ended.seconds > SECONDS * self.factor:

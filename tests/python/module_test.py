@@ -12,9 +12,10 @@ import threading
 import typing
 import unittest
 from pathlib import Path
+from unittest import mock
 
 import shardctl
-from shardctl import _errors, _reading
+from shardctl import _errors, _extension, _reading
 
 SOURCE = Path(__file__).resolve().parents[2]
 CHECKPOINT = SOURCE / "tests/data/demo/ckpt"
@@ -46,6 +47,18 @@ class Case(unittest.TestCase):
         script.write_text(f"#!/bin/sh\n{text}\n")
         script.chmod(0o755)
         self.set_variable("SHARDCTL", str(script))
+
+
+class Missing(Case):
+    """An installation without the native module, such as this package in the folder of its sources."""
+
+    def test_the_kind_of_python_is_named(self) -> None:
+        version = f"{sys.version_info.major}.{sys.version_info.minor}"
+        for flags, kind in (("", f"Python {version}"), ("t", f"free-threaded Python {version}")):
+            hidden = mock.patch.dict(sys.modules, {"shardctl._native": None})
+            with hidden, mock.patch.object(sys, "abiflags", flags), self.assertRaises(shardctl.Unsupported) as refused:
+                _extension.native.__wrapped__()
+            self.assertIn(f"has no native module for {kind}:", refused.exception.message)
 
 
 class Documents(Case):

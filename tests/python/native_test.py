@@ -2,9 +2,13 @@
 the folder with the package and its native module."""
 import gc
 import hashlib
+import io
+import json
 import math
 import mmap
+import multiprocessing
 import os
+import pickle
 import re
 import shutil
 import signal
@@ -33,6 +37,8 @@ DATA = SOURCE / "tests/data"
 GOLDEN = DATA / "golden/2.11.0"
 CHECKPOINT = DATA / "demo/ckpt"
 MIB = 1 << 20
+SANITIZED = "SHARD_SANITIZED" in os.environ
+SLOWER = 10 if SANITIZED else 1
 # The peak memory of a process in KiB. Not ru_maxrss, which a process inherits from the one that started it.
 PEAK = "def peak(): return int(open('/proc/self/status').read().partition('VmHWM:')[2].split()[0])\n"
 
@@ -49,7 +55,7 @@ class Case(unittest.TestCase):
 
     def interrupted(self, work: Callable[[], object], seconds: float = 0.1) -> None:
         """Ctrl-C stops the work each time: within 0.1 s of one thread's processor time, however busy the machine is, and
-        within that time if it has a processor."""
+        within that time if it has a processor. With sanitizers, in ten times that."""
         stopped, taken = [], []
 
         def stop(*_: object) -> None:
@@ -65,9 +71,9 @@ class Case(unittest.TestCase):
             with self.assertRaises(KeyboardInterrupt):
                 work()
             taken.append(time.monotonic() - begin - 0.1)
-            self.assertLess(time.process_time() - stopped.pop(), 0.1)
-            self.assertLess(taken[-1], 1)
-        self.assertLess(min(taken), seconds, taken)
+            self.assertLess(time.process_time() - stopped.pop(), 0.1 * SLOWER)
+            self.assertLess(taken[-1], SLOWER)
+        self.assertLess(min(taken), seconds * SLOWER, taken)
 
     def sparse(self, mebibytes: int) -> Path:
         """A safetensors file of zeros that uses no disk."""
@@ -121,6 +127,60 @@ class Mapping(Case):
                 found.tensor("rng", 7)
 
 
+    def test_paths_are_those_of_pythons_own_open(self) -> None:
+        path = self.saved({"w": torch.arange(3)})
+        strange = os.fsencode(self.folder) + b"/caf\xe9.safetensors"
+        os.rename(path, strange)
+        for each in (strange, os.fsdecode(strange), Path(os.fsdecode(strange)), [strange]):
+            with shardctl.open(each) as found:
+                self.assertEqual(found["w"].numpy().tolist(), [0, 1, 2])
+        self.assertIn("caf\\udce9", repr(found))
+        self.assertEqual(shardctl.inspect(strange).tensors[0].name, "w")
+        shardctl.save({"w": torch.ones(2)}, strange, force=True)
+        self.assertEqual(shardctl.open(strange)["w"].shape, (2,))
+        with self.assertRaises(shardctl.NotFound) as absent:
+            shardctl.open(strange + b"x")
+        self.assertEqual(absent.exception.file, os.fsdecode(strange + b"x"))
+        for wrong, kind in (("x\0.pt", ValueError), (5, TypeError), (None, TypeError), ([None], TypeError), (io.BytesIO(), TypeError),
+                            ({"x.pt": 1}, TypeError)):
+            with self.assertRaises(kind):
+                shardctl.open(wrong)
+
+    def test_a_pickled_one_is_opened_again(self) -> None:
+        with shardctl.open(self.saved({"w": torch.arange(6)}), threads=2) as found:
+            again, part = pickle.loads(pickle.dumps((found, found["w"][2:4])))
+            self.assertEqual((part.shape, part.numpy().tolist()), ((2,), [2, 3]))
+            again.read_into([(part, bytearray(16))])
+            with multiprocessing.get_context("spawn").Pool(2) as pool:
+                self.assertEqual(pool.map(total, [found["w"], found["w"][:2]]), [15, 1])
+        with self.assertRaisesRegex(ValueError, "closed"):
+            pickle.dumps(found)
+
+    def test_a_forked_process_reads_on(self) -> None:
+        with shardctl.open(CHECKPOINT) as found:
+            INHERITED[:] = [found]
+            with multiprocessing.get_context("fork").Pool(2) as pool:
+                self.assertEqual(pool.map(digest_of_inherited, list(found)), [digest_of_inherited(name) for name in found])
+
+
+def total(handle: shardctl.Handle) -> int:
+    return int(handle.numpy().sum())
+
+
+def bytes_that_were_read() -> int:
+    """By this process, by system calls."""
+    return int(Path("/proc/self/io").read_text().split()[1])
+
+
+INHERITED: list[shardctl.Checkpoint] = []
+
+
+def digest_of_inherited(name: str) -> str:
+    memory = bytearray(INHERITED[0][name].nbytes)
+    INHERITED[0][name].read_into(memory)
+    return hashlib.sha256(memory).hexdigest()
+
+
 class Slices(Case):
     def test_they_are_those_of_safetensors(self) -> None:
         path = self.saved({"w": torch.randn(7, 5, 3), "v": torch.arange(20, dtype=torch.int16)})
@@ -142,6 +202,20 @@ class Slices(Case):
             part = found["experts"][17]
             memory = bytearray(part.nbytes)
             self.assertEqual(found.read_into([(part, memory)]), 64 * 64 * 4)
+
+    def test_one_expert_of_a_quantized_stack_reads_only_its_bytes(self) -> None:
+        weights, scales = torch.randint(0, 100, (256, 256, 256), dtype=torch.uint8).view(torch.float8_e4m3fn), torch.rand(256, 2, 2)
+        self.saved({"mlp.experts.up_proj": weights, "mlp.experts.up_proj_scale_inv": scales}, "model.safetensors")
+        config = {"quantization_config": {"quant_method": "fp8", "fmt": "e4m3", "weight_block_size": [128, 128]}}
+        (self.folder / "config.json").write_text(json.dumps(config))
+        with shardctl.open(self.folder, dequantize="float32") as found:
+            expert = torch.zeros(256, 256)
+            before = bytes_that_were_read()
+            found.read_into([(found["mlp.experts.up_proj"][17], expert)])
+            taken = bytes_that_were_read() - before
+        blocks = scales[17].repeat_interleave(128, 0).repeat_interleave(128, 1)
+        self.assertTrue(torch.equal(expert, weights[17].float() * blocks))
+        self.assertLess(taken - (256 * 256 + 4 * 4), 200)  # Also those that tell the number.
 
     def test_wrong_ones_are_refused_like_those_of_arrays(self) -> None:
         with shardctl.open(self.saved({"w": torch.zeros(4, 2)})) as found:
@@ -280,12 +354,43 @@ class Into(Case):
             with self.assertRaises(shardctl.Usage):
                 self.opened["w"].read_into(target)
 
+    def test_freed_or_shared_memory_is_refused(self) -> None:
+        for kept in (0, 64):
+            freed = torch.zeros(8, 4)
+            freed.untyped_storage().resize_(kept)
+            with self.assertRaisesRegex(shardctl.Usage, "no memory of its own"):
+                self.opened["w"].read_into(freed)
+            with self.assertRaisesRegex(shardctl.Usage, "cannot save 'freed'"):
+                shardctl.save({"freed": freed}, self.folder / "y.safetensors")
+        nested = torch.nested.nested_tensor([torch.zeros(1)])
+        with self.assertRaisesRegex(shardctl.Usage, "cannot save 'nested'"):
+            shardctl.save({"nested": nested}, self.folder / "y.pt")
+        with self.assertRaises(shardctl.Usage):
+            self.opened["w"].read_into(nested)
+        with self.assertRaises(RuntimeError):  # An error of torch: elements share their memory.
+            self.opened["w"].read_into(torch.zeros(1, 4).expand(8, 4))
+
+    def test_a_handle_is_read_only_by_its_own_checkpoint(self) -> None:
+        other = shardctl.open(self.saved({"a": torch.zeros(8, 4), "w": torch.ones(8, 4)}, "y.safetensors"))
+        with self.assertRaisesRegex(shardctl.Usage, "does not belong to"):
+            self.opened.read_into([(other["a"], bytearray(128))])
+
+    def test_autograd_notices_that_a_tensor_was_filled(self) -> None:
+        weight = torch.nn.Parameter(torch.ones(8, 4))
+        product = (weight * weight).sum()
+        self.opened["w"].read_into(weight)
+        with self.assertRaisesRegex(RuntimeError, "modified by an inplace operation"):
+            product.backward()
+        with torch.inference_mode():
+            self.opened["w"].read_into(torch.zeros(8, 4))
+
     def test_a_cast_is_that_of_torch(self) -> None:
         target = torch.zeros(8, 4, dtype=torch.bfloat16)
         self.opened["w"].read_into(target, cast=True)
         self.assertTrue(torch.equal(target, self.wanted.bfloat16()))
 
 
+@unittest.skipIf(SANITIZED, "sanitizers cost time and memory")
 class Costs(Case):
     def test_memory_is_that_of_the_result_and_64_mebibytes(self) -> None:
         script = (f"import sys, numpy, shardctl\n{PEAK}"
@@ -502,6 +607,7 @@ class Urls(Case):
         found = self.opened("ckpt")
         self.served.latency = 5
         self.interrupted(lambda: self.opened("ckpt"))
+        self.interrupted(lambda: found["model.embed.weight"].torch())
         self.served.latency = 0
         self.assertEqual(found["model.norm.weight"].torch().shape, (16,))
 

@@ -2,6 +2,7 @@
 Environment: as for native_test.py."""
 import collections.abc
 import copy
+import itertools
 import os
 import pickle
 import signal
@@ -133,6 +134,23 @@ class Plain(Case):
             filled = Counted(before)
             shardctl.load_state_dict(self.saved(Counted(extra).state_dict(), "x.pt"), filled)
             self.assertTrue(torch.equal(torch.as_tensor(filled.extra), torch.as_tensor(extra)))
+        extra = {"scale": torch.ones(2), "history": [torch.arange(3), 0.5], "recipe": {"margin": 0}, "0": None}
+        state, root = Counted(extra).state_dict(), torch.nn.ModuleDict({"0": Counted(None), "1": Counted(extra)})
+        sources = [self.saved(state, "x.pt"), self.folder / "dcp"]
+        dcp.save(state, checkpoint_id=sources[1], no_dist=True)
+        for source, before in itertools.product(sources, (None, {}, {"scale": torch.zeros(1), "other": 3}, torch.zeros(0), extra)):
+            filled, flat = Counted(before), {"_extra_state": before}
+            shardctl.load_state_dict(source, filled)
+            shardctl.load_state_dict(source, flat)
+            for found in (filled.extra, flat["_extra_state"]):
+                self.assertEqual(str(sorted(found.items())), str(sorted(extra.items())))
+        shardctl.load_state_dict(self.saved(root.state_dict(), "x.pt"), root)
+        self.assertEqual((root["0"].extra, str(root["1"].extra)), (None, str(extra)))
+
+        keyed = {0: torch.ones(1), 1: (torch.zeros(2), 5)}  # Only the present value shows that these are no lists.
+        filled = Counted({0: None, 1: (None, None)})
+        shardctl.load_state_dict(self.saved(Counted(keyed).state_dict(), "x.pt"), filled)
+        self.assertEqual(str(filled.extra), str(keyed))
 
     def test_values_that_differ_between_ranks_are_not_mixed(self) -> None:
         source = Path(__file__).resolve().parents[1] / "data/golden/2.11.0/ranks_differ_r2"
@@ -186,6 +204,15 @@ class Save(Case):
         into = {name: torch.full_like(tensor, 9) for name, tensor in wanted.items()}
         dcp.load(into, checkpoint_id=self.folder / "dcp", no_dist=True)
         self.assertTrue(same(into, wanted))
+
+    def test_numbers_of_numpy_become_those_of_python(self) -> None:
+        state = {"loss": numpy.float32(0.1), "step": numpy.int64(7), "flag": numpy.bool_(True), "best": [numpy.float64(0.5)]}
+        shardctl.save(state, self.folder / "x.pt")
+        loaded = torch.load(self.folder / "x.pt", weights_only=True)
+        self.assertEqual(loaded, {"loss": float(state["loss"]), "step": 7, "flag": True, "best": [0.5]})
+        for other in (numpy.datetime64("2020"), numpy.complex64(1), numpy.longdouble(1), numpy.str_("x")):
+            with self.assertRaisesRegex(shardctl.Unsupported, "cannot save 'a': .* found numpy"):
+                shardctl.save({"a": other}, self.folder / "y.pt")
 
     def test_nested_states_keep_their_values_and_containers(self) -> None:
         trained = model(1)

@@ -121,6 +121,16 @@ class Wheel(unittest.TestCase):
         self.assertEqual((place / "lib/shardctl/libshard_gloo.so").read_bytes(), plugin.read_bytes())
         self.assertEqual((place / "bin/shardctl").read_bytes(), Path(PROGRAM).read_bytes())
 
+    def test_a_module_lies_in_the_package_beside_the_program_as_one_file(self) -> None:
+        module = self.root / "module/native/_native.abi3.so"
+        module.parent.mkdir(parents=True)
+        module.write_bytes(Path(PROGRAM).read_bytes())
+        wheel = build(self.root / "module")
+        self.assertIn("-cp312-abi3-", wheel.name)
+        with zipfile.ZipFile(wheel) as archive:
+            self.assertEqual(archive.read("shardctl/_native.abi3.so"), module.read_bytes())
+            self.assertTrue(any(name.endswith(".data/scripts/shardctl") for name in archive.namelist()))
+
     def hf(self, home: Path, *command: object, code: int = 0) -> str:
         """Runs the command for a user with the home directory `home`. Returns its standard output."""
         env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
@@ -208,6 +218,7 @@ class Tags(unittest.TestCase):
         self.assertEqual(hatch_build.python_tag([]), "py3-none")
         self.assertEqual(hatch_build.python_tag([Path("_native.abi3.so")]), "cp312-abi3")
         self.assertEqual(hatch_build.python_tag([Path("_native.cpython-311-x86_64-linux-gnu.so")]), "cp311-cp311")
+        self.assertEqual(hatch_build.python_tag([Path("_native.cpython-313t-x86_64-linux-gnu.so")]), "cp313-cp313t")
         with self.assertRaises(ValueError):
             hatch_build.python_tag([Path("_native.so")])
 

@@ -13,7 +13,7 @@ namespace {
 
 constexpr int kSocket = 0;
 constexpr auto kBlock = static_cast<std::uint64_t>(kReadBlock);
-constexpr std::uint64_t kNone = ~std::uint64_t{0};
+constexpr std::uint64_t kNoBlock = ~std::uint64_t{0};
 constexpr std::uint64_t kMostSlots = 4096;  ///< 64 MiB, of which only the used part takes memory.
 
 volatile std::sig_atomic_t speaking = 0;  ///< Not 0 while a frame is sent or an answer is awaited.
@@ -49,7 +49,7 @@ void read_all(std::span<std::byte> out) {
 
 Channel::Channel(std::int64_t file_bytes)
     : file_bytes_(file_bytes),
-      held_(std::min(kMostSlots, static_cast<std::uint64_t>(file_bytes) / kBlock + 1), kNone),
+      held_(std::min(kMostSlots, static_cast<std::uint64_t>(file_bytes) / kBlock + 1), kNoBlock),
       memory_(std::make_unique_for_overwrite<std::byte[]>(held_.size() * kBlock)) {}
 
 void Channel::send(FrameKind kind, std::string_view payload) {
@@ -73,7 +73,7 @@ std::span<const std::byte> Channel::block(std::uint64_t number) {
   const std::uint64_t bytes = std::min(kBlock, static_cast<std::uint64_t>(file_bytes_) - number * kBlock);
   const std::span<std::byte> memory(memory_.get() + slot * kBlock, bytes);
   if (held_[slot] != number) {
-    held_[slot] = kNone;
+    held_[slot] = kNoBlock;
     ask(number, 1, memory);
     held_[slot] = number;
   }
