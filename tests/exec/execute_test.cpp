@@ -317,7 +317,7 @@ TEST(Execute, ReadsWhatSeveralReplicasWantWithOneCallATile) {
     EXPECT_EQ(progress.read_calls, plan.tile_count);
     EXPECT_EQ(progress.bytes_read, plan.bytes_to_read);
     for (std::size_t i = 0; i < the.expected.size(); ++i) {
-      EXPECT_TRUE(files.owned[i]->bytes == the.expected[i]) << "file " << i;
+      EXPECT_TRUE(testing::same_bytes(files.owned[i]->bytes, the.expected[i])) << "file " << i;
       EXPECT_TRUE(files.owned[i]->writes == the.writes[i]) << "times written, file " << i;
     }
   }

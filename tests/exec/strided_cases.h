@@ -60,7 +60,10 @@ inline StridedCase make_case(StridedNumbers sizes, StridedNumbers from_strides, 
 inline std::vector<std::byte> noise(std::size_t bytes, unsigned seed) {
   std::mt19937 random(seed);
   std::vector<std::byte> made(bytes);
-  for (std::byte& byte : made) byte = static_cast<std::byte>(random());
+  for (std::size_t done = 0; done < bytes; done += sizeof(std::uint32_t)) {
+    const auto drawn = static_cast<std::uint32_t>(random());
+    std::memcpy(made.data() + done, &drawn, std::min(sizeof drawn, bytes - done));
+  }
   return made;
 }
 
@@ -83,9 +86,9 @@ inline void expect_like_element_copy(const StridedCase& c, const StridedCopy& co
   std::vector<std::byte> found = expected;
   copy_elements(c, from.data() + c.from_origin, expected.data() + c.to_origin);
   copy(c.sizes, from.data() + c.from_origin, c.from_strides, found.data() + c.to_origin, c.to_strides, c.element_bytes);
-  EXPECT_EQ(found, expected) << fmt::format("sizes [{}] from [{}] to [{}] element {}", fmt::join(c.sizes, ", "),
-                                            fmt::join(c.from_strides, ", "), fmt::join(c.to_strides, ", "),
-                                            c.element_bytes);
+  const bool is_same = found.empty() || std::memcmp(found.data(), expected.data(), found.size()) == 0;
+  EXPECT_TRUE(is_same) << fmt::format("sizes [{}] from [{}] to [{}] element {}", fmt::join(c.sizes, ", "),
+                                      fmt::join(c.from_strides, ", "), fmt::join(c.to_strides, ", "), c.element_bytes);
 }
 
 /// Transposes of whole tiles and edges, of every element size.

@@ -116,6 +116,13 @@ def described(members: list[Member]) -> str:
                      for each in members)
 
 
+class Input(NamedTuple):
+    """A member's files and options."""
+    source: Path
+    options: list[str]
+    bytes: int
+
+
 class Runner:
     """Runs the program in a small process of its own, one at a time."""
 
@@ -128,22 +135,41 @@ class Runner:
         self.seconds += ended.seconds
         return ended
 
-    def member(self, verb: str, source: Path, options: list[str]) -> Ended:
-        words = (VERBS | OWN_VERBS)[verb](str(source))
-        return self.run([*words, *(options if verb not in WITHOUT_OPTIONS else [])], source.parent)
+    def member(self, verb: str, given: Input) -> Member:
+        words = (VERBS | OWN_VERBS)[verb](str(given.source))
+        return Member(given.bytes, self.run([*words, *(given.options if verb not in WITHOUT_OPTIONS else [])], given.source.parent))
 
 
-def make_members(family: Family, folder: Path, is_long: bool) -> list[tuple[Path, list[str], int]]:
-    made, n = [], family.first
-    while True:
-        here = folder / str(n)
-        here.mkdir()
-        source, options = family.make(here, n), family.options(n)
-        made.append((source, options, input_bytes(source, options)))
-        is_full = made[-1][2] > LONG_BYTES // 2 or 2 * n > family.most or sum(map(len, options)) > OPTION_BYTES // 2
-        if (len(made) >= family.members and not is_long) or is_full:
-            return made
-        n *= 2
+class Inputs:
+    """The inputs of a family. Creates each one when it is first needed, because some take longer to create than to read."""
+
+    def __init__(self, family: Family, folder: Path, is_long: bool):
+        self.family, self.folder = family, folder
+        self.made: dict[int, Input] = {}
+        self.sizes = [family.first]
+        while (is_long or len(self.sizes) < family.members) and 2 * self.sizes[-1] <= family.most and not self.is_full(is_long):
+            self.sizes.append(2 * self.sizes[-1])
+
+    def is_full(self, is_long: bool) -> bool:
+        """True if the largest input may not double. Inputs of short runs are too small for that."""
+        if not is_long:
+            return False
+        largest = self.of(self.sizes[-1])
+        return largest.bytes > LONG_BYTES // 2 or sum(map(len, largest.options)) > OPTION_BYTES // 2
+
+    def of(self, n: int) -> Input:
+        if n not in self.made:
+            here = self.folder / str(n)
+            here.mkdir()
+            source, options = self.family.make(here, n), self.family.options(n)
+            self.made[n] = Input(source, options, input_bytes(source, options))
+        return self.made[n]
+
+    def largest(self) -> Input:
+        return self.of(self.sizes[-1])
+
+    def all(self) -> list[Input]:
+        return [self.of(n) for n in self.sizes]
 
 
 def print_row(name: str, last: Member, base: Ended) -> None:
@@ -157,19 +183,18 @@ def is_low(verb: str, largest: Member, base: Ended) -> bool:
     return largest.ended.code in READ_CODES and not any(cost.is_high for cost in costs(verb, [largest], base))
 
 
-def try_verb(runner: Runner, name: str, verb: str, inputs, base: Ended, is_long: bool, has_table: bool) -> list[str]:
-    source, options, size = inputs[-1]
-    if not (is_long or has_table) and is_low(verb, Member(size, runner.member(verb, source, options)), base):
+def try_verb(runner: Runner, name: str, verb: str, inputs: Inputs, base: Ended, is_long: bool, has_table: bool) -> list[str]:
+    if not (is_long or has_table) and is_low(verb, runner.member(verb, inputs.largest()), base):
         return []
     members: list[Member] = []
-    for source, options, size in inputs:
-        members.append(Member(size, runner.member(verb, source, options)))
+    for given in inputs.all():
+        members.append(runner.member(verb, given))
         if members[-1].ended.seconds > NOISE_SECONDS and len(members) > 1 and problems(verb, members, base):
             break
     for _ in range(ATTEMPTS - 1):
         if members[-1].ended.seconds > NOISE_SECONDS or not problems(verb, members, base):
             break
-        again = [Member(size, runner.member(verb, source, options)) for source, options, size in inputs]
+        again = [runner.member(verb, given) for given in inputs.all()]
         members = [min(pair, key=lambda member: member.ended.seconds) for pair in zip(members, again)]
     if has_table:
         print_row(name, members[-1], base)
@@ -180,7 +205,7 @@ def try_verb(runner: Runner, name: str, verb: str, inputs, base: Ended, is_long:
 def try_family(runner: Runner, family: Family, verbs: list[str], base: Ended, is_long: bool, has_table: bool) -> int:
     folder = Path(tempfile.mkdtemp(prefix="growth-"))
     try:
-        inputs = make_members(family, folder, is_long)
+        inputs = Inputs(family, folder, is_long)
         failed = 0
         for verb in verbs:
             name = f"{family.name}, {verb}"

@@ -32,6 +32,10 @@ BASE = {name: value for name, value in os.environ.items() if not name.startswith
 BASE |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "LC_ALL": "C"}
 RANK_HERE = "${OMPI_COMM_WORLD_RANK:-$RANK}"  # In shell words that a launcher starts.
 
+# The script's own folder for temporary files: what other tests leave for a while is not in it.
+temporary = tempfile.TemporaryDirectory(prefix="launched-")
+BASE["TMPDIR"] = temporary.name
+
 started = time.monotonic()
 segments_before = {str(path) for path in Path("/dev/shm").glob("vader_segment*")}
 
@@ -249,7 +253,7 @@ def left_overs(folder: Path) -> list[str]:
     """Leftovers that an ended job must not have: temporary outputs, rendezvous folders, shared memory of MPI's and
     ours."""
     left = [str(path) for path in folder.glob(".*.shardctl-*")]
-    left += [str(path) for path in Path(tempfile.gettempdir()).glob(f"shardctl-{os.getuid()}-*")]
+    left += [str(path) for path in Path(temporary.name).glob(f"shardctl-{os.getuid()}-*")]
     left += [str(path) for path in Path("/dev/shm").glob("*shardctl*")]
     segments = {str(path) for path in Path("/dev/shm").glob("vader_segment*")} - segments_before
     return left + [path for path in segments if not is_mapped(path)]

@@ -7,7 +7,10 @@ import unittest
 from pathlib import Path
 
 from support import LiveTest, assert_same_tensors, shardctl, shardctl_json, spawn
+import megatron_models  # noqa: E402: support finds the next one
+import python_ranks  # noqa: E402
 
+python_ranks.PRELOADED += megatron_models.MODULES
 BESIDE = Path(sys.prefix) / "megatron"
 if BESIDE.is_dir():
     sys.path.append(str(BESIDE))
