@@ -31,6 +31,7 @@ bool fits(const CrcRun& run, std::span<const Storage> storages) {
 
 std::optional<std::uint32_t> StorageChecksums::record(std::uint32_t storage, std::int64_t offset_bytes,
                                                       std::int64_t bytes, std::uint32_t crc) {
+  if (known_.contains(storage)) return std::nullopt;
   // A run that is the whole storage, which is the usual case, needs no lock: no other thread records this storage.
   if (bytes == storages_[storage].bytes) {
     whole_[storage] = crc;
@@ -45,6 +46,12 @@ std::optional<std::uint32_t> StorageChecksums::record(std::uint32_t storage, std
   is_whole_[storage] = 1;
   begun_.erase(storage);
   return whole_[storage];
+}
+
+void StorageChecksums::set_known(std::uint32_t storage, std::uint32_t crc) {
+  known_.insert(storage);
+  whole_[storage] = crc;
+  is_whole_[storage] = 1;
 }
 
 std::vector<CrcRun> StorageChecksums::recorded() const {

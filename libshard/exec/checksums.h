@@ -33,11 +33,14 @@ class StorageChecksums : public Checksums {
   /// Ownership: the storages must outlive this.
   explicit StorageChecksums(std::span<const Storage> storages)
       : storages_(storages), whole_(storages.size()), is_whole_(storages.size()) {}
-  /// Adds a run. \returns the CRC-32 of the storage if this run completes it
+  /// Adds a run. \returns the CRC-32 of the storage if this run completes it and it was not known
   /// \pre the run was not recorded before and is inside the storage.
   std::optional<std::uint32_t> record(std::uint32_t storage, std::int64_t offset_bytes, std::int64_t bytes,
                                       std::uint32_t crc);
   std::uint32_t crc32_of(std::uint32_t storage) const override;
+  /// Sets the checksum of a storage that is not read as a whole. Its runs are ignored from now on.
+  /// \pre no thread calls `record`
+  void set_known(std::uint32_t storage, std::uint32_t crc);
 
   std::vector<CrcRun> recorded() const;
   /// Records the runs of a different rank. \throws Error kPeer  a run is invalid.
@@ -47,6 +50,7 @@ class StorageChecksums : public Checksums {
   std::span<const Storage> storages_;
   std::vector<std::uint32_t> whole_;    ///< CRC-32s of complete storages.
   std::vector<std::uint8_t> is_whole_;  ///< Bytes rather than bits, because threads write neighbouring entries.
+  std::set<std::uint32_t> known_;       ///< Storages of set_known.
   std::map<std::uint32_t, CrcRuns> begun_;
   std::mutex mutex_;  ///< Guards begun_.
 };

@@ -350,8 +350,9 @@ std::unique_ptr<StorageChecksums> execute(const Plan& plan, const Catalog& sourc
   Clones clones;
   if (options.reflink_disk != nullptr && !options.checksums) {
     clones = clone_runs(plan, tiles, source, reader, target, files, *options.reflink_disk, progress);
-  } else if (!options.checksums) {
-    clones = copy_in_store(plan, tiles, source, reader, target, files, options.stop, progress);
+  } else {
+    clones = copy_in_store(plan, tiles, source, reader, target, files, options.checksums ? checksums.get() : nullptr,
+                           options.stop, progress);
     check_stop(options.stop);
   }
   SourceChecks own_checks(source);

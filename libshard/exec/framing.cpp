@@ -23,7 +23,7 @@ Framing::Framing(const Catalog& target, const Writer& writer, std::vector<bool> 
     : target_(target), writer_(writer), is_own_(std::move(is_own)) {
   // A null result means that this format's storages have no frames.
   if (frames() == nullptr) {
-    is_own_.assign(target.files.size(), false);
+    is_own_.assign(target.storages.size(), false);
     return;
   }
   has_before_.resize(target.storages.size());
@@ -43,7 +43,9 @@ Framing::Framing(const Catalog& target, const Writer& writer, std::vector<bool> 
 bool Framing::is_first(std::uint32_t storage) const {
   if (!owns(storage)) return false;
   const std::uint32_t position = position_[storage];
-  return position == 0 || target_.storages[in_order_[position - 1]].file != target_.storages[storage].file;
+  if (position == 0) return true;
+  const std::uint32_t before = in_order_[position - 1];
+  return target_.storages[before].file != target_.storages[storage].file || !owns(before);
 }
 
 /// Appends the frames between a storage and the next one that is written, for as long as the bytes are adjacent.
@@ -54,7 +56,7 @@ void Framing::append_gap(std::uint32_t file, std::size_t position, std::int64_t 
   for (; position < in_order_.size() && out.size() < kMostCollected; ++position) {
     const std::uint32_t next = in_order_[position];
     const Storage& place = target_.storages[next];
-    if (place.file != file || (place.bytes > 0 && joins(next))) return;
+    if (place.file != file || !owns(next) || (place.bytes > 0 && joins(next))) return;
     const std::size_t known = out.size();
     frames.append_before(next, out);
     at += static_cast<std::int64_t>(out.size() - known);
@@ -85,8 +87,8 @@ void Framing::append_after(std::uint32_t storage, std::uint32_t crc32, StorageFr
 
 /// Writes the frames that no worker could write together with data.
 void Framing::write_rest(std::uint32_t file, const Checksums& checksums, FileWriter& to) const {
-  if (!is_own_[file]) return;
   const std::unique_ptr<StorageFrames> made = frames();
+  if (made == nullptr) return;
   JoinedWrites writes(to);
   std::string text;
   // Storages are sorted by file, so those of this file are a contiguous range.
@@ -94,6 +96,7 @@ void Framing::write_rest(std::uint32_t file, const Checksums& checksums, FileWri
       in_order_, file, {}, [this](std::uint32_t storage) { return target_.storages[storage].file; });
   for (const std::uint32_t i : of_file) {
     const Storage& storage = target_.storages[i];
+    if (!owns(i)) continue;
     if (has_before_[i] == 0) {
       text.clear();
       made->append_before(i, text);

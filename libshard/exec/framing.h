@@ -1,4 +1,4 @@
-/// \file Writes the frames of storages (checkpoint/writer.h) on the rank that owns the file.
+/// \file Writes the frames of storages (checkpoint/writer.h) on the rank that owns the storages.
 ///
 /// If one write contains a whole small storage, its frame is part of that write. A larger storage's frame is written
 /// after its last elements, if this rank has all of them, or else at the end. Hashing the file during the writes
@@ -23,13 +23,13 @@ namespace shard {
 /// follows after all of them, and may run at once for different files.
 class Framing {
  public:
-  /// \param is_own  is_own[i]: this rank owns target.files[i]. Ownership: target and writer must outlive this.
+  /// \param is_own  is_own[i]: this rank owns target.storages[i]. Ownership: target and writer must outlive this.
   Framing(const Catalog& target, const Writer& writer, std::vector<bool> is_own);
 
-  /// Whether a storage is written together with its frame: it is small, has a frame, and this rank owns its file.
+  /// Whether a storage is written together with its frame: it is small, has a frame, and this rank owns it.
   bool joins(std::uint32_t storage) const { return target_.storages[storage].bytes <= kMostJoined && owns(storage); }
-  /// Whether a storage has a frame and this rank owns its file.
-  bool owns(std::uint32_t storage) const { return is_own_[target_.storages[storage].file]; }
+  /// Whether a storage has a frame and this rank owns it.
+  bool owns(std::uint32_t storage) const { return is_own_[storage]; }
   std::unique_ptr<StorageFrames> frames() const { return writer_.frames(target_); }
   const Catalog& target() const { return target_; }
   /// Appends the bytes before a storage that joins.
@@ -37,9 +37,9 @@ class Framing {
   /// Appends the bytes after a storage, up to the elements of the next non-empty storage. If that storage joins, the
   /// bytes before it are not included.
   void append_after(std::uint32_t storage, std::uint32_t crc32, StorageFrames& frames, std::string& out);
-  /// Whether this rank owns the storage's file, and no framed storage precedes it there.
+  /// Whether this rank owns the storage, and not the one before it in the file.
   bool is_first(std::uint32_t storage) const;
-  /// Writes the frames of the file's storages that are still missing. \throws Error kResource
+  /// Writes the frames of this rank's storages in the file that are still missing. \throws Error kResource
   void write_rest(std::uint32_t file, const Checksums& checksums, FileWriter& to) const;
 
  private:
@@ -50,7 +50,7 @@ class Framing {
 
   const Catalog& target_;
   const Writer& writer_;
-  std::vector<bool> is_own_;              ///< By file. All false if storages have no frames.
+  std::vector<bool> is_own_;              ///< By storage. All false if storages have no frames.
   std::vector<std::uint8_t> has_before_;  ///< By storage: whether the frame is written. Bytes rather than bits, because
                                           ///< threads write neighbouring entries.
   std::vector<std::uint8_t> has_after_;

@@ -11,16 +11,17 @@
 namespace shard {
 
 /// Offers the runs in lines of bytes without replicas, within `tiles`, to the files of the output that can copy them.
-/// Runs of adjacent tensors are joined. Only runs of source files in a store of URLs are offered.
+/// Runs of adjacent tensors are joined. Only runs of source files in a store of URLs are offered. `checksums` (null if
+/// the target has none) receives those of copied storages, which the source has; runs of all others are read.
 /// \returns what was copied; less if a stop was requested. \throws Error  see RunCopier
-/// Memory: 48 bytes for each pair of overlapping pieces in those files.
+/// Memory: 56 bytes for each pair of overlapping pieces in those files.
 Clones copy_in_store(const Plan& plan, const TileRange& tiles, const Catalog& source, const Reader& reader,
-                     const Catalog& target, std::span<FileWriter* const> files, const std::stop_token& stop,
-                     Progress& progress);
+                     const Catalog& target, std::span<FileWriter* const> files, StorageChecksums* checksums,
+                     const std::stop_token& stop, Progress& progress);
 
 /// The bytes that copy_in_store would copy to new files of `output`, if no server refuses. \throws Error  as
 /// Reader::file
 std::int64_t bytes_to_copy_in_store(const Plan& plan, const Catalog& source, const Reader& reader,
-                                    const Catalog& target, const OutputStore& output);
+                                    const Catalog& target, bool has_checksums, const OutputStore& output);
 
 }  // namespace shard

@@ -2,7 +2,8 @@
 ///   or the way it is committed; io/local_output.h is the one on a local disk.
 ///
 /// One rank, the root, creates the output. Every rank, including the root, writes through its own part, which finds the
-/// output by the root's token. Each file is created by one rank, its owner; other ranks may open it after that. If
+/// output by the root's token. Each file is created by one rank, its owner; other ranks may open it after that. In
+/// stores whose files have one writer, ranks can instead create shares of a file. If
 /// ranks write to several places, each place has a root and an output.
 #pragma once
 
@@ -38,6 +39,9 @@ struct OutputFile {
   /// With OutputTraits::passes_blocks: receives each block of kOutputBlock bytes (the last one may be shorter) once,
   /// when all its bytes are written. Any thread calls it. May be empty.
   std::function<void(std::int64_t block, std::span<const std::byte> bytes)> on_block{};
+  /// If ranks share the file: the bytes that this rank's part writes, from and to multiples of OutputStore::share_bytes
+  /// or the end. Each rank creates its share. Empty: all bytes.
+  ByteRange share{};
 };
 
 /// A small file next to the output, not part of the commit. It contains the data that a later run needs to resume this
@@ -103,7 +107,8 @@ class Output {
 
 /// Properties of a kind of output that a job must respect.
 struct OutputTraits {
-  bool whole_files = false;    ///< Only its owner writes to a file, and OutputPart::open is not available.
+  bool whole_files = false;    ///< Each byte of a file is written by the rank that created its share of it, or else by
+                               ///< the owner. OutputPart::open is not available.
   bool passes_blocks = false;  ///< Written bytes cannot be read back. OutputFile::on_block receives them instead.
   bool has_receipts = false;   ///< Each part's receipt must reach the root before it prepares the commit.
   bool has_notes = true;       ///< OutputPart::create_note is available.
@@ -116,6 +121,8 @@ class OutputStore {
   virtual OutputTraits traits() const { return {}; }
   /// Free space in bytes; INT64_MAX if unknown.
   virtual std::int64_t free_bytes() const = 0;
+  /// With OutputTraits::whole_files: ranks can share a file of this size at multiples of the result; 0: they cannot.
+  virtual std::int64_t share_bytes(std::int64_t /*file_bytes*/) const { return 0; }
   /// The ranges of a file that the store would copy itself if these runs were offered to it (RunCopier), unless a
   /// server refuses. Sorted and disjoint. Asks nothing of a server.
   virtual std::vector<ByteRange> would_copy(std::int64_t /*file_bytes*/, std::span<const SourceRun> /*runs*/) const {

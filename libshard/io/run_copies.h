@@ -1,5 +1,6 @@
-/// \file RunCopier: a file of an output whose store can copy bytes of source files itself, without passing them through
-///   this process.
+/// \file RunCopier: a file of an output whose store can copy bytes of source files itself, so that this process need
+/// not
+///   send them, and often need not read them.
 #pragma once
 
 #include <cstdint>
@@ -19,6 +20,9 @@ struct SourceRun {
   std::int64_t source_offset = 0;
   std::int64_t offset = 0;  ///< In the file of the output.
   std::int64_t bytes = 0;
+  /// This process needs the bytes, for example for a checksum. It reads and writes them, and the store may copy them
+  /// instead of receiving them.
+  bool is_read = false;
 };
 
 /// Bytes [begin, end) of a file.
@@ -32,8 +36,8 @@ class RunCopier {
   virtual ~RunCopier() = default;
   /// Lets the store copy runs, or parts of them, as the source was when it was opened. Called at most once; what was
   /// written before is in no run. \param runs  sorted and disjoint, each of at least kLeastCopiedRun bytes
-  /// \returns the ranges that were copied, sorted and disjoint, which must not be written any more. They are empty if
-  ///   the store cannot copy, and too few if a stop was requested.
+  /// \returns the ranges that were copied, sorted and disjoint, which must not be written any more. None is in a run
+  ///   that is read. They are empty if the store cannot copy, and too few if a stop was requested.
   /// \throws Error kCorruption  a source file changed; kResource  the output cannot be written; kInterrupted
   virtual std::vector<ByteRange> copy_runs(std::span<const SourceRun> runs, const std::stop_token& stop) = 0;
 };

@@ -17,6 +17,7 @@
 #include "libshard/io/output.h"
 #include "libshard/job/copy_run.h"
 #include "libshard/job/exchange_schedule.h"
+#include "libshard/job/file_shares.h"
 #include "libshard/job/journal.h"
 #include "libshard/job/manifest_run.h"
 #include "libshard/job/topology.h"
@@ -223,10 +224,15 @@ Plan plan_for(const CopyJob& job, const PreparedCopy& prepared, int rank, const 
                       .threads = grid.threads,
                       .checksums = prepared.writer->needs_checksums()};
   std::vector<int> readers;
-  std::vector<std::uint8_t> own_files;
+  std::vector<std::uint8_t> own_storages;
   if (job.topology.fills_own_files()) {
-    for (const int owner : prepared.owners) own_files.push_back(owner == rank ? 1 : 0);
-    options.own_files = own_files;
+    for (const Storage& storage : prepared.planned().storages) {
+      own_storages.push_back(prepared.owners[storage.file] == rank ? 1 : 0);
+    }
+    for (std::size_t i = 0; i < prepared.shares.storage_ranks.size(); ++i) {
+      own_storages[i] = prepared.shares.storage_ranks[i] == rank ? 1 : 0;
+    }
+    options.own_storages = own_storages;
     if (job.topology.peer_store != nullptr) options.choose_replica = replica_choice(source, *prepared.holders, rank);
   } else if (job.topology.peer_store != nullptr) {
     readers = prepared.holders->readers();
@@ -249,9 +255,24 @@ Catalog make_mapped_target(const AppliedMap& map, const Layout& layout, const Fo
                                                    plural(map.ranks(), "rank")));
 }
 
+/// How ranks share the files of an output that has one writer for each byte. They do not if the output's store could
+/// copy the source itself, because only one rank can cut a file into the parts that this needs.
+FileShares shares_of(const CopyJob& job, const PreparedCopy& prepared, int ranks, const OutputStore& output) {
+  const Catalog& source = job.reader->catalog();
+  const bool is_mapped = prepared.filled.has_value();
+  if (!job.topology.whole_files || is_mapped || source.files.empty()) return {};
+  const std::string& name = job.reader->file(0)->name();
+  constexpr std::int64_t kAnyBytes = 1 << 30;
+  const SourceRun run{name, 0, 0, kAnyBytes};
+  if (!output.would_copy(kAnyBytes, std::span(&run, 1)).empty()) return {};
+  return share_files(prepared.target, prepared.owners, ranks,
+                     [&](std::int64_t bytes) { return output.share_bytes(bytes); });
+}
+
 /// Makes all decisions of a run, and frees the job's TargetMaker. `memory_bytes` is the limit of this run. It may
 /// differ from the one in `grid` if the run resumes an earlier one.
-PreparedCopy prepare(CopyJob& job, const Group& group, const PlanGrid& grid, std::int64_t memory_bytes) {
+PreparedCopy prepare(CopyJob& job, const Group& group, const PlanGrid& grid, std::int64_t memory_bytes,
+                     const OutputStore& output) {
   PreparedCopy prepared;
   prepared.memory_bytes = std::min(grid.max_memory_bytes, memory_bytes);
   prepared.target = job.target.make();
@@ -268,6 +289,7 @@ PreparedCopy prepare(CopyJob& job, const Group& group, const PlanGrid& grid, std
   prepared.manifest_owner = is_folder ? 0 : prepared.owners.front();
   job.reader->locate(needed_tensors(prepared.planned()));
   if (job.topology.peer_store != nullptr) prepared.holders = find_holders(*job.reader, *job.topology.peer_store);
+  prepared.shares = shares_of(job, prepared, group.size(), output);
   prepared.plan = plan_for(job, prepared, group.rank(), grid);
   check_memory(job, prepared.plan, grid, memory_bytes);
   prepared.plan.memory_bytes = std::min(prepared.plan.memory_bytes, memory_bytes);
@@ -371,7 +393,7 @@ CopyResult run_copy_job(OutputStore& output, Group& group, CopyJob job, Progress
       [&](const std::stop_token&) {
         notify(job, "plan");
         grid = grid_of(left, {threads, memory_bytes});
-        prepared = prepare(job, group, grid, memory_bytes);
+        prepared = prepare(job, group, grid, memory_bytes, output);
         if (left.is_found() || (output.traits().has_notes && keeps_journal(job, prepared.plan))) {
           const std::string files = name_files(prepared.target.files) + (prepared.manifest ? ", a manifest" : "");
           prepared.journal = make_head(prepared, files, fingerprint(prepared, source, true), job, group, grid);
@@ -389,9 +411,10 @@ CopyResult run_copy_job(OutputStore& output, Group& group, CopyJob job, Progress
   if (job.device != nullptr)
     result.memory_bytes = job.topology.copy_memory(memory_bytes);  // The limit applies to the host and to the device.
   if (prepared.manifest) result.files.push_back(*prepared.manifest);
-  if (job.dry_run && !prepared.manifest && !prepared.writer->needs_checksums()) {
+  if (job.dry_run && !prepared.manifest) {
     collective_step(group, {.stop = job.stop, .traffic = job.topology.peer_store}, [&](const std::stop_token&) {
-      result.bytes_to_clone = bytes_to_copy_in_store(prepared.plan, source, *job.reader, prepared.planned(), output);
+      result.bytes_to_clone = bytes_to_copy_in_store(prepared.plan, source, *job.reader, prepared.planned(),
+                                                     prepared.writer->needs_checksums(), output);
     });
   }
   if (job.topology.sums_plans()) sum_plans(group, result);

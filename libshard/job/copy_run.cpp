@@ -21,6 +21,7 @@
 #include "libshard/job/topology.h"
 #include "libshard/ranks/collective_step.h"
 #include "libshard/ranks/group.h"
+#include "libshard/ranks/wire.h"
 
 namespace shard {
 
@@ -69,10 +70,11 @@ Error CommitWatch::lost(int rank) const {
       .suggest(Remedy::kReplaceDestination);
 }
 
-/// The number of runs that each rank will send to this one.
-std::vector<std::size_t> exchange_counts(Group& group, std::span<const std::vector<CrcRun>> outgoing) {
+/// The number of items that each rank will send to this one.
+template <class Item>
+std::vector<std::size_t> exchange_counts(Group& group, std::span<const std::vector<Item>> outgoing) {
   std::vector<std::uint64_t> sent, counts(outgoing.size());
-  for (const std::vector<CrcRun>& each : outgoing) sent.push_back(each.size());
+  for (const std::vector<Item>& each : outgoing) sent.push_back(each.size());
   std::vector<std::span<const std::byte>> to;
   std::vector<std::span<std::byte>> from;
   for (std::size_t rank = 0; rank < outgoing.size(); ++rank) {
@@ -94,7 +96,7 @@ std::vector<CrcRun> send_to_owners(Group& group, std::span<const CrcRun> runs, s
   std::vector<std::vector<CrcRun>> outgoing(ranks);
   for (const CrcRun& run : runs) outgoing[static_cast<std::size_t>(owners[storages[run.storage].file])].push_back(run);
   outgoing[own].clear();
-  const std::vector<std::size_t> counts = exchange_counts(group, outgoing);
+  const std::vector<std::size_t> counts = exchange_counts(group, std::span<const std::vector<CrcRun>>(outgoing));
   const std::size_t total = std::accumulate(counts.begin(), counts.end(), std::size_t{0});
   std::vector<CrcRun> incoming(total);
   std::vector<std::span<const std::byte>> to;
@@ -109,9 +111,25 @@ std::vector<CrcRun> send_to_owners(Group& group, std::span<const CrcRun> runs, s
   return incoming;
 }
 
-std::vector<bool> files_of(const std::vector<int>& owners, int rank) {
+/// Sends each rank a message. Collective. \returns the messages of all ranks to this one, by rank; its own is empty
+std::vector<Bytes> exchange_messages(Group& group, const std::vector<Bytes>& outgoing) {
+  const std::vector<std::size_t> counts = exchange_counts(group, std::span<const Bytes>(outgoing));
+  std::vector<Bytes> incoming;
+  std::vector<std::span<const std::byte>> to(outgoing.begin(), outgoing.end());
+  to[static_cast<std::size_t>(group.rank())] = {};
+  for (const std::size_t count : counts) incoming.emplace_back(count);
+  std::vector<std::span<std::byte>> from(incoming.begin(), incoming.end());
+  group.exchange(to, from);
+  return incoming;
+}
+
+/// The storages whose frames the rank writes.
+std::vector<bool> storages_of(const PreparedCopy& prepared, int rank) {
+  const std::vector<int>& of_shares = prepared.shares.storage_ranks;
   std::vector<bool> is_own;
-  for (const int owner : owners) is_own.push_back(owner == rank);
+  for (std::size_t i = 0; i < prepared.target.storages.size(); ++i) {
+    is_own.push_back((of_shares.empty() ? prepared.owners[prepared.target.storages[i].file] : of_shares[i]) == rank);
+  }
   return is_own;
 }
 
@@ -163,6 +181,7 @@ void CopyRun::run() {
 /// The roots remove the staged output, and the other ranks wait for them.
 void CopyRun::clean_up() noexcept {
   files_.clear();
+  shared_.clear();
   journal_.reset();
   part_.reset();
   output_.reset();
@@ -237,11 +256,27 @@ void CopyRun::begin_own_files(const std::stop_token& stop) {
   files_.resize(files.size());
   for (std::uint32_t i = 0; i < files.size(); ++i) {
     check_stop(stop);
-    if (is_own(i)) files_[i] = &create_own(i);
+    if (is_shared(i)) {
+      files_[i] = &create_share(i);
+    } else if (is_own(i)) {
+      files_[i] = &create_own(i);
+    }
   }
   if (manifest_ && prepared_.manifest_owner == group_.rank()) manifest_writer_ = &part_->create(manifest_output());
-  for_each_own_file(
-      stop, [&](std::uint32_t file, FileWriter& to) { prepared_.writer->begin_file(prepared_.target, file, to); });
+  for_each_own_file(stop, [&](std::uint32_t file, FileWriter& to) {
+    if (is_own(file)) prepared_.writer->begin_file(prepared_.target, file, to);
+  });
+}
+
+/// Creates this rank's share of a file, which may be empty.
+FileWriter& CopyRun::create_share(std::uint32_t file) {
+  const File& made = prepared_.target.files[file];
+  OutputFile output{.path = made.path, .bytes = made.bytes, .share = prepared_.shares.of(file, group_.rank())};
+  const bool is_empty = output.share.begin == output.share.end;
+  if (manifest_) output.on_block = manifest_->block_sink(file);
+  shared_.resize(files_.size());
+  shared_[file] = std::make_unique<SharedFile>(is_empty ? nullptr : &part_->create(output), output.share);
+  return *shared_[file];
 }
 
 FileWriter& CopyRun::create_own(std::uint32_t file) {
@@ -269,7 +304,7 @@ void CopyRun::for_each_own_file(const std::stop_token& stop,
                                 const std::function<void(std::uint32_t, FileWriter&)>& work) {
   std::vector<std::uint32_t> own;
   for (std::uint32_t i = 0; i < files_.size(); ++i) {
-    if (is_own(i)) own.push_back(i);
+    if (is_own(i) || is_shared(i)) own.push_back(i);
   }
   for_each_index(own.size(), job_.threads, stop,
                  [&]() -> IndexWorker { return [&](std::size_t i) { work(own[i], *files_[own[i]]); }; });
@@ -300,7 +335,7 @@ void CopyRun::prepare_exchange() {
 }
 
 void CopyRun::copy() {
-  framing_ = std::make_unique<Framing>(prepared_.target, *prepared_.writer, files_of(prepared_.owners, group_.rank()));
+  framing_ = std::make_unique<Framing>(prepared_.target, *prepared_.writer, storages_of(prepared_, group_.rank()));
   if (exchanges()) prepare_exchange();
   CollectiveStepOptions options{.stop = job_.stop};
   options.done_bytes = [this] { return progress_.done_bytes(); };
@@ -366,12 +401,54 @@ void CopyRun::finish() {
   step("finish", [&](const std::stop_token& stop) {
     for_each_own_file(stop, [&](std::uint32_t file, FileWriter& to) {
       framing_->write_rest(file, *checksums_, to);
-      prepared_.writer->finish_file(prepared_.target, file, *checksums_, to);
+      if (is_own(file)) prepared_.writer->finish_file(prepared_.target, file, *checksums_, to);
     });
+  });
+  if (!prepared_.shares.of_files.empty()) exchange_shared_bytes();
+  collective_step(group_, {.stop = job_.stop, .awaited = job_.awaited}, [&](const std::stop_token&) {
     if (!manifest_ && part_ != nullptr) part_->finish();
     if (manifest_ && part_ != nullptr) part_->pass_blocks();
     if (manifest_ && group_.size() > 1) sync_others();
   });
+}
+
+/// Sends the bytes that this rank wrote to others' shares to those ranks.
+void CopyRun::exchange_shared_bytes() {
+  std::vector<WireWriter> outgoing(static_cast<std::size_t>(group_.size()));
+  for (std::uint32_t file = 0; file < shared_.size(); ++file) {
+    if (shared_[file] == nullptr) continue;
+    for (const auto& [offset, bytes] : shared_[file]->take_kept()) {
+      for (std::int64_t done = 0; done < std::ssize(bytes);) {  // They may belong to several ranks.
+        const int rank = prepared_.shares.rank_at(file, offset + done);
+        const std::int64_t end = std::min(offset + std::ssize(bytes), prepared_.shares.of(file, rank).end);
+        WireWriter& to = outgoing[static_cast<std::size_t>(rank)];
+        to.number(file);
+        to.number(offset + done);
+        to.text(as_text(
+            std::span(bytes).subspan(static_cast<std::size_t>(done), static_cast<std::size_t>(end - offset - done))));
+        done = end - offset;
+      }
+    }
+  }
+  std::vector<Bytes> messages;
+  for (WireWriter& each : outgoing) messages.push_back(each.take());
+  const std::vector<Bytes> received = exchange_messages(group_, messages);
+  collective_step(group_, {.stop = job_.stop}, [&](const std::stop_token&) { write_received(received); });
+}
+
+void CopyRun::write_received(const std::vector<Bytes>& messages) {
+  for (const Bytes& message : messages) {
+    for (WireReader from(message); !from.at_end();) {
+      const auto file = static_cast<std::uint32_t>(from.number_below(std::ssize(files_)));
+      const std::int64_t offset = from.number();
+      const std::string bytes = from.text();
+      const ByteRange share = is_shared(file) ? prepared_.shares.of(file, group_.rank()) : ByteRange{};
+      if (offset < share.begin || offset > share.end - std::ssize(bytes)) {
+        throw Error(ErrorCode::kPeer, "bytes received from another rank do not match the plan");
+      }
+      files_[file]->write_at(offset, std::as_bytes(std::span(bytes)));
+    }
+  }
 }
 
 /// The owner of a file, perhaps on a different host, reads it back.

@@ -17,6 +17,7 @@
 #include "libshard/job/copy_job.h"
 #include "libshard/job/exchange.h"
 #include "libshard/job/file_holders.h"
+#include "libshard/job/file_shares.h"
 #include "libshard/job/journal.h"
 #include "libshard/job/manifest_run.h"
 #include "libshard/job/topology.h"
@@ -31,6 +32,7 @@ struct PreparedCopy {
   std::optional<Catalog> filled{};  ///< The result of TargetMaker::fill, if the plan does not fill the target itself.
   std::unique_ptr<Writer> writer;
   std::vector<int> owners;         ///< The owner's rank, by file of the target.
+  FileShares shares{};             ///< With Topology::whole_files; empty if ranks share no file.
   std::optional<File> manifest{};  ///< Not one of the target's files, so writers do not know it.
   int manifest_owner = 0;
   FilePlaces file_places{};              ///< Used by the manifest.
@@ -61,6 +63,7 @@ class CopyRun {
   void open_journal();
   void begin_own_files(const std::stop_token& stop);
   FileWriter& create_own(std::uint32_t file);
+  FileWriter& create_share(std::uint32_t file);
   void open_others();
   FileWriter& hashed(std::uint32_t file, FileWriter& to);
   void copy();
@@ -70,6 +73,8 @@ class CopyRun {
   void exchange_checksums();
   void sum_progress();
   void finish();
+  void exchange_shared_bytes();
+  void write_received(const std::vector<Bytes>& messages);
   void sync_others();
   void make_manifest();
   void pass_receipts();
@@ -80,8 +85,9 @@ class CopyRun {
 
   bool is_root() const { return places_.is_root(group_.rank()); }
   bool is_own(std::size_t file) const { return prepared_.owners[file] == group_.rank(); }
+  bool is_shared(std::uint32_t file) const { return prepared_.shares.is_shared(file); }
   TileRange own_tiles() const;
-  /// Runs `work` for each of this rank's files, on all its threads.
+  /// Runs `work` for each of this rank's files, and for shared ones, on all its threads.
   void for_each_own_file(const std::stop_token& stop,
                          const std::function<void(std::uint32_t file, FileWriter& to)>& work);
   void step(std::string_view name, const std::function<void(const std::stop_token& stop)>& work);
@@ -98,7 +104,8 @@ class CopyRun {
   bool is_committed_ = false;
   std::unique_ptr<OutputPart> part_;
   std::unique_ptr<Journal> journal_;
-  std::vector<FileWriter*> files_;  ///< Null if this rank does not write to the file.
+  std::vector<FileWriter*> files_;                   ///< Null if this rank does not write to the file.
+  std::vector<std::unique_ptr<SharedFile>> shared_;  ///< By file; null if it is not shared. Empty if none is.
   std::optional<ManifestRun> manifest_;
   FileWriter* manifest_writer_ = nullptr;  ///< Only on the owner.
   std::unique_ptr<Framing> framing_;

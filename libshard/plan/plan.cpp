@@ -91,7 +91,7 @@ class Planner {
 
   /// Whether this plan fills the storage of the target.
   bool is_own(std::uint32_t storage) const {
-    return options_.own_files.empty() || options_.own_files[target_.storages[storage].file] != 0;
+    return options_.own_storages.empty() || options_.own_storages[storage] != 0;
   }
 
   /// The first chunk of a target's tensor that this plan fills, or null if there is none.

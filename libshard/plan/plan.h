@@ -91,8 +91,8 @@ struct PlanOptions {
   int only_rank = -1;
   std::span<const int> readers{};  ///< By source file: the number of the rank that reads it, compared with `only_rank`.
                                    ///< Empty: File::rank.
-  /// By target file: whether this rank writes it. Only data in those files is planned. Empty: everything.
-  std::span<const std::uint8_t> own_files{};
+  /// By target storage: whether this rank writes it. Only data in those storages is planned. Empty: everything.
+  std::span<const std::uint8_t> own_storages{};
   /// Chooses the replica to read (replicas are pieces of one box, in the order of ranks). Empty: the first.
   std::function<std::size_t(std::span<const Piece> replicas)> choose_replica{};
 };

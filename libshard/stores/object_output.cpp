@@ -116,7 +116,12 @@ class ObjectOutput final : public Output {
   }
 
   void accept(std::span<const std::byte> receipt) override {
-    for (auto& [url, parts] : parts_of_receipt(receipt)) parts_[url] = std::move(parts);
+    for (const auto& [url, parts] : parts_of_receipt(receipt)) {
+      if (parts.empty()) continue;
+      std::vector<StoredPart>& all = parts_[url];
+      const auto next = std::ranges::upper_bound(all, parts.front().number, {}, &StoredPart::number);
+      all.insert(next, parts.begin(), parts.end());
+    }
   }
 
   void prepare() override {
@@ -473,6 +478,7 @@ class ObjectOutputStore final : public OutputStore {
   }
   std::int64_t free_bytes() const override { return INT64_MAX; }
   std::string place() const override { return destination_; }
+  std::int64_t share_bytes(std::int64_t file_bytes) const override { return part_bytes_of(file_bytes); }
   std::vector<ByteRange> would_copy(std::int64_t file_bytes, std::span<const SourceRun> runs) const override {
     std::vector<SourceRun> offered;
     std::ranges::copy_if(runs, std::back_inserter(offered),

@@ -82,6 +82,7 @@ class ObjectPart final : public OutputPart {
                         .upload = noted->upload,
                         .bytes = file.bytes,
                         .part_bytes = noted->part_bytes,
+                        .share = file.share,
                         .has_checksums = noted->has_checksums};
     if (completed != token_.completed.end()) {
       target.completed = completed->second;

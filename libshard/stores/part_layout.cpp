@@ -42,7 +42,7 @@ PartLayout layout_of_long_runs(std::int64_t object_bytes, std::int64_t part_byte
     const std::int64_t end = runs[i].offset + runs[i].bytes;
     const bool follows = runs[i].offset <= passed;
     const std::int64_t begin = follows ? passed : std::max(runs[i].offset, passed + kLeastPartBytes);
-    if (end - begin < least) continue;
+    if (runs[i].is_read || end - begin < least) continue;
     cut(layout.begins, passed, begin, part_bytes);
     const auto first = std::ssize(layout.begins);
     cut(layout.begins, begin, end, part_bytes);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <utility>
 
@@ -50,6 +51,12 @@ Error upload_gone(const std::string& url) {
       .because("another run, or a rule of the bucket, removed it");
 }
 
+/// A run whose bytes this process reads.
+struct ReadRun {
+  std::string source;
+  SourceRun run;  ///< Its source is the one above.
+};
+
 Error changed_source(std::string_view url) {
   return Error(ErrorCode::kCorruption, "cannot use the data: the file changed while it was being read")
       .in_file(std::string(url))
@@ -80,7 +87,8 @@ class UploadParts::File final : public FileWriter, public RunCopier {
   }
 
   void write_at(std::int64_t offset_bytes, std::span<const std::byte> data) override {
-    if (offset_bytes < 0 || offset_bytes > target.bytes - std::ssize(data)) {
+    const ByteRange own = share();
+    if (offset_bytes < own.begin || offset_bytes > own.end - std::ssize(data)) {
       throw Error(ErrorCode::kResource, "a write leads past the end of the object").in_file(target.url);
     }
     parts_.write(*this, offset_bytes, data);
@@ -100,7 +108,11 @@ class UploadParts::File final : public FileWriter, public RunCopier {
     parts.resize(static_cast<std::size_t>(sent));
     parts.resize(is_sent.size());
   }
-  std::int64_t part_count() const { return std::ssize(is_sent); }
+  bool is_shared() const { return target.share.end > 0; }
+  ByteRange share() const { return is_shared() ? target.share : ByteRange{0, target.bytes}; }
+  /// The numbers of this rank's parts.
+  std::int64_t first_part() const { return part_at(share().begin); }
+  std::int64_t end_of_parts() const { return part_at(share().end - 1) + 1; }
   std::int64_t part_at(std::int64_t offset) const {
     return std::ranges::upper_bound(begins_, offset) - begins_.begin() - 1;
   }
@@ -112,6 +124,7 @@ class UploadParts::File final : public FileWriter, public RunCopier {
   std::map<std::int64_t, PartPtr> open{};  ///< Guarded by UploadParts::mutex_, as is `is_sent`.
   std::vector<bool> is_sent;               ///< Also true of complete parts whose request has not ended.
   std::vector<StoredPart> parts;           ///< Stored parts. The thread that sends a part writes its entry.
+  std::vector<ReadRun> read_runs{};        ///< By offset.
 
  private:
   std::vector<std::int64_t> begins_{};  ///< See PartLayout::begins.
@@ -309,6 +322,8 @@ void UploadParts::send(Part& part) {
       result = *stored;
       const std::scoped_lock lock(mutex_);
       ++kept_;
+    } else if (auto copied = copy_read_part(part, crc)) {
+      result = *std::move(copied);
     } else {
       const ObjectAnswer answer = store_.ask({.act = ObjectAct::kPart,
                                               .url = file.target.url,
@@ -326,9 +341,13 @@ void UploadParts::send(Part& part) {
 
 std::vector<ByteRange> UploadParts::copy_runs(File& file, std::span<const SourceRun> runs,
                                               const std::stop_token& stop) {
-  if (file.on_block || !file.target.completed.empty()) return {};  // The bytes are hashed or compared.
+  if (!file.target.completed.empty() || file.is_shared())
+    return {};  // The bytes are compared; no rank cuts parts.
   const std::optional<std::int64_t> sent = count_sent(file);
-  if (!sent) return {};
+  for (const SourceRun& run : runs) {
+    if (run.is_read || file.on_block) file.read_runs.push_back({std::string(run.source), run});
+  }
+  if (!sent || file.on_block) return {};
   PartLayout layout = layout_of_runs(file.target.bytes, file.target.part_bytes, runs, file.begin_of(*sent));
   if (layout.copies.empty()) return {};
   lay_out_again(file, std::move(layout.begins), *sent);
@@ -336,7 +355,10 @@ std::vector<ByteRange> UploadParts::copy_runs(File& file, std::span<const Source
   for_each_index(is_copied.size(), limits_.senders, [&](std::size_t i) {
     if (stop.stop_requested() || cannot_copy_) return;
     const PartLayout::Copy& copy = layout.copies[i];
-    is_copied[i] = copy_part(file, copy.part, runs[copy.run]) ? 1 : 0;
+    std::optional<StoredPart> stored = copy_part(file, copy.part, runs[copy.run]);
+    if (!stored) return;
+    is_copied[i] = 1;
+    file.parts[static_cast<std::size_t>(copy.part)] = *std::move(stored);
   });
   std::vector<std::int64_t> copied;
   for (std::size_t i = 0; i < is_copied.size(); ++i) {
@@ -397,8 +419,8 @@ void UploadParts::take_back(Part& part, std::vector<std::pair<std::int64_t, Byte
   changed_.notify_all();
 }
 
-/// \returns false if the store cannot copy the part
-bool UploadParts::copy_part(File& file, std::int64_t index, const SourceRun& run) {
+/// \returns nothing if the store cannot copy the part
+std::optional<StoredPart> UploadParts::copy_part(const File& file, std::int64_t index, const SourceRun& run) {
   const std::int64_t begin = run.source_offset + file.begin_of(index) - run.offset;
   const ObjectAnswer answer = store_.ask({.act = ObjectAct::kCopy,
                                           .url = file.target.url,
@@ -413,10 +435,31 @@ bool UploadParts::copy_part(File& file, std::int64_t index, const SourceRun& run
   // The end of the upload names the checksum of each part.
   if (!is_done || (file.target.has_checksums && answer.parts.front().crc32c.empty())) {
     cannot_copy_ = true;
-    return false;
+    return std::nullopt;
   }
-  file.parts[static_cast<std::size_t>(index)] = answer.parts.front();
-  return true;
+  return answer.parts.front();
+}
+
+/// Copies a complete part of a run that is read. \returns nothing if it must be sent
+std::optional<StoredPart> UploadParts::copy_read_part(const Part& part, std::uint32_t crc) {
+  const File& file = part.file;
+  const std::int64_t begin = file.begin_of(part.index), end = begin + part.bytes;
+  const auto after =
+      std::ranges::upper_bound(file.read_runs, begin, {}, [](const ReadRun& each) { return each.run.offset; });
+  if (cannot_copy_ || after == file.read_runs.begin()) return std::nullopt;
+  SourceRun run = std::prev(after)->run;
+  if (run.offset + run.bytes < end) return std::nullopt;
+  run.source = std::prev(after)->source;
+  std::optional<StoredPart> copied = copy_part(file, part.index, run);
+  if (!copied) return std::nullopt;
+  const std::array only{part.index};
+  if (!has_copied_ && !has_copies(file, only)) {
+    cannot_copy_ = true;
+    return std::nullopt;
+  }
+  has_copied_ = true;
+  if (!copied->crc32c.empty() && copied->crc32c != crc32c_text(crc)) throw changed_source(run.source);
+  return copied;
 }
 
 /// Whether the store has parts of the right sizes. A server that does not know the headers of a copy would store all of
@@ -437,7 +480,7 @@ void UploadParts::finish(bool only_with_blocks) {
     const std::scoped_lock lock(mutex_);
     for (const auto& file : files_) {
       if (only_with_blocks && !file->on_block) continue;
-      for (std::int64_t i = 0; i < file->part_count(); ++i) {
+      for (std::int64_t i = file->first_part(); i < file->end_of_parts(); ++i) {
         if (file->is_sent[static_cast<std::size_t>(i)]) continue;
         PartPtr& part = file->open[i];
         if (part == nullptr) part = std::make_shared<Part>(*file, i, file->bytes_of(i));
@@ -461,7 +504,8 @@ void UploadParts::finish(bool only_with_blocks) {
 std::map<std::string, std::vector<StoredPart>> UploadParts::stored() const {
   std::map<std::string, std::vector<StoredPart>> all;
   for (const auto& file : files_) {
-    if (file->target.completed.empty()) all[file->target.url] = file->parts;
+    if (!file->target.completed.empty()) continue;
+    all[file->target.url] = {file->parts.begin() + file->first_part(), file->parts.begin() + file->end_of_parts()};
   }
   return all;
 }

@@ -33,6 +33,7 @@ namespace shard {
 struct UploadTarget {
   std::string url, upload;
   std::int64_t bytes = 0, part_bytes = 0;
+  ByteRange share{};                 ///< See OutputFile.
   bool has_checksums = false;        ///< See UploadNote::File.
   std::vector<StoredPart> stored{};  ///< Parts that may be the same, by number.
   /// The ETag of the object if the earlier run has completed it. Its bytes are read and compared, not sent.
@@ -54,13 +55,15 @@ class UploadParts {
   UploadParts(const UploadParts&) = delete;
   UploadParts& operator=(const UploadParts&) = delete;
 
-  /// \param on_block  see OutputFile \returns a writer that lives as long as this. It is a RunCopier, which copies
-  ///   nothing if there is an on_block, or if parts were sent that are not at the front of the file.
+  /// \param on_block  see OutputFile; with it, all runs are read
+  /// \returns a writer that lives as long as this. It is a RunCopier. Complete parts in runs that are read are copied
+  ///   instead of sent. Others are not copied if parts were sent that are not at the front of the file. Nothing is
+  ///   copied to a shared file.
   FileWriter& add(UploadTarget target, std::function<void(std::int64_t, std::span<const std::byte>)> on_block);
-  /// Sends the rest of all files, or of those with an on_block, and waits. Bytes that were never written are zeros.
+  /// Sends the rest of all shares, or of those with an on_block, and waits. Bytes that were never written are zeros.
   /// \throws Error kResource, kInterrupted
   void finish(bool only_with_blocks);
-  /// The parts of all files, by URL. \pre finished
+  /// The parts of all shares, by URL. \pre finished
   std::map<std::string, std::vector<StoredPart>> stored() const;
   std::int64_t kept_parts() const { return kept_; }  ///< The parts that an earlier run had sent.
 
@@ -76,7 +79,8 @@ class UploadParts {
   std::optional<std::int64_t> count_sent(const File& file);
   void lay_out_again(File& file, std::vector<std::int64_t> begins, std::int64_t sent);
   void take_back(Part& part, std::vector<std::pair<std::int64_t, Bytes>>& written);
-  bool copy_part(File& file, std::int64_t index, const SourceRun& run);
+  std::optional<StoredPart> copy_part(const File& file, std::int64_t index, const SourceRun& run);
+  std::optional<StoredPart> copy_read_part(const Part& part, std::uint32_t crc);
   bool has_copies(const File& file, std::span<const std::int64_t> copied) const;
   PartPtr part_of(File& file, std::int64_t index);
   void put_bytes(const PartPtr& part, std::int64_t at, std::span<const std::byte> data);
@@ -103,6 +107,7 @@ class UploadParts {
   std::int64_t kept_ = 0;
   std::exception_ptr failure_;
   std::atomic<bool> cannot_copy_{false};  ///< The store refused to copy.
+  std::atomic<bool> has_copied_{false};   ///< The store has copied a part of the right size.
   bool is_over_ = false;
   std::vector<std::jthread> senders_;
 };

@@ -38,8 +38,8 @@ Catalog columns() {
 
 TEST(Needs, AreWhatThePiecesOfTheTargetWant) {
   const Catalog source = two_pieces(), target = columns();
-  const std::vector<std::uint8_t> own_files{0, 1};
-  const Plan plan = plan_copies(source, target, {.own_files = own_files});
+  const std::vector<std::uint8_t> own_storages{0, 1};
+  const Plan plan = plan_copies(source, target, {.own_storages = own_storages});
   ASSERT_EQ(plan.tile_count, 1);
   std::vector<std::string> needs;
   for_each_need(plan, plan.units[0], 0, [&](std::uint32_t piece, const Box& box) {
@@ -72,8 +72,8 @@ class OneTile final : public TileFeed {
 
 TEST(Feed, TakesWhatHasArrivedAndReadsTheRest) {
   const Catalog source = two_pieces(), target = columns();
-  const std::vector<std::uint8_t> own_files{0, 1};
-  const Plan plan = plan_copies(source, target, {.own_files = own_files});
+  const std::vector<std::uint8_t> own_storages{0, 1};
+  const Plan plan = plan_copies(source, target, {.own_storages = own_storages});
   const MemoryReader reader(source,
                             {std::vector<std::byte>(16, std::byte{1}), std::vector<std::byte>(16, std::byte{2})});
   testing::CountingFiles files(target.files);

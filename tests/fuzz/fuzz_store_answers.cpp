@@ -1,9 +1,14 @@
-// The answers of object stores and hubs: which one, by the first byte, then its text.
+// The answers of object stores, hubs and services of credentials, files of credentials, and URLs: which one, by the
+// first byte, then its text.
 #include <cstdlib>
 
 #include "libshard/core/error.h"
+#include "libshard/io/url_path.h"
+#include "libshard/stores/remote/credentials.h"
+#include "libshard/stores/remote/headers.h"
 #include "libshard/stores/remote/listing.h"
 #include "libshard/stores/remote/upload_answers.h"
+#include "libshard/stores/remote/url.h"
 #include "libshard/stores/upload_note.h"
 #include "tests/fuzz/target.h"
 
@@ -47,9 +52,54 @@ void read_note(std::string_view text) {
   if (!again || again->text() != note->text()) std::abort();
 }
 
+/// Lines of headers. The waiting time is bounded, a range is inside its file.
+void read_headers(std::string_view text) {
+  shard::stores::HttpAnswer answer;
+  while (!text.empty()) {
+    const std::size_t end = std::min(text.find('\n'), text.size() - 1) + 1;
+    shard::stores::add_header(answer, text.substr(0, end));
+    text.remove_prefix(end);
+  }
+  const shard::stores::HttpLimits limits;
+  const auto wait = shard::stores::wait_before(3, answer, limits, 0.5);
+  if (wait.count() < 0 || wait > limits.longest_asked + limits.longest_wait) std::abort();
+  shard::stores::next_page(answer.header("link"));
+  const auto range = shard::stores::parse_content_range(answer.header("content-range"));
+  if (range && (range->begin < 0 || range->end <= range->begin || range->total < range->end)) std::abort();
+}
+
+/// Files of profiles and documents with credentials. A key is never without its secret.
+void read_credentials(std::string_view text) {
+  shard::stores::Profiles profiles;
+  shard::stores::add_profiles(text, false, profiles);
+  shard::stores::add_profiles(text, true, profiles);
+  for (const auto& found : {shard::stores::parse_credentials(text), shard::stores::parse_sts_credentials(text)}) {
+    if (found && (found->key_id.empty() || found->secret.empty())) std::abort();
+  }
+  std::string token;
+  std::time_t expires = 0;
+  if (shard::stores::parse_token(text, token, expires) && token.empty()) std::abort();
+}
+
+/// An encoded path is decoded to the same bytes.
+void read_url(std::string_view text) {
+  if (shard::stores::percent_decode(shard::stores::percent_encode(text, true)) != text) std::abort();
+  shard::stores::percent_encode_rest(text);
+  shard::stores::is_private(text);
+  try {
+    if (shard::is_url(text)) {
+      const shard::stores::Url url = shard::stores::parse_url(std::string(text));
+      if (url.authority.empty() || url.path.ends_with('/')) std::abort();
+    }
+    shard::stores::origin_of(std::string(text), "the text");
+  } catch (const shard::Error& error) {
+    if (error.code() != shard::ErrorCode::kInvalidArgument) std::abort();
+  }
+}
+
 void parse(unsigned which, std::string_view text) {
   std::vector<shard::BucketObject> uploads;
-  switch (which % 8) {
+  switch (which % 16) {
     case 0:
       return list(text, false);
     case 1:
@@ -68,6 +118,12 @@ void parse(unsigned which, std::string_view text) {
     case 6:
       shard::stores::s3_error_code(text);
       return;
+    case 8:
+      return read_headers(text);
+    case 9:
+      return read_credentials(text);
+    case 10:
+      return read_url(text);
     default:
       return read_note(text);
   }

@@ -393,8 +393,8 @@ TEST(PlanCopies, TakesTheRanksThatReadTheFilesInsteadOfThoseThatWroteThem) {
 // Rank 1 writes rows 3 to 5, of which each source rank has two columns.
 TEST(PlanCopies, FillsTheFilesOfOneRankFromAllOthers) {
   const Catalog source = of_ranks(6, 6, 1, 3), target = of_ranks(6, 6, 0, 2);
-  const std::vector<std::uint8_t> own_files{0, 1};
-  const Plan plan = plan_copies(source, target, {.own_files = own_files});
+  const std::vector<std::uint8_t> own_storages{0, 1};
+  const Plan plan = plan_copies(source, target, {.own_storages = own_storages});
   ASSERT_EQ(plan.units.size(), 1);
   EXPECT_THAT(extents(plan.units[0].shape), ElementsAre(3, 6));
   ASSERT_EQ(plan.to_pieces.size(), 1);

@@ -181,10 +181,21 @@ def check_profiles(tool, served):
     role = "role_arn = arn:aws:iam::1:role/r"
     (folder / "config").write_text("[profile process]\ncredential_process = printf "
                                    f"'{{\"AccessKeyId\":\"{server.KEY_ID}\",\"SecretAccessKey\":\"{server.SECRET}\"}}'\n"
-                                   f"[profile role]\n{role}\nsource_profile = work\n"
+                                   f"[profile role]\n{role}\nsource_profile = work\nexternal_id = e\n"
+                                   f"[profile own]\n{role}\nsource_profile = own\naws_access_key_id={server.KEY_ID}\n"
+                                   f"aws_secret_access_key={server.SECRET}\n"
+                                   f"[profile container]\n{role}\ncredential_source = EcsContainer\n"
+                                   f"[profile machine]\n{role}\ncredential_source = Ec2InstanceMetadata\n"
+                                   f"[profile other]\n{role}\ncredential_source = Mars\n"
+                                   f"[profile here]\ncredential_process = true\nendpoint_url = {served.url}\n"
                                    f"[profile web]\n{role}\nweb_identity_token_file = {tool.work}/web-token\n")
-    for profile in ("process", "role", "web"):
+    for profile in ("process", "role", "web", "own"):
         tool.expect(0, "inspect", url, AWS_PROFILE=profile, **none)
+    container = {"AWS_CONTAINER_CREDENTIALS_FULL_URI": served.url + "/role/container", "AWS_CONTAINER_AUTHORIZATION_TOKEN": "container-token"}
+    tool.expect(0, "inspect", url, AWS_PROFILE="container", **container, **none)
+    tool.expect(3, "inspect", url, AWS_PROFILE="machine", holds=("cannot assume the role", "Ec2InstanceMetadata has no credentials"), **none)
+    tool.expect(2, "inspect", url, AWS_PROFILE="other", holds="credential_source 'Mars' is unknown", **none)
+    tool.expect(0, "inspect", url, AWS_PROFILE="here", AWS_ENDPOINT_URL=None)  # Keys of the environment, the profile's address.
     shutil.move(folder, tool.work / "aws")
     tool.expect(2, "inspect", url, AWS_PROFILE="work", holds="there is no profile 'work'", **none)
     tool.expect(0, "inspect", url, AWS_PROFILE="role", AWS_CONFIG_FILE="aws/config", AWS_SHARED_CREDENTIALS_FILE="aws/credentials", **none)

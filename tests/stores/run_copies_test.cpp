@@ -48,7 +48,7 @@ class RunCopies : public ::testing::Test {
     const auto part = store->part(output->token());
     FileWriter& to = part->create(named[0]);
     to.write_at(0, test::as_span(header));
-    const std::vector<SourceRun> runs{{kIn, kSkipped, std::ssize(header), kSourceBytes - kSkipped}};
+    const std::vector<SourceRun> runs{{kIn, kSkipped, std::ssize(header), kSourceBytes - kSkipped, is_read}};
     const std::vector<ByteRange> copied = dynamic_cast<RunCopier&>(to).copy_runs(runs, {});
     std::int64_t bytes = 0, at = std::ssize(header);
     for (const ByteRange& range : copied) {
@@ -87,6 +87,7 @@ class RunCopies : public ::testing::Test {
 
   testing::MemoryBucket objects;
   std::string header, wanted;
+  bool is_read = false;  ///< Whether the process needs the bytes of the run.
 };
 
 TEST_F(RunCopies, PassOnlyTheHeaderAndTheLeastPartThroughTheClient) {
@@ -132,12 +133,62 @@ TEST_F(RunCopies, AreWrittenOrdinarilyIfTheStoreCopiesOtherRanges) {
   expect_written();
 }
 
-TEST_F(RunCopies, AreWrittenOrdinarilyIfTheFilePassesItsBlocks) {
+/// The first of three parts contains the header.
+TEST_F(RunCopies, AreCopiedInsteadOfSentIfTheFilePassesItsBlocks) {
   std::atomic<int> blocks{0};
   OutputFile file{"a", 0, false, true};
   file.on_block = [&](std::int64_t, std::span<const std::byte>) { ++blocks; };
   EXPECT_EQ(write({}, file), 0);
   EXPECT_EQ(blocks, 5);
+  EXPECT_EQ(objects.parts_stored, 1);
+  EXPECT_EQ(count("copy s3://b/to/a"), 2);
+  expect_written();
+}
+
+TEST_F(RunCopies, AreCopiedInsteadOfSentIfTheyAreRead) {
+  is_read = true;
+  EXPECT_EQ(write(), 0);
+  EXPECT_EQ(objects.parts_stored, 1);
+  EXPECT_EQ(count("copy s3://b/to/a"), 2);
+  expect_written();
+}
+
+TEST_F(RunCopies, ThatAreReadAreSentIfTheStoreCannotCopyThem) {
+  is_read = true;
+  for (const bool knows_call : {false, true}) {
+    reset();
+    objects.copies = knows_call;
+    objects.ignores_ranges = true;
+    EXPECT_EQ(write({.connections = 1}), 0);
+    EXPECT_EQ(objects.parts_stored, 3);
+    EXPECT_EQ(count("copy s3://b/to/a"), 1) << "it is asked once";
+    expect_written();
+  }
+}
+
+TEST_F(RunCopies, ThatAreReadAndDifferFromTheCopyAreErrors) {
+  is_read = true;
+  objects.objects[kIn].bytes.back() ^= std::byte{1};  // Without a new ETag.
+  test::expect_error(ErrorCode::kCorruption, "changed while", [&] { write(); });
+  EXPECT_EQ(objects.objects.size(), 1U);
+}
+
+TEST_F(RunCopies, ThatAreReadAreKeptByTheRunThatContinues) {
+  is_read = true;
+  write();
+  const auto completed = std::ranges::find(objects.log, "complete s3://b/to/a");
+  const auto at = static_cast<int>(completed - objects.log.begin());
+  reset();
+  objects.failure = BucketFailure::kKill;
+  objects.fails_at = at;
+  EXPECT_THROW(write(), Error);
+  objects.is_dead = false;
+  objects.failure = BucketFailure::kNone;
+  objects.log.clear();
+  objects.parts_stored = 0;
+  write({.resume = true});
+  EXPECT_EQ(objects.parts_stored, 0);
+  EXPECT_EQ(count("copy s3://b/to/a"), 0);
   expect_written();
 }
 

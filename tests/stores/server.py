@@ -4,8 +4,11 @@
 
 Files are in `folder`: s3/BUCKET/KEY, web/PATH, hub/ORG/NAME/PATH. Objects of S3 need a signature by KEY_ID and SECRET
 unless the bucket's name begins with "public". `server.faults` is a list of Fault: the first that fits a request spoils
-its answer. `server.log` has a line "METHOD PATH RANGE" for each request. Standard library only.
+its answer. `server.log` has a line "METHOD PATH RANGE" for each request. Standard library, and libisal (which shardctl
+needs too) for CRC-32C.
 """
+import base64
+import ctypes
 import dataclasses
 import datetime
 import email.utils
@@ -25,6 +28,8 @@ import time
 import urllib.parse
 from xml.sax.saxutils import escape
 
+CRC32C = ctypes.CDLL("libisal.so.2").crc32_iscsi
+CRC32C.restype, CRC32C.argtypes = ctypes.c_uint32, [ctypes.c_char_p, ctypes.c_int, ctypes.c_uint32]
 KEY_ID, SECRET, TOKEN, GOOGLE_TOKEN = "TESTKEY", "TESTSECRET", "hf_test", "google-token"
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 CODES = {400: "InvalidRequest", 403: "AccessDenied", 404: "NoSuchKey", 412: "PreconditionFailed", 416: "InvalidRange",
@@ -327,7 +332,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if self.headers.get("x-amz-copy-source"):
             with server.lock:
                 server.copied += len(content)
-            checksum = "<ChecksumCRC32C>AAAAAA==</ChecksumCRC32C>" if server.checksums else ""  # It is not computed, because no test compares it.
+            checksum = f"<ChecksumCRC32C>{crc32c_text(content)}</ChecksumCRC32C>" if server.checksums else ""
             return self.reply(200, f"<CopyPartResult><ETag>{escape(etag)}</ETag>{checksum}</CopyPartResult>")
         with server.lock:
             server.received += len(content)
@@ -521,6 +526,10 @@ def bytes_of(path, begin, end):
 
 
 ETAGS = {}  # ETags of objects that were written through a server, with the time of their last change.
+
+
+def crc32c_text(content):
+    return base64.b64encode(struct.pack(">I", CRC32C(bytes(content), len(content), 0xFFFFFFFF) ^ 0xFFFFFFFF)).decode()
 
 
 def etag_of(path):

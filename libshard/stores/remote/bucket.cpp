@@ -164,6 +164,8 @@ class S3Bucket final : public Bucket {
       const std::string address = environment(name).value_or("");
       if (!has_endpoint() && !address.empty()) set_endpoint(origin_of(address, name));
     }
+    const std::string of_profile = has_endpoint() ? std::string() : chain().profile_setting("endpoint_url");
+    if (!of_profile.empty()) set_endpoint(origin_of(of_profile, "endpoint_url of the profile"));
     std::string region = request.region.empty() ? chain().region() : request.region;
     is_region_stated_ = !request.region.empty();
     set_region(region.empty() ? "us-east-1" : region);

@@ -78,16 +78,15 @@ HttpRequest request_to(const std::string& address, std::string_view named_by) {
   return request;
 }
 
-/// The credentials in an answer of STS, which is XML.
-std::optional<Credentials> sts_credentials(const HttpAnswer& answer) {
-  pugi::xml_document document;
-  if (!answer.is_ok() || !document.load_buffer(answer.body.data(), answer.body.size())) return std::nullopt;
-  const pugi::xml_node found =
-      document.find_node([](const pugi::xml_node& node) { return std::string_view(node.name()) == "Credentials"; });
-  Credentials credentials{found.child_value("AccessKeyId"), found.child_value("SecretAccessKey"),
-                          found.child_value("SessionToken"), parse_time(found.child_value("Expiration"))};
-  if (credentials.key_id.empty() || credentials.secret.empty()) return std::nullopt;
-  return credentials;
+std::string setting_of(const std::map<std::string, std::string>& profile, const std::string& key) {
+  const auto found = profile.find(key);
+  return found == profile.end() ? std::string() : found->second;
+}
+
+std::optional<Credentials> keys_of(const std::map<std::string, std::string>& profile) {
+  Credentials keys{setting_of(profile, "aws_access_key_id"), setting_of(profile, "aws_secret_access_key"),
+                   setting_of(profile, "aws_session_token")};
+  return keys.key_id.empty() || keys.secret.empty() ? std::nullopt : std::optional(keys);
 }
 
 Error no_role(const std::string& role, const HttpAnswer& answer) {
@@ -142,6 +141,17 @@ std::optional<Credentials> parse_credentials(std::string_view json) {
   return credentials;
 }
 
+std::optional<Credentials> parse_sts_credentials(std::string_view xml) {
+  pugi::xml_document document;
+  if (!document.load_buffer(xml.data(), xml.size())) return std::nullopt;
+  const pugi::xml_node found =
+      document.find_node([](const pugi::xml_node& node) { return std::string_view(node.name()) == "Credentials"; });
+  Credentials credentials{found.child_value("AccessKeyId"), found.child_value("SecretAccessKey"),
+                          found.child_value("SessionToken"), parse_time(found.child_value("Expiration"))};
+  if (credentials.key_id.empty() || credentials.secret.empty()) return std::nullopt;
+  return credentials;
+}
+
 bool parse_token(std::string_view json, std::string& token, std::time_t& expires) {
   const nlohmann::json document = nlohmann::json::parse(json, nullptr, false);
   if (!document.is_object()) return false;
@@ -174,11 +184,13 @@ std::string CredentialsChain::region() {
   for (const char* const name : {"AWS_REGION", "AWS_DEFAULT_REGION"}) {
     if (std::string region = variable(name); !region.empty()) return region;
   }
+  return profile_setting("region");
+}
+
+std::string CredentialsChain::profile_setting(const std::string& key) {
   const std::scoped_lock lock(mutex_);
   const auto profile = profiles().find(profile_name());
-  if (profile == profiles().end()) return {};
-  const auto region = profile->second.find("region");
-  return region == profile->second.end() ? std::string() : region->second;
+  return profile == profiles().end() ? std::string() : setting_of(profile->second, key);
 }
 
 std::string CredentialsChain::profile_name() const {
@@ -231,6 +243,9 @@ std::string CredentialsChain::sts_origin() {
   for (const char* const name : {"AWS_ENDPOINT_URL_STS", "AWS_ENDPOINT_URL"}) {
     if (const std::string address = variable(name); !address.empty()) return origin_of(address, name);
   }
+  const auto profile = profiles().find(profile_name());
+  const std::string address = profile == profiles().end() ? std::string() : setting_of(profile->second, "endpoint_url");
+  if (!address.empty()) return origin_of(address, "endpoint_url of the profile");
   const std::string region = variable("AWS_REGION");
   return region.empty() ? "https://sts.amazonaws.com" : fmt::format("https://sts.{}.amazonaws.com", region);
 }
@@ -255,16 +270,17 @@ std::optional<Credentials> CredentialsChain::from_web_identity(const std::string
                                {"WebIdentityToken", token}});
     return request;
   });
-  if (auto found = sts_credentials(answer)) return found;
+  if (auto found = answer.is_ok() ? parse_sts_credentials(answer.body) : std::nullopt) return found;
   throw no_role(role, answer);
 }
 
-std::optional<Credentials> CredentialsChain::assume_role(const Credentials& source, const std::string& role) {
+/// \param query  RoleArn and other settings of the role
+Credentials CredentialsChain::assume_role(const Credentials& source, Query query) {
+  query.insert({{"Action", "AssumeRole"}, {"RoleSessionName", "shardctl"}, {"Version", "2011-06-15"}});
   const HttpAnswer answer = transport_.send([&] {
     HttpRequest request;
     request.origin = sts_origin();
-    request.query = {
-        {"Action", "AssumeRole"}, {"RoleArn", role}, {"RoleSessionName", "shardctl"}, {"Version", "2011-06-15"}};
+    request.query = query;
     request.headers["host"] = authority_of(request.origin);
     const std::time_t now = std::time(nullptr);
     request.headers["x-amz-date"] = signing_date(now);
@@ -275,8 +291,17 @@ std::optional<Credentials> CredentialsChain::assume_role(const Credentials& sour
                       {.region = region.empty() ? "us-east-1" : region, .service = "sts", .time = now});
     return request;
   });
-  if (auto found = sts_credentials(answer)) return found;
-  throw no_role(role, answer);
+  if (auto found = answer.is_ok() ? parse_sts_credentials(answer.body) : std::nullopt) return *found;
+  throw no_role(query["RoleArn"], answer);
+}
+
+/// The credentials with which a role is assumed, if they are not those of a profile.
+std::optional<Credentials> CredentialsChain::from_source(const std::string& source) {
+  if (source == "Environment") return from_environment();
+  if (source == "EcsContainer") return from_container();
+  if (source == "Ec2InstanceMetadata") return from_instance();
+  throw bad_setting(fmt::format("the credential_source '{}' is unknown", source))
+      .expected("Environment, EcsContainer or Ec2InstanceMetadata");
 }
 
 std::optional<Credentials> CredentialsChain::from_profile(const std::string& name, int depth) {
@@ -285,21 +310,27 @@ std::optional<Credentials> CredentialsChain::from_profile(const std::string& nam
     throw bad_setting(fmt::format("profile '{}' is missing, or profiles name each other in a circle", name))
         .because("another profile names it as source_profile");
   }
-  const auto setting = [&](const char* key) {
-    const auto found = profile->second.find(key);
-    return found == profile->second.end() ? std::string() : found->second;
-  };
-  const std::string role = setting("role_arn"), source = setting("source_profile");
-  if (!role.empty() && !source.empty()) {
-    const std::optional<Credentials> of_source = from_profile(source, depth + 1);
-    if (of_source) return assume_role(*of_source, role);
-    return std::nullopt;
+  const auto setting = [&](const char* key) { return setting_of(profile->second, key); };
+  const std::string role = setting("role_arn"), source = setting("source_profile"), kind = setting("credential_source");
+  if (!role.empty() && (!source.empty() || !kind.empty())) {
+    const bool is_own = source == name && keys_of(profile->second);  // The profile has both its keys and its role.
+    const std::optional<Credentials> of_source = source.empty() ? from_source(kind)
+                                                 : is_own       ? keys_of(profile->second)
+                                                                : from_profile(source, depth + 1);
+    if (!of_source) {
+      throw Error(ErrorCode::kNotFound, fmt::format("cannot assume the role of profile '{}'", name))
+          .because(fmt::format("{} has no credentials", source.empty() ? kind : fmt::format("profile '{}'", source)));
+    }
+    Query query{{"RoleArn", role}};
+    if (std::string id = setting("external_id"); !id.empty()) query["ExternalId"] = std::move(id);
+    if (std::string session = setting("role_session_name"); !session.empty())
+      query["RoleSessionName"] = std::move(session);
+    return assume_role(*of_source, std::move(query));
   }
   if (const std::string token = setting("web_identity_token_file"); !role.empty() && !token.empty()) {
     return from_web_identity(token, role);
   }
-  Credentials keys{setting("aws_access_key_id"), setting("aws_secret_access_key"), setting("aws_session_token")};
-  if (!keys.key_id.empty() && !keys.secret.empty()) return keys;
+  if (auto keys = keys_of(profile->second)) return keys;
   if (const std::string command = setting("credential_process"); !command.empty()) {
     if (auto found = parse_credentials(output_of(command))) return found;
     throw Error(ErrorCode::kNotFound,

@@ -23,6 +23,8 @@ void add_profiles(std::string_view text, bool is_config, Profiles& profiles);
 /// Reads a document with AccessKeyId, SecretAccessKey, Token or SessionToken, and Expiration. Nothing if a key is
 /// missing.
 std::optional<Credentials> parse_credentials(std::string_view json);
+/// The credentials in an answer of STS, which is XML. Nothing if a key is missing.
+std::optional<Credentials> parse_sts_credentials(std::string_view xml);
 /// The seconds since 1970 of "2026-01-31T12:00:00Z"; 0 if it is not a time.
 std::time_t parse_time(const std::string& text);
 
@@ -41,6 +43,8 @@ class CredentialsChain {
   bool renew();
   /// The region of the environment or the profile; empty if there is none.
   std::string region();
+  /// A setting of the profile, such as "endpoint_url"; empty if it is missing.
+  std::string profile_setting(const std::string& key);
 
  private:
   std::optional<Credentials> find();
@@ -49,7 +53,8 @@ class CredentialsChain {
   std::optional<Credentials> from_profile(const std::string& name, int depth);
   std::optional<Credentials> from_container();
   std::optional<Credentials> from_instance();
-  std::optional<Credentials> assume_role(const Credentials& source, const std::string& role);
+  std::optional<Credentials> from_source(const std::string& source);
+  Credentials assume_role(const Credentials& source, Query query);
   std::string sts_origin();
   std::string variable(const std::string& name) const { return environment_(name).value_or(""); }
   const Profiles& profiles();

@@ -12,6 +12,7 @@
 #include "libshard/core/error.h"
 #include "libshard/core/parse_number.h"
 #include "libshard/core/random_bytes.h"
+#include "libshard/stores/remote/headers.h"
 
 namespace shard::stores {
 
@@ -234,19 +235,6 @@ class Transport::Connection {
       state.exception = std::current_exception();
       return 0;
     }
-  }
-
-  static void add_header(HttpAnswer& answer, std::string_view line) {
-    while (line.ends_with('\n') || line.ends_with('\r')) line.remove_suffix(1);
-    if (line.starts_with("HTTP/")) answer.headers.clear();  // An answer before was "100 Continue".
-    const std::size_t colon = line.find(':');
-    if (line.starts_with("HTTP/") || colon == std::string_view::npos) return;
-    std::string name(line.substr(0, colon));
-    std::ranges::transform(name, name.begin(),
-                           [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; });
-    std::string_view value = line.substr(colon + 1);
-    while (value.starts_with(' ')) value.remove_prefix(1);
-    answer.headers[name] = value;
   }
 
   static std::size_t on_body(char* data, std::size_t, std::size_t bytes, void* place) noexcept {

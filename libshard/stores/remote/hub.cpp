@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "libshard/io/paths.h"
+#include "libshard/stores/remote/headers.h"
 #include "libshard/stores/remote/listing.h"
 #include "libshard/stores/remote/place.h"
 
@@ -49,14 +50,6 @@ std::string find_token(const Environment& environment) {
 
 bool is_commit(std::string_view text) {
   return text.size() == 40 && text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
-}
-
-/// The address in `Link: <ADDRESS>; rel="next"`; empty after the last page.
-std::string next_page(std::string_view link) {
-  const std::size_t begin = link.find('<'), end = link.find('>');
-  if (begin == std::string_view::npos || end == std::string_view::npos || end < begin) return {};
-  if (link.substr(end).find("rel=\"next\"") == std::string_view::npos) return {};
-  return std::string(link.substr(begin + 1, end - begin - 1));
 }
 
 class Hub final : public Place {

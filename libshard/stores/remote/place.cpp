@@ -8,6 +8,7 @@
 
 #include "libshard/core/parse_number.h"
 #include "libshard/io/url_path.h"
+#include "libshard/stores/remote/headers.h"
 
 namespace shard::stores {
 
@@ -17,25 +18,6 @@ constexpr int kMostRedirects = 5;
 
 bool is_redirect(long status) {
   return status == 301 || status == 302 || status == 303 || status == 307 || status == 308;
-}
-
-/// The numbers of "bytes 0-9/100".
-struct ContentRange {
-  std::int64_t begin, end, total;  ///< `end` is the offset after the last byte.
-};
-
-std::optional<ContentRange> parse_content_range(std::string_view text) {
-  constexpr std::string_view kUnit = "bytes ";
-  if (!text.starts_with(kUnit)) return std::nullopt;
-  text.remove_prefix(kUnit.size());
-  const auto first = take_natural(text);
-  if (!first || !text.starts_with('-')) return std::nullopt;
-  text.remove_prefix(1);
-  const auto last = take_natural(text);
-  if (!last || !text.starts_with('/')) return std::nullopt;
-  const auto total = parse_natural(text.substr(1));
-  if (!total || *last < *first || *last >= *total) return std::nullopt;
-  return ContentRange{*first, *last + 1, *total};
 }
 
 bool is_weak(std::string_view etag) { return etag.starts_with("W/"); }
