@@ -5,7 +5,8 @@ included only from there; such headers are not installed. Also checks that such 
 users or a test of it: declarations for one source belong in that source. Also checks that only the registry includes
 the entry of a format (formats/NAME/format.h), so that a new format changes nothing outside its folder. And that only
 shardtorch uses the standard library's hash tables: their hash is the same in every process, so a file's names can be
-chosen to collide (libshard/core/hash_table.h). Exits 1 and prints each wrong line.
+chosen to collide (libshard/core/hash_table.h). And that no two headers define a type of one name in one namespace,
+because a program with both would break C++'s one definition rule unnoticed. Exits 1 and prints each wrong line.
 """
 import pathlib
 import re
@@ -81,7 +82,7 @@ USES |= {
     "shardtorch": CORE,
     "shardtorch/c10d": CORE | {"libshard/ranks"},
     "shardtorch/sharded_tensor": CORE | {"libshard/catalog/layouts", "libshard/ranks", "shardtorch", "shardtorch/c10d"},
-    "shardtorch/rpc": {"shardtorch", "libshard/ranks", "shardtorch/sharded_tensor"},
+    "shardtorch/rpc": {"shardtorch", "libshard/ranks", "shardtorch/c10d", "shardtorch/sharded_tensor"},
     "shardtorch/dtensor": CATALOG | {"shardtorch", "libshard/ranks", "shardtorch/sharded_tensor"},
     "shardtorch/state": LIBSHARD | FORMATS | {"shardtorch", "shardtorch/sharded_tensor", "shardtorch/dtensor"},
     "shardtorch/checkpoint": LIBSHARD | FORMATS | {"formats", "shardtorch", "shardtorch/sharded_tensor", "shardtorch/dtensor",
@@ -158,8 +159,20 @@ def standard_hash_tables() -> list[str]:
             if re.search(r"\bunordered_\w+\s*[<>]", text.split("//")[0])]
 
 
+def types_of_two_headers() -> list[str]:
+    homes: dict[tuple[str, str], list[str]] = {}
+    for top in ("libshard", "formats", "apps", "shardtorch"):
+        for path in sorted((ROOT / top).rglob("*.h")):
+            text = path.read_text()
+            for namespace in re.findall(r"^namespace ([\w:]+) \{", text, re.MULTILINE)[:1]:
+                for name in re.findall(r"^(?:class|struct|enum class) (\w+)(?![\w<])[^;\n:]*(?::[^:;\n]+)?\{", text, re.MULTILINE):
+                    homes.setdefault((namespace, name), []).append(str(path.relative_to(ROOT)))
+    return [f"{headers[0]}: {namespace}::{name} is also a type of {headers[1]}; one of them needs another name"
+            for (namespace, name), headers in homes.items() if len(headers) > 1]
+
+
 def main() -> int:
-    wrong = standard_hash_tables()
+    wrong = standard_hash_tables() + types_of_two_headers()
     homes = homes_of_private_headers()
     wrong += headers_of_one_user(homes)
     for header, folders in homes.items():

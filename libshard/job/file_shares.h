@@ -18,8 +18,8 @@ namespace shard {
 
 struct FileShares {
   std::vector<int> storage_ranks{};                   ///< By storage: the rank that fills it.
-  std::vector<std::vector<std::int64_t>> of_files{};  ///< By file: the begins of the ranks' shares, and the size. Empty:
-                                                      ///< its owner writes all of it.
+  std::vector<std::vector<std::int64_t>> of_files{};  ///< By file: the begins of the ranks' shares, and the size.
+                                                      ///< Empty: its owner writes all of it.
 
   bool is_shared(std::uint32_t file) const { return !of_files.empty() && !of_files[file].empty(); }
   /// The share of a rank, which may be empty; of a file that is not shared, {0, 0}.
@@ -28,15 +28,15 @@ struct FileShares {
   int rank_at(std::uint32_t file, std::int64_t offset) const;
 };
 
-/// Divides large files among ranks if there are fewer files than ranks; otherwise, and if no file is large, the result is
-/// empty. A file is divided at a multiple of step(file bytes) near the begin
-/// of a storage, so that few bytes of a storage are in the share of a rank that does not fill it. Pure.
-/// \param owners  by file \param step  see OutputStore::share_bytes
+/// Divides large files among ranks if there are fewer files than ranks; otherwise, and if no file is large, the result
+/// is empty. A file is divided at a multiple of step(file bytes) near the begin of a storage, so that few bytes of a
+/// storage are in the share of a rank that does not fill it. Pure. \param owners  by file \param step  see
+/// OutputStore::share_bytes
 FileShares share_files(const Catalog& target, const std::vector<int>& owners, int ranks,
                        const std::function<std::int64_t(std::int64_t bytes)>& step);
 
-/// A file of which this rank writes a share. Other bytes, such as frames and the ends of storages, are kept for the ranks
-/// to whose shares they belong. Threads: as a FileWriter. Ownership: borrows the file.
+/// A file of which this rank writes a share. Other bytes, such as frames and the ends of storages, are kept for the
+/// ranks to whose shares they belong. Threads: as a FileWriter. Ownership: borrows the file.
 class SharedFile final : public FileWriter {
  public:
   using Kept = std::pair<std::int64_t, std::vector<std::byte>>;  ///< Bytes and their offset.

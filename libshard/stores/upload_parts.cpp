@@ -341,8 +341,7 @@ void UploadParts::send(Part& part) {
 
 std::vector<ByteRange> UploadParts::copy_runs(File& file, std::span<const SourceRun> runs,
                                               const std::stop_token& stop) {
-  if (!file.target.completed.empty() || file.is_shared())
-    return {};  // The bytes are compared; no rank cuts parts.
+  if (!file.target.completed.empty() || file.is_shared()) return {};  // The bytes are compared; no rank cuts parts.
   const std::optional<std::int64_t> sent = count_sent(file);
   for (const SourceRun& run : runs) {
     if (run.is_read || file.on_block) file.read_runs.push_back({std::string(run.source), run});

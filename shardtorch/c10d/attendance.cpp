@@ -97,10 +97,10 @@ std::string missing_after_failure(const c10::intrusive_ptr<c10d::Store>& store, 
   return answer_within(4 * patience, [=] { return find_missing(*store, rank, size, patience); });
 }
 
-Progress::Progress(c10::intrusive_ptr<c10d::Store> store, int rank, int size)
+Attendance::Attendance(c10::intrusive_ptr<c10d::Store> store, int rank, int size)
     : store_(std::move(store)), rank_(rank), size_(size) {}
 
-void Progress::report() noexcept {
+void Attendance::report() noexcept {
   if (std::exchange(reported_, operation_) == operation_) return;
   try {
     store_->set(attendance_key(kProgress, rank_), std::to_string(operation_));
@@ -109,7 +109,7 @@ void Progress::report() noexcept {
   }
 }
 
-std::string Progress::absent(std::chrono::milliseconds patience) {
+std::string Attendance::absent(std::chrono::milliseconds patience) {
   report();
   return answer_within(4 * patience, [store = store_, operation = operation_, size = size_, patience] {
     return absent_from(*store, operation, size, patience);

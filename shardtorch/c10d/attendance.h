@@ -26,9 +26,9 @@ std::string missing_after_failure(const c10::intrusive_ptr<c10d::Store>& store, 
 /// The progress of each rank, for groups whose ranks learn of a failure only by their own timeouts. A rank whose
 /// operation failed can then name the ranks that have not come to it. All ranks run the same operations in the same
 /// order. Threads: one at a time.
-class Progress {
+class Attendance {
  public:
-  Progress(c10::intrusive_ptr<c10d::Store> store, int rank, int size);
+  Attendance(c10::intrusive_ptr<c10d::Store> store, int rank, int size);
   /// Counts this rank's next operation. No request.
   void begin_next() { ++operation_; }
   /// Reports that this rank has come to its operation: one request, the first time. Errors of the store are ignored.

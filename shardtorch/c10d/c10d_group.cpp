@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "libshard/core/error.h"
+#include "shardtorch/c10d/without_sigpipe.h"
 
 namespace shard {
 
@@ -59,7 +60,7 @@ C10dGroup::C10dGroup(c10::intrusive_ptr<c10d::Backend> backend, std::string name
       device_(device),
       timeout_(timeout),
       store_(std::move(store)) {
-  if (store_ != nullptr && news == FailureNews::kByTimeout) progress_.emplace(store_, rank_, size_);
+  if (store_ != nullptr && news == FailureNews::kByTimeout) attendance_.emplace(store_, rank_, size_);
 }
 
 at::Tensor C10dGroup::outgoing(std::span<const std::byte> bytes) const {
@@ -81,18 +82,18 @@ void C10dGroup::land(const at::Tensor& tensor, std::span<std::byte> bytes) const
 }
 
 void C10dGroup::finish(const c10::intrusive_ptr<c10d::Work>& work) {
-  if (progress_) {
+  if (attendance_) {
     const auto end = std::chrono::steady_clock::now() + std::min(kReportAfter, timeout_.load());
     while (!work->isCompleted() && std::chrono::steady_clock::now() < end) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));  // The pause of NCCL's own wait.
     }
-    if (!work->isCompleted()) progress_->report();
+    if (!work->isCompleted()) attendance_->report();
   }
   work->wait(timeout_);
 }
 
 void C10dGroup::report() {
-  if (progress_) progress_->report();
+  if (attendance_) attendance_->report();
 }
 
 void C10dGroup::finish_all(std::span<const c10::intrusive_ptr<c10d::Work>> works, std::span<const int> peers) {
@@ -107,8 +108,9 @@ void C10dGroup::finish_all(std::span<const c10::intrusive_ptr<c10d::Work>> works
 
 void C10dGroup::run(const char* doing, const std::function<void()>& operation) {
   const std::scoped_lock lock(mutex_);
+  const WithoutSigpipe in_this_thread;
   if (backend_ == nullptr) throw Error(ErrorCode::kPeer, "a rank died or stopped responding before").because(missing_);
-  if (progress_) progress_->begin_next();
+  if (attendance_) attendance_->begin_next();
   try {
     as_errors(doing, operation);
   } catch (const Error& error) {
@@ -121,7 +123,7 @@ void C10dGroup::run(const char* doing, const std::function<void()>& operation) {
 }
 
 std::string C10dGroup::find_missing() {
-  if (progress_) return progress_->absent(kReportAfter + kPatience);
+  if (attendance_) return attendance_->absent(kReportAfter + kPatience);
   return store_ == nullptr ? std::string() : missing_after_failure(store_, rank_, size_, kPatience);
 }
 
@@ -252,6 +254,7 @@ void C10dGroup::close() noexcept {
 
 void C10dGroup::abort() noexcept {
   const std::scoped_lock lock(mutex_);
+  const WithoutSigpipe in_this_thread;
   close();
 }
 

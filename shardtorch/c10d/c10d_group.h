@@ -87,8 +87,8 @@ class C10dGroup final : public Group {
   at::Device device_;
   std::atomic<std::chrono::milliseconds> timeout_;
   c10::intrusive_ptr<c10d::Store> store_;
-  std::optional<Progress> progress_;  ///< If ranks learn of failures by timeouts.
-  std::string missing_;               ///< The ranks that were missing when the group broke; empty if unknown.
+  std::optional<Attendance> attendance_;  ///< If ranks learn of failures by timeouts.
+  std::string missing_;                   ///< The ranks that were missing when the group broke; empty if unknown.
 };
 
 /// The store through which the ranks of a launch connect: torchrun's, or a TCP store on rank 0. Its keys belong to this

@@ -4,6 +4,7 @@
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
 #include "shardtorch/c10d/c10d_group.h"
+#include "shardtorch/c10d/without_sigpipe.h"
 
 namespace shard {
 
@@ -22,6 +23,7 @@ void keep_flight_recorder_off() {
 }  // namespace
 
 std::shared_ptr<::gloo::transport::Device> gloo_device(bool is_one_host) {
+  const WithoutSigpipe in_its_thread;
   if (const char* const interface = std::getenv("GLOO_SOCKET_IFNAME"); interface != nullptr && *interface != '\0') {
     return c10d::ProcessGroupGloo::createDeviceForInterface(interface);
   }
@@ -34,6 +36,7 @@ std::unique_ptr<Group> make_gloo_group(c10::intrusive_ptr<c10d::Store> store, in
                                        std::chrono::milliseconds timeout) {
   std::unique_ptr<Group> group;
   keep_flight_recorder_off();
+  const WithoutSigpipe in_all_its_threads;
   as_errors("the rendezvous", [&] {
     auto options = c10d::ProcessGroupGloo::Options::create(timeout / kConnectFactor);
     options->devices.push_back(std::move(device));

@@ -51,7 +51,7 @@ void AsyncSave::cancel() noexcept { task_->cancel(); }
 AsyncSave async_save(const StateDict& state, const std::string& path, ProcessGroupPtr group,
                      const SaveOptions& options) {
   group = group_or_default(std::move(group));
-  Group& ranks = member_group(*group);
+  Group& ranks = group->member_group();
   auto saving = std::make_unique<Saving>(*group, state, path, options);
   saving->check_destination(ranks, options.stop);
   saving->stage(ranks, options.stop);

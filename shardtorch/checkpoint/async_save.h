@@ -44,7 +44,7 @@ class AsyncSave {
 /// \pre `group` is the default group or made by new_group; `options.disk` outlives the save
 /// \throws Error  as save(), the same on all ranks: an error in the request or the state; kExists  the destination
 ///   exists and not `force`; kResource  its parent folder does not exist, or no memory. `wait` throws later errors.
-///   c10::ValueError  there is no default group.
+///   c10::ValueError  there is no default group, or this process is not a member.
 /// Memory: a copy of this rank's part, until the handle is destroyed.
 [[nodiscard]] AsyncSave async_save(const StateDict& state, const std::string& path, ProcessGroupPtr group = nullptr,
                                    const SaveOptions& options = {});

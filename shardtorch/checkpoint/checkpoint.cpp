@@ -378,13 +378,13 @@ LoadResult Loading::finish() {
 
 void save(const StateDict& state, const std::string& path, ProcessGroupPtr group, const SaveOptions& options) {
   group = group_or_default(std::move(group));
-  Group& ranks = member_group(*group);
+  Group& ranks = group->member_group();
   Saving(*group, state, path, options).write(ranks, options.stop);
 }
 
 LoadResult load(StateDict& state, const std::string& path, ProcessGroupPtr group, const LoadOptions& options) {
   group = group_or_default(std::move(group));
-  Group& ranks = member_group(*group);
+  Group& ranks = group->member_group();
   Loading loading(state, ranks.rank(), options);
   collective_step(ranks, {.stop = options.stop}, [&](const std::stop_token&) { loading.prepare(path); });
   collective_step(ranks, {.stop = options.stop}, [&](const std::stop_token& stop) { loading.read(stop); });

@@ -41,9 +41,9 @@ struct SaveOptions {
 /// for GPUs), after the GPU's pending work.
 /// Cost: each rank's description of its state, without elements, goes to all.
 /// \throws shard::Error  the same on all ranks: kInvalidArgument  ranks contradict one another (plain tensors of
-///   different shapes, shards that overlap or leave gaps, different arguments), a local tensor contradicts its
-///   metadata, or this process is not a member; kExists; kResource; kUnsupported  the format cannot store a value, by
-///   name; kInterrupted  a stop was requested; kPeer
+///   different shapes, shards that overlap or leave gaps, different arguments), or a local tensor contradicts its
+///   metadata; kExists; kResource; kUnsupported  the format cannot store a value, by name; kInterrupted  a stop was
+///   requested; kPeer. c10::ValueError  this process is not a member.
 void save(const StateDict& state, const std::string& path, ProcessGroupPtr group = nullptr,
           const SaveOptions& options = {});
 
@@ -76,7 +76,7 @@ struct LoadResult {
 /// \throws shard::Error  kNotFound  no checkpoint there, or it lacks a name; kCorruption; kInvalidArgument  a shape or
 ///   dtype differs, naming tensor, found and expected, a tensor in place of an object, or elements of a tensor to fill
 ///   share memory; kUnsupported  a tensor that cannot be filled (sparse, meta), or an operation that the format does
-///   not allow; kInterrupted  a stop was requested; kPeer
+///   not allow; kInterrupted  a stop was requested; kPeer. c10::ValueError  this process is not a member.
 LoadResult load(StateDict& state, const std::string& path, ProcessGroupPtr group = nullptr,
                 const LoadOptions& options = {});
 /// Loads into a module's parameters, buffers and sharded attributes, from the part of the checkpoint whose names begin

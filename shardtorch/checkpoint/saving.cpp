@@ -67,11 +67,6 @@ std::string request(const std::string& path, const SaveOptions& options) {
 
 }  // namespace
 
-Group& member_group(const ProcessGroup& group) {
-  if (group.is_member()) return group.group();
-  throw Error(ErrorCode::kInvalidArgument, "this process is not a member of the group " + group.name());
-}
-
 Saving::Saving(const ProcessGroup& members, const StateDict& state, std::string path, const SaveOptions& options)
     : path_(std::move(path)), options_(options) {
   Group& group = members.group();

@@ -41,7 +41,4 @@ class Saving {
   std::optional<RankFiles> rank_files_;  ///< Set if the ranks' files must contain DTensors.
 };
 
-/// \throws Error kInvalidArgument  this process is not a member of `group`
-Group& member_group(const ProcessGroup& group);
-
 }  // namespace shard::checkpoint

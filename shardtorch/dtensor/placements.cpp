@@ -20,9 +20,15 @@ const char* name_of(ReduceOp op) {
     case ReduceOp::kMin:
       return "min";
     case ReduceOp::kMax:
+      return "max";
+    case ReduceOp::kAnd:
+      return "band";
+    case ReduceOp::kOr:
+      return "bor";
+    case ReduceOp::kXor:
       break;
   }
-  return "max";
+  return "bxor";
 }
 
 /// Combines overloads into one visitor.
@@ -40,6 +46,7 @@ void check_partials(const Placements& placements) {
   for (const Placement& each : placements) {
     const auto* const partial = std::get_if<Partial>(&each);
     if (partial == nullptr) continue;
+    SHARD_CHECK_VALUE(partial->op < ReduceOp::kAnd, "a placement cannot be ", to_string(each));
     if (!first) first = *partial;
     SHARD_CHECK_VALUE(family(first->op) == family(partial->op),
                       "Mixing different Partial reduce types is not supported, found ", to_string(placements));

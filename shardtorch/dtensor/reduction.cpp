@@ -21,8 +21,7 @@ void add_term(at::Tensor& sum, const at::Tensor& term, ReduceOp op) {
     case ReduceOp::kMax:
       at::maximum_out(sum, sum, term);
       return;
-    case ReduceOp::kSum:
-    case ReduceOp::kMean:  // The caller divides the sum afterwards.
+    default:  // A sum. For a mean the caller divides it afterwards.
       sum.add_(term);
   }
 }

@@ -34,10 +34,6 @@ at::Tensor own_part(const at::Tensor& whole, const ProcessGroup& group) {
   return whole.narrow(-1, chunk.begin, chunk.size).contiguous();
 }
 
-void check_member(const ProcessGroup& group) {
-  SHARD_CHECK_VALUE(group.is_member(), "this process is not a member of the group ", group.name());
-}
-
 }  // namespace
 
 Chunk chunk_of(const ProcessGroup& group, std::int64_t whole, int rank) {
@@ -47,7 +43,7 @@ Chunk chunk_of(const ProcessGroup& group, std::int64_t whole, int rank) {
 
 at::Tensor cut_parameter(const at::Tensor& whole, std::int64_t dim, const ProcessGroupPtr& group,
                          const ParameterOptions& options) {
-  check_member(*group);
+  group->member_group();
   const ShardingSpecPtr spec = chunk_spec(dim, group, whole.device());
   ShardedTensor sharded = shard_tensor(converted(whole, options), spec, 0, group);
   if (options.device.has_value()) sharded = sharded.to(*options.device);
@@ -57,7 +53,7 @@ at::Tensor cut_parameter(const at::Tensor& whole, std::int64_t dim, const Proces
 at::Tensor local_of(const at::Tensor& parameter) { return ShardedTensor::of(parameter).local_tensor(); }
 
 at::Tensor same_parameter(const at::Tensor& whole, const ProcessGroupPtr& group, const ParameterOptions& options) {
-  check_member(*group);
+  group->member_group();
   const at::Tensor same = converted(whole, options).clone();
   broadcast(same, 0, group);
   return same.to(options.device.value_or(same.device())).requires_grad_();

@@ -5,7 +5,6 @@
 
 #include <ATen/ATen.h>
 #include <c10/util/Exception.h>
-#include <pthread.h>
 #include <torch/csrc/distributed/rpc/request_callback.h>
 #include <torch/csrc/distributed/rpc/rref_proto.h>
 #include <torch/csrc/distributed/rpc/tensorpipe_agent.h>
@@ -14,7 +13,6 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <csignal>
 #include <mutex>
 #include <span>
 #include <string>
@@ -25,6 +23,7 @@
 
 #include "libshard/ranks/group.h"
 #include "libshard/ranks/wire.h"
+#include "shardtorch/c10d/without_sigpipe.h"
 #include "shardtorch/errors.h"
 
 namespace shard {
@@ -206,24 +205,6 @@ class FetchCallback final : public torch_rpc::RequestCallback {
   }
 
   std::shared_ptr<const Shelf> shelf_;
-};
-
-/// Blocks SIGPIPE in threads that are created while it lives. Writing to a dead worker is then an error, and does not
-/// end the writer.
-class WithoutSigpipe {
- public:
-  WithoutSigpipe() {
-    sigset_t pipe;
-    sigemptyset(&pipe);
-    sigaddset(&pipe, SIGPIPE);
-    pthread_sigmask(SIG_BLOCK, &pipe, &before_);
-  }
-  ~WithoutSigpipe() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-  WithoutSigpipe(const WithoutSigpipe&) = delete;
-  WithoutSigpipe& operator=(const WithoutSigpipe&) = delete;
-
- private:
-  sigset_t before_{};
 };
 
 /// \throws c10::ValueError  a device map is for an unknown worker.

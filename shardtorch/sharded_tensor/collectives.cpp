@@ -19,7 +19,7 @@ namespace {
 using Tensors = std::vector<at::Tensor>;
 
 const ProcessGroup& member_of(const ProcessGroupPtr& group) {
-  SHARD_CHECK_VALUE(group->is_member(), "this process is not a member of group ", group->name());
+  group->member_group();
   return *group;
 }
 
@@ -48,8 +48,13 @@ class Landing {
   at::Tensor tensor_, wire_;
 };
 
+bool is_bitwise(ReduceOp how) { return how == ReduceOp::kAnd || how == ReduceOp::kOr || how == ReduceOp::kXor; }
+
 /// \throws c10::TypeError  such numbers cannot be reduced.
 void check_reducible(at::ScalarType dtype, ReduceOp how) {
+  SHARD_CHECK_TYPE(!is_bitwise(how) || at::isIntegralType(dtype, /*includeBool=*/true),
+                   "cannot reduce the bits of dtype ", dtype);
+  if (is_bitwise(how)) return;
   const bool is_order = how == ReduceOp::kMin || how == ReduceOp::kMax;
   const bool is_number = at::isIntegralType(dtype, /*includeBool=*/false) ||
                          (at::isFloatingType(dtype) && !at::isFloat8Type(dtype)) || at::isComplexType(dtype);
@@ -61,7 +66,8 @@ void check_reducible(at::ScalarType dtype, ReduceOp how) {
 
 /// The reductions that both Gloo and NCCL support. A mean is computed as a sum.
 bool is_native(const ProcessGroup& group, at::ScalarType dtype, ReduceOp how) {
-  if (group.c10d() == nullptr || (at::isComplexType(dtype) && how == ReduceOp::kProduct)) return false;
+  if (group.c10d() == nullptr || is_bitwise(how) || (at::isComplexType(dtype) && how == ReduceOp::kProduct))
+    return false;
   constexpr at::ScalarType kNative[] = {at::kByte,     at::kChar,  at::kInt,    at::kLong,         at::kHalf,
                                         at::kBFloat16, at::kFloat, at::kDouble, at::kComplexFloat, at::kComplexDouble};
   return std::ranges::find(kNative, dtype) != std::end(kNative);
@@ -78,8 +84,9 @@ c10d::ReduceOp c10d_op(ReduceOp how) {
       return c10d::ReduceOp::MIN;
     case ReduceOp::kMax:
       return c10d::ReduceOp::MAX;
+    default:
+      SHARD_CHECK(false, "not a reduction of NCCL");
   }
-  SHARD_CHECK(false, "not a reduction");
 }
 
 /// The numbers that a backend adds: two for each complex number.
@@ -96,8 +103,17 @@ at::Tensor reduced_rows(const at::Tensor& rows, ReduceOp how) {
       return rows.amin(0);
     case ReduceOp::kMax:
       return rows.amax(0);
+    default:
+      break;
   }
-  SHARD_CHECK(false, "not a reduction");
+  const Tensors terms = rows.unbind();
+  const at::Tensor reduced = terms.front().clone();
+  for (const at::Tensor& term : std::span(terms).subspan(1)) {
+    if (how == ReduceOp::kAnd) reduced.bitwise_and_(term);
+    if (how == ReduceOp::kOr) reduced.bitwise_or_(term);
+    if (how == ReduceOp::kXor) reduced.bitwise_xor_(term);
+  }
+  return reduced;
 }
 
 void divide_if_mean(const at::Tensor& reduced, const ProcessGroup& group, ReduceOp how) {
@@ -130,6 +146,22 @@ at::Tensor as_rows(const at::Tensor& whole, std::int64_t dim, int ranks) {
 void check_count(const Tensors& tensors, const ProcessGroup& group) {
   SHARD_CHECK_VALUE(std::ssize(tensors) == group.size(), tensors.size(), " tensors for a group of ", group.size(),
                     " ranks");
+}
+
+/// Calls with the root's tensors, one per rank, and with the one that each rank exchanges with the root. Other tensors
+/// are empty.
+template <class Move>
+void from_or_to_root(const at::Tensor& own, const Tensors& of_root, int root, const ProcessGroupPtr& group,
+                     const Move& move) {
+  const ProcessGroup& ranks = member_of(group);
+  ranks.global_rank_of(root);
+  const bool is_root = ranks.rank() == root;
+  if (is_root) check_count(of_root, ranks);
+  SHARD_CHECK_VALUE(is_root || of_root.empty(), "only rank ", root, " passes a tensor for each rank");
+  const Tensors none(static_cast<std::size_t>(ranks.size()), at::empty({0}, own.options()));
+  Tensors one = none;
+  one[static_cast<std::size_t>(root)] = own;
+  move(is_root ? of_root : none, one);
 }
 
 }  // namespace
@@ -245,6 +277,18 @@ void all_to_all(const std::vector<at::Tensor>& to, const std::vector<at::Tensor>
   for (const at::Tensor& tensor : from) in.push_back(bytes_of(landings.emplace_back(own, tensor).wire()));
   exchange_bytes(own, out, in);
   for (const Landing& landing : landings) landing.finish();
+}
+
+void scatter(const at::Tensor& own, const std::vector<at::Tensor>& parts, int root, const ProcessGroupPtr& group) {
+  const ProcessGroupPtr found = group_or_default(group);
+  from_or_to_root(own, parts, root, found,
+                  [&](const Tensors& whole, const Tensors& one) { all_to_all(whole, one, found); });
+}
+
+void gather(const std::vector<at::Tensor>& all, const at::Tensor& own, int root, const ProcessGroupPtr& group) {
+  const ProcessGroupPtr found = group_or_default(group);
+  from_or_to_root(own, all, root, found,
+                  [&](const Tensors& whole, const Tensors& one) { all_to_all(one, whole, found); });
 }
 
 }  // namespace shard

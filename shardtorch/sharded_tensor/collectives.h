@@ -31,6 +31,9 @@ enum class ReduceOp : std::uint8_t {
   kProduct,
   kMin,  ///< kMin and kMax are not for complex numbers.
   kMax,
+  kAnd,  ///< kAnd, kOr and kXor combine the bits of integers and booleans.
+  kOr,
+  kXor,
 };
 
 /// Reduces in place, on every rank. Cost: each of n ranks sends 2 (n - 1) / n of the tensor.
@@ -54,5 +57,15 @@ at::Tensor reduce_scatter(const at::Tensor& whole, ReduceOp how = ReduceOp::kSum
 /// \throws c10::ValueError  there is not one tensor per rank.
 void all_to_all(const std::vector<at::Tensor>& to, const std::vector<at::Tensor>& from,
                 const ProcessGroupPtr& group = nullptr);
+
+/// Rank i's `own` becomes the root's parts[i], with the same shape. Other ranks pass no parts.
+/// \throws c10::ValueError  there is not one part per rank, or another rank than the root passes some.
+void scatter(const at::Tensor& own, const std::vector<at::Tensor>& parts, int root,
+             const ProcessGroupPtr& group = nullptr);
+
+/// The root's all[i] becomes rank i's `own`, with the same shape. Other ranks pass none.
+/// \throws c10::ValueError  there is not one tensor per rank, or another rank than the root passes some.
+void gather(const std::vector<at::Tensor>& all, const at::Tensor& own, int root,
+            const ProcessGroupPtr& group = nullptr);
 
 }  // namespace shard

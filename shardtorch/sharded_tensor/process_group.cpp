@@ -126,6 +126,11 @@ ProcessGroup::ProcessGroup(std::shared_ptr<Group> group, std::vector<int> ranks,
 
 ProcessGroup::~ProcessGroup() = default;
 
+Group& ProcessGroup::member_group() const {
+  SHARD_CHECK_VALUE(is_member(), "this process is not a member of the group ", name_);
+  return *group_;
+}
+
 int ProcessGroup::global_rank_of(int group_rank) const {
   SHARD_CHECK_VALUE(group_rank >= 0 && static_cast<std::size_t>(group_rank) < ranks_.size(), "Group rank ", group_rank,
                     " is not part of group ", name_, " of ", ranks_.size(), " ranks");

@@ -57,6 +57,8 @@ class ProcessGroup {
   at::Device preferred_device() const;
   /// A Group of bytes; collectives.h has collectives of tensors. \pre is_member()
   Group& group() const { return *group_; }
+  /// Does the same in functions that processes outside may call by mistake. \throws c10::ValueError  it is outside.
+  Group& member_group() const;
   /// The c10d backend, for functions of c10d that this library lacks. Null for ranks that are threads, for a process
   /// outside, and after a rank died. Its operations and those of this group must be in one order on all ranks.
   c10::intrusive_ptr<c10d::Backend> c10d_backend() const;

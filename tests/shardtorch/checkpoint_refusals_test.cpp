@@ -2,8 +2,10 @@
 // that a rank reads.
 #include <fstream>
 
+#include "shardtorch/checkpoint/async_save.h"
 #include "shardtorch/sharded_tensor/factories.h"
 #include "tests/shardtorch/checkpoint_fixture.h"
+#include "tests/support/distributed/sharded_tensor_test.h"
 
 namespace shard::test {
 namespace {
@@ -211,9 +213,11 @@ TEST_F(Checkpoint, IsForMembersOnly) {
   as_ranks(3, [&](int rank) {
     const ProcessGroupPtr pair = new_group({0, 2});
     if (rank != 1) return;
-    expect_error(ErrorCode::kInvalidArgument, "not a member", [&] {
-      checkpoint::save(state_of({{"w", at::ones({2})}}), path(), pair);
-    });
+    StateDict state = state_of({{"w", at::ones({2})}});
+    const char* const text = "this process is not a member of the group group-1";
+    SHARD_EXPECT_THROW(checkpoint::save(state, path(), pair), c10::ValueError, text);
+    SHARD_EXPECT_THROW(checkpoint::load(state, path(), pair), c10::ValueError, text);
+    SHARD_EXPECT_THROW(static_cast<void>(checkpoint::async_save(state, path(), pair)), c10::ValueError, text);
   });
 }
 

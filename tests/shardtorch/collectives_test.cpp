@@ -110,6 +110,58 @@ TEST_P(Collectives, AllReduceHasMeanProductMinimumAndMaximum) {
   });
 }
 
+at::Tensor booleans(bool first, bool second) { return at::tensor({first ? 1 : 0, second ? 1 : 0}).to(at::kBool); }
+
+TEST_P(Collectives, AllReduceCombinesTheBitsOfIntegersAndBooleans) {
+  on_all([](const ProcessGroup& group) {
+    const auto reduced = [&](ReduceOp how, const at::Tensor& tensor) {
+      all_reduce(tensor, how);
+      return tensor;
+    };
+    const int n = group.size(), bit = 1 << group.rank(), bits = (1 << n) - 1, ranks_sum_parity = n % 2;
+    for (const at::ScalarType dtype : {at::kByte, at::kShort, at::kInt, at::kLong}) {
+      const at::Tensor own = at::tensor({bit, 6, bits - bit}).to(dtype);
+      EXPECT_TRUE(reduced(ReduceOp::kOr, own.clone()).equal(at::tensor({bits, 6, n == 1 ? 0 : bits}).to(dtype)));
+      EXPECT_TRUE(reduced(ReduceOp::kAnd, own.clone()).equal(at::tensor({n == 1 ? bits : 0, 6, 0}).to(dtype)));
+      EXPECT_EQ(reduced(ReduceOp::kXor, own.clone())[1].item<int>(), 6 * ranks_sum_parity) << dtype;
+    }
+    const at::Tensor own = booleans(group.rank() == 0, true);
+    EXPECT_TRUE(reduced(ReduceOp::kAnd, own.clone()).equal(booleans(n == 1, true)));
+    EXPECT_TRUE(reduced(ReduceOp::kOr, own.clone()).all().item<bool>());
+    EXPECT_TRUE(reduced(ReduceOp::kXor, own.clone()).equal(booleans(true, ranks_sum_parity == 1)));
+    SHARD_EXPECT_THROW(all_reduce(at::ones({2}), ReduceOp::kAnd), c10::TypeError,
+                       "cannot reduce the bits of dtype Float");
+  });
+}
+
+TEST_P(Collectives, ScatterAndGatherMovePiecesFromAndToEveryRoot) {
+  on_all([](const ProcessGroup& group) {
+    const int n = group.size();
+    const auto piece = [](int rank) { return own_numbers(rank, {rank, 3}, rank % 2 == 0 ? at::kFloat : at::kLong); };
+    std::vector<at::Tensor> pieces, landings;
+    for (int rank = 0; rank < n; ++rank) pieces.push_back(piece(rank));
+    for (int root = 0; root < n; ++root) {
+      const bool is_root = group.rank() == root;
+      const at::Tensor own = at::zeros_like(piece(group.rank())).t().contiguous().t();
+      scatter(own, is_root ? pieces : landings, root);
+      EXPECT_TRUE(own.equal(piece(group.rank()))) << "from " << root;
+      std::vector<at::Tensor> all;
+      for (const at::Tensor& each : pieces) {
+        if (is_root) all.push_back(at::zeros_like(each));
+      }
+      gather(all, own, root);
+      for (std::size_t rank = 0; rank < all.size(); ++rank) EXPECT_TRUE(all[rank].equal(pieces[rank])) << rank;
+    }
+    pieces.push_back(at::zeros({1}));
+    SHARD_EXPECT_THROW(scatter(at::zeros({1}), pieces, group.rank()), c10::ValueError, "tensors for a group of");
+    SHARD_EXPECT_THROW(gather({}, at::zeros({1}), group.rank()), c10::ValueError, "0 tensors for a group of");
+    SHARD_EXPECT_THROW(gather({}, at::zeros({1}), n), c10::ValueError, "is not part of group");
+    if (n == 1) return;
+    SHARD_EXPECT_THROW(gather(pieces, at::zeros({1}), (group.rank() + 1) % n), c10::ValueError,
+                       "passes a tensor for each");
+  });
+}
+
 TEST_P(Collectives, AllReduceRefusesWhatHasNoSuchReduction) {
   on_all([](const ProcessGroup&) {
     SHARD_EXPECT_THROW(all_reduce(at::zeros({2}, at::kInt), ReduceOp::kMean), c10::TypeError, "dtype Int");
@@ -232,7 +284,7 @@ TEST_P(Collectives, GroupsOfSomeRanksHaveTheirOwn) {
       EXPECT_EQ(one[0].item<double>(), 1);
     } else {
       SHARD_EXPECT_THROW(all_reduce(at::ones({2}), ReduceOp::kSum, first), c10::ValueError,
-                         "this process is not a member of group group-1");
+                         "this process is not a member of the group group-1");
     }
   });
 }

@@ -221,6 +221,13 @@ SHARD_RANKS_TEST(DTensorOperators, SplitNestedShards) {
   EXPECT_TRUE(view.full_tensor().equal(numbered({2, 4})));
 }
 
+SHARD_RANKS_TEST(DTensorOperators, FlattenNoUnevenShards) {
+  const DTensor uneven = distribute_tensor(numbered({3, 4}), init_device_mesh(at::kCPU, {4}), {CutBy{0}});
+  const auto refuses = RefusesWith<c10::Error>("Attempted to flatten an unevenly sharded dimension (dimension 0 of");
+  EXPECT_THAT([&] { static_cast<void>(uneven.as_tensor().view({12})); }, refuses);
+  EXPECT_THAT([&] { static_cast<void>(uneven.as_tensor().reshape({12})); }, refuses);
+}
+
 SHARD_RANKS_TEST(DTensorOperators, FillTermsOfOneValue) {
   for (const ReduceOp op : {ReduceOp::kMax, ReduceOp::kMin, ReduceOp::kMean}) {
     const DTensor terms = DTensor::from_local(at::zeros({2, 3}), init_device_mesh(at::kCPU, {4}), {Partial{op}});

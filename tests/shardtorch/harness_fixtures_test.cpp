@@ -101,6 +101,16 @@ SHARD_RANKS_TEST(Comms, HN004_brings_rpc) {
   EXPECT_EQ(current_rpc_agent(), nullptr);
 }
 
+SHARD_RANKS_TEST(Comms, HN004_rpc_maps_the_devices_of_each_pair_of_workers_both_ways) {
+  const auto maps = rpc_device_maps();
+  EXPECT_EQ(maps.size(), 4U);
+  for (int other = 0; other < 4; ++other) {
+    const auto& map = maps.at("worker" + std::to_string(other));
+    EXPECT_EQ(map.at(device(other)), device());
+    EXPECT_EQ(map.at(device()), device(other));
+  }
+}
+
 SHARD_RANKS_TEST(Comms, HN003_other_backends_are_not_supported) {
   SHARD_EXPECT_THROW(init_pg("foo"), c10::Error, "Backend foo not supported!");
   try {

@@ -1,5 +1,5 @@
 // torch::nn's functions on modules with sharded parameters. The tests named TorchNn are the rows of the table in
-// docs/training.md: each function works, or throws before it changes anything.
+// docs/training.md: each function works, or throws before it changes anything, unless the table states otherwise.
 #include <torch/nn/cloneable.h>
 #include <torch/nn/init.h>
 #include <torch/nn/modules/activation.h>
@@ -11,6 +11,8 @@
 #include <torch/optim/sgd.h>
 #include <torch/serialize.h>
 
+#include <cmath>
+#include <memory>
 #include <sstream>
 
 #include "shardtorch/dtensor/dtensor.h"
@@ -273,6 +275,32 @@ TEST(TorchNn, ClippingOfTorchThrowsAndClipsNothing) {
   });
 }
 
+/// Plain parameters that precede a sharded one are changed before the call throws, as the table states. With
+/// local_parameters the calls work.
+TEST(TorchNn, FunctionsOverParametersStopAtTheFirstShardedOne) {
+  as_ranks(2, [](int) {
+    torch::nn::LayerNorm norm(torch::nn::LayerNormOptions({4}));
+    parallel::ColumnLinear layer(4, 6);
+    const torch::nn::Sequential chain(norm, layer);
+    layer->forward(norm->forward(at::arange(8.0).view({2, 4}).to(at::kFloat))).pow(2).sum().backward();
+    const at::Tensor bias = norm->bias.grad().clone();
+    SHARD_EXPECT_THROW(torch::nn::utils::clip_grad_value_(chain->parameters(), 1e-6), c10::Error, kOwnGradient);
+    EXPECT_LE(norm->bias.grad().abs().max().item<double>(), 1e-6) << "clipped already";
+    torch::nn::utils::clip_grad_value_(parallel::local_parameters(*chain), 1e-6);
+    EXPECT_LE(ShardedTensor::of(layer->weight).local_tensor().grad().abs().max().item<double>(), 1e-6);
+    EXPECT_ANY_THROW(torch::nn::utils::vector_to_parameters(at::full({38}, 5.0), chain->parameters()));
+    EXPECT_TRUE(norm->weight.eq(5).all().item<bool>()) << "filled already";
+
+    torch::nn::Linear sharded = sharded_linear();
+    const auto outer = std::make_shared<torch::nn::Module>();
+    outer->register_module("norm", norm.ptr());
+    outer->register_parameter("weight", sharded->weight);
+    ShardedTensor::of(sharded->weight).local_tensor().sum().backward();
+    SHARD_EXPECT_THROW(outer->zero_grad(), c10::Error, kOwnGradient);
+    EXPECT_FALSE(norm->bias.grad().defined()) << "cleared already";
+  });
+}
+
 TEST(TorchNn, OptimizersOverParametersThrowAtTheStep) {
   as_ranks(2, [](int) {
     parallel::ColumnLinear layer(4, 6);
@@ -313,10 +341,17 @@ TEST(TorchNn, ModesNamesAndContainersWork) {
 TEST(TorchNn, InitFillsShardedParameters) {
   as_ranks(2, [](int) {
     parallel::ColumnLinear layer(4, 6);
-    torch::nn::init::constant_(layer->weight, 3);
-    EXPECT_TRUE(ShardedTensor::of(layer->weight).full_tensor().eq(3).all().item<bool>());
-    torch::nn::init::uniform_(layer->weight, 5, 6);
-    EXPECT_TRUE(ShardedTensor::of(layer->weight).full_tensor().ge(5).all().item<bool>());
+    torch::nn::Linear sharded = sharded_linear();
+    for (const at::Tensor& weight : {layer->weight, sharded->weight}) {
+      torch::nn::init::normal_(weight, 100, 1);
+      EXPECT_TRUE(ShardedTensor::of(weight).full_tensor().gt(50).all().item<bool>());
+      torch::nn::init::kaiming_uniform_(weight);
+      EXPECT_LE(ShardedTensor::of(weight).full_tensor().abs().max().item<double>(), std::sqrt(6.0 / 4));
+      torch::nn::init::constant_(weight, 3);
+      EXPECT_TRUE(ShardedTensor::of(weight).full_tensor().eq(3).all().item<bool>());
+      torch::nn::init::uniform_(weight, 5, 6);
+      EXPECT_TRUE(ShardedTensor::of(weight).full_tensor().ge(5).all().item<bool>());
+    }
   });
 }
 

@@ -5,12 +5,20 @@
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
+#include <array>
 #include <atomic>
+#include <cerrno>
+#include <csignal>
+#include <filesystem>
+#include <fstream>
 #include <functional>
 #include <future>
 #include <latch>
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
@@ -22,6 +30,7 @@
 #include "shardtorch/c10d/attendance.h"
 #include "shardtorch/c10d/c10d_group.h"
 #include "shardtorch/c10d/gloo.h"
+#include "shardtorch/c10d/without_sigpipe.h"
 #include "shardtorch/sharded_tensor/factories.h"
 #include "shardtorch/sharded_tensor/ops.h"
 #include "shardtorch/state/state_dict.h"
@@ -389,18 +398,85 @@ TEST(QuietBackends, DoNotNameARankThatEndedTheOperation) {
     group.broadcast(data, 0);
     group.barrier();
     if (rank == 1) {  // The view of a rank whose own broadcast fails.
-      Progress progress(store, rank, 2);
-      progress.begin_next();
-      EXPECT_EQ(progress.absent(50ms), "");
+      Attendance attendance(store, rank, 2);
+      attendance.begin_next();
+      EXPECT_EQ(attendance.absent(50ms), "");
     }
     group.barrier();
   });
 }
 
+/// A write to a socket whose other end is closed. \returns  errno
+int write_to_closed_socket() {
+  std::array<int, 2> ends{};
+  EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM, 0, ends.data()), 0);
+  ::close(ends[1]);
+  const int failed = ::write(ends[0], "x", 1) < 0 ? errno : 0;
+  ::close(ends[0]);
+  return failed;
+}
+
+TEST(WithoutSigpipe, AWriteToAClosedSocketIsAnErrorAndNoSignalIsLeft) {
+  const auto handler = std::signal(SIGPIPE, SIG_DFL);  // The signal would end this process.
+  {
+    const WithoutSigpipe outer;
+    {
+      const WithoutSigpipe inner;
+      EXPECT_EQ(write_to_closed_socket(), EPIPE);
+    }
+    EXPECT_EQ(write_to_closed_socket(), EPIPE);
+    std::jthread([] { EXPECT_EQ(write_to_closed_socket(), EPIPE) << "in a thread that began meanwhile"; });
+  }
+  sigset_t pending, blocked;
+  sigpending(&pending);
+  pthread_sigmask(SIG_BLOCK, nullptr, &blocked);
+  EXPECT_EQ(sigismember(&pending, SIGPIPE), 0);
+  EXPECT_EQ(sigismember(&blocked, SIGPIPE), 0);
+  std::signal(SIGPIPE, handler);
+}
+
+/// The threads of this process that block SIGPIPE.
+int threads_without_sigpipe() {
+  int count = 0;
+  for (const auto& thread : std::filesystem::directory_iterator("/proc/self/task")) {
+    std::ifstream status(thread.path() / "status");
+    for (std::string line; std::getline(status, line);) {
+      if (!line.starts_with("SigBlk:")) continue;
+      count += (std::stoull(line.substr(7), nullptr, 16) >> (SIGPIPE - 1) & 1) != 0 ? 1 : 0;
+    }
+  }
+  return count;
+}
+
+/// A rank that dies would otherwise end the others without a word.
+TEST(C10dGroups, WriteToClosedConnectionsWithoutASignal) {
+  const int before = threads_without_sigpipe();
+  const auto device = gloo_device(/*is_one_host=*/true);
+  EXPECT_GT(threads_without_sigpipe(), before) << "the thread that moves the bytes";
+  const auto group = make_gloo_group(c10::make_intrusive<c10d::HashStore>(), 0, 1, device, 20s);
+  EXPECT_GT(threads_without_sigpipe(), before + 1) << "the threads that run operations";
+
+  class Writer final : public c10d::Backend {
+   public:
+    Writer() : Backend(0, 1) {}
+    c10::intrusive_ptr<c10d::Work> barrier(const c10d::BarrierOptions&) override {
+      failed = write_to_closed_socket();
+      throw std::runtime_error("Broken pipe");
+    }
+    void abort() override { write_to_closed_socket(); }
+    int failed = 0;
+  };
+  const auto writer = c10::make_intrusive<Writer>();
+  C10dGroup writes(writer, "writer", at::kCPU, 20s);
+  expect_error(ErrorCode::kPeer, "in a barrier", [&] { writes.barrier(); });
+  EXPECT_EQ(writer->failed, EPIPE);
+  C10dGroup(c10::make_intrusive<Writer>(), "writer", at::kCPU, 20s).abort();
+}
+
 TEST(ProgressOfRanks, NamesThoseBehindThisOne) {
   const auto store = c10::make_intrusive<c10d::HashStore>();
-  Progress behind(store, 0, 4), own(store, 1, 4), ahead(store, 2, 4);
-  for (Progress* const each : {&behind, &own, &ahead}) each->begin_next();
+  Attendance behind(store, 0, 4), own(store, 1, 4), ahead(store, 2, 4);
+  for (Attendance* const each : {&behind, &own, &ahead}) each->begin_next();
   behind.report();
   own.begin_next();
   ahead.begin_next();
@@ -416,11 +492,11 @@ TEST(ProgressOfRanks, NamesThoseBehindThisOne) {
 }
 
 TEST(ProgressOfRanks, IsUnknownIfTheStoreDied) {
-  Progress progress(c10::make_intrusive<DeadStore>(), 0, 1);
-  progress.begin_next();
-  progress.report();
-  EXPECT_EQ(progress.absent(50ms), "rank 0") << "its report did not arrive";
-  Progress of_stopped(c10::make_intrusive<StoppedStore>(), 0, 1);
+  Attendance attendance(c10::make_intrusive<DeadStore>(), 0, 1);
+  attendance.begin_next();
+  attendance.report();
+  EXPECT_EQ(attendance.absent(50ms), "rank 0") << "its report did not arrive";
+  Attendance of_stopped(c10::make_intrusive<StoppedStore>(), 0, 1);
   of_stopped.begin_next();
   EXPECT_EQ(of_stopped.absent(50ms), "");
 }

@@ -67,7 +67,7 @@ TEST(SpareMemory, IsNeverWhatSomebodyElseUses) {
   SpareMemory spare;
   constexpr std::int64_t kTooMany = (SpareMemory::kMostBytes / sizeof(float)) + 1;
   spare.offer(at::ones({kTooMany}));
-  EXPECT_EQ(spare.take({kTooMany}, at::kFloat)[0].item<float>(), 0) << "it is too much to keep: new pages are zeros";
+  EXPECT_NE(spare.take({kTooMany}, at::kFloat)[0].item<float>(), 1) << "it is too much to keep: this is new memory";
   spare.offer(at::Tensor());
   spare.offer(at::zeros({kFew}, at::kMeta));
   EXPECT_TRUE(spare.take({kFew}, at::kFloat).is_cpu());

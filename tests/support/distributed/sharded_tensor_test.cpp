@@ -19,6 +19,8 @@ bool is_backend_name(const std::string& backend) {
   return backend == "nccl" || backend == "gloo" || backend == "mpi" || backend == "hccl";
 }
 
+std::string worker_name(int rank) { return "worker" + std::to_string(rank); }
+
 }  // namespace
 
 void ShardedTensorTestBase::set_up() {
@@ -59,7 +61,7 @@ std::vector<RemoteDevice> ShardedTensorTestBase::placements() const {
 }
 
 RemoteDevice ShardedTensorTestBase::worker_placement(int of_rank) const {
-  return RemoteDevice("worker" + std::to_string(of_rank) + '/' + device(of_rank).str());
+  return RemoteDevice(worker_name(of_rank) + '/' + device(of_rank).str());
 }
 
 c10::intrusive_ptr<c10d::Store> ShardedTensorTestBase::store(const std::string& prefix) {
@@ -76,7 +78,21 @@ void ShardedTensorTestBase::init_pg(const std::string& backend) {
   init_process_group(make_c10d_world(backend, store("default_pg"), rank(), world_size(), comms_timeout()));
 }
 
-void ShardedTensorTestBase::init_rpc() { init_rpc({rank(), "worker" + std::to_string(rank())}); }
+std::map<std::string, std::unordered_map<at::Device, at::Device>> ShardedTensorTestBase::rpc_device_maps() const {
+  std::map<std::string, std::unordered_map<at::Device, at::Device>> maps;
+  for (int other = 0; other < world_size(); ++other) {
+    maps[worker_name(other)] = {{device(other), device()}, {device(), device(other)}};
+  }
+  return maps;
+}
+
+void ShardedTensorTestBase::init_rpc() {
+  ::shard::init_rpc(store("rpc_prefix_0"), {.name = worker_name(rank()),
+                                            .rank = rank(),
+                                            .world_size = world_size(),
+                                            .timeout = comms_timeout(),
+                                            .device_maps = rpc_device_maps()});
+}
 
 void ShardedTensorTestBase::init_rpc(const RpcNames& names) {
   ::shard::init_rpc(store("rpc_prefix_0"),

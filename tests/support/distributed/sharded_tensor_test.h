@@ -20,10 +20,12 @@
 #include <torch/nn/module.h>
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
 #include <torch/csrc/distributed/c10d/Store.hpp>
+#include <unordered_map>
 #include <vector>
 
 #include "shardtorch/sharded_tensor/factories.h"
@@ -80,9 +82,11 @@ class ShardedTensorTestBase : public MultiProcessTestCase {
     int rank;
     std::string name;
   };
-  /// RPC over the same file: worker{rank}, id rank, or `names`.
+  /// RPC over the same file: worker{rank}, id rank, and rpc_device_maps(); or `names`.
   void init_rpc();
   void init_rpc(const RpcNames& names);
+  /// Shards on another rank's device arrive on this rank's device, and those on this one on the other's.
+  std::map<std::string, std::unordered_map<at::Device, at::Device>> rpc_device_maps() const;
   /// RPC first, if requested, then the group.
   void init_comms(const CommsOptions& options);
   /// A barrier, then the RPC's end, then the group's.
