@@ -8,7 +8,8 @@
 #include <chrono>
 #include <cstring>
 #include <memory>
-#include <syncstream>
+#include <mutex>
+#include <sstream>
 #include <utility>
 
 #include "apps/shardctl/arguments/command_line.h"
@@ -148,11 +149,29 @@ int run_alone(Session& session, const Request& request) {
   return code;
 }
 
+/// Passes each write on as a whole: ranks that are threads share the stream.
+class WholeWrites final : public std::stringbuf {
+ public:
+  explicit WholeWrites(std::ostream& to) : to_(to) {}
+
+ private:
+  int sync() override {
+    static std::mutex mutex;
+    const std::scoped_lock lock(mutex);
+    to_ << str() << std::flush;
+    str({});
+    return 0;
+  }
+
+  std::ostream& to_;
+};
+
 /// Runs as one rank of `group`. Only rank 0 prints data.
 int run_as_rank(const Session& session, const Request& request, Group& group) {
   std::ostream nowhere(nullptr);
-  std::osyncstream err(session.err);  // Ranks that are threads share the stream. Each write reaches it as a whole.
-  err << std::emit_on_flush << std::unitbuf;
+  WholeWrites writes(session.err);
+  std::ostream err(&writes);
+  err << std::unitbuf;
   const UrlStore store(session.fs, store_options(session));
   const WatchedStore watched(store, session.requests_at_once);
   std::optional<GroupStore> parts;

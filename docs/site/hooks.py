@@ -35,3 +35,9 @@ def on_page_markdown(markdown, page, config, files):
         markdown += "\n" + messages.list_of(messages.messages(SOURCE), messages.rows_of(markdown))
     # Words after the language of a block are for tests.
     return re.sub(r"^(```\w+) .*$", r"\1", markdown, flags=re.MULTILINE)
+
+
+def on_post_page(output, page, config):
+    """Names the search for screen readers, which the theme's dialog lacks."""
+    return output.replace('<div class="md-search" data-md-component="search" role="dialog">',
+                          '<div class="md-search" data-md-component="search" role="dialog" aria-label="Search">')

@@ -58,17 +58,15 @@ void products_any(const ProductPart& part, const ProductTarget& target) {
 }
 
 #if defined(__x86_64__)
-// Intrinsics, because a compiler is free not to use the instruction for a sum of products.
-#pragma GCC push_options
-#pragma GCC target("avx2,fma")
-
 constexpr std::int64_t kLanes = 8, kRowsTogether = 4;
 constexpr int kVectors = 3;  ///< With four rows, the sums stay in registers and need not wait for each other.
 static_assert(kVectors * kLanes == kProductStrip);
 
-/// Elements of kRows rows in a whole strip. \param left  the first of these rows
+/// Elements of kRows rows in a whole strip. Intrinsics, because a compiler is free not to use the instruction for a sum
+/// of products. \param left  the first of these rows
 template <int kRows>
-void strip_rows(const float* left, std::int64_t rank, const float* strip, const ProductTarget& target) {
+[[gnu::target("avx2,fma")]] void strip_rows(const float* left, std::int64_t rank, const float* strip,
+                                            const ProductTarget& target) {
   __m256 sums[kRows][kVectors];
   for (auto& in_row : sums) {
     for (__m256& sum : in_row) sum = _mm256_setzero_ps();
@@ -118,7 +116,6 @@ void products_fma(const ProductPart& part, const ProductTarget& target) {
     }
   });
 }
-#pragma GCC pop_options
 
 const auto kProducts = has_fma() ? products_fma : products_any;
 #else

@@ -38,6 +38,13 @@ bool find_fma() {
 
 }  // namespace
 
+bool has_sse42() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  constexpr unsigned kSse42 = 1U << 20;
+  static const bool found = __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & kSse42) != 0;
+  return found;
+}
+
 bool has_avx() {
   static const bool found = find_avx();
   return found;
@@ -53,6 +60,7 @@ bool has_fma() {
   return found;
 }
 #else
+bool has_sse42() { return false; }
 bool has_avx() { return false; }
 bool has_avx2() { return false; }
 bool has_fma() { return false; }

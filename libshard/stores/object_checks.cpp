@@ -6,6 +6,8 @@
 #include <array>
 #include <cstring>
 
+#include "libshard/core/processor.h"
+
 namespace shard {
 
 namespace {
@@ -47,7 +49,7 @@ std::uint32_t crc_by_tables(std::span<const std::byte> data, std::uint32_t crc) 
 }
 
 #if defined(__x86_64__)
-__attribute__((target("sse4.2"))) std::uint32_t crc_by_instruction(std::span<const std::byte> data, std::uint32_t crc) {
+[[gnu::target("sse4.2,crc32")]] std::uint32_t crc_by_instruction(std::span<const std::byte> data, std::uint32_t crc) {
   std::uint64_t wide = crc;
   while (data.size() >= 8) {
     std::uint64_t word = 0;
@@ -59,14 +61,10 @@ __attribute__((target("sse4.2"))) std::uint32_t crc_by_instruction(std::span<con
   for (const std::byte byte : data) crc = __builtin_ia32_crc32qi(crc, std::to_integer<unsigned char>(byte));
   return crc;
 }
-
-bool has_instruction() { return __builtin_cpu_supports("sse4.2") != 0; }
 #else
 std::uint32_t crc_by_instruction(std::span<const std::byte> data, std::uint32_t crc) {
   return crc_by_tables(data, crc);
 }
-
-bool has_instruction() { return false; }
 #endif
 
 std::string hex_text(std::span<const unsigned char> bytes) {
@@ -78,7 +76,7 @@ std::string hex_text(std::span<const unsigned char> bytes) {
 }  // namespace
 
 std::uint32_t crc32c(std::span<const std::byte> data, std::uint32_t crc) {
-  static const bool kHasInstruction = has_instruction();
+  static const bool kHasInstruction = has_sse42();
   return ~(kHasInstruction ? crc_by_instruction(data, ~crc) : crc_by_tables(data, ~crc));
 }
 

@@ -1,5 +1,5 @@
 /// \file The interface of the plug-in for URLs, libshard_stores.so: one C entry. It may use a different C++
-///   library from the program's (libshard/ranks/c_group.h).
+///   library from the program's (libshard/ranks/c_group.h). The one-file program contains the plug-in.
 #pragma once
 
 #include <cstdint>

@@ -11,12 +11,21 @@
 #include "libshard/io/url_path.h"
 #include "libshard/ranks/wire.h"
 
+#ifdef SHARD_STORES_INSIDE
+extern "C" bool shard_make_store_2(shard::ConstBytes request, const shard::StoreListener* listener, shard::CStore* made,
+                                   const shard::ErrorSink* errors);
+#endif
+
 namespace shard {
 
 namespace {
 
-constexpr char kStoresLibrary[] = "libshard_stores.so";
 constexpr std::array<std::string_view, 5> kSchemes{"s3", "gs", "hf", "https", "http"};
+
+#ifdef SHARD_STORES_INSIDE
+MakeStore store_entry(const std::string&) { return shard_make_store_2; }
+#else
+constexpr char kStoresLibrary[] = "libshard_stores.so";
 
 /// \throws Error kUnsupported
 MakeStore store_entry(const std::string& url) {
@@ -31,6 +40,7 @@ MakeStore store_entry(const std::string& url) {
   }
   return reinterpret_cast<MakeStore>(library.entry(kStorePluginEntry));
 }
+#endif
 
 void check_scheme(const std::string& url) {
   const std::string_view scheme = url_scheme(url);

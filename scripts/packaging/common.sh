@@ -90,8 +90,9 @@ clean_root() {
 }
 
 # serve_https FOLDER: a server on this machine, in the background, for the checkpoint of the demo. Sets `https` to its URL.
-# Its certificate is FOLDER/certificate.pem. The caller ends its jobs.
+# Its certificate is FOLDER/certificate.pem. The caller ends its jobs. No variable names other certificates from then on.
 serve_https() {
+  unset AWS_CA_BUNDLE CURL_CA_BUNDLE SSL_CERT_FILE REQUESTS_CA_BUNDLE
   mkdir -p "$1/web"
   cp -r tests/data/demo/ckpt "$1/web/ckpt"
   PYTHONPATH=tests/stores python3 -B -c '

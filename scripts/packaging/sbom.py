@@ -5,6 +5,7 @@ sources.txt, and the run-time libraries of its compiler. SECONDS since 1970 are 
 """
 import hashlib
 import json
+import re
 import sys
 import time
 from pathlib import Path
@@ -14,12 +15,13 @@ LICENCES = {
     "fmtlib": "MIT", "spdlog": "MIT", "re2": "BSD-3-Clause", "xxhash": "BSD-2-Clause", "openssl": "Apache-2.0",
     "libisal": "BSD-3-Clause", "zlib": "Zlib", "libzstd": "BSD-3-Clause", "simdjson": "Apache-2.0", "cli11": "BSD-3-Clause",
     "nlohmann-json3": "MIT", "libyaml": "MIT", "hdf5": "LicenseRef-HDF5", "libseccomp": "LGPL-2.1-only",
+    "curl": "curl", "pugixml": "MIT",
 }
 
 
 def package(name: str, version: str, licence: str, sha256: str | None = None, **fields) -> dict:
     checksums = {"checksums": [{"algorithm": "SHA256", "checksumValue": sha256}]} if sha256 else {}
-    return {"SPDXID": f"SPDXRef-{name.replace('_', '-')}", "name": name, "versionInfo": version, "downloadLocation": "NOASSERTION",
+    return {"SPDXID": "SPDXRef-" + re.sub("[^A-Za-z0-9.]", "-", name), "name": name, "versionInfo": version, "downloadLocation": "NOASSERTION",
             "filesAnalyzed": False, "licenseConcluded": licence, "licenseDeclared": licence, "copyrightText": "NOASSERTION",
             **checksums, **fields}
 
@@ -27,7 +29,7 @@ def package(name: str, version: str, licence: str, sha256: str | None = None, **
 def libraries() -> list[dict]:
     lines = [line.split() for line in Path(__file__).with_name("sources.txt").read_text().splitlines() if not line.startswith("#")]
     found = [package(name, tarball.split("_", 1)[1].split(".orig.")[0], LICENCES[name], sha256, packageFileName=tarball)
-             for name, tarball, sha256 in lines]
+             for name, tarball, sha256, *_ in lines]
     return [*found, package("libc++", "NOASSERTION", "Apache-2.0 WITH LLVM-exception"), package("compiler-rt-of-zig", "NOASSERTION", "MIT")]
 
 

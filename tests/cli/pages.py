@@ -4,7 +4,8 @@
 - A command must be in such a block: an indented line that begins with the name of a program is a mistake.
 - docs/formats.md links the page of every format.
 - Each question that people type into a search engine has a page, whose beginning contains the words. Pages of answers
-  have sections about problems, about time and memory, and about the tools that people use today.
+  show the output of a command, which CI runs, and have sections about problems, about time and memory, and about the tools
+  that people use today.
 - Each error message of the sources has a row in docs/troubleshooting.md, and each row has a message. The tables of answers
   quote only such messages.
 - Every option after `shardctl VERB`, anywhere on a page, even within a sentence or a table, is in the verb's help.
@@ -19,7 +20,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from console_blocks import make_folder, run, run_page
+from console_blocks import blocks, commands, make_folder, run, run_page
 
 SOURCE = Path(sys.argv[1]).resolve()
 sys.path.append(str(SOURCE / "docs/site"))
@@ -91,7 +92,10 @@ def unanswered_questions() -> Iterator[str]:
             yield f"{name}: '{question}' does not find it: its beginning lacks {', '.join(missing)}"
     questions = (SOURCE / "docs/faq.md").read_text()
     for page in {*QUESTIONS.values(), *(str(path.relative_to(SOURCE)) for path in SOURCE.glob("docs/answers/*.md"))}:
-        headings = " ".join(re.findall(r"^## (.*)", (SOURCE / page).read_text(), re.MULTILINE)).lower()
+        text = (SOURCE / page).read_text()
+        if not any(command.shown for info, block in blocks(text) for command in commands(info, block)):
+            yield f"{page} shows no output of a command"
+        headings = " ".join(re.findall(r"^## (.*)", text, re.MULTILINE)).lower()
         for heading in ("what can go wrong", "time and memory", "today's tool"):
             if heading not in headings:
                 yield f"{page} has no section '{heading}'"

@@ -84,7 +84,7 @@ def test_index(folder: Path) -> None:
     text = json.loads((folder / f"dist/shardctl-{VERSION}.spdx.json").read_text())
     packages = {package["SPDXID"]: package for package in text["packages"]}
     check(len(packages) == len(text["packages"]), "the SPDX document has an identifier twice")
-    check(all(re.fullmatch(r"SPDXRef-[\w.+-]+", name) for name in packages), f"SPDX identifiers: {packages.keys()}")
+    check(all(re.fullmatch("SPDXRef-[A-Za-z0-9.-]+", name) for name in packages), f"SPDX identifiers: {packages.keys()}")
     described = next(package for package in packages.values() if package["name"] == program)
     check(described["checksums"] == [{"algorithm": "SHA256", "checksumValue": hashlib.sha256(b"program").hexdigest()}], f"SPDX: {described}")
     inside = {packages[each["relatedSpdxElement"]]["name"] for each in text["relationships"] if each["spdxElementId"] == described["SPDXID"]}
