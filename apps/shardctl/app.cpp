@@ -133,7 +133,9 @@ int run_verb(Session& session, const Request& request) {
     return report(session, request, std::current_exception());
   } catch (...) {
     session.group->abort();  // All ranks learn of an Error, but not of this exception.
-    return report(session, request, std::current_exception());
+    Error own = as_error(std::current_exception());
+    if (session.group->size() > 1) own.of_rank(session.group->rank());
+    return report(session, request, std::make_exception_ptr(own));
   }
 }
 
@@ -218,6 +220,14 @@ void check_local_backend(const RunRequest& ranks) {
       .hint("drop --backend");
 }
 
+/// The exit code of a job whose ranks have these: that of the cause. A rank without memory cannot tell the others,
+/// which only learn that it gave up.
+int code_of_job(const std::vector<int>& codes) {
+  const int gave_up = exit_code_for(ErrorCode::kPeer);
+  const auto cause = std::ranges::find_if(codes, [&](int code) { return code != 0 && code != gave_up; });
+  return codes[0] == gave_up && cause != codes.end() ? *cause : codes[0];
+}
+
 /// Runs the ranks of --local-ranks as threads.
 int run_local_ranks(Session& session, const Request& request) {
   const int ranks = request.run.local_ranks;
@@ -236,7 +246,7 @@ int run_local_ranks(Session& session, const Request& request) {
     if (session.on_step) session.on_step(group.rank(), "rendezvous");
     codes[static_cast<std::size_t>(group.rank())] = run_as_rank(session, request, group);
   });
-  return codes[0];
+  return code_of_job(codes);
 }
 
 /// Reads the launcher's variables before the command line is parsed, so that the ranks report a usage error together,

@@ -13,7 +13,7 @@ namespace shard {
 /// it does not. The names of a checkpoint share long prefixes, so a run of names with one prefix is sorted by the eight
 /// bytes behind it, as numbers; names whose eight bytes are equal are a run again (multikey quicksort with cached
 /// characters; Ng and Kakehi 2007).
-/// Cost: a name's bytes are visited once or, where they are in a common prefix, twice; 32 bytes of memory a name.
+/// Cost: each byte of a name is visited once, those in a common prefix twice; 32 bytes of memory a name.
 std::vector<std::uint32_t> order_of_names(std::span<const std::string_view> names,
                                           const std::function<bool(std::uint32_t, std::uint32_t)>& tie_less);
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import harness as h
 
-TIMEOUT = 3
+TIMEOUT = 5
 GRACE = 10
 MPIRUN_KILLS = 1.9  # Seconds after one rank has died, of those that still live.
 PHASES = ("rendezvous", "catalog", "plan", "copy", "finish", "commit")
@@ -228,6 +228,7 @@ def main() -> None:
         subprocess.run([h.SHARDCTL, "split", "model.safetensors", "-o", "source", "--to", "torch-ranks", "--as", "dtensor",
                         "--ranks", "4", "-q"], cwd=work, env=h.BASE, check=True)
         thread_cases(checks, work)
+        h.Job(h.mpirun(2, "mpi"), [h.SHARDCTL, "--version"]).wait()  # The first start reads Open MPI's plug-ins from the disk.
         for launch in [h.mpirun(2, "mpi")] + ([h.mpirun(2, "gloo"), h.torchrun(2)] if h.FULL else []):
             for trouble in ("other options", "other version"):
                 other_case(checks, work, launch, trouble)
