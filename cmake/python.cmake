@@ -5,9 +5,12 @@ if(NOT module_python AND EXISTS ${SHARD_PYTHON})
 endif()
 if(module_python)
   set(Python_EXECUTABLE ${module_python})
-  # A toolchain's settings hide the headers of this machine from find_package.
+  # A toolchain's settings hide the headers of this machine from find_package, and the name of the ABI. nanobind takes that
+  # from scikit-build's variable: it shows whether Python is free-threaded.
   execute_process(COMMAND ${module_python} -c "import sysconfig; print(sysconfig.get_path('include'))"
                   OUTPUT_VARIABLE Python_INCLUDE_DIR OUTPUT_STRIP_TRAILING_WHITESPACE)
+  execute_process(COMMAND ${module_python} -c "import sysconfig; print(sysconfig.get_config_var('SOABI'))"
+                  OUTPUT_VARIABLE SKBUILD_SOABI OUTPUT_STRIP_TRAILING_WHITESPACE)
 endif()
 find_package(Python 3.10 COMPONENTS Interpreter Development.Module)
 if(Python_Development.Module_FOUND)
