@@ -13,16 +13,15 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 import threading
 import unittest
 from pathlib import Path
 
-CHROMIUM = os.environ.get("SHARD_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
+from chromium import CHROMIUM, BrowserTest, sync_playwright
+
 try:
-    from playwright.sync_api import sync_playwright
     AXE = Path(importlib.util.find_spec("axe_playwright_python").submodule_search_locations[0], "axe.min.js").read_text()
-except (ImportError, AttributeError, OSError):
+except (AttributeError, OSError):
     AXE = None
 
 SHARDCTL = os.path.abspath(os.environ["SHARDCTL"])
@@ -50,22 +49,17 @@ class Quiet(http.server.SimpleHTTPRequestHandler):
         pass
 
 
-class Accessible(unittest.TestCase):
+class Accessible(BrowserTest):
     @classmethod
     def setUpClass(cls):
-        cls.folder = tempfile.TemporaryDirectory()
-        cls.work = Path(cls.folder.name)
+        super().setUpClass()
         cls.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=SITE))
         threading.Thread(target=cls.server.serve_forever, daemon=True).start()
-        cls.playwright = sync_playwright().start()
-        cls.browser = cls.playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
 
     @classmethod
     def tearDownClass(cls):
-        cls.browser.close()
-        cls.playwright.stop()
         cls.server.shutdown()
-        cls.folder.cleanup()
+        super().tearDownClass()
 
     def site_pages(self) -> dict[str, str]:
         names = [*PAGES, *(str(path.relative_to(SITE)) for path in sorted(SITE.glob("docs/answers/*.html")))]
@@ -151,7 +145,7 @@ class Accessible(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    if AXE is None or CHROMIUM is None or not (SITE / "index.html").exists():
+    if AXE is None or CHROMIUM is None or sync_playwright is None or not (SITE / "index.html").exists():
         print("skipped: needs Chromium, playwright and axe-playwright-python for Python, and the site of scripts/site")
         sys.exit(77)
     unittest.main(verbosity=2)

@@ -11,16 +11,11 @@ import shutil
 import struct
 import subprocess
 import sys
-import tempfile
 import time
 import unittest
 from pathlib import Path
 
-CHROMIUM = os.environ.get("SHARD_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
-try:
-    from playwright.sync_api import sync_playwright
-except ImportError:
-    sync_playwright = None
+from chromium import CHROMIUM, BrowserTest, sync_playwright
 
 SHARDCTL = os.path.abspath(os.environ["SHARDCTL"])
 DATA = Path(os.environ["SHARD_DATA"]).resolve()
@@ -56,20 +51,7 @@ def write_model(path: Path, shapes: dict[str, list[int]], fill: float = 0.0, spr
     path.write_bytes(struct.pack("<Q", len(text)) + text + data)
 
 
-class Pages(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.folder = tempfile.TemporaryDirectory()
-        cls.work = Path(cls.folder.name)
-        cls.playwright = sync_playwright().start()
-        cls.browser = cls.playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.browser.close()
-        cls.playwright.stop()
-        cls.folder.cleanup()
-
+class Pages(BrowserTest):
     def made(self, *arguments: str, code: int = 0) -> Path:
         """The page of a command line."""
         path = self.work / f"{self.id().split('.')[-1]}.html"

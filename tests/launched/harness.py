@@ -54,11 +54,16 @@ def backends() -> list[str]:
     return next(line.split(None, 1)[1] for line in lines if line.startswith("plug-ins")).split(", ")
 
 
-def require_launchers() -> None:
-    if not has_mpirun():
+def require_launcher(name: str) -> None:
+    if name == "mpirun" and not has_mpirun():
         skip("no mpirun here")
-    if torch is None:
+    if name == "torchrun" and torch is None:
         skip(f"no torch in {sys.executable}")
+
+
+def require_launchers() -> None:
+    require_launcher("mpirun")
+    require_launcher("torchrun")
     missing = {"mpi", "gloo"} - set(backends())
     if missing:
         skip(f"built without the backends {', '.join(sorted(missing))}")

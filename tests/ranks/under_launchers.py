@@ -68,10 +68,7 @@ def under_torchrun(checks: h.Checks) -> None:
 
 
 def main() -> None:
-    if LAUNCHER == "mpirun" and not h.has_mpirun():
-        h.skip("no mpirun here")
-    if LAUNCHER == "torchrun" and h.torch is None:
-        h.skip(f"no torch in {sys.executable}")
+    h.require_launcher(LAUNCHER)
     checks = h.Checks()
     (under_mpirun if LAUNCHER == "mpirun" else under_torchrun)(checks)
     checks.end()

@@ -30,10 +30,7 @@ def check_example(checks: h.Checks, folder: Path) -> None:
 
 
 def main() -> None:
-    if LAUNCHER == "mpirun" and not h.has_mpirun():
-        h.skip("no mpirun here")
-    if LAUNCHER == "torchrun" and h.torch is None:
-        h.skip(f"no torch in {sys.executable}")
+    h.require_launcher(LAUNCHER)
     checks = h.Checks()
     with tempfile.TemporaryDirectory() as folder:
         check_example(checks, Path(folder))
