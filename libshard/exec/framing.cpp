@@ -19,11 +19,11 @@ std::string_view as_text(std::span<const std::byte> bytes) {
 
 }  // namespace
 
-Framing::Framing(const Catalog& target, const Writer& writer, std::vector<bool> is_own)
+Framing::Framing(const Catalog& target, const Writer& writer, std::vector<std::uint8_t> is_own)
     : target_(target), writer_(writer), is_own_(std::move(is_own)) {
   // A null result means that this format's storages have no frames.
   if (frames() == nullptr) {
-    is_own_.assign(target.storages.size(), false);
+    is_own_.assign(target.storages.size(), 0);
     return;
   }
   has_before_.resize(target.storages.size());

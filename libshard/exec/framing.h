@@ -24,12 +24,12 @@ namespace shard {
 class Framing {
  public:
   /// \param is_own  is_own[i]: this rank owns target.storages[i]. Ownership: target and writer must outlive this.
-  Framing(const Catalog& target, const Writer& writer, std::vector<bool> is_own);
+  Framing(const Catalog& target, const Writer& writer, std::vector<std::uint8_t> is_own);
 
   /// Whether a storage is written together with its frame: it is small, has a frame, and this rank owns it.
   bool joins(std::uint32_t storage) const { return target_.storages[storage].bytes <= kMostJoined && owns(storage); }
   /// Whether a storage has a frame and this rank owns it.
-  bool owns(std::uint32_t storage) const { return is_own_[storage]; }
+  bool owns(std::uint32_t storage) const { return is_own_[storage] != 0; }
   std::unique_ptr<StorageFrames> frames() const { return writer_.frames(target_); }
   const Catalog& target() const { return target_; }
   /// Appends the bytes before a storage that joins.
@@ -50,7 +50,7 @@ class Framing {
 
   const Catalog& target_;
   const Writer& writer_;
-  std::vector<bool> is_own_;              ///< By storage. All false if storages have no frames.
+  std::vector<std::uint8_t> is_own_;      ///< By storage. All 0 if storages have no frames.
   std::vector<std::uint8_t> has_before_;  ///< By storage: whether the frame is written. Bytes rather than bits, because
                                           ///< threads write neighbouring entries.
   std::vector<std::uint8_t> has_after_;

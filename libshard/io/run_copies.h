@@ -1,6 +1,6 @@
-/// \file RunCopier: a file of an output whose store can copy bytes of source files itself, so that this process need
-/// not
-///   send them, and often need not read them.
+/// \file
+/// RunCopier: a file of an output whose store can copy bytes of source files itself, so that this process need not send
+/// them, and often need not read them.
 #pragma once
 
 #include <cstdint>

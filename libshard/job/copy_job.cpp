@@ -226,12 +226,7 @@ Plan plan_for(const CopyJob& job, const PreparedCopy& prepared, int rank, const 
   std::vector<int> readers;
   std::vector<std::uint8_t> own_storages;
   if (job.topology.fills_own_files()) {
-    for (const Storage& storage : prepared.planned().storages) {
-      own_storages.push_back(prepared.owners[storage.file] == rank ? 1 : 0);
-    }
-    for (std::size_t i = 0; i < prepared.shares.storage_ranks.size(); ++i) {
-      own_storages[i] = prepared.shares.storage_ranks[i] == rank ? 1 : 0;
-    }
+    own_storages = prepared.storages_of(rank, prepared.planned());
     options.own_storages = own_storages;
     if (job.topology.peer_store != nullptr) options.choose_replica = replica_choice(source, *prepared.holders, rank);
   } else if (job.topology.peer_store != nullptr) {

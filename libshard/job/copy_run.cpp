@@ -123,17 +123,16 @@ std::vector<Bytes> exchange_messages(Group& group, const std::vector<Bytes>& out
   return incoming;
 }
 
-/// The storages whose frames the rank writes.
-std::vector<bool> storages_of(const PreparedCopy& prepared, int rank) {
-  const std::vector<int>& of_shares = prepared.shares.storage_ranks;
-  std::vector<bool> is_own;
-  for (std::size_t i = 0; i < prepared.target.storages.size(); ++i) {
-    is_own.push_back((of_shares.empty() ? prepared.owners[prepared.target.storages[i].file] : of_shares[i]) == rank);
-  }
-  return is_own;
-}
-
 }  // namespace
+
+std::vector<std::uint8_t> PreparedCopy::storages_of(int rank, const Catalog& catalog) const {
+  std::vector<std::uint8_t> are_own;
+  for (std::size_t i = 0; i < catalog.storages.size(); ++i) {
+    const int filled_by = shares.storage_ranks.empty() ? owners[catalog.storages[i].file] : shares.storage_ranks[i];
+    are_own.push_back(filled_by == rank ? 1 : 0);
+  }
+  return are_own;
+}
 
 void notify(const CopyJob& job, std::string_view step) {
   if (job.on_step) job.on_step(step);
@@ -335,7 +334,8 @@ void CopyRun::prepare_exchange() {
 }
 
 void CopyRun::copy() {
-  framing_ = std::make_unique<Framing>(prepared_.target, *prepared_.writer, storages_of(prepared_, group_.rank()));
+  framing_ = std::make_unique<Framing>(prepared_.target, *prepared_.writer,
+                                       prepared_.storages_of(group_.rank(), prepared_.target));
   if (exchanges()) prepare_exchange();
   CollectiveStepOptions options{.stop = job_.stop};
   options.done_bytes = [this] { return progress_.done_bytes(); };

@@ -43,6 +43,8 @@ struct PreparedCopy {
 
   /// The catalog that the plan fills.
   const Catalog& planned() const { return filled ? *filled : target; }
+  /// By storage of `catalog`, which is the target or planned(): whether `rank` fills it and writes its frame.
+  std::vector<std::uint8_t> storages_of(int rank, const Catalog& catalog) const;
 };
 
 /// Calls CopyJob::on_step, if there is one.

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 #include <vector>
 
 #include "formats/parts/zip/bytes.h"
@@ -55,9 +56,9 @@ class ReadAhead final : public RandomReader {
 
   void read_window(std::int64_t offset, Window& window) const {
     const std::int64_t begin = offset / kAlignment * kAlignment;
-    window.bytes.resize(static_cast<std::size_t>(std::clamp<std::int64_t>(file_->size() - begin, 0, kWindow)));
-    window.begin = begin;
-    file_->read_at(begin, window.bytes);
+    std::vector<std::byte> bytes(static_cast<std::size_t>(std::clamp<std::int64_t>(file_->size() - begin, 0, kWindow)));
+    file_->read_at(begin, bytes);
+    window = {begin, std::move(bytes)};  // Only if the read did not fail.
   }
 
   std::shared_ptr<const RandomReader> file_;

@@ -189,6 +189,10 @@ std::string CredentialsChain::region() {
 
 std::string CredentialsChain::profile_setting(const std::string& key) {
   const std::scoped_lock lock(mutex_);
+  return setting_of_profile(key);
+}
+
+std::string CredentialsChain::setting_of_profile(const std::string& key) {
   const auto profile = profiles().find(profile_name());
   return profile == profiles().end() ? std::string() : setting_of(profile->second, key);
 }
@@ -243,9 +247,8 @@ std::string CredentialsChain::sts_origin() {
   for (const char* const name : {"AWS_ENDPOINT_URL_STS", "AWS_ENDPOINT_URL"}) {
     if (const std::string address = variable(name); !address.empty()) return origin_of(address, name);
   }
-  const auto profile = profiles().find(profile_name());
-  const std::string address = profile == profiles().end() ? std::string() : setting_of(profile->second, "endpoint_url");
-  if (!address.empty()) return origin_of(address, "endpoint_url of the profile");
+  if (const std::string address = setting_of_profile("endpoint_url"); !address.empty())
+    return origin_of(address, "endpoint_url of the profile");
   const std::string region = variable("AWS_REGION");
   return region.empty() ? "https://sts.amazonaws.com" : fmt::format("https://sts.{}.amazonaws.com", region);
 }

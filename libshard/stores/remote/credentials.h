@@ -56,6 +56,8 @@ class CredentialsChain {
   std::optional<Credentials> from_source(const std::string& source);
   Credentials assume_role(const Credentials& source, Query query);
   std::string sts_origin();
+  /// The same as profile_setting. \pre the mutex is locked
+  std::string setting_of_profile(const std::string& key);
   std::string variable(const std::string& name) const { return environment_(name).value_or(""); }
   const Profiles& profiles();
   std::string profile_name() const;
