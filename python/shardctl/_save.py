@@ -17,7 +17,7 @@ from shardctl._checkpoint import open as open_checkpoint
 from shardctl._errors import Unsupported, failure
 from shardctl._extension import native
 from shardctl._memory import ML_DTYPES, NUMPY, check_ranges, is_held, is_packed, is_torch, usage
-from shardctl._ranks import Ranks, call_of, default_group, ranks_of, together
+from shardctl._ranks import Ranks, call_of, default_group, together
 from shardctl._sharding import boxes_of_dtensor, is_dtensor, is_sharded_tensor, placement_text
 
 _PLAIN = (type(None), bool, int, float, str, bytes)
@@ -48,9 +48,8 @@ def save(state: Mapping[str, Any], destination: PathLike, *, to: Optional[str] =
     Warns (UserWarning, on rank 0) about content that the format cannot express.
     """
     group = _group_for(state, collective)
-    ranks = None if group is None else ranks_of(group)
     collected = State(keeps_versions=to in ("torch", "torch-ranks") or (to is None and _is_torch_file(destination)))
-    with call_of(ranks):
+    with call_of(group) as ranks:
         root = together(ranks, lambda: collected.add_root(state))
         texts = write(collected, root, destination, ranks, to=to, like=like, force=force, manifest=manifest, sync=sync,
                       threads=threads, max_memory=max_memory)

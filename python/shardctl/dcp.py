@@ -36,7 +36,7 @@ from shardctl._checkpoint import open as open_checkpoint
 from shardctl._errors import NotFound, Unsupported, Usage, failure
 from shardctl._extension import native
 from shardctl._memory import torch_dtype, usage
-from shardctl._ranks import Ranks, call_of, default_group, ranks_of, together
+from shardctl._ranks import call_of, default_group, together
 from shardctl._save import HeldTensor, State, write
 from shardctl._sharding import own_rank
 
@@ -199,10 +199,10 @@ class Writer(StorageWriter):  # type: ignore[misc, unused-ignore]
         return [dataclasses.replace(plan, storage_data=len(plans)) for plan in plans]
 
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
-        ranks = self._ranks(plan.storage_data)
+        group = self._group_of(plan.storage_data)
         state = State()
         destination: Any = self._destination
-        with call_of(ranks):
+        with call_of(group) as ranks:
             root = together(ranks, lambda: _collect(state, plan, planner))
             is_flat = plan.planner_data is not None
             texts = write(state, root, destination, ranks, to=self._format(), numbered_lists=is_flat, **self._options)
@@ -215,14 +215,15 @@ class Writer(StorageWriter):  # type: ignore[misc, unused-ignore]
     def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
         """Nothing is left to do: write_data has written the checkpoint's own metadata."""
 
-    def _ranks(self, count: int) -> Optional[Ranks]:
-        """The ranks that save; None if this process saves alone."""
+    def _group_of(self, count: int) -> Any:
+        """The process group of the ranks that save; None if this process saves alone."""
         if count == 1:
             return None
-        ranks = ranks_of(self._group if self._group is not None else default_group())
-        if ranks.size != count:
-            raise usage("the ranks that save are not those of the process group", ranks.size, count)
-        return ranks
+        group = self._group if self._group is not None else default_group()
+        size = 1 if group is None else group.size()
+        if size != count:
+            raise usage("the ranks that save are not those of the process group", size, count)
+        return group
 
     def _format(self) -> Optional[str]:
         if self._to is not None or self._options.get("like") is not None:

@@ -1,6 +1,7 @@
 """load_state_dict and the reader for DCP, with the real torch, also over 4 ranks with FSDP2 and tensor parallelism.
 Environment: as for native_test.py."""
 import collections.abc
+import contextlib
 import copy
 import itertools
 import os
@@ -10,6 +11,7 @@ import socket
 import sys
 import tempfile
 import threading
+import time
 import traceback
 import unittest
 from collections.abc import Callable
@@ -31,6 +33,7 @@ from torch.distributed.tensor.placement_types import _StridedShard
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
 import shardctl
+from shardctl._ranks import call_of
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "support"))
 from python_ranks import PRELOADED  # noqa: E402: it finds the module there
@@ -506,6 +509,7 @@ def check_stopped(folder: str) -> None:
     else:
         raise AssertionError("it was saved in spite of Ctrl-C")
     dist.barrier()
+    check_late_rank(f"{folder}/late.safetensors", state)
     if rank == 3:
         threading.Timer(0.05, os._exit, (0,)).start()
     try:
@@ -513,6 +517,29 @@ def check_stopped(folder: str) -> None:
     except shardctl.Communication:
         return
     raise AssertionError("it was saved without rank 3")
+
+
+def check_late_rank(path: str, state: dict) -> None:
+    """A call does not inherit the short timeout of an interrupted one."""
+    if dist.get_rank() == 1:
+        time.sleep(0.6)
+    shardctl.save(state, path)
+
+
+def check_lost_connections(folder: str) -> None:
+    """A rank that gives up waiting closes its connections. The next call connects all ranks again, though some may not have
+    noticed."""
+    rank = dist.get_rank()
+    rank = dist.get_rank()
+    for late in (0, 1, 3):
+        with contextlib.suppress(shardctl.Communication), call_of(dist.group.WORLD) as ranks:
+            if rank == 2:
+                ranks.set_timeout(0.05)
+            if rank == late:
+                time.sleep(0.3)
+            ranks.agree(None)
+            assert rank != 2, "it did not give up"
+        shardctl.save({f"w{rank}": torch.ones(2)}, f"{folder}/{late}.safetensors", collective=True)
 
 
 def check_all(path: str, large: str, folder: str) -> None:
@@ -525,6 +552,7 @@ def check_all(path: str, large: str, folder: str) -> None:
     check_sharded_tensor(folder)
     check_strided(folder)
     check_refusals(folder)
+    check_lost_connections(folder)
     check_stopped(folder)
 
 
