@@ -3,7 +3,8 @@
   stores.py SHARDCTL SERVERS [--size MIB] [--runs N] [--folder DIR] [--latency MS] [--connections N]
 
 SERVERS is the folder that scripts/setup clients fills, .venv/stores. One safetensors file of --size MiB is read from and
-written to SeaweedFS, read from nginx, and with --latency from the server of tests/stores, which waits before each answer.
+written to SeaweedFS, read from nginx, and with --latency from an nginx that waits before each answer (real_servers.ECHO), or
+else from the server of tests/stores, which takes much of a processor.
 Each row is a whole process: the least seconds, its processor time, and its memory; nothing is flushed to a disk. The
 ratio is that of throughputs, to the first row of the same group.
 """
@@ -26,7 +27,8 @@ PIECE = 16 << 20  # Bytes of a tensor.
 
 def write_file(path: Path, mebibytes: int) -> None:
     count = max(1, (mebibytes << 20) // PIECE)
-    header = {f"layers.{i}.w": {"dtype": "U8", "shape": [PIECE], "data_offsets": [i * PIECE, (i + 1) * PIECE]} for i in range(count)}
+    names = sorted(f"layers.{i}.w" for i in range(count))  # The order in which safetensors writes them.
+    header = {name: {"dtype": "U8", "shape": [PIECE], "data_offsets": [i * PIECE, (i + 1) * PIECE]} for i, name in enumerate(names)}
     text, block = json.dumps(header).encode(), random.Random(0).randbytes(PIECE)
     with open(path, "wb") as file:
         file.write(struct.pack("<Q", len(text)) + text)
@@ -87,7 +89,7 @@ def of_seaweedfs(rows: Rows, shardctl: list, work: Path, connections: str) -> No
         rows.add("digest", [*shardctl, "digest", "-q", "--connections", connections, there], variables=variables)
         rows.run("SeaweedFS to local")
         rows.add("s5cmd", [*copy, local, "s3://bucket/out.safetensors"], clear, variables)
-        rows.add("convert", [*convert, local, "-o", "s3://bucket/out.safetensors"], clear, variables)
+        rows.add("convert", [*convert, local, "-o", "s3://bucket/out.safetensors", "--force"], clear, variables)
         rows.add("convert --checksum, s3 to s3", [*convert, there, "-o", "s3://bucket/out.safetensors", "--checksum", "xxh3", "--force"],
                  variables=variables)
         rows.add("convert in the bucket", [*convert, there, "-o", "s3://bucket/out.safetensors", "--force"], variables=variables)
@@ -126,7 +128,11 @@ def main() -> None:
         with real_servers.nginx(work / "nginx") as served:
             os.link(work / "in.safetensors", work / "nginx/files/in.safetensors")
             of_files(rows, shardctl, f"{served.url}/in.safetensors", size, work, options.connections, "nginx")
-        if options.latency:
+        if options.latency and real_servers.ECHO.exists():
+            with real_servers.nginx(work / "late", options.latency / 1000) as served:
+                os.link(work / "in.safetensors", work / "late/files/in.safetensors")
+                of_files(rows, shardctl, f"{served.url}/in.safetensors", size, work, options.connections, f"{options.latency:.0f} ms a request")
+        elif options.latency:
             (work / "double/web").mkdir(parents=True)
             os.link(work / "in.safetensors", work / "double/web/in.safetensors")
             with server.Server(work / "double") as served:

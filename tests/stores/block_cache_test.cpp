@@ -208,6 +208,23 @@ TEST(BlockCache, ReadersThatTakeTheNextPieceInTurnAreReadAheadLikeOne) {
   EXPECT_LE(content.fetches, kPieces * 4 + 2 + 4) << "blocks were fetched twice";
 }
 
+/// The order of names may differ from that of a file, so a stream jumps in the middle of what was read ahead.
+TEST(BlockCache, AStreamThatJumpsGetsTheMemoryOfWhatIsNoLongerRead) {
+  CountedContent content(256 * kMiB);
+  {
+    BlockCache cache(48 * kMiB, 8, 2);
+    for (std::int64_t at = 0; at < 16 * kMiB; at += kMiB) expect_read(cache, content, at, kMiB);
+    for (std::int64_t at = 128 * kMiB; at < 204 * kMiB; at += kMiB) expect_read(cache, content, at, kMiB);
+    const auto is_fetched = [&] {
+      const std::scoped_lock lock(content.mutex);
+      return content.fetched.contains({228 * kMiB, 4 * kMiB});
+    };
+    for (int i = 0; i < 5000 && !is_fetched(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    EXPECT_TRUE(is_fetched()) << "the seventh block after the last one";
+  }
+  EXPECT_LE(content.fetches, 1 + 4 + 8 + 19 + 8) << "blocks were fetched twice";
+}
+
 TEST(BlockCache, KnownHeadsNeedNoFetch) {
   CountedContent content(10 * kMiB);
   BlockCache cache(48 * kMiB, 8, 2);

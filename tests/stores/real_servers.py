@@ -95,17 +95,25 @@ def moto(folder):
         yield started
 
 
+ECHO = pathlib.Path("/usr/lib/nginx/modules/ngx_http_echo_module.so")  # Debian's libnginx-mod-http-echo, with its own nginx.
+
+
 @contextlib.contextmanager
-def nginx(folder):
-    """Serves `folder`/files."""
+def nginx(folder, wait_s=0):
+    """Serves `folder`/files, each answer after `wait_s`, for which it needs ECHO."""
     (folder / "files").mkdir(parents=True)
     [port] = free_ports(1)
     temporary = "".join(f"{name}_temp_path {folder}/{name};" for name in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))
-    (folder / "nginx.conf").write_text(f"""daemon off; master_process off; pid {folder}/pid; error_log stderr;
+    files = f"root {folder}/files;"
+    if wait_s:
+        files = f"location / {{ echo_sleep {wait_s}; echo_exec /now$uri; }} location /now/ {{ internal; alias {folder}/files/; }}"
+    (folder / "nginx.conf").write_text(f"""{f"load_module {ECHO};" if wait_s else ""}
+        daemon off; master_process off; pid {folder}/pid; error_log stderr;
         events {{ worker_connections 256; }}
         http {{ {temporary} access_log off; sendfile on;
-                server {{ listen 127.0.0.1:{port} backlog=256; root {folder}/files; }} }}""")
-    with running(folder, port, [PACKAGES / "bin" / "nginx", "-p", folder, "-c", folder / "nginx.conf"]) as started:
+                server {{ listen 127.0.0.1:{port} backlog=256; {files} }} }}""")
+    program = "/usr/sbin/nginx" if wait_s else PACKAGES / "bin" / "nginx"
+    with running(folder, port, [program, "-p", folder, "-c", folder / "nginx.conf"]) as started:
         yield started
 
 

@@ -15,7 +15,7 @@ constexpr std::int64_t kLargestBlock = 4 << 20, kSmallestBlock = 64 << 10;
 constexpr std::int64_t kFar = 512 << 10;  ///< Reads at this distance from each other take small blocks.
 constexpr std::size_t kMostStreams = 128;
 constexpr std::uint64_t kRecentBlocks = 16;   ///< A stream is active if it reached one of the last blocks.
-constexpr std::uint64_t kStaleBlocks = 64;    ///< After this many others, a block is not expected to be read.
+constexpr std::uint64_t kStaleBlocks = 64;    ///< After this many others, a block is not expected to be read, at most.
 constexpr std::ptrdiff_t kHeadsPerFetch = 8;  ///< A head takes a round trip, and hardly any bandwidth.
 
 /// The block size with which each connection has a block, and each reader the one that it reads and the one before.
@@ -88,12 +88,22 @@ void BlockCache::remove(const BlockPtr& block) {
   if (block->size() == block_bytes_ && block->bytes != nullptr) spare_ = std::move(block->bytes);
 }
 
+/// Whether the streams have reached so many other blocks since a block was used that its own stream must have stopped.
+/// Streams that are read in turns reach about one block each before the first one continues.
+bool BlockCache::is_stale(const Block& block) const {
+  const std::uint64_t since = uses_ - block.last_use;
+  if (since > kStaleBlocks) return true;
+  const auto streams = std::ranges::count_if(
+      streams_, [this](const Stream& each) { return !each.is_at_end && uses_ - each.last_use < kStaleBlocks; });
+  return since > 2 * static_cast<std::uint64_t>(std::max<std::int64_t>(readers_, streams));
+}
+
 /// Removes blocks until `bytes` fit. \returns whether they do
 bool BlockCache::make_room(std::int64_t bytes, Purpose purpose) {
   while (held_bytes_ > 0 && held_bytes_ + bytes > memory_bytes_) {
     if (!read_.empty()) {
       remove(BlockPtr(read_.front()));
-    } else if (!unread_.empty() && (purpose == Purpose::kRead || uses_ - unread_.front()->last_use > kStaleBlocks)) {
+    } else if (!unread_.empty() && (purpose == Purpose::kRead || is_stale(*unread_.front()))) {
       remove(BlockPtr(unread_.front()));
     } else {
       return false;

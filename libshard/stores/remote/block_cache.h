@@ -96,6 +96,7 @@ class BlockCache {
   void park(const BlockPtr& block);
   void unpark(Block& block);
   void remove(const BlockPtr& block);
+  bool is_stale(const Block& block) const;
   bool make_room(std::int64_t bytes, Purpose purpose);
   BlockPtr start(const FilePtr& file, std::int64_t offset, Purpose purpose, bool is_small = false);
   bool is_continued(const Block& block, std::int64_t bytes);
