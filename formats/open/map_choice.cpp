@@ -222,7 +222,9 @@ void add_map_arithmetic(OpenSource& source, std::span<const MapComputed> compute
   if (computed.empty()) return;
   std::vector<ScaledTensor> scaled;
   for (const auto& [tensor, factors] : computed) {
-    scaled.push_back({tensor, factors.scale, factors.add, use == MapUse::kUndo});
+    const bool is_undone = use == MapUse::kUndo;
+    scaled.push_back(is_undone && factors.unscale != 0 ? ScaledTensor{tensor, factors.unscale}
+                                                       : ScaledTensor{tensor, factors.scale, factors.add, is_undone});
   }
   const auto dtype = use == MapUse::kMake ? std::optional(DType::kFloat32) : std::nullopt;
   source.reader = with_scaled_tensors(std::move(source.reader), scaled, dtype, source.computed);

@@ -103,6 +103,61 @@ def check_rotary():
         "digest", "pairs.safetensors", "--map", "rope.json", "--set", "heads=5", expect=2)
 
 
+def check_heads():
+    """Kernels of JAX: transposed, heads as a dimension of their own, layers stacked behind the first dimension."""
+    layers, heads, head, width = 2, 3, 4, 5
+    order = [h * head + j * (head // 2) + k for h in range(heads) for k in range(head // 2) for j in range(2)]
+    plain = {f"{name}.{layer}": (shape, numbers(math.prod(shape))) for layer in range(layers) for name, shape in
+             (("q", [heads * head, width]), ("v", [heads * head, width]), ("o", [width, heads * head]), ("b", [heads * head]))}
+    of = {name: rows(each) if len(each[0]) > 1 else each[1] for name, each in plain.items()}
+    of_layers = range(layers)
+    jax = {"query": ([width, layers, heads, head], [of[f"q.{l}"][row][d] for d in range(width) for l in of_layers for row in order]),
+           "value": ([width, layers, heads, head], [each[d] for d in range(width) for l in of_layers for each in of[f"v.{l}"]]),
+           "out": ([heads, layers, head, width], [of[f"o.{l}"][d][h * head + i] for h in range(heads) for l in of_layers for i in range(head)
+                                                  for d in range(width)]),
+           "bias": ([heads, layers, head], [of[f"b.{l}"][h * head + i] for h in range(heads) for l in of_layers for i in range(head)])}
+    write(WORK / "plain.safetensors", plain)
+    write(WORK / "jax.safetensors", jax)
+    stack = {"stack": [{"index": "l", "dim": 1}]}
+    columns = {"dim": 1, "size": "head"}
+    rules = [{"id": "q", "logical": "q.{l}", "stored": "query", "permute": "rope_half_to_pairs(3) then transpose", "unflatten": columns},
+             {"id": "v", "logical": "v.{l}", "stored": "value", "permute": "transpose", "unflatten": columns},
+             {"id": "o", "logical": "o.{l}", "stored": "out", "permute": "transpose", "unflatten": {"size": "head"}},
+             {"id": "b", "logical": "b.{l}", "stored": "bias", "unflatten": {"size": "head"}}]
+    document("heads.json", vars={"head": head}, rules=[rule | stack for rule in rules])
+    run("gather", "jax.safetensors", "-o", "plain-out.safetensors", "--map", "heads.json")
+    assert read(WORK / "plain-out.safetensors") == plain
+    run("convert", "plain.safetensors", "-o", "jax-out.safetensors", "--to-map", "heads.json")
+    assert read(WORK / "jax-out.safetensors") == jax
+    run("split", "jax.safetensors", "-o", "jax-cut", "--ranks", "2", "--dim", "1")
+    run("diff", "jax-cut", "plain.safetensors", "--map", "heads.json")
+    # The heads are sharded over ranks, each of which has whole ones.
+    shard = {"q": 1, "v": 1, "o": 0, "b": 0}
+    document("ranked.json", vars={"head": head}, mesh={"tp": 3},
+             rules=[rule | stack | {"shard": [{"axis": "tp", "dim": shard[rule["id"]]}]} for rule in rules])
+    run("split", "plain.safetensors", "-o", "heads-of-ranks", "--to", "torch-ranks", "--to-map", "ranked.json", "--ranks", "3")
+    run("convert", "heads-of-ranks/rank-00001-of-00003.pt", "-o", "second.safetensors", "--from", "torch-ranks")
+    assert {name: shape for name, (shape, _) in read(WORK / "second.safetensors").items()} == {
+        "query": [width, layers, 1, head], "value": [width, layers, 1, head], "out": [1, layers, head, width], "bias": [1, layers, head]}
+    run("gather", "heads-of-ranks", "-o", "of-ranks.safetensors", "--map", "ranked.json")
+    assert read(WORK / "of-ranks.safetensors") == plain
+    # Flat biases, and rows that do not fit, in both directions.
+    document("unflat.json", vars={"head": 5}, rules=[{"id": "b", "logical": "b.{l}", "stored": "b{l}", "unflatten": {"size": "head"}}])
+    biases = ["--include", "b.*"]
+    assert "cannot divide a dimension of 12 into rows of 5" in run(
+        "convert", "plain.safetensors", "-o", "x.safetensors", "--to-map", "unflat.json", *biases, expect=2)
+    assert "cannot divide a dimension of 12 into rows of 0" in run(
+        "convert", "plain.safetensors", "-o", "x.safetensors", "--to-map", "unflat.json", *biases, "--set", "head=0", expect=2)
+    run("convert", "plain.safetensors", "-o", "flat.safetensors", *biases, "--rename", r"b\.(.)=b\1")
+    assert "divides dimension 0, which a tensor of [12] lacks" in run("digest", "flat.safetensors", "--map", "unflat.json", expect=2)
+    run("convert", "plain.safetensors", "-o", "fours.safetensors", *biases, "--to-map", "unflat.json", "--set", "head=4")
+    assert "its shape is not the one that rule 'b' produces" in run("digest", "fours.safetensors", "--map", "unflat.json", "--set", "head=6", expect=2)
+    # 64 dimensions are the most.
+    write(WORK / "deep.safetensors", {"b.0": ([1] * 64, numbers(1))})
+    assert "stores a tensor of more than 64 dimensions" in run(
+        "convert", "deep.safetensors", "-o", "x.safetensors", "--to-map", "unflat.json", "--set", "head=1", expect=2)
+
+
 def check_padding_and_replicas():
     """A vocabulary that is padded, weights that are tied, and a tensor that is stored transposed."""
     embed, conv = ([5, 3], numbers(15)), ([4, 6], numbers(24))
@@ -522,6 +577,20 @@ def check_arithmetic():
     shown = json.loads(run("inspect", "arithmetic-numbers.safetensors", "--map", "numbers.json", "--json"))
     assert [(each["name"], each["dtype"], each["shape"]) for each in shown["tensors"]] == [
         ("k", "float32", [6, 4]), ("norm", "float32", [4]), ("q", "float32", [6, 4])]
+    # The inverse as a number: undoing multiplies by it. States are divided as before.
+    document("inverse.json", vars={"hd": 8}, rules=[{"logical": "q", "stored": "q", "scale": "1 / sqrt(hd)", "unscale": "sqrt(hd)"}, {"match": "k|norm"}],
+             states=[{"name": "m", "key": "mu.{key}", "as": "weights"}, {"name": "v", "key": "nu.{key}", "as": "gradients"}])
+    write(WORK / "inverse.safetensors", logical | {"mu.q": logical["q"], "nu.q": logical["q"]})
+    run("gather", "inverse.safetensors", "-o", "inverse-back.safetensors", "--map", "inverse.json")
+    inverse = [rounded(value * rounded(math.sqrt(8))) for value in logical["q"][1]]
+    assert inverse != [rounded(value / scale) for value in logical["q"][1]]
+    found = read(WORK / "inverse-back.safetensors")
+    assert found["q"][1] == found["optimizer.state.q.m"][1] == inverse
+    assert found["optimizer.state.q.v"][1] == [rounded(value / rounded(math.sqrt(8))) for value in logical["q"][1]]
+    run("convert", "arithmetic-plain.safetensors", "-o", "inverse-made.safetensors", "--to-map", "inverse.json", "--exclude", "norm")
+    assert read(WORK / "inverse-made.safetensors")["q"][1] == stored["wq"][1]
+    document("wrong-inverse.json", rules=[{"match": "q", "scale": 2, "unscale": 2}, {"match": "k|norm"}])
+    assert "unscale is not the inverse of scale" in run("digest", "arithmetic-plain.safetensors", "--map", "wrong-inverse.json", expect=2)
     # bfloat16 is rounded once: 1 + 2^-8 is not one of its numbers, but the sum with -1 is.
     write(WORK / "arithmetic-fine.safetensors", {"norm": ([1], [1 + 2.0 ** -8])})
     document("norm.json", rules=[{"match": "norm", "add": -1}])
@@ -548,7 +617,7 @@ def read_rank(path):
     return sorted((list(struct.unpack(f"<{len(each) // 4}f", each)) for each in contents), key=len, reverse=True)
 
 
-for check in (check_arithmetic, check_files_of_ranks, check_files_are_written, check_safetensors_of_ranks, check_files_in_folders, check_save_of_deepspeed, check_flat_buffers, check_experts, check_rotary,
+for check in (check_arithmetic, check_files_of_ranks, check_files_are_written, check_safetensors_of_ranks, check_files_in_folders, check_save_of_deepspeed, check_flat_buffers, check_experts, check_rotary, check_heads,
               check_padding_and_replicas, check_last_row, check_names, check_ranks, check_like, check_padding_of_ranks,
               check_config_beside, check_dtypes):
     check()

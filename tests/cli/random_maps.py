@@ -41,7 +41,8 @@ def rule():
     if stored in ("m.q", "e.w"):
         made["stack"] = [{"index": "l" if stored == "m.q" else "e", "dim": chance.choice([0, 1])}]
     return made | some(shard=(0.5, lambda: [cut() for _ in range(chance.choice([1, 1, 2]))]), permute=(0.2, lambda: chance.choice(
-        ["transpose", f"rope_half_to_pairs({number(1, 2)})"])), on=(0.2, lambda: {chance.choice(["tp", "pp"]): chance.choice(
+        ["transpose", f"rope_half_to_pairs({number(1, 2)})", f"rope_pairs_to_half({number(1, 2)}) then transpose"])),
+            unflatten=(0.2, lambda: {"size": number(1, 2, 4)} | some(dim=(0.5, lambda: chance.choice([0, 1, 2])))), on=(0.2, lambda: {chance.choice(["tp", "pp"]): chance.choice(
             ["first", "last", 0, -1, [0, 1]])}), pad=(0.2, lambda: {"to": number(11, 12, 16), "fill": chance.choice(
                 ["zero", "last_row", "keep"])} | some(true=(0.8, lambda: number(4, 8, 11)))))
 

@@ -18,6 +18,8 @@ MOE = dict(intermediate_size=48, moe_intermediate_size=24, num_experts_per_tok=2
 KINDS = {
     "llama": ("Llama", dict(intermediate_size=48)),
     "llama_tied": ("Llama", dict(intermediate_size=48, tie_word_embeddings=True)),
+    "llama3": ("Llama", dict(intermediate_size=48, rope_parameters=dict(
+        rope_type="llama3", rope_theta=10000.0, factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=32))),
     "gemma": ("Gemma", dict(intermediate_size=48, head_dim=8)),
     "mistral": ("Mistral", dict(intermediate_size=48, head_dim=8)),
     "qwen2": ("Qwen2", dict(intermediate_size=48)),

@@ -63,21 +63,32 @@ TEST(DimRuns, EveryRangeOfRotaryRowsIsThatPartOfTheWhole) {
   for (std::int64_t begin = 0; begin < kRows; ++begin) {
     for (std::int64_t size = 1; begin + size <= kRows; ++size) {
       const std::vector<DimRun> run{{0, begin, 0, 1, size}};
-      EXPECT_EQ(expanded(without_rotary(run, MapPermute::Kind::kHalfToPairs, kRows, kHeads, "r"), size),
+      EXPECT_EQ(expanded(without_rotary(run, MapPermute::Rotary::kHalfToPairs, kRows, kHeads, "r"), size),
                 part(pairs, begin, size));
-      EXPECT_EQ(expanded(without_rotary(run, MapPermute::Kind::kPairsToHalf, kRows, kHeads, "r"), size),
+      EXPECT_EQ(expanded(without_rotary(run, MapPermute::Rotary::kPairsToHalf, kRows, kHeads, "r"), size),
                 part(halves, begin, size));
     }
   }
+}
+
+TEST(DimRuns, RunsAreDividedAtTheEndsOfRows) {
+  const std::vector<DimRun> runs{{0, 10, 1, 2, 5}, {1, 0, 12, 1, 2}};  // Local positions 1, 3, 5, 7, 9, and 12, 13.
+  EXPECT_EQ(within_rows(runs, 4, "r"),
+            (std::vector<DimRun>{{0, 10, 1, 2, 2}, {0, 12, 5, 2, 2}, {0, 14, 9, 2, 1}, {1, 0, 12, 1, 2}}));
+  EXPECT_EQ(within_rows(runs, 1, "r").size(), 7u);
+  EXPECT_EQ(within_rows(runs, 14, "r"), runs);
+  test::expect_error(ErrorCode::kUnsupported, "more than 1048576 runs", [] {
+    within_rows(std::vector<DimRun>{{0, 0, 0, 1, std::int64_t{1} << 50}}, 2, "r");
+  });
 }
 
 TEST(DimRuns, ASmallPartOfAVastDimensionCostsLittle) {
   constexpr std::int64_t kVast = std::int64_t{1} << 50;
   for (const std::int64_t begin : {std::int64_t{5}, kVast / 2 - 3, kVast / 2, kVast - 9}) {
     const std::vector<DimRun> run{{0, begin, 0, 1, 8}};
-    for (const auto kind : {MapPermute::Kind::kHalfToPairs, MapPermute::Kind::kPairsToHalf}) {
-      EXPECT_LE(without_rotary(run, kind, kVast, 1, "r").size(), 8u);
-      EXPECT_LE(without_rotary(run, kind, kVast, kVast / 4, "r").size(), 8u);
+    for (const auto rotary : {MapPermute::Rotary::kHalfToPairs, MapPermute::Rotary::kPairsToHalf}) {
+      EXPECT_LE(without_rotary(run, rotary, kVast, 1, "r").size(), 8u);
+      EXPECT_LE(without_rotary(run, rotary, kVast, kVast / 4, "r").size(), 8u);
     }
   }
 }
@@ -112,7 +123,7 @@ TEST(DimRuns, CutsAsEachRuleSays) {
 TEST(DimRuns, RefusesHeadsThatDoNotFit) {
   const std::vector<DimRun> run{{0, 0, 0, 1, 6}};
   for (const std::int64_t heads : {0, 4, 6}) {
-    EXPECT_EQ(test::error_of([&] { without_rotary(run, MapPermute::Kind::kHalfToPairs, 6, heads, "r"); }).code(),
+    EXPECT_EQ(test::error_of([&] { without_rotary(run, MapPermute::Rotary::kHalfToPairs, 6, heads, "r"); }).code(),
               ErrorCode::kInvalidArgument);
   }
 }

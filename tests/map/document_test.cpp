@@ -28,6 +28,7 @@ TEST(MapDocument, ReadsEveryKeyOfARule) {
     "rules": [{"id": "qkv", "logical": ["a.{l}.q.{p}", "a.{l}.k.{p}"], "stored": "b.{l_local}.qk.{p}", "on": {"pp": "last"},
                "concat": {"dim": 0, "sizes": ["kv*hd", "kv*hd"], "per_segment": true, "replicas": [1, "max(1, tp//kv)"]},
                "shard": [{"axis": "tp", "dim": 0, "split": "chunk"}], "permute": ["rope_half_to_pairs(kv)", null],
+               "unflatten": {"dim": 1, "size": "hd"},
                "reduce": "first", "optional": true}])J");
   EXPECT_EQ(document.name, "m");
   ASSERT_EQ(document.mesh.size(), 2u);
@@ -41,8 +42,11 @@ TEST(MapDocument, ReadsEveryKeyOfARule) {
   EXPECT_EQ(rule.shard.at(0).axis, 1u);
   EXPECT_EQ(rule.shard.at(0).split, CutRule::kChunk);
   EXPECT_EQ(rule.on.at(0).coordinates, std::vector<std::int64_t>{-1});
-  EXPECT_EQ(rule.permute.at(0).kind, MapPermute::Kind::kHalfToPairs);
-  EXPECT_EQ(rule.permute.at(1).kind, MapPermute::Kind::kNone);
+  EXPECT_EQ(rule.permute.at(0).rotary, MapPermute::Rotary::kHalfToPairs);
+  EXPECT_FALSE(rule.permute.at(0).transposes);
+  EXPECT_EQ(rule.permute.at(1).rotary, MapPermute::Rotary::kNone);
+  EXPECT_EQ(rule.unflatten->dim, 1);
+  EXPECT_EQ(rule.unflatten->size.text(), "hd");
   EXPECT_EQ(rule.reduce, ReduceRule::kFirst);
   EXPECT_TRUE(rule.optional);
 }
@@ -64,6 +68,11 @@ TEST(MapDocument, RefusesContradictions) {
                            R"("logical": "a", "alias": "b", "stored": "c")",
                            R"("logical": "a", "stored": "b{")",
                            R"("logical": "a", "stored": "b", "permute": "turn")",
+                           R"("logical": "a", "stored": "b", "permute": "transpose then transpose")",
+                           R"("logical": "a", "stored": "b", "unflatten": {"dim": 1})",
+                           R"("logical": "a", "stored": "b", "unscale": 2)",
+                           R"("logical": "a", "stored": "b", "scale": 0.5, "unscale": 2, "add": 1)",
+                           R"("logical": "a", "stored": "b", "unflatten": {"size": 2}, "pad": {"to": 4})",
                            R"("logical": "a", "stored": "b", "shard": [{"axis": "pp"}])",
                            R"("logical": "a", "stored": "b", "when": {"x": 1})",
                            R"("logical": "a", "stored": "b", "pad": {"to": "1 +"})",
@@ -114,10 +123,11 @@ TEST(MapDocument, RefusesStatesWithoutTheirKey) {
 }
 
 TEST(MapDocument, ReadsTheArithmeticOfARule) {
-  const MapDocument document = parse(R"J("rules": [{"logical": "a", "stored": "b", "scale": "1 / sqrt(hd)"},
-    {"match": "c", "add": -1.5}, {"match": "d"}], "states": [{"name": "m", "key": "m.{key}", "as": "gradients"}])J");
+  const MapDocument document = parse(R"J("rules": [{"logical": "a", "stored": "b", "scale": "1 / sqrt(hd)",
+     "unscale": "sqrt(hd)"}, {"match": "c", "add": -1.5}, {"match": "d"}], "states": [{"name": "m", "key": "m.{key}", "as": "gradients"}])J");
   EXPECT_EQ(document.rules[0].arithmetic->scale.text(), "1 / sqrt(hd)");
   EXPECT_EQ(document.rules[0].arithmetic->add.text(), "0");
+  EXPECT_EQ(document.rules[0].arithmetic->unscale->text(), "sqrt(hd)");
   EXPECT_EQ(document.rules[1].arithmetic->add.evaluate_real({}), -1.5);
   EXPECT_FALSE(document.rules[2].arithmetic);
   EXPECT_EQ(document.states[0].values, MapValues::kGradients);

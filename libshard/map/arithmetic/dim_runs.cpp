@@ -69,6 +69,21 @@ std::vector<DimRun> interleaved_runs(std::span<const std::int64_t> sizes, std::i
   return runs;
 }
 
+std::vector<DimRun> within_rows(std::span<const DimRun> runs, std::int64_t size, const std::string& where) {
+  std::vector<DimRun> result;
+  for (DimRun run : runs) {
+    while (run.length > 0) {
+      DimRun part = run;
+      part.length = std::min(run.length, ceil_div(size - run.local % size, run.step));
+      add_run(result, part, where);
+      run.logical += part.length;
+      run.local += part.length * run.step;
+      run.length -= part.length;
+    }
+  }
+  return result;
+}
+
 void repeat_run(std::vector<DimRun>& runs, const DimRun& last, DimRange padding, const std::string& where) {
   const auto found = std::ranges::find_if(runs, [&](const DimRun& run) {
     return run.segment == last.segment && run.logical + run.length - 1 == last.logical;
@@ -82,7 +97,7 @@ void repeat_run(std::vector<DimRun>& runs, const DimRun& last, DimRange padding,
   }
 }
 
-std::vector<DimRun> without_rotary(std::span<const DimRun> runs, MapPermute::Kind kind, std::int64_t rows,
+std::vector<DimRun> without_rotary(std::span<const DimRun> runs, MapPermute::Rotary rotary, std::int64_t rows,
                                    std::int64_t heads, const std::string& where) {
   if (heads < 1 || rows % heads != 0 || rows / heads % 2 != 0) {
     throw wrong(fmt::format("{} cannot permute {} rows as {} heads of two halves", where, rows, heads))
@@ -95,7 +110,7 @@ std::vector<DimRun> without_rotary(std::span<const DimRun> runs, MapPermute::Kin
     const auto local = [&](std::int64_t position) { return run.local + (position - begin) * run.step; };
     for (std::int64_t h = head == 0 ? heads : begin / head; h < heads && h * head < end; ++h) {
       const std::int64_t base = h * head, low = std::max(begin, base) - base, high = std::min(end, base + head) - base;
-      if (kind == MapPermute::Kind::kHalfToPairs) {
+      if (rotary == MapPermute::Rotary::kHalfToPairs) {
         // Permuted position 2k + j was j * half + k. For each j, the k in range are one run of step 2.
         for (std::int64_t j = 0; j < 2; ++j) {
           const std::int64_t first = (low - j + 1) / 2, last = (high - j + 1) / 2;

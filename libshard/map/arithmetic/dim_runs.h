@@ -27,6 +27,10 @@ struct DimRun {
 std::vector<DimRun> interleaved_runs(std::span<const std::int64_t> sizes, std::int64_t groups, DimRange range,
                                      const std::string& where);
 
+/// Divides runs, so that the local positions of each one are in one row of a dimension that is stored as rows of
+/// `size`. \throws Error kUnsupported  more than 2^20 runs.
+std::vector<DimRun> within_rows(std::span<const DimRun> runs, std::int64_t size, const std::string& where);
+
 /// Makes the positions of `padding` repeat the position of `last`. If that position is part of a longer run, it becomes
 /// a separate run first.
 /// \throws Error kUnsupported  more than 2^20 runs.
@@ -36,7 +40,7 @@ void repeat_run(std::vector<DimRun>& runs, const DimRun& last, DimRange padding,
 /// pairs; the result uses the positions before the permutation.
 /// \throws Error kInvalidArgument  the heads do not divide the dimension into even parts; kUnsupported  more than 2^20
 ///   runs.
-std::vector<DimRun> without_rotary(std::span<const DimRun> runs, MapPermute::Kind kind, std::int64_t rows,
+std::vector<DimRun> without_rotary(std::span<const DimRun> runs, MapPermute::Rotary rotary, std::int64_t rows,
                                    std::int64_t heads, const std::string& where);
 
 }  // namespace shard

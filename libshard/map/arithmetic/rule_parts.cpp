@@ -19,7 +19,8 @@ namespace {
 
 constexpr std::size_t kMaxBoxes = 1 << 20;
 
-bool swaps_last(const MapPermute& permute) { return permute.kind == MapPermute::Kind::kTranspose; }
+/// The dimension, after the permutation, whose positions a rotary permutation reorders: the rows of dimension 0.
+int rotary_dim(const MapPermute& permute, int dims) { return permute.transposes && dims == 2 ? 1 : 0; }
 
 /// Applies one rule for one coordinate.
 class PartMaker {
@@ -46,6 +47,7 @@ class PartMaker {
       runs_.emplace_back();
       local.push_back(cut_dim(d, sizes));
     }
+    if (rule_.unflatten) divide(local);
     return local;
   }
 
@@ -69,11 +71,24 @@ class PartMaker {
   }
 
   std::int64_t padding_begin() const { return padding_begin_; }
+  std::int64_t row_size() const { return row_size_; }  ///< The size of the rows of a divided dimension, or 1.
   int dims() const { return static_cast<int>(shapes_[0].size()); }
   const MapRule& rule() const { return rule_; }
 
  private:
   bool is_concat(int d) const { return rule_.concat && rule_.concat->dim == d; }
+
+  /// Divides a dimension of the local shape into rows.
+  void divide(Sizes& local) {
+    const auto dim = static_cast<std::size_t>(rule_.unflatten->dim);
+    row_size_ = map_.variables().evaluate(rule_.unflatten->size);
+    if (row_size_ < 1 || local[dim] % row_size_ != 0) {
+      throw wrong(
+          fmt::format("{} cannot divide a dimension of {} into rows of {}", rule_.where, local[dim], row_size_));
+    }
+    local[dim] /= row_size_;
+    local.insert(local.begin() + rule_.unflatten->dim + 1, row_size_);
+  }
 
   /// Checks that all dimensions of the rule exist, and that segments differ only along the concatenated one.
   void check_shapes() const {
@@ -81,6 +96,7 @@ class PartMaker {
     const auto has = [&](int dim) { return dim < std::ssize(first); };
     if (rule_.concat && !has(rule_.concat->dim)) throw lacks_dim(rule_.concat->dim);
     if (rule_.pad && !has(rule_.pad->dim)) throw lacks_dim(rule_.pad->dim);
+    if (rule_.unflatten && !has(rule_.unflatten->dim)) throw lacks_dim(rule_.unflatten->dim);
     for (const MapCut& cut : rule_.shard) {
       if (!has(cut.dim)) throw lacks_dim(cut.dim);
     }
@@ -203,19 +219,19 @@ class PartMaker {
     throw wrong(fmt::format("{} pads {} to {}, which is less", rule_.where, n, to));
   }
 
-  /// The runs of one segment in dimension `d`. A rotary permutation reorders the rows of a segment, which divides its
-  /// runs further.
+  /// The runs of one segment in dimension `d`. A rotary permutation reorders the rows of a segment, and `unflatten`
+  /// stores them as rows of a stored tensor. Both divide its runs further.
   std::vector<DimRun> runs_of(int d, std::size_t segment) const {
     const auto at = static_cast<std::size_t>(d);
     std::vector<DimRun> runs = runs_[at];
     if (is_concat(d)) std::erase_if(runs, [&](const DimRun& run) { return run.segment != segment; });
     const MapPermute& permute = rule_.permute[segment];
-    const bool is_rotary =
-        permute.kind == MapPermute::Kind::kHalfToPairs || permute.kind == MapPermute::Kind::kPairsToHalf;
-    // Only the first dimension of a segment can be permuted by a rotary rule.
-    if (d > 0 || !is_rotary) return runs;
-    return without_rotary(runs, permute.kind, shapes_[segment][0], map_.variables().evaluate(permute.heads),
-                          rule_.where);
+    if (permute.rotary != MapPermute::Rotary::kNone && d == rotary_dim(permute, dims())) {
+      runs = without_rotary(runs, permute.rotary, shapes_[segment][at], map_.variables().evaluate(permute.heads),
+                            rule_.where);
+    }
+    if (rule_.unflatten && rule_.unflatten->dim == d) runs = within_rows(runs, row_size_, rule_.where);
+    return runs;
   }
 
   const ModelMap& map_;
@@ -225,6 +241,7 @@ class PartMaker {
   std::vector<Sizes> shapes_;  ///< The shapes after the permutation.
   std::vector<std::vector<DimRun>> runs_;
   std::int64_t padding_begin_ = 0;  ///< The local position at which padding begins, if the rule pads.
+  std::int64_t row_size_ = 1;       ///< The size of the rows of a divided dimension.
 };
 
 /// Inserts the stacked dimensions into `shape`. \throws Error kInvalidArgument  a stacked dimension is past the last
@@ -236,20 +253,31 @@ Sizes with_stack(Sizes shape, const MapRule& rule, std::span<const std::int64_t>
   return shape;
 }
 
-/// The position of each unstacked dimension among all dimensions.
-std::vector<int> places_of_dims(const MapRule& rule, int dims) {
-  std::vector<int> places(static_cast<std::size_t>(dims));
+/// The dimensions of the stored tensor in which one dimension of a segment is: the positions in rows are in `axis`. If
+/// the dimension is divided, its rows are in `rows`, otherwise both are equal.
+struct PlaceOfDim {
+  std::size_t rows, axis;
+};
+
+std::vector<PlaceOfDim> places_of_dims(const MapRule& rule, int dims) {
+  std::vector<int> places(static_cast<std::size_t>(dims + (rule.unflatten ? 1 : 0)));
   std::iota(places.begin(), places.end(), 0);
   for (const MapStack& stack : rule.stack) {
     for (int& place : places) place += place >= stack.dim ? 1 : 0;
   }
-  return places;
+  std::vector<PlaceOfDim> all;
+  for (std::size_t i = 0; i < places.size(); ++i) {
+    const auto rows = static_cast<std::size_t>(places[i]);
+    const bool is_divided = rule.unflatten && static_cast<int>(i) == rule.unflatten->dim;
+    all.push_back({rows, is_divided ? static_cast<std::size_t>(places[++i]) : rows});
+  }
+  return all;
 }
 
 }  // namespace
 
 Sizes permuted(const MapPermute& permute, Sizes shape, const std::string& where) {
-  if (!swaps_last(permute)) return shape;
+  if (!permute.transposes) return shape;
   if (shape.size() < 2) throw wrong(fmt::format("{} cannot transpose a tensor of {}", where, to_string(shape)));
   std::swap(shape[shape.size() - 1], shape[shape.size() - 2]);
   return shape;
@@ -275,7 +303,10 @@ RankPart part_of_rank(const ModelMap& map, const RuleTensors& tensors, std::span
   const MapRule& rule = maker.rule();
   RankPart part;
   part.shape = with_stack(maker.cut(), rule, stack_size);
-  const std::vector<int> places = places_of_dims(rule, maker.dims());
+  if (std::ssize(part.shape) > kMaxDims) {
+    throw wrong(fmt::format("{} stores a tensor of more than {} dimensions", rule.where, kMaxDims));
+  }
+  const std::vector<PlaceOfDim> places = places_of_dims(rule, maker.dims());
   const auto dims = static_cast<std::size_t>(maker.dims());
   const auto segments = static_cast<std::int64_t>(tensors.shapes.size());
   if (is_empty(stack_size)) return part;
@@ -297,13 +328,15 @@ RankPart part_of_rank(const ModelMap& map, const RuleTensors& tensors, std::span
       Sizes offsets(dims), sizes(dims), axis(dims), step(dims);
       for (std::size_t d = 0; d < dims; ++d) {
         // A transposed segment exchanges the last two dimensions, d and 2 * dims - 3 - d.
-        const bool is_swapped = swaps_last(rule.permute[segment]) && d + 2 >= dims;
+        const bool is_swapped = rule.permute[segment].transposes && d + 2 >= dims;
         const std::size_t logical = is_swapped ? 2 * dims - 3 - d : d;
         offsets[logical] = runs[d].logical;
         sizes[logical] = runs[d].length;
-        axis[logical] = places[d];
+        axis[logical] = static_cast<std::int64_t>(places[d].axis);
         step[logical] = runs[d].step;
-        begin[static_cast<std::size_t>(places[d])] = runs[d].local;
+        const bool is_divided = places[d].axis != places[d].rows;
+        begin[places[d].rows] = is_divided ? runs[d].local / maker.row_size() : runs[d].local;
+        if (is_divided) begin[places[d].axis] = runs[d].local % maker.row_size();
       }
       part.boxes.push_back({static_cast<std::uint32_t>(position * segments + static_cast<std::int64_t>(segment)),
                             arena.dims(offsets), arena.dims(sizes), arena.dims(begin), arena.dims(axis),
@@ -311,10 +344,10 @@ RankPart part_of_rank(const ModelMap& map, const RuleTensors& tensors, std::span
     });
   } while (!at.empty() && next_index<std::int64_t>(at, stack_size) >= 0);
   const bool is_filled = rule.pad && rule.pad->fill != MapPad::Fill::kLastRow;
-  if (is_filled &&
-      maker.padding_begin() < part.shape[static_cast<std::size_t>(places[static_cast<std::size_t>(rule.pad->dim)])]) {
+  const std::size_t padded = is_filled ? places[static_cast<std::size_t>(rule.pad->dim)].axis : 0;
+  if (is_filled && maker.padding_begin() < part.shape[padded]) {
     part.has_padding = true;
-    part.padded_dim = places[static_cast<std::size_t>(rule.pad->dim)];
+    part.padded_dim = static_cast<int>(padded);
     part.padding_begin = maker.padding_begin();
   }
   return part;

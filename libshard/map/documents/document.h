@@ -1,9 +1,9 @@
 /// \file MapDocument: a `shardctl.layout/1` document that defines how a framework stores a model, as rules from logical
 ///   tensors (Hugging Face's names) to stored ones. docs/schemas.md has every key.
 ///
-/// Terms: a *segment* is one of the logical tensors that a rule concatenates. Dimensions of `concat`, `shard` and `pad`
-/// are those of a segment after its permutation, without stacked dimensions. Operations are named from logical to
-/// stored.
+/// Terms: a *segment* is one of the logical tensors that a rule concatenates. Dimensions of `concat`, `shard`, `pad`
+/// and `unflatten` are those of a segment after its permutation, without stacked dimensions. Operations are named from
+/// logical to stored.
 #pragma once
 
 #include <cstdint>
@@ -73,11 +73,19 @@ struct MapPad {
   std::optional<Expression> true_size{};
 };
 
+/// A rotary permutation of the rows of dimension 0, and then a transposition.
 struct MapPermute {
-  enum class Kind : std::uint8_t { kNone, kTranspose, kHalfToPairs, kPairsToHalf };
+  enum class Rotary : std::uint8_t { kNone, kHalfToPairs, kPairsToHalf };
 
-  Kind kind = Kind::kNone;
+  Rotary rotary = Rotary::kNone;
   Expression heads{1};
+  bool transposes = false;  ///< Whether the last two dimensions are exchanged.
+};
+
+/// One dimension that is stored as two: n / size, and size.
+struct MapUnflatten {
+  int dim = 0;
+  Expression size{};
 };
 
 /// Describes a tensor with one element per block of a different tensor: the scales of values that are quantized in
@@ -110,7 +118,8 @@ enum class MapValues : std::uint8_t {
 
 /// The stored tensor is the logical one times `scale`, plus `add`.
 struct MapArithmetic {
-  Expression scale{1}, add{};  ///< Real numbers.
+  Expression scale{1}, add{};           ///< Real numbers.
+  std::optional<Expression> unscale{};  ///< The inverse of `scale`: undoing multiplies by it, instead of a division.
   MapValues values = MapValues::kWeights;
 };
 
@@ -127,6 +136,7 @@ struct MapRule {
   std::optional<MapConcat> concat{};     ///< Set if there are several segments.
   std::vector<MapCut> shard{};
   std::optional<MapPad> pad{};
+  std::optional<MapUnflatten> unflatten{};  ///< Not along the padded dimension.
   std::vector<MapOn> on{};
   std::vector<MapStack> stack{};
   std::vector<MapPermute> permute{};  ///< One per segment.

@@ -217,21 +217,32 @@ MapPad read_pad(const JsonPlace& place) {
   return pad;
 }
 
-/// Parses "transpose", "rope_half_to_pairs(HEADS)" or "rope_pairs_to_half(HEADS)". Null: the segment is unchanged.
+/// Parses "transpose", "rope_half_to_pairs(HEADS)", "rope_pairs_to_half(HEADS)", or one of the latter followed by
+/// " then transpose". Null: the segment is unchanged.
 MapPermute read_permute(const JsonPlace& place) {
   if (place.json().is_null()) return {};
-  const std::string text = place.text();
-  if (text == "transpose") return {MapPermute::Kind::kTranspose};
-  for (const auto& [name, kind] : {std::pair{"rope_half_to_pairs(", MapPermute::Kind::kHalfToPairs},
-                                   std::pair{"rope_pairs_to_half(", MapPermute::Kind::kPairsToHalf}}) {
+  const std::string given = place.text();
+  if (given == "transpose") return {.transposes = true};
+  constexpr std::string_view kThen = " then transpose";
+  std::string_view text = given;
+  const bool transposes = text.ends_with(kThen);
+  if (transposes) text.remove_suffix(kThen.size());
+  for (const auto& [name, rotary] : {std::pair{"rope_half_to_pairs(", MapPermute::Rotary::kHalfToPairs},
+                                     std::pair{"rope_pairs_to_half(", MapPermute::Rotary::kPairsToHalf}}) {
     if (!text.starts_with(name) || !text.ends_with(")")) continue;
     const std::size_t begin = std::string_view(name).size();
     const JsonPlace::Json heads = text.substr(begin, text.size() - begin - 1);
-    return {kind, JsonPlace(heads, place.where()).expression()};
+    return {rotary, JsonPlace(heads, place.where()).expression(), transposes};
   }
   throw JsonPlace::wrong(place.where() + " is not a permutation")
-      .expected("transpose, rope_half_to_pairs(HEADS), rope_pairs_to_half(HEADS)")
-      .found(text);
+      .expected("transpose, rope_half_to_pairs(HEADS), rope_pairs_to_half(HEADS), or these two then transpose")
+      .found(given);
+}
+
+MapUnflatten read_unflatten(const JsonPlace& place) {
+  place.check_keys({"dim", "size"});
+  const auto dim = place.find("dim");
+  return {dim ? read_dim(*dim) : 0, place.at("size").expression()};
 }
 
 bool is_variable(const MapDocument& document, const std::string& name) {
@@ -288,9 +299,10 @@ std::vector<MapStack> read_stack(const JsonPlace& place) {
   return all;
 }
 
-/// Reads `scale` and `add`.
+/// Reads `scale`, `unscale` and `add`.
 std::optional<MapArithmetic> read_arithmetic(const JsonPlace& place, const MapRule& rule) {
-  const auto scale = place.find("scale"), add = place.find("add");
+  const auto scale = place.find("scale"), add = place.find("add"), unscale = place.find("unscale");
+  if (unscale && (!scale || add)) throw JsonPlace::wrong(rule.where + ": unscale needs scale, and excludes add");
   if (!scale && !add) return std::nullopt;
   if (rule.is_alias || rule.drops) {
     throw JsonPlace::wrong(rule.where + (rule.drops ? ": scale and add exclude drop"
@@ -299,6 +311,7 @@ std::optional<MapArithmetic> read_arithmetic(const JsonPlace& place, const MapRu
   MapArithmetic arithmetic;
   if (scale) arithmetic.scale = scale->real_expression();
   if (add) arithmetic.add = add->real_expression();
+  if (unscale) arithmetic.unscale = unscale->real_expression();
   return arithmetic;
 }
 
@@ -351,6 +364,9 @@ void check_rule(const JsonPlace& place, const MapRule& rule) {
   if (rule.logical.size() > 1 && !rule.concat) throw JsonPlace::wrong(rule.where + " has several names but no concat");
   if (rule.pad && rule.concat && rule.concat->per_segment && rule.pad->dim == rule.concat->dim) {
     throw JsonPlace::wrong(place.where() + ": pad cannot be combined with per_segment along the same dimension");
+  }
+  if (rule.pad && rule.unflatten && rule.pad->dim == rule.unflatten->dim) {
+    throw JsonPlace::wrong(place.where() + ": pad cannot be combined with unflatten along the same dimension");
   }
   if (rule.concat && !rule.concat->widths.empty()) {
     const auto cuts = std::ranges::count(rule.shard, rule.concat->dim, &MapCut::dim);
@@ -420,8 +436,9 @@ DType read_dtype(const JsonPlace& place) {
 }
 
 MapRule read_rule(const JsonPlace& place, const MapDocument& document, PatternSizes& sizes) {
-  place.check_keys({"id",      "logical", "stored", "match", "concat",   "shard", "pad",    "on",   "reduce", "stack",
-                    "permute", "block",   "alias",  "dtype", "optional", "when",  "beside", "drop", "scale",  "add"});
+  place.check_keys({"id",     "logical", "stored",  "match", "concat",    "shard",  "pad",      "on",
+                    "reduce", "stack",   "permute", "block", "alias",     "dtype",  "optional", "when",
+                    "beside", "drop",    "scale",   "add",   "unflatten", "unscale"});
   MapRule rule;
   rule.where = place.where();
   if (const auto id = place.find("id")) rule.where = fmt::format("rule '{}'", id->text());
@@ -435,6 +452,7 @@ MapRule read_rule(const JsonPlace& place, const MapDocument& document, PatternSi
     }
   }
   if (const auto pad = place.find("pad")) rule.pad = read_pad(*pad);
+  if (const auto unflatten = place.find("unflatten")) rule.unflatten = read_unflatten(*unflatten);
   if (const auto on = place.find("on")) rule.on = read_on(*on, document.mesh);
   if (const auto stack = place.find("stack")) rule.stack = read_stack(*stack);
   if (const auto block = place.find("block")) rule.block = read_block(*block, rule);

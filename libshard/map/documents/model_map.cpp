@@ -178,6 +178,16 @@ MapFactors ModelMap::factors_of(const MapRule& rule, std::string_view tensor, DT
   const MapArithmetic& arithmetic = *rule.arithmetic;
   const double scale = variables_.evaluate_real(arithmetic.scale), add = variables_.evaluate_real(arithmetic.add);
   MapFactors factors{static_cast<float>(scale), static_cast<float>(add)};
+  if (arithmetic.unscale) {
+    const double unscale = variables_.evaluate_real(*arithmetic.unscale);
+    factors.unscale = static_cast<float>(unscale);
+    if (!(std::abs(scale * unscale - 1) < 1e-6) || !std::isnormal(factors.unscale)) {
+      throw wrong(fmt::format("cannot map '{}': in {}, unscale is not the inverse of scale", tensor, rule.where))
+          .of_tensor(tensor)
+          .expected(fmt::format("{}", 1 / scale))
+          .found(fmt::format("{}", unscale));
+    }
+  }
   if (arithmetic.values == MapValues::kGradients) factors = {static_cast<float>(1 / scale), 0};
   if (arithmetic.values == MapValues::kSquaredGradients) factors = {static_cast<float>(1 / scale / scale), 0};
   if (!std::isnormal(factors.scale) || !std::isfinite(factors.add)) {

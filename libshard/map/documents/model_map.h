@@ -25,6 +25,7 @@ struct NameMatch {
 /// stored = logical * scale + add.
 struct MapFactors {
   float scale = 1, add = 0;
+  float unscale = 0;  ///< If it is not 0: logical = stored * unscale.
 
   bool changes() const { return scale != 1 || add != 0; }
   friend bool operator==(const MapFactors&, const MapFactors&) = default;

@@ -65,7 +65,8 @@ class ShapeFinder {
   }
 
  private:
-  /// The stored shape at a coordinate without stacked dimensions, whose sizes are appended to `stack`.
+  /// The stored shape at a coordinate before dimensions were stacked or divided. The sizes of stacked ones are appended
+  /// to `stack`.
   Sizes unstacked(std::span<const std::int64_t> coordinate, std::vector<std::int64_t>* stack) const {
     const std::span<const std::int64_t> stored = shape_at_(coordinate);
     Sizes shape(stored.begin(), stored.end());
@@ -78,6 +79,14 @@ class ShapeFinder {
       if (stack != nullptr) stack->insert(stack->begin(), shape[static_cast<std::size_t>(dim)]);
       shape.erase(shape.begin() + dim);
     }
+    if (!rule_.unflatten) return shape;
+    const auto dim = static_cast<std::size_t>(rule_.unflatten->dim);
+    if (dim + 1 >= shape.size()) {
+      throw wrong(
+          fmt::format("{} divides dimension {}, which a tensor of {} lacks", rule_.where, dim, to_string(stored)));
+    }
+    shape[dim] = checked_mul(shape[dim], shape[dim + 1]);
+    shape.erase(shape.begin() + rule_.unflatten->dim + 1);
     return shape;
   }
 
@@ -252,7 +261,8 @@ class Undoing {
   }
 
   static bool is_plain(const MapRule& rule) {
-    return !rule.concat && rule.shard.empty() && !rule.pad && rule.permute[0].kind == MapPermute::Kind::kNone;
+    return !rule.concat && rule.shard.empty() && !rule.pad && !rule.unflatten && !rule.permute[0].transposes &&
+           rule.permute[0].rotary == MapPermute::Rotary::kNone;
   }
 
   StoredGroup& find_group(std::size_t rule, NameValues values, std::int32_t rank) {
