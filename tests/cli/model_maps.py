@@ -136,8 +136,8 @@ def check_heads():
     document("ranked.json", vars={"head": head}, mesh={"tp": 3},
              rules=[rule | stack | {"shard": [{"axis": "tp", "dim": shard[rule["id"]]}]} for rule in rules])
     run("split", "plain.safetensors", "-o", "heads-of-ranks", "--to", "torch-ranks", "--to-map", "ranked.json", "--ranks", "3")
-    run("convert", "heads-of-ranks/rank-00001-of-00003.pt", "-o", "second.safetensors", "--from", "torch-ranks")
-    assert {name: shape for name, (shape, _) in read(WORK / "second.safetensors").items()} == {
+    shown, _ = json.JSONDecoder().raw_decode(run("inspect", "heads-of-ranks/rank-00001-of-00003.pt", "--json"))
+    assert {each["name"]: each["shape"] for each in shown["tensors"]} == {
         "query": [width, layers, 1, head], "value": [width, layers, 1, head], "out": [1, layers, head, width], "bias": [1, layers, head]}
     run("gather", "heads-of-ranks", "-o", "of-ranks.safetensors", "--map", "ranked.json")
     assert read(WORK / "of-ranks.safetensors") == plain
@@ -148,8 +148,8 @@ def check_heads():
         "convert", "plain.safetensors", "-o", "x.safetensors", "--to-map", "unflat.json", *biases, expect=2)
     assert "cannot divide a dimension of 12 into rows of 0" in run(
         "convert", "plain.safetensors", "-o", "x.safetensors", "--to-map", "unflat.json", *biases, "--set", "head=0", expect=2)
-    run("convert", "plain.safetensors", "-o", "flat.safetensors", *biases, "--rename", r"b\.(.)=b\1")
-    assert "divides dimension 0, which a tensor of [12] lacks" in run("digest", "flat.safetensors", "--map", "unflat.json", expect=2)
+    run("convert", "plain.safetensors", "-o", "flat-biases.safetensors", *biases, "--rename", r"b\.(.)=b\1")
+    assert "divides dimension 0, which a tensor of [12] lacks" in run("digest", "flat-biases.safetensors", "--map", "unflat.json", expect=2)
     run("convert", "plain.safetensors", "-o", "fours.safetensors", *biases, "--to-map", "unflat.json", "--set", "head=4")
     assert "its shape is not the one that rule 'b' produces" in run("digest", "fours.safetensors", "--map", "unflat.json", "--set", "head=6", expect=2)
     # 64 dimensions are the most.
