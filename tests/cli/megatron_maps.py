@@ -227,6 +227,38 @@ def check_zero_centred():
             assert "needs a value for 'layernorm_1p'" in run("digest", "core.safetensors", "--map", *how[:3], *how[-2:], expect=2)
 
 
+def check_images():
+    """Gemma 3 with images: the text model below language_model., SigLIP's modules, and a transposed projection."""
+    hub, core = model("gemma3")
+    core = with_layers_stacked(core)
+    hub, core = ({f"language_model.{name}": each for name, each in tensors.items()} for tensors in (hub, core))
+    projection = made(3)
+    hub["multi_modal_projector.mm_input_projection_weight"] = projection
+    core["multi_modal_projector.proj.weight"] = of_rows([list(column) for column in zip(*rows(projection))])
+    same(hub, core, "multi_modal_projector.mm_soft_emb_norm.weight", "multi_modal_projector.mm_soft_embed_norm.weight", 3, 0)
+    vision = ("embeddings.patch_embedding.weight", "encoder.layers.0.mlp.fc1.weight", "encoder.layers.1.mlp.fc1.weight", "post_layernorm.weight")
+    for name in vision:
+        same(hub, core, f"vision_tower.vision_model.{name}", f"vision_tower.{name}", 3)
+    write(WORK / "images.safetensors", hub)
+    (WORK / "images").mkdir()
+    (WORK / "images/config.json").write_text(json.dumps({"model_type": "gemma3", "text_config": CONFIG}))
+    use = ["megatron:gemma3", "--hf-ref", "images"]
+    run("convert", "images.safetensors", "-o", "images-core.safetensors", "--to-map", *use)
+    assert read(WORK / "images-core.safetensors") == {name: (list(shape), values) for name, (shape, values) in core.items()}
+    flat = {name.replace("vision_model.", ""): each for name, each in hub.items()}  # Names of transformers from 5.23 on.
+    write(WORK / "images-flat.safetensors", flat)
+    run("convert", "images-flat.safetensors", "-o", "images-core.safetensors", "--to-map", *use, "--force")
+    assert read(WORK / "images-core.safetensors") == {name: (list(shape), values) for name, (shape, values) in core.items()}
+    run("diff", "images-core.safetensors", "images-flat.safetensors", "--map", *use, "--set", "vision=")
+    wrapped = {f"module.{name}": each for name, each in core.items()}
+    older = {name.replace("vision_tower.", "vision_tower.vision_model."): each for name, each in core.items()}
+    for form in (core, wrapped, older):
+        write(WORK / "images-form.safetensors", form)
+        run("gather", "images-form.safetensors", "-o", "images-back.safetensors", "--map", *use, "--force")
+        assert read(WORK / "images-back.safetensors") == hub
+    assert "megatron:gemma3" in run("digest", "images-core.safetensors", "--map", "megatron:llama", "--hf-ref", "images", expect=8)
+
+
 def check_states_of_zero_centred():
     """Master weights change like weights, moments do not."""
     hub, core = model("llama")
@@ -291,7 +323,7 @@ def check_refusals():
     write(WORK / "hole.safetensors", {name: each for name, each in hub.items() if "layers.0.mlp.up_proj" not in name})
     assert "model.layers.0.mlp.up_proj.weight" in run("convert", "hole.safetensors", "-o", "x.safetensors", "--to-map", "megatron:llama",
                                                       "--hf-ref", "ref", expect=3)
-    for change, word in (({"model_type": "gemma"}, "megatron:gemma"), ({"model_type": "gemma2"}, "megatron:gemma3"), ({"model_type": "gemma3"}, "no rule")):
+    for change, word in (({"model_type": "gemma"}, "megatron:gemma"), ({"model_type": "gemma2"}, "megatron:gemma3"), ({"model_type": "gemma3"}, "megatron:gemma3"), ({"model_type": "qwen3_next"}, "no rule")):
         (WORK / "ref/config.json").write_text(json.dumps(CONFIG | change))
         for use in (["digest", "core.safetensors", "--map"], ["convert", "hub.safetensors", "-o", "x.safetensors", "--to-map"]):
             assert word in run(*use, "megatron:llama", "--hf-ref", "ref", expect=8)
@@ -303,5 +335,5 @@ def check_refusals():
 (WORK / "ref/config.json").write_text(json.dumps(CONFIG | {"num_nextn_predict_layers": 1}))
 for each in ("llama", "mistral", "qwen2", "qwen3", "gemma2", "gemma3", *MOE):
     check_kind(each)
-for check in (check_saves_of_core, check_local_names, check_zero_centred, check_states_of_zero_centred, check_beside_weights, check_dense_among_experts, check_refusals):
+for check in (check_saves_of_core, check_local_names, check_zero_centred, check_images, check_states_of_zero_centred, check_beside_weights, check_dense_among_experts, check_refusals):
     check()

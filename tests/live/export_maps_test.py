@@ -149,6 +149,30 @@ class Maps(LiveTest):
                     assert_same_tensors(self, load_file(out / f"model-rank-{rank}-part-0.safetensors"),
                                         vllms_rank(model.state_dict(), rank, ranks, 2))
 
+    def test_gemma_3_with_images_comes_back_from_megatron(self):
+        """tests/cli/megatron_maps.py compares the form in between with its formula."""
+        import transformers
+
+        torch.manual_seed(0)
+        text = dict(vocab_size=96, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, head_dim=8,
+                    intermediate_size=48, sliding_window=8)
+        vision = dict(hidden_size=16, intermediate_size=24, num_hidden_layers=2, num_attention_heads=2, image_size=16, patch_size=4)
+        config = transformers.Gemma3Config(text_config=text, vision_config=vision, mm_tokens_per_image=4)
+        model = transformers.Gemma3ForConditionalGeneration(config).eval()
+        model.save_pretrained(self.dir / "hub")
+        shardctl("convert", self.dir / "hub", "-o", self.dir / "core", "--to", "dcp", "--ranks", "2", "--to-map", "megatron:gemma3", "--hf-ref",
+                 self.dir / "hub")
+        for form in ((), ("--set", "vision=")):  # The Hub's names, and those that transformers writes.
+            out = self.dir / f"out{len(form)}"
+            shardctl("export", self.dir / "core", "-o", out, "--map", "megatron:gemma3", "--hf-ref", self.dir / "hub", *form,
+                     *([] if form else ["--no-check"]))
+            found, info = transformers.Gemma3ForConditionalGeneration.from_pretrained(out, output_loading_info=True)
+            self.assertFalse(info["missing_keys"] or info["unexpected_keys"], info)
+            tokens, image = torch.arange(12)[None], torch.randn(1, 3, 16, 16)
+            for call in (lambda each: each(tokens).logits, lambda each: each.get_image_features(image).pooler_output):
+                with torch.no_grad():
+                    self.assertTrue(torch.equal(call(found.eval()), call(model)))
+
 
 if __name__ == "__main__":
     unittest.main()
