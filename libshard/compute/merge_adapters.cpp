@@ -12,6 +12,7 @@
 #include "libshard/compute/computed_reader.h"
 #include "libshard/compute/merged_weights.h"
 #include "libshard/compute/unrounded_reader.h"
+#include "libshard/core/box.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
 #include "libshard/core/hash_table.h"

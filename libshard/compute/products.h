@@ -9,11 +9,12 @@
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 namespace shard {
 
 /// The columns of a strip, see ProductPart.
-constexpr std::int64_t kProductStrip = 24;
+constexpr std::int64_t kProductStrip = 48;
 
 /// Some rows and columns of a product. The right factor is packed: strips of kProductStrip columns follow one another,
 /// each row by row, so that it is read in the order in which it is stored. The columns that the last strip lacks are 0.
@@ -28,5 +29,10 @@ struct ProductPart {
 void compute_products(const ProductPart& part, std::span<float> out);
 /// Adds weight * element to each number in `sums`, fused too.
 void add_products(const ProductPart& part, float weight, std::span<float> sums);
+
+/// An implementation of both. If `weight` is null, elements are stored.
+using ProductLoop = void (*)(const ProductPart& part, const float* weight, std::span<float> out);
+/// The implementations that this processor can run, which give equal bits. The last one is used.
+std::vector<ProductLoop> product_loops();
 
 }  // namespace shard

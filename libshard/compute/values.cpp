@@ -75,7 +75,7 @@ class SumValues final : public Values {
 
   static constexpr std::int64_t kMostOfAll = 1 << 20;  ///< Elements of all terms that are in memory.
   static constexpr std::int64_t kPanelRows = 16;
-  static constexpr std::int64_t kPanelStrip = 120;  ///< Columns that are computed together, so that they stay in cache.
+  static constexpr std::int64_t kPanelStrip = 288;  ///< Columns that are computed together, so that they stay in cache.
 
   void sum_strip(const RowRange& range, const TakeElements& each) {
     std::array<float, kPanelRows * kPanelStrip> strip;

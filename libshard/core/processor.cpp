@@ -11,23 +11,28 @@ namespace shard {
 #ifdef __x86_64__
 namespace {
 
-/// Whether the system saves the upper halves of AVX registers when it switches threads.
-[[gnu::target("xsave")]] bool keeps_upper_halves() {
-  constexpr unsigned long long kSseAndAvx = 6;
-  return (_xgetbv(0) & kSseAndAvx) == kSseAndAvx;
-}
+/// Whether the system saves these registers when it switches threads.
+[[gnu::target("xsave")]] bool keeps(unsigned long long registers) { return (_xgetbv(0) & registers) == registers; }
+
+constexpr unsigned long long kSseAndAvx = 0x6, kAvx512 = 0xE6;
 
 bool find_avx() {
   unsigned a = 0, b = 0, c = 0, d = 0;
   constexpr unsigned kOsXsave = 1U << 27, kAvx = 1U << 28;
   const bool is_known = __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & kOsXsave) != 0 && (c & kAvx) != 0;
-  return is_known && keeps_upper_halves();
+  return is_known && keeps(kSseAndAvx);
 }
 
 bool find_avx2() {
   unsigned a = 0, b = 0, c = 0, d = 0;
   constexpr unsigned kAvx2 = 1U << 5;
   return find_avx() && __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (b & kAvx2) != 0;
+}
+
+bool find_avx512() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  constexpr unsigned kFoundation = 1U << 16;
+  return find_avx() && keeps(kAvx512) && __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (b & kFoundation) != 0;
 }
 
 bool find_fma() {
@@ -59,11 +64,17 @@ bool has_fma() {
   static const bool found = find_fma();
   return found;
 }
+
+bool has_avx512() {
+  static const bool found = find_avx512();
+  return found;
+}
 #else
 bool has_sse42() { return false; }
 bool has_avx() { return false; }
 bool has_avx2() { return false; }
 bool has_fma() { return false; }
+bool has_avx512() { return false; }
 #endif
 
 }  // namespace shard

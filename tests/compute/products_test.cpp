@@ -37,11 +37,11 @@ struct Matrices {
   }
 };
 
-/// Every number of rows, and ranges of columns that begin and end inside strips.
+/// Every number of rows, and ranges of columns that begin and end inside strips. All implementations give equal bits.
 TEST(Products, AreFusedSumsInOrder) {
   std::mt19937 random(1);
-  for (std::int64_t rows = 1; rows < 10; ++rows) {
-    const Matrices of(rows, 1 + static_cast<std::int64_t>(random() % 20), 1 + static_cast<std::int64_t>(random() % 90),
+  for (std::int64_t rows = 1; rows < 20; ++rows) {
+    const Matrices of(rows, 1 + static_cast<std::int64_t>(random() % 20), 1 + static_cast<std::int64_t>(random() % 200),
                       random);
     for (int range = 0; range < 10; ++range) {
       const auto from = static_cast<std::int64_t>(random()) % of.columns;
@@ -54,6 +54,14 @@ TEST(Products, AreFusedSumsInOrder) {
         const float element = of.element(i / columns, from + i % columns);
         ASSERT_EQ(stored[static_cast<std::size_t>(i)], element) << rows << " rows from column " << from;
         ASSERT_EQ(added[static_cast<std::size_t>(i)], std::fma(0.3F, element, 0.5F));
+      }
+      for (const ProductLoop loop : product_loops()) {
+        std::vector<float> other(stored.size()), sums(stored.size(), 0.5F);
+        const float weight = 0.3F;
+        loop(part, nullptr, other);
+        loop(part, &weight, sums);
+        ASSERT_EQ(other, stored);
+        ASSERT_EQ(sums, added);
       }
     }
   }

@@ -90,6 +90,7 @@ def cases() -> list[tuple[h.Launch, list[str], list[str]]]:
     writes, prints = list(WRITES), list(PRINTS)
     real = [launch for launch in launches if "threads" not in launch.name]
     chosen = [(launch, writes, prints) for launch in launches if launch not in real]
+    chosen.append((h.torchrun(2), ["average"], []))
     return chosen + [(launch, writes[i::len(real)], prints[i::len(real)]) for i, launch in enumerate(real)]
 
 

@@ -75,6 +75,8 @@ TEST(DimRuns, RunsAreDividedAtTheEndsOfRows) {
   const std::vector<DimRun> runs{{0, 10, 1, 2, 5}, {1, 0, 12, 1, 2}};  // Local positions 1, 3, 5, 7, 9, and 12, 13.
   EXPECT_EQ(within_rows(runs, 4, "r"),
             (std::vector<DimRun>{{0, 10, 1, 2, 2}, {0, 12, 5, 2, 2}, {0, 14, 9, 2, 1}, {1, 0, 12, 1, 2}}));
+  EXPECT_EQ(within_rows(std::vector<DimRun>{{0, 0, 3, 1, 3}}, 4, "r"),
+            (std::vector<DimRun>{{0, 0, 3, 1, 1}, {0, 1, 4, 1, 2}}));
   EXPECT_EQ(within_rows(runs, 1, "r").size(), 7u);
   EXPECT_EQ(within_rows(runs, 14, "r"), runs);
   test::expect_error(ErrorCode::kUnsupported, "more than 1048576 runs", [] {
