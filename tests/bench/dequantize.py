@@ -2,7 +2,7 @@
 
   dequantize.py SHARDCTL [--size MIB] [--runs N] [--folder DIR] [FORM...]
 
-Creates a file of random codes for each form, --size MiB in bfloat16, in DIR (/dev/shm). lora: a bfloat16 model and an
+Creates a file of random codes or weights for each form, --size MiB in bfloat16, in DIR (/dev/shm). lora: a bfloat16 model and an
 adapter of rank 16 for all its weights; average: the mean of two such models. `x cp` is the ratio of minima of
 wall time over the runs, `cpu x cp` that of processor time, which a busy machine changes less. cp runs twice. Nothing is
 flushed to a disk.
@@ -58,6 +58,8 @@ def save(path: Path, form: str, mebibytes: int) -> None:
                 file.write(np.array([ROWS, COLUMNS], np.int32).tobytes())
             elif dtype in ("F32", "F16"):
                 file.write(generator.random(shape, np.float32).astype(DTYPES[dtype]).tobytes())
+            elif dtype == "BF16":  # Like weights, without subnormal numbers, which take far more time than others.
+                file.write((generator.standard_normal(shape, np.float32) / 50).view(np.uint32).__rshift__(16).astype(np.uint16).tobytes())
             else:  # No code is NaN, and no exponent.
                 file.write((generator.integers(0, 127, int(np.prod(shape)) * np.dtype(DTYPES[dtype]).itemsize, np.uint8)).tobytes())
     config = {"bits": 4, "num_bits": 4, "group_size": 32} if form == "int4" else {"weight_block_size": [128, 128]} if form == "fp8" else {}

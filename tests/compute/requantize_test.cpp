@@ -81,16 +81,18 @@ TEST(Requantize, AChangeOfNothingGivesTheSameBytes) {
   EXPECT_EQ(reader->catalog().tensors.size(), 4U);
 }
 
-TEST(Requantize, GroupsThatDoNotFitGetTheLeastScale) {
-  constexpr float kSize = 1.25F;
-  const auto reader = packed_again(packed_base(bfloat16(kScales)), adapter_of("m.q", kRows, kColumns, kSize));
+class RequantizedGroups : public ::testing::TestWithParam<float> {};
+
+TEST_P(RequantizedGroups, ThatDoNotFitGetTheLeastScale) {
+  const float size = GetParam();
+  const auto reader = packed_again(packed_base(bfloat16(kScales)), adapter_of("m.q", kRows, kColumns, size));
   const Bytes packed = read_tensor(*reader, "m.q.weight_packed");
   const std::vector<float> scales = test::read_bfloat16(*reader, "m.q.weight_scale");
   for (std::size_t group = 0; group < scales.size(); ++group) {
     std::vector<float> values;
     for (std::size_t i = group * kGroup; i < (group + 1) * kGroup; ++i) {
       const float stored = (static_cast<float>(i % 16) - 8) * kScales[group];
-      values.push_back(stored + kSize * (static_cast<float>(i % kColumns % 3) - 1));
+      values.push_back(stored + size * (static_cast<float>(i % kColumns % 3) - 1));
     }
     const auto [least, largest] = std::ranges::minmax(values);
     const bool fits = kScales[group] > 0 && largest / kScales[group] <= 7.5F && least / kScales[group] >= -8.5F;
@@ -105,6 +107,9 @@ TEST(Requantize, GroupsThatDoNotFitGetTheLeastScale) {
   EXPECT_EQ(scales[4], kScales[4]);  // The change is less than half of its step.
   EXPECT_NE(scales[0], kScales[0]);
 }
+
+/// With 0.5, a value in the group of scale 1 is 7.5, which rounds to 8, and the largest code is 7.
+INSTANTIATE_TEST_SUITE_P(Sizes, RequantizedGroups, ::testing::Values(1.25F, 0.5F));
 
 TEST(Requantize, AnyRangeIsThatOfTheWhole) {
   const auto reader = packed_again(packed_base(bfloat16(kScales)), adapter_of("m.q", kRows, kColumns, 2));
