@@ -210,6 +210,13 @@ class MaxTextMaps(LiveTest):
         shardctl("convert", hub, "-o", self.dir / "made.safetensors", "--to-map", "maxtext:qwen", "--set", "s=/", "--set", "prefix=params/params/")
         assert_same_tensors(self, load_file(self.dir / "made.safetensors"), named(tree, "params.params", "/"))
 
+    def test_an_unknown_order_of_rotary_rows_is_refused(self):
+        hub, _, _ = self.hub("llama", torch.float32)
+        config = json.loads((hub / "config.json").read_text())
+        config["rope_parameters"]["rope_type"] = "yarn"
+        (hub / "config.json").write_text(json.dumps(config))
+        shardctl("convert", hub, "-o", self.dir / "made.safetensors", "--to-map", "maxtext:llama", code=8)
+
     def test_a_padded_vocabulary(self):
         hub, state, converter = self.hub("qwen2", torch.float32)
         tree = converter.to_maxtext(state, True)
