@@ -22,16 +22,18 @@ namespace {
 class ItemFileCheck {
  public:
   ItemFileCheck(std::shared_ptr<const RandomReader> file, ContainerReport& report)
-      : file_(std::move(file)), report_(report), globals_(report) {}
+      : file_(std::move(file)), view_(std::make_shared<FetchedFile>(file_)), report_(report), globals_(report) {}
 
   void run(std::span<const Item> items) {
     std::int64_t at = 0;
-    for (const Item& item : items) {
+    for (std::size_t i = 0; i < items.size(); ++i) {
+      const Item& item = items[i];
       if (item.offset < at) continue;  // A replica.
       // An item past the file's end has been reported already.
       const bool is_cut = item.length > file_->size() - item.offset;
       if (item.offset > at) check_gap(at, std::min(item.offset, file_->size()));
       if (is_cut) return;
+      if (i >= fetched_) fetch(items, i);
       check_item(item);
       at = item.offset + item.length;
     }
@@ -39,9 +41,18 @@ class ItemFileCheck {
   }
 
  private:
+  /// Reads the ends of the items from number `first` on, many at one time on a disk with long round trips.
+  void fetch(std::span<const Item> items, std::size_t first) {
+    constexpr FetchedFile::Ends kEnds{.front = 20 << 10, .end = 8 << 10};  // Cover the reads of check_zip.
+    std::size_t end = first;
+    const auto is_inside = [&](const Item& item) { return item.length <= file_->size() - item.offset; };
+    while (end < items.size() && end - first < kMostFetched && is_inside(items[end])) ++end;
+    fetched_ = first + view_->fetch(items.subspan(first, end - first), kEnds);
+  }
+
   void check_item(const Item& item) {
     if (!item.zstd) {
-      return torch_save::check_saved_zip({file_, item.offset, item.length}, globals_, report_);
+      return torch_save::check_saved_zip({file_, item.offset, item.length, {}, view_}, globals_, report_);
     }
     try {
       Arena arena(std::make_shared<Budget>());
@@ -70,7 +81,11 @@ class ItemFileCheck {
     torch_save::check_saved_zip({file_, begin, end - begin}, globals_, report_);
   }
 
+  static constexpr std::size_t kMostFetched = 64;
+
   const std::shared_ptr<const RandomReader> file_;
+  const std::shared_ptr<FetchedFile> view_;  ///< Has the ends of the items before number `fetched_` in memory.
+  std::size_t fetched_ = 0;
   ContainerReport& report_;
   torch_save::GlobalLister globals_;
 };

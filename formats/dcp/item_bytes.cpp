@@ -12,16 +12,14 @@ namespace shard::dcp {
 
 namespace {
 
-constexpr std::int64_t kWholeItem = 8192;  // Items up to this size are loaded whole.
-constexpr std::int64_t kWindow = 4096;     // The bytes loaded from the front and from the end of a larger item.
-constexpr std::int64_t kFetch = 1 << 20;   // The bytes that one `fetch` loads at most.
-constexpr std::int64_t kBridge = 4096;     // Gaps up to this size are read, because a second call would cost more.
+constexpr std::int64_t kFetch = 1 << 20;  // The bytes that one `fetch` loads at most.
+constexpr std::int64_t kBridge = 4096;    // Gaps up to this size are read, because a second call would cost more.
 
 }  // namespace
 
 FetchedFile::FetchedFile(std::shared_ptr<const RandomReader> file) : file_(std::move(file)) { name_ = file_->name(); }
 
-std::size_t FetchedFile::fetch(std::span<const Item> items) {
+std::size_t FetchedFile::fetch(std::span<const Item> items, const Ends& ends) {
   parts_.clear();
   std::size_t bytes = 0, taken = 0;
   const auto add = [&](std::int64_t begin, std::int64_t end) {
@@ -37,11 +35,11 @@ std::size_t FetchedFile::fetch(std::span<const Item> items) {
   while (taken < items.size() && (taken == 0 || bytes < static_cast<std::size_t>(kFetch))) {
     const Item& item = items[taken++];
     const std::int64_t end = checked_add(item.offset, item.length);
-    if (item.length <= kWholeItem) {
+    if (item.length <= ends.front + ends.end) {
       add(item.offset, end);
     } else {
-      add(item.offset, item.offset + kWindow);
-      add(end - kWindow, end);
+      add(item.offset, item.offset + ends.front);
+      add(end - ends.end, end);
     }
   }
   if (memory_.size() < bytes) memory_.resize(bytes);

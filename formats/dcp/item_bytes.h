@@ -19,10 +19,15 @@ namespace shard::dcp {
 class FetchedFile : public RandomReader {
  public:
   explicit FetchedFile(std::shared_ptr<const RandomReader> file);
+  /// The bytes that are loaded from the front and from the end of an item.
+  struct Ends {
+    std::int64_t front = 4096, end = 4096;
+  };
   /// Loads the front and the end of items, and small items whole, in few calls. Drops the ranges loaded before.
   /// \pre the items are sorted by offset and inside the file.
   /// \returns the number of items loaded: as many as fit in about one MiB, at least one.
-  std::size_t fetch(std::span<const Item> items);
+  std::size_t fetch(std::span<const Item> items, const Ends& ends);
+  std::size_t fetch(std::span<const Item> items) { return fetch(items, Ends()); }
   void read_at(std::int64_t offset_bytes, std::span<std::byte> out) const override;
   std::int64_t size() const override { return file_->size(); }
   std::int64_t allocated_bytes(std::int64_t offset_bytes, std::int64_t count) const override {

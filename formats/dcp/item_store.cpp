@@ -5,12 +5,14 @@
 #include <algorithm>
 #include <numeric>
 #include <tuple>
+#include <utility>
 
 #include "formats/dcp/check_items.h"
 #include "libshard/core/box.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
 #include "libshard/core/findings.h"
+#include "libshard/core/parallel.h"
 
 namespace shard::dcp {
 namespace {
@@ -92,15 +94,39 @@ void ItemStore::for_each(std::vector<Wanted> wanted, const Use& use) const {
   });
   std::vector<Item> items(wanted.size());
   std::transform(wanted.begin(), wanted.end(), items.begin(), [](const Wanted& one) { return one.item; });
-  std::shared_ptr<FetchedFile> fetched;
-  for (std::size_t i = 0; i < wanted.size();) {
-    const std::uint32_t index = wanted[i].item.file;
-    if (i == 0 || wanted[i - 1].item.file != index) fetched = std::make_shared<FetchedFile>(file(index));
-    std::size_t end = i;
-    while (end < wanted.size() && wanted[end].item.file == index && end - i < kBatch) ++end;
-    const std::size_t taken = fetched->fetch(std::span(items).subspan(i, end - i));
-    for (end = i + taken; i < end; ++i) use(fetched, wanted[i]);
+  std::vector<ItemsOfFile> files;
+  for (std::size_t i = 0; i < wanted.size(); ++i) {
+    if (i == 0 || wanted[i - 1].item.file != wanted[i].item.file) files.push_back({i, i, {}, 0});
+    files.back().end = i + 1;
   }
+  for (std::size_t i = 0; i < files.size(); ++i) {
+    if (files[i].fetched == nullptr) fetch_ahead(items, std::span(files).subspan(i));
+    ItemsOfFile& each = files[i];
+    const std::span<const Item> of_file = std::span(items).first(each.end);
+    if (each.fetched == nullptr) each.fetched = std::make_shared<FetchedFile>(file(of_file[each.begin].file));
+    for (std::size_t next = each.begin; next < each.end;) {
+      std::size_t taken = std::exchange(each.taken, 0);
+      if (taken == 0) taken = each.fetched->fetch(of_file.subspan(next).first(std::min(kBatch, each.end - next)));
+      for (; taken > 0; --taken, ++next) use(each.fetched, wanted[next]);
+    }
+    each.fetched = nullptr;
+  }
+}
+
+/// Opens the first of `files` and fetches their first items, at one time on a disk with long round trips. Ignores
+/// failures, which the caller meets again.
+void ItemStore::fetch_ahead(std::span<const Item> items, std::span<ItemsOfFile> files) const {
+  const int at_once = file(items[files.front().begin].file)->requests_at_once();
+  if (at_once < 2) return;
+  for_each_index(std::min(files.size(), static_cast<std::size_t>(at_once)), at_once, [&](std::size_t i) {
+    ItemsOfFile& each = files[i];
+    try {
+      auto fetched = std::make_shared<FetchedFile>(file(items[each.begin].file));
+      each.taken = fetched->fetch(items.subspan(each.begin, std::min(kBatch, each.end - each.begin)));
+      each.fetched = std::move(fetched);
+    } catch (const Error&) {
+    }
+  });
 }
 
 void ItemStore::locate(std::span<const std::uint32_t> tensors) {

@@ -82,6 +82,14 @@ class ItemStore {
   std::shared_ptr<const RandomReader> bytes_of(std::uint32_t storage) const;
 
  private:
+  /// Items [begin, end) of for_each, which are in one file. The first `taken` of them are fetched.
+  struct ItemsOfFile {
+    std::size_t begin, end;
+    std::shared_ptr<FetchedFile> fetched;
+    std::size_t taken = 0;
+  };
+
+  void fetch_ahead(std::span<const Item> items, std::span<ItemsOfFile> files) const;
   void locate_one(const std::shared_ptr<FetchedFile>& file, const Wanted& one);
   void look_into(std::uint32_t file);
   /// Places the chunks of one stored tensor, starting at chunk `first`.

@@ -69,7 +69,7 @@ void GlobalLister::list(std::span<const std::byte> pickle) {
 }
 
 void check_saved_zip(const ZipPlace& place, GlobalLister& globals, ContainerReport& report) {
-  zip::check_zip(place.file, place.begin, place.bytes, report.findings(),
+  zip::check_zip(place.view != nullptr ? place.view : place.file, place.begin, place.bytes, report.findings(),
                  [&](const zip::ZipReader& zip, const zip::Record& record, std::int64_t data) {
                    const bool is_read = is_pickle(record.name) || record.bytes <= kSmall;
                    if (!is_read) return hand_over(place, zip, record, data, report);

@@ -36,6 +36,8 @@ struct ZipPlace {
   std::shared_ptr<const RandomReader> file;
   std::int64_t begin = 0, bytes = 0;
   std::function<std::shared_ptr<const RandomReader>()> decoded{};
+  /// If not null, the zip's structure and its small records are read through this view of `file`.
+  std::shared_ptr<const RandomReader> view{};
 };
 
 /// Checks a zip of torch.save: see zip::check_zip. Small records and pickles are compared at once; longer ones are

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -21,6 +22,7 @@
 #include "libshard/core/digest.h"
 #include "libshard/core/error.h"
 #include "libshard/core/hash_table.h"
+#include "libshard/core/parallel.h"
 #include "libshard/io/open_files.h"
 #include "libshard/io/paths.h"
 #include "libshard/io/source_store.h"
@@ -177,6 +179,13 @@ struct StorageSource {
   bool inside_widened = false;  ///< See TensorView.
 };
 
+/// The storages of one file that are to be located, with their records and the records' offsets in the file.
+struct RecordsOfFile {
+  std::uint32_t file;
+  std::vector<std::uint32_t> storages, records;
+  std::vector<std::int64_t> offsets;  ///< Empty if they are unknown.
+};
+
 }  // namespace
 
 struct SavedFiles::Impl {
@@ -218,6 +227,19 @@ struct SavedFiles::Impl {
     last.first.assign(last.saved->record_count(), kNoIndex);
     if (!last.saved->lost_note().empty()) catalog.metadata.try_emplace(kLostNote, last.saved->lost_note());
     return &last.saved->root();
+  }
+
+  /// Finds the offsets of several files at one time on a disk with long round trips. Ignores failures, which the caller
+  /// meets again.
+  void look_ahead(std::span<RecordsOfFile> all) const {
+    const int at_once = all.size() < 2 ? 1 : file(all.front().file)->requests_at_once();
+    if (at_once < 2) return;
+    for_each_index(all.size(), at_once, [&](std::size_t i) {
+      try {
+        all[i].offsets = saved(all[i].file).locate_all(all[i].records);
+      } catch (const Error&) {
+      }
+    });
   }
 
   /// The record and the decoding of `view`, not located yet. \throws Error kCorruption
@@ -398,23 +420,24 @@ void SavedFiles::locate(std::vector<std::uint32_t> storages) {
   });
   const auto repeated = std::ranges::unique(storages);
   storages.erase(repeated.begin(), repeated.end());
-  for (std::size_t begin = 0; begin < storages.size();) {
-    const std::uint32_t file = catalog.storages[storages[begin]].file;
-    std::vector<std::uint32_t> stored, records;
-    for (; begin < storages.size() && catalog.storages[storages[begin]].file == file; ++begin) {
-      const std::uint32_t i = storages[begin];
-      if (sources[i].record == kNoIndex) {
-        catalog.storages[i].offset = 0;
-      } else {
-        stored.push_back(i);
-        records.push_back(sources[i].record);
-      }
+  std::vector<RecordsOfFile> files;
+  for (const std::uint32_t i : storages) {
+    if (sources[i].record == kNoIndex) {
+      catalog.storages[i].offset = 0;
+      continue;
     }
-    const std::vector<std::int64_t> offsets =
-        records.empty() ? std::vector<std::int64_t>() : impl_->saved(file).locate_all(records);
-    for (std::size_t k = 0; k < stored.size(); ++k) {
-      sources[stored[k]].offset = offsets[k];
-      catalog.storages[stored[k]].offset = catalog.storages[stored[k]].plain ? offsets[k] : 0;
+    const std::uint32_t file = catalog.storages[i].file;
+    if (files.empty() || files.back().file != file) files.push_back({file, {}, {}, {}});
+    files.back().storages.push_back(i);
+    files.back().records.push_back(sources[i].record);
+  }
+  impl_->look_ahead(files);
+  for (RecordsOfFile& each : files) {
+    if (each.offsets.empty()) each.offsets = impl_->saved(each.file).locate_all(each.records);
+    for (std::size_t k = 0; k < each.storages.size(); ++k) {
+      const std::uint32_t i = each.storages[k];
+      sources[i].offset = each.offsets[k];
+      catalog.storages[i].offset = catalog.storages[i].plain ? each.offsets[k] : 0;
     }
   }
 }

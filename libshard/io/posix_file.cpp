@@ -229,7 +229,7 @@ int requests_of(const struct statfs& info) {
   constexpr std::array<std::uint32_t, 11> kNetwork{0x6969,     0x65735546, 0x517B,     0xFF534D42,
                                                    0xFE534D42, 0x00C36400, 0x0BD00BD0, 0x47504653,
                                                    0x19830326, 0x01021997, 0x5346414F};
-  constexpr int kAtOnce = 8;  // Also the default of requests to object stores.
+  constexpr int kAtOnce = 16;  // Also the default of requests to object stores.
   return std::ranges::find(kNetwork, static_cast<std::uint32_t>(info.f_type)) == kNetwork.end() ? 1 : kAtOnce;
 }
 

@@ -100,6 +100,7 @@ FileStatus WatchedStore::status(const std::string& path) const {
   {
     const std::scoped_lock lock(mutex_);
     if (const FileStatus* const known = statuses_.find(path); known != nullptr) return *known;
+    if (is_missing(path)) return {};
     const OpenedPtr* const opened = opened_.find(path);
     if (opened != nullptr && (*opened)->is_known) {
       const Facts& facts = (*opened)->facts;
@@ -112,6 +113,15 @@ FileStatus WatchedStore::status(const std::string& path) const {
   }
   ask_ahead(Question::kStatus, path);
   return asked_once(statuses_, path, mutex_, [&] { return inner_.status(path); });
+}
+
+/// Whether the path's folder was listed without it. \pre mutex_ is locked
+bool WatchedStore::is_missing(const std::string& path) const {
+  const std::string folder = folder_before(path);
+  const std::string_view name = std::string_view(path).substr(folder.size());
+  if (name.empty() || name == "." || name == "..") return false;
+  const std::vector<std::string>* const names = lists_.find(folder);
+  return names != nullptr && !std::ranges::binary_search(*names, name);
 }
 
 std::vector<std::string> WatchedStore::list(const std::string& folder) const {

@@ -39,7 +39,8 @@ class WatchedStore final : public SourceStore {
   /// `requests_at_once`: see RandomReader. Without it, the first file that is opened tells.
   explicit WatchedStore(const SourceStore& inner, int requests_at_once = 1)
       : inner_(inner), requests_(requests_at_once) {}
-  /// The status at the first call for that path, or when it was opened. Failures are not remembered.
+  /// The status at the first call for that path, or when it was opened. A name that its folder's listing lacks is
+  /// absent. Failures are not remembered.
   FileStatus status(const std::string& path) const override;
   /// The names at the first call for that folder. Failures are not remembered. Cost: a copy of the names.
   std::vector<std::string> list(const std::string& folder) const override;
@@ -75,6 +76,7 @@ class WatchedStore final : public SourceStore {
     std::size_t next = 0;            ///< The first that was not asked ahead.
   };
 
+  bool is_missing(const std::string& path) const;
   OpenedPtr entry_of(const std::string& path) const;
   std::unique_ptr<RandomReader> open_once(const std::string& path, std::weak_ptr<const RandomReader> Opened::*place,
                                           const Opener& opener) const;

@@ -11,6 +11,7 @@
 #include "libshard/core/digest.h"
 #include "libshard/core/error.h"
 #include "libshard/core/parallel.h"
+#include "libshard/exec/buffer_pool.h"
 #include "libshard/exec/tensor_reader.h"
 #include "libshard/ranks/wire.h"
 #include "libshard/verify/verify_findings.h"
@@ -210,8 +211,7 @@ void ReplicaCompare::report(const ReplicaPair& pair, std::int64_t element) const
 /// Reads units, one at a time.
 class DataPass::Worker {
  public:
-  Worker(DataPass& pass, const std::stop_token& stop)
-      : pass_(pass), parts_(pass.parts_), stop_(stop), buffer_(static_cast<std::size_t>(kRead)) {}
+  Worker(DataPass& pass, const std::stop_token& stop) : pass_(pass), parts_(pass.parts_), stop_(stop) {}
 
   void read(const Unit& unit) {
     if (unit.kind == Unit::Kind::kPair) return parts_.replicas->compare(unit.index, stop_);
@@ -223,10 +223,10 @@ class DataPass::Worker {
   template <class Each>
   void for_each_piece(const RandomReader& file, std::int64_t begin, std::int64_t end, const Each& each) {
     const std::int64_t most = file.requests_at_once() > 1 ? kSlowRead : kRead;
-    if (std::ssize(buffer_) < most) buffer_.resize(static_cast<std::size_t>(most));
+    const std::span<std::byte> buffer = buffer_.ensure(most);
     for (std::int64_t at = begin; at < end; at += most) {
       check_stop(stop_);
-      const auto piece = std::span(buffer_).first(static_cast<std::size_t>(std::min(most, end - at)));
+      const auto piece = buffer.first(static_cast<std::size_t>(std::min(most, end - at)));
       file.read_at(at, piece);
       pass_.progress_.bytes_read.fetch_add(static_cast<std::int64_t>(piece.size()), std::memory_order_relaxed);
       each(at, std::span<const std::byte>(piece));
@@ -312,7 +312,8 @@ class DataPass::Worker {
   DataPass& pass_;
   const PassParts& parts_;
   const std::stop_token stop_;
-  std::vector<std::byte> buffer_;
+  BufferPool pool_{kSlowRead};
+  Buffer buffer_{pool_};
   std::span<const StoredCrc> runs_;
   std::size_t run_ = 0;
   std::uint32_t crc_ = 0;

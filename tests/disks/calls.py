@@ -98,7 +98,7 @@ def problems(counts: Counts, verb: str) -> list[str]:
     expect("questions about one file's status", counts.asked, 10 if verb == "export" else 7)
     expect("questions about holes", counts.sought, 0)
     needed = 0 if verb == "inspect" else 96 * MIB
-    small = 14 if verb == "verify" else 4  # Reads per file besides those of elements; 80 KiB when it is opened.
+    small = 6 if verb == "verify" else 4  # Reads per file besides those of elements; 80 KiB when it is opened.
     expect("MiB read", counts.read / MIB, 1.06 * needed / MIB + 0.1 * counts.files)
     expect("reads", counts.reads, small * counts.files + needed / (MIB // 2))
     return found

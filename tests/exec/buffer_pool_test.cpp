@@ -20,6 +20,14 @@ bool comes_true(const Condition& condition) {
   return condition();
 }
 
+TEST(BufferPool, BuffersBeginAtAPage) {
+  BufferPool pool(1 << 20);
+  for (const std::int64_t bytes : {1, 100, 5000, 1 << 20}) {
+    Buffer buffer(pool);
+    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(buffer.ensure(bytes).data()) % 4096, 0U) << bytes;
+  }
+}
+
 TEST(BufferPool, NeverLendsMoreThanItsLimit) {
   constexpr std::int64_t kLimit = 1000;
   BufferPool pool(kLimit);

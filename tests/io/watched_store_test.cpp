@@ -179,6 +179,19 @@ TEST_F(WatchedFolders, StatusesAreTakenOnceOfWhatIsAbsentToo) {
   EXPECT_EQ(each.status("/a/y").kind, FileKind::kAbsent);
 }
 
+TEST_F(WatchedFolders, AnswerForNamesThatTheyLack) {
+  put("/a/x", "123");
+  put("/a/b/y", "1");
+  each.list("/a");
+  EXPECT_EQ(each.status("/a/none").kind, FileKind::kAbsent);
+  EXPECT_EQ(counted.statuses, 0);
+  EXPECT_EQ(each.status("/a/x").bytes, 3);
+  EXPECT_EQ(each.status("/a/").kind, FileKind::kFolder);
+  EXPECT_EQ(each.status("/a/b").kind, FileKind::kFolder);
+  EXPECT_EQ(each.status("/a/b/y").kind, FileKind::kFile);
+  EXPECT_EQ(counted.statuses, 4);
+}
+
 TEST_F(WatchedFolders, ACheckedFileIsLookedAtAnew) {
   put("/a/x", "123");
   each.status("/a/x");

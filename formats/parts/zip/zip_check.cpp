@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <utility>
 #include <vector>
 
@@ -22,7 +21,16 @@ constexpr std::uint32_t kTorchZip64Versions = 0x002D031E;  // The versions "made
 /// headers are looked up between those of the directory. Threads: one.
 class ReadAhead final : public RandomReader {
  public:
-  explicit ReadAhead(std::shared_ptr<const RandomReader> file) : file_(std::move(file)) { name_ = file_->name(); }
+  explicit ReadAhead(std::shared_ptr<const RandomReader> file) : file_(std::move(file)), windows_(kKept) {
+    name_ = file_->name();
+  }
+  /// Local headers that are read from now on, by offset in the file. A disk with long round trips is asked for several
+  /// of them at one time.
+  void expect(std::vector<std::int64_t> headers) {
+    if (file_->requests_at_once() < 2) return;
+    headers_ = std::move(headers);
+    windows_.resize(kKept + static_cast<std::size_t>(file_->requests_at_once()));
+  }
 
   void read_at(std::int64_t offset, std::span<std::byte> out) const override {
     const auto count = static_cast<std::int64_t>(out.size());
@@ -30,8 +38,7 @@ class ReadAhead final : public RandomReader {
     const auto found = std::ranges::find_if(
         windows_, [&](const Window& window) { return offset >= window.begin && offset + count <= window.end(); });
     if (found == windows_.end()) {
-      read_window(offset, windows_.back());
-      std::ranges::rotate(windows_, windows_.end() - 1);
+      read_windows(offset);
     } else {
       std::rotate(windows_.begin(), found, found + 1);
     }
@@ -46,6 +53,9 @@ class ReadAhead final : public RandomReader {
 
  private:
   static constexpr std::int64_t kWindow = 16 << 10, kAlignment = 4096;
+  static constexpr std::int64_t kDescriptor = 24;   ///< The bytes before a header that are read with it.
+  static constexpr std::int64_t kHeader = 1 << 10;  ///< The bytes of a header; names are rarely longer.
+  static constexpr std::size_t kKept = 4;           ///< Windows without those of expected headers.
 
   struct Window {
     std::int64_t begin = 0;
@@ -54,15 +64,36 @@ class ReadAhead final : public RandomReader {
     std::int64_t end() const { return begin + std::ssize(bytes); }
   };
 
-  void read_window(std::int64_t offset, Window& window) const {
+  Window window_at(std::int64_t offset) const {
     const std::int64_t begin = offset / kAlignment * kAlignment;
-    std::vector<std::byte> bytes(static_cast<std::size_t>(std::clamp<std::int64_t>(file_->size() - begin, 0, kWindow)));
-    file_->read_at(begin, bytes);
-    window = {begin, std::move(bytes)};  // Only if the read did not fail.
+    return {begin, std::vector<std::byte>(
+                       static_cast<std::size_t>(std::clamp<std::int64_t>(file_->size() - begin, 0, kWindow)))};
+  }
+
+  /// Reads the window at `offset` and those of the headers that are expected next.
+  void read_windows(std::int64_t offset) const {
+    std::vector<Window> read{window_at(offset)};
+    auto next = std::ranges::upper_bound(headers_, offset);
+    for (; next != headers_.end() && read.size() + kKept < windows_.size(); ++next) {
+      if (*next + kHeader > read.back().end()) read.push_back(window_at(*next - kDescriptor));
+    }
+    std::vector<RangedRead> ranges;
+    for (Window& window : read) ranges.push_back({window.begin, window.bytes});
+    try {
+      file_->read_many(ranges);
+    } catch (const Error&) {  // Perhaps of a header that is not needed yet.
+      read.resize(1);
+      file_->read_at(read.front().begin, read.front().bytes);
+    }
+    for (std::size_t i = read.size(); i-- > 0;) {
+      windows_.back() = std::move(read[i]);
+      std::ranges::rotate(windows_, windows_.end() - 1);
+    }
   }
 
   std::shared_ptr<const RandomReader> file_;
-  mutable std::array<Window, 4> windows_;  ///< The last one used is first.
+  std::vector<std::int64_t> headers_;
+  mutable std::vector<Window> windows_;  ///< The last one used is first.
 };
 
 /// Fields that only the directory contains and no reader needs.
@@ -113,6 +144,7 @@ class ZipCheck {
   void run(const EachRecord& each) {
     try {
       zip_.emplace(file_, begin_, bytes_);
+      file_->expect(local_headers());
       read_attributes();
     } catch (const Error& error) {
       return findings_.report(error);
@@ -126,6 +158,14 @@ class ZipCheck {
  private:
   Error wrong(const std::string& message) const {
     return Error(damaged(FindingKind::kBadHeader, message).in_file(file_->name()));
+  }
+
+  /// By offset in the file.
+  std::vector<std::int64_t> local_headers() const {
+    std::vector<std::int64_t> offsets;
+    for (const Record& record : zip_->records()) offsets.push_back(begin_ + record.header_offset);
+    std::ranges::sort(offsets);
+    return offsets;
   }
 
   std::vector<std::byte> read(std::int64_t offset, std::int64_t bytes) const {
@@ -250,7 +290,7 @@ class ZipCheck {
                        .because("their writer omitted it, so their content cannot be checked"));
   }
 
-  const std::shared_ptr<const RandomReader> file_;
+  const std::shared_ptr<ReadAhead> file_;
   const std::int64_t begin_, bytes_;
   Findings& findings_;
   std::optional<ZipReader> zip_;
