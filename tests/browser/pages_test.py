@@ -23,7 +23,8 @@ MANY = 100_000
 LIMIT_SECONDS = 2.0
 LISTS = (1, 12, 200)
 WINDOWS = ((1300, 1500), (1500, 1100), (1500, 720), (1300, 300), (700, 900), (320, 480))
-# In the grid that is seen: the first and last row in view, whether each is whole, and the highest row.
+# In the grid that is seen: the first and last row in view (-1 until a scrolled grid is drawn), the rows that are cut or lower than
+# their text, and whether it scrolls.
 IN_VIEW = """grid => {
   const area = grid.getBoundingClientRect(), zoom = area.height / grid.offsetHeight;
   const top = grid.querySelector('.head').getBoundingClientRect().bottom;
@@ -31,7 +32,7 @@ IN_VIEW = """grid => {
   const rows = [...grid.querySelectorAll('.layer .row')].map(row => ({index: Number(row.dataset.index), box: row.getBoundingClientRect(),
     text: Math.max(...[...row.querySelectorAll('.name')].map(name => name.offsetHeight), 0), height: row.offsetHeight}));
   const seen = rows.filter(({box}) => box.bottom > top + 1 && box.top < bottom - 1);
-  return {first: seen[0].index, last: seen.at(-1).index, cut: seen.filter(({box}) => box.top < top - 1 || box.bottom > bottom + 1).map(({index}) => index),
+  return {first: seen[0]?.index ?? -1, last: seen.at(-1)?.index ?? -1, cut: seen.filter(({box}) => box.top < top - 1 || box.bottom > bottom + 1).map(({index}) => index),
     low: rows.filter(({text, height}) => text > height).map(({index}) => index), scrolls: grid.scrollHeight > grid.clientHeight};
 }"""
 HOSTILE = ["</script><img src=x onerror=window.pwned=1>", "<!--<script>window.pwned=1", "a\u2028b", "\u202egnp.exe", "javascript:window.pwned=1",
