@@ -1,4 +1,5 @@
-// On a disk with long round trips, the headers inside of files are requested many at one time, in several files at once.
+// On a disk with long round trips, the headers inside of files are requested many at one time, in several files at
+// once.
 #include <gtest/gtest.h>
 
 #include <chrono>
