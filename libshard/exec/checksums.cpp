@@ -21,6 +21,12 @@ std::uint32_t crc32_of_zeros(std::int64_t bytes) {
   return crc;
 }
 
+/// Bytes [from, to) of the storage, which are a part of the read.
+ReadBytes part_of(const ReadBytes& read, std::int64_t from, std::int64_t to) {
+  const auto skipped = static_cast<std::size_t>(from - read.offset_bytes);
+  return {from, read.bytes.subspan(skipped, static_cast<std::size_t>(to - from))};
+}
+
 }  // namespace
 
 bool fits(const CrcRun& run, std::span<const Storage> storages) {
@@ -97,7 +103,8 @@ void SourceChecks::add(std::uint32_t storage, std::span<const ReadBytes> reads, 
   if (reads.empty() || !source_.storages[storage].crc32) return;
   std::vector<CrcRun> runs;
   for (const ReadBytes& read : missing(storage, reads)) {
-    runs.push_back({read.offset_bytes, std::ssize(read.bytes), storage, crc32(read.bytes)});
+    const std::uint32_t crc = read.crc ? *read.crc : crc32(read.bytes);
+    runs.push_back({read.offset_bytes, std::ssize(read.bytes), storage, crc});
   }
   add_runs(storage, runs);
   if (summed != nullptr) summed->insert(summed->end(), runs.begin(), runs.end());
@@ -111,14 +118,14 @@ std::vector<ReadBytes> SourceChecks::missing(std::uint32_t storage, std::span<co
   parts.reserve(reads.size());
   const auto begun = begun_.find(storage);
   for (const ReadBytes& read : reads) {
-    const std::int64_t begin = read.offset_bytes;
+    const std::int64_t begin = read.offset_bytes, end = begin + std::ssize(read.bytes);
     if (begun == begun_.end()) {
       if (!read.bytes.empty()) parts.push_back(read);
       continue;
     }
-    for (const auto& [from, to] : begun->second.missing(begin, begin + std::ssize(read.bytes))) {
-      parts.push_back(
-          {from, read.bytes.subspan(static_cast<std::size_t>(from - begin), static_cast<std::size_t>(to - from))});
+    for (const auto& [from, to] : begun->second.missing(begin, end)) {
+      const bool is_whole = from == begin && to == end;
+      parts.push_back(is_whole ? read : part_of(read, from, to));
     }
   }
   return parts;

@@ -59,6 +59,7 @@ class StorageChecksums : public Checksums {
 struct ReadBytes {
   std::int64_t offset_bytes;
   std::span<const std::byte> bytes;
+  std::optional<std::uint32_t> crc{};  ///< The CRC-32 of `bytes`, if it is already computed.
 };
 
 /// Checks source storages against their container's CRC-32 (Storage::crc32) while they are read: each one when all its
@@ -73,7 +74,7 @@ class SourceChecks {
 
   /// Adds reads of one storage that do not overlap. If the storage is complete and differs, reports kCorruption of kind
   /// crc_mismatch. Appends the new CRC-32s to `summed`, unless it is null. Cost: the CRC-32 of the bytes, if the
-  /// storage has one.
+  /// storage has one and the read does not.
   void add(std::uint32_t storage, std::span<const ReadBytes> reads, std::vector<CrcRun>* summed = nullptr);
 
   /// The runs of storages that are not complete, for add_all on a different rank.

@@ -46,7 +46,7 @@ class PieceReader {
  private:
   struct Request;
   void read_run(const Request& request, std::int64_t element, std::span<std::byte> out);
-  void count_read(const Request& request, std::int64_t offset_bytes, std::span<const std::byte> bytes);
+  void count_read(const Request& request, const ReadBytes& read);
   void check_reads(const Request& request);
   bool read_directly(const Request& request);
   void read_block(const Request& request, const Box& block);
@@ -58,7 +58,7 @@ class PieceReader {
   Progress& progress_;
   std::stop_token stop_;
   std::vector<CrcRun>* summed_ = nullptr;
-  std::vector<ReadBytes> reads_;  ///< Reads whose checksums are not computed yet.
+  std::vector<ReadBytes> reads_;  ///< Reads that are not checked yet.
   std::uint32_t open_storage_ = kNoIndex;
   std::shared_ptr<const RandomReader> open_file_;  ///< The reader of `open_storage_`.
 };

@@ -2,6 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "libshard/core/digest.h"
 #include "libshard/core/error.h"
 #include "libshard/exec/runs.h"
 #include "tests/plan/pieces.h"
@@ -272,6 +277,61 @@ TEST(PieceReader, ReadsEachStorageThatIsNotPlainFromItsOwnView) {
     pieces.read(piece, testing::box_of(piece), 2, std::span(&target, 1), staging);
     EXPECT_EQ(memory[0], static_cast<std::byte>(storage + 1));
   }
+}
+
+/// Records the size of each read.
+class MeteredFile : public testing::MemoryFile {
+ public:
+  MeteredFile(std::vector<std::byte> bytes, int requests) : MemoryFile(std::move(bytes)), requests_(requests) {}
+  void read_at(std::int64_t offset_bytes, std::span<std::byte> out) const override {
+    sizes.push_back(std::ssize(out));
+    MemoryFile::read_at(offset_bytes, out);
+  }
+  int requests_at_once() const override { return requests_; }
+
+  mutable std::vector<std::int64_t> sizes;
+
+ private:
+  const int requests_;
+};
+
+class MeteredReader : public MemoryReader {
+ public:
+  MeteredReader(const Catalog& catalog, std::shared_ptr<const MeteredFile> file)
+      : MemoryReader(catalog, {}), file_(std::move(file)) {}
+  std::shared_ptr<const RandomReader> file(std::uint32_t) const override { return file_; }
+
+ private:
+  const std::shared_ptr<const MeteredFile> file_;
+};
+
+TEST(PieceReader, SumsALongRunInBlocksUnlessItsRequestsTakeLong) {
+  constexpr std::int64_t kElements = 300'000;
+  const auto sizes_of_reads = [](std::optional<std::uint32_t> crc, int requests) {
+    Arena arena;
+    Reading reading(kElements);
+    reading.catalog.storages[0].crc32 = crc;
+    const auto file = std::make_shared<const MeteredFile>(reading.bytes, requests);
+    const Sizes begin = {0}, whole = {kElements}, one = {1};
+    std::vector<std::byte> memory(2 * kElements);
+    const BufferBox target{begin, whole, one, memory.data()};
+    const Piece piece = testing::make_piece(arena, begin, whole, one);
+    const MeteredReader reader(reading.catalog, file);
+    SourceChecks checks(reading.catalog);
+    PieceReader(reading.catalog, reader, checks, reading.progress, {})
+        .read(piece, testing::box_of(piece), 2, std::span(&target, 1), {});
+    expect_read(reading, piece, testing::box_of(piece), target);
+    EXPECT_TRUE(checks.incomplete().empty());
+    EXPECT_EQ(reading.progress.read_calls, 1);
+    return file->sizes;
+  };
+  const Reading same(kElements);
+  const std::uint32_t crc = crc32(std::span(same.bytes).subspan(kStorageBegin));
+  const std::vector<std::int64_t> blocks = {262'144, 262'144, 75'712}, whole = {600'000};
+  EXPECT_EQ(sizes_of_reads(crc, 1), blocks);
+  EXPECT_EQ(sizes_of_reads(crc, 8), whole);
+  EXPECT_EQ(sizes_of_reads(std::nullopt, 1), whole);
+  EXPECT_EQ(test::error_of([&] { sizes_of_reads(crc + 1, 1); }).kind(), FindingKind::kCrcMismatch);
 }
 
 TEST(PieceReader, StopsWhenAsked) {

@@ -94,6 +94,19 @@ TEST(SourceChecks, FindAFlippedBitInReadsThatOverlap) {
   }
 }
 
+TEST(SourceChecks, UseTheSumOfAReadUnlessAPartOfItIsKnown) {
+  const std::vector<std::byte> bytes = content();
+  const Catalog catalog = one_storage(crc32(bytes));
+  const auto read = [&bytes](std::size_t begin, std::uint32_t crc) {
+    return ReadBytes{static_cast<std::int64_t>(begin), std::span(bytes).subspan(begin), crc};
+  };
+  SourceChecks wrong(catalog), partly_known(catalog);
+  EXPECT_THROW(wrong.add(0, std::vector{read(0, crc32(bytes) + 1)}), Error);
+  add(partly_known, 0, std::span(bytes).first(600));
+  EXPECT_NO_THROW(partly_known.add(0, std::vector{read(400, crc32(read(400, 0).bytes))}));
+  EXPECT_TRUE(partly_known.incomplete().empty());
+}
+
 TEST(SourceChecks, GiveUpStoragesThatAreReadInTooManyRuns) {
   constexpr std::int64_t kMany = 600'000;
   Catalog catalog = one_storage(7);
