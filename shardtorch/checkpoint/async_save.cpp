@@ -1,5 +1,7 @@
 #include "shardtorch/checkpoint/async_save.h"
 
+#include <unistd.h>
+
 #include <future>
 #include <stop_token>
 #include <utility>
@@ -16,13 +18,24 @@ ProcessGroupPtr twin_of(const ProcessGroup& group) {
                    {.backend = group.backend() == "nccl" ? "gloo" : "", .local_synchronization = true});
 }
 
+/// Lowers the priority of the calling thread and of the threads that it starts, so that those of the program run first.
+/// Not as far as possible, because other ranks wait for this one, however busy its processors are.
+void yield_to_the_program() {
+  constexpr int kNicer = 15;
+  [[maybe_unused]] const int is = nice(kNicer);  // Of this thread only, on Linux.
+}
+
 }  // namespace
 
 class AsyncSave::Task {
  public:
   Task(std::unique_ptr<Saving> saving, ProcessGroupPtr group, std::stop_token stop)
       : saving_(std::move(saving)), group_(std::move(group)), forward_(std::move(stop), [this] { cancel(); }) {
-    done_ = std::async(std::launch::async, [this] { saving_->write(group_->group(), stop_.get_token()); }).share();
+    const auto write = [this] {
+      yield_to_the_program();
+      saving_->write(group_->group(), stop_.get_token());
+    };
+    done_ = std::async(std::launch::async, write).share();
   }
   void cancel() noexcept { stop_.request_stop(); }
   const std::shared_future<void>& done() const { return done_; }

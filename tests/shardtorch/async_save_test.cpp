@@ -1,6 +1,10 @@
 // Saving in the background, with ranks as threads.
 #include "shardtorch/checkpoint/async_save.h"
 
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <atomic>
 #include <condition_variable>
 #include <mutex>
 #include <optional>
@@ -69,6 +73,18 @@ TEST_F(AsyncSaves, KeepWhatTheStateWasWhenTheyReturned) {
     save.wait();
     EXPECT_TRUE(save.is_done());
     expect_saved();
+  });
+}
+
+TEST_F(AsyncSaves, RunAtALowerPriorityThanTheProgram) {
+  as_ranks(2, [&](int) {
+    const int own = getpriority(PRIO_PROCESS, 0);  // Of the calling thread.
+    std::atomic<int> of_save = own;
+    checkpoint::SaveOptions options = as("dcp");
+    options.on_progress = [&](std::int64_t, std::int64_t) { of_save = getpriority(PRIO_PROCESS, 0); };
+    checkpoint::async_save(state(), path(), nullptr, options).wait();
+    EXPECT_EQ(of_save, std::min(own + 15, 19));
+    EXPECT_EQ(getpriority(PRIO_PROCESS, 0), own);
   });
 }
 
