@@ -63,10 +63,10 @@ at::Tensor SpareMemory::take(at::IntArrayRef sizes, const at::TensorOptions& opt
 }
 
 void SpareMemory::offer(at::Tensor tensor) {
-  if (!tensor.defined() || !tensor.is_cpu() || !tensor.has_storage() || tensor.use_count() != 1) return;
+  if (!tensor.defined() || !tensor.is_cpu() || !tensor.has_storage()) return;
   const c10::Storage storage = tensor.storage();
   tensor.reset();
-  const bool is_alone = storage.use_count() == 1;
+  const bool is_alone = storage.use_count() == 1;  // No other handle of the tensor, no view.
   if (!is_alone || !is_worth_keeping(storage.nbytes())) return;
   if (storage.data_ptr().get_deleter() != c10::GetCPUAllocator()->raw_deleter()) return;
   kept_->put(storage.set_data_ptr(c10::DataPtr()), storage.nbytes());

@@ -1,5 +1,6 @@
-// The C++ side of async_save.py: async_save_bench FOLDER MIB. For each line of standard input, trains alone and then beside an async_save of the model and of MIB of other tensors, and prints the seconds of a
-// step alone, of one beside, of the call and of the whole save. One thread computes.
+// The C++ side of async_save.py: async_save_bench FOLDER MIB. For each line of standard input, trains alone and then
+// beside an async_save of the model and of MIB of other tensors, and prints the seconds of a step alone, of one beside,
+// of the call and of the whole save. One thread computes.
 #include <ATen/Parallel.h>
 #include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/container/sequential.h>
@@ -22,9 +23,7 @@ namespace {
 constexpr std::int64_t kWidth = 1024, kBatch = 256;
 constexpr int kStepsAlone = 25;
 
-double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
+double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 /// A small model of four layers.
 class Training {

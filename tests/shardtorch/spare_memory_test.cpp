@@ -46,10 +46,14 @@ TEST(SpareMemory, IsTakenOnceByATensorOfAsManyBytes) {
 
 TEST(SpareMemory, IsNotThatOfAnotherSize) {
   SpareMemory spare;
-  spare.offer(at::zeros({kFew}));
+  at::Tensor small = at::zeros({kFew});
+  const void* const place = place_of(small);
+  spare.offer(std::move(small));
   const at::Tensor taken = spare.take({kFew + 1}, at::kFloat);
+  EXPECT_NE(place_of(taken), place);
   EXPECT_EQ(taken.storage().nbytes(), SpareMemory::kLeastBytes + sizeof(float));
   EXPECT_EQ(spare.take({0}, at::kFloat).numel(), 0);
+  EXPECT_TRUE(is_kept(spare, place));
 }
 
 TEST(SpareMemory, IsNeverWhatSomebodyElseUses) {
