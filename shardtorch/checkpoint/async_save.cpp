@@ -22,7 +22,7 @@ ProcessGroupPtr twin_of(const ProcessGroup& group) {
 /// Not as far as possible, because other ranks wait for this one, however busy its processors are.
 void yield_to_the_program() {
   constexpr int kNicer = 15;
-  [[maybe_unused]] const int is = nice(kNicer);  // Of this thread only, on Linux.
+  [[maybe_unused]] const int is = nice(kNicer);  // Changes only this thread, on Linux.
 }
 
 }  // namespace

@@ -78,7 +78,7 @@ TEST_F(AsyncSaves, KeepWhatTheStateWasWhenTheyReturned) {
 
 TEST_F(AsyncSaves, RunAtALowerPriorityThanTheProgram) {
   as_ranks(2, [&](int) {
-    const int own = getpriority(PRIO_PROCESS, 0);  // Of the calling thread.
+    const int own = getpriority(PRIO_PROCESS, 0);  // The calling thread has a priority of its own.
     std::atomic<int> of_save = own;
     checkpoint::SaveOptions options = as("dcp");
     options.on_progress = [&](std::int64_t, std::int64_t) { of_save = getpriority(PRIO_PROCESS, 0); };
