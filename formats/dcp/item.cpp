@@ -9,6 +9,7 @@
 #include "formats/parts/pickle/pickle.h"
 #include "formats/torch/source_zip.h"
 #include "formats/torch/tensor_pickle.h"
+#include "libshard/core/bytes.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
 #include "libshard/core/findings.h"
@@ -22,10 +23,6 @@ using torch_save::TensorView;
 constexpr std::int64_t kFrame = 1 << 16;
 constexpr std::size_t kKnownPickles = 4096;    // The number of pickles in the cache,
 constexpr std::size_t kMostKnownBytes = 4096;  // and the size of the longest one.
-
-std::string_view as_text(std::span<const std::byte> bytes) {
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-}
 
 Error not_a_tensor(const Value& value) {
   if (const std::string_view subclass = torch_save::tensor_subclass(value); !subclass.empty()) {

@@ -12,6 +12,7 @@
 #include "formats/torch/source_zip.h"
 #include "formats/torch/tensor_pickle.h"
 #include "libshard/catalog/catalog.h"
+#include "libshard/core/bytes.h"
 #include "libshard/core/error.h"
 #include "libshard/core/parse_number.h"
 #include "libshard/core/value_walk.h"
@@ -22,10 +23,6 @@ namespace {
 
 constexpr std::int64_t kSmallRecord = 64;
 constexpr int kLastVersion = 10;  // kMaxSupportedFileFormatVersion of caffe2/serialize/versions.h.
-
-std::string_view as_text(const std::vector<std::byte>& bytes) {
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-}
 
 void refuse_torch_script(const zip::ZipReader& zip, const std::string& shown) {
   const std::string code = zip.folder() + "/code/";

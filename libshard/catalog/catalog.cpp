@@ -1,6 +1,7 @@
 #include "libshard/catalog/catalog.h"
 
 #include <algorithm>
+#include <compare>
 #include <limits>
 #include <optional>
 
@@ -49,6 +50,15 @@ std::int64_t Catalog::stored_bytes() const {
     for (const Chunk& chunk : chunks_of(tensor)) sum = saturating_add(sum, bytes_of(chunk.sizes, tensor.dtype));
   }
   return sum;
+}
+
+void Catalog::sort_chunks(std::span<Chunk> of_one_tensor) const {
+  const auto less = [this](const Chunk& a, const Chunk& b) {
+    const auto order =
+        std::lexicographical_compare_three_way(a.offsets.begin(), a.offsets.end(), b.offsets.begin(), b.offsets.end());
+    return order != 0 ? order < 0 : stored_of(a).rank < stored_of(b).rank;
+  };
+  if (!std::ranges::is_sorted(of_one_tensor, less)) std::ranges::stable_sort(of_one_tensor, less);
 }
 
 Catalog source_catalog() {

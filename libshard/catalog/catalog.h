@@ -146,6 +146,8 @@ struct Catalog {
   std::span<const Chunk> chunks_of(const Tensor& tensor) const {
     return std::span(chunks).subspan(tensor.first_chunk, tensor.chunk_count);
   }
+  /// Sorts chunks in the order of a catalog: by offsets, and those at the same offsets by rank. Stable.
+  void sort_chunks(std::span<Chunk> of_one_tensor) const;
   /// The stored tensor, storage and file of a chunk, or of a tensor's first chunk. \pre the tensor has a chunk
   const StoredTensor& stored_of(const Chunk& chunk) const { return stored[chunk.stored]; }
   const StoredTensor& stored_of(const Tensor& tensor) const { return stored_of(chunks[tensor.first_chunk]); }

@@ -100,15 +100,9 @@ void sort_entries(Catalog& catalog) {
 }
 
 void sort_chunks(Catalog& catalog) {
-  const auto less = [&](const Chunk& a, const Chunk& b) {
-    const auto order =
-        std::lexicographical_compare_three_way(a.offsets.begin(), a.offsets.end(), b.offsets.begin(), b.offsets.end());
-    return order != 0 ? order < 0 : catalog.stored[a.stored].rank < catalog.stored[b.stored].rank;
-  };
   for (const Tensor& tensor : catalog.tensors) {
     if (tensor.chunk_count < 2) continue;
-    const auto chunks = std::span(catalog.chunks).subspan(tensor.first_chunk, tensor.chunk_count);
-    if (!std::ranges::is_sorted(chunks, less)) std::ranges::stable_sort(chunks, less);
+    catalog.sort_chunks(std::span(catalog.chunks).subspan(tensor.first_chunk, tensor.chunk_count));
   }
 }
 

@@ -1,9 +1,9 @@
 #include "libshard/exec/framing.h"
 
 #include <algorithm>
-#include <string_view>
 #include <tuple>
 
+#include "libshard/core/bytes.h"
 #include "libshard/core/digest.h"
 #include "libshard/io/file_writer.h"
 
@@ -12,10 +12,6 @@ namespace shard {
 namespace {
 
 constexpr std::size_t kMostCollected = 1 << 20;
-
-std::string_view as_text(std::span<const std::byte> bytes) {
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-}
 
 }  // namespace
 

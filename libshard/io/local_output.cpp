@@ -469,9 +469,22 @@ class LocalOutput final : public Output {
                                                                  ///< their children.
 };
 
+/// The entry on the way to a folder that is not a folder; empty if the way only ends early.
+std::string entry_in_the_way(const SourceStore& disk, std::string path) {
+  FileKind kind = disk.status(path).kind;
+  while (kind == FileKind::kAbsent && parent_path(path) != path) {
+    path = parent_path(path);
+    kind = disk.status(path).kind;
+  }
+  return kind == FileKind::kAbsent || kind == FileKind::kFolder ? "" : path;
+}
+
 std::unique_ptr<LocalFolder> open_parent(LocalDisk& disk, const Destination& to) {
   std::unique_ptr<LocalFolder> parent = disk.open_folder(to.parent);
   if (parent != nullptr) return parent;
+  if (const std::string entry = entry_in_the_way(disk, to.parent); !entry.empty()) {
+    throw Error(ErrorCode::kResource, "cannot write the destination: this is not a folder").in_file(entry);
+  }
   throw Error(ErrorCode::kResource, "cannot write the destination: its parent folder does not exist")
       .in_file(to.parent)
       .hint(fmt::format("mkdir -p '{}'", to.parent));

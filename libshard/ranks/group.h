@@ -18,6 +18,8 @@
 #include <string_view>
 #include <vector>
 
+#include "libshard/core/bytes.h"
+
 namespace shard {
 
 class Group {
@@ -56,8 +58,6 @@ class Group {
 
 /// The group of one rank: it sends nothing.
 Group& solo_group();
-
-using Bytes = std::vector<std::byte>;
 
 /// Collects pieces of any size. `gather` returns them by rank on the root and nothing elsewhere.
 /// Cost: an all_gather of 8 bytes, then the bytes themselves.

@@ -8,20 +8,11 @@
 #include <string>
 #include <string_view>
 
+#include "libshard/core/bytes.h"
 #include "libshard/core/error.h"
 #include "libshard/ranks/group.h"
 
 namespace shard {
-
-/// The same bytes as text: a view.
-inline std::string_view as_text(std::span<const std::byte> bytes) {
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-}
-/// A copy of the text's bytes.
-inline Bytes to_bytes(std::string_view text) {
-  const auto bytes = std::as_bytes(std::span(text));
-  return {bytes.begin(), bytes.end()};
-}
 
 /// Appends values to a message. A WireReader must read the same types in the same order.
 class WireWriter {

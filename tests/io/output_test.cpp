@@ -188,6 +188,13 @@ TEST_F(OutputTest, SpaceIsCountedAfterTheRestOfKilledRunsIsRemoved) {
 
 TEST_F(OutputTest, TheParentMustBeAFolder) {
   test::expect_error(ErrorCode::kResource, "mkdir -p", [&] { local_output(*fs, "/no/out", {}, {}); });
+  state->put("/file", as_span("x"));
+  for (const char* path : {"/file/out", "/file/more/out"}) {
+    const Error error = test::error_of([&] { local_output(*fs, path, {}, {}); });
+    EXPECT_EQ(error.code(), ErrorCode::kResource);
+    EXPECT_EQ(error.file(), "/file");
+    EXPECT_EQ(error.hint(), "");
+  }
 }
 
 TEST_F(OutputTest, NamesThatNothingCanBeMadeOfAreRefused) {

@@ -1,7 +1,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <compare>
 #include <span>
 #include <string>
 #include <vector>
@@ -35,7 +34,7 @@ class PieceAdder {
         add_joined(selected, piece);
       }
     }
-    sort_chunks(tensor);
+    target_.sort_chunks(std::span(target_.chunks).subspan(tensor.first_chunk));
     if (draft_.traits.aliases && tensor.alias_of != kNoIndex) share_pieces(tensor, first_storage);
   }
 
@@ -43,16 +42,6 @@ class PieceAdder {
   const FirstNames& aliases_apart() const { return aliases_apart_; }
 
  private:
-  /// Sorts chunks by offsets, and those at the same offsets by rank.
-  void sort_chunks(const Tensor& tensor) {
-    const auto less = [this](const Chunk& a, const Chunk& b) {
-      const auto by_offsets = std::lexicographical_compare_three_way(a.offsets.begin(), a.offsets.end(),
-                                                                     b.offsets.begin(), b.offsets.end());
-      return by_offsets != 0 ? by_offsets < 0 : target_.stored_of(a).rank < target_.stored_of(b).rank;
-    };
-    std::ranges::stable_sort(std::span(target_.chunks).subspan(tensor.first_chunk), less);
-  }
-
   /// True if the two tensors have equal boxes on equal ranks, at the same positions in the ranks' tensors.
   bool is_cut_alike(const Tensor& a, const Tensor& b) const {
     const auto is_same = [this](const Chunk& x, const Chunk& y) {

@@ -105,15 +105,6 @@ void append_flat(const LinkTargets& targets, const MapLink& link, Arena& arena, 
   append_chunks(chunks, box, arena, out);
 }
 
-/// Sorts chunks in the order of a catalog: by offsets, then rank. Stable.
-void sort_chunks(const Catalog& catalog, std::span<Chunk> chunks) {
-  std::ranges::stable_sort(chunks, [&](const Chunk& a, const Chunk& b) {
-    const auto order =
-        std::lexicographical_compare_three_way(a.offsets.begin(), a.offsets.end(), b.offsets.begin(), b.offsets.end());
-    return order != 0 ? order < 0 : catalog.stored[a.stored].rank < catalog.stored[b.stored].rank;
-  });
-}
-
 }  // namespace
 
 std::vector<int> single_dims(const Catalog& stored) {
@@ -140,7 +131,7 @@ void append_linked(const LinkTargets& targets, std::span<const MapLink> links, A
       append_chunks(chunks_at(chunks, targets.singles[index], link.box), link.box, arena, out);
     }
   }
-  sort_chunks(targets.stored, std::span(out).subspan(begin));
+  targets.stored.sort_chunks(std::span(out).subspan(begin));
 }
 
 }  // namespace shard
