@@ -12,6 +12,7 @@
 #include "libshard/core/parallel.h"
 #include "libshard/io/forwarding_reader.h"
 #include "libshard/io/paths.h"
+#include "libshard/io/url_path.h"
 
 namespace shard {
 
@@ -115,8 +116,10 @@ FileStatus WatchedStore::status(const std::string& path) const {
   return asked_once(statuses_, path, mutex_, [&] { return inner_.status(path); });
 }
 
-/// Whether the path's folder was listed without it. \pre mutex_ is locked
+/// Whether the path's folder was listed without it. A list of a folder on the web has only the names that are known so
+/// far. \pre mutex_ is locked
 bool WatchedStore::is_missing(const std::string& path) const {
+  if (is_url(path)) return false;
   const std::string folder = folder_before(path);
   const std::string_view name = std::string_view(path).substr(folder.size());
   if (name.empty() || name == "." || name == "..") return false;
