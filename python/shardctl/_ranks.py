@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     import torch
 
 _T = TypeVar("_T")
-_LONGEST_MEETING = 1800.0  # Seconds; torch's default for a group.
 _TEXT_BYTES = 2048  # The space for a failure's text.
 _made: Counter[bytes] = Counter()  # How many Ranks there were, by their members.
 _groups: WeakKeyDictionary[Any, Ranks] = WeakKeyDictionary()  # By the process group whose ranks they are.
@@ -129,11 +128,11 @@ class Ranks:
         the store, and it needs as many groups on each rank.)"""
         store = self._c10d.PrefixStore(str(self._call), self._store)
         store.set(f"here/{self.rank}", "")
-        end = time.monotonic() + _LONGEST_MEETING
+        end = time.monotonic() + self._c10d.default_pg_timeout.total_seconds()
         while not store.check([f"here/{rank}" for rank in range(self.size)]):
             self.check_interrupt()
             if self._store.check([self._closed_key(self._call)]) or time.monotonic() > end:
-                raise _lost("it ended the call before the ranks were connected")
+                raise _lost("the ranks could not be connected")
             time.sleep(0.005)
         self._backend = self._c10d.ProcessGroupGloo(store, self.rank, self.size)
         self._connected_in = self._call
@@ -188,8 +187,9 @@ class Ranks:
         with contextlib.suppress(Exception):
             self._store.set(self._closed_key(self._call), "")
             self._store.set(self._closed_key(), "")
-        with contextlib.suppress(Exception):
-            backend.abort()
+        if backend is not None:
+            with contextlib.suppress(Exception):
+                backend.abort()
 
     def check_interrupt(self) -> None:
         """Raises KeyboardInterrupt if there was a Ctrl-C in the present call."""
@@ -204,7 +204,6 @@ class Ranks:
         try:
             self.all_gather(memoryview(padded), memoryview(texts))
         except Exception as error:
-            self.abort()
             raise failed or _lost(str(error).partition("\n")[0]) from error
         if failed is not None:
             raise failed
