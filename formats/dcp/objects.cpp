@@ -13,6 +13,7 @@
 #include "formats/torch/saved_zip.h"
 #include "formats/torch/tensor_pickle.h"
 #include "libshard/catalog/tree.h"
+#include "libshard/core/bytes.h"
 #include "libshard/core/digest.h"
 #include "libshard/core/error.h"
 #include "libshard/core/hash_table.h"
@@ -206,7 +207,7 @@ LoadedObject load_object(Arena& arena, const OpenItem& item, const ObjectEntry& 
   LoadedObject loaded;
   const auto data_pkl = std::make_shared<const std::vector<std::byte>>(item.data_pkl(arena));
   arena.adopt(data_pkl);
-  loaded.pickle = {reinterpret_cast<const char*>(data_pkl->data()), data_pkl->size()};
+  loaded.pickle = as_text(*data_pkl);
   pickle::LoadOptions load;
   load.file = options.file;
   load.allow = pickle::is_known_global;

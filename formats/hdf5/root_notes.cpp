@@ -11,6 +11,7 @@
 #include "formats/parts/pickle/pickle.h"
 #include "libshard/catalog/layouts/placement.h"
 #include "libshard/catalog/tree.h"
+#include "libshard/core/bytes.h"
 #include "libshard/core/error.h"
 #include "libshard/core/hash_table.h"
 #include "libshard/core/value_walk.h"
@@ -204,7 +205,7 @@ bool load_tree(Catalog& catalog, std::span<const std::byte> pickle) {
   const pickle::LoadOptions options{.file = catalog.files.empty() ? "" : catalog.files.front().path,
                                     .allow = pickle::is_known_global,
                                     .integer_ids = true};
-  std::string_view text(reinterpret_cast<const char*>(pickle.data()), pickle.size());
+  std::string_view text = as_text(pickle);
   if (text.starts_with(kPickleMark)) text.remove_prefix(kPickleMark.size());
   Value* const root = pickle::load(*catalog.arena, std::as_bytes(std::span(catalog.arena->copy(text))), options);
   TreeMatch match(catalog);

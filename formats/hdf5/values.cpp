@@ -11,6 +11,7 @@
 #include "formats/hdf5/datatype.h"
 #include "formats/parts/pickle/nodes.h"
 #include "formats/parts/pickle/pickle.h"
+#include "libshard/core/bytes.h"
 #include "libshard/core/error.h"
 #include "libshard/core/value_walk.h"
 #include "libshard/exec/cast.h"
@@ -18,10 +19,6 @@
 namespace shard::hdf5 {
 
 namespace {
-
-std::string_view text_of(std::span<const std::byte> bytes) {
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-}
 
 template <class Number>
 Number number_at(std::span<const std::byte> element) {
@@ -130,7 +127,7 @@ Value* unknown(Arena& arena, const Type& type) {
 Value* pickled(Arena& arena, std::span<const std::byte> data, bool opaque_unknown) {
   const pickle::LoadOptions options{
       .file = {}, .allow = pickle::is_known_global, .opaque_unknown = opaque_unknown, .suggest_opaque = true};
-  return pickle::load(arena, std::as_bytes(std::span(arena.copy(text_of(data).substr(kPickleMark.size())))), options);
+  return pickle::load(arena, std::as_bytes(std::span(arena.copy(as_text(data).substr(kPickleMark.size())))), options);
 }
 
 Value* strings_value(Arena& arena, const Content& content) {
@@ -146,7 +143,7 @@ Value* bytes_value(Arena& arena, const Content& content) {
   if (bytes == 0 || !has_elements(content.space.shape, data.size() / bytes)) throw malformed("it lacks some elements");
   return nested(arena, content.space.shape, [&] {
     Value* const value = make_value(arena, ValueKind::kBytes);
-    value->set_text(arena.copy(text_of(data.first(bytes))));
+    value->set_text(arena.copy(as_text(data.first(bytes))));
     data = data.subspan(bytes);
     return value;
   });
@@ -186,7 +183,7 @@ std::optional<std::vector<std::int64_t>> integers_of(const Content& content) {
 
 bool is_pickle(const Content& content) {
   return content.type.kind == TypeClass::kOpaque && content.space.kind == SpaceKind::kScalar &&
-         text_of(content.data).starts_with(kPickleMark);
+         as_text(content.data).starts_with(kPickleMark);
 }
 
 bool becomes_bytes(const Content& content) {

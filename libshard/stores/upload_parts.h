@@ -20,6 +20,7 @@
 #include <utility>
 #include <vector>
 
+#include "libshard/core/bytes.h"
 #include "libshard/io/file_writer.h"
 #include "libshard/io/output.h"
 #include "libshard/io/run_copies.h"
@@ -71,8 +72,6 @@ class UploadParts {
   class File;
   struct Part;
   using PartPtr = std::shared_ptr<Part>;
-
-  using Bytes = std::vector<std::byte>;
 
   void write(File& file, std::int64_t offset, std::span<const std::byte> data);
   std::vector<ByteRange> copy_runs(File& file, std::span<const SourceRun> runs, const std::stop_token& stop);

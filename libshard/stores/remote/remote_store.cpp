@@ -10,6 +10,7 @@
 #include <set>
 #include <utility>
 
+#include "libshard/core/bytes.h"
 #include "libshard/core/digest.h"
 #include "libshard/io/paths.h"
 #include "libshard/io/url_path.h"
@@ -268,7 +269,7 @@ class PlaceFiles {
         std::vector<std::byte> text(static_cast<std::size_t>(file->object.bytes));
         const RangedRead all{0, text};
         cache_.read(file->content, std::span(&all, 1));
-        names = files_in_index({reinterpret_cast<const char*>(text.data()), text.size()});
+        names = files_in_index(as_text(text));
         std::erase_if(names, [](const std::string& name) { return name.find('/') != std::string::npos; });
       }
       names.emplace_back(marker);
