@@ -302,8 +302,7 @@ std::string saved_object(const std::string& folder, const Value& value, const Or
     content.replace(static_cast<std::size_t>(span.offset), span.content.size(), span.content);
   }
   for (std::size_t i = 0; i < storages.size(); ++i) {
-    content.replace(static_cast<std::size_t>(zip.data_offset(i)), storages[i].size(),
-                    reinterpret_cast<const char*>(storages[i].data()), storages[i].size());
+    content.replace(static_cast<std::size_t>(zip.data_offset(i)), storages[i].size(), as_text(storages[i]));
   }
   return content;
 }

@@ -11,6 +11,7 @@
 #include "formats/hdf5/entry_paths.h"
 #include "formats/hdf5/reply.h"
 #include "libshard/catalog/tree.h"
+#include "libshard/core/bytes.h"
 #include "libshard/core/hash_table.h"
 #include "libshard/core/value_equality.h"
 
@@ -124,7 +125,7 @@ class Sharers {
   static OutgoingContent outgoing(const Content& content) {
     return {content.type,
             content.space,
-            {reinterpret_cast<const char*>(content.data.data()), content.data.size()},
+            std::string(as_text(content.data)),
             {content.strings.begin(), content.strings.end()}};
   }
 

@@ -18,6 +18,7 @@
 #include "formats/hdf5/reply.h"
 #include "formats/hdf5/run_parser.h"
 #include "formats/helper.h"
+#include "libshard/core/bytes.h"
 #include "libshard/core/error.h"
 #include "libshard/core/hash_table.h"
 #include "libshard/core/shared_library.h"
@@ -51,7 +52,7 @@ class Conversation {
           each(decode_entry(payload, file_.size(), arena_));
           break;
         case FrameKind::kSkipped:
-          facts_.skipped.emplace_back(reinterpret_cast<const char*>(payload.data()), payload.size());
+          facts_.skipped.emplace_back(as_text(payload));
           break;
         case FrameKind::kDone: {
           const auto done = plain_of<FactsPayload>(payload);

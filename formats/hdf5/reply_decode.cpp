@@ -5,6 +5,7 @@
 #include <type_traits>
 
 #include "formats/hdf5/reply.h"
+#include "libshard/core/bytes.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
 
@@ -62,10 +63,7 @@ class Decoder {
   }
   /// Views into the payload, which must outlive the entry.
   std::span<const std::byte> bytes() { return take(count(1)); }
-  std::string_view text() {
-    const std::span<const std::byte> data = bytes();
-    return {reinterpret_cast<const char*>(data.data()), data.size()};
-  }
+  std::string_view text() { return as_text(bytes()); }
   std::vector<std::string_view> texts() {
     std::vector<std::string_view> result(count(sizeof(std::uint32_t)));
     for (std::string_view& each : result) each = text();
@@ -336,7 +334,7 @@ void throw_failure(std::span<const std::byte> payload) {
     throw_malformed("a failure of the wrong length or kind");
   }
   const bool is_unsupported = payload[0] == std::byte{1};
-  const std::string text(reinterpret_cast<const char*>(payload.data()) + 1, payload.size() - 1);
+  const std::string text(as_text(payload.subspan(1)));
   Error error(is_unsupported ? ErrorCode::kUnsupported : ErrorCode::kCorruption, "cannot read the HDF5 file: " + text);
   if (!is_unsupported) error.of_kind(FindingKind::kBadHeader);
   throw error;

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "libshard/core/bytes.h"
 #include "libshard/core/error.h"
 
 namespace shard::torch_save {
@@ -70,8 +71,8 @@ bool is_big_endian(const zip::ZipReader& zip) {
     check_no_other_name(zip);
     return false;
   }
-  const std::vector<std::byte> content = zip.read(*record, kLongestOrder);
-  const std::string_view order(reinterpret_cast<const char*>(content.data()), content.size());
+  const Bytes content = zip.read(*record, kLongestOrder);
+  const std::string_view order = as_text(content);
   if (order == "little" || order == "big") return order == "big";
   throw Error(ErrorCode::kCorruption, "the byteorder record is neither little nor big")
       .of_kind(FindingKind::kBadHeader)

@@ -14,6 +14,7 @@
 #include "libshard/compute/code_dtypes.h"
 #include "libshard/compute/stated_schemes.h"
 #include "libshard/core/box.h"
+#include "libshard/core/bytes.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
 #include "libshard/exec/cast.h"
@@ -408,9 +409,8 @@ class ModuleFormula {
   void make_bitsandbytes4() {
     need(description_, "its description is");
     need(book_, "its code book is");
-    const std::vector<std::byte> bytes = read_(description_);
-    const auto* const text = reinterpret_cast<const char*>(bytes.data());
-    const nlohmann::json facts = nlohmann::json::parse(text, text + bytes.size(), nullptr, false);
+    const Bytes bytes = read_(description_);
+    const nlohmann::json facts = nlohmann::json::parse(as_text(bytes), nullptr, false);
     const auto number = [&](const char* key) {
       const auto found = facts.is_object() ? facts.find(key) : facts.end();
       if (found == facts.end() || !found->is_number_integer() || *found < 1) {

@@ -19,6 +19,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "libshard/core/bytes.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
 #include "libshard/core/parallel.h"
@@ -209,7 +210,7 @@ std::vector<std::byte> Staged::token() const {
 }
 
 Staged Staged::of_token(std::span<const std::byte> token, std::uint64_t device_of_parent) {
-  std::istringstream text(std::string(reinterpret_cast<const char*>(token.data()), token.size()));
+  std::istringstream text(std::string(as_text(token)));
   Staged staged;
   std::string host;
   text >> staged.is_folder >> staged.is_taken_up >> staged.status.device >> staged.status.inode >> host;

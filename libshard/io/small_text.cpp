@@ -5,6 +5,8 @@
 #include <span>
 #include <vector>
 
+#include "libshard/core/bytes.h"
+
 namespace shard {
 
 std::string front_of(const RandomReader& file, std::int64_t bytes) {
@@ -14,8 +16,7 @@ std::string front_of(const RandomReader& file, std::int64_t bytes) {
 }
 
 std::string whole_text(const RandomReader& file, std::int64_t limit_bytes) {
-  const std::vector<std::byte> bytes = read_whole(file, limit_bytes);
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+  return std::string(as_text(read_whole(file, limit_bytes)));
 }
 
 std::string small_text(const SourceStore& store, const std::string& path, std::int64_t limit_bytes) {

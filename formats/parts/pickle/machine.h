@@ -19,6 +19,7 @@
 #include "formats/parts/pickle/foreign_holder.h"
 #include "formats/parts/pickle/nodes.h"
 #include "formats/parts/pickle/pickle.h"
+#include "libshard/core/bytes.h"
 #include "libshard/core/error.h"
 #include "libshard/core/hash_table.h"
 #include "libshard/core/value_walk.h"
@@ -30,7 +31,7 @@ namespace shard::pickle {
 class Machine {
  public:
   Machine(Arena& arena, std::span<const std::byte> data, const LoadOptions& options)
-      : data_(reinterpret_cast<const char*>(data.data()), data.size()), options_(options), nodes_(arena) {}
+      : data_(as_text(data)), options_(options), nodes_(arena) {}
 
   Value* run();
   std::size_t position() const { return at_; }

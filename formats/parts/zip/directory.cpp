@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "formats/parts/zip/bytes.h"
+#include "libshard/core/bytes.h"
 
 namespace shard::zip {
 namespace {
@@ -117,7 +118,7 @@ Record take_entry(std::span<const std::byte>& rest) {
   const std::size_t fixed = kDirectoryBytes, all = fixed + name_bytes + extra_bytes + comment_bytes;
   if (all > rest.size()) throw damaged(FindingKind::kBadHeader, "the directory ends inside an entry");
   Record record;
-  record.name.assign(reinterpret_cast<const char*>(rest.data()) + fixed, name_bytes);
+  record.name = as_text(rest.subspan(fixed, name_bytes));
   check_name(record.name);
   record.flags = load<std::uint16_t>(rest, 8);
   check_flags(record.flags, record.name);

@@ -11,6 +11,7 @@
 #include "formats/parts/decoded_view/decoded_view.h"
 #include "formats/parts/zip/bytes.h"
 #include "formats/parts/zip/directory.h"
+#include "libshard/core/bytes.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/digest.h"
 #include "libshard/core/error.h"
@@ -185,8 +186,8 @@ class Scanner {
     if (!may_be || name_bytes + extra_bytes > headers_left_) return std::nullopt;
     headers_left_ -= name_bytes + extra_bytes;
     const std::span<const std::byte> bytes = window_.at(at, record.data_offset - at);
-    const std::string_view name(reinterpret_cast<const char*>(bytes.data()) + kLocalBytes,
-                                static_cast<std::size_t>(name_bytes));
+    const std::string_view name =
+        as_text(bytes.subspan(static_cast<std::size_t>(kLocalBytes), static_cast<std::size_t>(name_bytes)));
     if (!is_safe_name(name)) return std::nullopt;
     Zip64 wide(bytes.subspan(static_cast<std::size_t>(kLocalBytes + name_bytes)));
     const std::optional<std::int64_t> all = wide.find(load<std::uint32_t>(bytes, 22));

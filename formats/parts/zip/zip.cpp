@@ -9,6 +9,7 @@
 #include "formats/parts/decoded_view/decoded_view.h"
 #include "formats/parts/zip/bytes.h"
 #include "formats/parts/zip/directory.h"
+#include "libshard/core/bytes.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/digest.h"
 #include "libshard/core/error.h"
@@ -120,9 +121,7 @@ std::vector<std::byte> inflated(const decoded_view::Compressed& from) {
 
 /// The name in a local header, as far as `header` contains it.
 std::string_view local_name(std::span<const std::byte> header) {
-  const std::span<const std::byte> rest = header.subspan(kLocalBytes);
-  return {reinterpret_cast<const char*>(rest.data()),
-          std::min<std::size_t>(load<std::uint16_t>(header, 26), rest.size())};
+  return as_text(header.subspan(kLocalBytes)).substr(0, load<std::uint16_t>(header, 26));
 }
 
 /// Checks that the disk contains all records.
