@@ -86,12 +86,23 @@ class ProductValues final : public Values {
   }
 
   void add_to(const RowRange& range, float weight, std::span<float> sums) override {
-    const bool is_row = range.begin % product_.columns + range.columns <= product_.columns;
-    if (!is_row || (range.rows > 1 && range.stride != product_.columns)) return Values::add_to(range, weight, sums);
+    if (!are_rows(range)) return Values::add_to(range, weight, sums);
     add_products(part_of(range.begin, range.rows, range.columns), weight, sums);
   }
 
+  bool add_to_bfloat16(const RowRange& range, float weight, const std::byte* numbers, std::byte* sums) override {
+    if (!are_rows(range)) return false;
+    add_products_to_bfloat16(part_of(range.begin, range.rows, range.columns), weight, numbers, sums, range.stride);
+    return true;
+  }
+
  private:
+  /// Whether a range is parts of consecutive rows of the product.
+  bool are_rows(const RowRange& range) const {
+    const bool is_row = range.begin % product_.columns + range.columns <= product_.columns;
+    return is_row && (range.rows == 1 || range.stride == product_.columns);
+  }
+
   ProductPart part_of(std::int64_t begin, std::int64_t rows, std::int64_t columns) const {
     const float* const left = left_rows_.data() + (begin / product_.columns - first_row_) * product_.rank;
     return {left, rows, product_.rank, packed_.data(), begin % product_.columns, columns};

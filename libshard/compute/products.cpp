@@ -4,9 +4,12 @@
 #include <array>
 #include <cmath>
 #include <cstddef>
+#include <cstring>
+#include <type_traits>
 #include <vector>
 
 #include "libshard/core/processor.h"
+#include "libshard/exec/small_float.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -16,15 +19,44 @@ namespace shard {
 
 namespace {
 
-/// Stores the elements of a part, or adds them with a weight.
+float load_one(const std::byte* from, float /*type*/) {
+  float number = 0;
+  std::memcpy(&number, from, sizeof number);
+  return number;
+}
+float load_one(const std::byte* from, Bfloat16 /*type*/) {
+  Bfloat16::Bits bits = 0;
+  std::memcpy(&bits, from, sizeof bits);
+  return Bfloat16::decode(bits);
+}
+void store_one(std::byte* to, float number, float /*type*/) { std::memcpy(to, &number, sizeof number); }
+void store_one(std::byte* to, float number, Bfloat16 /*type*/) {
+  const Bfloat16::Bits bits = Bfloat16::encode(number);
+  std::memcpy(to, &bits, sizeof bits);
+}
+
+/// What becomes of the elements of a part: they are stored, or added with a weight to numbers. All are of one type,
+/// float or Bfloat16.
+template <class Number>
 struct ProductTarget {
-  const float* weight;  ///< Null: elements are stored.
-  float* out;
-  std::int64_t columns;
+  float weight;
+  const std::byte* numbers;  ///< Null: elements are stored.
+  std::byte* out;
+  std::int64_t stride;  ///< The numbers from a row to the next.
+
+  static constexpr std::int64_t kBytes = std::is_same_v<Number, float> ? sizeof(float) : sizeof(Bfloat16::Bits);
+
+  std::int64_t place(std::int64_t row, std::int64_t column) const { return (row * stride + column) * kBytes; }
+
+  ProductTarget from(std::int64_t row, std::int64_t column) const {
+    const std::int64_t at = place(row, column);
+    return {weight, numbers == nullptr ? nullptr : numbers + at, out + at, stride};
+  }
 
   void take(std::int64_t row, std::int64_t column, float element) const {
-    float& number = out[row * columns + column];
-    number = weight == nullptr ? element : std::fma(*weight, element, number);
+    const std::int64_t at = place(row, column);
+    if (numbers != nullptr) element = std::fma(weight, element, load_one(numbers + at, Number()));
+    store_one(out + at, element, Number());
   }
 };
 
@@ -42,12 +74,13 @@ template <class Each>
 
 /// Elements of kRows rows in columns [first, last) of a strip. If these are not all, they are computed apart.
 /// \param left  the first of these rows
-template <class Rows, int kRows>
+template <class Rows, int kRows, class Number>
 void part_of_strip(const float* left, std::int64_t rank, const float* strip, std::int64_t first, std::int64_t last,
-                   const ProductTarget& target) {
+                   const ProductTarget<Number>& target) {
   if (last - first == kProductStrip) return Rows::template compute<kRows>(left, rank, strip, target);
   float whole[kRows * kProductStrip];
-  Rows::template compute<kRows>(left, rank, strip, {nullptr, whole, kProductStrip});
+  const ProductTarget<float> all{0, nullptr, std::as_writable_bytes(std::span(whole)).data(), kProductStrip};
+  Rows::template compute<kRows>(left, rank, strip, all);
   for (std::int64_t r = 0; r < kRows; ++r) {
     for (std::int64_t j = first; j < last; ++j) target.take(r, j - first, whole[r * kProductStrip + j]);
   }
@@ -55,13 +88,12 @@ void part_of_strip(const float* left, std::int64_t rank, const float* strip, std
 
 /// Elements of a part, strip by strip. `Rows::kTogether` rows are computed together, and those beyond whole groups one
 /// by one.
-template <class Rows>
-void products_by(const ProductPart& part, const float* weight, std::span<float> out) {
+template <class Rows, class Number>
+void products_by(const ProductPart& part, float weight, const std::byte* numbers, std::byte* out, std::int64_t stride) {
+  const ProductTarget<Number> all{weight, numbers, out, stride};
   for_each_strip(part, [&](const float* strip, std::int64_t first, std::int64_t last, std::int64_t to) {
     std::int64_t row = 0;
-    const auto rows_from = [&](std::int64_t at) {
-      return ProductTarget{weight, out.data() + at * part.columns + to, part.columns};
-    };
+    const auto rows_from = [&](std::int64_t at) { return all.from(at, to); };
     for (; row + Rows::kTogether <= part.rows; row += Rows::kTogether) {
       part_of_strip<Rows, Rows::kTogether>(part.left + row * part.rank, part.rank, strip, first, last, rows_from(row));
     }
@@ -75,8 +107,8 @@ void products_by(const ProductPart& part, const float* weight, std::span<float> 
 struct PlainRows {
   static constexpr int kTogether = 1;
 
-  template <int kRows>
-  static void compute(const float* left, std::int64_t rank, const float* strip, const ProductTarget& target) {
+  template <int kRows, class Number>
+  static void compute(const float* left, std::int64_t rank, const float* strip, const ProductTarget<Number>& target) {
     std::array<float, static_cast<std::size_t>(kProductStrip)> sums{};
     for (std::int64_t k = 0; k < rank; ++k, strip += kProductStrip) {
       for (std::size_t j = 0; j < sums.size(); ++j) sums[j] = std::fma(left[k], strip[j], sums[j]);
@@ -94,9 +126,9 @@ struct Avx2Rows {
   static constexpr std::int64_t kLanes = 8;
   static_assert(kProductStrip % (kVectors * kLanes) == 0);
 
-  template <int kRows>
+  template <int kRows, class Number>
   [[gnu::target("avx2,fma")]] static void compute(const float* left, std::int64_t rank, const float* strip,
-                                                  const ProductTarget& target) {
+                                                  const ProductTarget<Number>& target) {
     for (std::int64_t column = 0; column < kProductStrip; column += kVectors * kLanes) {
       __m256 sums[kRows][kVectors];
       for (auto& in_row : sums) {
@@ -112,16 +144,40 @@ struct Avx2Rows {
       }
       for (int r = 0; r < kRows; ++r) {
         for (int v = 0; v < kVectors; ++v) {
-          float* const out = target.out + r * target.columns + column + v * kLanes;
+          const std::int64_t at = target.place(r, column + v * kLanes);
           __m256 result = sums[r][v];
-          if (target.weight != nullptr)
-            result = _mm256_fmadd_ps(_mm256_set1_ps(*target.weight), result, _mm256_loadu_ps(out));
-          _mm256_storeu_ps(out, result);
+          if (target.numbers != nullptr)
+            result = _mm256_fmadd_ps(_mm256_set1_ps(target.weight), result, load(target.numbers + at, Number()));
+          store(target.out + at, result, Number());
         }
       }
     }
   }
+
+ private:
+  [[gnu::target("avx2,fma")]] static __m256 load(const std::byte* from, float /*type*/) {
+    return _mm256_loadu_ps(reinterpret_cast<const float*>(from));
+  }
+  [[gnu::target("avx2,fma")]] static __m256 load(const std::byte* from, Bfloat16 /*type*/) {
+    const __m128i bits = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16));
+  }
+  [[gnu::target("avx2,fma")]] static void store(std::byte* to, __m256 numbers, float /*type*/) {
+    _mm256_storeu_ps(reinterpret_cast<float*>(to), numbers);
+  }
+  /// Rounds as Bfloat16::encode.
+  [[gnu::target("avx2,fma")]] static void store(std::byte* to, __m256 numbers, Bfloat16 /*type*/) {
+    const __m256i bits = _mm256_castps_si256(numbers), upper = _mm256_srli_epi32(bits, 16);
+    const __m256i half = _mm256_add_epi32(_mm256_and_si256(upper, _mm256_set1_epi32(1)), _mm256_set1_epi32(0x7FFF));
+    const __m256i rounded = _mm256_srli_epi32(_mm256_add_epi32(bits, half), 16);
+    const __m256i is_nan = _mm256_castps_si256(_mm256_cmp_ps(numbers, numbers, _CMP_UNORD_Q));
+    const __m256i codes = _mm256_blendv_epi8(rounded, _mm256_set1_epi32(Bfloat16::encode(NAN)), is_nan);
+    const __m256i halves = _mm256_permute4x64_epi64(_mm256_packus_epi32(codes, codes), 0b1000);
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(to), _mm256_castsi256_si128(halves));
+  }
 };
+
+#define SHARD_AVX512 "avx512f,avx512dq,avx512vl,avx512bf16"
 
 /// Loops are unrolled early, because otherwise the compiler keeps the sums in memory as well.
 struct Avx512Rows {
@@ -129,9 +185,9 @@ struct Avx512Rows {
   static constexpr std::int64_t kLanes = 16;
   static_assert(kProductStrip == kVectors * kLanes);
 
-  template <int kRows>
-  [[gnu::target("avx512f")]] static void compute(const float* left, std::int64_t rank, const float* strip,
-                                                 const ProductTarget& target) {
+  template <int kRows, class Number>
+  [[gnu::target(SHARD_AVX512)]] static void compute(const float* left, std::int64_t rank, const float* strip,
+                                                    const ProductTarget<Number>& target) {
     __m512 sums[kRows][kVectors];
 #pragma GCC unroll 8
     for (auto& in_row : sums) {
@@ -153,36 +209,74 @@ struct Avx512Rows {
     for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 8
       for (int v = 0; v < kVectors; ++v) {
-        float* const out = target.out + r * target.columns + v * kLanes;
+        const std::int64_t at = target.place(r, v * kLanes);
         __m512 result = sums[r][v];
-        if (target.weight != nullptr)
-          result = _mm512_fmadd_ps(_mm512_set1_ps(*target.weight), result, _mm512_loadu_ps(out));
-        _mm512_storeu_ps(out, result);
+        if (target.numbers != nullptr)
+          result = _mm512_fmadd_ps(_mm512_set1_ps(target.weight), result, load(target.numbers + at, Number()));
+        store(target.out + at, result, Number());
       }
     }
+  }
+
+ private:
+  /// All lanes. Operations without a mask begin with a register that is not set, of which g++ 12 warns.
+  static constexpr __mmask16 kAll = 0xFFFF;
+
+  [[gnu::target(SHARD_AVX512)]] static __m512 load(const std::byte* from, float /*type*/) {
+    return _mm512_loadu_ps(from);
+  }
+  [[gnu::target(SHARD_AVX512)]] static __m512 load(const std::byte* from, Bfloat16 /*type*/) {
+    const __m256i bits = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
+    return _mm512_castsi512_ps(_mm512_maskz_slli_epi32(kAll, _mm512_maskz_cvtepu16_epi32(kAll, bits), 16));
+  }
+  [[gnu::target(SHARD_AVX512)]] static void store(std::byte* to, __m512 numbers, float /*type*/) {
+    _mm512_storeu_ps(to, numbers);
+  }
+  /// Rounds as Bfloat16::encode. The instruction takes subnormal numbers as 0 and keeps the digits of NaN, so that
+  /// vectors with such numbers are rounded one by one.
+  [[gnu::target(SHARD_AVX512)]] static void store(std::byte* to, __m512 numbers, Bfloat16 type) {
+    constexpr int kNanOrSubnormal = 0x01 | 0x80 | 0x20;
+    if (_mm512_fpclass_ps_mask(numbers, kNanOrSubnormal) == 0) [[likely]] {
+      const auto rounded = reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(numbers));
+      return _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), rounded);
+    }
+    for (std::int64_t i = 0; i < kLanes; ++i) store_one(to + i * ProductTarget<Bfloat16>::kBytes, numbers[i], type);
   }
 };
 #endif
 
 }  // namespace
 
-std::vector<ProductLoop> product_loops() {
-  std::vector<ProductLoop> loops{products_by<PlainRows>};
+std::vector<ProductLoops> product_loops() {
+  const auto both_by = []<class Rows>(Rows) -> ProductLoops {
+    return {products_by<Rows, float>, products_by<Rows, Bfloat16>};
+  };
+  std::vector<ProductLoops> loops{both_by(PlainRows())};
 #if defined(__x86_64__)
-  if (has_fma()) loops.push_back(products_by<Avx2Rows>);
-  if (has_avx512()) loops.push_back(products_by<Avx512Rows>);
+  if (has_fma()) loops.push_back(both_by(Avx2Rows()));
+  if (has_avx512_bfloat16()) loops.push_back(both_by(Avx512Rows()));
 #endif
   return loops;
 }
 
 namespace {
 
-const ProductLoop kProducts = product_loops().back();
+const ProductLoops kProducts = product_loops().back();
 
 }  // namespace
 
-void compute_products(const ProductPart& part, std::span<float> out) { kProducts(part, nullptr, out); }
+void compute_products(const ProductPart& part, std::span<float> out) {
+  kProducts.float32(part, 0, nullptr, std::as_writable_bytes(out).data(), part.columns);
+}
 
-void add_products(const ProductPart& part, float weight, std::span<float> sums) { kProducts(part, &weight, sums); }
+void add_products(const ProductPart& part, float weight, std::span<float> sums) {
+  std::byte* const bytes = std::as_writable_bytes(sums).data();
+  kProducts.float32(part, weight, bytes, bytes, part.columns);
+}
+
+void add_products_to_bfloat16(const ProductPart& part, float weight, const std::byte* numbers, std::byte* sums,
+                              std::int64_t stride) {
+  kProducts.bfloat16(part, weight, numbers, sums, stride);
+}
 
 }  // namespace shard

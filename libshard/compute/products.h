@@ -7,6 +7,7 @@
 /// slowly.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -29,10 +30,19 @@ struct ProductPart {
 void compute_products(const ProductPart& part, std::span<float> out);
 /// Adds weight * element to each number in `sums`, fused too.
 void add_products(const ProductPart& part, float weight, std::span<float> sums);
+/// Fills `sums` with the sums of `numbers` and weight * element, all in bfloat16, to which each sum is rounded once.
+/// Alignment: any. `sums` may be `numbers`.
+/// \param stride  the numbers from a row to the next, in both
+void add_products_to_bfloat16(const ProductPart& part, float weight, const std::byte* numbers, std::byte* sums,
+                              std::int64_t stride);
 
-/// An implementation of both. If `weight` is null, elements are stored.
-using ProductLoop = void (*)(const ProductPart& part, const float* weight, std::span<float> out);
-/// The implementations that this processor can run, which give equal bits. The last one is used.
-std::vector<ProductLoop> product_loops();
+/// An implementation for float32 or bfloat16. If `numbers` is null, elements are stored.
+using ProductLoop = void (*)(const ProductPart& part, float weight, const std::byte* numbers, std::byte* out,
+                             std::int64_t stride);
+struct ProductLoops {
+  ProductLoop float32, bfloat16;
+};
+/// The implementations that this processor can run, which give equal bits. The last ones are used.
+std::vector<ProductLoops> product_loops();
 
 }  // namespace shard

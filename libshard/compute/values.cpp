@@ -25,6 +25,9 @@ class LeafValues final : public Values {
     return taken;
   }
   void compute(std::int64_t begin, std::span<float> out) override { operand_.read_floats(begin, out); }
+  std::span<const std::byte> stored_bfloat16(std::int64_t begin, std::int64_t end) override {
+    return operand_.dtype() == DType::kBfloat16 ? operand_.read(begin, end) : std::span<const std::byte>();
+  }
 
  private:
   Operand operand_;
@@ -56,15 +59,24 @@ class SumValues final : public Values {
   /// Computes whole rows together if there is a product, strip by strip.
   void compute_range(std::int64_t begin, std::int64_t end, const TakeElements& each) override {
     if (columns_ == 0) return Values::compute_range(begin, end, each);
-    while (begin < end) {
-      const std::int64_t left = end - begin, in_row = begin % columns_;
-      const std::int64_t columns = std::min(columns_ - in_row, left);
-      const std::int64_t rows = in_row == 0 ? std::clamp<std::int64_t>(left / columns_, 1, kPanelRows) : 1;
-      for (std::int64_t from = 0; from < columns; from += kPanelStrip) {
-        sum_strip({begin + from, rows, std::min(kPanelStrip, columns - from), columns_}, each);
-      }
-      begin += (rows - 1) * columns_ + columns;
-    }
+    for_each_strip(begin, end, [&](const RowRange& range) { sum_strip(range, each); });
+  }
+
+  /// Adds a product to a matrix that is stored in bfloat16, without its copy in float32.
+  bool compute_bfloat16(std::int64_t begin, bool through_float16, std::span<std::byte> out) override {
+    const bool is_one_product = columns_ > 0 && terms_.size() == 2 && terms_.front().weight == 1;
+    if (!is_one_product || !has_first() || divisor_ != 1 || through_float16) return false;
+    const std::int64_t end = begin + std::ssize(out) / kBfloat16Bytes;
+    const std::span<const std::byte> stored = terms_.front().values->stored_bfloat16(begin, end);
+    if (stored.empty()) return false;
+    const Term& product = terms_.back();
+    bool is_added = true;
+    for_each_strip(begin, end, [&](const RowRange& range) {
+      const std::int64_t at = (range.begin - begin) * kBfloat16Bytes;
+      is_added =
+          is_added && product.values->add_to_bfloat16(range, product.weight, stored.data() + at, out.data() + at);
+    });
+    return is_added;
   }
 
  private:
@@ -76,6 +88,24 @@ class SumValues final : public Values {
   static constexpr std::int64_t kMostOfAll = 1 << 20;  ///< Elements of all terms that are in memory.
   static constexpr std::int64_t kPanelRows = 16;
   static constexpr std::int64_t kPanelStrip = 288;  ///< Columns that are computed together, so that they stay in cache.
+  static constexpr std::int64_t kBfloat16Bytes = 2;
+
+  /// Whether the first term is not added to anything.
+  bool has_first() const { return constant_ == 0 && !terms_.empty(); }
+
+  /// Divides elements [begin, end) into parts of rows, a few rows together, and calls `each` with each part.
+  template <class Each>
+  void for_each_strip(std::int64_t begin, std::int64_t end, const Each& each) const {
+    while (begin < end) {
+      const std::int64_t left = end - begin, in_row = begin % columns_;
+      const std::int64_t columns = std::min(columns_ - in_row, left);
+      const std::int64_t rows = in_row == 0 ? std::clamp<std::int64_t>(left / columns_, 1, kPanelRows) : 1;
+      for (std::int64_t from = 0; from < columns; from += kPanelStrip) {
+        each(RowRange{begin + from, rows, std::min(kPanelStrip, columns - from), columns_});
+      }
+      begin += (rows - 1) * columns_ + columns;
+    }
+  }
 
   void sum_strip(const RowRange& range, const TakeElements& each) {
     std::array<float, kPanelRows * kPanelStrip> strip;
@@ -85,17 +115,16 @@ class SumValues final : public Values {
 
   /// Fills the rows of `out` with the sums of a range.
   void sum_rows(const RowRange& range, std::span<float> out) {
-    const bool has_first = constant_ == 0 && !terms_.empty();
     for (std::int64_t r = 0; r < range.rows; ++r) {
       const std::span<float> row = row_of(range, r, out);
-      if (!has_first) {
+      if (!has_first()) {
         std::ranges::fill(row, constant_);
         continue;
       }
       terms_.front().values->compute(range.begin + r * range.stride, row);
       if (terms_.front().weight != 1) multiply(row, terms_.front().weight);
     }
-    for (const Term& term : std::span(terms_).subspan(has_first ? 1 : 0)) {
+    for (const Term& term : std::span(terms_).subspan(has_first() ? 1 : 0)) {
       term.values->add_to(range, term.weight, out);
     }
     if (divisor_ == 1) return;

@@ -43,9 +43,19 @@ class Values {
   /// Adds weight * element to the numbers in `sums`. \pre as compute; a row has at most kBlock
   /// elements
   virtual void add_to(const RowRange& range, float weight, std::span<float> sums);
+  /// Fills `sums` with the sums of `numbers` and weight * element, all in bfloat16 and with rows range.stride numbers
+  /// apart, if this is faster than to compute them in float32 and to round them. Results are the same. Alignment: any.
+  /// \returns false if no faster way exists; nothing is changed then
+  virtual bool add_to_bfloat16(const RowRange& /*range*/, float /*weight*/, const std::byte* /*numbers*/,
+                               std::byte* /*sums*/) {
+    return false;
+  }
+  /// The bytes of elements [begin, end), if these are stored in bfloat16 and nothing is computed; otherwise empty.
+  /// Valid until the next call. \pre as compute_range
+  virtual std::span<const std::byte> stored_bfloat16(std::int64_t /*begin*/, std::int64_t /*end*/) { return {}; }
   /// Fills `out` with elements in bfloat16, if this is faster than `compute` and a conversion. Results are the same.
   /// \pre as compute_range
-  /// \param through_float16  see Formula  \returns false if no faster way exists; `out` is then unchanged
+  /// \param through_float16  see Formula  \returns false if no faster way exists; `out` is then to be filled again
   virtual bool compute_bfloat16(std::int64_t /*begin*/, bool /*through_float16*/, std::span<std::byte> /*out*/) {
     return false;
   }

@@ -29,10 +29,12 @@ bool find_avx2() {
   return find_avx() && __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (b & kAvx2) != 0;
 }
 
-bool find_avx512() {
+bool find_avx512_bfloat16() {
   unsigned a = 0, b = 0, c = 0, d = 0;
-  constexpr unsigned kFoundation = 1U << 16;
-  return find_avx() && keeps(kAvx512) && __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (b & kFoundation) != 0;
+  constexpr unsigned kFoundation = 1U << 16, kDq = 1U << 17, kVl = 1U << 31, kAll = kFoundation | kDq | kVl;
+  constexpr unsigned kBfloat16 = 1U << 5;
+  const bool is_known = find_avx() && keeps(kAvx512) && __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0;
+  return is_known && (b & kAll) == kAll && __get_cpuid_count(7, 1, &a, &b, &c, &d) != 0 && (a & kBfloat16) != 0;
 }
 
 bool find_fma() {
@@ -65,8 +67,8 @@ bool has_fma() {
   return found;
 }
 
-bool has_avx512() {
-  static const bool found = find_avx512();
+bool has_avx512_bfloat16() {
+  static const bool found = find_avx512_bfloat16();
   return found;
 }
 #else
@@ -74,7 +76,7 @@ bool has_sse42() { return false; }
 bool has_avx() { return false; }
 bool has_avx2() { return false; }
 bool has_fma() { return false; }
-bool has_avx512() { return false; }
+bool has_avx512_bfloat16() { return false; }
 #endif
 
 }  // namespace shard

@@ -3,10 +3,11 @@
 
 namespace shard {
 
-bool has_sse42();   ///< False on architectures other than x86-64.
-bool has_avx();     ///< False on architectures other than x86-64.
-bool has_avx2();    ///< False on architectures other than x86-64.
-bool has_fma();     ///< AVX2 and fused multiply-adds. False on architectures other than x86-64.
-bool has_avx512();  ///< AVX-512's foundation. False on architectures other than x86-64.
+bool has_sse42();  ///< False on architectures other than x86-64.
+bool has_avx();    ///< False on architectures other than x86-64.
+bool has_avx2();   ///< False on architectures other than x86-64.
+bool has_fma();    ///< AVX2 and fused multiply-adds. False on architectures other than x86-64.
+/// AVX-512 with its operations for bfloat16, as in Sapphire Rapids and Zen 4. False on architectures other than x86-64.
+bool has_avx512_bfloat16();
 
 }  // namespace shard

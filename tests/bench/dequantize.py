@@ -1,11 +1,12 @@
 """Times --dequantize, --lora and average beside cp of the bytes that they write, interleaved in random order. Needs numpy.
 
-  dequantize.py SHARDCTL [--size MIB] [--runs N] [--folder DIR] [FORM...]
+  dequantize.py SHARDCTL [--size MIB] [--runs N] [--folder DIR] [--peers PYTHON] [FORM...]
 
 Creates a file of random codes or weights for each form, --size MiB in bfloat16, in DIR (/dev/shm). lora: a bfloat16 model and an
 adapter of rank 16 for all its weights; average: the mean of two such models. `x cp` is the ratio of minima of
 wall time over the runs, `cpu x cp` that of processor time, which a busy machine changes less. cp runs twice. Nothing is
-flushed to a disk.
+flushed to a disk. --peers: the tools of arithmetic_peers.py too, in this Python (PYTHONPATH has the packages); the seconds in
+which it imports them count.
 """
 
 import argparse
@@ -76,7 +77,7 @@ def save_adapter(folder: Path, layers: int) -> None:
     text = json.dumps(header).encode()
     folder.mkdir()
     (folder / "adapter_model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + content)
-    (folder / "adapter_config.json").write_text(json.dumps({"peft_type": "LORA", "r": 16, "lora_alpha": 32}))
+    (folder / "adapter_config.json").write_text(json.dumps({"peft_type": "LORA", "r": 16, "lora_alpha": 32, "target_modules": r"layers\.\d+"}))
 
 
 def command_of(form: str, shardctl: str, source: Path, size: int) -> list:
@@ -106,6 +107,7 @@ def main() -> None:
     parser.add_argument("--size", type=int, default=512)
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--folder", default="/dev/shm")
+    parser.add_argument("--peers", metavar="PYTHON")
     options = parser.parse_args()
     print("| form | s | x cp | cpu s | cpu x cp | MiB |\n|---|--:|--:|--:|--:|--:|")
     for form in options.forms:
@@ -115,6 +117,8 @@ def main() -> None:
             convert = command_of(form, options.shardctl, source, options.size)
             timed([*convert, plain], plain)
             rows = {form: [*convert, out], "cp": ["cp", plain, out], "cp (A/A)": ["cp", plain, out]}
+            if options.peers:
+                rows |= {"peer": [options.peers, Path(__file__).with_name("arithmetic_peers.py"), form, source, out]}
             samples = {name: [] for name in rows}
             for _ in range(options.runs):
                 for name in random.sample(list(rows), len(rows)):
