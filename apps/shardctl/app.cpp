@@ -63,15 +63,18 @@ bool reads_urls(const Request& request) {
          is_url(request.read.numbers.hf_ref);
 }
 
-/// Finds out how many requests hide the round trips of the disks.
+/// Finds out how many requests hide the round trips of the disks and of the stores that are read.
 void look_at_disks(Session& session, const Request& request) {
   const auto look = [&session](const std::string& path) {
-    if (is_url(path)) return;
-    session.requests_at_once = std::max(session.requests_at_once, session.fs.requests_at_once(path));
+    const int requests = is_url(path) ? kUrlRequestsAtOnce : session.fs.requests_at_once(path);
+    session.requests_at_once = std::max(session.requests_at_once, requests);
   };
   std::ranges::for_each(request.read.paths, look);
-  if (!request.write.path.empty()) look(parent_path(request.write.path));
+  if (!request.write.path.empty() && !is_url(request.write.path)) look(parent_path(request.write.path));
 }
+
+/// The threads that read different places of URLs at one time: one per processor. Further workers wait for requests.
+int url_readers(const Session& session) { return std::min(worker_count(session), usable_cpus()); }
 
 /// Gives parts of --max-memory to the blocks of URLs that are read, and half of it to uploads.
 void divide_memory(Session& session, const Request& request) {
@@ -84,7 +87,7 @@ void divide_memory(Session& session, const Request& request) {
     all -= stores.upload_bytes;
   }
   if (reads_urls(request)) {
-    stores.memory_bytes = url_memory_bytes(all, stores.connections, worker_count(session));
+    stores.memory_bytes = url_memory_bytes(all, stores.connections, url_readers(session));
     all -= stores.memory_bytes;
   }
   session.common.max_memory = std::to_string(all);
@@ -99,7 +102,7 @@ UrlStore::Options store_options(const Session& session) {
                         .region = stated.region,
                         .is_anonymous = stated.anonymous,
                         .connections = stated.connections,
-                        .readers = worker_count(session),
+                        .readers = url_readers(session),
                         .memory_bytes = stated.memory_bytes};
   };
   using Clock = std::chrono::steady_clock;

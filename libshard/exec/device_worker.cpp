@@ -25,7 +25,7 @@ DeviceShare device_share(const Plan& plan, std::int64_t max_memory_bytes, int th
     const std::int64_t widest = std::max(element_bytes(unit.from), element_bytes(unit.to));
     share.slot_bytes = std::max(share.slot_bytes, checked_numel(unit.tile.span()) * widest);
   }
-  share.staging_bytes = staging_bytes(max_memory_bytes / 4);
+  share.staging_bytes = staging_bytes(max_memory_bytes / 4, 1);
   // A slot has one buffer in pinned memory and two on the device, and each worker has two slots.
   const std::int64_t pinned = 2 * (share.slot_bytes + kHead) + share.staging_bytes;
   const std::int64_t on_device = 2 * (2 * share.slot_bytes + kHead);

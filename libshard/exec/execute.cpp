@@ -90,7 +90,7 @@ class Worker {
         piece_reader_(work.source, work.reader, work.source_checks, work.progress, work.options.stop),
         writer_(work),
         buffer_(work.pool),
-        staging_bytes_(staging_bytes(work.memory_bytes)) {
+        staging_bytes_(staging_bytes(work.memory_bytes, work.options.threads)) {
     if (work.options.log != nullptr) piece_reader_.set_summed(&record_.sources);
   }
 

@@ -223,12 +223,13 @@ void share_evenly(Dims shape, std::int64_t workers, Numbers& tile) {
 
 }  // namespace
 
-std::int64_t staging_bytes(std::int64_t max_memory_bytes) {
-  return std::clamp(max_memory_bytes / 8 / 4096 * 4096, kMiB / 8, kMiB);
+std::int64_t staging_bytes(std::int64_t max_memory_bytes, int threads) {
+  const std::int64_t part = max_memory_bytes / std::max(8, 4 * threads);
+  return std::clamp(part / 4096 * 4096, kMiB / 8, kMiB);
 }
 
 TileLimits tile_limits(const PlanOptions& options) {
-  const std::int64_t staging = staging_bytes(options.max_memory_bytes);
+  const std::int64_t staging = staging_bytes(options.max_memory_bytes, options.threads);
   const std::int64_t least = std::min(options.max_memory_bytes, 2 * kMiB);
   const std::int64_t share = std::max(options.max_memory_bytes / std::max(options.threads, 1), least);
   return {share - staging - kTilePadding, options.max_memory_bytes - staging - kTilePadding, staging,

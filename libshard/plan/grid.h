@@ -10,7 +10,7 @@ inline constexpr std::int64_t kTilePadding = 64;  ///< The padding between a til
 
 /// The size of a worker's second buffer, next to its tile's: elements that are permuted or cast pass through it. At
 /// most 1 MiB.
-std::int64_t staging_bytes(std::int64_t max_memory_bytes);
+std::int64_t staging_bytes(std::int64_t max_memory_bytes, int threads);
 
 /// The limits on a tile's buffer.
 struct TileLimits {

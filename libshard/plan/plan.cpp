@@ -344,7 +344,7 @@ std::int64_t tile_after(const Plan& plan, std::int64_t part, std::int64_t parts)
 }  // namespace
 
 bool fits_in_memory(const Plan& plan, std::int64_t memory_bytes) {
-  return plan.tile_bytes <= memory_bytes - staging_bytes(memory_bytes) - kTilePadding;
+  return plan.tile_bytes <= memory_bytes - staging_bytes(memory_bytes, 1) - kTilePadding;
 }
 
 TileRange tiles_of_rank(const Plan& plan, int rank, int ranks) {

@@ -4,6 +4,7 @@
 
 #include "libshard/io/paths.h"
 #include "libshard/io/url_path.h"
+#include "libshard/stores/url_store.h"
 
 namespace shard {
 
@@ -170,6 +171,7 @@ class ImportedFile final : public RandomReader {
   }
   std::int64_t size() const override { return plain_.status.bytes; }
   FileIdentity identity() const override { return {plain_.status.device, plain_.status.inode}; }
+  int requests_at_once() const override { return kUrlRequestsAtOnce; }
 
  private:
   const StoreFunctions& functions_;

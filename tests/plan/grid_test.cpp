@@ -46,11 +46,12 @@ struct Columns {
 };
 
 TEST(StagingBytes, AreAnEighthOfTheMemoryInPagesBetween128KiBAndOneMiB) {
-  EXPECT_EQ(staging_bytes(kMiB), kMiB / 8);
-  EXPECT_EQ(staging_bytes(2 * kMiB), kMiB / 4);
-  EXPECT_EQ(staging_bytes(3'000'000), 91 * 4096);
-  EXPECT_EQ(staging_bytes(8 * kMiB), kMiB);
-  EXPECT_EQ(staging_bytes(std::int64_t{1} << 40), kMiB);
+  EXPECT_EQ(staging_bytes(kMiB, 2), kMiB / 8);
+  EXPECT_EQ(staging_bytes(2 * kMiB, 2), kMiB / 4);
+  EXPECT_EQ(staging_bytes(3'000'000, 2), 91 * 4096);
+  EXPECT_EQ(staging_bytes(8 * kMiB, 2), kMiB);
+  EXPECT_EQ(staging_bytes(std::int64_t{1} << 40, 2), kMiB);
+  EXPECT_EQ(staging_bytes(16 * kMiB, 16), kMiB / 4) << "many workers keep most of their share for tiles";
 }
 
 TEST(TileLimits, ShareTheMemoryAmongThreadsButLeaveOneAtLeastTwoMebibytes) {
@@ -60,7 +61,7 @@ TEST(TileLimits, ShareTheMemoryAmongThreadsButLeaveOneAtLeastTwoMebibytes) {
   };
   EXPECT_THAT(limits(64 * kMiB, 1), ElementsAre(63 * kMiB - 64, 63 * kMiB - 64, kMiB));
   EXPECT_THAT(limits(64 * kMiB, 16), ElementsAre(3 * kMiB - 64, 63 * kMiB - 64, kMiB));
-  EXPECT_THAT(limits(64 * kMiB, 64), ElementsAre(kMiB - 64, 63 * kMiB - 64, kMiB));
+  EXPECT_THAT(limits(64 * kMiB, 64), ElementsAre(kMiB / 4 * 7 - 64, kMiB / 4 * 255 - 64, kMiB / 4));
   EXPECT_THAT(limits(64 * kMiB, 0), ElementsAre(63 * kMiB - 64, 63 * kMiB - 64, kMiB));
   EXPECT_THAT(limits(kMiB, 8), ElementsAre(kMiB / 8 * 7 - 64, kMiB / 8 * 7 - 64, kMiB / 8));
 }

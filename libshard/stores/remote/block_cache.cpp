@@ -5,6 +5,7 @@
 #include <iterator>
 #include <utility>
 
+#include "libshard/core/checked.h"
 #include "libshard/stores/remote/place.h"
 
 namespace shard::stores {
@@ -12,11 +13,13 @@ namespace shard::stores {
 namespace {
 
 constexpr std::int64_t kLargestBlock = 4 << 20, kSmallestBlock = 64 << 10;
-constexpr std::int64_t kFar = 512 << 10;  ///< Reads at this distance from each other take small blocks.
+constexpr std::int64_t kFar = 256 << 10;  ///< Small reads at this distance from each other take small blocks.
 constexpr std::size_t kMostStreams = 128;
-constexpr std::uint64_t kRecentBlocks = 16;   ///< A stream is active if it reached one of the last blocks.
-constexpr std::uint64_t kStaleBlocks = 64;    ///< After this many others, a block is not expected to be read, at most.
-constexpr std::ptrdiff_t kHeadsPerFetch = 8;  ///< A head takes a round trip, and hardly any bandwidth.
+constexpr std::uint64_t kRecentBlocks = 16;  ///< A stream is active if it reached one of the last blocks.
+constexpr std::uint64_t kStaleBlocks =
+    64;                                  ///< After this many others, a block of few streams is not expected to be read.
+constexpr std::int64_t kFewStreams = 8;  ///< Streams that are active without being counted as recent ones.
+constexpr std::ptrdiff_t kSmallPerLarge = 8;  ///< A small block takes a round trip, and hardly any bandwidth.
 
 /// The block size with which each connection has a block, and each reader the one that it reads and the one before.
 std::int64_t block_size(std::int64_t memory_bytes, int connections, int readers) {
@@ -24,10 +27,12 @@ std::int64_t block_size(std::int64_t memory_bytes, int connections, int readers)
   return std::clamp(share - share % kSmallestBlock, kSmallestBlock, kLargestBlock);
 }
 
+std::int64_t end_of(const RangedRead& range) { return range.offset_bytes + std::ssize(range.out); }
+
 /// Whether a range begins in the head and has a little more. The rest of a header is read, not what follows it.
 bool ends_beyond_head(const BlockCache::File& file, const RangedRead& range) {
-  const std::int64_t end = range.offset_bytes + std::ssize(range.out);
-  return range.offset_bytes < file.head_bytes && end > file.head_bytes && end - file.head_bytes <= kFar;
+  const std::int64_t beyond = end_of(range) - file.head_bytes;
+  return range.offset_bytes < file.head_bytes && beyond > 0 && beyond <= kFar;
 }
 
 }  // namespace
@@ -46,27 +51,61 @@ BlockCache::~BlockCache() {
   work_.notify_all();
 }
 
-std::pair<std::int64_t, std::int64_t> BlockCache::block_at(const File& file, std::int64_t offset, bool is_small) const {
-  if (offset < file.head_bytes) return {0, file.head_bytes};
-  const std::int64_t bytes = is_small ? kSmallestBlock : block_bytes_, index = offset / bytes;
-  return {std::max(file.head_bytes, index * bytes), std::min(file.bytes, (index + 1) * bytes)};
-}
-
 /// The block in memory, or under way, that contains `offset`; null if there is none.
 BlockCache::BlockPtr BlockCache::find(const File& file, std::int64_t offset) const {
-  const auto block = blocks_.find(Key(&file, block_at(file, offset, false).first));
-  if (block != blocks_.end()) return block->second;
-  const auto small = small_.find(Key(&file, block_at(file, offset, true).first));
-  return small == small_.end() ? nullptr : small->second;
+  const auto after = blocks_.upper_bound(Key(&file, offset));
+  if (after == blocks_.begin()) return nullptr;
+  const auto& [key, block] = *std::prev(after);
+  return key.first == &file && offset < block->end ? block : nullptr;
 }
 
-/// Whether a range is small and has neither the bytes before it nor a small block near it in memory.
+/// Whether a range is small and there is no block near it in memory.
 bool BlockCache::is_alone(const File& file, const RangedRead& range) const {
   if (std::ssize(range.out) > kSmallestBlock || range.offset_bytes < file.head_bytes) return false;
-  if (find(file, block_at(file, range.offset_bytes, true).first - 1) != nullptr) return false;
-  const auto [begin, end] = block_at(file, range.offset_bytes, false);
-  const auto near = small_.lower_bound(Key(&file, begin));
-  return near == small_.end() || near->first >= Key(&file, end);
+  const std::int64_t before = range.offset_bytes - kFar;
+  if (before >= file.head_bytes && find(file, before) != nullptr) return false;
+  if (find(file, range.offset_bytes / kSmallestBlock * kSmallestBlock - 1) != nullptr) return false;
+  const auto near = blocks_.lower_bound(Key(&file, std::max(before, file.head_bytes)));
+  return near == blocks_.end() || near->first >= Key(&file, end_of(range) + kFar);
+}
+
+/// Whether a range begins where the last read of a stream ended, or shortly after. It is that stream's last read then.
+bool BlockCache::follows(const File& file, const RangedRead& range) {
+  const auto stream = std::ranges::find_if(streams_, [&](const Stream& each) {
+    const std::int64_t gap = range.offset_bytes - each.read_end;
+    return each.file == &file && 0 <= gap && gap < kSmallestBlock;
+  });
+  if (stream == streams_.end()) return false;
+  stream->read_end = end_of(range);
+  stream->read_bytes = std::ssize(range.out);
+  return true;
+}
+
+/// Where a new block of a stream ends that contains `offset`. Each of many streams is expected to continue with as many
+/// bytes as the read before.
+std::int64_t BlockCache::end_of_block(const File& file, std::int64_t offset, std::int64_t read_bytes) const {
+  const std::int64_t share = offset / kSmallestBlock * kSmallestBlock + share_bytes();
+  return std::min({file.bytes, (offset / block_bytes_ + 1) * block_bytes_, std::max(share, offset + read_bytes)});
+}
+
+/// After this many other blocks, a block or a stream is not expected to be read further. Streams that are read in turns
+/// reach a few blocks each before the first one continues.
+std::uint64_t BlockCache::window() const { return std::max<std::uint64_t>(kStaleBlocks, 4 * streams_.size()); }
+
+std::int64_t BlockCache::recent_streams() const {
+  return std::ranges::count_if(streams_,
+                               [&](const Stream& each) { return !each.is_at_end && uses_ - each.last_use < window(); });
+}
+
+/// Memory for the blocks of streams, beside those that are being read.
+std::int64_t BlockCache::room_for_streams() const {
+  return std::max(block_bytes_, memory_bytes_ - std::int64_t{2} * readers_ * block_bytes_);
+}
+
+/// The largest block of each stream: all streams have one that is read and one after it.
+std::int64_t BlockCache::share_bytes() const {
+  const std::int64_t share = room_for_streams() / (2 * std::max<std::int64_t>(1, recent_streams()));
+  return std::clamp(share / kSmallestBlock * kSmallestBlock, kSmallestBlock, block_bytes_);
 }
 
 /// Adds a block that is ready and has no readers to those that may be removed, as the one used last.
@@ -83,19 +122,16 @@ void BlockCache::unpark(Block& block) {
 
 void BlockCache::remove(const BlockPtr& block) {
   unpark(*block);
-  if ((block->is_small ? small_ : blocks_).erase(Key(block->file.get(), block->begin)) == 0) return;
+  if (blocks_.erase(Key(block->file.get(), block->begin)) == 0) return;
   held_bytes_ -= block->size();
   if (block->size() == block_bytes_ && block->bytes != nullptr) spare_ = std::move(block->bytes);
 }
 
 /// Whether the streams have reached so many other blocks since a block was used that its own stream must have stopped.
-/// Streams that are read in turns reach about one block each before the first one continues.
 bool BlockCache::is_stale(const Block& block) const {
   const std::uint64_t since = uses_ - block.last_use;
-  if (since > kStaleBlocks) return true;
-  const auto streams = std::ranges::count_if(
-      streams_, [this](const Stream& each) { return !each.is_at_end && uses_ - each.last_use < kStaleBlocks; });
-  return since > 2 * static_cast<std::uint64_t>(std::max<std::int64_t>(readers_, streams));
+  const std::int64_t others = std::max<std::int64_t>(readers_, recent_streams());
+  return since > window() || since > 4 * static_cast<std::uint64_t>(others);
 }
 
 /// Removes blocks until `bytes` fit. \returns whether they do
@@ -112,46 +148,57 @@ bool BlockCache::make_room(std::int64_t bytes, Purpose purpose) {
   return true;
 }
 
-/// The block that contains `offset`; null if it is new and there is no room for it.
-BlockCache::BlockPtr BlockCache::start(const FilePtr& file, std::int64_t offset, Purpose purpose, bool is_small) {
+/// The block that contains `offset`; null if it is new and there is no room for it. A new one goes on to `end`, which
+/// is expected to be read, if no other one is in between.
+BlockCache::BlockPtr BlockCache::start(const FilePtr& file, std::int64_t offset, std::int64_t end, Purpose purpose) {
   if (BlockPtr known = find(*file, offset)) return known;
-  is_small &= offset >= file->head_bytes;
-  const auto [begin, end] = block_at(*file, offset, is_small);
-  if (!make_room(end - begin, purpose)) return nullptr;
-  auto block = std::make_shared<Block>(
-      Block{.file = file, .begin = begin, .end = end, .is_small = is_small, .unread = end - begin});
+  const bool is_head = offset < file->head_bytes;
+  const std::int64_t step = offset / kSmallestBlock * kSmallestBlock, most = step + block_bytes_;
+  std::int64_t begin = is_head ? 0 : std::max(file->head_bytes, step);
+  std::int64_t stop =
+      is_head ? file->head_bytes : std::min({file->bytes, most, ceil_div(end, kSmallestBlock) * kSmallestBlock});
+  const auto next = blocks_.upper_bound(Key(file.get(), offset));
+  if (next != blocks_.end() && next->first.first == file.get()) stop = std::min(stop, next->first.second);
+  if (const BlockPtr before = find(*file, begin)) begin = before->end;
+  if (!make_room(stop - begin, purpose)) return nullptr;
+  auto block = std::make_shared<Block>(Block{.file = file, .begin = begin, .end = stop, .unread = stop - begin});
+  if (!is_head) block->unread = std::min(stop, end) - offset;
   const bool has_spare = block->size() == block_bytes_ && spare_ != nullptr;
   block->bytes = has_spare ? std::move(spare_)
                            : std::make_unique_for_overwrite<std::byte[]>(static_cast<std::size_t>(block->size()));
-  (is_small ? small_ : blocks_).emplace(Key(file.get(), begin), block);
+  blocks_.emplace(Key(file.get(), begin), block);
   held_bytes_ += block->size();
   (block->size() <= kHeadBytes ? heads_ : queue_).push_back(block);
-  const bool is_full = std::ssize(threads_) >= connections_ * (heads_.empty() ? 1 : kHeadsPerFetch);
-  if (idle_ < std::ssize(heads_) + std::ssize(queue_) && !is_full) threads_.emplace_back([this] { run(); });
+  const bool is_full = std::ssize(threads_) >= connections_ * kSmallPerLarge;
+  if (has_work() && idle_ < std::ssize(heads_) + std::ssize(queue_) && !is_full)
+    threads_.emplace_back([this] { run(); });
   work_.notify_one();
   return block;
 }
 
-/// Whether a read of `bytes` that reached `block` continues a stream. A large read after a block in memory does.
-bool BlockCache::is_continued(const Block& block, std::int64_t bytes) {
-  if (block.is_small || block.begin == 0) return false;
+/// Whether a read that reached `block` continues a stream.
+bool BlockCache::is_continued(const Block& block, const RangedRead& range) {
+  if (block.size() <= 2 * kSmallestBlock || block.begin == 0) return false;
   const File* const file = block.file.get();
   const bool is_at_end = block.end == file->bytes;
   auto oldest = streams_.end();
   for (auto each = streams_.begin(); each != streams_.end(); ++each) {
     if (each->file == file && each->end == block.end) return each->is_long;
-    if (has_passed(*each, file, block.begin)) return true;
-    if (each->file == file && each->end == block.begin) {
-      *each = {file, each->begin, block.end, ++uses_, true, is_at_end};
+    if (each->file == file && each->begin <= block.begin && block.begin <= each->end && each->end < block.end) {
+      *each = {file, each->begin, block.end, each->read_end, each->read_bytes, ++uses_, true, is_at_end};
       join(*each);
       return true;
     }
+    if (has_passed(*each, file, block.begin)) return true;
+    if (each->file == file && block.begin <= each->begin && each->begin <= block.end && block.end < each->end) {
+      each->begin = block.begin;
+      return each->is_long;
+    }
     if (oldest == streams_.end() || each->last_use < oldest->last_use) oldest = each;
   }
-  const bool is_long = bytes >= kFar && find(*file, block.begin - 1) != nullptr;
   if (streams_.size() < kMostStreams) oldest = streams_.insert(streams_.end(), Stream{});
-  *oldest = {file, block.begin, block.end, ++uses_, is_long, is_at_end};
-  return is_long;
+  *oldest = {file, block.begin, block.end, end_of(range), std::ssize(range.out), ++uses_, false, is_at_end};
+  return false;
 }
 
 /// Whether a stream is expected to continue.
@@ -178,15 +225,20 @@ bool BlockCache::has_passed(const Stream& stream, const File* file, std::int64_t
 }
 
 /// Starts the blocks after `block`.
-void BlockCache::read_on(const FilePtr& file, const Block& block) {
-  const std::int64_t active = std::ranges::count_if(streams_, [this](const Stream& each) { return is_active(each); });
-  const std::int64_t room = memory_bytes_ / block_bytes_ - std::int64_t{2} * readers_;
+void BlockCache::read_on(const FilePtr& file, const Block& block, std::int64_t read_bytes) {
+  const std::int64_t recent = recent_streams();
+  const std::int64_t active =
+      recent > kFewStreams ? recent
+                           : std::ranges::count_if(streams_, [this](const Stream& each) { return is_active(each); });
+  const std::int64_t room = room_for_streams() / share_bytes();
   const std::int64_t ahead = std::clamp<std::int64_t>(room / std::max<std::int64_t>(1, active), 1, connections_);
+  // Blocks ahead of so many streams would be removed before they are read.
+  if (recent > kFewStreams && read_bytes > 2 * share_bytes()) return;
   std::int64_t at = block.end;
   std::vector<BlockPtr> next;
   while (std::ssize(next) < ahead && at < file->bytes && is_expected(*file, at)) {
     if (std::ranges::any_of(streams_, [&](const Stream& each) { return has_passed(each, file.get(), at); })) break;
-    next.push_back(start(file, at, Purpose::kReadAhead));
+    next.push_back(start(file, at, end_of_block(*file, at, read_bytes), Purpose::kReadAhead));
     if (next.back() == nullptr) break;
     at = next.back()->end;
   }
@@ -207,18 +259,20 @@ void BlockCache::release(const BlockPtr& block) {
   changed_.notify_all();
 }
 
-void BlockCache::copy_range(Lock& lock, const FilePtr& file, const RangedRead& range, bool is_small) {
+/// \param is_whole  whether new blocks end as those of a stream do, not with the range
+void BlockCache::copy_range(Lock& lock, const FilePtr& file, const RangedRead& range, bool is_whole) {
   std::size_t done = 0;
   while (done < range.out.size()) {
     const std::int64_t at = range.offset_bytes + static_cast<std::int64_t>(done);
-    const BlockPtr block = start(file, at, Purpose::kRead, is_small);
+    const std::int64_t end = is_whole ? end_of_block(*file, at, end_of(range) - at) : end_of(range);
+    const BlockPtr block = start(file, at, end, Purpose::kRead);
     if (block == nullptr) {  // All memory is in use by other reads, which end.
       changed_.wait(lock);
       continue;
     }
     ++block->readers;
     unpark(*block);
-    if (is_continued(*block, std::ssize(range.out))) read_on(file, *block);
+    if (is_continued(*block, range)) read_on(file, *block, std::ssize(range.out));
     changed_.wait(lock, [&] { return block->state != State::kWaiting; });
     if (block->state == State::kFailed) {
       const std::exception_ptr failure = block->failure;
@@ -237,32 +291,33 @@ void BlockCache::copy_range(Lock& lock, const FilePtr& file, const RangedRead& r
 }
 
 void BlockCache::read(const FilePtr& file, std::span<const RangedRead> ranges) {
-  const auto end_of = [](const RangedRead& range) { return range.offset_bytes + std::ssize(range.out); };
   const auto is_far = [&](const RangedRead& a, const RangedRead& b) {
     return a.offset_bytes - end_of(b) >= kFar || b.offset_bytes - end_of(a) >= kFar;
   };
   Lock lock(mutex_);
-  std::vector<bool> is_small(ranges.size());
+  std::vector<bool> is_whole(ranges.size());
   for (std::size_t i = 0; i < ranges.size(); ++i) {
-    is_small[i] = ends_beyond_head(*file, ranges[i]) ||
-                  (is_alone(*file, ranges[i]) && (i == 0 || is_far(ranges[i - 1], ranges[i])) &&
-                   (i + 1 == ranges.size() || is_far(ranges[i], ranges[i + 1])));
+    const bool is_alone_here = is_alone(*file, ranges[i]) && (i == 0 || is_far(ranges[i - 1], ranges[i])) &&
+                               (i + 1 == ranges.size() || is_far(ranges[i], ranges[i + 1]));
+    const bool is_small = std::ssize(ranges[i].out) <= kSmallestBlock;
+    is_whole[i] = !ends_beyond_head(*file, ranges[i]) && (is_small ? !is_alone_here : follows(*file, ranges[i]));
   }
-  for (std::size_t i = 0; i < ranges.size() && (ranges.size() > 1 || is_small[i]); ++i) {
-    const std::int64_t end = end_of(ranges[i]), step = is_small[i] ? kSmallestBlock : end;
-    for (std::int64_t at = ranges[i].offset_bytes; at < end; at += step - at % step) {
-      if (start(file, at, Purpose::kReadAhead, is_small[i]) == nullptr) break;
+  for (std::size_t i = 0; i < ranges.size(); ++i) {
+    for (std::int64_t at = ranges[i].offset_bytes; at < end_of(ranges[i]);) {
+      const std::int64_t end = is_whole[i] ? end_of_block(*file, at, end_of(ranges[i]) - at) : end_of(ranges[i]);
+      const BlockPtr block = start(file, at, end, Purpose::kReadAhead);
+      if (block == nullptr) break;
+      at = block->end;
     }
   }
-  for (std::size_t i = 0; i < ranges.size(); ++i) copy_range(lock, file, ranges[i], is_small[i]);
+  for (std::size_t i = 0; i < ranges.size(); ++i) copy_range(lock, file, ranges[i], is_whole[i]);
 }
 
 void BlockCache::put_head(const FilePtr& file, std::span<const std::byte> head) {
   const Lock lock(mutex_);
   const std::int64_t bytes = std::ssize(head);
   if (bytes == 0 || find(*file, 0) != nullptr || !make_room(bytes, Purpose::kRead)) return;
-  auto block =
-      std::make_shared<Block>(Block{.file = file, .begin = 0, .end = bytes, .is_small = false, .unread = bytes});
+  auto block = std::make_shared<Block>(Block{.file = file, .begin = 0, .end = bytes, .unread = bytes});
   block->bytes = std::make_unique_for_overwrite<std::byte[]>(head.size());
   std::ranges::copy(head, block->bytes.get());
   block->state = State::kReady;
@@ -273,7 +328,7 @@ void BlockCache::put_head(const FilePtr& file, std::span<const std::byte> head) 
 
 void BlockCache::start_head(const FilePtr& file) {
   const Lock lock(mutex_);
-  if (file->bytes > 0) start(file, 0, Purpose::kReadAhead);
+  if (file->bytes > 0) start(file, 0, file->head_bytes, Purpose::kReadAhead);
 }
 
 void BlockCache::expect_no_reads(const FilePtr& file, std::int64_t begin, std::int64_t end) {
@@ -288,7 +343,10 @@ bool BlockCache::is_expected(const File& file, std::int64_t offset) const {
   return begin.first != &file || offset >= end;
 }
 
-bool BlockCache::has_work() const { return !heads_.empty() || (!queue_.empty() && fetching_ < connections_); }
+bool BlockCache::has_work() const {
+  return !heads_.empty() ||
+         (!queue_.empty() && fetching_bytes_ + queue_.front()->size() <= connections_ * block_bytes_);
+}
 
 void BlockCache::run() {
   Lock lock(mutex_);
@@ -301,7 +359,8 @@ void BlockCache::run() {
     std::deque<BlockPtr>& queue = is_head ? heads_ : queue_;
     const BlockPtr block = std::move(queue.front());
     queue.pop_front();
-    fetching_ += is_head ? 0 : 1;
+    const std::int64_t counted = is_head ? 0 : block->size();
+    fetching_bytes_ += counted;
     lock.unlock();
     std::exception_ptr failure;
     try {
@@ -310,7 +369,7 @@ void BlockCache::run() {
       failure = std::current_exception();
     }
     lock.lock();
-    fetching_ -= is_head ? 0 : 1;
+    fetching_bytes_ -= counted;
     block->failure = failure;
     block->state = failure ? State::kFailed : State::kReady;
     if (failure && block->readers == 0) remove(block);  // It was only read ahead.

@@ -21,12 +21,14 @@
 
 namespace shard::stores {
 
-/// Method: the first block of a file has `head_bytes`, in which its header is expected; the others end at multiples of
-/// the block size. If reads reach a block after the one before it, the next blocks start, as many as there is room for
-/// beside those of other such streams. Blocks that were read to their end make room first, and then the block that was
-/// used longest ago. Reading ahead takes free memory and that of blocks that were read to their end, and nothing else.
-/// Threads: safe. Cost of a read: logarithmic in blocks. A read of a few bytes far from all others takes a small block
-/// in place of a whole one.
+/// Method: the first block of a file has `head_bytes`, in which its header is expected. A read that begins where an
+/// earlier one ended continues a stream: its block goes on to the next multiple of the block size, and the next blocks
+/// start. All other reads take only the bytes that they ask for, in steps of 64 KiB, because reads of many files in
+/// turns, such as those of the pieces that ranks have of each tensor, would fetch each block many times over. Streams
+/// share the memory: the more there are, the shorter are their blocks. Blocks that were read to their end make room
+/// first, and then the block that was used longest ago. Reading ahead takes free memory and that of blocks that were
+/// read to their end, and nothing else. Threads: safe. Cost of a read: logarithmic in blocks. Small reads near each
+/// other take a whole block.
 class BlockCache {
  public:
   struct File {
@@ -36,16 +38,19 @@ class BlockCache {
   };
   using FilePtr = std::shared_ptr<const File>;
 
-  /// Keeps at most `memory_bytes`, but always one block. Fetches at most `connections` blocks at one time, and more of
-  /// at most kHeadBytes. `readers`: the number of threads that read different places at one time.
+  /// Keeps at most `memory_bytes`, but always one block. Fetches at most `connections` blocks of the full size at one
+  /// time, and up to eight times as many smaller ones. `readers`: the number of threads that read different places at
+  /// one time.
   BlockCache(std::int64_t memory_bytes, int connections, int readers);
   /// Waits for fetches, which the caller has stopped.
   ~BlockCache();
   BlockCache(const BlockCache&) = delete;
   BlockCache& operator=(const BlockCache&) = delete;
 
-  /// A block of that many bytes: a file of this size is read whole.
+  /// The largest block, in bytes.
   std::int64_t block_bytes() const { return block_bytes_; }
+  /// The bytes of blocks that are kept.
+  std::int64_t memory_bytes() const { return memory_bytes_; }
 
   /// Fills all ranges, whose blocks are started first. \pre the ranges are inside the file
   /// \throws the exception of the fetch
@@ -66,9 +71,8 @@ class BlockCache {
   struct Block {
     FilePtr file;
     std::int64_t begin, end;
-    bool is_small;  ///< In small_, not in blocks_.
     Buffer bytes{};
-    std::int64_t unread;  ///< Bytes that no read has taken yet; 0 or less: all were taken.
+    std::int64_t unread;  ///< Bytes that reads are expected to take; 0 or less: all were taken.
     State state = State::kWaiting;
     std::exception_ptr failure{};
     int readers = 0;
@@ -84,28 +88,34 @@ class BlockCache {
   /// Reads that go through a file.
   struct Stream {
     const File* file;
-    std::int64_t begin, end;  ///< The blocks that were reached have no gap.
+    std::int64_t begin, end;            ///< The blocks that were reached have no gap.
+    std::int64_t read_end, read_bytes;  ///< The last read.
     std::uint64_t last_use;
     bool is_long;    ///< It continues, so blocks are read ahead.
     bool is_at_end;  ///< The last block of the file was reached.
   };
 
-  std::pair<std::int64_t, std::int64_t> block_at(const File& file, std::int64_t offset, bool is_small) const;
   BlockPtr find(const File& file, std::int64_t offset) const;
   bool is_alone(const File& file, const RangedRead& range) const;
+  bool follows(const File& file, const RangedRead& range);
+  std::int64_t end_of_block(const File& file, std::int64_t offset, std::int64_t read_bytes) const;
+  std::uint64_t window() const;
+  std::int64_t recent_streams() const;
+  std::int64_t room_for_streams() const;
+  std::int64_t share_bytes() const;
   void park(const BlockPtr& block);
   void unpark(Block& block);
   void remove(const BlockPtr& block);
   bool is_stale(const Block& block) const;
   bool make_room(std::int64_t bytes, Purpose purpose);
-  BlockPtr start(const FilePtr& file, std::int64_t offset, Purpose purpose, bool is_small = false);
-  bool is_continued(const Block& block, std::int64_t bytes);
+  BlockPtr start(const FilePtr& file, std::int64_t offset, std::int64_t end, Purpose purpose);
+  bool is_continued(const Block& block, const RangedRead& range);
   bool is_active(const Stream& stream) const;
   void join(const Stream& stream);
   bool has_passed(const Stream& stream, const File* file, std::int64_t offset) const;
-  void read_on(const FilePtr& file, const Block& block);
+  void read_on(const FilePtr& file, const Block& block, std::int64_t read_bytes);
   bool is_expected(const File& file, std::int64_t offset) const;
-  void copy_range(Lock& lock, const FilePtr& file, const RangedRead& range, bool is_small);
+  void copy_range(Lock& lock, const FilePtr& file, const RangedRead& range, bool is_whole);
   void release(const BlockPtr& block);
   bool has_work() const;
   void run();
@@ -114,15 +124,16 @@ class BlockCache {
   const std::int64_t memory_bytes_, block_bytes_;
   std::mutex mutex_;
   std::condition_variable changed_, work_;  ///< A block is ready or released; a block waits to be fetched.
-  std::map<Key, BlockPtr> blocks_, small_;
-  Blocks read_, unread_;  ///< Blocks that may be removed, those used longest ago first.
-  Buffer spare_;          ///< The memory of the last removed block of the full size.
+  std::map<Key, BlockPtr> blocks_;          ///< By begin. No two overlap.
+  Blocks read_, unread_;                    ///< Blocks that may be removed, those used longest ago first.
+  Buffer spare_;                            ///< The memory of the last removed block of the full size.
   std::deque<BlockPtr> heads_, queue_;
   std::int64_t held_bytes_ = 0;
   std::vector<Stream> streams_;             ///< At most kMostStreams.
   std::map<Key, std::int64_t> unexpected_;  ///< The ends of ranges that need not be read, by their begins.
   std::uint64_t uses_ = 0;                  ///< The number of blocks that streams reached.
-  int idle_ = 0, fetching_ = 0;             ///< Threads without work; blocks of queue_ that are being fetched.
+  int idle_ = 0;                            ///< Threads without work.
+  std::int64_t fetching_bytes_ = 0;         ///< Blocks of queue_ that are being fetched.
   bool is_closing_ = false;
   std::vector<std::jthread> threads_;
 };

@@ -8,6 +8,7 @@
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <span>
 #include <utility>
 
 #include "libshard/core/bytes.h"
@@ -185,17 +186,25 @@ class PlaceFiles {
       is_deep = true;
     }
     Listing listing = place_->list(prefix, is_deep);
-    for (Object& object : listing.objects) add(std::move(object));
+    const std::int64_t limit = whole_limit(listing.objects);
+    for (Object& object : listing.objects) add(std::move(object), limit);
     folders_.insert(listing.folders.begin(), listing.folders.end());
     (is_deep ? whole_ : shallow_).insert(std::move(prefix));
   }
 
+  /// The size up to which a file is read whole, which takes one request. The small files of a folder must fit into
+  /// memory together, because they are read in turns; otherwise each would be read many times over.
+  std::int64_t whole_limit(std::span<const Object> objects = {}) const {
+    const std::int64_t limit = std::min(kWholeBytes, cache_.block_bytes());
+    std::int64_t all = 0;
+    for (const Object& each : objects) all += each.bytes <= limit ? each.bytes : 0;
+    return all <= cache_.memory_bytes() / 2 ? limit : kHeadBytes;
+  }
+
   /// A file that is known already remains as it was first described.
-  StoredPtr add(Object object) {
+  StoredPtr add(Object object, std::int64_t limit) {
     if (const auto known = files_.find(object.key); known != files_.end()) return known->second;
-    if (object.head_bytes == 0) {
-      object.head_bytes = object.bytes <= std::min(kWholeBytes, cache_.block_bytes()) ? object.bytes : kHeadBytes;
-    }
+    if (object.head_bytes == 0) object.head_bytes = object.bytes <= limit ? object.bytes : kHeadBytes;
     const auto file = std::make_shared<StoredFile>();
     file->identity = identity_of(place_->url_of(object.key), object);
     file->object = std::move(object);
@@ -245,7 +254,7 @@ class PlaceFiles {
     if (key.empty()) return nullptr;
     std::optional<Place::Probed> probed = place_->probe(key, refused);
     if (!probed) return nullptr;
-    StoredPtr file = add(std::move(probed->object));
+    StoredPtr file = add(std::move(probed->object), whole_limit());
     cache_.put_head(file->content, probed->head);
     return file;
   }
