@@ -67,7 +67,8 @@ FileShares share_files(const Catalog& target, const std::vector<int>& owners, in
   for (std::uint32_t file = 0; file < target.files.size(); ++file) {
     const std::int64_t bytes = target.files[file].bytes, part = step(bytes);
     const bool is_large = part > 0 && bytes >= 2 * part;
-    if (is_large && target.files[file].rank < 0) share_file(target, file, ranks, part, shares);
+    const bool is_of_one_rank = target.world_size && target.files[file].rank >= 0;
+    if (is_large && !is_of_one_rank) share_file(target, file, ranks, part, shares);
   }
   const bool has_shares = std::ranges::any_of(shares.of_files, [](const auto& begins) { return !begins.empty(); });
   return has_shares ? shares : FileShares{};

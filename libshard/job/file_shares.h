@@ -28,10 +28,10 @@ struct FileShares {
   int rank_at(std::uint32_t file, std::int64_t offset) const;
 };
 
-/// Divides large files among ranks if there are fewer files than ranks; otherwise, and if no file is large, the result
-/// is empty. A file is divided at a multiple of step(file bytes) near the begin of a storage, so that few bytes of a
-/// storage are in the share of a rank that does not fill it. Pure. \param owners  by file \param step  see
-/// OutputStore::share_bytes
+/// Divides large files of whole tensors among ranks if there are fewer files than ranks; otherwise, and if no such file
+/// is large, the result is empty. A file is divided at a multiple of step(file bytes) near the begin of a storage, so
+/// that few bytes of a storage are in the share of a rank that does not fill it. Pure. \param owners  by file \param
+/// step  see OutputStore::share_bytes
 FileShares share_files(const Catalog& target, const std::vector<int>& owners, int ranks,
                        const std::function<std::int64_t(std::int64_t bytes)>& step);
 

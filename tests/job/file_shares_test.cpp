@@ -51,6 +51,14 @@ TEST(FileShares, AreNotMadeOfSmallFilesOrOfManyOrIfTheOutputHasNone) {
   EXPECT_EQ(share(many, 3).of_files.size(), 2);
 }
 
+TEST(FileShares, AreMadeOfNumberedFilesButNotOfFilesOfRanks) {
+  Catalog catalog = one_file({20, 20, 20, 20});
+  catalog.files[0].rank = 0;
+  EXPECT_THAT(share(catalog, 2).of_files, ElementsAre(ElementsAre(0, 48, 90)));
+  catalog.world_size = 1;
+  EXPECT_THAT(share(catalog, 2).of_files, IsEmpty());
+}
+
 class TextFile final : public FileWriter {
  public:
   void write_at(std::int64_t offset, std::span<const std::byte> data) override {

@@ -25,8 +25,8 @@ ODD = "odd + 100%/ü.safetensors"  # Characters that a signature encodes.
 class Bucket:
     """One bucket, as boto3 sees it."""
 
-    def __init__(self, served, name="bucket"):
-        self.s3, self.name = real_servers.judge(served.url), name
+    def __init__(self, served, name="bucket", proxy=None):
+        self.s3, self.name = real_servers.judge(served and served.url, proxy), name
         self.s3.create_bucket(Bucket=name)
 
     def put(self, local, prefix):
@@ -78,11 +78,36 @@ def check_seaweedfs(tool, folder):
         tool.expect(0, "reshard", "ckpt", "-o", "s3://other/dcp", "--ranks", "3", "--local-ranks", "2", "--checksum", "xxh3")
         tool.expect(0, "verify", "s3://other/dcp")
         check_race(tool, other)
+        check_tls(tool, folder, served)
         if ALL:
             check_kills(tool, bucket)
             check_other_judges(tool, served, bucket)
         bucket.expect_clean()
         other.expect_clean()
+
+
+def check_tls(tool, folder, served):
+    """nginx with TLS in front of the store and of files. Its certificate is from a self-made authority."""
+    names = ("AWS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE")
+    authority, certificate, key = real_servers.make_authority(folder, "authority", "IP:127.0.0.1")
+    other, _, _ = real_servers.make_authority(folder, "other", "IP:127.0.0.1")
+    with real_servers.nginx(folder / "tls", secure=(certificate, key, served.url)) as secure:
+        shutil.copytree(tool.work / "parts", folder / "tls" / "files" / "parts")
+        https = {"AWS_ENDPOINT_URL": secure.url}
+        for source in ("s3://bucket/parts", f"{secure.url}/files/parts"):
+            tool.expect(3, "inspect", source, holds=("certificate", "set AWS_CA_BUNDLE"), **https)
+            for name in names:
+                tool.expect(3, "inspect", source, holds=("certificate", f"{other} that {name} names"), **https, **{name: other})
+                tool.expect(0, "inspect", source, **https, **{name: authority})
+            tool.expect(3, "inspect", source, holds="absent.pem that AWS_CA_BUNDLE names", **https, AWS_CA_BUNDLE=folder / "absent.pem")
+            tool.expect(0, "diff", source, "whole.safetensors", **https, AWS_CA_BUNDLE=authority)
+        by_name = secure.url.replace("127.0.0.1", "localhost")
+        tool.expect(3, "inspect", f"{by_name}/files/parts", holds="localhost", AWS_CA_BUNDLE=authority)
+        tool.expect(6, "gather", "parts", "-o", "s3://other/tls.safetensors", holds="set AWS_CA_BUNDLE", **https)
+        for source in ("parts", "s3://bucket/parts"):  # From the disk, and copied by the server.
+            tool.expect(0, "gather", source, "-o", "s3://other/tls.safetensors", "--force", **https, AWS_CA_BUNDLE=authority)
+            tool.expect(0, "diff", "s3://other/tls.safetensors", "whole.safetensors")
+        tool.expect(3, "inspect", "s3://bucket/parts", holds="--endpoint-url", AWS_ENDPOINT_URL=served.url.replace("http:", "https:"))
 
 
 def check_reading_and_writing(tool, bucket):
@@ -183,6 +208,32 @@ def check_moto(tool, folder):
                     AWS_ROLE_ARN="arn:aws:iam::123456789012:role/test")
 
 
+def check_proxy(tool, folder):
+    """A real proxy for https://, with the names of AWS's own hosts: buckets in the host's name, and the token service."""
+    with real_servers.moto_proxy(folder / "proxy") as proxy:
+        tool.serve(proxy)
+        make_files(tool)
+        bucket = Bucket(None, proxy=proxy)
+        tool.variables |= {"AWS_ENDPOINT_URL": "", "AWS_CA_BUNDLE": str(proxy.authority), "AWS_REGION": "us-east-1"}
+        dead = "http://127.0.0.1:1"
+        for name in ("https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"):
+            tool.expect(3, "inspect", "s3://bucket/absent", holds="no such file or folder", **{name: proxy.url})
+            tool.expect(3, "inspect", "s3://bucket/absent", holds=("cannot reach the server", "127.0.0.1"), **{name: dead})
+        tool.variables["HTTPS_PROXY"] = proxy.url
+        tool.expect(3, "inspect", "s3://bucket/absent", holds="certificate", AWS_CA_BUNDLE=None)
+        bucket.put(tool.work / "parts", "parts")
+        tool.expect(0, "diff", "s3://bucket/parts", "whole.safetensors")
+        tool.expect(0, "gather", "parts", "-o", "wanted.safetensors")
+        for number, source in enumerate(("parts", "s3://bucket/parts")):
+            tool.expect(0, "gather", source, "-o", f"s3://bucket/{number}.safetensors")
+            bucket.expect(tool.work / "wanted.safetensors", f"{number}.safetensors")
+        bucket.expect_clean()
+        (tool.work / "token").write_text("web-token")
+        keyless = {"AWS_ACCESS_KEY_ID": None, "AWS_SECRET_ACCESS_KEY": None}
+        tool.expect(0, "inspect", "s3://bucket/parts", **keyless, AWS_WEB_IDENTITY_TOKEN_FILE=tool.work / "token",
+                    AWS_ROLE_ARN="arn:aws:iam::123456789012:role/test")
+
+
 def check_nginx(tool, folder):
     with real_servers.nginx(folder / "nginx") as served:
         tool.serve(served)
@@ -220,7 +271,7 @@ def run(check):
 
 
 def main():
-    checks = (check_seaweedfs, check_moto, check_nginx)
+    checks = (check_seaweedfs, check_moto, check_nginx, check_proxy)
     with concurrent.futures.ProcessPoolExecutor(len(checks)) as pool:
         for done in [pool.submit(run, check) for check in checks]:
             done.result()

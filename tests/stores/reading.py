@@ -231,6 +231,10 @@ def check_proxies(tool, served):
     tool.expect(0, "inspect", "s3://bucket/ckpt", **far)
     assert served.log and all(line.startswith("GET http://store.invalid/bucket") for line in served.log), served.log
     tool.expect(3, "inspect", "s3://bucket/ckpt", no_proxy="store.invalid", holds="cannot reach the server", **far)
+    served.reset()  # The machine's own service is asked directly.
+    tool.expect(0, "inspect", "s3://bucket/ckpt", AWS_ACCESS_KEY_ID=None, AWS_SECRET_ACCESS_KEY=None, AWS_EC2_METADATA_DISABLED=None,
+                AWS_EC2_METADATA_SERVICE_ENDPOINT=served.url, **far)
+    assert served.log[0] == "PUT /latest/api/token" and served.log[-1].startswith("GET http://store.invalid"), served.log
     served.reset(server.Fault("GET .*/resolve/", "redirect", times=10**6, value="http://169.254.169.254/x"))
     tool.expect(3, "inspect", "hf://org/model", holds="from a public into a private network", **far)
     near = {"https_proxy": served.url, "AWS_ENDPOINT_URL": None, "HF_ENDPOINT": None, "AWS_REGION": "eu-west-1"}

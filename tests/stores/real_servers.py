@@ -8,6 +8,7 @@ import json
 import os
 import pathlib
 import random
+import shutil
 import socket
 import subprocess
 import sys
@@ -95,32 +96,72 @@ def moto(folder):
         yield started
 
 
+@contextlib.contextmanager
+def moto_proxy(folder):
+    """A proxy for https:// behind which moto answers for all hosts of AWS. `authority` is the file of its certificate."""
+    folder.mkdir()
+    [port] = free_ports(1)
+    package = PACKAGES / "moto" / "moto_proxy"
+    (folder / "certs").mkdir()
+    shutil.copy(package / "certs" / "req.conf.tmpl", folder / "certs")
+    start = ("import sys; from moto.moto_proxy.certificate_creator import CertificateCreator as made; "
+             "made.certdir = sys.argv.pop(1); from moto.proxy import main; main()")
+    command = [sys.executable, "-c", start, folder / "certs", "-H", "127.0.0.1", "-p", port]
+    with running(folder, port, command, {"PYTHONPATH": str(PACKAGES)}) as started:
+        started.authority = package / "ca.crt"
+        yield started
+
+
+def make_authority(folder, name, *names):
+    """A self-made authority, and a server's certificate from it. Returns the files: authority, certificate, key."""
+    authority, authority_key, request, certificate, key, extension = (
+        folder / f"{name}{end}" for end in (".pem", ".key", ".csr", "-server.pem", "-server.key", ".ext"))
+    new = ["openssl", "req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+    extension.write_text("subjectAltName=" + ",".join(names))
+    for command in ([*new, "-x509", "-days", "2", "-subj", f"/CN={name}", "-keyout", authority_key, "-out", authority],
+                    [*new, "-subj", "/CN=server", "-keyout", key, "-out", request],
+                    ["openssl", "x509", "-req", "-days", "2", "-in", request, "-CA", authority, "-CAkey", authority_key, "-set_serial", "1",
+                     "-extfile", extension, "-out", certificate]):
+        subprocess.run(list(map(str, command)), check=True, capture_output=True)
+    return authority, certificate, key
+
+
 ECHO = pathlib.Path("/usr/lib/nginx/modules/ngx_http_echo_module.so")  # Debian's libnginx-mod-http-echo, with its own nginx.
 
 
 @contextlib.contextmanager
-def nginx(folder, wait_s=0):
-    """Serves `folder`/files, each answer after `wait_s`, for which it needs ECHO."""
+def nginx(folder, wait_s=0, secure=None):
+    """Serves `folder`/files, each answer after `wait_s`, for which it needs ECHO. `secure`: (certificate, key, URL of a
+    server): by TLS, and all that is not below /files/ from that server."""
     (folder / "files").mkdir(parents=True)
     [port] = free_ports(1)
     temporary = "".join(f"{name}_temp_path {folder}/{name};" for name in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))
     files = f"root {folder}/files;"
     if wait_s:
         files = f"location / {{ echo_sleep {wait_s}; echo_exec /now$uri; }} location /now/ {{ internal; alias {folder}/files/; }}"
+    listen = f"listen 127.0.0.1:{port} backlog=256;"
+    if secure:
+        certificate, key, behind = secure
+        listen = f"listen 127.0.0.1:{port} ssl backlog=256; ssl_certificate {certificate}; ssl_certificate_key {key};"
+        files = (f"client_max_body_size 0; location /files/ {{ root {folder}; }} location / {{ proxy_pass {behind}; proxy_http_version 1.1; "
+                 "proxy_set_header Host $http_host; proxy_set_header Connection ''; proxy_request_buffering off; proxy_buffering off; }")
     (folder / "nginx.conf").write_text(f"""{f"load_module {ECHO};" if wait_s else ""}
         daemon off; master_process off; pid {folder}/pid; error_log stderr;
         events {{ worker_connections 256; }}
         http {{ {temporary} access_log off; sendfile on;
-                server {{ listen 127.0.0.1:{port} backlog=256; {files} }} }}""")
+                server {{ {listen} {files} }} }}""")
     program = "/usr/sbin/nginx" if wait_s else PACKAGES / "bin" / "nginx"
     with running(folder, port, [program, "-p", folder, "-c", folder / "nginx.conf"]) as started:
+        if secure:
+            started.url = started.url.replace("http:", "https:")
         yield started
 
 
-def judge(url):
-    """boto3's client."""
+def judge(url, proxy=None):
+    """boto3's client. `proxy`: of moto_proxy; then `url` is None."""
     import boto3
     from botocore.config import Config
 
-    return boto3.client("s3", endpoint_url=url, aws_access_key_id=server.KEY_ID, aws_secret_access_key=server.SECRET,
-                        region_name="us-east-1", config=Config(s3={"addressing_style": "path"}, retries={"max_attempts": 10}))
+    ways = {"proxies": {"https": proxy.url}} if proxy else {"s3": {"addressing_style": "path"}}
+    return boto3.client("s3", endpoint_url=url, verify=str(proxy.authority) if proxy else None, aws_access_key_id=server.KEY_ID, aws_secret_access_key=server.SECRET,
+                        region_name="us-east-1", config=Config(**ways, retries={"max_attempts": 10}))

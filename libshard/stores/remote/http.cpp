@@ -74,11 +74,12 @@ bool may_pass(long status) {
   return status == 408 || status == 429 || (status >= 500 && status != kNotImplemented);
 }
 
-/// Calls for certificates that were not accepted.
-std::string explained(CURLcode code, const char* detail, const Certificates& certificates) {
-  const std::string text = *detail != '\0' ? detail : curl_easy_strerror(code);
-  if (code != CURLE_PEER_FAILED_VERIFICATION && code != CURLE_SSL_CACERT_BADFILE) return text;
-  return fmt::format("{} (certificates are from {})", text, certificates.named_by);
+/// Records the failure, and how certificates that were not accepted can be.
+void explain(CURLcode code, const char* detail, const Certificates& certificates, HttpAnswer& answer) {
+  answer.failure = *detail != '\0' ? detail : curl_easy_strerror(code);
+  if (code != CURLE_PEER_FAILED_VERIFICATION && code != CURLE_SSL_CACERT_BADFILE) return;
+  answer.failure += fmt::format(" (certificates are from {})", certificates.named_by);
+  answer.hint = "set AWS_CA_BUNDLE to a file with the certificate of the server's authority";
 }
 
 }  // namespace
@@ -134,7 +135,7 @@ class Transport::Connection {
     if (state_.is_ended) {
       if (answer.failure.empty()) answer.failure = "the answer was refused";
     } else if (code != CURLE_OK) {
-      answer.failure = explained(code, error_.data(), certificates);
+      explain(code, error_.data(), certificates, answer);
       answer.may_pass = shard::stores::may_pass(code);
     } else {
       answer.may_pass = shard::stores::may_pass(answer.status);

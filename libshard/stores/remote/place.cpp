@@ -119,6 +119,7 @@ Error Place::failed(const HttpAnswer& answer, const std::string& url, ErrorCode 
     error = Error(of, "cannot reach the server");
   }
   error.in_file(url).because(answer.status != 0 && !answer.failure.empty() ? answer.failure : shown);
+  if (!answer.hint.empty()) error.hint(answer.hint);
   explain(answer, code, error);
   return error;
 }
