@@ -169,6 +169,26 @@ def check_credentials(tool, served):
     tool.expect(3, *gs, GCE_METADATA_HOST="127.0.0.1:1", holds="GOOGLE_OAUTH_ACCESS_TOKEN")
 
 
+def check_renewal(tool, served):
+    """Credentials of a service are asked for again 5 minutes before they end, and otherwise once."""
+    none = {"AWS_ACCESS_KEY_ID": None, "AWS_SECRET_ACCESS_KEY": None}
+    (tool.work / "web-token").write_text("web-token\n")
+    container = {"AWS_CONTAINER_CREDENTIALS_FULL_URI": served.url + "/role/container", "AWS_CONTAINER_AUTHORIZATION_TOKEN": "container-token"}
+    machine = {"AWS_EC2_METADATA_DISABLED": None, "AWS_EC2_METADATA_SERVICE_ENDPOINT": served.url}
+    web = {"AWS_WEB_IDENTITY_TOKEN_FILE": "web-token", "AWS_ROLE_ARN": "arn:aws:iam::1:role/r"}
+    google = {"GCE_METADATA_HOST": served.address, "SHARDCTL_ENDPOINT_URL": served.url}
+    for scheme, asked, variables in (("s3", "GET /role/container", container), ("s3", "PUT /latest/api/token", machine), ("s3", "POST /", web),
+                                     ("gs", "GET /computeMetadata/", google)):
+        for seconds in (3600, 200):
+            served.lasts_s = seconds
+            served.reset()
+            tool.expect(0, "digest", f"{scheme}://bucket/ckpt", **variables, **none)
+            times = sum(line.startswith(asked) for line in served.log)
+            requests = sum("/bucket" in line for line in served.log)
+            assert times == (1 if seconds == 3600 else requests) and requests > 1, (asked, seconds, served.log)
+    served.lasts_s = 3600
+
+
 def check_profiles(tool, served):
     """Credentials of files, and of roles that are assumed with them or with the token of a web identity."""
     none = {"AWS_ACCESS_KEY_ID": None, "AWS_SECRET_ACCESS_KEY": None}
@@ -293,6 +313,7 @@ def main():
             check_requests(tool, served, bucket)
             check_pages(tool, served)
             check_credentials(tool, served)
+            check_renewal(tool, served)
             check_certificates(tool, served)
             check_proxies(tool, served)
             check_refusals(tool, served)

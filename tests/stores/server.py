@@ -229,7 +229,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         else:
             self.send_header("ETag", etag)
         if run := self.server.owner.runs.get(os.path.realpath(path)):
-            self.send_header("X-Amz-Meta-Shardctl-Run", run)
+            self.send_header("X-Goog-Meta-Shardctl-Run" if self.is_googles() else "X-Amz-Meta-Shardctl-Run", run)
         self.end_headers()
         if self.command == "HEAD":
             return None
@@ -296,6 +296,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         path, name = os.path.join(server.folder, "s3", bucket, key), self.query.get("uploadId")
         given = self.headers.get("x-amz-checksum-crc32c")
         confirmed = [("x-amz-checksum-crc32c", "AAAAAA==" if self.kind == "other_checksum" else given)] if given and server.checksums else []
+        if self.is_googles():
+            confirmed = [("x-goog-hash", f"crc32c={crc32c_text(self.body)}")]
         hashed = self.headers.get("x-amz-content-sha256", "UNSIGNED-PAYLOAD")
         if hashed != "UNSIGNED-PAYLOAD":
             if hashed != hashlib.sha256(self.body).hexdigest():
@@ -305,8 +307,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
             if self.command == "POST" and "uploads" in self.query:
                 server.upload_count += 1
                 name = f"upload-{server.upload_count}"
-                server.uploads[name] = {"bucket": bucket, "key": key, "run": self.headers.get("x-amz-meta-shardctl-run", "")}
-                algorithm = [("x-amz-checksum-algorithm", self.headers["x-amz-checksum-algorithm"])] if server.checksums else []
+                server.uploads[name] = {"bucket": bucket, "key": key, "run": self.run_name()}
+                algorithm = [("x-amz-checksum-algorithm", "CRC32C")] if server.checksums and not self.is_googles() else []
                 os.makedirs(os.path.join(server.folder, "uploads", name))
                 return self.reply(200, f"<InitiateMultipartUploadResult><UploadId>{name}</UploadId></InitiateMultipartUploadResult>",
                                   algorithm)
@@ -350,13 +352,21 @@ class Handler(http.server.BaseHTTPRequestHandler):
         begin, end = map(int, re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers["x-amz-copy-source-range"]).groups())
         return bytes_of(source, begin, end + 1)
 
+    def is_googles(self):
+        """Whether a request has Google's names for headers. Its answers have them too."""
+        return self.headers.get("Authorization", "").startswith("Bearer ")
+
+    def run_name(self):
+        return self.headers.get("x-goog-meta-shardctl-run" if self.is_googles() else "x-amz-meta-shardctl-run", "")
+
     def is_allowed(self, path):
         """Checks the condition of a write."""
         if not self.server.owner.conditions:
             return True
         there = etag_of(path) if os.path.isfile(path) else None
         wanted = self.headers.get("If-Match")
-        if (self.headers.get("If-None-Match") == "*" and there) or (wanted and wanted != there):
+        is_new = (self.headers.get("x-goog-if-generation-match") == "0" if self.is_googles() else self.headers.get("If-None-Match") == "*")
+        if (is_new and there) or (wanted and wanted != there):
             self.fail(412)
             return False
         return True
@@ -374,7 +384,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             return self.reply(204)
         if not self.is_allowed(path):
             return None
-        self.store(path, [self.body], self.headers.get("x-amz-meta-shardctl-run", ""), hashlib.md5(self.body).hexdigest())
+        self.store(path, [self.body], self.run_name(), hashlib.md5(self.body).hexdigest())
         owner.received += len(self.body)
         return self.reply(200, headers=[("ETag", etag_of(path)), *confirmed])
 
@@ -402,7 +412,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def s3_complete(self, path, parts, name, upload):
         if self.kind == "inner_error":
             return self.reply(200, "<?xml version='1.0'?>  <Error><Code>InternalError</Code></Error>")
-        if self.server.owner.checksums and self.body.count(b"<Part>") != self.body.count(b"<ChecksumCRC32C>"):
+        if self.server.owner.checksums and not self.is_googles() and self.body.count(b"<Part>") != self.body.count(b"<ChecksumCRC32C>"):
             return self.fail(400, "InvalidRequest")
         asked = re.findall(r"<PartNumber>(\d+)</PartNumber><ETag>([^<]+)</ETag>", self.body.decode())
         pieces = [bytes_of(os.path.join(parts, f"{int(number):05}"), 0, None) for number, _ in asked]
@@ -457,7 +467,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
     # ---- Services that give credentials: a machine's, a container's, and the token service.
 
     def identity(self, path):
-        end = (datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(hours=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
+        end = (datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(seconds=self.server.owner.lasts_s)).strftime("%Y-%m-%dT%H:%M:%SZ")
         keys = {"AccessKeyId": KEY_ID, "SecretAccessKey": SECRET, "Expiration": end,
                 "Token": self.server.owner.tokens.pop() if self.server.owner.tokens else "session"}
         if path == "/latest/api/token":
@@ -469,7 +479,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if path == "/role/container":
             return self.reply(200, json.dumps(keys)) if self.headers.get("Authorization") == "container-token" else self.fail(403)
         if path == "/computeMetadata/v1/instance/service-accounts/default/token":
-            token = json.dumps({"access_token": GOOGLE_TOKEN, "expires_in": 3600})
+            token = json.dumps({"access_token": GOOGLE_TOKEN, "expires_in": self.server.owner.lasts_s})
             return self.reply(200, token) if self.headers.get("Metadata-Flavor") == "Google" else self.fail(403)
         form = {**self.query, **dict(urllib.parse.parse_qsl(self.body.decode()))}
         action = form.get("Action")
@@ -559,6 +569,7 @@ class Server:
         self.hashed = 0  # Bytes of bodies whose hash was signed.
         self.stops_at, self.on_stop = None, None  # Calls on_stop in place of that request, counted in `log`.
         self.tokens = []  # The first ones that a machine's or a container's service gives.
+        self.lasts_s = 3600  # The time after which the credentials of such services end.
         self.listeners = [Listener(("127.0.0.1", 0), Handler) for _ in range(2)]
         for number, each in enumerate(self.listeners):
             each.owner, each.is_elsewhere = self, number == 1

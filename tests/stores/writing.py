@@ -97,8 +97,38 @@ def check_verbs(w):
         for name, source in (("again.safetensors", "big-dcp"), ("again", "parts"), ("again-dcp", "big-dcp")):
             verb = ("reshard", "--ranks", "2") if "dcp" in name else ("gather", "--max-shard-size", "9MB") if name == "again" else ("gather",)
             w.expect_same(f"{len(ranks)}-{name}", verb[0], f"s3://bucket/{source}", *verb[1:], *ranks, "--checksum", "xxh3")
-    google = {"GS_ACCESS_KEY_ID": server.KEY_ID, "GS_SECRET_ACCESS_KEY": server.SECRET}
-    w.tool.expect(0, "convert", "small.safetensors", "-o", "gs://bucket/google.safetensors", "--endpoint-url", w.served.url, **google)
+
+
+def check_google(w):
+    """gs:// with HMAC keys and with a token of OAuth: read, written, killed and continued. Its server copies no ranges."""
+    keys = {"GS_ACCESS_KEY_ID": server.KEY_ID, "GS_SECRET_ACCESS_KEY": server.SECRET}
+    none = {"AWS_ACCESS_KEY_ID": None, "AWS_SECRET_ACCESS_KEY": None, "SHARDCTL_ENDPOINT_URL": w.served.url}
+    wanted = w.work / "wanted.safetensors"
+    w.tool.expect(0, "gather", "big.safetensors", "-o", wanted)
+    for number, google in enumerate((keys, {"GOOGLE_OAUTH_ACCESS_TOKEN": server.GOOGLE_TOKEN})):
+        google = {**none, **google}
+        name = f"gs://bucket/google{number}"
+        w.tool.expect(0, "split", "big.safetensors", "--shards", "2", "-o", name, "--checksum", "xxh3", **google)
+        w.tool.expect(0, "verify", name, **google)
+        w.tool.expect(5, "split", "big.safetensors", "--shards", "2", "-o", name, **google)
+        w.served.reset()
+        w.tool.expect(0, "gather", name, "-o", f"{name}.safetensors", **google)
+        assert w.served.copied == 0 and w.served.received >= wanted.stat().st_size, (w.served.copied, w.served.received)
+        assert not any("x-amz-copy-source" in line for line in w.served.log)
+        assert (w.bucket / f"google{number}.safetensors").read_bytes() == wanted.read_bytes()
+        w.tool.variables |= {key: value or "" for key, value in google.items()}
+        command = ("gather", "big.safetensors", "-o", f"{name}-killed.safetensors")
+        w.served.reset()
+        w.tool.expect(0, *command)
+        first_part = next(i for i, line in enumerate(w.served.log) if "partNumber" in line)
+        (w.bucket / f"google{number}-killed.safetensors").unlink()
+        kill(w, command, first_part + 1)
+        w.tool.expect(0, "repair", f"{name}-killed.safetensors", "--uploads", holds="unfinished upload")
+        w.tool.expect(0, *command, "--resume")
+        assert (w.bucket / f"google{number}-killed.safetensors").read_bytes() == wanted.read_bytes()
+        for key in google:
+            w.tool.variables.pop(key, None)
+        w.expect_clean()
 
 
 def check_formats(w):
@@ -332,7 +362,7 @@ def run(check):
 
 def main():
     # They wait more than they compute, so all run at one time.
-    checks = (check_verbs, check_codes, check_copies, check_copies_with_checksums, check_shared, check_faults, check_kills)
+    checks = (check_verbs, check_google, check_codes, check_copies, check_copies_with_checksums, check_shared, check_faults, check_kills)
     with concurrent.futures.ProcessPoolExecutor(len(checks)) as pool:
         for done in [pool.submit(run, check) for check in checks]:
             done.result()
