@@ -14,7 +14,7 @@ from reading import write_safetensors
 
 LATENCY_S = 0.1  # A round trip is counted by the time between requests.
 MEBIBYTE = 1 << 20
-SHAPE = [1536, 1024]  # Of float32: 6 MiB.
+SHAPE = [1536, 1024]  # Numbers of float32, 6 MiB.
 COUNT = 8
 
 

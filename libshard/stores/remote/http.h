@@ -40,7 +40,7 @@ struct HttpAnswer {
   Headers headers{};
   std::string body{};     ///< At most kMostText bytes, and without the bytes that a sink took.
   std::string failure{};  ///< Why the answer is missing or incomplete; empty: it is complete.
-  std::string hint{};     ///< What the user may set, with some failures.
+  std::string hint{};     ///< A setting that may help; often empty.
   bool may_pass = false;  ///< A later attempt may succeed.
 
   bool is_ok() const { return failure.empty() && status >= 200 && status < 300; }
