@@ -21,6 +21,7 @@
 #include "apps/shardctl/text/text_sink.h"
 #include "apps/shardctl/verbs/verbs.h"
 #include "libshard/core/error.h"
+#include "libshard/core/processor.h"
 #include "libshard/device/device_system.h"
 #include "libshard/io/paths.h"
 #include "libshard/io/stoppable_store.h"
@@ -74,7 +75,7 @@ void look_at_disks(Session& session, const Request& request) {
 }
 
 /// The threads that read different places of URLs at one time: one per processor. Further workers wait for requests.
-int url_readers(const Session& session) { return std::min(worker_count(session), usable_cpus()); }
+int url_readers(const Session& session) { return std::min(worker_count(session), usable_processors()); }
 
 /// Gives parts of --max-memory to the blocks of URLs that are read, and half of it to uploads.
 void divide_memory(Session& session, const Request& request) {

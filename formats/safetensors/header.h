@@ -53,15 +53,13 @@ struct HeaderEntry {
 struct HeaderText {
   std::unique_ptr<char[]> text;  ///< `bytes` characters and a NUL.
   std::int64_t bytes = 0;
+  std::size_t max_entries = 0;  ///< The largest number of tensors that the text can contain, for reserving memory.
 };
 
 /// Reads the header's text and adds it to the budget of `arena`. Checks its length before it allocates memory. `shown`
-/// names the file in messages.
+/// names the file in messages. Threads: uses all processors for a long text.
 /// \throws Error kCorruption (kind truncated, bad_header)
 HeaderText read_header_text(const RandomReader& file, const std::string& shown, Arena& arena);
-
-/// The largest number of tensors that the text can contain, for reserving memory.
-std::size_t max_entries(const HeaderText& header);
 
 /// Parses a header. Calls `entry` for each tensor in the order of the text, and fills `metadata`. Checks that the
 /// tensors' bytes fill the file of `file_bytes` up to its end without holes.

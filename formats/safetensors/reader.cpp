@@ -15,6 +15,8 @@
 #include "libshard/catalog/catalog_builder.h"
 #include "libshard/core/box.h"
 #include "libshard/core/error.h"
+#include "libshard/core/pages.h"
+#include "libshard/core/processor.h"
 #include "libshard/core/suffixes.h"
 #include "libshard/io/open_files.h"
 #include "libshard/io/paths.h"
@@ -105,11 +107,12 @@ DataFiles find_tensor_files(const Source& source) {
   return hf_index::files_as_given(source.paths);
 }
 
-/// Reserves room for `more` entries without moving the vector for every small file.
+/// Reserves room for `more` entries without moving the vector for every small file. \returns the room
 template <class T>
-void make_room(std::vector<T>& vector, std::size_t more) {
+std::span<std::byte> make_room(std::vector<T>& vector, std::size_t more) {
   const std::size_t needed = vector.size() + more;
   if (needed > vector.capacity()) vector.reserve(std::max(needed, vector.size() * 2));
+  return {reinterpret_cast<std::byte*>(vector.data() + vector.size()), more * sizeof(T)};
 }
 
 class SafetensorsReader final : public Reader {
@@ -223,17 +226,21 @@ class SafetensorsReader final : public Reader {
     return first;
   }
 
+  /// Reserves room for `more` tensors. \returns the thread that takes the room's pages, if they are many
+  std::jthread make_room_for(std::size_t more) {
+    constexpr std::size_t kWorthThread = 1 << 16;
+    const std::vector<std::span<std::byte>> room{make_room(catalog_.storages, more), make_room(catalog_.stored, more),
+                                                 make_room(catalog_.chunks, more), make_room(catalog_.tensors, more)};
+    return usable_processors() > 1 && more >= kWorthThread ? take_pages(room) : std::jthread();
+  }
+
   void read_file(std::uint32_t index, std::uint32_t index_file) {
     const std::shared_ptr<const RandomReader> opened = files_.get(index);
     File& file = catalog_.files[index];
     file.bytes = opened->size();
     file.identity = opened->identity();
     const HeaderText header = read_header_text(*opened, file.path, *catalog_.arena);
-    const std::size_t entries = max_entries(header);
-    make_room(catalog_.storages, entries);
-    make_room(catalog_.stored, entries);
-    make_room(catalog_.chunks, entries);
-    make_room(catalog_.tensors, entries);
+    const std::jthread taking = make_room_for(header.max_entries);
     MetadataMap metadata;
     CollectedFindings ends;
     const std::size_t first_storage = catalog_.storages.size();
@@ -257,12 +264,14 @@ class SafetensorsReader final : public Reader {
     }
   }
 
+  /// The shape fills the bytes, as the header's parser has checked.
   void add_tensor(const HeaderEntry& entry, std::uint32_t file) {
     StoredTensor stored;
     set_shape(entry.shape, stored);
     stored.dtype = entry.dtype;
     stored.storage = builder_.add_storage({.offset = entry.offset, .bytes = entry.bytes, .file = file});
-    builder_.add_tensor(catalog_.arena->copy(entry.name), {}, stored);
+    builder_.begin(catalog_.arena->copy(entry.name), {}, stored.dtype, stored.shape);
+    builder_.add_whole(builder_.add_stored(stored));
   }
 
   void set_shape(std::span<const std::int64_t> shape, StoredTensor& stored) {

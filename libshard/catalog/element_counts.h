@@ -18,6 +18,7 @@ inline std::int64_t element_count(std::span<const std::int64_t> shape) {
 /// The bytes of `elements` packed elements. A partly used last block counts as whole.
 inline std::int64_t packed_bytes(std::int64_t elements, DType dtype) {
   const DTypeBlock block = dtype_block(dtype);
+  if (block.elements == 1) return elements * block.bytes;
   return (elements + block.elements - 1) / block.elements * block.bytes;
 }
 

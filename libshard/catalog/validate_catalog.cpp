@@ -7,6 +7,7 @@
 #include "libshard/catalog/bounds.h"
 #include "libshard/catalog/catalog.h"
 #include "libshard/catalog/coverage.h"
+#include "libshard/catalog/element_counts.h"
 #include "libshard/catalog/name_order.h"
 #include "libshard/core/box.h"
 #include "libshard/core/budget.h"
@@ -50,14 +51,19 @@ std::vector<std::uint32_t> sorted_order(const std::vector<Entry>& entries) {
 }
 
 /// Moves entry order[i] to position i, in place. Follows each cycle of the permutation once, and marks finished
-/// positions in `order`.
+/// positions in `order`. The entries of a cycle are anywhere in memory, so they are requested some steps ahead.
 template <class Entry>
 void reorder(std::vector<Entry>& entries, std::vector<std::uint32_t> order) {
+  constexpr int kAhead = 16;
   for (std::uint32_t first = 0; first < order.size(); ++first) {
     if (order[first] == first) continue;
     const Entry kept = entries[first];
-    std::uint32_t at = first;
+    std::uint32_t at = first, ahead = first;
+    for (int i = 0; i < kAhead; ++i) ahead = order[ahead];
     for (std::uint32_t from = order[at]; from != first; from = order[at]) {
+      ahead = order[ahead];
+      __builtin_prefetch(&entries[ahead]);
+      __builtin_prefetch(reinterpret_cast<const char*>(&entries[ahead] + 1) - 1);
       entries[at] = entries[from];
       order[std::exchange(at, from)] = at;
     }
@@ -99,23 +105,17 @@ void sort_entries(Catalog& catalog) {
   for (const Object& object : catalog.objects) renumbering.visit(object.value);
 }
 
-void sort_chunks(Catalog& catalog) {
-  for (const Tensor& tensor : catalog.tensors) {
-    if (tensor.chunk_count < 2) continue;
-    catalog.sort_chunks(std::span(catalog.chunks).subspan(tensor.first_chunk, tensor.chunk_count));
-  }
-}
-
 // --- Aliases.
 
 /// Finds equal views. A storage with only one tensor needs no comparison.
 class AliasFinder {
  public:
   explicit AliasFinder(Catalog& catalog) : catalog_(catalog), uses_(catalog.storages.size()) {
-    for (const StoredTensor& stored : catalog.stored) ++uses_[stored.storage];
+    for (const StoredTensor& stored : catalog.stored) is_any_shared_ |= ++uses_[stored.storage] > 1;
   }
 
   void run() {
+    if (!is_any_shared_) return;
     for (std::uint32_t i = 0; i < catalog_.tensors.size(); ++i) {
       if (is_candidate(catalog_.tensors[i])) catalog_.tensors[i].alias_of = find_or_insert(i);
     }
@@ -163,6 +163,7 @@ class AliasFinder {
 
   Catalog& catalog_;
   std::vector<std::uint32_t> uses_;
+  bool is_any_shared_ = false;
   KeyedHash hash_;
   HashSlots views_;
   std::vector<std::uint32_t> first_;   ///< The first tensor of each view.
@@ -266,7 +267,7 @@ class Proportion {
  private:
   // A double, because sums may exceed 63 bits and need not be exact.
   static double bytes_of(const Tensor& tensor) {
-    return static_cast<double>(checked_bytes(checked_numel(tensor.shape), tensor.dtype));
+    return static_cast<double>(packed_bytes(element_count(tensor.shape), tensor.dtype));
   }
 
   std::vector<Tensor*> largest_first() {
@@ -296,8 +297,11 @@ class Proportion {
 
 void validate_catalog(Catalog& catalog, Findings& findings) {
   sort_entries(catalog);
-  sort_chunks(catalog);
-  for (Tensor& tensor : catalog.tensors) tensor.damaged = tensor.damaged || !check_tensor(catalog, tensor, findings);
+  for (Tensor& tensor : catalog.tensors) {
+    const std::span<Chunk> chunks = std::span(catalog.chunks).subspan(tensor.first_chunk, tensor.chunk_count);
+    if (chunks.size() > 1) catalog.sort_chunks(chunks);
+    tensor.damaged = tensor.damaged || !check_tensor(catalog, tensor, findings);
+  }
   Proportion(catalog).check(findings);
   AliasFinder(catalog).run();
 }

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <new>
 
-#include "libshard/core/huge_pages.h"
+#include "libshard/core/pages.h"
 
 namespace shard {
 

@@ -18,6 +18,11 @@ namespace {
 constexpr const char* kNegative = "sizes and offsets must not be negative";
 constexpr const char* kTooLarge = "the result does not fit 63 bits";
 
+/// Elements in blocks of one need no division, which takes longer than all other checks of a tensor.
+std::int64_t whole_blocks(std::int64_t elements, DTypeBlock block) {
+  return block.elements == 1 ? elements : elements / block.elements;
+}
+
 }  // namespace
 
 std::int64_t checked_add(std::int64_t a, std::int64_t b) {
@@ -35,24 +40,28 @@ std::int64_t checked_mul(std::int64_t a, std::int64_t b) {
 }
 
 std::int64_t checked_numel(std::span<const std::int64_t> shape) {
-  const auto is_negative = [](std::int64_t n) { return n < 0; };
-  if (std::ranges::any_of(shape, is_negative)) refuse("shape " + to_string(shape), kNegative);
-  if (std::ranges::find(shape, 0) != shape.end()) return 0;  // First: [2^40, 2^40, 0] is empty, not too large.
+  bool is_negative = false, is_empty = false, is_too_large = false;
   std::int64_t product = 1;
   for (const std::int64_t n : shape) {
-    if (__builtin_mul_overflow(product, n, &product)) refuse("shape " + to_string(shape), kTooLarge);
+    is_negative |= n < 0;
+    is_empty |= n == 0;
+    is_too_large |= __builtin_mul_overflow(product, n, &product);
   }
+  if (is_negative) refuse("shape " + to_string(shape), kNegative);
+  if (is_empty) return 0;  // First: [2^40, 2^40, 0] is empty, not too large.
+  if (is_too_large) refuse("shape " + to_string(shape), kTooLarge);
   return product;
 }
 
 std::int64_t checked_bytes(std::int64_t elements, DType dtype) {
   if (elements < 0) refuse(fmt::format("{} elements of {}", elements, dtype_name(dtype)), kNegative);
   const DTypeBlock block = dtype_block(dtype);
-  if (elements % block.elements != 0) {
+  const std::int64_t blocks = whole_blocks(elements, block);
+  if (blocks * block.elements != elements) {
     refuse(fmt::format("{} elements of {}", elements, dtype_name(dtype)), "its last element ends inside a byte");
   }
   std::int64_t bytes = 0;
-  if (__builtin_mul_overflow(elements / block.elements, block.bytes, &bytes)) {
+  if (__builtin_mul_overflow(blocks, block.bytes, &bytes)) {
     refuse(fmt::format("{} elements of {}", elements, dtype_name(dtype)), kTooLarge);
   }
   return bytes;
@@ -60,9 +69,11 @@ std::int64_t checked_bytes(std::int64_t elements, DType dtype) {
 
 std::optional<std::int64_t> bytes_within(std::int64_t elements, DType dtype) {
   const DTypeBlock block = dtype_block(dtype);
-  const std::int64_t blocks = elements / block.elements + (elements % block.elements != 0 ? 1 : 0);
+  const std::int64_t whole = whole_blocks(elements, block);
   std::int64_t bytes = 0;
-  if (__builtin_mul_overflow(blocks, block.bytes, &bytes)) return std::nullopt;
+  if (__builtin_mul_overflow(whole + (whole * block.elements != elements ? 1 : 0), block.bytes, &bytes)) {
+    return std::nullopt;
+  }
   return bytes;
 }
 

@@ -1,11 +1,25 @@
 #include "libshard/core/processor.h"
 
+#include <sched.h>
+
+#include <algorithm>
+#include <thread>
+
 #ifdef __x86_64__
 #include <cpuid.h>
 #include <immintrin.h>
 #endif
 
 namespace shard {
+
+int usable_processors() {
+  static const int usable = [] {
+    cpu_set_t set;
+    if (::sched_getaffinity(0, sizeof set, &set) == 0) return std::max(1, CPU_COUNT(&set));
+    return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  }();
+  return usable;
+}
 
 // Uses the instruction directly, because __builtin_cpu_supports needs the compiler's own library, which zig lacks.
 #ifdef __x86_64__

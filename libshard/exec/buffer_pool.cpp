@@ -2,7 +2,7 @@
 
 #include <new>
 
-#include "libshard/core/huge_pages.h"
+#include "libshard/core/pages.h"
 
 namespace shard {
 

@@ -1,6 +1,6 @@
-"""Time and memory of checkpoints of many files, many tensors per rank, and many checkpoints in a run's folder.
+"""Time and memory of checkpoints of many files, many tensors per rank, many checkpoints in a run's folder, and many names.
 
-  many_files.py SHARDCTL [--files N] [--tensors N] [--ranks N] [--to FORMAT...] [--checkpoints N] [--folder DIR]
+  many_files.py SHARDCTL [--files N] [--tensors N] [--ranks N] [--to FORMAT...] [--checkpoints N] [--names N] [--folder DIR]
 
 Each is also measured with half the number, so a cost that is squared shows as a factor of 4. Each file of
 torch-ranks describes the pieces of all ranks, so its bytes, and the time, are squared by the format.
@@ -78,6 +78,15 @@ def many_checkpoints(tool: str, folder: Path, count: int) -> None:
     measure(what, tool, "export", folder, "-o", folder.parent / "exported", "--no-fsync", "-q")
 
 
+def many_names(tool: str, folder: Path, count: int) -> None:
+    """One file, whose names are in the order of their bytes, or in the order of a model's layers. Of 8 runs the least counts."""
+    names = [f"layers.{i // 768}.experts.{i // 3 % 256}.w{i % 3 + 1}.weight" for i in range(count)]
+    for order, listed in ("in order", sorted(names)), ("by layer", names):
+        write(folder / "model.safetensors", listed, [4])
+        for _ in range(8):
+            measure(f"{count:,} tensors, names {order}", tool, "inspect", folder / "model.safetensors")
+
+
 def main() -> int:
     options = argparse.ArgumentParser()
     options.add_argument("tool")
@@ -86,13 +95,14 @@ def main() -> int:
     options.add_argument("--ranks", type=int, default=64)
     options.add_argument("--to", nargs="+", default=["dcp", "torch-ranks"])
     options.add_argument("--checkpoints", type=int, default=1000)
+    options.add_argument("--names", type=int, default=1_000_000)
     options.add_argument("--folder")
     chosen = options.parse_args()
     tool = os.path.abspath(chosen.tool)
     print("| checkpoint | verb | time | processor | memory |\n|---|---|--:|--:|--:|")
     for part in 2, 1:
         for work, numbers in ((many_files, [chosen.files // part]), (many_tensors, [chosen.tensors, chosen.ranks // part, chosen.to]),
-                              (many_checkpoints, [chosen.checkpoints // part])):
+                              (many_checkpoints, [chosen.checkpoints // part]), (many_names, [chosen.names // part])):
             with tempfile.TemporaryDirectory(dir=chosen.folder) as text:
                 folder = Path(text) / "source"
                 folder.mkdir()

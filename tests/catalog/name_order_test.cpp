@@ -39,6 +39,17 @@ TEST(NameOrder, IsThatOfAStableSortByComparison) {
   }
 }
 
+/// So many that all processors sort, in runs of very different sizes.
+TEST(NameOrder, ManyNamesAreInTheSameOrder) {
+  std::mt19937 random(2);
+  std::vector<std::string> names = random_names(random, 20'000);
+  for (int i = 0; i < 60'000; ++i)
+    names.push_back("layers." + std::to_string(i / 200) + ".experts." + std::to_string(i % 200));
+  std::ranges::shuffle(names, random);
+  const std::vector<std::string_view> views(names.begin(), names.end());
+  EXPECT_EQ(order_of_names(views, never), order_by_comparison(views));
+}
+
 TEST(NameOrder, NamesThatEndInNulsFollowShorterOnes) {
   const std::vector<std::string> names{
       std::string("a\0\0", 3), "a", std::string("a\0", 2), "", std::string("abcdefgh\0", 9), "abcdefgh", "abcdefg"};

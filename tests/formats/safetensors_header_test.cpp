@@ -1,5 +1,6 @@
 /// Every rule of the header: one damaged file each. The verdicts of safetensors 0.8.0 on the same files are the same,
 /// except where a case says otherwise.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -260,6 +261,35 @@ TEST(Header, NamesMayHaveEscapesAndAnyCharacter) {
   const auto reader = open_content(file_of(R"({"\u00e9\ud83d\ude00\n\u0000":{)" + kGood + "}}"));
   using namespace std::string_view_literals;
   EXPECT_EQ(reader->catalog().tensors[0].name, "\xc3\xa9\xf0\x9f\x98\x80\n\0"sv);
+}
+
+/// The parser looks at eight bytes at once.
+TEST(Header, StringsOfAnyLengthEndAtTheirQuote) {
+  for (std::size_t before = 0; before < 20; ++before) {
+    for (std::size_t after = 0; after < 20; ++after) {
+      const std::string front(before, 'a'), end = std::string(after, '~') + "\xc3\xa9";
+      const auto open_named = [&](const std::string& name) {
+        return open_content(file_of("{\"" + name + "\":{" + kGood + "}}"));
+      };
+      EXPECT_EQ(open_named(front + end)->catalog().tensors[0].name, front + end);
+      EXPECT_EQ(open_named(front + "\\\"" + end)->catalog().tensors[0].name, front + '"' + end);
+      EXPECT_THROW(open_named(front + '\x1f' + end), Error);
+    }
+  }
+}
+
+TEST(Header, ALongTextIsReadInBlocks) {
+  constexpr int kCount = 60'000;
+  std::string header = "{";
+  for (int i = 0; i < kCount; ++i) {
+    header += fmt::format(R"({}"layers.{}.a_long_name_of_a_weight":{{"dtype":"U8","shape":[0],"data_offsets":[0,0]}})",
+                          i == 0 ? "" : ",", 100'000 + i);
+  }
+  ASSERT_GT(header.size(), std::size_t{5} << 20);
+  const auto reader = open_content(safetensors_file(header + "}"));
+  ASSERT_EQ(reader->catalog().tensors.size(), kCount);
+  EXPECT_EQ(reader->catalog().tensors.front().name, "layers.100000.a_long_name_of_a_weight");
+  EXPECT_EQ(reader->catalog().tensors.back().name, "layers.159999.a_long_name_of_a_weight");
 }
 
 TEST(Header, TheEmptyNameIsAccepted) {

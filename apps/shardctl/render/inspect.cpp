@@ -182,8 +182,24 @@ void heads_line(TextSink& sink) {
   sink.end_line();
 }
 
+/// Texts of sizes. Most tensors of a checkpoint have one of few sizes.
+class SizeTexts {
+ public:
+  const std::string& operator()(std::int64_t bytes) {
+    constexpr std::size_t kMost = 4096;
+    if (texts_.size() >= kMost) texts_.clear();
+    const auto [text, is_new] = texts_.try_emplace(bytes);
+    if (is_new) text = human_bytes(bytes);
+    return text;
+  }
+
+ private:
+  HashMap<std::int64_t, std::string> texts_;
+};
+
 /// Prints one tab-separated line. It creates few temporary strings, because there may be a million lines.
-void tensor_line(TextSink& sink, const Catalog& catalog, const SelectedTensor& selected, const Aliases& aliases) {
+void tensor_line(TextSink& sink, const Catalog& catalog, const SelectedTensor& selected, const Aliases& aliases,
+                 SizeTexts& sizes) {
   const Tensor& tensor = catalog.tensors[selected.source];
   sink.add(selected.name);
   sink.tab();
@@ -196,7 +212,7 @@ void tensor_line(TextSink& sink, const Catalog& catalog, const SelectedTensor& s
   }
   sink.add("]");
   sink.tab();
-  sink.add(human_bytes(packed_bytes(element_count(tensor.shape), selected.dtype)));
+  sink.add(sizes(packed_bytes(element_count(tensor.shape), selected.dtype)));
   sink.tab();
   const bool simple = tensor.chunk_count == 1 && tensor.rank < 0 && tensor.sharding == kNoIndex &&
                       catalog.stored_of(tensor).rank < 0 && !aliases.first_of(selected);
@@ -305,8 +321,9 @@ void render_text(const Session& session, const OpenSource& source, const Selecti
     TensorTable(catalog, selection, aliases).add(sink, lines);
   } else {
     if (!selection.tensors.empty()) heads_line(sink);
+    SizeTexts sizes;
     for (const SelectedTensor& selected : selection.tensors) {
-      tensor_line(sink, catalog, selected, aliases);
+      tensor_line(sink, catalog, selected, aliases, sizes);
       if (lines.chunks) chunk_lines(sink, catalog, catalog.tensors[selected.source], false);
     }
   }

@@ -1,16 +1,15 @@
 #include "apps/shardctl/session/session.h"
 
 #include <fmt/format.h>
-#include <sched.h>
 
 #include <algorithm>
 #include <span>
-#include <thread>
 
 #include "apps/shardctl/request/request.h"
 #include "apps/shardctl/session/log.h"
 #include "apps/shardctl/text/text_sink.h"
 #include "libshard/core/error.h"
+#include "libshard/core/processor.h"
 #include "libshard/core/short_text.h"
 #include "libshard/stores/url_store.h"
 
@@ -39,12 +38,6 @@ std::string rank_label(const Session& session) {
   return group.size() == 1 ? std::string() : fmt::format("rank {} of {}", group.rank(), group.size());
 }
 
-int usable_cpus() {
-  cpu_set_t set;
-  if (sched_getaffinity(0, sizeof set, &set) == 0) return std::max(1, CPU_COUNT(&set));
-  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-}
-
 std::int64_t max_memory_bytes(const Session& session) { return parse_size(session.common.max_memory, "--max-memory"); }
 
 std::int64_t reading_memory_bytes(const Session& session) {
@@ -61,7 +54,7 @@ std::int64_t reading_memory_bytes(const Session& session) {
 
 int worker_count(const Session& session) {
   if (session.common.threads > 0) return session.common.threads;
-  return std::max(1, std::max(usable_cpus(), session.requests_at_once) / session.ranks_here);
+  return std::max(1, std::max(usable_processors(), session.requests_at_once) / session.ranks_here);
 }
 
 bool colours_errors(const Session& session) {

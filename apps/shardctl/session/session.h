@@ -108,8 +108,6 @@ const SourceStore& destination_store(const Session& session);
 
 /// "rank 1 of 4", for people; empty if this process is alone.
 std::string rank_label(const Session& session);
-/// The number of CPUs that this process may use, at least 1.
-int usable_cpus();
 /// The number of worker threads: --threads, or else this rank's share of the available CPUs, or of the requests that
 /// hide the round trips of its disks if those are more.
 int worker_count(const Session& session);

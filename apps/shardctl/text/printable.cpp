@@ -9,7 +9,9 @@
 namespace shard::app {
 
 bool is_plain_ascii(std::string_view text) {
-  return std::ranges::all_of(text, [](char c) { return c >= 0x20 && c < 0x7F; });
+  bool is_plain = true;
+  for (const char c : text) is_plain &= c >= 0x20 && c < 0x7F;  // Without a return in between: vector instructions.
+  return is_plain;
 }
 
 std::string printable(std::string_view text) {

@@ -16,6 +16,7 @@
 #include "apps/shardctl/verbs/verbs.h"
 #include "formats/helper.h"
 #include "formats/registry.h"
+#include "libshard/core/processor.h"
 #include "libshard/device/device_system.h"
 #include "libshard/ranks/open_group.h"
 
@@ -75,7 +76,7 @@ void print_env_json(Session& session, const Launch& launch, const std::vector<st
   json.key("local_rank"), json.number(launch.local_rank);
   json.key("local_world_size"), json.number(launch.local_size);
   json.key("rendezvous"), json.string_or_null(rendezvous(launch));
-  json.key("cpus"), json.number(usable_cpus());
+  json.key("cpus"), json.number(usable_processors());
   write_devices(json, system);
   write_texts(json, "plugins", backends);
   json.key("seccomp"), json.boolean(has_call_filters());
@@ -140,7 +141,7 @@ int run_env(Session& session, const Request& request) {
   line("world size", std::to_string(launch.size));
   line("local rank", fmt::format("{} of {}", launch.local_rank, launch.local_size));
   if (launch.size > 1) line("rendezvous", rendezvous(launch).empty() ? "chosen by rank 0" : rendezvous(launch));
-  line("cpus", std::to_string(usable_cpus()));
+  line("cpus", std::to_string(usable_processors()));
   const auto or_none = [](const std::string& text) { return text.empty() ? std::string("none") : text; };
   if (system.devices.empty()) line("devices", "none: " + system.problem);
   for (const DeviceInfo& device : system.devices) {

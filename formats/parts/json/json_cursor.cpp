@@ -4,7 +4,6 @@
 #include <simdjson.h>
 
 #include <algorithm>
-#include <array>
 #include <limits>
 
 #include "libshard/core/error.h"
@@ -12,19 +11,6 @@
 namespace shard {
 
 namespace {
-
-constexpr int kMaxDepth = 64;
-
-/// True for bytes that a string skips at once: all except control characters, the quote and the backslash.
-constexpr std::array<bool, 256> make_plain_bytes() {
-  std::array<bool, 256> plain{};
-  for (std::size_t c = 0x20; c < plain.size(); ++c) plain[c] = c != '"' && c != '\\';
-  return plain;
-}
-constexpr std::array<bool, 256> kPlain = make_plain_bytes();
-
-bool is_plain(char c) { return kPlain[static_cast<unsigned char>(c)]; }
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
 /// \pre `code` is a Unicode scalar value
 void append_utf8(std::uint32_t code, std::string& out) {
@@ -61,64 +47,22 @@ void JsonCursor::fail(const std::string& what) const {
       .of_kind(kind_);
 }
 
-void JsonCursor::expect(char wanted) {
-  skip_space();
-  if (*at_ != wanted || at_ == end_) fail(fmt::format("expected '{}'", wanted));
-  ++at_;
-}
+void JsonCursor::fail_expected(char wanted) const { fail(fmt::format("expected '{}'", wanted)); }
 
-void JsonCursor::enter(char bracket) {
-  expect(bracket);
-  if (++depth_ > kMaxDepth) fail(fmt::format("more than {} levels deep", kMaxDepth));
-}
-
-bool JsonCursor::next(char bracket, bool& is_first) {
-  skip_space();
-  if (*at_ == bracket) {
-    ++at_;
-    --depth_;
-    return false;
-  }
-  if (!is_first) expect(',');
-  is_first = false;
-  return true;
-}
-
-/// The key may have escapes and is not decoded; `has_escapes_` tells. The flag survives the colon, since callers look
-/// at it after this call.
-bool JsonCursor::next_key(std::string_view& key, bool& is_first) {
-  if (!next('}', is_first)) return false;
-  key = string();
-  const bool key_has_escapes = has_escapes_;
-  expect(':');
-  has_escapes_ = key_has_escapes;
-  return true;
-}
-
-bool JsonCursor::next_name(std::string_view& name, std::string& decoded, bool& is_first) {
-  if (!next_key(name, is_first)) return false;
-  if (has_escapes_) name = decoded = decode(name);
-  return true;
-}
+void JsonCursor::fail_depth() const { fail(fmt::format("more than {} levels deep", kMaxDepth)); }
 
 bool JsonCursor::at_array() {
   skip_space();
   return *at_ == '[';
 }
 
-std::string_view JsonCursor::string() {
-  expect('"');
-  const char* begin = at_;
-  has_escapes_ = false;
-  for (;;) {
-    while (is_plain(*at_)) ++at_;
-    if (*at_ == '"') break;
+void JsonCursor::skip_escapes() {
+  for (; *at_ != '"'; skip_plain()) {
     if (*at_ != '\\') fail(at_ == end_ ? "a string does not end" : "a control character in a string");
     has_escapes_ = true;
     if (++at_ == end_) fail("a string does not end");
     ++at_;  // Any byte may follow a backslash here; decode() checks it.
   }
-  return {begin, static_cast<std::size_t>(at_++ - begin)};
 }
 
 std::uint32_t JsonCursor::read_hex(const char*& at, const char* end) const {
@@ -169,19 +113,18 @@ std::string JsonCursor::decode(std::string_view raw) const {
   return out;
 }
 
-std::int64_t JsonCursor::integer() {
-  skip_space();
-  const char* begin = at_;
+void JsonCursor::check_digits(const char* begin) {
   std::int64_t value = 0;
   constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
-  for (; is_digit(*at_); ++at_) {
-    const int digit = *at_ - '0';
-    if (value > (kMost - digit) / 10) fail("a number of 2^63 or more");
-    value = value * 10 + digit;
+  for (const char* digit = begin; digit != at_; ++digit) {
+    if (value > (kMost - (*digit - '0')) / 10) {
+      at_ = digit;
+      fail("a number of 2^63 or more");
+    }
+    value = value * 10 + (*digit - '0');
   }
   if (at_ == begin || *at_ == '.' || *at_ == 'e' || *at_ == 'E') fail("expected a whole number that is not negative");
   if (*begin == '0' && at_ - begin > 1) fail("a number with leading zeros");
-  return value;
 }
 
 bool JsonCursor::take_word(std::string_view word) {
