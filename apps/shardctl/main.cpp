@@ -23,6 +23,7 @@
 #include "apps/shardctl/render/report.h"
 #include "formats/helper.h"
 #include "libshard/io/local_disk.h"
+#include "libshard/io/page_cache.h"
 
 namespace shard::app {
 namespace {
@@ -148,6 +149,7 @@ void keep_freed_buffers() {
 
 int run_process(int argc, char** argv) {
   keep_freed_buffers();
+  spare_page_cache();
   SignalWatch signals;
   DescriptorBuffer buffer(STDOUT_FILENO);
   std::ostream out(&buffer);

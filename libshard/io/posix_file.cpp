@@ -20,6 +20,7 @@
 
 #include "libshard/core/parallel.h"
 #include "libshard/io/file_writer.h"
+#include "libshard/io/page_cache.h"
 
 namespace shard::posix {
 
@@ -68,6 +69,9 @@ class PosixReader final : public RandomReader {
         device_(device_of(descriptor_.get(), status_.device)) {
     name_ = path;
   }
+  ~PosixReader() override { passed_pages_.finish(descriptor_.get()); }
+  PosixReader(const PosixReader&) = delete;
+  PosixReader& operator=(const PosixReader&) = delete;
 
   void read_at(std::int64_t offset_bytes, std::span<std::byte> out) const override {
     const bool is_long = device_.requests > 1 && std::ssize(out) > kReadAhead;
@@ -80,6 +84,7 @@ class PosixReader final : public RandomReader {
       if (got == 0) throw_truncated(offset_bytes, out.size(), done);
       done += static_cast<std::size_t>(got);
     }
+    if (std::ssize(out) >= kReadAhead) passed_pages_.add(descriptor_.get(), offset_bytes, std::ssize(out));
     if (!is_long || device_.caches != Device::Caches::kUnknown) return;
     const bool is_cached = is_kept(descriptor_.get(), offset_bytes, std::ssize(out));
     device_.caches = is_cached ? Device::Caches::kYes : Device::Caches::kNo;
@@ -132,6 +137,7 @@ class PosixReader final : public RandomReader {
   const FileStatus status_;  ///< The status when the file was opened.
   const bool is_whole_;      ///< It has no holes. Network disks need a round trip to find one.
   Device& device_;
+  mutable PassedPages passed_pages_;
 };
 
 class PosixWriter final : public FileWriter {
@@ -147,7 +153,9 @@ class PosixWriter final : public FileWriter {
       if (put < 0) fail_writing(path_, "cannot write", errno);
       done += static_cast<std::size_t>(put);
     }
-    if (is_sync_expected_ && data.size() >= kWorthBeginning) begin_sync(offset_bytes, std::ssize(data));
+    if (data.size() < kWorthBeginning) return;
+    const bool is_spared = passed_pages_.add(descriptor_.get(), offset_bytes, std::ssize(data));
+    if (is_sync_expected_ || is_spared) begin_sync(offset_bytes, std::ssize(data));
   }
 
   void read_back(std::int64_t offset_bytes, std::span<std::byte> out) override {
@@ -184,6 +192,7 @@ class PosixWriter final : public FileWriter {
 
   /// Never repeated: Linux has released the descriptor even when close reports EINTR.
   void close() override {
+    passed_pages_.finish(descriptor_.get());
     if (::close(descriptor_.release()) != 0 && errno != EINTR) fail_writing(path_, "cannot close", errno);
   }
 
@@ -212,6 +221,7 @@ class PosixWriter final : public FileWriter {
   Descriptor descriptor_;
   std::string path_;
   bool is_sync_expected_ = false;
+  PassedPages passed_pages_;
 };
 
 }  // namespace
