@@ -4,7 +4,7 @@
 
 namespace shard {
 
-int usable_processors();  ///< As many as this process may use; at least 1.
+int usable_processors();  ///< The number that this process may use, at least 1.
 bool has_sse42();         ///< False on architectures other than x86-64.
 bool has_avx();           ///< False on architectures other than x86-64.
 bool has_avx2();          ///< False on architectures other than x86-64.

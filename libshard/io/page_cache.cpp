@@ -30,7 +30,7 @@ std::int64_t half_of_memory() {
   return usable_memory(std::max<std::int64_t>(0, pages) * page_bytes, text_of_file) / 2;
 }
 
-std::atomic<std::int64_t> kept_bytes{INT64_MAX};  ///< As many bytes may stay in the page cache.
+std::atomic<std::int64_t> kept_bytes{INT64_MAX};  ///< The bytes that may stay in the page cache.
 std::atomic<std::int64_t> moved_bytes{0};
 
 bool is_spared(std::int64_t bytes) {

@@ -88,7 +88,7 @@ class JsonCursor {
 
  private:
   static constexpr int kMaxDepth = 64;
-  static constexpr std::ptrdiff_t kSafeDigits = 18;  ///< As many are always below 2^63.
+  static constexpr std::ptrdiff_t kSafeDigits = 18;  ///< The number of digits that are always below 2^63.
 
   void skip_space() {
     while (*at_ == ' ' || *at_ == '\n' || *at_ == '\t' || *at_ == '\r') ++at_;
