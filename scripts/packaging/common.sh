@@ -9,6 +9,9 @@ version=$(sed -n 's/^project(shardctl VERSION \([0-9.]*\).*/\1/p' CMakeLists.txt
 export SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
 export TZ=UTC LC_ALL=C.UTF-8
 
+# Options of tar for an archive that depends only on the files' names and bytes.
+tar_options=(--sort=name "--mtime=@$SOURCE_DATE_EPOCH" --owner=0 --group=0 --numeric-owner --mode=u=rwX,go=rX)
+
 # The one-file program of an architecture, built if it does not exist: binary_of x86_64|aarch64.
 binary_of() {
   local file=$dist/shardctl-$version-linux-$1
@@ -21,12 +24,16 @@ plugins_archive() {
   echo "$dist/shardctl-$version-plugins-linux-$1.tar.gz"
 }
 
-# The first Python of these versions (3.11, or 3.13t for a free-threaded one) that this machine has with its headers, in PATH or
-# of pyenv: python_of VERSION...
+# The wheels with the native module: the tag of each, and the versions of Python that can build it. The module for the stable ABI
+# fits all later versions.
+module_wheels=('cp310-cp310 3.10' 'cp311-cp311 3.11' 'cp312-abi3 3.12 3.13 3.14' 'cp313-cp313t 3.13t' 'cp314-cp314t 3.14t')
+
+# The first Python of these versions (3.11, or 3.13t for a free-threaded one) that this machine has with its headers, in PATH, of
+# pyenv, or of scripts/package pythons: python_of VERSION...
 python_of() {
   local version python
   for version in "$@"; do
-    for python in $(type -ap "python$version") "${PYENV_ROOT:-$HOME/.pyenv}/versions/${version%t}".*/bin/python; do
+    for python in $(type -ap "python$version") "${PYENV_ROOT:-$HOME/.pyenv}/versions/${version%t}".*/bin/python "$cache"/pythons/*/bin/python3; do
       "$python" -c "
 import os, sys, sysconfig
 has_headers = os.path.exists(os.path.join(sysconfig.get_path('include'), 'Python.h'))

@@ -40,7 +40,7 @@ def ok(command: str, folder: Path) -> str:
 def make_repository(folder: Path) -> None:
     """A repository with the files that scripts/release reads, and a remote."""
     for name in ("scripts/release", "scripts/common.sh", "scripts/packaging/common.sh", "scripts/packaging/sbom.py",
-                 "scripts/packaging/sources.txt", "packaging/hf-shardctl/pyproject.toml", "packaging/hf-shardctl/README.md", "CMakeLists.txt", "CHANGELOG.md", "CITATION.cff", "SECURITY.md", ".gitignore"):
+                 "scripts/packaging/sources.txt", "scripts/versions.env", "packaging/debian/packages", "packaging/hf-shardctl/pyproject.toml", "packaging/hf-shardctl/README.md", "CMakeLists.txt", "CHANGELOG.md", "CITATION.cff", "SECURITY.md", ".gitignore"):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(SOURCE / name, folder / name)
     (folder / "LICENSE").unlink(missing_ok=True)
@@ -78,7 +78,8 @@ def test_index(folder: Path) -> None:
     check(run("scripts/release index", folder).returncode == 1, "index describes an empty folder")
     program = f"shardctl-{VERSION}-linux-x86_64"
     (folder / "dist" / program).write_text("program")
-    (folder / "dist/a.deb").write_text("package")
+    wheel = f"shardctl-{VERSION}-cp312-abi3-manylinux_2_28_x86_64.whl"
+    (folder / "dist" / wheel).write_text("wheel")
     ok("scripts/release index && cp dist/*.spdx.json first && scripts/release index && cmp dist/*.spdx.json first", folder)
     ok("cd dist && sha256sum --check --strict SHA256SUMS && [ $(wc -l <SHA256SUMS) = 3 ]", folder)
     text = json.loads((folder / f"dist/shardctl-{VERSION}.spdx.json").read_text())
@@ -87,10 +88,38 @@ def test_index(folder: Path) -> None:
     check(all(re.fullmatch("SPDXRef-[A-Za-z0-9.-]+", name) for name in packages), f"SPDX identifiers: {packages.keys()}")
     described = next(package for package in packages.values() if package["name"] == program)
     check(described["checksums"] == [{"algorithm": "SHA256", "checksumValue": hashlib.sha256(b"program").hexdigest()}], f"SPDX: {described}")
-    inside = {packages[each["relatedSpdxElement"]]["name"] for each in text["relationships"] if each["spdxElementId"] == described["SPDXID"]}
+
+    def inside_of(name: str) -> set[str]:
+        file = next(package["SPDXID"] for package in packages.values() if package["name"] == name)
+        return {packages[each["relatedSpdxElement"]]["name"] for each in text["relationships"] if each["spdxElementId"] == file}
+
+    inside = inside_of(program)
     libraries = {line.split()[0] for line in (SOURCE / "scripts/packaging/sources.txt").read_text().splitlines() if not line.startswith("#")}
     check(libraries < inside and "libc++" in inside, f"SPDX: the program contains {inside}")
-    check(all("NOASSERTION" != packages[f"SPDXRef-{name}"]["licenseDeclared"] for name in libraries), "SPDX: a library has no licence")
+    check(inside_of(wheel) == inside | {"nanobind", "robin-map"}, f"SPDX: the wheel contains {inside_of(wheel)}")
+    named = {package["licenseDeclared"] for package in packages.values() if package["name"] not in (program, wheel)}
+    check("NOASSERTION" not in named, "SPDX: a library has no licence")
+    own = {each["licenseId"] for each in text["hasExtractedLicensingInfos"]}
+    check(own == {name for name in named if name.startswith("LicenseRef-")}, f"SPDX: texts of {own}, but licences {named}")
+
+
+def test_complete(folder: Path) -> None:
+    """A release has the files that its script expects; sbom.py knows their libraries."""
+    make_repository(folder)
+    expected = ok("mkdir dist && scripts/release files", folder).split()
+    for name in expected:
+        (folder / "dist" / name).touch()
+    ok("scripts/release complete", folder)
+    missing = next(name for name in expected if "cp313t" in name)
+    (folder / "dist" / missing).rename(folder / "dist/old.whl")
+    done = run("scripts/release complete", folder)
+    check(done.returncode == 1 and f"lacks {missing}" in done.stderr and "has also old.whl" in done.stderr, f"complete: {done.stderr}")
+    (folder / "dist/old.whl").unlink()
+    ok("scripts/release index", folder)
+    text = json.loads((folder / f"dist/shardctl-{VERSION}.spdx.json").read_text())
+    containers = {each["spdxElementId"] for each in text["relationships"] if each["relationshipType"] == "CONTAINS"}
+    plain = {package["name"] for package in text["packages"] if package["SPDXID"].startswith("SPDXRef-File-") and package["SPDXID"] not in containers}
+    check(plain == {f"shardctl-{VERSION}-licences.txt", f"libshard-dev_{VERSION}-1_amd64.deb"}, f"SPDX: no libraries in {plain}")
 
 
 def test_extension(folder: Path) -> None:
@@ -140,7 +169,7 @@ def test_files_for_contributors() -> None:
 
 
 with tempfile.TemporaryDirectory() as root:
-    for test in (test_check_and_publish, test_index, test_extension):
+    for test in (test_check_and_publish, test_index, test_complete, test_extension):
         (Path(root) / test.__name__ / "work").mkdir(parents=True)
         test(Path(root) / test.__name__ / "work")
 test_workflows()
