@@ -31,8 +31,12 @@ def on_page_markdown(markdown, page, config, files):
     if first := re.match(r"# .*\n\n([\w`][^\n]*(?:\n[\w`][^\n]*)*)", markdown):
         page.meta.setdefault("description", re.sub(r"\s+", " ", re.sub(r"\]\([^)]*\)|[`*\[]", "", first[1])))  # For search engines.
     markdown = re.sub(r"^(\[[^\]]+\]\(\.\./(scripts/examples/[^)]+)\))$", content, markdown, flags=re.MULTILINE)
+    # A typed message finds its row, although other pages have the same words and fewer others; figures answer no question.
     if page.file.src_uri == "docs/troubleshooting.md":
+        page.meta["search"] = {"boost": 4}
         markdown += "\n" + messages.list_of(messages.messages(SOURCE), messages.rows_of(markdown))
+    if page.file.src_uri == "tests/RESULTS.md":
+        page.meta["search"] = {"exclude": True}
     # Words after the language of a block are for tests.
     return re.sub(r"^(```\w+) .*$", r"\1", markdown, flags=re.MULTILINE)
 

@@ -161,10 +161,10 @@ def mistakes(found: list[Message], rows: list[Row]) -> Iterator[str]:
 
 
 def list_of(found: list[Message], rows: list[Row]) -> str:
-    """Markdown with every message below the cause and the remedy of its row."""
+    """Markdown with every message below the cause and the remedy of its row, each row a section, so that a search finds it."""
     lines = ["## Every message", "", "`{}` is a name, a number or another text."]
     row_of_each = [rows.index(row_of(message, rows)) for message in found]
     for number, row in enumerate(rows):
         texts = sorted({message.text.strip(" :") for message, place in zip(found, row_of_each) if place == number})
-        lines += ["", f"**{row.cause}**: {row.remedy}", "", *(f"- `{text}`" for text in texts)] if texts else []
+        lines += ["", f"### {row.cause[0].upper()}{row.cause[1:]}", "", f"{row.remedy}:", "", *(f"- `{text}`" for text in texts)] if texts else []
     return "\n".join(lines) + "\n"

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """The site and the pages of --html in headless Chromium: axe-core finds no violation, nothing is wider than the window, and
-the keyboard reaches every control and shows it. At 400 and 1400 pixels, light and dark.
+the keyboard reaches every control and shows it. At 400 and 1400 pixels, light and dark. The site's search finds the page of each
+question.
 
 Needs Chromium (SHARD_CHROMIUM, or one in PATH), and playwright and axe-playwright-python for Python, which contains
 axe-core; it downloads nothing. Environment: SHARDCTL is the program, SHARD_DATA the folder tests/data, SHARD_SITE the site
@@ -18,6 +19,7 @@ import unittest
 from pathlib import Path
 
 from chromium import CHROMIUM, BrowserTest, sync_playwright
+from questions import QUESTIONS
 
 try:
     AXE = Path(importlib.util.find_spec("axe_playwright_python").submodule_search_locations[0], "axe.min.js").read_text()
@@ -32,6 +34,7 @@ SCHEMES = ("light", "dark")
 # Pages of each kind: tables, code, lists, pictures.
 PAGES = ("index.html", "docs/start.html", "docs/troubleshooting.html", "docs/stores.html", "docs/library.html", "docs/faq.html",
          "docs/architecture.html", "docs/html.html", "formats/dcp/index.html", "tests/RESULTS.html")
+MESSAGES = ("the end record is missing", "is not an opcode of Python", "cannot choose which checkpoint of", "contradicts a world of")
 FINDINGS = """async () => (await axe.run(document, {resultTypes: ["violations"]})).violations.flatMap(
   rule => rule.nodes.map(node => `${rule.id}: ${node.target.join(" ")}: ${node.failureSummary.replace(/\\s+/g, " ")}`))"""
 # The element that has the focus, as a text; null after the last one. A caret shows the focus of a search.
@@ -41,6 +44,12 @@ FOCUSED = """() => {
   window.focused = element;
   const words = (element.getAttribute("aria-label") || element.textContent || "").trim().slice(0, 40);
   return {name: `${element.tagName}.${element.className} ${words}`, hasCaret: element.matches("input[type=search], input[type=text]")};
+}"""
+
+# The pages that a search found, once; null before it has ended.
+RESULTS = """() => {
+  const links = [...document.querySelectorAll(".md-search-result__link")];
+  return links.length > 0 ? [...new Set(links.map(each => new URL(each.href).pathname.slice(1)))] : null;
 }"""
 
 
@@ -110,6 +119,18 @@ class Accessible(BrowserTest):
         page.evaluate("document.body.append(Object.assign(document.createElement('button'), {className: 'nameless'}))")
         page.evaluate(AXE)
         self.assertIn("button-name", " ".join(page.evaluate(FINDINGS)))
+
+    def test_the_search_finds_the_page_of_each_question_and_message(self):
+        page = self.opened(self.site_pages()["index.html"], 1400, "light")
+        missed = []
+        for question, answer in {**QUESTIONS, **dict.fromkeys(MESSAGES, "docs/troubleshooting.html")}.items():
+            page.evaluate("document.querySelector('.md-search-result__list').replaceChildren()")
+            page.fill("input[data-md-component=search-query]", question)
+            page.keyboard.press("Shift")  # The site searches when a key is released.
+            found = page.wait_for_function(RESULTS, timeout=120_000).json_value()[:3]
+            if answer not in found:
+                missed.append(f"{question}: {answer} is not in {found}")
+        self.assertEqual(missed, [], "\n".join(missed))
 
     def picture(self, page) -> bytes:
         return page.screenshot(animations="disabled", caret="hide")
