@@ -18,7 +18,7 @@ LICENCES = {
     "nlohmann-json3": "MIT", "libyaml": "MIT", "hdf5": "LicenseRef-HDF5", "libseccomp": "LGPL-2.1-only",
     "curl": "curl", "pugixml": "MIT",
 }
-# Those of other files: version and licence. Debian's are those of Debian 12.
+# Libraries in the other files: version and licence.
 OTHERS = {
     "libc++": ("NOASSERTION", "Apache-2.0 WITH LLVM-exception"), "compiler-rt-of-zig": ("NOASSERTION", "MIT"),
     "nanobind": ("NANOBIND", "BSD-3-Clause"), "robin-map": ("NOASSERTION", "MIT"),

@@ -1,4 +1,4 @@
-"""What people type into the site's search, and the page that answers it. Run with a search index, it checks that the page has each
+"""Questions that people type into the site's search, with the page that answers each. Run with a site, it checks that the page has each
 word and is in docs/faq.md: questions.py SITE
 """
 import json
