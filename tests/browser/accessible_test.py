@@ -91,6 +91,7 @@ class Accessible(BrowserTest):
     def opened(self, address: str, width: int, scheme: str):
         page = self.browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme, bypass_csp=True)
         self.addCleanup(page.close)
+        page.set_default_timeout(120_000)  # A busy machine takes longer than playwright's 30 s.
         page.goto(address)
         return page
 
@@ -127,7 +128,7 @@ class Accessible(BrowserTest):
             page.evaluate("document.querySelector('.md-search-result__list').replaceChildren()")
             page.fill("input[data-md-component=search-query]", question)
             page.keyboard.press("Shift")  # The site searches when a key is released.
-            found = page.wait_for_function(RESULTS, timeout=120_000).json_value()[:3]
+            found = page.wait_for_function(RESULTS).json_value()[:3]
             if answer not in found:
                 missed.append(f"{question}: {answer} is not in {found}")
         self.assertEqual(missed, [], "\n".join(missed))
