@@ -35,7 +35,7 @@ void store_one(std::byte* to, float number, Bfloat16 /*type*/) {
   std::memcpy(to, &bits, sizeof bits);
 }
 
-/// What becomes of the elements of a part: they are stored, or added with a weight to numbers. All are of one type,
+/// The use of the elements of a part: they are stored, or added with a weight to numbers. All are of one type,
 /// float or Bfloat16.
 template <class Number>
 struct ProductTarget {

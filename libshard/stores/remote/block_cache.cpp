@@ -81,7 +81,7 @@ bool BlockCache::follows(const File& file, const RangedRead& range) {
   return true;
 }
 
-/// Where a new block of a stream ends that contains `offset`. Each of many streams is expected to continue with as many
+/// The end of a new block of a stream that contains `offset`. Each of many streams is expected to continue with as many
 /// bytes as the read before.
 std::int64_t BlockCache::end_of_block(const File& file, std::int64_t offset, std::int64_t read_bytes) const {
   const std::int64_t share = offset / kSmallestBlock * kSmallestBlock + share_bytes();
@@ -148,8 +148,8 @@ bool BlockCache::make_room(std::int64_t bytes, Purpose purpose) {
   return true;
 }
 
-/// The block that contains `offset`; null if it is new and there is no room for it. A new one goes on to `end`, which
-/// is expected to be read, if no other one is in between.
+/// The block that contains `offset`; null if it is new and there is no room for it. A new one ends at `end` or where
+/// the next one begins. All bytes before `end` are expected to be read.
 BlockCache::BlockPtr BlockCache::start(const FilePtr& file, std::int64_t offset, std::int64_t end, Purpose purpose) {
   if (BlockPtr known = find(*file, offset)) return known;
   const bool is_head = offset < file->head_bytes;

@@ -22,7 +22,7 @@
 namespace shard::stores {
 
 /// Method: the first block of a file has `head_bytes`, in which its header is expected. A read that begins where an
-/// earlier one ended continues a stream: its block goes on to the next multiple of the block size, and the next blocks
+/// earlier one ended continues a stream: its block ends at the next multiple of the block size, and the next blocks
 /// start. All other reads take only the bytes that they ask for, in steps of 64 KiB, because reads of many files in
 /// turns, such as those of the pieces that ranks have of each tensor, would fetch each block many times over. Streams
 /// share the memory: the more there are, the shorter are their blocks. Blocks that were read to their end make room
