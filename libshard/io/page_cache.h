@@ -20,7 +20,7 @@ void spare_page_cache(std::int64_t bytes = kHalfOfMemory);
 /// file's text, or an empty one.
 std::int64_t usable_memory(std::int64_t machine_bytes, const std::function<std::string(const std::string& path)>& read);
 
-// For files that read and write through the page cache. Inside libshard/io only.
+// For the files of libshard/io, which read and write through the page cache.
 
 /// Drops the pages of one open file that is read or written, mostly from its front to its end. Threads: any.
 class PassedPages {

@@ -15,10 +15,9 @@ namespace {
 constexpr std::int64_t kLargestBlock = 4 << 20, kSmallestBlock = 64 << 10;
 constexpr std::int64_t kFar = 256 << 10;  ///< Small reads at this distance from each other take small blocks.
 constexpr std::size_t kMostStreams = 128;
-constexpr std::uint64_t kRecentBlocks = 16;  ///< A stream is active if it reached one of the last blocks.
-constexpr std::uint64_t kStaleBlocks =
-    64;                                  ///< After this many others, a block of few streams is not expected to be read.
-constexpr std::int64_t kFewStreams = 8;  ///< Streams that are active without being counted as recent ones.
+constexpr std::uint64_t kRecentBlocks = 16;   ///< A stream is active if it reached one of the last blocks.
+constexpr std::uint64_t kStaleBlocks = 64;    ///< After this many others, a block of few streams will not be read.
+constexpr std::int64_t kFewStreams = 8;       ///< Of more streams, all recent ones are expected to continue.
 constexpr std::ptrdiff_t kSmallPerLarge = 8;  ///< A small block takes a round trip, and hardly any bandwidth.
 
 /// The block size with which each connection has a block, and each reader the one that it reads and the one before.
@@ -302,8 +301,10 @@ void BlockCache::read(const FilePtr& file, std::span<const RangedRead> ranges) {
     const bool is_small = std::ssize(ranges[i].out) <= kSmallestBlock;
     is_whole[i] = !ends_beyond_head(*file, ranges[i]) && (is_small ? !is_alone_here : follows(*file, ranges[i]));
   }
+  // Long ranges of several threads must not remove each other's blocks.
+  const std::int64_t most = room_for_streams() / std::max<std::int64_t>(1, recent_streams());
   for (std::size_t i = 0; i < ranges.size(); ++i) {
-    for (std::int64_t at = ranges[i].offset_bytes; at < end_of(ranges[i]);) {
+    for (std::int64_t at = ranges[i].offset_bytes; at < std::min(end_of(ranges[i]), ranges[i].offset_bytes + most);) {
       const std::int64_t end = is_whole[i] ? end_of_block(*file, at, end_of(ranges[i]) - at) : end_of(ranges[i]);
       const BlockPtr block = start(file, at, end, Purpose::kReadAhead);
       if (block == nullptr) break;
