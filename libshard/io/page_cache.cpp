@@ -34,12 +34,16 @@ std::atomic<std::int64_t> kept_bytes{INT64_MAX};  ///< The bytes that may stay i
 std::atomic<std::int64_t> moved_bytes{0};
 
 bool is_spared(std::int64_t bytes) {
+  constexpr std::int64_t kSmallJob =
+      64 << 20;  // Need not know the memory, so that it starts fast and reads nothing else.
+  const std::int64_t moved = moved_bytes.fetch_add(bytes) + bytes;
   std::int64_t kept = kept_bytes;
   if (kept == kHalfOfMemory) {
-    static const std::int64_t half = half_of_memory();  // Determined by the first long read, so that others start fast.
+    if (moved <= kSmallJob) return false;
+    static const std::int64_t half = half_of_memory();
     kept = half;
   }
-  return moved_bytes.fetch_add(bytes) > kept - bytes;
+  return moved > kept;
 }
 
 }  // namespace
