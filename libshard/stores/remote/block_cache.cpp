@@ -65,7 +65,7 @@ bool BlockCache::is_alone(const File& file, const RangedRead& range) const {
   if (before >= file.head_bytes && find(file, before) != nullptr) return false;
   if (find(file, range.offset_bytes / kSmallestBlock * kSmallestBlock - 1) != nullptr) return false;
   const auto near = blocks_.lower_bound(Key(&file, std::max(before, file.head_bytes)));
-  return near == blocks_.end() || near->first >= Key(&file, end_of(range) + kFar);
+  return near == blocks_.end() || near->first.first != &file || near->first.second - end_of(range) >= kFar;
 }
 
 /// Whether a range begins where the last read of a stream ended, or shortly after. It is that stream's last read then.
@@ -83,8 +83,8 @@ bool BlockCache::follows(const File& file, const RangedRead& range) {
 /// The end of a new block of a stream that contains `offset`. Each of many streams is expected to continue with as many
 /// bytes as the read before.
 std::int64_t BlockCache::end_of_block(const File& file, std::int64_t offset, std::int64_t read_bytes) const {
-  const std::int64_t share = offset / kSmallestBlock * kSmallestBlock + share_bytes();
-  return std::min({file.bytes, (offset / block_bytes_ + 1) * block_bytes_, std::max(share, offset + read_bytes)});
+  const std::int64_t expected = std::max(share_bytes() - offset % kSmallestBlock, read_bytes);
+  return offset + std::min({file.bytes - offset, block_bytes_ - offset % block_bytes_, expected});
 }
 
 /// After this many other blocks, a block or a stream is not expected to be read further. Streams that are read in turns
@@ -152,10 +152,10 @@ bool BlockCache::make_room(std::int64_t bytes, Purpose purpose) {
 BlockCache::BlockPtr BlockCache::start(const FilePtr& file, std::int64_t offset, std::int64_t end, Purpose purpose) {
   if (BlockPtr known = find(*file, offset)) return known;
   const bool is_head = offset < file->head_bytes;
-  const std::int64_t step = offset / kSmallestBlock * kSmallestBlock, most = step + block_bytes_;
+  const std::int64_t step = offset / kSmallestBlock * kSmallestBlock;
+  const std::int64_t wanted = std::min(ceil_div(end - step, kSmallestBlock) * kSmallestBlock, block_bytes_);
   std::int64_t begin = is_head ? 0 : std::max(file->head_bytes, step);
-  std::int64_t stop =
-      is_head ? file->head_bytes : std::min({file->bytes, most, ceil_div(end, kSmallestBlock) * kSmallestBlock});
+  std::int64_t stop = is_head ? file->head_bytes : step + std::min(file->bytes - step, wanted);  // Sizes may be 2^63-1.
   const auto next = blocks_.upper_bound(Key(file.get(), offset));
   if (next != blocks_.end() && next->first.first == file.get()) stop = std::min(stop, next->first.second);
   if (const BlockPtr before = find(*file, begin)) begin = before->end;
@@ -304,7 +304,7 @@ void BlockCache::read(const FilePtr& file, std::span<const RangedRead> ranges) {
   // Long ranges of several threads must not remove each other's blocks.
   const std::int64_t most = room_for_streams() / std::max<std::int64_t>(1, recent_streams());
   for (std::size_t i = 0; i < ranges.size(); ++i) {
-    for (std::int64_t at = ranges[i].offset_bytes; at < std::min(end_of(ranges[i]), ranges[i].offset_bytes + most);) {
+    for (std::int64_t at = ranges[i].offset_bytes; at < end_of(ranges[i]) && at - ranges[i].offset_bytes < most;) {
       const std::int64_t end = is_whole[i] ? end_of_block(*file, at, end_of(ranges[i]) - at) : end_of(ranges[i]);
       const BlockPtr block = start(file, at, end, Purpose::kReadAhead);
       if (block == nullptr) break;
