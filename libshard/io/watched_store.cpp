@@ -163,7 +163,7 @@ std::unique_ptr<RandomReader> WatchedStore::open_once(const std::string& path,
   std::unique_ptr<RandomReader> opened = open_new(opener);
   const Facts now{opened->identity(), opened->size(), opened->modified_ns()};
   if (entry->is_known) compare(path, entry->facts, now);
-  if (opened->requests_at_once() > 1) {
+  if (opened->requests_at_once() > 1 && !is_url(path)) {  // Stores of URLs keep what was read, and ask ahead.
     requests_ = std::max(requests_.load(), opened->requests_at_once());
     opened = std::make_unique<EndsInMemory>(std::move(opened));
   }
@@ -225,7 +225,7 @@ std::vector<std::string> WatchedStore::take_next(Question question, const std::s
 /// Ignores failures, which a later request for the same file meets again.
 void WatchedStore::ask_ahead(Question question, const std::string& path) const {
   // Names without a suffix have nothing in common, but may all be folders.
-  if (requests_ < 2 || (question == Question::kContent && suffix_of(path).empty())) return;
+  if (requests_ < 2 || is_url(path) || (question == Question::kContent && suffix_of(path).empty())) return;
   const std::vector<std::string> next = take_next(question, path);
   for_each_index(next.size(), requests_, [&](std::size_t i) {
     try {

@@ -16,7 +16,7 @@ fi
 calls=execve,execveat,openat,open,openat2,creat,socket,socketpair,connect,bind,fork,vfork,rename,renameat,renameat2,unlink,unlinkat
 calls+=,mkdir,mkdirat,link,linkat,symlink,symlinkat,chmod,fchmod,fchmodat,truncate,ftruncate,ptrace,mount,kill,tgkill
 # The loader and the C library: libraries, their cache, locale and zone data, facts about the process and the machine.
-system='/etc/ld\.so\.(cache|preload)|(/usr)?/lib(64)?/[^"]*|/usr/share/(locale|zoneinfo)/[^"]*|/proc/(self|filesystems|stat|cpuinfo|meminfo)[^"]*|/sys/(devices/system|fs/cgroup|kernel/mm)[^"]*|/dev/(null|urandom)'
+system='/etc/ld\.so\.(cache|preload)|(/usr)?/lib(64)?/[^"]*|/usr/share/(locale|zoneinfo)/[^"]*|/proc/([0-9]+/cgroup|(self|filesystems|stat|cpuinfo|meminfo)[^"]*)|/sys/(devices/system|fs/cgroup|kernel/mm)[^"]*|/dev/(null|urandom)'
 ldd "$SHARDCTL" | grep -oE '/[^ ]+' | xargs readlink -f >"$work/libraries"
 
 # watch SOURCE ARGUMENTS...: runs shardctl and looks at its calls. Files below SOURCE's folder may be read.

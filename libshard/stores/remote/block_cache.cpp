@@ -17,7 +17,7 @@ constexpr std::int64_t kFar = 256 << 10;  ///< Small reads at this distance from
 constexpr std::size_t kMostStreams = 128;
 constexpr std::uint64_t kRecentBlocks = 16;   ///< A stream is active if it reached one of the last blocks.
 constexpr std::uint64_t kStaleBlocks = 64;    ///< After this many others, a block of few streams will not be read.
-constexpr std::int64_t kFewStreams = 8;       ///< Of more streams, all recent ones are expected to continue.
+constexpr std::int64_t kFewStreams = 8;       ///< With more, all recent ones are expected to continue.
 constexpr std::ptrdiff_t kSmallPerLarge = 8;  ///< A small block takes a round trip, and hardly any bandwidth.
 
 /// The block size with which each connection has a block, and each reader the one that it reads and the one before.
