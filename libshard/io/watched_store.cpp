@@ -184,16 +184,18 @@ std::unique_ptr<RandomReader> WatchedStore::open_new(const Opener& opener) const
   try {
     return opener();
   } catch (const Error& error) {
-    if (error.code() != ErrorCode::kResource || !release_kept()) throw;
+    if (error.code() != ErrorCode::kResource) throw;
   }
+  release_kept();
   return opener();
 }
 
-bool WatchedStore::release_kept() const {
+/// Closes the files that are only kept. If another thread is closing them, waits until it has.
+void WatchedStore::release_kept() const {
+  const std::scoped_lock releasing(releasing_);
   std::deque<std::shared_ptr<const RandomReader>> released;
   const std::scoped_lock lock(mutex_);
   released.swap(kept_);
-  return !released.empty();
 }
 
 /// The paths about which a question that was asked about `path` is asked next. Each is returned once.

@@ -81,14 +81,14 @@ class WatchedStore final : public SourceStore {
   std::unique_ptr<RandomReader> open_once(const std::string& path, std::weak_ptr<const RandomReader> Opened::*place,
                                           const Opener& opener) const;
   std::unique_ptr<RandomReader> open_new(const Opener& opener) const;
-  bool release_kept() const;
+  void release_kept() const;
   std::vector<std::string> take_next(Question question, const std::string& path) const;
   void ask_ahead(Question question, const std::string& path) const;
   static void compare(const std::string& path, const Facts& opened, const Facts& now);
 
   const SourceStore& inner_;
   mutable std::atomic<int> requests_;  ///< The number of requests to send at one time.
-  mutable std::mutex mutex_;
+  mutable std::mutex releasing_, mutex_;
   mutable HashMap<std::string, FileStatus> statuses_;             ///< By path.
   mutable HashMap<std::string, std::vector<std::string>> lists_;  ///< By folder, with a slash at its end.
   mutable HashMap<std::string, OpenedPtr> opened_;                ///< By path.
