@@ -52,7 +52,7 @@ class UrlStore final : public SourceStore {
 std::int64_t url_memory_bytes(std::int64_t all, int connections, int readers);
 
 /// RandomReader::requests_at_once for the files of URLs.
-inline constexpr int kUrlRequestsAtOnce = 16;
+inline constexpr int kUrlRequestsAtOnce = 8;
 
 /// Whether objects can be written to a URL's scheme.
 bool is_writable_url(std::string_view url);
