@@ -33,9 +33,9 @@ std::int64_t half_of_memory() {
 std::atomic<std::int64_t> kept_bytes{INT64_MAX};  ///< The bytes that may stay in the page cache.
 std::atomic<std::int64_t> moved_bytes{0};
 
+/// Whether pages are dropped from now on. A small job does not look up the memory, so it starts fast.
 bool is_spared(std::int64_t bytes) {
-  constexpr std::int64_t kSmallJob =
-      64 << 20;  // Need not know the memory, so that it starts fast and reads nothing else.
+  constexpr std::int64_t kSmallJob = 64 << 20;
   const std::int64_t moved = moved_bytes.fetch_add(bytes) + bytes;
   std::int64_t kept = kept_bytes;
   if (kept == kHalfOfMemory) {

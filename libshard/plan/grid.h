@@ -9,7 +9,7 @@ namespace shard {
 inline constexpr std::int64_t kTilePadding = 64;  ///< The padding between a tile and the staging buffer.
 
 /// The size of a worker's second buffer, next to its tile's: elements that are permuted or cast pass through it. At
-/// most 1 MiB.
+/// most 1 MiB, and less if many threads share little memory, so that most of each share is left for the tile.
 std::int64_t staging_bytes(std::int64_t max_memory_bytes, int threads);
 
 /// The limits on a tile's buffer.

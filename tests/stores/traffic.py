@@ -19,7 +19,7 @@ COUNT = 8
 
 
 class Traffic:
-    """Commands at the server, with what they cost."""
+    """Runs commands beside the server, and counts their requests and bytes."""
 
     def __init__(self, served, folder):
         self.served, self.bucket, self.work = served, folder / "s3" / "bucket", folder / "work"

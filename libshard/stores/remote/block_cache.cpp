@@ -58,7 +58,7 @@ BlockCache::BlockPtr BlockCache::find(const File& file, std::int64_t offset) con
   return key.first == &file && offset < block->end ? block : nullptr;
 }
 
-/// Whether a range is small and there is no block near it in memory.
+/// Whether a range is small and no block near it is in memory.
 bool BlockCache::is_alone(const File& file, const RangedRead& range) const {
   if (std::ssize(range.out) > kSmallestBlock || range.offset_bytes < file.head_bytes) return false;
   const std::int64_t before = range.offset_bytes - kFar;
@@ -147,8 +147,8 @@ bool BlockCache::make_room(std::int64_t bytes, Purpose purpose) {
   return true;
 }
 
-/// The block that contains `offset`; null if it is new and there is no room for it. A new one ends at `end` or where
-/// the next one begins. All bytes before `end` are expected to be read.
+/// Returns the block that contains `offset`, and starts it if it is new. Null: there is no room. A new block ends at
+/// `end`, or before the next block. All bytes before `end` are expected to be read.
 BlockCache::BlockPtr BlockCache::start(const FilePtr& file, std::int64_t offset, std::int64_t end, Purpose purpose) {
   if (BlockPtr known = find(*file, offset)) return known;
   const bool is_head = offset < file->head_bytes;
