@@ -145,10 +145,12 @@ std::vector<FileBoxes> boxes_by_file(const Catalog& catalog, const ItemStore& it
   return all;
 }
 
+std::int64_t first_block_bytes(const Storage& storage) { return std::min(storage.bytes, kBlock); }
+
 /// True if the first block of a storage contains only one value.
 bool is_constant(const Catalog& catalog, const ItemStore& items, std::uint32_t index, DType dtype) {
   const Storage& storage = catalog.storages[index];
-  std::vector<std::byte> block(static_cast<std::size_t>(std::min(storage.bytes, kBlock)));
+  std::vector<std::byte> block(static_cast<std::size_t>(first_block_bytes(storage)));
   items.bytes_of(index)->read_at(storage.offset, block);
   const auto element = static_cast<std::size_t>(dtype_block(dtype).bytes);
   for (std::size_t i = element; i < block.size(); ++i) {
@@ -168,12 +170,21 @@ std::vector<std::pair<std::uint32_t, std::uint32_t>> copied_files(const Catalog&
   // A copy may contain more than the file that it replaced, so files are compared with the one that contains the most.
   std::ranges::stable_sort(files, std::ranges::greater(), [](const FileBoxes& each) { return each.boxes.size(); });
   std::map<std::pair<std::int64_t, ItemBox>, const FileBoxes*> most;  // By size and first box.
-  std::vector<std::pair<std::uint32_t, std::uint32_t>> pairs;
+  std::vector<std::pair<const FileBoxes*, const FileBoxes*>> alike;
   for (const FileBoxes& each : files) {
     const auto [with, is_new] = most.try_emplace({catalog.files[each.file].bytes, each.boxes.front()}, &each);
+    if (!is_new && std::ranges::includes(with->second->boxes, each.boxes)) alike.emplace_back(with->second, &each);
+  }
+  for (const auto& [with, each] : alike) {
+    for (const auto& [index, dtype] : each->storages) {
+      const Storage& storage = catalog.storages[index];
+      items.bytes_of(index)->expect_read(storage.offset, first_block_bytes(storage));
+    }
+  }
+  std::vector<std::pair<std::uint32_t, std::uint32_t>> pairs;
+  for (const auto& [with, each] : alike) {
     const auto is_one_value = [&](const auto& box) { return is_constant(catalog, items, box.first, box.second); };
-    if (is_new || !std::ranges::includes(with->second->boxes, each.boxes)) continue;
-    if (!std::ranges::all_of(each.storages, is_one_value)) pairs.push_back(std::minmax(with->second->file, each.file));
+    if (!std::ranges::all_of(each->storages, is_one_value)) pairs.push_back(std::minmax(with->file, each->file));
   }
   return pairs;
 }

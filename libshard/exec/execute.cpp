@@ -177,9 +177,19 @@ class Worker {
   /// Reads the needed parts of a box into the buffer's boxes.
   void fill(std::span<const Piece> from, std::span<const Piece> to, const Box& box) {
     const auto [begin, end] = candidates(from, box);
+    if (end - begin > 1 && work_.options.feed == nullptr) expect(from.subspan(begin, end - begin), to, box);
     for (std::uint32_t i = begin; i < end; ++i) {
       const Box common = intersect(box, Box(from[i].offsets, from[i].sizes));
       if (!common.empty() && !take_received(from[i], i)) read(from[i], common, to);
+    }
+  }
+
+  /// Announces the reads of a box from several pieces.
+  void expect(std::span<const Piece> from, std::span<const Piece> to, const Box& box) {
+    for (const Piece& piece : from) {
+      const Box common = intersect(box, Box(piece.offsets, piece.sizes));
+      if (common.empty() || boxes_.boxes_for(to, common).empty()) continue;
+      piece_reader_.expect(piece, common, static_cast<std::size_t>(element_bytes_));
     }
   }
 

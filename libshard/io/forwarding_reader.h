@@ -19,6 +19,9 @@ class ForwardingReader : public RandomReader {
     file_->read_at(offset_bytes, out);
   }
   void read_many(std::span<const RangedRead> ranges) const override { file_->read_many(ranges); }
+  void expect_read(std::int64_t offset_bytes, std::int64_t bytes) const override {
+    file_->expect_read(offset_bytes, bytes);
+  }
   std::unique_lock<std::mutex> turn() const override { return file_->turn(); }
   std::int64_t held_bytes() const override { return file_->held_bytes(); }
   std::int64_t size() const override { return file_->size(); }

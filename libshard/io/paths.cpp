@@ -19,7 +19,7 @@ std::string_view without_slashes(std::string_view path) {
 
 std::string join_path(std::string_view folder, std::string_view name) {
   if (folder.empty() || (!name.empty() && name.front() == '/')) return std::string(name);
-  std::string joined(folder);
+  std::string joined(without_slashes(folder));
   if (joined.back() != '/') joined += '/';
   return joined.append(name);
 }

@@ -35,6 +35,9 @@ class RandomReader {
   virtual void read_many(std::span<const RangedRead> ranges) const {
     for (const RangedRead& range : ranges) read_at(range.offset_bytes, range.out);
   }
+  /// Announces a read. A store with a long round trip starts to fetch the bytes, as far as it has room for them, and
+  /// returns at once; others do nothing.
+  virtual void expect_read(std::int64_t /*offset_bytes*/, std::int64_t /*bytes*/) const {}
   /// The bytes in this process's memory, if they are already there (they then count as read); otherwise empty.
   /// Ownership: a view, as long as this.
   virtual std::span<const std::byte> in_memory(std::int64_t /*offset_bytes*/, std::size_t /*bytes*/) const {

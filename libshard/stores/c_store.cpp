@@ -131,6 +131,12 @@ bool serve_read(void* file, const CRange* ranges, std::size_t count, const Error
   });
 }
 
+/// Errors are left to the read itself.
+void serve_expect_read(void* file, std::int64_t offset_bytes, std::int64_t bytes) try {
+  reader_at(file).expect_read(offset_bytes, bytes);
+} catch (...) {
+}
+
 bool serve_ask(void* store, ConstBytes request, ConstBytes body, const ByteSink* answer, const ErrorSink* errors) {
   return put_error(errors, [&] {
     ObjectRequest asked = to_object_request({request.data, request.count});
@@ -144,8 +150,8 @@ void serve_destroy_file(void* file) { delete static_cast<const RandomReader*>(fi
 
 void serve_destroy_store(void* store) { delete static_cast<const UrlFiles*>(store); }
 
-constexpr StoreFunctions kServed{serve_status, serve_list,         serve_open,         serve_read,
-                                 serve_ask,    serve_destroy_file, serve_destroy_store};
+constexpr StoreFunctions kServed{serve_status,      serve_list, serve_open,         serve_read,
+                                 serve_expect_read, serve_ask,  serve_destroy_file, serve_destroy_store};
 
 // ---- The program's side.
 
@@ -168,6 +174,9 @@ class ImportedFile final : public RandomReader {
     plain.reserve(ranges.size());
     for (const RangedRead& range : ranges) plain.push_back({range.offset_bytes, {range.out.data(), range.out.size()}});
     call(functions_.read, plain_.file, plain.data(), plain.size());
+  }
+  void expect_read(std::int64_t offset_bytes, std::int64_t bytes) const override {
+    functions_.expect_read(plain_.file, offset_bytes, bytes);
   }
   std::int64_t size() const override { return plain_.status.bytes; }
   FileIdentity identity() const override { return {plain_.status.device, plain_.status.inode}; }

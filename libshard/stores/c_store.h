@@ -41,6 +41,7 @@ struct StoreFunctions {
   bool (*list)(void* store, ConstBytes folder, const ByteSink* names, const ErrorSink* errors);
   bool (*open)(void* store, ConstBytes path, CFile* made, const ErrorSink* errors);
   bool (*read)(void* file, const CRange* ranges, std::size_t count, const ErrorSink* errors);
+  void (*expect_read)(void* file, std::int64_t offset_bytes, std::int64_t bytes);
   /// `request` is the text of an ObjectRequest without its body; `answer` receives that of an ObjectAnswer.
   bool (*ask)(void* store, ConstBytes request, ConstBytes body, const ByteSink* answer, const ErrorSink* errors);
   void (*destroy_file)(void* file);

@@ -10,7 +10,9 @@ namespace {
 TEST(JoinPath, PutsOneSlashBetween) {
   EXPECT_EQ(join_path("a", "b"), "a/b");
   EXPECT_EQ(join_path("a/", "b"), "a/b");
+  EXPECT_EQ(join_path("a//", "b"), "a/b");
   EXPECT_EQ(join_path("/", "b"), "/b");
+  EXPECT_EQ(join_path("s3://bucket//", "b"), "s3://bucket/b");
 }
 
 TEST(JoinPath, AnEmptyFolderAddsNothing) { EXPECT_EQ(join_path("", "b"), "b"); }

@@ -153,6 +153,25 @@ TEST(BlockCache, SeveralRangesAreFetchedAtOneTime) {
   EXPECT_EQ(content.most_running, 4);
 }
 
+TEST(BlockCache, AnnouncedReadsAreFetchedAtOneTime) {
+  CountedContent content(64 * kMiB);
+  content.together = 4;
+  BlockCache cache(48 * kMiB, 8, 2);
+  for (std::int64_t at = 10 * kMiB; at < 50 * kMiB; at += 10 * kMiB) cache.expect_read(content.file, at, at + kMiB / 2);
+  for (std::int64_t at = 10 * kMiB; at < 50 * kMiB; at += 10 * kMiB) expect_read(cache, content, at, kMiB / 2);
+  EXPECT_EQ(content.most_running, 4);
+  EXPECT_EQ(content.fetches, 4);
+}
+
+TEST(BlockCache, AnnouncedReadsTakeFreeMemoryOnly) {
+  CountedContent content(64 * kMiB);
+  {
+    BlockCache cache(kMiB, 8, 2);
+    for (std::int64_t at = 0; at < 64 * kMiB; at += kMiB) cache.expect_read(content.file, at, at + (64 << 10));
+  }
+  EXPECT_LE(content.fetches, 16);
+}
+
 TEST(BlockCache, AFewBytesFarFromOthersTakeASmallBlock) {
   CountedContent content(64 * kMiB);
   BlockCache cache(48 * kMiB, 8, 2);

@@ -3,6 +3,7 @@ docs/stores.md promises. With the word "table", prints them for every verb, sour
 tests/RESULTS.md: tensors of 6 MiB, 48 MiB in all."""
 import json
 import pathlib
+import random
 import shutil
 import struct
 import sys
@@ -32,9 +33,9 @@ class Traffic:
         self.served.latency = latency
         self.served.reset()
         done = self.tool.expect(code, *arguments)
-        self.served.latency = 0.0
         counts = {"requests": len(self.served.log), "trips": self.served.round_trips(), "received": self.served.sent,
                   "sent": self.served.received, "copied": self.served.copied, "log": list(self.served.log)}
+        self.served.latency = 0.0
         return counts, done
 
 
@@ -44,7 +45,7 @@ def make_sources(t):
     for i in range(COUNT):
         header[f"layers.{i}.w"] = {"dtype": "F32", "shape": SHAPE, "data_offsets": [i * size, (i + 1) * size]}
     text = json.dumps(header).encode()
-    (t.work / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + bytes(range(64)) * (COUNT * size // 64))
+    (t.work / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + random.Random(0).randbytes(COUNT * size))
     t.tool.expect(0, "gather", "model.safetensors", "-o", "folder", "--max-shard-size", "13MB")
     t.tool.expect(0, "split", "model.safetensors", "-o", "dcp", "--ranks", "64", "--to", "dcp")
     t.tool.expect(0, "convert", "model.safetensors", "-o", "model.pt")
@@ -74,6 +75,13 @@ def check_tiny_tensors(t):
     counts, _ = t.count("gather", "s3://bucket/small", "-o", "tiny.safetensors")
     assert counts["requests"] <= 8, counts["log"]
     print(f"gather of 300 small tensors: {counts['requests']} requests, {counts['trips']} round trips")
+
+
+def check_pieces(t):
+    """One tensor of 64 ranks: its pieces are read at one time, not one after the other."""
+    counts, _ = t.count("cat", "s3://bucket/dcp", "layers.3.w")
+    assert counts["trips"] <= 32, counts["log"]
+    print(f"cat of a tensor of 64 ranks: {counts['requests']} requests, {counts['trips']} round trips")
 
 
 def check_copies(t):
@@ -151,6 +159,7 @@ def main():
             make_sources(t)
             check_inspect(t)
             check_tiny_tensors(t)
+            check_pieces(t)
             check_copies(t)
             if "table" in sys.argv[1:]:
                 (t.work / "local").mkdir()

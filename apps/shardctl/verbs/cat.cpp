@@ -35,10 +35,11 @@ struct Printed {
   BlockReader& elements;
 };
 
-/// Calls `each` with consecutive blocks of elements, until the end or until the reader of the pipe stops.
+/// Calls `each` with consecutive blocks of elements, until the end or until the reader of the pipe stops. If requests
+/// take long, a block is so large that all of them have some of it.
 template <class Each>
 void for_each_block(const Session& session, BlockReader& elements, const Each& each) {
-  const std::int64_t step = elements.block_elements(kBlockBytes);
+  const std::int64_t step = elements.block_elements(kBlockBytes * session.requests_at_once);
   for (std::int64_t begin = 0; begin < elements.elements() && session.out.good(); begin += step) {
     each(elements.read(begin, std::min(begin + step, elements.elements())));
   }

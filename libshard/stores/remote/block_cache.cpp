@@ -175,6 +175,16 @@ BlockCache::BlockPtr BlockCache::start(const FilePtr& file, std::int64_t offset,
   return block;
 }
 
+/// Starts the blocks of [begin, end) until there is no room. A new block at `at` ends at `end_of_next(at)`.
+template <class EndOf>
+void BlockCache::start_all(const FilePtr& file, std::int64_t begin, std::int64_t end, const EndOf& end_of_next) {
+  for (std::int64_t at = begin; at < end;) {
+    const BlockPtr block = start(file, at, end_of_next(at), Purpose::kReadAhead);
+    if (block == nullptr) return;
+    at = block->end;
+  }
+}
+
 /// Whether a read that reached `block` continues a stream.
 bool BlockCache::is_continued(const Block& block, const RangedRead& range) {
   if (block.size() <= 2 * kSmallestBlock || block.begin == 0) return false;
@@ -304,14 +314,17 @@ void BlockCache::read(const FilePtr& file, std::span<const RangedRead> ranges) {
   // Long ranges of several threads must not remove each other's blocks.
   const std::int64_t most = room_for_streams() / std::max<std::int64_t>(1, recent_streams());
   for (std::size_t i = 0; i < ranges.size(); ++i) {
-    for (std::int64_t at = ranges[i].offset_bytes; at < end_of(ranges[i]) && at - ranges[i].offset_bytes < most;) {
-      const std::int64_t end = is_whole[i] ? end_of_block(*file, at, end_of(ranges[i]) - at) : end_of(ranges[i]);
-      const BlockPtr block = start(file, at, end, Purpose::kReadAhead);
-      if (block == nullptr) break;
-      at = block->end;
-    }
+    const std::int64_t end = ranges[i].offset_bytes + std::min(std::ssize(ranges[i].out), most);
+    start_all(file, ranges[i].offset_bytes, end, [&](std::int64_t at) {
+      return is_whole[i] ? end_of_block(*file, at, end_of(ranges[i]) - at) : end_of(ranges[i]);
+    });
   }
   for (std::size_t i = 0; i < ranges.size(); ++i) copy_range(lock, file, ranges[i], is_whole[i]);
+}
+
+void BlockCache::expect_read(const FilePtr& file, std::int64_t begin, std::int64_t end) {
+  const Lock lock(mutex_);
+  start_all(file, begin, end, [end](std::int64_t) { return end; });
 }
 
 void BlockCache::put_head(const FilePtr& file, std::span<const std::byte> head) {

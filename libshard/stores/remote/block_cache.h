@@ -55,6 +55,8 @@ class BlockCache {
   /// Fills all ranges, whose blocks are started first. \pre the ranges are inside the file
   /// \throws the exception of the fetch
   void read(const FilePtr& file, std::span<const RangedRead> ranges);
+  /// Starts the blocks of [begin, end) for which there is room. \pre the range is inside the file
+  void expect_read(const FilePtr& file, std::int64_t begin, std::int64_t end);
   /// Adds the head of a file that was read already.
   void put_head(const FilePtr& file, std::span<const std::byte> head);
   /// Starts to fetch the head, if there is room.
@@ -109,6 +111,8 @@ class BlockCache {
   bool is_stale(const Block& block) const;
   bool make_room(std::int64_t bytes, Purpose purpose);
   BlockPtr start(const FilePtr& file, std::int64_t offset, std::int64_t end, Purpose purpose);
+  template <class EndOf>
+  void start_all(const FilePtr& file, std::int64_t begin, std::int64_t end, const EndOf& end_of_next);
   bool is_continued(const Block& block, const RangedRead& range);
   bool is_active(const Stream& stream) const;
   void join(const Stream& stream);

@@ -264,7 +264,10 @@ void Place::read(const Object& object, std::int64_t offset, std::span<std::byte>
 
 std::optional<Place::Probed> Place::probe(const std::string& key, std::optional<Error>& refused) {
   const std::string url = url_of(key);
-  Probed probed{{.key = key, .bytes = -1}, std::vector<std::byte>(static_cast<std::size_t>(kHeadBytes))};
+  Probed probed;
+  probed.object.key = key;
+  probed.object.bytes = -1;
+  probed.head.resize(static_cast<std::size_t>(kHeadBytes));
   bool is_mended = false;
   int redirects = 0;
   for (int attempt = 1;;) {

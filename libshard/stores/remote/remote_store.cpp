@@ -315,6 +315,10 @@ class RemoteReader final : public RandomReader {
     }
     cache_.read(file_->content, ranges);
   }
+  void expect_read(std::int64_t offset_bytes, std::int64_t bytes) const override {
+    if (offset_bytes >= size()) return;
+    cache_.expect_read(file_->content, offset_bytes, offset_bytes + std::min(bytes, size() - offset_bytes));
+  }
   std::int64_t size() const override { return file_->object.bytes; }
   FileIdentity identity() const override { return file_->identity; }
 
