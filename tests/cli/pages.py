@@ -8,6 +8,7 @@
   that people use today.
 - Each error message of the sources has a row in docs/troubleshooting.md, and each row has a message. The tables of answers
   quote only such messages.
+- Every column of a table has a name.
 - Every option after `shardctl VERB`, anywhere on a page, even within a sentence or a table, is in the verb's help.
 
 documents.py runs docs/schemas.md and docs/layouts.md. Environment: SHARDCTL is the program.
@@ -103,6 +104,13 @@ def unanswered_questions() -> Iterator[str]:
             yield f"docs/faq.md does not link {page}"
 
 
+def unnamed_columns(path: Path) -> Iterator[str]:
+    """Tables that a screen reader cannot read out, because a column has no name."""
+    for header in re.findall(r"^(\|.*\|)\n\|[-: |]+\|$", path.read_text(), re.MULTILINE):
+        if re.search(r"\| *\|", header):
+            yield f"{path.name}: a column has no name: {header}"
+
+
 def unexplained_messages() -> Iterator[str]:
     rows = messages.rows_of((SOURCE / "docs/troubleshooting.md").read_text())
     found = messages.messages(SOURCE)
@@ -127,6 +135,7 @@ def main() -> int:
     mistakes = [*unlisted_formats(), *unanswered_questions(), *unexplained_messages()]
     for path in pages():
         mistakes += loose_commands(path)
+        mistakes += unnamed_columns(path)
         mistakes += unknown_options(path) if path != HISTORY else []
         if str(path.relative_to(SOURCE)) not in OF_DOCUMENTS:
             with tempfile.TemporaryDirectory() as folder:
