@@ -169,7 +169,7 @@ std::string path_of_parser() {
 std::int64_t ParserTime::seconds_left() const {
   using std::chrono::microseconds;
   constexpr std::int64_t kMiB = 1 << 20;
-  constexpr microseconds kFloor{2'000'000}, kPerMiB{200'000};
+  constexpr microseconds kFloor{2'000'000}, kPerMiB{500'000};
   const microseconds left = kFloor + kPerMiB * held_bytes_ / kMiB - spent_;
   if (left.count() <= 0) return 0;
   return std::max<std::int64_t>(1, std::chrono::round<std::chrono::seconds>(left).count());

@@ -97,7 +97,7 @@ TEST(Hdf5ParserMade, AllFilesOfASourceShareTheirTime) {
   time.spend(milliseconds(400));
   EXPECT_EQ(time.seconds_left(), 0);
   time.earn(16 << 20);
-  EXPECT_EQ(time.seconds_left(), 3);
+  EXPECT_EQ(time.seconds_left(), 8);
   time.spend(milliseconds(10'000));
   const std::string small = strided(4);
   test::expect_error(ErrorCode::kCorruption, "take too much time", [&] {
