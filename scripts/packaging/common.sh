@@ -102,6 +102,7 @@ serve_https() {
   unset AWS_CA_BUNDLE CURL_CA_BUNDLE SSL_CERT_FILE REQUESTS_CA_BUNDLE
   mkdir -p "$1/web"
   cp -r tests/data/demo/ckpt "$1/web/ckpt"
+  : >"$1/address"
   PYTHONPATH=tests/stores python3 -B -c '
 import signal, sys, server
 with server.Server(sys.argv[1]) as served:
