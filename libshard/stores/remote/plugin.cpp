@@ -16,7 +16,7 @@ std::optional<std::string> process_variable(const std::string& name) {
 }  // namespace
 
 /// Its name is kStorePluginEntry.
-extern "C" bool shard_make_store_2(shard::ConstBytes request, const shard::StoreListener* listener, shard::CStore* made,
+extern "C" bool shard_make_store_3(shard::ConstBytes request, const shard::StoreListener* listener, shard::CStore* made,
                                    const shard::ErrorSink* errors) {
   return shard::put_error(errors, [&] {
     *made = shard::to_c(std::make_unique<shard::stores::RemoteStore>(
