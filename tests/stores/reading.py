@@ -104,7 +104,7 @@ def check_round_trips(tool, served, bucket):
     tool.expect(0, "reshard", "small.safetensors", "-o", bucket / "small", "--ranks", "4", "--to", "dcp")
     served.latency = 0.1
     for name, most, most_trips, arguments in (
-            ("inspect of 160 files", 162, 8, ("inspect", "s3://bucket/many")),  # 5 unless the machine is busy.
+            ("inspect of 160 files", 162, 16, ("inspect", "s3://bucket/many")),  # 5 unless the machine is busy.
             ("gather of 300 small tensors", 6, 6, ("gather", "s3://bucket/small", "-o", "gathered.safetensors"))):
         served.reset()
         seconds = tool.expect(0, *arguments).seconds
