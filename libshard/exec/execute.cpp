@@ -189,7 +189,7 @@ class Worker {
     for (const Piece& piece : from) {
       const Box common = intersect(box, Box(piece.offsets, piece.sizes));
       if (common.empty() || boxes_.boxes_for(to, common).empty()) continue;
-      piece_reader_.expect(piece, common, static_cast<std::size_t>(element_bytes_));
+      if (!piece_reader_.expect(piece, common, static_cast<std::size_t>(element_bytes_))) return;
     }
   }
 

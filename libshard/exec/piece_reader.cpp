@@ -233,14 +233,15 @@ void PieceReader::read(const Piece& piece, const Box& box, std::size_t element_b
   for_each_block(box, piece.strides.span(), largest.sides, [&](const Box& block) { read_block(request, block); });
 }
 
-void PieceReader::expect(const Piece& piece, const Box& box, std::size_t element_bytes) {
+bool PieceReader::expect(const Piece& piece, const Box& box, std::size_t element_bytes) {
   const Storage& storage = source_.storages[piece.storage];
-  if (storage.is_stream || !is_one_run(sizes_of(box), piece.strides.span())) return;
+  if (storage.is_stream || !is_one_run(sizes_of(box), piece.strides.span())) return true;
   const RandomReader& file = bytes_of(piece.storage);
-  if (file.requests_at_once() == 1) return;
+  if (file.requests_at_once() == 1) return false;
   const Request request{piece, box, static_cast<std::int64_t>(element_bytes), {}, {}, true};
   const std::int64_t offset = request.element_at(box.offset.data()) * request.element_bytes;
   file.expect_read(storage.offset + offset, box.numel() * request.element_bytes);
+  return true;
 }
 
 const std::byte* PieceReader::find_in_memory(const Piece& piece, std::size_t element_bytes, const BufferBox& wanted) {

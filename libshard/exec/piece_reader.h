@@ -35,9 +35,9 @@ class PieceReader {
   void set_summed(std::vector<CrcRun>* summed) { summed_ = summed; }
 
   /// Announces the read of `box` to a store with long round trips, if the box is one run in its storage. A loop that
-  /// announces several reads before the first one has their requests under way at one time. \pre `box` is inside
-  /// `piece`
-  void expect(const Piece& piece, const Box& box, std::size_t element_bytes);
+  /// announces several reads before the first one has their requests under way at one time. \returns false if
+  /// the disk answers at once, so the loop can end. \pre `box` is inside `piece`
+  bool expect(const Piece& piece, const Box& box, std::size_t element_bytes);
   /// Reads `box` of `piece` into the parts of `boxes` inside it. `boxes` do not overlap. This is a single read if the
   /// box is one run in its storage and in the buffer, and `boxes` cover it. Otherwise each read fills at most
   /// `staging`, and its elements are scattered from there. \pre `box` is inside `piece`

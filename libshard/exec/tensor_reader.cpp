@@ -321,7 +321,7 @@ struct TensorReader::Impl {
     const BufferBox whole = row_major_box(box, out, strides);
     for (const Piece& piece : some.size() > 1 ? some : std::span<const Piece>()) {
       const Box common = intersect(part, Box(piece.offsets, piece.sizes));
-      if (!common.empty()) from.expect(piece, common, static_cast<std::size_t>(unit_bytes()));
+      if (!common.empty() && !from.expect(piece, common, static_cast<std::size_t>(unit_bytes()))) break;
     }
     for (const Piece& piece : some) {
       const Box common = intersect(part, Box(piece.offsets, piece.sizes));

@@ -175,7 +175,8 @@ BlockCache::BlockPtr BlockCache::start(const FilePtr& file, std::int64_t offset,
   return block;
 }
 
-/// Starts the blocks of [begin, end) until there is no room. A new block at `at` ends at `end_of_next(at)`.
+/// Starts to fetch [begin, end) block by block, and stops if memory runs out. `end_of_next` returns the end of a new
+/// block from its begin.
 template <class EndOf>
 void BlockCache::start_all(const FilePtr& file, std::int64_t begin, std::int64_t end, const EndOf& end_of_next) {
   for (std::int64_t at = begin; at < end;) {
