@@ -84,10 +84,7 @@ endfunction()
 # test time. MAIN replaces GoogleTest's main, HEADERS the precompiled headers, which have shard_test_options. Helpers of
 # its sources need different names, because a unity build compiles several sources together.
 function(shard_test name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "TIMEOUT;MAIN;HEADERS" "SOURCES;LIBS;LABELS")
-  if(NOT arg_TIMEOUT)
-    set(arg_TIMEOUT 120)
-  endif()
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "MAIN;HEADERS" "SOURCES;LIBS;LABELS")
   if(NOT arg_MAIN)
     set(arg_MAIN GTest::gtest_main)
   endif()
@@ -98,7 +95,7 @@ function(shard_test name)
   endif()
   shard_use_headers(${name} ${arg_HEADERS})
   add_test(NAME ${name} COMMAND ${name})
-  set_tests_properties(${name} PROPERTIES LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT})
+  set_tests_properties(${name} PROPERTIES LABELS "${arg_LABELS}")
 endfunction()
 
 # shard_plugin(NAME SOURCES ... LIBS ...): a library that is opened on demand (libshard/ranks/plugin.h). It contains the

@@ -393,7 +393,7 @@ TEST(Quantized, CostsHalfAMillionTensorsLittle) {
   QuantizedPart part;
   const double seconds = test::cpu_seconds([&] { part = find_quantized(catalog); });
   EXPECT_EQ(part.modules.size(), 250'000U);
-  EXPECT_LT(seconds, 4);
+  EXPECT_LT(seconds, test::cpu_limit(4));
 }
 
 }  // namespace

@@ -52,7 +52,7 @@ def make_folder(root: Path) -> dict[str, str]:
 
 
 def run(command: list[str], root: Path, environment: dict[str, str]) -> subprocess.CompletedProcess:
-    return subprocess.run(command, cwd=root, env=environment, text=True, capture_output=True, timeout=60)
+    return subprocess.run(command, cwd=root, env=environment, text=True, capture_output=True)
 
 
 def check(holds: bool, what: str) -> None:

@@ -57,7 +57,7 @@ def make_folder(root: Path, source: Path) -> Path:
 
 def run(command: str, work: Path, variables: dict[str, str] | None = None) -> subprocess.CompletedProcess:
     return subprocess.run(["bash", "-c", command], cwd=work, env={**environment(work.parent), **(variables or {})}, text=True,
-                          capture_output=True, timeout=60)
+                          capture_output=True)
 
 
 @contextlib.contextmanager

@@ -27,7 +27,7 @@ def read(path):
 
 
 def run(*words, expect=0):
-    done = subprocess.run([SHARDCTL, *map(str, words)], cwd=WORK, capture_output=True, text=True, timeout=60)
+    done = subprocess.run([SHARDCTL, *map(str, words)], cwd=WORK, capture_output=True, text=True)
     assert done.returncode == expect, f"{words}: {done.returncode}, expected {expect}\n{done.stdout}{done.stderr}"
     return done.stdout + done.stderr
 

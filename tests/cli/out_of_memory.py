@@ -35,7 +35,7 @@ def run(arguments: list[str], limit: int) -> subprocess.CompletedProcess:
     def set_limit() -> None:
         resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    return subprocess.run([SHARDCTL, *arguments], capture_output=True, timeout=60, preexec_fn=set_limit, check=False)
+    return subprocess.run([SHARDCTL, *arguments], capture_output=True, preexec_fn=set_limit, check=False)
 
 
 def main() -> int:

@@ -28,7 +28,7 @@ VERSION = re.search(r"^project\(shardctl VERSION ([\d.]+)", (SOURCE / "CMakeList
 
 def run(command: str, folder: Path) -> subprocess.CompletedProcess:
     user = {f"GIT_{who}_{what}": "test@localhost" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
-    return subprocess.run(["bash", "-c", command], cwd=folder, env={**os.environ, **user}, text=True, capture_output=True, timeout=60)
+    return subprocess.run(["bash", "-c", command], cwd=folder, env={**os.environ, **user}, text=True, capture_output=True)
 
 
 def ok(command: str, folder: Path) -> str:

@@ -232,7 +232,7 @@ class Runner:
             place = arguments.index("-o") + 1
             arguments[place] = f"{folder}/{arguments[place].removeprefix('made/')}"
         done = subprocess.run([self.program, *arguments, *way.split()], cwd=self.work, env=self.environment, stdout=subprocess.PIPE,
-                              stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, timeout=60)
+                              stderr=subprocess.PIPE, stdin=subprocess.DEVNULL)
         found = {} if done.returncode == 0 else {"-": f"exit-{done.returncode}"}
         if writes:
             output = self.work / arguments[place]

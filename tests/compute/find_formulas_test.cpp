@@ -263,7 +263,7 @@ TEST(FindFormulas, PatternsOfAnyConfigurationAreMatchedInBoundedTime) {
       EXPECT_EQ(error.code(), ErrorCode::kUnsupported);
     }
   });
-  EXPECT_LT(seconds, 4 * test::kInstrumented);
+  EXPECT_LT(seconds, test::cpu_limit(4));
 }
 
 /// All damage is reported, and the other modules are computed.
@@ -366,7 +366,7 @@ TEST(FindFormulas, CostIsLinearInTheTensors) {
   std::unique_ptr<Reader> reader;
   const double seconds = test::cpu_seconds([&] { reader = dequantized(std::move(inner), kBf16, {}); });
   EXPECT_EQ(reader->catalog().tensors.size(), 46'000U);
-  EXPECT_LT(seconds, 2 * test::kInstrumented);
+  EXPECT_LT(seconds, test::cpu_limit(2));
 }
 
 }  // namespace

@@ -27,7 +27,7 @@ from jobs import write_safetensors
 ALLOWED = {"verify": {0, 1, 3, 4, 8}, "diff": {0, 1, 3, 4, 8}}
 READ = {0, 3, 4, 8}
 STATEMENTS = {"shardctl.manifest.json", "integrity.json"}
-QUICK_SECONDS, TIMEOUT = 4.0, 60
+QUICK_SECONDS, TIMEOUT = 4.0, 300
 MANIFESTS = ["safetensors", "torch", "dcp", "dcp-hf", "torch-ranks", "hdf5"]  # Cases with a plain model.
 
 

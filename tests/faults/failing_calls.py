@@ -78,7 +78,7 @@ class Sweep:
         call, error, has_old, folder = one
         case = Case(self.world, self.job, has_old)
         log = case.folder / "log"
-        done = case.run(under=inject(call, f"error={error}", log), timeout=120)
+        done = case.run(under=inject(call, f"error={error}", log))
         met = "(INJECTED)" in log.read_text(errors="replace")
         log.unlink()
         allowed = codes(call, error, self.world, folder) if met else {0}

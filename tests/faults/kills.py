@@ -62,7 +62,7 @@ class Borders:
     def kill(self, one: tuple[Call, bool, list[str]]) -> str:
         call, has_old, options = one
         case = Case(self.world, self.job, has_old)
-        done = case.run("--resume", under=inject(call, "signal=KILL"), timeout=120)
+        done = case.run("--resume", under=inject(call, "signal=KILL"))
         what = f"killed before {call.name} {call.number} ({call.text[:120]})"
         problem = check(case, options, what, done.returncode) or was_killed(what, done.returncode)
         case.remove()

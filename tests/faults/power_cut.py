@@ -48,7 +48,7 @@ class Cuts:
 
     def cut(self, job: Job, has_old: bool, call: Call, options: list[str]) -> str:
         case = self.case(job, has_old)
-        done = case.run(under=inject(call, "signal=KILL"), timeout=120)
+        done = case.run(under=inject(call, "signal=KILL"))
         what = f"before {call.name} {call.number} ({call.text[:120]})"
         return self.after(case, options, what, done.returncode) or was_killed(what + done.stderr, done.returncode)
 

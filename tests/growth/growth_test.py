@@ -31,8 +31,9 @@ import of_quantized
 import of_ranks
 import of_safetensors
 import of_torch
+from bounded import SECONDS, SHARDCTL, Ended, cost_problems, run
 from family import Family
-from hostile_test import SECONDS, Ended, run_command
+from machine import slowness
 
 FAMILIES = (of_safetensors.FAMILIES + of_torch.FAMILIES + of_dcp.FAMILIES + of_ranks.FAMILIES + of_deepspeed.FAMILIES +
             of_megatron.FAMILIES + of_hdf5.FAMILIES + of_quantized.FAMILIES + of_computed.FAMILIES)
@@ -58,8 +59,7 @@ SECONDS_A_BYTE = 1e-7  # So much any byte of an input may cost (libshard/core/bu
 KIB_A_BYTE = 0.2       # exit 4; it has no room to do harm.
 LONG_BYTES = 16 << 20
 OPTION_BYTES = 1 << 20
-ATTEMPTS = 3  # Before growth is believed: other processes only ever add time, but not as much as
-NOISE_SECONDS = 1
+ATTEMPTS = 4  # Before growth is believed: other processes only ever add time.
 
 
 class Member(NamedTuple):
@@ -94,18 +94,19 @@ class Cost(NamedTuple):
         return any(cost > self.floor * max(1, size / NAMED_BYTES) + self.a_byte * size for size, cost in self.points)
 
 
-def costs(verb: str, members: list[Member], base: Ended) -> list[Cost]:
+def costs(verb: str, members: list[Member], base: Ended, slow: float = 1) -> list[Cost]:
+    """Limits of time hold on a machine that is `slow` times slower than the one on which they were set."""
     seconds = [(member.bytes, member.ended.seconds - base.seconds) for member in members]
     kib = [(member.bytes, member.ended.kib - base.kib) for member in members]
-    return [Cost("time", seconds, SECONDS_FLOOR.get(verb, OTHER_SECONDS_FLOOR), SECONDS_A_BYTE),
+    return [Cost("time", seconds, slow * SECONDS_FLOOR.get(verb, OTHER_SECONDS_FLOOR), slow * SECONDS_A_BYTE),
             Cost("memory", kib, KIB_FLOOR, KIB_A_BYTE)]
 
 
-def problems(verb: str, members: list[Member], base: Ended) -> list[str]:
+def problems(verb: str, members: list[Member], base: Ended, slow: float = 1) -> list[str]:
     """The violations of one family under one verb."""
     found = [f"exit {member.ended.code} at {member.bytes} bytes" for member in members if member.ended.code not in CODES]
-    found += [f"takes {member.ended.seconds:.1f} s" for member in members if member.ended.seconds > SECONDS]
-    for cost in costs(verb, members, base):
+    found += [problem for member in members for problem in cost_problems(member.ended)]
+    for cost in costs(verb, members, base, slow):
         if cost.is_high and (slope := exponent(cost.points, cost.floor)) > STEEPEST:
             found.append(f"{cost.name} grows with bytes^{slope:.1f}")
     return found
@@ -131,7 +132,7 @@ class Runner:
         self.seconds = 0.0  # Seconds of processor time, all runs together.
 
     def run(self, words: list[str], folder: Path) -> Ended:
-        ended = self.pool.submit(run_command, [os.environ["SHARDCTL"], *words, "-j", "1"], folder).result()
+        ended = self.pool.submit(run, [SHARDCTL, *words, "-j", "1"], folder).result()
         self.seconds += ended.seconds
         return ended
 
@@ -189,16 +190,16 @@ def try_verb(runner: Runner, name: str, verb: str, inputs: Inputs, base: Ended, 
     members: list[Member] = []
     for given in inputs.all():
         members.append(runner.member(verb, given))
-        if members[-1].ended.seconds > NOISE_SECONDS and len(members) > 1 and problems(verb, members, base):
+        if members[-1].ended.seconds > SECONDS:
             break
     for _ in range(ATTEMPTS - 1):
-        if members[-1].ended.seconds > NOISE_SECONDS or not problems(verb, members, base):
+        if members[-1].ended.seconds > SECONDS or not problems(verb, members, base):
             break
         again = [runner.member(verb, given) for given in inputs.all()]
         members = [min(pair, key=lambda member: member.ended.seconds) for pair in zip(members, again)]
     if has_table:
         print_row(name, members[-1], base)
-    found = problems(verb, members, base)
+    found = problems(verb, members, base) and problems(verb, members, base, slowness())
     return [f"{', '.join(found)} ({described(members)})"] if found else []
 
 

@@ -15,4 +15,4 @@ target_link_libraries(hdf5_describe_file PRIVATE shard_build ${hdf5_parser_libs}
 shard_use_headers(hdf5_describe_file shard_common_headers)
 add_test(NAME hdf5_sandbox COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/sandbox.sh $<TARGET_FILE:hdf5_describe_file>
   $<TARGET_FILE:shard_hdf5_parser> ${PROJECT_SOURCE_DIR}/tests/data/hdf5/h5py37-texts.h5)
-set_tests_properties(hdf5_sandbox PROPERTIES LABELS core TIMEOUT 60 SKIP_RETURN_CODE 77)
+set_tests_properties(hdf5_sandbox PROPERTIES LABELS core SKIP_RETURN_CODE 77)

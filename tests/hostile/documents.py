@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from build import dict_of, entry, safetensors, tensor, torch_file
-from verbs import SHARDCTL
+from bounded import SHARDCTL
 
 GOOD = safetensors({"a": entry([4], 0, 4), "b": entry([2, 2], 4, 8)}, bytes(8))
 SCHEMA = b'"schema":"shardctl.layout/1"'

@@ -10,8 +10,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+from bounded import SHARDCTL, Ended, cost_problems, run
 from documents import ENTRIES, KINDS, Kind, entries_of
-from verbs import MEMORY_BYTES, SECONDS, SHARDCTL, Ended, run
 
 STEEPEST, AVERAGE = 3.5, 2.5  # Limits for one doubling and for the mean of all.
 FLOOR = 0.5  # Seconds: shorter runs vary too much. Quadratic growth takes many times that at 4 MiB.
@@ -38,10 +38,7 @@ def run_all(kind: Kind, entry_of, sizes: list[int]) -> tuple[list[str], list[End
         what = f"{size >> 20} MiB"
         if ended.code is None or not 0 <= ended.code <= 8:
             found.append(f"{what}: exit {ended.code}: {message!r}")
-        if ended.seconds > SECONDS:
-            found.append(f"{what}: takes {ended.seconds:.1f} s")
-        if ended.kib * 1024 > MEMORY_BYTES:
-            found.append(f"{what}: takes {ended.kib >> 10} MiB")
+        found += [f"{what}: {problem}" for problem in cost_problems(ended)]
         if found:
             break
     return found, all_ended

@@ -23,7 +23,8 @@ import places
 import proportion
 import ranks
 import views
-from verbs import ALWAYS, VERBS, Ended, Hostile, run, try_case
+from bounded import Ended, run
+from verbs import ALWAYS, VERBS, Hostile, try_case
 
 WORKERS = 2
 NTH = 20  # Cases of the hostile test in a short run.

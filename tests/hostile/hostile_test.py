@@ -5,9 +5,7 @@ hostile_test.py [PART OF A NAME]. Prints the worst time and memory. Only Python'
 import itertools
 import multiprocessing
 import os
-import resource
 import shutil
-import subprocess
 import sys
 import tempfile
 import threading
@@ -15,7 +13,6 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
-from typing import NamedTuple
 
 import collisions
 import containers
@@ -24,31 +21,15 @@ import places
 import proportion
 import ranks
 import views
+from bounded import SHARDCTL, WAIT_SECONDS, Ended, cost_problems, run
 from case import Case
 
 WORKERS = 2
-SECONDS = 5  # Seconds of processor time, because wall time is longer on a busy machine.
-WAIT_SECONDS = 60  # Seconds of wall time without any processor time: a process that waits.
-MEMORY_BYTES = (512 + 16) << 20  # Resident at the most; 16 MiB are those of a run over a small file.
 MESSAGE_BYTES = 16 << 10
-OUTPUT_BYTES = 256 << 20
 
 VERBS = {"inspect": ["inspect"], "json": ["inspect", "--json"], "digest": ["digest", "-j", "2"],
          "gather": ["gather", "-j", "2", "-o", "dst/out"], "split": ["split", "-j", "2", "-o", "dst/out"],
          "to_torch": ["convert", "--to", "torch", "-o", "dst/out"], "to_dcp": ["convert", "--to", "dcp", "-o", "dst/out"]}
-
-
-def limit(address_space: int) -> None:
-    resource.setrlimit(resource.RLIMIT_AS, (address_space, address_space))
-    resource.setrlimit(resource.RLIMIT_CPU, (2 * SECONDS, 2 * SECONDS))
-    resource.setrlimit(resource.RLIMIT_FSIZE, (OUTPUT_BYTES, OUTPUT_BYTES))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-
-
-class Ended(NamedTuple):
-    code: int | None  # None: it did not.
-    seconds: float = 0
-    kib: int = 0
 
 
 class Tally:
@@ -75,34 +56,6 @@ class Tally:
                 print(f"FAIL {what}: {problem}", flush=True)
 
 
-def processor_ticks(pid: int) -> int:
-    """The usage of a child that was not waited for (proc(5), stat: utime and stime)."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-    return int(fields[11]) + int(fields[12])
-
-
-def run_command(command: list[str], folder: Path, address_space: int = Case.address_space) -> Ended:
-    """Called in a small process of its own: a child's peak of memory includes that of the process it was forked from."""
-    with (folder / "stdout").open("wb") as out, (folder / "stderr").open("wb") as err:
-        child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, cwd=folder,
-                                 env={"LC_ALL": "C", "HOME": str(folder)}, preexec_fn=lambda: limit(address_space))
-        end, ticks = time.monotonic() + WAIT_SECONDS, 0
-        while True:
-            pid, status, used = os.wait4(child.pid, os.WNOHANG)
-            if pid != 0:
-                child.returncode = os.waitstatus_to_exitcode(status)
-                return Ended(child.returncode, used.ru_utime + used.ru_stime, used.ru_maxrss)
-            if time.monotonic() > end:
-                before, ticks = ticks, processor_ticks(child.pid)
-                if ticks == before:
-                    break
-                end += WAIT_SECONDS
-            time.sleep(0.002)
-        child.kill()
-        child.wait()
-        return Ended(None)
-
-
 def problems(case: Case, verb: str, ended: Ended, folder: Path) -> list[str]:
     """The violations of one verb's end."""
     code = ended.code
@@ -112,10 +65,7 @@ def problems(case: Case, verb: str, ended: Ended, folder: Path) -> list[str]:
     message = (folder / "stderr").read_bytes()
     if code not in case.codes[verb]:
         found.append(f"exit {code}, not {sorted(case.codes[verb])}: {message[:300].decode(errors='replace').strip()}")
-    if ended.seconds > SECONDS:
-        found.append(f"takes {ended.seconds:.1f} s")
-    if ended.kib * 1024 > MEMORY_BYTES:
-        found.append(f"takes {ended.kib // 1024} MiB")
+    found += cost_problems(ended)
     if code != 0 and case.says not in message.decode(errors="replace"):
         found.append(f"does not say {case.says!r}: {message[:300]!r}")
     if len(message) > MESSAGE_BYTES:
@@ -136,8 +86,8 @@ def try_case(runner: Executor, case: Case, tally: Tally) -> None:
         for verb in case.codes:
             shutil.rmtree(folder / "dst", ignore_errors=True)
             (folder / "dst").mkdir()
-            command = [os.environ["SHARDCTL"], *VERBS[verb], str(source), *case.options]
-            ended = runner.submit(run_command, command, folder, case.address_space).result()
+            command = [SHARDCTL, *VERBS[verb], str(source), *case.options]
+            ended = runner.submit(run, command, folder, address_space=case.address_space).result()
             tally.add(ended, f"{case.name}, {verb}", problems(case, verb, ended, folder))
     finally:
         shutil.rmtree(folder)

@@ -50,7 +50,7 @@ def on_pipes(arguments: list, folder: Path) -> bytes:
     log = folder / "log"
     log.unlink(missing_ok=True)
     ended = subprocess.run([SHARDCTL, *arguments, "--log-file", log, "-vv"], stdin=subprocess.DEVNULL, capture_output=True,
-                           cwd=folder, timeout=60, check=False)
+                           cwd=folder, check=False)
     if ended.returncode not in (0, 1, 2, 3, 4, 5, 8):
         raise RuntimeError(f"exit {ended.returncode}: {ended.stderr[:300]!r}")
     return ended.stdout + b"\n" + ended.stderr + b"\n" + (log.read_bytes() if log.exists() else b"")

@@ -2,39 +2,32 @@
 warnings by the hundred thousand, names of megabytes. Each with an honest counterpart of the same size. Needs only
 Python's standard library.
 
-Limits are those of a normal run without a limit of the address space: 5 s of processor time, 512 MiB, 16 KiB of
-messages.
+Limits are those of every hostile run (bounded.py), and 16 KiB of messages.
 """
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+import bounded
+from bounded import SHARDCTL
 from build import built, entry, safetensors, tensor, text, torch_file
 
-SHARDCTL = os.environ["SHARDCTL"]
-SECONDS, MIB, MESSAGE_BYTES = 5, 512, 16 << 10
+MESSAGE_BYTES = 16 << 10
 
 
 class Ended(NamedTuple):
-    code: int
-    seconds: float
-    mib: float
+    run: bounded.Ended
     out_bytes: int
     err: str
 
 
 def run(folder: Path, *arguments: object) -> Ended:
-    with (folder / "stdout").open("wb") as out, (folder / "stderr").open("wb") as err:
-        child = subprocess.Popen([SHARDCTL, *map(str, arguments)], stdin=subprocess.DEVNULL, stdout=out, stderr=err, cwd=folder)
-        _, status, used = os.wait4(child.pid, 0)
-        child.returncode = os.waitstatus_to_exitcode(status)
-    return Ended(child.returncode, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024, (folder / "stdout").stat().st_size,
-                 (folder / "stderr").read_text(errors="replace"))
+    ended = bounded.run([SHARDCTL, *map(str, arguments)], folder)
+    return Ended(ended, (folder / "stdout").stat().st_size, (folder / "stderr").read_text(errors="replace"))
 
 
 class Checks:
@@ -43,15 +36,15 @@ class Checks:
 
     def ended(self, what: str, ended: Ended, code: int, words: str = "", out_bytes: int = 1 << 30) -> None:
         self.runs += 1
-        for is_wrong, problem in [(ended.code != code, f"exit {ended.code}, not {code}: {ended.err[:300]}"),
-                                  (ended.seconds > SECONDS, f"takes {ended.seconds:.1f} s"),
-                                  (ended.mib > MIB, f"takes {ended.mib:.0f} MiB"),
-                                  (len(ended.err) > MESSAGE_BYTES, f"says {len(ended.err)} bytes"),
-                                  (words not in ended.err, f"does not say {words!r}: {ended.err[:300]}"),
-                                  (ended.out_bytes > out_bytes, f"prints {ended.out_bytes} bytes")]:
-            if is_wrong:
-                self.problems += 1
-                print(f"FAIL {what}: {problem}", flush=True)
+        found = bounded.cost_problems(ended.run)
+        found += [problem for is_wrong, problem in [
+            (ended.run.code != code, f"exit {ended.run.code}, not {code}: {ended.err[:300]}"),
+            (len(ended.err) > MESSAGE_BYTES, f"says {len(ended.err)} bytes"),
+            (words not in ended.err, f"does not say {words!r}: {ended.err[:300]}"),
+            (ended.out_bytes > out_bytes, f"prints {ended.out_bytes} bytes")] if is_wrong]
+        self.problems += len(found)
+        for problem in found:
+            print(f"FAIL {what}: {problem}", flush=True)
 
 
 def repeated(leaf: bytes, levels: int, width: int) -> bytes:

@@ -1,31 +1,22 @@
 """Every verb of shardctl (SHARDCTL), and its Python module, over one hostile input, and the prohibitions for every run. The module
 is tried if SHARD_MODULE has a Python, and after a colon the folder with the module.
 
-Limits are those of a machine with other work: 5 s of processor time and 512 MiB, child processes included, for
-inputs of up to 16 MB; larger inputs may take more in proportion. Exit codes are 0 to 8, for any input.
+The limits (bounded.py) are those of inputs of up to 16 MB; larger inputs may take more in proportion. Exit codes are 0 to 8,
+for any input.
 """
 import json
 import os
 import re
-import resource
 import shutil
-import signal
-import subprocess
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
 
-SHARDCTL = os.environ["SHARDCTL"]
-SECONDS, MEMORY_BYTES = 5, (512 + 16) << 20
+from bounded import SECONDS, SHARDCTL, WAIT_SECONDS, Ended, cost_problems
+
 INPUT_BYTES = 16 << 20
-OUTPUT_BYTES = 64 << 20  # The size of one file: a checkpoint may name more than a test should write.
-WAIT_SECONDS = 60  # Seconds of wall time without any processor time.
 MESSAGE_BYTES = 32 << 10
-ADDRESS_SPACE = 8 << 30  # So that a fault does not take the machine with it.
-POLL_SECONDS = 0.005
 # Characters that steer a terminal or forge a line of a log; a tab and a newline are ours.
 STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
@@ -40,12 +31,6 @@ class Hostile:
     verbs: tuple[str, ...] = ()  # None: all of them.
     codes: set[int] | None = None  # Right ones, if known; otherwise 0 to 8.
     pages: bool = True
-
-
-class Ended(NamedTuple):
-    code: int | None  # None: it waits for ever.
-    seconds: float = 0
-    kib: int = 0  # The program and its children together.
 
 
 READING = {
@@ -65,71 +50,6 @@ ALWAYS = ("module",) if len(MODULE) == 2 else ()  # Even for inputs that name th
 OTHERS = ("diff", "cat")
 VERBS = (*READING, *OTHERS, *WRITING, *ALWAYS)
 WITHOUT_OPTIONS = ("verify", "verify --json", "repair", "repair -n", "map check")
-
-
-def memory_kib(pid: int) -> int:
-    """Resident memory of a process and of its children; 0 when it is gone."""
-    try:
-        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    except (OSError, IndexError):
-        return 0
-    return pages * (resource.getpagesize() // 1024) + sum(memory_kib(int(child)) for child in children)
-
-
-def ticks(pid: int) -> int:
-    """Processor time of a process, its threads and the children that it waited for (proc(5), stat)."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    except (OSError, IndexError):
-        return 0
-    return sum(map(int, fields[11:15])) + sum(ticks(int(child)) for child in children)
-
-
-def limit(seconds: int, address_space: int) -> None:
-    resource.setrlimit(resource.RLIMIT_AS, (address_space, address_space))
-    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
-    resource.setrlimit(resource.RLIMIT_FSIZE, (OUTPUT_BYTES, OUTPUT_BYTES))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-
-
-def run(command: list[str], folder: Path, seconds: float = SECONDS, address_space: int = ADDRESS_SPACE) -> Ended:
-    """Runs it in `folder`, with its output in stdout and stderr there. Ends it at twice the seconds, with its children.
-
-    wait4 counts the children that the program waited for; those that run at the same time are measured while it runs.
-    """
-    with (folder / "stdout").open("wb") as out, (folder / "stderr").open("wb") as err:
-        child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, cwd=folder, start_new_session=True,
-                                 env={"LC_ALL": "C", "HOME": str(folder / "home")}, preexec_fn=lambda: limit(int(2 * seconds) + 1, address_space))
-    peak, end, last = 0, time.monotonic() + WAIT_SECONDS, 0
-    while True:
-        pid, status, used = os.wait4(child.pid, os.WNOHANG)
-        if pid != 0:
-            child.returncode = os.waitstatus_to_exitcode(status)
-            break
-        peak = max(peak, memory_kib(child.pid))
-        if ticks(child.pid) > 2 * seconds * os.sysconf("SC_CLK_TCK"):
-            kill(child)
-            return Ended(-signal.SIGXCPU, 2 * seconds, peak)
-        if time.monotonic() > end:
-            last, before_that = ticks(child.pid), last
-            if last == before_that:
-                kill(child)
-                return Ended(None)
-            end += WAIT_SECONDS
-        time.sleep(POLL_SECONDS)
-    # The fork itself has this script's memory, so the figure of wait4 counts only if it is larger.
-    own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return Ended(child.returncode, used.ru_utime + used.ru_stime, max(peak, used.ru_maxrss if used.ru_maxrss > 2 * own else 0))
-
-
-def kill(child: subprocess.Popen) -> None:
-    try:
-        os.killpg(child.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
-    child.wait()
 
 
 def stored_bytes(folder: Path) -> int:
@@ -228,10 +148,7 @@ class Case:
         right = self.hostile.codes if self.hostile.codes is not None and verb != "module" else set(range(9))
         if ended.code not in right:
             found.append(f"exit {ended.code}: {err[:300].decode(errors='replace').strip()}")
-        if ended.seconds > SECONDS * self.factor:
-            found.append(f"takes {ended.seconds:.1f} s")
-        if ended.kib * 1024 > MEMORY_BYTES * self.factor:
-            found.append(f"takes {ended.kib >> 10} MiB")
+        found += cost_problems(ended, self.factor)
         for text in (out, err):
             if (steering := shown(text)) is not None:
                 found.append(f"shows {steering}")

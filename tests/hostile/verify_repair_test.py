@@ -13,8 +13,8 @@ from concurrent.futures import Executor, ProcessPoolExecutor
 from pathlib import Path
 
 import claims
+from bounded import SHARDCTL, Ended, cost_problems, run
 from case import Case
-from hostile_test import MEMORY_BYTES, SECONDS, Ended, run_command
 
 FLOOR = 1 << 30  # Bytes that tensors may always claim, and times the bytes of the files that they may.
 TIMES = 1032
@@ -30,14 +30,11 @@ class Run:
         self.problems: list[str] = []
 
     def shardctl(self, *words: str) -> int | None:
-        ended = self.runner.submit(run_command, [os.environ["SHARDCTL"], *words], self.folder).result()
+        ended = self.runner.submit(run, [SHARDCTL, *words], self.folder).result()
         self.worst = Ended(0, max(self.worst.seconds, ended.seconds), max(self.worst.kib, ended.kib))
         if ended.code is None:
             self.problems.append(f"{words[0]} does not end")
-        if ended.seconds > SECONDS:
-            self.problems.append(f"{words[0]} takes {ended.seconds:.1f} s")
-        if ended.kib * 1024 > MEMORY_BYTES:
-            self.problems.append(f"{words[0]} takes {ended.kib // 1024} MiB")
+        self.problems += [f"{words[0]} {problem}" for problem in cost_problems(ended)]
         return ended.code
 
     def text(self, name: str) -> str:

@@ -178,7 +178,7 @@ class Job:
             time.sleep(0.05)
         return False
 
-    def wait(self, seconds: float = 120) -> Result:
+    def wait(self, seconds: float = 300) -> Result:
         try:
             code = self.process.wait(seconds)
         except subprocess.TimeoutExpired:

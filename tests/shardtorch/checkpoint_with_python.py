@@ -42,7 +42,7 @@ def run_program(verb: str, folder: Path, form: str, ranks: int) -> None:
     with tempfile.TemporaryDirectory() as rendezvous:
         started = [subprocess.Popen([PROGRAM, verb, folder, form, f"{rendezvous}/store", str(rank), str(ranks)],
                                     stderr=subprocess.PIPE, text=True) for rank in range(ranks)]
-        ended = [(process.communicate(timeout=120)[1], process.returncode) for process in started]
+        ended = [(process.communicate(timeout=600)[1], process.returncode) for process in started]
     for errors, code in ended:
         assert code == 0, f"{verb} by {ranks} ranks: {errors}"
 

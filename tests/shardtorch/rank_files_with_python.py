@@ -38,7 +38,7 @@ def start(ranks: int, *command) -> list[tuple[str, str, int]]:
               "MASTER_PORT": str(free_port()), "OMP_NUM_THREADS": "1"}
     started = [subprocess.Popen(command, env=os.environ | common | {"RANK": str(rank), "LOCAL_RANK": str(rank)}, text=True,
                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE) for rank in range(ranks)]
-    return [(*process.communicate(timeout=120), process.returncode) for process in started]
+    return [(*process.communicate(timeout=600), process.returncode) for process in started]
 
 
 def losses(ranks: int, *command) -> dict[int, float]:

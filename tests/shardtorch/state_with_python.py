@@ -241,7 +241,7 @@ class StateWithPython(unittest.TestCase):
                                                     "STORE": f"{self.folder}/program-store-{verb}"})
                  for rank in range(ranks)]
         try:
-            errors = [rank.communicate(timeout=120)[1] for rank in ranks]
+            errors = [rank.communicate(timeout=600)[1] for rank in ranks]
         finally:
             for rank in ranks:
                 rank.kill()

@@ -92,7 +92,7 @@ def run_guide(ranks: int, folder: Path, first: int, last: int) -> dict:
                      "LOCAL_WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1"}
         started.append(subprocess.Popen([GUIDE, folder, str(first), str(last)], env=os.environ | variables, text=True,
                                         stdout=subprocess.PIPE, stderr=subprocess.PIPE))
-    ended = [(*process.communicate(timeout=120), process.returncode) for process in started]
+    ended = [(*process.communicate(timeout=600), process.returncode) for process in started]
     for output, errors, code in ended:
         assert code == 0, f"{ranks} ranks, steps {first} to {last}: {output}{errors}"
     lines = [line.split() for line in ended[0][0].splitlines()]

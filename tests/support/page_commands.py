@@ -20,7 +20,7 @@ def run_as_printed(page: Path, folder: Path, programs: Path, shardctl: Path) -> 
     outputs = []
     for command in commands_of(page):
         done = subprocess.run(command, shell=True, cwd=folder, env=os.environ | {"PATH": path, "OMP_NUM_THREADS": "1"},
-                              text=True, capture_output=True, timeout=240)
+                              text=True, capture_output=True)
         assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
         outputs.append(done.stdout)
     return outputs

@@ -23,7 +23,7 @@ SIMPLE = ("NoneType", "bool", "int", "float", "str")
 def shardctl(verb, path, *options):
     """The JSON document of a verb, or the error's lines as text."""
     command = [os.environ["SHARDCTL"], verb, str(path), "--json", "-j", "1", *options]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode != 0:
         return f"{verb} ended with {done.returncode}: " + " ".join(done.stderr.split())
     return json.loads(done.stdout)
