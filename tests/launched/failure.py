@@ -16,7 +16,7 @@ from pathlib import Path
 import harness as h
 
 TIMEOUT = 5
-GRACE = 10
+GRACE = 20
 MPIRUN_KILLS = 1.9  # Seconds after one rank has died, of those that still live.
 PHASES = ("rendezvous", "catalog", "plan", "copy", "finish", "commit")
 

@@ -84,7 +84,7 @@ class Ranks : public ::testing::TestWithParam<Case> {
   std::vector<std::optional<Error>> run(int ranks) {
     std::vector<std::optional<Error>> failures(static_cast<std::size_t>(ranks));
     run_as_threads(ranks, [&](Group& group) {
-      group.set_timeout(std::chrono::seconds(20));
+      group.set_timeout(std::chrono::seconds(120));
       try {
         std::unique_ptr<Reader> reader;
         collective_step(group, {}, [&](std::stop_token) { reader = open_checkpoint(*fs_, "/d/source"); });

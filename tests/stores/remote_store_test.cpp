@@ -110,7 +110,7 @@ TEST_F(RemoteFiles, RequestsEndSoonAfterTheyShouldStop) {
     stops = true;
   });
   test::expect_error(ErrorCode::kInterrupted, "interrupted", [&] { read_text(*file, 0, 100'000); });
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(15));  // It would stall for 20.
 }
 
 /// A folder of the server by one of its kinds of URLs.
