@@ -31,12 +31,13 @@ NTH = 20  # Cases of the hostile test in a short run.
 OTHERS = (pickles.cases, places.cases, proportion.cases, ranks.cases, views.cases, containers.zips, containers.folders)
 # These take seconds, and hundreds of megabytes, to make.
 LONG_OTHERS = (*OTHERS, containers.zstd, containers.layouts, containers.texts, collisions.cases)
+HONEST = ("one tensor of 1 TiB",)  # Reading it takes an hour.
 
 
 def from_hostile_test(is_long: bool) -> Iterator[Hostile]:
     cases = itertools.chain.from_iterable(group() for group in (LONG_OTHERS if is_long else OTHERS))
     for number, case in enumerate(cases):
-        if is_long or number % NTH == 0:
+        if (is_long or number % NTH == 0) and case.name not in HONEST:
             yield Hostile(case.name, case.make, case.options)
 
 
