@@ -8,7 +8,7 @@
   that people use today.
 - Each error message of the sources has a row in docs/troubleshooting.md, and each row has a message. The tables of answers
   quote only such messages.
-- Every column of a table has a name.
+- Every column of a table has a name, and every file of the repository that a page names exists.
 - Every option after `shardctl VERB`, anywhere on a page, even within a sentence or a table, is in the verb's help.
 
 documents.py runs docs/schemas.md and docs/layouts.md. Environment: SHARDCTL is the program.
@@ -28,6 +28,7 @@ sys.path.append(str(SOURCE / "docs/site"))
 import messages  # noqa: E402
 OF_DOCUMENTS = {"docs/schemas.md", "docs/layouts.md"}
 HISTORY = SOURCE / "tests/RESULTS.md"  # Its lines are those of their time.
+ROOMS = "apps", "cmake", "docs", "formats", "libshard", "maps", "packaging", "python", "shardtorch", "tests"
 PROGRAMS = r"shardctl|nightly|torchrun|mpirun|srun|sbatch|scripts/\w+|cmake|ctest|python3?|pip|git|kubectl"
 
 
@@ -111,6 +112,14 @@ def unnamed_columns(path: Path) -> Iterator[str]:
             yield f"{path.name}: a column has no name: {header}"
 
 
+def absent_files(path: Path) -> Iterator[str]:
+    """Files with a folder of the repository in their path. Names in capitals stand for others."""
+    for span in re.findall(r"`([^`\n]+)`", path.read_text()):
+        for name in re.findall(rf"(?<![\w./-])(?:{'|'.join(ROOMS)})/[a-z\d_./-]+\.[a-z]+(?![\w*/{{-])", span):
+            if not (SOURCE / name).exists():
+                yield f"{path.relative_to(SOURCE)}: there is no file {name}"
+
+
 def unexplained_messages() -> Iterator[str]:
     rows = messages.rows_of((SOURCE / "docs/troubleshooting.md").read_text())
     found = messages.messages(SOURCE)
@@ -136,7 +145,7 @@ def main() -> int:
     for path in pages():
         mistakes += loose_commands(path)
         mistakes += unnamed_columns(path)
-        mistakes += unknown_options(path) if path != HISTORY else []
+        mistakes += [*unknown_options(path), *absent_files(path)] if path != HISTORY else []
         if str(path.relative_to(SOURCE)) not in OF_DOCUMENTS:
             with tempfile.TemporaryDirectory() as folder:
                 mistakes += run_page(path, make_folder(Path(folder), SOURCE), [])
