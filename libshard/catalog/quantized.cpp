@@ -288,10 +288,15 @@ class Finder {
   Finder(const Catalog& catalog, const QuantizationFacts& facts) : catalog_(catalog), is_certain_(facts.is_quantized) {}
 
   QuantizedPart run() {
-    names_.reserve(catalog_.tensors.size());
-    for (const Tensor& tensor : catalog_.tensors) note(tensor);
-    for (const auto& [name, draft] : drafts_.entries()) is_certain_ = is_certain_ || draft.is_quantized();
     part_.module_of.assign(catalog_.tensors.size(), kNoIndex);
+    names_.reserve(catalog_.tensors.size());
+    for (const Tensor& tensor : catalog_.tensors) names_.push_back(take_apart(tensor.name));
+    const bool has_known = std::ranges::any_of(names_, [](const QuantizedName& name) { return name.known != nullptr; });
+    if (has_known || is_certain_) {
+      for (std::uint32_t i = 0; i < catalog_.tensors.size(); ++i) note(i);
+      for (const auto& [name, draft] : drafts_.entries()) is_certain_ = is_certain_ || draft.is_quantized();
+    }
+    if (!is_certain_) return without_modules();
     for (std::uint32_t i = 0; i < catalog_.tensors.size(); ++i) assign(i);
     gather();
     return std::move(part_);
@@ -300,9 +305,17 @@ class Finder {
  private:
   static constexpr Role kPlain{0xFF};
 
-  void note(const Tensor& tensor) {
-    const QuantizedName name = take_apart(tensor.name);
-    names_.push_back(name);
+  /// The result if nothing is quantized.
+  QuantizedPart without_modules() {
+    for (std::uint32_t i = 0; i < catalog_.tensors.size(); ++i) {
+      if (is_small_float(catalog_.tensors[i].dtype)) part_.lone_floats.push_back(i);
+    }
+    return std::move(part_);
+  }
+
+  void note(std::uint32_t index) {
+    const Tensor& tensor = catalog_.tensors[index];
+    const QuantizedName& name = names_[index];
     Draft& draft = drafts_[name.module];
     const std::uint8_t marks = name.known == nullptr ? std::uint8_t{kIsWeight} : name.known->marks;
     const bool packs = packs_numbers(tensor.dtype);
@@ -325,10 +338,6 @@ class Finder {
     const QuantizedName& name = names_[index];
     if (Draft* const own = drafts_.find(name.module); own->is_quantized()) {
       return add(index, name.module, *own, name.known == nullptr ? role_of_unknown(index) : name.known->role);
-    }
-    if (!is_certain_) {
-      if (is_small_float(catalog_.tensors[index].dtype)) part_.lone_floats.push_back(index);
-      return;
     }
     const std::string_view whole = catalog_.tensors[index].name;
     const std::size_t dot = whole.rfind('.');

@@ -78,7 +78,7 @@ void append_escape(std::string& text, unsigned point) {
 // Writes the first character of `text`, which is not a plain byte. Returns the number of its bytes.
 std::size_t JsonWriter::escape_one(std::string_view text) {
   if (const char letter = letter_of(text[0], style_.escapes); letter != '\0') {
-    put('\\'), put(letter);
+    put("\\", std::string_view(&letter, 1));
     return 1;
   }
   const CodePoint point = decode_utf8(text);
@@ -94,10 +94,7 @@ std::size_t JsonWriter::escape_one(std::string_view text) {
   return point.length;
 }
 
-void JsonWriter::begin_string() {
-  comma();
-  put('"');
-}
+void JsonWriter::begin_string() { word("\""); }
 
 void JsonWriter::piece(std::string_view text) {
   const ByteSet& is_plain = plain_bytes(style_.escapes);
@@ -110,7 +107,7 @@ void JsonWriter::piece(std::string_view text) {
   }
 }
 
-void JsonWriter::end_string() { put('"'); }
+void JsonWriter::end_string() { put("\""); }
 
 void JsonWriter::string(std::string_view text) {
   begin_string();

@@ -13,6 +13,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace shard {
 
@@ -44,20 +45,21 @@ class JsonWriter {
   JsonWriter(const JsonWriter&) = delete;
   JsonWriter& operator=(const JsonWriter&) = delete;
 
-  void begin_object() { open('{'); }
-  void end_object() { close('}'); }
-  void begin_array() { open('['); }
-  void end_array() { close(']'); }
+  void begin_object() { open("{"); }
+  void end_object() { close("}"); }
+  void begin_array() { open("["); }
+  void end_array() { close("]"); }
   /// `name` must need no escapes.
   void key(std::string_view name) {
-    comma();
-    put('"'), put(name), put('"');
-    colon();
+    const std::string_view before = comma();
+    put(before, "\"", name, spaced("\": "));
+    first_ = true;
   }
   /// Writes a key that may need escapes.
   void member_name(std::string_view name) {
     string(name);
-    colon();
+    put(spaced(": "));
+    first_ = true;
   }
   void string(std::string_view text);
   /// Writes a string in pieces that split no character: begin, pieces, end.
@@ -68,9 +70,8 @@ class JsonWriter {
   void string_or_null(std::string_view text) { text.empty() ? null() : string(text); }
   template <std::integral Integer>
   void number(Integer value) {
-    comma();
     char digits[24];
-    put({digits, static_cast<std::size_t>(std::to_chars(digits, digits + sizeof digits, value).ptr - digits)});
+    word({digits, static_cast<std::size_t>(std::to_chars(digits, digits + sizeof digits, value).ptr - digits)});
   }
   void real(double value);  ///< Writes a number. NaN and infinities become strings, in Python's spelling.
   void boolean(bool value) { word(value ? "true" : "false"); }
@@ -80,42 +81,51 @@ class JsonWriter {
   void numbers(std::span<const std::int64_t> values);
   /// Starts a new line, indented by `spaces`, before the next item.
   void line(int spaces) {
-    if (!first_) put(',');
+    if (!first_) put(",");
     first_ = true;
     end_line(spaces);
   }
   /// A new line that precedes a closing bracket, indented by `spaces`, or ends the document.
   void end_line(int spaces = 0) {
-    put('\n');
-    for (int i = 0; i < spaces; ++i) put(' ');
+    put("\n");
+    for (int i = 0; i < spaces; ++i) put(" ");
   }
 
  private:
-  void put(char c) { text_.push_back(c); }
-  void put(std::string_view text) {
-    text_.append(text);
+  /// Appends short texts by one call of the string: a document has millions of them.
+  template <class... Texts>
+  void put(const Texts&... texts) {
+    put_views(std::string_view(texts)...);
+  }
+  template <class... Views>
+  void put_views(Views... texts) {
+    char joined[128];
+    if (const std::size_t bytes = (texts.size() + ...); bytes <= sizeof joined) {
+      char* at = joined;
+      ((at += texts.copy(at, texts.size())), ...);
+      text_.append(joined, bytes);
+    } else {
+      (text_.append(texts), ...);
+    }
     if (out_ != nullptr && text_.size() >= kBlock) flush();
   }
-  void comma() {
-    if (!first_) put(style_.compact ? "," : ", ");
-    first_ = false;
+  /// The text without its last character, a space, if the style is compact.
+  std::string_view spaced(std::string_view text) const {
+    return text.substr(0, text.size() - (style_.compact ? 1 : 0));
   }
-  void colon() {
-    put(style_.compact ? ":" : ": ");
+  /// The text before the next item.
+  std::string_view comma() { return std::exchange(first_, false) ? std::string_view() : spaced(", "); }
+  void open(std::string_view bracket) {
+    word(bracket);
     first_ = true;
   }
-  void open(char bracket) {
-    comma();
-    put(bracket);
-    first_ = true;
-  }
-  void close(char bracket) {
+  void close(std::string_view bracket) {
     put(bracket);
     first_ = false;
   }
   void word(std::string_view text) {
-    comma();
-    put(text);
+    const std::string_view before = comma();
+    put(before, text);
   }
   std::size_t escape_one(std::string_view text);
   void flush();

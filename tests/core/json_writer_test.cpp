@@ -36,6 +36,19 @@ TEST(JsonWriter, NestsObjectsAndArrays) {
             R"({"a": 1, "b": [true, null], "c": {}})");
 }
 
+TEST(JsonWriter, WritesTextsOfAnyLength) {
+  for (const std::size_t length : {0U, 1U, 120U, 124U, 125U, 126U, 127U, 128U, 129U, 100'000U}) {
+    const std::string name(length, 'k');
+    EXPECT_EQ(written([&](JsonWriter& json) {
+                json.begin_object();
+                json.key(name), json.string(name);
+                json.key(name), json.literal(name);
+                json.end_object();
+              }),
+              "{\"" + name + "\": \"" + name + "\", \"" + name + "\": " + name + "}");
+  }
+}
+
 TEST(JsonWriter, StartsItemsOnLines) {
   EXPECT_EQ(written([](JsonWriter& json) {
               json.begin_array();
