@@ -51,8 +51,7 @@ class JsonWriter {
   void end_array() { close("]"); }
   /// `name` must need no escapes.
   void key(std::string_view name) {
-    const std::string_view before = comma();
-    put(before, "\"", name, spaced("\": "));
+    put(comma(), "\"", name, spaced("\": "));
     first_ = true;
   }
   /// Writes a key that may need escapes.
@@ -123,10 +122,7 @@ class JsonWriter {
     put(bracket);
     first_ = false;
   }
-  void word(std::string_view text) {
-    const std::string_view before = comma();
-    put(before, text);
-  }
+  void word(std::string_view text) { put(comma(), text); }
   std::size_t escape_one(std::string_view text);
   void flush();
 

@@ -117,7 +117,7 @@ def absent_files(path: Path) -> Iterator[str]:
     for span in re.findall(r"`([^`\n]+)`", path.read_text()):
         for name in re.findall(rf"(?<![\w./-])(?:{'|'.join(ROOMS)})/[a-z\d_./-]+\.[a-z]+(?![\w*/{{-])", span):
             if not (SOURCE / name).exists():
-                yield f"{path.relative_to(SOURCE)}: there is no file {name}"
+                yield f"{path.relative_to(SOURCE)}: {name} does not exist"
 
 
 def unexplained_messages() -> Iterator[str]:

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from build import dict_of, entry, safetensors, tensor, torch_file
 from bounded import SHARDCTL
+from build import dict_of, entry, safetensors, tensor, torch_file
 
 GOOD = safetensors({"a": entry([4], 0, 4), "b": entry([2, 2], 4, 8)}, bytes(8))
 SCHEMA = b'"schema":"shardctl.layout/1"'
