@@ -2,8 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "libshard/core/digest.h"
 #include "libshard/core/error.h"
@@ -18,7 +20,7 @@ constexpr std::string_view kMark = ".shardctl-";
 constexpr std::size_t kRandomDigits = 8;
 constexpr std::size_t kMaxNameBytes = 200;  ///< The limit on the part of DST's name in a sibling's, because the whole
                                             ///< must fit into 255.
-constexpr int kMaxFolderDepth = 4096;       ///< At most so many parents are checked.
+constexpr int kMaxFolderDepth = 4096;       ///< The limit on the parents that are checked.
 
 std::string random_digits() {
   std::uint32_t number = 0;
@@ -56,17 +58,28 @@ bool holds_file(const LocalDisk& fs, const std::string& folder, const FileStatus
   return false;
 }
 
-/// Whether the source or one of its files is in the folder `wanted`, directly or through links.
-bool has_file_in(const LocalDisk& fs, const std::string& source, const FileStatus& from, const FileStatus& wanted) {
-  const std::string whole = fs.resolved(source);
-  if (is_or_lies_in(fs, parent_path(source), wanted) || is_or_lies_in(fs, parent_path(whole), wanted)) return true;
-  if (from.kind != FileKind::kFolder) return false;
-  for (const std::string& name : fs.list(source)) {
-    const std::string entry = fs.resolved(join_path(whole, name));
-    const bool is_link = parent_path(entry) != whole;
-    if (is_link && is_or_lies_in(fs, parent_path(entry), wanted)) return true;
+/// Whether links in `folder`, which is resolved, lead to the folder `wanted` or into it. Searches its sub-folders, if
+/// `is_deep`, and the folders to which links lead, but not the folders in those. Skips folders that cannot be listed.
+bool has_links_into(const LocalDisk& fs, const std::string& folder, const FileStatus& wanted, bool is_deep) {
+  if (fs.status(folder).kind != FileKind::kFolder) return false;
+  std::vector<std::string> names;
+  try {
+    names = fs.list(folder);
+  } catch (const Error&) {
   }
-  return false;
+  return std::ranges::any_of(names, [&](const std::string& name) {
+    const std::string entry = fs.resolved(join_path(folder, name));
+    const bool is_link = parent_path(entry) != folder;
+    if (is_link && (is_same(fs.status(entry), wanted) || is_or_lies_in(fs, parent_path(entry), wanted))) return true;
+    return is_deep && has_links_into(fs, entry, wanted, !is_link);
+  });
+}
+
+/// Whether the source or one of its files is in the folder `wanted`, directly or through links.
+bool has_file_in(const LocalDisk& fs, const std::string& source, const FileStatus& wanted) {
+  const std::string whole = fs.resolved(source);
+  return is_or_lies_in(fs, parent_path(source), wanted) || is_or_lies_in(fs, parent_path(whole), wanted) ||
+         has_links_into(fs, whole, wanted, true);
 }
 
 }  // namespace
@@ -99,7 +112,7 @@ void check_overlap(const LocalDisk& fs, const Destination& to, const std::string
     relation = "is inside the source";
   } else if (from.kind == FileKind::kFolder && there.kind == FileKind::kFile && holds_file(fs, source, there)) {
     relation = "is one of the source's files";
-  } else if (there.kind == FileKind::kFolder && has_file_in(fs, source, from, there)) {
+  } else if (there.kind == FileKind::kFolder && has_file_in(fs, source, there)) {
     relation = "contains the source";
   }
   if (relation == nullptr) return;

@@ -34,6 +34,17 @@ namespace shard {
 
 namespace {
 
+/// Adds to the cause of a failed commit that the old destination could not be put back, and its name now.
+void say_kept(Error& cause, const LocalFolder& parent, const std::string& aside) {
+  cause.hint(fmt::format("the old output could not be put back: it is {}", join_path(parent.path(), aside)));
+}
+
+Error not_restored(const LocalFolder& parent, const Destination& to, const std::string& aside) {
+  Error error(ErrorCode::kResource, "cannot put the old output back");
+  say_kept(error.in_file(to.path), parent, aside);
+  return error;
+}
+
 /// The commit moves the existing destination aside, as `.NAME.shardctl-old-XXXXXXXX`. It is removed when the output is
 /// destroyed.
 class LocalRemoval final : public Output {
@@ -49,7 +60,8 @@ class LocalRemoval final : public Output {
   void abort() noexcept override;
 
  private:
-  void move_back();
+  /// \returns false if that failed; then the old destination keeps its other name
+  bool move_back();
 
   const std::shared_ptr<LocalFolder> parent_;
   const Destination to_;
@@ -64,20 +76,25 @@ void LocalRemoval::commit() {
   aside_ = aside;
   try {
     if (sync_) parent_->sync();
-  } catch (...) {
-    move_back();
+  } catch (Error& cause) {
+    if (!move_back()) say_kept(cause, *parent_, aside);
     throw;
   }
 }
 
-void LocalRemoval::move_back() {
-  if (aside_.empty()) return;
-  parent_->rename_new(aside_, *parent_, to_.name);
-  aside_.clear();
+bool LocalRemoval::move_back() {
+  const std::string aside = std::exchange(aside_, {});  // If this fails, nothing may remove it.
+  try {
+    if (!aside.empty()) parent_->rename_new(aside, *parent_, to_.name);
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
 }
 
 void LocalRemoval::take_back() {
-  move_back();
+  const std::string aside = aside_;
+  if (!move_back()) throw not_restored(*parent_, to_, aside);
   if (sync_) parent_->sync();
 }
 
@@ -116,6 +133,16 @@ Error linked(const LocalFolder& folder, const std::string& name) {
   return Error(ErrorCode::kExists, "cannot resume: a file of the interrupted run has a second name (a hard link)")
       .in_file(join_path(folder.path(), name))
       .hint("start over without resuming, which removes the files of the interrupted run");
+}
+
+/// The folder at `path` below `folder`. The path is empty or ends with a slash.
+std::unique_ptr<LocalFolder> open_below(std::unique_ptr<LocalFolder> folder, const std::string& path) {
+  std::size_t begin = 0;
+  for (std::size_t end = path.find('/'); end != std::string::npos; end = path.find('/', begin)) {
+    folder = folder->open_folder(path.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return folder;
 }
 
 class LocalPart final : public OutputPart {
@@ -177,12 +204,7 @@ class LocalPart final : public OutputPart {
   /// the last one stays open.
   LocalFolder& folder_at(const std::string& path) {
     if (folder_ != nullptr && folder_path_ == path) return *folder_;
-    folder_ = sibling_->open_folder(name_);
-    std::size_t begin = 0;
-    for (std::size_t end = path.find('/'); end != std::string::npos; end = path.find('/', begin)) {
-      folder_ = folder_->open_folder(path.substr(begin, end - begin));
-      begin = end + 1;
-    }
+    folder_ = open_below(sibling_->open_folder(name_), path);
     folder_path_ = path;
     return *folder_;
   }
@@ -216,8 +238,7 @@ Staged Staged::of_token(std::span<const std::byte> token, std::uint64_t device_o
   text >> staged.is_folder >> staged.is_taken_up >> staged.status.device >> staged.status.inode >> host;
   text.ignore();
   std::getline(text, staged.sibling, '\0');
-  if (staged.sibling.empty())
-    throw Error(ErrorCode::kPeer, "cannot find the output of a different rank: it has no place");
+  if (staged.sibling.empty()) throw Error(ErrorCode::kPeer, "cannot find the output: rank 0 sent an empty token");
   if (host != this_host()) staged.status.device = device_of_parent;
   staged.status.kind = FileKind::kFolder;
   return staged;
@@ -299,8 +320,9 @@ class LocalOutput final : public Output {
   }
 
   void take_back() override {
-    undo();
+    const bool is_undone = undo();
     abort();
+    if (!is_undone) throw not_restored(*parent_, to_, old_);
     if (options_.sync) parent_->sync();
   }
 
@@ -315,7 +337,7 @@ class LocalOutput final : public Output {
     undo_.clear();
     if (sibling_ == nullptr) return;
     try {
-      if (!aside_.empty()) parent_->remove_all(aside_);
+      if (is_old_aside_) parent_->remove_all(old_);
     } catch (...) {  // The new content is in position; only the old one remains.
     }
     try {
@@ -370,24 +392,28 @@ class LocalOutput final : public Output {
     }
   }
 
-  /// Copies the modes of replaced entries: DST itself, and files of the same names in a folder.
+  /// Copies the modes of replaced entries: DST itself, and the folders and files of the same paths in a folder.
   void finish_modes(const FileStatus& old) {
-    const bool keeps_folder = is_folder_ && old.kind == FileKind::kFolder;
-    if (keeps_folder) keep_modes_of_files(*folders_.at(""));
-    for (const auto& [path, folder] : folders_) {
-      folder->set_mode(keeps_folder && path.empty() ? std::optional(old.mode) : std::nullopt);
-    }
     if (!is_folder_ && old.kind == FileKind::kFile) keep_mode(*sibling_, to_.name, old);
+    for (const auto& [path, folder] : folders_) {
+      std::optional<std::uint32_t> mode;
+      if (old.kind == FileKind::kFolder) mode = keep_modes_below(*folder, path);
+      folder->set_mode(path.empty() && old.kind == FileKind::kFolder ? old.mode : mode);
+    }
   }
 
-  void keep_modes_of_files(LocalFolder& staged) {
+  /// Copies the modes of the files in the old folder at `path` below DST. \returns that folder's mode. Empty if there
+  /// is no such folder or this process may not read it.
+  std::optional<std::uint32_t> keep_modes_below(LocalFolder& staged, const std::string& path) {
     try {
-      const auto replaced = parent_->open_folder(to_.name);
+      const auto replaced = open_below(parent_->open_folder(to_.name), path.empty() ? path : path + '/');
       for (const std::string& name : replaced->list()) {
         const FileStatus old = replaced->status_of(name);
         if (old.kind == FileKind::kFile) keep_mode(staged, name, old);
       }
-    } catch (const Error&) {  // This process may not read the old folder, so the modes of its files are unknown.
+      return replaced->status().mode;
+    } catch (const Error&) {
+      return std::nullopt;
     }
   }
 
@@ -408,29 +434,37 @@ class LocalOutput final : public Output {
       replaces ? replace() : move_in(to_.name);
       if (!companion_.empty()) move_in(companion_);
       if (options_.sync) parent_->sync();
-    } catch (...) {
-      undo();
+    } catch (Error& cause) {
+      if (!undo()) say_kept(cause, *parent_, old_);
       throw;
     }
   }
 
   void replace() {
+    old_ = to_.sibling("old-");
     if (sibling_->exchange(to_.name, *parent_, to_.name)) {
-      undo_.emplace_back([this] { sibling_->exchange(to_.name, *parent_, to_.name); });
+      undo_.emplace_back([this] { swap_back(); });
       return;
     }
-    const std::string aside = to_.sibling("old-");
-    if (!is_folder_ && parent_->link(to_.name, aside)) {
-      undo_.emplace_back([this, aside] { parent_->remove_all(aside); });
+    if (!is_folder_ && parent_->link(to_.name, old_)) {
+      undo_.emplace_back([this] { parent_->remove_all(old_); });
       step([&] { sibling_->rename_over(to_.name, *parent_, to_.name); },
-           [this, aside] { parent_->rename_over(aside, *parent_, to_.name); });
-      aside_ = aside;
-      return;
+           [this] { parent_->rename_over(old_, *parent_, to_.name); });
+    } else {
+      step([&] { parent_->rename_new(to_.name, *parent_, old_); },
+           [this] { parent_->rename_new(old_, *parent_, to_.name); });
+      move_in(to_.name);
     }
-    step([&] { parent_->rename_new(to_.name, *parent_, aside); },
-         [this, aside] { parent_->rename_new(aside, *parent_, to_.name); });
-    move_in(to_.name);
-    aside_ = aside;
+    is_old_aside_ = true;
+  }
+
+  void swap_back() {
+    try {
+      sibling_->exchange(to_.name, *parent_, to_.name);
+    } catch (const Error&) {
+      sibling_->rename_new(to_.name, *parent_, old_);  // The sibling will be removed.
+      throw;
+    }
   }
 
   void move_in(const std::string& name) {
@@ -444,14 +478,20 @@ class LocalOutput final : public Output {
     undo_.push_back(std::move(back));
   }
 
-  /// Undoes the last step first.
-  void undo() {
-    while (!undo_.empty()) {
-      const std::function<void()> back = std::move(undo_.back());
-      undo_.pop_back();
-      back();
+  /// Undoes the last step first. \returns false if one failed; then the old DST is `old_`, where nothing removes it
+  bool undo() {
+    is_old_aside_ = false;
+    try {
+      while (!undo_.empty()) {
+        const std::function<void()> back = std::move(undo_.back());
+        undo_.pop_back();
+        back();
+      }
+      return true;
+    } catch (const Error&) {
+      undo_.clear();
+      return false;
     }
-    aside_.clear();
   }
 
   const std::shared_ptr<LocalFolder> parent_;
@@ -464,8 +504,8 @@ class LocalOutput final : public Output {
   bool is_prepared_ = false;
   std::string companion_, old_companion_;    ///< Names next to DST. Empty if there is none.
   std::vector<std::function<void()>> undo_;  ///< Steps that roll back the commit, from the last to the first.
-  std::string aside_;                        ///< The temporary name of the old DST until it is removed, if it was moved
-                                             ///< aside.
+  std::string old_;                          ///< The old DST's name beside the new one, if it has one.
+  bool is_old_aside_ = false;                ///< The old DST has that name and is to be removed at the end.
   std::map<std::string, std::unique_ptr<LocalFolder>> folders_;  ///< By path below DST; "" is DST. Parents precede
                                                                  ///< their children.
 };

@@ -15,7 +15,8 @@
 /// that can have no second name, is moved aside. A DST that is a symbolic link is replaced as a name; its target stays.
 /// The companion of a single file (output.h) is renamed right after it; an old one is removed before. A kill in between
 /// leaves the file without a companion, never with one of a different file. A new file or folder gets the permission
-/// bits of the one that it replaces, and so do files of the same names in a replaced folder.
+/// bits of the one that it replaces, and so do the folders and files of the same paths in a replaced folder. If a
+/// failed commit cannot be rolled back, the old DST remains under a name that the error gives.
 #pragma once
 
 #include <memory>

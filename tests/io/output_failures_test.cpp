@@ -1,5 +1,6 @@
 /// Every call of a whole output, failed in turn: afterwards the destination is the old one, or, only when commit()
-/// returned, the new one.
+/// returned, the new one. With every pair of calls: the old content is still somewhere.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "libshard/core/error.h"
@@ -29,6 +30,8 @@ class OutputFailures : public ::testing::TestWithParam<Case> {
     std::vector<std::string> left;
     int open_files = 0;
     bool remove_failed = false;
+    bool has_old = false;  ///< A file anywhere has the old content.
+    std::string error;     ///< The failure's message and hint.
   };
 
   static std::string new_file(const std::string& folder) { return GetParam().folder ? folder + "/a.bin" : folder; }
@@ -39,36 +42,44 @@ class OutputFailures : public ::testing::TestWithParam<Case> {
     WrittenOutput(fs, "/out", files, {.force = GetParam().force}, GetParam().folder).commit();
   }
 
+  static std::string text_of(const MemoryState& state, const std::string& path) {
+    try {
+      return as_text(state.content(path));
+    } catch (const Error&) {  // A folder.
+      return "";
+    }
+  }
+
   static std::string content_of(const MemoryState& state) {
     std::string all;
     for (const std::string& path : state.paths()) {
       if (!path.starts_with("/out")) continue;
-      try {
-        const std::string text = as_text(state.content(path));
-        if (all.find(text) == all.npos) all += text;
-      } catch (const Error&) {  // A folder.
-      }
+      const std::string text = text_of(state, path);
+      if (all.find(text) == all.npos) all += text;
     }
     return all.empty() ? "none" : all;
   }
 
-  static Outcome outcome_of(std::int64_t failing_call) {
+  static Outcome outcome_of(std::int64_t failing_call, std::int64_t second = -1) {
     const auto state = std::make_shared<MemoryState>();
     state->without_exchange(!GetParam().exchange);
     if (GetParam().force) state->put(new_file("/out"), as_span("old"));
     const auto fs = make_memory_disk(state);
     state->fail_at(failing_call);
+    state->fail_also_at(second);
     Outcome outcome;
     try {
       run(*fs);
       outcome.committed = true;
-    } catch (const Error&) {
+    } catch (const Error& error) {
+      outcome.error = std::string(error.what()) + error.hint();
     }
     outcome.failed = state->calls() > failing_call;
     outcome.content = content_of(*state);
     outcome.open_files = state->open_files();
     for (const std::string& path : state->paths()) {
       if (path.starts_with("/.out")) outcome.left.push_back(path);
+      outcome.has_old = outcome.has_old || text_of(*state, path) == "old";
     }
     std::vector<std::string> log = state->log();
     std::erase_if(log, [](const std::string& line) { return line.starts_with("expect_sync"); });  // No calls.
@@ -93,10 +104,37 @@ TEST_P(OutputFailures, DestinationIsOldOrCommittedAndNothingLeaks) {
   EXPECT_GT(call, 12);
 }
 
+class TwoOutputFailures : public OutputFailures {};
+
+TEST_P(TwoOutputFailures, NeverRemoveTheOldContent) {
+  int kept_aside = 0;
+  for (std::int64_t first = 0; outcome_of(first).failed; ++first) {
+    for (std::int64_t second = first + 1; second < first + 12; ++second) {
+      const Outcome outcome = outcome_of(first, second);
+      if (outcome.committed) continue;
+      ASSERT_TRUE(outcome.has_old) << "calls " << first << " and " << second << ": " << outcome.error;
+      if (outcome.content == "old") continue;
+      ++kept_aside;
+      ASSERT_NE(outcome.error.find(fmt::format("failure of call {} ", first)), std::string::npos) << outcome.error;
+      ASSERT_NE(outcome.error.find("the old output could not be put back: it is /.out.shardctl-old-"),
+                std::string::npos)
+          << outcome.error;
+    }
+  }
+  EXPECT_GT(kept_aside, 0);
+}
+
 INSTANTIATE_TEST_SUITE_P(All, OutputFailures,
                          ::testing::Values(Case{"Folder", true, false, true}, Case{"FolderForce", true, true, true},
                                            Case{"FolderForceBySteps", true, true, false},
                                            Case{"File", false, false, true}, Case{"FileForce", false, true, true},
+                                           Case{"FileForceBySteps", false, true, false}),
+                         [](const auto& tested) { return tested.param.name; });
+
+INSTANTIATE_TEST_SUITE_P(All, TwoOutputFailures,
+                         ::testing::Values(Case{"FolderForce", true, true, true},
+                                           Case{"FolderForceBySteps", true, true, false},
+                                           Case{"FileForce", false, true, true},
                                            Case{"FileForceBySteps", false, true, false}),
                          [](const auto& tested) { return tested.param.name; });
 

@@ -142,6 +142,17 @@ TEST_P(OutputRemoval, EndsInAnErrorAndTheOldDestinationWhereACallFails) {
   EXPECT_EQ(failures, 3);  // Failures of stat, rename and sync.
 }
 
+TEST_P(OutputRemoval, KeepsTheOldDestinationUnderItsOtherNameIfItCannotBePutBack) {
+  auto output = begin();
+  const std::int64_t first = state_->calls();
+  state_->fail_at(first + 2);  // The sync after the rename, and the rename back.
+  state_->fail_also_at(first + 3);
+  test::expect_error(ErrorCode::kResource, "injected failure of call", [&] { output->commit(); });
+  output.reset();
+  EXPECT_FALSE(is_there());
+  EXPECT_THAT(state_->paths(), ::testing::Contains(::testing::StartsWith("/.out.shardctl-old-")));
+}
+
 INSTANTIATE_TEST_SUITE_P(FoldersAndFiles, OutputRemoval, ::testing::Values("/out", "/out/a"));
 
 TEST(OutputRemovals, AreNothingWhereNothingStandsAndRefusedWithoutForce) {

@@ -282,6 +282,25 @@ TEST_F(PosixTest, ADestinationThatTheSourcesLinksLeadIntoIsRefused) {
   EXPECT_NO_THROW(local_output(fs, temp / "other", {temp / "snapshot"}, options));
 }
 
+TEST_F(PosixTest, ADestinationThatLinksInSubFoldersLeadToIsRefused) {
+  temp.write("blobs/1234", "x");
+  temp.write("by_file/step/zero/latest", "x");
+  temp.write("by_folder/latest", "x");
+  temp.write("by_both/latest", "x");
+  temp.write("steps/step/latest", "x");
+  std::filesystem::create_symlink("../../../blobs/1234", temp / "by_file/step/zero/a.pt");
+  std::filesystem::create_directory_symlink("../blobs", temp / "by_folder/step");
+  std::filesystem::create_directory_symlink("../steps/step", temp / "by_both/step");
+  std::filesystem::create_symlink("../../blobs/1234", temp / "steps/step/a.pt");
+  std::filesystem::create_directory_symlink("..", temp / "by_both/up");  // Not followed further.
+  for (const char* source : {"by_file", "by_folder", "by_both"}) {
+    expect_error(ErrorCode::kExists, "contains the source",
+                 [&] { local_output(fs, temp / "blobs", {temp / source}, {.force = true}); });
+  }
+  temp.write("other/f", "x");
+  EXPECT_NO_THROW(local_output(fs, temp / "other", {temp / "by_both"}, {.force = true}));
+}
+
 TEST_F(PosixTest, ADestinationThatHoldsALinkedSourceIsRefused) {
   temp.write("data/real/a.bin", "x");
   temp.write("links/f", "x");
@@ -306,12 +325,22 @@ TEST_F(PosixTest, ForceKeepsTheModesOfWhatItReplaces) {
   temp.write("f", "old");
   ASSERT_EQ(::chmod((temp / "out").c_str(), 0700), 0);
   ASSERT_EQ(::chmod((temp / "out/a.bin").c_str(), 0640), 0);
+  temp.write("out/sub/deep/c.bin", "old");
+  ASSERT_EQ(::chmod((temp / "out/sub").c_str(), 0710), 0);
+  ASSERT_EQ(::chmod((temp / "out/sub/deep/c.bin").c_str(), 0600), 0);
   ASSERT_EQ(::chmod((temp / "f").c_str(), 0600), 0);
-  test::WrittenOutput(fs, temp / "out", {{"a.bin", "new"}, {"b.bin", "new"}}, {.force = true}).commit();
+  test::WrittenOutput(fs, temp / "out",
+                      {{"a.bin", "new"}, {"b.bin", "new"}, {"sub/deep/c.bin", "new"}, {"new/d.bin", "new"}},
+                      {.force = true})
+      .commit();
   test::WrittenOutput(fs, temp / "f", {{"ignored", "new"}}, {.force = true}, false).commit();
   EXPECT_EQ(mode_of(temp / "out"), 0700U);
   EXPECT_EQ(mode_of(temp / "out/a.bin"), 0640U);
   EXPECT_EQ(mode_of(temp / "out/b.bin"), 0644U);
+  EXPECT_EQ(mode_of(temp / "out/sub"), 0710U);
+  EXPECT_EQ(mode_of(temp / "out/sub/deep"), 0755U);
+  EXPECT_EQ(mode_of(temp / "out/sub/deep/c.bin"), 0600U);
+  EXPECT_EQ(mode_of(temp / "out/new"), 0755U);
   EXPECT_EQ(mode_of(temp / "f"), 0600U);
   EXPECT_EQ(temp.read("f"), "new");
 }

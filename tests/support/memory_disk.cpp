@@ -34,7 +34,7 @@ struct MemoryState::Impl {
       0};  ///< Shared by all disks, so that files on two disks are different.
   static inline std::atomic<std::int64_t> changes{0};
   NodePtr root = std::make_shared<Node>(Node{true, ++last_inode, {}, {}, {}, {}});
-  std::int64_t calls = 0, fail_call = -1;
+  std::int64_t calls = 0, fail_call = -1, second_fail_call = -1;
   bool persistent = false, no_exchange = false;
   std::vector<std::string> log;
   std::atomic<int> open_files{0};
@@ -373,7 +373,7 @@ class MemoryDisk final : public LocalDisk {
 void MemoryState::Impl::tick(ErrorCode code, const std::string& path, const std::string& line) {
   const std::int64_t call = calls++;
   log.push_back(line);
-  if (fail_call >= 0 && (call == fail_call || (persistent && call > fail_call))) {
+  if (fail_call >= 0 && (call == fail_call || call == second_fail_call || (persistent && call > fail_call))) {
     throw Error(code, fmt::format("injected failure of call {} ({})", call, line)).in_file(path);
   }
 }
@@ -402,6 +402,12 @@ void MemoryState::fail_at(std::int64_t call, bool persistent) {
   const std::scoped_lock lock(impl->mutex);
   impl->fail_call = call;
   impl->persistent = persistent;
+  impl->second_fail_call = -1;
+}
+
+void MemoryState::fail_also_at(std::int64_t call) {
+  const std::scoped_lock lock(impl->mutex);
+  impl->second_fail_call = call;
 }
 
 std::int64_t MemoryState::calls() const {

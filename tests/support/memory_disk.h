@@ -23,6 +23,7 @@ struct MemoryState {
   ~MemoryState();
   /// Fails call number `call` (from 0) and, when `persistent`, all after it. Negative: none.
   void fail_at(std::int64_t call, bool persistent = false);
+  void fail_also_at(std::int64_t call);    ///< A second call to fail.
   std::int64_t calls() const;              ///< Calls so far, reads included.
   std::vector<std::string> log() const;    ///< "create /x", "write /x 0 4", "sync /x", "rename /a /b", ...; also
                                            ///< "expect_sync /x", which cannot fail and is not counted as a call.
