@@ -96,6 +96,21 @@ TEST_F(CommandLine, CountsVerbosity) {
   EXPECT_EQ(common.verbose, 2);
 }
 
+TEST_F(CommandLine, TheLastOfSeveralShortOptionsMayTakeAValue) {
+  const Request request = parse({"gather", "a", "-fo", "b", "-qj", "2"});
+  EXPECT_TRUE(request.write.force);
+  EXPECT_EQ(request.write.path, "b");
+  EXPECT_EQ(request.read.paths, std::vector<std::string>{"a"});
+  EXPECT_EQ(common.threads, 2);
+  EXPECT_EQ(parse({"-qj", "2", "gather", "a", "-nob"}).write.path, "b");
+}
+
+TEST_F(CommandLine, LettersOfAnAttachedValueAreNoOptions) {
+  const Request request = parse({"gather", "a", "-nohalf"});
+  EXPECT_FALSE(request.help);
+  EXPECT_EQ(request.write.path, "half");
+}
+
 TEST_F(CommandLine, FindsHelpAnywhere) { EXPECT_TRUE(parse({"split", "--nonsense", "-h"}).help); }
 
 TEST_F(CommandLine, SuggestsTheVerb) { refuses({"splt", "a"}, "did you mean 'split'?"); }

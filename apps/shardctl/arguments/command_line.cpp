@@ -93,21 +93,23 @@ void apply_configuration(CLI::App& app, const Session& session, const Verb* verb
 
 // ---- Finding the verb.
 
-/// A token of the command line that names an option; `option` is null if none has this name. "--to=x" and "-ox" include
-/// the value.
-struct Token {
-  const CLI::Option* option = nullptr;
-  bool has_value = false;
-  std::string name;
-};
-
-Token option_token(const CLI::App& known, const std::string& text) {
-  Token token;
-  const bool is_long = text.rfind("--", 0) == 0;
-  token.name = is_long ? text.substr(0, text.find('=')) : text.substr(0, 2);
-  token.has_value = token.name.size() < text.size();
-  token.option = known.get_option_no_throw(token.name);
-  return token;
+/// Adds the names of the options in an argument to `names`: of a long one ("--to=x"), or of several short ones, of
+/// which only the last takes a value ("-nfoDST"). \returns whether the next argument is that value.
+bool add_names_in(const std::string& text, const CLI::App& known, std::vector<std::string>& names) {
+  const auto takes_value = [&] {
+    const CLI::Option* const option = known.get_option_no_throw(names.back());
+    return option != nullptr && option->get_items_expected_max() > 0;
+  };
+  if (text.starts_with("--")) {
+    const std::size_t equals = text.find('=');
+    names.push_back(text.substr(0, equals));
+    return equals == std::string::npos && takes_value();
+  }
+  for (std::size_t i = 1; i < text.size(); ++i) {
+    names.push_back({'-', text[i]});
+    if (takes_value()) return i + 1 == text.size();
+  }
+  return false;
 }
 
 struct Scan {
@@ -131,12 +133,7 @@ Scan scan(const std::vector<std::string>& arguments) {
     if (!only_words && text == "--") {
       only_words = true;
     } else if (!only_words && text.size() > 1 && text[0] == '-') {
-      const Token token = option_token(everything, text);
-      result.options.push_back(token.name);
-      const bool cluster =
-          text[1] != '-' && text.size() > 2 && token.option != nullptr && token.option->get_items_expected_max() == 0;
-      for (std::size_t j = 2; cluster && j < text.size(); ++j) result.options.push_back({'-', text[j]});
-      if (token.option != nullptr && token.option->get_items_expected_max() > 0 && !token.has_value) ++i;
+      if (add_names_in(text, everything, result.options)) ++i;
     } else {
       if (result.words.empty()) result.verb_at = i;
       result.words.push_back(text);
