@@ -294,6 +294,19 @@ class Adapters(ExportTest):
         self.export(LORA / "whole.pt", "-o", "out", "--include", "**lora_**", "--include", "**.modules_to_save.**")
         self.assert_is_the_adapter("out")
 
+    def test_one_of_several_adapters_is_a_line_away(self):
+        write(self.dir / "two.safetensors", {f"h.0.w.lora_{side}.{name}.weight": [1] for side in "AB" for name in ("a", "b")})
+        error = self.export("two.safetensors", "-o", "out", code=2)
+        self.assertIn("--exclude '**.b**', or shardctl export two.safetensors -o out", error["hint"])
+        self.export("two.safetensors", "-o", "out", "--exclude", "**.b**")
+        self.assertEqual(len(names(self.dir / "out", "adapter_model")), 2)
+
+    def test_the_advice_for_many_adapters_is_short(self):
+        write(self.dir / "many.safetensors", {f"h.0.w.lora_A.a{i}.weight": [1] for i in range(2000)})
+        error = self.export("many.safetensors", "-o", "out", code=2)
+        self.assertIn("--exclude '**.OTHER**'", error["hint"])
+        self.assertLess(len(json.dumps(error)), 2000)
+
     def test_an_adapter_beside_a_model_is_another_thing(self):
         for name in ("model.safetensors", "adapter_model.safetensors"):
             write(self.dir / "both" / name, {"a": [1]})

@@ -149,9 +149,13 @@ OpenSource Export::open(const Session& session, const CopyRequest& request, Log&
       .hint(fmt::format("{}; --include '**' exports all of them as one model", fmt::join(lines, ", or ")));
 }
 
-/// A command for each of several adapters, which excludes the others.
-[[noreturn]] void refuse_adapters(const std::vector<std::string>& arguments, const std::string& label,
-                                  const std::vector<std::string>& adapters) {
+constexpr std::size_t kMostAdapterLines = 8;  ///< Each line excludes all other adapters.
+
+/// A command for each of several adapters, which excludes the others. If there are many, one that shows the form.
+std::string adapter_choices(const std::vector<std::string>& arguments, const std::vector<std::string>& adapters) {
+  if (adapters.size() > kMostAdapterLines) {
+    return repeat_command(arguments, "--exclude '**.OTHER**'") + ", with one --exclude for each of the others";
+  }
   std::vector<std::string> lines;
   for (const std::string& taken : adapters) {
     std::string words;
@@ -162,10 +166,15 @@ OpenSource Export::open(const Session& session, const CopyRequest& request, Log&
     }
     lines.push_back(repeat_command(arguments, words));
   }
+  return fmt::format("{}", fmt::join(lines, ", or "));
+}
+
+[[noreturn]] void refuse_adapters(const std::vector<std::string>& arguments, const std::string& label,
+                                  const std::vector<std::string>& adapters) {
   throw usage(fmt::format("cannot choose which adapter of '{}' to export", label))
       .in_file(label)
-      .because(fmt::format("it contains several: {}", fmt::join(adapters, ", ")))
-      .hint(fmt::format("{}", fmt::join(lines, ", or ")));
+      .because(fmt::format("it contains several: {}", first_names(adapters)))
+      .hint(adapter_choices(arguments, adapters));
 }
 
 /// The command that exports the adapter of a source that also contains the base model.
