@@ -59,6 +59,12 @@ TEST(AlikeLayers, NumbersAtTheEndsOfANameCount) {
               ElementsAre("{0..1} x2", "a.{0..1} x2", "{7..8}.w x2"));
 }
 
+TEST(AlikeLayers, TheLastEightNumbersOfANameCount) {
+  EXPECT_THAT(lines_of({{"0.1.2.3.4.5.6.7", 1}, {"1.1.2.3.4.5.6.7", 1}}), ElementsAre("{0..1}.1.2.3.4.5.6.7 x2"));
+  EXPECT_THAT(lines_of({{"0.1.2.3.4.5.6.7.8", 1}, {"1.1.2.3.4.5.6.7.8", 1}}),
+              ElementsAre("0.1.2.3.4.5.6.7.8 x1", "1.1.2.3.4.5.6.7.8 x1"));
+}
+
 TEST(AlikeLayers, OnlyWholePartsAreNumbers) {
   const std::vector<LayerTensor> tensors{
       {"h1.w", 1}, {"h2.w", 1}, {"h.01.w", 1}, {"h.02.w", 1}, {"h.-1.w", 1},         {"h.-2.w", 1},

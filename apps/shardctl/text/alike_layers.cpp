@@ -13,6 +13,7 @@ namespace shard::app {
 namespace {
 
 constexpr std::size_t kNoSlot = static_cast<std::size_t>(-1);
+constexpr std::size_t kMostSlots = 8;  ///< Limits the passes over all names.
 
 /// A part of a name that is a number, or that represents a run of numbers.
 struct Slot {
@@ -34,11 +35,13 @@ std::optional<std::int64_t> number_of(std::string_view part) {
   return parse_natural(part);
 }
 
+/// The last few numbers of a name.
 std::vector<Slot> slots_of(std::string_view name) {
   std::vector<Slot> slots;
   for (std::size_t begin = 0, end = 0; begin <= name.size(); begin = end + 1) {
     end = std::min(name.find('.', begin), name.size());
     if (const auto number = number_of(name.substr(begin, end - begin))) {
+      if (slots.size() == kMostSlots) slots.erase(slots.begin());
       slots.push_back({begin, end - begin, *number, *number});
     }
   }

@@ -24,8 +24,8 @@ struct LayerLine {
 
 /// Joins tensors of one kind whose names differ only in dotted parts that are decimal numbers. Joins by the last such
 /// part first, then by the one before it, and so on, so that `layers.0.experts.0.w` to `layers.3.experts.7.w` become
-/// `layers.{0..3}.experts.{0..7}.w`. A gap between numbers starts a new line.
-/// \returns lines in the order of their first tensors. Cost: O(n log n) for each number in the longest name.
+/// `layers.{0..3}.experts.{0..7}.w`. A gap between numbers starts a new line. Only the last 8 numbers of a name count.
+/// \returns lines in the order of their first tensors. Cost: O(n log n).
 std::vector<LayerLine> join_alike_layers(std::span<const LayerTensor> tensors);
 
 }  // namespace shard::app
