@@ -215,6 +215,20 @@ std::unique_ptr<OptimizerOptions> options_of(const OptimizerOptions& options, co
   return visit_options(options, Changed{dict});
 }
 
+/// \throws c10::ValueError  an option of the saved group of `parameter` that `own` cannot take over: C++ does not have
+/// it,
+///   or the optimizer has no state for it.
+void check_options(const OptimizerOptions& own, const GenericDict& saved, const std::string& parameter) {
+  const GenericDict options = dict_of_options(own);
+  for (const char* name : {"amsgrad", "momentum", "maximize", "decoupled_weight_decay"}) {
+    const auto in_own = options.find(name), in_saved = saved.find(name);
+    if (in_own == options.end() || in_saved == saved.end()) continue;
+    const double expected = number(in_own->value()), found = number(in_saved->value());
+    SHARD_CHECK_VALUE((expected != 0) == (found != 0), "cannot continue the optimizer's group of '", parameter,
+                      "': expected '", name, "' ", expected, ", found ", found);
+  }
+}
+
 /// The states of one parameter, one for each of its local tensors.
 struct ParameterState {
   std::vector<LocalParameter> locals;
@@ -322,12 +336,12 @@ class Restoring {
  public:
   Restoring(const torch::nn::Module& module, Optimizer& optimizer, const GenericDict& state)
       : states_(named_states(module, optimizer)) {
-    const auto found = state.find("state");  // Checkpoints contain no empty dicts.
-    const GenericDict saved = found == state.end() ? make_dict() : found->value().toGenericDict();
-    for (auto& [name, own] : states_.by_name) add_state(name, own, saved);
     const c10::List<c10::IValue> groups = member(state, "param_groups").toList();
     for (std::size_t i = 0; i < states_.groups.size(); ++i)
       add_group(optimizer.param_groups()[i], states_.groups[i], groups);
+    const auto found = state.find("state");  // Checkpoints contain no empty dicts.
+    const GenericDict saved = found == state.end() ? make_dict() : found->value().toGenericDict();
+    for (auto& [name, own] : states_.by_name) add_state(name, own, saved);
   }
 
   void apply() const {
@@ -376,6 +390,7 @@ class Restoring {
         return name.isString() && name.toStringRef() == names.front();
       };
       if (std::find_if(params.begin(), params.end(), is_first) == params.end()) continue;
+      check_options(group.options(), candidate, names.front());
       std::shared_ptr<torch::optim::OptimizerOptions> options = options_of(group.options(), candidate);
       actions_.push_back([&group, options] { group.set_options(options->clone()); });
       return;

@@ -32,9 +32,11 @@ c10::IValue optimizer_state(const torch::nn::Module& module, const torch::optim:
 void init_optimizer_state(torch::optim::Optimizer& optimizer);
 
 /// Copies steps and options (lr, betas, ...) from a state of the form above, and tensors that are not shared. Groups
-/// are matched by their parameters' names; options that C++ does not have (foreach, fused, ...) are skipped. If it
-/// throws, nothing has changed.
-/// \throws c10::ValueError  as above; a parameter of the optimizer that the state lacks, different shapes or shards.
+/// are matched by their parameters' names; options that C++ does not have and that do not change the steps (foreach,
+/// fused, ...) are skipped. If it throws, nothing has changed.
+/// \throws c10::ValueError  as above; a parameter of the optimizer that the state lacks, different shapes or shards;
+///   an option that decides about the state or the kind of step and differs (amsgrad, momentum if one is 0, maximize,
+///   decoupled_weight_decay).
 void set_optimizer_state(const torch::nn::Module& module, torch::optim::Optimizer& optimizer, const c10::IValue& state);
 
 /// A checkpoint of a training run: {"model": the module's state dict, "optim": the optimizer's state dict, ...}, the

@@ -225,6 +225,35 @@ TEST_F(TrainingState, RefusesWhatDoesNotFit) {
   });
 }
 
+TEST_F(TrainingState, OfOptionsThatTheOptimizerCannotTakeOverIsRefused) {
+  as_ranks(2, [](int) {
+    namespace optim = torch::optim;
+    Net net(*whole_net());
+    const std::vector<at::Tensor> tensors = parallel::local_parameters(net);
+    optim::SGD plain(tensors, optim::SGDOptions(0.1)), momentum(tensors, optim::SGDOptions(0.1).momentum(0.9));
+    optim::Adam adam(tensors), amsgrad(tensors, optim::AdamOptions().amsgrad(true));
+    optim::AdamW adamw(tensors);
+    for (optim::Optimizer* each : std::initializer_list<optim::Optimizer*>{&momentum, &adam, &amsgrad, &adamw})
+      parallel::init_optimizer_state(*each);
+    const auto expect_refused = [&](optim::Optimizer& own, const c10::IValue& state, const std::string& difference) {
+      SHARD_EXPECT_THROW(parallel::set_optimizer_state(net, own, state), c10::ValueError,
+                         "cannot continue the optimizer's group of 'table.weight': expected " + difference);
+    };
+    expect_refused(plain, parallel::optimizer_state(net, momentum), "'momentum' 0, found 0.9");
+    expect_refused(momentum, parallel::optimizer_state(net, plain), "'momentum' 0.9, found 0");
+    expect_refused(adam, parallel::optimizer_state(net, amsgrad), "'amsgrad' 0, found 1");
+    expect_refused(amsgrad, parallel::optimizer_state(net, adam), "'amsgrad' 1, found 0");
+    expect_refused(adam, parallel::optimizer_state(net, adamw), "'decoupled_weight_decay' 0, found 1");
+    const c10::IValue maximizing = parallel::optimizer_state(net, adam);
+    maximizing.toGenericDict().at("param_groups").toList().get(0).toGenericDict().insert_or_assign("maximize", true);
+    expect_refused(adam, maximizing, "'maximize' 0, found 1");
+    const c10::IValue slower = parallel::optimizer_state(net, momentum);
+    slower.toGenericDict().at("param_groups").toList().get(0).toGenericDict().insert_or_assign("momentum", 0.5);
+    parallel::set_optimizer_state(net, momentum, slower);
+    EXPECT_EQ(static_cast<optim::SGDOptions&>(momentum.param_groups()[0].options()).momentum(), 0.5);
+  });
+}
+
 /// A layer whose weight is sharded by `spec`, and whose optimizer has had a step; each element's gradient is its
 /// number.
 struct Stepped {
