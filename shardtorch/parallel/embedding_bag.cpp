@@ -47,7 +47,7 @@ Bags bags_of(const at::Tensor& indices, const at::Tensor& offsets, const at::Ten
 /// Removes padding indices from bags.
 Bags without_padding(const Bags& bags, std::int64_t padding) {
   const at::Tensor kept = bags.indices.ne(padding);
-  const at::Tensor before = at::cat({at::zeros({1}, at::kLong), kept.cumsum(0)});
+  const at::Tensor before = at::cat({at::zeros({1}, kept.options().dtype(at::kLong)), kept.cumsum(0)});
   return {bags.indices.masked_select(kept), before.index_select(0, bags.begins).to(bags.begins.scalar_type()),
           bags.weights.defined() ? bags.weights.masked_select(kept) : at::Tensor()};
 }
@@ -66,7 +66,7 @@ at::Tensor reduced_of_none(const at::Tensor& table, const Bags& bags) {
 at::Tensor reduced_by_rows(const at::Tensor& weight, Bags bags, Mode mode, const ProcessGroupPtr& group) {
   if (mode == kMax) {
     const at::Tensor rows = rows_of(weight, bags.indices, -1, group);
-    return reduced(rows, {at::arange(rows.size(0)), bags.begins, {}}, kMax);
+    return reduced(rows, {at::arange(rows.size(0), bags.begins.options()), bags.begins, {}}, kMax);
   }
   const at::Tensor table = local_of(weight), lengths = bags.lengths();
   const OwnRows own = own_rows(bags.indices, *group, weight.size(0));

@@ -229,5 +229,26 @@ SHARD_RANKS_TEST(ParallelOverGloo, LayersAreThoseOfTheWhole) {
   });
 }
 
+// --- On the CPU, or on GPUs ---
+
+class ParallelOnDevices : public ShardedTensorTestBase {};
+
+SHARD_RANKS_TEST(ParallelOnDevices, EmbeddingBagsSkipPaddingAndFindMaxima) {
+  with_comms({.rpc = false}, [&] {
+    const at::Tensor indices = whole_numbers({3, 3}, {0, 3, 4, 4, 1, 3, 3, 3, 3}).to(device());
+    for (const TableCut cut : kCuts) {
+      for (const torch::nn::EmbeddingBagMode& mode :
+           {torch::nn::EmbeddingBagMode(torch::kSum), torch::nn::EmbeddingBagMode(torch::kMax)}) {
+        Numbers numbers(3);
+        auto whole =
+            filled(torch::nn::EmbeddingBag(torch::nn::EmbeddingBagOptions(5, 6).mode(mode).padding_idx(3)), numbers);
+        whole->to(device());
+        parallel::EmbeddingBag table(*whole, cut);
+        expect_close(table->forward(indices).detach(), whole->forward(indices).detach(), "output");
+      }
+    }
+  });
+}
+
 }  // namespace
 }  // namespace shard::test
