@@ -138,6 +138,11 @@ const Hostile kHostile[] = {
     {"NEXT_BUFFER", "\x80\x05\x97.", ErrorCode::kCorruption, "NEXT_BUFFER"},
     {"no opcode", "\x80\x02\xfe.", ErrorCode::kCorruption, "0xfe"},
     {"second PROTO", "\x80\x02\x80\x02N.", ErrorCode::kCorruption, "PROTO"},
+    {"global without a module",
+     "\x80\x02"
+     "c\nFoo\n.",
+     ErrorCode::kCorruption, "without a module"},
+    {"global without a name", "\x80\x04\x8c\x05torch\x8c\0\x93."s, ErrorCode::kCorruption, "without a module"},
     {"global by numbers", "\x80\x04K\x01K\x02\x93.", ErrorCode::kCorruption, "strings"},
     {"kwargs that are a list", "\x80\x04\x8c\x05torch\x8c\x04Size\x93)]\x92.", ErrorCode::kCorruption, "dict"},
 };

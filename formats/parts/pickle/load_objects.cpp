@@ -249,6 +249,7 @@ void Machine::push_global(std::string_view module, std::string_view name) {
     module = modern_module(module);
     if (module == "builtins") name = modern_builtin(name);
   }
+  if (module.empty() || name.empty()) fail("a global without a module or a name");
   if (module.size() + name.size() > kMaxGlobalBytes) {
     fail(fmt::format("a global's name of {} bytes; the limit is {}", module.size() + name.size(), kMaxGlobalBytes));
   }
