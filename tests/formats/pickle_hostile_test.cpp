@@ -207,6 +207,21 @@ TEST(PickleHostile, ValuesArePaidForByTheBudget) {
   EXPECT_NE(std::string(error.what()).find("bytes of values and names are far too many"), std::string::npos);
 }
 
+TEST(PickleHostile, AStateOfManyParameterDictsIsPaidForEachTime) {
+  std::string keys;
+  for (int i = 0; i < 2000; ++i) keys += "X\4\0\0\0"s + std::to_string(1000 + i) + "N";
+  const std::string build = "h\0)\x81h\1b0"s;  // Of no ParameterDict, because a parameter is missing.
+  std::string text =
+      "\x80\2ctorch.nn.modules.container\nParameterDict\nq\0000}q\1(X\x0b\0\0\0_parameters}X\5\0\0\0_keys}("s + keys +
+      "uu0";
+  for (int i = 0; i < 1000; ++i) text += build;
+  pickle::LoadOptions options = known_only();
+  options.opaque_unknown = true;
+  Arena arena(std::make_shared<Budget>());
+  test::expect_error(ErrorCode::kCorruption, "steps over values are far too many",
+                     [&] { load_text(arena, text + "N.", options); });
+}
+
 TEST(PickleHostile, EmptyListsThatAreNotMemoizedArePaidForByTheirBytes) {
   const std::string text = "\x80\x02](" + std::string(1'000'000, ']') + "e.";
   Arena arena(std::make_shared<Budget>());

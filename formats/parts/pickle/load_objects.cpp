@@ -517,14 +517,17 @@ bool Machine::fill_with_parameters(Value& target, Value& state) {
   if (parameters == nullptr || !is_mapping(*parameters)) return false;
   const Value* const keys = find_key(state, "_keys");  // Missing before torch 1.12, like `_size`.
   const std::span<Value*> named = mapping_items(keys != nullptr && is_mapping(*keys) ? *keys : *parameters);
-  for (std::size_t i = 0; i < named.size(); i += 2) {
-    if (!named[i]->is_string()) return false;
-  }
   const Value* const size = find_key(state, "_size");
   const std::size_t known = named.size() / 2;
   const bool is_sized = is_list && size != nullptr && size->kind == ValueKind::kInt;
   const std::size_t count = is_sized ? static_cast<std::size_t>(std::max<std::int64_t>(0, size->number)) : known;
-  if (count > known + kMaxModuleState || !has_only_elements(state, *parameters, count)) return false;
+  if (count > known + kMaxModuleState) return false;
+  // Charged for each object, because many may have the same state.
+  arena_.charge(Charge::kVisits, static_cast<std::int64_t>(known + mapping_items(*parameters).size() / 2 + count));
+  for (std::size_t i = 0; i < named.size(); i += 2) {
+    if (!named[i]->is_string()) return false;
+  }
+  if (!has_only_elements(state, *parameters, count)) return false;
   const std::vector<Value*> elements = elements_of(state, *parameters, is_dict ? named : std::span<Value*>(), count);
   if ((elements.empty() && count != 0) || !begin_filling(target, is_dict ? ValueKind::kDict : ValueKind::kList)) {
     return false;

@@ -31,7 +31,7 @@ namespace shard::pickle {
 class Machine {
  public:
   Machine(Arena& arena, std::span<const std::byte> data, const LoadOptions& options)
-      : data_(as_text(data)), options_(options), nodes_(arena) {}
+      : data_(as_text(data)), options_(options), arena_(arena), nodes_(arena) {}
 
   Value* run();
   std::size_t position() const { return at_; }
@@ -146,6 +146,7 @@ class Machine {
 
   std::string_view data_;
   const LoadOptions& options_;
+  Arena& arena_;
   Nodes nodes_;
   std::size_t at_ = 0;     ///< The offset of the next byte.
   std::size_t op_at_ = 0;  ///< The offset of the current opcode, for messages.
