@@ -222,6 +222,15 @@ TEST(PickleHostile, AStateOfManyParameterDictsIsPaidForEachTime) {
                      [&] { load_text(arena, text + "N.", options); });
 }
 
+TEST(PickleHostile, ATextThatManyCallsEncodeIsPaidForEachTime) {
+  std::string text =
+      "\x80\2c_codecs\nencode\nq\0000X\0\0\x10\0"s + std::string(1 << 20, 'a') + "X\6\0\0\0latin1\x86q\0010"s;
+  for (int i = 0; i < 100; ++i) text += "h\0h\1R0"s;
+  Arena arena(std::make_shared<Budget>());
+  test::expect_error(ErrorCode::kCorruption, "bytes that were read or decoded are far too many",
+                     [&] { load_text(arena, text + "N."); });
+}
+
 TEST(PickleHostile, EmptyListsThatAreNotMemoizedArePaidForByTheirBytes) {
   const std::string text = "\x80\x02](" + std::string(1'000'000, ']') + "e.";
   Arena arena(std::make_shared<Budget>());

@@ -334,8 +334,10 @@ Value* Machine::ordered_dict(Value& callee, std::span<Value* const> arguments) {
   return dict;
 }
 
-/// Bytes from their spelling in protocol 2; null if a character is above 255.
+/// Bytes from their spelling in protocol 2; null if a character is above 255. Charges the text, because any number of
+/// calls may have the same one.
 Value* Machine::latin1_bytes(ValueKind kind, std::string_view text) {
+  arena_.charge(Charge::kBytes, std::ssize(text));
   const bool is_ascii = std::ranges::all_of(text, [](char c) { return static_cast<unsigned char>(c) < 0x80; });
   if (is_ascii) return nodes_.make_text(kind, text);
   const std::span<char> bytes = nodes_.characters(text.size());
