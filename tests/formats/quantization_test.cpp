@@ -31,6 +31,10 @@ TEST(QuantizationConfig, IsNotStatedByOtherMembers) {
 
 TEST(QuantizationConfig, RefusesWhatIsNoJson) { EXPECT_THROW(facts("{"), Error); }
 
+TEST(QuantizationConfig, ANumberPast64BitsIsSkippedAsAWhole) {
+  EXPECT_TRUE(facts(R"({"quantization_config": {"bits": "1111111111111111111111111"}})").schemes.empty());
+}
+
 TEST(QuantizationConfig, IsStatedByFilesOfToolsAndNotByBrokenOnes) {
   const auto state = std::make_shared<MemoryState>();
   const std::unique_ptr<LocalDisk> disk = make_memory_disk(state);

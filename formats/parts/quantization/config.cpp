@@ -118,7 +118,7 @@ class Walk {
       std::int64_t number = 0;
       const auto [stopped, failure] = std::from_chars(at, end, number);
       if (failure == std::errc()) numbers.push_back(number);
-      at = failure == std::errc() ? stopped : at + 1;
+      at = failure == std::errc::invalid_argument ? at + 1 : stopped;
     }
     return numbers;
   }
