@@ -72,6 +72,7 @@ std::string Outline::link(const Keys& keys, std::uint32_t dataset, std::string_v
   const std::string key = last_key(keys), name = encoded(link_name(key), key) + std::string(suffix);
   group_of(keys).members[name].dataset = dataset;
   ++datasets_[dataset].names;
+  key_sizes_.insert(key.size());
   std::string path;
   for (std::size_t i = 0; i + 1 < keys.path.size(); ++i) path += '/' + link_name(part_text(keys.path[i]));
   return path + '/' + name;
@@ -117,7 +118,9 @@ void Outline::add_kept(const KeptContent& kept) {
 /// Adds an object "w.units" beside a dataset "w" as the attribute "units" of that dataset, as other programs expect it.
 /// Datasets with two names are skipped, because they would show it under both.
 bool Outline::add_to_dataset(OutgoingNode& group, std::string_view key, const OutgoingContent& content) {
-  for (std::size_t dot = key.find('.'); dot != std::string_view::npos; dot = key.find('.', dot + 1)) {
+  for (const std::size_t dot : key_sizes_) {
+    if (dot >= key.size()) break;
+    if (key[dot] != '.') continue;
     OutgoingDataset* const dataset = dataset_named(group, key.substr(0, dot));
     const std::string_view attribute = key.substr(dot + 1);
     if (dataset == nullptr || is_reserved(attribute) || dataset->names > 1) continue;

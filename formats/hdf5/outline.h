@@ -3,9 +3,11 @@
 /// formats/hdf5 only.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -84,6 +86,7 @@ class Outline {
 
   OutgoingNode root_;
   std::vector<OutgoingDataset> datasets_;
+  std::set<std::size_t> key_sizes_;  ///< The lengths of the datasets' names before they are encoded.
   bool has_encoded_names_ = false;
 };
 

@@ -6,10 +6,12 @@
 #include "formats/hdf5/datatype.h"
 #include "formats/hdf5/format.h"
 #include "formats/hdf5/library/image.h"
+#include "formats/hdf5/outline.h"
 #include "libshard/catalog/targets/target.h"
 #include "libshard/io/file_writer.h"
 #include "tests/support/bytes.h"
 #include "tests/support/content.h"
+#include "tests/support/cpu_time.h"
 #include "tests/support/expect_error.h"
 
 namespace shard::hdf5 {
@@ -126,6 +128,18 @@ TEST_F(Hdf5Writer, NamesThatNoLinkCanHaveArePercentEncoded) {
   EXPECT_TRUE(file.has("%2E%2E"));
   EXPECT_TRUE(file.has("%25"));
   EXPECT_EQ(file.text_attribute("/", "shardctl.names"), "percent-encoded");
+}
+
+TEST(Hdf5Outline, AKeyOfManyDotsIsComparedOnlyWithDatasetsAsLongAsItsParts) {
+  Arena arena;
+  Outline outline;
+  outline.link({"w", {}}, outline.add_dataset(DType::kFloat32, Dims(), 0, 4));
+  const std::string dots(60'000, '.');
+  const Value& one = *make_int(arena, 1);
+  EXPECT_LT(test::cpu_seconds([&] { outline.add_object({dots, {}}, one); }), test::cpu_limit(0.1));
+  outline.add_object({"w.units", {}}, one);
+  EXPECT_EQ(outline.root().attributes.size(), 1U);
+  EXPECT_EQ(outline.datasets()[0].attributes.at(0).first, "units");
 }
 
 TEST_F(Hdf5Writer, AFolderOfOneFileHasNoMaster) {
