@@ -132,7 +132,7 @@ class PosixFolder final : public LocalFolder {
 
   std::unique_ptr<FileWriter> open_existing(const std::string& name) override {
     Descriptor descriptor = open_at(fd(), name, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
-    if (!descriptor.valid()) fail_writing(path_of(name), "cannot open the folder that rank 0 created", errno);
+    if (!descriptor.valid()) fail_writing(path_of(name), "cannot open for writing", errno);
     return make_writer(std::move(descriptor), path_of(name));
   }
 

@@ -207,6 +207,12 @@ TEST_F(PosixTest, AFolderIsLockedUntilTheHandleGoes) {
   EXPECT_TRUE(fs.open_folder(temp / "d")->try_lock());
 }
 
+TEST_F(PosixTest, AMissingFileToContinueIsNotCalledAFolder) {
+  const auto folder = fs.open_folder(temp.path());
+  expect_error(ErrorCode::kResource, "cannot open for writing", [&] { folder->open_existing("none"); });
+  expect_error(ErrorCode::kResource, "cannot open the folder", [&] { folder->open_folder("none"); });
+}
+
 TEST_F(PosixTest, CloneRangeClonesOrSaysNo) {
   temp.write("from", std::string(8192, 'x'));
   const auto from = fs.open(temp / "from");
