@@ -179,11 +179,22 @@ Launch slurm(const Variables& variables) {
   Launch launch;
   launch.launcher = Launcher::kSlurm;
   variables.read_rank(launch, "SLURM_PROCID", size);
-  const std::string tasks =
-      variables.text("SLURM_STEP_TASKS_PER_NODE").value_or(variables.text("SLURM_TASKS_PER_NODE").value_or(""));
+  const std::optional<std::string> step_tasks = variables.text("SLURM_STEP_TASKS_PER_NODE");
+  const std::string tasks = step_tasks.value_or(variables.text("SLURM_TASKS_PER_NODE").value_or(""));
+  const int tasks_here = tasks_on_node(tasks, variables.number_or("SLURM_NODEID", 0, kMaxWorld, 0));
   launch.local_rank = variables.number_or("SLURM_LOCALID", 0, kMaxWorld, 0);
-  launch.local_size =
-      std::max(launch.local_rank + 1, tasks_on_node(tasks, variables.number_or("SLURM_NODEID", 0, kMaxWorld, 0)));
+  launch.local_size = std::max(launch.local_rank + 1, tasks_here);
+  if (launch.local_rank >= launch.size) {
+    throw wrong(fmt::format("SLURM_LOCALID={} contradicts {}={}", launch.local_rank, size, launch.size));
+  }
+  // The tasks of the whole job, or of an unknown node, may be those of other steps.
+  const bool is_known = step_tasks && variables.has("SLURM_NODEID") && tasks_here > 0;
+  if (is_known && launch.local_rank >= tasks_here) {
+    throw wrong(fmt::format("SLURM_LOCALID={} contradicts SLURM_STEP_TASKS_PER_NODE={}", launch.local_rank, tasks));
+  }
+  if (is_known && tasks_here > launch.size) {
+    throw wrong(fmt::format("SLURM_STEP_TASKS_PER_NODE={} contradicts {}={}", tasks, size, launch.size));
+  }
   const std::string job = variables.text("SLURM_JOB_ID").value_or("0");
   launch.job = fmt::format("{}.{}", job, variables.text("SLURM_STEP_ID").value_or("0"));
   variables.read_address(launch);

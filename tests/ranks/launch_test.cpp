@@ -207,6 +207,17 @@ TEST(DetectLaunch, NamesWhatContradicts) {
   EXPECT_THAT(refusal(kOmpi, {.launcher = "slurm"}), HasSubstr("launcher slurm was requested"));
 }
 
+TEST(DetectLaunch, NamesLocalNumbersOfSlurmThatContradictTheStep) {
+  const Set two{{"SLURM_STEP_ID", "0"}, {"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "2"}};
+  EXPECT_EQ(refusal(with(two, "SLURM_LOCALID", "5")), "SLURM_LOCALID=5 contradicts SLURM_NTASKS=2");
+  EXPECT_EQ(refusal(with(kSlurm, "SLURM_LOCALID", "1")),
+            "SLURM_LOCALID=1 contradicts SLURM_STEP_TASKS_PER_NODE=2(x3),1");
+  EXPECT_EQ(refusal(with(with(kSlurm, "SLURM_STEP_TASKS_PER_NODE", "9"), "SLURM_NODEID", "0")),
+            "SLURM_STEP_TASKS_PER_NODE=9 contradicts SLURM_STEP_NUM_TASKS=7");
+  EXPECT_EQ(detect(with(with(two, "SLURM_LOCALID", "1"), "SLURM_TASKS_PER_NODE", "1")).local_size, 2)
+      << "the job's tasks are not the step's";
+}
+
 TEST(FirstHost, ExpandsSlurmsRanges) {
   EXPECT_EQ(first_host("n1"), "n1");
   EXPECT_EQ(first_host("n1,n2"), "n1");
