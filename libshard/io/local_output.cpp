@@ -478,7 +478,8 @@ class LocalOutput final : public Output {
     undo_.push_back(std::move(back));
   }
 
-  /// Undoes the last step first. \returns false if one failed; then the old DST is `old_`, where nothing removes it
+  /// Undoes the last step first. \returns false if one failed; then the old DST keeps the name `old_`, and nothing
+  /// removes it
   bool undo() {
     is_old_aside_ = false;
     try {

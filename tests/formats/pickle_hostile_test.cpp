@@ -210,7 +210,7 @@ TEST(PickleHostile, ValuesArePaidForByTheBudget) {
 TEST(PickleHostile, AStateOfManyParameterDictsIsPaidForEachTime) {
   std::string keys;
   for (int i = 0; i < 2000; ++i) keys += "X\4\0\0\0"s + std::to_string(1000 + i) + "N";
-  const std::string build = "h\0)\x81h\1b0"s;  // Of no ParameterDict, because a parameter is missing.
+  const std::string build = "h\0)\x81h\1b0"s;  // It has no parameter, so it is not converted.
   std::string text =
       "\x80\2ctorch.nn.modules.container\nParameterDict\nq\0000}q\1(X\x0b\0\0\0_parameters}X\5\0\0\0_keys}("s + keys +
       "uu0";
