@@ -106,16 +106,21 @@ def _leaves_of_module(module: torch.nn.Module) -> Iterator[_Leaf]:
         yield _Leaf(name, value, extra_state(name) if is_extra else no_value, is_extra)
 
 
-def _whole(found: dict[str, Any], like: Any) -> Any:
+def _whole(found: dict[str, Any], like: Any, name: str) -> Any:
     """The value with these leaves, by their names. It has the containers of `like` if that has the same names. Otherwise, names
-    are split at their dots into dicts, and into lists if the keys are 0, 1, 2, ..."""
+    are split at their dots into dicts, and into lists if the keys are 0, 1, 2, ... `name` is the value's name, for errors.
+    Raises Unsupported if a name continues one of another leaf, or is nested too deeply."""
     root = [_copy_of_containers(like)]
     leaves = list(_leaves(root[0], "", lambda value: root.__setitem__(0, value)))
     if len(leaves) == len(found) and all(leaf.name in found for leaf in leaves):
         for leaf in leaves:
             leaf.replace(found[leaf.name])
         return root[0]
-    return _nested(found)
+    try:
+        return _nested(found, name)
+    except RecursionError:
+        message = f"cannot restore '{name}' from its parts: they are nested too deeply"
+        raise Unsupported(failure(None, 8, "unsupported", message, tensor=name)) from None
 
 
 def _copy_of_containers(value: Any) -> Any:
@@ -126,14 +131,18 @@ def _copy_of_containers(value: Any) -> Any:
     return value
 
 
-def _nested(found: dict[str, Any]) -> Any:
+def _nested(found: dict[str, Any], name: str) -> Any:
     if "" in found:
-        return found[""]
+        if len(found) == 1:
+            return found[""]
+        other = next(rest for rest in found if rest)
+        message = f"cannot restore the containers of '{name}': its part '{other}' may also belong to a longer key"
+        raise Unsupported(failure(None, 8, "unsupported", message, tensor=name))
     parts: dict[str, dict[str, Any]] = {}
-    for name, value in found.items():
-        key, _, rest = name.partition(".")
+    for path, value in found.items():
+        key, _, rest = path.partition(".")
         parts.setdefault(key, {})[rest] = value
-    values = {key: _nested(each) for key, each in parts.items()}
+    values = {key: _nested(each, f"{name}.{key}") for key, each in parts.items()}
     in_order = [values.get(str(i), values) for i in range(len(values))]
     return values if any(each is values for each in in_order) else in_order
 
@@ -258,12 +267,12 @@ class _Loading:
         return [name for name in own if name not in known]
 
     def run(self) -> None:
+        for leaf, found in self._extra:  # First, because it may fail.
+            read = {name: each.torch() if isinstance(each, Handle) else each for name, each in found.items()}
+            self._values.append((leaf, _whole(read, leaf.value, leaf.name)))
         self._checkpoint.read_into(self._reads.values(), cast=self._cast)
         for leaf, value in self._values:
             leaf.replace(value)
-        for leaf, found in self._extra:
-            read = {name: each.torch() if isinstance(each, Handle) else each for name, each in found.items()}
-            leaf.replace(_whole(read, leaf.value))
 
 
 def _size(shape: tuple[int, ...]) -> str:

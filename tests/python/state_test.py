@@ -155,6 +155,14 @@ class Plain(Case):
         shardctl.load_state_dict(self.saved(Counted(keyed).state_dict(), "x.pt"), filled)
         self.assertEqual(str(filled.extra), str(keyed))
 
+    def test_an_extra_state_of_unclear_containers_is_refused_before_anything_changes(self) -> None:
+        for extra, words in (({"scale": 1, "scale.inv": 2}, "'_extra_state.scale'.*'inv'"), ({"deep" + 2000 * ".": 1}, "too deeply")):
+            state = {"w": torch.ones(2), "_extra_state": extra}
+            filled = {"w": torch.zeros(2), "_extra_state": {}}
+            with self.assertRaisesRegex(shardctl.Unsupported, words):
+                shardctl.load_state_dict(self.saved(state, "x.pt"), filled)
+            self.assertEqual((filled["w"].tolist(), filled["_extra_state"]), ([0, 0], {}))
+
     def test_values_that_differ_between_ranks_are_not_mixed(self) -> None:
         source = Path(__file__).resolve().parents[1] / "data/golden/2.11.0/ranks_differ_r2"
         with self.assertRaisesRegex(shardctl.Usage, "ranks have different values 'seen'"):
