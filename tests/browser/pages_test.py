@@ -184,6 +184,15 @@ class Pages(BrowserTest):
         self.assertIn("__2_0.distcp", page.inner_text(".details"))
         self.shoot(page, "verify-dark")
 
+    def test_findings_beyond_the_list_are_no_errors_of_a_good_checkpoint(self):
+        path = self.made("verify", str(DATA / "demo/ckpt"))
+        text = path.read_text()
+        self.assertEqual(text.count('"findings_left_out": 0'), 1)
+        path.write_text(text.replace('"findings_left_out": 0', '"findings_left_out": 3'))
+        banner = self.opened(path).inner_text(".banner")
+        self.assertIn("Good", banner)
+        self.assertNotIn("error", banner)
+
     def test_histograms_of_diff_add_up(self):
         shapes = {f"layers.{i}.w": [8, 8] for i in range(4)}
         write_model(self.work / "a.safetensors", {**shapes, "old": [1]}, 1.0)

@@ -2,8 +2,9 @@
 
 function showVerify(doc, main) {
   pageHead("verify", doc.source, []);
-  const errors = doc.findings.filter((finding) => finding.severity === "error").length + doc.findings_left_out;
-  const warnings = doc.findings.length + doc.findings_left_out - errors - doc.findings.filter((finding) => finding.not_read).length;
+  const count = (isCounted) => doc.findings.filter(isCounted).length;
+  const errors = count((finding) => finding.severity === "error") + (doc.ok ? 0 : doc.findings_left_out);
+  const warnings = count((finding) => finding.severity === "warning" && !finding.not_read);
   const unread = doc.not_read.tensors + doc.not_read.objects + doc.not_read.files;
   const counted = [errors > 0 ? plural(errors, "error") : null, warnings > 0 ? plural(warnings, "warning") : null,
     unread > 0 ? `${plural(unread, "value")} not read` : null].filter(Boolean).join(", ");
