@@ -29,15 +29,16 @@ void VerifyFindings::add(const Error& finding, Severity severity) {
   if (is_error && is_withheld(finding)) throw Error(finding);
   if (is_error) look_at(finding.file());
   const std::scoped_lock lock(mutex_);
-  has_errors_ = has_errors_ || (is_error && !explained_.contains(shown_from(sources_, finding.file())));
+  const std::string file = shown_from(sources_, finding.file());
+  if (explained_.contains(file)) return;
+  has_errors_ = has_errors_ || is_error;
   if (all_.size() == kMost) {
     ++left_out_;
     return;
   }
   Error error(finding);
-  error.of_kind(finding.kind().value_or(FindingKind::kBadHeader)).replace_file(shown_from(sources_, error.file()));
-  if (explained_.contains(error.file())) return;
-  if (severity != Severity::kUnread) mentioned_.insert(error.file());
+  error.of_kind(finding.kind().value_or(FindingKind::kBadHeader)).replace_file(file);
+  if (severity != Severity::kUnread) mentioned_.insert(file);
   all_.push_back({std::move(error), severity});
 }
 

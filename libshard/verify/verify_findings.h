@@ -58,7 +58,7 @@ class VerifyFindings final : public Findings {
   std::optional<Error> first_unread() const;
   bool mentions(const std::string& file) const;  ///< Whether a finding names this file.
   std::size_t left_out() const { return left_out_; }
-  void clear() { all_.clear(), mentioned_.clear(), has_errors_ = false; }
+  void clear() { all_.clear(), mentioned_.clear(), left_out_ = 0, has_errors_ = false; }
 
   /// Adds the findings of all other ranks to rank 0's. Collective. \throws Error kPeer
   void gather(Group& group);
