@@ -82,7 +82,7 @@ class HeldReader final : public Reader {
   const std::shared_ptr<HeldMemory> memory_ = std::make_shared<HeldMemory>();
 };
 
-/// The checkpoint's format, if it can be written.
+/// The format of the checkpoint that the output follows; empty if there is none.
 std::string_view format_like(const Catalog* like) { return like == nullptr ? std::string_view() : like->format; }
 
 const Format& format_of(const SaveRequest& request) {
@@ -149,15 +149,17 @@ std::vector<std::string> save(const HeldState& state, const SaveRequest& request
                               const std::stop_token& stop) {
   const Format* format = nullptr;
   WriteOptions write;
+  Bytes own;
   collective_step(group, {.stop = stop}, [&](const std::stop_token&) {
     format = &format_of(request);
     write = write_options(request);
+    own = checkpoint::to_bytes(state);
   });
   if (group.size() > 1) {
     expect_same(group, request_text(request), ErrorCode::kInvalidArgument, "they save with different arguments");
   }
   const FormatTraits traits = traits_of(*format, write);
-  const std::vector<Bytes> states = all_gather(group, checkpoint::to_bytes(state));
+  const std::vector<Bytes> states = all_gather(group, own);
   std::unique_ptr<HeldReader> reader;
   CopyJob job;
   std::unique_ptr<OutputStore> output;

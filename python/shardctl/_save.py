@@ -99,22 +99,30 @@ def write(state: State, root: Any, destination: PathLike, ranks: Optional[Ranks]
 
     numbered_lists: dicts of the keys 0, 1, 2, ... become lists; each rank may have some of the keys.
     """
-    if threads is None:
-        here = 1 if ranks is None else int(os.environ.get("LOCAL_WORLD_SIZE", ranks.size))
-        threads = max(1, len(os.sched_getaffinity(0)) // here)
-    count = threads
 
-    def prepare() -> Optional[Checkpoint]:
+    def prepare() -> tuple[int, Optional[Checkpoint], bytes]:
+        count = threads if threads is not None else max(1, len(os.sched_getaffinity(0)) // _ranks_here(ranks))
         check_ranges(threads=(count, 4096), max_memory=(max_memory, 1 << 62))
-        return like if like is None or isinstance(like, Checkpoint) else open_checkpoint(like)
+        followed = like if like is None or isinstance(like, Checkpoint) else open_checkpoint(like)
+        return count, followed, state.pickled(root)
 
-    followed = together(ranks, prepare)
-    found: list[str] = native().save(tree=state.pickled(root), tensors=[each.described() for each in state.tensors],
+    count, followed, tree = together(ranks, prepare)
+    found: list[str] = native().save(tree=tree, tensors=[each.described() for each in state.tensors],
                                      path=os.fsencode(destination), to=to or "",
                                      like=None if followed is None else followed._opened(), ranks=ranks, force=force,
-                                     sync=sync, manifest=manifest, numbered_lists=numbered_lists, threads=threads,
+                                     sync=sync, manifest=manifest, numbered_lists=numbered_lists, threads=count,
                                      max_memory=max_memory)
     return found if ranks is None or ranks.rank == 0 else []
+
+
+def _ranks_here(ranks: Optional[Ranks]) -> int:
+    """The number of ranks on this host; all of them if the launcher does not state it."""
+    if ranks is None:
+        return 1
+    text = os.environ.get("LOCAL_WORLD_SIZE") or str(ranks.size)
+    if not text.isdecimal() or int(text) == 0:
+        raise usage("cannot use the variable LOCAL_WORLD_SIZE", "a number of ranks", text)
+    return int(text)
 
 
 @dataclass

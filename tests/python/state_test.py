@@ -16,6 +16,7 @@ import traceback
 import unittest
 from collections.abc import Callable
 from pathlib import Path
+from unittest import mock
 
 import numpy
 import safetensors.torch
@@ -504,6 +505,21 @@ def check_refusals(folder: str) -> None:
     shardctl.save({f"w{rank}": torch.full((2,), float(rank))}, f"{folder}/all.safetensors", collective=True)
 
 
+def check_bad_variable(folder: str) -> None:
+    """A variable that one rank cannot use ends the call on all of them."""
+    is_wrong = dist.get_rank() == 2
+    for text in ("none", "0"):
+        with mock.patch.dict(os.environ, {"LOCAL_WORLD_SIZE": text if is_wrong else "4"}):
+            try:
+                shardctl.save({"w": torch.ones(2)}, f"{folder}/none.pt", collective=True)
+            except (shardctl.Usage if is_wrong else shardctl.Communication) as error:
+                assert "LOCAL_WORLD_SIZE" in str(error), error
+            else:
+                raise AssertionError(f"it was saved with LOCAL_WORLD_SIZE={text}")
+    with mock.patch.dict(os.environ, {"LOCAL_WORLD_SIZE": ""}):
+        shardctl.save({"w": torch.ones(2)}, f"{folder}/variable.pt", collective=True)
+
+
 def is_saved_in_spite_of_ctrl_c(state: dict, path: str) -> bool:
     """The same answer on every rank. A busy machine may deliver the signal when the file is complete."""
     rank, saved = dist.get_rank(), [False]
@@ -574,6 +590,7 @@ def check_all(path: str, large: str, folder: str) -> None:
     check_sharded_tensor(folder)
     check_strided(folder)
     check_refusals(folder)
+    check_bad_variable(folder)
     check_lost_connections(folder)
     check_stopped(folder)
 
