@@ -89,6 +89,8 @@ class Reader(StorageReader):  # type: ignore[misc, unused-ignore]
                 entries[name] = _entry(self._tensor(name))
             except (NotFound, Usage):  # Ranks have different tensors, and this one has none.
                 continue
+            except Unsupported:  # torch lacks the dtype.
+                continue
         for name in checkpoint.objects:
             entries.setdefault(name, BytesStorageMetadata())
         return Metadata(state_dict_metadata=entries, storage_meta=StorageMeta(), storage_data={})

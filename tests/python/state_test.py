@@ -360,6 +360,16 @@ class Dcp(Case):
             dcp.save(wanted, storage_writer=shardctl.dcp.Writer(self.folder / "x.pt"), no_dist=True)
         self.assertIn("already exists", str(exists.exception))
 
+    def test_a_dtype_that_torch_lacks_is_missing_for_dcp(self) -> None:
+        header = b'{"six": {"dtype": "F6_E2M3", "shape": [4], "data_offsets": [0, 3]}, ' \
+                 b'"w": {"dtype": "U8", "shape": [1], "data_offsets": [3, 4]}}'
+        source, state = self.folder / "six.safetensors", {"w": torch.zeros(1, dtype=torch.uint8)}
+        source.write_bytes(len(header).to_bytes(8, "little") + header + b"\0\0\0\7")
+        dcp.load(state, storage_reader=shardctl.dcp.Reader(source), no_dist=True)
+        self.assertEqual(state["w"].item(), 7)
+        with self.assertRaisesRegex(CheckpointException, "six"):
+            dcp.load({"six": torch.zeros(4)}, storage_reader=shardctl.dcp.Reader(source), no_dist=True)
+
     def test_a_missing_name_is_reported_by_dcp(self) -> None:
         with self.assertRaises(CheckpointException) as missing:
             dcp.load({"none": torch.zeros(1)}, storage_reader=shardctl.dcp.Reader(self.saved(model().state_dict())), no_dist=True)
