@@ -39,6 +39,7 @@ if TYPE_CHECKING:
         NotRead,
         Object,
         ObjectDifference,
+        PackedAgain,
         Plan,
         Progress,
         QuantizedForm,
@@ -99,6 +100,7 @@ __all__ = [
     "Object",
     "ObjectDifference",
     "Opaque",
+    "PackedAgain",
     "Plan",
     "ProgramNotFound",
     "Progress",
@@ -132,8 +134,8 @@ _HOMES = {  # The modules that define the names of this one. Each is imported wh
     "_checkpoint": "Checkpoint Handle Opaque RankValues open",
     "_documents": (
         "Axis Box Checked Chunk Difference DifferenceCounts Digest Document ErrorDocument Export File Finding "
-        "Inspection Lost Mesh NotRead Object ObjectDifference Plan Progress QuantizedForm Rename Result "
-        "ShapeDifference Tensor TensorDigest TextDifference ValueDifference Verification"
+        "Inspection Lost Mesh NotRead Object ObjectDifference PackedAgain Plan Progress QuantizedForm Rename "
+        "Result ShapeDifference Tensor TensorDigest TextDifference ValueDifference Verification"
     ),
     "_errors": (
         "Communication Corruption Exists Internal Interrupted NotFound ProgramNotFound Resource ShardctlError "

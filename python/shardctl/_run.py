@@ -18,7 +18,7 @@ from shardctl._reading import document
 
 Argument = Union[str, bytes, "os.PathLike[str]", "os.PathLike[bytes]"]
 OnProgress = Callable[[Progress], object]
-WritingVerb = Literal["split", "gather", "reshard", "convert", "export", "repair"]
+WritingVerb = Literal["split", "gather", "reshard", "convert", "export", "average", "repair"]
 
 _KEPT_OF_STDERR = 200  # Lines.
 _OF_JOBS = ("--launcher", "--rank", "--world-size", "--rdzv")  # Options of a rank that joins other processes.

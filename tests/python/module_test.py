@@ -15,7 +15,7 @@ from pathlib import Path
 from unittest import mock
 
 import shardctl
-from shardctl import _errors, _extension, _reading
+from shardctl import _documents, _errors, _extension, _reading
 
 SOURCE = Path(__file__).resolve().parents[2]
 CHECKPOINT = SOURCE / "tests/data/demo/ckpt"
@@ -144,6 +144,13 @@ class Documents(Case):
         assert item is not None
         self.assertEqual(item({"name": "n", "type": "int", "value": "9007199254740993"}).value, 9007199254740993)
         self.assertEqual(item({"name": "n", "type": "float", "value": "-inf"}).value, float("-inf"))
+
+    def test_documents_and_their_parts_are_public_names(self) -> None:
+        parts = {name for name, found in vars(_documents).items()
+                 if getattr(found, "__module__", "") == _documents.__name__ and isinstance(found, type) and name[0] != "_"}
+        self.assertLessEqual(parts, {*shardctl.__all__})
+        for name in {*shardctl.__all__} - {"dcp"}:  # It needs torch.
+            self.assertEqual(getattr(shardctl, name).__name__, name)
 
     def test_every_field_of_the_schemas_is_an_attribute(self) -> None:
         page = (SOURCE / "docs/schemas.md").read_text()

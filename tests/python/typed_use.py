@@ -58,8 +58,10 @@ def verbs(path: Path) -> None:
     assert_type(shardctl.digest(path).checkpoint, str)
     assert_type(shardctl.diff(path, "other", atol=1e-3), shardctl.Difference)
     assert_type(shardctl.verify(path).findings, tuple[shardctl.Finding, ...])
+    assert_type(shardctl.verify(path).packed_again, Optional[shardctl.PackedAgain])
     assert_type(shardctl.run("gather", path, "-o", "x.pt"), shardctl.Result)
     assert_type(shardctl.run("gather", path, "-o", "x.pt", dry_run=True), shardctl.Plan)
+    assert_type(shardctl.run("average", "a.pt", "b.pt", "-o", "x.pt"), shardctl.Result)
     assert_type(shardctl.run("cat", path, "step"), shardctl.Document)
     assert_type(shardctl.program(), str)
 
