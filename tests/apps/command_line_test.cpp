@@ -211,9 +211,26 @@ TEST_F(CommandLine, ReadsAConfigurationFileBehindTheEnvironment) {
   EXPECT_EQ(request.diff.atol, 0);
 }
 
-TEST_F(CommandLine, RefusesUnknownKeysOfAConfigurationFile) {
-  world.put("/c.toml", "thraeds = 2\n");
-  refuses({"inspect", "a", "--config", "/c.toml"}, "thraeds");
+TEST_F(CommandLine, RefusesWrongConfigurationFiles) {
+  for (const auto& [text, words] : std::vector<std::pair<std::string, std::string>>{
+           {"thraeds = 2", "unknown key 'thraeds'"},
+           {"json = [", "cannot read the value in --json = ["},
+           {"threads = many", "--threads: many is not a whole number"},
+           {"threads = []", "--threads has an empty list of values"},
+           {"threads = [1", "--threads has an empty list of values"},
+           {"[inspect", "the section header '[inspect' has no ']'"},
+       }) {
+    world.put("/c.toml", text + "\n");
+    const Error error = test::error_of([&] { parse({"inspect", "a", "--config", "/c.toml"}); });
+    EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument) << text;
+    EXPECT_EQ(error.file(), "/c.toml") << text;
+    EXPECT_THAT(error.what(), ::testing::HasSubstr(words));
+  }
+}
+
+TEST_F(CommandLine, ErrorsOfOptionsThatHelpDoesNotListBeginWithTheValue) {
+  const Error error = test::error_of([&] { parse({"inspect", "a", "--device", "x"}); });
+  EXPECT_THAT(error.what(), ::testing::StartsWith("x is not cpu"));
 }
 
 TEST_F(CommandLine, RepeatsTheLineForHints) {

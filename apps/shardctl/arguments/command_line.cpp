@@ -35,13 +35,22 @@ bool layout_given(const std::vector<CLI::Option*>& options) {
                      [](const CLI::Option* option) { return option->count() > 0 && chooses_layout(*option); });
 }
 
-void set(CLI::Option& option, const std::vector<std::string>& values, const std::string& origin) {
-  try {
-    for (const std::string& value : values) option.add_result(value);
-    option.run_callback();
-  } catch (const CLI::ParseError& error) {
-    throw usage(lower_first(error.what())).because(fmt::format("{} sets it", origin));
-  }
+/// CLI11's error in the form of ours.
+Error usage_of(const CLI::ParseError& error) {
+  constexpr std::string_view kUnconverted = "Could not convert: ";
+  std::string text = error.what();
+  if (text.starts_with(kUnconverted)) return usage("cannot read the value in " + text.substr(kUnconverted.size()));
+  if (text.starts_with(": ")) text.erase(0, 2);  // CLI11 leaves out the names of options that help does not list.
+  return usage(lower_first(text));
+}
+
+/// \throws Error kInvalidArgument  a bad value
+void set(CLI::Option& option, const std::vector<std::string>& values) try {
+  if (values.empty()) throw usage(fmt::format("--{} has an empty list of values", option.get_lnames().front()));
+  for (const std::string& value : values) option.add_result(value);
+  option.run_callback();
+} catch (const CLI::ParseError& error) {
+  throw usage_of(error);
 }
 
 /// The environment variable of an option: SHARDCTL_ and its long name in capitals, SHARDCTL_DRY_RUN for "dry-run".
@@ -62,14 +71,19 @@ void apply_environment(CLI::App& app, const Session& session) {
     const std::string name = environment_name(option->get_lnames().front());
     const auto value = session.env ? session.env(name) : std::nullopt;
     const bool hidden = fixed && chooses_layout(*option);
-    if (option->count() == 0 && value && !value->empty() && !hidden) set(*option, {*value}, name);
+    if (option->count() > 0 || !value || value->empty() || hidden) continue;
+    try {
+      set(*option, {*value});
+    } catch (const Error& error) {
+      throw Error(error).because(fmt::format("{} sets it", name));
+    }
   }
 }
 
 /// Fills the options of `app` that still have no value from the file that --config names, if it is given: from the keys
 /// above the first section and from those in the verb's section. A layout that is already set hides the file's.
-/// \throws Error kNotFound; kInvalidArgument  an unknown key or a bad value, naming it.
-void apply_configuration(CLI::App& app, const Session& session, const Verb* verb) {
+/// \throws Error kNotFound; kInvalidArgument  an unknown key or a bad value, naming it and the file.
+void apply_configuration(CLI::App& app, const Session& session, const Verb* verb) try {
   const std::string& path = session.common.config;
   if (path.empty()) return;
   std::istringstream text(whole_text(*session.fs.open(path), 1 << 20));
@@ -79,16 +93,19 @@ void apply_configuration(CLI::App& app, const Session& session, const Verb* verb
   for (const CLI::ConfigItem& item : CLI::ConfigTOML().from_config(text)) {
     if (item.name == "++" || item.name == "--")
       continue;  // CLI11 marks the begin and end of a section with these names.
+    if (item.name.starts_with('[')) throw usage(fmt::format("the section header '{}' has no ']'", item.name));
     const std::string name = "--" + item.name;
     if (!contains(known, name)) {
-      throw usage(fmt::format("{}: unknown key '{}'", path, item.fullname())).hint("use long option names as keys");
+      throw usage(fmt::format("unknown key '{}'", item.fullname())).hint("use long option names as keys");
     }
     if (!item.parents.empty() && (verb == nullptr || item.parents.front() != verb->name)) continue;
     for (CLI::Option* option : settings) {
       const bool hidden = fixed && chooses_layout(*option);
-      if (option->check_lname(item.name) && option->count() == 0 && !hidden) set(*option, item.inputs, path);
+      if (option->check_lname(item.name) && option->count() == 0 && !hidden) set(*option, item.inputs);
     }
   }
+} catch (const Error& error) {
+  throw Error(error).in_file(session.common.config);
 }
 
 // ---- Finding the verb.
@@ -323,7 +340,7 @@ void parse_options(std::vector<std::string> arguments, Session& session, Request
   } catch (const CLI::ExtrasError&) {
     throw unknown_argument(app, request, session.command.verb, app.remaining(true).front());
   } catch (const CLI::ParseError& error) {
-    throw usage(lower_first(error.what())).hint(see_help(request));
+    throw usage_of(error).hint(see_help(request));
   }
   refuse_empty_values(app);
   for (const auto& [name, word] : request.read.choices) request.read.stated_choices.push_back(name);
