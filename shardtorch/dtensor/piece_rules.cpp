@@ -93,8 +93,21 @@ Placement merged(const Placement& one, const Placement& other) {
   return is_shard ? one : other;
 }
 
+/// Throws on all ranks if the tensors differ in a dimension other than `dim`: their parts may fit on some ranks only.
+void check_same_sizes(const OperatorCall& call, std::int64_t dim) {
+  for (std::size_t i = 1; i < call.tensors.size(); ++i) {
+    bool fits = call.dims(i) == call.dims(0);
+    for (std::int64_t d = 0; fits && d < call.dims(0); ++d) {
+      fits = d == dim || call.shape(i)[static_cast<std::size_t>(d)] == call.shape(0)[static_cast<std::size_t>(d)];
+    }
+    SHARD_CHECK(fits, call.full_name(), ": the tensors have different sizes: ", at::IntArrayRef(call.shape(0)), " and ",
+                at::IntArrayRef(call.shape(i)));
+  }
+}
+
 OperatorPlan plan_stack(const OperatorCall& call) {
   const std::int64_t dim = wrapped_dim(call.arg("dim").toInt(), call.dims(0) + 1);
+  check_same_sizes(call, -1);
   Placements common = call.placements(0);
   for (std::size_t i = 1; i < call.tensors.size(); ++i) {
     for (std::size_t axis = 0; axis < common.size(); ++axis)
@@ -108,6 +121,7 @@ OperatorPlan plan_stack(const OperatorCall& call) {
 /// All tensors follow that one of them whose placements cost the least.
 OperatorPlan plan_cat(const OperatorCall& call) {
   const std::int64_t dim = call.dim_arg("dim");
+  check_same_sizes(call, dim);
   std::vector<std::vector<Placements>> choices;
   for (const Operand& each : call.tensors) {
     choices.emplace_back(call.tensors.size(), unsharded(each.layout.placements, dim));
@@ -115,7 +129,6 @@ OperatorPlan plan_cat(const OperatorCall& call) {
   const Placements& chosen = choices[cheapest(choices, call)][0];
   Sizes shape = call.shape(0);
   for (std::size_t i = 1; i < call.tensors.size(); ++i) {
-    SHARD_CHECK(call.dims(i) == call.dims(0), call.full_name(), ": the tensors have different numbers of dimensions");
     shape[static_cast<std::size_t>(dim)] += call.shape(i)[static_cast<std::size_t>(dim)];
   }
   return {std::vector<Placements>(call.tensors.size(), chosen), {{shape, chosen}}};

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <map>
 #include <optional>
 #include <utility>
 
@@ -140,16 +141,24 @@ void insert_added(AxisChoice& choice, const Sizes& added, std::int64_t result_di
   choice.insert(choice.begin() + 1, own);
 }
 
-/// `first`: the index of the left factor among the tensors; a tensor before it is added to the product.
+/// `first`: the index of the left factor among the tensors; a tensor before it is added to the product. Sizes are
+/// checked here, because parts of different tensors may fit on some ranks only.
 OperatorPlan plan_product(const OperatorCall& call, const Product& product, std::size_t first) {
-  Sizes shape;
-  for (const char letter : product.result) {
-    const std::int64_t dim = place_in(product.left, letter);
-    shape.push_back(dim >= 0 ? call.shape(first)[static_cast<std::size_t>(dim)]
-                             : call.shape(first + 1)[static_cast<std::size_t>(place_in(product.right, letter))]);
+  const Sizes &left = call.shape(first), &right = call.shape(first + 1);
+  std::map<char, std::int64_t> sizes;
+  bool fits = left.size() == product.left.size() && right.size() == product.right.size();
+  for (std::size_t d = 0; fits && d < left.size(); ++d) sizes[product.left[d]] = left[d];
+  for (std::size_t d = 0; fits && d < right.size(); ++d) {
+    fits = sizes.try_emplace(product.right[d], right[d]).first->second == right[d];
   }
+  SHARD_CHECK(fits, call.full_name(), ": cannot multiply tensors of the sizes ", at::IntArrayRef(left), " and ",
+              at::IntArrayRef(right));
+  Sizes shape;
+  for (const char letter : product.result) shape.push_back(sizes.at(letter));
   std::vector<AxisChoice> choices = choices_of(product, call);
   if (first > 0) {
+    SHARD_CHECK(at::infer_size(call.shape(0), shape) == shape, call.full_name(), ": cannot add a tensor of the size ",
+                at::IntArrayRef(call.shape(0)), " to a product of the size ", at::IntArrayRef(shape));
     for (AxisChoice& each : choices) insert_added(each, call.shape(0), std::ssize(product.result));
   }
   return plan_of(best_of(choices, call), std::move(shape));

@@ -169,6 +169,49 @@ SHARD_RANKS_TEST(DTensorOperators, WithoutARuleAreRefusedByNameWithTheWayAround)
               RefusesWith<c10::Error>("in-place operations that require placement changes are not supported"));
 }
 
+/// The parts of some ranks would fit.
+SHARD_RANKS_TEST(DTensorOperators, OnTensorsOfDifferentSizesAreRefusedByAllRanks) {
+  const DeviceMeshPtr line = init_device_mesh(at::kCPU, {4});
+  const auto sharded = [&](const Sizes& shape, std::int64_t dim) { return dtensor::ones(shape, line, {CutBy{dim}}); };
+  EXPECT_THAT(
+      [&] {
+        at::mm(sharded({4, 5}, 1), sharded({6, 4}, 0));
+      },
+      RefusesWith<c10::Error>("aten::mm: cannot multiply tensors of the sizes [4, 5] and [6, 4]"));
+  EXPECT_THAT(
+      [&] {
+        at::mm(sharded({4}, 0), sharded({4, 4}, 0));
+      },
+      RefusesWith<c10::Error>("aten::mm: cannot multiply tensors of the sizes [4] and [4, 4]"));
+  EXPECT_THAT(
+      [&] {
+        at::bmm(sharded({4, 2, 3}, 0), sharded({5, 3, 2}, 0));
+      },
+      RefusesWith<c10::Error>("aten::bmm: cannot multiply tensors of the sizes [4, 2, 3] and [5, 3, 2]"));
+  const DTensor left = dtensor::ones({4, 3}, line, {Replicate()});
+  EXPECT_THAT(
+      [&] {
+        at::addmm(sharded({6}, 0), left, sharded({3, 5}, 1));
+      },
+      RefusesWith<c10::Error>("The size of tensor a (6) must match the size of tensor b (5)"));
+  EXPECT_THAT(
+      [&] {
+        at::addmm(sharded({2, 4, 5}, 2), left, sharded({3, 5}, 1));
+      },
+      RefusesWith<c10::Error>("cannot add a tensor of the size [2, 4, 5] to a product of the size [4, 5]"));
+  const std::string differ = "the tensors have different sizes: ";
+  EXPECT_THAT(
+      [&] {
+        at::cat({sharded({2, 3}, 1), sharded({2, 4}, 1)}, 0);
+      },
+      RefusesWith<c10::Error>("aten::cat: " + differ + "[2, 3] and [2, 4]"));
+  EXPECT_THAT(
+      [&] {
+        at::stack({sharded({3}, 0), sharded({4}, 0)});
+      },
+      RefusesWith<c10::Error>("aten::stack: " + differ + "[3] and [4]"));
+}
+
 SHARD_RANKS_TEST(DTensorOperators, OnDifferentMeshesAreRefused) {
   const DTensor one = dtensor::ones({4}, square(), {CutBy{0}, Replicate()});
   const DTensor other = dtensor::ones({4}, init_device_mesh(at::kCPU, {4}), {CutBy{0}});
