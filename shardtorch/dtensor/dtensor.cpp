@@ -84,7 +84,7 @@ DTensor DTensor::redistribute(Placements placements, const RedistributeOptions& 
   const DeviceMeshPtr& mesh = options.mesh != nullptr ? options.mesh : own.mesh;
   const at::ScalarType there = options.forward_dtype.value_or(dtype());
   placements = normalized(std::move(placements), mesh->ndim(), dim());
-  if (mesh != own.mesh) return on_mesh(mesh, std::move(placements), there);
+  if (*mesh != *own.mesh) return on_mesh(mesh, std::move(placements), there);
   if (placements == own.layout.placements && there == dtype()) return *this;
   for (std::size_t axis = 0; axis < placements.size(); ++axis) {
     SHARD_CHECK(!is_partial(placements[axis]) || placements[axis] == own.layout.placements[axis],

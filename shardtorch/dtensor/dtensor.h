@@ -55,7 +55,7 @@ struct RedistributeOptions {
   /// change.
   std::optional<at::ScalarType> backward_dtype{};
   /// A different mesh of the same world. The call is then a collective of the world, autograd records nothing, and the
-  /// result is a leaf. Null: the tensor's own mesh.
+  /// result is a leaf. Null, or an equal mesh: the tensor's own mesh.
   DeviceMeshPtr mesh{};
 };
 

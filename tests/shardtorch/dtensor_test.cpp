@@ -187,6 +187,18 @@ TEST(DTensorOnRanks, AnotherMeshIsOfTheSameWorldAndHoldsNoTerms) {
   });
 }
 
+TEST(DTensorOnRanks, AnEqualMeshIsTheTensorsOwn) {
+  as_ranks(2, [](std::int64_t) {
+    const DTensor tensor =
+        distribute_tensor(numbered({4}).requires_grad_(), init_device_mesh(at::kCPU, {2}), {CutBy{0}});
+    const DeviceMeshPtr equal = init_device_mesh(at::kCPU, {2});
+    EXPECT_TRUE(tensor.redistribute({CutBy{0}}, {.mesh = equal}).is_same(tensor));
+    const DTensor whole = tensor.redistribute({Replicate()}, {.mesh = equal});
+    whole.local().sum().backward();
+    EXPECT_TRUE(tensor.local().grad().eq(1).all().item<bool>());
+  });
+}
+
 TEST(DTensorOnRanks, SamePlacementsAreTheSameTensor) {
   as_ranks(2, [](std::int64_t) {
     const DeviceMeshPtr mesh = init_device_mesh(at::kCPU, {2});
