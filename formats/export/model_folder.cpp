@@ -103,7 +103,7 @@ RawConfig read_object(JsonCursor& json, std::string_view text) {
   for (bool is_first = true; json.next_key(key, is_first);) {
     const std::string_view name = key;
     const auto begin = static_cast<std::size_t>(json.position());
-    if (name == "text_config" && text.find_first_not_of(" \t\r\n", begin) == text.find('{', begin)) {
+    if (name == "text_config" && json.is_next('{')) {
       inner = read_object(json, text);
       continue;
     }

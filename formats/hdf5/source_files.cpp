@@ -44,7 +44,7 @@ class IndexReader {
     std::string decoded;
     while (json_.next_name(name, decoded, is_first)) {
       const std::string path(name.substr(std::min(name.find_first_not_of('/'), name.size())));
-      if (!json_.at_array()) {
+      if (!json_.is_next('[')) {
         add(path, text_of(json_, json_.string()));
         continue;
       }

@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "tests/support/bytes.h"
+#include "tests/support/cpu_time.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/memory_disk.h"
 
@@ -57,6 +58,14 @@ struct ModelFolder : ::testing::Test {
   std::shared_ptr<MemoryState> state = std::make_shared<MemoryState>();
   std::unique_ptr<LocalDisk> disk = make_memory_disk(state);
 };
+
+TEST_F(ModelFolder, AConfigOfManyTextConfigsIsReadInLinearTime) {
+  std::string text = "{\"tie_word_embeddings\": true";
+  for (int i = 0; i < 200'000; ++i) text += ",\"text_config\":1";
+  put("config.json", text + "}");
+  EXPECT_LT(test::cpu_seconds([&] { EXPECT_TRUE(read_model_config(*disk, "/m").ties_embeddings); }),
+            test::cpu_limit(0.5));
+}
 
 TEST_F(ModelFolder, FilesOfTheModelAreThoseWithoutItsWeights) {
   const CarriedFiles files = carried();

@@ -51,11 +51,6 @@ void JsonCursor::fail_expected(char wanted) const { fail(fmt::format("expected '
 
 void JsonCursor::fail_depth() const { fail(fmt::format("more than {} levels deep", kMaxDepth)); }
 
-bool JsonCursor::at_array() {
-  skip_space();
-  return *at_ == '[';
-}
-
 void JsonCursor::skip_escapes() {
   for (; *at_ != '"'; skip_plain()) {
     if (*at_ != '\\') fail(at_ == end_ ? "a string does not end" : "a control character in a string");

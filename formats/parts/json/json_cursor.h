@@ -47,7 +47,12 @@ class JsonCursor {
     if (has_escapes_) name = decoded = decode(name);
     return true;
   }
-  bool at_array();  ///< Whether the next value is an array.
+  /// Whether the next value begins with this character: '{', '[' or '"'. Does not move.
+  bool is_next(char first) const {
+    const char* at = at_;
+    while (is_space(*at)) ++at;
+    return *at == first;
+  }
   void enter_array() { enter('['); }
   /// Moves to the next element, as next_key does to the next member.
   bool next_element(bool& is_first) { return next(']', is_first); }
@@ -91,8 +96,9 @@ class JsonCursor {
   static constexpr std::ptrdiff_t kSafeDigits = 18;  ///< The number of digits that are always below 2^63.
 
   void skip_space() {
-    while (*at_ == ' ' || *at_ == '\n' || *at_ == '\t' || *at_ == '\r') ++at_;
+    while (is_space(*at_)) ++at_;
   }
+  static bool is_space(char c) { return c == ' ' || c == '\n' || c == '\t' || c == '\r'; }
   static bool is_digit(char c) { return c >= '0' && c <= '9'; }
   void expect(char wanted) {
     skip_space();

@@ -30,7 +30,7 @@ class Walk {
 
   /// \param is_all  the whole text is about quantization
   QuantizationFacts run(bool is_all) {
-    if (is_object()) {
+    if (json_.is_next('{')) {
       object(false, is_all, 0);
     } else {
       json_.skip();
@@ -40,16 +40,10 @@ class Walk {
   }
 
  private:
-  bool is_next(char wanted) const {
-    const std::size_t at = text_.find_first_not_of(" \t\r\n", static_cast<std::size_t>(json_.position()));
-    return at != std::string_view::npos && text_[at] == wanted;
-  }
-  bool is_object() const { return is_next('{'); }
-
   void take_ignored() {
     json_.enter_array();
     for (bool is_first = true; json_.next_element(is_first);) {
-      if (!is_next('"')) {
+      if (!json_.is_next('"')) {
         json_.skip();
         continue;
       }
@@ -92,11 +86,11 @@ class Walk {
       const bool is_about_it = name == "quantization_config" || name == "compression_config" || name == "quantization";
       const bool is_of_weights = is_scheme && !name.ends_with("activations") && !name.starts_with("kv_cache");
       const bool is_part = is_about_it || is_of_weights || name.ends_with(kPartEnd);
-      if (is_part && level < kMostLevels && is_object()) {
+      if (is_part && level < kMostLevels && json_.is_next('{')) {
         object(is_about_it, is_about_it || is_of_weights, level + 1);
         continue;
       }
-      if (name == "ignore" && is_scheme && json_.at_array()) {
+      if (name == "ignore" && is_scheme && json_.is_next('[')) {
         take_ignored();
         continue;
       }
@@ -154,10 +148,6 @@ class PlainConfig {
 
  private:
   std::size_t here() const { return static_cast<std::size_t>(json_.position()); }
-  bool is_object() const {
-    const std::size_t at = text_.find_first_not_of(" \t\r\n", here());
-    return at != std::string_view::npos && text_[at] == '{';
-  }
 
   /// Appends all from `here` to the object's end. White space before each member is that before the first one, so that
   /// lines stay lines.
@@ -190,7 +180,7 @@ class PlainConfig {
 
   /// Appends the value of a member.
   void member(std::string_view name, int level) {
-    if (name.ends_with(kPartEnd) && level < kMostLevels && is_object()) return object(level + 1);
+    if (name.ends_with(kPartEnd) && level < kMostLevels && json_.is_next('{')) return object(level + 1);
     const std::size_t begin = here();
     json_.skip();
     const std::string_view value = text_.substr(begin, here() - begin);
