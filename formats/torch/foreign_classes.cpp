@@ -42,14 +42,16 @@ Error foreign_class(const Value& opaque, const Value& object, std::string_view n
   return error;
 }
 
-void refuse_foreign_classes(const Catalog& catalog, std::size_t first, std::string_view file, Findings& findings) {
+void refuse_foreign_classes(const Catalog& catalog, std::size_t first,
+                            const std::function<std::string_view(const Object&)>& file_of, Findings& findings) {
   VisitedSet met;
   for (std::size_t i = first; i < catalog.objects.size(); ++i) {
     const Object& object = catalog.objects[i];
     if (object.value == nullptr) continue;
     const Opaques found = find_opaques(*object.value, met);
     if (found.first == nullptr) continue;
-    report_object(findings, object.name, foreign_class(*found.first, *object.value, object.name).in_file(file));
+    report_object(findings, object.name,
+                  foreign_class(*found.first, *object.value, object.name).in_file(file_of(object)));
   }
 }
 

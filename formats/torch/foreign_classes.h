@@ -2,6 +2,8 @@
 /// Finds values of classes outside the list in a pickle.
 #pragma once
 
+#include <cstddef>
+#include <functional>
 #include <string_view>
 
 #include "libshard/catalog/catalog.h"
@@ -26,8 +28,9 @@ Opaques find_opaques(const Value& value, VisitedSet& met, const Originals* origi
 /// The error for an object that is or contains `opaque`.
 Error foreign_class(const Value& opaque, const Value& object, std::string_view name);
 
-/// Refuses the objects of `file`, from index `first` on, that contain values of classes outside the list. Reports each
-/// (report_object) with kind forbidden_global.
-void refuse_foreign_classes(const Catalog& catalog, std::size_t first, std::string_view file, Findings& findings);
+/// Refuses the objects, from index `first` on, that contain values of classes outside the list. Reports each
+/// (report_object) with kind forbidden_global and the path of its file, as `file_of` returns it.
+void refuse_foreign_classes(const Catalog& catalog, std::size_t first,
+                            const std::function<std::string_view(const Object&)>& file_of, Findings& findings);
 
 }  // namespace shard::torch_save

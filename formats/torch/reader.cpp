@@ -83,7 +83,8 @@ class TorchReader final : public SavedReader {
     Value* root = files_.add(name);
     const std::size_t objects = catalog_.objects.size();
     TreeLoader(catalog_, files_, index).load(*root);
-    if (!takes_foreign_) refuse_foreign_classes(catalog_, objects, catalog_.files[index].path, findings_);
+    const auto file_of = [&](const Object&) { return std::string_view(catalog_.files[index].path); };
+    if (!takes_foreign_) refuse_foreign_classes(catalog_, objects, file_of, findings_);
     roots_[index] = root;
     if (catalog_.format_version.empty()) catalog_.format_version = files_.version(index);
   }

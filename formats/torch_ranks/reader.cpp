@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <set>
 #include <span>
@@ -331,7 +332,15 @@ class RanksReader final : public torch_save::SavedReader, public RankGroupSource
 
   void finish() {
     validate_catalog(catalog_, findings_);
-    if (!takes_foreign_) torch_save::refuse_foreign_classes(catalog_, 0, catalog_.files.front().path, findings_);
+    if (takes_foreign_) return;
+    std::map<std::int32_t, std::string_view> first_files;  // By rank. They contain the objects.
+    for (const File& file : catalog_.files) {
+      if (file.rank >= 0) first_files.try_emplace(file.rank, file.path);
+    }
+    const auto file_of = [&](const Object& object) {
+      return object.rank < 0 ? first_files.begin()->second : first_files.at(object.rank);
+    };
+    torch_save::refuse_foreign_classes(catalog_, 0, file_of, findings_);
   }
 
   /// True for files whose ranks are only in their names and that contain nothing that could be sharded: only objects,

@@ -64,6 +64,15 @@ TEST(TorchRanksReader, FilesKnowTheirRankWhateverTheirOrder) {
   EXPECT_THAT(whole<float>(*reader, "w"), ElementsAre(0, 1, 2, 3, 4, 5));
 }
 
+TEST(TorchRanksReader, AnObjectOfAForeignClassIsReportedInItsRanksFile) {
+  RankFolder folder = two_ranks([](RankFileMaker& maker, int rank) {
+    if (rank == 1) maker.put("sched", make_call(maker.arena(), make_global(maker.arena(), "my_pkg", "Sched"), {}));
+  });
+  const Error error = error_of([&] { folder.open(); });
+  EXPECT_EQ(error.kind(), FindingKind::kForbiddenGlobal) << error.what();
+  EXPECT_EQ(error.file(), "rank_1.pt");
+}
+
 /// Allocated bytes, including those of large blocks.
 std::size_t bytes_in_use() {
   const struct mallinfo2 info = ::mallinfo2();
