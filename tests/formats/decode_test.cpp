@@ -176,10 +176,19 @@ TEST(DecompressAll, GivesEveryFrameWithoutBeingToldItsSize) {
   EXPECT_EQ(all_of(deflated(text), Codec::kDeflate), text);
 }
 
-TEST(DecompressAll, ACutFrameIsTruncated) {
-  std::string stored = zstd(sample(700'001));
-  stored.pop_back();
-  EXPECT_EQ(error_of([&] { all_of(stored, Codec::kZstd); }).kind(), FindingKind::kTruncated);
+TEST(DecompressAll, ACutStreamIsTruncated) {
+  const std::string text = sample(700'001);
+  for (auto [stored, codec] : {std::pair(zstd(text), Codec::kZstd), std::pair(deflated(text), Codec::kDeflate),
+                               std::pair(with_adler(text), Codec::kZlib)}) {
+    stored.pop_back();
+    EXPECT_EQ(error_of([&] { all_of(stored, codec); }).kind(), FindingKind::kTruncated) << static_cast<int>(codec);
+  }
+}
+
+TEST(DecompressAll, OtherBytesAreNoDeflateStream) {
+  const Error error = error_of([&] { all_of("this is no compressed stream", Codec::kDeflate); });
+  EXPECT_EQ(error.kind(), FindingKind::kBadHeader);
+  EXPECT_THAT(error.what(), HasSubstr("is not a deflate stream"));
 }
 
 TEST(DecompressZstd, FramesFollowOneAnother) {

@@ -39,8 +39,8 @@ struct Compressed {
 /// deflate at the nearest of up to 32 copies of its earlier states, for zstd at the start of a frame.
 ///
 /// \throws Error kCorruption (kind bad_header)  from read_at: the bytes are not such a stream, it decodes to more or
-///   fewer bytes, or bytes follow it. (kind out_of_bounds)  reads out of order made the decoder process 16 times the
-///   stream plus 256 MiB. kUnsupported  a zstd window above 128 MiB.
+///   fewer bytes, or bytes follow it. (kind truncated)  the stream is truncated. (kind out_of_bounds)  reads out of
+///   order made the decoder process 16 times the stream plus 256 MiB. kUnsupported  a zstd window above 128 MiB.
 /// \throws Error kResource  the decoder cannot allocate memory.
 /// Threads: safe; readers take turns, for long ranges by turn(). Memory: up to 8 MiB of output, 90 KiB for each copy,
 /// and zstd's window until the end is decoded.
@@ -56,7 +56,7 @@ std::vector<std::shared_ptr<const RandomReader>> decompressed_at(Compressed from
 
 /// Decompresses the whole range once, front to back, for streams of unknown decompressed size: `from.bytes` is ignored.
 /// `each` receives the bytes in blocks, valid during the call; it may throw to stop.
-/// \throws Error  as `decompressed`; kind truncated if the stream is truncated.
+/// \throws Error  as `decompressed`
 /// Memory: 320 KiB, and zstd's window.
 void decompress_all(const Compressed& from, const std::function<void(std::span<const std::byte>)>& each);
 

@@ -110,7 +110,10 @@ class Inflater final : public Decoder {
     const int status = isal_inflate(&state_);
     ended_ = state_.block_state == ISAL_BLOCK_FINISH;
     const bool is_stuck = !ended_ && state_.avail_in == ahead.size() && state_.avail_out == room;
-    if (status != ISAL_DECOMP_OK || is_stuck) throw damaged(from_, "is not a deflate stream, or is truncated");
+    if (status == ISAL_DECOMP_OK && is_stuck && ahead.empty()) {
+      throw damaged(from_, "is truncated inside its deflate stream").of_kind(FindingKind::kTruncated);
+    }
+    if (status != ISAL_DECOMP_OK || is_stuck) throw damaged(from_, "is not a deflate stream");
     input_.take(ahead.size() - state_.avail_in);
   }
 
