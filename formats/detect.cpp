@@ -87,7 +87,8 @@ bool is_checkpoint(const Source& source) {
     if (fitting.empty()) return known != nullptr;
     // A source of several formats is also a checkpoint: opening it names them.
     return names_of(fitting, known).size() > 1 || is_one_set(source, *fitting.front());
-  } catch (const Error&) {
+  } catch (const Error& error) {
+    if (!is_about_content(error)) throw;
     return false;  // A damaged checkpoint is not suggested.
   }
 }
@@ -100,7 +101,8 @@ bool holds_tensors(const Source& source) {
     OpenOptions how;
     how.opaque_globals = how.own_tensors = true;
     return !fitting.front()->open(source, how)->catalog().tensors.empty();
-  } catch (const Error&) {
+  } catch (const Error& error) {
+    if (!is_about_content(error)) throw;
     return true;
   }
 }

@@ -145,7 +145,8 @@ class Finder {
         }
       }
       add_sets(folder);
-    } catch (const Error&) {
+    } catch (const Error& error) {
+      if (!is_about_content(error)) throw;
       return;  // A folder that cannot be read is not a candidate.
     }
   }

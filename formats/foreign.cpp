@@ -91,7 +91,8 @@ std::string_view foreign_zip(const SourceStore& store, const std::string& path) 
   try {
     const std::shared_ptr<const RandomReader> file = store.open(path);
     return foreign_records(zip::ZipReader(file, 0, file->size()));
-  } catch (const Error&) {
+  } catch (const Error& error) {
+    if (!is_about_content(error)) throw;
     return {};  // The torch reader reports the damage of a zip.
   }
 }

@@ -54,7 +54,8 @@ std::optional<KerasWeights> keras_weights_in(const std::shared_ptr<const RandomR
     const auto found = std::ranges::find(zip.records(), kKerasWeightsName, &zip::Record::name);
     if (found == zip.records().end() || found->method != 0) return std::nullopt;
     return KerasWeights{zip.data_offset(*found), found->bytes};
-  } catch (const Error&) {
+  } catch (const Error& error) {
+    if (!is_about_content(error)) throw;
     return std::nullopt;  // It is not a zip, or a damaged one.
   }
 }

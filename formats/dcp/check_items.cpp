@@ -161,7 +161,7 @@ bool is_zip(const std::shared_ptr<const RandomReader>& file, std::int64_t offset
     const zip::ZipReader zip(file, offset, length);
     return true;
   } catch (const Error& error) {
-    if (error.code() == ErrorCode::kInterrupted) throw;
+    if (!is_about_content(error)) throw;
     return false;
   }
 }

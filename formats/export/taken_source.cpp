@@ -192,7 +192,7 @@ std::optional<TakenSource> take_only_checkpoint(const SourceStore& store, const 
   if (contradicts_latest(store, folder, recognised.below.front())) return std::nullopt;
   return found_below(recognised.below.front());
 } catch (const Error& error) {
-  if (error.code() == ErrorCode::kResource || error.code() == ErrorCode::kPeer) throw;
+  if (!is_about_content(error)) throw;
   return std::nullopt;  // Opening it fails in the same way, and its reader reports more.
 }
 

@@ -19,7 +19,8 @@ struct TakenSource {
 };
 
 /// The only checkpoint below `folder`. Nothing if the folder is a checkpoint itself, if there are several below it, or
-/// if its file `latest` names a different one. \throws Error kResource, kPeer  a folder cannot be read
+/// if its file `latest` names a different one.
+/// \throws Error kInterrupted, kResource, kPeer  a folder cannot be read
 std::optional<TakenSource> take_only_checkpoint(const SourceStore& store, const std::string& folder);
 
 /// The model that an export reads. In a folder that a library loads, it is the weights that its loader opens. In a

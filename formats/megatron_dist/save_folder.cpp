@@ -88,7 +88,8 @@ void check_versions(const SourceStore& store, const std::string& folder) {
 bool is_checkpoint(const SourceStore& store, const std::string& folder) {
   try {
     return read_config(store, folder).is_torch_dist;
-  } catch (const Error&) {
+  } catch (const Error& error) {
+    if (!is_about_content(error)) throw;
     return false;  // A metadata.json of a different program.
   }
 }

@@ -110,7 +110,7 @@ bool detect(const Source& source) {
   try {
     return detect_files(source);
   } catch (const Error& error) {
-    if (error.code() == ErrorCode::kNotFound) throw;  // The file cannot be read at all.
+    if (error.code() == ErrorCode::kNotFound || !is_about_content(error)) throw;  // The file cannot be read at all.
     return false;  // A damaged file proves nothing. The format that claims it reports the damage.
   }
 }

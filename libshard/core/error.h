@@ -129,6 +129,14 @@ class Error : public std::runtime_error {
   std::vector<Suggestion> suggestions_;
 };
 
+/// False for failures that say nothing about a file's content: an interruption, a failure of another rank, too little
+/// memory, too many open files. Code that concludes from an error that a file is damaged, or is of no known format,
+/// throws these again.
+inline bool is_about_content(const Error& error) {
+  const ErrorCode code = error.code();
+  return code != ErrorCode::kInterrupted && code != ErrorCode::kPeer && code != ErrorCode::kResource;
+}
+
 /// Converts any exception to an Error. An Error is unchanged, failed allocations and thread creation become kResource,
 /// and everything else becomes kInternal.
 Error as_error(const std::exception_ptr& failure);

@@ -36,6 +36,15 @@ TEST(Error, CarriesWhatItWasBuiltWith) {
   }
 }
 
+TEST(Error, IsAboutContentUnlessItWouldAlsoStopTheReadingOfAnIntactFile) {
+  for (const ErrorCode code : {ErrorCode::kInterrupted, ErrorCode::kPeer, ErrorCode::kResource}) {
+    EXPECT_FALSE(is_about_content(Error(code, "stopped"))) << code_name(code);
+  }
+  for (const ErrorCode code : {ErrorCode::kCorruption, ErrorCode::kNotFound, ErrorCode::kUnsupported}) {
+    EXPECT_TRUE(is_about_content(Error(code, "damaged"))) << code_name(code);
+  }
+}
+
 TEST(Error, KeepsTheInnermostFile) {
   Error error(ErrorCode::kNotFound, "gone");
   error.in_file("inner").in_file("outer");

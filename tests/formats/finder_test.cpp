@@ -62,6 +62,13 @@ class FolderAbove : public ::testing::Test {
   std::unique_ptr<LocalDisk> fs = make_memory_disk(state);
 };
 
+TEST_F(FolderAbove, AnInterruptedSearchIsNoFolderWithoutCheckpoints) {
+  put("/run/a/model.pt", "");
+  const auto interrupted = [](const Source&) -> bool { throw Error(ErrorCode::kInterrupted, "stopped"); };
+  const Error error = test::error_of([&] { find_checkpoints({fs.get(), {"/run"}}, interrupted, interrupted); });
+  EXPECT_EQ(error.code(), ErrorCode::kInterrupted);
+}
+
 TEST_F(FolderAbove, ATrainersCheckpointHoldsTheModelAndTheOptimizerAsDcp) {
   copy_folder("dcp_plain_r2", "/run/checkpoint-20/optimizer_0");
   copy_folder("dcp_plain_r2", "/run/checkpoint-20/pytorch_model_fsdp_0");

@@ -205,7 +205,7 @@ QuantizationFacts facts_of(const SourceStore& store, const std::string& folder, 
   facts.is_quantized = facts.is_quantized || name != kConfig;
   return facts;
 } catch (const Error& error) {
-  if (error.code() == ErrorCode::kInterrupted || error.code() == ErrorCode::kPeer) throw;
+  if (!is_about_content(error)) throw;
   return {};
 }
 

@@ -260,7 +260,7 @@ class Scanner {
     try {
       if (record.checksum() && content_crc(file_, record) != record.crc32) return false;
     } catch (const Error& error) {
-      if (error.code() == ErrorCode::kInterrupted) throw;
+      if (!is_about_content(error)) throw;
       return false;
     }
     arena_.charge(Charge::kBytes, static_cast<std::int64_t>(sizeof(Record) + record.name.size()));
@@ -412,7 +412,7 @@ class Checker {
     try {
       record.data_offset = zip_.data_offset(record);
     } catch (const Error& error) {
-      if (error.code() == ErrorCode::kInterrupted) throw;
+      if (!is_about_content(error)) throw;
       return check_without_header(record, error, lost);
     }
     if (is_whole(record)) {
@@ -452,7 +452,7 @@ class Checker {
       const std::uint32_t crc = content_crc(file_, record);
       return crc == record.crc32 || descriptor_crc(record) == crc;
     } catch (const Error& error) {
-      if (error.code() == ErrorCode::kInterrupted) throw;
+      if (!is_about_content(error)) throw;
       return false;  // The content cannot be read or decompressed.
     }
   }
