@@ -17,6 +17,7 @@
 #include "formats/deepspeed/tag_folder.h"
 #include "formats/torch/saved_reader.h"
 #include "libshard/core/error.h"
+#include "libshard/core/hash_table.h"
 #include "libshard/core/short_text.h"
 #include "libshard/io/paths.h"
 
@@ -234,8 +235,10 @@ class UniversalMaker {
     add_file(join_path(kZeroFolder, kOptimizerFile),
              [save = &first().save](Arena& arena) { return common_tree(arena, save->optimizers.front()); });
     const std::vector<ParamGroup> groups = groups_of(first().save);
+    const HashMap<std::int64_t, Value*> steps = find_steps();
     for (std::size_t g = 0; g < groups.size(); ++g) {
-      for (const ParamShape& param : groups[g]) add_parameter(param.name, g);
+      Value* const* const step = steps.find(static_cast<std::int64_t>(g));
+      for (const ParamShape& param : groups[g]) add_parameter(param.name, step != nullptr ? *step : nullptr);
     }
     return target_files_.finish(std::move(files_), {{std::string(kLatestUniversal), reader_.tag()}});
   }
@@ -277,7 +280,8 @@ class UniversalMaker {
     files_.push_back({join_path(reader_.tag(), path), -1, std::move(tree)});
   }
 
-  void add_parameter(std::string_view name, std::size_t group) {
+  /// \param step  of its group; may be null
+  void add_parameter(std::string_view name, Value* step) {
     check_name(name);
     const JoinRule rule = rules_ ? rules_->rule_for(name) : JoinRule();
     add_tensor(name, {}, kWeightFile, rule);
@@ -285,9 +289,7 @@ class UniversalMaker {
       check_name(state.name);
       add_tensor(name, state.name, state.name, rule);
     }
-    if (Value* const step = find_step(group); step != nullptr && !first().save.is_parted()) {
-      add_file(path_of(name, kStepFile), [step](Arena&) { return step; });
-    }
+    if (step != nullptr) add_file(path_of(name, kStepFile), [step](Arena&) { return step; });
   }
 
   static std::string path_of(std::string_view name, std::string_view file) {
@@ -306,15 +308,19 @@ class UniversalMaker {
              });
   }
 
-  Value* find_step(std::size_t group) const {
+  /// The steps of the groups that have one, by their numbers. None for stage 3.
+  HashMap<std::int64_t, Value*> find_steps() const {
+    HashMap<std::int64_t, Value*> steps;
+    if (first().save.is_parted()) return steps;
     const Value* const zero = find_key(*first().save.optimizers.front().root, "optimizer_state_dict");
     const Value* const base = find_key(*zero, "base_optimizer_state");
     const Value* const state = base == nullptr ? nullptr : find_key(*base, "state");
     const std::span<Value*> items = state == nullptr ? std::span<Value*>() : mapping_items(*state);
     for (std::size_t i = 0; i + 1 < items.size(); i += 2) {
-      if (items[i]->number == static_cast<std::int64_t>(group)) return find_key(*items[i + 1], kStepFile);
+      Value* const step = find_key(*items[i + 1], kStepFile);
+      if (items[i]->kind == ValueKind::kInt && step != nullptr) steps.try_emplace(items[i]->number, step);
     }
-    return nullptr;
+    return steps;
   }
 
   const SaveReader& reader_;
