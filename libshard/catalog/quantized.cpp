@@ -239,7 +239,7 @@ Form form_of_plain_name(const Parts& parts) {
   if (parts.has_code_book) return is_integer(dtype) && dtype != DType::kUint8 ? Form::kOther : Form::kBitsandbytes4;
   const bool is_byte = dtype == DType::kUint8 || dtype == DType::kInt8 || dtype == DType::kFloat4E2m1fnX2;
   if (is_byte && are_exponents(parts.scale)) return Form::kFp4Exponents;
-  if (is_small_float(dtype) && element_bytes(dtype) == 1 && dtype != DType::kFloat4E2m1fnX2) {
+  if (is_small_float(dtype) && dtype_block(dtype).bytes == 1 && dtype != DType::kFloat4E2m1fnX2) {
     return are_exponents(parts.scale) && are_of_row_groups(*parts.scale, *parts.weight, 32) ? Form::kMxfp8
                                                                                             : Form::kFloat8;
   }

@@ -6,6 +6,8 @@ namespace {
 
 bool is_word(DType dtype) { return is_integer(dtype) && element_bytes(dtype) * 8 == kPackedWordBits; }
 
+bool is_real(DType dtype) { return is_float(dtype) && is_castable(dtype); }
+
 bool fits_codes(const ScaledCodes& codes, DType dtype) {
   switch (codes.kind) {
     case CodeKind::kUnsigned:
@@ -14,11 +16,12 @@ bool fits_codes(const ScaledCodes& codes, DType dtype) {
     case CodeKind::kSigned:
       return dtype == DType::kInt8;
     case CodeKind::kFloat4:
+      return dtype_block(dtype).bytes == 1;
     case CodeKind::kFloat8:
-      return element_bytes(dtype) == 1;
+      return dtype_block(dtype).bytes == 1 && is_castable(dtype);
     case CodeKind::kBook:
     case CodeKind::kOne:
-      return true;
+      return dtype_block(dtype).elements == 1;
   }
   return false;
 }
@@ -26,14 +29,14 @@ bool fits_codes(const ScaledCodes& codes, DType dtype) {
 bool fits_scales(const BlockScales& scales, DType dtype) {
   if (scales.nested) return dtype == DType::kUint8;
   if (scales.are_exponents) return dtype == DType::kUint8 || dtype == DType::kFloat8E8m0fnu;
-  return is_float(dtype);
+  return is_real(dtype);
 }
 
 }  // namespace
 
 std::optional<std::uint32_t> find_wrong_dtype(const Catalog& catalog, const ScaledCodes& codes) {
   const auto dtype_of = [&](const Leaf& leaf) { return catalog.tensors[leaf.tensor].dtype; };
-  const auto is_number = [&](const std::optional<Leaf>& leaf) { return !leaf || is_float(dtype_of(*leaf)); };
+  const auto is_number = [&](const std::optional<Leaf>& leaf) { return !leaf || is_real(dtype_of(*leaf)); };
   const auto is_index = [&](const std::optional<Leaf>& leaf) { return !leaf || is_integer(dtype_of(*leaf)); };
   if (!fits_codes(codes, dtype_of(codes.codes.tensor))) return codes.codes.tensor.tensor;
   if (!fits_scales(codes.scales, dtype_of(codes.scales.tensor))) return codes.scales.tensor.tensor;

@@ -36,6 +36,7 @@ bool is_input_factor(std::string_view name) {
   return name.ends_with(".pre_quant_scale") || name.ends_with("_act_pre_scale");
 }
 constexpr std::string_view kFactorRefused = "its inputs are multiplied by factors, which a plain weight lacks";
+constexpr std::string_view kWrongDtype = "its dtype has no meaning there";
 
 /// The formula of one module.
 class ModuleFormula {
@@ -50,7 +51,7 @@ class ModuleFormula {
     formula_.dtype = dtype;
     formula_.name = plain_name();
     make_codes();
-    if (const auto at = find_wrong_dtype(catalog_, codes_)) throw wrong(*at, "its dtype has no meaning there");
+    if (const auto at = find_wrong_dtype(catalog_, codes_)) throw wrong(*at, kWrongDtype);
     if (repeated_ != kNone) throw wrong(repeated_, "another tensor of its module has the same meaning");
     if (input_factor_ != kNone) throw unsupported(kFactorRefused);
     if (facts_.transforms_inputs) throw unsupported("the configuration's transform_config rotates its inputs");
@@ -333,6 +334,7 @@ class ModuleFormula {
   }
 
   std::vector<std::int64_t> numbers_of(std::uint32_t tensor) const {
+    if (!is_integer(at(tensor).dtype)) throw wrong(tensor, kWrongDtype);
     const std::vector<std::byte> bytes = read_(tensor);
     std::vector<std::int64_t> numbers(bytes.size() / static_cast<std::size_t>(element_bytes(at(tensor).dtype)));
     cast(at(tensor).dtype, bytes, DType::kInt64, std::as_writable_bytes(std::span(numbers)));

@@ -79,6 +79,17 @@ TEST(Sharing, BeginsViewsOfAnyDtypeAtWholeElements) {
   EXPECT_EQ(stored(target, 1).first, 1);
 }
 
+TEST(Sharing, CopiesElementsThatShareBytesAsSeparateTensors) {
+  Catalog source;
+  const std::uint32_t storage = add_storage(source, 24);
+  add_view(source, "a", storage, DType::kFloat6E2m3fn, {4, 4});
+  add_view(source, "b", storage, DType::kFloat6E2m3fn, {4, 4}, {}, 16);
+  const Catalog target = sharing_target_of(source);
+  EXPECT_TRUE(target.storage_copies.empty());
+  ASSERT_EQ(target.storages.size(), 2U);
+  EXPECT_EQ(target.storages[0].bytes, 12);
+}
+
 TEST(Sharing, KeepsStridesOfATransposedTensor) {
   Catalog source;
   add_view(source, "t", add_storage(source, 24), DType::kFloat32, {2, 3}, {1, 2});

@@ -9,9 +9,9 @@ namespace shard {
 namespace {
 
 using test::expect_error;
-using testing::ElementsAre;
-using testing::IsEmpty;
-using testing::SizeIs;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
 
 MeshLayout parsed_layout(const std::string& keys) {
   return parse_layout_document(R"({"schema": "shardctl.layout/1", )" + keys + "}", "layout.json");

@@ -10,9 +10,11 @@
 #include "libshard/core/error.h"
 #include "libshard/map/documents/model_map.h"
 #include "libshard/map/passes/apply.h"
+#include "libshard/map/passes/mapped_reader.h"
 #include "libshard/map/passes/undo.h"
 #include "tests/map/matrices.h"
 #include "tests/support/expect_error.h"
+#include "tests/support/memory_checkpoint.h"
 
 namespace shard::test {
 namespace {
@@ -283,6 +285,25 @@ TEST(MapOperations, WhatCouldNotBeUndoneIsNotMade) {
   expect_refused(R"("mesh": {"pp": 1}, "index": {"e": {"axis": "pp"}}, )" + stacked, experts, "without a count");
   expect_refused(R"("index": {"e": {"offset": 9223372036854775807}}, )" + stacked, experts, "its offset is");
   expect_refused(R"("index": {"e": {"begin": -1, "count": 2}}, )" + stacked, experts, "2 numbers from -1 on");
+}
+
+TEST(MapOperations, PaddingOfElementsThatShareBytesIsComparedWithZeros) {
+  for (const int last_byte : {0, 1}) {
+    Catalog catalog;
+    const std::uint32_t storage = testing::add_storage(catalog, 0, 12);
+    testing::add_tensor(catalog, "w", DType::kFloat6E2m3fn, {4, 4}, {{{0, 0}, {4, 4}, {4, 1}, 0, storage}});
+    std::vector<std::byte> bytes(12, std::byte{7});
+    std::fill(bytes.begin() + 9, bytes.end(), std::byte{0});
+    bytes.back() = static_cast<std::byte>(last_byte);
+    MappedReader reader(std::make_unique<testing::MemoryReader>(catalog, std::vector<std::vector<std::byte>>{bytes}),
+                        map_with(R"("rules": [{"logical": "w", "stored": "w", "pad": {"to": 4, "true": 3}}])"));
+    const std::uint32_t tensor = 0;
+    if (last_byte == 0) {
+      reader.locate({&tensor, 1});
+    } else {
+      EXPECT_EQ(error_of([&] { reader.locate({&tensor, 1}); }).kind(), FindingKind::kShapeMismatch);
+    }
+  }
 }
 
 TEST(MapOperations, CutsInsideBlocksAreRefused) {

@@ -43,9 +43,11 @@ bool SharingPlan::is_view(std::size_t selected) const {
   return tensor(selected).chunk_count == 1 && chunk(selected).sizes == tensor(selected).shape;
 }
 
-/// Whether its bytes can be copied unchanged. A decoded storage's bytes come from Reader::bytes_of.
+/// Whether its bytes can be copied unchanged, and each element has its own. A decoded storage's bytes come from
+/// Reader::bytes_of.
 bool SharingPlan::is_verbatim(std::size_t selected) const {
-  return is_view(selected) && selection_.tensors[selected].dtype == tensor(selected).dtype;
+  const DType dtype = tensor(selected).dtype;
+  return is_view(selected) && selection_.tensors[selected].dtype == dtype && dtype_block(dtype).elements == 1;
 }
 
 /// Aliases remain aliases if they are cast to one dtype. The first selected tensor of such a group is the original.

@@ -33,7 +33,7 @@ class ViewBlocks {
     const Catalog& catalog = reader.catalog();
     const StoredTensor& stored = catalog.stored[chunk.stored];
     const Storage& storage = catalog.storages[stored.storage];
-    element_bytes_ = element_bytes(stored.dtype);
+    dtype_ = stored.dtype;
     first_ = chunk.first;
     for (std::size_t d = 0; d < strides_.size(); ++d) first_ += offsets[d] * strides_[d];
     begin_ = storage.offset;
@@ -44,7 +44,7 @@ class ViewBlocks {
   void read(std::span<const std::int64_t> outer, std::int64_t from, std::span<std::byte> to) const {
     std::int64_t at = first_ + from;
     for (std::size_t d = 0; d < outer.size(); ++d) at += outer[d] * strides_[d];
-    bytes_->read_at(begin_ + at * element_bytes_, to);
+    bytes_->read_at(begin_ + checked_bytes(at, dtype_), to);
   }
 
   /// The number of trailing dimensions that form one run.
@@ -58,22 +58,24 @@ class ViewBlocks {
     return dims;
   }
 
-  std::int64_t element_size() const { return element_bytes_; }
+  DType dtype() const { return dtype_; }
 
  private:
   Sizes strides_;
-  std::int64_t element_bytes_ = 1, first_ = 0, begin_ = 0;
+  DType dtype_ = DType::kUint8;
+  std::int64_t first_ = 0, begin_ = 0;
   std::shared_ptr<const RandomReader> bytes_;
 };
 
-/// Calls `visit(outer, from, count)` for runs of at most kMaxBlock bytes. Stops if it returns false.
+/// Calls `visit(outer, from, count)` for runs of at most kMaxBlock bytes, which begin at whole blocks of elements.
+/// Stops if it returns false.
 template <class Visit>
-void for_each_run(const std::vector<std::int64_t>& sizes, int run_dims, std::int64_t element_bytes, Visit&& visit) {
+void for_each_run(const std::vector<std::int64_t>& sizes, int run_dims, DType dtype, Visit&& visit) {
   if (is_empty(sizes)) return;
   const std::span<const std::int64_t> outer_sizes =
       std::span(sizes).first(sizes.size() - static_cast<std::size_t>(run_dims));
   const std::int64_t run = checked_numel(std::span(sizes).last(static_cast<std::size_t>(run_dims)));
-  const std::int64_t step = std::max<std::int64_t>(kMaxBlock / element_bytes, 1);
+  const std::int64_t step = kMaxBlock / dtype_block(dtype).bytes * dtype_block(dtype).elements;
   std::vector<std::int64_t> outer(outer_sizes.size());
   do {
     for (std::int64_t from = 0; from < run; from += step) {
@@ -88,24 +90,22 @@ void check_equal(const Reader& reader, const Tensor& tensor, const Chunk& a, con
                                 ViewBlocks::contiguous_dims(sizes, b.strides.span()));
   const ViewBlocks in_a(reader, a, zeros), in_b(reader, b, zeros);
   std::vector<std::byte> of_a, of_b;
-  for_each_run(sizes, run_dims, in_a.element_size(),
-               [&](std::span<const std::int64_t> outer, std::int64_t from, std::int64_t count) {
-                 of_a.resize(static_cast<std::size_t>(count * in_a.element_size()));
-                 of_b.resize(of_a.size());
-                 in_a.read(outer, from, of_a);
-                 in_b.read(outer, from, of_b);
-                 if (of_a == of_b) return true;
-                 const Catalog& catalog = reader.catalog();
-                 const auto file_of = [&](const Chunk& chunk) -> const std::string& {
-                   return catalog.file_of(chunk).path;
-                 };
-                 throw Error(ErrorCode::kCorruption, fmt::format("replicas of '{}' differ", tensor.name))
-                     .of_tensor(tensor.name)
-                     .in_file(file_of(b))
-                     .of_kind(FindingKind::kReplicaMismatch)
-                     .because(fmt::format("the box {} is not the same in {} and {}", to_string(Box(a.offsets, a.sizes)),
-                                          file_of(a), file_of(b)));
-               });
+  for_each_run(
+      sizes, run_dims, in_a.dtype(), [&](std::span<const std::int64_t> outer, std::int64_t from, std::int64_t count) {
+        of_a.resize(static_cast<std::size_t>(checked_bytes(count, in_a.dtype())));
+        of_b.resize(of_a.size());
+        in_a.read(outer, from, of_a);
+        in_b.read(outer, from, of_b);
+        if (of_a == of_b) return true;
+        const Catalog& catalog = reader.catalog();
+        const auto file_of = [&](const Chunk& chunk) -> const std::string& { return catalog.file_of(chunk).path; };
+        throw Error(ErrorCode::kCorruption, fmt::format("replicas of '{}' differ", tensor.name))
+            .of_tensor(tensor.name)
+            .in_file(file_of(b))
+            .of_kind(FindingKind::kReplicaMismatch)
+            .because(fmt::format("the box {} is not the same in {} and {}", to_string(Box(a.offsets, a.sizes)),
+                                 file_of(a), file_of(b)));
+      });
 }
 
 /// Compares replicas with the first one of the same box. \pre located
@@ -129,9 +129,9 @@ void check_padding(const Reader& reader, std::string_view name, const Chunk& chu
   const int run_dims = ViewBlocks::contiguous_dims(sizes, chunk.strides.span());
   const ViewBlocks view(reader, chunk, zeros);
   std::vector<std::byte> block;
-  for_each_run(sizes, run_dims, view.element_size(),
+  for_each_run(sizes, run_dims, view.dtype(),
                [&](std::span<const std::int64_t> outer, std::int64_t from, std::int64_t count) {
-                 block.resize(static_cast<std::size_t>(count * view.element_size()));
+                 block.resize(static_cast<std::size_t>(checked_bytes(count, view.dtype())));
                  view.read(outer, from, block);
                  if (std::ranges::all_of(block, [](std::byte byte) { return byte == std::byte{0}; })) return true;
                  throw Error(ErrorCode::kCorruption, fmt::format("the padding of '{}' is not zero", name))
