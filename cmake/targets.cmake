@@ -22,8 +22,8 @@ if(CMAKE_UNITY_BUILD AND CMAKE_CXX_COMPILER_ID STREQUAL GNU)
   target_compile_options(shard_build INTERFACE -Wno-subobject-linkage)
 endif()
 target_include_directories(shard_build INTERFACE $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>)
-if(SHARD_SANITIZE)
-  target_compile_options(shard_build INTERFACE -fsanitize=${SHARD_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+if(SHARD_SANITIZE)  # These builds also check assertions.
+  target_compile_options(shard_build INTERFACE -UNDEBUG -fsanitize=${SHARD_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   target_link_options(shard_build INTERFACE -fsanitize=${SHARD_SANITIZE})
   if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)  # The same false alarms once more, with calls of the sanitizer in between.
     target_compile_options(shard_build INTERFACE -Wno-stringop-overread)
