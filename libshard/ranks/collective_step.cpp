@@ -52,7 +52,7 @@ struct Tick {
 /// Flags: the rank's work is done, or waits for others; the rank (rank 0) requests names of late ranks.
 constexpr std::int64_t kWaits = 1, kWantsNames = 2;
 
-/// The error of this rank, including the rank's number unless a file already names one.
+/// The error of this rank, with the rank's number in place of the rank of a file that it may name.
 Error to_error(const std::exception_ptr& failure, int rank) { return as_error(failure).of_rank(rank); }
 
 /// Runs the work on a separate thread. If no thread can be created, the work has failed.

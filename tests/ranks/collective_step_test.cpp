@@ -91,6 +91,15 @@ TEST(Together, WhatAllFindTheLowestRankTells) {
   for (const Error& error : failures) EXPECT_EQ(error.rank(), 0);
 }
 
+TEST(Together, NamesTheRankThatFoundADamagedFileOfAnother) {
+  const std::vector<Error> failures = failures_of(3, [](Group& group, const std::stop_token& stop) {
+    if (group.rank() == 2) throw Error(ErrorCode::kCorruption, "cut short").in_file("__0_0.distcp").of_rank(0);
+    wait_for_stop(stop);
+  });
+  ASSERT_EQ(failures.size(), 3U);
+  for (const Error& error : failures) EXPECT_EQ(error.rank(), 2);
+}
+
 TEST(Together, TellsABugFromALostRank) {
   const std::vector<Error> failures = failures_of(2, [](Group& group, const std::stop_token& stop) {
     if (group.rank() == 1) throw std::logic_error("cannot be");
