@@ -28,7 +28,7 @@ struct Progress {
   std::atomic<std::int64_t> bytes_kept{0};    ///< Bytes that an earlier run wrote and that were read back.
   std::atomic<std::int64_t> bytes_sent{0};    ///< Bytes sent to other ranks.
   std::atomic<std::int64_t> others_bytes{0};  ///< The progress of other ranks so far.
-  std::atomic<bool> is_summed{false};         ///< Whether the counters include all ranks (on the root, at the end).
+  std::atomic<bool> is_summed{false};         ///< Whether the counters include all ranks (on rank 0, at the end).
 
   /// The bytes that are in their final position, by the counters.
   std::int64_t done_bytes() const { return bytes_written + bytes_kept; }

@@ -39,6 +39,20 @@ class LineWriter : public Writer {
   std::int64_t begin_;
 };
 
+/// Puts each storage into a file of its own.
+class FilePerStorage : public Writer {
+ public:
+  void place(Catalog& target) override {
+    target.files.clear();
+    for (Storage& storage : target.storages) {
+      storage.file = static_cast<std::uint32_t>(target.files.size());
+      storage.offset = 0;
+      target.files.push_back({std::to_string(storage.file), storage.bytes, -1});
+    }
+  }
+  bool is_folder() const override { return true; }
+};
+
 /// A source of tensors in one file of zeros, and a job that copies it.
 class CopyJobOfRanks : public ::testing::Test {
  protected:
@@ -49,14 +63,18 @@ class CopyJobOfRanks : public ::testing::Test {
   }
 
   void copy(Group& group, const std::function<void(CopyJob&)>& change) {
+    Progress progress;
+    copy(group, change, "/d/out", progress);
+  }
+  void copy(Group& group, const std::function<void(CopyJob&)>& change, const std::string& destination,
+            Progress& progress) {
     MemoryReader reader(source_, {std::vector<std::byte>(static_cast<std::size_t>(source_.files[0].bytes))});
     CopyJob job;
     job.reader = &reader;
     job.make_writer = [](const Catalog&) { return std::make_unique<LineWriter>("data", 0); };
     job.target = selected_target(reader, select(source_, {}), WholeLayout{}, {.name = "line"});
     change(job);
-    Progress progress;
-    run_copy_job(*local_output(*disk_, "/d/out", {}, {}), group, job, progress, {});
+    run_copy_job(*local_output(*disk_, destination, {}, {}), group, job, progress, {});
   }
 
   std::unique_ptr<LocalDisk> disk_ = make_memory_disk(std::make_shared<MemoryState>());
@@ -84,6 +102,22 @@ TEST_F(CopyJobOfRanks, ChecksAStorageOfWhichEachRankReadsAPart) {
   expect_error(ErrorCode::kCorruption, "checksum",
                [&] { run_as_threads(2, [&](Group& group) { copy(group, [](CopyJob&) {}); }); });
   EXPECT_EQ(disk_->status("/d/out").kind, FileKind::kAbsent);
+}
+
+TEST_F(CopyJobOfRanks, CountersAreSummedOnRankZeroEvenIfEachRankHasAPlace) {
+  add("a", 4);
+  add("b", 4);
+  validate_catalog(source_);
+  run_as_threads(2, [&](Group& group) {
+    const auto change = [](CopyJob& job) {
+      job.topology.own_places = true;
+      job.make_writer = [](const Catalog&) { return std::make_unique<FilePerStorage>(); };
+    };
+    Progress progress;
+    copy(group, change, "/d/out" + std::to_string(group.rank()), progress);
+    EXPECT_EQ(progress.bytes_written, group.rank() == 0 ? 8 : 4);
+    EXPECT_EQ(progress.is_summed, group.rank() == 0);
+  });
 }
 
 class RanksThatDiffer : public CopyJobOfRanks {
