@@ -377,7 +377,7 @@ CopyResult run_copy_job(OutputStore& output, Group& group, CopyJob job, Progress
     collective_step(group, {.stop = job.stop}, [&](const std::stop_token&) { memory_bytes = own_memory(job); });
     memory_bytes = agree_on_memory(group, memory_bytes);
   }
-  const OutputPlaces places = job.topology.own_places ? find_places(group, output) : one_place(group.size());
+  const OutputPlaces places = job.topology.own_places ? find_places(group, output, job.stop) : one_place(group.size());
   Left left = find_left(output, group, job, places);
   PlanGrid grid;
   const Catalog& source = job.reader->catalog();

@@ -200,6 +200,7 @@ void CopyRun::step(std::string_view name, const std::function<void(const std::st
 }
 
 void CopyRun::begin() {
+  Bytes own_token;  // Empty if no file is stored at this rank's place.
   step("begin", [&](const std::stop_token&) {
     if (!is_root()) return;
     std::vector<OutputFile> files;
@@ -216,9 +217,9 @@ void CopyRun::begin() {
     // remain at the others.
     const bool is_folder = prepared_.writer->is_folder();
     output_ = is_folder || !files.empty() ? store_.begin(files, is_folder, std::move(left_)) : store_.begin_removal();
+    if (output_ != nullptr) own_token = output_->token();
   });
-  // Empty if no file is stored at this rank's place.
-  const Bytes token = places_.share_token(group_, output_ == nullptr ? Bytes() : output_->token());
+  const Bytes token = places_.share_token(group_, own_token);
   collective_step(group_, {.stop = job_.stop}, [&](const std::stop_token& stop) {
     if (!token.empty()) part_ = store_.part(token);
     if (part_ != nullptr && prepared_.journal) open_journal();
@@ -375,7 +376,9 @@ void CopyRun::exchange_source_checks() {
 
 void CopyRun::exchange_checksums() {
   if (group_.size() == 1 || !prepared_.writer->needs_checksums()) return;
-  checksums_->record_all(send_to_owners(group_, checksums_->recorded(), prepared_.target.storages, prepared_.owners));
+  const std::vector<CrcRun> received =
+      send_to_owners(group_, checksums_->recorded(), prepared_.target.storages, prepared_.owners);
+  collective_step(group_, {.stop = job_.stop}, [&](const std::stop_token&) { checksums_->record_all(received); });
 }
 
 void CopyRun::sum_progress() {

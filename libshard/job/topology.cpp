@@ -9,6 +9,7 @@
 
 #include "libshard/core/checked.h"
 #include "libshard/job/exchange_schedule.h"
+#include "libshard/ranks/collective_step.h"
 #include "libshard/ranks/wire.h"
 
 namespace shard {
@@ -49,10 +50,12 @@ void OutputPlaces::await_clean_up(Group& group) const {
 OutputPlaces one_place(int ranks) { return {std::vector<int>(static_cast<std::size_t>(ranks), 0)}; }
 
 /// Ranks with the same destination share one output; the lowest of them is its root.
-OutputPlaces find_places(Group& group, const OutputStore& store) {
+OutputPlaces find_places(Group& group, const OutputStore& store, const std::stop_token& stop) {
+  std::string own;
+  collective_step(group, {.stop = stop}, [&](const std::stop_token&) { own = store.place(); });
   std::map<std::string, int> first;
   OutputPlaces places{.roots = {}, .is_one = false};
-  for (const Bytes& place : all_gather(group, to_bytes(store.place()))) {
+  for (const Bytes& place : all_gather(group, to_bytes(own))) {
     const int rank = static_cast<int>(places.roots.size());
     places.roots.push_back(first.try_emplace(std::string(as_text(place)), rank).first->second);
   }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -63,8 +64,8 @@ struct OutputPlaces {
 
 /// One place for all ranks, regardless of their stores.
 OutputPlaces one_place(int ranks);
-/// A place for each value of OutputStore::place. Collective. \throws Error kPeer
-OutputPlaces find_places(Group& group, const OutputStore& store);
+/// A place for each value of OutputStore::place. A collective step. \throws Error kResource, kPeer
+OutputPlaces find_places(Group& group, const OutputStore& store, const std::stop_token& stop);
 
 /// The number of bytes that a place needs, and the number that it has.
 struct PlaceSpace {

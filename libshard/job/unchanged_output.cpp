@@ -90,7 +90,7 @@ std::optional<Manifest> unchanged_output(Group& group, const CollectiveStepOptio
     std::unique_ptr<OutputStore> output;
     collective_step(group, step,
                     [&](const std::stop_token&) { output = local_output(disk, destination, {}, {.force = true}); });
-    places = find_places(group, *output);
+    places = find_places(group, *output, step.stop);
   }
   bool is_whole = false;
   collective_step(group, step, [&](const std::stop_token&) {

@@ -1,6 +1,9 @@
 // Properties of ranks together: they copy the same, check together, and end together. Ranks are threads here.
 #include <gtest/gtest.h>
 
+#include <array>
+#include <optional>
+
 #include "libshard/checkpoint/writer.h"
 #include "libshard/io/local_disk.h"
 #include "libshard/io/local_output.h"
@@ -118,6 +121,32 @@ TEST_F(CopyJobOfRanks, CountersAreSummedOnRankZeroEvenIfEachRankHasAPlace) {
     EXPECT_EQ(progress.bytes_written, group.rank() == 0 ? 8 : 4);
     EXPECT_EQ(progress.is_summed, group.rank() == 0);
   });
+}
+
+TEST_F(CopyJobOfRanks, ARankThatCannotFindItsPlaceEndsAllWithItsError) {
+  add("a", 4);
+  validate_catalog(source_);
+  std::array<std::optional<Error>, 2> errors;
+  run_as_threads(2, [&](Group& group) {
+    const auto state = std::make_shared<MemoryState>();
+    const std::unique_ptr<LocalDisk> disk = make_memory_disk(state);
+    disk->make_folder("/d");
+    MemoryReader reader(source_, {std::vector<std::byte>(4)});
+    CopyJob job;
+    job.reader = &reader;
+    job.make_writer = [](const Catalog&) { return std::make_unique<FilePerStorage>(); };
+    job.target = selected_target(reader, select(source_, {}), WholeLayout{}, {.name = "line"});
+    job.topology.own_places = true;
+    const auto output = local_output(*disk, "/d/out" + std::to_string(group.rank()), {}, {});
+    if (group.rank() == 1) state->fail_at(state->calls());
+    Progress progress;
+    errors[static_cast<std::size_t>(group.rank())] =
+        test::error_of([&] { run_copy_job(*output, group, std::move(job), progress, {}); });
+  });
+  for (const auto& error : errors) {
+    EXPECT_EQ(error->code(), ErrorCode::kResource);
+    EXPECT_EQ(error->rank(), 1);
+  }
 }
 
 class RanksThatDiffer : public CopyJobOfRanks {
