@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "libshard/catalog/chunk_place.h"
 #include "tests/catalog/build.h"
 #include "tests/support/expect_error.h"
 
@@ -268,6 +269,17 @@ TEST(AddWholeTensor, RefusesStridesWhoseReachOverflows) {
 TEST(AddWholeTensor, TakesAnEmptyViewAnywhere) {
   Catalog catalog;
   EXPECT_NO_THROW(add_view(catalog, "w", add_storage(catalog, 0), DType::kFloat32, {0, 3}, {3, 1}, 99));
+}
+
+TEST(ChunkPlace, AnEmptyChunkIsAtTheBeginOfItsStorageWhateverItsNumbersAre) {
+  Catalog catalog;
+  const std::uint32_t storage = add_storage(catalog, 0);
+  catalog.storages[storage].offset = 8;
+  add_view(catalog, "w", storage, DType::kFloat32, {0, 3}, {1, kHuge}, kHuge);
+  const ChunkPlace place = place_of(catalog, catalog.chunks[0]);
+  EXPECT_TRUE(place.known);
+  EXPECT_EQ(place.offset_bytes, 8);
+  EXPECT_EQ(place.span_bytes, 0);
 }
 
 TEST(Catalog, ATensorOfOneChunkTakes192Bytes) {
