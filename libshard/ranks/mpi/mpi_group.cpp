@@ -246,9 +246,14 @@ class MpiGroup final : public Group {
   bool is_done(std::span<MPI_Request> requests, const char* doing) {
     int done = 0;
     const int result = MPI_Testall(static_cast<int>(requests.size()), requests.data(), &done, MPI_STATUSES_IGNORE);
+    check_pending(result, doing);
+    return done != 0;
+  }
+
+  /// Checks a call while requests are pending. \throws Error kPeer  it failed; the group is then broken
+  void check_pending(int result, const char* doing) {
     if (result != MPI_SUCCESS) broken_ = true;
     check(result, doing);
-    return done != 0;
   }
 
   [[noreturn]] void break_up(const std::string& why, const char* doing) {
@@ -260,7 +265,7 @@ class MpiGroup final : public Group {
   void note_missing(std::span<MPI_Request> requests, std::span<const int> senders, Clock::time_point begin) {
     for (std::size_t i = 0; i < senders.size(); ++i) {
       int done = 0;
-      check(MPI_Request_get_status(requests[i], &done, MPI_STATUS_IGNORE), "an exchange");
+      check_pending(MPI_Request_get_status(requests[i], &done, MPI_STATUS_IGNORE), "an exchange");
       if (done == 0) return present_wait_.set(senders[i], begin);
     }
     present_wait_.clear();
