@@ -164,11 +164,13 @@ std::string ManifestRun::finish(Group& group) {
     own.text(hash);
   }
   for (const Bytes& message : gather(group, own.take(), 0)) take_known(message);
-  Manifest manifest = draft_of(request_, target_, places_);
-  for (std::uint32_t file = 0; group.rank() == 0 && file < file_count(); ++file) {
-    manifest.files[file].blocks = hashes_of(file).take();
+  Bytes text;
+  if (group.rank() == 0) {
+    Manifest manifest = draft_of(request_, target_, places_);
+    for (std::uint32_t file = 0; file < file_count(); ++file) manifest.files[file].blocks = hashes_of(file).take();
+    text = to_bytes(manifest_text(manifest));
   }
-  return std::string(as_text(broadcast(group, to_bytes(manifest_text(manifest)), 0)));
+  return std::string(as_text(broadcast(group, text, 0)));
 }
 
 }  // namespace shard
