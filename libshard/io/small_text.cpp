@@ -3,9 +3,6 @@
 #include <algorithm>
 #include <memory>
 #include <span>
-#include <vector>
-
-#include "libshard/core/bytes.h"
 
 namespace shard {
 
@@ -16,7 +13,8 @@ std::string front_of(const RandomReader& file, std::int64_t bytes) {
 }
 
 std::string whole_text(const RandomReader& file, std::int64_t limit_bytes) {
-  return std::string(as_text(read_whole(file, limit_bytes)));
+  check_file_size(file, limit_bytes);
+  return front_of(file, limit_bytes);
 }
 
 std::string small_text(const SourceStore& store, const std::string& path, std::int64_t limit_bytes) {

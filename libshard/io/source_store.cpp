@@ -26,14 +26,17 @@ std::vector<std::byte> read_metadata(const RandomReader& file, std::int64_t offs
   return content;
 }
 
+void check_file_size(const RandomReader& file, std::int64_t limit_bytes) {
+  if (file.size() <= limit_bytes) return;
+  throw Error(ErrorCode::kCorruption,
+              fmt::format("the file has {} bytes, but at most {} are supported", file.size(), limit_bytes))
+      .in_file(file.name())
+      .expected(fmt::format("at most {}", limit_bytes))
+      .found(file.size());
+}
+
 std::vector<std::byte> read_whole(const RandomReader& file, std::int64_t limit_bytes) {
-  if (file.size() > limit_bytes) {
-    throw Error(ErrorCode::kCorruption,
-                fmt::format("the file has {} bytes, but at most {} are supported", file.size(), limit_bytes))
-        .in_file(file.name())
-        .expected(fmt::format("at most {}", limit_bytes))
-        .found(file.size());
-  }
+  check_file_size(file, limit_bytes);
   std::vector<std::byte> content(static_cast<std::size_t>(file.size()));
   file.read_at(0, content);
   return content;

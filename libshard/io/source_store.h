@@ -101,6 +101,9 @@ class SourceStore {
 std::vector<std::byte> read_metadata(const RandomReader& file, std::int64_t offset_bytes, std::int64_t count,
                                      Arena& arena);
 
+/// \throws Error kCorruption  the file is larger than `limit_bytes`.
+void check_file_size(const RandomReader& file, std::int64_t limit_bytes);
+
 /// Reads the whole file. \throws Error kCorruption  it is larger than `limit_bytes`.
 std::vector<std::byte> read_whole(const RandomReader& file, std::int64_t limit_bytes);
 
