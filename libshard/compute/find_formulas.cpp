@@ -273,10 +273,12 @@ class ModuleFormula {
   void round_as_scales() { formula_.through_float16 = scale().dtype == DType::kFloat16; }
 
   void make_packed_ints() {
-    const Dims packed = weight().shape;
+    const Dims packed = weight().shape, scales = scale().shape;
     if (packed.size() < 2) throw wrong(weight_, "the codes are not a matrix");
-    if (scale().shape.size() != packed.size()) throw wrong(scale_, "the scales do not fit the weight");
-    const std::int64_t words = packed[packed.size() - 1], groups = scale().shape[packed.size() - 1];
+    if (scales.size() != packed.size() || scales[scales.size() - 1] < 1) {
+      throw wrong(scale_, "the scales do not fit the weight");
+    }
+    const std::int64_t words = packed[packed.size() - 1], groups = scales[scales.size() - 1];
     const auto [bits, columns] = bits_and_columns(words, groups);
     std::vector<std::int64_t> shape(packed.begin(), packed.end());
     shape.back() = columns;
@@ -286,7 +288,7 @@ class ModuleFormula {
     codes_.kind = has_packed_zeros ? CodeKind::kUnsigned : CodeKind::kOffset;
     round_as_scales();
     check_count(scale_, checked_mul(checked_mul(codes_.slices, codes_.rows), groups));
-    codes_.scales.grid = {1, ceil_div(columns, groups)};
+    codes_.scales.grid = {1, set_groups(columns, groups)};
     if (zeros_ != kNone && !has_packed_zeros) {  // compressed-tensors before 0.9.
       check_matrix(zeros_, checked_mul(codes_.slices, codes_.rows), groups);
       codes_.zeros = ZeroPoints{{Leaf{zeros_}, 8, Packing::kAlongRow}, 0};
@@ -299,7 +301,34 @@ class ModuleFormula {
     if (group_index_ == kNone) return;
     check_count(group_index_, columns);
     codes_.column_group = Leaf{group_index_};
+  }
+
+  /// Sets the number and size of groups of `all` rows or columns. Without a group index, the size must be known.
+  /// \returns the size, or 1 if it is unknown
+  std::int64_t set_groups(std::int64_t all, std::int64_t groups) {
     codes_.groups = groups;
+    codes_.group_size = find_group_size(all, groups);
+    if (codes_.group_size == 0 && group_index_ == kNone) {
+      throw wrong(scale_, "the size of its groups is unknown")
+          .expected(fmt::format("one stated size that divides {} codes into {} groups", all, groups));
+    }
+    return std::max<std::int64_t>(1, codes_.group_size);
+  }
+
+  /// The stated size that gives this number of groups, of which the last one may be short; otherwise that of equal
+  /// groups. 0: neither, or several sizes.
+  std::int64_t find_group_size(std::int64_t all, std::int64_t groups) const {
+    if (groups == 1) return std::max<std::int64_t>(1, all);
+    std::int64_t size = 0;
+    for (const QuantizationScheme& scheme : facts_.schemes) {
+      const std::int64_t stated = scheme.group_size.value_or(0);
+      const bool is_of_codes = !scheme.bits || *scheme.bits == codes_.codes.bits;
+      if (!is_of_codes || stated < 1 || ceil_div(all, stated) != groups) continue;
+      if (size != 0 && size != stated) return 0;
+      size = stated;
+    }
+    if (size == 0 && all % groups == 0) size = all / groups;
+    return size;
   }
 
   void state_shape(const std::vector<std::int64_t>& shape) {
@@ -345,16 +374,16 @@ class ModuleFormula {
   }
 
   /// Codes and scales of GPTQ and AWQ, which are stored as [in, out].
-  void set_in_out(std::int64_t rows, std::int64_t columns) {
+  void set_in_out(std::int64_t rows, std::int64_t columns, int bits) {
     set_matrices(std::array{rows, columns});
+    codes_.codes.bits = bits;
     round_as_scales();
     const Dims scales = scale().shape;
     if (scales.size() != 2 || scales[1] != columns || scales[0] < 1 || scales[0] > std::max<std::int64_t>(rows, 1)) {
       throw wrong(scale_, "the number of scales does not fit the weight")
           .expected(fmt::format("[groups, {}]", columns));
     }
-    codes_.groups = scales[0];
-    codes_.scales.grid = {ceil_div(std::max<std::int64_t>(rows, 1), scales[0]), 1};
+    codes_.scales.grid = {set_groups(rows, scales[0]), 1};
     transpose();
   }
 
@@ -365,8 +394,7 @@ class ModuleFormula {
       const bool is_gemm = scheme.format.empty() || scheme.format == "gemm" || scheme.format == "GEMM";
       if (!is_gemm) throw unsupported(fmt::format("its version is '{}', not gemm", scheme.format));
     }
-    set_in_out(packed[0], checked_mul(packed[1], 8));
-    codes_.codes.bits = 4;
+    set_in_out(packed[0], checked_mul(packed[1], 8), 4);
     codes_.codes.packing = Packing::kAwq;
     need(zeros_, "its zero points are");
     check_matrix(zeros_, codes_.groups, packed[1]);
@@ -382,8 +410,7 @@ class ModuleFormula {
     if (checked_mul(packed[0], kPackedWordBits) % bits != 0)
       throw wrong(weight_, "its rows of words contain no whole codes");
     const std::int64_t rows = checked_mul(packed[0], kPackedWordBits) / bits;
-    set_in_out(rows, packed[1]);
-    codes_.codes.bits = bits;
+    set_in_out(rows, packed[1], bits);
     codes_.codes.packing = Packing::kDownColumn;
     check_matrix(zeros_, codes_.groups, ceil_div(checked_mul(packed[1], bits), kPackedWordBits));
     const bool is_second_version = std::ranges::any_of(

@@ -108,8 +108,9 @@ struct ScaledCodes {
   std::optional<ZeroPoints> zeros{};
   /// The group of each row, or of each column: the row or column of the scales, in place of a division by the block.
   std::optional<Leaf> row_group{}, column_group{};
-  std::int64_t groups = 0;  ///< With one of them: how many groups the scales have.
-  float factor = 1;         ///< 1: no multiplication.
+  std::int64_t groups = 0;      ///< With one of them: how many groups the scales have.
+  std::int64_t group_size = 0;  ///< With one of them: the size of groups if all entries are -1. 0: unknown.
+  float factor = 1;             ///< 1: no multiplication.
   /// Numbers that a stored tensor must contain, such as the shape of the weight. Checked before the first element is
   /// computed.
   std::optional<std::pair<Leaf, std::vector<std::int64_t>>> stated{};

@@ -240,7 +240,9 @@ std::vector<std::int32_t> groups_of(const ScaledCodes& codes, const Reader& sour
     const bool is_group = stated[i] >= -1 && stated[i] < static_cast<float>(codes.groups);
     groups[i] = is_group ? static_cast<std::int32_t>(stated[i]) : 0;
   }
-  fill_unset_groups(groups, 0, std::ssize(groups), codes.groups);
+  // An index that is only partly filled in is refused when the values are read.
+  const bool is_unset = std::ranges::find(groups, -1) != groups.end();
+  if (is_unset) fill_groups(groups, 0, std::max<std::int64_t>(1, codes.group_size));
   return groups;
 }
 

@@ -353,15 +353,33 @@ class ScaledValues final : public Values {
   void load_indices(std::int64_t begin, std::int64_t end, std::vector<std::int32_t>& out) {
     out.resize(static_cast<std::size_t>(end - begin));
     cast(group_->dtype(), group_->read(begin, end), DType::kInt32, std::as_writable_bytes(std::span(out)));
-    fill_unset_groups(out, begin, codes_.row_group ? codes_.rows : codes_.columns, codes_.groups);
-    const auto is_group = [this](std::int32_t index) { return index >= 0 && index < codes_.groups; };
+    constexpr std::int32_t kUnset = -1;  // In every entry of an index that was never filled in.
+    if (!first_index_) first_index_ = begin == 0 ? out.front() : read_index(0);
+    const bool is_unset = *first_index_ == kUnset;
+    const auto is_group = [&](std::int32_t index) {
+      return is_unset ? index == kUnset : index >= 0 && index < codes_.groups;
+    };
     const auto wrong = std::ranges::find_if_not(out, is_group);
-    if (wrong == out.end()) return;
-    throw Error(ErrorCode::kCorruption, fmt::format("'{}' names a group that has no scales", group_->tensor().name))
+    if (wrong != out.end()) {
+      throw bad_index("names a group that has no scales")
+          .expected(is_unset ? "-1, like the first" : fmt::format("less than {}", codes_.groups))
+          .found(*wrong);
+    }
+    if (!is_unset) return;
+    if (codes_.group_size == 0) throw bad_index("is not filled in, and the size of its groups is unknown");
+    fill_groups(out, begin, codes_.group_size);
+  }
+
+  std::int32_t read_index(std::int64_t at) {
+    std::int32_t index = 0;
+    cast(group_->dtype(), group_->read(at, at + 1), DType::kInt32, std::as_writable_bytes(std::span(&index, 1)));
+    return index;
+  }
+
+  Error bad_index(std::string_view what) const {
+    return Error(ErrorCode::kCorruption, fmt::format("'{}' {}", group_->tensor().name, what))
         .of_tensor(group_->tensor().name)
-        .of_kind(FindingKind::kOutOfBounds)
-        .expected(fmt::format("less than {}", codes_.groups))
-        .found(*wrong);
+        .of_kind(FindingKind::kOutOfBounds);
   }
 
   void load_row_groups() {
@@ -421,6 +439,7 @@ class ScaledValues final : public Values {
   std::optional<ScaleReader> scales_;
   std::optional<PackedMatrix> zeros_;
   std::optional<Operand> group_;
+  std::optional<std::int32_t> first_index_;  ///< The first entry of `group_`, once it was read.
   std::vector<std::int32_t> group_of_row_,
       index_of_column_;  ///< The first for rows that were taken; the second for all columns.
   Part taken_, loaded_;  ///< Ranges of codes and of the grid.

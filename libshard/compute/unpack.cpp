@@ -6,7 +6,6 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "libshard/core/checked.h"
 #include "libshard/core/processor.h"
 #include "libshard/exec/small_float.h"
 
@@ -285,9 +284,7 @@ void unpack_column(std::span<const std::byte> low, std::span<const std::byte> hi
   kColumn(low.data(), high.data(), shift, width, out.data(), out.size());
 }
 
-void fill_unset_groups(std::span<std::int32_t> index, std::int64_t first, std::int64_t all, std::int64_t groups) {
-  if (std::ranges::find(index, -1) == index.end()) return;
-  const std::int64_t size = ceil_div(all, groups);
+void fill_groups(std::span<std::int32_t> index, std::int64_t first, std::int64_t size) {
   for (std::size_t i = 0; i < index.size(); ++i) {
     index[i] = static_cast<std::int32_t>((first + static_cast<std::int64_t>(i)) / size);
   }

@@ -40,9 +40,9 @@ void unpack_awq(std::span<const std::byte> bits, std::int64_t first, const CodeT
 void unpack_column(std::span<const std::byte> low, std::span<const std::byte> high, int shift, int width,
                    std::span<float> out);
 
-/// Sets the groups of rows or columns, from number `first` on, if one of them is -1: the index was never filled in, so
-/// the `all` rows are in `groups` groups in their order.
-void fill_unset_groups(std::span<std::int32_t> index, std::int64_t first, std::int64_t all, std::int64_t groups);
+/// Sets the groups of rows or columns, from number `first` on, whose index was never filled in: they are in groups of
+/// `size` in their order.
+void fill_groups(std::span<std::int32_t> index, std::int64_t first, std::int64_t size);
 
 /// values[i] = (values[i] - zeros[(first + i) / block]) * scales[(first + i) / block]. `scales` and `zeros` begin with
 /// the entry for `first`. Empty `zeros`: nothing is subtracted.

@@ -319,6 +319,63 @@ TEST(Dequantized, GptqOfBothVersionsAndAnyOrderOfGroups) {
   }
 }
 
+constexpr std::int64_t kUnevenIn = 320, kUnevenOut = 8;
+
+/// Codes of GPTQ that all stand for 1, and scales of 1, 2 and 4 for three groups. \param index  empty: none is stored
+Stored uneven_gptq(const std::vector<std::int32_t>& index) {
+  std::vector<float> scales;
+  for (const float scale : {1.0F, 2.0F, 4.0F}) scales.insert(scales.end(), kUnevenOut, scale);
+  Stored stored;
+  stored.add("a.qweight", kI32, {kUnevenIn / 8, kUnevenOut}, Bytes(kUnevenIn * kUnevenOut / 2, std::byte{0x99}));
+  stored.add("a.qzeros", kI32, {3, 1}, Bytes(12, std::byte{0x77})).add("a.scales", kF32, {3, kUnevenOut}, scales);
+  if (!index.empty()) stored.add("a.g_idx", kI32, {kUnevenIn}, index);
+  return stored;
+}
+
+/// Groups of 128, 128 and 64 inputs.
+void expect_uneven(Reader& reader) {
+  expect_all(reader, "a.weight", [](std::int64_t i) {
+    const std::int64_t in = i % kUnevenIn;
+    return in < 128 ? 1.0 : in < 256 ? 2.0 : 4.0;
+  });
+}
+
+const QuantizationFacts kGroupsOf128{.is_quantized = true, .schemes = {{.bits = 4, .group_size = 128}}};
+
+TEST(Dequantized, TheLastGroupOfAStatedSizeMayBeShort) {
+  for (const std::vector<std::int32_t>& index : {std::vector<std::int32_t>(), std::vector(kUnevenIn, -1)}) {
+    Stored stored = uneven_gptq(index);
+    expect_uneven(*opened(stored, kGroupsOf128));
+  }
+  std::vector<float> scales;
+  for (int row = 0; row < kUnevenOut; ++row) scales.insert(scales.end(), {1, 2, 4});
+  Stored packed;
+  packed.add("a.weight_packed", kI32, {kUnevenOut, kUnevenIn / 8}, Bytes(kUnevenIn * kUnevenOut / 2, std::byte{0x99}));
+  packed.add("a.weight_scale", kF32, {kUnevenOut, 3}, scales);
+  packed.add("a.weight_shape", kI64, {2}, std::vector<std::int64_t>{kUnevenOut, kUnevenIn});
+  expect_uneven(*opened(packed, kGroupsOf128));
+}
+
+TEST(Dequantized, AGroupIndexNeedsNoStatedSizeUnlessItIsNotFilledIn) {
+  std::vector<std::int32_t> index(kUnevenIn);
+  for (std::size_t i = 0; i < index.size(); ++i) index[i] = static_cast<std::int32_t>(i / 128);
+  Stored filled = uneven_gptq(index);
+  expect_uneven(*opened(filled));
+  Stored unset = uneven_gptq(std::vector(kUnevenIn, -1));
+  EXPECT_THROW(test::read_tensor(*opened(unset), "a.weight"), Error);
+}
+
+TEST(Dequantized, AGroupIndexThatIsPartlyFilledInIsRefused) {
+  for (const std::size_t at : {std::size_t{0}, std::size_t{319}}) {
+    std::vector<std::int32_t> few(kUnevenIn, -1), most(kUnevenIn, 0);
+    few[at] = 0, most[at] = -1;
+    for (const std::vector<std::int32_t>& index : {few, most}) {
+      Stored stored = uneven_gptq(index);
+      EXPECT_THROW(test::read_tensor(*opened(stored, kGroupsOf128), "a.weight"), Error) << at;
+    }
+  }
+}
+
 /// Tensors of several tiles, of which each stored byte is to be read once.
 TEST(ComputedReader, ReadsEachStoredByteOnce) {
   Random random(8);
