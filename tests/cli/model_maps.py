@@ -188,6 +188,32 @@ def check_padding_and_replicas():
         assert not (WORK / "x.safetensors").exists()
 
 
+def check_aliases():
+    """An alias has the values of its tensor, and the tensor is also stored under its own name."""
+    embed, norm = ([2, 2], [1.0, 2.0, 3.0, 4.0]), ([2], [5.0, 6.0])
+    doubled, plain = ([2, 2], [2.0, 4.0, 6.0, 8.0]), {"m.embed": embed, "m.norm": norm}
+    write(WORK / "alias.safetensors", plain)
+    alias = {"id": "head", "alias": "m.embed", "stored": "head"}
+    document("alias-scaled.json", types={"x": "[a-z]+"}, rules=[{"logical": "m.{x}", "stored": "c.{x}", "scale": 2}, alias])
+    document("alias-of-pattern.json", rules=[{"match": ".*embed|.*norm"}, alias])
+    document("alias-of-copy.json", rules=[alias], strict={"unmatched": "copy"})
+    document("alias-alone.json", rules=[alias, {"match": ".*norm"}])
+    document("alias-of-dropped.json", rules=[alias, {"match": ".*norm"}, {"match": ".*", "drop": True}])
+    for name, stored in {"scaled": {"c.embed": doubled, "head": doubled, "c.norm": ([2], [10.0, 12.0])},
+                         "of-pattern": plain | {"head": embed}, "of-copy": plain | {"head": embed}}.items():
+        run("convert", "alias.safetensors", "-o", f"alias-{name}.safetensors", "--to-map", f"alias-{name}.json")
+        assert read(WORK / f"alias-{name}.safetensors") == stored, name
+        run("convert", f"alias-{name}.safetensors", "-o", f"alias-{name}-back.safetensors", "--map", f"alias-{name}.json")
+        assert read(WORK / f"alias-{name}-back.safetensors") == plain, name
+    run("convert", "alias-scaled.safetensors", "-o", "alias-only.safetensors", "--exclude", "c.embed")
+    run("convert", "alias-only.safetensors", "-o", "alias-only-back.safetensors", "--map", "alias-scaled.json")
+    assert read(WORK / "alias-only-back.safetensors") == plain
+    assert "no rule of the map matches" in run(
+        "convert", "alias.safetensors", "-o", "x.safetensors", "--to-map", "alias-alone.json", expect=2)
+    run("convert", "alias.safetensors", "-o", "alias-dropped.safetensors", "--to-map", "alias-of-dropped.json")
+    assert read(WORK / "alias-dropped.safetensors") == {"head": embed, "m.norm": norm}
+
+
 def check_like():
     """Ranks' parts are in the same positions as in another checkpoint, which has the names of the output: logical
     or stored ones."""
@@ -618,6 +644,6 @@ def read_rank(path):
 
 
 for check in (check_arithmetic, check_files_of_ranks, check_files_are_written, check_safetensors_of_ranks, check_files_in_folders, check_save_of_deepspeed, check_flat_buffers, check_experts, check_rotary, check_heads,
-              check_padding_and_replicas, check_last_row, check_names, check_ranks, check_like, check_padding_of_ranks,
+              check_padding_and_replicas, check_aliases, check_last_row, check_names, check_ranks, check_like, check_padding_of_ranks,
               check_config_beside, check_dtypes):
     check()

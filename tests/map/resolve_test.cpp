@@ -240,9 +240,9 @@ TEST(ResolvedMap, IsRefusedWhereADocumentSaysSo) {
 }
 
 /// The numbers for a logical name, as {scale, add}.
-MapFactors factors_of(const ModelMap& map, const std::string& name, std::size_t number = 0) {
+MapFactors factors_of(const ModelMap& map, const std::string& name) {
   const auto matches = map.match_logical(name, [](const std::string&) { return true; });
-  return map.factors_of(map.rule(matches.at(number).rule), name, DType::kBfloat16);
+  return map.factors_of(map.rule(matches.at(0).rule), name, DType::kBfloat16);
 }
 
 TEST(ResolvedMap, ArithmeticFollowsVariablesAndStates) {
@@ -253,8 +253,7 @@ TEST(ResolvedMap, ArithmeticFollowsVariablesAndStates) {
     {"name": "w", "key": "w.{key}", "as": "weights"}])J";
   const ModelMap map = map_of(keys);
   const MapFactors query{0.25F, -1};
-  EXPECT_EQ(factors_of(map, "q", 0), query);
-  EXPECT_EQ(factors_of(map, "q", 1), query);  // The alias.
+  EXPECT_EQ(factors_of(map, "q"), query);
   EXPECT_EQ(factors_of(map, "norm"), (MapFactors{1, -1}));
   EXPECT_EQ(factors_of(map, "plain"), MapFactors());
   EXPECT_EQ(factors_of(map, "optimizer.state.q.m"), (MapFactors{4, 0}));

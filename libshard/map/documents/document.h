@@ -141,7 +141,7 @@ struct MapRule {
   std::vector<MapStack> stack{};
   std::vector<MapPermute> permute{};  ///< One per segment.
   std::optional<MapBlock> block{};
-  std::optional<MapArithmetic> arithmetic{};  ///< Not with tensors in flat buffers. An alias has that of its tensor.
+  std::optional<MapArithmetic> arithmetic{};  ///< Not of an alias, nor with tensors in flat buffers.
   ReduceRule reduce = ReduceRule::kEqual;
   std::optional<DType> dtype{};      ///< The dtype of the stored tensor. Written tensors are converted to it; other
                                      ///< dtypes are not read.

@@ -225,8 +225,11 @@ bool ModelMap::has_companion(const NameMatch& match, const std::function<bool(co
   return is_there(found.beside->fill(values));
 }
 
-/// Selects the rules that apply. At most one template may match. If none does, the first pattern that matches applies.
-std::vector<NameMatch> ModelMap::decide(std::string_view name, std::vector<NameMatch> matches) const {
+/// Selects the rules that apply. At most one template may match, in addition to those that only repeat a tensor. If
+/// none does, the first pattern that matches applies.
+template <class Repeats>
+std::vector<NameMatch> ModelMap::decide(std::string_view name, std::vector<NameMatch> matches,
+                                        const Repeats& repeats) const {
   for (const NameMatch& match : matches) {
     for (const auto& [variable, values] : rule(match.rule).when) {
       if (variables_.find(variable) == nullptr) throw variables_.missing(variable).of_tensor(name);
@@ -234,33 +237,25 @@ std::vector<NameMatch> ModelMap::decide(std::string_view name, std::vector<NameM
   }
   std::erase_if(matches, [&](const NameMatch& match) { return !counts(rule(match.rule)); });
   const auto is_pattern = [&](const NameMatch& match) { return !rule(match.rule).match.empty(); };
-  const bool has_templates = !std::ranges::all_of(matches, is_pattern);
-  if (!has_templates) {
-    if (matches.size() > 1) matches.resize(1);
-    return matches;
-  }
-  std::erase_if(matches, is_pattern);
-  // A logical tensor may be stored by one rule, and again by any number of aliases.
-  std::vector<const NameMatch*> own;
+  std::vector<const MapRule*> own;
   for (const NameMatch& match : matches) {
-    if (!rule(match.rule).is_alias) own.push_back(&match);
+    if (!is_pattern(match) && !repeats(rule(match.rule))) own.push_back(&rule(match.rule));
   }
-  if (own.size() < 2) return matches;
-  throw wrong(fmt::format("cannot map '{}': two rules match it", name))
-      .of_tensor(name)
-      .because(fmt::format("namely {} and {}", rule(own[0]->rule).where, rule(own[1]->rule).where));
+  if (own.size() > 1) {
+    throw wrong(fmt::format("cannot map '{}': two rules match it", name))
+        .of_tensor(name)
+        .because(fmt::format("namely {} and {}", own[0]->where, own[1]->where));
+  }
+  bool is_decided = !own.empty();
+  std::erase_if(matches, [&](const NameMatch& match) { return is_pattern(match) && std::exchange(is_decided, true); });
+  return matches;
 }
 
 std::optional<NameMatch> ModelMap::match_stored(std::string_view name) const {
   std::vector<NameMatch> matches = stored_->find(name);
   std::erase_if(matches, [&](const NameMatch& match) { return !in_range(rule(match.rule).stored, match); });
-  matches = decide(name, std::move(matches));
+  matches = decide(name, std::move(matches), [](const MapRule&) { return false; });
   if (matches.empty()) return std::nullopt;
-  if (matches.size() > 1) {
-    throw wrong(fmt::format("cannot map '{}': two rules match it", name))
-        .of_tensor(name)
-        .because(fmt::format("namely {} and {}", rule(matches[0].rule).where, rule(matches[1].rule).where));
-  }
   return std::move(matches.front());
 }
 
@@ -271,7 +266,7 @@ std::vector<NameMatch> ModelMap::match_logical(std::string_view name,
     const MapRule& found = rule(match.rule);
     return found.match.empty() && (!in_range(found.logical[match.segment], match) || !has_companion(match, is_there));
   });
-  return decide(name, std::move(matches));
+  return decide(name, std::move(matches), [](const MapRule& each) { return each.is_alias; });
 }
 
 }  // namespace shard

@@ -66,8 +66,8 @@ class ModelMap {
   /// The rule of a stored name, or nothing if there is none.
   /// \throws Error kInvalidArgument  two rules match it, or the variable that decides is missing.
   std::optional<NameMatch> match_stored(std::string_view name) const;
-  /// The rules of a logical name: one, and the rules that repeat it by `alias`. `is_there` returns whether a different
-  /// logical name exists.
+  /// The rules of a logical name: at most one that stores it, and the rules that repeat it by `alias`. `is_there`
+  /// returns whether a different logical name exists.
   /// \throws Error  as match_stored
   std::vector<NameMatch> match_logical(std::string_view name,
                                        const std::function<bool(const std::string&)>& is_there) const;
@@ -82,7 +82,8 @@ class ModelMap {
   void check_on(const MapRule& rule) const;
   bool in_range(const NameTemplate& names, const NameMatch& match) const;
   bool has_companion(const NameMatch& match, const std::function<bool(const std::string&)>& is_there) const;
-  std::vector<NameMatch> decide(std::string_view name, std::vector<NameMatch> matches) const;
+  template <class Repeats>
+  std::vector<NameMatch> decide(std::string_view name, std::vector<NameMatch> matches, const Repeats& repeats) const;
 
   MapDocument document_;
   MapVariables variables_;

@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "libshard/core/error.h"
-#include "libshard/core/hash_table.h"
 #include "libshard/map/documents/document_rules.h"
 #include "libshard/map/documents/wrong.h"
 
@@ -84,20 +83,6 @@ MapRule of_state(MapRule rule, const MapState& state) {
   rule.optional = true;
   rule.block.reset();
   return rule;
-}
-
-/// An alias stores the values of the tensor that it repeats.
-void share_arithmetic(std::vector<MapRule>& rules, const MapVariables& variables) {
-  if (std::ranges::none_of(rules, [](const MapRule& rule) { return rule.arithmetic.has_value(); })) return;
-  HashMap<std::string_view, const MapRule*> rule_of;  // By logical name.
-  for (const MapRule& rule : rules) {
-    if (rule.is_alias || !rule.arithmetic || !variables.allow(rule.when)) continue;
-    for (const NameTemplate& name : rule.logical) rule_of.try_emplace(std::string_view(name.text()), &rule);
-  }
-  for (MapRule& rule : rules) {
-    const auto* const found = rule.is_alias ? rule_of.find(rule.logical.front().text()) : nullptr;
-    if (found != nullptr) rule.arithmetic = (*found)->arithmetic;
-  }
 }
 
 /// The memory of a rule's contents: bytes of names, and list entries at their least size.
@@ -184,7 +169,6 @@ void resolve(MapDocument& document, const MapVariables& variables) {
     if (!rule.match.empty()) continue;
     for_each_name(rule, [&](NameTemplate& names) { fill_in(names, document, variables); });
   }
-  share_arithmetic(document.rules, variables);
   const std::size_t count = document.rules.size();
   std::vector<std::string> states(count);  // By rule.
   for (const MapState& state : document.states) {

@@ -108,24 +108,29 @@ class Applying {
     made_.selection_.renamed = true;
   }
 
-  /// Adds the tensor to the groups of its rules. \returns false if no rule matches
+  /// Adds the tensor to the groups of its rules. \returns false if no rule matches, except aliases
   bool take(std::uint32_t selected) {
     const std::vector<NameMatch> matches = map_.match_logical(
         given_.tensors[selected].name, [this](const std::string& name) { return names_there_.contains(name); });
+    const SelectedTensor& tensor = given_.tensors[selected];
+    bool has_own = false;
     for (const NameMatch& match : matches) {
-      made_.entries_[selected].is_dropped = map_.rule(match.rule).drops;
-      if (made_.entries_[selected].is_dropped) break;
+      const MapRule& rule = map_.rule(match.rule);
+      has_own = has_own || !rule.is_alias;
+      made_.entries_[selected].is_dropped = rule.drops && matches.size() == 1;
+      if (rule.drops) continue;
       use_.add(match.rule);
-      set_dtype(selected, map_.rule(match.rule));
-      made_.entries_[selected].factors = map_.factors_of(map_.rule(match.rule), given_.tensors[selected].name,
-                                                         source_.tensors[given_.tensors[selected].source].dtype);
+      set_dtype(selected, rule);
+      if (!rule.is_alias) {  // An alias has the values of its tensor.
+        made_.entries_[selected].factors = map_.factors_of(rule, tensor.name, source_.tensors[tensor.source].dtype);
+      }
       auto [values, stack] = names_.values_of_logical(match);
       const auto [index, is_new] =
           group_of_.try_emplace(GroupKey{match.rule, values}, static_cast<std::uint32_t>(groups_.size()));
       if (is_new) groups_.push_back({match.rule, std::move(values)});
       groups_[index].members.push_back({std::move(stack), match.segment, selected});
     }
-    return !matches.empty();
+    return has_own;
   }
 
   /// Sets the rule's dtype for the stored tensor. \throws Error  there is no conversion to it, or two rules need

@@ -454,7 +454,23 @@ class Undoing {
       std::ranges::move(entry.links, std::back_inserter(first.links));
     }
     entries.resize(kept);
+    for (UndoneMap::Entry& entry : entries) {
+      if (entry.is_alias) entry.factors = factors_of_aliased(entry);
+    }
     check_blocks();
+  }
+
+  /// The arithmetic of an alias whose tensor is not in the source: that of the rule that would store the tensor.
+  /// \pre entries are sorted
+  MapFactors factors_of_aliased(const UndoneMap::Entry& entry) const {
+    const auto is_there = [&](const std::string& name) {
+      return std::ranges::binary_search(made_.entries_, std::string_view(name), {}, &UndoneMap::Entry::name);
+    };
+    for (const NameMatch& match : map_.match_logical(entry.name, is_there)) {
+      const MapRule& rule = map_.rule(match.rule);
+      if (!rule.is_alias) return map_.factors_of(rule, entry.name, entry.dtype);
+    }
+    return {};
   }
 
   void check_blocks() const {
