@@ -14,9 +14,9 @@
 
 namespace shard::app {
 
-/// Fills `request`, `session.common` and `session.command`. Sets --json, --color and --quiet as far as they are known
-/// before anything can fail, so that the failure is reported as requested.
-/// \throws Error kInvalidArgument  usage, with the most similar word if there is one; kUnsupported  this build lacks
+/// Fills `request`, `session.common` and `session.command`. Sets --json before anything can fail, so that the failure
+/// is a document if one is requested. \throws Error kInvalidArgument  usage, with the most similar word if there is
+/// one; kUnsupported  this build lacks
 ///   the verb or the option
 void parse_command_line(const std::vector<std::string>& arguments, Session& session, Request& request);
 
