@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
+#include <string_view>
 
 #include "apps/shardctl/arguments/option_tree.h"
 #include "apps/shardctl/arguments/verb.h"
@@ -129,144 +131,76 @@ std::string with_target_ranks(const Command& command) {
   return repeat_command(words, fmt::format("--ranks {}", *command.request.run.world_size));
 }
 
-/// Advice for remedies that concern the ranks of this job.
-std::string advice_on_launch(const Suggestion& suggestion, const Command& command) {
-  switch (suggestion.remedy) {
-    case Remedy::kIgnoreLauncher:
-      return "add --launcher none to ignore the launcher's variables; 'shardctl env' shows what was found";
-    case Remedy::kNameLauncher:
-      return "choose one with --launcher NAME";
-    case Remedy::kNameRendezvous:
-      return "give the address of rank 0: --rdzv HOST:PORT";
-    default:
-      if (means_target_ranks(command)) {
-        return fmt::format("to write for {} ranks: {}", *command.request.run.world_size, with_target_ranks(command));
-      }
-      return fmt::format("pass --rank {} --world-size N --rdzv HOST:PORT",
-                         suggestion.argument.empty() ? "R" : suggestion.argument);
+std::string rank_options(const std::string& rank, const Command& command) {
+  if (means_target_ranks(command)) {
+    return fmt::format("to write for {} ranks: {}", *command.request.run.world_size, with_target_ranks(command));
   }
+  return fmt::format("pass --rank {} --world-size N --rdzv HOST:PORT", rank.empty() ? "R" : rank);
 }
 
-/// Advice for remedies that concern the layout of the target.
-std::string advice_on_layout(Remedy remedy) {
-  switch (remedy) {
-    case Remedy::kCutTensors:
-      return "shard the tensors with --ranks, --mesh, --layout or --like";
-    case Remedy::kOneBoxPerRank:
-      return "choose a layout with one box per rank, such as --ranks N";
-    case Remedy::kUseMesh:
-      return "define the layout with --mesh and --place";
-    default:
-      return "spread the tensors over several files with --shards or --max-shard-size";
-  }
-}
-
-/// Advice for remedies that concern access to an object store.
-std::string advice_on_store(const Suggestion& suggestion) {
-  switch (suggestion.remedy) {
-    case Remedy::kNameRegion:
-      return "add --region " + (suggestion.argument.empty() ? "NAME" : shell_quoted(suggestion.argument));
-    case Remedy::kNameEndpoint:
-      return "give the address of the service: --endpoint-url URL";
-    case Remedy::kAnonymous:
-      return "add --anonymous if the bucket is public";
-    default:
-      return "drop --anonymous, and give credentials";
-  }
-}
-
-/// Advice that is the same for every request; empty for other remedies.
-std::string_view fixed_advice(Remedy remedy) {
-  switch (remedy) {
-    case Remedy::kAddPrefix:
-      return "give it a name with --add-prefix NAME";
-    case Remedy::kRename:
-      return "rename it with --rename 'REGEX=NAME'";
-    case Remedy::kDropObjects:
-      return "add --objects drop to leave them out";
-    case Remedy::kOpaqueGlobals:
-      return "add --unknown-globals opaque to read everything else";
-    case Remedy::kStateRanks:
-      return "add --ranks-expected N";
-    case Remedy::kNameFolder:
-      return "pass a folder to -o";
-    case Remedy::kReplaceDestination:
-      return "add --force to replace it";
-    case Remedy::kMoreMemory:
-      return "raise --max-memory";
-    case Remedy::kNameLike:
-      return "pass another checkpoint of the same job: --like CKPT";
-    case Remedy::kNameReference:
-      return "pass the folder with the model's config.json: --hf-ref DIR";
-    case Remedy::kMatchNames:
-      return "list the names with 'shardctl inspect'; --map and --rename change them";
-    case Remedy::kDequantize:
-      return "add --dequantize";
-    case Remedy::kOneAdapter:
-      return "write one of them to a folder: shardctl export SRC -o DIR --exclude '**.OTHER**'";
-    default:
-      return {};
-  }
-}
+/// Advice that depends only on the suggestion's argument.
+struct Advice {
+  Remedy remedy;
+  std::string_view text;           ///< With {} for the argument.
+  std::string_view placeholder{};  ///< Replaces an empty argument.
+};
+constexpr Advice kAdvice[] = {
+    {Remedy::kAddPrefix, "give it a name with --add-prefix NAME"},
+    {Remedy::kRename, "rename it with --rename 'REGEX=NAME'"},
+    {Remedy::kDropObjects, "add --objects drop to leave them out"},
+    {Remedy::kOpaqueGlobals, "add --unknown-globals opaque to read everything else"},
+    {Remedy::kReadAs, "add --from {}", "FORMAT"},
+    {Remedy::kWriteAs, "add --to {}", "FORMAT"},
+    {Remedy::kStateRanks, "add --ranks-expected N"},
+    {Remedy::kCutTensors, "shard the tensors with --ranks, --mesh, --layout or --like"},
+    {Remedy::kOneBoxPerRank, "choose a layout with one box per rank, such as --ranks N"},
+    {Remedy::kUseMesh, "define the layout with --mesh and --place"},
+    {Remedy::kSpreadFiles, "spread the tensors over several files with --shards or --max-shard-size"},
+    {Remedy::kHoldAs, "add --as {}", "KIND"},
+    {Remedy::kNameFolder, "pass a folder to -o"},
+    {Remedy::kReplaceDestination, "add --force to replace it"},
+    {Remedy::kMoreMemory, "raise --max-memory"},
+    {Remedy::kUseBackend, "add --backend {}", "NAME"},
+    {Remedy::kIgnoreLauncher,
+     "add --launcher none to ignore the launcher's variables; 'shardctl env' shows what was found"},
+    {Remedy::kNameLauncher, "choose one with --launcher NAME"},
+    {Remedy::kNameRendezvous, "give the address of rank 0: --rdzv HOST:PORT"},
+    {Remedy::kNameLike, "pass another checkpoint of the same job: --like CKPT"},
+    {Remedy::kNameReference, "pass the folder with the model's config.json: --hf-ref DIR"},
+    {Remedy::kStateVariable, "set it: --set {}=VALUE", "NAME"},
+    {Remedy::kMatchNames, "list the names with 'shardctl inspect'; --map and --rename change them"},
+    {Remedy::kDequantize, "add --dequantize"},
+    {Remedy::kOneAdapter, "write one of them to a folder: shardctl export SRC -o DIR --exclude '**.OTHER**'"},
+    {Remedy::kNameEndpoint, "give the address of the service: --endpoint-url URL"},
+    {Remedy::kAnonymous, "add --anonymous if the bucket is public"},
+    {Remedy::kSendCredentials, "drop --anonymous, and give credentials"},
+    {Remedy::kUnpack, "unpack it with {}"},
+};
+constexpr int kOthers = 7;  ///< The cases of `advice`.
+static_assert(std::size(kAdvice) + kOthers == kRemedyCount, "a remedy has no advice");
 
 /// The advice as an imperative.
 std::string advice(const Suggestion& suggestion, const Command& command) {
   const std::string& argument = suggestion.argument;
-  const auto or_word = [&](const char* word) { return argument.empty() ? std::string(word) : argument; };
   switch (suggestion.remedy) {
-    case Remedy::kAddPrefix:
-    case Remedy::kRename:
-    case Remedy::kDropObjects:
-    case Remedy::kOpaqueGlobals:
-    case Remedy::kStateRanks:
-    case Remedy::kNameFolder:
-    case Remedy::kReplaceDestination:
-    case Remedy::kMoreMemory:
-    case Remedy::kNameLike:
-    case Remedy::kNameReference:
-    case Remedy::kMatchNames:
-    case Remedy::kDequantize:
-    case Remedy::kOneAdapter:
-      return std::string(fixed_advice(suggestion.remedy));
     case Remedy::kCast:
       return fmt::format("convert it with --cast {}",
                          shell_quoted((argument.empty() ? "GLOB" : glob_of_name(argument)) + "=DTYPE"));
     case Remedy::kExclude:
       return fmt::format("add {} to leave it out", exclude_option(argument));
-    case Remedy::kReadAs:
-      return "add --from " + or_word("FORMAT");
-    case Remedy::kWriteAs:
-      return "add --to " + or_word("FORMAT");
     case Remedy::kStateLayout:
       return state_layout(command);
-    case Remedy::kCutTensors:
-    case Remedy::kOneBoxPerRank:
-    case Remedy::kUseMesh:
-    case Remedy::kSpreadFiles:
-      return advice_on_layout(suggestion.remedy);
-    case Remedy::kHoldAs:
-      return "add --as " + or_word("KIND");
-    case Remedy::kUseBackend:
-      return "add --backend " + or_word("NAME");
-    case Remedy::kIgnoreLauncher:
-    case Remedy::kNameLauncher:
-    case Remedy::kNameRendezvous:
     case Remedy::kNameRank:
-      return advice_on_launch(suggestion, command);
-    case Remedy::kStateVariable:
-      return fmt::format("set it: --set {}=VALUE", or_word("NAME"));
+      return rank_options(argument, command);
     case Remedy::kNameRegion:
-    case Remedy::kNameEndpoint:
-    case Remedy::kAnonymous:
-    case Remedy::kSendCredentials:
-      return advice_on_store(suggestion);
+      return "add --region " + (argument.empty() ? "NAME" : shell_quoted(argument));
     case Remedy::kReadFolder:
     case Remedy::kReadFiles:
       return "name " + paths_to_read(suggestion) + " as the source";
-    case Remedy::kUnpack:
-      return fmt::format("unpack it with {}", argument);
+    default:
+      const Advice& fixed = *std::ranges::find(kAdvice, suggestion.remedy, &Advice::remedy);
+      return fmt::format(fmt::runtime(fixed.text), argument.empty() ? fixed.placeholder : std::string_view(argument));
   }
-  return {};
 }
 
 }  // namespace
