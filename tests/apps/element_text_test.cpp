@@ -44,6 +44,11 @@ TEST(ElementText, IntegersAreExact) {
   EXPECT_EQ(text(DType::kInt64, std::numeric_limits<std::int64_t>::min()), "-9223372036854775808");
   EXPECT_EQ(text(DType::kUint64, std::numeric_limits<std::uint64_t>::max()), "18446744073709551615");
   EXPECT_EQ(text<std::int8_t>(DType::kInt8, -128), "-128");
+  EXPECT_EQ(text<std::uint8_t>(DType::kUint8, 255), "255");
+  EXPECT_EQ(text(DType::kInt16, std::numeric_limits<std::int16_t>::min()), "-32768");
+  EXPECT_EQ(text(DType::kUint16, std::numeric_limits<std::uint16_t>::max()), "65535");
+  EXPECT_EQ(text(DType::kInt32, std::numeric_limits<std::int32_t>::min()), "-2147483648");
+  EXPECT_EQ(text(DType::kUint32, std::numeric_limits<std::uint32_t>::max()), "4294967295");
 }
 TEST(ElementText, BoolsAreWords) {
   EXPECT_EQ(text<std::uint8_t>(DType::kBool, 1), "True");

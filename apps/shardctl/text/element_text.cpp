@@ -14,7 +14,8 @@ namespace {
 
 /// The dtype that is used to print values of `dtype`. It can represent all of them.
 DType shown_as(DType dtype) {
-  if (is_float(dtype) && dtype_block(dtype).bytes < 4) return DType::kFloat32;
+  if (is_float(dtype) && dtype != DType::kFloat64) return DType::kFloat32;
+  if (is_integer(dtype) && dtype != DType::kUint64) return DType::kInt64;
   return dtype == DType::kComplex32 ? DType::kComplex64 : dtype;
 }
 
@@ -62,22 +63,11 @@ char* put_bool(char* to, const std::byte* from, Spelling spelling) {
   return put(to, value ? "True" : "False");
 }
 
+/// \pre shown_as returns `dtype`
 char* put_element(char* to, const std::byte* from, DType dtype, Spelling spelling) {
   switch (dtype) {
     case DType::kBool:
       return put_bool(to, from, spelling);
-    case DType::kUint8:
-      return put_integer<std::uint8_t>(to, from);
-    case DType::kInt8:
-      return put_integer<std::int8_t>(to, from);
-    case DType::kUint16:
-      return put_integer<std::uint16_t>(to, from);
-    case DType::kInt16:
-      return put_integer<std::int16_t>(to, from);
-    case DType::kUint32:
-      return put_integer<std::uint32_t>(to, from);
-    case DType::kInt32:
-      return put_integer<std::int32_t>(to, from);
     case DType::kUint64:
       return put_integer<std::uint64_t>(to, from);
     case DType::kInt64:
@@ -88,33 +78,9 @@ char* put_element(char* to, const std::byte* from, DType dtype, Spelling spellin
       return put_complex<float>(to, from, spelling);
     case DType::kComplex128:
       return put_complex<double>(to, from, spelling);
-    case DType::kFloat32:
+    default:
       return put_real(to, load<float>(from), spelling);
-    case DType::kFloat16:
-    case DType::kBfloat16:
-    case DType::kComplex32:
-    case DType::kFloat8E4m3fn:
-    case DType::kFloat8E5m2:
-    case DType::kFloat8E4m3fnuz:
-    case DType::kFloat8E5m2fnuz:
-    case DType::kFloat8E8m0fnu:
-    case DType::kFloat4E2m1fnX2:
-    case DType::kFloat6E2m3fn:
-    case DType::kFloat6E3m2fn:
-    case DType::kBits8:
-    case DType::kBits16:
-    case DType::kBits1x8:
-    case DType::kBits2x4:
-    case DType::kBits4x2:
-    case DType::kBcomplex32:
-    case DType::kQint8:
-    case DType::kQuint8:
-    case DType::kQint32:
-    case DType::kQuint4x2:
-    case DType::kQuint2x4:
-      break;  // shown_as and can_show exclude the others.
   }
-  return put_real(to, load<float>(from), spelling);
 }
 
 }  // namespace

@@ -23,7 +23,7 @@ class ElementText {
   static bool can_show(DType dtype);
   /// \pre can_show(dtype)
   ElementText(DType dtype, Spelling spelling);
-  /// Sets the elements that `operator[]` returns from now on. Widens float types narrower than 32 bits once, here.
+  /// Sets the elements that `operator[]` returns from now on. Widens narrow types once, here.
   /// Ownership: borrows `elements` until the next call.
   void take(std::span<const std::byte> elements);
   std::int64_t size() const { return size_; }
