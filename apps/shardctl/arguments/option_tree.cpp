@@ -403,18 +403,15 @@ void add_options(CLI::App& app, const Verb& verb, CommonOptions& common, Request
 }
 
 void add_all_options(CLI::App& app, CommonOptions& common, Request& o) {
-  Uses all;
-  for (const Verb& verb : verbs()) {
-    all.sources = all.sources || verb.uses.sources;
-    all.selection = all.selection || verb.uses.selection;
-    all.target = all.target || verb.uses.target;
-    all.page = all.page || verb.uses.page;
-    all.target_layout = all.target_layout || verb.uses.target_layout;
-    all.numbers = all.numbers || verb.uses.numbers;
-    all.maps = all.maps || verb.uses.maps;
-    all.computes = all.computes || verb.uses.computes;
-    all.rank_options = all.rank_options || verb.uses.rank_options;
-  }
+  const Uses all{.sources = true,
+                 .selection = true,
+                 .target = true,
+                 .page = true,
+                 .target_layout = true,
+                 .numbers = true,
+                 .maps = true,
+                 .computes = true,
+                 .rank_options = true};
   add_groups(app, all, verbs(), common, o);
 }
 

@@ -9,40 +9,18 @@
 namespace shard::app {
 namespace {
 
+constexpr Uses with_use(Uses uses, bool Uses::*added) {
+  uses.*added = true;
+  return uses;
+}
+
 constexpr Uses kReads{
     .sources = true, .selection = true, .numbers = true, .maps = true, .rank_options = true, .ranks = true};
-constexpr Uses kShows{.sources = true,
-                      .selection = true,
-                      .page = true,
-                      .numbers = true,
-                      .maps = true,
-                      .rank_options = true,
-                      .ranks = true};
+constexpr Uses kShows = with_use(kReads, &Uses::page);
+constexpr Uses kGathers = with_use(kReads, &Uses::target);
+constexpr Uses kCuts = with_use(kGathers, &Uses::target_layout);
+constexpr Uses kAverages = with_use(kCuts, &Uses::averages);
 constexpr Uses kVerifies{.sources = true, .page = true, .computes = true, .rank_options = true, .ranks = true};
-constexpr Uses kGathers{.sources = true,
-                        .selection = true,
-                        .target = true,
-                        .numbers = true,
-                        .maps = true,
-                        .rank_options = true,
-                        .ranks = true};
-constexpr Uses kCuts{.sources = true,
-                     .selection = true,
-                     .target = true,
-                     .target_layout = true,
-                     .numbers = true,
-                     .maps = true,
-                     .rank_options = true,
-                     .ranks = true};
-constexpr Uses kAverages{.sources = true,
-                         .selection = true,
-                         .target = true,
-                         .target_layout = true,
-                         .numbers = true,
-                         .maps = true,
-                         .averages = true,
-                         .rank_options = true,
-                         .ranks = true};
 constexpr std::string_view kDone = "done";
 constexpr std::string_view kOnDisk = "done, and on disk";
 
