@@ -29,12 +29,6 @@ void write_files(JsonWriter& json, std::span<const File> files, std::span<const 
   json.end_array();
 }
 
-void write_texts(JsonWriter& json, std::string_view key, std::span<const std::string> texts) {
-  json.key(key), json.begin_array();
-  for (const std::string& text : texts) json.string(text);
-  json.end_array();
-}
-
 void write_libraries(JsonWriter& json) {
   json.key("libraries"), json.begin_object();
   for (const auto& [name, version] : library_versions()) json.key(name), json.string(version);

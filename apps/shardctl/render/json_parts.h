@@ -4,7 +4,6 @@
 
 #include <optional>
 #include <span>
-#include <string>
 #include <string_view>
 
 #include "libshard/catalog/catalog.h"
@@ -17,8 +16,13 @@ namespace shard::app {
 /// file, and may be shorter.
 void write_files(JsonWriter& json, std::span<const File> files, std::span<const std::optional<RankGroup>> groups = {});
 
-/// Writes a list of texts under a key.
-void write_texts(JsonWriter& json, std::string_view key, std::span<const std::string> texts);
+/// Writes a range of texts as a list under a key.
+template <class Texts>
+void write_texts(JsonWriter& json, std::string_view key, const Texts& texts) {
+  json.key(key), json.begin_array();
+  for (const std::string_view text : texts) json.string(text);
+  json.end_array();
+}
 
 /// Writes `libraries`: versions by name.
 void write_libraries(JsonWriter& json);

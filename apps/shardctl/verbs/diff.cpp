@@ -159,11 +159,11 @@ void list_some(TextSink& sink, const List& list, std::size_t limit, const char* 
   if (list.size() > limit) sink.line(fmt::format("... {} more: {}", list.size() - limit, what));
 }
 
-template <class Print>
-void json_list(JsonWriter& json, std::string_view name, std::size_t size, std::size_t limit, const Print& print) {
+template <class List, class Print>
+void json_list(JsonWriter& json, std::string_view name, const List& list, std::size_t limit, const Print& print) {
   json.line(1);
   json.key(name), json.begin_array();
-  for (std::size_t i = 0; i < std::min(size, limit); ++i) print(i);
+  for (std::size_t i = 0; i < std::min(list.size(), limit); ++i) print(list[i]);
   json.end_array();
 }
 
@@ -260,30 +260,26 @@ void write_difference(JsonWriter& json, const Compared& compared) {
   json.key("b"), json.string(side_b.label);
   json.key("tensor_count"), json.number(difference.tensors);
   write_counts(json, difference);
-  json_list(json, "only_in_a", difference.only_in_a.size(), limit,
-            [&](std::size_t i) { json.string(difference.only_in_a[i]->name); });
-  json_list(json, "only_in_b", difference.only_in_b.size(), limit,
-            [&](std::size_t i) { json.string(difference.only_in_b[i]->name); });
-  json_list(json, "dtype", difference.dtype.size(), limit, [&](std::size_t i) {
-    const TensorPair& pair = difference.dtype[i];
+  const auto write_name = [&](const SelectedTensor* tensor) { json.string(tensor->name); };
+  json_list(json, "only_in_a", difference.only_in_a, limit, write_name);
+  json_list(json, "only_in_b", difference.only_in_b, limit, write_name);
+  json_list(json, "dtype", difference.dtype, limit, [&](const TensorPair& pair) {
     json.begin_object();
     json.key("name"), json.string(pair.a->name);
     json.key("a"), json.string(dtype_name(pair.a->dtype));
     json.key("b"), json.string(dtype_name(pair.b->dtype));
     json.end_object();
   });
-  json_list(json, "shape", difference.shape.size(), limit, [&](std::size_t i) {
-    const TensorPair& pair = difference.shape[i];
+  json_list(json, "shape", difference.shape, limit, [&](const TensorPair& pair) {
     json.begin_object();
     json.key("name"), json.string(pair.a->name);
     json.key("a"), json.numbers(shape_in(a, *pair.a));
     json.key("b"), json.numbers(shape_in(b, *pair.b));
     json.end_object();
   });
-  json_list(json, "values", difference.values.size(), limit,
-            [&](std::size_t i) { write_values(json, difference.values[i], shape_in(a, *difference.values[i].a)); });
-  json_list(json, "objects", difference.objects.size(), limit, [&](std::size_t i) {
-    const ObjectPair& pair = difference.objects[i];
+  json_list(json, "values", difference.values, limit,
+            [&](const TensorPair& pair) { write_values(json, pair, shape_in(a, *pair.a)); });
+  json_list(json, "objects", difference.objects, limit, [&](const ObjectPair& pair) {
     json.begin_object();
     json.key("name"), json.string(pair.a != nullptr ? pair.a->name : pair.b->name);
     write_side(json, "a", a, pair.a);

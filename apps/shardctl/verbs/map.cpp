@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "apps/shardctl/render/json_parts.h"
 #include "apps/shardctl/request/request.h"
 #include "apps/shardctl/session/progress.h"
 #include "apps/shardctl/source/source.h"
@@ -71,12 +72,8 @@ void print_check(Session& session, const std::string& name, const UndoneMap& und
     json.key("copied"), json.number(undone.copied());
     json.key("dropped"), json.number(undone.dropped());
     json.key("tensors"), json.number(logical);
-    json.key("unmatched"), json.begin_array();
-    for (const std::string& each : unmatched) json.string(each);
-    json.end_array();
-    json.key("warnings"), json.begin_array();
-    for (const std::string& each : undone.warnings()) json.string(each);
-    json.end_array();
+    write_texts(json, "unmatched", unmatched);
+    write_texts(json, "warnings", undone.warnings());
     json.end_object();
     json.end_line();
     return;

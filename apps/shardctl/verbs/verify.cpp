@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "apps/shardctl/html/html_page.h"
+#include "apps/shardctl/render/json_parts.h"
 #include "apps/shardctl/render/report.h"
 #include "apps/shardctl/request/request.h"
 #include "apps/shardctl/session/progress.h"
@@ -163,9 +164,7 @@ void write_unread(JsonWriter& json, const Unread& unread) {
   json.key("tensors"), json.number(unread.tensors.size());
   json.key("objects"), json.number(unread.objects.size());
   json.key("files"), json.number(unread.files.size());
-  json.key("classes"), json.begin_array();
-  for (const std::string& name : unread.classes) json.string(name);
-  json.end_array();
+  write_texts(json, "classes", unread.classes);
   json.end_object();
 }
 
@@ -254,13 +253,9 @@ void render_json(JsonWriter& json, const VerifyReport& report) {
   }
   if (report.packed) write_packed(json, report);
   json.line(1);
-  json.key("not_checked"), json.begin_array();
-  for (const std::string& name : report.not_checked) json.string(name);
-  json.end_array();
+  write_texts(json, "not_checked", report.not_checked);
   json.line(1);
-  json.key("globals"), json.begin_array();
-  for (const std::string& name : report.globals) json.string(name);
-  json.end_array();
+  write_texts(json, "globals", report.globals);
   json.key("findings_left_out"), json.number(report.left_out);
   json.end_object();
   json.end_line();
