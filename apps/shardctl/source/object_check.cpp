@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "apps/shardctl/request/command_text.h"
+#include "apps/shardctl/source/source.h"
 #include "apps/shardctl/text/value_text.h"
 #include "formats/torch/foreign_classes.h"
 #include "formats/torch/tensor_pickle.h"
@@ -88,14 +89,7 @@ std::string model_container(const Catalog& catalog) try {
 /// The selected objects, as if objects were kept.
 std::vector<SelectedObject> chosen_objects(const Catalog& catalog, SelectionOptions selection) {
   selection.keep_objects = true;
-  const bool chooses_all = selection.include.empty() && selection.exclude.empty() && selection.strip_prefix.empty() &&
-                           selection.add_prefix.empty() && selection.rename.empty() && selection.cast.empty();
-  if (!chooses_all) return select(catalog, selection).objects;
-  std::vector<SelectedObject> all;  // Skips select(), because names may repeat.
-  for (std::uint32_t i = 0; i < catalog.objects.size(); ++i) {
-    all.push_back({i, catalog.objects[i].name, catalog.objects[i].path});
-  }
-  return all;
+  return choose_unchecked(catalog, selection).objects;
 }
 
 }  // namespace

@@ -19,7 +19,7 @@
 namespace shard::app {
 namespace {
 
-bool chooses_nothing(const SelectionOptions& o) {
+bool chooses_all(const SelectionOptions& o) {
   return o.include.empty() && o.exclude.empty() && o.strip_prefix.empty() && o.add_prefix.empty() && o.rename.empty() &&
          o.cast.empty();
 }
@@ -158,9 +158,12 @@ void warn_of_source(const Session& session, const OpenSource& source) {
 }
 
 Selection choose(const Catalog& catalog, const SelectionOptions& options) {
-  if (chooses_nothing(options)) return everything(catalog, options.keep_objects);
   check_include({&catalog}, options);
-  return select(catalog, options);
+  return choose_unchecked(catalog, options);
+}
+
+Selection choose_unchecked(const Catalog& catalog, const SelectionOptions& options) {
+  return chooses_all(options) ? everything(catalog, options.keep_objects) : select(catalog, options);
 }
 
 void check_include(const std::vector<const Catalog*>& catalogs, const SelectionOptions& options) {

@@ -62,6 +62,8 @@ void warn_of_source(const Session& session, const OpenSource& source);
 /// The selection of `options`, or everything unchanged if they select nothing in particular (names may then repeat).
 /// \throws Error kInvalidArgument  an --include that matches nothing, with the most similar name.
 Selection choose(const Catalog& catalog, const SelectionOptions& options);
+/// The same, but an --include may match nothing.
+Selection choose_unchecked(const Catalog& catalog, const SelectionOptions& options);
 
 /// \throws Error kInvalidArgument  a glob in `include` matches nothing in any of the catalogs, with the most similar
 ///   name.
