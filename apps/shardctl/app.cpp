@@ -96,7 +96,7 @@ void divide_memory(Session& session, const Request& request) {
 
 /// The store of a session's paths.
 UrlStore::Options store_options(const Session& session) {
-  static constexpr std::chrono::seconds kQuiet{3};  // Shorter waits are not worth a line.
+  static constexpr std::chrono::seconds kQuiet{3};  // Shorter waits print nothing.
   const auto request = [&session] {
     const StoreOptions& stated = session.common.stores;
     return StoreRequest{.endpoint = stated.endpoint_url,

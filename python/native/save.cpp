@@ -95,7 +95,8 @@ const Format& format_of(const SaveRequest& request) {
   }
   const Format& format = format_named(name);
   if (!by_suffix.empty() && by_suffix != name) {
-    throw Error(ErrorCode::kInvalidArgument, fmt::format("the suffix of '{}' means another format", request.path))
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("the suffix of '{}' implies a different format than `to`", request.path))
         .expected(by_suffix)
         .found(name);
   }
@@ -156,7 +157,7 @@ std::vector<std::string> save(const HeldState& state, const SaveRequest& request
     own = checkpoint::to_bytes(state);
   });
   if (group.size() > 1) {
-    expect_same(group, request_text(request), ErrorCode::kInvalidArgument, "they save with different arguments");
+    expect_same(group, request_text(request), ErrorCode::kInvalidArgument, "they call save() with different arguments");
   }
   const FormatTraits traits = traits_of(*format, write);
   const std::vector<Bytes> states = all_gather(group, own);

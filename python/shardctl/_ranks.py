@@ -51,8 +51,8 @@ def together(ranks: Optional[Ranks], work: Callable[[], _T]) -> _T:
 @contextlib.contextmanager
 def call_of(group: Any) -> Iterator[Optional[Ranks]]:
     """The scope of a call that all ranks of a process group make together. Yields its ranks, or None if `group` is None.
-    Ctrl-C ends the call's steps on all ranks, and never only this rank between two steps, for which the others would wait. A
-    second one ends this rank at once."""
+    Ctrl-C ends the call on all ranks. It never ends only this rank between two steps, because the others would then wait for
+    it. A second one ends this rank at once."""
     if group is None:
         yield None
         return
@@ -109,8 +109,8 @@ class Ranks:
         self._store: Any = self._c10d.PrefixStore(name, self._c10d._get_default_store())
 
     def begin_call(self, interrupts: list[Callable[[], object]]) -> None:
-        """Begins a call without a timeout, whose Ctrl-C will be in `interrupts`. Connects the ranks in the first call and in
-        the first one after a loss."""
+        """Begins a call without a timeout. `interrupts` receives the function to call on Ctrl-C. Connects the ranks in
+        the first call and in the first one after a loss."""
         self._call += 1
         self._interrupts, self._timeout = interrupts, None
         if self._backend is not None and not self._store.check([self._closed_key()]):

@@ -53,7 +53,7 @@ class _Leaf:
     name: str
     value: Any
     replace: Callable[[Any], None]
-    is_extra: bool = False  # The state of a module that it takes as a whole, tensors and containers too.
+    is_extra: bool = False  # The extra state of a module, which is set as a whole even if it contains tensors.
 
 
 def _is_extra(name: str) -> bool:

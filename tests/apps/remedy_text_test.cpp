@@ -39,9 +39,9 @@ TEST(RemedyText, EveryRemedyNamesItsOption) {
   const std::vector<Advice> table{
       {Remedy::kAddPrefix, "", "give it a name with --add-prefix NAME"},
       {Remedy::kCast, "a[0]", "convert it with --cast 'a[[]0]=DTYPE'"},
-      {Remedy::kExclude, "it's*", "add --exclude 'it'\\''s[*]' to leave it out"},
+      {Remedy::kExclude, "it's*", "add --exclude 'it'\\''s[*]' to skip it"},
       {Remedy::kRename, "a", "rename it with --rename 'REGEX=NAME'"},
-      {Remedy::kDropObjects, "", "add --objects drop to leave them out"},
+      {Remedy::kDropObjects, "", "add --objects drop to skip them"},
       {Remedy::kOpaqueGlobals, "", "add --unknown-globals opaque to read everything else"},
       {Remedy::kReadAs, "dcp", "add --from dcp"},
       {Remedy::kWriteAs, "dcp", "add --to dcp"},
@@ -105,7 +105,7 @@ TEST(RemedyText, AFolderReplacesAllFilesOfItThatWereNamed) {
 }
 
 TEST(RemedyText, RemediesWithoutArgumentNameAPlaceholder) {
-  EXPECT_EQ(advice(Remedy::kExclude, ""), "wait, or add --exclude NAME to leave it out");
+  EXPECT_EQ(advice(Remedy::kExclude, ""), "wait, or add --exclude NAME to skip it");
   EXPECT_EQ(advice(Remedy::kReadAs, ""), "wait, or add --from FORMAT");
   EXPECT_EQ(advice(Remedy::kCast, ""), "wait, or convert it with --cast GLOB=DTYPE");
 }
@@ -127,7 +127,7 @@ TEST(RemedyText, AlternativesOfOneOptionAreALineEach) {
 TEST(RemedyText, OtherAlternativesAreSaid) {
   const Error error = failure().suggest(Remedy::kDropObjects).suggest(Remedy::kWriteAs, "torch");
   EXPECT_EQ(hint_text(error, of_line({"gather", "c", "-o", "x"})),
-            "add --objects drop to leave them out, or add --to torch");
+            "add --objects drop to skip them, or add --to torch");
 }
 
 TEST(RemedyText, TheLayoutOfTheSourceIsGathersWhereLayoutIsTheTargets) {

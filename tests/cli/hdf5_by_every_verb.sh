@@ -80,7 +80,7 @@ expect 0 inspect "$odd" --json
 expect 0 inspect "$odd"
 holds err "datasets that cannot be read are listed as objects: 'compound', 'reference', 'variable'"
 expect 8 convert "$odd" -o odd.pt --objects drop
-holds err "'compound' is an h5py.Dataset (cannot read elements of this HDF5 type: compound of 20 bytes), which cannot be written; 2 more cannot either"
+holds err "'compound' is an h5py.Dataset (cannot read elements of this HDF5 type: compound of 20 bytes), which cannot be written; the same is true of 2 others"
 [ ! -e odd.pt ] || fail "something is left"
 expect 8 digest "$odd"
 expect 8 diff "$odd" x.h5

@@ -316,12 +316,12 @@ void check_stated_for_maps(const std::vector<std::string>& stated, const Request
       .hint(fmt::format("drop {}, or add --map NAME or --to-map NAME", stated.front()));
 }
 
-/// An empty word, as a shell makes of an unset variable, would be the same as no option.
+/// A shell turns an unset variable into an empty word, which CLI11 would ignore.
 void refuse_empty_values(const CLI::App& app) {
   for (const CLI::Option* option : app.get_options()) {
     if (!option->nonpositional() || !contains(option->results(), "")) continue;  // A tensor may have no name.
     throw usage(fmt::format("{} has an empty value", option->get_name()))
-        .hint(fmt::format("give a value, or leave {} out", option->get_name()));
+        .hint(fmt::format("give a value, or omit {}", option->get_name()));
   }
 }
 

@@ -125,7 +125,7 @@ _shardctl() {
 )";
 constexpr std::string_view kBashTail = R"(  COMPREPLY=($(compgen -W "$words" -- "$current"))
 }
-# Where nothing fits, files.
+# File names if nothing matches.
 complete -o default -F _shardctl shardctl
 )";
 

@@ -77,7 +77,7 @@ constexpr const char* kWeights = "--weights";
 
 void add_sources(CLI::App& app, const Uses& uses, Request& o) {
   app.add_option("SRC", o.read.paths,
-                 "a file, a folder, or several files of one checkpoint; also a URL: s3://, gs://, hf:// or https://");
+                 "a file, a folder, several files of one checkpoint, or a URL (s3://, gs://, hf://, https://)");
   OptionGroup group{app, "Source"};
   group.single("--from", o.read.from, "FORMAT", "source format (default: detected from the content)");
   group.single("--ranks-expected", o.read.ranks_expected, "N", "fail unless exactly N ranks wrote the checkpoint");
@@ -145,9 +145,8 @@ void add_selection(CLI::App& app, Request& o) {
   group.many("--add-prefix", o.select.add_prefix, "P", "add this prefix to names");
   group.many("--rename", o.select.rename, "RE=NEW",
              "replace all matches of a regular expression (RE2) in names; \\1 is a group");
-  group.many(
-      "--cast", o.select.cast, "GLOB=DTYPE",
-      "convert matching tensors to DTYPE (GLOB matches the final names) (keep as DTYPE: leave them as they are)");
+  group.many("--cast", o.select.cast, "GLOB=DTYPE",
+             "convert tensors whose final names match to DTYPE; GLOB=keep leaves matching ones as they are");
   const auto keep = [&o](const std::string& word) { o.select.keep_objects = word == "keep"; };
   group.word("--objects", keep, "values that are not tensors: keep (default) or drop")
       ->check(CLI::IsMember({"keep", "drop"}));
@@ -380,7 +379,7 @@ void add_completion(CLI::App& app, Request& o) { app.add_option("SHELL", o.shell
 
 void add_global_options(CLI::App& app, CommonOptions& common, Request& o) {
   OptionGroup group{app, "Global options"};
-  group.flag("--json", common.json, "print one JSON document on stdout, also for errors");
+  group.flag("--json", common.json, "print one JSON document on stdout, even for errors");
   group.single("-j,--threads", common.threads, "N", "worker threads (default: all available CPUs)")
       ->check(CLI::Range(0, 4096));
   group.single(

@@ -147,7 +147,7 @@ struct Advice {
 constexpr Advice kAdvice[] = {
     {Remedy::kAddPrefix, "give it a name with --add-prefix NAME"},
     {Remedy::kRename, "rename it with --rename 'REGEX=NAME'"},
-    {Remedy::kDropObjects, "add --objects drop to leave them out"},
+    {Remedy::kDropObjects, "add --objects drop to skip them"},
     {Remedy::kOpaqueGlobals, "add --unknown-globals opaque to read everything else"},
     {Remedy::kReadAs, "add --from {}", "FORMAT"},
     {Remedy::kWriteAs, "add --to {}", "FORMAT"},
@@ -187,7 +187,7 @@ std::string advice(const Suggestion& suggestion, const Command& command) {
       return fmt::format("convert it with --cast {}",
                          shell_quoted((argument.empty() ? "GLOB" : glob_of_name(argument)) + "=DTYPE"));
     case Remedy::kExclude:
-      return fmt::format("add {} to leave it out", exclude_option(argument));
+      return fmt::format("add {} to skip it", exclude_option(argument));
     case Remedy::kStateLayout:
       return state_layout(command);
     case Remedy::kNameRank:

@@ -10,7 +10,7 @@
 
 namespace shard::app {
 
-/// Joins the error's own hint and its suggestions as alternatives: "add --objects drop to leave them out, or ...". If
+/// Joins the error's own hint and its suggestions as alternatives: "add --objects drop to skip them, or ...". If
 /// each alternative is one option to add or a different source, the result contains the commands to run. Empty if the
 /// error has neither hint nor suggestion.
 /// \param arguments  the command line as typed

@@ -27,7 +27,7 @@ struct Uses {
   bool numbers = false;        ///< Takes the options that supply the numbers of a model map.
   bool maps = false;           ///< Takes the options that name maps.
   bool computes = false;       ///< Takes the options for weights that are computed. Verbs with maps do so too.
-  bool averages = false;       ///< Takes the options of averages. The source option --weights gives way to theirs.
+  bool averages = false;       ///< Takes the options of averages. Their --weights replaces the source's.
   bool rank_options = false;   ///< Takes the options of ranks.
   bool ranks = false;          ///< Its ranks connect and work together.
 };

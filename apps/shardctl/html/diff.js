@@ -6,7 +6,7 @@ const valueText = (value) => (value === undefined ? "absent" : value === null ? 
 
 /// All differences as rows: kind, name, a, b, and the entry of the document.
 function differencesOf(doc) {
-  const only = (side) => (name) => ({ kind: `only in ${side}`, name, a: side === "A" ? "there" : "absent", b: side === "B" ? "there" : "absent" });
+  const only = (side) => (name) => ({ kind: `only in ${side}`, name, a: side === "A" ? "present" : "absent", b: side === "B" ? "present" : "absent" });
   return [
     ...doc.values.map((entry) => ({ kind: "values", name: entry.name, entry })),
     ...doc.shape.map(({ name, a, b }) => ({ kind: "shape", name, a: shapeText(a), b: shapeText(b) })),
@@ -27,7 +27,7 @@ function showDiff(doc, main) {
     make("section", { class: `banner ${doc.equal ? "good" : "bad"}`, "aria-label": "Verdict" },
       make("strong", {}, doc.equal ? "✓ Equal" : "≠ They differ"), make("span", {}, `${plural(doc.tensor_count, "tensor")} compared. A is `, breakable(doc.a), ", B is ", breakable(doc.b), ".")),
     figures([["Values differ", number(counts.values), "tensors"], ["Only in A", number(counts.only_in_a), "tensors"], ["Only in B", number(counts.only_in_b), "tensors"],
-      ["Other dtype", number(counts.dtype), "tensors"], ["Other shape", number(counts.shape), "tensors"], ["Objects", number(counts.objects), "differ or are absent"]]),
+      ["Different dtype", number(counts.dtype), "tensors"], ["Different shape", number(counts.shape), "tensors"], ["Objects", number(counts.objects), "differ or are absent"]]),
     left > 0 ? make("p", { class: "banner warning" }, `${plural(left, "more difference")} left out by --max-diffs.`) : "",
     diffCards(doc), rows.length > 0 ? differenceView(rows) : "");
 }

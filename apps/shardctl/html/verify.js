@@ -19,7 +19,7 @@ function showVerify(doc, main) {
 
 function unprovedNote(doc) {
   if (!doc.ok || doc.checked.crc32 > 0 || doc.checked.manifest > 0) return "";
-  return make("p", { class: "muted" }, "No checksums were found: changed elements cannot be seen.");
+  return make("p", { class: "muted" }, "No checksums found: changed values cannot be detected.");
 }
 
 function findingCards(doc) {

@@ -103,7 +103,7 @@ inline const SourceStore& source_store(const Session& session) {
   return own_store(session);
 }
 
-/// The store that contains DST, which is not watched.
+/// The store of DST. Its files are not watched for changes.
 const SourceStore& destination_store(const Session& session);
 
 /// "rank 1 of 4", for people; empty if this process is alone.

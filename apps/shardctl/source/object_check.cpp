@@ -69,7 +69,8 @@ struct UnwritableReport {
   bool must_drop = false;             ///< --objects drop is needed to skip some objects.
 
   Error error(const std::vector<std::string>& arguments, std::string_view done) const {
-    const std::string more = count > 1 ? fmt::format("; {} more cannot either", count - 1) : std::string();
+    const std::string more =
+        count > 1 ? "; the same is true of " + plural(static_cast<std::int64_t>(count) - 1, "other") : std::string();
     Error error(ErrorCode::kUnsupported, fmt::format("'{}' {}, which cannot be {}{}", first, is, done, more));
     error.of_tensor(first);
     std::string words = exclude_words(excludes);

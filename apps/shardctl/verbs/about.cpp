@@ -151,7 +151,7 @@ int run_env(Session& session, const Request& request) {
   line("cuda driver", or_none(version_or_empty(system.driver)));
   line("cuda runtime", or_none(version_or_empty(system.runtime)));
   line("nccl", or_none(system.nccl));
-  line("seccomp", has_call_filters() ? "yes" : "no: HDF5 files are not read, as their parser cannot be confined");
+  line("seccomp", has_call_filters() ? "yes" : "no, so HDF5 files cannot be read: their parser needs a sandbox");
   line("plug-ins", backends.empty() ? "none" : fmt::format("{}", fmt::join(backends, ", ")));
   for (const auto& [name, version] : library_versions()) line(name, version);
   return 0;
