@@ -279,12 +279,14 @@ std::vector<std::string> save_state(const nb::bytes& tree, const std::vector<Sav
 /// The shape of a DTensor's local tensor, and its boxes: offsets and sizes in the whole, offsets in the local tensor.
 nb::tuple local_part_of(const std::vector<std::int64_t>& shape, const std::vector<std::int64_t>& mesh,
                         const std::vector<std::string>& placements, std::int64_t index) {
-  const LocalPart part = local_part(shape, mesh, placements, index);
+  const RankPiece part = local_part(shape, mesh, placements, index);
   nb::list boxes;
-  for (const auto& [offsets, sizes, local] : part.boxes) {
-    boxes.append(nb::make_tuple(tuple_of(offsets), tuple_of(sizes), tuple_of(local)));
+  for (std::size_t i = 0; i < part.boxes.size(); ++i) {
+    const auto first_of = [&](const auto& numbers) { return tuple_of(std::span(numbers).first(shape.size())); };
+    boxes.append(
+        nb::make_tuple(first_of(part.boxes[i].offset), first_of(part.boxes[i].size), tuple_of(part.local_offsets[i])));
   }
-  return nb::make_tuple(tuple_of(part.sizes), boxes);
+  return nb::make_tuple(tuple_of(part.local_sizes), boxes);
 }
 
 /// The address of a buffer. The memoryview keeps the memory in its place.

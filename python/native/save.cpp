@@ -9,7 +9,6 @@
 
 #include "formats/parts/pickle/pickle.h"
 #include "formats/registry.h"
-#include "libshard/catalog/layouts/layout.h"
 #include "libshard/core/arena.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/digest.h"
@@ -196,22 +195,13 @@ std::optional<std::string> unknown_class(std::string_view pickle) {
   return unknown;
 }
 
-LocalPart local_part(std::span<const std::int64_t> shape, std::span<const std::int64_t> mesh,
+RankPiece local_part(std::span<const std::int64_t> shape, std::span<const std::int64_t> mesh,
                      const std::vector<std::string>& placements, std::int64_t index) {
   std::vector<MeshAxis> axes;
   for (const std::int64_t size : mesh) axes.push_back({"", size});
   std::vector<Placement> parsed;
   for (const std::string& text : placements) parsed.push_back(parse_placement(text));
-  const std::vector<RankPiece> pieces = place(shape, axes, parsed);
-  const RankPiece& own = pieces.at(static_cast<std::size_t>(index));
-  LocalPart part{own.local_sizes, {}};
-  for (std::size_t i = 0; i < own.boxes.size(); ++i) {
-    const Box& box = own.boxes[i];
-    const auto dims = static_cast<std::size_t>(box.dims);
-    const std::span offsets(box.offset.data(), dims), sizes(box.size.data(), dims);
-    part.boxes.push_back({{offsets.begin(), offsets.end()}, {sizes.begin(), sizes.end()}, own.local_offsets[i]});
-  }
-  return part;
+  return place_rank(shape, axes, parsed, index);
 }
 
 }  // namespace shard::python

@@ -13,6 +13,7 @@
 
 #include "formats/state/rank_state.h"
 #include "libshard/catalog/catalog.h"
+#include "libshard/catalog/layouts/layout.h"
 #include "libshard/ranks/group.h"
 
 namespace shard::python {
@@ -47,19 +48,10 @@ std::vector<std::string> save(const HeldState& state, const SaveRequest& request
 /// there is none. \throws Error  see pickle::load
 std::optional<std::string> unknown_class(std::string_view pickle);
 
-/// A box of a DTensor's local tensor.
-struct LocalBox {
-  std::vector<std::int64_t> offsets, sizes;  ///< In the whole tensor.
-  std::vector<std::int64_t> local_offsets;   ///< In the local tensor.
-};
-/// The parts of a DTensor on the rank at position `index` of its mesh, and the shape of its local tensor.
-struct LocalPart {
-  std::vector<std::int64_t> sizes;
-  std::vector<LocalBox> boxes;
-};
+/// The part of a DTensor on the rank at position `index` of its mesh.
 /// \param placements  as parse_placement takes them, one per axis of the mesh
 /// \throws Error kInvalidArgument, kUnsupported  see place
-LocalPart local_part(std::span<const std::int64_t> shape, std::span<const std::int64_t> mesh,
+RankPiece local_part(std::span<const std::int64_t> shape, std::span<const std::int64_t> mesh,
                      const std::vector<std::string>& placements, std::int64_t index);
 
 }  // namespace shard::python

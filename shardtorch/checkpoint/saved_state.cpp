@@ -145,9 +145,11 @@ std::vector<LocalBox> local_boxes(const dtensor::DTensor& tensor) {
   const std::optional<std::int64_t> index = tensor.device_mesh()->index();
   if (!index) return {};
   std::vector<LocalBox> boxes;
-  const dtensor::LocalPart own = parts_of(tensor.layout())[static_cast<std::size_t>(*index)];
-  for (const dtensor::LocalBox& box : own.boxes) {
-    boxes.push_back({box.offsets, narrow_tensor_by_index(tensor.local(), box.local_offsets, box.sizes)});
+  const RankPiece own = part_of(tensor.layout(), *index);
+  for (std::size_t i = 0; i < own.boxes.size(); ++i) {
+    const Box& box = own.boxes[i];
+    boxes.push_back({dtensor::offsets_of(box).vec(),
+                     narrow_tensor_by_index(tensor.local(), own.local_offsets[i], dtensor::sizes_of(box))});
   }
   if (boxes.empty() && tensor.numel() == 0) boxes.push_back({Sizes(tensor.sizes().size()), tensor.local()});
   return boxes;

@@ -39,7 +39,7 @@ class DTensorImpl final : public c10::TensorImpl {
 
 DTensor make_dtensor(at::Tensor local, DeviceMeshPtr mesh, TensorLayout layout, Sizes strides) {
   if (mesh->is_member()) {
-    const Sizes expected = parts_of(layout)[static_cast<std::size_t>(*mesh->index())].sizes;
+    const Sizes expected = part_of(layout, *mesh->index()).local_sizes;
     SHARD_CHECK_VALUE(local.sizes() == at::IntArrayRef(expected), "the local tensor has size ", local.sizes(),
                       ", but the part of this rank of ", to_string(layout), " has ", at::IntArrayRef(expected));
   }

@@ -96,20 +96,21 @@ at::Tensor scattered(const at::Tensor& whole, const DeviceMesh& mesh, const Tens
   at::Tensor local;
   transfer(group, [&] {
     check_source(source, mesh);
-    const std::vector<LocalPart> parts = parts_of(layout);
-    const LocalPart& own = parts[static_cast<std::size_t>(*mesh.index())];
+    const RankPiece own = part_of(layout, *mesh.index());
     const auto sender = static_cast<std::size_t>(source_index(source, mesh));
-    local = at::empty(own.sizes, whole.options());
+    local = at::empty(own.local_sizes, whole.options());
     Transfer transfer(group.size(), whole.scalar_type());
     transfer.arguments = {to_string(layout), c10::str("src_data_rank=", source)};
-    for (const LocalBox& box : own.boxes) {
+    for (std::size_t i = 0; i < own.boxes.size(); ++i) {
       transfer.from[static_cast<std::size_t>(group.group_rank_of(mesh.ranks()[sender]))].push_back(
-          narrow_tensor_by_index(local, box.local_offsets, box.sizes));
+          narrow_tensor_by_index(local, own.local_offsets[i], sizes_of(own.boxes[i])));
     }
-    for (std::size_t rank = 0; rank < parts.size() && static_cast<std::int64_t>(sender) == *mesh.index(); ++rank) {
-      for (const LocalBox& box : parts[rank].boxes) {
-        transfer.to[static_cast<std::size_t>(group.group_rank_of(mesh.ranks()[rank]))].push_back(
-            narrow_tensor_by_index(whole, box.offsets, box.sizes));
+    if (static_cast<std::int64_t>(sender) != *mesh.index()) return transfer;
+    for (const RankPiece& part : parts_of(layout)) {
+      const int receiver = mesh.ranks()[static_cast<std::size_t>(part.rank)];
+      for (const Box& box : part.boxes) {
+        transfer.to[static_cast<std::size_t>(group.group_rank_of(receiver))].push_back(
+            narrow_tensor_by_index(whole, offsets_of(box), sizes_of(box)));
       }
     }
     return transfer;
@@ -119,11 +120,12 @@ at::Tensor scattered(const at::Tensor& whole, const DeviceMesh& mesh, const Tens
 
 /// This rank's part of its own `whole`.
 at::Tensor cut(const at::Tensor& whole, const DeviceMesh& mesh, const TensorLayout& layout) {
-  const LocalPart own = parts_of(layout)[static_cast<std::size_t>(*mesh.index())];
-  at::Tensor local = at::empty(own.sizes, whole.options());
-  for (const LocalBox& box : own.boxes) {
-    narrow_tensor_by_index(local, box.local_offsets, box.sizes)
-        .copy_(narrow_tensor_by_index(whole, box.offsets, box.sizes));
+  const RankPiece own = part_of(layout, *mesh.index());
+  at::Tensor local = at::empty(own.local_sizes, whole.options());
+  for (std::size_t i = 0; i < own.boxes.size(); ++i) {
+    const Box& box = own.boxes[i];
+    narrow_tensor_by_index(local, own.local_offsets[i], sizes_of(box))
+        .copy_(narrow_tensor_by_index(whole, offsets_of(box), sizes_of(box)));
   }
   return local;
 }
@@ -178,7 +180,7 @@ DTensor empty(at::IntArrayRef size, DeviceMeshPtr mesh, Placements placements, c
   TensorLayout layout{size.vec(), mesh->shape(),
                       normalized(std::move(placements), mesh->ndim(), static_cast<std::int64_t>(size.size()))};
   Sizes own{0};
-  if (mesh->is_member()) own = parts_of(layout)[static_cast<std::size_t>(*mesh->index())].sizes;
+  if (mesh->is_member()) own = part_of(layout, *mesh->index()).local_sizes;
   const auto dtype = options.dtype.value_or(c10::get_default_dtype_as_scalartype());
   at::Tensor local = at::empty(own, at::TensorOptions(mesh->device()).dtype(dtype));
   local.set_requires_grad(options.requires_grad);

@@ -244,7 +244,7 @@ c10::IValue OperatorCall::arg(std::string_view name) const {
 std::int64_t OperatorCall::dim_arg(std::string_view name) const { return wrapped_dim(arg(name).toInt(), dims(0)); }
 
 Sizes OperatorCall::own_sizes(const Sizes& shape, const Placements& placements) const {
-  return parts_of({shape, mesh->shape(), placements})[static_cast<std::size_t>(*mesh->index())].sizes;
+  return part_of({shape, mesh->shape(), placements}, *mesh->index()).local_sizes;
 }
 
 std::int64_t sharded_dim(const Placement& placement) {

@@ -18,14 +18,14 @@ std::size_t world_rank(const DeviceMesh& mesh, std::size_t index) {
 }
 
 /// Reads the replica on the mesh's lowest rank.
-Transfer plan_to_mesh(const DTensor& tensor, const DeviceMesh& mesh, const std::vector<LocalPart>& after,
+Transfer plan_to_mesh(const DTensor& tensor, const DeviceMesh& mesh, const std::vector<RankPiece>& after,
                       const at::Tensor& fresh) {
   const DeviceMesh& own_mesh = *tensor.device_mesh();
-  const std::vector<LocalPart> before = parts_of(tensor.layout());
+  const std::vector<RankPiece> before = parts_of(tensor.layout());
   const auto own = static_cast<std::size_t>(mesh.world()->rank());
   Transfer plan(mesh.world()->size(), tensor.dtype());
   for (std::size_t i = 0; i < before.size(); ++i) {
-    if (before[i].is_replica) continue;
+    if (before[i].replica) continue;
     const std::size_t sender = world_rank(own_mesh, i);
     for (std::size_t j = 0; j < after.size(); ++j) {
       const std::size_t receiver = world_rank(mesh, j);
@@ -56,8 +56,8 @@ at::Tensor part_on(const DeviceMesh& mesh, const Placements& placements, const D
   transfer(*mesh.world(), [&] {
     check();
     const TensorLayout layout{tensor.layout().shape, mesh.shape(), placements};
-    const std::vector<LocalPart> after = parts_of(layout);
-    const Sizes sizes = mesh.is_member() ? after[static_cast<std::size_t>(*mesh.index())].sizes : Sizes{0};
+    const std::vector<RankPiece> after = parts_of(layout);
+    const Sizes sizes = mesh.is_member() ? after[static_cast<std::size_t>(*mesh.index())].local_sizes : Sizes{0};
     fresh = at::empty(sizes, at::TensorOptions(mesh.device()).dtype(tensor.dtype()));
     Transfer plan = plan_to_mesh(tensor, mesh, after, fresh);
     plan.arguments = {to_string(tensor.layout()), "new mesh=" + mesh.str(), to_string(layout)};

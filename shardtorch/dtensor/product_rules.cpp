@@ -210,9 +210,8 @@ OperatorPlan plan_embedding(const OperatorCall& call) {
   OperatorPlan plan = plan_of(best_of(choices, call), std::move(shape));
   plan.inputs[1] = without_partials(plan.inputs[1]);  // Only the cost is that of terms: torch masks whole indices.
   if (std::ranges::none_of(plan.inputs[0], [](const Placement& each) { return sharded_dim(each) == 0; })) return plan;
-  const LocalPart rows =
-      parts_of({call.shape(0), call.mesh->shape(), plan.inputs[0]})[static_cast<std::size_t>(*call.mesh->index())];
-  const std::int64_t first = rows.boxes.empty() ? 0 : rows.boxes[0].offsets[0];
+  const RankPiece rows = part_of({call.shape(0), call.mesh->shape(), plan.inputs[0]}, *call.mesh->index());
+  const std::int64_t first = rows.boxes.empty() ? 0 : rows.boxes[0].offset[0];
   plan.compute = [first, padding = call.arg("padding_idx").toInt()](const Tensors& locals) {
     return Tensors{own_rows(locals[0], locals[1], first, padding)};
   };

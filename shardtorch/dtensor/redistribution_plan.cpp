@@ -3,14 +3,17 @@
 #include <algorithm>
 #include <utility>
 
-#include "libshard/catalog/layouts/layout.h"
 #include "libshard/core/box.h"
 
 namespace shard::dtensor {
 
 namespace {
 
-Box box_of(const LocalBox& box) { return {box.offsets, box.sizes}; }
+std::vector<MeshAxis> axes_of(const TensorLayout& layout) {
+  std::vector<MeshAxis> axes;
+  for (const std::int64_t size : layout.mesh) axes.push_back({"", size});
+  return axes;
+}
 
 std::int64_t volume(const std::vector<BoxCopy>& copies) {
   std::int64_t elements = 0;
@@ -33,7 +36,7 @@ class Planner {
 
   RedistributionPlan run(std::int64_t own) const {
     RedistributionPlan plan;
-    plan.new_sizes = part(after_, own).sizes;
+    plan.new_sizes = part(after_, own).local_sizes;
     for (std::int64_t rank = 0; rank < std::ssize(before_); ++rank) {
       plan.to.push_back(copies(own, rank));
       plan.from.push_back(copies(rank, own));
@@ -47,7 +50,7 @@ class Planner {
   }
 
  private:
-  static const LocalPart& part(const std::vector<LocalPart>& parts, std::int64_t rank) {
+  static const RankPiece& part(const std::vector<RankPiece>& parts, std::int64_t rank) {
     return parts[static_cast<std::size_t>(rank)];
   }
 
@@ -77,13 +80,13 @@ class Planner {
 
   bool is_local() const {
     for (std::int64_t rank = 0; rank < std::ssize(before_); ++rank) {
-      if (volume(copies(rank, rank)) != c10::multiply_integers(part(after_, rank).sizes)) return false;
+      if (volume(copies(rank, rank)) != c10::multiply_integers(part(after_, rank).local_sizes)) return false;
     }
     return true;
   }
 
   const Sizes mesh_;
-  const std::vector<LocalPart> before_, after_;
+  const std::vector<RankPiece> before_, after_;
   std::vector<bool> is_term_;  ///< By axis: whether its ranks have terms to reduce.
   std::vector<bool> is_own_;   ///< By axis: whether a rank reads only from ranks at its own position.
 };
@@ -94,35 +97,25 @@ std::string to_string(const TensorLayout& layout) {
   return c10::str("size=", at::IntArrayRef(layout.shape), ", placements=", to_string(layout.placements));
 }
 
-std::vector<LocalPart> parts_of(const TensorLayout& layout) {
-  std::vector<MeshAxis> axes;
-  for (const std::int64_t size : layout.mesh) axes.push_back({"", size});
-  std::vector<LocalPart> parts;
-  for (RankPiece& piece : place(layout.shape, axes, in_catalog(layout.placements))) {
-    LocalPart& part = parts.emplace_back();
-    part.sizes = std::move(piece.local_sizes);
-    part.is_replica = piece.replica;
-    for (std::size_t i = 0; i < piece.boxes.size(); ++i) {
-      const Box& box = piece.boxes[i];
-      const auto dims = static_cast<std::ptrdiff_t>(box.dims);
-      part.boxes.push_back({Sizes(box.offset.begin(), box.offset.begin() + dims),
-                            Sizes(box.size.begin(), box.size.begin() + dims), std::move(piece.local_offsets[i])});
-    }
-  }
-  return parts;
+std::vector<RankPiece> parts_of(const TensorLayout& layout) {
+  return place(layout.shape, axes_of(layout), in_catalog(layout.placements));
 }
 
-std::vector<BoxCopy> common_boxes(const LocalPart& from, const LocalPart& to) {
+RankPiece part_of(const TensorLayout& layout, std::int64_t rank) {
+  return place_rank(layout.shape, axes_of(layout), in_catalog(layout.placements), rank);
+}
+
+std::vector<BoxCopy> common_boxes(const RankPiece& from, const RankPiece& to) {
   std::vector<BoxCopy> copies;
-  for (const LocalBox& source : from.boxes) {
-    for (const LocalBox& target : to.boxes) {
-      const Box common = intersect(box_of(source), box_of(target));
+  for (std::size_t i = 0; i < from.boxes.size(); ++i) {
+    for (std::size_t j = 0; j < to.boxes.size(); ++j) {
+      const Box &source = from.boxes[i], &target = to.boxes[j];
+      const Box common = intersect(source, target);
       if (common.empty()) continue;
-      BoxCopy copy;
-      for (std::size_t d = 0; d < source.sizes.size(); ++d) {
-        copy.from.push_back(source.local_offsets[d] + common.offset[d] - source.offsets[d]);
-        copy.to.push_back(target.local_offsets[d] + common.offset[d] - target.offsets[d]);
-        copy.sizes.push_back(common.size[d]);
+      BoxCopy copy{{}, {}, sizes_of(common).vec()};
+      for (std::size_t d = 0; d < copy.sizes.size(); ++d) {
+        copy.from.push_back(from.local_offsets[i][d] + common.offset[d] - source.offset[d]);
+        copy.to.push_back(to.local_offsets[j][d] + common.offset[d] - target.offset[d]);
       }
       copies.push_back(std::move(copy));
     }

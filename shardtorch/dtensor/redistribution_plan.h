@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "libshard/catalog/layouts/layout.h"
 #include "shardtorch/dtensor/placements.h"
 #include "shardtorch/sharded_tensor/metadata.h"
 
@@ -25,20 +26,15 @@ struct TensorLayout {
 /// "size=[8, 4], placements=[S(0), R]"
 std::string to_string(const TensorLayout& layout);
 
-/// A box of the whole tensor that is a part of a rank's local tensor.
-struct LocalBox {
-  Sizes offsets;  ///< In the whole tensor.
-  Sizes sizes;
-  Sizes local_offsets;  ///< In the local tensor.
-};
-struct LocalPart {
-  Sizes sizes;                  ///< The local tensor's.
-  std::vector<LocalBox> boxes;  ///< In the order of elements; several if a StridedShard leaves gaps; none if empty.
-  bool is_replica = false;      ///< A lower rank has the same.
-};
-/// The local tensor of each rank of the mesh.
+/// The local tensor of each rank of the mesh: several boxes if a StridedShard leaves gaps.
 /// \throws shard::Error kUnsupported  strided shards with too many boxes (place())
-std::vector<LocalPart> parts_of(const TensorLayout& layout);
+std::vector<RankPiece> parts_of(const TensorLayout& layout);
+/// The local tensor of one rank. \throws  as above. Cost: independent of the number of ranks.
+RankPiece part_of(const TensorLayout& layout, std::int64_t rank);
+
+// The numbers of a box, as torch takes them.
+inline at::IntArrayRef offsets_of(const Box& box) { return {box.offset.data(), static_cast<std::size_t>(box.dims)}; }
+inline at::IntArrayRef sizes_of(const Box& box) { return {box.size.data(), static_cast<std::size_t>(box.dims)}; }
 
 /// A box to copy between two local tensors.
 struct BoxCopy {
@@ -49,7 +45,7 @@ struct BoxCopy {
 };
 
 /// The common boxes of two local tensors, in the order of the boxes of `from`.
-std::vector<BoxCopy> common_boxes(const LocalPart& from, const LocalPart& to);
+std::vector<BoxCopy> common_boxes(const RankPiece& from, const RankPiece& to);
 
 /// Boxes that one rank sends and receives.
 struct RedistributionPlan {

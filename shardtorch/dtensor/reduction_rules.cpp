@@ -52,10 +52,10 @@ bool contains(const Sizes& dims, std::int64_t dim) { return std::ranges::find(di
 
 /// Whether each rank has elements of these dimensions. Maxima and minima of none do not exist.
 bool have_all_elements(const OperatorCall& call, const Sizes& dims) {
-  return std::ranges::all_of(parts_of(call.tensors[0].layout), [&](const LocalPart& part) {
+  return std::ranges::all_of(parts_of(call.tensors[0].layout), [&](const RankPiece& part) {
     return std::ranges::none_of(dims, [&](std::int64_t dim) {
       const auto d = static_cast<std::size_t>(dim);
-      return d < part.sizes.size() && part.sizes[d] == 0;
+      return d < part.local_sizes.size() && part.local_sizes[d] == 0;
     });
   });
 }

@@ -128,7 +128,7 @@ std::vector<Placement> in_order_of_axes(const torch_ranks::DTensorValue& value) 
 
 void check_local_size(const at::Tensor& local, const dtensor::TensorLayout& layout, std::optional<std::int64_t> index) {
   if (!index) return;
-  const Sizes expected = parts_of(layout)[static_cast<std::size_t>(*index)].sizes;
+  const Sizes expected = part_of(layout, *index).local_sizes;
   if (local.sizes() == at::IntArrayRef(expected)) return;
   throw Error(ErrorCode::kCorruption, "the local tensor of a DTensor does not have the size that its placements define")
       .of_kind(FindingKind::kShapeMismatch)

@@ -28,7 +28,16 @@ std::vector<std::vector<std::string>> boxes(const Numbers& shape, const std::str
   std::vector<Placement> placements;
   for (const std::string& text : texts) placements.push_back(parse_placement(text));
   std::vector<std::vector<std::string>> all;
-  for (const RankPiece& piece : place(shape, parse_mesh(mesh), placements, order)) all.push_back(boxes_of(piece));
+  for (const RankPiece& piece : place(shape, parse_mesh(mesh), placements, order)) {
+    all.push_back(boxes_of(piece));
+    if (!order.empty()) continue;
+    const RankPiece alone = place_rank(shape, parse_mesh(mesh), placements, piece.rank);
+    EXPECT_EQ(boxes_of(alone), all.back());
+    EXPECT_EQ(alone.rank, piece.rank);
+    EXPECT_EQ(alone.replica, piece.replica);
+    EXPECT_EQ(alone.local_sizes, piece.local_sizes);
+    EXPECT_EQ(alone.local_offsets, piece.local_offsets);
+  }
   return all;
 }
 

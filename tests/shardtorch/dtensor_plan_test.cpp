@@ -23,15 +23,24 @@ TEST(DTensorParts, AreThoseOfTorchChunk) {
     for (std::int64_t rank = 0; rank < ranks_of(mesh); ++rank) {
       const auto& part = parts[static_cast<std::size_t>(rank)];
       const at::Tensor expected = obvious_part(whole, mesh, layout.placements, rank);
-      ASSERT_EQ(expected.sizes(), at::IntArrayRef(part.sizes)) << to_string(layout);
-      at::Tensor found = at::full(part.sizes, -1, at::kDouble);
-      for (const auto& box : part.boxes) {
-        narrow_tensor_by_index(found, box.local_offsets, box.sizes)
-            .copy_(narrow_tensor_by_index(whole, box.offsets, box.sizes));
+      ASSERT_EQ(expected.sizes(), at::IntArrayRef(part.local_sizes)) << to_string(layout);
+      at::Tensor found = at::full(part.local_sizes, -1, at::kDouble);
+      for (std::size_t b = 0; b < part.boxes.size(); ++b) {
+        const Box& box = part.boxes[b];
+        narrow_tensor_by_index(found, part.local_offsets[b], dtensor::sizes_of(box))
+            .copy_(narrow_tensor_by_index(whole, dtensor::offsets_of(box), dtensor::sizes_of(box)));
       }
       ASSERT_TRUE(found.equal(expected)) << to_string(layout) << " of rank " << rank;
     }
   }
+}
+
+TEST(DTensorParts, OfOneRankCostNothingForTheOthers) {
+  const TensorLayout layout{{1 << 20, 4}, {std::int64_t{1} << 40, 2}, {CutBy{0}, CutBy{1}}};
+  const RankPiece part = dtensor::part_of(layout, 5);
+  EXPECT_EQ(part.local_sizes, (Sizes{1, 2}));
+  ASSERT_EQ(part.boxes.size(), 1U);
+  EXPECT_EQ(dtensor::offsets_of(part.boxes[0]), at::IntArrayRef({2, 2}));
 }
 
 /// Runs the plans of all ranks on all local tensors: the new ones, and how often each element was received.

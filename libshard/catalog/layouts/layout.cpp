@@ -149,8 +149,8 @@ bool fit(const std::vector<Runs>& runs, std::size_t most) {
 }
 
 /// \param most  the number of boxes that the tensor may still have.
-RankPiece place_rank(std::int64_t rank, std::span<const std::int64_t> shape, std::span<const MeshAxis> mesh,
-                     std::span<AxisCut> cuts, std::span<const std::size_t> order, std::size_t most) {
+RankPiece cut_rank(std::int64_t rank, std::span<const std::int64_t> shape, std::span<const MeshAxis> mesh,
+                   std::span<AxisCut> cuts, std::span<const std::size_t> order, std::size_t most) {
   std::vector<std::int64_t> sizes, coordinate(mesh.size());
   for (const MeshAxis& axis : mesh) sizes.push_back(axis.size);
   set_index<std::int64_t>(coordinate, sizes, rank);
@@ -189,10 +189,16 @@ std::vector<RankPiece> place(std::span<const std::int64_t> shape, std::span<cons
   pieces.reserve(static_cast<std::size_t>(ranks));
   std::size_t boxes = 0;
   for (std::int64_t rank = 0; rank < ranks; ++rank) {
-    pieces.push_back(place_rank(rank, shape, mesh, cuts, order, kMaxBoxes - boxes));
+    pieces.push_back(cut_rank(rank, shape, mesh, cuts, order, kMaxBoxes - boxes));
     boxes += pieces.back().boxes.size();
   }
   return pieces;
+}
+
+RankPiece place_rank(std::span<const std::int64_t> shape, std::span<const MeshAxis> mesh,
+                     std::span<const Placement> placements, std::int64_t rank) {
+  std::vector<AxisCut> cuts = cuts_of(mesh, placements);
+  return cut_rank(rank, shape, mesh, cuts, {}, kMaxBoxes);
 }
 
 }  // namespace shard
