@@ -23,24 +23,18 @@ Sizes row_major(const Sizes& shape) {
 
 at::Tensor nothing_like(const at::Tensor& tensor) { return at::empty({0}, tensor.options()); }
 
-/// The dimension that a placement shards.
-std::optional<std::size_t> cut_dim(const Placement& placement) {
-  if (const auto* const shard = std::get_if<Shard>(&placement)) return static_cast<std::size_t>(shard->dim);
-  if (const auto* const shard = std::get_if<StridedShard>(&placement)) return static_cast<std::size_t>(shard->dim);
-  return std::nullopt;
-}
-
 /// Size and strides of the whole tensor if every rank has a part of the same size. Source: compute_global_tensor_info
 /// of torch 2.11.
 std::pair<Sizes, Sizes> whole_of(const at::Tensor& local, const DeviceMesh& mesh, const Placements& placements) {
   Sizes shape = local.sizes().vec(), strides = local.strides().vec();
   for (std::size_t axis = 0; axis < placements.size(); ++axis) {
-    const std::optional<std::size_t> cut = cut_dim(placements[axis]);
-    if (!cut) continue;
-    const std::int64_t ranks = mesh.size(axis), stride = strides[*cut];
-    shape[*cut] *= ranks;
+    const std::int64_t dim = sharded_dim(placements[axis]);
+    if (dim < 0) continue;
+    const auto sharded = static_cast<std::size_t>(dim);
+    const std::int64_t ranks = mesh.size(axis), stride = strides[sharded];
+    shape[sharded] *= ranks;
     for (std::size_t d = 0; d < strides.size(); ++d) {
-      if (d != *cut && strides[d] >= stride) strides[d] *= ranks;
+      if (d != sharded && strides[d] >= stride) strides[d] *= ranks;
     }
   }
   return {std::move(shape), std::move(strides)};

@@ -42,11 +42,7 @@ bool has_rms_norm_rule(const OperatorCall& call) {
   const DTensor input = DTensor::of(call.args[0].toTensor());
   if (!input.defined() || call.mesh->device_type() != at::kCPU) return true;
   const auto first = static_cast<std::size_t>(input.dim() - std::ssize(call.arg("normalized_shape").toIntVector()));
-  Sizes shards(input.sizes().size(), 1);
-  for (std::size_t axis = 0; axis < call.mesh->ndim(); ++axis) {
-    const std::int64_t dim = sharded_dim(input.placements()[axis]);
-    if (dim >= 0) shards[static_cast<std::size_t>(dim)] *= call.mesh->size(axis);
-  }
+  const Sizes shards = shards_by_dim(input.placements(), call.mesh->shape(), input.dim());
   bool is_sharded = false;
   for (std::size_t d = first; d < shards.size(); ++d) {
     if (input.sizes()[d] % shards[d] != 0) return false;

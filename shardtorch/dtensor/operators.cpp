@@ -247,23 +247,10 @@ Sizes OperatorCall::own_sizes(const Sizes& shape, const Placements& placements) 
   return part_of({shape, mesh->shape(), placements}, *mesh->index()).local_sizes;
 }
 
-std::int64_t sharded_dim(const Placement& placement) {
-  if (const auto* const shard = std::get_if<Shard>(&placement)) return shard->dim;
-  if (const auto* const strided = std::get_if<StridedShard>(&placement)) return strided->dim;
-  return -1;
-}
-
 Placement shard_of(const Placement& placement, std::int64_t dim) {
   if (const auto* const strided = std::get_if<StridedShard>(&placement))
     return StridedShard{dim, strided->split_factor};
   return Shard{dim};
-}
-
-Placements replicated_where(Placements placements, const std::function<bool(const Placement&)>& is_replaced) {
-  for (Placement& each : placements) {
-    if (is_replaced(each)) each = Replicate();
-  }
-  return placements;
 }
 
 Placements replicated_on(const Placements& placements, const Sizes& dims) {
@@ -272,6 +259,13 @@ Placements replicated_on(const Placements& placements, const Sizes& dims) {
   });
 }
 
-Placements without_partials(const Placements& placements) { return replicated_where(placements, is_partial); }
+Sizes shards_by_dim(const Placements& placements, const Sizes& mesh, std::int64_t dims) {
+  Sizes shards(static_cast<std::size_t>(dims), 1);
+  for (std::size_t axis = 0; axis < mesh.size(); ++axis) {
+    const std::int64_t dim = sharded_dim(placements[axis]);
+    if (dim >= 0) shards[static_cast<std::size_t>(dim)] *= mesh[axis];
+  }
+  return shards;
+}
 
 }  // namespace shard::dtensor

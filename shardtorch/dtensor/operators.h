@@ -88,15 +88,11 @@ at::Tensor prepared(const at::Tensor& local, std::size_t index, const OperatorCa
 /// at::equal on DTensors: true on all ranks if the tensors are equal. A collective of the mesh.
 bool are_equal(const OperatorCall& call);
 
-/// The dimension that a placement shards; -1 for others.
-std::int64_t sharded_dim(const Placement& placement);
 /// The same kind of shard of a different dimension. \pre `placement` is a shard
 Placement shard_of(const Placement& placement, std::int64_t dim);
-/// Replicate instead of each placement for which `is_replaced` holds.
-Placements replicated_where(Placements placements, const std::function<bool(const Placement&)>& is_replaced);
 /// Replicate instead of Partial and of shards of `dims`.
 Placements replicated_on(const Placements& placements, const Sizes& dims);
-/// Replicate instead of Partial.
-Placements without_partials(const Placements& placements);
+/// The number of shards of each dimension of a tensor of `dims` dimensions.
+Sizes shards_by_dim(const Placements& placements, const Sizes& mesh, std::int64_t dims);
 
 }  // namespace shard::dtensor

@@ -86,13 +86,14 @@ Placements normalized(Placements placements, std::size_t axes, std::int64_t dims
   return placements;
 }
 
-/// Every rank needs the whole gradient of a sum, so Partial becomes Replicate.
-Placements placements_of_gradient(Placements placements) {
+Placements replicated_where(Placements placements, const std::function<bool(const Placement&)>& is_replaced) {
   for (Placement& each : placements) {
-    if (is_partial(each)) each = Replicate();
+    if (is_replaced(each)) each = Replicate();
   }
   return placements;
 }
+
+Placements without_partials(Placements placements) { return replicated_where(std::move(placements), is_partial); }
 
 /// Catalogs have no Partial; callers refuse it before.
 std::vector<shard::Placement> in_catalog(const Placements& placements) {
@@ -126,5 +127,11 @@ Placement from_catalog(const shard::Placement& placement) {
 
 bool is_partial(const Placement& placement) { return std::holds_alternative<Partial>(placement); }
 bool is_replicate(const Placement& placement) { return std::holds_alternative<Replicate>(placement); }
+
+std::int64_t sharded_dim(const Placement& placement) {
+  if (const auto* const shard = std::get_if<Shard>(&placement)) return shard->dim;
+  if (const auto* const strided = std::get_if<StridedShard>(&placement)) return strided->dim;
+  return -1;
+}
 
 }  // namespace shard::dtensor

@@ -6,8 +6,10 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <ostream>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -58,8 +60,13 @@ std::string to_string(const Placements& placements);  ///< "[S(0), R]"
 /// \throws c10::IndexError  the tensor has no such dimension.
 Placements normalized(Placements placements, std::size_t axes, std::int64_t dims);
 
-/// The placements of a gradient for these placements: Replicate for Partial, otherwise the same.
-Placements placements_of_gradient(Placements placements);
+/// Replicate instead of each placement for which `is_replaced` holds.
+Placements replicated_where(Placements placements, const std::function<bool(const Placement&)>& is_replaced);
+/// Replicate instead of Partial.
+Placements without_partials(Placements placements);
+/// The placements of a gradient for these placements. Every rank needs the whole gradient of a sum, so Partial becomes
+/// Replicate.
+inline Placements placements_of_gradient(Placements placements) { return without_partials(std::move(placements)); }
 
 /// Converts placements to the catalog's form. A Partial becomes like a Replicate, because each rank has a value for
 /// each element.
@@ -69,5 +76,7 @@ Placement from_catalog(const shard::Placement& placement);
 
 bool is_partial(const Placement& placement);
 bool is_replicate(const Placement& placement);
+/// The dimension that a placement shards; -1 for others.
+std::int64_t sharded_dim(const Placement& placement);
 
 }  // namespace shard::dtensor

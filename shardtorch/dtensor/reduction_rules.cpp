@@ -67,11 +67,7 @@ bool is_combinable(const OperatorCall& call, const Sizes& dims, std::optional<Re
   const bool is_extremum = *op == ReduceOp::kMax || *op == ReduceOp::kMin;
   if (is_extremum && !have_all_elements(call, dims)) return false;
   if (*op == ReduceOp::kMean) {  // An average of averages is right for parts of the same size.
-    Sizes shards(call.shape(0).size(), 1);
-    for (std::size_t axis = 0; axis < placements.size(); ++axis) {
-      const std::int64_t dim = sharded_dim(placements[axis]);
-      if (dim >= 0) shards[static_cast<std::size_t>(dim)] *= call.mesh->size(axis);
-    }
+    const Sizes shards = shards_by_dim(placements, call.mesh->shape(), call.dims(0));
     for (const std::int64_t dim : dims) {
       const auto d = static_cast<std::size_t>(dim);
       if (d < shards.size() && call.shape(0)[d] % shards[d] != 0) return false;

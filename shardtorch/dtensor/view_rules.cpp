@@ -99,11 +99,7 @@ class ViewPlacements {
  private:
   /// The number of shards of a dimension.
   std::int64_t shards_of(std::int64_t dim) const {
-    std::int64_t shards = 1;
-    for (std::size_t axis = 0; axis < mesh_.size(); ++axis) {
-      if (sharded_dim(before_[axis]) == dim) shards *= mesh_[axis];
-    }
-    return shards;
+    return shards_by_dim(before_, mesh_, call_.dims(0))[static_cast<std::size_t>(dim)];
   }
 
   void refuse_if_strict(std::int64_t dim, const std::string& what) const {
