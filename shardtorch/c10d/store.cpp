@@ -140,7 +140,10 @@ std::string meeting_folder(const Launch& launch) {
   const bool is_ours =
       status.st_mode == 0 || (S_ISDIR(status.st_mode) && status.st_uid == getuid() && (status.st_mode & 077) == 0);
   if (is_there && is_ours) return folder;
-  throw Error(ErrorCode::kPeer, "the ranks have no folder to meet in").in_file(folder).suggest(Remedy::kNameRendezvous);
+  throw Error(ErrorCode::kPeer, "cannot use the folder through which the ranks find each other")
+      .in_file(folder)
+      .expected("a folder of this user with mode 0700")
+      .suggest(Remedy::kNameRendezvous);
 }
 
 /// The name of a port file. Characters that a path cannot contain are replaced.

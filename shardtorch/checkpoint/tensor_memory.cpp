@@ -79,8 +79,8 @@ std::int64_t TensorMemory::add(const at::Tensor& tensor) {
   return begin;
 }
 
-template <class Span, class Each>
 /// Divides a range of the file at the borders of tensors.
+template <class Span, class Each>
 void TensorMemory::for_each_part(std::int64_t offset, Span bytes, const Each& each) const {
   const std::size_t total = bytes.size();
   auto region = std::ranges::upper_bound(regions_, offset, {}, &Region::end);

@@ -185,7 +185,7 @@ struct Changed {
 /// An int, a double or a tensor of one element. \throws c10::ValueError  any other value.
 double number(const c10::IValue& value) {
   if (value.isTensor() && value.toTensor().numel() == 1) return value.toTensor().item<double>();
-  SHARD_CHECK_VALUE(value.isScalar(), "an optimizer's state has a ", value.tagKind(), " where a number belongs");
+  SHARD_CHECK_VALUE(value.isScalar(), "expected a number in the optimizer's state, found a ", value.tagKind());
   return value.toScalar().toDouble();
 }
 
@@ -358,7 +358,7 @@ class Restoring {
 
   void add_state(const std::string& name, ParameterState& own, const GenericDict& saved) {
     const auto found = saved.find(name);
-    SHARD_CHECK_VALUE(found != saved.end(), "the optimizer's state has nothing of '", name, "'");
+    SHARD_CHECK_VALUE(found != saved.end(), "the optimizer's state has no entry for '", name, "'");
     const GenericDict values = found->value().toGenericDict();
     const Slots& first = own.slots.front();
     if (first.step != nullptr) {
@@ -395,7 +395,7 @@ class Restoring {
       actions_.push_back([&group, options] { group.set_options(options->clone()); });
       return;
     }
-    SHARD_CHECK_VALUE(false, "the optimizer's state has no group of '", names.front(), "'");
+    SHARD_CHECK_VALUE(false, "the optimizer's state has no group with the parameter '", names.front(), "'");
   }
 
   NamedStates states_;

@@ -40,7 +40,7 @@ class Meeting {
   Meeting(c10d::Store& store, int rank, int size, std::chrono::milliseconds timeout);
 
   /// Part i of the result comes from worker i. Each call uses new keys. The last reader removes them.
-  /// \throws c10::Error  "RPC: worker 2 did not come within 2000 ms", or the store's own error.
+  /// \throws c10::Error  "RPC: worker 2 did not connect within 2000 ms", or the store's own error.
   std::vector<Bytes> all_gather(std::span<const std::byte> own);
   void barrier() { all_gather({}); }
   /// Ends the meeting. Worker 0 waits for the last message of each other worker, because the store often lives in its
@@ -93,7 +93,9 @@ void Meeting::wait_for(const std::vector<std::string>& keys) const {
       if (!store_->check({keys[worker]})) missing += (missing.empty() ? "" : ", ") + std::to_string(worker);
     }
     if (missing.empty()) throw;
-    SHARD_CHECK(false, "RPC: worker ", missing, " did not come within ", timeout_.count(), " ms");
+    const bool is_one = missing.find(',') == std::string::npos;
+    SHARD_CHECK(false, is_one ? "RPC: worker " : "RPC: workers ", missing, " did not connect within ", timeout_.count(),
+                " ms");
   }
 }
 
@@ -334,7 +336,7 @@ void TensorPipeRpc::bring(Shard& shard, const Worker& owner) const {
 }
 
 Shard TensorPipeRpc::fetch(const Worker& owner, std::int64_t number) const {
-  SHARD_CHECK(!stopped_, "RPC: the shard of ", owner.name, " is out of reach: RPC has been shut down here");
+  SHARD_CHECK(!stopped_, "RPC: cannot read the shard of ", owner.name, ": RPC was shut down in this process");
   try {
     Shard shard = from_value(request(owner, number));
     bring(shard, owner);

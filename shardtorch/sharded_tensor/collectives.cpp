@@ -35,7 +35,7 @@ class Landing {
  public:
   Landing(const ProcessGroup& group, at::Tensor tensor) : tensor_(std::move(tensor)) {
     group.count_wire_bytes(tensor_, tensor_.scalar_type());
-    wire_ = travels_as_it_lies(group, tensor_, tensor_.scalar_type())
+    wire_ = can_send_in_place(group, tensor_, tensor_.scalar_type())
                 ? tensor_
                 : at::empty(tensor_.sizes(), tensor_.options().device(group.preferred_device()));
   }
@@ -61,7 +61,7 @@ void check_reducible(at::ScalarType dtype, ReduceOp how) {
   const bool can = is_order                 ? is_number && !at::isComplexType(dtype)
                    : how == ReduceOp::kMean ? is_number && !at::isIntegralType(dtype, false)
                                             : is_number;
-  SHARD_CHECK_TYPE(can || (is_order && dtype == at::kBool), "cannot reduce tensors of dtype ", dtype, " so");
+  SHARD_CHECK_TYPE(can || (is_order && dtype == at::kBool), "cannot apply this reduction to tensors of dtype ", dtype);
 }
 
 /// The reductions that both Gloo and NCCL support. A mean is computed as a sum.
@@ -166,7 +166,7 @@ void from_or_to_root(const at::Tensor& own, const Tensors& of_root, int root, co
 
 }  // namespace
 
-bool travels_as_it_lies(const ProcessGroup& group, const at::Tensor& tensor, at::ScalarType travel_as) {
+bool can_send_in_place(const ProcessGroup& group, const at::Tensor& tensor, at::ScalarType travel_as) {
   return tensor.scalar_type() == travel_as && tensor.device() == group.preferred_device() && is_packed(tensor);
 }
 

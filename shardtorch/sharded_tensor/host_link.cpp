@@ -121,8 +121,8 @@ HostMove::Stream::Stream(Tensors tensors) : tensors_(std::move(tensors)) {
   for (const at::Tensor& tensor : tensors_) elements_ += tensor.numel();
 }
 
-template <class Each>
 /// Pairs the next elements of the stream with the elements of a slot, view by view.
+template <class Each>
 void HostMove::Stream::next(const at::Tensor& slot, const Each& each) {
   std::int64_t position = 0;
   while (position < slot.numel() && index_ < tensors_.size()) {

@@ -23,7 +23,7 @@ struct Parcel {
     for (const at::Tensor& tensor : tensors) {
       elements += tensor.numel();
     }
-    in_place = tensors.size() == 1 && travels_as_it_lies(group, tensors.front(), travel_as);
+    in_place = tensors.size() == 1 && can_send_in_place(group, tensors.front(), travel_as);
     wire = in_place ? tensors.front().detach()
                     : at::empty({elements}, at::TensorOptions(travel_as).device(group.preferred_device()));
   }

@@ -11,7 +11,7 @@
 namespace shard {
 
 /// Whether the elements are packed (views.h) on the group's device, in this dtype. If so, no copy is needed.
-bool travels_as_it_lies(const ProcessGroup& group, const at::Tensor& tensor, at::ScalarType travel_as);
+bool can_send_in_place(const ProcessGroup& group, const at::Tensor& tensor, at::ScalarType travel_as);
 
 /// A view of one dimension. \pre `tensor` is contiguous
 at::Tensor bytes_of(const at::Tensor& tensor);

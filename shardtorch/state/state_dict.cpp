@@ -68,7 +68,7 @@ std::string mismatch_of(const std::string& key, const at::Tensor& to, const c10:
   }
   if (sharded.defined()) {
     if (loaded.defined() && has_same_boxes(sharded, loaded)) return {};
-    return c10::str(key, " is sharded, its shards here are others than those of the state");
+    return c10::str(key, " is sharded, and this rank's shards differ from those in the state");
   }
   const bool is_plain = from.layout() == to.layout() && !from.is_quantized() && from.is_meta() == to.is_meta();
   return is_plain ? std::string() : c10::str(key, " is a ", from.toString(), ", here a ", to.toString());

@@ -267,7 +267,7 @@ SHARD_RANKS_TEST(Rpc, NothingCanBeFetchedAfterTheEnd) {
   std::vector<RemoteShard> remote;
   remote = exchange(*start(), own_shard());
   shutdown_rpc();
-  SHARD_EXPECT_THROW(remote[0].to_here(), c10::Error, "RPC has been shut down here");
+  SHARD_EXPECT_THROW(remote[0].to_here(), c10::Error, "RPC was shut down in this process");
 }
 
 SHARD_RANKS_TEST(Rpc, ThereIsOneAgentPerProcess) {
@@ -317,7 +317,7 @@ SHARD_RANKS_TEST(Rpc, StartNamesTheWorkerThatIsMissing) {
   if (rank() == 3) return;
   meet("started", 3);
   const milliseconds took = time_of(
-      [&] { SHARD_EXPECT_THROW(start(kShortTimeout), c10::Error, "RPC: worker 3 did not come within 4000 ms"); });
+      [&] { SHARD_EXPECT_THROW(start(kShortTimeout), c10::Error, "RPC: worker 3 did not connect within 4000 ms"); });
   EXPECT_LT(took, kShortTimeout + kSlack);
   EXPECT_EQ(current_rpc_agent(), nullptr);
 }
@@ -345,7 +345,7 @@ SHARD_RANKS_TEST(Rpc, ShutdownWithADeadWorkerEndsInTime) {
   rpc->all_gather({});
   if (rank() == 2) _exit(0);
   const milliseconds took =
-      time_of([&] { SHARD_EXPECT_THROW(shutdown_rpc(), c10::Error, "RPC: worker 2 did not come within 4000 ms"); });
+      time_of([&] { SHARD_EXPECT_THROW(shutdown_rpc(), c10::Error, "RPC: worker 2 did not connect within 4000 ms"); });
   EXPECT_LT(took, kShortTimeout + kSlack);
   EXPECT_EQ(current_rpc_agent(), nullptr);
 }

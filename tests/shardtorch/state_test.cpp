@@ -399,9 +399,9 @@ SHARD_RANKS_TEST(OneRank, LoadingOtherShardsIntoParametersChangesNothing) {
   StateDict state;
   state.insert("bias", bias + 1);
   state.insert("weight", sharded_tensor::ones(chunk_spec(0, {"rank:0/cpu", "rank:0/cpu"}), {4, 2}).as_tensor());
-  SHARD_EXPECT_THROW(load_state_dict(*layer, state), c10::Error, "weight is sharded, its shards here are others");
+  SHARD_EXPECT_THROW(load_state_dict(*layer, state), c10::Error, "weight is sharded, and this rank's shards differ");
   *state.find("weight") = at::ones({4, 2});
-  SHARD_EXPECT_THROW(load_state_dict(*layer, state), c10::Error, "weight is sharded, its shards here are others");
+  SHARD_EXPECT_THROW(load_state_dict(*layer, state), c10::Error, "weight is sharded, and this rank's shards differ");
   EXPECT_TRUE(at::equal(layer->bias, bias));
 }
 
