@@ -173,7 +173,10 @@ std::vector<std::pair<std::uint32_t, std::uint32_t>> copied_files(const Catalog&
   std::vector<std::pair<const FileBoxes*, const FileBoxes*>> alike;
   for (const FileBoxes& each : files) {
     const auto [with, is_new] = most.try_emplace({catalog.files[each.file].bytes, each.boxes.front()}, &each);
-    if (!is_new && std::ranges::includes(with->second->boxes, each.boxes)) alike.emplace_back(with->second, &each);
+    if (is_new) continue;
+    const FileBoxes& largest = *with->second;
+    const auto is_there = [&](const ItemBox& box) { return std::ranges::binary_search(largest.boxes, box); };
+    if (std::ranges::all_of(each.boxes, is_there)) alike.emplace_back(&largest, &each);
   }
   for (const auto& [with, each] : alike) {
     for (const auto& [index, dtype] : each->storages) {
