@@ -96,19 +96,17 @@ struct RawConfig {
   std::string ties, dtype, type, class_name;
 };
 
-RawConfig read_object(JsonCursor& json, std::string_view text) {
+RawConfig read_object(JsonCursor& json) {
   RawConfig config, inner;
   json.enter_object();
   std::string_view key;
   for (bool is_first = true; json.next_key(key, is_first);) {
     const std::string_view name = key;
-    const auto begin = static_cast<std::size_t>(json.position());
     if (name == "text_config" && json.is_next('{')) {
-      inner = read_object(json, text);
+      inner = read_object(json);
       continue;
     }
-    json.skip();
-    std::string value(text.substr(begin, static_cast<std::size_t>(json.position()) - begin));
+    std::string value(json.raw_value());
     std::erase_if(value, [](char c) { return c == ' ' || c == '\t' || c == '\r' || c == '\n' || c == '"'; });
     if (name == "tie_word_embeddings") config.ties = value;
     if (name == "model_type") config.type = value;
@@ -250,7 +248,7 @@ ModelConfig read_model_config(const SourceStore& store, const std::string& folde
   const std::string text = whole_text(*store.open_below(folder, kConfigName), kMaxConfigBytes);
   JsonCursor json(text.data(), text.data() + text.size(), path, FindingKind::kBadHeader);
   json.take_python_numbers();
-  const RawConfig raw = read_object(json, text);
+  const RawConfig raw = read_object(json);
   json.finish();
   ModelConfig config{.ties_embeddings = raw.ties == "true",
                      .type = raw.type,

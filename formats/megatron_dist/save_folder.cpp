@@ -22,16 +22,6 @@ struct Config {
   std::string version{}, common_backend{}, common_version{};
 };
 
-/// The next value, of any type, with its spelling in the file.
-std::string next_value(JsonCursor& json, std::string_view text) {
-  const auto before = static_cast<std::size_t>(json.position());
-  json.skip();
-  std::string_view value = text.substr(before, static_cast<std::size_t>(json.position()) - before);
-  constexpr std::string_view kAround = " \t\r\n";
-  value.remove_prefix(std::min(value.size(), value.find_first_not_of(kAround)));
-  return std::string(value);
-}
-
 Config read_config(const SourceStore& store, const std::string& folder) {
   const std::string text = small_text(store, join_path(folder, kConfigName), kMaxConfigBytes);
   if (text.empty()) return {};
@@ -44,12 +34,12 @@ Config read_config(const SourceStore& store, const std::string& folder) {
     if (key == "sharded_backend") {
       config.is_torch_dist = json.string() == "torch_dist";
     } else if (key == "sharded_backend_version") {
-      config.version = next_value(json, text);
+      config.version = json.raw_value();
     } else if (key == "common_backend") {
       config.names_common = true;
-      config.common_backend = next_value(json, text);
+      config.common_backend = json.raw_value();
     } else if (key == "common_backend_version") {
-      config.common_version = next_value(json, text);
+      config.common_version = json.raw_value();
     } else {
       json.skip();
     }

@@ -85,6 +85,13 @@ class JsonCursor {
   bool take_null();
   /// Skips any value, nested up to 64 levels.
   void skip();
+  /// Does the same. \returns the value as spelled.
+  std::string_view raw_value() {
+    skip_space();
+    const char* const begin = at_;
+    skip();
+    return {begin, static_cast<std::size_t>(at_ - begin)};
+  }
   /// Checks that only white space follows the last value.
   void finish();
 

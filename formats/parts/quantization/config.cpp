@@ -24,7 +24,7 @@ constexpr int kMostLevels = 8;
 class Walk {
  public:
   Walk(std::string_view text, const std::string& file)
-      : text_(text), json_(text.data(), text.data() + text.size(), file, FindingKind::kBadHeader) {
+      : json_(text.data(), text.data() + text.size(), file, FindingKind::kBadHeader) {
     json_.take_python_numbers();
   }
 
@@ -63,9 +63,7 @@ class Walk {
 
   /// A value as spelled in the text, without its quotes.
   std::string_view value() {
-    const auto begin = static_cast<std::size_t>(json_.position());
-    json_.skip();
-    std::string_view value = text_.substr(begin, static_cast<std::size_t>(json_.position()) - begin);
+    const std::string_view value = json_.raw_value();
     const std::size_t first = value.find_first_not_of(" \t\r\n\""), last = value.find_last_not_of(" \t\r\n\"");
     return first == std::string_view::npos ? std::string_view() : value.substr(first, last - first + 1);
   }
@@ -126,7 +124,6 @@ class Walk {
     if (name == "group_size" || name == "q_group_size") scheme.group_size = numbers.front();
   }
 
-  std::string_view text_;
   JsonCursor json_;
   QuantizationFacts facts_;
 };
