@@ -13,16 +13,20 @@
 
 namespace shard::hdf5 {
 
-/// A call of libhdf5 failed. The text is the innermost line of its error stack.
+/// A call of libhdf5 failed, or the file is refused by throw_malformed or throw_unsupported. The text of a failed call
+/// is the innermost line of its error stack.
 class LibraryError : public std::runtime_error {
  public:
   LibraryError(const std::string& text, bool is_unsupported) : std::runtime_error(text), unsupported_(is_unsupported) {}
-  /// The file needs a newer version of the library, or a part with which this one was not built.
+  /// The file is valid but not supported, or needs a newer version of the library or a part that this one lacks.
   bool is_unsupported() const { return unsupported_; }
 
  private:
   bool unsupported_;
 };
+
+[[noreturn]] inline void throw_malformed(const std::string& text) { throw LibraryError(text, false); }
+[[noreturn]] inline void throw_unsupported(const std::string& text) { throw LibraryError(text, true); }
 
 /// Throws libhdf5's message about the failed call, and empties its error stack.
 [[noreturn]] void throw_library_error();

@@ -11,7 +11,6 @@
 #include "formats/hdf5/parser/describe.h"
 #include "formats/hdf5/parser/entry_arena.h"
 #include "formats/hdf5/parser/lzf_filter.h"
-#include "formats/hdf5/parser/refusal.h"
 #include "libshard/core/box.h"
 
 namespace shard::hdf5 {
@@ -205,7 +204,7 @@ std::string name_of(hid_t properties, std::size_t index) {
   return name;
 }
 
-/// \throws Refusal  mappings that are not boxes: unlimited, of single points, of different shapes
+/// \throws LibraryError  mappings that are not boxes: unlimited, of single points, of different shapes
 std::vector<VirtualMapping> read_mappings(hid_t properties, EntryArena& arena) {
   size_t count = 0;
   checked(H5Pget_virtual_count(properties, &count));

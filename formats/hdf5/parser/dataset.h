@@ -14,7 +14,7 @@ struct WholeFile {
 };
 
 /// Fills all fields of a dataset in `entry` except its names and attributes.
-/// \throws Refusal  external storage, filters that cannot be undone; see read_mappings
+/// \throws LibraryError  external storage, filters that cannot be undone; see read_mappings
 void describe_dataset(const WholeFile& file, hid_t dataset, Entry& entry, EntryArena& arena);
 
 }  // namespace shard::hdf5

@@ -6,7 +6,6 @@
 #include <limits>
 #include <memory>
 
-#include "formats/hdf5/parser/refusal.h"
 #include "formats/hdf5/reply.h"
 
 namespace shard::hdf5 {

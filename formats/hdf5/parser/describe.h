@@ -8,7 +8,7 @@
 
 namespace shard::hdf5 {
 
-/// \throws Refusal  byte orders and sizes that described.h cannot express; LibraryError
+/// \throws LibraryError  byte orders and sizes that described.h cannot express
 Type describe_type(hid_t type);
 /// Whether elements contain their whole value: no references and no parts of variable length.
 bool is_plain(const Type& type);
@@ -16,7 +16,7 @@ bool is_plain(const Type& type);
 Space describe_space(hid_t space);
 std::int64_t elements_of(const Space& space);
 
-/// A signed number of the interface. \throws Refusal  it exceeds 63 bits
+/// A signed number of the interface. \throws LibraryError  it exceeds 63 bits
 std::int64_t signed_of(hsize_t value);
 
 // Contents that libhdf5 itself must decode.

@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "formats/hdf5/parser/refusal.h"
+#include "formats/hdf5/library/handle.h"
 
 namespace shard::hdf5 {
 
@@ -17,7 +17,7 @@ class EntryArena {
   /// `limit_bytes` is the largest size of one entry.
   explicit EntryArena(std::int64_t limit_bytes) : limit_bytes_(limit_bytes) {}
 
-  /// Memory for `count` items of `bytes` bytes. \throws Refusal  it exceeds the limit
+  /// Memory for `count` items of `bytes` bytes. \throws LibraryError  it exceeds the limit
   std::string& room(std::int64_t count, std::int64_t bytes) {
     std::int64_t wanted = 0;
     if (__builtin_mul_overflow(count, bytes, &wanted) || wanted > limit_bytes_ - held_bytes_) {

@@ -284,9 +284,6 @@ std::string unsupported_by(Describe&& describe) {
   } catch (const LibraryError& error) {
     if (!error.is_unsupported()) throw;
     return error.what();
-  } catch (const Refusal& error) {
-    if (!error.is_unsupported()) throw;
-    return error.what();
   }
 }
 
@@ -313,9 +310,7 @@ class Walk {
     try {
       visit(group, link);
     } catch (const LibraryError& error) {
-      throw Refusal("'" + shown_path() + "': " + error.what(), error.is_unsupported());
-    } catch (const Refusal& error) {
-      throw Refusal("'" + shown_path() + "': " + error.what(), error.is_unsupported());
+      throw LibraryError("'" + shown_path() + "': " + error.what(), error.is_unsupported());
     }
     if (path_.size() == levels_.size()) path_.pop_back();
   }
@@ -435,7 +430,7 @@ class Walk {
   std::set<haddr_t> entered_;
 };
 
-/// Sends every entry, and the skipped objects. \throws Refusal  its text names the object; LibraryError for the root
+/// Sends every entry, and the skipped objects. \throws LibraryError  its text names the object, unless it is the root
 void walk(const WholeFile& file, hid_t root, std::int64_t most_entry_bytes) { Walk(file, most_entry_bytes).from(root); }
 
 FileFacts facts_of(hid_t file) {
@@ -460,8 +455,6 @@ void parse(Channel& channel, std::int64_t most_entry_bytes) {
     walk(whole, file.get(), most_entry_bytes);
     send_facts(channel, whole.facts);
   } catch (const LibraryError& error) {
-    channel.send(FrameKind::kFailure, encode_failure(error.what(), error.is_unsupported()));
-  } catch (const Refusal& error) {
     channel.send(FrameKind::kFailure, encode_failure(error.what(), error.is_unsupported()));
   } catch (const std::bad_alloc&) {
     channel.send(FrameKind::kFailure, encode_failure("it needs more memory than a file of its size may", false));
