@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 
 namespace shard::hdf5 {
 
@@ -171,35 +172,13 @@ const IntegerRow* written_integer(DType dtype) {
   return row == kIntegers.end() ? nullptr : &*row;
 }
 
-std::string_view class_name(TypeClass kind) {
-  switch (kind) {
-    case TypeClass::kInteger:
-      return "integer";
-    case TypeClass::kFloat:
-      return "float";
-    case TypeClass::kString:
-      return "string";
-    case TypeClass::kOpaque:
-      return "opaque";
-    case TypeClass::kBitfield:
-      return "bit field";
-    case TypeClass::kEnum:
-      return "enum";
-    case TypeClass::kCompound:
-      return "compound";
-    case TypeClass::kArray:
-      return "array";
-    case TypeClass::kVariableLength:
-      return "variable-length sequence";
-    case TypeClass::kReference:
-      return "reference";
-    case TypeClass::kTime:
-      return "time";
-    case TypeClass::kComplex:
-      return "complex";
-  }
-  return "unknown";
-}
+/// By TypeClass.
+constexpr std::string_view kClassNames[] = {
+    "integer",   "float", "string", "opaque", "bit field", "enum", "compound", "array", "variable-length sequence",
+    "reference", "time",  "complex"};
+static_assert(std::size(kClassNames) == static_cast<std::size_t>(TypeClass::kComplex) + 1);
+
+std::string_view class_name(TypeClass kind) { return kClassNames[static_cast<std::size_t>(kind)]; }
 
 }  // namespace
 

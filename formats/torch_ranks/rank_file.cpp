@@ -315,19 +315,9 @@ std::optional<PlacedTensorValue> as_placed_tensor(Arena& arena, const Value& val
 }
 
 std::string_view name_of(LeafKind kind) {
-  switch (kind) {
-    case LeafKind::kShardedTensor:
-      return "a ShardedTensor";
-    case LeafKind::kDTensor:
-      return "a DTensor";
-    case LeafKind::kPlaced:
-      return "a tensor in pieces";
-    case LeafKind::kPlain:
-      return "a plain tensor";
-    case LeafKind::kObject:
-      break;
-  }
-  return "an object";
+  constexpr std::string_view kNames[] = {"a ShardedTensor", "a DTensor", "a tensor in pieces", "a plain tensor",
+                                         "an object"};
+  return kNames[static_cast<std::size_t>(kind)];
 }
 
 RankFile read_rank_file(Catalog& catalog, torch_save::SavedFiles& files, const std::string& name, const RankRoot& root,

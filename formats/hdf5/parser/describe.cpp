@@ -5,6 +5,7 @@
 #include <functional>
 #include <limits>
 #include <memory>
+#include <utility>
 
 #include "formats/hdf5/reply.h"
 
@@ -125,32 +126,22 @@ void describe_string(hid_t type, Type& result) {
 }
 
 TypeClass class_of(hid_t type) {
-  switch (checked(H5Tget_class(type))) {
-    case H5T_INTEGER:
-      return TypeClass::kInteger;
-    case H5T_FLOAT:
-      return TypeClass::kFloat;
-    case H5T_STRING:
-      return TypeClass::kString;
-    case H5T_OPAQUE:
-      return TypeClass::kOpaque;
-    case H5T_BITFIELD:
-      return TypeClass::kBitfield;
-    case H5T_ENUM:
-      return TypeClass::kEnum;
-    case H5T_COMPOUND:
-      return TypeClass::kCompound;
-    case H5T_ARRAY:
-      return TypeClass::kArray;
-    case H5T_VLEN:
-      return TypeClass::kVariableLength;
-    case H5T_REFERENCE:
-      return TypeClass::kReference;
-    case H5T_TIME:
-      return TypeClass::kTime;
-    default:
-      throw_unsupported("a datatype of an unknown class");
+  constexpr std::pair<H5T_class_t, TypeClass> kClasses[] = {{H5T_INTEGER, TypeClass::kInteger},
+                                                            {H5T_FLOAT, TypeClass::kFloat},
+                                                            {H5T_STRING, TypeClass::kString},
+                                                            {H5T_OPAQUE, TypeClass::kOpaque},
+                                                            {H5T_BITFIELD, TypeClass::kBitfield},
+                                                            {H5T_ENUM, TypeClass::kEnum},
+                                                            {H5T_COMPOUND, TypeClass::kCompound},
+                                                            {H5T_ARRAY, TypeClass::kArray},
+                                                            {H5T_VLEN, TypeClass::kVariableLength},
+                                                            {H5T_REFERENCE, TypeClass::kReference},
+                                                            {H5T_TIME, TypeClass::kTime}};
+  const H5T_class_t found = checked(H5Tget_class(type));
+  for (const auto& [known, kind] : kClasses) {
+    if (known == found) return kind;
   }
+  throw_unsupported("a datatype of an unknown class");
 }
 
 /// The depth is limited, because a file may nest types as deep as it likes.
