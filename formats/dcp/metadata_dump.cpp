@@ -3,23 +3,13 @@
 #include <vector>
 
 #include "formats/dcp/metadata.h"
+#include "formats/parts/pickle/opcodes.h"
 #include "formats/parts/pickle/pickle.h"
 
 namespace shard::dcp {
 namespace {
 
 constexpr std::string_view kModule = "torch.distributed.checkpoint.metadata";
-
-enum Opcode : std::uint8_t {
-  kReduce = 'R',
-  kBuild = 'b',
-  kEmptyDict = '}',
-  kEmptyList = ']',
-  kSetItems = 'u',
-  kAppends = 'e',
-  kNewObject = 0x81,
-  kTuple1 = 0x85,
-};
 
 /// Writes opcodes directly, because a tree of values for a million chunks would take many times the memory of the
 /// metadata. All names are distinct, so their memo numbers are kept in a list, without a table of texts.
@@ -52,18 +42,18 @@ class MetadataDumper {
   void begin_object(std::string_view module, std::string_view name) {
     out_.global(module, name);
     out_.empty_tuple();
-    out_.op(kNewObject);
+    out_.op(pickle::kOpNewObj);
     begin_dict();
   }
   void end_object() {
     end_dict();
-    out_.op(kBuild);
+    out_.op(pickle::kOpBuild);
   }
   void begin_dict() {
-    out_.op(kEmptyDict);
+    out_.op(pickle::kOpEmptyDict);
     out_.mark();
   }
-  void end_dict() { out_.op(kSetItems); }
+  void end_dict() { out_.op(pickle::kOpSetItems); }
 
   /// torch.Size((...)): REDUCE of the class with a tuple that contains one tuple of integers.
   void size(Dims dims) {
@@ -71,8 +61,8 @@ class MetadataDumper {
     out_.mark();
     for (const std::int64_t number : dims) out_.integer(number);
     out_.tuple();
-    out_.op(kTuple1);
-    out_.op(kReduce);
+    out_.op(pickle::kOpTuple1);
+    out_.op(pickle::kOpReduce);
   }
 
   void state_dict() {
@@ -86,7 +76,7 @@ class MetadataDumper {
       names_.push_back(out_.new_string(object.name));
       out_.global(kModule, "BytesStorageMetadata");
       out_.empty_tuple();
-      out_.op(kNewObject);
+      out_.op(pickle::kOpNewObj);
     }
     end_dict();
   }
@@ -98,7 +88,7 @@ class MetadataDumper {
     out_.string("size");
     size(tensor.size);
     out_.string("chunks");
-    out_.op(kEmptyList);
+    out_.op(pickle::kOpEmptyList);
     out_.mark();
     for (std::uint32_t i = 0; i < tensor.chunk_count; ++i) {
       const ChunkEntry& chunk = metadata_.chunks[tensor.first_chunk + i];
@@ -109,7 +99,7 @@ class MetadataDumper {
       size(chunk.sizes);
       end_object();
     }
-    out_.op(kAppends);
+    out_.op(pickle::kOpAppends);
     end_object();
   }
 
@@ -118,21 +108,21 @@ class MetadataDumper {
   void properties(const TensorEntry& tensor) {
     out_.global(kModule, "TensorProperties");
     out_.empty_tuple();
-    out_.op(kNewObject);
+    out_.op(pickle::kOpNewObj);
     out_.mark();
     out_.global("torch", dtype_name(tensor.dtype));
     out_.global("torch.serialization", "_get_layout");
     out_.string("torch.strided");
-    out_.op(kTuple1);
-    out_.op(kReduce);
+    out_.op(pickle::kOpTuple1);
+    out_.op(pickle::kOpReduce);
     out_.boolean(tensor.requires_grad);
     out_.global(kModule, "_MEM_FORMAT_ENCODING");
     out_.integer(0);
-    out_.op(kTuple1);
-    out_.op(kReduce);
+    out_.op(pickle::kOpTuple1);
+    out_.op(pickle::kOpReduce);
     out_.boolean(false);
     out_.tuple();
-    out_.op(kBuild);
+    out_.op(pickle::kOpBuild);
   }
 
   void planner_data() {
@@ -211,7 +201,7 @@ class MetadataDumper {
       out_.none();
     }
     out_.string("modules");
-    out_.op(kEmptyList);
+    out_.op(pickle::kOpEmptyList);
     end_object();
   }
 

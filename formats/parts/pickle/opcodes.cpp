@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <initializer_list>
 #include <vector>
 
 #include "libshard/core/error.h"
@@ -54,59 +55,25 @@ struct Argument {
   int fixed = 0, counted = 0, lines = 0;
 };
 
-Argument argument_of(std::uint8_t op) {
-  switch (op) {
-    case kOpProto:
-    case kOpBinInt1:
-    case kOpBinGet:
-    case kOpBinPut:
-      return {.fixed = 1};
-    case kOpBinInt2:
-      return {.fixed = 2};
-    case kOpBinInt:
-    case kOpLongBinGet:
-    case kOpLongBinPut:
-      return {.fixed = 4};
-    case kOpBinFloat:
-    case kOpFrame:
-      return {.fixed = 8};
-    case kOpLong1:
-    case kOpShortBinUnicode:
-    case kOpShortBinString:
-    case kOpShortBinBytes:
-      return {.counted = 1};
-    case kOpLong4:
-    case kOpBinUnicode:
-    case kOpBinString:
-    case kOpBinBytes:
-      return {.counted = 4};
-    case kOpBinUnicode8:
-    case kOpBinBytes8:
-    case kOpByteArray8:
-      return {.counted = 8};
-    case kOpInt:
-    case kOpGet:
-    case kOpPut:
-      return {.lines = 1};
-    case 'F':  // FLOAT, LONG, PERSID, STRING, UNICODE, INST and EXT1 to EXT4: pickle::load refuses them by name.
-    case 'L':
-    case 'P':
-    case 'S':
-    case 'V':
-      return {.lines = 1};
-    case kOpGlobal:
-    case 'i':
-      return {.lines = 2};
-    case 0x82:
-      return {.fixed = 1};
-    case 0x83:
-      return {.fixed = 2};
-    case 0x84:
-      return {.fixed = 4};
-    default:
-      return {};
-  }
+constexpr std::array<Argument, 256> make_arguments() {
+  std::array<Argument, 256> arguments{};
+  const auto set = [&](std::initializer_list<std::uint8_t> ops, Argument argument) {
+    for (const std::uint8_t op : ops) arguments[op] = argument;
+  };
+  // Without names: EXT1 to EXT4, FLOAT, LONG, PERSID, STRING, UNICODE and INST, which pickle::load refuses.
+  set({kOpProto, kOpBinInt1, kOpBinGet, kOpBinPut, 0x82}, {.fixed = 1});
+  set({kOpBinInt2, 0x83}, {.fixed = 2});
+  set({kOpBinInt, kOpLongBinGet, kOpLongBinPut, 0x84}, {.fixed = 4});
+  set({kOpBinFloat, kOpFrame}, {.fixed = 8});
+  set({kOpLong1, kOpShortBinUnicode, kOpShortBinString, kOpShortBinBytes}, {.counted = 1});
+  set({kOpLong4, kOpBinUnicode, kOpBinString, kOpBinBytes}, {.counted = 4});
+  set({kOpBinUnicode8, kOpBinBytes8, kOpByteArray8}, {.counted = 8});
+  set({kOpInt, kOpGet, kOpPut, 'F', 'L', 'P', 'S', 'V'}, {.lines = 1});
+  set({kOpGlobal, 'i'}, {.lines = 2});
+  return arguments;
 }
+
+constexpr std::array<Argument, 256> kArguments = make_arguments();
 
 class Scanner {
  public:
@@ -121,7 +88,7 @@ class Scanner {
             .in_file(file_.name())
             .of_kind(FindingKind::kBadPickle);
       }
-      const Argument argument = argument_of(op);
+      const Argument argument = kArguments[op];
       skip(static_cast<std::uint64_t>(argument.fixed));
       if (argument.counted > 0) skip(number(argument.counted));
       for (int i = 0; i < argument.lines; ++i) skip_line();
