@@ -40,15 +40,15 @@ Value* number_of(Arena& arena, torch_save::SavedFiles& files, std::uint32_t file
   if (is_integer(view.dtype)) return make_int(arena, files.integers(file, view, 1).front());
   if (view.dtype != DType::kFloat32 && view.dtype != DType::kFloat64) return nullptr;
   const std::vector<std::byte> bytes = files.read_span(file, view, 1);
-  Value* const number = make_value(arena, ValueKind::kFloat);
+  double number = 0;
   float single = 0;
   if (view.dtype == DType::kFloat64) {
-    std::memcpy(&number->real, bytes.data(), sizeof number->real);
+    std::memcpy(&number, bytes.data(), sizeof number);
   } else {
     std::memcpy(&single, bytes.data(), sizeof single);
-    number->real = single;
+    number = single;
   }
-  return number;
+  return make_float(arena, number);
 }
 
 /// Reads the optimizer in a rank's file.

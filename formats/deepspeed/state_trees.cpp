@@ -28,12 +28,6 @@ Value* list_of(Arena& arena, std::span<const std::int64_t> numbers, Value* (*mak
   return make_list(arena, ValueKind::kList, items);
 }
 
-/// Null also for None, which is as good as no value.
-Value* value_under(const Value& mapping, std::string_view key) {
-  Value* const value = find_key(mapping, key);
-  return value == nullptr || value->kind == ValueKind::kNone ? nullptr : value;
-}
-
 /// The counts of the new groups, taken from those of the old ones.
 Value* counts_of(Arena& arena, const Value& old, const NewSpread& spread) {
   if (old.kind == ValueKind::kInt) return make_int(arena, spread.ranks);
@@ -64,7 +58,7 @@ Value* shapes_of(Arena& arena, const Value& old, const NewSpread& spread) {
 }
 
 Value* with_shapes(Arena& arena, Value& root, const NewSpread& spread) {
-  const Value* const shapes = value_under(root, "param_shapes");
+  const Value* const shapes = find_value(root, "param_shapes");
   if (!spread.groups.differ || shapes == nullptr || is_mapping(*shapes)) return &root;
   return with_value(arena, root, "param_shapes", shapes_of(arena, *shapes, spread));
 }
@@ -97,14 +91,14 @@ class OptimizerTree {
   /// The state of the inner optimizer, with the new groups. It is a list with the states of each group, or the dict of
   /// the optimizer.
   Value* with_base(Value& zero, std::string_view key) {
-    Value* const base = value_under(zero, key);
+    Value* const base = find_value(zero, key);
     if (base == nullptr) return &zero;
     if (!is_mapping(*base)) return with_value(arena_, zero, key, listed_groups(*base));
     Value* changed = base;
-    if (const Value* state = value_under(*base, "state")) {
+    if (const Value* state = find_value(*base, "state")) {
       changed = with_value(arena_, *changed, "state", numbered_groups(*state));
     }
-    const Value* const groups = value_under(*base, "param_groups");
+    const Value* const groups = find_value(*base, "param_groups");
     if (groups != nullptr && spread_.groups.differ && !spread_.groups.members.empty()) {
       changed = with_value(arena_, *changed, "param_groups", with_members(*groups));
     }
@@ -157,7 +151,7 @@ class OptimizerTree {
   /// The address of each parameter in the flat buffer of the rank. Classes and further attributes are copied from an
   /// old address.
   Value* with_mappings(Value& zero) {
-    const Value* const mappings = value_under(zero, "param_slice_mappings");
+    const Value* const mappings = find_value(zero, "param_slice_mappings");
     if (mappings == nullptr) return &zero;
     const Value *like = nullptr, *like_group = nullptr;
     for (const Value* group : pickle::sequence(*mappings, "param_slice_mappings")) {
@@ -199,7 +193,7 @@ class OptimizerTree {
 }  // namespace
 
 Value* with_value(Arena& arena, Value& mapping, std::string_view key, Value* value) {
-  if (value_under(mapping, key) == nullptr) return &mapping;
+  if (find_value(mapping, key) == nullptr) return &mapping;
   std::vector<Value*> items(mapping_items(mapping).begin(), mapping_items(mapping).end());
   for (std::size_t i = 0; i + 1 < items.size(); i += 2) {
     if (items[i]->is_string() && items[i]->text() == key) items[i + 1] = value;
@@ -214,7 +208,7 @@ const Value* model_tree(Arena& arena, const NewSpread& spread, const RankParts& 
   if (parts.rank > 0) {  // Only rank 0's file lists shared parameters.
     root = with_value(arena, *root, "shared_params", make_list(arena, ValueKind::kDict, {}));
   }
-  Value* const frozen = value_under(*root, "frozen_param_fragments");
+  Value* const frozen = find_value(*root, "frozen_param_fragments");
   if (frozen == nullptr || parts.frozen.empty()) return root;
   std::vector<Value*> items(mapping_items(*frozen).begin(), mapping_items(*frozen).end());
   for (std::size_t i = 0; i + 1 < items.size(); i += 2) {

@@ -102,11 +102,6 @@ ParamGroup read_group(Arena& arena, const Value& value) {
 
 }  // namespace
 
-Value* find_value(const Value& mapping, std::string_view key) {
-  Value* value = find_key(mapping, key);
-  return value == nullptr || value->kind == ValueKind::kNone ? nullptr : value;
-}
-
 Value& need_value(const Value& mapping, std::string_view key) {
   Value* value = find_value(mapping, key);
   if (value == nullptr) throw pickle::malformed(key, "it is missing");

@@ -123,9 +123,7 @@ UniversalFile read_universal_file(Catalog& catalog, torch_save::SavedFiles& file
 
 // Values in these pickles.
 
-/// The value under `key`; null if it is None or missing.
-Value* find_value(const Value& mapping, std::string_view key);
-/// \throws Error kCorruption  the value is None or missing.
+/// The value under `key`. \throws Error kCorruption  it is None or missing.
 Value& need_value(const Value& mapping, std::string_view key);
 
 /// The groups of param_shapes: a list of them, or before DeepSpeed 0.5.4 a single one. Nothing if it is missing.

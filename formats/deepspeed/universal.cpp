@@ -117,12 +117,6 @@ class UniversalReader final : public torch_save::SavedReader {
 constexpr double kVersion = 0.2;  ///< The version of plain data parallelism's form, unchanged since DeepSpeed 0.11.2.
 constexpr std::string_view kInfo = "universal_checkpoint_info";
 
-Value* make_float(Arena& arena, double number) {
-  Value* const value = make_value(arena, ValueKind::kFloat);
-  value->real = number;
-  return value;
-}
-
 Value* make_dict(Arena& arena, std::initializer_list<std::pair<std::string_view, Value*>> entries) {
   std::vector<Value*> items;
   for (const auto& [key, value] : entries) items.insert(items.end(), {make_string(arena, key), value});
@@ -212,11 +206,7 @@ Value* cut_tree(Arena& arena, const JoinRule& rule, Value* tensor) {
     add("cat_dim", make_int(arena, rule.dim));
     if (rule.is_halved) add("param_n_sub_params", make_int(arena, 2));
   }
-  if (rule.rows) {
-    Value* const yes = make_value(arena, ValueKind::kBool);
-    yes->number = 1;
-    add("vocab_tensor", yes);
-  }
+  if (rule.rows) add("vocab_tensor", make_bool(arena, true));
   add("param", tensor);
   return make_list(arena, ValueKind::kDict, items);
 }

@@ -27,12 +27,6 @@ Number number_at(std::span<const std::byte> element) {
   return number;
 }
 
-Value* make_real(Arena& arena, double number) {
-  Value* const value = make_value(arena, ValueKind::kFloat);
-  value->real = number;
-  return value;
-}
-
 /// Above 63 bits, an integer has Python's pickled form, with an additional byte for the sign.
 Value* make_unsigned(Arena& arena, std::uint64_t number) {
   if (number <= static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max())) {
@@ -80,8 +74,8 @@ class ElementMaker {
   Value* make(DType dtype, std::span<std::byte> element) {
     if (type_.swap) std::ranges::reverse(element);
     if (dtype == DType::kBool) return make_bool(arena_, element[0] != std::byte{0});
-    if (dtype == DType::kFloat64) return make_real(arena_, number_at<double>(element));
-    if (is_float(dtype)) return make_real(arena_, widened<double>(dtype, element, DType::kFloat64));
+    if (dtype == DType::kFloat64) return make_float(arena_, number_at<double>(element));
+    if (is_float(dtype)) return make_float(arena_, widened<double>(dtype, element, DType::kFloat64));
     if (dtype == DType::kUint64) return make_unsigned(arena_, number_at<std::uint64_t>(element));
     return make_int(arena_, widened<std::int64_t>(dtype, element, DType::kInt64));
   }

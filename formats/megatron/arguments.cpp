@@ -51,14 +51,8 @@ namespace {
 
 constexpr std::int64_t kMostRanks = 1 << 20, kMostLayers = 1 << 20, kMostRows = std::int64_t{1} << 40;
 
-/// The value of an argument; null if it is None or missing.
-const Value* find_argument(const Value& arguments, std::string_view name) {
-  const Value* const value = find_key(arguments, name);
-  return value == nullptr || value->kind == ValueKind::kNone ? nullptr : value;
-}
-
 std::optional<std::int64_t> optional_number(const Value& arguments, std::string_view name, std::int64_t most) {
-  const Value* const value = find_argument(arguments, name);
+  const Value* const value = find_value(arguments, name);
   if (value == nullptr) return std::nullopt;
   const std::int64_t number = pickle::natural(*value, name);
   if (number > most) throw pickle::malformed(name, fmt::format("it is more than {}", most)).found(number);
@@ -73,7 +67,7 @@ std::int64_t degree(const Value& arguments, std::string_view name) {
 }
 
 bool flag(const Value& arguments, std::string_view name) {
-  const Value* const value = find_argument(arguments, name);
+  const Value* const value = find_value(arguments, name);
   return value != nullptr && pickle::boolean(*value, name);
 }
 
@@ -86,7 +80,7 @@ void refuse_kinds(const Value& arguments, const Arguments& read) {
   if (read.pipeline > 1) {
     for (const std::string_view list :
          {"pipeline_model_parallel_layout", "hybrid_override_pattern", "hybrid_layer_pattern"}) {
-      if (find_argument(arguments, list) != nullptr) throw refused("whose layers are spread by a list", list);
+      if (find_value(arguments, list) != nullptr) throw refused("whose layers are spread by a list", list);
     }
     if (flag(arguments, "standalone_embedding_stage")) {
       throw refused("with a stage for its embedding", "standalone_embedding_stage");
@@ -132,7 +126,7 @@ Arguments read_arguments(const Value& arguments) {
     read.key_rows = *rows + optional_number(arguments, "qk_pos_emb_head_dim", kMostRows).value_or(0);
   }
   read.gated = flag(arguments, "swiglu") || flag(arguments, "quick_geglu");
-  const Value* const untied = find_argument(arguments, "untie_embeddings_and_output_weights");
+  const Value* const untied = find_value(arguments, "untie_embeddings_and_output_weights");
   read.tied = untied != nullptr && !pickle::boolean(*untied, "untie_embeddings_and_output_weights");
   if (read.experts % read.expert != 0) {
     throw pickle::malformed("num_experts", fmt::format("they are not spread evenly over {} ranks", read.expert))

@@ -99,12 +99,6 @@ Value* namespace_of(Arena& arena, Value* attributes) {
   return made;
 }
 
-Value* number(Arena& arena, double real) {
-  Value* const value = make_value(arena, ValueKind::kFloat);
-  value->real = real;
-  return value;
-}
-
 /// Divides a target's content into items and common data.
 class Content {
  public:
@@ -228,7 +222,7 @@ class Content {
       items.insert(items.end(), {make_string(arena_, key), value});
     };
     need(kArguments, namespace_of(arena_, make_list(arena_, ValueKind::kDict, {})));
-    need("checkpoint_version", number(arena_, 3.0));
+    need("checkpoint_version", make_float(arena_, 3.0));
     need("iteration", make_int(arena_, 0));
     if (!made_up.empty()) {
       target_.warnings.push_back(

@@ -89,6 +89,12 @@ Value* make_bool(Arena& arena, bool truth) {
   return value;
 }
 
+Value* make_float(Arena& arena, double number) {
+  Value* value = make_value(arena, ValueKind::kFloat);
+  value->real = number;
+  return value;
+}
+
 Value* make_string(Arena& arena, std::string_view text) {
   Value* value = make_value(arena, ValueKind::kString);
   value->set_text(arena.copy(text));
@@ -160,6 +166,11 @@ Value* find_key(const Value& mapping, std::string_view key) {
     if (candidate.is_string() && candidate.text() == key) return items[2 * i + 1];
   }
   return nullptr;
+}
+
+Value* find_value(const Value& mapping, std::string_view key) {
+  Value* const value = find_key(mapping, key);
+  return value == nullptr || value->kind == ValueKind::kNone ? nullptr : value;
 }
 
 std::string_view type_name(const Value& value) {

@@ -140,6 +140,7 @@ void for_each_child(AnyValue& value, Visit&& visit) {
 Value* make_value(Arena& arena, ValueKind kind);
 Value* make_int(Arena& arena, std::int64_t number);
 Value* make_bool(Arena& arena, bool value);
+Value* make_float(Arena& arena, double number);
 Value* make_string(Arena& arena, std::string_view text);  ///< Copies the text.
 Value* make_tensor(Arena& arena, std::int64_t index);
 /// Converts a value, for all that refer to it, into the kTensor with that index.
@@ -156,6 +157,8 @@ std::span<Value*> mapping_items(const Value& value);
 bool is_mapping(const Value& value);
 /// The value of a string key in a mapping, or null. The last of equal keys, as in Python. Cost: linear.
 Value* find_key(const Value& mapping, std::string_view key);
+/// The same; also null for None.
+Value* find_value(const Value& mapping, std::string_view key);
 
 /// Python's type name for JSON's `type`: "int", "str", "OrderedDict", "torch.Size", "module.Class", ...
 /// Classes of builtins and collections come without module.

@@ -65,20 +65,14 @@ class Packer {
 
   Value* scalar(const c10::IValue& value) {
     if (value.isNone()) return make_value(arena_, ValueKind::kNone);
-    if (value.isDouble()) return real(value.toDouble());
+    if (value.isDouble()) return make_float(arena_, value.toDouble());
     if (value.isBool()) return make_bool(arena_, value.toBool());
     if (value.isComplexDouble()) {
       const c10::complex<double> number = value.toComplexDouble();
-      Value* const parts[] = {real(number.real()), real(number.imag())};
+      Value* const parts[] = {make_float(arena_, number.real()), make_float(arena_, number.imag())};
       return make_call(arena_, make_global(arena_, "builtins", "complex"), parts);
     }
     throw Error(ErrorCode::kUnsupported, "a state dict cannot contain values of type " + value.tagKind());
-  }
-
-  Value* real(double number) {
-    Value* packed = make_value(arena_, ValueKind::kFloat);
-    packed->real = number;
-    return packed;
   }
 
   /// A container that occurs several times becomes one node, as in Python.
