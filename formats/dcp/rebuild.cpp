@@ -359,7 +359,8 @@ class Placer {
   void lose(const std::string& file, const FoundItem& item, const std::string& why) {
     Loss loss;
     loss.file = file;
-    loss.why = fmt::format("an item of {} bytes at {} cannot be named: {}", item.end - item.begin, item.begin, why);
+    loss.why =
+        fmt::format("the name of an item of {} bytes at {} is unknown: {}", item.end - item.begin, item.begin, why);
     if (item.dtype) loss.dtype = dtype_name(*item.dtype);
     if (item.dtype) loss.shape = item.sizes;
     findings_.lose(std::move(loss));

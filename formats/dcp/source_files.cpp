@@ -38,11 +38,11 @@ constexpr std::string_view kUnfinished = ".metadata.tmp";
   Error error(ErrorCode::kNotFound, ".metadata is missing");
   error.in_file(join_path(folder, kMetadataName)).of_kind(FindingKind::kMissingFile);
   if (is_unfinished) {
-    throw error.because(fmt::format("{} exists: the save was interrupted before its last step", kUnfinished))
+    throw error.because(fmt::format("{} exists, so the save was interrupted before its last step", kUnfinished))
         .hint("if all items were written, rename that file to .metadata");
   }
   throw error.because("an unfinished save has no .metadata, and without it the tensors cannot be identified")
-      .hint("if the save finished, copy .metadata too: copies often miss names that start with a dot");
+      .hint("if the save finished, also copy .metadata; copying often misses names that begin with a dot");
 }
 
 Error missing_rank(int rank, int highest, const std::string& folder) {

@@ -49,7 +49,7 @@ void check_optimizers(const Catalog& catalog, const TagFolder& folder, const Sav
     if (rank.stage != first.stage) throw mixed(catalog, rank.file, "their ZeRO stages differ");
     for (const FlatState& state : rank.states) {
       if (std::ranges::find(first.states, state.name, &FlatState::name) != first.states.end()) continue;
-      throw mixed(catalog, rank.file, fmt::format("it has the state '{}', which rank 0 has not", state.name));
+      throw mixed(catalog, rank.file, fmt::format("it has the state '{}', which rank 0 lacks", state.name));
     }
     for (const auto& [group, step] : rank.steps.entries()) {
       Value* const* const other = first.steps.find(group);

@@ -15,7 +15,7 @@ namespace shard::megatron {
 namespace {
 
 Error misshapen(const Part& part, std::string_view expected) {
-  Error error(ErrorCode::kCorruption, "a rank's part of a tensor does not have the shape that its name asks for");
+  Error error(ErrorCode::kCorruption, "a rank's part of a tensor does not have the shape that its name implies");
   return error.of_kind(FindingKind::kShapeMismatch)
       .expected(expected)
       .found(fmt::format("[{}]", fmt::join(part.shape, ", ")));

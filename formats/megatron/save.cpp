@@ -67,7 +67,8 @@ class ChunkReader {
   std::string_view present(std::string_view name) {
     if (!is_old_name(name)) return name;
     if (const std::optional<std::string> renamed = present_name(name)) return arena_.copy(*renamed);
-    throw Error(ErrorCode::kUnsupported, fmt::format("cannot join '{}', which Megatron-Core has no name for", name))
+    throw Error(ErrorCode::kUnsupported,
+                fmt::format("cannot join '{}': Megatron-Core has no tensor of that name", name))
         .of_tensor(name);
   }
 

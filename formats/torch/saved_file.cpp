@@ -76,9 +76,10 @@ std::shared_ptr<const std::vector<std::byte>> read_pickle(const zip::ZipReader& 
     throw Error(ErrorCode::kCorruption, "the zip has no record data.pkl")
         .in_file(shown)
         .of_kind(FindingKind::kBadHeader)
-        .because(is_cut_save(zip) ? "torch.save wrote its last records but no pickle: it failed half way, as on an "
-                                    "object that cannot be pickled, so the tensors are not in the file"
-                                  : "torch.save always writes one, so this is a different kind of zip")
+        .because(is_cut_save(zip)
+                     ? "torch.save wrote its last records but no pickle: it failed halfway, for example at an "
+                       "object that cannot be pickled, so the tensors are not in the file"
+                     : "torch.save always writes one, so this is a different kind of zip")
         .hint(is_cut_save(zip) ? "save the checkpoint again, or take an earlier one" : "");
   }
   arena.earn(zip.allocated_bytes(*record));

@@ -220,8 +220,8 @@ void check_bounds(const TensorView& view) {
   for (int d = 0; d < view.shape.size(); ++d) last = checked_add(last, checked_mul(view.shape[d] - 1, view.strides[d]));
   const std::int64_t end_bytes = checked_bytes(checked_add(last, 1), view.dtype);
   if (end_bytes <= view.storage_bytes) return;
-  throw Error(ErrorCode::kCorruption,
-              fmt::format("a tensor of shape {} leaves its storage '{}'", to_string(view.shape), view.key))
+  throw Error(ErrorCode::kCorruption, fmt::format("a tensor of shape {} extends past the end of its storage '{}'",
+                                                  to_string(view.shape), view.key))
       .expected(fmt::format("at most {} bytes", view.storage_bytes))
       .found(fmt::format("{} bytes", end_bytes))
       .of_kind(FindingKind::kOutOfBounds);

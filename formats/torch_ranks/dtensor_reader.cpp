@@ -225,7 +225,7 @@ void read_mapped(Arena& arena, const Value& mesh, const ReadIntegers& integers, 
   const std::vector<std::int64_t> map = read_ranks(arena, need(mesh, "_rank_map"), integers, shape);
   const std::vector<AxisSteps> axes = read_layout(need(mesh, "_layout"));
   const auto outside = [&] {
-    return malformed(kMeshClass, fmt::format("its layout leaves its {} ranks", map.size()))
+    return malformed(kMeshClass, fmt::format("its layout refers to more than its {} ranks", map.size()))
         .of_kind(FindingKind::kOutOfBounds);
   };
   std::vector<std::int64_t> positions{first_position(mesh, map, axes)};

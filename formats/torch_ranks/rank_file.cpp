@@ -258,7 +258,7 @@ class LeafReader {
     }
     if (is_exact ? (file_.is_exact && file_.world_size != world_size) || file_.world_size > world_size
                  : file_.is_exact && world_size > file_.world_size) {
-      throw Error(ErrorCode::kCorruption, fmt::format("'{}' is of a save of {}, '{}' of one of {}", world_teller_,
+      throw Error(ErrorCode::kCorruption, fmt::format("'{}' was saved by {}, '{}' by {}", world_teller_,
                                                       plural(file_.world_size, "rank"), name, world_size))
           .of_kind(FindingKind::kWorldSizeMismatch)
           .expected(file_.world_size)

@@ -144,7 +144,7 @@ class RankAssigner {
 
   void check_expected(std::int64_t world_size) const {
     if (!check_.ranks_expected || *check_.ranks_expected == world_size) return;
-    findings_.report(Error(ErrorCode::kCorruption, fmt::format("the files are of a save of {} ranks", world_size))
+    findings_.report(Error(ErrorCode::kCorruption, fmt::format("the files come from {}", plural(world_size, "rank")))
                          .in_file(shown(files_.front()))
                          .of_kind(FindingKind::kWorldSizeMismatch)
                          .because(fmt::format("the caller expects {} ranks", *check_.ranks_expected))
@@ -362,7 +362,7 @@ class RanksReader final : public torch_save::SavedReader, public RankGroupSource
       ranks.push_back(read_rank_file(catalog_, files_, path.path, {path.root, is_first}));
       if (ranks.back().is_sharded()) {
         throw Error(ErrorCode::kUnsupported,
-                    "cannot read files by the map's names: their tensors state ranks themselves")
+                    "cannot read files by the map's names: the tensors themselves record their ranks")
             .in_file(catalog_.files[ranks.back().number].path);
       }
       ranks.back().rank = path.rank;

@@ -520,7 +520,7 @@ class RanksWriter final : public torch_save::ZipsWriter {
           (is_cut[i] != is_cut[i - 1] || (is_cut[i] && tensor.sharding != target.tensors[i - 1].sharding))) {
         throw not_describable(tensor,
                               fmt::format("two tensors are named '{}' and are sharded differently", tensor.name))
-            .because("a layout document goes by name");
+            .because("a layout document identifies tensors by name");
       }
       if (is_cut[i] && !is_second) names.push_back({tensor.name, target.shardings[tensor.sharding].placements});
     }

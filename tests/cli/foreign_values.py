@@ -148,7 +148,7 @@ class ForeignValues(ProgramTest):
 
     def test_a_save_that_failed_half_way_is_called_so(self):
         error = self.run_it("inspect", FOREIGN / "cut_save.pt", code=4).stderr
-        self.assertIn("failed half way", error)
+        self.assertIn("failed halfway", error)
 
 
 if __name__ == "__main__":

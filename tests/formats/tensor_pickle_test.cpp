@@ -109,7 +109,7 @@ TEST(AsTensor, MalformedOnesAreRefused) {
   ASSERT_EQ(error_of_view(tensor_text(v2, f32, 4, good)).code(), ErrorCode::kInterrupted);
   const std::string huge = "\x8a\x08\xff\xff\xff\xff\xff\xff\xff\x7f";
   const std::pair<const char*, std::string> table[] = {
-      {"leaves its storage", tensor_text(v2, f32, 3, good)},
+      {"extends past the end of its storage", tensor_text(v2, f32, 3, good)},
       {"offset leaves", tensor_text(v2, f32, 4, "K\x01K\x04\x85K\x01\x85\x89"s + kHooks)},
       {"negative offset", tensor_text(v2, f32, 4, "J\xff\xff\xff\xffK\x04\x85K\x01\x85\x89"s + kHooks)},
       {"negative stride", tensor_text(v2, f32, 4, "K\x00K\x04\x85J\xff\xff\xff\xff\x85\x89"s + kHooks)},

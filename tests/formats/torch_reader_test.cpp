@@ -357,7 +357,7 @@ const Damage kDamage[] = {
     {"storage record long", [](Records& r) { content(r, "data/1") += "more"; }, ErrorCode::kCorruption,
      "data/1 has 100 bytes, but the pickle records 96", FindingKind::kShapeMismatch},
     {"view past its storage", [](Records& r) { swap_text(content(r, "data.pkl"), "K\x06K\x01\x86", "K\x07K\x01\x86"); },
-     ErrorCode::kCorruption, "leaves its storage", FindingKind::kOutOfBounds},
+     ErrorCode::kCorruption, "extends past the end of its storage", FindingKind::kOutOfBounds},
     {"byte order", [](Records& r) { content(r, "byteorder") = "middle"; }, ErrorCode::kCorruption,
      "neither little nor big", FindingKind::kBadHeader},
     {"version past torchs", [](Records& r) { content(r, "version") = "11\n"; }, ErrorCode::kCorruption,

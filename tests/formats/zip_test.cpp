@@ -218,7 +218,7 @@ const Damage kDamage[] = {
        put<std::uint16_t>(b, directory_of(b) + 30, 4);
        insert_into_directory(b, directory_of(b) + 46 + 9, {"\x01\0\x08\0", 4});
      },
-     ErrorCode::kCorruption, "an extra field leaves its header"},
+     ErrorCode::kCorruption, "an extra field is longer than its header"},
     {"entry deflated too well",
      [](std::string& b) {
        b[8] = b[directory_of(b) + 10] = 8;

@@ -314,7 +314,7 @@ TEST_F(AlikeItems, BehindBytesThatAreMissingCannotBeNamed) {
   expect_named({"a"});
   EXPECT_THAT(lost(), ElementsAre("b", "c", "d"));
   EXPECT_EQ(lost_without_name(), 2U);
-  EXPECT_THAT(result.at("lost").dump(), HasSubstr("cannot be named: damaged bytes precede it"));
+  EXPECT_THAT(result.at("lost").dump(), HasSubstr("is unknown: damaged bytes precede it"));
 }
 
 TEST_F(AlikeItems, OfWhichOneIsLostAtAnyByteAreNeverMisnamed) {

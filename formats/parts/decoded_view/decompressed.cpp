@@ -368,7 +368,7 @@ class Decompressed final : public RandomReader {
     throw Error(ErrorCode::kCorruption,
                 fmt::format("cannot decompress '{}' more than {} times", from_.shown, kMostPasses))
         .in_file(from_.file->name())
-        .because("its tensors jump back and forth in the stream, as in a file built to keep readers busy")
+        .because("its tensors jump back and forth in the stream, as in a file built to exhaust a reader's time")
         .hint("write the file again without compression")
         .of_kind(FindingKind::kOutOfBounds);
   }

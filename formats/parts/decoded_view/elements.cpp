@@ -132,7 +132,7 @@ std::shared_ptr<const RandomReader> as_elements(std::shared_ptr<const RandomRead
 
 void check_within(std::int64_t offset, std::size_t count, std::int64_t bytes, const std::string& file) {
   if (offset >= 0 && checked_add(offset, static_cast<std::int64_t>(count)) <= bytes) return;
-  throw Error(ErrorCode::kCorruption, fmt::format("{} bytes at {} leave a storage", count, offset))
+  throw Error(ErrorCode::kCorruption, fmt::format("{} bytes at {} extend past the end of the storage", count, offset))
       .in_file(file)
       .expected(bytes)
       .of_kind(FindingKind::kOutOfBounds);

@@ -450,7 +450,7 @@ void Dumper::Impl::note_get(std::uint32_t index) {
 
 void Dumper::Impl::tensor(const Value& value) {
   if (!options.tensor) {
-    throw Error(ErrorCode::kUnsupported, "cannot write a tensor where only plain values can be written");
+    throw Error(ErrorCode::kUnsupported, "cannot write a tensor here: only plain values are possible");
   }
   end_run();
   Recording* const recorded = std::exchange(recording, nullptr);  // A replay writes its own tensors.

@@ -91,7 +91,7 @@ Value* Machine::run() {
   const auto first = static_cast<std::uint8_t>(data_[0]);
   if (first != kOpProto) {
     const bool may_be_old = !op_name(first).empty() && static_cast<std::uint8_t>(data_.back()) == kOpStop;
-    fail("does not begin with PROTO: a pickle of protocol 0 or 1, or none",
+    fail("does not begin with PROTO: it is of protocol 0 or 1, or is not a pickle",
          may_be_old ? ErrorCode::kUnsupported : ErrorCode::kCorruption);
   }
   at_ = 1;

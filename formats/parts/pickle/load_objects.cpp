@@ -183,7 +183,7 @@ void Machine::add_items(std::size_t count) {
 void Machine::put(std::uint64_t index) {
   // Picklers count upwards, so an index larger than the number of bytes read is damage. The check bounds the table by
   // the input's size.
-  if (index > at_) fail(fmt::format("memo index {} is out of turn", index));
+  if (index > at_) fail(fmt::format("memo index {} is larger than the number of bytes before it", index));
   if (index >= memo_.size()) memo_.resize(static_cast<std::size_t>(index) + 1, nullptr);
   Value*& entry = memo_[static_cast<std::size_t>(index)];
   if (entry == nullptr) ++memo_count_;

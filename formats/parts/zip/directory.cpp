@@ -83,7 +83,7 @@ std::int64_t to_size(std::uint64_t number, std::string_view field) {
 std::int64_t Zip64::value(std::uint32_t field, std::string_view what) {
   if (field != kMax32) return field;
   const std::optional<std::uint64_t> number = take();
-  if (leaves_header_) throw damaged(FindingKind::kBadHeader, "an extra field leaves its header");
+  if (leaves_header_) throw damaged(FindingKind::kBadHeader, "an extra field is longer than its header");
   if (!number) throw damaged(FindingKind::kBadHeader, fmt::format("the zip64 field lacks the {}", what));
   return to_size(*number, what);
 }

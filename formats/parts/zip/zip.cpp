@@ -169,7 +169,7 @@ std::span<const std::byte> ZipReader::view(std::int64_t offset, std::int64_t cou
                                            std::vector<std::byte>& scratch) const {
   if (offset < 0 || count < 0 || offset > bytes_ || count > bytes_ - offset) {
     throw damaged(FindingKind::kOutOfBounds,
-                  fmt::format("{} bytes at {} leave the zip of {} bytes", count, offset, bytes_))
+                  fmt::format("{} bytes at {} extend past the end of the zip of {} bytes", count, offset, bytes_))
         .in_file(file_->name());
   }
   for (const Window* window : {&head_, &tail_}) {
