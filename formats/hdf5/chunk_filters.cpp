@@ -42,7 +42,7 @@ bool inflate_fast(std::span<const std::byte> stream, std::span<std::byte> out) {
 }
 
 /// Slow decoder that reports the fault. \returns the number of decoded bytes.
-std::size_t inflate_or_say(std::span<const std::byte> stream, std::span<std::byte> out, std::string_view shown) {
+std::size_t inflate_or_throw(std::span<const std::byte> stream, std::span<std::byte> out, std::string_view shown) {
   z_stream state{};
   if (inflateInit(&state) != Z_OK) {
     throw Error(ErrorCode::kResource, fmt::format("cannot decode {}: out of memory", shown));
@@ -80,7 +80,7 @@ std::size_t inflate_or_say(std::span<const std::byte> stream, std::span<std::byt
 Bytes inflated(std::span<const std::byte> stream, const FilterStep& step, std::string_view shown) {
   Bytes out(static_cast<std::size_t>(step.out.bytes));
   if (step.out.is_exact && inflate_fast(stream, out.span())) return out;
-  out.shrink(inflate_or_say(stream, out.span(), shown));
+  out.shrink(inflate_or_throw(stream, out.span(), shown));
   if (step.out.is_exact && static_cast<std::int64_t>(out.size()) != step.out.bytes) {
     throw damaged(shown, "its deflate stream decodes to fewer bytes than the chunk has")
         .expected(step.out.bytes)

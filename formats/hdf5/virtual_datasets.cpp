@@ -71,8 +71,8 @@ VirtualBox with_source_dims(VirtualBox box, const std::vector<std::int64_t>& sha
   return box;
 }
 
-bool lies_within(std::span<const std::int64_t> offsets, std::span<const std::int64_t> sizes,
-                 std::span<const std::int64_t> shape) {
+bool is_inside(std::span<const std::int64_t> offsets, std::span<const std::int64_t> sizes,
+               std::span<const std::int64_t> shape) {
   if (offsets.size() != shape.size() || sizes.size() != shape.size()) return false;
   for (std::size_t d = 0; d < shape.size(); ++d) {
     if (offsets[d] < 0 || sizes[d] < 0 || offsets[d] > shape[d] || sizes[d] > shape[d] - offsets[d]) return false;
@@ -178,13 +178,13 @@ void VirtualDatasets::append_mapped(const Pending& pending) {
 
 void VirtualDatasets::append_box(const Tensor& tensor, const Mapping& mapping, const PlacedDataset& source,
                                  const VirtualBox& box) {
-  if (!lies_within(box.offsets, box.sizes, tensor.shape)) {
+  if (!is_inside(box.offsets, box.sizes, tensor.shape)) {
     throw Error(ErrorCode::kCorruption, "a mapping of the virtual dataset is outside it")
         .of_kind(FindingKind::kOutOfBounds)
         .expected(shard::to_string(tensor.shape))
         .found(shard::to_string(Box(box.offsets, box.sizes)));
   }
-  if (!lies_within(box.source_offsets, box.source_sizes, source.shape)) {
+  if (!is_inside(box.source_offsets, box.source_sizes, source.shape)) {
     throw Error(ErrorCode::kCorruption, fmt::format("a mapping is outside the dataset '{}'", mapping.dataset))
         .in_file(mapping.file)
         .of_kind(FindingKind::kOutOfBounds)

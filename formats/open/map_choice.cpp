@@ -184,8 +184,8 @@ std::optional<RankPaths> named_ranks(const SourcePlace& place, const SourceReque
   };
   const MapVariables known(document, inputs_of(store, request.numbers, request.paths));
   std::optional<RankPaths> paths = find_rank_paths(document, known, list);
-  const auto says_more = [](const MapFiles& files) { return !files.root.empty() || !files.writer.empty(); };
-  if (!paths && (document.files.size() > 1 || says_more(document.files.front()))) {
+  const auto has_root_or_writer = [](const MapFiles& files) { return !files.root.empty() || !files.writer.empty(); };
+  if (!paths && (document.files.size() > 1 || has_root_or_writer(document.files.front()))) {
     throw Error(ErrorCode::kNotFound, fmt::format("'{}' contains none of the files that the map lists", folder))
         .in_file(folder)
         .expected(document.files.front().path);

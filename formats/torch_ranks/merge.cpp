@@ -157,7 +157,7 @@ class Merge {
     Findings& findings = context_.files.findings();
     if (is_on_all(holders) || !findings.goes_on()) return is_on_all(holders);
     if (holders.size() < 2 || holders.size() != ranks_.size()) return false;
-    if (!std::exchange(has_told_of_left_, true)) {
+    if (!std::exchange(has_warned_of_left_, true)) {
       findings.mend("assumed that lost ranks had the values on which all remaining ranks agree");
     }
     return true;
@@ -280,7 +280,7 @@ class Merge {
   Findings& findings_;
   torch_save::HiddenTensors hidden_;
   ValueEquality objects_{{.budget = context_.catalog.arena->budget().get()}};
-  bool has_told_of_left_ = false;
+  bool has_warned_of_left_ = false;
   std::size_t taken_from_others_ = 0;  ///< For repair: the number of tensors whose first rank's copy is lost.
   FirstNames holding_;                 ///< Names of objects that contain tensors.
   std::vector<std::pair<Value*, std::uint32_t>> nodes_;  ///< Nodes of rank 0's tree, and their tensors.

@@ -128,13 +128,13 @@ class ShardedTensorMerge {
     if (!forget_counting(words.ranks)) return kNoIndex;
     const std::vector<RankPiece>& pieces = context_.shardings.pieces(first_.shape, {words, {}});
     for (std::size_t i = 0; i < pieces.size(); ++i) {
-      if (!says_the_same(i, pieces[i])) return kNoIndex;
+      if (!agrees_with(i, pieces[i])) return kNoIndex;
     }
     return context_.shardings.index_of(words);
   }
 
   /// Shards without elements may be missing at the end.
-  bool says_the_same(std::size_t index, const RankPiece& piece) const {
+  bool agrees_with(std::size_t index, const RankPiece& piece) const {
     if (index >= first_.all.size()) return piece.boxes.empty();
     const ShardBox& box = first_.all[index];
     if (box.placement != first_.spec.placements[index]) return false;

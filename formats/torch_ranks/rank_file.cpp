@@ -132,10 +132,10 @@ class Keeper {
 ///   linear in the leaves and their shards.
 bool keep_without_tree(RankFile& file, const RankFile* like, Arena& to) {
   const bool is_needed = !file.rank || *file.rank == 0;
-  const bool lies_in_tree =
+  const bool is_in_tree =
       !file.dtensors.empty() || !file.placed.empty() ||
       std::ranges::any_of(file.plain, [](const torch_save::TensorView& view) { return view.inside.has_value(); });
-  if (is_needed || lies_in_tree || file.sharded.empty()) return false;
+  if (is_needed || is_in_tree || file.sharded.empty()) return false;
   Keeper(file, like, to).run();
   return true;
 }
@@ -247,18 +247,18 @@ class LeafReader {
   void claim(std::string_view name, std::optional<std::int64_t> rank, std::int64_t world_size, bool is_exact) {
     if (rank && file_.rank && *rank != *file_.rank) {
       throw Error(ErrorCode::kCorruption, fmt::format("'{}' records that rank {} wrote it, '{}' that rank {} did",
-                                                      rank_teller_, *file_.rank, name, *rank))
+                                                      rank_from_, *file_.rank, name, *rank))
           .of_kind(FindingKind::kRankMismatch)
           .expected(*file_.rank)
           .found(*rank);
     }
     if (rank && !file_.rank) {
       file_.rank = rank;
-      rank_teller_ = name;
+      rank_from_ = name;
     }
     if (is_exact ? (file_.is_exact && file_.world_size != world_size) || file_.world_size > world_size
                  : file_.is_exact && world_size > file_.world_size) {
-      throw Error(ErrorCode::kCorruption, fmt::format("'{}' was saved by {}, '{}' by {}", world_teller_,
+      throw Error(ErrorCode::kCorruption, fmt::format("'{}' was saved by {}, '{}' by {}", world_from_,
                                                       plural(file_.world_size, "rank"), name, world_size))
           .of_kind(FindingKind::kWorldSizeMismatch)
           .expected(file_.world_size)
@@ -266,7 +266,7 @@ class LeafReader {
     }
     if (world_size > file_.world_size) {
       file_.world_size = world_size;
-      world_teller_ = name;
+      world_from_ = name;
     }
     file_.is_exact = file_.is_exact || is_exact;
   }
@@ -277,7 +277,7 @@ class LeafReader {
   bool takes_beside_;
   DTensorReader dtensors_;
   torch_save::HiddenTensors hidden_;
-  std::string_view rank_teller_, world_teller_;
+  std::string_view rank_from_, world_from_;
 };
 
 }  // namespace

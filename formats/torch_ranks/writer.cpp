@@ -398,7 +398,7 @@ void check_sharded_tensor(const Catalog& target, const Tensor& tensor) {
 }
 
 /// Checks that the tensor has placements on a mesh of all ranks, with one local tensor on each.
-void check_words(const Catalog& target, const Tensor& tensor) {
+void check_placements(const Catalog& target, const Tensor& tensor) {
   if (tensor.sharding == kNoIndex) {
     throw not_describable(tensor, fmt::format("'{}' is sharded into boxes that no placement describes", tensor.name))
         .suggest(Remedy::kHoldAs, "sharded_tensor")
@@ -415,7 +415,7 @@ void check_words(const Catalog& target, const Tensor& tensor) {
 
 /// Checks that the placements divide as torch.chunk does, which DTensor requires.
 void check_dtensor(const Catalog& target, const Tensor& tensor) {
-  check_words(target, tensor);
+  check_placements(target, tensor);
   const std::vector<Placement>& placements = target.shardings[tensor.sharding].placements;
   const auto other =
       std::ranges::find_if(placements, [](const Placement& each) { return each.split != CutRule::kChunk; });
@@ -483,7 +483,7 @@ class RanksWriter final : public torch_save::ZipsWriter {
       case RankFiles::kDTensor:
         return check_dtensor(target, tensor);
       case RankFiles::kPlain:
-        return check_words(target, tensor);
+        return check_placements(target, tensor);
     }
   }
 

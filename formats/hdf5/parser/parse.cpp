@@ -210,7 +210,7 @@ void end_by_signal(int) {
 }
 
 /// Makes SIGXCPU during an Opening send a kFailure for an unsupported file and end the process.
-void say_what_took_the_time() { std::signal(SIGXCPU, end_by_signal); }
+void report_timeout() { std::signal(SIGXCPU, end_by_signal); }
 
 Opening::Opening(std::string_view path) {
   path = path.substr(0, kMostPath);
@@ -469,7 +469,7 @@ int run_parse(std::span<char*> arguments) {
   const SandboxLimits limits{std::atoll(arguments[2]), std::atoll(arguments[3])};
   const auto lock = library_lock();
   Channel channel(file_bytes);
-  say_what_took_the_time();
+  report_timeout();
   if (!enter_sandbox(limits)) return kExitWithoutSandbox;
   parse(channel, limits.memory_bytes / 4);
   // The answer is complete. Skipping libhdf5's clean-up avoids its faults.

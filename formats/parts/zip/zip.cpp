@@ -358,8 +358,9 @@ void ZipReader::check_gap(const Record& record, std::int64_t gap, bool has_extra
   bool fits = gap == 0;
   if ((record.flags & kDescriptorFlag) != 0) {
     const bool is_wide = record.bytes >= kMax32 || record.stored_bytes >= kMax32;
-    const bool lies_far = record.header_offset >= kMax32;  // torch then writes the wide form, others the narrow one.
-    fits = (gap == 16 && !is_wide) || (gap == 24 && (is_wide || lies_far));
+    // Beyond 4 GiB torch writes the wide form, others write the narrow one.
+    const bool is_beyond_4gib = record.header_offset >= kMax32;
+    fits = (gap == 16 && !is_wide) || (gap == 24 && (is_wide || is_beyond_4gib));
     fits = fits || (!has_extra && (gap == 12 || gap == 20));  // Some other writers omit the signature.
   }
   if (fits) return;
