@@ -123,8 +123,9 @@ TagFolder find_tag_folder(const Source& source) {
   const SourceStore& store = *source.store;
   const std::string& path = source.paths.front();
   if (!is_one_folder(source)) {
-    throw Error(ErrorCode::kUnsupported, "cannot read single files of a DeepSpeed checkpoint: pass its folder")
-        .in_file(path);
+    throw Error(ErrorCode::kUnsupported, "cannot read single files of a DeepSpeed checkpoint")
+        .in_file(path)
+        .hint("pass its folder");
   }
   std::string folder = path;
   std::vector<std::string> names = store.list(path);
@@ -181,8 +182,9 @@ UniversalFolder find_universal_folder(const Source& source) {
   const SourceStore& store = *source.store;
   UniversalFolder folder;
   if (source.paths.size() > 1) {
-    throw Error(ErrorCode::kUnsupported, "cannot read single files of a universal checkpoint: name its folder")
-        .in_file(source.paths.front());
+    throw Error(ErrorCode::kUnsupported, "cannot read single files of a universal checkpoint")
+        .in_file(source.paths.front())
+        .hint("pass its folder");
   }
   folder.path = universal_folder(store, source.paths.front());
   if (folder.path.empty()) {

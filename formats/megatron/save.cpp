@@ -240,8 +240,9 @@ SaveFolder find_save_folder(const Source& source) {
   const SourceStore& store = *source.store;
   const std::string& path = source.paths.front();
   if (!is_one_folder(source)) {
-    throw Error(ErrorCode::kUnsupported, "cannot read single files of a Megatron-LM save: name its folder")
-        .in_file(path);
+    throw Error(ErrorCode::kUnsupported, "cannot read single files of a Megatron-LM save")
+        .in_file(path)
+        .hint("pass its folder");
   }
   SaveFolder save{path, {}, rank_folders(store, path)};
   const std::string iteration = save.ranks.empty() ? tracked_iteration(store, path) : std::string();
