@@ -269,36 +269,12 @@ struct WorkerShare {
   const int threads;
 };
 
-void write(WireWriter& to, const ValueDifference& values) {
-  to.number(values.elements), to.number(values.differing), to.number(values.first);
-  for (const std::optional<double>* real : {&values.max_abs, &values.max_rel}) {
-    to.number(real->has_value() ? 1 : 0), to.real(real->value_or(0));
+template <class Wire>
+void pass(Wire& wire, Passed<Wire, ValueDifference>& values) {
+  wire.pass(values.elements, values.differing, values.first, values.max_abs, values.max_rel, values.max_ulp);
+  for (auto* const histogram : {&values.abs, &values.ulp}) {
+    wire.list(*histogram, [&](auto& bin) { wire.pass(bin.exponent, bin.count); });
   }
-  to.number(values.max_ulp.has_value() ? 1 : 0), to.number(static_cast<std::int64_t>(values.max_ulp.value_or(0)));
-  for (const Histogram* histogram : {&values.abs, &values.ulp}) {
-    to.number(std::ssize(*histogram));
-    for (const HistogramBin& bin : *histogram) to.number(bin.exponent), to.number(bin.count);
-  }
-}
-
-ValueDifference read_values(WireReader& from) {
-  ValueDifference values;
-  values.elements = from.number(), values.differing = from.number(), values.first = from.number();
-  for (std::optional<double>* real : {&values.max_abs, &values.max_rel}) {
-    const bool is_there = from.number() != 0;
-    const double number = from.real();
-    if (is_there) *real = number;
-  }
-  const bool is_there = from.number() != 0;
-  const std::int64_t ulp = from.number();
-  if (is_there) values.max_ulp = static_cast<std::uint64_t>(ulp);
-  for (Histogram* histogram : {&values.abs, &values.ulp}) {
-    for (std::int64_t bins = from.number(); bins > 0; --bins) {
-      const auto exponent = static_cast<int>(from.number());
-      histogram->push_back({exponent, from.number()});
-    }
-  }
-  return values;
 }
 
 }  // namespace
@@ -369,11 +345,12 @@ ValueDifference ValuePass::Impl::compare(const TensorPair& pair, const std::stop
 void ValuePass::Impl::collect() {
   WireWriter own;
   own.number(static_cast<std::int64_t>(first));
-  for (std::size_t i = first; i < last; ++i) write(own, found.values[i].values);
+  for (std::size_t i = first; i < last; ++i) pass(own, found.values[i].values);
   for (const Bytes& piece : all_gather(group, own.take())) {
     WireReader from(piece);
     for (auto i = static_cast<std::size_t>(from.number()); !from.at_end(); ++i) {
-      found.values.at(i).values = read_values(from);
+      found.values.at(i).values = {};
+      pass(from, found.values[i].values);
     }
   }
 }

@@ -273,40 +273,34 @@ CDevice to_c(std::unique_ptr<Device> device) { return {device.release(), &kServe
 
 namespace {
 
-constexpr std::int64_t kEndOfNumbers = std::int64_t{std::numeric_limits<int>::max()} + 1;
+template <class Wire>
+void pass_number(Wire& wire, Passed<Wire, int>& number) {
+  wire.pass_below(number, std::int64_t{std::numeric_limits<int>::max()} + 1);
+}
 
-int small_number(WireReader& reader) { return static_cast<int>(reader.number_below(kEndOfNumbers)); }
+template <class Wire>
+void pass(Wire& wire, Passed<Wire, DeviceSystem>& system) {
+  pass_number(wire, system.driver);
+  pass_number(wire, system.runtime);
+  wire.pass(system.nccl, system.problem);
+  wire.list(system.devices, [&](auto& info) {
+    for (auto* const number : {&info.number, &info.major, &info.minor}) pass_number(wire, *number);
+    wire.pass(info.memory_bytes, info.name);
+  });
+}
 
 }  // namespace
 
 Bytes to_bytes(const DeviceSystem& system) {
   WireWriter writer;
-  writer.number(system.driver);
-  writer.number(system.runtime);
-  writer.text(system.nccl);
-  writer.text(system.problem);
-  for (const DeviceInfo& info : system.devices) {
-    for (const int number : {info.number, info.major, info.minor}) writer.number(number);
-    writer.number(info.memory_bytes);
-    writer.text(info.name);
-  }
+  pass(writer, system);
   return writer.take();
 }
 
 DeviceSystem to_device_system(std::span<const std::byte> bytes) {
   WireReader reader(bytes);
   DeviceSystem system;
-  system.driver = small_number(reader);
-  system.runtime = small_number(reader);
-  system.nccl = reader.text();
-  system.problem = reader.text();
-  while (!reader.at_end()) {
-    DeviceInfo info;
-    for (int* const number : {&info.number, &info.major, &info.minor}) *number = small_number(reader);
-    info.memory_bytes = reader.number();
-    info.name = reader.text();
-    system.devices.push_back(std::move(info));
-  }
+  pass(reader, system);
   return system;
 }
 

@@ -121,30 +121,14 @@ PathView view_of(const SourceStore& store, const std::string& path) {
   return view;
 }
 
-void write_view(WireWriter& to, const PathView& view) {
-  to.number(static_cast<std::int64_t>(view.kind));
-  to.number(view.bytes);
-  to.number(view.is_unknown ? 1 : 0);
-  to.number(std::ssize(view.entries));
-  for (const PathView::Entry& entry : view.entries) {
-    to.text(entry.name);
-    to.number(static_cast<std::int64_t>(entry.kind));
-    to.number(entry.bytes);
-  }
-}
-
-PathView read_view(WireReader& from) {
-  PathView view;
-  view.kind = static_cast<FileKind>(from.number_below(kKinds));
-  view.bytes = from.number();
-  view.is_unknown = from.number_below(2) == 1;
-  for (std::int64_t left = from.number(); left > 0; --left) {
-    PathView::Entry& entry = view.entries.emplace_back();
-    entry.name = from.text();
-    entry.kind = static_cast<FileKind>(from.number_below(kKinds));
-    entry.bytes = from.number();
-  }
-  return view;
+template <class Wire>
+void pass(Wire& wire, Passed<Wire, PathView>& view) {
+  wire.pass_below(view.kind, kKinds);
+  wire.pass(view.bytes, view.is_unknown);
+  wire.list(view.entries, [&](auto& entry) {
+    wire.pass(entry.name, entry.bytes);
+    wire.pass_below(entry.kind, kKinds);
+  });
 }
 
 void PeerPaths::add(const std::string& path, std::span<const PathView* const> views,
@@ -456,7 +440,7 @@ Bytes GroupStore::own_views(const std::vector<std::string>& paths) {
       view.is_unknown = true;
       step_->fail(std::current_exception());
     }
-    write_view(writer, view);
+    pass(writer, view);
   }
   return writer.take();
 }
@@ -470,7 +454,10 @@ void GroupStore::look(Group& group, const std::vector<std::string>& paths) {
     std::vector<PathView> views;
     std::vector<const PathView*> pointers;
     views.reserve(readers.size());
-    for (WireReader& reader : readers) pointers.push_back(&views.emplace_back(read_view(reader)));
+    for (WireReader& reader : readers) {
+      pass(reader, views.emplace_back());
+      pointers.push_back(&views.back());
+    }
     // If a rank could not access the path, the step fails, and no rank uses the views of the others.
     if (std::ranges::none_of(views, &PathView::is_unknown)) paths_.add(path, pointers, alike);
   }

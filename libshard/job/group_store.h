@@ -42,10 +42,6 @@ struct PathView {
 
 /// This rank's view of a path. \throws Error kNotFound  the path exists and cannot be accessed.
 PathView view_of(const SourceStore& store, const std::string& path);
-void write_view(WireWriter& to, const PathView& view);
-
-/// Parses a view. \throws Error kPeer
-PathView read_view(WireReader& from);
 
 /// The union of all ranks' views of a path.
 struct PeerPath {

@@ -43,68 +43,30 @@ std::optional<std::span<const std::byte>> take_block(std::span<const std::byte>&
   return block;
 }
 
+template <class Wire>
+void pass(Wire& wire, Passed<Wire, JournalHead>& head) {
+  wire.pass_below(head.grid.threads, std::int64_t{1} << 31);
+  wire.pass(head.grid.max_memory_bytes, head.job.version, head.job.target, head.job.plan);
+  wire.list(head.job.source, [&](auto& file) { wire.pass(file.path, file.bytes, file.modified_ns, file.ends); });
+}
+
+template <class Wire>
+void pass(Wire& wire, Passed<Wire, TileRecord>& record) {
+  wire.pass(record.tile, record.bytes, record.crc, record.cast_overflows);
+  wire.list(record.sources, [&](auto& run) { wire.pass(run.storage, run.offset_bytes, run.bytes, run.crc); });
+}
+
 Bytes written_head(const JournalHead& head) {
   WireWriter out;
   out.text(kMagic);
-  out.number(head.grid.threads);
-  out.number(head.grid.max_memory_bytes);
-  out.text(head.job.version);
-  out.text(head.job.target);
-  out.text(head.job.plan);
-  out.number(std::ssize(head.job.source));
-  for (const SourceFile& file : head.job.source) {
-    out.text(file.path);
-    out.number(file.bytes);
-    out.number(file.modified_ns);
-    out.text(file.ends);
-  }
+  pass(out, head);
   return out.take();
 }
 
 Bytes written_records(std::span<const TileRecord> records) {
   WireWriter out;
-  for (const TileRecord& record : records) {
-    out.number(record.tile);
-    out.number(record.bytes);
-    out.number(record.crc);
-    out.number(record.cast_overflows);
-    out.number(std::ssize(record.sources));
-    for (const CrcRun& run : record.sources) {
-      out.number(run.storage);
-      out.number(run.offset_bytes);
-      out.number(run.bytes);
-      out.number(run.crc);
-    }
-  }
+  for (const TileRecord& record : records) pass(out, record);
   return out.take();
-}
-
-SourceFile read_source(WireReader& in) {
-  SourceFile file;
-  file.path = in.text();
-  file.bytes = in.number();
-  file.modified_ns = in.number();
-  file.ends = in.text();
-  return file;
-}
-
-std::uint32_t read_word(WireReader& in) { return static_cast<std::uint32_t>(in.number_below(std::int64_t{1} << 32)); }
-
-TileRecord read_record(WireReader& in) {
-  TileRecord record;
-  record.tile = in.number();
-  record.bytes = in.number();
-  record.crc = read_word(in);
-  record.cast_overflows = in.number();
-  for (std::int64_t left = in.number(); left > 0; --left) {
-    CrcRun run{};
-    run.storage = read_word(in);
-    run.offset_bytes = in.number();
-    run.bytes = in.number();
-    run.crc = read_word(in);
-    record.sources.push_back(run);
-  }
-  return record;
 }
 
 std::string text_of(const SourceFile& file) {
@@ -157,12 +119,7 @@ std::optional<JournalHead> read_journal_head(std::span<const std::byte> note) {
     WireReader in(*block);
     if (in.text() != kMagic) return std::nullopt;
     JournalHead head;
-    head.grid.threads = static_cast<int>(in.number_below(std::int64_t{1} << 31));
-    head.grid.max_memory_bytes = in.number();
-    head.job.version = in.text();
-    head.job.target = in.text();
-    head.job.plan = in.text();
-    for (std::int64_t left = in.number(); left > 0; --left) head.job.source.push_back(read_source(in));
+    pass(in, head);
     return head;
   } catch (const Error&) {
     return std::nullopt;
@@ -219,7 +176,8 @@ void Journal::read(std::span<const std::byte> note, TileRange tiles, std::span<c
     while (const auto block = take_block(note)) {
       WireReader in(*block);
       while (!in.at_end()) {
-        TileRecord record = read_record(in);
+        TileRecord record;
+        pass(in, record);
         const bool is_possible = std::ranges::all_of(
             record.sources, [&](const CrcRun& run) { return fits(run, sources) && sources[run.storage].crc32; });
         if (is_possible && record.tile >= tiles.begin && record.tile < tiles.end) {

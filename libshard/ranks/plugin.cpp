@@ -4,36 +4,32 @@
 
 namespace shard {
 
+namespace {
+
+template <class Wire>
+void pass(Wire& wire, Passed<Wire, GroupRequest>& request) {
+  auto& launch = request.launch;
+  wire.pass(request.timeout);
+  wire.pass_below(launch.launcher, static_cast<std::int64_t>(Launcher::kSlurm) + 1);
+  for (auto* const number : {&launch.rank, &launch.size, &launch.local_rank, &launch.local_size, &launch.port}) {
+    wire.pass_below(*number, kMaxWorld + 1);
+  }
+  wire.pass(launch.agent_hosts_store, launch.address, launch.job, launch.token, launch.session_folder,
+            launch.error_file);
+}
+
+}  // namespace
+
 Bytes to_bytes(const GroupRequest& request) {
-  const Launch& launch = request.launch;
   WireWriter writer;
-  writer.number(request.timeout.count());
-  writer.number(static_cast<std::int64_t>(launch.launcher));
-  for (const int number : {launch.rank, launch.size, launch.local_rank, launch.local_size, launch.port}) {
-    writer.number(number);
-  }
-  writer.number(launch.agent_hosts_store ? 1 : 0);
-  for (const std::string* text :
-       {&launch.address, &launch.job, &launch.token, &launch.session_folder, &launch.error_file}) {
-    writer.text(*text);
-  }
+  pass(writer, request);
   return writer.take();
 }
 
 GroupRequest to_group_request(std::span<const std::byte> bytes) {
   WireReader reader(bytes);
   GroupRequest request;
-  Launch& launch = request.launch;
-  request.timeout = std::chrono::milliseconds(reader.number());
-  launch.launcher = static_cast<Launcher>(reader.number_below(static_cast<std::int64_t>(Launcher::kSlurm) + 1));
-  for (int* const number : {&launch.rank, &launch.size, &launch.local_rank, &launch.local_size, &launch.port}) {
-    *number = static_cast<int>(reader.number_below(kMaxWorld + 1));
-  }
-  launch.agent_hosts_store = reader.number_below(2) != 0;
-  for (std::string* const text :
-       {&launch.address, &launch.job, &launch.token, &launch.session_folder, &launch.error_file}) {
-    *text = reader.text();
-  }
+  pass(reader, request);
   return request;
 }
 

@@ -53,9 +53,11 @@ std::string WireReader::text() { return std::string(as_text(take(static_cast<std
 
 std::int64_t WireReader::number_below(std::int64_t end) {
   const std::int64_t value = number();
-  if (value < 0 || value >= end) throw Error(ErrorCode::kPeer, "a message from another rank is malformed");
+  if (value < 0 || value >= end) fail_malformed();
   return value;
 }
+
+void WireReader::fail_malformed() { throw Error(ErrorCode::kPeer, "a message from another rank is malformed"); }
 
 Error WireReader::error() {
   const std::int64_t code = number_below(static_cast<std::int64_t>(ErrorCode::kInternal) + 1);

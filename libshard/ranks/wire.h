@@ -1,12 +1,27 @@
 /// \file
-/// Numbers, texts and errors as bytes between ranks. The first messages verify that both ends are the same build
-/// (together.h); decoding is checked anyway.
+/// Numbers, texts and errors as bytes between ranks. The first messages verify that both ends are the same build;
+/// decoding is checked anyway.
+///
+/// A message of several fields has one function for both directions, so that no field is read in the wrong order:
+///
+///     template <class Wire>
+///     void pass(Wire& wire, Passed<Wire, File>& file) {
+///       wire.pass(file.path, file.bytes);
+///       wire.pass_below(file.kind, kKinds);
+///       wire.list(file.parts, [&](auto& part) { pass(wire, part); });
+///     }
 #pragma once
 
+#include <chrono>
+#include <concepts>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
 
 #include "libshard/core/bytes.h"
 #include "libshard/core/error.h"
@@ -23,7 +38,45 @@ class WireWriter {
   void error(const Error& value);
   Bytes take() { return std::move(bytes_); }
 
+  /// Numbers other than enumerators, texts, durations, and lists and optionals of them.
+  template <class... Fields>
+  void pass(const Fields&... fields) {
+    (put(fields), ...);
+  }
+  /// A number or enumerator in [0, end).
+  template <class Number>
+  void pass_below(const Number& value, std::int64_t /*end*/) {
+    number(static_cast<std::int64_t>(value));
+  }
+  /// `each` passes an item.
+  template <class List, class Each>
+  void list(const List& items, Each each) {
+    number(static_cast<std::int64_t>(items.size()));
+    for (const auto& item : items) each(item);
+  }
+  template <class Value, class Each>
+  void optional(const std::optional<Value>& value, Each each) {
+    put(value.has_value());
+    if (value) each(*value);
+  }
+
  private:
+  template <std::integral Number>
+  void put(Number value) {
+    number(static_cast<std::int64_t>(value));
+  }
+  void put(double value) { real(value); }
+  void put(std::string_view value) { text(value); }
+  void put(std::chrono::milliseconds value) { number(value.count()); }
+  template <class Value>
+  void put(const std::vector<Value>& values) {
+    list(values, [this](const Value& value) { put(value); });
+  }
+  template <class Value>
+  void put(const std::optional<Value>& value) {
+    optional(value, [this](const Value& present) { put(present); });
+  }
+
   Bytes bytes_;
 };
 
@@ -39,9 +92,50 @@ class WireReader {
   Error error();
   bool at_end() const { return rest_.empty(); }
 
+  // The counterparts of a WireWriter's functions. Lists and optionals are empty before.
+
+  template <class... Fields>
+  void pass(Fields&... fields) {
+    (get(fields), ...);
+  }
+  template <class Number>
+  void pass_below(Number& value, std::int64_t end) {
+    value = static_cast<Number>(number_below(end));
+  }
+  template <class List, class Each>
+  void list(List& items, Each each) {
+    for (std::int64_t left = number(); left > 0; --left) each(items.emplace_back());
+  }
+  template <class Value, class Each>
+  void optional(std::optional<Value>& value, Each each) {
+    if (number_below(2) != 0) each(value.emplace());
+  }
+
  private:
+  template <std::integral Number>
+  void get(Number& value) {
+    const std::int64_t passed = number();
+    value = static_cast<Number>(passed);
+    if (static_cast<std::int64_t>(value) != passed) fail_malformed();
+  }
+  void get(double& value) { value = real(); }
+  void get(std::string& value) { value = text(); }
+  void get(std::chrono::milliseconds& value) { value = std::chrono::milliseconds(number()); }
+  template <class Value>
+  void get(std::vector<Value>& values) {
+    list(values, [this](Value& value) { get(value); });
+  }
+  template <class Value>
+  void get(std::optional<Value>& value) {
+    optional(value, [this](Value& present) { get(present); });
+  }
+  [[noreturn]] static void fail_malformed();
   std::span<const std::byte> take(std::uint64_t count);
   std::span<const std::byte> rest_;
 };
+
+/// The type of a value that `Wire` passes: const for a WireWriter.
+template <class Wire, class Value>
+using Passed = std::conditional_t<std::is_same_v<Wire, WireWriter>, const Value, Value>;
 
 }  // namespace shard

@@ -29,70 +29,38 @@ CFileStatus plain_status(FileKind kind, std::int64_t bytes, const FileIdentity& 
 constexpr std::int64_t kActs = static_cast<std::int64_t>(ObjectAct::kRemove) + 1;
 constexpr std::int64_t kConditions = static_cast<std::int64_t>(ObjectCondition::kSame) + 1;
 constexpr std::int64_t kOutcomes = static_cast<std::int64_t>(ObjectOutcome::kCannot) + 1;
-constexpr std::int64_t kEndOfWords = std::int64_t{1} << 32;
 
-Bytes to_bytes(const ObjectRequest& request) {
+template <class Wire>
+void pass(Wire& wire, Passed<Wire, ObjectRequest>& request) {
+  wire.pass_below(request.act, kActs);
+  wire.pass_below(request.condition, kConditions);
+  wire.pass(request.url, request.upload, request.run, request.etag, request.from, request.number, request.crc32c,
+            request.begin, request.end, request.attempt, request.is_cleanup);
+  pass_parts(wire, request.parts);
+}
+
+template <class Wire>
+void pass(Wire& wire, Passed<Wire, ObjectAnswer>& answer) {
+  wire.pass_below(answer.outcome, kOutcomes);
+  wire.pass(answer.text, answer.etag, answer.has_checksums);
+  pass_parts(wire, answer.parts);
+  wire.list(answer.objects,
+            [&](auto& object) { wire.pass(object.bytes, object.url, object.etag, object.run, object.upload); });
+}
+
+template <class Message>
+Bytes as_message(const Message& message) {
   WireWriter out;
-  out.number(static_cast<std::int64_t>(request.act));
-  for (const std::string* text : {&request.url, &request.upload, &request.run, &request.etag, &request.from}) {
-    out.text(*text);
-  }
-  out.number(static_cast<std::int64_t>(request.condition));
-  for (const std::int64_t number : {std::int64_t{request.number}, std::int64_t{request.crc32c}, request.begin,
-                                    request.end, std::int64_t{request.attempt}}) {
-    out.number(number);
-  }
-  out.number(request.is_cleanup ? 1 : 0);
-  add_parts(out, request.parts);
+  pass(out, message);
   return out.take();
 }
 
-ObjectRequest to_object_request(std::span<const std::byte> bytes) {
+template <class Message>
+Message from_message(std::span<const std::byte> bytes) {
   WireReader in(bytes);
-  ObjectRequest request;
-  request.act = static_cast<ObjectAct>(in.number_below(kActs));
-  for (std::string* text : {&request.url, &request.upload, &request.run, &request.etag, &request.from}) {
-    *text = in.text();
-  }
-  request.condition = static_cast<ObjectCondition>(in.number_below(kConditions));
-  request.number = static_cast<int>(in.number());
-  request.crc32c = static_cast<std::uint32_t>(in.number_below(kEndOfWords));
-  request.begin = in.number();
-  request.end = in.number();
-  request.attempt = static_cast<int>(in.number());
-  request.is_cleanup = in.number() != 0;
-  request.parts = take_parts(in);
-  return request;
-}
-
-Bytes to_bytes(const ObjectAnswer& answer) {
-  WireWriter out;
-  out.number(static_cast<std::int64_t>(answer.outcome));
-  out.text(answer.text);
-  out.text(answer.etag);
-  out.number(answer.has_checksums ? 1 : 0);
-  add_parts(out, answer.parts);
-  for (const BucketObject& object : answer.objects) {
-    out.number(object.bytes);
-    for (const std::string* text : {&object.url, &object.etag, &object.run, &object.upload}) out.text(*text);
-  }
-  return out.take();
-}
-
-ObjectAnswer to_object_answer(std::span<const std::byte> bytes) {
-  WireReader in(bytes);
-  ObjectAnswer answer;
-  answer.outcome = static_cast<ObjectOutcome>(in.number_below(kOutcomes));
-  answer.text = in.text();
-  answer.etag = in.text();
-  answer.has_checksums = in.number() != 0;
-  answer.parts = take_parts(in);
-  while (!in.at_end()) {
-    BucketObject& object = answer.objects.emplace_back();
-    object.bytes = in.number();
-    for (std::string* text : {&object.url, &object.etag, &object.run, &object.upload}) *text = in.text();
-  }
-  return answer;
+  Message message;
+  pass(in, message);
+  return message;
 }
 
 // ---- The plug-in's side.
@@ -139,9 +107,9 @@ void serve_expect_read(void* file, std::int64_t offset_bytes, std::int64_t bytes
 
 bool serve_ask(void* store, ConstBytes request, ConstBytes body, const ByteSink* answer, const ErrorSink* errors) {
   return put_error(errors, [&] {
-    ObjectRequest asked = to_object_request({request.data, request.count});
+    ObjectRequest asked = from_message<ObjectRequest>({request.data, request.count});
     asked.body = {body.data, body.count};
-    const Bytes bytes = to_bytes(store_at(store).ask(asked));
+    const Bytes bytes = as_message(store_at(store).ask(asked));
     answer->put(answer->place, {bytes.data(), bytes.size()});
   });
 }
@@ -222,12 +190,12 @@ class ImportedStore final : public UrlFiles {
     return open(join_path(folder, relative));
   }
   ObjectAnswer ask(const ObjectRequest& request) const override {
-    const Bytes asked = to_bytes(request);
+    const Bytes asked = as_message(request);
     Bytes answer;
     const ByteSink sink = sink_into(answer);
     call(plain_.functions->ask, plain_.store, ConstBytes{asked.data(), asked.size()},
          ConstBytes{request.body.data(), request.body.size()}, &sink);
-    return to_object_answer(answer);
+    return from_message<ObjectAnswer>(answer);
   }
 
  private:
@@ -235,28 +203,6 @@ class ImportedStore final : public UrlFiles {
 };
 
 }  // namespace
-
-void add_parts(WireWriter& out, const std::vector<StoredPart>& parts) {
-  out.number(std::ssize(parts));
-  for (const StoredPart& part : parts) {
-    out.number(part.number);
-    out.number(part.bytes);
-    out.text(part.etag);
-    out.text(part.crc32c);
-  }
-}
-
-std::vector<StoredPart> take_parts(WireReader& in) {
-  std::vector<StoredPart> parts;
-  for (std::int64_t left = in.number(); left > 0; --left) {
-    StoredPart& part = parts.emplace_back();
-    part.number = static_cast<int>(in.number());
-    part.bytes = in.number();
-    part.etag = in.text();
-    part.crc32c = in.text();
-  }
-  return parts;
-}
 
 CStore to_c(std::unique_ptr<UrlFiles> store) { return {store.release(), &kServed}; }
 

@@ -62,8 +62,10 @@ struct StoreListener {
 };
 
 /// Stored parts within a message.
-void add_parts(WireWriter& out, const std::vector<StoredPart>& parts);
-std::vector<StoredPart> take_parts(WireReader& in);
+template <class Wire>
+void pass_parts(Wire& wire, Passed<Wire, std::vector<StoredPart>>& parts) {
+  wire.list(parts, [&](auto& part) { wire.pass(part.number, part.bytes, part.etag, part.crc32c); });
+}
 
 /// Ownership: the receiver calls `destroy_store`, or passes it to from_c.
 CStore to_c(std::unique_ptr<UrlFiles> store);

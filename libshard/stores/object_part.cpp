@@ -49,7 +49,7 @@ std::vector<std::byte> to_receipt(const PartsByUrl& parts) {
   WireWriter out;
   for (const auto& [url, all] : parts) {
     out.text(url);
-    add_parts(out, all);
+    pass_parts(out, all);
   }
   return out.take();
 }
@@ -166,7 +166,7 @@ PartsByUrl parts_of_receipt(std::span<const std::byte> bytes) {
   PartsByUrl parts;
   for (WireReader in(bytes); !in.at_end();) {
     const std::string url = in.text();
-    parts[url] = take_parts(in);
+    pass_parts(in, parts[url]);
   }
   return parts;
 }

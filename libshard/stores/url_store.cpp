@@ -61,29 +61,26 @@ void report_wait(void* place, ConstBytes text) {
   if (waits) waits(std::string(as_text({text.data, text.count})));
 }
 
+template <class Wire>
+void pass(Wire& wire, Passed<Wire, StoreRequest>& request) {
+  constexpr std::int64_t kEndOfConnections = 4097, kEndOfReaders = 1 << 20;
+  wire.pass(request.endpoint, request.region, request.is_anonymous, request.memory_bytes);
+  wire.pass_below(request.connections, kEndOfConnections);
+  wire.pass_below(request.readers, kEndOfReaders);
+}
+
 }  // namespace
 
 Bytes to_bytes(const StoreRequest& request) {
   WireWriter writer;
-  writer.text(request.endpoint);
-  writer.text(request.region);
-  writer.number(request.is_anonymous ? 1 : 0);
-  writer.number(request.connections);
-  writer.number(request.readers);
-  writer.number(request.memory_bytes);
+  pass(writer, request);
   return writer.take();
 }
 
 StoreRequest to_store_request(std::span<const std::byte> bytes) {
-  constexpr std::int64_t kEndOfConnections = 4097, kEndOfReaders = 1 << 20;
   WireReader reader(bytes);
   StoreRequest request;
-  request.endpoint = reader.text();
-  request.region = reader.text();
-  request.is_anonymous = reader.number_below(2) != 0;
-  request.connections = static_cast<int>(reader.number_below(kEndOfConnections));
-  request.readers = static_cast<int>(reader.number_below(kEndOfReaders));
-  request.memory_bytes = reader.number();
+  pass(reader, request);
   return request;
 }
 

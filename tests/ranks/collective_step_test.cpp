@@ -322,6 +322,47 @@ TEST(ExpectSame, NamesTheRankThatDiffers) {
   EXPECT_EQ(named, 3);
 }
 
+struct Passenger {
+  std::string name;
+  std::vector<std::int64_t> numbers;
+  std::optional<double> weight;
+  std::uint32_t seat = 0;
+  bool is_late = false;
+};
+
+template <class Wire>
+void pass(Wire& wire, Passed<Wire, Passenger>& passenger) {
+  wire.pass(passenger.name, passenger.numbers, passenger.weight, passenger.is_late);
+  wire.pass_below(passenger.seat, 9);
+}
+
+TEST(Wire, OneFunctionPassesFieldsInBothDirections) {
+  WireWriter writer;
+  pass(writer, Passenger{"a", {1, -2}, 0.5, 8, true});
+  const Bytes bytes = writer.take();
+  WireReader reader(bytes);
+  Passenger read;
+  pass(reader, read);
+  EXPECT_TRUE(reader.at_end());
+  EXPECT_EQ(read.name, "a");
+  EXPECT_EQ(read.numbers, (std::vector<std::int64_t>{1, -2}));
+  EXPECT_EQ(read.weight, 0.5);
+  EXPECT_EQ(read.seat, 8U);
+  EXPECT_TRUE(read.is_late);
+}
+
+TEST(Wire, RefusesNumbersThatTheirFieldsCannotHold) {
+  WireWriter writer;
+  for (int i = 0; i < 3; ++i) writer.number(i == 0 ? std::int64_t{1} << 32 : 2);
+  const Bytes bytes = writer.take();
+  WireReader reader(bytes);
+  std::uint32_t word = 0;
+  bool flag = false;
+  EXPECT_THROW(reader.pass(word), Error);
+  EXPECT_THROW(reader.pass(flag), Error);
+  EXPECT_THROW(reader.pass_below(word, 2), Error);
+}
+
 TEST(Wire, RefusesWhatIsCutShort) {
   WireWriter writer;
   writer.error(Error(ErrorCode::kCorruption, "damaged").in_file("a"));
