@@ -121,6 +121,8 @@ PathView view_of(const SourceStore& store, const std::string& path) {
   return view;
 }
 
+namespace {
+
 template <class Wire>
 void pass(Wire& wire, Passed<Wire, PathView>& view) {
   wire.pass_below(view.kind, kKinds);
@@ -130,6 +132,8 @@ void pass(Wire& wire, Passed<Wire, PathView>& view) {
     wire.pass_below(entry.kind, kKinds);
   });
 }
+
+}  // namespace
 
 void PeerPaths::add(const std::string& path, std::span<const PathView* const> views,
                     std::span<const std::vector<int>> ranks) {
