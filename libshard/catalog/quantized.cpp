@@ -174,7 +174,6 @@ QuantizedName take_apart(std::string_view name) {
   return {name, nullptr, false, false};
 }
 
-using Role = QuantizedRole;
 using Form = QuantizedForm;
 
 bool is_small_float(DType dtype) { return is_float(dtype) && !is_plain_float(dtype); }
@@ -434,47 +433,27 @@ bool is_scale_name(std::string_view name) {
 }
 
 std::string_view quantized_form_name(QuantizedForm form) {
-  switch (form) {
-    case Form::kFloat8:
-      return "float8 with scales";
-    case Form::kMxfp8:
-      return "MXFP8";
-    case Form::kInt8:
-      return "int8 with scales";
-    case Form::kPackedInts:
-      return "packed integers of compressed-tensors";
-    case Form::kNvfp4Packed:
-      return "NVFP4 of compressed-tensors";
-    case Form::kNvfp4:
-      return "NVFP4 of ModelOpt";
-    case Form::kMxfp4Packed:
-      return "MXFP4 of compressed-tensors";
-    case Form::kMxfp4Blocks:
-      return "MXFP4 in blocks";
-    case Form::kFp4Exponents:
-      return "FP4 with exponents";
-    case Form::kBitsandbytes4:
-      return "bitsandbytes, 4 bits";
-    case Form::kBitsandbytes8:
-      return "bitsandbytes, 8 bits";
-    case Form::kGptq:
-      return "GPTQ";
-    case Form::kAwq:
-      return "AWQ";
-    case Form::kHqq:
-      return "HQQ";
-    case Form::kQuanto:
-      return "quanto";
-    case Form::kTorchao:
-      return "torchao";
-    case Form::kState:
-      return "a state of an 8-bit optimizer";
-    case Form::kScales:
-      return "scales without a weight";
-    case Form::kOther:
-      return "quantized weights";
-  }
-  return {};
+  constexpr std::array<std::string_view, 19> kNames{"float8 with scales",
+                                                    "MXFP8",
+                                                    "int8 with scales",
+                                                    "packed integers of compressed-tensors",
+                                                    "NVFP4 of compressed-tensors",
+                                                    "NVFP4 of ModelOpt",
+                                                    "MXFP4 of compressed-tensors",
+                                                    "MXFP4 in blocks",
+                                                    "FP4 with exponents",
+                                                    "bitsandbytes, 4 bits",
+                                                    "bitsandbytes, 8 bits",
+                                                    "GPTQ",
+                                                    "AWQ",
+                                                    "HQQ",
+                                                    "quanto",
+                                                    "torchao",
+                                                    "a state of an 8-bit optimizer",
+                                                    "scales without a weight",
+                                                    "quantized weights"};
+  static_assert(kNames.size() == static_cast<std::size_t>(Form::kOther) + 1);
+  return kNames[static_cast<std::size_t>(form)];
 }
 
 bool is_plain_float(DType dtype) {

@@ -1,5 +1,6 @@
 #include "libshard/core/error.h"
 
+#include <array>
 #include <new>
 #include <system_error>
 
@@ -21,27 +22,11 @@ std::string without_nul(std::string text) {
 }  // namespace
 
 std::string_view code_name(ErrorCode code) {
-  switch (code) {
-    case ErrorCode::kInvalidArgument:
-      return "invalid_argument";
-    case ErrorCode::kNotFound:
-      return "not_found";
-    case ErrorCode::kCorruption:
-      return "corruption";
-    case ErrorCode::kExists:
-      return "exists";
-    case ErrorCode::kResource:
-      return "resource";
-    case ErrorCode::kPeer:
-      return "peer";
-    case ErrorCode::kUnsupported:
-      return "unsupported";
-    case ErrorCode::kInterrupted:
-      return "interrupted";
-    case ErrorCode::kInternal:
-      break;
-  }
-  return "internal";
+  constexpr std::array<std::string_view, 9> kNames{"invalid_argument", "not_found",   "corruption",
+                                                   "exists",           "resource",    "peer",
+                                                   "unsupported",      "interrupted", "internal"};
+  static_assert(kNames.size() == static_cast<std::size_t>(ErrorCode::kInternal) + 1);
+  return kNames[static_cast<std::size_t>(code)];
 }
 
 Error::Error(ErrorCode code, const std::string& message)

@@ -45,23 +45,10 @@ bool must_escape(unsigned point, JsonEscapes escapes) {
 
 /// The letter after the backslash; 0 if the character has none.
 char letter_of(char c, JsonEscapes escapes) {
-  switch (c) {
-    case '"':
-    case '\\':
-      return c;
-    case '\n':
-      return 'n';
-    case '\t':
-      return 't';
-    case '\r':
-      return 'r';
-    case '\b':
-      return is_shown(escapes) ? '\0' : 'b';
-    case '\f':
-      return is_shown(escapes) ? '\0' : 'f';
-    default:
-      return '\0';
-  }
+  constexpr std::string_view kEscaped = "\"\\\n\t\r\b\f", kLetters = "\"\\ntrbf";
+  const std::size_t at = kEscaped.find(c);
+  const bool is_named = at < kEscaped.find('\b') || (at < kEscaped.size() && !is_shown(escapes));
+  return is_named ? kLetters[at] : '\0';
 }
 
 /// \uXXXX, in two halves past U+FFFF.

@@ -1,6 +1,7 @@
 #include "libshard/core/value.h"
 
 #include <algorithm>
+#include <array>
 #include <cassert>
 #include <cstring>
 
@@ -174,44 +175,14 @@ Value* find_value(const Value& mapping, std::string_view key) {
 }
 
 std::string_view type_name(const Value& value) {
-  switch (value.kind) {
-    case ValueKind::kNone:
-      return "NoneType";
-    case ValueKind::kBool:
-      return "bool";
-    case ValueKind::kInt:
-    case ValueKind::kLong:
-      return "int";
-    case ValueKind::kFloat:
-      return "float";
-    case ValueKind::kString:
-      return "str";
-    case ValueKind::kBytes:
-      return "bytes";
-    case ValueKind::kByteArray:
-      return "bytearray";
-    case ValueKind::kList:
-      return "list";
-    case ValueKind::kTuple:
-      return "tuple";
-    case ValueKind::kDict:
-      return "dict";
-    case ValueKind::kSet:
-      return "set";
-    case ValueKind::kFrozenSet:
-      return "frozenset";
-    case ValueKind::kGlobal:
-      return global_type_name(value);
-    case ValueKind::kCall:
-      return call_type_name(value);
-    case ValueKind::kPersid:
-      return "persistent_id";
-    case ValueKind::kTensor:
-      return "torch.Tensor";
-    case ValueKind::kOpaque:
-      return qualified_name(value);
-  }
-  return "object";
+  constexpr std::array<std::string_view, 13> kPlain{"NoneType",  "bool", "int",   "int",  "float", "str",      "bytes",
+                                                    "bytearray", "list", "tuple", "dict", "set",   "frozenset"};
+  static_assert(kPlain.size() == static_cast<std::size_t>(ValueKind::kGlobal));
+  if (value.kind < ValueKind::kGlobal) return kPlain[static_cast<std::size_t>(value.kind)];
+  if (value.kind == ValueKind::kGlobal) return global_type_name(value);
+  if (value.kind == ValueKind::kCall) return call_type_name(value);
+  if (value.kind == ValueKind::kPersid) return "persistent_id";
+  return value.kind == ValueKind::kTensor ? "torch.Tensor" : qualified_name(value);
 }
 
 }  // namespace shard
