@@ -114,24 +114,24 @@ void serve_destroy(void* address) {
   delete static_cast<Served*>(address);
 }
 
-constexpr DeviceFunctions kServed{serve_memory,
-                                  serve_allocate,
-                                  serve_make_stream,
-                                  serve_make_event,
-                                  serve_connect,
-                                  serve_synchronize_event,
-                                  serve_copy,
-                                  serve_strided_copy,
-                                  serve_cast,
-                                  serve_record,
-                                  serve_wait,
-                                  serve_synchronize_stream,
-                                  serve_exchange,
-                                  serve_destroy<DeviceBuffer>,
-                                  serve_destroy<DeviceEvent>,
-                                  serve_destroy<DeviceStream>,
-                                  serve_destroy<ServedLink>,
-                                  serve_destroy<Device>};
+constexpr DeviceFunctions kServed{.memory = serve_memory,
+                                  .allocate = serve_allocate,
+                                  .make_stream = serve_make_stream,
+                                  .make_event = serve_make_event,
+                                  .connect = serve_connect,
+                                  .synchronize_event = serve_synchronize_event,
+                                  .copy = serve_copy,
+                                  .strided_copy = serve_strided_copy,
+                                  .cast = serve_cast,
+                                  .record = serve_record,
+                                  .wait = serve_wait,
+                                  .synchronize_stream = serve_synchronize_stream,
+                                  .exchange = serve_exchange,
+                                  .destroy_buffer = serve_destroy<DeviceBuffer>,
+                                  .destroy_event = serve_destroy<DeviceEvent>,
+                                  .destroy_stream = serve_destroy<DeviceStream>,
+                                  .destroy_link = serve_destroy<ServedLink>,
+                                  .destroy_device = serve_destroy<Device>};
 
 /// An object of the other side, by its address.
 class Used {

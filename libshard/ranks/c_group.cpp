@@ -74,8 +74,14 @@ void serve_abort(void* group) { group_at(group).abort(); }
 
 void serve_destroy(void* group) { delete static_cast<Served*>(group); }
 
-constexpr GroupFunctions kServed{serve_barrier,   serve_broadcast,   serve_all_gather, serve_exchange,
-                                 serve_waits_for, serve_set_timeout, serve_abort,      serve_destroy};
+constexpr GroupFunctions kServed{.barrier = serve_barrier,
+                                 .broadcast = serve_broadcast,
+                                 .all_gather = serve_all_gather,
+                                 .exchange = serve_exchange,
+                                 .waits_for = serve_waits_for,
+                                 .set_timeout = serve_set_timeout,
+                                 .abort = serve_abort,
+                                 .destroy = serve_destroy};
 
 /// The using side.
 class ImportedGroup final : public Group {

@@ -118,8 +118,14 @@ void serve_destroy_file(void* file) { delete static_cast<const RandomReader*>(fi
 
 void serve_destroy_store(void* store) { delete static_cast<const UrlFiles*>(store); }
 
-constexpr StoreFunctions kServed{serve_status,      serve_list, serve_open,         serve_read,
-                                 serve_expect_read, serve_ask,  serve_destroy_file, serve_destroy_store};
+constexpr StoreFunctions kServed{.status = serve_status,
+                                 .list = serve_list,
+                                 .open = serve_open,
+                                 .read = serve_read,
+                                 .expect_read = serve_expect_read,
+                                 .ask = serve_ask,
+                                 .destroy_file = serve_destroy_file,
+                                 .destroy_store = serve_destroy_store};
 
 // ---- The program's side.
 
