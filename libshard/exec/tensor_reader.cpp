@@ -9,6 +9,7 @@
 #include <memory>
 #include <vector>
 
+#include "libshard/catalog/layouts/flat_run.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
 #include "libshard/core/parallel.h"
@@ -36,33 +37,6 @@ constexpr double kShortRead = 1024;            // In bytes. If reads are shorter
 constexpr std::size_t kStreamsAtOnce = 4;      // The number of decoders that are certain to be kept (ViewCache).
 constexpr std::int64_t kKeptOfStream = 4 << 20;  // The amount of decoded data that a decoder is certain to keep
                                                  // (Decompressed).
-
-/// Calls `each(box)` for consecutive boxes that together are elements [begin, end) of `shape` from dimension `d` on.
-/// `box` has the indices of the dimensions before. There are at most two boxes per dimension, minus one.
-///
-/// Method: along dimension d, [begin, end) is a part of a first index, whole indices, and a part of a last index. The
-/// whole ones form one box; the two parts recurse into dimension d + 1, where one of their ends is a border already.
-template <class Each>
-void peel(std::span<const std::int64_t> shape, std::size_t d, std::int64_t begin, std::int64_t end, Box& box,
-          const Each& each) {
-  if (begin == end) return;
-  if (d == shape.size()) return each(box);
-  std::int64_t inner = 1;
-  for (std::size_t i = d + 1; i < shape.size(); ++i) inner *= shape[i];
-  const std::int64_t first_whole = (begin + inner - 1) / inner, last_whole = end / inner;
-  const auto peel_within = [&](std::int64_t index, std::int64_t from, std::int64_t to) {
-    box.offset[d] = index, box.size[d] = 1;
-    peel(shape, d + 1, from - index * inner, to - index * inner, box, each);
-  };
-  if (first_whole > last_whole) return peel_within(last_whole, begin, end);
-  if (begin < first_whole * inner) peel_within(first_whole - 1, begin, first_whole * inner);
-  if (first_whole < last_whole) {
-    box.offset[d] = first_whole, box.size[d] = last_whole - first_whole;
-    for (std::size_t i = d + 1; i < shape.size(); ++i) box.offset[i] = 0, box.size[i] = shape[i];
-    each(box);
-  }
-  if (last_whole * inner < end) peel_within(last_whole, last_whole * inner, end);
-}
 
 /// The number of storage elements after which row-major order returns to the first one; 1 if it never does. It returns
 /// at a dimension of stride 0, and has then visited the span of all dimensions inside that one.
@@ -169,9 +143,8 @@ struct TensorReader::Impl {
 
   /// Reads units [first, last), through `memory` if they are permuted.
   void read_units(std::int64_t first, std::int64_t last, std::byte* to, std::span<std::byte> memory) {
-    Box box;
-    box.dims = shape.size();
-    peel(shape.span(), 0, first, last, box, [&](const Box& part) {
+    for_each_box_of_run(shape, first, last - first, [&](auto offsets, auto sizes, std::int64_t) {
+      const Box part(offsets, sizes);
       read_box(part, to, memory);
       to += part.numel() * unit_bytes();
     });
@@ -242,9 +215,8 @@ struct TensorReader::Impl {
     const std::span<std::byte> memory = panel.ensure(bytes + std::min(staging_bytes, bytes));
     panel_data = memory.data();
     std::byte* to = panel_data;
-    Box box;
-    box.dims = shape.size();
-    peel(shape.span(), 0, begin, end, box, [&](const Box& part) {
+    for_each_box_of_run(shape, begin, end - begin, [&](auto offsets, auto sizes, std::int64_t) {
+      const Box part(offsets, sizes);
       const std::span<std::byte> rest = memory.subspan(static_cast<std::size_t>(bytes));
       cuts ? read_by_pieces(part, to, rest) : read_in_parts(part, to, rest);
       to += part.numel() * unit_bytes();
