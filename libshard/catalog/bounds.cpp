@@ -32,8 +32,8 @@ std::int64_t last_element(Dims sizes, Dims strides, std::int64_t first) {
            !__builtin_add_overflow(last, reach, &last);
   }
   if (fits) return last;
-  throw Error(ErrorCode::kCorruption,
-              fmt::format("a view of {} with strides {} from element {}", to_string(sizes), to_string(strides), first))
+  throw Error(ErrorCode::kCorruption, fmt::format("cannot place a view of {} with strides {} at element {}",
+                                                  to_string(sizes), to_string(strides), first))
       .because("strides and offsets must not be negative, and element indices must fit in 63 bits")
       .of_kind(FindingKind::kOutOfBounds);
 }

@@ -174,8 +174,8 @@ class AliasFinder {
 
 [[noreturn]] void refuse_box(const Tensor& tensor, const Chunk& chunk, FindingKind kind, const char* why) {
   throw Error(ErrorCode::kCorruption,
-              fmt::format("tensor '{}': chunk at {} of {} in a tensor of {}", tensor.name, to_string(chunk.offsets),
-                          to_string(chunk.sizes), to_string(tensor.shape)))
+              fmt::format("tensor '{}': cannot place the chunk of {} at {} in a tensor of {}", tensor.name,
+                          to_string(chunk.sizes), to_string(chunk.offsets), to_string(tensor.shape)))
       .of_tensor(tensor.name)
       .of_kind(kind)
       .because(why);

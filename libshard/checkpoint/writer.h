@@ -1,6 +1,6 @@
 /// \file Writer: stores a target catalog in the files of one format.
 ///
-/// Every file has one owner among the ranks of a job (job/file_owners.h). The owner writes everything in the file
+/// Every file has one owner among the ranks of a job (job/topology.h). The owner writes everything in the file
 /// except the elements of tensors: begin_file before them, the frames around storages, and finish_file after them.
 #pragma once
 

@@ -27,15 +27,15 @@ std::int64_t whole_blocks(std::int64_t elements, DTypeBlock block) {
 
 std::int64_t checked_add(std::int64_t a, std::int64_t b) {
   std::int64_t sum = 0;
-  if (a < 0 || b < 0) refuse(fmt::format("{} + {}", a, b), kNegative);
-  if (__builtin_add_overflow(a, b, &sum)) refuse(fmt::format("{} + {}", a, b), kTooLarge);
+  if (a < 0 || b < 0) refuse(fmt::format("cannot add {} and {}", a, b), kNegative);
+  if (__builtin_add_overflow(a, b, &sum)) refuse(fmt::format("cannot add {} and {}", a, b), kTooLarge);
   return sum;
 }
 
 std::int64_t checked_mul(std::int64_t a, std::int64_t b) {
   std::int64_t product = 0;
-  if (a < 0 || b < 0) refuse(fmt::format("{} * {}", a, b), kNegative);
-  if (__builtin_mul_overflow(a, b, &product)) refuse(fmt::format("{} * {}", a, b), kTooLarge);
+  if (a < 0 || b < 0) refuse(fmt::format("cannot multiply {} by {}", a, b), kNegative);
+  if (__builtin_mul_overflow(a, b, &product)) refuse(fmt::format("cannot multiply {} by {}", a, b), kTooLarge);
   return product;
 }
 
@@ -47,22 +47,24 @@ std::int64_t checked_numel(std::span<const std::int64_t> shape) {
     is_empty |= n == 0;
     is_too_large |= __builtin_mul_overflow(product, n, &product);
   }
-  if (is_negative) refuse("shape " + to_string(shape), kNegative);
+  if (is_negative) refuse("cannot count the elements of shape " + to_string(shape), kNegative);
   if (is_empty) return 0;  // First: [2^40, 2^40, 0] is empty, not too large.
-  if (is_too_large) refuse("shape " + to_string(shape), kTooLarge);
+  if (is_too_large) refuse("cannot count the elements of shape " + to_string(shape), kTooLarge);
   return product;
 }
 
 std::int64_t checked_bytes(std::int64_t elements, DType dtype) {
-  if (elements < 0) refuse(fmt::format("{} elements of {}", elements, dtype_name(dtype)), kNegative);
+  if (elements < 0)
+    refuse(fmt::format("cannot count the bytes of {} elements of {}", elements, dtype_name(dtype)), kNegative);
   const DTypeBlock block = dtype_block(dtype);
   const std::int64_t blocks = whole_blocks(elements, block);
   if (blocks * block.elements != elements) {
-    refuse(fmt::format("{} elements of {}", elements, dtype_name(dtype)), "its last element ends inside a byte");
+    refuse(fmt::format("cannot count the bytes of {} elements of {}", elements, dtype_name(dtype)),
+           "its last element ends inside a byte");
   }
   std::int64_t bytes = 0;
   if (__builtin_mul_overflow(blocks, block.bytes, &bytes)) {
-    refuse(fmt::format("{} elements of {}", elements, dtype_name(dtype)), kTooLarge);
+    refuse(fmt::format("cannot count the bytes of {} elements of {}", elements, dtype_name(dtype)), kTooLarge);
   }
   return bytes;
 }

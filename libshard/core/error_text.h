@@ -16,7 +16,7 @@ struct ErrorLines {
 ErrorLines lines_of(const Error& error, bool names_rank = true);
 
 /// The whole error: the headline, then "  why:  ..." and "  hint: ..." if known, without a newline at the end.
-/// Suggestions are not included, because each front end has its own words for them (remedy.h). Names from files are not
+/// Suggestions are not included, because each front end has its own words for them (error.h). Names from files are not
 /// escaped.
 std::string describe(const Error& error);
 

@@ -74,7 +74,7 @@ int choose_device(const DeviceSystem& system, const DeviceWish& wish) {
         .expected(fmt::format("a driver for CUDA {}", version_text(system.runtime / 1000 * 1000)))
         .found(version_text(system.driver));
   }
-  if (count == 0) throw refusal("there is none").because(system.problem);
+  if (count == 0) throw refusal("CUDA found no device").because(system.problem);
   if (count < wish.local_ranks) {
     throw refusal(fmt::format("the {} of this host have {}", plural(wish.local_ranks, "rank"), plural(count, "GPU")))
         .because("each rank on a host needs its own GPU")

@@ -27,6 +27,12 @@ ReadBytes part_of(const ReadBytes& read, std::int64_t from, std::int64_t to) {
   return {from, read.bytes.subspan(skipped, static_cast<std::size_t>(to - from))};
 }
 
+/// The error for a run that another rank sent.
+Error misfit(const CrcRun& run) {
+  return Error(ErrorCode::kPeer, "cannot use a checksum from another rank: its bytes are outside every storage")
+      .found(fmt::format("{} bytes at {} in storage {}", run.bytes, run.offset_bytes, run.storage));
+}
+
 }  // namespace
 
 bool fits(const CrcRun& run, std::span<const Storage> storages) {
@@ -73,8 +79,7 @@ std::vector<CrcRun> StorageChecksums::recorded() const {
 
 void StorageChecksums::record_all(std::span<const CrcRun> runs) {
   for (const CrcRun& run : runs) {
-    if (!fits(run, storages_))
-      throw Error(ErrorCode::kPeer, "checksums received from another rank do not match the plan");
+    if (!fits(run, storages_)) throw misfit(run);
     record(run.storage, run.offset_bytes, run.bytes, run.crc);
   }
 }
@@ -142,7 +147,7 @@ std::vector<CrcRun> SourceChecks::incomplete() const {
 
 void SourceChecks::add_all(std::span<const CrcRun> runs) {
   for (const CrcRun& run : runs) {
-    if (!fits(run, source_.storages)) throw Error(ErrorCode::kPeer, "another rank's checksums do not fit the source");
+    if (!fits(run, source_.storages)) throw misfit(run);
     add_runs(run.storage, std::span(&run, 1));
   }
 }
@@ -176,9 +181,9 @@ void SourceChecks::add_runs(std::uint32_t storage_index, std::span<const CrcRun>
   }
   if (!found || *found == *storage.crc32) return;
   const std::scoped_lock lock(reporting_);
-  findings_.report(Error(ErrorCode::kCorruption, "its elements do not match their stored checksum")
+  findings_.report(Error(ErrorCode::kCorruption, "the elements do not match the checksum that the file records")
                        .in_file(source_.files[storage.file].path)
-                       .because("the file changed after it was written")
+                       .because("the file was changed or damaged after it was written")
                        .of_kind(FindingKind::kCrcMismatch)
                        .expected(fmt::format("CRC-32 {:08x}", *storage.crc32))
                        .found(fmt::format("{:08x}", *found))

@@ -28,30 +28,30 @@ void check_size(const Catalog& catalog, std::span<const Chunk> chunks, std::int6
 }
 
 /// The layout of the elements in the file.
-struct Lying {
+struct Placing {
   Numbers sizes{};      ///< The sizes that are written: 1 in dimensions that repeat elements.
   Numbers strides{};    ///< The strides of the written elements.
   Numbers repeating{};  ///< The strides of the tensor: 0 in dimensions that repeat elements.
 };
 
-Lying lie(const Tensor& tensor, std::span<const Chunk> chunks, ScratchTensor::Order order) {
-  Lying lying;
+Placing place_elements(const Tensor& tensor, std::span<const Chunk> chunks, ScratchTensor::Order order) {
+  Placing placing;
   const auto dims = static_cast<std::size_t>(tensor.shape.size());
   const bool is_packed = dtype_block(tensor.dtype).elements > 1;  // Elements that share bytes must stay adjacent.
   std::array<bool, kMaxDims> repeats{};
   for (std::size_t d = 0; d < dims; ++d) {
     const auto i = static_cast<int>(d);
     repeats[d] = !is_packed && std::ranges::all_of(chunks, [i](const Chunk& chunk) { return chunk.strides[i] == 0; });
-    lying.sizes[d] = repeats[d] ? 1 : tensor.shape[i];
+    placing.sizes[d] = repeats[d] ? 1 : tensor.shape[i];
   }
-  const std::span<const std::int64_t> sizes = std::span(lying.sizes).first(dims);
+  const std::span<const std::int64_t> sizes = std::span(placing.sizes).first(dims);
   if (order == ScratchTensor::Order::kRowMajor || is_packed) {
-    row_major_strides(sizes, std::span(lying.strides).first(dims));
+    row_major_strides(sizes, std::span(placing.strides).first(dims));
   } else {
-    pack(sizes, chunks.front().strides.span(), lying.strides);
+    pack(sizes, chunks.front().strides.span(), placing.strides);
   }
-  for (std::size_t d = 0; d < dims; ++d) lying.repeating[d] = repeats[d] ? 0 : lying.strides[d];
-  return lying;
+  for (std::size_t d = 0; d < dims; ++d) placing.repeating[d] = repeats[d] ? 0 : placing.strides[d];
+  return placing;
 }
 
 /// Adds the tensor, with the written part as its only chunk.
@@ -72,14 +72,14 @@ ScratchTensor::ScratchTensor(const Catalog& source, const Reader& reader, std::u
                              const ExecuteOptions& options) {
   const Tensor& tensor = source.tensors[index];
   const std::span<const Chunk> chunks = source.chunks_of(tensor);
-  const Lying lying = lie(tensor, chunks, order);
+  const Placing placing = place_elements(tensor, chunks, order);
   const auto dims = static_cast<std::size_t>(tensor.shape.size());
-  const Dims sizes = catalog_.arena->dims(std::span(lying.sizes).first(dims));
+  const Dims sizes = catalog_.arena->dims(std::span(placing.sizes).first(dims));
   const std::int64_t bytes = checked_bytes(checked_numel(sizes.span()), tensor.dtype);
   check_size(source, chunks, bytes);
   catalog_.files.push_back({"temporary file", bytes});
   catalog_.storages.push_back({.offset = 0, .bytes = bytes});
-  add_tensor(catalog_, tensor, index, sizes, catalog_.arena->dims(std::span(lying.strides).first(dims)));
+  add_tensor(catalog_, tensor, index, sizes, catalog_.arena->dims(std::span(placing.strides).first(dims)));
 
   ScratchFile scratch = make_scratch_file(bytes);
   FileWriter* const files[] = {scratch.writer.get()};
@@ -90,7 +90,7 @@ ScratchTensor::ScratchTensor(const Catalog& source, const Reader& reader, std::u
   file_ = std::move(scratch.reader);
   Chunk& chunk = catalog_.chunks.front();
   chunk.sizes = tensor.shape;
-  chunk.strides = catalog_.arena->dims(std::span(lying.repeating).first(dims));
+  chunk.strides = catalog_.arena->dims(std::span(placing.repeating).first(dims));
 }
 
 }  // namespace shard

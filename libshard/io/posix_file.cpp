@@ -303,7 +303,8 @@ std::unique_ptr<RandomReader> make_reader(Descriptor descriptor, const std::stri
   struct stat info {};
   if (::fstat(descriptor.get(), &info) != 0) fail_reading(path, "cannot stat", errno);
   if (!S_ISREG(info.st_mode)) {
-    throw Error(ErrorCode::kNotFound, S_ISDIR(info.st_mode) ? "is a folder, not a file" : "is not a regular file")
+    throw Error(ErrorCode::kNotFound,
+                S_ISDIR(info.st_mode) ? "cannot read a folder as a file" : "cannot read: this is not a regular file")
         .in_file(path)
         .of_kind(FindingKind::kMissingFile)
         .because("only regular files can be read at arbitrary offsets");

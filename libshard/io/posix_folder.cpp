@@ -76,7 +76,7 @@ bool remove_all_in(int folder, int depth) {
 
 bool remove_entry(int folder, const std::string& name, int depth) {
   if (::unlinkat(folder, name.c_str(), 0) == 0 || errno == ENOENT) return true;
-  if (errno != EISDIR && errno != EPERM) return false;  // Linux says EISDIR, POSIX EPERM.
+  if (errno != EISDIR && errno != EPERM) return false;  // Linux returns EISDIR; POSIX defines EPERM.
   const Descriptor below = open_at(folder, name, kFolderFlags | O_NOFOLLOW);
   if (!below.valid()) return errno == ENOENT;
   if (!remove_all_in(below.get(), depth + 1)) return false;

@@ -224,7 +224,7 @@ std::vector<std::string> WatchedStore::take_next(Question question, const std::s
   return {place, alike.paths.begin() + static_cast<std::ptrdiff_t>(alike.next)};
 }
 
-/// Ignores failures, which a later request for the same file meets again.
+/// Ignores failures, because a later request for the same file reports them.
 void WatchedStore::ask_ahead(Question question, const std::string& path) const {
   // Names without a suffix have nothing in common, but may all be folders.
   if (requests_ < 2 || is_url(path) || (question == Question::kContent && suffix_of(path).empty())) return;

@@ -36,7 +36,7 @@ class WatchedStore final : public SourceStore {
  public:
   static constexpr std::size_t kMostKept = 128;
 
-  /// `requests_at_once`: see RandomReader. Without it, the first file that is opened tells.
+  /// `requests_at_once`: see RandomReader. Without it, the first opened file determines it.
   explicit WatchedStore(const SourceStore& inner, int requests_at_once = 1)
       : inner_(inner), requests_(requests_at_once) {}
   /// The status at the first call for that path, or when it was opened. A name that its folder's listing lacks is

@@ -16,7 +16,9 @@ namespace shard {
 
 namespace {
 
-[[noreturn]] void refuse() { throw Error(ErrorCode::kPeer, "a rank requested data that the source does not have"); }
+[[noreturn]] void refuse() {
+  throw Error(ErrorCode::kPeer, "cannot send data to a rank: it requested data that the source does not have");
+}
 
 Dims read_dims(WireReader& from, Arena& arena, int count, std::int64_t least) {
   std::array<std::int64_t, kMaxDims> numbers;
@@ -48,7 +50,7 @@ void check(const BoxRequest& request, const Catalog& source, std::int64_t limit_
 constexpr std::int64_t kNotReady = -1, kFinished = 0, kReady = 1, kHasRequests = 2, kHasBoxes = 4, kHasWaiting = 8;
 
 [[noreturn]] void fail_protocol(int rank) {
-  throw Error(ErrorCode::kPeer, fmt::format("rank {} sent data that no rank requested", rank));
+  throw Error(ErrorCode::kPeer, fmt::format("cannot receive data from rank {}: this rank did not request it", rank));
 }
 
 constexpr int kMostPackers = 8;  ///< The buffers of all packers together use one unit of the memory.

@@ -1,7 +1,7 @@
 /// \file GroupStore: a source whose files are distributed over ranks, as if they were all in one place.
 ///
 /// Every rank reads its own files from its own store. It requests all other files from the ranks that hold them, during
-/// the collective step to which this traffic belongs (ranks/step_traffic.h). In each round, the ranks exchange the
+/// the collective step to which this traffic belongs (ranks/collective_step.h). In each round, the ranks exchange the
 /// requests of their work, and the holders send the data. Any rank may request anything at any time, so readers need
 /// not know about the ranks and need not run in step. If they do run in step, for example when a checkpoint is opened,
 /// all ranks request the same data at once.

@@ -115,7 +115,11 @@ void ManifestRun::take_known(const Bytes& message) {
     const auto file = static_cast<std::uint32_t>(from.number_below(file_count()));
     const std::int64_t block = from.number_below(hashes_of(file).blocks());
     const std::string hash = from.text();
-    if (hash.size() != hex_digits(request_.algorithm)) throw Error(ErrorCode::kPeer, "a rank sent no hash");
+    if (hash.size() != hex_digits(request_.algorithm)) {
+      throw Error(ErrorCode::kPeer, "cannot build the manifest: a rank sent a hash of a different length")
+          .expected(fmt::format("{} digits", hex_digits(request_.algorithm)))
+          .found(fmt::format("{}", hash.size()));
+    }
     hashes_of(file).set(block, hash);
   }
 }

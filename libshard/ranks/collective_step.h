@@ -1,7 +1,7 @@
 /// \file
 /// Collective steps: all ranks of a job succeed, or all fail with the same Error.
 ///
-/// A step's work runs on a thread of its own while the ranks exchange short status messages. A failure on one rank
+/// A step's work runs on a separate thread while the ranks exchange short status messages. A failure on one rank
 /// therefore stops the work of all at once, a rank that died or does not respond is noticed within the timeout however
 /// long the work takes, and progress can be summed.
 ///

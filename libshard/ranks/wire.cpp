@@ -1,5 +1,7 @@
 #include "libshard/ranks/wire.h"
 
+#include <fmt/format.h>
+
 #include <bit>
 #include <cstring>
 
@@ -35,7 +37,11 @@ void WireWriter::error(const Error& value) {
 }
 
 std::span<const std::byte> WireReader::take(std::uint64_t count) {
-  if (count > rest_.size()) throw Error(ErrorCode::kPeer, "a message from another rank is truncated");
+  if (count > rest_.size()) {
+    throw Error(ErrorCode::kPeer, "cannot read a message from another rank: it is truncated")
+        .expected(fmt::format("{} bytes", count))
+        .found(fmt::format("{}", rest_.size()));
+  }
   const auto front = rest_.first(count);
   rest_ = rest_.subspan(count);
   return front;
@@ -57,7 +63,9 @@ std::int64_t WireReader::number_below(std::int64_t end) {
   return value;
 }
 
-void WireReader::fail_malformed() { throw Error(ErrorCode::kPeer, "a message from another rank is malformed"); }
+void WireReader::fail_malformed() {
+  throw Error(ErrorCode::kPeer, "cannot read a message from another rank: it is malformed");
+}
 
 Error WireReader::error() {
   const std::int64_t code = number_below(static_cast<std::int64_t>(ErrorCode::kInternal) + 1);

@@ -57,7 +57,7 @@ holds err "cannot use GPU 1 for 2 ranks"
 expect 8 split m.safetensors -o no --ranks 3 --device cuda:1
 holds err "there is no GPU 1"
 STAND_IN_GPUS=0 expect 8 split m.safetensors -o no --ranks 3 --device cuda
-holds err "cannot use a GPU: there is none"
+holds err "cannot use a GPU: CUDA found no device"
 STAND_IN_DRIVER=0 expect 8 split m.safetensors -o no --ranks 3 --device cuda
 holds err "there is no NVIDIA driver"
 STAND_IN_DRIVER=12040 expect 8 split m.safetensors -o no --ranks 3 --device cuda

@@ -33,7 +33,7 @@ TEST(CheckedMul, MultipliesUpTo63Bits) {
 TEST(CheckedMul, RefusesToWrapAndSaysTheNumbers) {
   const Error error = error_of([] { checked_mul(std::int64_t{1} << 32, std::int64_t{1} << 31); });
   EXPECT_EQ(error.code(), ErrorCode::kCorruption);
-  EXPECT_STREQ(error.what(), "4294967296 * 2147483648");
+  EXPECT_STREQ(error.what(), "cannot multiply 4294967296 by 2147483648");
   EXPECT_EQ(error.why(), "the result does not fit 63 bits");
 }
 
@@ -52,7 +52,7 @@ TEST(CheckedNumel, OfAnEmptyShapeIsZeroHoweverLargeTheRest) {
 TEST(CheckedNumel, RefusesAProductThatWraps) {
   const Error error = error_of([] { checked_numel(Shape{std::int64_t{1} << 40, std::int64_t{1} << 40}); });
   EXPECT_EQ(error.code(), ErrorCode::kCorruption);
-  EXPECT_STREQ(error.what(), "shape [1099511627776, 1099511627776]");
+  EXPECT_STREQ(error.what(), "cannot count the elements of shape [1099511627776, 1099511627776]");
 }
 
 TEST(CheckedNumel, RefusesANegativeSizeEvenBesideAZero) {

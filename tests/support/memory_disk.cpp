@@ -334,7 +334,9 @@ class MemoryDisk final : public LocalDisk {
       throw Error(ErrorCode::kNotFound, "cannot open: no such file").in_file(path).of_kind(FindingKind::kMissingFile);
     }
     if (node->is_folder) {
-      throw Error(ErrorCode::kNotFound, "is a folder, not a file").in_file(path).of_kind(FindingKind::kMissingFile);
+      throw Error(ErrorCode::kNotFound, "cannot read a folder as a file")
+          .in_file(path)
+          .of_kind(FindingKind::kMissingFile);
     }
     return std::make_unique<MemoryReader>(state_, node, path);
   }

@@ -78,7 +78,8 @@ class FlatMaker {
   }
 
   Error too_many() const {
-    return Error(ErrorCode::kUnsupported, fmt::format("a flat buffer has more than {} pieces", rule_.max_pieces));
+    return Error(ErrorCode::kUnsupported,
+                 fmt::format("cannot lay out the flat buffer: it has more than {} pieces", rule_.max_pieces));
   }
 
   std::span<const std::int64_t> numels_;

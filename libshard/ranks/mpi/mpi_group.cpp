@@ -121,8 +121,8 @@ MPI_Comm begin_mpi(std::chrono::milliseconds timeout) {
   std::future<MPI_Comm> comm = task.get_future();
   std::thread(std::move(task)).detach();
   if (comm.wait_for(timeout) == std::future_status::ready) return comm.get();
-  throw Error(ErrorCode::kPeer,
-              fmt::format("not all ranks connected within {:.1f} s", std::chrono::duration<double>(timeout).count()));
+  throw Error(ErrorCode::kPeer, fmt::format("cannot form the group: not all ranks connected within {:.1f} s",
+                                            std::chrono::duration<double>(timeout).count()));
 }
 
 class MpiGroup final : public Group {
@@ -232,7 +232,7 @@ class MpiGroup final : public Group {
   /// \throws Error kPeer  requests of a failed operation may be pending, in buffers that no longer exist, so MPI must
   ///   not be called any more.
   MPI_Comm comm() const {
-    if (broken_) throw Error(ErrorCode::kPeer, "a rank died or stopped responding earlier");
+    if (broken_) throw Error(ErrorCode::kPeer, "cannot communicate: a rank died or stopped responding earlier");
     return comm_;
   }
 
