@@ -38,7 +38,7 @@ USES = {  # A folder may include from itself and from these.
     "libshard/map/documents": CHECKPOINT,
     "libshard/map/arithmetic": MAP_INDICES,
     "libshard/map/matching": MAP_INDICES | {"libshard/map/arithmetic"},
-    "libshard/map/passes": MAP_PASSES,
+    "libshard/map/passes": MAP_PASSES | {"libshard/exec"},
     "libshard/device": CORE | {"libshard/ranks"},
     "libshard/stores": CORE | {"libshard/io", "libshard/ranks"},
     "libshard/manifest": CORE | {"libshard/io"},

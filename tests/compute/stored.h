@@ -31,7 +31,7 @@ Bytes bytes_of(const std::vector<T>& values) {
   return bytes;
 }
 
-/// Owns the catalog that it refers to, and counts the bytes that are read.
+/// Owns the catalog that it refers to, and counts the reads and their bytes.
 class StoredReader final : public Reader {
  public:
   StoredReader(Catalog catalog, Bytes file)
@@ -41,15 +41,17 @@ class StoredReader final : public Reader {
   void locate(std::span<const std::uint32_t>) override {}
   std::shared_ptr<const RandomReader> file(std::uint32_t) const override { return file_; }
   std::int64_t bytes_read() const { return file_->bytes_read; }
+  std::int64_t reads() const { return file_->reads; }
 
  private:
   struct File final : testing::MemoryFile {
     using MemoryFile::MemoryFile;
     void read_at(std::int64_t offset_bytes, std::span<std::byte> out) const override {
       bytes_read += std::ssize(out);
+      ++reads;
       MemoryFile::read_at(offset_bytes, out);
     }
-    mutable std::atomic<std::int64_t> bytes_read = 0;
+    mutable std::atomic<std::int64_t> bytes_read = 0, reads = 0;
   };
 
   Catalog catalog_;

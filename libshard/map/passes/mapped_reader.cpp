@@ -4,6 +4,9 @@
 
 #include <algorithm>
 #include <functional>
+#include <initializer_list>
+#include <iterator>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -13,135 +16,79 @@
 #include "libshard/core/box.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
+#include "libshard/exec/buffer_pool.h"
+#include "libshard/exec/tensor_reader.h"
 
 namespace shard {
 
-namespace {
+constexpr std::int64_t kCheckedBlock = 1 << 20, kCheckMemory = 16 << 20;  ///< In bytes.
 
-// Checks that need the bytes of a mapped source: replicas are equal, and padding is zero.
-
-constexpr std::int64_t kMaxBlock = 1 << 20;  ///< The largest size of a read, in bytes.
-
-/// Reads the bytes of a strided view run by run.
-class ViewBlocks {
+/// Compares the bytes of a source's chunks, which may be stored in any order.
+class ChunkChecks {
  public:
-  using Sizes = std::vector<std::int64_t>;
+  /// \pre the reader's chunks are located
+  explicit ChunkChecks(const Reader& reader) : reader_(reader) {}
 
-  /// A view of the chunk from `offsets`.
-  ViewBlocks(const Reader& reader, const Chunk& chunk, const Sizes& offsets)
-      : strides_(chunk.strides.begin(), chunk.strides.end()) {
-    const Catalog& catalog = reader.catalog();
-    const StoredTensor& stored = catalog.stored[chunk.stored];
-    const Storage& storage = catalog.storages[stored.storage];
-    dtype_ = stored.dtype;
-    first_ = chunk.first;
-    for (std::size_t d = 0; d < strides_.size(); ++d) first_ += offsets[d] * strides_[d];
-    begin_ = storage.offset;
-    bytes_ = reader.bytes_of(stored.storage);
+  /// \pre chunks of equal sizes and dtypes
+  bool are_equal(const Chunk& a, const Chunk& b) {
+    begin({a, b});
+    TensorReader first(catalog_, reader_, 0, progress_, throwing_findings(), &pool_);
+    TensorReader other(catalog_, reader_, 1, progress_, throwing_findings(), &other_pool_);
+    return all_blocks(first, [&](std::int64_t from, std::int64_t to) {
+      other_block_.resize(block_.size());
+      other.read(from, to, other_block_);
+      return block_ == other_block_;
+    });
   }
 
-  /// Reads from the run at an index of the outer dimensions, starting at element `from`.
-  void read(std::span<const std::int64_t> outer, std::int64_t from, std::span<std::byte> to) const {
-    std::int64_t at = first_ + from;
-    for (std::size_t d = 0; d < outer.size(); ++d) at += outer[d] * strides_[d];
-    bytes_->read_at(begin_ + checked_bytes(at, dtype_), to);
+  bool is_zero(const Chunk& chunk) {
+    begin({chunk});
+    TensorReader reader(catalog_, reader_, 0, progress_, throwing_findings(), &pool_);
+    return all_blocks(reader, [&](std::int64_t, std::int64_t) {
+      return std::ranges::all_of(block_, [](std::byte byte) { return byte == std::byte{0}; });
+    });
   }
-
-  /// The number of trailing dimensions that form one run.
-  static int contiguous_dims(std::span<const std::int64_t> sizes, std::span<const std::int64_t> strides) {
-    std::int64_t run = 1;
-    int dims = 0;
-    for (std::size_t d = sizes.size(); d-- > 0; ++dims) {
-      if (sizes[d] != 1 && strides[d] != run) break;
-      run *= sizes[d];
-    }
-    return dims;
-  }
-
-  DType dtype() const { return dtype_; }
 
  private:
-  Sizes strides_;
-  DType dtype_ = DType::kUint8;
-  std::int64_t first_ = 0, begin_ = 0;
-  std::shared_ptr<const RandomReader> bytes_;
-};
-
-/// Calls `visit(outer, from, count)` for runs of at most kMaxBlock bytes, which begin at whole blocks of elements.
-/// Stops if it returns false.
-template <class Visit>
-void for_each_run(const std::vector<std::int64_t>& sizes, int run_dims, DType dtype, Visit&& visit) {
-  if (is_empty(sizes)) return;
-  const std::span<const std::int64_t> outer_sizes =
-      std::span(sizes).first(sizes.size() - static_cast<std::size_t>(run_dims));
-  const std::int64_t run = checked_numel(std::span(sizes).last(static_cast<std::size_t>(run_dims)));
-  const std::int64_t step = kMaxBlock / dtype_block(dtype).bytes * dtype_block(dtype).elements;
-  std::vector<std::int64_t> outer(outer_sizes.size());
-  do {
-    for (std::int64_t from = 0; from < run; from += step) {
-      if (!visit(std::span<const std::int64_t>(outer), from, std::min(step, run - from))) return;
+  /// Replaces the tensors of the catalog by one for each chunk.
+  void begin(std::initializer_list<Chunk> chunks) {
+    if (catalog_.stored.empty()) {
+      catalog_.files = reader_.catalog().files;
+      catalog_.storages = reader_.catalog().storages;
+      for (Storage& storage : catalog_.storages) storage.crc32.reset();  // CRC-32s are for reads of tensors.
+      catalog_.stored = reader_.catalog().stored;
     }
-  } while (!outer.empty() && next_index<std::int64_t>(outer, outer_sizes) >= 0);
-}
-
-void check_equal(const Reader& reader, const Tensor& tensor, const Chunk& a, const Chunk& b) {
-  const std::vector<std::int64_t> sizes(a.sizes.begin(), a.sizes.end()), zeros(sizes.size());
-  const int run_dims = std::min(ViewBlocks::contiguous_dims(sizes, a.strides.span()),
-                                ViewBlocks::contiguous_dims(sizes, b.strides.span()));
-  const ViewBlocks in_a(reader, a, zeros), in_b(reader, b, zeros);
-  std::vector<std::byte> of_a, of_b;
-  for_each_run(
-      sizes, run_dims, in_a.dtype(), [&](std::span<const std::int64_t> outer, std::int64_t from, std::int64_t count) {
-        of_a.resize(static_cast<std::size_t>(checked_bytes(count, in_a.dtype())));
-        of_b.resize(of_a.size());
-        in_a.read(outer, from, of_a);
-        in_b.read(outer, from, of_b);
-        if (of_a == of_b) return true;
-        const Catalog& catalog = reader.catalog();
-        const auto file_of = [&](const Chunk& chunk) -> const std::string& { return catalog.file_of(chunk).path; };
-        throw Error(ErrorCode::kCorruption, fmt::format("replicas of '{}' differ", tensor.name))
-            .of_tensor(tensor.name)
-            .in_file(file_of(b))
-            .of_kind(FindingKind::kReplicaMismatch)
-            .because(fmt::format("the box {} is not the same in {} and {}", to_string(Box(a.offsets, a.sizes)),
-                                 file_of(a), file_of(b)));
-      });
-}
-
-/// Compares replicas with the first one of the same box. \pre located
-/// \throws Error kCorruption (kind replica_mismatch)  they differ
-void check_replicas(const Reader& reader, const Tensor& tensor) {
-  const std::span<const Chunk> chunks = reader.catalog().chunks_of(tensor);
-  for (std::size_t first = 0, i = 1; i < chunks.size(); ++i) {
-    const bool is_replica = chunks[i].offsets == chunks[first].offsets && chunks[i].sizes == chunks[first].sizes;
-    if (!is_replica) {
-      first = i;
-    } else if (!is_empty(chunks[i].sizes)) {
-      check_equal(reader, tensor, chunks[first], chunks[i]);
+    catalog_.tensors.clear();
+    catalog_.chunks.clear();
+    CatalogBuilder builder(catalog_);
+    for (Chunk chunk : chunks) {
+      chunk.offsets = catalog_.arena->zeros(chunk.sizes.size());
+      builder.begin("", {}, catalog_.stored[chunk.stored].dtype, chunk.sizes);
+      builder.add_chunk(chunk);
     }
   }
-}
 
-/// Reads a chunk of the tensor stored under `name`. \pre located
-/// \throws Error kCorruption (kind shape_mismatch)  an element is not zero
-void check_padding(const Reader& reader, std::string_view name, const Chunk& chunk) {
-  const std::vector<std::int64_t> sizes(chunk.sizes.begin(), chunk.sizes.end()), zeros(sizes.size());
-  const int run_dims = ViewBlocks::contiguous_dims(sizes, chunk.strides.span());
-  const ViewBlocks view(reader, chunk, zeros);
-  std::vector<std::byte> block;
-  for_each_run(sizes, run_dims, view.dtype(),
-               [&](std::span<const std::int64_t> outer, std::int64_t from, std::int64_t count) {
-                 block.resize(static_cast<std::size_t>(checked_bytes(count, view.dtype())));
-                 view.read(outer, from, block);
-                 if (std::ranges::all_of(block, [](std::byte byte) { return byte == std::byte{0}; })) return true;
-                 throw Error(ErrorCode::kCorruption, fmt::format("the padding of '{}' is not zero", name))
-                     .of_tensor(name)
-                     .of_kind(FindingKind::kShapeMismatch)
-                     .because(fmt::format("the map defines a box of {} in it as padding", to_string(chunk.sizes)));
-               });
-}
+  /// Reads the blocks of a tensor into `block_`. \returns whether `check(from, to)` is true for all of them
+  template <class Check>
+  bool all_blocks(TensorReader& reader, const Check& check) {
+    const Tensor& tensor = catalog_.tensors.front();
+    const std::int64_t elements = checked_numel(tensor.shape);
+    const std::int64_t step = std::max<std::int64_t>(8, reader.block_elements(kCheckedBlock));
+    for (std::int64_t from = 0; from < elements; from += step) {
+      const std::int64_t to = std::min(elements, from + step);
+      block_.resize(static_cast<std::size_t>(checked_bytes(to - from, tensor.dtype)));
+      reader.read(from, to, block_);
+      if (!check(from, to)) return false;
+    }
+    return true;
+  }
 
-}  // namespace
+  const Reader& reader_;
+  Catalog catalog_;
+  Progress progress_;
+  BufferPool pool_{kCheckMemory}, other_pool_{kCheckMemory};
+  std::vector<std::byte> block_, other_block_;
+};
 
 MappedReader::MappedReader(std::unique_ptr<Reader> inner, const ModelMap& map,
                            const std::function<bool(std::string_view)>& leaves_out)
@@ -149,7 +96,8 @@ MappedReader::MappedReader(std::unique_ptr<Reader> inner, const ModelMap& map,
       undone_(inner_->catalog(), map, leaves_out),
       catalog_(undone_.make_catalog(inner_->catalog())),
       is_checked_(catalog_.tensors.size()),
-      is_located_(inner_->catalog().tensors.size()) {
+      is_located_(inner_->catalog().tensors.size()),
+      is_zero_(undone_.paddings().size()) {
   const std::span<const UndoneMap::Padding> paddings = undone_.paddings();
   for (std::uint32_t i = 0; i < paddings.size(); ++i) {
     const std::vector<std::uint32_t> stored = undone_.stored_of(paddings[i]);
@@ -161,33 +109,77 @@ MappedReader::MappedReader(std::unique_ptr<Reader> inner, const ModelMap& map,
 
 void MappedReader::locate(std::span<const std::uint32_t> tensors) {
   std::vector<std::uint32_t> fresh;
-  for (const std::uint32_t tensor : tensors) {
-    if (!is_checked_[tensor]) fresh.push_back(tensor);
-    is_checked_[tensor] = true;
-  }
+  std::ranges::copy_if(tensors, std::back_inserter(fresh), [&](std::uint32_t tensor) { return !is_checked_[tensor]; });
+  if (fresh.empty()) return;
+  std::ranges::sort(fresh);
+  const auto repeated = std::ranges::unique(fresh);
+  fresh.erase(repeated.begin(), repeated.end());
   const std::vector<std::uint32_t> stored = undone_.stored_of(fresh);
   inner_->locate(stored);
   undone_.refresh(inner_->catalog(), fresh, catalog_);
+  ChunkChecks checks(*inner_);
   for (const std::uint32_t tensor : fresh) {
-    if (undone_.compares_replicas(tensor)) check_replicas(*this, catalog_.tensors[tensor]);
+    if (undone_.compares_replicas(tensor)) check_replicas(tensor, checks);
+  }
+  using Pair = std::pair<std::uint32_t, std::uint32_t>;
+  for (const std::uint32_t tensor : stored) {
+    if (is_located_[tensor]) continue;
+    is_located_[tensor] = true;
+    for (const Pair& place : std::ranges::equal_range(paddings_of_, tensor, {}, &Pair::first)) --unread_[place.second];
   }
   for (const std::uint32_t tensor : stored) {
-    if (!is_located_[tensor]) check_paddings(tensor);
-    is_located_[tensor] = true;
+    for (const Pair& place : std::ranges::equal_range(paddings_of_, tensor, {}, &Pair::first)) {
+      if (unread_[place.second] == 0 && !is_zero_[place.second]) check_padding(place.second, checks);
+    }
+  }
+  for (const std::uint32_t tensor : fresh) is_checked_[tensor] = true;
+}
+
+/// Compares replicas with the first one of the same box.
+void MappedReader::check_replicas(std::uint32_t index, ChunkChecks& checks) const {
+  const std::span<const Chunk> chunks = catalog_.chunks_of(catalog_.tensors[index]);
+  for (std::size_t first = 0, i = 1; i < chunks.size(); ++i) {
+    const Chunk &a = chunks[first], &b = chunks[i];
+    if (a.offsets != b.offsets || a.sizes != b.sizes) {
+      first = i;
+      continue;
+    }
+    if (is_empty(b.sizes) || checks.are_equal(a, b)) continue;
+    const std::string_view name = catalog_.tensors[index].name;
+    throw Error(ErrorCode::kCorruption, fmt::format("replicas of '{}' differ", name))
+        .of_tensor(name)
+        .in_file(catalog_.file_of(b).path)
+        .of_kind(FindingKind::kReplicaMismatch)
+        .because(fmt::format("the box {} is different in {} and {}", to_string(Box(a.offsets, a.sizes)),
+                             place_of(index, a), place_of(index, b)));
   }
 }
 
-/// Checks the paddings for which the last stored tensor has now been located.
-void MappedReader::check_paddings(std::uint32_t stored) {
-  using Pair = std::pair<std::uint32_t, std::uint32_t>;
-  for (const auto& [tensor, number] : std::ranges::equal_range(paddings_of_, stored, {}, &Pair::first)) {
-    if (--unread_[number] > 0) continue;
-    const UndoneMap::Padding& padding = undone_.paddings()[number];
-    Arena arena;
-    for (const Chunk& chunk : undone_.chunks_of(inner_->catalog(), padding, arena)) {
-      check_padding(*inner_, padding.name, chunk);
-    }
+/// The stored tensor that contains a chunk of a logical one, and its file.
+std::string MappedReader::place_of(std::uint32_t index, const Chunk& chunk) const {
+  const Catalog& inner = inner_->catalog();
+  const auto contains = [&](std::uint32_t stored) {
+    const std::span<const Chunk> chunks = inner.chunks_of(inner.tensors[stored]);
+    return std::ranges::find(chunks, chunk.stored, &Chunk::stored) != chunks.end();
+  };
+  const std::vector<std::uint32_t> all = undone_.stored_of(std::span(&index, 1));
+  const auto found = std::ranges::find_if(all, contains);
+  const std::string& file = catalog_.file_of(chunk).path;
+  return found == all.end() ? file : fmt::format("'{}' of {}", inner.tensors[*found].name, file);
+}
+
+/// Compares padding with zeros.
+void MappedReader::check_padding(std::uint32_t number, ChunkChecks& checks) {
+  const UndoneMap::Padding& padding = undone_.paddings()[number];
+  Arena arena;
+  for (const Chunk& chunk : undone_.chunks_of(inner_->catalog(), padding, arena)) {
+    if (is_empty(chunk.sizes) || checks.is_zero(chunk)) continue;
+    throw Error(ErrorCode::kCorruption, fmt::format("the padding of '{}' is not zero", padding.name))
+        .of_tensor(padding.name)
+        .of_kind(FindingKind::kShapeMismatch)
+        .because(fmt::format("the map defines a box of {} in it as padding", to_string(chunk.sizes)));
   }
+  is_zero_[number] = true;
 }
 
 void MappedReader::load_objects() {

@@ -1,12 +1,13 @@
-/// \file Readers between a source and the copy job: MappedReader undoes a map on a stored source, PaddedReader appends
-/// the
-///   output's padding.
+/// \file
+/// Readers between a source and the copy job: MappedReader undoes a map on a stored source, PaddedReader appends the
+/// output's padding.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <span>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -18,6 +19,8 @@
 
 namespace shard {
 
+class ChunkChecks;
+
 /// A Reader of logical tensors.
 class MappedReader final : public Reader {
  public:
@@ -27,7 +30,8 @@ class MappedReader final : public Reader {
 
   const UndoneMap& undone() const { return undone_; }
   const Catalog& catalog() const override { return catalog_; }
-  /// Also compares replicas, unless the document selects the first one, and compares padding with zeros.
+  /// Also compares replicas, unless the document selects the first one, and compares padding with zeros. If this
+  /// throws, all `tensors` are compared again by the next call.
   /// \throws Error kCorruption  as the inner reader; kind replica_mismatch; padding that is not zero.
   void locate(std::span<const std::uint32_t> tensors) override;
   void load_objects() override;
@@ -38,7 +42,9 @@ class MappedReader final : public Reader {
   }
 
  private:
-  void check_paddings(std::uint32_t stored);
+  void check_replicas(std::uint32_t index, ChunkChecks& checks) const;
+  void check_padding(std::uint32_t number, ChunkChecks& checks);
+  std::string place_of(std::uint32_t index, const Chunk& chunk) const;
 
   std::unique_ptr<Reader> inner_;
   UndoneMap undone_;
@@ -48,6 +54,7 @@ class MappedReader final : public Reader {
   std::vector<std::pair<std::uint32_t, std::uint32_t>> paddings_of_;  ///< Pairs of a stored tensor and a padding in it,
                                                                       ///< sorted.
   std::vector<std::uint32_t> unread_;  ///< By padding: the number of its stored tensors that are not located yet.
+  std::vector<bool> is_zero_;          ///< By padding: whether it was compared.
 };
 
 /// Appends tensors of zeros, in one more file that no store contains, for the padding of the output. Tensors keep their
