@@ -439,6 +439,9 @@ TEST(MapFlatten, RefusesWhatDoesNotFit) {
             }),
             ErrorCode::kInvalidArgument);
   EXPECT_EQ(code_of([&] { undone(document(stated), {{{"f", counted(2, 1, 1)}}, {}}); }), ErrorCode::kNotFound);
+  const std::string copied = document(zero + R"(, "shapes": {"a": [3], "b": [2]})");
+  expect_error(ErrorCode::kInvalidArgument, "no rule stores 'b' in flat buffers",
+               [&] { undone(copied.substr(0, copied.size() - 1) + R"(, "strict": {"unmatched": "copy"}})", ranks); });
   EXPECT_EQ(code_of([&] { undone(document(zero + R"(, "shapes": {"a.{l}": [3]})"), ranks); }),
             ErrorCode::kInvalidArgument);
 }

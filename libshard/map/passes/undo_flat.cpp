@@ -176,7 +176,12 @@ void FlatUndo::find_buffers() {
   for (AppliedMap::Entry& entry : paper_->entries_) {
     if (entry.is_dropped) continue;
     for (MapLink& link : entry.links) {
-      if (!link.is_flat) link.stored = buffer_of_[link.stored - paper_->first_buffer_];
+      if (link.is_flat) continue;
+      if (link.stored < paper_->first_buffer_) {  // Only padding of the buffers is linked to them directly.
+        throw wrong(fmt::format("cannot use the map's flatten.shapes: no rule stores '{}' in flat buffers", entry.name))
+            .of_tensor(entry.name);
+      }
+      link.stored = buffer_of_[link.stored - paper_->first_buffer_];
     }
     const DType dtype = entry.is_padding ? entry.dtype : dtype_of(entry.name, entry.links);
     made_.push_back({entry.name, entry.shape, dtype, entry.is_padding, entry.is_compared, std::move(entry.links)});
