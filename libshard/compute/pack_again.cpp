@@ -250,6 +250,7 @@ std::vector<std::int32_t> groups_of(const ScaledCodes& codes, const Reader& sour
 Formula scales_of(const Formula& weight) {
   Formula scales = weight;
   scales.name += " (scales)";
+  scales.aliases.clear();
   auto& codes = std::get<ScaledCodes>(scales.value.node);
   codes.kind = CodeKind::kOne;
   codes.zeros.reset();

@@ -82,6 +82,19 @@ TEST(PackAgain, AllCodesAndScalesOfFullBlocksComeBack) {
   }
 }
 
+TEST(PackAgain, TiedWeightsArePackedOnce) {
+  const PackedCounts counts = packed_again(
+      [] {
+        Stored stored = float8_blocks();
+        stored.add_alias("b.weight", "a.weight").add_alias("b.weight_scale_inv", "a.weight_scale_inv");
+        return stored;
+      },
+      kBlocks);
+  EXPECT_EQ(counts.modules, 1);
+  EXPECT_EQ(counts.same_codes, 300 * 200);
+  EXPECT_EQ(counts.same_scales, 6);
+}
+
 TEST(PackAgain, ScalesOfBlocksWithoutTheLargestCodeDoNot) {
   const PackedCounts counts = packed_again([] { return float8_blocks(false); }, kBlocks);
   EXPECT_EQ(counts.same_codes, counts.codes);
