@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "libshard/core/checked.h"
 #include "libshard/core/digest.h"
 #include "libshard/io/output.h"
 #include "libshard/io/source_store.h"
@@ -24,7 +25,7 @@ inline constexpr std::string_view kManifestName = "shardctl.manifest.json";
 inline constexpr std::string_view kManifestSuffix = kCompanionSuffix;
 
 /// The number of blocks in a file of this size.
-constexpr std::int64_t block_count(std::int64_t bytes) { return (bytes + kManifestBlock - 1) / kManifestBlock; }
+constexpr std::int64_t block_count(std::int64_t bytes) { return ceil_div(bytes, kManifestBlock); }
 /// The number of characters of a hash in hexadecimal.
 constexpr std::size_t hex_digits(HashAlgorithm algorithm) { return algorithm == HashAlgorithm::kSha256 ? 64 : 32; }
 

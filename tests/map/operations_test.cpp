@@ -139,6 +139,26 @@ TEST(MapOperations, ATableOfAStackedIndexListsNeighbours) {
   }
 }
 
+TEST(MapOperations, AStackedIndexMayStateOneChunkByAVariable) {
+  const auto keys = [](int chunks) {
+    return fmt::format(R"("vars": {{"vp": {}}}, "mesh": {{"pp": 2}}, "rules": [
+        {{"logical": "x.{{l}}", "stored": "x", "stack": [{{"index": "l"}}]}}],
+        "index": {{"l": {{"count": 2, "axis": "pp", "chunks": "vp"}}}})",
+                       chunks);
+  };
+  const Model model{{"x.0", counted(2, 2, 1)}, {"x.1", counted(2, 2, 11)}};
+  EXPECT_EQ(made_with(keys(1), model), (Flat{{{"x", 0}, {1, 2, 3, 4}}, {{"x", 1}, {11, 12, 13, 14}}}));
+  EXPECT_EQ(error_of([&] { made_with(keys(2), model); }).code(), ErrorCode::kInvalidArgument);
+}
+
+TEST(MapOperations, AnyNumberInAStoredNameIsComparedWithTheIndex) {
+  const std::string keys = std::string(kTable) + R"("index": {"l": {"count": 2, "axis": "pp", "offset": -1}})";
+  const std::string largest = "m0.9223372036854775807";
+  expect_error(ErrorCode::kInvalidArgument, "no rule of the map matches", [&] {
+    undone_with(keys, {{{largest, counted(2, 2, 1)}}, {{largest, counted(2, 2, 1)}}});
+  });
+}
+
 std::string last_row(std::int64_t tp) {
   return R"J("vars": {"vocab": 5}, "mesh": {"tp": )J" + std::to_string(tp) +
          R"J(}, "rules": [{"logical": "e", "stored": "w",

@@ -17,6 +17,8 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
 
+static_assert(block_count(INT64_MAX) == INT64_MAX / kManifestBlock + 1, "any size that a manifest may state");
+
 /// A model of several blocks: one tensor of 9 MiB and one of 1 KiB.
 std::string large_model() {
   std::string data(9 << 20, 'x');

@@ -177,7 +177,8 @@ std::optional<NameValues> MapNames::values_of_stored(const NameMatch& match,
     if (part.index->document->axis) place.coordinate = coordinate[*part.index->document->axis];
     if (part.is == StoredPart::Is::kChunk) place.chunk = *number;
     if (part.is == StoredPart::Is::kLocal) {
-      place.local = *number - map_.variables().evaluate(part.index->document->offset);
+      const std::int64_t offset = map_.variables().evaluate(part.index->document->offset);
+      if (__builtin_sub_overflow(*number, offset, &place.local)) return std::nullopt;
     }
     // Only checks that the document defines the index's count.
     place_of(*part.index, "0");
@@ -278,7 +279,7 @@ MapNames::StackRange MapNames::stack_at(std::size_t rule, std::span<const std::i
     if (!index->document->count) {
       throw wrong(fmt::format("the map stacks index '{}' over an axis without a count", index->document->name));
     }
-    if (index->document->chunks.text() != "1")
+    if (map_.variables().evaluate(index->document->chunks) != 1)
       throw wrong(fmt::format("the map stacks index '{}', which has chunks", index->document->name));
     const auto is_here = [&](const Place& place) { return place.coordinate == coordinate[*index->document->axis]; };
     const auto first = std::ranges::find_if(index->places, is_here);
