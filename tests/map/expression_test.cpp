@@ -66,6 +66,12 @@ TEST(Expression, OfRealNumbersIsRefusedIfItIsNotFinite) {
   }
 }
 
+TEST(Expression, CopiesShareTheirContents) {
+  const Expression first = Expression::parse("1" + std::string(500, ' ') + "+ n"), copy = first;
+  EXPECT_EQ(&copy.text(), &first.text());
+  EXPECT_LE(sizeof(Expression), 2 * sizeof(void*));
+}
+
 TEST(Expression, RefusesDeepAndLongTexts) {
   const std::string deep = std::string(100, '(') + "1" + std::string(100, ')');
   EXPECT_THROW(Expression::parse(deep), Error);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "libshard/core/error.h"
 #include "libshard/core/parse_number.h"
@@ -30,7 +31,7 @@ std::int64_t floor_div(std::int64_t a, std::int64_t b) { return a / b - (a % b =
 /// A recursive-descent parser with a method for each line of the grammar.
 class ExpressionParser {
  public:
-  ExpressionParser(std::string_view text, bool is_real) : text_(text), is_real_(is_real) { parsed_.text_ = text; }
+  ExpressionParser(std::string_view text, bool is_real) : text_(text), is_real_(is_real) { parsed_.text = text; }
 
   Expression run() {
     if (text_.size() > Expression::kMaxText)
@@ -38,7 +39,7 @@ class ExpressionParser {
     sum(0);
     skip_spaces();
     if (at_ != text_.size()) throw wrong(fmt::format("'{}' is not expected", text_.substr(at_)));
-    return std::move(parsed_);
+    return Expression(std::move(parsed_));
   }
 
  private:
@@ -60,7 +61,7 @@ class ExpressionParser {
     return true;
   }
 
-  void add(Op op) { parsed_.steps_.push_back({op}); }
+  void add(Op op) { parsed_.steps.push_back({op}); }
 
   void sum(int depth) {
     if (depth > kMaxDepth) throw wrong(fmt::format("it nests deeper than {}", kMaxDepth));
@@ -111,11 +112,11 @@ class ExpressionParser {
     if (is_real_) {
       const std::optional<double> value = take_number<double>(rest);
       if (!value) throw wrong("a number is too large");
-      parsed_.steps_.push_back({Op::kReal, 0, *value});
+      parsed_.steps.push_back({Op::kReal, 0, *value});
     } else {
       const std::optional<std::int64_t> value = take_number(rest);
       if (!value) throw wrong("a number is too large");
-      parsed_.steps_.push_back({Op::kNumber, *value});
+      parsed_.steps.push_back({Op::kNumber, *value});
     }
     at_ = text_.size() - rest.size();
   }
@@ -127,9 +128,9 @@ class ExpressionParser {
     if (word.empty())
       throw wrong(at_ == text_.size() ? "it ends too early" : fmt::format("'{}' is not expected", text_[at_]));
     if (take("(")) return call(word, depth);
-    const auto known = std::ranges::find(parsed_.names_, word);
-    parsed_.steps_.push_back({Op::kName, known - parsed_.names_.begin()});
-    if (known == parsed_.names_.end()) parsed_.names_.emplace_back(word);
+    const auto known = std::ranges::find(parsed_.names, word);
+    parsed_.steps.push_back({Op::kName, known - parsed_.names.begin()});
+    if (known == parsed_.names.end()) parsed_.names.emplace_back(word);
   }
 
   void call(std::string_view function, int depth) {
@@ -155,16 +156,15 @@ class ExpressionParser {
   std::string_view text_;
   bool is_real_;
   std::size_t at_ = 0;
-  Expression parsed_;
+  Expression::Parsed parsed_;
 };
 
-Expression::Expression(std::int64_t constant) : steps_{{Op::kNumber, constant}}, text_(std::to_string(constant)) {}
+Expression::Expression(Parsed parsed) : parsed_(std::make_shared<const Parsed>(std::move(parsed))) {}
+Expression::Expression(std::int64_t constant)
+    : Expression(Parsed{{{Op::kNumber, constant}}, {}, std::to_string(constant)}) {}
 
 Expression Expression::of_real(double constant) {
-  Expression expression;
-  expression.steps_ = {{Op::kReal, 0, constant}};
-  expression.text_ = fmt::format("{}", constant);
-  return expression;
+  return Expression(Parsed{{{Op::kReal, 0, constant}}, {}, fmt::format("{}", constant)});
 }
 
 Expression Expression::parse(std::string_view text) { return ExpressionParser(text, false).run(); }
@@ -172,7 +172,7 @@ Expression Expression::parse_real(std::string_view text) { return ExpressionPars
 
 std::int64_t Expression::apply(Op op, std::int64_t a, std::int64_t b) const {
   const auto wrong = [&](std::string_view why) {
-    return Error(ErrorCode::kInvalidArgument, fmt::format("cannot evaluate '{}'", text_)).because(why);
+    return Error(ErrorCode::kInvalidArgument, fmt::format("cannot evaluate '{}'", parsed_->text)).because(why);
   };
   std::int64_t result = 0;
   bool overflows = false;
@@ -199,11 +199,11 @@ std::int64_t Expression::apply(Op op, std::int64_t a, std::int64_t b) const {
 std::int64_t Expression::evaluate(const std::function<std::int64_t(std::string_view name)>& number_of) const {
   // An operation replaces the last numbers of the stack, its operands, by its result.
   std::vector<std::int64_t> stack;
-  for (const Step& step : steps_) {
+  for (const Step& step : parsed_->steps) {
     if (step.op == Op::kNumber) {
       stack.push_back(step.number);
     } else if (step.op == Op::kName) {
-      stack.push_back(number_of(names_[static_cast<std::size_t>(step.number)]));
+      stack.push_back(number_of(parsed_->names[static_cast<std::size_t>(step.number)]));
     } else if (step.op == Op::kNegate) {
       stack.back() = apply(Op::kSubtract, 0, stack.back());
     } else {
@@ -228,18 +228,19 @@ double Expression::apply_real(Op op, double a, double b) const {
   if (op == Op::kCeilTo) result = std::ceil(a / b) * b;
   if (op == Op::kRoot) result = std::sqrt(a);
   if (std::isfinite(result)) return result;
-  throw Error(ErrorCode::kInvalidArgument, fmt::format("cannot evaluate '{}'", text_)).because("it is not finite");
+  throw Error(ErrorCode::kInvalidArgument, fmt::format("cannot evaluate '{}'", parsed_->text))
+      .because("it is not finite");
 }
 
 double Expression::evaluate_real(const std::function<std::int64_t(std::string_view name)>& number_of) const {
   std::vector<double> stack;  // The operands of the next steps, as in `evaluate`.
-  for (const Step& step : steps_) {
+  for (const Step& step : parsed_->steps) {
     if (step.op == Op::kNumber) {
       stack.push_back(static_cast<double>(step.number));
     } else if (step.op == Op::kReal) {
       stack.push_back(step.real);
     } else if (step.op == Op::kName) {
-      stack.push_back(static_cast<double>(number_of(names_[static_cast<std::size_t>(step.number)])));
+      stack.push_back(static_cast<double>(number_of(parsed_->names[static_cast<std::size_t>(step.number)])));
     } else if (step.op == Op::kNegate) {
       stack.back() = -stack.back();
     } else if (step.op == Op::kRoot) {

@@ -13,6 +13,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -20,12 +21,12 @@
 
 namespace shard {
 
-/// A parsed expression. Pure.
+/// A parsed expression. Pure. Copies share their contents, because every rule is copied for every state of a map.
 class Expression {
  public:
   static constexpr std::size_t kMaxText = 1024;  ///< The limit in bytes.
 
-  Expression() = default;
+  Expression() : Expression(0) {}  ///< The number 0.
   explicit Expression(std::int64_t constant);
   static Expression of_real(double constant);
   /// \throws Error kInvalidArgument  the text is not an expression, or is too long or too deeply nested.
@@ -39,7 +40,7 @@ class Expression {
   /// Evaluates an expression of either kind in double, where `//` and `%` round down as well.
   /// \throws Error kInvalidArgument  the number, or one on the way, is not finite.
   double evaluate_real(const std::function<std::int64_t(std::string_view name)>& number_of) const;
-  const std::string& text() const { return text_; }
+  const std::string& text() const { return parsed_->text; }
 
  private:
   friend class ExpressionParser;
@@ -61,15 +62,19 @@ class Expression {
   };
   struct Step {
     Op op;
-    std::int64_t number = 0;  ///< The constant; for a name, its index in `names_`.
+    std::int64_t number = 0;  ///< The constant; for a name, its index in `names`.
     double real = 0;          ///< For kReal: the constant.
   };
+  struct Parsed {
+    std::vector<Step> steps;  ///< In postfix order.
+    std::vector<std::string> names;
+    std::string text;
+  };
+  explicit Expression(Parsed parsed);
   std::int64_t apply(Op op, std::int64_t a, std::int64_t b) const;
   double apply_real(Op op, double a, double b) const;
 
-  std::vector<Step> steps_;  ///< In postfix order.
-  std::vector<std::string> names_;
-  std::string text_ = "0";
+  std::shared_ptr<const Parsed> parsed_;
 };
 
 }  // namespace shard
