@@ -10,6 +10,7 @@
 
 #include "libshard/catalog/selection/pattern_sets.h"
 #include "libshard/core/error.h"
+#include "libshard/core/json_builder.h"
 
 namespace shard {
 
@@ -117,7 +118,7 @@ double number(const Json& value, std::string_view key, const std::string& file) 
 }  // namespace
 
 AdapterConfig parse_adapter_config(std::string_view text, const std::string& file) {
-  const Json config = Json::parse(text.begin(), text.end(), nullptr, false);
+  const Json config = parse_json<Json>(text, {}, [&](const std::string& why) { return malformed(file, why); });
   if (!config.is_object()) throw malformed(file, "it is not a JSON object");
   refuse_forms(config, file);
   const auto alpha = config.find("lora_alpha");

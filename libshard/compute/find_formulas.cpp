@@ -17,6 +17,7 @@
 #include "libshard/core/bytes.h"
 #include "libshard/core/checked.h"
 #include "libshard/core/error.h"
+#include "libshard/core/json_builder.h"
 #include "libshard/exec/cast.h"
 
 namespace shard {
@@ -439,7 +440,8 @@ class ModuleFormula {
     need(description_, "its description is");
     need(book_, "its code book is");
     const Bytes bytes = read_(description_);
-    const nlohmann::json facts = nlohmann::json::parse(as_text(bytes), nullptr, false);
+    const nlohmann::json facts = parse_json<nlohmann::json>(
+        as_text(bytes), {}, [&](const std::string& why) { return wrong(description_, why); });
     const auto number = [&](const char* key) {
       const auto found = facts.is_object() ? facts.find(key) : facts.end();
       if (found == facts.end() || !found->is_number_integer() || *found < 1) {

@@ -1,5 +1,6 @@
 #include "libshard/compute/merge_adapters.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -8,6 +9,7 @@
 #include "libshard/compute/computed_reader.h"
 #include "libshard/compute/find_formulas.h"
 #include "tests/compute/stored.h"
+#include "tests/support/cpu_time.h"
 
 namespace shard {
 namespace {
@@ -266,6 +268,14 @@ TEST(AdapterConfig, TheFirstPatternThatMatchesCounts) {
   EXPECT_EQ(config.scale_of("layers.12.kk", 2), 4);
   EXPECT_EQ(
       parse_adapter_config(R"({"peft_type": "LORA", "lora_alpha": 8, "use_rslora": true})", "c").scale_of("q", 16), 2);
+}
+
+TEST(AdapterConfig, CostIsLinearInItsKeys) {
+  std::string text = R"({"peft_type": "LORA", "lora_alpha": 8)";
+  for (int i = 0; i < 80'000; ++i) text += fmt::format(R"(,"{:x}":0)", i);
+  const double seconds =
+      test::cpu_seconds([&] { EXPECT_EQ(parse_adapter_config(text + "}", "c").scale_of("q", 2), 4); });
+  EXPECT_LT(seconds, test::cpu_limit(0.5));  // If each key is compared with all others, it takes 4 seconds.
 }
 
 TEST(AdapterConfig, MalformedOnesAreRefused) {

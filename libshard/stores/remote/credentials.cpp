@@ -8,11 +8,11 @@
 #include <fstream>
 #include <iterator>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <pugixml.hpp>
 
 #include "libshard/core/error.h"
 #include "libshard/io/paths.h"
+#include "libshard/stores/remote/json_answer.h"
 
 namespace shard::stores {
 
@@ -128,7 +128,7 @@ std::time_t parse_time(const std::string& text) {
 }
 
 std::optional<Credentials> parse_credentials(std::string_view json) {
-  const nlohmann::json document = nlohmann::json::parse(json, nullptr, false);
+  const nlohmann::json document = parse_answer(json);
   if (!document.is_object()) return std::nullopt;
   const auto text = [&](const char* name) {
     const auto found = document.find(name);
@@ -153,7 +153,7 @@ std::optional<Credentials> parse_sts_credentials(std::string_view xml) {
 }
 
 bool parse_token(std::string_view json, std::string& token, std::time_t& expires) {
-  const nlohmann::json document = nlohmann::json::parse(json, nullptr, false);
+  const nlohmann::json document = parse_answer(json);
   if (!document.is_object()) return false;
   const auto text = document.find("access_token"), seconds = document.find("expires_in");
   if (text == document.end() || !text->is_string() || seconds == document.end() || !seconds->is_number()) return false;

@@ -4,10 +4,10 @@
 #include <algorithm>
 #include <array>
 #include <fstream>
-#include <nlohmann/json.hpp>
 
 #include "libshard/io/paths.h"
 #include "libshard/stores/remote/headers.h"
+#include "libshard/stores/remote/json_answer.h"
 #include "libshard/stores/remote/listing.h"
 #include "libshard/stores/remote/place.h"
 
@@ -130,7 +130,7 @@ class Hub final : public Place {
     request.origin = origin_;
     request.target = fmt::format("/api/models/{}/revision/{}", repository_, percent_encode(revision_, false));
     const HttpAnswer answer = ask([&] { return request; }, root());
-    const nlohmann::json document = nlohmann::json::parse(answer.body, nullptr, false);
+    const nlohmann::json document = parse_answer(answer.body);
     const auto sha = document.is_object() ? document.find("sha") : document.end();
     if (document.is_object() && sha != document.end() && sha->is_string()) commit_ = sha->get<std::string>();
     if (is_commit(commit_)) return;

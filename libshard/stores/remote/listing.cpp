@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <pugixml.hpp>
 
 #include "libshard/core/parse_number.h"
+#include "libshard/stores/remote/json_answer.h"
 
 namespace shard::stores {
 
@@ -96,7 +96,7 @@ std::string ListingPages::add_s3_page(std::string_view xml) {
 }
 
 void ListingPages::add_hub_page(std::string_view json) {
-  const nlohmann::json document = nlohmann::json::parse(json, nullptr, false);
+  const nlohmann::json document = parse_answer(json);
   if (!document.is_array()) throw bad_listing("it is not a JSON array");
   for (const nlohmann::json& entry : document) {
     const auto text = [&](const char* name) {

@@ -6,7 +6,6 @@
 #include <array>
 #include <map>
 #include <mutex>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <span>
 #include <utility>
@@ -16,6 +15,7 @@
 #include "libshard/io/paths.h"
 #include "libshard/io/url_path.h"
 #include "libshard/stores/remote/block_cache.h"
+#include "libshard/stores/remote/json_answer.h"
 #include "libshard/stores/remote/objects.h"
 #include "libshard/stores/remote/url.h"
 
@@ -59,19 +59,6 @@ bool looks_like_file(std::string_view key) {
 }
 
 std::string folder_of(std::string_view key) { return std::string(key.substr(0, key.rfind('/') + 1)); }
-
-/// The names of files in an index of weights; empty if it is not one.
-std::vector<std::string> files_in_index(std::string_view json) {
-  const nlohmann::json document = nlohmann::json::parse(json, nullptr, false);
-  std::set<std::string> names;
-  const auto map = document.is_object() ? document.find("weight_map") : document.end();
-  if (document.is_object() && map != document.end() && map->is_object()) {
-    for (const nlohmann::json& file : *map) {
-      if (file.is_string()) names.insert(file.get<std::string>());
-    }
-  }
-  return {names.begin(), names.end()};
-}
 
 /// The files of one place, as far as they are known. Threads: safe; one looks at a time.
 class PlaceFiles {
