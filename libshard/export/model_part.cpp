@@ -312,7 +312,7 @@ void undouble(std::vector<ModelTensor>& tensors, const ModelHints& hints) {
   if (is_in_module(tensors, hints)) {
     for (ModelTensor& each : tensors) each.name.erase(0, kModelPrefix.size());
   }
-  while (has_outer_model(tensors)) {
+  for (std::size_t depth = 0; depth < kMostDepth && has_outer_model(tensors); ++depth) {
     for (ModelTensor& each : tensors) {
       if (each.name.starts_with(kModelPrefix)) each.name.erase(0, kModelPrefix.size());
     }

@@ -6,6 +6,7 @@
 
 #include "libshard/export/adapter.h"
 #include "tests/catalog/build.h"
+#include "tests/support/cpu_time.h"
 #include "tests/support/expect_error.h"
 
 namespace shard {
@@ -107,6 +108,14 @@ TEST(FindModel, ADoubledModelLosesOneEverywhere) {
               ElementsAre("lm_head.weight", "model.layers.0.w"));
   EXPECT_THAT(model_names(catalog_of({"loss.weight", "model.model.model.a.w"})),
               ElementsAre("loss.weight", "model.a.w"));
+}
+
+TEST(FindModel, ANameThatRepeatsAPrefixTakesLinearTime) {
+  std::string name;
+  for (int i = 0; i < 300'000; ++i) name += "model.";
+  const Catalog catalog = catalog_of({name + "w"});
+  const double seconds = test::cpu_seconds([&] { EXPECT_EQ(find_model(catalog, kAll).tensors.size(), 1U); });
+  EXPECT_LT(seconds, test::cpu_limit(0.5));  // If the prefixes are removed one by one, it takes 10 seconds.
 }
 
 TEST(FindModel, AHeadHasNoModelAboveIt) {
