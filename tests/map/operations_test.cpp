@@ -13,6 +13,7 @@
 #include "libshard/map/passes/mapped_reader.h"
 #include "libshard/map/passes/undo.h"
 #include "tests/map/matrices.h"
+#include "tests/support/cpu_time.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/memory_checkpoint.h"
 
@@ -220,6 +221,21 @@ TEST(MapOperations, ManyBoxesThatAllRanksHoldAlikeCostNoSquare) {
   const UndoneMap undone(stored.catalog(), map_with(groups_on_two_ranks(kGroupCount)));
   EXPECT_LT(std::clock() - begin, 5 * CLOCKS_PER_SEC);
   EXPECT_EQ(undone.make_catalog(stored.catalog()).chunks.size(), 2U * kGroupCount);
+}
+
+TEST(MapOperations, ManySegmentsInManyGroupsCostNoSquare) {
+  constexpr std::int64_t kNames = 4096, kGroups = 64;
+  std::string names;
+  for (int i = 0; i < kNames; ++i) names += fmt::format("{}\"a{}\"", i == 0 ? "" : ", ", i);
+  const Stored stored({{{"w", counted(kNames * kGroups * 2, 1, 1)}}});
+  const ModelMap map = map_with(
+      fmt::format(R"("rules": [{{"logical": [{}], "stored": "w", "concat": {{"sizes": "equal", "interleave": {}}}}}])",
+                  names, kGroups));
+  std::size_t chunks = 0;
+  const double seconds =
+      cpu_seconds([&] { chunks = UndoneMap(stored.catalog(), map).make_catalog(stored.catalog()).chunks.size(); });
+  EXPECT_EQ(chunks, kNames * kGroups);
+  EXPECT_LT(seconds, cpu_limit(5));  // If each segment takes its runs from those of all, it takes 15 seconds.
 }
 
 /// A gate and an up projection in blocks of [2, 2], fused and cut; their scales have one element a block.

@@ -46,6 +46,7 @@ class PartMaker {
       }
       runs_.emplace_back();
       local.push_back(cut_dim(d, sizes));
+      std::ranges::stable_sort(runs_.back(), {}, &DimRun::segment);
     }
     if (rule_.unflatten) divide(local);
     return local;
@@ -223,8 +224,9 @@ class PartMaker {
   /// stores them as rows of a stored tensor. Both divide its runs further.
   std::vector<DimRun> runs_of(int d, std::size_t segment) const {
     const auto at = static_cast<std::size_t>(d);
-    std::vector<DimRun> runs = runs_[at];
-    if (is_concat(d)) std::erase_if(runs, [&](const DimRun& run) { return run.segment != segment; });
+    const auto own = is_concat(d) ? std::ranges::equal_range(runs_[at], segment, {}, &DimRun::segment)
+                                  : std::ranges::subrange(runs_[at]);
+    std::vector<DimRun> runs(own.begin(), own.end());
     const MapPermute& permute = rule_.permute[segment];
     if (permute.rotary != MapPermute::Rotary::kNone && d == rotary_dim(permute, dims())) {
       runs = without_rotary(runs, permute.rotary, shapes_[segment][at], map_.variables().evaluate(permute.heads),
@@ -238,10 +240,10 @@ class PartMaker {
   const MapRule& rule_;
   std::span<const std::int64_t> coordinate_;
   std::optional<std::int64_t> padded_;
-  std::vector<Sizes> shapes_;  ///< The shapes after the permutation.
-  std::vector<std::vector<DimRun>> runs_;
-  std::int64_t padding_begin_ = 0;  ///< The local position at which padding begins, if the rule pads.
-  std::int64_t row_size_ = 1;       ///< The size of the rows of a divided dimension.
+  std::vector<Sizes> shapes_;              ///< The shapes after the permutation.
+  std::vector<std::vector<DimRun>> runs_;  ///< By dimension, sorted by segment.
+  std::int64_t padding_begin_ = 0;         ///< The local position at which padding begins, if the rule pads.
+  std::int64_t row_size_ = 1;              ///< The size of the rows of a divided dimension.
 };
 
 /// Inserts the stacked dimensions into `shape`. \throws Error kInvalidArgument  a stacked dimension is past the last
