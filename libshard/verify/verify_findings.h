@@ -29,7 +29,7 @@ struct Finding {
 };
 
 /// Collects findings. Threads: any may report. Every finding has a kind afterwards. Beyond kMost findings, only the
-/// count is kept. An error that is_unread (repair/unread.h) accepts becomes Severity::kUnread, regardless of how it is
+/// count is kept. An error that is_unread (core/findings.h) accepts becomes Severity::kUnread, regardless of how it is
 /// reported.
 /// \throws Error kNotFound  the reported error is a failure of the system to read (permission, EIO), which is never a
 ///   finding.

@@ -5,6 +5,8 @@
 #include <set>
 
 #include "libshard/core/digest.h"
+#include "libshard/core/error.h"
+#include "libshard/verify/verify_findings.h"
 #include "tests/verify/verify_world.h"
 
 namespace shard::app {
@@ -34,6 +36,15 @@ class Verify : public ::testing::Test {
     return at;
   }
 };
+
+TEST(VerifyFindings, ThatAreClearedAreNotCounted) {
+  VerifyFindings findings({"/m"});
+  for (std::size_t i = 0; i < VerifyFindings::kMost + 3; ++i) findings.report(Error(ErrorCode::kCorruption, "broken"));
+  EXPECT_EQ(findings.left_out(), 3U);
+  findings.clear();
+  EXPECT_EQ(findings.left_out(), 0U);
+  EXPECT_THAT(findings.sorted(), IsEmpty());
+}
 
 TEST_F(Verify, OneBadFileHidesNoOther) {
   make({"split", "/m.safetensors", "-o", "/d", "--ranks", "4"});
