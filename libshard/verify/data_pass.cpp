@@ -21,6 +21,8 @@ namespace shard {
 namespace {
 
 constexpr std::int64_t kBlockBytes = 1 << 20;
+constexpr std::int64_t kMostUnits = 1 << 16;               // The units of one file.
+constexpr std::int64_t kMostHole = std::int64_t{1} << 60;  // The bytes of a hole that are skipped at one time.
 
 bool is_located(const Catalog& catalog, const Chunk& chunk) { return catalog.storage_of(chunk).offset >= 0; }
 
@@ -97,15 +99,22 @@ void StoredCrcs::compare(std::uint32_t file, const StoredCrc& run, std::uint32_t
 }
 
 /// The first tensor by name that has elements in the run, or an empty string if none has.
-std::string StoredCrcs::tensor_in(std::uint32_t file, const StoredCrc& run) const {
-  for (const Tensor& tensor : catalog_.tensors) {
-    for (const Chunk& chunk : catalog_.chunks_of(tensor)) {
-      const Storage& storage = catalog_.storage_of(chunk);
-      const bool lies_there = storage.file == file && storage.offset >= run.offset && storage.offset < run.end();
-      if (storage.plain && lies_there) return std::string(tensor.name);
+std::string StoredCrcs::tensor_in(std::uint32_t file, const StoredCrc& run) {
+  std::call_once(has_places_, [this] {
+    for (std::uint32_t i = 0; i < catalog_.tensors.size(); ++i) {
+      for (const Chunk& chunk : catalog_.chunks_of(catalog_.tensors[i])) {
+        const Storage& storage = catalog_.storage_of(chunk);
+        if (storage.plain) places_.push_back({storage.file, storage.offset, i});
+      }
     }
+    std::ranges::sort(places_);
+  });
+  std::uint32_t first = kNoIndex;
+  for (auto place = std::ranges::lower_bound(places_, Place{file, run.offset, 0});
+       place != places_.end() && place->file == file && place->offset < run.end(); ++place) {
+    first = std::min(first, place->tensor);
   }
-  return {};
+  return first == kNoIndex ? std::string() : std::string(catalog_.tensors[first].name);
 }
 
 /// Sends the incomplete runs to rank 0, where the parts of all ranks are joined.
@@ -238,12 +247,28 @@ class DataPass::Worker {
     const PassFile& file = parts_.files[unit.index];
     std::optional<Hasher> whole;
     if (!file.sha256.empty()) whole.emplace(HashAlgorithm::kSha256);
-    Unit block = unit;
-    for (block.begin = unit.begin; block.begin < unit.end; block.begin = block.end) {
-      block.end = std::min(unit.end, block.begin + kManifestBlock);
-      read_block(block, whole ? &*whole : nullptr);
+    std::int64_t most = unit.bytes();  // A hole may extend over many blocks.
+    for (Unit block = unit; block.begin < unit.end;) {
+      block.end = block.begin + std::min(most, unit.end - block.begin);
+      const bool is_skipped = is_hole(block);
+      if (!is_skipped && most > kManifestBlock) {
+        most = kManifestBlock;
+        continue;
+      }
+      if (!is_skipped) read_block(block, whole ? &*whole : nullptr);
+      if (is_skipped) most = std::min(2 * most, kMostHole);
+      block.begin = block.end;
     }
     if (whole) check_whole(file, whole->finish_hex());
+  }
+
+  /// Whether the unit has no bytes that could be lost, and nothing needs its zeros. A sparse file may claim any size.
+  bool is_hole(const Unit& unit) {
+    const PassFile& file = parts_.files[unit.index];
+    if (file.stated || !file.sha256.empty()) return false;
+    begin_runs(file, unit);
+    if (run_ < runs_.size() && runs_[run_].offset < unit.end) return false;
+    return pass_.open(unit.index)->allocated_bytes(unit.begin, unit.bytes()) == 0;
   }
 
   void read_block(const Unit& unit, Hasher* whole) {
@@ -252,10 +277,6 @@ class DataPass::Worker {
     std::optional<Hasher> hasher;
     if (file.stated) hasher.emplace(parts_.stated->manifest.algorithm);
     const std::shared_ptr<const RandomReader> opened = pass_.open(unit.index);
-    const bool is_summed = run_ < runs_.size() && runs_[run_].offset < unit.end;
-    const bool is_needed = hasher || whole != nullptr || is_summed;
-    // A hole has no bytes that could be lost, and a sparse file may claim any size.
-    if (!is_needed && opened->allocated_bytes(unit.begin, unit.bytes()) == 0) return;
     for_each_piece(*opened, unit.begin, unit.end, [&](std::int64_t at, std::span<const std::byte> piece) {
       sum(file, unit, at, piece);
       if (hasher) hasher->update(piece);
@@ -319,18 +340,20 @@ class DataPass::Worker {
   std::uint32_t crc_ = 0;
 };
 
-/// Divides all work into units, which ranks share by bytes. A file whose hash covers it completely is one unit, because
-/// its hash is computed in order.
+/// Divides all work into units, which ranks share by bytes. A unit of a file is one block, or several if the file has
+/// more than kMostUnits. A file whose hash covers it completely is one unit, because its hash is computed in order.
 DataPass::DataPass(const PassParts& parts, Progress& progress)
     : parts_(parts),
       progress_(progress),
       other_files_([this](std::uint32_t index) { return parts_.open_other(parts_.files[index]); }) {
   for (std::uint32_t i = 0; i < parts.files.size(); ++i) {
     const std::int64_t bytes = parts.files[i].bytes;
-    const std::int64_t step = parts.files[i].sha256.empty() ? kManifestBlock : std::max<std::int64_t>(bytes, 1);
-    if (bytes == 0 && !parts.files[i].sha256.empty()) units_.push_back({Unit::Kind::kBlock, i, 0, 0});
-    for (std::int64_t begin = 0; begin < bytes; begin += step) {
-      units_.push_back({Unit::Kind::kBlock, i, begin, std::min(bytes, begin + step)});
+    const bool is_hashed_whole = !parts.files[i].sha256.empty();
+    const std::int64_t blocks = ceil_div(block_count(bytes), kMostUnits);  // In each unit.
+    const std::int64_t step = is_hashed_whole ? std::max<std::int64_t>(bytes, 1) : blocks * kManifestBlock;
+    if (bytes == 0 && is_hashed_whole) units_.push_back({Unit::Kind::kBlock, i, 0, 0});
+    for (std::int64_t begin = 0; begin < bytes; begin = units_.back().end) {
+      units_.push_back({Unit::Kind::kBlock, i, begin, begin + std::min(step, bytes - begin)});
     }
   }
   for (std::uint32_t i = 0; i < parts.decoded.size(); ++i) {

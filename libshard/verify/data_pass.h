@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <compare>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -61,7 +62,14 @@ class StoredCrcs {
   void gather(Group& group);
 
  private:
-  std::string tensor_in(std::uint32_t file, const StoredCrc& run) const;
+  /// The begin of a tensor's storage.
+  struct Place {
+    std::uint32_t file;
+    std::int64_t offset;
+    std::uint32_t tensor;
+    friend auto operator<=>(const Place&, const Place&) = default;
+  };
+  std::string tensor_in(std::uint32_t file, const StoredCrc& run);
 
   const Catalog& catalog_;
   Findings& findings_;
@@ -69,6 +77,8 @@ class StoredCrcs {
   std::mutex mutex_;
   std::map<std::pair<std::uint32_t, std::size_t>, CrcRuns> begun_;
   std::atomic<std::int64_t> compared_{0};
+  std::once_flag has_places_;
+  std::vector<Place> places_;  ///< Sorted. Found for the first difference.
 };
 
 /// A chunk and the first chunk with the same box, which should have the same elements.
