@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstdint>
 #include <utility>
@@ -40,8 +39,8 @@ struct Averaged {
   const UnroundedReader* unrounded = nullptr;  ///< The reader after it; null: there is none.
 };
 
-/// Pairs the tensors of the checkpoints, and makes the formulas of their sums. Checkpoints are numbered apart from the
-/// readers.
+/// Pairs the tensors of the checkpoints, and builds the formulas of their sums. Checkpoints and readers have separate
+/// numbers.
 class Averaging {
  public:
   Averaging(Readers readers, std::span<const Averaged> checkpoints, const AverageOptions& options)
@@ -61,6 +60,7 @@ class Averaging {
   void refuse_quantized(std::size_t checkpoint) const;
   void check_names() const;
   void check_tensor(std::size_t checkpoint, std::size_t i) const;
+  void locate_compared(std::size_t checkpoint) const;
   void compare_values(std::size_t checkpoint, std::size_t i) const;
   bool is_tied(std::size_t i, std::size_t other) const;
   Formula formula_of(std::size_t i) const;
@@ -136,11 +136,18 @@ void Averaging::check_tensor(std::size_t checkpoint, std::size_t i) const {
       .suggest(Remedy::kExclude, std::string(first.name));
 }
 
-/// Compares a tensor that is not averaged with the first checkpoint's.
+/// Locates the tensors that are not averaged in one call, because each call may cost time by the size of the catalog.
+void Averaging::locate_compared(std::size_t checkpoint) const {
+  std::vector<std::uint32_t> tensors;
+  for (std::size_t i = 0; i < taken_[0].size(); ++i) {
+    if (!is_averaged(at(0, i).dtype)) tensors.push_back(taken_[checkpoint][i]);
+  }
+  if (!tensors.empty()) reader_of(checkpoint).locate(tensors);
+}
+
+/// Compares a tensor that is not averaged with the first checkpoint's. \pre both are located
 void Averaging::compare_values(std::size_t checkpoint, std::size_t i) const {
   const Leaf first{.tensor = taken_[0][i]}, other{taken_[checkpoint][i], checkpoints_[checkpoint].reader};
-  reader_of(0).locate(std::array{first.tensor});
-  reader_of(checkpoint).locate(std::array{other.tensor});
   Operand a(readers_, first), b(readers_, other);
   for (std::int64_t begin = 0; begin < a.elements(); begin += Values::kMostTaken) {
     const std::int64_t end = std::min(begin + Values::kMostTaken, a.elements());
@@ -201,6 +208,7 @@ Computation Averaging::make() {
     refuse_quantized(checkpoint);
   }
   check_names();
+  for (std::size_t checkpoint = 0; checkpoint < checkpoints_.size(); ++checkpoint) locate_compared(checkpoint);
   Computation made;
   made.keeps_object = options_.takes_object;
   const Catalog& first = catalog(0);

@@ -1,5 +1,6 @@
 #include "libshard/compute/average.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -169,6 +170,18 @@ TEST(Average, IntegersMustBeEqual) {
   sources[1] = Stored();
   sources[1].add("steps", kI64, {300'000}, steps);
   EXPECT_EQ(refusal(sources).first, ErrorCode::kCorruption);
+}
+
+TEST(Average, TensorsThatMustBeEqualAreLocatedTogether) {
+  Stored stored = one("sum", kF32, {2});
+  for (int i = 0; i < 100; ++i) stored.add(fmt::format("w{}", i), kI64, {1}, std::vector<std::int64_t>{i});
+  auto first = stored.reader(), other = stored.reader();
+  const test::StoredReader& counted = *other;
+  std::vector<std::unique_ptr<Reader>> readers;
+  readers.push_back(std::move(first));
+  readers.push_back(std::move(other));
+  const auto reader = averaged(std::move(readers), {.weights = {0.5F, 0.5F}, .labels = {"A", "B"}});
+  EXPECT_EQ(counted.locates(), 1);
 }
 
 TEST(Average, RefusesDtypesThatFloat32CannotSum) {

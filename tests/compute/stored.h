@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "libshard/checkpoint/container_report.h"
 #include "libshard/checkpoint/reader.h"
 #include "libshard/core/box.h"
 #include "libshard/core/checked.h"
@@ -31,17 +32,19 @@ Bytes bytes_of(const std::vector<T>& values) {
   return bytes;
 }
 
-/// Owns the catalog that it refers to, and counts the reads and their bytes.
+/// Owns the catalog that it refers to, and counts calls of locate, reads and their bytes.
 class StoredReader final : public Reader {
  public:
   StoredReader(Catalog catalog, Bytes file)
       : catalog_(std::move(catalog)), file_(std::make_shared<File>(std::move(file))) {}
 
   const Catalog& catalog() const override { return catalog_; }
-  void locate(std::span<const std::uint32_t>) override {}
+  void locate(std::span<const std::uint32_t>) override { ++locates_; }
   std::shared_ptr<const RandomReader> file(std::uint32_t) const override { return file_; }
+  bool check_container(std::uint32_t, ContainerReport&) const override { return true; }
   std::int64_t bytes_read() const { return file_->bytes_read; }
   std::int64_t reads() const { return file_->reads; }
+  int locates() const { return locates_; }
 
  private:
   struct File final : testing::MemoryFile {
@@ -56,6 +59,16 @@ class StoredReader final : public Reader {
 
   Catalog catalog_;
   std::shared_ptr<File> file_;
+  int locates_ = 0;
+};
+
+/// Ignores everything.
+class NoReport final : public ContainerReport {
+ public:
+  void on_crc_run(CrcRange) override {}
+  void on_crcs_checked(std::int64_t) override {}
+  void on_global(std::string_view) override {}
+  Findings& findings() override { return throwing_findings(); }
 };
 
 class Stored {
