@@ -351,10 +351,18 @@ void ComputedReader::load_objects() {
   take_objects();
 }
 
+std::size_t ComputedReader::reader_of(std::uint32_t file) const {
+  return static_cast<std::size_t>(std::ranges::upper_bound(first_file_, file) - first_file_.begin()) - 1;
+}
+
 std::shared_ptr<const RandomReader> ComputedReader::file(std::uint32_t index) const {
-  const auto after = std::ranges::upper_bound(first_file_, index);
-  const auto reader = static_cast<std::size_t>(after - first_file_.begin()) - 1;
+  const std::size_t reader = reader_of(index);
   return readers_[reader]->file(index - first_file_[reader]);
+}
+
+bool ComputedReader::check_container(std::uint32_t file, ContainerReport& report) const {
+  const std::size_t reader = reader_of(file);
+  return readers_[reader]->check_container(file - first_file_[reader], report);
 }
 
 std::shared_ptr<const RandomReader> ComputedReader::bytes_of(std::uint32_t storage) const {

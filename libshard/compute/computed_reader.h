@@ -46,6 +46,7 @@ class ComputedReader final : public Reader {
   void load_objects() override;
   std::int64_t unread_object_bytes() const override { return readers_.front()->unread_object_bytes(); }
   std::shared_ptr<const RandomReader> file(std::uint32_t index) const override;
+  bool check_container(std::uint32_t file, ContainerReport& report) const override;
   /// Threads: each call returns a view with its own memory, at most 16 MiB beside scales; those who share one take
   /// turns.
   std::shared_ptr<const RandomReader> bytes_of(std::uint32_t storage) const override;
@@ -56,6 +57,7 @@ class ComputedReader final : public Reader {
   void take_objects();
   void check(const Formula& formula) const;
   void take_stored();
+  std::size_t reader_of(std::uint32_t file) const;
 
   std::vector<std::unique_ptr<Reader>> readers_;
   std::vector<Formula> formulas_;

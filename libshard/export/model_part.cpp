@@ -435,15 +435,14 @@ namespace {
 class ModelReader final : public Reader {
  public:
   ModelReader(std::unique_ptr<Reader> inner, const ModelPart& part)
-      : inner_(std::move(inner)), catalog_(inner_->catalog()) {
+      : inner_(std::move(inner)), catalog_(inner_->catalog()), objects_(part.objects) {
     catalog_.borrowed.push_back(catalog_.arena);
     catalog_.arena = std::make_shared<Arena>();
     catalog_.root = nullptr;
     catalog_.rank_files.reset();
     catalog_.warnings = part.warnings;
     take_tensors(part);
-    catalog_.objects.clear();
-    for (const std::uint32_t object : part.objects) catalog_.objects.push_back(inner_->catalog().objects[object]);
+    take_objects();
   }
 
   const Catalog& catalog() const override { return catalog_; }
@@ -458,6 +457,12 @@ class ModelReader final : public Reader {
     catalog_.chunks = inner_->catalog().chunks;
   }
 
+  void load_objects() override {
+    inner_->load_objects();
+    catalog_.borrowed.push_back(inner_->catalog().arena);
+    take_objects();
+  }
+  std::int64_t unread_object_bytes() const override { return inner_->unread_object_bytes(); }
   std::shared_ptr<const RandomReader> file(std::uint32_t index) const override { return inner_->file(index); }
   std::shared_ptr<const RandomReader> bytes_of(std::uint32_t storage) const override {
     return inner_->bytes_of(storage);
@@ -467,6 +472,11 @@ class ModelReader final : public Reader {
   }
 
  private:
+  void take_objects() {
+    catalog_.objects.clear();
+    for (const std::uint32_t object : objects_) catalog_.objects.push_back(inner_->catalog().objects[object]);
+  }
+
   /// Tensors that share bytes refer to the first of them by name, which may now be a different one.
   void take_tensors(const ModelPart& part) {
     const std::vector<Tensor>& source = inner_->catalog().tensors;
@@ -487,6 +497,7 @@ class ModelReader final : public Reader {
 
   std::unique_ptr<Reader> inner_;
   Catalog catalog_;
+  std::vector<std::uint32_t> objects_;  ///< The objects of inner_ that are kept.
   std::vector<std::uint32_t> sources_;  ///< By tensor: its index in inner_.
 };
 

@@ -426,6 +426,13 @@ TEST(ComputedReader, AnyRangeOfBytesIsThatOfTheWhole) {
   EXPECT_THROW(bytes->read_at(bytes->size() - 1, past), Error);
 }
 
+TEST(ComputedReader, ContainersAreThoseOfItsReaders) {
+  Stored stored;
+  stored.add("a.weight", kF8, {2, 2}, Bytes(4)).add("a.weight_scale", kF32, {1}, std::vector<float>{2});
+  test::NoReport report;
+  EXPECT_TRUE(opened(stored)->check_container(0, report));
+}
+
 TEST(ComputedReader, ThreadsMayShareAView) {
   Random random(10);
   const Bytes codes = random.float8(512 * 512);

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "libshard/core/value.h"
 #include "libshard/export/adapter.h"
 #include "tests/catalog/build.h"
 #include "tests/support/cpu_time.h"
@@ -108,6 +109,33 @@ TEST(FindModel, ADoubledModelLosesOneEverywhere) {
               ElementsAre("lm_head.weight", "model.layers.0.w"));
   EXPECT_THAT(model_names(catalog_of({"loss.weight", "model.model.model.a.w"})),
               ElementsAre("loss.weight", "model.a.w"));
+}
+
+/// A reader whose object costs I/O.
+struct LateObjects final : Reader {
+  LateObjects() {
+    test::add_tensor(content, "w", {2});
+    test::add_object(content, "step", nullptr);
+  }
+  const Catalog& catalog() const override { return content; }
+  void locate(std::span<const std::uint32_t>) override {}
+  std::shared_ptr<const RandomReader> file(std::uint32_t) const override { return nullptr; }
+  void load_objects() override { content.objects[0].value = &value; }
+  std::int64_t unread_object_bytes() const override { return content.objects[0].value == nullptr ? 5 : 0; }
+
+  Catalog content;
+  Value value;
+};
+
+TEST(ModelReader, LoadsTheObjectsOfItsSource) {
+  ModelPart part;
+  part.tensors.push_back({0, "w"});
+  part.objects.push_back(0);
+  const auto reader = model_reader(std::make_unique<LateObjects>(), part);
+  EXPECT_EQ(reader->unread_object_bytes(), 5);
+  reader->load_objects();
+  EXPECT_NE(reader->catalog().objects.at(0).value, nullptr);
+  EXPECT_EQ(reader->unread_object_bytes(), 0);
 }
 
 TEST(FindModel, ANameThatRepeatsAPrefixTakesLinearTime) {

@@ -14,8 +14,7 @@ namespace {
 using ::testing::HasSubstr;
 
 ModelMap map_of_rules(const std::string& rules) {
-  MapDocument document =
-      parse_map_document(R"({"schema": "shardctl.layout/1", "rules": [)" + rules + "]}", "map.json");
+  MapDocument document = parse_map_document(R"({"schema": "shardctl.layout/1", "rules": [)" + rules + "]}", "map.json");
   MapVariables variables(document, {});
   return {std::move(document), std::move(variables)};
 }
@@ -38,6 +37,17 @@ TEST(MappedReader, ATensorThatWasRefusedIsRefusedAgain) {
       EXPECT_THAT(error.why(), ::testing::AllOf(HasSubstr("'core.e' of"), HasSubstr("'head' of")));
     }
   }
+}
+
+TEST(MappedReader, ContainersAreThoseOfTheSource) {
+  test::Stored stored;
+  stored.add("a", DType::kFloat32, {2}, std::vector<float>{1, 2});
+  auto mapped = std::make_unique<MappedReader>(stored.reader(), map_of_rules(R"({"match": "a"})"));
+  test::NoReport report;
+  EXPECT_TRUE(mapped->check_container(0, report));
+  const PaddedReader padded(std::move(mapped), {});
+  EXPECT_TRUE(padded.check_container(0, report));
+  EXPECT_FALSE(padded.check_container(1, report));  // The file of zeros.
 }
 
 TEST(MappedReader, TransposedReplicasAreComparedInBlocks) {

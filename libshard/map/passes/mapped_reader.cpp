@@ -250,4 +250,8 @@ std::shared_ptr<const RandomReader> PaddedReader::bytes_of(std::uint32_t storage
   return storage < inner_->catalog().storages.size() ? inner_->bytes_of(storage) : zeros_;
 }
 
+bool PaddedReader::check_container(std::uint32_t file, ContainerReport& report) const {
+  return file < inner_->catalog().files.size() && inner_->check_container(file, report);
+}
+
 }  // namespace shard

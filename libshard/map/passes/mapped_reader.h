@@ -40,6 +40,9 @@ class MappedReader final : public Reader {
   std::shared_ptr<const RandomReader> bytes_of(std::uint32_t storage) const override {
     return inner_->bytes_of(storage);
   }
+  bool check_container(std::uint32_t file, ContainerReport& report) const override {
+    return inner_->check_container(file, report);
+  }
 
  private:
   void check_replicas(std::uint32_t index, ChunkChecks& checks) const;
@@ -71,6 +74,7 @@ class PaddedReader final : public Reader {
   std::int64_t unread_object_bytes() const override { return inner_->unread_object_bytes(); }
   std::shared_ptr<const RandomReader> file(std::uint32_t index) const override;
   std::shared_ptr<const RandomReader> bytes_of(std::uint32_t storage) const override;
+  bool check_container(std::uint32_t file, ContainerReport& report) const override;
 
  private:
   void add_zeros();
