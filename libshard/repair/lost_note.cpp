@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
+#include "libshard/core/checked.h"
 #include "libshard/core/error.h"
 #include "libshard/core/json_builder.h"
 #include "libshard/core/json_writer.h"
@@ -67,12 +68,12 @@ void write_loss(JsonWriter& json, const Loss& loss) {
   json.end_object();
 }
 
-std::string dump_lost_note(std::span<const Loss> losses) {
+std::string dump_lost_note(std::span<const Loss> losses, std::int64_t unlisted) {
   std::string note;
   JsonWriter json(note, {JsonEscapes::kAscii, true});
   json.begin_object();
   json.key("schema"), json.string(kSchema);
-  json.key("count"), json.number(losses.size());
+  json.key("count"), json.number(checked_add(std::ssize(losses), unlisted));
   json.key("lost"), json.begin_array();
   for (const Loss& loss : losses.first(std::min(losses.size(), kMostNoted))) write_loss(json, loss);
   json.end_array();

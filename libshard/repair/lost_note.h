@@ -32,7 +32,8 @@ std::string_view name_of(Loss::What what);
 /// Writes a loss as an object with the keys above.
 void write_loss(JsonWriter& json, const Loss& loss);
 
-std::string dump_lost_note(std::span<const Loss> losses);
+/// \param unlisted  the number of further losses, which earlier notes counted without listing them
+std::string dump_lost_note(std::span<const Loss> losses, std::int64_t unlisted = 0);
 
 /// Reads the note of a repair in this checkpoint's metadata, or nothing if there is none.
 /// \throws Error kCorruption (kind bad_header)  the note is not such a document, or is larger than 16 MiB.

@@ -254,18 +254,23 @@ class SalvagedReader final : public Reader {
     const Loss& first = salvage.losses().front();
     throw Error(ErrorCode::kCorruption, "cannot repair the source: nothing in it is intact")
         .in_file(first.file)
-        .because(fmt::format(
-            "{} lost; the first: {}",
-            salvage.losses().size() == 1 ? "1 thing is" : fmt::format("{} things are", salvage.losses().size()),
-            first.why));
+        .because(fmt::format("{}: {}",
+                             salvage.losses().size() == 1
+                                 ? "1 item is lost"
+                                 : fmt::format("{} items are lost. The first", salvage.losses().size()),
+                             first.why));
   }
 
   void note(const Salvage& salvage) {
     std::vector<Loss> all;
-    if (auto earlier = read_lost_note(catalog_)) all = std::move(earlier->losses);
+    std::int64_t unlisted = 0;
+    if (auto earlier = read_lost_note(catalog_)) {
+      unlisted = earlier->count - std::ssize(earlier->losses);
+      all = std::move(earlier->losses);
+    }
     all.insert(all.end(), salvage.losses().begin(), salvage.losses().end());
     catalog_.metadata.erase(kLostNote);
-    if (!all.empty()) catalog_.metadata[kLostNote] = dump_lost_note(all);
+    if (!all.empty() || unlisted > 0) catalog_.metadata[kLostNote] = dump_lost_note(all, unlisted);
   }
 
   std::unique_ptr<Reader> inner_;

@@ -249,12 +249,16 @@ struct Verification::Impl {
     if (!note) return;
     for (const Loss& loss : note->losses) {
       const bool is_file = loss.what == Loss::What::kFile;
-      Error finding(ErrorCode::kCorruption, "a repair could not save it: " + loss.why);
+      Error finding(ErrorCode::kCorruption, "a repair could not recover it: " + loss.why);
       finding.of_kind(is_file ? FindingKind::kMissingFile : FindingKind::kGap);
       if (!loss.name.empty()) finding.of_tensor(loss.name);
       if (!loss.file.empty()) finding.in_file(loss.file);
       metadata.tolerate(finding);
     }
+    const std::int64_t unlisted = note->count - std::ssize(note->losses);
+    if (unlisted == 0) return;
+    Error finding(ErrorCode::kCorruption, fmt::format("a repair could not recover {} further items", unlisted));
+    metadata.tolerate(finding.because("its note counts them and does not list them").of_kind(FindingKind::kGap));
   } catch (const Error& error) {
     metadata.tolerate(error);
   }

@@ -49,7 +49,7 @@ holds err "save/__0_0.distcp: object 'common_state/shard_0_1': cannot read the p
 expect 1 verify save
 expect 0 repair save -o mended
 expect 1 verify mended
-holds out "a repair could not save it"
+holds out "a repair could not recover it"
 
 for file in __0_0.distcp __0_1.distcp __1_0.distcp __1_1.distcp; do
   damaged 1 missing_file $file "rm $file"

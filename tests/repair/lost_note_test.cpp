@@ -3,7 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "libshard/repair/salvaged_reader.h"
 #include "tests/support/expect_error.h"
+#include "tests/support/memory_checkpoint.h"
 
 namespace shard {
 namespace {
@@ -39,6 +41,23 @@ TEST(LostNote, ListsTheFirstAndCountsAll) {
   const auto note = read(dump_lost_note(losses));
   EXPECT_EQ(note->losses.size(), kMostNoted);
   EXPECT_EQ(note->count, std::ssize(losses));
+}
+
+TEST(LostNote, KeepsTheCountOfEarlierRepairs) {
+  Catalog catalog;
+  const std::uint32_t storage = testing::add_storage(catalog, 0, 4);
+  testing::add_tensor(catalog, "a", DType::kFloat32, {1}, {{{0}, {1}, {1}, 0, storage}});
+  validate_catalog(catalog);
+  for (const std::vector<Loss>& losses : {std::vector<Loss>{tensor("w")}, std::vector<Loss>()}) {
+    catalog.metadata[kLostNote] = dump_lost_note(losses, 49'999);
+    Salvage salvage;
+    const std::vector<std::vector<std::byte>> files(1, std::vector<std::byte>(4));
+    const auto reader = without_losses(std::make_unique<testing::MemoryReader>(catalog, files), salvage, 1);
+    const auto note = read_lost_note(reader->catalog());
+    ASSERT_TRUE(note.has_value());
+    EXPECT_EQ(note->losses, losses);
+    EXPECT_EQ(note->count, 49'999 + std::ssize(losses));
+  }
 }
 
 TEST(LostNote, OfNamesThatAreNotUtf8CanBeRead) {
