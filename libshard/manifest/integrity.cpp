@@ -23,7 +23,9 @@ std::string hash_of(const std::string& name, const json& value) {
   std::ranges::transform(hash, hash.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
   constexpr std::size_t kDigits = 64;
   if (hash.size() == kDigits && hash.find_first_not_of("0123456789abcdef") == std::string::npos) return hash;
-  throw bad_document(kIntegrity, fmt::format("'{}' has no SHA-256", name));
+  throw bad_document(kIntegrity, fmt::format("'{}' has no SHA-256", name))
+      .expected(fmt::format("{} hexadecimal digits", kDigits))
+      .found(value.dump());
 }
 
 }  // namespace

@@ -45,7 +45,7 @@ MakeStore store_entry(const std::string& url) {
 void check_scheme(const std::string& url) {
   const std::string_view scheme = url_scheme(url);
   if (std::ranges::find(kSchemes, scheme) != kSchemes.end()) return;
-  throw Error(ErrorCode::kUnsupported, fmt::format("cannot read {}://", scheme))
+  throw Error(ErrorCode::kUnsupported, fmt::format("cannot use {}://", scheme))
       .in_file(url)
       .expected("s3://, gs://, hf:// or https://")
       .hint(scheme == "file" ? "give the path without file://" : "download the files first");

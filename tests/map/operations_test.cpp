@@ -152,6 +152,15 @@ TEST(MapOperations, AStackedIndexMayStateOneChunkByAVariable) {
   EXPECT_EQ(error_of([&] { made_with(keys(2), model); }).code(), ErrorCode::kInvalidArgument);
 }
 
+TEST(MapOperations, ATensorOfOneRankHasARemedy) {
+  const Stored ranks({{{"x.0", counted(2, 2, 1)}}, {{"x.0", counted(2, 2, 9)}}});
+  const Error error = error_of(
+      [&] { AppliedMap(ranks.catalog(), everything(ranks.catalog()), map_with(R"("rules": [{"match": ".*"}])")); });
+  EXPECT_EQ(error.code(), ErrorCode::kUnsupported);
+  ASSERT_EQ(error.suggestions().size(), 1U);
+  EXPECT_EQ(error.suggestions()[0].remedy, Remedy::kExclude);
+}
+
 TEST(MapOperations, AnyNumberInAStoredNameIsComparedWithTheIndex) {
   const std::string keys = std::string(kTable) + R"("index": {"l": {"count": 2, "axis": "pp", "offset": -1}})";
   const std::string largest = "m0.9223372036854775807";

@@ -49,7 +49,9 @@ TEST(RankSearch, NamesAMissingFileHoweverManyTheNamesSuggest) {
   const std::string line = R"("mesh": {"tp": "t"}, "files": {"path": "r{tp}.pt"})";
   EXPECT_EQ(code_of(line, {{"", {"r0.pt", "r2.pt"}}}), ErrorCode::kNotFound);
   EXPECT_EQ(code_of(line, {{"", {"r0.pt", "r1000000.pt"}}}), ErrorCode::kNotFound);
-  EXPECT_EQ(code_of(line, {{"", {"r0.pt", "r999999999.pt"}}}), ErrorCode::kInvalidArgument);
+  const Error error = test::error_of([&] { search(line, {{"", {"r0.pt", "r999999999.pt"}}}); });
+  EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(error.expected(), "at most 1048576 ranks");
 }
 
 TEST(RankSearch, RefusesFilesOfTwoSaves) {

@@ -163,7 +163,7 @@ def check_two_meanings(tool, served):
     entry = "<Contents><Key>model.safetensors</Key><Size>9</Size><ETag>e</ETag></Contents>"
     folder = "<CommonPrefixes><Prefix>model.safetensors/</Prefix></CommonPrefixes>"
     served.reset(Fault(LIST, "body", times=10**6, value=f"<ListBucketResult>{entry}{folder}</ListBucketResult>"))
-    tool.expect(4, "inspect", URL, holds="is both a file and a folder")
+    tool.expect(4, "inspect", URL, holds="cannot use the server's files: one is both a file and a folder")
 
 
 def expect_bounded(tool, *arguments, codes=(0, 3, 4, 8)):

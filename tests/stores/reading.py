@@ -292,7 +292,7 @@ def check_refusals(tool, served):
     tool.expect(4, "inspect", "s3://empty", holds="is not a checkpoint")
     tool.expect(2, "inspect", "s3://b_%/x", holds="does not name a bucket")
     tool.expect(2, "inspect", "https://user:pw@host/x", holds="a user or a password")
-    tool.expect(8, "inspect", "ftp://host/x", holds="cannot read ftp://")
+    tool.expect(8, "inspect", "ftp://host/x", holds="cannot use ftp://")
     tool.expect(8, "inspect", "http://example.org/x", holds="use https://")
     for target in ("https://host/new", "hf://org/new"):
         scheme = target.split(":", maxsplit=1)[0]

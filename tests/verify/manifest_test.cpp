@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "libshard/manifest/integrity.h"
 #include "libshard/manifest/read_json.h"
 #include "tests/support/expect_error.h"
 #include "tests/verify/verify_world.h"
@@ -38,6 +39,13 @@ class Manifests : public ::testing::Test {
     ASSERT_EQ(world.run(arguments), 0) << world.err;
   }
 };
+
+TEST(Integrity, AHashThatIsNoneIsShown) {
+  const Error error =
+      test::error_of([] { parse_integrity(R"({"algorithm": "sha256", "files": {"a": "xyz"}})", "integrity.json"); });
+  EXPECT_EQ(error.expected(), "64 hexadecimal digits");
+  EXPECT_EQ(error.found(), "\"xyz\"");
+}
 
 TEST_F(Manifests, SayNothingOfPathsAndHosts) {
   world.put("/secret/place/m.safetensors", small_model());

@@ -153,7 +153,11 @@ class RankSearch {
     }
     std::int64_t all = 1;
     for (const std::int64_t size : mesh) {
-      if (size > kMostRanks / all) throw wrong("the names of the files are of too many ranks").found(size);
+      if (size > kMostRanks / all) {
+        throw wrong("cannot use the source's files: their names imply too many ranks")
+            .expected(fmt::format("at most {} ranks", kMostRanks))
+            .found(size);
+      }
       all *= size;
     }
     return mesh;

@@ -89,7 +89,8 @@ class Applying {
     const auto found = std::ranges::find_if(given_.tensors, is_one_ranks);
     if (found == given_.tensors.end()) return;
     throw Error(ErrorCode::kUnsupported, fmt::format("cannot map '{}': its values differ between ranks", found->name))
-        .of_tensor(found->name);
+        .of_tensor(found->name)
+        .suggest(Remedy::kExclude, std::string(found->name));
   }
 
   void begin_catalog() {

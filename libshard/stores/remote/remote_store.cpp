@@ -79,7 +79,8 @@ class PlaceFiles {
     const std::scoped_lock lock(mutex_);
     const Found found = find(folder);
     if (found.kind != FileKind::kFolder) {
-      throw Error(ErrorCode::kNotFound, found.kind == FileKind::kFile ? "is a file, not a folder" : "no such folder")
+      throw Error(ErrorCode::kNotFound, found.kind == FileKind::kFile ? "cannot list: it is a file, not a folder"
+                                                                      : "cannot list: no such folder")
           .in_file(place_->url_of(folder))
           .of_kind(FindingKind::kMissingFile);
     }
@@ -161,7 +162,8 @@ class PlaceFiles {
     const auto file = files_.find(key);
     const bool is_folder = folders_.contains(key) || has_files_below(key);
     if (file != files_.end() && is_folder) {
-      throw Error(ErrorCode::kCorruption, "is both a file and a folder").in_file(place_->url_of(key));
+      throw Error(ErrorCode::kCorruption, "cannot use the server's files: one is both a file and a folder")
+          .in_file(place_->url_of(key));
     }
     if (file != files_.end()) return {FileKind::kFile, file->second};
     return {is_folder ? FileKind::kFolder : FileKind::kAbsent};
@@ -391,7 +393,8 @@ std::unique_ptr<RandomReader> RemoteStore::open(const std::string& path) const {
   const auto [files, key] = impl_->locate(path);
   const PlaceFiles::Found found = files.look(key);
   if (found.kind != FileKind::kFile) {
-    throw Error(ErrorCode::kNotFound, found.kind == FileKind::kFolder ? "is a folder, not a file" : "no such file")
+    throw Error(ErrorCode::kNotFound, found.kind == FileKind::kFolder ? "cannot open: it is a folder, not a file"
+                                                                      : "cannot open: no such file")
         .in_file(path)
         .of_kind(FindingKind::kMissingFile);
   }
