@@ -1,6 +1,6 @@
-/// \file A pass over the elements of many tensors by the threads of all ranks: its resources, each rank's share, and
-/// the
-///   blocks in which a tensor is read.
+/// \file
+/// A pass over the elements of many tensors by the threads of all ranks: its resources, each rank's share, and the
+/// blocks in which a tensor is read.
 #pragma once
 
 #include <cstddef>

@@ -19,12 +19,12 @@ Matrices matrices_of(std::span<const std::int64_t> shape);
 /// Sets the grid of `codes` from the shapes of its weight and its scales. If there is one scale for all, the slices
 /// become rows of one matrix. Both sides of a block are those of one scheme: a block or a group that `schemes` state,
 /// whole rows or columns, or the usual blocks if none is stated.
-/// \returns false if none of these has so many scales
+/// \returns false if none of them gives this number of scales
 /// \pre `codes` has the slices, rows and columns of the weight
 bool choose_grid(std::span<const std::int64_t> weight, std::span<const std::int64_t> scales,
                  std::span<const QuantizationScheme> schemes, ScaledCodes& codes);
 
-/// Whether matrices in blocks of `grid` have so many scales.
+/// Whether `grid` has one block per scale.
 bool fits_grid(const Matrices& codes, const Matrices& scales, BlockGrid grid);
 
 }  // namespace shard

@@ -25,8 +25,8 @@ using ReadSmall = std::function<std::vector<std::byte>(std::uint32_t tensor)>;
 ReadSmall small_reader(Reader& reader);
 
 /// The weights of all quantized modules as formulas of `dtype`. Their tensors are dropped, except for biases and the
-/// like. States of optimizers stay as they are. `read` is called only for shapes and descriptions that nothing else
-/// tells.
+/// like. States of optimizers stay as they are. `read` is called only for shapes and descriptions that no other
+/// tensor or file states.
 ///
 /// The configuration must allow each form, number of bits and size of groups, and its list `ignore` must not name the
 /// module. If the list names a module of integers without scales, they are plain.

@@ -46,7 +46,7 @@ enum class Packing : std::uint8_t {
   kDownColumn  ///< A column of 32-bit words is such a string of bits; code i is the column's element in row i.
 };
 
-/// Matrices of codes behind one another, `slices` of them with `rows` x `columns` codes each.
+/// Matrices of codes one after another, `slices` of them with `rows` x `columns` codes each.
 struct PackedCodes {
   Leaf tensor;
   int bits = 8;  ///< 1 to 8.
@@ -137,7 +137,7 @@ struct Factor {
   std::array<std::int64_t, 3> strides{};
 };
 
-/// Products of a `rows` x `rank` and a `rank` x `columns` matrix, `slices` of them behind one another. Each element is
+/// Products of a `rows` x `rank` and a `rank` x `columns` matrix, `slices` of them one after another. Each element is
 /// a sum of `rank` products, in their order, beginning with 0.
 struct LowRankProduct {
   std::int64_t slices = 1, rows = 0, columns = 0, rank = 0;
@@ -198,7 +198,7 @@ void set_shape(Formula& formula, std::span<const std::int64_t> shape);
 /// for the caller.
 Formula formula_like(const Tensor& tensor);
 
-/// Tensors to compute, and the tensors of the first reader that are no tensors of the result, such as the operands.
+/// Tensors to compute, and the tensors of the first reader that are not in the result, such as the operands.
 struct Computation {
   std::vector<Formula> formulas;
   std::vector<std::uint32_t> dropped;

@@ -293,7 +293,7 @@ class ObjectOutput final : public Output {
     throw Error(ErrorCode::kInvalidArgument, "cannot resume: the interrupted run was writing a different output")
         .in_file(destination_)
         .expected(fmt::format("{} files as in {}", before.size(), note_url(destination_)))
-        .found(fmt::format("{} files, or other sizes", now.size()))
+        .found(fmt::format("{} files, or different sizes", now.size()))
         .suggest(Remedy::kReplaceDestination);
   }
 

@@ -6,9 +6,9 @@
 /// Then nothing may exist at DST, and an upload is begun for each file. Parts of 8 MiB and more are sent in any order,
 /// by several connections. Small files of the root wait in memory for the commit. commit: the objects are completed
 /// only if nothing has their names, the manifest and the file that makes the others a checkpoint (`.metadata`, an
-/// index, `latest`) last; then the lock is removed. An answer that is lost is cleared up by the name of the run, which
-/// each object carries. Any other end removes uploads and lock. A killed run leaves both; the next run continues
-/// (find_left) or, with force, removes them. A store that ignores conditions is refused.
+/// index, `latest`) last; then the lock is removed. If an answer is lost, the name of the run in the object shows
+/// whether the request succeeded. Any other end removes uploads and lock. A killed run leaves both; the next run
+/// continues (find_left) or, with force, removes them. A store that ignores conditions is refused.
 ///
 /// Between the first object and the last, objects are visible that are not a checkpoint yet. With force, the old marker
 /// is removed first (without one, all old objects are), and old objects that are not replaced last. A single object is

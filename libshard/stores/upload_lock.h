@@ -10,7 +10,7 @@
 
 namespace shard {
 
-/// How often a request that is sent once is sent again until its outcome is clear.
+/// The number of attempts for a request whose outcome is unclear.
 inline constexpr int kUploadAttempts = 5;
 
 /// The error for a request that had no clear answer. \param why  the last answer

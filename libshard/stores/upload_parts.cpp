@@ -373,7 +373,7 @@ std::vector<ByteRange> UploadParts::copy_runs(File& file, std::span<const Source
   return ranges;
 }
 
-/// Waits for the parts under way. \returns the number of sent parts; nothing if others than the first ones were sent
+/// Waits for the parts under way. \returns the number of sent parts; nothing if the sent parts are not the first ones
 std::optional<std::int64_t> UploadParts::count_sent(const File& file) {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [this] { return unsent_ == 0 || failure_ != nullptr; });
@@ -383,7 +383,7 @@ std::optional<std::int64_t> UploadParts::count_sent(const File& file) {
   return first - file.is_sent.begin();
 }
 
-/// Cuts the file at other offsets behind the first `sent` parts, and keeps what was written so far.
+/// Cuts the file at different offsets after the first `sent` parts, and keeps what was written so far.
 void UploadParts::lay_out_again(File& file, std::vector<std::int64_t> begins, std::int64_t sent) {
   std::vector<PartPtr> begun;
   {
@@ -519,7 +519,8 @@ void UploadParts::compare_completed(const File& file, std::int64_t begin, std::s
     const ObjectAnswer there = store_.ask(
         {.act = ObjectAct::kRead, .url = file.target.url, .etag = file.target.completed, .begin = begin, .end = end});
     if (there.outcome != ObjectOutcome::kDone || !std::ranges::equal(std::as_bytes(std::span(there.text)), piece)) {
-      throw Error(ErrorCode::kResource, "cannot resume: the interrupted run has completed an object with other bytes")
+      throw Error(ErrorCode::kResource,
+                  "cannot resume: the interrupted run has completed an object with different bytes")
           .in_file(file.target.url)
           .because(fmt::format("it differs from this run's output between bytes {} and {}", begin, end))
           .suggest(Remedy::kReplaceDestination);

@@ -162,7 +162,7 @@ struct Verification::Impl {
                             largest.bytes.name.empty() ? "a compressed run" : largest.bytes.name, largest.bytes.bytes))
               .in_file(catalog().files[largest.file].path)
               .of_kind(FindingKind::kOutOfBounds)
-              .because("a file that was built to keep its readers busy may do so; it is not decoded"));
+              .because("such a file may be built to exhaust time. It is not decoded."));
       decoded -= static_cast<double>(largest.bytes.bytes);
       parts.decoded.pop_back();
     }

@@ -301,7 +301,8 @@ TEST(MapOperations, WhatNoRankWouldStoreIsRefused) {
   for (const char* on : {"2", "-3", "[]", "[2, 5]"}) {
     const std::string keys =
         fmt::format(R"("mesh": {{"pp": 2}}, "rules": [{{"logical": "w", "stored": "w", "on": {{"pp": {}}}}}])", on);
-    test::expect_error(ErrorCode::kInvalidArgument, "on no coordinate of the axis 'pp'", [&] { map_with(keys); });
+    test::expect_error(ErrorCode::kInvalidArgument, "names no coordinate that the axis 'pp' has",
+                       [&] { map_with(keys); });
   }
   const Model layers{{"l.0", counted(4, 2, 1)}, {"l.1", counted(4, 2, 100)}};
   test::expect_error(ErrorCode::kInvalidArgument, "does not store it on any rank", [&] {

@@ -285,7 +285,7 @@ TEST_F(ObjectOutputs, WhoseObjectWasCompletedWithOtherBytesCannotBeContinued) {
   objects.failure = Failure::kNone;
   Files changed = files;
   changed[2].second = pattern(kPart / 4, 9);
-  test::expect_error(ErrorCode::kResource, "with other bytes", [&] { write(changed, {.resume = true}); });
+  test::expect_error(ErrorCode::kResource, "with different bytes", [&] { write(changed, {.resume = true}); });
 }
 
 TEST_F(ObjectOutputs, OfTwoRunsOneWins) {

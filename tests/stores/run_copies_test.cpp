@@ -243,7 +243,7 @@ TEST_F(RunCopies, AfterTheObjectWasCompletedCanBeContinuedWithBlocks) {
       EXPECT_EQ(objects.parts_stored, 0);
     } else {
       objects.objects.at(kTo + "/a").bytes.back() ^= std::byte{1};
-      test::expect_error(ErrorCode::kResource, "with other bytes", [&] { write({.resume = true}, file); });
+      test::expect_error(ErrorCode::kResource, "with different bytes", [&] { write({.resume = true}, file); });
     }
   }
 }

@@ -158,7 +158,7 @@ def check_codes(w):
     w.tool.expect(8, *small, holds="does not support conditional writes")
     w.served.conditions = True
     w.served.reset(Fault("PUT", "other_checksum", times=99))
-    w.tool.expect(6, *small, holds="received other bytes")
+    w.tool.expect(6, *small, holds="received different bytes")
     w.served.reset()
     assert not tree(w.bucket), tree(w.bucket)
     w.tool.expect(0, *small)

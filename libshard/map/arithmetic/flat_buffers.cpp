@@ -220,7 +220,9 @@ FlatBuffers::FlatBuffers(const ModelMap& map, std::vector<FlatLocal> locals) : l
     std::optional<FlatKeys::Place> place = keys.find(local.key);
     if (!place) {
       throw wrong(
-          fmt::format("cannot put '{}' into a flat buffer: no group or order of the map's flatten has it", local.key))
+          fmt::format(
+              "cannot put '{}' into a flat buffer: neither flatten.groups nor flatten.order of the map contains it",
+              local.key))
           .of_tensor(local.key);
     }
     there.insert(local.key);

@@ -1,6 +1,6 @@
-/// \file Reads the parts of documents: the keys that layout documents and maps share, the rules of a map document, and
-/// its
-///   layout of flat buffers. Inside libshard/map only.
+/// \file
+/// Reads the parts of documents: the keys that layout documents and maps share, the rules of a map document, and its
+/// layout of flat buffers. Inside libshard/map only.
 #pragma once
 
 #include <fmt/format.h>

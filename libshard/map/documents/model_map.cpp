@@ -158,7 +158,8 @@ void ModelMap::check_on(const MapRule& rule) const {
     const std::int64_t size = mesh_[on.axis];
     const auto is_there = [&](std::int64_t coordinate) { return coordinate >= -size && coordinate < size; };
     if (std::ranges::any_of(on.coordinates, is_there) || !counts(rule)) continue;
-    throw wrong(fmt::format("{} is on no coordinate of the axis '{}'", rule.where, document_.mesh[on.axis].name))
+    throw wrong(
+        fmt::format("`on` of {} names no coordinate that the axis '{}' has", rule.where, document_.mesh[on.axis].name))
         .expected(fmt::format("{} to {}", -size, size - 1))
         .found(fmt::format("{}", fmt::join(on.coordinates, ", ")));
   }

@@ -289,8 +289,8 @@ MapNames::StackRange MapNames::stack_at(std::size_t rule, std::span<const std::i
       const std::int64_t number = range.begin[i] + local;
       const Place expected{coordinate[*index->document->axis], 0, local};
       if (number < std::ssize(index->places) && index->places[static_cast<std::size_t>(number)] == expected) continue;
-      throw wrong(
-          fmt::format("the map stacks index '{}', whose table does not list neighbours", index->document->name));
+      throw wrong(fmt::format("the map stacks index '{}', whose table does not list consecutive numbers in order",
+                              index->document->name));
     }
   }
   return range;

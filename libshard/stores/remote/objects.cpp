@@ -274,7 +274,7 @@ class Objects {
       confirmed = google.substr(at + kGoogle.size(), wanted.size());
     }
     if (confirmed.empty() || confirmed == wanted) return;
-    throw Error(ErrorCode::kResource, "the server received other bytes than were sent")
+    throw Error(ErrorCode::kResource, "the server received different bytes from those that were sent")
         .in_file(url_)
         .expected("CRC-32C " + wanted)
         .found(confirmed);

@@ -1,6 +1,6 @@
-/// \file AWS Signature Version 4. Source: AWS, "Create a signed AWS API request" and "Authenticating Requests: Using
-/// the
-///   Authorization Header". Inside libshard/stores/remote only.
+/// \file
+/// AWS Signature Version 4. Source: AWS, "Create a signed AWS API request" and "Authenticating Requests: Using the
+/// Authorization Header". Inside libshard/stores/remote only.
 #pragma once
 
 #include <ctime>

@@ -17,8 +17,8 @@ struct Url {
   std::string path;       ///< Without the slash before it and without slashes at its end.
 };
 
-/// \pre is_url(text) \throws Error kInvalidArgument  there is no authority, or it contains a user; the URL has a query
-/// or a fragment; a
+/// \pre is_url(text)
+/// \throws Error kInvalidArgument  there is no authority, or it contains a user; the URL has a query or a fragment; a
 ///   control character
 Url parse_url(const std::string& text);
 
