@@ -10,6 +10,7 @@
 #include "shardtorch/dtensor/operators.h"
 #include "shardtorch/dtensor/redistribution_cost.h"
 #include "shardtorch/errors.h"
+#include "shardtorch/sharded_tensor/functional.h"
 
 namespace shard::dtensor {
 
@@ -185,21 +186,6 @@ bool has_same_batches(const OperatorCall& call) {
          shape_of(0).slice(0, shape_of(0).size() - 2) == shape_of(1).slice(0, shape_of(1).size() - 2);
 }
 
-/// Rows of a weight of which this rank has the rows from `first` on; zeros for other indices.
-at::Tensor own_rows(const at::Tensor& weight, const at::Tensor& indices, std::int64_t first, std::int64_t padding) {
-  const at::Tensor local = indices - first;
-  const at::Tensor elsewhere = local.lt(0).logical_or(local.ge(weight.size(0)));
-  if (weight.size(0) == 0) {  // Zeros that keep the weight in the graph.
-    Sizes shape = indices.sizes().vec();
-    shape.push_back(weight.size(1));
-    return weight.sum().expand(shape).clone();
-  }
-  const std::int64_t own_padding = padding - first;
-  const bool has_padding = padding >= 0 && own_padding >= 0 && own_padding < weight.size(0);
-  return at::embedding(weight, local.masked_fill(elsewhere, 0), has_padding ? own_padding : -1)
-      .masked_fill(elsewhere.unsqueeze(-1), 0);
-}
-
 OperatorPlan plan_embedding(const OperatorCall& call) {
   const std::int64_t dims = call.dims(1);
   std::vector<AxisChoice> choices{
@@ -213,7 +199,7 @@ OperatorPlan plan_embedding(const OperatorCall& call) {
   const RankPiece rows = part_of({call.shape(0), call.mesh->shape(), plan.inputs[0]}, *call.mesh->index());
   const std::int64_t first = rows.boxes.empty() ? 0 : rows.boxes[0].offset[0];
   plan.compute = [first, padding = call.arg("padding_idx").toInt()](const Tensors& locals) {
-    return Tensors{own_rows(locals[0], locals[1], first, padding)};
+    return Tensors{functional::own_rows(locals[0], locals[1], first, padding)};
   };
   return plan;
 }

@@ -30,19 +30,8 @@ OwnRows own_rows(const at::Tensor& indices, const ProcessGroup& group, std::int6
 
 at::Tensor rows_of(const at::Tensor& weight, const at::Tensor& indices, std::int64_t padding,
                    const ProcessGroupPtr& group) {
-  const at::Tensor table = local_of(weight);
-  at::Tensor found;
-  if (table.size(0) == 0) {
-    std::vector<std::int64_t> sizes = indices.sizes().vec();
-    sizes.push_back(table.size(1));
-    found = at::zeros(sizes, table.options()) + zero_of(table);
-  } else {
-    const OwnRows own = own_rows(indices, *group, weight.size(0));
-    const std::int64_t own_padding = padding - own_chunk(*group, weight.size(0)).begin;
-    const bool has_padding = padding >= 0 && own_padding >= 0 && own_padding < table.size(0);
-    found =
-        at::embedding(table, own.indices, has_padding ? own_padding : -1).masked_fill(own.elsewhere.unsqueeze(-1), 0);
-  }
+  const std::int64_t first = own_chunk(*group, weight.size(0)).begin;
+  const at::Tensor found = functional::own_rows(local_of(weight), indices, first, padding);
   return functional::all_reduce(found, functional::Losses::kReplicated, group);
 }
 

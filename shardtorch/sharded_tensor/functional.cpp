@@ -150,4 +150,18 @@ at::Tensor full_tensor(const ShardedTensor& tensor, Losses losses) {
       })[0];
 }
 
+at::Tensor own_rows(const at::Tensor& table, const at::Tensor& indices, std::int64_t first, std::int64_t padding) {
+  const at::Tensor local = indices - first;
+  const at::Tensor elsewhere = local.lt(0).logical_or(local.ge(table.size(0)));
+  if (table.size(0) == 0) {  // Zeros that keep the table in the graph.
+    std::vector<std::int64_t> shape = indices.sizes().vec();
+    shape.push_back(table.size(1));
+    return table.sum().expand(shape).clone();
+  }
+  const std::int64_t own_padding = padding - first;
+  const bool has_padding = padding >= 0 && own_padding >= 0 && own_padding < table.size(0);
+  return at::embedding(table, local.masked_fill(elsewhere, 0), has_padding ? own_padding : -1)
+      .masked_fill(elsewhere.unsqueeze(-1), 0);
+}
+
 }  // namespace shard::functional

@@ -41,6 +41,10 @@ std::vector<at::Tensor> all_to_all(const std::vector<at::Tensor>& to,
 /// part.
 at::Tensor full_tensor(const ShardedTensor& tensor, Losses losses);
 
+/// The rows of `indices` in a table of which this rank has the rows from `first` on, as `table`; zeros for other rows.
+/// Their sum over the ranks is the rows of the whole table. `padding`: a row without gradient, or -1. No collective.
+at::Tensor own_rows(const at::Tensor& table, const at::Tensor& indices, std::int64_t first, std::int64_t padding);
+
 using Tensors = std::vector<at::Tensor>;
 /// The result of `forward` on `inputs` without autograd. `backward` becomes its derivative: it converts gradients of
 /// the outputs (always defined, zeros if there are none) to gradients of the inputs.
