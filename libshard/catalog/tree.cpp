@@ -40,10 +40,8 @@ std::string key_text(const Value& key, int depth = 0) {
       return key.boolean() ? "True" : "False";
     case ValueKind::kInt:
       return std::to_string(key.number);
-    case ValueKind::kFloat: {
-      const std::string text = fmt::format("{}", key.real);
-      return text.find_first_not_of("-0123456789") == std::string::npos ? text + ".0" : text;
-    }
+    case ValueKind::kFloat:
+      return real_text(key.real);
     case ValueKind::kLong:
       return integer_text(key.text());
     case ValueKind::kString:

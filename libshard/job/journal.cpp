@@ -160,8 +160,6 @@ std::optional<int> rank_of_journal(std::string_view name) {
   return parse_natural<int>(name.substr(name.rfind('.') + 1));
 }
 
-Journal::~Journal() = default;
-
 void Journal::end() noexcept try {
   const std::scoped_lock lock(mutex_);
   if (!records_.empty()) flush();

@@ -72,7 +72,6 @@ class Journal final : public TileLog {
   /// \param make_note  called once, when enough data was written to justify a file; may return null.
   Journal(JournalHead head, std::function<std::unique_ptr<FileWriter>()> make_note)
       : head_(std::move(head)), make_note_(std::move(make_note)) {}
-  ~Journal() override;
 
   /// Adds the records of an earlier run for tiles in `tiles` and for sources that match. If a tile has several records,
   /// the last one is used. Ignores a note that is not a journal.
