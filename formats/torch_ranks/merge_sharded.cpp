@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "formats/torch_ranks/merge_parts.h"
-#include "libshard/catalog/layouts/placement_text.h"
+#include "libshard/catalog/layouts/placement.h"
 #include "libshard/core/box.h"
 
 namespace shard::torch_ranks {

@@ -4,7 +4,7 @@
 
 #include "formats/torch_ranks/pickled_object.h"
 #include "formats/torch_ranks/sharded_values.h"
-#include "libshard/catalog/layouts/placement_text.h"
+#include "libshard/catalog/layouts/placement.h"
 #include "libshard/core/box.h"
 #include "libshard/core/error.h"
 

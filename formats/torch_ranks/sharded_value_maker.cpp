@@ -6,7 +6,7 @@
 #include <map>
 
 #include "formats/torch_ranks/shardings.h"
-#include "libshard/catalog/layouts/placement_text.h"
+#include "libshard/catalog/layouts/placement.h"
 #include "libshard/core/box.h"
 #include "libshard/core/parse_number.h"
 

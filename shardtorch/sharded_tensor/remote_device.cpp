@@ -5,7 +5,7 @@
 
 #include <utility>
 
-#include "libshard/catalog/layouts/placement_text.h"
+#include "libshard/catalog/layouts/placement.h"
 #include "shardtorch/errors.h"
 #include "shardtorch/sharded_tensor/device_text.h"
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "libshard/catalog/layouts/piece.h"
-#include "libshard/catalog/layouts/placement_text.h"
+#include "libshard/catalog/layouts/placement.h"
 #include "libshard/core/box.h"
 
 namespace shard {

@@ -132,4 +132,12 @@ std::string key_of(const Sharding& sharding) {
   return key.list(sharding.ranks).str();
 }
 
+std::optional<std::int64_t> rank_of_placement(std::string_view placement) {
+  constexpr std::string_view kLead = "rank:";
+  if (!placement.starts_with(kLead)) return std::nullopt;
+  placement.remove_prefix(kLead.size());
+  const std::optional<std::int64_t> rank = take_natural(placement);
+  return placement.empty() || placement.starts_with('/') ? rank : std::nullopt;
+}
+
 }  // namespace shard

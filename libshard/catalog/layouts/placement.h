@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -42,6 +43,10 @@ inline constexpr std::int64_t kMaxRanks = 1 << 20;
 /// Parses "A=N[,B=M...]" or "N". \throws Error kInvalidArgument  malformed, a repeated axis, or more than kMaxRanks
 /// ranks.
 std::vector<MeshAxis> parse_mesh(std::string_view text);
+
+/// 1 for "rank:1/cuda:0" and "rank:1", which are placements of a ShardedTensor's shards; nothing for a placement
+/// without a rank ("worker1/cpu", or "cuda:0", which is the process itself).
+std::optional<std::int64_t> rank_of_placement(std::string_view placement);
 
 /// A tensor's sharding as its checkpoint describes it. Its chunks describe the same in boxes.
 struct Sharding {
