@@ -205,9 +205,10 @@ class DcpHfReader final : public Reader {
     for (std::uint32_t i = 0; i < source_.files.size(); ++i) try_file(i);
     check_ranks(options.ranks_expected);
     note_others();
-    if (findings_.goes_on()) refuse_unknown_shapes();
+    if (has_lost_file_) refuse_unknown_shapes();
     pieces_.build(findings_);
     finish();
+    if (has_gap_) refuse_unknown_shapes();
   }
 
   const Catalog& catalog() const override { return catalog_; }
@@ -378,9 +379,10 @@ class DcpHfReader final : public Reader {
                          .of_kind(FindingKind::kWorldSizeMismatch));
   }
 
-  /// If a file is missing, a tensor whose whole shape is not recorded would seem smaller than it is.
+  /// For repair: if a file is missing, a tensor whose whole shape is not recorded would seem smaller than it is. A gap
+  /// in any tensor may be a sign of a missing file, even if names and numbers have none.
   void refuse_unknown_shapes() const {
-    if (!has_lost_file_ || recorded_) return;
+    if (!findings_.goes_on() || recorded_) return;
     throw Error(ErrorCode::kCorruption, "cannot find the shapes of the tensors")
         .in_file(source_.folder)
         .because(
@@ -398,12 +400,13 @@ class DcpHfReader final : public Reader {
     validate_catalog(catalog_, detailed);
   }
 
-  void add_details(Error& error) const {
+  void add_details(Error& error) {
     if (const Tensor* tensor = catalog_.find(error.tensor()); tensor != nullptr && tensor->chunk_count > 0) {
       const Chunk& chunk = catalog_.chunks[tensor->first_chunk];
       error.in_file(catalog_.file_of(chunk).path);
     }
     if (error.kind() != FindingKind::kGap) return;
+    has_gap_ = true;
     error
         .because(
             "torch's HuggingFaceStorageWriter stores one piece of a tensor per rank. If a rank had several, the others "
@@ -421,6 +424,7 @@ class DcpHfReader final : public Reader {
   std::vector<std::int64_t> ranks_;  ///< The ranks that have files, in ascending order.
   std::optional<std::uint32_t> first_read_;
   bool has_lost_file_ = false;
+  bool has_gap_ = false;              ///< A part of some tensor is in none of the files.
   std::optional<Recorded> recorded_;  ///< The record of the first file.
 };
 

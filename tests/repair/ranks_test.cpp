@@ -1,5 +1,6 @@
 // One file per rank: replicas, boxes, lost ranks. Shards of dcp-hf.
 #include "tests/repair/damage.h"
+#include "tests/support/safetensors_file.h"
 
 namespace shard::testing {
 namespace {
@@ -86,6 +87,23 @@ TEST_F(Ranks, WithoutAShardOfDcpHfTensorsWithAPieceThereAreLost) {
   repair();
   EXPECT_THAT(lost(), ElementsAre("a", "b", "c", "d"));
   expect_saved({"first"});
+}
+
+/// A shard as torch writes it, without whole shapes: the piece of "w" at [row, column], two rows of one byte.
+std::string piece_of_torch(int row, int column) {
+  const std::string place = "[" + std::to_string(row) + ", " + std::to_string(column) + "]";
+  return test::safetensors_file(R"({"__metadata__":{"DCP_SHARDING_INFO":"{\"w\": {\"saved_offsets\": )" + place +
+                                    R"(}}","DCP_VERSION":"1.0","format":"pt"},)"
+                                    R"("w":{"dtype":"U8","shape":[2,1],"data_offsets":[0,2]}})",
+                                "12");
+}
+
+TEST_F(Ranks, WithoutTheLastShardOfTorchsDcpHfNoShapeIsCertain) {
+  put("/c/shard-00001-model-00001-of-00001.safetensors", piece_of_torch(0, 0));
+  put("/c/shard-00002-model-00001-of-00001.safetensors", piece_of_torch(0, 1));
+  put("/c/shard-00003-model-00001-of-00001.safetensors", piece_of_torch(2, 0));  // [2, 1] was in the fourth one.
+  repair(4);
+  EXPECT_THAT(std::string(result.at("message")), HasSubstr("cannot find the shapes of the tensors"));
 }
 
 }  // namespace
