@@ -42,6 +42,7 @@ struct QuantizedName {
 using Role = QuantizedRole;
 
 constexpr std::string_view kWeightPart = "weight", kState = ".quant_state.bitsandbytes__";
+constexpr std::string_view kBlocksEnd = "_blocks", kScalesEnd = "_scales";
 constexpr KnownName kDescribed{kState, Role::kDescription, kProves | kAlone};
 
 /// Whole last parts of names of tensors in a weight's module.
@@ -109,8 +110,8 @@ constexpr std::array kOfParameter{
     KnownName{"_shape", Role::kShape, 0},
     KnownName{"_g_idx", Role::kGroupIndex, 0},
     // GPT-OSS; EETQ also has `weight_scales`.
-    KnownName{"_blocks", Role::kWeight, kIsWeight | kNeedsPair},
-    KnownName{"_scales", Role::kScale, kPairs | kAloneOfWeight},
+    KnownName{kBlocksEnd, Role::kWeight, kIsWeight | kNeedsPair},
+    KnownName{kScalesEnd, Role::kScale, kPairs | kAloneOfWeight},
     KnownName{"_bias", Role::kOther, 0},
     // quanto.
     KnownName{"._data._data", Role::kWeight, kIsWeight | kNeedsPair},
@@ -256,7 +257,7 @@ Form form_of(const Parts& parts) {
   if (end.empty()) return form_of_plain_name(parts);
   if (end == "qweight") return form_of_qweight(parts);
   if (end == "_packed") return form_of_packed(parts);
-  if (end == "_blocks") return Form::kMxfp4Blocks;
+  if (end == kBlocksEnd) return Form::kMxfp4Blocks;
   if (end == "W_q") return Form::kHqq;
   if (end.starts_with("._data")) return Form::kQuanto;
   if (end.ends_with("qdata")) return Form::kTorchao;
@@ -271,6 +272,7 @@ struct Draft {
   bool has_floats = false;  ///< Such a weight of a different dtype.
   bool has_named = false;   ///< A weight whose name proves more: `qweight`.
   bool needs_pair = false;  ///< With has_named.
+  bool has_blocks = false;  ///< A weight in blocks, as GPT-OSS stores MXFP4.
   bool pairs = false, proves = false, is_alone = false;
   std::uint32_t module = kNoIndex;  ///< Index into the result's modules, set at its first tensor.
 
@@ -284,7 +286,8 @@ struct Draft {
 
 class Finder {
  public:
-  Finder(const Catalog& catalog, const QuantizationFacts& facts) : catalog_(catalog), is_certain_(facts.is_quantized) {}
+  Finder(const Catalog& catalog, const QuantizationFacts& facts)
+      : catalog_(catalog), is_certain_(facts.is_quantized), has_blocks_(facts.method == "mxfp4") {}
 
   QuantizedPart run() {
     part_.module_of.assign(catalog_.tensors.size(), kNoIndex);
@@ -293,7 +296,10 @@ class Finder {
     const bool has_known = std::ranges::any_of(names_, [](const QuantizedName& name) { return name.known != nullptr; });
     if (has_known || is_certain_) {
       for (std::uint32_t i = 0; i < catalog_.tensors.size(); ++i) note(i);
-      for (const auto& [name, draft] : drafts_.entries()) is_certain_ = is_certain_ || draft.is_quantized();
+      for (const auto& [name, draft] : drafts_.entries()) {
+        is_certain_ = is_certain_ || draft.is_quantized();
+        has_blocks_ = has_blocks_ || (draft.is_quantized() && draft.has_blocks);
+      }
     }
     if (!is_certain_) return without_modules();
     for (std::uint32_t i = 0; i < catalog_.tensors.size(); ++i) assign(i);
@@ -326,6 +332,7 @@ class Finder {
       const bool stands_alone = (marks & kAloneOfWeight) != 0 && name.is_of_weight;
       draft.needs_pair = (marks & kNeedsPair) != 0 && !stands_alone;
     }
+    draft.has_blocks = draft.has_blocks || ((marks & kIsWeight) != 0 && is_half_of_blocks(index));
     draft.pairs = draft.pairs || (marks & kPairs) != 0;
     draft.proves = draft.proves || (marks & kProves) != 0;
     draft.is_alone = draft.is_alone || (marks & kAlone) != 0 || ((marks & kAloneOfWeight) != 0 && name.is_of_weight);
@@ -363,12 +370,23 @@ class Finder {
     return (marks & kAlone) != 0 || ((marks & kAloneOfWeight) != 0 && name.is_of_weight);
   }
 
+  /// Codes in blocks or their exponents, each of which means nothing without the other one.
+  bool is_half_of_blocks(std::uint32_t index) const {
+    const QuantizedName& name = names_[index];
+    const Tensor& tensor = catalog_.tensors[index];
+    if (name.known == nullptr || name.is_of_weight || tensor.dtype != DType::kUint8) return false;
+    const Dims shape = tensor.shape;
+    if (name.known->end == kScalesEnd) return shape.size() >= 2;
+    return name.known->end == kBlocksEnd && shape.size() >= 3 && shape[shape.size() - 1] == 16;
+  }
+
   /// In a quantized checkpoint: a scale that needs no weight, or a weight whose scales are missing.
   bool is_lost_half(std::uint32_t index) const {
     const QuantizedName& name = names_[index];
     const Tensor& tensor = catalog_.tensors[index];
     if (name.known != nullptr && (name.known->marks & kJoins) != 0 && is_float(tensor.dtype)) return true;
     if (is_small_float(tensor.dtype) || only_tools_write(name)) return true;
+    if (has_blocks_ && is_half_of_blocks(index)) return true;
     return name.is_weight && tensor.shape.size() >= 2 && packs_numbers(tensor.dtype);
   }
 
@@ -406,6 +424,7 @@ class Finder {
 
   const Catalog& catalog_;
   bool is_certain_;  ///< Something is quantized.
+  bool has_blocks_;  ///< Some weights are MXFP4 in blocks.
   HashMap<std::string_view, Draft> drafts_;
   std::vector<QuantizedName> names_;  ///< By tensor.
   std::vector<Role> roles_;           ///< By tensor, as far as assigned.

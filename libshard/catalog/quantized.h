@@ -7,7 +7,8 @@
 ///
 /// A name by itself is no proof: `scales`, `absmax` and `*.scale` are also names of plain tensors. The weight in the
 /// same module must have a dtype that packs numbers. A few names that only these tools write (`weight_scale_inv`,
-/// `quant_map`) count without a weight, because parts of one checkpoint may be read separately.
+/// `quant_map`) count without a weight, because parts of one checkpoint may be read separately. MXFP4 in blocks counts
+/// by half (only codes, or only exponents) if the configuration or another module is of that form.
 #pragma once
 
 #include <cstdint>

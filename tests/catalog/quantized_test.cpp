@@ -365,6 +365,28 @@ TEST(Quantized, TakesAFloat8WeightWithoutScalesForOneOnlyInAQuantizedCheckpoint)
   EXPECT_FALSE(find_quantized(quantized).is_plain(0));
 }
 
+TEST(Quantized, CountsHalfOfAModuleInBlocksIfTheMethodOrAnotherModuleIsMxfp4) {
+  const std::vector<Stored> halves{{"a.up_blocks", kU8, {2, 4, 1, 16}, {}},
+                                   {"b.up_scales", kU8, {2, 4, 1}, {}},
+                                   {"c.table_scales", kF32, {4, 4}, {}},
+                                   {"d.net_blocks", kU8, {8}, {}}};
+  const Catalog lone = catalog_of(halves);
+  EXPECT_TRUE(find_quantized(lone).modules.empty());
+  EXPECT_TRUE(find_quantized(lone, {.is_quantized = true, .method = "gptq"}).modules.empty());
+
+  std::vector<Stored> beside_whole = halves;
+  beside_whole.push_back({"e.up_blocks", kU8, {2, 4, 1, 16}, {}});
+  beside_whole.push_back({"e.up_scales", kU8, {2, 4, 1}, {}});
+  const Catalog mixed = catalog_of(beside_whole);
+  const QuantizedPart stated = find_quantized(lone, {.is_quantized = true, .method = "mxfp4"});
+  for (const QuantizedPart& part : {stated, find_quantized(mixed)}) {
+    EXPECT_EQ(role_of(part, 0), Role::kWeight);
+    EXPECT_EQ(role_of(part, 1), Role::kScale);
+    EXPECT_TRUE(part.is_plain(2));
+    EXPECT_TRUE(part.is_plain(3));
+  }
+}
+
 TEST(Quantized, CountsScalesOfACacheOnlyInAQuantizedCheckpoint) {
   const std::vector<Stored> tensors{{"attn.k_scale", kF32, {}, {}}, {"attn.sinks", kBf16, {8}, {}}};
   const Catalog catalog = catalog_of(tensors);
