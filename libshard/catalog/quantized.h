@@ -79,7 +79,9 @@ struct QuantizedModule {
 struct QuantizationScheme {
   std::string format{};  ///< In its own words: "pack-quantized", "gptq_v2". May be empty.
   std::optional<std::int64_t> bits{}, group_size{};
-  std::vector<std::int64_t> block{};  ///< Rows and columns of a block that has one scale. May be empty.
+  std::vector<std::int64_t> block{};   ///< Rows and columns of a block that has one scale. May be empty.
+  std::optional<bool> is_symmetric{};  ///< compressed-tensors: whether codes have no zero points.
+  std::optional<bool> is_reordered{};  ///< GPTQ's `desc_act`: whether the groups of rows are those of `g_idx`.
 
   friend bool operator==(const QuantizationScheme&, const QuantizationScheme&) = default;
 };

@@ -112,6 +112,7 @@ std::string StatedSchemes::contradiction(const QuantizedModule& module, const Sc
   if (facts_.method == "compressed-tensors" && !formats_allow(formats_, module.form)) {
     return fmt::format("the configuration's format is '{}'", fmt::join(formats_, "' or '"));
   }
+  if (std::string text = contradiction_of_parts(module, codes); !text.empty()) return text;
   if (module.form == QuantizedForm::kFloat8 && facts_.method == "fp8") return contradiction_of_blocks(codes);
   const bool has_numbers = module.form == QuantizedForm::kPackedInts || module.form == QuantizedForm::kGptq ||
                            module.form == QuantizedForm::kAwq;
@@ -147,6 +148,29 @@ std::string StatedSchemes::contradiction_of_numbers(const ScaledCodes& codes) co
   const auto fits = [&](std::int64_t size) { return ceil_div(all, size) == groups; };
   if (groups <= 1 || std::ranges::any_of(sizes_, fits)) return {};
   return fmt::format("its groups have {} codes, and the configuration states {}", side, fmt::join(sizes_, " or "));
+}
+
+/// compressed-tensors stores zero points of all weights that are not symmetric, and AutoGPTQ and GPTQModel a group
+/// index of all. A scheme for the module's bits that states the opposite may be the module's.
+std::string StatedSchemes::contradiction_of_parts(const QuantizedModule& module, const ScaledCodes& codes) const {
+  using Statement = std::optional<bool> QuantizationScheme::*;
+  const auto states = [&](Statement statement, bool value) {
+    return std::ranges::any_of(facts_.schemes, [&](const QuantizationScheme& scheme) {
+      const bool is_of_codes = !scheme.bits || *scheme.bits == codes.codes.bits;
+      return is_of_codes && scheme.*statement == value;
+    });
+  };
+  const bool may_lack_zeros = module.form == QuantizedForm::kPackedInts || module.form == QuantizedForm::kInt8;
+  if (facts_.method == "compressed-tensors" && may_lack_zeros && !codes.zeros &&
+      states(&QuantizationScheme::is_symmetric, false) && !states(&QuantizationScheme::is_symmetric, true)) {
+    return "its zero points are missing, and the configuration states 'symmetric': false";
+  }
+  // The order of rows has no effect on one group.
+  if (module.form == QuantizedForm::kGptq && !codes.row_group && codes.groups > 1 &&
+      states(&QuantizationScheme::is_reordered, true) && !states(&QuantizationScheme::is_reordered, false)) {
+    return "its g_idx is missing, and the configuration states 'desc_act': true";
+  }
+  return {};
 }
 
 }  // namespace shard

@@ -35,6 +35,8 @@ class StatedSchemes {
  private:
   std::string contradiction_of_blocks(const ScaledCodes& codes) const;
   std::string contradiction_of_numbers(const ScaledCodes& codes) const;
+  /// For codes without zero points, or without a group index.
+  std::string contradiction_of_parts(const QuantizedModule& module, const ScaledCodes& codes) const;
 
   const QuantizationFacts& facts_;
   std::set<std::string_view> formats_;

@@ -231,6 +231,9 @@ const std::vector<Wrong> kWrong{
 
 const std::vector<Part> kFloat8{{"a.b.weight", kF8, {8, 8}}, {"a.b.weight_scale", kF32, {8, 1}}};
 const std::vector<Part> kInt4{{"a.b.weight_packed", kI32, {64, 4}}, {"a.b.weight_scale", kF32, {64, 2}}};
+const std::vector<Part> kInt8{{"a.b.weight", kI8, {8, 8}}, {"a.b.weight_scale", kF32, {8, 1}}};
+const std::vector<Part> kGptqOfOneGroup{
+    {"a.b.qweight", kI32, {8, 8}}, {"a.b.qzeros", kI32, {1, 1}}, {"a.b.scales", kF16, {1, 8}}};
 const std::vector<Part> kGptq4{
     {"a.b.qweight", kI32, {8, 8}}, {"a.b.qzeros", kI32, {2, 1}}, {"a.b.scales", kF16, {2, 8}}};
 
@@ -243,6 +246,12 @@ const std::vector<Wrong> kContradicting{
     {"another format", kInt4, ErrorCode::kCorruption, "a.b.weight_packed",
      stating("compressed-tensors", {{.format = "nvfp4-pack-quantized"}, {.bits = 4, .group_size = 16}})},
     {"other bits", kGptq4, ErrorCode::kCorruption, "a.b.qweight", stating("gptq", {{.bits = 8, .group_size = 32}})},
+    {"no zero points", kInt4, ErrorCode::kCorruption, "a.b.weight_packed",
+     stating("compressed-tensors", {{.bits = 4, .group_size = 16, .is_symmetric = false}})},
+    {"no zero points of bytes", kInt8, ErrorCode::kCorruption, "a.b.weight",
+     stating("compressed-tensors", {{.bits = 8, .is_symmetric = false}, {.bits = 4, .is_symmetric = true}})},
+    {"no group index", kGptq4, ErrorCode::kCorruption, "a.b.qweight",
+     stating("gptq", {{.bits = 4, .group_size = 32, .is_reordered = true}})},
     {"other groups", kGptq4, ErrorCode::kCorruption, "a.b.qweight",
      stating("gptq", {{.bits = 4, .group_size = 16}, {.bits = 4, .group_size = 8}})},
 };
@@ -271,6 +280,11 @@ TEST(FindFormulas, SeveralSchemesAndPatternsThatNameOthersAreAllowed) {
       {kInt4, stating("compressed-tensors", {{.bits = 8, .group_size = 128}, {.bits = 4, .group_size = 16}})},
       {kGptq4, stating("gptq", {{.bits = 4, .group_size = 32}})},
       {kGptq4, stating("gptq", {{.bits = 4, .group_size = -1}})},
+      {kInt4, stating("compressed-tensors", {{.bits = 4, .is_symmetric = false}, {.bits = 4, .is_symmetric = true}})},
+      {kInt4, stating("compressed-tensors", {{.bits = 8, .is_symmetric = false}, {.bits = 4, .group_size = 16}})},
+      {kInt8, stating("compressed-tensors", {{.bits = 8, .is_symmetric = true}})},
+      {kGptqOfOneGroup, stating("gptq", {{.bits = 4, .is_reordered = true}})},
+      {kGptq4, stating("gptq", {{.bits = 4, .is_reordered = true}, {.bits = 4, .is_reordered = false}})},
   };
   for (const auto& [parts, facts] : right) {
     Stored stored = zeros_of(parts);

@@ -62,6 +62,15 @@ TEST(QuantizationConfig, SchemesAreThoseOfWeightsAndNotOfActivations) {
   EXPECT_EQ(found.schemes[3].format, "gptq_v2");
 }
 
+TEST(QuantizationConfig, StatesWhichPartsAModuleHas) {
+  const QuantizationFacts found = facts(R"({"symmetric": false, "quantization_config": {"desc_act": true,
+      "config_groups": {"group_0": {"input_activations": {"symmetric": true}, "weights": {"symmetric": false}}}}})");
+  ASSERT_EQ(found.schemes.size(), 2U);
+  EXPECT_EQ(found.schemes[0].is_symmetric, false);
+  EXPECT_EQ(found.schemes[1].is_symmetric, std::nullopt);
+  EXPECT_EQ(found.schemes[1].is_reordered, true);
+}
+
 TEST(QuantizationConfig, KnowsWhetherInputsAreTransformed) {
   const auto transforms = [](const std::string& place) {
     return facts(R"({"quantization_config": {"transform_config": {"config_groups": {"u": {"apply": [{"location": ")" +

@@ -96,11 +96,9 @@ class Walk {
       const bool is_method = name == "quant_method" || name == "quant_algo" || name == "quant_type";
       if (found == "null" || found.empty()) continue;
       if (is_method && facts_.method.empty()) facts_.method = found;
-      if (is_scheme) take_number(name, found, scheme);
+      if (is_scheme) take_statement(name, found, scheme);
     }
-    if (!scheme.format.empty() || scheme.bits || scheme.group_size || !scheme.block.empty()) {
-      facts_.add(std::move(scheme));
-    }
+    if (scheme != QuantizationScheme()) facts_.add(std::move(scheme));
   }
 
   static std::vector<std::int64_t> numbers_in(std::string_view text) {
@@ -115,8 +113,12 @@ class Walk {
     return numbers;
   }
 
-  static void take_number(std::string_view name, std::string_view found, QuantizationScheme& scheme) {
+  static void take_statement(std::string_view name, std::string_view found, QuantizationScheme& scheme) {
     if (name == "format" || name == "version" || name == "checkpoint_format") scheme.format = found;
+    if (found == "true" || found == "false") {
+      if (name == "symmetric") scheme.is_symmetric = found == "true";
+      if (name == "desc_act") scheme.is_reordered = found == "true";
+    }
     const std::vector<std::int64_t> numbers = numbers_in(found);
     if (name == "weight_block_size" || name == "block_structure") scheme.block = numbers;
     if (numbers.size() != 1) return;
