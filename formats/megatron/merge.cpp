@@ -1,6 +1,7 @@
 #include "formats/megatron/merge.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -400,15 +401,19 @@ struct FlatParameter {
 
 class FlatMerge {
  public:
-  FlatMerge(TensorAssembler& wholes, Arena& arena, const Save& save) : wholes_(wholes), arena_(arena), save_(save) {}
+  FlatMerge(TensorAssembler& wholes, const Catalog& catalog, const Save& save)
+      : wholes_(wholes), catalog_(catalog), arena_(*catalog.arena), save_(save) {}
 
   bool run() {
     if (save_.optimizers.empty()) return false;
+    for (std::int64_t stage = 0; stage < save_.arguments.pipeline; ++stage) check_ranks_of(stage);
     std::vector<std::vector<FlatParameter>> laid_out;
     for (std::int64_t stage = 0; stage < save_.arguments.pipeline; ++stage) {
       for (std::size_t chunk = 0; chunk < chunks(); ++chunk) {
         laid_out.emplace_back();
-        if (!lay_out(stage, chunk, laid_out.back())) return false;
+        if (lay_out(stage, chunk, laid_out.back())) continue;
+        check_stages();
+        return false;
       }
     }
     auto next = laid_out.begin();
@@ -421,20 +426,105 @@ class FlatMerge {
  private:
   std::size_t chunks() const { return save_.ranks.front().chunks.size(); }
 
-  /// Finds the positions of a chunk's parameters; false if they are not certain. If there are two optimizers, the
-  /// second one has the experts, which have fewer data-parallel ranks.
+  /// By optimizer and chunk. An optimizer that a different rank saves has none.
+  using Lengths = std::vector<std::vector<std::int64_t>>;
+
+  /// The lengths of a rank's buffers.
+  Lengths lengths_of(std::size_t rank) const {
+    Lengths lengths;
+    for (const std::vector<FlatStates>& buffers : save_.optimizers[rank].optimizers) {
+      lengths.emplace_back();
+      for (const FlatStates& states : buffers) lengths.back().push_back(states.entries().begin()->value.shape[0]);
+    }
+    return lengths;
+  }
+
+  /// The lengths that the parameters of a stage give, if all are in the buffers.
+  Lengths lengths_by_model(std::int64_t stage, std::size_t optimizers) const {
+    Lengths lengths(optimizers);
+    for (std::size_t optimizer = 0; optimizer < optimizers; ++optimizer) {
+      for (std::size_t chunk = 0; chunk < chunks(); ++chunk) {
+        std::vector<FlatParameter> parameters;
+        const std::vector<std::int64_t> numels = add_parameters(stage, chunk, optimizers, optimizer, parameters);
+        lengths[optimizer].push_back(lay_flat(numels, {}, FlatRule::mcore_saved()).part_size());
+      }
+    }
+    return lengths;
+  }
+
+  /// Whether lengths are equal, except for buffers that one of the ranks does not save.
+  static bool are_alike(const Lengths& a, const Lengths& b) {
+    return std::ranges::equal(
+        a, b, [](const auto& one, const auto& other) { return one.empty() || other.empty() || one == other; });
+  }
+
+  /// Checks that the ranks of a stage have equally long buffers, because they have equally large parameters.
+  /// \throws Error kCorruption  a file is of a different stage, or has a different content
+  void check_ranks_of(std::int64_t stage) const {
+    const std::size_t first = save_.first_rank(stage), end = save_.first_rank(stage + 1);
+    const Lengths lengths = lengths_of(first);
+    for (std::size_t rank = first + 1; rank < end; ++rank) {
+      const Lengths others = lengths_of(rank);
+      if (are_alike(lengths, others)) continue;
+      const bool fits = !others.empty() && are_alike(others, lengths_by_model(stage, others.size()));
+      const Lengths &found = fits ? lengths : others, &expected = fits ? others : lengths;
+      throw wrong_file(fits ? first : rank, FindingKind::kShapeMismatch)
+          .because(fmt::format("the buffers have different lengths on the ranks of pipeline stage {}", stage))
+          .expected(fmt::format("{}", fmt::join(expected, ", ")))
+          .found(found.empty() ? std::string("none") : fmt::format("{}", fmt::join(found, ", ")));
+    }
+  }
+
+  /// Checks that files of stages were not exchanged. Lengths may differ from those by the model for other reasons, such
+  /// as frozen parameters; but then they are not those of the other stages in a different order.
+  /// \throws Error kCorruption  they are
+  void check_stages() const {
+    std::vector<Lengths> found, expected;
+    std::int64_t first = -1;
+    for (std::int64_t stage = 0; stage < save_.arguments.pipeline; ++stage) {
+      const Lengths here = lengths_of(save_.first_rank(stage)), wanted = lengths_by_model(stage, here.size());
+      if (here == wanted) continue;
+      if (first < 0) first = stage;
+      found.push_back(here);
+      expected.push_back(wanted);
+    }
+    std::ranges::sort(found);
+    std::ranges::sort(expected);
+    if (first < 0 || found != expected) return;
+    const std::size_t rank = save_.first_rank(first);
+    const Lengths here = lengths_of(rank);
+    throw wrong_file(rank, FindingKind::kRankMismatch)
+        .because("its buffers have the length of a different pipeline stage's")
+        .expected(fmt::format("{}", fmt::join(lengths_by_model(first, here.size()), ", ")))
+        .found(fmt::format("{}", fmt::join(here, ", ")));
+  }
+
+  Error wrong_file(std::size_t rank, FindingKind kind) const {
+    Error error(ErrorCode::kCorruption, "the optimizer's states are not those of the rank's parameters");
+    return error.in_file(catalog_.files[save_.optimizers[rank].file].path).of_kind(kind);
+  }
+
+  /// Appends the parameters of one optimizer to `all`. If there are two optimizers, the second one has the experts,
+  /// which have fewer data-parallel ranks. \returns their sizes
+  std::vector<std::int64_t> add_parameters(std::int64_t stage, std::size_t chunk, std::size_t optimizers,
+                                           std::size_t optimizer, std::vector<FlatParameter>& all) const {
+    std::vector<std::int64_t> numels;
+    for (const auto& [name, view] : save_.ranks_of(stage).front().chunks[chunk].tensors.entries()) {
+      const bool is_experts = meaning_of(name, false).experts != Meaning::Experts::kNone;
+      if (!is_parameter(name) || (optimizers == 2 && is_experts != (optimizer == 1))) continue;
+      all.push_back({name, view.shape, optimizer});
+      numels.push_back(checked_numel(view.shape));
+    }
+    return numels;
+  }
+
+  /// Finds the positions of a chunk's parameters; false if they are not certain.
   bool lay_out(std::int64_t stage, std::size_t chunk, std::vector<FlatParameter>& all) const {
     const std::size_t optimizers = save_.optimizers[save_.first_rank(stage)].optimizers.size();
     if (optimizers == 0 || optimizers > 2) return false;
     for (std::size_t optimizer = 0; optimizer < optimizers; ++optimizer) {
-      std::vector<std::int64_t> numels;
       const std::size_t first = all.size();
-      for (const auto& [name, view] : save_.ranks_of(stage).front().chunks[chunk].tensors.entries()) {
-        const bool is_experts = meaning_of(name, false).experts != Meaning::Experts::kNone;
-        if (!is_parameter(name) || (optimizers == 2 && is_experts != (optimizer == 1))) continue;
-        all.push_back({name, view.shape, optimizer});
-        numels.push_back(checked_numel(view.shape));
-      }
+      const std::vector<std::int64_t> numels = add_parameters(stage, chunk, optimizers, optimizer, all);
       const std::optional<std::int64_t> elements = elements_of(stage, optimizers, optimizer, chunk);
       const auto begins = elements ? begins_in_saved_buffer(numels, *elements) : std::nullopt;
       if (!begins) return false;
@@ -495,6 +585,7 @@ class FlatMerge {
   }
 
   TensorAssembler& wholes_;
+  const Catalog& catalog_;
   Arena& arena_;
   const Save& save_;
 };
@@ -503,8 +594,9 @@ class FlatMerge {
 /// optimizer.state.{fp32_param,exp_avg,exp_avg_sq}.NAME.
 /// \returns false, without changes, if the save has no such buffers, or if the positions of parameters in them are not
 ///   certain (see begins_in_saved_buffer).
-bool add_flat_states(TensorAssembler& wholes, Arena& arena, const Save& save) {
-  return FlatMerge(wholes, arena, save).run();
+/// \throws Error kCorruption  lengths show that a file is another rank's.
+bool add_flat_states(TensorAssembler& wholes, const Catalog& catalog, const Save& save) {
+  return FlatMerge(wholes, catalog, save).run();
 }
 
 /// Merges all ranks of a save.
@@ -544,9 +636,9 @@ class Merge {
   }
 
   void add_optimizer() {
-    if (!save_.optimizers.empty() && !add_flat_states(wholes_, arena_, save_)) {
-      catalog_.warnings.push_back(
-          fmt::format("skipped the states in {}: the files do not record where parameters are stored", kOptimizerFile));
+    if (!save_.optimizers.empty() && !add_flat_states(wholes_, catalog_, save_)) {
+      catalog_.warnings.push_back(fmt::format(
+          "skipped the states in {}: their lengths do not show where parameters are stored", kOptimizerFile));
     }
     if (has_indexed_states(save_.ranks.front()) && !add_indexed_states(wholes_, arena_, save_)) {
       catalog_.warnings.emplace_back("skipped the optimizer's states: their parameters are unknown");

@@ -311,6 +311,12 @@ OptimizerStates open_optimizer(Catalog& catalog, torch_save::SavedFiles& files, 
   OptimizerStates states;
   states.file = static_cast<std::uint32_t>(catalog.files.size());
   const Value* const root = files.add(join_path(folder, kOptimizerFile));
+  if (is_mapping(*root) && find_key(*root, "args") != nullptr) {
+    throw Error(ErrorCode::kCorruption, "the file contains a rank's model instead of its optimizer's states")
+        .in_file(catalog.files[states.file].path)
+        .of_kind(FindingKind::kRankMismatch)
+        .because(fmt::format("it is a copy of a file {}", kModelFile));
+  }
   with_file(catalog, states.file, [&] { states.optimizers = FlatReader(*catalog.arena).read(*root); });
   return states;
 }

@@ -98,7 +98,7 @@ std::string chunk_key(std::int64_t chunk, std::int64_t chunks);
 ///   Megatron-Core that has no current form.
 void read_chunks(Catalog& catalog, RankStates& states, std::int64_t chunks);
 
-/// \throws Error  as open_rank.
+/// \throws Error  as open_rank; kCorruption (rank_mismatch)  it is a file of the model.
 OptimizerStates open_optimizer(Catalog& catalog, torch_save::SavedFiles& files, const std::string& folder);
 
 struct Save {

@@ -306,6 +306,25 @@ TEST_F(MegatronSave, FilesOfRanksThatWereExchanged) {
   expect_refused(ErrorCode::kCorruption, FindingKind::kRankMismatch, "process");
 }
 
+TEST_F(MegatronSave, OptimizersOfRanksThatWereExchanged) {
+  const auto exchange = [&](const std::string& a, const std::string& b) {
+    std::swap(files_.at("mp_rank_" + a + "/distrib_optim.pt"), files_.at("mp_rank_" + b + "/distrib_optim.pt"));
+  };
+  take("dense");
+  exchange("00_000", "00_001");
+  expect_refused(ErrorCode::kCorruption, FindingKind::kShapeMismatch, "mp_rank_00_000/distrib_optim.pt");
+  exchange("01_000", "01_001");  // All ranks of a stage agree.
+  expect_refused(ErrorCode::kCorruption, FindingKind::kRankMismatch, "mp_rank_00_000/distrib_optim.pt");
+  exchange("00_000", "00_001");
+  expect_refused(ErrorCode::kCorruption, FindingKind::kShapeMismatch, "mp_rank_01_000/distrib_optim.pt");
+}
+
+TEST_F(MegatronSave, AModelInPlaceOfItsOptimizer) {
+  take("dense");
+  files_.at("mp_rank_01_001/distrib_optim.pt") = files_.at(kLast);
+  expect_refused(ErrorCode::kCorruption, FindingKind::kRankMismatch, "mp_rank_01_001/distrib_optim.pt");
+}
+
 TEST_F(MegatronSave, ArgumentsThatContradictThoseOfRank0) {
   take("dense");
   set_argument("tensor_model_parallel_size", number(4), kLast);
