@@ -84,7 +84,8 @@ void check_models(const Catalog& catalog, const TagFolder& folder, const Save& s
       throw mixed(catalog, model.file, "their steps differ");
     }
   }
-  if (folder.sharded_models.empty() || save.models.size() == 1) return;
+  const bool has_one_of_all = !folder.models.empty() || folder.sharded_models.empty();
+  if (has_one_of_all || (ranks == 0 && save.models.size() == 1)) return;
   const std::int64_t found = std::ssize(save.models);
   if (found < ranks) throw missing(folder, folder.sharded_models.front(), found);
   if (found > ranks) throw other_world(catalog, save.models[static_cast<std::size_t>(ranks)].file, ranks, found);

@@ -255,6 +255,14 @@ TEST_F(DamagedSave, FilesThatAreNotOneSaveAreNamed) {
   expect_refused(kAbsent, kMissing, "optimizer states");
 }
 
+TEST_F(DamagedSave, OfStage3TheModelFilesOfAllRanksButOneAreMissing) {
+  take_all("stage3_groups");
+  std::erase_if(files_, [](const auto& file) {
+    return file.first.ends_with("_model_states.pt") && !file.first.starts_with("zero_pp_rank_0_");
+  });
+  expect_refused(ErrorCode::kNotFound, FindingKind::kMissingFile, "zero_pp_rank_1_mp_rank_00_model_states.pt");
+}
+
 TEST_F(DamagedSave, ABufferOfAnotherLength) {
   take_all("stage1");
   edit(kStage1Model, [](Arena& arena, Value& root) {
