@@ -16,6 +16,7 @@
 #include "formats/deepspeed/states.h"
 #include "formats/deepspeed/tag_folder.h"
 #include "formats/torch/saved_reader.h"
+#include "libshard/core/box.h"
 #include "libshard/core/error.h"
 #include "libshard/core/hash_table.h"
 #include "libshard/core/short_text.h"
@@ -37,10 +38,13 @@ class UniversalReader final : public torch_save::SavedReader {
     Save save;
     for (const StateFile& file : folder_.models) {
       ModelStates states = read_model_states(catalog_, files_, file);
+      note_trained(states);
       if (file.model_rank == 0) save.models.push_back(std::move(states));
     }
     if (save.models.empty()) throw missing_first();
     read_files(save.universal.emplace());
+    if (!wants_module(options)) check_params(*options.findings);
+    check_models(save, *options.findings);
     check_states(*options.findings);
     if (save.universal->is_joined) check_module(save, wants_module(options));
     if (const Value* version = find_key(*save.models.front().root, "ds_version")) {
@@ -88,6 +92,46 @@ class UniversalReader final : public torch_save::SavedReader {
     }
   }
 
+  /// Notes the parameters that the optimizer updates. Those without elements may have no folder.
+  void note_trained(const ModelStates& states) {
+    if (!states.groups) return;
+    for (const ParamGroup& group : *states.groups) {
+      for (const ParamShape& param : group) {
+        if (!is_empty(param.shape)) trained_.insert(param.name);
+      }
+    }
+  }
+
+  /// Checks that each of them has a folder. Otherwise its value would be the module's copy, of 16 bits.
+  void check_params(Findings& findings) {
+    HashSet<std::string_view> present;
+    for (const UniversalFolder::Param& param : folder_.params) present.insert(param.name);
+    for (const std::string_view name : trained_.keys()) {
+      if (present.contains(name)) continue;
+      findings.report(Error(ErrorCode::kNotFound, "the folder of a parameter is missing")
+                          .in_file(fmt::format("{}/{}", kZeroFolder, name))
+                          .of_tensor(name)
+                          .of_kind(FindingKind::kMissingFile)
+                          .because("param_shapes in the model's states lists the parameter"));
+    }
+  }
+
+  /// Checks that each rank of stage 3 has a file, which DeepSpeed's engine requires. The weights are in none of them.
+  void check_models(const Save& save, Findings& findings) {
+    const std::int64_t ranks = save.models.front().data_ranks, found = std::ssize(save.models);
+    if (!folder_.are_models_of_ranks || found >= ranks) return;
+    std::int64_t missing = 0;
+    while (missing < found && save.models[static_cast<std::size_t>(missing)].ranks.data_rank == missing) ++missing;
+    const std::string name = name_beside(save.models.front().ranks, missing);
+    catalog_.warnings.push_back(
+        fmt::format("files of the model's states of {} are missing: {}", plural(ranks - found, "rank"), name));
+    findings.tolerate(Error(ErrorCode::kNotFound, fmt::format("the file of rank {} is missing", missing))
+                          .in_file(name)
+                          .of_kind(FindingKind::kMissingFile)
+                          .expected(ranks)
+                          .found(found));
+  }
+
   /// Checks the files of the parameters. Most have the same set. A parameter with a part of the most frequent set has
   /// lost files; other sets belong to other optimizers.
   void check_states(Findings& findings) {
@@ -112,6 +156,7 @@ class UniversalReader final : public torch_save::SavedReader {
   }
 
   UniversalFolder folder_;
+  HashSet<std::string_view> trained_;  ///< Names from param_shapes, of all ranks.
 };
 
 constexpr double kVersion = 0.2;  ///< The version of plain data parallelism's form, unchanged since DeepSpeed 0.11.2.

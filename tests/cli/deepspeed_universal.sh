@@ -33,6 +33,32 @@ rm made-stage1/global_step2/zero/a.bias/fp32.pt
 expect 3 inspect made-stage1
 holds err "a.bias"
 
+# A parameter that the model's states list and whose folder is lost. The module's weights are still there.
+for save in stage3 stage1; do
+  rm -rf lost
+  cp -r "$saves/universal_of_$save" lost
+  chmod -R u+w lost
+  rm -r lost/global_step2/zero/a.bias
+  expect 3 gather lost -o none.safetensors --objects drop
+  holds err "the folder of a parameter is missing"
+  holds err "zero/a.bias"
+  expect 1 verify lost
+  holds out "missing_file"
+  holds out "zero/a.bias"
+done
+expect 0 gather lost -o module.safetensors --objects drop --weights 16bit
+
+# A rank's file of the model's states, without which DeepSpeed cannot load stage 3.
+rm -rf lost
+cp -r "$saves/universal_of_stage3" lost
+chmod -R u+w lost
+rm lost/global_step2/zero_pp_rank_1_mp_rank_00_model_states.pt
+expect 0 inspect lost
+holds err "files of the model's states of 1 rank are missing: zero_pp_rank_1"
+expect 1 verify lost
+holds out "zero_pp_rank_1_mp_rank_00_model_states.pt"
+rm -rf lost
+
 # A state that most parameters have and one has lost is named by every verb, and verify finds it.
 cp -r "$saves/universal_of_stage1" lost
 lost=lost/global_step2/zero/$(ls lost/global_step2/zero | grep weight | head -1)
