@@ -249,15 +249,25 @@ void ObjectItems::read_common(const SourceStore& store, const std::string& folde
   if (store.status(join_path(folder, name)).kind != FileKind::kFile) {
     if (form_.needs_common && std::ranges::none_of(objects, [this](auto& each) { return is_common(each); })) {
       catalog_.warnings.push_back(fmt::format("{} is missing: its contents (arguments, iteration) are lost", name));
-      findings_.tolerate(Error(ErrorCode::kNotFound, "the file of the common data is missing")
-                             .in_file(name)
-                             .of_kind(FindingKind::kMissingFile)
-                             .because("metadata.json lists it"));
+      const Error missing = Error(ErrorCode::kNotFound, "the file of the common data is missing")
+                                .in_file(name)
+                                .of_kind(FindingKind::kMissingFile)
+                                .because("metadata.json lists it");
+      findings_.tolerate(missing);
+      findings_.lose({.what = Loss::What::kFile, .file = name, .why = reason_of(missing)});
     }
     return;
   }
-  common_file_ = static_cast<std::uint32_t>(catalog_.files.size());
-  common_ = read_common_file(store, folder, name, catalog_, findings_, *originals_);
+  const auto file = static_cast<std::uint32_t>(catalog_.files.size());
+  try {
+    common_ = read_common_file(store, folder, name, catalog_, findings_, *originals_);
+    common_file_ = file;
+  } catch (const Error& error) {
+    if (!findings_.goes_on() || !is_damage(error) || is_unread(error)) throw;
+    catalog_.files.resize(file);
+    catalog_.warnings.push_back(fmt::format("{} is damaged: its contents (arguments, iteration) are lost", name));
+    findings_.lose({.what = Loss::What::kFile, .file = name, .why = reason_of(error)});
+  }
 }
 
 void ObjectItems::open(std::vector<ObjectEntry> objects, RankCopies& rank_copies, bool looks_inside) {

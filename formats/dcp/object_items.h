@@ -50,6 +50,7 @@ class ObjectItems {
   ObjectItems(const FolderForm& form, bool opaque_globals, Catalog& catalog, ItemStore& items, Findings& findings);
 
   /// Reads the file of common data, which becomes the catalog's last file, if the form has one.
+  /// For repair, a missing or damaged file is a loss.
   /// \param objects  the objects of the metadata. \throws Error  see read_common_file
   void read_common(const SourceStore& store, const std::string& folder, std::span<const ObjectEntry> objects);
   /// The index of that file; kNoIndex if it does not exist.

@@ -33,6 +33,19 @@ damaged 1 missing_file common.pt 'rm common.pt'
 expect 0 gather save -o rest.safetensors --objects drop
 holds err "common.pt is missing"
 
+# For repair, missing or damaged common data are a loss, which the result records.
+for how in 'rm common.pt' ': >common.pt' 'cp metadata.json common.pt'; do
+  rm -rf save mended && cp -r "$data/dense_tp2/iter_0000007" save
+  tensors=$("$SHARDCTL" inspect save --json | jq .tensor_count)
+  (cd save && eval "$how")
+  expect 0 repair save -o mended --json
+  jq -e --argjson tensors "$tensors" '[.lost[].file] == ["common.pt"] and .tensors == $tensors' out >/dev/null ||
+    fail "not only common.pt is lost after: $how"
+  expect 1 verify mended
+  holds out "common.pt"
+done
+rm -rf mended
+
 # Common data as an item: a list of one dict, or here of none.
 rm -rf save && expect 0 convert "$data/dense/iter_0000007" -o save --to megatron-dist
 python3 - <<'P'
