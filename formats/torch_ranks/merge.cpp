@@ -64,11 +64,8 @@ class Merge {
 
   void run() {
     const std::vector<Holder> all = sorted_leaves();
-    for (std::size_t begin = 0, end = 0; begin < all.size(); begin = end) {
-      end = begin + 1;
-      while (end < all.size() && compare_place(*all[begin].leaf, *all[end].leaf) == 0) ++end;
-      try_name(Holders(all).subspan(begin, end - begin));
-    }
+    if (findings_.goes_on()) for_each_name(all, [this](Holders holders) { look_for_other_slices(holders); });
+    for_each_name(all, [this](Holders holders) { try_name(holders); });
     finish_root();
     warn();
   }
@@ -81,6 +78,30 @@ class Merge {
     }
     std::ranges::stable_sort(all, [](const Holder& a, const Holder& b) { return compare_place(*a.leaf, *b.leaf) < 0; });
     return all;
+  }
+
+  template <class Visit>
+  static void for_each_name(Holders all, const Visit& visit) {
+    for (std::size_t begin = 0, end = 0; begin < all.size(); begin = end) {
+      end = begin + 1;
+      while (end < all.size() && compare_place(*all[begin].leaf, *all[end].leaf) == 0) ++end;
+      visit(all.subspan(begin, end - begin));
+    }
+  }
+
+  /// For repair: plain files have ranks only by their names. If one slice contradicts the layout, some file is another
+  /// rank's or save's, so its other slices are too, and it is unknown which file that is.
+  void look_for_other_slices(Holders holders) {
+    const auto is_plain = [](const Holder& each) { return each.leaf->kind == LeafKind::kPlain; };
+    if (other_slice_ || !is_on_all(holders) || !std::ranges::all_of(holders, is_plain)) return;
+    const MeshLayout::Rule* const rule = rule_of(holders[0]);
+    if (rule == nullptr) return;
+    try {
+      check_slices(context_, holders, *layout_, *rule);
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::kCorruption) throw;
+      other_slice_ = error;
+    }
   }
 
   /// Skips a name about which ranks contradict one another.
@@ -182,6 +203,10 @@ class Merge {
                             "not every rank's file contains its slice of the tensor")
             .expected(context_.world_size)
             .found(std::ssize(holders));
+      }
+      if (other_slice_) {
+        throw contradiction(context_, holders[0], FindingKind::kRankMismatch, "a file is of a different rank or save")
+            .because(other_slice_->what());
       }
       return set_tensor(holders[0], merge_slices(context_, holders, *layout_, *rule));
     }
@@ -285,6 +310,7 @@ class Merge {
   FirstNames holding_;                 ///< Names of objects that contain tensors.
   std::vector<std::pair<Value*, std::uint32_t>> nodes_;  ///< Nodes of rank 0's tree, and their tensors.
   bool is_in_root_ = *ranks_.front().rank == 0;          ///< All names so far are in rank 0's tree.
+  std::optional<Error> other_slice_;                     ///< For repair: the first slice that contradicts the layout.
 };
 
 }  // namespace

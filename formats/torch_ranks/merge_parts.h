@@ -67,5 +67,7 @@ std::uint32_t merge_dtensor(MergeContext& context, Holders holders);
 /// \pre `rule` shards the tensor.
 std::uint32_t merge_slices(MergeContext& context, Holders holders, const MeshLayout& layout,
                            const MeshLayout::Rule& rule);
+/// The checks of merge_slices, which throw its errors, without a change of the catalog's tensors.
+void check_slices(MergeContext& context, Holders holders, const MeshLayout& layout, const MeshLayout::Rule& rule);
 
 }  // namespace shard::torch_ranks

@@ -23,6 +23,13 @@ class SliceMerge {
     }
   }
 
+  void check() {
+    for (const Holder& holder : holders_) check_kind(holder);
+    const Dims shape = whole_shape();
+    const std::vector<RankPiece>& pieces = pieces_of(shape, {sharding_, order_});
+    for (std::size_t rank = 0; rank < pieces.size(); ++rank) check_size(holders_[rank], shape, pieces[rank]);
+  }
+
   std::uint32_t run() {
     for (const Holder& holder : holders_) check_kind(holder);
     const Cut cut{sharding_, order_};
@@ -92,7 +99,7 @@ class SliceMerge {
     return true;
   }
 
-  void add(const Holder& holder, Dims shape, const RankPiece& piece) {
+  void check_size(const Holder& holder, Dims shape, const RankPiece& piece) const {
     const torch_save::TensorView& view = view_of(holder);
     if (!std::ranges::equal(view.shape, piece.local_sizes)) {
       throw contradiction(
@@ -102,7 +109,11 @@ class SliceMerge {
           .expected(to_string(piece.local_sizes))
           .found(to_string(view.shape));
     }
-    add_pieces(context_, piece, add_stored(context_, holder, view));
+  }
+
+  void add(const Holder& holder, Dims shape, const RankPiece& piece) {
+    check_size(holder, shape, piece);
+    add_pieces(context_, piece, add_stored(context_, holder, view_of(holder)));
   }
 
   MergeContext& context_;
@@ -117,6 +128,10 @@ class SliceMerge {
 std::uint32_t merge_slices(MergeContext& context, Holders holders, const MeshLayout& layout,
                            const MeshLayout::Rule& rule) {
   return SliceMerge(context, holders, layout, rule).run();
+}
+
+void check_slices(MergeContext& context, Holders holders, const MeshLayout& layout, const MeshLayout::Rule& rule) {
+  SliceMerge(context, holders, layout, rule).check();
 }
 
 }  // namespace shard::torch_ranks

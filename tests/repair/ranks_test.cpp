@@ -63,6 +63,18 @@ TEST_F(Ranks, WithoutARankWhatItHeldAloneIsLost) {
   expect_saved({"plain"});
 }
 
+TEST_F(Ranks, OfExchangedPlainFilesNoSliceIsTrusted) {
+  content["plain"] = filled(DType::kInt64, {}, 'p');
+  split({"--to", "torch-ranks", "--ranks", "2", "--as", "plain"});
+  const std::string first = file(rank_file(0)), second = file(rank_file(1));
+  put(rank_file(0), second);
+  put(rank_file(1), first);
+  repair(0, {"--to", "safetensors"});
+  EXPECT_THAT(lost(), ElementsAre("a", "b", "c", "d"));  // The slices of a and c have one size on both ranks.
+  EXPECT_THAT(std::string(result.at("lost")[0].at("why")), HasSubstr("a file is of a different rank or save"));
+  expect_saved({"plain"});
+}
+
 TEST_F(Ranks, ACutFileKeepsTheTensorsBeforeTheCut) {
   split({"--to", "torch-ranks", "--ranks", "2"});
   cut(rank_file(1), file(rank_file(1)).find("CCC"));
