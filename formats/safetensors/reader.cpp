@@ -134,6 +134,7 @@ class SafetensorsReader final : public Reader {
       index_.read_files([this](const std::string& name, std::uint32_t file) { return try_file(name, name, file); });
       index_.finish(catalog_.warnings);
     }
+    if (options.rank_paths == nullptr) warn_of_rank();
     note_shards();
     if (!source_.others.empty()) catalog_.warnings.push_back(hf_index::others_warning(source_.others));
     validate_catalog(catalog_, findings_);
@@ -303,6 +304,22 @@ class SafetensorsReader final : public Reader {
   }
 
   /// Adds a warning about the folder that torch leaves beside the files when it saves with enable_consolidation.
+  /// vLLM's files of one rank (`sharded_state`) record neither the number of ranks nor whole shapes. Only those of a
+  /// single rank have whole tensors.
+  void warn_of_rank() {
+    const auto is_of_rank = [](const std::string& name) { return base_name(name).starts_with("model-rank-"); };
+    const auto file = std::ranges::find_if(source_.names, is_of_rank);
+    if (file == source_.names.end()) return;
+    const Error error = Error(ErrorCode::kCorruption, "files of other ranks that are missing could not be noticed")
+                            .in_file(base_name(*file))
+                            .of_kind(FindingKind::kWorldSizeMismatch)
+                            .because(
+                                "vLLM's files do not record how many ranks wrote them, and tensors of several "
+                                "ranks are only parts");
+    findings_.warn(error);
+    catalog_.warnings.push_back(fmt::format("{}: {}: {}", error.file(), error.what(), error.why()));
+  }
+
   void note_shards() {
     const auto shards = std::ranges::find(source_.others, "sharded");
     if (shards == source_.others.end()) return;

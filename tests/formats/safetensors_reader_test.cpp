@@ -71,6 +71,22 @@ TEST_F(SafetensorsReaderTest, TheFileOfTheCatalogCanBeRead) {
   EXPECT_EQ(test::as_text(out), "xy");
 }
 
+TEST_F(SafetensorsReaderTest, FilesOfOneRankOfVllmMayBeOnlyAPart) {
+  for (int part = 0; part < 2; ++part) {
+    put("/v/model-rank-0-part-" + std::to_string(part) + ".safetensors", file_with({std::string(1, char('a' + part))}));
+  }
+  const auto reader = open({"/v"});
+  EXPECT_THAT(names(*reader), ElementsAre("a", "b"));
+  EXPECT_THAT(reader->catalog().warnings, ElementsAre(HasSubstr("do not record how many ranks wrote them")));
+  CollectedFindings found;
+  OpenOptions options;
+  options.findings = &found;
+  kSafetensorsFormat.open({fs.get(), {"/v/model-rank-0-part-0.safetensors"}}, options);
+  ASSERT_EQ(found.warnings().size(), 1U);
+  EXPECT_EQ(found.warnings()[0].file(), "model-rank-0-part-0.safetensors");
+  EXPECT_TRUE(found.all().empty());
+}
+
 TEST_F(SafetensorsReaderTest, AFolderWithoutIndexIsAllItsFiles) {
   put("/d/b.safetensors", file_with({"b"}));
   put("/d/a.safetensors", file_with({"a"}));
