@@ -202,6 +202,22 @@ class Beside(InAFolder):
         self.assertEqual(document("verify", "model/model.safetensors")["not_checked"], [])
 
 
+class Manifest(InAFolder):
+    def test_that_contradicts_the_bytes_is_a_warning_of_repair(self):
+        safetensors(Path("whole.safetensors"), {"a": b"a" * 100, "b": b"b" * 100})
+        for made in ("made.safetensors", "made"):
+            shardctl("convert", "whole.safetensors", "-o", made, "--to", "safetensors", "--checksum", "xxh3")
+            intact = document("repair", made, "-o", "intact.safetensors")
+            self.assertNotIn("from the manifest", str(intact["warnings"]))
+            file = Path(made) if Path(made).is_file() else next(Path(made).glob("*.safetensors"))
+            flip(file, b"b" * 100)
+            damaged = document("repair", made, "-o", "damaged.safetensors")
+            self.assertIn("block 0 differs from the manifest", str(damaged["warnings"]))
+            self.assertEqual(damaged["tensors"], 2)
+            os.remove("intact.safetensors")
+            os.remove("damaged.safetensors")
+
+
 class StaleIndex(InAFolder):
     """An index of files that are gone, beside one whole set of parts."""
 

@@ -524,6 +524,9 @@ int run_copy_verb(Session& session, const CopyRequest& request, const CopyVerb& 
   CopyResult result = run_job(session, request.write.path, *work.output, std::move(work.job), progress, *log);
   if (!is_rank_zero(session)) return 0;
   add_warnings(result, work, progress);
+  if (verb.warnings != nullptr) {
+    result.warnings.insert(result.warnings.end(), verb.warnings->begin(), verb.warnings->end());
+  }
   warn_all(session, result.warnings);
   if (verb.salvage != nullptr) warn_of_losses(session, *verb.salvage);
   if (request.write.dry_run) {

@@ -22,6 +22,7 @@ struct CopyVerb {
   std::function<OpenSource(const Session& session, const CopyRequest& request, Log& log)> open;
   /// Damage that `open` found, for the result; null if `open` refuses all damage.
   const Salvage* salvage = nullptr;
+  const std::vector<std::string>* warnings = nullptr;  ///< More warnings that `open` found, for the result, or null.
   /// Changes the selection, and may refuse it. May be empty.
   std::function<void(OpenSource& source, Selection& selection)> adjust{};
   /// Turns the format's writer into the output's. May be empty.

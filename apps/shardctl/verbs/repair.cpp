@@ -1,9 +1,11 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <memory>
 #include <ostream>
+#include <span>
 #include <stop_token>
 #include <string>
 #include <utility>
@@ -16,12 +18,16 @@
 #include "apps/shardctl/text/units.h"
 #include "apps/shardctl/verbs/copy.h"
 #include "apps/shardctl/verbs/verbs.h"
+#include "libshard/core/digest.h"
 #include "libshard/core/error.h"
+#include "libshard/core/findings.h"
 #include "libshard/core/json_writer.h"
 #include "libshard/core/short_text.h"
 #include "libshard/io/stoppable_store.h"
+#include "libshard/manifest/manifest.h"
 #include "libshard/stores/object_output.h"
 #include "libshard/stores/url_store.h"
+#include "libshard/verify/manifest_check.h"
 
 namespace shard::app {
 namespace {
@@ -85,6 +91,50 @@ int run_uploads(const Session& session, const Request& request) {
   return 0;
 }
 
+/// Compares the blocks of a file with the manifest. Skips those that cannot be read, because they are losses already.
+void compare_blocks(const StatedFiles& stated, std::size_t number, ManifestCheck& check) try {
+  const ManifestFile& file = stated.manifest.files[number];
+  const std::unique_ptr<RandomReader> reader = stated.open(file);
+  const std::int64_t end = std::min(file.bytes, reader->size());
+  std::vector<std::byte> buffer(static_cast<std::size_t>(std::min(end, kManifestBlock)));
+  for (std::int64_t begin = 0; begin < end; begin += kManifestBlock) {
+    const auto block = std::span(buffer).first(static_cast<std::size_t>(std::min(kManifestBlock, end - begin)));
+    reader->read_at(begin, block);
+    Hasher hasher(stated.manifest.algorithm);
+    hasher.update(block);
+    check.compare(number, begin / kManifestBlock, hasher.finish_hex());
+  }
+} catch (const Error& error) {
+  if (!is_damage(error)) throw;
+}
+
+/// Warnings of the bytes that contradict the manifest beside the source, if there is one. A block may contain parts of
+/// intact tensors, and a checksum of the format may prove them, so these are no losses.
+std::vector<std::string> find_contradictions(const SourceStore& store, const std::vector<std::string>& paths) {
+  CollectedFindings found;
+  try {
+    const std::string path = manifest_beside(store, paths);
+    if (path.empty()) return {};
+    const StatedFiles stated = read_manifest(store, path, paths);
+    ManifestCheck check(stated, found);
+    const std::vector<bool> is_there = check.check_files();
+    for (std::size_t i = 0; i < is_there.size(); ++i) {
+      if (is_there[i]) compare_blocks(stated, i, check);
+    }
+    check.report();
+  } catch (const Error& error) {
+    if (!is_damage(error)) throw;
+    found.report(error);
+  }
+  std::vector<std::string> warnings;
+  for (const Error& each : found.all()) {
+    if (each.kind() != FindingKind::kHashMismatch && each.kind() != FindingKind::kBadHeader) continue;
+    warnings.push_back(fmt::format("{}: {}; saved tensors may have changed values, unless the format has checksums",
+                                   each.file(), each.what()));
+  }
+  return warnings;
+}
+
 }  // namespace
 
 int run_repair(Session& session, const Request& request) {
@@ -93,18 +143,21 @@ int run_repair(Session& session, const Request& request) {
   Salvage salvage(request.read.paths);
   const auto is_stopped = [&session] { return session.stop.stop_requested(); };
   const StoppableStore store(source_store(session), is_stopped);  // The whole source is read before the job begins.
-  const auto open = [&salvage, &store](const Session& own, const CopyRequest& given, Log& log) {
+  std::vector<std::string> contradictions;
+  const auto open = [&salvage, &store, &contradictions](const Session& own, const CopyRequest& given, Log& log) {
     const Source like{&store, {given.like}};
     const std::atomic<std::int64_t> none = 0;
     const ProgressMeter meter(
         own, log, "repair: check", [&store] { return store.bytes_read(); }, none);
-    return open_source(own, given.read, log,
-                       {.salvage = &salvage,
-                        .store = &store,
-                        .selection = &given.select,
-                        .like = given.like.empty() ? nullptr : &like});
+    OpenSource opened = open_source(own, given.read, log,
+                                    {.salvage = &salvage,
+                                     .store = &store,
+                                     .selection = &given.select,
+                                     .like = given.like.empty() ? nullptr : &like});
+    contradictions = find_contradictions(store, given.read.paths);
+    return opened;
   };
-  return run_copy_verb(session, request, {.open = open, .salvage = &salvage});
+  return run_copy_verb(session, request, {.open = open, .salvage = &salvage, .warnings = &contradictions});
 }
 
 }  // namespace shard::app
