@@ -231,7 +231,7 @@ class ModuleFormula {
     if (zeros_ == kNone) return;
     if (kind != CodeKind::kSigned || at(zeros_).dtype != DType::kInt8) throw unsupported("it has zero points");
     check_count(zeros_, checked_numel(scale().shape));
-    codes_.zeros = ZeroPoints{{Leaf{zeros_}, 8, Packing::kAlongRow}, 0};
+    codes_.zeros = ZeroPoints{{Leaf{zeros_}, 8, Packing::kAlongRow}};
   }
 
   void make_nvfp4() {
@@ -292,11 +292,11 @@ class ModuleFormula {
     codes_.scales.grid = {1, set_groups(columns, groups)};
     if (zeros_ != kNone && !has_packed_zeros) {  // compressed-tensors before 0.9.
       check_matrix(zeros_, checked_mul(codes_.slices, codes_.rows), groups);
-      codes_.zeros = ZeroPoints{{Leaf{zeros_}, 8, Packing::kAlongRow}, 0};
+      codes_.zeros = ZeroPoints{{Leaf{zeros_}, 8, Packing::kAlongRow}};
     } else if (zeros_ != kNone) {
       const std::int64_t rows = ceil_div(checked_mul(codes_.rows, bits), kPackedWordBits);
       check_matrix(zeros_, checked_mul(codes_.slices, rows), groups);
-      codes_.zeros = ZeroPoints{{Leaf{zeros_}, bits, Packing::kDownColumn}, 0};
+      codes_.zeros = ZeroPoints{{Leaf{zeros_}, bits, Packing::kDownColumn}};
     }
     if (shape_ != kNone) state_shape(shape);
     if (group_index_ == kNone) return;
@@ -399,7 +399,7 @@ class ModuleFormula {
     codes_.codes.packing = Packing::kAwq;
     need(zeros_, "its zero points are");
     check_matrix(zeros_, codes_.groups, packed[1]);
-    codes_.zeros = ZeroPoints{{Leaf{zeros_}, 4, Packing::kAwq}, 0};
+    codes_.zeros = ZeroPoints{{Leaf{zeros_}, 4, Packing::kAwq}};
   }
 
   void make_gptq() {
@@ -414,9 +414,10 @@ class ModuleFormula {
     set_in_out(rows, packed[1], bits);
     codes_.codes.packing = Packing::kDownColumn;
     check_matrix(zeros_, codes_.groups, ceil_div(checked_mul(packed[1], bits), kPackedWordBits));
+    if (at(zeros_).dtype != DType::kInt32) throw wrong(zeros_, kWrongDtype).found(dtype_name(at(zeros_).dtype));
     const bool is_second_version = std::ranges::any_of(
         facts_.schemes, [](const QuantizationScheme& scheme) { return scheme.format == "gptq_v2"; });
-    codes_.zeros = ZeroPoints{{Leaf{zeros_}, bits, Packing::kAlongRow}, is_second_version ? 0.0F : 1.0F};
+    codes_.zeros = ZeroPoints{{Leaf{zeros_}, bits, Packing::kAlongRow}, !is_second_version};
     if (group_index_ == kNone) return;
     check_count(group_index_, rows);
     codes_.row_group = Leaf{group_index_};

@@ -94,7 +94,9 @@ struct BlockScales {
 /// Numbers on the grid of the scales that are subtracted from the codes' numbers.
 struct ZeroPoints {
   PackedCodes codes;
-  float plus = 0;  ///< Is added to each: 1 for zero points that are stored less 1.
+  /// 1 was subtracted before they were stored, from all codes of a word at once: a borrow went to the next code of the
+  /// word. Codes of 3 bits, which may extend over two words, have none.
+  bool are_less_one = false;
   friend bool operator==(const ZeroPoints&, const ZeroPoints&) = default;
 };
 

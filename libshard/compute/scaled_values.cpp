@@ -66,6 +66,18 @@ class PackedMatrix {
     kept_ = operand_.read(begin_, element_of(part.last - 1, part.to, true));
   }
 
+  /// Adds a number to each word that was loaded last, modulo 2^32. \pre the tensor consists of words, not down a column
+  void add_to_words(std::uint32_t number) {
+    sums_.assign(kept_.begin(), kept_.end());
+    for (std::size_t i = 0; i + sizeof number <= sums_.size(); i += sizeof number) {
+      std::uint32_t word = 0;
+      std::memcpy(&word, &sums_[i], sizeof word);
+      word += number;
+      std::memcpy(&sums_[i], &word, sizeof word);
+    }
+    kept_ = sums_;
+  }
+
   /// The numbers of a row from column `from` on. \pre they are in the part that was loaded last
   void unpack(std::int64_t row, std::int64_t from, const CodeTable& table, std::span<float> out) const {
     if (is_down_) return unpack_down(row, from, out);
@@ -121,6 +133,7 @@ class PackedMatrix {
   std::int64_t lines_ = 0, line_elements_ = 0;  ///< The stored rows of a slice, and the elements of each.
   std::int64_t begin_ = 0;                      ///< The element with which kept_ begins.
   std::span<const std::byte> kept_;
+  std::vector<std::byte> sums_;  ///< kept_ after add_to_words.
 };
 
 Error bad_scale(const Operand& operand, std::int64_t index) {
@@ -237,8 +250,14 @@ class ScaledValues final : public Values {
       zeros_.emplace(codes.zeros->codes, readers, codes.slices, grid_rows_, grid_columns_);
       const Leaf leaf = codes.zeros->codes.tensor;
       const bool is_signed = readers[leaf.reader]->catalog().tensors[leaf.tensor].dtype == DType::kInt8;
+      const int bits = codes.zeros->codes.bits, last = (1 << bits) - 1;
+      const bool is_in_words = kPackedWordBits % bits == 0;
+      if (codes.zeros->are_less_one && is_in_words)
+        word_of_ones_ = ~std::uint32_t{0} / static_cast<std::uint32_t>(last);
+      const int added = codes.zeros->are_less_one && word_of_ones_ == 0 ? 1 : 0;
       for (int i = 0; i < 256; ++i) {
-        zero_table_.numbers[static_cast<std::size_t>(i)] = static_cast<float>(is_signed && i > 127 ? i - 256 : i);
+        const int number = is_signed && i > 127 ? i - 256 : i;
+        zero_table_.numbers[static_cast<std::size_t>(i)] = static_cast<float>(added == 0 ? number : (i + added) & last);
       }
       zero_table_.fill_pairs();
     }
@@ -340,10 +359,10 @@ class ScaledValues final : public Values {
       zero_.resize(scale_.size());
       for (std::int64_t row = part.first; row < part.last; ++row) {
         zeros_->load({row, row + 1, part.from, part.to});
+        if (word_of_ones_ != 0) zeros_->add_to_words(word_of_ones_);
         const std::span<float> to = std::span(zero_).subspan(
             static_cast<std::size_t>((row - part.first) * part.columns()), static_cast<std::size_t>(part.columns()));
         zeros_->unpack(row, part.from, zero_table_, to);
-        for (float& each : to) each += codes_.zeros->plus;
       }
     }
     loaded_ = part;
@@ -438,6 +457,7 @@ class ScaledValues final : public Values {
   bool is_rounded_directly_ = false;  ///< See compute_bfloat16.
   std::optional<ScaleReader> scales_;
   std::optional<PackedMatrix> zeros_;
+  std::uint32_t word_of_ones_ = 0;  ///< A word whose codes are all 1, if it is added to those of `zeros_`.
   std::optional<Operand> group_;
   std::optional<std::int32_t> first_index_;  ///< The first entry of `group_`, once it was read.
   std::vector<std::int32_t> group_of_row_,

@@ -280,11 +280,26 @@ TEST(Dequantized, AwqIsTransposedAndRoundsToTheDtypeOfItsScales) {
   });
 }
 
+/// Zero points of GPTQ's first version as those of the second: whole words plus 1 in each code. Codes of 3 bits are
+/// left.
+Bytes plus_ones(Bytes words, int bits) {
+  constexpr std::array<std::uint32_t, 9> kOnes{0, 0, 0x55555555, 0, 0x11111111, 0, 0, 0, 0x01010101};
+  for (std::size_t i = 0; i < words.size(); i += 4) {
+    std::uint32_t word = 0;
+    std::memcpy(&word, &words[i], 4);
+    word += kOnes[static_cast<std::size_t>(bits)];
+    std::memcpy(&words[i], &word, 4);
+  }
+  return words;
+}
+
 void expect_gptq(int bits, bool is_second_version, bool is_in_order) {
   Random random(static_cast<unsigned>(bits));
   constexpr std::int64_t kIn = 96, kOut = 32, kGroups = 3;
   const std::int64_t words = kIn * bits / 32, zero_words = kOut * bits / 32;
   const Bytes codes = random.bytes(words * kOut * 4), zeros = random.bytes(kGroups * zero_words * 4);
+  const Bytes plain = is_second_version ? zeros : plus_ones(zeros, bits);
+  const std::uint32_t added = is_second_version || bits != 3 ? 0 : 1;
   const std::vector<float> scales = random.floats(kGroups * kOut);
   std::vector<std::int32_t> groups(kIn);
   for (std::int64_t i = 0; i < kIn; ++i) {
@@ -303,7 +318,8 @@ void expect_gptq(int bits, bool is_second_version, bool is_in_order) {
       const std::int64_t at = in * bits + bit;
       code |= code_at(codes, (at / 32 * kOut + out) * 32 + at % 32, 1) << bit;
     }
-    const double zero = code_at(zeros, group * zero_words * 32 + out * bits, bits) + (is_second_version ? 0U : 1U);
+    const std::uint32_t stored_zero = code_at(plain, group * zero_words * 32 + out * bits, bits);
+    const double zero = (stored_zero + added) & ((1U << bits) - 1);
     return (code - zero) * static_cast<double>(scales[static_cast<std::size_t>(group * kOut + out)]);
   });
 }
@@ -317,6 +333,27 @@ TEST(Dequantized, GptqOfBothVersionsAndAnyOrderOfGroups) {
       }
     }
   }
+}
+
+/// The weights of 32 codes of 9 for each of 8 columns, with these stored zero points.
+std::vector<float> with_zero_points(std::uint32_t zeros) {
+  Stored stored;
+  stored.add("a.qweight", kI32, {4, 8}, Bytes(128, std::byte{0x99}));
+  stored.add("a.qzeros", kI32, {1, 1}, std::vector<std::uint32_t>{zeros});
+  stored.add("a.scales", kF32, {1, 8}, std::vector<float>(8, 1));
+  const auto reader = opened(stored, {.is_quantized = true, .schemes = {{.format = "gptq", .bits = 4}}});
+  std::vector<float> columns;
+  const std::vector<float> all = read_bfloat16(*reader, "a.weight");  // [8, 32]
+  for (std::size_t i = 0; i < all.size(); i += 32) columns.push_back(all[i]);
+  return columns;
+}
+
+TEST(Dequantized, AZeroPointOfZeroBorrowedFromTheNextOneOfItsWord) {
+  EXPECT_EQ(with_zero_points(0x77777777), (std::vector<float>{1, 1, 1, 1, 1, 1, 1, 1}));
+  // 0x88888800 - 0x11111111: the zero points 0, 0, 8, ..., 8.
+  EXPECT_EQ(with_zero_points(0x777776EF), (std::vector<float>{9, 9, 1, 1, 1, 1, 1, 1}));
+  // 0x08888888 - 0x11111111: nothing follows the last one.
+  EXPECT_EQ(with_zero_points(0xF7777777), (std::vector<float>{1, 1, 1, 1, 1, 1, 1, 9}));
 }
 
 constexpr std::int64_t kUnevenIn = 320, kUnevenOut = 8;

@@ -212,7 +212,8 @@ class Dequantize(unittest.TestCase):
         self.expect({"layers.0.w1.weight": wanted.reshape(8, 64)}, model)
 
     def test_gptq(self):
-        for version, add in (("gptq", 1), ("gptq_v2", 0)):
+        # GPTQModel's convert_gptq_v1_to_v2_format_module adds to whole words, so that zero points of 15 wrap and carry.
+        for version, add in (("gptq", 0x11111111), ("gptq_v2", 0)):
             for ordered in (True, False):
                 with self.subTest(version=version, ordered=ordered):
                     qweight, qzeros = self.codes(torch.int32, 16, 24), self.codes(torch.int32, 4, 3)
@@ -220,7 +221,7 @@ class Dequantize(unittest.TestCase):
                     group = torch.arange(128) // 32 if ordered else torch.randint(0, 4, (128,), generator=self.random)
                     shifts = torch.arange(0, 32, 4)
                     code = ((qweight[:, None, :] >> shifts[None, :, None]) & 15).reshape(128, 24)
-                    zero = ((qzeros[:, :, None] >> shifts) & 15).reshape(4, 24) + add
+                    zero = (((qzeros + add)[:, :, None] >> shifts) & 15).reshape(4, 24)
                     wanted = (scales[group] * (code - zero[group]).half()).T
                     model = self.store({f"{MODULE}.qweight": qweight, f"{MODULE}.qzeros": qzeros, f"{MODULE}.scales": scales,
                                         f"{MODULE}.g_idx": group.to(torch.int32)},
