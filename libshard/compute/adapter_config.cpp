@@ -14,7 +14,8 @@
 
 namespace shard {
 
-/// Patterns over names of modules, as PEFT matches them: KEY is a regular expression for a name or for its end.
+/// Patterns over names of modules and parameters, as PEFT matches them: KEY is a regular expression for a name or for
+/// its end.
 class AdapterAlphas {
  public:
   explicit AdapterAlphas(double alpha) : alpha_(alpha) {}
@@ -135,12 +136,27 @@ AdapterConfig parse_adapter_config(std::string_view text, const std::string& fil
   made.is_dora = flag(config, "use_dora", file);
   made.is_fan_in_fan_out = flag(config, "fan_in_fan_out", file);
   made.alphas = alphas;
+  if (const auto targets = config.find("target_parameters"); targets != config.end() && targets->is_array()) {
+    for (const Json& target : *targets) {
+      if (target.is_string()) made.parameters.insert(target.get<std::string>());
+    }
+  }
   return made;
 }
 
-double AdapterConfig::scale_of(std::string_view module, std::int64_t rank) const {
+bool AdapterConfig::targets(std::string_view parameter) const {
+  if (parameters.size() == 0) return false;
+  for (std::string_view end = parameter;;) {
+    if (parameters.contains(end)) return true;
+    const std::size_t dot = end.find('.');
+    if (dot == std::string_view::npos) return false;
+    end.remove_prefix(dot + 1);
+  }
+}
+
+double AdapterConfig::scale_of(std::string_view target, std::int64_t rank) const {
   const auto size = static_cast<double>(rank);
-  return alphas->alpha_of(module) / (is_rslora ? std::sqrt(size) : size);
+  return alphas->alpha_of(target) / (is_rslora ? std::sqrt(size) : size);
 }
 
 }  // namespace shard

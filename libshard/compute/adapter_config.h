@@ -6,7 +6,8 @@
 #include <memory>
 #include <string>
 #include <string_view>
-#include <vector>
+
+#include "libshard/core/hash_table.h"
 
 namespace shard {
 
@@ -18,12 +19,15 @@ struct AdapterConfig {
   bool is_rslora = false;          ///< The scale is alpha / sqrt(rank), not alpha / rank.
   bool is_dora = false;            ///< Each weight has a magnitude for each of its rows.
   bool is_fan_in_fan_out = false;  ///< Weights are stored as [in, out].
-  /// The alpha of each module: of the first key of `alpha_pattern` that matches, or else `lora_alpha`.
+  /// The alpha of each target: of the first key of `alpha_pattern` that matches, or else `lora_alpha`.
   std::shared_ptr<const AdapterAlphas> alphas;
+  HashSet<std::string> parameters;  ///< `target_parameters`: names of parameters, or their ends after a dot.
 
-  /// The factor of a module's product. `module` is its name in the base model.
-  /// \throws Error kUnsupported  the patterns take too long
-  double scale_of(std::string_view module, std::int64_t rank) const;
+  /// Whether the adapter changes this parameter by its own name, not by that of its module.
+  bool targets(std::string_view parameter) const;
+  /// The factor of a product. `target` is a module's name in the base model, or a parameter's if the adapter targets
+  /// it. \throws Error kUnsupported  the patterns take too long
+  double scale_of(std::string_view target, std::int64_t rank) const;
 };
 
 /// Parses the text of an adapter_config.json. \param file  its name in errors

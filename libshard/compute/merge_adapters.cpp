@@ -496,7 +496,12 @@ Merge& Merging::merge_of(std::uint32_t adapter, std::uint32_t target, std::strin
 
 void Merging::add_term(std::uint32_t adapter, const Pair& pair, std::uint32_t target, const LowRankProduct& product) {
   const std::string_view from = name_of(adapter, pair);
-  const double scale = adapters_[adapter].config.scale_of(pair.module, product.rank) * adapters_[adapter].weight;
+  const AdapterConfig& config = adapters_[adapter].config;
+  const Tensor& weight = base_.tensors[target];
+  const std::string parameter = fmt::format("{}{}", pair.module, weight.name.substr(weight.name.rfind('.')));
+  const bool is_of_parameter = weight.shape.size() == 3 || config.targets(parameter);  // Or else of the module.
+  const double scale =
+      config.scale_of(is_of_parameter ? parameter : pair.module, product.rank) * adapters_[adapter].weight;
   if (!std::isfinite(static_cast<float>(scale))) {
     throw Error(ErrorCode::kInvalidArgument,
                 fmt::format("cannot merge {}: the scale of '{}' is too large", adapters_[adapter].label, from))

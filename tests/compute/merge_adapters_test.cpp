@@ -235,6 +235,39 @@ TEST(MergeAdapters, SavedBaseWeightsAreChangedByTheirPairs) {
   }
 }
 
+/// The scale of the merged pair of a module: a rank of 1, an alpha of 1 unless a pattern says otherwise.
+float found_scale(const Numbers& shape, const std::string& weight, const std::string& more) {
+  const Numbers a{shape.size() == 3 ? shape[0] : 1, shape.back()}, b{shape[shape.size() - 2], a[0]};
+  const auto ones = [](const Numbers& of) {
+    return std::vector<float>(static_cast<std::size_t>(checked_numel(of)), 1);
+  };
+  Stored adapter;
+  adapter.add("base_model.model.m.e.lora_A.weight", kF32, a, ones(a));
+  adapter.add("base_model.model.m.e.lora_B.weight", kF32, b, ones(b));
+  Stored base;
+  base.add(weight, kF32, shape, std::vector<float>(static_cast<std::size_t>(checked_numel(shape))));
+  return read_floats(*merged(base, adapter, R"({"peft_type": "LORA", "lora_alpha": 1, )" + more + "}"), weight)[0];
+}
+
+/// PEFT matches alpha_pattern with the name of the parameter if `target_parameters` named it.
+TEST(MergeAdapters, AlphasOfParametersFollowTheirOwnNames) {
+  const auto of_experts = [](const std::string& key) {
+    return found_scale({2, 4, 3}, "m.e.up", R"("target_parameters": ["e.up"], "alpha_pattern": {")" + key + R"(": 5})");
+  };
+  for (const char* key : {"up", "e.up", "m.e.up", R"(e\\..*)"}) EXPECT_EQ(of_experts(key), 5) << key;
+  for (const char* key : {"e", "m.e", "p"}) EXPECT_EQ(of_experts(key), 1) << key;
+  const auto of_matrix = [](const std::string& targets, const std::string& key) {
+    return found_scale({4, 3}, "m.e.weight",
+                       R"("target_parameters": )" + targets + R"(, "alpha_pattern": {")" + key + R"(": 5})");
+  };
+  EXPECT_EQ(of_matrix(R"(["x", "e.weight"])", "e.weight"), 5);
+  EXPECT_EQ(of_matrix(R"(["x", "e.weight"])", "e"), 1);
+  for (const char* targets : {"null", "[]", R"(["x.weight", "ee.weight"])"}) {
+    EXPECT_EQ(of_matrix(targets, "e.weight"), 1) << targets;
+    EXPECT_EQ(of_matrix(targets, "e"), 5) << targets;
+  }
+}
+
 TEST(MergeAdapters, RefusesByName) {
   const Stored base = weights("m.q.weight", {2, 3});
   EXPECT_EQ(refusal(base, pair("m.v", {1, 3}, {2, 1})).first, ErrorCode::kInvalidArgument);

@@ -156,6 +156,15 @@ class Lora(unittest.TestCase):
                     self.expect(Model(is_transposed), 2 * len(targets), r=3, lora_alpha=5, target_modules=[],
                                 target_parameters=targets)
 
+    def test_alphas_of_parameters_follow_their_own_names(self):
+        for pattern in ({"gate_up_proj": 12}, {"experts": 12}, {r"experts\..*": 12}, {"layers.1.experts.gate_up_proj": 12}):
+            with self.subTest(pattern=pattern):
+                self.expect(Model(), 2, r=3, lora_alpha=4, target_modules=[], target_parameters=["experts.gate_up_proj"],
+                            alpha_pattern=pattern)
+        for pattern in ({"o_proj": 12}, {"o_proj.weight": 12}):
+            with self.subTest(pattern=pattern):
+                self.expect(Model(), 2, r=3, lora_alpha=4, target_modules=[], target_parameters=["o_proj.weight"], alpha_pattern=pattern)
+
     def test_several_adapters_with_weights_through_every_format(self):
         base, peft = self.train(Model(), r=4, target_modules=["q_proj"])
         delta = {name: tensor - base[name] for name, tensor in peft.merge_and_unload().state_dict().items()}
