@@ -251,6 +251,7 @@ ModelConfig read_model_config(const SourceStore& store, const std::string& folde
   const RawConfig raw = read_object(json);
   json.finish();
   ModelConfig config{.ties_embeddings = raw.ties == "true",
+                     .states_ties = !raw.ties.empty(),
                      .type = raw.type,
                      .dtype = raw.dtype,
                      .is_diffusers = !raw.class_name.empty()};

@@ -23,6 +23,7 @@ inline constexpr const char* kAdapterConfigName = "adapter_config.json";
 /// The parts of a config.json that decide which tensors are exported.
 struct ModelConfig {
   bool ties_embeddings = false;  ///< `tie_word_embeddings`, or that of the text model if the model itself has none.
+  bool states_ties = false;      ///< Whether it has one of these.
   std::string type;              ///< `model_type`; empty: none.
   std::string dtype;             ///< `torch_dtype` or `dtype`; empty: none.
   bool is_diffusers = false;     ///< It has `_class_name`: a model of diffusers.

@@ -2,10 +2,14 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
 #include <memory>
+#include <optional>
 #include <string_view>
 #include <utility>
 
+#include "formats/export/model_folder.h"
 #include "libshard/compute/computed_reader.h"
 #include "libshard/compute/merge_adapters.h"
 #include "libshard/compute/requantize.h"
@@ -14,6 +18,7 @@
 #include "libshard/core/short_text.h"
 #include "libshard/export/adapter.h"
 #include "libshard/export/model_part.h"
+#include "libshard/export/tied_weights.h"
 #include "libshard/io/paths.h"
 #include "libshard/io/small_text.h"
 
@@ -88,6 +93,67 @@ Adapter open_adapter(const SourcePlace& place, const SourceRequest& request, con
           .label = wanted.path};
 }
 
+/// Refuses to change one of two tied parameters that the base model stores once. Its config.json decides whether the
+/// parameter that is not stored repeats the other one.
+class TieCheck {
+ public:
+  TieCheck(const SourceStore& store, const OpenSource& source)
+      : store_(store), source_(source), ties_(absent_ties(source.catalog())) {}
+
+  void check(const Adapter& adapter) {
+    if (ties_.empty()) return;
+    for (const Tensor& tensor : adapter.reader->catalog().tensors) {
+      if (tensor.name.find(".base_layer") == std::string_view::npos) check(adapter, tensor.name);
+    }
+  }
+
+ private:
+  void check(const Adapter& adapter, std::string_view name) {
+    constexpr std::string_view kWrapper = "base_model.model.";
+    const std::size_t factor = name.find(".lora_");
+    const bool is_saved = factor == std::string_view::npos;
+    const std::string parameter = is_saved ? std::string(name) : std::string(name.substr(0, factor)) + ".weight";
+    for (const AbsentTie& tie : ties_) {
+      const bool is_repeated = is_called(parameter, tie.repeated);
+      if (!is_repeated && !(is_saved && is_called(parameter, tie.original))) continue;
+      // A model without a head may have its embedding at the top.
+      const bool is_at_top = parameter == tie.original || parameter == std::string(kWrapper).append(tie.original);
+      const bool has_no_head = adapter.config.has_no_head || (is_at_top && tie.original != "shared.weight");
+      if (is_repeated ? !may_tie() : has_no_head || !ties()) continue;
+      throw Error(ErrorCode::kUnsupported,
+                  fmt::format("cannot merge {}: '{}' is only one of two tied parameters", adapter.label, name))
+          .of_tensor(name)
+          .because(fmt::format("the base model stores '{}' also for '{}'", tie.tensor, tie.repeated))
+          .hint("merge it with the library that trained it, which stores both");
+    }
+  }
+
+  /// Models of these types tie unless their configuration says otherwise, which it often does not.
+  bool ties() {
+    constexpr std::array<std::string_view, 9> kTieByDefault{"gemma", "gemma2", "gemma3", "gemma3_text", "gpt2",
+                                                            "opt",   "bloom",  "t5",     "bart"};
+    if (!config()) return false;
+    const bool ties_by_default = std::ranges::find(kTieByDefault, config()->type) != kTieByDefault.end();
+    return config()->states_ties ? config()->ties_embeddings : ties_by_default;
+  }
+  bool may_tie() { return !config() || config()->ties_embeddings || !config()->states_ties; }
+
+  const std::optional<ModelConfig>& config() {
+    if (is_read_ || source_.paths.empty()) return config_;
+    is_read_ = true;
+    const std::string& path = source_.paths.front();
+    const std::string folder = find_model_folder(store_, path, path).path;
+    if (!folder.empty()) config_ = read_model_config(store_, folder);
+    return config_;
+  }
+
+  const SourceStore& store_;
+  const OpenSource& source_;
+  std::vector<AbsentTie> ties_;
+  bool is_read_ = false;
+  std::optional<ModelConfig> config_;
+};
+
 }  // namespace
 
 std::vector<std::string> files_of_adapter(const SourceStore& store, const std::string& path) {
@@ -103,6 +169,8 @@ void merge_requested(const SourcePlace& place, const SourceRequest& request, con
     source.faults_of_operands.push_back(std::make_shared<ObjectFaults>());
     adapters.push_back(open_adapter(place, request, wanted, options, *source.faults_of_operands.back()));
   }
+  TieCheck ties(place.store, source);
+  for (const Adapter& adapter : adapters) ties.check(adapter);
   std::vector<MergedAdapter> counts;
   std::int64_t packed = 0;
   source.reader = request.requantize

@@ -109,6 +109,17 @@ void refuse_forms(const Json& config, const std::string& file) {
   if (std::ranges::any_of(kChangesBase, is_start)) throw refused(file, "init_lora_weights", start);
 }
 
+/// From the task, or else from the class of the model: LlamaForCausalLM, GPT2LMHeadModel, T5ForConditionalGeneration.
+bool states_no_head(const Json& config) {
+  const std::string task = text_at(config, "task_type");
+  if (!task.empty()) return task != "CAUSAL_LM" && task != "SEQ_2_SEQ_LM";
+  const auto mapping = config.find("auto_mapping");
+  const std::string model =
+      mapping != config.end() && mapping->is_object() ? text_at(*mapping, "base_model_class") : std::string();
+  const auto says = [&](std::string_view word) { return model.find(word) != std::string::npos; };
+  return !model.empty() && !says("LM") && !says("ConditionalGeneration") && !says("Heads");
+}
+
 double number(const Json& value, std::string_view key, const std::string& file) {
   if (!value.is_number()) throw malformed(file, fmt::format("'{}' is not a number", key));
   const auto found = value.get<double>();
@@ -135,6 +146,7 @@ AdapterConfig parse_adapter_config(std::string_view text, const std::string& fil
   made.is_rslora = flag(config, "use_rslora", file);
   made.is_dora = flag(config, "use_dora", file);
   made.is_fan_in_fan_out = flag(config, "fan_in_fan_out", file);
+  made.has_no_head = states_no_head(config);
   made.alphas = alphas;
   if (const auto targets = config.find("target_parameters"); targets != config.end() && targets->is_array()) {
     for (const Json& target : *targets) {

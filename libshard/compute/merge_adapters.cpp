@@ -8,6 +8,7 @@
 #include <optional>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "libshard/compute/computed_reader.h"
 #include "libshard/compute/merged_weights.h"
@@ -197,7 +198,15 @@ class Merging {
   /// Parameters as for merged_weights.
   Merging(const Catalog& base, const std::vector<Adapter>& adapters, const UnroundedReader* unrounded,
           bool only_unrounded)
-      : base_(base), adapters_(adapters), unrounded_(unrounded), only_unrounded_(only_unrounded) {}
+      : base_(base),
+        adapters_(adapters),
+        unrounded_(unrounded),
+        only_unrounded_(only_unrounded),
+        has_several_names_(base.tensors.size()) {
+    for (const Tensor& tensor : base.tensors) {
+      if (tensor.alias_of != kNoIndex) has_several_names_[tensor.alias_of] = true;
+    }
+  }
 
   Computation make(std::vector<MergedAdapter>& counts) {
     for (std::uint32_t i = 0; i < adapters_.size(); ++i) counts.push_back(add_adapter(i));
@@ -263,6 +272,7 @@ class Merging {
   const std::vector<Adapter>& adapters_;
   const UnroundedReader* unrounded_;
   bool only_unrounded_;
+  std::vector<bool> has_several_names_;   ///< By tensor that is not an alias.
   HashMap<std::uint32_t, Merge> merges_;  ///< By tensor of the base model that is not an alias.
 };
 
@@ -532,6 +542,12 @@ void Merging::add_saved(std::uint32_t adapter, const Saved& saved, const Prefix&
                      fmt::format("does not fit '{}'", base_.tensors[target].name))
         .expected(to_string(base_.tensors[target].shape))
         .found(to_string(from.shape));
+  }
+  if (!saved.is_base && has_several_names_[root(target)]) {
+    throw of_adapter(
+        ErrorCode::kUnsupported, adapters_[adapter], from.name,
+        fmt::format("replaces '{}' only, which shares its storage with another tensor", base_.tensors[target].name))
+        .hint("merge it with the library that trained it");
   }
   check_dtype(adapter, target, from.name);
   Merge& merge = saved.is_base ? merges_[root(target)] : merge_of(adapter, target, from.name);

@@ -29,18 +29,38 @@ constexpr std::array<TiedNames, 9> kTied{{
     {"lm_head.decoder.bias", {"lm_head.bias"}},
 }};
 
-bool is_called(std::string_view name, std::string_view end) {
-  return !end.empty() && name.ends_with(end) &&
-         (name.size() == end.size() || name[name.size() - end.size() - 1] == '.');
-}
-
-std::optional<std::size_t> find_called(std::span<const SelectedTensor> tensors, std::string_view end) {
+template <class Named>
+std::optional<std::size_t> find_called(std::span<const Named> tensors, std::string_view end) {
   const auto found = std::ranges::find_if(tensors, [&](const auto& each) { return is_called(each.name, end); });
   if (found == tensors.end()) return std::nullopt;
   return static_cast<std::size_t>(found - tensors.begin());
 }
 
 }  // namespace
+
+bool is_called(std::string_view name, std::string_view end) {
+  return !end.empty() && name.ends_with(end) &&
+         (name.size() == end.size() || name[name.size() - end.size() - 1] == '.');
+}
+
+std::vector<AbsentTie> absent_ties(const Catalog& catalog) {
+  const std::span<const Tensor> tensors = catalog.tensors;
+  std::vector<AbsentTie> ties;
+  std::vector<std::string_view> stored_twice;
+  for (const TiedNames& names : kTied) {
+    const bool is_stored = find_called(tensors, names.repeated).has_value();
+    for (const std::string_view end : names.originals) {
+      const auto original = find_called(tensors, end);
+      if (!original) continue;
+      const std::string_view name = tensors[*original].name;
+      is_stored ? stored_twice.push_back(name) : ties.push_back({names.repeated, end, name});
+      break;
+    }
+  }
+  std::erase_if(
+      ties, [&](const AbsentTie& tie) { return std::ranges::find(stored_twice, tie.tensor) != stored_twice.end(); });
+  return ties;
+}
 
 std::vector<TiedPair> find_tied(std::span<const SelectedTensor> tensors) {
   std::vector<TiedPair> pairs;

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "libshard/catalog/selection/selection.h"
@@ -19,5 +20,18 @@ struct TiedPair {
 /// The pairs of which both tensors exist, by the names in transformers' models. A tensor is `repeated` in at most one
 /// pair.
 std::vector<TiedPair> find_tied(std::span<const SelectedTensor> tensors);
+
+/// A parameter that a model does not store because it may repeat a tensor.
+struct AbsentTie {
+  std::string_view repeated;  ///< The end of its name: "lm_head.weight".
+  std::string_view original;  ///< The end of the tensor's name: "embed_tokens.weight".
+  std::string_view tensor;    ///< The tensor's name, of the catalog.
+};
+
+/// By the names in transformers' models. None for a tensor of which a repetition is stored.
+std::vector<AbsentTie> absent_ties(const Catalog& catalog);
+
+/// Whether a name is `end`, or ends with it after a dot. False for an empty end.
+bool is_called(std::string_view name, std::string_view end);
 
 }  // namespace shard

@@ -139,6 +139,18 @@ TEST(MergeAdapters, TiedWeightsStayOne) {
   EXPECT_EQ(read_tensor(*reader, "a.weight"), read_tensor(*reader, "b.weight"));
 }
 
+TEST(MergeAdapters, OneOfTwoTiedTensorsIsNotReplaced) {
+  Stored base = weights("a.weight", {2, 3});
+  base.add_alias("b.weight", "a.weight");
+  for (const std::string name : {"a.weight", "b.weight"}) {
+    Stored adapter;
+    adapter.add("base_model.model." + name, kF32, {2, 3}, numbers(6, 4));
+    const auto [code, message] = refusal(base, adapter);
+    EXPECT_EQ(code, ErrorCode::kUnsupported) << name;
+    EXPECT_NE(message.find("replaces '" + name + "' only"), std::string::npos) << message;
+  }
+}
+
 /// A quantized weight, a plain one, and an adapter for both, merged after dequantization to bfloat16.
 std::unique_ptr<Reader> merged_dequantized(const std::vector<std::uint8_t>& codes, const std::vector<float>& scales) {
   Stored base = weights("m.o.weight", {4, 6});
@@ -309,6 +321,21 @@ TEST(AdapterConfig, CostIsLinearInItsKeys) {
   const double seconds =
       test::cpu_seconds([&] { EXPECT_EQ(parse_adapter_config(text + "}", "c").scale_of("q", 2), 4); });
   EXPECT_LT(seconds, test::cpu_limit(0.5));  // If each key is compared with all others, it takes 4 seconds.
+}
+
+TEST(AdapterConfig, TheTaskOrTheClassShowsWhetherTheModelHasAHead) {
+  const auto has_no_head = [](const std::string& more) {
+    return parse_adapter_config(R"({"peft_type": "LORA", "lora_alpha": 8)" + more + "}", "c").has_no_head;
+  };
+  for (const char* with : {"", R"(, "task_type": null)", R"(, "task_type": "CAUSAL_LM")",
+                           R"(, "auto_mapping": {"base_model_class": "LlamaForCausalLM"})",
+                           R"(, "auto_mapping": {"base_model_class": "GPT2LMHeadModel"})"}) {
+    EXPECT_FALSE(has_no_head(with)) << with;
+  }
+  for (const char* without : {R"(, "task_type": "FEATURE_EXTRACTION")", R"(, "task_type": "SEQ_CLS")",
+                              R"(, "auto_mapping": {"base_model_class": "OPTModel"})"}) {
+    EXPECT_TRUE(has_no_head(without)) << without;
+  }
 }
 
 TEST(AdapterConfig, MalformedOnesAreRefused) {

@@ -28,6 +28,20 @@ TEST(FindTied, TheHeadAndTheEmbeddingAreKnownByName) {
             "lm_head.weight transformer.wte.weight");
 }
 
+TEST(AbsentTies, AHeadThatIsNotStoredMayRepeatTheEmbedding) {
+  const auto ties_of = [](const std::vector<std::string>& names) {
+    Catalog catalog;
+    for (const std::string& name : names) test::add_tensor(catalog, name, {2});
+    std::string text;
+    for (const AbsentTie& tie : absent_ties(catalog)) text.append(tie.repeated).append(" ").append(tie.tensor) += ';';
+    return text;
+  };
+  EXPECT_EQ(ties_of({"model.norm.weight", "transformer.wte.weight"}),
+            "lm_head.weight transformer.wte.weight;embed_out.weight transformer.wte.weight;");
+  EXPECT_EQ(ties_of({"lm_head.weight", "model.decoder.embed_tokens.weight"}), "");
+  EXPECT_EQ(ties_of({"a.weight"}), "");
+}
+
 TEST(FindTied, EncodersAndDecodersShareEmbeddings) {
   EXPECT_EQ(pair_of({"decoder.embed_tokens.weight", "encoder.embed_tokens.weight", "shared.weight"}),
             "encoder.embed_tokens.weight shared.weight, decoder.embed_tokens.weight shared.weight");

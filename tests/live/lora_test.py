@@ -149,6 +149,27 @@ class Lora(unittest.TestCase):
         found = self.merged("--lora", self.dir / "adapter")
         self.assertTrue(torch.equal(found["head.weight"], base["head.weight"] + 1))
 
+    def test_one_of_two_tied_parameters_is_refused_by_name(self):
+        base, hub = {"model.embed_tokens.weight": torch.randn(8, 4), "model.norm.weight": torch.ones(4)}, self.dir / "hub"
+        hub.mkdir()
+        (self.dir / "adapter").mkdir()
+        save_file(base, hub / "model.safetensors")
+
+        def merge(saved: list[str], config: dict, code: int, task: str = "CAUSAL_LM") -> None:
+            (hub / "config.json").write_text(json.dumps(config))
+            (self.dir / "adapter/adapter_config.json").write_text(json.dumps({"peft_type": "LORA", "lora_alpha": 1, "task_type": task}))
+            save_file({f"base_model.model.{name}": torch.zeros(8, 4) for name in saved}, self.dir / "adapter/adapter_model.safetensors")
+            with self.subTest(saved=saved, config=config, task=task):
+                shardctl("convert", hub, "-o", self.dir / "x.safetensors", "--force", "--lora", self.dir / "adapter", code=code)
+
+        embedding, head, tied = "model.embed_tokens.weight", "lm_head.weight", {"tie_word_embeddings": True}
+        for saved in ([embedding], [head], [embedding, head]):
+            merge(saved, tied, 8)
+        merge([embedding], {"model_type": "gemma"}, 8)
+        merge([embedding], tied, 0, "FEATURE_EXTRACTION")
+        merge([embedding], {"tie_word_embeddings": False}, 0)
+        merge([head], {"tie_word_embeddings": False}, 2)
+
     def test_fused_experts_of_both_orders_and_nestings(self):
         for is_transposed in (False, True):
             for targets in (["experts.gate_up_proj"], ["experts.down_proj", "experts.gate_up_proj"], ["experts.down_proj"]):
