@@ -37,6 +37,48 @@ def experts():
     return old | plain, new | plain
 
 
+RENAMED = {  # Names of version 4 and of version 5, by the type of the model; conversion_mapping.py of transformers 5.23.
+    "ernie4_5_moe": {"model.layers.1.mlp.moe_statics.e_score_correction_bias": "model.layers.1.mlp.gate.moe_statics.e_score_correction_bias"},
+    "exaone_moe": {"model.layers.1.mlp.e_score_correction_bias": "model.layers.1.mlp.gate.e_score_correction_bias"},
+    "minimax_m2": {"model.layers.1.block_sparse_moe.e_score_correction_bias": "model.layers.1.mlp.e_score_correction_bias",
+                   "model.layers.1.block_sparse_moe.gate.weight": "model.layers.1.mlp.gate.weight"},
+    "aria": {"language_model.model.layers.0.mlp.experts.fc1.weight": "model.language_model.layers.0.mlp.experts.gate_up_proj",
+             "language_model.model.layers.0.mlp.experts.fc2.weight": "model.language_model.layers.0.mlp.experts.down_proj",
+             "language_model.model.layers.0.mlp.router.weight": "model.language_model.layers.0.mlp.router.weight",
+             "language_model.model.layers.0.mlp.shared_experts.down_proj.weight": "model.language_model.layers.0.mlp.shared_experts.down_proj.weight",
+             "language_model.model.layers.0.self_attn.q_proj.weight": "model.language_model.layers.0.self_attn.q_proj.weight",
+             "language_model.model.embed_tokens.weight": "model.language_model.embed_tokens.weight",
+             "language_model.model.norm.weight": "model.language_model.norm.weight"},
+    "vit": {"encoder.layer.0.attention.attention.query.bias": "layers.0.attention.q_proj.bias",
+            "encoder.layer.0.layernorm_before.weight": "layers.0.layernorm_before.weight",
+            "encoder.layer.0.output.dense.weight": "layers.0.mlp.fc2.weight"},
+    "dinov2": {"encoder.layer.0.attention.output.dense.weight": "encoder.layer.0.attention.o_proj.weight",
+               "encoder.layer.0.norm1.weight": "encoder.layer.0.norm1.weight"},
+}
+
+
+def check_both_ways(old, new, kind):
+    write(WORK / "old.safetensors", old)
+    write(WORK / "new.safetensors", new)
+    for source, other, option in (("new", "old", "--map"), ("old", "new", "--to-map")):
+        run("gather", f"{source}.safetensors", "-o", "turned.safetensors", "-f", option, "hf-v5", "--set", f"model_type={kind}")
+        assert "equal" in run("diff", "turned.safetensors", f"{other}.safetensors"), kind
+
+
+def check_names_of_version_5():
+    for kind, names in RENAMED.items():
+        old = {name: ([3], numbers(3)) for name in names}
+        check_both_ways(old, {names[name]: tensor for name, tensor in old.items()}, kind)
+
+
+def check_experts_of_qwen3_vl():
+    """Version 4 has [E, H, 2I] and [E, I, H]. Version 5 has the same names, and the last two dimensions the other way round."""
+    names = [f"model.language_model.layers.0.mlp.experts.{part}" for part in ("gate_up_proj", "down_proj")]
+    old = {names[0]: ([1, 2, 3], [1, 2, 3, 4, 5, 6]), names[1]: ([2, 1, 2], [1, 2, 3, 4])}
+    new = {names[0]: ([1, 3, 2], [1, 4, 2, 5, 3, 6]), names[1]: ([2, 2, 1], [1, 2, 3, 4])}
+    check_both_ways(old, new, "qwen3_vl_moe")
+
+
 def check_experts():
     old, new = experts()
     write(WORK / "v4.safetensors", old)
@@ -643,7 +685,8 @@ def read_rank(path):
     return sorted((list(struct.unpack(f"<{len(each) // 4}f", each)) for each in contents), key=len, reverse=True)
 
 
-for check in (check_arithmetic, check_files_of_ranks, check_files_are_written, check_safetensors_of_ranks, check_files_in_folders, check_save_of_deepspeed, check_flat_buffers, check_experts, check_rotary, check_heads,
+for check in (check_arithmetic, check_files_of_ranks, check_files_are_written, check_safetensors_of_ranks, check_files_in_folders, check_save_of_deepspeed, check_flat_buffers, check_experts,
+              check_names_of_version_5, check_experts_of_qwen3_vl, check_rotary, check_heads,
               check_padding_and_replicas, check_aliases, check_last_row, check_names, check_ranks, check_like, check_padding_of_ranks,
               check_config_beside, check_dtypes):
     check()
